@@ -1,0 +1,20 @@
+"""The errors ukjax raises. Each carries one sentence: what was wrong and what would be right."""
+
+
+class InputError(ValueError):
+    """An argument that cannot be meant: a wrong shape, a NaN, an unknown name, a negative gain."""
+
+
+class SimulationError(RuntimeError):
+    """A simulation that could not be finished, raised only where `throw=True` was asked for."""
+
+
+class MissingExtraError(ImportError):
+    """An optional dependency that is not installed; the message names the extra that brings it."""
+
+
+def missing_extra(feature: str, extra: str) -> MissingExtraError:
+    """The error for a `feature` whose optional dependencies come with `ukjax[extra]`."""
+    return MissingExtraError(
+        f"{feature} needs an optional dependency: install it with `pip install 'ukjax[{extra}]'`."
+    )

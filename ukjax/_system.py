@@ -1,0 +1,194 @@
+"""What the user writes of a system: M(t, q) a = Q(t, q, v) + constraint force, and its constraints."""
+
+import abc
+from collections.abc import Callable
+from typing import final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ._constraint import AbstractConstraint
+from ._types import Coordinates, Forces, MassMatrix, Time, Velocities
+
+
+class AbstractSystem(eqx.Module):
+    """A mechanical system M(t, q) a = Q(t, q, v) under constraints.
+
+    Subclass it with the two methods below and `constraints`, a tuple (a field or a property). Parameters
+    kept as array fields can be differentiated. `kinematics`, `energy` and `nonideal_force` are optional.
+    """
+
+    constraints: eqx.AbstractVar[tuple[AbstractConstraint, ...]]
+
+    @abc.abstractmethod
+    def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
+        """The symmetric mass matrix M (n, n), [kg], [kg m^2], ... as the velocities ask."""
+
+    @abc.abstractmethod
+    def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
+        """All impressed generalized forces Q (n,), Coriolis and gravity included [N], [N m], ..."""
+
+    def kinematics(self, t: Time, q: Coordinates, v: Velocities) -> Coordinates:
+        """The rate q' = N(t, q) v of the coordinates (n_q,); by default v itself.
+
+        Override it for quasi-velocities, such as an angular velocity that turns a quaternion
+        (Orsino 2017, section 2).
+        """
+        return v
+
+    def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""] | None:
+        """The total mechanical energy [J], or None where it is not defined (the default)."""
+        return None
+
+    def nonideal_force(self, t: Time, q: Coordinates, v: Velocities) -> Forces | None:
+        """The force c (n,) whose work in every virtual displacement is that of the non-ideal constraint
+        force (Liu 2015, eqs. (12)-(13)), or None for ideal constraints (the default)."""
+        return None
+
+
+class LagrangianSystem(AbstractSystem):
+    """A system given by its Lagrangian; mass matrix and force follow by differentiation.
+
+        M = L_vv,    Q = L_q - L_vq v - L_vt + F          (Xu-Liu 2017, eqs. (20)-(31))
+
+    Subclass it with `lagrangian` and `constraints`, and `generalized_force` where there is one; or call
+    `lagrangian_system` with functions. Velocities are q' here, not quasi-velocities.
+    """
+
+    @abc.abstractmethod
+    def lagrangian(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""]:
+        """The Lagrangian L = T - V [J]."""
+
+    def generalized_force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
+        """The generalized forces F that have no potential (n,); by default zero."""
+        return jnp.zeros_like(v)
+
+    def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
+        return jax.jacfwd(jax.grad(self.lagrangian, argnums=2), argnums=2)(t, q, jnp.zeros_like(q))
+
+    def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
+        t = jnp.asarray(t, q.dtype)
+        momentum = jax.grad(self.lagrangian, argnums=2)
+        convective = jax.jvp(lambda t, q: momentum(t, q, v), (t, q), (jnp.ones_like(t), v))[1]
+        return jax.grad(self.lagrangian, argnums=1)(t, q, v) - convective + self.generalized_force(t, q, v)
+
+    def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""] | None:
+        """Jacobi's energy v . L_v - L [J]; the total energy where coordinates do not depend on time."""
+        return jnp.dot(v, jax.grad(self.lagrangian, argnums=2)(t, q, v)) - self.lagrangian(t, q, v)
+
+
+@final
+class _LagrangianFunctions(LagrangianSystem):
+    lagrangian_fn: Callable[[Time, Coordinates, Velocities], Array]
+    force_fn: Callable[[Time, Coordinates, Velocities], Array] | None
+    constraints: tuple[AbstractConstraint, ...]
+
+    def lagrangian(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""]:
+        return self.lagrangian_fn(t, q, v)
+
+    def generalized_force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
+        return jnp.zeros_like(v) if self.force_fn is None else self.force_fn(t, q, v)
+
+
+def lagrangian_system(
+    lagrangian: Callable[[Time, Coordinates, Velocities], Array],
+    constraints: tuple[AbstractConstraint, ...] | list[AbstractConstraint] = (),
+    *,
+    generalized_force: Callable[[Time, Coordinates, Velocities], Array] | None = None,
+) -> LagrangianSystem:
+    """A `LagrangianSystem` from functions, without writing a class.
+
+    **Arguments:**
+
+    - `lagrangian`: L(t, q, v) [J].
+    - `constraints`: any of `Holonomic`, `Nonholonomic`, `AccelerationConstraint`.
+    - `generalized_force`: F(t, q, v) (n,), the forces that have no potential; by default none.
+
+    **Returns:** the system.
+    """
+    return _LagrangianFunctions(lagrangian, generalized_force, tuple(constraints))
+
+
+@final
+class System(AbstractSystem):
+    """A system from functions or constants, without writing a class.
+
+    **Arguments:**
+
+    - `mass_matrix`: M(t, q) (n, n), or a constant array.
+    - `force`: Q(t, q, v) (n,), or a constant array.
+    - `constraints`: any of `Holonomic`, `Nonholonomic`, `AccelerationConstraint`.
+    - `energy`: E(t, q, v) [J], if it is to be reported.
+    - `nonideal_force`: c(t, q, v) (n,) of non-ideal constraints (Liu 2015, eqs. (12)-(13)).
+    - `kinematics`: q' = N(t, q) v for quasi-velocities; by default q' = v.
+    """
+
+    mass_matrix_: Callable[[Time, Coordinates], Array] | Array
+    force_: Callable[[Time, Coordinates, Velocities], Array] | Array
+    constraints: tuple[AbstractConstraint, ...]
+    energy_: Callable[[Time, Coordinates, Velocities], Array] | None
+    nonideal_force_: Callable[[Time, Coordinates, Velocities], Array] | None
+    kinematics_: Callable[[Time, Coordinates, Velocities], Array] | None
+
+    def __init__(
+        self,
+        mass_matrix: Callable[[Time, Coordinates], Array] | Array,
+        force: Callable[[Time, Coordinates, Velocities], Array] | Array,
+        constraints: tuple[AbstractConstraint, ...] | list[AbstractConstraint] = (),
+        *,
+        energy: Callable[[Time, Coordinates, Velocities], Array] | None = None,
+        nonideal_force: Callable[[Time, Coordinates, Velocities], Array] | None = None,
+        kinematics: Callable[[Time, Coordinates, Velocities], Array] | None = None,
+    ):
+        self.mass_matrix_ = mass_matrix if callable(mass_matrix) else jnp.asarray(mass_matrix)
+        self.force_ = force if callable(force) else jnp.asarray(force)
+        self.constraints = tuple(constraints)
+        self.energy_ = energy
+        self.nonideal_force_ = nonideal_force
+        self.kinematics_ = kinematics
+
+    def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
+        return self.mass_matrix_(t, q) if callable(self.mass_matrix_) else self.mass_matrix_
+
+    def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
+        return self.force_(t, q, v) if callable(self.force_) else self.force_
+
+    def kinematics(self, t: Time, q: Coordinates, v: Velocities) -> Coordinates:
+        return v if self.kinematics_ is None else self.kinematics_(t, q, v)
+
+    def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""] | None:
+        return None if self.energy_ is None else self.energy_(t, q, v)
+
+    def nonideal_force(self, t: Time, q: Coordinates, v: Velocities) -> Forces | None:
+        return None if self.nonideal_force_ is None else self.nonideal_force_(t, q, v)
+
+
+@final
+class Problem(eqx.Module):
+    """A system with the initial state, time span and named points that make it a problem to solve.
+
+    **Arguments:**
+
+    - `system`: the mechanical system.
+    - `q0`: initial coordinates (n_q,).
+    - `v0`: initial velocities (n,).
+    - `t0`: start [s].
+    - `t1`: end [s].
+    - `points`: points(t, q) -> dict of named world positions [m], so that solutions in different
+      coordinates can be compared; by default none.
+    - `reference`: q(t) in closed form, where an elementary one exists.
+    - `citation`: where the problem comes from.
+    - `name`: its name, as in `ukjax list`.
+    """
+
+    system: AbstractSystem
+    q0: Coordinates = eqx.field(converter=jnp.asarray)
+    v0: Velocities = eqx.field(converter=jnp.asarray)
+    t0: float
+    t1: float
+    points: Callable[[Time, Coordinates], dict[str, Array]] | None = None
+    reference: Callable[[Time], Array] | None = None
+    citation: str = eqx.field(static=True, default="")
+    name: str = eqx.field(static=True, default="problem")
