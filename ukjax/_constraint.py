@@ -67,7 +67,9 @@ class Nonholonomic(AbstractConstraint):
     fn: Callable[[Time, Coordinates, Velocities], Array]
     name: str = eqx.field(static=True)
 
-    def __init__(self, fn: Callable[[Time, Coordinates, Velocities], Array], *, name: str | None = None):
+    def __init__(
+        self, fn: Callable[[Time, Coordinates, Velocities], Array], *, name: str | None = None
+    ):
         self.fn = fn
         self.name = _name(fn, name)
 
@@ -140,7 +142,9 @@ def _velocity_parts(
     phis, psis = [], []
     for c in system.constraints:
         if isinstance(c, Holonomic):
-            phi, psi = jax.jvp(lambda t, q, c=c: _as_rows(c.fn(t, q), c.name), (t, q), (jnp.ones_like(t), qdot))
+            phi, psi = jax.jvp(
+                lambda t, q, c=c: _as_rows(c.fn(t, q), c.name), (t, q), (jnp.ones_like(t), qdot)
+            )
         elif isinstance(c, Nonholonomic):
             psi = _as_rows(c.fn(t, q, v), c.name)
             phi = jnp.zeros_like(psi)
@@ -186,7 +190,9 @@ def constraint_rows(system: "AbstractSystem", t: Time, q: Coordinates, v: Veloci
         return jnp.concatenate(parts) if parts else jnp.zeros(0, q.dtype)
 
     A = jax.jacfwd(psi, argnums=2)(t, q, v)
-    b = -jax.jvp(psi, (t, q, v), (jnp.ones_like(t), system.kinematics(t, q, v), jnp.zeros_like(v)))[1]
+    b = -jax.jvp(psi, (t, q, v), (jnp.ones_like(t), system.kinematics(t, q, v), jnp.zeros_like(v)))[
+        1
+    ]
 
     parts, names, kinds, start = [], [], [], 0
     derived = iter(zip(phis, psis, strict=True))
@@ -204,4 +210,8 @@ def constraint_rows(system: "AbstractSystem", t: Time, q: Coordinates, v: Veloci
         kinds += [kind] * k
     if not parts:
         return Rows(A, b, b, b, (), ())
-    return Rows(*(jnp.concatenate(column) for column in zip(*parts, strict=True)), tuple(names), tuple(kinds))
+    return Rows(
+        *(jnp.concatenate(column) for column in zip(*parts, strict=True)),
+        tuple(names),
+        tuple(kinds),
+    )

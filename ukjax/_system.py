@@ -48,6 +48,13 @@ class AbstractSystem(eqx.Module):
         return None
 
 
+def has_quasi_velocities(system: AbstractSystem) -> bool:
+    """Whether `kinematics` is the system's own, so that v need not be q'."""
+    if isinstance(system, System):
+        return system.kinematics_ is not None
+    return type(system).kinematics is not AbstractSystem.kinematics
+
+
 class LagrangianSystem(AbstractSystem):
     """A system given by its Lagrangian; mass matrix and force follow by differentiation.
 
@@ -72,7 +79,11 @@ class LagrangianSystem(AbstractSystem):
         t = jnp.asarray(t, q.dtype)
         momentum = jax.grad(self.lagrangian, argnums=2)
         convective = jax.jvp(lambda t, q: momentum(t, q, v), (t, q), (jnp.ones_like(t), v))[1]
-        return jax.grad(self.lagrangian, argnums=1)(t, q, v) - convective + self.generalized_force(t, q, v)
+        return (
+            jax.grad(self.lagrangian, argnums=1)(t, q, v)
+            - convective
+            + self.generalized_force(t, q, v)
+        )
 
     def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""] | None:
         """Jacobi's energy v . L_v - L [J]; the total energy where coordinates do not depend on time."""
@@ -163,32 +174,3 @@ class System(AbstractSystem):
 
     def nonideal_force(self, t: Time, q: Coordinates, v: Velocities) -> Forces | None:
         return None if self.nonideal_force_ is None else self.nonideal_force_(t, q, v)
-
-
-@final
-class Problem(eqx.Module):
-    """A system with the initial state, time span and named points that make it a problem to solve.
-
-    **Arguments:**
-
-    - `system`: the mechanical system.
-    - `q0`: initial coordinates (n_q,).
-    - `v0`: initial velocities (n,).
-    - `t0`: start [s].
-    - `t1`: end [s].
-    - `points`: points(t, q) -> dict of named world positions [m], so that solutions in different
-      coordinates can be compared; by default none.
-    - `reference`: q(t) in closed form, where an elementary one exists.
-    - `citation`: where the problem comes from.
-    - `name`: its name, as in `ukjax list`.
-    """
-
-    system: AbstractSystem
-    q0: Coordinates = eqx.field(converter=jnp.asarray)
-    v0: Velocities = eqx.field(converter=jnp.asarray)
-    t0: float
-    t1: float
-    points: Callable[[Time, Coordinates], dict[str, Array]] | None = None
-    reference: Callable[[Time], Array] | None = None
-    citation: str = eqx.field(static=True, default="")
-    name: str = eqx.field(static=True, default="problem")

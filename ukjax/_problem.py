@@ -1,0 +1,119 @@
+"""A system with its initial state, and the one place where states given by a user are checked."""
+
+from collections.abc import Callable
+from typing import final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from ._errors import InputError
+from ._system import AbstractSystem, has_quasi_velocities
+from ._types import Coordinates, Time, Velocities
+
+
+@final
+class Problem(eqx.Module):
+    """A system with the initial state, time span and named points that make it a problem to solve.
+
+    **Arguments:**
+
+    - `system`: the mechanical system.
+    - `q0`: initial coordinates (n_q,).
+    - `v0`: initial velocities (n,).
+    - `t0`: start [s].
+    - `t1`: end [s].
+    - `points`: points(t, q) -> dict of named world positions [m], so that solutions in different
+      coordinates can be compared; by default none.
+    - `reference`: q(t) in closed form, where an elementary one exists.
+    - `citation`: where the problem comes from.
+    - `name`: its name, as in `ukjax list`.
+    """
+
+    system: AbstractSystem
+    q0: Coordinates = eqx.field(converter=jnp.asarray)
+    v0: Velocities = eqx.field(converter=jnp.asarray)
+    t0: float
+    t1: float
+    points: Callable[[Time, Coordinates], dict[str, Array]] | None = None
+    reference: Callable[[Time], Array] | None = None
+    citation: str = eqx.field(static=True, default="")
+    name: str = eqx.field(static=True, default="problem")
+
+
+def _vector(value: Array, name: str) -> Array:
+    try:
+        array = jnp.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must be an array of numbers, got {value!r}.") from error
+    if jnp.issubdtype(array.dtype, jnp.integer) or jnp.issubdtype(array.dtype, jnp.bool_):
+        array = array.astype(float)
+    if not jnp.issubdtype(array.dtype, jnp.floating):
+        raise InputError(f"{name} must be real, got {array.dtype}.")
+    return array
+
+
+def require_finite(name: str, value: Array) -> None:
+    """Raises `InputError` if a concrete array holds NaN or infinity; says nothing while tracing.
+
+    **Arguments:**
+
+    - `name`: what the message calls it.
+    - `value`: the array.
+    """
+    if not isinstance(value, jax.core.Tracer) and not np.all(np.isfinite(value)):
+        raise InputError(f"{name} must be finite, got {value}.")
+
+
+def resolve_state(
+    system: AbstractSystem | Problem,
+    t: Time | float | None,
+    q: Coordinates | None,
+    v: Velocities | None,
+) -> tuple[AbstractSystem, Time, Coordinates, Velocities]:
+    """The system and the state as arrays of one dtype; a `Problem` brings what is not given.
+
+    **Arguments:**
+
+    - `system`: the mechanical system, or a `Problem`.
+    - `t`: time [s], or None for the problem's start.
+    - `q`: generalized coordinates (n_q,), or None for the problem's.
+    - `v`: generalized velocities (n,), or None for the problem's.
+
+    **Returns:** (system, t, q, v).
+
+    **Raises:** `InputError` for a wrong type or shape, a missing or a non-finite state.
+    """
+    if isinstance(system, Problem):
+        t, q, v = (
+            own if given is None else given
+            for given, own in ((t, system.t0), (q, system.q0), (v, system.v0))
+        )
+        system = system.system
+    if not isinstance(system, AbstractSystem):
+        raise InputError(f"expected a system or a Problem, got {type(system).__name__}.")
+    if q is None or v is None:
+        raise InputError(
+            "an initial state is needed: give q0 and v0, or a Problem, which brings its own."
+        )
+    q, v = _vector(q, "q"), _vector(v, "v")
+    for name, array in (("q", q), ("v", v)):
+        if array.ndim != 1:
+            raise InputError(
+                f"{name} has shape {array.shape}; one state is a vector (use jax.vmap for many)."
+            )
+    if q.size != v.size and not has_quasi_velocities(system):
+        raise InputError(
+            f"q has {q.size} entries and v has {v.size}; they differ only where the system overrides `kinematics`."
+        )
+    with jax.numpy_dtype_promotion("standard"):
+        dtype = jnp.result_type(q, v)
+    t = _vector(jnp.asarray(0.0 if t is None else t), "t").astype(dtype)
+    if t.ndim:
+        raise InputError(f"t has shape {t.shape}; it must be a scalar.")
+    q, v = q.astype(dtype), v.astype(dtype)
+    for name, array in (("t", t), ("q", q), ("v", v)):
+        require_finite(name, array)
+    return system, t, q, v

@@ -1,0 +1,133 @@
+"""Moore-Penrose inverses with one rank rule and one derivative for every method.
+
+What all methods share lives here: rows are brought to unit norm before the method decides the rank, that
+scaling is undone exactly afterwards, and the derivative at constant rank is written once.
+"""
+
+import abc
+import dataclasses
+import math
+import numbers
+from typing import Self
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from .._errors import InputError
+from ._kernels import dot
+from ._scaling import undo_row_scaling, unit_rows
+
+DEFAULT_RCOND = 1e-4
+"""Rows count as dependent when what they add, relative to rows of unit norm, is below this.
+
+In an overconstrained mechanism the redundant singular value is not zero but about as large as the drift of
+the positions. So the threshold is relative and wider than any drift held in practice (1e-6 and less), not
+near machine epsilon; being decided on rows of unit norm, it does not depend on their units.
+"""
+
+
+class Pseudoinverse(eqx.Module):
+    """The Moore-Penrose inverse of an (m, n) matrix and the rank it was computed at.
+
+    `matrix` is NaN where the method could not compute it: for input that is not finite and for a failed
+    plugged-in solver (rank -1), and for dependent rows given to `Cholesky`.
+    """
+
+    matrix: Float[Array, "n m"]
+    rank: Int[Array, ""]
+
+
+class AbstractPseudoinverse(eqx.Module):
+    """A method for the Moore-Penrose inverse. Concrete ones: `SVD`, `CompleteOrthogonal`, `Greville`,
+    `HouseholderQR`, `GramSchmidt`, `Cholesky` (DPV 2008, section 3), and `Lineax` for any lineax solver.
+
+    All are called alike, `method(B) -> Pseudoinverse(matrix, rank)`, under any JAX transformation.
+    """
+
+    rcond: eqx.AbstractVar[float]
+    independent_rows: eqx.AbstractClassVar[bool]
+    """Whether the method only ever succeeds on independent rows."""
+
+    def __check_init__(self):
+        number = isinstance(self.rcond, numbers.Real)
+        if not (number and math.isfinite(self.rcond) and 0.0 < self.rcond < 1.0):
+            raise InputError(
+                f"rcond must be a number between 0 and 1, such as {DEFAULT_RCOND}; got {self.rcond!r}."
+            )
+
+    @abc.abstractmethod
+    def _unit_rows(self, B: Float[Array, "m n"]) -> tuple[Float[Array, "n m"], Int[Array, ""]]:
+        """The pseudoinverse and rank of a matrix whose rows have norm 1 or are zero; m, n > 0."""
+
+    def __call__(self, B: Float[Array, "m n"]) -> Pseudoinverse:
+        """The same as `pinv(B, self)`."""
+        return pinv(B, self)
+
+    def squared(self) -> Self:
+        """The same method for B B^T, whose singular values are squares: with rcond^2 for rcond."""
+        return dataclasses.replace(self, rcond=self.rcond**2)
+
+
+def pinv(B: Float[Array, "m n"], method: AbstractPseudoinverse) -> Pseudoinverse:
+    r"""The Moore-Penrose inverse B^+ by any method (DPV 2008, section 3), differentiable at constant rank.
+
+    Rows are scaled to unit norm, B = C Bs; rows smaller than 1e3 machine epsilons of the largest are rounding
+    noise and count as zero. The method finds Bs^+ and the rank, and the scaling is undone so that the answer is
+    the pseudoinverse of B itself, for inconsistent right-hand sides too:
+
+        B^+ = Bs^+ C^-1 (I - V V^T),    V an orthonormal basis of the range of C^-1 (I - Bs Bs^+).
+
+    The derivative is one rule for all methods and both modes (Golub and Pereyra 1973; P = B^+):
+
+        dP = -P dB P + P P^T dB^T (I - B P) + (I - P B) dB^T P^T P.
+
+    **Arguments:**
+
+    - `B`: a real floating-point matrix of shape (m, n), any m and n, zero included.
+    - `method`: an `AbstractPseudoinverse`, such as `SVD()`.
+
+    **Returns:** `Pseudoinverse`: `matrix` of shape (n, m) in B's dtype, and `rank`, an int32 scalar.
+
+    **Raises:** `InputError` if B is not a real floating-point matrix.
+    """
+    B = jnp.asarray(B)
+    if B.ndim != 2 or not jnp.issubdtype(B.dtype, jnp.floating):
+        raise InputError(
+            f"pinv needs one real floating-point matrix of shape (m, n), use jax.vmap for several; "
+            f"got shape {B.shape} and dtype {B.dtype}."
+        )
+    P, rank = _pinv(B, method=method)
+    return Pseudoinverse(P, rank)
+
+
+def undifferentiated(B: Array, method: AbstractPseudoinverse) -> tuple[Array, Array]:
+    m, n = B.shape
+    if m == 0 or n == 0:
+        return jnp.zeros((n, m), B.dtype), jnp.zeros((), jnp.int32)
+    rows, scales, nonzero, size = unit_rows(B)
+    P, rank = method._unit_rows(rows)
+    if method.independent_rows:
+        P = P / scales[None, :]
+    else:
+        P = undo_row_scaling(P, rows, scales, nonzero, rank)
+    finite = jnp.isfinite(size)
+    P = jnp.where(finite, P / size, jnp.nan)
+    return P, jnp.where(finite, rank, -1).astype(jnp.int32)
+
+
+@eqx.filter_custom_jvp
+def _pinv(B: Array, *, method: AbstractPseudoinverse) -> tuple[Array, Array]:
+    return undifferentiated(B, method)
+
+
+@_pinv.def_jvp
+def _pinv_jvp(primals, tangents, *, method):
+    (B,), (dB,) = primals, tangents
+    P, rank = _pinv(B, method=method)
+    if dB is None:
+        return (P, rank), (None, None)
+    dBT = dB.T
+    range_part = dot(dot(P, dot(P.T, dBT)), jnp.eye(B.shape[0], dtype=B.dtype) - dot(B, P))
+    kernel_part = dot(dot(jnp.eye(B.shape[1], dtype=B.dtype) - dot(P, B), dot(dBT, P.T)), P)
+    return (P, rank), (range_part + kernel_part - dot(P, dot(dB, P)), None)

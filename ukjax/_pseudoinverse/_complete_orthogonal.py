@@ -1,0 +1,33 @@
+"""Varga's method: the complete orthogonal decomposition."""
+
+from typing import ClassVar, final
+
+import equinox as eqx
+
+from ._base import DEFAULT_RCOND, AbstractPseudoinverse
+from ._kernels import dot, householder, threshold
+from ._triangular import inverse_lower
+
+
+@final
+class CompleteOrthogonal(AbstractPseudoinverse):
+    """Varga's method, QR twice: the complete orthogonal decomposition (DPV 2008, section 3), for rows of any rank.
+
+    A pivoted Householder QR of B^T gives B = R^T Q1, a second one of the r rows of R gives R = T Q2 with T lower
+    triangular, so that B = Q2^T T^T Q1 and
+
+        B^+ = Q1^T T^-T Q2.
+
+    **Arguments:**
+
+    - `rcond`: a row is dependent when its residual, relative to unit norm, is at most this.
+    """
+
+    rcond: float = eqx.field(static=True, default=DEFAULT_RCOND)
+    independent_rows: ClassVar[bool] = False
+
+    def _unit_rows(self, B):
+        first = householder(B, threshold(self.rcond, B))
+        second = householder(first.R, 0.0, pivot=False)
+        inverse = inverse_lower(second.R.T)
+        return dot(dot(first.Q.T, inverse.T), second.Q), first.rank

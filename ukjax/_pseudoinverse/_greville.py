@@ -1,0 +1,66 @@
+"""Greville's method: row by row."""
+
+from typing import ClassVar, final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from ._base import DEFAULT_RCOND, AbstractPseudoinverse
+from ._kernels import dot, one_hot_largest, set_row, threshold
+
+
+@final
+class Greville(AbstractPseudoinverse):
+    """Greville's method, row by row (DPV 2008, section 3, with its misprints corrected), for rows of any rank.
+
+    For a further row a, with A the rows before it, P = A^+, d = a P and c = a - d A:
+
+        [A; a]^+ = [P - k d, k],    k = c^T / (c c^T) where c is not 0, else k = P d^T / (1 + d d^T).
+
+    Rows are taken by largest residual first, so that the rank does not depend on their order; c comes
+    from Gram-Schmidt with one reorthogonalization, and d from one refinement of (a - c) P, without which B P loses
+    symmetry by the square of the condition number.
+
+    **Arguments:**
+
+    - `rcond`: a row is dependent when ||c||, relative to unit norm, is at most this.
+    """
+
+    rcond: float = eqx.field(static=True, default=DEFAULT_RCOND)
+    independent_rows: ClassVar[bool] = False
+
+    def _unit_rows(self, B):
+        m = B.shape[0]
+        rcond = threshold(self.rcond, B)
+
+        def step(i, carry):
+            P, Q, residual, left, rank = (
+                carry  # P: the transposed pseudoinverse, zero in rows not yet taken
+            )
+            squares = jnp.sum(residual * residual, axis=1)
+            one_hot = one_hot_largest(jnp.where(left > 0, squares, -1))
+            a, c = dot(one_hot, B), dot(one_hot, residual)
+            c = c - dot(dot(Q, c), Q)
+            square = jnp.sum(c * c)
+            independent = jnp.sqrt(square) > rcond
+            old = a - c
+            d = dot(P, old)
+            d = d + dot(P, old - dot(d, B))
+            repeated = dot(d, P) / (1 + jnp.sum(d * d))
+            k = jnp.where(independent, c / jnp.where(independent, square, 1), repeated)
+            P = P + (one_hot - d)[:, None] * k[None, :]
+            q = jnp.where(independent, c / jnp.sqrt(jnp.where(independent, square, 1)), 0)
+            left = left - one_hot
+            residual = (residual - dot(residual, q)[:, None] * q[None, :]) * left[:, None]
+            return P, set_row(Q, i, q), residual, left, rank + independent.astype(rank.dtype)
+
+        start = (
+            jnp.zeros_like(B),
+            jnp.zeros_like(B),
+            B,
+            jnp.ones(m, B.dtype),
+            jnp.zeros((), jnp.int32),
+        )
+        P, _, _, _, rank = jax.lax.fori_loop(0, m, step, start)
+        return P.T, rank

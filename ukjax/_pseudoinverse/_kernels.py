@@ -1,0 +1,133 @@
+"""Small dense factorizations by rows, in `fori_loop`s of static length.
+
+They batch well under `jax.vmap` (pivots are one-hot vectors, contracted; no gather per batch element) and work
+for large single matrices. LAPACK under vmap is slow on CPU, loops over the batch on GPU, and can hang; see
+docs/design.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+dot = functools.partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
+"""A matrix product in full precision: a GPU's default would round float32 to ten bits."""
+
+
+class RowFactors(NamedTuple):
+    """B = R^T Q with orthonormal rows Q, k = min(m, n): the pivoted QR of B^T, rows kept in B's order.
+
+    `pivots @ R.T` is lower triangular, one-hot row j of `pivots` naming B's row chosen at step j. Rows of all
+    three beyond `rank` are zero.
+    """
+
+    Q: Float[Array, "k n"]
+    R: Float[Array, "k m"]
+    pivots: Float[Array, "k m"]
+    rank: Int[Array, ""]
+
+
+def threshold(rcond: float, B: Float[Array, "m n"]) -> float:
+    """`rcond`, but never below what rounding can tell: max(m, n) machine epsilons."""
+    return max(rcond, max(B.shape) * float(jnp.finfo(B.dtype).eps))
+
+
+def one_hot_largest(squares: Float[Array, " m"]) -> Float[Array, " m"]:
+    """The one-hot vector of the (first) largest entry."""
+    return (jnp.arange(squares.shape[0]) == jnp.argmax(squares)).astype(squares.dtype)
+
+
+def set_row(X: Float[Array, "k n"], i, row: Float[Array, " n"]) -> Float[Array, "k n"]:
+    """X with row i replaced; i is the same for the whole batch."""
+    return jax.lax.dynamic_update_slice(X, row[None, :], (i, jnp.zeros_like(i)))
+
+
+def gram_schmidt(B: Float[Array, "m n"], rcond: float) -> RowFactors:
+    """Row-pivoted modified Gram-Schmidt with one reorthogonalization of each pivot (Björck 1967).
+
+    At each step the row with the largest residual is normalized and removed from the others; it counts as
+    independent while that residual exceeds rcond times the first pivot's.
+    """
+    m, n = B.shape
+    k = min(m, n)
+
+    def step(j, carry):
+        V, first, factors = carry
+        Q, R, pivots, rank = factors
+        squares = jnp.sum(V * V, axis=1)
+        norm = jnp.sqrt(jnp.max(squares))
+        first = jnp.where(j == 0, norm, first)
+        accept = norm > rcond * first
+        one_hot = jnp.where(accept, one_hot_largest(squares), 0)
+        q = dot(one_hot, V)
+        q = q - dot(dot(Q, q), Q)
+        square = jnp.sum(q * q)
+        q = q / jnp.sqrt(jnp.where(accept, square, 1))
+        r = dot(V, q)
+        V = (V - r[:, None] * q[None, :]) * (1 - one_hot)[:, None]
+        rank = rank + accept.astype(rank.dtype)
+        factors = RowFactors(set_row(Q, j, q), set_row(R, j, r), set_row(pivots, j, one_hot), rank)
+        return V, first, factors
+
+    zeros = RowFactors(
+        jnp.zeros((k, n), B.dtype),
+        jnp.zeros((k, m), B.dtype),
+        jnp.zeros((k, m), B.dtype),
+        jnp.zeros((), jnp.int32),
+    )
+    return jax.lax.fori_loop(0, k, step, (B, jnp.zeros((), B.dtype), zeros))[2]
+
+
+def householder(B: Float[Array, "m n"], rcond: float, *, pivot: bool = True) -> RowFactors:
+    """Row-pivoted Householder QR of B^T (Golub and Businger 1965); without pivoting row j is step j's.
+
+    Without pivoting `rank` counts the steps whose pivot was accepted.
+    """
+    m, n = B.shape
+    k = min(m, n)
+    columns = jnp.arange(n)
+
+    def step(j, carry):
+        A, first, reflectors, pivots, rank = carry
+        tail = columns >= j
+        trailing = jnp.where(tail[None, :], A, 0)
+        if pivot:
+            squares = jnp.sum(trailing * trailing, axis=1)
+            one_hot = one_hot_largest(squares)
+        else:
+            one_hot = (jnp.arange(m) == j).astype(A.dtype)
+        x = dot(one_hot, trailing)
+        norm = jnp.sqrt(jnp.sum(x * x))
+        first = jnp.where(j == 0, norm, jnp.maximum(first, norm))
+        accept = norm > rcond * first
+        head = jax.lax.dynamic_index_in_dim(x, j, keepdims=False)
+        signed = jnp.where(head < 0, -norm, norm)
+        at_head = (columns == j).astype(A.dtype)
+        scale = jnp.where(accept, norm * (norm + jnp.abs(head)), 1)
+        v = jnp.where(accept, (x + signed * at_head) / jnp.sqrt(scale), 0)
+        A = A - dot(A, v)[:, None] * v[None, :]
+        clear = (one_hot[:, None] > 0) & (columns > j)[None, :] & accept
+        A = jnp.where(clear, 0, A)
+        one_hot = jnp.where(accept, one_hot, 0)
+        rank = rank + accept.astype(rank.dtype)
+        return A, first, set_row(reflectors, j, v), set_row(pivots, j, one_hot), rank
+
+    zero = jnp.zeros((), B.dtype)
+    start = (
+        B,
+        zero,
+        jnp.zeros((k, n), B.dtype),
+        jnp.zeros((k, m), B.dtype),
+        jnp.zeros((), jnp.int32),
+    )
+    A, _, reflectors, pivots, rank = jax.lax.fori_loop(0, k, step, start)
+
+    def reflect(i, Q):
+        v = jax.lax.dynamic_index_in_dim(reflectors, k - 1 - i, keepdims=False)
+        return Q - dot(Q, v)[:, None] * v[None, :]
+
+    Q = jax.lax.fori_loop(0, k, reflect, jnp.eye(k, n, dtype=B.dtype))
+    used = jnp.sum(pivots, axis=1)[:, None]
+    return RowFactors(used * Q, used * A[:, :k].T, pivots, rank)

@@ -1,0 +1,32 @@
+"""The normal equations B^+ = B^T (B B^T)^+, by any method."""
+
+from typing import ClassVar, final
+
+from jaxtyping import Array, Float, Int
+
+from ._base import AbstractPseudoinverse, undifferentiated
+from ._kernels import dot
+
+
+@final
+class NormalEquations(AbstractPseudoinverse):
+    """B^+ = B^T S^+ with S = B B^T, the form behind the Schur complement formula (DPV 2008, eqs. (34)-(36)).
+
+    S squares the singular values of B, so the method works with its `rcond` squared, and B should not be worse
+    conditioned than about 1e7.
+
+    **Arguments:**
+
+    - `method`: how S^+ is computed.
+    """
+
+    method: AbstractPseudoinverse
+    independent_rows: ClassVar[bool] = False
+
+    @property
+    def rcond(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.method.rcond
+
+    def _unit_rows(self, B: Float[Array, "m n"]) -> tuple[Float[Array, "n m"], Int[Array, ""]]:
+        inverse, rank = undifferentiated(dot(B, B.T), self.method.squared())
+        return dot(B.T, inverse), rank

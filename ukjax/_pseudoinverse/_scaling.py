@@ -1,0 +1,71 @@
+"""Rows of unit norm, and the way back.
+
+With B = C Bs, C diagonal, the pseudoinverse of Bs solves least squares in the norm of C^-1 r. The two agree on
+consistent right-hand sides only; otherwise r must first be projected onto the range of B, after which it is
+consistent: B^+ = Bs^+ C^-1 (projector onto range B).
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from ._kernels import dot, one_hot_largest
+
+ROW_NOISE = 1e3
+"""Rows smaller than this many machine epsilons of the largest row are rounding noise."""
+
+
+def unit_rows(
+    B: Float[Array, "m n"],
+) -> tuple[Float[Array, "m n"], Float[Array, " m"], Bool[Array, " m"], Float[Array, ""]]:
+    """B = size * diag(scales) * rows, with rows of norm 1; noise becomes zero rows, of scale 1.
+
+    **Returns:** (rows, scales, nonzero, size); `size` is the largest entry of B, so that no square overflows.
+    """
+    size = jnp.max(jnp.abs(B))
+    size = jnp.where(size == 0, jnp.ones_like(size), size)
+    B = B / size
+    norms = jnp.sqrt(jnp.sum(B * B, axis=1))
+    nonzero = norms > ROW_NOISE * jnp.finfo(B.dtype).eps * jnp.max(norms)
+    scales = jnp.where(nonzero, norms, jnp.ones_like(norms))
+    return jnp.where(nonzero[:, None], B / scales[:, None], 0), scales, nonzero, size
+
+
+def undo_row_scaling(
+    P: Float[Array, "n m"],
+    rows: Float[Array, "m n"],
+    scales: Float[Array, " m"],
+    nonzero: Bool[Array, " m"],
+    rank: Int[Array, ""],
+) -> Float[Array, "n m"]:
+    """The pseudoinverse of diag(scales) rows from P, that of the rows.
+
+    The complement of the range of C Bs is the range of C^-1 N, N = I - Bs P, of dimension m - rank: nothing to do
+    for independent rows. One step P <- P (B P)^T then makes B P symmetric to second order: where a small row
+    depends on large ones, dividing by its scale had magnified the projector's rounding error.
+    """
+    complement = jnp.diag(nonzero.astype(P.dtype)) - dot(rows, P)
+    count = jnp.sum(nonzero).astype(rank.dtype) - rank
+    V = _leading_rows(complement / scales[None, :], count)
+    P = P / scales[None, :]
+    P = P - dot(dot(P, V.T), V)
+    return dot(P, dot(scales[:, None] * rows, P).T)
+
+
+def _leading_rows(Y: Float[Array, "m m"], count: Int[Array, ""]) -> Float[Array, "m m"]:
+    """`count` orthonormal rows spanning the rows of Y, largest first; the rest are zero."""
+    indices = jnp.arange(Y.shape[0], dtype=count.dtype)
+
+    def step(carry):
+        i, Y, V = carry
+        squares = jnp.sum(Y * Y, axis=1)
+        one_hot = one_hot_largest(squares)
+        v = dot(one_hot, Y)
+        v = v - dot(dot(V, v), V)
+        square = jnp.sum(v * v)
+        v = jnp.where(square > 0, v / jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
+        Y = (Y - jnp.outer(dot(Y, v), v)) * (1 - one_hot)[:, None]
+        return i + 1, Y, jnp.where((indices == i)[:, None], v[None, :], V)
+
+    start = jnp.zeros_like(count), Y, jnp.zeros_like(Y)
+    return jax.lax.while_loop(lambda carry: carry[0] < count, step, start)[2]

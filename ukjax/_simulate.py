@@ -1,0 +1,393 @@
+"""The one door to Diffrax: integrates v' = a and q' = N v, and evaluates the forces at the saved times."""
+
+from collections.abc import Callable
+from typing import Any, Literal, final
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optimistix as optx
+from jaxtyping import Array, Float
+
+from ._acceleration import (
+    AbstractFormula,
+    Acceleration,
+    UdwadiaKalaba,
+    equations_of_motion,
+    why_not_finite,
+)
+from ._constraint import Rows, constraint_rows
+from ._doctor import check, inconsistent_rows
+from ._errors import InputError
+from ._problem import Problem, require_finite, resolve_state
+from ._project import Projection, project
+from ._stabilize import AbstractStabilizer
+from ._system import AbstractSystem
+from ._trajectory import RESULTS, Dense, Trajectory
+from ._types import Coordinates, Time, Velocities
+
+
+@final
+class _Model(eqx.Module):
+    """What the vector field needs: the arguments Diffrax passes through."""
+
+    system: AbstractSystem
+    formula: AbstractFormula
+    stabilizer: AbstractStabilizer
+
+    def project(self, t: Array, y: tuple[Array, Array]) -> tuple[Array, Array]:
+        return self.stabilizer(self.system, t, *y) if isinstance(self.stabilizer, Projection) else y
+
+
+def _vector_field(t: Array, y: tuple[Array, Array], model: _Model) -> tuple[Array, Array]:
+    q, v = y
+    equations = equations_of_motion(model.system, t, q, v, model.stabilizer)
+    return model.system.kinematics(t, q, v), model.formula.solve(equations).a
+
+
+@final
+class _ProjectedSolver(dfx.AbstractWrappedSolver):
+    """Any Diffrax solver, with its state projected after each step."""
+
+    solver: dfx.AbstractSolver
+
+    @property
+    def term_structure(self) -> Any:
+        return self.solver.term_structure
+
+    @property
+    def interpolation_cls(self) -> Any:
+        return self.solver.interpolation_cls
+
+    @property
+    def term_compatible_contr_kwargs(self) -> Any:
+        return self.solver.term_compatible_contr_kwargs
+
+    @property
+    def root_finder(self) -> Any:
+        return self.solver.root_finder  # pyright: ignore[reportAttributeAccessIssue]
+
+    def order(self, terms: Any) -> int | None:
+        return self.solver.order(terms)
+
+    def strong_order(self, terms: Any) -> Any:
+        return self.solver.strong_order(terms)
+
+    def error_order(self, terms: Any) -> Any:
+        return self.solver.error_order(terms)
+
+    def init(self, terms: Any, t0: Any, t1: Any, y0: Any, args: Any) -> Any:
+        return self.solver.init(terms, t0, t1, y0, args)
+
+    def step(
+        self, terms: Any, t0: Any, t1: Any, y0: Any, args: _Model, solver_state: Any, made_jump: Any
+    ) -> Any:
+        # The state was moved after the last step: a stage kept from it (first same as last) is stale.
+        y1, error, dense_info, solver_state, result = self.solver.step(
+            terms, t0, t1, y0, args, solver_state, made_jump=jnp.array(True)
+        )
+        projected = args.project(t1, y1)
+        if "y1" in dense_info:
+            dense_info = dense_info | {"y1": projected}
+        return projected, error, dense_info, solver_state, result
+
+    def func(self, terms: Any, t0: Any, y0: Any, args: Any) -> Any:
+        return self.solver.func(terms, t0, y0, args)
+
+
+@eqx.filter_jit
+def _start(
+    model: _Model, t: Array, q: Array, v: Array
+) -> tuple[tuple[Array, Array], Rows, Acceleration]:
+    """The state the run starts from, and what holds there."""
+    q, v = model.project(t, (q, v))
+    equations = equations_of_motion(model.system, t, q, v, model.stabilizer)
+    return (q, v), equations.rows, model.formula.solve(equations)
+
+
+@eqx.filter_jit
+def _integrate(
+    model: _Model,
+    y0: tuple[Array, Array],
+    span: tuple[Array, Array, Array | None],
+    ts: Array | None,
+    settings: dict[str, Any],
+    solver: dfx.AbstractSolver,
+    dense: bool,
+) -> dfx.Solution:
+    """The Diffrax solve: saves at `ts` (None: at every step), and the final state in any case."""
+    t0, t1, dt0 = span
+    if isinstance(model.stabilizer, Projection):
+        solver = _ProjectedSolver(solver)
+    kept = dfx.SubSaveAt(t0=ts is None, ts=ts, steps=ts is None)
+    return dfx.diffeqsolve(
+        dfx.ODETerm(_vector_field),  # pyright: ignore[reportArgumentType]
+        solver,
+        t0,
+        t1,
+        dt0,
+        y0,
+        args=model,
+        saveat=dfx.SaveAt(subs=(kept, dfx.SubSaveAt(t1=True)), dense=dense),
+        throw=False,
+        **settings,
+    )
+
+
+@eqx.filter_jit
+def _observe(model: _Model, t: Array, q: Array, v: Array) -> dict[str, Array | None]:
+    """Everything a `Trajectory` holds, at every saved state; states between steps are projected here."""
+
+    def at(t: Array, q: Array, v: Array) -> dict[str, Array | None]:
+        q, v = model.project(t, (q, v))
+        equations = equations_of_motion(model.system, t, q, v, model.stabilizer)
+        acceleration = model.formula.solve(equations)
+        return {
+            "q": q,
+            "v": v,
+            "a": acceleration.a,
+            "constraint_force": acceleration.constraint_force,
+            "multipliers": acceleration.multipliers,
+            "position_error": equations.rows.position_error,
+            "velocity_error": equations.rows.velocity_error,
+            "energy": model.system.energy(t, q, v),
+            "rank": acceleration.rank,
+        }
+
+    return jax.vmap(at)(t, q, v)
+
+
+def _stages(solver: dfx.AbstractSolver) -> int | None:
+    """Evaluations of the vector field a step of an explicit Runge-Kutta solver makes; None for others."""
+    if isinstance(solver, dfx.AbstractERK):
+        return len(solver.tableau.c) + 1  # pyright: ignore[reportArgumentType]
+    return {dfx.Euler: 1}.get(type(solver))
+
+
+def _controller(
+    controller: dfx.AbstractStepSizeController | None,
+    solver: dfx.AbstractSolver,
+    dt0: float | Array | None,
+    tolerances: tuple[float | None, float | None],
+    dtype: jnp.dtype,
+) -> dfx.AbstractStepSizeController:
+    """Adaptive steps where the solver estimates its error, fixed ones where it does not."""
+    default = 1e-8 if dtype == jnp.float64 else 1e-5
+    rtol, atol = (default if x is None else x for x in tolerances)
+    if controller is None:
+        if isinstance(solver, dfx.AbstractAdaptiveSolver):
+            for name, x in (("rtol", rtol), ("atol", atol)):
+                if not isinstance(x, jax.core.Tracer) and not 0 < x < 1:
+                    raise InputError(f"{name} must lie between 0 and 1, got {x}.")
+            return dfx.PIDController(rtol=jnp.asarray(rtol, dtype), atol=jnp.asarray(atol, dtype))
+        controller = dfx.ConstantStepSize()
+    if isinstance(controller, dfx.ConstantStepSize) and dt0 is None:
+        raise InputError(f"{type(solver).__name__} at a fixed step needs dt0, the step size [s].")
+    return controller
+
+
+def _progress_meter(progress: bool | dfx.AbstractProgressMeter) -> dfx.AbstractProgressMeter:
+    if isinstance(progress, bool):
+        return dfx.TextProgressMeter() if progress else dfx.NoProgressMeter()
+    return progress
+
+
+def _times(t0: Array, t1: Array, ts: Any) -> Array | None:
+    """The times to save at, None for every step."""
+    for name, x in (("t0", t0), ("t1", t1)):
+        require_finite(name, x)
+    if not isinstance(t0, jax.core.Tracer) and not isinstance(t1, jax.core.Tracer) and t1 <= t0:
+        raise InputError(f"t1 = {t1} must be later than t0 = {t0}.")
+    if isinstance(ts, str):
+        if ts != "steps":
+            raise InputError(f"ts must be times, a number of times, or 'steps', got {ts!r}.")
+        return None
+    if ts is None or isinstance(ts, int):
+        count = 201 if ts is None else ts
+        if count < 2:
+            raise InputError(f"ts = {count} times are too few; at least 2 are needed.")
+        return t0 + (t1 - t0) * jnp.linspace(0, 1, count, dtype=t0.dtype)
+    ts = jnp.asarray(ts, t0.dtype)
+    if ts.ndim != 1 or ts.size == 0:
+        raise InputError(f"ts has shape {ts.shape}; it must be a vector of times.")
+    require_finite("ts", ts)
+    known = not any(isinstance(x, jax.core.Tracer) for x in (ts, t0, t1))
+    if known and not (np.all(np.diff(ts) > 0) and ts[0] >= t0 and ts[-1] <= t1):
+        raise InputError(f"ts must increase within t0 = {t0} and t1 = {t1}.")
+    return ts
+
+
+def _event(event: dfx.Event | Callable | None, dtype: jnp.dtype) -> dfx.Event | None:
+    if event is None or isinstance(event, dfx.Event):
+        return event
+    tolerance = 1e3 * float(jnp.finfo(dtype).eps)
+
+    def condition(t: Array, y: tuple[Array, Array], args: _Model, **_: Any) -> Array:
+        return event(t, *y)
+
+    return dfx.Event(condition, optx.Newton(rtol=tolerance, atol=tolerance))
+
+
+def _checked_start(model: _Model, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
+    """The state to start from; raises `InputError`, by constraint name, where a run could not start."""
+    y, rows, acceleration = _start(model, t, q, v)
+    errors = np.concatenate([np.abs(rows.position_error), np.abs(rows.velocity_error)])
+    if (
+        isinstance(model.stabilizer, Projection)
+        and not errors.max(initial=0) < 1e4 * np.finfo(t.dtype).eps
+    ):
+        y = project(model.system, t, q, v, pinv=model.stabilizer.pinv)
+        y, rows, acceleration = _start(model, t, *y)
+    if not np.all(np.isfinite(acceleration.a)):
+        raise InputError(why_not_finite(model.formula, model.system, t, *y, model.stabilizer))
+    inconsistent = inconsistent_rows(rows, acceleration.a)
+    if inconsistent:
+        raise InputError(
+            f"the constraints {', '.join(inconsistent)} are inconsistent: no acceleration satisfies all rows "
+            f"at t = {t}. `ukjax.check` tells more."
+        )
+    return y
+
+
+def _why_it_stopped(model: _Model, trajectory: Trajectory, t1: Array) -> str:
+    """In words, with constraint names: the code's own text, where it stopped, and what was found there."""
+    t, q, v = trajectory.t[-1], trajectory.q[-1], trajectory.v[-1]
+    text = f"{RESULTS[trajectory.result].strip()} It stopped at t = {float(t):.6g} s of {float(t1):.6g} s."
+    if trajectory.result == RESULTS.diverged:
+        text += " There " + why_not_finite(model.formula, model.system, t, q, v, model.stabilizer)
+    try:
+        return f"{text} At the last state:\n{check(model.system, t, q, v, stabilizer=model.stabilizer)}"
+    except InputError:
+        return text
+
+
+def _assemble(model: _Model, solution: dfx.Solution, name: str, dense: bool) -> Trajectory:
+    """The trajectory of a solve; its length is the number of times asked for and, last, the final state."""
+    assert solution.ts is not None
+    assert solution.ys is not None
+    (ts, t_end), ((q, v), (q_end, v_end)) = solution.ts, solution.ys
+    t, q, v = (jnp.concatenate(pair) for pair in ((ts, t_end), (q, q_end), (v, v_end)))
+    if not isinstance(t, jax.core.Tracer):
+        times = np.asarray(t)
+        kept = np.isfinite(times) & np.append(times[:-1] != times[-1], True)
+        t, q, v = (jnp.asarray(np.asarray(x)[kept]) for x in (t, q, v))
+    observed = _observe(model, t, q, v)
+    rows = eqx.filter_eval_shape(constraint_rows, model.system, t[0], q[0], v[0])
+    finite = jnp.all(jnp.isfinite(observed["a"][-1])) & jnp.all(jnp.isfinite(q[-1]))
+    result = RESULTS.promote(solution.result)
+    stats = {k: x for k, x in solution.stats.items() if k != "max_steps"}
+    return Trajectory(
+        t=t,
+        **observed,
+        stats=stats,
+        result=RESULTS.where(finite, result, RESULTS.diverged),
+        row_names=rows.names,
+        row_kinds=rows.kinds,
+        name=name,
+        dense=Dense(solution.interpolation, model.system, model.stabilizer) if dense else None,
+    )
+
+
+def simulate(
+    system: AbstractSystem | Problem,
+    q0: Coordinates | None = None,
+    v0: Velocities | None = None,
+    *,
+    t0: Time | float | None = None,
+    t1: Time | float | None = None,
+    dt0: Time | float | None = None,
+    ts: Float[Array, " k"] | int | Literal["steps"] | None = None,
+    formula: AbstractFormula = UdwadiaKalaba(),
+    stabilizer: AbstractStabilizer = Projection(),
+    solver: dfx.AbstractSolver = dfx.Dopri8(),
+    stepsize_controller: dfx.AbstractStepSizeController | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    adjoint: dfx.AbstractAdjoint = dfx.RecursiveCheckpointAdjoint(),
+    event: dfx.Event | Callable[[Time, Coordinates, Velocities], Array] | None = None,
+    dense: bool = False,
+    max_steps: int = 100_000,
+    progress: bool | dfx.AbstractProgressMeter = False,
+    throw: bool = False,
+) -> Trajectory:
+    """Integrates the motion of a constrained system: v' = a(t, q, v), q' = N(t, q) v.
+
+    Works under `jit`, `vmap` and differentiation; called outside them it compiles itself, and checks its
+    input before anything is computed.
+
+    **Arguments:**
+
+    - `system`: the system, or a `Problem`, which brings its own q0, v0, t0 and t1.
+    - `q0`: initial generalized coordinates (n_q,).
+    - `v0`: initial generalized velocities (n,).
+    - `t0`: start [s]; by default the problem's, or 0.
+    - `t1`: end [s].
+    - `dt0`: the first step, or the step size of a fixed-step run [s]; by default chosen.
+    - `ts`: the times to save at [s], how many evenly spaced ones (by default 201), or `"steps"` for every
+      step.
+    - `formula`: how the acceleration is computed.
+    - `stabilizer`: how constraint errors are kept small. `Projection`, the default, projects the initial state
+      as well.
+    - `solver`: any Diffrax solver for ordinary differential equations.
+    - `stepsize_controller`: any Diffrax controller; by default `PIDController(rtol, atol)` for solvers that
+      estimate their error, else steps of dt0.
+    - `rtol`: relative tolerance of the default controller; by default 1e-8, in float32 1e-5.
+    - `atol`: absolute tolerance of the default controller; the same defaults.
+    - `adjoint`: any Diffrax adjoint: how derivatives are taken.
+    - `event`: stops the run where this real function of (t, q, v) crosses zero; or any `diffrax.Event`,
+      whose state is the pair (q, v).
+    - `dense`: keep the motion between saved times too, for `Trajectory.evaluate`.
+    - `max_steps`: the most steps to take.
+    - `progress`: show a progress meter, or the Diffrax meter to show.
+    - `throw`: raise `SimulationError` if the run ends early, instead of returning what there is.
+
+    **Returns:** `Trajectory`. Its last time is t1, or the time the run stopped at; under `jit` it has one entry
+    more than `ts` for that, and unreached times are infinite.
+
+    **Raises:** `InputError` before the run for wrong shapes, non-finite values, a span or tolerance that cannot
+    be meant, a mass matrix that is not positive definite, and inconsistent constraints, by name.
+    """
+    t0 = system.t0 if t0 is None and isinstance(system, Problem) else t0
+    t1 = system.t1 if t1 is None and isinstance(system, Problem) else t1
+    name = system.name if isinstance(system, Problem) else type(system).__name__
+    system, t0, q0, v0 = resolve_state(system, t0, q0, v0)
+    if t1 is None:
+        raise InputError("an end time t1 is needed: give t1, or a Problem, which brings its own.")
+    t1, dt0 = (None if x is None else jnp.asarray(x, t0.dtype) for x in (t1, dt0))
+    ts = _times(t0, t1, ts)
+    if dt0 is not None and not isinstance(dt0, jax.core.Tracer) and not 0 < dt0 < jnp.inf:
+        raise InputError(f"dt0 must be a positive time [s], got {dt0}.")
+    if max_steps < 1:
+        raise InputError(f"max_steps must be at least 1, got {max_steps}.")
+    settings = {
+        "stepsize_controller": _controller(
+            stepsize_controller, solver, dt0, (rtol, atol), q0.dtype
+        ),
+        "adjoint": adjoint,
+        "event": _event(event, q0.dtype),
+        "max_steps": max_steps,
+        "progress_meter": _progress_meter(progress),
+    }
+    model = _Model(system, formula, stabilizer)
+    tracing = any(
+        isinstance(x, jax.core.Tracer) for x in jax.tree.leaves((model, t0, q0, v0, t1, ts))
+    )
+    y0 = model.project(t0, (q0, v0)) if tracing else _checked_start(model, t0, q0, v0)
+    solution = _integrate(model, y0, (t0, t1, dt0), ts, settings, solver, dense)
+    trajectory = _assemble(model, solution, name, dense)
+    stages = _stages(solver)
+    if stages is not None:
+        trajectory.stats["num_evaluations"] = stages * trajectory.stats["num_steps"]
+    if tracing:
+        if throw:
+            bad = (trajectory.result != RESULTS.successful) & (
+                trajectory.result != RESULTS.event_occurred
+            )
+            trajectory = trajectory.result.error_if(trajectory, bad)
+        return trajectory
+    if not trajectory.ok:
+        message = _why_it_stopped(model, trajectory, t1)
+        trajectory = eqx.tree_at(lambda x: x.message, trajectory, message)
+    return trajectory.raise_if_failed() if throw else trajectory

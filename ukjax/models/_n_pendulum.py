@@ -1,0 +1,95 @@
+"""A chain of n mathematical pendulums in Cartesian coordinates."""
+
+import math
+from typing import final
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._constraint import AbstractConstraint, Holonomic
+from .._problem import Problem
+from .._system import AbstractSystem
+from .._types import Coordinates, Forces, MassMatrix, Time, Velocities
+from ._parameters import Scalar, as_parameter, check_count, check_finite, check_positive
+from ._pendulum import stretch
+
+_CITATION = (
+    "F. E. Udwadia and P. B. Koganti, Dynamics and control of a multi-body planar pendulum, "
+    "Nonlinear Dynamics 81, 2015."
+)
+
+
+@final
+class _Rod(eqx.Module):
+    """phi of the rod between point `index` - 1 (the origin for 0) and point `index`."""
+
+    length: Array
+    index: int = eqx.field(static=True)
+
+    def __call__(self, t: Time, q: Coordinates) -> Float[Array, ""]:
+        end = q[2 * self.index : 2 * self.index + 2]
+        return stretch(
+            end - q[2 * self.index - 2 : 2 * self.index] if self.index else end, self.length
+        )
+
+
+@final
+class NPendulum(AbstractSystem):
+    """Points (x1, y1, ..., xn, yn), y up, chained from the origin by massless rods."""
+
+    mass: Array = eqx.field(converter=as_parameter)
+    length: Array = eqx.field(converter=as_parameter)
+    gravity: Array = eqx.field(converter=as_parameter)
+    n: int = eqx.field(static=True)
+
+    def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
+        return self.mass * jnp.eye(2 * self.n, dtype=q.dtype)
+
+    def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
+        return jnp.stack([jnp.zeros_like(self.mass), -self.mass * self.gravity] * self.n)
+
+    def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""]:
+        return self.mass * (0.5 * jnp.dot(v, v) + self.gravity * jnp.sum(q[1::2]))
+
+    @property
+    def constraints(self) -> tuple[AbstractConstraint, ...]:
+        return tuple(Holonomic(_Rod(self.length, i), name=f"rod {i + 1}") for i in range(self.n))
+
+    def points(self, t: Time, q: Coordinates) -> dict[str, Array]:
+        return {f"mass{i + 1}": q[2 * i : 2 * i + 2] for i in range(self.n)}
+
+
+def n_pendulum(
+    n: int = 3,
+    *,
+    mass: Scalar = 1.0,
+    length: Scalar = 1.0,
+    gravity: Scalar = 9.81,
+    angle: Scalar = math.pi / 2.0,
+    rate: Scalar = 0.0,
+) -> Problem:
+    """A chain of n equal point masses on massless rods: n rows on 2 n Cartesian coordinates.
+
+    **Arguments:**
+
+    - `n`: number of masses.
+    - `mass`: of each point [kg].
+    - `length`: of each rod [m].
+    - `gravity`: along -y [m/s^2].
+    - `angle`: of every rod from the downward vertical at the start, towards +x [rad].
+    - `rate`: angular velocity of every rod at the start [rad/s].
+
+    **Returns:** the `Problem`; points: `mass1` to `massn`.
+
+    **Raises:** `InputError`, naming the parameter that is wrong.
+    """
+    check_count(n=n)
+    check_positive(mass=mass, length=length)
+    check_finite(gravity=gravity, angle=angle, rate=rate)
+    system = NPendulum(mass, length, gravity, int(n))
+    s, c = length * jnp.sin(angle), length * jnp.cos(angle)
+    steps = range(1, n + 1)
+    q0 = jnp.asarray([i * x for i in steps for x in (s, -c)])
+    v0 = jnp.asarray([i * x for i in steps for x in (c * rate, s * rate)])
+    return Problem(system, q0, v0, 0.0, 5.0, system.points, citation=_CITATION, name="n_pendulum")

@@ -1,0 +1,74 @@
+"""Parameters of the models: how they are stored, and one line that names the one that is wrong.
+
+Values that JAX is tracing pass unchecked, so a model can be built inside `jit`, `vmap` or `grad`.
+"""
+
+import math
+import numbers
+from collections.abc import Iterable
+from typing import Any
+
+import jax.numpy as jnp
+from jax.core import Tracer
+from jaxtyping import Array
+
+from .._errors import InputError
+
+Scalar = float | Array
+"""A parameter: a number or a scalar array."""
+
+
+def as_parameter(value: Any) -> Array:
+    """The array a system's field holds, always of floats, so that it can be differentiated."""
+    return jnp.asarray(float(value) if isinstance(value, int) else value)
+
+
+def _number(name: str, value: Any) -> float | None:
+    """`value` as a finite float; None where JAX is tracing it."""
+    if isinstance(value, Tracer):
+        return None
+    try:
+        if isinstance(value, str | bool):
+            raise TypeError
+        number = float(value)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} must be a number, not {value!r}.") from None
+    if not math.isfinite(number):
+        raise InputError(f"{name} must be a finite number, not {number}.")
+    return number
+
+
+def check_finite(**values: Any) -> None:
+    """Raise `InputError` unless every value is a finite number."""
+    for name, value in values.items():
+        _number(name, value)
+
+
+def check_positive(**values: Any) -> None:
+    """Raise `InputError` unless every value is a number greater than zero."""
+    for name, value in values.items():
+        number = _number(name, value)
+        if number is not None and number <= 0.0:
+            raise InputError(f"{name} must be greater than 0, not {number:g}.")
+
+
+def check_count(**values: Any) -> None:
+    """Raise `InputError` unless every value is an integer of at least 1."""
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
+            raise InputError(f"{name} must be an integer of at least 1, not {value!r}.")
+
+
+def check_choice(choices: Iterable[Any], **values: Any) -> None:
+    """Raise `InputError` unless every value is one of `choices`."""
+    choices = list(choices)
+    for name, value in values.items():
+        if not any(type(value) is type(choice) and value == choice for choice in choices):
+            options = " or ".join(repr(choice) for choice in choices)
+            raise InputError(f"{name} must be {options}, not {value!r}.")
+
+
+def check(condition: Any, message: str) -> None:
+    """Raise `InputError(message)` unless `condition` holds, or is traced and cannot be known."""
+    if not isinstance(condition, Tracer) and not condition:
+        raise InputError(message)

@@ -1,0 +1,96 @@
+"""A heavy symmetric top: a quaternion, turned by the angular velocity in body axes."""
+
+import math
+from typing import final
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._constraint import AbstractConstraint
+from .._lie import quaternion_rate, rotation_matrix
+from .._problem import Problem
+from .._system import AbstractSystem
+from .._types import Coordinates, Forces, MassMatrix, Time, Velocities
+from ._parameters import Scalar, as_parameter, check_finite, check_positive
+
+_CITATION = "Lagrange's top; H. Goldstein, Classical Mechanics, 2nd ed. 1980, section 5-7."
+
+
+@final
+class SpinningTop(AbstractSystem):
+    """q = unit quaternion (scalar first, body to world), v = body angular velocity [rad/s]; z up.
+
+    Four coordinates, three velocities and no constraint: q' = 1/2 q o (0, v) keeps |q|.
+    """
+
+    mass: Array = eqx.field(converter=as_parameter)
+    length: Array = eqx.field(converter=as_parameter)
+    I1: Array = eqx.field(converter=as_parameter)
+    I3: Array = eqx.field(converter=as_parameter)
+    gravity: Array = eqx.field(converter=as_parameter)
+
+    def _moments(self) -> Float[Array, "3"]:
+        return jnp.stack([self.I1, self.I1, self.I3])
+
+    def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
+        return jnp.diag(self._moments())
+
+    def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
+        """Euler's equations: -v x (I v), and the moment l e3 x R^T (-m g ez) of the weight."""
+        up = rotation_matrix(q)[2]  # the vertical in body axes
+        o = jnp.zeros_like(up[0])
+        weight = self.mass * self.gravity * self.length * jnp.stack([up[1], -up[0], o])
+        return weight - jnp.cross(v, self._moments() * v)
+
+    def kinematics(self, t: Time, q: Coordinates, v: Velocities) -> Coordinates:
+        return quaternion_rate(q, v)
+
+    def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""]:
+        height = self.length * rotation_matrix(q)[2, 2]
+        return 0.5 * jnp.dot(self._moments() * v, v) + self.mass * self.gravity * height
+
+    @property
+    def constraints(self) -> tuple[AbstractConstraint, ...]:
+        return ()
+
+    def points(self, t: Time, q: Coordinates) -> dict[str, Array]:
+        return {"centre": self.length * rotation_matrix(q)[:, 2]}
+
+
+def spinning_top(
+    *,
+    mass: Scalar = 1.0,
+    length: Scalar = 1.0,
+    I1: Scalar = 1.25,
+    I3: Scalar = 0.5,
+    gravity: Scalar = 9.81,
+    theta: Scalar = math.pi / 3.0,
+    precession: Scalar = 0.5,
+    spin: Scalar = 12.0,
+) -> Problem:
+    """A heavy symmetric top about a fixed point: quaternion and body angular velocity.
+
+    **Arguments:**
+
+    - `mass`: [kg].
+    - `length`: from the fixed point to the centre of mass [m].
+    - `I1`, `I3`: moments of inertia about the fixed point, across and along the axis [kg m^2].
+    - `gravity`: along -z [m/s^2].
+    - `theta`: of the axis from the upward vertical at the start [rad].
+    - `precession`: phi' at the start [rad/s]; theta' is zero.
+    - `spin`: component of the angular velocity along the axis, psi' + phi' cos(theta) [rad/s].
+
+    **Returns:** the `Problem`; points: `centre`.
+
+    **Raises:** `InputError`, naming the parameter that is wrong.
+    """
+    check_positive(mass=mass, length=length, I1=I1, I3=I3)
+    check_finite(gravity=gravity, theta=theta, precession=precession, spin=spin)
+    system = SpinningTop(mass, length, I1, I3, gravity)
+    half = 0.5 * theta
+    q0 = jnp.asarray([jnp.cos(half), jnp.sin(half), 0.0, 0.0])
+    v0 = jnp.asarray([0.0, precession * jnp.sin(theta), spin])
+    return Problem(
+        system, q0, v0, 0.0, 10.0, system.points, citation=_CITATION, name="spinning_top"
+    )
