@@ -1,8 +1,8 @@
-"""Independent answers for the models: closed forms, elliptic functions, and minimal coordinates by SciPy.
+"""Independent answers for the models: closed forms, elliptic functions, minimal coordinates.
 
-Nothing here knows ukjax or JAX. An oracle in minimal coordinates is an acceleration (the equation of
-motion written by hand) and a map to the model's coordinates with its two derivatives; `integrate` is a
-tight integration of the former (DOP853, rtol 1e-13).
+Nothing here knows ukjax or JAX. An oracle in minimal coordinates is an acceleration (the equation
+of motion written by hand) and a map to the model's coordinates with its two derivatives;
+`integrate` solves the former by SciPy (DOP853, rtol 1e-13).
 """
 
 from collections.abc import Callable
@@ -26,9 +26,7 @@ def integrate(acceleration: Callable, x0, rate0, ts) -> tuple[Array, Array]:
         return np.concatenate([y[n:], np.atleast_1d(acceleration(y[:n], y[n:]))])
 
     y0 = np.concatenate([x0, rate0]).astype(float)
-    solution = solve_ivp(
-        rhs, (ts[0], ts[-1]), y0, "DOP853", t_eval=ts, rtol=1e-13, atol=1e-13, max_step=0.05
-    )
+    solution = solve_ivp(rhs, (ts[0], ts[-1]), y0, "DOP853", t_eval=ts, rtol=1e-13, atol=1e-13, max_step=0.05)
     assert solution.success, solution.message
     return solution.y[:n].T, solution.y[n:].T
 
@@ -91,7 +89,7 @@ def scara_posture(t, p=SCARA) -> State:
 
 
 def pendulum_elliptic(t, angle, rate, w2) -> tuple[Array, Array]:
-    """angle(t), rate(t) of angle'' = -w2 sin(angle), swinging or turning over, by Jacobi's functions."""
+    """angle(t), rate(t) of angle'' = -w2 sin(angle), swinging or turning, by Jacobi's functions."""
     t, w = np.asarray(t, float), np.sqrt(w2)
     k2 = rate**2 / (4 * w2) + np.sin(angle / 2) ** 2
     if k2 < 1:  # sin(angle / 2) = k sn(u), rate = 2 w k cn(u)
@@ -154,9 +152,7 @@ def n_pendulum_acceleration(angles, rates, length=1.0) -> Array:
     index = np.arange(n)
     count = n - np.maximum(index[:, None], index[None, :])
     d = np.subtract.outer(angles, angles)
-    force = -(count * np.sin(d)) @ np.square(rates) - np.diag(count) * GRAVITY / length * np.sin(
-        angles
-    )
+    force = -(count * np.sin(d)) @ np.square(rates) - np.diag(count) * GRAVITY / length * np.sin(angles)
     return np.linalg.solve(count * np.cos(d), force)
 
 
@@ -175,9 +171,7 @@ def n_pendulum_state(angles, rates, length=1.0) -> State:
 def spherical_pendulum_acceleration(x, rates, length=1.0) -> Array:
     (theta, _), (theta_rate, phi_rate) = x, rates
     s, c = np.sin(theta), np.cos(theta)
-    return np.array(
-        [s * c * phi_rate**2 - GRAVITY / length * s, -2 * c / s * theta_rate * phi_rate]
-    )
+    return np.array([s * c * phi_rate**2 - GRAVITY / length * s, -2 * c / s * theta_rate * phi_rate])
 
 
 def spherical_pendulum_state(x, rates, length=1.0) -> State:
@@ -198,7 +192,7 @@ SLIDER_CRANK = {"crank": 0.5, "rod": 1.0, "masses": (1.0, 2.0, 1.0), "slider_ine
 
 
 def _slider_crank_curve(x, p=SLIDER_CRANK) -> State:
-    """The nine coordinates as functions of the crank angle, and their first two derivatives by it."""
+    """The nine coordinates as functions of the crank angle, and their two derivatives by it."""
     l1, l2 = p["crank"], p["rod"]
     s, c = l1 * np.sin(x), l1 * np.cos(x)
     tilt = -np.arcsin(s / l2)
@@ -238,7 +232,7 @@ def knife_edge(t, speed=0.4, rate=1.5, pull=GRAVITY * 0.5) -> Array:
 
 
 def rolling_disk(t, speed=0.4, rate=1.5, radius=0.5) -> Array:
-    """(x, y, heading, roll): the knife edge's path under 2/3 of its pull, and the distance over the radius."""
+    """(x, y, heading, roll): the knife edge's path under 2/3 of its pull, and distance / radius."""
     pull, t = GRAVITY * 0.5 / 1.5, np.asarray(t, float)
     distance = speed * t + pull / rate**2 * (1 - np.cos(rate * t))
     path = knife_edge(t, speed, rate, pull)
@@ -317,7 +311,7 @@ def top_state(x, rates) -> State:
 
 
 def two_mass_spring(t, x=(0.0, 1.0), m1=1.0, m2=2.0, k=3.0, l=0.5, force=0.0) -> Array:  # noqa: E741
-    """x(t) from rest, (..., 2): the centre of mass falls freely, the spring swings about its static length."""
+    """x(t) from rest, (..., 2): the centre of mass is pushed, the spring swings about its rest."""
     t, total = np.asarray(t, float), m1 + m2
     w2 = k * (1 / m1 + 1 / m2)
     static = l - force / m1 / w2

@@ -186,13 +186,9 @@ def why_not_finite(
     ):
         if bad(array):
             return f"the {what} is not finite at t = {t}, q = {q}, v = {v}."
-    wrong = [
-        name for name, A, b in zip(rows.names, rows.A, rows.b, strict=True) if bad(A) or bad(b)
-    ]
+    wrong = [name for name, A, b in zip(rows.names, rows.A, rows.b, strict=True) if bad(A) or bad(b)]
     if wrong:
-        return (
-            f"the constraint rows {', '.join(wrong)} are not finite at t = {t}, q = {q}, v = {v}."
-        )
+        return f"the constraint rows {', '.join(wrong)} are not finite at t = {t}, q = {q}, v = {v}."
     if bad(inverse_cholesky(equations.M)):
         return (
             f"the mass matrix is not positive definite at t = {t}, q = {q}, which {type(formula).__name__} "
@@ -240,9 +236,7 @@ class UdwadiaKalaba(AbstractFormula):
 
     pinv: AbstractPseudoinverse
 
-    def __init__(
-        self, pinv: AbstractPseudoinverse | lx.AbstractLinearSolver = CompleteOrthogonal()
-    ):
+    def __init__(self, pinv: AbstractPseudoinverse | lx.AbstractLinearSolver = CompleteOrthogonal()):
         self.pinv = as_pseudoinverse(pinv)
 
     def solve(self, equations: Equations) -> Acceleration:
@@ -263,9 +257,7 @@ class Schur(AbstractFormula):
 
     pinv: AbstractPseudoinverse
 
-    def __init__(
-        self, pinv: AbstractPseudoinverse | lx.AbstractLinearSolver = CompleteOrthogonal()
-    ):
+    def __init__(self, pinv: AbstractPseudoinverse | lx.AbstractLinearSolver = CompleteOrthogonal()):
         self.pinv = as_pseudoinverse(pinv)
 
     def solve(self, equations: Equations) -> Acceleration:

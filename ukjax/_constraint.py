@@ -67,9 +67,7 @@ class Nonholonomic(AbstractConstraint):
     fn: Callable[[Time, Coordinates, Velocities], Array]
     name: str = eqx.field(static=True)
 
-    def __init__(
-        self, fn: Callable[[Time, Coordinates, Velocities], Array], *, name: str | None = None
-    ):
+    def __init__(self, fn: Callable[[Time, Coordinates, Velocities], Array], *, name: str | None = None):
         self.fn = fn
         self.name = _name(fn, name)
 
@@ -190,9 +188,7 @@ def constraint_rows(system: "AbstractSystem", t: Time, q: Coordinates, v: Veloci
         return jnp.concatenate(parts) if parts else jnp.zeros(0, q.dtype)
 
     A = jax.jacfwd(psi, argnums=2)(t, q, v)
-    b = -jax.jvp(psi, (t, q, v), (jnp.ones_like(t), system.kinematics(t, q, v), jnp.zeros_like(v)))[
-        1
-    ]
+    b = -jax.jvp(psi, (t, q, v), (jnp.ones_like(t), system.kinematics(t, q, v), jnp.zeros_like(v)))[1]
 
     parts, names, kinds, start = [], [], [], 0
     derived = iter(zip(phis, psis, strict=True))

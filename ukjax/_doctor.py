@@ -52,9 +52,7 @@ class Report(eqx.Module):
     @property
     def ok(self) -> bool:
         """Whether the rows can be satisfied by one acceleration, uniquely. Redundant rows are fine."""
-        return (
-            not self.inconsistent and self.unique_acceleration and self.consistent_state is not None
-        )
+        return not self.inconsistent and self.unique_acceleration and self.consistent_state is not None
 
     @property
     def degrees_of_freedom(self) -> int:
@@ -77,9 +75,7 @@ class Report(eqx.Module):
         lines.append(_mass_line(self.mass_rank, self.n, self.unique_acceleration))
         if len(self.unique_multipliers) < m:
             unique = ", ".join(self.unique_multipliers) or "none"
-            lines.append(
-                f"Multipliers that are unique: {unique}; of the others, only the total force is."
-            )
+            lines.append(f"Multipliers that are unique: {unique}; of the others, only the total force is.")
         worst = np.maximum(np.abs(self.position_error), np.abs(self.velocity_error))
         for name, phi, psi in zip(self.rows, self.position_error, self.velocity_error, strict=True):
             if max(abs(phi), abs(psi)) > 1e-9:
@@ -96,9 +92,7 @@ def _mass_line(mass_rank: int, n: int, unique: bool) -> str:
     mass = "positive definite" if mass_rank == n else f"singular, of rank {mass_rank} of {n}"
     if unique:
         return f"The mass matrix is {mass}; the acceleration is unique."
-    return (
-        f"The mass matrix is {mass}, and [M; A] has rank below {n}: the acceleration is NOT unique."
-    )
+    return f"The mass matrix is {mass}, and [M; A] has rank below {n}: the acceleration is NOT unique."
 
 
 def _unit_rows(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -107,9 +101,7 @@ def _unit_rows(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return A / norms[:, None], norms
 
 
-def _groups(
-    projector: np.ndarray, names: tuple[str, ...], tolerance: float
-) -> tuple[tuple[str, ...], ...]:
+def _groups(projector: np.ndarray, names: tuple[str, ...], tolerance: float) -> tuple[tuple[str, ...], ...]:
     """Rows that a dependency connects: I - A A^+ is block diagonal over them (zero rows stand alone)."""
     complement = np.eye(len(names)) - projector
     left = [i for i in range(len(names)) if complement[i, i] > tolerance]
@@ -118,9 +110,7 @@ def _groups(
         group, frontier = set(), {left[0]}
         while frontier:
             group |= frontier
-            frontier = {
-                j for i in frontier for j in left if abs(complement[i, j]) > tolerance
-            } - group
+            frontier = {j for i in frontier for j in left if abs(complement[i, j]) > tolerance} - group
         groups.append(tuple(names[i] for i in sorted(group)))
         left = [i for i in left if i not in group]
     return tuple(groups)
@@ -184,9 +174,7 @@ def check(
     projector = unit @ inverse
     tolerance = 10 * rcond
     mass_values = np.linalg.eigvalsh(M)
-    mass_rank = int(
-        np.sum(mass_values > M.shape[0] * np.finfo(M.dtype).eps * mass_values.max(initial=0))
-    )
+    mass_rank = int(np.sum(mass_values > M.shape[0] * np.finfo(M.dtype).eps * mass_values.max(initial=0)))
     scaled = M / max(mass_values.max(initial=0), np.finfo(M.dtype).tiny)
     stacked = np.concatenate([scaled, unit])
     unique = bool(np.linalg.matrix_rank(stacked, tol=1e3 * np.finfo(M.dtype).eps) == M.shape[0])

@@ -64,9 +64,7 @@ def _from_xarray(dataset: "xarray.Dataset") -> Table:
 
 def _check_suffix(path: Path) -> str:
     if path.suffix not in (".npz", ".nc", ".zarr"):
-        raise InputError(
-            f"cannot tell the format of '{path}': the name must end in .npz, .nc or .zarr."
-        )
+        raise InputError(f"cannot tell the format of '{path}': the name must end in .npz, .nc or .zarr.")
     return path.suffix
 
 
@@ -88,16 +86,12 @@ def save(table: Table, path: str | Path) -> Path:
     partial = path.with_name(f".{path.stem}.partial{suffix}")
     if suffix == ".npz":
         header = {
-            "columns": {
-                name: [column.dims, column.units] for name, column in table.columns.items()
-            },
+            "columns": {name: [column.dims, column.units] for name, column in table.columns.items()},
             "labels": table.labels,
             "attributes": table.attributes,
         }
         arrays = {name: column.values for name, column in table.columns.items()}
-        np.savez_compressed(
-            partial, allow_pickle=False, header=np.array(json.dumps(header)), **arrays
-        )
+        np.savez_compressed(partial, allow_pickle=False, header=np.array(json.dumps(header)), **arrays)
     else:
         dataset = to_xarray(table)
         try:
@@ -140,7 +134,6 @@ def load(path: str | Path) -> Table:
             raise InputError(f"'{path}' was not written by ukjax: it has no header.")
         header = json.loads(str(file["header"]))
         columns = {
-            name: Column(tuple(dims), file[name], units)
-            for name, (dims, units) in header["columns"].items()
+            name: Column(tuple(dims), file[name], units) for name, (dims, units) in header["columns"].items()
         }
     return Table(columns, header["labels"], header["attributes"])

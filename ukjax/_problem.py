@@ -88,16 +88,13 @@ def resolve_state(
     """
     if isinstance(system, Problem):
         t, q, v = (
-            own if given is None else given
-            for given, own in ((t, system.t0), (q, system.q0), (v, system.v0))
+            own if given is None else given for given, own in ((t, system.t0), (q, system.q0), (v, system.v0))
         )
         system = system.system
     if not isinstance(system, AbstractSystem):
         raise InputError(f"expected a system or a Problem, got {type(system).__name__}.")
     if q is None or v is None:
-        raise InputError(
-            "an initial state is needed: give q0 and v0, or a Problem, which brings its own."
-        )
+        raise InputError("an initial state is needed: give q0 and v0, or a Problem, which brings its own.")
     q, v = _vector(q, "q"), _vector(v, "v")
     for name, array in (("q", q), ("v", v)):
         if array.ndim != 1:

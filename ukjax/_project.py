@@ -122,9 +122,7 @@ class Projection(AbstractStabilizer):
 
     pinv: AbstractPseudoinverse
 
-    def __init__(
-        self, pinv: AbstractPseudoinverse | lx.AbstractLinearSolver = CompleteOrthogonal()
-    ):
+    def __init__(self, pinv: AbstractPseudoinverse | lx.AbstractLinearSolver = CompleteOrthogonal()):
         self.pinv = as_pseudoinverse(pinv)
 
     def right_hand_side(self, rows: Rows) -> Float[Array, " m"]:
@@ -145,9 +143,7 @@ class Projection(AbstractStabilizer):
 
 
 @eqx.filter_jit
-def _project_once(
-    projection: Projection, system: AbstractSystem, t: Array, q: Array, v: Array
-) -> tuple:
+def _project_once(projection: Projection, system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple:
     q, v = projection(system, t, q, v)
     rows = constraint_rows(system, t, q, v)
     scale = jnp.max(jnp.abs(rows.position_error), initial=0) + jnp.max(
@@ -194,9 +190,5 @@ def project(
             return q, v
         q, v, rows, error = _project_once(projection, system, t, q, v)
     worst = jnp.maximum(jnp.abs(rows.position_error), jnp.abs(rows.velocity_error))
-    violated = [
-        f"{name} ({e:.1e})" for name, e in zip(rows.names, worst, strict=True) if not e <= tolerance
-    ]
-    raise InputError(
-        f"no consistent state was found near q = {q}: still violated are {', '.join(violated)}."
-    )
+    violated = [f"{name} ({e:.1e})" for name, e in zip(rows.names, worst, strict=True) if not e <= tolerance]
+    raise InputError(f"no consistent state was found near q = {q}: still violated are {', '.join(violated)}.")

@@ -1,5 +1,6 @@
 """The one door to Diffrax: integrates v' = a and q' = N v, and evaluates the forces at the saved times."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, Literal, final
 
@@ -98,9 +99,7 @@ class _ProjectedSolver(dfx.AbstractWrappedSolver):
 
 
 @eqx.filter_jit
-def _start(
-    model: _Model, t: Array, q: Array, v: Array
-) -> tuple[tuple[Array, Array], Rows, Acceleration]:
+def _start(model: _Model, t: Array, q: Array, v: Array) -> tuple[tuple[Array, Array], Rows, Acceleration]:
     """The state the run starts from, and what holds there."""
     q, v = model.project(t, (q, v))
     equations = equations_of_motion(model.system, t, q, v, model.stabilizer)
@@ -234,10 +233,7 @@ def _checked_start(model: _Model, t: Array, q: Array, v: Array) -> tuple[Array, 
     """The state to start from; raises `InputError`, by constraint name, where a run could not start."""
     y, rows, acceleration = _start(model, t, q, v)
     errors = np.concatenate([np.abs(rows.position_error), np.abs(rows.velocity_error)])
-    if (
-        isinstance(model.stabilizer, Projection)
-        and not errors.max(initial=0) < 1e4 * np.finfo(t.dtype).eps
-    ):
+    if isinstance(model.stabilizer, Projection) and not errors.max(initial=0) < 1e4 * np.finfo(t.dtype).eps:
         y = project(model.system, t, q, v, pinv=model.stabilizer.pinv)
         y, rows, acceleration = _start(model, t, *y)
     if not np.all(np.isfinite(acceleration.a)):
@@ -362,18 +358,14 @@ def simulate(
     if max_steps < 1:
         raise InputError(f"max_steps must be at least 1, got {max_steps}.")
     settings = {
-        "stepsize_controller": _controller(
-            stepsize_controller, solver, dt0, (rtol, atol), q0.dtype
-        ),
+        "stepsize_controller": _controller(stepsize_controller, solver, dt0, (rtol, atol), q0.dtype),
         "adjoint": adjoint,
         "event": _event(event, q0.dtype),
         "max_steps": max_steps,
         "progress_meter": _progress_meter(progress),
     }
     model = _Model(system, formula, stabilizer)
-    tracing = any(
-        isinstance(x, jax.core.Tracer) for x in jax.tree.leaves((model, t0, q0, v0, t1, ts))
-    )
+    tracing = any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves((model, t0, q0, v0, t1, ts)))
     y0 = model.project(t0, (q0, v0)) if tracing else _checked_start(model, t0, q0, v0)
     solution = _integrate(model, y0, (t0, t1, dt0), ts, settings, solver, dense)
     trajectory = _assemble(model, solution, name, dense)
@@ -382,12 +374,10 @@ def simulate(
         trajectory.stats["num_evaluations"] = stages * trajectory.stats["num_steps"]
     if tracing:
         if throw:
-            bad = (trajectory.result != RESULTS.successful) & (
-                trajectory.result != RESULTS.event_occurred
-            )
+            bad = (trajectory.result != RESULTS.successful) & (trajectory.result != RESULTS.event_occurred)
             trajectory = trajectory.result.error_if(trajectory, bad)
         return trajectory
     if not trajectory.ok:
         message = _why_it_stopped(model, trajectory, t1)
-        trajectory = eqx.tree_at(lambda x: x.message, trajectory, message)
+        trajectory = dataclasses.replace(trajectory, message=message)
     return trajectory.raise_if_failed() if throw else trajectory

@@ -35,9 +35,7 @@ class NoStabilizer(AbstractStabilizer):
 def _gain(value: Array | float, name: str) -> Array:
     value = jnp.asarray(value)
     if value.ndim > 1:
-        raise InputError(
-            f"the gain {name} has shape {value.shape}; give a scalar or one value per row."
-        )
+        raise InputError(f"the gain {name} has shape {value.shape}; give a scalar or one value per row.")
     if not isinstance(value, jax.core.Tracer) and not np.all((value >= 0) & np.isfinite(value)):
         raise InputError(f"the gain {name} must be finite and not negative, got {value}.")
     return value if jnp.issubdtype(value.dtype, jnp.floating) else value.astype(float)

@@ -79,11 +79,7 @@ class LagrangianSystem(AbstractSystem):
         t = jnp.asarray(t, q.dtype)
         momentum = jax.grad(self.lagrangian, argnums=2)
         convective = jax.jvp(lambda t, q: momentum(t, q, v), (t, q), (jnp.ones_like(t), v))[1]
-        return (
-            jax.grad(self.lagrangian, argnums=1)(t, q, v)
-            - convective
-            + self.generalized_force(t, q, v)
-        )
+        return jax.grad(self.lagrangian, argnums=1)(t, q, v) - convective + self.generalized_force(t, q, v)
 
     def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""] | None:
         """Jacobi's energy v . L_v - L [J]; the total energy where coordinates do not depend on time."""

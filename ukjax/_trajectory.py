@@ -106,15 +106,9 @@ class Trajectory(eqx.Module):
     @property
     def energy_drift(self) -> Float[Array, ""] | None:
         """The largest |E(t) - E(t0)| over the saved times [J]: an error where the energy is conserved."""
-        return (
-            None
-            if self.energy is None
-            else jnp.max(jnp.abs(self.energy - self.energy[0]), initial=0)
-        )
+        return None if self.energy is None else jnp.max(jnp.abs(self.energy - self.energy[0]), initial=0)
 
-    def evaluate(
-        self, t: Float[Array, ""] | float
-    ) -> tuple[Float[Array, " nq"], Float[Array, " n"]]:
+    def evaluate(self, t: Float[Array, ""] | float) -> tuple[Float[Array, " nq"], Float[Array, " n"]]:
         """(q, v) at any time of the run.
 
         **Arguments:**
@@ -136,9 +130,7 @@ class Trajectory(eqx.Module):
     @property
     def result_name(self) -> str:
         """The name of the result's code, such as `successful` or `max_steps_reached`."""
-        return next(
-            name for name, code in RESULTS._name_to_item.items() if bool(code == self.result)
-        )
+        return next(name for name, code in RESULTS._name_to_item.items() if bool(code == self.result))
 
     def summary(self) -> dict[str, Any]:
         """The figures one looks at first, as plain numbers; the command line prints these."""
@@ -158,12 +150,8 @@ class Trajectory(eqx.Module):
 
     def _table(self) -> _files.Table:
         """The arrays with their dimensions and units, as files and xarray see them."""
-        named = {
-            name: (dims, getattr(self, name), units) for name, (dims, units) in _COLUMNS.items()
-        }
-        columns = {
-            k: _files.Column(d, np.asarray(x), u) for k, (d, x, u) in named.items() if x is not None
-        }
+        named = {name: (dims, getattr(self, name), units) for name, (dims, units) in _COLUMNS.items()}
+        columns = {k: _files.Column(d, np.asarray(x), u) for k, (d, x, u) in named.items() if x is not None}
         labels = {"row": list(self.row_names), "row_kind": list(self.row_kinds)}
         stats = {name: int(value) for name, value in self.stats.items()}
         attributes = {

@@ -58,7 +58,9 @@ class AbstractPseudoinverse(eqx.Module):
 
     @abc.abstractmethod
     def _unit_rows(self, B: Float[Array, "m n"]) -> tuple[Float[Array, "n m"], Int[Array, ""]]:
-        """The pseudoinverse and rank of a matrix whose rows have norm 1 or are zero; m, n > 0."""
+        """P and the rank of B, whose rows have norm 1 or are zero; m, n > 0. P solves consistent systems with least
+        norm (B P B = B, P B P = P, P B symmetric); B P need not be symmetric, `undo_row_scaling` makes it so.
+        """
 
     def __call__(self, B: Float[Array, "m n"]) -> Pseudoinverse:
         """The same as `pinv(B, self)`."""

@@ -6,7 +6,7 @@ import equinox as eqx
 
 from ._base import DEFAULT_RCOND, AbstractPseudoinverse
 from ._kernels import gram_schmidt, threshold
-from ._least_squares import pseudoinverse_of_factors
+from ._least_squares import least_norm
 
 
 @final
@@ -25,4 +25,4 @@ class GramSchmidt(AbstractPseudoinverse):
     independent_rows: ClassVar[bool] = False
 
     def _unit_rows(self, B):
-        return pseudoinverse_of_factors(gram_schmidt(B, threshold(self.rcond, B)))
+        return least_norm(gram_schmidt(B, threshold(self.rcond, B)))

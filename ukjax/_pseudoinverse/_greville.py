@@ -35,9 +35,7 @@ class Greville(AbstractPseudoinverse):
         rcond = threshold(self.rcond, B)
 
         def step(i, carry):
-            P, Q, residual, left, rank = (
-                carry  # P: the transposed pseudoinverse, zero in rows not yet taken
-            )
+            P, Q, residual, left, rank = carry  # P: the transposed pseudoinverse, zero in rows not yet taken
             squares = jnp.sum(residual * residual, axis=1)
             one_hot = one_hot_largest(jnp.where(left > 0, squares, -1))
             a, c = dot(one_hot, B), dot(one_hot, residual)

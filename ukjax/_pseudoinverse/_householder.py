@@ -6,18 +6,19 @@ import equinox as eqx
 
 from ._base import DEFAULT_RCOND, AbstractPseudoinverse
 from ._kernels import householder, threshold
-from ._least_squares import pseudoinverse_of_factors
+from ._least_squares import least_norm
 
 
 @final
 class HouseholderQR(AbstractPseudoinverse):
     """Least squares by Householder QR with pivoting (DPV 2008, section 3), for rows of any rank.
 
-    With B^T = Q R the chosen rows R11 give B = Z R11^T Q^T, Z = R^T R11^-T having the identity in those rows; so
+    With B^T = Q R, E B the rows chosen as pivots and L = E R^T lower triangular,
 
-        B^+ = Q R11^-T (Z^T Z)^-1 Z^T,
+        B^+ = Q L^-1 E (I - V V^T),
 
-    where Z^T Z is small and, by the pivoting, well conditioned.
+    the least-norm solution of the chosen rows after projecting the right-hand side onto the range of B; V, an
+    orthonormal basis of B's left null space, comes from Gram-Schmidt.
 
     **Arguments:**
 
@@ -28,4 +29,4 @@ class HouseholderQR(AbstractPseudoinverse):
     independent_rows: ClassVar[bool] = False
 
     def _unit_rows(self, B):
-        return pseudoinverse_of_factors(householder(B, threshold(self.rcond, B)))
+        return least_norm(householder(B, threshold(self.rcond, B)))

@@ -53,12 +53,7 @@ def _penrose(B: Float[Array, "m n"], P: Float[Array, "n m"], tolerance: float) -
     def small(residual: Array, scale) -> Array:
         return jnp.max(jnp.abs(residual)) <= tolerance * scale  # False for NaN
 
-    return (
-        small(dot(BP, B) - B, 1)
-        & small(dot(PB, P) - P, size)
-        & small(BP - BP.T, 1)
-        & small(PB - PB.T, 1)
-    )
+    return small(dot(BP, B) - B, 1) & small(dot(PB, P) - P, size) & small(BP - BP.T, 1) & small(PB - PB.T, 1)
 
 
 def as_pseudoinverse(x: Any) -> AbstractPseudoinverse:

@@ -1,8 +1,11 @@
 """Rows of unit norm, and the way back.
 
-With B = C Bs, C diagonal, the pseudoinverse of Bs solves least squares in the norm of C^-1 r. The two agree on
-consistent right-hand sides only; otherwise r must first be projected onto the range of B, after which it is
-consistent: B^+ = Bs^+ C^-1 (projector onto range B).
+With B = C Bs, C diagonal, let P solve Bs x = z with least norm for every z in the range of Bs. Then P C^-1 does
+the same for B. Other right-hand sides must first be projected onto the range of B, which gives
+
+    B^+ = P C^-1 (I - V V^T),
+
+V an orthonormal basis of B's left null space. It is spanned by the rows of (I - Bs P) C^-1.
 """
 
 import jax
@@ -38,11 +41,11 @@ def undo_row_scaling(
     nonzero: Bool[Array, " m"],
     rank: Int[Array, ""],
 ) -> Float[Array, "n m"]:
-    """The pseudoinverse of diag(scales) rows from P, that of the rows.
+    """The pseudoinverse of diag(scales) rows, from P that solves with `rows` at least norm.
 
-    The complement of the range of C Bs is the range of C^-1 N, N = I - Bs P, of dimension m - rank: nothing to do
-    for independent rows. One step P <- P (B P)^T then makes B P symmetric to second order: where a small row
-    depends on large ones, dividing by its scale had magnified the projector's rounding error.
+    The left null space has dimension m - rank, so there is nothing to do for independent rows. One step
+    P <- P (B P)^T then makes B P symmetric to second order: where a small row depends on large ones, dividing by
+    its scale had magnified the projector's rounding error.
     """
     complement = jnp.diag(nonzero.astype(P.dtype)) - dot(rows, P)
     count = jnp.sum(nonzero).astype(rank.dtype) - rank

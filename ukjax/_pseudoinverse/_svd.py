@@ -5,10 +5,10 @@ from typing import ClassVar, final
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from ._base import DEFAULT_RCOND, AbstractPseudoinverse
-from ._kernels import dot, householder, threshold
+from ._kernels import dot, gram_schmidt, threshold
 
 LARGEST_JACOBI = 32
 MAX_SWEEPS = 15
@@ -36,57 +36,61 @@ class SVD(AbstractPseudoinverse):
             keep = s > rcond * s[0]
             P = dot(VT.T * jnp.where(keep, 1 / jnp.where(keep, s, 1), 0)[None, :], U.T)
         else:
-            left, right = _jacobi(B)
-            s = jnp.sqrt(jnp.sum(left * left, axis=1))
-            keep = s > rcond * jnp.max(s)
-            inverse = jnp.where(keep, 1 / jnp.where(keep, s * s, 1), 0)
-            P = dot(right.T * inverse[None, :], left)
+            P, keep = _jacobi_pseudoinverse(B, rcond)
         return P, jnp.sum(keep, dtype=jnp.int32)
 
 
-def _jacobi(B: Float[Array, "m n"]) -> tuple[Float[Array, "k m"], Float[Array, "k n"]]:
-    """B = left^T right with orthogonal rows of `left`, whose norms are the singular values, and orthonormal `right`."""
+def _jacobi_pseudoinverse(B: Float[Array, "m n"], rcond: float) -> tuple[Array, Bool[Array, " k"]]:
+    """With B = R^T Q and J R = S U^T for a product J of rotations, B^+ = (J Q)^T S^+ U^T."""
     m = B.shape[0]
-    factors = householder(B, threshold(0.0, B))
-    k = factors.R.shape[0]
-    pairs = (k + 1) // 2
-    if pairs < 2 and k < 2:
-        return factors.R, factors.Q
-    stacked = jnp.concatenate([factors.R, factors.Q], axis=1)
-    stacked = jnp.pad(stacked, ((0, 2 * pairs - k), (0, 0)))
-    tolerance = float(jnp.finfo(B.dtype).eps) ** 0.75
+    Q, R, _, _ = gram_schmidt(B, threshold(0.0, B))
+    rotated = _orthogonalize_rows(jnp.concatenate([R, Q], axis=1), m)
+    SUT, VT = rotated[:, :m], rotated[:, m:]
+    squares = jnp.sum(SUT * SUT, axis=1)
+    keep = squares > rcond**2 * jnp.max(squares)
+    inverse = jnp.where(keep, 1 / jnp.where(keep, squares, 1), 0)
+    return dot(VT.T, inverse[:, None] * SUT), keep
+
+
+def _orthogonalize_rows(X: Float[Array, "k c"], m: int) -> Float[Array, "K c"]:
+    """J X, whose first m columns have orthogonal rows, by plane rotations of all pairs of rows in each sweep."""
+    k = X.shape[0]
+    half = (k + 1) // 2
+    tolerance = float(jnp.finfo(X.dtype).eps) ** 0.5  # what is left after such a sweep is its square
 
     def sweep(carry):
         count, _, X = carry
-        worst, X = jax.lax.fori_loop(
-            0, 2 * pairs - 1, lambda _, c: _rotate(c, m), (jnp.zeros((), B.dtype), X)
-        )
+        start = jnp.zeros((), X.dtype), jnp.sum(X[:, :m] ** 2, axis=1), X
+        worst, _, X = jax.lax.fori_loop(0, 2 * half - 1, lambda _, c: _rotate(c, m), start)
         return count + 1, worst, X
 
     def unfinished(carry):
         return (carry[0] < MAX_SWEEPS) & (carry[1] > tolerance)
 
-    start = jnp.zeros((), jnp.int32), jnp.full((), jnp.inf, B.dtype), stacked
-    X = jax.lax.while_loop(unfinished, sweep, start)[2]
-    return X[:, :m], X[:, m:]
+    X = jnp.pad(X, ((0, 2 * half - k), (0, 0)))
+    start = jnp.zeros((), jnp.int32), jnp.full((), jnp.inf, X.dtype), X
+    return jax.lax.while_loop(unfinished, sweep, start)[2]
 
 
-def _rotate(carry: tuple[Array, Array], m: int) -> tuple[Array, Array]:
-    """One round of a sweep: the first half of the rows against the second, then the round robin's next pairing."""
-    worst, X = carry
+def _rotate(carry: tuple[Array, Array, Array], m: int) -> tuple[Array, Array, Array]:
+    """One round of a sweep: the upper half of the rows against the lower, then the next pairing of the round robin."""
+    worst, squares, X = carry
     h = X.shape[0] // 2
-    p, q = X[:h], X[h:]
-    alpha = jnp.sum(p[:, :m] ** 2, axis=1)
-    beta = jnp.sum(q[:, :m] ** 2, axis=1)
+    p, q, alpha, beta = X[:h], X[h:], squares[:h], squares[h:]
     gamma = jnp.sum(p[:, :m] * q[:, :m], axis=1)
-    size = jnp.sqrt(alpha * beta)
+    size = jnp.sqrt(jnp.abs(alpha * beta))
     cosine = jnp.abs(gamma) / jnp.where(size > 0, size, 1)
     rotate = gamma != 0
     zeta = (beta - alpha) / jnp.where(rotate, 2 * gamma, 1)
     sign = jnp.where(zeta < 0, -1, 1).astype(X.dtype)
     t = jnp.where(rotate, sign / (jnp.abs(zeta) + jnp.sqrt(1 + zeta * zeta)), 0)
     c = 1 / jnp.sqrt(1 + t * t)
-    c, s = c[:, None], (c * t)[:, None]
-    p, q = c * p - s * q, s * p + c * q
-    X = jnp.concatenate([p[:1], q[:1], p[1:-1], q[1:], p[-1:]]) if h > 1 else X
-    return jnp.maximum(worst, jnp.max(cosine)), X
+    s = c * t
+    rows = _next_pairing(c[:, None] * p - s[:, None] * q, s[:, None] * p + c[:, None] * q)
+    squares = _next_pairing(alpha - t * gamma, beta + t * gamma)
+    return jnp.maximum(worst, jnp.max(cosine)), squares, rows
+
+
+def _next_pairing(p: Array, q: Array) -> Array:
+    """The circle method: the first stays, all others move on by one place."""
+    return jnp.concatenate([p[:1], q[:1], p[1:-1], q[1:], p[-1:]]) if len(p) > 1 else jnp.concatenate([p, q])

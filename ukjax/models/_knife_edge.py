@@ -15,8 +15,7 @@ from ._incline import turning_path
 from ._parameters import Scalar, as_parameter, check_finite, check_positive
 
 _CITATION = (
-    "Knife edge on an incline; J. I. Neimark and N. A. Fufaev, "
-    "Dynamics of Nonholonomic Systems, 1972."
+    "Knife edge on an incline; J. I. Neimark and N. A. Fufaev, Dynamics of Nonholonomic Systems, 1972."
 )
 
 
@@ -32,11 +31,11 @@ class KnifeEdge(AbstractSystem):
     rate: Array = eqx.field(converter=as_parameter)
 
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
-        return jnp.diag(jnp.stack([self.mass, self.mass, self.inertia]))
+        return jnp.diag(jnp.stack([self.mass, self.mass, self.inertia])).astype(q.dtype)
 
     def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
         o = jnp.zeros_like(self.mass)
-        return jnp.stack([self.mass * self.gravity * jnp.sin(self.slope), o, o])
+        return jnp.stack([self.mass * self.gravity * jnp.sin(self.slope), o, o]).astype(q.dtype)
 
     def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""]:
         kinetic = 0.5 * self.mass * (v[0] ** 2 + v[1] ** 2) + 0.5 * self.inertia * v[2] ** 2

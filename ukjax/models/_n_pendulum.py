@@ -29,9 +29,7 @@ class _Rod(eqx.Module):
 
     def __call__(self, t: Time, q: Coordinates) -> Float[Array, ""]:
         end = q[2 * self.index : 2 * self.index + 2]
-        return stretch(
-            end - q[2 * self.index - 2 : 2 * self.index] if self.index else end, self.length
-        )
+        return stretch(end - q[2 * self.index - 2 : 2 * self.index] if self.index else end, self.length)
 
 
 @final
@@ -47,7 +45,7 @@ class NPendulum(AbstractSystem):
         return self.mass * jnp.eye(2 * self.n, dtype=q.dtype)
 
     def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
-        return jnp.stack([jnp.zeros_like(self.mass), -self.mass * self.gravity] * self.n)
+        return jnp.stack([jnp.zeros_like(self.mass), -self.mass * self.gravity] * self.n).astype(q.dtype)
 
     def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""]:
         return self.mass * (0.5 * jnp.dot(v, v) + self.gravity * jnp.sum(q[1::2]))

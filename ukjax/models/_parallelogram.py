@@ -40,16 +40,14 @@ class Parallelogram(AbstractSystem):
 
     def _masses(self) -> Float[Array, "12"]:
         link = [self.mass, self.mass, self.inertia]
-        return jnp.stack(
-            [*link, *link, *link, self.coupler_mass, self.coupler_mass, self.coupler_inertia]
-        )
+        return jnp.stack([*link, *link, *link, self.coupler_mass, self.coupler_mass, self.coupler_inertia])
 
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
-        return jnp.diag(self._masses())
+        return jnp.diag(self._masses()).astype(q.dtype)
 
     def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
         o, weight = jnp.zeros_like(self.mass), -self.mass * self.gravity
-        return jnp.stack([*[o, weight, o] * 3, o, -self.coupler_mass * self.gravity, o])
+        return jnp.stack([*[o, weight, o] * 3, o, -self.coupler_mass * self.gravity, o]).astype(q.dtype)
 
     def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""]:
         height = self.mass * (q[1] + q[4] + q[7]) + self.coupler_mass * q[10]
@@ -65,8 +63,7 @@ class Parallelogram(AbstractSystem):
             for i in range(3)
         ]
         coupler = [
-            Holonomic(Pin(end, (i - 1) * half, i, _COUPLER), name=f"coupler pin {'ABC'[i]}")
-            for i in range(3)
+            Holonomic(Pin(end, (i - 1) * half, i, _COUPLER), name=f"coupler pin {'ABC'[i]}") for i in range(3)
         ]
         return (*ground, *coupler)
 
@@ -123,10 +120,6 @@ def parallelogram(
     angle = _STARTS[start][0] if angle is None else angle
     rate = _STARTS[start][1] if rate is None else rate
     check_finite(gravity=gravity, angle=angle, rate=rate)
-    system = Parallelogram(
-        length, mass, inertia, coupler_length, coupler_mass, coupler_inertia, gravity
-    )
+    system = Parallelogram(length, mass, inertia, coupler_length, coupler_mass, coupler_inertia, gravity)
     q0, v0 = system.state(angle, rate)
-    return Problem(
-        system, q0, v0, 0.0, 20.0, system.points, citation=_CITATION, name="parallelogram"
-    )
+    return Problem(system, q0, v0, 0.0, 20.0, system.points, citation=_CITATION, name="parallelogram")

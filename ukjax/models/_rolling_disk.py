@@ -36,11 +36,11 @@ class RollingDisk(AbstractSystem):
         return jnp.stack([self.mass, self.mass, 0.5 * axle, axle])
 
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
-        return jnp.diag(self._masses())
+        return jnp.diag(self._masses()).astype(q.dtype)
 
     def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
         o = jnp.zeros_like(self.mass)
-        return jnp.stack([self.mass * self.gravity * jnp.sin(self.slope), o, o, o])
+        return jnp.stack([self.mass * self.gravity * jnp.sin(self.slope), o, o, o]).astype(q.dtype)
 
     def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""]:
         drop = jnp.sin(self.slope) * q[0]

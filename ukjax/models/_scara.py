@@ -54,24 +54,25 @@ class Scara(AbstractSystem):
         revolute = [jnp.stack([x, o, o, o, o, i]) for x in (o, self.l1, self.l1 + self.l2)]
         return (*revolute, jnp.stack([o, o, i, o, o, o]))
 
-    def _frame_at_zero(self, y: Array) -> Float[Array, "4 4"]:
-        return rigid_motion(jnp.eye(3, dtype=y.dtype), jnp.stack([jnp.zeros_like(y), y, self.l0]))
+    def _chain(self, q: Coordinates, links: int, y: Array) -> tuple[list[Array], list[Array], Array]:
+        """Twists and angles of the first `links` joints, and the frame at (0, y, l0) when q = 0."""
+        p = jnp.stack([jnp.zeros_like(y), y, self.l0]).astype(q.dtype)
+        twists = [xi.astype(q.dtype) for xi in self.twists()[:links]]
+        return twists, [q[i] for i in range(links)], rigid_motion(jnp.eye(3, dtype=q.dtype), p)
 
-    def centres_at_zero(self) -> tuple[Float[Array, "4 4"], ...]:
-        """The links' centre-of-mass frames at q = 0."""
+    def _centres(self, q: Coordinates) -> list[tuple[list[Array], list[Array], Array]]:
+        """The chain of each link's centre of mass."""
         tip = self.l1 + self.l2
-        return tuple(self._frame_at_zero(y) for y in (self.r1, self.l1 + self.r2, tip, tip))
-
-    def _chain(self, q: Coordinates, links: int) -> tuple[tuple[Array, ...], list[Array]]:
-        return self.twists()[:links], [q[i] for i in range(links)]
+        ys = (self.r1, self.l1 + self.r2, tip, tip)
+        return [self._chain(q, i + 1, y) for i, y in enumerate(ys)]
 
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
         """M = sum J_i^T M_i J_i with the body Jacobians J_i of the links (eq. (24))."""
         masses = (self.m1, self.m2, self.m3, self.m4)
         moments = (self.Iz1, self.Iz2, self.Iz3, self.Iz4)
         M = jnp.zeros((4, 4), q.dtype)
-        for i, (g0, m, Iz) in enumerate(zip(self.centres_at_zero(), masses, moments, strict=True)):
-            J = body_jacobian(*self._chain(q, i + 1), g0)
+        for i, (chain, m, Iz) in enumerate(zip(self._centres(q), masses, moments, strict=True)):
+            J = body_jacobian(*chain)
             J = jnp.concatenate([J, jnp.zeros((6, 3 - i), J.dtype)], axis=1)
             o = jnp.zeros_like(m)  # no link turns about x or y: only Iz acts
             M = M + J.T @ (jnp.stack([m, m, m, o, o, Iz])[:, None] * J)
@@ -80,14 +81,10 @@ class Scara(AbstractSystem):
     def potential(self, q: Coordinates) -> Float[Array, ""]:
         """V = sum m_i g h_i [J], z up (eq. (19))."""
         masses = (self.m1, self.m2, self.m3, self.m4)
-        frames = (
-            product_of_exponentials(*self._chain(q, i + 1), g0)
-            for i, g0 in enumerate(self.centres_at_zero())
-        )
-        return sum(
-            (m * self.gravity * g[2, 3] for m, g in zip(masses, frames, strict=True)),
-            jnp.zeros((), q.dtype),
-        )
+        V = jnp.zeros((), q.dtype)
+        for m, chain in zip(masses, self._centres(q), strict=True):
+            V = V + m * self.gravity * product_of_exponentials(*chain)[2, 3]
+        return V
 
     def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
         """Q = -C v - G: minus M' v plus the gradient of T - V (eqs. (22)-(31))."""
@@ -103,9 +100,7 @@ class Scara(AbstractSystem):
 
     def tool(self, q: Coordinates) -> Float[Array, "3"]:
         """The tool's position [m] (eqs. (38)-(39))."""
-        return product_of_exponentials(*self._chain(q, 4), self._frame_at_zero(self.l1 + self.l2))[
-            :3, 3
-        ]
+        return product_of_exponentials(*self._chain(q, 4, self.l1 + self.l2))[:3, 3]
 
     def path(self, t: Time) -> Float[Array, "3"]:
         """Where the tool shall be [m] (eq. (40))."""
@@ -208,6 +203,4 @@ def scara(
     v0 = jnp.asarray([-0.157, 0.0001, 0.157, 0.0195])
     if exact_start:
         q0, v0 = jax.jvp(system.posture, (jnp.zeros(()),), (jnp.ones(()),))
-    return Problem(
-        system, q0, v0, 0.0, 20.0, system.points, system.posture, citation=_CITATION, name="scara"
-    )
+    return Problem(system, q0, v0, 0.0, 20.0, system.points, system.posture, citation=_CITATION, name="scara")

@@ -39,11 +39,11 @@ class SliderCrank(AbstractSystem):
         return jnp.stack([*crank, *rod, self.slider_mass, self.slider_mass, self.slider_inertia])
 
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
-        return jnp.diag(self._masses())
+        return jnp.diag(self._masses()).astype(q.dtype)
 
     def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
         o, masses = jnp.zeros_like(self.gravity), (self.crank_mass, self.rod_mass, self.slider_mass)
-        return jnp.stack([x for m in masses for x in (o, -m * self.gravity, o)])
+        return jnp.stack([x for m in masses for x in (o, -m * self.gravity, o)]).astype(q.dtype)
 
     def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""]:
         moment = self.crank_mass * q[1] + self.rod_mass * q[4] + self.slider_mass * q[7]
@@ -65,9 +65,7 @@ class SliderCrank(AbstractSystem):
         )
         wrist = Pin(rod_end, o, _ROD, _SLIDER)
         return (
-            Holonomic(
-                GroundPin(-crank_end, jnp.zeros_like(crank_end, shape=2), _CRANK), name="ground pin"
-            ),
+            Holonomic(GroundPin(-crank_end, jnp.zeros_like(crank_end, shape=2), _CRANK), name="ground pin"),
             Holonomic(Pin(crank_end, -rod_end, _CRANK, _ROD), name="crank pin"),
             Holonomic(wrist, name="wrist pin"),
             Holonomic(wrist, name="wrist pin, second bearing"),
@@ -122,8 +120,6 @@ def slider_crank(
     check_positive(rod_mass=rod_mass, slider_mass=slider_mass, slider_inertia=slider_inertia)
     check_finite(gravity=gravity, angle=angle, rate=rate)
     check(rod_length > crank_length, "rod_length must be greater than crank_length.")
-    system = SliderCrank(
-        crank_length, rod_length, crank_mass, rod_mass, slider_mass, slider_inertia, gravity
-    )
+    system = SliderCrank(crank_length, rod_length, crank_mass, rod_mass, slider_mass, slider_inertia, gravity)
     q0, v0 = system.state(angle, rate)
     return Problem(system, q0, v0, 0.0, 5.0, system.points, citation=_CITATION, name="slider_crank")

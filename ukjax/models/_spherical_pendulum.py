@@ -38,6 +38,4 @@ def spherical_pendulum(
     q0 = jnp.asarray([length * jnp.sin(angle), 0.0, -length * jnp.cos(angle)])
     v0 = jnp.asarray([0.0, speed, 0.0])
     citation = "E. T. Whittaker, Analytical Dynamics of Particles and Rigid Bodies, 1937, ch. IV."
-    return Problem(
-        system, q0, v0, 0.0, 10.0, system.points, citation=citation, name="spherical_pendulum"
-    )
+    return Problem(system, q0, v0, 0.0, 10.0, system.points, citation=citation, name="spherical_pendulum")

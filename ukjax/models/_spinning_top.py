@@ -1,4 +1,4 @@
-"""A heavy symmetric top: a quaternion, turned by the angular velocity in body axes."""
+"""A heavy symmetric top: a quaternion, turned by the angular velocity in body axes or by its own rate."""
 
 import math
 from typing import final
@@ -7,12 +7,12 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._constraint import AbstractConstraint
-from .._lie import quaternion_rate, rotation_matrix
+from .._constraint import AbstractConstraint, Holonomic
+from .._lie import quaternion_product, quaternion_rate, rotation_matrix
 from .._problem import Problem
-from .._system import AbstractSystem
+from .._system import AbstractSystem, LagrangianSystem
 from .._types import Coordinates, Forces, MassMatrix, Time, Velocities
-from ._parameters import Scalar, as_parameter, check_finite, check_positive
+from ._parameters import Scalar, as_parameter, check_choice, check_finite, check_positive
 
 _CITATION = "Lagrange's top; H. Goldstein, Classical Mechanics, 2nd ed. 1980, section 5-7."
 
@@ -34,7 +34,7 @@ class SpinningTop(AbstractSystem):
         return jnp.stack([self.I1, self.I1, self.I3])
 
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
-        return jnp.diag(self._moments())
+        return jnp.diag(self._moments()).astype(q.dtype)
 
     def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
         """Euler's equations: -v x (I v), and the moment l e3 x R^T (-m g ez) of the weight."""
@@ -58,6 +58,33 @@ class SpinningTop(AbstractSystem):
         return {"centre": self.length * rotation_matrix(q)[:, 2]}
 
 
+@final
+class QuaternionTop(LagrangianSystem):
+    """The same top with v = q', four velocities: a mass matrix of rank 3, made up for by |q| = 1."""
+
+    mass: Array = eqx.field(converter=as_parameter)
+    length: Array = eqx.field(converter=as_parameter)
+    I1: Array = eqx.field(converter=as_parameter)
+    I3: Array = eqx.field(converter=as_parameter)
+    gravity: Array = eqx.field(converter=as_parameter)
+
+    def lagrangian(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""]:
+        """T - V with omega = 2 q* o q' in body axes."""
+        omega = 2.0 * quaternion_product(q * jnp.asarray([1, -1, -1, -1], q.dtype), v)[1:]
+        kinetic = 0.5 * (self.I1 * (omega[0] ** 2 + omega[1] ** 2) + self.I3 * omega[2] ** 2)
+        return kinetic - self.mass * self.gravity * self.length * rotation_matrix(q)[2, 2]
+
+    def norm(self, t: Time, q: Coordinates) -> Float[Array, ""]:
+        return 0.5 * (jnp.dot(q, q) - 1.0)
+
+    @property
+    def constraints(self) -> tuple[AbstractConstraint, ...]:
+        return (Holonomic(self.norm, name="unit quaternion"),)
+
+    def points(self, t: Time, q: Coordinates) -> dict[str, Array]:
+        return {"centre": self.length * rotation_matrix(q)[:, 2]}
+
+
 def spinning_top(
     *,
     mass: Scalar = 1.0,
@@ -68,8 +95,9 @@ def spinning_top(
     theta: Scalar = math.pi / 3.0,
     precession: Scalar = 0.5,
     spin: Scalar = 12.0,
+    formulation: str = "quasi-velocities",
 ) -> Problem:
-    """A heavy symmetric top about a fixed point: quaternion and body angular velocity.
+    """A heavy symmetric top about a fixed point, in quaternion coordinates.
 
     **Arguments:**
 
@@ -80,6 +108,8 @@ def spinning_top(
     - `theta`: of the axis from the upward vertical at the start [rad].
     - `precession`: phi' at the start [rad/s]; theta' is zero.
     - `spin`: component of the angular velocity along the axis, psi' + phi' cos(theta) [rad/s].
+    - `formulation`: `"quasi-velocities"`, v = the angular velocity in body axes, without constraint; or
+      `"singular mass"`, v = q', with a 4 x 4 mass matrix of rank 3 and the constraint |q| = 1.
 
     **Returns:** the `Problem`; points: `centre`.
 
@@ -87,10 +117,12 @@ def spinning_top(
     """
     check_positive(mass=mass, length=length, I1=I1, I3=I3)
     check_finite(gravity=gravity, theta=theta, precession=precession, spin=spin)
-    system = SpinningTop(mass, length, I1, I3, gravity)
+    check_choice(("quasi-velocities", "singular mass"), formulation=formulation)
     half = 0.5 * theta
     q0 = jnp.asarray([jnp.cos(half), jnp.sin(half), 0.0, 0.0])
     v0 = jnp.asarray([0.0, precession * jnp.sin(theta), spin])
-    return Problem(
-        system, q0, v0, 0.0, 10.0, system.points, citation=_CITATION, name="spinning_top"
-    )
+    if formulation == "quasi-velocities":
+        system = SpinningTop(mass, length, I1, I3, gravity)
+    else:
+        system, v0 = QuaternionTop(mass, length, I1, I3, gravity), quaternion_rate(q0, v0)
+    return Problem(system, q0, v0, 0.0, 10.0, system.points, citation=_CITATION, name="spinning_top")

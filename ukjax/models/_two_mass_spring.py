@@ -30,7 +30,7 @@ class TwoMassSpring(AbstractSystem):
     push: Array = eqx.field(converter=as_parameter)
 
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
-        return jnp.diag(jnp.stack([self.m1, self.m2]))
+        return jnp.diag(jnp.stack([self.m1, self.m2])).astype(q.dtype)
 
     def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
         """The spring's force (eq. (40)) and the push."""
@@ -80,6 +80,4 @@ def two_mass_spring(
     check_finite(force=force, x1=x1, x2=x2)
     system = TwoMassSpring(m1, m2, k, l, force)
     q0, v0 = jnp.asarray([x1, x2], float), jnp.zeros(2)
-    return Problem(
-        system, q0, v0, 0.0, 10.0, system.points, citation=_CITATION, name="two_mass_spring"
-    )
+    return Problem(system, q0, v0, 0.0, 10.0, system.points, citation=_CITATION, name="two_mass_spring")

@@ -1,0 +1,279 @@
+"""Accelerations of `UdwadiaKalaba` and `Schur` against textbook formulas in numpy, and their principles."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import oracles
+import pytest
+import scipy.linalg
+from helpers import (
+    METHODS,
+    OWN_METHODS,
+    RANK_DEFICIENT,
+    central,
+    primitives,
+    random_equations,
+    state,
+    textbook,
+)
+
+import ukjax as uk
+
+FORMULAS = {"UdwadiaKalaba": uk.UdwadiaKalaba, "Schur": uk.Schur}
+# m rows, n velocities, rank, consistent; few shapes, so that what is compiled is shared
+CASES = {
+    "independent": (4, 6, 4, True),
+    "redundant": (4, 6, 2, True),
+    "redundant, inconsistent": (4, 6, 2, False),
+    "more rows than velocities": (6, 4, 4, True),
+    "more rows than velocities, inconsistent": (6, 4, 3, False),
+    "rows of zeros": (4, 6, 0, True),
+    "no rows": (0, 6, 0, True),
+}
+TOLERANCE = {"UdwadiaKalaba": 1e-12, "Schur": 1e-11}
+
+
+def _accelerate(formula, equations):
+    zeros = jnp.zeros(equations.Q.size)
+    return formula.acceleration(equations.system(), 0.0, zeros, zeros)
+
+
+def _agrees(computed, equations, tolerance):
+    M, Q, A, b, c, _ = equations
+    expected = textbook(M, Q, A, b, c)
+    size = {"rtol": tolerance, "atol": 10 * tolerance * (1 + np.abs(expected.a).max())}
+    np.testing.assert_allclose(computed.a, expected.a, **size)
+    np.testing.assert_allclose(computed.constraint_force, expected.constraint_force, **size)
+    np.testing.assert_allclose(computed.multipliers, expected.multipliers, **size)
+    np.testing.assert_allclose(computed.residual, A @ expected.a - b, **size)
+    assert computed.rank == equations.rank == expected.rank
+    free = np.linalg.solve(M, Q + c)
+    gauss = (expected.a - free) @ M @ (expected.a - free)
+    np.testing.assert_allclose(computed.gauss, gauss, rtol=100 * tolerance, atol=100 * tolerance)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_equals_the_textbook(formula, method):
+    """a, Q_c = M a - Q, least-norm multipliers, rank, residual and Gauss's functional, by every method."""
+    compute = FORMULAS[formula](METHODS[method])
+    for case in CASES.values():
+        if method == "Cholesky" and case[0] != case[2]:
+            continue
+        for seed in range(3):
+            equations = random_equations(seed, *case[:3], consistent=case[3])
+            computed = _accelerate(compute, equations)
+            _agrees(computed, equations, TOLERANCE[formula])
+            force = equations.M @ computed.a - equations.Q
+            np.testing.assert_allclose(computed.constraint_force, force, atol=1e-10)
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_nonideal_force_equals_the_textbook(formula):
+    """Liu 2015, eqs. (12)-(13): Q_c gains M^1/2 (I - B^+ B) M^-1/2 c, whose virtual work is that of c."""
+    for case in CASES.values():
+        equations = random_equations(7, *case[:3], consistent=case[3], ideal=False)
+        computed = _accelerate(FORMULAS[formula](), equations)
+        _agrees(computed, equations, TOLERANCE[formula])
+        virtual = equations.kernel.T
+        np.testing.assert_allclose(
+            virtual @ np.asarray(computed.constraint_force), virtual @ equations.c, atol=1e-11
+        )
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_rows_scaled_by_their_units(method):
+    """Consistent rows in mm, m and km mean the same motion at the same rank."""
+    rank = 4 if method == "Cholesky" else 3
+    equations = random_equations(3, 4, 6, rank)
+    scale = np.array([1e-3, 1.0, 1e3, 1e3])
+    scaled = equations._replace(A=scale[:, None] * equations.A, b=scale * equations.b)
+    first, second = (_accelerate(uk.UdwadiaKalaba(METHODS[method]), e) for e in (equations, scaled))
+    np.testing.assert_allclose(second.a, first.a, atol=1e-8)
+    np.testing.assert_allclose(second.constraint_force, first.constraint_force, atol=1e-8)
+    assert second.rank == first.rank == rank
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_kkt(formula):
+    """[M, -A^T; A, 0] (a, lambda) = (Q, b) by a direct solve, where its solution is unique."""
+    M, Q, A, b, _, _ = equations = random_equations(5, 4, 6, 4)
+    matrix = np.block([[M, -A.T], [A, np.zeros((4, 4))]])
+    solution = np.linalg.solve(matrix, np.concatenate([Q, b]))
+    computed = _accelerate(FORMULAS[formula](), equations)
+    np.testing.assert_allclose(computed.a, solution[:6], atol=1e-11)
+    np.testing.assert_allclose(computed.multipliers, solution[6:], atol=1e-11)
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+@pytest.mark.parametrize("case", [name for name, c in CASES.items() if c[3] and c[1] > c[2]])
+def test_gauss_and_dalembert(formula, case):
+    """No feasible acceleration comes nearer to the free one; the constraint force does no virtual work."""
+    equations = random_equations(11, *CASES[case][:3])
+    M, Q, A, b = equations[:4]
+    computed = _accelerate(FORMULAS[formula](), equations)
+    a, free = np.asarray(computed.a), np.linalg.solve(M, Q)
+    np.testing.assert_allclose(A @ a, b, atol=1e-11)
+    np.testing.assert_allclose(equations.kernel.T @ np.asarray(computed.constraint_force), 0.0, atol=1e-11)
+    rng = np.random.default_rng(0)
+    for size in (1e-3, 1.0, 1e3):
+        for _ in range(20):
+            other = a + equations.kernel @ rng.normal(size=equations.kernel.shape[1]) * size
+            gap = (other - free) @ M @ (other - free) - computed.gauss
+            step = (other - a) @ M @ (other - a)
+            assert gap > 0
+            np.testing.assert_allclose(gap, step, rtol=1e-6)  # Pythagoras in the mass metric
+
+
+# The models
+
+
+def _consistent_state(problem, seed):
+    """A state on the constraints near the start, by the library's own projection."""
+    rng = np.random.default_rng(seed)
+    t = problem.t0
+    q = problem.q0 + 0.05 * rng.normal(size=problem.q0.size)
+    v = problem.v0 + 0.5 * rng.normal(size=problem.v0.size)
+    if not problem.system.constraints:
+        return state(t, q, v)
+    return state(t, *uk.project(problem.system, t, q, v))
+
+
+_terms = eqx.filter_jit(
+    lambda system, t, q, v: (
+        system.mass_matrix(t, q), system.force(t, q, v), uk.constraint_rows(system, t, q, v)
+    )
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", uk.models.MODELS)
+def test_models(name):
+    """Both formulas, both default and SVD, equal the textbook formula on every model."""
+    problem = uk.models.get(name)
+    for seed in range(2):
+        at = _consistent_state(problem, seed)
+        M, Q, rows = _terms(problem.system, *at)
+        if np.linalg.eigvalsh(M).min() < 1e-12 * np.linalg.eigvalsh(M).max():
+            with pytest.raises(uk.InputError, match="positive definite"):
+                uk.UdwadiaKalaba().acceleration(problem.system, *at)
+            return
+        expected = textbook(M, Q, rows.A, rows.b, rcond=1e-6)
+        size = 1 + np.abs(expected.a).max()
+        for formula in (uk.UdwadiaKalaba(), uk.Schur()):
+            computed = formula.acceleration(problem.system, *at)
+            np.testing.assert_allclose(computed.a, expected.a, atol=1e-9 * size)
+            force = 1 + np.abs(expected.constraint_force).max()
+            np.testing.assert_allclose(
+                computed.constraint_force, expected.constraint_force, atol=1e-9 * force
+            )
+            assert computed.rank == expected.rank
+
+
+# Transformations, on the parallelogram: 12 rows of rank 11
+
+THETA, RATE = 0.7, 1.3
+PARALLELOGRAM = uk.models.parallelogram().system
+
+
+def _a(formula, system, q, v):
+    return formula.acceleration(system, jnp.zeros(()), q, v).a
+
+
+def _states(thetas):
+    return tuple(
+        jnp.asarray(np.array(x))
+        for x in zip(*(oracles.parallelogram_state(x, RATE) for x in thetas), strict=True)
+    )
+
+
+@pytest.mark.parametrize("method", RANK_DEFICIENT)
+def test_jit_and_vmap(method):
+    """Batches of redundant rows, against the closed form of the one degree of freedom."""
+    q, v, a = _states(np.linspace(-1.2, 4.0, 7) + 0.1)
+    batched = jax.jit(jax.vmap(lambda q, v: _a(uk.UdwadiaKalaba(METHODS[method]), PARALLELOGRAM, q, v)))
+    np.testing.assert_allclose(batched(q, v), a, atol=1e-9)
+
+
+@pytest.mark.parametrize("method", [m for m in OWN_METHODS if m != "Cholesky"])
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_derivative_along_the_motion(formula, method):
+    """jvp and vjp of a by (q, v), in the direction of theta, against differences of the closed form."""
+    compute = FORMULAS[formula](METHODS[method])
+    q, v, _ = (jnp.asarray(x) for x in oracles.parallelogram_state(THETA, RATE))
+    dq, dv, da = (
+        jnp.asarray(central(lambda s, i=i: oracles.parallelogram_state(THETA + s, RATE)[i])) for i in range(3)
+    )
+    weights = jnp.asarray(np.random.default_rng(0).normal(size=12))
+
+    @jax.jit
+    def both(q, v):
+        forward = jax.jvp(lambda q, v: _a(compute, PARALLELOGRAM, q, v), (q, v), (dq, dv))[1]
+        back = jax.vjp(lambda q, v: _a(compute, PARALLELOGRAM, q, v), q, v)[1](weights)
+        return forward, back
+
+    forward, (back_q, back_v) = both(q, v)
+    np.testing.assert_allclose(forward, da, atol=1e-8)
+    np.testing.assert_allclose(back_q @ dq + back_v @ dv, weights @ da, atol=1e-8)
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_derivative_by_parameters(formula):
+    """By the masses, inertias and gravity, in both modes, against central differences."""
+    q, v, _ = (jnp.asarray(x) for x in oracles.parallelogram_state(THETA, RATE))
+    names = ("mass", "inertia", "coupler_mass", "coupler_inertia", "gravity")
+    values = jnp.asarray([1.0, 0.1, 2.0, 0.2, 9.81])
+
+    @jax.jit
+    def a(values):
+        system = eqx.tree_at(lambda s: [getattr(s, x) for x in names], PARALLELOGRAM, list(values))
+        return _a(FORMULAS[formula](), system, q, v)
+
+    forward, backward = jax.jit(jax.jacfwd(a))(values), jax.jit(jax.jacrev(a))(values)
+    for i, step in enumerate(np.eye(5)):
+        expected = central(lambda s, step=step: a(values + s * step))
+        np.testing.assert_allclose(forward[:, i], expected, atol=1e-8)
+        np.testing.assert_allclose(backward[:, i], expected, atol=1e-8)
+
+
+def test_derivative_of_inconsistent_rows():
+    """Of a = M^-1 Q + ... by A and b at constant rank 2, where no a satisfies the rows."""
+    equations = random_equations(2, 4, 6, 2, consistent=False)
+    rng = np.random.default_rng(1)
+    K, L = (x - x.T for x in (rng.normal(size=(4, 4)), rng.normal(size=(6, 6))))
+    dA, db = K @ equations.A + equations.A @ L, rng.normal(size=4)  # to first order a rotation: rank stays
+
+    def along(s):
+        A = scipy.linalg.expm(s * K) @ equations.A @ scipy.linalg.expm(s * L)
+        return textbook(equations.M, equations.Q, A, equations.b + s * db).a
+
+    def a(A, b):
+        system = equations._replace(A=A, b=b).system()
+        return uk.UdwadiaKalaba().acceleration(system, 0.0, jnp.zeros(6), jnp.zeros(6)).a
+
+    primals = jnp.asarray(equations.A), jnp.asarray(equations.b)
+    tangent = jax.jvp(a, primals, (jnp.asarray(dA), jnp.asarray(db)))[1]
+    np.testing.assert_allclose(tangent, central(along), atol=1e-8)
+
+
+FORBIDDEN = ("callback", "svd", "qr", "eigh", "cholesky", "lu", "triangular_solve", "householder", "geqrf")
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+@pytest.mark.parametrize("method", OWN_METHODS)
+def test_no_callback_and_no_lapack(formula, method):
+    """Nothing in a small acceleration or its derivatives leaves XLA or runs LAPACK, which batches badly."""
+    compute = FORMULAS[formula](METHODS[method])
+    q, v, _ = (jnp.asarray(x) for x in oracles.parallelogram_state(THETA, RATE))
+
+    def a(q, v):
+        return _a(compute, PARALLELOGRAM, q, v)
+
+    for fn in (
+        a,
+        lambda q, v: jax.jvp(a, (q, v), (q, v)),
+        lambda q, v: jax.vjp(a, q, v)[1](q),
+    ):
+        found = primitives(jax.make_jaxpr(fn)(q, v))
+        assert "dot_general" in found  # the walk looked inside
+        assert not [p for p in found if any(p == x or x + "_" in p or "_" + x in p for x in FORBIDDEN)], found

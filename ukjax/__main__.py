@@ -1,0 +1,6 @@
+"""`python -m ukjax`, the same as `ukjax`."""
+
+from .cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""What every command needs of an application: one line for bad input, JSON without NaN, Ctrl-C that is heard,
+and compiled programs kept on disk for the next run."""
+
+import contextlib
+import json
+import math
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import jax
+import numpy as np
+import typer
+from typer.core import TyperGroup
+
+from ._errors import InputError, MissingExtraError
+
+_T = TypeVar("_T")
+
+# Typer brings its own copy of Click, or the package, by its version; this class is the one it raises.
+_UsageError: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+
+
+def _fail(message: str) -> NoReturn:
+    print("error:", " ".join(message.split()), file=sys.stderr)
+    sys.exit(2)
+
+
+class OneLineErrors(TyperGroup):
+    """All of the commands, with one line for bad input of whatever kind and exit status 2."""
+
+    def main(self, args: Any = None, *rest: Any, **options: Any) -> NoReturn:
+        args = list(sys.argv[1:] if args is None else args) or ["--help"]
+        try:
+            status = super().main(args, *rest, **(options | {"standalone_mode": False}))
+        except _UsageError as error:
+            _fail(error.format_message())  # pyright: ignore[reportAttributeAccessIssue]
+        except (InputError, MissingExtraError, OSError) as error:
+            _fail(str(error))
+        sys.exit(status if isinstance(status, int) else 0)
+
+
+def use_compilation_cache() -> None:
+    """Lets JAX keep compiled programs on disk; without a folder to write to there is no cache."""
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ukjax"
+    with contextlib.suppress(OSError):
+        root.mkdir(parents=True, exist_ok=True)
+        jax.config.update("jax_compilation_cache_dir", str(root))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
+@contextlib.contextmanager
+def cacheable() -> Iterator[None]:
+    """JAX keeps no program with host callbacks, and Diffrax's check of the times to save at is one.
+
+    `simulate` has checked those times before, so for this run Equinox turns such checks into NaN, as its
+    variable EQX_ON_ERROR=nan does. Where Equinox has changed, only the cache is lost.
+    """
+    errors = sys.modules.get("equinox._errors")
+    before = getattr(errors, "EQX_ON_ERROR", None)
+    if before != "raise":
+        yield
+        return
+    setattr(errors, "EQX_ON_ERROR", "nan")  # noqa: B010
+    try:
+        yield
+    finally:
+        setattr(errors, "EQX_ON_ERROR", before)  # noqa: B010
+
+
+def interruptible(fn: Callable[[], _T]) -> _T:
+    """Calls `fn` in another thread, so that Ctrl-C is heard while XLA compiles or runs."""
+    outcome: list[_T] = []
+    raised: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            outcome.append(fn())
+        except BaseException as error:  # handed over to the main thread
+            raised.append(error)
+
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join()
+    if raised:
+        raise raised[0]
+    return outcome[0]
+
+
+def watch_compilation() -> list[float]:
+    """A list that fills with the seconds JAX spends on tracing and compiling."""
+    seconds: list[float] = []
+
+    def listen(event: str, duration_secs: float, **_: str | int) -> None:
+        if event.startswith("/jax/core/compile/"):
+            seconds.append(duration_secs)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    return seconds
+
+
+def _plain(value: Any) -> Any:
+    """`value` as JSON can hold it; NaN and infinity become null."""
+    if isinstance(value, dict):
+        return {str(k): _plain(x) for k, x in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(x) for x in value]
+    if isinstance(value, jax.Array | np.ndarray | np.generic):
+        return _plain(np.asarray(value).tolist())
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(_plain(value), allow_nan=False))

@@ -1,0 +1,326 @@
+"""The command line: `ukjax list`, `ukjax simulate NAME`, `ukjax check NAME`; the same as `python -m ukjax`.
+
+Exit status 0 for success, 1 for a run that ended early, 2 for bad input, with one line on stderr that says
+what was wrong. Being an application, it switches JAX to float64 and keeps compiled programs in a cache.
+"""
+
+import dataclasses
+import importlib.metadata
+import importlib.util
+import inspect
+import json
+import os
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import numpy as np
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from . import _files
+from ._acceleration import AbstractFormula, Schur, UdwadiaKalaba
+from ._constraint import constraint_rows
+from ._doctor import check as check_rows
+from ._errors import InputError, missing_extra
+from ._problem import Problem, resolve_state
+from ._project import Projection
+from ._pseudoinverse import (
+    DEFAULT_RCOND,
+    SVD,
+    AbstractPseudoinverse,
+    Cholesky,
+    CompleteOrthogonal,
+    GramSchmidt,
+    Greville,
+    HouseholderQR,
+)
+from ._simulate import simulate as run
+from ._stabilize import AbstractStabilizer, Baumgarte, NoStabilizer
+from ._terminal import (
+    OneLineErrors,
+    cacheable,
+    interruptible,
+    print_json,
+    use_compilation_cache,
+    watch_compilation,
+)
+from ._trajectory import Trajectory
+from .models import MODELS, _unknown, get
+
+_METHODS: dict[str, type[AbstractPseudoinverse]] = {
+    "svd": SVD,
+    "complete-orthogonal": CompleteOrthogonal,
+    "greville": Greville,
+    "householder": HouseholderQR,
+    "gram-schmidt": GramSchmidt,
+    "cholesky": Cholesky,
+}
+_FORMULAS: dict[str, type[UdwadiaKalaba] | type[Schur]] = {
+    "udwadia-kalaba": UdwadiaKalaba,
+    "schur": Schur,
+}
+_STABILIZERS = ("projection", "baumgarte", "baumgarte-squared", "none")
+_FIGURES = (".png", ".pdf", ".svg")
+
+_T = TypeVar("_T")
+
+
+app = typer.Typer(name="ukjax", cls=OneLineErrors, add_completion=False, pretty_exceptions_enable=False)
+
+
+def main() -> None:
+    """Runs the command line, and leaves at once on Ctrl-C."""
+    try:
+        app(prog_name="ukjax")
+    except SystemExit as leaving:
+        if leaving.code != 130:
+            raise
+        print("interrupted", file=sys.stderr, flush=True)
+        os._exit(130)  # a compilation under way in the other thread cannot be stopped otherwise
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print("ukjax", importlib.metadata.version("ukjax"))
+        raise typer.Exit
+
+
+@app.callback()
+def _application(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Its version.")
+    ] = False,
+) -> None:
+    """Simulate constrained mechanical systems by the Udwadia-Kalaba equation."""
+    jax.config.update("jax_enable_x64", True)
+    if os.environ.get("UKJAX_CACHE") != "0":
+        use_compilation_cache()
+
+
+def _key(name: str) -> str:
+    return re.sub("[-_ ]", "", name).lower()
+
+
+def _choose(kind: str, name: str, known: dict[str, _T]) -> _T:
+    """The entry of that name, or of its class's name, whatever the case and the hyphens."""
+    for k, x in known.items():
+        if _key(name) in (_key(k), _key(getattr(x, "__name__", k))):
+            return x
+    raise _unknown(kind, name, list(known))
+
+
+def _solvers() -> dict[str, type[dfx.AbstractSolver]]:
+    """Diffrax's solvers for ordinary differential equations, by their names in lower case."""
+    return {
+        name.lower(): cls
+        for name, cls in vars(dfx).items()
+        if inspect.isclass(cls)
+        and issubclass(cls, dfx.AbstractSolver)
+        and getattr(cls, "term_structure", None) is dfx.AbstractTerm
+    }
+
+
+def _parameters(pairs: list[str]) -> dict[str, Any]:
+    """KEY=VALUE pairs, with values read as JSON where they are."""
+    parameters: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not (key.isidentifier() and equals and value):
+            raise InputError(f"--set takes KEY=VALUE, such as gravity=9.81; got '{pair}'.")
+        if key in parameters:
+            raise InputError(f"--set {key} is given twice.")
+        try:
+            parameters[key] = json.loads(value)
+        except ValueError:
+            parameters[key] = value
+    return parameters
+
+
+def _formula(formula: str, method: str, rcond: float) -> AbstractFormula:
+    pinv = _choose("method", method, _METHODS)(rcond=rcond)  # pyright: ignore[reportCallIssue]
+    return _choose("formula", formula, _FORMULAS)(pinv)
+
+
+def _stabilizer(name: str, alpha: float | None, beta: float | None, rcond: float) -> AbstractStabilizer:
+    name = _choose("stabilizer", name, {x: x for x in _STABILIZERS})
+    if name in ("projection", "none"):
+        if alpha is not None or beta is not None:
+            raise InputError(f"--alpha and --beta are gains of baumgarte, not of {name}.")
+        return NoStabilizer() if name == "none" else Projection(CompleteOrthogonal(rcond=rcond))
+    if alpha is None or beta is None:
+        raise InputError(f"{name} needs both gains: give --alpha and --beta.")
+    return (Baumgarte if name == "baumgarte" else Baumgarte.squared)(alpha, beta)
+
+
+def _require(feature: str, extra: str, *modules: str) -> None:
+    if any(importlib.util.find_spec(module) is None for module in modules):
+        raise missing_extra(feature, extra)
+
+
+def _check_targets(plot: Path | None, out: Path | None, progress: bool) -> None:
+    """Finds out before the run whether its files can be written after it."""
+    if plot is not None:
+        if plot.suffix not in _FIGURES:
+            raise InputError(f"cannot draw '{plot}': the name must end in {', '.join(_FIGURES)}.")
+        _require("--plot", "plot", "matplotlib")
+    if out is not None:
+        suffix = _files._check_suffix(out)
+        if suffix != ".npz":
+            _require(f"--out {out}", "data", "xarray", "zarr" if suffix == ".zarr" else "h5netcdf")
+    for path in (plot, out):
+        if path is not None and not os.access(path.parent, os.W_OK):
+            raise InputError(f"cannot write '{path}': there is no folder '{path.parent}' to write to.")
+    if progress:
+        _require("--progress", "progress", "tqdm")
+
+
+def _points(problem: Problem, trajectory: Trajectory) -> dict[str, Any]:
+    if problem.points is None:
+        return {}
+    return problem.points(trajectory.t[-1], trajectory.q[-1])
+
+
+def _summary_table(problem: Problem, figures: dict[str, Any], rows: dict[str, str]) -> Table:
+    """What a person reads of a run: its figures in words, then further rows."""
+
+    def short(x: float | None) -> str:
+        return "-" if x is None else f"{x:.3g}"
+
+    table = Table(title=problem.name, caption=problem.citation, show_header=False)
+    ranks = sorted({figures["rank_min"], figures["rank_max"]})
+    evaluations = figures["evaluations"]
+    shown = {
+        "result": figures["result"],
+        "time": f"{problem.t0:g} to {figures['t1']:g} s",
+        "steps": str(figures["steps"])
+        + ("" if evaluations is None else f", {evaluations} evaluations of the acceleration"),
+        "max. position error": short(figures["max_position_error"]),
+        "max. velocity error": short(figures["max_velocity_error"]),
+        "change of energy": short(figures["energy_drift"]) + " J",
+        "rank of the rows": " to ".join(map(str, ranks)),
+    }
+    for name, point in figures["points"].items():
+        rounded = np.round(np.asarray(point), 9) + 0.0  # no -0
+        shown[f"{name} at the end"] = ", ".join(f"{x:.9g}" for x in rounded) + " m"
+    for name, value in (shown | rows).items():
+        table.add_row(escape(name), escape(value))
+    return table
+
+
+_Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="A parameter of the model; may be repeated."),
+]
+_Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+_Name = Annotated[str, typer.Argument(metavar="NAME", help="A model, as in `ukjax list`.")]
+
+
+@app.command("list")
+def list_models(as_json: _Json = False) -> None:
+    """List the models."""
+    entries = []
+    for name, model in MODELS.items():
+        problem = model()
+        system, t, q, v = resolve_state(problem, None, None, None)
+        rows = eqx.filter_eval_shape(constraint_rows, system, t, q, v)
+        description = (inspect.getdoc(model) or "").partition("\n")[0]
+        entry = (name, q.size, len(rows.names), description, problem.citation)
+        entries.append(
+            dict(zip(("model", "coordinates", "rows", "description", "citation"), entry, strict=True))
+        )
+    if as_json:
+        return print_json({"models": entries})
+    table = Table(box=None, padding=(0, 2, 1, 0))
+    for column in ("model", "coordinates", "rows", "description"):
+        table.add_column(column, no_wrap=column == "model")
+    for entry in entries:
+        *numbers, description, citation = (escape(str(x)) for x in entry.values())
+        table.add_row(*numbers, f"{description}\n[dim]{citation}[/dim]")
+    Console().print(table)
+
+
+@app.command()
+def simulate(
+    name: _Name,
+    parameters: _Set = None,
+    t1: Annotated[float | None, typer.Option(help="End in s; by default the model's.")] = None,
+    dt0: Annotated[float | None, typer.Option(help="First or fixed step in s.")] = None,
+    method: Annotated[str, typer.Option(help=f"Pseudoinverse: {', '.join(_METHODS)}.")] = (
+        "complete-orthogonal"
+    ),
+    formula: Annotated[str, typer.Option(help=f"{' or '.join(_FORMULAS)}.")] = "udwadia-kalaba",
+    rcond: Annotated[float, typer.Option(help="Rows nearer to dependence do not count.")] = (DEFAULT_RCOND),
+    stabilizer: Annotated[str, typer.Option(help=f"{', '.join(_STABILIZERS)}.")] = "projection",
+    alpha: Annotated[float | None, typer.Option(help="Baumgarte's velocity gain.")] = None,
+    beta: Annotated[float | None, typer.Option(help="Baumgarte's position gain.")] = None,
+    rtol: Annotated[float | None, typer.Option(help="Relative tolerance; 1e-8, float32 1e-5.")] = None,
+    atol: Annotated[float | None, typer.Option(help="Absolute tolerance; 1e-8, float32 1e-5.")] = None,
+    solver: Annotated[str, typer.Option(help="A Diffrax solver: tsit5, kvaerno5, heun, ...")] = ("dopri8"),
+    times: Annotated[int | None, typer.Option(help="How many times to save at; 201.")] = None,
+    save_steps: Annotated[bool, typer.Option("--save-steps", help="Save every step.")] = False,
+    max_steps: Annotated[int, typer.Option(help="Give up after so many steps.")] = 100_000,
+    float32: Annotated[bool, typer.Option("--float32", help="Compute in single precision.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw to a .png, .pdf or .svg file.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Save to a .npz, .nc or .zarr file.")] = None,
+    progress: Annotated[bool, typer.Option(help="Show how far the run is.")] = False,
+    as_json: _Json = False,
+) -> None:
+    """Simulate a model, and print how well its constraints were kept."""
+    if save_steps and times is not None:
+        raise InputError("--save-steps saves every step; leave out --times.")
+    _check_targets(plot, out, progress)
+    jax.config.update("jax_enable_x64", not float32)
+    settings: dict[str, Any] = {
+        "formula": _formula(formula, method, rcond),
+        "stabilizer": _stabilizer(stabilizer, alpha, beta, rcond),
+        "solver": _choose("solver", solver, _solvers())(),
+        "progress": dfx.TqdmProgressMeter() if progress else False,
+    }
+    settings |= {"t1": t1, "dt0": dt0, "rtol": rtol, "atol": atol, "max_steps": max_steps}
+    problem = get(name, **_parameters(parameters or []))
+    compiling, start = watch_compilation(), time.perf_counter()
+    with cacheable():
+        trajectory = interruptible(lambda: run(problem, ts="steps" if save_steps else times, **settings))
+    wall_time = time.perf_counter() - start
+    written = [
+        str(write(path)) and str(path)
+        for write, path in ((trajectory.plot, plot), (trajectory.save, out))
+        if path is not None
+    ]
+    figures = trajectory.summary() | {
+        "points": _points(problem, trajectory),
+        "message": trajectory.message,
+        "wall_time": wall_time,
+    }
+    if as_json:
+        print_json(figures)
+    else:
+        rows = {"wall time": f"{wall_time:.1f} s, {min(sum(compiling), wall_time):.1f} of it compiling"}
+        rows |= {"written": ", ".join(written)} if written else {}
+        Console().print(_summary_table(problem, figures, rows))
+    if not trajectory.ok:
+        print(trajectory.message, file=sys.stderr)
+        raise typer.Exit(1)
+
+
+@app.command()
+def check(name: _Name, parameters: _Set = None, as_json: _Json = False) -> None:
+    """Examine a model's constraints: rank, redundant and inconsistent rows, uniqueness."""
+    problem = get(name, **_parameters(parameters or []))
+    report = interruptible(lambda: check_rows(problem))
+    if not as_json:
+        print(report)
+        return
+    fields = {field.name: getattr(report, field.name) for field in dataclasses.fields(report)}
+    state = report.consistent_state
+    fields["consistent_state"] = None if state is None else dict(zip("qv", state, strict=True))
+    counts = {"ok": report.ok, "degrees_of_freedom": report.degrees_of_freedom}
+    print_json({"model": problem.name, **counts, **fields})
