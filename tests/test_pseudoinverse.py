@@ -100,9 +100,24 @@ def test_conditioning(method):
 def exact_pinv(scales: np.ndarray, F: np.ndarray, G: np.ndarray) -> np.ndarray:
     """(diag(scales) F G)^+ in 60 digits, F of full column rank and G of full row rank."""
     with mpmath.workdps(60):
-        Fm, Gm = mpmath.diag([mpmath.mpf(float(s)) for s in scales]) * mpmath.matrix(F), mpmath.matrix(G)
+        Fm, Gm = (
+            mpmath.diag([mpmath.mpf(float(s)) for s in scales]) * mpmath.matrix(F),
+            mpmath.matrix(G),
+        )
         P = Gm.T * mpmath.inverse(Gm * Gm.T) * mpmath.inverse(Fm.T * Fm) * Fm.T
         return np.array(P.tolist(), dtype=float)
+
+
+def run_eight(method, Bs) -> tuple[np.ndarray, np.ndarray]:
+    """Eight matrices, padded by zeros to 8 x 8, so that these tests share one compiled function a method."""
+    m, n = Bs[0].shape
+    padded = np.zeros((8, 8, 8))
+    padded[: len(Bs), :m, :n] = Bs
+    out = run_batch(method(), jnp.array(padded))
+    P = np.asarray(out.matrix)
+    assert not P[:, n:].any()
+    assert not P[:, :, m:].any()
+    return P[: len(Bs), :n, :m], np.asarray(out.rank[: len(Bs)])
 
 
 @by_name("method", RANK_SAFE, ids=lambda m: m.__name__)
@@ -114,15 +129,14 @@ def test_mixed_row_scales(method):
         F, G = rng.normal(size=(8, 5)), rng.normal(size=(5, 8))
         cases.append((10.0 ** rng.uniform(-4, 4, 8), F, G))
     Bs = [scales[:, None] * (F @ G) for scales, F, G in cases]
-    out = run_batch(method(rcond=1e-6), jnp.array(Bs))
-    for case, B, P, rank in zip(cases, Bs, np.asarray(out.matrix), out.rank, strict=True):
+    for case, B, P, rank in zip(cases, Bs, *run_eight(method, Bs), strict=True):
         assert rank == 5
         expected = exact_pinv(*case)
-        assert_close(P, expected, 1e-9)
+        assert_close(P, expected, 1e-12)
         r = rng.normal(size=8) * case[0]
-        np.testing.assert_allclose(P @ r, expected @ r, rtol=0, atol=1e-9 * np.abs(expected @ r).max())
-        assert np.abs(B @ P @ B - B).max() <= 1e-9 * np.abs(B).max()
-        assert np.abs(B @ P - (B @ P).T).max() <= 1e-9
+        np.testing.assert_allclose(P @ r, expected @ r, rtol=0, atol=1e-8 * np.abs(expected @ r).max())
+        assert np.abs(B @ P @ B - B).max() <= 1e-12 * np.abs(B).max()
+        assert np.abs(B @ P - (B @ P).T).max() <= 1e-7
 
 
 @by_name("method", RANK_SAFE, ids=lambda m: m.__name__)
@@ -130,38 +144,20 @@ def test_repeated_row_of_other_scale(method):
     """Rows a and s a: (a; s a)^+ = a^T (1, s) / ((1 + s^2) a a^T); a small row must not magnify rounding."""
     a = np.array([3.0, -4.0, 12.0])
     scales = np.array([1e-6, 1e-4, 1.0, 1e4, 1e6])
-    Bs = np.stack([np.stack([a, s * a]) for s in scales])
-    out = run_batch(method(), jnp.array(Bs))
-    for s, P in zip(scales, np.asarray(out.matrix), strict=True):
+    Ps, ranks = run_eight(method, [np.stack([a, s * a]) for s in scales])
+    assert (ranks == 1).all()
+    for s, P in zip(scales, Ps, strict=True):
         expected = np.outer(a, [1, s]) / ((1 + s**2) * (a @ a))
         np.testing.assert_allclose(P, expected, rtol=0, atol=1e-14 * np.abs(expected).max())
 
 
-@by_name("method", ALL, ids=lambda m: m.__name__)
-def test_special_matrices(method):
-    """No rows, no columns, identity and permutation (all singular values equal), and NaN in, NaN out."""
-    for shape in ((0, 4), (3, 0), (0, 0)):
-        out = method()(jnp.zeros(shape))
-        assert out.matrix.shape == shape[::-1]
-        assert out.rank == 0
-        assert not jax.jacobian(lambda B, m=method(): m(B).matrix)(jnp.zeros(shape)).any()
-    spoilt = np.eye(4)
-    infinite = np.eye(4)
-    spoilt[1, 2], infinite[0, 0] = np.nan, np.inf
-    Bs = np.stack([np.eye(4), np.eye(4)[[2, 0, 3, 1]], spoilt, infinite])
-    out = run_batch(method(), jnp.array(Bs))
-    np.testing.assert_allclose(out.matrix[:2], Bs[:2].transpose(0, 2, 1), atol=1e-15)
-    assert np.isnan(out.matrix[2:]).all()
-    assert out.rank.tolist() == [4, 4, -1, -1]
-
-
-def test_rows_of_rounding_noise_count_as_zero():
+@by_name("method", RANK_SAFE, ids=lambda m: m.__name__)
+def test_rows_of_rounding_noise_count_as_zero(method):
     B = np.array([[1.0, 0.0, 2.0], [1e-15, -1e-15, 0.0], [0.0, 3.0, 1.0]])
     clean = B * np.array([1.0, 0.0, 1.0])[:, None]
-    for method in RANK_SAFE:
-        out = run(method(), jnp.array(B))
-        assert out.rank == 2
-        assert_close(out.matrix, np.linalg.pinv(clean), 1e-14)
+    (P,), (rank,) = run_eight(method, [B])
+    assert rank == 2
+    assert_close(P, np.linalg.pinv(clean), 1e-14)
 
 
 @by_name("method", RANK_SAFE, ids=lambda m: m.__name__)
@@ -169,11 +165,27 @@ def test_rank_follows_rcond_not_drift(method):
     """A redundant row that has drifted by 1e-6 stays redundant, in whatever units it is written."""
     B = matrix(5, 6, 4)
     B = np.concatenate([B, B[:1] + 1e-6 * np.random.default_rng(3).normal(size=(1, 6))])
-    for units in (1.0, 1e-5, 1e5):
-        B[5:] *= units
-        out = run(method(), jnp.array(B))
-        assert out.rank == 4
-        assert np.abs(out.matrix).max() < 100 / min(units, 1)
+    units = np.array([1.0, 1e-5, 1e5])
+    Bs = [B * np.array([1, 1, 1, 1, 1, u])[:, None] for u in units]
+    Ps, ranks = run_eight(method, Bs)
+    assert (ranks == 4).all()
+    assert np.abs(Ps).max() < 100
+
+
+@by_name("method", ALL, ids=lambda m: m.__name__)
+def test_special_matrices(method):
+    """No rows, no columns, identity and permutation (all singular values equal), and NaN in, NaN out."""
+    for shape in ((0, 4), (3, 0), (0, 0)):
+        out = run(method(), jnp.zeros(shape))
+        assert out.matrix.shape == shape[::-1]
+        assert out.rank == 0
+    spoilt, infinite = np.eye(5), np.eye(5)
+    spoilt[1, 2], infinite[0, 0] = np.nan, np.inf
+    Bs = np.stack([np.eye(5), np.eye(5)[[2, 0, 3, 4, 1]], spoilt, infinite, *8 * [np.eye(5)]])
+    out = run_batch(method(), jnp.array(Bs))
+    np.testing.assert_allclose(out.matrix[:2], Bs[:2].transpose(0, 2, 1), atol=1e-15)
+    assert np.isnan(out.matrix[2:4]).all()
+    assert out.rank[:4].tolist() == [5, 5, -1, -1]
 
 
 def test_cholesky():
@@ -231,18 +243,41 @@ def traced(fn, *args) -> set[str]:
 
 
 def transforms(method, B):
-    value = lambda B: method(B).matrix
+    def value(B):
+        return method(B).matrix
+
     yield traced(value, B)
     yield traced(lambda B: jax.jvp(value, (B,), (B,)), B)
     yield traced(lambda B: jax.vjp(value, B)[1](B.T), B)
 
 
-LAPACK = {"svd", "qr", "geqrf", "geqp3", "householder_product", "eigh", "eig", "lu", "lu_pivots_to_permutation"}
-LAPACK |= {"cholesky", "triangular_solve", "custom_linear_solve", "tridiagonal_solve", "schur", "ormqr"}
+LAPACK = {
+    "svd",
+    "qr",
+    "geqrf",
+    "geqp3",
+    "householder_product",
+    "eigh",
+    "eig",
+    "lu",
+    "lu_pivots_to_permutation",
+}
+LAPACK |= {
+    "cholesky",
+    "triangular_solve",
+    "custom_linear_solve",
+    "tridiagonal_solve",
+    "schur",
+    "ormqr",
+}
 CALLBACKS = {"pure_callback", "io_callback", "debug_callback"}
 
 
-@by_name("method", [*ALL, functools.partial(Lineax, lx.SVD())], ids=lambda m: getattr(m, "__name__", "Lineax"))
+@by_name(
+    "method",
+    [*ALL, functools.partial(Lineax, lx.SVD())],
+    ids=lambda m: getattr(m, "__name__", "Lineax"),
+)
 def test_no_callback_and_no_lapack_when_small(method):
     B = jnp.array(matrix(7, 32, 7))
     for names in transforms(method(), B):
@@ -270,19 +305,16 @@ def test_inverse_cholesky_refuses():
         assert np.isnan(inverse_cholesky(jnp.array(M))).all()
     scales = np.diag([1e-9, 1.0, 1e9])
     M = scales @ (np.eye(3) + 0.5) @ scales
-    np.testing.assert_allclose(
-        inverse_cholesky(jnp.array(M)), np.linalg.inv(np.linalg.cholesky(M)), rtol=1e-12, atol=0
-    )
+    expected = np.tril(np.linalg.inv(np.linalg.cholesky(M)))
+    np.testing.assert_allclose(inverse_cholesky(jnp.array(M)), expected, rtol=1e-12, atol=0)
 
 
 def test_lineax_plugins():
-    tight = dict(rtol=1e-12, atol=1e-12)
     cases = [
         (lx.SVD(rcond=1e-4), (5, 7, 4)),
         (lx.AutoLinearSolver(well_posed=False), (5, 7, 5)),
-        (lx.QR(), (5, 7, 5)),
         (lx.QR(), (7, 5, 5)),
-        (lx.NormalCG(**tight), (7, 5, 5)),
+        (lx.Normal(lx.CG(rtol=1e-12, atol=1e-12)), (7, 5, 5)),
     ]
     for solver, shape in cases:
         B = matrix(*shape)
@@ -308,7 +340,12 @@ def test_arguments():
     assert SVD().rcond == DEFAULT_RCOND
     assert SVD(rcond=1e-3).squared() == SVD(rcond=1e-6)
     assert hash(SVD()) == hash(SVD())
-    for bad in (jnp.zeros(3), jnp.zeros((2, 3, 4)), jnp.zeros((2, 2), int), jnp.zeros((2, 2), complex)):
+    for bad in (
+        jnp.zeros(3),
+        jnp.zeros((2, 3, 4)),
+        jnp.zeros((2, 2), int),
+        jnp.zeros((2, 2), complex),
+    ):
         with pytest.raises(InputError, match="matrix"):
             pinv(bad, SVD())
     assert as_pseudoinverse(SVD()) == SVD()

@@ -1,4 +1,4 @@
-"""Baumgarte's stabilization: errors along a run against the closed form of psi' + alpha psi + beta phi = 0."""
+"""Baumgarte's stabilization: errors along a run against the closed form of psi' + alpha psi + beta phi."""
 
 import jax.numpy as jnp
 import numpy as np

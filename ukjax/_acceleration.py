@@ -17,8 +17,8 @@ from typing import final
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 import lineax as lx
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ._constraint import Rows, constraint_rows

@@ -4,7 +4,6 @@ can be satisfied, and whether the motion and the multipliers are unique."""
 from typing import final
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 

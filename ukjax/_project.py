@@ -18,6 +18,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import lineax as lx
+import numpy as np
 from jaxtyping import Array, Float
 
 from ._constraint import Rows, constraint_rows, position_rows
@@ -35,7 +36,39 @@ from ._system import AbstractSystem, has_quasi_velocities
 from ._types import Coordinates, Time, Velocities
 
 
-def _correction_basis(system: AbstractSystem, t: Time, q: Coordinates) -> Float[Array, "nq k"]:
+@final
+class Directions(eqx.Module):
+    """The directions constraints act in at one state: a change e of the state has the part G B^+ J e in them.
+
+    - `G`: root of the inverse mass matrix (n_q, k), or (n, n) for velocities.
+    - `J`: Jacobian of the rows (m, n_q), or (m, n).
+    - `inverse`: B^+ of B = J G (k, m).
+    """
+
+    G: Float[Array, "n k"]
+    J: Float[Array, "m n"]
+    inverse: Float[Array, "k m"]
+
+    def correction(self, error: Float[Array, " m"]) -> Float[Array, " n"]:
+        """The least change, in the mass metric, that removes an `error` of the rows.
+
+        **Arguments:**
+
+        - `error`: phi or psi (m,).
+        """
+        return -self.G @ (self.inverse @ error)
+
+    def tangent_part(self, e: Float[Array, " n"]) -> Float[Array, " n"]:
+        """What of a change of the state a projection leaves.
+
+        **Arguments:**
+
+        - `e`: a change of q or v.
+        """
+        return e + self.correction(self.J @ e)
+
+
+def _root(system: AbstractSystem, t: Time, q: Coordinates) -> Float[Array, "nq k"]:
     """G of the module's docstring."""
     W = inverse_cholesky(system.mass_matrix(t, q))
     if not has_quasi_velocities(system):
@@ -45,15 +78,46 @@ def _correction_basis(system: AbstractSystem, t: Time, q: Coordinates) -> Float[
     return jnp.concatenate([N @ W.T, beyond], axis=1)
 
 
-def _linearized(system: AbstractSystem, t: Time, q: Coordinates) -> tuple[Array, Array]:
-    """G and B = phi_q G at q."""
-    G = _correction_basis(system, t, q)
-    return G, jax.jacfwd(position_rows, argnums=2)(system, t, q) @ G
+def position_directions(
+    system: AbstractSystem, t: Time, q: Coordinates, method: AbstractPseudoinverse
+) -> Directions:
+    """The directions of the holonomic rows, for changes of q.
+
+    **Arguments:**
+
+    - `system`: the mechanical system.
+    - `t`: time [s].
+    - `q`: generalized coordinates (n_q,).
+    - `method`: the pseudoinverse method.
+    """
+    G = _root(system, t, q)
+    J = jax.jacfwd(position_rows, argnums=2)(system, t, q)
+    return Directions(G, J, pinv(J @ G, method).matrix)
+
+
+def velocity_directions(
+    system: AbstractSystem, t: Time, q: Coordinates, rows: Rows, method: AbstractPseudoinverse
+) -> tuple[Directions, Float[Array, " k"]]:
+    """The directions of all rows with a velocity error, for changes of v; and those errors psi.
+
+    **Arguments:**
+
+    - `system`: the mechanical system.
+    - `t`: time [s].
+    - `q`: generalized coordinates (n_q,).
+    - `rows`: the constraint rows.
+    - `method`: the pseudoinverse method.
+    """
+    W = inverse_cholesky(system.mass_matrix(t, q))
+    known = np.array([kind != "acceleration" for kind in rows.kinds], bool)
+    A, psi = rows.A[known], rows.velocity_error[known]
+    return Directions(W.T, A, pinv(A @ W.T, method).matrix), psi
 
 
 def _moved(system: AbstractSystem, t: Time, q: Coordinates, mu: Array) -> tuple[Array, Array]:
     """q + G B^T mu, and phi there."""
-    G, B = _linearized(system, t, q)
+    G = _root(system, t, q)
+    B = jax.jacfwd(position_rows, argnums=2)(system, t, q) @ G
     moved = q + G @ (B.T @ mu)
     return moved, position_rows(system, t, moved)
 
@@ -63,8 +127,7 @@ def _project_positions(
     system: AbstractSystem, t: Time, q: Coordinates, method: AbstractPseudoinverse
 ) -> tuple[Coordinates, Array]:
     """q* and mu, by chord iterations on mu that go on for as long as each halves the error."""
-    G, B = _linearized(system, t, q)
-    P = pinv(B, method).matrix
+    directions = position_directions(system, t, q, method)
 
     def halved(state: tuple) -> Array:
         i, _, _, phi, before = state
@@ -72,9 +135,9 @@ def _project_positions(
 
     def correct(state: tuple) -> tuple:
         i, q, mu, phi, _ = state
-        step = P @ phi
-        q = q - G @ step
-        return i + 1, q, mu - P.T @ step, position_rows(system, t, q), jnp.max(jnp.abs(phi))
+        q = q + directions.correction(phi)
+        mu = mu - directions.inverse.T @ (directions.inverse @ phi)
+        return i + 1, q, mu, position_rows(system, t, q), jnp.max(jnp.abs(phi))
 
     phi = position_rows(system, t, q)
     start = (0, q, jnp.zeros_like(phi), phi, jnp.full((), jnp.inf, q.dtype))
@@ -88,24 +151,12 @@ def _project_positions_jvp(primals: tuple, tangents: tuple) -> tuple[tuple, tupl
     _, (d_moved, d_phi) = eqx.filter_jvp(
         lambda system, t, q: _moved(system, t, q, mu), primals[:3], tangents[:3]
     )
-    G, B = _linearized(system, t, q)
-    P = pinv(B, method).matrix
+    directions = position_directions(system, t, q, method)
+    G, P = directions.G, directions.inverse
+    B = directions.J @ G
     B_end = jax.jacfwd(position_rows, argnums=2)(system, t, projected) @ G
     step = pinv((B_end @ P) @ B, method).matrix @ d_phi
     return (projected, mu), (d_moved - G @ step, -P.T @ step)
-
-
-def _project_velocities(
-    system: AbstractSystem, t: Time, q: Coordinates, v: Velocities, method: AbstractPseudoinverse
-) -> Velocities:
-    """One Gauss-Newton step towards psi(t, q, v) = 0; exact where psi is linear in v."""
-    rows = constraint_rows(system, t, q, v)
-    known = [i for i, kind in enumerate(rows.kinds) if kind != "acceleration"]
-    if not known:
-        return v
-    W = inverse_cholesky(system.mass_matrix(t, q))
-    A, psi = (x[jnp.array(known)] for x in (rows.A, rows.velocity_error))
-    return v - W.T @ (pinv(A @ W.T, method).matrix @ psi)
 
 
 @final
@@ -137,19 +188,30 @@ class Projection(AbstractStabilizer):
 
         **Returns:** (q, v), consistent if q was near enough for the iterations to converge.
         """
-        if jax.eval_shape(lambda t, q: position_rows(system, t, q), t, q).size:
-            q = _project_positions(system, t, q, self.pinv)[0]
-        return q, _project_velocities(system, t, q, v, self.pinv)
+        q = self.positions(system, t, q)
+        directions, psi = velocity_directions(system, t, q, constraint_rows(system, t, q, v), self.pinv)
+        return q, v + directions.correction(psi)
+
+    def positions(self, system: AbstractSystem, t: Time, q: Coordinates) -> Coordinates:
+        """The projected positions; for use inside `jit`.
+
+        **Arguments:** as `project`.
+
+        **Returns:** q, consistent if it was near enough for the iterations to converge.
+        """
+        if not jax.eval_shape(lambda t, q: position_rows(system, t, q), t, q).size:
+            return q
+        return _project_positions(system, t, q, self.pinv)[0]
 
 
 @eqx.filter_jit
-def _project_once(projection: Projection, system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple:
+def _project_once(
+    projection: Projection, system: AbstractSystem, t: Array, q: Array, v: Array
+) -> tuple[Array, Array, Rows, Array]:
     q, v = projection(system, t, q, v)
     rows = constraint_rows(system, t, q, v)
-    scale = jnp.max(jnp.abs(rows.position_error), initial=0) + jnp.max(
-        jnp.abs(rows.velocity_error), initial=0
-    )
-    return q, v, rows, scale
+    errors = jnp.concatenate([rows.position_error, rows.velocity_error])
+    return q, v, rows, jnp.max(jnp.abs(errors), initial=0)
 
 
 def project(
@@ -163,8 +225,8 @@ def project(
 ) -> tuple[Coordinates, Velocities]:
     """The nearest state on the constraints, positions first, then velocities, in the mass metric.
 
-    Repeats the projection of `Projection` from where it stopped, so it converges from far away where the
-    constraints allow it.
+    Where one projection does not converge, it is repeated from where it stopped, so that states far away are
+    brought back too. Under `jit` it is done once.
 
     **Arguments:**
 
@@ -181,14 +243,14 @@ def project(
     """
     system, t, q, v = resolve_state(system, t, q, v)
     projection = Projection(pinv)
-    q, v, rows, error = _project_once(projection, system, t, q, v)
+    projected, rate, rows, error = _project_once(projection, system, t, q, v)
     if isinstance(error, jax.core.Tracer):
-        return q, v
+        return projected, rate
     tolerance = 1e4 * float(jnp.finfo(q.dtype).eps) if tolerance is None else tolerance
     for _ in range(50):
         if error <= tolerance:
-            return q, v
-        q, v, rows, error = _project_once(projection, system, t, q, v)
-    worst = jnp.maximum(jnp.abs(rows.position_error), jnp.abs(rows.velocity_error))
+            return projected, rate
+        projected, rate, rows, error = _project_once(projection, system, t, projected, v)
+    worst = np.maximum(np.abs(rows.position_error), np.abs(rows.velocity_error))
     violated = [f"{name} ({e:.1e})" for name, e in zip(rows.names, worst, strict=True) if not e <= tolerance]
     raise InputError(f"no consistent state was found near q = {q}: still violated are {', '.join(violated)}.")

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Literal, final
+from typing import Any, Literal
 
 import diffrax as dfx
 import equinox as eqx
@@ -24,82 +24,21 @@ from ._doctor import check, inconsistent_rows
 from ._errors import InputError
 from ._problem import Problem, require_finite, resolve_state
 from ._project import Projection, project
+from ._projected_solver import Model, ProjectedSolver
 from ._stabilize import AbstractStabilizer
 from ._system import AbstractSystem
 from ._trajectory import RESULTS, Dense, Trajectory
 from ._types import Coordinates, Time, Velocities
 
 
-@final
-class _Model(eqx.Module):
-    """What the vector field needs: the arguments Diffrax passes through."""
-
-    system: AbstractSystem
-    formula: AbstractFormula
-    stabilizer: AbstractStabilizer
-
-    def project(self, t: Array, y: tuple[Array, Array]) -> tuple[Array, Array]:
-        return self.stabilizer(self.system, t, *y) if isinstance(self.stabilizer, Projection) else y
-
-
-def _vector_field(t: Array, y: tuple[Array, Array], model: _Model) -> tuple[Array, Array]:
+def _vector_field(t: Array, y: tuple[Array, Array], model: Model) -> tuple[Array, Array]:
     q, v = y
     equations = equations_of_motion(model.system, t, q, v, model.stabilizer)
     return model.system.kinematics(t, q, v), model.formula.solve(equations).a
 
 
-@final
-class _ProjectedSolver(dfx.AbstractWrappedSolver):
-    """Any Diffrax solver, with its state projected after each step."""
-
-    solver: dfx.AbstractSolver
-
-    @property
-    def term_structure(self) -> Any:
-        return self.solver.term_structure
-
-    @property
-    def interpolation_cls(self) -> Any:
-        return self.solver.interpolation_cls
-
-    @property
-    def term_compatible_contr_kwargs(self) -> Any:
-        return self.solver.term_compatible_contr_kwargs
-
-    @property
-    def root_finder(self) -> Any:
-        return self.solver.root_finder  # pyright: ignore[reportAttributeAccessIssue]
-
-    def order(self, terms: Any) -> int | None:
-        return self.solver.order(terms)
-
-    def strong_order(self, terms: Any) -> Any:
-        return self.solver.strong_order(terms)
-
-    def error_order(self, terms: Any) -> Any:
-        return self.solver.error_order(terms)
-
-    def init(self, terms: Any, t0: Any, t1: Any, y0: Any, args: Any) -> Any:
-        return self.solver.init(terms, t0, t1, y0, args)
-
-    def step(
-        self, terms: Any, t0: Any, t1: Any, y0: Any, args: _Model, solver_state: Any, made_jump: Any
-    ) -> Any:
-        # The state was moved after the last step: a stage kept from it (first same as last) is stale.
-        y1, error, dense_info, solver_state, result = self.solver.step(
-            terms, t0, t1, y0, args, solver_state, made_jump=jnp.array(True)
-        )
-        projected = args.project(t1, y1)
-        if "y1" in dense_info:
-            dense_info = dense_info | {"y1": projected}
-        return projected, error, dense_info, solver_state, result
-
-    def func(self, terms: Any, t0: Any, y0: Any, args: Any) -> Any:
-        return self.solver.func(terms, t0, y0, args)
-
-
 @eqx.filter_jit
-def _start(model: _Model, t: Array, q: Array, v: Array) -> tuple[tuple[Array, Array], Rows, Acceleration]:
+def _start(model: Model, t: Array, q: Array, v: Array) -> tuple[tuple[Array, Array], Rows, Acceleration]:
     """The state the run starts from, and what holds there."""
     q, v = model.project(t, (q, v))
     equations = equations_of_motion(model.system, t, q, v, model.stabilizer)
@@ -108,7 +47,7 @@ def _start(model: _Model, t: Array, q: Array, v: Array) -> tuple[tuple[Array, Ar
 
 @eqx.filter_jit
 def _integrate(
-    model: _Model,
+    model: Model,
     y0: tuple[Array, Array],
     span: tuple[Array, Array, Array | None],
     ts: Array | None,
@@ -119,7 +58,7 @@ def _integrate(
     """The Diffrax solve: saves at `ts` (None: at every step), and the final state in any case."""
     t0, t1, dt0 = span
     if isinstance(model.stabilizer, Projection):
-        solver = _ProjectedSolver(solver)
+        solver = ProjectedSolver(solver)
     kept = dfx.SubSaveAt(t0=ts is None, ts=ts, steps=ts is None)
     return dfx.diffeqsolve(
         dfx.ODETerm(_vector_field),  # pyright: ignore[reportArgumentType]
@@ -136,7 +75,7 @@ def _integrate(
 
 
 @eqx.filter_jit
-def _observe(model: _Model, t: Array, q: Array, v: Array) -> dict[str, Array | None]:
+def _observe(model: Model, t: Array, q: Array, v: Array) -> dict[str, Array | None]:
     """Everything a `Trajectory` holds, at every saved state; states between steps are projected here."""
 
     def at(t: Array, q: Array, v: Array) -> dict[str, Array | None]:
@@ -223,13 +162,13 @@ def _event(event: dfx.Event | Callable | None, dtype: jnp.dtype) -> dfx.Event | 
         return event
     tolerance = 1e3 * float(jnp.finfo(dtype).eps)
 
-    def condition(t: Array, y: tuple[Array, Array], args: _Model, **_: Any) -> Array:
+    def condition(t: Array, y: tuple[Array, Array], args: Model, **_: Any) -> Array:
         return event(t, *y)
 
     return dfx.Event(condition, optx.Newton(rtol=tolerance, atol=tolerance))
 
 
-def _checked_start(model: _Model, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
+def _checked_start(model: Model, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
     """The state to start from; raises `InputError`, by constraint name, where a run could not start."""
     y, rows, acceleration = _start(model, t, q, v)
     errors = np.concatenate([np.abs(rows.position_error), np.abs(rows.velocity_error)])
@@ -247,7 +186,7 @@ def _checked_start(model: _Model, t: Array, q: Array, v: Array) -> tuple[Array, 
     return y
 
 
-def _why_it_stopped(model: _Model, trajectory: Trajectory, t1: Array) -> str:
+def _why_it_stopped(model: Model, trajectory: Trajectory, t1: Array) -> str:
     """In words, with constraint names: the code's own text, where it stopped, and what was found there."""
     t, q, v = trajectory.t[-1], trajectory.q[-1], trajectory.v[-1]
     text = f"{RESULTS[trajectory.result].strip()} It stopped at t = {float(t):.6g} s of {float(t1):.6g} s."
@@ -259,13 +198,13 @@ def _why_it_stopped(model: _Model, trajectory: Trajectory, t1: Array) -> str:
         return text
 
 
-def _assemble(model: _Model, solution: dfx.Solution, name: str, dense: bool) -> Trajectory:
+def _assemble(model: Model, solution: dfx.Solution, name: str, dense: bool) -> Trajectory:
     """The trajectory of a solve; its length is the number of times asked for and, last, the final state."""
     assert solution.ts is not None
     assert solution.ys is not None
     (ts, t_end), ((q, v), (q_end, v_end)) = solution.ts, solution.ys
     t, q, v = (jnp.concatenate(pair) for pair in ((ts, t_end), (q, q_end), (v, v_end)))
-    if not isinstance(t, jax.core.Tracer):
+    if not any(isinstance(x, jax.core.Tracer) for x in (t, q, v)):
         times = np.asarray(t)
         kept = np.isfinite(times) & np.append(times[:-1] != times[-1], True)
         t, q, v = (jnp.asarray(np.asarray(x)[kept]) for x in (t, q, v))
@@ -364,7 +303,7 @@ def simulate(
         "max_steps": max_steps,
         "progress_meter": _progress_meter(progress),
     }
-    model = _Model(system, formula, stabilizer)
+    model = Model(system, formula, stabilizer)
     tracing = any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves((model, t0, q0, v0, t1, ts)))
     y0 = model.project(t0, (q0, v0)) if tracing else _checked_start(model, t0, q0, v0)
     solution = _integrate(model, y0, (t0, t1, dt0), ts, settings, solver, dense)

@@ -114,7 +114,7 @@ def _choose(kind: str, name: str, known: dict[str, _T]) -> _T:
     for k, x in known.items():
         if _key(name) in (_key(k), _key(getattr(x, "__name__", k))):
             return x
-    raise _unknown(kind, name, list(known))
+    raise _unknown(kind, name.lower(), list(known))
 
 
 def _solvers() -> dict[str, type[dfx.AbstractSolver]]:

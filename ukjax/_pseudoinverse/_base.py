@@ -8,7 +8,7 @@ import abc
 import dataclasses
 import math
 import numbers
-from typing import Self
+from typing import ClassVar, Self
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int
 
 from .._errors import InputError
 from ._kernels import dot
-from ._scaling import undo_row_scaling, unit_rows
+from ._scaling import project_onto_range, unit_rows
 
 DEFAULT_RCOND = 1e-4
 """Rows count as dependent when what they add, relative to rows of unit norm, is below this.
@@ -46,8 +46,8 @@ class AbstractPseudoinverse(eqx.Module):
     """
 
     rcond: eqx.AbstractVar[float]
-    independent_rows: eqx.AbstractClassVar[bool]
-    """Whether the method only ever succeeds on independent rows."""
+    independent_rows: ClassVar[bool] = False
+    """Whether the method only ever succeeds on independent rows, as `Cholesky` does."""
 
     def __check_init__(self):
         number = isinstance(self.rcond, numbers.Real)
@@ -58,8 +58,10 @@ class AbstractPseudoinverse(eqx.Module):
 
     @abc.abstractmethod
     def _unit_rows(self, B: Float[Array, "m n"]) -> tuple[Float[Array, "n m"], Int[Array, ""]]:
-        """P and the rank of B, whose rows have norm 1 or are zero; m, n > 0. P solves consistent systems with least
-        norm (B P B = B, P B P = P, P B symmetric); B P need not be symmetric, `undo_row_scaling` makes it so.
+        """P and the rank of B, whose rows have norm 1 or are zero; m, n > 0.
+
+        P solves consistent systems with least norm (B P B = B, P B P = P, P B symmetric). B P need not be
+        symmetric: `project_onto_range` makes it so.
         """
 
     def __call__(self, B: Float[Array, "m n"]) -> Pseudoinverse:
@@ -75,10 +77,10 @@ def pinv(B: Float[Array, "m n"], method: AbstractPseudoinverse) -> Pseudoinverse
     r"""The Moore-Penrose inverse B^+ by any method (DPV 2008, section 3), differentiable at constant rank.
 
     Rows are scaled to unit norm, B = C Bs; rows smaller than 1e3 machine epsilons of the largest are rounding
-    noise and count as zero. The method finds Bs^+ and the rank, and the scaling is undone so that the answer is
-    the pseudoinverse of B itself, for inconsistent right-hand sides too:
+    noise and count as zero. The method finds the rank and P, the least-norm solution of Bs x = z; the scaling
+    is undone so that the answer is the pseudoinverse of B itself, for inconsistent right-hand sides too:
 
-        B^+ = Bs^+ C^-1 (I - V V^T),    V an orthonormal basis of the range of C^-1 (I - Bs Bs^+).
+        B^+ = P C^-1 (I - V V^T),    V an orthonormal basis of the left null space of B.
 
     The derivative is one rule for all methods and both modes (Golub and Pereyra 1973; P = B^+):
 
@@ -104,15 +106,15 @@ def pinv(B: Float[Array, "m n"], method: AbstractPseudoinverse) -> Pseudoinverse
 
 
 def undifferentiated(B: Array, method: AbstractPseudoinverse) -> tuple[Array, Array]:
+    """What `pinv` returns, by the method's own operations, for use inside another method."""
     m, n = B.shape
     if m == 0 or n == 0:
         return jnp.zeros((n, m), B.dtype), jnp.zeros((), jnp.int32)
     rows, scales, nonzero, size = unit_rows(B)
     P, rank = method._unit_rows(rows)
-    if method.independent_rows:
-        P = P / scales[None, :]
-    else:
-        P = undo_row_scaling(P, rows, scales, nonzero, rank)
+    P = P / scales[None, :]
+    if not method.independent_rows:
+        P = project_onto_range(P, scales[:, None] * rows, nonzero, rank)
     finite = jnp.isfinite(size)
     P = jnp.where(finite, P / size, jnp.nan)
     return P, jnp.where(finite, rank, -1).astype(jnp.int32)

@@ -12,12 +12,12 @@ from ._triangular import inverse_cholesky_factor
 
 @final
 class Cholesky(AbstractPseudoinverse):
-    """B^+ = B^T (B B^T)^-1 by Cholesky factorization (DPV 2008, section 3). Fastest, but for independent rows only.
+    """B^+ = B^T (B B^T)^-1 by Cholesky factorization (DPV 2008, section 3): fastest, for independent rows only.
 
-    It cannot handle dependent rows. Where it meets one the matrix is NaN throughout and `rank` counts the independent
-    rows before it; `simulate` and `check` report that, and every other method handles it. Forming B B^T
-    squares the condition number, so rows closer to dependence than sqrt(m eps) count as dependent
-    whatever `rcond` says.
+    It cannot handle dependent rows. Where it meets one the matrix is NaN throughout and `rank` counts the
+    independent rows before it; `simulate` and `check` report that, and every other method handles it.
+    Forming B B^T squares the condition number, so rows closer to dependence than sqrt(m eps) count as
+    dependent whatever `rcond` says.
 
     **Arguments:**
 

@@ -1,6 +1,6 @@
 """Varga's method: the complete orthogonal decomposition."""
 
-from typing import ClassVar, final
+from typing import final
 
 import equinox as eqx
 
@@ -11,10 +11,10 @@ from ._triangular import inverse_lower
 
 @final
 class CompleteOrthogonal(AbstractPseudoinverse):
-    """Varga's method, QR twice: the complete orthogonal decomposition (DPV 2008, section 3), for rows of any rank.
+    """Varga's method, the complete orthogonal decomposition (DPV 2008, section 3), for rows of any rank.
 
-    A pivoted Householder QR of B^T gives B = R^T Q1, a second one of the r rows of R gives R = T Q2 with T lower
-    triangular, so that B = Q2^T T^T Q1 and
+    A pivoted Householder QR of B^T gives B = R^T Q1; a second one, of R^T, gives R = T Q2 with T lower
+    triangular; so B = Q2^T T^T Q1 and
 
         B^+ = Q1^T T^-T Q2.
 
@@ -24,7 +24,6 @@ class CompleteOrthogonal(AbstractPseudoinverse):
     """
 
     rcond: float = eqx.field(static=True, default=DEFAULT_RCOND)
-    independent_rows: ClassVar[bool] = False
 
     def _unit_rows(self, B):
         first = householder(B, threshold(self.rcond, B))

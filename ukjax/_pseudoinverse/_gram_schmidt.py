@@ -1,6 +1,6 @@
 """Least squares by pivoted QR: modified Gram-Schmidt."""
 
-from typing import ClassVar, final
+from typing import final
 
 import equinox as eqx
 
@@ -22,7 +22,6 @@ class GramSchmidt(AbstractPseudoinverse):
     """
 
     rcond: float = eqx.field(static=True, default=DEFAULT_RCOND)
-    independent_rows: ClassVar[bool] = False
 
     def _unit_rows(self, B):
         return least_norm(gram_schmidt(B, threshold(self.rcond, B)))

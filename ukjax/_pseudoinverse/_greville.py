@@ -1,6 +1,6 @@
 """Greville's method: row by row."""
 
-from typing import ClassVar, final
+from typing import final
 
 import equinox as eqx
 import jax
@@ -12,15 +12,15 @@ from ._kernels import dot, one_hot_largest, set_row, threshold
 
 @final
 class Greville(AbstractPseudoinverse):
-    """Greville's method, row by row (DPV 2008, section 3, with its misprints corrected), for rows of any rank.
+    """Greville's method, row by row (DPV 2008, section 3, misprints corrected), for rows of any rank.
 
     For a further row a, with A the rows before it, P = A^+, d = a P and c = a - d A:
 
         [A; a]^+ = [P - k d, k],    k = c^T / (c c^T) where c is not 0, else k = P d^T / (1 + d d^T).
 
-    Rows are taken by largest residual first, so that the rank does not depend on their order; c comes
-    from Gram-Schmidt with one reorthogonalization, and d from one refinement of (a - c) P, without which B P loses
-    symmetry by the square of the condition number.
+    Rows are taken by largest residual first, so that the rank does not depend on their order. c comes from
+    Gram-Schmidt with one reorthogonalization and d from (a - c) P, refined once; as the formulas stand, B P
+    loses symmetry with the square of the condition number.
 
     **Arguments:**
 
@@ -28,14 +28,14 @@ class Greville(AbstractPseudoinverse):
     """
 
     rcond: float = eqx.field(static=True, default=DEFAULT_RCOND)
-    independent_rows: ClassVar[bool] = False
 
     def _unit_rows(self, B):
         m = B.shape[0]
         rcond = threshold(self.rcond, B)
 
+        # P is the transposed pseudoinverse, zero in rows not yet taken; `left` marks those.
         def step(i, carry):
-            P, Q, residual, left, rank = carry  # P: the transposed pseudoinverse, zero in rows not yet taken
+            P, Q, residual, left, rank = carry
             squares = jnp.sum(residual * residual, axis=1)
             one_hot = one_hot_largest(jnp.where(left > 0, squares, -1))
             a, c = dot(one_hot, B), dot(one_hot, residual)

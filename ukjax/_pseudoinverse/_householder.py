@@ -1,6 +1,6 @@
 """Least squares by pivoted QR: Householder reflections."""
 
-from typing import ClassVar, final
+from typing import final
 
 import equinox as eqx
 
@@ -26,7 +26,6 @@ class HouseholderQR(AbstractPseudoinverse):
     """
 
     rcond: float = eqx.field(static=True, default=DEFAULT_RCOND)
-    independent_rows: ClassVar[bool] = False
 
     def _unit_rows(self, B):
         return least_norm(householder(B, threshold(self.rcond, B)))

@@ -1,8 +1,8 @@
 """Small dense factorizations by rows, in `fori_loop`s of static length.
 
-They batch well under `jax.vmap` (pivots are one-hot vectors, contracted; no gather per batch element) and work
-for large single matrices. LAPACK under vmap is slow on CPU, loops over the batch on GPU, and can hang; see
-docs/design.
+They batch well under `jax.vmap` (pivots are one-hot vectors, contracted; no gather per batch element) and
+work for large single matrices. LAPACK under vmap is slow on CPU, where it can hang (QR then a triangular
+solve, from a few thousand matrices on), and loops over the batch on GPU.
 """
 
 import functools
@@ -100,7 +100,7 @@ def householder(B: Float[Array, "m n"], rcond: float, *, pivot: bool = True) -> 
             one_hot = (jnp.arange(m) == j).astype(A.dtype)
         x = dot(one_hot, trailing)
         norm = jnp.sqrt(jnp.sum(x * x))
-        first = jnp.where(j == 0, norm, jnp.maximum(first, norm))
+        first = jnp.where(j == 0, norm, first)
         accept = norm > rcond * first
         head = jax.lax.dynamic_index_in_dim(x, j, keepdims=False)
         signed = jnp.where(head < 0, -norm, norm)

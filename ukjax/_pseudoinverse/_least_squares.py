@@ -7,7 +7,7 @@ from ._triangular import inverse_lower
 
 
 def least_norm(factors: RowFactors) -> tuple[Float[Array, "n m"], Int[Array, ""]]:
-    """P = Q^T L^-1 E, with E B the chosen rows and L = E R^T: the least-norm solution of those rows, and the rank."""
+    """Q^T L^-1 E, the least-norm solution of the chosen rows E B = L Q, with L = E R^T; and the rank."""
     Q, R, pivots, rank = factors
     inverse = inverse_lower(dot(pivots, R.T))
     return dot(dot(Q.T, inverse), pivots), rank

@@ -1,6 +1,6 @@
 """Any lineax solver as a pseudoinverse method."""
 
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import equinox as eqx
 import jax
@@ -15,11 +15,13 @@ from ._kernels import dot
 
 @final
 class Lineax(AbstractPseudoinverse):
-    """A lineax linear solver, column by column of B B^+ = identity in the least-squares sense, its derivative being ours.
+    """Any lineax linear solver, applied to B x = e for each unit vector e; the derivative is ours.
 
-    The answer is accepted only if it is a pseudoinverse, that is if it meets Penrose's four conditions to `rcond`;
-    if not (`lineax.QR` on dependent rows returns 1e16) the matrix is NaN throughout and the rank -1. The rank decision
-    is the solver's own, so give it a tolerance as wide as ours: `Lineax(lx.SVD(rcond=1e-4))`.
+    The answer is accepted only if it is a pseudoinverse, that is if it meets Penrose's four conditions to
+    `rcond`; if not (`lineax.QR` on dependent rows returns 1e16) the matrix is NaN throughout and the rank -1.
+    The rank decision is the solver's own, so give it a tolerance as wide as ours:
+    `Lineax(lx.SVD(rcond=1e-4))`. lineax's direct solvers are LAPACK's: slow in batches, and on CPUs of few
+    cores known to hang in large ones.
 
     **Arguments:**
 
@@ -28,8 +30,11 @@ class Lineax(AbstractPseudoinverse):
     """
 
     solver: lx.AbstractLinearSolver = eqx.field(static=True)
-    rcond: float = eqx.field(static=True, default=DEFAULT_RCOND)
-    independent_rows: ClassVar[bool] = False
+    rcond: float = eqx.field(static=True)
+
+    def __init__(self, solver: lx.AbstractLinearSolver, rcond: float = DEFAULT_RCOND):
+        self.solver = solver
+        self.rcond = rcond
 
     def _unit_rows(self, B):
         operator = lx.MatrixLinearOperator(B)

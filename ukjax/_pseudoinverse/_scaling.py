@@ -1,11 +1,8 @@
 """Rows of unit norm, and the way back.
 
-With B = C Bs, C diagonal, let P solve Bs x = z with least norm for every z in the range of Bs. Then P C^-1 does
-the same for B. Other right-hand sides must first be projected onto the range of B, which gives
-
-    B^+ = P C^-1 (I - V V^T),
-
-V an orthonormal basis of B's left null space. It is spanned by the rows of (I - Bs P) C^-1.
+With B = C Bs, C diagonal, let P solve Bs x = z with least norm for every z in the range of Bs. Then P C^-1
+does the same for B. Other right-hand sides must first be projected onto the range of B, by I - V V^T with V
+an orthonormal basis of B's left null space.
 """
 
 import jax
@@ -34,25 +31,25 @@ def unit_rows(
     return jnp.where(nonzero[:, None], B / scales[:, None], 0), scales, nonzero, size
 
 
-def undo_row_scaling(
+def project_onto_range(
     P: Float[Array, "n m"],
-    rows: Float[Array, "m n"],
-    scales: Float[Array, " m"],
+    B: Float[Array, "m n"],
     nonzero: Bool[Array, " m"],
     rank: Int[Array, ""],
 ) -> Float[Array, "n m"]:
-    """The pseudoinverse of diag(scales) rows, from P that solves with `rows` at least norm.
+    """B^+ = P (I - V V^T) from P, which solves B x = r with least norm where that has a solution.
 
-    The left null space has dimension m - rank, so there is nothing to do for independent rows. One step
-    P <- P (B P)^T then makes B P symmetric to second order: where a small row depends on large ones, dividing by
-    its scale had magnified the projector's rounding error.
+    B's left null space is spanned by the rows of I - B P and has dimension m - rank (zero rows aside), so
+    there is nothing to do for independent rows. Its basis V is refined once, for V B = 0 to rounding and not
+    to rounding times the condition number; it is projected out twice, since where a small row depends on
+    large ones the first time leaves rounding errors as large as that row's scale is small.
     """
-    complement = jnp.diag(nonzero.astype(P.dtype)) - dot(rows, P)
-    count = jnp.sum(nonzero).astype(rank.dtype) - rank
-    V = _leading_rows(complement / scales[None, :], count)
-    P = P / scales[None, :]
-    P = P - dot(dot(P, V.T), V)
-    return dot(P, dot(scales[:, None] * rows, P).T)
+    complement = jnp.diag(nonzero.astype(P.dtype)) - dot(B, P)
+    V = _leading_rows(complement, jnp.sum(nonzero).astype(rank.dtype) - rank)
+    V = V - dot(dot(V, B), P)
+    for _ in range(2):
+        P = P - dot(dot(P, V.T), V)
+    return P
 
 
 def _leading_rows(Y: Float[Array, "m m"], count: Int[Array, ""]) -> Float[Array, "m m"]:

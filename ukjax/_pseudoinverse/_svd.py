@@ -1,6 +1,6 @@
 """The singular value decomposition: one-sided Jacobi for small matrices, LAPACK for large ones."""
 
-from typing import ClassVar, final
+from typing import final
 
 import equinox as eqx
 import jax
@@ -16,10 +16,10 @@ MAX_SWEEPS = 15
 
 @final
 class SVD(AbstractPseudoinverse):
-    """The singular value decomposition B = U S V^T (DPV 2008, section 3), B^+ = V S^+ U^T, for rows of any rank.
+    """The singular value decomposition B = U S V^T, B^+ = V S^+ U^T (DPV 2008, section 3); rows of any rank.
 
-    Up to 32 x 32 by one-sided Jacobi rotations after a pivoted QR (Drmač and Veselić 2008), which batches well
-    and finds small singular values to high relative accuracy; larger matrices by `jnp.linalg.svd`.
+    Up to 32 x 32 by one-sided Jacobi rotations after a pivoted QR (Drmač and Veselić 2008), without LAPACK;
+    larger matrices by `jnp.linalg.svd`.
 
     **Arguments:**
 
@@ -27,7 +27,6 @@ class SVD(AbstractPseudoinverse):
     """
 
     rcond: float = eqx.field(static=True, default=DEFAULT_RCOND)
-    independent_rows: ClassVar[bool] = False
 
     def _unit_rows(self, B):
         rcond = threshold(self.rcond, B)
@@ -53,7 +52,7 @@ def _jacobi_pseudoinverse(B: Float[Array, "m n"], rcond: float) -> tuple[Array, 
 
 
 def _orthogonalize_rows(X: Float[Array, "k c"], m: int) -> Float[Array, "K c"]:
-    """J X, whose first m columns have orthogonal rows, by plane rotations of all pairs of rows in each sweep."""
+    """J X with orthogonal rows in its first m columns, each sweep rotating all pairs of rows."""
     k = X.shape[0]
     half = (k + 1) // 2
     tolerance = float(jnp.finfo(X.dtype).eps) ** 0.5  # what is left after such a sweep is its square
@@ -73,7 +72,7 @@ def _orthogonalize_rows(X: Float[Array, "k c"], m: int) -> Float[Array, "K c"]:
 
 
 def _rotate(carry: tuple[Array, Array, Array], m: int) -> tuple[Array, Array, Array]:
-    """One round of a sweep: the upper half of the rows against the lower, then the next pairing of the round robin."""
+    """One round of a sweep: the upper half of the rows against the lower, then the next pairing."""
     worst, squares, X = carry
     h = X.shape[0] // 2
     p, q, alpha, beta = X[:h], X[h:], squares[:h], squares[h:]

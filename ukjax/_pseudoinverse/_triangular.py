@@ -1,4 +1,4 @@
-"""Inverses of triangular matrices and of Cholesky factors, by blocks: products inside, short loops at the ends."""
+"""Inverses of triangular matrices and of Cholesky factors: products of blocks, short loops at the ends."""
 
 import jax
 import jax.numpy as jnp
@@ -7,11 +7,11 @@ from jaxtyping import Array, Float
 from ._kernels import dot
 
 LEAF = 16
-"""Blocks up to this size are inverted row by row. Measured on 2 cores: at 12 x 12 splitting does not pay."""
+"""Blocks up to this size are inverted row by row: measured, splitting pays from about here on."""
 
 
 def inverse_lower(L: Float[Array, "k k"]) -> Float[Array, "k k"]:
-    """L^-1 of a lower triangular matrix. A zero on the diagonal stands for a row and column left out (zero)."""
+    """L^-1 of a lower triangular matrix; where the diagonal is zero, row and column are left out (zero)."""
     k = L.shape[0]
     if k <= LEAF:
         return _inverse_lower_rows(L)
@@ -44,7 +44,7 @@ def _inverse_lower_rows(L: Float[Array, "k k"]) -> Float[Array, "k k"]:
 def inverse_cholesky_factor(
     M: Float[Array, "k k"],
 ) -> tuple[Float[Array, "k k"], Float[Array, " k"]]:
-    """W = L^-1 with M = L L^T, and the squared pivots L_kk^2. A pivot that is not positive leaves W not finite."""
+    """W = L^-1 with M = L L^T, and the pivots L_kk^2; where one is not positive, W is not finite."""
     k = M.shape[0]
     if k <= LEAF:
         return _inverse_cholesky_rows(M)
@@ -76,7 +76,7 @@ def _inverse_cholesky_rows(M: Float[Array, "k k"]) -> tuple[Array, Array]:
 
 @jax.custom_jvp
 def inverse_cholesky(M: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """W = L^-1 where M = L L^T, for symmetric positive definite M; so M^-1 = W^T W, and W^T is a square root of it.
+    """W = L^-1 where M = L L^T is symmetric positive definite; so W^T is a square root of M^-1 = W^T W.
 
     NaN throughout where M is singular or indefinite, a pivot being at most n machine epsilons of its diagonal
     entry: the caller reports it. Only the symmetric part of M counts, for the derivative too:

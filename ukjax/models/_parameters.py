@@ -31,7 +31,7 @@ def _number(name: str, value: Any) -> float | None:
         if isinstance(value, str | bool):
             raise TypeError
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InputError(f"{name} must be a number, not {value!r}.") from None
     if not math.isfinite(number):
         raise InputError(f"{name} must be a finite number, not {number}.")

@@ -1,0 +1,360 @@
+"""Arguments that cannot be meant: each gives an `InputError` of one line that names the cause."""
+
+import diffrax as dfx
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ukjax as uk
+
+NAN, INF = float("nan"), float("inf")
+
+
+def _pendulum(**parts):
+    """A pendulum with one part replaced by something wrong."""
+    parts = {
+        "mass_matrix": jnp.eye(2),
+        "force": jnp.asarray([0.0, -9.81]),
+        "constraints": [uk.Holonomic(lambda t, q: 0.5 * (jnp.dot(q, q) - 1), name="rod")],
+    } | parts
+    return uk.System(**parts)
+
+
+GOOD = _pendulum()
+TWICE = _pendulum(
+    constraints=[
+        uk.Holonomic(lambda t, q: 0.5 * (jnp.dot(q, q) - 1), name="rod"),
+        uk.Holonomic(lambda t, q: jnp.dot(q, q) - 1, name="same rod"),
+    ]
+)
+Q0, V0 = np.array([1.0, 0.0]), np.zeros(2)
+BOTH = ("acceleration", "simulate")
+
+
+def _call(door, system=GOOD, q=Q0, v=V0, *, t0=0.0, formula=None, **options):
+    formula = uk.UdwadiaKalaba() if formula is None else formula
+    match door:
+        case "acceleration":
+            return formula.acceleration(system, t0, q, v, **options)
+        case "simulate":
+            return uk.simulate(system, q, v, **({"t0": t0, "t1": 1.0, "formula": formula} | options))
+        case "project":
+            return uk.project(system, t0, q, v)
+        case "check":
+            return uk.check(system, t0, q, v)
+        case "rows":
+            return uk.constraint_rows(system, t0, jnp.asarray(q), jnp.asarray(v))
+
+
+def _refused(words, fn, *args, **kwargs):
+    with pytest.raises(uk.InputError) as error:
+        fn(*args, **kwargs)
+    message = str(error.value)
+    assert "\n" not in message
+    for word in words if isinstance(words, tuple) else (words,):
+        assert word in message, message
+
+
+def test_what_is_refused_below_is_good_but_for_one_thing():
+    for door in ("acceleration", "simulate", "project", "check", "rows"):
+        _call(door)
+
+
+ALL = ("acceleration", "simulate", "project", "check")
+
+
+@pytest.mark.parametrize("door", ALL)
+@pytest.mark.parametrize(
+    ("q", "v", "words"),
+    [
+        (np.ones((1, 2)), V0, ("q has shape (1, 2)", "vector")),
+        (Q0, np.zeros((2, 1)), ("v has shape (2, 1)", "vector")),
+        (np.float64(1.0), V0, "q has shape ()"),
+        (np.ones(3), V0, ("q has 3 entries", "v has 2")),
+        (Q0, np.zeros(1), "v has 1"),
+        ([1.0, NAN], V0, ("q must be finite", "nan")),
+        (Q0, [INF, 0.0], ("v must be finite", "inf")),
+        (Q0 * 1j, V0, ("q must be real", "complex")),
+        (Q0, V0 * 1j, "v must be real"),
+        (np.array(["1.0", "0.0"]), V0, "q must be an array of numbers"),
+        ("upright", V0, "q must be an array of numbers"),
+        (Q0, [[0.0], [0.0, 1.0]], "v must be an array of numbers"),
+        (Q0, {"v": 1.0}, "v must be an array of numbers"),
+        (None, None, "an initial state is needed"),
+        (Q0, None, "an initial state is needed"),
+    ],
+)
+def test_states(door, q, v, words):
+    _refused(words, _call, door, q=q, v=v)
+
+
+@pytest.mark.parametrize("door", ALL)
+@pytest.mark.parametrize(
+    ("t", "words"),
+    [
+        (NAN, "must be finite"),
+        (INF, "must be finite"),
+        (np.zeros(2), "it must be a scalar"),
+        ("now", "must be an array of numbers"),
+        (1j, "must be real"),
+    ],
+)
+def test_times(door, t, words):
+    _refused(words, _call, door, t0=t)
+
+
+@pytest.mark.parametrize("door", ALL)
+@pytest.mark.parametrize("system", [None, "pendulum", uk.System, uk.models.pendulum, 3.0, {}])
+def test_systems(door, system):
+    _refused("expected a system or a Problem", _call, door, system=system)
+
+
+@pytest.mark.parametrize("door", ALL)
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        ({"mass_matrix": jnp.ones(2)}, ("mass matrix has shape (2,)", "(2, 2)")),
+        ({"mass_matrix": jnp.eye(3)}, ("mass matrix has shape (3, 3)", "(2, 2)")),
+        ({"force": jnp.zeros(3)}, ("force has shape (3,)", "(2,)")),
+        ({"force": lambda t, q, v: jnp.zeros((2, 1))}, ("force has shape (2, 1)", "(2,)")),
+        ({"nonideal_force": lambda t, q, v: jnp.zeros(1)}, ("non-ideal force has shape (1,)", "(2,)")),
+        ({"kinematics": lambda t, q, v: jnp.zeros(3)}, ("kinematics", "(3,)", "(2,)")),
+        (
+            {"constraints": [uk.Holonomic(lambda t, q: jnp.ones((1, 1)) * q[0], name="wall")]},
+            ("constraint 'wall'", "(1, 1)"),
+        ),
+        (
+            {"constraints": [uk.Nonholonomic(lambda t, q, v: jnp.outer(v, v), name="skid")]},
+            ("constraint 'skid'", "(2, 2)"),
+        ),
+        (
+            {"constraints": [uk.AccelerationConstraint(lambda t, q, v: (jnp.eye(3), q), name="rows")]},
+            ("constraint 'rows'", "(3, 3)", "(k, 2)"),
+        ),
+        (
+            {"constraints": [uk.AccelerationConstraint(lambda t, q, v: (jnp.eye(2), q[0]), name="rows")]},
+            ("constraint 'rows'", "b of shape ()", "(k,)"),
+        ),
+    ],
+    ids=lambda x: next(iter(x)) if isinstance(x, dict) else "",
+)
+def test_shapes_of_what_a_system_returns(door, parts, words):
+    if door == "project" and parts.keys() & {"force", "nonideal_force"}:
+        pytest.skip("a projection asks for no force")
+    _refused(words, _call, door, system=_pendulum(**parts))
+
+
+@pytest.mark.parametrize("door", BOTH)
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        ({"mass_matrix": jnp.diag(jnp.asarray([1.0, NAN]))}, "mass matrix is not finite"),
+        ({"force": jnp.asarray([0.0, INF])}, "force is not finite"),
+        ({"nonideal_force": lambda t, q, v: NAN * q}, "non-ideal force is not finite"),
+        (
+            {"constraints": [uk.Holonomic(lambda t, q: jnp.sqrt(q[1]), name="rooted")]},
+            ("rooted", "not finite"),
+        ),
+    ],
+    ids=lambda x: next(iter(x)) if isinstance(x, dict) else "",
+)
+def test_values_that_are_not_finite(door, parts, words):
+    stabilizer = {"stabilizer": uk.NoStabilizer()}
+    _refused(words, _call, door, system=_pendulum(**parts), **stabilizer)
+
+
+@pytest.mark.parametrize("door", BOTH)
+@pytest.mark.parametrize("formula", [uk.UdwadiaKalaba(), uk.Schur()])
+@pytest.mark.parametrize("mass", [jnp.diag(jnp.asarray([1.0, 0.0])), -jnp.eye(2)])
+def test_mass_matrices_that_are_not_positive_definite(door, formula, mass):
+    words = ("not positive definite", type(formula).__name__)
+    _refused(words, _call, door, system=_pendulum(mass_matrix=mass), formula=formula)
+
+
+@pytest.mark.parametrize("door", BOTH)
+@pytest.mark.parametrize("formula", [uk.UdwadiaKalaba, uk.Schur])
+def test_cholesky_on_redundant_rows(door, formula):
+    words = ("rod, same rod", "only 1 are independent", "CompleteOrthogonal or SVD")
+    _refused(words, _call, door, system=TWICE, formula=formula(uk.Cholesky()))
+
+
+def test_projection_by_cholesky_on_redundant_rows():
+    stabilizer = uk.Projection(uk.Cholesky())
+    _refused(("rod", "same rod"), _call, "simulate", system=TWICE, stabilizer=stabilizer)
+
+
+def test_inconsistent_constraints_are_named():
+    rows = [
+        uk.Nonholonomic(lambda t, q, v: v[0] - t, name="faster"),
+        uk.Nonholonomic(lambda t, q, v: v[0] + t, name="slower"),
+        uk.Nonholonomic(lambda t, q, v: v[1], name="apart"),
+    ]
+    system = _pendulum(constraints=rows)
+    for stabilizer in (uk.Projection(), uk.NoStabilizer()):
+        with pytest.raises(uk.InputError) as error:
+            _call("simulate", system=system, stabilizer=stabilizer)
+        assert "faster, slower" in str(error.value)
+        assert "apart" not in str(error.value)
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"t1": None}, "an end time t1 is needed"),
+        ({"t1": 0.0}, "t1 = 0.0 must be later than t0 = 0.0"),
+        ({"t1": -1.0}, "must be later"),
+        ({"t1": NAN}, "t1 must be finite"),
+        ({"t1": INF}, "t1 must be finite"),
+        ({"t1": "late"}, "t1"),
+        ({"t1": 1j}, "t1"),
+        ({"t1": np.ones(2)}, ("t1", "scalar")),
+        ({"ts": [0.0, 0.5, 0.4]}, "ts must increase"),
+        ({"ts": [0.0, 0.5, 0.5]}, "ts must increase"),
+        ({"ts": [0.0, 1.5]}, "ts must increase within t0 = 0.0 and t1 = 1.0"),
+        ({"ts": [-0.5, 0.5]}, "ts must increase within"),
+        ({"ts": [0.0, NAN]}, "ts must be finite"),
+        ({"ts": np.ones((2, 2))}, ("ts has shape (2, 2)", "vector")),
+        ({"ts": []}, ("ts has shape (0,)", "vector")),
+        ({"ts": "all"}, ("'steps'", "'all'")),
+        ({"ts": 1}, ("ts = 1", "at least 2")),
+        ({"ts": -3}, ("ts = -3", "at least 2")),
+        ({"ts": 0.5}, "ts has shape ()"),
+        ({"ts": ["a", "b"]}, "ts"),
+        ({"dt0": 0.0}, "dt0 must be a positive time"),
+        ({"dt0": -0.1}, "dt0 must be a positive time"),
+        ({"dt0": NAN}, "dt0 must be a positive time"),
+        ({"dt0": INF}, "dt0 must be a positive time"),
+        ({"dt0": "small"}, "dt0"),
+        ({"solver": dfx.Euler()}, ("Euler", "dt0")),
+        ({"stepsize_controller": dfx.ConstantStepSize()}, ("Dopri8", "dt0")),
+        ({"rtol": 0.0}, "rtol must lie between 0 and 1"),
+        ({"rtol": -1e-6}, "rtol must lie between 0 and 1"),
+        ({"atol": NAN}, "atol must lie between 0 and 1"),
+        ({"rtol": INF}, "rtol must lie between 0 and 1"),
+        ({"rtol": "tight"}, "rtol"),
+        ({"max_steps": 0}, "max_steps must be at least 1"),
+        ({"max_steps": -5}, "max_steps must be at least 1"),
+        ({"max_steps": 2.5}, "max_steps"),
+        ({"max_steps": None}, "max_steps"),
+        ({"solver": "Tsit5"}, "solver"),
+        ({"solver": dfx.Tsit5}, "solver"),
+        ({"stabilizer": uk.Projection}, "stabilizer"),
+        ({"stabilizer": 10.0}, "stabilizer"),
+        ({"formula": uk.SVD()}, "formula"),
+        ({"formula": uk.UdwadiaKalaba}, "formula"),
+        ({"event": 0.5}, "event"),
+        ({"stepsize_controller": 1e-6}, "stepsize_controller"),
+        ({"adjoint": "reverse"}, "adjoint"),
+    ],
+    ids=lambda x: "-".join(f"{k}={v}"[:24] for k, v in x.items()) if isinstance(x, dict) else "",
+)
+def test_options_of_simulate(options, words):
+    _refused(words, uk.simulate, GOOD, Q0, V0, **({"t1": 1.0} | options))
+
+
+def test_a_problem_needs_no_more():
+    problem = uk.models.pendulum()
+    _refused("must be later", uk.simulate, problem, t0=30.0)
+    _refused("q has shape (1, 2)", uk.simulate, problem, np.ones((1, 2)))
+
+
+# Gains, thresholds, methods
+
+
+@pytest.mark.parametrize("make", [uk.Baumgarte, uk.Baumgarte.squared])
+@pytest.mark.parametrize(
+    ("gains", "words"),
+    [
+        ((-1.0, 1.0), ("alpha", "not negative")),
+        ((1.0, -1.0), ("beta", "not negative")),
+        ((NAN, 1.0), ("alpha", "finite")),
+        ((1.0, INF), ("beta", "finite")),
+        ((1.0, np.array([1.0, -2.0])), ("beta", "not negative")),
+        ((np.ones((2, 2)), 1.0), ("alpha", "(2, 2)")),
+        (("stiff", 1.0), "alpha"),
+        ((1.0, None), "beta"),
+        ((1j, 1.0), "alpha"),
+    ],
+)
+def test_gains(make, gains, words):
+    _refused(words, make, *gains)
+
+
+@pytest.mark.parametrize("door", BOTH)
+def test_gains_of_the_wrong_length_name_the_rows(door):
+    words = ("alpha", "(3,)", "2 rows rod, same rod")
+    _refused(words, _call, door, system=TWICE, stabilizer=uk.Baumgarte(np.ones(3), 1.0))
+
+
+@pytest.mark.parametrize(
+    "method", [uk.SVD, uk.CompleteOrthogonal, uk.Greville, uk.HouseholderQR, uk.GramSchmidt, uk.Cholesky]
+)
+@pytest.mark.parametrize("rcond", [0.0, -1e-4, 1.0, 7.0, NAN, INF, "small", None, 1j])
+def test_rcond(method, rcond):
+    _refused("rcond must be a number between 0 and 1", method, rcond=rcond)
+
+
+@pytest.mark.parametrize("formula", [uk.UdwadiaKalaba, uk.Schur, uk.Projection])
+@pytest.mark.parametrize("method", [uk.SVD, "SVD", None, 1e-4])
+def test_pseudoinverses(formula, method):
+    _refused("pseudoinverse method must be one of SVD()", formula, method)
+
+
+@pytest.mark.parametrize("rcond", [0.0, -1.0, NAN, 1.0, "x"])
+def test_rcond_of_check(rcond):
+    _refused("rcond", uk.check, GOOD, 0.0, Q0, V0, rcond=rcond)
+
+
+@pytest.mark.parametrize("tolerance", [-1.0, NAN, "x"])
+def test_tolerance_of_project(tolerance):
+    _refused("tolerance", uk.project, GOOD, 0.0, Q0, V0, tolerance=tolerance)
+
+
+# Constraints and systems
+
+
+@pytest.mark.parametrize("kind", [uk.Holonomic, uk.Nonholonomic, uk.AccelerationConstraint])
+@pytest.mark.parametrize("fn", [None, 1.0, "rod"])
+def test_constraints_need_functions(kind, fn):
+    _refused("function", kind, fn, name="rod")
+
+
+@pytest.mark.parametrize(
+    "constraints",
+    [lambda t, q: q[0], [lambda t, q: q[0]], "rod", [uk.Holonomic], [None], 3],
+    ids=["function", "functions", "text", "class", "None", "number"],
+)
+def test_systems_need_constraints(constraints):
+    _refused("constraint", uk.System, jnp.eye(2), jnp.zeros(2), constraints)
+
+
+def test_one_constraint_without_a_tuple():
+    """A single constraint is not a sequence of constraints: named, not a stray TypeError."""
+    rod = uk.Holonomic(lambda t, q: q[0], name="rod")
+    _refused("constraints", uk.System, jnp.eye(2), jnp.zeros(2), rod)
+
+
+@pytest.mark.parametrize(
+    ("mass", "force", "words"),
+    [("heavy", np.zeros(2), "mass"), (np.eye(2), "push", "force"), (np.eye(2) * 1j, np.zeros(2), "mass")],
+)
+def test_systems_of_numbers(mass, force, words):
+    _refused(words, lambda: _call("acceleration", system=uk.System(mass, force)))
+
+
+def test_integer_states_and_matrices_are_meant():
+    """Integers are numbers: the same as floats."""
+    system = uk.System(np.eye(2, dtype=int), np.array([0, -2]), GOOD.constraints)
+    expected = uk.System(np.eye(2), np.array([0.0, -2.0]), GOOD.constraints)
+    a, b = (uk.UdwadiaKalaba().acceleration(s, 0, [1, 0], [0, 1]).a for s in (system, expected))
+    np.testing.assert_allclose(a, b, atol=1e-14)
+    np.testing.assert_allclose(a, [-1.0, -2.0], atol=1e-14)
+
+
+def test_models():
+    _refused(("unknown model 'pendulm'", "did you mean 'pendulum'"), uk.models.get, "pendulm")
+    words = ("unknown parameter", "'lenght'", "did you mean 'length'")
+    _refused(words, uk.models.get, "pendulum", lenght=2.0)
+    _refused("unknown model", uk.models.get, "")
+    _refused("unknown model", uk.models.get, None)

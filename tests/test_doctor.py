@@ -1,0 +1,204 @@
+"""What `uk.check` says of a system, against numpy on A, b and M, and against how the system was built."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.linalg
+from helpers import Rows, state
+
+import ukjax as uk
+
+
+def _given(M, A, b, *, names=None):
+    """M a = 0 with rows as they stand, each a constraint of its own name."""
+    A, b = np.asarray(A, float), np.asarray(b, float)
+    names = names or [f"row {i}" for i in range(len(b))]
+    rows = [
+        uk.AccelerationConstraint(Rows(jnp.asarray(A[i : i + 1]), jnp.asarray(b[i : i + 1])), name=name)
+        for i, name in enumerate(names)
+    ]
+    return uk.System(np.asarray(M, float), np.zeros(A.shape[1]), rows)
+
+
+def _check(system, **options):
+    n = system.mass_matrix_.shape[0]
+    return uk.check(system, 0.0, np.zeros(n), np.zeros(n), **options)
+
+
+def test_parallelogram():
+    """Twelve rows of rank eleven: all of them in one dependency but those along x or y it does not touch."""
+    problem = uk.models.parallelogram()
+    report = uk.check(problem)
+    A = np.asarray(uk.constraint_rows(problem.system, *state(0.0, problem.q0, problem.v0)).A)
+    unit = A / np.linalg.norm(A, axis=1, keepdims=True)
+    np.testing.assert_allclose(report.singular_values, np.linalg.svd(unit, compute_uv=False), atol=1e-14)
+    assert (report.rank, report.n, report.degrees_of_freedom) == (11, 12, 1)
+    assert report.mass_rank == 12
+    assert report.unique_acceleration
+    assert report.ok
+    assert not report.inconsistent
+    dependency = scipy.linalg.null_space(A.T, rcond=1e-10)[:, 0]
+    touched = {x for x, d in zip(report.rows, dependency, strict=True) if abs(d) > 1e-9}
+    assert [set(group) for group in report.redundant] == [touched]
+    assert set(report.unique_multipliers) == set(report.rows) - touched
+    text = str(report)
+    for words in (
+        "12 constraint rows of rank 11",
+        "1 degrees of freedom",
+        "Redundant: ",
+        "positive definite",
+    ):
+        assert words in text
+    assert all(name in text for name in touched)
+    assert "Violated" not in text
+    assert "Inconsistent" not in text
+
+
+def test_flat_parallelogram_has_two_degrees_of_freedom():
+    report = uk.check(uk.models.parallelogram(angle=0.0))
+    assert (report.rank, report.degrees_of_freedom) == (10, 2)
+
+
+def test_slider_crank_names_its_doubled_bearing():
+    problem = uk.models.slider_crank()
+    report = uk.check(problem)
+    pairs = {frozenset((f"wrist pin[{i}]", f"wrist pin, second bearing[{i}]")) for i in range(2)}
+    assert {frozenset(group) for group in report.redundant} == pairs
+    assert (report.rank, report.degrees_of_freedom) == (8, 1)
+    assert set(report.unique_multipliers) == set(report.rows) - frozenset().union(*pairs)
+    assert report.ok
+
+
+def test_unique_multipliers_against_the_null_space():
+    """Row i's multiplier is unique iff no dependency touches row i: numpy's null space of A^T."""
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        m, n, rank = rng.integers(1, 7), rng.integers(1, 7), rng.integers(0, 7)
+        A = np.zeros((m, n))
+        rank = min(m, n, rank)
+        A[:rank] = rng.normal(size=(rank, n))
+        for i in range(rank, m):  # each depends on at most two rows
+            chosen = rng.integers(0, max(rank, 1), size=2)
+            A[i] = rng.uniform(0.5, 2.0, size=2) @ A[chosen] if rank else 0
+        A = A[rng.permutation(m)]
+        report = _check(_given(np.eye(n), A, A @ rng.normal(size=n)))
+        dependencies = scipy.linalg.null_space(A.T, rcond=1e-10)
+        free = np.abs(dependencies).max(axis=1, initial=0) < 1e-9
+        assert report.rank == np.linalg.matrix_rank(A)
+        assert report.unique_multipliers == tuple(x for x, y in zip(report.rows, free, strict=True) if y)
+        assert {x for group in report.redundant for x in group} == set(report.rows) - set(
+            report.unique_multipliers
+        )
+        assert not report.inconsistent
+
+
+def test_dependencies_through_a_short_lever_are_seen():
+    """Row 2 = row 0 + 0.02 row 1: no single multiplier is unique, that of row 1 neither."""
+    A = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 0.02, 0.0], [0.0, 0.0, 1.0]]
+    report = _check(_given(np.eye(3), A, np.zeros(4)))
+    assert report.redundant == (("row 0", "row 1", "row 2"),)
+    assert report.unique_multipliers == ("row 3",)
+
+
+def test_inconsistent_rows_are_named_with_their_residual():
+    """Two rows ask the same for different values: the best a leaves half of the gap to each."""
+    A, b = [[1.0, 2.0, 0.0], [1.0, 2.0, 0.0], [0.0, 0.0, 1.0]], [1.0, 3.0, 5.0]
+    report = _check(_given(np.eye(3), A, b, names=["first", "second", "apart"]))
+    a = np.linalg.lstsq(A, b)[0]
+    assert set(report.inconsistent) == {"first", "second"}
+    for name, residual in zip(("first", "second"), (np.asarray(A) @ a - b)[:2], strict=True):
+        np.testing.assert_allclose(report.inconsistent[name], residual, atol=1e-12)
+    assert report.redundant == (("first", "second"),)
+    assert report.unique_multipliers == ("apart",)
+    assert not report.ok
+    assert "Inconsistent: first cannot be satisfied (residual 1.0e+00)" in str(report)
+
+
+def test_incompatible_rods():
+    """Of two lengths between the same points: redundant rows, violated, and no consistent state."""
+    rods = [
+        uk.Holonomic(lambda t, q: jnp.dot(q, q) - 1.0, name="short rod"),
+        uk.Holonomic(lambda t, q: jnp.dot(q, q) - 4.0, name="long rod"),
+    ]
+    report = uk.check(uk.System(jnp.eye(2), jnp.zeros(2), rods), 0.0, [1.0, 0.0], [0.0, 1.0])
+    assert report.redundant == (("short rod", "long rod"),)
+    assert report.consistent_state is None
+    assert not report.ok
+    np.testing.assert_allclose(report.position_error, [0.0, -3.0])
+    text = str(report)
+    assert "No consistent state was found nearby." in text
+    assert "Violated: long rod by -3.000e+00" in text
+    assert "Violated: short rod" not in text
+
+
+def test_singular_mass_matrix():
+    """[M; A] decides: the massless direction is held by a row, or it is not."""
+    M = np.diag([1.0, 2.0, 0.0])
+    held = _check(_given(M, [[0.0, 1.0, 1.0]], [1.0]))
+    assert held.mass_rank == 2
+    assert held.unique_acceleration
+    assert "singular, of rank 2 of 3; the acceleration is unique" in str(held)
+    loose = _check(_given(M, [[1.0, 1.0, 0.0]], [1.0]))
+    assert not loose.unique_acceleration
+    assert not loose.ok
+    assert "NOT unique" in str(loose)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e8])
+def test_uniqueness_does_not_depend_on_units(scale):
+    rng = np.random.default_rng(1)
+    for mass_rank, m in ((2, 3), (3, 1), (4, 0), (1, 4), (4, 2)):
+        B, A = rng.normal(size=(5, mass_rank)), rng.normal(size=(m, 5))
+        report = _check(_given(scale * B @ B.T, A / scale, A @ rng.normal(size=5) / scale))
+        assert report.mass_rank == mass_rank
+        assert report.unique_acceleration == (mass_rank + m >= 5)
+        assert report.rank == m
+
+
+def test_nearest_consistent_state():
+    """For a mass drawn off its circle it is the radial point, and the tangential part of the velocity."""
+    problem = uk.models.pendulum()
+    q, v = np.array([0.9, -1.2]), np.array([1.0, 2.0])  # |q| = 1.5
+    report = uk.check(problem.system, 0.0, q, v)
+    u = q / 1.5
+    np.testing.assert_allclose(report.position_error, [(1.5**2 - 1) / 2])
+    np.testing.assert_allclose(report.velocity_error, [q @ v])
+    np.testing.assert_allclose(report.consistent_state[0], u, atol=1e-12)
+    np.testing.assert_allclose(report.consistent_state[1], v - (u @ v) * u, atol=1e-12)
+    text = str(report)
+    assert "Violated: rod by 6.250e-01, its rate by -1.500e+00." in text
+    assert "The nearest consistent state is q = [ 0.6 -0.8]" in text
+
+
+def test_systems_without_rows():
+    report = uk.check(uk.models.spinning_top())
+    assert (report.rank, report.degrees_of_freedom, report.rows) == (0, 3, ())
+    assert report.ok
+    assert "3 velocities, 0 constraint rows of rank 0: 3 degrees of freedom." in str(report)
+
+
+def test_stabilized_rows_can_be_inconsistent_where_their_own_are_not():
+    """Redundant rows whose errors differ ask for different decays."""
+    rods = [
+        uk.Holonomic(lambda t, q: q[0] - 1.0, name="at 1"),
+        uk.Holonomic(lambda t, q: q[0] - 1.5, name="at 1.5"),
+    ]
+    system = uk.System(jnp.eye(2), jnp.zeros(2), rods)
+    assert not uk.check(system, 0.0, np.ones(2), np.zeros(2)).inconsistent
+    report = uk.check(system, 0.0, np.ones(2), np.zeros(2), stabilizer=uk.Baumgarte(1.0, 10.0))
+    assert set(report.inconsistent) == {"at 1", "at 1.5"}
+
+
+def test_all_models_are_sound():
+    for name in uk.models.MODELS:
+        if name == "scara":  # its start is not on the path
+            continue
+        problem = uk.models.get(name)
+        report = uk.check(problem)
+        assert report.ok, f"{name}: {report}"
+        A = np.asarray(jax.jit(lambda p: uk.constraint_rows(p.system, *state(p.t0, p.q0, p.v0)).A)(problem))
+        assert report.rank == (np.linalg.matrix_rank(A, tol=1e-8) if A.size else 0)
+        for line in str(report).splitlines():
+            assert line == line.strip()
+            assert line.endswith(".")

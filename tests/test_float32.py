@@ -1,0 +1,103 @@
+"""Single precision: with x64 off, as JAX starts, everything is computed and returned in float32."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ukjax as uk
+
+FLOATS = ("t", "q", "v", "a", "constraint_force", "multipliers", "position_error", "velocity_error", "energy")
+
+
+@pytest.fixture(autouse=True)
+def _single():
+    with jax.enable_x64(False):
+        yield
+
+
+def _is_single(run):
+    for name in FLOATS:
+        value = getattr(run, name)
+        assert value is None or value.dtype == jnp.float32, (name, value.dtype)
+    assert run.rank.dtype == jnp.int32
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n == "scara")) for n in uk.models.MODELS]
+)
+def test_models(name):
+    """No promotion to float64 and none refused; the rows are held; the motion is that of double precision."""
+    problem = uk.models.get(name)
+    assert problem.q0.dtype == jnp.float32
+    run = uk.simulate(problem, t1=0.1, ts=3)
+    assert run.ok, run.message
+    _is_single(run)
+    assert run.t[-1] == np.float32(0.1)
+    scale = 1 + float(np.abs(run.v).max(initial=0))
+    assert np.abs(run.position_error).max(initial=0) < 1e-5
+    assert np.abs(run.velocity_error).max(initial=0) < 1e-5 * scale
+    with jax.enable_x64(True):
+        double = uk.simulate(uk.models.get(name), t1=0.1, ts=3)
+    assert double.q.dtype == jnp.float64
+    np.testing.assert_allclose(run.q[-1], double.q[-1], atol=2e-4)
+    np.testing.assert_array_equal(run.rank, double.rank)
+
+
+def test_a_single_precision_state_stays_so_with_x64_on():
+    with jax.enable_x64(True):
+        problem = uk.models.pendulum()
+        q0, v0 = problem.q0.astype(jnp.float32), problem.v0.astype(jnp.float32)
+        run = uk.simulate(problem, q0, v0, t1=0.1, ts=3)
+        assert run.ok, run.message
+        _is_single(run)
+
+
+@pytest.mark.parametrize(
+    "stabilizer", [uk.NoStabilizer(), uk.Baumgarte(10, 100), uk.Baumgarte.squared(5.0, 5.0)]
+)
+def test_stabilizers(stabilizer):
+    run = uk.simulate(uk.models.pendulum(), t1=0.1, ts=3, stabilizer=stabilizer)
+    assert run.ok, run.message
+    _is_single(run)
+
+
+def test_gains_made_in_double_precision():
+    with jax.enable_x64(True):
+        stabilizer = uk.Baumgarte(np.ones(1), 100.0)
+    _is_single(uk.simulate(uk.models.pendulum(), t1=0.1, ts=3, stabilizer=stabilizer))
+
+
+def test_events_dense_and_steps():
+    run = uk.simulate(uk.models.pendulum(), t1=2.0, event=lambda t, q, v: q[0], dense=True, ts="steps")
+    assert run.result_name == "event_occurred"
+    _is_single(run)
+    assert all(x.dtype == jnp.float32 for x in run.evaluate(0.1))
+    np.testing.assert_allclose(run.t[-1], 0.5384, atol=1e-3)  # K(sin 30 deg) / sqrt(9.81)
+
+
+def test_derivatives():
+    """Reverse mode through a run, against the double-precision closed form's slope by gravity."""
+
+    def end(gravity):
+        problem = uk.models.pendulum(gravity=gravity)
+        return uk.simulate(problem.system, problem.q0, problem.v0, t1=0.2, ts=2, max_steps=64).q[-1, 0]
+
+    gradient = jax.jit(jax.grad(end))(jnp.asarray(9.81))
+    assert gradient.dtype == jnp.float32
+    with jax.enable_x64(True):
+        h = 1e-4
+        slope = (end(9.81 + h) - end(9.81 - h)) / (2 * h)
+    np.testing.assert_allclose(gradient, slope, rtol=1e-3)
+
+
+def test_project_and_check():
+    problem = uk.models.slider_crank()
+    q, v = uk.project(problem.system, 0.0, problem.q0 + 0.02, problem.v0)
+    assert q.dtype == v.dtype == jnp.float32
+    rows = uk.constraint_rows(problem.system, 0.0, q, v)
+    assert np.abs(rows.position_error).max() < 1e-5
+    report = uk.check(uk.models.parallelogram())
+    assert (report.rank, report.mass_rank) == (11, 12)
+    assert report.ok, str(report)
+    assert not report.inconsistent

@@ -1,0 +1,418 @@
+"""`uk.simulate` against closed forms: accuracy, solvers, times, events, failures and transformations."""
+
+import diffrax as dfx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import oracles
+import pytest
+from helpers import central
+from scipy.special import ellipk
+
+import ukjax as uk
+
+# Compared at the steps, where the tolerance holds; `test_times_between_steps` looks in between.
+TIGHT = {"rtol": 1e-12, "atol": 1e-12, "ts": "steps"}
+W2 = oracles.GRAVITY
+
+
+def _pendulum(t, angle=np.pi / 3, rate=0.0):
+    """q and v of the default pendulum at times t, (len(t), 4)."""
+    x, w = oracles.pendulum_elliptic(t, angle, rate, W2)
+    s, c = np.sin(x), np.cos(x)
+    return np.stack([s, -c, c * w, s * w], axis=-1)
+
+
+def _state(run):
+    assert run.ok, run.message
+    return np.concatenate([run.q, run.v], axis=-1)
+
+
+def _errors(run):
+    return max(np.abs(run.position_error).max(initial=0), np.abs(run.velocity_error).max(initial=0))
+
+
+# Closed forms
+
+
+@pytest.mark.parametrize(("angle", "rate"), [(np.pi / 3, 0.0), (-0.4, 7.0)], ids=["swinging", "turning"])
+def test_pendulum(angle, rate):
+    run = uk.simulate(uk.models.pendulum(angle=angle, rate=rate), **TIGHT)
+    np.testing.assert_allclose(_state(run), _pendulum(run.t, angle, rate), atol=1e-9)
+    assert run.t[0] == 0.0
+    assert run.t[-1] == 10.0
+    assert _errors(run) < 1e-12
+    # The rod's force along the inward normal: m (l w^2 + g cos(angle))
+    x, w = oracles.pendulum_elliptic(run.t, angle, rate, W2)
+    force = -(w**2 + W2 * np.cos(x))[:, None] * np.stack([np.sin(x), -np.cos(x)], axis=-1)
+    np.testing.assert_allclose(run.constraint_force, force, atol=1e-7)
+    assert run.energy_drift < 1e-10
+
+
+@pytest.mark.parametrize("name", ["knife_edge", "rolling_disk"])
+def test_nonholonomic_closed_forms(name):
+    run = uk.simulate(uk.models.get(name), **TIGHT)
+    assert run.t[-1] == 10.0
+    np.testing.assert_allclose(_state(run)[:, : run.q.shape[1]], getattr(oracles, name)(run.t), atol=1e-9)
+    assert _errors(run) < 1e-12
+
+
+def test_spinning_top():
+    """Quasi-velocities: nutation by the elliptic sine, and conserved momenta."""
+    run = uk.simulate(uk.models.spinning_top(), t1=5.0, **TIGHT)
+    assert run.ok
+    q = np.asarray(run.q)
+    height = 1 - 2 * (q[:, 1] ** 2 + q[:, 2] ** 2)
+    np.testing.assert_allclose(height, oracles.top_nutation(run.t, np.pi / 3, 0.5, 12.0), atol=1e-9)
+    np.testing.assert_allclose(np.sum(q**2, axis=1), 1.0, atol=1e-10)
+    np.testing.assert_allclose(run.v[:, 2], 12.0, atol=1e-10)
+    assert run.energy_drift < 1e-9
+
+
+def test_two_masses():
+    run = uk.simulate(uk.models.two_mass_spring(x2=0.7, force=0.3), **TIGHT)
+    np.testing.assert_allclose(run.q, oracles.two_mass_spring(run.t, x=(0.0, 0.7), force=0.3), atol=1e-9)
+
+
+@pytest.mark.slow
+def test_scara_of_the_paper():
+    """Gains 0.5, 200: the values of models.md at 20 s, and the constraint force at the start."""
+    gains = uk.Baumgarte(np.full(4, 0.5), np.full(4, 200.0))
+    run = uk.simulate(uk.models.scara(), stabilizer=gains, **TIGHT)
+    assert run.ok
+    end = [0.53666328855, -0.95820673947, 0.42142591849, 0.39999998686]
+    np.testing.assert_allclose(run.q[-1], end, atol=1e-8)
+    force = [13.0174926619, 6.0793177838, 0.0701612309, 4.900125]
+    np.testing.assert_allclose(run.constraint_force[0], force, atol=1e-8)
+
+
+@pytest.mark.slow
+def test_scara_follows_its_path():
+    """As many rows as joints: q(t) is algebraic."""
+    run = uk.simulate(uk.models.scara(exact_start=True), **TIGHT)
+    assert run.t[-1] == 20.0
+    expected = [oracles.scara_posture(t)[:2] for t in np.asarray(run.t)]
+    np.testing.assert_allclose(_state(run), [np.concatenate(x) for x in expected], atol=1e-9)
+
+
+# The overconstrained parallelogram, through its flat positions
+
+STARTS = {"rest": (np.pi / 3, 0.0), "spinning": (np.pi / 2, 1.0)}
+
+
+def _parallelogram(start, tolerance, method=None):
+    """The largest error of the three links' angles over 20 s, and the run."""
+    options = {"formula": uk.UdwadiaKalaba(method), "stabilizer": uk.Projection(method)} if method else {}
+    run = uk.simulate(
+        uk.models.parallelogram(start=start), rtol=tolerance, atol=tolerance, ts="steps", **options
+    )
+    assert run.ok, run.message
+    assert run.t[-1] == 20.0
+    angle = oracles.parallelogram_elliptic(run.t, *STARTS[start])[0]
+    return np.abs(run.q[:, [2, 5, 8]] - angle[:, None]).max(), run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("tolerance", "limit"), [(1e-6, 1e-3), (1e-8, 1e-5), (1e-10, None)])
+@pytest.mark.parametrize("start", STARTS)
+def test_parallelogram(start, tolerance, limit):
+    """The right branch at every tolerance, and DPV's accuracy in thousands, not millions, of evaluations."""
+    limit = {"rest": 1e-8, "spinning": 2e-8}[start] if limit is None else limit
+    error, run = _parallelogram(start, tolerance)
+    assert error < limit
+    assert np.abs(run.position_error).max() < 1e-12
+    assert run.stats["num_evaluations"] < 10_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize(
+    "method", [uk.SVD(), uk.Greville(), uk.GramSchmidt(), uk.HouseholderQR()], ids=lambda m: type(m).__name__
+)
+def test_parallelogram_by_every_method(start, method):
+    error, run = _parallelogram(start, 1e-10, method)
+    assert error < {"rest": 1e-8, "spinning": 2e-8}[start]
+    assert run.stats["num_evaluations"] < 10_000
+
+
+def test_parallelogram_passes_its_first_flat_position():
+    """The same on the default path of a short run: the rank drops to 10 at t = 0.55, and it goes on."""
+    run = uk.simulate(uk.models.parallelogram(), t1=1.0, ts="steps")
+    assert run.ok
+    angle = oracles.parallelogram_elliptic(run.t, *STARTS["rest"])[0]
+    np.testing.assert_allclose(run.q[:, [2, 5, 8]], np.stack([angle] * 3, 1), atol=1e-6)
+    assert angle.min() < -0.5
+
+
+# Saved times
+
+
+@pytest.fixture(scope="module")
+def dense():
+    return uk.simulate(uk.models.n_pendulum(2, rate=1.0), t1=1.0, ts=7, dense=True, rtol=1e-9, atol=1e-9)
+
+
+def test_projection_holds_the_rows_at_every_time(dense):
+    """At saved times between steps, and wherever the dense run is evaluated."""
+    assert dense.ok
+    assert dense.t.shape == (7,)
+    np.testing.assert_allclose(dense.t, np.linspace(0, 1, 7), atol=1e-15)
+    assert _errors(dense) < 1e-12
+    system = uk.models.n_pendulum(2).system
+    evaluate = jax.jit(jax.vmap(dense.evaluate))
+    q, v = evaluate(jnp.linspace(0.0, 1.0, 101))
+    rows = jax.jit(jax.vmap(lambda q, v: uk.constraint_rows(system, 0.0, q, v)))(q, v)
+    assert np.abs(rows.position_error).max() < 1e-12
+    assert np.abs(rows.velocity_error).max() < 1e-11
+    times = np.linspace(0.0, 1.0, 101)
+    x, _ = oracles.integrate(oracles.n_pendulum_acceleration, [np.pi / 2] * 2, [1.0, 1.0], times)
+    expected = np.array([oracles.n_pendulum_state(a, np.zeros(2))[0] for a in x])
+    np.testing.assert_allclose(q, expected, atol=1e-6)
+    for i, t in enumerate(dense.t):
+        for computed, saved in zip(dense.evaluate(t), (dense.q[i], dense.v[i]), strict=True):
+            np.testing.assert_allclose(computed, saved, atol=1e-12)
+
+
+def test_times_between_steps():
+    """At the times asked for, whatever the steps; the final time is added where it is not among them."""
+    problem = uk.models.pendulum()
+    ts = np.array([0.0, 0.013, 0.5, 0.77, 1.9])
+    run = uk.simulate(problem, t1=2.0, ts=ts)
+    np.testing.assert_array_equal(run.t, [*ts, 2.0])
+    np.testing.assert_allclose(_state(run), _pendulum(run.t), atol=1e-6)
+    assert _errors(run) < 1e-12
+    until = uk.simulate(problem, t1=2.0, ts=np.append(ts[1:], 2.0))
+    np.testing.assert_array_equal(until.t, [*ts[1:], 2.0])
+    np.testing.assert_allclose(until.q[-1], run.q[-1], atol=1e-14)
+    steps = uk.simulate(problem, t1=2.0, ts="steps")
+    assert len(steps) == steps.stats["num_accepted_steps"] + 1
+    np.testing.assert_allclose(steps.q[-1], run.q[-1], atol=1e-14)
+    assert len(uk.simulate(problem, t1=2.0)) == 201
+
+
+def test_start_time_and_rheonomic_rows():
+    """A bead on a wire that turns at 2 rad/s, from t0 = 0.5: r'' = 4 r, r = cosh."""
+    row = uk.Holonomic(lambda t, q: q[1] * jnp.cos(2 * t) - q[0] * jnp.sin(2 * t), name="wire")
+    system = uk.System(jnp.eye(2), jnp.zeros(2), [row])
+    u, n = np.array([np.cos(1.0), np.sin(1.0)]), np.array([-np.sin(1.0), np.cos(1.0)])
+    run = uk.simulate(system, u, 2 * n, t0=0.5, t1=2.0, **TIGHT)
+    t = np.asarray(run.t)
+    assert t[0] == 0.5
+    radius = np.cosh(2 * (t - 0.5))
+    np.testing.assert_allclose(
+        run.q, radius[:, None] * np.stack([np.cos(2 * t), np.sin(2 * t)], 1), rtol=1e-9, atol=1e-9
+    )
+
+
+# Solvers
+
+
+@pytest.mark.parametrize(
+    ("solver", "tolerance", "limit"),
+    [
+        (dfx.Tsit5(), 1e-9, 1e-6),
+        (dfx.Dopri5(), 1e-9, 1e-6),
+        (dfx.Heun(), 1e-6, 1e-3),
+        (dfx.Bosh3(), 1e-7, 1e-4),
+        pytest.param(dfx.Kvaerno5(), 1e-8, 1e-5, marks=pytest.mark.slow),
+    ],
+    ids=lambda x: type(x).__name__ if isinstance(x, dfx.AbstractSolver) else "",
+)
+def test_solvers(solver, tolerance, limit):
+    run = uk.simulate(uk.models.pendulum(), t1=2.0, solver=solver, rtol=tolerance, atol=tolerance, ts="steps")
+    np.testing.assert_allclose(_state(run), _pendulum(run.t), atol=limit)
+    assert np.abs(_state(run) - _pendulum(run.t)).max() > 1e-14  # it is that solver, not a better one
+    assert _errors(run) < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("solver", "order", "dt0"),
+    [(dfx.Euler(), 1, 2e-3), (dfx.Midpoint(), 2, 0.01), (dfx.Tsit5(), 5, 1 / 80)],
+    ids=["Euler", "Midpoint", "Tsit5"],
+)
+def test_order_of_convergence_at_fixed_steps(solver, order, dt0):
+    """Halving the step divides the error by 2^order, projection after each step included."""
+
+    def error(dt0):
+        run = uk.simulate(
+            uk.models.pendulum(), t1=1.0, dt0=dt0, solver=solver,
+            stepsize_controller=dfx.ConstantStepSize(), ts=2,
+        )  # fmt: skip
+        assert run.stats["num_steps"] == round(1 / dt0)
+        return np.abs(_state(run)[-1] - _pendulum(1.0)).max()
+
+    rate = np.log2(error(dt0) / error(dt0 / 2))
+    assert abs(rate - order) < 0.35
+
+
+def test_evaluations_are_counted():
+    run = uk.simulate(uk.models.pendulum(), t1=0.1, dt0=0.01, ts=2, solver=dfx.Euler())
+    assert run.stats["num_evaluations"] == run.stats["num_steps"] == 10
+    count = []
+    system = uk.System(jnp.eye(1), lambda t, q, v: jax.debug.callback(lambda: count.append(1)) or -q)
+    run = uk.simulate(
+        system, [1.0], [0.0], t1=1.0, dt0=0.1, ts=2, stepsize_controller=dfx.ConstantStepSize(),
+        stabilizer=uk.NoStabilizer(), solver=dfx.Tsit5(),
+    )  # fmt: skip
+    jax.effects_barrier()
+    others = 1 + 3  # the start is checked, and three saved states are observed
+    assert len(count) <= run.stats["num_evaluations"] + others
+    assert run.stats["num_evaluations"] >= 6 * run.stats["num_steps"]
+
+
+# Events
+
+
+def test_event_stops_at_the_crossing():
+    """From rest at 60 deg the pendulum first hangs down after a quarter of its period, K(k) / w."""
+    quarter = ellipk(np.sin(np.pi / 6) ** 2) / np.sqrt(W2)
+    options = {"t1": 3.0, "rtol": 1e-11, "atol": 1e-11}
+    run = uk.simulate(uk.models.pendulum(), event=lambda t, q, v: q[0], **options)
+    assert run.result_name == "event_occurred"
+    assert run.ok
+    assert run.message == ""
+    np.testing.assert_allclose(run.t[-1], quarter, atol=1e-8)
+    np.testing.assert_allclose(run.q[-1], [0.0, -1.0], atol=1e-7)
+    assert np.all(np.diff(run.t) > 0)
+    assert np.all(np.isfinite(run.q))
+
+
+def test_diffrax_events():
+    event = dfx.Event(lambda t, y, args, **_: y[0][0] < 0)
+    run = uk.simulate(uk.models.pendulum(), t1=3.0, event=event, ts="steps")
+    assert run.result_name == "event_occurred"
+    assert run.q[-1, 0] < 0 < run.q[-2, 0]
+
+
+# Failures
+
+
+def test_max_steps_keeps_what_there_is():
+    problem = uk.models.pendulum()
+    run = uk.simulate(problem, max_steps=5, ts=101)
+    assert not run.ok
+    assert run.result_name == "max_steps_reached"
+    assert run.stats["num_steps"] == 5
+    assert 0 < run.t[-1] < 10
+    assert len(run) > 2
+    np.testing.assert_allclose(np.concatenate([run.q, run.v], 1), _pendulum(run.t), atol=1e-5)
+    assert "maximum number of solver steps" in run.message
+    assert f"stopped at t = {float(run.t[-1]):.6g} s of 10 s" in run.message
+    with pytest.raises(uk.SimulationError) as error:
+        uk.simulate(problem, max_steps=5, ts=101, throw=True)
+    assert str(error.value) == run.message
+
+
+@pytest.mark.parametrize(
+    ("system", "words"),
+    [
+        (
+            uk.System(jnp.eye(2), lambda t, q, v: jnp.where(t < 0.5, -q, jnp.nan)),
+            "force is not finite",
+        ),
+        (
+            uk.System(lambda t, q: jnp.diag(jnp.stack([0.5 - t, jnp.ones_like(t)])), jnp.zeros(2)),
+            "mass matrix is not positive definite",
+        ),
+        (
+            uk.System(
+                jnp.eye(2),
+                jnp.zeros(2),
+                [uk.Nonholonomic(lambda t, q, v: v[0] - 0.2 * jnp.sqrt(0.5 - t), name="slot")],
+            ),
+            "slot",
+        ),
+        (uk.System(jnp.eye(2), lambda t, q, v: 100 * (1 + q * q) * (1 + v * v)), ""),
+    ],
+    ids=["force", "mass", "row", "blow-up"],
+)
+def test_divergence_is_a_result_with_a_reason(system, words):
+    """Whatever becomes NaN or infinite on the way: a result code, the reason, finite states until then."""
+    run = uk.simulate(system, [0.1, 0.2], [0.2 * np.sqrt(0.5), 0.0], t1=1.0, max_steps=400, ts="steps")
+    assert not run.ok
+    assert np.all(np.isfinite(run.q[:-1]))
+    assert "It stopped at t = " in run.message
+    assert words in run.message
+    if words:
+        assert run.result_name == "diverged"
+        np.testing.assert_allclose(run.t[-1], 0.5, atol=0.1)
+
+
+def _closing(t, q, v):
+    """Two rows that become parallel at t = 0.55 and stay so."""
+    return jnp.stack(
+        [jnp.asarray([1.0, 0.0]), jnp.stack([jnp.ones_like(t), jnp.maximum(0.55 - t, 0)])]
+    ), 0 * q
+
+
+def test_cholesky_that_meets_dependent_rows_says_so():
+    """Where it happened and why, at fixed steps, which run on into NaN."""
+    system = uk.System(jnp.eye(2), jnp.zeros(2), [uk.AccelerationConstraint(_closing, name="closing")])
+    run = uk.simulate(
+        system, np.zeros(2), np.ones(2), formula=uk.UdwadiaKalaba(uk.Cholesky()), t1=1.0, dt0=0.1,
+        solver=dfx.Euler(), ts="steps",
+    )  # fmt: skip
+    assert run.result_name == "diverged"
+    assert "closing[0], closing[1], of which only 1 are independent" in run.message
+    assert "CompleteOrthogonal or SVD" in run.message
+
+
+# Transformations
+
+_SYSTEM = uk.models.pendulum().system
+
+
+def _end(gravity, angle, *, adjoint=None, t1=0.5):
+    system = uk.models.pendulum(gravity=gravity).system
+    q0 = jnp.stack([jnp.sin(angle), -jnp.cos(angle)])
+    options = {} if adjoint is None else {"adjoint": adjoint}
+    run = uk.simulate(system, q0, jnp.zeros(2), t1=t1, ts=2, rtol=1e-10, atol=1e-10, max_steps=256, **options)
+    return jnp.concatenate([run.q[-1], run.v[-1]])
+
+
+def _exact(gravity, angle):
+    x, w = oracles.pendulum_elliptic(0.5, angle, 0.0, gravity)
+    return np.array([np.sin(x), -np.cos(x), np.cos(x) * w, np.sin(x) * w])
+
+
+def test_jit_and_vmap():
+    angles, gravities = np.array([0.3, 1.0, 2.5]), np.array([9.81, 1.6, 25.0])
+    ends = jax.jit(jax.vmap(_end))(jnp.asarray(gravities), jnp.asarray(angles))
+    expected = [_exact(*x) for x in zip(gravities, angles, strict=True)]
+    np.testing.assert_allclose(ends, expected, atol=1e-8)
+
+
+@pytest.mark.parametrize("mode", ["reverse", "forward"])
+def test_gradients(mode):
+    """Of the final state by gravity and starting angle, against central differences of the closed form."""
+    if mode == "reverse":
+        jacobian = jax.jit(jax.jacrev(_end, argnums=(0, 1)))
+    else:
+        end = lambda *x: _end(*x, adjoint=dfx.ForwardMode())
+        jacobian = jax.jit(jax.jacfwd(end, argnums=(0, 1)))
+    by_gravity, by_angle = jacobian(jnp.asarray(9.81), jnp.asarray(1.0))
+    np.testing.assert_allclose(by_gravity, central(lambda s: _exact(9.81 + s, 1.0)), atol=1e-7)
+    np.testing.assert_allclose(by_angle, central(lambda s: _exact(9.81, 1.0 + s)), atol=1e-7)
+
+
+def test_under_jit_failures_are_values():
+    """No exception under jit: a result code, and infinite times for what was not reached."""
+
+    @jax.jit
+    def run(max_time):
+        return uk.simulate(_SYSTEM, jnp.asarray([1.0, 0.0]), jnp.zeros(2), t1=max_time, ts=5, max_steps=4)
+
+    trajectory = run(jnp.asarray(100.0))
+    assert trajectory.result_name == "max_steps_reached"
+    assert trajectory.t.shape == (6,)
+    assert np.isinf(trajectory.t[-2])
+    assert np.isfinite(trajectory.t[-1])
+    assert run(jnp.asarray(0.01)).ok
+
+
+def test_progress(capsys):
+    run = uk.simulate(uk.models.pendulum(), t1=0.5, progress=True)
+    jax.effects_barrier()
+    assert run.ok
+    out = capsys.readouterr()
+    assert "100.00%" in out.out + out.err

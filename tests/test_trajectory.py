@@ -1,0 +1,205 @@
+"""What a `Trajectory` offers: xarray, files in three formats, figures, evaluation between saved times."""
+
+import builtins
+import json
+import zipfile
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ukjax as uk
+
+ERRORS = ("position_error", "velocity_error")
+ARRAYS = ("t", "q", "v", "a", "constraint_force", "multipliers", *ERRORS, "energy", "rank")
+SUFFIXES = ("npz", "nc", "zarr")
+
+
+@pytest.fixture(scope="module")
+def trajectory():
+    """A pendulum: one row, an energy."""
+    return uk.simulate(uk.models.pendulum(), t1=1.0, ts=11)
+
+
+@pytest.fixture(scope="module")
+def free():
+    """No rows, no energy, and a run that ended early."""
+    system = uk.System(jnp.eye(2), lambda t, q, v: -q)
+    return uk.simulate(system, np.ones(2), np.zeros(2), t1=5.0, ts=6, max_steps=3)
+
+
+def test_to_xarray(trajectory):
+    data = trajectory.to_xarray()
+    assert dict(data.sizes) == {"time": 11, "coordinate": 2, "velocity": 2, "row": 1}
+    dims = {
+        "q": ("time", "coordinate"),
+        "v": ("time", "velocity"),
+        "a": ("time", "velocity"),
+        "constraint_force": ("time", "velocity"),
+        "multipliers": ("time", "row"),
+        "position_error": ("time", "row"),
+        "velocity_error": ("time", "row"),
+        "energy": ("time",),
+        "rank": ("time",),
+    }
+    assert {name: x.dims for name, x in data.data_vars.items()} == dims
+    for name in dims:
+        np.testing.assert_array_equal(data[name], getattr(trajectory, name))
+        assert data[name].attrs["units"]
+    np.testing.assert_array_equal(data["time"], trajectory.t)
+    assert data["time"].attrs["units"] == "s"
+    assert data["energy"].attrs["units"] == "J"
+    assert list(data["row"].values) == ["rod"]
+    assert list(data["row_kind"].values) == ["holonomic"]
+    assert data.attrs["model"] == "pendulum"
+    assert data.attrs["result"] == "successful"
+    np.testing.assert_array_equal(data["q"].sel(time=0.5).values, trajectory.q[5])
+    np.testing.assert_array_equal(data["multipliers"].sel(row="rod").values, trajectory.multipliers[:, 0])
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("which", ["trajectory", "free"])
+def test_round_trip(which, suffix, tmp_path, request):
+    original = request.getfixturevalue(which)
+    path = tmp_path / f"run.{suffix}"
+    assert original.save(path) == path
+    assert [x.name for x in tmp_path.iterdir()] == [path.name]  # no temporary files are left
+    loaded = uk.Trajectory.load(str(path))
+    for name in ARRAYS:
+        before, after = getattr(original, name), getattr(loaded, name)
+        if before is None:
+            assert after is None
+        else:
+            np.testing.assert_array_equal(after, before)
+            assert after.dtype == before.dtype
+            assert after.shape == before.shape
+    assert loaded.row_names == original.row_names
+    assert loaded.row_kinds == original.row_kinds
+    assert loaded.name == original.name
+    assert loaded.message == original.message
+    assert loaded.result_name == original.result_name
+    assert loaded.ok == original.ok
+    assert loaded.summary() == original.summary()
+    assert {k: int(x) for k, x in loaded.stats.items()} == {k: int(x) for k, x in original.stats.items()}
+    assert loaded.dense is None
+
+
+def test_npz_needs_no_pickle(trajectory, tmp_path):
+    path = trajectory.save(tmp_path / "run.npz")
+    with np.load(path, allow_pickle=False) as file:
+        assert {file[name].dtype.kind for name in file.files} <= {"f", "i", "U"}
+        assert json.loads(str(file["header"]))["labels"]["row"] == ["rod"]
+    with zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            assert b"pickle" not in archive.read(name)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_saving_replaces_what_was_there(suffix, trajectory, free, tmp_path):
+    path = tmp_path / f"run.{suffix}"
+    trajectory.save(path)
+    free.save(path)
+    loaded = uk.Trajectory.load(path)
+    assert loaded.energy is None
+    assert loaded.q.shape == free.q.shape
+    assert [x.name for x in tmp_path.iterdir()] == [path.name]
+
+
+def test_bad_files(trajectory, tmp_path):
+    for path in (tmp_path / "run.pkl", tmp_path / "run"):
+        with pytest.raises(uk.InputError, match=r"\.npz, \.nc or \.zarr"):
+            trajectory.save(path)
+        with pytest.raises(uk.InputError, match=r"\.npz, \.nc or \.zarr"):
+            uk.Trajectory.load(path)
+    for suffix in SUFFIXES:
+        with pytest.raises(uk.InputError, match="no file"):
+            uk.Trajectory.load(tmp_path / f"absent.{suffix}")
+    foreign = tmp_path / "foreign.npz"
+    np.savez(foreign, x=np.ones(3))
+    with pytest.raises(uk.InputError, match="was not written by ukjax"):
+        uk.Trajectory.load(foreign)
+    for suffix in ("npz", "nc"):
+        garbage = tmp_path / f"garbage.{suffix}"
+        garbage.write_bytes(b"not a file of this kind")
+        with pytest.raises(uk.InputError, match="garbage"):
+            uk.Trajectory.load(garbage)
+    (tmp_path / "garbage.zarr").mkdir()
+    with pytest.raises(uk.InputError, match="garbage"):
+        uk.Trajectory.load(tmp_path / "garbage.zarr")
+
+
+@pytest.mark.parametrize("suffix", ["nc", "zarr"])
+def test_foreign_datasets_are_refused(suffix, tmp_path):
+    import xarray
+
+    path = tmp_path / f"foreign.{suffix}"
+    data = xarray.Dataset({"x": ("time", np.ones(3))})
+    if suffix == "nc":
+        data.to_netcdf(path, engine="h5netcdf")
+    else:
+        data.to_zarr(path, consolidated=False)
+    with pytest.raises(uk.InputError, match="was not written by ukjax"):
+        uk.Trajectory.load(path)
+
+
+def test_plot(trajectory, free, tmp_path):
+    from matplotlib.figure import Figure
+
+    figure = trajectory.plot(tmp_path / "run.png")
+    assert isinstance(figure, Figure)
+    data = (tmp_path / "run.png").read_bytes()
+    assert data.startswith(b"\x89PNG")
+    assert len(data) > 10_000
+    titles = [axes.get_title(loc="left") for axes in figure.axes]
+    assert titles[-1] == "Change of energy [J]"
+    lines = figure.axes[0].lines
+    np.testing.assert_array_equal(lines[1].get_ydata(), trajectory.q[:, 1])
+    assert free.plot().axes[-1].get_title(loc="left") == "Rank of the constraints"
+
+
+def _without(monkeypatch, *modules):
+    real = builtins.__import__
+
+    def missing(name, *args, **kwargs):
+        if name.split(".")[0] in modules:
+            raise ImportError(f"No module named '{name}'")
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+
+
+def test_missing_extras_are_named(trajectory, tmp_path, monkeypatch):
+    saved = {suffix: trajectory.save(tmp_path / f"run.{suffix}") for suffix in SUFFIXES}
+    _without(monkeypatch, "matplotlib", "xarray")
+    with pytest.raises(uk.MissingExtraError, match=r"ukjax\[plot\]"):
+        trajectory.plot()
+    with pytest.raises(uk.MissingExtraError, match=r"ukjax\[data\]"):
+        trajectory.to_xarray()
+    for suffix in ("nc", "zarr"):
+        with pytest.raises(uk.MissingExtraError, match=r"ukjax\[data\]"):
+            trajectory.save(tmp_path / f"other.{suffix}")
+        with pytest.raises(uk.MissingExtraError, match=r"ukjax\[data\]"):
+            uk.Trajectory.load(saved[suffix])
+    uk.Trajectory.load(trajectory.save(tmp_path / "plain.npz"))  # needs none
+
+
+def test_evaluate_needs_a_dense_run(trajectory):
+    with pytest.raises(uk.InputError, match="dense=True"):
+        trajectory.evaluate(0.5)
+
+
+def test_summary_and_length(trajectory, free):
+    assert len(trajectory) == 11
+    summary = trajectory.summary()
+    assert summary["model"] == "pendulum"
+    assert summary["t1"] == 1.0
+    assert summary["result"] == "successful"
+    assert summary["rank_min"] == summary["rank_max"] == 1
+    assert summary["energy_drift"] == np.abs(trajectory.energy - trajectory.energy[0]).max()
+    assert summary["max_position_error"] == np.abs(trajectory.position_error).max()
+    json.dumps(summary)
+    assert free.summary()["energy_drift"] is None
+    assert free.summary()["result"] == "max_steps_reached"
+    with pytest.raises(uk.SimulationError, match="maximum number of solver steps"):
+        free.raise_if_failed()
+    assert trajectory.raise_if_failed() is trajectory

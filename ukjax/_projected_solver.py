@@ -1,0 +1,141 @@
+"""Any Diffrax solver, with its state projected onto the constraints after each step.
+
+Two things make this right at every tolerance, also where the linkage passes a singular position.
+
+The error estimate is projected as the state is: what the projection removes is no error. Near a singular
+position the accelerations of the inner stages, which lie off the constraints by a little, are wrong in just
+those directions, by that little over the smallest singular value. Counted as an error it makes the controller
+shrink the step until it is trapped there.
+
+A step that ends where the rows are much closer to singular than where it began is refused. It would be
+consistent, but the next acceleration would amplify rounding. A refused step is retried shorter, ends before the
+singular position, and the next one passes it.
+"""
+
+import dataclasses
+from typing import Any, final
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ._acceleration import AbstractFormula
+from ._constraint import constraint_rows
+from ._project import Projection, position_directions, velocity_directions
+from ._pseudoinverse import AbstractPseudoinverse
+from ._stabilize import AbstractStabilizer
+from ._system import AbstractSystem, has_quasi_velocities
+
+# On the constraints redundant rows are dependent to rounding, so the threshold for the end of a step can be
+# far below the drift of the stages, which `Projection.pinv` must exceed.
+_CONSISTENT_RCOND = 1e-9
+_CLOSER_TO_SINGULAR = 30.0
+_REFUSED = 1e8
+
+
+@final
+class Model(eqx.Module):
+    """What the vector field needs: the arguments Diffrax passes through.
+
+    - `system`: the mechanical system.
+    - `formula`: how the acceleration is computed.
+    - `stabilizer`: how constraint errors are kept small.
+    """
+
+    system: AbstractSystem
+    formula: AbstractFormula
+    stabilizer: AbstractStabilizer
+
+    def project(self, t: Array, y: tuple[Array, Array]) -> tuple[Array, Array]:
+        """The state (q, v), projected if the stabilizer projects.
+
+        **Arguments:**
+
+        - `t`: time [s].
+        - `y`: the state (q, v).
+        """
+        return self.stabilizer(self.system, t, *y) if isinstance(self.stabilizer, Projection) else y
+
+
+def _end_of_step(
+    model: Model, t: Array, y: tuple[Array, Array], error: tuple[Array, Array] | None
+) -> tuple[tuple[Array, Array], tuple[Array, Array] | None, Float[Array, ""]]:
+    """The projected state, the projected error, and how close to singular the rows are there."""
+    system, projection = model.system, model.stabilizer
+    assert isinstance(projection, Projection)
+    q, v = projection.positions(system, t, y[0]), y[1]
+    rows = constraint_rows(system, t, q, v)
+    method = _for_consistent_states(projection.pinv)
+    directions, psi = velocity_directions(system, t, q, rows, method)
+    v = v + directions.correction(psi)
+    if error is not None:
+        same = not has_quasi_velocities(system) and "nonholonomic" not in rows.kinds
+        of_positions = directions if same else position_directions(system, t, q, method)
+        error = of_positions.tangent_part(error[0]), directions.tangent_part(error[1])
+    return (q, v), error, jnp.max(jnp.abs(directions.inverse), initial=0)
+
+
+def _for_consistent_states(method: AbstractPseudoinverse) -> AbstractPseudoinverse:
+    return dataclasses.replace(method, rcond=min(method.rcond, _CONSISTENT_RCOND))
+
+
+@final
+class ProjectedSolver(dfx.AbstractWrappedSolver):
+    """Wraps a Diffrax solver for the state (q, v), with a `Model` for arguments.
+
+    **Arguments:**
+
+    - `solver`: the solver whose steps are projected.
+    """
+
+    solver: dfx.AbstractSolver
+
+    @property
+    def term_structure(self) -> Any:
+        return self.solver.term_structure
+
+    @property
+    def interpolation_cls(self) -> Any:
+        return self.solver.interpolation_cls
+
+    @property
+    def term_compatible_contr_kwargs(self) -> Any:
+        return self.solver.term_compatible_contr_kwargs
+
+    @property
+    def root_finder(self) -> Any:
+        return self.solver.root_finder  # pyright: ignore[reportAttributeAccessIssue]
+
+    def order(self, terms: Any) -> int | None:
+        return self.solver.order(terms)
+
+    def strong_order(self, terms: Any) -> Any:
+        return self.solver.strong_order(terms)
+
+    def error_order(self, terms: Any) -> Any:
+        return self.solver.error_order(terms)
+
+    def init(self, terms: Any, t0: Any, t1: Any, y0: Any, args: Model) -> Any:
+        # No step is refused for where the run starts.
+        return self.solver.init(terms, t0, t1, y0, args), jnp.full((), jnp.inf, y0[0].dtype)
+
+    def step(
+        self, terms: Any, t0: Any, t1: Any, y0: Any, args: Model, solver_state: Any, made_jump: Any
+    ) -> Any:
+        inner, singular_before = solver_state
+        # The state was moved after the last step: a stage kept from it (first same as last) is stale.
+        y1, error, dense_info, inner, result = self.solver.step(
+            terms, t0, t1, y0, args, inner, made_jump=jnp.array(True)
+        )
+        y1, error, singular = _end_of_step(args, t1, y1, error)
+        refused = singular > _CLOSER_TO_SINGULAR * singular_before
+        if error is not None:
+            error = jax.tree.map(lambda e: jnp.where(refused, _REFUSED * e, e), error)
+        if "y1" in dense_info:
+            dense_info = dense_info | {"y1": y1}
+        return y1, error, dense_info, (inner, singular), result
+
+    def func(self, terms: Any, t0: Any, y0: Any, args: Any) -> Any:
+        return self.solver.func(terms, t0, y0, args)
