@@ -45,7 +45,7 @@ def _system(radius=1.2, drift=0.3, *, redundant=False):
     rows = [uk.Holonomic(path, name="path"), uk.Nonholonomic(Slip(jnp.asarray(drift)), name="slip")]
     if redundant:
         rows.insert(1, uk.Holonomic(Twice(path), name="twice"))
-    mass = lambda t, q: jnp.asarray(_M) * (2.0 + jnp.tanh(q[0]))  # noqa: E731
+    mass = lambda t, q: jnp.asarray(_M) * (2.0 + jnp.tanh(q[0]))
     return uk.System(mass, jnp.zeros(4), rows)
 
 

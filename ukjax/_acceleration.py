@@ -15,7 +15,6 @@ import abc
 from typing import final
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import lineax as lx
 import numpy as np
@@ -35,7 +34,7 @@ from ._pseudoinverse import (
 )
 from ._stabilize import AbstractStabilizer, NoStabilizer
 from ._system import AbstractSystem
-from ._types import Coordinates, Forces, MassMatrix, Time, Velocities
+from ._types import Coordinates, Forces, MassMatrix, Time, Velocities, is_traced
 
 
 @final
@@ -142,7 +141,7 @@ class AbstractFormula(eqx.Module):
         """
         system, t, q, v = resolve_state(system, t, q, v)
         result = _accelerate(self, system, t, q, v, stabilizer)
-        if not isinstance(result.a, jax.core.Tracer) and not np.all(np.isfinite(result.a)):
+        if not is_traced(result.a) and not np.all(np.isfinite(result.a)):
             raise InputError(why_not_finite(self, system, t, q, v, stabilizer))
         return result
 

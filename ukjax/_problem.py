@@ -11,7 +11,7 @@ from jaxtyping import Array
 
 from ._errors import InputError
 from ._system import AbstractSystem, has_quasi_velocities
-from ._types import Coordinates, Time, Velocities
+from ._types import Coordinates, Time, Velocities, is_traced
 
 
 @final
@@ -63,7 +63,7 @@ def require_finite(name: str, value: Array) -> None:
     - `name`: what the message calls it.
     - `value`: the array.
     """
-    if not isinstance(value, jax.core.Tracer) and not np.all(np.isfinite(value)):
+    if not is_traced(value) and not np.all(np.isfinite(value)):
         raise InputError(f"{name} must be finite, got {value}.")
 
 
@@ -87,9 +87,9 @@ def resolve_state(
     **Raises:** `InputError` for a wrong type or shape, a missing or a non-finite state.
     """
     if isinstance(system, Problem):
-        t, q, v = (
-            own if given is None else given for given, own in ((t, system.t0), (q, system.q0), (v, system.v0))
-        )
+        t = system.t0 if t is None else t
+        q = system.q0 if q is None else q
+        v = system.v0 if v is None else v
         system = system.system
     if not isinstance(system, AbstractSystem):
         raise InputError(f"expected a system or a Problem, got {type(system).__name__}.")

@@ -33,7 +33,7 @@ from ._pseudoinverse import (
 )
 from ._stabilize import AbstractStabilizer
 from ._system import AbstractSystem, has_quasi_velocities
-from ._types import Coordinates, Time, Velocities
+from ._types import Coordinates, Time, Velocities, is_traced
 
 
 @final
@@ -244,7 +244,7 @@ def project(
     system, t, q, v = resolve_state(system, t, q, v)
     projection = Projection(pinv)
     projected, rate, rows, error = _project_once(projection, system, t, q, v)
-    if isinstance(error, jax.core.Tracer):
+    if is_traced(error):
         return projected, rate
     tolerance = 1e4 * float(jnp.finfo(q.dtype).eps) if tolerance is None else tolerance
     for _ in range(50):

@@ -97,7 +97,7 @@ class ProjectedSolver(dfx.AbstractWrappedSolver):
         return self.solver.term_structure
 
     @property
-    def interpolation_cls(self) -> Any:
+    def interpolation_cls(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         return self.solver.interpolation_cls
 
     @property

@@ -9,9 +9,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optimistix as optx
 from jaxtyping import Array, Float
 
+from . import _options
 from ._acceleration import (
     AbstractFormula,
     Acceleration,
@@ -22,13 +22,13 @@ from ._acceleration import (
 from ._constraint import Rows, constraint_rows
 from ._doctor import check, inconsistent_rows
 from ._errors import InputError
-from ._problem import Problem, require_finite, resolve_state
+from ._problem import Problem, resolve_state
 from ._project import Projection, project
 from ._projected_solver import Model, ProjectedSolver
 from ._stabilize import AbstractStabilizer
 from ._system import AbstractSystem
 from ._trajectory import RESULTS, Dense, Trajectory
-from ._types import Coordinates, Time, Velocities
+from ._types import Coordinates, Time, Velocities, is_traced
 
 
 def _vector_field(t: Array, y: tuple[Array, Array], model: Model) -> tuple[Array, Array]:
@@ -75,10 +75,10 @@ def _integrate(
 
 
 @eqx.filter_jit
-def _observe(model: Model, t: Array, q: Array, v: Array) -> dict[str, Array | None]:
+def _observe(model: Model, t: Array, q: Array, v: Array) -> dict[str, Any]:
     """Everything a `Trajectory` holds, at every saved state; states between steps are projected here."""
 
-    def at(t: Array, q: Array, v: Array) -> dict[str, Array | None]:
+    def at(t: Array, q: Array, v: Array) -> dict[str, Any]:
         q, v = model.project(t, (q, v))
         equations = equations_of_motion(model.system, t, q, v, model.stabilizer)
         acceleration = model.formula.solve(equations)
@@ -95,77 +95,6 @@ def _observe(model: Model, t: Array, q: Array, v: Array) -> dict[str, Array | No
         }
 
     return jax.vmap(at)(t, q, v)
-
-
-def _stages(solver: dfx.AbstractSolver) -> int | None:
-    """Evaluations of the vector field a step of an explicit Runge-Kutta solver makes; None for others."""
-    if isinstance(solver, dfx.AbstractERK):
-        return len(solver.tableau.c) + 1  # pyright: ignore[reportArgumentType]
-    return {dfx.Euler: 1}.get(type(solver))
-
-
-def _controller(
-    controller: dfx.AbstractStepSizeController | None,
-    solver: dfx.AbstractSolver,
-    dt0: float | Array | None,
-    tolerances: tuple[float | None, float | None],
-    dtype: jnp.dtype,
-) -> dfx.AbstractStepSizeController:
-    """Adaptive steps where the solver estimates its error, fixed ones where it does not."""
-    default = 1e-8 if dtype == jnp.float64 else 1e-5
-    rtol, atol = (default if x is None else x for x in tolerances)
-    if controller is None:
-        if isinstance(solver, dfx.AbstractAdaptiveSolver):
-            for name, x in (("rtol", rtol), ("atol", atol)):
-                if not isinstance(x, jax.core.Tracer) and not 0 < x < 1:
-                    raise InputError(f"{name} must lie between 0 and 1, got {x}.")
-            return dfx.PIDController(rtol=jnp.asarray(rtol, dtype), atol=jnp.asarray(atol, dtype))
-        controller = dfx.ConstantStepSize()
-    if isinstance(controller, dfx.ConstantStepSize) and dt0 is None:
-        raise InputError(f"{type(solver).__name__} at a fixed step needs dt0, the step size [s].")
-    return controller
-
-
-def _progress_meter(progress: bool | dfx.AbstractProgressMeter) -> dfx.AbstractProgressMeter:
-    if isinstance(progress, bool):
-        return dfx.TextProgressMeter() if progress else dfx.NoProgressMeter()
-    return progress
-
-
-def _times(t0: Array, t1: Array, ts: Any) -> Array | None:
-    """The times to save at, None for every step."""
-    for name, x in (("t0", t0), ("t1", t1)):
-        require_finite(name, x)
-    if not isinstance(t0, jax.core.Tracer) and not isinstance(t1, jax.core.Tracer) and t1 <= t0:
-        raise InputError(f"t1 = {t1} must be later than t0 = {t0}.")
-    if isinstance(ts, str):
-        if ts != "steps":
-            raise InputError(f"ts must be times, a number of times, or 'steps', got {ts!r}.")
-        return None
-    if ts is None or isinstance(ts, int):
-        count = 201 if ts is None else ts
-        if count < 2:
-            raise InputError(f"ts = {count} times are too few; at least 2 are needed.")
-        return t0 + (t1 - t0) * jnp.linspace(0, 1, count, dtype=t0.dtype)
-    ts = jnp.asarray(ts, t0.dtype)
-    if ts.ndim != 1 or ts.size == 0:
-        raise InputError(f"ts has shape {ts.shape}; it must be a vector of times.")
-    require_finite("ts", ts)
-    known = not any(isinstance(x, jax.core.Tracer) for x in (ts, t0, t1))
-    if known and not (np.all(np.diff(ts) > 0) and ts[0] >= t0 and ts[-1] <= t1):
-        raise InputError(f"ts must increase within t0 = {t0} and t1 = {t1}.")
-    return ts
-
-
-def _event(event: dfx.Event | Callable | None, dtype: jnp.dtype) -> dfx.Event | None:
-    if event is None or isinstance(event, dfx.Event):
-        return event
-    tolerance = 1e3 * float(jnp.finfo(dtype).eps)
-
-    def condition(t: Array, y: tuple[Array, Array], args: Model, **_: Any) -> Array:
-        return event(t, *y)
-
-    return dfx.Event(condition, optx.Newton(rtol=tolerance, atol=tolerance))
 
 
 def _checked_start(model: Model, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
@@ -198,21 +127,23 @@ def _why_it_stopped(model: Model, trajectory: Trajectory, t1: Array) -> str:
         return text
 
 
-def _assemble(model: Model, solution: dfx.Solution, name: str, dense: bool) -> Trajectory:
+def _assemble(model: Model, solution: dfx.Solution, name: str, stages: int | None, dense: bool) -> Trajectory:
     """The trajectory of a solve; its length is the number of times asked for and, last, the final state."""
     assert solution.ts is not None
     assert solution.ys is not None
     (ts, t_end), ((q, v), (q_end, v_end)) = solution.ts, solution.ys
     t, q, v = (jnp.concatenate(pair) for pair in ((ts, t_end), (q, q_end), (v, v_end)))
-    if not any(isinstance(x, jax.core.Tracer) for x in (t, q, v)):
+    if not is_traced(t, q, v):
         times = np.asarray(t)
         kept = np.isfinite(times) & np.append(times[:-1] != times[-1], True)
         t, q, v = (jnp.asarray(np.asarray(x)[kept]) for x in (t, q, v))
     observed = _observe(model, t, q, v)
-    rows = eqx.filter_eval_shape(constraint_rows, model.system, t[0], q[0], v[0])
+    rows = eqx.filter_eval_shape(constraint_rows, model.system, t[0], q[0], v[0])  # names only
     finite = jnp.all(jnp.isfinite(observed["a"][-1])) & jnp.all(jnp.isfinite(q[-1]))
     result = RESULTS.promote(solution.result)
     stats = {k: x for k, x in solution.stats.items() if k != "max_steps"}
+    if stages is not None:
+        stats["num_evaluations"] = stages * stats["num_steps"]
     return Trajectory(
         t=t,
         **observed,
@@ -223,6 +154,12 @@ def _assemble(model: Model, solution: dfx.Solution, name: str, dense: bool) -> T
         name=name,
         dense=Dense(solution.interpolation, model.system, model.stabilizer) if dense else None,
     )
+
+
+def _throw_if_failed(trajectory: Trajectory) -> Trajectory:
+    """The trajectory, with a runtime error attached that is raised where a compiled run fails."""
+    failed = (trajectory.result != RESULTS.successful) & (trajectory.result != RESULTS.event_occurred)
+    return trajectory.result.error_if(trajectory, failed)
 
 
 def simulate(
@@ -290,33 +227,25 @@ def simulate(
     system, t0, q0, v0 = resolve_state(system, t0, q0, v0)
     if t1 is None:
         raise InputError("an end time t1 is needed: give t1, or a Problem, which brings its own.")
-    t1, dt0 = (None if x is None else jnp.asarray(x, t0.dtype) for x in (t1, dt0))
-    ts = _times(t0, t1, ts)
-    if dt0 is not None and not isinstance(dt0, jax.core.Tracer) and not 0 < dt0 < jnp.inf:
-        raise InputError(f"dt0 must be a positive time [s], got {dt0}.")
+    t1 = jnp.asarray(t1, t0.dtype)
+    ts = _options.times(t0, t1, ts)
+    dt0 = _options.first_step(dt0, t0.dtype)
     if max_steps < 1:
         raise InputError(f"max_steps must be at least 1, got {max_steps}.")
     settings = {
-        "stepsize_controller": _controller(stepsize_controller, solver, dt0, (rtol, atol), q0.dtype),
+        "stepsize_controller": _options.controller(stepsize_controller, solver, dt0, (rtol, atol), q0.dtype),
         "adjoint": adjoint,
-        "event": _event(event, q0.dtype),
+        "event": _options.event(event, q0.dtype),
         "max_steps": max_steps,
-        "progress_meter": _progress_meter(progress),
+        "progress_meter": _options.progress_meter(progress),
     }
     model = Model(system, formula, stabilizer)
-    tracing = any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves((model, t0, q0, v0, t1, ts)))
+    tracing = is_traced(model, t0, q0, v0, t1, ts)
     y0 = model.project(t0, (q0, v0)) if tracing else _checked_start(model, t0, q0, v0)
     solution = _integrate(model, y0, (t0, t1, dt0), ts, settings, solver, dense)
-    trajectory = _assemble(model, solution, name, dense)
-    stages = _stages(solver)
-    if stages is not None:
-        trajectory.stats["num_evaluations"] = stages * trajectory.stats["num_steps"]
+    trajectory = _assemble(model, solution, name, _options.stages(solver), dense)
     if tracing:
-        if throw:
-            bad = (trajectory.result != RESULTS.successful) & (trajectory.result != RESULTS.event_occurred)
-            trajectory = trajectory.result.error_if(trajectory, bad)
-        return trajectory
+        return _throw_if_failed(trajectory) if throw else trajectory
     if not trajectory.ok:
-        message = _why_it_stopped(model, trajectory, t1)
-        trajectory = dataclasses.replace(trajectory, message=message)
+        trajectory = dataclasses.replace(trajectory, message=_why_it_stopped(model, trajectory, t1))
     return trajectory.raise_if_failed() if throw else trajectory

@@ -7,13 +7,13 @@ import abc
 from typing import final
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from ._constraint import Rows
 from ._errors import InputError
+from ._types import is_traced
 
 
 class AbstractStabilizer(eqx.Module):
@@ -36,7 +36,7 @@ def _gain(value: Array | float, name: str) -> Array:
     value = jnp.asarray(value)
     if value.ndim > 1:
         raise InputError(f"the gain {name} has shape {value.shape}; give a scalar or one value per row.")
-    if not isinstance(value, jax.core.Tracer) and not np.all((value >= 0) & np.isfinite(value)):
+    if not is_traced(value) and not np.all((value >= 0) & np.isfinite(value)):
         raise InputError(f"the gain {name} must be finite and not negative, got {value}.")
     return value if jnp.issubdtype(value.dtype, jnp.floating) else value.astype(float)
 

@@ -1,5 +1,9 @@
-"""Names for the arrays of one state, so that signatures read like the theory."""
+"""Names for the arrays of one state, so that signatures read like the theory; and whether they have values."""
 
+from typing import Any
+
+import jax
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 Time = Float[Array, ""]
@@ -10,3 +14,13 @@ Velocities = Float[Array, " n"]
 Forces = Float[Array, " n"]
 """Generalized forces, conjugate to v."""
 MassMatrix = Float[Array, "n n"]
+
+
+def is_traced(*values: Any) -> bool:
+    """Whether JAX is tracing any array in these pytrees, so that its value cannot be looked at.
+
+    **Arguments:**
+
+    - `values`: pytrees.
+    """
+    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(values))

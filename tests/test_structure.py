@@ -1,0 +1,222 @@
+"""The shape of the project: who imports whom, what an import does, how long files are, what is documented."""
+
+import ast
+import inspect
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import equinox as eqx
+import pytest
+
+import ukjax
+from ukjax.models import MODELS
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "ukjax"
+
+# From low to high: a module may import from those before it, and from its own package. A name that ends in "/"
+# is a folder.
+FLOORS = [
+    "_errors",
+    "_types",
+    "_lie",
+    "_pseudoinverse/",
+    "_constraint",
+    "_system",
+    "_stabilize",
+    "_problem",
+    "models/",
+    "_acceleration",
+    "_project",
+    "_doctor",
+    "_files",
+    "_plot",
+    "_trajectory",
+    "_simulate",
+    "__init__",
+    "_terminal",
+    "cli",
+    "__main__",
+]
+FILES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
+PUBLIC = {name: x for name, x in vars(ukjax).items() if not name.startswith("_") and not inspect.ismodule(x)}
+
+
+def floor_of(path: Path) -> str:
+    return f"{path.parts[0]}/" if len(path.parts) > 1 else path.stem
+
+
+def imports_of(path: Path) -> set[Path]:
+    """The files of the package that a file imports, `if TYPE_CHECKING:` aside."""
+    tree = ast.parse((PACKAGE / path).read_text())
+    typing_only = {
+        id(node)
+        for branch in ast.walk(tree)
+        if isinstance(branch, ast.If) and ast.unparse(branch.test) == "TYPE_CHECKING"
+        for statement in branch.body
+        for node in ast.walk(statement)
+    }
+    found = set()
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.ImportFrom) or not node.level or id(node) in typing_only:
+            continue
+        folder = PACKAGE.joinpath(*path.parts[: len(path.parts) - node.level])
+        module = folder.joinpath(*(node.module or "").split(".")) if node.module else folder
+        for name in node.names:
+            for candidate in (module / f"{name.name}.py", module / name.name / "__init__.py"):
+                if candidate.exists():
+                    break
+            else:
+                candidate = module / "__init__.py" if module.is_dir() else module.with_suffix(".py")
+            assert candidate.exists(), f"{path}: cannot tell what `{ast.unparse(node)}` imports"
+            found.add(candidate.relative_to(PACKAGE))
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_files_import_only_from_lower_floors(path: Path) -> None:
+    own = floor_of(path)
+    assert own in FLOORS, f"{path} is on no floor: add it to FLOORS"
+    for other in imports_of(path):
+        theirs = floor_of(other)
+        assert theirs == own or FLOORS.index(theirs) < FLOORS.index(own), f"{path} imports {other}"
+
+
+def test_files_of_a_folder_do_not_import_in_circles() -> None:
+    graph = {path: {x for x in imports_of(path) if floor_of(x) == floor_of(path)} for path in FILES}
+    graph = {path: {x for x in found if x != path} for path, found in graph.items()}
+    while graph:
+        free = [path for path, found in graph.items() if not found & graph.keys()]
+        assert free, f"these import each other: {sorted(map(str, graph))}"
+        graph = {path: found for path, found in graph.items() if path not in free}
+
+
+def test_floors_name_what_exists() -> None:
+    assert set(FLOORS) == {floor_of(path) for path in FILES}
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_files_are_short(path: Path) -> None:
+    assert len((PACKAGE / path).read_text().splitlines()) <= 400
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_modules_say_what_they_are(path: Path) -> None:
+    assert ast.get_docstring(ast.parse((PACKAGE / path).read_text()))
+
+
+def test_dependencies_are_declared() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    declared = [*project["dependencies"], *extras["plot"], *extras["data"], *extras["progress"]]
+    names = {re.match(r"[\w-]+", x).group() for x in declared}
+    used = set()
+    for path in FILES:
+        for node in ast.walk(ast.parse((PACKAGE / path).read_text())):
+            if isinstance(node, ast.Import):
+                used |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                used.add(node.module.partition(".")[0])
+    assert used - set(sys.stdlib_module_names) <= names
+    lazily = {"jaxlib", "zarr", "h5netcdf", "tqdm"}  # used by what we import
+    assert names - lazily <= used
+
+
+IMPORT_EFFECTS = """
+import sys
+import jax
+before = dict(jax.config.values)
+import ukjax
+from jax._src import xla_bridge
+assert dict(jax.config.values) == before, "importing ukjax changed JAX's configuration"
+assert not xla_bridge._backends, "importing ukjax started a backend"
+print(*(x for x in ("matplotlib", "xarray", "zarr", "h5netcdf", "tqdm", "typer") if x in sys.modules))
+import ukjax.cli
+assert dict(jax.config.values) == before, "importing ukjax.cli changed JAX's configuration"
+assert not xla_bridge._backends, "importing ukjax.cli started a backend"
+"""
+
+
+def test_importing_does_nothing() -> None:
+    done = subprocess.run([sys.executable, "-c", IMPORT_EFFECTS], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "", f"importing ukjax imports {done.stdout}"
+
+
+def explained(x: object) -> str:
+    """The docstring; of a class with those of its constructor and of what it inherits from."""
+    docs = [inspect.getdoc(x) or ""]
+    if inspect.isclass(x):
+        docs += [inspect.getdoc(x.__init__) or ""]
+    return "\n".join(docs)
+
+
+def arguments_of(x: object) -> list[str]:
+    if inspect.isclass(x) and issubclass(x, BaseException):
+        return []
+    if inspect.isclass(x) and issubclass(x, eqx.Module):
+        signature = inspect.signature(x.__init__) if "__init__" in vars(x) else None
+        if signature is None:
+            return [name for name in x.__dataclass_fields__ if not inspect.isabstract(x)]
+        return [name for name in signature.parameters if name != "self"]
+    if inspect.isclass(x):
+        return []
+    return list(inspect.signature(x).parameters)
+
+
+def documented(names: list[str], doc: str) -> list[str]:
+    return [name for name in names if f"`{name}`" not in doc]
+
+
+def test_public_names_are_many() -> None:
+    assert len(PUBLIC) > 30
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_arguments_are_documented(name: str) -> None:
+    x = PUBLIC[name]
+    assert inspect.getdoc(x)
+    assert documented(arguments_of(x), explained(x)) == []
+
+
+METHODS = [
+    (f"{name}.{method}", member)
+    for name, x in PUBLIC.items()
+    if inspect.isclass(x) and x.__module__.startswith("ukjax")
+    for method, member in vars(x).items()
+    if not method.startswith("_")
+    and (inspect.isfunction(member) or isinstance(member, classmethod))
+    and not any(hasattr(base, method) for base in x.__mro__[1:])
+    and method not in ("mass_matrix", "force", "kinematics", "energy", "nonideal_force", "lagrangian",
+                       "generalized_force")
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "member"), METHODS, ids=[name for name, _ in METHODS])
+def test_arguments_of_public_methods_are_documented(name: str, member: object) -> None:
+    function = member.__func__ if isinstance(member, classmethod) else inspect.unwrap(member)
+    names = [x for x in inspect.signature(function).parameters if x not in ("self", "cls")]
+    if name.endswith((".solve", ".right_hand_side", ".squared")) and not inspect.getdoc(function).count("**"):
+        return  # for those who write a formula or a stabilizer: the argument is the thing itself
+    assert documented(names, inspect.getdoc(function) or "") == []
+
+
+@pytest.mark.parametrize("name", [*MODELS, "get"])
+def test_models_are_documented(name: str) -> None:
+    model = getattr(ukjax.models, name)
+    assert documented(list(inspect.signature(model).parameters), inspect.getdoc(model) or "") == []
+    if name != "get":
+        assert MODELS[name]().citation
+
+
+def test_continuous_integration_runs_what_the_readme_says() -> None:
+    readme = (ROOT / "README.md").read_text()
+    (command,) = re.findall(r"^(python3 -m venv .*-m pytest.*)$", readme, re.MULTILINE)
+    assert command in (ROOT / ".ci" / "run").read_text().splitlines()
+
+
+def test_readme_has_two_setup_commands() -> None:
+    assert len(re.findall(r"^python3 -m venv ", (ROOT / "README.md").read_text(), re.MULTILINE)) == 2

@@ -1,0 +1,142 @@
+"""What `simulate` makes of its options: times, steps, events; each checked before anything is computed."""
+
+from collections.abc import Callable
+from typing import Any
+
+import diffrax as dfx
+import jax.numpy as jnp
+import numpy as np
+import optimistix as optx
+from jaxtyping import Array
+
+from ._errors import InputError
+from ._problem import require_finite
+from ._types import is_traced
+
+
+def stages(solver: dfx.AbstractSolver) -> int | None:
+    """Evaluations of the vector field a step of an explicit Runge-Kutta solver makes; None for others.
+
+    **Arguments:**
+
+    - `solver`: a Diffrax solver.
+    """
+    if isinstance(solver, dfx.AbstractERK):
+        return solver.tableau.c.size + 1  # pyright: ignore[reportAttributeAccessIssue]
+    return 1 if isinstance(solver, dfx.Euler) else None
+
+
+def controller(
+    given: dfx.AbstractStepSizeController | None,
+    solver: dfx.AbstractSolver,
+    dt0: Array | None,
+    tolerances: tuple[float | None, float | None],
+    dtype: jnp.dtype,
+) -> dfx.AbstractStepSizeController:
+    """The step-size controller: adaptive where the solver estimates its error, else fixed steps.
+
+    **Arguments:**
+
+    - `given`: the user's, or None.
+    - `solver`: the Diffrax solver.
+    - `dt0`: the step size, if given.
+    - `tolerances`: (rtol, atol), None for the default of the precision.
+    - `dtype`: of the state.
+
+    **Raises:** `InputError` for tolerances outside (0, 1), and for fixed steps without dt0.
+    """
+    default = 1e-8 if dtype == jnp.float64 else 1e-5
+    rtol, atol = (default if x is None else x for x in tolerances)
+    for name, x in (("rtol", rtol), ("atol", atol)):
+        if not is_traced(x) and not 0 < x < 1:
+            raise InputError(f"{name} must lie between 0 and 1, got {x}.")
+    if given is None and isinstance(solver, dfx.AbstractAdaptiveSolver):
+        return dfx.PIDController(rtol=jnp.asarray(rtol, dtype), atol=jnp.asarray(atol, dtype))
+    given = dfx.ConstantStepSize() if given is None else given
+    if isinstance(given, dfx.ConstantStepSize) and dt0 is None:
+        raise InputError(f"{type(solver).__name__} at a fixed step needs dt0, the step size [s].")
+    return given
+
+
+def first_step(dt0: Any, dtype: jnp.dtype) -> Array | None:
+    """dt0 as an array, or None to let the controller choose.
+
+    **Arguments:**
+
+    - `dt0`: the step size [s], or None.
+    - `dtype`: of the state.
+
+    **Raises:** `InputError` unless it is a positive time.
+    """
+    if dt0 is None:
+        return None
+    if not is_traced(dt0) and not 0 < dt0 < np.inf:
+        raise InputError(f"dt0 must be a positive time [s], got {dt0}.")
+    return jnp.asarray(dt0, dtype)
+
+
+def progress_meter(progress: bool | dfx.AbstractProgressMeter) -> dfx.AbstractProgressMeter:
+    """Diffrax's text meter for True, none for False.
+
+    **Arguments:**
+
+    - `progress`: a choice, or a Diffrax meter.
+    """
+    if isinstance(progress, bool):
+        return dfx.TextProgressMeter() if progress else dfx.NoProgressMeter()
+    return progress
+
+
+def times(t0: Array, t1: Array, ts: Any) -> Array | None:
+    """The times to save at; None for every step.
+
+    **Arguments:**
+
+    - `t0`: start [s].
+    - `t1`: end [s].
+    - `ts`: times, their number, None for 201, or `"steps"`.
+
+    **Raises:** `InputError` for a span or times that cannot be meant.
+    """
+    require_finite("t0", t0)
+    require_finite("t1", t1)
+    if t1.ndim:
+        raise InputError(f"t1 has shape {t1.shape}; it must be a scalar.")
+    if not is_traced(t0, t1) and t1 <= t0:
+        raise InputError(f"t1 = {t1} must be later than t0 = {t0}.")
+    if isinstance(ts, str):
+        if ts != "steps":
+            raise InputError(f"ts must be times, a number of times, or 'steps', got {ts!r}.")
+        return None
+    if ts is None or isinstance(ts, int):
+        count = 201 if ts is None else ts
+        if count < 2:
+            raise InputError(f"ts = {count} times are too few; at least 2 are needed.")
+        # Not t0 + (t1 - t0) s, whose last time may miss t1 by rounding.
+        s = jnp.linspace(0, 1, count, dtype=t0.dtype)
+        return t0 * (1 - s) + t1 * s
+    ts = jnp.asarray(ts, t0.dtype)
+    if ts.ndim != 1 or ts.size == 0:
+        raise InputError(f"ts has shape {ts.shape}; it must be a vector of times.")
+    require_finite("ts", ts)
+    if not is_traced(ts, t0, t1) and not (np.all(np.diff(ts) > 0) and ts[0] >= t0 and ts[-1] <= t1):
+        raise InputError(f"ts must increase within t0 = {t0} and t1 = {t1}.")
+    return ts
+
+
+def event(given: dfx.Event | Callable | None, dtype: jnp.dtype) -> dfx.Event | None:
+    """A Diffrax event that locates where a function of (t, q, v) crosses zero.
+
+    **Arguments:**
+
+    - `given`: the function, a Diffrax event, or None.
+    - `dtype`: of the state.
+    """
+    if given is None or isinstance(given, dfx.Event):
+        return given
+    tolerance = 1e3 * float(jnp.finfo(dtype).eps)
+
+    def condition(t: Array, y: tuple[Array, Array], args: Any, **_: Any) -> Array:
+        return given(t, *y)
+
+    return dfx.Event(condition, optx.Newton(rtol=tolerance, atol=tolerance))
