@@ -202,3 +202,19 @@ def test_all_models_are_sound():
         for line in str(report).splitlines():
             assert line == line.strip()
             assert line.endswith(".")
+
+
+def test_rows_too_large_to_be_squared_keep_their_rank():
+    A = np.random.default_rng(0).normal(size=(2, 3))
+    report = _check(_given(np.eye(3), 1e200 * A, 1e200 * np.ones(2)))
+    assert report.rank == 2
+    assert not report.inconsistent
+    unit = A / np.linalg.norm(A, axis=1, keepdims=True)
+    np.testing.assert_allclose(report.singular_values, np.linalg.svd(unit, compute_uv=False), atol=1e-14)
+
+
+def test_errors_that_are_not_finite_are_refused_by_name():
+    """A row whose error is NaN, though A and b are finite."""
+    row = uk.Holonomic(lambda t, q: q[0] + jax.lax.stop_gradient(jnp.log(q[1])), name="rooted")
+    with pytest.raises(uk.InputError, match="rooted"):
+        uk.check(uk.System(jnp.eye(2), jnp.zeros(2), [row]), 0.0, [1.0, -1.0], [0.0, 0.0])

@@ -23,8 +23,11 @@ def _is_single(run):
     assert run.rank.dtype == jnp.int32
 
 
+SLOW = ("scara", "parallelogram", "slider_crank")
+
+
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n == "scara")) for n in uk.models.MODELS]
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in SLOW)) for n in uk.models.MODELS]
 )
 def test_models(name):
     """No promotion to float64 and none refused; the rows are held; the motion is that of double precision."""

@@ -26,7 +26,7 @@ from ._problem import resolve_state
 from ._pseudoinverse import (
     AbstractPseudoinverse,
     Cholesky,
-    CompleteOrthogonal,
+    GramSchmidt,
     NormalEquations,
     as_pseudoinverse,
     inverse_cholesky,
@@ -235,7 +235,7 @@ class UdwadiaKalaba(AbstractFormula):
 
     pinv: AbstractPseudoinverse
 
-    def __init__(self, pinv: AbstractPseudoinverse | lx.AbstractLinearSolver = CompleteOrthogonal()):
+    def __init__(self, pinv: AbstractPseudoinverse | lx.AbstractLinearSolver = GramSchmidt()):
         self.pinv = as_pseudoinverse(pinv)
 
     def solve(self, equations: Equations) -> Acceleration:
@@ -256,7 +256,7 @@ class Schur(AbstractFormula):
 
     pinv: AbstractPseudoinverse
 
-    def __init__(self, pinv: AbstractPseudoinverse | lx.AbstractLinearSolver = CompleteOrthogonal()):
+    def __init__(self, pinv: AbstractPseudoinverse | lx.AbstractLinearSolver = GramSchmidt()):
         self.pinv = as_pseudoinverse(pinv)
 
     def solve(self, equations: Equations) -> Acceleration:

@@ -26,7 +26,7 @@ from ._errors import InputError
 from ._problem import Problem, resolve_state
 from ._pseudoinverse import (
     AbstractPseudoinverse,
-    CompleteOrthogonal,
+    GramSchmidt,
     as_pseudoinverse,
     inverse_cholesky,
     pinv,
@@ -58,15 +58,6 @@ class Directions(eqx.Module):
         """
         return -self.G @ (self.inverse @ error)
 
-    def tangent_part(self, e: Float[Array, " n"]) -> Float[Array, " n"]:
-        """What of a change of the state a projection leaves.
-
-        **Arguments:**
-
-        - `e`: a change of q or v.
-        """
-        return e + self.correction(self.J @ e)
-
 
 def _root(system: AbstractSystem, t: Time, q: Coordinates) -> Float[Array, "nq k"]:
     """G of the module's docstring."""
@@ -74,7 +65,7 @@ def _root(system: AbstractSystem, t: Time, q: Coordinates) -> Float[Array, "nq k
     if not has_quasi_velocities(system):
         return W.T
     N = jax.jacfwd(system.kinematics, argnums=2)(t, q, jnp.zeros(W.shape[0], q.dtype))
-    beyond = jnp.eye(q.size, dtype=q.dtype) - N @ pinv(N, CompleteOrthogonal()).matrix
+    beyond = jnp.eye(q.size, dtype=q.dtype) - N @ pinv(N, GramSchmidt()).matrix
     return jnp.concatenate([N @ W.T, beyond], axis=1)
 
 
@@ -173,7 +164,7 @@ class Projection(AbstractStabilizer):
 
     pinv: AbstractPseudoinverse
 
-    def __init__(self, pinv: AbstractPseudoinverse | lx.AbstractLinearSolver = CompleteOrthogonal()):
+    def __init__(self, pinv: AbstractPseudoinverse | lx.AbstractLinearSolver = GramSchmidt()):
         self.pinv = as_pseudoinverse(pinv)
 
     def right_hand_side(self, rows: Rows) -> Float[Array, " m"]:
@@ -220,7 +211,7 @@ def project(
     q: Coordinates | None = None,
     v: Velocities | None = None,
     *,
-    pinv: AbstractPseudoinverse | lx.AbstractLinearSolver = CompleteOrthogonal(),
+    pinv: AbstractPseudoinverse | lx.AbstractLinearSolver = GramSchmidt(),
     tolerance: float | None = None,
 ) -> tuple[Coordinates, Velocities]:
     """The nearest state on the constraints, positions first, then velocities, in the mass metric.

@@ -2,10 +2,11 @@
 
 Two things make this right at every tolerance, also where the linkage passes a singular position.
 
-The error estimate is projected as the state is: what the projection removes is no error. Near a singular
-position the accelerations of the inner stages, which lie off the constraints by a little, are wrong in just
-those directions, by that little over the smallest singular value. Counted as an error it makes the controller
-shrink the step until it is trapped there.
+Of the error estimate, the part along nearly dependent rows is left out: the projection removes it, so it is no
+error. Near a singular position the accelerations of the inner stages, which lie off the constraints by a little,
+are wrong in just those directions, by that little over the smallest singular value. Counted as an error it makes
+the controller shrink the step until it is trapped there. (Along well-conditioned rows the estimate stays whole:
+it guards the convergence of the projection, and the states between steps.)
 
 A step that ends where the rows are much closer to singular than where it began is refused. It would be
 consistent, but the next acceleration would amplify rounding. A refused step is retried shorter, ends before the
@@ -23,14 +24,14 @@ from jaxtyping import Array, Float
 
 from ._acceleration import AbstractFormula
 from ._constraint import constraint_rows
-from ._project import Projection, position_directions, velocity_directions
-from ._pseudoinverse import AbstractPseudoinverse
+from ._project import Directions, Projection, position_directions, velocity_directions
 from ._stabilize import AbstractStabilizer
 from ._system import AbstractSystem, has_quasi_velocities
 
 # On the constraints redundant rows are dependent to rounding, so the threshold for the end of a step can be
 # far below the drift of the stages, which `Projection.pinv` must exceed.
 _CONSISTENT_RCOND = 1e-9
+_NEARLY_DEPENDENT = 3e-2
 _CLOSER_TO_SINGULAR = 30.0
 _REFUSED = 1e8
 
@@ -59,26 +60,33 @@ class Model(eqx.Module):
         return self.stabilizer(self.system, t, *y) if isinstance(self.stabilizer, Projection) else y
 
 
+def _without_weak_part(e: Array, every: Directions, strong: Directions) -> Array:
+    """An error less its part along nearly dependent rows: those in `every` that `strong` leaves out."""
+    along = every.J @ e
+    return e + every.correction(along) - strong.correction(along)
+
+
 def _end_of_step(
     model: Model, t: Array, y: tuple[Array, Array], error: tuple[Array, Array] | None
 ) -> tuple[tuple[Array, Array], tuple[Array, Array] | None, Float[Array, ""]]:
-    """The projected state, the projected error, and how close to singular the rows are there."""
+    """The projected state, the error the controller is to see, and how close to singular the rows are."""
     system, projection = model.system, model.stabilizer
     assert isinstance(projection, Projection)
     q, v = projection.positions(system, t, y[0]), y[1]
     rows = constraint_rows(system, t, q, v)
-    method = _for_consistent_states(projection.pinv)
-    directions, psi = velocity_directions(system, t, q, rows, method)
+    every, strong = (
+        dataclasses.replace(projection.pinv, rcond=rcond) for rcond in (_CONSISTENT_RCOND, _NEARLY_DEPENDENT)
+    )
+    directions, psi = velocity_directions(system, t, q, rows, every)
     v = v + directions.correction(psi)
     if error is not None:
-        same = not has_quasi_velocities(system) and "nonholonomic" not in rows.kinds
-        of_positions = directions if same else position_directions(system, t, q, method)
-        error = of_positions.tangent_part(error[0]), directions.tangent_part(error[1])
+        pair = directions, velocity_directions(system, t, q, rows, strong)[0]
+        if has_quasi_velocities(system) or "nonholonomic" in rows.kinds:
+            of_q = tuple(position_directions(system, t, q, method) for method in (every, strong))
+        else:
+            of_q = pair
+        error = _without_weak_part(error[0], *of_q), _without_weak_part(error[1], *pair)
     return (q, v), error, jnp.max(jnp.abs(directions.inverse), initial=0)
-
-
-def _for_consistent_states(method: AbstractPseudoinverse) -> AbstractPseudoinverse:
-    return dataclasses.replace(method, rcond=min(method.rcond, _CONSISTENT_RCOND))
 
 
 @final

@@ -63,6 +63,9 @@ class Trajectory(eqx.Module):
     - `stats`: `num_steps`, `num_accepted_steps`, `num_rejected_steps`, and `num_evaluations` of the
       acceleration where the solver's stages tell it.
     - `result`: a code of `RESULTS`.
+    - `row_names`: the names of the m rows, as in `Rows`.
+    - `row_kinds`: their kinds, as in `Rows`.
+    - `name`: of the problem, or of the system's class.
     - `message`: why the run ended early, in words; empty if it did not.
     - `dense`: the motion as a function of time, if `simulate` was asked for it.
     """

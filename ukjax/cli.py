@@ -174,7 +174,8 @@ def _check_targets(plot: Path | None, out: Path | None, progress: bool) -> None:
     if out is not None:
         suffix = _files._check_suffix(out)
         if suffix != ".npz":
-            _require(f"--out {out}", "data", "xarray", "zarr" if suffix == ".zarr" else "h5netcdf")
+            modules = ("zarr",) if suffix == ".zarr" else ("h5netcdf", "h5py")
+            _require(f"--out {out}", "data", "xarray", *modules)
     for path in (plot, out):
         if path is not None and not os.access(path.parent, os.W_OK):
             raise InputError(f"cannot write '{path}': there is no folder '{path.parent}' to write to.")

@@ -28,7 +28,7 @@ near machine epsilon; being decided on rows of unit norm, it does not depend on 
 
 
 class Pseudoinverse(eqx.Module):
-    """The Moore-Penrose inverse of an (m, n) matrix and the rank it was computed at.
+    """The Moore-Penrose inverse `matrix` of an (m, n) matrix, and the `rank` it was computed at.
 
     `matrix` is NaN where the method could not compute it: for input that is not finite and for a failed
     plugged-in solver (rank -1), and for dependent rows given to `Cholesky`.

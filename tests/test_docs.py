@@ -1,0 +1,90 @@
+"""What README and docs show must run: Python blocks as they stand, command lines up to the simulation itself."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import ukjax
+from ukjax import InputError, cli
+from ukjax.models import MODELS
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def blocks(page: Path, *languages: str) -> list[str]:
+    return [
+        body
+        for language, body in re.findall(r"^```(\w+)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+        if language in languages
+    ]
+
+
+WITH_PYTHON = [page for page in PAGES if blocks(page, "python")]
+COMMANDS = [
+    shlex.split(line.partition("ukjax ")[2])
+    for page in PAGES
+    for block in blocks(page, "bash", "console")
+    for line in block.splitlines()
+    if re.search(r"(^|/|\$ )ukjax ", line)
+]
+
+
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.name)
+def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
+    """In a process of its own, since tests switch JAX to stricter rules than users have."""
+    script = tmp_path / "blocks.py"
+    script.write_text("\n".join(blocks(page, "python")))
+    done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=shlex.join)
+def test_commands_are_understood(command: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def stop(*args, **kwargs):
+        raise InputError("so far so good")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cli, "run", stop)
+    monkeypatch.setattr(cli, "check_rows", stop)
+    result = CliRunner().invoke(cli.app, command, env={"UKJAX_CACHE": "0"})
+    if command[0] == "list":
+        assert result.exit_code == 0
+    else:
+        assert (result.exit_code, result.stderr) == (2, "error: so far so good\n")
+
+
+def test_there_are_commands_and_blocks() -> None:
+    assert len(COMMANDS) > 8
+    assert {page.name for page in WITH_PYTHON} >= {"README.md", "index.md", "concepts.md"}
+
+
+def test_readme_lists_every_model_and_method() -> None:
+    readme = (ROOT / "README.md").read_text()
+    for name in MODELS:
+        assert f"| `{name}` |" in readme
+    for name, method in cli._METHODS.items():
+        assert re.search(rf"^\| `{method.__name__}`.*\| `{name}` \|", readme, re.MULTILINE)
+
+
+def test_the_interface_page_lists_every_public_name() -> None:
+    page = (ROOT / "docs" / "api.md").read_text()
+    names = [name for name in vars(ukjax) if not name.startswith("_") and name not in ("models", "cli")]
+    names += [f"models.{name}" for name in MODELS]
+    assert [name for name in names if f"::: ukjax.{name}\n" not in page] == []
+
+
+def test_the_page_of_the_command_line_lists_every_option() -> None:
+    page = (ROOT / "docs" / "cli.md").read_text()
+    options = set(re.findall(r"--[\w-]+", CliRunner().invoke(cli.app, ["simulate", "--help"]).stdout))
+    assert {x for x in options if f"`{x}" not in page} <= {"--help", "--no-progress"}
+
+
+def test_pages_name_no_machine() -> None:
+    for page in (*PAGES, ROOT / "CHANGELOG.md"):
+        assert not re.search(r"(?<![\w.])/(home|root|work|tmp)/", page.read_text())
