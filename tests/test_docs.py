@@ -70,6 +70,7 @@ def test_readme_lists_every_model_and_method() -> None:
         assert f"| `{name}` |" in readme
     for name, method in cli._METHODS.items():
         assert re.search(rf"^\| `{method.__name__}`.*\| `{name}` \|", readme, re.MULTILINE)
+    assert f"`{type(ukjax.UdwadiaKalaba().pinv).__name__}` (default)" in readme
 
 
 def test_the_interface_page_lists_every_public_name() -> None:

@@ -144,17 +144,24 @@ def _parameters(pairs: list[str]) -> dict[str, Any]:
     return parameters
 
 
-def _formula(formula: str, method: str, rcond: float) -> AbstractFormula:
-    pinv = _choose("method", method, _METHODS)(rcond=rcond)  # pyright: ignore[reportCallIssue]
-    return _choose("formula", formula, _FORMULAS)(pinv)
+def _with_rcond(pinv: AbstractPseudoinverse, rcond: float | None) -> AbstractPseudoinverse:
+    return pinv if rcond is None else dataclasses.replace(pinv, rcond=rcond)
 
 
-def _stabilizer(name: str, alpha: float | None, beta: float | None, rcond: float) -> AbstractStabilizer:
+def _formula(formula: str, method: str | None, rcond: float | None) -> AbstractFormula:
+    cls = _choose("formula", formula, _FORMULAS)
+    pinv = cls().pinv if method is None else _choose("method", method, _METHODS)()
+    return cls(_with_rcond(pinv, rcond))
+
+
+def _stabilizer(
+    name: str, alpha: float | None, beta: float | None, rcond: float | None
+) -> AbstractStabilizer:
     name = _choose("stabilizer", name, {x: x for x in _STABILIZERS})
     if name in ("projection", "none"):
         if alpha is not None or beta is not None:
             raise InputError(f"--alpha and --beta are gains of baumgarte, not of {name}.")
-        return NoStabilizer() if name == "none" else Projection(CompleteOrthogonal(rcond=rcond))
+        return NoStabilizer() if name == "none" else Projection(_with_rcond(Projection().pinv, rcond))
     if alpha is None or beta is None:
         raise InputError(f"{name} needs both gains: give --alpha and --beta.")
     return (Baumgarte if name == "baumgarte" else Baumgarte.squared)(alpha, beta)
@@ -254,11 +261,11 @@ def simulate(
     parameters: _Set = None,
     t1: Annotated[float | None, typer.Option(help="End in s; by default the model's.")] = None,
     dt0: Annotated[float | None, typer.Option(help="First or fixed step in s.")] = None,
-    method: Annotated[str, typer.Option(help=f"Pseudoinverse: {', '.join(_METHODS)}.")] = (
-        "complete-orthogonal"
-    ),
+    method: Annotated[str | None, typer.Option(help=f"Pseudoinverse: {', '.join(_METHODS)}.")] = None,
     formula: Annotated[str, typer.Option(help=f"{' or '.join(_FORMULAS)}.")] = "udwadia-kalaba",
-    rcond: Annotated[float, typer.Option(help="Rows nearer to dependence do not count.")] = (DEFAULT_RCOND),
+    rcond: Annotated[
+        float | None, typer.Option(help=f"The rank rule's threshold; {DEFAULT_RCOND:g}.")
+    ] = None,
     stabilizer: Annotated[str, typer.Option(help=f"{', '.join(_STABILIZERS)}.")] = "projection",
     alpha: Annotated[float | None, typer.Option(help="Baumgarte's velocity gain.")] = None,
     beta: Annotated[float | None, typer.Option(help="Baumgarte's position gain.")] = None,

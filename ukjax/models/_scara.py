@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._constraint import AbstractConstraint, Holonomic
-from .._lie import body_jacobian, product_of_exponentials, rigid_motion
+from .._lie import adjoint, exp_twist, inverse_adjoint, rigid_motion
 from .._problem import Problem
 from .._system import AbstractSystem
 from .._types import Coordinates, Forces, MassMatrix, Time, Velocities
@@ -48,59 +48,69 @@ class Scara(AbstractSystem):
     frequency: Array = eqx.field(converter=as_parameter)
     climb: Array = eqx.field(converter=as_parameter)
 
-    def twists(self) -> tuple[Float[Array, "6"], ...]:
-        """The four joint twists at q = 0 (eq. (33))."""
+    def twists(self) -> Float[Array, "4 6"]:
+        """The joint twists at q = 0, one a row (eq. (33))."""
         o, i = jnp.zeros_like(self.l1), jnp.ones_like(self.l1)
         revolute = [jnp.stack([x, o, o, o, o, i]) for x in (o, self.l1, self.l1 + self.l2)]
-        return (*revolute, jnp.stack([o, o, i, o, o, o]))
+        return jnp.stack([*revolute, jnp.stack([o, o, i, o, o, o])])
 
-    def _chain(self, q: Coordinates, links: int, y: Array) -> tuple[list[Array], list[Array], Array]:
-        """Twists and angles of the first `links` joints, and the frame at (0, y, l0) when q = 0."""
-        p = jnp.stack([jnp.zeros_like(y), y, self.l0]).astype(q.dtype)
-        twists = [xi.astype(q.dtype) for xi in self.twists()[:links]]
-        return twists, [q[i] for i in range(links)], rigid_motion(jnp.eye(3, dtype=q.dtype), p)
+    def _at_rest(self, y: Array, dtype: jnp.dtype) -> Float[Array, "4 4"]:
+        """A frame along the base's axes at (0, y, l0), where the arm stretches along y at q = 0."""
+        p = jnp.stack([jnp.zeros_like(y), y, self.l0]).astype(dtype)
+        return rigid_motion(jnp.eye(3, dtype=dtype), p)
 
-    def _centres(self, q: Coordinates) -> list[tuple[list[Array], list[Array], Array]]:
-        """The chain of each link's centre of mass."""
-        tip = self.l1 + self.l2
-        ys = (self.r1, self.l1 + self.r2, tip, tip)
-        return [self._chain(q, i + 1, y) for i, y in enumerate(ys)]
+    def _frames(self, q: Coordinates) -> list[Float[Array, "4 4"]]:
+        """The products of exponentials e^(hat(xi_1) q_1) ... e^(hat(xi_i) q_i), i = 0..4 (eq. (38))."""
+        frames = [jnp.eye(4, dtype=q.dtype)]
+        for motion in jax.vmap(exp_twist)(self.twists().astype(q.dtype), q):
+            frames.append(frames[-1] @ motion)
+        return frames
+
+    def _links(self, q: Coordinates) -> tuple[Float[Array, "4 4 4"], Float[Array, "4 6 4"]]:
+        """Frame and body Jacobian of each link's centre of mass (eqs. (15)-(17))."""
+        frames, tip = self._frames(q), self.l1 + self.l2
+        centres = (self.r1, self.l1 + self.r2, tip, tip)
+        g = jnp.stack([f @ self._at_rest(y, q.dtype) for f, y in zip(frames[1:], centres, strict=True)])
+        carried = jax.vmap(adjoint)(jnp.stack(frames[:-1]))
+        columns = jnp.einsum("jab,jb->aj", carried, self.twists().astype(q.dtype))
+        moves = jnp.tril(jnp.ones((4, 4), q.dtype))  # joint j moves link i where j <= i
+        return g, jax.vmap(inverse_adjoint)(g) @ columns * moves[:, None, :]
+
+    def _inertia(self, dtype: jnp.dtype) -> Float[Array, "4 6"]:
+        """The diagonal of each link's inertia (m, m, m, Ix, Iy, Iz); no link turns about x or y."""
+        masses = (self.m1, self.m2, self.m3, self.m4)
+        moments = (self.Iz1, self.Iz2, self.Iz3, self.Iz4)
+        o = jnp.zeros_like(self.m1)
+        return jnp.stack(
+            [jnp.stack([m, m, m, o, o, Iz]) for m, Iz in zip(masses, moments, strict=True)]
+        ).astype(dtype)
 
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
         """M = sum J_i^T M_i J_i with the body Jacobians J_i of the links (eq. (24))."""
-        masses = (self.m1, self.m2, self.m3, self.m4)
-        moments = (self.Iz1, self.Iz2, self.Iz3, self.Iz4)
-        M = jnp.zeros((4, 4), q.dtype)
-        for i, (chain, m, Iz) in enumerate(zip(self._centres(q), masses, moments, strict=True)):
-            J = body_jacobian(*chain)
-            J = jnp.concatenate([J, jnp.zeros((6, 3 - i), J.dtype)], axis=1)
-            o = jnp.zeros_like(m)  # no link turns about x or y: only Iz acts
-            M = M + J.T @ (jnp.stack([m, m, m, o, o, Iz])[:, None] * J)
-        return M
-
-    def potential(self, q: Coordinates) -> Float[Array, ""]:
-        """V = sum m_i g h_i [J], z up (eq. (19))."""
-        masses = (self.m1, self.m2, self.m3, self.m4)
-        V = jnp.zeros((), q.dtype)
-        for m, chain in zip(masses, self._centres(q), strict=True):
-            V = V + m * self.gravity * product_of_exponentials(*chain)[2, 3]
-        return V
+        J = self._links(q)[1]
+        return jnp.einsum("lai,la,laj->ij", J, self._inertia(q.dtype), J)
 
     def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
-        """Q = -C v - G: minus M' v plus the gradient of T - V (eqs. (22)-(31))."""
-
-        def lagrangian(q: Array) -> Array:
-            return 0.5 * jnp.dot(v, self.mass_matrix(t, q) @ v) - self.potential(q)
-
-        convective = jax.jvp(lambda q: self.mass_matrix(t, q) @ v, (q,), (v,))[1]
-        return jax.grad(lagrangian)(q) - convective
+        """Q = -C v - G, each link by Newton and Euler in its own frame: with the body twist V_i = J_i v and
+        momentum P_i = M_i V_i, Q = sum J_i^T (gravity - M_i J_i' v - ad*(V_i) P_i); equal to eqs. (28)-(31)."""
+        (g, J), (_, J_rate) = jax.jvp(self._links, (q,), (v,))
+        inertia, twist = self._inertia(q.dtype), J @ v
+        momentum = inertia * twist
+        turned = jnp.cross(twist[:, 3:], momentum[:, :3])
+        spun = jnp.cross(twist[:, 3:], momentum[:, 3:]) + jnp.cross(twist[:, :3], momentum[:, :3])
+        weight = -self.gravity.astype(q.dtype) * inertia[:, :1] * g[:, 2, :3]
+        wrench = jnp.concatenate([weight - turned, -spun], axis=1) - inertia * (J_rate @ v)
+        return jnp.einsum("lai,la->i", J, wrench)
 
     def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""]:
-        return 0.5 * jnp.dot(v, self.mass_matrix(t, q) @ v) + self.potential(q)
+        g, J = self._links(q)
+        inertia, twist = self._inertia(q.dtype), J @ v
+        height = jnp.dot(inertia[:, 0], g[:, 2, 3])
+        return 0.5 * jnp.sum(inertia * twist**2) + self.gravity.astype(q.dtype) * height
 
     def tool(self, q: Coordinates) -> Float[Array, "3"]:
         """The tool's position [m] (eqs. (38)-(39))."""
-        return product_of_exponentials(*self._chain(q, 4, self.l1 + self.l2))[:3, 3]
+        return (self._frames(q)[-1] @ self._at_rest(self.l1 + self.l2, q.dtype))[:3, 3]
 
     def path(self, t: Time) -> Float[Array, "3"]:
         """Where the tool shall be [m] (eq. (40))."""
