@@ -127,7 +127,9 @@ def test_parallelogram(start, tolerance, limit):
 @pytest.mark.slow
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize(
-    "method", [uk.SVD(), uk.Greville(), uk.GramSchmidt(), uk.HouseholderQR()], ids=lambda m: type(m).__name__
+    "method",
+    [uk.SVD(), uk.CompleteOrthogonal(), uk.Greville(), uk.GramSchmidt(), uk.HouseholderQR()],
+    ids=lambda m: type(m).__name__,
 )
 def test_parallelogram_by_every_method(start, method):
     error, run = _parallelogram(start, 1e-10, method)

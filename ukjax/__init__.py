@@ -30,6 +30,9 @@ from ._pseudoinverse import Lineax as Lineax
 from ._pseudoinverse import Pseudoinverse as Pseudoinverse
 from ._pseudoinverse import pinv as pinv
 from ._simulate import simulate as simulate
+from ._singular_mass import NullSpace as NullSpace
+from ._singular_mass import RangeForm as RangeForm
+from ._singular_mass import StackedForm as StackedForm
 from ._stabilize import AbstractStabilizer as AbstractStabilizer
 from ._stabilize import Baumgarte as Baumgarte
 from ._stabilize import NoStabilizer as NoStabilizer

@@ -12,13 +12,13 @@ M^1/2 B^+ B M^-1/2 c, is part of A^T lambda.
 """
 
 import abc
-from typing import final
+from typing import ClassVar, final
 
 import equinox as eqx
 import jax.numpy as jnp
 import lineax as lx
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from ._constraint import Rows, constraint_rows
 from ._errors import InputError
@@ -47,6 +47,7 @@ class Acceleration(eqx.Module):
     - `rank`: the rank the rows were given.
     - `residual`: A a - b, row by row (m,); zero for consistent rows.
     - `gauss`: Gauss's functional (a - a0)^T M (a - a0) against the unconstrained a0 = M^-1 (Q + c).
+    - `unique`: whether the equations leave no other acceleration: [M; A] has rank n. Always so for M > 0.
     """
 
     a: Velocities
@@ -55,6 +56,7 @@ class Acceleration(eqx.Module):
     rank: Int[Array, ""]
     residual: Float[Array, " m"]
     gauss: Float[Array, ""]
+    unique: Bool[Array, ""]
 
 
 @final
@@ -108,7 +110,10 @@ def equations_of_motion(
 
 
 class AbstractFormula(eqx.Module):
-    """A formula for the acceleration. Concrete ones: `UdwadiaKalaba`, `Schur`."""
+    """A formula for the acceleration. Concrete ones: `UdwadiaKalaba` and `Schur`; where the mass matrix may be
+    singular `RangeForm`, `StackedForm` and `NullSpace`."""
+
+    needs_definite_mass: eqx.AbstractClassVar[bool]
 
     @abc.abstractmethod
     def solve(self, equations: Equations) -> Acceleration:
@@ -188,10 +193,10 @@ def why_not_finite(
     wrong = [name for name, A, b in zip(rows.names, rows.A, rows.b, strict=True) if bad(A) or bad(b)]
     if wrong:
         return f"the constraint rows {', '.join(wrong)} are not finite at t = {t}, q = {q}, v = {v}."
-    if bad(inverse_cholesky(equations.M)):
+    if formula.needs_definite_mass and bad(inverse_cholesky(equations.M)):
         return (
             f"the mass matrix is not positive definite at t = {t}, q = {q}, which {type(formula).__name__} "
-            f"needs (eigenvalues {jnp.linalg.eigvalsh(equations.M)})."
+            f"needs (eigenvalues {jnp.linalg.eigvalsh(equations.M)}); RangeForm does not."
         )
     rank, m = int(formula.solve(equations).rank), len(rows.names)
     return (
@@ -218,6 +223,7 @@ def _gauss(equations: Equations, method: AbstractPseudoinverse) -> Acceleration:
         rank=inverse.rank,
         residual=A @ a - b,
         gauss=dx @ dx,
+        unique=jnp.array(True),
     )
 
 
@@ -234,6 +240,7 @@ class UdwadiaKalaba(AbstractFormula):
     """
 
     pinv: AbstractPseudoinverse
+    needs_definite_mass: ClassVar[bool] = True
 
     def __init__(self, pinv: AbstractPseudoinverse | lx.AbstractLinearSolver = GramSchmidt()):
         self.pinv = as_pseudoinverse(pinv)
@@ -255,6 +262,7 @@ class Schur(AbstractFormula):
     """
 
     pinv: AbstractPseudoinverse
+    needs_definite_mass: ClassVar[bool] = True
 
     def __init__(self, pinv: AbstractPseudoinverse | lx.AbstractLinearSolver = GramSchmidt()):
         self.pinv = as_pseudoinverse(pinv)

@@ -33,7 +33,7 @@ from ._pseudoinverse import (
 )
 from ._stabilize import AbstractStabilizer
 from ._system import AbstractSystem, has_quasi_velocities
-from ._types import Coordinates, Time, Velocities, is_traced
+from ._types import Coordinates, MassMatrix, Time, Velocities, is_traced
 
 
 @final
@@ -59,14 +59,27 @@ class Directions(eqx.Module):
         return -self.G @ (self.inverse @ error)
 
 
-def _root(system: AbstractSystem, t: Time, q: Coordinates) -> Float[Array, "nq k"]:
+def _metric_root(M: MassMatrix, J: Float[Array, "m n"]) -> Float[Array, "n n"]:
+    """A root G of the inverse metric, G G^T = M^-1; where M is singular, of M + J^T J scaled to its size.
+
+    The two give the same projection where both exist, since J dq is what is prescribed.
+    """
+    definite = jnp.all(jnp.isfinite(inverse_cholesky(jax.lax.stop_gradient(M))))
+    size = jnp.sum(J * J)
+    rows = jnp.trace(M) / jnp.where(size == 0, 1, size) * (J.T @ J)
+    return inverse_cholesky(jnp.where(definite, M, M + rows)).T
+
+
+def _position_root(
+    system: AbstractSystem, t: Time, q: Coordinates, J: Float[Array, "m nq"]
+) -> Float[Array, "nq k"]:
     """G of the module's docstring."""
-    W = inverse_cholesky(system.mass_matrix(t, q))
+    M = system.mass_matrix(t, q)
     if not has_quasi_velocities(system):
-        return W.T
-    N = jax.jacfwd(system.kinematics, argnums=2)(t, q, jnp.zeros(W.shape[0], q.dtype))
+        return _metric_root(M, J)
+    N = jax.jacfwd(system.kinematics, argnums=2)(t, q, jnp.zeros(M.shape[0], q.dtype))
     beyond = jnp.eye(q.size, dtype=q.dtype) - N @ pinv(N, GramSchmidt()).matrix
-    return jnp.concatenate([N @ W.T, beyond], axis=1)
+    return jnp.concatenate([N @ _metric_root(M, J @ N), beyond], axis=1)
 
 
 def position_directions(
@@ -81,8 +94,8 @@ def position_directions(
     - `q`: generalized coordinates (n_q,).
     - `method`: the pseudoinverse method.
     """
-    G = _root(system, t, q)
     J = jax.jacfwd(position_rows, argnums=2)(system, t, q)
+    G = _position_root(system, t, q, J)
     return Directions(G, J, pinv(J @ G, method).matrix)
 
 
@@ -99,17 +112,17 @@ def velocity_directions(
     - `rows`: the constraint rows.
     - `method`: the pseudoinverse method.
     """
-    W = inverse_cholesky(system.mass_matrix(t, q))
     known = np.array([kind != "acceleration" for kind in rows.kinds], bool)
     A, psi = rows.A[known], rows.velocity_error[known]
-    return Directions(W.T, A, pinv(A @ W.T, method).matrix), psi
+    G = _metric_root(system.mass_matrix(t, q), A)
+    return Directions(G, A, pinv(A @ G, method).matrix), psi
 
 
 def _moved(system: AbstractSystem, t: Time, q: Coordinates, mu: Array) -> tuple[Array, Array]:
     """q + G B^T mu, and phi there."""
-    G = _root(system, t, q)
-    B = jax.jacfwd(position_rows, argnums=2)(system, t, q) @ G
-    moved = q + G @ (B.T @ mu)
+    J = jax.jacfwd(position_rows, argnums=2)(system, t, q)
+    G = _position_root(system, t, q, J)
+    moved = q + G @ ((J @ G).T @ mu)
     return moved, position_rows(system, t, moved)
 
 

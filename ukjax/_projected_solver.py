@@ -116,6 +116,10 @@ class ProjectedSolver(dfx.AbstractWrappedSolver):
     def root_finder(self) -> Any:
         return self.solver.root_finder  # pyright: ignore[reportAttributeAccessIssue]
 
+    @property
+    def scan_kind(self) -> Any:  # Diffrax's forward-mode adjoints set it
+        return self.solver.scan_kind  # pyright: ignore[reportAttributeAccessIssue]
+
     def order(self, terms: Any) -> int | None:
         return self.solver.order(terms)
 

@@ -1,0 +1,100 @@
+"""Formulas for singular mass matrices, against the KKT system solved by LAPACK, and a top in two forms."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ukjax as uk
+
+ANY_MASS = [uk.RangeForm(), uk.StackedForm(), uk.NullSpace()]
+POSITIVE = [uk.UdwadiaKalaba(), uk.Schur()]
+
+
+def _random(n: int, m: int, rank: int, kernel: int, seed: int):
+    """M of rank n - kernel, rows of a given rank, consistent b, forces; and a KKT solution."""
+    rng = np.random.default_rng(seed)
+
+    def with_values(rows: int, columns: int, values: np.ndarray) -> np.ndarray:
+        U, V = (np.linalg.qr(rng.normal(size=(k, k)))[0] for k in (rows, columns))
+        return U[:, : values.size] @ np.diag(values) @ V[:, : values.size].T
+
+    root = with_values(n, n, rng.uniform(0.5, 2, n - kernel))
+    M = root @ root.T
+    A = with_values(m, n, rng.uniform(0.5, 2, rank)) if m else np.zeros((0, n))
+    b, Q, c = A @ rng.normal(size=n), rng.normal(size=n), rng.normal(size=n)
+    K = np.block([[M, -A.T], [A, np.zeros((m, m))]])
+    a = np.linalg.lstsq(K, np.concatenate([Q + c, b]), rcond=1e-10)[0][:n]
+    M, A, b, Q, c = map(jnp.asarray, (M, A, b, Q, c))
+    rows = uk.AccelerationConstraint(lambda t, q, v: (A, b), name="rows")
+    return uk.System(M, Q, [rows], nonideal_force=lambda t, q, v: c), a, (M, A, Q, c)
+
+
+@pytest.mark.parametrize("formula", ANY_MASS + POSITIVE, ids=lambda f: type(f).__name__)
+@pytest.mark.parametrize("shape", [(6, 4, 3, 0), (6, 4, 3, 2), (5, 2, 2, 1), (4, 0, 0, 0), (4, 6, 3, 2)])
+def test_equals_the_kkt_system(formula, shape):
+    if shape[3] and formula.needs_definite_mass:
+        pytest.skip("needs M > 0")
+    system, expected, (M, A, Q, c) = _random(*shape, seed=1)
+    found = formula.acceleration(system, 0.0, jnp.zeros(shape[0]), jnp.zeros(shape[0]))
+    np.testing.assert_allclose(found.a, expected, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(found.constraint_force, M @ expected - Q, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(A.T @ found.multipliers + c, M @ expected - Q, rtol=0, atol=1e-11)
+    assert bool(found.unique)
+    assert int(found.rank) == shape[2]
+
+
+def test_definite_mass_is_asked_for_by_name():
+    system = _random(5, 2, 2, 1, seed=2)[0]
+    for formula in POSITIVE:
+        with pytest.raises(uk.InputError, match="not positive definite"):
+            formula.acceleration(system, 0.0, jnp.zeros(5), jnp.zeros(5))
+
+
+def test_what_is_not_unique_says_so_and_eta_chooses():
+    M, A = jnp.diag(jnp.array([1.0, 1.0, 0.0])), jnp.array([[1.0, 1.0, 0.0]])
+    rows = uk.AccelerationConstraint(lambda t, q, v: (A, jnp.array([2.0])), name="rows")
+    system, zero = uk.System(M, jnp.array([1.0, 1.0, 0.0]), [rows]), jnp.zeros(3)
+    for formula in (uk.RangeForm(), uk.StackedForm()):
+        found = formula.acceleration(system, 0.0, zero, zero)
+        assert not bool(found.unique)
+        np.testing.assert_allclose(found.a, [1.0, 1.0, 0.0], atol=1e-14)
+    chosen = uk.StackedForm(eta=jnp.array([5.0, 0.0, 7.0])).acceleration(system, 0.0, zero, zero)
+    np.testing.assert_allclose(chosen.a, [1.0, 1.0, 7.0], atol=1e-13)
+    with pytest.raises(uk.InputError):
+        uk.NullSpace().acceleration(system, 0.0, zero, zero)
+
+
+@pytest.mark.parametrize("formula", ANY_MASS, ids=lambda f: type(f).__name__)
+def test_derivative_by_a_mass(formula):
+    """Against central differences of LAPACK's solution of the KKT system."""
+    A, b = np.array([[1.0, 2.0, 0.0, 1.0], [0.0, 1.0, 1.0, 1.0]]), np.array([1.0, -1.0])
+    Q = np.array([1.0, 2.0, 3.0, 4.0])
+
+    def kkt(mass):
+        K = np.block([[np.diag([mass, 1.0, 2.0, 0.0]), -A.T], [A, np.zeros((2, 2))]])
+        return np.linalg.solve(K, np.concatenate([Q, b]))[:4]
+
+    def ours(mass):
+        M = jnp.diag(jnp.stack([mass, *jnp.array([1.0, 2.0, 0.0])]))
+        rows = uk.AccelerationConstraint(lambda t, q, v: (jnp.asarray(A), jnp.asarray(b)), name="rows")
+        return formula.acceleration(uk.System(M, jnp.asarray(Q), [rows]), 0.0, jnp.zeros(4), jnp.zeros(4)).a
+
+    expected = (kkt(3 + 1e-5) - kkt(3 - 1e-5)) / 2e-5
+    np.testing.assert_allclose(jax.jacfwd(ours)(jnp.asarray(3.0)), expected, atol=1e-9)
+    np.testing.assert_allclose(jax.jacrev(ours)(jnp.asarray(3.0)), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("formula", ANY_MASS, ids=lambda f: type(f).__name__)
+def test_top_with_a_singular_mass_matrix(formula):
+    """Four quaternion rates with a mass matrix of rank 3, against three angular velocities without rows."""
+    singular = uk.models.spinning_top(formulation="singular mass")
+    ours = uk.simulate(singular, t1=1.0, formula=formula, rtol=1e-11, atol=1e-11)
+    other = uk.simulate(uk.models.spinning_top(), t1=1.0, rtol=1e-11, atol=1e-11)
+    assert ours.ok
+    assert singular.points is not None
+    centre = jax.vmap(singular.points)
+    np.testing.assert_allclose(
+        centre(ours.t, ours.q)["centre"], centre(other.t, other.q)["centre"], rtol=0, atol=1e-9
+    )
+    assert float(ours.max_position_error) < 1e-12
