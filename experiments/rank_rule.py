@@ -73,7 +73,9 @@ class Cell:
         return int(np.median([o.steps for o in self.outcomes if o.kind == "right"] or [0]))
 
     def failures(self) -> str:
-        return ", ".join(f"{n} {kind}" for kind, n in Counter(o.kind for o in self.outcomes).items() if kind != "right")
+        return ", ".join(
+            f"{n} {kind}" for kind, n in Counter(o.kind for o in self.outcomes).items() if kind != "right"
+        )
 
 
 Cells = dict[tuple[float, float], Cell]
@@ -86,9 +88,7 @@ def study(kind: Stabilizer, method: type[uk.AbstractPseudoinverse], rconds: tupl
     cases = [Case(math.radians(angle), float(rate), tol, alpha, beta) for tol, (angle, rate) in grid]
     cells = {}
     for rcond in rconds:
-        outcomes = run(
-            cases, method(rcond=rcond), projection=kind.gains is None, max_steps=kind.max_steps
-        )
+        outcomes = run(cases, method(rcond=rcond), projection=kind.gains is None, max_steps=kind.max_steps)
         for i, tol in enumerate(kind.tolerances):
             cells[rcond, tol] = Cell(outcomes[i * kind.starts : (i + 1) * kind.starts])
         step()
@@ -101,7 +101,9 @@ def power(x: float) -> str:
 
 def table(kind: Stabilizer, cells: Cells) -> Table:
     title = f"{kind.name}: {kind.starts} starts, at most {kind.max_steps:,} steps"
-    result = Table(title=title, caption="starts on the right motion, worst error of theta (rad), median steps")
+    result = Table(
+        title=title, caption="starts on the right motion, worst error of theta (rad), median steps"
+    )
     result.add_column("rcond")
     for tol in kind.tolerances:
         result.add_column(f"tol {power(tol)}")
@@ -138,10 +140,14 @@ def figure(results: dict[Stabilizer, Cells], path: Path) -> None:
             if cell.right:
                 text += f"\n{cell.error:.0e}\n{cell.steps:,}"
             dark = cell.all_right and shade < 0.5
-            axis.text(x, y, text, ha="center", va="center", fontsize=7.5, color="white" if dark else "#222222")
+            axis.text(
+                x, y, text, ha="center", va="center", fontsize=7.5, color="white" if dark else "#222222"
+            )
         axis.set_xlim(-0.5, len(kind.tolerances) - 0.5)
         axis.set_ylim(len(rconds) - 0.5, -0.5)
-        axis.set_xticks(range(len(kind.tolerances)), [f"$10^{{{round(math.log10(t))}}}$" for t in kind.tolerances])
+        axis.set_xticks(
+            range(len(kind.tolerances)), [f"$10^{{{round(math.log10(t))}}}$" for t in kind.tolerances]
+        )
         axis.set_yticks(range(len(rconds)), [f"$10^{{{round(math.log10(r))}}}$" for r in rconds])
         axis.set_title(kind.name, fontsize=10)
         axis.set_xlabel("integrator tolerance")
@@ -151,7 +157,9 @@ def figure(results: dict[Stabilizer, Cells], path: Path) -> None:
         if 1e-4 in rconds and kind.gains is None:
             y = rconds.index(1e-4)
             axis.add_patch(
-                plt.Rectangle((-0.48, y - 0.48), len(kind.tolerances) - 0.04, 0.96, fill=False, ec="#111111", lw=1.6)
+                plt.Rectangle(
+                    (-0.48, y - 0.48), len(kind.tolerances) - 0.04, 0.96, fill=False, ec="#111111", lw=1.6
+                )
             )
     axes[0][0].set_ylabel("rank threshold rcond")
     fig.suptitle(

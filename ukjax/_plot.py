@@ -16,7 +16,8 @@ _STYLE = {
     "axes.spines.right": False,
     "axes.grid": True,
     "grid.alpha": 0.25,
-    "legend.frameon": False,
+    "legend.framealpha": 0.8,
+    "legend.edgecolor": "none",
     "font.size": 9.0,
     "lines.linewidth": 1.2,
 }
@@ -24,6 +25,10 @@ _LEGEND_LIMIT = 12
 
 
 def _lines(axes: Any, t: np.ndarray, values: np.ndarray, labels: list[str], title: str) -> None:
+    if len(labels) > 10:  # more than the default cycle has colours
+        from matplotlib import colormaps
+
+        axes.set_prop_cycle(color=colormaps["turbo"](np.linspace(0.05, 0.95, len(labels))))
     for column, label in zip(values.T, labels, strict=True):
         axes.plot(t, column, label=label)
     axes.set_title(title, loc="left")
@@ -44,6 +49,7 @@ def _errors(axes: Any, t: np.ndarray, table: Table) -> None:
             axes.semilogy(t, np.maximum(worst, floor), label=label)
     axes.set_title("Constraint error", loc="left")
     if axes.lines:
+        axes.set_ylim(floor, max(axes.get_ylim()[1], 1e4 * floor))  # rounding alone fills no axis
         axes.legend(fontsize="small")
 
 
