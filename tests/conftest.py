@@ -14,3 +14,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         skip = pytest.mark.skip(reason="needs a GPU")
         for item in marked:
             item.add_marker(skip)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def bounded_memory():
+    """Compiled programs of one file are of no use to the next, and would fill the memory."""
+    yield
+    jax.clear_caches()

@@ -127,19 +127,30 @@ def _why_it_stopped(model: Model, trajectory: Trajectory, t1: Array) -> str:
         return text
 
 
+def _reached(t: Array, q: Array, v: Array) -> tuple[Array, Array, Array, int]:
+    """The states of the times reached, each once, and their number.
+
+    The last is repeated up to a power of two, so that runs of different lengths share compiled code.
+    """
+    times = np.asarray(t)
+    reached = np.flatnonzero(np.isfinite(times) & np.append(times[:-1] != times[-1], True))
+    padded = np.append(reached, np.full(2 ** (reached.size - 1).bit_length() - reached.size, reached[-1]))
+    return *(jnp.asarray(np.asarray(x)[padded]) for x in (t, q, v)), reached.size  # pyright: ignore
+
+
 def _assemble(model: Model, solution: dfx.Solution, name: str, stages: int | None, dense: bool) -> Trajectory:
     """The trajectory of a solve; its length is the number of times asked for and, last, the final state."""
     assert solution.ts is not None
     assert solution.ys is not None
     (ts, t_end), ((q, v), (q_end, v_end)) = solution.ts, solution.ys
     t, q, v = (jnp.concatenate(pair) for pair in ((ts, t_end), (q, q_end), (v, v_end)))
+    kept = t.size
     if not is_traced(t, q, v):
-        times = np.asarray(t)
-        kept = np.isfinite(times) & np.append(times[:-1] != times[-1], True)
-        t, q, v = (jnp.asarray(np.asarray(x)[kept]) for x in (t, q, v))
+        t, q, v, kept = _reached(t, q, v)
     observed = _observe(model, t, q, v)
+    t, observed = jax.tree.map(lambda x: x[:kept], (t, observed))
     rows = eqx.filter_eval_shape(constraint_rows, model.system, t[0], q[0], v[0])  # names only
-    finite = jnp.all(jnp.isfinite(observed["a"][-1])) & jnp.all(jnp.isfinite(q[-1]))
+    finite = jnp.all(jnp.isfinite(observed["a"][-1])) & jnp.all(jnp.isfinite(observed["q"][-1]))
     result = RESULTS.promote(solution.result)
     stats = {k: x for k, x in solution.stats.items() if k != "max_steps"}
     if stages is not None:
