@@ -139,6 +139,8 @@ def figure(results: dict[Stabilizer, Cells], path: Path) -> None:
             text = f"{cell.right}/{len(cell.outcomes)}"
             if cell.right:
                 text += f"\n{cell.error:.0e}\n{cell.steps:,}"
+            else:
+                text += "\n" + "\n".join(dict.fromkeys(o.kind for o in cell.outcomes))
             dark = cell.all_right and shade < 0.5
             axis.text(
                 x, y, text, ha="center", va="center", fontsize=7.5, color="white" if dark else "#222222"

@@ -142,8 +142,16 @@ def _displacements(t: np.ndarray, errors: np.ndarray, file: Path) -> None:
         axis.plot(t, error, color=COLOURS[0])
         said = 1e3 * said * np.sign(error[np.argmax(np.abs(error))])
         axis.axhline(said, color=COLOURS[1], ls=":", lw=1.2)
-        axis.annotate("paper's largest", (0.2, said), color=COLOURS[1], fontsize=7.5,
-                      xytext=(0, 3), textcoords="offset points")  # fmt: skip
+        right = name == "y"  # where the curve is not
+        axis.annotate(
+            "paper's largest",
+            (19.8 if right else 0.2, said),
+            color=COLOURS[1],
+            fontsize=7.5,
+            ha="right" if right else "left",
+            xytext=(0, 3),
+            textcoords="offset points",
+        )
         axis.set(xlabel="$t$ [s]", ylabel=f"${name}$ error [mm]", title=f"({letter})")
     _save(fig, file)
 

@@ -255,7 +255,7 @@ def test_simulate(stabilizer, example, t1, rtol):
             run.raise_if_failed()
 
 
-@fuzz(150)
+@fuzz(175)
 @given(example=examples())
 def test_check(example):
     report = _outcome(uk.check, *example)
@@ -273,7 +273,7 @@ def test_check(example):
 _rows = eqx.filter_jit(uk.constraint_rows)
 
 
-@fuzz(150)
+@fuzz(175)
 @given(example=examples())
 def test_project(example):
     state = _outcome(uk.project, *example)

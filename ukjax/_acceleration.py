@@ -109,6 +109,14 @@ def equations_of_motion(
     return Equations(M, Q, c, eqx.tree_at(lambda r: r.b, rows, stabilizer.right_hand_side(rows)))
 
 
+def require_shapes(system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) -> None:
+    """Raises `InputError` for a system that returns arrays of wrong shapes; evaluates nothing.
+
+    **Arguments:** as `equations_of_motion`.
+    """
+    eqx.filter_eval_shape(equations_of_motion, system, t, q, v, NoStabilizer())
+
+
 class AbstractFormula(eqx.Module):
     """A formula for the acceleration. Concrete ones: `UdwadiaKalaba` and `Schur`; where the mass matrix may be
     singular `RangeForm`, `StackedForm` and `NullSpace`."""

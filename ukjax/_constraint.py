@@ -10,13 +10,14 @@ Rheonomic constraints are no special case: time is an argument whose tangent is 
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, final
+from typing import TYPE_CHECKING, Any, Literal, final
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ._arguments import real_array
 from ._errors import InputError
 from ._types import Coordinates, Time, Velocities
 
@@ -27,6 +28,8 @@ Kind = Literal["holonomic", "nonholonomic", "acceleration"]
 
 
 def _name(fn: Callable, name: str | None) -> str:
+    if not callable(fn):
+        raise InputError(f"constraint '{name}' must be given by a function, got {fn!r}.")
     return getattr(fn, "__name__", type(fn).__name__) if name is None else name
 
 
@@ -117,6 +120,25 @@ class Rows(eqx.Module):
     kinds: tuple[Kind, ...] = eqx.field(static=True)
 
 
+def as_constraints(value: Any) -> tuple[AbstractConstraint, ...]:
+    """The constraints of a system as a tuple.
+
+    **Arguments:**
+
+    - `value`: a sequence of constraints.
+
+    **Raises:** `InputError` for anything else.
+    """
+    several = isinstance(value, tuple | list)
+    if not several or not all(isinstance(c, AbstractConstraint) for c in value):
+        got = f"({', '.join(type(c).__name__ for c in value)})" if several else type(value).__name__
+        raise InputError(
+            "constraints must be a tuple of Holonomic(fn), Nonholonomic(fn) or AccelerationConstraint(fn), "
+            f"got {got}."
+        )
+    return tuple(value)
+
+
 def _as_rows(value: Array, name: str) -> Array:
     value = jnp.asarray(value)
     if value.ndim > 1:
@@ -179,8 +201,9 @@ def constraint_rows(system: "AbstractSystem", t: Time, q: Coordinates, v: Veloci
 
     **Raises:** `InputError`, naming the constraint, if one returns an array of the wrong shape.
     """
-    q, v = jnp.asarray(q), jnp.asarray(v)
-    t = jnp.asarray(t, q.dtype)
+    q, v = real_array("q", q), real_array("v", v)
+    t = real_array("t", t).astype(q.dtype)
+    as_constraints(system.constraints)
     phis, psis = _velocity_parts(system, t, q, v)
 
     def psi(t: Array, q: Array, v: Array) -> Array:

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ._acceleration import equations_of_motion
+from ._arguments import require_between
 from ._constraint import Rows
 from ._errors import InputError
 from ._problem import Problem, resolve_state
@@ -159,6 +160,7 @@ def check(
 
     **Raises:** `InputError` for wrong shapes and non-finite values.
     """
+    require_between("rcond", rcond, 0, 1)
     system, t, q, v = resolve_state(system, t, q, v)
     equations = eqx.filter_jit(equations_of_motion)(system, t, q, v, stabilizer)
     M, A, b = (np.asarray(x) for x in (equations.M, equations.rows.A, equations.rows.b))

@@ -9,8 +9,8 @@ import numpy as np
 import optimistix as optx
 from jaxtyping import Array
 
+from ._arguments import real_array, require_between, require_finite, require_instance
 from ._errors import InputError
-from ._problem import require_finite
 from ._types import is_traced
 
 
@@ -45,11 +45,14 @@ def controller(
 
     **Raises:** `InputError` for tolerances outside (0, 1), and for fixed steps without dt0.
     """
+    if given is not None:
+        require_instance(
+            "stepsize_controller", given, dfx.AbstractStepSizeController, "diffrax.PIDController(rtol, atol)"
+        )
     default = 1e-8 if dtype == jnp.float64 else 1e-5
     rtol, atol = (default if x is None else x for x in tolerances)
     for name, x in (("rtol", rtol), ("atol", atol)):
-        if not is_traced(x) and not 0 < x < 1:
-            raise InputError(f"{name} must lie between 0 and 1, got {x}.")
+        require_between(name, x, 0, 1)
     if given is None and isinstance(solver, dfx.AbstractAdaptiveSolver):
         return dfx.PIDController(rtol=jnp.asarray(rtol, dtype), atol=jnp.asarray(atol, dtype))
     given = dfx.ConstantStepSize() if given is None else given
@@ -70,9 +73,10 @@ def first_step(dt0: Any, dtype: jnp.dtype) -> Array | None:
     """
     if dt0 is None:
         return None
-    if not is_traced(dt0) and not 0 < dt0 < np.inf:
+    dt0 = real_array("dt0", dt0)
+    if not is_traced(dt0) and not (dt0.ndim == 0 and 0 < dt0 < np.inf):
         raise InputError(f"dt0 must be a positive time [s], got {dt0}.")
-    return jnp.asarray(dt0, dtype)
+    return dt0.astype(dtype)
 
 
 def progress_meter(progress: bool | dfx.AbstractProgressMeter) -> dfx.AbstractProgressMeter:
@@ -115,7 +119,7 @@ def times(t0: Array, t1: Array, ts: Any) -> Array | None:
         # Not t0 + (t1 - t0) s, whose last time may miss t1 by rounding.
         s = jnp.linspace(0, 1, count, dtype=t0.dtype)
         return t0 * (1 - s) + t1 * s
-    ts = jnp.asarray(ts, t0.dtype)
+    ts = real_array("ts", ts).astype(t0.dtype)
     if ts.ndim != 1 or ts.size == 0:
         raise InputError(f"ts has shape {ts.shape}; it must be a vector of times.")
     require_finite("ts", ts)
@@ -134,6 +138,8 @@ def event(given: dfx.Event | Callable | None, dtype: jnp.dtype) -> dfx.Event | N
     """
     if given is None or isinstance(given, dfx.Event):
         return given
+    if not callable(given):
+        raise InputError(f"event must be a function of (t, q, v), or a diffrax.Event, got {given!r}.")
     tolerance = 1e3 * float(jnp.finfo(dtype).eps)
 
     def condition(t: Array, y: tuple[Array, Array], args: Any, **_: Any) -> Array:

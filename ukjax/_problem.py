@@ -6,12 +6,12 @@ from typing import final
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array
 
+from ._arguments import real_array, require_finite
 from ._errors import InputError
 from ._system import AbstractSystem, has_quasi_velocities
-from ._types import Coordinates, Time, Velocities, is_traced
+from ._types import Coordinates, Time, Velocities
 
 
 @final
@@ -43,30 +43,6 @@ class Problem(eqx.Module):
     name: str = eqx.field(static=True, default="problem")
 
 
-def _vector(value: Array, name: str) -> Array:
-    try:
-        array = jnp.asarray(value)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{name} must be an array of numbers, got {value!r}.") from error
-    if jnp.issubdtype(array.dtype, jnp.integer) or jnp.issubdtype(array.dtype, jnp.bool_):
-        array = array.astype(float)
-    if not jnp.issubdtype(array.dtype, jnp.floating):
-        raise InputError(f"{name} must be real, got {array.dtype}.")
-    return array
-
-
-def require_finite(name: str, value: Array) -> None:
-    """Raises `InputError` if a concrete array holds NaN or infinity; says nothing while tracing.
-
-    **Arguments:**
-
-    - `name`: what the message calls it.
-    - `value`: the array.
-    """
-    if not is_traced(value) and not np.all(np.isfinite(value)):
-        raise InputError(f"{name} must be finite, got {value}.")
-
-
 def resolve_state(
     system: AbstractSystem | Problem,
     t: Time | float | None,
@@ -95,7 +71,7 @@ def resolve_state(
         raise InputError(f"expected a system or a Problem, got {type(system).__name__}.")
     if q is None or v is None:
         raise InputError("an initial state is needed: give q0 and v0, or a Problem, which brings its own.")
-    q, v = _vector(q, "q"), _vector(v, "v")
+    q, v = real_array("q", q), real_array("v", v)
     for name, array in (("q", q), ("v", v)):
         if array.ndim != 1:
             raise InputError(
@@ -107,7 +83,7 @@ def resolve_state(
         )
     with jax.numpy_dtype_promotion("standard"):
         dtype = jnp.result_type(q, v)
-    t = _vector(jnp.asarray(0.0 if t is None else t), "t").astype(dtype)
+    t = real_array("t", 0.0 if t is None else t).astype(dtype)
     if t.ndim:
         raise InputError(f"t has shape {t.shape}; it must be a scalar.")
     q, v = q.astype(dtype), v.astype(dtype)

@@ -21,6 +21,8 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Array, Float
 
+from ._acceleration import require_shapes
+from ._arguments import require_between
 from ._constraint import Rows, constraint_rows, position_rows
 from ._errors import InputError
 from ._problem import Problem, resolve_state
@@ -247,10 +249,12 @@ def project(
     """
     system, t, q, v = resolve_state(system, t, q, v)
     projection = Projection(pinv)
+    require_shapes(system, t, q, v)
     projected, rate, rows, error = _project_once(projection, system, t, q, v)
     if is_traced(error):
         return projected, rate
     tolerance = 1e4 * float(jnp.finfo(q.dtype).eps) if tolerance is None else tolerance
+    require_between("tolerance", tolerance, 0, np.inf)
     for _ in range(50):
         if error <= tolerance:
             return projected, rate

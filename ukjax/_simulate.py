@@ -17,8 +17,10 @@ from ._acceleration import (
     Acceleration,
     UdwadiaKalaba,
     equations_of_motion,
+    require_shapes,
     why_not_finite,
 )
+from ._arguments import real_array, require_instance
 from ._constraint import Rows, constraint_rows
 from ._doctor import check, inconsistent_rows
 from ._errors import InputError
@@ -99,10 +101,14 @@ def _observe(model: Model, t: Array, q: Array, v: Array) -> dict[str, Any]:
 
 def _checked_start(model: Model, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
     """The state to start from; raises `InputError`, by constraint name, where a run could not start."""
+    require_shapes(model.system, t, q, v)
     y, rows, acceleration = _start(model, t, q, v)
     errors = np.concatenate([np.abs(rows.position_error), np.abs(rows.velocity_error)])
-    if isinstance(model.stabilizer, Projection) and not errors.max(initial=0) < 1e4 * np.finfo(t.dtype).eps:
-        y = project(model.system, t, q, v, pinv=model.stabilizer.pinv)
+    precise = errors.max(initial=0) < 1e4 * np.finfo(t.dtype).eps
+    if not np.all(np.isfinite(acceleration.a)) or (isinstance(model.stabilizer, Projection) and not precise):
+        model.formula.acceleration(model.system, t, q, v, stabilizer=model.stabilizer)  # raises what is wrong
+        if isinstance(model.stabilizer, Projection):
+            y = project(model.system, t, q, v, pinv=model.stabilizer.pinv)
         y, rows, acceleration = _start(model, t, *y)
     if not np.all(np.isfinite(acceleration.a)):
         raise InputError(why_not_finite(model.formula, model.system, t, *y, model.stabilizer))
@@ -238,7 +244,15 @@ def simulate(
     system, t0, q0, v0 = resolve_state(system, t0, q0, v0)
     if t1 is None:
         raise InputError("an end time t1 is needed: give t1, or a Problem, which brings its own.")
-    t1 = jnp.asarray(t1, t0.dtype)
+    for argument, value, kind, such_as in (
+        ("formula", formula, AbstractFormula, "UdwadiaKalaba()"),
+        ("stabilizer", stabilizer, AbstractStabilizer, "Projection()"),
+        ("solver", solver, dfx.AbstractSolver, "diffrax.Dopri8()"),
+        ("adjoint", adjoint, dfx.AbstractAdjoint, "diffrax.RecursiveCheckpointAdjoint()"),
+        ("max_steps", max_steps, int, "100_000"),
+    ):
+        require_instance(argument, value, kind, such_as)
+    t1 = real_array("t1", t1).astype(t0.dtype)
     ts = _options.times(t0, t1, ts)
     dt0 = _options.first_step(dt0, t0.dtype)
     if max_steps < 1:

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ._arguments import real_array
 from ._constraint import Rows
 from ._errors import InputError
 from ._types import is_traced
@@ -33,12 +34,12 @@ class NoStabilizer(AbstractStabilizer):
 
 
 def _gain(value: Array | float, name: str) -> Array:
-    value = jnp.asarray(value)
+    value = real_array(f"the gain {name}", value)
     if value.ndim > 1:
         raise InputError(f"the gain {name} has shape {value.shape}; give a scalar or one value per row.")
     if not is_traced(value) and not np.all((value >= 0) & np.isfinite(value)):
         raise InputError(f"the gain {name} must be finite and not negative, got {value}.")
-    return value if jnp.issubdtype(value.dtype, jnp.floating) else value.astype(float)
+    return value
 
 
 @final

@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ._constraint import AbstractConstraint
+from ._arguments import real_array
+from ._constraint import AbstractConstraint, as_constraints
 from ._types import Coordinates, Forces, MassMatrix, Time, Velocities
 
 
@@ -115,7 +116,7 @@ def lagrangian_system(
 
     **Returns:** the system.
     """
-    return _LagrangianFunctions(lagrangian, generalized_force, tuple(constraints))
+    return _LagrangianFunctions(lagrangian, generalized_force, as_constraints(constraints))
 
 
 @final
@@ -149,9 +150,11 @@ class System(AbstractSystem):
         nonideal_force: Callable[[Time, Coordinates, Velocities], Array] | None = None,
         kinematics: Callable[[Time, Coordinates, Velocities], Array] | None = None,
     ):
-        self.mass_matrix_ = mass_matrix if callable(mass_matrix) else jnp.asarray(mass_matrix)
-        self.force_ = force if callable(force) else jnp.asarray(force)
-        self.constraints = tuple(constraints)
+        self.mass_matrix_ = (
+            mass_matrix if callable(mass_matrix) else real_array("the mass matrix", mass_matrix)
+        )
+        self.force_ = force if callable(force) else real_array("the force", force)
+        self.constraints = as_constraints(constraints)
         self.energy_ = energy
         self.nonideal_force_ = nonideal_force
         self.kinematics_ = kinematics

@@ -13,6 +13,7 @@ import os
 import re
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -27,6 +28,7 @@ from rich.table import Table
 
 from . import _files
 from ._acceleration import AbstractFormula, Schur, UdwadiaKalaba
+from ._arguments import unknown_name
 from ._constraint import constraint_rows
 from ._doctor import check as check_rows
 from ._errors import InputError, missing_extra
@@ -43,6 +45,7 @@ from ._pseudoinverse import (
     HouseholderQR,
 )
 from ._simulate import simulate as run
+from ._singular_mass import NullSpace, RangeForm, StackedForm
 from ._stabilize import AbstractStabilizer, Baumgarte, NoStabilizer
 from ._terminal import (
     OneLineErrors,
@@ -53,7 +56,7 @@ from ._terminal import (
     watch_compilation,
 )
 from ._trajectory import Trajectory
-from .models import MODELS, _unknown, get
+from .models import MODELS, get
 
 _METHODS: dict[str, type[AbstractPseudoinverse]] = {
     "svd": SVD,
@@ -63,9 +66,12 @@ _METHODS: dict[str, type[AbstractPseudoinverse]] = {
     "gram-schmidt": GramSchmidt,
     "cholesky": Cholesky,
 }
-_FORMULAS: dict[str, type[UdwadiaKalaba] | type[Schur]] = {
+_FORMULAS: dict[str, Callable[..., Any]] = {
     "udwadia-kalaba": UdwadiaKalaba,
     "schur": Schur,
+    "range-form": RangeForm,
+    "stacked-form": StackedForm,
+    "null-space": NullSpace,
 }
 _STABILIZERS = ("projection", "baumgarte", "baumgarte-squared", "none")
 _FIGURES = (".png", ".pdf", ".svg")
@@ -114,7 +120,7 @@ def _choose(kind: str, name: str, known: dict[str, _T]) -> _T:
     for k, x in known.items():
         if _key(name) in (_key(k), _key(getattr(x, "__name__", k))):
             return x
-    raise _unknown(kind, name.lower(), list(known))
+    raise unknown_name(kind, name.lower(), list(known))
 
 
 def _solvers() -> dict[str, type[dfx.AbstractSolver]]:
@@ -262,7 +268,7 @@ def simulate(
     t1: Annotated[float | None, typer.Option(help="End in s; by default the model's.")] = None,
     dt0: Annotated[float | None, typer.Option(help="First or fixed step in s.")] = None,
     method: Annotated[str | None, typer.Option(help=f"Pseudoinverse: {', '.join(_METHODS)}.")] = None,
-    formula: Annotated[str, typer.Option(help=f"{' or '.join(_FORMULAS)}.")] = "udwadia-kalaba",
+    formula: Annotated[str, typer.Option(help=f"{', '.join(_FORMULAS)}.")] = "udwadia-kalaba",
     rcond: Annotated[
         float | None, typer.Option(help=f"The rank rule's threshold; {DEFAULT_RCOND:g}.")
     ] = None,

@@ -3,17 +3,18 @@
 `MODELS` lists them by name; `get(name, **parameters)` builds one, as the command line does.
 """
 
-import difflib
 import inspect
 from collections.abc import Callable
 from typing import Any
 
-from .._errors import InputError
+from .._arguments import unknown_name
 from .._problem import Problem
+from ._coordinated_robots import coordinated_robots as coordinated_robots
 from ._knife_edge import knife_edge as knife_edge
 from ._n_pendulum import n_pendulum as n_pendulum
 from ._parallelogram import parallelogram as parallelogram
 from ._pendulum import pendulum as pendulum
+from ._planar_3rrr import planar_3rrr as planar_3rrr
 from ._rolling_disk import rolling_disk as rolling_disk
 from ._scara import scara as scara
 from ._slider_crank import slider_crank as slider_crank
@@ -27,6 +28,8 @@ MODELS: dict[str, Callable[..., Problem]] = {
         scara,
         parallelogram,
         two_mass_spring,
+        coordinated_robots,
+        planar_3rrr,
         pendulum,
         spherical_pendulum,
         n_pendulum,
@@ -36,12 +39,6 @@ MODELS: dict[str, Callable[..., Problem]] = {
         spinning_top,
     )
 }
-
-
-def _unknown(kind: str, name: str, known: list[str]) -> InputError:
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f"; did you mean '{close[0]}'?" if close else "."
-    return InputError(f"unknown {kind} '{name}'{hint} Known: {', '.join(known)}.")
 
 
 def get(name: str, /, **parameters: Any) -> Problem:
@@ -58,9 +55,9 @@ def get(name: str, /, **parameters: Any) -> Problem:
     or a value cannot be meant.
     """
     if name not in MODELS:
-        raise _unknown("model", name, list(MODELS))
+        raise unknown_name("model", name, MODELS)
     known = list(inspect.signature(MODELS[name]).parameters)
     for parameter in parameters:
         if parameter not in known:
-            raise _unknown(f"parameter of {name}", parameter, known)
+            raise unknown_name(f"parameter of {name}", parameter, known)
     return MODELS[name](**parameters)

@@ -1,0 +1,412 @@
+"""Hierarchies (Orsino 2017): operators by their defining equations, accelerations all at once, Kalman's filter."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.linalg
+from filterpy.kalman import KalmanFilter
+from helpers import METHODS, RANK_DEFICIENT, central
+
+import ukjax as uk
+from ukjax._acceleration import Equations
+from ukjax._constraint import Rows
+
+N = 8
+# What each level adds: how many random rows, and how many combinations of all rows so far.
+SHAPES = {
+    "independent": ((2, 0), (3, 0), (1, 0)),
+    "dependent on levels below": ((3, 0), (1, 2), (2, 1)),
+    "nothing new": ((3, 1), (0, 2), (2, 0)),
+    "determined": ((4, 0), (3, 1), (3, 2)),
+    "one level": ((3, 2),),
+}
+
+
+def _levels(shape, seed=0) -> tuple[list[np.ndarray], np.ndarray, np.random.Generator]:
+    """Rows of each level, and a point that satisfies A x = b at b = A x."""
+    rng = np.random.default_rng([seed, len(shape)])
+    levels, rows = [], np.zeros((0, N))
+    for new, combined in shape:
+        fresh = rng.normal(size=(new, N)) * rng.uniform(0.1, 10, size=(new, 1))
+        rows = np.concatenate([rows, fresh])
+        mixed = rng.normal(size=(combined, len(rows))) @ rows
+        rows = np.concatenate([rows, mixed])
+        levels.append(np.concatenate([fresh, mixed]))
+    return levels, rng.normal(size=N), rng
+
+
+def _stacked(levels):
+    return [np.concatenate(levels[: k + 1]) for k in range(len(levels))]
+
+
+def _equations(levels, x, rng, M=None) -> tuple[Equations, tuple[tuple[str, ...], ...]]:
+    A = np.concatenate(levels)
+    root = rng.normal(size=(N, N))
+    M = root @ root.T + 2 * np.eye(N) if M is None else M
+    names = [[f"c{k}[{i}]" if len(r) > 1 else f"c{k}" for i in range(len(r))] for k, r in enumerate(levels)]
+    flat = tuple(name for level in names for name in level)
+    A, b, zero = jnp.asarray(A), jnp.asarray(A @ x), jnp.zeros(len(A))
+    rows = Rows(A, b, zero, zero, flat, ("acceleration",) * len(A))
+    forces = (jnp.asarray(rng.normal(size=N)) for _ in range(2))
+    return Equations(jnp.asarray(M), *forces, rows), tuple((f"c{k}",) for k in range(len(levels)))
+
+
+def _all_at_once(equations, m) -> np.ndarray:
+    """a = M^-1/2 (a0 + H^+ (b - H a0)), H = A M^-1/2, with the symmetric root and SciPy's pseudoinverse."""
+    M, A, b = (np.asarray(x) for x in (equations.M, equations.rows.A[:m], equations.rows.b[:m]))
+    root = np.linalg.inv(scipy.linalg.sqrtm(M).real)
+    free = root @ np.asarray(equations.Q + equations.c)
+    H = A @ root
+    return root @ (free + scipy.linalg.pinv(H, rtol=1e-9) @ (b - H @ free))
+
+
+def _close(found, expected, tolerance=1e-12):
+    np.testing.assert_allclose(
+        found, expected, rtol=0, atol=tolerance * (1 + np.abs(expected).max(initial=0))
+    )
+
+
+# The acceleration
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("method", RANK_DEFICIENT[:5])
+def test_every_level_is_the_acceleration_all_at_once(shape, method):
+    levels, x, rng = _levels(SHAPES[shape])
+    equations, names = _equations(levels, x, rng)
+    found = eqx.filter_jit(uk.Recursive(names, pinv=METHODS[method]).solve_levels)(equations)
+    for result, A in zip(found, _stacked(levels), strict=True):
+        a = _all_at_once(equations, len(A))
+        _close(result.a, a)
+        assert int(result.rank) == np.linalg.matrix_rank(A, rtol=1e-9)
+        force = equations.M @ a - equations.Q
+        _close(result.constraint_force, force, 1e-11)
+        _close(equations.rows.A.T @ result.multipliers + equations.c, force, 1e-10)
+        least = scipy.linalg.pinv(A.T, rtol=1e-9) @ np.asarray(force - equations.c)
+        _close(result.multipliers[: len(A)], least, 1e-10)
+        _close(result.residual, equations.rows.A @ a - equations.rows.b, 1e-11)
+        da = a - np.linalg.solve(equations.M, equations.Q + equations.c)
+        _close(result.gauss, da @ np.asarray(equations.M) @ da, 1e-11)
+
+
+def test_the_last_level_is_the_formula_and_levels_default_to_constraints():
+    levels, x, rng = _levels(SHAPES["dependent on levels below"])
+    equations, names = _equations(levels, x, rng)
+    expected = uk.Recursive(names).solve_levels(equations)[-1]
+    for formula in (uk.Recursive(names), uk.Recursive()):
+        found = formula.solve(equations)
+        assert eqx.tree_equal(found, expected, rtol=1e-14, atol=1e-14)
+
+
+def test_the_order_of_levels_does_not_matter_for_consistent_rows():
+    levels, x, rng = _levels(SHAPES["dependent on levels below"])
+    equations, _ = _equations(levels, x, rng)
+    expected = _all_at_once(equations, None)
+    for order in (("c2",), ("c0",), ("c1",)), (("c1", "c2"), ("c0",)), (("c2", "c0", "c1"),):
+        _close(uk.Recursive(order).solve(equations).a, expected)
+
+
+@pytest.mark.parametrize("drift", [1e-12, 1e-8, 1e-6])
+def test_a_row_that_depends_on_levels_below_but_for_drift_is_not_inverted(drift):
+    levels, x, rng = _levels(((3, 0), (0, 2), (1, 0)))
+    exact, names = _equations(levels, x, rng)
+    drifted = eqx.tree_at(
+        lambda e: e.rows.A, exact, exact.rows.A + drift * jnp.asarray(rng.normal(size=(6, N)))
+    )
+    found = uk.Recursive(names).solve_levels(drifted)
+    assert [int(r.rank) for r in found] == [3, 3, 4]
+    _close(found[-1].a, uk.Recursive(names).solve(exact).a, 1e3 * drift)
+    # With its redundant rows the drifted model is as near to that without them as the drift is small.
+    _close(found[1].a, found[0].a, 1e-14)
+
+
+@pytest.mark.parametrize("size", [1e-3, 1e-5])
+def test_the_rank_is_decided_against_rows_of_unit_norm(size):
+    """Two rows that add `size` and nearly the same: all at once, and level by level, the rank is the same."""
+    rng = np.random.default_rng(0)
+    e = np.linalg.qr(rng.normal(size=(N, N)))[0]
+    first, second = e[:1], np.stack([e[0] + size * e[1], e[0] + size * e[1] + 1e-2 * size * e[2]])
+    H, b = jnp.asarray(np.concatenate([first, second])), jnp.zeros(3)
+    rank = int(uk.pinv(H, uk.GramSchmidt()).rank)
+    found = uk.enforce_levels(jnp.ones(N), [(H[:1], b[:1]), (H[1:], b[1:])])
+    assert int(found[-1].rank) == rank
+    assert rank == (2 if size > 1e-4 else 1)
+
+
+def test_lower_levels_are_kept_where_rows_contradict_each_other():
+    levels, x, rng = _levels(((2, 0), (2, 1)))
+    equations, names = _equations(levels, x, rng, M=np.eye(N))
+    b = equations.rows.b.at[-1].add(1.0)
+    equations = eqx.tree_at(lambda e: e.rows.b, equations, b)
+    found = uk.Recursive(names).solve(equations)
+    _close(found.residual[:2], np.zeros(2), 1e-12)
+    # Among those x = x1 + Z y that keep the first level: least squares of the rest, least change.
+    A, free = np.asarray(equations.rows.A), np.asarray(equations.Q + equations.c)
+    Z = scipy.linalg.null_space(A[:2])
+    x1 = free + np.linalg.pinv(A[:2]) @ (np.asarray(b)[:2] - A[:2] @ free)
+    y = np.linalg.pinv(A[2:] @ Z, rcond=1e-9) @ (np.asarray(b)[2:] - A[2:] @ x1)
+    _close(found.a, x1 + Z @ y, 1e-11)
+
+
+def test_without_rows_it_is_the_free_acceleration():
+    system = uk.System(2 * jnp.eye(3), jnp.arange(3.0))
+    for levels in (None, ()):
+        found = uk.Recursive(levels).acceleration(system, 0.0, jnp.zeros(3), jnp.zeros(3))
+        np.testing.assert_allclose(found.a, np.arange(3.0) / 2)
+        assert int(found.rank) == 0
+        assert found.multipliers.shape == (0,)
+
+
+# Kalman's filter
+
+
+def _filter(x, P, H, b, R):
+    kalman = KalmanFilter(dim_x=x.size, dim_z=b.size)
+    kalman.x, kalman.P = x[:, None], P
+    kalman.update(b[:, None], R=np.diag(R), H=H)
+    return kalman.x[:, 0], kalman.P
+
+
+@pytest.mark.parametrize("R", [1.0, 1e-3])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_clearances_are_the_measurement_noise_of_a_kalman_filter(shape, R):
+    levels, x, rng = _levels(SHAPES[shape])
+    pairs = [(A, A @ x + rng.normal(size=len(A))) for A in levels]
+    noise = [R * rng.uniform(0.5, 2.0, size=len(A)) for A in levels]
+    state = (rng.normal(size=N), np.eye(N))
+    found = uk.enforce_levels(state[0], pairs, noise)
+    for result, (A, b), r in zip(found, pairs, noise, strict=True):
+        state = _filter(*state, A, b, r)
+        _close(result.x, state[0], 1e-9)
+        _close(result.P, state[1], 1e-10)
+        np.testing.assert_array_equal(result.P, result.P.T)
+        assert np.linalg.eigvalsh(result.P).min() > -1e-14
+
+
+def test_noiseless_measurements_and_exact_rows_are_the_same():
+    levels, x, rng = _levels(SHAPES["independent"])
+    state = (rng.normal(size=N), np.eye(N))
+    pairs = [(A, A @ x) for A in levels]
+    found = uk.enforce_levels(state[0], pairs)
+    also = uk.enforce_levels(state[0], pairs, [0.0] * len(pairs))
+    for result, zero, (A, b) in zip(found, also, pairs, strict=True):
+        state = _filter(*state, A, b, np.zeros(len(A)))
+        for one in (result, zero):
+            _close(one.x, state[0], 1e-11)
+            _close(one.P, state[1], 1e-11)
+
+
+def test_exact_and_yielding_levels_mix_in_any_order():
+    levels, x, rng = _levels(SHAPES["independent"])
+    pairs = [(A, A @ x + rng.normal(size=len(A))) for A in levels]
+    state = (rng.normal(size=N), np.eye(N))
+    found = uk.enforce_levels(state[0], pairs, [None, 0.3, None])
+    for result, (A, b), r in zip(found, pairs, (0.0, 0.3, 0.0), strict=True):
+        state = _filter(*state, A, b, np.full(len(A), r))
+        _close(result.x, state[0], 1e-11)
+        _close(result.P, state[1], 1e-11)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_vanishing_clearance_is_exact_enforcement(shape):
+    levels, x, rng = _levels(SHAPES[shape])
+    equations, names = _equations(levels, x, rng)
+    expected = _all_at_once(equations, None)
+    errors = [
+        np.abs(uk.Recursive(names, R).solve(equations).a - expected).max() for R in (1e-4, 1e-6, 1e-12, 0.0)
+    ]
+    assert errors[1] < 0.02 * errors[0]
+    assert errors[2] < 1e-7
+    assert errors[3] < 1e-11
+
+
+def test_a_clearance_is_an_acceleration_error_per_force():
+    """A a = b - R lambda and M a = Q + c + A^T lambda, solved at once by LAPACK; redundant rows included."""
+    levels, x, rng = _levels(SHAPES["dependent on levels below"])
+    equations, names = _equations(levels, x, rng)
+    A, m = np.asarray(equations.rows.A), len(equations.rows.A)
+    R = rng.uniform(0.1, 1.0, size=m)
+    K = np.block([[np.asarray(equations.M), -A.T], [A, np.diag(R)]])
+    right = np.concatenate([equations.Q + equations.c, equations.rows.b])
+    solution = np.linalg.solve(K, right)
+    found = uk.Recursive(names, jnp.asarray(R)).solve(equations)
+    _close(found.a, solution[:N])
+    _close(found.multipliers, solution[N:], 1e-11)
+    _close(found.residual, -R * solution[N:], 1e-11)
+    by_name = {
+        f"c{k}": R[i : i + len(rows)] for k, (i, rows) in enumerate(zip((0, 3, 6), levels, strict=True))
+    }
+    _close(uk.Recursive(names, by_name).solve(equations).a, solution[:N])
+    some = uk.Recursive(names, {"c1": 0.5}).solve(equations)
+    _close(some.residual[:3], np.zeros(3), 1e-11)
+    _close(some.residual[3:6], -0.5 * some.multipliers[3:6], 1e-11)
+
+
+# Operators
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_projectors_inverses_and_bases_satisfy_their_equations(shape):
+    levels = [jnp.asarray(A) for A in _levels(SHAPES[shape])[0]]
+    found = zip(
+        _stacked(levels),
+        uk.orthogonal_projectors(levels),
+        uk.one_four_inverses(levels),
+        uk.null_space_bases(levels),
+        uk.orthonormal_rows(levels),
+        strict=True,
+    )
+    for A, S, inverse, basis, rows in found:
+        rank = np.linalg.matrix_rank(A, rtol=1e-9)
+        _close(S, np.eye(N) - scipy.linalg.pinv(A, rtol=1e-9) @ A)
+        np.testing.assert_array_equal(S, S.T)
+        _close(S @ S, S)
+        _close(A @ S, np.zeros_like(A), 1e-11)
+        assert inverse.shape == A.T.shape
+        _close(A @ inverse @ A, A, 1e-10)
+        _close(inverse @ A, (inverse @ A).T, 1e-11)
+        if rank == len(A):
+            _close(inverse, np.linalg.pinv(A), 1e-11)
+        assert basis.shape == (N, N - rank)
+        _close(basis.T @ basis, np.eye(N - rank))
+        _close(basis @ basis.T, S)
+        norms = np.linalg.norm(rows, axis=1)
+        assert np.sum(norms > 0) == rank
+        _close(rows @ rows.T, np.diag((norms > 0).astype(float)))
+        _close(np.eye(N) - rows.T @ rows, S)
+
+
+def test_orthonormal_rows_of_levels_below_stay():
+    levels = _levels(SHAPES["dependent on levels below"])[0]
+    low, middle, high = uk.orthonormal_rows(levels)
+    np.testing.assert_array_equal(middle[: len(low)], low)
+    np.testing.assert_array_equal(high[: len(middle)], middle)
+
+
+def test_null_space_bases_under_jit_need_ranks():
+    levels = [jnp.asarray(A) for A in _levels(SHAPES["dependent on levels below"])[0]]
+    with pytest.raises(uk.InputError, match="give `ranks`"):
+        jax.jit(uk.null_space_bases)(levels)
+    found = jax.jit(lambda levels: uk.null_space_bases(levels, ranks=(3, 1, 2)))(levels)
+    for S, expected in zip(found, uk.null_space_bases(levels), strict=True):
+        np.testing.assert_allclose(S, expected, atol=1e-13)
+
+
+@pytest.mark.parametrize("method", RANK_DEFICIENT)
+def test_operators_by_every_method(method):
+    levels, x, _ = _levels(SHAPES["independent"])
+    S = uk.orthogonal_projectors(levels, METHODS[method])[-1]
+    _close(S, np.eye(N) - np.linalg.pinv(np.concatenate(levels)) @ np.concatenate(levels), 1e-11)
+
+
+def test_projectors_are_differentiable_at_constant_rank():
+    levels, _, rng = _levels(SHAPES["dependent on levels below"])
+    turn = rng.normal(size=(N, N))
+
+    def turned(s):
+        R = jnp.eye(N) + s * turn
+        S = uk.orthogonal_projectors([jnp.asarray(A) @ R for A in levels])[-1]
+        return jnp.sum(S * jnp.asarray(turn))
+
+    expected = central(turned)
+    np.testing.assert_allclose(jax.grad(turned)(0.0), expected, rtol=1e-8)
+    np.testing.assert_allclose(jax.jvp(turned, (0.0,), (1.0,))[1], expected, rtol=1e-8)
+
+
+# Transformations, and what is refused
+
+
+def _problem_at(seed):
+    problem = uk.models.slider_crank()
+    formula = uk.Recursive((("ground pin", "crank pin"), ("wrist pin, second bearing", "wrist pin"),
+                            ("slider guide height", "slider guide angle")))  # fmt: skip
+    angles = jnp.asarray(np.random.default_rng(seed).uniform(0.2, 1.2, size=4))
+    return problem.system, formula, angles
+
+
+@pytest.mark.parametrize("clearance", [None, 0.05])
+def test_jit_vmap_and_grad(clearance):
+    system, formula, angles = _problem_at(0)
+    formula = uk.Recursive(formula.levels, clearance)
+
+    def acceleration(angle):
+        q, v = system.state(angle, 2.0)
+        return formula.acceleration(system, 0.0, q, v).a
+
+    alone = jnp.stack([acceleration(angle) for angle in angles])
+    np.testing.assert_allclose(jax.vmap(acceleration)(angles), alone, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(jax.jit(acceleration)(angles[0]), alone[0], rtol=1e-11, atol=1e-11)
+    expected = central(lambda s: acceleration(angles[0] + s))
+    np.testing.assert_allclose(jax.jacfwd(acceleration)(angles[0]), expected, rtol=1e-7, atol=1e-7)
+    np.testing.assert_allclose(jax.jacrev(acceleration)(angles[0]), expected, rtol=1e-7, atol=1e-7)
+
+
+def test_derivative_by_the_clearance():
+    levels, x, rng = _levels(SHAPES["dependent on levels below"])
+    equations, names = _equations(levels, x, rng)
+    norm = lambda R: jnp.sum(uk.Recursive(names, R).solve(equations).a ** 2)
+    np.testing.assert_allclose(jax.grad(norm)(0.3), central(lambda s: norm(0.3 + s)), rtol=1e-8)
+
+
+def test_recursive_levels_of_a_problem():
+    problem = uk.models.parallelogram(start="spinning")
+    names = [c.name for c in problem.system.constraints]
+    formula = uk.Recursive((names[:3], names[3:]))
+    found = uk.recursive_levels(problem, formula=formula)
+    assert [int(r.rank) for r in found] == [6, 11]
+    whole = uk.UdwadiaKalaba().acceleration(problem.system, 0.0, problem.q0, problem.v0)
+    np.testing.assert_allclose(found[-1].a, whole.a, atol=1e-12)
+    system = uk.at_level(problem.system, formula.levels, 1)
+    part = uk.UdwadiaKalaba().acceleration(system, 0.0, problem.q0, problem.v0)
+    np.testing.assert_allclose(found[0].a, part.a, atol=1e-12)
+    assert [c.name for c in system.constraints] == names[:3]
+    with pytest.raises(uk.InputError, match="formula must be a Recursive"):
+        uk.recursive_levels(problem, formula=uk.UdwadiaKalaba())  # pyright: ignore
+
+
+def test_what_is_refused():
+    problem = uk.models.pendulum()
+    (name,) = (c.name for c in problem.system.constraints)
+
+    def accelerate(*args):
+        uk.Recursive(*args).acceleration(problem.system, 0.0, problem.q0, problem.v0)
+
+    accelerate(((name,),))
+    accelerate((name,), {name: 0.1})
+    with pytest.raises(uk.InputError, match="names 'pin', which is no constraint"):
+        accelerate((("pin",),))
+    with pytest.raises(uk.InputError, match=f"leaves out the constraint '{name}'"):
+        accelerate(((),))
+    with pytest.raises(uk.InputError, match=f"'{name}' twice"):
+        accelerate(((name,), (name,)))
+    with pytest.raises(uk.InputError, match="not 3"):
+        accelerate(((3,),))
+    with pytest.raises(uk.InputError, match="negative"):
+        accelerate(None, -1.0)
+    with pytest.raises(uk.InputError, match="clearance names 'rod'"):
+        accelerate(None, {"rod": 1.0})
+    with pytest.raises(uk.InputError, match="shape"):
+        accelerate(None, jnp.ones(3))
+    with pytest.raises(uk.InputError, match="levels names 'pin'"):
+        uk.at_level(problem.system, (("pin",),), 1)
+    with pytest.raises(uk.InputError, match="between 0 and 1"):
+        uk.at_level(problem.system, ((name,),), 2)
+    for levels in ([], [np.ones(3)], [np.ones((1, 3)), np.ones((1, 2))]):
+        with pytest.raises(uk.InputError, match="level"):
+            uk.orthogonal_projectors(levels)
+    with pytest.raises(uk.InputError, match="ranks has 2 entries"):
+        uk.null_space_bases([np.ones((1, 3))], ranks=(1, 1))
+    with pytest.raises(uk.InputError, match="pair"):
+        uk.enforce_levels(jnp.ones(3), [(jnp.ones((1, 3)), jnp.ones(2))])
+    with pytest.raises(uk.InputError, match="clearances has 2 entries"):
+        uk.enforce_levels(jnp.ones(3), [(jnp.ones((1, 3)), jnp.ones(1))], [None, None])
+
+
+def test_constraints_whose_names_end_in_brackets():
+    names = ("x[0]", "x[1]")
+    rows = [uk.Nonholonomic(lambda t, q, v, i=i: v[i], name=name) for i, name in enumerate(names)]
+    system = uk.System(jnp.eye(3), jnp.ones(3), rows)
+    found = uk.Recursive(((names[1],), (names[0],))).acceleration(system, 0.0, jnp.zeros(3), jnp.zeros(3))
+    np.testing.assert_allclose(found.a, [0, 0, 1])
