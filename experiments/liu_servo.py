@@ -114,7 +114,8 @@ def figures(run: uk.Trajectory, reports: dict[str, uk.ServoControl], out: Path) 
                 axis.plot(t, np.asarray(reports[name].u)[:, i], color=colour, label=label)
             axis.set(title=f"Fig. {i + 9}", ylabel=f"$u_{i + 1}$ [N m]")
         fig.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-        fig.supxlabel("$t$ [s]", fontsize=9)
+        for axis in axes[1]:
+            axis.set_xlabel("$t$ [s]")
         fig.savefig(out / "torques.png")
         plt.close(fig)
 

@@ -2,7 +2,7 @@
 
 Five methods x three tolerances x four stabilizers x two starts of the parallelogram, 20 s, Dopri8.
 
-    python experiments/pseudoinverse_dpv.py [--out out/pseudoinverse_dpv] [--quick]
+    python experiments/pseudoinverse_dpv.py [--out out/pseudoinverse_dpv] [--quick] [--study gains]
 """
 
 import argparse
@@ -134,12 +134,13 @@ def rows_of(method: str, plan: Plan) -> list[Row]:
 def table(stabilizer: str, start: str, rows: list[Row]) -> Table:
     """One stabilizer and start, by tolerance and method, beside the paper where it has that stabilizer."""
     published = any(key[0] == stabilizer for key in PAPER)
-    result = Table(title=f"{stabilizer}, start {start!r}")
-    columns = ["TOL", "method", "result", "sum Psi^2", "NFUNC", "NSTEPS", "CPU s", "error of theta"]
+    caption = "Psi^2: sum of squares of the position violation at the end; error: of theta, worst (rad)"
+    result = Table(title=f"{stabilizer}, start {start!r}", caption=caption)
+    columns = ["TOL", "method", "result", "Psi^2", "NFUNC", "NSTEPS", "CPU s", "error"]
     if published:
-        columns += ["paper:", "sum Psi^2", "NFUNC", "NSTEPS", "CPU s"]
+        columns += ["paper", "Psi^2", "NFUNC", "NSTEPS", "CPU s"]
     for column in columns:
-        text = column in ("TOL", "method", "result", "paper:")
+        text = column in ("TOL", "method", "result", "paper")
         style = "cyan" if len(result.columns) > 7 else None
         result.add_column(column, justify="left" if text else "right", style=style, no_wrap=True)
     for i, row in enumerate(rows):
@@ -148,8 +149,9 @@ def table(stabilizer: str, start: str, rows: list[Row]) -> Table:
         cells += [f"{o.steps:,}", f"{row.cpu:.2f}", f"{o.error:.0e}"]
         if published:
             p = PAPER[stabilizer, row.tolerance, row.method]
-            cells += [p.result, *("-" if x is None else f"{x:.1e}" for x in (p.violation,))]
-            cells += ["-" if x is None else f"{x:,}" for x in (p.functions, p.steps, p.cpu)]
+            cells += [p.result, "-" if p.violation is None else f"{p.violation:.1e}"]
+            cells += ["-" if x is None else f"{x / 1e6:.2f} M" for x in (p.functions, p.steps)]
+            cells += ["-" if p.cpu is None else f"{p.cpu:g}"]
         last = i + 1 == len(rows) or rows[i + 1].tolerance != row.tolerance
         result.add_row(*cells, style="" if o.kind == "right" else "yellow", end_section=last)
     return result
@@ -170,6 +172,22 @@ def summary(rows: list[Row]) -> Table:
     return result
 
 
+def gains() -> Table:
+    """Gains tried with GramSchmidt from rest: alpha = beta in the squared convention, and Xu-Liu's once."""
+    tolerances = (1e-6, 1e-8)
+    tried = {f"squared({a}, {a})": (2.0 * a, float(a * a)) for a in (10, 20, 50, 100, 200, 500)}
+    tried |= {"squared(1000, 100)": GAINS[THEIRS], "Baumgarte(100, 100)": (100.0, 100.0)}
+    cases = [Case(*STARTS["rest"], tol, *pair) for pair in tried.values() for tol in tolerances]
+    outcomes = iter(run(cases, uk.GramSchmidt(), projection=False, max_steps=6_000))
+    result = Table(title="Baumgarte's gains: error of theta (rad) and steps, at most 6,000")
+    for column in ("gains", *(f"TOL {tol:.0e}" for tol in tolerances)):
+        result.add_column(column)
+    for name in tried:
+        both = next(outcomes), next(outcomes)
+        result.add_row(name, *(f"{o.error:.0e}  {o.steps:,}" if o.kind == "right" else str(o) for o in both))
+    return result
+
+
 def write(rows: list[Row], path: Path) -> None:
     """All rows as CSV."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -186,6 +204,7 @@ def main(arguments: list[str] | None = None) -> list[Row]:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("out/pseudoinverse_dpv"))
     parser.add_argument("--quick", action="store_true", help="one method, one tolerance, one start")
+    parser.add_argument("--study", choices=["tables", "gains"], default="tables")
     parser.add_argument("--max-steps", type=int, help="steps after which a run gives up")
     options = parser.parse_args(arguments)
     jax.config.update("jax_enable_x64", True)
@@ -193,6 +212,9 @@ def main(arguments: list[str] | None = None) -> list[Row]:
     if options.max_steps:
         plan = dataclasses.replace(plan, max_steps=options.max_steps)
     console = Console()
+    if options.study == "gains":
+        console.print(gains())
+        return []
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     rows: list[Row] = []
     with Progress(*columns, console=console, transient=True) as progress:

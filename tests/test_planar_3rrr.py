@@ -1,5 +1,7 @@
 """The planar 3RRR mechanism against joint coordinates integrated by SciPy, and its hierarchy (Orsino 2017)."""
 
+import itertools
+
 import jax.numpy as jnp
 import numpy as np
 import oracles
@@ -81,8 +83,8 @@ def state(x, rate, rate_of_rate=None):
 def truth():
     ts = np.linspace(0.0, 1.0, 11)
     xs, rates = oracles.integrate(acceleration, start(), np.zeros(9), ts)
-    q, v, a = (np.stack(column) for column in zip(*map(state, xs, rates), strict=True))
-    return ts, xs, q, v, a
+    q, v, _ = (np.stack(column) for column in zip(*map(state, xs, rates), strict=True))
+    return ts, q, v
 
 
 def test_start_is_as_defined():
@@ -136,7 +138,7 @@ def test_acceleration_is_that_of_joint_coordinates(seed):
 
 @pytest.mark.slow
 def test_simulation_is_that_of_joint_coordinates(truth):
-    ts, _, q, v, a = truth
+    ts, q, v = truth
     problem = uk.models.planar_3rrr()
     formulas = (uk.UdwadiaKalaba(), uk.Recursive(problem.system.levels))
     runs = [uk.simulate(problem, ts=ts, formula=f, rtol=1e-12, atol=1e-12) for f in formulas]
@@ -184,7 +186,7 @@ def test_legs_are_stretched_when_they_should_be():
     times = sorted(
         brentq(bend, lo, hi, args=(k,))
         for k in range(3)
-        for lo, hi in zip(ts[:-1], ts[1:], strict=True)
+        for lo, hi in itertools.pairwise(ts)
         if bend(lo, k) * bend(hi, k) < 0
     )
     np.testing.assert_allclose(times, FULL_EXTENSION, atol=5e-6)

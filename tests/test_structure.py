@@ -45,6 +45,7 @@ FLOORS = [
     "_plot",
     "_trajectory",
     "_options",
+    "_failure",
     "_simulate",
     "__init__",
     "_terminal",

@@ -16,7 +16,7 @@ from ._constraint import AbstractConstraint
 from ._errors import InputError
 from ._problem import Problem, resolve_state
 from ._pseudoinverse import AbstractPseudoinverse, GramSchmidt
-from ._servo_law import Formula, FreeVector, InputMatrix, Law, ServoControl
+from ._servo_law import Formula, FreeVector, InputMatrix, Law, ServoConstraints, ServoControl
 from ._stabilize import AbstractStabilizer, NoStabilizer
 from ._system import AbstractSystem
 from ._types import Coordinates, Forces, MassMatrix, Time, Velocities, is_traced
@@ -30,7 +30,7 @@ def _control(law: Law, system: AbstractSystem, t: Array, q: Array, v: Array) -> 
 def servo_control(
     system: AbstractSystem | Problem,
     input_matrix: InputMatrix,
-    servo_constraints: tuple[AbstractConstraint, ...] | list[AbstractConstraint] | AbstractConstraint,
+    servo_constraints: ServoConstraints,
     t: Time | float | None = None,
     q: Coordinates | None = None,
     v: Velocities | None = None,
@@ -134,7 +134,7 @@ def with_servo(system: AbstractSystem, *args, **kwargs) -> Servoed: ...
 def with_servo(
     system: AbstractSystem | Problem,
     input_matrix: InputMatrix,
-    servo_constraints: tuple[AbstractConstraint, ...] | list[AbstractConstraint] | AbstractConstraint,
+    servo_constraints: ServoConstraints,
     *,
     stabilizer: AbstractStabilizer = NoStabilizer(),
     passive_stabilizer: AbstractStabilizer = NoStabilizer(),

@@ -7,7 +7,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array
 
-from ._acceleration import equations_of_motion
+from ._acceleration import Equations, equations_of_motion
 from ._arguments import require_between
 from ._constraint import Rows
 from ._errors import InputError
@@ -96,9 +96,11 @@ def _mass_line(mass_rank: int, n: int, unique: bool) -> str:
 
 
 def _unit_rows(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    size = np.abs(A).max(initial=0)
+    A = A / (size if size else 1)  # so that no square overflows
     norms = np.linalg.norm(A, axis=1)
     norms = np.where(norms > 1e3 * np.finfo(A.dtype).eps * norms.max(initial=0), norms, np.inf)
-    return A / norms[:, None], norms
+    return A / norms[:, None], norms * (size if size else 1)
 
 
 def _groups(projector: np.ndarray, names: tuple[str, ...], tolerance: float) -> tuple[tuple[str, ...], ...]:
@@ -133,6 +135,17 @@ def inconsistent_rows(rows: Rows, a: np.ndarray | Array) -> dict[str, float]:
     return {name: float(r) for name, r, limit in limits if abs(r) > limit}
 
 
+def _require_finite_equations(equations: Equations) -> None:
+    rows = equations.rows
+    for what, array in (("mass matrix", equations.M), ("force", equations.Q)):
+        if not np.all(np.isfinite(array)):
+            raise InputError(f"the {what} is not finite.")
+    each = zip(rows.names, rows.A, rows.b, rows.position_error, rows.velocity_error, strict=True)
+    bad = [name for name, *values in each if not all(np.all(np.isfinite(x)) for x in values)]
+    if bad:
+        raise InputError(f"the constraint rows {', '.join(bad)} are not finite at this state.")
+
+
 def check(
     system: AbstractSystem | Problem,
     t: Time | float | None = None,
@@ -165,18 +178,15 @@ def check(
     equations = eqx.filter_jit(equations_of_motion)(system, t, q, v, stabilizer)
     M, A, b = (np.asarray(x) for x in (equations.M, equations.rows.A, equations.rows.b))
     names = equations.rows.names
-    for what, array in (("mass matrix", M), ("constraint Jacobian", A), ("right-hand side b", b)):
-        if not np.all(np.isfinite(array)):
-            raise InputError(f"the {what} is not finite at t = {t}, q = {q}, v = {v}.")
+    _require_finite_equations(equations)
     unit, norms = _unit_rows(A)
     singular_values = np.linalg.svd(unit, compute_uv=False)
     rank = int(np.sum(singular_values > rcond * singular_values.max(initial=0)))
     inverse = np.linalg.pinv(unit, rcond=rcond)
     projector = unit @ inverse
-    tolerance = 10 * rcond
-    mass_values = np.linalg.eigvalsh(M)
-    mass_rank = int(np.sum(mass_values > M.shape[0] * np.finfo(M.dtype).eps * mass_values.max(initial=0)))
-    scaled = M / max(mass_values.max(initial=0), np.finfo(M.dtype).tiny)
+    tolerance = (10 * rcond) ** 2  # 1 - p_ii is the square of what the others share of row i
+    scaled = M / max(np.abs(M).max(initial=0), np.finfo(M.dtype).tiny)
+    mass_rank = int(np.sum(np.linalg.eigvalsh(scaled) > M.shape[0] * np.finfo(M.dtype).eps))
     stacked = np.concatenate([scaled, unit])
     unique = bool(np.linalg.matrix_rank(stacked, tol=1e3 * np.finfo(M.dtype).eps) == M.shape[0])
     try:

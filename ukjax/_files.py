@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -47,7 +48,7 @@ def to_xarray(table: Table) -> "xarray.Dataset":
         for name, column in table.columns.items()
     }
     time = variables.pop("t")
-    labels = {name: ("row", np.asarray(values, dtype=str)) for name, values in table.labels.items()}
+    labels = {name: ("row", np.asarray(values, dtype=object)) for name, values in table.labels.items()}
     coordinates = {"time": ("time", time.values, time.attrs), **labels}
     return xarray.Dataset(variables, coords=coordinates, attrs=table.attributes)
 
@@ -120,6 +121,13 @@ def load(path: str | Path) -> Table:
     suffix = _check_suffix(path)
     if not path.exists():
         raise InputError(f"there is no file '{path}'.")
+    try:
+        return _read(path, suffix)
+    except (KeyError, ValueError, OSError, zipfile.BadZipFile) as error:
+        raise InputError(f"'{path}' was not written by ukjax, or is damaged: {error}") from error
+
+
+def _read(path: Path, suffix: str) -> Table:
     if suffix != ".npz":
         try:
             import xarray
@@ -130,8 +138,6 @@ def load(path: str | Path) -> Table:
         with xarray.open_dataset(path, engine="h5netcdf") as dataset:
             return _from_xarray(dataset.load())
     with np.load(path, allow_pickle=False) as file:
-        if "header" not in file:
-            raise InputError(f"'{path}' was not written by ukjax: it has no header.")
         header = json.loads(str(file["header"]))
         columns = {
             name: Column(tuple(dims), file[name], units) for name, (dims, units) in header["columns"].items()

@@ -11,6 +11,7 @@ the rows A~_r themselves, of unit norm, and not against B: it is set to zero bef
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import lineax as lx
@@ -38,6 +39,7 @@ class Restricted(NamedTuple):
     rank: Int[Array, ""]
 
 
+@eqx.filter_jit
 def _new_directions(rows: Float[Array, "m k"], rcond: float) -> Float[Array, "j k"]:
     """min(m, k) orthonormal directions that `rows` span, zero rows beyond their number; `rcond` is absolute.
 
@@ -48,6 +50,7 @@ def _new_directions(rows: Float[Array, "m k"], rcond: float) -> Float[Array, "j 
     return gram_schmidt(more, rcond / 2).Q[1:, :k]
 
 
+@eqx.filter_jit
 def restrict(
     A: Float[Array, "m n"], S: Float[Array, "n k"], method: AbstractPseudoinverse, *, projector: bool = True
 ) -> Restricted:
@@ -86,6 +89,15 @@ def project_further(P: Float[Array, "n n"], restricted: Restricted) -> Float[Arr
     """
     removed = dot(restricted.inverse, restricted.B)
     return P - (removed + removed.T) / 2
+
+
+@eqx.filter_jit
+def _kernel_basis(restricted: Restricted, dimension: int) -> Float[Array, "k d"]:
+    """Orthonormal columns spanning ker B: Gram-Schmidt on its projector I - B^+ B."""
+    projector = jnp.eye(restricted.B.shape[1], dtype=restricted.B.dtype) - dot(
+        restricted.inverse, restricted.B
+    )
+    return gram_schmidt(projector, 0.0).Q[:dimension].T
 
 
 def _checked(levels: Sequence[Float[Array, "m n"]]) -> list[Array]:
@@ -190,8 +202,7 @@ def null_space_bases(
                 "each level adds."
             )
         rank = int(np.asarray(restricted.rank)) if ranks is None else ranks[level]
-        kernel = jnp.eye(S.shape[1], dtype=S.dtype) - dot(restricted.inverse, restricted.B)
-        S = dot(S, gram_schmidt(kernel, 0.0).Q[: S.shape[1] - rank].T)
+        S = dot(S, _kernel_basis(restricted, S.shape[1] - rank))
         result.append(S)
     return tuple(result)
 

@@ -154,9 +154,9 @@ def _project_positions(
 def _project_positions_jvp(primals: tuple, tangents: tuple) -> tuple[tuple, tuple]:
     system, t, q, method = primals
     projected, mu = _project_positions(system, t, q, method)
-    _, (d_moved, d_phi) = eqx.filter_jvp(
-        lambda system, t, q: _moved(system, t, q, mu), primals[:3], tangents[:3]
-    )
+    moved, changes = eqx.filter_jvp(lambda system, t, q: _moved(system, t, q, mu), primals[:3], tangents[:3])
+    # None stands for a change that is zero, such as that of phi with gravity.
+    d_moved, d_phi = (jnp.zeros_like(x) if d is None else d for x, d in zip(moved, changes, strict=True))
     directions = position_directions(system, t, q, method)
     G, P = directions.G, directions.inverse
     B = directions.J @ G
@@ -258,7 +258,9 @@ def project(
     for _ in range(50):
         if error <= tolerance:
             return projected, rate
-        projected, rate, rows, error = _project_once(projection, system, t, projected, v)
+        # Velocity rows need not be linear; but a velocity projected at positions still off is no start.
+        settled = np.max(np.abs(rows.position_error), initial=0) <= tolerance
+        projected, rate, rows, error = _project_once(projection, system, t, projected, rate if settled else v)
     worst = np.maximum(np.abs(rows.position_error), np.abs(rows.velocity_error))
     violated = [f"{name} ({e:.1e})" for name, e in zip(rows.names, worst, strict=True) if not e <= tolerance]
     raise InputError(f"no consistent state was found near q = {q}: still violated are {', '.join(violated)}.")

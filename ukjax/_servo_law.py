@@ -15,14 +15,15 @@ turn. That linear fixed point is solved here too: another u of the same motion.
 """
 
 from collections.abc import Callable
-from typing import Literal, final
+from typing import Any, Literal, final
 
 import equinox as eqx
 import jax.numpy as jnp
+import lineax as lx
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from ._acceleration import UdwadiaKalaba, equations_of_motion, why_not_finite
+from ._acceleration import Equations, UdwadiaKalaba, equations_of_motion, why_not_finite
 from ._constraint import AbstractConstraint, Rows, constraint_rows
 from ._errors import InputError
 from ._project import Projection
@@ -36,6 +37,7 @@ InputMatrix = Array | Callable[[Time, Coordinates], Array]
 """B_u (n, p), or a function of (t, q) that returns it."""
 FreeVector = Array | Callable[[Time, Coordinates, Velocities], Array]
 """s (p,), or a function of (t, q, v) that returns it."""
+ServoConstraints = tuple[AbstractConstraint, ...] | list[AbstractConstraint] | AbstractConstraint
 
 
 @final
@@ -82,10 +84,11 @@ class ServoControl(eqx.Module):
 
 @final
 class _Reduced(eqx.Module):
-    """The equations with the passive rows eliminated, in the names of the module's docstring; E = W B_u."""
+    """The equations with the passive rows eliminated, in the names of the module's docstring: x0 = W (Q + c),
+    E = W B_u, and `effect` = C Bbar."""
 
     W: MassMatrix
-    free: Forces
+    x0: Forces
     abar: Forces
     C: Float[Array, "s n"]
     E: Float[Array, "n p"]
@@ -98,23 +101,25 @@ def _without_noise(effect: Array, C: Array, E: Array) -> Array:
     """`effect`, a product of C and E, with entries that are rounding of it set to zero."""
     sizes = jnp.sum(C * C, axis=1)[:, None] * jnp.sum(E * E, axis=0)[None, :]
     noise = 1e3 * jnp.finfo(effect.dtype).eps
-    return jnp.where(effect**2 > noise**2 * sizes, effect, 0)
+    return jnp.where(effect**2 <= noise**2 * sizes, 0, effect)
 
 
-def _eliminate(equations, A_s: Array, b_s: Array, B_u: Array, method: AbstractPseudoinverse) -> _Reduced:
+def _eliminate(
+    equations: Equations, A_s: Array, b_s: Array, B_u: Array, method: AbstractPseudoinverse
+) -> _Reduced:
     """Takes the passive rows out. A servo row that they already determine is none for u: by the threshold that
     decides rank, since what drift leaves of it would ask for huge inputs."""
     W = inverse_cholesky(equations.M)
     B_p = equations.rows.A @ W.T
     inverse = pinv(B_p, method).matrix
-    free = W @ (equations.Q + equations.c)
-    abar = free + inverse @ (equations.rows.b - B_p @ free)
+    x0 = W @ (equations.Q + equations.c)
+    abar = x0 + inverse @ (equations.rows.b - B_p @ x0)
     C, E = A_s @ W.T, W @ B_u
     Bbar = E - inverse @ (B_p @ E)
     left = C - (C @ inverse) @ B_p
-    independent = jnp.sum(left * left, axis=1) > method.rcond**2 * jnp.sum(C * C, axis=1)
-    left = jnp.where(independent[:, None], left, 0)
-    return _Reduced(W, free, abar, C, E, Bbar, _without_noise(left @ E, left, E), b_s - C @ abar)
+    dependent = jnp.sum(left * left, axis=1) <= method.rcond**2 * jnp.sum(C * C, axis=1)
+    left = jnp.where(dependent[:, None], 0, left)
+    return _Reduced(W, x0, abar, C, E, Bbar, _without_noise(left @ E, left, E), b_s - C @ abar)
 
 
 @final
@@ -131,7 +136,15 @@ class Law(eqx.Module):
     pinv: AbstractPseudoinverse
 
     def __init__(
-        self, input_matrix, servo_constraints, stabilizer, passive_stabilizer, formula, free, weight, pinv
+        self,
+        input_matrix: InputMatrix,
+        servo_constraints: ServoConstraints,
+        stabilizer: AbstractStabilizer,
+        passive_stabilizer: AbstractStabilizer,
+        formula: Formula,
+        free: FreeVector | None,
+        weight: Array | None,
+        pinv: AbstractPseudoinverse | lx.AbstractLinearSolver,
     ):
         rows = (
             (servo_constraints,) if isinstance(servo_constraints, AbstractConstraint) else servo_constraints
@@ -149,8 +162,8 @@ class Law(eqx.Module):
             )
         if formula not in ("eliminate", "paper"):
             raise InputError(f"formula must be 'eliminate' or 'paper', not {formula!r}.")
-        self.input_matrix = input_matrix if callable(input_matrix) else jnp.asarray(input_matrix)
-        self.free = free if free is None or callable(free) else jnp.asarray(free)
+        self.input_matrix = _array_or_function(input_matrix)
+        self.free = None if free is None else _array_or_function(free)
         self.stabilizer, self.passive_stabilizer, self.formula = stabilizer, passive_stabilizer, formula
         self.weight = None if weight is None else _weight_matrix(weight)
         self.pinv = as_pseudoinverse(pinv)
@@ -194,7 +207,7 @@ class Law(eqx.Module):
         u, rank = self._by_paper(r, s) if self.formula == "paper" else self._by_elimination(r, s)
         moved = r.Bbar @ u
         residual = r.C @ moved - r.bbar
-        terms = jnp.abs(r.C) @ (jnp.abs(r.free) + jnp.abs(r.abar) + jnp.abs(r.Bbar) @ jnp.abs(u))
+        terms = jnp.abs(r.C) @ (jnp.abs(r.x0) + jnp.abs(r.abar) + jnp.abs(r.Bbar) @ jnp.abs(u))
         fulfilled = jnp.abs(residual) <= jnp.finfo(u.dtype).eps ** 0.4 * (terms + jnp.abs(rows.b))
         a, force = r.W.T @ (r.abar + moved), B_u @ u
         return ServoControl(
@@ -249,6 +262,10 @@ class Law(eqx.Module):
             )
         text = why_not_finite(formula, system, t, q, v, self.passive_stabilizer)
         return text.replace("; RangeForm does not", "") + " Servo control needs M > 0."
+
+
+def _array_or_function(x: Any) -> Any:
+    return x if callable(x) else jnp.asarray(x)
 
 
 def _weight_matrix(weight: Array) -> Float[Array, "p p"]:

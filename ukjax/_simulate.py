@@ -1,6 +1,5 @@
 """The one door to Diffrax: integrates v' = a and q' = N v, and evaluates the forces at the saved times."""
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -22,8 +21,9 @@ from ._acceleration import (
 )
 from ._arguments import real_array, require_instance
 from ._constraint import Rows, constraint_rows
-from ._doctor import check, inconsistent_rows
+from ._doctor import inconsistent_rows
 from ._errors import InputError
+from ._failure import explained
 from ._problem import Problem, resolve_state
 from ._project import Projection, project
 from ._projected_solver import Model, ProjectedSolver
@@ -119,18 +119,6 @@ def _checked_start(model: Model, t: Array, q: Array, v: Array) -> tuple[Array, A
             f"at t = {t}. `ukjax.check` tells more."
         )
     return y
-
-
-def _why_it_stopped(model: Model, trajectory: Trajectory, t1: Array) -> str:
-    """In words, with constraint names: the code's own text, where it stopped, and what was found there."""
-    t, q, v = trajectory.t[-1], trajectory.q[-1], trajectory.v[-1]
-    text = f"{RESULTS[trajectory.result].strip()} It stopped at t = {float(t):.6g} s of {float(t1):.6g} s."
-    if trajectory.result == RESULTS.diverged:
-        text += " There " + why_not_finite(model.formula, model.system, t, q, v, model.stabilizer)
-    try:
-        return f"{text} At the last state:\n{check(model.system, t, q, v, stabilizer=model.stabilizer)}"
-    except InputError:
-        return text
 
 
 def _reached(t: Array, q: Array, v: Array) -> tuple[Array, Array, Array, int]:
@@ -272,5 +260,5 @@ def simulate(
     if tracing:
         return _throw_if_failed(trajectory) if throw else trajectory
     if not trajectory.ok:
-        trajectory = dataclasses.replace(trajectory, message=_why_it_stopped(model, trajectory, t1))
+        trajectory = explained(model, trajectory, t1)
     return trajectory.raise_if_failed() if throw else trajectory

@@ -83,7 +83,7 @@ class CoordinatedRobots(AbstractSystem):
 
     def path(self, t: Time) -> Float[Array, "2"]:
         """Where the centre of the load shall be [m] (eq. (64))."""
-        return self.length * jnp.stack([jnp.full_like(t, 1.5), 0.5 * (1.0 - jnp.cos(t))])
+        return self.length.astype(t.dtype) * jnp.stack([jnp.full_like(t, 1.5), 0.5 * (1.0 - jnp.cos(t))])
 
     def closing(self, t: Time, q: Coordinates) -> Float[Array, "2"]:
         end = self._along(q, [1.0] * 5)
