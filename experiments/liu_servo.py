@@ -75,7 +75,9 @@ def tables(found: dict[str, np.ndarray]) -> list[Table]:
     for name in ("torque", "paper, as read", *FORMULAS.values()):
         torques.add_column(name, justify="left" if name == "torque" else "right")
     for i, (low, high) in enumerate(PAPER_RANGES):
-        ranges = ("{:.2f} .. {:.2f}".format(*(found[f"{name}: range"][i] + 0.0)) for name in FORMULAS)
+        ranges = (
+            "{:.2f} .. {:.2f}".format(*(found[f"{name}: range"][i].round(2) + 0.0)) for name in FORMULAS
+        )
         torques.add_row(f"u{i + 1}", f"{low} .. {high}", *ranges)
     errors = Table(title="Errors over one period")
     for name in ("quantity", "largest"):

@@ -10,6 +10,7 @@ from helpers import Given, Rows, central, primitives, random_equations, state
 
 import ukjax as uk
 
+TIGHT = {"rtol": 1e-11, "atol": 1e-12, "throw": True}
 GAINS = uk.Baumgarte.squared(5.0, 5.0)
 
 
@@ -74,7 +75,7 @@ def test_elimination_is_least_squares_of_least_norm(case):
     np.testing.assert_allclose(found.u, u, rtol=1e-9, atol=1e-10)
     np.testing.assert_allclose(found.a, a0 + S @ u, rtol=1e-9, atol=1e-10)
     np.testing.assert_allclose(found.residual, residual, atol=1e-10)
-    assert found.rank == np.linalg.matrix_rank(A_s @ S, rtol=1e-9)
+    assert int(found.rank) == np.linalg.matrix_rank(A_s @ S, rtol=1e-9)
     assert found.controllable
     assert found.realizable == (np.abs(residual).max() < 1e-9) == (case != "too many servo rows")
     force = equations.M @ (a0 + S @ u) - equations.Q - B_u @ u
@@ -150,7 +151,7 @@ PUSH = jnp.array([[1.0], [0.0]])
 @pytest.mark.parametrize("x2", [1.0, 0.9])
 def test_two_mass_spring(x2):
     closed = uk.with_servo(uk.models.two_mass_spring(x2=x2), PUSH, (APART,), stabilizer=GAINS)
-    run = uk.simulate(closed, t1=2.0, rtol=1e-11, atol=1e-12, ts=41, throw=True)
+    run = uk.simulate(closed, t1=2.0, stabilizer=uk.NoStabilizer(), **TIGHT, ts=41)
     u = np.asarray(jax.vmap(closed.system.control)(run.t, run.q, run.v))[:, 0]
     t, (x_1, x_2) = np.asarray(run.t), np.asarray(run.q).T
     error, decay = (x2 - 1.0) * (1 + 5 * t) * np.exp(-5 * t), (x2 - 1.0) * np.exp(-5 * t)
@@ -211,11 +212,11 @@ def test_rows_out_of_reach_are_named():
     assert found.realizable_rows.tolist() == [True, False]
     assert str(found).endswith("Not realizable: third misses its acceleration by -6.000e+00.")
     with pytest.raises(
-        uk.InputError, match=r"cannot realize .* third misses its acceleration by -6.000e\+00"
+        uk.InputError, match=r"(?s)cannot realize .* third misses its acceleration by -6.000e\+00"
     ):
         uk.servo_control(*arguments, throw=True)
     with pytest.raises(eqx.EquinoxRuntimeError, match="first, third"):
-        jax.jit(lambda q: uk.servo_control(*arguments[:4], q, q, throw=True).u)(jnp.zeros(3))
+        eqx.filter_jit(lambda q: uk.servo_control(*arguments[:4], q, q, throw=True).u)(jnp.zeros(3))
     alone = uk.servo_control(system, np.eye(3)[:, :2], task[1], 0.0, np.zeros(3), np.zeros(3))
     assert not alone.controllable
     assert alone.rank == 0
@@ -224,7 +225,7 @@ def test_rows_out_of_reach_are_named():
 
 @pytest.mark.parametrize("formula", ["eliminate", "paper"])
 def test_inputs_that_passive_rows_take_up_ask_for_nothing(formula):
-    """The pushed coordinate is fixed (with some drift): no huge inputs; nor for a servo row that repeats a passive one."""
+    """One coordinate is fixed, but for some drift: servo rows on it ask for no huge inputs."""
     fixed = uk.Holonomic(lambda t, q: q[0] + 1e-9 * q[1], name="fixed")
     system = uk.System(jnp.eye(2) + 0.3, jnp.array([1.0, 2.0]), (fixed,))
     both = [
@@ -267,6 +268,7 @@ def test_torques_of_a_fully_actuated_arm_are_its_constraint_forces():
     np.testing.assert_allclose(found.constraint_force, 0.0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_arm_follows_a_path_by_its_torques():
     """A figure of eight, from a start up to 0.02 off it: the errors decay as the gains say."""
     free = _free_scara()[1]
@@ -275,7 +277,13 @@ def test_arm_follows_a_path_by_its_torques():
     )[0]
     closed = uk.with_servo(free, jnp.eye(4), LOOP, stabilizer=GAINS)
     run = uk.simulate(
-        closed, q + jnp.array([0.01, -0.01, 0.0, 0.02]), np.zeros(4), t1=4.0, rtol=1e-10, atol=1e-11, ts=9
+        closed,
+        q + jnp.array([0.01, -0.01, 0.0, 0.02]),
+        np.zeros(4),
+        t1=4.0,
+        ts=9,
+        stabilizer=uk.NoStabilizer(),
+        **TIGHT,
     )
     assert run.ok
     report = jax.vmap(closed.report)(run.t, run.q, run.v)

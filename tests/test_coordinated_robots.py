@@ -135,12 +135,6 @@ def test_torques_by_virtual_work(problem, run):
     np.testing.assert_allclose(power[2:-2], rate[2:-2], atol=3e-3)
 
 
-def test_passive_motion_keeps_its_energy(problem):
-    run = uk.simulate(problem, t1=0.5, rtol=1e-10, atol=1e-10, ts=6, throw=True)
-    np.testing.assert_allclose(run.energy, run.energy[0], atol=1e-7)
-    assert jnp.abs(run.position_error).max() < 1e-12
-
-
 @pytest.mark.parametrize("wrong", [{"mass": -1.0}, {"length": 0.0}, {"gravity": float("nan")}])
 def test_wrong_parameters_are_named(wrong):
     with pytest.raises(uk.InputError, match=next(iter(wrong))):

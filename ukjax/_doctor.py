@@ -9,7 +9,6 @@ from jaxtyping import Array
 
 from ._acceleration import Equations, equations_of_motion
 from ._arguments import require_between
-from ._constraint import Rows
 from ._errors import InputError
 from ._problem import Problem, resolve_state
 from ._project import project
@@ -118,21 +117,26 @@ def _groups(projector: np.ndarray, names: tuple[str, ...], tolerance: float) -> 
     return tuple(groups)
 
 
-def inconsistent_rows(rows: Rows, a: np.ndarray | Array) -> dict[str, float]:
+def inconsistent_rows(equations: Equations, a: np.ndarray | Array) -> dict[str, float]:
     """The rows an acceleration leaves unsatisfied by more than one per cent of their own terms.
 
     **Arguments:**
 
-    - `rows`: the constraint rows.
+    - `equations`: the equations of motion, whose unconstrained acceleration sets the scale where all of A a and
+      b cancel.
     - `a`: the least-squares acceleration (n,).
 
     **Returns:** the residual by row name.
     """
-    A, b, a = (np.asarray(x) for x in (rows.A, rows.b, a))
-    residual, scale = A @ a - b, np.abs(A) @ np.abs(a) + np.abs(b)
-    slack = 1e-6 * np.max(scale, initial=0)
-    limits = zip(rows.names, residual, 1e-2 * scale + slack, strict=True)
-    return {name: float(r) for name, r, limit in limits if abs(r) > limit}
+    A, b, M, Q, a = (np.asarray(x) for x in (equations.rows.A, equations.rows.b, equations.M, equations.Q, a))
+    residual = A @ a - b
+    scale = np.abs(A) @ np.abs(a) + np.abs(b)
+    if np.all(np.abs(residual) <= 1e-2 * scale):
+        return {}
+    free = np.linalg.lstsq(M, Q)[0]
+    limit = 1e-2 * scale + 1e-6 * np.max(scale + np.abs(A) @ np.abs(free), initial=0)
+    each = zip(equations.rows.names, residual, limit, strict=True)
+    return {name: float(r) for name, r, largest in each if abs(r) > largest}
 
 
 def _require_finite_equations(equations: Equations) -> None:
@@ -198,7 +202,7 @@ def check(
         rank=rank,
         singular_values=singular_values,
         redundant=_groups(projector, names, tolerance),
-        inconsistent=inconsistent_rows(equations.rows, inverse @ (b / norms)),
+        inconsistent=inconsistent_rows(equations, inverse @ (b / norms)),
         unique_multipliers=tuple(
             x for x, p in zip(names, np.diag(projector), strict=True) if 1 - p <= tolerance
         ),

@@ -14,13 +14,14 @@ from . import _options
 from ._acceleration import (
     AbstractFormula,
     Acceleration,
+    Equations,
     UdwadiaKalaba,
     equations_of_motion,
     require_shapes,
     why_not_finite,
 )
 from ._arguments import real_array, require_instance
-from ._constraint import Rows, constraint_rows
+from ._constraint import constraint_rows
 from ._doctor import inconsistent_rows
 from ._errors import InputError
 from ._failure import explained
@@ -40,11 +41,11 @@ def _vector_field(t: Array, y: tuple[Array, Array], model: Model) -> tuple[Array
 
 
 @eqx.filter_jit
-def _start(model: Model, t: Array, q: Array, v: Array) -> tuple[tuple[Array, Array], Rows, Acceleration]:
+def _start(model: Model, t: Array, q: Array, v: Array) -> tuple[tuple[Array, Array], Equations, Acceleration]:
     """The state the run starts from, and what holds there."""
     q, v = model.project(t, (q, v))
     equations = equations_of_motion(model.system, t, q, v, model.stabilizer)
-    return (q, v), equations.rows, model.formula.solve(equations)
+    return (q, v), equations, model.formula.solve(equations)
 
 
 @eqx.filter_jit
@@ -102,17 +103,18 @@ def _observe(model: Model, t: Array, q: Array, v: Array) -> dict[str, Any]:
 def _checked_start(model: Model, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
     """The state to start from; raises `InputError`, by constraint name, where a run could not start."""
     require_shapes(model.system, t, q, v)
-    y, rows, acceleration = _start(model, t, q, v)
+    y, equations, acceleration = _start(model, t, q, v)
+    rows = equations.rows
     errors = np.concatenate([np.abs(rows.position_error), np.abs(rows.velocity_error)])
     precise = errors.max(initial=0) < 1e4 * np.finfo(t.dtype).eps
     if not np.all(np.isfinite(acceleration.a)) or (isinstance(model.stabilizer, Projection) and not precise):
         model.formula.acceleration(model.system, t, q, v, stabilizer=model.stabilizer)  # raises what is wrong
         if isinstance(model.stabilizer, Projection):
             y = project(model.system, t, q, v, pinv=model.stabilizer.pinv)
-        y, rows, acceleration = _start(model, t, *y)
+        y, equations, acceleration = _start(model, t, *y)
     if not np.all(np.isfinite(acceleration.a)):
         raise InputError(why_not_finite(model.formula, model.system, t, *y, model.stabilizer))
-    inconsistent = inconsistent_rows(rows, acceleration.a)
+    inconsistent = inconsistent_rows(equations, acceleration.a)
     if inconsistent:
         raise InputError(
             f"the constraints {', '.join(inconsistent)} are inconsistent: no acceleration satisfies all rows "
