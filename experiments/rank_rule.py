@@ -123,7 +123,7 @@ def figure(results: dict[Stabilizer, Cells], path: Path) -> None:
     """One panel per stabilizer: shades of blue by error where all starts are right, orange where not."""
     widths = [len(kind.tolerances) for kind in results]
     fig, axes = plt.subplots(
-        1, len(results), figsize=(1.5 + 1.05 * sum(widths), 5.2), sharey=True, squeeze=False,
+        1, len(results), figsize=(max(7.0, 1.5 + 1.05 * sum(widths)), 5.2), sharey=True, squeeze=False,
         width_ratios=widths, layout="constrained",
     )  # fmt: skip
     blues = plt.get_cmap("Blues_r")

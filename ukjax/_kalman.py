@@ -117,14 +117,19 @@ def enforce_levels(
     return tuple(Enforced(e.x[:n], e.P[:n, :n], e.rank) for e in found)
 
 
+def check_variances(value: Array, of: str) -> None:
+    """Raises `InputError` unless all are finite and not negative, or traced and not known."""
+    if not is_traced(value) and not np.all((value >= 0) & np.isfinite(value)):
+        raise InputError(f"the clearance of {of} must be finite and not negative, got {value}.")
+
+
 def variances(value: Array | float, m: int, of: str, dtype: jnp.dtype) -> Float[Array, " m"]:
     value = jnp.asarray(value).astype(dtype)
     if value.shape not in ((), (m,)):
         raise InputError(
             f"the clearance of {of} has shape {value.shape}; give a scalar or one value for each of its {m} rows."
         )
-    if not is_traced(value) and not np.all((value >= 0) & np.isfinite(value)):
-        raise InputError(f"the clearance of {of} must be finite and not negative, got {value}.")
+    check_variances(value, of)
     return jnp.broadcast_to(value, (m,))
 
 

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 
 from ._acceleration import AbstractFormula, Acceleration, Equations, equations_of_motion
 from ._errors import InputError
-from ._kalman import Enforced, clearance_root, recursion, variances, with_clearance
+from ._kalman import Enforced, check_variances, clearance_root, recursion, variances, with_clearance
 from ._problem import Problem, resolve_state
 from ._pseudoinverse import (
     AbstractPseudoinverse,
@@ -107,6 +107,12 @@ class _Recursed(NamedTuple):
         )
 
 
+def _clearance(value: Array | float, of: str) -> Array:
+    value = jnp.asarray(value)
+    check_variances(value, of)
+    return value
+
+
 @final
 class Recursive(AbstractFormula):
     """The Udwadia-Kalaba equation enforced level by level; needs M > 0 (Orsino 2017, eq. (4.14)).
@@ -147,12 +153,10 @@ class Recursive(AbstractFormula):
         pinv: AbstractPseudoinverse | lx.AbstractLinearSolver = GramSchmidt(),
     ):
         self.levels = _as_levels(levels)
-        if clearance is None:
-            self.clearance = None
-        elif isinstance(clearance, Mapping):
-            self.clearance = {name: jnp.asarray(value) for name, value in clearance.items()}
+        if isinstance(clearance, Mapping):
+            self.clearance = {name: _clearance(value, f"'{name}'") for name, value in clearance.items()}
         else:
-            self.clearance = jnp.asarray(clearance)
+            self.clearance = None if clearance is None else _clearance(clearance, "the rows")
         self.pinv = as_pseudoinverse(pinv)
 
     def _soft(
