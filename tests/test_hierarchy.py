@@ -196,7 +196,7 @@ def test_clearances_are_the_measurement_noise_of_a_kalman_filter(shape, R):
         state = _filter(*state, A, b, r)
         _close(result.x, state[0], 1e-9)
         _close(result.P, state[1], 1e-10)
-        np.testing.assert_array_equal(result.P, result.P.T)
+        _close(result.P, result.P.T, 1e-15)
         assert np.linalg.eigvalsh(result.P).min() > -1e-14
 
 
@@ -277,7 +277,7 @@ def test_projectors_inverses_and_bases_satisfy_their_equations(shape):
     for A, S, inverse, basis, rows in found:
         rank = np.linalg.matrix_rank(A, rtol=1e-9)
         _close(S, np.eye(N) - scipy.linalg.pinv(A, rtol=1e-9) @ A)
-        np.testing.assert_array_equal(S, S.T)
+        _close(S, S.T, 1e-15)
         _close(S @ S, S)
         _close(A @ S, np.zeros_like(A), 1e-11)
         assert inverse.shape == A.T.shape
@@ -342,6 +342,7 @@ def _problem_at(seed):
     return problem.system, formula, angles
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clearance", [None, 0.05])
 def test_jit_vmap_and_grad(clearance):
     system, formula, angles = _problem_at(0)
@@ -401,8 +402,8 @@ def test_what_is_refused():
         accelerate(((3,),))
     with pytest.raises(uk.InputError, match="negative"):
         accelerate(None, -1.0)
-    with pytest.raises(uk.InputError, match="clearance names 'rod'"):
-        accelerate(None, {"rod": 1.0})
+    with pytest.raises(uk.InputError, match="clearance names 'bar'"):
+        accelerate(None, {"bar": 1.0})
     with pytest.raises(uk.InputError, match="shape"):
         accelerate(None, jnp.ones(3))
     with pytest.raises(uk.InputError, match="levels names 'pin'"):

@@ -124,6 +124,7 @@ def check_variances(value: Array, of: str) -> None:
 
 
 def variances(value: Array | float, m: int, of: str, dtype: jnp.dtype) -> Float[Array, " m"]:
+    """`value` spread over m rows, checked."""
     value = jnp.asarray(value).astype(dtype)
     if value.shape not in ((), (m,)):
         raise InputError(

@@ -114,8 +114,9 @@ def _checked_start(model: Model, t: Array, q: Array, v: Array) -> tuple[Array, A
         y, equations, acceleration = _start(model, t, *y)
     if not np.all(np.isfinite(acceleration.a)):
         raise InputError(why_not_finite(model.formula, model.system, t, *y, model.stabilizer))
+    yields = getattr(model.formula, "clearance", None) is not None  # rows that are not met by intent
     inconsistent = inconsistent_rows(equations, acceleration.a)
-    if inconsistent:
+    if inconsistent and not yields:
         raise InputError(
             f"the constraints {', '.join(inconsistent)} are inconsistent: no acceleration satisfies all rows "
             f"at t = {t}. `ukjax.check` tells more."
