@@ -59,7 +59,7 @@ def require_between(name: str, value: Any, low: float, high: float) -> None:
     if is_traced(value):
         return
     number = value.item() if isinstance(value, Array | np.ndarray) and np.ndim(value) == 0 else value
-    if not (isinstance(number, numbers.Real) and low < number < high):
+    if not (isinstance(number, numbers.Real) and low < float(number) < high):
         raise InputError(f"{name} must lie between {low:g} and {high:g}, got {value!r}.")
 
 
