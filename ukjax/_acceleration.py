@@ -206,6 +206,12 @@ def why_not_finite(
             f"the mass matrix is not positive definite at t = {t}, q = {q}, which {type(formula).__name__} "
             f"needs (eigenvalues {jnp.linalg.eigvalsh(equations.M)}); RangeForm does not."
         )
+    stacked = np.concatenate([equations.M, rows.A])
+    if not formula.needs_definite_mass and np.linalg.matrix_rank(stacked) < v.size:
+        return (
+            f"the acceleration is not unique at t = {t}: [M; A] has rank {np.linalg.matrix_rank(stacked)} of "
+            f"{v.size}, so neither inertia nor rows determine some motion; RangeForm gives the least one."
+        )
     rank, m = int(formula.solve(equations).rank), len(rows.names)
     return (
         f"the pseudoinverse failed on the {m} rows {', '.join(rows.names)}"
