@@ -1,0 +1,221 @@
+"""A mechanism in absolute coordinates: every body has its own, and every joint is rows of constraints."""
+
+import abc
+from collections.abc import Iterable
+from typing import final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._constraint import AbstractConstraint, Holonomic, Nonholonomic
+from .._errors import InputError
+from .._system import AbstractSystem
+from .._types import Coordinates, Forces, MassMatrix, Time, Velocities
+from ._abstract_joint import AbstractJoint
+from ._bodies import GROUND, AbstractBody, Body
+from ._coordinates import (
+    AbstractCoordinates,
+    EulerCoordinates,
+    GroundCoordinates,
+    QuaternionCoordinates,
+    coordinates_of,
+)
+from ._loads import AbstractLoad
+from ._mechanism import Mechanism
+from ._placement import AnyPlacement, Twist
+
+
+@final
+class JointRows(eqx.Module):
+    """phi of a joint, as a function of the coordinates of all bodies."""
+
+    joint: AbstractJoint
+    ends: tuple[AbstractCoordinates, ...]
+
+    def __call__(self, t: Time, q: Coordinates) -> Array:
+        return self.joint.rows(t, *(end.placement(q) for end in self.ends))  # pyright: ignore[reportReturnType]
+
+
+@final
+class JointSlip(eqx.Module):
+    """psi of a nonholonomic joint, as a function of the coordinates and velocities of all bodies."""
+
+    joint: AbstractJoint
+    ends: tuple[AbstractCoordinates, ...]
+
+    def __call__(self, t: Time, q: Coordinates, v: Velocities) -> Array:
+        placements = tuple(end.placement(q) for end in self.ends)
+        twists = tuple(end.twist(q, v) for end in self.ends)
+        return self.joint.slip(t, placements, twists)  # pyright: ignore[reportReturnType]
+
+
+@final
+class UnitNorm(eqx.Module):
+    """phi of a unit quaternion."""
+
+    body: EulerCoordinates
+
+    def __call__(self, t: Time, q: Coordinates) -> Float[Array, ""]:
+        return self.body.norm(q)
+
+
+class AbsoluteSystem(AbstractSystem):
+    """A mechanism in absolute coordinates, made by `assemble`: a block of M for each body, rows for each joint.
+
+    Planar bodies have (x, y, theta), point masses their place, bodies in space their centre and a quaternion that is
+    (1, 0, 0, 0) in the reference posture. Its constraints bear the names of the joints.
+
+    - `mechanism`: the description.
+    """
+
+    mechanism: eqx.AbstractVar[Mechanism]
+
+    @abc.abstractmethod
+    def coordinates(self) -> dict[str, AbstractCoordinates]:
+        """The coordinates of each body, by name."""
+
+    @property
+    def bodies(self) -> tuple[AbstractBody, ...]:
+        """The bodies."""
+        return self.mechanism.bodies
+
+    @property
+    def joints(self) -> tuple[AbstractJoint, ...]:
+        """The joints."""
+        return self.mechanism.joints
+
+    @property
+    def loads(self) -> tuple[AbstractLoad, ...]:
+        """The loads."""
+        return self.mechanism.loads
+
+    @property
+    def q0(self) -> Coordinates:
+        """The coordinates of the reference posture (n_q,)."""
+        return jnp.concatenate([part.reference for part in self.coordinates().values()])
+
+    @property
+    def constraints(self) -> tuple[AbstractConstraint, ...]:
+        """Of each joint its rows, named after it; then unit quaternions, where they are not kept otherwise."""
+        parts, found = self._all_coordinates(), []
+        for joint in self.joints:
+            ends = tuple(parts[name] for name in joint.bodies)
+            if joint.holonomic:
+                found.append(Holonomic(JointRows(joint, ends), name=joint.name))
+            if joint.nonholonomic:
+                name = f"{joint.name}, no slip" if joint.holonomic else joint.name
+                found.append(Nonholonomic(JointSlip(joint, ends), name=name))
+        unit = [part for part in parts.values() if isinstance(part, EulerCoordinates)]
+        return (
+            *found,
+            *(Holonomic(UnitNorm(part), name=f"{part.body.name}, unit quaternion") for part in unit),
+        )
+
+    def _all_coordinates(self) -> dict[str, AbstractCoordinates]:
+        return {**self.coordinates(), GROUND: GroundCoordinates(self.mechanism.dimension)}
+
+    def placements(self, t: Time, q: Coordinates) -> dict[str, AnyPlacement]:
+        """Where all bodies are, and the ground, by name."""
+        return {name: part.placement(q) for name, part in self._all_coordinates().items()}
+
+    def twists(self, t: Time, q: Coordinates, v: Velocities) -> dict[str, Twist]:
+        """How all bodies move, and the ground, by name."""
+        return {name: part.twist(q, v) for name, part in self._all_coordinates().items()}
+
+    def points(self, t: Time, q: Coordinates) -> dict[str, Array]:
+        """The named world points [m]: centres under the bodies' names, their further points as `body.point`."""
+        return self.mechanism.points(self.placements(t, q))
+
+    def drawing(self, t: Time, q: Coordinates) -> dict[str, Array]:
+        return self.mechanism.drawing(self.placements(t, q))
+
+    def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
+        blocks = [part.inertia(q) for part in self.coordinates().values()]
+        if all(block.ndim == 1 for block in blocks):
+            return jnp.diag(jnp.concatenate(blocks)).astype(q.dtype)
+        square = [jnp.diag(block) if block.ndim == 1 else block for block in blocks]
+        return jax.scipy.linalg.block_diag(*square).astype(q.dtype)
+
+    def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
+        Q = self._load_force(t, q, v)
+        for part in self.coordinates().values():
+            gyroscopic = part.gyroscopic(q, v)
+            if gyroscopic is not None:
+                i = part.v_start
+                Q = Q.at[i : i + gyroscopic.size].add(gyroscopic)
+        return Q
+
+    def _load_force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
+        """Q = (dr / dv)^T e over all loads."""
+        if not self.loads:
+            return jnp.zeros_like(v)
+        placements = self.placements(t, q)
+        _, transposed = jax.vjp(lambda v: self.mechanism.rates(placements, self.twists(t, q, v)), v)
+        return transposed(self.mechanism.efforts(t, placements, self.twists(t, q, v)))[0]
+
+    def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""]:
+        """Kinetic energy and the potential of all loads that have one [J]."""
+        placements = self.placements(t, q)
+        kinetic = self.mechanism.kinetic_energy(placements, self.twists(t, q, v))
+        return kinetic + self.mechanism.potential_energy(placements)
+
+
+@final
+class RateSystem(AbsoluteSystem):
+    """Absolute coordinates with v = q': everything in the plane, point masses, Euler parameters."""
+
+    mechanism: Mechanism
+
+    def coordinates(self) -> dict[str, AbstractCoordinates]:
+        return coordinates_of(self.bodies, euler=True)
+
+
+@final
+class QuaternionSystem(AbsoluteSystem):
+    """Absolute coordinates in space with angular velocities in body axes, q' = N(q) v."""
+
+    mechanism: Mechanism
+
+    def coordinates(self) -> dict[str, AbstractCoordinates]:
+        return coordinates_of(self.bodies, euler=False)
+
+    def kinematics(self, t: Time, q: Coordinates, v: Velocities) -> Coordinates:
+        """p' = 1/2 p o (0, omega) for each quaternion p, which keeps its length."""
+        rates = []
+        for part in self.coordinates().values():
+            quaternion = isinstance(part, QuaternionCoordinates)
+            rates.append(part.rate(q, v) if quaternion else part.twist(q, v).velocity)
+        return jnp.concatenate(rates)
+
+
+def assemble(
+    bodies: Iterable[AbstractBody],
+    joints: Iterable[AbstractJoint] = (),
+    loads: Iterable[AbstractLoad] = (),
+    *,
+    coordinates: str = "quaternion",
+) -> AbsoluteSystem:
+    """A mechanism as a system in absolute coordinates.
+
+    **Arguments:**
+
+    - `bodies`: any of `Body`, `PlanarBody`, `PointMass`; all in the plane or all in space.
+    - `joints`: joints between them and the ground.
+    - `loads`: loads on them; there is no gravity unless it is among them.
+    - `coordinates`: of bodies in space: `"quaternion"`, with the velocity of the centre and the angular velocity in
+      body axes for v; or `"euler parameters"`, with v = q', a mass matrix of rank 6 of 7 for each body, for which
+      `RangeForm` and its kin are, and a row for each unit quaternion.
+
+    **Returns:** the system; its `q0` is the reference posture, `points(t, q)` are its named points.
+
+    **Raises:** `InputError` for what does not fit together, in one line.
+    """
+    if coordinates not in ("quaternion", "euler parameters"):
+        raise InputError(f"coordinates must be 'quaternion' or 'euler parameters', got {coordinates!r}.")
+    mechanism = Mechanism(bodies, joints, loads)
+    turning = any(isinstance(body, Body) for body in mechanism.bodies)
+    if turning and coordinates == "quaternion":
+        return QuaternionSystem(mechanism)
+    return RateSystem(mechanism)

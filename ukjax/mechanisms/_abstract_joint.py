@@ -1,0 +1,149 @@
+"""What every joint is, and the checks that all of them share."""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._arguments import require_instance
+from .._errors import InputError
+from .._types import Time, is_traced
+from ._bodies import checked_array, checked_name
+from ._placement import AnyPlacement, Twist, rate_of
+
+
+class AbstractJoint(eqx.Module):
+    """A joint between a parent and a child body, either of which may be the ground.
+
+    Concrete ones: `Revolute`, `Prismatic`, `Fixed`, `Distance`, `Spherical`, `Universal`, `Cylindrical`, `Screw`, `Gear`,
+    `Rolling`, `PathMotion`, `Guide`, `Drive`.
+    """
+
+    name: eqx.AbstractVar[str]
+    parent: eqx.AbstractVar[str]
+    child: eqx.AbstractVar[str]
+    point: eqx.AbstractVar[Array]
+    turns: eqx.AbstractClassVar[bool]  # whether its rows concern orientations, which point masses have not
+
+    @property
+    def bodies(self) -> tuple[str, ...]:
+        """The names of the bodies whose placements it takes, parent and child first."""
+        return (self.parent, self.child)
+
+    @property
+    def dimension(self) -> int:
+        """2 in the plane, 3 in space."""
+        return self.point.shape[0]
+
+    @property
+    def holonomic(self) -> bool:
+        """Whether it has `rows` on positions."""
+        return True
+
+    @property
+    def nonholonomic(self) -> bool:
+        """Whether it has rows on velocities, `slip`."""
+        return False
+
+    def rows(self, t: Time, *placements: AnyPlacement) -> Array | None:
+        """phi (k,) of the placements of `bodies`; None for a joint on velocities alone.
+
+        **Arguments:**
+
+        - `placements`: of `bodies`.
+        """
+        return None
+
+    def slip(self, t: Time, placements: tuple[AnyPlacement, ...], twists: tuple[Twist, ...]) -> Array | None:
+        """Rows on velocities (k,), linear in the twists, where the joint is nonholonomic; None where it is not.
+
+        **Arguments:**
+
+        - `placements`: of `bodies`.
+        - `twists`: of `bodies`.
+        """
+        return None
+
+    def velocity_rows(
+        self, t: Time, placements: tuple[AnyPlacement, ...], twists: tuple[Twist, ...]
+    ) -> Array:
+        """All rows at the level of velocities (k,), linear in the twists: the rate of `rows`, then `slip`.
+
+        **Arguments:**
+
+        - `placements`: of `bodies`.
+        - `twists`: of `bodies`.
+        """
+        parts = []
+        if self.holonomic:
+            parts.append(rate_of(lambda *p: self.rows(t, *p), placements, twists))  # pyright: ignore[reportArgumentType]
+        if self.nonholonomic:
+            parts.append(self.slip(t, placements, twists))
+        return jnp.concatenate(parts) if parts else jnp.zeros(0, t.dtype)
+
+
+class AbstractAxisJoint(AbstractJoint):
+    """A joint along or about one axis, whose `position` can be driven or measured: `Revolute`, `Prismatic`,
+    `Cylindrical`, `Screw`."""
+
+    axis: eqx.AbstractVar[Array]
+
+    @abc.abstractmethod
+    def position(self, parent: AnyPlacement, child: AnyPlacement) -> Float[Array, ""]:
+        """The angle [rad] or the displacement [m] of the child from the reference posture, against the parent.
+
+        **Arguments:**
+
+        - `parent`, `child`: placements.
+        """
+
+
+def set_ends(joint: Any, name: str, parent: str, child: str) -> None:
+    """Gives a joint under construction its name and those of its bodies.
+
+    **Arguments:**
+
+    - `joint`: the joint.
+    - `name`, `parent`, `child`: the names.
+
+    **Raises:** `InputError` for what is no name, and for a joint of a body with itself.
+    """
+    joint.name = checked_name("joint", name)
+    joint.parent, joint.child = checked_name("body", parent), checked_name("body", child)
+    if parent == child:
+        raise InputError(f"joint '{name}' joins '{parent}' to itself; its two bodies must differ.")
+
+
+def checked_axis(what: str, axis: Any, dimension: int) -> Array:
+    """A unit vector along a given one.
+
+    **Arguments:**
+
+    - `what`: what the message calls it.
+    - `axis`: a vector, not zero.
+    - `dimension`: 2 or 3.
+
+    **Raises:** `InputError` for the zero vector, a missing axis and a wrong shape.
+    """
+    if axis is None:
+        raise InputError(f"{what} is missing: give a vector of {dimension} entries.")
+    axis = checked_array(what, axis, (dimension,))
+    length = jnp.sqrt(jnp.dot(axis, axis))
+    if not is_traced(length) and length == 0:
+        raise InputError(f"{what} must not be the zero vector.")
+    return axis / length
+
+
+def require_axis_joint(what: str, joint: Any) -> None:
+    """Raises `InputError` unless something is a joint with a position, or may be the name of one.
+
+    **Arguments:**
+
+    - `what`: what the message calls it.
+    - `joint`: the joint or its name.
+    """
+    require_instance(
+        what, joint, (AbstractAxisJoint, str), "Revolute(...), Prismatic(...) or the name of one"
+    )

@@ -1,0 +1,231 @@
+"""Bodies: mass, centre of mass and inertia, given once in the reference posture, in world coordinates."""
+
+import abc
+from collections.abc import Mapping
+from typing import Any, final
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._arguments import real_array, require_finite
+from .._errors import InputError
+from .._types import is_traced
+from ._placement import AnyPlacement, Twist
+
+GROUND = "ground"
+"""The name of what does not move; joints and loads may refer to it like to a body."""
+
+
+def checked_name(what: str, name: Any) -> str:
+    """A name as given, if it is one.
+
+    **Arguments:**
+
+    - `what`: what is named, such as `"body"`.
+    - `name`: the name.
+
+    **Raises:** `InputError` for what is not a string, and for an empty one.
+    """
+    if not isinstance(name, str) or not name:
+        raise InputError(f"the name of a {what} must be a word, got {name!r}.")
+    return name
+
+
+def checked_array(what: str, value: Any, *shapes: tuple[int, ...]) -> Array:
+    """A finite real array of one of some shapes.
+
+    **Arguments:**
+
+    - `what`: what the message calls it.
+    - `value`: anything `jnp.asarray` takes.
+    - `shapes`: those allowed.
+
+    **Raises:** `InputError` for anything else.
+    """
+    array = real_array(what, value)
+    if array.shape not in shapes:
+        allowed = " or ".join(str(shape) for shape in shapes)
+        raise InputError(f"{what} must have shape {allowed}, got {array.shape}.")
+    require_finite(what, array)
+    return array
+
+
+def checked_positive(what: str, value: Any) -> Float[Array, ""]:
+    """A scalar greater than zero.
+
+    **Arguments:**
+
+    - `what`: what the message calls it.
+    - `value`: a number.
+
+    **Raises:** `InputError` for anything else.
+    """
+    array = checked_array(what, value, ())
+    if not is_traced(array) and not array > 0:
+        raise InputError(f"{what} must be greater than 0, got {array:g}.")
+    return array
+
+
+class AbstractBody(eqx.Module):
+    """A body of a mechanism. Concrete ones: `Body`, `PlanarBody`, `PointMass`."""
+
+    name: eqx.AbstractVar[str]
+    mass: eqx.AbstractVar[Array]
+    centre: eqx.AbstractVar[Array]
+    points: eqx.AbstractVar[dict[str, Array]]
+
+    @property
+    def dimension(self) -> int:
+        """2 in the plane, 3 in space."""
+        return self.centre.shape[0]
+
+    @abc.abstractmethod
+    def kinetic_energy(self, placement: AnyPlacement, twist: Twist) -> Float[Array, ""]:
+        """1/2 m v.v + 1/2 omega . I omega [J]."""
+
+
+def _checked_points(name: str, points: Mapping[str, Any] | None, dimension: int) -> dict[str, Array]:
+    return {
+        checked_name("point", key): checked_array(f"point '{key}' of body '{name}'", x, (dimension,))
+        for key, x in (points or {}).items()
+    }
+
+
+def _checked_body_name(name: Any) -> str:
+    if name == GROUND:
+        raise InputError(f"a body cannot be called '{GROUND}': that name is taken by what does not move.")
+    return checked_name("body", name)
+
+
+def _checked_inertia(name: str, inertia: Any) -> Float[Array, "3 3"]:
+    """The inertia matrix, symmetric, without negative moments, the largest no more than the other two together."""
+    what = f"the inertia of body '{name}'"
+    inertia = checked_array(what, inertia, (3,), (3, 3))
+    matrix = jnp.diag(inertia) if inertia.ndim == 1 else inertia
+    if is_traced(matrix):
+        return matrix
+    tolerance = 100.0 * np.finfo(matrix.dtype).eps * np.max(np.abs(matrix))
+    if not np.allclose(matrix, matrix.T, rtol=0, atol=tolerance):
+        raise InputError(f"{what} must be a symmetric matrix.")
+    moments = np.linalg.eigvalsh(np.asarray(matrix))
+    if moments[0] < -tolerance:
+        raise InputError(f"{what} must have no negative principal moment, got {moments[0]:g}.")
+    if moments[0] + moments[1] < moments[2] - tolerance:
+        raise InputError(
+            f"{what} violates the triangle inequality: its principal moments {moments[0]:g} and {moments[1]:g} "
+            f"must together be at least the third, {moments[2]:g}."
+        )
+    return matrix
+
+
+@final
+class Body(AbstractBody):
+    """A rigid body in space.
+
+    An inertia may be semidefinite, as that of a slender rod about its axis. In absolute coordinates the mass matrix
+    is then singular: `RangeForm` simulates it, or give the rod a radius.
+
+    **Arguments:**
+
+    - `name`: any but `"ground"`.
+    - `mass`: [kg].
+    - `centre`: centre of mass in the reference posture, in the world [m] (3,).
+    - `inertia`: about the centre of mass, in world axes at the reference posture [kg m^2] (3, 3), or its diagonal (3,).
+    - `points`: further points to be reported: name -> place in the reference posture [m] (3,).
+
+    **Raises:** `InputError` for a mass that is not positive, and for an inertia that no body can have.
+    """
+
+    name: str = eqx.field(static=True)
+    mass: Float[Array, ""]
+    centre: Float[Array, "3"]
+    inertia: Float[Array, "3 3"]
+    points: dict[str, Array]
+
+    def __init__(
+        self, name: str, mass: Any, centre: Any, inertia: Any, points: Mapping[str, Any] | None = None
+    ):
+        self.name = _checked_body_name(name)
+        self.mass = checked_positive(f"the mass of body '{name}'", mass)
+        self.centre = checked_array(f"the centre of body '{name}'", centre, (3,))
+        self.inertia = _checked_inertia(name, inertia)
+        self.points = _checked_points(name, points, 3)
+
+    def kinetic_energy(self, placement: AnyPlacement, twist: Twist) -> Float[Array, ""]:
+        omega = placement.back(twist.omega)
+        return 0.5 * (
+            self.mass * jnp.dot(twist.velocity, twist.velocity) + jnp.dot(omega, self.inertia @ omega)
+        )
+
+
+@final
+class PlanarBody(AbstractBody):
+    """A rigid body in the plane, with coordinates (x, y, theta).
+
+    **Arguments:**
+
+    - `name`: any but `"ground"`.
+    - `mass`: [kg].
+    - `centre`: centre of mass in the reference posture, in the world [m] (2,).
+    - `inertia`: about the centre of mass [kg m^2].
+    - `angle`: theta in the reference posture [rad]; only shifts what the coordinate counts from.
+    - `points`: further points to be reported: name -> place in the reference posture [m] (2,).
+
+    **Raises:** `InputError` for a mass or an inertia that is not positive.
+    """
+
+    name: str = eqx.field(static=True)
+    mass: Float[Array, ""]
+    centre: Float[Array, "2"]
+    inertia: Float[Array, ""]
+    angle: Float[Array, ""]
+    points: dict[str, Array]
+
+    def __init__(
+        self,
+        name: str,
+        mass: Any,
+        centre: Any,
+        inertia: Any,
+        angle: Any = 0.0,
+        points: Mapping[str, Any] | None = None,
+    ):
+        self.name = _checked_body_name(name)
+        self.mass = checked_positive(f"the mass of body '{name}'", mass)
+        self.centre = checked_array(f"the centre of body '{name}'", centre, (2,))
+        self.inertia = checked_positive(f"the inertia of body '{name}'", inertia)
+        self.angle = checked_array(f"the angle of body '{name}'", angle, ())
+        self.points = _checked_points(name, points, 2)
+
+    def kinetic_energy(self, placement: AnyPlacement, twist: Twist) -> Float[Array, ""]:
+        return 0.5 * (self.mass * jnp.dot(twist.velocity, twist.velocity) + self.inertia * twist.omega**2)
+
+
+@final
+class PointMass(AbstractBody):
+    """A point mass, in the plane or in space: it has a place and no orientation.
+
+    **Arguments:**
+
+    - `name`: any but `"ground"`.
+    - `mass`: [kg].
+    - `centre`: its place in the reference posture, in the world [m] (2,) or (3,).
+
+    **Raises:** `InputError` for a mass that is not positive.
+    """
+
+    name: str = eqx.field(static=True)
+    mass: Float[Array, ""]
+    centre: Float[Array, " d"]
+    points: dict[str, Array]
+
+    def __init__(self, name: str, mass: Any, centre: Any):
+        self.name = _checked_body_name(name)
+        self.mass = checked_positive(f"the mass of body '{name}'", mass)
+        self.centre = checked_array(f"the place of point mass '{name}'", centre, (2,), (3,))
+        self.points = {}
+
+    def kinetic_energy(self, placement: AnyPlacement, twist: Twist) -> Float[Array, ""]:
+        return 0.5 * self.mass * jnp.dot(twist.velocity, twist.velocity)

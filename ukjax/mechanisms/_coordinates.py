@@ -1,0 +1,245 @@
+"""Absolute coordinates of one body: where they lie in q and v, and what they say of placement, twist and inertia.
+
+Planar bodies have (x, y, theta), point masses their place. Bodies in space have their centre and a quaternion
+p = (s, u), (1, 0, 0, 0) in the reference posture, with one of two kinds of velocities:
+
+    quaternion          (velocity, omega in body axes),  p' = 1/2 p o (0, omega),
+    euler parameters    q' itself,  omega = W p' with W = 2 (-u, s I - hat(u)) / p.p,
+
+which gives J omega' + omega x J omega = torque and, since W' p' = -2 (p.p') / (p.p) omega, the mass matrix
+W^T J W of rank 3 (Udwadia and Schutte 2010).
+"""
+
+import abc
+from typing import final
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._lie import hat, quaternion_rate, rotation_matrix
+from .._types import Coordinates, Forces, Velocities
+from ._bodies import AbstractBody, Body, PlanarBody, PointMass
+from ._placement import AnyPlacement, Placement, PlanarPlacement, Twist, ground_placement, ground_twist
+
+
+class AbstractCoordinates(eqx.Module):
+    """The coordinates of one body, or of the ground, which has none.
+
+    - `q_start`, `v_start`: where its coordinates and velocities begin.
+    """
+
+    q_start: eqx.AbstractVar[int]
+    v_start: eqx.AbstractVar[int]
+
+    @property
+    @abc.abstractmethod
+    def reference(self) -> Coordinates:
+        """The coordinates of the reference posture."""
+
+    @abc.abstractmethod
+    def placement(self, q: Coordinates) -> AnyPlacement:
+        """Where the body is, from the coordinates of all bodies."""
+
+    @abc.abstractmethod
+    def twist(self, q: Coordinates, v: Velocities) -> Twist:
+        """How it moves, from the coordinates and velocities of all bodies."""
+
+    @abc.abstractmethod
+    def inertia(self, q: Coordinates) -> Array:
+        """Its block of the mass matrix, (k, k), or (k,) where that is diagonal."""
+
+    def gyroscopic(self, q: Coordinates, v: Velocities) -> Forces | None:
+        """Its part of the force that is quadratic in v (k,); None for none."""
+        return None
+
+
+@final
+class GroundCoordinates(AbstractCoordinates):
+    """The ground, which has no coordinates."""
+
+    dimension: int = eqx.field(static=True)
+    q_start: int = eqx.field(static=True, default=0)
+    v_start: int = eqx.field(static=True, default=0)
+
+    @property
+    def reference(self) -> Coordinates:
+        return jnp.zeros(0)
+
+    def placement(self, q: Coordinates) -> AnyPlacement:
+        return ground_placement(self.dimension, q.dtype)
+
+    def twist(self, q: Coordinates, v: Velocities) -> Twist:
+        return ground_twist(self.dimension, v.dtype)
+
+    def inertia(self, q: Coordinates) -> Array:
+        return jnp.zeros(0, q.dtype)
+
+
+@final
+class PlanarCoordinates(AbstractCoordinates):
+    """(x, y, theta) of a planar body."""
+
+    body: PlanarBody
+    q_start: int = eqx.field(static=True)
+    v_start: int = eqx.field(static=True)
+
+    @property
+    def reference(self) -> Coordinates:
+        return jnp.append(self.body.centre, self.body.angle)
+
+    def placement(self, q: Coordinates) -> PlanarPlacement:
+        i = self.q_start
+        return PlanarPlacement(q[i + 2] - self.body.angle, q[i : i + 2], self.body.centre)
+
+    def twist(self, q: Coordinates, v: Velocities) -> Twist:
+        i = self.v_start
+        return Twist(v[i + 2], v[i : i + 2])
+
+    def inertia(self, q: Coordinates) -> Array:
+        return jnp.stack([self.body.mass, self.body.mass, self.body.inertia])
+
+
+@final
+class PointCoordinates(AbstractCoordinates):
+    """The place of a point mass."""
+
+    body: PointMass
+    q_start: int = eqx.field(static=True)
+    v_start: int = eqx.field(static=True)
+
+    @property
+    def reference(self) -> Coordinates:
+        return self.body.centre
+
+    def placement(self, q: Coordinates) -> AnyPlacement:
+        d = self.body.dimension
+        ground, p = ground_placement(d, q.dtype), q[self.q_start : self.q_start + d]
+        if isinstance(ground, PlanarPlacement):
+            return PlanarPlacement(ground.angle, p, self.body.centre)
+        return Placement(ground.R, p, self.body.centre)
+
+    def twist(self, q: Coordinates, v: Velocities) -> Twist:
+        d = self.body.dimension
+        return Twist(ground_twist(d, v.dtype).omega, v[self.v_start : self.v_start + d])
+
+    def inertia(self, q: Coordinates) -> Array:
+        return jnp.full(self.body.dimension, self.body.mass)
+
+
+@final
+class QuaternionCoordinates(AbstractCoordinates):
+    """Centre and quaternion of a body in space, with velocity and angular velocity in body axes."""
+
+    body: Body
+    q_start: int = eqx.field(static=True)
+    v_start: int = eqx.field(static=True)
+
+    @property
+    def reference(self) -> Coordinates:
+        return _upright(self.body)
+
+    def placement(self, q: Coordinates) -> Placement:
+        return _placed(self.body, q, self.q_start)
+
+    def _omega(self, v: Velocities) -> Float[Array, "3"]:
+        return v[self.v_start + 3 : self.v_start + 6]
+
+    def twist(self, q: Coordinates, v: Velocities) -> Twist:
+        return Twist(self.placement(q).vector(self._omega(v)), v[self.v_start : self.v_start + 3])
+
+    def inertia(self, q: Coordinates) -> Array:
+        return _block(self.body, self.body.inertia)
+
+    def gyroscopic(self, q: Coordinates, v: Velocities) -> Forces:
+        omega = self._omega(v)
+        return jnp.concatenate([jnp.zeros_like(omega), -jnp.cross(omega, self.body.inertia @ omega)])
+
+    def rate(self, q: Coordinates, v: Velocities) -> Coordinates:
+        """q' of this body."""
+        i = self.q_start + 3
+        turning = quaternion_rate(q[i : i + 4], self._omega(v))
+        return jnp.concatenate([v[self.v_start : self.v_start + 3], turning])
+
+
+@final
+class EulerCoordinates(AbstractCoordinates):
+    """Centre and quaternion of a body in space, with their own rates for velocities."""
+
+    body: Body
+    q_start: int = eqx.field(static=True)
+    v_start: int = eqx.field(static=True)
+
+    @property
+    def reference(self) -> Coordinates:
+        return _upright(self.body)
+
+    def placement(self, q: Coordinates) -> Placement:
+        return _placed(self.body, q, self.q_start)
+
+    def _quaternion(self, x: Array) -> Float[Array, "4"]:
+        return x[self.q_start + 3 : self.q_start + 7]
+
+    def _turning(self, q: Coordinates) -> Float[Array, "3 4"]:
+        """W: the angular velocity in body axes of a rate of the quaternion."""
+        p = self._quaternion(q)
+        vector = p[0] * jnp.eye(3, dtype=p.dtype) - hat(p[1:])
+        return 2.0 / jnp.dot(p, p) * jnp.concatenate([-p[1:, None], vector], axis=1)
+
+    def twist(self, q: Coordinates, v: Velocities) -> Twist:
+        omega = self._turning(q) @ self._quaternion(v)
+        return Twist(self.placement(q).vector(omega), v[self.v_start : self.v_start + 3])
+
+    def inertia(self, q: Coordinates) -> Array:
+        W = self._turning(q)
+        return _block(self.body, W.T @ self.body.inertia @ W)
+
+    def gyroscopic(self, q: Coordinates, v: Velocities) -> Forces:
+        p, rate, W, J = self._quaternion(q), self._quaternion(v), self._turning(q), self.body.inertia
+        omega = W @ rate
+        growth = 2.0 * jnp.dot(p, rate) / jnp.dot(p, p)
+        torque = growth * (J @ omega) - jnp.cross(omega, J @ omega)
+        return jnp.concatenate([jnp.zeros_like(omega), W.T @ torque])
+
+    def norm(self, q: Coordinates) -> Float[Array, ""]:
+        """(p.p - 1) / 2, zero for a unit quaternion."""
+        p = self._quaternion(q)
+        return 0.5 * (jnp.dot(p, p) - 1.0)
+
+
+def _upright(body: Body) -> Coordinates:
+    return jnp.concatenate([body.centre, jnp.asarray([1, 0, 0, 0], body.centre.dtype)])
+
+
+def _placed(body: Body, q: Coordinates, i: int) -> Placement:
+    return Placement(rotation_matrix(q[i + 3 : i + 7]), q[i : i + 3], body.centre)
+
+
+def _block(body: Body, turning: Float[Array, "k k"]) -> Float[Array, "k+3 k+3"]:
+    """diag(m, m, m) and the inertia of turning."""
+    k = turning.shape[0]
+    linear = jnp.concatenate(
+        [body.mass * jnp.eye(3, dtype=turning.dtype), jnp.zeros((3, k), turning.dtype)], axis=1
+    )
+    return jnp.concatenate([linear, jnp.concatenate([jnp.zeros((k, 3), turning.dtype), turning], axis=1)])
+
+
+def coordinates_of(bodies: tuple[AbstractBody, ...], euler: bool) -> dict[str, AbstractCoordinates]:
+    """The coordinates of all bodies, one after the other, by name.
+
+    **Arguments:**
+
+    - `bodies`: the bodies.
+    - `euler`: whether bodies in space have the rates of their quaternions for velocities.
+    """
+    found, i, j = {}, 0, 0
+    for body in bodies:
+        if isinstance(body, Body):
+            found[body.name] = (EulerCoordinates if euler else QuaternionCoordinates)(body, i, j)
+            i, j = i + 7, j + (7 if euler else 6)
+        else:
+            kind = PlanarCoordinates if isinstance(body, PlanarBody) else PointCoordinates
+            found[body.name] = kind(body, i, j)  # pyright: ignore[reportArgumentType]
+            k = 3 if kind is PlanarCoordinates else body.dimension
+            i, j = i + k, j + k
+    return found

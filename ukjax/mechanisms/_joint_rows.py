@@ -1,0 +1,106 @@
+"""What joints are made of: functions of two placements that are zero where points, axes or directions agree."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ._placement import AnyPlacement, PlanarPlacement
+
+
+def across(axis: Float[Array, "3"]) -> tuple[Float[Array, "3"], Float[Array, "3"]]:
+    """Two unit vectors that form a right-handed frame with a unit axis in third place
+    (Duff et al. 2017, Building an orthonormal basis, revisited).
+
+    **Arguments:**
+
+    - `axis`: the unit axis (3,).
+    """
+    x, y, z = axis
+    s = jnp.where(z < 0, -1, 1).astype(axis.dtype)
+    a = -1.0 / (s + z)
+    b = x * y * a
+    return jnp.stack([1.0 + s * x * x * a, s * b, -s * x]), jnp.stack([b, s + y * y * a, -y])
+
+
+def same_point(X: Array, parent: AnyPlacement, child: AnyPlacement) -> Array:
+    """x' - x of a point common to two bodies [m].
+
+    **Arguments:**
+
+    - `X`: the point in the reference posture.
+    - `parent`, `child`: placements.
+    """
+    return child.point(X) - parent.point(X)
+
+
+def same_axis(axis: Array, parent: AnyPlacement, child: AnyPlacement) -> Float[Array, "2"]:
+    """a'.n1 and a'.n2, zero where an axis common to two bodies is parallel in both.
+
+    **Arguments:**
+
+    - `axis`: the unit axis in the reference posture (3,).
+    - `parent`, `child`: placements.
+    """
+    relative = parent.back(child.vector(axis))
+    return jnp.stack([jnp.dot(n, relative) for n in across(axis)])
+
+
+def same_direction(parent: AnyPlacement, child: AnyPlacement) -> Array:
+    """vee(R^T R' - R'^T R) / 2 = sin(angle) axis of the relative rotation (3,); in the plane the angle (1,).
+
+    **Arguments:**
+
+    - `parent`, `child`: placements.
+    """
+    if isinstance(parent, PlanarPlacement) and isinstance(child, PlanarPlacement):
+        return (child.angle - parent.angle)[None]
+    S = parent.R.T @ child.R  # pyright: ignore[reportAttributeAccessIssue]
+    return 0.5 * jnp.stack([S[2, 1] - S[1, 2], S[0, 2] - S[2, 0], S[1, 0] - S[0, 1]])
+
+
+def turned(axis: Array | None, parent: AnyPlacement, child: AnyPlacement) -> tuple[Array, Array]:
+    """Cosine and sine of the angle by which the child has turned about an axis, against the parent.
+
+    **Arguments:**
+
+    - `axis`: unit, in the reference posture (3,); None in the plane.
+    - `parent`, `child`: placements.
+    """
+    if axis is None:
+        angle = same_direction(parent, child)[0]
+        return jnp.cos(angle), jnp.sin(angle)
+    n1, n2 = across(axis)
+    relative = parent.back(child.vector(n1))
+    return jnp.dot(n1, relative), jnp.dot(n2, relative)
+
+
+def angle_of(axis: Array | None, parent: AnyPlacement, child: AnyPlacement) -> Float[Array, ""]:
+    """The angle by which the child has turned about an axis [rad]; in space between -pi and pi.
+
+    **Arguments:** as `turned`.
+    """
+    if axis is None:
+        return same_direction(parent, child)[0]
+    c, s = turned(axis, parent, child)
+    return jnp.arctan2(s, c)
+
+
+def displacement(axis: Array, X: Array, parent: AnyPlacement, child: AnyPlacement) -> Float[Array, ""]:
+    """How far the child's point has moved along an axis of the parent [m].
+
+    **Arguments:**
+
+    - `axis`: unit, in the reference posture.
+    - `X`: the point in the reference posture.
+    - `parent`, `child`: placements.
+    """
+    return jnp.dot(parent.vector(axis), same_point(X, parent, child))
+
+
+def sideways(axis: Array, X: Array, parent: AnyPlacement, child: AnyPlacement) -> Array:
+    """How far the child's point is off an axis of the parent [m]: 2 rows, in the plane 1.
+
+    **Arguments:** as `displacement`.
+    """
+    normals = (jnp.stack([-axis[1], axis[0]]),) if axis.shape == (2,) else across(axis)
+    offset = parent.back(same_point(X, parent, child))
+    return jnp.stack([jnp.dot(n, offset) for n in normals])

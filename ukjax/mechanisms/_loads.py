@@ -1,0 +1,226 @@
+"""Loads: what they are, gravity, and applied forces and torques.
+
+A load knows the rate at which it works, r, linear in the twists of the bodies, and an effort e; its power is e.r. So its
+generalized force is the transpose of the rate applied to the effort,
+
+    Q = (dr / dv)^T e,
+
+in absolute coordinates and in a tree alike (principle of virtual power). Where the effort has a potential, it
+is reported.
+"""
+
+import abc
+from collections.abc import Callable, Mapping
+from typing import Any, final
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._errors import InputError
+from .._types import Time
+from ._bodies import AbstractBody, checked_array, checked_name
+from ._placement import AnyPlacement, PlanarPlacement, Twist, rate_of
+
+Placements = Mapping[str, AnyPlacement]
+Twists = Mapping[str, Twist]
+
+
+class AbstractLoad(eqx.Module):
+    """A load. Concrete ones: `Gravity`, `SpringDamper`, `TorsionalSpring`, `Force`, `Torque`, `Actuator`."""
+
+    name: eqx.AbstractVar[str]
+
+    @property
+    @abc.abstractmethod
+    def bodies(self) -> tuple[str, ...]:
+        """The names of the bodies it acts on, as far as it names them."""
+
+    @abc.abstractmethod
+    def rate(self, bodies: Mapping[str, AbstractBody], placements: Placements, twists: Twists) -> Array:
+        """What the effort works on, linear in the twists: a velocity, an angular velocity, a rate of length.
+
+        **Arguments:**
+
+        - `bodies`: all bodies by name.
+        - `placements`, `twists`: of all bodies and the ground, by name.
+        """
+
+    @abc.abstractmethod
+    def effort(
+        self, bodies: Mapping[str, AbstractBody], t: Time, placements: Placements, twists: Twists
+    ) -> Array:
+        """The force or torque that works on `rate`, of the same shape."""
+
+    def potential(
+        self, bodies: Mapping[str, AbstractBody], placements: Placements
+    ) -> Float[Array, ""] | None:
+        """The potential energy [J], or None for a load without."""
+        return None
+
+
+@final
+class Gravity(AbstractLoad):
+    """The weight m g of every body.
+
+    **Arguments:**
+
+    - `g`: acceleration of free fall [m/s^2] (2,) or (3,); by default 9.81 along -y in the plane and -z in space.
+    - `name`: what reports call it.
+    """
+
+    g: Array | None
+    name: str = eqx.field(static=True)
+
+    def __init__(self, g: Any = None, name: str = "gravity"):
+        self.g = None if g is None else checked_array("g", g, (2,), (3,))
+        self.name = checked_name("load", name)
+
+    @property
+    def bodies(self) -> tuple[str, ...]:
+        return ()
+
+    def _weights(self, bodies: Mapping[str, AbstractBody]) -> Array:
+        centres = jnp.stack([body.centre for body in bodies.values()])
+        default = (0.0,) * (centres.shape[1] - 1) + (-9.81,)
+        g = jnp.asarray(default, centres.dtype) if self.g is None else self.g
+        return jnp.stack([body.mass * g for body in bodies.values()])
+
+    def rate(self, bodies: Mapping[str, AbstractBody], placements: Placements, twists: Twists) -> Array:
+        return jnp.stack([twists[name].velocity for name in bodies])
+
+    def effort(
+        self, bodies: Mapping[str, AbstractBody], t: Time, placements: Placements, twists: Twists
+    ) -> Array:
+        return self._weights(bodies)
+
+    def potential(self, bodies: Mapping[str, AbstractBody], placements: Placements) -> Float[Array, ""]:
+        return -jnp.sum(self._weights(bodies) * jnp.stack([placements[name].p for name in bodies]))
+
+
+def parts_of(load: AbstractLoad, by_name: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What belongs to the bodies of a load, in their order.
+
+    **Arguments:**
+
+    - `load`: the load.
+    - `by_name`: placements or twists.
+    """
+    return tuple(by_name[name] for name in load.bodies)
+
+
+def checked_law(what: str, value: Any, *shapes: tuple[int, ...]) -> Any:
+    """A function as it is, or a constant as an array.
+
+    **Arguments:**
+
+    - `what`: what the message calls it.
+    - `value`: the function or the constant.
+    - `shapes`: those allowed of a constant.
+    """
+    return value if callable(value) else checked_array(what, value, *shapes)
+
+
+def value_of(value: Any, *arguments: Array) -> Array:
+    """A function's value, or the constant.
+
+    **Arguments:**
+
+    - `value`: from `checked_law`.
+    - `arguments`: of the function.
+    """
+    return jnp.asarray(value(*arguments)) if callable(value) else value
+
+
+@final
+class Force(AbstractLoad):
+    """A force on a point of a body.
+
+    **Arguments:**
+
+    - `name`: what reports call it.
+    - `body`: name of the body.
+    - `point`: where it acts, in the reference posture [m] (2,) or (3,).
+    - `force`: constant, or a function of (t, x, v) with the point's place and velocity in the world [N].
+    - `frame`: `"world"`, or `"body"` for a force that turns with the body, given in the axes of the reference posture.
+    """
+
+    name: str = eqx.field(static=True)
+    body: str = eqx.field(static=True)
+    point: Array
+    force: Array | Callable[[Time, Array, Array], Array]
+    frame: str = eqx.field(static=True)
+
+    def __init__(self, name: str, body: str, point: Any, force: Any, frame: str = "world"):
+        self.name, self.body = checked_name("load", name), checked_name("body", body)
+        self.point = checked_array(f"the point of force '{name}'", point, (2,), (3,))
+        self.force = checked_law(f"force '{name}'", force, self.point.shape)
+        self.frame = checked_frame(f"the frame of force '{name}'", frame)
+
+    @property
+    def bodies(self) -> tuple[str, ...]:
+        return (self.body,)
+
+    def rate(self, bodies: Mapping[str, AbstractBody], placements: Placements, twists: Twists) -> Array:
+        return rate_of(lambda p: p.point(self.point), parts_of(self, placements), parts_of(self, twists))
+
+    def effort(
+        self, bodies: Mapping[str, AbstractBody], t: Time, placements: Placements, twists: Twists
+    ) -> Array:
+        placement = placements[self.body]
+        force = value_of(self.force, t, placement.point(self.point), self.rate(bodies, placements, twists))
+        return force if self.frame == "world" else placement.vector(force)
+
+
+@final
+class Torque(AbstractLoad):
+    """A torque on a body.
+
+    **Arguments:**
+
+    - `name`: what reports call it.
+    - `body`: name of the body.
+    - `torque`: constant, or a function of (t, turned, omega) with the rotation from the reference posture, a matrix in
+      space and an angle in the plane, and the angular velocity in world axes [N m] (3,), in the plane a scalar.
+    - `frame`: `"world"`, or `"body"` for a torque that turns with the body, given in the axes of the reference posture.
+    """
+
+    name: str = eqx.field(static=True)
+    body: str = eqx.field(static=True)
+    torque: Array | Callable[[Time, Array, Array], Array]
+    frame: str = eqx.field(static=True)
+
+    def __init__(self, name: str, body: str, torque: Any, frame: str = "world"):
+        self.name, self.body = checked_name("load", name), checked_name("body", body)
+        self.torque = checked_law(f"torque '{name}'", torque, (), (3,))
+        self.frame = checked_frame(f"the frame of torque '{name}'", frame)
+
+    @property
+    def bodies(self) -> tuple[str, ...]:
+        return (self.body,)
+
+    def rate(self, bodies: Mapping[str, AbstractBody], placements: Placements, twists: Twists) -> Array:
+        return twists[self.body].omega
+
+    def effort(
+        self, bodies: Mapping[str, AbstractBody], t: Time, placements: Placements, twists: Twists
+    ) -> Array:
+        placement = placements[self.body]
+        planar = isinstance(placement, PlanarPlacement)
+        torque = value_of(self.torque, t, placement.angle if planar else placement.R, twists[self.body].omega)
+        return torque if planar or self.frame == "world" else placement.vector(torque)
+
+
+def checked_frame(what: str, frame: Any) -> str:
+    """One of `"world"` and `"body"`.
+
+    **Arguments:**
+
+    - `what`: what the message calls it.
+    - `frame`: the choice.
+
+    **Raises:** `InputError` for anything else.
+    """
+    if frame not in ("world", "body"):
+        raise InputError(f"{what} must be 'world' or 'body', got {frame!r}.")
+    return frame

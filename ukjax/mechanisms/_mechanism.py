@@ -1,0 +1,211 @@
+"""A mechanism as it is described: bodies, joints and loads that fit together, in no coordinates yet."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any, final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._arguments import require_instance, unknown_name
+from .._errors import InputError
+from .._types import Time, is_traced
+from ._abstract_joint import AbstractAxisJoint, AbstractJoint
+from ._bodies import GROUND, AbstractBody, PointMass
+from ._loads import AbstractLoad, Gravity, Torque
+from ._placement import AnyPlacement, Twist
+
+Placements = Mapping[str, AnyPlacement]
+Twists = Mapping[str, Twist]
+
+
+@final
+class Mechanism(eqx.Module):
+    """Bodies, joints and loads, checked against each other: all in the plane or all in space.
+
+    `assemble` turns the same three into a system in absolute coordinates.
+
+    **Arguments:**
+
+    - `bodies`: any of `Body`, `PlanarBody`, `PointMass`.
+    - `joints`: joints between them and the ground.
+    - `loads`: loads on them; there is no gravity unless it is among them.
+
+    **Raises:** `InputError` for names that are used twice or not known, and for what does not fit together.
+    """
+
+    bodies: tuple[AbstractBody, ...]
+    joints: tuple[AbstractJoint, ...]
+    loads: tuple[AbstractLoad, ...]
+
+    def __init__(
+        self,
+        bodies: Iterable[AbstractBody],
+        joints: Iterable[AbstractJoint] = (),
+        loads: Iterable[AbstractLoad] = (),
+    ):
+        self.bodies = _all_of("bodies", bodies, AbstractBody, "rod('crank', (0, 0), (1, 0), 1.0)")
+        joints = _all_of("joints", joints, AbstractJoint, "Revolute('pin', 'ground', 'crank', (0, 0))")
+        loads = _all_of("loads", loads, AbstractLoad, "Gravity()")
+        if not self.bodies:
+            raise InputError("a mechanism needs at least one body.")
+        for what, items in (("body", self.bodies), ("joint", joints), ("load", loads)):
+            _require_unique(what, [item.name for item in items])
+        axes = {joint.name: joint for joint in joints if isinstance(joint, AbstractAxisJoint)}
+        self.joints = tuple(_with_joint(joint, axes) for joint in joints)
+        self.loads = tuple(_with_joint(load, axes) for load in loads)
+        _require_dimension(self)
+        for joint in self.joints:
+            _check_ends("joint", joint, self)
+            _check_point_masses(joint, self)
+        for load in self.loads:
+            _check_ends("load", load, self)
+
+    @property
+    def dimension(self) -> int:
+        """2 in the plane, 3 in space."""
+        return self.bodies[0].dimension
+
+    @property
+    def by_name(self) -> dict[str, AbstractBody]:
+        """The bodies by name."""
+        return {body.name: body for body in self.bodies}
+
+    def rates(self, placements: Placements, twists: Twists) -> list[Array]:
+        """The rate each load works at, linear in the twists.
+
+        **Arguments:**
+
+        - `placements`, `twists`: of all bodies and the ground, by name.
+        """
+        return [load.rate(self.by_name, placements, twists) for load in self.loads]
+
+    def efforts(self, t: Time, placements: Placements, twists: Twists) -> list[Array]:
+        """The effort of each load, to work on its rate."""
+        return [load.effort(self.by_name, t, placements, twists) for load in self.loads]
+
+    def kinetic_energy(self, placements: Placements, twists: Twists) -> Float[Array, ""]:
+        """The kinetic energy of all bodies [J]."""
+        return sum_of([b.kinetic_energy(placements[b.name], twists[b.name]) for b in self.bodies])
+
+    def potential_energy(self, placements: Placements) -> Float[Array, ""]:
+        """The potential energy of all loads that have one [J]."""
+        parts = [load.potential(self.by_name, placements) for load in self.loads]
+        zero = jnp.zeros((), self.bodies[0].centre.dtype)
+        return sum_of([zero, *(part for part in parts if part is not None)])
+
+    def points(self, placements: Placements) -> dict[str, Array]:
+        """The named world points: centres under the bodies' names, their further points as `body.point`."""
+        found = {body.name: placements[body.name].p for body in self.bodies}
+        for body in self.bodies:
+            for name, X in body.points.items():
+                found[f"{body.name}.{name}"] = placements[body.name].point(X)
+        return found
+
+    def drawing(self, placements: Placements) -> dict[str, Array]:
+        """Each body as a line through its named points, or else through its joints; rods and springs between bodies."""
+        found = {}
+        for body in self.bodies:
+            joints = [j.point for j in self.joints if body.name in j.bodies and getattr(j, "point", None) is not None]
+            through = list(body.points.values()) or [*joints, *([body.centre] if len(joints) == 1 else [])]
+            if len(through) > 1:
+                found[body.name] = jnp.stack([placements[body.name].point(X) for X in through])
+        for item in (*self.joints, *self.loads):
+            if hasattr(item, "parent_point"):
+                ends = ((item.parent, item.parent_point), (item.child, item.point))
+                found[item.name] = jnp.stack([placements[name].point(X) for name, X in ends])
+        return found
+
+
+def sum_of(parts: list[Array]) -> Array:
+    """The sum of a list that is not empty.
+
+    **Arguments:**
+
+    - `parts`: arrays of one shape.
+    """
+    return jax.tree.reduce(jnp.add, parts)
+
+
+def _all_of(what: str, items: Any, kind: type, such_as: str) -> tuple:
+    if isinstance(items, kind) or not isinstance(items, Iterable):
+        raise InputError(f"{what} must be a list of things like {such_as}, got {type(items).__name__}.")
+    items = tuple(items)
+    for item in items:
+        require_instance(f"each of the {what}", item, kind, such_as)
+    return items
+
+
+def _require_unique(what: str, names: list[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(
+                f"{names.count(name)} {what} names are '{name}': each {what} needs a name of its own."
+            )
+
+
+def _with_joint(item: Any, joints: dict[str, AbstractAxisJoint]) -> Any:
+    """A drive or a load that refers to a joint by name, with the joint itself."""
+    name = getattr(item, "joint", None)
+    if not isinstance(name, str):
+        return item
+    if name not in joints:
+        raise unknown_name(f"joint with a position, in '{item.name}':", name, joints)
+    return dataclasses.replace(item, joint=joints[name])
+
+
+def _dimension_of(item: AbstractJoint | AbstractLoad) -> int | None:
+    """Where a joint or a load has a dimension of its own."""
+    if isinstance(item, AbstractJoint):
+        return item.dimension
+    if isinstance(item, Gravity):
+        return None if item.g is None else item.g.shape[0]
+    if isinstance(item, Torque):
+        return None if callable(item.torque) else (2 if item.torque.ndim == 0 else 3)
+    point = getattr(item, "point", None)
+    return None if point is None else point.shape[0]
+
+
+def _require_dimension(mechanism: Mechanism) -> None:
+    """All in the plane, or all in space."""
+    dimension = mechanism.dimension
+    words = {2: "in the plane", 3: "in space"}
+    first = mechanism.bodies[0].name
+    for what, items in (("body", mechanism.bodies), ("joint", mechanism.joints), ("load", mechanism.loads)):
+        for item in items:
+            own = item.dimension if isinstance(item, AbstractBody) else _dimension_of(item)
+            if own not in (None, dimension):
+                raise InputError(
+                    f"{what} '{item.name}' is {words[own]} but body '{first}' is {words[dimension]}; a mechanism is one "
+                    f"or the other."
+                )
+
+
+def _check_ends(what: str, item: AbstractJoint | AbstractLoad, mechanism: Mechanism) -> None:
+    known = [*mechanism.by_name, GROUND]
+    for name in item.bodies:
+        if name not in known:
+            raise unknown_name(f"body in {what} '{item.name}':", name, known)
+
+
+def _check_point_masses(joint: AbstractJoint, mechanism: Mechanism) -> None:
+    """A point mass has no orientation, and no other point than its place."""
+    masses = {body.name: body for body in mechanism.bodies if isinstance(body, PointMass)}
+    ends = [joint.parent, joint.child]
+    for name, body in masses.items():
+        if name not in joint.bodies:
+            continue
+        if joint.turns:
+            raise InputError(
+                f"joint '{joint.name}' concerns the orientation of '{name}', a point mass, which has none; "
+                f"use Spherical or Distance."
+            )
+        parents = getattr(joint, "parent_point", joint.point)
+        X = (parents, joint.point)[ends.index(name)]
+        if not is_traced(X, body.centre) and not np.allclose(X, body.centre, rtol=1e-5, atol=1e-6):
+            raise InputError(
+                f"joint '{joint.name}' must hold point mass '{name}' at its place {body.centre}, not at {X}."
+            )

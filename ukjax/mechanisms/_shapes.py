@@ -1,0 +1,87 @@
+"""Bodies of uniform density whose inertia is known: rods, boxes and discs."""
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from .._errors import InputError
+from .._types import is_traced
+from ._bodies import Body, PlanarBody, checked_array, checked_positive
+
+
+def rod(name: str, start: Any, end: Any, mass: Any, radius: Any = 0.0) -> PlanarBody | Body:
+    """A uniform rod between two world points; points `start` and `end`.
+
+    In the plane theta is its direction, from start to end. In space it is a cylinder; a slender one (radius zero) has
+    no inertia about its axis, so that its mass matrix in absolute coordinates is singular (see `Body`).
+
+    **Arguments:**
+
+    - `name`: of the body.
+    - `start`, `end`: in the reference posture [m] (2,) or (3,).
+    - `mass`: [kg].
+    - `radius`: in space, of the cylinder [m].
+
+    **Returns:** a `PlanarBody` or a `Body`.
+
+    **Raises:** `InputError` for points of different dimension or one and the same.
+    """
+    start = checked_array(f"the start of rod '{name}'", start, (2,), (3,))
+    end = checked_array(f"the end of rod '{name}'", end, start.shape)
+    mass = checked_positive(f"the mass of body '{name}'", mass)
+    along = end - start
+    square = jnp.dot(along, along)
+    if not is_traced(square) and square == 0:
+        raise InputError(f"rod '{name}' has no length: its start and end are the same point.")
+    centre, points = 0.5 * (start + end), {"start": start, "end": end}
+    if start.shape == (2,):
+        return PlanarBody(name, mass, centre, mass * square / 12.0, jnp.arctan2(along[1], along[0]), points)
+    r2 = checked_array(f"the radius of rod '{name}'", radius, ()) ** 2
+    axial = jnp.outer(along, along) / square
+    across = jnp.eye(3, dtype=along.dtype) - axial
+    return Body(name, mass, centre, mass * ((square / 12.0 + r2 / 4.0) * across + 0.5 * r2 * axial), points)
+
+
+def box(name: str, centre: Any, size: Any, mass: Any) -> PlanarBody | Body:
+    """A uniform box with edges along the world axes in the reference posture; in the plane a rectangle.
+
+    **Arguments:**
+
+    - `name`: of the body.
+    - `centre`: in the reference posture [m] (2,) or (3,).
+    - `size`: lengths of its edges [m] (2,) or (3,).
+    - `mass`: [kg].
+
+    **Returns:** a `PlanarBody` or a `Body`.
+
+    **Raises:** `InputError` for arrays of different dimension.
+    """
+    centre = checked_array(f"the centre of box '{name}'", centre, (2,), (3,))
+    square = checked_array(f"the size of box '{name}'", size, centre.shape) ** 2
+    mass = checked_positive(f"the mass of body '{name}'", mass)
+    if centre.shape == (2,):
+        return PlanarBody(name, mass, centre, mass * jnp.sum(square) / 12.0)
+    return Body(name, mass, centre, mass * (jnp.sum(square) - square) / 12.0)
+
+
+def disk(name: str, centre: Any, radius: Any, mass: Any, axis: Any = (0.0, 0.0, 1.0)) -> PlanarBody | Body:
+    """A thin uniform disc, m r^2 / 2 about its axis and m r^2 / 4 across.
+
+    **Arguments:**
+
+    - `name`: of the body.
+    - `centre`: in the reference posture [m] (2,) or (3,).
+    - `radius`: [m].
+    - `mass`: [kg].
+    - `axis`: in space, of the disc in the reference posture (3,).
+
+    **Returns:** a `PlanarBody` or a `Body`.
+    """
+    centre = checked_array(f"the centre of disc '{name}'", centre, (2,), (3,))
+    r2 = checked_positive(f"the radius of disc '{name}'", radius) ** 2
+    mass = checked_positive(f"the mass of body '{name}'", mass)
+    if centre.shape == (2,):
+        return PlanarBody(name, mass, centre, 0.5 * mass * r2)
+    axis = checked_array(f"the axis of disc '{name}'", axis, (3,))
+    axial = jnp.outer(axis, axis) / jnp.dot(axis, axis)
+    return Body(name, mass, centre, 0.25 * mass * r2 * (jnp.eye(3, dtype=axial.dtype) + axial))

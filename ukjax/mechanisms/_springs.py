@@ -1,0 +1,193 @@
+"""Loads between bodies: springs, dampers and actuators."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, final
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._errors import InputError
+from .._types import Time
+from ._abstract_joint import AbstractAxisJoint, require_axis_joint
+from ._bodies import AbstractBody, checked_array, checked_name
+from ._loads import AbstractLoad, Placements, Twists, checked_law, parts_of, value_of
+from ._placement import AnyPlacement, rate_of
+
+
+@final
+class SpringDamper(AbstractLoad):
+    """A linear spring and damper between points of two bodies: tension k (l - l0) + c l' along their line.
+
+    **Arguments:**
+
+    - `name`: what reports call it.
+    - `parent`, `child`: names of the bodies.
+    - `parent_point`: in the reference posture [m] (2,) or (3,).
+    - `point`: of the child, likewise.
+    - `stiffness`: k [N/m].
+    - `damping`: c [N s/m].
+    - `length`: l0, unstretched [m]; by default that of the reference posture.
+    """
+
+    name: str = eqx.field(static=True)
+    parent: str = eqx.field(static=True)
+    child: str = eqx.field(static=True)
+    parent_point: Array
+    point: Array
+    stiffness: Float[Array, ""]
+    damping: Float[Array, ""]
+    length: Float[Array, ""]
+
+    def __init__(
+        self,
+        name: str,
+        parent: str,
+        child: str,
+        parent_point: Any,
+        point: Any,
+        stiffness: Any = 0.0,
+        damping: Any = 0.0,
+        length: Any = None,
+    ):
+        self.name = checked_name("load", name)
+        self.parent, self.child = checked_name("body", parent), checked_name("body", child)
+        self.point = checked_array(f"the point of spring '{name}'", point, (2,), (3,))
+        self.parent_point = checked_array(
+            f"the parent's point of spring '{name}'", parent_point, self.point.shape
+        )
+        self.stiffness = checked_array(f"the stiffness of spring '{name}'", stiffness, ())
+        self.damping = checked_array(f"the damping of spring '{name}'", damping, ())
+        length = _norm(self.point - self.parent_point) if length is None else length
+        self.length = checked_array(f"the length of spring '{name}'", length, ())
+
+    @property
+    def bodies(self) -> tuple[str, ...]:
+        return (self.parent, self.child)
+
+    def _length(self, parent: AnyPlacement, child: AnyPlacement) -> Float[Array, ""]:
+        return _norm(child.point(self.point) - parent.point(self.parent_point))
+
+    def rate(self, bodies: Mapping[str, AbstractBody], placements: Placements, twists: Twists) -> Array:
+        return rate_of(self._length, parts_of(self, placements), parts_of(self, twists))
+
+    def effort(
+        self, bodies: Mapping[str, AbstractBody], t: Time, placements: Placements, twists: Twists
+    ) -> Array:
+        stretch = self._length(*parts_of(self, placements)) - self.length
+        return -self.stiffness * stretch - self.damping * self.rate(bodies, placements, twists)
+
+    def potential(self, bodies: Mapping[str, AbstractBody], placements: Placements) -> Float[Array, ""]:
+        return 0.5 * self.stiffness * (self._length(*parts_of(self, placements)) - self.length) ** 2
+
+
+def _norm(d: Array) -> Float[Array, ""]:
+    """|d|, with derivative zero at d = 0, where a spring has no direction to pull in."""
+    square = jnp.dot(d, d)
+    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
+
+
+@final
+class TorsionalSpring(AbstractLoad):
+    """A spring and damper on the position s of a joint: effort -k (s - s0) - c s'; an angle, or a slide.
+
+    In space the angle of a hinge is known between -pi and pi.
+
+    **Arguments:**
+
+    - `name`: what reports call it.
+    - `joint`: a `Revolute`, `Prismatic`, `Cylindrical` or `Screw` joint, or the name of one in the mechanism.
+    - `stiffness`: k [N m/rad], or [N/m].
+    - `damping`: c [N m s/rad], or [N s/m].
+    - `rest`: s0, from the reference posture [rad], or [m].
+    """
+
+    name: str = eqx.field(static=True)
+    joint: AbstractAxisJoint | str
+    stiffness: Float[Array, ""]
+    damping: Float[Array, ""]
+    rest: Float[Array, ""]
+
+    def __init__(
+        self,
+        name: str,
+        joint: AbstractAxisJoint | str,
+        stiffness: Any = 0.0,
+        damping: Any = 0.0,
+        rest: Any = 0.0,
+    ):
+        self.name = checked_name("load", name)
+        require_axis_joint(f"the joint of spring '{name}'", joint)
+        self.joint = joint
+        self.stiffness = checked_array(f"the stiffness of spring '{name}'", stiffness, ())
+        self.damping = checked_array(f"the damping of spring '{name}'", damping, ())
+        self.rest = checked_array(f"the rest of spring '{name}'", rest, ())
+
+    @property
+    def bodies(self) -> tuple[str, ...]:
+        return joint_of(self).bodies
+
+    def rate(self, bodies: Mapping[str, AbstractBody], placements: Placements, twists: Twists) -> Array:
+        return rate_of(joint_of(self).position, parts_of(self, placements), parts_of(self, twists))
+
+    def effort(
+        self, bodies: Mapping[str, AbstractBody], t: Time, placements: Placements, twists: Twists
+    ) -> Array:
+        turn = joint_of(self).position(*parts_of(self, placements)) - self.rest
+        return -self.stiffness * turn - self.damping * self.rate(bodies, placements, twists)
+
+    def potential(self, bodies: Mapping[str, AbstractBody], placements: Placements) -> Float[Array, ""]:
+        turn = joint_of(self).position(*parts_of(self, placements)) - self.rest
+        return 0.5 * self.stiffness * turn**2
+
+
+def joint_of(load: Any) -> AbstractAxisJoint:
+    """The joint a load or a drive works on.
+
+    **Arguments:**
+
+    - `load`: what has a field `joint`.
+
+    **Raises:** `InputError` where it is a name still, that no mechanism has looked up.
+    """
+    if isinstance(load.joint, str):
+        raise InputError(
+            f"'{load.name}' refers to joint '{load.joint}' by name: assemble it into a mechanism first."
+        )
+    return load.joint
+
+
+@final
+class Actuator(AbstractLoad):
+    """A motor on a joint: a torque about the axis of a hinge, a force along a slide. Also an input for servo control.
+
+    **Arguments:**
+
+    - `name`: what reports call it.
+    - `joint`: a `Revolute`, `Prismatic`, `Cylindrical` or `Screw` joint, or the name of one in the mechanism.
+    - `drive`: the effort, constant or a function of (t, s, s') with the joint's position and its rate [N m], [N]; zero
+      where only servo control is to command it (`input_matrix`).
+    """
+
+    name: str = eqx.field(static=True)
+    joint: AbstractAxisJoint | str
+    drive: Array | Callable[[Time, Array, Array], Array]
+
+    def __init__(self, name: str, joint: AbstractAxisJoint | str, drive: Any = 0.0):
+        self.name = checked_name("load", name)
+        require_axis_joint(f"the joint of actuator '{name}'", joint)
+        self.joint = joint
+        self.drive = checked_law(f"the drive of actuator '{name}'", drive, ())
+
+    @property
+    def bodies(self) -> tuple[str, ...]:
+        return joint_of(self).bodies
+
+    def rate(self, bodies: Mapping[str, AbstractBody], placements: Placements, twists: Twists) -> Array:
+        return rate_of(joint_of(self).position, parts_of(self, placements), parts_of(self, twists))
+
+    def effort(
+        self, bodies: Mapping[str, AbstractBody], t: Time, placements: Placements, twists: Twists
+    ) -> Array:
+        position = joint_of(self).position(*parts_of(self, placements))
+        return value_of(self.drive, t, position, self.rate(bodies, placements, twists))

@@ -1,0 +1,167 @@
+"""From a mechanism to a problem: velocities that fit the joints, and the inputs of actuators."""
+
+from collections.abc import Mapping
+from typing import Any, final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._arguments import unknown_name
+from .._constraint import constraint_rows
+from .._errors import InputError
+from .._problem import Problem, resolve_state
+from .._pseudoinverse import GramSchmidt, pinv
+from .._types import Coordinates, Time, Velocities, is_traced
+from ._abstract_joint import AbstractAxisJoint
+from ._bodies import PointMass, checked_array
+from ._placement import rate_of
+from ._springs import Actuator
+
+
+def _rate(system: Any, name: str, t: Time, q: Coordinates, v: Velocities) -> Array:
+    """What a velocity is given of under a name: a joint's position, a body's turning, a point."""
+    bodies = {body.name: body for body in system.bodies}
+    joints = {joint.name: joint for joint in system.joints if isinstance(joint, AbstractAxisJoint)}
+    points = system.points(t, q)
+    if name in joints:
+        placements, twists = system.placements(t, q), system.twists(t, q, v)
+        ends = joints[name].bodies
+        return rate_of(joints[name].position, [placements[x] for x in ends], [twists[x] for x in ends])
+    if name in bodies:
+        twist = system.twists(t, q, v)[name]
+        return twist.velocity if isinstance(bodies[name], PointMass) else twist.omega
+    if name in points:
+        return jax.jvp(lambda q: system.points(t, q)[name], (q,), (system.kinematics(t, q, v),))[1]
+    raise unknown_name("joint, body or point", name, [*joints, *dict.fromkeys([*bodies, *points])])
+
+
+@eqx.filter_jit
+def _solve(system: Any, t: Time, q: Coordinates, targets: dict[str, Array]) -> tuple[Array, Array]:
+    n = jax.eval_shape(system.mass_matrix, t, q).shape[0]
+    still = jnp.zeros(n, q.dtype)
+    rows = constraint_rows(system, t, q, still)
+
+    def rates(v: Velocities) -> Array:
+        return jnp.concatenate([jnp.atleast_1d(_rate(system, name, t, q, v)) for name in targets])
+
+    A, b = rows.A, -rows.velocity_error
+    if targets:
+        wanted = jnp.concatenate([jnp.atleast_1d(x) for x in targets.values()])
+        A = jnp.concatenate([A, jax.jacfwd(rates)(still)])
+        b = jnp.concatenate([b, wanted - rates(still)])
+    v = pinv(A, GramSchmidt()).matrix @ b
+    return v, A @ v - b
+
+
+def velocity(
+    system: Any, rates: Mapping[str, Any], t: Time | float = 0.0, q: Coordinates | None = None
+) -> Velocities:
+    """The velocities of a mechanism of which a few are given: they meet its joints, and those given.
+
+    Where these leave some motion open, it is the least v that does.
+
+    **Arguments:**
+
+    - `system`: a mechanism, assembled in any coordinates.
+    - `rates`: by name: of a joint with a position, its rate [rad/s] or [m/s]; of a body, its angular velocity in
+      world axes [rad/s], a scalar in the plane; of a point mass or a point `body.point`, its velocity [m/s].
+    - `t`: time [s].
+    - `q`: generalized coordinates (n_q,); by default the reference posture.
+
+    **Returns:** v (n,).
+
+    **Raises:** `InputError` for an unknown name, and where the joints do not allow these rates.
+    """
+    q = jnp.asarray(system.q0 if q is None else q)
+    n = jax.eval_shape(system.mass_matrix, jnp.zeros((), q.dtype), q).shape[0]
+    still = jnp.zeros(n, q.dtype)
+    system, t, q, _ = resolve_state(system, t, q, still)
+    targets = {}
+    for name, value in rates.items():
+        shape = jax.eval_shape(lambda t, q, name=name: _rate(system, name, t, q, still), t, q).shape
+        targets[name] = checked_array(f"the rate of '{name}'", value, shape).astype(q.dtype)
+    v, miss = _solve(system, t, q, targets)
+    if not is_traced(miss):
+        worst, size = np.max(np.abs(miss), initial=0), np.max(np.abs(v), initial=0)
+        if worst > np.sqrt(jnp.finfo(q.dtype).eps) * max(size, 1.0):
+            raise InputError(
+                f"no motion of the mechanism has the rates given for {', '.join(rates)}: off by {worst:.1e}."
+            )
+    return v
+
+
+def problem(
+    system: Any,
+    *,
+    q0: Coordinates | None = None,
+    v0: Velocities | None = None,
+    rates: Mapping[str, Any] | None = None,
+    t0: float = 0.0,
+    t1: float = 10.0,
+    name: str = "mechanism",
+    citation: str = "",
+) -> Problem:
+    """A mechanism with its start, to be simulated.
+
+    **Arguments:**
+
+    - `system`: a mechanism, assembled in any coordinates.
+    - `q0`: initial coordinates (n_q,); by default the reference posture.
+    - `v0`: initial velocities (n,); by default those of `rates`.
+    - `rates`: velocities by name, as for `velocity`; by default at rest, as far as the joints allow.
+    - `t0`, `t1`: start and end [s].
+    - `name`: of the problem.
+    - `citation`: where it comes from.
+
+    **Returns:** the `Problem`, with the mechanism's named points.
+
+    **Raises:** `InputError` as `velocity`, and for both `v0` and `rates`.
+    """
+    if v0 is not None and rates is not None:
+        raise InputError("give v0 or rates, not both.")
+    q0 = system.q0 if q0 is None else q0
+    v0 = velocity(system, rates or {}, t0, q0) if v0 is None else v0
+    return Problem(system, q0, v0, t0, t1, system.points, citation=citation, name=name)
+
+
+@final
+class InputMatrix(eqx.Module):
+    """B_u(t, q) of actuators: the generalized forces of unit efforts, one column each."""
+
+    system: Any
+    actuators: tuple[Actuator, ...]
+
+    def __call__(self, t: Time, q: Coordinates) -> Float[Array, "n p"]:
+        system, placements = self.system, self.system.placements(t, q)
+        bodies = {body.name: body for body in system.bodies}
+        still = jnp.zeros(jax.eval_shape(system.mass_matrix, t, q).shape[0], q.dtype)
+
+        def rates(v: Velocities) -> Array:
+            twists = system.twists(t, q, v)
+            return jnp.stack([actuator.rate(bodies, placements, twists) for actuator in self.actuators])
+
+        return jax.jacrev(rates)(still).T
+
+
+def input_matrix(system: Any, *names: str) -> InputMatrix:
+    """What the actuators of a mechanism do, for `ukjax.servo_control` and `with_servo`.
+
+    **Arguments:**
+
+    - `system`: a mechanism, assembled in any coordinates.
+    - `names`: of its actuators, in the order of the inputs; by default all.
+
+    **Returns:** a function of (t, q): the generalized forces of unit efforts, one column for each actuator (n, p).
+
+    **Raises:** `InputError` for an unknown name, and for a mechanism without actuators.
+    """
+    known = {load.name: load for load in system.loads if isinstance(load, Actuator)}
+    if not known:
+        raise InputError("this mechanism has no actuators: give Actuator('motor', joint) among its loads.")
+    for name in names:
+        if name not in known:
+            raise unknown_name("actuator", name, known)
+    return InputMatrix(system, tuple(known[name] for name in names or known))

@@ -1,0 +1,327 @@
+"""Kinematic trees: bodies and joints in minimal coordinates, with loop-closing constraints on top."""
+
+from collections.abc import Iterable
+from typing import NamedTuple, final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._constraint import AbstractConstraint, Holonomic, Nonholonomic, as_constraints
+from .._system import AbstractSystem
+from .._types import Coordinates, Forces, MassMatrix, Time, Velocities
+from ._bodies import GROUND, AbstractBody, Body, PlanarBody
+from ._joints import AbstractJoint
+from ._loads import AbstractLoad
+from ._mechanism import Mechanism, Placements, Twists
+from ._placement import (
+    AnyPlacement,
+    Placement,
+    PlanarPlacement,
+    Twist,
+    ground_placement,
+    ground_twist,
+)
+from ._tree_dynamics import columns, convective, gathered, inertial_wrenches, mass_matrix
+from ._tree_joints import freedoms, in_space
+from ._tree_layout import Order, order
+from ._tree_motion import Axes, Chains, Posture
+
+
+def _inertia(body: AbstractBody) -> Float[Array, "3 3"]:
+    """About the centre of mass; in the plane about its normal alone; none for a point mass."""
+    if isinstance(body, Body):
+        return body.inertia
+    about = body.inertia if isinstance(body, PlanarBody) else jnp.zeros_like(body.mass)
+    return jnp.zeros((3, 3), about.dtype).at[2, 2].set(about)
+
+
+class TreeSystem(AbstractSystem):
+    """A kinematic tree in minimal coordinates; made by `tree`.
+
+    Its coordinates are those of the joints, in the order of the joints; `labels` names them. Mass matrix and forces
+    are those of Xu-Liu 2017, eqs. (12)-(31), the forces by Newton and Euler. Loops are constraints on top.
+
+    - `mechanism`: its bodies, joints (the tree's first, then the loops) and loads.
+    - `further`: further constraints, on the coordinates.
+    - `order`: what hangs on what.
+    """
+
+    mechanism: eqx.AbstractVar[Mechanism]
+    further: eqx.AbstractVar[tuple[AbstractConstraint, ...]]
+    order: eqx.AbstractVar[Order]
+
+    @property
+    def bodies(self) -> tuple[AbstractBody, ...]:
+        """The bodies."""
+        return self.mechanism.bodies
+
+    @property
+    def joints(self) -> tuple[AbstractJoint, ...]:
+        """The joints of the tree, then those that close loops."""
+        return self.mechanism.joints
+
+    @property
+    def loads(self) -> tuple[AbstractLoad, ...]:
+        """The loads."""
+        return self.mechanism.loads
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the coordinates: the joint's, with more words where it has several."""
+        return self.order.labels
+
+    @property
+    def q0(self) -> Coordinates:
+        """The coordinates of the reference posture: zero, and (1, 0, 0, 0) for a quaternion."""
+        scalars = [e.q for e in self.order.layout.elements if e.kind == "ball"]
+        zeros = jnp.zeros(len(self.labels), self.mechanism.bodies[0].mass.dtype)
+        return zeros.at[jnp.asarray(scalars, int)].set(1.0)
+
+    @property
+    def v0(self) -> Velocities:
+        """Velocities zero."""
+        return jnp.zeros(self.order.layout.nv, self.mechanism.bodies[0].mass.dtype)
+
+    def _described(self, dtype: jnp.dtype) -> Mechanism:
+        arrays, rest = eqx.partition(self.mechanism, eqx.is_inexact_array)
+        return eqx.combine(jax.tree.map(lambda x: x.astype(dtype), arrays), rest)
+
+    def _chains(self, mechanism: Mechanism) -> Chains:
+        """The description as arrays, velocities in their order."""
+        bodies, by_name = mechanism.bodies, mechanism.by_name
+        carrying = mechanism.joints[: len(bodies)]
+        free = [part for joint in carrying for part in freedoms(joint, by_name[joint.child])]
+        turn, slide = (jnp.concatenate([getattr(part, x) for part in free]) for x in ("turn", "slide"))
+        points = jnp.stack([part.point for part in free for _ in range(part.nv)])
+        return Chains(
+            self.order.layout,
+            Axes(turn, slide, points),
+            jnp.stack([body.mass for body in bodies]),
+            jnp.stack([in_space(body.centre) for body in bodies]),
+            jnp.stack([_inertia(body) for body in bodies]),
+        )
+
+    def _at(self, q: Coordinates) -> "_Place":
+        mechanism = self._described(q.dtype)
+        chains = self._chains(mechanism)
+        posture, d = chains.posture(q), mechanism.dimension
+        angles = chains.angles(q) if d == 2 else None
+        placements = {GROUND: ground_placement(d, q.dtype)}
+        for i, body in enumerate(mechanism.bodies):
+            if angles is None:
+                placement = Placement(posture.rotation[i], posture.centre[i], body.centre)
+            else:
+                placement = PlanarPlacement(angles[i], posture.centre[i, :2], body.centre)
+            placements[body.name] = placement
+        return _Place(mechanism, chains, posture, placements)
+
+    def _by_name(self, twists: Twist) -> Twists:
+        """Stacked twists as those of the bodies and the ground by name."""
+        d, bodies = self.mechanism.dimension, self.mechanism.bodies
+        found = {GROUND: ground_twist(d, twists.omega.dtype)}
+        for i, body in enumerate(bodies):
+            omega, velocity = twists.omega[i], twists.velocity[i]
+            found[body.name] = Twist(omega, velocity) if d == 3 else Twist(omega[2], velocity[:2])
+        return found
+
+    def placements(self, t: Time, q: Coordinates) -> Placements:
+        """Where the bodies and the ground are, by name."""
+        return self._at(q).placements
+
+    def twists(self, t: Time, q: Coordinates, v: Velocities) -> Twists:
+        """How the bodies and the ground move, by name."""
+        at = self._at(q)
+        return self._by_name(columns(at.chains, at.posture).twists(v))
+
+    def points(self, t: Time, q: Coordinates) -> dict[str, Array]:
+        """The named world points [m]: centres under the bodies' names, their further points as `body.point`."""
+        at = self._at(q)
+        return at.mechanism.points(at.placements)
+
+    def drawing(self, t: Time, q: Coordinates) -> dict[str, Array]:
+        at = self._at(q)
+        return at.mechanism.drawing(at.placements)
+
+    def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
+        """M = sum J_i^T diag(m_i, I_i) J_i (Xu-Liu 2017, eq. (24))."""
+        at = self._at(q)
+        return mass_matrix(at.chains, at.posture)
+
+    def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
+        """Q = sum J_i^T (loads - inertial forces at v' = 0), equal to Xu-Liu 2017, eqs. (28)-(31)."""
+        at = self._at(q)
+        J = columns(at.chains, at.posture)
+        twists = J.twists(v)
+        inertial = inertial_wrenches(at.chains, at.posture, twists, convective(at.chains, at.posture, J, v))
+        return J.forces(jax.tree.map(jnp.subtract, self._loads(at, t, twists), inertial))
+
+    def _loads(self, at: "_Place", t: Time, twists: Twist) -> Twist:
+        """The force at the centre of each body and the torque on it that all loads come to, stacked."""
+        _, transposed = jax.vjp(lambda x: at.mechanism.rates(at.placements, self._by_name(x)), twists)
+        return transposed(at.mechanism.efforts(t, at.placements, self._by_name(twists)))[0]
+
+    def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""]:
+        """Kinetic energy and the potential of all loads that have one [J]."""
+        at = self._at(q)
+        twists = self._by_name(columns(at.chains, at.posture).twists(v))
+        kinetic = at.mechanism.kinetic_energy(at.placements, twists)
+        return kinetic + at.mechanism.potential_energy(at.placements)
+
+    @property
+    def loops(self) -> tuple[AbstractJoint, ...]:
+        """The joints that close loops."""
+        return self.mechanism.joints[len(self.mechanism.bodies) :]
+
+    @property
+    def constraints(self) -> tuple[AbstractConstraint, ...]:
+        """The rows of the loops in their order, then the further ones."""
+        found = []
+        for i, joint in enumerate(self.loops):
+            loop = _Loop(self, i)
+            if joint.holonomic:
+                found.append(Holonomic(loop.rows, name=joint.name))
+            if joint.nonholonomic:
+                name = f"{joint.name}, no slip" if joint.holonomic else joint.name
+                found.append(Nonholonomic(loop.slip, name=name))
+        return (*found, *self.further)
+
+    def joint_wrenches(
+        self, t: Time, q: Coordinates, v: Velocities, a: Velocities, multipliers: Float[Array, " m"]
+    ) -> Twists:
+        """What each joint, loops included, does to its child: a force, and a torque about the child's centre of mass.
+
+        By Newton and Euler: through the joint of a body goes what accelerates all bodies behind it, less what loads and
+        loops do to them. Along a joint's own freedoms that is zero, but for what `further` constraints ask of it.
+
+        **Arguments:**
+
+        - `a`: the acceleration v' (n,).
+        - `multipliers`: lambda of the rows of `constraints` (m,).
+
+        **Returns:** a `Twist` for each joint by name, in world axes: the torque in place of `omega` [N m], the force in
+        place of `velocity` [N].
+        """
+        at = self._at(q)
+        J = columns(at.chains, at.posture)
+        twists = J.twists(v)
+        accelerations = jax.tree.map(jnp.add, J.twists(a), convective(at.chains, at.posture, J, v))
+        needed = inertial_wrenches(at.chains, at.posture, twists, accelerations)
+        loops = self._loop_wrenches(at, t, twists, multipliers)
+        for given in (self._loads(at, t, twists), *(wrench for wrench, _ in loops.values())):
+            needed = jax.tree.map(jnp.subtract, needed, given)
+        carried = self._by_name(gathered(self.order.behind(), at.posture.centre, needed))
+        found = {
+            self.joints[i].name: carried[b.name]
+            for i, b in zip(self.order.carrying, self.bodies, strict=True)
+        }
+        return found | {name: wrench for name, (_, wrench) in loops.items()}
+
+    def _loop_wrenches(
+        self, at: "_Place", t: Time, twists: Twist, multipliers: Float[Array, " m"]
+    ) -> dict[str, tuple[Twist, Twist]]:
+        """What each loop does to all bodies, stacked, and what to its child, by the principle of virtual power."""
+        found, start = {}, 0
+        for joint in at.mechanism.joints[len(self.bodies) :]:
+            ends = tuple(at.placements[name] for name in joint.bodies)
+
+            def rows(twists: Twist, child: Twist, joint: AbstractJoint = joint, ends: tuple = ends) -> Array:
+                by_name = self._by_name(twists)
+                first, second, *others = (by_name[name] for name in joint.bodies)
+                return joint.velocity_rows(t, ends, (first, jax.tree.map(jnp.add, second, child), *others))
+
+            still = ground_twist(at.mechanism.dimension, twists.omega.dtype)
+            psi, transposed = jax.vjp(rows, twists, still)
+            found[joint.name] = transposed(multipliers[start : start + psi.size])
+            start += psi.size
+        return found
+
+
+class _Place(NamedTuple):
+    """A tree at one q."""
+
+    mechanism: Mechanism
+    chains: Chains
+    posture: Posture
+    placements: Placements
+
+
+@final
+class _Loop(eqx.Module):
+    """The rows of a loop's joint, as functions of the coordinates."""
+
+    tree: TreeSystem
+    number: int = eqx.field(static=True)
+
+    def _ends(self, t: Time, q: Coordinates) -> tuple[AbstractJoint, tuple[AnyPlacement, ...]]:
+        at = self.tree._at(q)
+        joint = at.mechanism.joints[len(self.tree.bodies) + self.number]
+        return joint, tuple(at.placements[name] for name in joint.bodies)
+
+    def rows(self, t: Time, q: Coordinates) -> Array:
+        joint, placements = self._ends(t, q)
+        return joint.rows(t, *placements)  # pyright: ignore[reportReturnType]
+
+    def slip(self, t: Time, q: Coordinates, v: Velocities) -> Array:
+        joint, placements = self._ends(t, q)
+        twists = self.tree.twists(t, q, v)
+        return joint.slip(t, placements, tuple(twists[x] for x in joint.bodies))  # pyright: ignore[reportReturnType]
+
+
+@final
+class _Tree(TreeSystem):
+    mechanism: Mechanism
+    further: tuple[AbstractConstraint, ...]
+    order: Order = eqx.field(static=True)
+
+
+@final
+class _QuaternionTree(TreeSystem):
+    mechanism: Mechanism
+    further: tuple[AbstractConstraint, ...]
+    order: Order = eqx.field(static=True)
+
+    def kinematics(self, t: Time, q: Coordinates, v: Velocities) -> Coordinates:
+        return self._at(q).chains.rate(q, v)
+
+
+def tree(
+    bodies: Iterable[AbstractBody],
+    joints: Iterable[AbstractJoint],
+    loads: Iterable[AbstractLoad] = (),
+    *,
+    loops: Iterable[AbstractJoint] = (),
+    constraints: tuple[AbstractConstraint, ...] | list[AbstractConstraint] = (),
+) -> TreeSystem:
+    """A mechanism in minimal coordinates: a kinematic tree by product of exponentials, with loops as constraints.
+
+    Every body is the child of one joint, and joints lead away from the ground:
+
+        g(q) = e^(hat(xi_1) q_1) ... e^(hat(xi_i) q_i)                        (Xu-Liu 2017, eq. (15))
+
+    with the joints' twists xi in the reference posture, where all q are zero. The coordinates are those of the joints
+    in their order: an angle [rad] or a slide [m] of `Revolute` and `Prismatic`; angle, then slide of `Cylindrical`; the
+    angle of `Screw`; the angles about the parent's and the child's axis of `Universal`; none of `Fixed`. `Spherical` has
+    a quaternion (scalar first, child against parent) whose velocities are the relative angular velocity in the child's
+    axes [rad/s]; so nothing is singular in any posture, and q has more entries than v. `Free` is a displacement and, in
+    space, a quaternion.
+
+    **Arguments:**
+
+    - `bodies`: any of `Body`, `PlanarBody`, `PointMass`, all in the plane or all in space.
+    - `joints`: one for each body, any of those above.
+    - `loads`: loads on the bodies; there is no gravity unless it is among them.
+    - `loops`: joints that close loops, and drives, gears, paths and the like: any joint, as constraint rows.
+    - `constraints`: further constraints, on the coordinates.
+
+    **Returns:** the `TreeSystem`.
+
+    **Raises:** `InputError` in one line where joints form a cycle (it names them), where a body is not joined to the
+    ground, and for what `Mechanism` refuses.
+    """
+    joints, loops = tuple(joints), tuple(loops)
+    mechanism = Mechanism(bodies, (*joints, *loops), loads)
+    found = order(mechanism.bodies, mechanism.joints[: len(joints)])
+    kind = _Tree if len(found.labels) == found.layout.nv else _QuaternionTree
+    return kind(mechanism, as_constraints(constraints), found)

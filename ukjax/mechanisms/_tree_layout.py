@@ -1,0 +1,131 @@
+"""The order of a kinematic tree, from its bodies and joints; and one line on why they are not a tree."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool
+
+from .._errors import InputError
+from ._bodies import GROUND, AbstractBody
+from ._joints import AbstractJoint
+from ._tree_joints import Freedom, freedoms
+from ._tree_motion import Element, Layout
+
+
+class Order(NamedTuple):
+    """A tree that hangs together.
+
+    - `layout`: elements and the frames of the bodies.
+    - `labels`: a name for each coordinate.
+    - `carrying`: the number of the joint that carries each body.
+    - `parents`: the number of the body that carries each body; -1 for the ground.
+    """
+
+    layout: Layout
+    labels: tuple[str, ...]
+    carrying: tuple[int, ...]
+    parents: tuple[int, ...]
+
+    def behind(self) -> Bool[np.ndarray, "bodies bodies"]:
+        """Whether body k is body i or hangs on it."""
+        found = np.eye(len(self.parents), dtype=bool)
+        for k in range(len(self.parents)):
+            i = self.parents[k]
+            while i >= 0:
+                found[i, k] = True
+                i = self.parents[i]
+        return found
+
+
+def _cycle(joints: Sequence[AbstractJoint], closing: AbstractJoint) -> list[str]:
+    """The names of the joints on the way between the two bodies of one that is yet to be added, and its own."""
+    ways = {closing.parent: []}
+    while closing.child not in ways:
+        for joint in joints:
+            for a, b in ((joint.parent, joint.child), (joint.child, joint.parent)):
+                if a in ways and b not in ways:
+                    ways[b] = [*ways[a], joint.name]
+    return [*ways[closing.child], closing.name]
+
+
+def _require_tree(bodies: Sequence[AbstractBody], joints: Sequence[AbstractJoint]) -> None:
+    """Raises `InputError` where joints form a cycle, leave a body without a way to the ground, or point to it."""
+    group = {name: name for name in (GROUND, *(body.name for body in bodies))}
+    for i, joint in enumerate(joints):
+        a, b = group[joint.parent], group[joint.child]
+        if a == b:
+            names = ", ".join(f"'{name}'" for name in _cycle(joints[:i], joint))
+            raise InputError(
+                f"joints {names} form a cycle, and a tree has none: put one of them, such as '{joint.name}', "
+                f"into `loops`."
+            )
+        group = {name: a if root == b else root for name, root in group.items()}
+    for name, root in group.items():
+        if root != group[GROUND]:
+            raise InputError(
+                f"nothing joins body '{name}' to the ground; where it moves freely add "
+                f"Free('free', '{GROUND}', '{name}', point)."
+            )
+    carrying = {}
+    for joint in joints:
+        if joint.child == GROUND:
+            raise InputError(
+                f"joints of a tree lead away from the ground: exchange parent and child of joint '{joint.name}'."
+            )
+        if joint.child in carrying:
+            raise InputError(
+                f"joints of a tree lead away from the ground, but '{carrying[joint.child]}' and '{joint.name}' both "
+                f"lead to '{joint.child}': exchange parent and child of the one that leads on from there."
+            )
+        carrying[joint.child] = joint.name
+
+
+def _named(joint: AbstractJoint, parts: Sequence[Freedom]) -> list[str]:
+    names = [f"{joint.name} {part.label}".strip() if len(parts) > 1 else joint.name for part in parts]
+    balls = [part.kind == "ball" for part in parts]
+    return [
+        label
+        for name, ball in zip(names, balls, strict=True)
+        for label in ([f"{name} {x}" for x in ("s", "x", "y", "z")] if ball else [name])
+    ]
+
+
+def order(bodies: Sequence[AbstractBody], joints: Sequence[AbstractJoint]) -> Order:
+    """The tree that joints make of bodies; coordinates are in the order of the joints.
+
+    **Arguments:**
+
+    - `bodies`: the bodies.
+    - `joints`: one for each body, which is its child.
+
+    **Raises:** `InputError` in one line that names the joints or the body where they are no tree.
+    """
+    _require_tree(bodies, joints)
+    number = {body.name: i for i, body in enumerate(bodies)}
+    free = [freedoms(joint, bodies[number[joint.child]]) for joint in joints]
+    labels = [label for joint, parts in zip(joints, free, strict=True) for label in _named(joint, parts)]
+    if not labels:
+        raise InputError("no joint of the tree leaves any freedom, so nothing can move.")
+
+    q, v, starts = 0, 0, []
+    for parts in free:
+        starts.append((q, v))
+        q, v = q + sum(part.nq for part in parts), v + sum(part.nv for part in parts)
+
+    elements, frames = [], {GROUND: 0}
+    while len(frames) <= len(bodies):
+        for joint, parts, (q, v) in zip(joints, free, starts, strict=True):
+            if joint.parent not in frames or joint.child in frames:
+                continue
+            frame = frames[joint.parent]
+            for part in parts:
+                elements.append(Element(part.kind, frame, q, v))
+                frame, q, v = len(elements), q + part.nq, v + part.nv
+            frames[joint.child] = frame
+    by_child = {joint.child: i for i, joint in enumerate(joints)}
+    carrying = tuple(by_child[body.name] for body in bodies)
+    parents = tuple(number.get(joints[i].parent, -1) for i in carrying)
+    return Order(
+        Layout(tuple(elements), tuple(frames[body.name] for body in bodies)), tuple(labels), carrying, parents
+    )
