@@ -318,3 +318,48 @@ def two_mass_spring(t, x=(0.0, 1.0), m1=1.0, m2=2.0, k=3.0, l=0.5, force=0.0) ->
     length = static + (x[1] - x[0] - static) * np.cos(np.sqrt(w2) * t)
     centre = (m1 * x[0] + m2 * x[1]) / total + 0.5 * force / total * t**2
     return np.stack([centre - m2 / total * length, centre + m1 / total * length], axis=-1)
+
+
+# --- Errors under Baumgarte's stabilization: e'' + alpha e' + beta e = 0, one equation a row
+
+
+def linear_error_loss(alpha, beta, phi, psi, dt, steps, tableau) -> Array:
+    """The mean of e^2 over the steps of an explicit Runge-Kutta method, one a row (..., m).
+
+    On a linear equation a step multiplies (e, e') by the method's R(z) = 1 + z b (1 + z A 1 + ...) at z = dt times
+    the matrix of the equation. `alpha` and `beta` are arrays (...,) for all rows, or (m,), one a row; the tableau
+    has `a_lower` and `b_sol`.
+    """
+    stages = len(tableau.b_sol)
+    A, growth, power = np.zeros((stages, stages)), [1.0], np.ones(stages)
+    for i, row in enumerate(tableau.a_lower):
+        A[i + 1, : i + 1] = row
+    for _ in range(stages):
+        growth.append(tableau.b_sol @ power)
+        power = A @ power
+    alpha, beta = np.broadcast_arrays(np.asarray(alpha, float), np.asarray(beta, float))
+    m = np.size(phi)
+    if alpha.shape != (m,):
+        alpha, beta = (np.repeat(x[..., None], m, axis=-1) for x in (alpha, beta))
+    z = np.zeros((*alpha.shape, 2, 2))
+    z[..., 0, 1], z[..., 1, 0], z[..., 1, 1] = dt, -dt * beta, -dt * alpha
+    R, product = np.zeros_like(z), np.broadcast_to(np.eye(2), z.shape)
+    for factor in growth:
+        R, product = R + factor * product, product @ z
+    e = np.broadcast_to(np.stack([phi, psi], axis=-1), (*alpha.shape, 2))[..., None]
+    total = e[..., 0, 0] ** 2
+    with np.errstate(over="ignore", invalid="ignore"):
+        for _ in range(steps):
+            e = R @ e
+            total = total + e[..., 0, 0] ** 2
+        return np.where(np.isfinite(total), total, np.inf) / (steps + 1)
+
+
+def exact_error_loss(alpha, beta, phi, psi, ts) -> Array:
+    """The mean of e(t)^2 over the times, one a row (m,), by SciPy."""
+    field = lambda t, e: (e[1], -alpha * e[1] - beta * e[0])
+    found = [
+        solve_ivp(field, (ts[0], ts[-1]), e, "DOP853", ts, rtol=1e-11, atol=1e-13)
+        for e in zip(phi, psi, strict=True)
+    ]
+    return np.array([np.mean(e.y[0] ** 2) for e in found])

@@ -174,6 +174,83 @@ def test_without_rows_it_is_the_free_acceleration():
         assert found.multipliers.shape == (0,)
 
 
+# Modules
+
+
+def _modular(seed, variables=((0, 2, 4), (1, 3, 5))):
+    """Rows of two modules on two levels, then one level that couples them; M couples only within."""
+    rng = np.random.default_rng(seed)
+    constraints = []
+    for rows in (1, 2):
+        for own in variables:
+            A = np.zeros((rows, N))
+            A[:, own] = rng.normal(size=(rows, len(own)))
+            constraints.append(A)
+    constraints[3][1] = 2 * constraints[3][0] - constraints[1][0]  # depends on the level below
+    M = np.diag(rng.uniform(1.0, 2.0, size=N))
+    for own in variables:
+        root = rng.normal(size=(len(own), len(own)))
+        M[np.ix_(own, own)] += root @ root.T
+    constraints.append(rng.normal(size=(2, N)))
+    equations, _ = _equations(constraints, rng.normal(size=N), rng, M)
+    levels = (("c0", "c1"), ("c2", "c3"), ("c4",))
+    return equations, levels, [(variables[0], ("c0", "c2")), (variables[1], ("c1", "c3"))]
+
+
+@pytest.mark.parametrize("variables", [((0, 2, 4), (1, 3, 5)), ((0, 2), (1, 3, 5, 7))])
+@pytest.mark.parametrize("clearance", [None, 0.2, {"c1": 0.3, "c2": 0.1}])
+def test_modules_change_nothing(variables, clearance):
+    """Identical ones, computed as a batch, and others; also where only some of the rows have a clearance."""
+    equations, levels, modules = _modular(0, variables)
+    expected = _solve_levels(uk.Recursive(levels, clearance), equations)
+    found = _solve_levels(uk.Recursive(levels, clearance, modules=modules), equations)
+    for one, other in zip(found, expected, strict=True):
+        for name in ("a", "constraint_force", "multipliers", "rank"):
+            _close(getattr(one, name), np.asarray(getattr(other, name)), 1e-12)
+    if clearance is None:
+        _close(found[-1].a, _all_at_once(equations, None))
+
+
+def test_rows_beyond_their_module_give_nan():
+    equations, levels, modules = _modular(0)
+    beyond = eqx.tree_at(lambda e: e.rows.A, equations, equations.rows.A.at[0, 7].set(0.1))
+    assert np.isnan(_solve(uk.Recursive(levels, modules=modules), beyond).a).all()
+
+
+LEGS = tuple(
+    uk.Module(tuple(range(6 * k, 6 * k + 6)), (f"base pin {k + 1}", f"elbow {k + 1}")) for k in range(3)
+)
+
+
+def test_modules_are_found():
+    """Of planar_3rrr the legs, which the level of elbows leaves apart."""
+    problem = uk.models.planar_3rrr()
+    assert uk.find_modules(problem, problem.system.levels) == LEGS
+
+
+@pytest.mark.slow
+def test_modules_of_a_mechanism_change_nothing():
+    problem = uk.models.planar_3rrr()
+    state = (problem.system, 0.0, problem.q0, problem.v0)
+    a = uk.Recursive(problem.system.levels, modules=LEGS).acceleration(*state).a
+    np.testing.assert_allclose(a, uk.UdwadiaKalaba().acceleration(*state).a, rtol=0, atol=1e-12)
+
+
+def test_modules_that_are_refused():
+    problem = uk.models.pendulum()
+    (name,) = (c.name for c in problem.system.constraints)
+    assert uk.find_modules(problem, ((name,),)) == ()
+    for modules, message in (
+        ([3], "a module is"),
+        ([((0,), (name,)), ((0,), ())], "the velocity 0 twice"),
+        ([((0,), (name,)), ((1,), (name,))], f"the constraint '{name}' twice"),
+        ([((0, 1), ("pin",))], "modules name 'pin'"),
+        ([((0, 2), (name,))], "there are 2"),
+    ):
+        with pytest.raises(uk.InputError, match=message):
+            uk.Recursive(modules=modules).acceleration(problem.system, 0.0, problem.q0, problem.v0)
+
+
 # Kalman's filter
 
 

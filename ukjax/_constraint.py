@@ -24,10 +24,11 @@ from ._types import Coordinates, Time, Velocities
 if TYPE_CHECKING:
     from ._system import AbstractSystem
 
-Kind = Literal["holonomic", "nonholonomic", "acceleration"]
+Kind = Literal["holonomic", "nonholonomic", "acceleration", "position"]
 
 
-def _name(fn: Callable, name: str | None) -> str:
+def constraint_name(fn: Callable, name: str | None) -> str:
+    """The name given, or the function's own; raises `InputError` for what is no function."""
     if not callable(fn):
         raise InputError(f"constraint '{name}' must be given by a function, got {fn!r}.")
     return getattr(fn, "__name__", type(fn).__name__) if name is None else name
@@ -54,7 +55,27 @@ class Holonomic(AbstractConstraint):
 
     def __init__(self, fn: Callable[[Time, Coordinates], Array], *, name: str | None = None):
         self.fn = fn
-        self.name = _name(fn, name)
+        self.name = constraint_name(fn, name)
+
+
+@final
+class PositionConstraint(AbstractConstraint):
+    """phi(t, q) = 0 whose rate is a position again and a constraint of its own, as in systems of higher order.
+
+    Its row of A is zero, and asks nothing of the acceleration; but positions are projected onto it.
+
+    **Arguments:**
+
+    - `fn`: phi(t, q), whose rate does not depend on v.
+    - `name`: what reports and errors call it; by default the function's name.
+    """
+
+    fn: Callable[[Time, Coordinates], Array]
+    name: str = eqx.field(static=True)
+
+    def __init__(self, fn: Callable[[Time, Coordinates], Array], *, name: str | None = None):
+        self.fn = fn
+        self.name = constraint_name(fn, name)
 
 
 @final
@@ -72,7 +93,7 @@ class Nonholonomic(AbstractConstraint):
 
     def __init__(self, fn: Callable[[Time, Coordinates, Velocities], Array], *, name: str | None = None):
         self.fn = fn
-        self.name = _name(fn, name)
+        self.name = constraint_name(fn, name)
 
 
 @final
@@ -97,7 +118,15 @@ class AccelerationConstraint(AbstractConstraint):
         name: str | None = None,
     ):
         self.fn = fn
-        self.name = _name(fn, name)
+        self.name = constraint_name(fn, name)
+
+
+_OF_POSITIONS = (Holonomic, PositionConstraint)
+_KINDS: dict[type, Kind] = {
+    Holonomic: "holonomic",
+    PositionConstraint: "position",
+    Nonholonomic: "nonholonomic",
+}
 
 
 @final
@@ -109,7 +138,7 @@ class Rows(eqx.Module):
     - `position_error`: phi for holonomic rows, 0 for the others (m,).
     - `velocity_error`: psi for holonomic and nonholonomic rows, 0 for the others (m,).
     - `names`: one name a row, `"pin[0]"`, `"pin[1]"` for a constraint of several rows.
-    - `kinds`: `"holonomic"`, `"nonholonomic"` or `"acceleration"`, one a row.
+    - `kinds`: `"holonomic"`, `"nonholonomic"`, `"acceleration"`, or `"position"` for a row that asks nothing of a.
     """
 
     A: Float[Array, "m n"]
@@ -149,8 +178,8 @@ def _as_rows(value: Array, name: str) -> Array:
 
 
 def position_rows(system: "AbstractSystem", t: Time, q: Coordinates) -> Float[Array, " mh"]:
-    """The stacked position errors phi(t, q) of the holonomic constraints alone, in their order (m_h,)."""
-    rows = [_as_rows(c.fn(t, q), c.name) for c in system.constraints if isinstance(c, Holonomic)]
+    """The stacked position errors phi(t, q) of the constraints on positions alone, in their order (m_h,)."""
+    rows = [_as_rows(c.fn(t, q), c.name) for c in system.constraints if isinstance(c, _OF_POSITIONS)]
     return jnp.concatenate(rows) if rows else jnp.zeros(0, q.dtype)
 
 
@@ -161,7 +190,7 @@ def _velocity_parts(
     qdot = system.kinematics(t, q, v)
     phis, psis = [], []
     for c in system.constraints:
-        if isinstance(c, Holonomic):
+        if isinstance(c, _OF_POSITIONS):
             phi, psi = jax.jvp(
                 lambda t, q, c=c: _as_rows(c.fn(t, q), c.name), (t, q), (jnp.ones_like(t), qdot)
             )
@@ -222,7 +251,7 @@ def constraint_rows(system: "AbstractSystem", t: Time, q: Coordinates, v: Veloci
             k, kind = b_c.size, "acceleration"
         else:
             phi_c, psi_c = next(derived)
-            k, kind = psi_c.size, "holonomic" if isinstance(c, Holonomic) else "nonholonomic"
+            k, kind = psi_c.size, _KINDS[type(c)]
             parts.append((A[start : start + k], b[start : start + k], phi_c, psi_c))
             start += k
         names += [c.name] if k == 1 else [f"{c.name}[{i}]" for i in range(k)]

@@ -68,7 +68,8 @@ class Report(eqx.Module):
             smallest = self.singular_values[self.rank - 1] / self.singular_values[0]
             lines.append(f"Conditioning of the independent rows: {1 / smallest:.1e}.")
         for group in self.redundant:
-            lines.append(f"Redundant: {', '.join(group)} depend on each other.")
+            says = "depend on each other" if len(group) > 1 else "asks nothing of the acceleration"
+            lines.append(f"Redundant: {', '.join(group)} {says}.")
         for name, residual in self.inconsistent.items():
             lines.append(f"Inconsistent: {name} cannot be satisfied (residual {residual:.1e}).")
         lines.append(_mass_line(self.mass_rank, self.n, self.unique_acceleration))
@@ -135,8 +136,8 @@ def inconsistent_rows(equations: Equations, a: np.ndarray | Array) -> dict[str, 
         return {}
     free = np.linalg.lstsq(M, Q)[0]
     limit = 1e-2 * scale + 1e-6 * np.max(scale + np.abs(A) @ np.abs(free), initial=0)
-    each = zip(equations.rows.names, residual, limit, strict=True)
-    return {name: float(r) for name, r, largest in each if abs(r) > largest}
+    each = zip(equations.rows.names, equations.rows.kinds, residual, limit, strict=True)
+    return {name: float(r) for name, kind, r, most in each if abs(r) > most and kind != "position"}
 
 
 def _require_finite_equations(equations: Equations) -> None:

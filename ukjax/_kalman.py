@@ -9,9 +9,10 @@ Joseph's form (4.18).
 """
 
 from collections.abc import Sequence
-from typing import final
+from typing import NamedTuple, final
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import lineax as lx
 import numpy as np
@@ -38,23 +39,66 @@ class Enforced(eqx.Module):
     rank: Int[Array, ""]
 
 
+class Block(NamedTuple):
+    """A part of H x = b over variables of its own: their numbers, and the numbers of its rows in each level."""
+
+    variables: tuple[int, ...]
+    levels: tuple[tuple[int, ...], ...]
+
+
 def recursion(
     H: Float[Array, "m n"],
     b: Float[Array, " m"],
     x: Float[Array, " n"],
     levels: Sequence[Sequence[int]],
     method: AbstractPseudoinverse,
+    blocks: Sequence[Block] = (),
 ) -> list[Enforced]:
-    """The exact recursion (4.14)-(4.15), over the rows of each level."""
-    P, rank, result = jnp.eye(x.size, dtype=x.dtype), jnp.zeros((), jnp.int32), []
-    for level in levels:
+    """The exact recursion (4.14)-(4.15), over the rows of each level; the lowest levels block by block, if given."""
+    last = Enforced(x, jnp.eye(x.size, dtype=x.dtype), jnp.zeros((), jnp.int32))
+    result = _by_blocks(H, b, last, blocks, method) if blocks else []
+    for level in levels[len(result) :]:
         index = np.asarray(level, int)
+        x, P, rank = (result[-1].x, result[-1].P, result[-1].rank) if result else (last.x, last.P, last.rank)
         H_level, b_level = H[index], b[index]
         restricted = restrict(H_level, P, method)
         x = x + dot(restricted.inverse, b_level - dot(H_level, x))
-        P = project_further(P, restricted)
-        rank = rank + restricted.rank
-        result.append(Enforced(x, P, rank))
+        result.append(Enforced(x, project_further(P, restricted), rank + restricted.rank))
+    return result
+
+
+def _by_blocks(
+    H: Float[Array, "m n"],
+    b: Float[Array, " m"],
+    start: Enforced,
+    blocks: Sequence[Block],
+    method: AbstractPseudoinverse,
+) -> list[Enforced]:
+    """The recursion over the levels of the blocks, those of one size as one batch; P stays block diagonal."""
+    batches: dict[tuple[int, ...], list[Block]] = {}
+    for block in blocks:
+        batches.setdefault((len(block.variables), *map(len, block.levels)), []).append(block)
+    beyond = np.ones(H.shape, bool)
+    for block in blocks:
+        beyond[np.ix_(sum(block.levels, ()), block.variables)] = False
+    rows = np.asarray([i for block in blocks for level in block.levels for i in level], int)
+    fault = jnp.any(jnp.where(beyond[rows], H[rows], 0) != 0)
+    result = [eqx.tree_at(lambda e: e.x, start, jnp.where(fault, jnp.nan, start.x))] * len(blocks[0].levels)
+    for (_, *sizes), batch in batches.items():
+        columns = np.asarray([block.variables for block in batch], int)
+        index = np.asarray([sum(block.levels, ()) for block in batch], int)
+        ends = np.cumsum(sizes)
+        levels = [range(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+        alone = jax.vmap(lambda H, b, x, levels=levels: recursion(H, b, x, levels, method))
+        found = alone(H[index[:, :, None], columns[:, None, :]], b[index], start.x[columns])
+        result = [
+            Enforced(
+                whole.x.at[columns].set(jnp.where(fault, jnp.nan, part.x)),
+                whole.P.at[columns[:, :, None], columns[:, None, :]].set(part.P),
+                whole.rank + jnp.sum(part.rank, dtype=jnp.int32),
+            )
+            for whole, part in zip(result, found, strict=True)
+        ]
     return result
 
 

@@ -66,6 +66,10 @@ def _metric_root(M: MassMatrix, J: Float[Array, "m n"]) -> Float[Array, "n n"]:
 
     The two give the same projection where both exist, since J dq is what is prescribed.
     """
+    if not J.shape[0]:
+        return jnp.eye(
+            M.shape[0], dtype=M.dtype
+        )  # nothing to move onto, so any will do, also where M is singular
     definite = jnp.all(jnp.isfinite(inverse_cholesky(jax.lax.stop_gradient(M))))
     size = jnp.sum(J * J)
     rows = jnp.trace(M) / jnp.where(size == 0, 1, size) * (J.T @ J)

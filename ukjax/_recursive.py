@@ -8,7 +8,6 @@ from x = W (Q + c) and P = I: `_kalman`.
 """
 
 import itertools
-import re
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, NamedTuple, final
 
@@ -21,6 +20,7 @@ from jaxtyping import Array, Float
 from ._acceleration import AbstractFormula, Acceleration, Equations, equations_of_motion
 from ._errors import InputError
 from ._kalman import Enforced, check_variances, clearance_root, recursion, variances, with_clearance
+from ._levels import Levels, Module, as_levels, as_modules, blocks, row_levels
 from ._problem import Problem, resolve_state
 from ._pseudoinverse import (
     AbstractPseudoinverse,
@@ -34,49 +34,7 @@ from ._stabilize import AbstractStabilizer, NoStabilizer
 from ._system import AbstractSystem, System, has_quasi_velocities
 from ._types import Coordinates, Time, Velocities
 
-Levels = tuple[tuple[str, ...], ...]
 Clearance = Array | Mapping[str, Array] | None
-
-
-def _constraint_of(row: str) -> str:
-    return re.sub(r"\[\d+\]$", "", row)
-
-
-def _rows_by_constraint(names: Sequence[str], wanted: Sequence[str]) -> dict[str, list[int]]:
-    """The row numbers of each constraint; a constraint whose own name ends in "[0]" is known by being wanted."""
-    found: dict[str, list[int]] = {}
-    for i, row in enumerate(names):
-        found.setdefault(row if row in wanted else _constraint_of(row), []).append(i)
-    return found
-
-
-def _row_levels(levels: Levels | None, names: Sequence[str]) -> tuple[list[list[int]], dict[str, list[int]]]:
-    """The row numbers of each level, and of each constraint; raises `InputError` unless each is in one level."""
-    known = _rows_by_constraint(names, [] if levels is None else [name for level in levels for name in level])
-    if levels is None:
-        return list(known.values()), known
-    given = [name for level in levels for name in level]
-    have = f"the constraints are {', '.join(known) or 'none'}."
-    for name in given:
-        if name not in known:
-            raise InputError(f"levels names '{name}', which is no constraint of the system: {have}")
-    for name in known:
-        if name not in given:
-            raise InputError(f"levels leaves out the constraint '{name}'; each must be in one level.")
-    return [[i for name in level for i in known[name]] for level in levels], known
-
-
-def _as_levels(levels: Sequence[Sequence[str]] | None) -> Levels | None:
-    if levels is None:
-        return None
-    result = tuple((level,) if isinstance(level, str) else tuple(level) for level in levels)
-    given = [name for level in result for name in level]
-    for name in given:
-        if not isinstance(name, str):
-            raise InputError(f"levels must hold the names of constraints, not {name!r}.")
-        if given.count(name) > 1:
-            raise InputError(f"levels names the constraint '{name}' twice; each must be in one level.")
-    return result
 
 
 class _Recursed(NamedTuple):
@@ -136,6 +94,9 @@ class Recursive(AbstractFormula):
       (m,), or a dict of scalars or vectors by constraint name, the others being exact. In units of A M^-1 A^T: for
       a joint measured in metres [1/kg], for one measured in radians [1/(kg m^2)].
     - `pinv`: a pseudoinverse method that handles dependent rows, or a lineax solver.
+    - `modules`: the parts the lowest levels leave apart, as `find_modules` gives them: `Module`s, or pairs of numbers
+      of velocities and names of constraints. Those of one size are computed as one batch. Rows of a module that
+      touch velocities of another give NaN.
 
     **Raises:** `InputError` for a name given twice and a negative clearance; in use, for a name that is no
     constraint's and for a constraint left out.
@@ -144,6 +105,7 @@ class Recursive(AbstractFormula):
     levels: Levels | None = eqx.field(static=True)
     clearance: Clearance
     pinv: AbstractPseudoinverse
+    modules: tuple[Module, ...] = eqx.field(static=True)
     needs_definite_mass: ClassVar[bool] = True
 
     def __init__(
@@ -151,13 +113,15 @@ class Recursive(AbstractFormula):
         levels: Sequence[Sequence[str]] | None = None,
         clearance: Array | float | Mapping[str, Array | float] | None = None,
         pinv: AbstractPseudoinverse | lx.AbstractLinearSolver = GramSchmidt(),
+        modules: Sequence[Module | tuple[Sequence[int], Sequence[str]]] = (),
     ):
-        self.levels = _as_levels(levels)
+        self.levels = as_levels(levels)
         if isinstance(clearance, Mapping):
             self.clearance = {name: _clearance(value, f"'{name}'") for name, value in clearance.items()}
         else:
             self.clearance = None if clearance is None else _clearance(clearance, "the rows")
         self.pinv = as_pseudoinverse(pinv)
+        self.modules = as_modules(modules)
 
     def _soft(
         self, names: Sequence[str], known: dict[str, list[int]], dtype: jnp.dtype
@@ -180,7 +144,7 @@ class Recursive(AbstractFormula):
 
     def _recursed(self, equations: Equations) -> "_Recursed":
         rows = equations.rows
-        levels, known = _row_levels(self.levels, rows.names)
+        levels, known = row_levels(self.levels, rows.names)
         root, soft = self._soft(rows.names, known, rows.A.dtype)
         W = inverse_cholesky(equations.M)
         H = with_clearance(dot(rows.A, W.T), root, soft)
@@ -189,7 +153,8 @@ class Recursive(AbstractFormula):
         # Without any rows there is one level without rows.
         levels = levels or [[]]
         enforced = itertools.accumulate(levels)
-        found = recursion(H, rows.b, z0, levels, self.pinv)
+        parts = blocks(self.modules, levels, known, soft, free.size)
+        found = recursion(H, rows.b, z0, levels, self.pinv, parts)
         return _Recursed(equations, W, H, z0, found, [np.asarray(rows, int) for rows in enforced])
 
     def solve_levels(self, equations: Equations) -> tuple[Acceleration, ...]:
@@ -256,7 +221,7 @@ def at_level(system: AbstractSystem, levels: Sequence[Sequence[str]], level: int
 
     **Raises:** `InputError` for names that are not constraints' and a level there is not.
     """
-    levels_ = _as_levels(levels) or ()
+    levels_ = as_levels(levels) or ()
     names = [c.name for c in system.constraints]
     for name in (name for level_ in levels_ for name in level_):
         if name not in names:

@@ -9,12 +9,19 @@ from typing import Any
 
 from .._arguments import unknown_name
 from .._problem import Problem
+from ._arm_6r import arm_6r as arm_6r
 from ._coordinated_robots import coordinated_robots as coordinated_robots
+from ._five_bar import five_bar as five_bar
+from ._jerk_point import jerk_point as jerk_point
 from ._knife_edge import knife_edge as knife_edge
+from ._light_cart_pole import light_cart_pole as light_cart_pole
 from ._n_pendulum import n_pendulum as n_pendulum
 from ._parallelogram import parallelogram as parallelogram
 from ._pendulum import pendulum as pendulum
-from ._planar_3rrr import planar_3rrr as planar_3rrr
+from ._planar_rrr import planar_2rrr as planar_2rrr
+from ._planar_rrr import planar_3rrr as planar_3rrr
+from ._planar_rrr import planar_4rrr as planar_4rrr
+from ._rlc_network import rlc_network as rlc_network
 from ._rolling_disk import rolling_disk as rolling_disk
 from ._scara import scara as scara
 from ._slider_crank import slider_crank as slider_crank
@@ -29,14 +36,21 @@ MODELS: dict[str, Callable[..., Problem]] = {
         parallelogram,
         two_mass_spring,
         coordinated_robots,
+        five_bar,
+        planar_2rrr,
         planar_3rrr,
+        planar_4rrr,
         pendulum,
         spherical_pendulum,
         n_pendulum,
+        light_cart_pole,
         slider_crank,
         knife_edge,
         rolling_disk,
         spinning_top,
+        arm_6r,
+        jerk_point,
+        rlc_network,
     )
 }
 

@@ -117,6 +117,12 @@ class CoordinatedRobots(AbstractSystem):
         joints = {name: [1.0] * i + [0.0] * (5 - i) for i, name in enumerate("ABCDE", 1)}
         return {"load": self.load(q)} | {name: self._along(q, reach) for name, reach in joints.items()}
 
+    def drawing(self, t: Time, q: Coordinates) -> dict[str, Array]:
+        """Two arms, and the load between them."""
+        A, B, C, D, E = (self.points(t, q)[name] for name in "ABCDE")
+        ground = jnp.zeros_like(A)
+        return {"left": jnp.stack([ground, A, B]), "load": jnp.stack([B, C]), "right": jnp.stack([C, D, E])}
+
 
 def coordinated_robots(
     *,

@@ -57,6 +57,9 @@ class NPendulum(AbstractSystem):
     def points(self, t: Time, q: Coordinates) -> dict[str, Array]:
         return {f"mass{i + 1}": q[2 * i : 2 * i + 2] for i in range(self.n)}
 
+    def drawing(self, t: Time, q: Coordinates) -> dict[str, Array]:
+        return {"chain": jnp.concatenate([jnp.zeros_like(q[:2]), q]).reshape(-1, 2)}
+
 
 def n_pendulum(
     n: int = 3,

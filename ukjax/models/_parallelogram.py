@@ -11,7 +11,7 @@ from .._constraint import AbstractConstraint, Holonomic
 from .._problem import Problem
 from .._system import AbstractSystem
 from .._types import Coordinates, Forces, MassMatrix, Time, Velocities
-from ._parameters import Scalar, as_parameter, check_choice, check_finite, check_positive
+from ._parameters import Scalar, as_parameter, check_choice, check_finite, check_not_negative, check_positive
 from ._planar import GroundPin, Pin, on_body
 
 _CITATION = (
@@ -71,6 +71,13 @@ class Parallelogram(AbstractSystem):
         """The upper pins, as points of the links."""
         return {name: on_body(q, i, 0.5 * self.length) for i, name in enumerate("ABC")}
 
+    def drawing(self, t: Time, q: Coordinates) -> dict[str, Array]:
+        """The links from their ground pins to the coupler, and the coupler."""
+        ends = (-0.5 * self.length, 0.5 * self.length)
+        links = {f"link {i + 1}": jnp.stack([on_body(q, i, end) for end in ends]) for i in range(3)}
+        half = 0.5 * self.coupler_length
+        return links | {"coupler": jnp.stack([on_body(q, _COUPLER, x) for x in (-half, 0.0 * half, half)])}
+
     def state(self, angle: Scalar, rate: Scalar) -> tuple[Coordinates, Velocities]:
         """q and v of the parallelogram branch, all links at `angle` [rad] from the horizontal."""
         c, s = self.length * jnp.cos(angle), self.length * jnp.sin(angle)
@@ -104,7 +111,7 @@ def parallelogram(
 
     - `length`, `mass`, `inertia`: of each link [m], [kg], [kg m^2] about its middle.
     - `coupler_length`, `coupler_mass`, `coupler_inertia`: of the coupler, likewise; its pins are
-      half its length apart.
+      half its length apart. It may be massless, which needs a formula for singular mass matrices.
     - `gravity`: along -y [m/s^2].
     - `start`: `"rest"` (60 deg from the horizontal, at rest) or `"spinning"` (90 deg, 1 rad/s).
     - `angle`: of the links from the horizontal at the start [rad], instead of that of `start`.
@@ -115,7 +122,7 @@ def parallelogram(
     **Raises:** `InputError`, naming the parameter that is wrong.
     """
     check_positive(length=length, mass=mass, inertia=inertia, coupler_length=coupler_length)
-    check_positive(coupler_mass=coupler_mass, coupler_inertia=coupler_inertia)
+    check_not_negative(coupler_mass=coupler_mass, coupler_inertia=coupler_inertia)
     check_choice(_STARTS, start=start)
     angle = _STARTS[start][0] if angle is None else angle
     rate = _STARTS[start][1] if rate is None else rate

@@ -52,6 +52,14 @@ def check_positive(**values: Any) -> None:
             raise InputError(f"{name} must be greater than 0, not {number:g}.")
 
 
+def check_not_negative(**values: Any) -> None:
+    """Raise `InputError` unless every value is a number of at least zero."""
+    for name, value in values.items():
+        number = _number(name, value)
+        if number is not None and number < 0.0:
+            raise InputError(f"{name} must not be negative, it is {number:g}.")
+
+
 def check_count(**values: Any) -> None:
     """Raise `InputError` unless every value is an integer of at least 1."""
     for name, value in values.items():

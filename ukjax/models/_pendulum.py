@@ -47,6 +47,9 @@ class Pendulum(AbstractSystem):
     def points(self, t: Time, q: Coordinates) -> dict[str, Array]:
         return {"mass": q}
 
+    def drawing(self, t: Time, q: Coordinates) -> dict[str, Array]:
+        return {"rod": jnp.stack([jnp.zeros_like(q), q])}
+
 
 def pendulum(
     *,

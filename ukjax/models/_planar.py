@@ -4,15 +4,26 @@ from typing import final
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
-from .._types import Coordinates, Time
+from .._types import Coordinates, Forces, Time, Velocities
 
 
 def on_body(q: Coordinates, body: int, offset: Array) -> Float[Array, "2"]:
     """The world point [m] at `offset` [m] from the centre of `body` along its own axis."""
     x, y, theta = q[3 * body : 3 * body + 3]
     return jnp.stack([x + offset * jnp.cos(theta), y + offset * jnp.sin(theta)])
+
+
+def weight(masses: Float[Array, " n"], gravity: Array) -> Forces:
+    """The generalized force of gravity along -y; `masses` is the diagonal of the mass matrix, 3 entries a body."""
+    return jnp.where(np.arange(masses.size) % 3 == 1, -gravity * masses, 0.0)
+
+
+def energy(masses: Float[Array, " n"], gravity: Array, q: Coordinates, v: Velocities) -> Float[Array, ""]:
+    """Kinetic and potential energy [J]; `masses` as for `weight`."""
+    return 0.5 * jnp.dot(masses * v, v) + gravity * jnp.dot(masses[1::3], q[1::3])
 
 
 @final

@@ -73,6 +73,14 @@ class RollingDisk(AbstractSystem):
         contact = jnp.stack([q[0], q[1], jnp.zeros_like(q[0])])
         return {"contact": contact, "centre": contact.at[2].set(self.radius)}
 
+    def drawing(self, t: Time, q: Coordinates) -> dict[str, Array]:
+        """The rim, with the spoke that shows the roll."""
+        angles = jnp.linspace(0.0, 2.0 * math.pi, 33, dtype=q.dtype) + q[3]
+        along, up = self.radius * jnp.sin(angles), self.radius * jnp.cos(angles)
+        centre = self.points(t, q)["centre"]
+        rim = centre + jnp.stack([along * jnp.cos(q[2]), along * jnp.sin(q[2]), up], axis=1)
+        return {"disk": jnp.concatenate([centre[None], rim])}
+
 
 def rolling_disk(
     *,

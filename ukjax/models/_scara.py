@@ -154,6 +154,13 @@ class Scara(AbstractSystem):
     def points(self, t: Time, q: Coordinates) -> dict[str, Array]:
         return {"tool": self.tool(q)}
 
+    def drawing(self, t: Time, q: Coordinates) -> dict[str, Array]:
+        """The arm from joint to joint, and the quill down to the tool."""
+        frames, joints = self._frames(q), (jnp.zeros_like(self.l1), self.l1, self.l1 + self.l2)
+        base = jnp.zeros(3, q.dtype)
+        arm = [(frames[i] @ self._at_rest(y, q.dtype))[:3, 3] for i, y in enumerate(joints)]
+        return {"arm": jnp.stack([base, *arm]), "quill": jnp.stack([arm[-1], self.tool(q)])}
+
 
 def scara(
     *,

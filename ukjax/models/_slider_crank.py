@@ -76,6 +76,10 @@ class SliderCrank(AbstractSystem):
     def points(self, t: Time, q: Coordinates) -> dict[str, Array]:
         return {"crank_pin": on_body(q, _CRANK, 0.5 * self.crank_length), "slider": q[6:8]}
 
+    def drawing(self, t: Time, q: Coordinates) -> dict[str, Array]:
+        pin, slider = self.points(t, q).values()
+        return {"crank": jnp.stack([jnp.zeros_like(pin), pin]), "rod": jnp.stack([pin, slider])}
+
     def state(self, angle: Scalar, rate: Scalar) -> tuple[Coordinates, Velocities]:
         """q and v with the crank at `angle` [rad] from +x, the slider to its right."""
         c, s = self.crank_length * jnp.cos(angle), self.crank_length * jnp.sin(angle)

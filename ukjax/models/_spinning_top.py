@@ -17,6 +17,18 @@ from ._parameters import Scalar, as_parameter, check_choice, check_finite, check
 _CITATION = "Lagrange's top; H. Goldstein, Classical Mechanics, 2nd ed. 1980, section 5-7."
 
 
+def _outline(length: Array, q: Coordinates) -> dict[str, Array]:
+    """The axis, and a rim whose first spoke shows the spin."""
+    R = rotation_matrix(q)
+    angles = jnp.linspace(0.0, 2.0 * math.pi, 25, dtype=q.dtype)
+    ring = 0.4 * length * (jnp.outer(jnp.cos(angles), R[:, 0]) + jnp.outer(jnp.sin(angles), R[:, 1]))
+    centre = (length * R[:, 2])[None]
+    return {
+        "axis": jnp.concatenate([jnp.zeros_like(centre), centre]),
+        "rim": jnp.concatenate([centre, centre + ring]),
+    }
+
+
 @final
 class SpinningTop(AbstractSystem):
     """q = unit quaternion (scalar first, body to world), v = body angular velocity [rad/s]; z up.
@@ -57,6 +69,9 @@ class SpinningTop(AbstractSystem):
     def points(self, t: Time, q: Coordinates) -> dict[str, Array]:
         return {"centre": self.length * rotation_matrix(q)[:, 2]}
 
+    def drawing(self, t: Time, q: Coordinates) -> dict[str, Array]:
+        return _outline(self.length, q)
+
 
 @final
 class QuaternionTop(LagrangianSystem):
@@ -83,6 +98,9 @@ class QuaternionTop(LagrangianSystem):
 
     def points(self, t: Time, q: Coordinates) -> dict[str, Array]:
         return {"centre": self.length * rotation_matrix(q)[:, 2]}
+
+    def drawing(self, t: Time, q: Coordinates) -> dict[str, Array]:
+        return _outline(self.length, q)
 
 
 def spinning_top(

@@ -49,6 +49,9 @@ class TwoMassSpring(AbstractSystem):
         o = jnp.zeros_like(q[0])
         return {"mass1": jnp.stack([q[0], o]), "mass2": jnp.stack([q[1], o])}
 
+    def drawing(self, t: Time, q: Coordinates) -> dict[str, Array]:
+        return {"spring": jnp.stack(list(self.points(t, q).values()))}
+
 
 def two_mass_spring(
     *,
