@@ -391,7 +391,7 @@ def test_registry():
         ("n_pendulum", {"n": 0}, "n must be an integer of at least 1"),
         ("n_pendulum", {"n": 2.5}, "n must be an integer of at least 1"),
         ("parallelogram", {"start": "flat"}, "start must be 'rest' or 'spinning'"),
-        ("parallelogram", {"coupler_inertia": 0}, "coupler_inertia must be greater than 0"),
+        ("parallelogram", {"coupler_inertia": -1}, "coupler_inertia must not be negative"),
         ("scara", {"exact_start": "yes"}, "exact_start must be True or False"),
         ("scara", {"reach": 0.45}, "reach and radius"),
         ("scara", {"Iz4": -1.0}, "Iz4 must be greater than 0"),

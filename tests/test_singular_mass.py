@@ -3,7 +3,9 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import oracles
 import pytest
+from scipy.integrate import solve_ivp
 
 import ukjax as uk
 
@@ -98,3 +100,38 @@ def test_top_with_a_singular_mass_matrix(formula):
         centre(ours.t, ours.q)["centre"], centre(other.t, other.q)["centre"], rtol=0, atol=1e-9
     )
     assert float(ours.max_position_error) < 1e-12
+
+
+def _light_pole(t1: float) -> np.ndarray:
+    """The angle at t1 by SciPy, in the one coordinate left when the centre of mass does not move along x."""
+    mu, g = 1.0 / (1.0 + 1e-6), 9.81
+
+    def rate(t, y):
+        s, c = np.sin(y[0]), np.cos(y[0])
+        return y[1], -(g * s + mu * s * c * y[1] ** 2) / (1.0 - mu * c * c)
+
+    run = solve_ivp(rate, (0.0, t1), (np.pi / 3, 0.0), method="DOP853", rtol=1e-13, atol=1e-13, max_step=1e-3)
+    s, c = np.sin(run.y[0, -1]), np.cos(run.y[0, -1])
+    cart = mu * (np.sin(np.pi / 3) - s)
+    return np.array([cart, cart + s, -c])
+
+
+@pytest.mark.parametrize("formula", [uk.UdwadiaKalaba(), uk.RangeForm()], ids=lambda f: type(f).__name__)
+def test_a_light_cart_moves_as_in_minimal_coordinates(formula):
+    """Through the two moments, near 0.32 and 0.96 s, when the hanging pole throws the cart across."""
+    expected = _light_pole(1.0)
+    for rtol in (1e-8, 1e-10):
+        run = uk.simulate(uk.models.light_cart_pole(), ts=2, rtol=rtol, atol=rtol, formula=formula)
+        np.testing.assert_allclose(run.q[-1], expected, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("formula", ANY_MASS, ids=lambda f: type(f).__name__)
+def test_a_massless_coupler_leaves_the_links_their_motion(formula):
+    """Without the coupler's mass 3 (I + m l^2 / 4) theta'' = -3 m g l / 2 cos(theta), elliptic."""
+    problem = uk.models.parallelogram(coupler_mass=0.0, coupler_inertia=0.0)
+    angle = oracles.pendulum_elliptic(0.4, np.pi / 3 + np.pi / 2, 0.0, 0.5 * 9.81 / 0.35)[0] - np.pi / 2
+    run = uk.simulate(problem, t1=0.4, ts=2, rtol=1e-10, atol=1e-10, formula=formula)
+    np.testing.assert_allclose(run.q[-1, [2, 5, 8]], angle, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(run.q[-1, 11], 0.0, atol=1e-9)
+    with pytest.raises(uk.InputError, match="RangeForm"):
+        uk.simulate(problem, t1=0.4)

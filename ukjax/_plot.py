@@ -11,7 +11,7 @@ from ._files import Table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_STYLE = {
+STYLE = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
@@ -41,7 +41,7 @@ def _errors(axes: Any, t: np.ndarray, table: Table) -> None:
     kinds = np.asarray(table.labels["row_kind"])
     floor = np.finfo(t.dtype).eps / 10
     for name, label, rows in (
-        ("position_error", r"position, $\max|\varphi|$", kinds == "holonomic"),
+        ("position_error", r"position, $\max|\varphi|$", (kinds == "holonomic") | (kinds == "position")),
         ("velocity_error", r"velocity, $\max|\psi|$", kinds != "acceleration"),
     ):
         if rows.any():
@@ -71,7 +71,7 @@ def plot(table: Table, path: str | Path | None = None) -> "Figure":
     except ImportError as error:
         raise missing_extra("plot()", "plot") from error
     t = table.columns["t"].values
-    with rc_context(_STYLE):
+    with rc_context(STYLE):
         figure = Figure(figsize=(9.5, 6.5), layout="constrained")
         axes = figure.subplots(2, 2, sharex=True)
         q, force = table.columns["q"].values, table.columns["constraint_force"].values

@@ -48,6 +48,10 @@ class AbstractSystem(eqx.Module):
         force (Liu 2015, eqs. (12)-(13)), or None for ideal constraints (the default)."""
         return None
 
+    def drawing(self, t: Time, q: Coordinates) -> dict[str, Array]:
+        """The bodies as named polylines (k, 2) or (k, 3) [m], for `Trajectory.animate`; by default none."""
+        return {}
+
 
 def has_quasi_velocities(system: AbstractSystem) -> bool:
     """Whether `kinematics` is the system's own, so that v need not be q'."""

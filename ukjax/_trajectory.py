@@ -9,15 +9,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from . import _files, _plot
+from . import _animate, _files, _plot
 from ._constraint import Kind
 from ._errors import InputError, SimulationError
+from ._problem import Problem
 from ._project import Projection
 from ._stabilize import AbstractStabilizer
 from ._system import AbstractSystem
 
 if TYPE_CHECKING:
     import xarray
+    from matplotlib.animation import FuncAnimation
     from matplotlib.figure import Figure
 
 
@@ -68,6 +70,7 @@ class Trajectory(eqx.Module):
     - `name`: of the problem, or of the system's class.
     - `message`: why the run ended early, in words; empty if it did not.
     - `dense`: the motion as a function of time, if `simulate` was asked for it.
+    - `problem`: what was simulated, for `animate`; None of a compiled run and of one read from a file.
     """
 
     t: Float[Array, " k"]
@@ -87,6 +90,7 @@ class Trajectory(eqx.Module):
     name: str = eqx.field(static=True, default="simulation")
     message: str = eqx.field(static=True, default="")
     dense: Dense | None = None
+    problem: Problem | None = None
 
     def __len__(self) -> int:
         return self.t.shape[0]
@@ -221,6 +225,35 @@ class Trajectory(eqx.Module):
         **Raises:** `MissingExtraError` without matplotlib (`ukjax[plot]`).
         """
         return _plot.plot(self._table(), path)
+
+    def animate(
+        self,
+        path: str | Path | None = None,
+        *,
+        problem: Problem | None = None,
+        speed: float = 1.0,
+        fps: int = 25,
+    ) -> "FuncAnimation":
+        """A moving picture: the system's `drawing` as bars, the problem's points with their paths.
+
+        Between saved times positions are interpolated linearly: save enough of them.
+
+        **Arguments:**
+
+        - `path`: where to write it (.gif, .html, or .mp4, which needs ffmpeg); by default it is only returned.
+        - `problem`: what was simulated; by default known, except of a trajectory read from a file.
+        - `speed`: seconds of motion in a second of film.
+        - `fps`: frames per second.
+
+        **Returns:** the matplotlib animation.
+
+        **Raises:** `InputError` where there is nothing to draw, or for a file that cannot be written;
+        `MissingExtraError` without matplotlib (`ukjax[plot]`).
+        """
+        problem = self.problem if problem is None else problem
+        if problem is None:
+            raise InputError("it is not known what was simulated: give animate(problem=...).")
+        return _animate.animate(problem, np.asarray(self.t), np.asarray(self.q), path, speed=speed, fps=fps)
 
 
 _COLUMNS: dict[str, tuple[tuple[str, ...], str]] = {
