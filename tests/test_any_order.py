@@ -189,7 +189,8 @@ class Chain:
         return np.asarray(system.orders(run.q, run.v))[-1, :, 0]
 
 
-@pytest.mark.parametrize("order", [pytest.param(2, marks=SLOW), 3, pytest.param(4, marks=SLOW)])
+@pytest.mark.slow
+@pytest.mark.parametrize("order", [2, 3, 4])
 def test_drift_of_every_stabilizer(order):
     """None: e is a polynomial. Baumgarte: (D^2 + alpha D + beta) (D + s)^(k-2) e = 0."""
     x = np.random.default_rng(order).normal(size=(order, 1))

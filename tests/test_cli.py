@@ -228,6 +228,15 @@ BAD_INPUT = {
     "format": ([*PENDULUM, "--out", "run.csv"], "must end in .npz, .nc or .zarr"),
     "format of a figure": ([*PENDULUM, "--plot", "run.txt"], "must end in .png, .pdf, .svg"),
     "no folder": ([*PENDULUM, "--plot", "nowhere/run.png"], "there is no folder 'nowhere'"),
+    "no gains": (
+        ["tune", "scara", "--stabilizer", "projection"],
+        "baumgarte and baumgarte-squared have gains",
+    ),
+    "fixed and adaptive": (["tune", "scara", "--adaptive", "--dt0", "0.1"], "leave it out with --adaptive"),
+    "optimizer": (["tune", "scara", "--optimizer", "adm"], "did you mean 'adam'?"),
+    "gain to tune": (["tune", "scara", "--alpha", "0"], "the gain alpha must be positive to be tuned"),
+    "nothing to tune": (["tune", "two_mass_spring"], "no constraints that could be violated"),
+    "checkpoint": (["tune", "scara", "--checkpoint", "x.pkl"], "a checkpoint is an .npz file"),
 }
 
 
@@ -262,12 +271,27 @@ def test_missing_extras_are_named_before_the_run(
 @pytest.mark.slow
 def test_every_solver_offered_can_be_used() -> None:
     problem = uk.models.pendulum()
-    for name, solver in cli._solvers().items():
+    for name, solver in cli.solvers().items():
         dt0 = None if name in ("dopri5", "kvaerno3") else 0.01
         shape = jax.eval_shape(
             lambda q, s=solver, h=dt0: uk.simulate(problem, q, t1=0.1, dt0=h, solver=s()).q, problem.q0
         )
         assert shape.shape == (202, 2)
+
+
+def test_tune_prints_one_object() -> None:
+    options = ["--t1", "0.5", "--off", "0.01", "--samples", "3", "--starts", "4", "--iterations", "3"]
+    result = ukjax("tune", "pendulum", *options, "--no-progress", "--json")
+    assert (result.exit_code, result.stderr) == (0, "")
+    figures = strict(result.stdout)
+    assert set(figures["gains"]) == {"alpha", "beta"}
+    assert figures["loss"] < figures["loss_before"]
+    assert figures["improvement"] == pytest.approx(figures["loss_before"] / figures["loss"])
+    assert figures["evaluations"] == 3 * 7 * 50
+    table = ukjax("tune", "pendulum", *options, "--stabilizer", "baumgarte-squared", "--no-progress")
+    assert table.exit_code == 0
+    for words in ("pendulum", "alpha", "beta", "times less than", "iterations"):
+        assert words in table.stdout
 
 
 def test_help() -> None:

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import ukjax
-from ukjax import InputError, cli
+from ukjax import InputError, _cli_tune, cli
 from ukjax.models import MODELS
 
 ROOT = Path(__file__).parent.parent
@@ -52,6 +52,7 @@ def test_commands_are_understood(command: list[str], monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(cli, "run", stop)
     monkeypatch.setattr(cli, "check_rows", stop)
+    monkeypatch.setattr(_cli_tune, "find_gains", stop)
     result = CliRunner().invoke(cli.app, command, env={"UKJAX_CACHE": "0"})
     if command[0] == "list":
         assert result.exit_code == 0
@@ -68,22 +69,29 @@ def test_readme_lists_every_model_and_method() -> None:
     readme = (ROOT / "README.md").read_text()
     for name in MODELS:
         assert f"| `{name}` |" in readme
-    for name, method in cli._METHODS.items():
+    for name, method in cli.METHODS.items():
         assert re.search(rf"^\| `{method.__name__}`.*\| `{name}` \|", readme, re.MULTILINE)
     assert f"`{type(ukjax.UdwadiaKalaba().pinv).__name__}` (default)" in readme
 
 
 def test_the_interface_page_lists_every_public_name() -> None:
     page = (ROOT / "docs" / "api.md").read_text()
-    names = [name for name in vars(ukjax) if not name.startswith("_") and name not in ("models", "cli")]
+    names = [
+        name
+        for name in vars(ukjax)
+        if not name.startswith("_") and name not in ("mechanisms", "models", "cli")
+    ]
     names += [f"models.{name}" for name in MODELS]
+    public = {k: x for k, x in vars(ukjax.mechanisms).items() if not k.startswith("_")}
+    names += [f"mechanisms.{name}" for name, x in public.items() if callable(x)]
     assert [name for name in names if f"::: ukjax.{name}\n" not in page] == []
 
 
-def test_the_page_of_the_command_line_lists_every_option() -> None:
+@pytest.mark.parametrize("command", ["simulate", "tune"])
+def test_the_page_of_the_command_line_lists_every_option(command: str) -> None:
     page = (ROOT / "docs" / "cli.md").read_text()
-    options = set(re.findall(r"--[\w-]+", CliRunner().invoke(cli.app, ["simulate", "--help"]).stdout))
-    assert {x for x in options if f"`{x}" not in page} <= {"--help", "--no-progress"}
+    options = set(re.findall(r"--[\w-]+", CliRunner().invoke(cli.app, [command, "--help"]).stdout))
+    assert {x for x in options if f"`{x}" not in page} <= {"--help", "--progress", "--no-progress"}
 
 
 def test_pages_name_no_machine() -> None:

@@ -1,12 +1,18 @@
 """The scripts that reproduce the papers: their oracles, and that each runs and finds what it says."""
 
+import functools
 import importlib
 import sys
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import oracles
 import pytest
+from jax.extend.core import jaxpr_as_fun
+
+import ukjax as uk
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 
@@ -83,7 +89,64 @@ def test_judge(script):
     assert str(judged(t=stopped, q=unreached)) == "Gave up at 7.03 s"
 
 
+# --- Counting operations
+
+
+def _reported_by_xla(fn, *arguments):
+    cost = jax.jit(fn).lower(*arguments).cost_analysis()  # before any optimization
+    return cost["flops"] + cost.get("transcendentals", 0)
+
+
+def _halving_until_small(x):
+    return jax.lax.while_loop(lambda x: x > 1.0, lambda x: 0.5 * x, x)
+
+
+def test_flop_formulas_are_the_papers(script):
+    counts = script("flop_counts")
+    for equation, formula in counts.FORMULAS.items():
+        assert {size: formula(*size) for size in counts.TABLE_6[equation]} == counts.TABLE_6[equation]
+        # Table 1 leaves out 9 n^3 of the second pseudoinverse that Table 5 counts.
+        left_out = 9 * 7**3 if equation == "(43)" else 0
+        assert counts.SUMS[equation](5, 7) == formula(5, 7) + left_out
+
+
+def test_flop_counter_is_xlas(script):
+    """Without loops as XLA reports; a loop as the same steps written out."""
+    counts = script("flop_counts")
+    A, x = jnp.asarray(np.random.default_rng(0).normal(size=(5, 5))), jnp.ones(5)
+
+    def plain(A, x):
+        y = A @ jnp.where(x > 0.5, x, A @ x)
+        return (A @ A.T) / jnp.sqrt(jnp.sum(y * y)), jnp.max(jnp.abs(y)), jnp.argmax(y)
+
+    assert counts.flops(plain, A, x).total == _reported_by_xla(plain, A, x)
+    step = lambda A, x: A @ (x / jnp.sqrt(jnp.sum(x**2)))
+    loop = lambda A, x: jax.lax.fori_loop(0, 7, lambda _, x: step(A, x), x)
+    written_out = lambda A, x: functools.reduce(lambda x, _: step(A, x), range(7), x)
+    assert counts.flops(loop, A, x).arithmetic == _reported_by_xla(written_out, A, x)
+    assert counts.flops(_halving_until_small, jnp.asarray(1000.0)).arithmetic == 10
+
+
+def test_flops_of_a_kernel_are_those_of_its_steps_written_out(script):
+    counts = script("flop_counts")
+    B = counts.random_equations(4, 6, 3).rows.A
+    kernel = lambda B: counts._kernel(B, uk.CompleteOrthogonal())
+    with jax.disable_jit():
+        written_out = jaxpr_as_fun(jax.make_jaxpr(kernel)(B))
+    assert counts.flops(written_out, B).total == _reported_by_xla(written_out, B)
+    assert counts.flops(written_out, B).arithmetic == counts.flops(kernel, B).arithmetic
+
+
 # --- The scripts
+
+
+@pytest.mark.slow
+def test_flop_counts_run(script):
+    inverses, accelerations = script("flop_counts").main(["--quick"])
+    assert len(inverses) == 5
+    assert len(accelerations) == 4
+    # The kernel does fewer operations than pinv, which scales its rows and takes that back.
+    assert all(kernel < whole for _, kernel, whole, _ in inverses.values())
 
 
 @pytest.mark.slow
@@ -109,8 +172,37 @@ def test_pseudoinverses_run(script, tmp_path):
 
 
 @pytest.mark.slow
+def test_orsino_runs(script, tmp_path):
+    orsino = script("orsino_3rrr")
+    found = orsino.main(["--quick", "--out", str(tmp_path)])
+    for level, run in enumerate(found["runs"]):
+        assert np.all(np.asarray(run.rank) == 6 * level)
+        fell = np.asarray(run.q[0, 19] - run.q[:, 19])
+        if level < 3:  # nothing holds the platform
+            np.testing.assert_allclose(
+                fell, 0.5 * oracles.GRAVITY * np.asarray(run.t) ** 2, rtol=0, atol=1e-9
+            )
+    clearances = found["clearances"]
+    # The error of the force is proportional to R, as long as it is small and not rounding.
+    small = (clearances.error > 1e-10) & (clearances.error < 1e-4)
+    slopes = np.diff(np.log(clearances.error[small])) / np.diff(np.log(clearances.R[small]))
+    assert slopes.size
+    np.testing.assert_allclose(slopes, 1.0, rtol=0, atol=1e-2)
+    np.testing.assert_allclose(clearances.violation, clearances.R * clearances.force, rtol=1e-6, atol=1e-12)
+    assert {path.name for path in tmp_path.iterdir()} == {"levels.png", "clearance.png"}
+
+
+@pytest.mark.slow
 def test_rank_rule_runs(script, tmp_path):
     results = script("rank_rule").main(["--quick", "--out", str(tmp_path)])
     cells = next(cells for kind, cells in results.items() if kind.name == "Projection")
     assert all(cell.all_right for (rcond, _), cell in cells.items() if rcond == 1e-4)
     assert (tmp_path / "rank_rule.png").stat().st_size > 10_000
+
+
+@pytest.mark.slow
+def test_gains_are_tuned(script, tmp_path):
+    scalar, per_row = script("tune_gains").main(["--quick", "--out", str(tmp_path)])
+    assert scalar.tuned < 1.02 * scalar.best_of_grid < scalar.before / 20
+    assert per_row.tuned < 1.001 * scalar.tuned
+    assert (tmp_path / "scara.png").stat().st_size > 10_000

@@ -197,8 +197,12 @@ def _modular(seed, variables=((0, 2, 4), (1, 3, 5))):
     return equations, levels, [(variables[0], ("c0", "c2")), (variables[1], ("c1", "c3"))]
 
 
-@pytest.mark.parametrize("variables", [((0, 2, 4), (1, 3, 5)), ((0, 2), (1, 3, 5, 7))])
-@pytest.mark.parametrize("clearance", [None, 0.2, {"c1": 0.3, "c2": 0.1}])
+@pytest.mark.parametrize(
+    "variables", [((0, 2, 4), (1, 3, 5)), pytest.param(((0, 2), (1, 3, 5, 7)), marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize(
+    "clearance", [None, pytest.param(0.2, marks=pytest.mark.slow), {"c1": 0.3, "c2": 0.1}]
+)
 def test_modules_change_nothing(variables, clearance):
     """Identical ones, computed as a batch, and others; also where only some of the rows have a clearance."""
     equations, levels, modules = _modular(0, variables)
@@ -315,6 +319,7 @@ def test_vanishing_clearance_is_exact_enforcement(shape):
     assert errors[3] < 1e-11
 
 
+@pytest.mark.slow
 def test_a_clearance_is_an_acceleration_error_per_force():
     """A a = b - R lambda and M a = Q + c + A^T lambda, solved at once by LAPACK; redundant rows included."""
     levels, x, rng = _levels(SHAPES["dependent on levels below"])
@@ -340,7 +345,9 @@ def test_a_clearance_is_an_acceleration_error_per_force():
 # Operators
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    "shape", [pytest.param(s, marks=pytest.mark.slow if s == "independent" else ()) for s in SHAPES]
+)
 def test_projectors_inverses_and_bases_satisfy_their_equations(shape):
     levels = [jnp.asarray(A) for A in _levels(SHAPES[shape])[0]]
     found = zip(

@@ -172,6 +172,20 @@ def test_start_is_as_defined(mechanism):
     assert np.linalg.matrix_rank(rows.A) == m
 
 
+def test_drawing(mechanism):
+    """Legs of two links from the pivots to where they end, on the corners of a closed platform or in one point."""
+    problem, joints = mechanism
+    lines = problem.system.drawing(0.0, problem.q0)
+    legs = [np.asarray(lines.pop(f"leg {k + 1}")) for k in range(joints.legs)]
+    for leg, pivot, tip in zip(legs, joints.pivots, joints.tips(joints.pose), strict=True):
+        np.testing.assert_allclose(leg[[0, 2]], [pivot, tip], atol=1e-15)
+        np.testing.assert_allclose(np.linalg.norm(np.diff(leg, axis=0), axis=1), L)
+    if joints.vertices is None:
+        assert not lines
+    else:
+        np.testing.assert_allclose(lines["platform"], [*(leg[2] for leg in legs), legs[0][2]], atol=1e-15)
+
+
 def test_levels_are_modules_chains_mechanism(mechanism):
     problem, joints = mechanism
     levels = problem.system.levels

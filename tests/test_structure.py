@@ -28,13 +28,17 @@ FLOORS = [
     "_pseudoinverse/",
     "_constraint",
     "_system",
+    "_any_order",
     "_stabilize",
     "_problem",
-    "models/",
     "_hierarchy",
     "_kalman",
+    "_levels",
     "_acceleration",
     "_singular_mass",
+    "_lanes/",
+    "mechanisms/",
+    "models/",
     "_recursive",
     "_project",
     "_projected_solver",
@@ -43,17 +47,28 @@ FLOORS = [
     "_doctor",
     "_files",
     "_plot",
+    "_animate",
     "_trajectory",
     "_options",
     "_failure",
     "_simulate",
+    "_tune/",
     "__init__",
     "_terminal",
+    "_cli_options",
+    "_cli_tune",
     "cli",
     "__main__",
 ]
 FILES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
-PUBLIC = {name: x for name, x in vars(ukjax).items() if not name.startswith("_") and not inspect.ismodule(x)}
+
+
+def public_names(module: object) -> dict[str, object]:
+    return {k: x for k, x in vars(module).items() if not k.startswith("_") and not inspect.ismodule(x)}
+
+
+PUBLIC = public_names(ukjax)
+PUBLIC |= {f"mechanisms.{name}": x for name, x in public_names(ukjax.mechanisms).items() if name != "GROUND"}
 
 
 def floor_of(path: Path) -> str:
@@ -193,8 +208,9 @@ def test_public_arguments_are_documented(name: str) -> None:
     assert undocumented(arguments_of(x), explained(x)) == []
 
 
-# What the theory is written in, and what a formula, a stabilizer and a pseudoinverse method work on.
+# What the theory is written in, and what a formula, a stabilizer, a pseudoinverse method, a joint and a load work on.
 SELF_EVIDENT = {"system", "t", "q", "v", "equations", "rows"}
+SELF_EVIDENT |= {"bodies", "placement", "placements", "twist", "twists"}
 METHODS = {
     f"{name}.{method}": getattr(member, "__func__", member)
     for name, x in PUBLIC.items()

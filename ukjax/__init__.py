@@ -1,10 +1,13 @@
 """ukjax: differentiable simulation of constrained mechanical systems by the Udwadia-Kalaba equation."""
 
+from . import mechanisms as mechanisms
 from . import models as models
 from ._acceleration import AbstractFormula as AbstractFormula
 from ._acceleration import Acceleration as Acceleration
 from ._acceleration import Schur as Schur
 from ._acceleration import UdwadiaKalaba as UdwadiaKalaba
+from ._any_order import AnyOrderSystem as AnyOrderSystem
+from ._any_order import OfOrder as OfOrder
 from ._constraint import AbstractConstraint as AbstractConstraint
 from ._constraint import AccelerationConstraint as AccelerationConstraint
 from ._constraint import Holonomic as Holonomic
@@ -25,6 +28,11 @@ from ._hierarchy import orthogonal_projectors as orthogonal_projectors
 from ._hierarchy import orthonormal_rows as orthonormal_rows
 from ._kalman import Enforced as Enforced
 from ._kalman import enforce_levels as enforce_levels
+from ._lanes import Lanes as Lanes
+from ._lanes import TranslationError as TranslationError
+from ._lanes import lanes as lanes
+from ._levels import Module as Module
+from ._levels import find_modules as find_modules
 from ._problem import Problem as Problem
 from ._project import Projection as Projection
 from ._project import project as project
@@ -55,3 +63,6 @@ from ._system import System as System
 from ._system import lagrangian_system as lagrangian_system
 from ._trajectory import RESULTS as RESULTS
 from ._trajectory import Trajectory as Trajectory
+from ._tune import TuneResult as TuneResult
+from ._tune import ViolationLoss as ViolationLoss
+from ._tune import tune as tune

@@ -1,5 +1,6 @@
 """The one door to Diffrax: integrates v' = a and q' = N v, and evaluates the forces at the saved times."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -22,6 +23,7 @@ from ._acceleration import (
 )
 from ._arguments import real_array, require_instance
 from ._constraint import constraint_rows
+from ._control import Servoed
 from ._doctor import inconsistent_rows
 from ._errors import InputError
 from ._failure import explained
@@ -57,12 +59,13 @@ def _integrate(
     settings: dict[str, Any],
     solver: dfx.AbstractSolver,
     dense: bool,
+    keep: Callable[[Array, Any, Model], Any] = lambda t, y, model: y,
 ) -> dfx.Solution:
-    """The Diffrax solve: saves at `ts` (None: at every step), and the final state in any case."""
+    """The Diffrax solve: saves `keep` of the state at `ts` (None: at every step), and the final state."""
     t0, t1, dt0 = span
     if isinstance(model.stabilizer, Projection):
         solver = ProjectedSolver(solver)
-    kept = dfx.SubSaveAt(t0=ts is None, ts=ts, steps=ts is None)
+    kept = dfx.SubSaveAt(t0=ts is None, ts=ts, steps=ts is None, fn=keep)
     return dfx.diffeqsolve(
         dfx.ODETerm(_vector_field),  # pyright: ignore[reportArgumentType]
         solver,
@@ -75,6 +78,43 @@ def _integrate(
         throw=False,
         **settings,
     )
+
+
+def errors_at(t: Array, y: tuple[Array, Array], model: Model) -> tuple[Array, Array]:
+    """phi and psi of all rows (m,), those of the servo included for a system under servo control.
+
+    **Arguments:**
+
+    - `t`: time [s].
+    - `y`: the state (q, v).
+    - `model`: the system.
+    """
+    rows = [constraint_rows(model.system, t, *y)]
+    if isinstance(model.system, Servoed):
+        rows.append(model.system.law.task(model.system.system, t, *y))
+    phi, psi = ([getattr(r, f"{level}_error") for r in rows] for level in ("position", "velocity"))
+    return jnp.concatenate(phi), jnp.concatenate(psi)
+
+
+def errors_along(
+    model: Model,
+    y0: tuple[Array, Array],
+    span: tuple[Array, Array, Array | None],
+    ts: Array | None,
+    settings: dict[str, Any],
+    solver: dfx.AbstractSolver,
+) -> tuple[Array, tuple[Array, Array], Array, Array]:
+    """Only the errors of a run, for `tune`: much less to compute and to differentiate than a `Trajectory`.
+
+    **Arguments:** as `_integrate`.
+
+    **Returns:** times, errors (phi, psi) there, the number of steps, and whether the run reached its end.
+    """
+    solution = _integrate(model, model.project(span[0], y0), span, ts, settings, solver, False, errors_at)
+    assert solution.ts is not None
+    assert solution.ys is not None
+    reached = solution.result == dfx.RESULTS.successful
+    return solution.ts[0], solution.ys[0], solution.stats["num_steps"], reached
 
 
 @eqx.filter_jit
@@ -231,6 +271,7 @@ def simulate(
     """
     t0 = system.t0 if t0 is None and isinstance(system, Problem) else t0
     t1 = system.t1 if t1 is None and isinstance(system, Problem) else t1
+    given = system
     name = system.name if isinstance(system, Problem) else type(system).__name__
     system, t0, q0, v0 = resolve_state(system, t0, q0, v0)
     if t1 is None:
@@ -262,6 +303,9 @@ def simulate(
     trajectory = _assemble(model, solution, name, _options.stages(solver), dense)
     if tracing:
         return _throw_if_failed(trajectory) if throw else trajectory
+    if not isinstance(given, Problem):
+        given = Problem(system, q0, v0, float(t0), float(t1), getattr(system, "points", None), name=name)
+    trajectory = dataclasses.replace(trajectory, problem=given)
     if not trajectory.ok:
         trajectory = explained(model, trajectory, t1)
     return trajectory.raise_if_failed() if throw else trajectory

@@ -1,4 +1,4 @@
-"""The command line: `ukjax list`, `ukjax simulate NAME`, `ukjax check NAME`; the same as `python -m ukjax`.
+"""The command line: `ukjax list`, `simulate NAME`, `check NAME`, `tune NAME`; the same as `python -m ukjax`.
 
 Exit status 0 for success, 1 for a run that ended early, 2 for bad input, with one line on stderr that says
 what was wrong. Being an application, it switches JAX to float64 and keeps compiled programs in a cache.
@@ -8,14 +8,11 @@ import dataclasses
 import importlib.metadata
 import importlib.util
 import inspect
-import json
 import os
-import re
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import diffrax as dfx
 import equinox as eqx
@@ -26,27 +23,27 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from . import _files
-from ._acceleration import AbstractFormula, Schur, UdwadiaKalaba
-from ._arguments import unknown_name
+from ._cli_options import (
+    FORMULAS,
+    METHODS,
+    STABILIZERS,
+    Json,
+    Name,
+    Set,
+    check_targets,
+    choose,
+    formula_of,
+    parameters_of,
+    solvers,
+    stabilizer_of,
+)
+from ._cli_tune import tune
 from ._constraint import constraint_rows
 from ._doctor import check as check_rows
-from ._errors import InputError, missing_extra
+from ._errors import InputError
 from ._problem import Problem, resolve_state
-from ._project import Projection
-from ._pseudoinverse import (
-    DEFAULT_RCOND,
-    SVD,
-    AbstractPseudoinverse,
-    Cholesky,
-    CompleteOrthogonal,
-    GramSchmidt,
-    Greville,
-    HouseholderQR,
-)
+from ._pseudoinverse import DEFAULT_RCOND
 from ._simulate import simulate as run
-from ._singular_mass import NullSpace, RangeForm, StackedForm
-from ._stabilize import AbstractStabilizer, Baumgarte, NoStabilizer
 from ._terminal import (
     OneLineErrors,
     cacheable,
@@ -57,27 +54,6 @@ from ._terminal import (
 )
 from ._trajectory import Trajectory
 from .models import MODELS, get
-
-_METHODS: dict[str, type[AbstractPseudoinverse]] = {
-    "svd": SVD,
-    "complete-orthogonal": CompleteOrthogonal,
-    "greville": Greville,
-    "householder": HouseholderQR,
-    "gram-schmidt": GramSchmidt,
-    "cholesky": Cholesky,
-}
-_FORMULAS: dict[str, Callable[..., Any]] = {
-    "udwadia-kalaba": UdwadiaKalaba,
-    "schur": Schur,
-    "range-form": RangeForm,
-    "stacked-form": StackedForm,
-    "null-space": NullSpace,
-}
-_STABILIZERS = ("projection", "baumgarte", "baumgarte-squared", "none")
-_FIGURES = (".png", ".pdf", ".svg")
-
-_T = TypeVar("_T")
-
 
 app = typer.Typer(name="ukjax", cls=OneLineErrors, add_completion=False, pretty_exceptions_enable=False)
 
@@ -109,91 +85,6 @@ def _application(
     jax.config.update("jax_enable_x64", True)
     if os.environ.get("UKJAX_CACHE") != "0":
         use_compilation_cache()
-
-
-def _key(name: str) -> str:
-    return re.sub("[-_ ]", "", name).lower()
-
-
-def _choose(kind: str, name: str, known: dict[str, _T]) -> _T:
-    """The entry of that name, or of its class's name, whatever the case and the hyphens."""
-    for k, x in known.items():
-        if _key(name) in (_key(k), _key(getattr(x, "__name__", k))):
-            return x
-    raise unknown_name(kind, name.lower(), list(known))
-
-
-def _solvers() -> dict[str, type[dfx.AbstractSolver]]:
-    """Diffrax's solvers for ordinary differential equations, by their names in lower case."""
-    return {
-        name.lower(): cls
-        for name, cls in vars(dfx).items()
-        if inspect.isclass(cls)
-        and issubclass(cls, dfx.AbstractSolver)
-        and getattr(cls, "term_structure", None) is dfx.AbstractTerm
-    }
-
-
-def _parameters(pairs: list[str]) -> dict[str, Any]:
-    """KEY=VALUE pairs, with values read as JSON where they are."""
-    parameters: dict[str, Any] = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not (key.isidentifier() and equals and value):
-            raise InputError(f"--set takes KEY=VALUE, such as gravity=9.81; got '{pair}'.")
-        if key in parameters:
-            raise InputError(f"--set {key} is given twice.")
-        try:
-            parameters[key] = json.loads(value)
-        except ValueError:
-            parameters[key] = value
-    return parameters
-
-
-def _with_rcond(pinv: AbstractPseudoinverse, rcond: float | None) -> AbstractPseudoinverse:
-    return pinv if rcond is None else dataclasses.replace(pinv, rcond=rcond)
-
-
-def _formula(formula: str, method: str | None, rcond: float | None) -> AbstractFormula:
-    cls = _choose("formula", formula, _FORMULAS)
-    pinv = cls().pinv if method is None else _choose("method", method, _METHODS)()
-    return cls(_with_rcond(pinv, rcond))
-
-
-def _stabilizer(
-    name: str, alpha: float | None, beta: float | None, rcond: float | None
-) -> AbstractStabilizer:
-    name = _choose("stabilizer", name, {x: x for x in _STABILIZERS})
-    if name in ("projection", "none"):
-        if alpha is not None or beta is not None:
-            raise InputError(f"--alpha and --beta are gains of baumgarte, not of {name}.")
-        return NoStabilizer() if name == "none" else Projection(_with_rcond(Projection().pinv, rcond))
-    if alpha is None or beta is None:
-        raise InputError(f"{name} needs both gains: give --alpha and --beta.")
-    return (Baumgarte if name == "baumgarte" else Baumgarte.squared)(alpha, beta)
-
-
-def _require(feature: str, extra: str, *modules: str) -> None:
-    if any(importlib.util.find_spec(module) is None for module in modules):
-        raise missing_extra(feature, extra)
-
-
-def _check_targets(plot: Path | None, out: Path | None, progress: bool) -> None:
-    """Finds out before the run whether its files can be written after it."""
-    if plot is not None:
-        if plot.suffix not in _FIGURES:
-            raise InputError(f"cannot draw '{plot}': the name must end in {', '.join(_FIGURES)}.")
-        _require("--plot", "plot", "matplotlib")
-    if out is not None:
-        suffix = _files._check_suffix(out)
-        if suffix != ".npz":
-            modules = ("zarr",) if suffix == ".zarr" else ("h5netcdf", "h5py")
-            _require(f"--out {out}", "data", "xarray", *modules)
-    for path in (plot, out):
-        if path is not None and not os.access(path.parent, os.W_OK):
-            raise InputError(f"cannot write '{path}': there is no folder '{path.parent}' to write to.")
-    if progress:
-        _require("--progress", "progress", "tqdm")
 
 
 def _points(problem: Problem, trajectory: Trajectory) -> dict[str, Any]:
@@ -229,16 +120,8 @@ def _summary_table(problem: Problem, figures: dict[str, Any], rows: dict[str, st
     return table
 
 
-_Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="A parameter of the model; may be repeated."),
-]
-_Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-_Name = Annotated[str, typer.Argument(metavar="NAME", help="A model, as in `ukjax list`.")]
-
-
 @app.command("list")
-def list_models(as_json: _Json = False) -> None:
+def list_models(as_json: Json = False) -> None:
     """List the models."""
     entries = []
     for name, model in MODELS.items():
@@ -263,16 +146,16 @@ def list_models(as_json: _Json = False) -> None:
 
 @app.command()
 def simulate(
-    name: _Name,
-    parameters: _Set = None,
+    name: Name,
+    parameters: Set = None,
     t1: Annotated[float | None, typer.Option(help="End in s; by default the model's.")] = None,
     dt0: Annotated[float | None, typer.Option(help="First or fixed step in s.")] = None,
-    method: Annotated[str | None, typer.Option(help=f"Pseudoinverse: {', '.join(_METHODS)}.")] = None,
-    formula: Annotated[str, typer.Option(help=f"{', '.join(_FORMULAS)}.")] = "udwadia-kalaba",
+    method: Annotated[str | None, typer.Option(help=f"Pseudoinverse: {', '.join(METHODS)}.")] = None,
+    formula: Annotated[str, typer.Option(help=f"{', '.join(FORMULAS)}.")] = "udwadia-kalaba",
     rcond: Annotated[
         float | None, typer.Option(help=f"The rank rule's threshold; {DEFAULT_RCOND:g}.")
     ] = None,
-    stabilizer: Annotated[str, typer.Option(help=f"{', '.join(_STABILIZERS)}.")] = "projection",
+    stabilizer: Annotated[str, typer.Option(help=f"{', '.join(STABILIZERS)}.")] = "projection",
     alpha: Annotated[float | None, typer.Option(help="Baumgarte's velocity gain.")] = None,
     beta: Annotated[float | None, typer.Option(help="Baumgarte's position gain.")] = None,
     rtol: Annotated[float | None, typer.Option(help="Relative tolerance; 1e-8, float32 1e-5.")] = None,
@@ -285,21 +168,21 @@ def simulate(
     plot: Annotated[Path | None, typer.Option(help="Draw to a .png, .pdf or .svg file.")] = None,
     out: Annotated[Path | None, typer.Option(help="Save to a .npz, .nc or .zarr file.")] = None,
     progress: Annotated[bool, typer.Option(help="Show how far the run is.")] = False,
-    as_json: _Json = False,
+    as_json: Json = False,
 ) -> None:
     """Simulate a model, and print how well its constraints were kept."""
     if save_steps and times is not None:
         raise InputError("--save-steps saves every step; leave out --times.")
-    _check_targets(plot, out, progress)
+    check_targets(plot, out, progress)
     jax.config.update("jax_enable_x64", not float32)
     settings: dict[str, Any] = {
-        "formula": _formula(formula, method, rcond),
-        "stabilizer": _stabilizer(stabilizer, alpha, beta, rcond),
-        "solver": _choose("solver", solver, _solvers())(),
+        "formula": formula_of(formula, method, rcond),
+        "stabilizer": stabilizer_of(stabilizer, alpha, beta, rcond),
+        "solver": choose("solver", solver, solvers())(),
         "progress": dfx.TqdmProgressMeter() if progress else False,
     }
     settings |= {"t1": t1, "dt0": dt0, "rtol": rtol, "atol": atol, "max_steps": max_steps}
-    problem = get(name, **_parameters(parameters or []))
+    problem = get(name, **parameters_of(parameters or []))
     compiling, start = watch_compilation(), time.perf_counter()
     with cacheable():
         trajectory = interruptible(lambda: run(problem, ts="steps" if save_steps else times, **settings))
@@ -326,9 +209,9 @@ def simulate(
 
 
 @app.command()
-def check(name: _Name, parameters: _Set = None, as_json: _Json = False) -> None:
+def check(name: Name, parameters: Set = None, as_json: Json = False) -> None:
     """Examine a model's constraints: rank, redundant and inconsistent rows, uniqueness."""
-    problem = get(name, **_parameters(parameters or []))
+    problem = get(name, **parameters_of(parameters or []))
     report = interruptible(lambda: check_rows(problem))
     if not as_json:
         print(report)
@@ -338,3 +221,6 @@ def check(name: _Name, parameters: _Set = None, as_json: _Json = False) -> None:
     fields["consistent_state"] = None if state is None else dict(zip("qv", state, strict=True))
     counts = {"ok": report.ok, "degrees_of_freedom": report.degrees_of_freedom}
     print_json({"model": problem.name, **counts, **fields})
+
+
+app.command()(tune)

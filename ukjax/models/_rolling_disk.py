@@ -77,9 +77,9 @@ class RollingDisk(AbstractSystem):
         """The rim, with the spoke that shows the roll."""
         angles = jnp.linspace(0.0, 2.0 * math.pi, 33, dtype=q.dtype) + q[3]
         along, up = self.radius * jnp.sin(angles), self.radius * jnp.cos(angles)
-        centre = self.points(t, q)["centre"]
+        centre = self.points(t, q)["centre"][None]
         rim = centre + jnp.stack([along * jnp.cos(q[2]), along * jnp.sin(q[2]), up], axis=1)
-        return {"disk": jnp.concatenate([centre[None], rim])}
+        return {"disk": jnp.concatenate([centre, rim])}
 
 
 def rolling_disk(

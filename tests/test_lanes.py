@@ -1,0 +1,157 @@
+"""Scalar code against the formulas, NumPy and finite differences; what it cannot translate, and its size."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import ukjax as uk
+
+FITTING = (
+    "scara",
+    "parallelogram",
+    "coordinated_robots",
+    "n_pendulum",
+    "slider_crank",
+    "rolling_disk",
+    "spinning_top",
+)
+
+
+def _states(problem: uk.Problem, batch: int, amount: float = 0.05):
+    """A batch of consistent states near the start."""
+    rng = np.random.default_rng(0)
+    q = np.asarray(problem.q0) + amount * rng.normal(size=(batch, problem.q0.size))
+    v = np.asarray(problem.v0) + amount * rng.normal(size=(batch, problem.v0.size))
+    projection, system = uk.Projection(), problem.system
+    for _ in range(3):
+        q, v = jax.jit(jax.vmap(lambda q, v: projection(system, jnp.asarray(0.0), q, v)))(q, v)
+    return q, v
+
+
+def _by_numpy(M, Q, A, b):
+    """The KKT system of one state by least squares."""
+    m = len(b)
+    K = np.block([[M, -A.T], [A, np.zeros((m, m))]])
+    return np.linalg.lstsq(K, np.concatenate([Q, b]), rcond=1e-11)[0][: len(Q)]
+
+
+@pytest.mark.parametrize("name", FITTING)
+def test_equals_the_kkt_system(name):
+    problem = uk.models.get(name)
+    q, v = _states(problem, 5)
+    found = uk.lanes(problem)(0.0, q, v)
+
+    def terms(q, v):
+        rows = uk.constraint_rows(problem.system, 0.0, q, v)
+        t = jnp.asarray(0.0)
+        return problem.system.mass_matrix(t, q), problem.system.force(t, q, v), rows.A, rows.b
+
+    given = [np.asarray(x) for x in jax.jit(jax.vmap(terms))(q, v)]
+    for a, *state in zip(found, *given, strict=True):
+        expected = _by_numpy(*state)
+        np.testing.assert_allclose(a, expected, rtol=0, atol=1e-11 * (1 + abs(expected).max()))
+
+
+def test_times_of_their_own_and_gains():
+    problem = uk.models.scara()
+    stabilizer, formula = uk.Baumgarte(3.0, 7.0), uk.UdwadiaKalaba()
+    q, v = jnp.tile(problem.q0, (3, 1)), jnp.tile(problem.v0, (3, 1))
+    times = jnp.array([0.0, 1.0, 2.5])
+    found = uk.lanes(problem, stabilizer=stabilizer)(times, q, v)
+    for t, a in zip(times, found, strict=True):
+        expected = formula.acceleration(problem.system, t, q[0], v[0], stabilizer=stabilizer)
+        np.testing.assert_allclose(a, expected.a, rtol=1e-11, atol=1e-11)
+
+
+def test_rank_drops_as_the_rule_says():
+    """In its flat position the parallelogram has rank 10 instead of 11."""
+    problem = uk.models.parallelogram(angle=0.0, rate=2.0)
+    found = uk.lanes(problem)(0.0, problem.q0[None], problem.v0[None])[0]
+    expected = uk.UdwadiaKalaba().acceleration(problem.system, 0.0, problem.q0, problem.v0)
+    assert int(expected.rank) == 10
+    np.testing.assert_allclose(found, expected.a, atol=1e-11)
+
+
+def test_derivatives_by_state_and_parameter():
+    """Forward and reverse, against central differences; the linkage has a redundant row."""
+    problem = uk.models.parallelogram()
+    q, v = (x[None] for x in (problem.q0, problem.v0 + 0.0))
+    weights = jnp.asarray(np.random.default_rng(1).normal(size=(1, 12)))
+
+    def value(mass, angle):
+        other = uk.models.parallelogram(mass=mass, angle=angle, rate=1.0)
+        return jnp.sum(weights * uk.lanes(other)(0.0, other.q0[None], other.v0[None]))
+
+    point, step = (jnp.asarray(1.2), jnp.asarray(0.9)), 1e-5
+    expected = [
+        (value(1.2 + step, 0.9) - value(1.2 - step, 0.9)) / (2 * step),
+        (value(1.2, 0.9 + step) - value(1.2, 0.9 - step)) / (2 * step),
+    ]
+    np.testing.assert_allclose(jax.jacrev(value, argnums=(0, 1))(*point), expected, rtol=1e-7)
+    np.testing.assert_allclose(jax.jacfwd(value, argnums=(0, 1))(*point), expected, rtol=1e-7)
+    assert uk.lanes(problem)(0.0, q, v).shape == (1, 12)
+
+
+def test_structural_zeros_are_no_code():
+    """A pendulum: M is diagonal, one row of two entries; a full 2 x 2 factorization would take far more."""
+    problem = uk.models.n_pendulum(2)
+    small = uk.lanes(problem).operations(0.0, problem.q0, problem.v0)
+    large = uk.lanes(uk.models.n_pendulum(8)).operations(
+        0.0, *(lambda p: (p.q0, p.v0))(uk.models.n_pendulum(8))
+    )
+    assert small["div"] <= 3  # pivots of two rows, masses folded to constants
+    assert sum(large.values()) < 6 * sum(small.values())  # in proportion to the chain, not to its cube
+
+
+def test_control_flow_and_index_operations():
+    """Loops of known length, branches, gathers, scatters and cumulative sums of user code."""
+
+    def force(t, q, v):
+        total, _ = lax.scan(lambda c, x: (c + x * x, None), jnp.zeros(()), q)
+        q = q.at[1].add(2.0 * v[0]).at[np.array([0, 2])].set(v[:2])
+        picked = q[np.array([2, 0, 1])] + jnp.cumsum(q) + jnp.where(v > 0, q, -q)
+        branch = lax.cond(v[0] > 0, jnp.sin, jnp.cos, q[0])
+        return picked * jnp.maximum(total, 0.1) + branch + jnp.linalg.norm(v) + jnp.max(q) - jnp.prod(v)
+
+    row = uk.Nonholonomic(lambda t, q, v: jnp.dot(jnp.roll(q, 1), v) + t * v[0] ** 3, name="row")
+    system = uk.System(jnp.diag(jnp.array([1.0, 2.0, 3.0])), force, [row])
+    rng = np.random.default_rng(2)
+    q, v = rng.normal(size=(2, 6, 3))
+    found = uk.lanes(system)(0.7, q, v)
+    for a, *state in zip(found, q, v, strict=True):
+        expected = uk.UdwadiaKalaba().acceleration(system, 0.7, *state).a
+        np.testing.assert_allclose(a, expected, rtol=1e-11, atol=1e-11)
+
+
+def test_float32_stays_float32():
+    problem = uk.models.pendulum()
+    q, v = (jnp.asarray(x, jnp.float32)[None] for x in (problem.q0, problem.v0))
+    found = uk.lanes(problem)(jnp.zeros((), jnp.float32), q, v)
+    assert found.dtype == jnp.float32
+    expected = uk.UdwadiaKalaba().acceleration(problem.system, 0.0, problem.q0, problem.v0).a
+    np.testing.assert_allclose(found[0], expected, atol=1e-5)
+
+
+def test_an_indefinite_mass_matrix_gives_nan():
+    system = uk.System(jnp.diag(jnp.array([1.0, -1.0])), jnp.ones(2))
+    assert bool(jnp.isnan(uk.lanes(system)(0.0, jnp.zeros((1, 2)), jnp.zeros((1, 2)))).any())
+
+
+def test_what_cannot_be_translated_says_so():
+    def root(t, q, v):
+        return lax.while_loop(lambda x: jnp.all(jnp.abs(x) > 1e-3), lambda x: x / 2, q)
+
+    q = jnp.ones((1, 2))
+    with pytest.raises(uk.TranslationError, match="'while' has no scalar code"):
+        uk.lanes(uk.System(jnp.eye(2), root))(0.0, q, q)
+    with pytest.raises(uk.TranslationError, match="RangeForm has no scalar code"):
+        uk.lanes(uk.models.pendulum(), uk.RangeForm())(0.0, q, q)
+    arm = uk.models.arm_6r()
+    with pytest.raises(uk.TranslationError, match="operations are more than"):
+        uk.lanes(arm)(0.0, arm.q0[None], arm.v0[None])
+    with pytest.raises(uk.InputError, match="q and v have shapes"):
+        uk.lanes(uk.models.pendulum())(0.0, q[0], q[0])
+    with pytest.raises(uk.InputError, match="system must be something like"):
+        uk.lanes("pendulum")

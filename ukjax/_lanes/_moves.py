@@ -1,0 +1,156 @@
+"""Arrays of expressions, and the operations that only move expressions about: slices, gathers, concatenations."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from ._scalars import is_number
+
+Scalars = np.ndarray
+"""An array of expressions, of dtype object."""
+
+
+class TranslationError(Exception):
+    """A program that cannot be written as scalar code; the message says why."""
+
+
+def scalars(values: Any) -> Scalars:
+    """Numbers as an array of constant expressions.
+
+    **Arguments:**
+
+    - `values`: an array of numbers or booleans.
+    """
+    array = np.asarray(values)
+    return filled(array.shape, array.reshape(-1).tolist())
+
+
+def filled(shape: tuple[int, ...], flat: Any) -> Scalars:
+    """An array of that shape with the expressions of a flat list."""
+    out = np.empty(len(flat), object)
+    out[:] = flat
+    return out.reshape(shape)
+
+
+def is_constant(array: Scalars) -> bool:
+    """Whether all entries are known."""
+    return all(map(is_number, array.reshape(-1)))
+
+
+def as_scalars(x: Any) -> Scalars:
+    """An array of expressions as it is, one of numbers as constants."""
+    return x if isinstance(x, np.ndarray) and x.dtype == object else scalars(x)
+
+
+def shaped(x: Any, shape: tuple[int, ...]) -> Scalars:
+    """x as an object array of a shape: NumPy hands out bare objects where a result has no dimensions."""
+    if isinstance(x, np.ndarray):
+        return np.broadcast_to(x, shape)
+    return filled((), [x])
+
+
+def numbers(x: Scalars, dtype: Any) -> Array:
+    """Constants as an array."""
+    return jnp.asarray(np.asarray(x.tolist(), dtype))
+
+
+def evaluated(equation: Any, inputs: list[Scalars]) -> list[Scalars]:
+    """Constants in, constants out, by the operation itself."""
+    with jax.ensure_compile_time_eval():
+        arrays = [numbers(x, v.aval.dtype) for x, v in zip(inputs, equation.invars, strict=True)]
+        results = equation.primitive.bind(*arrays, **equation.params)
+    return [scalars(x) for x in (results if equation.primitive.multiple_results else [results])]
+
+
+def moved(inputs: list[Scalars], params: dict, primitive: Any) -> Scalars:
+    """Index operations, carried out on the numbers of the expressions in place of the expressions."""
+    count = OPERANDS[primitive.name]
+    operands, indices = inputs[:count], inputs[count:]
+    if not all(map(is_constant, indices)):
+        raise TranslationError(f"'{primitive.name}' at places that are not known has no scalar code")
+    flat = [x for operand in operands for x in operand.reshape(-1)]
+    starts = np.cumsum([0, *(x.size for x in operands)])
+    with jax.ensure_compile_time_eval():
+        counted = [
+            jnp.arange(start, start + x.size, dtype=jnp.int32).reshape(x.shape)
+            for start, x in zip(starts, operands, strict=False)
+        ]
+        known = [numbers(x, np.int32) for x in indices]
+        if "fill_value" in params:
+            params = params | {"fill_value": None}
+        found = np.asarray(primitive.bind(*counted, *known, **params))
+    if found.size and not (found.min() >= 0 and found.max() < len(flat)):
+        raise TranslationError(f"'{primitive.name}' reaches out of bounds")
+    return filled(found.shape, [flat[i] for i in found.reshape(-1)])
+
+
+def places(equation: Any, inputs: list[Scalars]) -> list[int]:
+    """Where a scatter puts each of its updates, -1 for nowhere, by scattering one of them at a time."""
+    operand, indices, updates = inputs
+    if not is_constant(indices):
+        raise TranslationError(f"'{equation.primitive.name}' at places that are not known has no scalar code")
+    with jax.ensure_compile_time_eval():
+        where = jnp.asarray(np.asarray(indices.tolist(), np.int32))
+        dtype = equation.invars[0].aval.dtype  # of which `update_jaxpr` is
+        zeros = jnp.zeros(operand.shape, dtype)
+
+        def mark(update: Array) -> Array:
+            return equation.primitive.bind(zeros, where, update.reshape(updates.shape), **equation.params)
+
+        marks = np.asarray(jax.vmap(mark)(jnp.eye(updates.size, dtype=dtype))).reshape(updates.size, -1)
+    return [int(row.argmax()) if row.any() else -1 for row in marks]
+
+
+def scatter(equation: Any, inputs: list[Scalars]) -> Scalars:
+    """An array with updates put where a scatter puts them."""
+    operand, _, updates = inputs
+    out = operand.reshape(-1).copy()
+    for source, place in enumerate(places(equation, inputs)):
+        if place >= 0:
+            out[place] = updates.reshape(-1)[source]
+    return out.reshape(operand.shape)
+
+
+def _broadcast(inputs: list[Scalars], params: dict) -> list[Scalars]:
+    shape = [1] * len(params["shape"])
+    for i, d in enumerate(params["broadcast_dimensions"]):
+        shape[d] = inputs[0].shape[i]
+    return [np.broadcast_to(inputs[0].reshape(shape), params["shape"])]
+
+
+def _slice(inputs: list[Scalars], params: dict) -> list[Scalars]:
+    strides = params["strides"] or [1] * inputs[0].ndim
+    bounds = zip(params["start_indices"], params["limit_indices"], strides, strict=True)
+    x = inputs[0][tuple(slice(*b) for b in bounds)]
+    return [x]
+
+
+def _split(inputs: list[Scalars], params: dict) -> list[Scalars]:
+    return np.split(inputs[0], np.cumsum(params["sizes"])[:-1], axis=params["axis"])
+
+
+OPERANDS = {"gather": 1, "dynamic_slice": 1, "dynamic_update_slice": 2, "pad": 2}
+
+"""How many operands of an index operation hold values; the rest are places."""
+
+MOVES: dict[str, Callable[[list[Scalars], dict], list[Scalars]]] = {
+    "broadcast_in_dim": _broadcast,
+    "reshape": lambda x, p: [x[0].reshape(p["new_sizes"])],
+    "squeeze": lambda x, p: [np.squeeze(x[0], tuple(p["dimensions"])) if p["dimensions"] else x[0]],
+    "expand_dims": lambda x, p: [np.expand_dims(x[0], tuple(p["dimensions"]))],
+    "transpose": lambda x, p: [np.transpose(x[0], p["permutation"])],
+    "rev": lambda x, p: [np.flip(x[0], tuple(p["dimensions"]))],
+    "slice": _slice,
+    "split": _split,
+    "concatenate": lambda x, p: [np.concatenate(x, axis=p["dimension"])],
+    "stack": lambda x, p: [np.stack(x, axis=p["axis"])],
+    "unstack": lambda x, p: list(np.moveaxis(x[0], p["axis"], 0)),
+    "tile": lambda x, p: [np.tile(x[0], p["reps"])],
+    "copy": lambda x, p: [x[0]],
+    "copy_p": lambda x, p: [x[0]],
+    "reduce_precision": lambda x, p: [x[0]],
+}

@@ -1,0 +1,294 @@
+"""Scalar programs: expressions over numbers, built once, each distinct one kept once, constants folded.
+
+An expression is a Python number or a `Node`. `Builder` makes nodes and simplifies as it goes (0 x, 1 x, 0 + x,
+x - x, ...), so that structural zeros of Jacobians and mass matrices never become code. A zero is structural:
+0 x is 0 even where x is infinite.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array
+
+Number = float | int | bool
+
+
+@final
+class Node:
+    """One operation on expressions, or an input: `op` is its name, `args` its operands.
+
+    - `op`: a key of `OPERATIONS`, or `"input"`.
+    - `args`: expressions; of an input its number.
+    """
+
+    __slots__ = ("args", "op")
+
+    def __init__(self, op: str, args: tuple):
+        self.op, self.args = op, args
+
+
+Expression = Node | float | int | bool
+
+_CONSTANT: dict[str, Callable[..., Any]] = {
+    "add": lambda x, y: x + y,
+    "sub": lambda x, y: x - y,
+    "mul": lambda x, y: x * y,
+    "div": lambda x, y: x / y,
+    "neg": lambda x: -x,
+    "lt": lambda x, y: x < y,
+    "le": lambda x, y: x <= y,
+    "gt": lambda x, y: x > y,
+    "ge": lambda x, y: x >= y,
+    "eq": lambda x, y: x == y,
+    "ne": lambda x, y: x != y,
+    "max": max,
+    "min": min,
+    "and": lambda x, y: x & y,
+    "or": lambda x, y: x | y,
+    "xor": lambda x, y: x ^ y,
+    "not": lambda x: not x,
+    "sqrt": math.sqrt,
+    "sin": math.sin,
+    "cos": math.cos,
+    "abs": abs,
+}
+
+# fmt: off
+_NAMED = (
+    "add", "sub", "mul", "div", "neg", "max", "min", "rem", "pow", "lt", "le", "gt", "ge", "eq", "ne", "abs", "sign",
+    "floor", "ceil", "sqrt", "rsqrt", "cbrt", "exp", "exp2", "expm1", "log", "log1p", "logistic", "erf", "erfc",
+    "erf_inv", "sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh",
+    "is_finite", "stop_gradient",
+)
+# fmt: on
+OPERATIONS: dict[str, Callable[..., Array]] = {name: getattr(lax, name) for name in _NAMED} | {
+    "and": lax.bitwise_and,
+    "or": lax.bitwise_or,
+    "xor": lax.bitwise_xor,
+    "not": lax.bitwise_not,
+    "select": lambda which, x, y: jnp.where(which, x, y),
+}
+"""How each operation is computed; what is not here cannot be translated."""
+
+_BOOLEAN = frozenset(("lt", "le", "gt", "ge", "eq", "ne", "and", "or", "xor", "not", "is_finite"))
+
+
+def is_number(x: Expression) -> bool:
+    """Whether an expression is a constant."""
+    return not isinstance(x, Node)
+
+
+@final
+class Builder:
+    """Makes expressions; the same operation on the same operands is the same node."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple, Node] = {}
+
+    def _node(self, op: str, *args: Any) -> Node:
+        # 1, 1.0 and True are equal as keys, so the type goes in; -0.0 and 0.0 may be one.
+        key = (op, *(id(x) if isinstance(x, Node) else (type(x), x) for x in args))
+        node = self._known.get(key)
+        if node is None:
+            node = self._known[key] = Node(op, args)
+        return node
+
+    def input(self, number: int) -> Node:
+        """The input of that number."""
+        return self._node("input", number)
+
+    def apply(self, op: str, *args: Expression) -> Expression:
+        """Any operation; by the methods below where they simplify it."""
+        simplify = getattr(self, "_" + op, None)
+        if simplify is not None:
+            return simplify(*args)
+        if op in _CONSTANT and all(map(is_number, args)):
+            return _CONSTANT[op](*args)
+        return self._node(op, *args)
+
+    def _sorted(self, op: str, x: Expression, y: Expression) -> Node:
+        return (
+            self._node(op, x, y)
+            if is_number(x) or (isinstance(y, Node) and id(x) <= id(y))
+            else self._node(op, y, x)
+        )
+
+    def _add(self, x: Any, y: Any) -> Expression:
+        if is_number(x) and is_number(y):
+            return x + y
+        if is_number(x) and x == 0:
+            return y
+        if is_number(y) and y == 0:
+            return x
+        if isinstance(y, Node) and y.op == "neg":
+            return self._sub(x, y.args[0])
+        if isinstance(x, Node) and x.op == "neg":
+            return self._sub(y, x.args[0])
+        return self._sorted("add", x, y)
+
+    def _sub(self, x: Any, y: Any) -> Expression:
+        if is_number(x) and is_number(y):
+            return x - y
+        if is_number(y) and y == 0:
+            return x
+        if is_number(x) and x == 0:
+            return self._neg(y)
+        if x is y:
+            return 0.0
+        if isinstance(y, Node) and y.op == "neg":
+            return self._add(x, y.args[0])
+        return self._node("sub", x, y)
+
+    def _neg(self, x: Any) -> Expression:
+        if is_number(x):
+            return -x
+        if isinstance(x, Node) and x.op == "neg":
+            return x.args[0]
+        return self._node("neg", x)
+
+    def _mul(self, x: Any, y: Any) -> Expression:
+        if is_number(y):
+            x, y = y, x
+        if is_number(x):
+            if is_number(y):
+                return x * y
+            if x == 0:
+                return 0.0
+            if x == 1:
+                return y
+            if x == -1:
+                return self._neg(y)
+        for first, second in ((x, y), (y, x)):
+            if isinstance(first, Node) and first.op == "neg":
+                return self._neg(self._mul(first.args[0], second))
+        return self._sorted("mul", x, y)
+
+    def _div(self, x: Any, y: Any) -> Expression:
+        if is_number(x) and x == 0:
+            return 0.0
+        if is_number(y) and y != 0:
+            return self._mul(1.0 / y, x) if not is_number(x) else x / y
+        return self._node("div", x, y)
+
+    def _select(self, which: Expression, x: Expression, y: Expression) -> Expression:
+        """x where `which` holds, else y."""
+        if is_number(which):
+            return x if which else y
+        return (
+            x if x is y or (is_number(x) and is_number(y) and x == y) else self._node("select", which, x, y)
+        )
+
+    def _square(self, x: Any) -> Expression:
+        return self._mul(x, x)
+
+    def power(self, x: Expression, exponent: int) -> Expression:
+        """x to an integer power, by repeated squaring."""
+        if exponent < 0:
+            return self._div(1.0, self.power(x, -exponent))
+        if exponent == 0:
+            return 1.0
+        half = self.power(x, exponent // 2)
+        square = self._mul(half, half) if exponent > 1 else 1.0
+        return self._mul(square, x) if exponent % 2 else square
+
+    def number(self, x: Expression, boolean: bool) -> Expression:
+        """A boolean as 0 or 1 where a number is wanted."""
+        if not boolean:
+            return x
+        return float(x) if is_number(x) else self._select(x, 1.0, 0.0)
+
+    def total(self, terms: Sequence[Expression]) -> Expression:
+        """The sum, pairwise, so that rounding errors stay small."""
+        terms = [x for x in terms if not (is_number(x) and x == 0)]
+        if not terms:
+            return 0.0
+        while len(terms) > 1:
+            pairs = [self._add(x, y) for x, y in zip(terms[::2], terms[1::2], strict=False)]
+            terms = pairs + terms[len(pairs) * 2 :]
+        return terms[0]
+
+    def dot(self, x: Sequence[Expression], y: Sequence[Expression]) -> Expression:
+        """The sum of products."""
+        return self.total([self._mul(a, b) for a, b in zip(x, y, strict=True)])
+
+
+def reachable(outputs: Sequence[Expression]) -> list[Node]:
+    """The nodes that outputs need, each after its operands."""
+    found: dict[int, Node] = {}
+    stack = [x for x in outputs if isinstance(x, Node)]
+    while stack:
+        node = stack[-1]
+        if id(node) in found:
+            stack.pop()
+            continue
+        waiting = [x for x in node.args if isinstance(x, Node) and id(x) not in found]
+        if node.op != "input" and waiting:
+            stack += waiting
+        else:
+            found[id(node)] = stack.pop()
+    return list(found.values())
+
+
+# fmt: off
+_EXPENSIVE = frozenset((
+    "div", "sqrt", "rsqrt", "cbrt", "exp", "exp2", "expm1", "log", "log1p", "logistic", "pow", "sin", "cos", "tan",
+    "atan2", "tanh", "erf",
+))
+# fmt: on
+_WORTH_KEEPING = 4
+
+
+def _kept(nodes: Sequence[Node]) -> set[int]:
+    """The nodes, by id, that several others use and that cost more to compute again than to keep."""
+    uses: dict[int, int] = {}
+    for node in nodes:
+        for x in node.args if node.op != "input" else ():
+            uses[id(x)] = uses.get(id(x), 0) + 1
+    kept, cost = set(), {}
+    for node in nodes:
+        own = 0 if node.op == "input" else 1 + sum(cost.get(id(x), 0) for x in node.args)
+        again = (uses.get(id(node), 0) - 1) * own
+        if again > 0 and node.op in _EXPENSIVE:
+            own = 0
+        elif again >= _WORTH_KEEPING and node.op not in _BOOLEAN:
+            kept.add(id(node))
+            own = 0
+        cost[id(node)] = own
+    return kept
+
+
+def evaluate(outputs: Sequence[Expression], inputs: Sequence[Array], dtype: Any) -> list[Array]:
+    """The values of expressions, where inputs are arrays of one shape, or scalars.
+
+    XLA fuses all that leads to an output into one loop over the batch, and computes what several outputs share once
+    for each of them, except for what it holds to be expensive, such as a division. So shared values are divided by
+    a 1 that it cannot know of: dear for one number, cheap beside doing everything a dozen times.
+
+    **Arguments:**
+
+    - `outputs`: expressions.
+    - `inputs`: the array of each input number; at least one.
+    - `dtype`: of the result.
+    """
+    values: dict[int, Array] = {}
+    nodes = reachable(outputs)
+    kept = _kept(nodes)
+    one = jnp.where(inputs[0] == inputs[0], jnp.ones((), dtype), inputs[0])
+
+    def value(x: Expression) -> Array:
+        return (
+            values[id(x)] if isinstance(x, Node) else jnp.asarray(x, None if isinstance(x, bool) else dtype)
+        )
+
+    for node in nodes:
+        if node.op == "input":
+            values[id(node)] = inputs[node.args[0]].astype(dtype)
+            continue
+        args = [value(x) for x in node.args]
+        shape = jnp.broadcast_shapes(*(x.shape for x in args))
+        out = OPERATIONS[node.op](*(x if x.shape == shape else jnp.broadcast_to(x, shape) for x in args))
+        values[id(node)] = out / jnp.broadcast_to(one, out.shape) if id(node) in kept else out
+    return [value(x) for x in outputs]

@@ -1,0 +1,120 @@
+"""What tuning makes small: the mean square of the constraint errors along a run, and what stiffness costs."""
+
+from typing import Any, final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._arguments import real_array, require_between
+from .._errors import InputError
+from .._stabilize import Baumgarte
+from .._trajectory import Trajectory
+from .._types import is_traced
+
+
+@final
+class Violation(eqx.Module):
+    """How far a run is off its constraints at k times; times it did not reach are infinite.
+
+    - `t`: times [s] (k,).
+    - `position_error`: phi (k, m).
+    - `velocity_error`: psi (k, m).
+    """
+
+    t: Float[Array, " k"]
+    position_error: Float[Array, "k m"]
+    velocity_error: Float[Array, "k m"]
+
+
+def _weight(name: str, value: Any) -> Any:
+    """A number stays one: a default argument must not make arrays when ukjax is imported."""
+    weight = float(value) if isinstance(value, int | float) else real_array(name, value)
+    if not is_traced(weight) and not np.all((np.asarray(weight) >= 0) & np.isfinite(weight)):
+        raise InputError(f"{name} must be finite and not negative, got {value}.")
+    return weight
+
+
+@final
+class ViolationLoss(eqx.Module):
+    """The mean over the saved times of sum_i w_i (position phi_i^2 + velocity psi_i^2), over the rows i.
+
+    With a budget, the loss of gains is this times 1 + (N / budget)^2, where N counts the evaluations of the
+    acceleration: larger gains are stiffer, which costs a solver with adaptive steps evaluations instead of stability.
+    A count has no derivative; N's is taken as if it were proportional to the largest sqrt(alpha^2 + beta) of the
+    rows, which bounds the roots of s^2 + alpha s + beta.
+
+    **Arguments:**
+
+    - `position`: weight of the squared position errors.
+    - `velocity`: weight of the squared velocity errors.
+    - `window`: (start, end) [s], the times that count; by default all.
+    - `row_weights`: w (m,), one a row; by default 1.
+    - `budget`: evaluations that runs may take (steps, for implicit solvers). By default, where steps are adaptive and
+      the solver is explicit, as many as with the gains given; none at fixed steps, which bound the gains themselves.
+
+    **Raises:** `InputError` for negative weights, or none at all, and a window that is none.
+    """
+
+    position: float | Float[Array, ""]
+    velocity: float | Float[Array, ""]
+    window: tuple[float, float] | None = eqx.field(static=True)
+    row_weights: Float[Array, " m"] | None
+    budget: float | None = eqx.field(static=True)
+
+    def __init__(
+        self,
+        position: float | Array = 1.0,
+        velocity: float | Array = 0.0,
+        *,
+        window: tuple[float, float] | None = None,
+        row_weights: Array | None = None,
+        budget: float | None = None,
+    ):
+        self.position, self.velocity = _weight("position", position), _weight("velocity", velocity)
+        if not is_traced(self.position, self.velocity) and self.position == self.velocity == 0:
+            raise InputError("position and velocity are both 0: one of the weights must be positive.")
+        if window is not None and not (len(window) == 2 and window[0] < window[1]):
+            raise InputError(f"window must be a start and a later end in seconds, got {window}.")
+        self.window = None if window is None else (float(window[0]), float(window[1]))
+        self.row_weights = None if row_weights is None else _weight("row_weights", row_weights)
+        if budget is not None:
+            require_between("budget", budget, 0, np.inf)
+        self.budget = budget
+
+    def __call__(self, run: Trajectory | Violation) -> Float[Array, ""]:
+        """The loss, without the budget's factor.
+
+        **Arguments:**
+
+        - `run`: a trajectory, or its errors alone.
+        """
+        phi, psi, dtype = run.position_error, run.velocity_error, run.t.dtype
+        counts = jnp.isfinite(run.t)
+        if self.window is not None:
+            counts &= (run.t >= self.window[0]) & (run.t <= self.window[1])
+        squares = [
+            jnp.asarray(weight, dtype) * jnp.where(counts[:, None], error, 0) ** 2
+            for weight, error in ((self.position, phi), (self.velocity, psi))
+        ]
+        rows = jnp.sum(squares[0] + squares[1], axis=0)
+        if self.row_weights is not None:
+            if self.row_weights.shape != rows.shape:
+                raise InputError(f"row_weights has shape {self.row_weights.shape}; the rows are {rows.size}.")
+            rows = self.row_weights.astype(dtype) * rows
+        return jnp.sum(rows) / jnp.sum(counts).astype(dtype)
+
+
+def fastest_rate(gains: Any) -> Float[Array, ""] | None:
+    """A bound on the fastest rate [1/s] at which Baumgarte's gains damp an error; None where there are no such gains.
+
+    **Arguments:**
+
+    - `gains`: a pytree.
+    """
+    is_baumgarte = lambda x: isinstance(x, Baumgarte)
+    found = [x for x in jax.tree.leaves(gains, is_leaf=is_baumgarte) if is_baumgarte(x)]
+    rates = [jnp.max(jnp.sqrt(x.alpha**2 + x.beta)) for x in found]
+    return jnp.max(jnp.stack(rates)) if rates else None

@@ -1,0 +1,206 @@
+"""The function tuning minimizes: from logarithms of gains, through simulated runs, to the logarithm of the loss.
+
+Gains as logarithms stay positive, and a loss as its logarithm has a gradient of order one whatever its unit. The
+gradient comes in forward mode, all entries in one run, where there are few, else in reverse mode.
+"""
+
+import hashlib
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, final
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from .. import _options
+from .._acceleration import AbstractFormula
+from .._errors import InputError
+from .._problem import Problem
+from .._projected_solver import Model
+from .._simulate import errors_along, simulate
+from .._stabilize import AbstractStabilizer
+from .._system import AbstractSystem
+from .._trajectory import RESULTS
+from ._gains import GainSpace
+from ._loss import Violation, ViolationLoss, fastest_rate
+
+Problems = Problem | Sequence[Problem]
+Aggregate = Literal["mean", "worst"]
+
+
+@final
+class Settings(eqx.Module):
+    """How each run is made: arguments of `simulate`, checked. `ts` is None for every step of a fixed size."""
+
+    t0: Array
+    t1: Array
+    dt0: Array | None
+    ts: Array | None
+    formula: AbstractFormula
+    stabilizer: AbstractStabilizer
+    solver: dfx.AbstractSolver
+    controller: dfx.AbstractStepSizeController
+    max_steps: int = eqx.field(static=True)
+
+    @property
+    def adaptive(self) -> bool:
+        return not isinstance(self.controller, dfx.ConstantStepSize)
+
+
+def stacked(problems: Sequence[Problem]) -> tuple[AbstractSystem, Array, Array]:
+    """Systems and initial states of problems of one structure, their arrays with a leading axis.
+
+    **Arguments:**
+
+    - `problems`: one or more.
+
+    **Raises:** `InputError` where their structures differ.
+    """
+    parts = [eqx.partition((p.system, p.q0, p.v0), eqx.is_array) for p in problems]
+    shapes = [[x.shape for x in jax.tree.leaves(arrays)] for arrays, _ in parts]
+    for i, (_, static) in enumerate(parts):
+        if shapes[i] != shapes[0] or not eqx.tree_equal(static, parts[0][1]):
+            raise InputError(
+                f"problem {i} is built otherwise than problem 0: problems to tune for together may differ "
+                "in the values of their arrays only."
+            )
+    arrays = jax.tree.map(lambda *x: jnp.stack(x), *(arrays for arrays, _ in parts))
+    return eqx.combine(arrays, parts[0][1])
+
+
+@final
+class Objective(eqx.Module):
+    """log(loss) of x = log(gains); infinite where a run fails.
+
+    - `space`: what x stands for.
+    - `plant`: gains -> the problem or problems, or a pair of those and a stabilizer; or None for `problems`.
+    - `problems`: of the gains themselves as stabilizer.
+    - `settings`: how each run is made.
+    - `loss`: of a run.
+    - `aggregate`: of the losses of several problems.
+    - `budget`: evaluations that runs may take; infinite for no such penalty.
+    """
+
+    space: GainSpace
+    plant: Callable[[Any], Any] | None
+    problems: tuple[Problem, ...]
+    settings: Settings
+    loss: Callable[[Any], Array]
+    aggregate: Aggregate = eqx.field(static=True)
+    budget: Float[Array, ""]
+
+    def _built(self, gains: Any) -> tuple[Sequence[Problem], AbstractStabilizer]:
+        if self.plant is None:
+            return self.problems, gains
+        made, stabilizer = self.plant(gains), self.settings.stabilizer
+        if isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], AbstractStabilizer):
+            made, stabilizer = made
+        return [made] if isinstance(made, Problem) else made, stabilizer
+
+    def _of_run(
+        self, system: AbstractSystem, q0: Array, v0: Array, stabilizer: AbstractStabilizer, forward: bool
+    ) -> tuple[Array, Array]:
+        """The loss of one run, and its steps."""
+        s = self.settings
+        adjoint = dfx.ForwardMode() if forward else dfx.RecursiveCheckpointAdjoint()
+        if isinstance(self.loss, ViolationLoss):
+            settings = {"stepsize_controller": s.controller, "adjoint": adjoint, "max_steps": s.max_steps}
+            model, span = Model(system, s.formula, stabilizer), (s.t0, s.t1, s.dt0)
+            t, errors, steps, reached = errors_along(model, (q0, v0), span, s.ts, settings, s.solver)
+            loss = self.loss(Violation(t, *errors))
+        else:
+            run = simulate(
+                system, q0, v0, t0=s.t0, t1=s.t1, dt0=s.dt0, ts="steps" if s.ts is None else s.ts,
+                formula=s.formula, stabilizer=stabilizer, solver=s.solver, stepsize_controller=s.controller,
+                adjoint=adjoint, max_steps=s.max_steps,
+            )  # fmt: skip
+            loss, steps = self.loss(run), run.stats["num_steps"]
+            reached = run.result == RESULTS.successful
+        return jnp.where(reached & jnp.isfinite(loss), loss, jnp.inf), steps
+
+    def __call__(self, x: Float[Array, " d"], forward: bool) -> tuple[Float[Array, ""], Int[Array, ""]]:
+        """log(loss), and the steps of all its runs.
+
+        **Arguments:**
+
+        - `x`: the logarithms of the gains.
+        - `forward`: whether forward mode is to differentiate it.
+        """
+        gains = self.space.gains(x)
+        problems, stabilizer = self._built(gains)
+        if len(problems) == 1:
+            p = problems[0]
+            loss, steps = self._of_run(p.system, p.q0, p.v0, stabilizer, forward)
+        else:
+            one = eqx.filter_vmap(self._of_run, in_axes=(eqx.if_array(0), 0, 0, None, None))
+            losses, steps = one(*stacked(problems), stabilizer, forward)
+            loss, steps = jnp.mean(losses) if self.aggregate == "mean" else jnp.max(losses), jnp.sum(steps)
+        count = (_options.stages(self.settings.solver) or 1) * steps.astype(loss.dtype)
+        if (rate := fastest_rate((gains, stabilizer))) is not None:
+            count = count * (rate / jax.lax.stop_gradient(rate)).astype(loss.dtype)
+        loss = loss * (1 + (count / self.budget) ** 2)
+        return jnp.log(loss), steps
+
+    def fingerprint(self, problems: Sequence[Problem]) -> str:
+        """A digest of all that is tuned, to tell a checkpoint of another problem.
+
+        **Arguments:**
+
+        - `problems`: those the gains given lead to.
+        """
+        digest = hashlib.sha256()
+        for leaf in jax.tree.leaves((self.space.given, problems, self.settings, self.loss)):
+            digest.update(np.asarray(leaf).tobytes() if eqx.is_array_like(leaf) else b"")
+        parts = [self.space.names, self.space.convention, self.aggregate, self.settings.max_steps]
+        parts += [getattr(x, "__qualname__", type(x).__qualname__) for x in (self.plant, self.loss)]
+        parts += [getattr(self.loss, name, None) for name in ("window", "budget")]
+        parts += [type(x).__qualname__ for x in (self.settings.solver, self.settings.controller)]
+        parts += [type(self.settings.formula).__qualname__, [p.name for p in problems]]
+        digest.update(repr(parts).encode())
+        return digest.hexdigest()
+
+
+@eqx.filter_jit
+def losses(objective: Objective, x: Float[Array, "b d"]) -> Float[Array, " b"]:
+    """log(loss) of many gains at once.
+
+    **Arguments:**
+
+    - `objective`: the function.
+    - `x`: one point a row.
+    """
+    return jax.vmap(lambda point: objective(point, True)[0])(x)
+
+
+@eqx.filter_jit
+def loss_and_gradient(
+    objective: Objective, x: Float[Array, " d"], forward: bool
+) -> tuple[Array, Array, Array]:
+    """log(loss), its gradient, and the steps of the runs.
+
+    **Arguments:**
+
+    - `objective`: the function.
+    - `x`: the logarithms of the gains.
+    - `forward`: forward mode, best for few gains, or reverse.
+    """
+    if forward:
+        along = lambda e: jax.jvp(lambda x: objective(x, True), (x,), (e,), has_aux=True)
+        value, gradient, steps = jax.vmap(along, out_axes=(None, 0, None))(jnp.eye(x.size, dtype=x.dtype))
+        return value, gradient, steps
+    (value, steps), gradient = jax.value_and_grad(lambda x: objective(x, False), has_aux=True)(x)
+    return value, gradient, steps
+
+
+def fixed_steps(t0: Array, t1: Array, dt0: Array) -> int:
+    """How many steps of dt0 lead from t0 to t1, with one to spare for rounding.
+
+    **Arguments:**
+
+    - `t0`, `t1`, `dt0`: start, end and step size [s].
+    """
+    return math.ceil(float((t1 - t0) / dt0) - 1e-6) + 1

@@ -1,0 +1,142 @@
+"""What `tune` makes of its arguments: an objective, each argument checked by name before anything is computed."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import diffrax as dfx
+import equinox as eqx
+import jax.numpy as jnp
+
+from .. import _options
+from .._acceleration import AbstractFormula, require_shapes
+from .._arguments import real_array, require_instance
+from .._errors import InputError
+from .._problem import Problem, resolve_state
+from .._projected_solver import Model
+from .._simulate import errors_at
+from .._stabilize import AbstractStabilizer
+from .._system import AbstractSystem
+from .._types import is_traced
+from ._gains import Convention, GainSpace
+from ._loss import ViolationLoss
+from ._objective import Objective, Problems, Settings, fixed_steps, stacked
+
+_EXPECTED = (
+    "give a system, a Problem, a list of Problems, or a function that returns one of these for the gains"
+)
+
+
+def _problems(
+    system: AbstractSystem | Problems,
+    q0: Any,
+    v0: Any,
+    span: tuple[Any, Any],
+) -> tuple[Problem, ...]:
+    """One problem for each system and initial state given, all over one span."""
+    several = isinstance(system, Sequence)
+    if several and (not system or not all(isinstance(p, Problem) for p in system)):
+        raise InputError(f"{_EXPECTED}; got a list of something else.")
+    found = []
+    if not several and not isinstance(system, AbstractSystem | Problem):
+        raise InputError(f"{_EXPECTED}; got {type(system).__name__}.")
+    for p in system if several else [system]:
+        t0, t1 = (p.t0, p.t1) if isinstance(p, Problem) else (0.0, None)
+        t0, t1 = (given if given is not None else own for given, own in zip(span, (t0, t1), strict=True))
+        if t1 is None:
+            raise InputError("an end time t1 is needed: give t1, or a Problem, which brings its own.")
+        start, rate = (
+            getattr(p, k, None) if x is None else real_array(k, x) for k, x in (("q0", q0), ("v0", v0))
+        )
+        starts = start if start is not None and start.ndim == 2 else [start]
+        rates = rate if rate is not None and rate.ndim == 2 else [rate]
+        count = max(len(starts), len(rates))
+        if {len(starts), len(rates)} - {1, count}:
+            raise InputError(
+                f"q0 holds {len(starts)} initial states and v0 {len(rates)}; give as many of both."
+            )
+        name = p.name if isinstance(p, Problem) else type(p).__name__
+        for i in range(count):
+            own, _, q, v = resolve_state(p, t0, starts[i % len(starts)], rates[i % len(rates)])
+            found.append(Problem(own, q, v, t0, t1, name=name))
+    if len({(float(p.t0), float(p.t1)) for p in found}) > 1:
+        raise InputError("the problems have different spans of time: give t0 and t1 for all of them.")
+    return tuple(found)
+
+
+def _settings(problem: Problem, options: dict[str, Any]) -> Settings:
+    """How each run is made; with dt0 and no controller, by steps of dt0."""
+    dtype = problem.q0.dtype
+    t0, t1 = (real_array(name, getattr(problem, name)).astype(dtype) for name in ("t0", "t1"))
+    dt0, solver = _options.first_step(options["dt0"], dtype), options["solver"]
+    for argument, kind, such_as in (
+        ("formula", AbstractFormula, "UdwadiaKalaba()"),
+        ("stabilizer", AbstractStabilizer, "Projection()"),
+        ("solver", dfx.AbstractSolver, "diffrax.Tsit5()"),
+        ("max_steps", int, "100_000"),
+    ):
+        require_instance(argument, options[argument], kind, such_as)
+    controller = options["stepsize_controller"]
+    if controller is None and dt0 is not None:
+        controller = dfx.ConstantStepSize()
+    tolerances = options["rtol"], options["atol"]
+    controller = _options.controller(controller, solver, dt0, tolerances, dtype)
+    ts, max_steps = _options.times(t0, t1, options["ts"]), options["max_steps"]
+    if isinstance(controller, dfx.ConstantStepSize):
+        assert dt0 is not None
+        ts = None if options["ts"] is None else ts
+        max_steps = min(max_steps, fixed_steps(t0, t1, dt0))
+    formula, stabilizer = options["formula"], options["stabilizer"]
+    return Settings(t0, t1, dt0, ts, formula, stabilizer, solver, controller, max_steps)
+
+
+def _check_loss(loss: Any, settings: Settings, rows: int) -> None:
+    if not callable(loss):
+        raise InputError(f"loss must be ViolationLoss() or a function of a Trajectory, got {loss!r}.")
+    if not isinstance(loss, ViolationLoss):
+        return
+    if rows == 0:
+        raise InputError("the system has no constraints that could be violated: there is nothing to tune.")
+    if loss.row_weights is not None and loss.row_weights.shape != (rows,):
+        raise InputError(f"row_weights has shape {loss.row_weights.shape}; give one for each of {rows} rows.")
+    if loss.window is not None and (loss.window[0] > settings.t1 or loss.window[1] < settings.t0):
+        raise InputError(f"the window {loss.window} lies outside the run, {settings.t0} to {settings.t1} s.")
+
+
+def prepare(
+    system: AbstractSystem | Problems | Callable[[Any], Any],
+    gains: Any,
+    loss: Any,
+    convention: Convention,
+    per_row: bool,
+    options: dict[str, Any],
+) -> tuple[Objective, tuple[Problem, ...]]:
+    """The objective, and the problems the gains given lead to.
+
+    **Arguments:** as `tune`; `options` holds the others by name.
+
+    **Raises:** `InputError` for what cannot be meant.
+    """
+    q0, v0 = options["q0"], options["v0"]
+    if is_traced(system, gains, q0, v0):
+        raise InputError("tune searches by trial and cannot be traced: call it outside jit, vmap and grad.")
+    if options["aggregate"] not in ("mean", "worst"):
+        raise InputError(f"aggregate must be 'mean' or 'worst', got {options['aggregate']!r}.")
+    plant = system if callable(system) and not isinstance(system, AbstractSystem | Problem) else None
+    example: Any = system if plant is None else plant(gains)
+    if plant is None:
+        require_instance("gains", gains, AbstractStabilizer, "Baumgarte(alpha, beta)")
+    elif q0 is not None or v0 is not None:
+        raise InputError("q0 and v0 are for a system or a Problem; a function of the gains returns its own.")
+    if isinstance(example, tuple) and len(example) == 2 and isinstance(example[1], AbstractStabilizer):
+        example = example[0]
+    problems = _problems(example, q0, v0, (options["t0"], options["t1"]))
+    settings, p = _settings(problems[0], options), problems[0]
+    stacked(problems)
+    require_shapes(p.system, settings.t0, p.q0, p.v0)
+    model = Model(p.system, settings.formula, settings.stabilizer)
+    rows = eqx.filter_eval_shape(errors_at, settings.t0, (p.q0, p.v0), model)[0].size
+    _check_loss(loss, settings, rows)
+    space = GainSpace(gains, convention, rows if per_row else None)
+    budget = jnp.asarray(jnp.inf, p.q0.dtype)
+    runs = () if plant else problems
+    return Objective(space, plant, runs, settings, loss, options["aggregate"], budget), problems

@@ -1,0 +1,306 @@
+"""The search: a coarse scan of starts, then steps of any Optax optimizer, each shortened until it may be taken.
+
+The least loss often lies close to where an explicit step becomes unstable and the loss explodes. So a step that
+leads to a loss that is not finite, or more than twice the one before, is halved until it does not; and if the
+optimizer's memory points uphill, it is cleared. No step changes a gain by more than a factor e.
+
+Where steps no longer help though the gradient is not small, points around the best are tried: near singular
+positions a loss is too rough for its gradient to lead to the least. At last, gains of several entries, such as one
+per row, begin to move apart; until then they change by one factor. So they are not worse than gains the rows share.
+"""
+
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from .._errors import InputError
+from ._gains import scattered
+from ._objective import Objective, loss_and_gradient, losses
+
+_HALVINGS = 10
+_RISE = float(np.log(2.0))
+_LONGEST = 1.0
+_SCANNED = 1e-1, 1e4
+_AROUND = 0.7
+_ROUNDS = 8
+_FLAT, _ROUGH = 1e-2, 1e-1
+_STATE = "stalled", "scans", "apart", "begun"
+_FORWARD_UP_TO = 32
+
+
+class Point(NamedTuple):
+    """x = log(gains), log(loss) there, its gradient, and the steps of the runs."""
+
+    x: np.ndarray
+    value: float
+    gradient: np.ndarray
+    steps: int
+
+    @property
+    def finite(self) -> bool:
+        return bool(np.isfinite(self.value) and np.all(np.isfinite(self.gradient)))
+
+
+class Search(NamedTuple):
+    """All that the search knows after an iteration: what a checkpoint holds.
+
+    - `points`: one an iteration.
+    - `memory`: the optimizer's.
+    - `stalled`: iterations since the last improvement.
+    - `scans`: scans around the best since then.
+    - `apart`: whether entries of one gain move apart already.
+    - `begun`: how many points there were when they began to.
+    """
+
+    points: tuple[Point, ...]
+    memory: Any
+    stalled: int = 0
+    scans: int = 0
+    apart: bool = False
+    begun: int = 0
+
+    @property
+    def best(self) -> Point:
+        return min(self.points, key=lambda point: point.value)
+
+
+def evaluate(objective: Objective, x: np.ndarray) -> Point:
+    """The objective at a point.
+
+    **Arguments:**
+
+    - `objective`: the function.
+    - `x`: the logarithms of the gains.
+    """
+    value, gradient, steps = loss_and_gradient(objective, jnp.asarray(x), len(x) <= _FORWARD_UP_TO)
+    return Point(np.asarray(x), float(value), np.asarray(gradient), int(steps))
+
+
+def scan(objective: Objective, x: np.ndarray) -> np.ndarray:
+    """log(loss) at many points, in batches of one size; infinite where a run fails.
+
+    **Arguments:**
+
+    - `objective`: the function.
+    - `x`: one point a row.
+    """
+    size = min(64, len(x))
+    padded = np.concatenate([x, np.repeat(x[-1:], -len(x) % size, axis=0)])
+    found = [
+        np.asarray(losses(objective, jnp.asarray(part))) for part in np.split(padded, len(padded) // size)
+    ]
+    values = np.concatenate(found)[: len(x)]
+    return np.where(np.isnan(values), np.inf, values)
+
+
+class Stepper:
+    """Steps of an Optax optimizer on an objective, and scans.
+
+    **Arguments:**
+
+    - `objective`: the function.
+    - `optimizer`: the optimizer, of x.
+    - `starts`: how many points a scan tries; 0 for none.
+    """
+
+    def __init__(self, objective: Objective, optimizer: optax.GradientTransformation, starts: int):
+        self.objective, self.optimizer, self.starts = objective, optimizer, starts
+        self.alike = objective.space.alike
+        self._update = eqx.filter_jit(optimizer.update)
+
+    def _directions(self, apart: bool) -> np.ndarray:
+        return np.eye(len(self.alike)) if apart else self.alike
+
+    def memory(self, apart: bool) -> Any:
+        """The optimizer's state before its first step.
+
+        **Arguments:**
+
+        - `apart`: whether entries of one gain move apart.
+        """
+        with jax.numpy_dtype_promotion("standard"):  # Optax mixes kinds of integers
+            return self.optimizer.init(jnp.zeros(self._directions(apart).shape[1]))
+
+    def anywhere(self, given: Point) -> Search:
+        """The point given and, if one of a scan of the whole range is better, the best of those.
+
+        **Arguments:**
+
+        - `given`: where the user starts.
+        """
+        points = [given]
+        for i in range(_ROUNDS if self.starts else 0):
+            unit = scattered(self.starts, self.alike.shape[1], i * self.starts)
+            x = np.log(_SCANNED[0] * (_SCANNED[1] / _SCANNED[0]) ** unit) @ self.alike.T
+            values = scan(self.objective, x)
+            if values.min() < given.value or not given.finite:
+                points = [given, evaluate(self.objective, x[np.argmin(values)])]
+            if points[-1].finite:
+                break
+        return Search(tuple(points), self.memory(False))
+
+    def nearby(self, search: Search, tolerance: float) -> Search:
+        """The search moved to a better point around the best one, if a scan finds one.
+
+        **Arguments:**
+
+        - `search`: what is known so far.
+        - `tolerance`: by how much log(loss) must be less.
+        """
+        best, along = search.best, self._directions(search.apart)
+        first = self.starts * (len(search.points) + search.scans)
+        x = best.x + _AROUND * (2 * scattered(self.starts, along.shape[1], first) - 1) @ along.T
+        values = scan(self.objective, x)
+        if values.min() < best.value - tolerance:
+            there = evaluate(self.objective, x[np.argmin(values)])
+            if there.finite:
+                return search._replace(
+                    points=(*search.points, there), memory=self.memory(search.apart), stalled=0, scans=0
+                )
+        return search._replace(scans=search.scans + 1)
+
+    def slope(self, search: Search) -> float:
+        """The norm of the gradient at the best point.
+
+        **Arguments:**
+
+        - `search`: what is known so far.
+        """
+        return float(np.linalg.norm(search.best.gradient @ self._directions(search.apart)))
+
+    def _step(self, point: Point, memory: Any, apart: bool) -> tuple[np.ndarray, Any]:
+        """The optimizer's step, in the mean of the entries of each gain or in all entries."""
+        along = self._directions(apart)
+        z, gradient = (point.x @ along) / along.sum(axis=0), point.gradient @ along
+        try:
+            with jax.numpy_dtype_promotion("standard"):
+                step, memory = self._update(jnp.asarray(gradient), memory, jnp.asarray(z))
+        except TypeError as error:
+            raise InputError(
+                "the optimizer needs more than gains and gradient; tune shortens steps itself, so give for "
+                "instance optax.lbfgs(1.0, linesearch=None) or optax.adam(0.1)."
+            ) from error
+        step = along @ np.asarray(step)
+        return step * min(1.0, _LONGEST / max(np.abs(step).max(), 1e-300)), memory
+
+    def step(self, search: Search) -> Search:
+        """One iteration.
+
+        **Arguments:**
+
+        - `search`: what is known so far.
+        """
+        here, apart = search.points[-1], search.apart
+        direction, memory = self._step(here, search.memory, apart)
+        if not np.all(np.isfinite(direction)) or direction @ here.gradient >= 0:
+            direction, memory = self._step(here, self.memory(apart), apart)
+        for halvings in range(_HALVINGS):
+            there = evaluate(self.objective, here.x + direction * 0.5**halvings)
+            if there.finite and there.value <= here.value + _RISE:
+                return search._replace(points=(*search.points, there), memory=memory)
+        return search._replace(points=(*search.points, here), memory=self.memory(apart))
+
+    def spread(self, search: Search) -> Search:
+        """The search from its best point on with the entries of one gain apart.
+
+        **Arguments:**
+
+        - `search`: what is known so far.
+        """
+        points = (*search.points, search.best)
+        return Search(points, self.memory(True), apart=True, begun=len(points) - 1)
+
+
+def run(
+    stepper: Stepper,
+    search: Search,
+    limits: tuple[int, float, int],
+    after: Callable[[Search], None],
+) -> tuple[Search, str]:
+    """Iterates until the loss stalls, the iterations are used up, or Ctrl-C.
+
+    **Arguments:**
+
+    - `stepper`: makes the steps.
+    - `search`: where to go on from.
+    - `limits`: iterations, and the relative improvement that must be made within so many of them.
+    - `after`: called after each iteration.
+
+    **Returns:** what is known, and why it stopped: `"converged"`, `"iterations"` or `"interrupted"`.
+    """
+    iterations, tolerance, patience = limits
+    several = stepper.alike.shape[0] > stepper.alike.shape[1]
+    try:
+        while True:
+            spent = len(search.points) - search.begun > iterations
+            slope = stepper.slope(search)
+            scans = _ROUNDS if stepper.starts and slope > _ROUGH else 0
+            if not spent and search.stalled < patience and not slope < _FLAT:
+                before = search.best.value
+                search = stepper.step(search)
+                better = search.best.value < before - tolerance
+                search = search._replace(stalled=0 if better else search.stalled + 1)
+            elif not spent and search.scans < scans:
+                search = stepper.nearby(search, tolerance)
+            elif several and not search.apart:
+                search = stepper.spread(search)
+            else:
+                return search, "iterations" if spent else "converged"
+            after(search)
+    except KeyboardInterrupt:
+        return search, "interrupted"
+
+
+def save(path: Path, search: Search, fingerprint: str) -> None:
+    """Writes a checkpoint, whole or not at all.
+
+    **Arguments:**
+
+    - `path`: an .npz file.
+    - `search`: what to keep.
+    - `fingerprint`: of the objective.
+    """
+    arrays = {f"memory{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(search.memory))}
+    columns = {name: np.stack([getattr(p, name) for p in search.points]) for name in Point._fields}
+    state = {name: getattr(search, name) for name in _STATE}
+    header = json.dumps({"fingerprint": fingerprint} | state)
+    partial = path.with_name(f".{path.stem}.partial.npz")
+    np.savez(partial, allow_pickle=False, header=np.array(header), **columns, **arrays)
+    partial.replace(path)
+
+
+def load(path: Path, stepper: Stepper, fingerprint: str) -> Search:
+    """Reads a checkpoint.
+
+    **Arguments:**
+
+    - `path`: the file.
+    - `stepper`: to go on with.
+    - `fingerprint`: of the objective.
+
+    **Raises:** `InputError` for a file that is none, or of another problem or optimizer.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            header = json.loads(str(file["header"]))
+            columns = zip(*(file[name] for name in Point._fields), strict=True)
+            points = [Point(x, float(value), gradient, int(steps)) for x, value, gradient, steps in columns]
+            kept = [file[f"memory{i}"] for i in range(sum(name.startswith("memory") for name in file))]
+            state = {name: header[name] for name in _STATE}
+    except (KeyError, ValueError, OSError, zipfile.BadZipFile) as error:
+        raise InputError(f"'{path}' is no checkpoint of tune, or is damaged: {error}") from error
+    leaves, structure = jax.tree.flatten(stepper.memory(state["apart"]))
+    shapes = [(x.shape, x.dtype) for x in map(jnp.asarray, leaves)]
+    if header["fingerprint"] != fingerprint or [(x.shape, x.dtype) for x in kept] != shapes:
+        raise InputError(
+            f"'{path}' is a checkpoint of another problem, loss or optimizer: give another path, or delete it."
+        )
+    return Search(tuple(points), jax.tree.unflatten(structure, map(jnp.asarray, kept)), **state)

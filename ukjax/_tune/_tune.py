@@ -1,0 +1,193 @@
+"""`tune`: gains that keep constraint errors small, found by Optax through simulated runs."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import diffrax as dfx
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from .. import _options
+from .._acceleration import AbstractFormula, UdwadiaKalaba
+from .._arguments import require_between
+from .._errors import InputError
+from .._project import Projection
+from .._stabilize import AbstractStabilizer
+from .._system import AbstractSystem
+from .._types import Coordinates, Time, Velocities
+from ._gains import Convention
+from ._loss import ViolationLoss
+from ._objective import Aggregate, Objective, Problems
+from ._prepare import prepare
+from ._result import History, TuneResult
+from ._search import Point, Search, Stepper, evaluate, load, run, save
+
+
+@contextlib.contextmanager
+def _bar(shown: bool, total: int, names: tuple[str, ...]) -> Iterator[Callable[[Search], None]]:
+    """A progress bar on standard error with the least loss and, where they are few, its gains."""
+    text = TextColumn("{task.fields[state]}")
+    columns = TextColumn("tuning"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), text
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not shown) as progress:
+        task = progress.add_task("", total=total, state="scanning")
+
+        def update(search: Search) -> None:
+            best = search.best
+            gains = zip(names, np.exp(best.x), strict=True) if len(names) <= 4 else ()
+            state = f"loss {np.exp(best.value):.4g} " + " ".join(f"{name} {x:.4g}" for name, x in gains)
+            progress.update(task, completed=len(search.points) - 1, state=state)
+
+        yield update
+
+
+def _with_budget(objective: Objective) -> tuple[Objective, Point]:
+    """The objective with its budget, which by default is what the run with the gains given takes, and that run."""
+    given = evaluate(objective, np.asarray(objective.space.start))
+    if not isinstance(objective.loss, ViolationLoss):
+        return objective, given
+    budget = objective.loss.budget
+    if budget is None and objective.settings.adaptive and given.finite:
+        budget = (_options.stages(objective.settings.solver) or 0) * given.steps
+    if not budget:
+        return objective, given
+    objective = eqx.tree_at(lambda o: o.budget, objective, jnp.asarray(budget, given.x.dtype))
+    return objective, evaluate(objective, given.x)
+
+
+def _first(given: Point, stepper: Stepper) -> Search:
+    """Where the search starts: the gains given, or better ones of a scan."""
+    if given.value == -np.inf or np.isnan(given.value):
+        raise InputError("the loss must be positive; with the gains given it is zero, negative or NaN.")
+    search = stepper.anywhere(given)
+    if not search.points[-1].finite:
+        raise InputError(
+            "the loss is not finite with the gains given, nor where else it was tried: give a smaller step dt0, "
+            "more max_steps, or other gains; `ukjax.simulate` tells what the run with the gains given meets."
+        )
+    return search
+
+
+def tune(
+    system: AbstractSystem | Problems | Callable[[Any], Any],
+    gains: Any,
+    loss: Callable[[Any], Array] = ViolationLoss(),
+    optimizer: optax.GradientTransformation | None = None,
+    *,
+    q0: Coordinates | Float[Array, "b nq"] | None = None,
+    v0: Velocities | Float[Array, "b n"] | None = None,
+    t0: Time | float | None = None,
+    t1: Time | float | None = None,
+    dt0: Time | float | None = None,
+    ts: Float[Array, " k"] | int | None = None,
+    formula: AbstractFormula = UdwadiaKalaba(),
+    stabilizer: AbstractStabilizer = Projection(),
+    solver: dfx.AbstractSolver = dfx.Tsit5(),
+    stepsize_controller: dfx.AbstractStepSizeController | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    max_steps: int = 100_000,
+    aggregate: Aggregate = "mean",
+    convention: Convention = "plain",
+    per_row: bool = False,
+    starts: int = 32,
+    iterations: int = 40,
+    tolerance: float = 1e-3,
+    patience: int = 4,
+    progress: bool = False,
+    checkpoint: str | Path | None = None,
+) -> TuneResult:
+    """Gains that make the loss of simulated runs small: Optax on log(loss) over log(gains), from a coarse scan.
+
+    The default loss is the mean square of the position errors. At explicit fixed steps stability bounds the gains;
+    with adaptive steps larger gains only cost evaluations, so those are penalized (`ViolationLoss`). Runs that
+    fail count as infinite loss, and steps towards them are shortened, so gains stay positive and finite.
+
+    **Arguments:**
+
+    - `system`: what the gains stabilize: a system with its q0 and v0, a `Problem`, or a list of problems of one
+      structure, over which the loss is averaged. Or a function from gains to a `Problem`, a list, or a pair of that
+      and a stabilizer, for gains of anything else, such as of a servo.
+    - `gains`: `Baumgarte(alpha, beta)`, scalar or per row; for a function of the gains any pytree of positive numbers.
+    - `loss`: `ViolationLoss(...)`, or a function from a `Trajectory` to a positive scalar.
+    - `optimizer`: any Optax optimizer; by default `optax.lbfgs(1.0, linesearch=None)`.
+    - `q0`: initial coordinates (n_q,), or several (b, n_q), to tune for all of them.
+    - `v0`: initial velocities (n,), or several (b, n).
+    - `t0`: start [s]; by default the problem's, or 0.
+    - `t1`: end [s].
+    - `dt0`: the step size [s]; by default steps are adaptive.
+    - `ts`: the times that count [s], or their number; by default every step of a fixed size, else 201.
+    - `formula`, `solver`, `stepsize_controller`, `rtol`, `atol`, `max_steps`: as for `simulate`.
+    - `stabilizer`: of the runs, where `system` is a function that returns none.
+    - `aggregate`: `"mean"` or `"worst"` loss of several problems.
+    - `convention`: how alpha and beta are searched and reported: `"plain"`, or `"squared"` as `Baumgarte.squared`.
+    - `per_row`: give every row gains of its own.
+    - `starts`: how many gains between 0.1 and 10,000 to try first, in one batch, and how many around the best where
+      the optimizer is stuck; 0 for none.
+    - `iterations`: the most steps of the optimizer; gains per row are first searched alike, then apart, in so many
+      each.
+    - `tolerance`: the relative improvement below which an iteration counts as none.
+    - `patience`: how many such iterations end the search.
+    - `progress`: show a bar with the loss and the gains.
+    - `checkpoint`: an .npz file, written after each iteration; if it exists, the search goes on from there, to
+      the same result.
+
+    **Returns:** `TuneResult`, with the best gains found, also after Ctrl-C.
+
+    **Raises:** `InputError` for gains that are not positive, no constraints, a window outside the run, an optimizer
+    that is none, a checkpoint of another problem, and where no start has a finite positive loss.
+    """
+    optimizer = optax.lbfgs(1.0, linesearch=None) if optimizer is None else optimizer
+    if not isinstance(optimizer, optax.GradientTransformation):
+        raise InputError(f"optimizer must be one of Optax's, such as optax.adam(0.1), got {optimizer!r}.")
+    for name, count, least in (
+        ("starts", starts, 0),
+        ("iterations", iterations, 0),
+        ("patience", patience, 1),
+    ):
+        require_between(name, count, least - 1, np.inf)
+    require_between("tolerance", tolerance, 0, 1)
+    options = {"q0": q0, "v0": v0, "t0": t0, "t1": t1, "dt0": dt0, "ts": ts, "formula": formula}
+    options |= {"stabilizer": stabilizer, "solver": solver, "stepsize_controller": stepsize_controller}
+    options |= {"rtol": rtol, "atol": atol, "max_steps": max_steps, "aggregate": aggregate}
+    objective, problems = prepare(system, gains, loss, convention, per_row, options)
+    path = None if checkpoint is None else Path(checkpoint)
+    if path is not None and path.suffix != ".npz":
+        raise InputError(f"a checkpoint is an .npz file; got '{path}'.")
+    mark = objective.fingerprint(problems)
+    with _bar(progress, iterations, objective.space.names) as update:
+        objective, given = _with_budget(objective)
+        stepper = Stepper(objective, optimizer, starts)
+        resumed = path is not None and path.exists()
+        search = load(path, stepper, mark) if resumed else _first(given, stepper)
+
+        def after(search: Search) -> None:
+            update(search)
+            if path is not None:
+                save(path, search, mark)
+
+        after(search)
+        search, stopped = run(stepper, search, (iterations, tolerance, patience), after)
+    return _result(objective, search, stopped, problems[0].name)
+
+
+def _result(objective: Objective, search: Search, stopped: str, name: str) -> TuneResult:
+    best, points = search.best, search.points
+    evaluations = _options.stages(objective.settings.solver) or 1
+    history = History(
+        loss=np.exp([point.value for point in points]),
+        gains=np.exp([point.x for point in points]),
+        gradient_norm=np.array([np.linalg.norm(point.gradient) for point in points]),
+        evaluations=evaluations * np.array([point.steps for point in points]),
+    )
+    space = objective.space
+    found = space.gains(jnp.asarray(best.x))
+    return TuneResult(
+        found, float(np.exp(best.value)), space.names, np.exp(best.x), history, stopped, name, objective
+    )
