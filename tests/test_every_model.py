@@ -67,14 +67,9 @@ class Case:
     @property
     def formulas(self) -> dict[str, uk.AbstractFormula]:
         """Those that apply: all, unless the mass matrix is singular."""
-        M, _, A, _ = self.terms
-        given = FORMULAS
-        if (
-            np.linalg.matrix_rank(A, tol=1e-9) == M.shape[0]
-        ):  # a defect: it inverts the rounding errors of E = 0
-            given = {name: f for name, f in given.items() if name != "RangeForm"}
+        M = self.terms[0]
         definite = np.linalg.eigvalsh(M)[0] > 0
-        return {name: f for name, f in given.items() if definite or not f.needs_definite_mass}
+        return {name: f for name, f in FORMULAS.items() if definite or not f.needs_definite_mass}
 
 
 _rows = eqx.filter_jit(uk.constraint_rows)

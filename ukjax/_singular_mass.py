@@ -28,10 +28,11 @@ _PROJECTED_RCOND = 1e-9
 
 
 def _projector(equations: Equations, method: AbstractPseudoinverse) -> tuple[Pseudoinverse, Array]:
-    """A^+ and E = I - A^+ A."""
+    """A^+ and E = I - A^+ A, which is zero where the rows leave nothing free: rounding noise would be inverted."""
     A = equations.rows.A
     inverse = pinv(A, method)
-    return inverse, jnp.eye(A.shape[1], dtype=A.dtype) - inverse.matrix @ A
+    E = jnp.eye(A.shape[1], dtype=A.dtype) - inverse.matrix @ A
+    return inverse, jnp.where(inverse.rank == A.shape[1], 0, E)
 
 
 def _fine(method: AbstractPseudoinverse) -> AbstractPseudoinverse:

@@ -109,7 +109,11 @@ class Mechanism(eqx.Module):
         """Each body as a line through its named points, or else through its joints; rods and springs between bodies."""
         found = {}
         for body in self.bodies:
-            joints = [j.point for j in self.joints if body.name in j.bodies and getattr(j, "point", None) is not None]
+            joints = [
+                j.point
+                for j in self.joints
+                if body.name in j.bodies and getattr(j, "point", None) is not None
+            ]
             through = list(body.points.values()) or [*joints, *([body.centre] if len(joints) == 1 else [])]
             if len(through) > 1:
                 found[body.name] = jnp.stack([placements[body.name].point(X) for X in through])
