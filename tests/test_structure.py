@@ -52,6 +52,7 @@ FLOORS = [
     "_options",
     "_failure",
     "_simulate",
+    "_step",
     "_tune/",
     "__init__",
     "_terminal",

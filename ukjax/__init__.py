@@ -57,6 +57,7 @@ from ._singular_mass import StackedForm as StackedForm
 from ._stabilize import AbstractStabilizer as AbstractStabilizer
 from ._stabilize import Baumgarte as Baumgarte
 from ._stabilize import NoStabilizer as NoStabilizer
+from ._step import step as step
 from ._system import AbstractSystem as AbstractSystem
 from ._system import LagrangianSystem as LagrangianSystem
 from ._system import System as System

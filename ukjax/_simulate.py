@@ -36,7 +36,15 @@ from ._trajectory import RESULTS, Dense, Trajectory
 from ._types import Coordinates, Time, Velocities, is_traced
 
 
-def _vector_field(t: Array, y: tuple[Array, Array], model: Model) -> tuple[Array, Array]:
+def vector_field(t: Array, y: tuple[Array, Array], model: Model) -> tuple[Array, Array]:
+    """(q', v') of the state (q, v).
+
+    **Arguments:**
+
+    - `t`: time [s].
+    - `y`: the state (q, v).
+    - `model`: the system and how its acceleration is computed.
+    """
     q, v = y
     equations = equations_of_motion(model.system, t, q, v, model.stabilizer)
     return model.system.kinematics(t, q, v), model.formula.solve(equations).a
@@ -67,7 +75,7 @@ def _integrate(
         solver = ProjectedSolver(solver)
     kept = dfx.SubSaveAt(t0=ts is None, ts=ts, steps=ts is None, fn=keep)
     return dfx.diffeqsolve(
-        dfx.ODETerm(_vector_field),  # pyright: ignore[reportArgumentType]
+        dfx.ODETerm(vector_field),  # pyright: ignore[reportArgumentType]
         solver,
         t0,
         t1,

@@ -117,10 +117,10 @@ class Mechanism(eqx.Module):
             through = list(body.points.values()) or [*joints, *([body.centre] if len(joints) == 1 else [])]
             if len(through) > 1:
                 found[body.name] = jnp.stack([placements[body.name].point(X) for X in through])
-        for item in (*self.joints, *self.loads):
-            if hasattr(item, "parent_point"):
-                ends = ((item.parent, item.parent_point), (item.child, item.point))
-                found[item.name] = jnp.stack([placements[name].point(X) for name, X in ends])
+        between: list[Any] = [x for x in (*self.joints, *self.loads) if hasattr(x, "parent_point")]
+        for item in between:
+            ends = ((item.parent, item.parent_point), (item.child, item.point))
+            found[item.name] = jnp.stack([placements[name].point(X) for name, X in ends])
         return found
 
 

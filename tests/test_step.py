@@ -1,0 +1,65 @@
+"""One step at a time: against SciPy, against Runge and Kutta by hand, in loops, and its derivatives."""
+
+import diffrax as dfx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import oracles
+import pytest
+
+import ukjax as uk
+
+
+def test_a_loop_of_steps_is_the_motion():
+    problem = uk.models.pendulum(rate=0.5)
+
+    @jax.jit
+    def run(q, v):
+        def body(state, t):
+            return uk.step(problem, t, *state, 1e-3, solver=dfx.Dopri5()), None
+
+        return jax.lax.scan(body, (q, v), 1e-3 * jnp.arange(1000.0))[0]
+
+    q, v = run(problem.q0, problem.v0)
+    angle, rate = oracles.pendulum_elliptic(1.0, np.pi / 3, 0.5, 9.81)
+    np.testing.assert_allclose(q, [np.sin(angle), -np.cos(angle)], atol=1e-11)
+    np.testing.assert_allclose(v, rate * np.array([np.cos(angle), np.sin(angle)]), atol=1e-10)
+    np.testing.assert_allclose(q @ q, 1.0, atol=1e-15)
+
+
+def test_euler_is_euler():
+    """Without a stabilizer one step of Euler's method is q + h v, v + h a."""
+    problem = uk.models.slider_crank(rate=2.0)
+    state = problem.q0, problem.v0
+    a = uk.UdwadiaKalaba().acceleration(problem.system, 0.0, *state).a
+    q, v = uk.step(problem, None, None, None, 0.01, solver=dfx.Euler(), stabilizer=uk.NoStabilizer())
+    np.testing.assert_allclose(q, problem.q0 + 0.01 * problem.v0, atol=1e-15)
+    np.testing.assert_allclose(v, problem.v0 + 0.01 * a, atol=1e-13)
+
+
+@jax.jit
+def _end(angle):
+    """The state after one projected step of a pendulum, from that angle."""
+    started = uk.models.pendulum(angle=angle, rate=1.0)
+    return jnp.concatenate(uk.step(started, 0.0, started.q0, started.v0, 0.05))
+
+
+def test_batches():
+    angles = jnp.linspace(0.2, 1.0, 3)
+    for angle, each in zip(angles, jax.jit(jax.vmap(_end))(angles), strict=True):
+        np.testing.assert_allclose(_end(angle), each, atol=1e-14)
+
+
+@pytest.mark.slow
+def test_derivatives():
+    slope = (_end(0.7 + 1e-5) - _end(0.7 - 1e-5)) / 2e-5
+    np.testing.assert_allclose(jax.jit(jax.jacfwd(_end))(jnp.asarray(0.7)), slope, atol=1e-8)
+    np.testing.assert_allclose(jax.jit(jax.jacrev(_end))(jnp.asarray(0.7)), slope, atol=1e-8)
+
+
+def test_what_cannot_be_meant_says_so():
+    problem = uk.models.pendulum()
+    with pytest.raises(uk.InputError, match="dt must be a positive time"):
+        uk.step(problem, None, None, None, 0.0)
+    with pytest.raises(uk.InputError, match=r"solver must be something like diffrax\.Tsit5\(\)"):
+        uk.step(problem, None, None, None, 0.1, solver=dfx.Tsit5)

@@ -1,0 +1,62 @@
+"""One step of the motion without a run around it, for loops of one's own: control, learning, games."""
+
+import diffrax as dfx
+import equinox as eqx
+
+from ._acceleration import AbstractFormula, UdwadiaKalaba
+from ._arguments import require_instance
+from ._errors import InputError
+from ._problem import Problem, resolve_state
+from ._project import Projection
+from ._projected_solver import Model, ProjectedSolver
+from ._simulate import vector_field
+from ._stabilize import AbstractStabilizer
+from ._system import AbstractSystem
+from ._types import Coordinates, Time, Velocities, is_traced
+
+
+def step(
+    system: AbstractSystem | Problem,
+    t: Time | float | None,
+    q: Coordinates | None,
+    v: Velocities | None,
+    dt: Time | float,
+    *,
+    formula: AbstractFormula = UdwadiaKalaba(),
+    stabilizer: AbstractStabilizer = Projection(),
+    solver: dfx.AbstractSolver = dfx.Tsit5(),
+) -> tuple[Coordinates, Velocities]:
+    """The state one step of a solver later: no state is kept between calls, and nothing is checked that costs time.
+
+    Put it inside `jax.jit`, `jax.vmap`, `jax.lax.scan`; it can be differentiated in both modes. The start should
+    be consistent (`uk.project`); with `Projection` the end is.
+
+    **Arguments:**
+
+    - `system`: the mechanical system, or a `Problem`, which brings the t, q and v that are None.
+    - `t`: time [s].
+    - `q`: generalized coordinates (n_q,).
+    - `v`: generalized velocities (n,).
+    - `dt`: the step [s].
+    - `formula`: how the acceleration is computed.
+    - `stabilizer`: how constraint errors are kept small.
+    - `solver`: any Diffrax solver of one step for ordinary differential equations.
+
+    **Returns:** (q, v) at t + dt.
+
+    **Raises:** `InputError` for wrong shapes, non-finite states, and a step that is not positive.
+    """
+    system, t, q, v = resolve_state(system, t, q, v)
+    require_instance("formula", formula, AbstractFormula, "UdwadiaKalaba()")
+    require_instance("stabilizer", stabilizer, AbstractStabilizer, "Projection()")
+    require_instance("solver", solver, dfx.AbstractSolver, "diffrax.Tsit5()")
+    if not is_traced(dt) and not dt > 0:
+        raise InputError(f"dt must be a positive time [s], got {dt}.")
+    model = Model(system, formula, stabilizer)
+    if getattr(solver, "scan_kind", "") is None:  # a loop over the stages that both modes can differentiate
+        solver = eqx.tree_at(lambda s: s.scan_kind, solver, "bounded", is_leaf=lambda x: x is None)
+    terms = dfx.ODETerm(vector_field)  # pyright: ignore[reportArgumentType]
+    solver = ProjectedSolver(solver) if isinstance(stabilizer, Projection) else solver
+    end, y = t + dt, (q, v)
+    begun = solver.init(terms, t, end, y, model)
+    return solver.step(terms, t, end, y, model, begun, made_jump=True)[0]
