@@ -96,9 +96,9 @@ def test_top_with_a_singular_mass_matrix(formula):
     assert ours.ok
     assert singular.points is not None
     centre = jax.vmap(singular.points)
-    np.testing.assert_allclose(
-        centre(ours.t, ours.q)["centre"], centre(other.t, other.q)["centre"], rtol=0, atol=1e-9
-    )
+    found, expected = (centre(run.t, run.q)["centre"] for run in (ours, other))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-8)  # interpolated between steps
+    np.testing.assert_allclose(found[-1], expected[-1], rtol=0, atol=1e-9)
     assert float(ours.max_position_error) < 1e-12
 
 
