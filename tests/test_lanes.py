@@ -95,12 +95,9 @@ def test_derivatives_by_state_and_parameter():
 
 
 def test_structural_zeros_are_no_code():
-    """A pendulum: M is diagonal, one row of two entries; a full 2 x 2 factorization would take far more."""
-    problem = uk.models.n_pendulum(2)
-    small = uk.lanes(problem).operations(0.0, problem.q0, problem.v0)
-    large = uk.lanes(uk.models.n_pendulum(8)).operations(
-        0.0, *(lambda p: (p.q0, p.v0))(uk.models.n_pendulum(8))
-    )
+    """Chains of pendulums: M is diagonal, each row meets its neighbours only."""
+    short, long = (uk.models.n_pendulum(n) for n in (2, 8))
+    small, large = (uk.lanes(p).operations(0.0, p.q0, p.v0) for p in (short, long))
     assert small["div"] <= 3  # pivots of two rows, masses folded to constants
     assert sum(large.values()) < 6 * sum(small.values())  # in proportion to the chain, not to its cube
 

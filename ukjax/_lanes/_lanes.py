@@ -1,5 +1,6 @@
 """A system as scalar code: traced, interpreted, solved and written out again as one program over numbers."""
 
+from collections import Counter
 from typing import NamedTuple, final
 
 import equinox as eqx
@@ -18,7 +19,7 @@ from .._system import AbstractSystem
 from .._types import Coordinates, Time, Velocities, is_traced
 from ._interpret import Interpreter
 from ._moves import TranslationError, scalars
-from ._scalars import Builder, Expression, Node, evaluate, reachable
+from ._scalars import Builder, Expression, evaluate, reachable
 from ._solve import acceleration
 
 LARGEST = 3_000
@@ -63,8 +64,7 @@ def _program(lanes: "Lanes", t: Time, q: Coordinates, v: Velocities) -> _Program
 
     arguments = [numbered(x) for x in (t, q, v)]
     arguments = [numbered(x) if is_traced(x) else scalars(x) for x in leaves] + arguments
-    terms = Interpreter(build).run(closed.jaxpr, closed.consts, arguments)
-    M, Q, A, b = terms
+    M, Q, A, b = Interpreter(build).run(closed.jaxpr, closed.consts, arguments)
     return _Program(acceleration(build, M, Q, A, b, rcond, float(jnp.finfo(q.dtype).eps)), inputs)
 
 
@@ -103,11 +103,8 @@ class Lanes(eqx.Module):
 
         **Arguments:** as `one`.
         """
-        counts: dict[str, int] = {}
-        for node in reachable(_program(self, *_state(t, q, v)).outputs):
-            if isinstance(node, Node) and node.op != "input":
-                counts[node.op] = counts.get(node.op, 0) + 1
-        return counts
+        nodes = reachable(_program(self, *_state(t, q, v)).outputs)
+        return dict(Counter(node.op for node in nodes if node.op != "input"))
 
     @eqx.filter_jit
     def __call__(
