@@ -145,9 +145,9 @@ def test_what_cannot_be_translated_says_so():
         uk.lanes(uk.System(jnp.eye(2), root))(0.0, q, q)
     with pytest.raises(uk.TranslationError, match="RangeForm has no scalar code"):
         uk.lanes(uk.models.pendulum(), uk.RangeForm())(0.0, q, q)
-    arm = uk.models.arm_6r()
-    with pytest.raises(uk.TranslationError, match="operations are more than"):
-        uk.lanes(arm)(0.0, arm.q0[None], arm.v0[None])
+    large = uk.System(jnp.eye(120), lambda t, q, v: jnp.tanh(jnp.outer(q, v)) @ q)
+    with pytest.raises(uk.TranslationError, match="too many to write out"):
+        uk.lanes(large)(0.0, jnp.ones((1, 120)), jnp.ones((1, 120)))
     with pytest.raises(uk.InputError, match="q and v have shapes"):
         uk.lanes(uk.models.pendulum())(0.0, q[0], q[0])
     with pytest.raises(uk.InputError, match="system must be something like"):

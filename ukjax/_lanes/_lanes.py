@@ -1,72 +1,22 @@
 """A system as scalar code: traced, interpreted, solved and written out again as one program over numbers."""
 
 from collections import Counter
-from typing import NamedTuple, final
+from typing import final
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
-from .._acceleration import AbstractFormula, Schur, UdwadiaKalaba, equations_of_motion
+from .._acceleration import AbstractFormula, UdwadiaKalaba
 from .._arguments import real_array, require_instance
 from .._errors import InputError
 from .._problem import Problem
-from .._pseudoinverse import Lineax
 from .._stabilize import AbstractStabilizer, NoStabilizer
 from .._system import AbstractSystem
-from .._types import Coordinates, Time, Velocities, is_traced
-from ._interpret import Interpreter
-from ._moves import TranslationError, scalars
-from ._scalars import Builder, Expression, evaluate, reachable
-from ._solve import acceleration
-
-LARGEST = 3_000
-"""More operations than this are not written out: compilation would take minutes."""
-
-
-class _Program(NamedTuple):
-    """Expressions of a, and the arrays their inputs stand for."""
-
-    outputs: list[Expression]
-    inputs: list[Array]
-
-
-def _rcond(formula: AbstractFormula) -> float:
-    if not isinstance(formula, UdwadiaKalaba | Schur):
-        raise TranslationError(f"{type(formula).__name__} has no scalar code; UdwadiaKalaba and Schur have")
-    if isinstance(formula.pinv, Lineax) or formula.pinv.independent_rows:
-        raise TranslationError(f"{type(formula.pinv).__name__} has its own rules for dependent rows")
-    return formula.pinv.rcond
-
-
-def _program(lanes: "Lanes", t: Time, q: Coordinates, v: Velocities) -> _Program:
-    """The scalar code of one acceleration. Parameters that are known are folded into it."""
-    rcond = _rcond(lanes.formula)
-    arrays, static = eqx.partition((lanes.system, lanes.stabilizer), eqx.is_array)
-    leaves, treedef = jax.tree.flatten(arrays)
-
-    def equations(leaves: list[Array], t: Time, q: Coordinates, v: Velocities) -> tuple[Array, ...]:
-        system, stabilizer = eqx.combine(jax.tree.unflatten(treedef, leaves), static)
-        e = equations_of_motion(system, t, q, v, stabilizer)
-        return e.M, e.Q + e.c, e.rows.A, e.rows.b
-
-    closed = jax.make_jaxpr(equations)(leaves, t, q, v)
-    build, inputs = Builder(), []
-
-    def numbered(x: Array) -> np.ndarray:
-        numbers = np.empty(x.size, object)
-        for i, part in enumerate(jnp.ravel(x)):
-            numbers[i] = build.input(len(inputs))
-            inputs.append(part)
-        return numbers.reshape(x.shape)
-
-    arguments = [numbered(x) for x in (t, q, v)]
-    arguments = [numbered(x) if is_traced(x) else scalars(x) for x in leaves] + arguments
-    M, Q, A, b = Interpreter(build).run(closed.jaxpr, closed.consts, arguments)
-    return _Program(acceleration(build, M, Q, A, b, rcond, float(jnp.finfo(q.dtype).eps)), inputs)
-
+from .._types import Coordinates, Time, Velocities
+from ._code import Code, code_for
+from ._scalars import reachable
 
 @final
 class Lanes(eqx.Module):
@@ -90,23 +40,18 @@ class Lanes(eqx.Module):
 
         **Raises:** `TranslationError`.
         """
-        program = _program(self, t, q, v)
-        count = len(reachable(program.outputs))
-        if count > LARGEST:
-            raise TranslationError(
-                f"{count} operations are more than the {LARGEST} that are worth writing out"
-            )
-        return jnp.stack(evaluate(program.outputs, program.inputs, q.dtype))
+        t, q, v = _state(t, q, v)
+        code = code_for(self.system, self.formula, self.stabilizer, t, q, v)
+        return code(self.system, self.stabilizer, t, q, v)
 
     def operations(self, t: Time, q: Coordinates, v: Velocities) -> dict[str, int]:
         """How many operations of each kind one acceleration takes.
 
         **Arguments:** as `one`.
         """
-        nodes = reachable(_program(self, *_state(t, q, v)).outputs)
-        return dict(Counter(node.op for node in nodes if node.op != "input"))
+        code = code_for(self.system, self.formula, self.stabilizer, *_state(t, q, v))
+        return dict(Counter(node.op for node in reachable(code.program.outputs) if node.op != "input"))
 
-    @eqx.filter_jit
     def __call__(
         self, t: Float[Array, "..."] | float, q: Float[Array, "batch nq"], v: Float[Array, "batch n"]
     ) -> Float[Array, "batch n"]:
@@ -126,9 +71,15 @@ class Lanes(eqx.Module):
                 f"t, q and v have shapes {t.shape}, {q.shape} and {v.shape}; they must be () or (batch,), "
                 f"(batch, n_q) and (batch, n)."
             )
-        t = jnp.broadcast_to(t, q.shape[:1])
-        # Batch last: each scalar of the program is a contiguous vector over the batch.
-        return jax.vmap(self.one, in_axes=(0, 1, 1), out_axes=1)(t, q.T, v.T).T
+        code = code_for(self.system, self.formula, self.stabilizer, t.ravel()[0], q[0], v[0])
+        return _accelerations(code, self, jnp.broadcast_to(t, q.shape[:1]), q, v)
+
+
+@eqx.filter_jit
+def _accelerations(code: Code, lanes: Lanes, t: Array, q: Array, v: Array) -> Array:
+    # Batch last: each scalar of the program is a contiguous vector over the batch.
+    one = jax.vmap(lambda t, q, v: code(lanes.system, lanes.stabilizer, t, q, v), (0, 1, 1), 1)
+    return one(t, q.T, v.T).T
 
 
 def _state(t: Array | float, q: Array, v: Array) -> tuple[Array, Array, Array]:
@@ -161,7 +112,7 @@ def lanes(
     differentiation as well.
 
     **Raises:** `InputError`; and on the first call `TranslationError` for a system whose functions use what scalar code
-    cannot do: loops that end by a condition, sorting, LAPACK; or for more than 3,000 operations.
+    cannot do: loops that end by a condition, sorting, LAPACK; or for more than 12,000 operations.
     """
     system = system.system if isinstance(system, Problem) else system
     require_instance("system", system, AbstractSystem, "uk.models.pendulum().system")

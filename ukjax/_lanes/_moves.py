@@ -8,14 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from ._scalars import TranslationError as TranslationError
 from ._scalars import is_number
 
 Scalars = np.ndarray
 """An array of expressions, of dtype object."""
-
-
-class TranslationError(Exception):
-    """A program that cannot be written as scalar code; the message says why."""
 
 
 def scalars(values: Any) -> Scalars:

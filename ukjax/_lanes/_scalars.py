@@ -22,12 +22,13 @@ class Node:
 
     - `op`: a key of `OPERATIONS`, or `"input"`.
     - `args`: expressions; of an input its number.
+    - `number`: which it was to be made.
     """
 
-    __slots__ = ("args", "op")
+    __slots__ = ("args", "number", "op")
 
-    def __init__(self, op: str, args: tuple):
-        self.op, self.args = op, args
+    def __init__(self, op: str, args: tuple, number: int):
+        self.op, self.args, self.number = op, args, number
 
 
 Expression = Node | float | int | bool
@@ -69,11 +70,12 @@ OPERATIONS: dict[str, Callable[..., Array]] = {name: getattr(lax, name) for name
     "or": lax.bitwise_or,
     "xor": lax.bitwise_xor,
     "not": lax.bitwise_not,
-    "select": lambda which, x, y: jnp.where(which, x, y),
+    "select": lambda which, x, y: lax.select(which, x, y),
 }
 """How each operation is computed; what is not here cannot be translated."""
 
-_BOOLEAN = frozenset(("lt", "le", "gt", "ge", "eq", "ne", "and", "or", "xor", "not", "is_finite"))
+BOOLEAN = frozenset(("lt", "le", "gt", "ge", "eq", "ne", "and", "or", "xor", "not", "is_finite"))
+"""Operations whose result is true or false."""
 
 
 def is_number(x: Expression) -> bool:
@@ -81,19 +83,31 @@ def is_number(x: Expression) -> bool:
     return not isinstance(x, Node)
 
 
+class TranslationError(Exception):
+    """A program that cannot be written as scalar code; the message says why."""
+
+
 @final
 class Builder:
-    """Makes expressions; the same operation on the same operands is the same node."""
+    """Makes expressions; the same operation on the same operands is the same node.
 
-    def __init__(self) -> None:
+    **Arguments:**
+
+    - `most`: nodes to make; an attempt at more raises `TranslationError`.
+    """
+
+    def __init__(self, most: float = math.inf) -> None:
         self._known: dict[tuple, Node] = {}
+        self._most = most
 
     def _node(self, op: str, *args: Any) -> Node:
         # 1, 1.0 and True are equal as keys, so the type goes in; -0.0 and 0.0 may be one.
         key = (op, *(id(x) if isinstance(x, Node) else (type(x), x) for x in args))
         node = self._known.get(key)
         if node is None:
-            node = self._known[key] = Node(op, args)
+            if len(self._known) > self._most:
+                raise TranslationError(f"it takes more than {self._most} operations, too many to write out")
+            node = self._known[key] = Node(op, args, len(self._known))
         return node
 
     def input(self, number: int) -> Node:
@@ -112,7 +126,7 @@ class Builder:
     def _sorted(self, op: str, x: Expression, y: Expression) -> Node:
         return (
             self._node(op, x, y)
-            if is_number(x) or (isinstance(y, Node) and id(x) <= id(y))
+            if is_number(x) or (isinstance(y, Node) and x.number <= y.number)
             else self._node(op, y, x)
         )
 
@@ -232,63 +246,25 @@ def reachable(outputs: Sequence[Expression]) -> list[Node]:
     return list(found.values())
 
 
-# fmt: off
-_EXPENSIVE = frozenset((
-    "div", "sqrt", "rsqrt", "cbrt", "exp", "exp2", "expm1", "log", "log1p", "logistic", "pow", "sin", "cos", "tan",
-    "atan2", "tanh", "erf",
-))
-# fmt: on
-_WORTH_KEEPING = 4
-
-
-def _kept(nodes: Sequence[Node]) -> set[int]:
-    """The nodes, by id, that several others use and that cost more to compute again than to keep."""
-    uses: dict[int, int] = {}
-    for node in nodes:
-        for x in node.args if node.op != "input" else ():
-            uses[id(x)] = uses.get(id(x), 0) + 1
-    kept, cost = set(), {}
-    for node in nodes:
-        own = 0 if node.op == "input" else 1 + sum(cost.get(id(x), 0) for x in node.args)
-        again = (uses.get(id(node), 0) - 1) * own
-        if again > 0 and node.op in _EXPENSIVE:
-            own = 0
-        elif again >= _WORTH_KEEPING and node.op not in _BOOLEAN:
-            kept.add(id(node))
-            own = 0
-        cost[id(node)] = own
-    return kept
-
-
 def evaluate(outputs: Sequence[Expression], inputs: Sequence[Array], dtype: Any) -> list[Array]:
-    """The values of expressions, where inputs are arrays of one shape, or scalars.
-
-    XLA fuses all that leads to an output into one loop over the batch, and computes what several outputs share once
-    for each of them, except for what it holds to be expensive, such as a division. So shared values are divided by
-    a 1 that it cannot know of: dear for one number, cheap beside doing everything a dozen times.
+    """The values of expressions, by JAX operations.
 
     **Arguments:**
 
     - `outputs`: expressions.
-    - `inputs`: the array of each input number; at least one.
-    - `dtype`: of the result.
+    - `inputs`: the array of each input number, all of one shape; at least one.
+    - `dtype`: of constants.
     """
+    shape = inputs[0].shape
     values: dict[int, Array] = {}
-    nodes = reachable(outputs)
-    kept = _kept(nodes)
-    one = jnp.where(inputs[0] == inputs[0], jnp.ones((), dtype), inputs[0])
 
     def value(x: Expression) -> Array:
-        return (
-            values[id(x)] if isinstance(x, Node) else jnp.asarray(x, None if isinstance(x, bool) else dtype)
-        )
+        if isinstance(x, Node):
+            return values[id(x)]
+        return lax.full(shape, x, jnp.bool_ if isinstance(x, bool) else dtype)
 
-    for node in nodes:
-        if node.op == "input":
-            values[id(node)] = inputs[node.args[0]].astype(dtype)
-            continue
-        args = [value(x) for x in node.args]
-        shape = jnp.broadcast_shapes(*(x.shape for x in args))
-        out = OPERATIONS[node.op](*(x if x.shape == shape else jnp.broadcast_to(x, shape) for x in args))
-        values[id(node)] = out / jnp.broadcast_to(one, out.shape) if id(node) in kept else out
+    for node in reachable(outputs):
+        values[id(node)] = (
+            inputs[node.args[0]] if node.op == "input" else OPERATIONS[node.op](*map(value, node.args))
+        )
     return [value(x) for x in outputs]

@@ -1,0 +1,160 @@
+"""The scalar code of a system's acceleration, and the numbers it takes: time, state and parameters.
+
+Of parameters whose values are at hand, those that are 0, 1 or -1 are folded into the code, for they are what makes it
+short: components of axes, entries of selections. Code is kept by the structure of a system and these entries, so that
+runs with other parameters share it, and what is compiled from it.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple, final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from .._acceleration import AbstractFormula, Schur, UdwadiaKalaba, equations_of_motion
+from .._pseudoinverse import Lineax
+from .._stabilize import AbstractStabilizer
+from .._system import AbstractSystem
+from .._types import Coordinates, Time, Velocities, is_traced
+from ._interpret import Interpreter
+from ._program import Program
+from ._scalars import Builder, TranslationError
+from ._solve import acceleration
+
+LARGEST = 12_000
+"""More operations than this are not written out: compilation would take minutes."""
+
+
+class _Leaf(NamedTuple):
+    """A parameter array: its shape and type, in order which entries are inputs and what the others are."""
+
+    aval: jax.ShapeDtypeStruct
+    varying: tuple[bool, ...]
+    known: tuple[Any, ...]
+
+
+class _Structure(NamedTuple):
+    """All of a system and stabilizer but the numbers in its arrays."""
+
+    arrays: Any
+    static: tuple[Any, ...]
+    static_tree: Any
+
+
+def _leaf(x: Array) -> _Leaf:
+    aval = jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=jax.typeof(x).weak_type)
+    if is_traced(x):
+        return _Leaf(aval, (True,) * x.size, ())
+    values = np.asarray(x).reshape(-1)
+    varying = np.zeros(x.size, bool)
+    if jnp.issubdtype(x.dtype, jnp.floating):
+        varying = ~np.isin(values, (0.0, 1.0, -1.0))
+    return _Leaf(aval, tuple(varying.tolist()), tuple(values[~varying].tolist()))
+
+
+def _split(system: AbstractSystem, stabilizer: AbstractStabilizer) -> tuple[list[Array], _Structure]:
+    arrays, static = eqx.partition((system, stabilizer), lambda x: isinstance(x, jax.Array | np.ndarray))
+    leaves, tree = jax.tree.flatten(arrays)
+    rest, rest_tree = jax.tree.flatten(static)
+    return leaves, _Structure(tree, tuple(rest), rest_tree)
+
+
+@final
+class Code:
+    """The acceleration of systems of one structure as scalar code.
+
+    - `program`: the operations; its inputs are the varying entries of the parameters, t, q and v.
+    """
+
+    def __init__(self, program: Program, leaves: Sequence[_Leaf]):
+        self.program = program
+        self._varying = [np.flatnonzero(leaf.varying) for leaf in leaves]
+
+    def __call__(
+        self,
+        system: AbstractSystem,
+        stabilizer: AbstractStabilizer,
+        t: Time,
+        q: Coordinates,
+        v: Velocities,
+    ) -> Velocities:
+        """The acceleration (n,).
+
+        **Arguments:**
+
+        - `system`, `stabilizer`: of the structure, and with the folded entries, the code was made for.
+        - `t`: time [s].
+        - `q`: generalized coordinates (n_q,).
+        - `v`: generalized velocities (n,).
+        """
+        leaves, _ = _split(system, stabilizer)
+        inputs = [
+            jnp.asarray(x).reshape(-1)[i]
+            for x, places in zip(leaves, self._varying, strict=True)
+            for i in places
+        ]
+        inputs += [t, *(q[i] for i in range(q.size)), *(v[i] for i in range(v.size))]
+        return jnp.stack(self.program([jnp.asarray(x).astype(self.program.dtype) for x in inputs]))
+
+
+def _rcond(formula: AbstractFormula) -> float:
+    if not isinstance(formula, UdwadiaKalaba | Schur):
+        raise TranslationError(f"{type(formula).__name__} has no scalar code; UdwadiaKalaba and Schur have")
+    if isinstance(formula.pinv, Lineax) or formula.pinv.independent_rows:
+        raise TranslationError(f"{type(formula.pinv).__name__} has its own rules for dependent rows")
+    return formula.pinv.rcond
+
+
+def code_for(
+    system: AbstractSystem,
+    formula: AbstractFormula,
+    stabilizer: AbstractStabilizer,
+    t: Time,
+    q: Coordinates,
+    v: Velocities,
+) -> Code:
+    """The code of an acceleration, made once for each structure.
+
+    **Arguments:**
+
+    - `system`, `formula`, `stabilizer`: what to compute. Entries of their arrays that JAX traces become inputs.
+    - `t`, `q`, `v`: of these only shapes and types matter.
+
+    **Raises:** `TranslationError`.
+    """
+    leaves, structure = _split(system, stabilizer)
+    state = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (t, q, v))
+    return _made(structure, tuple(map(_leaf, leaves)), state, _rcond(formula))
+
+
+@functools.lru_cache(maxsize=64)
+def _made(structure: _Structure, leaves: tuple[_Leaf, ...], state: tuple[Any, ...], rcond: float) -> Code:
+    def equations(leaves: list[Array], t: Time, q: Coordinates, v: Velocities) -> tuple[Array, ...]:
+        static = jax.tree.unflatten(structure.static_tree, structure.static)
+        system, stabilizer = eqx.combine(jax.tree.unflatten(structure.arrays, leaves), static)
+        e = equations_of_motion(system, t, q, v, stabilizer)
+        return e.M, e.Q + e.c, e.rows.A, e.rows.b
+
+    closed = jax.make_jaxpr(equations)([x.aval for x in leaves], *state)
+    build, count = Builder(3 * LARGEST), 0
+
+    def inputs(shape: tuple[int, ...], varying: Sequence[bool], known: Sequence[Any]) -> np.ndarray:
+        nonlocal count
+        numbers, folded = np.empty(len(varying), object), iter(known)
+        for i, varies in enumerate(varying):
+            numbers[i] = build.input(count) if varies else next(folded)
+            count += varies
+        return numbers.reshape(shape)
+
+    arguments = [inputs(x.aval.shape, x.varying, x.known) for x in leaves]
+    arguments += [inputs(x.shape, (True,) * int(np.prod(x.shape)), ()) for x in state]
+    M, Q, A, b = Interpreter(build).run(closed.jaxpr, closed.consts, arguments)
+    dtype = state[1].dtype
+    program = Program(acceleration(build, M, Q, A, b, rcond, float(jnp.finfo(dtype).eps)), count, dtype)
+    if program.size > LARGEST:
+        raise TranslationError(f"{program.size} operations are more than the {LARGEST} worth writing out")
+    return Code(program, leaves)
