@@ -9,9 +9,13 @@ from typing import Any
 
 from .._arguments import unknown_name
 from .._problem import Problem
+from ._andrews import andrews as andrews
 from ._arm_6r import arm_6r as arm_6r
+from ._bricard import bricard as bricard
 from ._coordinated_robots import coordinated_robots as coordinated_robots
 from ._five_bar import five_bar as five_bar
+from ._flyball_governor import flyball_governor as flyball_governor
+from ._four_bars import four_bars as four_bars
 from ._jerk_point import jerk_point as jerk_point
 from ._knife_edge import knife_edge as knife_edge
 from ._light_cart_pole import light_cart_pole as light_cart_pole
@@ -49,6 +53,10 @@ MODELS: dict[str, Callable[..., Problem]] = {
         rolling_disk,
         spinning_top,
         arm_6r,
+        four_bars,
+        andrews,
+        bricard,
+        flyball_governor,
         jerk_point,
         rlc_network,
     )

@@ -4,6 +4,7 @@ import math
 from typing import final
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -21,18 +22,6 @@ _CITATION = (
 
 
 @final
-class _Rod(eqx.Module):
-    """phi of the rod between point `index` - 1 (the origin for 0) and point `index`."""
-
-    length: Array
-    index: int = eqx.field(static=True)
-
-    def __call__(self, t: Time, q: Coordinates) -> Float[Array, ""]:
-        end = q[2 * self.index : 2 * self.index + 2]
-        return stretch(end - q[2 * self.index - 2 : 2 * self.index] if self.index else end, self.length)
-
-
-@final
 class NPendulum(AbstractSystem):
     """Points (x1, y1, ..., xn, yn), y up, chained from the origin by massless rods."""
 
@@ -45,14 +34,21 @@ class NPendulum(AbstractSystem):
         return self.mass * jnp.eye(2 * self.n, dtype=q.dtype)
 
     def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
-        return jnp.stack([jnp.zeros_like(self.mass), -self.mass * self.gravity] * self.n).astype(q.dtype)
+        weight = jnp.stack([jnp.zeros_like(self.mass), -self.mass * self.gravity])
+        return jnp.tile(weight, self.n).astype(q.dtype)
 
     def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""]:
         return self.mass * (0.5 * jnp.dot(v, v) + self.gravity * jnp.sum(q[1::2]))
 
+    def rods(self, t: Time, q: Coordinates) -> Float[Array, " n"]:
+        """By how much each rod is too long [m], as array operations, so that only their size depends on n."""
+        ends = q.reshape(-1, 2)
+        starts = jnp.concatenate([jnp.zeros_like(ends[:1]), ends[:-1]])
+        return jax.vmap(stretch, in_axes=(0, None))(ends - starts, self.length)
+
     @property
     def constraints(self) -> tuple[AbstractConstraint, ...]:
-        return tuple(Holonomic(_Rod(self.length, i), name=f"rod {i + 1}") for i in range(self.n))
+        return (Holonomic(self.rods, name="rods"),)
 
     def points(self, t: Time, q: Coordinates) -> dict[str, Array]:
         return {f"mass{i + 1}": q[2 * i : 2 * i + 2] for i in range(self.n)}
@@ -90,7 +86,6 @@ def n_pendulum(
     check_finite(gravity=gravity, angle=angle, rate=rate)
     system = NPendulum(mass, length, gravity, int(n))
     s, c = length * jnp.sin(angle), length * jnp.cos(angle)
-    steps = range(1, n + 1)
-    q0 = jnp.asarray([i * x for i in steps for x in (s, -c)])
-    v0 = jnp.asarray([i * x for i in steps for x in (c * rate, s * rate)])
+    steps = jnp.arange(1, n + 1, dtype=s.dtype)
+    q0, v0 = (jnp.outer(steps, jnp.stack(x)).ravel() for x in ((s, -c), (c * rate, s * rate)))
     return Problem(system, q0, v0, 0.0, 5.0, system.points, citation=_CITATION, name="n_pendulum")

@@ -1,0 +1,200 @@
+"""Andrews' squeezer mechanism: seven bodies that move within milliseconds, in two sets of coordinates."""
+
+from typing import final
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._constraint import AbstractConstraint, Holonomic
+from .._problem import Problem
+from .._system import AbstractSystem
+from .._types import Coordinates, Forces, MassMatrix, Time, Velocities
+from ._andrews_bodies import POINTS, Dimensions, length, squeezer
+from ._named_points import NamedPoints
+from ._parameters import Scalar, as_parameter, check, check_choice, check_finite, check_positive
+
+_CITATION = (
+    "W. Schiehlen (ed.), Multibody Systems Handbook, 1990; E. Hairer and G. Wanner, Solving Ordinary Differential "
+    "Equations II, 1996, section VII.7; F. Mazzia and C. Magherini, Test Set for Initial Value Problem Solvers, 2008."
+)
+
+
+@final
+class Andrews(AbstractSystem):
+    """The squeezer in seven angles (beta, Theta, gamma, Phi, delta, Omega, epsilon), as the IVP test set states it.
+
+    Theta, Phi and Omega are relative: M has four blocks, and six rows close three loops at E.
+    """
+
+    dimensions: Dimensions
+    drive: Array
+    stiffness: Array
+    rest: Array
+
+    def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
+        x = self.dimensions
+        m1, m2, m3, m4, m5, m6, m7 = x.m
+        I1, I2, I3, I4, I5, I6, I7 = x.inertia
+        h, f, cos2 = x.e - x.ea, x.zf - x.fa, x.da * x.rr * jnp.cos(q[1])
+        sin4, sin6 = x.zt * h * jnp.sin(q[3]), x.u * f * jnp.sin(q[5])
+        M11 = m1 * x.ra**2 + m2 * (x.rr**2 - 2.0 * cos2 + x.da**2) + I1 + I2
+        M12, M22 = m2 * (x.da**2 - cos2) + I2, m2 * x.da**2 + I2
+        M33 = m3 * (x.sa**2 + x.sb**2) + I3
+        M44, M45 = m4 * h**2 + I4, m4 * (h**2 + sin4) + I4
+        M55 = m4 * (x.zt**2 + 2.0 * sin4 + h**2) + m5 * (x.ta**2 + x.tb**2) + I4 + I5
+        M66, M67 = m6 * f**2 + I6, m6 * (f**2 - sin6) + I6
+        M77 = m6 * (f**2 - 2.0 * sin6 + x.u**2) + m7 * (x.ua**2 + x.ub**2) + I6 + I7
+        M = jnp.diag(jnp.stack([M11, M22, M33, M44, M55, M66, M77]))
+        for i, j, entry in ((0, 1, M12), (3, 4, M45), (5, 6, M67)):
+            M = M.at[jnp.array([i, j]), jnp.array([j, i])].set(entry)
+        return M.astype(q.dtype)
+
+    def _spring(self, q: Coordinates) -> Float[Array, "2"]:
+        """From C to D [m]."""
+        return self.dimensions.places(q)["D"] - self.dimensions.C
+
+    def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
+        x, (_, m2, _, m4, _, m6, _) = self.dimensions, self.dimensions.m
+        turn2, turn4, turn6 = m2 * x.da * x.rr, m4 * x.zt * (x.e - x.ea), m6 * x.u * (x.zf - x.fa)
+        spring, (c, s) = self._spring(q), (jnp.cos(q[2]), jnp.sin(q[2]))
+        pull = -self.stiffness * (1.0 - self.rest / length(spring)) * spring
+        Q = [
+            self.drive - turn2 * v[1] * (v[1] + 2.0 * v[0]) * jnp.sin(q[1]),
+            turn2 * v[0] ** 2 * jnp.sin(q[1]),
+            pull[0] * (x.sc * c - x.sd * s) + pull[1] * (x.sd * c + x.sc * s),
+            turn4 * v[4] ** 2 * jnp.cos(q[3]),
+            -turn4 * v[3] * (v[3] + 2.0 * v[4]) * jnp.cos(q[3]),
+            -turn6 * v[6] ** 2 * jnp.cos(q[5]),
+            turn6 * v[5] * (v[5] + 2.0 * v[6]) * jnp.cos(q[5]),
+        ]
+        return jnp.stack(Q).astype(q.dtype)
+
+    def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""]:
+        """Kinetic energy, that of the spring, and the potential of the constant drive [J]."""
+        stretch = length(self._spring(q)) - self.rest
+        kinetic = 0.5 * jnp.dot(v, self.mass_matrix(t, q) @ v)
+        return kinetic + 0.5 * self.stiffness * stretch**2 - self.drive * q[0]
+
+    def loops(self, t: Time, q: Coordinates) -> Float[Array, "6"]:
+        """E on K2 less E on K3, on K4 and on K6 [m]."""
+        x, at = self.dimensions, self.dimensions.places(q)
+        _, _, gamma, Phi, delta, Omega, epsilon = q
+        across = lambda angle: jnp.stack([jnp.sin(angle), -jnp.cos(angle)])
+        along = jnp.stack([jnp.cos(Omega + epsilon), jnp.sin(Omega + epsilon)])
+        on = (x.B + x.ss * across(gamma), at["G"] + x.e * across(Phi + delta), at["H"] + x.zf * along)
+        return jnp.concatenate([at["E"] - place for place in on])
+
+    @property
+    def constraints(self) -> tuple[AbstractConstraint, ...]:
+        return (Holonomic(self.loops, name="loops"),)
+
+    def points(self, t: Time, q: Coordinates) -> dict[str, Array]:
+        return self.dimensions.places(q)
+
+    def drawing(self, t: Time, q: Coordinates) -> dict[str, Array]:
+        """The bodies, K3 with its arm to D, and the spring."""
+        x, at = self.dimensions, self.dimensions.places(q)
+        lines = {
+            "K1": (jnp.zeros_like(x.A), at["F"]),
+            "K2": (at["F"], at["E"]),
+            "K3": (at["E"], x.B, at["D"]),
+            "K4": (at["G"], at["E"]),
+            "K5": (x.A, at["G"]),
+            "K6": (at["H"], at["E"]),
+            "K7": (x.A, at["H"]),
+            "spring": (x.C, at["D"]),
+        }
+        return {name: jnp.stack(line) for name, line in lines.items()}
+
+
+def andrews(
+    *,
+    coordinates: str = "classical",
+    drive: Scalar = 0.033,
+    stiffness: Scalar = 4530.0,
+    rest: Scalar = 0.07785,
+    Theta: Scalar = 0.0,
+    m1: Scalar = 0.04325,
+    m2: Scalar = 0.00365,
+    m3: Scalar = 0.02373,
+    m4: Scalar = 0.00706,
+    m5: Scalar = 0.07050,
+    m6: Scalar = 0.00706,
+    m7: Scalar = 0.05498,
+    I1: Scalar = 2.194e-6,
+    I2: Scalar = 4.410e-7,
+    I3: Scalar = 5.255e-6,
+    I4: Scalar = 5.667e-7,
+    I5: Scalar = 1.169e-5,
+    I6: Scalar = 5.667e-7,
+    I7: Scalar = 1.912e-5,
+    xa: Scalar = -0.06934,
+    ya: Scalar = -0.00227,
+    xb: Scalar = -0.03635,
+    yb: Scalar = 0.03273,
+    xc: Scalar = 0.014,
+    yc: Scalar = 0.072,
+    d: Scalar = 0.028,
+    da: Scalar = 0.0115,
+    e: Scalar = 0.02,
+    ea: Scalar = 0.01421,
+    rr: Scalar = 0.007,
+    ra: Scalar = 0.00092,
+    ss: Scalar = 0.035,
+    sa: Scalar = 0.01874,
+    sb: Scalar = 0.01043,
+    sc: Scalar = 0.018,
+    sd: Scalar = 0.02,
+    ta: Scalar = 0.02308,
+    tb: Scalar = 0.00916,
+    u: Scalar = 0.04,
+    ua: Scalar = 0.01228,
+    ub: Scalar = 0.00449,
+    zf: Scalar = 0.02,
+    zt: Scalar = 0.04,
+    fa: Scalar = 0.01421,
+) -> Problem:
+    """Andrews' squeezer, driven by a constant torque without gravity: one degree of freedom (IVP test set).
+
+    It starts at rest. Parameters bear the test set's names; its figure shows the lengths.
+
+    **Arguments:**
+
+    - `coordinates`: `"classical"`, the test set's seven angles (beta, Theta, gamma, Phi, delta, Omega, epsilon) and 6
+      rows; or `"absolute"`, 21 coordinates and 20 rows from bodies and joints, with the bodies' angles beta,
+      beta + Theta, gamma, Phi + delta, delta, Omega + epsilon, epsilon.
+    - `drive`: torque on the crank [N m].
+    - `stiffness`, `rest`: of the spring from C to D [N/m], and its unstretched length [m].
+    - `Theta`: angle of K2 against the crank at the start; the others close the loops [rad].
+    - `m1` to `m7`: masses of the bodies, `m1`, `m2`, `m3`, `m4`, `m5`, `m6`, `m7` [kg].
+    - `I1` to `I7`: inertias about their centres, `I1`, `I2`, `I3`, `I4`, `I5`, `I6`, `I7` [kg m^2].
+    - `xa`, `ya`, `xb`, `yb`, `xc`, `yc`: the fixed points A, B and C [m].
+    - `d`, `da`, `e`, `ea`, `rr`, `ra`, `ss`, `sa`, `sb`, `sc`, `sd`, `ta`, `tb`, `u`, `ua`, `ub`, `zf`, `zt`, `fa`:
+      lengths [m].
+
+    **Returns:** the `Problem`, 0.03 s; points: the hinges `F`, `E`, `G`, `H`, and `D`, where the spring pulls.
+
+    **Raises:** `InputError`, naming the parameter that is wrong.
+    """
+    check_choice(("classical", "absolute"), coordinates=coordinates)
+    masses = {"m1": m1, "m2": m2, "m3": m3, "m4": m4, "m5": m5, "m6": m6, "m7": m7}
+    inertias = {"I1": I1, "I2": I2, "I3": I3, "I4": I4, "I5": I5, "I6": I6, "I7": I7}
+    lengths = {"d": d, "da": da, "e": e, "ea": ea, "rr": rr, "ra": ra, "ss": ss, "sa": sa, "sb": sb, "sc": sc}
+    lengths |= {"sd": sd, "ta": ta, "tb": tb, "u": u, "ua": ua, "ub": ub, "zf": zf, "zt": zt, "fa": fa}
+    places = {"xa": xa, "ya": ya, "xb": xb, "yb": yb, "xc": xc, "yc": yc}
+    check_positive(**masses, **inertias, **lengths)
+    check_finite(drive=drive, stiffness=stiffness, rest=rest, Theta=Theta, **places)
+    stacked = lambda values: jnp.stack([as_parameter(x) for x in values])
+    fixed = stacked(places.values()).reshape(3, 2)
+    lengths = {name: as_parameter(x) for name, x in lengths.items()}
+    dimensions = Dimensions(stacked(masses.values()), stacked(inertias.values()), *fixed, **lengths)
+    q0, loads = dimensions.closed(as_parameter(Theta)), stacked((drive, stiffness, rest))
+    if coordinates == "classical":
+        system = Andrews(dimensions, *loads)
+        points = system.points
+    else:
+        system = squeezer(dimensions, q0, *loads)
+        q0, points = system.q0, NamedPoints(system, tuple(POINTS.items()))
+    check(jnp.all(jnp.isfinite(q0)), "the lengths do not close: no posture has this Theta.")
+    v0 = jnp.zeros_like(q0)
+    return Problem(system, q0, v0, 0.0, 0.03, points, citation=_CITATION, name="andrews")
