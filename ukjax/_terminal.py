@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -16,6 +16,7 @@ import numpy as np
 import typer
 from typer.core import TyperGroup
 
+from ._callbacks import cacheable as cacheable
 from ._errors import InputError, MissingExtraError
 
 _T = TypeVar("_T")
@@ -50,25 +51,6 @@ def use_compilation_cache() -> None:
         root.mkdir(parents=True, exist_ok=True)
         jax.config.update("jax_compilation_cache_dir", str(root))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-
-
-@contextlib.contextmanager
-def cacheable() -> Iterator[None]:
-    """JAX keeps no program with host callbacks, and Diffrax's check of the times to save at is one.
-
-    `simulate` has checked those times before, so for this run Equinox turns such checks into NaN, as its
-    variable EQX_ON_ERROR=nan does. Where Equinox has changed, only the cache is lost.
-    """
-    errors = sys.modules.get("equinox._errors")
-    before = getattr(errors, "EQX_ON_ERROR", None)
-    if before != "raise":
-        yield
-        return
-    setattr(errors, "EQX_ON_ERROR", "nan")  # noqa: B010
-    try:
-        yield
-    finally:
-        setattr(errors, "EQX_ON_ERROR", before)  # noqa: B010
 
 
 def interruptible(fn: Callable[[], _T]) -> _T:

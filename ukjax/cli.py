@@ -1,4 +1,4 @@
-"""The command line: `ukjax list`, `simulate NAME`, `check NAME`, `tune NAME`; the same as `python -m ukjax`.
+"""The command line: `ukjax list`, `simulate NAME`, `check NAME`, `tune NAME`, `sweep NAME`; also `python -m ukjax`.
 
 Exit status 0 for success, 1 for a run that ended early, 2 for bad input, with one line on stderr that says
 what was wrong. Being an application, it switches JAX to float64 and keeps compiled programs in a cache.
@@ -37,6 +37,7 @@ from ._cli_options import (
     solvers,
     stabilizer_of,
 )
+from ._cli_sweep import sweep
 from ._cli_tune import tune
 from ._constraint import constraint_rows
 from ._doctor import check as check_rows
@@ -224,3 +225,4 @@ def check(name: Name, parameters: Set = None, as_json: Json = False) -> None:
 
 
 app.command()(tune)
+app.command()(sweep)

@@ -1,0 +1,205 @@
+"""Sweeps that are killed: what was done stays, what was not is done, and the result is the same to the last bit."""
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import diffrax as dfx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import xarray as xr
+
+import ukjax as uk
+
+SWEEP = """
+import sys
+import diffrax as dfx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import ukjax as uk
+
+jax.config.update("jax_enable_x64", True)
+
+def chaotic(start, rate):  # every rounding error shows
+    x = jax.lax.fori_loop(0, 100_000, lambda i, x: rate * x * (1 - x), start)
+    return {"end": x, "many": jnp.linspace(x, 1 - x, 50)}
+
+jax.jit(jnp.sin)(1.0).block_until_ready()
+print("ready", flush=True)
+params = {"start": np.linspace(0.1, 0.9, 30), "rate": np.linspace(3.6, 4.0, 101)}
+uk.sweep(chaotic, params, chunk=37, store=sys.argv[1], progress=False)
+print("done", flush=True)
+"""
+
+
+def child(script: Path, store: Path) -> subprocess.Popen:
+    process = subprocess.Popen([sys.executable, script, store], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def contents(store: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(store)): path.read_bytes() for path in store.rglob("*") if path.is_file()}
+
+
+def done(store: Path) -> dict[str, int]:
+    """When each chunk of results was written."""
+    found = (path for path in store.glob("result/c/*/*") if path.suffix != ".partial")
+    return {str(path.relative_to(store)): path.stat().st_mtime_ns for path in found}
+
+
+def killed_and_resumed(tmp_path: Path, kills: int) -> None:
+    script = tmp_path / "runs.py"
+    script.write_text(SWEEP)
+    whole, store = tmp_path / "whole.zarr", tmp_path / "killed.zarr"
+    assert child(script, whole).wait() == 0
+    rng, written = random.Random(0), {}
+    for _ in range(kills):
+        process = child(script, store)
+        enough = len(written) + rng.randint(0, len(done(whole)) // (kills + 1))
+        while len(done(store)) < enough:
+            assert process.poll() is None
+        time.sleep(rng.uniform(0, 0.02))
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+        written |= {name: moment for name, moment in done(store).items() if name not in written}
+    assert written.keys() < done(whole).keys()
+    assert child(script, store).wait() == 0
+    assert contents(store) == contents(whole)
+    after = done(store)
+    assert {name: after[name] for name in written} == written, "runs that were done were made again"
+
+
+def test_killed_twice(tmp_path: Path) -> None:
+    killed_and_resumed(tmp_path, 2)
+
+
+@pytest.mark.slow
+def test_killed_ten_times(tmp_path: Path) -> None:
+    killed_and_resumed(tmp_path, 10)
+
+
+def product(a, b):
+    return {"product": a * b, "sine": jnp.sin(a)}
+
+
+PARAMS = {"a": np.linspace(0.1, 1.0, 7), "b": np.array([1.0, 2.0, 3.0])}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    uk.sweep(product, PARAMS, chunk=3, store=tmp_path / "runs.zarr")
+    return tmp_path / "runs.zarr"
+
+
+def stop_after(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets so many blocks through, then fails within the writing of the next."""
+    from ukjax._sweep import _store
+
+    write, written = _store.AbstractTarget.write, []
+
+    def failing(self, region, values):
+        if len(written) == count:
+            self.arrays["product"][region] = values["product"]
+            raise KeyboardInterrupt
+        written.append(region)
+        write(self, region, values)
+
+    monkeypatch.setattr(_store.AbstractTarget, "write", failing)
+
+
+@pytest.mark.parametrize("count", [0, 1, 6])
+def test_interrupted_anywhere(
+    store: Path, tmp_path: Path, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "other.zarr"
+    with monkeypatch.context() as patch:
+        stop_after(count, patch)
+        with pytest.raises(KeyboardInterrupt):
+            uk.sweep(product, PARAMS, chunk=3, store=other)
+    partly = xr.open_zarr(other, consolidated=False)
+    assert int((partly.result == -1).sum()) == 21 - 3 * count
+    (other / "product" / "c" / "0").mkdir(parents=True, exist_ok=True)
+    (other / "product" / "c" / "0" / "0.1a2b.partial").write_bytes(b"torn")
+    uk.sweep(product, PARAMS, store=other)  # the chunk is that of the store
+    assert contents(other) == contents(store)
+
+
+def test_a_store_reads_back_as_what_memory_has(store: Path) -> None:
+    resumed = uk.sweep(product, PARAMS, chunk=3, store=store)
+    in_memory = uk.sweep(product, PARAMS, chunk=3)
+    assert resumed.attrs.pop("program")
+    xr.testing.assert_identical(resumed.load(), in_memory)
+    xr.testing.assert_equal(xr.open_zarr(store, consolidated=False)[list(in_memory)].load(), in_memory)
+
+
+def test_what_was_done_is_not_compiled_again(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ukjax._sweep import _sweep
+
+    monkeypatch.setattr(_sweep, "compiled", None)
+    assert uk.sweep(product, PARAMS, chunk=3, store=store).sizes == {"a": 7, "b": 3}
+
+
+@pytest.mark.slow
+def test_what_was_traced_elsewhere_does_not_matter(tmp_path: Path) -> None:
+    def end(start):
+        system, x = uk.System(jnp.eye(1), jnp.zeros(1)), start[None]
+        return uk.simulate(system, x, x, t1=1.0, dt0=0.5, ts=2, solver=dfx.Euler()).q[-1]
+
+    first = uk.sweep(end, {"start": [1.0, 2.0]}, store=tmp_path / "runs.zarr")
+    jax.clear_caches()
+    end(jnp.asarray(1.0))  # leaves traces of simulate with checks by host callbacks
+    again = uk.sweep(end, {"start": [1.0, 2.0]}, store=tmp_path / "runs.zarr")
+    xr.testing.assert_identical(again.load(), first.load())
+
+
+OTHERS = {
+    "values": (product, PARAMS | {"a": np.linspace(0.1, 2.0, 7)}, {}, "values (there"),
+    "size": (product, PARAMS | {"a": np.linspace(0.1, 1.0, 8)}, {}, "runs (there 21, here 24)"),
+    "names": (lambda b, a, c: {"product": a * b, "sine": c}, PARAMS | {"c": [1.0]}, {}, "parameters (there"),
+    "outputs": (product, PARAMS, {"outputs": ["sine"]}, "outputs (there"),
+    "gradients": (product, PARAMS, {"gradients": "sine"}, "outputs (there"),
+    "chunk": (product, PARAMS, {"chunk": 6}, "chunk (there [1, 3], here [2, 3])"),
+}
+
+
+@pytest.mark.parametrize(("model", "params", "options", "words"), OTHERS.values(), ids=OTHERS)
+def test_a_store_of_another_sweep_is_refused(store: Path, model, params, options, words: str) -> None:
+    before = contents(store)
+    with pytest.raises(uk.InputError, match="is of another sweep") as raised:
+        uk.sweep(model, params, store=store, **options)
+    assert words in str(raised.value)
+    assert contents(store) == before
+    replaced = uk.sweep(model, params, store=store, overwrite=True, **options)
+    assert not np.any(replaced.result == -1)
+
+
+def test_a_model_that_was_edited_is_refused(store: Path) -> None:
+    def product(a, b):
+        return {"product": a * b, "sine": jnp.sin(a) + 1e-9}
+
+    with pytest.raises(uk.InputError, match="the code of the model, or a constant in it"):
+        uk.sweep(product, PARAMS, store=store)
+
+
+def test_what_is_no_store_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    for overwrite in (False, True):
+        with pytest.raises(uk.InputError, match="no sweep made it"):
+            uk.sweep(product, PARAMS, store=tmp_path / "mine", overwrite=overwrite)
+    assert (tmp_path / "mine" / "thesis.txt").exists()
+
+
+def test_two_processes_do_not_write_to_one_store(store: Path) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    with (store / "zarr.json").open() as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(uk.InputError, match="another process is writing"):
+            uk.sweep(product, PARAMS, store=store)

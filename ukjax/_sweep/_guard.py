@@ -1,0 +1,77 @@
+"""A step-size controller that gives a run up where no step is short enough, so that its neighbours need not wait."""
+
+from collections.abc import Callable
+from typing import Any, final
+
+import diffrax as dfx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+# The shortest step, in units of rounding of the largest time.
+_SHORTEST = 64.0
+
+
+@final
+class Guarded(dfx.AbstractAdaptiveStepSizeController):
+    """An adaptive controller to which a step that leads to NaN is one with an infinite error.
+
+    Diffrax's own would go on with a NaN for step size, to the largest number of steps.
+
+    **Arguments:**
+
+    - `controller`: the controller to guard.
+    - `end`: the largest time in magnitude [s].
+    """
+
+    controller: dfx.AbstractAdaptiveStepSizeController
+    end: Float[Array, ""]
+
+    @property
+    def rtol(self) -> Any:
+        return self.controller.rtol
+
+    @property
+    def atol(self) -> Any:
+        return self.controller.atol
+
+    @property
+    def norm(self) -> Callable[[Any], Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self.controller.norm
+
+    def wrap(self, direction: Any) -> "Guarded":
+        return Guarded(self.controller.wrap(direction), self.end)
+
+    def init(
+        self,
+        terms: Any,
+        t0: Any,
+        t1: Any,
+        y0: Any,
+        dt0: Any,
+        args: Any,
+        func: Callable[..., Any],
+        error_order: Any,
+    ) -> tuple[Any, Any]:
+        first, state = self.controller.init(terms, t0, t1, y0, dt0, args, func, error_order)
+        return jnp.where(jnp.isfinite(first), first, t0 + (t1 - t0) / 1000), state
+
+    def adapt_step_size(
+        self,
+        t0: Any,
+        t1: Any,
+        y0: Any,
+        y1_candidate: Any,
+        args: Any,
+        y_error: Any,
+        error_order: Any,
+        controller_state: Any,
+    ) -> Any:
+        if y_error is not None:
+            y_error = jax.tree.map(lambda e: jnp.where(jnp.isnan(e), jnp.inf, e), y_error)
+        *kept, start, end, jump, state, result = self.controller.adapt_step_size(
+            t0, t1, y0, y1_candidate, args, y_error, error_order, controller_state
+        )
+        shortest = _SHORTEST * jnp.finfo(self.end.dtype).eps * self.end
+        stuck = ~(end - start > shortest)
+        return *kept, start, end, jump, state, dfx.RESULTS.where(stuck, dfx.RESULTS.dt_min_reached, result)

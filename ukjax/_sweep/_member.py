@@ -1,0 +1,232 @@
+"""One run of a sweep as a function of its parameters, traced once."""
+
+import re
+from hashlib import sha256
+from typing import Any, NamedTuple, final
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+from jaxtyping import Array
+
+from .. import _options
+from .._arguments import unknown_name
+from .._callbacks import cacheable
+from .._errors import InputError
+from .._problem import Problem
+from .._simulate import simulate
+from .._types import is_traced
+from ._guard import Guarded
+from ._names import Build, Case
+from ._outputs import OUTCOMES, Named, Run, description, observed, outcome, succeeded
+from ._samples import inner_dims
+
+Values = dict[str, Array]
+RESULT = "result"
+_SUCCESSFUL, _DIVERGED = (list(OUTCOMES).index(name) for name in ("successful", "diverged"))
+
+
+class Variable(NamedTuple):
+    """What one run gives under one name: inner dimensions and shape, type, unit, and whether failure keeps it."""
+
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    units: str
+    kept: bool = False
+
+
+@final
+class Member(eqx.Module):
+    """One run of a sweep.
+
+    - `build`: from values of the parameters to what is run.
+    - `outputs`: what to keep, by name, of a run of a problem.
+    - `optional`: whether outputs that a system does not define are left out.
+    - `gradients`: names of outputs to differentiate by every parameter.
+    - `options`: of `simulate`.
+    - `of_function`: whether the model returns arrays, no problem.
+    """
+
+    build: Build
+    outputs: dict[str, Named]
+    optional: bool
+    gradients: tuple[str, ...]
+    options: dict[str, Any]
+    of_function: bool
+
+    def integrate(self, problem: Problem, case: Case) -> Run:
+        """The run of a case.
+
+        **Arguments:**
+
+        - `problem`: it belongs to.
+        - `case`: what is run.
+        """
+        options = dict(self.options)
+        t0, t1 = options["t0"], options["t1"]
+        if is_traced(t0, t1):
+            raise InputError("t0 and t1 are the same for all runs: give them to sweep.")
+        dtype, tolerances = jnp.result_type(case.q0), (options.pop("rtol"), options.pop("atol"))
+        dt0 = _options.first_step(options["dt0"], dtype)
+        controller = _options.controller(
+            options["stepsize_controller"], options["solver"], dt0, tolerances, dtype
+        )
+        if isinstance(controller, dfx.AbstractAdaptiveStepSizeController):
+            controller = Guarded(controller, jnp.asarray(max(abs(t0), abs(t1)), dtype))
+        options["stepsize_controller"] = controller
+        trajectory = simulate(
+            case.system, case.q0, case.v0, formula=case.formula, stabilizer=case.stabilizer, adjoint=dfx.ForwardMode(),
+            **options,
+        )  # fmt: skip
+        return Run(trajectory, problem, case)
+
+    def observe(self, values: Values) -> tuple[Values, Array]:
+        """All outputs of one run as they are, and the code of its outcome.
+
+        **Arguments:**
+
+        - `values`: of the parameters.
+        """
+        made = self.build(values)
+        if not self.of_function:
+            run = self.integrate(*made)
+            return observed(run, self.outputs, self.optional), outcome(run)
+        found = _of_function(made)
+        if self.outputs:
+            unknown = [name for name in self.outputs if name not in found]
+            if unknown:
+                raise unknown_name("output", unknown[0], found)
+            found = {name: found[name] for name in self.outputs}
+        finite = [jnp.all(jnp.isfinite(x)) for x in found.values()]
+        code = jnp.where(jnp.all(jnp.stack(finite)), _SUCCESSFUL, _DIVERGED)
+        return found, code.astype(jnp.int8)
+
+    def __call__(self, values: Values) -> tuple[Values, Values, Array]:
+        """Outputs, their derivatives by name, and the code of the outcome.
+
+        **Arguments:**
+
+        - `values`: of the parameters.
+        """
+        if not self.gradients:
+            found, code = self.observe(values)
+            return found, {}, code
+
+        def differentiated(values: Values) -> tuple[Values, tuple[Values, Array]]:
+            found, code = self.observe(values)
+            for name in self.gradients:
+                if name not in found:
+                    raise unknown_name("output to differentiate", name, found)
+                if not jnp.issubdtype(found[name].dtype, jnp.inexact):
+                    raise InputError(f"{name} is a count, which has no gradient.")
+            return {name: found[name] for name in self.gradients}, (found, code)
+
+        jacobian, (found, code) = jax.jacfwd(differentiated, has_aux=True)(values)
+        slopes = {gradient_name(g, p): jacobian[g][p] for g in self.gradients for p in values}
+        return found, slopes, code
+
+
+def gradient_name(output: str, parameter: str) -> str:
+    """The name of the derivative of an output by a parameter.
+
+    **Arguments:**
+
+    - `output`: what is differentiated.
+    - `parameter`: by what.
+    """
+    return f"d_{output}_d_{parameter}"
+
+
+def _of_function(made: Any) -> Values:
+    """The arrays a function returned, by their paths."""
+    found = {}
+    for path, x in jax.tree_util.tree_flatten_with_path(eqx.filter(made, eqx.is_array_like))[0]:
+        name = jax.tree_util.keystr(path, simple=True, separator=".")
+        found["value" if not name else f"output_{name}" if name[0].isdigit() else name] = jnp.asarray(x)
+    if not found:
+        raise InputError(f"the function must return a Problem, or arrays, got {made!r}.")
+    return found
+
+
+@final
+class Program(eqx.Module):
+    """One run, traced once for all.
+
+    - `traced`: from the leaves of the values to all `variables`.
+    - `variables`: what it gives; the code of the outcome is last.
+    """
+
+    traced: ClosedJaxpr
+    variables: dict[str, Variable]
+
+    def __call__(self, values: Values) -> Values:
+        """What one run gives; NaN or -1 where it failed and that would mean nothing.
+
+        **Arguments:**
+
+        - `values`: of the parameters.
+        """
+        found = dict(zip(self.variables, jaxpr_as_fun(self.traced)(*jax.tree.leaves(values)), strict=True))
+        good = succeeded(found[RESULT])
+        for name, x in found.items():
+            if not self.variables[name].kept:
+                nothing = jnp.nan if jnp.issubdtype(x.dtype, jnp.inexact) else -1
+                found[name] = jnp.where(good, x, jnp.asarray(nothing, x.dtype))
+        return found
+
+    def fingerprint(self) -> str:
+        """A hash of the code with all its constants, the same in every process."""
+        leaves = [jnp.zeros(x.shape, x.dtype) for x in self.traced.in_avals]
+        text = jax.jit(jaxpr_as_fun(self.traced)).lower(*leaves).as_text()
+        return sha256(re.sub(r"0x[0-9a-f]+", "", text).encode()).hexdigest()[:16]
+
+
+def _variables(member: Member, values: Values, found: Values, slopes: Values) -> dict[str, Variable]:
+    """What is known of the outputs and derivatives of a run."""
+    known = {}
+    for name, x in found.items():
+        named = (
+            Named(None, "", lambda run: None, True)
+            if member.of_function
+            else description(name, member.outputs)
+        )
+        dims = tuple(f"{name}_{i}" for i in range(x.ndim)) if named.dims is None else named.dims
+        known[name] = Variable(dims, x.shape, np.dtype(x.dtype), named.units, named.kept)
+    for g in member.gradients:
+        for p, value in values.items():
+            name = gradient_name(g, p)
+            dims = (*known[g].dims, *inner_dims(p, value.ndim))
+            units = f"{known[g].units or 1} / unit of {p}"
+            known[name] = Variable(
+                dims, slopes[name].shape, np.dtype(slopes[name].dtype), units, member.of_function
+            )
+    return known | {RESULT: Variable((), (), np.dtype(np.int8), "1", True)}
+
+
+def trace(member: Member, example: dict[str, np.ndarray]) -> Program:
+    """The program of one run.
+
+    **Arguments:**
+
+    - `member`: the run.
+    - `example`: its values.
+
+    **Raises:** `InputError` for outputs, shapes and options that cannot be meant.
+    """
+    values = {name: jnp.asarray(x, float) for name, x in example.items()}
+    leaves, structure = jax.tree.flatten(values)
+    variables: dict[str, Variable] = {}
+
+    def flat(*leaves: Array) -> list[Array]:
+        found, slopes, code = member(jax.tree.unflatten(structure, leaves))
+        variables.update(_variables(member, values, found, slopes))
+        return [*found.values(), *slopes.values(), code]
+
+    # The device is part of the key under which JAX keeps what it traced: code kept from elsewhere may call back.
+    with cacheable(), jax.default_device(jax.devices()[0]):
+        traced = jax.make_jaxpr(flat)(*leaves)
+    return Program(traced, variables)

@@ -1,0 +1,207 @@
+"""Parameters by name: a model's arguments, a system's fields, initial states and gains, and their components."""
+
+import inspect
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from .._acceleration import AbstractFormula
+from .._arguments import unknown_name
+from .._errors import InputError
+from .._problem import Problem
+from .._stabilize import AbstractStabilizer, Baumgarte
+from .._system import AbstractSystem
+
+_COMPONENT = re.compile(r"(.+)\[(\d+)\]$")
+# Of arguments that change the structure of a system, which a batch cannot.
+_STRUCTURAL = (int, str, bool)
+
+
+@final
+class Case(eqx.Module):
+    """One run to make: its arrays are what parameters can name.
+
+    - `q0`, `v0`: the initial state.
+    - `system`: the mechanical system.
+    - `stabilizer`: how constraint errors are kept small.
+    - `formula`: how the acceleration is computed.
+    """
+
+    q0: Array
+    v0: Array
+    system: AbstractSystem
+    stabilizer: AbstractStabilizer
+    formula: AbstractFormula
+
+
+def _is_number(x: Any) -> bool:
+    return eqx.is_array_like(x) and not isinstance(x, bool)
+
+
+def _place(known: list[str], name: str, others: Iterable[str]) -> int:
+    """Which leaf a name means: its path, or the part of it that no other leaf shares."""
+    if name in known:
+        return known.index(name)
+    found = [i for i, path in enumerate(known) if path.partition(".")[2] == name]
+    if len(found) > 1:
+        raise InputError(f"'{name}' could be {' or '.join(known[i] for i in found)}: give one of these.")
+    if not found:
+        if name in ("alpha", "beta"):
+            raise InputError(f"{name} is a gain of Baumgarte: give stabilizer=uk.Baumgarte(alpha, beta).")
+        short = (path.removeprefix("system.") for path in known)
+        raise unknown_name("parameter", name, dict.fromkeys([*others, *short]))
+    return found[0]
+
+
+def _changed_leaf(name: str, leaf: Any, component: int | None, value: Array) -> Array:
+    leaf = jnp.asarray(leaf)
+    leaf = leaf if jnp.issubdtype(leaf.dtype, jnp.inexact) else leaf.astype(float)
+    value = value.astype(leaf.dtype)
+    if component is None:
+        if value.shape not in ((), leaf.shape):
+            raise InputError(f"a value of {name} has shape {value.shape}, it must have {leaf.shape}.")
+        return jnp.broadcast_to(value, leaf.shape)
+    if leaf.ndim != 1 or component >= leaf.size or value.ndim:
+        raise InputError(f"there is no number {name}: its array has shape {leaf.shape}.")
+    return leaf.at[component].set(value)
+
+
+def changed(case: Case, values: dict[str, Array], others: Iterable[str] = ()) -> Case:
+    """The case with the values of some parameters.
+
+    **Arguments:**
+
+    - `case`: as it is.
+    - `values`: by name.
+    - `others`: names that would have been known elsewhere, for the message.
+
+    **Raises:** `InputError` for unknown names, with those there are, and wrong shapes.
+    """
+    numbers, rest = eqx.partition(case, _is_number)
+    paths, structure = jax.tree_util.tree_flatten_with_path(numbers)
+    known = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in paths]
+    leaves = [leaf for _, leaf in paths]
+    for name, value in values.items():
+        match = _COMPONENT.match(name)
+        whole, component = (match[1], int(match[2])) if match else (name, None)
+        i = _place(known, whole, others)
+        leaves[i] = _changed_leaf(name, leaves[i], component, value)
+    return eqx.combine(jax.tree.unflatten(structure, leaves), rest)
+
+
+def _call(fn: Callable[..., Any], names: Iterable[str]) -> tuple[tuple[str, ...], bool]:
+    """Which parameters a function takes, and whether all in one dict."""
+    names = tuple(names)
+    taken = inspect.signature(fn).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in taken.values()):
+        return names, False
+    positional = [p for p in taken.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    one = len(taken) == 1 and len(positional) == 1 and positional[0].default is inspect.Parameter.empty
+    if one and positional[0].name not in names:
+        return names, True
+    for name in names:
+        if name in taken and taken[name].annotation in _STRUCTURAL:
+            raise InputError(
+                f"{name} changes the structure of {getattr(fn, '__name__', 'the model')}, so it is the same for "
+                f"all runs: set it by functools.partial, and make one sweep for each."
+            )
+    return tuple(name for name in names if name in taken), False
+
+
+@final
+class Build(eqx.Module):
+    """From values to what is to be run: a problem with its `Case`, or what a function returned.
+
+    - `model`: a problem, or a function of parameters.
+    - `own`: the parameters the function takes; the others name arrays of the `Case`.
+    - `as_dict`: whether it takes them in one dict.
+    - `stabilizer`, `formula`: of the runs.
+    """
+
+    model: Any
+    own: tuple[str, ...]
+    as_dict: bool
+    stabilizer: AbstractStabilizer
+    formula: AbstractFormula
+
+    def __init__(
+        self, model: Any, names: Iterable[str], stabilizer: AbstractStabilizer, formula: AbstractFormula
+    ):
+        if not isinstance(model, Problem) and (isinstance(model, AbstractSystem) or not callable(model)):
+            raise InputError(
+                f"give a Problem or a function of the parameters, got {type(model).__name__}; "
+                "uk.Problem(system, q0, v0, t0, t1) makes a problem of a system."
+            )
+        self.model, self.stabilizer, self.formula = model, stabilizer, formula
+        self.own, self.as_dict = ((), False) if isinstance(model, Problem) else _call(model, names)
+
+    def __call__(self, values: dict[str, Array]) -> tuple[Problem, Case] | Any:
+        """What the values lead to.
+
+        **Arguments:**
+
+        - `values`: by name.
+        """
+        own = {name: values[name] for name in self.own}
+        rest = {name: x for name, x in values.items() if name not in own}
+        made = self.model
+        if not isinstance(made, Problem):
+            made = self.model(own) if self.as_dict else self.model(**own)
+        if not isinstance(made, Problem):
+            if rest:
+                known = inspect.signature(self.model).parameters
+                raise unknown_name("parameter", next(iter(rest)), known)
+            return made
+        case = Case(made.q0, made.v0, made.system, self.stabilizer, self.formula)
+        others = () if isinstance(self.model, Problem) else inspect.signature(self.model).parameters
+        return made, changed(case, rest, others) if rest else case
+
+    def check(self, values: dict[str, Array]) -> None:
+        """Builds one run of values that are not traced, so that the model can object to them.
+
+        **Arguments:**
+
+        - `values`: by name.
+
+        **Raises:** `InputError` as the model does, and for negative gains.
+        """
+        made = self(values)
+        if isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], Case):
+            stabilizer = made[1].stabilizer
+            if isinstance(stabilizer, Baumgarte):
+                Baumgarte(stabilizer.alpha, stabilizer.beta)
+
+
+def points_of(problem: Problem, system: AbstractSystem) -> Callable[..., dict[str, Array]] | None:
+    """The named points of a problem, seen from a system whose fields have changed.
+
+    **Arguments:**
+
+    - `problem`: whose points they are.
+    - `system`: as it is now.
+    """
+    owner = getattr(problem.points, "__self__", None)
+    if isinstance(owner, type(system)):
+        return getattr(system, problem.points.__name__)  # pyright: ignore[reportOptionalMemberAccess]
+    return problem.points
+
+
+def documented_units(fn: Any) -> dict[str, str]:
+    """The units in the docstring of a model, such as of "- `mass`, `length`: of the rod [kg], [m]."
+
+    **Arguments:**
+
+    - `fn`: the model.
+    """
+    found: dict[str, str] = {}
+    doc = inspect.getdoc(getattr(fn, "func", fn)) or ""
+    for head, text in re.findall(r"^- (`[^:\n]*`): ((?:.|\n(?=  ))*)", doc, re.MULTILINE):
+        names, units = re.findall(r"`([^`]+)`", head), re.findall(r"\[([^\]\d][^\]]*)\]", text)
+        if len(units) == len(names):
+            found |= dict(zip(names, units, strict=True))
+    return found

@@ -1,0 +1,188 @@
+"""What `sweep` makes of its arguments, each checked before anything is computed: one run, and what all will give."""
+
+import importlib.metadata
+from typing import Any, NamedTuple
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .. import _options
+from .._acceleration import AbstractFormula
+from .._arguments import real_array, require_instance
+from .._callbacks import cacheable
+from .._constraint import constraint_rows
+from .._errors import InputError
+from .._problem import Problem, resolve_state
+from .._stabilize import AbstractStabilizer
+from ._member import RESULT, Member, Program, trace
+from ._names import Build, Case, documented_units
+from ._outputs import OUTCOMES, Outputs, chosen
+from ._samples import AbstractSamples, count, digest
+from ._store import MADE_BY, NOT_RUN, Column, Template
+
+_UNITS = {"alpha": "1/s", "beta": "1/s^2", "q0": "generalized coordinate", "v0": "generalized velocity"}
+
+
+class Plan(NamedTuple):
+    """A sweep that can be run.
+
+    - `samples`: what varies.
+    - `program`: one run.
+    - `template`: of the result.
+    """
+
+    samples: AbstractSamples
+    program: Program
+    template: Template
+
+
+def _extremes(samples: AbstractSamples) -> list[int]:
+    """Runs in which a parameter is least or largest."""
+    dims, found = list(samples.sizes), [0]
+    for along, values in samples.coordinates().values():
+        for place in (np.argmin(values), np.argmax(values)):
+            index = dict.fromkeys(dims, 0)
+            index |= dict(zip(along, np.unravel_index(place, values.shape), strict=True))
+            found.append(int(np.ravel_multi_index([index[x] for x in dims], tuple(samples.sizes.values()))))
+    return sorted(set(found))
+
+
+def values_of(samples: AbstractSamples, run: int) -> dict[str, np.ndarray]:
+    """The values of one run.
+
+    **Arguments:**
+
+    - `samples`: of all runs.
+    - `run`: its number.
+    """
+    return {name: x[0] for name, x in samples.at(np.array([run])).items()}
+
+
+def _check_extremes(build: Build, samples: AbstractSamples) -> None:
+    for run in _extremes(samples):
+        values = values_of(samples, run)
+        try:
+            build.check({name: jnp.asarray(x, float) for name, x in values.items()})
+        except InputError as error:
+            shown = ", ".join(f"{name} = {x}" for name, x in values.items())
+            raise InputError(f"{error} (run {run}: {shown})") from error
+
+
+def _returns_problem(build: Build, example: dict[str, np.ndarray]) -> bool:
+    values = {name: jnp.asarray(x, float) for name, x in example.items()}
+    with cacheable(), jax.default_device(jax.devices()[0]):
+        made = eqx.filter_eval_shape(build, values)
+    return isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], Case)
+
+
+def _span(problem: Problem, options: dict[str, Any]) -> dict[str, Any]:
+    """The options with start, end and times to save at as numbers."""
+    given = {x: getattr(problem, x) if options[x] is None else options[x] for x in ("t0", "t1")}
+    dtype = jnp.result_type(problem.q0)
+    t0, t1 = (real_array(name, x).astype(dtype) for name, x in given.items())
+    ts = _options.times(t0, t1, options["ts"])
+    if ts is None:
+        raise InputError("runs of a batch have steps of their own: ts must be times or their number.")
+    return options | {"t0": float(t0), "t1": float(t1), "ts": np.asarray(ts)}
+
+
+def _labels(program: Program, problem: Problem, case: Case, options: dict[str, Any]) -> dict[str, Any]:
+    """Coordinates along the inner dimensions: times and names of rows."""
+    used = {x for variable in program.variables.values() for x in variable.dims}
+    labels = {}
+    if "time" in used:
+        labels["time"] = (("time",), options["ts"], {"units": "s"})
+    if "row" in used:
+        system, t, q, v = resolve_state(case.system, problem.t0, case.q0, case.v0)
+        rows = eqx.filter_eval_shape(constraint_rows, system, t, q, v)
+        labels["row"] = (("row",), np.asarray(rows.names, dtype=object), {})
+    return labels
+
+
+def _columns(samples: AbstractSamples, program: Program) -> dict[str, Column]:
+    columns = {}
+    for name, x in program.variables.items():
+        attributes: dict[str, Any] = {"units": x.units} if x.units else {}
+        if name == RESULT:
+            attributes = {
+                "flag_values": [NOT_RUN, *range(len(OUTCOMES))],
+                "flag_meanings": " ".join(["not_run", *OUTCOMES]),
+            }
+            attributes |= {name: " ".join(text.split()) for name, text in OUTCOMES.items() if text}
+        dims, shape = (*samples.sizes, *x.dims), (*samples.sizes.values(), *x.shape)
+        columns[name] = Column(dims, shape, x.dtype, attributes)
+    return columns
+
+
+def _described(x: Any) -> str:
+    return eqx.tree_pformat(x, width=100_000, short_arrays=False)
+
+
+def _provenance(
+    name: str, samples: AbstractSamples, member: Member, program: Program, options: dict[str, Any]
+) -> dict[str, Any]:
+    found = {
+        "made_by": MADE_BY,
+        "model": name,
+        "runs": count(samples),
+        **samples.describe(),
+        "values": digest(samples),
+    }
+    found |= {"parameters": list(samples.names), "outputs": list(program.variables)}
+    if not member.of_function:
+        for option in ("formula", "stabilizer"):
+            found[option] = _described(getattr(member.build, option))
+        shown = {k: x for k, x in options.items() if x is not None and k not in ("ts", "event")}
+        found |= {k: x if isinstance(x, int | float) else _described(x) for k, x in shown.items()}
+    found["precision"] = str(jnp.result_type(float))
+    packages = ("ukjax", "jax", "jaxlib", "diffrax", "equinox")
+    return found | {package: importlib.metadata.version(package) for package in packages}
+
+
+def prepare(
+    model: Any,
+    samples: AbstractSamples,
+    outputs: Outputs,
+    gradients: tuple[str, ...],
+    stabilizer: AbstractStabilizer,
+    formula: AbstractFormula,
+    options: dict[str, Any],
+) -> Plan:
+    """A plan of a sweep.
+
+    **Arguments:** as `sweep`; `options` are those of `simulate`.
+
+    **Raises:** `InputError` for what cannot be meant.
+    """
+    require_instance("formula", formula, AbstractFormula, "UdwadiaKalaba()")
+    require_instance("stabilizer", stabilizer, AbstractStabilizer, "Projection()")
+    require_instance("solver", options["solver"], dfx.AbstractSolver, "diffrax.Dopri8()")
+    build, example = Build(model, samples.names, stabilizer, formula), values_of(samples, 0)
+    problem = case = None
+    if of_problem := _returns_problem(build, example):
+        _check_extremes(build, samples)
+        problem, case = build({name: jnp.asarray(x, float) for name, x in example.items()})
+        options = _span(problem, options)
+        named = chosen(outputs)
+    elif outputs is None or isinstance(outputs, str):
+        named = {} if outputs is None else {outputs: None}
+    else:
+        named = dict.fromkeys(outputs)
+    member = Member(build, named, outputs is None, gradients, options, not of_problem)
+    program = trace(member, example)
+    labels = {} if problem is None else _labels(program, problem, case, options)
+    units = _UNITS | ({} if isinstance(model, Problem) else documented_units(model))
+    coordinates = {
+        name: (dims, x, {"units": units[name]} if name in units else {})
+        for name, (dims, x) in samples.coordinates().items()
+    }
+    columns = _columns(samples, program)
+    taken = {*columns, *(x for variable in program.variables.values() for x in variable.dims)}
+    if clash := taken & {*coordinates, *samples.sizes} - {"q0", "v0"}:
+        raise InputError(f"the name {min(clash)} is both of a parameter and of an output: rename one.")
+    name = problem.name if problem is not None else getattr(model, "__name__", type(model).__name__)
+    template = Template(columns, coordinates | labels, _provenance(name, samples, member, program, options))
+    return Plan(samples, program, template)

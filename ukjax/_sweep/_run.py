@@ -1,0 +1,67 @@
+"""The one place where a batch of runs is integrated, on one device or several."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array
+
+from ._member import Program
+from ._samples import RUN
+
+Batch = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
+
+
+def run_batch(program: Program, values: dict[str, Array]) -> dict[str, Array]:
+    """The outputs of a batch of runs, each as if it were alone: one that fails is marked, its neighbours go on.
+
+    **Arguments:**
+
+    - `program`: one run.
+    - `values`: of the parameters (b, ...), by name.
+
+    **Returns:** outputs (b, ...), by name, the code of each outcome among them.
+    """
+    return jax.vmap(program)(values)
+
+
+def compiled(
+    program: Program, example: dict[str, np.ndarray], batch: int, devices: Sequence[Any]
+) -> tuple[Batch, int]:
+    """The batch as a compiled program, and the memory it takes on each device [bytes].
+
+    **Arguments:**
+
+    - `program`: one run.
+    - `example`: the values of one run.
+    - `batch`: how many runs; a multiple of the number of devices.
+    - `devices`: to spread them over.
+    """
+    mesh = Mesh(np.array(devices), (RUN,))
+    split = NamedSharding(mesh, PartitionSpec(RUN))
+
+    def whole(values: dict[str, Array]) -> dict[str, Array]:
+        return run_batch(program, values)
+
+    # Each device loops on its own: none waits for the steps of another.
+    part = whole if len(devices) == 1 else jax.shard_map(
+        whole, mesh=mesh, in_specs=PartitionSpec(RUN), out_specs=PartitionSpec(RUN), check_vma=False
+    )  # fmt: skip
+    shapes = {
+        name: jax.ShapeDtypeStruct((batch, *np.shape(x)), jnp.result_type(float))
+        for name, x in example.items()
+    }
+    ready = jax.jit(part, in_shardings=split, out_shardings=split).lower(shapes).compile()
+    analysis = ready.memory_analysis()
+    used = 0
+    if analysis is not None:
+        used = analysis.temp_size_in_bytes + analysis.argument_size_in_bytes + analysis.output_size_in_bytes
+
+    def run(values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        given = {name: jax.device_put(np.asarray(x, shapes[name].dtype), split) for name, x in values.items()}
+        return {name: np.asarray(x) for name, x in ready(given).items()}
+
+    return run, used

@@ -1,0 +1,293 @@
+"""What a sweep varies: a value of each parameter for every run, on a grid, from a table, or sampled."""
+
+import abc
+import hashlib
+from collections.abc import Mapping
+from typing import Any, final
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Float, Int
+
+from .._errors import InputError, missing_extra
+
+RUN = "run"
+"""The dimension of runs that lie on no grid."""
+
+# Of initial states; other arrays have dimensions of their own.
+_INNER = {"q0": "coordinate", "v0": "velocity"}
+
+
+class AbstractSamples(eqx.Module):
+    """Values of named parameters for a number of runs: `Grid`, `Table`, `LatinHypercube` or `Sobol`."""
+
+    @property
+    @abc.abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """The parameters."""
+
+    @property
+    @abc.abstractmethod
+    def sizes(self) -> dict[str, int]:
+        """The dimensions the runs lie along; runs are numbered with the last one fastest."""
+
+    @abc.abstractmethod
+    def at(self, runs: Int[np.ndarray, " b"]) -> dict[str, np.ndarray]:
+        """The values of some runs, by name (b, ...).
+
+        **Arguments:**
+
+        - `runs`: their numbers.
+        """
+
+    @abc.abstractmethod
+    def coordinates(self) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
+        """Dimensions and values of each parameter over all runs."""
+
+    @abc.abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """The kind of samples, and what they were drawn by."""
+
+
+def count(samples: AbstractSamples) -> int:
+    """How many runs there are.
+
+    **Arguments:**
+
+    - `samples`: of them.
+    """
+    return int(np.prod(list(samples.sizes.values()), dtype=np.int64))
+
+
+def digest(samples: AbstractSamples) -> str:
+    """A hash of all names and values.
+
+    **Arguments:**
+
+    - `samples`: to tell from others.
+    """
+    found = hashlib.sha256(repr(samples.sizes).encode())
+    for name, (dims, values) in samples.coordinates().items():
+        found.update(repr((name, dims, values.shape)).encode())
+        found.update(np.ascontiguousarray(values).tobytes())
+    return found.hexdigest()[:16]
+
+
+def _values(name: Any, values: Any) -> np.ndarray:
+    if not isinstance(name, str) or not name or "/" in name:
+        raise InputError(f"the name of a parameter is a word such as 'length', got {name!r}.")
+    try:
+        array = np.asarray(values, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the values of {name} must be numbers, got {values!r}.") from error
+    if array.ndim == 0 or array.size == 0:
+        raise InputError(f"the values of {name} must be an array of at least one number, got {values!r}.")
+    if not np.all(np.isfinite(array)):
+        raise InputError(f"the values of {name} must be finite.")
+    return array
+
+
+def _columns(values: Any) -> dict[str, np.ndarray]:
+    """The columns of a mapping, a data frame or an `xarray.Dataset`."""
+    if not hasattr(values, "items"):
+        raise InputError(f"parameters are a dict from names to values, got {type(values).__name__}.")
+    columns = {name: _values(name, getattr(x, "values", x)) for name, x in values.items()}
+    if not columns:
+        raise InputError("there are no parameters: give a dict such as {'length': [1.0, 2.0]}.")
+    return columns
+
+
+@final
+class Grid(AbstractSamples):
+    """Every combination of the values given; each parameter is a dimension of the result.
+
+    **Arguments:**
+
+    - `values`: for each name the values (k,), such as `{"angle": jnp.linspace(0.1, 3.0, 30), "length": [1.0, 2.0]}`.
+
+    **Raises:** `InputError` for what is not an array of finite numbers.
+    """
+
+    values: dict[str, np.ndarray]
+
+    def __init__(self, values: Mapping[str, Any]):
+        self.values = _columns(values)
+        for name, x in self.values.items():
+            if x.ndim > 1:
+                raise InputError(
+                    f"the values of {name} have shape {x.shape}; along a grid they are scalars. "
+                    f"Give vectors in a Table, or single components such as '{name}[0]'."
+                )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.values)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return {name: x.size for name, x in self.values.items()}
+
+    def at(self, runs: Int[np.ndarray, " b"]) -> dict[str, np.ndarray]:
+        places = np.unravel_index(runs, tuple(self.sizes.values()))
+        return {name: x[place] for (name, x), place in zip(self.values.items(), places, strict=True)}
+
+    def coordinates(self) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
+        return {name: ((name,), x) for name, x in self.values.items()}
+
+    def describe(self) -> dict[str, Any]:
+        return {"samples": "grid"}
+
+
+def inner_dims(name: str, ndim: int) -> tuple[str, ...]:
+    """The dimensions of one value of a parameter.
+
+    **Arguments:**
+
+    - `name`: of the parameter.
+    - `ndim`: how many dimensions one value has.
+    """
+    if ndim == 1 and name in _INNER:
+        return (_INNER[name],)
+    return tuple(f"{name}_{i}" for i in range(ndim))
+
+
+class AbstractRows(AbstractSamples):
+    """Samples along the one dimension `run`: a column of values for each parameter."""
+
+    values: eqx.AbstractVar[dict[str, np.ndarray]]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.values)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return {RUN: len(next(iter(self.values.values())))}
+
+    def at(self, runs: Int[np.ndarray, " b"]) -> dict[str, np.ndarray]:
+        return {name: x[runs] for name, x in self.values.items()}
+
+    def coordinates(self) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
+        found = {}
+        for name, x in self.values.items():
+            found[name] = ((RUN, *inner_dims(name, x.ndim - 1)), x)
+        return found
+
+
+@final
+class Table(AbstractRows):
+    """One run for each row of a table; the result has the one dimension `run`.
+
+    **Arguments:**
+
+    - `values`: for each name as many values as there are runs (n, ...): a dict of arrays, a data frame, or an
+      `xarray.Dataset`. Values may be arrays themselves, such as whole initial states `q0` (n, n_q).
+
+    **Raises:** `InputError` for columns of different lengths, and what is not finite numbers.
+    """
+
+    values: dict[str, np.ndarray]
+
+    def __init__(self, values: Mapping[str, Any]):
+        self.values = _columns(values)
+        lengths = {name: len(x) for name, x in self.values.items()}
+        if len(set(lengths.values())) > 1:
+            raise InputError(f"the columns of a table must be equally long, got {lengths}.")
+
+    def describe(self) -> dict[str, Any]:
+        return {"samples": "table"}
+
+
+def _sampler(kind: str) -> Any:
+    try:
+        from scipy.stats import qmc
+    except ImportError as error:
+        raise missing_extra(kind, "sweep") from error
+    return getattr(qmc, kind)
+
+
+def _scaled(ranges: Mapping[str, Any], unit: Float[np.ndarray, "n d"]) -> dict[str, np.ndarray]:
+    pairs = {name: _values(name, x) for name, x in ranges.items()}
+    columns = {}
+    for (name, pair), x in zip(pairs.items(), unit.T, strict=True):
+        low, high = pair
+        columns[name] = low + (high - low) * x
+    return columns
+
+
+def _check_ranges(kind: str, ranges: Any, n: Any, seed: Any) -> None:
+    if not isinstance(ranges, Mapping) or not ranges:
+        raise InputError(f"{kind} takes a range for each parameter, such as {{'length': (0.5, 2.0)}}.")
+    for name, x in ranges.items():
+        pair = _values(name, x)
+        if pair.shape != (2,) or not pair[0] < pair[1]:
+            raise InputError(f"the range of {name} must be (low, high) with low < high, got {x!r}.")
+    for argument, x, least in (("n", n, 1), ("seed", seed, 0)):
+        if isinstance(x, bool) or not isinstance(x, int | np.integer) or x < least:
+            raise InputError(f"{argument} must be an integer of at least {least}, got {x!r}.")
+
+
+@final
+class LatinHypercube(AbstractRows):
+    """Random samples that are evenly spread along each parameter: one in each of n equal intervals of its range
+    (McKay, Beckman and Conover 1979), by `scipy.stats.qmc`. The result has the one dimension `run`.
+
+    **Arguments:**
+
+    - `ranges`: for each name (low, high).
+    - `n`: how many runs.
+    - `seed`: of the random numbers; the same seed gives the same samples.
+
+    **Raises:** `InputError` for what is no range; `MissingExtraError` without SciPy (`ukjax[sweep]`).
+    """
+
+    values: dict[str, np.ndarray]
+    seed: int = eqx.field(static=True)
+
+    def __init__(self, ranges: Mapping[str, tuple[float, float]], n: int, seed: int = 0):
+        _check_ranges("LatinHypercube", ranges, n, seed)
+        self.seed = int(seed)
+        self.values = _scaled(ranges, _sampler("LatinHypercube")(len(ranges), rng=self.seed).random(n))
+
+    def describe(self) -> dict[str, Any]:
+        return {"samples": "latin hypercube", "seed": self.seed}
+
+
+@final
+class Sobol(AbstractRows):
+    """The first n points of Sobol's sequence, scrambled (Owen 1998), by `scipy.stats.qmc`: they fill the box of
+    all ranges more evenly than random ones, best for n a power of 2. The result has the one dimension `run`.
+
+    **Arguments:**
+
+    - `ranges`: for each name (low, high).
+    - `n`: how many runs.
+    - `seed`: of the scrambling; the same seed gives the same samples.
+
+    **Raises:** `InputError` for what is no range; `MissingExtraError` without SciPy (`ukjax[sweep]`).
+    """
+
+    values: dict[str, np.ndarray]
+    seed: int = eqx.field(static=True)
+
+    def __init__(self, ranges: Mapping[str, tuple[float, float]], n: int, seed: int = 0):
+        _check_ranges("Sobol", ranges, n, seed)
+        self.seed = int(seed)
+        sequence = _sampler("Sobol")(len(ranges), scramble=True, rng=self.seed)
+        # The whole power of two, which SciPy does not warn of, is the same sequence.
+        self.values = _scaled(ranges, sequence.random_base2((int(n) - 1).bit_length())[:n])
+
+    def describe(self) -> dict[str, Any]:
+        return {"samples": "sobol", "seed": self.seed}
+
+
+def as_samples(params: Any) -> AbstractSamples:
+    """Samples as they are; a dict of arrays as a grid; anything else with named columns as a table.
+
+    **Arguments:**
+
+    - `params`: what a user gave.
+    """
+    if isinstance(params, AbstractSamples):
+        return params
+    return Grid(params) if isinstance(params, dict) else Table(params)
