@@ -1,0 +1,120 @@
+"""What a reverse-mode gradient through a run costs, in forward runs and in memory; and a batch of gradients.
+
+python benchmarks/reverse_mode.py [--models pendulum scara] [--steps 1000 10000 100000] [--batch 1024]
+
+Processor time in one thread, so that what else the machine does counts little.
+"""
+
+import argparse
+import itertools
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from _timing import machine, table
+
+import ukjax as uk
+
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")  # read when JAX first computes
+
+STABILIZERS = {"Baumgarte": uk.Baumgarte(10.0, 100.0), "Projection": uk.Projection()}
+CHECKPOINTS = {"default": None, "4x": 4.0}
+
+
+def squared_end(
+    model: str, steps: int, stabilizer: uk.AbstractStabilizer, checkpoints: int | None
+) -> Callable:
+    """The sum of squares of the final state, as a function of all parameters of the system."""
+    problem = uk.models.get(model)
+    dt0 = 1e-4 if steps > 1000 else 1e-3
+
+    def end(parameters: Any) -> jax.Array:
+        run = uk.simulate(
+            eqx.combine(parameters, problem.system), problem.q0, problem.v0, t0=0.0, t1=steps * dt0, dt0=dt0,
+            solver=dfx.Tsit5(), stepsize_controller=dfx.ConstantStepSize(), max_steps=steps + 1, ts=2,
+            stabilizer=stabilizer, adjoint=dfx.RecursiveCheckpointAdjoint(checkpoints),
+        )  # fmt: skip
+        return jnp.sum(run.q[-1] ** 2) + jnp.sum(run.v[-1] ** 2)
+
+    return end
+
+
+def seconds(fn: Callable[[], object], rounds: int) -> float:
+    """Processor time of one call, the median of some; the first, which compiles or warms up, is left out."""
+    found = []
+    for _ in range(rounds + 1):
+        start = time.process_time()
+        jax.block_until_ready(fn())
+        found.append(time.process_time() - start)
+    return float(np.median(found[1:]))
+
+
+def default_checkpoints(steps: int) -> int:
+    """Equinox's number for that many steps, about the root of twice as many (Stumm and Walther 2010, eq. (2.2))."""
+    return int(-1.5 + np.sqrt(2 * (steps + 1) + 0.25)) + 1
+
+
+def cost(model: str, steps: int, stabilizer: str, more: float | None) -> list[float]:
+    """Seconds of a forward run, forward runs a gradient takes, and megabytes both need for temporaries."""
+    checkpoints = (
+        default_checkpoints(steps) if more is None else min(steps, int(more * default_checkpoints(steps)))
+    )
+    end = squared_end(model, steps, STABILIZERS[stabilizer], None if more is None else checkpoints)
+    parameters = eqx.filter(uk.models.get(model).system, eqx.is_inexact_array)
+    forward, reverse = (jax.jit(f).lower(parameters).compile() for f in (end, jax.grad(end)))
+    rounds = 5 if steps <= 1000 else 3 if steps <= 10_000 else 1
+    once, back = (seconds(lambda f=f: f(parameters), rounds) for f in (forward, reverse))
+    megabytes = [c.memory_analysis().temp_size_in_bytes / 1e6 for c in (forward, reverse)]
+    return [checkpoints, once, back / once, *megabytes]
+
+
+def batch(model: str, size: int, steps: int = 100) -> None:
+    """Gradients by all parameters of `size` systems in one call, and three of them one by one."""
+    parameters, _ = eqx.partition(uk.models.get(model).system, eqx.is_inexact_array)
+    rng = np.random.default_rng(0)
+    spread = lambda x: x * jnp.asarray(1 + 0.01 * rng.normal(size=size))
+    many = jax.tree.map(spread, parameters)
+    slope = jax.grad(squared_end(model, steps, STABILIZERS["Baumgarte"], None))
+    together, single = jax.jit(jax.vmap(slope)), jax.jit(slope)
+    times = seconds(lambda: together(many), 1), seconds(lambda: single(parameters), 3)
+    found, error = together(many), 0.0
+    for i in np.linspace(0, size - 1, 3, dtype=int):
+        alone = single(jax.tree.map(lambda x, i=i: x[i], many))
+        pairs = zip(jax.tree.leaves(alone), jax.tree.leaves(found), strict=True)
+        scale = max(float(jnp.abs(x)) for x in jax.tree.leaves(alone))
+        error = max([error, *(float(jnp.abs(x - y[i])) / scale for x, y in pairs)])
+    count = len(jax.tree.leaves(parameters))
+    print(
+        f"\nGradients by {count} parameters of {size} {model}, {steps} steps, in one call: {times[0]:.2f} s, "
+        f"one alone {times[1]:.4f} s; three of the batch differ from those computed alone by {error:.1e}."
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--models", nargs="+", default=["pendulum"])
+    parser.add_argument("--steps", type=int, nargs="+", default=[1000, 10_000, 100_000])
+    parser.add_argument("--batch", type=int, default=1024)
+    arguments = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)
+    print(f"Tsit5 at fixed steps, RecursiveCheckpointAdjoint, float64, one thread. {machine()}.\n")
+    columns = ["checkpoints", "forward [s]", "gradient / forward", "forward [MB]", "gradient [MB]"]
+    rows = {}
+    for model, stabilizer, steps in itertools.product(arguments.models, STABILIZERS, arguments.steps):
+        for label, more in CHECKPOINTS.items():
+            row = cost(model, steps, stabilizer, more)
+            rows[f"{model}, {stabilizer}, {steps} steps, {label}"] = row
+            print(list(rows)[-1], *(f"{x:.3g}" for x in row), flush=True)
+    print("\n" + table(columns, rows))
+    if arguments.batch:
+        batch("scara", arguments.batch)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,227 @@
+"""Derivatives through whole runs and through single accelerations, against central differences of their values."""
+
+import functools
+
+import diffrax as dfx
+import equinox as eqx
+import gradient_table
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gradient_cases import (
+    CASES,
+    FORMULAS,
+    METHODS,
+    MODELS,
+    Case,
+    along,
+    applies,
+    derivatives,
+    directions,
+    end,
+    inputs,
+    measure,
+)
+from helpers import central
+
+import ukjax as uk
+from ukjax._acceleration import equations_of_motion
+
+QUICK = {
+    Case("pendulum", "UdwadiaKalaba", "Cholesky", "Baumgarte", "RecursiveCheckpointAdjoint", "fixed"),
+    Case("rolling_disk", "Schur", "Greville", "Baumgarte, per row", "ForwardMode", "adaptive"),
+    Case("slider_crank", "StackedForm", "GramSchmidt", "NoStabilizer", "ForwardMode", "fixed"),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled_quickly():
+    """What is compiled here runs once."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+# Whole runs
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, marks=() if c in QUICK else pytest.mark.slow, id=c.name) for c in CASES]
+)
+def test_runs(case):
+    """By gains, parameters and start, forward under jit and vmap, in reverse under jit."""
+    errors = measure(case)
+    jax.clear_caches()
+    assert errors.forward < 1e-6
+    if case.adjoint != "ForwardMode":
+        assert errors.reverse < 1e-6
+        assert errors.disagreement < 1e-10
+
+
+def test_the_page_shows_what_is_tested():
+    """Every cell of the page's table has its cases, every case its cells, and no error is larger than claimed."""
+    written = gradient_table.written()
+    assert written.keys() == gradient_table.cells().keys()
+    assert max(written.values()) < 1e-6
+    assert set(CASES) >= QUICK
+
+
+# Single accelerations
+
+
+def _acceleration(model, formulas, x):
+    """a, constraint force and multipliers of every formula, at the start of the model."""
+    system, q, v = MODELS[model].build(x["parameters"], x["start"])
+    equations = equations_of_motion(system, jnp.zeros(()), q, v, uk.Baumgarte(*x["gains"]))
+    found = [formula.solve(equations) for formula in formulas]
+    return jnp.stack([jnp.concatenate([f.a, f.constraint_force, f.multipliers]) for f in found])
+
+
+def _check_accelerations(model, pairs):
+    """Forward against differences, reverse against forward; all of the pairs (formula, method) in one program."""
+    case = Case(model, "", "", "Baumgarte", "", "")
+    formulas = [FORMULAS[formula](METHODS[method]) for formula, method in pairs]
+    x, d = inputs(case), directions(case)
+    flat = lambda s: _acceleration(model, formulas, along(x, d, s)).ravel()
+    jvp, exact = (f.reshape(len(x), len(pairs), -1) for f in derivatives(flat, len(x)))
+    assert np.all(np.isfinite(jvp))
+    w = np.random.default_rng(0).normal(size=(len(pairs), exact.shape[-1]))
+    pull = jax.jit(lambda x, w: jax.vjp(lambda x: _acceleration(model, formulas, x), x)[1](w)[0])(
+        x, jnp.asarray(w)
+    )
+    dots = [sum(jax.tree.leaves(jax.tree.map(lambda g, d: jnp.sum(g * d), pull[k], d[k]))) for k in x]
+    for i, pair in enumerate(pairs):
+        scale = np.abs(exact[:, i]).max(axis=1, keepdims=True)
+        np.testing.assert_array_less(np.abs(jvp[:, i] - exact[:, i]) / scale, 1e-6, err_msg=str(pair))
+    forward = np.einsum("kij,ij->k", jvp, w)
+    np.testing.assert_allclose(dots, forward, rtol=0, atol=1e-10 * np.linalg.norm(jvp) * np.linalg.norm(w))
+
+
+def _pairs(model, methods, formulas=tuple(FORMULAS)):
+    every = [(f, m) for f in formulas for m in methods]
+    return [(f, m) for f, m in every if applies(Case(model, f, m, "Baumgarte", "", ""))]
+
+
+def test_accelerations_at_repeated_and_zero_singular_values():
+    """Every formula, where differentiating singular values and vectors would give NaN."""
+    _check_accelerations("doubled rods", _pairs("doubled rods", ["GramSchmidt"]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", MODELS)
+def test_accelerations_of_every_model(model):
+    _check_accelerations(model, _pairs(model, ["GramSchmidt"]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("formula", FORMULAS)
+@pytest.mark.parametrize("model", ["doubled rods", "pendulum"])
+def test_accelerations_by_every_method(model, formula):
+    _check_accelerations(model, _pairs(model, METHODS, [formula]))
+
+
+# Second order
+
+
+def _quadratic(fn, h=2e-3):
+    """The second derivative of fn(s) at s = 0 by differences of order four of its values."""
+    f = [float(fn(jnp.asarray(k * h))) for k in (-2, -1, 0, 1, 2)]
+    return (-f[0] + 16 * f[1] - 30 * f[2] + 16 * f[3] - f[4]) / (12 * h * h)
+
+
+SECOND = {
+    "over reverse": Case("pendulum", "UdwadiaKalaba", "GramSchmidt", "Baumgarte", "DirectAdjoint", "fixed"),
+    "over forward": Case("pendulum", "UdwadiaKalaba", "GramSchmidt", "Baumgarte", "ForwardMode", "fixed"),
+    "over forward, singular mass": Case(
+        "spinning_top", "NullSpace", "GramSchmidt", "Baumgarte", "ForwardMode", "fixed"
+    ),
+    "over forward, Projection": Case(
+        "pendulum", "UdwadiaKalaba", "GramSchmidt", "Projection", "ForwardMode", "fixed"
+    ),
+    "over forward, rank 11 of 12": Case(
+        "parallelogram", "UdwadiaKalaba", "GramSchmidt", "Baumgarte", "ForwardMode", "fixed"
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", SECOND.values(), ids=SECOND)
+def test_second_order(case):
+    """u . H u and u . H w of a function of the end, forward over the mode of the case."""
+    x, d = inputs(case), directions(case)
+    adjoint = gradient_table.ADJOINTS[case.adjoint]
+    k = len(x)
+    u, w = np.linalg.qr(np.random.default_rng(1).normal(size=(k, 2)))[0].T
+
+    def value(s, adjoint=adjoint):
+        return jnp.sum(jnp.sin(end(case, along(x, d, s), adjoint)))
+
+    def slope(s, along_):
+        if case.adjoint == "ForwardMode":
+            return jax.jvp(value, (s,), (along_,))[1]
+        return jax.grad(value)(s) @ along_
+
+    second = jax.jit(lambda by, along_: jax.jvp(lambda s: slope(s, along_), (jnp.zeros(k),), (by,))[1])
+    plain = jax.jit(functools.partial(value, adjoint=dfx.ForwardMode()))
+    curvature = {
+        name: _quadratic(lambda s, r=r: plain(s * r)) for name, r in {"u": u, "+": u + w, "-": u - w}.items()
+    }
+    exact = curvature["u"], (curvature["+"] - curvature["-"]) / 4
+    found = second(jnp.asarray(u), jnp.asarray(u)), second(jnp.asarray(w), jnp.asarray(u))
+    np.testing.assert_allclose(found, exact, rtol=0, atol=1e-4 * np.abs(exact).max())
+
+
+# Adaptive steps
+
+
+@pytest.mark.slow
+def test_adaptive_steps_are_held_fixed():
+    """The derivative of an adaptive run is that of the same steps taken at any parameter, not of choosing them."""
+    options = {
+        "q0": jnp.asarray([0.8, -0.6]),
+        "v0": jnp.zeros(2),
+        "t0": 0.0,
+        "t1": 1.0,
+        "solver": dfx.Tsit5(),
+    }
+
+    def run(gravity, **more):
+        return uk.simulate(uk.models.pendulum(gravity=gravity).system, **options, **more)
+
+    loose = {"rtol": 1e-3, "atol": 1e-3, "adjoint": dfx.ForwardMode(), "max_steps": 64}
+    slope = jax.jit(lambda g: jax.jvp(lambda g: run(g, ts=2, **loose).q[-1], (g,), (jnp.ones(()),))[1])
+    steps = run(9.81, ts="steps", rtol=1e-3, atol=1e-3).t
+    same = jax.jit(lambda g: run(g, ts=2, stepsize_controller=dfx.StepTo(steps), max_steps=64).q[-1])
+    frozen = central(lambda h: same(jnp.asarray(9.81 + h)))
+    np.testing.assert_allclose(slope(jnp.asarray(9.81)), frozen, rtol=0, atol=1e-8 * np.abs(frozen).max())
+
+
+# Batches
+
+
+@pytest.mark.slow
+def test_gradients_of_a_batch_are_those_of_its_members():
+    """By all parameters of 1024 SCARA arms in one call."""
+    problem = uk.models.scara()
+    parameters, rest = eqx.partition(problem.system, eqx.is_inexact_array)
+    rng = np.random.default_rng(0)
+    many = jax.tree.map(lambda x: x * jnp.asarray(1 + 0.01 * rng.normal(size=1024)), parameters)
+
+    def loss(parameters):
+        run = uk.simulate(
+            *(eqx.combine(parameters, rest), problem.q0, problem.v0),
+            **{"t0": 0.0, "t1": 0.04, "dt0": 0.01, "ts": 2, "max_steps": 4},
+            solver=dfx.Heun(),
+            stabilizer=uk.Baumgarte(10.0, 100.0),
+            stepsize_controller=dfx.ConstantStepSize(),
+        )
+        return jnp.sum(run.q[-1] ** 2 + run.v[-1] ** 2)
+
+    together, alone = jax.jit(jax.vmap(jax.grad(loss)))(many), jax.jit(jax.grad(loss))
+    for i in (0, 500, 1023):
+        single = jax.tree.leaves(alone(jax.tree.map(lambda x, i=i: x[i], many)))
+        scale = max(float(jnp.abs(x)) for x in single)
+        assert scale > 0
+        for x, y in zip(single, jax.tree.leaves(together), strict=True):
+            np.testing.assert_allclose(y[i], x, rtol=0, atol=1e-10 * scale)
