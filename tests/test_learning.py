@@ -1,0 +1,175 @@
+"""The learning experiments: their oracles at single states, and that each finds the truth its data were made from."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ukjax as uk
+
+EXPERIMENTS = Path(__file__).parents[1] / "experiments"
+
+
+@pytest.fixture
+def script(monkeypatch):
+    """script(name): a module of `experiments/`, under the promotion rules its users have."""
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("scipy")
+    monkeypatch.syspath_prepend(str(EXPERIMENTS))
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield importlib.import_module
+    for path in EXPERIMENTS.glob("*.py"):
+        sys.modules.pop(path.stem, None)
+
+
+# --- The linkage
+
+
+def test_four_bar_is_made_of_uniform_rods(script):
+    """Kinetic energy as that of rods that move and turn: m v^2 / 2 + m l^2 omega^2 / 24."""
+    four_bar = script("four_bar")
+    system = four_bar.FourBar(jnp.asarray(four_bar.LENGTHS))
+    q, v = (np.asarray(x) for x in system.start(3.0))
+    ends = [(0 * q[:2], q[:2]), (q[:2], q[2:]), (q[2:], np.array([four_bar.LENGTHS[0], 0.0]))]
+    rates = [(0 * v[:2], v[:2]), (v[:2], v[2:]), (v[2:], 0 * v[2:])]
+    energy = 0.0
+    for (a, b), (va, vb), length in zip(ends, rates, four_bar.LENGTHS[1:], strict=True):
+        mass, rod, speed = four_bar.DENSITY * length, b - a, vb - va
+        np.testing.assert_allclose(np.hypot(*rod), length, rtol=1e-12)
+        np.testing.assert_allclose(rod @ speed, 0.0, atol=1e-12)
+        turning = (rod[0] * speed[1] - rod[1] * speed[0]) / length**2
+        centre = 0.5 * (va + vb)
+        energy += 0.5 * mass * centre @ centre + mass * length**2 * turning**2 / 24.0
+    np.testing.assert_allclose(0.5 * v @ np.asarray(system.mass_matrix(0.0, q)) @ v, energy, rtol=1e-12)
+
+
+# --- Identification
+
+
+def base_parameters(l1=0.2, l2=0.25, r1=0.1, r2=0.125):
+    """What the equations of the SCARA arm have of m1..m4, Iz1..Iz4, one combination a row."""
+    tip = [1.0, 1.0]
+    return np.array(
+        [
+            [r1**2, l1**2, *(l1**2 * x for x in tip), 1, 0, 0, 0],
+            [0, r2, *(l2 * x for x in tip), 0, 0, 0, 0],
+            [0, r2**2, *(l2**2 * x for x in tip), 0, 1, 0, 0],
+            [0, 0, 0, 0, 0, 0, 1, 1],
+            [0, 0, 0, 1, 0, 0, 0, 0],
+        ]
+    )
+
+
+def test_bases_of_sensitivities_that_see_sums(script):
+    base = script("base_parameters")
+    rng = np.random.default_rng(0)
+    parameters = rng.uniform(0.5, 2.0, size=8)
+    J = rng.normal(size=(40, 5)) @ base_parameters() * parameters
+    found, singular_values = base.bases(J)
+    assert np.all(singular_values[5:] < 1e-12 * singular_values[0])
+    assert found
+    study = base.Study("", tuple("abcdefgh"), parameters, lambda x: x, "sum")
+    for basis in found:
+        np.testing.assert_allclose(J[:, basis.free], J[:, basis.kept] @ basis.K, atol=1e-8 * np.abs(J).max())
+        combined, _ = base.combination(study, parameters, basis)
+        unseen = np.linalg.svd(base_parameters())[2][5:]
+        np.testing.assert_allclose(combined(parameters + unseen[0]), combined(parameters), rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_identification(script, tmp_path):
+    rail, helix, swinging, driven = script("identify").main(["--quick", "--out", str(tmp_path)])
+    for found in (rail, helix, swinging, driven):
+        assert np.all(np.abs(found.error) < 0.01)
+        assert np.all(np.abs(found.error) < 4.5 * found.deviation)
+    assert [len(f.combinations) for f in (rail, helix, swinging, driven)] == [5, 4, 4, 3]
+    # What is said to change nothing changes no base parameter; on the helix links 3 and 4 do not turn.
+    for found, seen in ((rail, base_parameters()), (helix, base_parameters()[[0, 1, 2, 4]])):
+        kept, free, K = found.basis
+        unseen = np.zeros((8, free.size))
+        unseen[free, np.arange(free.size)], unseen[kept] = 1.0, -K
+        change = seen @ (found.parameters[:, None] * unseen)
+        np.testing.assert_allclose(change, 0.0, atol=1e-5 * np.abs(seen @ found.parameters).max())
+    # Angles of a linkage driven at a given rate do not tell its size.
+    np.testing.assert_allclose(driven.basis.K, -1.0, atol=1e-6)
+    assert (tmp_path / "identify.png").stat().st_size > 10_000
+
+
+# --- Neural force
+
+
+@pytest.mark.slow
+def test_neural_force(script, tmp_path):
+    held, free, penalized = script("neural_force").main(["--quick", "--out", str(tmp_path)])
+    assert held.trained.violation.max() < 1e-8
+    assert held.violation < 1e-8
+    assert min(free.violation, penalized.violation) > 1e-3
+    assert held.error < 0.5 * min(free.error, penalized.error)
+    assert held.trained.loss[-5:].mean() < 0.3 * held.trained.loss[:5].mean()
+    assert (tmp_path / "neural_force.png").stat().st_size > 10_000
+
+
+# --- Optimal control
+
+
+def test_servo_torques_are_those_of_inverse_dynamics(script):
+    """At rest at the start, where nothing depends on the numbers of steps: numpy and SciPy against the law."""
+    control = script("optimal_control")
+    problem = uk.models.coordinated_robots()
+    q = control.angles_of(np.zeros((3, 3)), np.array([0.0]))[0]
+    np.testing.assert_allclose(q, problem.q0, atol=1e-12)
+    u = control.closed_loop(jnp.zeros((3, 3))).control(0.0, problem.q0, problem.v0)
+    weight = control.GRAVITY * control.REACH.sum(axis=0) * np.cos(q)
+    closing = np.stack([-np.sin(q), np.cos(q)])
+    off = np.eye(5) - np.linalg.pinv(closing) @ closing
+    np.testing.assert_allclose(u, np.linalg.pinv(off @ control.INPUTS, rcond=1e-9) @ off @ weight, atol=1e-9)
+    np.testing.assert_allclose(control.INPUTS, problem.system.input_matrix)
+
+
+@pytest.mark.slow
+def test_optimal_control(script, tmp_path):
+    control = script("optimal_control")
+    found = control.main(["--quick", "--out", str(tmp_path)])
+    assert found.gradient < 1e-4
+    np.testing.assert_allclose((found.naive, found.best), found.in_numpy, rtol=5e-3)
+    assert found.best < 0.9 * found.naive
+    # No direction leads down by more than what the steps' error is worth.
+    for change in 0.02 * np.vstack([np.eye(9), -np.eye(9)]):
+        assert control.effort_in_numpy(found.coefficients + change) > 0.9995 * found.in_numpy[1]
+    assert (tmp_path / "optimal_control.png").stat().st_size > 10_000
+
+
+# --- Clearances
+
+
+def test_equations_of_the_check_are_those_of_the_recursive_form(script):
+    loose, four_bar = script("loose_four_bar"), script("four_bar")
+    nominal = jnp.asarray(four_bar.LENGTHS)
+    formula = uk.Recursive((("crank", "coupler", "rocker"),), clearance={"coupler": 0.7})
+    q, v = four_bar.FourBar(nominal).start()
+    v = v + jnp.array([0.3, -0.2, 0.5, 0.4])
+    longer = four_bar.FourBar(nominal.at[2].set(0.91))
+    a = formula.acceleration(longer, 0.0, q, v, stabilizer=uk.Baumgarte(*loose.GAINS)).a
+    rods = np.array([[four_bar.LENGTHS[1], 0.91, four_bar.LENGTHS[3]]])
+    by_hand = loose.acceleration(np.asarray(q)[None], np.asarray(v)[None], rods, np.array([0.7]))[0]
+    np.testing.assert_allclose(a, by_hand, rtol=1e-10, atol=1e-9)
+
+
+@pytest.mark.slow
+def test_posterior(script, tmp_path):
+    pytest.importorskip("blackjax")
+    posterior = script("clearance_posterior")
+    found = posterior.main(["--quick", "--out", str(tmp_path)])
+    truth = np.array([posterior.LENGTH, np.log(posterior.CLEARANCE)])
+    assert np.all(found.sampled.rhat < 1.05)
+    assert found.sampled.divergent == 0
+    # Of some hundred effective samples, the mean errs by less than 0.3 and the deviation by less than 30 %.
+    assert np.all(np.abs(found.mean - found.grid_mean) < 0.3 * found.grid_deviation)
+    np.testing.assert_allclose(found.deviation, found.grid_deviation, rtol=0.3)
+    assert np.all(np.abs(found.grid_mean - truth) < 4.0 * found.grid_deviation)
+    assert abs(found.rigid_mean - posterior.LENGTH) > 5.0 * found.rigid_deviation
+    assert (tmp_path / "clearance_posterior.png").stat().st_size > 10_000
