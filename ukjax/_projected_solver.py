@@ -22,8 +22,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ._acceleration import AbstractFormula
+from ._acceleration import AbstractFormula, equations_of_motion
 from ._constraint import constraint_rows
+from ._lanes import Code, code_for
 from ._project import Directions, Projection, position_directions, velocity_directions
 from ._stabilize import AbstractStabilizer
 from ._system import AbstractSystem, has_quasi_velocities
@@ -34,6 +35,7 @@ _CONSISTENT_RCOND = 1e-9
 _NEARLY_DEPENDENT = 3e-2
 _CLOSER_TO_SINGULAR = 30.0
 _REFUSED = 1e8
+_WORTHWHILE = 5_000  # operations of scalar code: of more the compilation takes longer than most runs
 
 
 @final
@@ -43,11 +45,26 @@ class Model(eqx.Module):
     - `system`: the mechanical system.
     - `formula`: how the acceleration is computed.
     - `stabilizer`: how constraint errors are kept small.
+    - `code`: the acceleration as scalar code, if it is to be used in place of the formula.
     """
 
     system: AbstractSystem
     formula: AbstractFormula
     stabilizer: AbstractStabilizer
+    code: Code | None = eqx.field(static=True, default=None)
+
+    def acceleration(self, t: Array, q: Array, v: Array) -> Array:
+        """The stabilized acceleration (n,).
+
+        **Arguments:**
+
+        - `t`: time [s].
+        - `q`: generalized coordinates (n_q,).
+        - `v`: generalized velocities (n,).
+        """
+        if self.code is not None:
+            return self.code(self.system, self.stabilizer, t, q, v)
+        return self.formula.solve(equations_of_motion(self.system, t, q, v, self.stabilizer)).a
 
     def project(self, t: Array, y: tuple[Array, Array]) -> tuple[Array, Array]:
         """The state (q, v), projected if the stabilizer projects.
@@ -58,6 +75,26 @@ class Model(eqx.Module):
         - `y`: the state (q, v).
         """
         return self.stabilizer(self.system, t, *y) if isinstance(self.stabilizer, Projection) else y
+
+
+def coded(model: Model, t: Array, q: Array, v: Array) -> tuple[Model, str]:
+    """The model with its acceleration as scalar code where that can be, and what became of it in words.
+
+    **Arguments:**
+
+    - `model`: what to compute.
+    - `t`, `q`, `v`: of these only shapes and types matter.
+    """
+    try:
+        code = code_for(model.system, model.formula, model.stabilizer, t, q, v)
+    except (
+        Exception
+    ) as reason:  # whatever user code does that scalar code cannot: the formula can, or says why not
+        return model, f"arrays, as there is no scalar code: {str(reason).partition(chr(10))[0]}"
+    size = code.program.size
+    if size > _WORTHWHILE:
+        return model, f"arrays, as scalar code would take {size} operations"
+    return dataclasses.replace(model, code=code), f"scalar code of {size} operations"
 
 
 def _without_weak_part(e: Array, every: Directions, strong: Directions) -> Array:

@@ -29,7 +29,7 @@ from ._errors import InputError
 from ._failure import explained
 from ._problem import Problem, resolve_state
 from ._project import Projection, project
-from ._projected_solver import Model, ProjectedSolver
+from ._projected_solver import Model, ProjectedSolver, coded
 from ._stabilize import AbstractStabilizer
 from ._system import AbstractSystem
 from ._trajectory import RESULTS, Dense, Trajectory
@@ -46,8 +46,7 @@ def vector_field(t: Array, y: tuple[Array, Array], model: Model) -> tuple[Array,
     - `model`: the system and how its acceleration is computed.
     """
     q, v = y
-    equations = equations_of_motion(model.system, t, q, v, model.stabilizer)
-    return model.system.kinematics(t, q, v), model.formula.solve(equations).a
+    return model.system.kinematics(t, q, v), model.acceleration(t, q, v)
 
 
 @eqx.filter_jit
@@ -227,7 +226,7 @@ def simulate(
     t1: Time | float | None = None,
     dt0: Time | float | None = None,
     ts: Float[Array, " k"] | int | Literal["steps"] | None = None,
-    formula: AbstractFormula = UdwadiaKalaba(),
+    formula: AbstractFormula | None = None,
     stabilizer: AbstractStabilizer = Projection(),
     solver: dfx.AbstractSolver = dfx.Dopri8(),
     stepsize_controller: dfx.AbstractStepSizeController | None = None,
@@ -255,7 +254,8 @@ def simulate(
     - `dt0`: the first step, or the step size of a fixed-step run [s]; by default chosen.
     - `ts`: the times to save at [s], how many evenly spaced ones (by default 201), or `"steps"` for every
       step.
-    - `formula`: how the acceleration is computed.
+    - `formula`: how the acceleration is computed; by default as `UdwadiaKalaba()` says, by scalar code where the
+      system can be written so (`uk.lanes`).
     - `stabilizer`: how constraint errors are kept small. `Projection`, the default, projects the initial state
       as well.
     - `solver`: any Diffrax solver for ordinary differential equations.
@@ -284,6 +284,7 @@ def simulate(
     system, t0, q0, v0 = resolve_state(system, t0, q0, v0)
     if t1 is None:
         raise InputError("an end time t1 is needed: give t1, or a Problem, which brings its own.")
+    automatic, formula = formula is None, UdwadiaKalaba() if formula is None else formula
     for argument, value, kind, such_as in (
         ("formula", formula, AbstractFormula, "UdwadiaKalaba()"),
         ("stabilizer", stabilizer, AbstractStabilizer, "Projection()"),
@@ -307,8 +308,12 @@ def simulate(
     model = Model(system, formula, stabilizer)
     tracing = is_traced(model, t0, q0, v0, t1, ts)
     y0 = model.project(t0, (q0, v0)) if tracing else _checked_start(model, t0, q0, v0)
+    model, computed_by = (
+        coded(model, t0, *y0) if automatic else (model, f"{type(formula).__name__} on arrays")
+    )
     solution = _integrate(model, y0, (t0, t1, dt0), ts, settings, solver, dense)
     trajectory = _assemble(model, solution, name, _options.stages(solver), dense)
+    trajectory = dataclasses.replace(trajectory, computed_by=computed_by)
     if tracing:
         return _throw_if_failed(trajectory) if throw else trajectory
     if not isinstance(given, Problem):

@@ -8,7 +8,7 @@ from ._arguments import require_instance
 from ._errors import InputError
 from ._problem import Problem, resolve_state
 from ._project import Projection
-from ._projected_solver import Model, ProjectedSolver
+from ._projected_solver import Model, ProjectedSolver, coded
 from ._simulate import vector_field
 from ._stabilize import AbstractStabilizer
 from ._system import AbstractSystem
@@ -22,7 +22,7 @@ def step(
     v: Velocities | None,
     dt: Time | float,
     *,
-    formula: AbstractFormula = UdwadiaKalaba(),
+    formula: AbstractFormula | None = None,
     stabilizer: AbstractStabilizer = Projection(),
     solver: dfx.AbstractSolver = dfx.Tsit5(),
 ) -> tuple[Coordinates, Velocities]:
@@ -38,7 +38,7 @@ def step(
     - `q`: generalized coordinates (n_q,).
     - `v`: generalized velocities (n,).
     - `dt`: the step [s].
-    - `formula`: how the acceleration is computed.
+    - `formula`: how the acceleration is computed; by default as `simulate` does.
     - `stabilizer`: how constraint errors are kept small.
     - `solver`: any Diffrax solver of one step for ordinary differential equations.
 
@@ -47,12 +47,14 @@ def step(
     **Raises:** `InputError` for wrong shapes, non-finite states, and a step that is not positive.
     """
     system, t, q, v = resolve_state(system, t, q, v)
+    automatic, formula = formula is None, UdwadiaKalaba() if formula is None else formula
     require_instance("formula", formula, AbstractFormula, "UdwadiaKalaba()")
     require_instance("stabilizer", stabilizer, AbstractStabilizer, "Projection()")
     require_instance("solver", solver, dfx.AbstractSolver, "diffrax.Tsit5()")
     if not is_traced(dt) and not dt > 0:
         raise InputError(f"dt must be a positive time [s], got {dt}.")
     model = Model(system, formula, stabilizer)
+    model = coded(model, t, q, v)[0] if automatic else model
     if getattr(solver, "scan_kind", "") is None:  # a loop over the stages that both modes can differentiate
         solver = eqx.tree_at(lambda s: s.scan_kind, solver, "bounded", is_leaf=lambda x: x is None)
     terms = dfx.ODETerm(vector_field)  # pyright: ignore[reportArgumentType]

@@ -7,7 +7,7 @@ import diffrax as dfx
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from . import _animate, _files, _plot
 from ._constraint import Kind
@@ -71,6 +71,7 @@ class Trajectory(eqx.Module):
     - `message`: why the run ended early, in words; empty if it did not.
     - `dense`: the motion as a function of time, if `simulate` was asked for it.
     - `problem`: what was simulated, for `animate`; None of a compiled run and of one read from a file.
+    - `computed_by`: whether the accelerations of the run came from scalar code, and else why not.
     """
 
     t: Float[Array, " k"]
@@ -91,6 +92,7 @@ class Trajectory(eqx.Module):
     message: str = eqx.field(static=True, default="")
     dense: Dense | None = None
     problem: Problem | None = None
+    computed_by: str = eqx.field(static=True, default="")
 
     def __len__(self) -> int:
         return self.t.shape[0]
@@ -114,6 +116,14 @@ class Trajectory(eqx.Module):
     def energy_drift(self) -> Float[Array, ""] | None:
         """The largest |E(t) - E(t0)| over the saved times [J]: an error where the energy is conserved."""
         return None if self.energy is None else jnp.max(jnp.abs(self.energy - self.energy[0]), initial=0)
+
+    @property
+    def rank_changed(self) -> Bool[Array, ""]:
+        """Whether the rank differs between saved times: there values and derivatives are those of one side.
+
+        `ts="steps"` saves every step; a rank lost and regained within a step does not show.
+        """
+        return jnp.any(self.rank != self.rank[0])
 
     def evaluate(self, t: Float[Array, ""] | float) -> tuple[Float[Array, " nq"], Float[Array, " n"]]:
         """(q, v) at any time of the run.

@@ -18,6 +18,7 @@ from .._types import Coordinates, Time, Velocities
 from ._code import Code, code_for
 from ._scalars import reachable
 
+
 @final
 class Lanes(eqx.Module):
     """The acceleration of a system as scalar code, made by `lanes`. Called with a batch it gives one result a member.

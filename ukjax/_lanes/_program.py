@@ -114,7 +114,7 @@ program_p.multiple_results = True
 
 @program_p.def_abstract_eval
 def _abstract(*inputs: Any, program: Program) -> list[Any]:
-    return [jax.core.ShapedArray(inputs[0].shape, program.dtype)] * len(program.outputs)
+    return [inputs[0].update(dtype=program.dtype, weak_type=False)] * len(program.outputs)
 
 
 @functools.partial(jax.jit, static_argnames="program")
@@ -148,9 +148,7 @@ def _transposed(cotangents: Sequence[Any], *inputs: Any, program: Program) -> li
     linear = tuple(i for i, x in enumerate(inputs) if ad.is_undefined_primal(x))
     given = tuple(i for i, x in enumerate(cotangents) if type(x) is not ad.Zero)
     known = [x for x in inputs if not ad.is_undefined_primal(x)]
-    pulled = program_p.bind(
-        *known, *(cotangents[i] for i in given), program=program.transpose(linear, given)
-    )
+    pulled = program_p.bind(*known, *(cotangents[i] for i in given), program=program.transpose(linear, given))
     places = dict(zip(linear, pulled, strict=True))
     return [places.get(i) for i in range(len(inputs))]
 
@@ -182,7 +180,11 @@ def _reduced(program: Program, inputs: Sequence[Array]) -> list[Array]:
     pairs += [pairs[0]] * (2 * outputs - len(pairs))
 
     def body(before: Sequence[Array], member: Sequence[Array]) -> tuple[Array, ...]:
-        return *before[outputs : 2 * outputs], *program.evaluate(member[: len(inputs)]), *member[2 * outputs :]
+        return (
+            *before[outputs : 2 * outputs],
+            *program.evaluate(member[: len(inputs)]),
+            *member[2 * outputs :],
+        )
 
     found = lax.reduce(tuple(pairs), (jnp.zeros((), program.dtype),) * len(pairs), body, (1,))
     # All results count as used: a pass that looks for what unused ones need takes exponential time on such a body.

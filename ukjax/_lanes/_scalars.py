@@ -47,7 +47,6 @@ _CONSTANT: dict[str, Callable[..., Any]] = {
     "ne": lambda x, y: x != y,
     "max": max,
     "min": min,
-    "and": lambda x, y: x & y,
     "or": lambda x, y: x | y,
     "xor": lambda x, y: x ^ y,
     "not": lambda x: not x,
@@ -123,12 +122,10 @@ class Builder:
             return _CONSTANT[op](*args)
         return self._node(op, *args)
 
-    def _sorted(self, op: str, x: Expression, y: Expression) -> Node:
-        return (
-            self._node(op, x, y)
-            if is_number(x) or (isinstance(y, Node) and x.number <= y.number)
-            else self._node(op, y, x)
-        )
+    def _sorted(self, op: str, x: Any, y: Any) -> Node:
+        """An operation whose operands may change places: numbers first, then in the order they were made."""
+        first = is_number(x) or (not is_number(y) and x.number <= y.number)
+        return self._node(op, x, y) if first else self._node(op, y, x)
 
     def _add(self, x: Any, y: Any) -> Expression:
         if is_number(x) and is_number(y):
@@ -194,6 +191,13 @@ class Builder:
         return (
             x if x is y or (is_number(x) and is_number(y) and x == y) else self._node("select", which, x, y)
         )
+
+    def _and(self, x: Expression, y: Expression) -> Expression:
+        if is_number(x):
+            x, y = y, x
+        if is_number(y):
+            return x if y else False
+        return x if x is y else self._node("and", x, y)
 
     def _square(self, x: Any) -> Expression:
         return self._mul(x, x)

@@ -111,9 +111,13 @@ def acceleration(
     - `eps`: of the precision.
     """
 
+    definite: Expression = True
+
     def positive(pivot: Expression, diagonal: Expression) -> Expression:
-        definite = build.apply("gt", pivot, build.apply("mul", M.shape[0] * eps, diagonal))
-        return build.apply("select", definite, build.apply("div", 1.0, pivot), float("nan"))
+        nonlocal definite
+        above = build.apply("gt", pivot, build.apply("mul", M.shape[0] * eps, diagonal))
+        definite = above if definite is True else build.apply("and", definite, above)
+        return build.apply("div", 1.0, build.apply("select", above, pivot, 1.0))
 
     def independent(pivot: Expression, diagonal: Expression) -> Expression:
         kept = build.apply("gt", pivot, build.apply("mul", max(rcond, eps) ** 2, diagonal))
@@ -146,4 +150,5 @@ def acceleration(
     first = corrected(free, [build.apply("sub", b[i], build.dot(W[i], free)) for i in range(m)])
     a = backward(build, mass, first)
     residual = [build.apply("sub", b[i], build.dot(A[i], a)) for i in range(m)]
-    return backward(build, mass, corrected(first, residual))
+    a = backward(build, mass, corrected(first, residual))
+    return [build.apply("select", definite, x, float("nan")) for x in a]

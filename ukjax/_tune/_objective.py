@@ -17,10 +17,10 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .. import _options
-from .._acceleration import AbstractFormula
+from .._acceleration import AbstractFormula, UdwadiaKalaba
 from .._errors import InputError
 from .._problem import Problem
-from .._projected_solver import Model
+from .._projected_solver import Model, coded
 from .._simulate import errors_along, simulate
 from .._stabilize import AbstractStabilizer
 from .._system import AbstractSystem
@@ -40,7 +40,7 @@ class Settings(eqx.Module):
     t1: Array
     dt0: Array | None
     ts: Array | None
-    formula: AbstractFormula
+    formula: AbstractFormula | None
     stabilizer: AbstractStabilizer
     solver: dfx.AbstractSolver
     controller: dfx.AbstractStepSizeController
@@ -109,7 +109,8 @@ class Objective(eqx.Module):
         adjoint = dfx.ForwardMode() if forward else dfx.RecursiveCheckpointAdjoint()
         if isinstance(self.loss, ViolationLoss):
             settings = {"stepsize_controller": s.controller, "adjoint": adjoint, "max_steps": s.max_steps}
-            model, span = Model(system, s.formula, stabilizer), (s.t0, s.t1, s.dt0)
+            model, span = Model(system, s.formula or UdwadiaKalaba(), stabilizer), (s.t0, s.t1, s.dt0)
+            model = coded(model, s.t0, q0, v0)[0] if s.formula is None else model
             t, errors, steps, reached = errors_along(model, (q0, v0), span, s.ts, settings, s.solver)
             loss = self.loss(Violation(t, *errors))
         else:

@@ -8,7 +8,7 @@ import equinox as eqx
 import jax.numpy as jnp
 
 from .. import _options
-from .._acceleration import AbstractFormula, require_shapes
+from .._acceleration import AbstractFormula, UdwadiaKalaba, require_shapes
 from .._arguments import real_array, require_instance
 from .._errors import InputError
 from .._problem import Problem, resolve_state
@@ -74,7 +74,8 @@ def _settings(problem: Problem, options: dict[str, Any]) -> Settings:
         ("solver", dfx.AbstractSolver, "diffrax.Tsit5()"),
         ("max_steps", int, "100_000"),
     ):
-        require_instance(argument, options[argument], kind, such_as)
+        if argument != "formula" or options[argument] is not None:
+            require_instance(argument, options[argument], kind, such_as)
     controller = options["stepsize_controller"]
     if controller is None and dt0 is not None:
         controller = dfx.ConstantStepSize()
@@ -133,7 +134,7 @@ def prepare(
     settings, p = _settings(problems[0], options), problems[0]
     stacked(problems)
     require_shapes(p.system, settings.t0, p.q0, p.v0)
-    model = Model(p.system, settings.formula, settings.stabilizer)
+    model = Model(p.system, settings.formula or UdwadiaKalaba(), settings.stabilizer)
     rows = eqx.filter_eval_shape(errors_at, settings.t0, (p.q0, p.v0), model)[0].size
     _check_loss(loss, settings, rows)
     space = GainSpace(gains, convention, rows if per_row else None)

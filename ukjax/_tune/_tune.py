@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from .. import _options
-from .._acceleration import AbstractFormula, UdwadiaKalaba
+from .._acceleration import AbstractFormula
 from .._arguments import require_between
 from .._errors import InputError
 from .._project import Projection
@@ -86,7 +86,7 @@ def tune(
     t1: Time | float | None = None,
     dt0: Time | float | None = None,
     ts: Float[Array, " k"] | int | None = None,
-    formula: AbstractFormula = UdwadiaKalaba(),
+    formula: AbstractFormula | None = None,
     stabilizer: AbstractStabilizer = Projection(),
     solver: dfx.AbstractSolver = dfx.Tsit5(),
     stepsize_controller: dfx.AbstractStepSizeController | None = None,
