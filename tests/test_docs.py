@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import ukjax
-from ukjax import InputError, _cli_tune, cli
+from ukjax import InputError, _cli_sweep, _cli_tune, cli
 from ukjax.models import MODELS
 
 ROOT = Path(__file__).parent.parent
@@ -53,6 +53,7 @@ def test_commands_are_understood(command: list[str], monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(cli, "run", stop)
     monkeypatch.setattr(cli, "check_rows", stop)
     monkeypatch.setattr(_cli_tune, "find_gains", stop)
+    monkeypatch.setattr(_cli_sweep, "run_sweep", stop)
     result = CliRunner().invoke(cli.app, command, env={"UKJAX_CACHE": "0"})
     if command[0] == "list":
         assert result.exit_code == 0
@@ -87,7 +88,7 @@ def test_the_interface_page_lists_every_public_name() -> None:
     assert [name for name in names if f"::: ukjax.{name}\n" not in page] == []
 
 
-@pytest.mark.parametrize("command", ["simulate", "tune"])
+@pytest.mark.parametrize("command", ["simulate", "tune", "sweep"])
 def test_the_page_of_the_command_line_lists_every_option(command: str) -> None:
     page = (ROOT / "docs" / "cli.md").read_text()
     options = set(re.findall(r"--[\w-]+", CliRunner().invoke(cli.app, [command, "--help"]).stdout))

@@ -22,6 +22,7 @@ PACKAGE = ROOT / "ukjax"
 # is a folder.
 FLOORS = [
     "_errors",
+    "_callbacks",
     "_types",
     "_arguments",
     "_lie",
@@ -49,15 +50,22 @@ FLOORS = [
     "_plot",
     "_animate",
     "_trajectory",
+    "_passages",
     "_options",
     "_failure",
     "_simulate",
     "_step",
+    "_gymnasium",
+    "_environment",
+    "_export",
+    "_torch",
     "_tune/",
+    "_sweep/",
     "__init__",
     "_terminal",
     "_cli_options",
     "_cli_tune",
+    "_cli_sweep",
     "cli",
     "__main__",
 ]
@@ -138,7 +146,16 @@ def test_modules_say_what_they_are(path: Path) -> None:
 def test_dependencies_are_declared() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    declared = [*project["dependencies"], *extras["plot"], *extras["data"], *extras["progress"]]
+    declared = [
+        *project["dependencies"],
+        *extras["plot"],
+        *extras["data"],
+        *extras["progress"],
+        *extras["sweep"],
+        *extras["gym"],
+        *extras["export"],
+        *extras["torch"],
+    ]
     names = {re.match(r"[\w-]+", x).group() for x in declared}
     used = set()
     for path in FILES:

@@ -1,0 +1,222 @@
+"""Environments: against the pendulum's closed form, steps by hand, finite differences, and Gymnasium's rules."""
+
+import equinox as eqx
+import helpers
+import jax
+import jax.numpy as jnp
+import numpy as np
+import oracles
+import pytest
+
+import ukjax as uk
+
+B = jnp.asarray([[1.0], [0.0]])  # a push along x
+STEPS = 8
+ACTIONS = jnp.asarray(np.random.default_rng(0).normal(size=(3 * STEPS, 1)))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_compilation():
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+def _random_angle(key):
+    """Off the constraint: positions too long, velocities along the rod."""
+    angle = jax.random.uniform(key, (), float, -1.0, 1.0)
+    return 1.1 * jnp.stack([jnp.sin(angle), -jnp.cos(angle)]), jnp.ones(2)
+
+
+def _reward(t, q, v, u):
+    return q[1] - 0.01 * u @ u + 0.1 * t
+
+
+def _far_right(t, q, v):
+    return q[0] > 0.3
+
+
+def _environment(problem=None, **options):
+    problem = uk.models.pendulum() if problem is None else problem
+    options = {"sample": _random_angle, "done": _far_right, "stabilizer": uk.NoStabilizer()} | options
+    return uk.Environment(problem, B, _reward, **{"dt": 0.05, "horizon": STEPS} | options)
+
+
+@eqx.filter_jit
+def _rollout(environment, state, actions, auto_reset=False):
+    def body(state, action):
+        state, seen, reward, done = environment.step(state, action, auto_reset=auto_reset)
+        return state, (seen, reward, done)
+
+    return jax.lax.scan(body, state, actions)
+
+
+@eqx.filter_jit
+def _resets(environment, keys):
+    return jax.vmap(environment.reset)(keys)
+
+
+@pytest.fixture(scope="module")
+def environment():
+    return _environment()
+
+
+@pytest.fixture(scope="module")
+def starts(environment):
+    return _resets(environment, jax.random.split(jax.random.key(1), 3))
+
+
+@pytest.fixture(scope="module")
+def at_rest(starts):
+    """The pendulum at 60 degrees."""
+    problem = uk.models.pendulum()
+    return eqx.tree_at(lambda s: (s.q, s.v), jax.tree.map(lambda x: x[0], starts), (problem.q0, problem.v0))
+
+
+def test_a_constant_push_tilts_gravity(environment, at_rest):
+    """A pendulum pushed along x with the force u swings about the direction of (u, -m g)."""
+    u, g = 5.0, 9.81
+    state, (seen, reward, done) = _rollout(environment, at_rest, jnp.full((STEPS, 1), u))
+    t = 0.05 * np.arange(1, STEPS + 1)
+    tilt, w2 = np.arctan2(u, g), np.hypot(u, g)
+    angle, rate = oracles.pendulum_elliptic(t, np.pi / 3 - tilt, 0.0, w2)
+    s, c = np.sin(angle + tilt), np.cos(angle + tilt)
+    np.testing.assert_allclose(seen, np.stack([s, -c, c * rate, s * rate], 1), atol=1e-6)
+    np.testing.assert_allclose(reward, -c - 0.25 + 0.1 * t, atol=1e-6)
+    np.testing.assert_array_equal(done, (s > 0.3) | (t > 0.399))
+    np.testing.assert_allclose(state.t, 0.05 * STEPS, atol=1e-15)
+
+
+def test_a_rollout_is_repeated_steps_of_the_pushed_system(environment, at_rest):
+    pendulum, q, v = environment.system, at_rest.q, at_rest.v
+
+    @jax.jit
+    def by_hand(q, v, u):
+        force = lambda t, q, v: pendulum.force(t, q, v) + jnp.stack([u[0], jnp.zeros_like(u[0])])
+        pushed = uk.System(pendulum.mass_matrix, force, pendulum.constraints)
+        return uk.step(pushed, 0.0, q, v, 0.05, stabilizer=uk.NoStabilizer())
+
+    _, (seen, *_) = _rollout(environment, at_rest, ACTIONS[:STEPS])
+    for u, each in zip(ACTIONS[:STEPS], seen, strict=True):
+        q, v = by_hand(q, v, u)
+        np.testing.assert_allclose(each, jnp.concatenate([q, v]), atol=1e-13)
+
+
+def test_starts_are_drawn_and_consistent(environment, starts):
+    np.testing.assert_allclose(jnp.sum(starts.q**2, 1), 1.0, atol=1e-14)
+    np.testing.assert_allclose(jnp.sum(starts.q * starts.v, 1), 0.0, atol=1e-14)
+    assert np.unique(starts.q[:, 0]).size == 3
+    assert np.unique(jax.random.key_data(starts.key), axis=0).shape[0] == 3
+
+
+def test_a_batch_is_its_members_and_goes_on_by_itself(environment, starts):
+    """Over three horizons, some episodes ended early; a member alone, episode by episode, is the same."""
+    many = eqx.filter_vmap(_rollout, in_axes=(None, 0, None, None))(environment, starts, ACTIONS, True)
+    seen, reward, done = (np.asarray(x) for x in many[1])
+    lengths = set()
+    for i in range(3):
+        state, k = jax.tree.map(lambda x, i=i: x[i], starts), 0
+        while k + STEPS <= ACTIONS.shape[0]:
+            _, (alone, its_reward, over) = _rollout(environment, state, ACTIONS[k : k + STEPS])
+            count = 1 + int(np.argmax(over))
+            np.testing.assert_array_equal(over[:count], done[i, k : k + count])
+            np.testing.assert_allclose(its_reward[:count], reward[i, k : k + count], atol=1e-12)
+            np.testing.assert_allclose(alone[: count - 1], seen[i, k : k + count - 1], atol=1e-12)
+            state = jax.tree.map(lambda x: x[0], _resets(environment, jnp.stack([state.key] * 3)))
+            k += count
+            np.testing.assert_allclose(environment.observation(state), seen[i, k - 1], atol=1e-12)
+            lengths.add(count)
+    assert max(lengths) == STEPS > min(lengths)
+
+
+def test_the_gradient_of_the_return(environment, at_rest):
+    total = lambda actions: jnp.sum(_rollout(environment, at_rest, actions)[1][1])
+    actions = ACTIONS[:STEPS]
+    gradient = jax.jit(jax.grad(total))(actions)
+    direction = jnp.asarray(np.random.default_rng(1).normal(size=actions.shape))
+    slope = helpers.central(lambda s: total(actions + s * direction))
+    np.testing.assert_allclose(jnp.sum(gradient * direction), slope, rtol=1e-8)
+
+
+def test_forces_that_follow_the_state_and_projected_steps():
+    """A force along the path that balances gravity: a pendulum at rest stays. One that drifted comes back."""
+    balance = lambda t, q, v, u: u * jnp.stack([-q[1], q[0]]) * q[0] * 9.81
+    environment = uk.Environment(uk.models.pendulum(), balance, _reward_of_height, dt=0.1, horizon=2)
+    state = environment.reset(jax.random.key(0))
+    step = eqx.filter_jit(environment.step)
+    np.testing.assert_allclose(step(state, jnp.asarray(1.0))[0].q, state.q, atol=1e-13)
+    drifted = step(eqx.tree_at(lambda s: s.q, state, 1.001 * state.q), jnp.asarray(1.0))[0]
+    np.testing.assert_allclose(drifted.q @ drifted.q, 1.0, atol=1e-14)
+
+
+def _reward_of_height(t, q, v, u):
+    return q[1]
+
+
+def test_what_cannot_be_meant_says_so(environment, at_rest):
+    with pytest.raises(uk.InputError, match="dt must be a positive time"):
+        _environment(dt=0.0)
+    with pytest.raises(uk.InputError, match="horizon must be a number of steps"):
+        _environment(horizon=0)
+    with pytest.raises(uk.InputError, match="give sample, or a Problem"):
+        _environment(uk.models.pendulum().system, sample=None)
+    with pytest.raises(uk.InputError, match="reward must be a function"):
+        uk.Environment(uk.models.pendulum(), B, 1.0, dt=0.1, horizon=2)
+    with pytest.raises(uk.InputError, match=r"apply must be a function or an input matrix \(n, p\)"):
+        uk.Environment(uk.models.pendulum(), B[:, 0], _reward, dt=0.1, horizon=2)
+    with pytest.raises(uk.InputError, match=r"input matrix \(2, 1\) has shape \(2,\)"):
+        environment.step(at_rest, jnp.zeros(2))
+
+
+@pytest.fixture(scope="module")
+def vector(environment):
+    pytest.importorskip("gymnasium")
+    return environment.gymnasium(3, -4.0, 4.0)
+
+
+def test_gymnasium_spaces_and_seeds(vector):
+    import gymnasium as gym
+
+    assert isinstance(vector, gym.vector.VectorEnv)
+    assert vector.metadata["autoreset_mode"] is gym.vector.AutoresetMode.NEXT_STEP
+    assert vector.single_action_space.shape == (1,)
+    assert vector.observation_space.shape == (3, 4)
+    first, info = vector.reset(seed=3)
+    assert (first in vector.observation_space, info) == (True, {})
+    second, _ = vector.reset()
+    again, _ = vector.reset(seed=3)
+    np.testing.assert_array_equal(first, again)
+    assert np.all(second != first)
+    with pytest.raises(uk.InputError, match=r"actions must have shape \(3, 1\)"):
+        vector.step(np.zeros(3))
+
+
+def test_gymnasium_episodes_end_and_start_anew(vector):
+    """By Gymnasium's convention the step after an end ignores its action, rewards nothing and shows the new start."""
+    seen, _ = vector.reset(seed=0)
+    vector.action_space.seed(0)
+    count, over, ends = np.zeros(3, int), np.zeros(3, bool), set()
+    for _ in range(3 * STEPS):
+        actions = vector.action_space.sample()
+        before = seen
+        seen, reward, terminated, truncated, info = vector.step(actions)
+        assert seen in vector.observation_space
+        assert info == {}
+        count = np.where(over, 0, count + 1)
+        np.testing.assert_array_equal(truncated, count == STEPS)
+        np.testing.assert_array_equal(terminated, ~over & (seen[:, 0] > 0.3))
+        expected = seen[:, 1] - 0.01 * actions[:, 0] ** 2 + 0.1 * 0.05 * count
+        np.testing.assert_allclose(reward, np.where(over, 0.0, expected), atol=1e-14)
+        assert not np.any(over & np.all(seen == before, axis=1))
+        over = terminated | truncated
+        ends |= {"terminated"} if np.any(terminated) else set()
+        ends |= {"truncated"} if np.any(truncated) else set()
+    assert ends == {"terminated", "truncated"}
+
+
+def test_gymnasium_wrappers_work(vector):
+    wrappers = pytest.importorskip("gymnasium.wrappers.vector")
+    recorded = wrappers.RecordEpisodeStatistics(vector)
+    recorded.reset(seed=0)
+    infos = [recorded.step(np.zeros((3, 1)))[-1] for _ in range(STEPS)]
+    assert "episode" in infos[-1]

@@ -1,0 +1,112 @@
+"""Simulations in files: run by JAX alone in another process, against the closed form; and what cannot be exported."""
+
+import subprocess
+import sys
+
+import diffrax as dfx
+import helpers
+import jax
+import jax.export
+import jax.numpy as jnp
+import numpy as np
+import oracles
+import pytest
+
+import ukjax as uk
+
+pytest.importorskip("flatbuffers")
+
+T = np.linspace(0.0, 1.0, 5)
+ALONE = """
+import sys
+from pathlib import Path
+import jax
+import numpy as np
+jax.config.update("jax_enable_x64", True)
+import jax.export
+run = jax.export.deserialize(bytearray(Path(sys.argv[1]).read_bytes())).call
+np.savez(sys.argv[2], **run(np.array([0.6, -0.8]), np.array([0.8, 0.6])))
+assert not {"ukjax", "equinox", "diffrax"} & sys.modules.keys()
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_compilation():
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+def _swing(q0, v0):
+    problem = uk.models.pendulum()
+    return uk.simulate(problem, q0, v0, t1=1.0, ts=jnp.asarray(T), solver=dfx.Tsit5(), rtol=1e-9, atol=1e-9)
+
+
+def _steps(q0, v0):
+    """The end of ten steps, with parameters and formula in the file."""
+    system = uk.models.pendulum().system
+
+    def body(state, t):
+        return uk.step(system, t, *state, 0.02, stabilizer=uk.Baumgarte(5.0, 5.0)), None
+
+    return jax.lax.scan(body, (q0, v0), 0.02 * jnp.arange(10))[0]
+
+
+STATE = jnp.asarray([0.6, -0.8]), jnp.asarray([0.8, 0.6])
+
+
+def test_a_simulation_runs_without_its_python(tmp_path):
+    """Also where JAX has traced the simulation before, with checks that call back into Python."""
+    jax.eval_shape(_swing, *STATE)
+    path = uk.export(_swing, tmp_path / "swing", *STATE)
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE, path, tmp_path / "run.npz"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    run = np.load(tmp_path / "run.npz")
+    angle, rate = oracles.pendulum_elliptic(run["t"], np.arctan2(0.6, 0.8), 1.0, 9.81)
+    s, c = np.sin(angle), np.cos(angle)
+    np.testing.assert_allclose(run["t"], [*T, 1.0])
+    np.testing.assert_allclose(run["q"], np.stack([s, -c], 1), atol=1e-7)
+    np.testing.assert_allclose(run["v"], rate[:, None] * np.stack([c, s], 1), atol=1e-7)
+    np.testing.assert_allclose(run["multipliers"][:, 0], -(rate**2 + 9.81 * c), atol=1e-6)
+    assert run["ok"]
+    assert run["rank"].tolist() == [1] * 6
+
+
+def test_a_loaded_function_is_the_function_and_has_its_derivative(tmp_path):
+    run = uk.load_exported(uk.export(_steps, tmp_path / "steps", *STATE, vjp_order=1))
+    for ours, theirs in zip(run(*STATE), jax.jit(_steps)(*STATE), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-14)
+    gradient = jax.grad(lambda q, v: run(q, v)[0][0], argnums=1)(*STATE)
+    slope = helpers.central(lambda s: run(STATE[0], STATE[1] + s * jnp.asarray([0.8, 0.6]))[0][0])
+    np.testing.assert_allclose(gradient @ jnp.asarray([0.8, 0.6]), slope, rtol=1e-9)
+
+
+def test_files_for_several_platforms(tmp_path):
+    path = uk.export(_steps, tmp_path / "steps", *STATE, platforms=("cpu", "cuda"))
+    assert jax.export.deserialize(bytearray(path.read_bytes())).platforms == ("cpu", "cuda")
+    q, v = uk.load_exported(path)(*STATE)
+    angle, rate = oracles.pendulum_elliptic(0.2, np.arctan2(0.6, 0.8), 1.0, 9.81)
+    np.testing.assert_allclose(q, [np.sin(angle), -np.cos(angle)], atol=1e-7)
+    np.testing.assert_allclose(v, rate * np.array([np.cos(angle), np.sin(angle)]), atol=1e-7)
+
+
+def test_what_cannot_be_exported_says_so(tmp_path):
+    def calls_back(x):
+        return jax.pure_callback(np.sin, x, x)
+
+    with pytest.raises(uk.InputError, match="cannot be exported: .*callback"):
+        uk.export(calls_back, tmp_path / "no", jnp.ones(2))
+    with pytest.raises(uk.InputError, match="function must be a function of arrays"):
+        uk.export(uk.models.pendulum(), tmp_path / "no")
+    (tmp_path / "other").write_text("something else")
+    with pytest.raises(uk.InputError, match=r"is not a file written by ukjax\.export"):
+        uk.load_exported(tmp_path / "other")
+    path = uk.export(jnp.sin, tmp_path / "sin", jnp.ones(2))
+    jax.config.update("jax_enable_x64", False)
+    try:
+        with pytest.raises(uk.InputError, match="takes 64-bit arguments"):
+            uk.load_exported(path)
+    finally:
+        jax.config.update("jax_enable_x64", True)

@@ -1,0 +1,85 @@
+"""The PyTorch bridge: against PyTorch's own finite differences and operations."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ukjax as uk
+from ukjax._torch import _as_array
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_compilation():
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+def _tensor(*shape, seed=0):
+    return torch.from_numpy(np.random.default_rng(seed).normal(size=shape)).requires_grad_()
+
+
+def _mixed(x, y, k):
+    return {"product": jnp.sin(x) @ y, "picked": x[k], "rounded": jnp.round(x).astype(int)}
+
+
+def test_values_and_derivatives_of_both_orders():
+    bridge = uk.to_torch(_mixed)
+    x, y, k = _tensor(3, 2), _tensor(2, 4, seed=1), torch.tensor(1)
+    out = bridge(x, y, k)
+    torch.testing.assert_close(out["product"], torch.sin(x) @ y)
+    torch.testing.assert_close(out["picked"], x[1])
+    assert out["rounded"].tolist() == torch.round(x).tolist()
+    assert not out["rounded"].requires_grad
+    both = lambda x, y: tuple(bridge(x, y, k)[name] for name in ("product", "picked"))
+    assert torch.autograd.gradcheck(both, (x, y))
+    assert torch.autograd.gradgradcheck(both, (x, y))
+
+
+def test_a_step_of_a_mechanism():
+    def height(length, rate):
+        problem = uk.models.pendulum(length=length, rate=rate)
+        q, v = uk.step(problem, 0.0, problem.q0, problem.v0, 0.05)
+        return q[1], problem.system.energy(0.05, q, v)
+
+    length, rate = (torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in (1.1, 0.7))
+    assert torch.autograd.gradcheck(uk.to_torch(height), (length, rate))
+
+
+def test_memory_is_shared_and_inputs_are_safe():
+    x = torch.arange(64.0, dtype=torch.float64)
+    if x.data_ptr() % 64 == 0:
+        assert _as_array(x).unsafe_buffer_pointer() == x.data_ptr()
+    np.testing.assert_array_equal(_as_array(x[1::2]), np.arange(1.0, 64.0, 2.0))
+    same = uk.to_torch(lambda x: x)(x)
+    same += 1.0
+    assert float(x[0]) == 0.0
+
+
+def test_layers_on_both_sides_are_trained():
+    """A linear layer before and after the bridge; the gradient is that of the same network all in PyTorch."""
+    torch.manual_seed(0)
+    first, last = torch.nn.Linear(3, 4).double(), torch.nn.Linear(4, 1).double()
+    x = _tensor(5, 3)
+    found = []
+    for middle in (uk.to_torch(jnp.tanh), torch.tanh):
+        first.zero_grad()
+        last(middle(first(x))).square().sum().backward()
+        found.append(first.weight.grad.clone())
+    torch.testing.assert_close(*found)
+
+
+def test_what_cannot_be_meant_says_so():
+    with pytest.raises(uk.InputError, match="expected tensors, got float"):
+        uk.to_torch(jnp.sin)(1.0)
+    jax.config.update("jax_enable_x64", False)
+    try:
+        with pytest.raises(uk.InputError, match=r"torch\.float64 need jax\.config\.update"):
+            uk.to_torch(jnp.sin)(torch.ones(2, dtype=torch.float64))
+        out = uk.to_torch(jnp.sin)(torch.ones(2))
+        torch.testing.assert_close(out, torch.sin(torch.ones(2)))
+    finally:
+        jax.config.update("jax_enable_x64", True)
