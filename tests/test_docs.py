@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import ukjax
-from ukjax import InputError, _cli_sweep, _cli_tune, cli
+from ukjax import InputError, _cli_bench, _cli_sweep, _cli_tune, cli
 from ukjax.models import MODELS
 
 ROOT = Path(__file__).parent.parent
@@ -25,6 +25,8 @@ def blocks(page: Path, *languages: str) -> list[str]:
     ]
 
 
+# Pages whose blocks train, tune or differentiate: half a minute of compilation each.
+SLOW = ("embedding.md", "gradients.md", "learning.md", "sweeps.md", "tuning.md")
 WITH_PYTHON = [page for page in PAGES if blocks(page, "python")]
 COMMANDS = [
     shlex.split(line.partition("ukjax ")[2])
@@ -35,7 +37,10 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(p, marks=pytest.mark.slow if p.name in SLOW else (), id=p.name) for p in WITH_PYTHON],
+)
 def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
     """In a process of its own, since tests switch JAX to stricter rules than users have."""
     script = tmp_path / "blocks.py"
@@ -54,6 +59,7 @@ def test_commands_are_understood(command: list[str], monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(cli, "check_rows", stop)
     monkeypatch.setattr(_cli_tune, "find_gains", stop)
     monkeypatch.setattr(_cli_sweep, "run_sweep", stop)
+    monkeypatch.setattr(_cli_bench, "run_bench", stop)
     result = CliRunner().invoke(cli.app, command, env={"UKJAX_CACHE": "0"})
     if command[0] == "list":
         assert result.exit_code == 0
@@ -88,7 +94,7 @@ def test_the_interface_page_lists_every_public_name() -> None:
     assert [name for name in names if f"::: ukjax.{name}\n" not in page] == []
 
 
-@pytest.mark.parametrize("command", ["simulate", "tune", "sweep"])
+@pytest.mark.parametrize("command", ["simulate", "tune", "sweep", "bench"])
 def test_the_page_of_the_command_line_lists_every_option(command: str) -> None:
     page = (ROOT / "docs" / "cli.md").read_text()
     options = set(re.findall(r"--[\w-]+", CliRunner().invoke(cli.app, [command, "--help"]).stdout))

@@ -87,6 +87,7 @@ def test_a_constant_push_tilts_gravity(environment, at_rest):
     np.testing.assert_allclose(state.t, 0.05 * STEPS, atol=1e-15)
 
 
+@pytest.mark.slow
 def test_a_rollout_is_repeated_steps_of_the_pushed_system(environment, at_rest):
     pendulum, q, v = environment.system, at_rest.q, at_rest.v
 
@@ -129,6 +130,7 @@ def test_a_batch_is_its_members_and_goes_on_by_itself(environment, starts):
     assert max(lengths) == STEPS > min(lengths)
 
 
+@pytest.mark.slow
 def test_the_gradient_of_the_return(environment, at_rest):
     total = lambda actions: jnp.sum(_rollout(environment, at_rest, actions)[1][1])
     actions = ACTIONS[:STEPS]
@@ -138,15 +140,30 @@ def test_the_gradient_of_the_return(environment, at_rest):
     np.testing.assert_allclose(jnp.sum(gradient * direction), slope, rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_forces_that_follow_the_state_and_projected_steps():
     """A force along the path that balances gravity: a pendulum at rest stays. One that drifted comes back."""
     balance = lambda t, q, v, u: u * jnp.stack([-q[1], q[0]]) * q[0] * 9.81
-    environment = uk.Environment(uk.models.pendulum(), balance, _reward_of_height, dt=0.1, horizon=2)
+    problem = uk.models.pendulum()
+    start = lambda key: (problem.q0, problem.v0)
+    environment = uk.Environment(problem.system, balance, _reward_of_height, dt=0.1, horizon=2, sample=start)
     state = environment.reset(jax.random.key(0))
     step = eqx.filter_jit(environment.step)
     np.testing.assert_allclose(step(state, jnp.asarray(1.0))[0].q, state.q, atol=1e-13)
     drifted = step(eqx.tree_at(lambda s: s.q, state, 1.001 * state.q), jnp.asarray(1.0))[0]
     np.testing.assert_allclose(drifted.q @ drifted.q, 1.0, atol=1e-14)
+
+
+@pytest.mark.slow
+def test_quasi_velocities_are_passed_on():
+    """A top with more coordinates than velocities: without an action it moves as the system alone."""
+    problem = uk.models.spinning_top()
+    assert problem.q0.size > problem.v0.size
+    environment = uk.Environment(problem, lambda t, q, v, u: 0.0 * v, _reward_of_height, dt=0.02, horizon=2)
+    state = environment.reset(jax.random.key(0))
+    after = eqx.filter_jit(environment.step)(state, jnp.zeros(0))[0]
+    q, v = jax.jit(lambda q, v: uk.step(problem, 0.0, q, v, 0.02))(state.q, state.v)
+    np.testing.assert_allclose(jnp.concatenate([after.q, after.v]), jnp.concatenate([q, v]), atol=1e-13)
 
 
 def _reward_of_height(t, q, v, u):
@@ -187,6 +204,8 @@ def test_gymnasium_spaces_and_seeds(vector):
     again, _ = vector.reset(seed=3)
     np.testing.assert_array_equal(first, again)
     assert np.all(second != first)
+    with pytest.raises(uk.InputError, match="low must lie below high"):
+        vector.environment.gymnasium(2, 1.0, -1.0)
     with pytest.raises(uk.InputError, match=r"actions must have shape \(3, 1\)"):
         vector.step(np.zeros(3))
 

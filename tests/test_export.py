@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import diffrax as dfx
+import equinox as eqx
 import helpers
 import jax
 import jax.export
@@ -49,15 +50,13 @@ def _steps(q0, v0):
     def body(state, t):
         return uk.step(system, t, *state, 0.02, stabilizer=uk.Baumgarte(5.0, 5.0)), None
 
-    return jax.lax.scan(body, (q0, v0), 0.02 * jnp.arange(10))[0]
+    return jax.lax.scan(body, (q0, v0), 0.02 * jnp.arange(10.0))[0]
 
 
 STATE = jnp.asarray([0.6, -0.8]), jnp.asarray([0.8, 0.6])
 
 
 def test_a_simulation_runs_without_its_python(tmp_path):
-    """Also where JAX has traced the simulation before, with checks that call back into Python."""
-    jax.eval_shape(_swing, *STATE)
     path = uk.export(_swing, tmp_path / "swing", *STATE)
     done = subprocess.run(
         [sys.executable, "-c", ALONE, path, tmp_path / "run.npz"], capture_output=True, text=True, check=False
@@ -75,28 +74,52 @@ def test_a_simulation_runs_without_its_python(tmp_path):
 
 
 def test_a_loaded_function_is_the_function_and_has_its_derivative(tmp_path):
-    run = uk.load_exported(uk.export(_steps, tmp_path / "steps", *STATE, vjp_order=1))
-    for ours, theirs in zip(run(*STATE), jax.jit(_steps)(*STATE), strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=1e-14)
-    gradient = jax.grad(lambda q, v: run(q, v)[0][0], argnums=1)(*STATE)
-    slope = helpers.central(lambda s: run(STATE[0], STATE[1] + s * jnp.asarray([0.8, 0.6]))[0][0])
-    np.testing.assert_allclose(gradient @ jnp.asarray([0.8, 0.6]), slope, rtol=1e-9)
-
-
-def test_files_for_several_platforms(tmp_path):
-    path = uk.export(_steps, tmp_path / "steps", *STATE, platforms=("cpu", "cuda"))
+    """From a file for two platforms."""
+    path = uk.export(_steps, tmp_path / "steps", *STATE, platforms=("cpu", "cuda"), vjp_order=1)
     assert jax.export.deserialize(bytearray(path.read_bytes())).platforms == ("cpu", "cuda")
-    q, v = uk.load_exported(path)(*STATE)
+    run = uk.load_exported(path)
+    q, v = run(*STATE)
     angle, rate = oracles.pendulum_elliptic(0.2, np.arctan2(0.6, 0.8), 1.0, 9.81)
     np.testing.assert_allclose(q, [np.sin(angle), -np.cos(angle)], atol=1e-7)
     np.testing.assert_allclose(v, rate * np.array([np.cos(angle), np.sin(angle)]), atol=1e-7)
+    gradient = jax.jit(jax.grad(lambda q, v: run(q, v)[0][0], argnums=1))(*STATE)
+    along = jnp.asarray([0.8, 0.6])
+    slope = helpers.central(lambda s: run(STATE[0], STATE[1] + s * along)[0][0])
+    np.testing.assert_allclose(gradient @ along, slope, rtol=1e-9)
+
+
+def test_checks_traced_before_do_not_matter(tmp_path):
+    """Equinox's checks call back into Python; JAX keeps what it traced of inner functions."""
+
+    @jax.jit
+    def checked(x):
+        return eqx.error_if(x, x < 0, "negative")
+
+    f = lambda x: 2.0 * checked(x)
+    assert jax.eval_shape(f, jnp.ones(())).shape == ()
+    run = uk.load_exported(uk.export(f, tmp_path / "f", jnp.ones(())))
+    assert run(jnp.asarray(3.0)) == 6.0
+    assert jnp.isnan(run(jnp.asarray(-3.0)))
+
+
+def test_missing_extras_are_named(monkeypatch, tmp_path):
+    for name in ("flatbuffers", "torch", "gymnasium", "ukjax._gymnasium"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(uk.MissingExtraError, match=r"export\(\) needs .* 'ukjax\[export\]'"):
+        uk.export(jnp.sin, tmp_path / "no", jnp.ones(2))
+    with pytest.raises(uk.MissingExtraError, match=r"to_torch\(\) needs .* 'ukjax\[torch\]'"):
+        uk.to_torch(jnp.sin)
+    problem = uk.models.pendulum()
+    environment = uk.Environment(problem, jnp.eye(2), lambda t, q, v, u: q[1], dt=0.1, horizon=2)
+    with pytest.raises(uk.MissingExtraError, match=r"gymnasium\(\) needs .* 'ukjax\[gym\]'"):
+        environment.gymnasium(2, -1.0, 1.0)
 
 
 def test_what_cannot_be_exported_says_so(tmp_path):
     def calls_back(x):
         return jax.pure_callback(np.sin, x, x)
 
-    with pytest.raises(uk.InputError, match="cannot be exported: .*callback"):
+    with pytest.raises(uk.InputError, match=r"cannot be exported: .*callback"):
         uk.export(calls_back, tmp_path / "no", jnp.ones(2))
     with pytest.raises(uk.InputError, match="function must be a function of arrays"):
         uk.export(uk.models.pendulum(), tmp_path / "no")

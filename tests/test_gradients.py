@@ -225,3 +225,27 @@ def test_gradients_of_a_batch_are_those_of_its_members():
         assert scale > 0
         for x, y in zip(single, jax.tree.leaves(together), strict=True):
             np.testing.assert_allclose(y[i], x, rtol=0, atol=1e-10 * scale)
+
+
+def test_backsolve_is_as_good_as_the_tolerance():
+    """The adjoint equations integrated backwards: near the derivative of the motion, not that of the run."""
+
+    def end_of_run(length, tolerance):
+        problem = uk.models.pendulum(length=length)
+        run = uk.simulate(
+            problem, t1=0.5, ts=2, stabilizer=uk.Baumgarte(10.0, 100.0), rtol=tolerance, atol=tolerance,
+            adjoint=dfx.BacksolveAdjoint(), max_steps=256,
+        )  # fmt: skip
+        return jnp.sum(run.q[-1])
+
+    step = 1e-4
+    values = [end_of_run(1.0 + k * step, 1e-11) for k in (-2, -1, 1, 2)]
+    expected = (values[0] - 8 * values[1] + 8 * values[2] - values[3]) / (12 * step)
+    found = [jax.grad(end_of_run)(1.0, tolerance) for tolerance in (1e-5, 1e-9)]
+    np.testing.assert_allclose(found[0], expected, rtol=1e-3)
+    np.testing.assert_allclose(found[1], expected, rtol=1e-7)
+
+
+def test_backsolve_says_what_it_cannot_follow():
+    with pytest.raises(uk.InputError, match="a projection after each step"):
+        uk.simulate(uk.models.pendulum(), t1=1.0, adjoint=dfx.BacksolveAdjoint())

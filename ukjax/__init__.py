@@ -8,6 +8,8 @@ from ._acceleration import Schur as Schur
 from ._acceleration import UdwadiaKalaba as UdwadiaKalaba
 from ._any_order import AnyOrderSystem as AnyOrderSystem
 from ._any_order import OfOrder as OfOrder
+from ._bench import BenchResult as BenchResult
+from ._bench import bench as bench
 from ._constraint import AbstractConstraint as AbstractConstraint
 from ._constraint import AccelerationConstraint as AccelerationConstraint
 from ._constraint import Holonomic as Holonomic
@@ -74,9 +76,9 @@ from ._system import AbstractSystem as AbstractSystem
 from ._system import LagrangianSystem as LagrangianSystem
 from ._system import System as System
 from ._system import lagrangian_system as lagrangian_system
+from ._torch import to_torch as to_torch
 from ._trajectory import RESULTS as RESULTS
 from ._trajectory import Trajectory as Trajectory
-from ._torch import to_torch as to_torch
 from ._tune import TuneResult as TuneResult
 from ._tune import ViolationLoss as ViolationLoss
 from ._tune import tune as tune

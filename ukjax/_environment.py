@@ -7,67 +7,23 @@ import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from ._acceleration import AbstractFormula
 from ._arguments import real_array
-from ._constraint import AbstractConstraint
+from ._driven import Driven, InputForce
 from ._errors import InputError, missing_extra
 from ._problem import Problem
 from ._project import Projection, project
 from ._stabilize import AbstractStabilizer
 from ._step import step
 from ._system import AbstractSystem
-from ._types import Coordinates, Forces, MassMatrix, Time, Velocities, is_traced
+from ._types import Coordinates, Forces, Time, Velocities, is_traced
 
 if TYPE_CHECKING:
     from ._gymnasium import VectorEnvironment
 
 Sample = Callable[[Array], tuple[Coordinates, Velocities]]
-
-
-@final
-class _Driven(AbstractSystem):
-    """A system whose force gains that of an action; all else is the system's own."""
-
-    system: AbstractSystem
-    apply: Callable[[Time, Coordinates, Velocities, Array], Forces]
-    action: Array
-
-    @property
-    def constraints(self) -> tuple[AbstractConstraint, ...]:
-        return self.system.constraints
-
-    @property
-    def kinematics_of(self) -> AbstractSystem:
-        return self.system
-
-    def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
-        return self.system.mass_matrix(t, q)
-
-    def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
-        own, gained = self.system.force(t, q, v), self.apply(t, q, v, self.action)
-        if gained.shape != own.shape:
-            raise InputError(f"apply must return a force of shape {own.shape}, got {gained.shape}.")
-        return own + gained
-
-    def kinematics(self, t: Time, q: Coordinates, v: Velocities) -> Coordinates:
-        return self.system.kinematics(t, q, v)
-
-    def nonideal_force(self, t: Time, q: Coordinates, v: Velocities) -> Forces | None:
-        return self.system.nonideal_force(t, q, v)
-
-
-@final
-class _InputMatrix(eqx.Module):
-    """The force B u."""
-
-    B: Float[Array, "n p"]
-
-    def __call__(self, t: Time, q: Coordinates, v: Velocities, u: Array) -> Forces:
-        if u.shape != self.B.shape[1:]:
-            raise InputError(f"an action for an input matrix {self.B.shape} has shape {u.shape}.")
-        return self.B @ u
 
 
 @final
@@ -87,6 +43,26 @@ def _whole_state(t: Time, q: Coordinates, v: Velocities) -> Array:
 
 def _never(t: Time, q: Coordinates, v: Velocities) -> Array:
     return jnp.asarray(False)
+
+
+def _input_force(apply: Array) -> InputForce:
+    B = real_array("apply", apply)
+    if B.ndim != 2:
+        raise InputError(f"apply must be a function or an input matrix (n, p), got shape {B.shape}.")
+    return InputForce(B)
+
+
+def _require_meant(system, sample, reward, observe, done, dt, horizon) -> None:
+    """Raises `InputError` for arguments of an `Environment` that cannot be meant."""
+    if not isinstance(system, AbstractSystem):
+        raise InputError(f"expected a system or a Problem, got {type(system).__name__}.")
+    for name, function in (("reward", reward), ("observe", observe), ("sample", sample), ("done", done)):
+        if not callable(function):
+            raise InputError(f"{name} must be a function, got {function!r}.")
+    if not is_traced(dt) and not dt > 0:
+        raise InputError(f"dt must be a positive time [s], got {dt}.")
+    if not isinstance(horizon, int) or horizon < 1:
+        raise InputError(f"horizon must be a number of steps, at least 1, got {horizon!r}.")
 
 
 @final
@@ -167,24 +143,10 @@ class Environment(eqx.Module):
             t0 = system.t0 if t0 is None else t0
             sample = _Always(system.q0, system.v0) if sample is None else sample
             system = system.system
-        if not isinstance(system, AbstractSystem):
-            raise InputError(f"expected a system or a Problem, got {type(system).__name__}.")
         if sample is None:
-            raise InputError(
-                "a system has no initial state: give sample, or a Problem, which brings its own."
-            )
-        if not callable(apply):
-            B = real_array("apply", apply)
-            if B.ndim != 2:
-                raise InputError(f"apply must be a function or an input matrix (n, p), got shape {B.shape}.")
-            apply = _InputMatrix(B)
-        for name, function in (("reward", reward), ("observe", observe), ("sample", sample), ("done", done)):
-            if not callable(function):
-                raise InputError(f"{name} must be a function, got {function!r}.")
-        if not is_traced(dt) and not dt > 0:
-            raise InputError(f"dt must be a positive time [s], got {dt}.")
-        if not isinstance(horizon, int) or horizon < 1:
-            raise InputError(f"horizon must be a number of steps, at least 1, got {horizon!r}.")
+            raise InputError("an initial state is needed: give sample, or a Problem, which brings its own.")
+        _require_meant(system, sample, reward, observe, done, dt, horizon)
+        apply = apply if callable(apply) else _input_force(apply)
         self.system, self.apply, self.reward, self.dt, self.horizon = system, apply, reward, dt, horizon
         self.observe, self.sample, self.done, self.t0 = observe, sample, done, 0.0 if t0 is None else t0
         self.formula, self.stabilizer, self.solver = formula, stabilizer, solver
@@ -222,7 +184,7 @@ class Environment(eqx.Module):
 
         **Returns:** (state, reward, terminated, truncated): terminated by `done`, truncated at the horizon.
         """
-        driven = _Driven(self.system, self.apply, action)
+        driven = Driven(self.system, self.apply, action)
         options = {"formula": self.formula, "stabilizer": self.stabilizer, "solver": self.solver}
         q, v = step(driven, state.t, state.q, state.v, self.dt, **options)
         steps = state.steps + 1
@@ -273,6 +235,6 @@ class Environment(eqx.Module):
             from ._gymnasium import VectorEnvironment
         except ImportError as error:
             raise missing_extra("Environment.gymnasium()", "gym") from error
-        shape = self.apply.B.shape[1:] if isinstance(self.apply, _InputMatrix) else ()
+        shape = self.apply.B.shape[1:] if isinstance(self.apply, InputForce) else ()
         low, high = (jnp.broadcast_to(jnp.asarray(x), jnp.shape(x) or shape) for x in (low, high))
         return VectorEnvironment(self, num_envs, low, high)

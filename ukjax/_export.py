@@ -57,8 +57,8 @@ def export(
     """Writes a function of arrays, such as a whole simulation, to a file: compiled by `jax.export` to StableHLO.
 
     What the function closes over (models, parameters, times) is in the file. It can be read with `load_exported`, or
-    by JAX alone, with `jax.export.deserialize(path.read_bytes()).call`. JAX keeps such files readable for at least
-    six months.
+    by JAX alone, with `jax.export.deserialize(bytearray(path.read_bytes())).call`, by the versions of JAX of the next
+    six months at least. Checks by which Equinox or Diffrax would raise an error become NaN.
 
     **Arguments:**
 

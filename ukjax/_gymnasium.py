@@ -54,8 +54,12 @@ class VectorEnvironment(gym.vector.VectorEnv):
         self.metadata = {"autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP}
         state = eqx.filter_eval_shape(environment.reset, jax.random.key(0))
         seen = eqx.filter_eval_shape(environment.observation, state)
+        if not isinstance(seen, jax.ShapeDtypeStruct):
+            raise InputError("for Gymnasium observe must return one array.")
         self._dtype = state.q.dtype
         low, high = (np.asarray(x, self._dtype) for x in (low, high))
+        if not np.all(low < high):
+            raise InputError(f"low must lie below high, got {low} and {high}.")
         self.single_action_space = gym.spaces.Box(low, high, dtype=self._dtype.type)
         self.single_observation_space = gym.spaces.Box(-np.inf, np.inf, seen.shape, dtype=seen.dtype.type)
         self.action_space = batch_space(self.single_action_space, num_envs)

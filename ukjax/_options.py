@@ -146,3 +146,31 @@ def event(given: dfx.Event | Callable | None, dtype: jnp.dtype) -> dfx.Event | N
         return given(t, *y)
 
     return dfx.Event(condition, optx.Newton(rtol=tolerance, atol=tolerance))
+
+
+def require_fitting(
+    adjoint: dfx.AbstractAdjoint, ts: Array | None, event: Any, dense: bool, projected: bool
+) -> None:
+    """Raises `InputError` where `BacksolveAdjoint` is asked for what only the steps taken can tell.
+
+    **Arguments:**
+
+    - `adjoint`: the Diffrax adjoint.
+    - `ts`: the times to save at; None for every step.
+    - `event`: what stops the run, if anything.
+    - `dense`: whether the motion between saved times is kept.
+    - `projected`: whether every step is projected.
+    """
+    if not isinstance(adjoint, dfx.BacksolveAdjoint):
+        return
+    asked = {
+        "a projection after each step (use Baumgarte)": projected,
+        'ts="steps"': ts is None,
+        "an event": event is not None,
+        "dense": dense,
+    }
+    if wrong := [name for name, given in asked.items() if given]:
+        raise InputError(
+            f"BacksolveAdjoint integrates backwards a differential equation of its own, not the steps of the run, so "
+            f"it cannot follow {' and '.join(wrong)}. RecursiveCheckpointAdjoint, the default, can."
+        )

@@ -72,8 +72,13 @@ def _integrate(
     t0, t1, dt0 = span
     if isinstance(model.stabilizer, Projection):
         solver = ProjectedSolver(solver)
-    kept = dfx.SubSaveAt(t0=ts is None, ts=ts, steps=ts is None, fn=keep)
-    return dfx.diffeqsolve(
+    backsolve = isinstance(settings["adjoint"], dfx.BacksolveAdjoint)
+    if backsolve:  # takes one list of times only
+        saveat = dfx.SaveAt(ts=jnp.append(ts, t1))
+    else:
+        kept = dfx.SubSaveAt(t0=ts is None, ts=ts, steps=ts is None, fn=keep)
+        saveat = dfx.SaveAt(subs=(kept, dfx.SubSaveAt(t1=True)), dense=dense)
+    solution = dfx.diffeqsolve(
         dfx.ODETerm(vector_field),  # pyright: ignore[reportArgumentType]
         solver,
         t0,
@@ -81,10 +86,16 @@ def _integrate(
         dt0,
         y0,
         args=model,
-        saveat=dfx.SaveAt(subs=(kept, dfx.SubSaveAt(t1=True)), dense=dense),
+        saveat=saveat,
         throw=False,
         **settings,
     )
+    if backsolve:
+        parts = [
+            jax.tree.map(lambda x, i=i: x[i], (solution.ts, solution.ys)) for i in (np.s_[:-1], np.s_[-1:])
+        ]
+        solution = dataclasses.replace(solution, ts=(parts[0][0], parts[1][0]), ys=(parts[0][1], parts[1][1]))
+    return solution
 
 
 def errors_at(t: Array, y: tuple[Array, Array], model: Model) -> tuple[Array, Array]:
@@ -263,7 +274,8 @@ def simulate(
       estimate their error, else steps of dt0.
     - `rtol`: relative tolerance of the default controller; by default 1e-8, in float32 1e-5.
     - `atol`: absolute tolerance of the default controller; the same defaults.
-    - `adjoint`: any Diffrax adjoint: how derivatives are taken.
+    - `adjoint`: any Diffrax adjoint: how derivatives are taken. `BacksolveAdjoint` without projection, events, `dense`
+      and `ts="steps"`.
     - `event`: stops the run where this real function of (t, q, v) crosses zero; or any `diffrax.Event`,
       whose state is the pair (q, v).
     - `dense`: keep the motion between saved times too, for `Trajectory.evaluate`.
@@ -305,6 +317,7 @@ def simulate(
         "max_steps": max_steps,
         "progress_meter": _options.progress_meter(progress),
     }
+    _options.require_fitting(adjoint, ts, event, dense, isinstance(stabilizer, Projection))
     model = Model(system, formula, stabilizer)
     tracing = is_traced(model, t0, q0, v0, t1, ts)
     y0 = model.project(t0, (q0, v0)) if tracing else _checked_start(model, t0, q0, v0)

@@ -84,16 +84,16 @@ def watch_compilation() -> list[float]:
     return seconds
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """`value` as JSON can hold it; NaN and infinity become null."""
     if isinstance(value, dict):
-        return {str(k): _plain(x) for k, x in value.items()}
+        return {str(k): plain(x) for k, x in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(x) for x in value]
+        return [plain(x) for x in value]
     if isinstance(value, jax.Array | np.ndarray | np.generic):
-        return _plain(np.asarray(value).tolist())
+        return plain(np.asarray(value).tolist())
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def print_json(value: Any) -> None:
-    print(json.dumps(_plain(value), allow_nan=False))
+    print(json.dumps(plain(value), allow_nan=False))

@@ -11,7 +11,7 @@ from jaxtyping import Array
 from ._errors import InputError, missing_extra
 
 if TYPE_CHECKING:
-    import torch
+    import torch  # pyright: ignore[reportMissingImports]
 
 
 def _as_array(tensor: "torch.Tensor") -> Array:
@@ -26,7 +26,7 @@ def _as_array(tensor: "torch.Tensor") -> Array:
 def _as_tensor(array: Array, inputs: tuple["torch.Tensor", ...]) -> "torch.Tensor":
     """The array's memory as a tensor; a copy where JAX returned an input as it is, which PyTorch must be free to
     change."""
-    import torch
+    import torch  # pyright: ignore[reportMissingImports]
 
     tensor = torch.from_dlpack(array)
     return tensor.clone() if tensor.data_ptr() in [x.data_ptr() for x in inputs] else tensor
@@ -70,7 +70,7 @@ def to_torch(function: Callable[..., Any]) -> Callable[..., Any]:
     tensors where JAX's 64-bit types are off.
     """
     try:
-        import torch
+        import torch  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise missing_extra("to_torch()", "torch") from error
     run = jax.jit(lambda *arrays: function(*arrays))

@@ -1,4 +1,4 @@
-"""The command line: `ukjax list`, `simulate NAME`, `check NAME`, `tune NAME`, `sweep NAME`; also `python -m ukjax`.
+"""The command line: `ukjax list`, `simulate`, `check`, `tune`, `sweep`, `bench`; also `python -m ukjax`.
 
 Exit status 0 for success, 1 for a run that ended early, 2 for bad input, with one line on stderr that says
 what was wrong. Being an application, it switches JAX to float64 and keeps compiled programs in a cache.
@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from ._cli_bench import bench
 from ._cli_options import (
     FORMULAS,
     METHODS,
@@ -226,3 +227,4 @@ def check(name: Name, parameters: Set = None, as_json: Json = False) -> None:
 
 app.command()(tune)
 app.command()(sweep)
+app.command()(bench)

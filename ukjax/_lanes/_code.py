@@ -13,6 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array
 
 from .._acceleration import AbstractFormula, Schur, UdwadiaKalaba, equations_of_motion
@@ -92,13 +93,14 @@ class Code:
         - `v`: generalized velocities (n,).
         """
         leaves, _ = _split(system, stabilizer)
-        inputs = [
-            jnp.asarray(x).reshape(-1)[i]
-            for x, places in zip(leaves, self._varying, strict=True)
-            for i in places
+        flat = [jnp.reshape(x, -1).astype(self.program.dtype) for x in (*leaves, t, q, v)]
+        parameters = [
+            x if len(places) == x.size else x[places] for x, places in zip(flat, self._varying, strict=False)
         ]
-        inputs += [t, *(q[i] for i in range(q.size)), *(v[i] for i in range(v.size))]
-        return jnp.stack(self.program([jnp.asarray(x).astype(self.program.dtype) for x in inputs]))
+        every = jnp.concatenate([*(x for x in parameters if x.size), *flat[len(leaves) :]])
+        # Split in one operation, since the transpose of so many separate ones costs more than the program.
+        numbers = lax.split(every, (1,) * every.size)
+        return jnp.stack(self.program([jnp.reshape(x, ()) for x in numbers]))
 
 
 def _rcond(formula: AbstractFormula) -> float:

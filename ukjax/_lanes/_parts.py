@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from ._scalars import BOOLEAN, Builder, Expression, Node, reachable
 
-LONGEST = 2_000
+LONGEST = 4_000
 """Operations in one part."""
 
 

@@ -36,7 +36,7 @@ class Case(eqx.Module):
     v0: Array
     system: AbstractSystem
     stabilizer: AbstractStabilizer
-    formula: AbstractFormula
+    formula: AbstractFormula | None
 
 
 def _is_number(x: Any) -> bool:
@@ -127,10 +127,10 @@ class Build(eqx.Module):
     own: tuple[str, ...]
     as_dict: bool
     stabilizer: AbstractStabilizer
-    formula: AbstractFormula
+    formula: AbstractFormula | None
 
     def __init__(
-        self, model: Any, names: Iterable[str], stabilizer: AbstractStabilizer, formula: AbstractFormula
+        self, model: Any, names: Iterable[str], stabilizer: AbstractStabilizer, formula: AbstractFormula | None
     ):
         if not isinstance(model, Problem) and (isinstance(model, AbstractSystem) or not callable(model)):
             raise InputError(

@@ -148,7 +148,7 @@ def prepare(
     outputs: Outputs,
     gradients: tuple[str, ...],
     stabilizer: AbstractStabilizer,
-    formula: AbstractFormula,
+    formula: AbstractFormula | None,
     options: dict[str, Any],
 ) -> Plan:
     """A plan of a sweep.
@@ -157,7 +157,8 @@ def prepare(
 
     **Raises:** `InputError` for what cannot be meant.
     """
-    require_instance("formula", formula, AbstractFormula, "UdwadiaKalaba()")
+    if formula is not None:
+        require_instance("formula", formula, AbstractFormula, "UdwadiaKalaba()")
     require_instance("stabilizer", stabilizer, AbstractStabilizer, "Projection()")
     require_instance("solver", options["solver"], dfx.AbstractSolver, "diffrax.Dopri8()")
     build, example = Build(model, samples.names, stabilizer, formula), values_of(samples, 0)

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._acceleration import AbstractFormula, UdwadiaKalaba
+from .._acceleration import AbstractFormula
 from .._arguments import require_between
 from .._errors import InputError
 from .._problem import Problem
@@ -106,7 +106,7 @@ def sweep(
     t1: Time | float | None = None,
     dt0: Time | float | None = None,
     ts: Float[Array, " k"] | int | None = None,
-    formula: AbstractFormula = UdwadiaKalaba(),
+    formula: AbstractFormula | None = None,
     stabilizer: AbstractStabilizer = Projection(),
     solver: dfx.AbstractSolver = dfx.Dopri8(),
     stepsize_controller: dfx.AbstractStepSizeController | None = None,
