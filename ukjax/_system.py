@@ -57,7 +57,9 @@ def has_quasi_velocities(system: AbstractSystem) -> bool:
     """Whether `kinematics` is the system's own, so that v need not be q'."""
     if isinstance(system, System):
         return system.kinematics_ is not None
-    if isinstance(passed_on := getattr(system, "kinematics_of", None), AbstractSystem):  # as a wrapper says it
+    if isinstance(
+        passed_on := getattr(system, "kinematics_of", None), AbstractSystem
+    ):  # as a wrapper says it
         return has_quasi_velocities(passed_on)
     return type(system).kinematics is not AbstractSystem.kinematics
 

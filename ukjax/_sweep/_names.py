@@ -130,7 +130,11 @@ class Build(eqx.Module):
     formula: AbstractFormula | None
 
     def __init__(
-        self, model: Any, names: Iterable[str], stabilizer: AbstractStabilizer, formula: AbstractFormula | None
+        self,
+        model: Any,
+        names: Iterable[str],
+        stabilizer: AbstractStabilizer,
+        formula: AbstractFormula | None,
     ):
         if not isinstance(model, Problem) and (isinstance(model, AbstractSystem) or not callable(model)):
             raise InputError(
