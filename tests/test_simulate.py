@@ -418,3 +418,20 @@ def test_progress(capsys):
     assert run.ok
     out = capsys.readouterr()
     assert "100.00%" in out.out + out.err
+
+
+def test_a_second_run_traces_nothing_again():
+    traced = []
+
+    def mass_matrix(t, q):
+        traced.append(t)
+        return jnp.eye(2)
+
+    row = uk.Holonomic(lambda t, q: q @ q - 1.0, name="rod")
+    system = uk.System(mass_matrix, lambda t, q, v: jnp.array([0.0, -9.81]), [row])
+    first = uk.simulate(system, [1.0, 0.0], [0.0, 0.0], t1=0.1, ts=3)
+    count = len(traced)
+    second = uk.simulate(system, [0.0, -1.0], [0.5, 0.0], t1=0.1, ts=3)
+    assert count > 0
+    assert len(traced) == count
+    assert first.row_names == second.row_names == ("rod",)

@@ -22,7 +22,7 @@ from ._acceleration import (
     why_not_finite,
 )
 from ._arguments import real_array, require_instance
-from ._constraint import constraint_rows
+from ._constraint import Kind, constraint_rows
 from ._control import Servoed
 from ._doctor import inconsistent_rows
 from ._errors import InputError
@@ -52,6 +52,7 @@ def vector_field(t: Array, y: tuple[Array, Array], model: Model) -> tuple[Array,
 @eqx.filter_jit
 def _start(model: Model, t: Array, q: Array, v: Array) -> tuple[tuple[Array, Array], Equations, Acceleration]:
     """The state the run starts from, and what holds there."""
+    require_shapes(model.system, t, q, v)  # here, where it is traced once, and before anything else
     q, v = model.project(t, (q, v))
     equations = equations_of_motion(model.system, t, q, v, model.stabilizer)
     return (q, v), equations, model.formula.solve(equations)
@@ -136,8 +137,13 @@ def errors_along(
 
 
 @eqx.filter_jit
-def _observe(model: Model, t: Array, q: Array, v: Array) -> dict[str, Any]:
-    """Everything a `Trajectory` holds, at every saved state; states between steps are projected here."""
+def _observe(
+    model: Model, t: Array, q: Array, v: Array
+) -> tuple[dict[str, Any], tuple[str, ...], tuple[Kind, ...]]:
+    """Everything a `Trajectory` holds, at every saved state; states between steps are projected here.
+
+    And the rows' names and kinds, which are known once it is traced.
+    """
 
     def at(t: Array, q: Array, v: Array) -> dict[str, Any]:
         q, v = model.project(t, (q, v))
@@ -155,12 +161,12 @@ def _observe(model: Model, t: Array, q: Array, v: Array) -> dict[str, Any]:
             "rank": acceleration.rank,
         }
 
-    return jax.vmap(at)(t, q, v)
+    rows = eqx.filter_eval_shape(constraint_rows, model.system, t[0], q[0], v[0])
+    return jax.vmap(at)(t, q, v), rows.names, rows.kinds
 
 
 def _checked_start(model: Model, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
     """The state to start from; raises `InputError`, by constraint name, where a run could not start."""
-    require_shapes(model.system, t, q, v)
     y, equations, acceleration = _start(model, t, q, v)
     rows = equations.rows
     errors = np.concatenate([np.abs(rows.position_error), np.abs(rows.velocity_error)])
@@ -202,9 +208,8 @@ def _assemble(model: Model, solution: dfx.Solution, name: str, stages: int | Non
     kept = t.size
     if not is_traced(t, q, v):
         t, q, v, kept = _reached(t, q, v)
-    observed = _observe(model, t, q, v)
+    observed, names, kinds = _observe(model, t, q, v)
     t, observed = jax.tree.map(lambda x: x[:kept], (t, observed))
-    rows = eqx.filter_eval_shape(constraint_rows, model.system, t[0], q[0], v[0])  # names only
     finite = jnp.all(jnp.isfinite(observed["a"][-1])) & jnp.all(jnp.isfinite(observed["q"][-1]))
     result = RESULTS.promote(solution.result)
     stats = {k: x for k, x in solution.stats.items() if k != "max_steps"}
@@ -215,8 +220,8 @@ def _assemble(model: Model, solution: dfx.Solution, name: str, stages: int | Non
         **observed,
         stats=stats,
         result=RESULTS.where(finite, result, RESULTS.diverged),
-        row_names=rows.names,
-        row_kinds=rows.kinds,
+        row_names=names,
+        row_kinds=kinds,
         name=name,
         dense=Dense(solution.interpolation, model.system, model.stabilizer) if dense else None,
     )

@@ -41,7 +41,7 @@ class Program:
         self.tangent = functools.cache(self._tangent)
         self.transpose = functools.cache(self._transpose)
 
-    @property
+    @functools.cached_property
     def size(self) -> int:
         """The number of operations."""
         return sum(node.op != "input" for node in reachable(self.outputs))
