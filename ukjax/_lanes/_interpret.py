@@ -16,7 +16,6 @@ from ._moves import (
     MOVES,
     OPERANDS,
     Scalars,
-    TranslationError,
     as_scalars,
     evaluated,
     filled,
@@ -27,7 +26,7 @@ from ._moves import (
     scatter,
     shaped,
 )
-from ._scalars import OPERATIONS, Builder, Expression, is_number
+from ._scalars import OPERATIONS, Builder, Expression, TranslationError, is_number
 
 _LONGEST_UNROLLED = 256
 

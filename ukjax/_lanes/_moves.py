@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ._scalars import TranslationError as TranslationError
-from ._scalars import is_number
+from ._scalars import TranslationError, is_number
 
 Scalars = np.ndarray
 """An array of expressions, of dtype object."""
