@@ -1,9 +1,10 @@
 """Interleaved rounds of timings, their medians, and the machine they were taken on."""
 
+import contextlib
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import jax
 import numpy as np
@@ -20,6 +21,26 @@ def machine() -> str:
     device = jax.devices()[0]
     where = "" if device.platform == "cpu" else f", {device.device_kind}"
     return f"{name}, {os.cpu_count()} cores{where}; Python {platform.python_version()}, JAX {jax.__version__}"
+
+
+@contextlib.contextmanager
+def pinned(cores: int) -> Iterator[None]:
+    """Every thread of this process on the first cores it may use, where the system can do that."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    allowed = os.sched_getaffinity(0)
+
+    def put(where: set[int]) -> None:
+        for thread in os.listdir("/proc/self/task"):
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(int(thread), where)
+
+    put(set(sorted(allowed)[:cores]))
+    try:
+        yield
+    finally:
+        put(allowed)
 
 
 def interleaved(

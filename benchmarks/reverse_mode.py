@@ -1,6 +1,6 @@
 """What a reverse-mode gradient through a run costs, in forward runs and in memory; and a batch of gradients.
 
-python benchmarks/reverse_mode.py [--models pendulum scara] [--steps 1000 10000 100000] [--batch 1024]
+python benchmarks/reverse_mode.py [--models pendulum scara] [--steps 1000 10000 100000] [--batch 1024] [--plain]
 
 Processor time in one thread, so that what else the machine does counts little.
 """
@@ -24,12 +24,10 @@ import ukjax as uk
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")  # read when JAX first computes
 
 STABILIZERS = {"Baumgarte": uk.Baumgarte(10.0, 100.0), "Projection": uk.Projection()}
-CHECKPOINTS = {"default": None, "4x": 4.0}
+ADJOINTS = {"DiscreteAdjoint": uk.DiscreteAdjoint(), "Diffrax's": dfx.RecursiveCheckpointAdjoint()}
 
 
-def squared_end(
-    model: str, steps: int, stabilizer: uk.AbstractStabilizer, checkpoints: int | None
-) -> Callable:
+def squared_end(model: str, steps: int, stabilizer: uk.AbstractStabilizer, adjoint: str) -> Callable:
     """The sum of squares of the final state, as a function of all parameters of the system."""
     problem = uk.models.get(model)
     dt0 = 1e-4 if steps > 1000 else 1e-3
@@ -38,7 +36,7 @@ def squared_end(
         run = uk.simulate(
             eqx.combine(parameters, problem.system), problem.q0, problem.v0, t0=0.0, t1=steps * dt0, dt0=dt0,
             solver=dfx.Tsit5(), stepsize_controller=dfx.ConstantStepSize(), max_steps=steps + 1, ts=2,
-            stabilizer=stabilizer, adjoint=dfx.RecursiveCheckpointAdjoint(checkpoints),
+            stabilizer=stabilizer, adjoint=ADJOINTS[adjoint],
         )  # fmt: skip
         return jnp.sum(run.q[-1] ** 2) + jnp.sum(run.v[-1] ** 2)
 
@@ -55,23 +53,15 @@ def seconds(fn: Callable[[], object], rounds: int) -> float:
     return float(np.median(found[1:]))
 
 
-def default_checkpoints(steps: int) -> int:
-    """Equinox's number for that many steps, about the root of twice as many (Stumm and Walther 2010, eq. (2.2))."""
-    return int(-1.5 + np.sqrt(2 * (steps + 1) + 0.25)) + 1
-
-
-def cost(model: str, steps: int, stabilizer: str, more: float | None) -> list[float]:
+def cost(model: str, steps: int, stabilizer: str, adjoint: str) -> list[float]:
     """Seconds of a forward run, forward runs a gradient takes, and megabytes both need for temporaries."""
-    checkpoints = (
-        default_checkpoints(steps) if more is None else min(steps, int(more * default_checkpoints(steps)))
-    )
-    end = squared_end(model, steps, STABILIZERS[stabilizer], None if more is None else checkpoints)
+    end = squared_end(model, steps, STABILIZERS[stabilizer], adjoint)
     parameters = eqx.filter(uk.models.get(model).system, eqx.is_inexact_array)
     forward, reverse = (jax.jit(f).lower(parameters).compile() for f in (end, jax.grad(end)))
     rounds = 5 if steps <= 1000 else 3 if steps <= 10_000 else 1
     once, back = (seconds(lambda f=f: f(parameters), rounds) for f in (forward, reverse))
     megabytes = [c.memory_analysis().temp_size_in_bytes / 1e6 for c in (forward, reverse)]
-    return [checkpoints, once, back / once, *megabytes]
+    return [once, back / once, *megabytes]
 
 
 def batch(model: str, size: int, steps: int = 100) -> None:
@@ -80,7 +70,7 @@ def batch(model: str, size: int, steps: int = 100) -> None:
     rng = np.random.default_rng(0)
     spread = lambda x: x * jnp.asarray(1 + 0.01 * rng.normal(size=size))
     many = jax.tree.map(spread, parameters)
-    slope = jax.grad(squared_end(model, steps, STABILIZERS["Baumgarte"], None))
+    slope = jax.grad(squared_end(model, steps, STABILIZERS["Baumgarte"], "DiscreteAdjoint"))
     together, single = jax.jit(jax.vmap(slope)), jax.jit(slope)
     times = seconds(lambda: together(many), 1), seconds(lambda: single(parameters), 3)
     found, error = together(many), 0.0
@@ -101,15 +91,19 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=["pendulum"])
     parser.add_argument("--steps", type=int, nargs="+", default=[1000, 10_000, 100_000])
     parser.add_argument("--batch", type=int, default=1024)
+    parser.add_argument("--plain", action="store_true", help="without uk.compile_loops_whole()")
     arguments = parser.parse_args()
+    if not arguments.plain:
+        uk.compile_loops_whole()
     jax.config.update("jax_enable_x64", True)
-    print(f"Tsit5 at fixed steps, RecursiveCheckpointAdjoint, float64, one thread. {machine()}.\n")
-    columns = ["checkpoints", "forward [s]", "gradient / forward", "forward [MB]", "gradient [MB]"]
+    flags = "as it is" if arguments.plain else "with uk.compile_loops_whole()"
+    print(f"Tsit5 at fixed steps, float64, one thread, XLA {flags}. {machine()}.\n")
+    columns = ["forward [s]", "gradient / forward", "forward [MB]", "gradient [MB]"]
     rows = {}
     for model, stabilizer, steps in itertools.product(arguments.models, STABILIZERS, arguments.steps):
-        for label, more in CHECKPOINTS.items():
-            row = cost(model, steps, stabilizer, more)
-            rows[f"{model}, {stabilizer}, {steps} steps, {label}"] = row
+        for adjoint in ADJOINTS:
+            row = cost(model, steps, stabilizer, adjoint)
+            rows[f"{model}, {stabilizer}, {steps} steps, {adjoint}"] = row
             print(list(rows)[-1], *(f"{x:.3g}" for x in row), flush=True)
     print("\n" + table(columns, rows))
     if arguments.batch:

@@ -1,5 +1,8 @@
 """Tests run in float64, with silent broadcasting of ranks and silent promotion of dtypes as errors."""
 
+import gc
+from pathlib import Path
+
 import jax
 import pytest
 
@@ -16,8 +19,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(skip)
 
 
+def forget_programs() -> None:
+    """Frees compiled programs: each maps some pages, and at 65,530 maps of a process Linux gives no more."""
+    jax.clear_caches()
+    gc.collect()
+
+
 @pytest.fixture(autouse=True, scope="module")
 def bounded_memory():
     """Compiled programs of one file are of no use to the next, and would fill the memory."""
     yield
-    jax.clear_caches()
+    forget_programs()
+
+
+@pytest.fixture(autouse=True)
+def bounded_maps():
+    """Those of a long file may be too many before its end."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > 20_000:
+        forget_programs()

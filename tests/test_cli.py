@@ -300,9 +300,17 @@ def test_help() -> None:
     assert ukjax("--version").stdout.startswith("ukjax 0.")
 
 
+# What a shell starts in the background ignores interrupts, and so would these.
+AS_MODULE = """
+import runpy, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+runpy.run_module("ukjax", run_name="__main__", alter_sys=True)
+"""
+
+
 def process(tmp_path: Path, *args: str, **env: str) -> subprocess.Popen:
     return subprocess.Popen(
-        [sys.executable, "-m", "ukjax", *args],
+        [sys.executable, "-c", AS_MODULE, *args],
         cwd=tmp_path,
         env=os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")} | env,
         stdout=subprocess.PIPE,

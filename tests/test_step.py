@@ -8,6 +8,7 @@ import oracles
 import pytest
 
 import ukjax as uk
+from ukjax._written_out import written_out
 
 
 def test_a_loop_of_steps_is_the_motion():
@@ -35,6 +36,43 @@ def test_euler_is_euler():
     q, v = uk.step(problem, None, None, None, 0.01, solver=dfx.Euler(), stabilizer=uk.NoStabilizer())
     np.testing.assert_allclose(q, problem.q0 + 0.01 * problem.v0, atol=1e-15)
     np.testing.assert_allclose(v, problem.v0 + 0.01 * a, atol=1e-13)
+
+
+@pytest.mark.parametrize("solver", [dfx.Dopri8(), dfx.Tsit5(), dfx.Heun()])
+def test_stages_written_out_are_diffrax_s(solver):
+    """One step of y' = f(t, y), its error estimate and what its interpolation says in between."""
+    terms = dfx.ODETerm(lambda t, y, args: (y[1] * jnp.cos(t), -args * jnp.sin(y[0])))
+    y0, args = (jnp.array([0.3, 1.0]), jnp.array([0.5, -0.2])), jnp.array(2.0)
+
+    @jax.jit
+    def steps(t0, t1):
+        own, both = written_out(solver), []
+        for each in (own, solver):
+            begun = each.init(terms, t0, t1, y0, args)
+            y1, error, dense, *_ = each.step(terms, t0, t1, y0, args, begun, made_jump=True)
+            both.append((y1, error, each.interpolation_cls(t0=t0, t1=t1, **dense).evaluate(0.4)))
+        return both
+
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-15), *steps(0.1, 0.6))
+    assert written_out(dfx.Kvaerno5()) == dfx.Kvaerno5()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "w2"), [("parallelogram", 3.5 * 9.81 / 3.05), ("four_bars", 2.0 * 9.81 / (5 / 3))]
+)
+def test_large_steps_stay_on_the_right_branch(model, w2):
+    """Flat positions are passed some twenty times in 10 s, by steps of 0.04 s."""
+    system, solver = uk.models.get(model).system, dfx.Dopri5()
+
+    @jax.jit
+    def run(q, v):
+        return jax.lax.fori_loop(0, 250, lambda _, y: uk.step(system, 0.0, *y, 0.04, solver=solver), (q, v))
+
+    for angle, rate in ((np.pi / 3, 0.0), (np.pi / 2, 1.0), (0.2, -1.0), (-2.0, 3.0)):
+        end = oracles.pendulum_elliptic(10.0, angle + np.pi / 2, rate, w2)[0] - np.pi / 2
+        q, _ = run(*system.state(angle, rate))
+        np.testing.assert_allclose(q[:2], [np.cos(end) / 2, np.sin(end) / 2], atol=1e-4)
 
 
 @jax.jit

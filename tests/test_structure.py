@@ -22,6 +22,7 @@ PACKAGE = ROOT / "ukjax"
 # is a folder.
 FLOORS = [
     "_errors",
+    "_whole_loops",
     "_callbacks",
     "_types",
     "_arguments",
@@ -43,6 +44,9 @@ FLOORS = [
     "_recursive",
     "_project",
     "_projected_solver",
+    "_batch/",
+    "_written_out",
+    "_discrete_adjoint/",
     "_servo_law",
     "_control",
     "_doctor",

@@ -19,6 +19,7 @@ from ._constraint import constraint_rows as constraint_rows
 from ._control import Servoed as Servoed
 from ._control import servo_control as servo_control
 from ._control import with_servo as with_servo
+from ._discrete_adjoint import DiscreteAdjoint as DiscreteAdjoint
 from ._doctor import Report as Report
 from ._doctor import check as check
 from ._environment import Environment as Environment
@@ -82,3 +83,4 @@ from ._trajectory import Trajectory as Trajectory
 from ._tune import TuneResult as TuneResult
 from ._tune import ViolationLoss as ViolationLoss
 from ._tune import tune as tune
+from ._whole_loops import compile_loops_whole as compile_loops_whole

@@ -24,7 +24,7 @@ from jaxtyping import Array, Float
 
 from ._acceleration import AbstractFormula, equations_of_motion
 from ._constraint import constraint_rows
-from ._lanes import Code, code_for
+from ._lanes import Code, ProjectionCode, code_for, projection_for
 from ._project import Directions, Projection, position_directions, velocity_directions
 from ._stabilize import AbstractStabilizer
 from ._system import AbstractSystem, has_quasi_velocities
@@ -38,6 +38,11 @@ _REFUSED = 1e8
 _WORTHWHILE = 5_000  # operations of scalar code: of more the compilation takes longer than most runs
 
 
+def stopped(tree: Any) -> Any:
+    """The same, constant to differentiation."""
+    return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if eqx.is_inexact_array(x) else x, tree)
+
+
 @final
 class Model(eqx.Module):
     """What the vector field needs: the arguments Diffrax passes through.
@@ -46,12 +51,36 @@ class Model(eqx.Module):
     - `formula`: how the acceleration is computed.
     - `stabilizer`: how constraint errors are kept small.
     - `code`: the acceleration as scalar code, if it is to be used in place of the formula.
+    - `projection`: the projection as scalar code, if there is any.
+    - `numbers`: of the parameters, for the code; see `ready`.
     """
 
     system: AbstractSystem
     formula: AbstractFormula
     stabilizer: AbstractStabilizer
     code: Code | None = eqx.field(static=True, default=None)
+    projection: ProjectionCode | None = eqx.field(static=True, default=None)
+    numbers: Float[Array, " k"] | None = None
+
+    @property
+    def scalar(self) -> bool:
+        """Whether all of a step is scalar code."""
+        return self.code is not None and not (
+            isinstance(self.stabilizer, Projection) and self.projection is None
+        )
+
+    def ready(self) -> "Model":
+        """The same model with the numbers at hand, for use in a loop."""
+        if self.code is None or self.numbers is not None:
+            return self
+        return dataclasses.replace(self, numbers=self.code.numbers(self.system, self.stabilizer))
+
+    def by_numbers(self) -> "Model":
+        """As `ready`, and where all that varies is in the numbers, constant to a differentiation but for them."""
+        ready = self.ready()
+        if not self.scalar or has_quasi_velocities(self.system):
+            return ready
+        return dataclasses.replace(stopped(ready), numbers=ready.numbers)
 
     def acceleration(self, t: Array, q: Array, v: Array) -> Array:
         """The stabilized acceleration (n,).
@@ -63,7 +92,7 @@ class Model(eqx.Module):
         - `v`: generalized velocities (n,).
         """
         if self.code is not None:
-            return self.code(self.system, self.stabilizer, t, q, v)
+            return self.code(self.ready().numbers, t, q, v)
         return self.formula.solve(equations_of_motion(self.system, t, q, v, self.stabilizer)).a
 
     def project(self, t: Array, y: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -74,7 +103,12 @@ class Model(eqx.Module):
         - `t`: time [s].
         - `y`: the state (q, v).
         """
-        return self.stabilizer(self.system, t, *y) if isinstance(self.stabilizer, Projection) else y
+        if not isinstance(self.stabilizer, Projection):
+            return y
+        if self.projection is not None:
+            end = self.projection(self.ready().numbers, t, *y)
+            return end.q, end.v
+        return self.stabilizer(self.system, t, *y)
 
 
 def coded(model: Model, t: Array, q: Array, v: Array) -> tuple[Model, str]:
@@ -94,7 +128,17 @@ def coded(model: Model, t: Array, q: Array, v: Array) -> tuple[Model, str]:
     size = code.program.size
     if size > _WORTHWHILE:
         return model, f"arrays, as scalar code would take {size} operations"
-    return dataclasses.replace(model, code=code), f"scalar code of {size} operations"
+    model, said = dataclasses.replace(model, code=code), f"scalar code of {size} operations"
+    if not isinstance(model.stabilizer, Projection):
+        return model, said
+    try:
+        rcond = model.stabilizer.pinv.rcond
+        projection = projection_for(model.system, model.stabilizer, rcond, t, q, v)
+    except Exception as reason:  # as above
+        return model, f"{said}, projected on arrays: {str(reason).partition(chr(10))[0]}"
+    if projection.whole.size > _WORTHWHILE:
+        return model, f"{said}, projected on arrays"
+    return dataclasses.replace(model, projection=projection), f"{said}, projected by {projection.whole.size}"
 
 
 def _without_weak_part(e: Array, every: Directions, strong: Directions) -> Array:
@@ -109,6 +153,9 @@ def _end_of_step(
     """The projected state, the error the controller is to see, and how close to singular the rows are."""
     system, projection = model.system, model.stabilizer
     assert isinstance(projection, Projection)
+    if model.projection is not None:
+        end = model.projection(model.ready().numbers, t, *y, error)
+        return (end.q, end.v), end.errors, end.nearness
     q, v = projection.positions(system, t, y[0]), y[1]
     rows = constraint_rows(system, t, q, v)
     every, strong = (

@@ -22,8 +22,10 @@ from ._acceleration import (
     why_not_finite,
 )
 from ._arguments import real_array, require_instance
+from ._batch import Pooled, can_be_pooled
 from ._constraint import Kind, constraint_rows
 from ._control import Servoed
+from ._discrete_adjoint import Arguments, DiscreteAdjoint, goes_back_by_steps, integrate
 from ._doctor import inconsistent_rows
 from ._errors import InputError
 from ._failure import explained
@@ -67,17 +69,21 @@ def _integrate(
     settings: dict[str, Any],
     solver: dfx.AbstractSolver,
     dense: bool,
-    keep: Callable[[Array, Any, Model], Any] = lambda t, y, model: y,
+    keep: Callable[[Array, Any, Model], Any] | None = None,
 ) -> dfx.Solution:
-    """The Diffrax solve: saves `keep` of the state at `ts` (None: at every step), and the final state."""
+    """The Diffrax solve: saves the state, or `keep` of it, at `ts` (None: at every step), and the final state."""
     t0, t1, dt0 = span
     if isinstance(model.stabilizer, Projection):
         solver = ProjectedSolver(solver)
+    if can_be_pooled(settings, ts, dense, keep):
+        settings = settings | {"adjoint": Pooled()}
+    if goes_back_by_steps(settings, dense):
+        return _by_steps(model, y0, span, ts, settings, solver, keep)
     backsolve = isinstance(settings["adjoint"], dfx.BacksolveAdjoint)
     if backsolve:  # takes one list of times only
         saveat = dfx.SaveAt(ts=jnp.append(ts, t1))
     else:
-        kept = dfx.SubSaveAt(t0=ts is None, ts=ts, steps=ts is None, fn=keep)
+        kept = dfx.SubSaveAt(t0=ts is None, ts=ts, steps=ts is None, **({} if keep is None else {"fn": keep}))
         saveat = dfx.SaveAt(subs=(kept, dfx.SubSaveAt(t1=True)), dense=dense)
     solution = dfx.diffeqsolve(
         dfx.ODETerm(vector_field),  # pyright: ignore[reportArgumentType]
@@ -86,7 +92,7 @@ def _integrate(
         t1,
         dt0,
         y0,
-        args=model,
+        args=model.ready(),
         saveat=saveat,
         throw=False,
         **settings,
@@ -97,6 +103,31 @@ def _integrate(
         ]
         solution = dataclasses.replace(solution, ts=(parts[0][0], parts[1][0]), ys=(parts[0][1], parts[1][1]))
     return solution
+
+
+def _by_steps(
+    model: Model,
+    y0: tuple[Array, Array],
+    span: tuple[Array, Array, Array | None],
+    ts: Array | None,
+    settings: dict[str, Any],
+    solver: dfx.AbstractSolver,
+    keep: Callable[[Array, Any, Model], Any] | None,
+) -> dfx.Solution:
+    """As `_integrate`, by the discrete adjoint."""
+    t0, t1, dt0 = span
+    terms: Any = dfx.ODETerm(vector_field)  # pyright: ignore[reportArgumentType]
+    found = integrate(Arguments(model.by_numbers(), y0, t0, t1, ts), dt0, terms, solver, settings)
+    t, y = found.saved
+    if keep is not None:  # times not reached have no state
+        reached = jnp.isfinite(t)
+        y = jax.tree.map(lambda x, start: jnp.where(reached[:, None], x, start), y, y0)
+        kept = jax.vmap(lambda t, y: keep(t, y, model))(jnp.where(reached, t, t0), y)
+        y = jax.tree.map(lambda x: jnp.where(reached[:, None], x, jnp.inf), kept)
+    return dfx.Solution(
+        t0=t0, t1=t1, ts=(t, found.last[0]), ys=(y, found.last[1]), interpolation=None, stats=found.stats,
+        result=found.result, solver_state=None, controller_state=None, made_jump=None, event_mask=None,
+    )  # fmt: skip
 
 
 def errors_at(t: Array, y: tuple[Array, Array], model: Model) -> tuple[Array, Array]:
@@ -248,7 +279,7 @@ def simulate(
     stepsize_controller: dfx.AbstractStepSizeController | None = None,
     rtol: float | None = None,
     atol: float | None = None,
-    adjoint: dfx.AbstractAdjoint = dfx.RecursiveCheckpointAdjoint(),
+    adjoint: dfx.AbstractAdjoint = DiscreteAdjoint(),
     event: dfx.Event | Callable[[Time, Coordinates, Velocities], Array] | None = None,
     dense: bool = False,
     max_steps: int = 100_000,
@@ -279,8 +310,8 @@ def simulate(
       estimate their error, else steps of dt0.
     - `rtol`: relative tolerance of the default controller; by default 1e-8, in float32 1e-5.
     - `atol`: absolute tolerance of the default controller; the same defaults.
-    - `adjoint`: any Diffrax adjoint: how derivatives are taken. `BacksolveAdjoint` without projection, events, `dense`
-      and `ts="steps"`.
+    - `adjoint`: how derivatives are taken: `DiscreteAdjoint` (reverse mode), or any of Diffrax's, `ForwardMode` for
+      forward mode. `BacksolveAdjoint` without projection, events, `dense` and `ts="steps"`.
     - `event`: stops the run where this real function of (t, q, v) crosses zero; or any `diffrax.Event`,
       whose state is the pair (q, v).
     - `dense`: keep the motion between saved times too, for `Trajectory.evaluate`.
@@ -306,7 +337,7 @@ def simulate(
         ("formula", formula, AbstractFormula, "UdwadiaKalaba()"),
         ("stabilizer", stabilizer, AbstractStabilizer, "Projection()"),
         ("solver", solver, dfx.AbstractSolver, "diffrax.Dopri8()"),
-        ("adjoint", adjoint, dfx.AbstractAdjoint, "diffrax.RecursiveCheckpointAdjoint()"),
+        ("adjoint", adjoint, dfx.AbstractAdjoint, "DiscreteAdjoint()"),
         ("max_steps", max_steps, int, "100_000"),
     ):
         require_instance(argument, value, kind, such_as)

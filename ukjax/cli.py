@@ -55,6 +55,7 @@ from ._terminal import (
     watch_compilation,
 )
 from ._trajectory import Trajectory
+from ._whole_loops import compile_loops_whole
 from .models import MODELS, get
 
 app = typer.Typer(name="ukjax", cls=OneLineErrors, add_completion=False, pretty_exceptions_enable=False)
@@ -62,6 +63,7 @@ app = typer.Typer(name="ukjax", cls=OneLineErrors, add_completion=False, pretty_
 
 def main() -> None:
     """Runs the command line, and leaves at once on Ctrl-C."""
+    compile_loops_whole()
     try:
         app(prog_name="ukjax")
     except SystemExit as leaving:

@@ -6,6 +6,7 @@ runs with other parameters share it, and what is compiled from it.
 """
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple, final
 
@@ -14,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from .._acceleration import AbstractFormula, Schur, UdwadiaKalaba, equations_of_motion
 from .._pseudoinverse import Lineax
@@ -30,7 +31,7 @@ LARGEST = 12_000
 """More operations than this are not written out: compilation would take minutes."""
 
 
-class _Leaf(NamedTuple):
+class Leaf(NamedTuple):
     """A parameter array: its shape and type, in order which entries are inputs and what the others are."""
 
     aval: jax.ShapeDtypeStruct
@@ -38,7 +39,7 @@ class _Leaf(NamedTuple):
     known: tuple[Any, ...]
 
 
-class _Structure(NamedTuple):
+class Structure(NamedTuple):
     """All of a system and stabilizer but the numbers in its arrays."""
 
     arrays: Any
@@ -46,22 +47,62 @@ class _Structure(NamedTuple):
     static_tree: Any
 
 
-def _leaf(x: Array) -> _Leaf:
+def leaf(x: Array) -> Leaf:
     aval = jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=jax.typeof(x).weak_type)
     if is_traced(x):
-        return _Leaf(aval, (True,) * x.size, ())
+        return Leaf(aval, (True,) * x.size, ())
     values = np.asarray(x).reshape(-1)
     varying = np.zeros(x.size, bool)
     if jnp.issubdtype(x.dtype, jnp.floating):
         varying = ~np.isin(values, (0.0, 1.0, -1.0))
-    return _Leaf(aval, tuple(varying.tolist()), tuple(values[~varying].tolist()))
+    return Leaf(aval, tuple(varying.tolist()), tuple(values[~varying].tolist()))
 
 
-def _split(system: AbstractSystem, stabilizer: AbstractStabilizer) -> tuple[list[Array], _Structure]:
+def split(system: AbstractSystem, stabilizer: AbstractStabilizer) -> tuple[list[Array], Structure]:
     arrays, static = eqx.partition((system, stabilizer), lambda x: isinstance(x, jax.Array | np.ndarray))
     leaves, tree = jax.tree.flatten(arrays)
     rest, rest_tree = jax.tree.flatten(static)
-    return leaves, _Structure(tree, tuple(rest), rest_tree)
+    return leaves, Structure(tree, tuple(rest), rest_tree)
+
+
+def joined(structure: Structure, leaves: Sequence[Array]) -> tuple[AbstractSystem, AbstractStabilizer]:
+    """The system and stabilizer of a structure and its parameter arrays."""
+    static = jax.tree.unflatten(structure.static_tree, structure.static)
+    return eqx.combine(jax.tree.unflatten(structure.arrays, leaves), static)
+
+
+class Inputs:
+    """Makes the inputs of a program, in order.
+
+    **Arguments:**
+
+    - `build`: makes the expressions.
+    """
+
+    def __init__(self, build: Builder):
+        self.build, self.count = build, 0
+
+    def __call__(
+        self, shape: tuple[int, ...], varying: Sequence[bool] = (), known: Sequence[Any] = ()
+    ) -> np.ndarray:
+        """An array of inputs, and of numbers that are known where it does not vary.
+
+        **Arguments:**
+
+        - `shape`: of the array.
+        - `varying`: which of its entries are inputs; by default all.
+        - `known`: the others.
+        """
+        varying = varying or (True,) * math.prod(shape)
+        numbers, folded = np.empty(len(varying), object), iter(known)
+        for i, varies in enumerate(varying):
+            numbers[i] = self.build.input(self.count) if varies else next(folded)
+            self.count += varies
+        return numbers.reshape(shape)
+
+    def of(self, leaves: Sequence[Leaf]) -> list[np.ndarray]:
+        """Those of all parameters."""
+        return [self(x.aval.shape, x.varying, x.known) for x in leaves]
 
 
 @final
@@ -71,36 +112,54 @@ class Code:
     - `program`: the operations; its inputs are the varying entries of the parameters, t, q and v.
     """
 
-    def __init__(self, program: Program, leaves: Sequence[_Leaf]):
+    def __init__(self, program: Program, leaves: Sequence[Leaf]):
         self.program = program
-        self._varying = [np.flatnonzero(leaf.varying) for leaf in leaves]
+        self._varying = [np.flatnonzero(x.varying) for x in leaves]
 
-    def __call__(
-        self,
-        system: AbstractSystem,
-        stabilizer: AbstractStabilizer,
-        t: Time,
-        q: Coordinates,
-        v: Velocities,
-    ) -> Velocities:
-        """The acceleration (n,).
+    def numbers(self, system: AbstractSystem, stabilizer: AbstractStabilizer) -> Float[Array, " k"]:
+        """The parameters the program takes. Make them once, outside of loops: their derivative is then one vector.
 
         **Arguments:**
 
         - `system`, `stabilizer`: of the structure, and with the folded entries, the code was made for.
+        """
+        leaves, _ = split(system, stabilizer)
+        flat = [jnp.reshape(x, -1).astype(self.program.dtype) for x in leaves]
+        kept = [
+            x if len(places) == x.size else x[places] for x, places in zip(flat, self._varying, strict=True)
+        ]
+        return jnp.concatenate([jnp.zeros(0, self.program.dtype), *(x for x in kept if x.size)])
+
+    def __call__(self, numbers: Float[Array, " k"], t: Time, q: Coordinates, v: Velocities) -> Velocities:
+        """The acceleration (n,).
+
+        **Arguments:**
+
+        - `numbers`: of the parameters.
         - `t`: time [s].
         - `q`: generalized coordinates (n_q,).
         - `v`: generalized velocities (n,).
         """
-        leaves, _ = _split(system, stabilizer)
-        flat = [jnp.reshape(x, -1).astype(self.program.dtype) for x in (*leaves, t, q, v)]
-        parameters = [
-            x if len(places) == x.size else x[places] for x, places in zip(flat, self._varying, strict=False)
-        ]
-        every = jnp.concatenate([*(x for x in parameters if x.size), *flat[len(leaves) :]])
-        # Split in one operation, since the transpose of so many separate ones costs more than the program.
-        numbers = lax.split(every, (1,) * every.size)
-        return jnp.stack(self.program([jnp.reshape(x, ()) for x in numbers]))
+        return run(self.program, numbers, t, q, v)
+
+
+def run(program: Program, *arrays: Array) -> Array:
+    """The outputs of a program of all numbers in some arrays, as a vector.
+
+    **Arguments:**
+
+    - `program`: what to run.
+    - `arrays`: its inputs.
+    """
+
+    # Checkpointed, so that reverse mode keeps the arrays, not each number by itself; and taken apart in one operation,
+    # since the transpose of so many separate ones costs more than the program.
+    @jax.checkpoint
+    def of(*arrays: Array) -> Array:
+        every = jnp.concatenate([jnp.reshape(x, -1).astype(program.dtype) for x in arrays])
+        return jnp.stack(program([jnp.reshape(x, ()) for x in lax.split(every, (1,) * every.size)]))
+
+    return of(*arrays)
 
 
 def _rcond(formula: AbstractFormula) -> float:
@@ -128,35 +187,26 @@ def code_for(
 
     **Raises:** `TranslationError`.
     """
-    leaves, structure = _split(system, stabilizer)
+    leaves, structure = split(system, stabilizer)
     state = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (t, q, v))
-    return _made(structure, tuple(map(_leaf, leaves)), state, _rcond(formula))
+    return _made(structure, tuple(map(leaf, leaves)), state, _rcond(formula))
 
 
 @functools.lru_cache(maxsize=64)
-def _made(structure: _Structure, leaves: tuple[_Leaf, ...], state: tuple[Any, ...], rcond: float) -> Code:
+def _made(structure: Structure, leaves: tuple[Leaf, ...], state: tuple[Any, ...], rcond: float) -> Code:
     def equations(leaves: list[Array], t: Time, q: Coordinates, v: Velocities) -> tuple[Array, ...]:
-        static = jax.tree.unflatten(structure.static_tree, structure.static)
-        system, stabilizer = eqx.combine(jax.tree.unflatten(structure.arrays, leaves), static)
+        system, stabilizer = joined(structure, leaves)
         e = equations_of_motion(system, t, q, v, stabilizer)
         return e.M, e.Q + e.c, e.rows.A, e.rows.b
 
     closed = jax.make_jaxpr(equations)([x.aval for x in leaves], *state)
-    build, count = Builder(3 * LARGEST), 0
-
-    def inputs(shape: tuple[int, ...], varying: Sequence[bool], known: Sequence[Any]) -> np.ndarray:
-        nonlocal count
-        numbers, folded = np.empty(len(varying), object), iter(known)
-        for i, varies in enumerate(varying):
-            numbers[i] = build.input(count) if varies else next(folded)
-            count += varies
-        return numbers.reshape(shape)
-
-    arguments = [inputs(x.aval.shape, x.varying, x.known) for x in leaves]
-    arguments += [inputs(x.shape, (True,) * int(np.prod(x.shape)), ()) for x in state]
+    build = Builder(3 * LARGEST)
+    inputs = Inputs(build)
+    arguments = inputs.of(leaves) + [inputs(x.shape) for x in state]
     M, Q, A, b = Interpreter(build).run(closed.jaxpr, closed.consts, arguments)
     dtype = state[1].dtype
-    program = Program(acceleration(build, M, Q, A, b, rcond, float(jnp.finfo(dtype).eps)), count, dtype)
+    a = acceleration(build, M, Q, A, b, rcond, float(jnp.finfo(dtype).eps))
+    program = Program(a, inputs.count, dtype)
     if program.size > LARGEST:
         raise TranslationError(f"{program.size} operations are more than the {LARGEST} worth writing out")
     return Code(program, leaves)

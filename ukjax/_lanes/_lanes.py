@@ -43,7 +43,7 @@ class Lanes(eqx.Module):
         """
         t, q, v = _state(t, q, v)
         code = code_for(self.system, self.formula, self.stabilizer, t, q, v)
-        return code(self.system, self.stabilizer, t, q, v)
+        return code(code.numbers(self.system, self.stabilizer), t, q, v)
 
     def operations(self, t: Time, q: Coordinates, v: Velocities) -> dict[str, int]:
         """How many operations of each kind one acceleration takes.
@@ -79,7 +79,8 @@ class Lanes(eqx.Module):
 @eqx.filter_jit
 def _accelerations(code: Code, lanes: Lanes, t: Array, q: Array, v: Array) -> Array:
     # Batch last: each scalar of the program is a contiguous vector over the batch.
-    one = jax.vmap(lambda t, q, v: code(lanes.system, lanes.stabilizer, t, q, v), (0, 1, 1), 1)
+    numbers = code.numbers(lanes.system, lanes.stabilizer)
+    one = jax.vmap(lambda t, q, v: code(numbers, t, q, v), (0, 1, 1), 1)
     return one(t, q.T, v.T).T
 
 

@@ -24,7 +24,7 @@ from jaxtyping import Array
 from ._interpret import Interpreter
 from ._moves import Scalars, filled
 from ._parts import parts
-from ._scalars import Builder, Expression, Node, evaluate, reachable
+from ._scalars import Builder, Expression, Node, evaluate, plain, reachable
 
 
 @final
@@ -37,7 +37,8 @@ class Program:
     """
 
     def __init__(self, outputs: Sequence[Expression], count: int, dtype: Any):
-        self.outputs, self.count, self.dtype = tuple(outputs), count, jnp.dtype(dtype)
+        self.outputs, self.count, self.dtype = tuple(plain(outputs)), count, jnp.dtype(dtype)
+        self._differentiated = tuple(outputs)
         self.tangent = functools.cache(self._tangent)
         self.transpose = functools.cache(self._transpose)
 
@@ -68,7 +69,7 @@ class Program:
             def moved(*values: Array) -> list[Array]:
                 for place, value in zip(varied, values, strict=True):
                     inputs[place] = value
-                return self.evaluate(inputs)
+                return evaluate(self._differentiated, inputs, self.dtype)
 
             return jax.jvp(moved, tuple(inputs[i] for i in varied), changes)[1]
 

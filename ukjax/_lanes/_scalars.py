@@ -6,9 +6,10 @@ x - x, ...), so that structural zeros of Jacobians and mass matrices never becom
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, final
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
@@ -56,6 +57,18 @@ _CONSTANT: dict[str, Callable[..., Any]] = {
     "abs": abs,
 }
 
+
+@jax.custom_jvp
+def _attached(x: Array, carrier: Array) -> Array:
+    """x, with the derivative of the carrier."""
+    return x
+
+
+@_attached.defjvp
+def _(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    return primals[0], tangents[1]
+
+
 # fmt: off
 _NAMED = (
     "add", "sub", "mul", "div", "neg", "max", "min", "rem", "pow", "lt", "le", "gt", "ge", "eq", "ne", "abs", "sign",
@@ -70,6 +83,7 @@ OPERATIONS: dict[str, Callable[..., Array]] = {name: getattr(lax, name) for name
     "xor": lax.bitwise_xor,
     "not": lax.bitwise_not,
     "select": lambda which, x, y: lax.select(which, x, y),
+    "attached": _attached,
 }
 """How each operation is computed; what is not here cannot be translated."""
 
@@ -199,6 +213,14 @@ class Builder:
             return x if y else False
         return x if x is y else self._node("and", x, y)
 
+    def _attached(self, x: Expression, carrier: Expression) -> Expression:
+        """x, with the derivative of the carrier; that derivative is differentiated again as it stands."""
+        return x if is_number(x) and is_number(carrier) else self._node("attached", x, carrier)
+
+    def frozen(self, xs: Iterable[Expression]) -> list[Expression]:
+        """Expressions that are constant to the first differentiation."""
+        return [self._attached(x, 0.0) for x in xs]
+
     def _square(self, x: Any) -> Expression:
         return self._mul(x, x)
 
@@ -248,6 +270,23 @@ def reachable(outputs: Sequence[Expression]) -> list[Node]:
         else:
             found[id(node)] = stack.pop()
     return list(found.values())
+
+
+def plain(outputs: Sequence[Expression]) -> list[Expression]:
+    """The same expressions without carriers."""
+    build, copies = Builder(), {}
+
+    def copy(x: Expression) -> Expression:
+        return copies[x] if isinstance(x, Node) else x
+
+    for node in reachable(outputs):
+        if node.op == "input":
+            copies[node] = build.input(node.args[0])
+        elif node.op == "attached":
+            copies[node] = copy(node.args[0])
+        else:
+            copies[node] = build.apply(node.op, *map(copy, node.args))
+    return [copy(x) for x in outputs]
 
 
 def evaluate(outputs: Sequence[Expression], inputs: Sequence[Array], dtype: Any) -> list[Array]:

@@ -6,10 +6,15 @@ most rcond^2 of its diagonal entry depends on the rows before it, its angle to t
 rcond; it is left out, lambda_i = 0. For consistent rows that is the answer of the pseudoinverse, whatever row of a
 dependent set is left out. One step of iterative refinement brings the accuracy from that of the squared condition
 number of B = A M^-1/2 back to that of B.
+
+Derivatives need no derivative of the factorization. With the residuals r = (Q + A^T lambda - M a, b - A a) and K the
+matrix of the equations, the change of (a, lambda) is K^-1 times the change of r with a and lambda held: one more solve
+by the same factors.
 """
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+import copy
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, final
 
 import numpy as np
 
@@ -95,6 +100,124 @@ def backward(build: Builder, factors: Factors, y: Sequence[Expression]) -> Vecto
     return unordered
 
 
+@final
+class Solver:
+    """Solves M a - A^T lambda = f, A a = b for scalars, M and A being factored once.
+
+    **Arguments:**
+
+    - `build`: makes the expressions.
+    - `M`: mass matrix (n, n).
+    - `A`: constraint Jacobian (m, n).
+    - `rcond`: the rank rule's threshold.
+    - `eps`: of the precision.
+
+    Below, x stands for L^T a, of M = L D L^T.
+    """
+
+    def __init__(self, build: Builder, M: np.ndarray, A: np.ndarray, rcond: float, eps: float):
+        self.build, self.definite = build, True
+        self.mass = factor(build, M, lambda *x: self._positive(*x, M.shape[0] * eps))
+        self.W = [forward(build, self.mass, row) for row in A]
+        self.scaled = [
+            [build.apply("mul", d, w) for d, w in zip(self.mass.inverse, row, strict=True)] for row in self.W
+        ]
+        m = len(self.W)
+        S = np.empty((m, m), object)
+        for i in range(m):
+            for j in range(i + 1):
+                S[i, j] = build.dot(self.W[i], self.scaled[j])
+        self.S, self.least = S, max(rcond, eps) ** 2
+        self.schur = factor(build, S, self.independent)
+
+    def _positive(self, pivot: Expression, diagonal: Expression, least: float) -> Expression:
+        above = self.build.apply("gt", pivot, self.build.apply("mul", least, diagonal))
+        self.definite = self.build.apply("and", self.definite, above)
+        return self.build.apply("div", 1.0, self.build.apply("select", above, pivot, 1.0))
+
+    def independent(self, pivot: Expression, diagonal: Expression) -> Expression:
+        """1 / D_i of a row, or zero if it depends on those before it."""
+        apply = self.build.apply
+        kept = apply("gt", pivot, apply("mul", self.least, diagonal))
+        return apply("select", kept, apply("div", 1.0, apply("select", kept, pivot, 1.0)), 0.0)
+
+    def free(self, f: Sequence[Expression]) -> Vector:
+        """x = L^T a, were there no rows."""
+        z = forward(self.build, self.mass, f)
+        return [self.build.apply("mul", d, x) for d, x in zip(self.mass.inverse, z, strict=True)]
+
+    def short(self, b: Sequence[Expression], x: Sequence[Expression]) -> Vector:
+        """What the rows lack, b - A a."""
+        return [self.build.apply("sub", b[i], self.build.dot(self.W[i], x)) for i in range(len(self.W))]
+
+    def multipliers(self, lacking: Sequence[Expression]) -> Vector:
+        """The multipliers that give the rows what they lack."""
+        z = forward(self.build, self.schur, lacking)
+        scaled = [self.build.apply("mul", d, y) for d, y in zip(self.schur.inverse, z, strict=True)]
+        return backward(self.build, self.schur, scaled)
+
+    def pushed(self, x: Sequence[Expression], multipliers: Sequence[Expression]) -> Vector:
+        """x with the multipliers' part added."""
+        if not self.W:
+            return list(x)
+        change = [self.build.dot(column, multipliers) for column in zip(*self.scaled, strict=True)]
+        return plus(self.build, x, change)
+
+    def back(self, x: Sequence[Expression]) -> Vector:
+        """a of x."""
+        return backward(self.build, self.mass, x)
+
+    def frozen(self) -> "Solver":
+        """The same solver, constant to a differentiation."""
+        solver, freeze = copy.copy(self), self.build.frozen
+        for name in ("mass", "schur"):
+            factors: Factors = getattr(self, name)
+            lower = [dict(zip(row, freeze(row.values()), strict=True)) for row in factors.lower]
+            setattr(solver, name, Factors(factors.order, lower, freeze(factors.inverse)))
+        solver.W, solver.scaled = ([freeze(row) for row in rows] for rows in (self.W, self.scaled))
+        return solver
+
+
+def plus(build: Builder, x: Iterable[Expression], y: Iterable[Expression]) -> Vector:
+    """The sum of two vectors."""
+    return [build.apply("add", *pair) for pair in zip(x, y, strict=True)]
+
+
+def minus(build: Builder, x: Iterable[Expression], y: Iterable[Expression]) -> Vector:
+    """The difference of two vectors."""
+    return [build.apply("sub", *pair) for pair in zip(x, y, strict=True)]
+
+
+def times(build: Builder, X: Iterable[Sequence[Expression]], y: Sequence[Expression]) -> Vector:
+    """The product of a matrix, by its rows, and a vector."""
+    return [build.dot(row, y) for row in X]
+
+
+def solve(solver: Solver, M: np.ndarray, A: np.ndarray, f: Vector, b: Vector) -> Vector:
+    """a of M a = f + A^T lambda, A a = b, with the derivative as in the module's docstring.
+
+    **Arguments:**
+
+    - `solver`: of M and A.
+    - `M`: (n, n).
+    - `A`: (m, n).
+    - `f`: (n,).
+    - `b`: (m,).
+    """
+    build, still = solver.build, solver.frozen()
+    free = solver.free(f)
+    first = solver.multipliers(solver.short(b, free))
+    x = solver.pushed(free, first)
+    second = solver.multipliers(minus(build, b, times(build, A, solver.back(x))))
+    a = solver.back(solver.pushed(x, second))
+    held, multipliers = build.frozen(a), build.frozen(plus(build, first, second))
+    force = times(build, A.T, multipliers) if len(A) else [0.0] * len(a)
+    free = still.free(minus(build, plus(build, f, force), times(build, M, held)))
+    lacking = still.short(minus(build, b, times(build, A, held)), free)
+    change = still.back(still.pushed(free, still.multipliers(lacking)))
+    return [build.apply("attached", *pair) for pair in zip(a, change, strict=True)]
+
+
 def acceleration(
     build: Builder, M: np.ndarray, Q: np.ndarray, A: np.ndarray, b: np.ndarray, rcond: float, eps: float
 ) -> Vector:
@@ -110,45 +233,6 @@ def acceleration(
     - `rcond`: the rank rule's threshold.
     - `eps`: of the precision.
     """
-
-    definite: Expression = True
-
-    def positive(pivot: Expression, diagonal: Expression) -> Expression:
-        nonlocal definite
-        above = build.apply("gt", pivot, build.apply("mul", M.shape[0] * eps, diagonal))
-        definite = above if definite is True else build.apply("and", definite, above)
-        return build.apply("div", 1.0, build.apply("select", above, pivot, 1.0))
-
-    def independent(pivot: Expression, diagonal: Expression) -> Expression:
-        kept = build.apply("gt", pivot, build.apply("mul", max(rcond, eps) ** 2, diagonal))
-        return build.apply(
-            "select", kept, build.apply("div", 1.0, build.apply("select", kept, pivot, 1.0)), 0.0
-        )
-
-    mass = factor(build, M, positive)
-    W = [forward(build, mass, row) for row in A]
-    scaled = [[build.apply("mul", d, w) for d, w in zip(mass.inverse, row, strict=True)] for row in W]
-    m = len(W)
-    S = np.empty((m, m), object)
-    for i in range(m):
-        for j in range(i + 1):
-            S[i, j] = build.dot(W[i], scaled[j])
-    schur = factor(build, S, independent)
-    free = [build.apply("mul", d, x) for d, x in zip(mass.inverse, forward(build, mass, Q), strict=True)]
-
-    def corrected(x: Vector, residual: Vector) -> Vector:
-        """D L^T a with the rows' residual removed."""
-        z = forward(build, schur, residual)
-        multipliers = backward(
-            build, schur, [build.apply("mul", d, y) for d, y in zip(schur.inverse, z, strict=True)]
-        )
-        change = (
-            [build.dot(column, multipliers) for column in zip(*scaled, strict=True)] if m else [0.0] * len(x)
-        )
-        return [build.apply("add", *pair) for pair in zip(x, change, strict=True)]
-
-    first = corrected(free, [build.apply("sub", b[i], build.dot(W[i], free)) for i in range(m)])
-    a = backward(build, mass, first)
-    residual = [build.apply("sub", b[i], build.dot(A[i], a)) for i in range(m)]
-    a = backward(build, mass, corrected(first, residual))
-    return [build.apply("select", definite, x, float("nan")) for x in a]
+    solver = Solver(build, M, A, rcond, eps)
+    a = solve(solver, M, A, list(Q), list(b))
+    return [build.apply("select", solver.definite, x, float("nan")) for x in a]

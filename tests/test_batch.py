@@ -1,0 +1,262 @@
+"""Batches of integrations: the pool of lanes against single runs and closed forms, its work, its failures."""
+
+from collections.abc import Callable
+from typing import Any
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ukjax as uk
+from ukjax._batch import _adjoint
+from ukjax._batch._kernel import in_one_kernel
+from ukjax._batch._pool import pool
+from ukjax._projected_solver import Model, coded
+
+LANES = 4
+LANES_FOR = _adjoint.lanes_for
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_lanes():
+    """So few that runs wait for one; JAX would keep batches traced with another number. And quick to compile."""
+    jax.clear_caches()
+    jax.config.update("jax_disable_most_optimizations", True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_adjoint, "lanes_for", lambda count: min(count, LANES))
+        yield
+    jax.config.update("jax_disable_most_optimizations", False)
+    jax.clear_caches()
+
+
+class Spring(eqx.Module):
+    """A force -k x."""
+
+    k: jax.Array
+
+    def __call__(self, t, q, v):
+        return -self.k * q
+
+
+TIGHT = {"rtol": 1e-9, "atol": 1e-9, "solver": dfx.Tsit5(), "adjoint": dfx.ForwardMode()}
+
+
+def oscillator(k: Any, x0: Any = 1.0, t1: Any = 1.0, **options: Any) -> uk.Trajectory:
+    """x = x0 cos(sqrt(k) t)."""
+    system = uk.System(jnp.eye(1), Spring(jnp.asarray(k)))
+    x0 = jnp.stack([jnp.asarray(x0)])
+    return uk.simulate(
+        system, x0, 0 * x0, t1=t1, **{"ts": 5} | TIGHT | {"stabilizer": uk.NoStabilizer()} | options
+    )
+
+
+def kept(trajectory: uk.Trajectory) -> dict[str, jax.Array]:
+    counts = {k: trajectory.stats[k] for k in ("num_steps", "num_accepted_steps", "num_rejected_steps")}
+    return {
+        "t": trajectory.t,
+        "q": trajectory.q,
+        "v": trajectory.v,
+        "result": trajectory.result._value,
+    } | counts
+
+
+def require_same(batch: dict, one: Callable[[int], dict], runs: range, tolerance: float = 1e-12) -> None:
+    for i in runs:
+        for name, x in jax.jit(one)(i).items():
+            np.testing.assert_allclose(
+                batch[name][i], x, rtol=tolerance, atol=tolerance, err_msg=f"{name} {i}"
+            )
+
+
+SOLVERS = {
+    "first same as last": TIGHT,
+    "fixed steps": {"solver": dfx.Heun(), "dt0": 0.013, "stepsize_controller": dfx.ConstantStepSize()},
+    "Euler": {"solver": dfx.Euler(), "dt0": 0.013},
+    "many stages": {"solver": dfx.Dopri8()},
+    "jumps": {"stepsize_controller": dfx.ClipStepSizeController(dfx.PIDController(1e-9, 1e-9), jump_ts=np.array([0.3]))},
+}  # fmt: skip
+SLOW = ("many stages", "jumps", "Euler")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param(x, id=name, marks=pytest.mark.slow if name in SLOW else ()) for name, x in SOLVERS.items()],
+)
+def test_runs_are_those_of_simulate(options: dict) -> None:
+    k = jnp.linspace(1.0, 900.0, 11)
+    batch = jax.jit(jax.vmap(lambda k: kept(oscillator(k, **options))))(k)
+    assert len(set(np.asarray(batch["num_steps"]))) > 1 or "dt0" in options
+    require_same(batch, lambda i: kept(oscillator(k[i], **options)), range(0, 11, 5))
+
+
+@pytest.mark.slow
+def test_implicit_steps() -> None:
+    k, options = jnp.linspace(1.0, 900.0, 11), {"solver": dfx.Kvaerno3(), "rtol": 1e-6, "atol": 1e-6}
+    batch = jax.jit(jax.vmap(lambda k: kept(oscillator(k, **options))))(k)
+    require_same(batch, lambda i: kept(oscillator(k[i], **options)), range(0, 11, 5), 1e-9)
+
+
+def swing(angle: Any, length: Any) -> dict:
+    problem = uk.models.pendulum(angle=angle, length=length)
+    return kept(uk.simulate(problem, t1=1.0, ts=4, **TIGHT))
+
+
+@pytest.mark.parametrize(
+    "axes",
+    [
+        pytest.param((0, 0), id="both"),
+        pytest.param((0, None), id="state", marks=pytest.mark.slow),
+        pytest.param((None, 0), id="parameter", marks=pytest.mark.slow),
+    ],
+)
+def test_projected_runs(axes: tuple) -> None:
+    angles, lengths = jnp.linspace(0.1, 2.5, 9), jnp.linspace(0.01, 2.0, 9)
+    given = [x if a == 0 else x[4] for x, a in zip((angles, lengths), axes, strict=True)]
+    batch = jax.jit(jax.vmap(swing, axes))(*given)
+    at = lambda i: swing(*(x[i] if a == 0 else x for x, a in zip(given, axes, strict=True)))
+    require_same(batch, at, range(0, 9, 4))
+    np.testing.assert_allclose(jnp.linalg.norm(batch["q"], axis=-1), jnp.broadcast_to(
+        lengths[:, None] if axes[1] == 0 else lengths[4], (9, 5)), rtol=1e-12)  # fmt: skip
+
+
+def test_each_run_has_its_own_span() -> None:
+    """Backwards in time, too."""
+    ends = jnp.array([0.5, -1.0, 3.0, 1.0, -2.0, 0.1, 2.0])
+    batch = jax.vmap(lambda t1: kept(oscillator(4.0, t1=t1)))(ends)
+    np.testing.assert_allclose(batch["t"], np.outer(ends, [0, 0.25, 0.5, 0.75, 1, 1]), atol=1e-15)
+    np.testing.assert_allclose(batch["q"][..., 0], np.cos(2 * batch["t"]), atol=1e-7)
+
+
+def test_work_is_the_sum_of_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of runs whose numbers of steps differ 100-fold, in mixed order."""
+
+    def counting(make, leaves, batched, count, size):
+        outcome, iterations = pool(make, leaves, batched, count, size)
+        return outcome._replace(accepted=jnp.broadcast_to(iterations, (count,))), iterations
+
+    jax.clear_caches()
+    monkeypatch.setattr(_adjoint, "pool", counting)
+    rates = np.random.default_rng(0).permutation(np.geomspace(1.0, 100.0, 200))
+    batch = jax.jit(jax.vmap(lambda k: kept(oscillator(k, t1=10.0))))(jnp.asarray(rates**2))
+    jax.clear_caches()
+    steps, iterations = np.asarray(batch["num_steps"]), int(batch["num_accepted_steps"][0])
+    assert steps.max() > 80 * steps.min()
+    assert LANES * iterations <= 1.3 * steps.sum()
+    np.testing.assert_allclose(batch["q"][:, -1, 0], np.cos(10 * rates), atol=1e-5)
+
+
+def test_runs_that_fail_are_alone() -> None:
+    """One of NaN, one that needs too many steps, one whose span is empty; to the last bit nothing else changes."""
+    many = jax.jit(jax.vmap(lambda k, t1: kept(oscillator(k, t1=t1, max_steps=100))))
+    k, ends = jnp.array([1.0, 2.0, 4.0, 6.0, 9.0, 16.0, 25.0]), jnp.ones(7)
+    alone = many(k, ends)
+    batch = many(k.at[1].set(jnp.nan).at[3].set(1e6), ends.at[4].set(0.0))
+    names = list(uk.RESULTS._name_to_item)
+    found = [names[int(x)] for x in batch["result"]]
+    assert [found[i] for i in (0, 2, 4, 5, 6)] == 5 * ["successful"]
+    assert found[1] != "successful"
+    assert (found[3], int(batch["num_steps"][3])) == ("max_steps_reached", 100)
+    np.testing.assert_array_equal(batch["q"][4], 1.0)
+    good = np.array([0, 2, 5, 6])
+    np.testing.assert_allclose(batch["q"][good, -1, 0], np.cos(np.sqrt(k[good])), atol=1e-7)
+    for name, x in alone.items():
+        np.testing.assert_array_equal(batch[name][good], x[good])
+        np.testing.assert_array_equal(many(k[::-1], ends)[name], x[::-1])
+
+
+@pytest.mark.slow
+def test_a_batch_of_batches_is_one_batch() -> None:
+    k, x0 = jnp.linspace(1.0, 100.0, 3), jnp.linspace(1.0, 2.0, 5)
+    q = jax.vmap(lambda k: jax.vmap(lambda x0: oscillator(k, x0).q[-1, 0])(x0))(k)
+    np.testing.assert_allclose(q, np.outer(np.cos(np.sqrt(k)), x0), atol=1e-7)
+
+
+def derivatives(way: str, end: Callable, k: jax.Array, x0: jax.Array) -> jax.Array:
+    """By k: a tangent of the batch, a tangent of each run, or all tangents of each run."""
+    if way == "of the batch":
+        return jax.jvp(lambda k: jax.vmap(end)(k, x0), (k,), (jnp.ones_like(k),))[1]
+    if way == "of each":
+        return jax.vmap(lambda k, x0: jax.jvp(lambda k: end(k, x0), (k,), (jnp.ones(()),))[1])(k, x0)
+    return jax.vmap(jax.jacfwd(end, (0, 1)))(k, x0)[0]
+
+
+@pytest.mark.parametrize("way", [
+    "of the batch", pytest.param("of each", marks=pytest.mark.slow), pytest.param("all", marks=pytest.mark.slow)
+])  # fmt: skip
+def test_forward_derivatives(way: str) -> None:
+    """d/dk of x0 cos(sqrt(k))."""
+    k, x0 = jnp.linspace(1.0, 100.0, 7), jnp.linspace(1.0, 2.0, 7)
+    found = derivatives(way, lambda k, x0: oscillator(k, x0).q[-1, 0], k, x0)
+    np.testing.assert_allclose(found, -x0 * np.sin(np.sqrt(k)) / (2 * np.sqrt(k)), atol=1e-6)
+
+
+def test_numbers_of_lanes() -> None:
+    assert [LANES_FOR(n) for n in (1, 20, 100, 3000, 10_000)] == [1, 20, 64, 88, 128]
+
+
+LENGTHS = np.linspace(0.5, 2.0, 4)
+BAUMGARTE = uk.Baumgarte(10.0, 25.0)
+
+
+def in_kernel(solver: dfx.AbstractERK, steps: int, lengths: np.ndarray = LENGTHS, **options: Any) -> Any:
+    """Pendulums of several lengths by one kernel: (q, v) at t = 1 with the runs last, and the steps tried."""
+    models = []
+
+    def of_one(length):
+        problem = uk.models.pendulum(length=length)
+        state = jnp.zeros(()), problem.q0, problem.v0
+        models.append(coded(Model(problem.system, uk.UdwadiaKalaba(), BAUMGARTE), *state)[0])
+        return models[0].code.numbers(problem.system, BAUMGARTE), jnp.concatenate(state[1:])
+
+    numbers, y0 = jax.vmap(of_one, out_axes=1)(jnp.asarray(lengths))
+    span = jnp.zeros(len(lengths)), jnp.ones(len(lengths))
+    return in_one_kernel(models[0], numbers, span, y0, solver, steps, **options)
+
+
+def pendulum_end(length: float, **options: Any) -> tuple[np.ndarray, int]:
+    problem = uk.models.pendulum(length=length)
+    run = uk.simulate(problem, t1=1.0, ts=2, stabilizer=BAUMGARTE, adjoint=dfx.ForwardMode(), **options)
+    return np.concatenate([run.q[-1], run.v[-1]]), int(run.stats["num_steps"])
+
+
+@pytest.mark.slow
+def test_a_kernel_of_fixed_steps() -> None:
+    ends, steps = in_kernel(dfx.Bosh3(), 40, interpret=True)
+    for i in (0, 3):
+        alone, tried = pendulum_end(
+            LENGTHS[i], solver=dfx.Bosh3(), dt0=1 / 40, stepsize_controller=dfx.ConstantStepSize()
+        )
+        np.testing.assert_allclose(ends[:, i], alone, rtol=0, atol=1e-12)
+        assert steps[i] == tried == 40
+
+
+def test_a_kernel_of_adaptive_steps() -> None:
+    ends, steps = in_kernel(dfx.Bosh3(), 200, tolerances=(1e-5, 1e-5, 0.3), interpret=True)
+    for i in (0, 3):
+        alone, tried = pendulum_end(LENGTHS[i], solver=dfx.Bosh3(), dt0=0.3, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(ends[:, i], alone, rtol=0, atol=1e-12)
+        assert steps[i] == tried
+    assert steps[0] > steps[3] > 3
+
+
+def test_what_a_kernel_cannot_do() -> None:
+    with pytest.raises(uk.InputError, match="no multiple of 256"):
+        in_kernel(dfx.Bosh3(), 4, np.linspace(1.0, 2.0, 300))
+    projected = Model(uk.models.pendulum().system, uk.UdwadiaKalaba(), uk.Projection())
+    with pytest.raises(uk.InputError, match="no projection"):
+        in_one_kernel(
+            projected, jnp.zeros((0, 1)), (jnp.zeros(1), jnp.ones(1)), jnp.ones((4, 1)), dfx.Bosh3(), 4
+        )
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("tolerances", [None, (1e-7, 1e-7, 0.1)], ids=["fixed", "adaptive"])
+def test_a_kernel_on_a_gpu(tolerances: tuple | None) -> None:
+    lengths = np.linspace(0.5, 2.0, 1024)
+    ends, steps = in_kernel(dfx.Tsit5(), 200, lengths, tolerances=tolerances)
+    here, tried = in_kernel(dfx.Tsit5(), 200, lengths, tolerances=tolerances, interpret=True)
+    np.testing.assert_allclose(ends, here, rtol=1e-9, atol=1e-9)
+    np.testing.assert_array_equal(steps, tried)

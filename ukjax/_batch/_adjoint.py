@@ -1,0 +1,155 @@
+"""Diffrax's forward mode, whose batches go through a pool of lanes."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
+from jaxtyping import Array
+
+from ._pool import Outcome, pool
+from ._runge_kutta import in_lanes
+from ._steps import Run
+
+# On a CPU wider loops are little faster, and more lanes wait for the longest of the last runs.
+_FEWEST, _MOST, _RUNS_OF_A_LANE = 64, 128, 32
+_MOST_ON_ACCELERATORS = 65_536
+
+
+def can_be_pooled(settings: dict[str, Any], ts: Array | None, dense: bool, keep: Any) -> bool:
+    """Whether a batch of such integrations can run in a pool.
+
+    **Arguments:**
+
+    - `settings`: of `diffrax.diffeqsolve`.
+    - `ts`: the times to save at, None for every step.
+    - `dense`: whether all steps are kept.
+    - `keep`: what is saved, None for the state.
+    """
+    plain = settings["event"] is None and isinstance(settings["progress_meter"], dfx.NoProgressMeter)
+    saves = ts is not None and keep is None and not dense
+    return plain and saves and isinstance(settings["adjoint"], dfx.ForwardMode)
+
+
+def lanes_for(count: int) -> int:
+    """How many lanes a batch is given.
+
+    **Arguments:**
+
+    - `count`: how many runs.
+    """
+    if jax.default_backend() != "cpu":
+        return min(count, _MOST_ON_ACCELERATORS)
+    whole_vectors = count // _RUNS_OF_A_LANE // 8 * 8
+    return min(count, max(_FEWEST, min(_MOST, whole_vectors)))
+
+
+def _pooled(
+    make: Callable[[Sequence[Array]], Run],
+    others: dict[str, Any],
+    batched: Sequence[bool],
+    count: int,
+    leaves: Sequence[Array],
+) -> Outcome:
+    """A batch of runs; a batch of batches is one larger batch."""
+
+    @custom_vmap
+    def whole(*leaves: Array) -> Outcome:
+        if count == 1:
+            only = make([x[0] if b else x for x, b in zip(leaves, batched, strict=True)])
+            return jax.tree.map(lambda x: x[None], _alone(only, others))
+        of_lanes = lambda leaves: _for_lanes(make(leaves))
+        return pool(of_lanes, leaves, batched, count, lanes_for(count))[0]
+
+    @whole.def_vmap
+    def _(outer: int, over: list[bool], *leaves: Array) -> tuple[Outcome, Any]:
+        def flat(x: Array, inner: bool, over: bool) -> Array:
+            if not (inner or over):
+                return x
+            x = x if over else x[None]
+            x = x if inner else x[:, None]
+            return jnp.broadcast_to(x, (outer, count, *x.shape[2:])).reshape(outer * count, *x.shape[2:])
+
+        every = [a or b for a, b in zip(batched, over, strict=True)]
+        found = _pooled(make, others, every, outer * count, [*map(flat, leaves, batched, over)])
+        found = jax.tree.map(lambda x: x.reshape(outer, count, *x.shape[1:]), found)
+        return found, jax.tree.map(lambda _: True, found)
+
+    return whole(*leaves)
+
+
+def _alone(run: Run, others: dict[str, Any]) -> Outcome:
+    """One run, by Diffrax's own loop."""
+    final, _ = dfx.ForwardMode().loop(
+        args=run.args, terms=run.terms, solver=run.solver, stepsize_controller=run.controller, saveat=run.saveat,
+        t0=run.t0, t1=run.t1, dt0=run.dt0, max_steps=run.max_steps, init_state=run.state, **others,
+    )  # fmt: skip
+    kept, last = final.save_state
+    end = jax.tree.map(lambda x: x[0], (last.ts, last.ys))
+    counts = (jnp.asarray(x, jnp.int32) for x in (final.num_steps, final.num_accepted_steps))
+    return Outcome(kept.ts, kept.ys, *end, jax.tree.map(jnp.asarray, final.result), *counts)
+
+
+def _for_lanes(run: Run) -> Run:
+    return eqx.tree_at(lambda run: run.solver, run, in_lanes(run.solver))
+
+
+@final
+class Pooled(dfx.AbstractAdjoint):
+    """Forward mode; under `jax.vmap` the runs go through a pool of lanes, in which none waits for another.
+
+    Under `jax.vmap` of `jax.jacfwd`, where each run has several tangents, they go in lockstep as Diffrax's do.
+    """
+
+    def loop(
+        self,
+        *,
+        args: Any,
+        terms: Any,
+        solver: Any,
+        stepsize_controller: Any,
+        saveat: dfx.SaveAt,
+        t0: Array,
+        t1: Array,
+        dt0: Array | None,
+        max_steps: int,
+        init_state: Any,
+        **others: Any,
+    ) -> tuple[Any, dict]:
+        if isinstance(solver, dfx.AbstractRungeKutta) and solver.scan_kind is None:
+            # As Diffrax's forward mode does: a loop that forward mode can differentiate.
+            solver = eqx.tree_at(lambda s: s.scan_kind, solver, "lax", is_leaf=lambda x: x is None)
+        run = Run(terms, solver, stepsize_controller, args, saveat, t0, t1, dt0, init_state, max_steps)
+        arrays, static = eqx.partition(run, eqx.is_array)
+        leaves, tree = jax.tree.flatten(arrays)
+
+        def make(leaves: Sequence[Array]) -> Run:
+            return eqx.combine(jax.tree.unflatten(tree, list(leaves)), static)
+
+        @custom_vmap
+        def outcome(*leaves: Array) -> Outcome:
+            return _alone(make(leaves), others)
+
+        @outcome.def_vmap
+        def _(count: int, batched: list[bool], *leaves: Array) -> tuple[Outcome, Any]:
+            if not any(batched):  # only tangents are
+                found = _alone(make(leaves), others)
+                return found, jax.tree.map(lambda _: False, found)
+            found = _pooled(make, others, batched, count, leaves)
+            return found, jax.tree.map(lambda _: True, found)
+
+        return _as_state(init_state, outcome(*leaves)), {}
+
+
+def _as_state(state: Any, found: Outcome) -> Any:
+    """Diffrax's state at the end, as far as a solution is made of it."""
+    kept, last = state.save_state
+    kept = eqx.tree_at(lambda s: (s.ts, s.ys), kept, (found.ts, found.ys))
+    end = jax.tree.map(lambda x: x[None], (found.t_end, found.y_end))
+    last = eqx.tree_at(lambda s: (s.ts, s.ys), last, end)
+    counts = found.steps, found.accepted, found.steps - found.accepted
+    where = lambda s: (s.save_state, s.result, s.num_steps, s.num_accepted_steps, s.num_rejected_steps)
+    return eqx.tree_at(where, state, ((kept, last), found.result, *counts))

@@ -1,0 +1,164 @@
+"""Diffrax's integration loop taken apart: its start, one attempt of a step, and what is saved within a step.
+
+The arithmetic is Diffrax's own, so a run takes the same steps here as alone.
+"""
+
+from typing import Any, NamedTuple, final
+
+import diffrax as dfx
+import equinox as eqx
+import equinox.internal as eqxi
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array
+
+_NEAR_END = 100  # units of rounding within which a step is moved to the end, as Diffrax does
+
+
+@final
+class Run(eqx.Module):
+    """One integration, as Diffrax hands it to an adjoint.
+
+    - `terms`, `solver`, `controller`, `args`, `saveat`: what is integrated, and how.
+    - `t0`, `t1`: its span.
+    - `dt0`: the first step, if given.
+    - `state`: Diffrax's state before the first step.
+    - `max_steps`: the most steps to take.
+    """
+
+    terms: Any
+    solver: dfx.AbstractSolver
+    controller: dfx.AbstractStepSizeController
+    args: Any
+    saveat: dfx.SaveAt
+    t0: Array
+    t1: Array
+    dt0: Array | None
+    state: Any
+    max_steps: int = eqx.field(static=True)
+
+
+class Lane(NamedTuple):
+    """Where a run is."""
+
+    t: Array
+    t_next: Array
+    y: Any
+    made_jump: Array
+    solver_state: Any
+    controller_state: Any
+    result: Any
+    steps: Array
+    accepted: Array
+    saved: Array
+    near_end: Array
+
+
+class Step(NamedTuple):
+    """A step that was tried: whether it was accepted, its span, and what its interpolation needs."""
+
+    accepted: Array
+    start: Array
+    end: Array
+    dense: dict[str, Any]
+
+
+def begun(run: Run) -> Lane:
+    """The run before its first step.
+
+    **Arguments:**
+
+    - `run`: the run.
+    """
+    state, solver_state = run.state, run.state.solver_state
+    if isinstance(run.solver, dfx.AbstractERK) and isinstance(solver_state, tuple) and len(solver_state) == 2:
+        first, derivative = solver_state
+        if getattr(first, "dtype", None) == jnp.bool_:
+            # First same as last: were this left to the first step, all lanes would evaluate their first stage then.
+            derivative = run.solver.func(run.terms, state.tprev, state.y, run.args)
+            solver_state = jnp.zeros_like(first), derivative
+    zero = jnp.zeros((), jnp.int32)
+    near_end = lax.fori_loop(0, _NEAR_END, lambda i, t: eqxi.prevbefore(t), run.t1)
+    made_jump = jnp.asarray(state.made_jump)
+    return Lane(
+        state.tprev, state.tnext, state.y, made_jump, solver_state, state.controller_state, state.result,
+        zero, zero, zero, near_end,
+    )  # fmt: skip
+
+
+def goes_on(run: Run, lane: Lane) -> Array:
+    """Whether there is another step to try.
+
+    **Arguments:**
+
+    - `run`: the run.
+    - `lane`: where it is.
+    """
+    return (lane.t < run.t1) & dfx.is_successful(lane.result) & (lane.steps < run.max_steps)
+
+
+def attempt(run: Run, lane: Lane) -> tuple[Lane, Step]:
+    """Tries one step.
+
+    **Arguments:**
+
+    - `run`: the run.
+    - `lane`: where it is.
+    """
+    solver, terms = run.solver, run.terms
+    y, error, dense, solver_state, solved = solver.step(
+        terms, lane.t, lane.t_next, lane.y, run.args, lane.solver_state, lane.made_jump
+    )
+    error = jax.tree.map(lambda x: jnp.where(jnp.isnan(x), jnp.inf, x), error)
+    accepted, t, t_next, made_jump, controller_state, controlled = run.controller.adapt_step_size(
+        lane.t, lane.t_next, lane.y, y, run.args, error, solver.error_order(terms), lane.controller_state
+    )
+    t = jnp.minimum(t, run.t1)
+    short = jnp.where(accepted, run.t1, t + 0.5 * (run.t1 - t))
+    t_next = jnp.where(t_next > lane.near_end, short, t_next)
+    keep = lambda new, old: jnp.where(accepted, new, old)
+    y, solver_state, made_jump = jax.tree.map(
+        keep, (y, solver_state, made_jump), (lane.y, lane.solver_state, lane.made_jump)
+    )
+    solved = dfx.RESULTS.where(accepted, solved, dfx.RESULTS.successful)
+    result = dfx.RESULTS.where(dfx.is_okay(lane.result), solved, lane.result)
+    result = dfx.RESULTS.where(dfx.is_okay(result), controlled, result)
+    after = Lane(
+        t, t_next, y, made_jump, solver_state, controller_state, result,
+        lane.steps + 1, lane.accepted + jnp.where(accepted, 1, 0).astype(jnp.int32), lane.saved, lane.near_end,
+    )  # fmt: skip
+    return after, Step(jnp.asarray(accepted), lane.t, lane.t_next, dense)
+
+
+def is_due(run: Run, lane: Lane, step: Step) -> Array:
+    """Whether the next time to save at lies in the step.
+
+    **Arguments:**
+
+    - `run`: the run.
+    - `lane`: where it is after the step.
+    - `step`: the step.
+    """
+    ts = run.saveat.subs[0].ts
+    return step.accepted & (lane.saved < ts.size) & (ts[jnp.minimum(lane.saved, ts.size - 1)] <= step.end)
+
+
+def sample(run: Run, lane: Lane, step: Step) -> tuple[Array, Any]:
+    """The next time to save at, and what is kept of the state there.
+
+    **Arguments:** as `is_due`.
+    """
+    kept = run.saveat.subs[0]
+    t = kept.ts[jnp.minimum(lane.saved, kept.ts.size - 1)]
+    between = run.solver.interpolation_cls(t0=step.start, t1=step.end, **step.dense)
+    return t, kept.fn(t, between.evaluate(t), run.args)
+
+
+def result(run: Run, lane: Lane) -> Any:
+    """How a run ended that does not go on.
+
+    **Arguments:** as `goes_on`.
+    """
+    unfinished = (lane.t < run.t1) & dfx.is_successful(lane.result)
+    return dfx.RESULTS.where(unfinished, dfx.RESULTS.max_steps_reached, lane.result)

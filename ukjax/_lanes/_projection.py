@@ -1,0 +1,149 @@
+"""Scalar code that projects a state onto the constraints, and the error estimate of the step that led to it.
+
+The positions move by dq = M^-1 J^T mu, with M and J where the step ended, until phi(q + dq) = 0: chord iterations on
+mu. Then the velocities move by the same equations with the rows there. For derivatives the change of (dq, mu) is that
+of the solution of M dq = J^T mu, phi(q + dq) = 0, in which the matrices need not be differentiated beyond their product
+with what is known (see `_solve`).
+
+What the error estimate says along nearly dependent rows is no error, since the projection removes it. With S = A M^-1 A^T
+that part is M^-1 A^T (S^+ - (S + delta^2 diag S)^-1) A e: rows count as dependent by their angle to the others, smoothly.
+"""
+
+import copy
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from ._scalars import Builder, Expression
+from ._solve import Solver, Vector, factor, minus, plus, solve, times
+
+_ITERATIONS = 2
+_REFINEMENTS = 5  # of the change, which converges as fast as the positions do, with no check of its own
+_CONSISTENT_RCOND = 1e-7  # on the constraints redundant rows are dependent to rounding
+_NEARLY_DEPENDENT = 3e-2
+
+
+class Motion(NamedTuple):
+    """The functions of a system, of expressions.
+
+    - `positions`: q -> phi (h,), J (h, n), M (n, n).
+    - `velocities`: q, v -> A (m, n), psi (m,), M (n, n), of the rows that have a velocity error.
+    - `holonomic`: which of those are of positions.
+    """
+
+    positions: Callable[[Vector], tuple[np.ndarray, np.ndarray, np.ndarray]]
+    velocities: Callable[[Vector, Vector], tuple[np.ndarray, np.ndarray, np.ndarray]]
+    holonomic: tuple[bool, ...]
+
+
+def _largest(build: Builder, x: Vector) -> Expression:
+    found: Expression = 0.0
+    for value in x:
+        found = build.apply("max", found, build.apply("abs", value))
+    return found
+
+
+def _pushed(solver: Solver, multipliers: Vector, n: int) -> Vector:
+    """M^-1 J^T mu."""
+    return solver.back(solver.pushed([0.0] * n, multipliers))
+
+
+def positions(
+    build: Builder, motion: Motion, q: Vector, mu: Vector, rcond: float, eps: float
+) -> tuple[Vector, Vector, Expression]:
+    """The projected positions, mu, and 1 if more iterations would bring them nearer, else 0.
+
+    **Arguments:**
+
+    - `build`: makes the expressions.
+    - `motion`: of the system.
+    - `q`: where the step ended (n,).
+    - `mu`: to start from (h,).
+    - `rcond`: the rank rule's threshold.
+    - `eps`: of the precision.
+    """
+    phi, J, M = motion.positions(q)
+    solver, negative = Solver(build, M, J, rcond, eps), lambda x: [build.apply("neg", y) for y in x]
+    change, errors = _pushed(solver, mu, len(q)), []
+    for _ in range(_ITERATIONS):
+        phi = list(motion.positions(plus(build, q, change))[0])
+        errors.append(_largest(build, phi))
+        more = solver.multipliers(negative(phi))
+        mu, change = plus(build, mu, more), plus(build, change, _pushed(solver, more, len(q)))
+    moved = plus(build, q, change)
+    apply, (before, after) = build.apply, errors[-2:]
+    terms = [build.total([apply("abs", apply("mul", *x)) for x in zip(row, q, strict=True)]) for row in J]
+    rounding = apply("mul", eps, _largest(build, terms))
+    halved = apply("lt", after, apply("mul", 0.5, before))
+    short = apply("gt", apply("mul", after, after), apply("mul", rounding, before))
+    again = apply("select", apply("and", halved, short), 1.0, 0.0)
+
+    still, held, force = solver.frozen(), build.frozen(change), times(build, J.T, build.frozen(mu))
+    carried = plus(build, q, still.back(still.free(minus(build, force, times(build, M, held)))))
+    here = build.frozen(moved)
+    phi, J_here, _ = motion.positions(here)
+    J_here = [build.frozen(row) for row in J_here]
+    for _ in range(_REFINEMENTS):
+        error = plus(build, phi, times(build, J_here, carried))
+        carried = plus(build, carried, _pushed(still, still.multipliers(negative(error)), len(q)))
+    return [apply("attached", *pair) for pair in zip(moved, carried, strict=True)], mu, again
+
+
+def _strong(build: Builder, solver: Solver, A: np.ndarray, e: Vector) -> Vector:
+    """An error less its part along nearly dependent rows."""
+    along = times(build, A, e)
+    S = solver.S.copy()
+    for i in range(len(S)):
+        S[i, i] = build.apply("mul", 1 + _NEARLY_DEPENDENT**2, S[i, i])
+    damped = copy.copy(solver)
+    damped.schur = factor(build, S, solver.independent)
+    weak = minus(build, solver.multipliers(along), damped.multipliers(along))
+    return minus(build, e, _pushed(solver, weak, len(e)))
+
+
+def _nearness(build: Builder, solver: Solver) -> Expression:
+    """How close to singular the rows are: the largest inverse sine of an angle between one and those before it."""
+    squares = [
+        build.apply("mul", solver.S[i, i], inverse)
+        for i, inverse in zip(solver.schur.order, solver.schur.inverse, strict=True)
+    ]
+    return build.apply("sqrt", _largest(build, squares))
+
+
+def projection(
+    build: Builder,
+    motion: Motion,
+    state: tuple[Vector, Vector],
+    mu: Vector,
+    errors: tuple[Vector, Vector],
+    rcond: float,
+    eps: float,
+) -> Vector:
+    """All of the projection: q, v, mu, how close to singular, whether to iterate on, and the errors of q and v.
+
+    **Arguments:**
+
+    - `build`: makes the expressions.
+    - `motion`: of the system.
+    - `state`: where the step ended, q and v (n,) each.
+    - `mu`: to start from (h,).
+    - `errors`: the estimates for q and v (n,) each.
+    - `rcond`: the rank rule's threshold for positions.
+    - `eps`: of the precision.
+    """
+    (q, v), again = state, 0.0
+    if mu:
+        q, mu, again = positions(build, motion, q, mu, rcond, eps)
+    A, psi, M = motion.velocities(q, v)
+    consistent = max(_CONSISTENT_RCOND, 10 * eps)
+    solver = Solver(build, M, A, consistent, eps)
+    change = solve(solver, M, A, [0.0] * len(v), [build.apply("neg", x) for x in psi])
+    v = plus(build, v, change)
+    of_positions, J = solver, A
+    if not all(motion.holonomic):
+        J = A[list(motion.holonomic)]
+        of_positions = Solver(build, M, J, consistent, eps)
+    kept = _strong(build, of_positions, J, errors[0]), _strong(build, solver, A, errors[1])
+    rest = [*mu, _nearness(build, solver), again, *kept[0], *kept[1]]
+    return [*q, *v, *build.frozen(rest)]

@@ -1,0 +1,175 @@
+"""The projection of a step's end as scalar code, and its derivative."""
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple, final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float
+
+from .._constraint import constraint_rows, position_rows
+from .._stabilize import AbstractStabilizer
+from .._system import AbstractSystem, has_quasi_velocities
+from .._types import Coordinates, Time, Velocities
+from ._code import LARGEST, Inputs, Leaf, Structure, joined, leaf, run, split
+from ._interpret import Interpreter
+from ._program import Program
+from ._projection import Motion, projection
+from ._scalars import Builder, TranslationError
+
+_MOST_CALLS = 16
+
+
+class Projected(NamedTuple):
+    """The end of a step, on the constraints.
+
+    - `q`: generalized coordinates (n_q,).
+    - `v`: generalized velocities (n,).
+    - `errors`: of both, less their parts along nearly dependent rows, if they were given.
+    - `nearness`: how close to singular the rows are: grows without bound.
+    """
+
+    q: Coordinates
+    v: Velocities
+    errors: tuple[Coordinates, Velocities] | None
+    nearness: Float[Array, ""]
+
+
+@final
+class ProjectionCode:
+    """The projection of systems of one structure as scalar code.
+
+    - `whole`: the operations, those for error estimates included.
+    - `bare`: without them.
+    - `rows`: how many are on positions.
+    """
+
+    def __init__(self, whole: Program, bare: Program, rows: int):
+        self.whole, self.bare, self.rows = whole, bare, rows
+
+    def __call__(
+        self,
+        numbers: Float[Array, " k"],
+        t: Time,
+        q: Coordinates,
+        v: Velocities,
+        errors: tuple[Coordinates, Velocities] | None = None,
+    ) -> Projected:
+        """The projected end of a step.
+
+        **Arguments:**
+
+        - `numbers`: of the parameters, as `Code.numbers` gives them.
+        - `t`: time [s].
+        - `q`: generalized coordinates (n_q,).
+        - `v`: generalized velocities (n,).
+        - `errors`: the step's error estimates of both.
+        """
+        program = self.bare if errors is None else self.whole
+        estimates = jnp.zeros(2 * q.size, q.dtype) if errors is None else jnp.concatenate(errors)
+        found = _projected((program, self.rows), numbers, t, q, v, lax.stop_gradient(estimates))
+        ends = np.cumsum([q.size, v.size, self.rows + 2])
+        q, v, rest, kept = jnp.split(found, ends)
+        return Projected(q, v, None if errors is None else tuple(jnp.split(kept, 2)), rest[-2])
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _projected(
+    code: tuple[Program, int], numbers: Array, t: Array, q: Array, v: Array, errors: Array
+) -> Array:
+    """All outputs, with mu iterated on for as long as that brings the positions nearer."""
+    program, rows = code
+    flag = 2 * q.size + rows + 1
+
+    def again(state: tuple[Array, Array]) -> Array:
+        return (state[1][flag] > 0.5) & (state[0] < _MOST_CALLS)
+
+    def iterate(state: tuple[Array, Array]) -> tuple[Array, Array]:
+        mu = state[1][2 * q.size : 2 * q.size + rows]
+        return state[0] + 1, run(program, numbers, t, q, v, errors, mu)
+
+    start = jnp.zeros(len(program.outputs), q.dtype).at[flag].set(1)
+    return lax.while_loop(again, iterate, (0, start))[1]
+
+
+@_projected.defjvp
+def _(code: tuple[Program, int], primals: Sequence[Array], tangents: Sequence[Array]) -> tuple[Array, Array]:
+    found, start = _projected(code, *primals), 2 * primals[2].size
+    mu = found[start : start + code[1]]
+    return found, jax.jvp(lambda *x: run(code[0], *x, mu), tuple(primals), tuple(tangents))[1]
+
+
+def projection_for(
+    system: AbstractSystem,
+    stabilizer: AbstractStabilizer,
+    rcond: float,
+    t: Time,
+    q: Coordinates,
+    v: Velocities,
+) -> ProjectionCode:
+    """The code of a projection, made once for each structure.
+
+    **Arguments:**
+
+    - `system`, `stabilizer`: as for `code_for`, so that the numbers of the parameters are the same.
+    - `rcond`: the rank rule's threshold for positions.
+    - `t`, `q`, `v`: of these only shapes and types matter.
+
+    **Raises:** `TranslationError`.
+    """
+    if has_quasi_velocities(system):
+        raise TranslationError("the projection of quasi-velocities has no scalar code")
+    leaves, structure = split(system, stabilizer)
+    state = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (t, q, v))
+    return _made(structure, tuple(map(leaf, leaves)), state, rcond)
+
+
+@functools.lru_cache(maxsize=64)
+def _made(
+    structure: Structure, leaves: tuple[Leaf, ...], state: tuple[Any, ...], rcond: float
+) -> ProjectionCode:
+    kinds: tuple[str, ...] = ()
+
+    def at_position(leaves: list[Array], t: Time, q: Coordinates) -> tuple[Array, ...]:
+        system, _ = joined(structure, leaves)
+        phi, J = position_rows(system, t, q), jax.jacfwd(position_rows, argnums=2)(system, t, q)
+        return phi, J, system.mass_matrix(t, q)
+
+    def at_velocity(leaves: list[Array], t: Time, q: Coordinates, v: Velocities) -> tuple[Array, ...]:
+        nonlocal kinds
+        system, _ = joined(structure, leaves)
+        rows = constraint_rows(system, t, q, v)
+        kinds = tuple(kind for kind in rows.kinds if kind != "acceleration")
+        known = np.array([kind != "acceleration" for kind in rows.kinds], bool)
+        return rows.A[known], rows.velocity_error[known], system.mass_matrix(t, q)
+
+    avals = [x.aval for x in leaves]
+    position, velocity = (
+        jax.make_jaxpr(at_position)(avals, *state[:2]),
+        jax.make_jaxpr(at_velocity)(avals, *state),
+    )
+    build = Builder(6 * LARGEST)
+    inputs, interpreter = Inputs(build), Interpreter(build)
+    parameters = [*inputs.of(leaves), inputs(())]
+    (n,), rows = state[1].shape, position.out_avals[0].shape[0]
+    q, v, *errors, mu = (list(inputs((k,))) for k in (n, n, n, n, rows))
+
+    def evaluated(closed: Any) -> Any:
+        return lambda *x: interpreter.run(closed.jaxpr, closed.consts, [*parameters, *map(_array, x)])
+
+    motion = Motion(evaluated(position), evaluated(velocity), tuple(kind != "nonholonomic" for kind in kinds))
+    eps = float(jnp.finfo(state[1].dtype).eps)
+    found = projection(build, motion, (q, v), mu, (errors[0], errors[1]), rcond, eps)
+    whole, bare = (Program(x, inputs.count, state[1].dtype) for x in (found, found[: 2 * n + rows + 2]))
+    if whole.size > LARGEST:
+        raise TranslationError(f"{whole.size} operations are more than the {LARGEST} worth writing out")
+    return ProjectionCode(whole, bare, rows)
+
+
+def _array(x: list[Any]) -> np.ndarray:
+    found = np.empty(len(x), object)
+    found[:] = x
+    return found
