@@ -160,6 +160,7 @@ def errors_along(
 
     **Returns:** times, errors (phi, psi) there, the number of steps, and whether the run reached its end.
     """
+    settings = {"event": None, "progress_meter": dfx.NoProgressMeter()} | settings
     solution = _integrate(model, model.project(span[0], y0), span, ts, settings, solver, False, errors_at)
     assert solution.ts is not None
     assert solution.ys is not None

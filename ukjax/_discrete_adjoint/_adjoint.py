@@ -50,10 +50,8 @@ def goes_back_by_steps(settings: dict[str, Any], dense: bool) -> bool:
     - `settings`: of the run.
     - `dense`: whether the motion between saved times is kept.
     """
-    plain = settings.get("event") is None and isinstance(
-        settings.get("progress_meter", dfx.NoProgressMeter()), dfx.NoProgressMeter
-    )
-    return isinstance(settings["adjoint"], DiscreteAdjoint) and plain and not dense
+    plain = settings["event"] is None and isinstance(settings["progress_meter"], dfx.NoProgressMeter)
+    return plain and not dense and isinstance(settings["adjoint"], DiscreteAdjoint)
 
 
 def _run(
