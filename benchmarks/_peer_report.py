@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,11 @@ def markdown(report: Report) -> str:
     return "\n".join(lines)
 
 
+def _without_size(setting: str) -> str:
+    """A setting without its step size or tolerance."""
+    return re.sub(r",? *(h = |tolerance )?[\de.-]+$", "", setting)
+
+
 def _diagram(report: Report, path: Path) -> None:
     from matplotlib.figure import Figure
 
@@ -100,7 +106,7 @@ def _diagram(report: Report, path: Path) -> None:
         lines: dict[str, list[tuple[float, float]]] = {}
         for row in report.singles:
             if row["case"] == case and math.isfinite(row["error"]):
-                name = f"{row['program']}, {row['setting'].rpartition(',')[0] or row['setting'].split()[0]}"
+                name = f"{row['program']}, {_without_size(row['setting'])}"
                 lines.setdefault(name, []).append((row["processor"], max(row["error"], 1e-16)))
         for name, points in lines.items():
             own = name.startswith("ukjax")
