@@ -44,7 +44,6 @@ class Backward:
         max_steps: int,
     ):
         self.varied, self.fixed = eqx.partition(x.parameters, perturbed.parameters)
-        self.of_times = any(jax.tree.leaves((perturbed.t0, perturbed.t1, perturbed.ts)))
         self.x, self.record, self.interval = x, record, interval(max_steps)
         self.terms, self.solver = terms, solver
         length = record.times.size if x.ts is None else x.ts.size
@@ -128,11 +127,9 @@ class Backward:
         """The cotangents of all arguments."""
         x, count = self.x, self.record.taken
         zero = Arguments(_zeros(self.varied), x.y0, jnp.zeros_like(x.t0), jnp.zeros_like(x.t1), _zeros(x.ts))
-        last = -1 if x.ts is None else x.ts.size - 1
-        carried = _Carried(self.end, zero, jnp.asarray(last))
-        if x.ts is not None:  # nothing is saved beyond the end of a run that stopped early
-            within = jnp.sum(x.ts <= self.record.times[count])
-            carried = carried._replace(place=within - 1)
+        # Nothing is saved beyond the end of a run that stopped early.
+        last = jnp.asarray(-1) if x.ts is None else jnp.sum(x.ts <= self.record.times[count]) - 1
+        carried = _Carried(self.end, zero, last)
         segments = -(-count // self.interval)
         carried = lax.fori_loop(0, segments, lambda k, c: self.segment(segments - 1 - k, c), carried)
         at_start = jax.tree.map(lambda c: c[0], self.saved)

@@ -6,9 +6,10 @@ import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jaxtyping import Array
+
+from .._batch import square
 
 State = tuple[Array, Array]
 
@@ -75,10 +76,7 @@ class Stages(dfx.AbstractWrappedSolver):
         self, terms: Any, t0: Any, t1: Any, y0: State, args: Any, solver_state: None, made_jump: Any
     ) -> Any:
         tableau, control = self.solver.tableau, terms.contr(t0, t1)
-        count = tableau.num_stages
-        a, c = np.zeros((count, count)), np.append(0.0, tableau.c)
-        for i, row in enumerate(tableau.a_lower):
-            a[i + 1, : i + 1] = row
+        (a, c), count = square(tableau), tableau.num_stages
         times = jnp.where(jnp.asarray(c == 1), t1, t0 + jnp.asarray(c, t0.dtype) * (t1 - t0))
 
         def moved(start: State, changes: State, weights: Array) -> State:
