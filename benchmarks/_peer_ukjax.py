@@ -14,7 +14,6 @@ from jax import lax
 from jax.sharding import Mesh, PartitionSpec
 
 import ukjax as uk
-from ukjax._written_out import written_out
 
 Array = jax.Array
 Loop = Callable[..., tuple[Array, Array]]
@@ -34,7 +33,8 @@ def loop(problem: uk.Problem, solver: dfx.AbstractSolver | None = None) -> Loop:
         q, v = y
         if solver is not None:
             terms: Any = dfx.ODETerm(lambda t, y, args: (y[1], accelerate(*y)))
-            return written_out(solver).step(terms, 0.0 * h, h, y, None, None, True)[0]
+            begun = solver.init(terms, 0.0 * h, h, y, None)
+            return solver.step(terms, 0.0 * h, h, y, None, begun, True)[0]
         a1 = accelerate(q, v)
         v2 = v + 0.5 * h * a1
         a2 = accelerate(q + 0.5 * h * v, v2)

@@ -2,7 +2,8 @@
 
 The SCARA arm (Xu and Liu 2017) and the parallelogram (de Falco, Pennestrì and Vita 2008), by Tsit5 at fixed steps
 of 0.01 s over 5 s; the loss is the mean over the steps of the squared position errors, summed over the rows.
-Each is tuned with gains all rows share and with gains per row. The grid has 60 x 60 points, 0.1 to 10,000 in each gain.
+Each is tuned with gains all rows share, and from those on with gains per row. The grid has 60 x 60 points, 0.1 to 10,000
+in each gain.
 
     python experiments/tune_gains.py [--out out/tune_gains] [--quick]
 """
@@ -43,17 +44,15 @@ def in_words(result: uk.TuneResult) -> str:
 
 def study(name: str, resolution: int, t1: float, out: Path) -> list[Row]:
     """Both kinds of gains of one model; draws the landscape of those the rows share."""
-    rows, best = [], np.nan
+    rows, best, before, gains = [], np.nan, np.nan, uk.Baumgarte(*GAINS)
     for kind, per_row in (("scalar", False), ("per row", True)):
         wall, cpu = time.perf_counter(), time.process_time()
-        result = uk.tune(
-            uk.models.get(name), uk.Baumgarte(*GAINS), dt0=0.01, t1=t1, per_row=per_row, progress=True
-        )
+        result = uk.tune(uk.models.get(name), gains, dt0=0.01, t1=t1, per_row=per_row, progress=True)
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         if not per_row:
+            before, gains = float(result.history.loss[0]), result.gains
             best = float(result.landscape(resolution, *RANGE)[2].min())
             result.plot(out / f"{name}.png", resolution=max(8, resolution // 2))
-        before = float(result.history.loss[0])
         rows.append(Row(name, kind, before, best, result.loss, in_words(result), wall, cpu))
     return rows
 
@@ -88,4 +87,5 @@ def main(arguments: list[str] | None = None) -> list[Row]:
 
 
 if __name__ == "__main__":
+    uk.compile_loops_whole()
     main()

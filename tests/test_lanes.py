@@ -1,5 +1,7 @@
 """Scalar code against the formulas, NumPy and finite differences; what it cannot translate, and its size."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,11 @@ import pytest
 from jax import lax
 
 import ukjax as uk
+from ukjax._lanes._code import code_for
+from ukjax._lanes._program import _separately
+from ukjax._lanes._registers import parts, run
+from ukjax._lanes._repeats import stretches
+from ukjax._lanes._scalars import Builder, Node, reachable
 
 FITTING = (
     "scara",
@@ -122,6 +129,55 @@ def test_control_flow_and_index_operations():
         np.testing.assert_allclose(a, expected, rtol=1e-11, atol=1e-11)
 
 
+def _reads(x: Node, known: dict[Node, float], inputs: list[float]) -> float:
+    values = [known[a] if isinstance(a, Node) else a for a in x.args]
+    if x.op == "input":
+        return inputs[x.args[0]]
+    return {"add": sum, "mul": math.prod, "sub": lambda v: v[0] - v[1]}[x.op](values)
+
+
+def test_what_repeats_is_compiled_once():
+    """Eighty passes of one recurrence between other operations, each pass with a number of its own."""
+    build = Builder()
+    x, y = build.input(0), build.input(1)
+    start = build.apply("mul", x, y)
+    a, b, found = start, y, []
+    for i in range(1, 81):
+        scaled = build.apply("mul", x, a)
+        a, b = build.apply("add", scaled, 0.1 * i), build.apply("sub", b, scaled)
+        found.append(build.apply("mul", a, b))
+    outputs = [build.apply("sub", b, start), found[7], found[79]]
+    nodes = sorted((n for n in reachable(outputs) if n.op != "input"), key=lambda n: n.number)
+    assert sum(s.period for s in stretches(nodes)) < 0.7 * len(nodes)
+    for inputs in ([0.3, 0.7], [-0.2, 0.4]):
+        known: dict[Node, float] = {}
+        for node in reachable(outputs):
+            known[node] = _reads(node, known, inputs)
+        members = jnp.asarray(inputs)[:, None] * jnp.ones((1, 3))
+        got = run(parts(outputs, 2), members, _separately)
+        np.testing.assert_allclose(got, np.tile([[known[n]] for n in outputs], 3), rtol=1e-13)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_long_chain_runs_as_loops(batch):
+    """Sixteen four-bars: their acceleration is compiled in pieces and equals that of the KKT system."""
+    problem = uk.models.four_bars(n=16)
+    code = code_for(
+        problem.system, uk.UdwadiaKalaba(), uk.NoStabilizer(), jnp.zeros(()), problem.q0, problem.v0
+    )
+    assert code.program.compiled < 0.4 * code.program.size
+    rng = np.random.default_rng(3)
+    q = np.asarray(problem.q0) + 0.1 * rng.normal(size=(batch, problem.q0.size))
+    v = rng.normal(size=q.shape)
+    found = uk.lanes(problem)(0.0, q, v)
+    t = jnp.zeros(())
+    for a, *state in zip(found, q, v, strict=True):
+        rows = uk.constraint_rows(problem.system, t, *state)
+        M, Q = problem.system.mass_matrix(t, state[0]), problem.system.force(t, *state)
+        expected = _by_numpy(*map(np.asarray, (M, Q, rows.A, rows.b)))
+        np.testing.assert_allclose(a, expected, rtol=0, atol=1e-10 * (1 + abs(expected).max()))
+
+
 def test_float32_stays_float32():
     problem = uk.models.pendulum()
     q, v = (jnp.asarray(x, jnp.float32)[None] for x in (problem.q0, problem.v0))
@@ -145,9 +201,9 @@ def test_what_cannot_be_translated_says_so():
         uk.lanes(uk.System(jnp.eye(2), root))(0.0, q, q)
     with pytest.raises(uk.TranslationError, match="RangeForm has no scalar code"):
         uk.lanes(uk.models.pendulum(), uk.RangeForm())(0.0, q, q)
-    large = uk.System(jnp.eye(120), lambda t, q, v: jnp.tanh(jnp.outer(q, v)) @ q)
+    large = uk.System(jnp.eye(800), lambda t, q, v: jnp.tanh(jnp.outer(q, v)) @ q)
     with pytest.raises(uk.TranslationError, match="too many to write out"):
-        uk.lanes(large)(0.0, jnp.ones((1, 120)), jnp.ones((1, 120)))
+        uk.lanes(large)(0.0, jnp.ones((1, 800)), jnp.ones((1, 800)))
     with pytest.raises(uk.InputError, match="q and v have shapes"):
         uk.lanes(uk.models.pendulum())(0.0, q[0], q[0])
     with pytest.raises(uk.InputError, match="system must be something like"):

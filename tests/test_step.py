@@ -8,7 +8,6 @@ import oracles
 import pytest
 
 import ukjax as uk
-from ukjax._written_out import written_out
 
 
 def test_a_loop_of_steps_is_the_motion():
@@ -36,25 +35,6 @@ def test_euler_is_euler():
     q, v = uk.step(problem, None, None, None, 0.01, solver=dfx.Euler(), stabilizer=uk.NoStabilizer())
     np.testing.assert_allclose(q, problem.q0 + 0.01 * problem.v0, atol=1e-15)
     np.testing.assert_allclose(v, problem.v0 + 0.01 * a, atol=1e-13)
-
-
-@pytest.mark.parametrize("solver", [dfx.Dopri8(), dfx.Tsit5(), dfx.Heun()])
-def test_stages_written_out_are_diffrax_s(solver):
-    """One step of y' = f(t, y), its error estimate and what its interpolation says in between."""
-    terms = dfx.ODETerm(lambda t, y, args: (y[1] * jnp.cos(t), -args * jnp.sin(y[0])))
-    y0, args = (jnp.array([0.3, 1.0]), jnp.array([0.5, -0.2])), jnp.array(2.0)
-
-    @jax.jit
-    def steps(t0, t1):
-        own, both = written_out(solver), []
-        for each in (own, solver):
-            begun = each.init(terms, t0, t1, y0, args)
-            y1, error, dense, *_ = each.step(terms, t0, t1, y0, args, begun, made_jump=True)
-            both.append((y1, error, each.interpolation_cls(t0=t0, t1=t1, **dense).evaluate(0.4)))
-        return both
-
-    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-15), *steps(0.1, 0.6))
-    assert written_out(dfx.Kvaerno5()) == dfx.Kvaerno5()
 
 
 @pytest.mark.slow

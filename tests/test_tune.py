@@ -11,7 +11,7 @@ import pytest
 import scipy.optimize
 
 import ukjax as uk
-from ukjax._tune import _objective, _search, _tune
+from ukjax._tune import _checkpoint, _objective, _tune
 from ukjax._tune._gains import GainSpace
 from ukjax._tune._loss import Violation
 
@@ -249,7 +249,7 @@ def test_resumed_search_is_the_uninterrupted_one(tmp_path, monkeypatch):
     path, written = tmp_path / "search.npz", []
 
     def interrupting(*args):
-        _search.save(*args)
+        _checkpoint.save(*args)
         written.append(args)
         if len(written) == 4:
             raise KeyboardInterrupt

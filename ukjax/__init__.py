@@ -19,9 +19,9 @@ from ._constraint import constraint_rows as constraint_rows
 from ._control import Servoed as Servoed
 from ._control import servo_control as servo_control
 from ._control import with_servo as with_servo
-from ._discrete_adjoint import DiscreteAdjoint as DiscreteAdjoint
 from ._doctor import Report as Report
 from ._doctor import check as check
+from ._energy_projection import EnergyProjection as EnergyProjection
 from ._environment import Environment as Environment
 from ._environment import EnvironmentState as EnvironmentState
 from ._errors import InputError as InputError

@@ -21,6 +21,7 @@ def stages(solver: dfx.AbstractSolver) -> int | None:
 
     - `solver`: a Diffrax solver.
     """
+    solver = getattr(solver, "solver", solver)  # within a wrapper
     if isinstance(solver, dfx.AbstractERK):
         return solver.tableau.c.size + 1  # pyright: ignore[reportAttributeAccessIssue]
     return 1 if isinstance(solver, dfx.Euler) else None

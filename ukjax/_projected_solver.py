@@ -35,12 +35,8 @@ _CONSISTENT_RCOND = 1e-9
 _NEARLY_DEPENDENT = 3e-2
 _CLOSER_TO_SINGULAR = 30.0
 _REFUSED = 1e8
-_WORTHWHILE = 5_000  # operations of scalar code: of more the compilation takes longer than most runs
-
-
-def stopped(tree: Any) -> Any:
-    """The same, constant to differentiation."""
-    return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if eqx.is_inexact_array(x) else x, tree)
+_WORTHWHILE = 8_000  # operations to compile: of more that takes longer than most runs
+_WORTHWHILE_AGAIN = 5_000  # the same for what is not in the loop over steps
 
 
 @final
@@ -62,25 +58,11 @@ class Model(eqx.Module):
     projection: ProjectionCode | None = eqx.field(static=True, default=None)
     numbers: Float[Array, " k"] | None = None
 
-    @property
-    def scalar(self) -> bool:
-        """Whether all of a step is scalar code."""
-        return self.code is not None and not (
-            isinstance(self.stabilizer, Projection) and self.projection is None
-        )
-
     def ready(self) -> "Model":
         """The same model with the numbers at hand, for use in a loop."""
         if self.code is None or self.numbers is not None:
             return self
         return dataclasses.replace(self, numbers=self.code.numbers(self.system, self.stabilizer))
-
-    def by_numbers(self) -> "Model":
-        """As `ready`, and where all that varies is in the numbers, constant to a differentiation but for them."""
-        ready = self.ready()
-        if not self.scalar or has_quasi_velocities(self.system):
-            return ready
-        return dataclasses.replace(stopped(ready), numbers=ready.numbers)
 
     def acceleration(self, t: Array, q: Array, v: Array) -> Array:
         """The stabilized acceleration (n,).
@@ -105,7 +87,7 @@ class Model(eqx.Module):
         """
         if not isinstance(self.stabilizer, Projection):
             return y
-        if self.projection is not None:
+        if self.projection is not None and self.projection.bare.compiled <= _WORTHWHILE_AGAIN:
             end = self.projection(self.ready().numbers, t, *y)
             return end.q, end.v
         return self.stabilizer(self.system, t, *y)
@@ -126,7 +108,7 @@ def coded(model: Model, t: Array, q: Array, v: Array) -> tuple[Model, str]:
     ) as reason:  # whatever user code does that scalar code cannot: the formula can, or says why not
         return model, f"arrays, as there is no scalar code: {str(reason).partition(chr(10))[0]}"
     size = code.program.size
-    if size > _WORTHWHILE:
+    if code.program.compiled > _WORTHWHILE:
         return model, f"arrays, as scalar code would take {size} operations"
     model, said = dataclasses.replace(model, code=code), f"scalar code of {size} operations"
     if not isinstance(model.stabilizer, Projection):
@@ -136,7 +118,7 @@ def coded(model: Model, t: Array, q: Array, v: Array) -> tuple[Model, str]:
         projection = projection_for(model.system, model.stabilizer, rcond, t, q, v)
     except Exception as reason:  # as above
         return model, f"{said}, projected on arrays: {str(reason).partition(chr(10))[0]}"
-    if projection.whole.size > _WORTHWHILE:
+    if projection.whole.compiled > _WORTHWHILE:
         return model, f"{said}, projected on arrays"
     return dataclasses.replace(model, projection=projection), f"{said}, projected by {projection.whole.size}"
 

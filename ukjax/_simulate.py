@@ -1,4 +1,4 @@
-"""The one door to Diffrax: integrates v' = a and q' = N v, and evaluates the forces at the saved times."""
+"""The one door to Diffrax: integrates v' = a and q' = N v."""
 
 import dataclasses
 from collections.abc import Callable
@@ -23,18 +23,16 @@ from ._acceleration import (
 )
 from ._arguments import real_array, require_instance
 from ._batch import Pooled, can_be_pooled
-from ._constraint import Kind, constraint_rows
-from ._control import Servoed
-from ._discrete_adjoint import Arguments, DiscreteAdjoint, goes_back_by_steps, integrate
 from ._doctor import inconsistent_rows
 from ._errors import InputError
 from ._failure import explained
+from ._observe import assembled, errors_at, throw_if_failed
 from ._problem import Problem, resolve_state
 from ._project import Projection, project
 from ._projected_solver import Model, ProjectedSolver, coded
 from ._stabilize import AbstractStabilizer
 from ._system import AbstractSystem
-from ._trajectory import RESULTS, Dense, Trajectory
+from ._trajectory import Trajectory
 from ._types import Coordinates, Time, Velocities, is_traced
 
 
@@ -77,8 +75,6 @@ def _integrate(
         solver = ProjectedSolver(solver)
     if can_be_pooled(settings, ts, dense, keep):
         settings = settings | {"adjoint": Pooled()}
-    if goes_back_by_steps(settings, dense):
-        return _by_steps(model, y0, span, ts, settings, solver, keep)
     backsolve = isinstance(settings["adjoint"], dfx.BacksolveAdjoint)
     if backsolve:  # takes one list of times only
         saveat = dfx.SaveAt(ts=jnp.append(ts, t1))
@@ -105,47 +101,6 @@ def _integrate(
     return solution
 
 
-def _by_steps(
-    model: Model,
-    y0: tuple[Array, Array],
-    span: tuple[Array, Array, Array | None],
-    ts: Array | None,
-    settings: dict[str, Any],
-    solver: dfx.AbstractSolver,
-    keep: Callable[[Array, Any, Model], Any] | None,
-) -> dfx.Solution:
-    """As `_integrate`, by the discrete adjoint."""
-    t0, t1, dt0 = span
-    terms: Any = dfx.ODETerm(vector_field)  # pyright: ignore[reportArgumentType]
-    found = integrate(Arguments(model.by_numbers(), y0, t0, t1, ts), dt0, terms, solver, settings)
-    t, y = found.saved
-    if keep is not None:  # times not reached have no state
-        reached = jnp.isfinite(t)
-        y = jax.tree.map(lambda x, start: jnp.where(reached[:, None], x, start), y, y0)
-        kept = jax.vmap(lambda t, y: keep(t, y, model))(jnp.where(reached, t, t0), y)
-        y = jax.tree.map(lambda x: jnp.where(reached[:, None], x, jnp.inf), kept)
-    return dfx.Solution(
-        t0=t0, t1=t1, ts=(t, found.last[0]), ys=(y, found.last[1]), interpolation=None, stats=found.stats,
-        result=found.result, solver_state=None, controller_state=None, made_jump=None, event_mask=None,
-    )  # fmt: skip
-
-
-def errors_at(t: Array, y: tuple[Array, Array], model: Model) -> tuple[Array, Array]:
-    """phi and psi of all rows (m,), those of the servo included for a system under servo control.
-
-    **Arguments:**
-
-    - `t`: time [s].
-    - `y`: the state (q, v).
-    - `model`: the system.
-    """
-    rows = [constraint_rows(model.system, t, *y)]
-    if isinstance(model.system, Servoed):
-        rows.append(model.system.law.task(model.system.system, t, *y))
-    phi, psi = ([getattr(r, f"{level}_error") for r in rows] for level in ("position", "velocity"))
-    return jnp.concatenate(phi), jnp.concatenate(psi)
-
-
 def errors_along(
     model: Model,
     y0: tuple[Array, Array],
@@ -166,35 +121,6 @@ def errors_along(
     assert solution.ys is not None
     reached = solution.result == dfx.RESULTS.successful
     return solution.ts[0], solution.ys[0], solution.stats["num_steps"], reached
-
-
-@eqx.filter_jit
-def _observe(
-    model: Model, t: Array, q: Array, v: Array
-) -> tuple[dict[str, Any], tuple[str, ...], tuple[Kind, ...]]:
-    """Everything a `Trajectory` holds, at every saved state; states between steps are projected here.
-
-    And the rows' names and kinds, which are known once it is traced.
-    """
-
-    def at(t: Array, q: Array, v: Array) -> dict[str, Any]:
-        q, v = model.project(t, (q, v))
-        equations = equations_of_motion(model.system, t, q, v, model.stabilizer)
-        acceleration = model.formula.solve(equations)
-        return {
-            "q": q,
-            "v": v,
-            "a": acceleration.a,
-            "constraint_force": acceleration.constraint_force,
-            "multipliers": acceleration.multipliers,
-            "position_error": equations.rows.position_error,
-            "velocity_error": equations.rows.velocity_error,
-            "energy": model.system.energy(t, q, v),
-            "rank": acceleration.rank,
-        }
-
-    rows = eqx.filter_eval_shape(constraint_rows, model.system, t[0], q[0], v[0])
-    return jax.vmap(at)(t, q, v), rows.names, rows.kinds
 
 
 def _checked_start(model: Model, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
@@ -220,51 +146,6 @@ def _checked_start(model: Model, t: Array, q: Array, v: Array) -> tuple[Array, A
     return y
 
 
-def _reached(t: Array, q: Array, v: Array) -> tuple[Array, Array, Array, int]:
-    """The states of the times reached, each once, and their number.
-
-    The last is repeated up to a power of two, so that runs of different lengths share compiled code.
-    """
-    times = np.asarray(t)
-    reached = np.flatnonzero(np.isfinite(times) & np.append(times[:-1] != times[-1], True))
-    padded = np.append(reached, np.full(2 ** (reached.size - 1).bit_length() - reached.size, reached[-1]))
-    return *(jnp.asarray(np.asarray(x)[padded]) for x in (t, q, v)), reached.size  # pyright: ignore
-
-
-def _assemble(model: Model, solution: dfx.Solution, name: str, stages: int | None, dense: bool) -> Trajectory:
-    """The trajectory of a solve; its length is the number of times asked for and, last, the final state."""
-    assert solution.ts is not None
-    assert solution.ys is not None
-    (ts, t_end), ((q, v), (q_end, v_end)) = solution.ts, solution.ys
-    t, q, v = (jnp.concatenate(pair) for pair in ((ts, t_end), (q, q_end), (v, v_end)))
-    kept = t.size
-    if not is_traced(t, q, v):
-        t, q, v, kept = _reached(t, q, v)
-    observed, names, kinds = _observe(model, t, q, v)
-    t, observed = jax.tree.map(lambda x: x[:kept], (t, observed))
-    finite = jnp.all(jnp.isfinite(observed["a"][-1])) & jnp.all(jnp.isfinite(observed["q"][-1]))
-    result = RESULTS.promote(solution.result)
-    stats = {k: x for k, x in solution.stats.items() if k != "max_steps"}
-    if stages is not None:
-        stats["num_evaluations"] = stages * stats["num_steps"]
-    return Trajectory(
-        t=t,
-        **observed,
-        stats=stats,
-        result=RESULTS.where(finite, result, RESULTS.diverged),
-        row_names=names,
-        row_kinds=kinds,
-        name=name,
-        dense=Dense(solution.interpolation, model.system, model.stabilizer) if dense else None,
-    )
-
-
-def _throw_if_failed(trajectory: Trajectory) -> Trajectory:
-    """The trajectory, with a runtime error attached that is raised where a compiled run fails."""
-    failed = (trajectory.result != RESULTS.successful) & (trajectory.result != RESULTS.event_occurred)
-    return trajectory.result.error_if(trajectory, failed)
-
-
 def simulate(
     system: AbstractSystem | Problem,
     q0: Coordinates | None = None,
@@ -280,7 +161,7 @@ def simulate(
     stepsize_controller: dfx.AbstractStepSizeController | None = None,
     rtol: float | None = None,
     atol: float | None = None,
-    adjoint: dfx.AbstractAdjoint = DiscreteAdjoint(),
+    adjoint: dfx.AbstractAdjoint = dfx.RecursiveCheckpointAdjoint(),
     event: dfx.Event | Callable[[Time, Coordinates, Velocities], Array] | None = None,
     dense: bool = False,
     max_steps: int = 100_000,
@@ -311,8 +192,8 @@ def simulate(
       estimate their error, else steps of dt0.
     - `rtol`: relative tolerance of the default controller; by default 1e-8, in float32 1e-5.
     - `atol`: absolute tolerance of the default controller; the same defaults.
-    - `adjoint`: how derivatives are taken: `DiscreteAdjoint` (reverse mode), or any of Diffrax's, `ForwardMode` for
-      forward mode. `BacksolveAdjoint` without projection, events, `dense` and `ts="steps"`.
+    - `adjoint`: how derivatives are taken: any of Diffrax's, by default for reverse mode; `ForwardMode` for forward
+      mode. `BacksolveAdjoint` without projection, events, `dense` and `ts="steps"`.
     - `event`: stops the run where this real function of (t, q, v) crosses zero; or any `diffrax.Event`,
       whose state is the pair (q, v).
     - `dense`: keep the motion between saved times too, for `Trajectory.evaluate`.
@@ -338,7 +219,7 @@ def simulate(
         ("formula", formula, AbstractFormula, "UdwadiaKalaba()"),
         ("stabilizer", stabilizer, AbstractStabilizer, "Projection()"),
         ("solver", solver, dfx.AbstractSolver, "diffrax.Dopri8()"),
-        ("adjoint", adjoint, dfx.AbstractAdjoint, "DiscreteAdjoint()"),
+        ("adjoint", adjoint, dfx.AbstractAdjoint, "diffrax.ForwardMode()"),
         ("max_steps", max_steps, int, "100_000"),
     ):
         require_instance(argument, value, kind, such_as)
@@ -362,10 +243,10 @@ def simulate(
         coded(model, t0, *y0) if automatic else (model, f"{type(formula).__name__} on arrays")
     )
     solution = _integrate(model, y0, (t0, t1, dt0), ts, settings, solver, dense)
-    trajectory = _assemble(model, solution, name, _options.stages(solver), dense)
+    trajectory = assembled(model, solution, name, _options.stages(solver), dense)
     trajectory = dataclasses.replace(trajectory, computed_by=computed_by)
     if tracing:
-        return _throw_if_failed(trajectory) if throw else trajectory
+        return throw_if_failed(trajectory) if throw else trajectory
     if not isinstance(given, Problem):
         given = Problem(system, q0, v0, float(t0), float(t1), getattr(system, "points", None), name=name)
     trajectory = dataclasses.replace(trajectory, problem=given)

@@ -14,7 +14,6 @@ from ._simulate import vector_field
 from ._stabilize import AbstractStabilizer
 from ._system import AbstractSystem
 from ._types import Coordinates, Time, Velocities, is_traced
-from ._written_out import written_out
 
 # No controller shortens a step that passes a singular position, and its stages stray far from the constraints there:
 # what little the rows then differ by is their drift, which the projection removes.
@@ -64,8 +63,6 @@ def step(
         raise InputError(f"dt must be a positive time [s], got {dt}.")
     model = Model(system, formula, stabilizer)
     model = coded(model, t, q, v)[0] if automatic else model
-    if model.code is not None:
-        solver = written_out(solver)
     if getattr(solver, "scan_kind", "") is None:  # a loop over the stages that both modes can differentiate
         solver = eqx.tree_at(lambda s: s.scan_kind, solver, "bounded", is_leaf=lambda x: x is None)
     terms = dfx.ODETerm(vector_field)  # pyright: ignore[reportArgumentType]

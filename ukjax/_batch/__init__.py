@@ -2,4 +2,3 @@
 
 from ._adjoint import Pooled as Pooled
 from ._adjoint import can_be_pooled as can_be_pooled
-from ._runge_kutta import square as square

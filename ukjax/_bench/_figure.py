@@ -1,6 +1,7 @@
 """The work-precision diagram: error over the time it takes, a panel for each problem."""
 
 import math
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -58,5 +59,6 @@ def work_precision(results: list[BenchResult], path: str | Path) -> None:
         for axes in panels[len(results) :]:
             axes.set_visible(False)
         if any(result.peers for result in results):
-            figure.supxlabel(f"other programs: {results[0].peers_source}", fontsize="small")
+            said = textwrap.fill(f"other programs: {results[0].peers_source}", 60 * columns)
+            figure.supxlabel(said, fontsize="small")
         figure.savefig(path, dpi=160)

@@ -14,7 +14,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Array, Float
 
 from .._acceleration import AbstractFormula, Schur, UdwadiaKalaba, equations_of_motion
@@ -27,8 +26,11 @@ from ._program import Program
 from ._scalars import Builder, TranslationError
 from ._solve import acceleration
 
-LARGEST = 12_000
-"""More operations than this are not written out: compilation would take minutes."""
+LARGEST = 20_000
+"""More operations than this are not compiled, what repeats being counted once: it would take minutes."""
+
+MOST = 500_000
+"""More operations than this are not even written out."""
 
 
 class Leaf(NamedTuple):
@@ -143,23 +145,15 @@ class Code:
         return run(self.program, numbers, t, q, v)
 
 
-def run(program: Program, *arrays: Array) -> Array:
+def run(program: Program, *operands: Array) -> Array:
     """The outputs of a program of all numbers in some arrays, as a vector.
 
     **Arguments:**
 
     - `program`: what to run.
-    - `arrays`: its inputs.
+    - `operands`: its inputs.
     """
-
-    # Checkpointed, so that reverse mode keeps the arrays, not each number by itself; and taken apart in one operation,
-    # since the transpose of so many separate ones costs more than the program.
-    @jax.checkpoint
-    def of(*arrays: Array) -> Array:
-        every = jnp.concatenate([jnp.reshape(x, -1).astype(program.dtype) for x in arrays])
-        return jnp.stack(program([jnp.reshape(x, ()) for x in lax.split(every, (1,) * every.size)]))
-
-    return of(*arrays)
+    return program(*(jnp.reshape(x, -1).astype(program.dtype) for x in operands))
 
 
 def _rcond(formula: AbstractFormula) -> float:
@@ -200,13 +194,18 @@ def _made(structure: Structure, leaves: tuple[Leaf, ...], state: tuple[Any, ...]
         return e.M, e.Q + e.c, e.rows.A, e.rows.b
 
     closed = jax.make_jaxpr(equations)([x.aval for x in leaves], *state)
-    build = Builder(3 * LARGEST)
+    build = Builder(MOST)
     inputs = Inputs(build)
-    arguments = inputs.of(leaves) + [inputs(x.shape) for x in state]
+    parameters, counts = inputs.of(leaves), [inputs.count, *(math.prod(x.shape) for x in state)]
+    arguments = parameters + [inputs(x.shape) for x in state]
     M, Q, A, b = Interpreter(build).run(closed.jaxpr, closed.consts, arguments)
     dtype = state[1].dtype
     a = acceleration(build, M, Q, A, b, rcond, float(jnp.finfo(dtype).eps))
-    program = Program(a, inputs.count, dtype)
-    if program.size > LARGEST:
-        raise TranslationError(f"{program.size} operations are more than the {LARGEST} worth writing out")
-    return Code(program, leaves)
+    return Code(short_enough(Program(a, counts, dtype)), leaves)
+
+
+def short_enough(program: Program) -> Program:
+    """The program, or an error if its compilation would take too long."""
+    if program.compiled > LARGEST:
+        raise TranslationError(f"{program.compiled} operations are more than the {LARGEST} worth compiling")
+    return program

@@ -26,7 +26,7 @@ from ._moves import (
     scatter,
     shaped,
 )
-from ._scalars import OPERATIONS, Builder, Expression, TranslationError, is_number
+from ._scalars import OPERATIONS, Builder, Expression, TranslationError, entries, is_number
 
 _LONGEST_UNROLLED = 256
 
@@ -71,8 +71,9 @@ class Interpreter:
         return [shaped(_RULES[name](self, inputs, params, equation), equation.outvars[0].aval.shape)]
 
     def _elementwise(self, op: str, inputs: list[Scalars]) -> Scalars:
-        apply = np.frompyfunc(lambda *xs: self.builder.apply(op, *xs), len(inputs), 1)
-        return shaped(apply(*inputs), np.broadcast_shapes(*(x.shape for x in inputs)))
+        apply = np.frompyfunc(self.builder.rule(op), len(inputs), 1)
+        with np.errstate(all="ignore"):  # NumPy would warn of constants that are infinite or no number
+            return shaped(apply(*inputs), np.broadcast_shapes(*(x.shape for x in inputs)))
 
     def _power(self, inputs: list[Scalars], params: dict, _: Any) -> Scalars:
         power: Any = np.frompyfunc(lambda x: self.builder.power(x, params["y"]), 1, 1)
@@ -138,9 +139,10 @@ class Interpreter:
 
         x, free_x = arranged(inputs[0], batch_x, contract_x)
         y, free_y = arranged(inputs[1], batch_y, contract_y)
-        flat = [
-            self.builder.dot(row, column) for xs, ys in zip(x, y, strict=True) for row in xs for column in ys
-        ]
+        flat = []
+        for xs, ys in zip(x, y, strict=True):
+            columns = list(map(entries, ys))
+            flat += [self.builder.dot(row, column) for row in map(entries, xs) for column in columns]
         return filled((*(inputs[0].shape[i] for i in batch_x), *free_x, *free_y), flat)
 
     def _scatter_add(self, inputs: list[Scalars], params: dict, equation: Any) -> Scalars:

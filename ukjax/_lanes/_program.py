@@ -1,21 +1,25 @@
-"""Scalar programs as one JAX operation: many numbers in, many numbers out, mapped over arrays of one shape.
+"""Scalar programs as one JAX operation: vectors of numbers in, a vector of numbers out, mapped over members.
 
-The operation is closed under what JAX does with operations. Its `vmap` is itself on larger arrays. Its tangent, and
-the transpose of that, are programs again: traced from JAX's own rules for one number each, and interpreted, so that
-zeros fold away there too.
+The operation is closed under what JAX does with operations. Its `vmap` is itself, with the members along further axes
+of its operands. Its tangent, and the transpose of that, are programs again: traced from JAX's own rules for one number
+each, and interpreted, so that zeros fold away there too.
 
 On a CPU it compiles to one loop over the members. XLA would otherwise make a loop of each output and compute what the
 outputs share once in each: three to seven times the work, and as much more to compile. The one construct of XLA whose
 body yields several numbers and is computed once is the body of a reduction, so the members are reduced two by two, by
 a body that evaluates the program on the next member and passes the results of the one before.
+
+Programs longer than `LONGEST` run in parts, those that repeat as loops (`_registers`).
 """
 
 import functools
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.extend import core
 from jax.interpreters import ad, batching, mlir
@@ -23,8 +27,13 @@ from jaxtyping import Array
 
 from ._interpret import Interpreter
 from ._moves import Scalars, filled
-from ._parts import parts
-from ._scalars import Builder, Expression, Node, evaluate, plain, reachable
+from ._registers import Parts, parts, run
+from ._scalars import Builder, Expression, evaluate, operations, plain
+
+LONGEST = 5_000
+"""Operations compiled as one piece; of more the compilation takes long."""
+
+_MOST_RESULTS = 1_000  # XLA aborts on a CPU if the body of a reduction has more
 
 
 @final
@@ -32,12 +41,13 @@ class Program:
     """Expressions of numbered inputs, all of one floating-point type.
 
     - `outputs`: the expressions.
-    - `count`: the number of inputs.
+    - `counts`: how many inputs each operand holds; those without any are left out.
     - `dtype`: of inputs and outputs.
     """
 
-    def __init__(self, outputs: Sequence[Expression], count: int, dtype: Any):
-        self.outputs, self.count, self.dtype = tuple(plain(outputs)), count, jnp.dtype(dtype)
+    def __init__(self, outputs: Sequence[Expression], counts: Sequence[int], dtype: Any):
+        self.outputs, self.dtype = tuple(plain(outputs)), jnp.dtype(dtype)
+        self.counts = tuple(x for x in counts if x)
         self._differentiated = tuple(outputs)
         self.tangent = functools.cache(self._tangent)
         self.transpose = functools.cache(self._transpose)
@@ -45,170 +55,224 @@ class Program:
     @functools.cached_property
     def size(self) -> int:
         """The number of operations."""
-        return sum(node.op != "input" for node in reachable(self.outputs))
+        return operations(self.outputs)
 
-    def __call__(self, inputs: Sequence[Array]) -> list[Array]:
-        """The values of the outputs.
+    @functools.cached_property
+    def parts(self) -> Parts | None:
+        """The program in parts, if it is too long to be compiled as one piece."""
+        return parts(self.outputs, sum(self.counts)) if self.size > LONGEST else None
+
+    @functools.cached_property
+    def compiled(self) -> int:
+        """The number of operations to compile: what repeats counts once."""
+        return self.size if self.parts is None else sum(operations(x.outputs) for x in self.parts.parts)
+
+    def __call__(self, *operands: Array) -> Array:
+        """The values of the outputs (outputs, *members).
 
         **Arguments:**
 
-        - `inputs`: arrays of one shape.
+        - `operands`: vectors of inputs (count, *members); of those that are the same for all members (count,).
         """
-        return program_p.bind(*inputs, program=self)
+        kept = [x for x in operands if x.shape[0]]
+        return program_p.bind(*kept, program=self)
 
     def evaluate(self, inputs: Sequence[Array]) -> list[Array]:
-        """The same as separate JAX operations."""
+        """The outputs as separate JAX operations.
+
+        **Arguments:**
+
+        - `inputs`: arrays of one shape, one for each number.
+        """
         return evaluate(self.outputs, inputs, self.dtype)
 
+    def _split(self, numbers: Sequence[Any]) -> list[list[Any]]:
+        """Numbers by the operands they belong to."""
+        ends = np.cumsum(self.counts)
+        return [list(numbers[end - count : end]) for end, count in zip(ends, self.counts, strict=True)]
+
     def _tangent(self, varied: tuple[int, ...]) -> "Program":
-        """The change of the outputs, from the inputs and the changes of those `varied`."""
+        """The change of the outputs, from the operands and the changes of those `varied`."""
+        count = sum(self.counts)
 
         def change(*args: Array) -> list[Array]:
-            inputs, changes = list(args[: self.count]), args[self.count :]
+            operands = self._split(args[:count])
 
-            def moved(*values: Array) -> list[Array]:
-                for place, value in zip(varied, values, strict=True):
-                    inputs[place] = value
-                return evaluate(self._differentiated, inputs, self.dtype)
+            def moved(*numbers: Array) -> list[Array]:
+                left = list(numbers)
+                for i in varied:
+                    operands[i], left = left[: self.counts[i]], left[self.counts[i] :]
+                return evaluate(self._differentiated, [x for each in operands for x in each], self.dtype)
 
-            return jax.jvp(moved, tuple(inputs[i] for i in varied), changes)[1]
+            return jax.jvp(moved, tuple(x for i in varied for x in operands[i]), args[count:])[1]
 
-        return traced(change, self.count + len(varied), self.dtype)
+        return traced(change, (*self.counts, *(self.counts[i] for i in varied)), self.dtype)
 
-    def _transpose(self, linear: tuple[int, ...], given: tuple[int, ...]) -> "Program":
-        """Cotangents of the inputs `linear`, from the other inputs and the cotangents of the outputs `given`."""
-        others = [i for i in range(self.count) if i not in linear]
+    def _transpose(self, linear: tuple[int, ...]) -> "Program":
+        """Cotangents of the operands `linear`, from the other operands and the cotangent of the outputs."""
+        others = [i for i in range(len(self.counts)) if i not in linear]
+        known = sum(self.counts[i] for i in others)
 
         def pulled(*args: Array) -> Sequence[Array]:
-            known = dict(zip(others, args, strict=False))
+            given = list(args[:known])
+            fixed = {i: [given.pop(0) for _ in range(self.counts[i])] for i in others}
 
-            def partial(*values: Array) -> list[Array]:
-                inputs = known | dict(zip(linear, values, strict=True))
-                outputs = self.evaluate([inputs[i] for i in range(self.count)])
-                return [outputs[i] for i in given]
+            def partial(*numbers: Array) -> list[Array]:
+                left = iter(numbers)
+                free = {i: [next(left) for _ in range(self.counts[i])] for i in linear}
+                operands = fixed | free
+                return self.evaluate([x for i in range(len(self.counts)) for x in operands[i]])
 
             number = jax.ShapeDtypeStruct((), self.dtype)
-            return jax.linear_transpose(partial, *[number] * len(linear))(list(args[len(others) :]))
+            free = sum(self.counts[i] for i in linear)
+            return jax.linear_transpose(partial, *[number] * free)(list(args[known:]))
 
-        return traced(pulled, len(others) + len(given), self.dtype)
+        return traced(pulled, (*(self.counts[i] for i in others), len(self.outputs)), self.dtype)
 
 
-def traced(function: Any, count: int, dtype: Any) -> Program:
-    """The program of a function of `count` numbers that returns numbers.
+def traced(function: Any, counts: Sequence[int], dtype: Any) -> Program:
+    """The program of a function of numbers that returns numbers.
 
     **Arguments:**
 
     - `function`: made of JAX operations.
-    - `count`: the number of its arguments.
+    - `counts`: how many of its arguments each operand holds.
     - `dtype`: of all.
     """
-    closed = jax.make_jaxpr(function)(*[jax.ShapeDtypeStruct((), dtype)] * count)
+    closed = jax.make_jaxpr(function)(*[jax.ShapeDtypeStruct((), dtype)] * sum(counts))
     build = Builder()
-    inputs: list[Scalars] = [filled((), [build.input(i)]) for i in range(count)]
+    inputs: list[Scalars] = [filled((), [build.input(i)]) for i in range(sum(counts))]
     outputs = Interpreter(build).run(closed.jaxpr, closed.consts, inputs)
-    return Program([x[()] for x in outputs], count, dtype)
+    return Program([x[()] for x in outputs], counts, dtype)
 
 
 program_p = core.Primitive("scalar_program")
-program_p.multiple_results = True
+
+
+def _members(operands: Sequence[Any]) -> tuple[int, ...]:
+    return np.broadcast_shapes(*(x.shape[1:] for x in operands))
 
 
 @program_p.def_abstract_eval
-def _abstract(*inputs: Any, program: Program) -> list[Any]:
-    return [inputs[0].update(dtype=program.dtype, weak_type=False)] * len(program.outputs)
+def _abstract(*operands: Any, program: Program) -> Any:
+    shape = (len(program.outputs), *_members(operands))
+    return operands[0].update(shape=shape, dtype=program.dtype, weak_type=False)
 
 
 @functools.partial(jax.jit, static_argnames="program")
-def _run(*inputs: Array, program: Program) -> list[Array]:
-    return program_p.bind(*inputs, program=program)
+def _run(*operands: Array, program: Program) -> Array:
+    return program_p.bind(*operands, program=program)
 
 
 @program_p.def_impl
-def _impl(*inputs: Array, program: Program) -> list[Array]:
-    return _run(*inputs, program=program)
+def _impl(*operands: Array, program: Program) -> Array:
+    return _run(*operands, program=program)
 
 
-def _batched(inputs: Sequence[Array], axes: Sequence[Any], *, program: Program) -> tuple[list[Array], list]:
-    size = next(x.shape[a] for x, a in zip(inputs, axes, strict=True) if a is not None)
-    rows = [
-        jnp.broadcast_to(x[None], (size, *x.shape)) if a is None else jnp.moveaxis(x, a, 0)
-        for x, a in zip(inputs, axes, strict=True)
-    ]
-    return program_p.bind(*rows, program=program), [0] * len(program.outputs)
+def _batched(operands: Sequence[Array], axes: Sequence[Any], *, program: Program) -> tuple[Array, int]:
+    """The new members along a last axis; operands that are the same for all members stay as they are."""
+    rank = max(x.ndim - (a is not None) for x, a in zip(operands, axes, strict=True))
+
+    def placed(x: Array, axis: Any) -> Array:
+        if axis is None:
+            return x if x.ndim == 1 else x[..., None]
+        x = jnp.moveaxis(x, axis, -1)
+        return x.reshape(x.shape[0], *(x.shape[1:-1] or (1,) * (rank - 1)), x.shape[-1])
+
+    return program_p.bind(*map(placed, operands, axes), program=program), rank
 
 
-def _jvp(primals: Sequence[Array], tangents: Sequence[Any], *, program: Program) -> tuple[list, list]:
+def _jvp(primals: Sequence[Array], tangents: Sequence[Any], *, program: Program) -> tuple[Array, Array]:
     varied = tuple(i for i, x in enumerate(tangents) if type(x) is not ad.Zero)
-    change = program.tangent(varied)
-    return program_p.bind(*primals, program=program), program_p.bind(
-        *primals, *(tangents[i] for i in varied), program=change
-    )
+    change = program_p.bind(*primals, *(tangents[i] for i in varied), program=program.tangent(varied))
+    return program_p.bind(*primals, program=program), change
 
 
-def _transposed(cotangents: Sequence[Any], *inputs: Any, program: Program) -> list[Any]:
-    linear = tuple(i for i, x in enumerate(inputs) if ad.is_undefined_primal(x))
-    given = tuple(i for i, x in enumerate(cotangents) if type(x) is not ad.Zero)
-    known = [x for x in inputs if not ad.is_undefined_primal(x)]
-    pulled = program_p.bind(*known, *(cotangents[i] for i in given), program=program.transpose(linear, given))
-    places = dict(zip(linear, pulled, strict=True))
-    return [places.get(i) for i in range(len(inputs))]
+def _transposed(cotangent: Any, *operands: Any, program: Program) -> list[Any]:
+    linear = tuple(i for i, x in enumerate(operands) if ad.is_undefined_primal(x))
+    if type(cotangent) is ad.Zero:
+        return [ad.Zero(x.aval) if ad.is_undefined_primal(x) else None for x in operands]
+    known = [x for x in operands if not ad.is_undefined_primal(x)]
+    pulled = program_p.bind(*known, cotangent, program=program.transpose(linear))
+    ends = np.cumsum([operands[i].aval.shape[0] for i in linear])
+    parts = jnp.split(pulled, ends[:-1])
+    found: list[Any] = [None] * len(operands)
+    for i, x in zip(linear, parts, strict=True):
+        shape = operands[i].aval.shape
+        if len(shape) < x.ndim:
+            x = jnp.sum(x, tuple(range(1, x.ndim)))
+        wide = tuple(k for k in range(1, len(shape)) if shape[k] != x.shape[k])
+        found[i] = jnp.sum(x, wide, keepdims=True)
+    return found
 
 
-def _paired(*inputs: Array, program: Program) -> list[Array]:
-    """The program as reductions of pairs of members; see the module's docstring."""
-    shape, size = inputs[0].shape, inputs[0].size
-    values: dict[Any, Array] = dict(enumerate(jnp.reshape(x, -1) for x in inputs))
-    for part in parts(program.outputs):
-        needed = [values[x.args[0] if x.op == "input" else x] for x in part.needs]
-        found = _reduced(Program(part.outputs, len(needed), program.dtype), needed)
-        values |= zip(part.gives, found, strict=True)
+def _compiled(one: Callable[..., Array]) -> Any:
+    """How a program becomes operations of XLA, given how expressions do."""
 
-    def value(x: Expression) -> Array:
-        if not isinstance(x, Node):
-            return jnp.full((size,), x, program.dtype)
-        return values[x.args[0] if x.op == "input" else x]
+    def compute(*operands: Array, program: Program) -> Array:
+        members = _members(operands)
 
-    return [jnp.reshape(value(x), shape) for x in program.outputs]
+        def flat(x: Array) -> Array:
+            apart = x.reshape(x.shape[0], *(x.shape[1:] or (1,) * len(members)))
+            return jnp.broadcast_to(apart, (x.shape[0], *members)).reshape(x.shape[0], math.prod(members))
+
+        rows = list(map(flat, operands))
+        if program.parts is None:
+            found = one(program.outputs, rows, program.dtype)
+        else:
+            found = run(program.parts, jnp.concatenate(rows), one)
+        return found.reshape(-1, *members)
+
+    return mlir.lower_fun(compute, multiple_results=False)
 
 
-def _reduced(program: Program, inputs: Sequence[Array]) -> list[Array]:
-    """A program over vectors, as the reduction of pairs of their entries."""
-    size, outputs = inputs[0].size, len(program.outputs)
-    if size == 1:  # computed twice, which costs less than a loop for each output
-        pairs = [jnp.broadcast_to(x[:, None], (1, 2)) for x in inputs]
-    else:
-        pairs = [jnp.reshape(jnp.pad(x, (0, size % 2), mode="edge"), (-1, 2)) for x in inputs]
-    pairs += [pairs[0]] * (2 * outputs - len(pairs))
+def _separately(outputs: Sequence[Expression], inputs: Sequence[Array], dtype: Any) -> Array:
+    """Expressions as separate operations: (outputs, members) from inputs (count, members)."""
+    return jnp.stack(evaluate(outputs, [row for x in inputs for row in x], dtype))
+
+
+def _reduced(outputs: Sequence[Expression], inputs: Sequence[Array], dtype: Any) -> Array:
+    """Expressions as the reduction of pairs of members: (outputs, members) from inputs (count, members)."""
+    size, count = inputs[0].shape[1], len(outputs)
+    if max(2 * count, sum(map(len, inputs))) >= _MOST_RESULTS:
+        return _separately(outputs, inputs, dtype)
+    pairs: list[Array] = []
+    for x in inputs:
+        if size == 1:  # the second is the same as the first, and not computed again
+            x = lax.broadcast_in_dim(x, (len(x), 1, 2), (0, 1))
+        else:
+            x = jnp.pad(x, ((0, 0), (0, size % 2)), mode="edge") if size % 2 else x
+            x = lax.reshape(x, (len(x), x.shape[1] // 2, 2))
+        pairs += lax.split(x, (1,) * len(x))
+    numbers = len(pairs)
+    pairs += [pairs[0]] * (2 * count - numbers)
 
     def body(before: Sequence[Array], member: Sequence[Array]) -> tuple[Array, ...]:
-        return (
-            *before[outputs : 2 * outputs],
-            *program.evaluate(member[: len(inputs)]),
-            *member[2 * outputs :],
-        )
+        found = evaluate(outputs, member[:numbers], dtype)
+        return (*before[count : 2 * count], *found, *member[2 * count :])
 
-    found = lax.reduce(tuple(pairs), (jnp.zeros((), program.dtype),) * len(pairs), body, (1,))
+    found = lax.reduce(tuple(pairs), (jnp.zeros((), dtype),) * len(pairs), body, (2,))
     # All results count as used: a pass that looks for what unused ones need takes exponential time on such a body.
     found = lax.optimization_barrier(found)
+    second = lax.concatenate(found[count : 2 * count], 0)
     if size == 1:
-        return list(found[outputs : 2 * outputs])
-    both = zip(found[:outputs], found[outputs : 2 * outputs], strict=True)
-    return [jnp.stack(pair, axis=1).reshape(-1)[:size] for pair in both]
+        return second
+    both = jnp.stack([lax.concatenate(found[:count], 0), second], axis=2)
+    return lax.slice_in_dim(lax.reshape(both, (count, 2 * both.shape[1])), 0, size, axis=1)
 
 
-def _on_cpu(ctx: Any, *inputs: Any, program: Program) -> Any:
+_as_separate, _as_reductions = _compiled(_separately), _compiled(_reduced)
+
+
+def _on_cpu(ctx: Any, *operands: Any, program: Program) -> Any:
     # Partitioned by XLA, the reduction itself could be split among devices; under shard_map it is local.
     alone = getattr(ctx.module_context.axis_context, "num_devices", 1) in (None, 1)
-    way = _paired if alone and ctx.avals_in[0].size else _separately
-    return mlir.lower_fun(way, multiple_results=True)(ctx, *inputs, program=program)
-
-
-def _separately(*inputs: Array, program: Program) -> list[Array]:
-    return program.evaluate(inputs)
+    empty = 0 in _members(ctx.avals_in)
+    return (_as_separate if empty or not alone else _as_reductions)(ctx, *operands, program=program)
 
 
 batching.primitive_batchers[program_p] = _batched
 ad.primitive_jvps[program_p] = _jvp
 ad.primitive_transposes[program_p] = _transposed
-mlir.register_lowering(program_p, mlir.lower_fun(_separately, multiple_results=True))
+mlir.register_lowering(program_p, _as_separate)
 mlir.register_lowering(program_p, _on_cpu, platform="cpu")

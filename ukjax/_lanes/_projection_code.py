@@ -14,7 +14,7 @@ from .._constraint import constraint_rows, position_rows
 from .._stabilize import AbstractStabilizer
 from .._system import AbstractSystem, has_quasi_velocities
 from .._types import Coordinates, Time, Velocities
-from ._code import LARGEST, Inputs, Leaf, Structure, joined, leaf, run, split
+from ._code import MOST, Inputs, Leaf, Structure, joined, leaf, run, short_enough, split
 from ._interpret import Interpreter
 from ._program import Program
 from ._projection import Motion, projection
@@ -151,10 +151,11 @@ def _made(
         jax.make_jaxpr(at_position)(avals, *state[:2]),
         jax.make_jaxpr(at_velocity)(avals, *state),
     )
-    build = Builder(6 * LARGEST)
+    build = Builder(MOST)
     inputs, interpreter = Inputs(build), Interpreter(build)
     parameters = [*inputs.of(leaves), inputs(())]
     (n,), rows = state[1].shape, position.out_avals[0].shape[0]
+    counts = [inputs.count - 1, 1, n, n, 2 * n, rows]
     q, v, *errors, mu = (list(inputs((k,))) for k in (n, n, n, n, rows))
 
     def evaluated(closed: Any) -> Any:
@@ -163,10 +164,8 @@ def _made(
     motion = Motion(evaluated(position), evaluated(velocity), tuple(kind != "nonholonomic" for kind in kinds))
     eps = float(jnp.finfo(state[1].dtype).eps)
     found = projection(build, motion, (q, v), mu, (errors[0], errors[1]), rcond, eps)
-    whole, bare = (Program(x, inputs.count, state[1].dtype) for x in (found, found[: 2 * n + rows + 2]))
-    if whole.size > LARGEST:
-        raise TranslationError(f"{whole.size} operations are more than the {LARGEST} worth writing out")
-    return ProjectionCode(whole, bare, rows)
+    whole, bare = (Program(x, counts, state[1].dtype) for x in (found, found[: 2 * n + rows + 2]))
+    return ProjectionCode(short_enough(whole), bare, rows)
 
 
 def _array(x: list[Any]) -> np.ndarray:

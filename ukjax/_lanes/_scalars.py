@@ -5,6 +5,7 @@ x - x, ...), so that structural zeros of Jacobians and mass matrices never becom
 0 x is 0 even where x is infinite.
 """
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, final
@@ -96,6 +97,19 @@ def is_number(x: Expression) -> bool:
     return not isinstance(x, Node)
 
 
+def is_zero(x: Expression) -> bool:
+    """Whether an expression is the constant zero."""
+    return not isinstance(x, Node) and x == 0
+
+
+Entries = dict[int, Expression]
+
+
+def entries(x: Iterable[Expression]) -> Entries:
+    """What is not structurally zero in a vector, by place."""
+    return {i: value for i, value in enumerate(x) if isinstance(value, Node) or value != 0}
+
+
 class TranslationError(Exception):
     """A program that cannot be written as scalar code; the message says why."""
 
@@ -127,11 +141,15 @@ class Builder:
         """The input of that number."""
         return self._node("input", number)
 
+    def rule(self, op: str) -> Callable[..., Expression]:
+        """How an operation is applied; by the methods below where they simplify it."""
+        return getattr(self, "_" + op, None) or functools.partial(self._general, op)
+
     def apply(self, op: str, *args: Expression) -> Expression:
-        """Any operation; by the methods below where they simplify it."""
-        simplify = getattr(self, "_" + op, None)
-        if simplify is not None:
-            return simplify(*args)
+        """Any operation."""
+        return self.rule(op)(*args)
+
+    def _general(self, op: str, *args: Expression) -> Expression:
         if op in _CONSTANT and all(map(is_number, args)):
             return _CONSTANT[op](*args)
         return self._node(op, *args)
@@ -242,7 +260,7 @@ class Builder:
 
     def total(self, terms: Sequence[Expression]) -> Expression:
         """The sum, pairwise, so that rounding errors stay small."""
-        terms = [x for x in terms if not (is_number(x) and x == 0)]
+        terms = [x for x in terms if not is_zero(x)]
         if not terms:
             return 0.0
         while len(terms) > 1:
@@ -250,9 +268,9 @@ class Builder:
             terms = pairs + terms[len(pairs) * 2 :]
         return terms[0]
 
-    def dot(self, x: Sequence[Expression], y: Sequence[Expression]) -> Expression:
+    def dot(self, x: "Entries", y: "Entries") -> Expression:
         """The sum of products."""
-        return self.total([self._mul(a, b) for a, b in zip(x, y, strict=True)])
+        return self.total([self._mul(x[i], y[i]) for i in sorted(x.keys() & y.keys())])
 
 
 def reachable(outputs: Sequence[Expression]) -> list[Node]:
@@ -270,6 +288,11 @@ def reachable(outputs: Sequence[Expression]) -> list[Node]:
         else:
             found[id(node)] = stack.pop()
     return list(found.values())
+
+
+def operations(outputs: Sequence[Expression]) -> int:
+    """The number of operations that outputs take."""
+    return sum(node.op != "input" for node in reachable(outputs))
 
 
 def plain(outputs: Sequence[Expression]) -> list[Expression]:

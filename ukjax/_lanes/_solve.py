@@ -18,7 +18,7 @@ from typing import NamedTuple, final
 
 import numpy as np
 
-from ._scalars import Builder, Expression, is_number
+from ._scalars import Builder, Entries, Expression, entries, is_zero
 
 Vector = list[Expression]
 
@@ -28,12 +28,8 @@ class Factors(NamedTuple):
     by column; `inverse[i]` is 1 / D_i, or zero for a row left out."""
 
     order: list[int]
-    lower: list[dict[int, Expression]]
+    lower: list[Entries]
     inverse: Vector
-
-
-def _is_zero(x: Expression) -> bool:
-    return is_number(x) and x == 0
 
 
 def _low_fill(neighbours: list[set[int]]) -> list[int]:
@@ -60,17 +56,16 @@ def factor(build: Builder, X: np.ndarray, invert: Callable[[Expression, Expressi
     - `invert`: 1 / D_i from the pivot and the diagonal entry X_ii.
     """
     k = X.shape[0]
-    order = _low_fill([{j for j in range(k) if not _is_zero(X[max(i, j), min(i, j)])} for i in range(k)])
-    lower: list[dict[int, Expression]] = [{} for _ in range(k)]
-    scaled: list[dict[int, Expression]] = [{} for _ in range(k)]  # L D
+    order = _low_fill([{j for j in range(k) if not is_zero(X[max(i, j), min(i, j)])} for i in range(k)])
+    lower: list[Entries] = [{} for _ in range(k)]
+    scaled: list[Entries] = [{} for _ in range(k)]  # L D
     inverse: Vector = []
     for row, i in enumerate(order):
         for column in range(row):
             j = order[column]
-            shared = scaled[row].keys() & lower[column].keys()
-            terms = [build.apply("mul", scaled[row][c], lower[column][c]) for c in sorted(shared)]
-            entry = build.apply("sub", X[max(i, j), min(i, j)], build.total(terms))
-            if not _is_zero(entry):
+            known = build.dot(scaled[row], lower[column])
+            entry = build.apply("sub", X[max(i, j), min(i, j)], known)
+            if not is_zero(entry):
                 scaled[row][column] = entry
                 lower[row][column] = build.apply("mul", entry, inverse[column])
         terms = [build.apply("mul", x, lower[row][c]) for c, x in scaled[row].items()]
@@ -81,8 +76,8 @@ def factor(build: Builder, X: np.ndarray, invert: Callable[[Expression, Expressi
 def forward(build: Builder, factors: Factors, x: Sequence[Expression]) -> Vector:
     """L^-1 x, in the order of the factors."""
     out: Vector = []
-    for i, entries in zip(factors.order, factors.lower, strict=True):
-        terms = [build.apply("mul", entry, out[c]) for c, entry in entries.items()]
+    for i, row in zip(factors.order, factors.lower, strict=True):
+        terms = [build.apply("mul", entry, out[c]) for c, entry in row.items()]
         out.append(build.apply("sub", x[i], build.total(terms)))
     return out
 
@@ -122,11 +117,11 @@ class Solver:
         self.scaled = [
             [build.apply("mul", d, w) for d, w in zip(self.mass.inverse, row, strict=True)] for row in self.W
         ]
-        m = len(self.W)
+        m, rows, scaled = len(self.W), list(map(entries, self.W)), list(map(entries, self.scaled))
         S = np.empty((m, m), object)
         for i in range(m):
             for j in range(i + 1):
-                S[i, j] = build.dot(self.W[i], self.scaled[j])
+                S[i, j] = build.dot(rows[i], scaled[j])
         self.S, self.least = S, max(rcond, eps) ** 2
         self.schur = factor(build, S, self.independent)
 
@@ -148,7 +143,7 @@ class Solver:
 
     def short(self, b: Sequence[Expression], x: Sequence[Expression]) -> Vector:
         """What the rows lack, b - A a."""
-        return [self.build.apply("sub", b[i], self.build.dot(self.W[i], x)) for i in range(len(self.W))]
+        return minus(self.build, b, times(self.build, self.W, x))
 
     def multipliers(self, lacking: Sequence[Expression]) -> Vector:
         """The multipliers that give the rows what they lack."""
@@ -160,8 +155,7 @@ class Solver:
         """x with the multipliers' part added."""
         if not self.W:
             return list(x)
-        change = [self.build.dot(column, multipliers) for column in zip(*self.scaled, strict=True)]
-        return plus(self.build, x, change)
+        return plus(self.build, x, times(self.build, zip(*self.scaled, strict=True), multipliers))
 
     def back(self, x: Sequence[Expression]) -> Vector:
         """a of x."""
@@ -190,7 +184,8 @@ def minus(build: Builder, x: Iterable[Expression], y: Iterable[Expression]) -> V
 
 def times(build: Builder, X: Iterable[Sequence[Expression]], y: Sequence[Expression]) -> Vector:
     """The product of a matrix, by its rows, and a vector."""
-    return [build.dot(row, y) for row in X]
+    known = entries(y)
+    return [build.dot(entries(row), known) for row in X]
 
 
 def solve(solver: Solver, M: np.ndarray, A: np.ndarray, f: Vector, b: Vector) -> Vector:

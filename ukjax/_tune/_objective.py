@@ -18,7 +18,6 @@ from jaxtyping import Array, Float, Int
 
 from .. import _options
 from .._acceleration import AbstractFormula, UdwadiaKalaba
-from .._discrete_adjoint import DiscreteAdjoint
 from .._errors import InputError
 from .._problem import Problem
 from .._projected_solver import Model, coded
@@ -107,7 +106,7 @@ class Objective(eqx.Module):
     ) -> tuple[Array, Array]:
         """The loss of one run, and its steps."""
         s = self.settings
-        adjoint = dfx.ForwardMode() if forward else DiscreteAdjoint()
+        adjoint = dfx.ForwardMode() if forward else dfx.RecursiveCheckpointAdjoint()
         if isinstance(self.loss, ViolationLoss):
             settings = {"stepsize_controller": s.controller, "adjoint": adjoint, "max_steps": s.max_steps}
             model, span = Model(system, s.formula or UdwadiaKalaba(), stabilizer), (s.t0, s.t1, s.dt0)

@@ -6,13 +6,10 @@ optimizer's memory points uphill, it is cleared. No step changes a gain by more 
 
 Where steps no longer help though the gradient is not small, points around the best are tried: near singular
 positions a loss is too rough for its gradient to lead to the least. At last, gains of several entries, such as one
-per row, begin to move apart; until then they change by one factor. So they are not worse than gains the rows share.
+per row, begin to move apart; until then they change by one factor.
 """
 
-import json
-import zipfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -30,9 +27,10 @@ _RISE = float(np.log(2.0))
 _LONGEST = 1.0
 _SCANNED = 1e-1, 1e4
 _AROUND = 0.7
+_FINER = 8
+_BATCH = 32
 _ROUNDS = 8
 _FLAT, _ROUGH = 1e-2, 1e-1
-_STATE = "stalled", "scans", "apart", "begun"
 _FORWARD_UP_TO = 32
 
 
@@ -92,7 +90,7 @@ def scan(objective: Objective, x: np.ndarray) -> np.ndarray:
     - `objective`: the function.
     - `x`: one point a row.
     """
-    size = min(64, len(x))
+    size = min(_BATCH, len(x))
     padded = np.concatenate([x, np.repeat(x[-1:], -len(x) % size, axis=0)])
     found = [
         np.asarray(losses(objective, jnp.asarray(part))) for part in np.split(padded, len(padded) // size)
@@ -156,9 +154,10 @@ class Stepper:
         - `tolerance`: by how much log(loss) must be less.
         """
         best, along = search.best, self._directions(search.apart)
-        first = self.starts * (len(search.points) + search.scans)
-        x = best.x + _AROUND * (2 * scattered(self.starts, along.shape[1], first) - 1) @ along.T
-        values = scan(self.objective, x)
+        count = _FINER * self.starts
+        first = count * (len(search.points) + search.scans)
+        x = best.x + _AROUND * (2 * scattered(count, along.shape[1], first) - 1) @ along.T
+        values = np.concatenate([scan(self.objective, part) for part in np.split(x, _FINER)])
         if values.min() < best.value - tolerance:
             there = evaluate(self.objective, x[np.argmin(values)])
             if there.finite:
@@ -257,50 +256,3 @@ def run(
             after(search)
     except KeyboardInterrupt:
         return search, "interrupted"
-
-
-def save(path: Path, search: Search, fingerprint: str) -> None:
-    """Writes a checkpoint, whole or not at all.
-
-    **Arguments:**
-
-    - `path`: an .npz file.
-    - `search`: what to keep.
-    - `fingerprint`: of the objective.
-    """
-    arrays = {f"memory{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(search.memory))}
-    columns = {name: np.stack([getattr(p, name) for p in search.points]) for name in Point._fields}
-    state = {name: getattr(search, name) for name in _STATE}
-    header = json.dumps({"fingerprint": fingerprint} | state)
-    partial = path.with_name(f".{path.stem}.partial.npz")
-    np.savez(partial, allow_pickle=False, header=np.array(header), **columns, **arrays)
-    partial.replace(path)
-
-
-def load(path: Path, stepper: Stepper, fingerprint: str) -> Search:
-    """Reads a checkpoint.
-
-    **Arguments:**
-
-    - `path`: the file.
-    - `stepper`: to go on with.
-    - `fingerprint`: of the objective.
-
-    **Raises:** `InputError` for a file that is none, or of another problem or optimizer.
-    """
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            header = json.loads(str(file["header"]))
-            columns = zip(*(file[name] for name in Point._fields), strict=True)
-            points = [Point(x, float(value), gradient, int(steps)) for x, value, gradient, steps in columns]
-            kept = [file[f"memory{i}"] for i in range(sum(name.startswith("memory") for name in file))]
-            state = {name: header[name] for name in _STATE}
-    except (KeyError, ValueError, OSError, zipfile.BadZipFile) as error:
-        raise InputError(f"'{path}' is no checkpoint of tune, or is damaged: {error}") from error
-    leaves, structure = jax.tree.flatten(stepper.memory(state["apart"]))
-    shapes = [(x.shape, x.dtype) for x in map(jnp.asarray, leaves)]
-    if header["fingerprint"] != fingerprint or [(x.shape, x.dtype) for x in kept] != shapes:
-        raise InputError(
-            f"'{path}' is a checkpoint of another problem, loss or optimizer: give another path, or delete it."
-        )
-    return Search(tuple(points), jax.tree.unflatten(structure, map(jnp.asarray, kept)), **state)

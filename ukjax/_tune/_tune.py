@@ -22,12 +22,13 @@ from .._project import Projection
 from .._stabilize import AbstractStabilizer
 from .._system import AbstractSystem
 from .._types import Coordinates, Time, Velocities
+from ._checkpoint import load, save
 from ._gains import Convention
 from ._loss import ViolationLoss
 from ._objective import Aggregate, Objective, Problems
 from ._prepare import prepare
 from ._result import History, TuneResult
-from ._search import Point, Search, Stepper, evaluate, load, run, save
+from ._search import Point, Search, Stepper, evaluate, run
 
 
 @contextlib.contextmanager
@@ -128,8 +129,8 @@ def tune(
     - `aggregate`: `"mean"` or `"worst"` loss of several problems.
     - `convention`: how alpha and beta are searched and reported: `"plain"`, or `"squared"` as `Baumgarte.squared`.
     - `per_row`: give every row gains of its own.
-    - `starts`: how many gains between 0.1 and 10,000 to try first, in one batch, and how many around the best where
-      the optimizer is stuck; 0 for none.
+    - `starts`: how many gains between 0.1 and 10,000 to try first, in one batch, and an eighth of how many to try
+      around the best where the optimizer is stuck; 0 for none.
     - `iterations`: the most steps of the optimizer; gains per row are first searched alike, then apart, in so many
       each.
     - `tolerance`: the relative improvement below which an iteration counts as none.

@@ -1,0 +1,165 @@
+"""Long programs as loops over registers: each stretch of operations compiled once, its operands looked up.
+
+All numbers that pass from one stretch to another stand in one array of registers: constants first, then the inputs,
+then what each stretch stores, pass after pass.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float
+
+from ._repeats import stretches
+from ._scalars import BOOLEAN, Builder, Expression, Node, is_number, reachable
+
+
+class Part(NamedTuple):
+    """A stretch as a program of its own.
+
+    - `outputs`: of one pass; their inputs are numbered as the columns of `reads`.
+    - `reads`: registers (passes, inputs).
+    - `writes`: the register of the first output of the first pass; the others follow.
+    """
+
+    outputs: list[Expression]
+    reads: np.ndarray
+    writes: int
+
+
+class Parts(NamedTuple):
+    """A program in parts.
+
+    - `constants`: what the first registers hold; the inputs follow.
+    - `parts`: in the order they are to be run.
+    - `size`: the number of registers.
+    - `outputs`: the register of each output of the program.
+    """
+
+    constants: list[float]
+    parts: list[Part]
+    size: int
+    outputs: list[int]
+
+
+class _Registers:
+    """Gives registers to constants, inputs and stored operations. Those of constants count down from -1."""
+
+    def __init__(self, count: int):
+        self.constants: dict[float, int] = {}
+        self.stored: dict[Node, int] = {}
+        self.size = count
+
+    def of(self, x: Expression) -> int:
+        if not isinstance(x, Node):
+            return self.constants.setdefault(float(x), -1 - len(self.constants))
+        return x.args[0] if x.op == "input" else self.stored[x]
+
+
+def _is_boolean(x: Expression) -> bool:
+    return isinstance(x, bool) if is_number(x) else x.op in BOOLEAN  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _part(passes: list[Sequence[Node]], wanted: set[Node], registers: _Registers) -> Part:
+    """One stretch, given by its passes; stores what is wanted elsewhere."""
+    kept = [i for i in range(len(passes[0])) if any(nodes[i] in wanted for nodes in passes)]
+    writes = registers.size
+    for nodes in passes:
+        registers.stored |= {nodes[i]: registers.size + k for k, i in enumerate(kept)}
+        registers.size += len(kept)
+
+    build, reads, made = Builder(), {}, {}
+
+    def operand(offset: int, slot: int) -> Expression:
+        each = [nodes[offset].args[slot] for nodes in passes]
+        if each[0] in made:
+            return made[each[0]]
+        if all(is_number(x) and x == each[0] and type(x) is type(each[0]) for x in each):
+            return each[0]
+        found = build.input(reads.setdefault(tuple(map(registers.of, each)), len(reads)))
+        return build.apply("ne", found, 0.0) if any(map(_is_boolean, each)) else found
+
+    for offset, node in enumerate(passes[0]):
+        made[node] = build.apply(node.op, *(operand(offset, slot) for slot in range(len(node.args))))
+    outputs = [build.number(made[passes[0][i]], passes[0][i].op in BOOLEAN) for i in kept]
+    return Part(outputs, np.array(list(reads), np.int32).reshape(-1, len(passes)).T, writes)
+
+
+def _wanted(every: Sequence[Sequence[Node]], outputs: Sequence[Expression]) -> set[Node]:
+    """The operations whose results other passes need, or the program gives."""
+    home = {x: k for k, nodes in enumerate(every) for x in nodes}
+    wanted = {x for x in outputs if isinstance(x, Node)}
+    for k, nodes in enumerate(every):
+        wanted |= {x for node in nodes for x in node.args if home.get(x, k) != k}
+    return wanted
+
+
+def parts(outputs: Sequence[Expression], count: int) -> Parts:
+    """A program in parts, those that repeat as loops.
+
+    **Arguments:**
+
+    - `outputs`: of the program.
+    - `count`: of its inputs.
+    """
+    nodes = sorted((x for x in reachable(outputs) if x.op != "input"), key=lambda x: x.number)
+    found = [[nodes[i : i + x.period] for i in x.starts] for x in stretches(nodes)]
+    wanted, registers = _wanted([own for passes in found for own in passes], outputs), _Registers(count)
+    made = [_part(passes, wanted, registers) for passes in found]
+    given = [registers.of(x) for x in outputs]
+    # Constants, numbered downwards from -1 until their number was known, come first.
+    offset = len(registers.constants)
+    at = lambda x: np.where(x < 0, -1 - x, x + offset)
+    moved = [part._replace(reads=at(part.reads), writes=part.writes + offset) for part in made]
+    return Parts(list(registers.constants), moved, registers.size + offset, at(np.array(given, int)).tolist())
+
+
+def run(
+    parts: Parts, inputs: Float[Array, "count members"], one: Callable[..., Array]
+) -> Float[Array, "outputs members"]:
+    """The outputs of a program in parts.
+
+    **Arguments:**
+
+    - `parts`: of the program.
+    - `inputs`: of the program.
+    - `one`: computes the outputs (outputs, members) of one part from expressions, inputs and a type.
+    """
+    constants, members = jnp.asarray(parts.constants, inputs.dtype), inputs.shape[1]
+    later = parts.size - len(constants) - len(inputs)
+    constants = jnp.broadcast_to(constants[:, None], (len(constants), members))
+    registers = jnp.concatenate([constants, inputs, jnp.zeros((later, members), inputs.dtype)])
+    for part in parts.parts:
+        registers = _after(part, registers, one)
+    return lax.concatenate(_taken(registers, np.array(parts.outputs)), 0)
+
+
+def _taken(registers: Array, places: Any) -> list[Array]:
+    """Some of the registers, in one array or several."""
+    if registers.shape[1] == 1:
+        return [registers.at[places].get(mode="promise_in_bounds")]
+    # Row by row: XLA's gather computes the place of every number by itself.
+    if isinstance(places, np.ndarray):
+        return [lax.slice_in_dim(registers, int(i), int(i) + 1) for i in places]
+    zero, size = jnp.zeros((), places.dtype), (1, registers.shape[1])
+    places = [lax.squeeze(x, (0,)) for x in lax.split(places, (1,) * len(places))]
+    return [lax.dynamic_slice(registers, (i, zero), size, allow_negative_indices=False) for i in places]
+
+
+def _after(part: Part, registers: Array, one: Callable[..., Array]) -> Array:
+    """The registers after one part."""
+    passes, width, dtype = len(part.reads), len(part.outputs), registers.dtype
+    if passes == 1:
+        found = one(part.outputs, _taken(registers, part.reads[0]), dtype)
+        return lax.dynamic_update_slice(registers, found, (part.writes, 0))
+    table = jnp.asarray(part.reads)
+
+    def after(k: Array, registers: Array) -> Array:
+        places = lax.dynamic_index_in_dim(table, k, keepdims=False)
+        found = one(part.outputs, _taken(registers, places), dtype)
+        place = jnp.asarray(part.writes + k * width, np.int32)
+        return lax.dynamic_update_slice(registers, found, (place, np.int32(0)))
+
+    return lax.fori_loop(np.int32(0), np.int32(passes), after, registers)
