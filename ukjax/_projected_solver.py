@@ -35,8 +35,7 @@ _CONSISTENT_RCOND = 1e-9
 _NEARLY_DEPENDENT = 3e-2
 _CLOSER_TO_SINGULAR = 30.0
 _REFUSED = 1e8
-_WORTHWHILE = 8_000  # operations to compile: of more that takes longer than most runs
-_WORTHWHILE_AGAIN = 5_000  # the same for what is not in the loop over steps
+_WORTHWHILE = 5_000  # operations to compile: of more that takes longer than most runs
 
 
 @final
@@ -87,7 +86,7 @@ class Model(eqx.Module):
         """
         if not isinstance(self.stabilizer, Projection):
             return y
-        if self.projection is not None and self.projection.bare.compiled <= _WORTHWHILE_AGAIN:
+        if self.projection is not None:
             end = self.projection(self.ready().numbers, t, *y)
             return end.q, end.v
         return self.stabilizer(self.system, t, *y)
