@@ -35,7 +35,7 @@ _CONSISTENT_RCOND = 1e-9
 _NEARLY_DEPENDENT = 3e-2
 _CLOSER_TO_SINGULAR = 30.0
 _REFUSED = 1e8
-_WORTHWHILE = 5_000  # operations to compile: of more that takes longer than most runs
+_WORTHWHILE = 6_500  # operations to compile: of more that takes longer than most runs
 
 
 @final
