@@ -33,6 +33,7 @@ from ._scalars import Builder, Expression, evaluate, operations, plain
 LONGEST = 3_000
 """Operations compiled as one piece: 2,000 take a second, 3,200 were seen to take 24 and 4,000 to take 160."""
 
+_BLOCK = 16  # members at a time of long programs on a CPU
 _MOST_RESULTS = 1_000  # XLA aborts on a CPU if the body of a reduction has more
 
 
@@ -220,10 +221,22 @@ def _compiled(one: Callable[..., Array]) -> Any:
         if program.parts is None:
             found = one(program.outputs, rows, program.dtype)
         else:
-            found = run(program.parts, jnp.concatenate(rows), one)
+            in_parts = functools.partial(run, program.parts, one=one)
+            inputs = jnp.concatenate(rows)
+            found = _by_blocks(in_parts, inputs) if one is _reduced else in_parts(inputs)
         return found.reshape(-1, *members)
 
     return mlir.lower_fun(compute, multiple_results=False)
+
+
+def _by_blocks(function: Callable[[Array], Array], inputs: Array) -> Array:
+    """A function of (count, members) on blocks of members, so that their registers stay in the cache."""
+    count, members = inputs.shape
+    if members <= _BLOCK:
+        return function(inputs)
+    whole = jnp.pad(inputs, ((0, 0), (0, -members % _BLOCK)), mode="edge").reshape(count, -1, _BLOCK)
+    found = lax.map(function, jnp.swapaxes(whole, 0, 1))
+    return jnp.swapaxes(found, 0, 1).reshape(found.shape[1], -1)[:, :members]
 
 
 def _separately(outputs: Sequence[Expression], inputs: Sequence[Array], dtype: Any) -> Array:
