@@ -24,7 +24,7 @@ from jaxtyping import Array, Float
 
 from ._acceleration import AbstractFormula, equations_of_motion
 from ._constraint import constraint_rows
-from ._lanes import Code, ProjectionCode, code_for, projection_for
+from ._lanes import Code, Program, ProjectionCode, code_for, projection_for
 from ._project import Directions, Projection, position_directions, velocity_directions
 from ._stabilize import AbstractStabilizer
 from ._system import AbstractSystem, has_quasi_velocities
@@ -35,7 +35,12 @@ _CONSISTENT_RCOND = 1e-9
 _NEARLY_DEPENDENT = 3e-2
 _CLOSER_TO_SINGULAR = 30.0
 _REFUSED = 1e8
-_WORTHWHILE = 6_500  # operations to compile: of more that takes longer than most runs
+_WORTHWHILE = 5_000  # operations to compile: of more that takes longer than most runs
+_MOST_OF_MANY = 8_000  # the same where they are few beside all: for such large systems arrays take far longer
+
+
+def _is_worthwhile(program: Program) -> bool:
+    return program.compiled <= (_MOST_OF_MANY if 2 * program.compiled < program.size else _WORTHWHILE)
 
 
 @final
@@ -107,7 +112,7 @@ def coded(model: Model, t: Array, q: Array, v: Array) -> tuple[Model, str]:
     ) as reason:  # whatever user code does that scalar code cannot: the formula can, or says why not
         return model, f"arrays, as there is no scalar code: {str(reason).partition(chr(10))[0]}"
     size = code.program.size
-    if code.program.compiled > _WORTHWHILE:
+    if not _is_worthwhile(code.program):
         return model, f"arrays, as scalar code would take {size} operations"
     model, said = dataclasses.replace(model, code=code), f"scalar code of {size} operations"
     if not isinstance(model.stabilizer, Projection):
@@ -117,7 +122,7 @@ def coded(model: Model, t: Array, q: Array, v: Array) -> tuple[Model, str]:
         projection = projection_for(model.system, model.stabilizer, rcond, t, q, v)
     except Exception as reason:  # as above
         return model, f"{said}, projected on arrays: {str(reason).partition(chr(10))[0]}"
-    if projection.whole.compiled > _WORTHWHILE:
+    if not _is_worthwhile(projection.whole):
         return model, f"{said}, projected on arrays"
     return dataclasses.replace(model, projection=projection), f"{said}, projected by {projection.whole.size}"
 
