@@ -31,7 +31,8 @@ from ._registers import Parts, parts, run
 from ._scalars import Builder, Expression, evaluate, operations, plain
 
 LONGEST = 3_000
-"""Operations compiled as one piece: 2,000 take a second, 3,200 were seen to take 24 and 4,000 to take 160."""
+"""Operations compiled as one piece. On a CPU, without `compile_loops_whole`, 2,000 of `four_bars` take a second, 3,200 take
+24 and 4,000 take 160."""
 
 _BLOCK = 16  # members at a time of long programs on a CPU
 _MOST_RESULTS = 1_000  # XLA aborts on a CPU if the body of a reduction has more
@@ -251,7 +252,7 @@ def _reduced(outputs: Sequence[Expression], inputs: Sequence[Array], dtype: Any)
         return _separately(outputs, inputs, dtype)
     pairs: list[Array] = []
     for x in inputs:
-        if size == 1:  # the second is the same as the first, and not computed again
+        if size == 1:  # XLA removes a reduction over a single one
             x = lax.broadcast_in_dim(x, (len(x), 1, 2), (0, 1))
         else:
             x = jnp.pad(x, ((0, 0), (0, size % 2)), mode="edge") if size % 2 else x
