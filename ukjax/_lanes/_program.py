@@ -31,8 +31,8 @@ from ._registers import Parts, parts, run
 from ._scalars import Builder, Expression, evaluate, operations, plain
 
 LONGEST = 3_000
-"""Operations compiled as one piece. On a CPU, without `compile_loops_whole`, 2,000 of `four_bars` take a second, 3,200 take
-24 and 4,000 take 160."""
+"""Operations compiled as one piece. On a CPU, without `compile_loops_whole`, 2,000 of `four_bars` take a second, 3,200
+take 24 and 4,000 take 160."""
 
 _BLOCK = 16  # members at a time of long programs on a CPU
 _MOST_RESULTS = 1_000  # XLA aborts on a CPU if the body of a reduction has more
