@@ -1,11 +1,20 @@
-"""Tests run in float64, with silent broadcasting of ranks and silent promotion of dtypes as errors."""
+"""Tests run in float64, with silent broadcasting of ranks and silent promotion of dtypes as errors.
+
+What XLA compiles is kept in a folder, for the other files and processes of a run, and for the next run: most of the
+time of the tests is compilation.
+"""
 
 import gc
+import os
 from pathlib import Path
 
 import jax
 import pytest
 
+os.environ.setdefault(
+    "JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "compiled")
+)  # also for commands that tests start
+jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")

@@ -10,10 +10,11 @@ from jax import lax
 
 import ukjax as uk
 from ukjax._lanes._code import code_for
-from ukjax._lanes._program import _separately
+from ukjax._lanes._compiled import separately
+from ukjax._lanes._expressions import Node, reachable
 from ukjax._lanes._registers import parts, run
 from ukjax._lanes._repeats import stretches
-from ukjax._lanes._scalars import Builder, Node, reachable
+from ukjax._lanes._scalars import Builder
 
 FITTING = (
     "scara",
@@ -154,7 +155,7 @@ def test_what_repeats_is_compiled_once():
         for node in reachable(outputs):
             known[node] = _reads(node, known, inputs)
         members = jnp.asarray(inputs)[:, None] * jnp.ones((1, 3))
-        got = run(parts(outputs, 2), members, _separately)
+        got = run(parts(outputs, 2), members, separately)
         np.testing.assert_allclose(got, np.tile([[known[n]] for n in outputs], 3), rtol=1e-13)
 
 

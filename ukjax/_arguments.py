@@ -24,7 +24,9 @@ def real_array(name: str, value: Any) -> Array:
     **Raises:** `InputError` for what is not an array of real numbers.
     """
     try:
-        array = jnp.asarray(value)
+        array = jnp.asarray(
+            np.asarray(value) if isinstance(value, numbers.Real) else value
+        )  # else weakly typed
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} must be an array of numbers, got {value!r}.") from error
     if jnp.issubdtype(array.dtype, jnp.integer) or jnp.issubdtype(array.dtype, jnp.bool_):

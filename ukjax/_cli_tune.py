@@ -27,7 +27,7 @@ from ._cli_options import (
 )
 from ._errors import InputError
 from ._problem import Problem
-from ._terminal import cacheable, interruptible, print_json
+from ._terminal import interruptible, print_json
 from ._tune import ViolationLoss
 from ._tune import tune as find_gains
 from .models import get
@@ -124,10 +124,7 @@ def tune(
     gains = stabilizer_of(stabilizer, alpha, beta, rcond)
     loss = ViolationLoss(position, velocity, window=window, budget=budget)
     start = time.perf_counter()
-    with cacheable():
-        result = interruptible(
-            lambda: find_gains(_started_off(problem, off, samples), gains, loss, **settings)
-        )
+    result = interruptible(lambda: find_gains(_started_off(problem, off, samples), gains, loss, **settings))
     seconds = time.perf_counter() - start
     written = [str(path) for path in (checkpoint, plot) if path is not None]
     if plot is not None:

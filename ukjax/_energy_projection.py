@@ -17,6 +17,7 @@ from jaxtyping import Array
 from ._arguments import require_instance
 from ._errors import InputError
 from ._projected_solver import Model
+from ._wrapped_solver import AbstractForwardingSolver
 
 # Near a turning point a little energy is much velocity: there it is left to the next step, which knows E0 as well.
 _MOVING = 0.1
@@ -42,7 +43,7 @@ def _scaled(model: Model, t: Array, q: Array, v: Array, v_before: Array, wanted:
 
 
 @final
-class EnergyProjection(dfx.AbstractWrappedSolver):
+class EnergyProjection(AbstractForwardingSolver):
     """A Diffrax solver whose steps end at the energy the run started with, as in
     `simulate(..., solver=EnergyProjection(diffrax.Dopri8()))`.
 
@@ -62,38 +63,6 @@ class EnergyProjection(dfx.AbstractWrappedSolver):
     def __init__(self, solver: dfx.AbstractSolver = dfx.Dopri8()):
         require_instance("solver", solver, dfx.AbstractSolver, "diffrax.Dopri8()")
         self.solver = solver
-
-    @property
-    def term_structure(self) -> Any:
-        return self.solver.term_structure
-
-    @property
-    def interpolation_cls(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return self.solver.interpolation_cls
-
-    @property
-    def term_compatible_contr_kwargs(self) -> Any:
-        return self.solver.term_compatible_contr_kwargs
-
-    @property
-    def root_finder(self) -> Any:
-        return self.solver.root_finder  # pyright: ignore[reportAttributeAccessIssue]
-
-    @property
-    def scan_kind(self) -> Any:  # Diffrax's forward-mode adjoints set it
-        return self.solver.scan_kind  # pyright: ignore[reportAttributeAccessIssue]
-
-    def order(self, terms: Any) -> int | None:
-        """The solver's; `terms` as Diffrax gives them."""
-        return self.solver.order(terms)
-
-    def strong_order(self, terms: Any) -> Any:
-        """The solver's; `terms` as Diffrax gives them."""
-        return self.solver.strong_order(terms)
-
-    def error_order(self, terms: Any) -> Any:
-        """The solver's; `terms` as Diffrax gives them."""
-        return self.solver.error_order(terms)
 
     def init(self, terms: Any, t0: Any, t1: Any, y0: Any, args: Model) -> Any:
         """The solver's state and the energy at `t0`; `terms`, `t1`, `y0` and `args` as Diffrax gives them."""
@@ -123,7 +92,3 @@ class EnergyProjection(dfx.AbstractWrappedSolver):
         if "y1" in dense_info:
             dense_info = dense_info | {"y1": y1}
         return y1, error, dense_info, (inner, wanted), result
-
-    def func(self, terms: Any, t0: Any, y0: Any, args: Any) -> Any:
-        """The solver's; `terms`, `t0`, `y0` and `args` as Diffrax gives them."""
-        return self.solver.func(terms, t0, y0, args)

@@ -1,6 +1,7 @@
 """What a `Trajectory` tells of the states a run saved: forces, errors, energy and rank there."""
 
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import diffrax as dfx
 import equinox as eqx
@@ -33,14 +34,25 @@ def errors_at(t: Array, y: tuple[Array, Array], model: Model) -> tuple[Array, Ar
     return jnp.concatenate(phi), jnp.concatenate(psi)
 
 
+class _Saved(NamedTuple):
+    """What a solve saved, and how it ended; the last state is the final one."""
+
+    t: Array
+    q: Array
+    v: Array
+    result: dfx.RESULTS
+    stats: dict[str, Array]
+
+
 @eqx.filter_jit
 def _observe(
-    model: Model, t: Array, q: Array, v: Array
-) -> tuple[dict[str, Any], tuple[str, ...], tuple[Kind, ...]]:
-    """Everything a `Trajectory` holds, at every saved state; states between steps are projected here.
+    model: Model, saved: _Saved, stages: int | None
+) -> tuple[dict[str, Any], dict[str, Any], tuple[tuple[str, ...], tuple[Kind, ...]]]:
+    """All a `Trajectory` holds of every saved state, which is projected here if it lies between steps, and of the end.
 
     And the rows' names and kinds, which are known once it is traced.
     """
+    t, q, v, result, stats = saved
 
     def at(t: Array, q: Array, v: Array) -> dict[str, Any]:
         q, v = model.project(t, (q, v))
@@ -59,18 +71,28 @@ def _observe(
         }
 
     rows = eqx.filter_eval_shape(constraint_rows, model.system, t[0], q[0], v[0])
-    return jax.vmap(at)(t, q, v), rows.names, rows.kinds
+    observed = jax.vmap(at)(t, q, v)
+    finite = jnp.all(jnp.isfinite(observed["a"][-1])) & jnp.all(jnp.isfinite(observed["q"][-1]))
+    result = RESULTS.where(finite, RESULTS.promote(result), RESULTS.diverged)
+    if stages is not None:
+        stats = stats | {"num_evaluations": stages * stats["num_steps"]}
+    return observed | {"t": t}, {"result": result, "stats": stats}, (rows.names, rows.kinds)
 
 
-def _reached(t: Array, q: Array, v: Array) -> tuple[Array, Array, Array, int]:
+def _reached(saved: _Saved) -> tuple[_Saved, int]:
     """The states of the times reached, each once, and their number.
 
     The last is repeated up to a power of two, so that runs of different lengths share compiled code.
     """
-    times = np.asarray(t)
-    reached = np.flatnonzero(np.isfinite(times) & np.append(times[:-1] != times[-1], True))
+    t, q, v = (np.asarray(x) for x in saved[:3])
+    reached = np.flatnonzero(np.isfinite(t) & np.append(t[:-1] != t[-1], True))
     padded = np.append(reached, np.full(2 ** (reached.size - 1).bit_length() - reached.size, reached[-1]))
-    return *(jnp.asarray(np.asarray(x)[padded]) for x in (t, q, v)), reached.size  # pyright: ignore
+    return saved._replace(t=t[padded], q=q[padded], v=v[padded]), reached.size
+
+
+@partial(jax.jit, static_argnums=1)
+def _first(arrays: Any, kept: int) -> Any:
+    return jax.tree.map(lambda x: x[:kept], arrays)
 
 
 def assembled(model: Model, solution: dfx.Solution, name: str, stages: int | None, dense: bool) -> Trajectory:
@@ -86,23 +108,17 @@ def assembled(model: Model, solution: dfx.Solution, name: str, stages: int | Non
     """
     assert solution.ts is not None
     assert solution.ys is not None
-    (ts, t_end), ((q, v), (q_end, v_end)) = solution.ts, solution.ys
-    t, q, v = (jnp.concatenate(pair) for pair in ((ts, t_end), (q, q_end), (v, v_end)))
-    kept = t.size
-    if not is_traced(t, q, v):
-        t, q, v, kept = _reached(t, q, v)
-    observed, names, kinds = _observe(model, t, q, v)
-    t, observed = jax.tree.map(lambda x: x[:kept], (t, observed))
-    finite = jnp.all(jnp.isfinite(observed["a"][-1])) & jnp.all(jnp.isfinite(observed["q"][-1]))
-    result = RESULTS.promote(solution.result)
+    parts = jax.tree.leaves(solution.ts), *zip(*solution.ys, strict=True)
+    tracing = is_traced(parts)
     stats = {k: x for k, x in solution.stats.items() if k != "max_steps"}
-    if stages is not None:
-        stats["num_evaluations"] = stages * stats["num_steps"]
+    saved = _Saved(
+        *(jnp.concatenate(x) if tracing else np.concatenate(x) for x in parts), solution.result, stats
+    )
+    saved, kept = (saved, saved.t.size) if tracing else _reached(saved)
+    observed, ended, (names, kinds) = _observe(model, saved, stages)
     return Trajectory(
-        t=t,
-        **observed,
-        stats=stats,
-        result=RESULTS.where(finite, result, RESULTS.diverged),
+        **_first(observed, kept),
+        **ended,
         row_names=names,
         row_kinds=kinds,
         name=name,

@@ -55,7 +55,8 @@ def controller(
     for name, x in (("rtol", rtol), ("atol", atol)):
         require_between(name, x, 0, 1)
     if given is None and isinstance(solver, dfx.AbstractAdaptiveSolver):
-        return dfx.PIDController(rtol=jnp.asarray(rtol, dtype), atol=jnp.asarray(atol, dtype))
+        rtol, atol = (real_array(name, x).astype(dtype) for name, x in (("rtol", rtol), ("atol", atol)))
+        return dfx.PIDController(rtol=rtol, atol=atol)
     given = dfx.ConstantStepSize() if given is None else given
     if isinstance(given, dfx.ConstantStepSize) and dt0 is None:
         raise InputError(f"{type(solver).__name__} at a fixed step needs dt0, the step size [s].")

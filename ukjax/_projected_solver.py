@@ -28,6 +28,7 @@ from ._lanes import Code, Program, ProjectionCode, code_for, projection_for
 from ._project import Directions, Projection, position_directions, velocity_directions
 from ._stabilize import AbstractStabilizer
 from ._system import AbstractSystem, has_quasi_velocities
+from ._wrapped_solver import AbstractForwardingSolver
 
 # On the constraints redundant rows are dependent to rounding, so the threshold for the end of a step can be
 # far below the drift of the stages, which `Projection.pinv` must exceed.
@@ -160,7 +161,7 @@ def _end_of_step(
 
 
 @final
-class ProjectedSolver(dfx.AbstractWrappedSolver):
+class ProjectedSolver(AbstractForwardingSolver):
     """Wraps a Diffrax solver for the state (q, v), with a `Model` for arguments.
 
     **Arguments:**
@@ -169,35 +170,6 @@ class ProjectedSolver(dfx.AbstractWrappedSolver):
     """
 
     solver: dfx.AbstractSolver
-
-    @property
-    def term_structure(self) -> Any:
-        return self.solver.term_structure
-
-    @property
-    def interpolation_cls(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return self.solver.interpolation_cls
-
-    @property
-    def term_compatible_contr_kwargs(self) -> Any:
-        return self.solver.term_compatible_contr_kwargs
-
-    @property
-    def root_finder(self) -> Any:
-        return self.solver.root_finder  # pyright: ignore[reportAttributeAccessIssue]
-
-    @property
-    def scan_kind(self) -> Any:  # Diffrax's forward-mode adjoints set it
-        return self.solver.scan_kind  # pyright: ignore[reportAttributeAccessIssue]
-
-    def order(self, terms: Any) -> int | None:
-        return self.solver.order(terms)
-
-    def strong_order(self, terms: Any) -> Any:
-        return self.solver.strong_order(terms)
-
-    def error_order(self, terms: Any) -> Any:
-        return self.solver.error_order(terms)
 
     def init(self, terms: Any, t0: Any, t1: Any, y0: Any, args: Model) -> Any:
         # No step is refused for where the run starts.
@@ -218,6 +190,3 @@ class ProjectedSolver(dfx.AbstractWrappedSolver):
         if "y1" in dense_info:
             dense_info = dense_info | {"y1": y1}
         return y1, error, dense_info, (inner, singular), result
-
-    def func(self, terms: Any, t0: Any, y0: Any, args: Any) -> Any:
-        return self.solver.func(terms, t0, y0, args)

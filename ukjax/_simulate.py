@@ -23,6 +23,7 @@ from ._acceleration import (
 )
 from ._arguments import real_array, require_instance
 from ._batch import Pooled, can_be_pooled
+from ._callbacks import arguments_checked
 from ._doctor import inconsistent_rows
 from ._errors import InputError
 from ._failure import explained
@@ -81,18 +82,11 @@ def _integrate(
     else:
         kept = dfx.SubSaveAt(t0=ts is None, ts=ts, steps=ts is None, **({} if keep is None else {"fn": keep}))
         saveat = dfx.SaveAt(subs=(kept, dfx.SubSaveAt(t1=True)), dense=dense)
-    solution = dfx.diffeqsolve(
-        dfx.ODETerm(vector_field),  # pyright: ignore[reportArgumentType]
-        solver,
-        t0,
-        t1,
-        dt0,
-        y0,
-        args=model.ready(),
-        saveat=saveat,
-        throw=False,
-        **settings,
-    )
+    term = dfx.ODETerm(vector_field)  # pyright: ignore[reportArgumentType]
+    with arguments_checked():
+        solution = dfx.diffeqsolve(
+            term, solver, t0, t1, dt0, y0, args=model.ready(), saveat=saveat, throw=False, **settings
+        )
     if backsolve:
         parts = [
             jax.tree.map(lambda x, i=i: x[i], (solution.ts, solution.ys)) for i in (np.s_[:-1], np.s_[-1:])

@@ -16,7 +16,6 @@ import numpy as np
 import typer
 from typer.core import TyperGroup
 
-from ._callbacks import cacheable as cacheable
 from ._errors import InputError, MissingExtraError
 
 _T = TypeVar("_T")

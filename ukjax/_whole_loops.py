@@ -4,7 +4,13 @@ import os
 
 from jax._src import xla_bridge  # JAX has no public way to ask whether it has started
 
-_OPTION = "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=10000000"
+_NAME = "xla_cpu_small_while_loop_byte_threshold"
+_OPTION = f"--xla_backend_extra_options={_NAME}=10000000"
+
+
+def are_loops_whole() -> bool:
+    """Whether `compile_loops_whole` was called, or the same option given otherwise."""
+    return _NAME in os.environ.get("XLA_FLAGS", "")
 
 
 def compile_loops_whole() -> None:
@@ -17,9 +23,8 @@ def compile_loops_whole() -> None:
 
     **Raises:** `RuntimeError` if JAX has started already, so that the option would be ignored.
     """
-    flags = os.environ.get("XLA_FLAGS", "")
-    if "xla_cpu_small_while_loop_byte_threshold" in flags:
+    if are_loops_whole():
         return
     if xla_bridge.backends_are_initialized():
         raise RuntimeError("call compile_loops_whole() before JAX computes anything: it has started already.")
-    os.environ["XLA_FLAGS"] = f"{flags} {_OPTION}".strip()
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_OPTION}".strip()

@@ -48,7 +48,6 @@ from ._pseudoinverse import DEFAULT_RCOND
 from ._simulate import simulate as run
 from ._terminal import (
     OneLineErrors,
-    cacheable,
     interruptible,
     print_json,
     use_compilation_cache,
@@ -188,8 +187,7 @@ def simulate(
     settings |= {"t1": t1, "dt0": dt0, "rtol": rtol, "atol": atol, "max_steps": max_steps}
     problem = get(name, **parameters_of(parameters or []))
     compiling, start = watch_compilation(), time.perf_counter()
-    with cacheable():
-        trajectory = interruptible(lambda: run(problem, ts="steps" if save_steps else times, **settings))
+    trajectory = interruptible(lambda: run(problem, ts="steps" if save_steps else times, **settings))
     wall_time = time.perf_counter() - start
     written = [
         str(write(path)) and str(path)

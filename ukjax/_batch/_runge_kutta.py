@@ -15,6 +15,8 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array
 
+from .._wrapped_solver import AbstractForwardingSolver
+
 
 def in_lanes(solver: Any) -> Any:
     """The solver, its steps written for lanes if it is an explicit Runge-Kutta method, also within a wrapper.
@@ -44,7 +46,7 @@ def square(tableau: dfx.ButcherTableau) -> tuple[np.ndarray, np.ndarray]:
 
 
 @final
-class RungeKuttaInLanes(dfx.AbstractWrappedSolver):
+class RungeKuttaInLanes(AbstractForwardingSolver):
     """An explicit Runge-Kutta solver of vectors, or tuples of them, whose steps are made for `jax.vmap`.
 
     **Arguments:**
@@ -54,25 +56,8 @@ class RungeKuttaInLanes(dfx.AbstractWrappedSolver):
 
     solver: Any
 
-    @property
-    def term_structure(self) -> Any:
-        return self.solver.term_structure
-
-    @property
-    def interpolation_cls(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return self.solver.interpolation_cls
-
-    def order(self, terms: Any) -> int | None:
-        return self.solver.order(terms)
-
-    def error_order(self, terms: Any) -> Any:
-        return self.solver.error_order(terms)
-
     def init(self, terms: Any, t0: Any, t1: Any, y0: Any, args: Any) -> Any:
         return self.solver.init(terms, t0, t1, y0, args)
-
-    def func(self, terms: Any, t0: Any, y0: Any, args: Any) -> Any:
-        return self.solver.func(terms, t0, y0, args)
 
     def step(
         self, terms: Any, t0: Any, t1: Any, y0: Any, args: Any, solver_state: Any, made_jump: Any

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
+from ._expressions import OPERATIONS, Expression, entries, is_number
 from ._moves import (
     MOVES,
     OPERANDS,
@@ -26,7 +27,7 @@ from ._moves import (
     scatter,
     shaped,
 )
-from ._scalars import OPERATIONS, Builder, Expression, TranslationError, entries, is_number
+from ._scalars import Builder, TranslationError
 
 _LONGEST_UNROLLED = 256
 

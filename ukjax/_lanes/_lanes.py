@@ -16,7 +16,7 @@ from .._stabilize import AbstractStabilizer, NoStabilizer
 from .._system import AbstractSystem
 from .._types import Coordinates, Time, Velocities
 from ._code import Code, code_for
-from ._scalars import reachable
+from ._expressions import reachable
 
 
 @final

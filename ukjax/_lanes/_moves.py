@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ._scalars import TranslationError, is_number
+from ._expressions import is_number
+from ._scalars import TranslationError
 
 Scalars = np.ndarray
 """An array of expressions, of dtype object."""

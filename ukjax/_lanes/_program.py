@@ -4,38 +4,37 @@ The operation is closed under what JAX does with operations. Its `vmap` is itsel
 of its operands. Its tangent, and the transpose of that, are programs again: traced from JAX's own rules for one number
 each, and interpreted, so that zeros fold away there too.
 
-On a CPU it compiles to one loop over the members. XLA would otherwise make a loop of each output and compute what the
-outputs share once in each: three to seven times the work, and as much more to compile. The one construct of XLA whose
-body yields several numbers and is computed once is the body of a reduction, so the members are reduced two by two, by
-a body that evaluates the program on the next member and passes the results of the one before.
-
-Programs longer than `LONGEST` run in parts, those that repeat as loops (`_registers`).
+How it compiles: `_compiled`. Programs above `longest` run in parts, those that repeat as loops (`_registers`).
 """
 
 import functools
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, final
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jax.extend import core
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array
 
+from .._whole_loops import are_loops_whole
+from ._compiled import MOST_RESULTS, lowering, members_of, reduced, separately
+from ._expressions import Expression, evaluate, operations, reachable
 from ._interpret import Interpreter
+from ._kept import worth_keeping
 from ._moves import Scalars, filled
-from ._registers import Parts, parts, run
-from ._scalars import Builder, Expression, evaluate, operations, plain
+from ._registers import Parts, parts
+from ._scalars import Builder, copied
 
-LONGEST = 3_000
-"""Operations compiled as one piece. On a CPU, without `compile_loops_whole`, 2,000 of `four_bars` take a second, 3,200
-take 24 and 4,000 take 160."""
 
-_BLOCK = 16  # members at a time of long programs on a CPU
-_MOST_RESULTS = 1_000  # XLA aborts on a CPU if the body of a reduction has more
+def longest() -> int:
+    """The operations compiled as one piece.
+
+    Without `compile_loops_whole`, XLA takes exponentially long over a piece on a CPU: 2,000 operations of `four_bars` a
+    second, 3,200 take 24 and 4,000 take 160; and what it makes of planar_2rrr's 2,900 takes three times as long a run.
+    """
+    return 3_000 if are_loops_whole() else 1_500
 
 
 @final
@@ -48,10 +47,10 @@ class Program:
     """
 
     def __init__(self, outputs: Sequence[Expression], counts: Sequence[int], dtype: Any):
-        self.outputs, self.dtype = tuple(plain(outputs)), jnp.dtype(dtype)
+        self.outputs, self.dtype = tuple(copied(outputs, {}, Builder())), jnp.dtype(dtype)
         self.counts = tuple(x for x in counts if x)
         self._differentiated = tuple(outputs)
-        self.tangent = functools.cache(self._tangent)
+        self.linearized = functools.cache(self._linearized)
         self.transpose = functools.cache(self._transpose)
 
     @functools.cached_property
@@ -62,7 +61,7 @@ class Program:
     @functools.cached_property
     def parts(self) -> Parts | None:
         """The program in parts, if it is too long to be compiled as one piece."""
-        return parts(self.outputs, sum(self.counts)) if self.size > LONGEST else None
+        return parts(self.outputs, sum(self.counts)) if self.size > longest() else None
 
     @functools.cached_property
     def compiled(self) -> int:
@@ -92,6 +91,25 @@ class Program:
         """Numbers by the operands they belong to."""
         ends = np.cumsum(self.counts)
         return [list(numbers[end - count : end]) for end, count in zip(ends, self.counts, strict=True)]
+
+    def _linearized(self, varied: tuple[int, ...]) -> tuple["Program", "Program"]:
+        """The program with what its change needs among its outputs, and that change.
+
+        It takes the operands, what was kept, and the changes of the operands `varied`.
+        """
+        tangent, count = self._tangent(varied), sum(self.counts)
+        kept = worth_keeping(tangent.outputs, count) if self.size <= longest() else []
+        if not kept or 2 * (len(self.outputs) + len(kept)) >= MOST_RESULTS:
+            return self, tangent
+        build = Builder()
+        replaced = {node: build.input(count + i) for i, node in enumerate(kept)}
+        for node in reachable(tangent.outputs):
+            if node.op == "input" and node.args[0] >= count:
+                replaced[node] = build.input(node.args[0] + len(kept))
+        change = copied(tangent.outputs, replaced, build)
+        counts = (*self.counts, len(kept), *tangent.counts[len(self.counts) :])
+        keeping = Program((*self._differentiated, *kept), self.counts, self.dtype)
+        return keeping, Program(change, counts, self.dtype)
 
     def _tangent(self, varied: tuple[int, ...]) -> "Program":
         """The change of the outputs, from the operands and the changes of those `varied`."""
@@ -151,13 +169,9 @@ def traced(function: Any, counts: Sequence[int], dtype: Any) -> Program:
 program_p = core.Primitive("scalar_program")
 
 
-def _members(operands: Sequence[Any]) -> tuple[int, ...]:
-    return np.broadcast_shapes(*(x.shape[1:] for x in operands))
-
-
 @program_p.def_abstract_eval
 def _abstract(*operands: Any, program: Program) -> Any:
-    shape = (len(program.outputs), *_members(operands))
+    shape = (len(program.outputs), *members_of(operands))
     return operands[0].update(shape=shape, dtype=program.dtype, weak_type=False)
 
 
@@ -186,8 +200,11 @@ def _batched(operands: Sequence[Array], axes: Sequence[Any], *, program: Program
 
 def _jvp(primals: Sequence[Array], tangents: Sequence[Any], *, program: Program) -> tuple[Array, Array]:
     varied = tuple(i for i, x in enumerate(tangents) if type(x) is not ad.Zero)
-    change = program_p.bind(*primals, *(tangents[i] for i in varied), program=program.tangent(varied))
-    return program_p.bind(*primals, program=program), change
+    keeping, change = program.linearized(varied)
+    found = program_p.bind(*primals, program=keeping)
+    value, kept = found[: len(program.outputs)], found[len(program.outputs) :]
+    given = [*primals, *([kept] if kept.shape[0] else []), *(tangents[i] for i in varied)]
+    return value, program_p.bind(*given, program=change)
 
 
 def _transposed(cotangent: Any, *operands: Any, program: Program) -> list[Any]:
@@ -208,80 +225,13 @@ def _transposed(cotangent: Any, *operands: Any, program: Program) -> list[Any]:
     return found
 
 
-def _compiled(one: Callable[..., Array]) -> Any:
-    """How a program becomes operations of XLA, given how expressions do."""
-
-    def compute(*operands: Array, program: Program) -> Array:
-        members = _members(operands)
-
-        def flat(x: Array) -> Array:
-            apart = x.reshape(x.shape[0], *(x.shape[1:] or (1,) * len(members)))
-            return jnp.broadcast_to(apart, (x.shape[0], *members)).reshape(x.shape[0], math.prod(members))
-
-        rows = list(map(flat, operands))
-        if program.parts is None:
-            found = one(program.outputs, rows, program.dtype)
-        else:
-            in_parts = functools.partial(run, program.parts, one=one)
-            inputs = jnp.concatenate(rows)
-            found = _by_blocks(in_parts, inputs) if one is _reduced else in_parts(inputs)
-        return found.reshape(-1, *members)
-
-    return mlir.lower_fun(compute, multiple_results=False)
-
-
-def _by_blocks(function: Callable[[Array], Array], inputs: Array) -> Array:
-    """A function of (count, members) on blocks of members, so that their registers stay in the cache."""
-    count, members = inputs.shape
-    if members <= _BLOCK:
-        return function(inputs)
-    whole = jnp.pad(inputs, ((0, 0), (0, -members % _BLOCK)), mode="edge").reshape(count, -1, _BLOCK)
-    found = lax.map(function, jnp.swapaxes(whole, 0, 1))
-    return jnp.swapaxes(found, 0, 1).reshape(found.shape[1], -1)[:, :members]
-
-
-def _separately(outputs: Sequence[Expression], inputs: Sequence[Array], dtype: Any) -> Array:
-    """Expressions as separate operations: (outputs, members) from inputs (count, members)."""
-    return jnp.stack(evaluate(outputs, [row for x in inputs for row in x], dtype))
-
-
-def _reduced(outputs: Sequence[Expression], inputs: Sequence[Array], dtype: Any) -> Array:
-    """Expressions as the reduction of pairs of members: (outputs, members) from inputs (count, members)."""
-    size, count = inputs[0].shape[1], len(outputs)
-    if max(2 * count, sum(map(len, inputs))) >= _MOST_RESULTS:
-        return _separately(outputs, inputs, dtype)
-    pairs: list[Array] = []
-    for x in inputs:
-        if size == 1:  # XLA removes a reduction over a single one
-            x = lax.broadcast_in_dim(x, (len(x), 1, 2), (0, 1))
-        else:
-            x = jnp.pad(x, ((0, 0), (0, size % 2)), mode="edge") if size % 2 else x
-            x = lax.reshape(x, (len(x), x.shape[1] // 2, 2))
-        pairs += lax.split(x, (1,) * len(x))
-    numbers = len(pairs)
-    pairs += [pairs[0]] * (2 * count - numbers)
-
-    def body(before: Sequence[Array], member: Sequence[Array]) -> tuple[Array, ...]:
-        found = evaluate(outputs, member[:numbers], dtype)
-        return (*before[count : 2 * count], *found, *member[2 * count :])
-
-    found = lax.reduce(tuple(pairs), (jnp.zeros((), dtype),) * len(pairs), body, (2,))
-    # All results count as used: a pass that looks for what unused ones need takes exponential time on such a body.
-    found = lax.optimization_barrier(found)
-    second = lax.concatenate(found[count : 2 * count], 0)
-    if size == 1:
-        return second
-    both = jnp.stack([lax.concatenate(found[:count], 0), second], axis=2)
-    return lax.slice_in_dim(lax.reshape(both, (count, 2 * both.shape[1])), 0, size, axis=1)
-
-
-_as_separate, _as_reductions = _compiled(_separately), _compiled(_reduced)
+_as_separate, _as_reductions = lowering(separately), lowering(reduced)
 
 
 def _on_cpu(ctx: Any, *operands: Any, program: Program) -> Any:
     # Partitioned by XLA, the reduction itself could be split among devices; under shard_map it is local.
     alone = getattr(ctx.module_context.axis_context, "num_devices", 1) in (None, 1)
-    empty = 0 in _members(ctx.avals_in)
+    empty = 0 in members_of(ctx.avals_in)
     return (_as_separate if empty or not alone else _as_reductions)(ctx, *operands, program=program)
 
 

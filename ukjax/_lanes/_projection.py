@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ._scalars import Builder, Expression
+from ._expressions import Expression
+from ._scalars import Builder
 from ._solve import Solver, Vector, factor, minus, plus, solve, times
 
 _ITERATIONS = 2

@@ -12,8 +12,9 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
+from ._expressions import BOOLEAN, Expression, Node, is_number, reachable
 from ._repeats import stretches
-from ._scalars import BOOLEAN, Builder, Expression, Node, is_number, reachable
+from ._scalars import Builder
 
 
 class Part(NamedTuple):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ._scalars import Node
+from ._expressions import Node
 
 _LONGEST_PERIOD = 1_024
 _FEWEST_PASSES = 4

@@ -1,39 +1,15 @@
-"""Scalar programs: expressions over numbers, built once, each distinct one kept once, constants folded.
+"""Makes expressions: each distinct one once, constants folded.
 
-An expression is a Python number or a `Node`. `Builder` makes nodes and simplifies as it goes (0 x, 1 x, 0 + x,
-x - x, ...), so that structural zeros of Jacobians and mass matrices never become code. A zero is structural:
-0 x is 0 even where x is infinite.
+`Builder` simplifies as it goes (0 x, 1 x, 0 + x, x - x, ...), so that structural zeros of Jacobians and mass matrices
+never become code. A zero is structural: 0 x is 0 even where x is infinite.
 """
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, final
 
-import jax
-import jax.numpy as jnp
-from jax import lax
-from jaxtyping import Array
-
-Number = float | int | bool
-
-
-@final
-class Node:
-    """One operation on expressions, or an input: `op` is its name, `args` its operands.
-
-    - `op`: a key of `OPERATIONS`, or `"input"`.
-    - `args`: expressions; of an input its number.
-    - `number`: which it was to be made.
-    """
-
-    __slots__ = ("args", "number", "op")
-
-    def __init__(self, op: str, args: tuple, number: int):
-        self.op, self.args, self.number = op, args, number
-
-
-Expression = Node | float | int | bool
+from ._expressions import Entries, Expression, Node, is_number, is_zero, reachable
 
 _CONSTANT: dict[str, Callable[..., Any]] = {
     "add": lambda x, y: x + y,
@@ -57,57 +33,6 @@ _CONSTANT: dict[str, Callable[..., Any]] = {
     "cos": math.cos,
     "abs": abs,
 }
-
-
-@jax.custom_jvp
-def _attached(x: Array, carrier: Array) -> Array:
-    """x, with the derivative of the carrier."""
-    return x
-
-
-@_attached.defjvp
-def _(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
-    return primals[0], tangents[1]
-
-
-# fmt: off
-_NAMED = (
-    "add", "sub", "mul", "div", "neg", "max", "min", "rem", "pow", "lt", "le", "gt", "ge", "eq", "ne", "abs", "sign",
-    "floor", "ceil", "sqrt", "rsqrt", "cbrt", "exp", "exp2", "expm1", "log", "log1p", "logistic", "erf", "erfc",
-    "erf_inv", "sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh",
-    "is_finite", "stop_gradient",
-)
-# fmt: on
-OPERATIONS: dict[str, Callable[..., Array]] = {name: getattr(lax, name) for name in _NAMED} | {
-    "and": lax.bitwise_and,
-    "or": lax.bitwise_or,
-    "xor": lax.bitwise_xor,
-    "not": lax.bitwise_not,
-    "select": lambda which, x, y: lax.select(which, x, y),
-    "attached": _attached,
-}
-"""How each operation is computed; what is not here cannot be translated."""
-
-BOOLEAN = frozenset(("lt", "le", "gt", "ge", "eq", "ne", "and", "or", "xor", "not", "is_finite"))
-"""Operations whose result is true or false."""
-
-
-def is_number(x: Expression) -> bool:
-    """Whether an expression is a constant."""
-    return not isinstance(x, Node)
-
-
-def is_zero(x: Expression) -> bool:
-    """Whether an expression is the constant zero."""
-    return not isinstance(x, Node) and x == 0
-
-
-Entries = dict[int, Expression]
-
-
-def entries(x: Iterable[Expression]) -> Entries:
-    """What is not structurally zero in a vector, by place."""
-    return {i: value for i, value in enumerate(x) if isinstance(value, Node) or value != 0}
 
 
 class TranslationError(Exception):
@@ -273,36 +198,25 @@ class Builder:
         return self.total([self._mul(x[i], y[i]) for i in sorted(x.keys() & y.keys())])
 
 
-def reachable(outputs: Sequence[Expression]) -> list[Node]:
-    """The nodes that outputs need, each after its operands."""
-    found: dict[int, Node] = {}
-    stack = [x for x in outputs if isinstance(x, Node)]
-    while stack:
-        node = stack[-1]
-        if id(node) in found:
-            stack.pop()
-            continue
-        waiting = [x for x in node.args if isinstance(x, Node) and id(x) not in found]
-        if node.op != "input" and waiting:
-            stack += waiting
-        else:
-            found[id(node)] = stack.pop()
-    return list(found.values())
+def copied(
+    outputs: Sequence[Expression], replaced: Mapping[Node, Expression], build: Builder
+) -> list[Expression]:
+    """The same expressions without carriers, made anew.
 
+    **Arguments:**
 
-def operations(outputs: Sequence[Expression]) -> int:
-    """The number of operations that outputs take."""
-    return sum(node.op != "input" for node in reachable(outputs))
-
-
-def plain(outputs: Sequence[Expression]) -> list[Expression]:
-    """The same expressions without carriers."""
-    build, copies = Builder(), {}
+    - `outputs`: expressions.
+    - `replaced`: nodes in whose place others are to stand, inputs among them.
+    - `build`: makes the copies.
+    """
+    copies = dict(replaced)
 
     def copy(x: Expression) -> Expression:
         return copies[x] if isinstance(x, Node) else x
 
     for node in reachable(outputs):
+        if node in copies:
+            continue
         if node.op == "input":
             copies[node] = build.input(node.args[0])
         elif node.op == "attached":
@@ -310,27 +224,3 @@ def plain(outputs: Sequence[Expression]) -> list[Expression]:
         else:
             copies[node] = build.apply(node.op, *map(copy, node.args))
     return [copy(x) for x in outputs]
-
-
-def evaluate(outputs: Sequence[Expression], inputs: Sequence[Array], dtype: Any) -> list[Array]:
-    """The values of expressions, by JAX operations.
-
-    **Arguments:**
-
-    - `outputs`: expressions.
-    - `inputs`: the array of each input number, all of one shape; at least one.
-    - `dtype`: of constants.
-    """
-    shape = inputs[0].shape
-    values: dict[int, Array] = {}
-
-    def value(x: Expression) -> Array:
-        if isinstance(x, Node):
-            return values[id(x)]
-        return lax.full(shape, x, jnp.bool_ if isinstance(x, bool) else dtype)
-
-    for node in reachable(outputs):
-        values[id(node)] = (
-            inputs[node.args[0]] if node.op == "input" else OPERATIONS[node.op](*map(value, node.args))
-        )
-    return [value(x) for x in outputs]

@@ -18,7 +18,8 @@ from typing import NamedTuple, final
 
 import numpy as np
 
-from ._scalars import Builder, Entries, Expression, entries, is_zero
+from ._expressions import Entries, Expression, entries, is_zero
+from ._scalars import Builder
 
 Vector = list[Expression]
 

@@ -1,0 +1,129 @@
+"""Expressions over numbers: what a scalar program is made of.
+
+An expression is a Python number or a `Node`.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, final
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array
+
+Number = float | int | bool
+
+
+@final
+class Node:
+    """One operation on expressions, or an input: `op` is its name, `args` its operands.
+
+    - `op`: a key of `OPERATIONS`, or `"input"`.
+    - `args`: expressions; of an input its number.
+    - `number`: which it was to be made.
+    """
+
+    __slots__ = ("args", "number", "op")
+
+    def __init__(self, op: str, args: tuple, number: int):
+        self.op, self.args, self.number = op, args, number
+
+
+Expression = Node | float | int | bool
+
+
+@jax.custom_jvp
+def _attached(x: Array, carrier: Array) -> Array:
+    """x, with the derivative of the carrier."""
+    return x
+
+
+@_attached.defjvp
+def _(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    return primals[0], tangents[1]
+
+
+# fmt: off
+_NAMED = (
+    "add", "sub", "mul", "div", "neg", "max", "min", "rem", "pow", "lt", "le", "gt", "ge", "eq", "ne", "abs", "sign",
+    "floor", "ceil", "sqrt", "rsqrt", "cbrt", "exp", "exp2", "expm1", "log", "log1p", "logistic", "erf", "erfc",
+    "erf_inv", "sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh",
+    "is_finite", "stop_gradient",
+)
+# fmt: on
+OPERATIONS: dict[str, Callable[..., Array]] = {name: getattr(lax, name) for name in _NAMED} | {
+    "and": lax.bitwise_and,
+    "or": lax.bitwise_or,
+    "xor": lax.bitwise_xor,
+    "not": lax.bitwise_not,
+    "select": lambda which, x, y: lax.select(which, x, y),
+    "attached": _attached,
+}
+"""How each operation is computed; what is not here cannot be translated."""
+
+BOOLEAN = frozenset(("lt", "le", "gt", "ge", "eq", "ne", "and", "or", "xor", "not", "is_finite"))
+"""Operations whose result is true or false."""
+
+
+def is_number(x: Expression) -> bool:
+    """Whether an expression is a constant."""
+    return not isinstance(x, Node)
+
+
+def is_zero(x: Expression) -> bool:
+    """Whether an expression is the constant zero."""
+    return not isinstance(x, Node) and x == 0
+
+
+Entries = dict[int, Expression]
+
+
+def entries(x: Iterable[Expression]) -> Entries:
+    """What is not structurally zero in a vector, by place."""
+    return {i: value for i, value in enumerate(x) if isinstance(value, Node) or value != 0}
+
+
+def reachable(outputs: Sequence[Expression]) -> list[Node]:
+    """The nodes that outputs need, each after its operands."""
+    found: dict[int, Node] = {}
+    stack = [x for x in outputs if isinstance(x, Node)]
+    while stack:
+        node = stack[-1]
+        if id(node) in found:
+            stack.pop()
+            continue
+        waiting = [x for x in node.args if isinstance(x, Node) and id(x) not in found]
+        if node.op != "input" and waiting:
+            stack += waiting
+        else:
+            found[id(node)] = stack.pop()
+    return list(found.values())
+
+
+def operations(outputs: Sequence[Expression]) -> int:
+    """The number of operations that outputs take."""
+    return sum(node.op != "input" for node in reachable(outputs))
+
+
+def evaluate(outputs: Sequence[Expression], inputs: Sequence[Array], dtype: Any) -> list[Array]:
+    """The values of expressions, by JAX operations.
+
+    **Arguments:**
+
+    - `outputs`: expressions.
+    - `inputs`: the array of each input number, all of one shape; at least one.
+    - `dtype`: of constants.
+    """
+    shape = inputs[0].shape
+    values: dict[int, Array] = {}
+
+    def value(x: Expression) -> Array:
+        if isinstance(x, Node):
+            return values[id(x)]
+        return lax.full(shape, x, jnp.bool_ if isinstance(x, bool) else dtype)
+
+    for node in reachable(outputs):
+        values[id(node)] = (
+            inputs[node.args[0]] if node.op == "input" else OPERATIONS[node.op](*map(value, node.args))
+        )
+    return [value(x) for x in outputs]
