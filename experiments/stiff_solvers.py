@@ -58,16 +58,12 @@ SOLVERS: dict[str, tuple[dfx.AbstractSolver, tuple[float, ...]]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Study:
-    """A problem; its quantity and its reference come from the case of `ukjax bench`.
-
-    - `arrays`: whether implicit solvers go without scalar code, which would take them minutes to compile.
-    """
+    """A problem; its quantity and its reference come from the case of `ukjax bench`."""
 
     name: str
     case: str
     t1: float
     stabilizer: uk.AbstractStabilizer
-    arrays: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,9 +84,9 @@ class Found:
 def studies(quick: bool) -> list[Study]:
     share = 0.1 if quick else 1.0
     return [
-        Study("governor", "flyball_governor", share * 10.0, uk.Projection(), True),
-        Study("gains", "pendulum", share * 10.0, uk.Baumgarte.squared(GAIN, GAIN), False),
-        Study("andrews", "andrews", 0.03, uk.Projection(), True),
+        Study("governor", "flyball_governor", share * 10.0, uk.Projection()),
+        Study("gains", "pendulum", share * 10.0, uk.Baumgarte.squared(GAIN, GAIN)),
+        Study("andrews", "andrews", 0.03, uk.Projection()),
     ]
 
 
@@ -98,15 +94,12 @@ def runner(study: Study, solver: dfx.AbstractSolver) -> Callable[[float], uk.Tra
     """A run as a function of the tolerance, which does not compile anew; its steps end at the times looked at."""
     problem, ts = CASES[study.case].build(), jnp.linspace(0.0, study.t1, 11)
 
-    arrays = study.arrays and isinstance(solver, dfx.AbstractImplicitSolver)
-    formula = uk.UdwadiaKalaba() if arrays else None
-
     @eqx.filter_jit
     def run(problem: uk.Problem, tolerance: jax.Array) -> uk.Trajectory:
         controller = dfx.ClipStepSizeController(dfx.PIDController(tolerance, tolerance), step_ts=ts)
         return uk.simulate(
             problem, t1=study.t1, ts=ts, solver=solver, stepsize_controller=controller, dt0=1e-6 * study.t1,
-            stabilizer=study.stabilizer, formula=formula, max_steps=MAX_STEPS,
+            stabilizer=study.stabilizer, max_steps=MAX_STEPS,
         )  # fmt: skip
 
     return lambda tolerance: run(problem, jnp.asarray(tolerance))

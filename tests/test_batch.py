@@ -208,7 +208,7 @@ def in_kernel(solver: dfx.AbstractERK, steps: int, lengths: np.ndarray = LENGTHS
     def of_one(length):
         problem = uk.models.pendulum(length=length)
         state = jnp.zeros(()), problem.q0, problem.v0
-        models.append(coded(Model(problem.system, uk.UdwadiaKalaba(), BAUMGARTE), *state)[0])
+        models.append(coded(Model(problem.system, uk.UdwadiaKalaba(), BAUMGARTE), dfx.Tsit5(), *state)[0])
         return models[0].code.numbers(problem.system, BAUMGARTE), jnp.concatenate(state[1:])
 
     numbers, y0 = jax.vmap(of_one, out_axes=1)(jnp.asarray(lengths))

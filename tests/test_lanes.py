@@ -1,5 +1,6 @@
 """Scalar code against the formulas, NumPy and finite differences; what it cannot translate, and its size."""
 
+import itertools
 import math
 
 import jax
@@ -12,6 +13,7 @@ import ukjax as uk
 from ukjax._lanes._code import code_for
 from ukjax._lanes._compiled import separately
 from ukjax._lanes._expressions import Node, reachable
+from ukjax._lanes._kept import COSTS, KEEPING, worth_keeping
 from ukjax._lanes._registers import parts, run
 from ukjax._lanes._repeats import stretches
 from ukjax._lanes._scalars import Builder
@@ -157,6 +159,31 @@ def test_what_repeats_is_compiled_once():
         members = jnp.asarray(inputs)[:, None] * jnp.ones((1, 3))
         got = run(parts(outputs, 2), members, separately)
         np.testing.assert_allclose(got, np.tile([[known[n]] for n in outputs], 3), rtol=1e-13)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_a_derivative_keeps_costs_least(seed):
+    """Against every other choice: what is kept is passed on, all else computed again from it."""
+    rng, build = np.random.default_rng(seed), Builder()
+    numbers = [build.input(0), build.input(1)]
+    for op in rng.choice(["mul", "div", "sin", "add"], 10):
+        operands = rng.choice(len(numbers), 1 if op == "sin" else 2, replace=False)
+        numbers.append(build.apply(str(op), *(numbers[i] for i in operands)))
+    needed = [numbers[i] for i in 2 + rng.choice(10, 4, replace=False)]
+
+    def cost(kept: set[Node]) -> int:
+        seen, waiting = set(), list(needed)
+        while waiting:
+            node = waiting.pop()
+            if node.op != "input" and node not in seen:
+                seen.add(node)
+                waiting += () if node in kept else node.args
+        return sum(KEEPING if x in kept else COSTS.get(x.op, 1) for x in seen)
+
+    change = build.input(2)
+    found = worth_keeping([build.apply("mul", x, change) for x in needed], 2)
+    choices = itertools.chain.from_iterable(itertools.combinations(numbers[2:], k) for k in range(11))
+    assert cost(set(found)) == min(cost(set(x)) for x in choices)
 
 
 @pytest.mark.parametrize("batch", [1, 19])

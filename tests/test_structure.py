@@ -58,6 +58,7 @@ FLOORS = [
     "_options",
     "_failure",
     "_observe",
+    "_start",
     "_simulate",
     "_step",
     "_driven",

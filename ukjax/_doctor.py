@@ -95,7 +95,13 @@ def _mass_line(mass_rank: int, n: int, unique: bool) -> str:
     return f"The mass matrix is {mass}, and [M; A] has rank below {n}: the acceleration is NOT unique."
 
 
-def _unit_rows(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def unit_rows(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows brought to unit norm, and their norms: infinite for those that vanish.
+
+    **Arguments:**
+
+    - `A`: rows (m, n).
+    """
     size = np.abs(A).max(initial=0)
     A = A / (size if size else 1)  # so that no square overflows
     norms = np.linalg.norm(A, axis=1)
@@ -184,7 +190,7 @@ def check(
     M, A, b = (np.asarray(x) for x in (equations.M, equations.rows.A, equations.rows.b))
     names = equations.rows.names
     _require_finite_equations(equations)
-    unit, norms = _unit_rows(A)
+    unit, norms = unit_rows(A)
     singular_values = np.linalg.svd(unit, compute_uv=False)
     rank = int(np.sum(singular_values > rcond * singular_values.max(initial=0)))
     inverse = np.linalg.pinv(unit, rcond=rcond)

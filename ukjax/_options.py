@@ -1,5 +1,6 @@
 """What `simulate` makes of its options: times, steps, events; each checked before anything is computed."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,8 @@ from jaxtyping import Array
 from ._arguments import real_array, require_between, require_finite, require_instance
 from ._errors import InputError
 from ._types import is_traced
+
+_CHECKPOINTS = 2**20  # bytes
 
 
 def stages(solver: dfx.AbstractSolver) -> int | None:
@@ -91,6 +94,33 @@ def progress_meter(progress: bool | dfx.AbstractProgressMeter) -> dfx.AbstractPr
     if isinstance(progress, bool):
         return dfx.TextProgressMeter() if progress else dfx.NoProgressMeter()
     return progress
+
+
+def adjoint(
+    given: dfx.AbstractAdjoint | None, y0: tuple[Array, Array], max_steps: int
+) -> dfx.AbstractAdjoint:
+    """How derivatives are taken: by default in reverse mode, with a checkpoint for every step as far as a megabyte goes.
+
+    A gradient then costs two thirds of what it does with Diffrax's number, the root of twice the steps, which holds
+    beyond that.
+
+    **Arguments:**
+
+    - `given`: the user's, or None.
+    - `y0`: a state (q, v).
+    - `max_steps`: the most steps of a run.
+
+    **Raises:** `InputError` for what is no adjoint.
+    """
+    if given is not None:
+        require_instance("adjoint", given, dfx.AbstractAdjoint, "diffrax.ForwardMode()")
+        return given
+    checkpoint = (
+        2 * sum(x.size * x.dtype.itemsize for x in y0) + 64
+    )  # the state, its derivative, and what the controller knows
+    affordable = min(max_steps, _CHECKPOINTS // checkpoint)
+    usual = math.ceil(math.sqrt(2 * max_steps))
+    return dfx.RecursiveCheckpointAdjoint(affordable if affordable > usual else None)
 
 
 def times(t0: Array, t1: Array, ts: Any) -> Array | None:

@@ -38,9 +38,14 @@ _CLOSER_TO_SINGULAR = 30.0
 _REFUSED = 1e8
 _WORTHWHILE = 5_000  # operations to compile: of more that takes longer than most runs
 _MOST_OF_MANY = 8_000  # the same where they are few beside all: for such large systems arrays take far longer
+_WITHIN_NEWTON = (
+    300  # the same for the tangents an implicit solver takes: XLA needs minutes for what is longer
+)
 
 
-def _is_worthwhile(program: Program) -> bool:
+def _is_worthwhile(program: Program, solver: dfx.AbstractSolver) -> bool:
+    if isinstance(getattr(solver, "solver", solver), dfx.AbstractImplicitSolver):
+        return program.compiled <= _WITHIN_NEWTON
     return program.compiled <= (_MOST_OF_MANY if 2 * program.compiled < program.size else _WORTHWHILE)
 
 
@@ -98,12 +103,13 @@ class Model(eqx.Module):
         return self.stabilizer(self.system, t, *y)
 
 
-def coded(model: Model, t: Array, q: Array, v: Array) -> tuple[Model, str]:
+def coded(model: Model, solver: dfx.AbstractSolver, t: Array, q: Array, v: Array) -> tuple[Model, str]:
     """The model with its acceleration as scalar code where that can be, and what became of it in words.
 
     **Arguments:**
 
     - `model`: what to compute.
+    - `solver`: that is to integrate it.
     - `t`, `q`, `v`: of these only shapes and types matter.
     """
     try:
@@ -113,7 +119,7 @@ def coded(model: Model, t: Array, q: Array, v: Array) -> tuple[Model, str]:
     ) as reason:  # whatever user code does that scalar code cannot: the formula can, or says why not
         return model, f"arrays, as there is no scalar code: {str(reason).partition(chr(10))[0]}"
     size = code.program.size
-    if not _is_worthwhile(code.program):
+    if not _is_worthwhile(code.program, solver):
         return model, f"arrays, as scalar code would take {size} operations"
     model, said = dataclasses.replace(model, code=code), f"scalar code of {size} operations"
     if not isinstance(model.stabilizer, Projection):
@@ -123,7 +129,7 @@ def coded(model: Model, t: Array, q: Array, v: Array) -> tuple[Model, str]:
         projection = projection_for(model.system, model.stabilizer, rcond, t, q, v)
     except Exception as reason:  # as above
         return model, f"{said}, projected on arrays: {str(reason).partition(chr(10))[0]}"
-    if not _is_worthwhile(projection.whole):
+    if not _is_worthwhile(projection.whole, solver):
         return model, f"{said}, projected on arrays"
     return dataclasses.replace(model, projection=projection), f"{said}, projected by {projection.whole.size}"
 

@@ -12,26 +12,18 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from . import _options
-from ._acceleration import (
-    AbstractFormula,
-    Acceleration,
-    Equations,
-    UdwadiaKalaba,
-    equations_of_motion,
-    require_shapes,
-    why_not_finite,
-)
+from ._acceleration import AbstractFormula, UdwadiaKalaba
 from ._arguments import real_array, require_instance
 from ._batch import Pooled, can_be_pooled
 from ._callbacks import arguments_checked
-from ._doctor import inconsistent_rows
 from ._errors import InputError
 from ._failure import explained
 from ._observe import assembled, errors_at, throw_if_failed
 from ._problem import Problem, resolve_state
-from ._project import Projection, project
+from ._project import Projection
 from ._projected_solver import Model, ProjectedSolver, coded
 from ._stabilize import AbstractStabilizer
+from ._start import checked_start
 from ._system import AbstractSystem
 from ._trajectory import Trajectory
 from ._types import Coordinates, Time, Velocities, is_traced
@@ -48,15 +40,6 @@ def vector_field(t: Array, y: tuple[Array, Array], model: Model) -> tuple[Array,
     """
     q, v = y
     return model.system.kinematics(t, q, v), model.acceleration(t, q, v)
-
-
-@eqx.filter_jit
-def _start(model: Model, t: Array, q: Array, v: Array) -> tuple[tuple[Array, Array], Equations, Acceleration]:
-    """The state the run starts from, and what holds there."""
-    require_shapes(model.system, t, q, v)  # here, where it is traced once, and before anything else
-    q, v = model.project(t, (q, v))
-    equations = equations_of_motion(model.system, t, q, v, model.stabilizer)
-    return (q, v), equations, model.formula.solve(equations)
 
 
 @eqx.filter_jit
@@ -117,29 +100,6 @@ def errors_along(
     return solution.ts[0], solution.ys[0], solution.stats["num_steps"], reached
 
 
-def _checked_start(model: Model, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
-    """The state to start from; raises `InputError`, by constraint name, where a run could not start."""
-    y, equations, acceleration = _start(model, t, q, v)
-    rows = equations.rows
-    errors = np.concatenate([np.abs(rows.position_error), np.abs(rows.velocity_error)])
-    precise = errors.max(initial=0) < 1e4 * np.finfo(t.dtype).eps
-    if not np.all(np.isfinite(acceleration.a)) or (isinstance(model.stabilizer, Projection) and not precise):
-        model.formula.acceleration(model.system, t, q, v, stabilizer=model.stabilizer)  # raises what is wrong
-        if isinstance(model.stabilizer, Projection):
-            y = project(model.system, t, q, v, pinv=model.stabilizer.pinv)
-        y, equations, acceleration = _start(model, t, *y)
-    if not np.all(np.isfinite(acceleration.a)):
-        raise InputError(why_not_finite(model.formula, model.system, t, *y, model.stabilizer))
-    yields = getattr(model.formula, "clearance", None) is not None  # rows that are not met by intent
-    inconsistent = inconsistent_rows(equations, acceleration.a)
-    if inconsistent and not yields:
-        raise InputError(
-            f"the constraints {', '.join(inconsistent)} are inconsistent: no acceleration satisfies all rows "
-            f"at t = {t}. `ukjax.check` tells more."
-        )
-    return y
-
-
 def simulate(
     system: AbstractSystem | Problem,
     q0: Coordinates | None = None,
@@ -155,7 +115,7 @@ def simulate(
     stepsize_controller: dfx.AbstractStepSizeController | None = None,
     rtol: float | None = None,
     atol: float | None = None,
-    adjoint: dfx.AbstractAdjoint = dfx.RecursiveCheckpointAdjoint(),
+    adjoint: dfx.AbstractAdjoint | None = None,
     event: dfx.Event | Callable[[Time, Coordinates, Velocities], Array] | None = None,
     dense: bool = False,
     max_steps: int = 100_000,
@@ -178,7 +138,7 @@ def simulate(
     - `ts`: the times to save at [s], how many evenly spaced ones (by default 201), or `"steps"` for every
       step.
     - `formula`: how the acceleration is computed; by default as `UdwadiaKalaba()` says, by scalar code where the
-      system can be written so (`uk.lanes`).
+      system can be written so (`uk.lanes`), with implicit solvers only for small ones.
     - `stabilizer`: how constraint errors are kept small. `Projection`, the default, projects the initial state
       as well.
     - `solver`: any Diffrax solver for ordinary differential equations.
@@ -186,8 +146,9 @@ def simulate(
       estimate their error, else steps of dt0.
     - `rtol`: relative tolerance of the default controller; by default 1e-8, in float32 1e-5.
     - `atol`: absolute tolerance of the default controller; the same defaults.
-    - `adjoint`: how derivatives are taken: any of Diffrax's, by default for reverse mode; `ForwardMode` for forward
-      mode. `BacksolveAdjoint` without projection, events, `dense` and `ts="steps"`.
+    - `adjoint`: how derivatives are taken, by any of Diffrax's adjoints: by default `RecursiveCheckpointAdjoint`, for
+      reverse mode, with a megabyte of checkpoints; `ForwardMode` for forward mode. `BacksolveAdjoint` without
+      projection, events, `dense` and `ts="steps"`.
     - `event`: stops the run where this real function of (t, q, v) crosses zero; or any `diffrax.Event`,
       whose state is the pair (q, v).
     - `dense`: keep the motion between saved times too, for `Trajectory.evaluate`.
@@ -213,7 +174,6 @@ def simulate(
         ("formula", formula, AbstractFormula, "UdwadiaKalaba()"),
         ("stabilizer", stabilizer, AbstractStabilizer, "Projection()"),
         ("solver", solver, dfx.AbstractSolver, "diffrax.Dopri8()"),
-        ("adjoint", adjoint, dfx.AbstractAdjoint, "diffrax.ForwardMode()"),
         ("max_steps", max_steps, int, "100_000"),
     ):
         require_instance(argument, value, kind, such_as)
@@ -222,6 +182,7 @@ def simulate(
     dt0 = _options.first_step(dt0, t0.dtype)
     if max_steps < 1:
         raise InputError(f"max_steps must be at least 1, got {max_steps}.")
+    adjoint = _options.adjoint(adjoint, (q0, v0), max_steps)
     settings = {
         "stepsize_controller": _options.controller(stepsize_controller, solver, dt0, (rtol, atol), q0.dtype),
         "adjoint": adjoint,
@@ -232,10 +193,10 @@ def simulate(
     _options.require_fitting(adjoint, ts, event, dense, isinstance(stabilizer, Projection))
     model = Model(system, formula, stabilizer)
     tracing = is_traced(model, t0, q0, v0, t1, ts)
-    y0 = model.project(t0, (q0, v0)) if tracing else _checked_start(model, t0, q0, v0)
-    model, computed_by = (
-        coded(model, t0, *y0) if automatic else (model, f"{type(formula).__name__} on arrays")
-    )
+    y0 = model.project(t0, (q0, v0)) if tracing else checked_start(model, t0, q0, v0, automatic)
+    computed_by = f"{type(formula).__name__} on arrays"
+    if automatic:
+        model, computed_by = coded(model, solver, t0, *y0)
     solution = _integrate(model, y0, (t0, t1, dt0), ts, settings, solver, dense)
     trajectory = assembled(model, solution, name, _options.stages(solver), dense)
     trajectory = dataclasses.replace(trajectory, computed_by=computed_by)

@@ -62,7 +62,7 @@ def step(
     if not is_traced(dt) and not dt > 0:
         raise InputError(f"dt must be a positive time [s], got {dt}.")
     model = Model(system, formula, stabilizer)
-    model = coded(model, t, q, v)[0] if automatic else model
+    model = coded(model, solver, t, q, v)[0] if automatic else model
     if getattr(solver, "scan_kind", "") is None:  # a loop over the stages that both modes can differentiate
         solver = eqx.tree_at(lambda s: s.scan_kind, solver, "bounded", is_leaf=lambda x: x is None)
     terms = dfx.ODETerm(vector_field)  # pyright: ignore[reportArgumentType]

@@ -13,9 +13,12 @@ from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from ._expressions import BOOLEAN, Expression, Node, reachable
 
-# Operations that passing a number on takes as long as, by the time of gradients of pendulum, scara and parallelogram.
-_KEEPING = 20
-_COSTS = {"div": 8, "sqrt": 8, "sin": 25, "cos": 25}
+KEEPING = 20
+"""Operations that passing a number on takes as long as, by the time of gradients of pendulum, scara, parallelogram."""
+
+COSTS = {"div": 8, "sqrt": 8, "sin": 25, "cos": 25}
+"""Operations that those beyond 1 take as long as."""
+
 _ENDLESS = 10**6
 
 
@@ -50,8 +53,8 @@ def worth_keeping(outputs: Sequence[Expression], count: int) -> list[Node]:
             edges += [(source, x, _ENDLESS) for x in operands]
         elif node.op != "input":
             needed = place[node]
-            keeping = _ENDLESS if node.op in BOOLEAN else _KEEPING  # results are numbers
-            edges += [(needed, needed + 1, keeping), (needed + 1, sink, _COSTS.get(node.op, 1))]
+            keeping = _ENDLESS if node.op in BOOLEAN else KEEPING  # results are numbers
+            edges += [(needed, needed + 1, keeping), (needed + 1, sink, COSTS.get(node.op, 1))]
             edges += [(needed + 1, x, _ENDLESS) for x in operands]
     edges += [(source, place[x], _ENDLESS) for x in outputs if x in place]
     if not edges:
