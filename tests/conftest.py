@@ -48,3 +48,11 @@ def bounded_maps():
     maps = Path("/proc/self/maps")
     if maps.exists() and maps.read_bytes().count(b"\n") > 20_000:
         forget_programs()
+
+
+@pytest.fixture(scope="module")
+def compiled_quickly():
+    """For what runs once and takes less time than its compilation."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)

@@ -20,6 +20,8 @@ from helpers import (
 
 import ukjax as uk
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 FORMULAS = {"UdwadiaKalaba": uk.UdwadiaKalaba, "Schur": uk.Schur}
 # m rows, n velocities, rank, consistent; few shapes, so that what is compiled is shared
 CASES = {

@@ -56,13 +56,6 @@ def _classical(q: np.ndarray) -> np.ndarray:
     return np.stack([K1, K2 - K1, K3, K4 - K5, K5, K6 - K7, K7], axis=-1)
 
 
-@pytest.fixture(scope="module")
-def compiled_quickly():
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 # n four-bars
 
 

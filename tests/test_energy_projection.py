@@ -10,14 +10,9 @@ from oracles import GRAVITY, pendulum_elliptic
 
 import ukjax as uk
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 T1, TOLERANCE = 40.3, 1e-7  # some 19 periods, and a time at which the pendulum moves
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _compiled_quickly():
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def _swing(angle, solver, **options) -> uk.Trajectory:

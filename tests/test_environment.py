@@ -10,16 +10,11 @@ import pytest
 
 import ukjax as uk
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 B = jnp.asarray([[1.0], [0.0]])  # a push along x
 STEPS = 8
 ACTIONS = jnp.asarray(np.random.default_rng(0).normal(size=(3 * STEPS, 1)))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick_compilation():
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def _random_angle(key):

@@ -18,6 +18,8 @@ from ukjax import cli
 from ukjax._acceleration import equations_of_motion
 from ukjax.models import MODELS
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 PARAMETERS = {
     "scara": {"exact_start": True},  # the paper's own start misses the path, see test_models.py
     "rlc_network": {"resistance": 0.0},  # resistance takes energy
@@ -92,14 +94,6 @@ def _energy_rate(system, t, q, v, a):
 def _accelerations(formulas, system, t, q, v):
     equations = equations_of_motion(system, t, q, v, uk.NoStabilizer())
     return {name: formula.solve(equations).a for name, formula in formulas.items()}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _compiled_quickly():
-    """What is compiled here runs once."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(scope="module", params=MODELS)

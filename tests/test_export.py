@@ -15,6 +15,8 @@ import pytest
 
 import ukjax as uk
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 pytest.importorskip("flatbuffers")
 
 T = np.linspace(0.0, 1.0, 5)
@@ -29,13 +31,6 @@ run = jax.export.deserialize(bytearray(Path(sys.argv[1]).read_bytes())).call
 np.savez(sys.argv[2], **run(np.array([0.6, -0.8]), np.array([0.8, 0.6])))
 assert not {"ukjax", "equinox", "diffrax"} & sys.modules.keys()
 """
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick_compilation():
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def _swing(q0, v0):

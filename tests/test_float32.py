@@ -7,6 +7,8 @@ import pytest
 
 import ukjax as uk
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 FLOATS = ("t", "q", "v", "a", "constraint_force", "multipliers", "position_error", "velocity_error", "energy")
 
 

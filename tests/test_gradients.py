@@ -30,19 +30,13 @@ from helpers import central
 import ukjax as uk
 from ukjax._acceleration import equations_of_motion
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 QUICK = {
     Case("pendulum", "UdwadiaKalaba", "Cholesky", "Baumgarte", "RecursiveCheckpointAdjoint", "fixed"),
     Case("rolling_disk", "Schur", "Greville", "Baumgarte, per row", "ForwardMode", "adaptive"),
     Case("slider_crank", "StackedForm", "GramSchmidt", "NoStabilizer", "ForwardMode", "fixed"),
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _compiled_quickly():
-    """What is compiled here runs once."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 # Whole runs

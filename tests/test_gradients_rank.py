@@ -9,15 +9,9 @@ from helpers import central
 
 import ukjax as uk
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 ANGLE, RATE = 0.2, -1.0  # flat at 0.2 s; nothing turns the links, so their angle is ANGLE + RATE t
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _compiled_quickly():
-    """What is compiled here runs once."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def _run(rate, gravity=0.0, *, t1, **options):

@@ -186,6 +186,23 @@ def test_what_a_derivative_keeps_costs_least(seed):
     assert cost(set(found)) == min(cost(set(x)) for x in choices)
 
 
+@pytest.mark.slow
+def test_second_derivatives():
+    """Of an acceleration whose derivative keeps numbers, by differences of gradients."""
+    problem = uk.models.scara()
+    fast = uk.lanes(problem)
+
+    def value(q):
+        return jnp.sum(jnp.sin(fast(0.0, q[None], problem.v0[None] + 0.1))[0] * jnp.arange(1.0, 5.0))
+
+    gradient, h = jax.jit(jax.grad(value)), 1e-6
+    sides = [[gradient(problem.q0 + s * h * e) for s in (1, -1)] for e in np.eye(4)]
+    expected = np.stack([(after - before) / (2 * h) for after, before in sides])
+    for hessian in (jax.jacfwd(jax.grad(value)), jax.jacrev(jax.grad(value)), jax.jacfwd(jax.jacfwd(value))):
+        found = jax.jit(hessian)(problem.q0)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-8 * abs(expected).max())
+
+
 @pytest.mark.parametrize("batch", [1, 19])
 def test_a_long_chain_runs_as_loops(batch):
     """Sixteen four-bars: their acceleration is compiled in pieces and equals that of the KKT system."""

@@ -13,6 +13,8 @@ import ukjax as uk
 import ukjax.mechanisms as um
 from ukjax import InputError
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 G = 9.81
 EYE = np.eye(2)
 

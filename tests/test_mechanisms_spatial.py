@@ -11,6 +11,8 @@ import ukjax as uk
 import ukjax.mechanisms as um
 from ukjax import InputError
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 G = 9.81
 Z = np.array([0.0, 0.0, 1.0])
 

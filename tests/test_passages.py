@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import oracles
@@ -12,12 +11,7 @@ from scipy.optimize import brentq
 
 import ukjax as uk
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _compiled_quickly():
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 
 def _exact(problem: uk.Problem, ts: np.ndarray, states: list) -> uk.Trajectory:

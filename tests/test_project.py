@@ -9,6 +9,8 @@ from helpers import central, state
 
 import ukjax as uk
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 _M = np.array([[2.0, 0.4, 0.1, 0.0], [0.4, 1.0, 0.2, 0.1], [0.1, 0.2, 3.0, 0.3], [0.0, 0.1, 0.3, 0.7]])
 
 

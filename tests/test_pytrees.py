@@ -12,12 +12,7 @@ import pytest
 
 import ukjax as uk
 
-
-@pytest.fixture(scope="module", autouse=True)
-def quick_compilation():
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 
 Q, V, DT = jnp.asarray([0.6, -0.8]), jnp.zeros(2), 0.05

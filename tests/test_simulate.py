@@ -11,6 +11,8 @@ from scipy.special import ellipk
 
 import ukjax as uk
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 # Compared at the steps, where the tolerance holds; `test_times_between_steps` looks in between.
 TIGHT = {"rtol": 1e-12, "atol": 1e-12, "ts": "steps"}
 W2 = oracles.GRAVITY

@@ -10,6 +10,8 @@ from scipy.integrate import solve_ivp
 
 import ukjax as uk
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 ANY_MASS = [uk.RangeForm(), uk.StackedForm(), uk.NullSpace()]
 POSITIVE = [uk.UdwadiaKalaba(), uk.Schur()]
 
@@ -88,7 +90,13 @@ def test_derivative_by_a_mass(formula):
     np.testing.assert_allclose(jax.jacrev(ours)(jnp.asarray(3.0)), expected, atol=1e-9)
 
 
-@pytest.mark.parametrize("formula", ANY_MASS, ids=lambda f: type(f).__name__)
+def _first_is_quick(formulas):
+    """Whole runs take a minute each to compile: one formula stands for the others in the quick tests."""
+    marks = ((), *[pytest.mark.slow] * (len(formulas) - 1))
+    return [pytest.param(f, marks=m, id=type(f).__name__) for f, m in zip(formulas, marks, strict=True)]
+
+
+@pytest.mark.parametrize("formula", _first_is_quick(ANY_MASS))
 def test_top_with_a_singular_mass_matrix(formula):
     """Four quaternion rates with a mass matrix of rank 3, against three angular velocities without rows."""
     singular = uk.models.spinning_top(formulation="singular mass")
@@ -120,7 +128,7 @@ def _light_pole(t1: float) -> np.ndarray:
     return np.array([cart, cart + s, -c])
 
 
-@pytest.mark.parametrize("formula", [uk.UdwadiaKalaba(), uk.RangeForm()], ids=lambda f: type(f).__name__)
+@pytest.mark.parametrize("formula", _first_is_quick([uk.UdwadiaKalaba(), uk.RangeForm()]))
 def test_a_light_cart_moves_as_in_minimal_coordinates(formula):
     """Through the two moments, near 0.32 and 0.96 s, when the hanging pole throws the cart across."""
     expected = _light_pole(1.0)
@@ -129,7 +137,7 @@ def test_a_light_cart_moves_as_in_minimal_coordinates(formula):
         np.testing.assert_allclose(run.q[-1], expected, rtol=0, atol=1e-8)
 
 
-@pytest.mark.parametrize("formula", ANY_MASS, ids=lambda f: type(f).__name__)
+@pytest.mark.parametrize("formula", _first_is_quick(ANY_MASS))
 def test_a_massless_coupler_leaves_the_links_their_motion(formula):
     """Without the coupler's mass 3 (I + m l^2 / 4) theta'' = -3 m g l / 2 cos(theta), elliptic."""
     problem = uk.models.parallelogram(coupler_mass=0.0, coupler_inertia=0.0)

@@ -23,12 +23,7 @@ from ukjax import cli
 from ukjax._sweep import _run
 from ukjax.models import MODELS
 
-
-@pytest.fixture(autouse=True, scope="module")
-def quick_to_compile():
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 
 def area(width, height, depth=2.0):

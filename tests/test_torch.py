@@ -8,14 +8,9 @@ import pytest
 import ukjax as uk
 from ukjax._torch import _as_array
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 torch = pytest.importorskip("torch")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick_compilation():
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def _tensor(*shape, seed=0):
