@@ -16,7 +16,7 @@ from jaxtyping import Array
 
 from ._arguments import require_instance
 from ._errors import InputError
-from ._projected_solver import Model
+from ._projected_solver import Model, ProjectedSolver
 from ._wrapped_solver import AbstractForwardingSolver
 
 # Near a turning point a little energy is much velocity: there it is left to the next step, which knows E0 as well.
@@ -71,7 +71,7 @@ class EnergyProjection(AbstractForwardingSolver):
     def step(
         self, terms: Any, t0: Any, t1: Any, y0: Any, args: Model, solver_state: Any, made_jump: Any
     ) -> Any:
-        """The solver's step, projected; the arguments are Diffrax's.
+        """The solver's step, scaled; the arguments are Diffrax's.
 
         **Arguments:**
 
@@ -87,8 +87,19 @@ class EnergyProjection(AbstractForwardingSolver):
         y1, error, dense_info, inner, result = self.solver.step(
             terms, t0, t1, y0, args, inner, made_jump=jnp.array(True)
         )
-        q, v = args.project(t1, y1)
-        y1 = q, _scaled(args, t1, q, v, y0[1], wanted)
+        y1 = y1[0], _scaled(args, t1, *y1, y0[1], wanted)
         if "y1" in dense_info:
             dense_info = dense_info | {"y1": y1}
         return y1, error, dense_info, (inner, wanted), result
+
+
+def projected(solver: dfx.AbstractSolver) -> dfx.AbstractSolver:
+    """The solver with its steps projected onto the constraints, and after that onto the energy if it is to be.
+
+    **Arguments:**
+
+    - `solver`: a Diffrax solver.
+    """
+    if isinstance(solver, EnergyProjection):
+        return EnergyProjection(ProjectedSolver(solver.solver))
+    return ProjectedSolver(solver)

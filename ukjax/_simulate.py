@@ -16,12 +16,13 @@ from ._acceleration import AbstractFormula, UdwadiaKalaba
 from ._arguments import real_array, require_instance
 from ._batch import Pooled, can_be_pooled
 from ._callbacks import arguments_checked
+from ._energy_projection import projected
 from ._errors import InputError
 from ._failure import explained
 from ._observe import assembled, errors_at, throw_if_failed
 from ._problem import Problem, resolve_state
 from ._project import Projection
-from ._projected_solver import Model, ProjectedSolver, coded
+from ._projected_solver import Model, coded
 from ._stabilize import AbstractStabilizer
 from ._start import checked_start
 from ._system import AbstractSystem
@@ -56,7 +57,7 @@ def _integrate(
     """The Diffrax solve: saves the state, or `keep` of it, at `ts` (None: at every step), and the final state."""
     t0, t1, dt0 = span
     if isinstance(model.stabilizer, Projection):
-        solver = ProjectedSolver(solver)
+        solver = projected(solver)
     if can_be_pooled(settings, ts, dense, keep):
         settings = settings | {"adjoint": Pooled()}
     backsolve = isinstance(settings["adjoint"], dfx.BacksolveAdjoint)

@@ -5,10 +5,11 @@ import equinox as eqx
 
 from ._acceleration import AbstractFormula, UdwadiaKalaba
 from ._arguments import require_instance
+from ._energy_projection import projected
 from ._errors import InputError
 from ._problem import Problem, resolve_state
 from ._project import Projection
-from ._projected_solver import Model, ProjectedSolver, coded
+from ._projected_solver import Model, coded
 from ._pseudoinverse import GramSchmidt
 from ._simulate import vector_field
 from ._stabilize import AbstractStabilizer
@@ -66,7 +67,7 @@ def step(
     if getattr(solver, "scan_kind", "") is None:  # a loop over the stages that both modes can differentiate
         solver = eqx.tree_at(lambda s: s.scan_kind, solver, "bounded", is_leaf=lambda x: x is None)
     terms = dfx.ODETerm(vector_field)  # pyright: ignore[reportArgumentType]
-    solver = ProjectedSolver(solver) if isinstance(stabilizer, Projection) else solver
+    solver = projected(solver) if isinstance(stabilizer, Projection) else solver
     end, y = t + dt, (q, v)
     begun = solver.init(terms, t, end, y, model)
     return solver.step(terms, t, end, y, model, begun, made_jump=True)[0]

@@ -11,6 +11,7 @@ import inspect
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -40,7 +41,7 @@ from ._cli_options import (
 )
 from ._cli_sweep import sweep
 from ._cli_tune import tune
-from ._constraint import constraint_rows
+from ._constraint import Rows, constraint_rows
 from ._doctor import check as check_rows
 from ._errors import InputError
 from ._problem import Problem, resolve_state
@@ -123,16 +124,19 @@ def _summary_table(problem: Problem, figures: dict[str, Any], rows: dict[str, st
     return table
 
 
+def _outline(model: Callable[[], Problem]) -> tuple[Problem, Rows]:
+    problem = model()
+    return problem, constraint_rows(*resolve_state(problem, None, None, None))
+
+
 @app.command("list")
 def list_models(as_json: Json = False) -> None:
     """List the models."""
     entries = []
     for name, model in MODELS.items():
-        problem = model()
-        system, t, q, v = resolve_state(problem, None, None, None)
-        rows = eqx.filter_eval_shape(constraint_rows, system, t, q, v)
+        problem, rows = eqx.filter_eval_shape(_outline, model)
         description = (inspect.getdoc(model) or "").partition("\n")[0]
-        entry = (name, q.size, len(rows.names), description, problem.citation)
+        entry = (name, problem.q0.size, len(rows.names), description, problem.citation)
         entries.append(
             dict(zip(("model", "coordinates", "rows", "description", "citation"), entry, strict=True))
         )
