@@ -1,6 +1,6 @@
 """What a reverse-mode gradient through a run costs, in forward runs and in memory; and a batch of gradients.
 
-With a megabyte of checkpoints, the default, and with Diffrax's number of them, about the root of twice the steps.
+With two megabytes of checkpoints, the default, and with Diffrax's number of them, about the root of twice the steps.
 
     python benchmarks/reverse_mode.py [--models pendulum scara] [--steps 1000 10000 100000] [--batch 1024] [--plain]
 

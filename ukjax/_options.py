@@ -14,7 +14,7 @@ from ._arguments import real_array, require_between, require_finite, require_ins
 from ._errors import InputError
 from ._types import is_traced
 
-_CHECKPOINTS = 2**20  # bytes
+_CHECKPOINTS = 2**21  # bytes
 
 
 def stages(solver: dfx.AbstractSolver) -> int | None:
@@ -99,7 +99,7 @@ def progress_meter(progress: bool | dfx.AbstractProgressMeter) -> dfx.AbstractPr
 def adjoint(
     given: dfx.AbstractAdjoint | None, y0: tuple[Array, Array], max_steps: int
 ) -> dfx.AbstractAdjoint:
-    """How derivatives are taken: by default in reverse mode, with a checkpoint for every step as far as a megabyte goes.
+    """How derivatives are taken: by default in reverse mode, with a checkpoint for every step as far as two megabytes go.
 
     A gradient then costs two thirds of what it does with Diffrax's number, the root of twice the steps, which holds
     beyond that.

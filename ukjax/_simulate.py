@@ -148,7 +148,7 @@ def simulate(
     - `rtol`: relative tolerance of the default controller; by default 1e-8, in float32 1e-5.
     - `atol`: absolute tolerance of the default controller; the same defaults.
     - `adjoint`: how derivatives are taken, by any of Diffrax's adjoints: by default `RecursiveCheckpointAdjoint`, for
-      reverse mode, with a megabyte of checkpoints; `ForwardMode` for forward mode. `BacksolveAdjoint` without
+      reverse mode, with two megabytes of checkpoints; `ForwardMode` for forward mode. `BacksolveAdjoint` without
       projection, events, `dense` and `ts="steps"`.
     - `event`: stops the run where this real function of (t, q, v) crosses zero; or any `diffrax.Event`,
       whose state is the pair (q, v).
