@@ -71,7 +71,15 @@ def test_simulate_prints_a_table() -> None:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (["--formula", "udwadia-kalaba"], (uk.UdwadiaKalaba(), uk.Projection(), dfx.Dopri8())),
+        (["--formula", "udwadia-kalaba"], (None, uk.Projection(), dfx.Dopri8())),
+        (
+            ["--formula", "udwadia-kalaba", "--rcond", "1e-3"],
+            (
+                uk.UdwadiaKalaba(uk.GramSchmidt(1e-3)),
+                uk.Projection(dataclasses.replace(uk.Projection().pinv, rcond=1e-3)),
+                dfx.Dopri8(),
+            ),
+        ),
         (["--method", "svd"], (uk.UdwadiaKalaba(uk.SVD()), uk.Projection(), dfx.Dopri8())),
         (
             ["--method", "HouseholderQR", "--formula", "Schur", "--rcond", "1e-3", "--solver", "Kvaerno5"],
@@ -321,7 +329,7 @@ def process(tmp_path: Path, *args: str, **env: str) -> subprocess.Popen:
 
 def test_a_second_process_finds_the_programs_of_the_first(tmp_path: Path) -> None:
     found = []
-    for length in ("1", "2"):
+    for length in ("1.5", "2.5"):  # scalar code has numbers that are 0, 1 or -1 written into it
         run = process(tmp_path, *PENDULUM, *SHORT, "--set", f"length={length}", "--json")
         out, err = run.communicate(timeout=300)
         assert (run.returncode, err) == (0, "")

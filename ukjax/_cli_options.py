@@ -102,8 +102,11 @@ def _with_rcond(pinv: AbstractPseudoinverse, rcond: float | None) -> AbstractPse
     return pinv if rcond is None else dataclasses.replace(pinv, rcond=rcond)
 
 
-def formula_of(formula: str, method: str | None, rcond: float | None) -> AbstractFormula:
+def formula_of(formula: str, method: str | None, rcond: float | None) -> AbstractFormula | None:
+    """The formula, None for the default one: by scalar code where that can be, which also compiles sooner."""
     cls = choose("formula", formula, FORMULAS)
+    if cls is UdwadiaKalaba and method is None and rcond is None:
+        return None
     pinv = cls().pinv if method is None else choose("method", method, METHODS)()
     return cls(_with_rcond(pinv, rcond))
 
