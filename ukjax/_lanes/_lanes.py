@@ -72,8 +72,8 @@ class Lanes(eqx.Module):
                 f"t, q and v have shapes {t.shape}, {q.shape} and {v.shape}; they must be () or (batch,), "
                 f"(batch, n_q) and (batch, n)."
             )
-        code = code_for(self.system, self.formula, self.stabilizer, t.ravel()[0], q[0], v[0])
-        return _accelerations(code, self, jnp.broadcast_to(t, q.shape[:1]), q, v)
+        one = (jax.ShapeDtypeStruct(shape, q.dtype) for shape in ((), q.shape[1:], v.shape[1:]))
+        return _accelerations(code_for(self.system, self.formula, self.stabilizer, *one), self, t, q, v)
 
 
 @eqx.filter_jit
@@ -81,7 +81,7 @@ def _accelerations(code: Code, lanes: Lanes, t: Array, q: Array, v: Array) -> Ar
     # Batch last: each scalar of the program is a contiguous vector over the batch.
     numbers = code.numbers(lanes.system, lanes.stabilizer)
     one = jax.vmap(lambda t, q, v: code(numbers, t, q, v), (0, 1, 1), 1)
-    return one(t, q.T, v.T).T
+    return one(jnp.broadcast_to(t, q.shape[:1]), q.T, v.T).T
 
 
 def _state(t: Array | float, q: Array, v: Array) -> tuple[Array, Array, Array]:
