@@ -1,6 +1,7 @@
 """What a reverse-mode gradient through a run costs, in forward runs and in memory; and a batch of gradients.
 
-With two megabytes of checkpoints, the default, and with Diffrax's number of them, about the root of twice the steps.
+With two megabytes of checkpoints, the default; with Diffrax's number of them, about the root of twice the steps; and
+with one for every step.
 
     python benchmarks/reverse_mode.py [--models pendulum scara] [--steps 1000 10000 100000] [--batch 1024] [--plain]
 
@@ -26,14 +27,15 @@ import ukjax as uk
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")  # read when JAX first computes
 
 STABILIZERS = {"Baumgarte": lambda: uk.Baumgarte(10.0, 100.0), "Projection": uk.Projection}
-CHECKPOINTS = "by default", "Diffrax's number"
+CHECKPOINTS = "by default", "Diffrax's number", "every step"
 
 
 def squared_end(model: str, steps: int, stabilizer: str, checkpoints: str) -> Callable:
     """The sum of squares of the final state, as a function of all parameters of the system."""
     problem = uk.models.get(model)
     dt0 = 1e-4 if steps > 1000 else 1e-3
-    adjoint = None if checkpoints == "by default" else dfx.RecursiveCheckpointAdjoint()
+    number = steps + 1 if checkpoints == "every step" else None
+    adjoint = None if checkpoints == "by default" else dfx.RecursiveCheckpointAdjoint(number)
 
     def end(parameters: Any) -> jax.Array:
         run = uk.simulate(

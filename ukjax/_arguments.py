@@ -24,9 +24,8 @@ def real_array(name: str, value: Any) -> Array:
     **Raises:** `InputError` for what is not an array of real numbers.
     """
     try:
-        array = jnp.asarray(
-            np.asarray(value) if isinstance(value, numbers.Real) else value
-        )  # else weakly typed
+        # JAX would make an array of weak type of a plain number, and convert it by one operation more.
+        array = jnp.asarray(np.asarray(value) if isinstance(value, numbers.Real) else value)
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} must be an array of numbers, got {value!r}.") from error
     if jnp.issubdtype(array.dtype, jnp.integer) or jnp.issubdtype(array.dtype, jnp.bool_):

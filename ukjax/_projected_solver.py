@@ -39,7 +39,7 @@ _REFUSED = 1e8
 _WORTHWHILE = 5_000  # operations to compile: of more that takes longer than most runs
 _MOST_OF_MANY = 8_000  # the same where they are few beside all: for such large systems arrays take far longer
 _WITHIN_NEWTON = (
-    300  # the same for the tangents an implicit solver takes: XLA needs minutes for what is longer
+    300  # the same for an implicit solver, which takes tangents of it: XLA may need minutes for more
 )
 
 
