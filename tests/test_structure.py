@@ -45,6 +45,7 @@ FLOORS = [
     "_recursive",
     "_project",
     "_projected_solver",
+    "_states",
     "_energy_projection",
     "_batch/",
     "_servo_law",

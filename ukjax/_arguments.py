@@ -5,6 +5,7 @@ import numbers
 from collections.abc import Iterable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
@@ -24,8 +25,8 @@ def real_array(name: str, value: Any) -> Array:
     **Raises:** `InputError` for what is not an array of real numbers.
     """
     try:
-        # JAX would make an array of weak type of a plain number, and convert it by one operation more.
-        array = jnp.asarray(np.asarray(value) if isinstance(value, numbers.Real) else value)
+        # JAX would make an array of weak type of a plain number, and compile what converts it.
+        array = jax.device_put(np.asarray(value)) if isinstance(value, numbers.Real) else jnp.asarray(value)
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} must be an array of numbers, got {value!r}.") from error
     if jnp.issubdtype(array.dtype, jnp.integer) or jnp.issubdtype(array.dtype, jnp.bool_):

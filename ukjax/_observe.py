@@ -1,7 +1,7 @@
 """What a `Trajectory` tells of the states a run saved: forces, errors, energy and rank there."""
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import diffrax as dfx
 import equinox as eqx
@@ -14,6 +14,9 @@ from ._acceleration import equations_of_motion
 from ._constraint import Kind, constraint_rows
 from ._control import Servoed
 from ._projected_solver import Model
+from ._states import States, equations, projected, solved
+from ._states import observed as at_states
+from ._system import AbstractSystem
 from ._trajectory import RESULTS, Dense, Trajectory
 from ._types import is_traced
 
@@ -34,60 +37,77 @@ def errors_at(t: Array, y: tuple[Array, Array], model: Model) -> tuple[Array, Ar
     return jnp.concatenate(phi), jnp.concatenate(psi)
 
 
-class _Saved(NamedTuple):
-    """What a solve saved, and how it ended; the last state is the final one."""
+Names = tuple[tuple[str, ...], tuple[Kind, ...]]
+"""Those of the rows, and their kinds."""
 
-    t: Array
-    q: Array
-    v: Array
-    result: dfx.RESULTS
-    stats: dict[str, Array]
+_SOLVED = ("a", "constraint_force", "multipliers", "rank")
+"""What a formula tells."""
 
 
 @eqx.filter_jit
-def _observe(
-    model: Model, saved: _Saved, stages: int | None
-) -> tuple[dict[str, Any], dict[str, Any], tuple[tuple[str, ...], tuple[Kind, ...]]]:
-    """All a `Trajectory` holds of every saved state, which is projected here if it lies between steps, and of the end.
+def _observe(model: Model, states: States) -> tuple[dict[str, Any], Names]:
+    """All a `Trajectory` holds of every saved state, which is projected here if it lies between steps.
 
     And the rows' names and kinds, which are known once it is traced.
     """
-    t, q, v, result, stats = saved
 
     def at(t: Array, q: Array, v: Array) -> dict[str, Any]:
         q, v = model.project(t, (q, v))
         equations = equations_of_motion(model.system, t, q, v, model.stabilizer)
-        acceleration = model.formula.solve(equations)
+        acceleration, rows = model.formula.solve(equations), equations.rows
         return {
+            "t": t,
             "q": q,
             "v": v,
-            "a": acceleration.a,
-            "constraint_force": acceleration.constraint_force,
-            "multipliers": acceleration.multipliers,
-            "position_error": equations.rows.position_error,
-            "velocity_error": equations.rows.velocity_error,
+            **{name: getattr(acceleration, name) for name in _SOLVED},
+            "position_error": rows.position_error,
+            "velocity_error": rows.velocity_error,
             "energy": model.system.energy(t, q, v),
-            "rank": acceleration.rank,
         }
 
-    rows = eqx.filter_eval_shape(constraint_rows, model.system, t[0], q[0], v[0])
-    observed = jax.vmap(at)(t, q, v)
-    finite = jnp.all(jnp.isfinite(observed["a"][-1])) & jnp.all(jnp.isfinite(observed["q"][-1]))
-    result = RESULTS.where(finite, RESULTS.promote(result), RESULTS.diverged)
-    if stages is not None:
-        stats = stats | {"num_evaluations": stages * stats["num_steps"]}
-    return observed | {"t": t}, {"result": result, "stats": stats}, (rows.names, rows.kinds)
+    rows = eqx.filter_eval_shape(constraint_rows, model.system, *(x[0] for x in states))
+    return jax.vmap(at)(*states), (rows.names, rows.kinds)
 
 
-def _reached(saved: _Saved) -> tuple[_Saved, int]:
-    """The states of the times reached, each once, and their number.
+@eqx.filter_jit
+def _energy(system: AbstractSystem, states: States) -> Array | None:
+    return jax.vmap(system.energy)(*states)
 
-    The last is repeated up to a power of two, so that runs of different lengths share compiled code.
-    """
-    t, q, v = (np.asarray(x) for x in saved[:3])
+
+def _observe_on_host(model: Model, states: States) -> tuple[dict[str, Any], Names]:
+    """As `_observe`, by NumPy; the formula is compiled only if there are rows that are not clearly independent."""
+    assert model.code is not None
+    states = projected(model, states)
+    found = at_states(model, states)
+    rows = model.code.equations.arrays.rows
+    found["rank"] = np.full(len(states.t), len(rows.names), np.int32)
+    unsure = np.flatnonzero(~found.pop("regular"))
+    if unsure.size:
+        padded = _padded(unsure)
+        acceleration = solved(
+            model.formula, equations(model, States(*(np.asarray(x)[padded] for x in states)))
+        )
+        for name in _SOLVED:
+            found[name][unsure] = getattr(acceleration, name)[: unsure.size]
+    if "energy" not in found:
+        found["energy"] = _energy(model.system, states)
+    return jax.device_put(found | states._asdict()), (rows.names, rows.kinds)
+
+
+def _padded(places: np.ndarray) -> np.ndarray:
+    """The last is repeated up to a power of two, so that runs of different lengths share compiled code."""
+    return np.append(places, np.full(2 ** (places.size - 1).bit_length() - places.size, places[-1]))
+
+
+def _at_reached(model: Model, states: States) -> tuple[dict[str, Any], Names]:
+    """Of states with values: what holds at the times reached, each once."""
+    t = states.t
     reached = np.flatnonzero(np.isfinite(t) & np.append(t[:-1] != t[-1], True))
-    padded = np.append(reached, np.full(2 ** (reached.size - 1).bit_length() - reached.size, reached[-1]))
-    return saved._replace(t=t[padded], q=q[padded], v=v[padded]), reached.size
+    taken = lambda places: States(*(np.asarray(x)[places] for x in states))
+    if model.code is not None:
+        return _observe_on_host(model, taken(reached))
+    observed, names = _observe(model, taken(_padded(reached)))
+    return _first(observed, reached.size), names
 
 
 @partial(jax.jit, static_argnums=1)
@@ -110,15 +130,24 @@ def assembled(model: Model, solution: dfx.Solution, name: str, stages: int | Non
     assert solution.ys is not None
     parts = jax.tree.leaves(solution.ts), *zip(*solution.ys, strict=True)
     tracing = is_traced(parts)
-    stats = {k: x for k, x in solution.stats.items() if k != "max_steps"}
-    saved = _Saved(
-        *(jnp.concatenate(x) if tracing else np.concatenate(x) for x in parts), solution.result, stats
+    xp = jnp if tracing else np
+    states = States(*(xp.concatenate(x) for x in parts))
+    observed, (names, kinds) = (_observe if tracing else _at_reached)(model, states)
+    finite = xp.all(xp.isfinite(xp.asarray(observed["a"])[-1])) & xp.all(
+        xp.isfinite(xp.asarray(observed["q"])[-1])
     )
-    saved, kept = (saved, saved.t.size) if tracing else _reached(saved)
-    observed, ended, (names, kinds) = _observe(model, saved, stages)
+    result = solution.result
+    if tracing:
+        result = RESULTS.where(finite, result, RESULTS.diverged)
+    elif not finite:
+        result = RESULTS.diverged
+    stats = {k: x for k, x in solution.stats.items() if k != "max_steps"}
+    if stages is not None:
+        stats["num_evaluations"] = jax.device_put(stages * xp.asarray(stats["num_steps"]))
     return Trajectory(
-        **_first(observed, kept),
-        **ended,
+        **observed,
+        result=result,
+        stats=stats,
         row_names=names,
         row_kinds=kinds,
         name=name,

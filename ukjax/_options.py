@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import diffrax as dfx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
@@ -137,7 +138,7 @@ def times(t0: Array, t1: Array, ts: Any) -> Array | None:
     require_finite("t1", t1)
     if t1.ndim:
         raise InputError(f"t1 has shape {t1.shape}; it must be a scalar.")
-    if not is_traced(t0, t1) and t1 <= t0:
+    if not is_traced(t0, t1) and float(t1) <= float(t0):
         raise InputError(f"t1 = {t1} must be later than t0 = {t0}.")
     if isinstance(ts, str):
         if ts != "steps":
@@ -148,8 +149,10 @@ def times(t0: Array, t1: Array, ts: Any) -> Array | None:
         if count < 2:
             raise InputError(f"ts = {count} times are too few; at least 2 are needed.")
         # Not t0 + (t1 - t0) s, whose last time may miss t1 by rounding.
-        s = jnp.linspace(0, 1, count, dtype=t0.dtype)
-        return t0 * (1 - s) + t1 * s
+        s = np.linspace(0, 1, count, dtype=t0.dtype)
+        if is_traced(t0, t1):
+            return t0 * (1 - s) + t1 * s
+        return jax.device_put(np.asarray(t0) * (1 - s) + np.asarray(t1) * s)
     ts = real_array("ts", ts).astype(t0.dtype)
     if ts.ndim != 1 or ts.size == 0:
         raise InputError(f"ts has shape {ts.shape}; it must be a vector of times.")

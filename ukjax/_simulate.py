@@ -26,7 +26,7 @@ from ._projected_solver import Model, coded
 from ._stabilize import AbstractStabilizer
 from ._start import checked_start
 from ._system import AbstractSystem
-from ._trajectory import Trajectory
+from ._trajectory import RESULTS, Trajectory
 from ._types import Coordinates, Time, Velocities, is_traced
 
 
@@ -76,7 +76,7 @@ def _integrate(
             jax.tree.map(lambda x, i=i: x[i], (solution.ts, solution.ys)) for i in (np.s_[:-1], np.s_[-1:])
         ]
         solution = dataclasses.replace(solution, ts=(parts[0][0], parts[1][0]), ys=(parts[0][1], parts[1][1]))
-    return solution
+    return dataclasses.replace(solution, result=RESULTS.promote(solution.result))
 
 
 def errors_along(
@@ -97,7 +97,7 @@ def errors_along(
     solution = _integrate(model, model.project(span[0], y0), span, ts, settings, solver, False, errors_at)
     assert solution.ts is not None
     assert solution.ys is not None
-    reached = solution.result == dfx.RESULTS.successful
+    reached = solution.result == RESULTS.successful
     return solution.ts[0], solution.ys[0], solution.stats["num_steps"], reached
 
 
@@ -194,10 +194,10 @@ def simulate(
     _options.require_fitting(adjoint, ts, event, dense, isinstance(stabilizer, Projection))
     model = Model(system, formula, stabilizer)
     tracing = is_traced(model, t0, q0, v0, t1, ts)
-    y0 = model.project(t0, (q0, v0)) if tracing else checked_start(model, t0, q0, v0, automatic)
     computed_by = f"{type(formula).__name__} on arrays"
     if automatic:
-        model, computed_by = coded(model, solver, t0, *y0)
+        model, computed_by = coded(model, solver, t0, q0, v0)
+    y0 = model.project(t0, (q0, v0)) if tracing else checked_start(model, t0, q0, v0, automatic)
     solution = _integrate(model, y0, (t0, t1, dt0), ts, settings, solver, dense)
     trajectory = assembled(model, solution, name, _options.stages(solver), dense)
     trajectory = dataclasses.replace(trajectory, computed_by=computed_by)

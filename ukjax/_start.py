@@ -1,6 +1,9 @@
 """What a run starts from: projected if the run projects, and checked, with errors that name what is wrong."""
 
+from typing import Any
+
 import equinox as eqx
+import jax
 import numpy as np
 from jaxtyping import Array
 
@@ -10,6 +13,7 @@ from ._errors import InputError
 from ._project import Projection, project
 from ._projected_solver import Model
 from ._pseudoinverse import DEFAULT_RCOND
+from ._states import States, equations, observed, projected
 
 State = tuple[Array, Array]
 
@@ -23,16 +27,16 @@ def _equations(model: Model, t: Array, q: Array, v: Array) -> Equations:
 @eqx.filter_jit
 def _projected(model: Model, t: Array, q: Array, v: Array) -> tuple[State, Equations, Acceleration]:
     """The state the run starts from, and what holds there."""
+    require_shapes(model.system, t, q, v)
     q, v = model.project(t, (q, v))
     equations = equations_of_motion(model.system, t, q, v, model.stabilizer)
     return (q, v), equations, model.formula.solve(equations)
 
 
-def _is_precise(model: Model, equations: Equations) -> bool:
+def _is_precise(model: Model, position_error: Array, velocity_error: Array) -> bool:
     """Whether the state is on the constraints, if it is to be."""
-    rows = equations.rows
-    errors = np.concatenate([np.abs(rows.position_error), np.abs(rows.velocity_error)])
-    precise = errors.max(initial=0) < 1e4 * np.finfo(rows.b.dtype).eps
+    errors = np.abs(np.concatenate([position_error, velocity_error], axis=None))
+    precise = errors.max(initial=0) < 1e4 * np.finfo(errors.dtype).eps
     return bool(precise) or not isinstance(model.stabilizer, Projection)
 
 
@@ -50,6 +54,23 @@ def _has_acceleration(equations: Equations) -> bool:
     return not inconsistent_rows(equations, np.linalg.pinv(unit, rcond=DEFAULT_RCOND) @ (b / norms))
 
 
+def _alone(t: Array, q: Any, v: Any) -> States:
+    return States(*(np.asarray(x)[None] for x in (t, q, v)))
+
+
+def _is_fit(model: Model, t: Array, q: Any, v: Any) -> bool:
+    """Whether a run can start here, as far as can be told without compiling a formula."""
+    if model.code is None:
+        here = _equations(model, t, q, v)
+    else:
+        states = _alone(t, q, v)
+        found = observed(model, states)
+        if found["regular"].all():
+            return _is_precise(model, found["position_error"], found["velocity_error"])
+        here = jax.tree.map(lambda x: x[0], equations(model, states))
+    return _is_precise(model, here.rows.position_error, here.rows.velocity_error) and _has_acceleration(here)
+
+
 def checked_start(model: Model, t: Array, q: Array, v: Array, automatic: bool) -> State:
     """The state to start from.
 
@@ -57,15 +78,21 @@ def checked_start(model: Model, t: Array, q: Array, v: Array, automatic: bool) -
 
     - `model`: what is to run.
     - `t`, `q`, `v`: the state given.
-    - `automatic`: whether the formula is the default one.
+    - `automatic`: whether the formula is the default one, and the model has scalar code if there is any.
 
     **Raises:** `InputError`, by constraint name, where a run could not start.
     """
-    equations = _equations(model, t, q, v)
-    if automatic and _is_precise(model, equations) and _has_acceleration(equations):
+    if automatic and _is_fit(model, t, q, v):
         return q, v
+    if model.projection is not None:
+        nearest = projected(model, _alone(t, q, v))
+        if _is_fit(model, t, nearest.q[0], nearest.v[0]):
+            return jax.device_put((nearest.q[0], nearest.v[0]))
     y, equations, acceleration = _projected(model, t, q, v)
-    if not np.all(np.isfinite(acceleration.a)) or not _is_precise(model, equations):
+    rows = equations.rows
+    if not np.all(np.isfinite(acceleration.a)) or not _is_precise(
+        model, rows.position_error, rows.velocity_error
+    ):
         model.formula.acceleration(model.system, t, q, v, stabilizer=model.stabilizer)  # raises what is wrong
         if isinstance(model.stabilizer, Projection):
             y = project(model.system, t, q, v, pinv=model.stabilizer.pinv)

@@ -5,6 +5,7 @@ short: components of axes, entries of selections. Code is kept by the structure 
 runs with other parameters share it, and what is compiled from it.
 """
 
+import contextlib
 import functools
 import math
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._acceleration import AbstractFormula, Schur, UdwadiaKalaba, equations_of_motion
+from .._acceleration import AbstractFormula, Equations, Schur, UdwadiaKalaba, equations_of_motion
 from .._pseudoinverse import Lineax
 from .._stabilize import AbstractStabilizer
 from .._system import AbstractSystem
@@ -24,10 +25,13 @@ from .._types import Coordinates, Time, Velocities, is_traced
 from ._interpret import Interpreter
 from ._program import Program
 from ._scalars import Builder, TranslationError
-from ._solve import acceleration
+from ._solve import acceleration, plus
 
 LARGEST = 20_000
 """More operations than this are not compiled, what repeats being counted once: it would take minutes."""
+
+_CLEARLY = 10.0
+"""Rows are clearly independent if each is by so many times the rank rule's threshold, whatever the order asked in."""
 
 MOST = 500_000
 """More operations than this are not even written out."""
@@ -108,14 +112,47 @@ class Inputs:
 
 
 @final
+class Written:
+    """A pytree of arrays of expressions, to be evaluated by NumPy.
+
+    - `arrays`: the pytree.
+    - `counts`: as for a `Program`.
+    - `dtype`: of all.
+    """
+
+    def __init__(self, arrays: Any, counts: Sequence[int], dtype: Any):
+        self.arrays, self.counts, self.dtype = arrays, counts, dtype
+
+    @functools.cached_property
+    def _program(self) -> Program:
+        leaves = jax.tree.leaves(self.arrays)
+        return Program([x for leaf in leaves for x in leaf.reshape(-1)], self.counts, self.dtype)
+
+    def __call__(self, *operands: np.ndarray) -> Any:
+        """The pytree, with the members along the first axis of each array.
+
+        **Arguments:**
+
+        - `operands`: as for `OnHost`.
+        """
+        leaves, tree = jax.tree.flatten(self.arrays)
+        found = self._program.on_host(*operands)
+        parts = np.split(found, np.cumsum([x.size for x in leaves])[:-1])
+        arrays = [x.T.reshape(found.shape[1], *y.shape) for x, y in zip(parts, leaves, strict=True)]
+        return jax.tree.unflatten(tree, arrays)
+
+
+@final
 class Code:
     """The acceleration of systems of one structure as scalar code.
 
     - `program`: the operations; its inputs are the varying entries of the parameters, t, q and v.
+    - `equations`: the `Equations` at states, by NumPy.
+    - `observed`: what a trajectory tells of states, by NumPy.
     """
 
-    def __init__(self, program: Program, leaves: Sequence[Leaf]):
-        self.program = program
+    def __init__(self, program: Program, leaves: Sequence[Leaf], equations: Written, observed: Written):
+        self.program, self.equations, self.observed = program, equations, observed
         self._varying = [np.flatnonzero(x.varying) for x in leaves]
 
     def numbers(self, system: AbstractSystem, stabilizer: AbstractStabilizer) -> Float[Array, " k"]:
@@ -126,11 +163,12 @@ class Code:
         - `system`, `stabilizer`: of the structure, and with the folded entries, the code was made for.
         """
         leaves, _ = split(system, stabilizer)
-        flat = [jnp.reshape(x, -1).astype(self.program.dtype) for x in leaves]
+        xp = jnp if is_traced(leaves) else np
+        flat = [xp.reshape(xp.asarray(x), -1).astype(self.program.dtype) for x in leaves]
         kept = [
             x if len(places) == x.size else x[places] for x, places in zip(flat, self._varying, strict=True)
         ]
-        return jnp.concatenate([jnp.zeros(0, self.program.dtype), *(x for x in kept if x.size)])
+        return xp.concatenate([xp.zeros(0, self.program.dtype), *(x for x in kept if x.size)])  # pyright: ignore
 
     def __call__(self, numbers: Float[Array, " k"], t: Time, q: Coordinates, v: Velocities) -> Velocities:
         """The acceleration (n,).
@@ -188,20 +226,34 @@ def code_for(
 
 @functools.lru_cache(maxsize=64)
 def _made(structure: Structure, leaves: tuple[Leaf, ...], state: tuple[Any, ...], rcond: float) -> Code:
-    def equations(leaves: list[Array], t: Time, q: Coordinates, v: Velocities) -> tuple[Array, ...]:
-        system, stabilizer = joined(structure, leaves)
-        e = equations_of_motion(system, t, q, v, stabilizer)
-        return e.M, e.Q + e.c, e.rows.A, e.rows.b
-
-    closed = jax.make_jaxpr(equations)([x.aval for x in leaves], *state)
-    build = Builder(MOST)
-    inputs = Inputs(build)
+    dtype, build = state[1].dtype, Builder(MOST)
+    inputs, interpreter = Inputs(build), Interpreter(build)
     parameters, counts = inputs.of(leaves), [inputs.count, *(math.prod(x.shape) for x in state)]
     arguments = parameters + [inputs(x.shape) for x in state]
-    M, Q, A, b = Interpreter(build).run(closed.jaxpr, closed.consts, arguments)
-    dtype = state[1].dtype
-    a = acceleration(build, M, Q, A, b, rcond, float(jnp.finfo(dtype).eps))
-    return Code(short_enough(Program(a, counts, dtype)), leaves)
+
+    def written(function: Any) -> Any:
+        """The pytree of arrays a function of all and the state returns, as expressions."""
+        of_leaves = lambda leaves, *state: function(*joined(structure, leaves), *state)
+        closed, shapes = jax.make_jaxpr(of_leaves, return_shape=True)([x.aval for x in leaves], *state)
+        found = interpreter.run(closed.jaxpr, closed.consts, arguments)
+        return jax.tree.unflatten(jax.tree.structure(shapes), found)
+
+    e: Equations = written(lambda system, stabilizer, *state: equations_of_motion(system, *state, stabilizer))
+    Q = plus(build, e.Q, e.c)
+    solution = acceleration(build, e.M, Q, e.rows.A, e.rows.b, rcond, float(jnp.finfo(dtype).eps))
+    program = short_enough(Program(solution.a, counts, dtype))
+    sure = build.apply("lt", solution.nearness, 1 / (_CLEARLY * rcond))
+    observed = {
+        "a": solution.a,
+        "constraint_force": plus(build, solution.force, e.c),
+        "multipliers": solution.multipliers,
+        "regular": build.number(build.apply("and", solution.all_rows, sure), True),
+    }
+    observed = {key: np.array(x, object) for key, x in observed.items()}
+    observed |= {"position_error": e.rows.position_error, "velocity_error": e.rows.velocity_error}
+    with contextlib.suppress(TranslationError):  # what the energy needs, the acceleration need not
+        observed["energy"] = written(lambda system, _, *state: system.energy(*state))
+    return Code(program, leaves, Written(e, counts, dtype), Written(observed, counts, dtype))
 
 
 def short_enough(program: Program) -> Program:

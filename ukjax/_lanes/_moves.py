@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array
 
 from ._expressions import is_number
@@ -71,18 +72,57 @@ def moved(inputs: list[Scalars], params: dict, primitive: Any) -> Scalars:
         raise TranslationError(f"'{primitive.name}' at places that are not known has no scalar code")
     flat = [x for operand in operands for x in operand.reshape(-1)]
     starts = np.cumsum([0, *(x.size for x in operands)])
-    with jax.ensure_compile_time_eval():
-        counted = [
-            jnp.arange(start, start + x.size, dtype=jnp.int32).reshape(x.shape)
-            for start, x in zip(starts, operands, strict=False)
-        ]
-        known = [numbers(x, np.int32) for x in indices]
-        if "fill_value" in params:
-            params = params | {"fill_value": None}
-        found = np.asarray(primitive.bind(*counted, *known, **params))
+    counted = [
+        np.arange(start, start + x.size).reshape(x.shape) for start, x in zip(starts, operands, strict=False)
+    ]
+    known = [np.asarray(x.tolist(), int) for x in indices]
+    found = _INDEXED[primitive.name](counted, known, params)
     if found.size and not (found.min() >= 0 and found.max() < len(flat)):
         raise TranslationError(f"'{primitive.name}' reaches out of bounds")
     return filled(found.shape, [flat[i] for i in found.reshape(-1)])
+
+
+def _gathered(counted: list[np.ndarray], known: list[np.ndarray], params: dict) -> np.ndarray:
+    """XLA's gather: windows of an operand from the places an array holds in its last axis; -1 for out of bounds."""
+    (x,), (places,), numbers = counted, known, params["dimension_numbers"]
+    batch, sizes = places.shape[:-1], params["slice_sizes"]
+    within = np.zeros(batch, bool)
+    index = []
+    for axis, (length, size) in enumerate(zip(x.shape, sizes, strict=True)):
+        start = np.zeros(batch, int)
+        if axis in numbers.start_index_map:
+            start = places[..., numbers.start_index_map.index(axis)]
+        elif axis in numbers.operand_batching_dims:
+            along = numbers.start_indices_batching_dims[numbers.operand_batching_dims.index(axis)]
+            start = np.indices(batch)[along]
+        clipped = np.clip(start, 0, length - size)
+        within = within | (clipped != start)
+        window = np.arange(size).reshape([-1 if i == axis else 1 for i in range(x.ndim)])
+        index.append(clipped.reshape(*batch, *[1] * x.ndim) + window)
+    found = x[tuple(index)] if index else np.broadcast_to(x, batch)
+    if params["mode"] == lax.GatherScatterMode.FILL_OR_DROP:
+        found = np.where(within.reshape(*batch, *[1] * x.ndim), -1, found)
+    dropped = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
+    found = found.squeeze(tuple(len(batch) + i for i in dropped))
+    return np.moveaxis(found, range(len(batch), found.ndim), numbers.offset_dims)
+
+
+def _window(x: np.ndarray, starts: list[np.ndarray], sizes: Any) -> tuple[slice, ...]:
+    """A block of an array, moved to lie within it."""
+    first = [int(np.clip(s, 0, n - k)) for s, n, k in zip(starts, x.shape, sizes, strict=True)]
+    return tuple(slice(s, s + k) for s, k in zip(first, sizes, strict=True))
+
+
+def _updated(counted: list[np.ndarray], known: list[np.ndarray], params: dict) -> np.ndarray:
+    x, update = counted
+    out = x.copy()
+    out[_window(x, known, update.shape)] = update
+    return out
+
+
+def _padded(counted: list[np.ndarray], known: list[np.ndarray], params: dict) -> np.ndarray:
+    with jax.ensure_compile_time_eval():
+        return np.asarray(lax.pad(*(x.astype(np.int32) for x in counted), params["padding_config"]))
 
 
 def places(equation: Any, inputs: list[Scalars]) -> list[int]:
@@ -126,16 +166,27 @@ def _slice(inputs: list[Scalars], params: dict) -> list[Scalars]:
     return [x]
 
 
+def _iota(inputs: list[Scalars], params: dict) -> list[Scalars]:
+    return [scalars(np.indices(params["shape"])[params["dimension"]].astype(params["dtype"]))]
+
+
 def _split(inputs: list[Scalars], params: dict) -> list[Scalars]:
     return np.split(inputs[0], np.cumsum(params["sizes"])[:-1], axis=params["axis"])
 
 
-OPERANDS = {"gather": 1, "dynamic_slice": 1, "dynamic_update_slice": 2, "pad": 2}
+_INDEXED: dict[str, Callable[..., np.ndarray]] = {
+    "gather": _gathered,
+    "dynamic_slice": lambda x, known, p: x[0][_window(x[0], known, p["slice_sizes"])],
+    "dynamic_update_slice": _updated,
+    "pad": _padded,
+}
 
+OPERANDS = {"gather": 1, "dynamic_slice": 1, "dynamic_update_slice": 2, "pad": 2}
 """How many operands of an index operation hold values; the rest are places."""
 
 MOVES: dict[str, Callable[[list[Scalars], dict], list[Scalars]]] = {
     "broadcast_in_dim": _broadcast,
+    "iota": _iota,
     "reshape": lambda x, p: [x[0].reshape(p["new_sizes"])],
     "squeeze": lambda x, p: [np.squeeze(x[0], tuple(p["dimensions"])) if p["dimensions"] else x[0]],
     "expand_dims": lambda x, p: [np.expand_dims(x[0], tuple(p["dimensions"]))],

@@ -24,6 +24,7 @@ from ._expressions import Expression, evaluate, operations, reachable
 from ._interpret import Interpreter
 from ._kept import worth_keeping
 from ._moves import Scalars, filled
+from ._on_host import OnHost
 from ._registers import Parts, parts
 from ._scalars import Builder, copied
 
@@ -67,6 +68,11 @@ class Program:
     def compiled(self) -> int:
         """The number of operations to compile: what repeats counts once."""
         return self.size if self.parts is None else sum(operations(x.outputs) for x in self.parts.parts)
+
+    @functools.cached_property
+    def on_host(self) -> OnHost:
+        """The program by NumPy."""
+        return OnHost(self.outputs, sum(self.counts), self.dtype)
 
     def __call__(self, *operands: Array) -> Array:
         """The values of the outputs (outputs, *members).

@@ -17,7 +17,7 @@ import numpy as np
 
 from ._expressions import Expression
 from ._scalars import Builder
-from ._solve import Solver, Vector, factor, minus, plus, solve, times
+from ._solve import Solver, Vector, factor, largest, minus, plus, solve, times
 
 _ITERATIONS = 2
 _REFINEMENTS = 5  # of the change, which converges as fast as the positions do, with no check of its own
@@ -38,13 +38,6 @@ class Motion(NamedTuple):
     positions: Callable[[Vector], tuple[np.ndarray, np.ndarray, np.ndarray]]
     velocities: Callable[[Vector, Vector], tuple[np.ndarray, np.ndarray, np.ndarray]]
     holonomic: tuple[bool, ...]
-
-
-def _largest(build: Builder, x: Vector) -> Expression:
-    found: Expression = 0.0
-    for value in x:
-        found = build.apply("max", found, build.apply("abs", value))
-    return found
 
 
 def _pushed(solver: Solver, multipliers: Vector, n: int) -> Vector:
@@ -71,13 +64,13 @@ def positions(
     change, errors = _pushed(solver, mu, len(q)), []
     for _ in range(_ITERATIONS):
         phi = list(motion.positions(plus(build, q, change))[0])
-        errors.append(_largest(build, phi))
+        errors.append(largest(build, phi))
         more = solver.multipliers(negative(phi))
         mu, change = plus(build, mu, more), plus(build, change, _pushed(solver, more, len(q)))
     moved = plus(build, q, change)
     apply, (before, after) = build.apply, errors[-2:]
     terms = [build.total([apply("abs", apply("mul", *x)) for x in zip(row, q, strict=True)]) for row in J]
-    rounding = apply("mul", eps, _largest(build, terms))
+    rounding = apply("mul", eps, largest(build, terms))
     halved = apply("lt", after, apply("mul", 0.5, before))
     short = apply("gt", apply("mul", after, after), apply("mul", rounding, before))
     again = apply("select", apply("and", halved, short), 1.0, 0.0)
@@ -103,15 +96,6 @@ def _strong(build: Builder, solver: Solver, A: np.ndarray, e: Vector) -> Vector:
     damped.schur = factor(build, S, solver.independent)
     weak = minus(build, solver.multipliers(along), damped.multipliers(along))
     return minus(build, e, _pushed(solver, weak, len(e)))
-
-
-def _nearness(build: Builder, solver: Solver) -> Expression:
-    """How close to singular the rows are: the largest inverse sine of an angle between one and those before it."""
-    squares = [
-        build.apply("mul", solver.S[i, i], inverse)
-        for i, inverse in zip(solver.schur.order, solver.schur.inverse, strict=True)
-    ]
-    return build.apply("sqrt", _largest(build, squares))
 
 
 def projection(
@@ -141,12 +125,12 @@ def projection(
     A, psi, M = motion.velocities(q, v)
     consistent = max(_CONSISTENT_RCOND, 10 * eps)
     solver = Solver(build, M, A, consistent, eps)
-    change = solve(solver, M, A, [0.0] * len(v), [build.apply("neg", x) for x in psi])
+    change, _ = solve(solver, M, A, [0.0] * len(v), [build.apply("neg", x) for x in psi])
     v = plus(build, v, change)
     of_positions, J = solver, A
     if not all(motion.holonomic):
         J = A[list(motion.holonomic)]
         of_positions = Solver(build, M, J, consistent, eps)
     kept = _strong(build, of_positions, J, errors[0]), _strong(build, solver, A, errors[1])
-    rest = [*mu, _nearness(build, solver), again, *kept[0], *kept[1]]
+    rest = [*mu, solver.nearness(), again, *kept[0], *kept[1]]
     return [*q, *v, *build.frozen(rest)]

@@ -75,6 +75,26 @@ class ProjectionCode:
         q, v, rest, kept = jnp.split(found, ends)
         return Projected(q, v, None if errors is None else tuple(jnp.split(kept, 2)), rest[-2])
 
+    def on_host(
+        self, numbers: np.ndarray, t: np.ndarray, q: np.ndarray, v: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The projected states, (k, n_q) and (k, n), by NumPy.
+
+        **Arguments:**
+
+        - `numbers`: of the parameters, (numbers, 1).
+        - `t`, `q`, `v`: the states, along the last axis: (1, k), (n_q, k), (n, k).
+        """
+        n, k = q.shape
+        found, unsettled = np.zeros((len(self.bare.outputs), k), q.dtype), np.arange(k)
+        for _ in range(_MOST_CALLS):
+            state, mu = [x[:, unsettled] for x in (t, q, v)], found[2 * n : 2 * n + self.rows, unsettled]
+            found[:, unsettled] = self.bare.on_host(numbers, *state, np.zeros((2 * n, 1)), mu)
+            unsettled = unsettled[found[2 * n + self.rows + 1, unsettled] > 0.5]
+            if not unsettled.size:
+                break
+        return found[:n].T, found[n : 2 * n].T
+
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _projected(

@@ -162,6 +162,14 @@ class Solver:
         """a of x."""
         return backward(self.build, self.mass, x)
 
+    def nearness(self) -> Expression:
+        """How close to singular the rows are: the largest inverse sine of an angle between one and those before it."""
+        apply = self.build.apply
+        pairs = zip(self.schur.order, self.schur.inverse, strict=True)
+        return apply(
+            "sqrt", largest(self.build, [apply("mul", self.S[i, i], inverse) for i, inverse in pairs])
+        )
+
     def frozen(self) -> "Solver":
         """The same solver, constant to a differentiation."""
         solver, freeze = copy.copy(self), self.build.frozen
@@ -189,8 +197,16 @@ def times(build: Builder, X: Iterable[Sequence[Expression]], y: Sequence[Express
     return [build.dot(entries(row), known) for row in X]
 
 
-def solve(solver: Solver, M: np.ndarray, A: np.ndarray, f: Vector, b: Vector) -> Vector:
-    """a of M a = f + A^T lambda, A a = b, with the derivative as in the module's docstring.
+def largest(build: Builder, x: Iterable[Expression]) -> Expression:
+    """The largest absolute value of a vector."""
+    found: Expression = 0.0
+    for value in x:
+        found = build.apply("max", found, build.apply("abs", value))
+    return found
+
+
+def solve(solver: Solver, M: np.ndarray, A: np.ndarray, f: Vector, b: Vector) -> tuple[Vector, Vector]:
+    """a of M a = f + A^T lambda, A a = b, with the derivative as in the module's docstring; and lambda, without.
 
     **Arguments:**
 
@@ -211,13 +227,30 @@ def solve(solver: Solver, M: np.ndarray, A: np.ndarray, f: Vector, b: Vector) ->
     free = still.free(minus(build, plus(build, f, force), times(build, M, held)))
     lacking = still.short(minus(build, b, times(build, A, held)), free)
     change = still.back(still.pushed(free, still.multipliers(lacking)))
-    return [build.apply("attached", *pair) for pair in zip(a, change, strict=True)]
+    return [build.apply("attached", *pair) for pair in zip(a, change, strict=True)], multipliers
+
+
+class Solution(NamedTuple):
+    """What solves M a = Q + A^T lambda, A a = b.
+
+    - `a`: acceleration (n,).
+    - `multipliers`: lambda (m,), without a derivative; zero for rows left out.
+    - `force`: A^T lambda (n,).
+    - `nearness`: how close to singular the rows left are.
+    - `all_rows`: whether none was left out.
+    """
+
+    a: Vector
+    multipliers: Vector
+    force: Vector
+    nearness: Expression
+    all_rows: Expression
 
 
 def acceleration(
     build: Builder, M: np.ndarray, Q: np.ndarray, A: np.ndarray, b: np.ndarray, rcond: float, eps: float
-) -> Vector:
-    """a (n,) of M a = Q + A^T lambda, A a = b; see the module's docstring.
+) -> Solution:
+    """The solution of M a = Q + A^T lambda, A a = b; see the module's docstring.
 
     **Arguments:**
 
@@ -230,5 +263,10 @@ def acceleration(
     - `eps`: of the precision.
     """
     solver = Solver(build, M, A, rcond, eps)
-    a = solve(solver, M, A, list(Q), list(b))
-    return [build.apply("select", solver.definite, x, float("nan")) for x in a]
+    a, multipliers = solve(solver, M, A, list(Q), list(b))
+    a = [build.apply("select", solver.definite, x, float("nan")) for x in a]
+    all_rows: Expression = True
+    for inverse in solver.schur.inverse:
+        all_rows = build.apply("and", all_rows, build.apply("ne", inverse, 0.0))
+    force = times(build, A.T, multipliers) if len(A) else [0.0] * len(a)
+    return Solution(a, multipliers, force, solver.nearness(), all_rows)
