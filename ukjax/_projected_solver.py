@@ -36,17 +36,26 @@ _CONSISTENT_RCOND = 1e-9
 _NEARLY_DEPENDENT = 3e-2
 _CLOSER_TO_SINGULAR = 30.0
 _REFUSED = 1e8
-_WORTHWHILE = 5_000  # operations to compile: of more that takes longer than most runs
-_MOST_OF_MANY = 8_000  # the same where they are few beside all: for such large systems arrays take far longer
+# Operations to compile, of more than which arrays are worth their longer runs.
+_WORTHWHILE = 10_000
+_TRACED = (
+    5_000,
+    7_000,
+)  # the same of acceleration and projection where derivatives may be taken, which take far more
+_TRACED_OF_MANY = (
+    8_000  # the same where they are few beside all: of such large systems those by arrays take longer
+)
 _WITHIN_NEWTON = (
     300  # the same for an implicit solver, which takes tangents of it: XLA may need minutes for more
 )
 
 
-def _is_worthwhile(program: Program, solver: dfx.AbstractSolver) -> bool:
+def _is_worthwhile(program: Program, solver: dfx.AbstractSolver, traced: int | None) -> bool:
     if isinstance(getattr(solver, "solver", solver), dfx.AbstractImplicitSolver):
         return program.compiled <= _WITHIN_NEWTON
-    return program.compiled <= (_MOST_OF_MANY if 2 * program.compiled < program.size else _WORTHWHILE)
+    if traced is None:
+        return program.compiled <= _WORTHWHILE
+    return program.compiled <= (_TRACED_OF_MANY if 2 * program.compiled < program.size else traced)
 
 
 @final
@@ -103,7 +112,9 @@ class Model(eqx.Module):
         return self.stabilizer(self.system, t, *y)
 
 
-def coded(model: Model, solver: dfx.AbstractSolver, t: Array, q: Array, v: Array) -> tuple[Model, str]:
+def coded(
+    model: Model, solver: dfx.AbstractSolver, t: Array, q: Array, v: Array, *, traced: bool = True
+) -> tuple[Model, str]:
     """The model with its acceleration as scalar code where that can be, and what became of it in words.
 
     **Arguments:**
@@ -111,7 +122,9 @@ def coded(model: Model, solver: dfx.AbstractSolver, t: Array, q: Array, v: Array
     - `model`: what to compute.
     - `solver`: that is to integrate it.
     - `t`, `q`, `v`: of these only shapes and types matter.
+    - `traced`: whether derivatives may be taken of what is computed.
     """
+    limits = _TRACED if traced else (None, None)
     try:
         code = code_for(model.system, model.formula, model.stabilizer, t, q, v)
     except (
@@ -119,7 +132,7 @@ def coded(model: Model, solver: dfx.AbstractSolver, t: Array, q: Array, v: Array
     ) as reason:  # whatever user code does that scalar code cannot: the formula can, or says why not
         return model, f"arrays, as there is no scalar code: {str(reason).partition(chr(10))[0]}"
     size = code.program.size
-    if not _is_worthwhile(code.program, solver):
+    if not _is_worthwhile(code.program, solver, limits[0]):
         return model, f"arrays, as scalar code would take {size} operations"
     model, said = dataclasses.replace(model, code=code), f"scalar code of {size} operations"
     if not isinstance(model.stabilizer, Projection):
@@ -129,7 +142,7 @@ def coded(model: Model, solver: dfx.AbstractSolver, t: Array, q: Array, v: Array
         projection = projection_for(model.system, model.stabilizer, rcond, t, q, v)
     except Exception as reason:  # as above
         return model, f"{said}, projected on arrays: {str(reason).partition(chr(10))[0]}"
-    if not _is_worthwhile(projection.whole, solver):
+    if not _is_worthwhile(projection.whole, solver, limits[1]):
         return model, f"{said}, projected on arrays"
     return dataclasses.replace(model, projection=projection), f"{said}, projected by {projection.whole.size}"
 

@@ -29,13 +29,18 @@ from ._registers import Parts, parts
 from ._scalars import Builder, copied
 
 
-def longest() -> int:
+def longest(derived: bool = False) -> int:
     """The operations compiled as one piece.
 
     Without `compile_loops_whole`, XLA takes exponentially long over a piece on a CPU: 2,000 operations of `four_bars` a
     second, 3,200 take 24 and 4,000 take 160; and what it makes of planar_2rrr's 2,900 takes three times as long a run.
+    With it, 8,000 take 3 s and run faster than in pieces, which 16,000 do not.
+
+    **Arguments:**
+
+    - `derived`: whether the program is for a derivative, which passes on more numbers and is longer to compile.
     """
-    return 3_000 if are_loops_whole() else 1_500
+    return 1_500 if not are_loops_whole() else 3_000 if derived else 9_000
 
 
 @final
@@ -45,10 +50,14 @@ class Program:
     - `outputs`: the expressions.
     - `counts`: how many inputs each operand holds; those without any are left out.
     - `dtype`: of inputs and outputs.
+    - `derived`: whether it is for a derivative.
     """
 
-    def __init__(self, outputs: Sequence[Expression], counts: Sequence[int], dtype: Any):
+    def __init__(
+        self, outputs: Sequence[Expression], counts: Sequence[int], dtype: Any, derived: bool = False
+    ):
         self.outputs, self.dtype = tuple(copied(outputs, {}, Builder())), jnp.dtype(dtype)
+        self.derived = derived
         self.counts = tuple(x for x in counts if x)
         self._differentiated = tuple(outputs)
         self.linearized = functools.cache(self._linearized)
@@ -62,7 +71,7 @@ class Program:
     @functools.cached_property
     def parts(self) -> Parts | None:
         """The program in parts, if it is too long to be compiled as one piece."""
-        return parts(self.outputs, sum(self.counts)) if self.size > longest() else None
+        return parts(self.outputs, sum(self.counts)) if self.size > longest(self.derived) else None
 
     @functools.cached_property
     def compiled(self) -> int:
@@ -104,7 +113,7 @@ class Program:
         It takes the operands, what was kept, and the changes of the operands `varied`.
         """
         tangent, count = self._tangent(varied), sum(self.counts)
-        kept = worth_keeping(tangent.outputs, count) if self.size <= longest() else []
+        kept = worth_keeping(tangent.outputs, count) if self.size <= longest(derived=True) else []
         if not kept or 2 * (len(self.outputs) + len(kept)) >= MOST_RESULTS:
             return self, tangent
         build = Builder()
@@ -114,8 +123,8 @@ class Program:
                 replaced[node] = build.input(node.args[0] + len(kept))
         change = copied(tangent.outputs, replaced, build)
         counts = (*self.counts, len(kept), *tangent.counts[len(self.counts) :])
-        keeping = Program((*self._differentiated, *kept), self.counts, self.dtype)
-        return keeping, Program(change, counts, self.dtype)
+        keeping = Program((*self._differentiated, *kept), self.counts, self.dtype, derived=True)
+        return keeping, Program(change, counts, self.dtype, derived=True)
 
     def _tangent(self, varied: tuple[int, ...]) -> "Program":
         """The change of the outputs, from the operands and the changes of those `varied`."""
@@ -169,7 +178,7 @@ def traced(function: Any, counts: Sequence[int], dtype: Any) -> Program:
     build = Builder()
     inputs: list[Scalars] = [filled((), [build.input(i)]) for i in range(sum(counts))]
     outputs = Interpreter(build).run(closed.jaxpr, closed.consts, inputs)
-    return Program([x[()] for x in outputs], counts, dtype)
+    return Program([x[()] for x in outputs], counts, dtype, derived=True)
 
 
 program_p = core.Primitive("scalar_program")
