@@ -69,14 +69,20 @@ class Program:
         return operations(self.outputs)
 
     @functools.cached_property
+    def _apart(self) -> Parts:
+        return parts(self.outputs, sum(self.counts))
+
+    @property
     def parts(self) -> Parts | None:
         """The program in parts, if it is too long to be compiled as one piece."""
-        return parts(self.outputs, sum(self.counts)) if self.size > longest(self.derived) else None
+        return self._apart if self.size > longest(self.derived) else None
 
     @functools.cached_property
     def compiled(self) -> int:
-        """The number of operations to compile: what repeats counts once."""
-        return self.size if self.parts is None else sum(operations(x.outputs) for x in self.parts.parts)
+        """The number of operations to compile, of it or of a derivative: what repeats counts once."""
+        if self.size <= longest(derived=True):
+            return self.size
+        return sum(operations(x.outputs) for x in self._apart.parts)
 
     @functools.cached_property
     def on_host(self) -> OnHost:
