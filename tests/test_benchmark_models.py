@@ -100,7 +100,7 @@ def _tip_error(n: int, start: tuple[float, float], tolerance: float) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n", [1, 2])
+@pytest.mark.parametrize("n", [1, 2, 10, 40])
 def test_four_bars_stay_on_the_right_branch(n):
     """16 starts and tolerances through flat positions; at 1e-9 and less the tops are within 1e-6 m for 10 s."""
     rng = np.random.default_rng(n)
@@ -108,13 +108,8 @@ def test_four_bars_stay_on_the_right_branch(n):
     tolerances = (1e-9, 1e-9, 1e-10, 1e-12, 1e-9, 1e-8, 1e-7, 1e-6)
     for start, tolerance in zip(starts, 2 * tolerances, strict=True):
         error = _tip_error(n, start, tolerance)
+        print(f"n = {n}, start {start[0]:.3f} {start[1]:.3f}, tolerance {tolerance:.0e}: {error:.1e} m")
         assert error < (1e-6 if tolerance <= 1e-9 else 3e3 * tolerance), (start, tolerance, error)
-
-
-@pytest.mark.slow
-def test_ten_four_bars_stay_on_the_right_branch():
-    for start in STARTS[:4]:
-        assert _tip_error(10, start, 1e-9) < 1e-6
 
 
 # Andrews' squeezer
