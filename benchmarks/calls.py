@@ -1,6 +1,6 @@
 """What a call of `simulate` from Python takes: the first, the first with JAX's cache filled, a later one, one in a jit.
 
-    python benchmarks/calls.py [--models pendulum four_bars scara]
+    python benchmarks/calls.py [--models pendulum four_bars ...]
 
 Processor time, each model in processes of its own; the default solver and tolerances over one second of motion.
 """
@@ -42,7 +42,7 @@ def measure(model: str) -> list[float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--models", nargs="+", default=["pendulum", "four_bars", "scara", "parallelogram"])
+    parser.add_argument("--models", nargs="+", default=["pendulum", "four_bars", "parallelogram", "scara", "planar_4rrr", "arm_6r"])
     parser.add_argument("--one", help="measure this model here, and print it as JSON")
     given = parser.parse_args()
     uk.compile_loops_whole()
