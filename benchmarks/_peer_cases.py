@@ -39,7 +39,7 @@ class Case(NamedTuple):
         return float(self.problem.t1)
 
     def moving(self) -> tuple[Mechanism, Array]:
-        """The linkage with its links turning at 1 rad/s, and ukjax's v of that; batches scale it. Others as they start."""
+        """The linkage with its links turning at 1 rad/s, and ukjax's v of that; batches scale it; else the start."""
         if not hasattr(self.problem.system, "state"):
             return self.mechanism, np.asarray(self.problem.v0)
         signs = (1.0 if body.parent == GROUND else -1.0 for body in self.mechanism.bodies)

@@ -42,7 +42,8 @@ def measure(model: str) -> list[float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--models", nargs="+", default=["pendulum", "four_bars", "parallelogram", "scara", "planar_4rrr", "arm_6r"])
+    usual = ["pendulum", "four_bars", "parallelogram", "scara", "planar_4rrr", "arm_6r"]
+    parser.add_argument("--models", nargs="+", default=usual)
     parser.add_argument("--one", help="measure this model here, and print it as JSON")
     given = parser.parse_args()
     uk.compile_loops_whole()

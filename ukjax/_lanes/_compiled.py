@@ -75,10 +75,10 @@ def reduced(outputs: Sequence[Expression], inputs: Sequence[Array], dtype: Any) 
     pairs: list[Array] = []
     for x in inputs:
         if size == 1:  # XLA removes a reduction over a single one
-            x = lax.broadcast_in_dim(x, (len(x), 1, 2), (0, 1))
+            x = lax.broadcast_in_dim(x, (len(x), 2, 1), (0, 2))
         else:
             x = jnp.pad(x, ((0, 0), (0, size % 2)), mode="edge") if size % 2 else x
-            x = lax.reshape(x, (len(x), x.shape[1] // 2, 2))
+            x = lax.reshape(x, (len(x), 2, x.shape[1] // 2))
         pairs += lax.split(x, (1,) * len(x))
     numbers = len(pairs)
     pairs += [pairs[0]] * (2 * count - numbers)
@@ -87,11 +87,11 @@ def reduced(outputs: Sequence[Expression], inputs: Sequence[Array], dtype: Any) 
         found = evaluate(outputs, member[:numbers], dtype)
         return (*before[count : 2 * count], *found, *member[2 * count :])
 
-    found = lax.reduce(tuple(pairs), (jnp.zeros((), dtype),) * len(pairs), body, (2,))
+    found = lax.reduce(tuple(pairs), (jnp.zeros((), dtype),) * len(pairs), body, (1,))
     # All results count as used: a pass that looks for what unused ones need takes exponential time on such a body.
     found = lax.optimization_barrier(found)
     second = lax.concatenate(found[count : 2 * count], 0)
     if size == 1:
         return second
-    both = jnp.stack([lax.concatenate(found[:count], 0), second], axis=2)
-    return lax.slice_in_dim(lax.reshape(both, (count, 2 * both.shape[1])), 0, size, axis=1)
+    both = lax.concatenate([lax.concatenate(found[:count], 0), second], 1)
+    return both if both.shape[1] == size else lax.slice_in_dim(both, 0, size, axis=1)
