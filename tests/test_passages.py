@@ -47,6 +47,18 @@ def test_parallelogram_passes_flat_positions():
     assert {x[1:] for x in found} == {(11, 10, 11)}
 
 
+@pytest.mark.parametrize(
+    ("tolerance", "largest"), [(1e-8, 1e-6), (1e-10, 1e-8), (1e-11, 2e-9), (1e-12, 1e-9)]
+)
+def test_redundant_rows_are_told_from_rounding_at_every_tolerance(tolerance, largest):
+    """Near a flat position a redundant row's pivot is rounding over the square of a small sine."""
+    run = uk.simulate(uk.models.parallelogram(), rtol=tolerance, atol=tolerance, ts=401)
+    assert run.ok
+    angle, _ = oracles.parallelogram_elliptic(np.asarray(run.t), np.pi / 3, 0.0)
+    tip = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    assert np.abs(2 * np.asarray(run.q)[:, :2] - tip).max() < largest
+
+
 def test_a_pendulum_passes_none():
     ts = np.linspace(0.0, 2.0, 21)
     motion = lambda t: oracles.pendulum_elliptic(t, 1.0, 0.0, oracles.GRAVITY)

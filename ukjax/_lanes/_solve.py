@@ -3,9 +3,10 @@
 With M = L D L^T (unit lower L) and the rows w_i = L^-1 A_i^T, the multipliers solve S lambda = b - A M^-1 (Q + c),
 S_ij = w_i^T D^-1 w_j, and a = M^-1 (Q + c + A^T lambda). S is factored as L D L^T too. A row of S whose pivot is at
 most rcond^2 of its diagonal entry depends on the rows before it, its angle to their span having a sine of at most
-rcond; it is left out, lambda_i = 0. For consistent rows that is the answer of the pseudoinverse, whatever row of a
-dependent set is left out. One step of iterative refinement brings the accuracy from that of the squared condition
-number of B = A M^-1/2 back to that of B.
+rcond; so does one whose pivot may be rounding, of the size of L_ij^2 times that of S_jj: L is large where a redundant
+row is told from rows that are nearly dependent themselves. It is left out, lambda_i = 0. For consistent rows that is
+the answer of the pseudoinverse, whatever row of a dependent set is left out. One step of iterative refinement brings
+the accuracy from that of the squared condition number of B = A M^-1/2 back to that of B.
 
 Derivatives need no derivative of the factorization. With the residuals r = (Q + A^T lambda - M a, b - A a) and K the
 matrix of the equations, the change of (a, lambda) is K^-1 times the change of r with a and lambda held: one more solve
@@ -22,6 +23,8 @@ from ._expressions import Entries, Expression, entries, is_zero
 from ._scalars import Builder
 
 Vector = list[Expression]
+
+_ROUNDING = 32.0  # machine epsilons, times what pivots a row builds on: as much of its own may be rounding
 
 
 class Factors(NamedTuple):
@@ -47,14 +50,16 @@ def _low_fill(neighbours: list[set[int]]) -> list[int]:
     return order
 
 
-def factor(build: Builder, X: np.ndarray, invert: Callable[[Expression, Expression], Expression]) -> Factors:
+def factor(
+    build: Builder, X: np.ndarray, invert: Callable[[Expression, int, dict[int, Expression]], Expression]
+) -> Factors:
     """The factors of a symmetric matrix of expressions, of which only one triangle is read.
 
     **Arguments:**
 
     - `build`: makes the expressions.
     - `X`: (k, k).
-    - `invert`: 1 / D_i from the pivot and the diagonal entry X_ii.
+    - `invert`: 1 / D_i from the pivot, i, and the entries of L left of it, by the rows of X they belong to.
     """
     k = X.shape[0]
     order = _low_fill([{j for j in range(k) if not is_zero(X[max(i, j), min(i, j)])} for i in range(k)])
@@ -70,7 +75,8 @@ def factor(build: Builder, X: np.ndarray, invert: Callable[[Expression, Expressi
                 scaled[row][column] = entry
                 lower[row][column] = build.apply("mul", entry, inverse[column])
         terms = [build.apply("mul", x, lower[row][c]) for c, x in scaled[row].items()]
-        inverse.append(invert(build.apply("sub", X[i, i], build.total(terms)), X[i, i]))
+        before = {order[column]: entry for column, entry in lower[row].items()}
+        inverse.append(invert(build.apply("sub", X[i, i], build.total(terms)), i, before))
     return Factors(order, lower, inverse)
 
 
@@ -113,7 +119,7 @@ class Solver:
 
     def __init__(self, build: Builder, M: np.ndarray, A: np.ndarray, rcond: float, eps: float):
         self.build, self.definite = build, True
-        self.mass = factor(build, M, lambda *x: self._positive(*x, M.shape[0] * eps))
+        self.mass = factor(build, M, lambda pivot, i, _: self._positive(pivot, M[i, i], M.shape[0] * eps))
         self.W = [forward(build, self.mass, row) for row in A]
         self.scaled = [
             [build.apply("mul", d, w) for d, w in zip(self.mass.inverse, row, strict=True)] for row in self.W
@@ -123,7 +129,7 @@ class Solver:
         for i in range(m):
             for j in range(i + 1):
                 S[i, j] = build.dot(rows[i], scaled[j])
-        self.S, self.least = S, max(rcond, eps) ** 2
+        self.S, self.least, self.rounding = S, max(rcond, eps) ** 2, _ROUNDING * eps
         self.schur = factor(build, S, self.independent)
 
     def _positive(self, pivot: Expression, diagonal: Expression, least: float) -> Expression:
@@ -131,10 +137,13 @@ class Solver:
         self.definite = self.build.apply("and", self.definite, above)
         return self.build.apply("div", 1.0, self.build.apply("select", above, pivot, 1.0))
 
-    def independent(self, pivot: Expression, diagonal: Expression) -> Expression:
-        """1 / D_i of a row, or zero if it depends on those before it."""
+    def independent(self, pivot: Expression, i: int, before: dict[int, Expression]) -> Expression:
+        """1 / D_i of a row, or zero if it depends on those before it, by the rank rule or as far as rounding can tell."""
         apply = self.build.apply
-        kept = apply("gt", pivot, apply("mul", self.least, diagonal))
+        carried = [apply("mul", apply("mul", entry, entry), self.S[j, j]) for j, entry in before.items()]
+        least = apply("mul", self.least, self.S[i, i])
+        least = apply("max", least, apply("mul", self.rounding, self.build.total(carried)))
+        kept = apply("gt", pivot, least)
         return apply("select", kept, apply("div", 1.0, apply("select", kept, pivot, 1.0)), 0.0)
 
     def free(self, f: Sequence[Expression]) -> Vector:
