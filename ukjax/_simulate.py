@@ -136,8 +136,8 @@ def simulate(
     - `t0`: start [s]; by default the problem's, or 0.
     - `t1`: end [s].
     - `dt0`: the first step, or the step size of a fixed-step run [s]; by default chosen.
-    - `ts`: the times to save at [s], how many evenly spaced ones (by default 201), or `"steps"` for every
-      step.
+    - `ts`: the times to save at [s], increasing (which cannot be checked of times JAX traces: of others than that the
+      states are NaN), how many evenly spaced ones (by default 201), or `"steps"` for every step.
     - `formula`: how the acceleration is computed; by default as `UdwadiaKalaba()` says, by scalar code where the
       system can be written so (`uk.lanes`), with implicit solvers only for small ones.
     - `stabilizer`: how constraint errors are kept small. `Projection`, the default, projects the initial state
