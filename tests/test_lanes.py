@@ -12,8 +12,9 @@ from jax import lax
 import ukjax as uk
 from ukjax._lanes._code import code_for
 from ukjax._lanes._compiled import separately
-from ukjax._lanes._expressions import Node, reachable
+from ukjax._lanes._expressions import OPERATIONS, Node, reachable
 from ukjax._lanes._kept import COSTS, KEEPING, worth_keeping
+from ukjax._lanes._on_host import operation
 from ukjax._lanes._registers import parts, run
 from ukjax._lanes._repeats import stretches
 from ukjax._lanes._scalars import Builder
@@ -130,6 +131,32 @@ def test_control_flow_and_index_operations():
     for a, *state in zip(found, q, v, strict=True):
         expected = uk.UdwadiaKalaba().acceleration(system, 0.7, *state).a
         np.testing.assert_allclose(a, expected, rtol=1e-11, atol=1e-11)
+
+
+def test_index_operations():
+    """Gathers with windows, of batches, clipped; slices at computed places; padding; those out of bounds refused."""
+    places = np.array([[0, 2], [1, 1]])
+
+    def force(t, q, v):
+        x = q.reshape(3, 4)
+        rows = x[places]  # (2, 2, 4)
+        each = jax.vmap(lambda row, i: lax.dynamic_slice(row, (i,), (2,)))(x, np.array([0, 2, 1]))  # (3, 2)
+        windows = jax.vmap(lambda i: lax.dynamic_slice(x, (i, 1), (2, 2)), out_axes=1)(
+            np.array([0, 1])
+        )  # (2, 2, 2)
+        clipped = jnp.take(q, np.array([3, 99]), mode="clip")
+        paired = x[np.array([2, 0]), np.array([3, 1])]
+        moved = lax.dynamic_update_slice(x, v[:4].reshape(2, 2), (1, 9)).reshape(-1)
+        padded = lax.pad(v[:3], 0.5, [(2, 1, 1)])
+        parts = [rows[1, 0], each.reshape(-1), windows.reshape(-1)[2:6], clipped, paired, padded[:4]]
+        return moved + jnp.concatenate(parts)[:12] + jnp.concatenate(parts)[-12:]
+
+    system = uk.System(jnp.eye(12), force, [])
+    q, v = np.random.default_rng(5).normal(size=(2, 1, 12))
+    np.testing.assert_allclose(uk.lanes(system)(0.0, q, v)[0], force(0.0, q[0], v[0]), rtol=1e-14)
+    outside = uk.System(jnp.eye(12), lambda t, q, v: q.at[np.arange(1, 13)].get(mode="fill"), [])
+    with pytest.raises(uk.TranslationError, match="out of bounds"):
+        uk.lanes(outside)(0.0, q, v)
 
 
 def _reads(x: Node, known: dict[Node, float], inputs: list[float]) -> float:
@@ -253,3 +280,41 @@ def test_what_cannot_be_translated_says_so():
         uk.lanes(uk.models.pendulum())(0.0, q[0], q[0])
     with pytest.raises(uk.InputError, match="system must be something like"):
         uk.lanes("pendulum")
+
+
+# fmt: off
+_OF_TWO = (
+    "add", "sub", "mul", "div", "max", "min", "rem", "pow", "lt", "le", "gt", "ge", "eq", "ne", "atan2", "attached",
+    "and", "or", "xor",
+)
+# fmt: on
+
+
+@pytest.mark.parametrize("op", sorted(OPERATIONS))
+def test_numpy_computes_what_jax_does(op):
+    """For the states before and after a run: each operation, on two members and on a constant."""
+    x, y = np.array([0.3, 0.8, -0.6]), np.array([0.5, -0.7, -0.6])
+    x = {"acosh": x + 2, "log": abs(x), "sqrt": abs(x), "rsqrt": abs(x), "pow": abs(x)}.get(op, x)
+    inputs = (x > y, x, y) if op == "select" else (x, y) if op in _OF_TWO else (x,)
+    if op in ("and", "or", "xor", "not"):
+        inputs = tuple(value > 0 for value in inputs)
+    np.testing.assert_allclose(operation(op)(*inputs), OPERATIONS[op](*map(jnp.asarray, inputs)), rtol=1e-14)
+
+
+@pytest.mark.parametrize("name", ["parallelogram", "scara", "rolling_disk", "five_bar"])
+def test_what_a_trajectory_tells_is_what_the_formula_says(name):
+    problem = uk.models.get(name)
+    found, ts = uk.simulate(problem, t1=problem.t0 + 0.5), (5, 117, -1)
+    assert "scalar code" in found.computed_by
+    for i in ts:
+        t, q, v = found.t[i], found.q[i], found.v[i]
+        expected = uk.UdwadiaKalaba(uk.SVD()).acceleration(problem.system, t, q, v)
+        for what in ("a", "constraint_force", "multipliers", "rank"):
+            value = np.asarray(getattr(expected, what))
+            np.testing.assert_allclose(getattr(found, what)[i], value, rtol=1e-7, atol=1e-7, err_msg=what)
+        rows = uk.constraint_rows(problem.system, t, q, v)
+        np.testing.assert_allclose(found.position_error[i], rows.position_error, atol=1e-14)
+        np.testing.assert_allclose(found.velocity_error[i], rows.velocity_error, atol=1e-13)
+        energy = problem.system.energy(t, q, v)
+        if energy is not None:
+            np.testing.assert_allclose(found.energy[i], energy, rtol=1e-13)
