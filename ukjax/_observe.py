@@ -133,9 +133,7 @@ def assembled(model: Model, solution: dfx.Solution, name: str, stages: int | Non
     xp = jnp if tracing else np
     states = States(*(xp.concatenate(x) for x in parts))
     observed, (names, kinds) = (_observe if tracing else _at_reached)(model, states)
-    finite = xp.all(xp.isfinite(xp.asarray(observed["a"])[-1])) & xp.all(
-        xp.isfinite(xp.asarray(observed["q"])[-1])
-    )
+    finite = xp.all(xp.array([xp.all(xp.isfinite(xp.asarray(observed[x])[-1])) for x in ("q", "a")]))
     result = solution.result
     if tracing:
         result = RESULTS.where(finite, result, RESULTS.diverged)

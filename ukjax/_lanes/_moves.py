@@ -84,27 +84,26 @@ def moved(inputs: list[Scalars], params: dict, primitive: Any) -> Scalars:
 
 def _gathered(counted: list[np.ndarray], known: list[np.ndarray], params: dict) -> np.ndarray:
     """XLA's gather: windows of an operand from the places an array holds in its last axis; -1 for out of bounds."""
-    (x,), (places,), numbers = counted, known, params["dimension_numbers"]
+    (x,), (places,), dims = counted, known, params["dimension_numbers"]
     batch, sizes = places.shape[:-1], params["slice_sizes"]
-    within = np.zeros(batch, bool)
-    index = []
+    outside, index = np.zeros(batch, bool), []
     for axis, (length, size) in enumerate(zip(x.shape, sizes, strict=True)):
         start = np.zeros(batch, int)
-        if axis in numbers.start_index_map:
-            start = places[..., numbers.start_index_map.index(axis)]
-        elif axis in numbers.operand_batching_dims:
-            along = numbers.start_indices_batching_dims[numbers.operand_batching_dims.index(axis)]
+        if axis in dims.start_index_map:
+            start = places[..., dims.start_index_map.index(axis)]
+        elif axis in dims.operand_batching_dims:
+            along = dims.start_indices_batching_dims[dims.operand_batching_dims.index(axis)]
             start = np.indices(batch)[along]
         clipped = np.clip(start, 0, length - size)
-        within = within | (clipped != start)
+        outside = outside | (clipped != start)
         window = np.arange(size).reshape([-1 if i == axis else 1 for i in range(x.ndim)])
         index.append(clipped.reshape(*batch, *[1] * x.ndim) + window)
     found = x[tuple(index)] if index else np.broadcast_to(x, batch)
     if params["mode"] == lax.GatherScatterMode.FILL_OR_DROP:
-        found = np.where(within.reshape(*batch, *[1] * x.ndim), -1, found)
-    dropped = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
+        found = np.where(outside.reshape(*batch, *[1] * x.ndim), -1, found)
+    dropped = (*dims.collapsed_slice_dims, *dims.operand_batching_dims)
     found = found.squeeze(tuple(len(batch) + i for i in dropped))
-    return np.moveaxis(found, range(len(batch), found.ndim), numbers.offset_dims)
+    return np.moveaxis(found, range(len(batch), found.ndim), dims.offset_dims)
 
 
 def _window(x: np.ndarray, starts: list[np.ndarray], sizes: Any) -> tuple[slice, ...]:
