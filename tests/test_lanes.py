@@ -12,9 +12,11 @@ from jax import lax
 import ukjax as uk
 from ukjax._lanes._code import code_for
 from ukjax._lanes._compiled import separately
-from ukjax._lanes._expressions import OPERATIONS, Node, reachable
+from ukjax._lanes._expressions import OPERATIONS, Node, reachable, weight
 from ukjax._lanes._kept import COSTS, KEEPING, worth_keeping
 from ukjax._lanes._on_host import operation
+from ukjax._lanes._pieces import pieces
+from ukjax._lanes._program import traced
 from ukjax._lanes._registers import parts, run
 from ukjax._lanes._repeats import stretches
 from ukjax._lanes._scalars import Builder
@@ -183,9 +185,42 @@ def test_what_repeats_is_compiled_once():
         known: dict[Node, float] = {}
         for node in reachable(outputs):
             known[node] = _reads(node, known, inputs)
-        members = jnp.asarray(inputs)[:, None] * jnp.ones((1, 3))
-        got = run(parts(outputs, 2), members, separately)
-        np.testing.assert_allclose(got, np.tile([[known[n]] for n in outputs], 3), rtol=1e-13)
+        members = [jnp.full(3, x) for x in inputs]
+        for longest in (None, 50):
+            got = run(parts(outputs, 2, longest), members, jnp.dtype(float), separately)
+            np.testing.assert_allclose(got, np.tile([[known[n]] for n in outputs], 3), rtol=1e-13)
+
+
+def test_pieces_weigh_no_more_than_asked_and_hold_each_operation_once():
+    build, rng = Builder(), np.random.default_rng(0)
+    numbers = [build.input(0), build.input(1)]
+    for op in rng.choice(["mul", "sub", "sin", "add"], 400):
+        operands = rng.choice(numbers[-30:], 1 if op == "sin" else 2, replace=False)
+        numbers.append(build.apply(str(op), *operands))
+    nodes = [x for x in numbers if x.op != "input"]
+    found = pieces(nodes, numbers[-4:], 250)
+    assert [x for piece in found for x in piece] == nodes
+    assert len(found) < 2 * sum(map(weight, nodes)) / 250 + 1
+    assert max(sum(map(weight, piece)) for piece in found) <= 250
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("size", [1, 4_000])
+def test_sine_and_cosine_on_a_cpu(dtype, size):
+    """In units of the last place of one, of NumPy's values in the next longer type."""
+    angles = np.random.default_rng(0).uniform(-1, 1, (5, 4_000)) * np.logspace(-3, 4, 5)[:, None]
+    angles = np.concatenate([angles.ravel(), np.arange(-40, 41) * np.pi / 2]).astype(dtype)
+    program = traced(lambda x: [lax.sin(x), lax.cos(x)], (1,), dtype)
+    compute = jax.jit(program)
+    for start in range(0, len(angles), max(size, 200)):
+        x = angles[start : start + size]
+        exact = [f(x.astype(np.longdouble if dtype is np.float64 else np.float64)) for f in (np.sin, np.cos)]
+        got = np.asarray(compute(jnp.asarray(x)[None]))
+        assert got.dtype == dtype
+        np.testing.assert_allclose(got, np.array(exact, float), rtol=0, atol=1.2 * np.finfo(dtype).eps)
+    far = np.asarray(compute(jnp.asarray([[1e30, np.inf, np.nan]], dtype)))
+    assert np.all(np.abs(far[:, 0]) < 2)
+    assert np.isnan(far[:, 1:]).all()
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -1,12 +1,12 @@
 """How a scalar program becomes operations of XLA.
 
 On a CPU it compiles to one loop over the members. XLA would otherwise make a loop of each output and compute what the
-outputs share once in each: three to seven times the work, and as much more to compile. The one construct of XLA whose
-body yields several numbers and is computed once is the body of a reduction, so the members are reduced two by two, by
-a body that evaluates the program on the next member and passes the results of the one before.
+outputs share once in each: three to seven times the work, and as much more to compile. The constructs of XLA whose body
+yields several numbers and is computed once are reductions; of those only a reduction over windows is kept when there is
+one number to reduce. So the members are windows of one, and the body evaluates the program on it. No loop is left
+within that over the members, which then runs on vectors.
 """
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,7 +18,8 @@ from jax.interpreters import mlir
 from jaxtyping import Array
 
 from ._expressions import Expression, evaluate
-from ._registers import run
+from ._registers import rows, run
+from ._trigonometry import by_polynomials
 
 MOST_RESULTS = 1_000
 """XLA aborts on a CPU if the body of a reduction has more."""
@@ -30,7 +31,7 @@ def members_of(operands: Sequence[Any]) -> tuple[int, ...]:
     return np.broadcast_shapes(*(x.shape[1:] for x in operands))
 
 
-def lowering(one: Callable[..., Array]) -> Any:
+def lowering(one: Callable[..., list[Array]]) -> Any:
     """How a program becomes operations of XLA, given how expressions do."""
 
     def compute(*operands: Array, program: Any) -> Array:
@@ -40,58 +41,45 @@ def lowering(one: Callable[..., Array]) -> Any:
             apart = x.reshape(x.shape[0], *(x.shape[1:] or (1,) * len(members)))
             return jnp.broadcast_to(apart, (x.shape[0], *members)).reshape(x.shape[0], math.prod(members))
 
-        rows = list(map(flat, operands))
-        if program.parts is None:
-            found = one(program.outputs, rows, program.dtype)
+        inputs = [row for x in operands for row in rows(flat(x))]
+        parts = program.parts
+        if parts is None:
+            found = one(program.outputs, inputs, program.dtype)
         else:
-            in_parts = functools.partial(run, program.parts, one=one)
-            inputs = jnp.concatenate(rows)
-            found = _by_blocks(in_parts, inputs) if one is reduced else in_parts(inputs)
-        return found.reshape(-1, *members)
+            by_blocks = one is in_one_loop and any(len(x.reads) > 1 for x in parts.parts)
+            in_parts = lambda x: run(parts, x, program.dtype, one)
+            found = (_by_blocks if by_blocks else lambda f, x: f(x))(in_parts, inputs)
+        return jnp.stack(found).reshape(-1, *members)
 
     return mlir.lower_fun(compute, multiple_results=False)
 
 
-def _by_blocks(function: Callable[[Array], Array], inputs: Array) -> Array:
-    """A function of (count, members) on blocks of members, so that their registers stay in the cache."""
-    count, members = inputs.shape
+def _by_blocks(function: Callable[[list[Array]], list[Array]], inputs: list[Array]) -> list[Array]:
+    """A function of numbers of members on blocks of members, so that their registers stay in the cache."""
+    members = inputs[0].size
     if members <= _BLOCK:
         return function(inputs)
-    whole = jnp.pad(inputs, ((0, 0), (0, -members % _BLOCK)), mode="edge").reshape(count, -1, _BLOCK)
-    found = lax.map(function, jnp.swapaxes(whole, 0, 1))
-    return jnp.swapaxes(found, 0, 1).reshape(found.shape[1], -1)[:, :members]
+    whole = jnp.pad(jnp.stack(inputs), ((0, 0), (0, -members % _BLOCK)), mode="edge")
+    blocks = jnp.swapaxes(whole.reshape(len(inputs), -1, _BLOCK), 0, 1)
+    found = lax.map(lambda x: jnp.stack(function(rows(x))), blocks)
+    return rows(jnp.swapaxes(found, 0, 1).reshape(found.shape[1], -1)[:, :members])
 
 
-def separately(outputs: Sequence[Expression], inputs: Sequence[Array], dtype: Any) -> Array:
-    """Expressions as separate operations: (outputs, members) from inputs (count, members)."""
-    return jnp.stack(evaluate(outputs, [row for x in inputs for row in x], dtype))
+def separately(outputs: Sequence[Expression], inputs: Sequence[Array], dtype: Any) -> list[Array]:
+    """Expressions as separate operations: numbers of all members each."""
+    return evaluate(outputs, inputs, dtype)
 
 
-def reduced(outputs: Sequence[Expression], inputs: Sequence[Array], dtype: Any) -> Array:
-    """Expressions as the reduction of pairs of members: (outputs, members) from inputs (count, members)."""
-    size, count = inputs[0].shape[1], len(outputs)
-    if max(2 * count, sum(map(len, inputs))) >= MOST_RESULTS:
+def in_one_loop(outputs: Sequence[Expression], inputs: Sequence[Array], dtype: Any) -> list[Array]:
+    """Expressions as windows of one member: numbers of all members each."""
+    wide = max(len(inputs), len(outputs))
+    if wide >= MOST_RESULTS:
         return separately(outputs, inputs, dtype)
-    pairs: list[Array] = []
-    for x in inputs:
-        if size == 1:  # XLA removes a reduction over a single one
-            x = lax.broadcast_in_dim(x, (len(x), 2, 1), (0, 2))
-        else:
-            x = jnp.pad(x, ((0, 0), (0, size % 2)), mode="edge") if size % 2 else x
-            x = lax.reshape(x, (len(x), 2, x.shape[1] // 2))
-        pairs += lax.split(x, (1,) * len(x))
-    numbers = len(pairs)
-    pairs += [pairs[0]] * (2 * count - numbers)
 
-    def body(before: Sequence[Array], member: Sequence[Array]) -> tuple[Array, ...]:
-        found = evaluate(outputs, member[:numbers], dtype)
-        return (*before[count : 2 * count], *found, *member[2 * count :])
+    def body(_: Sequence[Array], member: Sequence[Array]) -> tuple[Array, ...]:
+        found = evaluate(outputs, member[: len(inputs)], dtype, by_polynomials())
+        return (*found, *member[len(outputs) :])
 
-    found = lax.reduce(tuple(pairs), (jnp.zeros((), dtype),) * len(pairs), body, (1,))
-    # All results count as used: a pass that looks for what unused ones need takes exponential time on such a body.
-    found = lax.optimization_barrier(found)
-    second = lax.concatenate(found[count : 2 * count], 0)
-    if size == 1:
-        return second
-    both = lax.concatenate([lax.concatenate(found[:count], 0), second], 1)
-    return both if both.shape[1] == size else lax.slice_in_dim(both, 0, size, axis=1)
+    operands = (*inputs, *inputs[:1] * (wide - len(inputs)))
+    found = lax.reduce_window(operands, (jnp.zeros((), dtype),) * wide, body, (1,), (1,), "VALID")
+    return list(found[: len(outputs)])

@@ -3,7 +3,8 @@
 An expression is a Python number or a `Node`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, final
 
 import jax
@@ -100,12 +101,22 @@ def reachable(outputs: Sequence[Expression]) -> list[Node]:
     return list(found.values())
 
 
+def weight(x: Node) -> int:
+    """How many operations one is where it is compiled for a CPU: sine and cosine are polynomials there."""
+    return 20 if x.op in ("sin", "cos") else 1
+
+
 def operations(outputs: Sequence[Expression]) -> int:
     """The number of operations that outputs take."""
     return sum(node.op != "input" for node in reachable(outputs))
 
 
-def evaluate(outputs: Sequence[Expression], inputs: Sequence[Array], dtype: Any) -> list[Array]:
+def evaluate(
+    outputs: Sequence[Expression],
+    inputs: Sequence[Array],
+    dtype: Any,
+    instead: Mapping[str, Callable[..., Array]] = MappingProxyType({}),
+) -> list[Array]:
     """The values of expressions, by JAX operations.
 
     **Arguments:**
@@ -113,8 +124,9 @@ def evaluate(outputs: Sequence[Expression], inputs: Sequence[Array], dtype: Any)
     - `outputs`: expressions.
     - `inputs`: the array of each input number, all of one shape; at least one.
     - `dtype`: of constants.
+    - `instead`: operations computed otherwise than by `OPERATIONS`.
     """
-    shape = inputs[0].shape
+    shape, by = inputs[0].shape, {**OPERATIONS, **instead}
     values: dict[int, Array] = {}
 
     def value(x: Expression) -> Array:
@@ -123,7 +135,5 @@ def evaluate(outputs: Sequence[Expression], inputs: Sequence[Array], dtype: Any)
         return lax.full(shape, x, jnp.bool_ if isinstance(x, bool) else dtype)
 
     for node in reachable(outputs):
-        values[id(node)] = (
-            inputs[node.args[0]] if node.op == "input" else OPERATIONS[node.op](*map(value, node.args))
-        )
+        values[id(node)] = inputs[node.args[0]] if node.op == "input" else by[node.op](*map(value, node.args))
     return [value(x) for x in outputs]

@@ -19,8 +19,8 @@ from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array
 
 from .._whole_loops import are_loops_whole
-from ._compiled import MOST_RESULTS, lowering, members_of, reduced, separately
-from ._expressions import Expression, evaluate, operations, reachable
+from ._compiled import MOST_RESULTS, in_one_loop, lowering, members_of, separately
+from ._expressions import Expression, evaluate, operations, reachable, weight
 from ._interpret import Interpreter
 from ._kept import worth_keeping
 from ._moves import Scalars, filled
@@ -30,17 +30,23 @@ from ._scalars import Builder, copied
 
 
 def longest(derived: bool = False) -> int:
-    """The operations compiled as one piece.
+    """What a program compiled as one piece may weigh.
 
-    Without `compile_loops_whole`, XLA takes exponentially long over a piece on a CPU: 2,000 operations of `four_bars` a
-    second, 3,200 take 24 and 4,000 take 160; and what it makes of planar_2rrr's 2,900 takes three times as long a run.
-    With it, 8,000 take 3 s and run faster than in pieces, which 16,000 do not.
+    Without `compile_loops_whole`, XLA splits a longer one into functions that compute again and again what they share,
+    on a CPU: bricard's 3,200 operations run at half the speed, arm_6r's 5,500 a thousand times slower. With it, 8,000
+    take 3 s to compile and run faster than in pieces, which 16,000 do not.
 
     **Arguments:**
 
     - `derived`: whether the program is for a derivative, which passes on more numbers and is longer to compile.
     """
-    return 1_500 if not are_loops_whole() else 3_000 if derived else 9_000
+    return 2_800 if not are_loops_whole() else 3_000 if derived else 10_000
+
+
+_PIECE = 2_400  # the weight of pieces where loops are not compiled whole
+_MOST_IN_PIECES = (
+    10_000  # operations compiled in pieces rather than as loops, which run ten times as long there
+)
 
 
 @final
@@ -69,13 +75,23 @@ class Program:
         return operations(self.outputs)
 
     @functools.cached_property
+    def _weight(self) -> int:
+        return sum(map(weight, reachable(self.outputs)))
+
+    @functools.cached_property
     def _apart(self) -> Parts:
         return parts(self.outputs, sum(self.counts))
+
+    @functools.cached_property
+    def _in_pieces(self) -> Parts:
+        return parts(self.outputs, sum(self.counts), longest=_PIECE)
 
     @property
     def parts(self) -> Parts | None:
         """The program in parts, if it is too long to be compiled as one piece."""
-        return self._apart if self.size > longest(self.derived) else None
+        if self._weight <= longest(self.derived):
+            return None
+        return self._apart if are_loops_whole() or self.size > _MOST_IN_PIECES else self._in_pieces
 
     @functools.cached_property
     def compiled(self) -> int:
@@ -120,7 +136,7 @@ class Program:
         """
         tangent, count = self._tangent(varied), sum(self.counts)
         kept = worth_keeping(tangent.outputs, count) if self.size <= longest(derived=True) else []
-        if not kept or 2 * (len(self.outputs) + len(kept)) >= MOST_RESULTS:
+        if not kept or len(self.outputs) + len(kept) >= MOST_RESULTS:
             return self, tangent
         build = Builder()
         replaced = {node: build.input(count + i) for i, node in enumerate(kept)}
@@ -246,14 +262,14 @@ def _transposed(cotangent: Any, *operands: Any, program: Program) -> list[Any]:
     return found
 
 
-_as_separate, _as_reductions = lowering(separately), lowering(reduced)
+_as_separate, _as_one_loop = lowering(separately), lowering(in_one_loop)
 
 
 def _on_cpu(ctx: Any, *operands: Any, program: Program) -> Any:
     # Partitioned by XLA, the reduction itself could be split among devices; under shard_map it is local.
     alone = getattr(ctx.module_context.axis_context, "num_devices", 1) in (None, 1)
     empty = 0 in members_of(ctx.avals_in)
-    return (_as_separate if empty or not alone else _as_reductions)(ctx, *operands, program=program)
+    return (_as_separate if empty or not alone else _as_one_loop)(ctx, *operands, program=program)
 
 
 batching.primitive_batchers[program_p] = _batched

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from ._expressions import BOOLEAN, Expression, Node, is_number, reachable
+from ._pieces import pieces
 from ._repeats import stretches
 from ._scalars import Builder
 
@@ -97,16 +98,20 @@ def _wanted(every: Sequence[Sequence[Node]], outputs: Sequence[Expression]) -> s
     return wanted
 
 
-def parts(outputs: Sequence[Expression], count: int) -> Parts:
+def parts(outputs: Sequence[Expression], count: int, longest: float | None = None) -> Parts:
     """A program in parts, those that repeat as loops.
 
     **Arguments:**
 
     - `outputs`: of the program.
     - `count`: of its inputs.
+    - `longest`: if given, parts weigh no more, and none is a loop.
     """
     nodes = sorted((x for x in reachable(outputs) if x.op != "input"), key=lambda x: x.number)
-    found = [[nodes[i : i + x.period] for i in x.starts] for x in stretches(nodes)]
+    if longest:
+        found = [[x] for x in pieces(nodes, outputs, longest)]
+    else:
+        found = [[nodes[i : i + x.period] for i in x.starts] for x in stretches(nodes)]
     wanted, registers = _wanted([own for passes in found for own in passes], outputs), _Registers(count)
     made = [_part(passes, wanted, registers) for passes in found]
     given = [registers.of(x) for x in outputs]
@@ -117,50 +122,60 @@ def parts(outputs: Sequence[Expression], count: int) -> Parts:
     return Parts(list(registers.constants), moved, registers.size + offset, at(np.array(given, int)).tolist())
 
 
-def run(
-    parts: Parts, inputs: Float[Array, "count members"], one: Callable[..., Array]
-) -> Float[Array, "outputs members"]:
-    """The outputs of a program in parts.
+def rows(x: Array) -> list[Array]:
+    """The rows of an array, without the operations that indexing takes."""
+    return [lax.squeeze(row, (0,)) for row in lax.split(x, (1,) * len(x))]
+
+
+def run(parts: Parts, inputs: Sequence[Array], dtype: Any, one: Callable[..., list[Array]]) -> list[Array]:
+    """The outputs of a program in parts, an array (members,) each.
 
     **Arguments:**
 
     - `parts`: of the program.
-    - `inputs`: of the program.
-    - `one`: computes the outputs (outputs, members) of one part from expressions, inputs and a type.
+    - `inputs`: of the program, an array (members,) each.
+    - `dtype`: of both.
+    - `one`: computes the outputs of one part from expressions, inputs and a type.
     """
-    constants, members = jnp.asarray(parts.constants, inputs.dtype), inputs.shape[1]
+    constants = [jnp.full_like(inputs[0], x) for x in parts.constants]
+    if all(len(part.reads) == 1 for part in parts.parts):
+        known = [*constants, *inputs]
+        for part in parts.parts:
+            known += one(part.outputs, [known[i] for i in part.reads[0]], dtype)
+        return [known[i] for i in parts.outputs]
     later = parts.size - len(constants) - len(inputs)
-    constants = jnp.broadcast_to(constants[:, None], (len(constants), members))
-    registers = jnp.concatenate([constants, inputs, jnp.zeros((later, members), inputs.dtype)])
+    registers = jnp.concatenate([jnp.stack([*constants, *inputs]), jnp.zeros((later, len(inputs[0])), dtype)])
     for part in parts.parts:
         registers = _after(part, registers, one)
-    return lax.concatenate(_taken(registers, np.array(parts.outputs)), 0)
+    return _taken(registers, np.array(parts.outputs))
 
 
 def _taken(registers: Array, places: Any) -> list[Array]:
-    """Some of the registers, in one array or several."""
+    """Some of the registers."""
     if registers.shape[1] == 1:
-        return [registers.at[places].get(mode="promise_in_bounds")]
+        return rows(registers.at[places].get(mode="promise_in_bounds"))
     # Row by row: XLA's gather computes the place of every number by itself.
     if isinstance(places, np.ndarray):
-        return [lax.slice_in_dim(registers, int(i), int(i) + 1) for i in places]
+        return [registers[int(i)] for i in places]
     zero, size = jnp.zeros((), places.dtype), (1, registers.shape[1])
-    places = [lax.squeeze(x, (0,)) for x in lax.split(places, (1,) * len(places))]
-    return [lax.dynamic_slice(registers, (i, zero), size, allow_negative_indices=False) for i in places]
+    found = [
+        lax.dynamic_slice(registers, (i, zero), size, allow_negative_indices=False) for i in rows(places)
+    ]
+    return [x[0] for x in found]
 
 
-def _after(part: Part, registers: Array, one: Callable[..., Array]) -> Array:
+def _after(part: Part, registers: Array, one: Callable[..., list[Array]]) -> Array:
     """The registers after one part."""
     passes, width, dtype = len(part.reads), len(part.outputs), registers.dtype
     if passes == 1:
         found = one(part.outputs, _taken(registers, part.reads[0]), dtype)
-        return lax.dynamic_update_slice(registers, found, (part.writes, 0))
+        return lax.dynamic_update_slice(registers, jnp.stack(found), (part.writes, 0))
     table = jnp.asarray(part.reads)
 
     def after(k: Array, registers: Array) -> Array:
         places = lax.dynamic_index_in_dim(table, k, keepdims=False)
         found = one(part.outputs, _taken(registers, places), dtype)
         place = jnp.asarray(part.writes + k * width, np.int32)
-        return lax.dynamic_update_slice(registers, found, (place, np.int32(0)))
+        return lax.dynamic_update_slice(registers, jnp.stack(found), (place, np.int32(0)))
 
     return lax.fori_loop(np.int32(0), np.int32(passes), after, registers)
