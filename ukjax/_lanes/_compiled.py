@@ -80,6 +80,6 @@ def in_one_loop(outputs: Sequence[Expression], inputs: Sequence[Array], dtype: A
         found = evaluate(outputs, member[: len(inputs)], dtype, by_polynomials())
         return (*found, *member[len(outputs) :])
 
-    operands = (*inputs, *inputs[:1] * (wide - len(inputs)))
+    operands = (*inputs, *[inputs[0]] * (wide - len(inputs)))
     found = lax.reduce_window(operands, (jnp.zeros((), dtype),) * wide, body, (1,), (1,), "VALID")
     return list(found[: len(outputs)])
