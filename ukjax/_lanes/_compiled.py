@@ -2,9 +2,12 @@
 
 On a CPU it compiles to one loop over the members. XLA would otherwise make a loop of each output and compute what the
 outputs share once in each: three to seven times the work, and as much more to compile. The constructs of XLA whose body
-yields several numbers and is computed once are reductions; of those only a reduction over windows is kept when there is
-one number to reduce. So the members are windows of one, and the body evaluates the program on it. No loop is left
-within that over the members, which then runs on vectors.
+yields several numbers and is computed once are reductions.
+
+Many members are windows of one number each, and the body evaluates the program on them: no loop is left within that
+over the members, so it runs on vectors. For few members an ordinary reduction is compiled together with what makes its
+operands, in a function less per operand; there has to be something to reduce, so each is there twice, of which LLVM
+removes one.
 """
 
 import math
@@ -24,6 +27,9 @@ from ._trigonometry import by_polynomials
 MOST_RESULTS = 1_000
 """XLA aborts on a CPU if the body of a reduction has more."""
 
+_VECTOR = (
+    4  # members from which on a loop over them runs on vectors; fewer are faster by the C library's functions
+)
 _BLOCK = 16  # members at a time of long programs on a CPU
 
 
@@ -42,7 +48,7 @@ def lowering(one: Callable[..., list[Array]]) -> Any:
             return jnp.broadcast_to(apart, (x.shape[0], *members)).reshape(x.shape[0], math.prod(members))
 
         inputs = [row for x in operands for row in rows(flat(x))]
-        parts = program.parts
+        parts = program.parts(math.prod(members))
         if parts is None:
             found = one(program.outputs, inputs, program.dtype)
         else:
@@ -71,15 +77,23 @@ def separately(outputs: Sequence[Expression], inputs: Sequence[Array], dtype: An
 
 
 def in_one_loop(outputs: Sequence[Expression], inputs: Sequence[Array], dtype: Any) -> list[Array]:
-    """Expressions as windows of one member: numbers of all members each."""
-    wide = max(len(inputs), len(outputs))
+    """Expressions as one reduction: numbers of all members each."""
+    wide, members = max(len(inputs), len(outputs)), inputs[0].size
     if wide >= MOST_RESULTS:
         return separately(outputs, inputs, dtype)
+    instead = by_polynomials() if members >= _VECTOR else {}
 
     def body(_: Sequence[Array], member: Sequence[Array]) -> tuple[Array, ...]:
-        found = evaluate(outputs, member[: len(inputs)], dtype, by_polynomials())
+        found = evaluate(outputs, member[: len(inputs)], dtype, instead)
         return (*found, *member[len(outputs) :])
 
     operands = (*inputs, *[inputs[0]] * (wide - len(inputs)))
-    found = lax.reduce_window(operands, (jnp.zeros((), dtype),) * wide, body, (1,), (1,), "VALID")
+    zeros = (jnp.zeros((), dtype),) * wide
+    if members >= _VECTOR:
+        found = lax.reduce_window(operands, zeros, body, (1,), (1,), "VALID")
+    else:
+        twice = tuple(lax.broadcast_in_dim(x, (2, members), (1,)) for x in operands)
+        found = lax.reduce(twice, zeros, body, (0,))
+        # All results count as used: a pass that looks for what unused ones need takes exponential time on such a body.
+        found = lax.optimization_barrier(found)
     return list(found[: len(outputs)])

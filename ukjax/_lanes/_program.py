@@ -29,20 +29,33 @@ from ._registers import Parts, parts
 from ._scalars import Builder, copied
 
 
-def longest(derived: bool = False) -> int:
+def compiled_whole(members: int) -> bool:
+    """Whether XLA compiles a loop around programs into one function on a CPU.
+
+    **Arguments:**
+
+    - `members`: numbers that pass in and out of a program, over all members.
+    """
+    return are_loops_whole() and members < _MOST_WHOLE
+
+
+def longest(derived: bool = False, whole: bool | None = None) -> int:
     """What a program compiled as one piece may weigh.
 
-    Without `compile_loops_whole`, XLA splits a longer one into functions that compute again and again what they share,
-    on a CPU: bricard's 3,200 operations run at half the speed, arm_6r's 5,500 a thousand times slower. With it, 8,000
-    take 3 s to compile and run faster than in pieces, which 16,000 do not.
+    Where loops are not compiled whole, XLA splits a longer one into functions that compute again and again what they
+    share, on a CPU: bricard's 3,200 operations run at half the speed, arm_6r's 5,500 a thousand times slower. Where
+    they are, 8,000 take 3 s to compile and run faster than in pieces, which 16,000 do not.
 
     **Arguments:**
 
     - `derived`: whether the program is for a derivative, which passes on more numbers and is longer to compile.
+    - `whole`: whether loops are compiled whole; by default whether `compile_loops_whole` was called.
     """
-    return 2_800 if not are_loops_whole() else 3_000 if derived else 10_000
+    whole = are_loops_whole() if whole is None else whole
+    return 2_800 if not whole else 3_000 if derived else 10_000
 
 
+_MOST_WHOLE = 25_000  # numbers through a program, above which the loop around it may access ten megabytes
 _PIECE = 2_400  # the weight of pieces where loops are not compiled whole
 _MOST_IN_PIECES = (
     10_000  # operations compiled in pieces rather than as loops, which run ten times as long there
@@ -86,12 +99,12 @@ class Program:
     def _in_pieces(self) -> Parts:
         return parts(self.outputs, sum(self.counts), longest=_PIECE)
 
-    @property
-    def parts(self) -> Parts | None:
-        """The program in parts, if it is too long to be compiled as one piece."""
-        if self._weight <= longest(self.derived):
+    def parts(self, members: int) -> Parts | None:
+        """The program in parts, if it is too long to be compiled as one piece for so many members."""
+        whole = compiled_whole(members * (sum(self.counts) + len(self.outputs)))
+        if self._weight <= longest(self.derived, whole):
             return None
-        return self._apart if are_loops_whole() or self.size > _MOST_IN_PIECES else self._in_pieces
+        return self._apart if whole or self.size > _MOST_IN_PIECES else self._in_pieces
 
     @functools.cached_property
     def compiled(self) -> int:
