@@ -38,16 +38,11 @@ _CLOSER_TO_SINGULAR = 30.0
 _REFUSED = 1e8
 # Operations to compile, of more than which arrays are worth their longer runs.
 _WORTHWHILE = 10_000
-_TRACED = (
-    5_000,
-    7_000,
-)  # the same of acceleration and projection where derivatives may be taken, which take far more
-_TRACED_OF_MANY = (
-    8_000  # the same where they are few beside all: of such large systems those by arrays take longer
-)
-_WITHIN_NEWTON = (
-    300  # the same for an implicit solver, which takes tangents of it: XLA may need minutes for more
-)
+# The same of acceleration and projection where derivatives may be taken, which take far more to compile, and where they
+# are few beside all, as in large systems, of which those by arrays take longer.
+_TRACED, _TRACED_OF_MANY = (5_000, 7_000), 8_000
+# The same for an implicit solver, which takes tangents of it: XLA may need minutes for more.
+_WITHIN_NEWTON = 300
 
 
 def _is_worthwhile(program: Program, solver: dfx.AbstractSolver, traced: int | None) -> bool:
@@ -127,9 +122,8 @@ def coded(
     limits = _TRACED if traced else (None, None)
     try:
         code = code_for(model.system, model.formula, model.stabilizer, t, q, v)
-    except (
-        Exception
-    ) as reason:  # whatever user code does that scalar code cannot: the formula can, or says why not
+    except Exception as reason:
+        # Whatever user code does that scalar code cannot: the formula can, or says why not.
         return model, f"arrays, as there is no scalar code: {str(reason).partition(chr(10))[0]}"
     size = code.program.size
     if not _is_worthwhile(code.program, solver, limits[0]):

@@ -20,8 +20,8 @@ def compile_loops_whole() -> None:
 
     Left to itself XLA does so below a kilobyte, and runs larger loops as a list of small functions: for systems of few
     coordinates that takes longer than what they compute. Call this before JAX computes anything, as one turns on
-    float64. It appends XLA's option `xla_cpu_small_while_loop_byte_threshold` to the environment variable `XLA_FLAGS`,
-    which JAX reads once. GPUs are not concerned.
+    float64. It appends XLA's option `xla_cpu_small_while_loop_byte_threshold`, and one of LLVM's that lets loops over
+    many arrays run on vectors, to the environment variable `XLA_FLAGS`, which JAX reads once. GPUs are not concerned.
 
     **Raises:** `RuntimeError` if JAX has started already, so that the option would be ignored.
     """

@@ -27,10 +27,8 @@ from ._trigonometry import by_polynomials
 MOST_RESULTS = 1_000
 """XLA aborts on a CPU if the body of a reduction has more."""
 
-_VECTOR = (
-    4  # members from which on a loop over them runs on vectors; fewer are faster by the C library's functions
-)
-_BLOCK = 16  # members at a time of long programs on a CPU
+# Members from which on a loop over them runs on vectors, and members at a time of programs in loops, on a CPU.
+_VECTOR, _BLOCK = 4, 16
 
 
 def members_of(operands: Sequence[Any]) -> tuple[int, ...]:

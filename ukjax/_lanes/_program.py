@@ -28,15 +28,12 @@ from ._on_host import OnHost
 from ._registers import Parts, parts
 from ._scalars import Builder, copied
 
-
-def compiled_whole(members: int) -> bool:
-    """Whether XLA compiles a loop around programs into one function on a CPU.
-
-    **Arguments:**
-
-    - `members`: numbers that pass in and out of a program, over all members.
-    """
-    return are_loops_whole() and members < _MOST_WHOLE
+# Numbers that pass through a program for all members, above which the loop around it may access ten megabytes: XLA then
+# does not compile it whole.
+_MOST_WHOLE = 25_000
+# The weight of pieces where loops are not compiled whole, and the operations above which loops are better: up to there
+# they run ten times as long.
+_PIECE, _MOST_IN_PIECES = 2_400, 10_000
 
 
 def longest(derived: bool = False, whole: bool | None = None) -> int:
@@ -53,13 +50,6 @@ def longest(derived: bool = False, whole: bool | None = None) -> int:
     """
     whole = are_loops_whole() if whole is None else whole
     return 2_800 if not whole else 3_000 if derived else 10_000
-
-
-_MOST_WHOLE = 25_000  # numbers through a program, above which the loop around it may access ten megabytes
-_PIECE = 2_400  # the weight of pieces where loops are not compiled whole
-_MOST_IN_PIECES = (
-    10_000  # operations compiled in pieces rather than as loops, which run ten times as long there
-)
 
 
 @final
@@ -101,7 +91,7 @@ class Program:
 
     def parts(self, members: int) -> Parts | None:
         """The program in parts, if it is too long to be compiled as one piece for so many members."""
-        whole = compiled_whole(members * (sum(self.counts) + len(self.outputs)))
+        whole = are_loops_whole() and members * (sum(self.counts) + len(self.outputs)) < _MOST_WHOLE
         if self._weight <= longest(self.derived, whole):
             return None
         return self._apart if whole or self.size > _MOST_IN_PIECES else self._in_pieces
