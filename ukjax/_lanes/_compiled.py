@@ -28,7 +28,7 @@ MOST_RESULTS = 1_000
 """XLA aborts on a CPU if the body of a reduction has more."""
 
 # Members from which on a loop over them runs on vectors, and members at a time of programs in loops, on a CPU.
-_VECTOR, _BLOCK = 4, 16
+_VECTOR, _BLOCK = 4, 8
 
 
 def members_of(operands: Sequence[Any]) -> tuple[int, ...]:
