@@ -2,6 +2,8 @@
 
 import itertools
 import math
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -283,6 +285,27 @@ def test_a_long_chain_runs_as_loops(batch):
         M, Q = problem.system.mass_matrix(t, state[0]), problem.system.force(t, *state)
         expected = _by_numpy(*map(np.asarray, (M, Q, rows.A, rows.b)))
         np.testing.assert_allclose(a, expected, rtol=0, atol=1e-10 * (1 + abs(expected).max()))
+
+
+WITH_LOOPS_WHOLE = """
+import jax
+import numpy as np
+import ukjax as uk
+uk.compile_loops_whole()
+jax.config.update("jax_enable_x64", True)
+problem = uk.models.arm_6r()
+found = uk.lanes(problem)(0.0, problem.q0[None], problem.v0[None])[0]
+expected = uk.UdwadiaKalaba().acceleration(problem.system, 0.0, problem.q0, problem.v0).a
+np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
+"""
+
+
+def test_long_code_outside_a_loop_compiles_where_loops_are_whole():
+    """XLA takes exponentially long over its 5,500 operations as one piece unless they are in such a loop."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITH_LOOPS_WHOLE], timeout=300, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_float32_stays_float32():

@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -48,14 +49,27 @@ def lowering(one: Callable[..., list[Array]]) -> Any:
         inputs = [row for x in operands for row in rows(flat(x))]
         parts = program.parts(math.prod(members))
         if parts is None:
-            found = one(program.outputs, inputs, program.dtype)
+            whole = lambda x: one(program.outputs, x, program.dtype)
+            found = (_in_a_loop if program.needs_loop and one is in_one_loop else _applied)(whole, inputs)
         else:
             by_blocks = one is in_one_loop and any(len(x.reads) > 1 for x in parts.parts)
             in_parts = lambda x: run(parts, x, program.dtype, one)
-            found = (_by_blocks if by_blocks else lambda f, x: f(x))(in_parts, inputs)
+            found = (_by_blocks if by_blocks else _applied)(in_parts, inputs)
         return jnp.stack(found).reshape(-1, *members)
 
     return mlir.lower_fun(compute, multiple_results=False)
+
+
+def _applied(function: Callable[[list[Array]], list[Array]], inputs: list[Array]) -> list[Array]:
+    return function(inputs)
+
+
+def _in_a_loop(function: Callable[[list[Array]], list[Array]], inputs: list[Array]) -> list[Array]:
+    """A function in a loop of one pass, which XLA compiles whole wherever it is."""
+    # XLA would remove a loop that it knows to have one pass, and take out of it what does not depend on the pass.
+    passes = lax.optimization_barrier(jnp.ones((), np.int32))
+    body = lambda i, _: function(lax.optimization_barrier((inputs, i))[0])
+    return lax.fori_loop(0, passes, body, [jnp.zeros_like(x) for x in jax.eval_shape(function, inputs)])
 
 
 def _by_blocks(function: Callable[[list[Array]], list[Array]], inputs: list[Array]) -> list[Array]:

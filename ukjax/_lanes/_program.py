@@ -28,7 +28,7 @@ from ._on_host import OnHost
 from ._registers import Parts, parts
 from ._scalars import Builder, copied
 
-# Numbers that pass through a program for all members, above which the loop around it may access ten megabytes: XLA then
+# Numbers that pass through a program for all members, above which a loop of it alone may access ten megabytes: XLA then
 # does not compile it whole.
 _MOST_WHOLE = 25_000
 # The weight of pieces where loops are not compiled whole, and the operations above which loops are better: up to there
@@ -88,6 +88,11 @@ class Program:
     @functools.cached_property
     def _in_pieces(self) -> Parts:
         return parts(self.outputs, sum(self.counts), longest=_PIECE)
+
+    @property
+    def needs_loop(self) -> bool:
+        """Whether it can be one piece only within a loop that XLA compiles whole."""
+        return self._weight > longest(whole=False)
 
     def parts(self, members: int) -> Parts | None:
         """The program in parts, if it is too long to be compiled as one piece for so many members."""
