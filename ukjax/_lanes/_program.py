@@ -28,8 +28,8 @@ from ._on_host import OnHost
 from ._registers import Parts, parts
 from ._scalars import Builder, copied
 
-# Numbers that pass through a program for all members, above which a loop of it alone may access ten megabytes: XLA then
-# does not compile it whole.
+# Numbers that pass through a program for all members, above which it is cut: what a run's loop around it accesses is some
+# fifty times as much, and above ten megabytes XLA does not compile it whole.
 _MOST_WHOLE = 25_000
 # The weight of pieces where loops are not compiled whole, and the operations above which loops are better: up to there
 # they run ten times as long.
