@@ -10,11 +10,11 @@ operands, in a function less per operand; there has to be something to reduce, s
 removes one.
 """
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -50,26 +50,28 @@ def lowering(one: Callable[..., list[Array]]) -> Any:
         parts = program.parts(math.prod(members))
         if parts is None:
             whole = lambda x: one(program.outputs, x, program.dtype)
-            found = (_in_a_loop if program.needs_loop and one is in_one_loop else _applied)(whole, inputs)
+            if program.needs_loop and one is in_one_loop:
+                found = _in_a_loop(whole, inputs, len(program.outputs))
+            else:
+                found = whole(inputs)
+        elif one is in_one_loop and any(len(x.reads) > 1 for x in parts.parts):
+            part = functools.partial(in_one_loop, on_vectors=False)
+            found = _by_blocks(lambda x: run(parts, x, program.dtype, part), inputs)
         else:
-            by_blocks = one is in_one_loop and any(len(x.reads) > 1 for x in parts.parts)
-            in_parts = lambda x: run(parts, x, program.dtype, one)
-            found = (_by_blocks if by_blocks else _applied)(in_parts, inputs)
+            found = run(parts, inputs, program.dtype, one)
         return jnp.stack(found).reshape(-1, *members)
 
     return mlir.lower_fun(compute, multiple_results=False)
 
 
-def _applied(function: Callable[[list[Array]], list[Array]], inputs: list[Array]) -> list[Array]:
-    return function(inputs)
-
-
-def _in_a_loop(function: Callable[[list[Array]], list[Array]], inputs: list[Array]) -> list[Array]:
-    """A function in a loop of one pass, which XLA compiles whole wherever it is."""
+def _in_a_loop(
+    function: Callable[[list[Array]], list[Array]], inputs: list[Array], count: int
+) -> list[Array]:
+    """A function with so many results in a loop of one pass, which XLA compiles whole wherever it is."""
     # XLA would remove a loop that it knows to have one pass, and take out of it what does not depend on the pass.
     passes = lax.optimization_barrier(jnp.ones((), np.int32))
     body = lambda i, _: function(lax.optimization_barrier((inputs, i))[0])
-    return lax.fori_loop(0, passes, body, [jnp.zeros_like(x) for x in jax.eval_shape(function, inputs)])
+    return lax.fori_loop(0, passes, body, [jnp.zeros_like(inputs[0])] * count)
 
 
 def _by_blocks(function: Callable[[list[Array]], list[Array]], inputs: list[Array]) -> list[Array]:
@@ -88,11 +90,20 @@ def separately(outputs: Sequence[Expression], inputs: Sequence[Array], dtype: An
     return evaluate(outputs, inputs, dtype)
 
 
-def in_one_loop(outputs: Sequence[Expression], inputs: Sequence[Array], dtype: Any) -> list[Array]:
-    """Expressions as one reduction: numbers of all members each."""
+def in_one_loop(
+    outputs: Sequence[Expression], inputs: Sequence[Array], dtype: Any, on_vectors: bool = True
+) -> list[Array]:
+    """Expressions as one reduction: numbers of all members each.
+
+    **Arguments:**
+
+    - `on_vectors`: whether many members are to run on vectors. A few at a time would not, for all that LLVM has to
+      check first; what makes their numbers is then better compiled together with the program.
+    """
     wide, members = max(len(inputs), len(outputs)), inputs[0].size
     if wide >= MOST_RESULTS:
         return separately(outputs, inputs, dtype)
+    on_vectors = on_vectors and members >= _VECTOR
     instead = by_polynomials() if members >= _VECTOR else {}
 
     def body(_: Sequence[Array], member: Sequence[Array]) -> tuple[Array, ...]:
@@ -101,7 +112,7 @@ def in_one_loop(outputs: Sequence[Expression], inputs: Sequence[Array], dtype: A
 
     operands = (*inputs, *[inputs[0]] * (wide - len(inputs)))
     zeros = (jnp.zeros((), dtype),) * wide
-    if members >= _VECTOR:
+    if on_vectors:
         found = lax.reduce_window(operands, zeros, body, (1,), (1,), "VALID")
     else:
         twice = tuple(lax.broadcast_in_dim(x, (2, members), (1,)) for x in operands)

@@ -152,16 +152,7 @@ def run(parts: Parts, inputs: Sequence[Array], dtype: Any, one: Callable[..., li
 
 def _taken(registers: Array, places: Any) -> list[Array]:
     """Some of the registers."""
-    if registers.shape[1] == 1:
-        return rows(registers.at[places].get(mode="promise_in_bounds"))
-    # Row by row: XLA's gather computes the place of every number by itself.
-    if isinstance(places, np.ndarray):
-        return [registers[int(i)] for i in places]
-    zero, size = jnp.zeros((), places.dtype), (1, registers.shape[1])
-    found = [
-        lax.dynamic_slice(registers, (i, zero), size, allow_negative_indices=False) for i in rows(places)
-    ]
-    return [x[0] for x in found]
+    return rows(registers.at[places].get(mode="promise_in_bounds"))
 
 
 def _after(part: Part, registers: Array, one: Callable[..., list[Array]]) -> Array:
