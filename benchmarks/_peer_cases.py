@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from _peer_mechanisms import GROUND, SQUEEZER_ANGLES, Mechanism, rods, squeezer
+from _peer_scara import ScaraScript
 
 import ukjax as uk
 from ukjax._bench import _references
@@ -16,7 +17,7 @@ class Case(NamedTuple):
     """A mechanism, run from its start.
 
     - `problem`: as ukjax has it.
-    - `mechanism`: as the others have it.
+    - `mechanism`: as the others have it; none if they cannot state it.
     - `expected`: what is compared, at the end.
     - `tips`: the same from ukjax's coordinates, from the hinges' angles, and from absolute coordinates in the bodies'
       order.
@@ -26,7 +27,7 @@ class Case(NamedTuple):
     """
 
     problem: uk.Problem
-    mechanism: Mechanism
+    mechanism: Mechanism | None
     expected: Array
     tips: tuple[Callable[[Array], Array], Callable[[Array], Array], Callable[[Array], Array]]
     unit: str = "m"
@@ -38,9 +39,13 @@ class Case(NamedTuple):
         """The end [s]."""
         return float(self.problem.t1)
 
-    def moving(self) -> tuple[Mechanism, Array]:
+    def speeds(self, size: int) -> Array:
+        """What the members of a batch multiply their rates with; all move alike where time gives the motion."""
+        return np.ones(size) if self.mechanism is None else np.linspace(-1, 1, size)
+
+    def moving(self) -> tuple[Mechanism | None, Array]:
         """The linkage with its links turning at 1 rad/s, and ukjax's v of that; batches scale it; else the start."""
-        if not hasattr(self.problem.system, "state"):
+        if self.mechanism is None or not hasattr(self.problem.system, "state"):
             return self.mechanism, np.asarray(self.problem.v0)
         signs = (1.0 if body.parent == GROUND else -1.0 for body in self.mechanism.bodies)
         bodies = (body._replace(rate=sign) for body, sign in zip(self.mechanism.bodies, signs, strict=True))
@@ -120,12 +125,19 @@ def _andrews() -> Case:
     return Case(uk.models.andrews(), squeezer(), expected, tips, "rad", 2e-9, 5e-3)
 
 
+def _scara() -> Case:
+    problem = uk.models.scara(exact_start=True)
+    expected = ScaraScript(problem, 0.0).posture(float(problem.t1))
+    return Case(problem, None, expected, (np.array, np.array, np.array), "rad")
+
+
 CASES: dict[str, Callable[[], Case]] = {
     "four_bars_1": lambda: _four_bars(1),
     "four_bars_10": lambda: _four_bars(10),
     "four_bars_40": lambda: _four_bars(40),
     "parallelogram": _parallelogram,
     "andrews": _andrews,
+    "scara": _scara,
 }
 
 

@@ -163,7 +163,7 @@ def batches(case: Case, size: int) -> Iterator[Batch]:
     """On one core, and with two threads on two."""
     mechanism, _ = case.moving()
     (q, v), ((h, _),) = mechanism.start, steps_of(case, (1e-3,))
-    starts = np.tile(q, (size, 1)), np.linspace(-1, 1, size)[:, None] * v
+    starts = np.tile(q, (size, 1)), case.speeds(size)[:, None] * v
     for name, integrator, tight in _SETTINGS[:2]:
         steps = member_steps(size, 3e5 if integrator == "Euler" else 8e4)
         for threads in (1, 2) if size > 1 else (1,):
@@ -187,7 +187,7 @@ def mjx_batches(case: Case, size: int) -> Iterator[Batch]:
     """MJX, a batch at once."""
     mechanism, _ = case.moving()
     (q, v), ((h, _),) = mechanism.start, steps_of(case, (1e-3,))
-    starts = np.tile(q, (size, 1)), np.linspace(-1, 1, size)[:, None] * v
+    starts = np.tile(q, (size, 1)), case.speeds(size)[:, None] * v
     steps = member_steps(size, 1.5e5)
     make = functools.partial(mjx, mechanism, h, steps, "Euler", *starts)
     yield Batch("MJX", f"tight, Euler, h = {h:.3g}", h, steps, make)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from _peer_cases import Batch, Case, Single, error, member_steps, steps_of
 from _peer_mechanisms import GROUND, Mechanism
+from _peer_scara import ScaraScript
 from numpy import linalg
 
 Array = np.ndarray
@@ -90,15 +91,16 @@ class Script:
         pairs = np.stack([x @ self.gather, y @ self.gather], axis=-1)
         return pairs.reshape(*pairs.shape[:-2], -1)
 
-    def gaps(self, q: Array) -> Array:
+    def gaps(self, q: Array, t: float = 0.0) -> Array:
         """phi of all hinges and loops (..., m) [m]."""
         return np.matvec(self.constant, q) + self._rows(*self._offsets(q)) + self.anchors
 
-    def accelerations(self, q: Array, v: Array) -> Array:
+    def accelerations(self, t: float, q: Array, v: Array) -> Array:
         """a (..., n) of M a = Q + A^T lambda, A a = b, with M diagonal.
 
         **Arguments:**
 
+        - `t`: time [s], which nothing depends on.
         - `q`, `v`: (..., n).
         """
         x, y = self._offsets(q)
@@ -110,70 +112,76 @@ class Script:
         residual = self._rows(spin * x, spin * y) - drawn_back - np.matvec(B, free)
         return self.root * (free + np.matvec(linalg.pinv(B, rcond=_RCOND), residual))
 
-    def rates(self, t: float, y: Array) -> Array:
-        """(v, a) of (q, v), as SciPy asks."""
-        return np.concatenate([y[self.n :], self.accelerations(y[: self.n], y[self.n :])])
-
 
 def _turned(angle: complex, point: tuple[float, float]) -> Array:
     c, s = np.cos(angle), np.sin(angle)
     return np.array([c * point[0] - s * point[1], s * point[0] + c * point[1]])
 
 
-def scipy_run(script: Script, t1: float, tolerance: float) -> Callable[[], Array]:
+def script_of(case: Case, moving: bool = False) -> Script | ScaraScript:
+    """The script of a case, of a linkage with its links turning if it is `moving`."""
+    mechanism = case.moving()[0] if moving else case.mechanism
+    return ScaraScript(case.problem, GAIN) if mechanism is None else Script(mechanism)
+
+
+def scipy_run(script: Script | ScaraScript, t1: float, tolerance: float) -> Callable[[], Array]:
     """A run by RK45, as a function of nothing that returns q at the end."""
     from scipy.integrate import solve_ivp
 
-    start = np.concatenate(script.start())
-    run = lambda: solve_ivp(script.rates, (0.0, t1), start, rtol=tolerance, atol=tolerance)
-    return lambda: run().y[: script.n, -1]
+    n, start = script.n, np.concatenate(script.start())
+    rates = lambda t, y: np.concatenate([y[n:], script.accelerations(t, y[:n], y[n:])])
+    run = lambda: solve_ivp(rates, (0.0, t1), start, rtol=tolerance, atol=tolerance)
+    return lambda: run().y[:n, -1]
 
 
-def rk4(script: Script, q: Array, v: Array, h: float, steps: int) -> Array:
+def rk4(script: Script | ScaraScript, q: Array, v: Array, h: float, steps: int) -> Array:
     """q after steps of RK4, of one state or a batch (..., n)."""
     f = script.accelerations
-    for _ in range(steps):
-        a1 = f(q, v)
+    for t in h * np.arange(steps):
+        a1 = f(t, q, v)
         v2 = v + 0.5 * h * a1
-        a2 = f(q + 0.5 * h * v, v2)
+        a2 = f(t + 0.5 * h, q + 0.5 * h * v, v2)
         v3 = v + 0.5 * h * a2
-        a3 = f(q + 0.5 * h * v2, v3)
+        a3 = f(t + 0.5 * h, q + 0.5 * h * v2, v3)
         v4 = v + h * a3
-        a4 = f(q + h * v3, v4)
+        a4 = f(t + h, q + h * v3, v4)
         q = q + h / 6.0 * (v + 2.0 * (v2 + v3) + v4)
         v = v + h / 6.0 * (a1 + 2.0 * (a2 + a3) + a4)
     return q
 
 
-def drift(script: Script, q: Array) -> float:
-    """The widest gap of a hinge or loop of one state [m]."""
-    return float(np.max(np.abs(script.gaps(q))))
+def drift(script: Script | ScaraScript, q: Array, t: float) -> float:
+    """The widest gap of a hinge or loop, or from the path, of one state [m]."""
+    return float(np.max(np.abs(script.gaps(q, t))))
 
 
 def scipy_singles(case: Case, quick: bool) -> Iterator[Single]:
     """The script by SciPy."""
-    script = Script(case.mechanism)
+    script = script_of(case)
+    if script.n > 100:  # minutes a run
+        return
     for tolerance in (1e-6,) if quick or script.n > 30 else (1e-4, 1e-6, 1e-8):
         make = lambda tolerance=tolerance: scipy_run(script, case.t1, tolerance)
-        gap = lambda q: drift(script, q)
+        gap = lambda q: drift(script, q, case.t1)
         yield Single("SciPy, numpy pinv", f"RK45 tolerance {tolerance:g}", make, error(case, 2), gap)
 
 
 def numpy_singles(case: Case, quick: bool) -> Iterator[Single]:
     """The script by RK4; it is batches that it is for."""
-    if case.mechanism.spring is not None or len(case.mechanism.bodies) > 5:
+    mechanism = case.mechanism
+    if mechanism is not None and (mechanism.spring is not None or len(mechanism.bodies) > 5):
         return
-    script = Script(case.mechanism)
+    script = script_of(case)
     for h, steps in steps_of(case, (0.01,)):
         make = lambda h=h, steps=steps: lambda: rk4(script, *script.start(), h, steps)
-        gap = lambda q: drift(script, q)
+        gap = lambda q: drift(script, q, case.t1)
         yield Single("NumPy, pinv", f"RK4 h = {h:.3g}", make, error(case, 2), gap)
 
 
 def numpy_batches(case: Case, size: int) -> Iterator[Batch]:
     """The script by RK4 over a whole batch."""
-    script = Script(case.moving()[0])
+    script = script_of(case, moving=True)
     q, v = script.start()
-    starts = np.tile(q, (size, 1)), np.linspace(-1, 1, size)[:, None] * v
+    starts = np.tile(q, (size, 1)), case.speeds(size)[:, None] * v
     ((h, _),), steps = steps_of(case, (0.01,)), member_steps(size, 1e4, 200)
     yield Batch("NumPy, pinv", f"RK4 h = {h:.3g}", h, steps, lambda: lambda: rk4(script, *starts, h, steps))

@@ -119,6 +119,6 @@ def batches(case: Case, size: int) -> Iterator[Batch]:
 
         def make(h: float = h, steps: int = steps) -> Callable[[], list[Array]]:
             accelerate = acceleration(mechanism, _gain(h))
-            return lambda: [run(accelerate, q, x * v, h, steps) for x in np.linspace(-1, 1, size)]
+            return lambda: [run(accelerate, q, x * v, h, steps) for x in case.speeds(size)]
 
         yield Batch("Pinocchio", f"RK4 h = {h:.3g}", h, steps, make)

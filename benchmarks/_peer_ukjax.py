@@ -23,38 +23,38 @@ _RCOND, _GAIN = 1e-3, 20.0  # at fixed steps the drift exceeds what the default 
 
 
 def loop(problem: uk.Problem, solver: dfx.AbstractSolver | None = None) -> Loop:
-    """A solver, or Runge and Kutta's method, over the scalar code, constraints held by Baumgarte; equations without t."""
+    """A solver, or Runge and Kutta's method, over the scalar code, constraints held by Baumgarte."""
     formula = uk.UdwadiaKalaba(uk.GramSchmidt(rcond=_RCOND))
     code = uk.lanes(problem, formula, stabilizer=uk.Baumgarte.squared(_GAIN, _GAIN))
-    one = partial(code.one, problem.t0)
 
-    def step(h: Array, y: tuple[Array, Array]) -> tuple[Array, Array]:
-        accelerate = jax.vmap(one, 1, 1) if y[0].ndim == 2 else one
+    def step(t: Array, h: Array, y: tuple[Array, Array]) -> tuple[Array, Array]:
+        accelerate = jax.vmap(code.one, (None, 1, 1), 1) if y[0].ndim == 2 else code.one
         q, v = y
         if solver is not None:
-            terms: Any = dfx.ODETerm(lambda t, y, args: (y[1], accelerate(*y)))
-            begun = solver.init(terms, 0.0 * h, h, y, None)
-            return solver.step(terms, 0.0 * h, h, y, None, begun, True)[0]
-        a1 = accelerate(q, v)
+            terms: Any = dfx.ODETerm(lambda t, y, args: (y[1], accelerate(t, *y)))
+            begun = solver.init(terms, t, t + h, y, None)
+            return solver.step(terms, t, t + h, y, None, begun, True)[0]
+        a1 = accelerate(t, q, v)
         v2 = v + 0.5 * h * a1
-        a2 = accelerate(q + 0.5 * h * v, v2)
+        a2 = accelerate(t + 0.5 * h, q + 0.5 * h * v, v2)
         v3 = v + 0.5 * h * a2
-        a3 = accelerate(q + 0.5 * h * v2, v3)
+        a3 = accelerate(t + 0.5 * h, q + 0.5 * h * v2, v3)
         v4 = v + h * a3
-        a4 = accelerate(q + h * v3, v4)
+        a4 = accelerate(t + h, q + h * v3, v4)
         return q + h / 6 * (v + 2 * (v2 + v3) + v4), v + h / 6 * (a1 + 2 * (a2 + a3) + a4)
 
-    return lambda q, v, h, steps: lax.fori_loop(0, steps, lambda _, y: step(h, y), (q, v))
+    return lambda q, v, h, steps: lax.fori_loop(0, steps, lambda i, y: step(problem.t0 + i * h, h, y), (q, v))
 
 
 def stepped(problem: uk.Problem, solver: dfx.AbstractSolver) -> Loop:
     """`uk.step` in a loop, with its default, projection after every step."""
-    step = lambda h, q, v: uk.step(problem, problem.t0, q, v, h, solver=solver)
 
     def run(q: Array, v: Array, h: Array, steps: int) -> tuple[Array, Array]:
-        one = partial(step, h)
-        one = jax.vmap(one, 1, 1) if q.ndim == 2 else one
-        return lax.fori_loop(0, steps, lambda _, y: one(*y), (q, v))
+        def one(t: Array, q: Array, v: Array) -> tuple[Array, Array]:
+            return uk.step(problem, t, q, v, h, solver=solver)
+
+        step = jax.vmap(one, (None, 1, 1), 1) if q.ndim == 2 else one
+        return lax.fori_loop(0, steps, lambda i, y: step(problem.t0 + i * h, *y), (q, v))
 
     return run
 
@@ -84,7 +84,7 @@ def singles(case: Case, quick: bool) -> Iterator[Single]:
 
     @eqx.filter_jit
     def gaps(system: uk.AbstractSystem, q: Array) -> Array:
-        return uk.constraint_rows(system, problem.t0, q, 0.0 * problem.v0).position_error
+        return uk.constraint_rows(system, case.t1, q, 0.0 * problem.v0).position_error
 
     def measures(q: Any) -> float:
         return float(jnp.max(jnp.abs(gaps(problem.system, jnp.asarray(q)))))
@@ -109,7 +109,7 @@ def batches(case: Case, size: int) -> Iterator[Batch]:
     """Loops over a batch, batch last, on one device and shared between two."""
     problem, (_, rate) = case.problem, case.moving()
     q = jnp.tile(problem.q0[:, None], (1, size))
-    v = jnp.asarray(rate)[:, None] * jnp.linspace(-1, 1, size)
+    v = jnp.asarray(rate)[:, None] * case.speeds(size)
     for name, (one, sizes) in loops(problem).items():
         ((h, _),) = steps_of(case, sizes[:1])
         steps = member_steps(size, 5e4 if size < 16 else 3e5)

@@ -7,6 +7,10 @@ Errors are those of the end against closed forms or published numbers, so that a
 installed are left out, and said. Writes peers.json, peers.md and peers.png.
 """
 
+import _one_thread  # noqa: F401
+
+# isort: split
+
 import argparse
 import contextlib
 import dataclasses
@@ -99,7 +103,8 @@ def prepared(ways: list[Any], settings: list[str], about: str) -> list[tuple[Any
 
 def ways_of(programs: list[str], which: int, *args: Any) -> list[Any]:
     """What the programs' modules offer, `which` of them: 2 for singles, 3 for batches."""
-    chosen = [PROGRAMS[program] for program in programs if PROGRAMS[program][which]]
+    able = programs if args[0].mechanism is not None else set(programs) & {"ukjax", "SciPy", "NumPy"}
+    chosen = [PROGRAMS[program] for program in programs if program in able and PROGRAMS[program][which]]
     return [way for x in chosen for way in getattr(importlib.import_module(x[1]), x[which])(*args)]
 
 
@@ -145,7 +150,7 @@ def run_batches(name: str, case: Case, size: int, given: argparse.Namespace) -> 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    usual = ["four_bars_1", "four_bars_10", "parallelogram", "andrews"]
+    usual = ["four_bars_1", "four_bars_10", "parallelogram", "andrews", "scara"]
     parser.add_argument("--cases", nargs="*", default=usual, choices=list(CASES))
     parser.add_argument("--batch-cases", nargs="*", default=["four_bars_1"], choices=list(CASES))
     parser.add_argument("--programs", nargs="+", default=list(PROGRAMS), choices=list(PROGRAMS))

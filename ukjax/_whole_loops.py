@@ -5,9 +5,11 @@ import os
 from jax._src import xla_bridge  # JAX has no public way to ask whether it has started
 
 _NAME = "xla_cpu_small_while_loop_byte_threshold"
-# The second is LLVM's: a loop over members whose results lie in many arrays runs on vectors only if all of them are
-# checked not to overlap; by itself it gives up above 128 such checks. Thousands of them take seconds to compile.
-_OPTION = f"--xla_backend_extra_options={_NAME}=10000000,-vectorize-memory-check-threshold=5000"
+MOST_CHECKS = 5_000
+"""Pairs of arrays up to which LLVM checks that they do not overlap, as a loop over members on vectors asks for. By itself
+it gives up above 128; thousands take seconds to compile."""
+
+_OPTION = f"--xla_backend_extra_options={_NAME}=10000000,-vectorize-memory-check-threshold={MOST_CHECKS}"
 
 
 def are_loops_whole() -> bool:

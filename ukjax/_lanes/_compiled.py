@@ -5,12 +5,11 @@ outputs share once in each: three to seven times the work, and as much more to c
 yields several numbers and is computed once are reductions.
 
 Many members are windows of one number each, and the body evaluates the program on them: no loop is left within that
-over the members, so it runs on vectors. For few members an ordinary reduction is compiled together with what makes its
-operands, in a function less per operand; there has to be something to reduce, so each is there twice, of which LLVM
-removes one.
+over the members, so it runs on vectors, if LLVM may check that no result overlaps another or an operand. For few
+members, or too many such checks, an ordinary reduction is compiled together with what makes its operands, in a function
+less per operand; there has to be something to reduce, so each is there twice, of which LLVM removes one.
 """
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,6 +20,7 @@ from jax import lax
 from jax.interpreters import mlir
 from jaxtyping import Array
 
+from .._whole_loops import MOST_CHECKS
 from ._expressions import Expression, evaluate
 from ._registers import rows, run
 from ._trigonometry import by_polynomials
@@ -28,8 +28,9 @@ from ._trigonometry import by_polynomials
 MOST_RESULTS = 1_000
 """XLA aborts on a CPU if the body of a reduction has more."""
 
-# Members from which on a loop over them runs on vectors, and members at a time of programs in loops, on a CPU.
-_VECTOR, _BLOCK = 4, 8
+# Members from which on a loop over them runs on vectors, for fewer LLVM does not check what has to be checked first; and
+# members at a time of programs in loops, on a CPU.
+_VECTOR, _BLOCK = 16, 8
 
 
 def members_of(operands: Sequence[Any]) -> tuple[int, ...]:
@@ -55,8 +56,7 @@ def lowering(one: Callable[..., list[Array]]) -> Any:
             else:
                 found = whole(inputs)
         elif one is in_one_loop and any(len(x.reads) > 1 for x in parts.parts):
-            part = functools.partial(in_one_loop, on_vectors=False)
-            found = _by_blocks(lambda x: run(parts, x, program.dtype, part), inputs)
+            found = _by_blocks(lambda x: run(parts, x, program.dtype, one), inputs)
         else:
             found = run(parts, inputs, program.dtype, one)
         return jnp.stack(found).reshape(-1, *members)
@@ -90,21 +90,14 @@ def separately(outputs: Sequence[Expression], inputs: Sequence[Array], dtype: An
     return evaluate(outputs, inputs, dtype)
 
 
-def in_one_loop(
-    outputs: Sequence[Expression], inputs: Sequence[Array], dtype: Any, on_vectors: bool = True
-) -> list[Array]:
-    """Expressions as one reduction: numbers of all members each.
-
-    **Arguments:**
-
-    - `on_vectors`: whether many members are to run on vectors. A few at a time would not, for all that LLVM has to
-      check first; what makes their numbers is then better compiled together with the program.
-    """
+def in_one_loop(outputs: Sequence[Expression], inputs: Sequence[Array], dtype: Any) -> list[Array]:
+    """Expressions as one reduction: numbers of all members each."""
     wide, members = max(len(inputs), len(outputs)), inputs[0].size
     if wide >= MOST_RESULTS:
         return separately(outputs, inputs, dtype)
-    on_vectors = on_vectors and members >= _VECTOR
-    instead = by_polynomials() if members >= _VECTOR else {}
+    checks = len(outputs) * (len(inputs) + len(outputs) / 2)
+    on_vectors = members >= _VECTOR and checks <= MOST_CHECKS
+    instead = by_polynomials() if on_vectors else {}
 
     def body(_: Sequence[Array], member: Sequence[Array]) -> tuple[Array, ...]:
         found = evaluate(outputs, member[: len(inputs)], dtype, instead)

@@ -1,0 +1,89 @@
+"""What it takes to compile a batch of runs: every model by `jax.jit(jax.vmap(...))` of `simulate` with its defaults.
+
+    python benchmarks/compilation.py [--models planar_4rrr ...] [--batches 1 64 1024] [--plain] [--limit 300]
+
+Wall time, each in a process of its own without JAX's cache; `--plain` leaves out `compile_loops_whole`. What takes longer
+than the limit is shown as a dash. Names with a number in brackets are models of that many links: "four_bars(10)".
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from _timing import machine, table
+
+import ukjax as uk
+
+
+def problem_of(name: str) -> uk.Problem:
+    """A model by its name, and by its size where that is given."""
+    name, _, size = name.partition("(")
+    return uk.models.get(name, **({"n": int(size[:-1])} if size else {}))
+
+
+def measure(name: str, batch: int) -> list[float]:
+    """Seconds of tracing and lowering, of compilation, and milliseconds of a member's run of half a second."""
+    problem = problem_of(name)
+
+    def run(q: Any) -> Any:
+        return uk.simulate(problem.system, q, problem.v0, t0=problem.t0, t1=float(problem.t0) + 0.5, ts=2).q[
+            -1
+        ]
+
+    starts = jnp.tile(problem.q0, (batch, 1))
+    times = [time.perf_counter()]
+    lowered = jax.jit(jax.vmap(run)).lower(starts)
+    times.append(time.perf_counter())
+    compiled = lowered.compile()
+    times.append(time.perf_counter())
+    jax.block_until_ready(compiled(starts))
+    runs = []
+    for _ in range(5):
+        start = time.perf_counter()
+        jax.block_until_ready(compiled(starts))
+        runs.append(time.perf_counter() - start)
+    return [*np.diff(times).tolist(), float(np.median(runs)) / batch * 1e3]
+
+
+def apart(name: str, batch: int, plain: bool, limit: float) -> list[float]:
+    """The same in a process of its own; NaN if it fails or takes longer than the limit."""
+    command = [sys.executable, __file__, "--one", name, "--batches", str(batch), *["--plain"] * plain]
+    try:
+        said = subprocess.run(command, check=True, capture_output=True, text=True, timeout=limit).stdout
+    except subprocess.SubprocessError as reason:
+        print(f"{name}, {batch}: {reason}", file=sys.stderr)
+        return [float("nan")] * 3
+    return json.loads(said)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--models", nargs="+", default=list(uk.models.MODELS))
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 64, 1024])
+    parser.add_argument("--plain", action="store_true", help="without compile_loops_whole")
+    parser.add_argument("--limit", type=float, default=300.0, help="seconds for one of them")
+    parser.add_argument("--one", help="measure this model here, and print it as JSON")
+    given = parser.parse_args()
+    if not given.plain:
+        uk.compile_loops_whole()
+    jax.config.update("jax_enable_x64", True)
+    if given.one:
+        print(json.dumps(measure(given.one, *given.batches)))
+        return
+    print(f"float64, {'without' if given.plain else 'with'} uk.compile_loops_whole(). {machine()}.\n")
+    columns = ["trace and lower [s]", "compile [s]", "run of 0.5 s, each [ms]"]
+    of = partial(apart, plain=given.plain, limit=given.limit)
+    for batch in given.batches:
+        rows = {name: of(name, batch) for name in given.models}
+        print(f"**batch {batch}**\n\n{table(columns, rows)}\n", flush=True)
+
+
+if __name__ == "__main__":
+    main()
