@@ -96,32 +96,41 @@ def _without_size(setting: str) -> str:
     return re.sub(r",? *(h = |tolerance )?[\de.-]+$", "", setting)
 
 
+def _lines(report: Report, case: str) -> dict[str, list[tuple[float, float]]]:
+    """Time and error of each program and method, by step size."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for row in report.singles:
+        if row["case"] == case and math.isfinite(row["error"]):
+            name = f"{row['program']}, {_without_size(row['setting'])}"
+            found.setdefault(name, []).append((row["processor"], max(row["error"], 1e-16)))
+    return {name: sorted(points) for name, points in found.items()}
+
+
 def _diagram(report: Report, path: Path) -> None:
+    """One panel a case, three in a row; a program and method look the same in all."""
     from matplotlib.figure import Figure
 
-    cases = list(dict.fromkeys(row["case"] for row in report.singles))
-    figure = Figure(figsize=(4.6 * len(cases), 4.2), layout="constrained")
-    panels = figure.subplots(1, len(cases), squeeze=False)[0]
-    for axes, case in zip(panels, cases, strict=True):
-        lines: dict[str, list[tuple[float, float]]] = {}
-        for row in report.singles:
-            if row["case"] == case and math.isfinite(row["error"]):
-                name = f"{row['program']}, {_without_size(row['setting'])}"
-                lines.setdefault(name, []).append((row["processor"], max(row["error"], 1e-16)))
-        for name, points in lines.items():
+    lines = {case: _lines(report, case) for case in dict.fromkeys(row["case"] for row in report.singles)}
+    names = sorted({name for x in lines.values() for name in x}, key=lambda x: (not x.startswith("ukjax"), x))
+    colours = {name: f"C{i % 10}" for i, name in enumerate(names)}
+    down, across = -(-len(lines) // 3), min(3, len(lines))
+    figure = Figure(figsize=(4.2 * across, 3.6 * down + 1.2), layout="constrained")
+    panels = figure.subplots(down, across, squeeze=False)
+    shown: dict[str, Any] = {}
+    for axes, (case, each) in zip(panels.flat, lines.items(), strict=False):
+        for name, points in each.items():
             own = name.startswith("ukjax")
-            axes.loglog(
-                *zip(*sorted(points), strict=True),
-                "o-" if own else "s--",
-                label=name,
-                mfc=None if own else "w",
-            )
+            style = {"color": colours[name], "mfc": None if own else "w", "markersize": 4}
+            (shown[name],) = axes.loglog(*zip(*points, strict=True), "o-" if own else "s--", **style)
         axes.set_title(case, loc="left")
-        axes.set_xlabel("processor time of a run, compiled [s]")
+        axes.grid(alpha=0.25)
         axes.set_ylabel("error at the end")
-        axes.legend(fontsize="x-small")
-    figure.supxlabel(report.machine, fontsize="small")
-    figure.savefig(path, dpi=150)
+        axes.set_xlabel("processor time of a run, compiled [s]")
+    for axes in panels.flat[len(lines) :]:
+        axes.set_visible(False)
+    figure.legend([shown[x] for x in names], names, loc="outside lower center", ncols=across, frameon=False)
+    figure.suptitle(report.machine, fontsize="small")
+    figure.savefig(path, dpi=110)
 
 
 def write(report: Report, output: Path) -> None:
