@@ -45,7 +45,7 @@ class Case(NamedTuple):
 
     def moving(self) -> tuple[Mechanism | None, Array]:
         """The linkage with its links turning at 1 rad/s, and ukjax's v of that; batches scale it; else the start."""
-        if self.mechanism is None or not hasattr(self.problem.system, "state"):
+        if not hasattr(self.problem.system, "state"):
             return self.mechanism, np.asarray(self.problem.v0)
         signs = (1.0 if body.parent == GROUND else -1.0 for body in self.mechanism.bodies)
         bodies = (body._replace(rate=sign) for body, sign in zip(self.mechanism.bodies, signs, strict=True))
