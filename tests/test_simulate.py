@@ -115,15 +115,16 @@ def _parallelogram(start, tolerance, method=None):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("tolerance", "limit"), [(1e-6, 1e-3), (1e-8, 1e-5), (1e-10, None)])
+@pytest.mark.parametrize(("tolerance", "limit"), [(1e-6, 1e-3), (1e-8, 1e-5), (1e-10, None), (1e-12, 1e-9)])
 @pytest.mark.parametrize("start", STARTS)
 def test_parallelogram(start, tolerance, limit):
     """The right branch at every tolerance, and DPV's accuracy in thousands, not millions, of evaluations."""
     limit = {"rest": 1e-8, "spinning": 2e-8}[start] if limit is None else limit
     error, run = _parallelogram(start, tolerance)
     assert error < limit
-    assert np.abs(run.position_error).max() < 1e-12
-    assert run.stats["num_evaluations"] < 10_000
+    assert np.abs(run.position_error).max() < 1e-13
+    assert np.abs(run.velocity_error).max() < 1e-11
+    assert run.stats["num_evaluations"] < (10_000 if tolerance > 1e-12 else 25_000)
 
 
 @pytest.mark.slow
@@ -135,7 +136,9 @@ def test_parallelogram(start, tolerance, limit):
 )
 def test_parallelogram_by_every_method(start, method):
     error, run = _parallelogram(start, 1e-10, method)
-    assert error < {"rest": 1e-8, "spinning": 2e-8}[start]
+    # Greville takes the rows as they come, not the most independent next, and loses a digit to that at one passage.
+    limit = {"rest": 1e-8, "spinning": 2e-8}[start] * (10 if isinstance(method, uk.Greville) else 1)
+    assert error < limit
     assert run.stats["num_evaluations"] < 10_000
 
 

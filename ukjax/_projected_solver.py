@@ -40,7 +40,7 @@ _REFUSED = 1e8
 _WORTHWHILE = 10_000
 # The same of acceleration and projection where derivatives may be taken, which take far more to compile, and where they
 # are few beside all, as in large systems, of which those by arrays take longer.
-_TRACED, _TRACED_OF_MANY = (5_000, 7_000), 8_000
+_TRACED, _TRACED_OF_MANY = (5_000, 7_500), 8_000
 # The same for an implicit solver, which takes tangents of it: XLA may need minutes for more.
 _WITHIN_NEWTON = 300
 

@@ -7,6 +7,9 @@ with what is known (see `_solve`).
 
 What the error estimate says along nearly dependent rows is no error, since the projection removes it. With S = A M^-1 A^T
 that part is M^-1 A^T (S^+ - (S + delta^2 diag S)^-1) A e: rows count as dependent by their angle to the others, smoothly.
+
+The same damped matrix, in which no row is left out, solves for what the rows left out lack in the end: where the others
+are nearly dependent, these hold them only to rounding over the sine of their angle.
 """
 
 import copy
@@ -45,10 +48,24 @@ def _pushed(solver: Solver, multipliers: Vector, n: int) -> Vector:
     return solver.back(solver.pushed([0.0] * n, multipliers))
 
 
+def _damped(build: Builder, solver: Solver) -> Solver:
+    """The same, with S + delta^2 diag S in place of S."""
+    damped, S, apply = copy.copy(solver), solver.S.copy(), build.apply
+    for i in range(len(S)):
+        S[i, i] = apply("mul", 1 + _NEARLY_DEPENDENT**2, S[i, i])
+
+    def invert(pivot: Expression, *_: object) -> Expression:
+        some = apply("gt", pivot, 0.0)  # a row may be zero
+        return apply("select", some, apply("div", 1.0, apply("select", some, pivot, 1.0)), 0.0)
+
+    damped.schur = factor(build, S, invert)
+    return damped
+
+
 def positions(
     build: Builder, motion: Motion, q: Vector, mu: Vector, rcond: float, eps: float
-) -> tuple[Vector, Vector, Expression]:
-    """The projected positions, mu, and 1 if more iterations would bring them nearer, else 0.
+) -> tuple[Vector, Vector, Expression, Solver]:
+    """The projected positions, mu, 1 if more iterations would bring them nearer, else 0, and the damped solver.
 
     **Arguments:**
 
@@ -62,10 +79,15 @@ def positions(
     phi, J, M = motion.positions(q)
     solver, negative = Solver(build, M, J, rcond, eps), lambda x: [build.apply("neg", y) for y in x]
     change, errors = _pushed(solver, mu, len(q)), []
-    for _ in range(_ITERATIONS):
+    damped = _damped(build, solver)
+    for left in reversed(range(_ITERATIONS)):
         phi = list(motion.positions(plus(build, q, change))[0])
         errors.append(largest(build, phi))
         more = solver.multipliers(negative(phi))
+        if not left:
+            more = plus(
+                build, more, damped.multipliers(minus(build, negative(phi), times(build, solver.S, more)))
+            )
         mu, change = plus(build, mu, more), plus(build, change, _pushed(solver, more, len(q)))
     moved = plus(build, q, change)
     apply, (before, after) = build.apply, errors[-2:]
@@ -83,17 +105,12 @@ def positions(
     for _ in range(_REFINEMENTS):
         error = plus(build, phi, times(build, J_here, carried))
         carried = plus(build, carried, _pushed(still, still.multipliers(negative(error)), len(q)))
-    return [apply("attached", *pair) for pair in zip(moved, carried, strict=True)], mu, again
+    return [apply("attached", *pair) for pair in zip(moved, carried, strict=True)], mu, again, damped
 
 
-def _strong(build: Builder, solver: Solver, A: np.ndarray, e: Vector) -> Vector:
+def _strong(build: Builder, solver: Solver, damped: Solver, A: np.ndarray, e: Vector) -> Vector:
     """An error less its part along nearly dependent rows."""
     along = times(build, A, e)
-    S = solver.S.copy()
-    for i in range(len(S)):
-        S[i, i] = build.apply("mul", 1 + _NEARLY_DEPENDENT**2, S[i, i])
-    damped = copy.copy(solver)
-    damped.schur = factor(build, S, solver.independent)
     weak = minus(build, solver.multipliers(along), damped.multipliers(along))
     return minus(build, e, _pushed(solver, weak, len(e)))
 
@@ -119,18 +136,23 @@ def projection(
     - `rcond`: the rank rule's threshold for positions.
     - `eps`: of the precision.
     """
-    (q, v), again = state, 0.0
+    (q, v), again, damped = state, 0.0, None
     if mu:
-        q, mu, again = positions(build, motion, q, mu, rcond, eps)
+        q, mu, again, damped = positions(build, motion, q, mu, rcond, eps)
     A, psi, M = motion.velocities(q, v)
     consistent = max(_CONSISTENT_RCOND, 10 * eps)
     solver = Solver(build, M, A, consistent, eps)
-    change, _ = solve(solver, M, A, [0.0] * len(v), [build.apply("neg", x) for x in psi])
-    v = plus(build, v, change)
-    of_positions, J = solver, A
+    of_positions, of_all, J = solver, damped, A
+    if damped is None or not all(motion.holonomic):
+        of_all = _damped(build, solver)
     if not all(motion.holonomic):
         J = A[list(motion.holonomic)]
         of_positions = Solver(build, M, J, consistent, eps)
-    kept = _strong(build, of_positions, J, errors[0]), _strong(build, solver, A, errors[1])
+    change, _ = solve(solver, M, A, [0.0] * len(v), [build.apply("neg", x) for x in psi], of_all)
+    v = plus(build, v, change)
+    kept = (
+        _strong(build, of_positions, damped or of_all, J, errors[0]),
+        _strong(build, solver, of_all, A, errors[1]),
+    )
     rest = [*mu, solver.nearness(), again, *kept[0], *kept[1]]
     return [*q, *v, *build.frozen(rest)]

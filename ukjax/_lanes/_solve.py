@@ -128,7 +128,7 @@ class Solver:
         S = np.empty((m, m), object)
         for i in range(m):
             for j in range(i + 1):
-                S[i, j] = build.dot(rows[i], scaled[j])
+                S[i, j] = S[j, i] = build.dot(rows[i], scaled[j])
         self.S, self.least, self.rounding = S, max(rcond, eps) ** 2, _ROUNDING * eps
         self.schur = factor(build, S, self.independent)
 
@@ -214,7 +214,9 @@ def largest(build: Builder, x: Iterable[Expression]) -> Expression:
     return found
 
 
-def solve(solver: Solver, M: np.ndarray, A: np.ndarray, f: Vector, b: Vector) -> tuple[Vector, Vector]:
+def solve(
+    solver: Solver, M: np.ndarray, A: np.ndarray, f: Vector, b: Vector, refined_by: Solver | None = None
+) -> tuple[Vector, Vector]:
     """a of M a = f + A^T lambda, A a = b, with the derivative as in the module's docstring; and lambda, without.
 
     **Arguments:**
@@ -224,12 +226,13 @@ def solve(solver: Solver, M: np.ndarray, A: np.ndarray, f: Vector, b: Vector) ->
     - `A`: (m, n).
     - `f`: (n,).
     - `b`: (m,).
+    - `refined_by`: solves for what is lacking at first; `solver` if not given.
     """
     build, still = solver.build, solver.frozen()
     free = solver.free(f)
     first = solver.multipliers(solver.short(b, free))
     x = solver.pushed(free, first)
-    second = solver.multipliers(minus(build, b, times(build, A, solver.back(x))))
+    second = (refined_by or solver).multipliers(minus(build, b, times(build, A, solver.back(x))))
     a = solver.back(solver.pushed(x, second))
     held, multipliers = build.frozen(a), build.frozen(plus(build, first, second))
     force = times(build, A.T, multipliers) if len(A) else [0.0] * len(a)

@@ -101,8 +101,9 @@ def pinv(B: Float[Array, "m n"], method: AbstractPseudoinverse) -> Pseudoinverse
             f"pinv needs one real floating-point matrix of shape (m, n), use jax.vmap for several; "
             f"got shape {B.shape} and dtype {B.dtype}."
         )
-    P, rank = _pinv(B, method=method)
-    return Pseudoinverse(P, rank)
+    # Of nothing there is no derivative: JAX cannot differentiate a custom rule that was vmapped, then jitted, for it.
+    find = undifferentiated if 0 in B.shape else _pinv
+    return Pseudoinverse(*find(B, method=method))
 
 
 def undifferentiated(B: Array, method: AbstractPseudoinverse) -> tuple[Array, Array]:
