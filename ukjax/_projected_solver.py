@@ -24,7 +24,7 @@ from jaxtyping import Array, Float
 
 from ._acceleration import AbstractFormula, equations_of_motion
 from ._constraint import constraint_rows
-from ._lanes import Code, Program, ProjectionCode, code_for, projection_for
+from ._lanes import Code, Program, Projected, ProjectionCode, code_for, projection_for
 from ._project import Directions, Projection, position_directions, velocity_directions
 from ._stabilize import AbstractStabilizer
 from ._system import AbstractSystem, has_quasi_velocities
@@ -38,19 +38,21 @@ _CLOSER_TO_SINGULAR = 30.0
 _REFUSED = 1e8
 # Operations to compile, of more than which arrays are worth their longer runs.
 _WORTHWHILE = 10_000
-# The same of acceleration and projection where derivatives may be taken, which take far more to compile, and where they
-# are few beside all, as in large systems, of which those by arrays take longer.
-_TRACED, _TRACED_OF_MANY = (5_000, 7_500), 8_000
+# The same for derivatives, which take far more to compile, of acceleration and projection; and where those operations
+# are few beside all, as in large systems, of which derivatives by arrays take longer.
+_DERIVED, _DERIVED_OF_MANY = (5_000, 7_500), 8_000
 # The same for an implicit solver, which takes tangents of it: XLA may need minutes for more.
 _WITHIN_NEWTON = 300
 
 
-def _is_worthwhile(program: Program, solver: dfx.AbstractSolver, traced: int | None) -> bool:
+def _is_derivable(program: Program, limit: int) -> bool:
+    return program.compiled <= (_DERIVED_OF_MANY if 2 * program.compiled < program.size else limit)
+
+
+def _is_worthwhile(program: Program, solver: dfx.AbstractSolver, limit: int | None) -> bool:
     if isinstance(getattr(solver, "solver", solver), dfx.AbstractImplicitSolver):
         return program.compiled <= _WITHIN_NEWTON
-    if traced is None:
-        return program.compiled <= _WORTHWHILE
-    return program.compiled <= (_TRACED_OF_MANY if 2 * program.compiled < program.size else traced)
+    return program.compiled <= _WORTHWHILE and (limit is None or _is_derivable(program, limit))
 
 
 @final
@@ -87,9 +89,9 @@ class Model(eqx.Module):
         - `q`: generalized coordinates (n_q,).
         - `v`: generalized velocities (n,).
         """
-        if self.code is not None:
-            return self.code(self.ready().numbers, t, q, v)
-        return self.formula.solve(equations_of_motion(self.system, t, q, v, self.stabilizer)).a
+        if self.code is None:
+            return self.formula.solve(equations_of_motion(self.system, t, q, v, self.stabilizer)).a
+        return (_by_code if _is_derivable(self.code.program, _DERIVED[0]) else _by_long_code)(self, t, q, v)
 
     def project(self, t: Array, y: tuple[Array, Array]) -> tuple[Array, Array]:
         """The state (q, v), projected if the stabilizer projects.
@@ -102,13 +104,61 @@ class Model(eqx.Module):
         if not isinstance(self.stabilizer, Projection):
             return y
         if self.projection is not None:
-            end = self.projection(self.ready().numbers, t, *y)
+            end = _projected(self, t, y, None)
             return end.q, end.v
         return self.stabilizer(self.system, t, *y)
 
 
+def _by_code(model: Model, t: Array, q: Array, v: Array) -> Array:
+    assert model.code is not None
+    return model.code(model.ready().numbers, t, q, v)
+
+
+@eqx.filter_custom_jvp
+def _by_long_code(model: Model, t: Array, q: Array, v: Array) -> Array:
+    """By scalar code, its derivative by arrays, which take less to compile."""
+    return _by_code(model, t, q, v)
+
+
+@_by_long_code.def_jvp
+def _(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    by_arrays = lambda model, *state: dataclasses.replace(model, code=None).acceleration(*state)
+    return _by_long_code(*primals), eqx.filter_jvp(by_arrays, primals, tangents)[1]
+
+
+def _projected(
+    model: Model, t: Array, y: tuple[Array, Array], error: tuple[Array, Array] | None
+) -> Projected:
+    assert model.projection is not None
+    short = _is_derivable(model.projection.whole, _DERIVED[1])
+    return (_projected_by_code if short else _projected_by_long_code)(model, t, y, error)
+
+
+def _projected_by_code(
+    model: Model, t: Array, y: tuple[Array, Array], error: tuple[Array, Array] | None
+) -> Projected:
+    assert model.projection is not None
+    return model.projection(model.ready().numbers, t, *y, error)
+
+
+@eqx.filter_custom_jvp
+def _projected_by_long_code(
+    model: Model, t: Array, y: tuple[Array, Array], error: tuple[Array, Array] | None
+) -> Projected:
+    """As `_by_long_code`."""
+    return _projected_by_code(model, t, y, error)
+
+
+@_projected_by_long_code.def_jvp
+def _(primals: tuple, tangents: tuple) -> tuple[Projected, Projected]:
+    found = _projected_by_long_code(*primals)
+    by_arrays = lambda model, t, y: dataclasses.replace(model, projection=None).project(t, y)
+    q, v = eqx.filter_jvp(by_arrays, primals[:3], tangents[:3])[1]
+    return found, Projected(q, v, None if found.errors is None else (None, None), None)
+
+
 def coded(
-    model: Model, solver: dfx.AbstractSolver, t: Array, q: Array, v: Array, *, traced: bool = True
+    model: Model, solver: dfx.AbstractSolver, t: Array, q: Array, v: Array, *, differentiated: bool = False
 ) -> tuple[Model, str]:
     """The model with its acceleration as scalar code where that can be, and what became of it in words.
 
@@ -117,9 +167,9 @@ def coded(
     - `model`: what to compute.
     - `solver`: that is to integrate it.
     - `t`, `q`, `v`: of these only shapes and types matter.
-    - `traced`: whether derivatives may be taken of what is computed.
+    - `differentiated`: whether derivatives of it are sure to be taken.
     """
-    limits = _TRACED if traced else (None, None)
+    limits = _DERIVED if differentiated else (None, None)
     try:
         code = code_for(model.system, model.formula, model.stabilizer, t, q, v)
     except Exception as reason:
@@ -154,7 +204,7 @@ def _end_of_step(
     system, projection = model.system, model.stabilizer
     assert isinstance(projection, Projection)
     if model.projection is not None:
-        end = model.projection(model.ready().numbers, t, *y, error)
+        end = _projected(model, t, y, error)
         return (end.q, end.v), end.errors, end.nearness
     q, v = projection.positions(system, t, y[0]), y[1]
     rows = constraint_rows(system, t, q, v)

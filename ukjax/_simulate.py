@@ -196,7 +196,7 @@ def simulate(
     tracing = is_traced(model, t0, q0, v0, t1, ts)
     computed_by = f"{type(formula).__name__} on arrays"
     if automatic:
-        model, computed_by = coded(model, solver, t0, q0, v0, traced=tracing)
+        model, computed_by = coded(model, solver, t0, q0, v0)
     y0 = model.project(t0, (q0, v0)) if tracing else checked_start(model, t0, q0, v0, automatic)
     solution = _integrate(model, y0, (t0, t1, dt0), ts, settings, solver, dense)
     trajectory = assembled(model, solution, name, _options.stages(solver), dense)

@@ -91,8 +91,7 @@ def positions(
         mu, change = plus(build, mu, more), plus(build, change, _pushed(solver, more, len(q)))
     moved = plus(build, q, change)
     apply, (before, after) = build.apply, errors[-2:]
-    terms = [build.total([apply("abs", apply("mul", *x)) for x in zip(row, q, strict=True)]) for row in J]
-    rounding = apply("mul", eps, largest(build, terms))
+    rounding = apply("mul", eps, apply("mul", largest(build, J.reshape(-1)), largest(build, q)))
     halved = apply("lt", after, apply("mul", 0.5, before))
     short = apply("gt", apply("mul", after, after), apply("mul", rounding, before))
     again = apply("select", apply("and", halved, short), 1.0, 0.0)

@@ -19,10 +19,11 @@ from typing import NamedTuple, final
 
 import numpy as np
 
-from ._expressions import Entries, Expression, entries, is_zero
+from ._expressions import Entries, Expression, entries, is_number, is_zero
 from ._scalars import Builder
 
 Vector = list[Expression]
+Taken = dict[int, tuple[Expression, Expression]]
 
 _ROUNDING = 32.0  # machine epsilons, times what pivots a row builds on: as much of its own may be rounding
 
@@ -51,7 +52,7 @@ def _low_fill(neighbours: list[set[int]]) -> list[int]:
 
 
 def factor(
-    build: Builder, X: np.ndarray, invert: Callable[[Expression, int, dict[int, Expression]], Expression]
+    build: Builder, X: np.ndarray, invert: Callable[[Expression, int, Taken], Expression]
 ) -> Factors:
     """The factors of a symmetric matrix of expressions, of which only one triangle is read.
 
@@ -59,7 +60,7 @@ def factor(
 
     - `build`: makes the expressions.
     - `X`: (k, k).
-    - `invert`: 1 / D_i from the pivot, i, and the entries of L left of it, by the rows of X they belong to.
+    - `invert`: 1 / D_i from the pivot, i, and what was taken from X_ii for it, L_ij^2 D_j and 1 / D_j by row j of X.
     """
     k = X.shape[0]
     order = _low_fill([{j for j in range(k) if not is_zero(X[max(i, j), min(i, j)])} for i in range(k)])
@@ -74,9 +75,11 @@ def factor(
             if not is_zero(entry):
                 scaled[row][column] = entry
                 lower[row][column] = build.apply("mul", entry, inverse[column])
-        terms = [build.apply("mul", x, lower[row][c]) for c, x in scaled[row].items()]
-        before = {order[column]: entry for column, entry in lower[row].items()}
-        inverse.append(invert(build.apply("sub", X[i, i], build.total(terms)), i, before))
+        taken = {
+            order[c]: (build.apply("mul", x, lower[row][c]), inverse[c]) for c, x in scaled[row].items()
+        }
+        pivot = build.apply("sub", X[i, i], build.total(x for x, _ in taken.values()))
+        inverse.append(invert(pivot, i, taken))
     return Factors(order, lower, inverse)
 
 
@@ -137,10 +140,10 @@ class Solver:
         self.definite = self.build.apply("and", self.definite, above)
         return self.build.apply("div", 1.0, self.build.apply("select", above, pivot, 1.0))
 
-    def independent(self, pivot: Expression, i: int, before: dict[int, Expression]) -> Expression:
+    def independent(self, pivot: Expression, i: int, taken: Taken) -> Expression:
         """1 / D_i of a row, or zero if it depends on those before it, by the rank rule or as far as rounding can tell."""
         apply = self.build.apply
-        carried = [apply("mul", apply("mul", entry, entry), self.S[j, j]) for j, entry in before.items()]
+        carried = [apply("mul", x, apply("mul", self.S[j, j], inverse)) for j, (x, inverse) in taken.items()]
         least = apply("mul", self.least, self.S[i, i])
         least = apply("max", least, apply("mul", self.rounding, self.build.total(carried)))
         kept = apply("gt", pivot, least)
@@ -208,9 +211,10 @@ def times(build: Builder, X: Iterable[Sequence[Expression]], y: Sequence[Express
 
 def largest(build: Builder, x: Iterable[Expression]) -> Expression:
     """The largest absolute value of a vector."""
-    found: Expression = 0.0
-    for value in x:
-        found = build.apply("max", found, build.apply("abs", value))
+    sizes = [build.apply("abs", value) for value in x]
+    found: Expression = max((float(size) for size in sizes if is_number(size)), default=0.0)
+    for size in dict.fromkeys(size for size in sizes if not is_number(size)):
+        found = build.apply("max", found, size)
     return found
 
 
