@@ -93,18 +93,19 @@ class Model(eqx.Module):
             return self.formula.solve(equations_of_motion(self.system, t, q, v, self.stabilizer)).a
         return (_by_code if _is_derivable(self.code.program, _DERIVED[0]) else _by_long_code)(self, t, q, v)
 
-    def project(self, t: Array, y: tuple[Array, Array]) -> tuple[Array, Array]:
+    def project(self, t: Array, y: tuple[Array, Array], *, once: bool = True) -> tuple[Array, Array]:
         """The state (q, v), projected if the stabilizer projects.
 
         **Arguments:**
 
         - `t`: time [s].
         - `y`: the state (q, v).
+        - `once`: whether that is not in a loop.
         """
         if not isinstance(self.stabilizer, Projection):
             return y
         if self.projection is not None:
-            end = _projected(self, t, y, None)
+            end = _projected(self, t, y, None, once=once)
             return end.q, end.v
         return self.stabilizer(self.system, t, *y)
 
@@ -127,31 +128,31 @@ def _(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
 
 
 def _projected(
-    model: Model, t: Array, y: tuple[Array, Array], error: tuple[Array, Array] | None
+    model: Model, t: Array, y: tuple[Array, Array], error: tuple[Array, Array] | None, once: bool = False
 ) -> Projected:
     assert model.projection is not None
     short = _is_derivable(model.projection.whole, _DERIVED[1])
-    return (_projected_by_code if short else _projected_by_long_code)(model, t, y, error)
+    return (_projected_by_code if short else _projected_by_long_code)(model, t, y, error, once=once)
 
 
 def _projected_by_code(
-    model: Model, t: Array, y: tuple[Array, Array], error: tuple[Array, Array] | None
+    model: Model, t: Array, y: tuple[Array, Array], error: tuple[Array, Array] | None, *, once: bool
 ) -> Projected:
     assert model.projection is not None
-    return model.projection(model.ready().numbers, t, *y, error)
+    return model.projection(model.ready().numbers, t, *y, error, once)
 
 
 @eqx.filter_custom_jvp
 def _projected_by_long_code(
-    model: Model, t: Array, y: tuple[Array, Array], error: tuple[Array, Array] | None
+    model: Model, t: Array, y: tuple[Array, Array], error: tuple[Array, Array] | None, *, once: bool
 ) -> Projected:
     """As `_by_long_code`."""
-    return _projected_by_code(model, t, y, error)
+    return _projected_by_code(model, t, y, error, once=once)
 
 
 @_projected_by_long_code.def_jvp
-def _(primals: tuple, tangents: tuple) -> tuple[Projected, Projected]:
-    found = _projected_by_long_code(*primals)
+def _(primals: tuple, tangents: tuple, *, once: bool) -> tuple[Projected, Projected]:
+    found = _projected_by_long_code(*primals, once=once)
     by_arrays = lambda model, t, y: dataclasses.replace(model, projection=None).project(t, y)
     q, v = eqx.filter_jvp(by_arrays, primals[:3], tangents[:3])[1]
     return found, Projected(q, v, None if found.errors is None else (None, None), None)

@@ -23,6 +23,8 @@ from jaxtyping import Array
 from .._whole_loops import MOST_CHECKS
 from ._expressions import Expression, evaluate
 from ._registers import rows, run
+from ._tape import block_of
+from ._tape import run as work_off
 from ._trigonometry import by_polynomials
 
 MOST_RESULTS = 1_000
@@ -47,16 +49,21 @@ def lowering(one: Callable[..., list[Array]]) -> Any:
             apart = x.reshape(x.shape[0], *(x.shape[1:] or (1,) * len(members)))
             return jnp.broadcast_to(apart, (x.shape[0], *members)).reshape(x.shape[0], math.prod(members))
 
+        if one is in_one_loop and program.is_worked_off(math.prod(members)):
+            inputs = jnp.concatenate([flat(x) for x in operands])
+            found = _by_blocks(lambda x: work_off(program.tape, x), inputs, block_of(program.tape))
+            return found.reshape(-1, *members)
         inputs = [row for x in operands for row in rows(flat(x))]
         parts = program.parts(math.prod(members))
         if parts is None:
-            whole = lambda x: one(program.outputs, x, program.dtype)
+            piece = lambda x: one(program.outputs, x, program.dtype)
             if program.needs_loop and one is in_one_loop:
-                found = _in_a_loop(whole, inputs, len(program.outputs))
+                found = _in_a_loop(piece, inputs, len(program.outputs))
             else:
-                found = whole(inputs)
+                found = piece(inputs)
         elif one is in_one_loop and any(len(x.reads) > 1 for x in parts.parts):
-            found = _by_blocks(lambda x: run(parts, x, program.dtype, one), inputs)
+            by_parts = lambda x: jnp.stack(run(parts, rows(x), program.dtype, one))
+            found = rows(_by_blocks(by_parts, jnp.stack(inputs), _BLOCK))
         else:
             found = run(parts, inputs, program.dtype, one)
         return jnp.stack(found).reshape(-1, *members)
@@ -74,15 +81,16 @@ def _in_a_loop(
     return lax.fori_loop(0, passes, body, [jnp.zeros_like(inputs[0])] * count)
 
 
-def _by_blocks(function: Callable[[list[Array]], list[Array]], inputs: list[Array]) -> list[Array]:
+def _by_blocks(function: Callable[[Array], Array], inputs: Array, block: int) -> Array:
     """A function of numbers of members on blocks of members, so that their registers stay in the cache."""
-    members = inputs[0].size
-    if members <= _BLOCK:
+    members = inputs.shape[1]
+    if members <= block:
         return function(inputs)
-    whole = jnp.pad(jnp.stack(inputs), ((0, 0), (0, -members % _BLOCK)), mode="edge")
-    blocks = jnp.swapaxes(whole.reshape(len(inputs), -1, _BLOCK), 0, 1)
-    found = lax.map(lambda x: jnp.stack(function(rows(x))), blocks)
-    return rows(jnp.swapaxes(found, 0, 1).reshape(found.shape[1], -1)[:, :members])
+    blocks = math.ceil(members / block)
+    block = math.ceil(members / blocks / 8) * 8
+    whole = jnp.pad(inputs, ((0, 0), (0, -members % block)), mode="edge")
+    found = lax.map(function, jnp.swapaxes(whole.reshape(len(inputs), -1, block), 0, 1))
+    return jnp.swapaxes(found, 0, 1).reshape(found.shape[1], -1)[:, :members]
 
 
 def separately(outputs: Sequence[Expression], inputs: Sequence[Array], dtype: Any) -> list[Array]:

@@ -7,6 +7,7 @@ each, and interpreted, so that zeros fold away there too.
 How it compiles: `_compiled`. Programs above `longest` run in parts, those that repeat as loops (`_registers`).
 """
 
+import copy
 import functools
 from collections.abc import Sequence
 from typing import Any, final
@@ -27,6 +28,7 @@ from ._moves import Scalars, filled
 from ._on_host import OnHost
 from ._registers import Parts, parts
 from ._scalars import Builder, copied
+from ._tape import Tape, tape
 
 # Numbers that pass through a program for all members, above which it is cut: what a run's loop around it accesses is some
 # fifty times as much, and above ten megabytes XLA does not compile it whole.
@@ -34,6 +36,9 @@ _MOST_WHOLE = 25_000
 # The weight of pieces where loops are not compiled whole, and the operations above which loops are better: up to there
 # they run ten times as long.
 _PIECE, _MOST_IN_PIECES = 2_400, 10_000
+# Members, and operations, from which on a program is as fast by its table and takes seconds less to compile: for 256
+# members twice as fast, for one ten times slower.
+_MANY, _LONG = 64, 5_000
 
 
 def longest(derived: bool = False, whole: bool | None = None) -> int:
@@ -60,7 +65,10 @@ class Program:
     - `counts`: how many inputs each operand holds; those without any are left out.
     - `dtype`: of inputs and outputs.
     - `derived`: whether it is for a derivative.
+    - `once`: whether it is run once or twice in all a function does, so that it is not worth much compilation.
     """
+
+    once = False
 
     def __init__(
         self, outputs: Sequence[Expression], counts: Sequence[int], dtype: Any, derived: bool = False
@@ -88,6 +96,23 @@ class Program:
     @functools.cached_property
     def _in_pieces(self) -> Parts:
         return parts(self.outputs, sum(self.counts), longest=_PIECE)
+
+    def run_once(self) -> "Program":
+        """The same program, for where it is run once or twice; its derivatives are those of this one."""
+        other = copy.copy(self)
+        other.once = True
+        return other
+
+    @functools.cached_property
+    def tape(self) -> Tape:
+        """The program as a table of operations."""
+        return tape(self.outputs, sum(self.counts))
+
+    def is_worked_off(self, members: int) -> bool:
+        """Whether it is better run by its table, on a CPU: compilation takes no time, but few members take longer."""
+        if not are_loops_whole():
+            return False
+        return self.once or (members >= _MANY and (self._weight > _LONG or self.parts(members) is not None))
 
     @property
     def needs_loop(self) -> bool:

@@ -49,6 +49,7 @@ class ProjectionCode:
 
     def __init__(self, whole: Program, bare: Program, rows: int):
         self.whole, self.bare, self.rows = whole, bare, rows
+        self._once = bare.run_once()
 
     def __call__(
         self,
@@ -57,6 +58,7 @@ class ProjectionCode:
         q: Coordinates,
         v: Velocities,
         errors: tuple[Coordinates, Velocities] | None = None,
+        once: bool = False,
     ) -> Projected:
         """The projected end of a step.
 
@@ -67,8 +69,9 @@ class ProjectionCode:
         - `q`: generalized coordinates (n_q,).
         - `v`: generalized velocities (n,).
         - `errors`: the step's error estimates of both.
+        - `once`: whether it is not in a loop, and so not worth much compilation.
         """
-        program = self.bare if errors is None else self.whole
+        program = self.whole if errors is not None else self._once if once else self.bare
         estimates = jnp.zeros(2 * q.size, q.dtype) if errors is None else jnp.concatenate(errors)
         found = _projected((program, self.rows), numbers, t, q, v, lax.stop_gradient(estimates))
         ends = np.cumsum([q.size, v.size, self.rows + 2])

@@ -51,9 +51,7 @@ def _low_fill(neighbours: list[set[int]]) -> list[int]:
     return order
 
 
-def factor(
-    build: Builder, X: np.ndarray, invert: Callable[[Expression, int, Taken], Expression]
-) -> Factors:
+def factor(build: Builder, X: np.ndarray, invert: Callable[[Expression, int, Taken], Expression]) -> Factors:
     """The factors of a symmetric matrix of expressions, of which only one triangle is read.
 
     **Arguments:**
@@ -75,9 +73,7 @@ def factor(
             if not is_zero(entry):
                 scaled[row][column] = entry
                 lower[row][column] = build.apply("mul", entry, inverse[column])
-        taken = {
-            order[c]: (build.apply("mul", x, lower[row][c]), inverse[c]) for c, x in scaled[row].items()
-        }
+        taken = {order[c]: (build.apply("mul", x, lower[row][c]), inverse[c]) for c, x in scaled[row].items()}
         pivot = build.apply("sub", X[i, i], build.total(x for x, _ in taken.values()))
         inverse.append(invert(pivot, i, taken))
     return Factors(order, lower, inverse)
