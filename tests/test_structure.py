@@ -44,6 +44,7 @@ FLOORS = [
     "models/",
     "_recursive",
     "_project",
+    "_model",
     "_projected_solver",
     "_states",
     "_energy_projection",

@@ -16,7 +16,8 @@ from jaxtyping import Array
 
 from ._arguments import require_instance
 from ._errors import InputError
-from ._projected_solver import Model, ProjectedSolver
+from ._model import Model
+from ._projected_solver import ProjectedSolver
 from ._wrapped_solver import AbstractForwardingSolver
 
 # Near a turning point a little energy is much velocity: there it is left to the next step, which knows E0 as well.

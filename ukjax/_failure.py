@@ -8,7 +8,7 @@ from jaxtyping import Array
 
 from ._doctor import check
 from ._errors import InputError
-from ._projected_solver import Model
+from ._model import Model
 from ._trajectory import RESULTS, Trajectory
 
 # How far ahead to look for what the solver met: an adaptive one stops just short of it.

@@ -13,7 +13,7 @@ from jaxtyping import Array
 from ._acceleration import equations_of_motion
 from ._constraint import Kind, constraint_rows
 from ._control import Servoed
-from ._projected_solver import Model
+from ._model import Model
 from ._states import States, equations, projected, solved
 from ._states import observed as at_states
 from ._system import AbstractSystem

@@ -17,17 +17,14 @@ import dataclasses
 from typing import Any, final
 
 import diffrax as dfx
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ._acceleration import AbstractFormula, equations_of_motion
 from ._constraint import constraint_rows
-from ._lanes import Code, Program, Projected, ProjectionCode, code_for, projection_for
+from ._model import Model, projected_by_code
 from ._project import Directions, Projection, position_directions, velocity_directions
-from ._stabilize import AbstractStabilizer
-from ._system import AbstractSystem, has_quasi_velocities
+from ._system import has_quasi_velocities
 from ._wrapped_solver import AbstractForwardingSolver
 
 # On the constraints redundant rows are dependent to rounding, so the threshold for the end of a step can be
@@ -36,160 +33,6 @@ _CONSISTENT_RCOND = 1e-9
 _NEARLY_DEPENDENT = 3e-2
 _CLOSER_TO_SINGULAR = 30.0
 _REFUSED = 1e8
-# Operations to compile, of more than which arrays are worth their longer runs.
-_WORTHWHILE = 10_000
-# The same for derivatives, which take far more to compile, of acceleration and projection; and where those operations
-# are few beside all, as in large systems, of which derivatives by arrays take longer.
-_DERIVED, _DERIVED_OF_MANY = (5_000, 7_500), 8_000
-# The same for an implicit solver, which takes tangents of it: XLA may need minutes for more.
-_WITHIN_NEWTON = 300
-
-
-def _is_derivable(program: Program, limit: int) -> bool:
-    return program.compiled <= (_DERIVED_OF_MANY if 2 * program.compiled < program.size else limit)
-
-
-def _is_worthwhile(program: Program, solver: dfx.AbstractSolver, limit: int | None) -> bool:
-    if isinstance(getattr(solver, "solver", solver), dfx.AbstractImplicitSolver):
-        return program.compiled <= _WITHIN_NEWTON
-    return program.compiled <= _WORTHWHILE and (limit is None or _is_derivable(program, limit))
-
-
-@final
-class Model(eqx.Module):
-    """What the vector field needs: the arguments Diffrax passes through.
-
-    - `system`: the mechanical system.
-    - `formula`: how the acceleration is computed.
-    - `stabilizer`: how constraint errors are kept small.
-    - `code`: the acceleration as scalar code, if it is to be used in place of the formula.
-    - `projection`: the projection as scalar code, if there is any.
-    - `numbers`: of the parameters, for the code; see `ready`.
-    """
-
-    system: AbstractSystem
-    formula: AbstractFormula
-    stabilizer: AbstractStabilizer
-    code: Code | None = eqx.field(static=True, default=None)
-    projection: ProjectionCode | None = eqx.field(static=True, default=None)
-    numbers: Float[Array, " k"] | None = None
-
-    def ready(self) -> "Model":
-        """The same model with the numbers at hand, for use in a loop."""
-        if self.code is None or self.numbers is not None:
-            return self
-        return dataclasses.replace(self, numbers=self.code.numbers(self.system, self.stabilizer))
-
-    def acceleration(self, t: Array, q: Array, v: Array) -> Array:
-        """The stabilized acceleration (n,).
-
-        **Arguments:**
-
-        - `t`: time [s].
-        - `q`: generalized coordinates (n_q,).
-        - `v`: generalized velocities (n,).
-        """
-        if self.code is None:
-            return self.formula.solve(equations_of_motion(self.system, t, q, v, self.stabilizer)).a
-        return (_by_code if _is_derivable(self.code.program, _DERIVED[0]) else _by_long_code)(self, t, q, v)
-
-    def project(self, t: Array, y: tuple[Array, Array], *, once: bool = True) -> tuple[Array, Array]:
-        """The state (q, v), projected if the stabilizer projects.
-
-        **Arguments:**
-
-        - `t`: time [s].
-        - `y`: the state (q, v).
-        - `once`: whether that is not in a loop.
-        """
-        if not isinstance(self.stabilizer, Projection):
-            return y
-        if self.projection is not None:
-            end = _projected(self, t, y, None, once=once)
-            return end.q, end.v
-        return self.stabilizer(self.system, t, *y)
-
-
-def _by_code(model: Model, t: Array, q: Array, v: Array) -> Array:
-    assert model.code is not None
-    return model.code(model.ready().numbers, t, q, v)
-
-
-@eqx.filter_custom_jvp
-def _by_long_code(model: Model, t: Array, q: Array, v: Array) -> Array:
-    """By scalar code, its derivative by arrays, which take less to compile."""
-    return _by_code(model, t, q, v)
-
-
-@_by_long_code.def_jvp
-def _(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
-    by_arrays = lambda model, *state: dataclasses.replace(model, code=None).acceleration(*state)
-    return _by_long_code(*primals), eqx.filter_jvp(by_arrays, primals, tangents)[1]
-
-
-def _projected(
-    model: Model, t: Array, y: tuple[Array, Array], error: tuple[Array, Array] | None, once: bool = False
-) -> Projected:
-    assert model.projection is not None
-    short = _is_derivable(model.projection.whole, _DERIVED[1])
-    return (_projected_by_code if short else _projected_by_long_code)(model, t, y, error, once=once)
-
-
-def _projected_by_code(
-    model: Model, t: Array, y: tuple[Array, Array], error: tuple[Array, Array] | None, *, once: bool
-) -> Projected:
-    assert model.projection is not None
-    return model.projection(model.ready().numbers, t, *y, error, once)
-
-
-@eqx.filter_custom_jvp
-def _projected_by_long_code(
-    model: Model, t: Array, y: tuple[Array, Array], error: tuple[Array, Array] | None, *, once: bool
-) -> Projected:
-    """As `_by_long_code`."""
-    return _projected_by_code(model, t, y, error, once=once)
-
-
-@_projected_by_long_code.def_jvp
-def _(primals: tuple, tangents: tuple, *, once: bool) -> tuple[Projected, Projected]:
-    found = _projected_by_long_code(*primals, once=once)
-    by_arrays = lambda model, t, y: dataclasses.replace(model, projection=None).project(t, y)
-    q, v = eqx.filter_jvp(by_arrays, primals[:3], tangents[:3])[1]
-    return found, Projected(q, v, None if found.errors is None else (None, None), None)
-
-
-def coded(
-    model: Model, solver: dfx.AbstractSolver, t: Array, q: Array, v: Array, *, differentiated: bool = False
-) -> tuple[Model, str]:
-    """The model with its acceleration as scalar code where that can be, and what became of it in words.
-
-    **Arguments:**
-
-    - `model`: what to compute.
-    - `solver`: that is to integrate it.
-    - `t`, `q`, `v`: of these only shapes and types matter.
-    - `differentiated`: whether derivatives of it are sure to be taken.
-    """
-    limits = _DERIVED if differentiated else (None, None)
-    try:
-        code = code_for(model.system, model.formula, model.stabilizer, t, q, v)
-    except Exception as reason:
-        # Whatever user code does that scalar code cannot: the formula can, or says why not.
-        return model, f"arrays, as there is no scalar code: {str(reason).partition(chr(10))[0]}"
-    size = code.program.size
-    if not _is_worthwhile(code.program, solver, limits[0]):
-        return model, f"arrays, as scalar code would take {size} operations"
-    model, said = dataclasses.replace(model, code=code), f"scalar code of {size} operations"
-    if not isinstance(model.stabilizer, Projection):
-        return model, said
-    try:
-        rcond = model.stabilizer.pinv.rcond
-        projection = projection_for(model.system, model.stabilizer, rcond, t, q, v)
-    except Exception as reason:  # as above
-        return model, f"{said}, projected on arrays: {str(reason).partition(chr(10))[0]}"
-    if not _is_worthwhile(projection.whole, solver, limits[1]):
-        return model, f"{said}, projected on arrays"
-    return dataclasses.replace(model, projection=projection), f"{said}, projected by {projection.whole.size}"
 
 
 def _without_weak_part(e: Array, every: Directions, strong: Directions) -> Array:
@@ -205,7 +48,7 @@ def _end_of_step(
     system, projection = model.system, model.stabilizer
     assert isinstance(projection, Projection)
     if model.projection is not None:
-        end = _projected(model, t, y, error)
+        end = projected_by_code(model, t, y, error)
         return (end.q, end.v), end.errors, end.nearness
     q, v = projection.positions(system, t, y[0]), y[1]
     rows = constraint_rows(system, t, q, v)

@@ -19,10 +19,10 @@ from ._callbacks import arguments_checked
 from ._energy_projection import projected
 from ._errors import InputError
 from ._failure import explained
+from ._model import Model, coded
 from ._observe import assembled, errors_at, throw_if_failed
 from ._problem import Problem, resolve_state
 from ._project import Projection
-from ._projected_solver import Model, coded
 from ._stabilize import AbstractStabilizer
 from ._start import checked_start
 from ._system import AbstractSystem

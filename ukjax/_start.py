@@ -10,8 +10,8 @@ from jaxtyping import Array
 from ._acceleration import Acceleration, Equations, equations_of_motion, require_shapes, why_not_finite
 from ._doctor import inconsistent_rows, unit_rows
 from ._errors import InputError
+from ._model import Model
 from ._project import Projection, project
-from ._projected_solver import Model
 from ._pseudoinverse import DEFAULT_RCOND
 from ._states import States, equations, observed, projected
 

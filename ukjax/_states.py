@@ -9,8 +9,8 @@ from jaxtyping import Array
 
 from ._acceleration import AbstractFormula, Acceleration, Equations
 from ._lanes import Code
+from ._model import Model
 from ._project import Projection
-from ._projected_solver import Model
 
 
 class States(NamedTuple):

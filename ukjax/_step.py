@@ -7,9 +7,9 @@ from ._acceleration import AbstractFormula, UdwadiaKalaba
 from ._arguments import require_instance
 from ._energy_projection import projected
 from ._errors import InputError
+from ._model import Model, coded
 from ._problem import Problem, resolve_state
 from ._project import Projection
-from ._projected_solver import Model, coded
 from ._pseudoinverse import GramSchmidt
 from ._simulate import vector_field
 from ._stabilize import AbstractStabilizer

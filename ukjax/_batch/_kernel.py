@@ -16,8 +16,8 @@ from jax.experimental import pallas
 from jaxtyping import Array, Float, Int
 
 from .._errors import InputError
+from .._model import Model
 from .._project import Projection
-from .._projected_solver import Model
 from .._system import has_quasi_velocities
 from ._runge_kutta import square
 

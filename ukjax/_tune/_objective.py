@@ -19,8 +19,8 @@ from jaxtyping import Array, Float, Int
 from .. import _options
 from .._acceleration import AbstractFormula, UdwadiaKalaba
 from .._errors import InputError
+from .._model import Model, coded
 from .._problem import Problem
-from .._projected_solver import Model, coded
 from .._simulate import errors_along, simulate
 from .._stabilize import AbstractStabilizer
 from .._system import AbstractSystem

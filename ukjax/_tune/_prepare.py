@@ -11,9 +11,9 @@ from .. import _options
 from .._acceleration import AbstractFormula, UdwadiaKalaba, require_shapes
 from .._arguments import real_array, require_instance
 from .._errors import InputError
+from .._model import Model
 from .._observe import errors_at
 from .._problem import Problem, resolve_state
-from .._projected_solver import Model
 from .._stabilize import AbstractStabilizer
 from .._system import AbstractSystem
 from .._types import is_traced
