@@ -37,8 +37,8 @@ _MOST_WHOLE = 25_000
 # they run ten times as long.
 _PIECE, _MOST_IN_PIECES = 2_400, 10_000
 # Members, and operations, from which on a program is as fast by its table and takes seconds less to compile: for 256
-# members twice as fast, for one ten times slower.
-_MANY, _LONG = 64, 5_000
+# members twice as fast, for one ten times slower. Fewer operations compile in no time anyhow.
+_MANY, _LONG, _FEW = 64, 5_000, 200
 
 
 def longest(derived: bool = False, whole: bool | None = None) -> int:
@@ -110,7 +110,7 @@ class Program:
 
     def is_worked_off(self, members: int) -> bool:
         """Whether it is better run by its table, on a CPU: compilation takes no time, but few members take longer."""
-        if not are_loops_whole():
+        if not are_loops_whole() or self.size < _FEW:
             return False
         return self.once or (members >= _MANY and (self._weight > _LONG or self.parts(members) is not None))
 
