@@ -28,7 +28,7 @@ from ._moves import Scalars, filled
 from ._on_host import OnHost
 from ._registers import Parts, parts
 from ._scalars import Builder, copied
-from ._tape import Tape, tape
+from ._tape import Tape, fits, tape
 
 # Numbers that pass through a program for all members, above which it is cut: what a run's loop around it accesses is some
 # fifty times as much, and above ten megabytes XLA does not compile it whole.
@@ -112,7 +112,8 @@ class Program:
         """Whether it is better run by its table, on a CPU: compilation takes no time, but few members take longer."""
         if not are_loops_whole() or self.size < _FEW:
             return False
-        return self.once or (members >= _MANY and (self._weight > _LONG or self.parts(members) is not None))
+        long = members >= _MANY and (self._weight > _LONG or self.parts(members) is not None)
+        return (self.once or long) and fits(self.tape)
 
     @property
     def needs_loop(self) -> bool:

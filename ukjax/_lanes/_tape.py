@@ -23,6 +23,7 @@ _FUSED: dict[str, Callable[..., Array]] = {
 }
 _TAKES_BOOLEANS = {"and": 2, "or": 2, "xor": 2, "not": 1, "select": 1}  # how many of its first operands
 _CACHED = 2**18  # numbers that stay in a processor's cache
+_MOST_STEPS = 200_000  # of more, with their registers, XLA does not compile the loop whole
 
 
 class Tape(NamedTuple):
@@ -95,9 +96,14 @@ def tape(outputs: Sequence[Expression], count: int) -> Tape:
     return Tape(list(kinds), table, constants, size, [at(x) for x in outputs])
 
 
+def fits(tape: Tape) -> bool:
+    """Whether its loop is compiled whole where loops are."""
+    return len(tape.table) <= _MOST_STEPS
+
+
 def block_of(tape: Tape) -> int:
     """How many members to work on at a time."""
-    return max(64, _CACHED // tape.size)
+    return max(16, _CACHED // tape.size)
 
 
 def _computed(op: str) -> Callable[..., Array]:
