@@ -8,6 +8,8 @@ Many members are windows of one number each, and the body evaluates the program 
 over the members, so it runs on vectors, if LLVM may check that no result overlaps another or an operand. For few
 members, or too many such checks, an ordinary reduction is compiled together with what makes its operands, in a function
 less per operand; there has to be something to reduce, so each is there twice, of which LLVM removes one.
+
+Where a loop over its operations is as good, a program is not compiled, but its table worked off: `_tape`.
 """
 
 import math

@@ -4,7 +4,8 @@ The operation is closed under what JAX does with operations. Its `vmap` is itsel
 of its operands. Its tangent, and the transpose of that, are programs again: traced from JAX's own rules for one number
 each, and interpreted, so that zeros fold away there too.
 
-How it compiles: `_compiled`. Programs above `longest` run in parts, those that repeat as loops (`_registers`).
+How it compiles: `_compiled`. Programs above `longest` run in parts, those that repeat as loops (`_registers`), or as a table
+of operations (`_tape`).
 """
 
 import copy
@@ -112,7 +113,7 @@ class Program:
         """Whether it is better run by its table, on a CPU: compilation takes no time, but few members take longer."""
         if not are_loops_whole() or self.size < _FEW:
             return False
-        long = members >= _MANY and (self._weight > _LONG or self.parts(members) is not None)
+        long = members >= _MANY and (self._weight > _LONG or self._is_too_long(members))
         return (self.once or long) and fits(self.tape)
 
     @property
@@ -120,12 +121,18 @@ class Program:
         """Whether it can be one piece only within a loop that XLA compiles whole."""
         return self._weight > longest(whole=False)
 
+    def _is_in_whole_loop(self, members: int) -> bool:
+        return are_loops_whole() and members * (sum(self.counts) + len(self.outputs)) < _MOST_WHOLE
+
+    def _is_too_long(self, members: int) -> bool:
+        return self._weight > longest(self.derived, self._is_in_whole_loop(members))
+
     def parts(self, members: int) -> Parts | None:
         """The program in parts, if it is too long to be compiled as one piece for so many members."""
-        whole = are_loops_whole() and members * (sum(self.counts) + len(self.outputs)) < _MOST_WHOLE
-        if self._weight <= longest(self.derived, whole):
+        if not self._is_too_long(members):
             return None
-        return self._apart if whole or self.size > _MOST_IN_PIECES else self._in_pieces
+        in_loops = self._is_in_whole_loop(members) or self.size > _MOST_IN_PIECES
+        return self._apart if in_loops else self._in_pieces
 
     @functools.cached_property
     def compiled(self) -> int:
