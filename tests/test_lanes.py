@@ -304,6 +304,15 @@ for members in (1, 700):  # one piece, and a table of operations on blocks of me
         expected = uk.UdwadiaKalaba().acceleration(problem.system, 0.0, angles[k], rates[k]).a
         np.testing.assert_allclose(found[k], expected, rtol=0, atol=1e-10 * (1 + abs(expected).max()))
 
+accelerated = lambda q: lanes.one(0.0, q, problem.v0)
+along = np.random.default_rng(1).normal(size=(2, problem.q0.size))
+h = 1e-5 * along[0]
+expected = (accelerated(angles[0] + h) - accelerated(angles[0] - h)) / 2e-5
+_, forward = jax.jvp(accelerated, (angles[0],), (along[0],))
+(backward,) = jax.vjp(accelerated, angles[0])[1](along[1])
+np.testing.assert_allclose(forward, expected, rtol=1e-6, atol=1e-6 * abs(expected).max())
+np.testing.assert_allclose(along[0] @ backward, along[1] @ forward, rtol=1e-9)
+
 problem = uk.models.parallelogram()  # projected by a table at the start and at the times saved
 starts = problem.q0 * np.linspace(0.999, 1.001, 3)[:, None]
 end = lambda q: uk.simulate(problem.system, q, problem.v0, t1=1.0, ts=3, rtol=1e-10, atol=1e-10).q

@@ -12,18 +12,21 @@ from ._lanes import Code, Program, Projected, ProjectionCode, code_for, projecti
 from ._project import Projection
 from ._stabilize import AbstractStabilizer
 from ._system import AbstractSystem
+from ._whole_loops import are_loops_whole
 
 # Operations to compile, of more than which arrays are worth their longer runs.
 _WORTHWHILE = 10_000
-# The same for derivatives, which take far more to compile, of acceleration and projection; and where those operations
-# are few beside all, as in large systems, of which derivatives by arrays take longer.
+# The same for derivatives where loops are not compiled whole, which take far more to compile, of acceleration and
+# projection; and where those operations are few beside all, as in large systems, of which those by arrays take longer.
 _DERIVED, _DERIVED_OF_MANY = (5_000, 7_500), 8_000
 # The same for an implicit solver, which takes tangents of it: XLA may need minutes for more.
 _WITHIN_NEWTON = 300
 
 
 def _is_derivable(program: Program, limit: int) -> bool:
-    return program.compiled <= (_DERIVED_OF_MANY if 2 * program.compiled < program.size else limit)
+    return are_loops_whole() or program.compiled <= (
+        _DERIVED_OF_MANY if 2 * program.compiled < program.size else limit
+    )
 
 
 def _is_worthwhile(program: Program, solver: dfx.AbstractSolver, limit: int | None) -> bool:

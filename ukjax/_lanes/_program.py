@@ -4,8 +4,8 @@ The operation is closed under what JAX does with operations. Its `vmap` is itsel
 of its operands. Its tangent, and the transpose of that, are programs again: traced from JAX's own rules for one number
 each, and interpreted, so that zeros fold away there too.
 
-How it compiles: `_compiled`. Programs above `longest` run in parts, those that repeat as loops (`_registers`), or as a table
-of operations (`_tape`).
+How it compiles: `_compiled`. Programs above `longest` run in parts, those that repeat as loops (`_registers`), or as a
+table of operations (`_tape`).
 """
 
 import copy
@@ -38,7 +38,8 @@ _MOST_WHOLE = 25_000
 # they run ten times as long.
 _PIECE, _MOST_IN_PIECES = 2_400, 10_000
 # Members, and operations, from which on a program is as fast by its table and takes seconds less to compile: for 256
-# members twice as fast, for one ten times slower. Fewer operations compile in no time anyhow.
+# members twice as fast, for one ten times slower. (Of derivatives, with more numbers to pass on, one is as fast.) Fewer
+# operations compile in no time anyhow.
 _MANY, _LONG, _FEW = 64, 5_000, 200
 
 
@@ -99,9 +100,13 @@ class Program:
         return parts(self.outputs, sum(self.counts), longest=_PIECE)
 
     def run_once(self) -> "Program":
-        """The same program, for where it is run once or twice; its derivatives are those of this one."""
+        """The same program, for where it and its derivatives are run once or twice."""
         other = copy.copy(self)
         other.once = True
+        other.linearized = functools.cache(
+            lambda varied: tuple(x.run_once() for x in self.linearized(varied))
+        )
+        other.transpose = functools.cache(lambda linear: self.transpose(linear).run_once())
         return other
 
     @functools.cached_property
@@ -113,7 +118,8 @@ class Program:
         """Whether it is better run by its table, on a CPU: compilation takes no time, but few members take longer."""
         if not are_loops_whole() or self.size < _FEW:
             return False
-        long = members >= _MANY and (self._weight > _LONG or self._is_too_long(members))
+        many, long = members >= _MANY, self._weight > _LONG
+        long = (long and self.derived) or (many and (long or self._is_too_long(members)))
         return (self.once or long) and fits(self.tape)
 
     @property
