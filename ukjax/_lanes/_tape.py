@@ -22,7 +22,7 @@ _FUSED: dict[str, Callable[..., Array]] = {
     "sub_mul": lambda x, y, z: z - x * y,
 }
 _TAKES_BOOLEANS = {"and": 2, "or": 2, "xor": 2, "not": 1, "select": 1}  # how many of its first operands
-_CACHED = 2**18  # numbers that stay in a processor's cache
+_CACHED = 2**19  # numbers worked on at a time: they stay in a processor's caches
 _MOST_STEPS = 200_000  # of more, with their registers, XLA does not compile the loop whole
 
 
