@@ -36,9 +36,8 @@ FORMULAS = {
 }
 SPAN = 0.05
 AXIS = jax.tree_util.GetAttrKey("axis")
-FEW_STEPS = {
-    "andrews": 1e-3
-}  # what four steps may span, where SPAN is too much: its crank turns 50 times a second
+# What four steps may span where SPAN is too much.
+FEW_STEPS = {"andrews": 1e-3}
 
 
 class Case:
