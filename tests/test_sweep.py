@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import diffrax as dfx
 import equinox as eqx
@@ -463,7 +464,8 @@ def test_several_devices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 MILLION = """
-import resource, sys
+import sys
+from pathlib import Path
 import jax, numpy as np, ukjax as uk
 jax.config.update("jax_enable_x64", True)
 
@@ -477,11 +479,13 @@ runs = uk.sweep(oscillator, {"stiffness": k}, store=sys.argv[1])
 assert runs.x.shape == (1_000_000, 100)
 assert np.all(runs.result == 0)
 np.testing.assert_allclose(runs.x[::99_999, -1], np.cos(10 * np.sqrt(k[::99_999])), atol=1e-12)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+# What getrusage tells starts at what the parent process holds.
+print(*(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux tells the most memory held")
 def test_a_million_runs_in_bounded_memory(tmp_path) -> None:
     command = [sys.executable, "-c", MILLION, str(tmp_path / "runs.zarr")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -9,7 +9,9 @@ MOST_CHECKS = 5_000
 """Pairs of arrays up to which LLVM checks that they do not overlap, as a loop over members on vectors asks for. By itself
 it gives up above 128; thousands take seconds to compile."""
 
-_OPTION = f"--xla_backend_extra_options={_NAME}=10000000,-vectorize-memory-check-threshold={MOST_CHECKS}"
+# LLVM's: how many checks, and that no loop of more passes is written out, which then would not run on vectors.
+_OF_LLVM = f"-vectorize-memory-check-threshold={MOST_CHECKS},-unroll-full-max-count=15"
+_OPTION = f"--xla_backend_extra_options={_NAME}=10000000,{_OF_LLVM}"
 
 
 def are_loops_whole() -> bool:
@@ -22,8 +24,8 @@ def compile_loops_whole() -> None:
 
     Left to itself XLA does so below a kilobyte, and runs larger loops as a list of small functions: for systems of few
     coordinates that takes longer than what they compute. Call this before JAX computes anything, as one turns on
-    float64. It appends XLA's option `xla_cpu_small_while_loop_byte_threshold`, and one of LLVM's that lets loops over
-    many arrays run on vectors, to the environment variable `XLA_FLAGS`, which JAX reads once. GPUs are not concerned.
+    float64. It appends XLA's option `xla_cpu_small_while_loop_byte_threshold`, and two of LLVM's that let more loops
+    run on vectors, to the environment variable `XLA_FLAGS`, which JAX reads once. GPUs are not concerned.
 
     **Raises:** `RuntimeError` if JAX has started already, so that the option would be ignored.
     """

@@ -33,8 +33,8 @@ MOST_RESULTS = 1_000
 """XLA aborts on a CPU if the body of a reduction has more."""
 
 # Members from which on a loop over them runs on vectors, for fewer LLVM does not check what has to be checked first; and
-# members at a time of programs in loops, on a CPU.
-_VECTOR, _BLOCK = 16, 8
+# members at a time of programs in loops, on a CPU. Larger blocks hold multiples of what LLVM does in one go.
+_VECTOR, _BLOCK, _UNIT = 16, 8, 32
 
 
 def members_of(operands: Sequence[Any]) -> tuple[int, ...]:
@@ -53,7 +53,8 @@ def lowering(one: Callable[..., list[Array]]) -> Any:
 
         if one is in_one_loop and program.is_worked_off(math.prod(members)):
             inputs = jnp.concatenate([flat(x) for x in operands])
-            found = _by_blocks(lambda x: work_off(program.tape, x), inputs, block_of(program.tape))
+            by_table = lambda x: work_off(program.tape, x)
+            found = _by_blocks(by_table, inputs, len(program.outputs), block_of(program.tape))
             return found.reshape(-1, *members)
         inputs = [row for x in operands for row in rows(flat(x))]
         parts = program.parts(math.prod(members))
@@ -65,7 +66,7 @@ def lowering(one: Callable[..., list[Array]]) -> Any:
                 found = piece(inputs)
         elif one is in_one_loop and any(len(x.reads) > 1 for x in parts.parts):
             by_parts = lambda x: jnp.stack(run(parts, rows(x), program.dtype, one))
-            found = rows(_by_blocks(by_parts, jnp.stack(inputs), _BLOCK))
+            found = rows(_by_blocks(by_parts, jnp.stack(inputs), len(program.outputs), _BLOCK))
         else:
             found = run(parts, inputs, program.dtype, one)
         return jnp.stack(found).reshape(-1, *members)
@@ -83,16 +84,21 @@ def _in_a_loop(
     return lax.fori_loop(0, passes, body, [jnp.zeros_like(inputs[0])] * count)
 
 
-def _by_blocks(function: Callable[[Array], Array], inputs: Array, block: int) -> Array:
-    """A function of numbers of members on blocks of members, so that their registers stay in the cache."""
+def _by_blocks(function: Callable[[Array], Array], inputs: Array, count: int, block: int) -> Array:
+    """A function with so many results on blocks of members, so that their registers stay in the cache."""
     members = inputs.shape[1]
     if members <= block:
         return function(inputs)
-    blocks = math.ceil(members / block)
-    block = math.ceil(members / blocks / 8) * 8
-    whole = jnp.pad(inputs, ((0, 0), (0, -members % block)), mode="edge")
-    found = lax.map(function, jnp.swapaxes(whole.reshape(len(inputs), -1, block), 0, 1))
-    return jnp.swapaxes(found, 0, 1).reshape(found.shape[1], -1)[:, :members]
+    blocks, unit = math.ceil(members / block), min(block, _UNIT)
+    block = min(members, math.ceil(members / blocks / unit) * unit)
+    # The last block ends where the members do: some of them are computed twice rather than padded.
+    start = lambda i: jnp.minimum(i * block, members - block)
+
+    def after(i: Array, found: Array) -> Array:
+        some = function(lax.dynamic_slice_in_dim(inputs, start(i), block, 1))
+        return lax.dynamic_update_slice_in_dim(found, some, start(i), 1)
+
+    return lax.fori_loop(0, blocks, after, jnp.zeros((count, members), inputs.dtype))
 
 
 def separately(outputs: Sequence[Expression], inputs: Sequence[Array], dtype: Any) -> list[Array]:

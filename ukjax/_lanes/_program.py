@@ -37,10 +37,9 @@ _MOST_WHOLE = 25_000
 # The weight of pieces where loops are not compiled whole, and the operations above which loops are better: up to there
 # they run ten times as long.
 _PIECE, _MOST_IN_PIECES = 2_400, 10_000
-# Members, and operations, from which on a program is as fast by its table and takes seconds less to compile: for 256
-# members twice as fast, for one ten times slower. (Of derivatives, with more numbers to pass on, one is as fast.) Fewer
-# operations compile in no time anyhow.
-_MANY, _LONG, _FEW = 64, 5_000, 200
+# Members, and operations, from which on a program is as fast by its table and takes seconds less to compile. (Of
+# derivatives, with more numbers to pass on, one is as fast.) Fewer operations compile in no time anyhow.
+_MANY, _LONG, _FEW = 16, 5_000, 200
 
 
 def longest(derived: bool = False, whole: bool | None = None) -> int:
@@ -103,6 +102,7 @@ class Program:
         """The same program, for where it and its derivatives are run once or twice."""
         other = copy.copy(self)
         other.once = True
+        other.__dict__.pop("tape", None)
         other.linearized = functools.cache(
             lambda varied: tuple(x.run_once() for x in self.linearized(varied))
         )
@@ -112,7 +112,7 @@ class Program:
     @functools.cached_property
     def tape(self) -> Tape:
         """The program as a table of operations."""
-        return tape(self.outputs, sum(self.counts))
+        return tape(self.outputs, sum(self.counts), self.once)
 
     def is_worked_off(self, members: int) -> bool:
         """Whether it is better run by its table, on a CPU: compilation takes no time, but few members take longer."""

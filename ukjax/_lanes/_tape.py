@@ -1,99 +1,75 @@
 """Scalar programs as tables of operations that one loop works off: however long they are, there is little to compile.
 
-The numbers of all members stand in registers, and an operation takes up to three of them into another. Within a loop that
-XLA compiles whole it takes some ten nanoseconds, and half a nanosecond a member.
+The numbers of all members stand in registers, and a step takes some of them to another: a tree of operations (`_trees`)
+of one of a few dozen shapes. Within a loop that XLA compiles whole it takes some tens of nanoseconds for 64 members.
 """
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from ._expressions import BOOLEAN, OPERATIONS, Expression, Node, reachable
-from ._trigonometry import by_polynomials
+from ._expressions import Expression, Node, reachable
+from ._trees import Shape, steps, value
 
-_FUSED: dict[str, Callable[..., Array]] = {
-    "mul_add": lambda x, y, z: x * y + z,
-    "mul_sub": lambda x, y, z: x * y - z,
-    "sub_mul": lambda x, y, z: z - x * y,
-}
-_TAKES_BOOLEANS = {"and": 2, "or": 2, "xor": 2, "not": 1, "select": 1}  # how many of its first operands
-_CACHED = 2**19  # numbers worked on at a time: they stay in a processor's caches
+_CACHED = 2**18  # numbers worked on at a time: they stay in a processor's second cache
 _MOST_STEPS = 200_000  # of more, with their registers, XLA does not compile the loop whole
+# The largest trees, and how many steps those of one shape have to save, for each shape takes ten milliseconds to compile:
+# of programs that are run often, and of those that are run once or twice.
+_OFTEN, _ONCE = (100, 0.005), (3, 0.02)
 
 
 class Tape(NamedTuple):
     """A program as a table; constants come first in the registers, then inputs.
 
-    - `kinds`: operations that occur, with how many operands each has.
-    - `table`: for each step its kind, the registers of three operands, and that of the result (steps, 5).
+    - `shapes`: trees of operations that occur, with how many operands each has.
+    - `table`: for each step its shape, the registers of its operands, and last that of the result (steps, columns).
     - `constants`: their values.
     - `size`: how many registers there are.
     - `outputs`: the registers of the program's outputs.
     """
 
-    kinds: list[tuple[str, int]]
+    shapes: list[tuple[Shape, int]]
     table: np.ndarray
     constants: list[float]
     size: int
     outputs: list[int]
 
 
-Step = tuple[str, tuple[Expression, ...]]
-
-
-def _fused(nodes: Sequence[Node], outputs: Sequence[Expression]) -> dict[Node, Step]:
-    """The steps, in order, by the operation each gives the result of; products used once go with their sum."""
-    uses: dict[Any, int] = {}
-    for x in [*outputs, *(y for node in nodes for y in node.args)]:
-        uses[x] = uses.get(x, 0) + 1
-    lone = lambda x: isinstance(x, Node) and x.op == "mul" and uses[x] == 1
-    steps: dict[Node, Step] = {}
-    for node in nodes:
-        steps[node] = (node.op, node.args)
-        if node.op in ("add", "sub"):
-            first, second = node.args
-            if lone(second):
-                steps[node] = ("mul_add" if node.op == "add" else "sub_mul", (*second.args, first))
-                del steps[second]
-            elif lone(first):
-                steps[node] = (f"mul_{node.op}", (*first.args, second))
-                del steps[first]
-    return steps
-
-
-def tape(outputs: Sequence[Expression], count: int) -> Tape:
+def tape(outputs: Sequence[Expression], count: int, once: bool = False) -> Tape:
     """The table of a program.
 
     **Arguments:**
 
     - `outputs`: of the program.
     - `count`: of its inputs.
+    - `once`: whether it is run once or twice, so that it should have few shapes.
     """
-    steps = _fused([x for x in reachable(outputs) if x.op != "input"], outputs)
-    last = {x: i for i, (_, args) in enumerate(steps.values()) for x in args if isinstance(x, Node)}
-    given = [*outputs, *(x for _, args in steps.values() for x in args)]
+    every, kept = reachable(outputs), {x for x in outputs if isinstance(x, Node)}
+    found = steps([x for x in every if x.op != "input"], kept, *(_ONCE if once else _OFTEN))
+    last = {x: i for i, step in enumerate(found) for x in step.operands if isinstance(x, Node)}
+    given = [*outputs, *(x for step in found for x in step.operands)]
     constants = list(dict.fromkeys(float(x) for x in given if not isinstance(x, Node)))
-    first = len(constants) + count
-    place: dict[Any, int] = {x: k for k, x in enumerate(constants)}
-    place |= {x: len(constants) + x.args[0] for x in given if isinstance(x, Node) and x.op == "input"}
+    place: dict[Expression, int] = {x: k for k, x in enumerate(constants)}
+    place |= {x: len(constants) + x.args[0] for x in every if x.op == "input"}
+    size = len(constants) + count
+    free = sorted(set(range(len(constants), size)) - set(place.values()))
     at = lambda x: place[x if isinstance(x, Node) else float(x)]
-    kept, free, size = set(outputs), [], first
-    kinds: dict[tuple[str, int], int] = {}
-    table = np.zeros((len(steps), 5), np.int32)
-    for i, (node, (op, args)) in enumerate(steps.items()):
-        reads = [at(x) for x in args]
-        free += [at(x) for x in dict.fromkeys(args) if last.get(x) == i and x not in kept and at(x) >= first]
+    shapes: dict[tuple[Shape, int], int] = {}
+    table = np.zeros((len(found), 2 + max((len(x.operands) for x in found), default=0)), np.uint32)
+    for i, (node, shape, operands) in enumerate(found):
+        reads = [at(x) for x in operands]
+        free += [at(x) for x in operands if last.get(x) == i and x not in kept]
         if not free:
             free, size = [size], size + 1
         place[node] = free.pop()
-        kind = kinds.setdefault((op, len(args)), len(kinds))
-        table[i] = [kind, *reads, *[0] * (3 - len(reads)), place[node]]
-    return Tape(list(kinds), table, constants, size, [at(x) for x in outputs])
+        table[i, : 1 + len(reads)] = [shapes.setdefault((shape, len(reads)), len(shapes)), *reads]
+        table[i, -1] = place[node]
+    return Tape(list(shapes), table, constants, size, [at(x) for x in outputs])
 
 
 def fits(tape: Tape) -> bool:
@@ -103,19 +79,7 @@ def fits(tape: Tape) -> bool:
 
 def block_of(tape: Tape) -> int:
     """How many members to work on at a time."""
-    return max(16, _CACHED // tape.size)
-
-
-def _computed(op: str) -> Callable[..., Array]:
-    """An operation on numbers, which are one and zero for true and false."""
-    by = {**OPERATIONS, **_FUSED, **by_polynomials()}[op]
-
-    def compute(*args: Array) -> Array:
-        booleans = _TAKES_BOOLEANS.get(op, 0)
-        found = by(*(x > 0.5 if i < booleans else x for i, x in enumerate(args)))
-        return found.astype(args[0].dtype) if op in BOOLEAN else found
-
-    return compute
+    return max(32, _CACHED // tape.size)
 
 
 def run(tape: Tape, inputs: Float[Array, "count members"]) -> Float[Array, "outputs members"]:
@@ -126,23 +90,28 @@ def run(tape: Tape, inputs: Float[Array, "count members"]) -> Float[Array, "outp
     - `tape`: of the program.
     - `inputs`: of the program.
     """
-    members, dtype, steps = inputs.shape[1], inputs.dtype, jnp.asarray(tape.table)
-    constants = jnp.broadcast_to(
-        jnp.asarray(np.array(tape.constants, dtype))[:, None], (len(tape.constants), members)
-    )
-    later = jnp.zeros((tape.size - len(constants) - len(inputs), members), dtype)
+    (members, dtype), table = (inputs.shape[1], inputs.dtype), jnp.asarray(tape.table)
+    # Unsigned, for JAX asks of other numbers whether they count from the end.
+    entry = lambda k, column: lax.dynamic_slice(table, (k, np.uint32(column)), (1, 1))[0, 0]
+    # Results are multiplied by one on their way to a register: a mere copy would become a call of `memcpy`, which waits
+    # for what was just written in smaller parts. XLA would see through it if all factors were one.
+    ones = jnp.asarray(np.append(np.ones(len(tape.table)), -1.0)[:, None], dtype)
 
-    def result(op: str, operands: int, registers: Array, step: Array) -> Array:
-        taken = [lax.dynamic_index_in_dim(registers, step[k], keepdims=False) for k in range(1, operands + 1)]
-        return _computed(op)(*taken)
+    def result(shape: Shape, operands: int, registers: Array, k: Array) -> Array:
+        row = lambda column: lax.dynamic_slice(registers, (entry(k, column), np.uint32(0)), (1, members))
+        return value(shape, [row(column) for column in range(1, operands + 1)]).astype(dtype)
 
-    kinds = [functools.partial(result, *kind) for kind in tape.kinds]
+    kinds = [functools.partial(result, *x) for x in tape.shapes]
 
-    def after(k: Array, registers: Array) -> Array:
-        step = lax.dynamic_index_in_dim(steps, k, keepdims=False)
-        found = lax.switch(step[0], kinds, registers, step)
-        return lax.dynamic_update_index_in_dim(registers, found, step[4], 0)
+    def after(i: Array, registers: Array) -> Array:
+        k = i.astype(np.uint32)
+        found = lax.switch(entry(k, 0).astype(np.int32), kinds, registers, k)
+        found = found * lax.dynamic_slice(ones, (k, np.uint32(0)), (1, 1))
+        return lax.dynamic_update_slice(registers, found, (entry(k, table.shape[1] - 1), np.uint32(0)))
 
-    registers = jnp.concatenate([constants, inputs, later])
-    registers = lax.fori_loop(np.int32(0), np.int32(len(tape.table)), after, registers)
+    constants = jnp.broadcast_to(np.array(tape.constants, dtype)[:, None], (len(tape.constants), members))
+    registers = jnp.zeros((tape.size, members), dtype)
+    for first, given in ((0, constants), (len(constants), inputs)):
+        registers = lax.dynamic_update_slice(registers, given, (first, 0))
+    registers = lax.fori_loop(0, len(tape.table), after, registers)
     return registers[np.array(tape.outputs)]
