@@ -54,10 +54,13 @@ def cost(problem: uk.Problem, accelerate: Accelerate, batch: int, limit: float) 
         return time.process_time() - start
 
     took(1)
-    once = took(1)
-    repeats = int(np.clip(0.1 / max(once, 1e-6), 1, 1000))
-    rounds = 5 if once < limit / 10 else 1
-    return float(np.median([took(repeats) for _ in range(rounds)])) / repeats / batch, compiled
+    repeats, spent = 1, took(1)
+    while spent < min(0.1, limit / 10):
+        repeats *= 4
+        spent = took(repeats)
+    # A call takes some time by itself, up to half a millisecond: not counted.
+    more = [took(3 * repeats) - took(repeats) for _ in range(5 if spent < limit / 10 else 1)]
+    return float(np.median(more)) / (2 * repeats) / batch, compiled
 
 
 def main() -> None:
