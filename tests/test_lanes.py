@@ -422,6 +422,23 @@ def test_registers_of_a_table_are_used_again(seed):
     np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-13)
 
 
+@pytest.mark.parametrize("once", [False, True])
+def test_a_step_of_a_table_does_a_tree_of_operations(once):
+    """Fifty times max(x y + z, x) - z / 2, four operations besides one on z alone, which two others need too."""
+    build, inputs = Builder(), np.random.default_rng(0).normal(size=(150, 5))
+    number, apply, outputs = [build.input(i) for i in range(150)], build.apply, []
+    for x, y, z in zip(number[:50], number[50:100], number[100:], strict=True):
+        half, sum_ = apply("mul", 0.5, z), apply("add", apply("mul", x, y), z)
+        outputs += [apply("sub", apply("max", x, sum_) if len(outputs) % 4 else apply("max", sum_, x), half)]
+        outputs += [apply("add", half, x), apply("sub", half, y)]
+    x, y, z = inputs[:50], inputs[50:100], inputs[100:]
+    expected = np.stack([np.maximum(x * y + z, x) - z / 2, z / 2 + x, z / 2 - y], 1).reshape(150, 5)
+    made = tape(outputs, len(inputs), once)
+    assert len(made.table) == 150 + 50 * once  # trees of five, two and two operations; of three at most
+    assert len(made.shapes) <= 4
+    np.testing.assert_allclose(run_table(made, jnp.asarray(inputs)), expected, atol=1e-15)
+
+
 @pytest.mark.parametrize("name", ["parallelogram", "scara", "rolling_disk", "five_bar"])
 def test_what_a_trajectory_tells_is_what_the_formula_says(name):
     problem = uk.models.get(name)

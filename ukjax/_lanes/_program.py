@@ -1,10 +1,9 @@
-"""Scalar programs as one JAX operation: vectors of numbers in, a vector of numbers out, mapped over members.
+"""Scalar programs: vectors of numbers in, a vector of numbers out, mapped over members by one operation of JAX.
 
-The operation is closed under what JAX does with operations. Its `vmap` is itself, with the members along further axes
-of its operands. Its tangent, and the transpose of that, are programs again: traced from JAX's own rules for one number
-each, and interpreted, so that zeros fold away there too.
+Their tangents, and the transposes of those, are programs again: traced from JAX's own rules for one number each, and
+interpreted, so that zeros fold away there too.
 
-How it compiles: `_compiled`. Programs above `longest` run in parts, those that repeat as loops (`_registers`), or as a
+How they compile: `_compiled`. Programs above `longest` run in parts, those that repeat as loops (`_registers`), or as a
 table of operations (`_tape`).
 """
 
@@ -16,17 +15,16 @@ from typing import Any, final
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend import core
-from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array
 
 from .._whole_loops import are_loops_whole
-from ._compiled import MOST_RESULTS, in_one_loop, lowering, members_of, separately
+from ._compiled import MOST_RESULTS
 from ._expressions import Expression, evaluate, operations, reachable, weight
 from ._interpret import Interpreter
 from ._kept import worth_keeping
 from ._moves import Scalars, filled
 from ._on_host import OnHost
+from ._primitive import program_p
 from ._registers import Parts, parts
 from ._scalars import Builder, copied
 from ._tape import Tape, fits, tape
@@ -102,7 +100,7 @@ class Program:
         """The same program, for where it and its derivatives are run once or twice."""
         other = copy.copy(self)
         other.once = True
-        other.__dict__.pop("tape", None)
+        other.__dict__.pop("tape", None)  # it has another one, of fewer shapes
         other.linearized = functools.cache(
             lambda varied: tuple(x.run_once() for x in self.linearized(varied))
         )
@@ -248,79 +246,3 @@ def traced(function: Any, counts: Sequence[int], dtype: Any) -> Program:
     inputs: list[Scalars] = [filled((), [build.input(i)]) for i in range(sum(counts))]
     outputs = Interpreter(build).run(closed.jaxpr, closed.consts, inputs)
     return Program([x[()] for x in outputs], counts, dtype, derived=True)
-
-
-program_p = core.Primitive("scalar_program")
-
-
-@program_p.def_abstract_eval
-def _abstract(*operands: Any, program: Program) -> Any:
-    shape = (len(program.outputs), *members_of(operands))
-    return operands[0].update(shape=shape, dtype=program.dtype, weak_type=False)
-
-
-@functools.partial(jax.jit, static_argnames="program")
-def _run(*operands: Array, program: Program) -> Array:
-    return program_p.bind(*operands, program=program)
-
-
-@program_p.def_impl
-def _impl(*operands: Array, program: Program) -> Array:
-    return _run(*operands, program=program)
-
-
-def _batched(operands: Sequence[Array], axes: Sequence[Any], *, program: Program) -> tuple[Array, int]:
-    """The new members along a last axis; operands that are the same for all members stay as they are."""
-    rank = max(x.ndim - (a is not None) for x, a in zip(operands, axes, strict=True))
-
-    def placed(x: Array, axis: Any) -> Array:
-        if axis is None:
-            return x if x.ndim == 1 else x[..., None]
-        x = jnp.moveaxis(x, axis, -1)
-        return x.reshape(x.shape[0], *(x.shape[1:-1] or (1,) * (rank - 1)), x.shape[-1])
-
-    return program_p.bind(*map(placed, operands, axes), program=program), rank
-
-
-def _jvp(primals: Sequence[Array], tangents: Sequence[Any], *, program: Program) -> tuple[Array, Array]:
-    varied = tuple(i for i, x in enumerate(tangents) if type(x) is not ad.Zero)
-    keeping, change = program.linearized(varied)
-    found = program_p.bind(*primals, program=keeping)
-    value, kept = found[: len(program.outputs)], found[len(program.outputs) :]
-    given = [*primals, *([kept] if kept.shape[0] else []), *(tangents[i] for i in varied)]
-    return value, program_p.bind(*given, program=change)
-
-
-def _transposed(cotangent: Any, *operands: Any, program: Program) -> list[Any]:
-    linear = tuple(i for i, x in enumerate(operands) if ad.is_undefined_primal(x))
-    if type(cotangent) is ad.Zero:
-        return [ad.Zero(x.aval) if ad.is_undefined_primal(x) else None for x in operands]
-    known = [x for x in operands if not ad.is_undefined_primal(x)]
-    pulled = program_p.bind(*known, cotangent, program=program.transpose(linear))
-    ends = np.cumsum([operands[i].aval.shape[0] for i in linear])
-    parts = jnp.split(pulled, ends[:-1])
-    found: list[Any] = [None] * len(operands)
-    for i, x in zip(linear, parts, strict=True):
-        shape = operands[i].aval.shape
-        if len(shape) < x.ndim:
-            x = jnp.sum(x, tuple(range(1, x.ndim)))
-        wide = tuple(k for k in range(1, len(shape)) if shape[k] != x.shape[k])
-        found[i] = jnp.sum(x, wide, keepdims=True)
-    return found
-
-
-_as_separate, _as_one_loop = lowering(separately), lowering(in_one_loop)
-
-
-def _on_cpu(ctx: Any, *operands: Any, program: Program) -> Any:
-    # Partitioned by XLA, the reduction itself could be split among devices; under shard_map it is local.
-    alone = getattr(ctx.module_context.axis_context, "num_devices", 1) in (None, 1)
-    empty = 0 in members_of(ctx.avals_in)
-    return (_as_separate if empty or not alone else _as_one_loop)(ctx, *operands, program=program)
-
-
-batching.primitive_batchers[program_p] = _batched
-ad.primitive_jvps[program_p] = _jvp
-ad.primitive_transposes[program_p] = _transposed
-mlir.register_lowering(program_p, _as_separate)
-mlir.register_lowering(program_p, _on_cpu, platform="cpu")
