@@ -436,7 +436,7 @@ def test_a_step_of_a_table_does_a_tree_of_operations(once):
     made = tape(outputs, len(inputs), once)
     assert len(made.table) == 150 + 50 * once  # trees of five, two and two operations; of three at most
     assert len(made.shapes) <= 4
-    np.testing.assert_allclose(run_table(made, jnp.asarray(inputs)), expected, atol=1e-15)
+    np.testing.assert_allclose(run_table(made, jnp.asarray(inputs)), expected, rtol=1e-15, atol=1e-15)
 
 
 @pytest.mark.parametrize("name", ["parallelogram", "scara", "rolling_disk", "five_bar"])

@@ -42,7 +42,7 @@ def _drawn(root: Node, inner: Set[Expression]) -> Step:
     operands: dict[Expression, int] = {}
 
     def rank(x: Expression) -> tuple:
-        return (0, x.op) if x in inner else (1,)  # pyright: ignore[reportAttributeAccessIssue]
+        return (0, x.op) if isinstance(x, Node) and x in inner else (1,)
 
     def shape(x: Expression) -> Shape:
         if not isinstance(x, Node):
@@ -96,7 +96,7 @@ class _Forest:
             own |= {x} if alone else set()
         return inner
 
-    def largest(self, root: Node, largest: int, shapes: Set[Shape] | None = None) -> Step:
+    def tree(self, root: Node, largest: int, shapes: Set[Shape] | None = None) -> Step:
         """The largest tree of an operation, of so many at most and, unless it is alone, of one of the shapes if given."""
         inner = self._grown(root, largest)
         step = _drawn(root, set(inner))
@@ -105,12 +105,12 @@ class _Forest:
             step = _drawn(root, set(inner))
         return step
 
-    def steps(self, tree: Callable[[Node], Step]) -> list[Step]:
+    def steps(self, tree_of: Callable[[Node], Step]) -> list[Step]:
         """The steps in order, given the tree of any operation."""
         needed, found = set(self.outputs), []
         for root in reversed(self.nodes):
             if root in needed:
-                found.append(tree(root))
+                found.append(tree_of(root))
                 needed.update(x for x in found[-1].operands if isinstance(x, Node))
         return found[::-1]
 
@@ -130,11 +130,11 @@ def steps(nodes: Sequence[Node], outputs: Set[Node], largest: int, share: float)
     - `share`: of the operations, which trees of one shape have to save steps for, or they are done one by one.
     """
     forest = _Forest(nodes, outputs)
-    found = forest.steps(lambda x: forest.largest(x, largest))
+    found = forest.steps(lambda x: forest.tree(x, largest))
     times = Counter(x.shape for x in found)
     worth = {x for x, count in times.items() if count * (_size(x) - 1) >= share * len(nodes)}
     known, large = {x.result: x for x in found if x.shape in worth}, max(map(_size, worth), default=1)
-    return forest.steps(lambda x: known.get(x) or forest.largest(x, large, worth))
+    return forest.steps(lambda x: known.get(x) or forest.tree(x, large, worth))
 
 
 @functools.cache
