@@ -193,6 +193,13 @@ def test_orsino_runs(script, tmp_path):
 
 
 @pytest.mark.slow
+def test_fixed_steps_run(script):
+    for (_, _, rcond), errors in script("fixed_steps").main(["--quick"]).items():
+        if rcond == 1e-5:
+            assert np.quantile(errors, 0.9) < 2e-6
+
+
+@pytest.mark.slow
 def test_rank_rule_runs(script, tmp_path):
     results = script("rank_rule").main(["--quick", "--out", str(tmp_path)])
     cells = next(cells for kind, cells in results.items() if kind.name == "Projection")

@@ -1,11 +1,14 @@
 """One step at a time: against SciPy, against Runge and Kutta by hand, in loops, and its derivatives."""
 
+from functools import partial
+
 import diffrax as dfx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import oracles
 import pytest
+from benchmark_oracles import four_bars_top
 
 import ukjax as uk
 
@@ -53,6 +56,33 @@ def test_large_steps_stay_on_the_right_branch(model, w2):
         end = oracles.pendulum_elliptic(10.0, angle + np.pi / 2, rate, w2)[0] - np.pi / 2
         q, _ = run(*system.state(angle, rate))
         np.testing.assert_allclose(q[:2], [np.cos(end) / 2, np.sin(end) / 2], atol=1e-4)
+
+
+def _runs(steps, count, step):
+    """The first link's tip after so many steps of each size, two four-bars (k, 2), and by the closed form."""
+    problem = uk.models.four_bars(2)
+
+    def tip(h):
+        one = lambda i, y: step(problem.system, i * h, *y, h)
+        return 2 * jax.lax.fori_loop(0, count, one, (problem.q0, problem.v0))[0][:2]
+
+    return jax.jit(jax.vmap(tip))(jnp.asarray(steps)), four_bars_top(count * steps, 2)[1]
+
+
+def test_steps_of_most_sizes_keep_their_accuracy_past_flat_positions():
+    """Seven of them in 5 s, at other places within the step for each size: experiments/fixed_steps.py."""
+    found, exact = _runs(np.linspace(0.01, 0.013, 32), 500, partial(uk.step, solver=dfx.Tsit5()))
+    errors = np.abs(found - exact).max(axis=1)
+    assert np.quantile(errors, 0.9) < 2e-6
+
+
+def test_fixed_steps_of_simulate_are_those():
+    problem, h = uk.models.four_bars(2), 0.0117
+    fixed = {"solver": dfx.Tsit5(), "dt0": h, "stepsize_controller": dfx.ConstantStepSize()}
+    run = uk.simulate(problem, t1=200 * h, ts=2, **fixed)
+    found, exact = _runs(np.array([h]), 200, partial(uk.step, solver=dfx.Tsit5()))
+    np.testing.assert_allclose(2 * run.q[-1, :2], found[0], rtol=0, atol=1e-10)
+    np.testing.assert_allclose(found, exact, rtol=0, atol=1e-6)
 
 
 @jax.jit

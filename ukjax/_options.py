@@ -11,11 +11,37 @@ import numpy as np
 import optimistix as optx
 from jaxtyping import Array
 
+from ._acceleration import AbstractFormula, UdwadiaKalaba
 from ._arguments import real_array, require_between, require_finite, require_instance
 from ._errors import InputError
+from ._project import Projection
+from ._pseudoinverse import GramSchmidt
+from ._stabilize import AbstractStabilizer
 from ._types import is_traced
 
 _CHECKPOINTS = 2**21  # bytes
+# No controller shortens a fixed step that passes a singular position. Rows left out near it cost more there than a little
+# drift over a small sine does: experiments/fixed_steps.py.
+_AT_FIXED_STEPS = GramSchmidt(rcond=1e-5)
+
+
+def formula(given: AbstractFormula | None, stabilizer: AbstractStabilizer, fixed: bool) -> AbstractFormula:
+    """How accelerations are computed: by default `UdwadiaKalaba()`, with a finer rank rule at fixed, projected steps.
+
+    **Arguments:**
+
+    - `given`: the user's, or None.
+    - `stabilizer`: how constraint errors are kept small.
+    - `fixed`: whether steps are all of one size.
+    """
+    if given is None:
+        return (
+            UdwadiaKalaba(_AT_FIXED_STEPS)
+            if fixed and isinstance(stabilizer, Projection)
+            else UdwadiaKalaba()
+        )
+    require_instance("formula", given, AbstractFormula, "UdwadiaKalaba()")
+    return given
 
 
 def stages(solver: dfx.AbstractSolver) -> int | None:

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from . import _options
-from ._acceleration import AbstractFormula, UdwadiaKalaba
+from ._acceleration import AbstractFormula
 from ._arguments import real_array, require_instance
 from ._batch import Pooled, can_be_pooled
 from ._callbacks import arguments_checked
@@ -139,7 +139,8 @@ def simulate(
     - `ts`: the times to save at [s], increasing (which cannot be checked of times JAX traces: of others than that the
       states are NaN), how many evenly spaced ones (by default 201), or `"steps"` for every step.
     - `formula`: how the acceleration is computed; by default as `UdwadiaKalaba()` says, by scalar code where the
-      system can be written so (`uk.lanes`), with implicit solvers only for small ones.
+      system can be written so (`uk.lanes`), with implicit solvers only for small ones. At fixed steps that are projected
+      the default's `rcond` is 1e-5.
     - `stabilizer`: how constraint errors are kept small. `Projection`, the default, projects the initial state
       as well.
     - `solver`: any Diffrax solver for ordinary differential equations.
@@ -170,9 +171,7 @@ def simulate(
     system, t0, q0, v0 = resolve_state(system, t0, q0, v0)
     if t1 is None:
         raise InputError("an end time t1 is needed: give t1, or a Problem, which brings its own.")
-    automatic, formula = formula is None, UdwadiaKalaba() if formula is None else formula
     for argument, value, kind, such_as in (
-        ("formula", formula, AbstractFormula, "UdwadiaKalaba()"),
         ("stabilizer", stabilizer, AbstractStabilizer, "Projection()"),
         ("solver", solver, dfx.AbstractSolver, "diffrax.Dopri8()"),
         ("max_steps", max_steps, int, "100_000"),
@@ -184,8 +183,11 @@ def simulate(
     if max_steps < 1:
         raise InputError(f"max_steps must be at least 1, got {max_steps}.")
     adjoint = _options.adjoint(adjoint, (q0, v0), max_steps)
+    controller = _options.controller(stepsize_controller, solver, dt0, (rtol, atol), q0.dtype)
+    automatic = formula is None
+    formula = _options.formula(formula, stabilizer, fixed=isinstance(controller, dfx.ConstantStepSize))
     settings = {
-        "stepsize_controller": _options.controller(stepsize_controller, solver, dt0, (rtol, atol), q0.dtype),
+        "stepsize_controller": controller,
         "adjoint": adjoint,
         "event": _options.event(event, q0.dtype),
         "max_steps": max_steps,

@@ -3,22 +3,18 @@
 import diffrax as dfx
 import equinox as eqx
 
-from ._acceleration import AbstractFormula, UdwadiaKalaba
+from . import _options
+from ._acceleration import AbstractFormula
 from ._arguments import require_instance
 from ._energy_projection import projected
 from ._errors import InputError
 from ._model import Model, coded
 from ._problem import Problem, resolve_state
 from ._project import Projection
-from ._pseudoinverse import GramSchmidt
 from ._simulate import vector_field
 from ._stabilize import AbstractStabilizer
 from ._system import AbstractSystem
 from ._types import Coordinates, Time, Velocities, is_traced
-
-# No controller shortens a step that passes a singular position, and its stages stray far from the constraints there:
-# what little the rows then differ by is their drift, which the projection removes.
-_PROJECTED = UdwadiaKalaba(GramSchmidt(rcond=1e-3))
 
 
 def step(
@@ -44,8 +40,7 @@ def step(
     - `q`: generalized coordinates (n_q,).
     - `v`: generalized velocities (n,).
     - `dt`: the step [s].
-    - `formula`: how the acceleration is computed; by default as `simulate` does. With projection, rows whose angle to
-      the others has a sine below 0.001 are taken as dependent: so fixed steps of order five pass singular positions.
+    - `formula`: how the acceleration is computed; by default as `simulate` does at fixed steps.
     - `stabilizer`: how constraint errors are kept small.
     - `solver`: any Diffrax solver of one step for ordinary differential equations.
 
@@ -55,10 +50,8 @@ def step(
     """
     system, t, q, v = resolve_state(system, t, q, v)
     automatic = formula is None
-    if formula is None:
-        formula = _PROJECTED if isinstance(stabilizer, Projection) else UdwadiaKalaba()
-    require_instance("formula", formula, AbstractFormula, "UdwadiaKalaba()")
     require_instance("stabilizer", stabilizer, AbstractStabilizer, "Projection()")
+    formula = _options.formula(formula, stabilizer, fixed=True)
     require_instance("solver", solver, dfx.AbstractSolver, "diffrax.Tsit5()")
     if not is_traced(dt) and not dt > 0:
         raise InputError(f"dt must be a positive time [s], got {dt}.")
