@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from benchmark_oracles import four_bars_top
 
 import ukjax as uk
 
@@ -107,3 +108,17 @@ def test_project_and_check():
     assert (report.rank, report.mass_rank) == (11, 12)
     assert report.ok, str(report)
     assert not report.inconsistent
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("speed", [0.5, 1.0, 2.0])
+def test_a_wide_rank_rule_passes_flat_positions(speed):
+    """As README says; some fourteen of them. With the default the run leaves its branch, metres away."""
+    method = uk.GramSchmidt(rcond=0.01)
+    problem = uk.models.four_bars(1, speed=speed)
+    run = uk.simulate(
+        problem, ts=2, rtol=1e-5, formula=uk.UdwadiaKalaba(method), stabilizer=uk.Projection(method)
+    )
+    assert run.ok, run.message
+    tip = four_bars_top(np.array([problem.t1]), 1, speed=speed)[1][0]
+    np.testing.assert_allclose(2 * run.q[-1, :2], tip, rtol=0, atol=0.2)  # another branch is a metre away

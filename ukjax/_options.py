@@ -34,14 +34,10 @@ def formula(given: AbstractFormula | None, stabilizer: AbstractStabilizer, fixed
     - `stabilizer`: how constraint errors are kept small.
     - `fixed`: whether steps are all of one size.
     """
-    if given is None:
-        return (
-            UdwadiaKalaba(_AT_FIXED_STEPS)
-            if fixed and isinstance(stabilizer, Projection)
-            else UdwadiaKalaba()
-        )
-    require_instance("formula", given, AbstractFormula, "UdwadiaKalaba()")
-    return given
+    if given is not None:
+        require_instance("formula", given, AbstractFormula, "UdwadiaKalaba()")
+        return given
+    return UdwadiaKalaba(_AT_FIXED_STEPS if fixed and isinstance(stabilizer, Projection) else GramSchmidt())
 
 
 def stages(solver: dfx.AbstractSolver) -> int | None:
