@@ -15,6 +15,7 @@ from scipy.integrate import solve_ivp
 import ukjax as uk
 
 GRAVITY = 9.81
+W2 = 3.5 / 3.05 * GRAVITY
 END = 20.0
 TIMES = np.linspace(0.0, END, 401)
 RIGHT = 0.05
@@ -24,11 +25,11 @@ HELD = 1e-3
 _LINKS = [2, 5, 8]
 
 
-def closed_form(angle: float, rate: float, ts: np.ndarray = TIMES) -> np.ndarray:
-    """theta(t) of 3.05 theta'' = -3.5 g cos(theta), the linkage in its one degree of freedom."""
+def closed_form(angle: float, rate: float, ts: np.ndarray = TIMES, w2: float = W2) -> np.ndarray:
+    """theta(t) of theta'' = -w2 cos(theta) from ts[0] on: by default the parallelogram, in its one degree of freedom."""
 
     def rhs(t: float, y: np.ndarray) -> list[float]:
-        return [y[1], -3.5 / 3.05 * GRAVITY * np.cos(y[0])]
+        return [y[1], -w2 * np.cos(y[0])]
 
     span = (float(ts[0]), float(ts[-1]))
     return solve_ivp(rhs, span, [angle, rate], method="DOP853", rtol=1e-13, atol=1e-13, t_eval=ts).y[0]

@@ -113,7 +113,7 @@ def test_project_and_check():
 @pytest.mark.slow
 @pytest.mark.parametrize("speed", [0.5, 1.0, 2.0])
 def test_a_wide_rank_rule_passes_flat_positions(speed):
-    """As README says; some fourteen of them. With the default the run leaves its branch, metres away."""
+    """As README says; some ten of them. With the default threshold these runs leave their branch."""
     method = uk.GramSchmidt(rcond=0.01)
     problem = uk.models.four_bars(1, speed=speed)
     run = uk.simulate(

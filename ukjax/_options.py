@@ -33,6 +33,8 @@ def formula(given: AbstractFormula | None, stabilizer: AbstractStabilizer, fixed
     - `given`: the user's, or None.
     - `stabilizer`: how constraint errors are kept small.
     - `fixed`: whether steps are all of one size.
+
+    **Raises:** `InputError` for anything else.
     """
     if given is not None:
         require_instance("formula", given, AbstractFormula, "UdwadiaKalaba()")

@@ -90,7 +90,7 @@ def _by_blocks(function: Callable[[Array], Array], inputs: Array, count: int, bl
     if members <= block:
         return function(inputs)
     blocks, unit = math.ceil(members / block), min(block, _UNIT)
-    block = min(block // unit * unit, math.ceil(members / blocks / unit) * unit)  # no larger than was said
+    block = min(block // unit * unit, math.ceil(members / blocks / unit) * unit)  # within the cache
     # The last block ends where the members do: some of them are computed twice rather than padded.
     start = lambda i: jnp.minimum(i * block, members - block)
 
