@@ -290,7 +290,7 @@ def test_gains_of_the_wrong_length_name_the_rows(door):
 @pytest.mark.parametrize(
     "method", [uk.SVD, uk.CompleteOrthogonal, uk.Greville, uk.HouseholderQR, uk.GramSchmidt, uk.Cholesky]
 )
-@pytest.mark.parametrize("rcond", [0.0, -1e-4, 1.0, 7.0, NAN, INF, "small", None, 1j])
+@pytest.mark.parametrize("rcond", [0.0, -1e-4, 1.0, 7.0, NAN, INF, "small", 1j])
 def test_rcond(method, rcond):
     _refused("rcond must be a number between 0 and 1", method, rcond=rcond)
 

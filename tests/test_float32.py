@@ -112,13 +112,12 @@ def test_project_and_check():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("speed", [0.5, 1.0, 2.0])
-def test_a_wide_rank_rule_passes_flat_positions(speed):
-    """As README says; some ten of them. With the default threshold these runs leave their branch."""
-    method = uk.GramSchmidt(rcond=0.01)
-    problem = uk.models.four_bars(1, speed=speed)
-    run = uk.simulate(
-        problem, ts=2, rtol=1e-5, formula=uk.UdwadiaKalaba(method), stabilizer=uk.Projection(method)
-    )
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("formula", [None, uk.UdwadiaKalaba()], ids=["code", "arrays"])
+def test_flat_positions_are_passed(count, speed, formula):
+    """Some ten of them, with the default settings."""
+    problem = uk.models.four_bars(count, speed=speed)
+    run = uk.simulate(problem, ts=2, formula=formula, max_steps=1_000)
     assert run.ok, run.message
-    tip = four_bars_top(np.array([problem.t1]), 1, speed=speed)[1][0]
-    np.testing.assert_allclose(2 * run.q[-1, :2], tip, rtol=0, atol=0.2)  # another branch is a metre away
+    tip = four_bars_top(np.array([problem.t1]), count, speed=speed)[1][0]
+    np.testing.assert_allclose(2 * run.q[-1, :2], tip, rtol=0, atol=0.05)  # another branch is a metre away

@@ -13,7 +13,6 @@ import scipy.linalg
 
 from ukjax._errors import InputError
 from ukjax._pseudoinverse import (
-    DEFAULT_RCOND,
     SVD,
     Cholesky,
     CompleteOrthogonal,
@@ -334,11 +333,11 @@ def test_lineax_scaled_inconsistent():
 
 
 def test_arguments():
-    for bad in (0.0, -1e-3, 1.0, np.nan, "small", None):
+    for bad in (0.0, -1e-3, 1.0, np.nan, "small"):
         with pytest.raises(InputError, match="rcond"):
             GramSchmidt(rcond=bad)
-    assert SVD().rcond == DEFAULT_RCOND
-    assert SVD(rcond=1e-3).squared() == SVD(rcond=1e-6)
+    assert (SVD().threshold(jnp.float64), SVD().threshold(jnp.float32)) == (1e-4, 0.03)
+    assert SVD(rcond=1e-3).squared(jnp.float32) == SVD(rcond=1e-6)
     assert hash(SVD()) == hash(SVD())
     for bad in (
         jnp.zeros(3),

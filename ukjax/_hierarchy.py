@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, Int
 from ._errors import InputError
 from ._pseudoinverse import AbstractPseudoinverse, GramSchmidt, as_pseudoinverse
 from ._pseudoinverse import pinv as pseudoinverse
-from ._pseudoinverse._kernels import dot, gram_schmidt, threshold
+from ._pseudoinverse._kernels import above_rounding, dot, gram_schmidt
 from ._pseudoinverse._scaling import unit_rows
 from ._types import is_traced
 
@@ -67,7 +67,7 @@ def restrict(
     B = dot(dot(A, S), S) if projector else dot(A, S)
     if 0 in B.shape:
         return Restricted(B, B.T, jnp.zeros((), jnp.int32))
-    rcond = threshold(method.rcond, A)
+    rcond = above_rounding(method.threshold(A.dtype), A)
     _, scales, nonzero, size = jax.lax.stop_gradient(unit_rows(A))
     scales = (scales * size)[:, None]
     rows = jax.lax.stop_gradient(B) / scales
@@ -209,7 +209,7 @@ def null_space_bases(
 
 def orthonormal_rows(
     levels: Sequence[Float[Array, "m n"]],
-    rcond: float = GramSchmidt().rcond,
+    rcond: float | None = None,
 ) -> tuple[Float[Array, "k_r n"], ...]:
     """Orthonormal bases of the rows of A_1, A_2, ..., level by level (Orsino 2017, proposition 3.1 (iv)).
 
@@ -219,7 +219,8 @@ def orthonormal_rows(
     **Arguments:**
 
     - `levels`: as `orthogonal_projectors`.
-    - `rcond`: a row is dependent when what it adds, relative to unit norm, is at most this.
+    - `rcond`: a row is dependent when what it adds, relative to unit norm, is at most this; by default
+      1e-4, in float32 0.03.
 
     **Returns:** A^_1, A^_2, ..., each the one before with min(m_r, n) rows more; rows that would be dependent
     are zero, so that shapes do not depend on values.
@@ -234,7 +235,7 @@ def orthonormal_rows(
             unit = unit_rows(A)[0]
             for _ in range(2):
                 unit = unit - dot(dot(unit, Q.T), Q)
-            new = _new_directions(unit, threshold(rcond, A))
+            new = _new_directions(unit, above_rounding(GramSchmidt(rcond).threshold(dtype), A))
             # Once more against the rows below: a small residual carries its rounding errors enlarged.
             new = new - dot(dot(new, Q.T), Q)
             norms = jnp.sqrt(jnp.sum(new * new, axis=1))[:, None]

@@ -172,7 +172,7 @@ def coded(
     if not isinstance(model.stabilizer, Projection):
         return model, said
     try:
-        rcond = model.stabilizer.pinv.rcond
+        rcond = model.stabilizer.pinv.threshold(q.dtype)
         projection = projection_for(model.system, model.stabilizer, rcond, t, q, v)
     except Exception as reason:  # as above
         return model, f"{said}, projected on arrays: {str(reason).partition(chr(10))[0]}"

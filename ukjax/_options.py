@@ -17,21 +17,24 @@ from ._errors import InputError
 from ._project import Projection
 from ._pseudoinverse import GramSchmidt
 from ._stabilize import AbstractStabilizer
-from ._types import is_traced
+from ._types import by_precision, is_traced
 
 _CHECKPOINTS = 2**21  # bytes
 # No controller shortens a fixed step that passes a singular position. Rows left out near it cost more there than a little
 # drift over a small sine does: experiments/fixed_steps.py.
-_AT_FIXED_STEPS = GramSchmidt(rcond=1e-5)
+_AT_FIXED_STEPS = 1e-5
 
 
-def formula(given: AbstractFormula | None, stabilizer: AbstractStabilizer, fixed: bool) -> AbstractFormula:
+def formula(
+    given: AbstractFormula | None, stabilizer: AbstractStabilizer, dtype: jnp.dtype, *, fixed: bool
+) -> AbstractFormula:
     """How accelerations are computed: by default `UdwadiaKalaba()`, with a finer rank rule at fixed, projected steps.
 
     **Arguments:**
 
     - `given`: the user's, or None.
     - `stabilizer`: how constraint errors are kept small.
+    - `dtype`: of the state.
     - `fixed`: whether steps are all of one size.
 
     **Raises:** `InputError` for anything else.
@@ -39,7 +42,8 @@ def formula(given: AbstractFormula | None, stabilizer: AbstractStabilizer, fixed
     if given is not None:
         require_instance("formula", given, AbstractFormula, "UdwadiaKalaba()")
         return given
-    return UdwadiaKalaba(_AT_FIXED_STEPS if fixed and isinstance(stabilizer, Projection) else GramSchmidt())
+    finer = fixed and isinstance(stabilizer, Projection)
+    return UdwadiaKalaba(GramSchmidt(by_precision(dtype, _AT_FIXED_STEPS, None) if finer else None))
 
 
 def stages(solver: dfx.AbstractSolver) -> int | None:
@@ -78,7 +82,7 @@ def controller(
         require_instance(
             "stepsize_controller", given, dfx.AbstractStepSizeController, "diffrax.PIDController(rtol, atol)"
         )
-    default = 1e-8 if dtype == jnp.float64 else 1e-5
+    default = by_precision(dtype, 1e-8, 1e-5)
     rtol, atol = (default if x is None else x for x in tolerances)
     for name, x in (("rtol", rtol), ("atol", atol)):
         require_between(name, x, 0, 1)

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ._constraint import constraint_rows
+from ._lanes import nearly_dependent
 from ._model import Model, projected_by_code
 from ._project import Directions, Projection, position_directions, velocity_directions
 from ._system import has_quasi_velocities
@@ -30,7 +31,6 @@ from ._wrapped_solver import AbstractForwardingSolver
 # On the constraints redundant rows are dependent to rounding, so the threshold for the end of a step can be
 # far below the drift of the stages, which `Projection.pinv` must exceed.
 _CONSISTENT_RCOND = 1e-9
-_NEARLY_DEPENDENT = 3e-2
 _CLOSER_TO_SINGULAR = 30.0
 _REFUSED = 1e8
 
@@ -53,7 +53,8 @@ def _end_of_step(
     q, v = projection.positions(system, t, y[0]), y[1]
     rows = constraint_rows(system, t, q, v)
     every, strong = (
-        dataclasses.replace(projection.pinv, rcond=rcond) for rcond in (_CONSISTENT_RCOND, _NEARLY_DEPENDENT)
+        dataclasses.replace(projection.pinv, rcond=rcond)
+        for rcond in (_CONSISTENT_RCOND, nearly_dependent(q.dtype))
     )
     directions, psi = velocity_directions(system, t, q, rows, every)
     v = v + directions.correction(psi)

@@ -117,7 +117,7 @@ def _eliminate(
     C, E = A_s @ W.T, W @ B_u
     Bbar = E - inverse @ (B_p @ E)
     left = C - (C @ inverse) @ B_p
-    dependent = jnp.sum(left * left, axis=1) <= method.rcond**2 * jnp.sum(C * C, axis=1)
+    dependent = jnp.sum(left * left, axis=1) <= method.threshold(C.dtype) ** 2 * jnp.sum(C * C, axis=1)
     left = jnp.where(dependent[:, None], 0, left)
     return _Reduced(W, x0, abar, C, E, Bbar, _without_noise(left @ E, left, E), b_s - C @ abar)
 

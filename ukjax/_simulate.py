@@ -140,7 +140,7 @@ def simulate(
       states are NaN), how many evenly spaced ones (by default 201), or `"steps"` for every step.
     - `formula`: how the acceleration is computed; by default as `UdwadiaKalaba()` says, by scalar code where the
       system can be written so (`uk.lanes`), with implicit solvers only for small ones. At fixed steps that are projected
-      the default's `rcond` is 1e-5.
+      the default's `rcond` is 1e-5 in float64.
     - `stabilizer`: how constraint errors are kept small. `Projection`, the default, projects the initial state
       as well.
     - `solver`: any Diffrax solver for ordinary differential equations.
@@ -185,7 +185,8 @@ def simulate(
     adjoint = _options.adjoint(adjoint, (q0, v0), max_steps)
     controller = _options.controller(stepsize_controller, solver, dt0, (rtol, atol), q0.dtype)
     automatic = formula is None
-    formula = _options.formula(formula, stabilizer, fixed=isinstance(controller, dfx.ConstantStepSize))
+    fixed = isinstance(controller, dfx.ConstantStepSize)
+    formula = _options.formula(formula, stabilizer, q0.dtype, fixed=fixed)
     settings = {
         "stepsize_controller": controller,
         "adjoint": adjoint,

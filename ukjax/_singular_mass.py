@@ -36,7 +36,7 @@ def _projector(equations: Equations, method: AbstractPseudoinverse) -> tuple[Pse
 
 
 def _fine(method: AbstractPseudoinverse) -> AbstractPseudoinverse:
-    return dataclasses.replace(method, rcond=min(method.rcond, _PROJECTED_RCOND))
+    return dataclasses.replace(method, rcond=min(method.rcond or 1.0, _PROJECTED_RCOND))
 
 
 def _result(

@@ -51,7 +51,7 @@ def step(
     system, t, q, v = resolve_state(system, t, q, v)
     automatic = formula is None
     require_instance("stabilizer", stabilizer, AbstractStabilizer, "Projection()")
-    formula = _options.formula(formula, stabilizer, fixed=True)
+    formula = _options.formula(formula, stabilizer, q.dtype, fixed=True)
     require_instance("solver", solver, dfx.AbstractSolver, "diffrax.Tsit5()")
     if not is_traced(dt) and not dt > 0:
         raise InputError(f"dt must be a positive time [s], got {dt}.")

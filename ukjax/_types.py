@@ -1,10 +1,13 @@
 """Names for the arrays of one state, so that signatures read like the theory; and whether they have values."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 from jax.core import Tracer
 from jaxtyping import Array, Float
+
+T = TypeVar("T")
 
 Time = Float[Array, ""]
 Coordinates = Float[Array, " nq"]
@@ -14,6 +17,17 @@ Velocities = Float[Array, " n"]
 Forces = Float[Array, " n"]
 """Generalized forces, conjugate to v."""
 MassMatrix = Float[Array, "n n"]
+
+
+def by_precision(dtype: Any, double: T, single: T) -> T:
+    """One of two choices: that for float64, or that for float32 and less.
+
+    **Arguments:**
+
+    - `dtype`: a floating-point type.
+    - `double`, `single`: the choices.
+    """
+    return double if jnp.finfo(dtype).bits >= 64 else single
 
 
 def is_traced(*values: Any) -> bool:

@@ -45,7 +45,6 @@ from ._constraint import Rows, constraint_rows
 from ._doctor import check as check_rows
 from ._errors import InputError
 from ._problem import Problem, resolve_state
-from ._pseudoinverse import DEFAULT_RCOND
 from ._simulate import simulate as run
 from ._terminal import (
     OneLineErrors,
@@ -160,7 +159,7 @@ def simulate(
     method: Annotated[str | None, typer.Option(help=f"Pseudoinverse: {', '.join(METHODS)}.")] = None,
     formula: Annotated[str, typer.Option(help=f"{', '.join(FORMULAS)}.")] = "udwadia-kalaba",
     rcond: Annotated[
-        float | None, typer.Option(help=f"The rank rule's threshold; {DEFAULT_RCOND:g}.")
+        float | None, typer.Option(help="The rank rule's threshold; 1e-4, in float32 0.03.")
     ] = None,
     stabilizer: Annotated[str, typer.Option(help=f"{', '.join(STABILIZERS)}.")] = "projection",
     alpha: Annotated[float | None, typer.Option(help="Baumgarte's velocity gain.")] = None,

@@ -5,6 +5,7 @@ from ._code import code_for as code_for
 from ._lanes import Lanes as Lanes
 from ._lanes import lanes as lanes
 from ._program import Program as Program
+from ._projection import nearly_dependent as nearly_dependent
 from ._projection_code import Projected as Projected
 from ._projection_code import ProjectionCode as ProjectionCode
 from ._projection_code import projection_for as projection_for

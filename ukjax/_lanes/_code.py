@@ -194,12 +194,12 @@ def run(program: Program, *operands: Array) -> Array:
     return program(*(jnp.reshape(x, -1).astype(program.dtype) for x in operands))
 
 
-def _rcond(formula: AbstractFormula) -> float:
+def _rcond(formula: AbstractFormula, dtype: Any) -> float:
     if not isinstance(formula, UdwadiaKalaba | Schur):
         raise TranslationError(f"{type(formula).__name__} has no scalar code; UdwadiaKalaba and Schur have")
     if isinstance(formula.pinv, Lineax) or formula.pinv.independent_rows:
         raise TranslationError(f"{type(formula.pinv).__name__} has its own rules for dependent rows")
-    return formula.pinv.rcond
+    return formula.pinv.threshold(dtype)
 
 
 def code_for(
@@ -221,7 +221,7 @@ def code_for(
     """
     leaves, structure = split(system, stabilizer)
     state = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (t, q, v))
-    return _made(structure, tuple(map(leaf, leaves)), state, _rcond(formula))
+    return _made(structure, tuple(map(leaf, leaves)), state, _rcond(formula, q.dtype))
 
 
 @functools.lru_cache(maxsize=64)

@@ -14,10 +14,12 @@ are nearly dependent, these hold them only to rounding over the sine of their an
 
 import copy
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
+from .._types import by_precision
 from ._expressions import Expression
 from ._scalars import Builder
 from ._solve import Solver, Vector, factor, largest, minus, plus, solve, times
@@ -27,7 +29,16 @@ _REFINEMENTS = 5  # of the change, which converges as fast as the positions do, 
 # On the constraints redundant rows are dependent to rounding; but the velocities a step leaves there are corrected by
 # rounding over the sine of nearly dependent ones, which is energy: with 1e-7 some 1e-8 of it a step.
 _CONSISTENT_RCOND = 1e-5
-_NEARLY_DEPENDENT = 3e-2
+
+
+def nearly_dependent(dtype: Any) -> float:
+    """Sines below which rows count as nearly dependent, so that errors along them are left to the projection.
+
+    **Arguments:**
+
+    - `dtype`: of the state.
+    """
+    return by_precision(dtype, 3e-2, 0.1)
 
 
 class Motion(NamedTuple):
@@ -48,11 +59,11 @@ def _pushed(solver: Solver, multipliers: Vector, n: int) -> Vector:
     return solver.back(solver.pushed([0.0] * n, multipliers))
 
 
-def _damped(build: Builder, solver: Solver) -> Solver:
+def _damped(build: Builder, solver: Solver, delta: float) -> Solver:
     """The same, with S + delta^2 diag S in place of S."""
     damped, S, apply = copy.copy(solver), solver.S.copy(), build.apply
     for i in range(len(S)):
-        S[i, i] = apply("mul", 1 + _NEARLY_DEPENDENT**2, S[i, i])
+        S[i, i] = apply("mul", 1 + delta**2, S[i, i])
 
     def invert(pivot: Expression, *_: object) -> Expression:
         some = apply("gt", pivot, 0.0)  # a row may be zero
@@ -63,7 +74,7 @@ def _damped(build: Builder, solver: Solver) -> Solver:
 
 
 def positions(
-    build: Builder, motion: Motion, q: Vector, mu: Vector, rcond: float, eps: float
+    build: Builder, motion: Motion, q: Vector, mu: Vector, rcond: float, dtype: Any
 ) -> tuple[Vector, Vector, Expression, Solver]:
     """The projected positions, mu, 1 if more iterations would bring them nearer, else 0, and the damped solver.
 
@@ -74,12 +85,13 @@ def positions(
     - `q`: where the step ended (n,).
     - `mu`: to start from (h,).
     - `rcond`: the rank rule's threshold.
-    - `eps`: of the precision.
+    - `dtype`: of the state.
     """
+    eps = float(jnp.finfo(dtype).eps)
     phi, J, M = motion.positions(q)
     solver, negative = Solver(build, M, J, rcond, eps), lambda x: [build.apply("neg", y) for y in x]
     change, errors = _pushed(solver, mu, len(q)), []
-    damped = _damped(build, solver)
+    damped = _damped(build, solver, nearly_dependent(dtype))
     for left in reversed(range(_ITERATIONS)):
         phi = list(motion.positions(plus(build, q, change))[0])
         errors.append(largest(build, phi))
@@ -121,7 +133,7 @@ def projection(
     mu: Vector,
     errors: tuple[Vector, Vector],
     rcond: float,
-    eps: float,
+    dtype: Any,
 ) -> Vector:
     """All of the projection: q, v, mu, how close to singular, whether to iterate on, and the errors of q and v.
 
@@ -133,20 +145,20 @@ def projection(
     - `mu`: to start from (h,).
     - `errors`: the estimates for q and v (n,) each.
     - `rcond`: the rank rule's threshold for positions.
-    - `eps`: of the precision.
+    - `dtype`: of the state.
     """
     (q, v), again, damped = state, 0.0, None
     if mu:
-        q, mu, again, damped = positions(build, motion, q, mu, rcond, eps)
+        q, mu, again, damped = positions(build, motion, q, mu, rcond, dtype)
     A, psi, M = motion.velocities(q, v)
-    consistent = max(_CONSISTENT_RCOND, 10 * eps)
-    solver = Solver(build, M, A, consistent, eps)
+    eps = float(jnp.finfo(dtype).eps)
+    solver = Solver(build, M, A, _CONSISTENT_RCOND, eps)
     of_positions, of_all, J = solver, damped, A
     if damped is None or not all(motion.holonomic):
-        of_all = _damped(build, solver)
+        of_all = _damped(build, solver, nearly_dependent(dtype))
     if not all(motion.holonomic):
         J = A[list(motion.holonomic)]
-        of_positions = Solver(build, M, J, consistent, eps)
+        of_positions = Solver(build, M, J, _CONSISTENT_RCOND, eps)
     change, _ = solve(solver, M, A, [0.0] * len(v), [build.apply("neg", x) for x in psi], of_all)
     v = plus(build, v, change)
     kept = (

@@ -185,9 +185,9 @@ def _made(
         return lambda *x: interpreter.run(closed.jaxpr, closed.consts, [*parameters, *map(_array, x)])
 
     motion = Motion(evaluated(position), evaluated(velocity), tuple(kind != "nonholonomic" for kind in kinds))
-    eps = float(jnp.finfo(state[1].dtype).eps)
-    found = projection(build, motion, (q, v), mu, (errors[0], errors[1]), rcond, eps)
-    whole, bare = (Program(x, counts, state[1].dtype) for x in (found, found[: 2 * n + rows + 2]))
+    dtype = state[1].dtype
+    found = projection(build, motion, (q, v), mu, (errors[0], errors[1]), rcond, dtype)
+    whole, bare = (Program(x, counts, dtype) for x in (found, found[: 2 * n + rows + 2]))
     return ProjectionCode(short_enough(whole), bare, rows)
 
 

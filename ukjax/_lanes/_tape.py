@@ -110,8 +110,7 @@ def run(tape: Tape, inputs: Float[Array, "count members"]) -> Float[Array, "outp
         return lax.dynamic_update_slice(registers, found, (entry(k, table.shape[1] - 1), np.uint32(0)))
 
     constants = jnp.broadcast_to(np.array(tape.constants, dtype)[:, None], (len(tape.constants), members))
-    registers = jnp.zeros((tape.size, members), dtype)
-    for first, given in ((0, constants), (len(constants), inputs)):
-        registers = lax.dynamic_update_slice(registers, given, (first, 0))
+    free = jnp.zeros((tape.size - len(constants) - len(inputs), members), dtype)
+    registers = jnp.concatenate([constants, inputs, free])
     registers = lax.fori_loop(0, len(tape.table), after, registers)
     return registers[np.array(tape.outputs)]

@@ -8,13 +8,14 @@ import abc
 import dataclasses
 import math
 import numbers
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from .._errors import InputError
+from .._types import by_precision
 from ._kernels import dot
 from ._scaling import project_onto_range, unit_rows
 
@@ -25,6 +26,7 @@ In an overconstrained mechanism the redundant singular value is not zero but abo
 the positions. So the threshold is relative and wider than any drift held in practice (1e-6 and less), not
 near machine epsilon; being decided on rows of unit norm, it does not depend on their units.
 """
+_IN_SINGLE_PRECISION = 0.03  # as tolerances are wider there, positions within a step drift more
 
 
 class Pseudoinverse(eqx.Module):
@@ -45,11 +47,13 @@ class AbstractPseudoinverse(eqx.Module):
     All are called alike, `method(B) -> Pseudoinverse(matrix, rank)`, under any JAX transformation.
     """
 
-    rcond: eqx.AbstractVar[float]
+    rcond: eqx.AbstractVar[float | None]
     independent_rows: ClassVar[bool] = False
     """Whether the method only ever succeeds on independent rows, as `Cholesky` does."""
 
     def __check_init__(self):
+        if self.rcond is None:
+            return
         number = isinstance(self.rcond, numbers.Real)
         if not (number and math.isfinite(self.rcond) and 0.0 < self.rcond < 1.0):
             raise InputError(
@@ -68,9 +72,25 @@ class AbstractPseudoinverse(eqx.Module):
         """The same as `pinv(B, self)`."""
         return pinv(B, self)
 
-    def squared(self) -> Self:
-        """The same method for B B^T, whose singular values are squares: with rcond^2 for rcond."""
-        return dataclasses.replace(self, rcond=self.rcond**2)
+    def threshold(self, dtype: Any) -> float:
+        """`rcond`, or what stands for it: 1e-4, and 0.03 in float32.
+
+        **Arguments:**
+
+        - `dtype`: of the matrix.
+        """
+        if self.rcond is not None:
+            return self.rcond
+        return by_precision(dtype, DEFAULT_RCOND, _IN_SINGLE_PRECISION)
+
+    def squared(self, dtype: Any) -> Self:
+        """The same method for B B^T, whose singular values are squares: with rcond^2 for rcond.
+
+        **Arguments:**
+
+        - `dtype`: of B.
+        """
+        return dataclasses.replace(self, rcond=self.threshold(dtype) ** 2)
 
 
 def pinv(B: Float[Array, "m n"], method: AbstractPseudoinverse) -> Pseudoinverse:

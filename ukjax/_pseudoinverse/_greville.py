@@ -6,8 +6,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ._base import DEFAULT_RCOND, AbstractPseudoinverse
-from ._kernels import dot, one_hot_largest, set_row, threshold
+from ._base import AbstractPseudoinverse
+from ._kernels import above_rounding, dot, one_hot_largest, set_row
 
 
 @final
@@ -24,14 +24,15 @@ class Greville(AbstractPseudoinverse):
 
     **Arguments:**
 
-    - `rcond`: a row is dependent when ||c||, relative to unit norm, is at most this.
+    - `rcond`: a row is dependent when ||c||, relative to unit norm, is at most this; by default
+      1e-4, in float32 0.03.
     """
 
-    rcond: float = eqx.field(static=True, default=DEFAULT_RCOND)
+    rcond: float | None = eqx.field(static=True, default=None)
 
     def _unit_rows(self, B):
         m = B.shape[0]
-        rcond = threshold(self.rcond, B)
+        rcond = above_rounding(self.threshold(B.dtype), B)
 
         # P is the transposed pseudoinverse, zero in rows not yet taken; `left` marks those.
         def step(i, carry):

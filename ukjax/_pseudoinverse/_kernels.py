@@ -29,7 +29,7 @@ class RowFactors(NamedTuple):
     rank: Int[Array, ""]
 
 
-def threshold(rcond: float, B: Float[Array, "m n"]) -> float:
+def above_rounding(rcond: float, B: Float[Array, "m n"]) -> float:
     """`rcond`, but never below what rounding can tell: max(m, n) machine epsilons."""
     return max(rcond, max(B.shape) * float(jnp.finfo(B.dtype).eps))
 

@@ -24,9 +24,9 @@ class NormalEquations(AbstractPseudoinverse):
     independent_rows: ClassVar[bool] = False
 
     @property
-    def rcond(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def rcond(self) -> float | None:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.method.rcond
 
     def _unit_rows(self, B: Float[Array, "m n"]) -> tuple[Float[Array, "n m"], Int[Array, ""]]:
-        inverse, rank = undifferentiated(dot(B, B.T), self.method.squared())
+        inverse, rank = undifferentiated(dot(B, B.T), self.method.squared(B.dtype))
         return dot(B.T, inverse), rank

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ._base import DEFAULT_RCOND, AbstractPseudoinverse
-from ._kernels import dot, gram_schmidt, threshold
+from ._base import AbstractPseudoinverse
+from ._kernels import above_rounding, dot, gram_schmidt
 
 LARGEST_JACOBI = 32
 MAX_SWEEPS = 15
@@ -23,13 +23,14 @@ class SVD(AbstractPseudoinverse):
 
     **Arguments:**
 
-    - `rcond`: singular values at most this times the largest, those of the rows at unit norm, count as zero.
+    - `rcond`: singular values at most this times the largest, those of the rows at unit norm, count as zero; by
+      default 1e-4, in float32 0.03.
     """
 
-    rcond: float = eqx.field(static=True, default=DEFAULT_RCOND)
+    rcond: float | None = eqx.field(static=True, default=None)
 
     def _unit_rows(self, B):
-        rcond = threshold(self.rcond, B)
+        rcond = above_rounding(self.threshold(B.dtype), B)
         if max(B.shape) > LARGEST_JACOBI:
             U, s, VT = jnp.linalg.svd(B, full_matrices=False)
             keep = s > rcond * s[0]
@@ -42,7 +43,7 @@ class SVD(AbstractPseudoinverse):
 def _jacobi_pseudoinverse(B: Float[Array, "m n"], rcond: float) -> tuple[Array, Bool[Array, " k"]]:
     """With B = R^T Q and J R = S U^T for a product J of rotations, B^+ = (J Q)^T S^+ U^T."""
     m = B.shape[0]
-    Q, R, _, _ = gram_schmidt(B, threshold(0.0, B))
+    Q, R, _, _ = gram_schmidt(B, above_rounding(0.0, B))
     rotated = _orthogonalize_rows(jnp.concatenate([R, Q], axis=1), m)
     SUT, VT = rotated[:, :m], rotated[:, m:]
     squares = jnp.sum(SUT * SUT, axis=1)
