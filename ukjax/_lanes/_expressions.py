@@ -3,13 +3,16 @@
 An expression is a Python number or a `Node`.
 """
 
+import itertools
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
-import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.extend import core
+from jax.interpreters import ad
 from jaxtyping import Array
 
 Number = float | int | bool
@@ -33,15 +36,32 @@ class Node:
 Expression = Node | float | int | bool
 
 
-@jax.custom_jvp
-def _attached(x: Array, carrier: Array) -> Array:
-    """x, with the derivative of the carrier."""
-    return x
+class Call(NamedTuple):
+    """A JAX function with a derivative rule of its own.
+
+    - `function`: takes and returns arrays.
+    - `inputs`: their shapes and types.
+    """
+
+    function: Callable[..., list[Array]]
+    inputs: tuple[Any, ...]
+
+    def __call__(self, flat: Sequence[Array], dtype: Any) -> list[Array]:
+        """The numbers of each output, given those of all inputs."""
+        ends = list(itertools.accumulate(math.prod(x.shape) for x in self.inputs))
+        parts = [flat[a:b] for a, b in itertools.pairwise([0, *ends])]
+        stacked = [
+            jnp.stack(part).reshape(x.shape).astype(x.dtype) if part else jnp.zeros(x.shape, x.dtype)
+            for part, x in zip(parts, self.inputs, strict=True)
+        ]
+        return [x.reshape(-1).astype(dtype) for x in self.function(*stacked)]
 
 
-@_attached.defjvp
-def _(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
-    return primals[0], tangents[1]
+attached_p = core.Primitive("attached")
+"""x, with the derivative of the carrier."""
+attached_p.def_impl(lambda x, carrier: x)
+attached_p.def_abstract_eval(lambda x, carrier: x)
+ad.primitive_jvps[attached_p] = lambda primals, tangents: (attached_p.bind(*primals), tangents[1])
 
 
 # fmt: off
@@ -58,7 +78,7 @@ OPERATIONS: dict[str, Callable[..., Array]] = {name: getattr(lax, name) for name
     "xor": lax.bitwise_xor,
     "not": lax.bitwise_not,
     "select": lambda which, x, y: lax.select(which, x, y),
-    "attached": _attached,
+    "attached": attached_p.bind,
 }
 """How each operation is computed; what is not here cannot be translated."""
 
@@ -128,12 +148,24 @@ def evaluate(
     """
     shape, by = inputs[0].shape, {**OPERATIONS, **instead}
     values: dict[int, Array] = {}
+    called: dict[tuple, list[Array]] = {}
 
     def value(x: Expression) -> Array:
         if isinstance(x, Node):
             return values[id(x)]
         return lax.full(shape, x, jnp.bool_ if isinstance(x, bool) else dtype)
 
+    def by_rule(_: Expression, output: tuple[Call, int, int], *given: Expression) -> Array:
+        (call, k, i), key = output, (output[0], *map(id, given))
+        if key not in called:
+            called[key] = call(list(map(value, given)), dtype)
+        return called[key][k][i]
+
     for node in reachable(outputs):
-        values[id(node)] = inputs[node.args[0]] if node.op == "input" else by[node.op](*map(value, node.args))
+        if node.op == "input":
+            values[id(node)] = inputs[node.args[0]]
+        elif node.op == "ruled":
+            values[id(node)] = by_rule(*node.args)
+        else:
+            values[id(node)] = by[node.op](*map(value, node.args))
     return [value(x) for x in outputs]

@@ -3,8 +3,12 @@
 Index operations (slices, gathers, concatenations) only move expressions about, products of matrices become
 sums over what is not structurally zero, and loops of known length are unrolled. What depends on values in
 any other way (`while`, sorting, LAPACK) raises `TranslationError`.
+
+Numbers here know no type. So of integers only what is right without a limit is done here; anything else is left to JAX
+where they are known, and refused where not.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
-from ._expressions import OPERATIONS, Expression, entries, is_number
+from ._expressions import OPERATIONS, Call, Expression, entries, is_number
 from ._moves import (
     MOVES,
     OPERANDS,
@@ -54,15 +58,23 @@ class Interpreter:
 
     def _equation(self, equation: Any, inputs: list[Scalars]) -> list[Scalars]:
         name, params = equation.primitive.name, equation.params
-        if name in _CALLS:
-            called = params.get("jaxpr") or params.get("call_jaxpr") or params.get("fun_jaxpr")
+        if name in _CALLS or name in _WITH_RULES:
+            called = params.get("jaxpr") or params.get("call_jaxpr")
             closed = called if hasattr(called, "consts") else core.ClosedJaxpr(called, ())
-            return self.run(closed.jaxpr, closed.consts, inputs)
+            values = self.run(closed.jaxpr, closed.consts, inputs)
+            ruled = name in _WITH_RULES and not all(map(is_constant, inputs))
+            return self._ruled(equation, inputs, values) if ruled else values
+        if name == "attached":  # what was constant to one differentiation is not to the next
+            return inputs[:1]
         if name in _LOOPS:
             return _LOOPS[name](self, params, inputs)
         if name in MOVES:
             outputs = MOVES[name](inputs, params)
             return [shaped(x, v.aval.shape) for x, v in zip(outputs, equation.outvars, strict=True)]
+        if _needs_types(equation):
+            if not all(map(is_constant, inputs)):
+                raise TranslationError(f"'{name}' of integers that are not known has no scalar code")
+            return evaluated(equation, inputs)
         if name in OPERATIONS or name in _RENAMED:
             return [self._elementwise(_RENAMED.get(name, name), inputs)]
         if name not in _RULES and all(map(is_constant, inputs)):
@@ -70,6 +82,32 @@ class Interpreter:
         if name not in _RULES:
             raise TranslationError(f"'{name}' has no scalar code")
         return [shaped(_RULES[name](self, inputs, params, equation), equation.outvars[0].aval.shape)]
+
+    def _ruled(self, equation: Any, inputs: list[Scalars], values: list[Scalars]) -> list[Scalars]:
+        """The values of a function that has a derivative rule of its own, marked as such."""
+        if equation.primitive.name != "custom_jvp_call":
+            raise TranslationError("a function with a rule for reverse mode only has no scalar code")
+        given = {
+            v: x for v, x in zip(equation.invars, inputs, strict=True) if not isinstance(v, core.Literal)
+        }
+        alone = core.Jaxpr(
+            (),
+            [*given],
+            equation.outvars,
+            [equation],
+            debug_info=equation.params["call_jaxpr"].jaxpr.debug_info,
+        )
+        function = core.jaxpr_as_fun(core.ClosedJaxpr(alone, ()))
+        call = Call(function, tuple(v.aval for v in given))
+        flat = [x for array in given.values() for x in array.reshape(-1)]
+
+        def marked(k: int, array: Scalars) -> Scalars:
+            if not jnp.issubdtype(equation.outvars[k].aval.dtype, jnp.floating):
+                return array
+            each = enumerate(array.reshape(-1))
+            return filled(array.shape, [self.builder.ruled(x, (call, k, i), flat) for i, x in each])
+
+        return [marked(*pair) for pair in enumerate(values)]
 
     def _elementwise(self, op: str, inputs: list[Scalars]) -> Scalars:
         apply = np.frompyfunc(self.builder.rule(op), len(inputs), 1)
@@ -80,10 +118,12 @@ class Interpreter:
         power: Any = np.frompyfunc(lambda x: self.builder.power(x, params["y"]), 1, 1)
         return power(inputs[0])
 
-    def _select_n(self, inputs: list[Scalars], params: dict, _: Any) -> Scalars:
+    def _select_n(self, inputs: list[Scalars], params: dict, equation: Any) -> Scalars:
         if len(inputs) != 3:
             raise TranslationError("'select_n' among more than two has no scalar code")
         which, no, yes = inputs
+        if equation.invars[0].aval.dtype != jnp.bool_:
+            which = self._elementwise("ne", [which, filled((), [0])])
         return self._elementwise("select", [np.broadcast_to(which, yes.shape), yes, no])
 
     def _clamp(self, inputs: list[Scalars], params: dict, _: Any) -> Scalars:
@@ -103,12 +143,13 @@ class Interpreter:
     def _reduce(self, fold: Callable, inputs: list[Scalars], axes: tuple[int, ...]) -> Scalars:
         (x,) = inputs
         kept = [i for i in range(x.ndim) if i not in axes]
-        rows = np.transpose(x, [*kept, *axes]).reshape(*(x.shape[i] for i in kept), -1)
-        return filled(rows.shape[:-1], [fold(list(row)) for row in rows.reshape(-1, rows.shape[-1])])
+        shape, count = [x.shape[i] for i in kept], math.prod(x.shape[i] for i in axes)
+        rows = np.transpose(x, [*kept, *axes]).reshape(math.prod(shape), count)
+        return filled(shape, [fold(list(row)) for row in rows])
 
     def _pairwise(self, op: str) -> Callable[[list[Expression]], Expression]:
         def fold(terms: list[Expression]) -> Expression:
-            first, *rest = terms
+            first, *rest = terms or [_OF_NONE[op]]
             for x in rest:
                 first = self.builder.apply(op, first, x)
             return first
@@ -182,12 +223,16 @@ class Interpreter:
         return [shaped(select(y, n), y.shape) for n, y in zip(no, yes, strict=True)]
 
 
-# fmt: off
-_CALLS = frozenset((
-    "jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr", "remat",
-    "remat2", "checkpoint",
-))
-# fmt: on
+def _needs_types(equation: Any) -> bool:
+    """Whether an operation on integers depends on their type: quotients, bits, and whatever may wrap."""
+    types = [x.aval.dtype for x in (*equation.invars, *equation.outvars)]
+    if equation.primitive.name not in _WITHOUT_TYPES:
+        return any(jnp.issubdtype(x, jnp.integer) for x in types)
+    return any(jnp.issubdtype(x.aval.dtype, jnp.unsignedinteger) for x in equation.outvars)
+
+
+_CALLS = frozenset(("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint"))
+_WITH_RULES = frozenset(("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"))
 _LOOPS = {"scan": Interpreter._scan, "cond": Interpreter._cond}
 _RENAMED = {"add_any": "add"}
 _REDUCTIONS = {
@@ -198,6 +243,7 @@ _REDUCTIONS = {
     "reduce_and": "and",
     "reduce_or": "or",
 }
+_OF_NONE = {"max": -math.inf, "min": math.inf, "mul": 1.0, "and": True, "or": False}
 _RULES: dict[str, Callable[..., Scalars]] = {
     "integer_pow": Interpreter._power,
     "square": lambda i, x, p, e: i._elementwise("square", x),
@@ -211,3 +257,10 @@ _RULES: dict[str, Callable[..., Scalars]] = {
     **dict.fromkeys(("cumsum", "cumprod", "cummax", "cummin"), Interpreter._cumulative),
     **dict.fromkeys(OPERANDS, lambda i, x, p, e: moved(x, p, e.primitive)),
 }
+# fmt: off
+_WITHOUT_TYPES = frozenset((
+    "add", "sub", "mul", "neg", "abs", "max", "min", "lt", "le", "gt", "ge", "eq", "ne", "integer_pow", "square",
+    "select_n", "clamp", "convert_element_type", "dot_general", "reduce_sum", "reduce_max", "reduce_min", "reduce_prod",
+    "cumsum", "cumprod", "cummax", "cummin", "scatter", "scatter-add", *OPERANDS, "add_any", "stop_gradient",
+))
+# fmt: on

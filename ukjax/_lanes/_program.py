@@ -180,7 +180,9 @@ class Program:
         It takes the operands, what was kept, and the changes of the operands `varied`.
         """
         tangent, count = self._tangent(varied), sum(self.counts)
-        kept = worth_keeping(tangent.outputs, count) if self.size <= longest(derived=True) else []
+        # Where functions have rules of their own, these are to be found in what is differentiated next.
+        ruled = any(x.op == "ruled" for x in reachable(tangent._differentiated))
+        kept = [] if ruled or self.size > longest(derived=True) else worth_keeping(tangent.outputs, count)
         if not kept or len(self.outputs) + len(kept) >= MOST_RESULTS:
             return self, tangent
         build = Builder()
@@ -223,7 +225,8 @@ class Program:
                 left = iter(numbers)
                 free = {i: [next(left) for _ in range(self.counts[i])] for i in linear}
                 operands = fixed | free
-                return self.evaluate([x for i in range(len(self.counts)) for x in operands[i]])
+                inputs = [x for i in range(len(self.counts)) for x in operands[i]]
+                return evaluate(self._differentiated, inputs, self.dtype)
 
             number = jax.ShapeDtypeStruct((), self.dtype)
             free = sum(self.counts[i] for i in linear)

@@ -9,7 +9,9 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, final
 
-from ._expressions import Entries, Expression, Node, is_number, is_zero, reachable
+import numpy as np
+
+from ._expressions import Call, Entries, Expression, Node, is_number, is_zero, reachable
 
 _CONSTANT: dict[str, Callable[..., Any]] = {
     "add": lambda x, y: x + y,
@@ -28,9 +30,9 @@ _CONSTANT: dict[str, Callable[..., Any]] = {
     "or": lambda x, y: x | y,
     "xor": lambda x, y: x ^ y,
     "not": lambda x: not x,
-    "sqrt": math.sqrt,
-    "sin": math.sin,
-    "cos": math.cos,
+    "sqrt": lambda x: float(np.sqrt(x)),
+    "sin": lambda x: float(np.sin(x)),
+    "cos": lambda x: float(np.cos(x)),
     "abs": abs,
 }
 
@@ -135,11 +137,11 @@ class Builder:
         return self._sorted("mul", x, y)
 
     def _div(self, x: Any, y: Any) -> Expression:
+        if is_number(x) and is_number(y):
+            return float(np.divide(x, y))
         if is_number(x) and x == 0:
             return 0.0
-        if is_number(y) and y != 0:
-            return self._mul(1.0 / y, x) if not is_number(x) else x / y
-        return self._node("div", x, y)
+        return self._mul(1.0 / y, x) if is_number(y) and y != 0 else self._node("div", x, y)
 
     def _select(self, which: Expression, x: Expression, y: Expression) -> Expression:
         """x where `which` holds, else y."""
@@ -159,6 +161,10 @@ class Builder:
     def _attached(self, x: Expression, carrier: Expression) -> Expression:
         """x, with the derivative of the carrier; that derivative is differentiated again as it stands."""
         return x if is_number(x) and is_number(carrier) else self._node("attached", x, carrier)
+
+    def ruled(self, x: Expression, output: tuple[Call, int, int], inputs: Iterable[Expression]) -> Expression:
+        """x, an output of a function of the inputs that has a derivative rule of its own."""
+        return x if is_number(x) else self._node("ruled", x, output, *inputs)
 
     def frozen(self, xs: Iterable[Expression]) -> list[Expression]:
         """Expressions that are constant to the first differentiation."""
@@ -219,7 +225,7 @@ def copied(
             continue
         if node.op == "input":
             copies[node] = build.input(node.args[0])
-        elif node.op == "attached":
+        elif node.op in ("attached", "ruled"):
             copies[node] = copy(node.args[0])
         else:
             copies[node] = build.apply(node.op, *map(copy, node.args))
