@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array
 
+from .._errors import InputError
 from ._pool import Outcome, pool
 from ._runge_kutta import in_lanes
 from ._steps import Run
@@ -17,6 +18,7 @@ from ._steps import Run
 # On a CPU wider loops are little faster, and more lanes wait for the longest of the last runs.
 _FEWEST, _MOST, _RUNS_OF_A_LANE = 64, 128, 32
 _MOST_ON_ACCELERATORS = 65_536
+_DEEPEST = 6
 
 
 def can_be_pooled(settings: dict[str, Any], ts: Array | None, dense: bool, keep: Any) -> bool:
@@ -53,8 +55,14 @@ def _pooled(
     batched: Sequence[bool],
     count: int,
     leaves: Sequence[Array],
+    depth: int = 1,
 ) -> Outcome:
     """A batch of runs; a batch of batches is one larger batch."""
+    if depth > _DEEPEST:  # JAX asks for a batch of what this returns, and of what that returns, endlessly
+        raise InputError(
+            "jax.vmap of jax.jvp of a run with diffrax.ForwardMode() is not supported: take jax.vmap of jax.jacfwd, or "
+            "jax.jvp of jax.vmap."
+        )
 
     @custom_vmap
     def whole(*leaves: Array) -> Outcome:
@@ -74,7 +82,7 @@ def _pooled(
             return jnp.broadcast_to(x, (outer, count, *x.shape[2:])).reshape(outer * count, *x.shape[2:])
 
         every = [a or b for a, b in zip(batched, over, strict=True)]
-        found = _pooled(make, others, every, outer * count, [*map(flat, leaves, batched, over)])
+        found = _pooled(make, others, every, outer * count, [*map(flat, leaves, batched, over)], depth + 1)
         found = jax.tree.map(lambda x: x.reshape(outer, count, *x.shape[1:]), found)
         return found, jax.tree.map(lambda _: True, found)
 

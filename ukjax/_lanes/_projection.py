@@ -21,6 +21,7 @@ import numpy as np
 
 from .._types import by_precision
 from ._expressions import Expression
+from ._noise import without_noise
 from ._scalars import Builder
 from ._solve import Solver, Vector, factor, largest, minus, plus, solve, times
 
@@ -66,7 +67,7 @@ def _damped(build: Builder, solver: Solver, delta: float) -> Solver:
         S[i, i] = apply("mul", 1 + delta**2, S[i, i])
 
     def invert(pivot: Expression, *_: object) -> Expression:
-        some = apply("gt", pivot, 0.0)  # a row may be zero
+        some = apply("gt", pivot, solver.noise)  # a row may be zero
         return apply("select", some, apply("div", 1.0, apply("select", some, pivot, 1.0)), 0.0)
 
     damped.schur = factor(build, S, invert)
@@ -89,6 +90,7 @@ def positions(
     """
     eps = float(jnp.finfo(dtype).eps)
     phi, J, M = motion.positions(q)
+    J = without_noise(build, J, eps)
     solver, negative = Solver(build, M, J, rcond, eps), lambda x: [build.apply("neg", y) for y in x]
     change, errors = _pushed(solver, mu, len(q)), []
     damped = _damped(build, solver, nearly_dependent(dtype))
@@ -152,6 +154,7 @@ def projection(
         q, mu, again, damped = positions(build, motion, q, mu, rcond, dtype)
     A, psi, M = motion.velocities(q, v)
     eps = float(jnp.finfo(dtype).eps)
+    A = without_noise(build, A, eps)
     solver = Solver(build, M, A, _CONSISTENT_RCOND, eps)
     of_positions, of_all, J = solver, damped, A
     if damped is None or not all(motion.holonomic):
@@ -162,7 +165,7 @@ def projection(
     change, _ = solve(solver, M, A, [0.0] * len(v), [build.apply("neg", x) for x in psi], of_all)
     v = plus(build, v, change)
     kept = (
-        _strong(build, of_positions, damped or of_all, J, errors[0]),
+        _strong(build, of_positions, damped or of_all, J, errors[0]) if len(J) else errors[0],
         _strong(build, solver, of_all, A, errors[1]),
     )
     rest = [*mu, solver.nearness(), again, *kept[0], *kept[1]]

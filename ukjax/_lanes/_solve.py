@@ -14,12 +14,15 @@ by the same factors.
 """
 
 import copy
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, final
 
 import numpy as np
 
+from .._pseudoinverse import ROW_NOISE
 from ._expressions import Entries, Expression, entries, is_number, is_zero
+from ._noise import without_noise
 from ._scalars import Builder
 
 Vector = list[Expression]
@@ -128,7 +131,9 @@ class Solver:
         for i in range(m):
             for j in range(i + 1):
                 S[i, j] = S[j, i] = build.dot(rows[i], scaled[j])
+        larger = lambda x, y: y if is_zero(x) else build.apply("max", x, y)
         self.S, self.least, self.rounding = S, max(rcond, eps) ** 2, _ROUNDING * eps
+        self.noise = build.apply("mul", (ROW_NOISE * eps) ** 2, functools.reduce(larger, np.diag(S), 0.0))
         self.schur = factor(build, S, self.independent)
 
     def _positive(self, pivot: Expression, diagonal: Expression, least: float) -> Expression:
@@ -137,11 +142,15 @@ class Solver:
         return self.build.apply("div", 1.0, self.build.apply("select", above, pivot, 1.0))
 
     def independent(self, pivot: Expression, i: int, taken: Taken) -> Expression:
-        """1 / D_i of a row, or zero if it depends on those before it, by the rank rule or as far as rounding can tell."""
+        """1 / D_i of a row, or zero if it depends on those before it, by the rank rule or as far as rounding can tell.
+
+        So does one that is small enough beside the largest to be nothing but rounding.
+        """
         apply = self.build.apply
         carried = [apply("mul", x, apply("mul", self.S[j, j], inverse)) for j, (x, inverse) in taken.items()]
         least = apply("mul", self.least, self.S[i, i])
         least = apply("max", least, apply("mul", self.rounding, self.build.total(carried)))
+        least = apply("max", least, self.noise)
         kept = apply("gt", pivot, least)
         return apply("select", kept, apply("div", 1.0, apply("select", kept, pivot, 1.0)), 0.0)
 
@@ -274,6 +283,7 @@ def acceleration(
     - `rcond`: the rank rule's threshold.
     - `eps`: of the precision.
     """
+    A = without_noise(build, A, eps)
     solver = Solver(build, M, A, rcond, eps)
     a, multipliers = solve(solver, M, A, list(Q), list(b))
     a = [build.apply("select", solver.definite, x, float("nan")) for x in a]
