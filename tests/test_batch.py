@@ -243,13 +243,25 @@ def test_a_kernel_of_adaptive_steps() -> None:
 
 
 def test_what_a_kernel_cannot_do() -> None:
-    with pytest.raises(uk.InputError, match="no multiple of 256"):
-        in_kernel(dfx.Bosh3(), 4, np.linspace(1.0, 2.0, 300))
+    for runs in (0, 100, 300):
+        with pytest.raises(uk.InputError, match=f"{runs} runs are no power of two up to 256 and no multiple"):
+            in_kernel(dfx.Bosh3(), 4, np.linspace(1.0, 2.0, runs))
     projected = Model(uk.models.pendulum().system, uk.UdwadiaKalaba(), uk.Projection())
     with pytest.raises(uk.InputError, match="no projection"):
         in_one_kernel(
             projected, jnp.zeros((0, 1)), (jnp.zeros(1), jnp.ones(1)), jnp.ones((4, 1)), dfx.Bosh3(), 4
         )
+
+
+@pytest.mark.parametrize("runs", [1, 64, 512])
+@pytest.mark.parametrize("tolerances", [None, (1e-7, 1e-7, 0.1)], ids=["fixed", "adaptive"])
+@pytest.mark.parametrize("double", [False, True], ids=["float32", "float64"])
+def test_a_kernel_is_lowered_for_a_gpu(runs: int, tolerances: tuple | None, double: bool) -> None:
+    """Lowered by Triton, on any machine: whether it is right there, the next test says."""
+    with jax.enable_x64(double):
+        batch = jax.jit(lambda lengths: in_kernel(dfx.Tsit5(), 20, lengths, tolerances=tolerances))
+        lowered = batch.trace(jnp.linspace(0.5, 2.0, runs)).lower(lowering_platforms=("cuda",))
+    assert "__gpu$xla.gpu.triton" in lowered.as_text()
 
 
 @pytest.mark.gpu
