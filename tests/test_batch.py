@@ -26,7 +26,7 @@ def few_lanes():
     jax.clear_caches()
     jax.config.update("jax_disable_most_optimizations", True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_adjoint, "lanes_for", lambda count: min(count, LANES))
+        patch.setattr(_adjoint, "lanes_for", lambda count, on_cpu: min(count, LANES + (not on_cpu)))
         yield
     jax.config.update("jax_disable_most_optimizations", False)
     jax.clear_caches()
@@ -194,7 +194,18 @@ def test_forward_derivatives(way: str) -> None:
 
 
 def test_numbers_of_lanes() -> None:
-    assert [LANES_FOR(n) for n in (1, 20, 100, 3000, 10_000)] == [1, 20, 64, 88, 128]
+    assert [LANES_FOR(n, True) for n in (1, 20, 100, 3000, 10_000)] == [1, 20, 64, 88, 128]
+    assert [LANES_FOR(n, False) for n in (1, 3000, 100_000)] == [1, 3000, 65_536]
+
+
+def test_lanes_are_those_of_the_platform_compiled_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On any machine: a run can be exported for a GPU, or told to use the CPU of a machine that has one."""
+    monkeypatch.setattr(_adjoint, "lanes_for", lambda count, on_cpu: 37 if on_cpu else 53)
+    batch = jax.jit(jax.vmap(lambda k: oscillator(k).q)).trace(jnp.linspace(1.0, 100.0, 71))
+    for platform, lanes, others in (("cpu", 37, 53), ("cuda", 53, 37)):
+        text = batch.lower(lowering_platforms=(platform,)).as_text()
+        assert f"<{lanes}x" in text
+        assert f"<{others}x" not in text
 
 
 LENGTHS = np.linspace(0.5, 2.0, 4)
@@ -243,13 +254,25 @@ def test_a_kernel_of_adaptive_steps() -> None:
 
 
 def test_what_a_kernel_cannot_do() -> None:
-    with pytest.raises(uk.InputError, match="no multiple of 256"):
-        in_kernel(dfx.Bosh3(), 4, np.linspace(1.0, 2.0, 300))
+    for runs in (0, 100, 300):
+        with pytest.raises(uk.InputError, match=f"{runs} runs are no power of two up to 256 and no multiple"):
+            in_kernel(dfx.Bosh3(), 4, np.linspace(1.0, 2.0, runs))
     projected = Model(uk.models.pendulum().system, uk.UdwadiaKalaba(), uk.Projection())
     with pytest.raises(uk.InputError, match="no projection"):
         in_one_kernel(
             projected, jnp.zeros((0, 1)), (jnp.zeros(1), jnp.ones(1)), jnp.ones((4, 1)), dfx.Bosh3(), 4
         )
+
+
+@pytest.mark.parametrize("runs", [1, 64, 512])
+@pytest.mark.parametrize("tolerances", [None, (1e-7, 1e-7, 0.1)], ids=["fixed", "adaptive"])
+@pytest.mark.parametrize("double", [False, True], ids=["float32", "float64"])
+def test_a_kernel_is_lowered_for_a_gpu(runs: int, tolerances: tuple | None, double: bool) -> None:
+    """Lowered by Triton, on any machine: whether it is right there, the next test says."""
+    with jax.enable_x64(double):
+        batch = jax.jit(lambda lengths: in_kernel(dfx.Tsit5(), 20, lengths, tolerances=tolerances))
+        lowered = batch.trace(jnp.linspace(0.5, 2.0, runs)).lower(lowering_platforms=("cuda",))
+    assert "__gpu$xla.gpu.triton" in lowered.as_text()
 
 
 @pytest.mark.gpu

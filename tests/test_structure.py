@@ -23,6 +23,7 @@ PACKAGE = ROOT / "ukjax"
 FLOORS = [
     "_errors",
     "_whole_loops",
+    "_precision",
     "_wrapped_solver",
     "_callbacks",
     "_types",

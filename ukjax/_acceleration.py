@@ -22,6 +22,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ._constraint import Rows, constraint_rows
 from ._errors import InputError
+from ._precision import in_full_precision
 from ._problem import resolve_state
 from ._pseudoinverse import (
     AbstractPseudoinverse,
@@ -82,6 +83,7 @@ def _expect(what: str, array: Array, shape: tuple[int, ...]) -> Array:
     return array
 
 
+@in_full_precision
 def equations_of_motion(
     system: AbstractSystem, t: Time, q: Coordinates, v: Velocities, stabilizer: AbstractStabilizer
 ) -> Equations:
@@ -220,6 +222,7 @@ def why_not_finite(
     )
 
 
+@in_full_precision
 def _gauss(equations: Equations, method: AbstractPseudoinverse) -> Acceleration:
     """Gauss's principle in the coordinates x = L^T a of the module's docstring."""
     A, b = equations.rows.A, equations.rows.b

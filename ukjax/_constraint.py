@@ -19,6 +19,7 @@ from jaxtyping import Array, Float
 
 from ._arguments import real_array
 from ._errors import InputError
+from ._precision import in_full_precision
 from ._types import Coordinates, Time, Velocities
 
 if TYPE_CHECKING:
@@ -216,6 +217,7 @@ def _acceleration_parts(
     return A, b
 
 
+@in_full_precision
 def constraint_rows(system: "AbstractSystem", t: Time, q: Coordinates, v: Velocities) -> Rows:
     """All constraints of `system` as rows A a = b, with their errors (theory: Xu-Liu 2017, eqs. (3)-(5)).
 

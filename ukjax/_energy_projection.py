@@ -17,6 +17,7 @@ from jaxtyping import Array
 from ._arguments import require_instance
 from ._errors import InputError
 from ._model import Model
+from ._precision import in_full_precision
 from ._projected_solver import ProjectedSolver
 from ._wrapped_solver import AbstractForwardingSolver
 
@@ -25,6 +26,7 @@ _MOVING = 0.1
 _TOO_FAR = 0.25
 
 
+@in_full_precision
 def _energy(model: Model, t: Array, q: Array, v: Array) -> Array:
     energy = model.system.energy(t, q, v)
     if energy is None:
@@ -33,6 +35,7 @@ def _energy(model: Model, t: Array, q: Array, v: Array) -> Array:
     return energy
 
 
+@in_full_precision
 def _scaled(model: Model, t: Array, q: Array, v: Array, v_before: Array, wanted: Array) -> Array:
     """The velocity (n,) of the energy that is wanted."""
     M = model.system.mass_matrix(t, q)

@@ -14,6 +14,7 @@ from ._acceleration import equations_of_motion
 from ._constraint import Kind, constraint_rows
 from ._control import Servoed
 from ._model import Model
+from ._precision import in_full_precision
 from ._states import States, equations, projected, solved
 from ._states import observed as at_states
 from ._system import AbstractSystem
@@ -45,6 +46,7 @@ _SOLVED = ("a", "constraint_force", "multipliers", "rank")
 
 
 @eqx.filter_jit
+@in_full_precision
 def _observe(model: Model, states: States) -> tuple[dict[str, Any], Names]:
     """All a `Trajectory` holds of every saved state, which is projected here if it lies between steps.
 
@@ -70,6 +72,7 @@ def _observe(model: Model, states: States) -> tuple[dict[str, Any], Names]:
 
 
 @eqx.filter_jit
+@in_full_precision
 def _energy(system: AbstractSystem, states: States) -> Array | None:
     return jax.vmap(system.energy)(*states)
 

@@ -25,6 +25,7 @@ from ._acceleration import require_shapes
 from ._arguments import require_between
 from ._constraint import Rows, constraint_rows, position_rows
 from ._errors import InputError
+from ._precision import in_full_precision
 from ._problem import Problem, resolve_state
 from ._pseudoinverse import (
     AbstractPseudoinverse,
@@ -155,6 +156,7 @@ def _project_positions(
 
 
 @_project_positions.def_jvp
+@in_full_precision
 def _project_positions_jvp(primals: tuple, tangents: tuple) -> tuple[tuple, tuple]:
     system, t, q, method = primals
     projected, mu = _project_positions(system, t, q, method)
@@ -189,6 +191,7 @@ class Projection(AbstractStabilizer):
     def right_hand_side(self, rows: Rows) -> Float[Array, " m"]:
         return rows.b
 
+    @in_full_precision
     def __call__(
         self, system: AbstractSystem, t: Time, q: Coordinates, v: Velocities
     ) -> tuple[Coordinates, Velocities]:
@@ -202,6 +205,7 @@ class Projection(AbstractStabilizer):
         directions, psi = velocity_directions(system, t, q, constraint_rows(system, t, q, v), self.pinv)
         return q, v + directions.correction(psi)
 
+    @in_full_precision
     def positions(self, system: AbstractSystem, t: Time, q: Coordinates) -> Coordinates:
         """The projected positions; for use inside `jit`.
 

@@ -24,6 +24,7 @@ from jaxtyping import Array, Float
 from ._constraint import constraint_rows
 from ._lanes import nearly_dependent
 from ._model import Model, projected_by_code
+from ._precision import in_full_precision
 from ._project import Directions, Projection, position_directions, velocity_directions
 from ._system import has_quasi_velocities
 from ._wrapped_solver import AbstractForwardingSolver
@@ -41,6 +42,7 @@ def _without_weak_part(e: Array, every: Directions, strong: Directions) -> Array
     return e + every.correction(along) - strong.correction(along)
 
 
+@in_full_precision
 def _end_of_step(
     model: Model, t: Array, y: tuple[Array, Array], error: tuple[Array, Array] | None
 ) -> tuple[tuple[Array, Array], tuple[Array, Array] | None, Float[Array, ""]]:

@@ -26,6 +26,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ._acceleration import Equations, UdwadiaKalaba, equations_of_motion, why_not_finite
 from ._constraint import AbstractConstraint, Rows, constraint_rows
 from ._errors import InputError
+from ._precision import in_full_precision
 from ._project import Projection
 from ._pseudoinverse import AbstractPseudoinverse, as_pseudoinverse, inverse_cholesky, pinv
 from ._stabilize import AbstractStabilizer
@@ -198,6 +199,7 @@ class Law(eqx.Module):
             )
         return B, s
 
+    @in_full_precision
     def solve(self, system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) -> ServoControl:
         """u and what it does, at one state: to be jitted, vmapped, differentiated."""
         equations = equations_of_motion(system, t, q, v, self.passive_stabilizer)

@@ -21,6 +21,7 @@ from ._errors import InputError
 from ._failure import explained
 from ._model import Model, coded
 from ._observe import assembled, errors_at, throw_if_failed
+from ._precision import in_full_precision
 from ._problem import Problem, resolve_state
 from ._project import Projection
 from ._stabilize import AbstractStabilizer
@@ -30,6 +31,7 @@ from ._trajectory import RESULTS, Trajectory
 from ._types import Coordinates, Time, Velocities, is_traced
 
 
+@in_full_precision
 def vector_field(t: Array, y: tuple[Array, Array], model: Model) -> tuple[Array, Array]:
     """(q', v') of the state (q, v).
 
@@ -44,6 +46,7 @@ def vector_field(t: Array, y: tuple[Array, Array], model: Model) -> tuple[Array,
 
 
 @eqx.filter_jit
+@in_full_precision
 def _integrate(
     model: Model,
     y0: tuple[Array, Array],

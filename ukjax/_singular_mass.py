@@ -13,6 +13,7 @@ import lineax as lx
 from jaxtyping import Array, Bool, Float
 
 from ._acceleration import AbstractFormula, Acceleration, Equations
+from ._precision import in_full_precision
 from ._pseudoinverse import (
     AbstractPseudoinverse,
     GramSchmidt,
@@ -74,6 +75,7 @@ class RangeForm(AbstractFormula):
     def __init__(self, pinv: AbstractPseudoinverse | lx.AbstractLinearSolver = GramSchmidt()):
         self.pinv = as_pseudoinverse(pinv)
 
+    @in_full_precision
     def solve(self, equations: Equations) -> Acceleration:
         M, b = equations.M, equations.rows.b
         inverse, E = _projector(equations, self.pinv)
@@ -109,6 +111,7 @@ class StackedForm(AbstractFormula):
         self.pinv = as_pseudoinverse(pinv)
         self.eta = None if eta is None else jnp.asarray(eta)
 
+    @in_full_precision
     def solve(self, equations: Equations) -> Acceleration:
         A, n = equations.rows.A, equations.M.shape[0]
         inverse, E = _projector(equations, self.pinv)
@@ -140,6 +143,7 @@ class NullSpace(AbstractFormula):
     def __init__(self, pinv: AbstractPseudoinverse | lx.AbstractLinearSolver = GramSchmidt()):
         self.pinv = as_pseudoinverse(pinv)
 
+    @in_full_precision
     def solve(self, equations: Equations) -> Acceleration:
         M = equations.M
         inverse, E = _projector(equations, self.pinv)

@@ -2,6 +2,7 @@
 
 import os
 
+import jax
 from jax._src import xla_bridge  # JAX has no public way to ask whether it has started
 
 _NAME = "xla_cpu_small_while_loop_byte_threshold"
@@ -19,17 +20,26 @@ def are_loops_whole() -> bool:
     return _NAME in os.environ.get("XLA_FLAGS", "")
 
 
+def _is_without_cpu() -> bool:
+    """Whether JAX was told, by `JAX_PLATFORMS` or its configuration, to compute on accelerators alone."""
+    named = jax.config.jax_platforms  # pyright: ignore[reportAttributeAccessIssue]
+    return bool(named) and "cpu" not in named.split(",")
+
+
 def compile_loops_whole() -> None:
     """Has XLA compile loops over arrays of less than ten megabytes into one native function each, on a CPU.
 
     Left to itself XLA does so below a kilobyte, and runs larger loops as a list of small functions: for systems of few
     coordinates that takes longer than what they compute. Call this before JAX computes anything, as one turns on
     float64. It appends XLA's option `xla_cpu_small_while_loop_byte_threshold`, and two of LLVM's that let more loops
-    run on vectors, to the environment variable `XLA_FLAGS`, which JAX reads once. GPUs are not concerned.
+    run on vectors, to the environment variable `XLA_FLAGS`, which JAX reads once.
+
+    In a process that computes on a GPU as well, LLVM's two options hold for the GPU's kernels too: loops of more than 15
+    passes are not written out there. Where `JAX_PLATFORMS` names accelerators alone, nothing is done.
 
     **Raises:** `RuntimeError` if JAX has started already, so that the option would be ignored.
     """
-    if are_loops_whole():
+    if are_loops_whole() or _is_without_cpu():
         return
     if xla_bridge.backends_are_initialized():
         raise RuntimeError("call compile_loops_whole() before JAX computes anything: it has started already.")

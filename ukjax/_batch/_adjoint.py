@@ -7,6 +7,7 @@ import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array
 
@@ -36,14 +37,15 @@ def can_be_pooled(settings: dict[str, Any], ts: Array | None, dense: bool, keep:
     return plain and saves and isinstance(settings["adjoint"], dfx.ForwardMode)
 
 
-def lanes_for(count: int) -> int:
+def lanes_for(count: int, on_cpu: bool) -> int:
     """How many lanes a batch is given.
 
     **Arguments:**
 
     - `count`: how many runs.
+    - `on_cpu`: where they are to run.
     """
-    if jax.default_backend() != "cpu":
+    if not on_cpu:
         return min(count, _MOST_ON_ACCELERATORS)
     whole_vectors = count // _RUNS_OF_A_LANE // 8 * 8
     return min(count, max(_FEWEST, min(_MOST, whole_vectors)))
@@ -69,8 +71,7 @@ def _pooled(
         if count == 1:
             only = make([x[0] if b else x for x, b in zip(leaves, batched, strict=True)])
             return jax.tree.map(lambda x: x[None], _alone(only, others))
-        of_lanes = lambda leaves: _for_lanes(make(leaves))
-        return pool(of_lanes, leaves, batched, count, lanes_for(count))[0]
+        return _in_pool(make, batched, count, leaves)
 
     @whole.def_vmap
     def _(outer: int, over: list[bool], *leaves: Array) -> tuple[Outcome, Any]:
@@ -87,6 +88,20 @@ def _pooled(
         return found, jax.tree.map(lambda _: True, found)
 
     return whole(*leaves)
+
+
+def _in_pool(
+    make: Callable[[Sequence[Array]], Run], batched: Sequence[bool], count: int, leaves: Sequence[Array]
+) -> Outcome:
+    """With the lanes of the platform it is compiled for, which need not be that of the process."""
+
+    def with_lanes(lanes: int) -> Callable[..., Outcome]:
+        return lambda *leaves: pool(lambda x: _for_lanes(make(x)), leaves, batched, count, lanes)[0]
+
+    here, elsewhere = (lanes_for(count, on_cpu) for on_cpu in (True, False))
+    if here == elsewhere:
+        return with_lanes(here)(*leaves)
+    return lax.platform_dependent(*leaves, cpu=with_lanes(here), default=with_lanes(elsewhere))
 
 
 def _alone(run: Run, others: dict[str, Any]) -> Outcome:

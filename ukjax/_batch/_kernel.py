@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.experimental import pallas
+from jax.experimental.pallas import triton
 from jaxtyping import Array, Float, Int
 
 from .._errors import InputError
@@ -22,7 +23,7 @@ from .._system import has_quasi_velocities
 from ._runge_kutta import square
 
 Vectors = list[Array]
-_BLOCK = 256
+_BLOCK = 256  # of runs; Triton takes powers of two
 _SAFETY, _SMALLEST, _LARGEST = 0.9, 0.2, 10.0  # of the change of a step, as Diffrax's controller has them
 
 
@@ -74,7 +75,7 @@ def _adaptive(
 
     def going(state: tuple[Array, Array, Vectors, Array]) -> Array:
         t, _, _, tried = state
-        return jnp.any((t < t1) & (tried < steps))
+        return jnp.max(((t < t1) & (tried < steps)).astype(jnp.int32)) > 0  # Triton has no `any`
 
     def attempt(state: tuple[Array, Array, Vectors, Array]) -> tuple[Array, Array, Vectors, Array]:
         t, h, y, tried = state
@@ -118,7 +119,7 @@ def in_one_kernel(
     - `model`: what is integrated, with its acceleration as scalar code.
     - `numbers`: of the parameters of each run, as `Code.numbers` gives them.
     - `span`: start and end of each run [s].
-    - `y0`: (q, v) at the start, the runs last; their number a multiple of 256, or less.
+    - `y0`: (q, v) at the start, the runs last; their number a power of two up to 256, or a multiple of it.
     - `solver`: an explicit Runge-Kutta solver of Diffrax.
     - `steps`: how many; of adaptive runs the most to try.
     - `tolerances`: relative and absolute tolerance and the first step [s]; None for fixed steps.
@@ -126,8 +127,10 @@ def in_one_kernel(
     """
     field, tableau, runs = _field(model), solver.tableau, y0.shape[1]
     block = min(_BLOCK, runs)
-    if runs % block:
-        raise InputError(f"{runs} runs are no multiple of {block}: fill the batch up.")
+    if block.bit_count() != 1 or runs % block:
+        raise InputError(
+            f"{runs} runs are no power of two up to {_BLOCK} and no multiple of it: fill the batch up."
+        )
 
     def kernel(numbers: Any, t0: Any, t1: Any, y0: Any, ends: Any, tried: Any) -> None:
         parameters = [numbers[i, :] for i in range(numbers.shape[0])]
@@ -153,6 +156,7 @@ def in_one_kernel(
         grid=(runs // block,),
         in_specs=[rows(x) for x in given],
         out_specs=(rows(y0), rows(counts)),
+        compiler_params=triton.CompilerParams(),  # Mosaic, the default, has no float64
         interpret=interpret,
     )(*given)
     return ends, tried[0]

@@ -5,15 +5,15 @@ work for large single matrices. LAPACK under vmap is slow on CPU, where it can h
 solve, from a few thousand matrices on), and loops over the batch on GPU.
 """
 
-import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-dot = functools.partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
-"""A matrix product in full precision: a GPU's default would round float32 to ten bits."""
+from .._precision import in_full_precision
+
+dot = in_full_precision(jnp.matmul)
 
 
 class RowFactors(NamedTuple):

@@ -18,6 +18,7 @@ from jaxtyping import Array, Bool, Float
 from .._acceleration import AbstractFormula, UdwadiaKalaba
 from .._arguments import require_instance
 from .._constraint import constraint_rows
+from .._precision import in_full_precision
 from .._problem import resolve_state
 from .._pseudoinverse import GramSchmidt, pinv
 from .._singular_mass import RangeForm
@@ -116,6 +117,7 @@ def _size(wrenches: Twist) -> Float[Array, ""]:
 
 
 @eqx.filter_jit
+@in_full_precision
 def _along(system: AbsoluteSystem | TreeSystem, *states: Array) -> dict[str, Reaction]:
     if isinstance(system, TreeSystem):
         return jax.vmap(lambda *state: _at_tree(system, *state))(*states)

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from .._arguments import unknown_name
 from .._constraint import constraint_rows
 from .._errors import InputError
+from .._precision import in_full_precision
 from .._problem import Problem, resolve_state
 from .._pseudoinverse import GramSchmidt, pinv
 from .._types import Coordinates, Time, Velocities, is_traced
@@ -39,6 +40,7 @@ def _rate(system: Any, name: str, t: Time, q: Coordinates, v: Velocities) -> Arr
 
 
 @eqx.filter_jit
+@in_full_precision
 def _solve(system: Any, t: Time, q: Coordinates, targets: dict[str, Array]) -> tuple[Array, Array]:
     n = jax.eval_shape(system.mass_matrix, t, q).shape[0]
     still = jnp.zeros(n, q.dtype)
