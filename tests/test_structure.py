@@ -25,6 +25,7 @@ FLOORS = [
     "_whole_loops",
     "_wrapped_solver",
     "_callbacks",
+    "_traced",
     "_types",
     "_arguments",
     "_lie",
