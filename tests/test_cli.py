@@ -295,7 +295,7 @@ def test_tune_prints_one_object() -> None:
     assert set(figures["gains"]) == {"alpha", "beta"}
     assert figures["loss"] < figures["loss_before"]
     assert figures["improvement"] == pytest.approx(figures["loss_before"] / figures["loss"])
-    assert figures["evaluations"] == 3 * 7 * 50
+    assert figures["evaluations"] == 3 * (6 * 50 + 1)
     table = ukjax("tune", "pendulum", *options, "--stabilizer", "baumgarte-squared", "--no-progress")
     assert table.exit_code == 0
     for words in ("pendulum", "alpha", "beta", "times less than", "iterations"):

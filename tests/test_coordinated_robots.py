@@ -104,6 +104,27 @@ def test_all_five_rows_are_kept(problem, closed, run):
     assert (report.rank == 3).all()
 
 
+def test_closed_loop_is_drawn_as_the_robots_are(problem, closed):
+    """Three lines through the points that `test_task_is_the_papers` has checked, also of one level."""
+    t, q = jnp.asarray(0.0), problem.q0
+    points = problem.system.points(t, q)
+    joints = {"left": [0 * points["A"], points["A"], points["B"]], "load": [points["B"], points["C"]]}
+    joints["right"] = [points[name] for name in "CDE"]
+    for system in (closed.system, uk.at_level(problem.system, (("closing",),), 0)):
+        lines = system.drawing(t, q)
+        assert lines.keys() == joints.keys()
+        for name, line in lines.items():
+            np.testing.assert_array_equal(line, jnp.stack(joints[name]))
+    np.testing.assert_array_equal(closed.system.points(t, q)["load"], points["load"])
+
+
+def test_closed_loop_has_the_velocities_of_the_robots(problem, closed):
+    """q' = v: another size of v is refused."""
+    for system in (closed.system, uk.at_level(problem.system, (("closing",),), 1)):
+        with pytest.raises(uk.InputError, match="q has 5 entries and v has 4"):
+            uk.simulate(system, problem.q0, jnp.zeros(4), t1=1.0)
+
+
 def test_torques_of_the_paper(problem, run):
     robots = problem.system
     paper = uk.with_servo(robots, robots.input_matrix, robots.servo_constraints, formula="paper")

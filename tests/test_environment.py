@@ -9,6 +9,7 @@ import oracles
 import pytest
 
 import ukjax as uk
+from ukjax._driven import Driven, InputForce
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
@@ -159,6 +160,18 @@ def test_quasi_velocities_are_passed_on():
     after = eqx.filter_jit(environment.step)(state, jnp.zeros(0))[0]
     q, v = jax.jit(lambda q, v: uk.step(problem, 0.0, q, v, 0.02))(state.q, state.v)
     np.testing.assert_allclose(jnp.concatenate([after.q, after.v]), jnp.concatenate([q, v]), atol=1e-13)
+
+
+def test_energy_and_drawing_are_those_of_the_system():
+    """A pendulum at 60 deg, at rest: -m g l cos 60, and a rod from the pivot to the mass."""
+    problem = uk.models.pendulum(angle=np.pi / 3)
+    driven = Driven(problem.system, InputForce(B), jnp.ones(1))
+    t = jnp.asarray(0.0)
+    assert driven.energy(t, problem.q0, problem.v0) == pytest.approx(-9.81 / 2)
+    (rod,) = driven.drawing(t, problem.q0).values()
+    np.testing.assert_allclose(rod, [[0, 0], [np.sqrt(0.75), -0.5]], atol=1e-15)
+    with pytest.raises(uk.InputError, match="q has 2 entries and v has 1"):
+        uk.simulate(driven, problem.q0, jnp.zeros(1), t1=1.0)
 
 
 def _reward_of_height(t, q, v, u):

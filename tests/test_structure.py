@@ -26,6 +26,7 @@ FLOORS = [
     "_precision",
     "_wrapped_solver",
     "_callbacks",
+    "_traced",
     "_types",
     "_arguments",
     "_lie",

@@ -1,5 +1,6 @@
 """Sweeps that are killed: what was done stays, what was not is done, and the result is the same to the last bit."""
 
+import os
 import random
 import signal
 import subprocess
@@ -188,6 +189,59 @@ def test_a_model_that_was_edited_is_refused(store: Path) -> None:
         uk.sweep(product, PARAMS, store=store)
 
 
+def test_a_table_that_was_edited_is_refused(tmp_path: Path) -> None:
+    """An array in the model, of numbers that MLIR writes as one string of hexadecimal digits."""
+
+    def model(entries):
+        table = jnp.asarray(np.array(entries * 100))
+        return lambda a: {"sum": jnp.sum(a * table)}
+
+    params, path = {"a": [1.0, 2.0]}, tmp_path / "runs.zarr"
+    uk.sweep(model([2.0, 3.0]), params, store=path)
+    with pytest.raises(uk.InputError, match="the code of the model, or a constant in it"):
+        uk.sweep(model([4.0, 5.0]), params, store=path)
+    again = uk.sweep(model([4.0, 5.0]), params, store=path, overwrite=True)
+    np.testing.assert_array_equal(again["sum"], [900.0, 1800.0])
+
+
+PROGRAM = """
+import sys
+import jax
+import jax.numpy as jnp
+import numpy as np
+import ukjax as uk
+
+jax.config.update("jax_enable_x64", True)
+exec(sys.stdin.read())
+"""
+
+CALLING = """
+def twice(x):
+    y = jax.pure_callback(lambda a: 2 * np.asarray(a), jax.ShapeDtypeStruct((), x.dtype), x, vmap_method="sequential")
+    return {"y": y + jnp.arange(100.0).sum()}
+
+runs = uk.sweep(twice, {"x": [1.0, 2.0]}, store=sys.argv[1])
+print(runs.attrs["program"])
+"""
+
+SIMULATING = """
+runs = uk.sweep(uk.models.parallelogram, {"gravity": [9.0, 9.5]}, t1=0.1, store=sys.argv[1])
+print(runs.attrs["program"])
+"""
+
+
+@pytest.mark.parametrize("code", [CALLING, SIMULATING], ids=["callback", "scalar code"])
+def test_two_processes_make_one_fingerprint(code: str, tmp_path: Path) -> None:
+    """Where one has stored, the other, with other hashes and addresses, goes on."""
+    command, found = [sys.executable, "-c", PROGRAM, str(tmp_path / "runs.zarr")], []
+    for seed in ("1", "2"):
+        env = os.environ | {"PYTHONHASHSEED": seed}
+        done = subprocess.run(command, input=code, capture_output=True, text=True, check=False, env=env)
+        assert done.returncode == 0, done.stderr
+        found.append(done.stdout)
+    assert found[0] == found[1] != ""
+
+
 def test_what_is_no_store_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
@@ -201,5 +255,26 @@ def test_two_processes_do_not_write_to_one_store(store: Path) -> None:
     fcntl = pytest.importorskip("fcntl")
     with (store / "zarr.json").open() as other:
         fcntl.flock(other, fcntl.LOCK_EX)
+        before = contents(store)
+        for overwrite in (False, True):
+            with pytest.raises(uk.InputError, match="another process is writing"):
+                uk.sweep(product, PARAMS, store=store, overwrite=overwrite)
+        assert contents(store) == before
+        assert [path.name for path in store.parent.iterdir()] == [store.name]
+    replaced = uk.sweep(product, PARAMS, store=store, overwrite=True)  # the lock went with the file
+    assert not np.any(replaced.result == -1)
+
+
+def test_a_store_that_replaces_another_is_locked(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("fcntl")
+    from ukjax._sweep import _store
+
+    write = _store.AbstractTarget.write
+
+    def writing(self, region, values):
         with pytest.raises(uk.InputError, match="another process is writing"):
-            uk.sweep(product, PARAMS, store=store)
+            _store._locked(store)
+        write(self, region, values)
+
+    monkeypatch.setattr(_store.AbstractTarget, "write", writing)
+    uk.sweep(product, PARAMS, store=store, overwrite=True)

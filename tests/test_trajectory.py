@@ -4,6 +4,7 @@ import builtins
 import json
 import zipfile
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -82,6 +83,8 @@ def test_round_trip(which, suffix, tmp_path, request):
     assert loaded.summary() == original.summary()
     assert {k: int(x) for k, x in loaded.stats.items()} == {k: int(x) for k, x in original.stats.items()}
     assert loaded.dense is None
+    assert loaded.problem is None
+    assert loaded.computed_by == ""
 
 
 def test_npz_needs_no_pickle(trajectory, tmp_path):
@@ -186,6 +189,36 @@ def test_missing_extras_are_named(trajectory, tmp_path, monkeypatch):
 def test_evaluate_needs_a_dense_run(trajectory):
     with pytest.raises(uk.InputError, match="dense=True"):
         trajectory.evaluate(0.5)
+
+
+def test_compiled_run_that_ended_early_has_the_figures_of_the_other():
+    """Under jit the times after the event are there, with nothing in them."""
+    problem, angle = uk.models.pendulum(), np.pi / 3
+
+    def run(q):
+        return uk.simulate(problem, q, t1=3.0, ts=31, event=lambda t, q, v: q[0])
+
+    compiled, expected = jax.jit(run)(problem.q0), run(problem.q0)
+    assert compiled.ok
+    assert len(compiled) == 32 > len(expected)
+    assert np.isinf(compiled.t).any()
+    assert not compiled.rank_changed
+    energy = np.asarray(expected.energy)
+    np.testing.assert_allclose(compiled.energy_drift, np.abs(energy - energy[0]).max(), rtol=1e-6)
+    errors = {name: np.abs(getattr(expected, name)).max() for name in ERRORS}
+    for name, error in errors.items():
+        np.testing.assert_allclose(getattr(compiled, f"max_{name}"), error, rtol=0, atol=1e-14)
+    summary = compiled.summary()
+    assert summary["rank_min"] == summary["rank_max"] == 1
+    assert energy[0] == pytest.approx(-9.81 * np.cos(angle))
+    assert all(np.isfinite(x) for x in summary.values() if isinstance(x, float))
+
+
+def test_first_time_saved_may_lie_after_the_end():
+    problem, late = uk.models.pendulum(), jnp.array([2.0, 2.5])
+    run = jax.jit(lambda q: uk.simulate(problem, q, t1=3.0, ts=late, event=lambda t, q, v: q[0]))(problem.q0)
+    assert np.isfinite(run.t).tolist() == [False, False, True]
+    assert (float(run.energy_drift), bool(run.rank_changed)) == (0.0, False)
 
 
 def test_summary_and_length(trajectory, free):

@@ -12,14 +12,13 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Array, Float
 
-from ._constraint import AbstractConstraint
 from ._errors import InputError
 from ._problem import Problem, resolve_state
 from ._pseudoinverse import AbstractPseudoinverse, GramSchmidt
 from ._servo_law import Formula, FreeVector, InputMatrix, Law, ServoConstraints, ServoControl
 from ._stabilize import AbstractStabilizer, NoStabilizer
-from ._system import AbstractSystem
-from ._types import Coordinates, Forces, MassMatrix, Time, Velocities, is_traced
+from ._system import AbstractForwardingSystem, AbstractSystem
+from ._types import Coordinates, Forces, Time, Velocities, is_traced
 
 
 @eqx.filter_jit
@@ -85,7 +84,7 @@ def servo_control(
 
 
 @final
-class Servoed(AbstractSystem):
+class Servoed(AbstractForwardingSystem):
     """A system under servo control: its force gains B_u u(t, q, v); all else is the system's own.
 
     Made by `with_servo`. The servo rows are not among its `constraints`: nothing but the inputs keeps them.
@@ -99,24 +98,8 @@ class Servoed(AbstractSystem):
     system: AbstractSystem
     law: Law
 
-    @property
-    def constraints(self) -> tuple[AbstractConstraint, ...]:
-        return self.system.constraints
-
-    def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
-        return self.system.mass_matrix(t, q)
-
     def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
         return self.system.force(t, q, v) + self.law.solve(self.system, t, q, v).input_force
-
-    def kinematics(self, t: Time, q: Coordinates, v: Velocities) -> Coordinates:
-        return self.system.kinematics(t, q, v)
-
-    def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""] | None:
-        return self.system.energy(t, q, v)
-
-    def nonideal_force(self, t: Time, q: Coordinates, v: Velocities) -> Forces | None:
-        return self.system.nonideal_force(t, q, v)
 
     def control(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, " p"]:
         """The inputs u (p,); along a trajectory `jax.vmap(servoed.control)(run.t, run.q, run.v)`."""

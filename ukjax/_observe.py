@@ -118,7 +118,9 @@ def _first(arrays: Any, kept: int) -> Any:
     return jax.tree.map(lambda x: x[:kept], arrays)
 
 
-def assembled(model: Model, solution: dfx.Solution, name: str, stages: int | None, dense: bool) -> Trajectory:
+def assembled(
+    model: Model, solution: dfx.Solution, name: str, evaluations: Any | None, dense: bool
+) -> Trajectory:
     """The trajectory of a solve; its length is the number of times asked for and, last, the final state.
 
     **Arguments:**
@@ -126,7 +128,7 @@ def assembled(model: Model, solution: dfx.Solution, name: str, stages: int | Non
     - `model`: what was integrated.
     - `solution`: Diffrax's, with what was saved and, last, the final state.
     - `name`: of the run.
-    - `stages`: evaluations of the acceleration in a step; None where their number varies.
+    - `evaluations`: of the acceleration by all steps; None where their number is not known.
     - `dense`: whether the solution holds the motion between saved times.
     """
     assert solution.ts is not None
@@ -143,8 +145,8 @@ def assembled(model: Model, solution: dfx.Solution, name: str, stages: int | Non
     elif not finite:
         result = RESULTS.diverged
     stats = {k: x for k, x in solution.stats.items() if k != "max_steps"}
-    if stages is not None:
-        stats["num_evaluations"] = jax.device_put(stages * xp.asarray(stats["num_steps"]))
+    if evaluations is not None:
+        stats["num_evaluations"] = jax.device_put(evaluations)
     return Trajectory(
         **observed,
         result=result,

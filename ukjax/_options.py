@@ -18,6 +18,7 @@ from ._project import Projection
 from ._pseudoinverse import GramSchmidt
 from ._stabilize import AbstractStabilizer
 from ._types import by_precision, is_traced
+from ._wrapped_solver import AbstractForwardingSolver
 
 _CHECKPOINTS = 2**21  # bytes
 # No controller shortens a fixed step that passes a singular position. Rows left out near it cost more there than a little
@@ -47,16 +48,42 @@ def formula(
 
 
 def stages(solver: dfx.AbstractSolver) -> int | None:
-    """Evaluations of the vector field a step of an explicit Runge-Kutta solver makes; None for others.
+    """Evaluations of the vector field in a step of an explicit Runge-Kutta solver; None for others.
 
     **Arguments:**
 
     - `solver`: a Diffrax solver.
     """
-    solver = getattr(solver, "solver", solver)  # within a wrapper
-    if isinstance(solver, dfx.AbstractERK):
-        return solver.tableau.c.size + 1  # pyright: ignore[reportAttributeAccessIssue]
-    return 1 if isinstance(solver, dfx.Euler) else None
+    while isinstance(solver, AbstractForwardingSolver):
+        solver = solver.solver
+    kind = type(solver)  # Diffrax's wrappers, such as HalfSolver, are instances of what they wrap
+    if issubclass(kind, dfx.AbstractERK) and isinstance(kind.tableau, dfx.ButcherTableau):
+        return kind.tableau.num_stages
+    return 1 if issubclass(kind, dfx.Euler) else None
+
+
+def evaluations(solver: dfx.AbstractSolver, stabilizer: AbstractStabilizer, stats: dict[str, Any]) -> Any:
+    """Evaluations of the acceleration by the steps of a run; None where `stages` does not tell.
+
+    Where the first stage of a step is the last of the one before, a step that is rejected counts as if it had evaluated
+    its first stage, which only the very first step does: the number is then an upper bound.
+
+    **Arguments:**
+
+    - `solver`: a Diffrax solver.
+    - `stabilizer`: how constraint errors are kept small.
+    - `stats`: of the run.
+    """
+    number, steps, rejected = stages(solver), stats["num_steps"], stats["num_rejected_steps"]
+    if number is None:
+        return None
+    if not is_traced(steps, rejected):  # nothing to compile
+        steps, rejected = np.asarray(steps), np.asarray(rejected)
+    # A solver that wraps another one has no tableau: it moves the state, as a projection does, and no stage is kept.
+    kept = getattr(getattr(type(solver), "tableau", None), "fsal", False) and not isinstance(
+        stabilizer, Projection
+    )
+    return (number - 1) * steps + rejected + 1 if kept else number * steps
 
 
 def controller(

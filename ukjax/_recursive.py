@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ._acceleration import AbstractFormula, Acceleration, Equations, equations_of_motion
+from ._constraint import AbstractConstraint
 from ._errors import InputError
 from ._kalman import Enforced, check_variances, clearance_root, recursion, variances, with_clearance
 from ._levels import Levels, Module, as_levels, as_modules, blocks, row_levels
@@ -31,7 +32,7 @@ from ._pseudoinverse import (
 from ._pseudoinverse import pinv as pseudoinverse
 from ._pseudoinverse._kernels import dot
 from ._stabilize import AbstractStabilizer, NoStabilizer
-from ._system import AbstractSystem, System, has_quasi_velocities
+from ._system import AbstractForwardingSystem, AbstractSystem
 from ._types import Coordinates, Time, Velocities
 
 Clearance = Array | Mapping[str, Array] | None
@@ -206,7 +207,19 @@ def recursive_levels(
     return _level_accelerations(formula, system, t, q, v, stabilizer)
 
 
-def at_level(system: AbstractSystem, levels: Sequence[Sequence[str]], level: int) -> System:
+@final
+class AtLevel(AbstractForwardingSystem):
+    """A system under some of its constraints; all else is the system's own."""
+
+    system: AbstractSystem
+    kept: frozenset[str] = eqx.field(static=True)
+
+    @property
+    def constraints(self) -> tuple[AbstractConstraint, ...]:
+        return tuple(c for c in self.system.constraints if c.name in self.kept)
+
+
+def at_level(system: AbstractSystem, levels: Sequence[Sequence[str]], level: int) -> AbstractSystem:
     """The model of one level of a hierarchy, to be simulated like any system (Orsino 2017, section 2).
 
     It has the same variables, mass matrix and forces, and the constraints of the levels up to that one.
@@ -229,11 +242,4 @@ def at_level(system: AbstractSystem, levels: Sequence[Sequence[str]], level: int
     if not 0 <= level <= len(levels_):
         raise InputError(f"level must lie between 0 and {len(levels_)}, got {level}.")
     kept = {name for level_ in levels_[:level] for name in level_}
-    return System(
-        system.mass_matrix,
-        system.force,
-        tuple(c for c in system.constraints if c.name in kept),
-        energy=system.energy,
-        nonideal_force=system.nonideal_force,
-        kinematics=system.kinematics if has_quasi_velocities(system) else None,
-    )
+    return AtLevel(system, frozenset(kept))

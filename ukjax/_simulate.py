@@ -89,19 +89,19 @@ def errors_along(
     ts: Array | None,
     settings: dict[str, Any],
     solver: dfx.AbstractSolver,
-) -> tuple[Array, tuple[Array, Array], Array, Array]:
+) -> tuple[Array, tuple[Array, Array], dict[str, Any], Array]:
     """Only the errors of a run, for `tune`: much less to compute and to differentiate than a `Trajectory`.
 
     **Arguments:** as `_integrate`.
 
-    **Returns:** times, errors (phi, psi) there, the number of steps, and whether the run reached its end.
+    **Returns:** times, errors (phi, psi) there, Diffrax's statistics, and whether the run reached its end.
     """
     settings = {"event": None, "progress_meter": dfx.NoProgressMeter()} | settings
     solution = _integrate(model, model.project(span[0], y0), span, ts, settings, solver, False, errors_at)
     assert solution.ts is not None
     assert solution.ys is not None
     reached = solution.result == RESULTS.successful
-    return solution.ts[0], solution.ys[0], solution.stats["num_steps"], reached
+    return solution.ts[0], solution.ys[0], solution.stats, reached
 
 
 def simulate(
@@ -205,7 +205,8 @@ def simulate(
         model, computed_by = coded(model, solver, t0, q0, v0)
     y0 = model.project(t0, (q0, v0)) if tracing else checked_start(model, t0, q0, v0, automatic)
     solution = _integrate(model, y0, (t0, t1, dt0), ts, settings, solver, dense)
-    trajectory = assembled(model, solution, name, _options.stages(solver), dense)
+    evaluations = _options.evaluations(solver, stabilizer, solution.stats)
+    trajectory = assembled(model, solution, name, evaluations, dense)
     trajectory = dataclasses.replace(trajectory, computed_by=computed_by)
     if tracing:
         return throw_if_failed(trajectory) if throw else trajectory

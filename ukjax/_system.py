@@ -53,14 +53,48 @@ class AbstractSystem(eqx.Module):
         return {}
 
 
+class AbstractForwardingSystem(AbstractSystem):
+    """A system around another one, which answers for all that is not overridden.
+
+    - `system`: the other one.
+    """
+
+    system: eqx.AbstractVar[AbstractSystem]
+
+    @property
+    def constraints(self) -> tuple[AbstractConstraint, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.system.constraints
+
+    @property
+    def points(self) -> Callable[[Time, Coordinates], dict[str, Array]] | None:
+        """The named points, where the system has such."""
+        return getattr(self.system, "points", None)
+
+    def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
+        return self.system.mass_matrix(t, q)
+
+    def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
+        return self.system.force(t, q, v)
+
+    def kinematics(self, t: Time, q: Coordinates, v: Velocities) -> Coordinates:
+        return self.system.kinematics(t, q, v)
+
+    def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""] | None:
+        return self.system.energy(t, q, v)
+
+    def nonideal_force(self, t: Time, q: Coordinates, v: Velocities) -> Forces | None:
+        return self.system.nonideal_force(t, q, v)
+
+    def drawing(self, t: Time, q: Coordinates) -> dict[str, Array]:
+        return self.system.drawing(t, q)
+
+
 def has_quasi_velocities(system: AbstractSystem) -> bool:
     """Whether `kinematics` is the system's own, so that v need not be q'."""
     if isinstance(system, System):
         return system.kinematics_ is not None
-    if isinstance(
-        passed_on := getattr(system, "kinematics_of", None), AbstractSystem
-    ):  # as a wrapper says it
-        return has_quasi_velocities(passed_on)
+    if isinstance(system, AbstractForwardingSystem):
+        return has_quasi_velocities(system.system)
     return type(system).kinematics is not AbstractSystem.kinematics
 
 

@@ -63,7 +63,8 @@ class Trajectory(eqx.Module):
     - `energy`: total energy [J] (k,), or None where the system defines none.
     - `rank`: rank of the constraint rows (k,).
     - `stats`: `num_steps`, `num_accepted_steps`, `num_rejected_steps`, and `num_evaluations` of the
-      acceleration where the solver's stages tell it.
+      acceleration by these steps where the solver's stages tell it. It is at most so many where steps were rejected,
+      not projected, and a step starts with the last stage of the one before.
     - `result`: a code of `RESULTS`.
     - `row_names`: the names of the m rows, as in `Rows`.
     - `row_kinds`: their kinds, as in `Rows`.
@@ -103,19 +104,40 @@ class Trajectory(eqx.Module):
         return bool((self.result == RESULTS.successful) | (self.result == RESULTS.event_occurred))
 
     @property
+    def _reached(self) -> Bool[Array, " k"]:
+        """Which saved times the run reached: a compiled run that ended early has others, which mean nothing."""
+        return jnp.isfinite(self.t)
+
+    def _largest(self, x: Float[Array, "k ..."]) -> Float[Array, ""]:
+        reached = jnp.expand_dims(self._reached, range(1, x.ndim))
+        return jnp.max(jnp.abs(jnp.where(reached, x, 0)), initial=0)
+
+    @property
     def max_position_error(self) -> Float[Array, ""]:
-        """The largest |phi| over all rows and saved times."""
-        return jnp.max(jnp.abs(self.position_error), initial=0)
+        """The largest |phi| over all rows and the saved times reached."""
+        return self._largest(self.position_error)
 
     @property
     def max_velocity_error(self) -> Float[Array, ""]:
-        """The largest |psi| over all rows and saved times."""
-        return jnp.max(jnp.abs(self.velocity_error), initial=0)
+        """The largest |psi| over all rows and the saved times reached."""
+        return self._largest(self.velocity_error)
 
     @property
     def energy_drift(self) -> Float[Array, ""] | None:
-        """The largest |E(t) - E(t0)| over the saved times [J]: an error where the energy is conserved."""
-        return None if self.energy is None else jnp.max(jnp.abs(self.energy - self.energy[0]), initial=0)
+        """The largest |E(t) - E(t0)| over the saved times reached [J]: an error where the energy is conserved."""
+        if self.energy is None:
+            return None
+        return self._largest(self.energy - self.energy[jnp.argmax(self._reached)])
+
+    @property
+    def rank_min(self) -> Int[Array, ""]:
+        """The least rank at the saved times reached."""
+        return jnp.min(jnp.where(self._reached, self.rank, jnp.iinfo(self.rank.dtype).max))
+
+    @property
+    def rank_max(self) -> Int[Array, ""]:
+        """The largest rank at the saved times reached."""
+        return jnp.max(jnp.where(self._reached, self.rank, -1))
 
     @property
     def rank_changed(self) -> Bool[Array, ""]:
@@ -123,7 +145,7 @@ class Trajectory(eqx.Module):
 
         `ts="steps"` saves every step; a rank lost and regained within a step does not show.
         """
-        return jnp.any(self.rank != self.rank[0])
+        return self.rank_min != self.rank_max
 
     def evaluate(self, t: Float[Array, ""] | float) -> tuple[Float[Array, " nq"], Float[Array, " n"]]:
         """(q, v) at any time of the run.
@@ -160,8 +182,8 @@ class Trajectory(eqx.Module):
             "max_position_error": float(self.max_position_error),
             "max_velocity_error": float(self.max_velocity_error),
             "energy_drift": None if drift is None else float(drift),
-            "rank_min": int(jnp.min(self.rank)),
-            "rank_max": int(jnp.max(self.rank)),
+            "rank_min": int(self.rank_min),
+            "rank_max": int(self.rank_max),
             "result": self.result_name,
         }
 
@@ -187,7 +209,7 @@ class Trajectory(eqx.Module):
         return _files.to_xarray(self._table())
 
     def save(self, path: str | Path) -> Path:
-        """Writes the trajectory to a file; all but a dense interpolation is kept.
+        """Writes the trajectory to a file: all but `dense`, `problem` and `computed_by`.
 
         **Arguments:**
 

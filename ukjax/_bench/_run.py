@@ -49,7 +49,7 @@ class BenchResult:
     - `end_error`: the same at the end.
     - `warm`: median wall time of a run once compiled [s].
     - `steps`: of the solver.
-    - `evaluations`: of the acceleration, None for implicit solvers.
+    - `evaluations`: of the acceleration, counted as `Trajectory.stats` does; None for implicit solvers.
     - `energy_drift`: largest change of energy [J], None where it is not constant.
     - `position_error`, `velocity_error`: largest error of the constraints.
     - `result`: how the run ended, a name of `RESULTS`.

@@ -1,7 +1,5 @@
 """One run of a sweep as a function of its parameters, traced once."""
 
-import re
-from hashlib import sha256
 from typing import Any, NamedTuple, final
 
 import diffrax as dfx
@@ -14,10 +12,10 @@ from jaxtyping import Array
 
 from .. import _options
 from .._arguments import unknown_name
-from .._callbacks import cacheable
 from .._errors import InputError
 from .._problem import Problem
 from .._simulate import simulate
+from .._traced import fingerprint, traced
 from .._types import is_traced
 from ._guard import Guarded
 from ._names import Build, Case
@@ -180,9 +178,7 @@ class Program(eqx.Module):
 
     def fingerprint(self) -> str:
         """A hash of the code with all its constants, the same in every process."""
-        leaves = [jnp.zeros(x.shape, x.dtype) for x in self.traced.in_avals]
-        text = jax.jit(jaxpr_as_fun(self.traced)).lower(*leaves).as_text()
-        return sha256(re.sub(r"0x[0-9a-f]+", "", text).encode()).hexdigest()[:16]
+        return fingerprint(self.traced)
 
 
 def _variables(member: Member, values: Values, found: Values, slopes: Values) -> dict[str, Variable]:
@@ -226,7 +222,4 @@ def trace(member: Member, example: dict[str, np.ndarray]) -> Program:
         variables.update(_variables(member, values, found, slopes))
         return [*found.values(), *slopes.values(), code]
 
-    # The device is part of the key under which JAX keeps what it traced: code kept from elsewhere may call back.
-    with cacheable(), jax.default_device(jax.devices()[0]):
-        traced = jax.make_jaxpr(flat)(*leaves)
-    return Program(traced, variables)
+    return Program(traced(flat, *leaves), variables)

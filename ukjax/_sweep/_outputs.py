@@ -42,23 +42,6 @@ class Named(NamedTuple):
     """Whether it says something of runs that failed, too."""
 
 
-def _largest(name: str) -> Callable[[Run], Array]:
-    def of(run: Run) -> Array:
-        x = getattr(run.trajectory, name)
-        return jnp.max(jnp.where(jnp.isfinite(run.trajectory.t)[:, None], jnp.abs(x), 0), initial=0)
-
-    return of
-
-
-def _energy_drift(run: Run) -> Array | None:
-    energy, reached = run.trajectory.energy, jnp.isfinite(run.trajectory.t)
-    return None if energy is None else jnp.max(jnp.where(reached, jnp.abs(energy - energy[0]), 0), initial=0)
-
-
-def _rank(best: Callable[..., Array], worst: int) -> Callable[[Run], Array]:
-    return lambda run: best(jnp.where(jnp.isfinite(run.trajectory.t), run.trajectory.rank, worst))
-
-
 def _points(run: Run) -> dict[str, Array]:
     points = points_of(run.problem, run.case.system)
     along = {} if points is None else jax.vmap(points)(run.trajectory.t[:-1], run.trajectory.q[:-1])
@@ -89,11 +72,11 @@ def _known() -> dict[str, Named]:
         "t_end": Named((), "s", lambda run: run.trajectory.t[-1], kept=True),
         "q_end": Named(("coordinate",), _COLUMNS["q"][1], lambda run: run.trajectory.q[-1]),
         "v_end": Named(("velocity",), _COLUMNS["v"][1], lambda run: run.trajectory.v[-1]),
-        "max_position_error": Named((), "unit of the row", _largest("position_error")),
-        "max_velocity_error": Named((), "unit of the row / s", _largest("velocity_error")),
-        "energy_drift": Named((), "J", _energy_drift),
-        "rank_min": Named((), "1", _rank(jnp.min, 2**30)),
-        "rank_max": Named((), "1", _rank(jnp.max, -1)),
+        "max_position_error": Named((), "unit of the row", lambda run: run.trajectory.max_position_error),
+        "max_velocity_error": Named((), "unit of the row / s", lambda run: run.trajectory.max_velocity_error),
+        "energy_drift": Named((), "J", lambda run: run.trajectory.energy_drift),
+        "rank_min": Named((), "1", lambda run: run.trajectory.rank_min),
+        "rank_max": Named((), "1", lambda run: run.trajectory.rank_max),
         "steps": Named((), "1", lambda run: run.trajectory.stats["num_steps"], kept=True),
     }
 

@@ -163,8 +163,8 @@ def require_same(path: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
     )
 
 
-def _create(path: Path, template: Template, chunk: tuple[int, ...]) -> None:
-    """Makes the folder, with nothing run; it is there as a whole or not at all."""
+def _create(path: Path, template: Template, chunk: tuple[int, ...], replace: bool) -> contextlib.ExitStack:
+    """Makes the folder, with nothing run; it is there as a whole, and locked, or not at all."""
     xarray, new = _xarray(), path.with_name(f".{path.name}.new")
     shutil.rmtree(new, ignore_errors=True)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -181,9 +181,11 @@ def _create(path: Path, template: Template, chunk: tuple[int, ...]) -> None:
             dimension_names=x.dims,
             attributes=x.attributes,
         )
-    if path.exists():
+    lock = _locked(new)
+    if replace:
         shutil.rmtree(path)
     new.rename(path)
+    return lock
 
 
 @final
@@ -192,11 +194,14 @@ class Folder(AbstractTarget):
 
     def __init__(self, path: Path, template: Template, chunk: tuple[int, ...], overwrite: bool):
         self._path, old = path, attributes_of(path)
-        if old is None or overwrite:
-            _create(path, template, chunk)
+        if old is None:
+            self._lock = _create(path, template, chunk, replace=False)
+        elif overwrite:
+            with _locked(path):
+                self._lock = _create(path, template, chunk, replace=True)
         else:
             require_same(path, old, template.attributes)
-        self._lock = _locked(path)
+            self._lock = _locked(path)
         for rest in path.rglob("*.partial"):  # of files that were being written
             rest.unlink()
         group = _zarr().open_group(path, mode="r+")
@@ -212,15 +217,16 @@ class Folder(AbstractTarget):
         self._lock.close()
 
 
-def _locked(path: Path) -> Any:
-    """A file that no other process has locked; the lock ends with the process."""
-    file = (path / "zarr.json").open()
+def _locked(path: Path) -> contextlib.ExitStack:
+    """Holds a lock that no other process has, until it is closed or the process ends; it moves with the folder."""
+    held = contextlib.ExitStack()
     with contextlib.suppress(ImportError):  # where there is no such lock
         import fcntl
 
+        file = held.enter_context((path / "zarr.json").open())
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            file.close()
+            held.close()
             raise InputError(f"another process is writing to '{path}'.") from None
-    return file
+    return held

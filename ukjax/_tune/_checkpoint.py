@@ -21,7 +21,7 @@ def save(path: Path, search: Search, fingerprint: str) -> None:
 
     - `path`: an .npz file.
     - `search`: what to keep.
-    - `fingerprint`: of the objective.
+    - `fingerprint`: of the search.
     """
     arrays = {f"memory{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(search.memory))}
     columns = {name: np.stack([getattr(p, name) for p in search.points]) for name in Point._fields}
@@ -39,7 +39,7 @@ def load(path: Path, stepper: Stepper, fingerprint: str) -> Search:
 
     - `path`: the file.
     - `stepper`: to go on with.
-    - `fingerprint`: of the objective.
+    - `fingerprint`: of the search.
 
     **Raises:** `InputError` for a file that is none, or of another problem or optimizer.
     """
@@ -47,7 +47,7 @@ def load(path: Path, stepper: Stepper, fingerprint: str) -> Search:
         with np.load(path, allow_pickle=False) as file:
             header = json.loads(str(file["header"]))
             columns = zip(*(file[name] for name in Point._fields), strict=True)
-            points = [Point(x, float(value), gradient, int(steps)) for x, value, gradient, steps in columns]
+            points = [Point(x, float(value), slope, int(count)) for x, value, slope, count in columns]
             kept = [file[f"memory{i}"] for i in range(sum(name.startswith("memory") for name in file))]
             state = {name: header[name] for name in _STATE}
     except (KeyError, ValueError, OSError, zipfile.BadZipFile) as error:

@@ -52,7 +52,7 @@ class ViolationLoss(eqx.Module):
     - `velocity`: weight of the squared velocity errors.
     - `window`: (start, end) [s], the times that count; by default all.
     - `row_weights`: w (m,), one a row; by default 1.
-    - `budget`: evaluations that runs may take (steps, for implicit solvers). By default, where steps are adaptive and
+    - `budget`: evaluations that runs may take (steps, where unknown). By default, where steps are adaptive and
       the solver is explicit, as many as with the gains given; none at fixed steps, which bound the gains themselves.
 
     **Raises:** `InputError` for negative weights, or none at all, and a window that is none.

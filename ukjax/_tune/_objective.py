@@ -4,7 +4,6 @@ Gains as logarithms stay positive, and a loss as its logarithm has a gradient of
 gradient comes in forward mode, all entries in one run, where there are few, else in reverse mode.
 """
 
-import hashlib
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, final
@@ -13,7 +12,6 @@ import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .. import _options
@@ -104,7 +102,7 @@ class Objective(eqx.Module):
     def _of_run(
         self, system: AbstractSystem, q0: Array, v0: Array, stabilizer: AbstractStabilizer, forward: bool
     ) -> tuple[Array, Array]:
-        """The loss of one run, and its steps."""
+        """The loss of one run, and its evaluations of the acceleration (steps, where they are not known)."""
         s = self.settings
         adjoint = _options.adjoint(dfx.ForwardMode() if forward else None, (q0, v0), s.max_steps)
         if isinstance(self.loss, ViolationLoss):
@@ -112,7 +110,7 @@ class Objective(eqx.Module):
             model, span = Model(system, s.formula or UdwadiaKalaba(), stabilizer), (s.t0, s.t1, s.dt0)
             if s.formula is None:
                 model, _ = coded(model, s.solver, s.t0, q0, v0, differentiated=True)
-            t, errors, steps, reached = errors_along(model, (q0, v0), span, s.ts, settings, s.solver)
+            t, errors, stats, reached = errors_along(model, (q0, v0), span, s.ts, settings, s.solver)
             loss = self.loss(Violation(t, *errors))
         else:
             run = simulate(
@@ -120,12 +118,14 @@ class Objective(eqx.Module):
                 formula=s.formula, stabilizer=stabilizer, solver=s.solver, stepsize_controller=s.controller,
                 adjoint=adjoint, max_steps=s.max_steps,
             )  # fmt: skip
-            loss, steps = self.loss(run), run.stats["num_steps"]
+            loss, stats = self.loss(run), run.stats
             reached = run.result == RESULTS.successful
-        return jnp.where(reached & jnp.isfinite(loss), loss, jnp.inf), steps
+        count = _options.evaluations(s.solver, stabilizer, stats)
+        count = stats["num_steps"] if count is None else count
+        return jnp.where(reached & jnp.isfinite(loss), loss, jnp.inf), count
 
     def __call__(self, x: Float[Array, " d"], forward: bool) -> tuple[Float[Array, ""], Int[Array, ""]]:
-        """log(loss), and the steps of all its runs.
+        """log(loss), and the evaluations of all its runs.
 
         **Arguments:**
 
@@ -136,34 +136,19 @@ class Objective(eqx.Module):
         problems, stabilizer = self._built(gains)
         if len(problems) == 1:
             p = problems[0]
-            loss, steps = self._of_run(p.system, p.q0, p.v0, stabilizer, forward)
+            loss, evaluations = self._of_run(p.system, p.q0, p.v0, stabilizer, forward)
         else:
             one = eqx.filter_vmap(self._of_run, in_axes=(eqx.if_array(0), 0, 0, None, None))
-            losses, steps = one(*stacked(problems), stabilizer, forward)
-            loss, steps = jnp.mean(losses) if self.aggregate == "mean" else jnp.max(losses), jnp.sum(steps)
-        count = (_options.stages(self.settings.solver) or 1) * steps.astype(loss.dtype)
+            losses, counts = one(*stacked(problems), stabilizer, forward)
+            loss, evaluations = (
+                jnp.mean(losses) if self.aggregate == "mean" else jnp.max(losses),
+                jnp.sum(counts),
+            )
+        count = evaluations.astype(loss.dtype)
         if (rate := fastest_rate((gains, stabilizer))) is not None:
             count = count * (rate / jax.lax.stop_gradient(rate)).astype(loss.dtype)
         loss = loss * (1 + (count / self.budget) ** 2)
-        return jnp.log(loss), steps
-
-    def fingerprint(self, problems: Sequence[Problem]) -> str:
-        """A digest of all that is tuned, to tell a checkpoint of another problem.
-
-        **Arguments:**
-
-        - `problems`: those the gains given lead to.
-        """
-        digest = hashlib.sha256()
-        for leaf in jax.tree.leaves((self.space.given, problems, self.settings, self.loss)):
-            digest.update(np.asarray(leaf).tobytes() if eqx.is_array_like(leaf) else b"")
-        parts = [self.space.names, self.space.convention, self.aggregate, self.settings.max_steps]
-        parts += [getattr(x, "__qualname__", type(x).__qualname__) for x in (self.plant, self.loss)]
-        parts += [getattr(self.loss, name, None) for name in ("window", "budget")]
-        parts += [type(x).__qualname__ for x in (self.settings.solver, self.settings.controller)]
-        parts += [type(self.settings.formula).__qualname__, [p.name for p in problems]]
-        digest.update(repr(parts).encode())
-        return digest.hexdigest()
+        return jnp.log(loss), evaluations
 
 
 @eqx.filter_jit
@@ -182,7 +167,7 @@ def losses(objective: Objective, x: Float[Array, "b d"]) -> Float[Array, " b"]:
 def loss_and_gradient(
     objective: Objective, x: Float[Array, " d"], forward: bool
 ) -> tuple[Array, Array, Array]:
-    """log(loss), its gradient, and the steps of the runs.
+    """log(loss), its gradient, and the evaluations of the runs.
 
     **Arguments:**
 
@@ -192,10 +177,12 @@ def loss_and_gradient(
     """
     if forward:
         along = lambda e: jax.jvp(lambda x: objective(x, True), (x,), (e,), has_aux=True)
-        value, gradient, steps = jax.vmap(along, out_axes=(None, 0, None))(jnp.eye(x.size, dtype=x.dtype))
-        return value, gradient, steps
-    (value, steps), gradient = jax.value_and_grad(lambda x: objective(x, False), has_aux=True)(x)
-    return value, gradient, steps
+        value, gradient, evaluations = jax.vmap(along, out_axes=(None, 0, None))(
+            jnp.eye(x.size, dtype=x.dtype)
+        )
+        return value, gradient, evaluations
+    (value, evaluations), gradient = jax.value_and_grad(lambda x: objective(x, False), has_aux=True)(x)
+    return value, gradient, evaluations
 
 
 def fixed_steps(t0: Array, t1: Array, dt0: Array) -> int:

@@ -23,7 +23,8 @@ class History(NamedTuple):
     - `loss`: the loss (k,), that of the evaluations over the budget included.
     - `gains`: the gains (k, d), in the order of `TuneResult.names`.
     - `gradient_norm`: of d log(loss) / d log(gains) (k,).
-    - `evaluations`: of the acceleration, by all runs for this loss (k,); steps for implicit solvers.
+    - `evaluations`: of the acceleration, by the steps of all runs for this loss (k,), counted as `Trajectory.stats` does;
+      steps for solvers whose stages do not tell.
     """
 
     loss: np.ndarray

@@ -17,8 +17,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jaxtyping import Array
 
 from .._errors import InputError
+from .._traced import fingerprint, traced
 from ._gains import scattered
 from ._objective import Objective, loss_and_gradient, losses
 
@@ -35,12 +37,12 @@ _FORWARD_UP_TO = 32
 
 
 class Point(NamedTuple):
-    """x = log(gains), log(loss) there, its gradient, and the steps of the runs."""
+    """x = log(gains), log(loss) there, its gradient, and the evaluations of the runs (steps, where unknown)."""
 
     x: np.ndarray
     value: float
     gradient: np.ndarray
-    steps: int
+    evaluations: int
 
     @property
     def finite(self) -> bool:
@@ -78,8 +80,8 @@ def evaluate(objective: Objective, x: np.ndarray) -> Point:
     - `objective`: the function.
     - `x`: the logarithms of the gains.
     """
-    value, gradient, steps = loss_and_gradient(objective, jnp.asarray(x), len(x) <= _FORWARD_UP_TO)
-    return Point(np.asarray(x), float(value), np.asarray(gradient), int(steps))
+    value, gradient, evaluations = loss_and_gradient(objective, jnp.asarray(x), len(x) <= _FORWARD_UP_TO)
+    return Point(np.asarray(x), float(value), np.asarray(gradient), int(evaluations))
 
 
 def scan(objective: Objective, x: np.ndarray) -> np.ndarray:
@@ -175,18 +177,32 @@ class Stepper:
         """
         return float(np.linalg.norm(search.best.gradient @ self._directions(search.apart)))
 
-    def _step(self, point: Point, memory: Any, apart: bool) -> tuple[np.ndarray, Any]:
-        """The optimizer's step, in the mean of the entries of each gain or in all entries."""
-        along = self._directions(apart)
-        z, gradient = (point.x @ along) / along.sum(axis=0), point.gradient @ along
+    def _updated(self, gradient: Array, memory: Any, z: Array) -> tuple[Any, Any]:
+        """The optimizer's step and state."""
         try:
-            with jax.numpy_dtype_promotion("standard"):
-                step, memory = self._update(jnp.asarray(gradient), memory, jnp.asarray(z))
+            with jax.numpy_dtype_promotion("standard"):  # Optax mixes kinds of integers
+                return self._update(gradient, memory, z)
         except TypeError as error:
             raise InputError(
                 "the optimizer needs more than gains and gradient; tune shortens steps itself, so give for "
                 "instance optax.lbfgs(1.0, linesearch=None) or optax.adam(0.1)."
             ) from error
+
+    def fingerprint(self) -> str:
+        """A digest of what is made small, how, and from where, to tell a checkpoint of another search."""
+        start = self.objective.space.start
+
+        def program(x: Array) -> list[Array]:
+            z = jnp.zeros(self.alike.shape[1])
+            return [losses(self.objective, x[None]), self._updated(z, self.memory(False), z)[0]]
+
+        return fingerprint(traced(program, start), start)
+
+    def _step(self, point: Point, memory: Any, apart: bool) -> tuple[np.ndarray, Any]:
+        """The optimizer's step, in the mean of the entries of each gain or in all entries."""
+        along = self._directions(apart)
+        z, gradient = (point.x @ along) / along.sum(axis=0), point.gradient @ along
+        step, memory = self._updated(jnp.asarray(gradient), memory, jnp.asarray(z))
         step = along @ np.asarray(step)
         return step * min(1.0, _LONGEST / max(np.abs(step).max(), 1e-300)), memory
 

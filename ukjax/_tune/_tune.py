@@ -54,8 +54,9 @@ def _with_budget(objective: Objective) -> tuple[Objective, Point]:
     if not isinstance(objective.loss, ViolationLoss):
         return objective, given
     budget = objective.loss.budget
-    if budget is None and objective.settings.adaptive and given.finite:
-        budget = (_options.stages(objective.settings.solver) or 0) * given.steps
+    counted = _options.stages(objective.settings.solver) is not None
+    if budget is None and counted and objective.settings.adaptive and given.finite:
+        budget = given.evaluations
     if not budget:
         return objective, given
     objective = eqx.tree_at(lambda o: o.budget, objective, jnp.asarray(budget, given.x.dtype))
@@ -161,10 +162,10 @@ def tune(
     path = None if checkpoint is None else Path(checkpoint)
     if path is not None and path.suffix != ".npz":
         raise InputError(f"a checkpoint is an .npz file; got '{path}'.")
-    mark = objective.fingerprint(problems)
     with _bar(progress, iterations, objective.space.names) as update:
         objective, given = _with_budget(objective)
         stepper = Stepper(objective, optimizer, starts)
+        mark = "" if path is None else stepper.fingerprint()
         resumed = path is not None and path.exists()
         search = load(path, stepper, mark) if resumed else _first(given, stepper)
 
@@ -180,12 +181,11 @@ def tune(
 
 def _result(objective: Objective, search: Search, stopped: str, name: str) -> TuneResult:
     best, points = search.best, search.points
-    evaluations = _options.stages(objective.settings.solver) or 1
     history = History(
         loss=np.exp([point.value for point in points]),
         gains=np.exp([point.x for point in points]),
         gradient_norm=np.array([np.linalg.norm(point.gradient) for point in points]),
-        evaluations=evaluations * np.array([point.steps for point in points]),
+        evaluations=np.array([point.evaluations for point in points]),
     )
     space = objective.space
     found = space.gains(jnp.asarray(best.x))
