@@ -65,11 +65,13 @@ def _range(pair: str) -> tuple[str, tuple[float, float]]:
 
 
 def _read(path: Path) -> Rows:
-    with path.open(newline="") as file:
-        head, *rows = list(csv.reader(file)) or [[]]
+    with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets write a byte-order mark
+        head, *rows = [row for row in csv.reader(file) if any(map(str.strip, row))] or [[]]
     if any(len(row) != len(head) for row in rows) or not rows:
         raise InputError(f"'{path}' must have a line of names and lines of as many numbers.")
-    return Rows({name.strip(): [row[i] for row in rows] for i, name in enumerate(head)})
+    return Rows(
+        _distinct("--table", [(name.strip(), [row[i] for row in rows]) for i, name in enumerate(head)])
+    )
 
 
 def _distinct(option: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:

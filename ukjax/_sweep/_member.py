@@ -16,7 +16,6 @@ from .._errors import InputError
 from .._problem import Problem
 from .._simulate import simulate
 from .._traced import fingerprint, traced
-from .._types import is_traced
 from ._guard import Guarded
 from ._names import Build, Case
 from ._outputs import OUTCOMES, Named, Run, description, observed, outcome, succeeded
@@ -66,8 +65,6 @@ class Member(eqx.Module):
         """
         options = dict(self.options)
         t0, t1 = options["t0"], options["t1"]
-        if is_traced(t0, t1):
-            raise InputError("t0 and t1 are the same for all runs: give them to sweep.")
         dtype, tolerances = jnp.result_type(case.q0), (options.pop("rtol"), options.pop("atol"))
         dt0 = _options.first_step(options["dt0"], dtype)
         controller = _options.controller(

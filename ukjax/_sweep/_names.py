@@ -165,8 +165,8 @@ class Build(eqx.Module):
         others = () if isinstance(self.model, Problem) else inspect.signature(self.model).parameters
         return made, changed(case, rest, others) if rest else case
 
-    def check(self, values: dict[str, Array]) -> None:
-        """Builds one run of values that are not traced, so that the model can object to them.
+    def check(self, values: dict[str, Array]) -> Problem | None:
+        """The problem of values that are not traced, so that the model can object to them; None if it is of no problem.
 
         **Arguments:**
 
@@ -179,6 +179,8 @@ class Build(eqx.Module):
             stabilizer = made[1].stabilizer
             if isinstance(stabilizer, Baumgarte):
                 Baumgarte(stabilizer.alpha, stabilizer.beta)
+            return made[0]
+        return None
 
 
 def points_of(problem: Problem, system: AbstractSystem) -> Callable[..., dict[str, Array]] | None:

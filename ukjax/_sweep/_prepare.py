@@ -61,14 +61,18 @@ def values_of(samples: AbstractSamples, run: int) -> dict[str, np.ndarray]:
     return {name: x[0] for name, x in samples.at(np.array([run])).items()}
 
 
-def _check_extremes(build: Build, samples: AbstractSamples) -> None:
+def _check_extremes(build: Build, samples: AbstractSamples, options: dict[str, Any]) -> None:
+    spans = set()
     for run in _extremes(samples):
         values = values_of(samples, run)
         try:
-            build.check({name: jnp.asarray(x, float) for name, x in values.items()})
+            problem = build.check({name: jnp.asarray(x, float) for name, x in values.items()})
         except InputError as error:
             shown = ", ".join(f"{name} = {x}" for name, x in values.items())
             raise InputError(f"{error} (run {run}: {shown})") from error
+        spans.add(tuple(float(getattr(problem, x)) for x in ("t0", "t1") if options[x] is None))
+    if len(spans) > 1:
+        raise InputError("t0 and t1 are the same for all runs: give them to sweep.")
 
 
 def _returns_problem(build: Build, example: dict[str, np.ndarray]) -> bool:
@@ -164,7 +168,7 @@ def prepare(
     build, example = Build(model, samples.names, stabilizer, formula), values_of(samples, 0)
     problem = case = None
     if of_problem := _returns_problem(build, example):
-        _check_extremes(build, samples)
+        _check_extremes(build, samples, options)
         problem, case = build({name: jnp.asarray(x, float) for name, x in example.items()})
         options = _span(problem, options)
         named = chosen(outputs)

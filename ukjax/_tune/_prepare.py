@@ -6,6 +6,7 @@ from typing import Any
 import diffrax as dfx
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 
 from .. import _options
 from .._acceleration import AbstractFormula, UdwadiaKalaba, require_shapes
@@ -63,7 +64,7 @@ def _problems(
     return tuple(found)
 
 
-def _settings(problem: Problem, options: dict[str, Any]) -> Settings:
+def _settings(problem: Problem, options: dict[str, Any], loss: Any) -> Settings:
     """How each run is made; with dt0 and no controller, by steps of dt0."""
     dtype = problem.q0.dtype
     t0, t1 = (real_array(name, getattr(problem, name)).astype(dtype) for name in ("t0", "t1"))
@@ -84,8 +85,11 @@ def _settings(problem: Problem, options: dict[str, Any]) -> Settings:
     ts, max_steps = _options.times(t0, t1, options["ts"]), options["max_steps"]
     if isinstance(controller, dfx.ConstantStepSize):
         assert dt0 is not None
-        ts = None if options["ts"] is None else ts
         max_steps = min(max_steps, fixed_steps(t0, t1, dt0))
+        if options["ts"] is None:
+            # `ViolationLoss` leaves out the rows to spare of a run that saves its steps; a loss of the user's sees none.
+            ends = np.append(np.arange(float(t0), float(t1 - dt0 / 2), float(dt0)), float(t1))
+            ts = None if isinstance(loss, ViolationLoss) else jnp.asarray(ends, dtype)
     formula, stabilizer = options["formula"], options["stabilizer"]
     return Settings(t0, t1, dt0, ts, formula, stabilizer, solver, controller, max_steps)
 
@@ -131,7 +135,7 @@ def prepare(
     if isinstance(example, tuple) and len(example) == 2 and isinstance(example[1], AbstractStabilizer):
         example = example[0]
     problems = _problems(example, q0, v0, (options["t0"], options["t1"]))
-    settings, p = _settings(problems[0], options), problems[0]
+    settings, p = _settings(problems[0], options, loss), problems[0]
     stacked(problems)
     require_shapes(p.system, settings.t0, p.q0, p.v0)
     model = Model(p.system, settings.formula or UdwadiaKalaba(), settings.stabilizer)

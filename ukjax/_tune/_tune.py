@@ -153,7 +153,8 @@ def tune(
         ("iterations", iterations, 0),
         ("patience", patience, 1),
     ):
-        require_between(name, count, least - 1, np.inf)
+        if not isinstance(count, int) or count < least:
+            raise InputError(f"{name} must be an integer of at least {least}, got {count!r}.")
     require_between("tolerance", tolerance, 0, 1)
     options = {"q0": q0, "v0": v0, "t0": t0, "t1": t1, "dt0": dt0, "ts": ts, "formula": formula}
     options |= {"stabilizer": stabilizer, "solver": solver, "stepsize_controller": stepsize_controller}
