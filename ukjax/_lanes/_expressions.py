@@ -12,8 +12,6 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-Number = float | int | bool
-
 
 @final
 class Node:

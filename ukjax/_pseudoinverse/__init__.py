@@ -12,5 +12,6 @@ from ._householder import HouseholderQR as HouseholderQR
 from ._lineax import Lineax as Lineax
 from ._lineax import as_pseudoinverse as as_pseudoinverse
 from ._normal_equations import NormalEquations as NormalEquations
+from ._scaling import ROW_NOISE as ROW_NOISE
 from ._svd import SVD as SVD
 from ._triangular import inverse_cholesky as inverse_cholesky
