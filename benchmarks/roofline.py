@@ -25,7 +25,7 @@ COLUMNS = [
     "+, -, x", "/, sqrt", "sin, cos, ...", "<, select", "XLA: flops", "XLA: bytes", "least bytes", "ns", "Gflop/s",
     "of the peak [%]", "at the peak [ns]",
 ]  # fmt: skip
-CHEAP = {"add", "sub", "mul", "neg", "integer_pow", "square"}
+CHEAP = {"add", "sub", "mul", "neg"}
 SLOW = {"div", "sqrt", "rsqrt", "cbrt"}
 CHOICES = {"lt", "le", "gt", "ge", "eq", "ne", "select", "and", "or", "not", "max", "min", "abs", "sign"}
 

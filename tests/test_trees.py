@@ -213,6 +213,20 @@ def test_random_trees_equal_mujoco(seed):
 # Lagrange's equations and models written by hand
 
 
+def _frame(twists, q, at_rest):
+    """g(q) of a serial chain (Xu-Liu 2017, eq. (15))."""
+    g = at_rest
+    for xi, x in zip(reversed(twists), reversed(q), strict=True):
+        g = _lie.exp_twist(xi, x) @ g
+    return g
+
+
+def _body_jacobian(twists, q, at_rest):
+    """Its columns are the joint twists as the frame sees them (Murray, Li and Sastry 1994, section 3.4)."""
+    seen = [_lie.inverse_adjoint(_frame(twists[j:], q[j:], at_rest)) @ xi for j, xi in enumerate(twists)]
+    return jnp.stack(seen, axis=1)
+
+
 class _XuLiu(eqx.Module):
     """L of a serial chain, Xu-Liu 2017, eqs. (15)-(20): body Jacobians of the product of exponentials."""
 
@@ -227,9 +241,9 @@ class _XuLiu(eqx.Module):
         for i in range(len(q)):
             at_rest = _lie.rigid_motion(jnp.eye(3), self.centres[i])
             chain = (list(self.twists[: i + 1]), list(q[: i + 1]), at_rest)
-            twist = _lie.body_jacobian(*chain) @ v[: i + 1]
+            twist = _body_jacobian(*chain) @ v[: i + 1]
             turning = twist[3:] @ self.inertias[i] @ twist[3:]
-            height = _lie.product_of_exponentials(*chain)[:3, 3] @ self.g
+            height = _frame(*chain)[:3, 3] @ self.g
             total += 0.5 * (self.masses[i] * twist[:3] @ twist[:3] + turning) + self.masses[i] * height
         return total
 

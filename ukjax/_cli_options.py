@@ -136,7 +136,7 @@ def check_targets(plot: Path | None, out: Path | None, progress: bool) -> None:
             raise InputError(f"cannot draw '{plot}': the name must end in {', '.join(_FIGURES)}.")
         _require("--plot", "plot", "matplotlib")
     if out is not None:
-        suffix = _files._check_suffix(out)
+        suffix = _files.checked_suffix(out)
         if suffix != ".npz":
             modules = ("zarr",) if suffix == ".zarr" else ("h5netcdf", "h5py")
             _require(f"--out {out}", "data", "xarray", *modules)

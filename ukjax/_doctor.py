@@ -12,7 +12,7 @@ from ._arguments import require_between
 from ._errors import InputError
 from ._problem import Problem, resolve_state
 from ._project import project
-from ._pseudoinverse import DEFAULT_RCOND
+from ._pseudoinverse import DEFAULT_RCOND, ROW_NOISE
 from ._stabilize import AbstractStabilizer, NoStabilizer
 from ._system import AbstractSystem
 from ._types import Coordinates, Time, Velocities
@@ -105,7 +105,7 @@ def unit_rows(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     size = np.abs(A).max(initial=0)
     A = A / (size if size else 1)  # so that no square overflows
     norms = np.linalg.norm(A, axis=1)
-    norms = np.where(norms > 1e3 * np.finfo(A.dtype).eps * norms.max(initial=0), norms, np.inf)
+    norms = np.where(norms > ROW_NOISE * np.finfo(A.dtype).eps * norms.max(initial=0), norms, np.inf)
     return A / norms[:, None], norms * (size if size else 1)
 
 

@@ -63,7 +63,7 @@ def _from_xarray(dataset: "xarray.Dataset") -> Table:
     return Table({str(k): v for k, v in columns.items()}, labels, dict(dataset.attrs))
 
 
-def _check_suffix(path: Path) -> str:
+def checked_suffix(path: Path) -> str:
     if path.suffix not in (".npz", ".nc", ".zarr"):
         raise InputError(f"cannot tell the format of '{path}': the name must end in .npz, .nc or .zarr.")
     return path.suffix
@@ -82,7 +82,7 @@ def save(table: Table, path: str | Path) -> Path:
     **Raises:** `InputError` for another suffix, `MissingExtraError` without the format's library.
     """
     path = Path(path)
-    suffix = _check_suffix(path)
+    suffix = checked_suffix(path)
     # Written beside the target and moved, so that an interrupted save never leaves half a file.
     partial = path.with_name(f".{path.stem}.partial{suffix}")
     if suffix == ".npz":
@@ -118,7 +118,7 @@ def load(path: str | Path) -> Table:
     **Raises:** `InputError` if there is none, or it is not such a file.
     """
     path = Path(path)
-    suffix = _check_suffix(path)
+    suffix = checked_suffix(path)
     if not path.exists():
         raise InputError(f"there is no file '{path}'.")
     try:

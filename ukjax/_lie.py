@@ -1,17 +1,12 @@
-"""Rigid motions: so(3) and se(3), their exponentials and adjoints, and unit quaternions.
+"""Rigid motions: the exponentials of joints, adjoints, and unit quaternions.
 
 Conventions are those of Murray, Li and Sastry (1994, chapter 2) and Xu-Liu (2017, eqs. (12)-(39)):
 a twist is xi = (v, omega), linear part first; a rigid motion is a matrix g = [[R, p], [0, 1]]; a
 quaternion is scalar first. Every function is smooth where it is defined, at zero too.
 """
 
-import math
-from collections.abc import Sequence
-
 import jax.numpy as jnp
 from jaxtyping import Array, Float
-
-_SERIES_TERMS = 9
 
 
 def hat(omega: Float[Array, "3"]) -> Float[Array, "3 3"]:
@@ -21,65 +16,10 @@ def hat(omega: Float[Array, "3"]) -> Float[Array, "3 3"]:
     return jnp.stack([jnp.stack([o, -z, y]), jnp.stack([z, o, -x]), jnp.stack([-y, x, o])])
 
 
-def hat_twist(xi: Float[Array, "6"]) -> Float[Array, "4 4"]:
-    """The matrix [[hat(omega), v], [0, 0]] of a twist (Murray, Li and Sastry 1994, eq. (2.30))."""
-    top = jnp.concatenate([hat(xi[3:]), xi[:3, None]], axis=1)
-    return jnp.concatenate([top, jnp.zeros_like(top[:1])])
-
-
 def rigid_motion(R: Float[Array, "3 3"], p: Float[Array, "3"]) -> Float[Array, "4 4"]:
     """The homogeneous matrix g = [[R, p], [0, 1]] (Murray, Li and Sastry 1994, eq. (2.21))."""
     last = jnp.asarray([[0.0, 0.0, 0.0, 1.0]], R.dtype)
     return jnp.concatenate([jnp.concatenate([R, p[:, None]], axis=1), last])
-
-
-def inverse(g: Float[Array, "4 4"]) -> Float[Array, "4 4"]:
-    """The inverse motion g^-1 = [[R^T, -R^T p], [0, 1]]."""
-    R = g[:3, :3]
-    return rigid_motion(R.T, -(R.T @ g[:3, 3]))
-
-
-def _series(z: Array, first: int) -> Array:
-    """sum over k of (-z)^k / (2 k + first)!, by Horner; exact to rounding for 0 <= z <= 1."""
-    total = jnp.zeros_like(z)
-    for k in reversed(range(_SERIES_TERMS)):
-        total = 1.0 / math.factorial(2 * k + first) - z * total
-    return total
-
-
-def _coefficients(z: Array) -> tuple[Array, Array, Array]:
-    """sin(x)/x, (1 - cos(x))/x^2 and (x - sin(x))/x^3 of z = x^2, smooth at zero."""
-    small = z < 1.0
-    near, far = jnp.where(small, z, 0.0), jnp.where(small, 1.0, z)
-    x = jnp.sqrt(far)
-    closed = (jnp.sin(x) / x, 2.0 * jnp.sin(0.5 * x) ** 2 / far, (x - jnp.sin(x)) / (far * x))
-    a, b, c = (jnp.where(small, _series(near, i + 1), closed[i]) for i in range(3))
-    return a, b, c
-
-
-def exp_so3(omega: Float[Array, "3"]) -> Float[Array, "3 3"]:
-    """The rotation by a rotation vector w [rad], Rodrigues' formula with x = |w|,
-
-        R = I + (sin x / x) hat(w) + ((1 - cos x) / x^2) hat(w)^2
-
-    (Murray, Li and Sastry 1994, eq. (2.14)); all its derivatives are right at w = 0.
-    """
-    a, b, _ = _coefficients(jnp.dot(omega, omega))
-    w = hat(omega)
-    return jnp.eye(3, dtype=w.dtype) + a * w + b * (w @ w)
-
-
-def exp_se3(xi: Float[Array, "6"]) -> Float[Array, "4 4"]:
-    """The rigid motion e^hat(xi) of any twist xi = (v, w), with x = |w|,
-
-        R = exp_so3(w),    p = (I + ((1 - cos x) / x^2) hat(w) + ((x - sin x) / x^3) hat(w)^2) v
-
-    (Murray, Li and Sastry 1994, eqs. (2.32) and (2.36) in one); smooth at xi = 0.
-    """
-    a, b, c = _coefficients(jnp.dot(xi[3:], xi[3:]))
-    w = hat(xi[3:])
-    ww, identity = w @ w, jnp.eye(3, dtype=w.dtype)
-    return rigid_motion(identity + a * w + b * ww, (identity + b * w + c * ww) @ xi[:3])
 
 
 def rotation_about(axis: Float[Array, "3"], angle: Float[Array, ""]) -> Float[Array, "3 3"]:
@@ -104,34 +44,6 @@ def exp_twist(xi: Float[Array, "6"], x: Float[Array, ""]) -> Float[Array, "4 4"]
     ww, identity = w @ w, jnp.eye(3, dtype=w.dtype)
     s, c1 = jnp.sin(x), 1.0 - jnp.cos(x)
     return rigid_motion(identity + s * w + c1 * ww, (x * identity + c1 * w + (x - s) * ww) @ xi[:3])
-
-
-def product_of_exponentials(
-    twists: Sequence[Float[Array, "6"]], q: Sequence[Float[Array, ""]], g0: Float[Array, "4 4"]
-) -> Float[Array, "4 4"]:
-    """The frame g(q) = e^(hat(xi_1) q_1) ... e^(hat(xi_i) q_i) g(0) of a serial chain
-    (Xu-Liu 2017, eq. (15))."""
-    g = g0
-    for xi, x in zip(reversed(twists), reversed(q), strict=True):
-        g = exp_twist(xi, x) @ g
-    return g
-
-
-def body_jacobian(
-    twists: Sequence[Float[Array, "6"]], q: Sequence[Float[Array, ""]], g0: Float[Array, "4 4"]
-) -> Float[Array, "6 n"]:
-    """The body Jacobian of a serial chain's frame, whose columns are the instantaneous joint twists
-
-        xi_j+ = Ad^-1(e^(hat(xi_j) q_j) ... e^(hat(xi_i) q_i) g(0)) xi_j
-
-    (Murray, Li and Sastry 1994, section 3.4; Xu-Liu 2017, eq. (17), whose product must start at j,
-    not at 1).
-    """
-    g, columns = g0, []
-    for xi, x in zip(reversed(twists), reversed(q), strict=True):
-        g = exp_twist(xi, x) @ g
-        columns.append(inverse_adjoint(g) @ xi)
-    return jnp.stack(columns[::-1], axis=1)
 
 
 def adjoint(g: Float[Array, "4 4"]) -> Float[Array, "6 6"]:

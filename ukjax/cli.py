@@ -192,11 +192,11 @@ def simulate(
     compiling, start = watch_compilation(), time.perf_counter()
     trajectory = interruptible(lambda: run(problem, ts="steps" if save_steps else times, **settings))
     wall_time = time.perf_counter() - start
-    written = [
-        str(write(path)) and str(path)
-        for write, path in ((trajectory.plot, plot), (trajectory.save, out))
-        if path is not None
-    ]
+    written = []
+    for write, path in ((trajectory.plot, plot), (trajectory.save, out)):
+        if path is not None:
+            write(path)
+            written.append(str(path))
     figures = trajectory.summary() | {
         "points": _points(problem, trajectory),
         "message": trajectory.message,

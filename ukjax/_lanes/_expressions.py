@@ -15,8 +15,6 @@ from jax.extend import core
 from jax.interpreters import ad
 from jaxtyping import Array
 
-Number = float | int | bool
-
 
 @final
 class Node:

@@ -44,6 +44,13 @@ def set_row(X: Float[Array, "k n"], i, row: Float[Array, " n"]) -> Float[Array, 
     return jax.lax.dynamic_update_slice(X, row[None, :], (i, jnp.zeros_like(i)))
 
 
+def _no_factors(B: Float[Array, "m n"]) -> RowFactors:
+    m, n = B.shape
+    k = min(m, n)
+    rows = jnp.zeros((k, m), B.dtype)
+    return RowFactors(jnp.zeros((k, n), B.dtype), rows, rows, jnp.zeros((), jnp.int32))
+
+
 def gram_schmidt(B: Float[Array, "m n"], rcond: float) -> RowFactors:
     """Row-pivoted modified Gram-Schmidt with one reorthogonalization of each pivot (Björck 1967).
 
@@ -71,13 +78,16 @@ def gram_schmidt(B: Float[Array, "m n"], rcond: float) -> RowFactors:
         factors = RowFactors(set_row(Q, j, q), set_row(R, j, r), set_row(pivots, j, one_hot), rank)
         return V, first, factors
 
-    zeros = RowFactors(
-        jnp.zeros((k, n), B.dtype),
-        jnp.zeros((k, m), B.dtype),
-        jnp.zeros((k, m), B.dtype),
-        jnp.zeros((), jnp.int32),
-    )
-    return jax.lax.fori_loop(0, k, step, (B, jnp.zeros((), B.dtype), zeros))[2]
+    return jax.lax.fori_loop(0, k, step, (B, jnp.zeros((), B.dtype), _no_factors(B)))[2]
+
+
+def _reflector(x: Float[Array, " n"], j, norm: Float[Array, ""], accept: Array) -> Float[Array, " n"]:
+    """The v of I - v v^T that takes x, zero before its entry j, to that entry; zero unless accepted."""
+    head = jax.lax.dynamic_index_in_dim(x, j, keepdims=False)
+    signed = jnp.where(head < 0, -norm, norm)
+    at_head = (jnp.arange(x.size) == j).astype(x.dtype)
+    scale = jnp.where(accept, norm * (norm + jnp.abs(head)), 1)
+    return jnp.where(accept, (x + signed * at_head) / jnp.sqrt(scale), 0)
 
 
 def householder(B: Float[Array, "m n"], rcond: float, *, pivot: bool = True) -> RowFactors:
@@ -102,11 +112,7 @@ def householder(B: Float[Array, "m n"], rcond: float, *, pivot: bool = True) -> 
         norm = jnp.sqrt(jnp.sum(x * x))
         first = jnp.where(j == 0, norm, first)
         accept = norm > rcond * first
-        head = jax.lax.dynamic_index_in_dim(x, j, keepdims=False)
-        signed = jnp.where(head < 0, -norm, norm)
-        at_head = (columns == j).astype(A.dtype)
-        scale = jnp.where(accept, norm * (norm + jnp.abs(head)), 1)
-        v = jnp.where(accept, (x + signed * at_head) / jnp.sqrt(scale), 0)
+        v = _reflector(x, j, norm, accept)
         A = A - dot(A, v)[:, None] * v[None, :]
         clear = (one_hot[:, None] > 0) & (columns > j)[None, :] & accept
         A = jnp.where(clear, 0, A)
@@ -114,14 +120,8 @@ def householder(B: Float[Array, "m n"], rcond: float, *, pivot: bool = True) -> 
         rank = rank + accept.astype(rank.dtype)
         return A, first, set_row(reflectors, j, v), set_row(pivots, j, one_hot), rank
 
-    zero = jnp.zeros((), B.dtype)
-    start = (
-        B,
-        zero,
-        jnp.zeros((k, n), B.dtype),
-        jnp.zeros((k, m), B.dtype),
-        jnp.zeros((), jnp.int32),
-    )
+    none = _no_factors(B)
+    start = B, jnp.zeros((), B.dtype), none.Q, none.pivots, none.rank
     A, _, reflectors, pivots, rank = jax.lax.fori_loop(0, k, step, start)
 
     def reflect(i, Q):

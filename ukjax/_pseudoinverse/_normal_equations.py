@@ -1,6 +1,6 @@
 """The normal equations B^+ = B^T (B B^T)^+, by any method."""
 
-from typing import ClassVar, final
+from typing import final
 
 from jaxtyping import Array, Float, Int
 
@@ -21,7 +21,6 @@ class NormalEquations(AbstractPseudoinverse):
     """
 
     method: AbstractPseudoinverse
-    independent_rows: ClassVar[bool] = False
 
     @property
     def rcond(self) -> float | None:  # pyright: ignore[reportIncompatibleVariableOverride]

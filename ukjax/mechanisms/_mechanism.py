@@ -1,7 +1,7 @@
 """A mechanism as it is described: bodies, joints and loads that fit together, in no coordinates yet."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, final
 
 import equinox as eqx
@@ -15,11 +15,7 @@ from .._errors import InputError
 from .._types import Time, is_traced
 from ._abstract_joint import AbstractAxisJoint, AbstractJoint
 from ._bodies import GROUND, AbstractBody, PointMass
-from ._loads import AbstractLoad, Gravity, Torque
-from ._placement import AnyPlacement, Twist
-
-Placements = Mapping[str, AnyPlacement]
-Twists = Mapping[str, Twist]
+from ._loads import AbstractLoad, Gravity, Placements, Torque, Twists
 
 
 @final

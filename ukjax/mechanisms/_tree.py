@@ -1,7 +1,7 @@
 """Kinematic trees: bodies and joints in minimal coordinates, with loop-closing constraints on top."""
 
 from collections.abc import Iterable
-from typing import NamedTuple, final
+from typing import final
 
 import equinox as eqx
 import jax
@@ -11,30 +11,18 @@ from jaxtyping import Array, Float
 from .._constraint import AbstractConstraint, Holonomic, Nonholonomic, as_constraints
 from .._system import AbstractSystem
 from .._types import Coordinates, Forces, MassMatrix, Time, Velocities
-from ._bodies import GROUND, AbstractBody, Body, PlanarBody
+from ._bodies import GROUND, AbstractBody
 from ._joints import AbstractJoint
 from ._loads import AbstractLoad
 from ._mechanism import Mechanism, Placements, Twists
 from ._placement import (
     AnyPlacement,
-    Placement,
-    PlanarPlacement,
     Twist,
-    ground_placement,
     ground_twist,
 )
 from ._tree_dynamics import columns, convective, gathered, inertial_wrenches, mass_matrix
-from ._tree_joints import freedoms, in_space
 from ._tree_layout import Order, order
-from ._tree_motion import Axes, Chains, Posture
-
-
-def _inertia(body: AbstractBody) -> Float[Array, "3 3"]:
-    """About the centre of mass; in the plane about its normal alone; none for a point mass."""
-    if isinstance(body, Body):
-        return body.inertia
-    about = body.inertia if isinstance(body, PlanarBody) else jnp.zeros_like(body.mass)
-    return jnp.zeros((3, 3), about.dtype).at[2, 2].set(about)
+from ._tree_place import Place, place
 
 
 class TreeSystem(AbstractSystem):
@@ -84,38 +72,8 @@ class TreeSystem(AbstractSystem):
         """Velocities zero."""
         return jnp.zeros(self.order.layout.nv, self.mechanism.bodies[0].mass.dtype)
 
-    def _described(self, dtype: jnp.dtype) -> Mechanism:
-        arrays, rest = eqx.partition(self.mechanism, eqx.is_inexact_array)
-        return eqx.combine(jax.tree.map(lambda x: x.astype(dtype), arrays), rest)
-
-    def _chains(self, mechanism: Mechanism) -> Chains:
-        """The description as arrays, velocities in their order."""
-        bodies, by_name = mechanism.bodies, mechanism.by_name
-        carrying = mechanism.joints[: len(bodies)]
-        free = [part for joint in carrying for part in freedoms(joint, by_name[joint.child])]
-        turn, slide = (jnp.concatenate([getattr(part, x) for part in free]) for x in ("turn", "slide"))
-        points = jnp.stack([part.point for part in free for _ in range(part.nv)])
-        return Chains(
-            self.order.layout,
-            Axes(turn, slide, points),
-            jnp.stack([body.mass for body in bodies]),
-            jnp.stack([in_space(body.centre) for body in bodies]),
-            jnp.stack([_inertia(body) for body in bodies]),
-        )
-
-    def _at(self, q: Coordinates) -> "_Place":
-        mechanism = self._described(q.dtype)
-        chains = self._chains(mechanism)
-        posture, d = chains.posture(q), mechanism.dimension
-        angles = chains.angles(q) if d == 2 else None
-        placements = {GROUND: ground_placement(d, q.dtype)}
-        for i, body in enumerate(mechanism.bodies):
-            if angles is None:
-                placement = Placement(posture.rotation[i], posture.centre[i], body.centre)
-            else:
-                placement = PlanarPlacement(angles[i], posture.centre[i, :2], body.centre)
-            placements[body.name] = placement
-        return _Place(mechanism, chains, posture, placements)
+    def _at(self, q: Coordinates) -> Place:
+        return place(self.mechanism, self.order.layout, q)
 
     def _by_name(self, twists: Twist) -> Twists:
         """Stacked twists as those of the bodies and the ground by name."""
@@ -157,7 +115,7 @@ class TreeSystem(AbstractSystem):
         inertial = inertial_wrenches(at.chains, at.posture, twists, convective(at.chains, at.posture, J, v))
         return J.forces(jax.tree.map(jnp.subtract, self._loads(at, t, twists), inertial))
 
-    def _loads(self, at: "_Place", t: Time, twists: Twist) -> Twist:
+    def _loads(self, at: Place, t: Time, twists: Twist) -> Twist:
         """The force at the centre of each body and the torque on it that all loads come to, stacked."""
         _, transposed = jax.vjp(lambda x: at.mechanism.rates(at.placements, self._by_name(x)), twists)
         return transposed(at.mechanism.efforts(t, at.placements, self._by_name(twists)))[0]
@@ -219,7 +177,7 @@ class TreeSystem(AbstractSystem):
         return found | {name: wrench for name, (_, wrench) in loops.items()}
 
     def _loop_wrenches(
-        self, at: "_Place", t: Time, twists: Twist, multipliers: Float[Array, " m"]
+        self, at: Place, t: Time, twists: Twist, multipliers: Float[Array, " m"]
     ) -> dict[str, tuple[Twist, Twist]]:
         """What each loop does to all bodies, stacked, and what to its child, by the principle of virtual power."""
         found, start = {}, 0
@@ -236,15 +194,6 @@ class TreeSystem(AbstractSystem):
             found[joint.name] = transposed(multipliers[start : start + psi.size])
             start += psi.size
         return found
-
-
-class _Place(NamedTuple):
-    """A tree at one q."""
-
-    mechanism: Mechanism
-    chains: Chains
-    posture: Posture
-    placements: Placements
 
 
 @final

@@ -20,6 +20,7 @@ from ..mechanisms import (
     assemble,
 )
 from ..mechanisms._loads import Placements, Twists
+from ._rr_module import direction as unit
 
 Bodies = Mapping[str, AbstractBody]
 POINTS = {"F": "K1.F", "E": "K2.E", "D": "K3.D", "G": "K5.G", "H": "K7.H"}
@@ -105,11 +106,6 @@ class Dimensions(eqx.Module):
                 self.A + self.ua * right(epsilon) - self.ub * unit(epsilon),
             ]
         )
-
-
-def unit(angle: Array) -> Float[Array, "2"]:
-    """(cos, sin)."""
-    return jnp.stack([jnp.cos(angle), jnp.sin(angle)])
 
 
 def length(r: Float[Array, "2"]) -> Array:

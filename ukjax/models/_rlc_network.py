@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from .._any_order import AnyOrderSystem, OfOrder
 from .._problem import Problem
 from .._types import Time
-from ._parameters import Scalar, as_parameter, check, check_count, check_finite, check_positive
+from ._parameters import Scalar, as_parameter, check_count, check_finite, check_not_negative, check_positive
 
 _CITATION = (
     "R. M. M. Orsino, Recursive modular modelling methodology for lumped-parameter dynamic systems, "
@@ -103,8 +103,7 @@ def rlc_network(
     check_count(sections=sections)
     check_positive(inductance=inductance, capacitance=capacitance)
     check_finite(resistance=resistance, voltage=voltage, wire=wire)
-    check(resistance >= 0.0, "resistance must not be negative.")
-    check(wire >= 0.0, "wire must not be negative.")
+    check_not_negative(resistance=resistance, wire=wire)
     ladder = Ladder(resistance, inductance, capacitance, voltage, wire, sections)
     system = AnyOrderSystem(2, ladder.inductances, ladder.voltages, ladder.laws(), energy=ladder.energy)
     q0, v0 = system.state(jnp.zeros((2, 3 * sections), ladder.resistance.dtype))
