@@ -330,7 +330,7 @@ def test_what_is_refused():
         uk.OfOrder(-1, lambda t, q: q)
     with pytest.raises(uk.InputError, match="by a function"):
         uk.OfOrder(0, 3.0, name="law")
-    with pytest.raises(uk.InputError, match="decay must not be negative"):
+    with pytest.raises(uk.InputError, match="decay must be finite and not negative"):
         uk.AnyOrderSystem(1, jnp.eye(1), jnp.ones(1), decay=-1.0)
     with pytest.raises(uk.InputError, match="must be \\(2, n\\)"):
         uk.AnyOrderSystem(2, jnp.eye(1), jnp.ones(1)).state(jnp.ones(2))

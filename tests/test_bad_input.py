@@ -1,7 +1,9 @@
 """Arguments that cannot be meant: each gives an `InputError` of one line that names the cause."""
 
 import diffrax as dfx
+import jax
 import jax.numpy as jnp
+import lineax as lx
 import numpy as np
 import pytest
 
@@ -233,8 +235,9 @@ def test_inconsistent_constraints_are_named():
         ({"atol": NAN}, "atol must lie between 0 and 1"),
         ({"rtol": INF}, "rtol must lie between 0 and 1"),
         ({"rtol": "tight"}, "rtol"),
-        ({"max_steps": 0}, "max_steps must be at least 1"),
-        ({"max_steps": -5}, "max_steps must be at least 1"),
+        ({"max_steps": 0}, "max_steps must be an integer of at least 1"),
+        ({"max_steps": -5}, "max_steps must be an integer of at least 1"),
+        ({"max_steps": True}, "max_steps must be an integer of at least 1"),
         ({"max_steps": 2.5}, "max_steps"),
         ({"max_steps": None}, "max_steps"),
         ({"solver": "Tsit5"}, "solver"),
@@ -246,6 +249,7 @@ def test_inconsistent_constraints_are_named():
         ({"event": 0.5}, "event"),
         ({"stepsize_controller": 1e-6}, "stepsize_controller"),
         ({"adjoint": "reverse"}, "adjoint"),
+        ({"progress": "yes"}, "progress must be something like True"),
     ],
     ids=lambda x: "-".join(f"{k}={v}"[:24] for k, v in x.items()) if isinstance(x, dict) else "",
 )
@@ -301,6 +305,13 @@ def test_pseudoinverses(formula, method):
     _refused("pseudoinverse method must be one of SVD()", formula, method)
 
 
+def test_pinv_takes_any_method_but_no_class():
+    B = jnp.asarray([[1.0, 2.0, 0.0], [0.0, 1.0, 1.0]])
+    found = uk.pinv(B, lx.SVD(rcond=1e-4))
+    np.testing.assert_allclose(found.matrix, np.linalg.pinv(B), atol=1e-14)
+    _refused("pseudoinverse method must be one of SVD()", uk.pinv, B, uk.SVD)
+
+
 @pytest.mark.parametrize("rcond", [0.0, -1.0, NAN, 1.0, "x"])
 def test_rcond_of_check(rcond):
     _refused("rcond", uk.check, GOOD, 0.0, Q0, V0, rcond=rcond)
@@ -308,7 +319,48 @@ def test_rcond_of_check(rcond):
 
 @pytest.mark.parametrize("tolerance", [-1.0, NAN, "x"])
 def test_tolerance_of_project(tolerance):
-    _refused("tolerance", uk.project, GOOD, 0.0, Q0, V0, tolerance=tolerance)
+    project = lambda q: uk.project(GOOD, 0.0, q, V0, tolerance=tolerance)
+    _refused("tolerance must lie between", project, Q0)
+    _refused("tolerance must lie between", jax.jit(project), Q0)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: uk.Recursive(clearance="a"), "the clearance of the rows must be an array of numbers"),
+        (lambda: uk.Recursive(clearance={"rod": None}), "the clearance of 'rod' must be an array of numbers"),
+        (lambda: uk.AnyOrderSystem(2, np.eye(2), np.ones(2), decay=np.ones(2)), "decay has shape (2,)"),
+        (lambda: uk.AnyOrderSystem(2, np.eye(2), np.ones(2), decay=INF), "decay must be finite"),
+        (lambda: uk.ViolationLoss(window=3), "window must be a start and a later end in seconds, got 3"),
+        (lambda: uk.ViolationLoss(window="ab"), "window must be a start"),
+        (lambda: uk.ViolationLoss(window=(0, 1, 2)), "window must be a start"),
+        (lambda: uk.ViolationLoss(np.ones(2)), "position has shape (2,); it must be a scalar"),
+        (lambda: uk.ViolationLoss(row_weights=1.0), "row_weights has shape (); it must be a vector"),
+    ],
+    ids=lambda x: x if isinstance(x, str) else "",
+)
+def test_what_is_made_of_numbers(make, words):
+    _refused(words, make)
+
+
+@pytest.mark.parametrize(
+    ("dt", "words"),
+    [
+        ("0.1", "dt must be an array of numbers"),
+        (INF, "dt must be a positive time"),
+        (NAN, "dt must be a positive time"),
+        (0.0, "dt must be a positive time"),
+        (np.ones(2), "dt must be a positive time"),
+        (1j, "dt must be real"),
+    ],
+)
+def test_steps_of_time(dt, words):
+    _refused(words, uk.step, GOOD, 0.0, Q0, V0, dt)
+    reward = lambda t, q, v, u: q[0]
+    sample = lambda key: (Q0, V0)
+    _refused(words, uk.Environment, GOOD, np.eye(2), reward, dt=dt, horizon=2, sample=sample)
+    if np.ndim(dt):  # a shape is known of a tracer too
+        _refused(words, jax.jit(lambda dt: uk.step(GOOD, 0.0, Q0, V0, dt)), dt)
 
 
 # Constraints and systems

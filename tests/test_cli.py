@@ -230,7 +230,7 @@ BAD_INPUT = {
     "tolerance": ([*PENDULUM, "--rtol", "0"], "rtol must lie between 0 and 1"),
     "step": ([*PENDULUM, "--dt0", "-0.1"], "dt0 must be a positive time"),
     "fixed step missing": ([*PENDULUM, "--solver", "euler"], "needs dt0"),
-    "no steps": ([*PENDULUM, "--max-steps", "0"], "max_steps must be at least 1"),
+    "no steps": ([*PENDULUM, "--max-steps", "0"], "max_steps must be an integer of at least 1"),
     "one time": ([*PENDULUM, "--times", "1"], "at least 2 are needed"),
     "times and steps": ([*PENDULUM, "--times", "9", "--save-steps"], "leave out --times"),
     "format": ([*PENDULUM, "--out", "run.csv"], "must end in .npz, .nc or .zarr"),

@@ -181,7 +181,7 @@ def _reward_of_height(t, q, v, u):
 def test_what_cannot_be_meant_says_so(environment, at_rest):
     with pytest.raises(uk.InputError, match="dt must be a positive time"):
         _environment(dt=0.0)
-    with pytest.raises(uk.InputError, match="horizon must be a number of steps"):
+    with pytest.raises(uk.InputError, match="horizon must be an integer of at least 1"):
         _environment(horizon=0)
     with pytest.raises(uk.InputError, match="give sample, or a Problem"):
         _environment(uk.models.pendulum().system, sample=None)
@@ -216,6 +216,22 @@ def test_gymnasium_spaces_and_seeds(vector):
         vector.environment.gymnasium(2, 1.0, -1.0)
     with pytest.raises(uk.InputError, match=r"actions must have shape \(3, 1\)"):
         vector.step(np.zeros(3))
+
+
+def test_gymnasium_bounds_have_the_shape_of_an_action(environment):
+    pytest.importorskip("gymnasium")
+    function = uk.Environment(uk.models.pendulum(), lambda t, q, v, u: u, _reward, dt=0.05, horizon=STEPS)
+    for low, high in (([-1, -2], 3.0), (-1.0, [3.0, 4.0])):
+        space = function.gymnasium(2, low, high).single_action_space
+        np.testing.assert_array_equal(space.low, np.broadcast_to(low, 2))
+        np.testing.assert_array_equal(space.high, np.broadcast_to(high, 2))
+    for made, low, high in (
+        (function, [-1, -1], [1, 1, 1]),
+        (environment, [-1, -1], 1.0),
+        (environment, -1, [1, 1]),
+    ):
+        with pytest.raises(uk.InputError, match="low and high must have the shape of an action"):
+            made.gymnasium(2, low, high)
 
 
 def test_gymnasium_episodes_end_and_start_anew(vector):

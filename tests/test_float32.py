@@ -60,6 +60,30 @@ def test_a_single_precision_state_stays_so_with_x64_on():
         _is_single(run)
 
 
+@pytest.mark.parametrize("traced", [False, True])
+def test_a_step_is_as_its_state_with_x64_on(traced):
+    """Whatever the type of dt, also where it is traced."""
+    with jax.enable_x64(True):
+        problem, dt = uk.models.pendulum(), np.float64(0.1)
+        step = lambda q, v, dt: jnp.concatenate(uk.step(problem, 0.0, q, v, dt))
+        state = problem.q0.astype(jnp.float32), problem.v0.astype(jnp.float32)
+        single = jax.jit(step)(*state, dt) if traced else step(*state, dt)
+        assert single.dtype == jnp.float32
+        np.testing.assert_allclose(single, step(problem.q0, problem.v0, dt), atol=1e-6)
+
+
+def test_an_environment_is_as_its_states_with_x64_on():
+    with jax.enable_x64(True):
+        problem = uk.models.pendulum()
+        sample = lambda key: (problem.q0.astype(jnp.float32), problem.v0.astype(jnp.float32))
+        push = lambda t, q, v, u: u * v
+        reward = lambda t, q, v, u: q[1]
+        made = uk.Environment(problem, push, reward, dt=np.float64(0.1), horizon=2, sample=sample)
+        state = made.step(made.reset(jax.random.key(0)), jnp.zeros((), jnp.float32))[0]
+        assert {state.t.dtype, state.q.dtype, state.v.dtype} == {jnp.dtype(jnp.float32)}
+        assert state.t == np.float32(0.1)
+
+
 @pytest.mark.parametrize(
     "stabilizer", [uk.NoStabilizer(), uk.Baumgarte(10, 100), uk.Baumgarte.squared(5.0, 5.0)]
 )

@@ -353,6 +353,10 @@ BAD = {
         "the inertia of body 'a' must be greater",
     ),
     "length": (lambda: um.rod("a", (1, 1), (1, 1), 1.0), "rod 'a' has no length"),
+    "size": (
+        lambda: um.box("a", (0, 0), (-1, 1), 1.0),
+        "the size of box 'a' must not be negative, got (-1, 1).",
+    ),
     "ground": (lambda: um.PointMass("ground", 1.0, (0, 0)), "a body cannot be called 'ground'"),
     "itself": (lambda: um.Revolute("j", "a", "a", (0, 0)), "joint 'j' joins 'a' to itself"),
     "axis": (

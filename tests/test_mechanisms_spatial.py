@@ -326,6 +326,14 @@ BAD = {
         lambda: um.Body("a", 1.0, (0, 0, 0), (1, 1, 3)),
         "the inertia of body 'a' violates the triangle inequality: its principal moments 1 and 1 must together",
     ),
+    "radius": (
+        lambda: um.rod("a", (0, 0, 0), Z, 1.0, radius=-0.1),
+        "the radius of rod 'a' must not be negative, got -0.1.",
+    ),
+    "disc": (
+        lambda: um.disk("a", (0, 0, 0), 1.0, 1.0, axis=(0, 0, 0)),
+        "the axis of disc 'a' must not be the zero vector",
+    ),
     "no axis": (lambda: um.Revolute("j", "a", "b", (0, 0, 0)), "the axis of joint 'j' is missing"),
     "parallel": (
         lambda: um.Universal("j", "a", "b", (0, 0, 0), Z, -Z),

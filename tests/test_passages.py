@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import oracles
@@ -67,6 +68,28 @@ def test_a_pendulum_passes_none():
     assert uk.passages(trajectory) == []
     with pytest.raises(uk.InputError, match="give passages"):
         uk.passages(dataclasses.replace(trajectory, problem=None))
+
+
+@pytest.mark.parametrize(
+    "options", [{"event": lambda t, q, v: t - 1.0}, {}], ids=["ended early", "to its end"]
+)
+def test_a_compiled_run_passes_what_the_same_run_does(options):
+    """It has entries for times not reached, and its last time twice if that was saved."""
+    problem = uk.models.four_bars(2)
+    run = lambda: uk.simulate(problem, t1=1.2, ts=25, **options)
+    inside = jax.jit(run)()
+    assert len(inside) == 26
+    (found,) = uk.passages(inside, system=problem.system)
+    (expected,) = uk.passages(run())
+    assert found[1:] == expected[1:] == (14, 12, 14)
+    np.testing.assert_allclose(found.t, expected.t, rtol=0, atol=1e-9)
+
+
+def test_subdivisions_are_counted():
+    trajectory = _exact(uk.models.pendulum(), np.linspace(0, 1, 3), [oracles.pendulum_state(1.0, 0.0)] * 3)
+    for wrong in (0, -1, 2.5, "a", True):
+        with pytest.raises(uk.InputError, match="subdivisions must be an integer of at least 1"):
+            uk.passages(trajectory, subdivisions=wrong)
 
 
 @pytest.mark.slow

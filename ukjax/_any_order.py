@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ._arguments import real_array
+from ._arguments import real_array, require_not_negative, whole_number
 from ._constraint import (
     AbstractConstraint,
     AccelerationConstraint,
@@ -29,7 +29,7 @@ from ._constraint import (
 )
 from ._errors import InputError
 from ._system import AbstractSystem
-from ._types import Coordinates, Forces, MassMatrix, Time, Velocities, is_traced
+from ._types import Coordinates, Forces, MassMatrix, Time, Velocities
 
 
 @final
@@ -50,15 +50,9 @@ class OfOrder(eqx.Module):
     name: str = eqx.field(static=True)
 
     def __init__(self, order: int, fn: Callable[..., Array], *, name: str | None = None):
-        self.order = _order(order, 0)
+        self.order = whole_number("order", order, 0)
         self.fn = fn
         self.name = constraint_name(fn, name)
-
-
-def _order(value: int, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InputError(f"order must be an integer of at least {least}, got {value!r}.")
-    return value
 
 
 @final
@@ -142,7 +136,7 @@ class AnyOrderSystem(AbstractSystem):
         energy: Callable[..., Array] | None = None,
         decay: Array | float = 0.0,
     ):
-        self.order = _order(order, 1)
+        self.order = whole_number("order", order)
         self.mass_matrix_ = (
             mass_matrix if callable(mass_matrix) else real_array("the mass matrix", mass_matrix)
         )
@@ -157,8 +151,9 @@ class AnyOrderSystem(AbstractSystem):
         self.laws = tuple(constraints)
         self.energy_ = energy
         self.decay = real_array("decay", decay)
-        if not is_traced(self.decay) and not self.decay >= 0:
-            raise InputError(f"decay must not be negative, got {decay!r}.")
+        require_not_negative("decay", decay)
+        if self.decay.ndim:
+            raise InputError(f"decay has shape {self.decay.shape}; it must be a scalar.")
 
     def _at(self, fn: Callable[..., Array] | Array, t: Time, q: Coordinates, v: Velocities | None) -> Array:
         if not callable(fn):

@@ -2,7 +2,7 @@
 
 import difflib
 import numbers
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
@@ -36,16 +36,73 @@ def real_array(name: str, value: Any) -> Array:
     return array
 
 
-def require_finite(name: str, value: Array) -> None:
+def fails(holds: Callable[..., Any], *values: Any) -> bool:
+    """Whether something is known not to hold of values; False while JAX traces any of them.
+
+    NumPy compares: within `jit` an operation of JAX would make a tracer even of arrays that have values.
+
+    **Arguments:**
+
+    - `holds`: of the values as NumPy arrays, true or an array of truths.
+    - `values`: numbers and arrays, as given: what is computed of them within `jit` is traced.
+    """
+    return not is_traced(values) and not np.all(holds(*map(np.asarray, values)))
+
+
+def require_finite(name: str, value: Any) -> None:
     """Raises `InputError` if a concrete array holds NaN or infinity; says nothing while tracing.
 
     **Arguments:**
 
     - `name`: what the message calls it.
-    - `value`: the array.
+    - `value`: numbers.
     """
-    if not is_traced(value) and not np.all(np.isfinite(value)):
+    if fails(np.isfinite, value):
         raise InputError(f"{name} must be finite, got {value}.")
+
+
+def require_not_negative(name: str, value: Any) -> None:
+    """Raises `InputError` unless all numbers of a concrete array are finite and not negative.
+
+    **Arguments:**
+
+    - `name`: what the message calls it.
+    - `value`: numbers.
+    """
+    if fails(lambda x: (x >= 0) & np.isfinite(x), value):
+        raise InputError(f"{name} must be finite and not negative, got {value}.")
+
+
+def whole_number(name: str, value: Any, least: int = 1) -> int:
+    """An integer, also one of NumPy's.
+
+    **Arguments:**
+
+    - `name`: what the message calls it.
+    - `value`: the integer.
+    - `least`: the least allowed.
+
+    **Raises:** `InputError` for anything else.
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
+        raise InputError(f"{name} must be an integer of at least {least}, got {value!r}.")
+    return int(value)
+
+
+def positive_time(name: str, value: Any) -> Array:
+    """A time greater than zero as an array.
+
+    **Arguments:**
+
+    - `name`: what the message calls it.
+    - `value`: a number [s].
+
+    **Raises:** `InputError` for anything else.
+    """
+    array = real_array(name, value)
+    if array.ndim or fails(lambda x: (x > 0) & np.isfinite(x), value):
+        raise InputError(f"{name} must be a positive time [s], got {value}.")
+    return array
 
 
 def require_between(name: str, value: Any, low: float, high: float) -> None:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ._acceleration import AbstractFormula
-from ._arguments import real_array
+from ._arguments import positive_time, real_array, whole_number
 from ._driven import Driven, InputForce
 from ._errors import InputError, missing_extra
 from ._problem import Problem
@@ -18,7 +18,7 @@ from ._project import Projection, project
 from ._stabilize import AbstractStabilizer
 from ._step import step
 from ._system import AbstractSystem
-from ._types import Coordinates, Forces, Time, Velocities, is_traced
+from ._types import Coordinates, Forces, Time, Velocities
 
 if TYPE_CHECKING:
     from ._gymnasium import VectorEnvironment
@@ -59,10 +59,8 @@ def _require_meant(system, sample, reward, observe, done, dt, horizon) -> None:
     for name, function in (("reward", reward), ("observe", observe), ("sample", sample), ("done", done)):
         if not callable(function):
             raise InputError(f"{name} must be a function, got {function!r}.")
-    if not is_traced(dt) and not dt > 0:
-        raise InputError(f"dt must be a positive time [s], got {dt}.")
-    if not isinstance(horizon, int) or horizon < 1:
-        raise InputError(f"horizon must be a number of steps, at least 1, got {horizon!r}.")
+    positive_time("dt", dt)
+    whole_number("horizon", horizon)
 
 
 @final
@@ -188,7 +186,7 @@ class Environment(eqx.Module):
         options = {"formula": self.formula, "stabilizer": self.stabilizer, "solver": self.solver}
         q, v = step(driven, state.t, state.q, state.v, self.dt, **options)
         steps = state.steps + 1
-        t = jnp.asarray(self.t0, q.dtype) + steps.astype(q.dtype) * self.dt
+        t = jnp.asarray(self.t0, q.dtype) + steps.astype(q.dtype) * jnp.asarray(self.dt, q.dtype)
         reward = self.reward(t, q, v, action)
         if jnp.shape(reward):
             raise InputError(f"reward must be a scalar, got shape {jnp.shape(reward)}.")
@@ -224,17 +222,25 @@ class Environment(eqx.Module):
         **Arguments:**
 
         - `num_envs`: how many.
-        - `low`: least action; an array of the shape of an action, or one number for an input matrix.
-        - `high`: greatest action.
+        - `low`: least action; an array of the shape of an action, or one number for all its entries.
+        - `high`: greatest action, likewise; for a function `apply` one of the two must have the shape of an action.
 
         **Returns:** the `gymnasium.vector.VectorEnv`.
 
-        **Raises:** `MissingExtraError` without gymnasium.
+        **Raises:** `MissingExtraError` without gymnasium, and `InputError` for bounds of other shapes or in the wrong
+        order.
         """
         try:
             from ._gymnasium import VectorEnvironment
         except ImportError as error:
             raise missing_extra("Environment.gymnasium()", "gym") from error
-        shape = self.apply.B.shape[1:] if isinstance(self.apply, InputForce) else ()
-        low, high = (jnp.broadcast_to(jnp.asarray(x), jnp.shape(x) or shape) for x in (low, high))
+        low, high = real_array("low", low), real_array("high", high)
+        try:
+            known = isinstance(self.apply, InputForce)
+            shape = self.apply.B.shape[1:] if known else jnp.broadcast_shapes(low.shape, high.shape)
+            low, high = jnp.broadcast_to(low, shape), jnp.broadcast_to(high, shape)
+        except ValueError as error:
+            raise InputError(
+                f"low and high must have the shape of an action, got {low.shape} and {high.shape}."
+            ) from error
         return VectorEnvironment(self, num_envs, low, high)

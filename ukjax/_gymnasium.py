@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Array
 
+from ._arguments import whole_number
 from ._errors import InputError
 
 if TYPE_CHECKING:
@@ -48,9 +49,7 @@ class VectorEnvironment(gym.vector.VectorEnv):
     """
 
     def __init__(self, environment: "Environment", num_envs: int, low: Any, high: Any):
-        if not isinstance(num_envs, int) or num_envs < 1:
-            raise InputError(f"num_envs must be a number of copies, at least 1, got {num_envs!r}.")
-        self.environment, self.num_envs = environment, num_envs
+        self.environment, self.num_envs = environment, whole_number("num_envs", num_envs)
         self.metadata = {"autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP}
         state = eqx.filter_eval_shape(environment.reset, jax.random.key(0))
         seen = eqx.filter_eval_shape(environment.observation, state)

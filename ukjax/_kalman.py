@@ -18,11 +18,11 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from ._arguments import real_array, require_not_negative
 from ._errors import InputError
 from ._hierarchy import project_further, restrict
 from ._pseudoinverse import AbstractPseudoinverse, GramSchmidt, as_pseudoinverse
 from ._pseudoinverse._kernels import dot
-from ._types import is_traced
 
 
 @final
@@ -161,21 +161,21 @@ def enforce_levels(
     return tuple(Enforced(e.x[:n], e.P[:n, :n], e.rank) for e in found)
 
 
-def check_variances(value: Array, of: str) -> None:
-    """Raises `InputError` unless all are finite and not negative, or traced and not known."""
-    if not is_traced(value) and not np.all((value >= 0) & np.isfinite(value)):
-        raise InputError(f"the clearance of {of} must be finite and not negative, got {value}.")
+def as_variances(value: Array | float, of: str) -> Array:
+    """`value` as an array, checked but for its shape."""
+    array = real_array(f"the clearance of {of}", value)
+    require_not_negative(f"the clearance of {of}", value)
+    return array
 
 
 def variances(value: Array | float, m: int, of: str, dtype: jnp.dtype) -> Float[Array, " m"]:
     """`value` spread over m rows, checked."""
-    value = jnp.asarray(value).astype(dtype)
-    if value.shape not in ((), (m,)):
+    array = as_variances(value, of).astype(dtype)
+    if array.shape not in ((), (m,)):
         raise InputError(
-            f"the clearance of {of} has shape {value.shape}; give a scalar or one value for each of its {m} rows."
+            f"the clearance of {of} has shape {array.shape}; give a scalar or one value for each of its {m} rows."
         )
-    check_variances(value, of)
-    return jnp.broadcast_to(value, (m,))
+    return jnp.broadcast_to(array, (m,))
 
 
 def clearance_root(R: Array) -> Array:

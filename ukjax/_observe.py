@@ -102,15 +102,25 @@ def _padded(places: np.ndarray) -> np.ndarray:
     return np.append(places, np.full(2 ** (places.size - 1).bit_length() - places.size, places[-1]))
 
 
+def reached(t: Array | np.ndarray) -> np.ndarray:
+    """The places of the times a run reached, each once: the last is where it stopped, which may have been saved before.
+
+    **Arguments:**
+
+    - `t`: saved times with values, infinite where they were not reached (k,).
+    """
+    t = np.asarray(t)
+    return np.flatnonzero(np.isfinite(t) & np.append(t[:-1] != t[-1], True))
+
+
 def _at_reached(model: Model, states: States) -> tuple[dict[str, Any], Names]:
-    """Of states with values: what holds at the times reached, each once."""
-    t = states.t
-    reached = np.flatnonzero(np.isfinite(t) & np.append(t[:-1] != t[-1], True))
+    """Of states with values: what holds at the times reached."""
+    places = reached(states.t)
     taken = lambda places: States(*(np.asarray(x)[places] for x in states))
     if model.code is not None:
-        return _observe_on_host(model, taken(reached))
-    observed, names = _observe(model, taken(_padded(reached)))
-    return _first(observed, reached.size), names
+        return _observe_on_host(model, taken(places))
+    observed, names = _observe(model, taken(_padded(places)))
+    return _first(observed, places.size), names
 
 
 @partial(jax.jit, static_argnums=1)

@@ -12,7 +12,7 @@ import optimistix as optx
 from jaxtyping import Array
 
 from ._acceleration import AbstractFormula, UdwadiaKalaba
-from ._arguments import real_array, require_between, require_finite, require_instance
+from ._arguments import fails, positive_time, real_array, require_between, require_finite, require_instance
 from ._errors import InputError
 from ._project import Projection
 from ._pseudoinverse import GramSchmidt
@@ -132,12 +132,7 @@ def first_step(dt0: Any, dtype: jnp.dtype) -> Array | None:
 
     **Raises:** `InputError` unless it is a positive time.
     """
-    if dt0 is None:
-        return None
-    dt0 = real_array("dt0", dt0)
-    if not is_traced(dt0) and not (dt0.ndim == 0 and 0 < dt0 < np.inf):
-        raise InputError(f"dt0 must be a positive time [s], got {dt0}.")
-    return dt0.astype(dtype)
+    return None if dt0 is None else positive_time("dt0", dt0).astype(dtype)
 
 
 def progress_meter(progress: bool | dfx.AbstractProgressMeter) -> dfx.AbstractProgressMeter:
@@ -146,7 +141,10 @@ def progress_meter(progress: bool | dfx.AbstractProgressMeter) -> dfx.AbstractPr
     **Arguments:**
 
     - `progress`: a choice, or a Diffrax meter.
+
+    **Raises:** `InputError` for anything else.
     """
+    require_instance("progress", progress, (bool, dfx.AbstractProgressMeter), "True")
     if isinstance(progress, bool):
         return dfx.TextProgressMeter() if progress else dfx.NoProgressMeter()
     return progress
@@ -193,7 +191,7 @@ def times(t0: Array, t1: Array, ts: Any) -> Array | None:
     require_finite("t1", t1)
     if t1.ndim:
         raise InputError(f"t1 has shape {t1.shape}; it must be a scalar.")
-    if not is_traced(t0, t1) and float(t1) <= float(t0):
+    if fails(np.less, t0, t1):
         raise InputError(f"t1 = {t1} must be later than t0 = {t0}.")
     if isinstance(ts, str):
         if ts != "steps":
@@ -212,7 +210,7 @@ def times(t0: Array, t1: Array, ts: Any) -> Array | None:
     if ts.ndim != 1 or ts.size == 0:
         raise InputError(f"ts has shape {ts.shape}; it must be a vector of times.")
     require_finite("ts", ts)
-    if not is_traced(ts, t0, t1) and not (np.all(np.diff(ts) > 0) and ts[0] >= t0 and ts[-1] <= t1):
+    if fails(lambda ts, t0, t1: (np.diff(ts, prepend=-np.inf) > 0) & (ts >= t0) & (ts <= t1), ts, t0, t1):
         raise InputError(f"ts must increase within t0 = {t0} and t1 = {t1}.")
     return ts
 

@@ -13,9 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ._arguments import require_between
+from ._arguments import require_between, whole_number
 from ._constraint import constraint_rows
 from ._errors import InputError
+from ._observe import reached
 from ._project import Projection
 from ._pseudoinverse._base import DEFAULT_RCOND
 from ._system import AbstractSystem
@@ -69,9 +70,22 @@ def _unit_rows(system: AbstractSystem, t: Array, steps: tuple[Array, ...]) -> Ar
     return jax.vmap(at)(t, *steps)
 
 
-def _singular_values(trajectory: Trajectory, system: AbstractSystem) -> Callable[[np.ndarray], np.ndarray]:
-    """Of the rows of unit norm, as a function of times within the trajectory (k,) -> (k, min(m, n))."""
-    columns = [np.asarray(x) for x in (trajectory.t, trajectory.q, trajectory.v, trajectory.a)]
+def _known(trajectory: Trajectory) -> list[np.ndarray]:
+    """Times, coordinates, velocities and accelerations (k, ...) where a run got to, also of a compiled one."""
+    if trajectory.t.ndim == 1:
+        places = reached(trajectory.t)
+        columns = [np.asarray(x)[places] for x in (trajectory.t, trajectory.q, trajectory.v, trajectory.a)]
+        # Where it diverged, its last state is none.
+        finite = np.all([np.isfinite(x).reshape(places.size, -1).all(axis=1) for x in columns], axis=0)
+        if np.sum(finite) >= 3:
+            return [x[finite] for x in columns]
+    raise InputError(
+        f"passages are found in one run that reached three times or more, got t of shape {trajectory.t.shape}."
+    )
+
+
+def _singular_values(columns: list[np.ndarray], system: AbstractSystem) -> Callable[[np.ndarray], np.ndarray]:
+    """Of the rows of unit norm, as a function of times within what is known (k,) -> (k, min(m, n))."""
     known = columns[0]
 
     def values(times: np.ndarray) -> np.ndarray:
@@ -111,17 +125,15 @@ def passages(
     **Raises:** `InputError` where it is not known what was simulated, for a batch, and for fewer than three times.
     """
     require_between("rcond", rcond, 0, 1)
+    subdivisions = whole_number("subdivisions", subdivisions)
     if system is None:
         if trajectory.problem is None:
             raise InputError("it is not known what was simulated: give passages(trajectory, system=...).")
         system = trajectory.problem.system
-    if trajectory.t.ndim != 1 or len(trajectory) < 3:
-        raise InputError(
-            f"passages are found in one run of three times or more, got t of shape {trajectory.t.shape}."
-        )
+    columns = _known(trajectory)
     if not trajectory.row_names:
         return []
-    values, known = _singular_values(trajectory, system), np.asarray(trajectory.t)
+    values, known = _singular_values(columns, system), columns[0]
     parts = np.arange(subdivisions) / subdivisions
     times = np.append((known[:-1, None] + np.diff(known)[:, None] * parts).ravel(), known[-1])
     sampled = values(times)

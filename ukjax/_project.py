@@ -256,13 +256,13 @@ def project(
     **Raises:** `InputError`, naming the rows still violated, if no consistent state is found.
     """
     system, t, q, v = resolve_state(system, t, q, v)
+    tolerance = 1e4 * float(jnp.finfo(q.dtype).eps) if tolerance is None else tolerance
+    require_between("tolerance", tolerance, 0, np.inf)
     projection = Projection(pinv)
     require_shapes(system, t, q, v)
     projected, rate, rows, error = _project_once(projection, system, t, q, v)
     if is_traced(error):
         return projected, rate
-    tolerance = 1e4 * float(jnp.finfo(q.dtype).eps) if tolerance is None else tolerance
-    require_between("tolerance", tolerance, 0, np.inf)
     for _ in range(50):
         if error <= tolerance:
             return projected, rate

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 from ._acceleration import AbstractFormula, Acceleration, Equations, equations_of_motion
 from ._constraint import AbstractConstraint
 from ._errors import InputError
-from ._kalman import Enforced, check_variances, clearance_root, recursion, variances, with_clearance
+from ._kalman import Enforced, as_variances, clearance_root, recursion, variances, with_clearance
 from ._levels import Levels, Module, as_levels, as_modules, blocks, row_levels
 from ._problem import Problem, resolve_state
 from ._pseudoinverse import (
@@ -64,12 +64,6 @@ class _Recursed(NamedTuple):
             gauss=dot(dz[:n], dz[:n]),
             unique=jnp.array(True),
         )
-
-
-def _clearance(value: Array | float, of: str) -> Array:
-    value = jnp.asarray(value)
-    check_variances(value, of)
-    return value
 
 
 @final
@@ -118,9 +112,9 @@ class Recursive(AbstractFormula):
     ):
         self.levels = as_levels(levels)
         if isinstance(clearance, Mapping):
-            self.clearance = {name: _clearance(value, f"'{name}'") for name, value in clearance.items()}
+            self.clearance = {name: as_variances(value, f"'{name}'") for name, value in clearance.items()}
         else:
-            self.clearance = None if clearance is None else _clearance(clearance, "the rows")
+            self.clearance = None if clearance is None else as_variances(clearance, "the rows")
         self.pinv = as_pseudoinverse(pinv)
         self.modules = as_modules(modules)
 

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from . import _options
 from ._acceleration import AbstractFormula
-from ._arguments import real_array, require_instance
+from ._arguments import real_array, require_instance, whole_number
 from ._batch import Pooled, can_be_pooled
 from ._callbacks import arguments_checked
 from ._energy_projection import projected
@@ -177,14 +177,12 @@ def simulate(
     for argument, value, kind, such_as in (
         ("stabilizer", stabilizer, AbstractStabilizer, "Projection()"),
         ("solver", solver, dfx.AbstractSolver, "diffrax.Dopri8()"),
-        ("max_steps", max_steps, int, "100_000"),
     ):
         require_instance(argument, value, kind, such_as)
     t1 = real_array("t1", t1).astype(t0.dtype)
     ts = _options.times(t0, t1, ts)
     dt0 = _options.first_step(dt0, t0.dtype)
-    if max_steps < 1:
-        raise InputError(f"max_steps must be at least 1, got {max_steps}.")
+    max_steps = whole_number("max_steps", max_steps)
     adjoint = _options.adjoint(adjoint, (q0, v0), max_steps)
     controller = _options.controller(stepsize_controller, solver, dt0, (rtol, atol), q0.dtype)
     automatic = formula is None
@@ -199,7 +197,8 @@ def simulate(
     }
     _options.require_fitting(adjoint, ts, event, dense, isinstance(stabilizer, Projection))
     model = Model(system, formula, stabilizer)
-    tracing = is_traced(model, t0, q0, v0, t1, ts)
+    # Within `jit` what is computed is traced even if all it is computed from has values, as t1 - t0 shows.
+    tracing = is_traced(model, t0, q0, v0, t1, ts, t1 - t0)
     computed_by = f"{type(formula).__name__} on arrays"
     if automatic:
         model, computed_by = coded(model, solver, t0, q0, v0)

@@ -8,13 +8,11 @@ from typing import final
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
-from ._arguments import real_array
+from ._arguments import real_array, require_not_negative
 from ._constraint import Rows
 from ._errors import InputError
-from ._types import is_traced
 
 
 class AbstractStabilizer(eqx.Module):
@@ -34,12 +32,11 @@ class NoStabilizer(AbstractStabilizer):
 
 
 def _gain(value: Array | float, name: str) -> Array:
-    value = real_array(f"the gain {name}", value)
-    if value.ndim > 1:
-        raise InputError(f"the gain {name} has shape {value.shape}; give a scalar or one value per row.")
-    if not is_traced(value) and not np.all((value >= 0) & np.isfinite(value)):
-        raise InputError(f"the gain {name} must be finite and not negative, got {value}.")
-    return value
+    gain = real_array(f"the gain {name}", value)
+    if gain.ndim > 1:
+        raise InputError(f"the gain {name} has shape {gain.shape}; give a scalar or one value per row.")
+    require_not_negative(f"the gain {name}", value)
+    return gain
 
 
 @final

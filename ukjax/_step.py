@@ -5,16 +5,15 @@ import equinox as eqx
 
 from . import _options
 from ._acceleration import AbstractFormula
-from ._arguments import require_instance
+from ._arguments import positive_time, require_instance
 from ._energy_projection import projected
-from ._errors import InputError
 from ._model import Model, coded
 from ._problem import Problem, resolve_state
 from ._project import Projection
 from ._simulate import vector_field
 from ._stabilize import AbstractStabilizer
 from ._system import AbstractSystem
-from ._types import Coordinates, Time, Velocities, is_traced
+from ._types import Coordinates, Time, Velocities
 
 
 def step(
@@ -46,15 +45,14 @@ def step(
 
     **Returns:** (q, v) at t + dt.
 
-    **Raises:** `InputError` for wrong shapes, non-finite states, and a step that is not positive.
+    **Raises:** `InputError` for wrong shapes, non-finite states, and a step that is no positive time.
     """
     system, t, q, v = resolve_state(system, t, q, v)
+    dt = positive_time("dt", dt).astype(q.dtype)
     automatic = formula is None
     require_instance("stabilizer", stabilizer, AbstractStabilizer, "Projection()")
     formula = _options.formula(formula, stabilizer, q.dtype, fixed=True)
     require_instance("solver", solver, dfx.AbstractSolver, "diffrax.Tsit5()")
-    if not is_traced(dt) and not dt > 0:
-        raise InputError(f"dt must be a positive time [s], got {dt}.")
     model = Model(system, formula, stabilizer)
     model = coded(model, solver, t, q, v)[0] if automatic else model
     if getattr(solver, "scan_kind", "") is None:  # a loop over the stages that both modes can differentiate

@@ -21,7 +21,7 @@ import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 from jaxtyping import Array
 
-from .._arguments import require_between, unknown_name
+from .._arguments import require_between, unknown_name, whole_number
 from .._errors import InputError, missing_extra
 from .._problem import Problem
 from .._simulate import simulate
@@ -214,8 +214,7 @@ def bench(
         require_between("tolerances", tolerance, 0, 1)
     if not tolerances:
         raise InputError("tolerances must name at least one.")
-    if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 3:
-        raise InputError(f"repeats must be an integer of at least 3, got {repeats!r}.")
+    whole_number("repeats", repeats, 3)
     if jnp.zeros(()).dtype != jnp.float64:
         raise InputError("bench() measures in double precision: jax.config.update('jax_enable_x64', True).")
     if importlib.util.find_spec("scipy") is None:

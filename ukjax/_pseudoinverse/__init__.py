@@ -3,7 +3,6 @@
 from ._base import DEFAULT_RCOND as DEFAULT_RCOND
 from ._base import AbstractPseudoinverse as AbstractPseudoinverse
 from ._base import Pseudoinverse as Pseudoinverse
-from ._base import pinv as pinv
 from ._cholesky import Cholesky as Cholesky
 from ._complete_orthogonal import CompleteOrthogonal as CompleteOrthogonal
 from ._gram_schmidt import GramSchmidt as GramSchmidt
@@ -12,6 +11,7 @@ from ._householder import HouseholderQR as HouseholderQR
 from ._lineax import Lineax as Lineax
 from ._lineax import as_pseudoinverse as as_pseudoinverse
 from ._normal_equations import NormalEquations as NormalEquations
+from ._pinv import pinv as pinv
 from ._scaling import ROW_NOISE as ROW_NOISE
 from ._svd import SVD as SVD
 from ._triangular import inverse_cholesky as inverse_cholesky

@@ -69,8 +69,16 @@ class AbstractPseudoinverse(eqx.Module):
         """
 
     def __call__(self, B: Float[Array, "m n"]) -> Pseudoinverse:
-        """The same as `pinv(B, self)`."""
-        return pinv(B, self)
+        """The same as `ukjax.pinv(B, self)`."""
+        B = jnp.asarray(B)
+        if B.ndim != 2 or not jnp.issubdtype(B.dtype, jnp.floating):
+            raise InputError(
+                f"pinv needs one real floating-point matrix of shape (m, n), use jax.vmap for several; "
+                f"got shape {B.shape} and dtype {B.dtype}."
+            )
+        # Of nothing there is no derivative: JAX cannot differentiate a custom rule that was vmapped, then jitted, for it.
+        find = undifferentiated if 0 in B.shape else _pinv
+        return Pseudoinverse(*find(B, method=self))
 
     def threshold(self, dtype: Any) -> float:
         """`rcond`, or what stands for it: 1e-4, and 0.03 in float32.
@@ -91,39 +99,6 @@ class AbstractPseudoinverse(eqx.Module):
         - `dtype`: of B.
         """
         return dataclasses.replace(self, rcond=self.threshold(dtype) ** 2)
-
-
-def pinv(B: Float[Array, "m n"], method: AbstractPseudoinverse) -> Pseudoinverse:
-    r"""The Moore-Penrose inverse B^+ by any method (DPV 2008, section 3), differentiable at constant rank.
-
-    Rows are scaled to unit norm, B = C Bs; rows smaller than 1e3 machine epsilons of the largest are rounding
-    noise and count as zero. The method finds the rank and P, the least-norm solution of Bs x = z; the scaling
-    is undone so that the answer is the pseudoinverse of B itself, for inconsistent right-hand sides too:
-
-        B^+ = P C^-1 (I - V V^T),    V an orthonormal basis of the left null space of B.
-
-    The derivative is one rule for all methods and both modes (Golub and Pereyra 1973; P = B^+):
-
-        dP = -P dB P + P P^T dB^T (I - B P) + (I - P B) dB^T P^T P.
-
-    **Arguments:**
-
-    - `B`: a real floating-point matrix of shape (m, n), any m and n, zero included.
-    - `method`: an `AbstractPseudoinverse`, such as `SVD()`.
-
-    **Returns:** `Pseudoinverse`: `matrix` of shape (n, m) in B's dtype, and `rank`, an int32 scalar.
-
-    **Raises:** `InputError` if B is not a real floating-point matrix.
-    """
-    B = jnp.asarray(B)
-    if B.ndim != 2 or not jnp.issubdtype(B.dtype, jnp.floating):
-        raise InputError(
-            f"pinv needs one real floating-point matrix of shape (m, n), use jax.vmap for several; "
-            f"got shape {B.shape} and dtype {B.dtype}."
-        )
-    # Of nothing there is no derivative: JAX cannot differentiate a custom rule that was vmapped, then jitted, for it.
-    find = undifferentiated if 0 in B.shape else _pinv
-    return Pseudoinverse(*find(B, method=method))
 
 
 def undifferentiated(B: Array, method: AbstractPseudoinverse) -> tuple[Array, Array]:

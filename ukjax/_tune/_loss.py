@@ -8,11 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._arguments import real_array, require_between
+from .._arguments import fails, real_array, require_between, require_not_negative
 from .._errors import InputError
 from .._stabilize import Baumgarte
 from .._trajectory import Trajectory
-from .._types import is_traced
 
 
 @final
@@ -29,12 +28,23 @@ class Violation(eqx.Module):
     velocity_error: Float[Array, "k m"]
 
 
-def _weight(name: str, value: Any) -> Any:
+def _weight(name: str, value: Any, ndim: int = 0) -> Any:
     """A number stays one: a default argument must not make arrays when ukjax is imported."""
     weight = float(value) if isinstance(value, int | float) else real_array(name, value)
-    if not is_traced(weight) and not np.all((np.asarray(weight) >= 0) & np.isfinite(weight)):
-        raise InputError(f"{name} must be finite and not negative, got {value}.")
+    if np.ndim(weight) != ndim:
+        raise InputError(f"{name} has shape {np.shape(weight)}; it must be a {('scalar', 'vector')[ndim]}.")
+    require_not_negative(name, value)
     return weight
+
+
+def _window(given: Any) -> tuple[float, float]:
+    try:
+        start, end = map(float, given)
+    except (TypeError, ValueError):
+        start, end = np.nan, np.nan
+    if not start < end:
+        raise InputError(f"window must be a start and a later end in seconds, got {given!r}.")
+    return start, end
 
 
 @final
@@ -74,12 +84,10 @@ class ViolationLoss(eqx.Module):
         budget: float | None = None,
     ):
         self.position, self.velocity = _weight("position", position), _weight("velocity", velocity)
-        if not is_traced(self.position, self.velocity) and self.position == self.velocity == 0:
+        if fails(lambda *weights: any(weights), position, velocity):
             raise InputError("position and velocity are both 0: one of the weights must be positive.")
-        if window is not None and not (len(window) == 2 and window[0] < window[1]):
-            raise InputError(f"window must be a start and a later end in seconds, got {window}.")
-        self.window = None if window is None else (float(window[0]), float(window[1]))
-        self.row_weights = None if row_weights is None else _weight("row_weights", row_weights)
+        self.window = None if window is None else _window(window)
+        self.row_weights = None if row_weights is None else _weight("row_weights", row_weights, 1)
         if budget is not None:
             require_between("budget", budget, 0, np.inf)
         self.budget = budget

@@ -7,9 +7,9 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._arguments import require_instance
+from .._arguments import fails, require_instance
 from .._errors import InputError
-from .._types import Time, is_traced
+from .._types import Time
 from ._bodies import checked_array, checked_name
 from ._placement import AnyPlacement, Twist, rate_of
 
@@ -129,11 +129,10 @@ def checked_axis(what: str, axis: Any, dimension: int) -> Array:
     """
     if axis is None:
         raise InputError(f"{what} is missing: give a vector of {dimension} entries.")
-    axis = checked_array(what, axis, (dimension,))
-    length = jnp.sqrt(jnp.dot(axis, axis))
-    if not is_traced(length) and length == 0:
+    array = checked_array(what, axis, (dimension,))
+    if fails(lambda x: x @ x > 0, axis):
         raise InputError(f"{what} must not be the zero vector.")
-    return axis / length
+    return array / jnp.sqrt(jnp.dot(array, array))
 
 
 def require_axis_joint(what: str, joint: Any) -> None:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._arguments import real_array, require_finite
+from .._arguments import fails, real_array, require_finite
 from .._errors import InputError
 from .._types import is_traced
 from ._placement import AnyPlacement, Twist
@@ -48,7 +48,7 @@ def checked_array(what: str, value: Any, *shapes: tuple[int, ...]) -> Array:
     if array.shape not in shapes:
         allowed = " or ".join(str(shape) for shape in shapes)
         raise InputError(f"{what} must have shape {allowed}, got {array.shape}.")
-    require_finite(what, array)
+    require_finite(what, value)
     return array
 
 
@@ -63,8 +63,25 @@ def checked_positive(what: str, value: Any) -> Float[Array, ""]:
     **Raises:** `InputError` for anything else.
     """
     array = checked_array(what, value, ())
-    if not is_traced(array) and not array > 0:
-        raise InputError(f"{what} must be greater than 0, got {array:g}.")
+    if fails(lambda x: x > 0, value):
+        raise InputError(f"{what} must be greater than 0, got {float(value):g}.")
+    return array
+
+
+def checked_size(what: str, value: Any, shape: tuple[int, ...] = ()) -> Array:
+    """Lengths that may be zero.
+
+    **Arguments:**
+
+    - `what`: what the message calls it.
+    - `value`: numbers.
+    - `shape`: of the array.
+
+    **Raises:** `InputError` for anything else.
+    """
+    array = checked_array(what, value, shape)
+    if fails(lambda x: x >= 0, value):
+        raise InputError(f"{what} must not be negative, got {value}.")
     return array
 
 
@@ -102,14 +119,17 @@ def _checked_body_name(name: Any) -> str:
 def _checked_inertia(name: str, inertia: Any) -> Float[Array, "3 3"]:
     """The inertia matrix, symmetric, without negative moments, the largest no more than the other two together."""
     what = f"the inertia of body '{name}'"
-    inertia = checked_array(what, inertia, (3,), (3, 3))
-    matrix = jnp.diag(inertia) if inertia.ndim == 1 else inertia
-    if is_traced(matrix):
+    given = checked_array(what, inertia, (3,), (3, 3))
+    matrix = jnp.diag(given) if given.ndim == 1 else given
+    if is_traced(inertia):
         return matrix
-    tolerance = 100.0 * np.finfo(matrix.dtype).eps * np.max(np.abs(matrix))
-    if not np.allclose(matrix, matrix.T, rtol=0, atol=tolerance):
+    # Not of `matrix`, which within `jit` is traced.
+    known = np.asarray(inertia, float)
+    known = np.diag(known) if known.ndim == 1 else known
+    tolerance = 100.0 * np.finfo(matrix.dtype).eps * np.max(np.abs(known))
+    if not np.allclose(known, known.T, rtol=0, atol=tolerance):
         raise InputError(f"{what} must be a symmetric matrix.")
-    moments = np.linalg.eigvalsh(np.asarray(matrix))
+    moments = np.linalg.eigvalsh(known)
     if moments[0] < -tolerance:
         raise InputError(f"{what} must have no negative principal moment, got {moments[0]:g}.")
     if moments[0] + moments[1] < moments[2] - tolerance:

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._arguments import fails
 from .._errors import InputError
-from .._types import Time, is_traced
+from .._types import Time
 from ._abstract_joint import AbstractAxisJoint, AbstractJoint, checked_axis, set_ends
 from ._bodies import GROUND, checked_array, checked_name
 from ._joint_rows import across, angle_of, displacement, same_axis, sideways, turned
@@ -43,7 +44,7 @@ class Screw(AbstractAxisJoint):
         self.point = checked_array(f"the point of joint '{name}'", point, (3,))
         self.axis = checked_axis(f"the axis of joint '{name}'", axis, 3)
         self.pitch = checked_array(f"the pitch of joint '{name}'", pitch, ())
-        if not is_traced(self.pitch) and self.pitch == 0:
+        if fails(lambda x: x != 0, pitch):
             raise InputError(f"the pitch of joint '{name}' must not be 0: that is a Revolute joint.")
 
     def rows(self, t: Time, *placements: AnyPlacement) -> Array:
@@ -188,8 +189,8 @@ class Rolling(AbstractJoint):
         upwards = self.centre - self.point if normal is None else normal
         self.normal = checked_axis(f"the normal of joint '{name}'", upwards, self.dimension)
         self.axis = None if axis is None else checked_axis(f"the axis of joint '{name}'", axis, 3)
-        known = self.axis is not None and not is_traced(self.axis, self.normal)
-        if known and np.abs(np.dot(self.axis, self.normal)) > 0.999:
+        upright = lambda a, n: np.abs(a @ n) <= 0.999
+        if self.axis is not None and fails(upright, self.axis, self.normal):
             raise InputError(f"the disc of joint '{name}' lies flat: its axis must not be along the normal.")
 
     @property

@@ -17,10 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._arguments import fails
 from .._errors import InputError
-from .._types import Time, is_traced
+from .._types import Time
 from ._abstract_joint import AbstractAxisJoint, AbstractJoint, checked_axis, set_ends
-from ._bodies import checked_array
+from ._bodies import checked_array, checked_positive
 from ._joint_rows import angle_of, displacement, same_axis, same_direction, same_point, sideways
 from ._placement import AnyPlacement
 
@@ -142,16 +143,13 @@ class Distance(AbstractJoint):
         self.parent_point = checked_array(
             f"the parent's point of joint '{name}'", parent_point, self.point.shape
         )
-        d = self.point - self.parent_point
-        square = jnp.dot(d, d)
-        if length is None and not is_traced(square) and square == 0:
+        if length is None and fails(lambda a, b: np.any(a != b), point, parent_point):
             raise InputError(
                 f"the points of joint '{name}' coincide: that is a Revolute or a Spherical joint."
             )
-        length = jnp.sqrt(square) if length is None else length
-        self.length = checked_array(f"the length of joint '{name}'", length, ())
-        if not is_traced(self.length) and not self.length > 0:
-            raise InputError(f"the length of joint '{name}' must be greater than 0, got {self.length:g}.")
+        d = self.point - self.parent_point
+        length = jnp.sqrt(jnp.dot(d, d)) if length is None else length
+        self.length = checked_positive(f"the length of joint '{name}'", length)
 
     def rows(self, t: Time, *placements: AnyPlacement) -> Array:
         parent, child = placements
@@ -210,8 +208,7 @@ class Universal(AbstractJoint):
         self.point = checked_array(f"the point of joint '{name}'", point, (3,))
         self.axis = checked_axis(f"the axis of joint '{name}'", axis, 3)
         self.child_axis = checked_axis(f"the child's axis of joint '{name}'", child_axis, 3)
-        cosine = jnp.dot(self.axis, self.child_axis)
-        if not is_traced(cosine) and np.abs(cosine) > 0.999:
+        if fails(lambda a, b: np.abs(a @ b) <= 0.999, self.axis, self.child_axis):
             raise InputError(f"the two axes of joint '{name}' are parallel; give perpendicular ones.")
 
     def rows(self, t: Time, *placements: AnyPlacement) -> Array:

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._arguments import require_instance, unknown_name
+from .._arguments import fails, require_instance, unknown_name
 from .._errors import InputError
-from .._types import Time, is_traced
+from .._types import Time
 from ._abstract_joint import AbstractAxisJoint, AbstractJoint
 from ._bodies import GROUND, AbstractBody, PointMass
 from ._loads import AbstractLoad, Gravity, Placements, Torque, Twists
@@ -205,7 +205,7 @@ def _check_point_masses(joint: AbstractJoint, mechanism: Mechanism) -> None:
             )
         parents = getattr(joint, "parent_point", joint.point)
         X = (parents, joint.point)[ends.index(name)]
-        if not is_traced(X, body.centre) and not np.allclose(X, body.centre, rtol=1e-5, atol=1e-6):
+        if fails(lambda a, b: np.allclose(a, b, rtol=1e-5, atol=1e-6), X, body.centre):
             raise InputError(
                 f"joint '{joint.name}' must hold point mass '{name}' at its place {body.centre}, not at {X}."
             )

@@ -3,10 +3,12 @@
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
+from .._arguments import fails
 from .._errors import InputError
-from .._types import is_traced
-from ._bodies import Body, PlanarBody, checked_array, checked_positive
+from ._abstract_joint import checked_axis
+from ._bodies import Body, PlanarBody, checked_array, checked_positive, checked_size
 
 
 def rod(name: str, start: Any, end: Any, mass: Any, radius: Any = 0.0) -> PlanarBody | Body:
@@ -24,19 +26,20 @@ def rod(name: str, start: Any, end: Any, mass: Any, radius: Any = 0.0) -> Planar
 
     **Returns:** a `PlanarBody` or a `Body`.
 
-    **Raises:** `InputError` for points of different dimension or one and the same.
+    **Raises:** `InputError` for points of different dimension or one and the same, and a negative radius.
     """
+    ends = start, end
     start = checked_array(f"the start of rod '{name}'", start, (2,), (3,))
     end = checked_array(f"the end of rod '{name}'", end, start.shape)
+    if fails(lambda a, b: np.any(a != b), *ends):
+        raise InputError(f"rod '{name}' has no length: its start and end are the same point.")
     mass = checked_positive(f"the mass of body '{name}'", mass)
     along = end - start
     square = jnp.dot(along, along)
-    if not is_traced(square) and square == 0:
-        raise InputError(f"rod '{name}' has no length: its start and end are the same point.")
     centre, points = 0.5 * (start + end), {"start": start, "end": end}
     if start.shape == (2,):
         return PlanarBody(name, mass, centre, mass * square / 12.0, jnp.arctan2(along[1], along[0]), points)
-    r2 = checked_array(f"the radius of rod '{name}'", radius, ()) ** 2
+    r2 = checked_size(f"the radius of rod '{name}'", radius) ** 2
     axial = jnp.outer(along, along) / square
     across = jnp.eye(3, dtype=along.dtype) - axial
     return Body(name, mass, centre, mass * ((square / 12.0 + r2 / 4.0) * across + 0.5 * r2 * axial), points)
@@ -54,10 +57,10 @@ def box(name: str, centre: Any, size: Any, mass: Any) -> PlanarBody | Body:
 
     **Returns:** a `PlanarBody` or a `Body`.
 
-    **Raises:** `InputError` for arrays of different dimension.
+    **Raises:** `InputError` for arrays of different dimension, and a negative length.
     """
     centre = checked_array(f"the centre of box '{name}'", centre, (2,), (3,))
-    square = checked_array(f"the size of box '{name}'", size, centre.shape) ** 2
+    square = checked_size(f"the size of box '{name}'", size, centre.shape) ** 2
     mass = checked_positive(f"the mass of body '{name}'", mass)
     if centre.shape == (2,):
         return PlanarBody(name, mass, centre, mass * jnp.sum(square) / 12.0)
@@ -76,12 +79,14 @@ def disk(name: str, centre: Any, radius: Any, mass: Any, axis: Any = (0.0, 0.0, 
     - `axis`: in space, of the disc in the reference posture (3,).
 
     **Returns:** a `PlanarBody` or a `Body`.
+
+    **Raises:** `InputError` for a radius that is not positive, and an axis that is the zero vector.
     """
     centre = checked_array(f"the centre of disc '{name}'", centre, (2,), (3,))
     r2 = checked_positive(f"the radius of disc '{name}'", radius) ** 2
     mass = checked_positive(f"the mass of body '{name}'", mass)
     if centre.shape == (2,):
         return PlanarBody(name, mass, centre, 0.5 * mass * r2)
-    axis = checked_array(f"the axis of disc '{name}'", axis, (3,))
-    axial = jnp.outer(axis, axis) / jnp.dot(axis, axis)
+    axis = checked_axis(f"the axis of disc '{name}'", axis, 3)
+    axial = jnp.outer(axis, axis)
     return Body(name, mass, centre, 0.25 * mass * r2 * (jnp.eye(3, dtype=axial.dtype) + axial))

@@ -4,7 +4,6 @@ Values that JAX is tracing pass unchecked, so a model can be built inside `jit`,
 """
 
 import math
-import numbers
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,6 +11,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 from jaxtyping import Array
 
+from .._arguments import whole_number
 from .._errors import InputError
 
 Scalar = float | Array
@@ -63,8 +63,7 @@ def check_not_negative(**values: Any) -> None:
 def check_count(**values: Any) -> None:
     """Raise `InputError` unless every value is an integer of at least 1."""
     for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
-            raise InputError(f"{name} must be an integer of at least 1, not {value!r}.")
+        whole_number(name, value)
 
 
 def check_choice(choices: Iterable[Any], **values: Any) -> None:
