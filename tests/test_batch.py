@@ -193,6 +193,16 @@ def test_forward_derivatives(way: str) -> None:
     np.testing.assert_allclose(found, -x0 * np.sin(np.sqrt(k)) / (2 * np.sqrt(k)), atol=1e-6)
 
 
+def test_a_batch_of_derivatives_in_the_order_that_does_not_work() -> None:
+    def end(length):
+        return uk.simulate(uk.models.pendulum(length=length), t1=0.1, ts=2, adjoint=dfx.ForwardMode()).q[
+            -1, 0
+        ]
+
+    with pytest.raises(uk.InputError, match=r"vmap of jax\.jacfwd"):
+        jax.vmap(lambda x: jax.jvp(end, (x,), (x,)))(jnp.array([1.0, 2.0]))
+
+
 def test_numbers_of_lanes() -> None:
     assert [LANES_FOR(n, True) for n in (1, 20, 100, 3000, 10_000)] == [1, 20, 64, 88, 128]
     assert [LANES_FOR(n, False) for n in (1, 3000, 100_000)] == [1, 3000, 65_536]

@@ -112,3 +112,28 @@ def test_what_cannot_be_meant_says_so():
         uk.step(problem, None, None, None, 0.0)
     with pytest.raises(uk.InputError, match=r"solver must be something like diffrax\.Tsit5\(\)"):
         uk.step(problem, None, None, None, 0.1, solver=dfx.Tsit5)
+
+
+def test_a_loop_in_python_compiles_once():
+    compiled = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, _, **__: compiled.append(event) if "backend_compile" in event else None
+    )
+    problem = uk.models.pendulum()
+    state, system = (problem.q0, problem.v0), uk.models.pendulum(length=1.25).system
+    for i in range(4):
+        state = uk.step(system, 0.01 * i, *state, 0.01)
+        if i == 1:
+            assert compiled
+            compiled.clear()
+    assert not compiled
+
+
+@pytest.mark.parametrize(("solver", "accuracy"), [(dfx.ImplicitEuler(), 1e-2), (dfx.Kvaerno5(), 1e-9)])
+def test_implicit_solvers_take_default_tolerances(solver, accuracy):
+    problem = uk.models.pendulum()
+    state = problem.q0, problem.v0
+    for i in range(20):
+        state = uk.step(problem, 0.01 * i, *state, 0.01, solver=solver)
+    expected = uk.simulate(problem, t1=0.2, ts=2, rtol=1e-11, atol=1e-11)
+    np.testing.assert_allclose(state[0], expected.q[-1], rtol=0, atol=accuracy)

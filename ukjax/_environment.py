@@ -236,8 +236,8 @@ class Environment(eqx.Module):
             raise missing_extra("Environment.gymnasium()", "gym") from error
         low, high = real_array("low", low), real_array("high", high)
         try:
-            known = isinstance(self.apply, InputForce)
-            shape = self.apply.B.shape[1:] if known else jnp.broadcast_shapes(low.shape, high.shape)
+            shape = jnp.broadcast_shapes(low.shape, high.shape)
+            shape = self.apply.B.shape[1:] if isinstance(self.apply, InputForce) else shape
             low, high = jnp.broadcast_to(low, shape), jnp.broadcast_to(high, shape)
         except ValueError as error:
             raise InputError(

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import diffrax as dfx
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -86,6 +87,10 @@ def evaluations(solver: dfx.AbstractSolver, stabilizer: AbstractStabilizer, stat
     return (number - 1) * steps + rejected + 1 if kept else number * steps
 
 
+def _tolerance(dtype: jnp.dtype) -> float:
+    return by_precision(dtype, 1e-8, 1e-5)
+
+
 def controller(
     given: dfx.AbstractStepSizeController | None,
     solver: dfx.AbstractSolver,
@@ -109,7 +114,7 @@ def controller(
         require_instance(
             "stepsize_controller", given, dfx.AbstractStepSizeController, "diffrax.PIDController(rtol, atol)"
         )
-    default = by_precision(dtype, 1e-8, 1e-5)
+    default = _tolerance(dtype)
     rtol, atol = (default if x is None else x for x in tolerances)
     for name, x in (("rtol", rtol), ("atol", atol)):
         require_between(name, x, 0, 1)
@@ -120,6 +125,26 @@ def controller(
     if isinstance(given, dfx.ConstantStepSize) and dt0 is None:
         raise InputError(f"{type(solver).__name__} at a fixed step needs dt0, the step size [s].")
     return given
+
+
+def with_tolerances(solver: dfx.AbstractSolver, dtype: jnp.dtype) -> dfx.AbstractSolver:
+    """A solver for steps without a controller: where its root finder would take tolerances from one, the default ones.
+
+    **Arguments:**
+
+    - `solver`: a Diffrax solver.
+    - `dtype`: of the state.
+    """
+    finder = getattr(solver, "root_finder", None)
+    if finder is None:
+        return solver
+    tolerance = _tolerance(dtype)
+    for name, default in {"rtol": tolerance, "atol": tolerance, "norm": optx.max_norm}.items():
+        old = getattr(finder, name, None)
+        if not (old is None or isinstance(old, float | jax.Array) or callable(old)):
+            at = lambda solver, name=name: getattr(solver.root_finder, name)
+            solver = eqx.tree_at(at, solver, default, is_leaf=lambda x, old=old: x is old)
+    return solver
 
 
 def first_step(dt0: Any, dtype: jnp.dtype) -> Array | None:

@@ -145,7 +145,7 @@ def simulate(
       system can be written so (`uk.lanes`), with implicit solvers only for small ones. At fixed steps that are projected
       the default's `rcond` is 1e-5 in float64.
     - `stabilizer`: how constraint errors are kept small. `Projection`, the default, projects the initial state
-      as well.
+      as well: under `jit`, `vmap` and in `sweep` once, so bring states from far away back by `uk.project` before.
     - `solver`: any Diffrax solver for ordinary differential equations.
     - `stepsize_controller`: any Diffrax controller; by default `PIDController(rtol, atol)` for solvers that
       estimate their error, else steps of dt0.
@@ -154,8 +154,8 @@ def simulate(
     - `adjoint`: how derivatives are taken, by any of Diffrax's adjoints: by default `RecursiveCheckpointAdjoint`, for
       reverse mode, with two megabytes of checkpoints; `ForwardMode` for forward mode. `BacksolveAdjoint` without
       projection, events, `dense` and `ts="steps"`.
-    - `event`: stops the run where this real function of (t, q, v) crosses zero; or any `diffrax.Event`,
-      whose state is the pair (q, v).
+    - `event`: stops the run where this real function of (t, q, v) crosses zero, at t0 if it is zero there; or any
+      `diffrax.Event`, whose state is the pair (q, v).
     - `dense`: keep the motion between saved times too, for `Trajectory.evaluate`.
     - `max_steps`: the most steps to take.
     - `progress`: show a progress meter, or the Diffrax meter to show.

@@ -2,6 +2,7 @@
 
 import diffrax as dfx
 import equinox as eqx
+from jaxtyping import Array
 
 from . import _options
 from ._acceleration import AbstractFormula
@@ -29,8 +30,8 @@ def step(
 ) -> tuple[Coordinates, Velocities]:
     """The state one step of a solver later: no state is kept between calls, and nothing is checked that costs time.
 
-    Put it inside `jax.jit`, `jax.vmap`, `jax.lax.scan`; it can be differentiated in both modes. The start should
-    be consistent (`uk.project`); with `Projection` the end is.
+    Put it inside `jax.jit`, `jax.vmap`, `jax.lax.scan`; it can be differentiated in both modes. Outside of them each call
+    takes some milliseconds more. The start should be consistent (`uk.project`); with `Projection` the end is.
 
     **Arguments:**
 
@@ -41,7 +42,8 @@ def step(
     - `dt`: the step [s].
     - `formula`: how the acceleration is computed; by default as `simulate` does at fixed steps.
     - `stabilizer`: how constraint errors are kept small.
-    - `solver`: any Diffrax solver of one step for ordinary differential equations.
+    - `solver`: any Diffrax solver of one step for ordinary differential equations; an implicit one solves its equations
+      to the default tolerance of `simulate` unless told otherwise.
 
     **Returns:** (q, v) at t + dt.
 
@@ -55,10 +57,18 @@ def step(
     require_instance("solver", solver, dfx.AbstractSolver, "diffrax.Tsit5()")
     model = Model(system, formula, stabilizer)
     model = coded(model, solver, t, q, v)[0] if automatic else model
+    solver = _options.with_tolerances(solver, q.dtype)
+    return _stepped(model, solver, t, q, v, dt)
+
+
+@eqx.filter_jit
+def _stepped(
+    model: Model, solver: dfx.AbstractSolver, t: Array, q: Array, v: Array, dt: Array
+) -> tuple[Array, Array]:
     if getattr(solver, "scan_kind", "") is None:  # a loop over the stages that both modes can differentiate
         solver = eqx.tree_at(lambda s: s.scan_kind, solver, "bounded", is_leaf=lambda x: x is None)
     terms = dfx.ODETerm(vector_field)  # pyright: ignore[reportArgumentType]
-    solver = projected(solver) if isinstance(stabilizer, Projection) else solver
+    solver = projected(solver) if isinstance(model.stabilizer, Projection) else solver
     end, y = t + dt, (q, v)
     begun = solver.init(terms, t, end, y, model)
     return solver.step(terms, t, end, y, model, begun, made_jump=True)[0]

@@ -109,8 +109,7 @@ class Trajectory(eqx.Module):
         return jnp.isfinite(self.t)
 
     def _largest(self, x: Float[Array, "k ..."]) -> Float[Array, ""]:
-        reached = jnp.expand_dims(self._reached, range(1, x.ndim))
-        return jnp.max(jnp.abs(jnp.where(reached, x, 0)), initial=0)
+        return jnp.max(jnp.abs(jnp.where(jnp.expand_dims(self._reached, range(1, x.ndim)), x, 0)), initial=0)
 
     @property
     def max_position_error(self) -> Float[Array, ""]:
@@ -141,10 +140,7 @@ class Trajectory(eqx.Module):
 
     @property
     def rank_changed(self) -> Bool[Array, ""]:
-        """Whether the rank differs between saved times: there values and derivatives are those of one side.
-
-        `ts="steps"` saves every step; a rank lost and regained within a step does not show.
-        """
+        """Whether the rank differs between saved times; one lost and regained between them does not show."""
         return self.rank_min != self.rank_max
 
     def evaluate(self, t: Float[Array, ""] | float) -> tuple[Float[Array, " nq"], Float[Array, " n"]]:

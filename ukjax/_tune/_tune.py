@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from .. import _options
 from .._acceleration import AbstractFormula
-from .._arguments import require_between
+from .._arguments import require_between, whole_number
 from .._errors import InputError
 from .._project import Projection
 from .._stabilize import AbstractStabilizer
@@ -153,8 +153,7 @@ def tune(
         ("iterations", iterations, 0),
         ("patience", patience, 1),
     ):
-        if not isinstance(count, int) or count < least:
-            raise InputError(f"{name} must be an integer of at least {least}, got {count!r}.")
+        whole_number(name, count, least)
     require_between("tolerance", tolerance, 0, 1)
     options = {"q0": q0, "v0": v0, "t0": t0, "t1": t1, "dt0": dt0, "ts": ts, "formula": formula}
     options |= {"stabilizer": stabilizer, "solver": solver, "stepsize_controller": stepsize_controller}
