@@ -328,6 +328,15 @@ BAD_COMMANDS = {
 }
 
 
+def test_a_table_with_a_name_twice(tmp_path) -> None:
+    (tmp_path / "runs.csv").write_text("angle,angle\n1,2\n")
+    result = CliRunner().invoke(
+        cli.app, [*SWEEP, "--table", str(tmp_path / "runs.csv")], env={"UKJAX_CACHE": "0"}
+    )
+    assert result.exit_code == 2
+    assert "--table names a parameter twice" in result.stderr
+
+
 @pytest.mark.parametrize(("options", "words"), BAD_COMMANDS.values(), ids=BAD_COMMANDS)
 def test_bad_commands_are_one_line(options: list[str], words: str) -> None:
     result = CliRunner().invoke(cli.app, [*SWEEP, *options], env={"UKJAX_CACHE": "0"})
@@ -339,7 +348,7 @@ def test_the_command_sweeps_a_table(tmp_path, monkeypatch: pytest.MonkeyPatch) -
     """Free fall of a particle without force, so that all ends where it started, or never starts."""
     monkeypatch.setitem(MODELS, "pendulum", particle)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "runs.csv").write_text("rate, start\n0,1\n0,-1\n0,4\n")
+    (tmp_path / "runs.csv").write_text("\ufeffrate, start\n0,1\n0,-1\n0,4\n\n")  # as spreadsheets do
     command = [
         *SWEEP,
         "--table",
@@ -508,3 +517,16 @@ def test_an_event_ends_each_run_at_its_own_time(solver: dfx.AbstractSolver) -> N
     by_rate = np.where(k > 2, np.pi / (4 * k**1.5), 0)  # rate = -k
     np.testing.assert_allclose(runs["d_t_end_d_rate"], by_rate, atol=1e-6)
     assert np.all(np.isfinite(runs.energy_drift))
+
+
+@pytest.mark.parametrize("ends", [{"t0": 0.0, "t1": None}, {"t0": None, "t1": 1.0}])
+def test_spans_that_differ_by_run(ends):
+    problem = uk.models.pendulum()
+
+    def of(end):
+        return uk.Problem(
+            problem.system, problem.q0, problem.v0, **{k: end if x is None else x for k, x in ends.items()}
+        )
+
+    with pytest.raises(uk.InputError, match="the same for all runs"):
+        uk.sweep(of, {"end": [0.5, 0.6]})

@@ -445,3 +445,13 @@ def test_parallelogram():
     assert found.loss < 1.02 * np.nanmin(grid)
     rows = uk.tune(problem, GAINS, dt0=0.01, t1=0.01 * steps, per_row=True)
     assert rows.loss < 1.001 * found.loss
+
+
+def test_a_loss_of_the_users_at_fixed_steps_sees_only_times_reached():
+    problem = uk.models.pendulum()
+    loss = lambda run: (
+        jnp.mean(run.position_error**2) + 0.0 * jnp.sum(run.t)
+    )  # not a number for any that is infinite
+    options = {"q0": 1.01 * problem.q0, "dt0": 0.01, "t1": 0.5, "starts": 0, "iterations": 1}
+    found = uk.tune(problem, uk.Baumgarte(0.5, 200.0), loss, **options)
+    assert found.loss < found.history.loss[0] < np.inf

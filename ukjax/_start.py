@@ -40,6 +40,16 @@ def _is_precise(model: Model, position_error: Array, velocity_error: Array) -> b
     return bool(precise) or not isinstance(model.stabilizer, Projection)
 
 
+def _require_symmetric(M: Any) -> None:
+    M = np.asarray(M)
+    gap = np.abs(M - M.T)
+    if gap.size and gap.max() > 1e3 * np.finfo(M.dtype).eps * np.abs(M).max():
+        i, j = np.unravel_index(gap.argmax(), gap.shape)
+        raise InputError(
+            f"the mass matrix is not symmetric: M[{i}, {j}] = {M[i, j]}, M[{j}, {i}] = {M[j, i]}."
+        )
+
+
 def _has_acceleration(equations: Equations) -> bool:
     """Whether M is positive definite and A a = b consistent: by NumPy, since compiling a formula takes seconds."""
     rows = equations.rows
@@ -62,8 +72,11 @@ def _is_fit(model: Model, t: Array, q: Any, v: Any) -> bool:
     """Whether a run can start here, as far as can be told without compiling a formula."""
     if model.code is None:
         here = _equations(model, t, q, v)
+        _require_symmetric(here.M)
     else:
         states = _alone(t, q, v)
+        if not model.code.symmetric:
+            _require_symmetric(equations(model, states).M[0])
         found = observed(model, states)
         if found["regular"].all():
             return _is_precise(model, found["position_error"], found["velocity_error"])
@@ -89,6 +102,7 @@ def checked_start(model: Model, t: Array, q: Array, v: Array, automatic: bool) -
         if _is_fit(model, t, nearest.q[0], nearest.v[0]):
             return jax.device_put((nearest.q[0], nearest.v[0]))
     y, equations, acceleration = _projected(model, t, q, v)
+    _require_symmetric(equations.M)
     rows = equations.rows
     if not np.all(np.isfinite(acceleration.a)) or not _is_precise(
         model, rows.position_error, rows.velocity_error

@@ -22,6 +22,7 @@ from .._pseudoinverse import Lineax
 from .._stabilize import AbstractStabilizer
 from .._system import AbstractSystem
 from .._types import Coordinates, Time, Velocities, is_traced
+from ._expressions import is_number
 from ._interpret import Interpreter
 from ._program import Program
 from ._scalars import Builder, TranslationError
@@ -149,10 +150,14 @@ class Code:
     - `program`: the operations; its inputs are the varying entries of the parameters, t, q and v.
     - `equations`: the `Equations` at states, by NumPy.
     - `observed`: what a trajectory tells of states, by NumPy.
+    - `symmetric`: whether the mass matrix is, whatever the numbers.
     """
 
     def __init__(self, program: Program, leaves: Sequence[Leaf], equations: Written, observed: Written):
         self.program, self.equations, self.observed = program, equations, observed
+        M = equations.arrays.M
+        same = lambda x, y: x is y or (is_number(x) and is_number(y) and x == y)
+        self.symmetric = all(map(same, M.flat, M.T.flat))
         self._varying = [np.flatnonzero(x.varying) for x in leaves]
 
     def numbers(self, system: AbstractSystem, stabilizer: AbstractStabilizer) -> Float[Array, " k"]:
