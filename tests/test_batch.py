@@ -200,7 +200,7 @@ def test_a_batch_of_derivatives_in_the_order_that_does_not_work() -> None:
         ]
 
     with pytest.raises(uk.InputError, match=r"vmap of jax\.jacfwd"):
-        jax.vmap(lambda x: jax.jvp(end, (x,), (x,)))(jnp.array([1.0, 2.0]))
+        jax.vmap(lambda x: jax.jvp(end, (x,), (jnp.ones(()),)))(jnp.array([1.0, 2.0]))
 
 
 def test_numbers_of_lanes() -> None:

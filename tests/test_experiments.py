@@ -200,6 +200,12 @@ def test_fixed_steps_run(script):
 
 
 @pytest.mark.slow
+def test_single_precision_runs(script):
+    for errors in script("single_precision").main(["--quick"]).values():
+        assert errors.max() < 0.05
+
+
+@pytest.mark.slow
 def test_rank_rule_runs(script, tmp_path):
     results = script("rank_rule").main(["--quick", "--out", str(tmp_path)])
     cells = next(cells for kind, cells in results.items() if kind.name == "Projection")

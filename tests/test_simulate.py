@@ -468,3 +468,16 @@ def test_a_second_run_traces_nothing_again():
     assert count > 0
     assert len(traced) == count
     assert first.row_names == second.row_names == ("rod",)
+
+
+def test_a_number_of_times_from_numpy():
+    assert uk.simulate(uk.models.pendulum(), t1=0.1, ts=np.int64(11)).t.shape == (11,)
+
+
+def test_a_start_from_far_away_within_jit_is_the_one_without():
+    """One projection does not reach it: the next begins with the rows where the first ended."""
+    problem = uk.models.pendulum()
+    for scale in (0.6, 2.5):
+        alone = uk.simulate(problem, scale * problem.q0, t1=0.1, ts=2).q[-1]
+        within = jax.jit(lambda q0: uk.simulate(problem, q0, t1=0.1, ts=2).q[-1])(scale * problem.q0)
+        np.testing.assert_allclose(within, alone, atol=1e-9)

@@ -330,7 +330,7 @@ BAD = {
     "convention": ({"convention": "cubed"}, "convention must be 'plain' or 'squared'"),
     "aggregate": ({"aggregate": "median"}, "aggregate must be 'mean' or 'worst'"),
     "checkpoint": ({"checkpoint": "search.pkl"}, "a checkpoint is an .npz file"),
-    "starts": ({"starts": -1}, "starts must lie between"),
+    "starts": ({"starts": -1}, "starts must be an integer"),
     "tolerance": ({"tolerance": 2.0}, "tolerance must lie between 0 and 1"),
     "step": ({"dt0": -0.1}, "dt0 must be a positive time"),
     "batch": ({"q0": jnp.ones((3, 2)), "v0": jnp.ones((2, 2))}, "give as many of both"),

@@ -5,6 +5,7 @@ from typing import final
 
 import diffrax as dfx
 import equinox as eqx
+import jax
 from jaxtyping import Array, Float
 
 from ._acceleration import AbstractFormula, equations_of_motion
@@ -21,6 +22,7 @@ _WORTHWHILE = 10_000
 _DERIVED, _DERIVED_OF_MANY = (5_000, 7_500), 8_000
 # The same for an implicit solver, which takes tangents of it: XLA may need minutes for more.
 _WITHIN_NEWTON = 300
+_PROJECTIONS = 3  # of a start: each begins with the rows where the one before ended, as Newton's method does
 
 
 def _is_derivable(program: Program, limit: int) -> bool:
@@ -87,6 +89,17 @@ class Model(eqx.Module):
             end = projected_by_code(self, t, y, None, once=True)
             return end.q, end.v
         return self.stabilizer(self.system, t, *y)
+
+    def start(self, t: Array, y: tuple[Array, Array]) -> tuple[Array, Array]:
+        """The state (q, v) to start from, where it cannot be looked at: projected several times, for it may be far off.
+
+        **Arguments:** as `project`.
+        """
+        if not isinstance(self.stabilizer, Projection):
+            return y
+        q, v = y  # which stays as it is until the positions have settled
+        q = jax.lax.scan(lambda q, _: (self.project(t, (q, v))[0], None), q, length=_PROJECTIONS)[0]
+        return self.project(t, (q, v))
 
 
 def _by_code(model: Model, t: Array, q: Array, v: Array) -> Array:

@@ -1,6 +1,7 @@
 """What `simulate` makes of its options: times, steps, events; each checked before anything is computed."""
 
 import math
+import numbers
 from collections.abc import Callable
 from typing import Any
 
@@ -222,8 +223,8 @@ def times(t0: Array, t1: Array, ts: Any) -> Array | None:
         if ts != "steps":
             raise InputError(f"ts must be times, a number of times, or 'steps', got {ts!r}.")
         return None
-    if ts is None or isinstance(ts, int):
-        count = 201 if ts is None else ts
+    if ts is None or isinstance(ts, numbers.Integral):
+        count = 201 if ts is None else int(ts)
         if count < 2:
             raise InputError(f"ts = {count} times are too few; at least 2 are needed.")
         # Not t0 + (t1 - t0) s, whose last time may miss t1 by rounding.

@@ -145,7 +145,7 @@ def simulate(
       system can be written so (`uk.lanes`), with implicit solvers only for small ones. At fixed steps that are projected
       the default's `rcond` is 1e-5 in float64.
     - `stabilizer`: how constraint errors are kept small. `Projection`, the default, projects the initial state
-      as well: under `jit`, `vmap` and in `sweep` once, so bring states from far away back by `uk.project` before.
+      as well.
     - `solver`: any Diffrax solver for ordinary differential equations.
     - `stepsize_controller`: any Diffrax controller; by default `PIDController(rtol, atol)` for solvers that
       estimate their error, else steps of dt0.
@@ -202,7 +202,7 @@ def simulate(
     computed_by = f"{type(formula).__name__} on arrays"
     if automatic:
         model, computed_by = coded(model, solver, t0, q0, v0)
-    y0 = model.project(t0, (q0, v0)) if tracing else checked_start(model, t0, q0, v0, automatic)
+    y0 = model.start(t0, (q0, v0)) if tracing else checked_start(model, t0, q0, v0, automatic)
     solution = _integrate(model, y0, (t0, t1, dt0), ts, settings, solver, dense)
     evaluations = _options.evaluations(solver, stabilizer, solution.stats)
     trajectory = assembled(model, solution, name, evaluations, dense)

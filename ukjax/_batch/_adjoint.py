@@ -62,8 +62,8 @@ def _pooled(
     """A batch of runs; a batch of batches is one larger batch."""
     if depth > _DEEPEST:  # JAX asks for a batch of what this returns, and of what that returns, endlessly
         raise InputError(
-            "jax.vmap of jax.jvp of a run with diffrax.ForwardMode() is not supported: take jax.vmap of jax.jacfwd, or "
-            "jax.jvp of jax.vmap."
+            "jax.vmap of jax.jvp along one direction for all runs is not supported with diffrax.ForwardMode(): take "
+            "jax.vmap of jax.jacfwd, or jax.jvp of jax.vmap."
         )
 
     @custom_vmap
