@@ -16,14 +16,12 @@ from ukjax._lanes._code import code_for
 from ukjax._lanes._compiled import separately
 from ukjax._lanes._expressions import OPERATIONS, Node, reachable, weight
 from ukjax._lanes._kept import COSTS, KEEPING, worth_keeping
-from ukjax._lanes._on_host import OnHost, operation
+from ukjax._lanes._on_host import operation
 from ukjax._lanes._pieces import pieces
 from ukjax._lanes._program import traced
 from ukjax._lanes._registers import parts, run
 from ukjax._lanes._repeats import stretches
 from ukjax._lanes._scalars import Builder
-from ukjax._lanes._tape import run as run_table
-from ukjax._lanes._tape import tape
 
 FITTING = (
     "scara",
@@ -298,7 +296,7 @@ jax.config.update("jax_enable_x64", True)
 problem = uk.models.arm_6r()
 angles = problem.q0 + 0.1 * np.random.default_rng(0).normal(size=(700, problem.q0.size))
 lanes, rates = uk.lanes(problem), np.tile(problem.v0, (700, 1))
-for members in (1, 700):  # one piece, and a table of operations on blocks of members
+for members in (1, 700):
     found = lanes(0.0, angles[:members], rates[:members])
     for k in {0, members // 2, members - 1}:
         expected = uk.UdwadiaKalaba().acceleration(problem.system, 0.0, angles[k], rates[k]).a
@@ -313,7 +311,7 @@ _, forward = jax.jvp(accelerated, (angles[0],), (along[0],))
 np.testing.assert_allclose(forward, expected, rtol=1e-6, atol=1e-6 * abs(expected).max())
 np.testing.assert_allclose(along[0] @ backward, along[1] @ forward, rtol=1e-9)
 
-problem = uk.models.parallelogram()  # projected by a table at the start and at the times saved
+problem = uk.models.parallelogram()
 starts = problem.q0 * np.linspace(0.999, 1.001, 3)[:, None]
 end = lambda q: uk.simulate(problem.system, q, problem.v0, t1=1.0, ts=3, rtol=1e-10, atol=1e-10).q
 found = jax.jit(jax.vmap(end))(starts)
@@ -324,7 +322,7 @@ for k, q in enumerate(starts):
 
 
 def test_long_code_outside_a_loop_compiles_where_loops_are_whole():
-    """XLA takes exponentially long over its 5,500 operations as one piece unless they are in such a loop."""
+    """XLA would take exponentially long over its 5,500 operations as one piece."""
     done = subprocess.run(
         [sys.executable, "-c", WITH_LOOPS_WHOLE], timeout=300, capture_output=True, check=False
     )
@@ -380,63 +378,6 @@ def test_numpy_computes_what_jax_does(op):
     if op in ("and", "or", "xor", "not"):
         inputs = tuple(value > 0 for value in inputs)
     np.testing.assert_allclose(operation(op)(*inputs), OPERATIONS[op](*map(jnp.asarray, inputs)), rtol=1e-14)
-
-
-def _by_table_and_by_numpy(outputs, inputs):
-    found = run_table(tape(outputs, len(inputs)), jnp.asarray(inputs))
-    return found, OnHost(outputs, len(inputs), np.float64)(inputs)
-
-
-@pytest.mark.parametrize("op", sorted(set(OPERATIONS) - {"attached"}))
-def test_a_table_computes_what_numpy_does(op):
-    """Each operation, on two inputs and with a constant; truth is a number there."""
-    build, x = Builder(), np.array([[0.3, 0.8, -0.6], [0.5, -0.7, -0.6]])
-    x = {"acosh": x + 2, "log": abs(x), "sqrt": abs(x), "rsqrt": abs(x), "pow": abs(x)}.get(op, x)
-    a, b = build.input(0), build.input(1)
-    first, second = build.apply("gt", a, 0.0), build.apply("lt", b, a)
-    if op == "select":
-        outputs = [build.apply(op, second, a, b), build.apply(op, second, 1.5, a)]
-    elif op in ("and", "or", "xor"):
-        outputs = [build.apply(op, first, second)]
-    elif op == "not":
-        outputs = [build.apply(op, first)]
-    elif op in _OF_TWO:
-        outputs = [build.apply(op, a, b), build.apply(op, a, 0.7), build.apply(op, 0.7, b)]
-    else:
-        outputs = [build.apply(op, a), build.apply(op, b)]
-    np.testing.assert_allclose(*_by_table_and_by_numpy([*outputs, a, 2.0], x), rtol=1e-14)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_registers_of_a_table_are_used_again(seed):
-    """Random operations on random earlier results: products that go with their sum, and those that cannot."""
-    rng, build = np.random.default_rng(seed), Builder()
-    known = [build.input(i) for i in range(4)]
-    for _ in range(300):
-        op = rng.choice(["add", "sub", "mul", "mul", "max", "neg"])
-        operands = [known[-rng.integers(1, min(len(known), 12))] for _ in range(1 + (op != "neg"))]
-        known.append(build.apply("mul", 0.5, build.apply(str(op), *operands)))
-    outputs = [known[i] for i in rng.integers(0, len(known), 20)]
-    assert tape(outputs, 4).size < 60
-    found, expected = _by_table_and_by_numpy(outputs, rng.normal(size=(4, 5)))
-    np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-13)
-
-
-@pytest.mark.parametrize("once", [False, True])
-def test_a_step_of_a_table_does_a_tree_of_operations(once):
-    """Fifty times max(x y + z, x) - z / 2, four operations besides one on z alone, which two others need too."""
-    build, inputs = Builder(), np.random.default_rng(0).normal(size=(150, 5))
-    number, apply, outputs = [build.input(i) for i in range(150)], build.apply, []
-    for x, y, z in zip(number[:50], number[50:100], number[100:], strict=True):
-        half, sum_ = apply("mul", 0.5, z), apply("add", apply("mul", x, y), z)
-        outputs += [apply("sub", apply("max", x, sum_) if len(outputs) % 4 else apply("max", sum_, x), half)]
-        outputs += [apply("add", half, x), apply("sub", half, y)]
-    x, y, z = inputs[:50], inputs[50:100], inputs[100:]
-    expected = np.stack([np.maximum(x * y + z, x) - z / 2, z / 2 + x, z / 2 - y], 1).reshape(150, 5)
-    made = tape(outputs, len(inputs), once)
-    assert len(made.table) == 150 + 50 * once  # trees of five, two and two operations; of three at most
-    assert len(made.shapes) <= 4
-    np.testing.assert_allclose(run_table(made, jnp.asarray(inputs)), expected, rtol=1e-15, atol=1e-15)
 
 
 @pytest.mark.parametrize("name", ["parallelogram", "scara", "rolling_disk", "five_bar"])

@@ -12,7 +12,9 @@ it gives up above 128; thousands take seconds to compile."""
 
 # LLVM's: how many checks, and that no loop of more passes is written out, which then would not run on vectors.
 _OF_LLVM = f"-vectorize-memory-check-threshold={MOST_CHECKS},-unroll-full-max-count=15"
-_OPTION = f"--xla_backend_extra_options={_NAME}=10000000,{_OF_LLVM}"
+# XLA's newer way to compile what moves arrays about divides for each number, which the stages of batches take long by.
+_EMITTERS = "--xla_cpu_use_fusion_emitters=false"
+_OPTIONS = f"--xla_backend_extra_options={_NAME}=10000000,{_OF_LLVM} {_EMITTERS}"
 
 
 def are_loops_whole() -> bool:
@@ -43,4 +45,4 @@ def compile_loops_whole() -> None:
         return
     if xla_bridge.backends_are_initialized():
         raise RuntimeError("call compile_loops_whole() before JAX computes anything: it has started already.")
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_OPTION}".strip()
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_OPTIONS}".strip()

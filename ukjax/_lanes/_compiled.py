@@ -9,7 +9,7 @@ over the members, so it runs on vectors, if LLVM may check that no result overla
 members, or too many such checks, an ordinary reduction is compiled together with what makes its operands, in a function
 less per operand; there has to be something to reduce, so each is there twice, of which LLVM removes one.
 
-Where a loop over its operations is as good, a program is not compiled, but its table worked off: `_tape`.
+What is too long for that, or needs no loop of XLA around it, LLVM compiles by itself: `_native`.
 """
 
 import math
@@ -24,25 +24,24 @@ from jaxtyping import Array
 
 from .._whole_loops import MOST_CHECKS
 from ._expressions import Expression, evaluate
+from ._native import run as run_native
 from ._registers import rows, run
-from ._tape import block_of
-from ._tape import run as work_off
 from ._trigonometry import by_polynomials
 
 MOST_RESULTS = 1_000
 """XLA aborts on a CPU if the body of a reduction has more."""
 
 # Members from which on a loop over them runs on vectors, for fewer LLVM does not check what has to be checked first; and
-# members at a time of programs in loops, on a CPU. Larger blocks hold multiples of what LLVM does in one go.
-_VECTOR, _BLOCK, _UNIT = 16, 8, 32
+# members at a time of programs in loops, on a CPU.
+_VECTOR, _BLOCK = 16, 8
 
 
 def members_of(operands: Sequence[Any]) -> tuple[int, ...]:
     return np.broadcast_shapes(*(x.shape[1:] for x in operands))
 
 
-def lowering(one: Callable[..., list[Array]]) -> Any:
-    """How a program becomes operations of XLA, given how expressions do."""
+def lowering(one: Callable[..., list[Array]], native: bool = False) -> Any:
+    """How a program becomes operations of XLA, given how expressions do, and whether it may be a foreign function."""
 
     def compute(*operands: Array, program: Any) -> Array:
         members = members_of(operands)
@@ -51,22 +50,18 @@ def lowering(one: Callable[..., list[Array]]) -> Any:
             apart = x.reshape(x.shape[0], *(x.shape[1:] or (1,) * len(members)))
             return jnp.broadcast_to(apart, (x.shape[0], *members)).reshape(x.shape[0], math.prod(members))
 
-        if one is in_one_loop and program.is_worked_off(math.prod(members)):
-            inputs = jnp.concatenate([flat(x) for x in operands])
-            by_table = lambda x: work_off(program.tape, x)
-            found = _by_blocks(by_table, inputs, len(program.outputs), block_of(program.tape))
+        if native and program.is_native:
+            count = math.prod(members)
+            apart = [x if x.ndim == 1 else flat(x) for x in operands]
+            found = run_native(program.native, apart, len(program.outputs), count)
             return found.reshape(-1, *members)
         inputs = [row for x in operands for row in rows(flat(x))]
-        parts = program.parts(math.prod(members))
+        parts = program.parts()
         if parts is None:
-            piece = lambda x: one(program.outputs, x, program.dtype)
-            if program.needs_loop and one is in_one_loop:
-                found = _in_a_loop(piece, inputs, len(program.outputs))
-            else:
-                found = piece(inputs)
+            found = one(program.outputs, inputs, program.dtype)
         elif one is in_one_loop and any(len(x.reads) > 1 for x in parts.parts):
             by_parts = lambda x: jnp.stack(run(parts, rows(x), program.dtype, one))
-            found = rows(_by_blocks(by_parts, jnp.stack(inputs), len(program.outputs), _BLOCK))
+            found = rows(_by_blocks(by_parts, jnp.stack(inputs), len(program.outputs)))
         else:
             found = run(parts, inputs, program.dtype, one)
         return jnp.stack(found).reshape(-1, *members)
@@ -74,31 +69,19 @@ def lowering(one: Callable[..., list[Array]]) -> Any:
     return mlir.lower_fun(compute, multiple_results=False)
 
 
-def _in_a_loop(
-    function: Callable[[list[Array]], list[Array]], inputs: list[Array], count: int
-) -> list[Array]:
-    """A function with so many results in a loop of one pass, which XLA compiles whole wherever it is."""
-    # XLA would remove a loop that it knows to have one pass, and take out of it what does not depend on the pass.
-    passes = lax.optimization_barrier(jnp.ones((), np.int32))
-    body = lambda i, _: function(lax.optimization_barrier((inputs, i))[0])
-    return lax.fori_loop(0, passes, body, [jnp.zeros_like(inputs[0])] * count)
-
-
-def _by_blocks(function: Callable[[Array], Array], inputs: Array, count: int, block: int) -> Array:
+def _by_blocks(function: Callable[[Array], Array], inputs: Array, count: int) -> Array:
     """A function with so many results on blocks of members, so that their registers stay in the cache."""
     members = inputs.shape[1]
-    if members <= block:
+    if members <= _BLOCK:
         return function(inputs)
-    blocks, unit = math.ceil(members / block), min(block, _UNIT)
-    block = min(block // unit * unit, math.ceil(members / blocks / unit) * unit)  # within the cache
     # The last block ends where the members do: some of them are computed twice rather than padded.
-    start = lambda i: jnp.minimum(i * block, members - block)
+    start = lambda i: jnp.minimum(i * _BLOCK, members - _BLOCK)
 
     def after(i: Array, found: Array) -> Array:
-        some = function(lax.dynamic_slice_in_dim(inputs, start(i), block, 1))
+        some = function(lax.dynamic_slice_in_dim(inputs, start(i), _BLOCK, 1))
         return lax.dynamic_update_slice_in_dim(found, some, start(i), 1)
 
-    return lax.fori_loop(0, blocks, after, jnp.zeros((count, members), inputs.dtype))
+    return lax.fori_loop(0, math.ceil(members / _BLOCK), after, jnp.zeros((count, members), inputs.dtype))
 
 
 def separately(outputs: Sequence[Expression], inputs: Sequence[Array], dtype: Any) -> list[Array]:

@@ -77,13 +77,18 @@ def _transposed(cotangent: Any, *operands: Any, program: Any) -> list[Any]:
 
 
 _as_separate, _as_one_loop = lowering(separately), lowering(in_one_loop)
+_as_native = lowering(in_one_loop, native=True)
 
 
 def _on_cpu(ctx: Any, *operands: Any, program: Any) -> Any:
     # Partitioned by XLA, the reduction itself could be split among devices; under shard_map it is local.
     alone = getattr(ctx.module_context.axis_context, "num_devices", 1) in (None, 1)
     empty = 0 in members_of(ctx.avals_in)
-    return (_as_separate if empty or not alone else _as_one_loop)(ctx, *operands, program=program)
+    if empty or not alone:
+        return _as_separate(ctx, *operands, program=program)
+    # What is exported is to run where this process and its machine code are not.
+    to_stay = not ctx.module_context.lowering_parameters.for_export
+    return (_as_native if to_stay else _as_one_loop)(ctx, *operands, program=program)
 
 
 batching.primitive_batchers[program_p] = _batched

@@ -3,8 +3,8 @@
 Their tangents, and the transposes of those, are programs again: traced from JAX's own rules for one number each, and
 interpreted, so that zeros fold away there too.
 
-How they compile: `_compiled`. Programs above `longest` run in parts, those that repeat as loops (`_registers`), or as a
-table of operations (`_tape`).
+How they compile: `_compiled`. Those above `LONGEST` LLVM compiles by itself (`_native`), or they run in parts, those that
+repeat as loops (`_registers`).
 """
 
 import copy
@@ -23,37 +23,22 @@ from ._expressions import Expression, evaluate, operations, reachable, weight
 from ._interpret import Interpreter
 from ._kept import worth_keeping
 from ._moves import Scalars, filled
+from ._native import can_compile
 from ._on_host import OnHost
 from ._primitive import program_p
 from ._registers import Parts, parts
 from ._scalars import Builder, copied
-from ._tape import Tape, fits, tape
 
-# Numbers that pass through a program for all members, above which it is cut: what a run's loop around it accesses is some
-# fifty times as much, and above ten megabytes XLA does not compile it whole.
-_MOST_WHOLE = 25_000
-# The weight of pieces where loops are not compiled whole, and the operations above which loops are better: up to there
-# they run ten times as long.
+LONGEST = 2_800
+"""What a program compiled by XLA as one piece may weigh.
+
+XLA splits a longer one into functions that compute again and again what they share, on a CPU: of 5,500 operations it
+runs a thousand times slower.
+"""
+
+# The weight of pieces, and the operations above which loops are better: up to there they run ten times as long.
 _PIECE, _MOST_IN_PIECES = 2_400, 10_000
-# Members, and operations, from which on a program is as fast by its table and takes seconds less to compile. (Of
-# derivatives, with more numbers to pass on, one is as fast.) Fewer operations compile in no time anyhow.
-_MANY, _LONG, _FEW = 16, 5_000, 200
-
-
-def longest(derived: bool = False, whole: bool | None = None) -> int:
-    """What a program compiled as one piece may weigh.
-
-    Where loops are not compiled whole, XLA splits a longer one into functions that compute again and again what they
-    share, on a CPU: bricard's 3,200 operations run at half the speed, arm_6r's 5,500 a thousand times slower. Where
-    they are, 8,000 take 3 s to compile and run faster than in pieces, which 16,000 do not.
-
-    **Arguments:**
-
-    - `derived`: whether the program is for a derivative, which passes on more numbers and is longer to compile.
-    - `whole`: whether loops are compiled whole; by default whether `compile_loops_whole` was called.
-    """
-    whole = are_loops_whole() if whole is None else whole
-    return 2_800 if not whole else 3_000 if derived else 10_000
+_FEW = 200  # operations XLA compiles as fast as LLVM by itself does, into no slower code
 
 
 @final
@@ -100,7 +85,6 @@ class Program:
         """The same program, for where it and its derivatives are run once or twice."""
         other = copy.copy(self)
         other.once = True
-        other.__dict__.pop("tape", None)  # it has another one, of fewer shapes
         other.linearized = functools.cache(
             lambda varied: tuple(x.run_once() for x in self.linearized(varied))
         )
@@ -108,40 +92,36 @@ class Program:
         return other
 
     @functools.cached_property
-    def tape(self) -> Tape:
-        """The program as a table of operations."""
-        return tape(self.outputs, sum(self.counts), self.once)
-
-    def is_worked_off(self, members: int) -> bool:
-        """Whether it is better run by its table, on a CPU: compilation takes no time, but few members take longer."""
-        if not are_loops_whole() or self.size < _FEW:
-            return False
-        many, long = members >= _MANY, self._weight > _LONG
-        long = (long and self.derived) or (many and (long or self._is_too_long(members)))
-        return (self.once or long) and fits(self.tape)
+    def _can_be_native(self) -> bool:
+        return self.size >= _FEW and can_compile(self.outputs, self.dtype)
 
     @property
-    def needs_loop(self) -> bool:
-        """Whether it can be one piece only within a loop that XLA compiles whole."""
-        return self._weight > longest(whole=False)
+    def native(self) -> Parts:
+        """The parts it is compiled in as a foreign function."""
+        return self._apart
 
-    def _is_in_whole_loop(self, members: int) -> bool:
-        return are_loops_whole() and members * (sum(self.counts) + len(self.outputs)) < _MOST_WHOLE
+    @property
+    def is_native(self) -> bool:
+        """Whether it is better a foreign function than operations of XLA, on a CPU.
 
-    def _is_too_long(self, members: int) -> bool:
-        return self._weight > longest(self.derived, self._is_in_whole_loop(members))
+        Where XLA compiles loops whole it does not do so around one, which short programs gain more by.
+        """
+        return self._can_be_native and (not are_loops_whole() or self.once or self._is_too_long)
 
-    def parts(self, members: int) -> Parts | None:
-        """The program in parts, if it is too long to be compiled as one piece for so many members."""
-        if not self._is_too_long(members):
+    @property
+    def _is_too_long(self) -> bool:
+        return self._weight > LONGEST
+
+    def parts(self) -> Parts | None:
+        """The program in parts, if it is too long for XLA to compile as one piece."""
+        if not self._is_too_long:
             return None
-        in_loops = self._is_in_whole_loop(members) or self.size > _MOST_IN_PIECES
-        return self._apart if in_loops else self._in_pieces
+        return self._apart if self.size > _MOST_IN_PIECES else self._in_pieces
 
     @functools.cached_property
     def compiled(self) -> int:
         """The number of operations to compile, of it or of a derivative: what repeats counts once."""
-        if self.size <= longest(derived=True):
+        if self.size <= LONGEST:
             return self.size
         return sum(operations(x.outputs) for x in self._apart.parts)
 
@@ -182,7 +162,7 @@ class Program:
         tangent, count = self._tangent(varied), sum(self.counts)
         # Where functions have rules of their own, these are to be found in what is differentiated next.
         ruled = any(x.op == "ruled" for x in reachable(tangent._differentiated))
-        kept = [] if ruled or self.size > longest(derived=True) else worth_keeping(tangent.outputs, count)
+        kept = [] if ruled or self.size > LONGEST else worth_keeping(tangent.outputs, count)
         if not kept or len(self.outputs) + len(kept) >= MOST_RESULTS:
             return self, tangent
         build = Builder()

@@ -23,7 +23,7 @@ class _Coefficients(NamedTuple):
 
 
 # fmt: off
-_OF = {
+COEFFICIENTS = {
     "float64": _Coefficients(
         (1.57079632673412561417, 6.07710050630396597660e-11, 2.02226624879595063154e-21),
         (-1.66666666666666324348e-01, 8.33333333332248946124e-03, -1.98412698298579493134e-04,
@@ -57,7 +57,7 @@ def _polynomial(x: Array, coefficients: tuple[float, ...]) -> Array:
 
 
 def _turned(x: Array) -> _Turned:
-    known = _OF[x.dtype.name]
+    known = COEFFICIENTS[x.dtype.name]
     quarters = lax.floor(x * (2 / jnp.pi) + 0.5)
     rest = x
     for part in known.half_pi:
@@ -85,14 +85,14 @@ def by_polynomials() -> dict[str, Callable[..., Array]]:
         return kept[id(x)][1]
 
     def sine(x: Array) -> Array:
-        if x.dtype.name not in _OF:
+        if x.dtype.name not in COEFFICIENTS:
             return lax.sin(x)
         at = turned(x)
         value = lax.select(at.is_odd, at.cosine, at.sine)
         return lax.select(at.fraction < 0.5, value, -value)
 
     def cosine(x: Array) -> Array:
-        if x.dtype.name not in _OF:
+        if x.dtype.name not in COEFFICIENTS:
             return lax.cos(x)
         at = turned(x)
         value = lax.select(at.is_odd, at.sine, at.cosine)

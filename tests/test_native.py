@@ -1,0 +1,153 @@
+"""Scalar code as foreign functions of XLA that LLVM compiles by itself: against NumPy, JAX and finite differences."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ukjax as uk
+from ukjax._lanes._expressions import BOOLEAN, OPERATIONS, Node
+from ukjax._lanes._native import can_compile, run
+from ukjax._lanes._on_host import OnHost
+from ukjax._lanes._program import Program
+from ukjax._lanes._registers import parts
+from ukjax._lanes._scalars import Builder
+
+pytest.importorskip("llvmlite")
+
+ROUNDING = {"float64": 1e-13, "float32": 1e-5}
+OF_TWO = ("add", "sub", "mul", "div", "max", "min", "rem", "pow", "lt", "le", "gt", "ge", "eq", "ne", "atan2")
+
+
+def natively(outputs, operands, members):
+    """The outputs of expressions, and by NumPy."""
+    count = sum(len(x) for x in operands)
+    dtype = operands[0].dtype
+    compute = jax.jit(lambda *x: run(parts(outputs, count), x, len(outputs), members))
+    found = compute(*map(jnp.asarray, operands))
+    assert found.dtype == dtype
+    inputs = np.concatenate([x if x.ndim == 2 else np.tile(x[:, None], members) for x in operands])
+    return found, OnHost(outputs, count, dtype)(inputs)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("op", sorted(set(OPERATIONS) - {"attached", "erf_inv"}))
+def test_each_operation(op, dtype):
+    """On two inputs and with a constant; truth is a number there."""
+    build, x = Builder(), np.array([[0.3, 0.8, -0.6], [0.5, -0.7, -0.6]])
+    x = {"acosh": x + 2, "log": abs(x), "sqrt": abs(x), "rsqrt": abs(x), "pow": abs(x)}.get(op, x)
+    a, b = build.input(0), build.input(1)
+    first, second = build.apply("gt", a, 0.0), build.apply("lt", b, a)
+    if op == "select":
+        outputs = [build.apply(op, second, a, b), build.apply(op, second, 1.5, a)]
+        outputs += [build.number(build.apply(op, second, first, second), True)]
+    elif op in ("and", "or", "xor", "eq", "ne"):
+        outputs = [build.number(build.apply(op, first, second), True)]
+    elif op == "not":
+        outputs = [build.number(build.apply(op, first), True)]
+    elif op in OF_TWO:
+        outputs = [build.apply(op, a, b), build.apply(op, a, 0.7), build.apply(op, 0.7, b)]
+    else:
+        outputs = [build.apply(op, a), build.apply(op, b)]
+    outputs = [build.number(y, isinstance(y, Node) and y.op in BOOLEAN) for y in outputs]
+    assert can_compile(outputs, dtype)
+    found, expected = natively([*outputs, a, 2.0], [x.astype(dtype)], 3)
+    np.testing.assert_allclose(found, expected, rtol=ROUNDING[dtype], atol=ROUNDING[dtype] / 10)
+
+
+@pytest.mark.parametrize("op", ["max", "min", "sign", "sin", "cos", "is_finite", "eq", "ne", "gt"])
+def test_what_is_not_a_number(op):
+    """As JAX has it, for any place of a NaN, infinities, and zeros of either sign (but for the sine's own)."""
+    build = Builder()
+    special = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0])
+    x = np.array(list(itertools.product(special, special))).T
+    count = 1 + (op in OF_TWO)
+    outputs = [build.number(build.apply(op, *map(build.input, range(count))), op in BOOLEAN)]
+    found = run(parts(outputs, 2), [jnp.asarray(x)], 1, x.shape[1])[0]
+    expected = np.asarray(OPERATIONS[op](*map(jnp.asarray, x[:count])), float)
+    np.testing.assert_allclose(found, expected, rtol=1e-15)
+    known = ~np.isnan(expected) & (op != "sin")
+    np.testing.assert_array_equal(np.signbit(found)[known], np.signbit(expected)[known])
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("members", [1, 2, 3, 5, 8, 13, 16, 37])
+def test_any_number_of_members(members, dtype):
+    """Some inputs are the same for all, in two operands of four; the code repeats, with and without regular distances."""
+    rng, build = np.random.default_rng(members), Builder()
+    known = [build.input(i) for i in range(12)]
+    for k in range(60):
+        for j in range(4):
+            other = known[-7] if j else known[k * k % 11]
+            known.append(
+                build.apply("add", build.apply("mul", 0.5, known[-1]), build.apply("mul", 0.3, other))
+            )
+    outputs = [*known[-5:], known[30], 0.25, known[3], known[-1]]
+    assert any(len(x.reads) > 1 for x in parts(outputs, 12).parts)
+    shapes = [(3,), (4, members), (2,), (3, members)]
+    found, expected = natively(outputs, [rng.normal(size=x).astype(dtype) for x in shapes], members)
+    np.testing.assert_allclose(found, expected, rtol=10 * ROUNDING[dtype], atol=ROUNDING[dtype])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_programs(seed):
+    rng, build = np.random.default_rng(seed), Builder()
+    known = [build.input(i) for i in range(4)]
+    for _ in range(1_500):
+        op = rng.choice(["add", "sub", "mul", "mul", "max", "neg"])
+        operands = [known[-rng.integers(1, min(len(known), 12))] for _ in range(1 + (op != "neg"))]
+        known.append(build.apply("mul", 0.5, build.apply(str(op), *operands)))
+    outputs = [known[i] for i in rng.integers(0, len(known), 20)]
+    found, expected = natively(outputs, [rng.normal(size=(4, 11))], 11)
+    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-13)
+
+
+def through_many(build):
+    """A number through three hundred operations, which keep it between 0 and 1."""
+    x = build.input(0)
+    for k in range(100):
+        x = build.apply("sub", 1.0, build.apply("mul", build.apply("mul", x, 0.5 + 0.001 * k), x))
+    return x
+
+
+def test_what_cannot_be_compiled_is_left_to_xla():
+    build = Builder()
+    chain = through_many(build)
+    outputs = [build.apply("erf_inv", chain)]
+    assert not can_compile(outputs, "float64")
+    assert not can_compile([chain], "bfloat16")
+    program = Program(outputs, (1,), "float64")
+    assert not program.is_native
+    x = jnp.linspace(0.1, 0.9, 5)
+    np.testing.assert_allclose(
+        program(x[None])[0], OnHost(outputs, 1, "float64")(np.asarray(x)[None])[0], rtol=1e-12
+    )
+
+
+def test_derivatives_of_a_native_program():
+    """Forward, backward and across, against central differences."""
+    problem = uk.models.four_bars(n=5)
+    q, v = np.asarray(problem.q0), np.asarray(problem.v0)
+    along = np.random.default_rng(0).normal(size=(2, q.size))
+    a = lambda q: uk.lanes(problem).one(0.0, q, v)
+    assert "ukjax_" in jax.jit(a).lower(q).as_text()
+    expected = (a(q + 1e-5 * along[0]) - a(q - 1e-5 * along[0])) / 2e-5
+    _, forward = jax.jit(lambda q, x: jax.jvp(a, (q,), (x,)))(q, along[0])
+    backward = jax.jit(lambda q, x: jax.vjp(a, q)[1](x)[0])(q, along[1])
+    np.testing.assert_allclose(forward, expected, rtol=1e-5, atol=1e-6 * abs(expected).max())
+    np.testing.assert_allclose(along[0] @ backward, along[1] @ expected, rtol=1e-5)
+    every = jax.jit(jax.vmap(lambda s: jax.vjp(a, s * q)[1](along[1])[0]))(np.array([1.0, 1.01, 0.99]))
+    np.testing.assert_allclose(every[0], backward, rtol=1e-9, atol=1e-9 * abs(backward).max())
+
+
+def test_what_is_exported_runs_elsewhere():
+    """Machine code belongs to a process: an exported function has none."""
+    problem = uk.models.scara()
+    a = lambda q, v: uk.lanes(problem).one(0.0, q, v)
+    q, v = np.asarray(problem.q0), np.asarray(problem.v0)
+    assert "ukjax_" in jax.jit(a).lower(q, v).as_text()
+    exported = jax.export.export(jax.jit(a))(q, v)
+    assert "ukjax_" not in exported.mlir_module()
+    np.testing.assert_allclose(exported.call(q, v), a(q, v), rtol=1e-9)

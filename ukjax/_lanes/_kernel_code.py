@@ -1,0 +1,154 @@
+"""Scalar programs written for LLVM: a loop over blocks of members, and within it loops over what repeats in the program.
+
+A block is as many members as one vector holds. All its numbers stand in registers, those of `_registers`: rows of one
+number for each member. A pass of a part mostly reads rows that are as far as its own from those of the pass before, so
+that it is nothing but arithmetic on memory.
+
+XLA's loops for a CPU cannot be that: their operands are copied to arrays of their own, as is each result, of which LLVM
+does not know that none overlaps another; and long ones take minutes to compile.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ._machine_code import Body, Kind, functions
+from ._registers import Part, Parts
+
+
+class Operand(NamedTuple):
+    """An array of inputs: how many, and whether they are the same for all members."""
+
+    inputs: int
+    shared: bool
+
+
+def _table(name: str, kind: str, entries: Sequence[Any]) -> str:
+    """A constant array."""
+    listed = ", ".join(f"{kind} {x}" for x in entries)
+    return f"@{name} = internal constant [{len(entries)} x {kind}] [{listed}]"
+
+
+def _loop(name: str, count: int | str, body: Sequence[str]) -> str:
+    """A function that counts %k up from zero. It is given registers, numbers elsewhere, `%count` and `%members`."""
+    given = "ptr noalias %registers, ptr noalias %numbers, i64 %count, i64 %members"
+    head = [f"define internal void @{name}({given}) {{", "  br label %pass", "pass:"]
+    end = ["  %next = add i64 %k, 1", f"  %more = icmp ult i64 %next, {count}"]
+    end += ["  br i1 %more, label %pass, label %done", "done:", "  ret void", "}"]
+    return "\n".join([*head, "  %k = phi i64 [0, %0], [%next, %pass]", *body, *end])
+
+
+def _part(name: str, part: Part, kind: Kind) -> list[str]:
+    """One part as a function, and the table of the rows it reads at no regular distance."""
+    vector, irregular = kind.vector, list[np.ndarray]()
+    starts: dict[
+        int, str
+    ] = {}  # from where to count rows in a pass, by how far that is from there in the pass before
+
+    def row(body: Body, first: int, distance: int) -> str:
+        start = starts.setdefault(distance, f"%start{len(starts)}")
+        return body(f"getelementptr {vector}, ptr {start}, i64 {first}")
+
+    def load(body: Body, i: int) -> str:
+        rows = part.reads[:, i].astype(int)
+        distances = np.unique(np.diff(rows))
+        if len(distances) < 2:
+            place = row(body, rows[0], int(distances.sum()))
+        else:
+            irregular.append(rows)
+            entry = body(f"getelementptr i32, ptr %entries, i64 {len(irregular) - 1}")
+            place = body(f"getelementptr {vector}, ptr %registers, i32 {body(f'load i32, ptr {entry}')}")
+        return body(f"load {vector}, ptr {place}, align {kind.bytes}")
+
+    def store(body: Body, i: int, value: str) -> None:
+        place = row(body, part.writes + i, len(part.outputs) if len(part.reads) > 1 else 0)
+        body.lines.append(f"  store {vector} {value}, ptr {place}, align {kind.bytes}")
+
+    body, before = Body(kind, load), list[str]()
+    body.compute(part.outputs, store)
+    for distance, start in starts.items():
+        before += [f"  {start}.row = mul i64 %k, {distance}"]
+        before += [f"  {start} = getelementptr {vector}, ptr %registers, i64 {start}.row"]
+    if irregular:
+        before += [f"  %entry = mul i64 %k, {len(irregular)}"]
+        before += [f"  %entries = getelementptr i32, ptr @{name}.rows, i64 %entry"]
+    tables = [_table(f"{name}.rows", "i32", np.array(irregular).T.ravel())] if irregular else []
+    return [*tables, _loop(name, len(part.reads), [*before, *body.lines])]
+
+
+def _moves(kind: Kind, outputs: Sequence[int]) -> list[str]:
+    """What fills registers with numbers of members, or with one for all of them, and what takes out outputs."""
+    vector, number, at = kind.vector, kind.number, f"align {kind.bytes}"
+    own = f"  %own = getelementptr {vector}, ptr %registers, i64 %k"
+    theirs = f"  %first = mul i64 %k, %members\n  %theirs = getelementptr {number}, ptr %numbers, i64 %first"
+    load = f"  %x = load {vector}, ptr"
+    store = f"  store {vector} %x, ptr"
+    spread = f"""  %place = getelementptr {number}, ptr %numbers, i64 %k
+  %one = load {number}, ptr %place
+  %v = insertelement {vector} undef, {number} %one, i32 0
+  %x = shufflevector {vector} %v, {vector} undef, <{kind.width} x i32> zeroinitializer"""
+    kept = f"""  %entry = getelementptr i32, ptr @outputs, i64 %k
+  %row = load i32, ptr %entry
+  %own = getelementptr {vector}, ptr %registers, i32 %row"""
+    return [
+        _loop("filled", "%count", [own, theirs, f"{load} %theirs, {at}", f"{store} %own, {at}"]),
+        _loop("spread", "%count", [own, spread, f"{store} %own, {at}"]),
+        _table("outputs", "i32", outputs),
+        _loop("taken", "%count", [kept, theirs, f"{load} %own, {at}", f"{store} %theirs, {at}"]),
+    ]
+
+
+def text(parts: Parts, operands: Sequence[Operand], kind: Kind) -> str:
+    """The function `compute` of registers, outputs, the number of members, and arrays of inputs.
+
+    Inputs and outputs are arrays (count, members); what is the same for all members (count,). Members are at least as
+    many as a vector holds.
+
+    **Arguments:**
+
+    - `parts`: of the program.
+    - `operands`: what holds its inputs.
+    - `kind`: of the vectors.
+    """
+    lines, called = _moves(kind, parts.outputs), dict[str, int]()
+    for i, part in enumerate(parts.parts):
+        lines += _part(f"part{i}", part, kind)
+        called |= functions(part.outputs, kind) or {}
+    lines += [f"declare {kind.number} @{name}({', '.join([kind.number] * n)})" for name, n in called.items()]
+    lines += [_table("constants", kind.number, [kind.literal(x) for x in parts.constants])]
+    return "\n".join([*lines, _blocks(parts, operands, kind)])
+
+
+def _blocks(parts: Parts, operands: Sequence[Operand], kind: Kind) -> str:
+    """The loop over blocks. The last one ends where members do: some are computed twice rather than fewer at a time."""
+    constants = Operand(len(parts.constants), shared=True)
+    once, each, row = list[str](), list[str](), 0
+    for i, (count, shared) in enumerate([constants, *operands]):
+        place = "@constants" if i == 0 else f"%in{i - 1}"
+        once += [f"  %rows{i} = getelementptr {kind.vector}, ptr %registers, i64 {row}"]
+        if shared and count:
+            once += [f"  call void @spread(ptr %rows{i}, ptr {place}, i64 {count}, i64 0)"]
+        elif count:
+            each += [f"  %some{i} = getelementptr {kind.number}, ptr {place}, i64 %start"]
+            each += [f"  call void @filled(ptr %rows{i}, ptr %some{i}, i64 {count}, i64 %members)"]
+        row += count
+    each += [f"  call void @part{i}(ptr %registers, ptr null, i64 0, i64 0)" for i in range(len(parts.parts))]
+    lines, given = "\n".join, ", ".join(f"ptr %in{i}" for i in range(len(operands)))
+    return f"""define void @compute(ptr %registers, ptr %outputs, i64 %members, {given}) {{
+  %last = sub i64 %members, {kind.width}
+{lines(once)}
+  br label %block
+block:
+  %member = phi i64 [0, %0], [%after, %block]
+  %fits = icmp ult i64 %member, %last
+  %start = select i1 %fits, i64 %member, i64 %last
+{lines(each)}
+  %out = getelementptr {kind.number}, ptr %outputs, i64 %start
+  call void @taken(ptr %registers, ptr %out, i64 {len(parts.outputs)}, i64 %members)
+  %after = add i64 %start, {kind.width}
+  %more = icmp ult i64 %after, %members
+  br i1 %more, label %block, label %done
+done:
+  ret void
+}}"""
