@@ -17,22 +17,27 @@ from ._whole_loops import are_loops_whole
 
 # Operations to compile, of more than which arrays are worth their longer runs.
 _WORTHWHILE = 10_000
-# The same for derivatives where loops are not compiled whole, which take far more to compile, of acceleration and
-# projection; and where those operations are few beside all, as in large systems, of which those by arrays take longer.
+# The same, where LLVM does not compile them by itself, for derivatives of acceleration and projection where loops are not
+# compiled whole, which take far more to compile; and where those operations are few beside all, as in large systems, of
+# which those by arrays take longer.
 _DERIVED, _DERIVED_OF_MANY = (5_000, 7_500), 8_000
 # The same for an implicit solver, which takes tangents of it: XLA may need minutes for more.
 _WITHIN_NEWTON = 300
 _PROJECTIONS = 3  # of a start: each begins with the rows where the one before ended, as Newton's method does
 
 
+def _is_native(program: Program) -> bool:
+    return program.can_be_native and jax.default_backend() == "cpu"
+
+
 def _is_derivable(program: Program, limit: int) -> bool:
-    return are_loops_whole() or program.compiled <= (
-        _DERIVED_OF_MANY if 2 * program.compiled < program.size else limit
-    )
+    limit = _DERIVED_OF_MANY if 2 * program.compiled < program.size else limit
+    return are_loops_whole() or _is_native(program) or program.compiled <= limit
 
 
 def _is_worthwhile(program: Program, solver: dfx.AbstractSolver, limit: int | None) -> bool:
-    if isinstance(getattr(solver, "solver", solver), dfx.AbstractImplicitSolver):
+    implicit = isinstance(getattr(solver, "solver", solver), dfx.AbstractImplicitSolver)
+    if implicit and not _is_native(program):
         return program.compiled <= _WITHIN_NEWTON
     return program.compiled <= _WORTHWHILE and (limit is None or _is_derivable(program, limit))
 

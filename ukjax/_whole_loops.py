@@ -33,8 +33,12 @@ def compile_loops_whole() -> None:
 
     Left to itself XLA does so below a kilobyte, and runs larger loops as a list of small functions: for systems of few
     coordinates that takes longer than what they compute. Call this before JAX computes anything, as one turns on
-    float64. It appends XLA's option `xla_cpu_small_while_loop_byte_threshold`, and two of LLVM's that let more loops
-    run on vectors, to the environment variable `XLA_FLAGS`, which JAX reads once.
+    float64. It appends XLA's option `xla_cpu_small_while_loop_byte_threshold`, two of LLVM's that let more loops run on
+    vectors, and `xla_cpu_use_fusion_emitters=false`, by which batches move their arrays about in half the time, to the
+    environment variable `XLA_FLAGS`, which JAX reads once.
+
+    Loops around scalar code of more than some 3,000 operations are lists of functions all the same: that code is one of
+    them, and takes longer than the rest.
 
     In a process that computes on a GPU as well, LLVM's two options hold for the GPU's kernels too: loops of more than 15
     passes are not written out there. Where `JAX_PLATFORMS` names accelerators alone, nothing is done.

@@ -6,8 +6,10 @@ XLA calls such a function without Python. Its name says what it computes, so tha
 import ctypes
 import functools
 import hashlib
+import re
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -18,11 +20,10 @@ from ._kernel_code import Operand, text
 from ._machine_code import Kind, functions
 from ._registers import Parts
 
-# XLA's interface is that of its `xla/ffi/api/c_api.h`. A call is a frame: at byte 8 its extensions, at 16 the
-# interface, at 40 operands and behind them results, both with their own size first, and at 32 of them pointers to
-# arrays; of an array at 24 its numbers, at 40 its dimensions. An extension of type 1 asks for metadata in place of a
-# call: they are where its 24 points to, and have at 24 a version, at 32 traits. The version told is that of the
-# interface, at its 32.
+# XLA's interface is that of its `xla/ffi/api/c_api.h`. A call is a frame: at byte 8 its extensions, at 40 operands and
+# behind them results, both with their own size first, and at 32 of them pointers to arrays; of an array at 24 its
+# numbers, at 40 its dimensions. An extension of type 1 asks for metadata in place of a call: they are where its 24
+# points to, and have at 24 the version, major and minor, and at 32 traits.
 _HANDLER = """
 define ptr @handler(ptr %frame) {{
   %extensions = getelementptr i8, ptr %frame, i64 8
@@ -35,14 +36,10 @@ asked:
   %about = icmp eq i32 %kind, 1
   br i1 %about, label %tell, label %run
 tell:
-  %interfaces = getelementptr i8, ptr %frame, i64 16
-  %interface = load ptr, ptr %interfaces
-  %known = getelementptr i8, ptr %interface, i64 32
-  %version = load i64, ptr %known
   %places = getelementptr i8, ptr %extension, i64 24
   %metadata = load ptr, ptr %places
   %told = getelementptr i8, ptr %metadata, i64 24
-  store i64 %version, ptr %told
+  store <2 x i32> <i32 {major}, i32 {minor}>, ptr %told, align 4
   %traits = getelementptr i8, ptr %metadata, i64 32
   store i32 0, ptr %traits
   ret ptr null
@@ -85,6 +82,19 @@ def _llvm() -> Any:
 
 
 @functools.cache
+def _version() -> tuple[int, int] | None:
+    """That of XLA's interface, if it is one known here."""
+    try:
+        header = Path(jax.ffi.include_dir(), "xla", "ffi", "api", "c_api.h").read_text()
+    except OSError:
+        return None
+    major, minor = (
+        int(x) for x in re.findall(r"^#define XLA_FFI_API_M(?:AJ|IN)OR (\d+)", header, re.MULTILINE)
+    )
+    return (major, minor) if major == 0 else None
+
+
+@functools.cache
 def _vector_bytes() -> int:
     """The size of a processor's vectors."""
     features = _llvm().get_host_cpu_features()
@@ -105,7 +115,7 @@ def can_compile(outputs: Sequence[Any], dtype: Any) -> bool:
     - `outputs`: the expressions.
     - `dtype`: of their inputs.
     """
-    if _llvm() is None or np.dtype(dtype).name not in ("float64", "float32"):
+    if _llvm() is None or _version() is None or np.dtype(dtype).name not in ("float64", "float32"):
         return False
     called = functions(outputs, Kind(np.dtype(dtype).name, 1))
     return called is not None and all(_llvm().address_of_symbol(name) for name in called)
@@ -136,7 +146,10 @@ def _registered(code: str, operands: int) -> str:
     with _lock:
         if name not in _made:
             arrays = [("in", i) for i in range(operands)] + [("out", 0), ("out", 1)]
+            major, minor = _version() or (0, 0)
             handler = _HANDLER.format(
+                major=major,
+                minor=minor,
                 arrays="\n".join(_ARRAY.format(of=of, i=i) for of, i in arrays),
                 inputs=", ".join(f"ptr %in{i}" for i in range(operands)),
             )

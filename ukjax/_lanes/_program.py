@@ -92,7 +92,8 @@ class Program:
         return other
 
     @functools.cached_property
-    def _can_be_native(self) -> bool:
+    def can_be_native(self) -> bool:
+        """Whether LLVM can compile it by itself, on a CPU, and it is long enough for that."""
         return self.size >= _FEW and can_compile(self.outputs, self.dtype)
 
     @property
@@ -106,7 +107,7 @@ class Program:
 
         Where XLA compiles loops whole it does not do so around one, which short programs gain more by.
         """
-        return self._can_be_native and (not are_loops_whole() or self.once or self._is_too_long)
+        return self.can_be_native and (not are_loops_whole() or self.once or self._is_too_long)
 
     @property
     def _is_too_long(self) -> bool:
