@@ -50,8 +50,8 @@ def lowering(one: Callable[..., list[Array]], native: bool = False) -> Any:
             apart = x.reshape(x.shape[0], *(x.shape[1:] or (1,) * len(members)))
             return jnp.broadcast_to(apart, (x.shape[0], *members)).reshape(x.shape[0], math.prod(members))
 
-        if native and program.is_native:
-            count = math.prod(members)
+        count = math.prod(members)
+        if native and program.is_native(count):
             apart = [x if x.ndim == 1 else flat(x) for x in operands]
             found = run_native(program.native, apart, len(program.outputs), count)
             return found.reshape(-1, *members)

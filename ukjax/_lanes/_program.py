@@ -38,7 +38,9 @@ runs a thousand times slower.
 
 # The weight of pieces, and the operations above which loops are better: up to there they run ten times as long.
 _PIECE, _MOST_IN_PIECES = 2_400, 10_000
-_FEW = 200  # operations XLA compiles as fast as LLVM by itself does, into no slower code
+# Operations XLA compiles as fast as LLVM by itself does, into no slower code; and members from which on LLVM gains more
+# than a loop loses that is not compiled whole.
+_FEW, _SEVERAL = 200, 8
 
 
 @final
@@ -101,13 +103,13 @@ class Program:
         """The parts it is compiled in as a foreign function."""
         return self._apart
 
-    @property
-    def is_native(self) -> bool:
+    def is_native(self, members: int) -> bool:
         """Whether it is better a foreign function than operations of XLA, on a CPU.
 
-        Where XLA compiles loops whole it does not do so around one, which short programs gain more by.
+        Where XLA compiles loops whole it does not do so around one, which short programs of few members gain more by.
         """
-        return self.can_be_native and (not are_loops_whole() or self.once or self._is_too_long)
+        worth_it = self.once or self._is_too_long or members >= _SEVERAL
+        return self.can_be_native and (worth_it or not are_loops_whole())
 
     @property
     def _is_too_long(self) -> bool:
