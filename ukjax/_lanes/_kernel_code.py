@@ -42,9 +42,9 @@ def _loop(name: str, count: int | str, body: Sequence[str]) -> str:
 def _part(name: str, part: Part, kind: Kind) -> list[str]:
     """One part as a function, and the table of the rows it reads at no regular distance."""
     vector, irregular = kind.vector, list[np.ndarray]()
-    starts: dict[
+    starts = dict[
         int, str
-    ] = {}  # from where to count rows in a pass, by how far that is from there in the pass before
+    ]()  # where a pass counts rows from, by how far that is from where the one before does
 
     def row(body: Body, first: int, distance: int) -> str:
         start = starts.setdefault(distance, f"%start{len(starts)}")
