@@ -28,11 +28,14 @@ def _with_slope(fn, x):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("dt0", "meets"), [(0.04, True), (0.03, False)], ids=["a step ends there", "between steps"]
+    ("dt0", "meets"), [(0.01, True), (0.03, False)], ids=["a step ends there", "between steps"]
 )
 def test_past_a_flat_position(dt0, meets):
-    """Value and derivative are finite, and the rank tells where a step ends at the flat position."""
-    t1, options = 8 * dt0, {"solver": dfx.Heun(), "dt0": dt0, "max_steps": 8}
+    """Value and derivative are finite, and the rank tells where a step ends at the flat position.
+
+    "There" is within the rank threshold, 1e-5, of it: Heun's angle at 0.2 s is off by 3e-6 at steps of 0.01.
+    """
+    t1, options = 0.24, {"solver": dfx.Heun(), "dt0": dt0, "max_steps": round(0.24 / dt0)}
 
     def final(rate):
         run = _run(rate, t1=t1, **options)
