@@ -4,6 +4,7 @@ Times are processor time of this process, bound to one core, the least of severa
 that little. Batches are of different starting angles or parameters; a `step` is one of one run, rejected ones included.
 
     python benchmarks/batched.py --models four_bars --batches 1 64 1024 16384
+    python benchmarks/batched.py --models --saved four_bars
     python benchmarks/batched.py --models --difficulty 2048
     python benchmarks/batched.py --models --sweep 100000 1000000
 """
@@ -34,6 +35,13 @@ METHODS: dict[str, dict[str, Any]] = {
     "adaptive": {"solver": dfx.Tsit5(), "rtol": 1e-6, "atol": 1e-6},
 }
 LOCKSTEP_LARGEST = 1024
+KEPT: dict[str, tuple[str, ...]] = {
+    "the end": ("q",),
+    "states": ("q", "v"),
+    "errors, energy and ranks": ("max_position_error", "energy_drift", "rank_min"),
+    "forces": ("q", "constraint_force"),
+    "multipliers": ("q", "multipliers"),
+}
 
 
 def processor_time(case: Callable[[], Any], rounds: int) -> float:
@@ -83,6 +91,27 @@ def by_size(
     print("\n" + table(["us / step", "steps / s", "simulated s / s", "compilation [s]"], rows) + "\n")
 
 
+def by_saved(names: list[str], t1: float, rounds: int) -> None:
+    """What is kept of each of 1,024 runs: its end, or something at 201 times."""
+    rows = {}
+    for name in names:
+        problem, low, high = MODELS[name]
+        values = np.linspace(low, high, 1024)
+        for label, kept in KEPT.items():
+            times = 2 if label == "the end" else 201
+
+            def run(x: Any, problem=problem, times=times, kept=kept) -> Any:
+                options = {"ts": times, "adjoint": dfx.ForwardMode(), **METHODS["adaptive"]}
+                found = uk.simulate(problem(x), t1=t1, **options)
+                return [getattr(found, what) for what in kept]
+
+            compiled = jax.jit(jax.vmap(run)).lower(values).compile()
+            took = processor_time(functools.partial(compiled, values), rounds)
+            rows[f"{name}, {label}"] = [1e3 * took / values.size]
+            print(name, label, f"{1e3 * took / values.size:.3g}", flush=True)
+    print("\n" + table(["ms / run"], rows) + "\n")
+
+
 def by_difficulty(size: int, rounds: int) -> None:
     """Pendulums whose rates differ 100-fold, in mixed order, beside the same in batches of nearly equal ones."""
     lengths = np.geomspace(1e-4, 1.0, size)
@@ -127,6 +156,7 @@ def main() -> None:
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 64, 1024, 16384])
     parser.add_argument("--t1", type=float, default=2.0)
     parser.add_argument("--stabilizer", choices=["projection", "baumgarte"], default="projection")
+    parser.add_argument("--saved", nargs="*", choices=MODELS, default=[], metavar="MODEL")
     parser.add_argument("--difficulty", type=int, default=0, metavar="RUNS")
     parser.add_argument("--sweep", type=int, nargs="*", default=[], metavar="RUNS")
     parser.add_argument("--rounds", type=int, default=5)
@@ -137,6 +167,8 @@ def main() -> None:
     print(f"float64, one core, {given.stabilizer}. {machine()}.\n")
     if given.models:
         by_size(given.models, given.methods, given.batches, given.t1, stabilizer, given.rounds)
+    if given.saved:
+        by_saved(given.saved, given.t1, given.rounds)
     if given.difficulty:
         by_difficulty(given.difficulty, given.rounds)
     if given.sweep:

@@ -73,7 +73,6 @@ def main(arguments: list[str] | None = None) -> dict[tuple[str, str, float], np.
     )
     parser.add_argument("--quick", action="store_true", help="two thresholds, one solver, 32 sizes")
     options = parser.parse_args(arguments)
-    uk.compile_loops_whole()
     jax.config.update("jax_enable_x64", True)
     rconds, ways = ((1e-3, 1e-5), STEPS[:1]) if options.quick else (RCONDS, STEPS)
     between = np.linspace(1.0, 1.3, 32 if options.quick else options.sizes)
@@ -95,4 +94,5 @@ def main(arguments: list[str] | None = None) -> dict[tuple[str, str, float], np.
 
 
 if __name__ == "__main__":
+    uk.compile_loops_whole()
     main()

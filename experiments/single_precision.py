@@ -62,7 +62,6 @@ def main(arguments: list[str] | None = None) -> dict[tuple[str, str], np.ndarray
     parser.add_argument("--starts", type=int, default=64, help="how many starts")
     parser.add_argument("--quick", action="store_true", help="one linkage, default tolerance, 16 starts")
     options = parser.parse_args(arguments)
-    uk.compile_loops_whole()
     turning = mechanisms() | {"parallelogram": (uk.models.parallelogram(rate=1.0), W2)}
     names = ["four_bars(1)"] if options.quick else list(turning)
     ways = ["tolerance 1e-5 (default)"] if options.quick else [*WAYS, NARROW]
@@ -90,4 +89,5 @@ def main(arguments: list[str] | None = None) -> dict[tuple[str, str], np.ndarray
 
 
 if __name__ == "__main__":
+    uk.compile_loops_whole()
     main()

@@ -5,10 +5,13 @@ import math
 import subprocess
 import sys
 
+import diffrax as dfx
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import central
 from jax import lax
 
 import ukjax as uk
@@ -380,10 +383,12 @@ def test_numpy_computes_what_jax_does(op):
     np.testing.assert_allclose(operation(op)(*inputs), OPERATIONS[op](*map(jnp.asarray, inputs)), rtol=1e-14)
 
 
+@pytest.mark.parametrize("compiled", [False, True], ids=["", "in jit"])
 @pytest.mark.parametrize("name", ["parallelogram", "scara", "rolling_disk", "five_bar"])
-def test_what_a_trajectory_tells_is_what_the_formula_says(name):
+def test_what_a_trajectory_tells_is_what_the_formula_says(name, compiled):
     problem = uk.models.get(name)
-    found, ts = uk.simulate(problem, t1=problem.t0 + 0.5), (5, 117, -1)
+    run = lambda: uk.simulate(problem, t1=problem.t0 + 0.5)
+    found, ts = (jax.jit(run) if compiled else run)(), (5, 117, -1)
     assert "scalar code" in found.computed_by
     for i in ts:
         t, q, v = found.t[i], found.q[i], found.v[i]
@@ -397,3 +402,32 @@ def test_what_a_trajectory_tells_is_what_the_formula_says(name):
         energy = problem.system.energy(t, q, v)
         if energy is not None:
             np.testing.assert_allclose(found.energy[i], energy, rtol=1e-13)
+
+
+@pytest.mark.parametrize("name", ["parallelogram", "scara", "rolling_disk", "five_bar"])
+def test_derivatives_of_what_a_trajectory_tells(name):
+    """By every parameter of the system along one direction, in one compiled run, against differences of such runs."""
+    problem = uk.models.get(name)
+    parameters, rest = eqx.partition(problem.system, eqx.is_inexact_array)
+    rng = np.random.default_rng(0)
+    change = jax.tree.map(lambda x: x * jnp.asarray(rng.normal(size=x.shape)) / 100, parameters)
+
+    @jax.jit
+    def told(s):
+        system = eqx.combine(jax.tree.map(lambda x, d: x + s * d, parameters, change), rest)
+        fixed = {
+            "solver": dfx.Tsit5(),
+            "stepsize_controller": dfx.ConstantStepSize(),
+            "dt0": 0.01,
+            "t0": problem.t0,
+        }
+        fixed |= {"t1": problem.t0 + 0.05, "ts": 3, "max_steps": 16, "adjoint": dfx.ForwardMode()}
+        # The stabilizer leaves the state, which need not fit the rows, as it is: what is compared is what is told of it.
+        run = uk.simulate(system, problem.q0, problem.v0, stabilizer=uk.Baumgarte(1.0, 1.0), **fixed)
+        return {what: getattr(run, what)[1] for what in ("a", "constraint_force", "position_error", "energy")}
+
+    slopes = jax.jit(lambda s: jax.jvp(told, (s,), (jnp.ones(()),))[1])(jnp.zeros(()))
+    for what, slope in slopes.items():
+        exact = central(lambda h, what=what: told(jnp.asarray(h))[what])
+        scale = 1e-12 + np.abs(exact).max()
+        np.testing.assert_allclose(slope, exact, rtol=0, atol=1e-6 * scale, err_msg=what)

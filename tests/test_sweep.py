@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 import re
 import subprocess
 import sys
@@ -470,6 +471,31 @@ def test_several_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
     done = subprocess.run([sys.executable, "-c", SEVERAL], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "same\n"), done.stderr
+
+
+def test_the_command_shares_runs_between_cores(tmp_path: Path) -> None:
+    found = []
+    for cores in ([], ["--cores", "1"], ["--cores", "3"]):
+        out = tmp_path / f"{len(found)}.zarr"
+        varied = [
+            "--sample",
+            "angle=0.1:1",
+            "--runs",
+            "7",
+            "--t1",
+            "0.5",
+            "--output",
+            "q_end",
+            "--out",
+            str(out),
+        ]
+        command = [sys.executable, "-m", "ukjax", "sweep", "pendulum", *varied, *cores, "--no-progress"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        found.append(xr.open_zarr(out, consolidated=False))
+    assert [x.attrs["devices"] for x in found] == [f"{len(os.sched_getaffinity(0))} cpu", "1 cpu", "3 cpu"]
+    for x in found:
+        np.testing.assert_allclose(x.q_end, found[1].q_end, rtol=1e-13)
 
 
 MILLION = """

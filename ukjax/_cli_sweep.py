@@ -30,7 +30,7 @@ from ._errors import InputError
 from ._sweep import AbstractSamples, Grid, LatinHypercube, Sobol
 from ._sweep import Table as Rows
 from ._sweep import sweep as run_sweep
-from ._terminal import interruptible, print_json
+from ._terminal import interruptible, print_json, share_cores
 from .models import MODELS, get
 
 _SEQUENCES = {"sobol": Sobol, "latin-hypercube": LatinHypercube}
@@ -170,6 +170,9 @@ def sweep(
     out: Annotated[Path | None, typer.Option(help="A .zarr folder; the same command resumes it.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the folder.")] = False,
     chunk: Annotated[int | None, typer.Option(help="The most runs at once; by default by memory.")] = None,
+    cores: Annotated[
+        int | None, typer.Option(min=1, help="CPU cores that share the runs; by default all.")
+    ] = None,
     t1: Annotated[float | None, typer.Option(help="End in s; by default the model's.")] = None,
     dt0: Annotated[float | None, typer.Option(help="First or fixed step in s.")] = None,
     times: Annotated[int | None, typer.Option(help="How many times to save at; 201.")] = None,
@@ -191,6 +194,7 @@ def sweep(
     if out is not None and out.suffix != ".zarr":
         raise InputError(f"a sweep is written to a .zarr folder; got '{out}'.")
     jax.config.update("jax_enable_x64", not float32)
+    share_cores(cores)
     samples = _samples(grid or [], sample or [], table, runs, sequence, seed)
     fixed = parameters_of(parameters or [])
     if both := fixed.keys() & set(samples.names):

@@ -6,6 +6,7 @@ from typing import final
 import diffrax as dfx
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ._acceleration import AbstractFormula, equations_of_motion
@@ -79,6 +80,17 @@ class Model(eqx.Module):
         if self.code is None:
             return self.formula.solve(equations_of_motion(self.system, t, q, v, self.stabilizer)).a
         return (_by_code if _is_derivable(self.code.program, _DERIVED[0]) else _by_long_code)(self, t, q, v)
+
+    def observed(self, t: Array, q: Array, v: Array) -> dict[str, Array]:
+        """By scalar code, what a `Trajectory` tells of a state but its multipliers; nothing where there is none.
+
+        **Arguments:** as `acceleration`.
+        """
+        if self.code is None or not _is_derivable(self.code.observed.program, _DERIVED[0]):
+            return {}
+        found = self.code.observed(self.ready().numbers, t, q, v)
+        found["rank"] = found["rank"].astype(jnp.int32)
+        return {name: found[name] for name in found if name not in ("multipliers", "regular")}
 
     def project(self, t: Array, y: tuple[Array, Array]) -> tuple[Array, Array]:
         """The state (q, v), projected if the stabilizer projects: where a run starts or saves, not in its loop.

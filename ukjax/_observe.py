@@ -65,7 +65,7 @@ def _observe(model: Model, states: States) -> tuple[dict[str, Any], Names]:
             "position_error": rows.position_error,
             "velocity_error": rows.velocity_error,
             "energy": model.system.energy(t, q, v),
-        }
+        } | model.observed(t, q, v)
 
     rows = eqx.filter_eval_shape(constraint_rows, model.system, *(x[0] for x in states))
     return jax.vmap(at)(*states), (rows.names, rows.kinds)
@@ -83,7 +83,7 @@ def _observe_on_host(model: Model, states: States) -> tuple[dict[str, Any], Name
     states = projected(model, states)
     found = at_states(model, states)
     rows = model.code.equations.arrays.rows
-    found["rank"] = np.full(len(states.t), len(rows.names), np.int32)
+    found["rank"] = found["rank"].astype(np.int32)
     unsure = np.flatnonzero(~found.pop("regular"))
     if unsure.size:
         padded = _padded(unsure)

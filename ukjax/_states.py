@@ -54,17 +54,17 @@ def equations(model: Model, states: States) -> Equations:
     **Arguments:** as `projected`.
     """
     assert model.code is not None
-    return model.code.equations(*_operands(model.code, model, states))
+    return model.code.equations.on_host(*_operands(model.code, model, states))
 
 
 def observed(model: Model, states: States) -> dict[str, Any]:
-    """Accelerations, constraint forces, multipliers, errors, the energy where there is code of it; and where all this is
-    `regular`: the rows clearly independent. Where not, the formula has to tell.
+    """Accelerations, constraint forces, multipliers, errors, ranks, the energy where there is code of it; and where all
+    this is `regular`: the rows clearly independent. Where not, the formula has to tell.
 
     **Arguments:** as `projected`.
     """
     assert model.code is not None
-    found = model.code.observed(*_operands(model.code, model, states))
+    found = model.code.observed.on_host(*_operands(model.code, model, states))
     return found | {"regular": (found["regular"] > 0.5) & np.all(np.isfinite(found["a"]), axis=1)}
 
 

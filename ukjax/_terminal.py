@@ -14,11 +14,13 @@ from typing import Any, NoReturn, TypeVar
 import jax
 import numpy as np
 import typer
+from jax._src import xla_bridge  # JAX has no public way to ask whether it has started
 from typer.core import TyperGroup
 
 from ._errors import InputError, MissingExtraError
 
 _T = TypeVar("_T")
+_DEVICES = "xla_force_host_platform_device_count"
 
 # Typer brings its own copy of Click, or the package, by its version; this class is the one it raises.
 _UsageError: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
@@ -50,6 +52,16 @@ def use_compilation_cache() -> None:
         root.mkdir(parents=True, exist_ok=True)
         jax.config.update("jax_compilation_cache_dir", str(root))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
+def share_cores(number: int | None) -> None:
+    """Has JAX take a CPU for several devices, by default one for each core, unless it was told or has started."""
+    told = jax.config.jax_num_cpu_devices >= 0  # pyright: ignore[reportAttributeAccessIssue]
+    told = told or _DEVICES in os.environ.get("XLA_FLAGS", "")
+    if number is None and (told or xla_bridge.backends_are_initialized()):
+        return
+    own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    jax.config.update("jax_num_cpu_devices", own if number is None else number)
 
 
 def interruptible(fn: Callable[[], _T]) -> _T:

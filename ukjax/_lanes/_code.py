@@ -114,7 +114,7 @@ class Inputs:
 
 @final
 class Written:
-    """A pytree of arrays of expressions, to be evaluated by NumPy.
+    """A pytree of arrays of expressions.
 
     - `arrays`: the pytree.
     - `counts`: as for a `Program`.
@@ -125,22 +125,38 @@ class Written:
         self.arrays, self.counts, self.dtype = arrays, counts, dtype
 
     @functools.cached_property
-    def _program(self) -> Program:
+    def program(self) -> Program:
+        """What computes all entries."""
         leaves = jax.tree.leaves(self.arrays)
         return Program([x for leaf in leaves for x in leaf.reshape(-1)], self.counts, self.dtype)
 
-    def __call__(self, *operands: np.ndarray) -> Any:
-        """The pytree, with the members along the first axis of each array.
+    def _parted(self, found: Any) -> Any:
+        """The pytree, given its entries along the first axis; others come first in each array."""
+        leaves, tree = jax.tree.flatten(self.arrays)
+        ends = np.cumsum([x.size for x in leaves])
+        arrays = [
+            found[end - x.size : end].T.reshape(*found.shape[1:], *x.shape)
+            for end, x in zip(ends, leaves, strict=True)
+        ]
+        return jax.tree.unflatten(tree, arrays)
+
+    def on_host(self, *operands: np.ndarray) -> Any:
+        """The pytree by NumPy, with the members along the first axis of each array.
 
         **Arguments:**
 
         - `operands`: as for `OnHost`.
         """
-        leaves, tree = jax.tree.flatten(self.arrays)
-        found = self._program.on_host(*operands)
-        parts = np.split(found, np.cumsum([x.size for x in leaves])[:-1])
-        arrays = [x.T.reshape(found.shape[1], *y.shape) for x, y in zip(parts, leaves, strict=True)]
-        return jax.tree.unflatten(tree, arrays)
+        return self._parted(self.program.on_host(*operands))
+
+    def __call__(self, *operands: Array) -> Any:
+        """The pytree.
+
+        **Arguments:**
+
+        - `operands`: the inputs.
+        """
+        return self._parted(run(self.program, *operands))
 
 
 @final
@@ -148,8 +164,8 @@ class Code:
     """The acceleration of systems of one structure as scalar code.
 
     - `program`: the operations; its inputs are the varying entries of the parameters, t, q and v.
-    - `equations`: the `Equations` at states, by NumPy.
-    - `observed`: what a trajectory tells of states, by NumPy.
+    - `equations`: the `Equations` at states.
+    - `observed`: what a trajectory tells of states.
     - `symmetric`: whether the mass matrix is, whatever the numbers.
     """
 
@@ -252,7 +268,10 @@ def _made(structure: Structure, leaves: tuple[Leaf, ...], state: tuple[Any, ...]
         "a": solution.a,
         "constraint_force": plus(build, solution.force, e.c),
         "multipliers": solution.multipliers,
-        "regular": build.number(build.apply("and", solution.all_rows, sure), True),
+        "rank": solution.rank,
+        "regular": build.number(
+            build.apply("and", build.apply("eq", solution.rank, len(e.rows.A)), sure), True
+        ),
     }
     observed = {key: np.array(x, object) for key, x in observed.items()}
     observed |= {"position_error": e.rows.position_error, "velocity_error": e.rows.velocity_error}

@@ -256,16 +256,16 @@ class Solution(NamedTuple):
 
     - `a`: acceleration (n,).
     - `multipliers`: lambda (m,), without a derivative; zero for rows left out.
-    - `force`: A^T lambda (n,).
+    - `force`: A^T lambda (n,), with the derivative of M a - Q.
     - `nearness`: how close to singular the rows left are.
-    - `all_rows`: whether none was left out.
+    - `rank`: how many rows were not left out.
     """
 
     a: Vector
     multipliers: Vector
     force: Vector
     nearness: Expression
-    all_rows: Expression
+    rank: Expression
 
 
 def acceleration(
@@ -287,8 +287,8 @@ def acceleration(
     solver = Solver(build, M, A, rcond, eps)
     a, multipliers = solve(solver, M, A, list(Q), list(b))
     a = [build.apply("select", solver.definite, x, float("nan")) for x in a]
-    all_rows: Expression = True
-    for inverse in solver.schur.inverse:
-        all_rows = build.apply("and", all_rows, build.apply("ne", inverse, 0.0))
+    rank = build.total(build.number(build.apply("ne", x, 0.0), True) for x in solver.schur.inverse)
     force = times(build, A.T, multipliers) if len(A) else [0.0] * len(a)
-    return Solution(a, multipliers, force, solver.nearness(), all_rows)
+    needed = minus(build, times(build, M, a), Q)
+    force = [build.apply("attached", *pair) for pair in zip(force, needed, strict=True)]
+    return Solution(a, multipliers, force, solver.nearness(), rank)

@@ -51,6 +51,7 @@ def _compile(plan: Plan, shape: tuple[int, ...], devices: Sequence[Any]) -> tupl
 def _fitted(plan: Plan, memory: float, devices: Sequence[Any]) -> tuple[tuple[int, ...], Batch]:
     """The largest blocks that go into the memory by what the compiler says of them, and their program."""
     sizes = tuple(plan.samples.sizes.values())
+    memory /= len(devices) if devices[0].platform == "cpu" else 1  # the cores of a CPU share one
     limit = runs_at_once(plan.program.traced, memory, devices[0].platform) * len(devices)
     while True:
         shape = block_shape(sizes, limit)
@@ -147,8 +148,10 @@ def sweep(
     - `store`: a Zarr folder to write to, such as "runs.zarr".
     - `overwrite`: replace the folder, if it is of an earlier sweep.
     - `chunk`: the most runs at once; by default by memory.
-    - `memory`: what one chunk may take on a device, as estimated from the compiled program [bytes].
-    - `devices`: to spread each chunk over; by default all.
+    - `memory`: what one chunk may take on a device, on a CPU on all of them, as estimated from the compiled
+      program [bytes].
+    - `devices`: to spread each chunk over; by default all. A CPU is one, unless JAX is told its cores before it computes:
+      `jax.config.update("jax_num_cpu_devices", os.cpu_count())`.
     - `progress`: show a bar with runs per second and the time left, where standard error is a terminal.
 
     **Returns:** an `xarray.Dataset`: outputs with the dimensions of the samples (of a grid its parameters, else `run`)
