@@ -216,7 +216,5 @@ def main(arguments: list[str] | None = None) -> dict[str, list[Found]]:
     return found
 
 
-if (
-    __name__ == "__main__"
-):  # without compile_loops_whole: implicit solvers take much longer to compile with it
+if __name__ == "__main__":  # compile_loops_whole would not make code this long faster
     main()
