@@ -72,6 +72,7 @@ ALL = ("acceleration", "simulate", "project", "check")
         (np.ones((1, 2)), V0, ("q has shape (1, 2)", "vector")),
         (Q0, np.zeros((2, 1)), ("v has shape (2, 1)", "vector")),
         (np.float64(1.0), V0, "q has shape ()"),
+        ([], [], "q has no entries"),
         (np.ones(3), V0, ("q has 3 entries", "v has 2")),
         (Q0, np.zeros(1), "v has 1"),
         ([1.0, NAN], V0, ("q must be finite", "nan")),
@@ -137,6 +138,13 @@ def test_systems(door, system):
             {"constraints": [uk.AccelerationConstraint(lambda t, q, v: (jnp.eye(2), q[0]), name="rows")]},
             ("constraint 'rows'", "b of shape ()", "(k,)"),
         ),
+        ({"mass_matrix": lambda t, q: None}, ("mass matrix", "numbers", "None")),
+        ({"force": lambda t, q, v: None}, ("force", "numbers", "None")),
+        (
+            {"constraints": [uk.Holonomic(lambda t, q: None, name="forgotten")]},
+            ("constraint 'forgotten'", "numbers", "None"),
+        ),
+        ({"constraints": [uk.Nonholonomic(lambda t, q, v: 3, name="three")]}, ("'three'", "real numbers")),
     ],
     ids=lambda x: next(iter(x)) if isinstance(x, dict) else "",
 )
@@ -144,6 +152,12 @@ def test_shapes_of_what_a_system_returns(door, parts, words):
     if door == "project" and parts.keys() & {"force", "nonideal_force"}:
         pytest.skip("a projection asks for no force")
     _refused(words, _call, door, system=_pendulum(**parts))
+
+
+def test_an_energy_is_a_number():
+    _refused(
+        ("energy has shape (2,)", "scalar"), _call, "simulate", system=_pendulum(energy=lambda t, q, v: v)
+    )
 
 
 @pytest.mark.parametrize("door", BOTH)
@@ -247,6 +261,11 @@ def test_inconsistent_constraints_are_named():
         ({"formula": uk.SVD()}, "formula"),
         ({"formula": uk.UdwadiaKalaba}, "formula"),
         ({"event": 0.5}, "event"),
+        ({"event": lambda q: q[0]}, ("event", "(t, q, v)", "(q)")),
+        ({"event": lambda t, q, v: q}, ("event", "(2,)", "scalar")),
+        ({"event": lambda t, q, v: None}, ("event", "None")),
+        ({"solver": dfx.SemiImplicitEuler(), "dt0": 0.1}, ("SemiImplicitEuler", "Dopri8")),
+        ({"solver": dfx.HalfSolver(dfx.KenCarp4())}, ("HalfSolver", "Dopri8")),
         ({"stepsize_controller": 1e-6}, "stepsize_controller"),
         ({"adjoint": "reverse"}, "adjoint"),
         ({"progress": "yes"}, "progress must be something like True"),
@@ -370,6 +389,39 @@ def test_steps_of_time(dt, words):
 @pytest.mark.parametrize("fn", [None, 1.0, "rod"])
 def test_constraints_need_functions(kind, fn):
     _refused("function", kind, fn, name="rod")
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: uk.Holonomic(lambda q: q[0], name="rod"), ("constraint 'rod'", "(t, q)", "takes (q)")),
+        (lambda: uk.Nonholonomic(lambda t, q: q[0], name="skid"), ("constraint 'skid'", "(t, q, v)")),
+        (lambda: uk.OfOrder(1, lambda t, q: q[0], name="rate"), ("constraint 'rate'", "(t, q0, q1)")),
+        (lambda: uk.Holonomic(lambda t, q: q[0], name=3), ("name", "3")),
+        (lambda: _pendulum(mass_matrix=lambda q: jnp.eye(2)), ("mass matrix", "(t, q)")),
+        (lambda: _pendulum(energy=lambda q, v: q[0]), ("energy", "(t, q, v)")),
+        (lambda: uk.lagrangian_system(lambda q, v: v @ v), ("lagrangian", "(t, q, v)")),
+    ],
+)
+def test_functions_of_other_arguments(make, words):
+    _refused(words, make)
+
+
+def test_functions_that_take_more():
+    """By default values, or any number of them; of a class; and one of which Python knows no signature."""
+
+    class Circle:
+        def __call__(self, t, q, radius=1.0):
+            return jnp.dot(q, q) - radius**2
+
+    for fn in (Circle(), lambda *state: state[1][0], jax.jit(lambda t, q: q[0]), max):
+        uk.Holonomic(fn, name="any")
+
+
+def test_what_a_trajectory_cannot_do(tmp_path):
+    run = uk.simulate(GOOD, Q0, V0, t1=0.1, dense=True)
+    _refused(("t has shape (2,)", "vmap"), run.evaluate, jnp.zeros(2))
+    _refused((".png", "run.xyz"), run.plot, tmp_path / "run.xyz")
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from ._arguments import number_array
 from ._constraint import Rows, constraint_rows
 from ._errors import InputError
 from ._precision import in_full_precision
@@ -77,7 +78,7 @@ class Equations(eqx.Module):
 
 
 def _expect(what: str, array: Array, shape: tuple[int, ...]) -> Array:
-    array = jnp.asarray(array)
+    array = number_array(what, array)
     if array.shape != shape:
         raise InputError(f"{what} has shape {array.shape}; it must be {shape}.")
     return array
@@ -117,6 +118,9 @@ def require_shapes(system: AbstractSystem, t: Time, q: Coordinates, v: Velocitie
     **Arguments:** as `equations_of_motion`.
     """
     eqx.filter_eval_shape(equations_of_motion, system, t, q, v, NoStabilizer())
+    energy = eqx.filter_eval_shape(system.energy, t, q, v)
+    if energy is not None and jnp.shape(energy) != ():
+        raise InputError(f"the energy has shape {jnp.shape(energy)}; it must be a scalar.")
 
 
 class AbstractFormula(eqx.Module):

@@ -52,7 +52,7 @@ class OfOrder(eqx.Module):
     def __init__(self, order: int, fn: Callable[..., Array], *, name: str | None = None):
         self.order = whole_number("order", order, 0)
         self.fn = fn
-        self.name = constraint_name(fn, name)
+        self.name = constraint_name(fn, name, ", ".join(["t", *(f"q{i}" for i in range(self.order + 1))]))
 
 
 @final

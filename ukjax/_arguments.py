@@ -1,10 +1,12 @@
 """Checks of what a user hands in: each raises `InputError` with one line that names the argument."""
 
 import difflib
+import inspect
 import numbers
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import diffrax as dfx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +14,40 @@ from jaxtyping import Array
 
 from ._errors import InputError
 from ._types import is_traced
+
+
+def number_array(name: str, value: Any) -> Array:
+    """A value as an array of whatever numbers.
+
+    **Arguments:** as `real_array`.
+
+    **Raises:** `InputError` for what is not an array of numbers.
+    """
+    try:
+        return jnp.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must be an array of numbers, got {value!r}.") from error
+
+
+def require_function(name: str, fn: Any, takes: str) -> None:
+    """Raises `InputError` unless `fn` can be called with some positional arguments.
+
+    **Arguments:**
+
+    - `name`: what the message calls it.
+    - `fn`: the function.
+    - `takes`: their names, such as "t, q".
+    """
+    if not callable(fn):
+        raise InputError(f"{name} must be a function of ({takes}), got {fn!r}.")
+    try:
+        signature = inspect.signature(fn)
+    except (TypeError, ValueError):  # of some written in C nothing is known
+        return
+    try:
+        signature.bind(*takes.split(", "))
+    except TypeError as error:
+        raise InputError(f"{name} must be a function of ({takes}); this one takes {signature}.") from error
 
 
 def real_array(name: str, value: Any) -> Array:
@@ -24,11 +60,9 @@ def real_array(name: str, value: Any) -> Array:
 
     **Raises:** `InputError` for what is not an array of real numbers.
     """
-    try:
-        # JAX would make an array of weak type of a plain number, and compile what converts it.
-        array = jax.device_put(np.asarray(value)) if isinstance(value, numbers.Real) else jnp.asarray(value)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{name} must be an array of numbers, got {value!r}.") from error
+    # JAX would make an array of weak type of a plain number, and compile what converts it.
+    plain = isinstance(value, numbers.Real)
+    array = jax.device_put(np.asarray(value)) if plain else number_array(name, value)
     if jnp.issubdtype(array.dtype, jnp.integer) or jnp.issubdtype(array.dtype, jnp.bool_):
         array = array.astype(float)
     if not jnp.issubdtype(array.dtype, jnp.floating):
@@ -135,6 +169,16 @@ def require_instance(name: str, value: Any, kind: type | tuple[type, ...], such_
     if not isinstance(value, kind):
         hint = " (an instance is needed, not the class)" if isinstance(value, type) else ""
         raise InputError(f"{name} must be something like {such_as}, got {value!r}{hint}.")
+
+
+def require_solver(solver: Any) -> None:
+    """Raises `InputError` unless `solver` is one of Diffrax's for ordinary differential equations."""
+    require_instance("solver", solver, dfx.AbstractSolver, "diffrax.Dopri8()")
+    terms = solver.term_structure
+    if not (inspect.isclass(terms) and issubclass(dfx.ODETerm, terms)):
+        raise InputError(
+            f"{type(solver).__name__} does not solve y' = f(t, y) as it stands: take one such as diffrax.Dopri8()."
+        )
 
 
 def unknown_name(kind: str, name: Any, known: Iterable[str]) -> InputError:

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ._arguments import real_array
+from ._arguments import number_array, real_array, require_function
 from ._errors import InputError
 from ._precision import in_full_precision
 from ._types import Coordinates, Time, Velocities
@@ -28,11 +28,14 @@ if TYPE_CHECKING:
 Kind = Literal["holonomic", "nonholonomic", "acceleration", "position"]
 
 
-def constraint_name(fn: Callable, name: str | None) -> str:
-    """The name given, or the function's own; raises `InputError` for what is no function."""
-    if not callable(fn):
-        raise InputError(f"constraint '{name}' must be given by a function, got {fn!r}.")
-    return getattr(fn, "__name__", type(fn).__name__) if name is None else name
+def constraint_name(fn: Callable, name: str | None, takes: str = "t, q, v") -> str:
+    """The name given, or the function's own; raises `InputError` for what is no name, or no such function."""
+    if name is None:
+        name = getattr(fn, "__name__", type(fn).__name__)
+    if not isinstance(name, str):
+        raise InputError(f"the name of a constraint must be a string, got {name!r}.")
+    require_function(f"constraint '{name}'", fn, takes)
+    return name
 
 
 class AbstractConstraint(eqx.Module):
@@ -56,7 +59,7 @@ class Holonomic(AbstractConstraint):
 
     def __init__(self, fn: Callable[[Time, Coordinates], Array], *, name: str | None = None):
         self.fn = fn
-        self.name = constraint_name(fn, name)
+        self.name = constraint_name(fn, name, "t, q")
 
 
 @final
@@ -76,7 +79,7 @@ class PositionConstraint(AbstractConstraint):
 
     def __init__(self, fn: Callable[[Time, Coordinates], Array], *, name: str | None = None):
         self.fn = fn
-        self.name = constraint_name(fn, name)
+        self.name = constraint_name(fn, name, "t, q")
 
 
 @final
@@ -170,7 +173,9 @@ def as_constraints(value: Any) -> tuple[AbstractConstraint, ...]:
 
 
 def _as_rows(value: Array, name: str) -> Array:
-    value = jnp.asarray(value)
+    value = number_array(f"what constraint '{name}' returns", value)
+    if not jnp.issubdtype(value.dtype, jnp.floating):
+        raise InputError(f"constraint '{name}' returned {value.dtype}; return real numbers.")
     if value.ndim > 1:
         raise InputError(
             f"constraint '{name}' returned shape {value.shape}; return a scalar or a vector of rows."

@@ -14,7 +14,7 @@ import diffrax as dfx
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ._arguments import require_instance
+from ._arguments import require_solver
 from ._errors import InputError
 from ._model import Model
 from ._precision import in_full_precision
@@ -65,7 +65,7 @@ class EnergyProjection(AbstractForwardingSolver):
     solver: dfx.AbstractSolver
 
     def __init__(self, solver: dfx.AbstractSolver = dfx.Dopri8()):
-        require_instance("solver", solver, dfx.AbstractSolver, "diffrax.Dopri8()")
+        require_solver(solver)
         self.solver = solver
 
     def init(self, terms: Any, t0: Any, t1: Any, y0: Any, args: Model) -> Any:

@@ -14,7 +14,16 @@ import optimistix as optx
 from jaxtyping import Array
 
 from ._acceleration import AbstractFormula, UdwadiaKalaba
-from ._arguments import fails, positive_time, real_array, require_between, require_finite, require_instance
+from ._arguments import (
+    fails,
+    number_array,
+    positive_time,
+    real_array,
+    require_between,
+    require_finite,
+    require_function,
+    require_instance,
+)
 from ._errors import InputError
 from ._project import Projection
 from ._pseudoinverse import GramSchmidt
@@ -251,12 +260,14 @@ def event(given: dfx.Event | Callable | None, dtype: jnp.dtype) -> dfx.Event | N
     """
     if given is None or isinstance(given, dfx.Event):
         return given
-    if not callable(given):
-        raise InputError(f"event must be a function of (t, q, v), or a diffrax.Event, got {given!r}.")
+    require_function("event, if it is no diffrax.Event,", given, "t, q, v")
     tolerance = 1e3 * float(jnp.finfo(dtype).eps)
 
     def condition(t: Array, y: tuple[Array, Array], args: Any, **_: Any) -> Array:
-        return given(t, *y)
+        found = number_array("what the event returns", given(t, *y))
+        if found.ndim:
+            raise InputError(f"the event returned shape {found.shape}; it must be a scalar.")
+        return found
 
     return dfx.Event(condition, optx.Newton(rtol=tolerance, atol=tolerance))
 

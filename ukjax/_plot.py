@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._errors import missing_extra
+from ._errors import InputError, missing_extra
 from ._files import Table
 
 if TYPE_CHECKING:
@@ -95,5 +95,8 @@ def plot(table: Table, path: str | Path | None = None) -> "Figure":
             below.set_xlabel("time [s]")
         figure.suptitle(str(table.attributes["model"]))
         if path is not None:
+            known = figure.canvas.get_supported_filetypes()
+            if (suffix := Path(path).suffix) and suffix[1:].lower() not in known:
+                raise InputError(f"a figure is written as {', '.join('.' + x for x in known)}; got '{path}'.")
             figure.savefig(path, dpi=160)
     return figure

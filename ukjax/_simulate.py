@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from . import _options
 from ._acceleration import AbstractFormula
-from ._arguments import real_array, require_instance, whole_number
+from ._arguments import real_array, require_instance, require_solver, whole_number
 from ._batch import Pooled, can_be_pooled
 from ._callbacks import arguments_checked
 from ._energy_projection import projected
@@ -174,11 +174,8 @@ def simulate(
     system, t0, q0, v0 = resolve_state(system, t0, q0, v0)
     if t1 is None:
         raise InputError("an end time t1 is needed: give t1, or a Problem, which brings its own.")
-    for argument, value, kind, such_as in (
-        ("stabilizer", stabilizer, AbstractStabilizer, "Projection()"),
-        ("solver", solver, dfx.AbstractSolver, "diffrax.Dopri8()"),
-    ):
-        require_instance(argument, value, kind, such_as)
+    require_instance("stabilizer", stabilizer, AbstractStabilizer, "Projection()")
+    require_solver(solver)
     t1 = real_array("t1", t1).astype(t0.dtype)
     ts = _options.times(t0, t1, ts)
     dt0 = _options.first_step(dt0, t0.dtype)

@@ -6,7 +6,7 @@ from jaxtyping import Array
 
 from . import _options
 from ._acceleration import AbstractFormula
-from ._arguments import positive_time, require_instance
+from ._arguments import positive_time, require_instance, require_solver
 from ._energy_projection import projected
 from ._model import Model, coded
 from ._problem import Problem, resolve_state
@@ -54,7 +54,7 @@ def step(
     automatic = formula is None
     require_instance("stabilizer", stabilizer, AbstractStabilizer, "Projection()")
     formula = _options.formula(formula, stabilizer, q.dtype, fixed=True)
-    require_instance("solver", solver, dfx.AbstractSolver, "diffrax.Tsit5()")
+    require_solver(solver)
     model = Model(system, formula, stabilizer)
     model = coded(model, solver, t, q, v)[0] if automatic else model
     solver = _options.with_tolerances(solver, q.dtype)

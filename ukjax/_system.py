@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ._arguments import real_array
+from ._arguments import real_array, require_function
 from ._constraint import AbstractConstraint, as_constraints
 from ._types import Coordinates, Forces, MassMatrix, Time, Velocities
 
@@ -158,6 +158,9 @@ def lagrangian_system(
 
     **Returns:** the system.
     """
+    require_function("lagrangian", lagrangian, "t, q, v")
+    if generalized_force is not None:
+        require_function("generalized_force", generalized_force, "t, q, v")
     return _LagrangianFunctions(lagrangian, generalized_force, as_constraints(constraints))
 
 
@@ -192,6 +195,15 @@ class System(AbstractSystem):
         nonideal_force: Callable[[Time, Coordinates, Velocities], Array] | None = None,
         kinematics: Callable[[Time, Coordinates, Velocities], Array] | None = None,
     ):
+        for what, fn, takes in (
+            ("the mass matrix", mass_matrix, "t, q"),
+            ("the force", force, "t, q, v"),
+            ("energy", energy, "t, q, v"),
+            ("nonideal_force", nonideal_force, "t, q, v"),
+            ("kinematics", kinematics, "t, q, v"),
+        ):
+            if callable(fn):
+                require_function(what, fn, takes)
         self.mass_matrix_ = (
             mass_matrix if callable(mass_matrix) else real_array("the mass matrix", mass_matrix)
         )

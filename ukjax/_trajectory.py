@@ -154,6 +154,8 @@ class Trajectory(eqx.Module):
         """
         if self.dense is None:
             raise InputError("this trajectory was not kept dense; call simulate(..., dense=True).")
+        if jnp.ndim(t):
+            raise InputError(f"t has shape {jnp.shape(t)}; it is one time (use jax.vmap for many).")
         return self.dense(jnp.asarray(t, self.t.dtype))
 
     def raise_if_failed(self) -> "Trajectory":

@@ -3,7 +3,6 @@
 import importlib.metadata
 from typing import Any, NamedTuple
 
-import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -11,7 +10,7 @@ import numpy as np
 
 from .. import _options
 from .._acceleration import AbstractFormula
-from .._arguments import real_array, require_instance
+from .._arguments import real_array, require_instance, require_solver
 from .._callbacks import cacheable
 from .._constraint import constraint_rows
 from .._errors import InputError
@@ -164,7 +163,7 @@ def prepare(
     if formula is not None:
         require_instance("formula", formula, AbstractFormula, "UdwadiaKalaba()")
     require_instance("stabilizer", stabilizer, AbstractStabilizer, "Projection()")
-    require_instance("solver", options["solver"], dfx.AbstractSolver, "diffrax.Dopri8()")
+    require_solver(options["solver"])
     build, example = Build(model, samples.names, stabilizer, formula), values_of(samples, 0)
     problem = case = None
     if of_problem := _returns_problem(build, example):

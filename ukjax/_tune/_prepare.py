@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import _options
 from .._acceleration import AbstractFormula, UdwadiaKalaba, require_shapes
-from .._arguments import real_array, require_instance
+from .._arguments import real_array, require_instance, require_solver
 from .._errors import InputError
 from .._model import Model
 from .._observe import errors_at
@@ -72,11 +72,11 @@ def _settings(problem: Problem, options: dict[str, Any], loss: Any) -> Settings:
     for argument, kind, such_as in (
         ("formula", AbstractFormula, "UdwadiaKalaba()"),
         ("stabilizer", AbstractStabilizer, "Projection()"),
-        ("solver", dfx.AbstractSolver, "diffrax.Tsit5()"),
         ("max_steps", int, "100_000"),
     ):
         if argument != "formula" or options[argument] is not None:
             require_instance(argument, options[argument], kind, such_as)
+    require_solver(solver)
     controller = options["stepsize_controller"]
     if controller is None and dt0 is not None:
         controller = dfx.ConstantStepSize()
