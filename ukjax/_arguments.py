@@ -173,11 +173,11 @@ def require_instance(name: str, value: Any, kind: type | tuple[type, ...], such_
 
 def require_solver(solver: Any) -> None:
     """Raises `InputError` unless `solver` is one of Diffrax's for ordinary differential equations."""
-    require_instance("solver", solver, dfx.AbstractSolver, "diffrax.Dopri8()")
+    require_instance("solver", solver, dfx.AbstractSolver, "diffrax.Tsit5()")
     terms = solver.term_structure
     if not (inspect.isclass(terms) and issubclass(dfx.ODETerm, terms)):
         raise InputError(
-            f"{type(solver).__name__} does not solve y' = f(t, y) as it stands: take one such as diffrax.Dopri8()."
+            f"{type(solver).__name__} does not solve y' = f(t, y) as it stands: take one such as diffrax.Tsit5()."
         )
 
 

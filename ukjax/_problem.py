@@ -77,8 +77,8 @@ def resolve_state(
             raise InputError(
                 f"{name} has shape {array.shape}; one state is a vector (use jax.vmap for many)."
             )
-        if not array.size:
-            raise InputError(f"{name} has no entries.")
+    if not v.size:
+        raise InputError("v has no entries: there is nothing that moves.")
     if q.size != v.size and not has_quasi_velocities(system):
         raise InputError(
             f"q has {q.size} entries and v has {v.size}; they differ only where the system overrides `kinematics`."
