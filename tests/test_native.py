@@ -1,6 +1,8 @@
 """Scalar code as foreign functions of XLA that LLVM compiles by itself: against NumPy, JAX and finite differences."""
 
 import itertools
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -151,3 +153,41 @@ def test_what_is_exported_runs_elsewhere():
     exported = jax.export.export(jax.jit(a))(q, v)
     assert "ukjax_" not in exported.mlir_module()
     np.testing.assert_allclose(exported.call(q, v), a(q, v), rtol=1e-9)
+
+
+OVER_DEVICES = """
+import sys
+import diffrax as dfx, jax, jax.numpy as jnp, numpy as np, ukjax as uk
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_num_cpu_devices", 4)
+problem, rng = uk.models.four_bars(n=5), np.random.default_rng(0)
+q = np.asarray(problem.q0) + 1e-3 * rng.normal(size=(8, 6, problem.q0.size))
+v = np.asarray(problem.v0) + 1e-3 * rng.normal(size=(6, problem.v0.size))
+a = uk.lanes(problem).one
+both = jax.vmap(jax.vmap(lambda q, v: a(0.0, q, v)), (0, None))
+loss = jax.grad(lambda q, v: jnp.sum(both(q, v) ** 2), argnums=(0, 1))
+run = jax.jit(lambda q, v: (both(q, v), *loss(q, v)))
+expected = run(q, v)
+mesh = Mesh(np.array(jax.devices()).reshape(2, 2), ("x", "y"))
+for of_q, of_v in ((P("x", "y"), P("y")), (P(("x", "y")), P()), (P(None, "x"), P("x")), (P(), P())):
+    given = jax.device_put((q, v), (NamedSharding(mesh, of_q), NamedSharding(mesh, of_v)))
+    found = run(*given)
+    assert found[0].sharding.spec == of_q, found[0].sharding
+    for x, y in zip(found, expected):
+        np.testing.assert_allclose(x, y, rtol=0, atol=1e-14 * abs(y).max())
+compiled = run.lower(*given).compile().as_text()
+assert "ukjax_" in compiled and "CustomSPMDPartitioning" not in compiled
+
+end = lambda x: uk.simulate(uk.models.four_bars(1, angle=x), t1=0.2, ts=2, adjoint=dfx.ForwardMode()).q[-1]
+ends, angles = jax.jit(jax.vmap(end)), jnp.linspace(0.5, 1.0, 8)
+spread = ends(jax.device_put(angles, NamedSharding(mesh, P("x"))))
+np.testing.assert_allclose(spread, ends(angles), rtol=0, atol=1e-13)
+"""
+
+
+def test_arrays_shared_between_devices():
+    """Each device computes its members, along one axis or two, with the shared ones of another: as on one device."""
+    done = subprocess.run([sys.executable, "-c", OVER_DEVICES], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -11,13 +11,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax._src import dispatch  # JAX has no public way to ask for devices
+from jax.experimental.custom_partitioning import custom_partitioning
 from jax.extend import core
 from jax.interpreters import ad, batching, mlir
+from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array
 
 from ._compiled import in_one_loop, lowering, members_of, separately
 
 program_p = core.Primitive("scalar_program")
+dispatch.prim_requires_devices_during_lowering.add(program_p)  # as custom partitioning does, see below
 
 
 @program_p.def_abstract_eval
@@ -80,15 +84,49 @@ _as_separate, _as_one_loop = lowering(separately), lowering(in_one_loop)
 _as_native = lowering(in_one_loop, native=True)
 
 
+def _over_devices(*operands: Array, program: Any) -> Array:
+    """The same where XLA shares arrays between devices: each computes its own members, with all their numbers."""
+    members = members_of(operands)
+
+    def own(x: Array) -> list[bool]:
+        """Which axes of an operand, after the first, are those of the members."""
+        return [size == whole > 1 for size, whole in zip(x.shape[1:], members, strict=False)]
+
+    axes = [
+        [f"x{i}", *(f"m{k}" if it else f"x{i}_{k}" for k, it in enumerate(own(x)))]
+        for i, x in enumerate(operands)
+    ]
+    axes.append(["y", *(f"m{k}" for k in range(len(members)))])
+    *given, result = map(" ".join, axes)
+
+    def split(mesh: Any, arrays: Sequence[Any], found: Any) -> Any:
+        spec = [*found.sharding.spec, *[None] * found.ndim][1 : found.ndim]
+        parts = [[s if it else None for s, it in zip(spec, own(x), strict=False)] for x in arrays]
+        *args, found = (NamedSharding(mesh, PartitionSpec(None, *part)) for part in [*parts, spec])
+        return mesh, compute, found, tuple(args)
+
+    def compute(*operands: Array) -> Array:
+        return program_p.bind(*operands, program=program)
+
+    shared = custom_partitioning(compute)
+    not_split = tuple(name for each in axes for name in each if name[0] != "m")
+    shared.def_partition(
+        split, sharding_rule=f"{', '.join(given)} -> {result}", need_replication_factors=not_split
+    )
+    return shared(*operands)
+
+
+_split = mlir.lower_fun(_over_devices, multiple_results=False)
+
+
 def _on_cpu(ctx: Any, *operands: Any, program: Any) -> Any:
-    # Partitioned by XLA, the reduction itself could be split among devices; under shard_map it is local.
-    alone = getattr(ctx.module_context.axis_context, "num_devices", 1) in (None, 1)
-    empty = 0 in members_of(ctx.avals_in)
-    if empty or not alone:
+    exported = ctx.module_context.lowering_parameters.for_export
+    alone = getattr(ctx.module_context.axis_context, "num_devices", 1) in (None, 1)  # as under shard_map
+    if 0 in members_of(ctx.avals_in) or (exported and not alone):
         return _as_separate(ctx, *operands, program=program)
     # What is exported is to run where this process and its machine code are not.
-    to_stay = not ctx.module_context.lowering_parameters.for_export
-    return (_as_native if to_stay else _as_one_loop)(ctx, *operands, program=program)
+    lowered = _split if not alone else _as_one_loop if exported else _as_native
+    return lowered(ctx, *operands, program=program)
 
 
 batching.primitive_batchers[program_p] = _batched
