@@ -16,11 +16,10 @@ from ._stabilize import AbstractStabilizer
 from ._system import AbstractSystem
 from ._whole_loops import are_loops_whole
 
-# Operations to compile, of more than which arrays are worth their longer runs.
+# Operations to compile, of more than which arrays are worth their longer runs, where LLVM does not compile by itself.
 _WORTHWHILE = 10_000
-# The same, where LLVM does not compile them by itself, for derivatives of acceleration and projection where loops are not
-# compiled whole, which take far more to compile; and where those operations are few beside all, as in large systems, of
-# which those by arrays take longer.
+# The same for derivatives of acceleration and projection where loops are not compiled whole, which take far more to
+# compile; and where those operations are few beside all, as in large systems, of which those by arrays take longer.
 _DERIVED, _DERIVED_OF_MANY = (5_000, 7_500), 8_000
 # The same for an implicit solver, which takes tangents of it: XLA may need minutes for more.
 _WITHIN_NEWTON = 300
@@ -37,8 +36,9 @@ def _is_derivable(program: Program, limit: int) -> bool:
 
 
 def _is_worthwhile(program: Program, solver: dfx.AbstractSolver, limit: int | None) -> bool:
-    implicit = isinstance(getattr(solver, "solver", solver), dfx.AbstractImplicitSolver)
-    if implicit and not _is_native(program):
+    if _is_native(program):
+        return True
+    if isinstance(getattr(solver, "solver", solver), dfx.AbstractImplicitSolver):
         return program.compiled <= _WITHIN_NEWTON
     return program.compiled <= _WORTHWHILE and (limit is None or _is_derivable(program, limit))
 

@@ -28,8 +28,9 @@ from ._program import Program
 from ._scalars import Builder, TranslationError
 from ._solve import acceleration, plus
 
-LARGEST = 20_000
-"""More operations than this are not compiled, what repeats being counted once: it would take minutes."""
+LARGEST, LARGEST_BY_LLVM = 20_000, 100_000
+"""More operations than this are not compiled, what repeats being counted once: it would take minutes, LLVM alone some
+seconds."""
 
 _CLEARLY = 10.0
 """Rows are clearly independent if each is by so many times the rank rule's threshold, whatever the order asked in."""
@@ -282,6 +283,8 @@ def _made(structure: Structure, leaves: tuple[Leaf, ...], state: tuple[Any, ...]
 
 def short_enough(program: Program) -> Program:
     """The program, or an error if its compilation would take too long."""
-    if program.compiled > LARGEST:
-        raise TranslationError(f"{program.compiled} operations are more than the {LARGEST} worth compiling")
+    native = program.can_be_native and jax.default_backend() == "cpu"
+    most = LARGEST_BY_LLVM if native else LARGEST
+    if program.compiled > most:
+        raise TranslationError(f"{program.compiled} operations are more than the {most} worth compiling")
     return program

@@ -18,7 +18,7 @@ from ._code import MOST, Inputs, Leaf, Structure, joined, leaf, run, short_enoug
 from ._interpret import Interpreter
 from ._program import Program
 from ._projection import Motion, projection
-from ._scalars import Builder, TranslationError
+from ._scalars import Builder
 
 _MOST_CALLS = 16
 
@@ -72,11 +72,11 @@ class ProjectionCode:
         - `once`: whether it is not in a loop, and so not worth much compilation.
         """
         program = self.whole if errors is not None else self._once if once else self.bare
-        estimates = jnp.zeros(2 * q.size, q.dtype) if errors is None else jnp.concatenate(errors)
+        estimates = jnp.zeros(q.size + v.size, q.dtype) if errors is None else jnp.concatenate(errors)
         found = _projected((program, self.rows), numbers, t, q, v, lax.stop_gradient(estimates))
         ends = np.cumsum([q.size, v.size, self.rows + 2])
         q, v, rest, kept = jnp.split(found, ends)
-        return Projected(q, v, None if errors is None else tuple(jnp.split(kept, 2)), rest[-2])
+        return Projected(q, v, None if errors is None else tuple(jnp.split(kept, [q.size])), rest[-2])
 
     def on_host(
         self, numbers: np.ndarray, t: np.ndarray, q: np.ndarray, v: np.ndarray
@@ -88,15 +88,16 @@ class ProjectionCode:
         - `numbers`: of the parameters, (numbers, 1).
         - `t`, `q`, `v`: the states, along the last axis: (1, k), (n_q, k), (n, k).
         """
-        n, k = q.shape
+        (n_q, k), (n, _) = q.shape, v.shape
+        after = n_q + n + self.rows
         found, unsettled = np.zeros((len(self.bare.outputs), k), q.dtype), np.arange(k)
         for _ in range(_MOST_CALLS):
-            state, mu = [x[:, unsettled] for x in (t, q, v)], found[2 * n : 2 * n + self.rows, unsettled]
-            found[:, unsettled] = self.bare.on_host(numbers, *state, np.zeros((2 * n, 1)), mu)
-            unsettled = unsettled[found[2 * n + self.rows + 1, unsettled] > 0.5]
+            state, mu = [x[:, unsettled] for x in (t, q, v)], found[n_q + n : after, unsettled]
+            found[:, unsettled] = self.bare.on_host(numbers, *state, np.zeros((n_q + n, 1)), mu)
+            unsettled = unsettled[found[after + 1, unsettled] > 0.5]
             if not unsettled.size:
                 break
-        return found[:n].T, found[n : 2 * n].T
+        return found[:n_q].T, found[n_q : n_q + n].T
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -105,22 +106,23 @@ def _projected(
 ) -> Array:
     """All outputs, with mu iterated on for as long as that brings the positions nearer."""
     program, rows = code
-    flag = 2 * q.size + rows + 1
+    start = q.size + v.size
+    flag = start + rows + 1
 
     def again(state: tuple[Array, Array]) -> Array:
         return (state[1][flag] > 0.5) & (state[0] < _MOST_CALLS)
 
     def iterate(state: tuple[Array, Array]) -> tuple[Array, Array]:
-        mu = state[1][2 * q.size : 2 * q.size + rows]
+        mu = state[1][start : start + rows]
         return state[0] + 1, run(program, numbers, t, q, v, errors, mu)
 
-    start = jnp.zeros(len(program.outputs), q.dtype).at[flag].set(1)
-    return lax.while_loop(again, iterate, (0, start))[1]
+    first = jnp.zeros(len(program.outputs), q.dtype).at[flag].set(1)
+    return lax.while_loop(again, iterate, (0, first))[1]
 
 
 @_projected.defjvp
 def _(code: tuple[Program, int], primals: Sequence[Array], tangents: Sequence[Array]) -> tuple[Array, Array]:
-    found, start = _projected(code, *primals), 2 * primals[2].size
+    found, start = _projected(code, *primals), primals[2].size + primals[3].size
     mu = found[start : start + code[1]]
     return found, jax.jvp(lambda *x: run(code[0], *x, mu), tuple(primals), tuple(tangents))[1]
 
@@ -143,16 +145,14 @@ def projection_for(
 
     **Raises:** `TranslationError`.
     """
-    if has_quasi_velocities(system):
-        raise TranslationError("the projection of quasi-velocities has no scalar code")
     leaves, structure = split(system, stabilizer)
     state = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (t, q, v))
-    return _made(structure, tuple(map(leaf, leaves)), state, rcond)
+    return _made(structure, tuple(map(leaf, leaves)), state, rcond, has_quasi_velocities(system))
 
 
 @functools.lru_cache(maxsize=64)
 def _made(
-    structure: Structure, leaves: tuple[Leaf, ...], state: tuple[Any, ...], rcond: float
+    structure: Structure, leaves: tuple[Leaf, ...], state: tuple[Any, ...], rcond: float, quasi: bool
 ) -> ProjectionCode:
     kinds: tuple[str, ...] = ()
 
@@ -169,25 +169,32 @@ def _made(
         known = np.array([kind != "acceleration" for kind in rows.kinds], bool)
         return rows.A[known], rows.velocity_error[known], system.mass_matrix(t, q)
 
+    def rates(leaves: list[Array], t: Time, q: Coordinates) -> Array:
+        system, _ = joined(structure, leaves)
+        return jax.jacfwd(system.kinematics, argnums=2)(t, q, jnp.zeros(state[2].shape, state[2].dtype))
+
     avals = [x.aval for x in leaves]
-    position, velocity = (
+    position, velocity, rate = (
         jax.make_jaxpr(at_position)(avals, *state[:2]),
         jax.make_jaxpr(at_velocity)(avals, *state),
+        jax.make_jaxpr(rates)(avals, *state[:2]) if quasi else None,
     )
     build = Builder(MOST)
     inputs, interpreter = Inputs(build), Interpreter(build)
     parameters = [*inputs.of(leaves), inputs(())]
-    (n,), rows = state[1].shape, position.out_avals[0].shape[0]
-    counts = [inputs.count - 1, 1, n, n, 2 * n, rows]
-    q, v, *errors, mu = (list(inputs((k,))) for k in (n, n, n, n, rows))
+    (n_q,), (n,), rows = state[1].shape, state[2].shape, position.out_avals[0].shape[0]
+    counts = [inputs.count - 1, 1, n_q, n, n_q + n, rows]
+    q, v, *errors, mu = (list(inputs((k,))) for k in (n_q, n, n_q, n, rows))
 
     def evaluated(closed: Any) -> Any:
         return lambda *x: interpreter.run(closed.jaxpr, closed.consts, [*parameters, *map(_array, x)])
 
-    motion = Motion(evaluated(position), evaluated(velocity), tuple(kind != "nonholonomic" for kind in kinds))
+    holonomic = tuple(kind != "nonholonomic" for kind in kinds)
+    turning = None if rate is None else lambda q: evaluated(rate)(q)[0]
+    motion = Motion(evaluated(position), evaluated(velocity), turning, holonomic)
     dtype = state[1].dtype
     found = projection(build, motion, (q, v), mu, (errors[0], errors[1]), rcond, dtype)
-    whole, bare = (Program(x, counts, dtype) for x in (found, found[: 2 * n + rows + 2]))
+    whole, bare = (Program(x, counts, dtype) for x in (found, found[: n_q + n + rows + 2]))
     return ProjectionCode(short_enough(whole), bare, rows)
 
 
