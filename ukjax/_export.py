@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from ._callbacks import cacheable
 from ._errors import InputError, missing_extra
+from ._lanes import to_leave_process
 from ._trajectory import RESULTS, Trajectory
 
 _ARRAYS = (
@@ -87,7 +88,7 @@ def export(
         exported = jax.export.export(jax.jit(lambda *arrays: run(*arrays)), platforms=platforms)(*shapes)
         return exported.serialize(vjp_order=vjp_order)
 
-    with cacheable():
+    with cacheable(), to_leave_process():
         try:
             try:
                 data = serialized()

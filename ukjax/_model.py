@@ -10,7 +10,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ._acceleration import AbstractFormula, equations_of_motion
-from ._lanes import Code, Program, Projected, ProjectionCode, code_for, projection_for
+from ._lanes import (
+    Code,
+    Program,
+    Projected,
+    ProjectionCode,
+    code_for,
+    machine_code_is_wanted,
+    projection_for,
+)
 from ._project import Projection
 from ._stabilize import AbstractStabilizer
 from ._system import AbstractSystem
@@ -27,7 +35,7 @@ _PROJECTIONS = 3  # of a start: each begins with the rows where the one before e
 
 
 def _is_native(program: Program) -> bool:
-    return program.can_be_native and jax.default_backend() == "cpu"
+    return program.can_be_native and machine_code_is_wanted()
 
 
 def _is_derivable(program: Program, limit: int) -> bool:

@@ -4,6 +4,8 @@ from ._code import Code as Code
 from ._code import code_for as code_for
 from ._lanes import Lanes as Lanes
 from ._lanes import lanes as lanes
+from ._native import machine_code_is_wanted as machine_code_is_wanted
+from ._native import to_leave_process as to_leave_process
 from ._program import Program as Program
 from ._projection import nearly_dependent as nearly_dependent
 from ._projection_code import Projected as Projected

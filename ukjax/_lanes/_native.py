@@ -3,12 +3,14 @@
 XLA calls such a function without Python. Its name says what it computes, so that programs XLA keeps on disk find it.
 """
 
+import contextlib
+import contextvars
 import ctypes
 import functools
 import hashlib
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +68,7 @@ _ARRAY = """  %{of}{i}.place = getelementptr ptr, ptr %{of}, i64 {i}
   %{of}{i} = load ptr, ptr %{of}{i}.numbers"""
 
 _lock = threading.Lock()
+_leaves: contextvars.ContextVar[bool] = contextvars.ContextVar("leaves", default=False)
 _made: dict[str, Any] = {}  # machine code by name: XLA may call it as long as the process lives
 
 
@@ -105,6 +108,21 @@ def kind_for(dtype: Any, members: int) -> Kind:
     """The vectors for so many members: no longer than they are many."""
     longest = min(members, _vector_bytes() // np.dtype(dtype).itemsize)
     return Kind(np.dtype(dtype).name, 1 << longest.bit_length() - 1)
+
+
+@contextlib.contextmanager
+def to_leave_process() -> Iterator[None]:
+    """What is traced within is to run where this process and its machine code are not."""
+    token = _leaves.set(True)
+    try:
+        yield
+    finally:
+        _leaves.reset(token)
+
+
+def machine_code_is_wanted() -> bool:
+    """Whether what is traced now may be machine code."""
+    return jax.default_backend() == "cpu" and not _leaves.get()
 
 
 def can_compile(outputs: Sequence[Any], dtype: Any) -> bool:

@@ -150,10 +150,8 @@ def projection_for(
     return _made(structure, tuple(map(leaf, leaves)), state, rcond, has_quasi_velocities(system))
 
 
-@functools.lru_cache(maxsize=64)
-def _made(
-    structure: Structure, leaves: tuple[Leaf, ...], state: tuple[Any, ...], rcond: float, quasi: bool
-) -> ProjectionCode:
+def _jaxprs(structure: Structure, avals: list[Any], state: tuple[Any, ...], quasi: bool) -> tuple[Any, ...]:
+    """The functions of a `Motion`, traced: of parameters, t and q, and v; and the kinds of the rows they have."""
     kinds: tuple[str, ...] = ()
 
     def at_position(leaves: list[Array], t: Time, q: Coordinates) -> tuple[Array, ...]:
@@ -173,12 +171,15 @@ def _made(
         system, _ = joined(structure, leaves)
         return jax.jacfwd(system.kinematics, argnums=2)(t, q, jnp.zeros(state[2].shape, state[2].dtype))
 
-    avals = [x.aval for x in leaves]
-    position, velocity, rate = (
-        jax.make_jaxpr(at_position)(avals, *state[:2]),
-        jax.make_jaxpr(at_velocity)(avals, *state),
-        jax.make_jaxpr(rates)(avals, *state[:2]) if quasi else None,
-    )
+    made = jax.make_jaxpr(at_position)(avals, *state[:2]), jax.make_jaxpr(at_velocity)(avals, *state)
+    return *made, jax.make_jaxpr(rates)(avals, *state[:2]) if quasi else None, kinds
+
+
+@functools.lru_cache(maxsize=64)
+def _made(
+    structure: Structure, leaves: tuple[Leaf, ...], state: tuple[Any, ...], rcond: float, quasi: bool
+) -> ProjectionCode:
+    position, velocity, rate, kinds = _jaxprs(structure, [x.aval for x in leaves], state, quasi)
     build = Builder(MOST)
     inputs, interpreter = Inputs(build), Interpreter(build)
     parameters = [*inputs.of(leaves), inputs(())]
@@ -190,8 +191,8 @@ def _made(
         return lambda *x: interpreter.run(closed.jaxpr, closed.consts, [*parameters, *map(_array, x)])
 
     holonomic = tuple(kind != "nonholonomic" for kind in kinds)
-    turning = None if rate is None else lambda q: evaluated(rate)(q)[0]
-    motion = Motion(evaluated(position), evaluated(velocity), turning, holonomic)
+    rates = None if rate is None else lambda q: evaluated(rate)(q)[0]
+    motion = Motion(evaluated(position), evaluated(velocity), rates, holonomic)
     dtype = state[1].dtype
     found = projection(build, motion, (q, v), mu, (errors[0], errors[1]), rcond, dtype)
     whole, bare = (Program(x, counts, dtype) for x in (found, found[: n_q + n + rows + 2]))
