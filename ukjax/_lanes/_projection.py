@@ -46,10 +46,10 @@ def nearly_dependent(dtype: Any) -> float:
 class Motion(NamedTuple):
     """The functions of a system, of expressions.
 
-    - `positions`: q -> phi (h,), J (h, n), M (n, n).
+    - `positions`: q -> phi (h,), J (h, n_q), M (n, n).
     - `velocities`: q, v -> A (m, n), psi (m,), M (n, n), of the rows that have a velocity error.
     - `rates`: q -> N (n_q, n) of quasi-velocities; None where velocities are those of q.
-    - `holonomic`: which of those are of positions.
+    - `holonomic`: which rows of `velocities` are those of positions.
     """
 
     positions: Callable[[Vector], tuple[np.ndarray, np.ndarray, np.ndarray]]
