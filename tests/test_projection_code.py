@@ -25,7 +25,10 @@ MODELS = {
 }
 
 
-@pytest.fixture(params=MODELS, scope="module")
+SLOW = {"flyball_governor": pytest.mark.slow}
+
+
+@pytest.fixture(params=[pytest.param(x, marks=SLOW.get(x, ()), id=x) for x in MODELS], scope="module")
 def case(request):
     """A model by both ways, and a state off its constraints: far off, unless rows are redundant."""
     problem = MODELS[request.param]()
