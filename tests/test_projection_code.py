@@ -23,8 +23,6 @@ MODELS = {
     "rlc_network": uk.models.rlc_network,
     "flyball_governor": lambda: uk.models.flyball_governor(coordinates="absolute"),
 }
-
-
 SLOW = {"flyball_governor": pytest.mark.slow}
 
 
@@ -32,8 +30,7 @@ SLOW = {"flyball_governor": pytest.mark.slow}
 def case(request):
     """A model by both ways, and a state off its constraints: far off, unless rows are redundant."""
     problem = MODELS[request.param]()
-    stabilizer = uk.Projection()
-    model = Model(problem.system, uk.UdwadiaKalaba(), stabilizer)
+    model = Model(problem.system, uk.UdwadiaKalaba(), uk.Projection())
     t, rng = jnp.asarray(problem.t0), np.random.default_rng(0)
     model, said = coded(model, dfx.Tsit5(), t, problem.q0, problem.v0)
     assert "projected by" in said, said

@@ -283,6 +283,7 @@ def _made(structure: Structure, leaves: tuple[Leaf, ...], state: tuple[Any, ...]
 
 def short_enough(program: Program) -> Program:
     """The program, or an error if its compilation would take too long."""
+    # Not `machine_code_is_wanted`: the code is kept for whoever asks next.
     native = program.can_be_native and jax.default_backend() == "cpu"
     most = LARGEST_BY_LLVM if native else LARGEST
     if program.compiled > most:

@@ -24,7 +24,7 @@ from .._types import by_precision
 from ._expressions import Expression, entries, is_zero
 from ._noise import without_noise
 from ._scalars import Builder
-from ._solve import Solver, Vector, backward, factor, forward, largest, minus, plus, solve, times
+from ._solve import Solver, Vector, by_factors, factor, largest, minus, plus, solve, times
 
 _ITERATIONS = 2
 _REFINEMENTS = 5  # of the change, which converges as fast as the positions do, with no check of its own
@@ -96,16 +96,13 @@ def _directions(build: Builder, N: np.ndarray | None, M: np.ndarray, dtype: Any)
     gram, apply = _product(build, N.T, N), build.apply
 
     def invert(pivot: Expression, i: int, _: object) -> Expression:
-        some = apply("gt", pivot, apply("mul", len(N) * float(jnp.finfo(dtype).eps), gram[i, i]))
-        return apply("select", some, apply("div", 1.0, apply("select", some, pivot, 1.0)), 0.0)
+        rounding = len(N) * float(jnp.finfo(dtype).eps)
+        return build.inverse(pivot, apply("gt", pivot, apply("mul", rounding, gram[i, i])))
 
     factors = factor(build, gram, invert)
     inverse = np.empty(N.shape[::-1], object)  # N^+
     for j, row in enumerate(N):
-        scaled = [
-            apply("mul", *pair) for pair in zip(factors.inverse, forward(build, factors, row), strict=True)
-        ]
-        inverse[:, j] = backward(build, factors, scaled)
+        inverse[:, j] = by_factors(build, factors, row)
     reached = _product(build, N, inverse)
     beyond = np.empty(reached.shape, object)
     for i, j in np.ndindex(reached.shape):
@@ -148,8 +145,7 @@ def _damped(build: Builder, solver: Solver, delta: float) -> Solver:
         S[i, i] = apply("mul", 1 + delta**2, S[i, i])
 
     def invert(pivot: Expression, *_: object) -> Expression:
-        some = apply("gt", pivot, solver.noise)  # a row may be zero
-        return apply("select", some, apply("div", 1.0, apply("select", some, pivot, 1.0)), 0.0)
+        return build.inverse(pivot, apply("gt", pivot, solver.noise))  # a row may be zero
 
     damped.schur = factor(build, S, invert)
     return damped

@@ -189,6 +189,10 @@ class Builder:
             return x
         return float(x) if is_number(x) else self._select(x, 1.0, 0.0)
 
+    def inverse(self, x: Expression, kept: Expression) -> Expression:
+        """1 / x where it is kept, else zero."""
+        return self._select(kept, self._div(1.0, self._select(kept, x, 1.0)), 0.0)
+
     def total(self, terms: Sequence[Expression]) -> Expression:
         """The sum, pairwise, so that rounding errors stay small."""
         terms = [x for x in terms if not is_zero(x)]

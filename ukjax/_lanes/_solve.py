@@ -104,6 +104,12 @@ def backward(build: Builder, factors: Factors, y: Sequence[Expression]) -> Vecto
     return unordered
 
 
+def by_factors(build: Builder, factors: Factors, x: Sequence[Expression]) -> Vector:
+    """X^-1 x, but for rows left out."""
+    z = forward(build, factors, x)
+    return backward(build, factors, [build.apply("mul", *y) for y in zip(factors.inverse, z, strict=True)])
+
+
 @final
 class Solver:
     """Solves M a - A^T lambda = f, A a = b for scalars, M and A being factored once.
@@ -152,7 +158,7 @@ class Solver:
         least = apply("max", least, apply("mul", self.rounding, self.build.total(carried)))
         least = apply("max", least, self.noise)
         kept = apply("gt", pivot, least)
-        return apply("select", kept, apply("div", 1.0, apply("select", kept, pivot, 1.0)), 0.0)
+        return self.build.inverse(pivot, kept)
 
     def free(self, f: Sequence[Expression]) -> Vector:
         """x = L^T a, were there no rows."""
@@ -165,9 +171,7 @@ class Solver:
 
     def multipliers(self, lacking: Sequence[Expression]) -> Vector:
         """The multipliers that give the rows what they lack."""
-        z = forward(self.build, self.schur, lacking)
-        scaled = [self.build.apply("mul", d, y) for d, y in zip(self.schur.inverse, z, strict=True)]
-        return backward(self.build, self.schur, scaled)
+        return by_factors(self.build, self.schur, lacking)
 
     def pushed(self, x: Sequence[Expression], multipliers: Sequence[Expression]) -> Vector:
         """x with the multipliers' part added."""
