@@ -30,8 +30,8 @@ from rollout import rollout
 from scipy.optimize import least_squares
 
 import ukjax as uk
-from ukjax._errors import missing_extra
-from ukjax._plot import STYLE
+from ukjax._figures._plot import STYLE
+from ukjax._misc._errors import missing_extra
 
 try:
     import blackjax

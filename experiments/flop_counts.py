@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 import ukjax as uk
-from ukjax._acceleration import Equations
+from ukjax._formula._acceleration import Equations
 
 SIZES = ((2, 3, 2), (15, 18, 15), (19, 28, 19), (12, 12, 11))
 """m, n and rank: those of Table 6, and the parallelogram's."""

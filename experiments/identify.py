@@ -34,7 +34,7 @@ from scara_runs import DRIVES, MASSES, arm_on_helix, arm_on_rail
 from scipy.optimize import least_squares
 
 import ukjax as uk
-from ukjax._plot import STYLE
+from ukjax._figures._plot import STYLE
 
 NOISE = 0.01
 STARTS = 8  # at most

@@ -30,7 +30,7 @@ from rich.table import Table
 from rollout import rollout
 
 import ukjax as uk
-from ukjax._plot import STYLE
+from ukjax._figures._plot import STYLE
 
 DT, WINDOW, BATCH, STEPS = 0.02, 10, 64, 200
 SCALES = np.array([0.5, 3.0])  # of positions [m] and velocities [m/s] in the loss

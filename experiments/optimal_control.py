@@ -28,7 +28,7 @@ from scipy.integrate import simpson
 from scipy.optimize import OptimizeResult, minimize
 
 import ukjax as uk
-from ukjax._plot import STYLE
+from ukjax._figures._plot import STYLE
 
 T = 1.0
 START, END = np.array([1.5, 0.0, 0.0]), np.array([1.1, 1.0, 0.6])  # of the load: x, y [m], angle [rad]

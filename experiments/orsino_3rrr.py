@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 import ukjax as uk
-from ukjax._acceleration import Equations, equations_of_motion
+from ukjax._formula._acceleration import Equations, equations_of_motion
 
 NAMES = ("bodies", "on base pins", "legs", "mechanism")
 COLOURS = ("#8a8a8a", "#c8452b", "#d99a2b", "#0b5fa5")

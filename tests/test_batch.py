@@ -14,7 +14,7 @@ import ukjax as uk
 from ukjax._batch import _adjoint
 from ukjax._batch._kernel import in_one_kernel
 from ukjax._batch._pool import pool
-from ukjax._model import Model, coded
+from ukjax._motion._model import Model, coded
 
 LANES = 4
 LANES_FOR = _adjoint.lanes_for

@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import ukjax as uk
-from ukjax import cli
+from ukjax._cli import _commands as cli
 from ukjax.models import MODELS
 
 SHORT = ["--t1", "0.2", "--times", "5", "--solver", "tsit5"]

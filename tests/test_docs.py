@@ -10,7 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 import ukjax
-from ukjax import InputError, _cli_bench, _cli_sweep, _cli_tune, cli
+from ukjax import InputError
+from ukjax._cli import _bench as _cli_bench
+from ukjax._cli import _commands as cli
+from ukjax._cli import _sweep as _cli_sweep
+from ukjax._cli import _tune as _cli_tune
 from ukjax.models import MODELS
 
 ROOT = Path(__file__).parent.parent

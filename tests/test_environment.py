@@ -9,7 +9,7 @@ import oracles
 import pytest
 
 import ukjax as uk
-from ukjax._driven import Driven, InputForce
+from ukjax._interop._driven import Driven, InputForce
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 

@@ -14,8 +14,8 @@ from scipy.integrate import simpson
 from typer.testing import CliRunner
 
 import ukjax as uk
-from ukjax import cli
-from ukjax._acceleration import equations_of_motion
+from ukjax._cli import _commands as cli
+from ukjax._formula._acceleration import equations_of_motion
 from ukjax.models import MODELS
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")

@@ -98,7 +98,7 @@ def test_checks_traced_before_do_not_matter(tmp_path):
 
 
 def test_missing_extras_are_named(monkeypatch, tmp_path):
-    for name in ("flatbuffers", "torch", "gymnasium", "ukjax._gymnasium"):
+    for name in ("flatbuffers", "torch", "gymnasium", "ukjax._interop._gymnasium"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(uk.MissingExtraError, match=r"export\(\) needs .* 'ukjax\[export\]'"):
         uk.export(jnp.sin, tmp_path / "no", jnp.ones(2))

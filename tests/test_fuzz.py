@@ -318,7 +318,7 @@ _PAIRS = st.one_of(
 @pytest.fixture(scope="module")
 def cli(tmp_path_factory):
     """The command line in this process, in a folder of its own."""
-    module = pytest.importorskip("ukjax.cli")
+    module = pytest.importorskip("ukjax._cli._commands")
     runner = pytest.importorskip("typer.testing").CliRunner()
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("cli"))

@@ -28,7 +28,7 @@ from gradient_cases import (
 from helpers import central
 
 import ukjax as uk
-from ukjax._acceleration import equations_of_motion
+from ukjax._formula._acceleration import equations_of_motion
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 

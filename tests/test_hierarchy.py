@@ -10,8 +10,8 @@ from filterpy.kalman import KalmanFilter
 from helpers import METHODS, central
 
 import ukjax as uk
-from ukjax._acceleration import Equations
-from ukjax._constraint import Rows
+from ukjax._formula._acceleration import Equations
+from ukjax._system._constraint import Rows
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 

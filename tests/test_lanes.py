@@ -15,16 +15,16 @@ from helpers import central
 from jax import lax
 
 import ukjax as uk
-from ukjax._lanes._code import code_for
-from ukjax._lanes._compiled import separately
-from ukjax._lanes._expressions import OPERATIONS, Node, reachable, weight
-from ukjax._lanes._kept import COSTS, KEEPING, worth_keeping
-from ukjax._lanes._on_host import operation
-from ukjax._lanes._pieces import pieces
-from ukjax._lanes._program import traced
-from ukjax._lanes._registers import parts, run
-from ukjax._lanes._repeats import stretches
-from ukjax._lanes._scalars import Builder
+from ukjax._compiler._code import code_for
+from ukjax._compiler._compiled import separately
+from ukjax._compiler._expressions import OPERATIONS, Node, reachable, weight
+from ukjax._compiler._kept import COSTS, KEEPING, worth_keeping
+from ukjax._compiler._on_host import operation
+from ukjax._compiler._pieces import pieces
+from ukjax._compiler._program import traced
+from ukjax._compiler._registers import parts, run
+from ukjax._compiler._repeats import stretches
+from ukjax._compiler._scalars import Builder
 
 FITTING = (
     "scara",

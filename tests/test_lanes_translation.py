@@ -9,7 +9,7 @@ import pytest
 from jax import lax
 
 import ukjax as uk
-from ukjax._lanes import TranslationError
+from ukjax._compiler import TranslationError
 
 
 @pytest.fixture(autouse=True)

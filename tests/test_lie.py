@@ -7,7 +7,7 @@ import pytest
 from scipy.linalg import expm
 from scipy.spatial.transform import Rotation
 
-from ukjax import _lie as lie
+from ukjax._misc import _lie as lie
 
 RNG = np.random.default_rng(0)
 

@@ -8,7 +8,8 @@ import oracles
 import pytest
 
 import ukjax as uk
-from ukjax import _lie, models
+from ukjax import models
+from ukjax._misc import _lie
 
 OWN = (
     "scara",

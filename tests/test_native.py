@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import ukjax as uk
-from ukjax._lanes._expressions import BOOLEAN, OPERATIONS, Node
-from ukjax._lanes._native import can_compile, run
-from ukjax._lanes._on_host import OnHost
-from ukjax._lanes._program import Program
-from ukjax._lanes._registers import parts
-from ukjax._lanes._scalars import Builder
+from ukjax._compiler._expressions import BOOLEAN, OPERATIONS, Node
+from ukjax._compiler._native import can_compile, run
+from ukjax._compiler._on_host import OnHost
+from ukjax._compiler._program import Program
+from ukjax._compiler._registers import parts
+from ukjax._compiler._scalars import Builder
 
 pytest.importorskip("llvmlite")
 

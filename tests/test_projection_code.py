@@ -11,10 +11,10 @@ import pytest
 from helpers import central
 
 import ukjax as uk
-from ukjax._constraint import position_rows
-from ukjax._lanes import nearly_dependent
-from ukjax._model import Model, coded
-from ukjax._projected_solver import _end_of_step
+from ukjax._compiler import nearly_dependent
+from ukjax._motion._model import Model, coded
+from ukjax._motion._projected_solver import _end_of_step
+from ukjax._system._constraint import position_rows
 
 AXIS = jax.tree_util.GetAttrKey("axis")
 MODELS = {

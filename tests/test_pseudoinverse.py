@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from ukjax._errors import InputError
+from ukjax._misc._errors import InputError
 from ukjax._pseudoinverse import (
     SVD,
     Cholesky,

@@ -11,7 +11,8 @@ import pytest
 import sympy as sp
 
 import ukjax as uk
-from ukjax import _lie, models
+from ukjax import models
+from ukjax._misc import _lie
 
 TOLERANCE = 1e-12
 

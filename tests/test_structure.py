@@ -18,68 +18,27 @@ from ukjax.models import MODELS
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "ukjax"
 
-# From low to high: a module may import from those before it, and from its own package. A name that ends in "/"
-# is a folder.
-FLOORS = [
-    "_errors",
-    "_whole_loops",
-    "_precision",
-    "_wrapped_solver",
-    "_callbacks",
-    "_traced",
-    "_types",
-    "_arguments",
-    "_lie",
-    "_pseudoinverse/",
-    "_constraint",
+# From low to high: a room is a folder, and its files may import from rooms before it, and from their own.
+ROOMS = [
+    "_misc",
+    "_pseudoinverse",
     "_system",
-    "_any_order",
-    "_stabilize",
-    "_problem",
+    "_formula",
     "_hierarchy",
-    "_kalman",
-    "_levels",
-    "_acceleration",
-    "_singular_mass",
-    "_lanes/",
-    "mechanisms/",
-    "models/",
-    "_recursive",
-    "_project",
-    "_model",
-    "_projected_solver",
-    "_states",
-    "_energy_projection",
-    "_batch/",
-    "_servo_law",
-    "_control",
-    "_doctor",
-    "_files",
-    "_plot",
-    "_animate",
-    "_trajectory",
-    "_options",
-    "_failure",
-    "_observe",
-    "_passages",
-    "_start",
-    "_simulate",
-    "_step",
-    "_driven",
-    "_gymnasium",
-    "_environment",
-    "_export",
-    "_torch",
-    "_tune/",
-    "_sweep/",
-    "_bench/",
+    "_compiler",
+    "mechanisms",
+    "models",
+    "_motion",
+    "_batch",
+    "_servo",
+    "_figures",
+    "_run",
+    "_interop",
+    "_tune",
+    "_sweep",
+    "_bench",
     "__init__",
-    "_terminal",
-    "_cli_options",
-    "_cli_tune",
-    "_cli_sweep",
-    "_cli_bench",
-    "cli",
+    "_cli",
     "__main__",
 ]
 FILES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
@@ -93,8 +52,8 @@ PUBLIC = public_names(ukjax)
 PUBLIC |= {f"mechanisms.{name}": x for name, x in public_names(ukjax.mechanisms).items() if name != "GROUND"}
 
 
-def floor_of(path: Path) -> str:
-    return f"{path.parts[0]}/" if len(path.parts) > 1 else path.stem
+def room_of(path: Path) -> str:
+    return path.parts[0] if len(path.parts) > 1 else path.stem
 
 
 def imports_of(path: Path) -> set[Path]:
@@ -125,16 +84,16 @@ def imports_of(path: Path) -> set[Path]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=str)
-def test_files_import_only_from_lower_floors(path: Path) -> None:
-    own = floor_of(path)
-    assert own in FLOORS, f"{path} is on no floor: add it to FLOORS"
+def test_files_import_only_from_lower_rooms(path: Path) -> None:
+    own = room_of(path)
+    assert own in ROOMS, f"{path} is in no room: add it to ROOMS"
     for other in imports_of(path):
-        theirs = floor_of(other)
-        assert theirs == own or FLOORS.index(theirs) < FLOORS.index(own), f"{path} imports {other}"
+        theirs = room_of(other)
+        assert theirs == own or ROOMS.index(theirs) < ROOMS.index(own), f"{path} imports {other}"
 
 
 def test_files_of_a_folder_do_not_import_in_circles() -> None:
-    graph = {path: {x for x in imports_of(path) if floor_of(x) == floor_of(path)} for path in FILES}
+    graph = {path: {x for x in imports_of(path) if room_of(x) == room_of(path)} for path in FILES}
     graph = {path: {x for x in found if x != path} for path, found in graph.items()}
     while graph:
         free = [path for path, found in graph.items() if not found & graph.keys()]
@@ -142,8 +101,9 @@ def test_files_of_a_folder_do_not_import_in_circles() -> None:
         graph = {path: found for path, found in graph.items() if path not in free}
 
 
-def test_floors_name_what_exists() -> None:
-    assert set(FLOORS) == {floor_of(path) for path in FILES}
+def test_rooms_name_what_exists() -> None:
+    assert set(ROOMS) == {room_of(path) for path in FILES}
+    assert len(ROOMS) <= 20
 
 
 @pytest.mark.parametrize("path", FILES, ids=str)
@@ -206,9 +166,9 @@ from jax._src import xla_bridge
 assert dict(jax.config.values) == before, "importing ukjax changed JAX's configuration"
 assert not xla_bridge._backends, "importing ukjax started a backend"
 print(*(x for x in ("matplotlib", "xarray", "zarr", "h5netcdf", "tqdm", "typer") if x in sys.modules))
-import ukjax.cli
-assert dict(jax.config.values) == before, "importing ukjax.cli changed JAX's configuration"
-assert not xla_bridge._backends, "importing ukjax.cli started a backend"
+import ukjax._cli._commands
+assert dict(jax.config.values) == before, "importing ukjax._cli._commands changed JAX's configuration"
+assert not xla_bridge._backends, "importing ukjax._cli._commands started a backend"
 """
 
 

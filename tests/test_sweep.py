@@ -21,7 +21,7 @@ import xarray as xr
 from typer.testing import CliRunner
 
 import ukjax as uk
-from ukjax import cli
+from ukjax._cli import _commands as cli
 from ukjax._sweep import _run
 from ukjax.models import MODELS
 

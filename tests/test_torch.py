@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ukjax as uk
-from ukjax._torch import _as_array
+from ukjax._interop._torch import _as_array
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 

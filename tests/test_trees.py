@@ -11,7 +11,8 @@ from scipy.optimize import root
 from scipy.spatial.transform import Rotation
 
 import ukjax as uk
-from ukjax import _lie, mechanisms, models
+from ukjax import mechanisms, models
+from ukjax._misc import _lie
 from ukjax.mechanisms import (
     GROUND,
     Actuator,

@@ -1,6 +1,6 @@
 """`python -m ukjax`, the same as `ukjax`."""
 
-from .cli import main
+from ._cli._commands import main
 
 if __name__ == "__main__":
     main()

@@ -11,7 +11,7 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array
 
-from .._errors import InputError
+from .._misc._errors import InputError
 from ._pool import Outcome, pool
 from ._runge_kutta import in_lanes
 from ._steps import Run

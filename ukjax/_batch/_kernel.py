@@ -16,10 +16,10 @@ from jax.experimental import pallas
 from jax.experimental.pallas import triton
 from jaxtyping import Array, Float, Int
 
-from .._errors import InputError
-from .._model import Model
-from .._project import Projection
-from .._system import has_quasi_velocities
+from .._misc._errors import InputError
+from .._motion._model import Model
+from .._motion._project import Projection
+from .._system._system import has_quasi_velocities
 from ._runge_kutta import square
 
 Vectors = list[Array]

@@ -11,8 +11,8 @@ import numpy as np
 import optimistix as optx
 
 from .. import models
-from .._problem import Problem
-from .._trajectory import Trajectory
+from .._run._trajectory import Trajectory
+from .._system._problem import Problem
 from . import _references
 
 PEERS_SOURCE = (

@@ -21,11 +21,11 @@ import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 from jaxtyping import Array
 
-from .._arguments import require_between, unknown_name, whole_number
-from .._errors import InputError, missing_extra
-from .._problem import Problem
-from .._simulate import simulate
-from .._trajectory import Trajectory
+from .._misc._arguments import require_between, unknown_name, whole_number
+from .._misc._errors import InputError, missing_extra
+from .._run._simulate import simulate
+from .._run._trajectory import Trajectory
+from .._system._problem import Problem
 from ._cases import CASES, PEERS_SOURCE, Case, Peer
 
 TOLERANCES = (1e-6, 1e-8, 1e-10)

@@ -14,8 +14,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from .._errors import InputError
-from .._types import by_precision
+from .._misc._errors import InputError
+from .._misc._types import by_precision
 from ._kernels import dot
 from ._scaling import project_onto_range, unit_rows
 

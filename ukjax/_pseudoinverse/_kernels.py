@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from .._precision import in_full_precision
+from .._misc._precision import in_full_precision
 
 dot = in_full_precision(jnp.matmul)
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, Bool, Float
 
-from .._errors import InputError
+from .._misc._errors import InputError
 from ._base import DEFAULT_RCOND, AbstractPseudoinverse
 from ._kernels import dot
 

@@ -10,12 +10,12 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jaxtyping import Array
 
-from .. import _options
-from .._arguments import unknown_name
-from .._errors import InputError
-from .._problem import Problem
-from .._simulate import simulate
-from .._traced import fingerprint, traced
+from .._misc._arguments import unknown_name
+from .._misc._errors import InputError
+from .._misc._traced import fingerprint, traced
+from .._run import _options
+from .._run._simulate import simulate
+from .._system._problem import Problem
 from ._guard import Guarded
 from ._names import Build, Case
 from ._outputs import OUTCOMES, Named, Run, description, observed, outcome, succeeded

@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._acceleration import AbstractFormula
-from .._arguments import unknown_name
-from .._errors import InputError
-from .._problem import Problem
-from .._stabilize import AbstractStabilizer, Baumgarte
-from .._system import AbstractSystem
-from .._types import is_traced
+from .._formula._acceleration import AbstractFormula
+from .._misc._arguments import unknown_name
+from .._misc._errors import InputError
+from .._misc._types import is_traced
+from .._system._problem import Problem
+from .._system._stabilize import AbstractStabilizer, Baumgarte
+from .._system._system import AbstractSystem
 
 _COMPONENT = re.compile(r"(.+)\[(\d+)\]$")
 # Of arguments that change the structure of a system, which a batch cannot.

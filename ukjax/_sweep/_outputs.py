@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._arguments import unknown_name
-from .._errors import InputError
-from .._problem import Problem
-from .._project import Projection
-from .._trajectory import _COLUMNS, RESULTS, Trajectory
+from .._misc._arguments import unknown_name
+from .._misc._errors import InputError
+from .._motion._project import Projection
+from .._run._trajectory import _COLUMNS, RESULTS, Trajectory
+from .._system._problem import Problem
 from ._names import Case, points_of
 
 OUTCOMES = dict(zip(RESULTS._name_to_item, RESULTS._index_to_message, strict=True)) | {

@@ -8,14 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .. import _options
-from .._acceleration import AbstractFormula
-from .._arguments import real_array, require_instance, require_solver
-from .._callbacks import cacheable
-from .._constraint import constraint_rows
-from .._errors import InputError
-from .._problem import Problem, resolve_state
-from .._stabilize import AbstractStabilizer
+from .._formula._acceleration import AbstractFormula
+from .._misc._arguments import real_array, require_instance, require_solver
+from .._misc._callbacks import cacheable
+from .._misc._errors import InputError
+from .._run import _options
+from .._system._constraint import constraint_rows
+from .._system._problem import Problem, resolve_state
+from .._system._stabilize import AbstractStabilizer
 from ._member import RESULT, Member, Program, trace
 from ._names import Build, Case, documented_units
 from ._outputs import OUTCOMES, Outputs, chosen

@@ -9,7 +9,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float, Int
 
-from .._errors import InputError, missing_extra
+from .._misc._errors import InputError, missing_extra
 
 RUN = "run"
 """The dimension of runs that lie on no grid."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import numpy as np
 
-from .._errors import InputError, missing_extra
+from .._misc._errors import InputError, missing_extra
 from ._chunks import Region
 from ._member import RESULT
 

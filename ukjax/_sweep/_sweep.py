@@ -10,13 +10,13 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._acceleration import AbstractFormula
-from .._arguments import require_between
-from .._errors import InputError
-from .._problem import Problem
-from .._project import Projection
-from .._stabilize import AbstractStabilizer
-from .._types import Coordinates, Time, Velocities
+from .._formula._acceleration import AbstractFormula
+from .._misc._arguments import require_between
+from .._misc._errors import InputError
+from .._misc._types import Coordinates, Time, Velocities
+from .._motion._project import Projection
+from .._system._problem import Problem
+from .._system._stabilize import AbstractStabilizer
 from ._chunks import block_shape, blocks, padded, runs_at_once
 from ._member import RESULT
 from ._outputs import Outputs, succeeded

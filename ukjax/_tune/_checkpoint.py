@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._errors import InputError
+from .._misc._errors import InputError
 from ._search import Point, Search, Stepper
 
 _STATE = "stalled", "scans", "apart", "begun"

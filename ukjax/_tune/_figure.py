@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._errors import missing_extra
-from .._plot import STYLE
+from .._figures._plot import STYLE
+from .._misc._errors import missing_extra
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._arguments import real_array
-from .._errors import InputError
-from .._project import Projection
-from .._stabilize import Baumgarte, NoStabilizer
+from .._misc._arguments import real_array
+from .._misc._errors import InputError
+from .._motion._project import Projection
+from .._system._stabilize import Baumgarte, NoStabilizer
 
 Convention = Literal["plain", "squared"]
 

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._arguments import fails, real_array, require_between, require_not_negative
-from .._errors import InputError
-from .._stabilize import Baumgarte
-from .._trajectory import Trajectory
+from .._misc._arguments import fails, real_array, require_between, require_not_negative
+from .._misc._errors import InputError
+from .._run._trajectory import Trajectory
+from .._system._stabilize import Baumgarte
 
 
 @final

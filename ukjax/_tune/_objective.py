@@ -14,15 +14,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from .. import _options
-from .._acceleration import AbstractFormula, UdwadiaKalaba
-from .._errors import InputError
-from .._model import Model, coded
-from .._problem import Problem
-from .._simulate import errors_along, simulate
-from .._stabilize import AbstractStabilizer
-from .._system import AbstractSystem
-from .._trajectory import RESULTS
+from .._formula._acceleration import AbstractFormula, UdwadiaKalaba
+from .._misc._errors import InputError
+from .._motion._model import Model, coded
+from .._run import _options
+from .._run._simulate import errors_along, simulate
+from .._run._trajectory import RESULTS
+from .._system._problem import Problem
+from .._system._stabilize import AbstractStabilizer
+from .._system._system import AbstractSystem
 from ._gains import GainSpace
 from ._loss import Violation, ViolationLoss, fastest_rate
 

@@ -8,16 +8,16 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from .. import _options
-from .._acceleration import AbstractFormula, UdwadiaKalaba, require_shapes
-from .._arguments import real_array, require_instance, require_solver
-from .._errors import InputError
-from .._model import Model
-from .._observe import errors_at
-from .._problem import Problem, resolve_state
-from .._stabilize import AbstractStabilizer
-from .._system import AbstractSystem
-from .._types import is_traced
+from .._formula._acceleration import AbstractFormula, UdwadiaKalaba, require_shapes
+from .._misc._arguments import real_array, require_instance, require_solver
+from .._misc._errors import InputError
+from .._misc._types import is_traced
+from .._motion._model import Model
+from .._run import _options
+from .._run._observe import errors_at
+from .._system._problem import Problem, resolve_state
+from .._system._stabilize import AbstractStabilizer
+from .._system._system import AbstractSystem
 from ._gains import Convention, GainSpace
 from ._loss import ViolationLoss
 from ._objective import Objective, Problems, Settings, fixed_steps, stacked

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import numpy as np
 
-from .._errors import InputError
-from .._stabilize import Baumgarte
+from .._misc._errors import InputError
+from .._system._stabilize import Baumgarte
 from . import _figure
 from ._gains import in_convention
 from ._objective import Objective

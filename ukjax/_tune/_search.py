@@ -19,8 +19,8 @@ import numpy as np
 import optax
 from jaxtyping import Array
 
-from .._errors import InputError
-from .._traced import fingerprint, traced
+from .._misc._errors import InputError
+from .._misc._traced import fingerprint, traced
 from ._gains import scattered
 from ._objective import Objective, loss_and_gradient, losses
 

@@ -14,14 +14,14 @@ from jaxtyping import Array, Float
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from .. import _options
-from .._acceleration import AbstractFormula
-from .._arguments import require_between, whole_number
-from .._errors import InputError
-from .._project import Projection
-from .._stabilize import AbstractStabilizer
-from .._system import AbstractSystem
-from .._types import Coordinates, Time, Velocities
+from .._formula._acceleration import AbstractFormula
+from .._misc._arguments import require_between, whole_number
+from .._misc._errors import InputError
+from .._misc._types import Coordinates, Time, Velocities
+from .._motion._project import Projection
+from .._run import _options
+from .._system._stabilize import AbstractStabilizer
+from .._system._system import AbstractSystem
 from ._checkpoint import load, save
 from ._gains import Convention
 from ._loss import ViolationLoss

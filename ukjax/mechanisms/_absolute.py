@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._constraint import AbstractConstraint, Holonomic, Nonholonomic
-from .._errors import InputError
-from .._system import AbstractSystem
-from .._types import Coordinates, Forces, MassMatrix, Time, Velocities
+from .._misc._errors import InputError
+from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
+from .._system._constraint import AbstractConstraint, Holonomic, Nonholonomic
+from .._system._system import AbstractSystem
 from ._abstract_joint import AbstractJoint
 from ._bodies import GROUND, AbstractBody, Body
 from ._coordinates import (

@@ -7,9 +7,9 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._arguments import fails, require_instance
-from .._errors import InputError
-from .._types import Time
+from .._misc._arguments import fails, require_instance
+from .._misc._errors import InputError
+from .._misc._types import Time
 from ._bodies import checked_array, checked_name
 from ._placement import AnyPlacement, Twist, rate_of
 

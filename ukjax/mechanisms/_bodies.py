@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._arguments import fails, real_array, require_finite
-from .._errors import InputError
-from .._types import is_traced
+from .._misc._arguments import fails, real_array, require_finite
+from .._misc._errors import InputError
+from .._misc._types import is_traced
 from ._placement import AnyPlacement, Twist
 
 GROUND = "ground"

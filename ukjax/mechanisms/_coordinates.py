@@ -17,8 +17,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._lie import hat, quaternion_rate, rotation_matrix
-from .._types import Coordinates, Forces, Velocities
+from .._misc._lie import hat, quaternion_rate, rotation_matrix
+from .._misc._types import Coordinates, Forces, Velocities
 from ._bodies import AbstractBody, Body, PlanarBody, PointMass
 from ._placement import AnyPlacement, Placement, PlanarPlacement, Twist, ground_placement, ground_twist
 

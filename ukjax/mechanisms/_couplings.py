@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._arguments import fails
-from .._errors import InputError
-from .._types import Time
+from .._misc._arguments import fails
+from .._misc._errors import InputError
+from .._misc._types import Time
 from ._abstract_joint import AbstractAxisJoint, AbstractJoint, checked_axis, set_ends
 from ._bodies import GROUND, checked_array, checked_name
 from ._joint_rows import across, angle_of, displacement, same_axis, sideways, turned

@@ -7,8 +7,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._errors import InputError
-from .._types import Time
+from .._misc._errors import InputError
+from .._misc._types import Time
 from ._abstract_joint import AbstractAxisJoint, AbstractJoint, require_axis_joint, set_ends
 from ._bodies import checked_array, checked_name
 from ._joint_rows import turned

@@ -17,8 +17,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._errors import InputError
-from .._types import Time
+from .._misc._errors import InputError
+from .._misc._types import Time
 from ._bodies import AbstractBody, checked_array, checked_name
 from ._placement import AnyPlacement, PlanarPlacement, Twist, rate_of
 

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._arguments import fails, require_instance, unknown_name
-from .._errors import InputError
-from .._types import Time
+from .._misc._arguments import fails, require_instance, unknown_name
+from .._misc._errors import InputError
+from .._misc._types import Time
 from ._abstract_joint import AbstractAxisJoint, AbstractJoint
 from ._bodies import GROUND, AbstractBody, PointMass
 from ._loads import AbstractLoad, Gravity, Placements, Torque, Twists

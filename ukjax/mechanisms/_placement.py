@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._lie import hat
+from .._misc._lie import hat
 
 
 @final

@@ -15,14 +15,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .._acceleration import AbstractFormula, UdwadiaKalaba
-from .._arguments import require_instance
-from .._constraint import constraint_rows
-from .._precision import in_full_precision
-from .._problem import resolve_state
+from .._formula._acceleration import AbstractFormula, UdwadiaKalaba
+from .._formula._singular_mass import RangeForm
+from .._misc._arguments import require_instance
+from .._misc._precision import in_full_precision
+from .._misc._types import Coordinates, Time, Velocities
 from .._pseudoinverse import GramSchmidt, pinv
-from .._singular_mass import RangeForm
-from .._types import Coordinates, Time, Velocities
+from .._system._constraint import constraint_rows
+from .._system._problem import resolve_state
 from ._absolute import AbsoluteSystem
 from ._abstract_joint import AbstractJoint
 from ._coordinates import EulerCoordinates
@@ -30,7 +30,7 @@ from ._placement import AnyPlacement, PlanarPlacement, Twist
 from ._tree import TreeSystem
 
 if TYPE_CHECKING:
-    from .._trajectory import Trajectory
+    from .._run._trajectory import Trajectory
 
 _SHARED = 1e-6
 """How much of a multiplier may be shared with other rows before it no longer counts as unique (as `check`)."""

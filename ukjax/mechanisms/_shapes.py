@@ -5,8 +5,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from .._arguments import fails
-from .._errors import InputError
+from .._misc._arguments import fails
+from .._misc._errors import InputError
 from ._abstract_joint import checked_axis
 from ._bodies import Body, PlanarBody, checked_array, checked_positive, checked_size
 

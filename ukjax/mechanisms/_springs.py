@@ -7,8 +7,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._errors import InputError
-from .._types import Time
+from .._misc._errors import InputError
+from .._misc._types import Time
 from ._abstract_joint import AbstractAxisJoint, require_axis_joint
 from ._bodies import AbstractBody, checked_array, checked_name
 from ._loads import AbstractLoad, Placements, Twists, checked_law, parts_of, value_of

@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._arguments import unknown_name
-from .._constraint import constraint_rows
-from .._errors import InputError
-from .._precision import in_full_precision
-from .._problem import Problem, resolve_state
+from .._misc._arguments import unknown_name
+from .._misc._errors import InputError
+from .._misc._precision import in_full_precision
+from .._misc._types import Coordinates, Time, Velocities, is_traced
 from .._pseudoinverse import GramSchmidt, pinv
-from .._types import Coordinates, Time, Velocities, is_traced
+from .._system._constraint import constraint_rows
+from .._system._problem import Problem, resolve_state
 from ._abstract_joint import AbstractAxisJoint
 from ._bodies import PointMass, checked_array
 from ._placement import rate_of

@@ -8,18 +8,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._constraint import AbstractConstraint, Holonomic, Nonholonomic, as_constraints
-from .._system import AbstractSystem
-from .._types import Coordinates, Forces, MassMatrix, Time, Velocities
+from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
+from .._system._constraint import AbstractConstraint, Holonomic, Nonholonomic, as_constraints
+from .._system._system import AbstractSystem
 from ._bodies import GROUND, AbstractBody
 from ._joints import AbstractJoint
 from ._loads import AbstractLoad
 from ._mechanism import Mechanism, Placements, Twists
-from ._placement import (
-    AnyPlacement,
-    Twist,
-    ground_twist,
-)
+from ._placement import AnyPlacement, Twist, ground_twist
 from ._tree_dynamics import columns, convective, gathered, inertial_wrenches, mass_matrix
 from ._tree_layout import Order, order
 from ._tree_place import Place, place

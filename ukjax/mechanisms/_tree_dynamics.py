@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._types import Forces, MassMatrix, Velocities
+from .._misc._types import Forces, MassMatrix, Velocities
 from ._placement import Twist
 from ._tree_motion import Chains, Posture
 

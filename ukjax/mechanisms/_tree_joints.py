@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._errors import InputError
+from .._misc._errors import InputError
 from ._bodies import AbstractBody, PointMass, checked_array
 from ._couplings import Screw
 from ._joints import AbstractJoint, Cylindrical, Fixed, Prismatic, Revolute, Spherical, Universal, set_ends

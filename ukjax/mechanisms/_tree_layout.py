@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool
 
-from .._errors import InputError
+from .._misc._errors import InputError
 from ._bodies import GROUND, AbstractBody
 from ._joints import AbstractJoint
 from ._tree_joints import Freedom, freedoms

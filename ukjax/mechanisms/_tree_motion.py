@@ -19,8 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._lie import exp_twist, quaternion_rate, rigid_motion, rotation_matrix
-from .._types import Coordinates, Velocities
+from .._misc._lie import exp_twist, quaternion_rate, rigid_motion, rotation_matrix
+from .._misc._types import Coordinates, Velocities
 
 
 class Element(NamedTuple):

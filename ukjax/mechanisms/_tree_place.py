@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._types import Coordinates
+from .._misc._types import Coordinates
 from ._bodies import GROUND, AbstractBody, Body, PlanarBody
 from ._loads import Placements
 from ._mechanism import Mechanism

@@ -5,10 +5,10 @@ from typing import final
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._constraint import AbstractConstraint, Holonomic
-from .._problem import Problem
-from .._system import AbstractSystem
-from .._types import Coordinates, Forces, MassMatrix, Time, Velocities
+from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
+from .._system._constraint import AbstractConstraint, Holonomic
+from .._system._problem import Problem
+from .._system._system import AbstractSystem
 from ._andrews_bodies import POINTS, Dimensions, length, squeezer
 from ._named_points import NamedPoints
 from ._parameters import Scalar, as_parameter, check, check_choice, check_finite, check_positive

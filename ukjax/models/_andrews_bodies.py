@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._types import Coordinates, Time
+from .._misc._types import Coordinates, Time
 from ..mechanisms import (
     GROUND,
     AbsoluteSystem,

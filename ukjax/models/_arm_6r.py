@@ -6,9 +6,9 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._lie import rotation_about
-from .._problem import Problem
-from .._types import Time
+from .._misc._lie import rotation_about
+from .._misc._types import Time
+from .._system._problem import Problem
 from ..mechanisms import GROUND, AbstractJoint, Gravity, Placement, Revolute, problem, rod, tree
 from ..mechanisms._joint_rows import same_direction, same_point
 from ..mechanisms._placement import AnyPlacement

@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from .._problem import Problem
+from .._system._problem import Problem
 from ..mechanisms import GROUND, Gravity, Revolute, assemble, problem, rod, tree
 from ._named_points import NamedPoints
 from ._parameters import Scalar, as_parameter, check_choice, check_finite, check_not_negative, check_positive

@@ -5,7 +5,7 @@ import math
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._problem import Problem
+from .._system._problem import Problem
 from ..mechanisms import (
     GROUND,
     AbstractBody,

@@ -5,7 +5,7 @@ from typing import Any, final
 import equinox as eqx
 from jaxtyping import Array
 
-from .._types import Coordinates, Time
+from .._misc._types import Coordinates, Time
 
 
 @final

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from jax.core import Tracer
 from jaxtyping import Array
 
-from .._arguments import whole_number
-from .._errors import InputError
+from .._misc._arguments import whole_number
+from .._misc._errors import InputError
 
 Scalar = float | Array
 """A parameter: a number or a scalar array."""

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._types import Coordinates, Forces, Time, Velocities
+from .._misc._types import Coordinates, Forces, Time, Velocities
 
 
 def on_body(q: Coordinates, body: int, offset: Array) -> Float[Array, "2"]:

@@ -6,9 +6,9 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._any_order import AnyOrderSystem, OfOrder
-from .._problem import Problem
-from .._types import Time
+from .._misc._types import Time
+from .._system._any_order import AnyOrderSystem, OfOrder
+from .._system._problem import Problem
 from ._parameters import Scalar, as_parameter, check_count, check_finite, check_not_negative, check_positive
 
 _CITATION = (

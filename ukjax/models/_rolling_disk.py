@@ -7,10 +7,10 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._constraint import AbstractConstraint, Nonholonomic
-from .._problem import Problem
-from .._system import AbstractSystem
-from .._types import Coordinates, Forces, MassMatrix, Time, Velocities
+from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
+from .._system._constraint import AbstractConstraint, Nonholonomic
+from .._system._problem import Problem
+from .._system._system import AbstractSystem
 from ._incline import turning_path
 from ._parameters import Scalar, as_parameter, check_finite, check_positive
 

@@ -10,7 +10,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._types import Coordinates
+from .._misc._types import Coordinates
 from ._planar import GroundPin, Pin, on_body
 
 CITATION = (

@@ -4,7 +4,7 @@ import math
 
 import jax.numpy as jnp
 
-from .._problem import Problem
+from .._system._problem import Problem
 from ._parameters import Scalar, check_finite, check_positive
 from ._pendulum import Pendulum
 

@@ -7,11 +7,11 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._constraint import AbstractConstraint, Holonomic
-from .._lie import quaternion_product, quaternion_rate, rotation_matrix
-from .._problem import Problem
-from .._system import AbstractSystem, LagrangianSystem
-from .._types import Coordinates, Forces, MassMatrix, Time, Velocities
+from .._misc._lie import quaternion_product, quaternion_rate, rotation_matrix
+from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
+from .._system._constraint import AbstractConstraint, Holonomic
+from .._system._problem import Problem
+from .._system._system import AbstractSystem, LagrangianSystem
 from ._parameters import Scalar, as_parameter, check_choice, check_finite, check_positive
 
 _CITATION = "Lagrange's top; H. Goldstein, Classical Mechanics, 2nd ed. 1980, section 5-7."

@@ -1,0 +1,105 @@
+"""The command `ukjax bench`: the benchmark problems, measured by `bench`."""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import jax
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from .._bench import CASES, BenchResult, machine, work_precision
+from .._bench import bench as run_bench
+from .._misc._errors import InputError, missing_extra
+from ._options import Json
+from ._terminal import interruptible, plain, print_json
+
+_COLUMNS = (
+    "run",
+    "error at end",
+    "largest error",
+    "warm [s]",
+    "steps",
+    "energy [J]",
+    "row error",
+    "measured",
+)
+
+
+def _short(x: float | None) -> str:
+    return "-" if x is None else f"{x:.2g}"
+
+
+def _table(result: BenchResult) -> Table:
+    """A row for each tolerance, and one for each other program; each says where it was measured."""
+    ended = "" if set(result.result) == {"successful"} else f"; {', '.join(result.result)}"
+    title = f"{result.problem}, {result.t1:g} s: {result.quantity} [{result.unit}] against {result.reference}"
+    first = f"first run {result.cold:.1f} s with compilation, by {result.solver}{ended}"
+    table = Table(title=escape(title), caption=escape(first), box=None, padding=(0, 1, 0, 0))
+    for column in _COLUMNS:
+        table.add_column(escape(column), width={"run": None, "measured": 9}.get(column, 7))
+    for i, rtol in enumerate(result.rtol):
+        errors = (_short(result.end_error[i]), _short(result.error[i]))
+        kept = (_short(result.energy_drift[i]), _short(result.position_error[i]))
+        times = (f"{result.warm[i]:.3g}", str(result.steps[i]))
+        table.add_row(f"ukjax {rtol:.0e}", *errors, *times, *kept, "here")
+    for peer in result.peers:
+        figures = (_short(peer.end_error), "", f"{peer.wall:.3g}", "", "", _short(peer.constraint_error))
+        table.add_row(peer.program, *figures, "elsewhere", style="dim")
+    return table
+
+
+def _show(results: list[BenchResult], about: dict[str, Any]) -> None:
+    """What a person reads."""
+    console = Console()
+    for result in results:
+        console.print(_table(result), "")
+    console.print(f"here: {about['processor']}, {about['cores']} cores, JAX {about['jax']}")
+    if any(result.peers for result in results):
+        console.print(f"elsewhere: other programs, {results[0].peers_source}")
+
+
+def _checked_folder(out: Path) -> None:
+    """Finds out before the runs whether there is where to write, and what to draw with."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise missing_extra("--out", "bench")
+    if out.exists() and not out.is_dir():
+        raise InputError(f"--out takes a folder; '{out}' is a file.")
+    out.mkdir(parents=True, exist_ok=True)
+
+
+def bench(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help=f"Problems: {', '.join(CASES)}.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer problems and tolerances.")] = False,
+    repeats: Annotated[int, typer.Option(help="Warm runs the median is taken of, at least 3.")] = 3,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write bench.json and work_precision.png there.")
+    ] = None,
+    progress: Annotated[bool, typer.Option(help="Show how far it is.")] = True,
+    as_json: Json = False,
+) -> None:
+    """Measure the benchmark problems: errors against independent references, times, and other programs' figures."""
+    jax.config.update("jax_enable_x64", True)
+    if out is not None:
+        _checked_folder(out)
+    results = interruptible(lambda: run_bench(names, quick=quick, repeats=repeats, progress=progress))
+    about = machine()
+    report = {"machine": about, "results": [result.summary() for result in results]}
+    if out is not None:
+        (out / "bench.json").write_text(json.dumps(plain(report), indent=1, allow_nan=False) + "\n")
+        work_precision(results, out / "work_precision.png")
+    if as_json:
+        print_json(report)
+    else:
+        _show(results, about)
+        if out is not None:
+            print("written:", out / "bench.json", out / "work_precision.png")
+    if failed := [x.problem for x in results if set(x.result) != {"successful"}]:
+        print("ended early:", ", ".join(failed), file=sys.stderr)
+        raise typer.Exit(1)

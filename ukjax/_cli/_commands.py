@@ -1,0 +1,227 @@
+"""The command line: `ukjax list`, `simulate`, `check`, `tune`, `sweep`, `bench`; also `python -m ukjax`.
+
+Exit status 0 for success, 1 for a run that ended early, 2 for bad input, with one line on stderr that says
+what was wrong. Being an application, it switches JAX to float64 and keeps compiled programs in a cache.
+"""
+
+import dataclasses
+import importlib.metadata
+import importlib.util
+import inspect
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import numpy as np
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from .._compiler._whole_loops import compile_loops_whole
+from .._misc._errors import InputError
+from .._run._doctor import check as check_rows
+from .._run._simulate import simulate as run
+from .._run._trajectory import Trajectory
+from .._system._constraint import Rows, constraint_rows
+from .._system._problem import Problem, resolve_state
+from ..models import MODELS, get
+from ._bench import bench
+from ._options import (
+    FORMULAS,
+    METHODS,
+    STABILIZERS,
+    Json,
+    Name,
+    Set,
+    check_targets,
+    choose,
+    formula_of,
+    parameters_of,
+    solvers,
+    stabilizer_of,
+)
+from ._sweep import sweep
+from ._terminal import OneLineErrors, interruptible, print_json, use_compilation_cache, watch_compilation
+from ._tune import tune
+
+app = typer.Typer(name="ukjax", cls=OneLineErrors, add_completion=False, pretty_exceptions_enable=False)
+
+
+def main() -> None:
+    """Runs the command line, and leaves at once on Ctrl-C."""
+    compile_loops_whole()
+    try:
+        app(prog_name="ukjax")
+    except SystemExit as leaving:
+        if leaving.code != 130:
+            raise
+        print("interrupted", file=sys.stderr, flush=True)
+        os._exit(130)  # a compilation under way in the other thread cannot be stopped otherwise
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print("ukjax", importlib.metadata.version("ukjax"))
+        raise typer.Exit
+
+
+@app.callback()
+def _application(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Its version.")
+    ] = False,
+) -> None:
+    """Simulate constrained mechanical systems by the Udwadia-Kalaba equation."""
+    jax.config.update("jax_enable_x64", True)
+    if os.environ.get("UKJAX_CACHE") != "0":
+        use_compilation_cache()
+
+
+def _points(problem: Problem, trajectory: Trajectory) -> dict[str, Any]:
+    if problem.points is None:
+        return {}
+    return problem.points(trajectory.t[-1], trajectory.q[-1])
+
+
+def _summary_table(problem: Problem, figures: dict[str, Any], rows: dict[str, str]) -> Table:
+    """What a person reads of a run: its figures in words, then further rows."""
+
+    def short(x: float | None) -> str:
+        return "-" if x is None else f"{x:.3g}"
+
+    table = Table(title=problem.name, caption=problem.citation, show_header=False)
+    ranks = sorted({figures["rank_min"], figures["rank_max"]})
+    evaluations = figures["evaluations"]
+    shown = {
+        "result": figures["result"],
+        "time": f"{problem.t0:g} to {figures['t1']:g} s",
+        "steps": str(figures["steps"])
+        + ("" if evaluations is None else f", {evaluations} evaluations of the acceleration"),
+        "max. position error": short(figures["max_position_error"]),
+        "max. velocity error": short(figures["max_velocity_error"]),
+        "change of energy": short(figures["energy_drift"]) + " J",
+        "rank of the rows": " to ".join(map(str, ranks)),
+    }
+    for name, point in figures["points"].items():
+        rounded = np.round(np.asarray(point), 9) + 0.0  # no -0
+        shown[f"{name} at the end"] = ", ".join(f"{x:.9g}" for x in rounded) + " m"
+    for name, value in (shown | rows).items():
+        table.add_row(escape(name), escape(value))
+    return table
+
+
+def _outline(model: Callable[[], Problem]) -> tuple[Problem, Rows]:
+    problem = model()
+    return problem, constraint_rows(*resolve_state(problem, None, None, None))
+
+
+@app.command("list")
+def list_models(as_json: Json = False) -> None:
+    """List the models."""
+    entries = []
+    for name, model in MODELS.items():
+        problem, rows = eqx.filter_eval_shape(_outline, model)
+        description = (inspect.getdoc(model) or "").partition("\n")[0]
+        entry = (name, problem.q0.size, len(rows.names), description, problem.citation)
+        entries.append(
+            dict(zip(("model", "coordinates", "rows", "description", "citation"), entry, strict=True))
+        )
+    if as_json:
+        return print_json({"models": entries})
+    table = Table(box=None, padding=(0, 2, 1, 0))
+    for column in ("model", "coordinates", "rows", "description"):
+        table.add_column(column, no_wrap=column == "model")
+    for entry in entries:
+        *numbers, description, citation = (escape(str(x)) for x in entry.values())
+        table.add_row(*numbers, f"{description}\n[dim]{citation}[/dim]")
+    Console().print(table)
+
+
+@app.command()
+def simulate(
+    name: Name,
+    parameters: Set = None,
+    t1: Annotated[float | None, typer.Option(help="End in s; by default the model's.")] = None,
+    dt0: Annotated[float | None, typer.Option(help="First or fixed step in s.")] = None,
+    method: Annotated[str | None, typer.Option(help=f"Pseudoinverse: {', '.join(METHODS)}.")] = None,
+    formula: Annotated[str, typer.Option(help=f"{', '.join(FORMULAS)}.")] = "udwadia-kalaba",
+    rcond: Annotated[
+        float | None, typer.Option(help="The rank rule's threshold; 1e-4, in float32 0.03.")
+    ] = None,
+    stabilizer: Annotated[str, typer.Option(help=f"{', '.join(STABILIZERS)}.")] = "projection",
+    alpha: Annotated[float | None, typer.Option(help="Baumgarte's velocity gain.")] = None,
+    beta: Annotated[float | None, typer.Option(help="Baumgarte's position gain.")] = None,
+    rtol: Annotated[float | None, typer.Option(help="Relative tolerance; 1e-8, float32 1e-5.")] = None,
+    atol: Annotated[float | None, typer.Option(help="Absolute tolerance; 1e-8, float32 1e-5.")] = None,
+    solver: Annotated[str, typer.Option(help="A Diffrax solver: tsit5, kvaerno5, heun, ...")] = ("dopri8"),
+    times: Annotated[int | None, typer.Option(help="How many times to save at; 201.")] = None,
+    save_steps: Annotated[bool, typer.Option("--save-steps", help="Save every step.")] = False,
+    max_steps: Annotated[int, typer.Option(help="Give up after so many steps.")] = 100_000,
+    float32: Annotated[bool, typer.Option("--float32", help="Compute in single precision.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw to a .png, .pdf or .svg file.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Save to a .npz, .nc or .zarr file.")] = None,
+    progress: Annotated[bool, typer.Option(help="Show how far the run is.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Simulate a model, and print how well its constraints were kept."""
+    if save_steps and times is not None:
+        raise InputError("--save-steps saves every step; leave out --times.")
+    check_targets(plot, out, progress)
+    jax.config.update("jax_enable_x64", not float32)
+    settings: dict[str, Any] = {
+        "formula": formula_of(formula, method, rcond),
+        "stabilizer": stabilizer_of(stabilizer, alpha, beta, rcond),
+        "solver": choose("solver", solver, solvers())(),
+        "progress": dfx.TqdmProgressMeter() if progress else False,
+    }
+    settings |= {"t1": t1, "dt0": dt0, "rtol": rtol, "atol": atol, "max_steps": max_steps}
+    problem = get(name, **parameters_of(parameters or []))
+    compiling, start = watch_compilation(), time.perf_counter()
+    trajectory = interruptible(lambda: run(problem, ts="steps" if save_steps else times, **settings))
+    wall_time = time.perf_counter() - start
+    written = []
+    for write, path in ((trajectory.plot, plot), (trajectory.save, out)):
+        if path is not None:
+            write(path)
+            written.append(str(path))
+    figures = trajectory.summary() | {
+        "points": _points(problem, trajectory),
+        "message": trajectory.message,
+        "wall_time": wall_time,
+    }
+    if as_json:
+        print_json(figures)
+    else:
+        rows = {"wall time": f"{wall_time:.1f} s, {min(sum(compiling), wall_time):.1f} of it compiling"}
+        rows |= {"written": ", ".join(written)} if written else {}
+        Console().print(_summary_table(problem, figures, rows))
+    if not trajectory.ok:
+        print(trajectory.message, file=sys.stderr)
+        raise typer.Exit(1)
+
+
+@app.command()
+def check(name: Name, parameters: Set = None, as_json: Json = False) -> None:
+    """Examine a model's constraints: rank, redundant and inconsistent rows, uniqueness."""
+    problem = get(name, **parameters_of(parameters or []))
+    report = interruptible(lambda: check_rows(problem))
+    if not as_json:
+        print(report)
+        return
+    fields = {field.name: getattr(report, field.name) for field in dataclasses.fields(report)}
+    state = report.consistent_state
+    fields["consistent_state"] = None if state is None else dict(zip("qv", state, strict=True))
+    counts = {"ok": report.ok, "degrees_of_freedom": report.degrees_of_freedom}
+    print_json({"model": problem.name, **counts, **fields})
+
+
+app.command()(tune)
+app.command()(sweep)
+app.command()(bench)

@@ -1,0 +1,220 @@
+"""The command `ukjax sweep NAME`: many runs of a model, by `sweep`."""
+
+import csv
+import functools
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import jax
+import numpy as np
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from .._misc._errors import InputError
+from .._sweep import AbstractSamples, Grid, LatinHypercube, Sobol
+from .._sweep import Table as Rows
+from .._sweep import sweep as run_sweep
+from ..models import MODELS, get
+from ._options import (
+    FORMULAS,
+    METHODS,
+    STABILIZERS,
+    Json,
+    Name,
+    Set,
+    choose,
+    formula_of,
+    parameters_of,
+    solvers,
+    stabilizer_of,
+)
+from ._terminal import interruptible, print_json, share_cores
+
+_SEQUENCES = {"sobol": Sobol, "latin-hypercube": LatinHypercube}
+
+
+def _numbers(option: str, pair: str, such_as: str) -> tuple[str, list[float]]:
+    """KEY and the numbers between colons or commas."""
+    key, equals, text = pair.partition("=")
+    try:
+        if not (key and equals):
+            raise ValueError
+        return key, [float(x) for x in text.replace(":", ",").split(",")]
+    except ValueError:
+        raise InputError(f"{option} takes {such_as}; got '{pair}'.") from None
+
+
+def _axis(pair: str) -> tuple[str, np.ndarray]:
+    such_as = "KEY=LOW:HIGH:N or KEY=VALUE,VALUE,..., such as angle=0.1:3:30"
+    key, numbers = _numbers("--grid", pair, such_as)
+    if ":" not in pair:
+        return key, np.array(numbers)
+    if len(numbers) != 3 or "," in pair or numbers[2] < 1 or numbers[2] % 1:
+        raise InputError(f"--grid takes {such_as}; got '{pair}'.")
+    return key, np.linspace(numbers[0], numbers[1], int(numbers[2]))
+
+
+def _range(pair: str) -> tuple[str, tuple[float, float]]:
+    key, numbers = _numbers("--sample", pair, "KEY=LOW:HIGH, such as length=0.5:2")
+    if len(numbers) != 2:
+        raise InputError(f"--sample takes KEY=LOW:HIGH, such as length=0.5:2; got '{pair}'.")
+    return key, (numbers[0], numbers[1])
+
+
+def _read(path: Path) -> Rows:
+    with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets write a byte-order mark
+        head, *rows = [row for row in csv.reader(file) if any(map(str.strip, row))] or [[]]
+    if any(len(row) != len(head) for row in rows) or not rows:
+        raise InputError(f"'{path}' must have a line of names and lines of as many numbers.")
+    return Rows(
+        _distinct("--table", [(name.strip(), [row[i] for row in rows]) for i, name in enumerate(head)])
+    )
+
+
+def _distinct(option: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise InputError(f"{option} names a parameter twice.")
+    return found
+
+
+def _samples(
+    grid: list[str], sample: list[str], table: Path | None, runs: int, sequence: str, seed: int
+) -> AbstractSamples:
+    if sum(map(bool, (grid, sample, table))) != 1:
+        raise InputError("say what varies: either --grid, or --sample, or --table.")
+    if table is not None:
+        return _read(table)
+    if grid:
+        return Grid(_distinct("--grid", [_axis(pair) for pair in grid]))
+    kind = _SEQUENCES[choose("sequence", sequence, {name: name for name in _SEQUENCES})]
+    return kind(_distinct("--sample", [_range(pair) for pair in sample]), runs, seed)
+
+
+def _where(runs: Any, place: tuple[int, ...]) -> dict[str, float]:
+    """The values of the parameters of one run."""
+    one = runs.isel(dict(zip(runs["result"].dims, map(int, place), strict=True)))
+    names = [name for name in runs.attrs["parameters"] if one[name].ndim == 0]
+    return {name: float(one[name]) for name in names}
+
+
+def _summary(runs: Any, seconds: float) -> dict[str, Any]:
+    """The figures of a sweep: how its runs ended, and the range of each output that is one number a run."""
+    codes = runs["result"].values
+    names = runs["result"].attrs["flag_meanings"].split()
+    outcomes = {
+        names[code + 1]: int(n) for code, n in zip(*np.unique(codes, return_counts=True), strict=True)
+    }
+    good = sum(outcomes.get(name, 0) for name in ("successful", "event_occurred"))
+    outputs = {}
+    for name in runs.data_vars:
+        x = runs[name].values
+        valid = np.isfinite(x) if x.dtype.kind == "f" else x >= 0
+        if name == "result" or x.shape != codes.shape or not valid.any():
+            continue
+        low, high = (np.where(valid, x, fill) for fill in (np.inf, -np.inf))
+        least, largest = (np.unravel_index(i, x.shape) for i in (low.argmin(), high.argmax()))
+        outputs[name] = {
+            "min": x[least].item(), "median": float(np.median(x[valid])), "max": x[largest].item(),
+            "at_min": _where(runs, least), "at_max": _where(runs, largest),
+        }  # fmt: skip
+    return {
+        "model": runs.attrs["model"], "runs": codes.size, "failed": codes.size - good, "results": outcomes,
+        "outputs": outputs, "wall_time": seconds,
+    }  # fmt: skip
+
+
+def _show(summary: dict[str, Any], out: Path | None) -> None:
+    """What a person reads of a sweep."""
+    results = ", ".join(f"{n} {name}" for name, n in summary["results"].items())
+    table = Table(title=f"{summary['model']}: {results}", caption=f"{summary['wall_time']:.1f} s")
+    for column in ("output", "least", "at", "median", "largest", "at"):
+        table.add_column(column, no_wrap=column == "output")
+    for name, x in summary["outputs"].items():
+        at = ["\n".join(f"{k} {v:.4g}" for k, v in x[key].items()) for key in ("at_min", "at_max")]
+        if x["min"] == x["max"]:
+            at = ["", ""]
+        shown = (name, f"{x['min']:.4g}", at[0], f"{x['median']:.4g}", f"{x['max']:.4g}", at[1])
+        table.add_row(*map(escape, shown))
+    Console().print(table)
+    if out is not None:
+        print("written:", out)
+
+
+def sweep(
+    name: Name,
+    parameters: Set = None,
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=LOW:HIGH:N", help="An axis of a grid, or KEY=VALUE,VALUE; may be repeated."
+        ),
+    ] = None,
+    sample: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=LOW:HIGH", help="A range to sample; may be repeated."),
+    ] = None,
+    table: Annotated[Path | None, typer.Option(help="A .csv file: names, then a line for each run.")] = None,
+    runs: Annotated[int, typer.Option(help="How many runs with --sample.")] = 1024,
+    sequence: Annotated[str, typer.Option(help=f"{', '.join(_SEQUENCES)}.")] = "sobol",
+    seed: Annotated[int, typer.Option(help="Of the samples.")] = 0,
+    output: Annotated[
+        list[str] | None, typer.Option(help="What to keep of each run; may be repeated.")
+    ] = None,
+    gradient: Annotated[
+        list[str] | None, typer.Option(help="An output to differentiate; may be repeated.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="A .zarr folder; the same command resumes it.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the folder.")] = False,
+    chunk: Annotated[int | None, typer.Option(help="The most runs at once; by default by memory.")] = None,
+    cores: Annotated[
+        int | None, typer.Option(min=1, help="CPU cores that share the runs; by default all.")
+    ] = None,
+    t1: Annotated[float | None, typer.Option(help="End in s; by default the model's.")] = None,
+    dt0: Annotated[float | None, typer.Option(help="First or fixed step in s.")] = None,
+    times: Annotated[int | None, typer.Option(help="How many times to save at; 201.")] = None,
+    method: Annotated[str | None, typer.Option(help=f"Pseudoinverse: {', '.join(METHODS)}.")] = None,
+    formula: Annotated[str, typer.Option(help=f"{', '.join(FORMULAS)}.")] = "udwadia-kalaba",
+    rcond: Annotated[float | None, typer.Option(help="The rank rule's threshold.")] = None,
+    stabilizer: Annotated[str, typer.Option(help=f"{', '.join(STABILIZERS)}.")] = "projection",
+    alpha: Annotated[float | None, typer.Option(help="Baumgarte's velocity gain.")] = None,
+    beta: Annotated[float | None, typer.Option(help="Baumgarte's position gain.")] = None,
+    solver: Annotated[str, typer.Option(help="A Diffrax solver: tsit5, dopri8, heun, ...")] = "dopri8",
+    rtol: Annotated[float | None, typer.Option(help="Relative tolerance; 1e-8, float32 1e-5.")] = None,
+    atol: Annotated[float | None, typer.Option(help="Absolute tolerance; 1e-8, float32 1e-5.")] = None,
+    max_steps: Annotated[int, typer.Option(help="Give a run up after so many steps.")] = 100_000,
+    float32: Annotated[bool, typer.Option("--float32", help="Compute in single precision.")] = False,
+    progress: Annotated[bool, typer.Option(help="Show runs per second and the time left.")] = True,
+    as_json: Json = False,
+) -> None:
+    """Make many runs of a model, which differ in parameters, initial states or gains."""
+    if out is not None and out.suffix != ".zarr":
+        raise InputError(f"a sweep is written to a .zarr folder; got '{out}'.")
+    jax.config.update("jax_enable_x64", not float32)
+    share_cores(cores)
+    samples = _samples(grid or [], sample or [], table, runs, sequence, seed)
+    fixed = parameters_of(parameters or [])
+    if both := fixed.keys() & set(samples.names):
+        raise InputError(f"{min(both)} is both set and varied.")
+    settings: dict[str, Any] = {
+        "formula": formula_of(formula, method, rcond),
+        "stabilizer": stabilizer_of(stabilizer, alpha, beta, rcond),
+        "solver": choose("solver", solver, solvers())(),
+        "outputs": output or None,
+        "gradients": gradient or (),
+    }
+    settings |= {"t1": t1, "dt0": dt0, "ts": times, "rtol": rtol, "atol": atol, "max_steps": max_steps}
+    settings |= {"store": out, "overwrite": overwrite, "chunk": chunk, "progress": progress}
+    get(name, **fixed)  # unknown names, before anything else
+    start = time.perf_counter()
+    found = interruptible(lambda: run_sweep(functools.partial(MODELS[name], **fixed), samples, **settings))
+    summary = _summary(found, time.perf_counter() - start)
+    if as_json:
+        print_json(summary | {"out": None if out is None else str(out)})
+    else:
+        _show(summary, out)
+    if summary["failed"] == summary["runs"]:
+        raise typer.Exit(1)

@@ -1,0 +1,110 @@
+"""What every command needs of an application: one line for bad input, JSON without NaN, Ctrl-C that is heard,
+and compiled programs kept on disk for the next run."""
+
+import contextlib
+import json
+import math
+import os
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import jax
+import numpy as np
+import typer
+from jax._src import xla_bridge  # JAX has no public way to ask whether it has started
+from typer.core import TyperGroup
+
+from .._misc._errors import InputError, MissingExtraError
+
+_T = TypeVar("_T")
+_DEVICES = "xla_force_host_platform_device_count"
+
+# Typer brings its own copy of Click, or the package, by its version; this class is the one it raises.
+_UsageError: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+
+
+def _fail(message: str) -> NoReturn:
+    print("error:", " ".join(message.split()), file=sys.stderr)
+    sys.exit(2)
+
+
+class OneLineErrors(TyperGroup):
+    """All of the commands, with one line for bad input of whatever kind and exit status 2."""
+
+    def main(self, args: Any = None, *rest: Any, **options: Any) -> NoReturn:
+        args = list(sys.argv[1:] if args is None else args) or ["--help"]
+        try:
+            status = super().main(args, *rest, **(options | {"standalone_mode": False}))
+        except _UsageError as error:
+            _fail(error.format_message())  # pyright: ignore[reportAttributeAccessIssue]
+        except (InputError, MissingExtraError, OSError) as error:
+            _fail(str(error))
+        sys.exit(status if isinstance(status, int) else 0)
+
+
+def use_compilation_cache() -> None:
+    """Lets JAX keep compiled programs on disk; without a folder to write to there is no cache."""
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ukjax"
+    with contextlib.suppress(OSError):
+        root.mkdir(parents=True, exist_ok=True)
+        jax.config.update("jax_compilation_cache_dir", str(root))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
+def share_cores(number: int | None) -> None:
+    """Has JAX take a CPU for several devices, by default one for each core, unless it was told or has started."""
+    told = jax.config.jax_num_cpu_devices >= 0  # pyright: ignore[reportAttributeAccessIssue]
+    told = told or _DEVICES in os.environ.get("XLA_FLAGS", "")
+    if number is None and (told or xla_bridge.backends_are_initialized()):
+        return
+    own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    jax.config.update("jax_num_cpu_devices", own if number is None else number)
+
+
+def interruptible(fn: Callable[[], _T]) -> _T:
+    """Calls `fn` in another thread, so that Ctrl-C is heard while XLA compiles or runs."""
+    outcome: list[_T] = []
+    raised: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            outcome.append(fn())
+        except BaseException as error:  # handed over to the main thread
+            raised.append(error)
+
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join()
+    if raised:
+        raise raised[0]
+    return outcome[0]
+
+
+def watch_compilation() -> list[float]:
+    """A list that fills with the seconds JAX spends on tracing and compiling."""
+    seconds: list[float] = []
+
+    def listen(event: str, duration_secs: float, **_: str | int) -> None:
+        if event.startswith("/jax/core/compile/"):
+            seconds.append(duration_secs)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    return seconds
+
+
+def plain(value: Any) -> Any:
+    """`value` as JSON can hold it; NaN and infinity become null."""
+    if isinstance(value, dict):
+        return {str(k): plain(x) for k, x in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(x) for x in value]
+    if isinstance(value, jax.Array | np.ndarray | np.generic):
+        return plain(np.asarray(value).tolist())
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(plain(value), allow_nan=False))

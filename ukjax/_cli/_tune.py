@@ -1,0 +1,134 @@
+"""The command `ukjax tune NAME`: Baumgarte's gains for a model, by `tune`."""
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import jax
+import numpy as np
+import optax
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from .._misc._errors import InputError
+from .._system._problem import Problem
+from .._tune import ViolationLoss
+from .._tune import tune as find_gains
+from ..models import get
+from ._options import (
+    METHODS,
+    Json,
+    Name,
+    Set,
+    check_targets,
+    choose,
+    formula_of,
+    parameters_of,
+    solvers,
+    stabilizer_of,
+)
+from ._terminal import interruptible, print_json
+
+_OPTIMIZERS = {"lbfgs": None, "adam": optax.adam(0.2), "sgd": optax.sgd(0.1)}
+
+
+def _started_off(problem: Problem, size: float, count: int) -> Problem | list[Problem]:
+    """The problem from `count` starts that are off by normal errors of that size, the same at every call."""
+    if not size:
+        return problem
+    random = np.random.default_rng(0)
+    off = lambda x: x + size * random.normal(size=x.shape).astype(x.dtype)
+    return [dataclasses.replace(problem, q0=off(problem.q0), v0=off(problem.v0)) for _ in range(count)]
+
+
+def _table(summary: dict[str, Any], written: list[str], seconds: float) -> Table:
+    """What a person reads of a search."""
+    table = Table(title=summary["model"], show_header=False)
+    shown = {name: f"{x:.6g}" for name, x in summary["gains"].items()}
+    shown |= {
+        "loss": f"{summary['loss']:.4g}, {summary['improvement']:.3g} times less than {summary['loss_before']:.4g}",
+        "evaluations of the run": f"{summary['evaluations']}, before {summary['evaluations_before']}",
+        "search": f"{summary['stopped']} after {summary['iterations']} iterations, {seconds:.1f} s",
+    }
+    if written:
+        shown["written"] = ", ".join(written)
+    for name, value in shown.items():
+        table.add_row(escape(name), escape(value))
+    return table
+
+
+def tune(
+    name: Name,
+    parameters: Set = None,
+    stabilizer: Annotated[str, typer.Option(help="baumgarte or baumgarte-squared.")] = "baumgarte",
+    alpha: Annotated[float | None, typer.Option(help="Velocity gain to start from.")] = None,
+    beta: Annotated[float | None, typer.Option(help="Position gain to start from.")] = None,
+    per_row: Annotated[bool, typer.Option("--per-row", help="Gains of its own for every row.")] = False,
+    t1: Annotated[float | None, typer.Option(help="End in s; by default the model's, at most 5 s.")] = None,
+    dt0: Annotated[float | None, typer.Option(help="Fixed step in s; 0.01.")] = None,
+    adaptive: Annotated[bool, typer.Option("--adaptive", help="Adaptive steps; stiffness costs.")] = False,
+    budget: Annotated[float | None, typer.Option(help="Evaluations that runs may take.")] = None,
+    position: Annotated[float, typer.Option(help="Weight of the position errors.")] = 1.0,
+    velocity: Annotated[float, typer.Option(help="Weight of the velocity errors.")] = 0.0,
+    window: Annotated[tuple[float, float] | None, typer.Option(help="Times that count, in s.")] = None,
+    off: Annotated[float, typer.Option(help="Tune for several starts, off by errors of this size.")] = 0.0,
+    samples: Annotated[int, typer.Option(min=2, help="How many starts with --off.")] = 8,
+    worst: Annotated[
+        bool, typer.Option("--worst", help="Of several starts the worst, not the mean.")
+    ] = False,
+    method: Annotated[str | None, typer.Option(help=f"Pseudoinverse: {', '.join(METHODS)}.")] = None,
+    formula: Annotated[str, typer.Option(help="As for simulate.")] = "udwadia-kalaba",
+    rcond: Annotated[float | None, typer.Option(help="The rank rule's threshold.")] = None,
+    solver: Annotated[str, typer.Option(help="A Diffrax solver: tsit5, dopri8, heun, ...")] = "tsit5",
+    rtol: Annotated[float | None, typer.Option(help="Relative tolerance of adaptive steps.")] = None,
+    atol: Annotated[float | None, typer.Option(help="Absolute tolerance of adaptive steps.")] = None,
+    max_steps: Annotated[int, typer.Option(help="Give a run up after so many steps.")] = 100_000,
+    optimizer: Annotated[str, typer.Option(help=f"{', '.join(_OPTIMIZERS)}.")] = "lbfgs",
+    starts: Annotated[int, typer.Option(help="How many gains to try first.")] = 32,
+    iterations: Annotated[int, typer.Option(help="The most steps of the optimizer.")] = 40,
+    checkpoint: Annotated[Path | None, typer.Option(help="An .npz file to go on from later.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw to a .png, .pdf or .svg file.")] = None,
+    resolution: Annotated[int, typer.Option(min=2, help="Points along each gain of the plot.")] = 32,
+    float32: Annotated[bool, typer.Option("--float32", help="Compute in single precision.")] = False,
+    progress: Annotated[bool, typer.Option(help="Show the loss while it falls.")] = True,
+    as_json: Json = False,
+) -> None:
+    """Tune Baumgarte's gains of a model, so that its constraint errors are small."""
+    check_targets(plot, None, False)
+    if stabilizer not in ("baumgarte", "baumgarte-squared"):
+        raise InputError(f"only baumgarte and baumgarte-squared have gains to tune, not '{stabilizer}'.")
+    if adaptive and dt0 is not None:
+        raise InputError("--dt0 is the fixed step; leave it out with --adaptive.")
+    jax.config.update("jax_enable_x64", not float32)
+    squared = stabilizer == "baumgarte-squared"
+    alpha, beta = (
+        x if given is None else given
+        for given, x in zip((alpha, beta), (0.25, 200.0**0.5) if squared else (0.5, 200.0), strict=True)
+    )
+    problem = get(name, **parameters_of(parameters or []))
+    settings: dict[str, Any] = {
+        "optimizer": choose("optimizer", optimizer, {x: x for x in _OPTIMIZERS}),
+        "t1": min(problem.t1, problem.t0 + 5.0) if t1 is None else t1,
+        "dt0": None if adaptive else 0.01 if dt0 is None else dt0,
+        "formula": formula_of(formula, method, rcond),
+        "solver": choose("solver", solver, solvers())(),
+        "convention": "squared" if squared else "plain",
+        "aggregate": "worst" if worst else "mean",
+    }
+    settings["optimizer"] = _OPTIMIZERS[settings["optimizer"]]
+    settings |= {"rtol": rtol, "atol": atol, "max_steps": max_steps, "per_row": per_row, "starts": starts}
+    settings |= {"iterations": iterations, "checkpoint": checkpoint, "progress": progress}
+    gains = stabilizer_of(stabilizer, alpha, beta, rcond)
+    loss = ViolationLoss(position, velocity, window=window, budget=budget)
+    start = time.perf_counter()
+    result = interruptible(lambda: find_gains(_started_off(problem, off, samples), gains, loss, **settings))
+    seconds = time.perf_counter() - start
+    written = [str(path) for path in (checkpoint, plot) if path is not None]
+    if plot is not None:
+        interruptible(lambda: result.plot(plot, resolution=resolution))
+    if as_json:
+        return print_json(result.summary() | {"wall_time": seconds})
+    Console().print(_table(result.summary(), written, seconds))

@@ -1,0 +1,124 @@
+"""A system as scalar code: traced, interpreted, solved and written out again as one program over numbers."""
+
+from collections import Counter
+from typing import final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._formula._acceleration import AbstractFormula, UdwadiaKalaba
+from .._misc._arguments import real_array, require_instance
+from .._misc._errors import InputError
+from .._misc._types import Coordinates, Time, Velocities
+from .._system._problem import Problem
+from .._system._stabilize import AbstractStabilizer, NoStabilizer
+from .._system._system import AbstractSystem
+from ._code import Code, code_for
+from ._expressions import reachable
+
+
+@final
+class Lanes(eqx.Module):
+    """The acceleration of a system as scalar code, made by `lanes`. Called with a batch it gives one result a member.
+
+    - `system`, `formula`, `stabilizer`: what it computes.
+    """
+
+    system: AbstractSystem
+    formula: AbstractFormula
+    stabilizer: AbstractStabilizer
+
+    def one(self, t: Time, q: Coordinates, v: Velocities) -> Velocities:
+        """The acceleration (n,) of one state, for use inside `jit`, `vmap` and the like.
+
+        **Arguments:**
+
+        - `t`: time [s].
+        - `q`: generalized coordinates (n_q,).
+        - `v`: generalized velocities (n,).
+
+        **Raises:** `TranslationError`.
+        """
+        t, q, v = _state(t, q, v)
+        code = code_for(self.system, self.formula, self.stabilizer, t, q, v)
+        return code(code.numbers(self.system, self.stabilizer), t, q, v)
+
+    def operations(self, t: Time, q: Coordinates, v: Velocities) -> dict[str, int]:
+        """How many operations of each kind one acceleration takes.
+
+        **Arguments:** as `one`.
+        """
+        code = code_for(self.system, self.formula, self.stabilizer, *_state(t, q, v))
+        return dict(Counter(node.op for node in reachable(code.program.outputs) if node.op != "input"))
+
+    def __call__(
+        self, t: Float[Array, "..."] | float, q: Float[Array, "batch nq"], v: Float[Array, "batch n"]
+    ) -> Float[Array, "batch n"]:
+        """The accelerations of a batch.
+
+        **Arguments:**
+
+        - `t`: time [s], one for all or one for each (batch,).
+        - `q`: generalized coordinates (batch, n_q).
+        - `v`: generalized velocities (batch, n).
+
+        **Returns:** a (batch, n).
+        """
+        t, q, v = _state(t, q, v)
+        if q.ndim != 2 or v.ndim != 2 or q.shape[0] != v.shape[0] or t.shape not in ((), q.shape[:1]):
+            raise InputError(
+                f"t, q and v have shapes {t.shape}, {q.shape} and {v.shape}; they must be () or (batch,), "
+                f"(batch, n_q) and (batch, n)."
+            )
+        one = (jax.ShapeDtypeStruct(shape, q.dtype) for shape in ((), q.shape[1:], v.shape[1:]))
+        return _accelerations(code_for(self.system, self.formula, self.stabilizer, *one), self, t, q, v)
+
+
+@eqx.filter_jit
+def _accelerations(code: Code, lanes: Lanes, t: Array, q: Array, v: Array) -> Array:
+    # Batch last: each scalar of the program is a contiguous vector over the batch.
+    numbers = code.numbers(lanes.system, lanes.stabilizer)
+    one = jax.vmap(lambda t, q, v: code(numbers, t, q, v), (0, 1, 1), 1)
+    return one(jnp.broadcast_to(t, q.shape[:1]), q.T, v.T).T
+
+
+def _state(t: Array | float, q: Array, v: Array) -> tuple[Array, Array, Array]:
+    q, v = real_array("q", q), real_array("v", v)
+    return real_array("t", t).astype(q.dtype), q, v
+
+
+def lanes(
+    system: AbstractSystem | Problem,
+    formula: AbstractFormula = UdwadiaKalaba(),
+    *,
+    stabilizer: AbstractStabilizer = NoStabilizer(),
+) -> Lanes:
+    """The acceleration of a system as straight scalar code over a batch: the fast path.
+
+    The system is traced as it stands, every array of it taken apart into numbers, structural zeros and constants folded
+    away, and M = L D L^T and A M^-1 A^T = L D L^T factored in an order of low fill-in. What is left has no loop and no
+    small matrix, so XLA runs it over the members of a batch as over the entries of a vector.
+
+    The result equals the formula's for consistent rows, of any rank. Of inconsistent rows it meets an independent
+    set, where the formula spreads the error over all.
+
+    **Arguments:**
+
+    - `system`: the mechanical system, or a `Problem`.
+    - `formula`: `UdwadiaKalaba` or `Schur`, whose `pinv.rcond` decides the rank; its method does not matter.
+    - `stabilizer`: gives the b to enforce.
+
+    **Returns:** f(t, q, v) -> a with q (batch, n_q), v (batch, n), a (batch, n); for use under `jit`, `vmap` and
+    differentiation as well.
+
+    **Raises:** `InputError`; and on the first call `TranslationError` for a system whose functions use what scalar code
+    cannot do: loops that end by a condition, sorting, LAPACK; or for more than 20,000 operations to compile
+    (100,000 on a CPU).
+    """
+    system = system.system if isinstance(system, Problem) else system
+    require_instance("system", system, AbstractSystem, "uk.models.pendulum().system")
+    require_instance("formula", formula, AbstractFormula, "UdwadiaKalaba()")
+    require_instance("stabilizer", stabilizer, AbstractStabilizer, "Baumgarte(1.0, 10.0)")
+    return Lanes(system, formula, stabilizer)

@@ -1,0 +1,270 @@
+"""Scalar code that projects a state onto the constraints, and the error estimate of the step that led to it.
+
+The positions move by dq = M^-1 J^T mu, with M and J where the step ended, until phi(q + dq) = 0: chord iterations on
+mu. With quasi-velocities, q' = N v, they move by dq = E x, E = [N, I - N N^+], x = diag(M, I)^-1 E^T J^T mu: also where
+N does not reach, for the length of a quaternion may be a constraint too. Then the velocities move by the same equations
+with the rows there. For derivatives the change of (dq, mu) is that of the solution of M dq = J^T mu, phi(q + dq) = 0, in
+which the matrices need not be differentiated beyond their product with what is known (see `_solve`).
+
+What the error estimate says along nearly dependent rows is no error, since the projection removes it. With S = A M^-1 A^T
+that part is M^-1 A^T (S^+ - (S + delta^2 diag S)^-1) A e: rows count as dependent by their angle to the others, smoothly.
+
+The same damped matrix, in which no row is left out, solves for what the rows left out lack in the end: where the others
+are nearly dependent, these hold them only to rounding over the sine of their angle.
+"""
+
+import copy
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from .._misc._types import by_precision
+from ._expressions import Expression, entries, is_zero
+from ._noise import without_noise
+from ._scalars import Builder
+from ._solve import Solver, Vector, by_factors, factor, largest, minus, plus, solve, times
+
+_ITERATIONS = 2
+_REFINEMENTS = 5  # of the change, which converges as fast as the positions do, with no check of its own
+# On the constraints redundant rows are dependent to rounding; but the velocities a step leaves there are corrected by
+# rounding over the sine of nearly dependent ones, which is energy: with 1e-7 some 1e-8 of it a step.
+_CONSISTENT_RCOND = 1e-5
+
+
+def nearly_dependent(dtype: Any) -> float:
+    """Sines below which rows count as nearly dependent, so that errors along them are left to the projection.
+
+    **Arguments:**
+
+    - `dtype`: of the state.
+    """
+    return by_precision(dtype, 3e-2, 0.1)
+
+
+class Motion(NamedTuple):
+    """The functions of a system, of expressions.
+
+    - `positions`: q -> phi (h,), J (h, n_q), M (n, n).
+    - `velocities`: q, v -> A (m, n), psi (m,), M (n, n), of the rows that have a velocity error.
+    - `rates`: q -> N (n_q, n) of quasi-velocities; None where velocities are those of q.
+    - `holonomic`: which rows of `velocities` are those of positions.
+    """
+
+    positions: Callable[[Vector], tuple[np.ndarray, np.ndarray, np.ndarray]]
+    velocities: Callable[[Vector, Vector], tuple[np.ndarray, np.ndarray, np.ndarray]]
+    rates: Callable[[Vector], np.ndarray] | None
+    holonomic: tuple[bool, ...]
+
+
+class Directions(NamedTuple):
+    """Where positions can move to, dq = E x.
+
+    - `E`: (n_q, k); None where x is dq.
+    - `M`: of x (k, k).
+    """
+
+    E: np.ndarray | None
+    M: np.ndarray
+
+    def moved(self, build: Builder, x: Vector) -> Vector:
+        """dq."""
+        return x if self.E is None else times(build, self.E, x)
+
+    def reached(self, n: int) -> "Directions":
+        """Only those of the velocities (n,)."""
+        return Directions(None if self.E is None else self.E[:, :n], self.M[:n, :n])
+
+    def seen(self, build: Builder, J: np.ndarray) -> np.ndarray:
+        """J E."""
+        return J if self.E is None else _product(build, J, self.E)
+
+
+def _product(build: Builder, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+    found = np.empty((len(X), Y.shape[1]), object)
+    columns = [entries(column) for column in Y.T]
+    for i, row in enumerate(X):
+        found[i] = [build.dot(entries(row), column) for column in columns]
+    return found
+
+
+def _directions(build: Builder, N: np.ndarray | None, M: np.ndarray, dtype: Any) -> Directions:
+    """[N, I - N N^+], and M with a unit matrix beside it."""
+    if N is None:
+        return Directions(None, M)
+    gram, apply = _product(build, N.T, N), build.apply
+
+    def invert(pivot: Expression, i: int, _: object) -> Expression:
+        rounding = len(N) * float(jnp.finfo(dtype).eps)
+        return build.inverse(pivot, apply("gt", pivot, apply("mul", rounding, gram[i, i])))
+
+    factors = factor(build, gram, invert)
+    inverse = np.empty(N.shape[::-1], object)  # N^+
+    for j, row in enumerate(N):
+        inverse[:, j] = by_factors(build, factors, row)
+    reached = _product(build, N, inverse)
+    beyond = np.empty(reached.shape, object)
+    for i, j in np.ndindex(reached.shape):
+        beyond[i, j] = apply("sub", float(i == j), reached[i, j])
+    beyond = beyond[:, [not all(map(is_zero, column)) for column in beyond.T]]
+    whole = np.zeros((len(M) + beyond.shape[1],) * 2, object) + 0.0
+    whole[: len(M), : len(M)] = M
+    whole[range(len(M), len(whole)), range(len(M), len(whole))] = 1.0
+    return Directions(np.concatenate([N, beyond], axis=1), whole)
+
+
+class Settled(NamedTuple):
+    """Positions on their constraints.
+
+    - `q`: the positions (n_q,).
+    - `mu`: what moved them (h,).
+    - `again`: 1 if more iterations would bring them nearer, else 0.
+    - `damped`: the damped solver.
+    - `to`: where they could move.
+    - `J`: of the rows, where they came from (h, n_q).
+    """
+
+    q: Vector
+    mu: Vector
+    again: Expression
+    damped: Solver
+    to: Directions
+    J: np.ndarray
+
+
+def _pushed(solver: Solver, multipliers: Vector) -> Vector:
+    """M^-1 J^T mu."""
+    return solver.back(solver.pushed([0.0] * len(solver.mass.order), multipliers))
+
+
+def _damped(build: Builder, solver: Solver, delta: float) -> Solver:
+    """The same, with S + delta^2 diag S in place of S."""
+    damped, S, apply = copy.copy(solver), solver.S.copy(), build.apply
+    for i in range(len(S)):
+        S[i, i] = apply("mul", 1 + delta**2, S[i, i])
+
+    def invert(pivot: Expression, *_: object) -> Expression:
+        return build.inverse(pivot, apply("gt", pivot, solver.noise))  # a row may be zero
+
+    damped.schur = factor(build, S, invert)
+    return damped
+
+
+def positions(build: Builder, motion: Motion, q: Vector, mu: Vector, rcond: float, dtype: Any) -> Settled:
+    """The projected positions.
+
+    **Arguments:**
+
+    - `build`: makes the expressions.
+    - `motion`: of the system.
+    - `q`: where the step ended (n_q,).
+    - `mu`: to start from (h,).
+    - `rcond`: the rank rule's threshold.
+    - `dtype`: of the state.
+    """
+    eps = float(jnp.finfo(dtype).eps)
+    phi, J, M = motion.positions(q)
+    to = _directions(build, None if motion.rates is None else motion.rates(q), M, dtype)
+    rows = without_noise(build, to.seen(build, J), eps)
+    solver, negative = Solver(build, to.M, rows, rcond, eps), lambda x: [build.apply("neg", y) for y in x]
+    change, errors = _pushed(solver, mu), []
+    damped = _damped(build, solver, nearly_dependent(dtype))
+    for left in reversed(range(_ITERATIONS)):
+        phi = list(motion.positions(plus(build, q, to.moved(build, change)))[0])
+        errors.append(largest(build, phi))
+        more = solver.multipliers(negative(phi))
+        if not left:
+            more = plus(
+                build, more, damped.multipliers(minus(build, negative(phi), times(build, solver.S, more)))
+            )
+        mu, change = plus(build, mu, more), plus(build, change, _pushed(solver, more))
+    moved = plus(build, q, to.moved(build, change))
+    apply, (before, after) = build.apply, errors[-2:]
+    rounding = apply("mul", eps, apply("mul", largest(build, J.reshape(-1)), largest(build, q)))
+    halved = apply("lt", after, apply("mul", 0.5, before))
+    short = apply("gt", apply("mul", after, after), apply("mul", rounding, before))
+    again = apply("select", apply("and", halved, short), 1.0, 0.0)
+    carried = _carried(build, motion, (q, moved, change), mu, solver, to, rows)
+    attached = [apply("attached", *pair) for pair in zip(moved, carried, strict=True)]
+    return Settled(attached, mu, again, damped, to, J)
+
+
+def _carried(
+    build: Builder,
+    motion: Motion,
+    moves: tuple[Vector, Vector, Vector],
+    mu: Vector,
+    solver: Solver,
+    to: Directions,
+    rows: np.ndarray,
+) -> Vector:
+    """What has the derivative of projected positions, given those before and after, and the change x between."""
+    (q, moved, change), frozen = moves, build.frozen
+    still, held, force = solver.frozen(), frozen(change), times(build, rows.T, frozen(mu))
+    fixed = to if to.E is None else to._replace(E=np.array([frozen(row) for row in to.E], object))
+    step = still.back(still.free(minus(build, force, times(build, to.M, held))))
+    carried = plus(build, q, fixed.moved(build, step))
+    if to.E is not None:
+        carried = plus(build, carried, to.moved(build, held))
+    phi, J, _ = motion.positions(frozen(moved))
+    J = [frozen(row) for row in J]
+    for _ in range(_REFINEMENTS):
+        error = plus(build, phi, times(build, J, carried))
+        back = _pushed(still, still.multipliers([build.apply("neg", x) for x in error]))
+        carried = plus(build, carried, fixed.moved(build, back))
+    return carried
+
+
+def _strong(
+    build: Builder, solver: Solver, damped: Solver, A: np.ndarray, e: Vector, to: Directions
+) -> Vector:
+    """An error less its part along nearly dependent rows."""
+    along = times(build, A, e)
+    weak = minus(build, solver.multipliers(along), damped.multipliers(along))
+    return minus(build, e, to.moved(build, _pushed(solver, weak)))
+
+
+def projection(
+    build: Builder,
+    motion: Motion,
+    state: tuple[Vector, Vector],
+    mu: Vector,
+    errors: tuple[Vector, Vector],
+    rcond: float,
+    dtype: Any,
+) -> Vector:
+    """All of the projection: q, v, mu, how close to singular, whether to iterate on, and the errors of q and v.
+
+    **Arguments:**
+
+    - `build`: makes the expressions.
+    - `motion`: of the system.
+    - `state`: where the step ended, q (n_q,) and v (n,).
+    - `mu`: to start from (h,).
+    - `errors`: the estimates for q and v.
+    - `rcond`: the rank rule's threshold for positions.
+    - `dtype`: of the state.
+    """
+    (q, v), again, settled, kept = state, 0.0, None, errors[0]
+    if mu:
+        settled = positions(build, motion, q, mu, rcond, dtype)
+        q, mu, again = settled.q, settled.mu, settled.again
+    A, psi, M = motion.velocities(q, v)
+    eps = float(jnp.finfo(dtype).eps)
+    A, to = without_noise(build, A, eps), Directions(None, M)
+    solver = Solver(build, M, A, _CONSISTENT_RCOND, eps)
+    alike = motion.rates is None and all(motion.holonomic)  # the rows of velocities and those of positions
+    damped = settled.damped if settled and alike else _damped(build, solver, nearly_dependent(dtype))
+    change, _ = solve(solver, M, A, [0.0] * len(v), [build.apply("neg", x) for x in psi], damped)
+    v = plus(build, v, change)
+    if settled:
+        rows, every = A[list(motion.holonomic)], all(motion.holonomic)
+        of_q = solver if every else Solver(build, M, rows, _CONSISTENT_RCOND, eps)
+        if motion.rates is None:
+            kept = _strong(build, of_q, settled.damped, rows, kept, to)
+        else:  # by the same rows: what N does not reach is not nearly dependent
+            weak = damped if every else _damped(build, of_q, nearly_dependent(dtype))
+            kept = _strong(build, of_q, weak, settled.J, kept, settled.to.reached(len(v)))
+    rest = [*mu, solver.nearness(), again, *kept, *_strong(build, solver, damped, A, errors[1], to)]
+    return [*q, *v, *build.frozen(rest)]

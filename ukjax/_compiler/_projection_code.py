@@ -1,0 +1,205 @@
+"""The projection of a step's end as scalar code, and its derivative."""
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple, final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float
+
+from .._misc._types import Coordinates, Time, Velocities
+from .._system._constraint import constraint_rows, position_rows
+from .._system._stabilize import AbstractStabilizer
+from .._system._system import AbstractSystem, has_quasi_velocities
+from ._code import MOST, Inputs, Leaf, Structure, joined, leaf, run, short_enough, split
+from ._interpret import Interpreter
+from ._program import Program
+from ._projection import Motion, projection
+from ._scalars import Builder
+
+_MOST_CALLS = 16
+
+
+class Projected(NamedTuple):
+    """The end of a step, on the constraints.
+
+    - `q`: generalized coordinates (n_q,).
+    - `v`: generalized velocities (n,).
+    - `errors`: of both, less their parts along nearly dependent rows, if they were given.
+    - `nearness`: how close to singular the rows are: grows without bound.
+    """
+
+    q: Coordinates
+    v: Velocities
+    errors: tuple[Coordinates, Velocities] | None
+    nearness: Float[Array, ""]
+
+
+@final
+class ProjectionCode:
+    """The projection of systems of one structure as scalar code.
+
+    - `whole`: the operations, those for error estimates included.
+    - `bare`: without them.
+    - `rows`: how many are on positions.
+    """
+
+    def __init__(self, whole: Program, bare: Program, rows: int):
+        self.whole, self.bare, self.rows = whole, bare, rows
+        self._once = bare.run_once()
+
+    def __call__(
+        self,
+        numbers: Float[Array, " k"],
+        t: Time,
+        q: Coordinates,
+        v: Velocities,
+        errors: tuple[Coordinates, Velocities] | None = None,
+        once: bool = False,
+    ) -> Projected:
+        """The projected end of a step.
+
+        **Arguments:**
+
+        - `numbers`: of the parameters, as `Code.numbers` gives them.
+        - `t`: time [s].
+        - `q`: generalized coordinates (n_q,).
+        - `v`: generalized velocities (n,).
+        - `errors`: the step's error estimates of both.
+        - `once`: whether it is not in a loop, and so not worth much compilation.
+        """
+        program = self.whole if errors is not None else self._once if once else self.bare
+        estimates = jnp.zeros(q.size + v.size, q.dtype) if errors is None else jnp.concatenate(errors)
+        found = _projected((program, self.rows), numbers, t, q, v, lax.stop_gradient(estimates))
+        ends = np.cumsum([q.size, v.size, self.rows + 2])
+        q, v, rest, kept = jnp.split(found, ends)
+        return Projected(q, v, None if errors is None else tuple(jnp.split(kept, [q.size])), rest[-2])
+
+    def on_host(
+        self, numbers: np.ndarray, t: np.ndarray, q: np.ndarray, v: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The projected states, (k, n_q) and (k, n), by NumPy.
+
+        **Arguments:**
+
+        - `numbers`: of the parameters, (numbers, 1).
+        - `t`, `q`, `v`: the states, along the last axis: (1, k), (n_q, k), (n, k).
+        """
+        (n_q, k), (n, _) = q.shape, v.shape
+        after = n_q + n + self.rows
+        found, unsettled = np.zeros((len(self.bare.outputs), k), q.dtype), np.arange(k)
+        for _ in range(_MOST_CALLS):
+            state, mu = [x[:, unsettled] for x in (t, q, v)], found[n_q + n : after, unsettled]
+            found[:, unsettled] = self.bare.on_host(numbers, *state, np.zeros((n_q + n, 1)), mu)
+            unsettled = unsettled[found[after + 1, unsettled] > 0.5]
+            if not unsettled.size:
+                break
+        return found[:n_q].T, found[n_q : n_q + n].T
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _projected(
+    code: tuple[Program, int], numbers: Array, t: Array, q: Array, v: Array, errors: Array
+) -> Array:
+    """All outputs, with mu iterated on for as long as that brings the positions nearer."""
+    program, rows = code
+    start = q.size + v.size
+    flag = start + rows + 1
+
+    def again(state: tuple[Array, Array]) -> Array:
+        return (state[1][flag] > 0.5) & (state[0] < _MOST_CALLS)
+
+    def iterate(state: tuple[Array, Array]) -> tuple[Array, Array]:
+        mu = state[1][start : start + rows]
+        return state[0] + 1, run(program, numbers, t, q, v, errors, mu)
+
+    first = jnp.zeros(len(program.outputs), q.dtype).at[flag].set(1)
+    return lax.while_loop(again, iterate, (0, first))[1]
+
+
+@_projected.defjvp
+def _(code: tuple[Program, int], primals: Sequence[Array], tangents: Sequence[Array]) -> tuple[Array, Array]:
+    found, start = _projected(code, *primals), primals[2].size + primals[3].size
+    mu = found[start : start + code[1]]
+    return found, jax.jvp(lambda *x: run(code[0], *x, mu), tuple(primals), tuple(tangents))[1]
+
+
+def projection_for(
+    system: AbstractSystem,
+    stabilizer: AbstractStabilizer,
+    rcond: float,
+    t: Time,
+    q: Coordinates,
+    v: Velocities,
+) -> ProjectionCode:
+    """The code of a projection, made once for each structure.
+
+    **Arguments:**
+
+    - `system`, `stabilizer`: as for `code_for`, so that the numbers of the parameters are the same.
+    - `rcond`: the rank rule's threshold for positions.
+    - `t`, `q`, `v`: of these only shapes and types matter.
+
+    **Raises:** `TranslationError`.
+    """
+    leaves, structure = split(system, stabilizer)
+    state = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (t, q, v))
+    return _made(structure, tuple(map(leaf, leaves)), state, rcond, has_quasi_velocities(system))
+
+
+def _jaxprs(structure: Structure, avals: list[Any], state: tuple[Any, ...], quasi: bool) -> tuple[Any, ...]:
+    """The functions of a `Motion`, traced: of parameters, t and q, and v; and the kinds of the rows they have."""
+    kinds: tuple[str, ...] = ()
+
+    def at_position(leaves: list[Array], t: Time, q: Coordinates) -> tuple[Array, ...]:
+        system, _ = joined(structure, leaves)
+        phi, J = position_rows(system, t, q), jax.jacfwd(position_rows, argnums=2)(system, t, q)
+        return phi, J, system.mass_matrix(t, q)
+
+    def at_velocity(leaves: list[Array], t: Time, q: Coordinates, v: Velocities) -> tuple[Array, ...]:
+        nonlocal kinds
+        system, _ = joined(structure, leaves)
+        rows = constraint_rows(system, t, q, v)
+        kinds = tuple(kind for kind in rows.kinds if kind != "acceleration")
+        known = np.array([kind != "acceleration" for kind in rows.kinds], bool)
+        return rows.A[known], rows.velocity_error[known], system.mass_matrix(t, q)
+
+    def rates(leaves: list[Array], t: Time, q: Coordinates) -> Array:
+        system, _ = joined(structure, leaves)
+        return jax.jacfwd(system.kinematics, argnums=2)(t, q, jnp.zeros(state[2].shape, state[2].dtype))
+
+    made = jax.make_jaxpr(at_position)(avals, *state[:2]), jax.make_jaxpr(at_velocity)(avals, *state)
+    return *made, jax.make_jaxpr(rates)(avals, *state[:2]) if quasi else None, kinds
+
+
+@functools.lru_cache(maxsize=64)
+def _made(
+    structure: Structure, leaves: tuple[Leaf, ...], state: tuple[Any, ...], rcond: float, quasi: bool
+) -> ProjectionCode:
+    position, velocity, rate, kinds = _jaxprs(structure, [x.aval for x in leaves], state, quasi)
+    build = Builder(MOST)
+    inputs, interpreter = Inputs(build), Interpreter(build)
+    parameters = [*inputs.of(leaves), inputs(())]
+    (n_q,), (n,), rows = state[1].shape, state[2].shape, position.out_avals[0].shape[0]
+    counts = [inputs.count - 1, 1, n_q, n, n_q + n, rows]
+    q, v, *errors, mu = (list(inputs((k,))) for k in (n_q, n, n_q, n, rows))
+
+    def evaluated(closed: Any) -> Any:
+        return lambda *x: interpreter.run(closed.jaxpr, closed.consts, [*parameters, *map(_array, x)])
+
+    holonomic = tuple(kind != "nonholonomic" for kind in kinds)
+    rates = None if rate is None else lambda q: evaluated(rate)(q)[0]
+    motion = Motion(evaluated(position), evaluated(velocity), rates, holonomic)
+    dtype = state[1].dtype
+    found = projection(build, motion, (q, v), mu, (errors[0], errors[1]), rcond, dtype)
+    whole, bare = (Program(x, counts, dtype) for x in (found, found[: n_q + n + rows + 2]))
+    return ProjectionCode(short_enough(whole), bare, rows)
+
+
+def _array(x: list[Any]) -> np.ndarray:
+    found = np.empty(len(x), object)
+    found[:] = x
+    return found

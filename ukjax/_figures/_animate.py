@@ -1,0 +1,157 @@
+"""Moving pictures of a trajectory: the bodies of a mechanism as lines, its named points with their paths."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._misc._errors import InputError, missing_extra
+from .._misc._types import Coordinates, Time
+from .._system._problem import Problem
+from ._plot import STYLE
+
+if TYPE_CHECKING:
+    from matplotlib.animation import FuncAnimation
+
+_WRITERS = {".gif": "pillow", ".mp4": "ffmpeg", ".html": "html"}
+_COLOURS = ("#33527a", "#c2683c", "#4d8a6a", "#8a5a8f", "#b1953c", "#5b8fa8", "#a34a53", "#6b6f77")
+
+
+def _scene(problem: Problem, t: np.ndarray, q: np.ndarray) -> tuple[dict, dict]:
+    """Lines (k, p, d) and points (k, d) of a problem at k states."""
+
+    @eqx.filter_jit
+    def at(problem: Problem, t: Time, q: Coordinates) -> tuple[dict, dict]:
+        points = {} if problem.points is None else problem.points(t, q)
+        return problem.system.drawing(t, q), {k: x for k, x in points.items() if jnp.size(x) in (2, 3)}
+
+    shown = jax.vmap(lambda t, q: at(problem, t, q))(jnp.asarray(t), jnp.asarray(q))
+    return jax.tree.map(np.asarray, shown)
+
+
+def _at_frames(times: np.ndarray, t: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Values (k, ...) known at t, at other times, by linear interpolation."""
+    columns = values.reshape(t.size, -1).T
+    return np.stack([np.interp(times, t, x) for x in columns], axis=1).reshape(-1, *values.shape[1:])
+
+
+def _limits(arrays: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """The box that holds everything, with a margin, never flat."""
+    every = np.concatenate([x.reshape(-1, x.shape[-1]) for x in arrays])
+    low, high = every.min(axis=0), every.max(axis=0)
+    middle, span = (low + high) / 2, np.maximum(high - low, 0.25 * max((high - low).max(), 1e-3))
+    return middle - 0.56 * span, middle + 0.56 * span
+
+
+def _axes(figure: Any, arrays: list[np.ndarray]) -> Any:
+    """Axes of two or three dimensions with equal scales, in which everything stays in sight."""
+    low, high = _limits(arrays)
+    spatial = low.size == 3
+    axes = figure.add_subplot(projection="3d" if spatial else None)
+    axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), xlabel="x [m]", ylabel="y [m]")
+    if spatial:
+        axes.set(zlim=(low[2], high[2]), zlabel="z [m]")
+        axes.locator_params(nbins=4)
+        axes.set_box_aspect(high - low)
+    else:
+        axes.set_aspect("equal")
+    return axes
+
+
+def _write(animation: "FuncAnimation", path: Path, fps: int) -> None:
+    from matplotlib import animation as matplotlib_animation
+
+    writer = _WRITERS[path.suffix]
+    if writer == "html":
+        path.write_text(animation.to_jshtml(fps=fps))
+        return
+    if not matplotlib_animation.writers.is_available(writer):
+        raise InputError(
+            f"cannot write '{path}': {writer} is not installed; a name ending in .gif needs nothing more."
+        )
+    animation.save(path, writer=writer, fps=fps, dpi=110)
+
+
+def animate(
+    problem: Problem, t: np.ndarray, q: np.ndarray, path: str | Path | None, *, speed: float, fps: int
+) -> "FuncAnimation":
+    """Draws the motion t (k,), q (k, n_q) of a problem; arguments are those of `Trajectory.animate`.
+
+    **Arguments:**
+
+    - `problem`: whose points, and whose system's drawing, are shown.
+    - `t`: saved times [s] (k,).
+    - `q`: generalized coordinates (k, n_q).
+    - `path`: a .gif, .mp4 or .html file, or None.
+    - `speed`: seconds of motion a second of film shows.
+    - `fps`: frames per second.
+
+    **Returns:** the matplotlib animation.
+
+    **Raises:** `InputError` where there is nothing to draw, or for a file that cannot be written;
+    `MissingExtraError` without matplotlib.
+    """
+    try:
+        from matplotlib import rc_context
+        from matplotlib.animation import FuncAnimation
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise missing_extra("animate()", "plot") from error
+    path = None if path is None else Path(path)
+    if path is not None and path.suffix not in _WRITERS:
+        raise InputError(f"cannot draw '{path}': the name must end in {', '.join(_WRITERS)}.")
+    if not (speed > 0 and fps > 0):
+        raise InputError(f"speed and fps must be positive, got {speed} and {fps}.")
+    lines, points = _scene(problem, t, q)
+    if not lines and not points:
+        raise InputError(
+            f"there is nothing to draw of {problem.name}: its system has no drawing and its Problem no points."
+        )
+    frames = np.linspace(t[0], t[-1], max(2, round((t[-1] - t[0]) / speed * fps) + 1))
+    lines, points = ({k: _at_frames(frames, t, x) for k, x in each.items()} for each in (lines, points))
+    with rc_context(STYLE):
+        figure = Figure(figsize=(6.0, 5.0), layout="constrained")
+        axes = _axes(figure, [*lines.values(), *points.values()])
+        draw = _artists(axes, lines, points, frames, problem.name)
+        animation = FuncAnimation(figure, draw, frames=frames.size, interval=1000 / fps)
+        draw(0)
+        figure.canvas.draw()
+        figure.set_layout_engine("none")  # laid out once: it would cost most of the time of every frame
+        if path is not None:
+            _write(animation, path, fps)
+    return animation
+
+
+def _artists(axes: Any, lines: dict, points: dict, frames: np.ndarray, name: str) -> Any:
+    """A function that moves everything to a frame."""
+    bars = [
+        axes.plot(
+            *x[0].T,
+            "-o" if len(x[0]) < 8 else "-",
+            lw=3.5,
+            ms=5,
+            color=_COLOURS[i % len(_COLOURS)],
+            solid_capstyle="round",
+        )[0]
+        for i, x in enumerate(lines.values())
+    ]
+    paths = [axes.plot(*x[:1].T, lw=1.0, alpha=0.6, color="#888888")[0] for x in points.values()]
+    marks = [axes.plot(*x[:1].T, "o", ms=4, color="#222222")[0] for x in points.values()]
+    planar = not hasattr(axes, "get_zlim")
+
+    def place(artist: Any, xyz: np.ndarray) -> None:
+        artist.set_data(*xyz.T) if planar else artist.set_data_3d(*xyz.T)
+
+    def draw(frame: int) -> list[Any]:
+        for bar, x in zip(bars, lines.values(), strict=True):
+            place(bar, x[frame])
+        for path, mark, x in zip(paths, marks, points.values(), strict=True):
+            place(path, x[: frame + 1])
+            place(mark, x[frame : frame + 1])
+        axes.set_title(f"{name}, t = {frames[frame]:.2f} s", loc="left")
+        return [*bars, *paths, *marks]
+
+    return draw

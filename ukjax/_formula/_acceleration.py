@@ -1,0 +1,294 @@
+"""The formulas that turn M, Q and the rows A a = b into an acceleration: rows in, acceleration out.
+
+With any square root of the inverse mass matrix, here W = L^-1 of M = L L^T, so that M^-1 = W^T W, let
+B = A W^T and x = L^T a. Gauss's principle asks for the x nearest to the unconstrained x0 = W Q among those
+with B x = b:
+
+    x = x0 + B^+ (b - B x0),    a = W^T x                                  (DPV 2008, eq. (31))
+
+The constraint force is A^T lambda with lambda = (B^+)^T (x - x0), of least norm. A non-ideal constraint
+force c (Liu 2015, eqs. (12)-(13)) enters like an impressed one, Q + c, and what the rows take back of it,
+M^1/2 B^+ B M^-1/2 c, is part of A^T lambda.
+"""
+
+import abc
+from typing import ClassVar, final
+
+import equinox as eqx
+import jax.numpy as jnp
+import lineax as lx
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from .._misc._arguments import number_array
+from .._misc._errors import InputError
+from .._misc._precision import in_full_precision
+from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities, is_traced
+from .._pseudoinverse import (
+    AbstractPseudoinverse,
+    Cholesky,
+    GramSchmidt,
+    NormalEquations,
+    as_pseudoinverse,
+    inverse_cholesky,
+    pinv,
+)
+from .._system._constraint import Rows, constraint_rows
+from .._system._problem import resolve_state
+from .._system._stabilize import AbstractStabilizer, NoStabilizer
+from .._system._system import AbstractSystem
+
+
+@final
+class Acceleration(eqx.Module):
+    """What a formula returns.
+
+    - `a`: generalized acceleration v' (n,).
+    - `constraint_force`: Q_c = M a - Q (n,), the non-ideal part included.
+    - `multipliers`: lambda of least norm, one a row (m,): Q_c = A^T lambda + c.
+    - `rank`: the rank the rows were given.
+    - `residual`: A a - b, row by row (m,); zero for consistent rows.
+    - `gauss`: Gauss's functional (a - a0)^T M (a - a0) against the unconstrained a0 = M^-1 (Q + c).
+    - `unique`: whether the equations leave no other acceleration: [M; A] has rank n. Always so for M > 0.
+    """
+
+    a: Velocities
+    constraint_force: Forces
+    multipliers: Float[Array, " m"]
+    rank: Int[Array, ""]
+    residual: Float[Array, " m"]
+    gauss: Float[Array, ""]
+    unique: Bool[Array, ""]
+
+
+@final
+class Equations(eqx.Module):
+    """The equations of motion at one state: M a = Q + c + A^T lambda under A a = b.
+
+    - `M`: mass matrix (n, n).
+    - `Q`: impressed generalized force (n,).
+    - `c`: non-ideal constraint force (n,), zero for ideal constraints.
+    - `rows`: the constraint rows, `rows.b` already stabilized.
+    """
+
+    M: MassMatrix
+    Q: Forces
+    c: Forces
+    rows: Rows
+
+
+def _expect(what: str, array: Array, shape: tuple[int, ...]) -> Array:
+    array = number_array(what, array)
+    if array.shape != shape:
+        raise InputError(f"{what} has shape {array.shape}; it must be {shape}.")
+    return array
+
+
+@in_full_precision
+def equations_of_motion(
+    system: AbstractSystem, t: Time, q: Coordinates, v: Velocities, stabilizer: AbstractStabilizer
+) -> Equations:
+    """Evaluates a system at one state, with the shapes of all it returns checked.
+
+    **Arguments:**
+
+    - `system`: the mechanical system.
+    - `t`: time [s].
+    - `q`: generalized coordinates (n_q,).
+    - `v`: generalized velocities (n,).
+    - `stabilizer`: gives the b to enforce.
+
+    **Returns:** `Equations`.
+
+    **Raises:** `InputError` naming what has the wrong shape.
+    """
+    n = v.size
+    M = _expect("the mass matrix", system.mass_matrix(t, q), (n, n))
+    Q = _expect("the force", system.force(t, q, v), (n,))
+    c = system.nonideal_force(t, q, v)
+    c = jnp.zeros_like(Q) if c is None else _expect("the non-ideal force", c, (n,))
+    _expect("the rate of the coordinates from `kinematics`", system.kinematics(t, q, v), q.shape)
+    rows = constraint_rows(system, t, q, v)
+    return Equations(M, Q, c, eqx.tree_at(lambda r: r.b, rows, stabilizer.right_hand_side(rows)))
+
+
+def require_shapes(system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) -> None:
+    """Raises `InputError` for a system that returns arrays of wrong shapes; evaluates nothing.
+
+    **Arguments:** as `equations_of_motion`.
+    """
+    eqx.filter_eval_shape(equations_of_motion, system, t, q, v, NoStabilizer())
+    energy = eqx.filter_eval_shape(system.energy, t, q, v)
+    if energy is not None and jnp.shape(energy) != ():
+        raise InputError(f"the energy has shape {jnp.shape(energy)}; it must be a scalar.")
+
+
+class AbstractFormula(eqx.Module):
+    """A formula for the acceleration. Concrete ones: `UdwadiaKalaba` and `Schur`; where the mass matrix may be
+    singular `RangeForm`, `StackedForm` and `NullSpace`."""
+
+    needs_definite_mass: eqx.AbstractClassVar[bool]
+
+    @abc.abstractmethod
+    def solve(self, equations: Equations) -> Acceleration:
+        """The acceleration from M, Q, c, A, b: pure linear algebra, to be jitted, vmapped, differentiated."""
+
+    def acceleration(
+        self,
+        system: AbstractSystem,
+        t: Time | float,
+        q: Coordinates,
+        v: Velocities,
+        *,
+        stabilizer: AbstractStabilizer = NoStabilizer(),
+    ) -> Acceleration:
+        """The acceleration of a system at one state, jit-compiled.
+
+        **Arguments:**
+
+        - `system`: the mechanical system.
+        - `t`: time [s].
+        - `q`: generalized coordinates (n_q,).
+        - `v`: generalized velocities (n,).
+        - `stabilizer`: gives the b to enforce; by default the constraints' own.
+
+        **Returns:** `Acceleration`. Under `jit` a mass matrix that is not positive definite, or dependent rows
+        under `Cholesky`, give NaN.
+
+        **Raises:** `InputError` for wrong shapes, and outside `jit` also for non-finite states and for what
+        gives NaN under it.
+        """
+        system, t, q, v = resolve_state(system, t, q, v)
+        result = _accelerate(self, system, t, q, v, stabilizer)
+        if not is_traced(result.a) and not np.all(np.isfinite(result.a)):
+            raise InputError(why_not_finite(self, system, t, q, v, stabilizer))
+        return result
+
+
+@eqx.filter_jit
+def _accelerate(
+    formula: AbstractFormula,
+    system: AbstractSystem,
+    t: Array,
+    q: Array,
+    v: Array,
+    stabilizer: AbstractStabilizer,
+) -> Acceleration:
+    return formula.solve(equations_of_motion(system, t, q, v, stabilizer))
+
+
+def why_not_finite(
+    formula: AbstractFormula,
+    system: AbstractSystem,
+    t: Time,
+    q: Coordinates,
+    v: Velocities,
+    stabilizer: AbstractStabilizer,
+) -> str:
+    """One sentence on why the acceleration at this state is not finite.
+
+    **Arguments:** as `AbstractFormula.acceleration`, with `formula` itself.
+    """
+
+    def bad(x: Array) -> bool:
+        return not np.all(np.isfinite(x))
+
+    if bad(t) or bad(q) or bad(v):
+        return f"the state is not finite: t = {t}, q = {q}, v = {v}."
+    equations = equations_of_motion(system, t, q, v, stabilizer)
+    rows = equations.rows
+    for what, array in (
+        ("mass matrix", equations.M),
+        ("force", equations.Q),
+        ("non-ideal force", equations.c),
+    ):
+        if bad(array):
+            return f"the {what} is not finite at t = {t}, q = {q}, v = {v}."
+    wrong = [name for name, A, b in zip(rows.names, rows.A, rows.b, strict=True) if bad(A) or bad(b)]
+    if wrong:
+        return f"the constraint rows {', '.join(wrong)} are not finite at t = {t}, q = {q}, v = {v}."
+    if formula.needs_definite_mass and bad(inverse_cholesky(equations.M)):
+        return (
+            f"the mass matrix is not positive definite at t = {t}, q = {q}, which {type(formula).__name__} "
+            f"needs (eigenvalues {jnp.linalg.eigvalsh(equations.M)}); RangeForm does not."
+        )
+    stacked = np.concatenate([equations.M, rows.A])
+    if not formula.needs_definite_mass and np.linalg.matrix_rank(stacked) < v.size:
+        return (
+            f"the acceleration is not unique at t = {t}: [M; A] has rank {np.linalg.matrix_rank(stacked)} of "
+            f"{v.size}, so neither inertia nor rows determine some motion; RangeForm gives the least one."
+        )
+    rank, m = int(formula.solve(equations).rank), len(rows.names)
+    return (
+        f"the pseudoinverse failed on the {m} rows {', '.join(rows.names)}"
+        + (f", of which only {rank} are independent" if 0 <= rank < m else "")
+        + f" at t = {t}; use a method that handles dependent rows, such as CompleteOrthogonal or SVD."
+    )
+
+
+@in_full_precision
+def _gauss(equations: Equations, method: AbstractPseudoinverse) -> Acceleration:
+    """Gauss's principle in the coordinates x = L^T a of the module's docstring."""
+    A, b = equations.rows.A, equations.rows.b
+    W = inverse_cholesky(equations.M)
+    B = A @ W.T
+    inverse = pinv(B, method)
+    x0 = W @ (equations.Q + equations.c)
+    dx = inverse.matrix @ (b - B @ x0)
+    a = W.T @ (x0 + dx)
+    multipliers = inverse.matrix.T @ dx
+    return Acceleration(
+        a=a,
+        constraint_force=A.T @ multipliers + equations.c,
+        multipliers=multipliers,
+        rank=inverse.rank,
+        residual=A @ a - b,
+        gauss=dx @ dx,
+        unique=jnp.array(True),
+    )
+
+
+@final
+class UdwadiaKalaba(AbstractFormula):
+    """a = M^-1 Q + M^-1/2 B^+ (b - A M^-1 Q), B = A M^-1/2; needs M > 0.
+
+    DPV 2008, eq. (31); Xu-Liu 2017, eq. (9); Liu 2015, eq. (15). For inconsistent rows it is the least-squares
+    answer B^+ defines.
+
+    **Arguments:**
+
+    - `pinv`: a pseudoinverse method, or any lineax solver.
+    """
+
+    pinv: AbstractPseudoinverse
+    needs_definite_mass: ClassVar[bool] = True
+
+    def __init__(self, pinv: AbstractPseudoinverse | lx.AbstractLinearSolver = GramSchmidt()):
+        self.pinv = as_pseudoinverse(pinv)
+
+    def solve(self, equations: Equations) -> Acceleration:
+        return _gauss(equations, self.pinv)
+
+
+@final
+class Schur(AbstractFormula):
+    """a = (I - H A) M^-1 Q + H b, H = M^-1 A^T S^+, S = A M^-1 A^T; needs M > 0 (DPV 2008, eq. (35)).
+
+    S^+ comes by the given method from S with rows and columns scaled, its `rcond` squared, since the singular
+    values of S = B B^T are the squares of those of B; so B should not be worse conditioned than about 1e7.
+
+    **Arguments:**
+
+    - `pinv`: a pseudoinverse method, applied to S.
+    """
+
+    pinv: AbstractPseudoinverse
+    needs_definite_mass: ClassVar[bool] = True
+
+    def __init__(self, pinv: AbstractPseudoinverse | lx.AbstractLinearSolver = GramSchmidt()):
+        self.pinv = as_pseudoinverse(pinv)
+
+    def solve(self, equations: Equations) -> Acceleration:
+        # Cholesky is the normal equations already, and gives up on dependent rows in either form.
+        direct = isinstance(self.pinv, Cholesky)
+        return _gauss(equations, self.pinv if direct else NormalEquations(self.pinv))

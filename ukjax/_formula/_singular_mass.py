@@ -1,0 +1,155 @@
+"""Formulas that allow a singular mass matrix: a massless body, or more velocities than inertia.
+
+All need rows A, in place of inertia, to determine what M leaves open: the acceleration is unique if and only if
+[M; A] has rank n. With the projector E = I - A^+ A on ker A, the equations of motion are E M a = E (Q + c),
+in which the constraint force is gone, and A a = b.
+"""
+
+import dataclasses
+from typing import ClassVar, final
+
+import jax.numpy as jnp
+import lineax as lx
+from jaxtyping import Array, Bool, Float
+
+from .._misc._precision import in_full_precision
+from .._pseudoinverse import (
+    AbstractPseudoinverse,
+    GramSchmidt,
+    Pseudoinverse,
+    as_pseudoinverse,
+    inverse_cholesky,
+    pinv,
+)
+from ._acceleration import AbstractFormula, Acceleration, Equations
+
+# E is a projector to rounding, so the rank of what it leaves of M is decided near rounding: the threshold for
+# drifting rows would cut off light bodies.
+_PROJECTED_RCOND = 1e-9
+
+
+def _projector(equations: Equations, method: AbstractPseudoinverse) -> tuple[Pseudoinverse, Array]:
+    """A^+ and E = I - A^+ A, which is zero where the rows leave nothing free: rounding noise would be inverted."""
+    A = equations.rows.A
+    inverse = pinv(A, method)
+    E = jnp.eye(A.shape[1], dtype=A.dtype) - inverse.matrix @ A
+    return inverse, jnp.where(inverse.rank == A.shape[1], 0, E)
+
+
+def _fine(method: AbstractPseudoinverse) -> AbstractPseudoinverse:
+    return dataclasses.replace(method, rcond=min(method.rcond or 1.0, _PROJECTED_RCOND))
+
+
+def _result(
+    equations: Equations, a: Float[Array, " n"], inverse: Pseudoinverse, unique: Bool[Array, ""]
+) -> Acceleration:
+    """What follows from a: M a - Q - c = A^T lambda, and Gauss's functional with M^+ for M^-1."""
+    M, rows = equations.M, equations.rows
+    force = M @ a - equations.Q
+    ideal = force - equations.c
+    return Acceleration(
+        a=a,
+        constraint_force=force,
+        multipliers=inverse.matrix.T @ ideal,
+        rank=inverse.rank,
+        residual=rows.A @ a - rows.b,
+        gauss=ideal @ (pinv(M, _fine(GramSchmidt())).matrix @ ideal),
+        unique=unique,
+    )
+
+
+@final
+class RangeForm(AbstractFormula):
+    """a = Z (Q + c) + (A^+ - Z M A^+) b, Z = (E M E)^+; M may be singular (DPV 2008, eq. (41)).
+
+    Where [M; A] has rank below n, it is the solution without a part in their common kernel.
+
+    **Arguments:**
+
+    - `pinv`: a pseudoinverse method that handles dependent rows, or a lineax solver.
+    """
+
+    pinv: AbstractPseudoinverse
+    needs_definite_mass: ClassVar[bool] = False
+
+    def __init__(self, pinv: AbstractPseudoinverse | lx.AbstractLinearSolver = GramSchmidt()):
+        self.pinv = as_pseudoinverse(pinv)
+
+    @in_full_precision
+    def solve(self, equations: Equations) -> Acceleration:
+        M, b = equations.M, equations.rows.b
+        inverse, E = _projector(equations, self.pinv)
+        Z = pinv(E @ M @ E, _fine(self.pinv))
+        by_rows = inverse.matrix @ b
+        a = by_rows + Z.matrix @ (equations.Q + equations.c - M @ by_rows)
+        return _result(equations, a, inverse, inverse.rank + Z.rank == M.shape[0])
+
+
+@final
+class StackedForm(AbstractFormula):
+    """a = [E M; A]^+ [E (Q + c); b] + (I - [E M; A]^+ [E M; A]) eta; M may be singular.
+
+    Udwadia and Phohomsiri 2006; DPV 2008, eqs. (42)-(43), whose Q + c stands for E (Q + c): the pseudoinverse
+    gives the same for both. Where [M; A] has rank below n, eta chooses among the solutions.
+
+    **Arguments:**
+
+    - `pinv`: a pseudoinverse method that handles dependent rows, or a lineax solver.
+    - `eta`: the free acceleration (n,) of which the part in the common kernel is taken; by default zero, which
+      gives the solution of least norm.
+    """
+
+    pinv: AbstractPseudoinverse
+    eta: Float[Array, " n"] | None
+    needs_definite_mass: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        pinv: AbstractPseudoinverse | lx.AbstractLinearSolver = GramSchmidt(),
+        eta: Float[Array, " n"] | None = None,
+    ):
+        self.pinv = as_pseudoinverse(pinv)
+        self.eta = None if eta is None else jnp.asarray(eta)
+
+    @in_full_precision
+    def solve(self, equations: Equations) -> Acceleration:
+        A, n = equations.rows.A, equations.M.shape[0]
+        inverse, E = _projector(equations, self.pinv)
+        stacked = jnp.concatenate([E @ equations.M, A])
+        both = pinv(stacked, _fine(self.pinv))
+        right = jnp.concatenate([E @ (equations.Q + equations.c), equations.rows.b])
+        a = both.matrix @ right
+        if self.eta is not None:
+            a = a + self.eta - both.matrix @ (stacked @ self.eta)
+        return _result(equations, a, inverse, both.rank == n)
+
+
+@final
+class NullSpace(AbstractFormula):
+    """The null space form [Z^T M; A] a = [Z^T (Q + c); b], Z spanning ker A (Orsino 2017, eq. (3.4)).
+
+    With E's columns for Z: a = A^+ b + K^-1 E (Q + c - M A^+ b), K = E M E + mu (I - E). K is positive definite
+    wherever the acceleration is unique, so it takes one pseudoinverse and one Cholesky factor, and M may be
+    singular. NaN where the acceleration is not unique.
+
+    **Arguments:**
+
+    - `pinv`: a pseudoinverse method that handles dependent rows, or a lineax solver.
+    """
+
+    pinv: AbstractPseudoinverse
+    needs_definite_mass: ClassVar[bool] = False
+
+    def __init__(self, pinv: AbstractPseudoinverse | lx.AbstractLinearSolver = GramSchmidt()):
+        self.pinv = as_pseudoinverse(pinv)
+
+    @in_full_precision
+    def solve(self, equations: Equations) -> Acceleration:
+        M = equations.M
+        inverse, E = _projector(equations, self.pinv)
+        by_rows = inverse.matrix @ equations.rows.b
+        mu = jnp.trace(M) / M.shape[0]
+        W = inverse_cholesky(E @ M @ E + mu * (jnp.eye(M.shape[0], dtype=M.dtype) - E))
+        along = W.T @ (W @ (E @ (equations.Q + equations.c - M @ by_rows)))
+        a = by_rows + E @ along
+        return _result(equations, a, inverse, jnp.all(jnp.isfinite(W)))

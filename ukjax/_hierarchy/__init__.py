@@ -1,0 +1,1 @@
+"""Levels of constraints: their algebra, modules, and the recursive formula."""

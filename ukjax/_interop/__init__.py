@@ -1,0 +1,1 @@
+"""Other worlds: environments for learning, exported simulations, PyTorch."""

@@ -1,0 +1,246 @@
+"""Learning environments: a mechanical system under actions held over each step, as pure functions of a state."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, final
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from .._formula._acceleration import AbstractFormula
+from .._misc._arguments import positive_time, real_array, whole_number
+from .._misc._errors import InputError, missing_extra
+from .._misc._types import Coordinates, Forces, Time, Velocities
+from .._motion._project import Projection, project
+from .._run._step import step
+from .._system._problem import Problem
+from .._system._stabilize import AbstractStabilizer
+from .._system._system import AbstractSystem
+from ._driven import Driven, InputForce
+
+if TYPE_CHECKING:
+    from ._gymnasium import VectorEnvironment
+
+Sample = Callable[[Array], tuple[Coordinates, Velocities]]
+
+
+@final
+class _Always(eqx.Module):
+    """The same initial state for every key."""
+
+    q: Coordinates
+    v: Velocities
+
+    def __call__(self, key: Array) -> tuple[Coordinates, Velocities]:
+        return self.q, self.v
+
+
+def _whole_state(t: Time, q: Coordinates, v: Velocities) -> Array:
+    return jnp.concatenate([q, v])
+
+
+def _never(t: Time, q: Coordinates, v: Velocities) -> Array:
+    return jnp.asarray(False)
+
+
+def _input_force(apply: Array) -> InputForce:
+    B = real_array("apply", apply)
+    if B.ndim != 2:
+        raise InputError(f"apply must be a function or an input matrix (n, p), got shape {B.shape}.")
+    return InputForce(B)
+
+
+def _require_meant(system, sample, reward, observe, done, dt, horizon) -> None:
+    """Raises `InputError` for arguments of an `Environment` that cannot be meant."""
+    if not isinstance(system, AbstractSystem):
+        raise InputError(f"expected a system or a Problem, got {type(system).__name__}.")
+    for name, function in (("reward", reward), ("observe", observe), ("sample", sample), ("done", done)):
+        if not callable(function):
+            raise InputError(f"{name} must be a function, got {function!r}.")
+    positive_time("dt", dt)
+    whole_number("horizon", horizon)
+
+
+@final
+class EnvironmentState(eqx.Module):
+    """What an `Environment` hands from step to step.
+
+    - `t`: time [s].
+    - `q`: generalized coordinates (n_q,).
+    - `v`: generalized velocities (n,).
+    - `steps`: steps since the start of the episode.
+    - `key`: random key for the next episode.
+    """
+
+    t: Time
+    q: Coordinates
+    v: Velocities
+    steps: Array
+    key: Array
+
+
+@final
+class Environment(eqx.Module):
+    """Episodes of a system under actions: `reset` and `step` are pure, for `jit`, `vmap`, `scan` and derivatives.
+
+    An action is held over a step, while the force it makes follows the state: M a = Q + apply(t, q, v, action) +
+    constraint force. Steps are those of `ukjax.step`, so the constraints hold after each.
+
+    **Arguments:**
+
+    - `system`: the mechanical system, or a `Problem`, which brings its initial state and time.
+    - `apply`: the generalized force (n,) of an action as a function of (t, q, v, action), or a constant input
+      matrix B (n, p) for the force B action.
+    - `reward`: r(t, q, v, action) of the state reached, a scalar.
+    - `dt`: duration of a step [s].
+    - `horizon`: steps of an episode.
+    - `observe`: the observation, a function of (t, q, v); by default q and v in one vector.
+    - `sample`: (q, v) to start from, a function of a random key; it is projected onto the constraints. By default
+      the problem's initial state.
+    - `done`: whether an episode ends before its horizon, a function of (t, q, v); by default never.
+    - `t0`: start of every episode [s]; by default the problem's, or 0.
+    - `formula`: as for `ukjax.step`.
+    - `stabilizer`: as for `ukjax.step`.
+    - `solver`: as for `ukjax.step`.
+
+    **Raises:** `InputError` for arguments that cannot be meant.
+    """
+
+    system: AbstractSystem
+    apply: Callable[[Time, Coordinates, Velocities, Array], Forces]
+    reward: Callable[[Time, Coordinates, Velocities, Array], Array]
+    dt: float
+    horizon: int = eqx.field(static=True)
+    observe: Callable[[Time, Coordinates, Velocities], Array]
+    sample: Sample
+    done: Callable[[Time, Coordinates, Velocities], Array]
+    t0: float
+    formula: AbstractFormula | None
+    stabilizer: AbstractStabilizer
+    solver: dfx.AbstractSolver
+
+    def __init__(
+        self,
+        system: AbstractSystem | Problem,
+        apply: Callable[[Time, Coordinates, Velocities, Array], Forces] | Array,
+        reward: Callable[[Time, Coordinates, Velocities, Array], Array],
+        *,
+        dt: float,
+        horizon: int,
+        observe: Callable[[Time, Coordinates, Velocities], Array] = _whole_state,
+        sample: Sample | None = None,
+        done: Callable[[Time, Coordinates, Velocities], Array] = _never,
+        t0: float | None = None,
+        formula: AbstractFormula | None = None,
+        stabilizer: AbstractStabilizer = Projection(),
+        solver: dfx.AbstractSolver = dfx.Tsit5(),
+    ):
+        if isinstance(system, Problem):
+            t0 = system.t0 if t0 is None else t0
+            sample = _Always(system.q0, system.v0) if sample is None else sample
+            system = system.system
+        if sample is None:
+            raise InputError("an initial state is needed: give sample, or a Problem, which brings its own.")
+        _require_meant(system, sample, reward, observe, done, dt, horizon)
+        apply = apply if callable(apply) else _input_force(apply)
+        self.system, self.apply, self.reward, self.dt, self.horizon = system, apply, reward, dt, horizon
+        self.observe, self.sample, self.done, self.t0 = observe, sample, done, 0.0 if t0 is None else t0
+        self.formula, self.stabilizer, self.solver = formula, stabilizer, solver
+
+    def reset(self, key: Array) -> EnvironmentState:
+        """The first state of an episode.
+
+        **Arguments:**
+
+        - `key`: a JAX random key.
+
+        **Returns:** the state; `observation` shows what is seen of it.
+        """
+        key, draw = jax.random.split(key)
+        q, v = self.sample(draw)
+        q, v = project(self.system, self.t0, q, v)
+        return EnvironmentState(jnp.asarray(self.t0, q.dtype), q, v, jnp.asarray(0, jnp.int32), key)
+
+    def observation(self, state: EnvironmentState) -> Array:
+        """What is observed of a state.
+
+        **Arguments:**
+
+        - `state`: from `reset` or `step`.
+        """
+        return self.observe(state.t, state.q, state.v)
+
+    def advance(self, state: EnvironmentState, action: Array) -> tuple[EnvironmentState, Array, Array, Array]:
+        """One step, with the two ways an episode ends told apart.
+
+        **Arguments:**
+
+        - `state`: from `reset` or `step`.
+        - `action`: held over the step.
+
+        **Returns:** (state, reward, terminated, truncated): terminated by `done`, truncated at the horizon.
+        """
+        driven = Driven(self.system, self.apply, action)
+        options = {"formula": self.formula, "stabilizer": self.stabilizer, "solver": self.solver}
+        q, v = step(driven, state.t, state.q, state.v, self.dt, **options)
+        steps = state.steps + 1
+        t = jnp.asarray(self.t0, q.dtype) + steps.astype(q.dtype) * jnp.asarray(self.dt, q.dtype)
+        reward = self.reward(t, q, v, action)
+        if jnp.shape(reward):
+            raise InputError(f"reward must be a scalar, got shape {jnp.shape(reward)}.")
+        after = EnvironmentState(t, q, v, steps, state.key)
+        return after, reward, self.done(t, q, v), steps >= self.horizon
+
+    def step(
+        self, state: EnvironmentState, action: Array, *, auto_reset: bool = False
+    ) -> tuple[EnvironmentState, Array, Array, Array]:
+        """One step of an episode.
+
+        **Arguments:**
+
+        - `state`: from `reset` or `step`.
+        - `action`: held over the step.
+        - `auto_reset`: where the episode ends, return the first state of the next one and its observation, so that a
+          `scan` goes on; reward and done are those of the step taken.
+
+        **Returns:** (state, observation, reward, done).
+        """
+        after, reward, terminated, truncated = self.advance(state, action)
+        done = terminated | truncated
+        if auto_reset:
+            fresh = self.reset(after.key)
+            after = jax.tree.map(lambda new, old: jnp.where(done, new, old), fresh, after)
+        return after, self.observation(after), reward, done
+
+    def gymnasium(self, num_envs: int, low: Array | float, high: Array | float) -> "VectorEnvironment":
+        """Many copies as a Gymnasium vector environment, compiled as one.
+
+        Episodes that ended start anew at the next step (`AutoresetMode.NEXT_STEP`).
+
+        **Arguments:**
+
+        - `num_envs`: how many.
+        - `low`: least action; an array of the shape of an action, or one number for all its entries.
+        - `high`: greatest action, likewise; for a function `apply` one of the two must have the shape of an action.
+
+        **Returns:** the `gymnasium.vector.VectorEnv`.
+
+        **Raises:** `MissingExtraError` without gymnasium, and `InputError` for bounds of other shapes or in the wrong
+        order.
+        """
+        try:
+            from ._gymnasium import VectorEnvironment
+        except ImportError as error:
+            raise missing_extra("Environment.gymnasium()", "gym") from error
+        low, high = real_array("low", low), real_array("high", high)
+        try:
+            shape = jnp.broadcast_shapes(low.shape, high.shape)
+            shape = self.apply.B.shape[1:] if isinstance(self.apply, InputForce) else shape
+            low, high = jnp.broadcast_to(low, shape), jnp.broadcast_to(high, shape)
+        except ValueError as error:
+            raise InputError(
+                f"low and high must have the shape of an action, got {low.shape} and {high.shape}."
+            ) from error
+        return VectorEnvironment(self, num_envs, low, high)

@@ -1,0 +1,129 @@
+"""Compiled simulations in files, which run where neither the model's Python nor ukjax is."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.export
+import jax.numpy as jnp
+
+from .._compiler import to_leave_process
+from .._misc._callbacks import cacheable
+from .._misc._errors import InputError, missing_extra
+from .._run._trajectory import RESULTS, Trajectory
+
+_ARRAYS = (
+    "t",
+    "q",
+    "v",
+    "a",
+    "constraint_force",
+    "multipliers",
+    "position_error",
+    "velocity_error",
+    "energy",
+    "rank",
+)
+
+
+def _as_dict(x: Any) -> Any:
+    """A trajectory as a dict of its arrays; whatever else as it is."""
+    if not isinstance(x, Trajectory):
+        return x
+    found = {name: getattr(x, name) for name in _ARRAYS}
+    ok = (x.result == RESULTS.successful) | (x.result == RESULTS.event_occurred)
+    return {name: array for name, array in found.items() if array is not None} | {"ok": ok}
+
+
+def _shape(x: Any) -> jax.ShapeDtypeStruct:
+    x = x if isinstance(x, jax.ShapeDtypeStruct) else jnp.asarray(x)
+    return jax.ShapeDtypeStruct(x.shape, x.dtype)
+
+
+def _require_flatbuffers(feature: str) -> None:
+    try:
+        import flatbuffers  # noqa: F401
+    except ImportError as error:
+        raise missing_extra(feature, "export") from error
+
+
+def export(
+    function: Callable[..., Any],
+    path: str | Path,
+    *arguments: Any,
+    platforms: Sequence[str] = ("cpu",),
+    vjp_order: int = 0,
+) -> Path:
+    """Writes a function of arrays, such as a whole simulation, to a file: compiled by `jax.export` to StableHLO.
+
+    What the function closes over (models, parameters, times) is in the file. It can be read with `load_exported`, or
+    by JAX alone, with `jax.export.deserialize(bytearray(path.read_bytes())).call`, by the versions of JAX of the next
+    six months at least. Checks by which Equinox or Diffrax would raise an error become NaN.
+
+    **Arguments:**
+
+    - `function`: made of JAX operations; its result is arrays, or containers of them. A `Trajectory` becomes a dict
+      of its arrays, with `ok` for whether the run reached its end.
+    - `path`: the file to write.
+    - `arguments`: arrays, or containers of them, of the shapes and types the file is to be called with. Their values
+      do not matter; `jax.ShapeDtypeStruct` will do.
+    - `platforms`: where the file is to run: of `"cpu"`, `"cuda"`, `"rocm"`, `"tpu"`. This machine need not have them.
+    - `vjp_order`: how often the loaded function can be differentiated, in reverse mode.
+
+    **Returns:** the path.
+
+    **Raises:** `InputError` for a function that calls back into Python; `MissingExtraError` without flatbuffers.
+    """
+    _require_flatbuffers("export()")
+    if not callable(function):
+        raise InputError(f"function must be a function of arrays, got {function!r}.")
+    shapes = jax.tree.map(_shape, arguments)
+
+    def run(*arrays: Any) -> Any:
+        return jax.tree.map(_as_dict, function(*arrays), is_leaf=lambda x: isinstance(x, Trajectory))
+
+    def serialized() -> bytearray:
+        # Under a name of its own each time, since what JAX traced before may hold Equinox's checks.
+        exported = jax.export.export(jax.jit(lambda *arrays: run(*arrays)), platforms=platforms)(*shapes)
+        return exported.serialize(vjp_order=vjp_order)
+
+    with cacheable(), to_leave_process():
+        try:
+            try:
+                data = serialized()
+            except NotImplementedError:  # checks by host callback, in inner functions compiled before
+                jax.clear_caches()
+                data = serialized()
+        except NotImplementedError as error:
+            raise InputError(f"function cannot be exported: {error}.") from error
+    path = Path(path)
+    path.write_bytes(data)
+    return path
+
+
+def load_exported(path: str | Path) -> Callable[..., Any]:
+    """The function in a file that `export` wrote.
+
+    **Arguments:**
+
+    - `path`: the file.
+
+    **Returns:** the function, compiled at its first call, for arguments of the shapes and types it was written for;
+    it can be used within `jax.jit`, and differentiated if it was written so.
+
+    **Raises:** `InputError` for a file that is none of `export`, and for one in float64 where JAX's 64-bit types are
+    off; `MissingExtraError` without flatbuffers.
+    """
+    _require_flatbuffers("load_exported()")
+    data = bytearray(Path(path).read_bytes())
+    try:
+        exported = jax.export.deserialize(data)
+    except Exception as error:  # whatever the parser stumbles on
+        raise InputError(f"{path} is not a file written by ukjax.export.") from error
+    wide = any(x.dtype in (jnp.dtype("float64"), jnp.dtype("int64")) for x in exported.in_avals)
+    if wide and not jax.config.read("jax_enable_x64"):
+        raise InputError(
+            f"{path} takes 64-bit arguments: first call jax.config.update('jax_enable_x64', True)."
+        )
+    return jax.jit(exported.call)

@@ -1,0 +1,86 @@
+"""An environment as a Gymnasium vector environment: all copies are one compiled step."""
+
+from typing import TYPE_CHECKING, Any, final
+
+import equinox as eqx
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium.vector.utils import batch_space
+from jaxtyping import Array
+
+from .._misc._arguments import whole_number
+from .._misc._errors import InputError
+
+if TYPE_CHECKING:
+    from ._environment import Environment, EnvironmentState
+
+
+@eqx.filter_jit
+def _reset(environment: "Environment", keys: Array) -> tuple["EnvironmentState", Array]:
+    states = jax.vmap(environment.reset)(keys)
+    return states, jax.vmap(environment.observation)(states)
+
+
+@eqx.filter_jit
+def _step(environment: "Environment", states: "EnvironmentState", over: Array, actions: Array) -> tuple:
+    """Copies that are `over` start anew and ignore their action; the others make a step."""
+
+    def each(state: "EnvironmentState", over: Array, action: Array) -> tuple:
+        after, reward, terminated, truncated = environment.advance(state, action)
+        after = jax.tree.map(lambda new, old: jnp.where(over, new, old), environment.reset(state.key), after)
+        reward = jnp.where(over, jnp.zeros_like(reward), reward)
+        return after, environment.observation(after), reward, terminated & ~over, truncated & ~over
+
+    return jax.vmap(each)(states, over, actions)
+
+
+@final
+class VectorEnvironment(gym.vector.VectorEnv):
+    """Copies of an `Environment`, seeded by Gymnasium's rules; an ended episode starts anew at the next step.
+
+    **Arguments:**
+
+    - `environment`: what is copied.
+    - `num_envs`: how many copies.
+    - `low`: least action, of the shape of an action.
+    - `high`: greatest action.
+    """
+
+    def __init__(self, environment: "Environment", num_envs: int, low: Any, high: Any):
+        self.environment, self.num_envs = environment, whole_number("num_envs", num_envs)
+        self.metadata = {"autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP}
+        state = eqx.filter_eval_shape(environment.reset, jax.random.key(0))
+        seen = eqx.filter_eval_shape(environment.observation, state)
+        if not isinstance(seen, jax.ShapeDtypeStruct):
+            raise InputError("for Gymnasium observe must return one array.")
+        self._dtype = state.q.dtype
+        low, high = (np.asarray(x, self._dtype) for x in (low, high))
+        if not np.all(low < high):
+            raise InputError(f"low must lie below high, got {low} and {high}.")
+        self.single_action_space = gym.spaces.Box(low, high, dtype=self._dtype.type)
+        self.single_observation_space = gym.spaces.Box(-np.inf, np.inf, seen.shape, dtype=seen.dtype.type)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self._states, self._over = None, jnp.zeros(num_envs, bool)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        key = jax.random.key(int(self.np_random.integers(2**31)))
+        self._states, seen = _reset(self.environment, jax.random.split(key, self.num_envs))
+        self._over = jnp.zeros(self.num_envs, bool)
+        return np.array(seen), {}
+
+    def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        if self._states is None:
+            raise gym.error.ResetNeeded("reset must be called before step.")
+        actions = jnp.asarray(actions, self._dtype)
+        if actions.shape != self.action_space.shape:
+            raise InputError(f"actions must have shape {self.action_space.shape}, got {actions.shape}.")
+        self._states, *told = _step(self.environment, self._states, self._over, actions)
+        seen, reward, terminated, truncated = (np.array(x) for x in told)
+        self._over = jnp.asarray(terminated | truncated)
+        return seen, reward, terminated, truncated, {}

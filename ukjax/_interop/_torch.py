@@ -1,0 +1,110 @@
+"""JAX functions in PyTorch programs: values over DLPack, derivatives of any order by JAX's reverse mode."""
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from .._misc._errors import InputError, missing_extra
+
+if TYPE_CHECKING:
+    import torch  # pyright: ignore[reportMissingImports]
+
+
+def _as_array(tensor: "torch.Tensor") -> Array:
+    """The tensor's memory as a JAX array; a copy where its layout is not JAX's."""
+    if tensor.element_size() == 8 and not tensor.is_complex() and not jax.config.read("jax_enable_x64"):
+        raise InputError(
+            f"tensors of {tensor.dtype} need jax.config.update('jax_enable_x64', True), or convert them."
+        )
+    return jnp.from_dlpack(tensor.detach().contiguous())
+
+
+def _as_tensor(array: Array, inputs: tuple["torch.Tensor", ...]) -> "torch.Tensor":
+    """The array's memory as a tensor; a copy where JAX returned an input as it is, which PyTorch must be free to
+    change."""
+    import torch  # pyright: ignore[reportMissingImports]
+
+    tensor = torch.from_dlpack(array)
+    return tensor.clone() if tensor.data_ptr() in [x.data_ptr() for x in inputs] else tensor
+
+
+def _inexact(x: Any) -> bool:
+    return jnp.issubdtype(x.dtype, jnp.inexact)
+
+
+def _pullback(function: Callable[..., Any], wanted: tuple[bool, ...]) -> Callable[..., tuple[Array, ...]]:
+    """Cotangents of the `wanted` arguments, from all arguments and the cotangents of the inexact outputs."""
+
+    def pulled(*arrays: Array) -> tuple[Array, ...]:
+        inputs, cotangents = list(arrays[: len(wanted)]), arrays[len(wanted) :]
+        places = [i for i, is_wanted in enumerate(wanted) if is_wanted]
+
+        def partial(*values: Array) -> list[Array]:
+            for i, value in zip(places, values, strict=True):
+                inputs[i] = value
+            return [x for x in jax.tree.leaves(function(*inputs)) if _inexact(x)]
+
+        return jax.vjp(partial, *(inputs[i] for i in places))[1](list(cotangents))
+
+    return pulled
+
+
+def to_torch(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A JAX function for PyTorch: tensors in, tensors out, and `backward` through it.
+
+    It is compiled by `jax.jit`. On the same device memory is shared over DLPack, not copied, where the layouts agree.
+    The derivative is `jax.vjp` of the function, itself such a function, so that it can be differentiated again.
+
+    **Arguments:**
+
+    - `function`: made of JAX operations, of one or more arrays; its result is an array or a container of arrays. For
+      `backward` it must have a reverse mode, as `ukjax.step` and `ukjax.simulate` have.
+
+    **Returns:** the function of as many tensors, with tensors in the same container for its result.
+
+    **Raises:** `MissingExtraError` without torch; when called, `InputError` for what is not a tensor, and for 64-bit
+    tensors where JAX's 64-bit types are off.
+    """
+    try:
+        import torch  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise missing_extra("to_torch()", "torch") from error
+    run = jax.jit(lambda *arrays: function(*arrays))
+    derivative = functools.cache(lambda wanted: to_torch(_pullback(function, wanted)))
+
+    class Bridge(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, structure: list, *tensors: "torch.Tensor") -> tuple["torch.Tensor", ...]:
+            # Waited for, since PyTorch may change an input once this returns.
+            result = jax.block_until_ready(run(*map(_as_array, tensors)))
+            leaves, tree = jax.tree.flatten(result)
+            structure.append(tree)
+            outputs = tuple(_as_tensor(x, tensors) for x in leaves)
+            ctx.save_for_backward(*tensors)
+            ctx.inexact = [_inexact(x) for x in leaves]
+            ctx.mark_non_differentiable(
+                *(x for x, kept in zip(outputs, ctx.inexact, strict=True) if not kept)
+            )
+            return outputs
+
+        @staticmethod
+        def backward(ctx: Any, *cotangents: "torch.Tensor") -> tuple["torch.Tensor | None", ...]:  # pyright: ignore
+            wanted = ctx.needs_input_grad[1:]
+            given = [x for x, kept in zip(cotangents, ctx.inexact, strict=True) if kept]
+            found = iter(derivative(wanted)(*ctx.saved_tensors, *given))
+            return None, *(next(found) if is_wanted else None for is_wanted in wanted)
+
+    @functools.wraps(function)
+    def call(*tensors: "torch.Tensor") -> Any:
+        for x in tensors:
+            if not isinstance(x, torch.Tensor):
+                raise InputError(f"expected tensors, got {type(x).__name__}.")
+        structure: list = []
+        outputs = Bridge.apply(structure, *tensors)
+        return jax.tree.unflatten(structure[0], outputs)
+
+    return call

@@ -1,0 +1,1 @@
+"""Errors, types, checks of arguments, and other things every room needs."""

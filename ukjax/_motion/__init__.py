@@ -1,0 +1,1 @@
+"""What a run integrates: the model, its projection, and solvers that project."""

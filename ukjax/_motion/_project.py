@@ -1,0 +1,268 @@
+"""The nearest consistent state: positions, then velocities, in the mass metric.
+
+Positions move along constraint forces, q* = q + G B^T mu with B = phi_q G taken at q, and mu such that
+phi(t, q*) = 0. G is the root of the inverse mass matrix, G G^T = N M^-1 N^T where q' = N v, extended by the
+directions N cannot reach (the length of a quaternion), so that a constraint on those is held as well.
+Velocities move by dv = -W^T B^+ psi with B = A W^T and W^T W = M^-1.
+
+The derivative is that of the implicit function: from d phi(t, q*) = 0 with P = B^+ and B* = phi_q(q*) G,
+
+    dq* = dq1 - G (B* P B)^+ dphi,    d mu = -P^T (B* P B)^+ dphi,
+
+where dq1 and dphi are the changes of q + G B^T mu and of phi there with mu held fixed.
+"""
+
+from typing import final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import lineax as lx
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._formula._acceleration import require_shapes
+from .._misc._arguments import require_between
+from .._misc._errors import InputError
+from .._misc._precision import in_full_precision
+from .._misc._types import Coordinates, MassMatrix, Time, Velocities, is_traced
+from .._pseudoinverse import AbstractPseudoinverse, GramSchmidt, as_pseudoinverse, inverse_cholesky, pinv
+from .._system._constraint import Rows, constraint_rows, position_rows
+from .._system._problem import Problem, resolve_state
+from .._system._stabilize import AbstractStabilizer
+from .._system._system import AbstractSystem, has_quasi_velocities
+
+
+@final
+class Directions(eqx.Module):
+    """The directions constraints act in at one state: a change e of the state has the part G B^+ J e in them.
+
+    - `G`: root of the inverse mass matrix (n_q, k), or (n, n) for velocities.
+    - `J`: Jacobian of the rows (m, n_q), or (m, n).
+    - `inverse`: B^+ of B = J G (k, m).
+    """
+
+    G: Float[Array, "n k"]
+    J: Float[Array, "m n"]
+    inverse: Float[Array, "k m"]
+
+    def correction(self, error: Float[Array, " m"]) -> Float[Array, " n"]:
+        """The least change, in the mass metric, that removes an `error` of the rows.
+
+        **Arguments:**
+
+        - `error`: phi or psi (m,).
+        """
+        return -self.G @ (self.inverse @ error)
+
+
+def _metric_root(M: MassMatrix, J: Float[Array, "m n"]) -> Float[Array, "n n"]:
+    """A root G of the inverse metric, G G^T = M^-1; where M is singular, of M + J^T J scaled to its size.
+
+    The two give the same projection where both exist, since J dq is what is prescribed.
+    """
+    if not J.shape[0]:
+        return jnp.eye(
+            M.shape[0], dtype=M.dtype
+        )  # nothing to move onto, so any will do, also where M is singular
+    definite = jnp.all(jnp.isfinite(inverse_cholesky(jax.lax.stop_gradient(M))))
+    size = jnp.sum(J * J)
+    rows = jnp.trace(M) / jnp.where(size == 0, 1, size) * (J.T @ J)
+    return inverse_cholesky(jnp.where(definite, M, M + rows)).T
+
+
+def _position_root(
+    system: AbstractSystem, t: Time, q: Coordinates, J: Float[Array, "m nq"]
+) -> Float[Array, "nq k"]:
+    """G of the module's docstring."""
+    M = system.mass_matrix(t, q)
+    if not has_quasi_velocities(system):
+        return _metric_root(M, J)
+    N = jax.jacfwd(system.kinematics, argnums=2)(t, q, jnp.zeros(M.shape[0], q.dtype))
+    beyond = jnp.eye(q.size, dtype=q.dtype) - N @ pinv(N, GramSchmidt()).matrix
+    return jnp.concatenate([N @ _metric_root(M, J @ N), beyond], axis=1)
+
+
+def position_directions(
+    system: AbstractSystem, t: Time, q: Coordinates, method: AbstractPseudoinverse
+) -> Directions:
+    """The directions of the holonomic rows, for changes of q.
+
+    **Arguments:**
+
+    - `system`: the mechanical system.
+    - `t`: time [s].
+    - `q`: generalized coordinates (n_q,).
+    - `method`: the pseudoinverse method.
+    """
+    J = jax.jacfwd(position_rows, argnums=2)(system, t, q)
+    G = _position_root(system, t, q, J)
+    return Directions(G, J, pinv(J @ G, method).matrix)
+
+
+def velocity_directions(
+    system: AbstractSystem, t: Time, q: Coordinates, rows: Rows, method: AbstractPseudoinverse
+) -> tuple[Directions, Float[Array, " k"]]:
+    """The directions of all rows with a velocity error, for changes of v; and those errors psi.
+
+    **Arguments:**
+
+    - `system`: the mechanical system.
+    - `t`: time [s].
+    - `q`: generalized coordinates (n_q,).
+    - `rows`: the constraint rows.
+    - `method`: the pseudoinverse method.
+    """
+    known = np.array([kind != "acceleration" for kind in rows.kinds], bool)
+    A, psi = rows.A[known], rows.velocity_error[known]
+    G = _metric_root(system.mass_matrix(t, q), A)
+    return Directions(G, A, pinv(A @ G, method).matrix), psi
+
+
+def _moved(system: AbstractSystem, t: Time, q: Coordinates, mu: Array) -> tuple[Array, Array]:
+    """q + G B^T mu, and phi there."""
+    J = jax.jacfwd(position_rows, argnums=2)(system, t, q)
+    G = _position_root(system, t, q, J)
+    moved = q + G @ ((J @ G).T @ mu)
+    return moved, position_rows(system, t, moved)
+
+
+@eqx.filter_custom_jvp
+def _project_positions(
+    system: AbstractSystem, t: Time, q: Coordinates, method: AbstractPseudoinverse
+) -> tuple[Coordinates, Array]:
+    """q* and mu, by chord iterations on mu that go on for as long as each halves the error."""
+    directions = position_directions(system, t, q, method)
+
+    def halved(state: tuple) -> Array:
+        i, _, _, phi, before = state
+        return (jnp.max(jnp.abs(phi)) < 0.5 * before) & (i < 50)
+
+    def correct(state: tuple) -> tuple:
+        i, q, mu, phi, _ = state
+        q = q + directions.correction(phi)
+        mu = mu - directions.inverse.T @ (directions.inverse @ phi)
+        return i + 1, q, mu, position_rows(system, t, q), jnp.max(jnp.abs(phi))
+
+    phi = position_rows(system, t, q)
+    start = (0, q, jnp.zeros_like(phi), phi, jnp.full((), jnp.inf, q.dtype))
+    return jax.lax.while_loop(halved, correct, start)[1:3]
+
+
+@_project_positions.def_jvp
+@in_full_precision
+def _project_positions_jvp(primals: tuple, tangents: tuple) -> tuple[tuple, tuple]:
+    system, t, q, method = primals
+    projected, mu = _project_positions(system, t, q, method)
+    moved, changes = eqx.filter_jvp(lambda system, t, q: _moved(system, t, q, mu), primals[:3], tangents[:3])
+    # None stands for a change that is zero, such as that of phi with gravity.
+    d_moved, d_phi = (jnp.zeros_like(x) if d is None else d for x, d in zip(moved, changes, strict=True))
+    directions = position_directions(system, t, q, method)
+    G, P = directions.G, directions.inverse
+    B = directions.J @ G
+    B_end = jax.jacfwd(position_rows, argnums=2)(system, t, projected) @ G
+    step = pinv((B_end @ P) @ B, method).matrix @ d_phi
+    return (projected, mu), (d_moved - G @ step, -P.T @ step)
+
+
+@final
+class Projection(AbstractStabilizer):
+    """Projects positions, then velocities, onto the constraints after every step, in the mass metric.
+
+    Drift is removed to rounding instead of damped, and there are no gains to choose. The initial state is
+    projected too. Derivatives follow the implicit rule (module docstring), at constant rank.
+
+    **Arguments:**
+
+    - `pinv`: a pseudoinverse method that handles dependent rows, or a lineax solver.
+    """
+
+    pinv: AbstractPseudoinverse
+
+    def __init__(self, pinv: AbstractPseudoinverse | lx.AbstractLinearSolver = GramSchmidt()):
+        self.pinv = as_pseudoinverse(pinv)
+
+    def right_hand_side(self, rows: Rows) -> Float[Array, " m"]:
+        return rows.b
+
+    @in_full_precision
+    def __call__(
+        self, system: AbstractSystem, t: Time, q: Coordinates, v: Velocities
+    ) -> tuple[Coordinates, Velocities]:
+        """The projected state; for use inside `jit`.
+
+        **Arguments:** as `project`.
+
+        **Returns:** (q, v), consistent if q was near enough for the iterations to converge.
+        """
+        q = self.positions(system, t, q)
+        directions, psi = velocity_directions(system, t, q, constraint_rows(system, t, q, v), self.pinv)
+        return q, v + directions.correction(psi)
+
+    @in_full_precision
+    def positions(self, system: AbstractSystem, t: Time, q: Coordinates) -> Coordinates:
+        """The projected positions; for use inside `jit`.
+
+        **Arguments:** as `project`.
+
+        **Returns:** q, consistent if it was near enough for the iterations to converge.
+        """
+        if not jax.eval_shape(lambda t, q: position_rows(system, t, q), t, q).size:
+            return q
+        return _project_positions(system, t, q, self.pinv)[0]
+
+
+@eqx.filter_jit
+def _project_once(
+    projection: Projection, system: AbstractSystem, t: Array, q: Array, v: Array
+) -> tuple[Array, Array, Rows, Array]:
+    q, v = projection(system, t, q, v)
+    rows = constraint_rows(system, t, q, v)
+    errors = jnp.concatenate([rows.position_error, rows.velocity_error])
+    return q, v, rows, jnp.max(jnp.abs(errors), initial=0)
+
+
+def project(
+    system: AbstractSystem | Problem,
+    t: Time | float | None = None,
+    q: Coordinates | None = None,
+    v: Velocities | None = None,
+    *,
+    pinv: AbstractPseudoinverse | lx.AbstractLinearSolver = GramSchmidt(),
+    tolerance: float | None = None,
+) -> tuple[Coordinates, Velocities]:
+    """The nearest state on the constraints, positions first, then velocities, in the mass metric.
+
+    Where one projection does not converge, it is repeated from where it stopped, so that states far away are
+    brought back too. Under `jit` it is done once.
+
+    **Arguments:**
+
+    - `system`: the mechanical system, or a `Problem`, which brings what is not given.
+    - `t`: time [s].
+    - `q`: generalized coordinates (n_q,).
+    - `v`: generalized velocities (n,).
+    - `pinv`: a pseudoinverse method that handles dependent rows.
+    - `tolerance`: the largest position and velocity error to accept; by default 1e4 times the precision.
+
+    **Returns:** (q, v).
+
+    **Raises:** `InputError`, naming the rows still violated, if no consistent state is found.
+    """
+    system, t, q, v = resolve_state(system, t, q, v)
+    tolerance = 1e4 * float(jnp.finfo(q.dtype).eps) if tolerance is None else tolerance
+    require_between("tolerance", tolerance, 0, np.inf)
+    projection = Projection(pinv)
+    require_shapes(system, t, q, v)
+    projected, rate, rows, error = _project_once(projection, system, t, q, v)
+    if is_traced(error):
+        return projected, rate
+    for _ in range(50):
+        if error <= tolerance:
+            return projected, rate
+        # Velocity rows need not be linear; but a velocity projected at positions still off is no start.
+        settled = np.max(np.abs(rows.position_error), initial=0) <= tolerance
+        projected, rate, rows, error = _project_once(projection, system, t, projected, rate if settled else v)
+    worst = np.maximum(np.abs(rows.position_error), np.abs(rows.velocity_error))
+    violated = [f"{name} ({e:.1e})" for name, e in zip(rows.names, worst, strict=True) if not e <= tolerance]
+    raise InputError(f"no consistent state was found near q = {q}: still violated are {', '.join(violated)}.")

@@ -1,0 +1,102 @@
+"""Any Diffrax solver, with its state projected onto the constraints after each step.
+
+Two things make this right at every tolerance, also where the linkage passes a singular position.
+
+Of the error estimate, the part along nearly dependent rows is left out: the projection removes it, so it is no
+error. Near a singular position the accelerations of the inner stages, which lie off the constraints by a little,
+are wrong in just those directions, by that little over the smallest singular value. Counted as an error it makes
+the controller shrink the step until it is trapped there. (Along well-conditioned rows the estimate stays whole:
+it guards the convergence of the projection, and the states between steps.)
+
+A step that ends where the rows are much closer to singular than where it began is refused. It would be
+consistent, but the next acceleration would amplify rounding. A refused step is retried shorter, ends before the
+singular position, and the next one passes it.
+"""
+
+import dataclasses
+from typing import Any, final
+
+import diffrax as dfx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._compiler import nearly_dependent
+from .._misc._precision import in_full_precision
+from .._system._constraint import constraint_rows
+from .._system._system import has_quasi_velocities
+from ._model import Model, projected_by_code
+from ._project import Directions, Projection, position_directions, velocity_directions
+from ._wrapped_solver import AbstractForwardingSolver
+
+# On the constraints redundant rows are dependent to rounding, so the threshold for the end of a step can be
+# far below the drift of the stages, which `Projection.pinv` must exceed.
+_CONSISTENT_RCOND = 1e-9
+_CLOSER_TO_SINGULAR = 30.0
+_REFUSED = 1e8
+
+
+def _without_weak_part(e: Array, every: Directions, strong: Directions) -> Array:
+    """An error less its part along nearly dependent rows: those in `every` that `strong` leaves out."""
+    along = every.J @ e
+    return e + every.correction(along) - strong.correction(along)
+
+
+@in_full_precision
+def _end_of_step(
+    model: Model, t: Array, y: tuple[Array, Array], error: tuple[Array, Array] | None
+) -> tuple[tuple[Array, Array], tuple[Array, Array] | None, Float[Array, ""]]:
+    """The projected state, the error the controller is to see, and how close to singular the rows are."""
+    system, projection = model.system, model.stabilizer
+    assert isinstance(projection, Projection)
+    if model.projection is not None:
+        end = projected_by_code(model, t, y, error)
+        return (end.q, end.v), end.errors, end.nearness
+    q, v = projection.positions(system, t, y[0]), y[1]
+    rows = constraint_rows(system, t, q, v)
+    every, strong = (
+        dataclasses.replace(projection.pinv, rcond=rcond)
+        for rcond in (_CONSISTENT_RCOND, nearly_dependent(q.dtype))
+    )
+    directions, psi = velocity_directions(system, t, q, rows, every)
+    v = v + directions.correction(psi)
+    if error is not None:
+        pair = directions, velocity_directions(system, t, q, rows, strong)[0]
+        if has_quasi_velocities(system) or "nonholonomic" in rows.kinds:
+            of_q = tuple(position_directions(system, t, q, method) for method in (every, strong))
+        else:
+            of_q = pair
+        error = _without_weak_part(error[0], *of_q), _without_weak_part(error[1], *pair)
+    return (q, v), error, jnp.max(jnp.abs(directions.inverse), initial=0)
+
+
+@final
+class ProjectedSolver(AbstractForwardingSolver):
+    """Wraps a Diffrax solver for the state (q, v), with a `Model` for arguments.
+
+    **Arguments:**
+
+    - `solver`: the solver whose steps are projected.
+    """
+
+    solver: dfx.AbstractSolver
+
+    def init(self, terms: Any, t0: Any, t1: Any, y0: Any, args: Model) -> Any:
+        # No step is refused for where the run starts.
+        return self.solver.init(terms, t0, t1, y0, args), jnp.full((), jnp.inf, y0[0].dtype)
+
+    def step(
+        self, terms: Any, t0: Any, t1: Any, y0: Any, args: Model, solver_state: Any, made_jump: Any
+    ) -> Any:
+        inner, singular_before = solver_state
+        # The state was moved after the last step: a stage kept from it (first same as last) is stale.
+        y1, error, dense_info, inner, result = self.solver.step(
+            terms, t0, t1, y0, args, inner, made_jump=jnp.array(True)
+        )
+        y1, error, singular = _end_of_step(args, t1, y1, error)
+        refused = singular > _CLOSER_TO_SINGULAR * singular_before
+        if error is not None:
+            error = jax.tree.map(lambda e: jnp.where(refused, _REFUSED * e, e), error)
+        if "y1" in dense_info:
+            dense_info = dense_info | {"y1": y1}
+        return y1, error, dense_info, (inner, singular), result

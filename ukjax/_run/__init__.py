@@ -1,0 +1,1 @@
+"""One run: its options, its start, the integration, and the trajectory it returns."""

@@ -1,0 +1,222 @@
+"""Says in plain words what a set of constraints does at a state: which rows depend on others, and whether it
+can be satisfied, and whether the motion and the multipliers are unique."""
+
+from typing import final
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Array
+
+from .._formula._acceleration import Equations, equations_of_motion
+from .._misc._arguments import require_between
+from .._misc._errors import InputError
+from .._misc._types import Coordinates, Time, Velocities
+from .._motion._project import project
+from .._pseudoinverse import DEFAULT_RCOND, ROW_NOISE
+from .._system._problem import Problem, resolve_state
+from .._system._stabilize import AbstractStabilizer, NoStabilizer
+from .._system._system import AbstractSystem
+
+
+@final
+class Report(eqx.Module):
+    """What `check` found at a state; `str(report)` says it in words.
+
+    - `rows`: the names of the m rows.
+    - `rank`: the rank of A, rows scaled to unit norm, by the relative threshold `rcond`.
+    - `singular_values`: of those scaled rows, largest first.
+    - `redundant`: sets of rows that depend on each other; one or more of each could be left out.
+    - `inconsistent`: rows that A a = b cannot satisfy, with the residual the best a leaves.
+    - `unique_multipliers`: the rows whose multiplier is unique.
+    - `mass_rank`: the rank of the mass matrix, n where it is positive definite.
+    - `unique_acceleration`: whether [M; A] has rank n, so that the acceleration is unique.
+    - `position_error`, `velocity_error`: the violation, row by row.
+    - `consistent_state`: the nearest (q, v) on the constraints, or None where none was found.
+    - `n`: the number of velocities.
+    """
+
+    rows: tuple[str, ...]
+    rank: int
+    singular_values: np.ndarray
+    redundant: tuple[tuple[str, ...], ...]
+    inconsistent: dict[str, float]
+    unique_multipliers: tuple[str, ...]
+    mass_rank: int
+    unique_acceleration: bool
+    position_error: np.ndarray
+    velocity_error: np.ndarray
+    consistent_state: tuple[np.ndarray, np.ndarray] | None
+    n: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether the rows can be satisfied by one acceleration, uniquely. Redundant rows are fine."""
+        return not self.inconsistent and self.unique_acceleration and self.consistent_state is not None
+
+    @property
+    def degrees_of_freedom(self) -> int:
+        """n - rank."""
+        return self.n - self.rank
+
+    def __str__(self) -> str:
+        m = len(self.rows)
+        lines = [
+            f"{self.n} velocities, {m} constraint rows of rank {self.rank}: "
+            f"{self.degrees_of_freedom} degrees of freedom."
+        ]
+        if self.rank:
+            smallest = self.singular_values[self.rank - 1] / self.singular_values[0]
+            lines.append(f"Conditioning of the independent rows: {1 / smallest:.1e}.")
+        for group in self.redundant:
+            says = "depend on each other" if len(group) > 1 else "asks nothing of the acceleration"
+            lines.append(f"Redundant: {', '.join(group)} {says}.")
+        for name, residual in self.inconsistent.items():
+            lines.append(f"Inconsistent: {name} cannot be satisfied (residual {residual:.1e}).")
+        lines.append(_mass_line(self.mass_rank, self.n, self.unique_acceleration))
+        if len(self.unique_multipliers) < m:
+            unique = ", ".join(self.unique_multipliers) or "none"
+            lines.append(f"Multipliers that are unique: {unique}; of the others, only the total force is.")
+        worst = np.maximum(np.abs(self.position_error), np.abs(self.velocity_error))
+        for name, phi, psi in zip(self.rows, self.position_error, self.velocity_error, strict=True):
+            if max(abs(phi), abs(psi)) > 1e-9:
+                lines.append(f"Violated: {name} by {phi:.3e}, its rate by {psi:.3e}.")
+        if self.consistent_state is None:
+            lines.append("No consistent state was found nearby.")
+        elif m and worst.max() > 1e-9:
+            q, v = (np.array2string(x, precision=6) for x in self.consistent_state)
+            lines.append(f"The nearest consistent state is q = {q}, v = {v}.")
+        return "\n".join(lines)
+
+
+def _mass_line(mass_rank: int, n: int, unique: bool) -> str:
+    mass = "positive definite" if mass_rank == n else f"singular, of rank {mass_rank} of {n}"
+    if unique:
+        return f"The mass matrix is {mass}; the acceleration is unique."
+    return f"The mass matrix is {mass}, and [M; A] has rank below {n}: the acceleration is NOT unique."
+
+
+def unit_rows(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows brought to unit norm, and their norms: infinite for those that vanish.
+
+    **Arguments:**
+
+    - `A`: rows (m, n).
+    """
+    size = np.abs(A).max(initial=0)
+    A = A / (size if size else 1)  # so that no square overflows
+    norms = np.linalg.norm(A, axis=1)
+    norms = np.where(norms > ROW_NOISE * np.finfo(A.dtype).eps * norms.max(initial=0), norms, np.inf)
+    return A / norms[:, None], norms * (size if size else 1)
+
+
+def _groups(projector: np.ndarray, names: tuple[str, ...], tolerance: float) -> tuple[tuple[str, ...], ...]:
+    """Rows that a dependency connects: I - A A^+ is block diagonal over them (zero rows stand alone)."""
+    complement = np.eye(len(names)) - projector
+    left = [i for i in range(len(names)) if complement[i, i] > tolerance]
+    groups = []
+    while left:
+        group, frontier = set(), {left[0]}
+        while frontier:
+            group |= frontier
+            frontier = {j for i in frontier for j in left if abs(complement[i, j]) > tolerance} - group
+        groups.append(tuple(names[i] for i in sorted(group)))
+        left = [i for i in left if i not in group]
+    return tuple(groups)
+
+
+def inconsistent_rows(equations: Equations, a: np.ndarray | Array) -> dict[str, float]:
+    """The rows an acceleration leaves unsatisfied by more than one per cent of their own terms.
+
+    **Arguments:**
+
+    - `equations`: the equations of motion, whose unconstrained acceleration sets the scale where all of A a and
+      b cancel.
+    - `a`: the least-squares acceleration (n,).
+
+    **Returns:** the residual by row name.
+    """
+    A, b, M, Q, a = (np.asarray(x) for x in (equations.rows.A, equations.rows.b, equations.M, equations.Q, a))
+    residual = A @ a - b
+    scale = np.abs(A) @ np.abs(a) + np.abs(b)
+    if np.all(np.abs(residual) <= 1e-2 * scale):
+        return {}
+    free = np.linalg.lstsq(M, Q)[0]
+    limit = 1e-2 * scale + 1e-6 * np.max(scale + np.abs(A) @ np.abs(free), initial=0)
+    each = zip(equations.rows.names, equations.rows.kinds, residual, limit, strict=True)
+    return {name: float(r) for name, kind, r, most in each if abs(r) > most and kind != "position"}
+
+
+def _require_finite_equations(equations: Equations) -> None:
+    rows = equations.rows
+    for what, array in (("mass matrix", equations.M), ("force", equations.Q)):
+        if not np.all(np.isfinite(array)):
+            raise InputError(f"the {what} is not finite.")
+    each = zip(rows.names, rows.A, rows.b, rows.position_error, rows.velocity_error, strict=True)
+    bad = [name for name, *values in each if not all(np.all(np.isfinite(x)) for x in values)]
+    if bad:
+        raise InputError(f"the constraint rows {', '.join(bad)} are not finite at this state.")
+
+
+def check(
+    system: AbstractSystem | Problem,
+    t: Time | float | None = None,
+    q: Coordinates | None = None,
+    v: Velocities | None = None,
+    *,
+    stabilizer: AbstractStabilizer = NoStabilizer(),
+    rcond: float = DEFAULT_RCOND,
+) -> Report:
+    """Examines the constraints at one state and names what is redundant, inconsistent or not unique.
+
+    Uniqueness: a is unique iff [M; A] has rank n (Udwadia and Phohomsiri 2006); the multiplier of row i is
+    unique iff (A A^+)_ii = 1.
+
+    **Arguments:**
+
+    - `system`: the mechanical system, or a `Problem`, which brings its initial state.
+    - `t`: time [s].
+    - `q`: generalized coordinates (n_q,).
+    - `v`: generalized velocities (n,).
+    - `stabilizer`: gives the b to enforce; by default the constraints' own.
+    - `rcond`: the relative threshold that decides rank, on rows of unit norm.
+
+    **Returns:** `Report`.
+
+    **Raises:** `InputError` for wrong shapes and non-finite values.
+    """
+    require_between("rcond", rcond, 0, 1)
+    system, t, q, v = resolve_state(system, t, q, v)
+    equations = eqx.filter_jit(equations_of_motion)(system, t, q, v, stabilizer)
+    M, A, b = (np.asarray(x) for x in (equations.M, equations.rows.A, equations.rows.b))
+    names = equations.rows.names
+    _require_finite_equations(equations)
+    unit, norms = unit_rows(A)
+    singular_values = np.linalg.svd(unit, compute_uv=False)
+    rank = int(np.sum(singular_values > rcond * singular_values.max(initial=0)))
+    inverse = np.linalg.pinv(unit, rcond=rcond)
+    projector = unit @ inverse
+    tolerance = (10 * rcond) ** 2  # 1 - p_ii is the square of what the others share of row i
+    scaled = M / max(np.abs(M).max(initial=0), np.finfo(M.dtype).tiny)
+    mass_rank = int(np.sum(np.linalg.eigvalsh(scaled) > M.shape[0] * np.finfo(M.dtype).eps))
+    stacked = np.concatenate([scaled, unit])
+    unique = bool(np.linalg.matrix_rank(stacked, tol=1e3 * np.finfo(M.dtype).eps) == M.shape[0])
+    try:
+        consistent = tuple(np.asarray(x) for x in project(system, t, q, v))
+    except InputError:
+        consistent = None
+    return Report(
+        rows=names,
+        rank=rank,
+        singular_values=singular_values,
+        redundant=_groups(projector, names, tolerance),
+        inconsistent=inconsistent_rows(equations, inverse @ (b / norms)),
+        unique_multipliers=tuple(
+            x for x, p in zip(names, np.diag(projector), strict=True) if 1 - p <= tolerance
+        ),
+        mass_rank=mass_rank,
+        unique_acceleration=unique,
+        position_error=np.asarray(equations.rows.position_error),
+        velocity_error=np.asarray(equations.rows.velocity_error),
+        consistent_state=consistent,  # pyright: ignore[reportArgumentType]
+        n=v.size,
+    )

@@ -1,0 +1,179 @@
+"""What a `Trajectory` tells of the states a run saved: forces, errors, energy and rank there."""
+
+from functools import partial
+from typing import Any
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from .._formula._acceleration import equations_of_motion
+from .._misc._precision import in_full_precision
+from .._misc._types import is_traced
+from .._motion._model import Model
+from .._motion._states import States, equations, projected, solved
+from .._motion._states import observed as at_states
+from .._servo._control import Servoed
+from .._system._constraint import Kind, constraint_rows
+from .._system._system import AbstractSystem
+from ._trajectory import RESULTS, Dense, Trajectory
+
+
+def errors_at(t: Array, y: tuple[Array, Array], model: Model) -> tuple[Array, Array]:
+    """phi and psi of all rows (m,), those of the servo included for a system under servo control.
+
+    **Arguments:**
+
+    - `t`: time [s].
+    - `y`: the state (q, v).
+    - `model`: the system.
+    """
+    rows = [constraint_rows(model.system, t, *y)]
+    if isinstance(model.system, Servoed):
+        rows.append(model.system.law.task(model.system.system, t, *y))
+    phi, psi = ([getattr(r, f"{level}_error") for r in rows] for level in ("position", "velocity"))
+    return jnp.concatenate(phi), jnp.concatenate(psi)
+
+
+Names = tuple[tuple[str, ...], tuple[Kind, ...]]
+"""Those of the rows, and their kinds."""
+
+_SOLVED = ("a", "constraint_force", "multipliers", "rank")
+"""What a formula tells."""
+
+
+@eqx.filter_jit
+@in_full_precision
+def _observe(model: Model, states: States) -> tuple[dict[str, Any], Names]:
+    """All a `Trajectory` holds of every saved state, which is projected here if it lies between steps.
+
+    And the rows' names and kinds, which are known once it is traced.
+    """
+
+    def at(t: Array, q: Array, v: Array) -> dict[str, Any]:
+        q, v = model.project(t, (q, v))
+        equations = equations_of_motion(model.system, t, q, v, model.stabilizer)
+        acceleration, rows = model.formula.solve(equations), equations.rows
+        return {
+            "t": t,
+            "q": q,
+            "v": v,
+            **{name: getattr(acceleration, name) for name in _SOLVED},
+            "position_error": rows.position_error,
+            "velocity_error": rows.velocity_error,
+            "energy": model.system.energy(t, q, v),
+        } | model.observed(t, q, v)  # what this replaces is not compiled
+
+    rows = eqx.filter_eval_shape(constraint_rows, model.system, *(x[0] for x in states))
+    return jax.vmap(at)(*states), (rows.names, rows.kinds)
+
+
+@eqx.filter_jit
+@in_full_precision
+def _energy(system: AbstractSystem, states: States) -> Array | None:
+    return jax.vmap(system.energy)(*states)
+
+
+def _observe_on_host(model: Model, states: States) -> tuple[dict[str, Any], Names]:
+    """As `_observe`, by NumPy; the formula is compiled only if there are rows that are not clearly independent."""
+    assert model.code is not None
+    states = projected(model, states)
+    found = at_states(model, states)
+    rows = model.code.equations.arrays.rows
+    found["rank"] = found["rank"].astype(np.int32)
+    unsure = np.flatnonzero(~found.pop("regular"))
+    if unsure.size:
+        padded = _padded(unsure)
+        acceleration = solved(
+            model.formula, equations(model, States(*(np.asarray(x)[padded] for x in states)))
+        )
+        for name in _SOLVED:
+            found[name][unsure] = getattr(acceleration, name)[: unsure.size]
+    if "energy" not in found:
+        found["energy"] = _energy(model.system, states)
+    return jax.device_put(found | states._asdict()), (rows.names, rows.kinds)
+
+
+def _padded(places: np.ndarray) -> np.ndarray:
+    """The last is repeated up to a power of two, so that runs of different lengths share compiled code."""
+    return np.append(places, np.full(2 ** (places.size - 1).bit_length() - places.size, places[-1]))
+
+
+def reached(t: Array | np.ndarray) -> np.ndarray:
+    """The places of the times a run reached, each once: the last is where it stopped, which may have been saved before.
+
+    **Arguments:**
+
+    - `t`: saved times with values, infinite where they were not reached (k,).
+    """
+    t = np.asarray(t)
+    return np.flatnonzero(np.isfinite(t) & np.append(t[:-1] != t[-1], True))
+
+
+def _at_reached(model: Model, states: States) -> tuple[dict[str, Any], Names]:
+    """Of states with values: what holds at the times reached."""
+    places = reached(states.t)
+    taken = lambda places: States(*(np.asarray(x)[places] for x in states))
+    if model.code is not None:
+        return _observe_on_host(model, taken(places))
+    observed, names = _observe(model, taken(_padded(places)))
+    return _first(observed, places.size), names
+
+
+@partial(jax.jit, static_argnums=1)
+def _first(arrays: Any, kept: int) -> Any:
+    return jax.tree.map(lambda x: x[:kept], arrays)
+
+
+def assembled(
+    model: Model, solution: dfx.Solution, name: str, evaluations: Any | None, dense: bool
+) -> Trajectory:
+    """The trajectory of a solve; its length is the number of times asked for and, last, the final state.
+
+    **Arguments:**
+
+    - `model`: what was integrated.
+    - `solution`: Diffrax's, with what was saved and, last, the final state.
+    - `name`: of the run.
+    - `evaluations`: of the acceleration by all steps; None where their number is not known.
+    - `dense`: whether the solution holds the motion between saved times.
+    """
+    assert solution.ts is not None
+    assert solution.ys is not None
+    parts = jax.tree.leaves(solution.ts), *zip(*solution.ys, strict=True)
+    tracing = is_traced(parts)
+    xp = jnp if tracing else np
+    states = States(*(xp.concatenate(x) for x in parts))
+    observed, (names, kinds) = (_observe if tracing else _at_reached)(model, states)
+    finite = xp.all(xp.array([xp.all(xp.isfinite(xp.asarray(observed[x])[-1])) for x in ("q", "a")]))
+    result = solution.result
+    if tracing:
+        result = RESULTS.where(finite, result, RESULTS.diverged)
+    elif not finite:
+        result = RESULTS.diverged
+    stats = {k: x for k, x in solution.stats.items() if k != "max_steps"}
+    if evaluations is not None:
+        stats["num_evaluations"] = jax.device_put(evaluations)
+    return Trajectory(
+        **observed,
+        result=result,
+        stats=stats,
+        row_names=names,
+        row_kinds=kinds,
+        name=name,
+        dense=Dense(solution.interpolation, model.system, model.stabilizer) if dense else None,
+    )
+
+
+def throw_if_failed(trajectory: Trajectory) -> Trajectory:
+    """The trajectory, with a runtime error attached that is raised where a compiled run fails.
+
+    **Arguments:**
+
+    - `trajectory`: of the run.
+    """
+    failed = (trajectory.result != RESULTS.successful) & (trajectory.result != RESULTS.event_occurred)
+    return trajectory.result.error_if(trajectory, failed)

@@ -1,0 +1,300 @@
+"""What `simulate` makes of its options: times, steps, events; each checked before anything is computed."""
+
+import math
+import numbers
+from collections.abc import Callable
+from typing import Any
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optimistix as optx
+from jaxtyping import Array
+
+from .._formula._acceleration import AbstractFormula, UdwadiaKalaba
+from .._misc._arguments import (
+    fails,
+    number_array,
+    positive_time,
+    real_array,
+    require_between,
+    require_finite,
+    require_function,
+    require_instance,
+)
+from .._misc._errors import InputError
+from .._misc._types import by_precision, is_traced
+from .._motion._project import Projection
+from .._motion._wrapped_solver import AbstractForwardingSolver
+from .._pseudoinverse import GramSchmidt
+from .._system._stabilize import AbstractStabilizer
+
+_CHECKPOINTS = 2**21  # bytes
+# No controller shortens a fixed step that passes a singular position. Rows left out near it cost more there than a little
+# drift over a small sine does: experiments/fixed_steps.py.
+_AT_FIXED_STEPS = 1e-5
+
+
+def formula(
+    given: AbstractFormula | None, stabilizer: AbstractStabilizer, dtype: jnp.dtype, *, fixed: bool
+) -> AbstractFormula:
+    """How accelerations are computed: by default `UdwadiaKalaba()`, with a finer rank rule at fixed, projected steps.
+
+    **Arguments:**
+
+    - `given`: the user's, or None.
+    - `stabilizer`: how constraint errors are kept small.
+    - `dtype`: of the state.
+    - `fixed`: whether steps are all of one size.
+
+    **Raises:** `InputError` for anything else.
+    """
+    if given is not None:
+        require_instance("formula", given, AbstractFormula, "UdwadiaKalaba()")
+        return given
+    finer = fixed and isinstance(stabilizer, Projection)
+    return UdwadiaKalaba(GramSchmidt(by_precision(dtype, _AT_FIXED_STEPS, None) if finer else None))
+
+
+def stages(solver: dfx.AbstractSolver) -> int | None:
+    """Evaluations of the vector field in a step of an explicit Runge-Kutta solver; None for others.
+
+    **Arguments:**
+
+    - `solver`: a Diffrax solver.
+    """
+    while isinstance(solver, AbstractForwardingSolver):
+        solver = solver.solver
+    kind = type(solver)  # Diffrax's wrappers, such as HalfSolver, are instances of what they wrap
+    if issubclass(kind, dfx.AbstractERK) and isinstance(kind.tableau, dfx.ButcherTableau):
+        return kind.tableau.num_stages
+    return 1 if issubclass(kind, dfx.Euler) else None
+
+
+def evaluations(solver: dfx.AbstractSolver, stabilizer: AbstractStabilizer, stats: dict[str, Any]) -> Any:
+    """Evaluations of the acceleration by the steps of a run; None where `stages` does not tell.
+
+    Where the first stage of a step is the last of the one before, a step that is rejected counts as if it had evaluated
+    its first stage, which only the very first step does: the number is then an upper bound.
+
+    **Arguments:**
+
+    - `solver`: a Diffrax solver.
+    - `stabilizer`: how constraint errors are kept small.
+    - `stats`: of the run.
+    """
+    number, steps, rejected = stages(solver), stats["num_steps"], stats["num_rejected_steps"]
+    if number is None:
+        return None
+    if not is_traced(steps, rejected):  # nothing to compile
+        steps, rejected = np.asarray(steps), np.asarray(rejected)
+    # A solver that wraps another one has no tableau: it moves the state, as a projection does, and no stage is kept.
+    kept = getattr(getattr(type(solver), "tableau", None), "fsal", False) and not isinstance(
+        stabilizer, Projection
+    )
+    return (number - 1) * steps + rejected + 1 if kept else number * steps
+
+
+def _tolerance(dtype: jnp.dtype) -> float:
+    return by_precision(dtype, 1e-8, 1e-5)
+
+
+def controller(
+    given: dfx.AbstractStepSizeController | None,
+    solver: dfx.AbstractSolver,
+    dt0: Array | None,
+    tolerances: tuple[float | None, float | None],
+    dtype: jnp.dtype,
+) -> dfx.AbstractStepSizeController:
+    """The step-size controller: adaptive where the solver estimates its error, else fixed steps.
+
+    **Arguments:**
+
+    - `given`: the user's, or None.
+    - `solver`: the Diffrax solver.
+    - `dt0`: the step size, if given.
+    - `tolerances`: (rtol, atol), None for the default of the precision.
+    - `dtype`: of the state.
+
+    **Raises:** `InputError` for tolerances outside (0, 1), and for fixed steps without dt0.
+    """
+    if given is not None:
+        require_instance(
+            "stepsize_controller", given, dfx.AbstractStepSizeController, "diffrax.PIDController(rtol, atol)"
+        )
+    default = _tolerance(dtype)
+    rtol, atol = (default if x is None else x for x in tolerances)
+    for name, x in (("rtol", rtol), ("atol", atol)):
+        require_between(name, x, 0, 1)
+    if given is None and isinstance(solver, dfx.AbstractAdaptiveSolver):
+        rtol, atol = (real_array(name, x).astype(dtype) for name, x in (("rtol", rtol), ("atol", atol)))
+        return dfx.PIDController(rtol=rtol, atol=atol)
+    given = dfx.ConstantStepSize() if given is None else given
+    if isinstance(given, dfx.ConstantStepSize) and dt0 is None:
+        raise InputError(f"{type(solver).__name__} at a fixed step needs dt0, the step size [s].")
+    return given
+
+
+def with_tolerances(solver: dfx.AbstractSolver, dtype: jnp.dtype) -> dfx.AbstractSolver:
+    """A solver for steps without a controller: where its root finder would take tolerances from one, the default ones.
+
+    **Arguments:**
+
+    - `solver`: a Diffrax solver.
+    - `dtype`: of the state.
+    """
+    finder = getattr(solver, "root_finder", None)
+    if finder is None:
+        return solver
+    tolerance = _tolerance(dtype)
+    for name, default in {"rtol": tolerance, "atol": tolerance, "norm": optx.max_norm}.items():
+        old = getattr(finder, name, None)
+        if not (old is None or isinstance(old, float | jax.Array) or callable(old)):
+            at = lambda solver, name=name: getattr(solver.root_finder, name)
+            solver = eqx.tree_at(at, solver, default, is_leaf=lambda x, old=old: x is old)
+    return solver
+
+
+def first_step(dt0: Any, dtype: jnp.dtype) -> Array | None:
+    """dt0 as an array, or None to let the controller choose.
+
+    **Arguments:**
+
+    - `dt0`: the step size [s], or None.
+    - `dtype`: of the state.
+
+    **Raises:** `InputError` unless it is a positive time.
+    """
+    return None if dt0 is None else positive_time("dt0", dt0).astype(dtype)
+
+
+def progress_meter(progress: bool | dfx.AbstractProgressMeter) -> dfx.AbstractProgressMeter:
+    """Diffrax's text meter for True, none for False.
+
+    **Arguments:**
+
+    - `progress`: a choice, or a Diffrax meter.
+
+    **Raises:** `InputError` for anything else.
+    """
+    require_instance("progress", progress, (bool, dfx.AbstractProgressMeter), "True")
+    if isinstance(progress, bool):
+        return dfx.TextProgressMeter() if progress else dfx.NoProgressMeter()
+    return progress
+
+
+def adjoint(
+    given: dfx.AbstractAdjoint | None, y0: tuple[Array, Array], max_steps: int
+) -> dfx.AbstractAdjoint:
+    """How derivatives are taken: by default in reverse mode, with a checkpoint for every step as far as two megabytes go.
+
+    A gradient then costs 0.65 to 0.85 of what it does with Diffrax's number, about the root of twice the steps
+    (benchmarks/reverse_mode.py). Steps beyond are computed once more.
+
+    **Arguments:**
+
+    - `given`: the user's, or None.
+    - `y0`: a state (q, v).
+    - `max_steps`: the most steps of a run.
+
+    **Raises:** `InputError` for what is no adjoint.
+    """
+    if given is not None:
+        require_instance("adjoint", given, dfx.AbstractAdjoint, "diffrax.ForwardMode()")
+        return given
+    # The state, its derivative, and what the controller knows.
+    checkpoint = 2 * sum(x.size * x.dtype.itemsize for x in y0) + 64
+    affordable = min(max_steps, _CHECKPOINTS // checkpoint)
+    usual = math.ceil(math.sqrt(2 * max_steps))
+    return dfx.RecursiveCheckpointAdjoint(affordable if affordable > usual else None)
+
+
+def times(t0: Array, t1: Array, ts: Any) -> Array | None:
+    """The times to save at; None for every step.
+
+    **Arguments:**
+
+    - `t0`: start [s].
+    - `t1`: end [s].
+    - `ts`: times, their number, None for 201, or `"steps"`.
+
+    **Raises:** `InputError` for a span or times that cannot be meant.
+    """
+    require_finite("t0", t0)
+    require_finite("t1", t1)
+    if t1.ndim:
+        raise InputError(f"t1 has shape {t1.shape}; it must be a scalar.")
+    if fails(np.less, t0, t1):
+        raise InputError(f"t1 = {t1} must be later than t0 = {t0}.")
+    if isinstance(ts, str):
+        if ts != "steps":
+            raise InputError(f"ts must be times, a number of times, or 'steps', got {ts!r}.")
+        return None
+    if ts is None or isinstance(ts, numbers.Integral):
+        count = 201 if ts is None else int(ts)
+        if count < 2:
+            raise InputError(f"ts = {count} times are too few; at least 2 are needed.")
+        # Not t0 + (t1 - t0) s, whose last time may miss t1 by rounding.
+        s = np.linspace(0, 1, count, dtype=t0.dtype)
+        if is_traced(t0, t1):
+            return t0 * (1 - s) + t1 * s
+        return jax.device_put(np.asarray(t0) * (1 - s) + np.asarray(t1) * s)
+    ts = real_array("ts", ts).astype(t0.dtype)
+    if ts.ndim != 1 or ts.size == 0:
+        raise InputError(f"ts has shape {ts.shape}; it must be a vector of times.")
+    require_finite("ts", ts)
+    if fails(lambda ts, t0, t1: (np.diff(ts, prepend=-np.inf) > 0) & (ts >= t0) & (ts <= t1), ts, t0, t1):
+        raise InputError(f"ts must increase within t0 = {t0} and t1 = {t1}.")
+    return ts
+
+
+def event(given: dfx.Event | Callable | None, dtype: jnp.dtype) -> dfx.Event | None:
+    """A Diffrax event that locates where a function of (t, q, v) crosses zero.
+
+    **Arguments:**
+
+    - `given`: the function, a Diffrax event, or None.
+    - `dtype`: of the state.
+    """
+    if given is None or isinstance(given, dfx.Event):
+        return given
+    require_function("event, if it is no diffrax.Event,", given, "t, q, v")
+    tolerance = 1e3 * float(jnp.finfo(dtype).eps)
+
+    def condition(t: Array, y: tuple[Array, Array], args: Any, **_: Any) -> Array:
+        found = number_array("what the event returns", given(t, *y))
+        if found.ndim:
+            raise InputError(f"the event returned shape {found.shape}; it must be a scalar.")
+        return found
+
+    return dfx.Event(condition, optx.Newton(rtol=tolerance, atol=tolerance))
+
+
+def require_fitting(
+    adjoint: dfx.AbstractAdjoint, ts: Array | None, event: Any, dense: bool, projected: bool
+) -> None:
+    """Raises `InputError` where `BacksolveAdjoint` is asked for what only the steps taken can tell.
+
+    **Arguments:**
+
+    - `adjoint`: the Diffrax adjoint.
+    - `ts`: the times to save at; None for every step.
+    - `event`: what stops the run, if anything.
+    - `dense`: whether the motion between saved times is kept.
+    - `projected`: whether every step is projected.
+    """
+    if not isinstance(adjoint, dfx.BacksolveAdjoint):
+        return
+    asked = {
+        "a projection after each step (use Baumgarte)": projected,
+        'ts="steps"': ts is None,
+        "an event": event is not None,
+        "dense": dense,
+    }
+    if wrong := [name for name, given in asked.items() if given]:
+        raise InputError(
+            f"BacksolveAdjoint integrates backwards a differential equation of its own, not the steps of the run, so "
+            f"it cannot follow {' and '.join(wrong)}. RecursiveCheckpointAdjoint, the default, can."
+        )

@@ -1,0 +1,129 @@
+"""What a run starts from: projected if the run projects, and checked, with errors that name what is wrong."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array
+
+from .._formula._acceleration import (
+    Acceleration,
+    Equations,
+    equations_of_motion,
+    require_shapes,
+    why_not_finite,
+)
+from .._misc._errors import InputError
+from .._motion._model import Model
+from .._motion._project import Projection, project
+from .._motion._states import States, equations, observed, projected
+from .._pseudoinverse import DEFAULT_RCOND
+from ._doctor import inconsistent_rows, unit_rows
+
+State = tuple[Array, Array]
+
+
+@eqx.filter_jit
+def _equations(model: Model, t: Array, q: Array, v: Array) -> Equations:
+    require_shapes(model.system, t, q, v)  # here, where it is traced once, and before anything else
+    return equations_of_motion(model.system, t, q, v, model.stabilizer)
+
+
+@eqx.filter_jit
+def _projected(model: Model, t: Array, q: Array, v: Array) -> tuple[State, Equations, Acceleration]:
+    """The state the run starts from, and what holds there."""
+    require_shapes(model.system, t, q, v)
+    q, v = model.project(t, (q, v))
+    equations = equations_of_motion(model.system, t, q, v, model.stabilizer)
+    return (q, v), equations, model.formula.solve(equations)
+
+
+def _is_precise(model: Model, position_error: Array, velocity_error: Array) -> bool:
+    """Whether the state is on the constraints, if it is to be."""
+    errors = np.abs(np.concatenate([position_error, velocity_error], axis=None))
+    precise = errors.max(initial=0) < 1e4 * np.finfo(errors.dtype).eps
+    return bool(precise) or not isinstance(model.stabilizer, Projection)
+
+
+def _require_symmetric(M: Any) -> None:
+    M = np.asarray(M)
+    gap = np.abs(M - M.T)
+    if gap.size and gap.max() > 1e3 * np.finfo(M.dtype).eps * np.abs(M).max():
+        i, j = np.unravel_index(gap.argmax(), gap.shape)
+        raise InputError(
+            f"the mass matrix is not symmetric: M[{i}, {j}] = {M[i, j]}, M[{j}, {i}] = {M[j, i]}."
+        )
+
+
+def _has_acceleration(equations: Equations) -> bool:
+    """Whether M is positive definite and A a = b consistent: by NumPy, since compiling a formula takes seconds."""
+    rows = equations.rows
+    M, A, b, *others = (np.asarray(x) for x in (equations.M, rows.A, rows.b, equations.Q, equations.c))
+    if not all(np.all(np.isfinite(x)) for x in (M, A, b, *others)):
+        return False
+    try:
+        np.linalg.cholesky(M)
+    except np.linalg.LinAlgError:
+        return False
+    unit, norms = unit_rows(A)
+    return not inconsistent_rows(equations, np.linalg.pinv(unit, rcond=DEFAULT_RCOND) @ (b / norms))
+
+
+def _alone(t: Array, q: Any, v: Any) -> States:
+    return States(*(np.asarray(x)[None] for x in (t, q, v)))
+
+
+def _is_fit(model: Model, t: Array, q: Any, v: Any) -> bool:
+    """Whether a run can start here, as far as can be told without compiling a formula."""
+    if model.code is None:
+        here = _equations(model, t, q, v)
+        _require_symmetric(here.M)
+    else:
+        states = _alone(t, q, v)
+        if not model.code.symmetric:
+            _require_symmetric(equations(model, states).M[0])
+        found = observed(model, states)
+        if found["regular"].all():
+            return _is_precise(model, found["position_error"], found["velocity_error"])
+        here = jax.tree.map(lambda x: x[0], equations(model, states))
+    return _is_precise(model, here.rows.position_error, here.rows.velocity_error) and _has_acceleration(here)
+
+
+def checked_start(model: Model, t: Array, q: Array, v: Array, automatic: bool) -> State:
+    """The state to start from.
+
+    **Arguments:**
+
+    - `model`: what is to run.
+    - `t`, `q`, `v`: the state given.
+    - `automatic`: whether the formula is the default one, and the model has scalar code if there is any.
+
+    **Raises:** `InputError`, by constraint name, where a run could not start.
+    """
+    if automatic and _is_fit(model, t, q, v):
+        return q, v
+    if model.projection is not None:
+        nearest = projected(model, _alone(t, q, v))
+        if _is_fit(model, t, nearest.q[0], nearest.v[0]):
+            return jax.device_put((nearest.q[0], nearest.v[0]))
+    y, equations, acceleration = _projected(model, t, q, v)
+    _require_symmetric(equations.M)
+    rows = equations.rows
+    if not np.all(np.isfinite(acceleration.a)) or not _is_precise(
+        model, rows.position_error, rows.velocity_error
+    ):
+        model.formula.acceleration(model.system, t, q, v, stabilizer=model.stabilizer)  # raises what is wrong
+        if isinstance(model.stabilizer, Projection):
+            y = project(model.system, t, q, v, pinv=model.stabilizer.pinv)
+        y, equations, acceleration = _projected(model, t, *y)
+    if not np.all(np.isfinite(acceleration.a)):
+        raise InputError(why_not_finite(model.formula, model.system, t, *y, model.stabilizer))
+    yields = getattr(model.formula, "clearance", None) is not None  # rows that are not met by intent
+    inconsistent = inconsistent_rows(equations, acceleration.a)
+    if inconsistent and not yields:
+        raise InputError(
+            f"the constraints {', '.join(inconsistent)} are inconsistent: no acceleration satisfies all rows "
+            f"at t = {t}. `ukjax.check` tells more."
+        )
+    return y

@@ -1,0 +1,74 @@
+"""One step of the motion without a run around it, for loops of one's own: control, learning, games."""
+
+import diffrax as dfx
+import equinox as eqx
+from jaxtyping import Array
+
+from .._formula._acceleration import AbstractFormula
+from .._misc._arguments import positive_time, require_instance, require_solver
+from .._misc._types import Coordinates, Time, Velocities
+from .._motion._energy_projection import projected
+from .._motion._model import Model, coded
+from .._motion._project import Projection
+from .._system._problem import Problem, resolve_state
+from .._system._stabilize import AbstractStabilizer
+from .._system._system import AbstractSystem
+from . import _options
+from ._simulate import vector_field
+
+
+def step(
+    system: AbstractSystem | Problem,
+    t: Time | float | None,
+    q: Coordinates | None,
+    v: Velocities | None,
+    dt: Time | float,
+    *,
+    formula: AbstractFormula | None = None,
+    stabilizer: AbstractStabilizer = Projection(),
+    solver: dfx.AbstractSolver = dfx.Tsit5(),
+) -> tuple[Coordinates, Velocities]:
+    """The state one step of a solver later: no state is kept between calls, and nothing is checked that costs time.
+
+    Put it inside `jax.jit`, `jax.vmap`, `jax.lax.scan`; it can be differentiated in both modes. Outside of them each call
+    takes some milliseconds more. The start should be consistent (`uk.project`); with `Projection` the end is.
+
+    **Arguments:**
+
+    - `system`: the mechanical system, or a `Problem`, which brings the t, q and v that are None.
+    - `t`: time [s].
+    - `q`: generalized coordinates (n_q,).
+    - `v`: generalized velocities (n,).
+    - `dt`: the step [s].
+    - `formula`: how the acceleration is computed; by default as `simulate` does at fixed steps.
+    - `stabilizer`: how constraint errors are kept small.
+    - `solver`: any Diffrax solver of one step for ordinary differential equations; an implicit one solves its equations
+      to the default tolerance of `simulate` unless told otherwise.
+
+    **Returns:** (q, v) at t + dt.
+
+    **Raises:** `InputError` for wrong shapes, non-finite states, and a step that is no positive time.
+    """
+    system, t, q, v = resolve_state(system, t, q, v)
+    dt = positive_time("dt", dt).astype(q.dtype)
+    automatic = formula is None
+    require_instance("stabilizer", stabilizer, AbstractStabilizer, "Projection()")
+    formula = _options.formula(formula, stabilizer, q.dtype, fixed=True)
+    require_solver(solver)
+    model = Model(system, formula, stabilizer)
+    model = coded(model, solver, t, q, v)[0] if automatic else model
+    solver = _options.with_tolerances(solver, q.dtype)
+    return _stepped(model, solver, t, q, v, dt)
+
+
+@eqx.filter_jit
+def _stepped(
+    model: Model, solver: dfx.AbstractSolver, t: Array, q: Array, v: Array, dt: Array
+) -> tuple[Array, Array]:
+    if getattr(solver, "scan_kind", "") is None:  # a loop over the stages that both modes can differentiate
+        solver = eqx.tree_at(lambda s: s.scan_kind, solver, "bounded", is_leaf=lambda x: x is None)
+    terms = dfx.ODETerm(vector_field)  # pyright: ignore[reportArgumentType]
+    solver = projected(solver) if isinstance(model.stabilizer, Projection) else solver
+    end, y = t + dt, (q, v)
+    begun = solver.init(terms, t, end, y, model)
+    return solver.step(terms, t, end, y, model, begun, made_jump=True)[0]

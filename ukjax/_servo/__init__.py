@@ -1,0 +1,1 @@
+"""Servo control: the law and the closed loop."""

@@ -1,0 +1,94 @@
+"""A system with its initial state, and the one place where states given by a user are checked."""
+
+from collections.abc import Callable
+from typing import final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from .._misc._arguments import real_array, require_finite
+from .._misc._errors import InputError
+from .._misc._types import Coordinates, Time, Velocities
+from ._system import AbstractSystem, has_quasi_velocities
+
+
+@final
+class Problem(eqx.Module):
+    """A system with the initial state, time span and named points that make it a problem to solve.
+
+    **Arguments:**
+
+    - `system`: the mechanical system.
+    - `q0`: initial coordinates (n_q,).
+    - `v0`: initial velocities (n,).
+    - `t0`: start [s].
+    - `t1`: end [s].
+    - `points`: points(t, q) -> dict of named world positions [m], so that solutions in different
+      coordinates can be compared; by default none.
+    - `reference`: q(t) in closed form, where an elementary one exists.
+    - `citation`: where the problem comes from.
+    - `name`: its name, as in `ukjax list`.
+    """
+
+    system: AbstractSystem
+    q0: Coordinates = eqx.field(converter=jnp.asarray)
+    v0: Velocities = eqx.field(converter=jnp.asarray)
+    t0: float
+    t1: float
+    points: Callable[[Time, Coordinates], dict[str, Array]] | None = None
+    reference: Callable[[Time], Array] | None = None
+    citation: str = eqx.field(static=True, default="")
+    name: str = eqx.field(static=True, default="problem")
+
+
+def resolve_state(
+    system: AbstractSystem | Problem,
+    t: Time | float | None,
+    q: Coordinates | None,
+    v: Velocities | None,
+) -> tuple[AbstractSystem, Time, Coordinates, Velocities]:
+    """The system and the state as arrays of one dtype; a `Problem` brings what is not given.
+
+    **Arguments:**
+
+    - `system`: the mechanical system, or a `Problem`.
+    - `t`: time [s], or None for the problem's start.
+    - `q`: generalized coordinates (n_q,), or None for the problem's.
+    - `v`: generalized velocities (n,), or None for the problem's.
+
+    **Returns:** (system, t, q, v).
+
+    **Raises:** `InputError` for a wrong type or shape, a missing or a non-finite state.
+    """
+    if isinstance(system, Problem):
+        t = system.t0 if t is None else t
+        q = system.q0 if q is None else q
+        v = system.v0 if v is None else v
+        system = system.system
+    if not isinstance(system, AbstractSystem):
+        raise InputError(f"expected a system or a Problem, got {type(system).__name__}.")
+    if q is None or v is None:
+        raise InputError("an initial state is needed: give q0 and v0, or a Problem, which brings its own.")
+    q, v = real_array("q", q), real_array("v", v)
+    for name, array in (("q", q), ("v", v)):
+        if array.ndim != 1:
+            raise InputError(
+                f"{name} has shape {array.shape}; one state is a vector (use jax.vmap for many)."
+            )
+    if not v.size:
+        raise InputError("v has no entries: there is nothing that moves.")
+    if q.size != v.size and not has_quasi_velocities(system):
+        raise InputError(
+            f"q has {q.size} entries and v has {v.size}; they differ only where the system overrides `kinematics`."
+        )
+    with jax.numpy_dtype_promotion("standard"):
+        dtype = jnp.result_type(q, v)
+    t = real_array("t", 0.0 if t is None else t).astype(dtype)
+    if t.ndim:
+        raise InputError(f"t has shape {t.shape}; it must be a scalar.")
+    q, v = q.astype(dtype), v.astype(dtype)
+    for name, array in (("t", t), ("q", q), ("v", v)):
+        require_finite(name, array)
+    return system, t, q, v

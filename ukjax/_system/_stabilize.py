@@ -1,0 +1,84 @@
+"""Stabilizers that act on the right-hand side b, so that constraint errors decay instead of drifting.
+
+`Projection`, which removes the errors after every step, lives in `_project`.
+"""
+
+import abc
+from typing import final
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._misc._arguments import real_array, require_not_negative
+from .._misc._errors import InputError
+from ._constraint import Rows
+
+
+class AbstractStabilizer(eqx.Module):
+    """How constraint errors are kept small: `NoStabilizer`, `Baumgarte` or `Projection`."""
+
+    @abc.abstractmethod
+    def right_hand_side(self, rows: Rows) -> Float[Array, " m"]:
+        """The b (m,) to enforce in A a = b instead of `rows.b`."""
+
+
+@final
+class NoStabilizer(AbstractStabilizer):
+    """Enforces A a = b as it stands: an initial violation grows linearly, and rounding drifts."""
+
+    def right_hand_side(self, rows: Rows) -> Float[Array, " m"]:
+        return rows.b
+
+
+def _gain(value: Array | float, name: str) -> Array:
+    gain = real_array(f"the gain {name}", value)
+    if gain.ndim > 1:
+        raise InputError(f"the gain {name} has shape {gain.shape}; give a scalar or one value per row.")
+    require_not_negative(f"the gain {name}", value)
+    return gain
+
+
+@final
+class Baumgarte(AbstractStabilizer):
+    """Baumgarte's stabilization, psi' + alpha psi + beta phi = 0 (Xu-Liu 2017, eq. (52)).
+
+    `Baumgarte.squared(alpha, beta)` is the other convention, psi' + 2 alpha psi + beta^2 phi = 0 (DPV 2008,
+    eq. (32); Liu 2015). Nonholonomic rows have psi' + alpha psi = 0 (or 2 alpha psi).
+
+    **Arguments:**
+
+    - `alpha`: velocity gain [1/s], a scalar or one per row (m,).
+    - `beta`: position gain [1/s^2], a scalar or one per row (m,).
+
+    **Raises:** `InputError` for a negative or non-finite gain.
+    """
+
+    alpha: Float[Array, "..."]
+    beta: Float[Array, "..."]
+
+    def __init__(self, alpha: Array | float, beta: Array | float):
+        self.alpha = _gain(alpha, "alpha")
+        self.beta = _gain(beta, "beta")
+
+    @classmethod
+    def squared(cls, alpha: Array | float, beta: Array | float) -> "Baumgarte":
+        """The convention psi' + 2 alpha psi + beta^2 phi = 0; critically damped where alpha = beta.
+
+        **Arguments:**
+
+        - `alpha`: damping [1/s], a scalar or one per row.
+        - `beta`: natural frequency [1/s], a scalar or one per row.
+        """
+        return cls(2 * _gain(alpha, "alpha"), _gain(beta, "beta") ** 2)
+
+    def right_hand_side(self, rows: Rows) -> Float[Array, " m"]:
+        m, dtype = rows.b.shape, rows.b.dtype
+        for name, gain in (("alpha", self.alpha), ("beta", self.beta)):
+            if gain.shape not in ((), m):
+                raise InputError(
+                    f"the gain {name} has shape {gain.shape}; give a scalar or one value for each of the "
+                    f"{m[0]} rows {', '.join(rows.names)}."
+                )
+        alpha, beta = (jnp.broadcast_to(gain.astype(dtype), m) for gain in (self.alpha, self.beta))
+        return rows.b - alpha * rows.velocity_error - beta * rows.position_error

@@ -1,0 +1,229 @@
+"""What the user writes of a system: M(t, q) a = Q(t, q, v) + constraint force, and its constraints."""
+
+import abc
+from collections.abc import Callable
+from typing import final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._misc._arguments import real_array, require_function
+from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
+from ._constraint import AbstractConstraint, as_constraints
+
+
+class AbstractSystem(eqx.Module):
+    """A mechanical system M(t, q) a = Q(t, q, v) under constraints.
+
+    Subclass it with the two methods below and `constraints`, a tuple (a field or a property). Parameters
+    kept as array fields can be differentiated. `kinematics`, `energy` and `nonideal_force` are optional.
+    """
+
+    constraints: eqx.AbstractVar[tuple[AbstractConstraint, ...]]
+
+    @abc.abstractmethod
+    def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
+        """The symmetric mass matrix M (n, n), [kg], [kg m^2], ... as the velocities ask."""
+
+    @abc.abstractmethod
+    def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
+        """All impressed generalized forces Q (n,), Coriolis and gravity included [N], [N m], ..."""
+
+    def kinematics(self, t: Time, q: Coordinates, v: Velocities) -> Coordinates:
+        """The rate q' = N(t, q) v of the coordinates (n_q,); by default v itself.
+
+        Override it for quasi-velocities, such as an angular velocity that turns a quaternion
+        (Orsino 2017, section 2).
+        """
+        return v
+
+    def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""] | None:
+        """The total mechanical energy [J], or None where it is not defined (the default)."""
+        return None
+
+    def nonideal_force(self, t: Time, q: Coordinates, v: Velocities) -> Forces | None:
+        """The force c (n,) whose work in every virtual displacement is that of the non-ideal constraint
+        force (Liu 2015, eqs. (12)-(13)), or None for ideal constraints (the default)."""
+        return None
+
+    def drawing(self, t: Time, q: Coordinates) -> dict[str, Array]:
+        """The bodies as named polylines (k, 2) or (k, 3) [m], for `Trajectory.animate`; by default none."""
+        return {}
+
+
+class AbstractForwardingSystem(AbstractSystem):
+    """A system around another one, which answers for all that is not overridden.
+
+    - `system`: the other one.
+    """
+
+    system: eqx.AbstractVar[AbstractSystem]
+
+    @property
+    def constraints(self) -> tuple[AbstractConstraint, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.system.constraints
+
+    @property
+    def points(self) -> Callable[[Time, Coordinates], dict[str, Array]] | None:
+        """The named points, where the system has such."""
+        return getattr(self.system, "points", None)
+
+    def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
+        return self.system.mass_matrix(t, q)
+
+    def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
+        return self.system.force(t, q, v)
+
+    def kinematics(self, t: Time, q: Coordinates, v: Velocities) -> Coordinates:
+        return self.system.kinematics(t, q, v)
+
+    def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""] | None:
+        return self.system.energy(t, q, v)
+
+    def nonideal_force(self, t: Time, q: Coordinates, v: Velocities) -> Forces | None:
+        return self.system.nonideal_force(t, q, v)
+
+    def drawing(self, t: Time, q: Coordinates) -> dict[str, Array]:
+        return self.system.drawing(t, q)
+
+
+def has_quasi_velocities(system: AbstractSystem) -> bool:
+    """Whether `kinematics` is the system's own, so that v need not be q'."""
+    if isinstance(system, System):
+        return system.kinematics_ is not None
+    if isinstance(system, AbstractForwardingSystem):
+        return has_quasi_velocities(system.system)
+    return type(system).kinematics is not AbstractSystem.kinematics
+
+
+class LagrangianSystem(AbstractSystem):
+    """A system given by its Lagrangian; mass matrix and force follow by differentiation.
+
+        M = L_vv,    Q = L_q - L_vq v - L_vt + F          (Xu-Liu 2017, eqs. (20)-(31))
+
+    Subclass it with `lagrangian` and `constraints`, and `generalized_force` where there is one; or call
+    `lagrangian_system` with functions. Velocities are q' here, not quasi-velocities.
+    """
+
+    @abc.abstractmethod
+    def lagrangian(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""]:
+        """The Lagrangian L = T - V [J]."""
+
+    def generalized_force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
+        """The generalized forces F that have no potential (n,); by default zero."""
+        return jnp.zeros_like(v)
+
+    def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
+        return jax.jacfwd(jax.grad(self.lagrangian, argnums=2), argnums=2)(t, q, jnp.zeros_like(q))
+
+    def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
+        t = jnp.asarray(t, q.dtype)
+        momentum = jax.grad(self.lagrangian, argnums=2)
+        convective = jax.jvp(lambda t, q: momentum(t, q, v), (t, q), (jnp.ones_like(t), v))[1]
+        return jax.grad(self.lagrangian, argnums=1)(t, q, v) - convective + self.generalized_force(t, q, v)
+
+    def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""] | None:
+        """Jacobi's energy v . L_v - L [J]; the total energy where coordinates do not depend on time."""
+        return jnp.dot(v, jax.grad(self.lagrangian, argnums=2)(t, q, v)) - self.lagrangian(t, q, v)
+
+
+@final
+class _LagrangianFunctions(LagrangianSystem):
+    lagrangian_fn: Callable[[Time, Coordinates, Velocities], Array]
+    force_fn: Callable[[Time, Coordinates, Velocities], Array] | None
+    constraints: tuple[AbstractConstraint, ...]
+
+    def lagrangian(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""]:
+        return self.lagrangian_fn(t, q, v)
+
+    def generalized_force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
+        return jnp.zeros_like(v) if self.force_fn is None else self.force_fn(t, q, v)
+
+
+def lagrangian_system(
+    lagrangian: Callable[[Time, Coordinates, Velocities], Array],
+    constraints: tuple[AbstractConstraint, ...] | list[AbstractConstraint] = (),
+    *,
+    generalized_force: Callable[[Time, Coordinates, Velocities], Array] | None = None,
+) -> LagrangianSystem:
+    """A `LagrangianSystem` from functions, without writing a class.
+
+    **Arguments:**
+
+    - `lagrangian`: L(t, q, v) [J].
+    - `constraints`: any of `Holonomic`, `Nonholonomic`, `AccelerationConstraint`.
+    - `generalized_force`: F(t, q, v) (n,), the forces that have no potential; by default none.
+
+    **Returns:** the system.
+    """
+    require_function("lagrangian", lagrangian, "t, q, v")
+    if generalized_force is not None:
+        require_function("generalized_force", generalized_force, "t, q, v")
+    return _LagrangianFunctions(lagrangian, generalized_force, as_constraints(constraints))
+
+
+@final
+class System(AbstractSystem):
+    """A system from functions or constants, without writing a class.
+
+    **Arguments:**
+
+    - `mass_matrix`: M(t, q) (n, n), or a constant array.
+    - `force`: Q(t, q, v) (n,), or a constant array.
+    - `constraints`: any of `Holonomic`, `Nonholonomic`, `AccelerationConstraint`.
+    - `energy`: E(t, q, v) [J], if it is to be reported.
+    - `nonideal_force`: c(t, q, v) (n,) of non-ideal constraints (Liu 2015, eqs. (12)-(13)).
+    - `kinematics`: q' = N(t, q) v for quasi-velocities; by default q' = v.
+    """
+
+    mass_matrix_: Callable[[Time, Coordinates], Array] | Array
+    force_: Callable[[Time, Coordinates, Velocities], Array] | Array
+    constraints: tuple[AbstractConstraint, ...]
+    energy_: Callable[[Time, Coordinates, Velocities], Array] | None
+    nonideal_force_: Callable[[Time, Coordinates, Velocities], Array] | None
+    kinematics_: Callable[[Time, Coordinates, Velocities], Array] | None
+
+    def __init__(
+        self,
+        mass_matrix: Callable[[Time, Coordinates], Array] | Array,
+        force: Callable[[Time, Coordinates, Velocities], Array] | Array,
+        constraints: tuple[AbstractConstraint, ...] | list[AbstractConstraint] = (),
+        *,
+        energy: Callable[[Time, Coordinates, Velocities], Array] | None = None,
+        nonideal_force: Callable[[Time, Coordinates, Velocities], Array] | None = None,
+        kinematics: Callable[[Time, Coordinates, Velocities], Array] | None = None,
+    ):
+        for what, fn, takes in (
+            ("the mass matrix", mass_matrix, "t, q"),
+            ("the force", force, "t, q, v"),
+            ("energy", energy, "t, q, v"),
+            ("nonideal_force", nonideal_force, "t, q, v"),
+            ("kinematics", kinematics, "t, q, v"),
+        ):
+            if callable(fn):
+                require_function(what, fn, takes)
+        self.mass_matrix_ = (
+            mass_matrix if callable(mass_matrix) else real_array("the mass matrix", mass_matrix)
+        )
+        self.force_ = force if callable(force) else real_array("the force", force)
+        self.constraints = as_constraints(constraints)
+        self.energy_ = energy
+        self.nonideal_force_ = nonideal_force
+        self.kinematics_ = kinematics
+
+    def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
+        return self.mass_matrix_(t, q) if callable(self.mass_matrix_) else self.mass_matrix_
+
+    def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
+        return self.force_(t, q, v) if callable(self.force_) else self.force_
+
+    def kinematics(self, t: Time, q: Coordinates, v: Velocities) -> Coordinates:
+        return v if self.kinematics_ is None else self.kinematics_(t, q, v)
+
+    def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""] | None:
+        return None if self.energy_ is None else self.energy_(t, q, v)
+
+    def nonideal_force(self, t: Time, q: Coordinates, v: Velocities) -> Forces | None:
+        return None if self.nonideal_force_ is None else self.nonideal_force_(t, q, v)
