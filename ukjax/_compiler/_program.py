@@ -22,7 +22,7 @@ from ._expressions import Expression, evaluate, operations, reachable, weight
 from ._interpret import Interpreter
 from ._kept import worth_keeping
 from ._moves import Scalars, filled
-from ._native import can_compile
+from ._native import HostFunction, can_compile
 from ._on_host import OnHost
 from ._primitive import program_p
 from ._registers import Parts, parts
@@ -129,8 +129,10 @@ class Program:
         return sum(operations(x.outputs) for x in self._apart.parts)
 
     @functools.cached_property
-    def on_host(self) -> OnHost:
-        """The program by NumPy."""
+    def on_host(self) -> HostFunction | OnHost:
+        """The program on NumPy arrays: as machine code where that can be, else one operation of NumPy after the other."""
+        if can_compile(self.outputs, self.dtype):
+            return HostFunction(self._apart, self.counts, len(self.outputs), self.dtype)
         return OnHost(self.outputs, sum(self.counts), self.dtype)
 
     def __call__(self, *operands: Array) -> Array:
