@@ -47,6 +47,7 @@ from ._pseudoinverse import HouseholderQR as HouseholderQR
 from ._pseudoinverse import Lineax as Lineax
 from ._pseudoinverse import Pseudoinverse as Pseudoinverse
 from ._pseudoinverse import pinv as pinv
+from ._run._compiled import compiled as compiled
 from ._run._doctor import Report as Report
 from ._run._doctor import check as check
 from ._run._passages import Passage as Passage

@@ -1,8 +1,8 @@
 """The scalar code of a system's acceleration, and the numbers it takes: time, state and parameters.
 
-Of parameters whose values are at hand, those that are 0, 1 or -1 are folded into the code, for they are what makes it
-short: components of axes, entries of selections. Code is kept by the structure of a system and these entries, so that
-runs with other parameters share it, and what is compiled from it.
+Parameters are inputs, so that runs with other values share the code and what is compiled from it. But an array with a
+zero in it is taken for a direction or a selection: its entries 0, 1 and -1 are folded into the code, for they are what
+makes it short. Code is kept by the structure of a system and these entries.
 """
 
 import contextlib
@@ -60,9 +60,12 @@ def leaf(x: Array) -> Leaf:
     if is_traced(x):
         return Leaf(aval, (True,) * x.size, ())
     values = np.asarray(x).reshape(-1)
-    varying = np.zeros(x.size, bool)
-    if jnp.issubdtype(x.dtype, jnp.floating):
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        varying = np.zeros(x.size, bool)
+    elif x.ndim and not values.all():
         varying = ~np.isin(values, (0.0, 1.0, -1.0))
+    else:
+        varying = np.ones(x.size, bool)
     return Leaf(aval, tuple(varying.tolist()), tuple(values[~varying].tolist()))
 
 

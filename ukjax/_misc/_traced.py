@@ -1,11 +1,12 @@
 """Functions as JAX traces them, the same in every process, and digests that tell one from another."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from hashlib import sha256
+from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 from jaxtyping import Array
 
 from ._callbacks import cacheable
@@ -37,3 +38,70 @@ def fingerprint(program: ClosedJaxpr, *values: Array) -> str:
     for x in values:
         digest.update(np.asarray(x).tobytes())
     return digest.hexdigest()[:16]
+
+
+def signature(program: ClosedJaxpr) -> Hashable:
+    """What a program computes, to be compared within a process: equal only for programs that compute the same.
+
+    **Arguments:**
+
+    - `program`: the operations with their constants.
+    """
+    return _operations(program.jaxpr), tuple(map(_content, program.consts))
+
+
+def _operations(jaxpr: Jaxpr) -> Hashable:
+    places: dict[Any, int] = {}
+
+    def place(x: Any) -> Hashable:
+        if isinstance(x, Literal):
+            return _content(x.val)
+        return places.setdefault(x, len(places)), str(x.aval)
+
+    inputs = tuple(map(place, [*jaxpr.constvars, *jaxpr.invars]))
+    equations = tuple(
+        (
+            equation.primitive.name,
+            tuple(map(place, equation.invars)),
+            tuple((name, _content(x)) for name, x in sorted(equation.params.items())),
+            tuple(map(place, equation.outvars)),
+        )
+        for equation in jaxpr.eqns
+    )
+    return inputs, equations, tuple(map(place, jaxpr.outvars))
+
+
+def _content(x: Any) -> Hashable:
+    """A constant or a parameter of an operation; what cannot be compared is equal to itself alone."""
+    if isinstance(x, ClosedJaxpr):
+        return signature(x)
+    if isinstance(x, Jaxpr):
+        return _operations(x)
+    if isinstance(x, tuple | list):
+        return tuple(map(_content, x))
+    if isinstance(x, jax.Array | np.ndarray | np.generic) or hasattr(x, "__array__"):
+        array = np.asarray(x)
+        return array.dtype.str, array.shape, array.tobytes()
+    try:
+        hash(x)
+    except TypeError:
+        return Same(x)
+    return type(x), x
+
+
+class Same:
+    """An object that is equal to itself alone, and lives as long as it is asked for.
+
+    **Arguments:**
+
+    - `of`: the object.
+    """
+
+    def __init__(self, of: Any):
+        self.of = of
+
+    def __hash__(self) -> int:
+        return id(self.of)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and other.of is self.of

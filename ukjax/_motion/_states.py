@@ -7,7 +7,6 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler import Code
 from .._formula._acceleration import AbstractFormula, Acceleration, Equations
 from ._model import Model
 from ._project import Projection
@@ -21,8 +20,8 @@ class States(NamedTuple):
     v: Array | np.ndarray
 
 
-def _operands(code: Code, model: Model, states: States) -> tuple[np.ndarray, ...]:
-    numbers = code.numbers(model.system, model.stabilizer)
+def _operands(model: Model, states: States) -> tuple[np.ndarray, ...]:
+    numbers = model.ready().numbers if model.numbers is None else model.numbers
     t, q, v = map(np.asarray, states)
     return np.asarray(numbers)[:, None], t[None], q.T, v.T
 
@@ -45,7 +44,7 @@ def projected(model: Model, states: States) -> States:
     if model.projection is None:
         return States(states.t, *_projected_on_arrays(model, states))
     assert model.code is not None
-    return States(states.t, *model.projection.on_host(*_operands(model.code, model, states)))
+    return States(states.t, *model.projection.on_host(*_operands(model, states)))
 
 
 def equations(model: Model, states: States) -> Equations:
@@ -54,7 +53,7 @@ def equations(model: Model, states: States) -> Equations:
     **Arguments:** as `projected`.
     """
     assert model.code is not None
-    return model.code.equations.on_host(*_operands(model.code, model, states))
+    return model.code.equations.on_host(*_operands(model, states))
 
 
 def observed(model: Model, states: States) -> dict[str, Any]:
@@ -64,7 +63,7 @@ def observed(model: Model, states: States) -> dict[str, Any]:
     **Arguments:** as `projected`.
     """
     assert model.code is not None
-    found = model.code.observed.on_host(*_operands(model.code, model, states))
+    found = model.code.observed.on_host(*_operands(model, states))
     return found | {"regular": (found["regular"] > 0.5) & np.all(np.isfinite(found["a"]), axis=1)}
 
 

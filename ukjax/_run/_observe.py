@@ -1,9 +1,9 @@
 """What a `Trajectory` tells of the states a run saved: forces, errors, energy and rank there."""
 
+import math
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
-import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -18,8 +18,30 @@ from .._motion._states import States, equations, projected, solved
 from .._motion._states import observed as at_states
 from .._servo._control import Servoed
 from .._system._constraint import Kind, constraint_rows
+from .._system._problem import Problem
 from .._system._system import AbstractSystem
 from ._trajectory import RESULTS, Dense, Trajectory
+
+
+class Solved(NamedTuple):
+    """What the steps of a run left behind; the final state is the last of the saved ones.
+
+    - `t`: saved times [s] (k,).
+    - `q`: generalized coordinates (k, n_q).
+    - `v`: generalized velocities (k, n).
+    - `stats`: Diffrax's, and `num_evaluations` where that is known.
+    - `result`: a code of `RESULTS`.
+    - `interpolation`: the motion between saved times, if it was asked for.
+    - `event_mask`: which events occurred, if there are any.
+    """
+
+    t: Array
+    q: Array
+    v: Array
+    stats: dict[str, Array]
+    result: RESULTS
+    interpolation: Any
+    event_mask: Any
 
 
 def errors_at(t: Array, y: tuple[Array, Array], model: Model) -> tuple[Array, Array]:
@@ -93,8 +115,27 @@ def _observe_on_host(model: Model, states: States) -> tuple[dict[str, Any], Name
         for name in _SOLVED:
             found[name][unsure] = getattr(acceleration, name)[: unsure.size]
     if "energy" not in found:
-        found["energy"] = _energy(model.system, states)
-    return jax.device_put(found | states._asdict()), (rows.names, rows.kinds)
+        energy = _energy(model.system, states)
+        found["energy"] = None if energy is None else np.asarray(energy)
+    return _on_device(found | states._asdict()), (rows.names, rows.kinds)
+
+
+def _on_device(found: dict[str, np.ndarray | None]) -> dict[str, Array | None]:
+    """NumPy's arrays (k, ...) as JAX's: all by one transfer, since each by itself takes as long."""
+    given = {name: np.asarray(x) for name, x in found.items() if x is not None}
+    flat = [x.reshape(len(x), -1) for x in given.values()]
+    layout = tuple((name, x.shape[1:], x.dtype) for name, x in given.items())
+    return dict.fromkeys(found) | _parted(np.concatenate(flat, axis=1, dtype=given["q"].dtype), layout)
+
+
+@partial(jax.jit, static_argnums=1)
+def _parted(flat: Array, layout: tuple[tuple[str, tuple[int, ...], Any], ...]) -> dict[str, Array]:
+    ends = np.cumsum([math.prod(shape) for _, shape, _ in layout])
+    parts = jnp.split(flat, ends[:-1], axis=1)
+    return {
+        name: x.reshape(len(x), *shape).astype(dtype)
+        for x, (name, shape, dtype) in zip(parts, layout, strict=True)
+    }
 
 
 def _padded(places: np.ndarray) -> np.ndarray:
@@ -129,42 +170,38 @@ def _first(arrays: Any, kept: int) -> Any:
 
 
 def assembled(
-    model: Model, solution: dfx.Solution, name: str, evaluations: Any | None, dense: bool
+    model: Model, solved: Solved, name: str, computed_by: str, dense: bool, problem: Problem | None = None
 ) -> Trajectory:
-    """The trajectory of a solve; its length is the number of times asked for and, last, the final state.
+    """The trajectory of a run; where JAX traces it, it has an entry for each time asked for and, last, the final state.
 
     **Arguments:**
 
     - `model`: what was integrated.
-    - `solution`: Diffrax's, with what was saved and, last, the final state.
+    - `solved`: what the steps left behind.
     - `name`: of the run.
-    - `evaluations`: of the acceleration by all steps; None where their number is not known.
-    - `dense`: whether the solution holds the motion between saved times.
+    - `computed_by`: what became of the model, in words.
+    - `dense`: whether the motion between saved times is kept.
+    - `problem`: what was simulated.
     """
-    assert solution.ts is not None
-    assert solution.ys is not None
-    parts = jax.tree.leaves(solution.ts), *zip(*solution.ys, strict=True)
-    tracing = is_traced(parts)
-    xp = jnp if tracing else np
-    states = States(*(xp.concatenate(x) for x in parts))
+    tracing = is_traced(solved.t)
+    states, result = States(solved.t, solved.q, solved.v), solved.result
     observed, (names, kinds) = (_observe if tracing else _at_reached)(model, states)
+    xp = jnp if tracing else np
     finite = xp.all(xp.array([xp.all(xp.isfinite(xp.asarray(observed[x])[-1])) for x in ("q", "a")]))
-    result = solution.result
     if tracing:
         result = RESULTS.where(finite, result, RESULTS.diverged)
     elif not finite:
         result = RESULTS.diverged
-    stats = {k: x for k, x in solution.stats.items() if k != "max_steps"}
-    if evaluations is not None:
-        stats["num_evaluations"] = jax.device_put(evaluations)
     return Trajectory(
         **observed,
         result=result,
-        stats=stats,
+        stats=solved.stats,
         row_names=names,
         row_kinds=kinds,
         name=name,
-        dense=Dense(solution.interpolation, model.system, model.stabilizer) if dense else None,
+        dense=Dense(solved.interpolation, model.system, model.stabilizer) if dense else None,
+        problem=problem,
+        computed_by=computed_by,
     )
 
 

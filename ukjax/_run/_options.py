@@ -3,7 +3,7 @@
 import math
 import numbers
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple, final
 
 import diffrax as dfx
 import equinox as eqx
@@ -18,14 +18,14 @@ from .._misc._arguments import (
     fails,
     number_array,
     positive_time,
-    real_array,
+    real_values,
     require_between,
     require_finite,
     require_function,
     require_instance,
 )
 from .._misc._errors import InputError
-from .._misc._types import by_precision, is_traced
+from .._misc._types import by_precision
 from .._motion._project import Projection
 from .._motion._wrapped_solver import AbstractForwardingSolver
 from .._pseudoinverse import GramSchmidt
@@ -88,8 +88,6 @@ def evaluations(solver: dfx.AbstractSolver, stabilizer: AbstractStabilizer, stat
     number, steps, rejected = stages(solver), stats["num_steps"], stats["num_rejected_steps"]
     if number is None:
         return None
-    if not is_traced(steps, rejected):  # nothing to compile
-        steps, rejected = np.asarray(steps), np.asarray(rejected)
     # A solver that wraps another one has no tableau: it moves the state, as a projection does, and no stage is kept.
     kept = getattr(getattr(type(solver), "tableau", None), "fsal", False) and not isinstance(
         stabilizer, Projection
@@ -104,7 +102,7 @@ def _tolerance(dtype: jnp.dtype) -> float:
 def controller(
     given: dfx.AbstractStepSizeController | None,
     solver: dfx.AbstractSolver,
-    dt0: Array | None,
+    with_dt0: bool,
     tolerances: tuple[float | None, float | None],
     dtype: jnp.dtype,
 ) -> dfx.AbstractStepSizeController:
@@ -114,7 +112,7 @@ def controller(
 
     - `given`: the user's, or None.
     - `solver`: the Diffrax solver.
-    - `dt0`: the step size, if given.
+    - `with_dt0`: whether the step size is given.
     - `tolerances`: (rtol, atol), None for the default of the precision.
     - `dtype`: of the state.
 
@@ -129,10 +127,10 @@ def controller(
     for name, x in (("rtol", rtol), ("atol", atol)):
         require_between(name, x, 0, 1)
     if given is None and isinstance(solver, dfx.AbstractAdaptiveSolver):
-        rtol, atol = (real_array(name, x).astype(dtype) for name, x in (("rtol", rtol), ("atol", atol)))
+        rtol, atol = (real_values(name, x).astype(dtype) for name, x in (("rtol", rtol), ("atol", atol)))
         return dfx.PIDController(rtol=rtol, atol=atol)
     given = dfx.ConstantStepSize() if given is None else given
-    if isinstance(given, dfx.ConstantStepSize) and dt0 is None:
+    if isinstance(given, dfx.ConstantStepSize) and not with_dt0:
         raise InputError(f"{type(solver).__name__} at a fixed step needs dt0, the step size [s].")
     return given
 
@@ -238,10 +236,8 @@ def times(t0: Array, t1: Array, ts: Any) -> Array | None:
             raise InputError(f"ts = {count} times are too few; at least 2 are needed.")
         # Not t0 + (t1 - t0) s, whose last time may miss t1 by rounding.
         s = np.linspace(0, 1, count, dtype=t0.dtype)
-        if is_traced(t0, t1):
-            return t0 * (1 - s) + t1 * s
-        return jax.device_put(np.asarray(t0) * (1 - s) + np.asarray(t1) * s)
-    ts = real_array("ts", ts).astype(t0.dtype)
+        return t0 * (1 - s) + t1 * s
+    ts = real_values("ts", ts).astype(t0.dtype)
     if ts.ndim != 1 or ts.size == 0:
         raise InputError(f"ts has shape {ts.shape}; it must be a vector of times.")
     require_finite("ts", ts)
@@ -250,37 +246,43 @@ def times(t0: Array, t1: Array, ts: Any) -> Array | None:
     return ts
 
 
-def event(given: dfx.Event | Callable | None, dtype: jnp.dtype) -> dfx.Event | None:
+@final
+class _Crossing(NamedTuple):
+    """The condition of an event at the zero of a function of (t, q, v)."""
+
+    function: Callable[..., Array]
+
+    def __call__(self, t: Array, y: tuple[Array, Array], args: Any, **_: Any) -> Array:
+        found = number_array("what the event returns", self.function(t, *y))
+        if found.ndim:
+            raise InputError(f"the event returned shape {found.shape}; it must be a scalar.")
+        return found
+
+
+def event(given: dfx.Event | Callable | None, state: tuple[Array, Array, Array]) -> dfx.Event | None:
     """A Diffrax event that locates where a function of (t, q, v) crosses zero.
 
     **Arguments:**
 
     - `given`: the function, a Diffrax event, or None.
-    - `dtype`: of the state.
+    - `state`: (t, q, v); of these only shapes and types matter.
     """
     if given is None or isinstance(given, dfx.Event):
         return given
     require_function("event, if it is no diffrax.Event,", given, "t, q, v")
-    tolerance = 1e3 * float(jnp.finfo(dtype).eps)
-
-    def condition(t: Array, y: tuple[Array, Array], args: Any, **_: Any) -> Array:
-        found = number_array("what the event returns", given(t, *y))
-        if found.ndim:
-            raise InputError(f"the event returned shape {found.shape}; it must be a scalar.")
-        return found
-
-    return dfx.Event(condition, optx.Newton(rtol=tolerance, atol=tolerance))
+    tolerance = 1e3 * float(jnp.finfo(state[1].dtype).eps)
+    return dfx.Event(_Crossing(given), optx.Newton(rtol=tolerance, atol=tolerance))
 
 
 def require_fitting(
-    adjoint: dfx.AbstractAdjoint, ts: Array | None, event: Any, dense: bool, projected: bool
+    adjoint: dfx.AbstractAdjoint, every_step: bool, event: Any, dense: bool, projected: bool
 ) -> None:
     """Raises `InputError` where `BacksolveAdjoint` is asked for what only the steps taken can tell.
 
     **Arguments:**
 
     - `adjoint`: the Diffrax adjoint.
-    - `ts`: the times to save at; None for every step.
+    - `every_step`: whether every step is saved.
     - `event`: what stops the run, if anything.
     - `dense`: whether the motion between saved times is kept.
     - `projected`: whether every step is projected.
@@ -289,7 +291,7 @@ def require_fitting(
         return
     asked = {
         "a projection after each step (use Baumgarte)": projected,
-        'ts="steps"': ts is None,
+        'ts="steps"': every_step,
         "an event": event is not None,
         "dense": dense,
     }

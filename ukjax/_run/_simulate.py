@@ -1,107 +1,26 @@
-"""The one door to Diffrax: integrates v' = a and q' = N v."""
+"""The door of a run: what is given is checked, planned, run and observed."""
 
-import dataclasses
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import diffrax as dfx
-import equinox as eqx
-import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
-from .._batch import Pooled, can_be_pooled
 from .._formula._acceleration import AbstractFormula
-from .._misc._arguments import real_array, require_instance, require_solver, whole_number
-from .._misc._callbacks import arguments_checked
+from .._misc._arguments import real_values
 from .._misc._errors import InputError
-from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Time, Velocities, is_traced
-from .._motion._energy_projection import projected
-from .._motion._model import Model, coded
 from .._motion._project import Projection
 from .._system._problem import Problem, resolve_state
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
 from ._failure import explained
-from ._observe import assembled, errors_at, throw_if_failed
+from ._observe import assembled, throw_if_failed
+from ._plan import Options, padded, planned
 from ._start import checked_start
-from ._trajectory import RESULTS, Trajectory
-
-
-@in_full_precision
-def vector_field(t: Array, y: tuple[Array, Array], model: Model) -> tuple[Array, Array]:
-    """(q', v') of the state (q, v).
-
-    **Arguments:**
-
-    - `t`: time [s].
-    - `y`: the state (q, v).
-    - `model`: the system and how its acceleration is computed.
-    """
-    q, v = y
-    return model.system.kinematics(t, q, v), model.acceleration(t, q, v)
-
-
-@eqx.filter_jit
-@in_full_precision
-def _integrate(
-    model: Model,
-    y0: tuple[Array, Array],
-    span: tuple[Array, Array, Array | None],
-    ts: Array | None,
-    settings: dict[str, Any],
-    solver: dfx.AbstractSolver,
-    dense: bool,
-    keep: Callable[[Array, Any, Model], Any] | None = None,
-) -> dfx.Solution:
-    """The Diffrax solve: saves the state, or `keep` of it, at `ts` (None: at every step), and the final state."""
-    t0, t1, dt0 = span
-    if isinstance(model.stabilizer, Projection):
-        solver = projected(solver)
-    if can_be_pooled(settings, ts, dense, keep):
-        settings = settings | {"adjoint": Pooled()}
-    backsolve = isinstance(settings["adjoint"], dfx.BacksolveAdjoint)
-    if backsolve:  # takes one list of times only
-        saveat = dfx.SaveAt(ts=jnp.append(ts, t1))
-    else:
-        kept = dfx.SubSaveAt(t0=ts is None, ts=ts, steps=ts is None, **({} if keep is None else {"fn": keep}))
-        saveat = dfx.SaveAt(subs=(kept, dfx.SubSaveAt(t1=True)), dense=dense)
-    term = dfx.ODETerm(vector_field)  # pyright: ignore[reportArgumentType]
-    with arguments_checked():
-        solution = dfx.diffeqsolve(
-            term, solver, t0, t1, dt0, y0, args=model.ready(), saveat=saveat, throw=False, **settings
-        )
-    if backsolve:
-        parts = [
-            jax.tree.map(lambda x, i=i: x[i], (solution.ts, solution.ys)) for i in (np.s_[:-1], np.s_[-1:])
-        ]
-        solution = dataclasses.replace(solution, ts=(parts[0][0], parts[1][0]), ys=(parts[0][1], parts[1][1]))
-    return dataclasses.replace(solution, result=RESULTS.promote(solution.result))
-
-
-def errors_along(
-    model: Model,
-    y0: tuple[Array, Array],
-    span: tuple[Array, Array, Array | None],
-    ts: Array | None,
-    settings: dict[str, Any],
-    solver: dfx.AbstractSolver,
-) -> tuple[Array, tuple[Array, Array], dict[str, Any], Array]:
-    """Only the errors of a run, for `tune`: much less to compute and to differentiate than a `Trajectory`.
-
-    **Arguments:** as `_integrate`.
-
-    **Returns:** times, errors (phi, psi) there, Diffrax's statistics, and whether the run reached its end.
-    """
-    settings = {"event": None, "progress_meter": dfx.NoProgressMeter()} | settings
-    solution = _integrate(model, model.project(span[0], y0), span, ts, settings, solver, False, errors_at)
-    assert solution.ts is not None
-    assert solution.ys is not None
-    reached = solution.result == RESULTS.successful
-    return solution.ts[0], solution.ys[0], solution.stats, reached
+from ._trajectory import Trajectory
 
 
 def simulate(
@@ -174,41 +93,24 @@ def simulate(
     system, t0, q0, v0 = resolve_state(system, t0, q0, v0)
     if t1 is None:
         raise InputError("an end time t1 is needed: give t1, or a Problem, which brings its own.")
-    require_instance("stabilizer", stabilizer, AbstractStabilizer, "Projection()")
-    require_solver(solver)
-    t1 = real_array("t1", t1).astype(t0.dtype)
+    t1 = real_values("t1", t1).astype(t0.dtype)
     ts = _options.times(t0, t1, ts)
     dt0 = _options.first_step(dt0, t0.dtype)
-    max_steps = whole_number("max_steps", max_steps)
-    adjoint = _options.adjoint(adjoint, (q0, v0), max_steps)
-    controller = _options.controller(stepsize_controller, solver, dt0, (rtol, atol), q0.dtype)
-    automatic = formula is None
-    fixed = isinstance(controller, dfx.ConstantStepSize)
-    formula = _options.formula(formula, stabilizer, q0.dtype, fixed=fixed)
-    settings = {
-        "stepsize_controller": controller,
-        "adjoint": adjoint,
-        "event": _options.event(event, q0.dtype),
-        "max_steps": max_steps,
-        "progress_meter": _options.progress_meter(progress),
-    }
-    _options.require_fitting(adjoint, ts, event, dense, isinstance(stabilizer, Projection))
-    model = Model(system, formula, stabilizer)
-    # Within `jit` what is computed is traced even if all it is computed from has values, as t1 - t0 shows.
-    tracing = is_traced(model, t0, q0, v0, t1, ts, t1 - t0)
-    computed_by = f"{type(formula).__name__} on arrays"
-    if automatic:
-        model, computed_by = coded(model, solver, t0, q0, v0)
-    y0 = model.start(t0, (q0, v0)) if tracing else checked_start(model, t0, q0, v0, automatic)
-    solution = _integrate(model, y0, (t0, t1, dt0), ts, settings, solver, dense)
-    evaluations = _options.evaluations(solver, stabilizer, solution.stats)
-    trajectory = assembled(model, solution, name, evaluations, dense)
-    trajectory = dataclasses.replace(trajectory, computed_by=computed_by)
-    if tracing:
+    options = Options(
+        formula, stabilizer, solver, stepsize_controller, rtol, atol, adjoint, event, progress, dense, max_steps,
+        dt0 is not None, ts is None,
+    )  # fmt: skip
+    plan = planned(system, options, t0, q0, v0)
+    # Within `jit` what is computed is traced even if all it is computed from has values, as this sum shows.
+    if is_traced(plan.arrays, t0, q0, v0, t1, ts, jnp.add(1.0, 1.0)):
+        solved = plan.run(plan.model.start(t0, (q0, v0)), (t0, t1, dt0), ts)
+        trajectory = assembled(plan.model, solved, name, plan.computed_by, dense)
         return throw_if_failed(trajectory) if throw else trajectory
+    y0 = checked_start(plan.model, t0, q0, v0, plan.automatic)
+    solved = plan.run(y0, (t0, t1, dt0), padded(ts, t1))
     if not isinstance(given, Problem):
         given = Problem(system, q0, v0, float(t0), float(t1), getattr(system, "points", None), name=name)
-    trajectory = dataclasses.replace(trajectory, problem=given)
+    trajectory = assembled(plan.model, solved, name, plan.computed_by, dense, given)
     if not trajectory.ok:
-        trajectory = explained(model, trajectory, t1)
+        trajectory = explained(plan.model, trajectory, t1)
     return trajectory.raise_if_failed() if throw else trajectory

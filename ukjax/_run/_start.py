@@ -106,7 +106,7 @@ def checked_start(model: Model, t: Array, q: Array, v: Array, automatic: bool) -
     if model.projection is not None:
         nearest = projected(model, _alone(t, q, v))
         if _is_fit(model, t, nearest.q[0], nearest.v[0]):
-            return jax.device_put((nearest.q[0], nearest.v[0]))
+            return nearest.q[0], nearest.v[0]
     y, equations, acceleration = _projected(model, t, q, v)
     _require_symmetric(equations.M)
     rows = equations.rows

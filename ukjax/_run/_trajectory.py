@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import diffrax as dfx
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
@@ -30,6 +31,11 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "The state or the acceleration became infinite or NaN: the motion diverged, the mass matrix lost its "
         "positive definiteness, or the pseudoinverse method met rows it cannot handle."
     )
+
+
+def _code(result: RESULTS) -> int:
+    """The number of a result that has a value: comparing results themselves would compile."""
+    return int(jax.tree.leaves(result)[0])
 
 
 @final
@@ -101,7 +107,7 @@ class Trajectory(eqx.Module):
     @property
     def ok(self) -> bool:
         """Whether the run reached its end, or the event it was to stop at."""
-        return bool((self.result == RESULTS.successful) | (self.result == RESULTS.event_occurred))
+        return any(_code(self.result) == _code(good) for good in (RESULTS.successful, RESULTS.event_occurred))
 
     @property
     def _reached(self) -> Bool[Array, " k"]:

@@ -66,9 +66,8 @@ class Member(eqx.Module):
         options = dict(self.options)
         t0, t1 = options["t0"], options["t1"]
         dtype, tolerances = jnp.result_type(case.q0), (options.pop("rtol"), options.pop("atol"))
-        dt0 = _options.first_step(options["dt0"], dtype)
         controller = _options.controller(
-            options["stepsize_controller"], options["solver"], dt0, tolerances, dtype
+            options["stepsize_controller"], options["solver"], options["dt0"] is not None, tolerances, dtype
         )
         if isinstance(controller, dfx.AbstractAdaptiveStepSizeController):
             controller = Guarded(controller, jnp.asarray(max(abs(t0), abs(t1)), dtype))

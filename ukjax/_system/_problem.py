@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._misc._arguments import real_array, require_finite
+from .._misc._arguments import real_values, require_finite
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time, Velocities
 from ._system import AbstractSystem, has_quasi_velocities
@@ -71,7 +71,7 @@ def resolve_state(
         raise InputError(f"expected a system or a Problem, got {type(system).__name__}.")
     if q is None or v is None:
         raise InputError("an initial state is needed: give q0 and v0, or a Problem, which brings its own.")
-    q, v = real_array("q", q), real_array("v", v)
+    q, v = real_values("q", q), real_values("v", v)
     for name, array in (("q", q), ("v", v)):
         if array.ndim != 1:
             raise InputError(
@@ -85,7 +85,7 @@ def resolve_state(
         )
     with jax.numpy_dtype_promotion("standard"):
         dtype = jnp.result_type(q, v)
-    t = real_array("t", 0.0 if t is None else t).astype(dtype)
+    t = real_values("t", 0.0 if t is None else t).astype(dtype)
     if t.ndim:
         raise InputError(f"t has shape {t.shape}; it must be a scalar.")
     q, v = q.astype(dtype), v.astype(dtype)

@@ -18,7 +18,8 @@ from .._formula._acceleration import AbstractFormula, UdwadiaKalaba
 from .._misc._errors import InputError
 from .._motion._model import Model, coded
 from .._run import _options
-from .._run._simulate import errors_along, simulate
+from .._run._integrate import errors_along
+from .._run._simulate import simulate
 from .._run._trajectory import RESULTS
 from .._system._problem import Problem
 from .._system._stabilize import AbstractStabilizer

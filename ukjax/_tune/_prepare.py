@@ -81,7 +81,7 @@ def _settings(problem: Problem, options: dict[str, Any], loss: Any) -> Settings:
     if controller is None and dt0 is not None:
         controller = dfx.ConstantStepSize()
     tolerances = options["rtol"], options["atol"]
-    controller = _options.controller(controller, solver, dt0, tolerances, dtype)
+    controller = _options.controller(controller, solver, dt0 is not None, tolerances, dtype)
     ts, max_steps = _options.times(t0, t1, options["ts"]), options["max_steps"]
     if isinstance(controller, dfx.ConstantStepSize):
         assert dt0 is not None

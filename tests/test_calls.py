@@ -1,0 +1,175 @@
+"""Calls of `simulate` from Python: what compiles again and what does not, and that what is shared is right."""
+
+import contextlib
+from collections.abc import Iterator
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import monitoring
+
+import ukjax as uk
+from ukjax import mechanisms as um
+
+_BACKEND = "/jax/core/compile/backend_compile_duration"
+
+
+@contextlib.contextmanager
+def compilations() -> Iterator[list[str]]:
+    """The list of what XLA compiles within."""
+    found: list[str] = []
+
+    def listen(event: str, duration: float, **more: object) -> None:
+        if event == _BACKEND:
+            found.append(str(more.get("fun_name", "")))
+
+    monitoring.register_event_duration_secs_listener(listen)
+    try:
+        yield found
+    finally:
+        monitoring.unregister_event_duration_listener(listen)
+
+
+def oscillator(stiffness: float) -> uk.System:
+    """A mass of 1 kg on a spring [N/m], its functions made anew at each call."""
+    return uk.System(jnp.eye(1), lambda t, q, v: -stiffness * q)
+
+
+def end(system: uk.AbstractSystem, **options) -> float:
+    run = uk.simulate(system, jnp.ones(1), jnp.zeros(1), t1=1.0, **options)
+    return float(run.q[-1, 0])
+
+
+def test_the_listener_sees_compilations() -> None:
+    with compilations() as found:
+        jax.jit(lambda x: x * 3.25 + 1)(jnp.ones(7))
+    assert found
+
+
+def test_fields_that_were_one_change_without_compilation() -> None:
+    run = lambda length: uk.simulate(uk.models.pendulum(length=length, angle=0.1), t1=0.5)
+    run(1.0)
+    with compilations() as found:
+        run(1.3)
+    assert found == []
+
+
+def test_functions_of_the_same_code_share_what_is_compiled() -> None:
+    end(oscillator(4.0))
+    with compilations() as found:
+        assert end(oscillator(4.0)) == pytest.approx(np.cos(2.0), abs=1e-8)
+    assert found == []
+
+
+def test_functions_that_differ_in_a_number_do_not() -> None:
+    end(oscillator(4.0))
+    assert end(oscillator(9.0)) == pytest.approx(np.cos(3.0), abs=1e-8)
+
+
+def test_functions_that_differ_in_an_array_do_not() -> None:
+    table = np.full(3, 4.0)
+    made = lambda: uk.System(jnp.eye(1), lambda t, q, v: -jnp.mean(jnp.asarray(table)) * q)
+    assert end(made()) == pytest.approx(np.cos(2.0), abs=1e-8)
+    table[:] = 9.0
+    assert end(made()) == pytest.approx(np.cos(3.0), abs=1e-8)
+
+
+def test_events_of_the_same_code_share_what_is_compiled() -> None:
+    crossing = lambda at: end(oscillator(4.0), event=lambda t, q, v: q[0] - at)
+    crossing(0.5)
+    with compilations() as found:
+        crossing(0.5)
+    assert found == []
+    assert crossing(0.25) == pytest.approx(0.25, abs=1e-7)
+
+
+def test_drives_of_the_same_code_share_what_is_compiled() -> None:
+    def run() -> uk.Trajectory:
+        crank = um.Body("crank", um.box(1.0, (1.0, 0.1)))
+        drive = um.Drive(um.pin("joint", um.GROUND, crank), lambda t: 2.0 * t)
+        return drive
+
+    pytest.importorskip("ukjax")  # replaced below
+
+
+def test_numbers_of_saved_times_share_the_run() -> None:
+    system = oscillator(4.0)
+    end(system, ts=100)
+    with compilations() as found:
+        run = uk.simulate(system, jnp.ones(1), jnp.zeros(1), t1=1.0, ts=90)
+    assert not any("integrate" in name for name in found)
+    np.testing.assert_allclose(run.t, np.linspace(0, 1, 90), atol=1e-15)
+    np.testing.assert_allclose(run.q[:, 0], np.cos(2 * run.t), atol=1e-8)
+
+
+def test_times_before_the_end_are_saved_with_it() -> None:
+    run = uk.simulate(oscillator(4.0), jnp.ones(1), jnp.zeros(1), t1=1.0, ts=jnp.array([0.25, 0.5, 0.75]))
+    np.testing.assert_allclose(run.t, [0.25, 0.5, 0.75, 1.0], atol=1e-15)
+
+
+class Spring(eqx.Module):
+    stiffness: np.ndarray
+    more: dict
+
+
+class OnSpring(uk.AbstractSystem):
+    spring: Spring
+
+    @property
+    def constraints(self):
+        return ()
+
+    def mass_matrix(self, t, q):
+        return jnp.eye(1)
+
+    def force(self, t, q, v):
+        return -(self.spring.stiffness + self.spring.more["stiffness"]) * q
+
+
+def test_arrays_and_dictionaries_changed_in_place_are_seen() -> None:
+    system = OnSpring(Spring(np.full(1, 4.0), {"stiffness": jnp.zeros(1)}))
+    assert end(system) == pytest.approx(np.cos(2.0), abs=1e-8)
+    system.spring.stiffness[0] = 9.0
+    assert end(system) == pytest.approx(np.cos(3.0), abs=1e-8)
+    system.spring.more["stiffness"] = jnp.full(1, 7.0)
+    assert end(system) == pytest.approx(np.cos(4.0), abs=1e-8)
+
+
+def test_a_call_by_itself_tells_what_one_in_jit_tells() -> None:
+    problem = uk.models.four_bars(1)
+    alone = uk.simulate(problem, t1=0.5, ts=20)
+    within = jax.jit(lambda q, v: uk.simulate(problem.system, q, v, t1=0.5, ts=20))(problem.q0, problem.v0)
+    for name in ("q", "v", "a", "constraint_force", "multipliers", "energy", "rank"):
+        np.testing.assert_allclose(
+            getattr(alone, name), np.delete(getattr(within, name), -2, axis=0), rtol=1e-9, atol=1e-9
+        )
+
+
+def test_compiled_runs_equal_simulated_ones() -> None:
+    problem = uk.models.pendulum()
+    run = uk.compiled(problem, t1=1.0, outputs=lambda trajectory: trajectory.q[-1])
+    np.testing.assert_allclose(run(), uk.simulate(problem, t1=1.0).q[-1], atol=1e-12)
+    longer = uk.models.pendulum(length=2.0)
+    other = run(longer.q0, longer.v0, system=longer.system)
+    np.testing.assert_allclose(other, uk.simulate(longer, t1=1.0).q[-1], atol=1e-12)
+    with compilations() as found:
+        run(v0=0.9 * problem.v0)
+    assert found == []
+
+
+def test_compiled_runs_refuse_what_they_were_not_made_for() -> None:
+    with pytest.raises(uk.InputError, match="unknown option 'tmax'; did you mean 'ts'|'tmax'"):
+        uk.compiled(uk.models.pendulum(), tmax=1.0)
+    run = uk.compiled(uk.models.pendulum(), t1=1.0)
+    with pytest.raises(uk.InputError, match="one like that"):
+        run(system=uk.models.knife_edge().system)
+
+
+def test_solvers_made_anew_share_what_is_compiled() -> None:
+    end(oscillator(4.0), solver=dfx.Tsit5())
+    with compilations() as found:
+        end(oscillator(4.0), solver=dfx.Tsit5())
+    assert found == []

@@ -1,0 +1,126 @@
+"""The one door to Diffrax: integrates v' = a and q' = N v."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import diffrax as dfx
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from .._batch import Pooled, can_be_pooled
+from .._misc._callbacks import arguments_checked
+from .._misc._precision import in_full_precision
+from .._motion._energy_projection import projected
+from .._motion._model import Model
+from .._motion._project import Projection
+from . import _options
+from ._observe import Solved, errors_at
+from ._trajectory import RESULTS
+
+State = tuple[Array, Array]
+Span = tuple[Array, Array, Array | None]
+"""Start, end and first step [s]."""
+
+
+@in_full_precision
+def vector_field(t: Array, y: State, model: Model) -> State:
+    """(q', v') of the state (q, v).
+
+    **Arguments:**
+
+    - `t`: time [s].
+    - `y`: the state (q, v).
+    - `model`: the system and how its acceleration is computed.
+    """
+    q, v = y
+    return model.system.kinematics(t, q, v), model.acceleration(t, q, v)
+
+
+@in_full_precision
+def _diffeqsolve(
+    model: Model,
+    y0: State,
+    span: Span,
+    ts: Array | None,
+    settings: dict[str, Any],
+    solver: dfx.AbstractSolver,
+    dense: bool,
+    keep: Callable[[Array, Any, Model], Any] | None = None,
+) -> dfx.Solution:
+    """The Diffrax solve: saves the state, or `keep` of it, at `ts` (None: at every step), and the final state."""
+    t0, t1, dt0 = span
+    if isinstance(model.stabilizer, Projection):
+        solver = projected(solver)
+    if can_be_pooled(settings, ts, dense, keep):
+        settings = settings | {"adjoint": Pooled()}
+    backsolve = isinstance(settings["adjoint"], dfx.BacksolveAdjoint)
+    if backsolve:  # takes one list of times only
+        saveat = dfx.SaveAt(ts=jnp.append(ts, t1))
+    else:
+        kept = dfx.SubSaveAt(t0=ts is None, ts=ts, steps=ts is None, **({} if keep is None else {"fn": keep}))
+        saveat = dfx.SaveAt(subs=(kept, dfx.SubSaveAt(t1=True)), dense=dense)
+    term = dfx.ODETerm(vector_field)  # pyright: ignore[reportArgumentType]
+    with arguments_checked():
+        solution = dfx.diffeqsolve(
+            term, solver, t0, t1, dt0, y0, args=model.ready(), saveat=saveat, throw=False, **settings
+        )
+    if backsolve:
+        ts, ys = solution.ts, solution.ys
+        solution = dataclasses.replace(solution, ts=(ts, ts[:0]), ys=(ys, tuple(x[:0] for x in ys)))  # pyright: ignore
+    return dataclasses.replace(solution, result=RESULTS.promote(solution.result))
+
+
+def integrate(
+    model: Model,
+    y0: State,
+    span: Span,
+    ts: Array | None,
+    settings: dict[str, Any],
+    solver: dfx.AbstractSolver,
+    dense: bool,
+) -> Solved:
+    """The steps of a run.
+
+    **Arguments:**
+
+    - `model`: what is integrated.
+    - `y0`: the state to start from.
+    - `span`: start, end, and the first step, if it is given.
+    - `ts`: the times to save at; None for every step.
+    - `settings`: of `diffrax.diffeqsolve`.
+    - `solver`: a Diffrax solver.
+    - `dense`: whether the motion between saved times is kept.
+    """
+    solution = _diffeqsolve(model, y0, span, ts, settings, solver, dense)
+    assert solution.ts is not None
+    assert solution.ys is not None
+    stats = {name: x for name, x in solution.stats.items() if name != "max_steps"}
+    evaluations = _options.evaluations(solver, model.stabilizer, stats)
+    if evaluations is not None:
+        stats["num_evaluations"] = evaluations
+    t = jnp.concatenate(solution.ts)
+    q, v = map(jnp.concatenate, zip(*solution.ys, strict=True))
+    return Solved(t, q, v, stats, solution.result, solution.interpolation, solution.event_mask)
+
+
+def errors_along(
+    model: Model,
+    y0: State,
+    span: Span,
+    ts: Array | None,
+    settings: dict[str, Any],
+    solver: dfx.AbstractSolver,
+) -> tuple[Array, tuple[Array, Array], dict[str, Any], Array]:
+    """Only the errors of a run, for `tune`: much less to compute and to differentiate than a `Trajectory`.
+
+    **Arguments:** as `integrate`.
+
+    **Returns:** times, errors (phi, psi) there, Diffrax's statistics, and whether the run reached its end.
+    """
+    settings = {"event": None, "progress_meter": dfx.NoProgressMeter()} | settings
+    solution = _diffeqsolve(model, model.project(span[0], y0), span, ts, settings, solver, False, errors_at)
+    assert solution.ts is not None
+    assert solution.ys is not None
+    reached = solution.result == RESULTS.successful
+    return solution.ts[0], solution.ys[0], solution.stats, reached

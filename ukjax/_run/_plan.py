@@ -1,0 +1,198 @@
+"""All of a run that its state and times do not change: checked, translated and compiled once, and then remembered."""
+
+import functools
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Any, NamedTuple, final
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from .._compiler import machine_code_is_wanted
+from .._misc._arguments import require_instance, require_solver, whole_number
+from .._misc._traced import Same
+from .._misc._types import is_traced
+from .._motion._model import Model, coded
+from .._motion._project import Projection
+from .._system._stabilize import AbstractStabilizer
+from .._system._system import AbstractSystem
+from . import _options
+from ._integrate import Span, State, integrate
+from ._interned import interned
+from ._observe import Solved
+
+_MOST = 64  # runs remembered
+
+
+class Options(NamedTuple):
+    """The arguments of `simulate` that are neither state nor time, as they were given.
+
+    - `with_dt0`, `every_step`: whether a first step is given, and whether every step is saved.
+    """
+
+    formula: Any
+    stabilizer: Any
+    solver: Any
+    stepsize_controller: Any
+    rtol: Any
+    atol: Any
+    adjoint: Any
+    event: Any
+    progress: Any
+    dense: bool
+    max_steps: Any
+    with_dt0: bool
+    every_step: bool
+
+
+@final
+class Static:
+    """What XLA compiles a run for, hashed once.
+
+    **Arguments:**
+
+    - `parts`: pytrees without arrays.
+    """
+
+    def __init__(self, parts: Any):
+        leaves, tree = jax.tree.flatten(parts)
+        self._leaves, self._tree = tuple(leaves), tree
+        self._hash = hash((self._leaves, tree))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, Static) and (self._leaves, self._tree) == (other._leaves, other._tree)
+        )
+
+    def joined(self, arrays: Any) -> Any:
+        """The pytrees with their arrays."""
+        return eqx.combine(arrays, jax.tree.unflatten(self._tree, self._leaves))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _integrate(static: Static, arrays: Any, y0: State, span: Span, ts: Array | None) -> Solved:
+    model, settings, solver, dense = static.joined(arrays)
+    return integrate(model, y0, span, ts, settings, solver, dense)
+
+
+@final
+class Plan:
+    """How runs of a system are made.
+
+    - `model`: what is integrated.
+    - `automatic`: whether the formula is the default one.
+    - `computed_by`: what became of the model, in words.
+    - `arrays`: what the run takes but state and times.
+    """
+
+    def __init__(self, system: AbstractSystem, options: Options, t: Array, q: Array, v: Array):
+        o, dtype = options, q.dtype
+        require_instance("stabilizer", o.stabilizer, AbstractStabilizer, "Projection()")
+        require_solver(o.solver)
+        max_steps = whole_number("max_steps", o.max_steps)
+        adjoint = _options.adjoint(o.adjoint, (q, v), max_steps)
+        controller = _options.controller(o.stepsize_controller, o.solver, o.with_dt0, (o.rtol, o.atol), dtype)
+        self.automatic = o.formula is None
+        fixed = isinstance(controller, dfx.ConstantStepSize)
+        formula = _options.formula(o.formula, o.stabilizer, dtype, fixed=fixed)
+        settings = {
+            "stepsize_controller": controller,
+            "adjoint": adjoint,
+            "event": _options.event(o.event, (t, q, v)),
+            "max_steps": max_steps,
+            "progress_meter": _options.progress_meter(o.progress),
+        }
+        projects = isinstance(o.stabilizer, Projection)
+        _options.require_fitting(adjoint, o.every_step, o.event, o.dense, projects)
+        self.model = Model(interned(system, t, q, v), formula, o.stabilizer)
+        self.computed_by = f"{type(formula).__name__} on arrays"
+        if self.automatic:
+            self.model, self.computed_by = coded(self.model, o.solver, t, q, v)
+        self.model = self.model.ready()
+        self.arrays, rest = eqx.partition((self.model, settings, o.solver, o.dense), eqx.is_array)
+        self._static = Static(rest)
+
+    def run(self, y0: State, span: Span, ts: Array | None) -> Solved:
+        """The steps of a run: compiled once.
+
+        **Arguments:** as `integrate`.
+        """
+        return _integrate(self._static, self.arrays, y0, span, ts)
+
+
+_lock = threading.Lock()
+_plans: OrderedDict[Hashable, tuple[Plan, list[tuple[Any, Any]]]] = OrderedDict()
+
+
+def _changeable(given: Any) -> list[tuple[Any, Any]]:
+    """All in a pytree whose contents can change, each with what it holds now: dictionaries, lists, arrays of NumPy's."""
+    containers = lambda x: isinstance(x, list | dict)
+    found = [x for x in jax.tree.leaves(given, is_leaf=containers) if isinstance(x, list | dict | np.ndarray)]
+    within = [_changeable(tuple(x.values() if isinstance(x, dict) else x)) for x in found if containers(x)]
+    return [(x, _contents(x)) for x in found] + [pair for each in within for pair in each]
+
+
+def _contents(x: Any) -> Any:
+    return x.copy() if isinstance(x, np.ndarray) else [*x, *x.values()] if isinstance(x, dict) else list(x)
+
+
+def _is_unchanged(x: Any, before: Any) -> bool:
+    if isinstance(x, np.ndarray):
+        return np.array_equal(x, before, equal_nan=True)
+    now = _contents(x)
+    return len(now) == len(before) and all(a is b for a, b in zip(now, before, strict=True))
+
+
+def _key(x: Any) -> Hashable:
+    return (type(x), x) if x is None or isinstance(x, bool | int | float | str) else Same(x)
+
+
+def planned(system: AbstractSystem, options: Options, t: Array, q: Array, v: Array) -> Plan:
+    """The plan of a run, remembered for the next call with the same objects.
+
+    **Arguments:**
+
+    - `system`: the system.
+    - `options`: as given.
+    - `t`, `q`, `v`: of these only shapes and types matter.
+
+    **Raises:** `InputError` for what cannot be meant.
+    """
+    key = Same(system), *map(_key, options), q.dtype, q.shape, v.shape, machine_code_is_wanted()
+    with _lock:
+        plan, changeable = _plans.get(key, (None, ()))
+        if plan is not None and all(_is_unchanged(*x) for x in changeable):
+            _plans.move_to_end(key)
+            return plan
+    plan = Plan(system, options, t, q, v)
+    if not is_traced(system, tuple(options), plan.arrays):
+        with jax.ensure_compile_time_eval():
+            plan.arrays = jax.tree.map(jnp.asarray, plan.arrays)
+        with _lock:
+            _plans[key] = plan, _changeable((system, tuple(options)))
+            if len(_plans) > _MOST:
+                _plans.popitem(last=False)
+    return plan
+
+
+def padded(ts: Array | None, t1: Array) -> Array | None:
+    """Times to save at, their number a power of two, so that runs that differ in it share what is compiled.
+
+    The end is added as often as needed, which `assembled` undoes; a saved time costs next to nothing.
+
+    **Arguments:**
+
+    - `ts`: times with values [s]; None for every step.
+    - `t1`: the end [s].
+    """
+    if ts is None:
+        return None
+    return np.append(ts, np.full(2 ** (len(ts) - 1).bit_length() - len(ts), t1))  # pyright: ignore[reportReturnType]
