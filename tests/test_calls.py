@@ -86,13 +86,19 @@ def test_events_of_the_same_code_share_what_is_compiled() -> None:
     assert crossing(0.25) == pytest.approx(0.25, abs=1e-7)
 
 
-def test_drives_of_the_same_code_share_what_is_compiled() -> None:
-    def run() -> uk.Trajectory:
-        crank = um.Body("crank", um.box(1.0, (1.0, 0.1)))
-        drive = um.Drive(um.pin("joint", um.GROUND, crank), lambda t: 2.0 * t)
-        return drive
+def turned(speed: float) -> float:
+    """The angle of a rod driven with a speed [rad/s], after 0.1 s."""
+    rod, hinge = um.rod("rod", (0, 0), (1, 0), 1.0), um.Revolute("hinge", "ground", "rod", (0, 0))
+    system = um.assemble([rod], [hinge, um.Drive("drive", "hinge", lambda t: speed * t)])
+    return float(uk.simulate(um.problem(system), t1=0.1).q[-1, 2])
 
-    pytest.importorskip("ukjax")  # replaced below
+
+def test_drives_of_the_same_code_share_what_is_compiled() -> None:
+    turned(3.0)
+    with compilations() as found:
+        assert turned(3.0) == pytest.approx(0.3, abs=1e-12)
+    assert not any("integrate" in name for name in found)
+    assert turned(2.0) == pytest.approx(0.2, abs=1e-12)
 
 
 def test_numbers_of_saved_times_share_the_run() -> None:
@@ -102,7 +108,7 @@ def test_numbers_of_saved_times_share_the_run() -> None:
         run = uk.simulate(system, jnp.ones(1), jnp.zeros(1), t1=1.0, ts=90)
     assert not any("integrate" in name for name in found)
     np.testing.assert_allclose(run.t, np.linspace(0, 1, 90), atol=1e-15)
-    np.testing.assert_allclose(run.q[:, 0], np.cos(2 * run.t), atol=1e-8)
+    np.testing.assert_allclose(run.q[:, 0], np.cos(2 * run.t), atol=1e-6)  # interpolated between steps
 
 
 def test_times_before_the_end_are_saved_with_it() -> None:
@@ -161,7 +167,7 @@ def test_compiled_runs_equal_simulated_ones() -> None:
 
 
 def test_compiled_runs_refuse_what_they_were_not_made_for() -> None:
-    with pytest.raises(uk.InputError, match="unknown option 'tmax'; did you mean 'ts'|'tmax'"):
+    with pytest.raises(uk.InputError, match="unknown option 'tmax'"):
         uk.compiled(uk.models.pendulum(), tmax=1.0)
     run = uk.compiled(uk.models.pendulum(), t1=1.0)
     with pytest.raises(uk.InputError, match="one like that"):
