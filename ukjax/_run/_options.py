@@ -31,6 +31,9 @@ from .._motion._wrapped_solver import AbstractForwardingSolver
 from .._pseudoinverse import GramSchmidt
 from .._system._stabilize import AbstractStabilizer
 
+REVERSE_ONLY = (dfx.RecursiveCheckpointAdjoint, dfx.BacksolveAdjoint)
+"""Adjoints that forward-mode differentiation cannot go through."""
+
 _CHECKPOINTS = 2**21  # bytes
 # No controller shortens a fixed step that passes a singular position. Rows left out near it cost more there than a little
 # drift over a small sine does: experiments/fixed_steps.py.

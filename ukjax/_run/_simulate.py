@@ -17,6 +17,7 @@ from .._misc._arguments import real_array, require_instance, require_solver, who
 from .._misc._callbacks import arguments_checked
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
+from .._misc._reverse_only import reverse_only
 from .._misc._types import Coordinates, Time, Velocities, is_traced
 from .._motion._energy_projection import projected
 from .._motion._model import Model, coded
@@ -58,6 +59,8 @@ def _integrate(
     keep: Callable[[Array, Any, Model], Any] | None = None,
 ) -> dfx.Solution:
     """The Diffrax solve: saves the state, or `keep` of it, at `ts` (None: at every step), and the final state."""
+    if isinstance(settings["adjoint"], _options.REVERSE_ONLY):
+        model, y0, span, ts = reverse_only((model, y0, span, ts))
     t0, t1, dt0 = span
     if isinstance(model.stabilizer, Projection):
         solver = projected(solver)
