@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
+from ._event_location import Bracketing
+
 _SIMULTANEOUS = 1e3
 """Times nearer than this, in units of their rounding, are one: that of an event is not known better."""
 
@@ -123,7 +125,8 @@ def separated(
     - `controller`: the step-size controller.
     - `event`: what may stop the run, if anything.
     """
-    if event is None or len(jax.tree.leaves(event.cond_fn, is_leaf=callable)) < 2:
+    ours = event is not None and isinstance(event.root_finder, Bracketing)  # of Diffrax's own events it is as it says
+    if not ours or len(jax.tree.leaves(event.cond_fn, is_leaf=callable)) < 2:
         return controller
     apart = _Separated(controller, event)
     return (

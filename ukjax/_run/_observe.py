@@ -19,7 +19,9 @@ from .._motion._states import observed as at_states
 from .._servo._control import Servoed
 from .._system._constraint import Kind, constraint_rows
 from .._system._system import AbstractSystem
-from ._trajectory import RESULTS, Dense, Trajectory
+from ._dense import Dense
+from ._events import which
+from ._trajectory import RESULTS, Trajectory
 
 
 def errors_at(t: Array, y: tuple[Array, Array], model: Model) -> tuple[Array, Array]:
@@ -164,6 +166,7 @@ def assembled(
         row_names=names,
         row_kinds=kinds,
         name=name,
+        event=which(solution),
         dense=Dense(solution.interpolation, model.system, model.stabilizer) if dense else None,
     )
 

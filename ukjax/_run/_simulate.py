@@ -26,9 +26,11 @@ from .._system._problem import Problem, resolve_state
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
+from ._events import Events, as_diffrax, event_names, separated
 from ._failure import explained
 from ._observe import assembled, errors_at, throw_if_failed
 from ._start import checked_start
+from ._start_moved import checked_tolerance, require_near, start_moved
 from ._trajectory import RESULTS, Trajectory
 
 
@@ -123,7 +125,8 @@ def simulate(
     rtol: float | None = None,
     atol: float | None = None,
     adjoint: dfx.AbstractAdjoint | None = None,
-    event: dfx.Event | Callable[[Time, Coordinates, Velocities], Array] | None = None,
+    event: Events | None = None,
+    start_tolerance: float | None = None,
     dense: bool = False,
     max_steps: int = 100_000,
     progress: bool | dfx.AbstractProgressMeter = False,
@@ -157,8 +160,13 @@ def simulate(
     - `adjoint`: how derivatives are taken, by any of Diffrax's adjoints: by default `RecursiveCheckpointAdjoint`, for
       reverse mode, with two megabytes of checkpoints; `ForwardMode` for forward mode. `BacksolveAdjoint` without
       projection, events, `dense` and `ts="steps"`.
-    - `event`: stops the run where this real function of (t, q, v) crosses zero, at t0 if it is zero there; or any
-      `diffrax.Event`, whose state is the pair (q, v).
+    - `event`: stops the run where a real function of (t, q, v) crosses zero, at t0 if it is zero there: the function, a
+      `ukjax.Event` with a direction and a name, a list of these, of which the first to occur stops the run, or any
+      `diffrax.Event` of real functions, whose state is the pair (q, v). Two crossings within one step are not seen.
+    - `start_tolerance`: how far `Projection` may move the initial state, as a part of it (0.1: a tenth): the coordinates in
+      the norm of the mass matrix's diagonal or, if that is more, the direction of a constraint row, and the velocities
+      likewise. By default a half, with a `StartMovedWarning` from a thousandth on, and velocities that are all zero count
+      as not given. `jnp.inf` takes any start. Not checked under `jit`, where `Trajectory.start_moved` tells.
     - `dense`: keep the motion between saved times too, for `Trajectory.evaluate`.
     - `max_steps`: the most steps to take.
     - `progress`: show a progress meter, or the Diffrax meter to show.
@@ -168,7 +176,8 @@ def simulate(
     more than `ts` for that, and unreached times are infinite.
 
     **Raises:** `InputError` before the run for wrong shapes, non-finite values, a span or tolerance that cannot
-    be meant, a mass matrix that is not positive definite, and inconsistent constraints, by name.
+    be meant, a mass matrix that is not positive definite, inconsistent constraints, by name, and a start far from
+    them.
     """
     t0 = system.t0 if t0 is None and isinstance(system, Problem) else t0
     t1 = system.t1 if t1 is None and isinstance(system, Problem) else t1
@@ -188,13 +197,15 @@ def simulate(
     automatic = formula is None
     fixed = isinstance(controller, dfx.ConstantStepSize)
     formula = _options.formula(formula, stabilizer, q0.dtype, fixed=fixed)
+    event = as_diffrax(event, q0.dtype)
     settings = {
-        "stepsize_controller": controller,
+        "stepsize_controller": separated(controller, event),
         "adjoint": adjoint,
-        "event": _options.event(event, q0.dtype),
+        "event": event,
         "max_steps": max_steps,
         "progress_meter": _options.progress_meter(progress),
     }
+    start_tolerance = checked_tolerance(start_tolerance)
     _options.require_fitting(adjoint, ts, event, dense, isinstance(stabilizer, Projection))
     model = Model(system, formula, stabilizer)
     # Within `jit` what is computed is traced even if all it is computed from has values, as t1 - t0 shows.
@@ -202,11 +213,18 @@ def simulate(
     computed_by = f"{type(formula).__name__} on arrays"
     if automatic:
         model, computed_by = coded(model, solver, t0, q0, v0)
-    y0 = model.start(t0, (q0, v0)) if tracing else checked_start(model, t0, q0, v0, automatic)
+    if tracing:
+        y0 = model.start(t0, (q0, v0))
+    else:
+        y0 = checked_start(model, t0, q0, v0, automatic)
+        require_near(model, t0, (q0, v0), y0, start_tolerance)
     solution = _integrate(model, y0, (t0, t1, dt0), ts, settings, solver, dense)
     evaluations = _options.evaluations(solver, stabilizer, solution.stats)
     trajectory = assembled(model, solution, name, evaluations, dense)
-    trajectory = dataclasses.replace(trajectory, computed_by=computed_by)
+    moved = start_moved((q0, v0), y0)
+    trajectory = dataclasses.replace(
+        trajectory, computed_by=computed_by, start_moved=moved, event_names=event_names(event)
+    )
     if tracing:
         return throw_if_failed(trajectory) if throw else trajectory
     if not isinstance(given, Problem):
