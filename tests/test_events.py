@@ -59,7 +59,9 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("options", [{}, {"solver": dfx.Tsit5(), "dt0": 0.01, "stepsize_controller": dfx.ConstantStepSize()}])
+@pytest.mark.parametrize(
+    "options", [{}, {"solver": dfx.Tsit5(), "dt0": 0.01, "stepsize_controller": dfx.ConstantStepSize()}]
+)
 @pytest.mark.parametrize("name", CASES)
 def test_as_scipy(name, options):
     """The default solver's steps of some 0.3 s hold several events each."""
@@ -121,8 +123,8 @@ def test_the_pendulum_of_the_documentation():
 
 
 def test_of_diffrax():
-    finder = optx.Newton(1e-12, 1e-12)
-    event = dfx.Event({"a": lambda t, y, args, **_: y[0][0] - 2.0, "b": lambda t, y, args, **_: y[1][0]}, finder, {"a": None, "b": True})
+    far, turning = lambda t, y, args, **_: y[0][0] - 2.0, lambda t, y, args, **_: y[1][0]
+    event = dfx.Event({"a": far, "b": turning}, optx.Newton(1e-12, 1e-12), {"a": None, "b": True})
     run = _run(event)
     np.testing.assert_allclose(run.t[-1], np.pi / RATE, atol=1e-8)
     assert run.event_name == "b"

@@ -125,12 +125,12 @@ def separated(
     - `controller`: the step-size controller.
     - `event`: what may stop the run, if anything.
     """
-    ours = event is not None and isinstance(event.root_finder, Bracketing)  # of Diffrax's own events it is as it says
+    ours = event is not None and isinstance(
+        event.root_finder, Bracketing
+    )  # of Diffrax's own events it is as it says
     if not ours or len(jax.tree.leaves(event.cond_fn, is_leaf=callable)) < 2:
         return controller
     apart = _Separated(controller, event)
     return (
-        _SeparatedAdaptive(apart)
-        if isinstance(controller, dfx.AbstractAdaptiveStepSizeController)
-        else apart
+        _SeparatedAdaptive(apart) if isinstance(controller, dfx.AbstractAdaptiveStepSizeController) else apart
     )

@@ -7,6 +7,7 @@ import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.extend.core import Var
 from jaxtyping import Array, Float, Int
 
 from .._misc._arguments import number_array, require_function
@@ -96,10 +97,11 @@ class _Condition(eqx.Module):
         slope = lambda state, change: jax.jvp(value, state, change)[1]
         jaxpr = jax.make_jaxpr(slope)((t, y), (t, y)).jaxpr
         changed = set(jaxpr.invars[len(jaxpr.invars) // 2 :])
+        varies = lambda x: isinstance(x, Var) and x in changed
         for equation in jaxpr.eqns:
-            if any(isinstance(x, jax.extend.core.Var) and x in changed for x in equation.invars):
+            if any(map(varies, equation.invars)):
                 changed.update(equation.outvars)
-        if jaxpr.outvars[0] not in changed:
+        if not varies(jaxpr.outvars[0]):
             raise InputError(
                 f"the event {self.name} is a constant, or a step: its derivative is zero everywhere. Return the number "
                 "that crosses zero itself, such as q[0] in place of jnp.sign(q[0])."

@@ -163,10 +163,9 @@ def simulate(
     - `event`: stops the run where a real function of (t, q, v) crosses zero, at t0 if it is zero there: the function, a
       `ukjax.Event` with a direction and a name, a list of these, of which the first to occur stops the run, or any
       `diffrax.Event` of real functions, whose state is the pair (q, v). Two crossings within one step are not seen.
-    - `start_tolerance`: how far `Projection` may move the initial state, as a part of it (0.1: a tenth): the coordinates in
-      the norm of the mass matrix's diagonal or, if that is more, the direction of a constraint row, and the velocities
-      likewise. By default a half, with a `StartMovedWarning` from a thousandth on, and velocities that are all zero count
-      as not given. `jnp.inf` takes any start. Not checked under `jit`, where `Trajectory.start_moved` tells.
+    - `start_tolerance`: how far `Projection` may move the initial state, as a part of its size: of q, or of the direction
+      of a constraint row if that changes more, and of v. By default 0.5, with a `StartMovedWarning` from 0.001 on, while
+      a v0 of zeros may become any. `jnp.inf` takes any start. Under `jit` only `Trajectory.start_moved` tells.
     - `dense`: keep the motion between saved times too, for `Trajectory.evaluate`.
     - `max_steps`: the most steps to take.
     - `progress`: show a progress meter, or the Diffrax meter to show.

@@ -23,7 +23,7 @@ from .._motion._project import Projection
 from .._system._system import has_quasi_velocities
 from ._start import State, equations_at
 
-# Half of a start's size: a pendulum of 1 m may start at 2 m. Rough guesses of a posture are some tenths off, mistaken units more.
+# Rough guesses of a posture are some tenths off, mistaken units more. A pendulum of 1 m may start at up to 2 m.
 _REFUSED = 0.5
 _WARNED = 1e-3  # numbers of three digits, as in q0 = [0.866, -0.5], are nearer
 _NEGLIGIBLE = 1e-6  # far below `_WARNED`, and told without the equations of motion
@@ -108,7 +108,9 @@ def _violated(given: Equations, weights: np.ndarray) -> str:
     return ", ".join(named) + (f" and {len(worst) - 5} more rows" if len(worst) > 5 else "")
 
 
-def require_near(model: Model, t: Array, given: State, start: State, tolerance: float | None) -> None:
+def require_near(
+    model: Model, t: Array, given: State, start: State, tolerance: float | None, *, stacklevel: int = 3
+) -> None:
     """Raises `InputError`, naming rows, where a start was moved too far, and warns where it was moved visibly.
 
     **Arguments:**
@@ -118,6 +120,7 @@ def require_near(model: Model, t: Array, given: State, start: State, tolerance: 
     - `given`: the state given.
     - `start`: the state the run starts from.
     - `tolerance`: the part of the state it may move, which is not warned of; None for the default.
+    - `stacklevel`: whom the warning is for, as `warnings.warn` counts.
     """
     q, v = zip(*((np.asarray(a), np.asarray(b)) for a, b in (given, start)), strict=True)
     if not isinstance(model.stabilizer, Projection) or (_is_negligible(*q) and _is_negligible(*v)):
@@ -130,18 +133,16 @@ def require_near(model: Model, t: Array, given: State, start: State, tolerance: 
         f"the initial state is off the constraints ({_violated(here, of_v)}). Projecting it changes q by up to "
         f"{moved[0]:.3g} ({100 * parts[0]:.2g} % of it) and v by up to {moved[1]:.3g} ({100 * parts[1]:.2g} %)"
     )
-    if tolerance is None:
-        bounds = _REFUSED, (_REFUSED if np.any(v[0]) else math.inf)
-    else:
-        bounds = tolerance, tolerance
+    unless_at_rest = _REFUSED if np.any(v[0]) else math.inf
+    bounds = (_REFUSED, unless_at_rest) if tolerance is None else (tolerance, tolerance)
     if any(part > bound for part, bound in zip(parts, bounds, strict=True)):
         raise InputError(
-            f"{text}, more than start_tolerance = {min(bounds):g} allows. Are angles in radians, and lengths and speeds in "
-            "the model's units? Give a start nearer to the constraints, or a larger start_tolerance."
+            f"{text}, more than start_tolerance = {min(bounds):g} allows. Are angles in radians, and lengths and speeds "
+            "in the model's units? Give a start nearer to the constraints, or a larger start_tolerance."
         )
     if tolerance is None and max(parts) > _WARNED:
         warnings.warn(
             f"{text}. The run starts there; start_tolerance says how much is meant.",
             StartMovedWarning,
-            stacklevel=3,
+            stacklevel=stacklevel,
         )
