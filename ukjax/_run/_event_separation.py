@@ -125,10 +125,9 @@ def separated(
     - `controller`: the step-size controller.
     - `event`: what may stop the run, if anything.
     """
-    ours = event is not None and isinstance(
-        event.root_finder, Bracketing
-    )  # of Diffrax's own events it is as it says
-    if not ours or len(jax.tree.leaves(event.cond_fn, is_leaf=callable)) < 2:
+    if event is None or not isinstance(event.root_finder, Bracketing):  # Diffrax's own events are as it says
+        return controller
+    if len(jax.tree.leaves(event.cond_fn, is_leaf=callable)) < 2:
         return controller
     apart = _Separated(controller, event)
     return (

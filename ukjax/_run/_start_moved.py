@@ -55,13 +55,11 @@ def start_moved(given: State, start: State) -> Float[Array, "2"]:
     - `given`: the state given.
     - `start`: the state the run starts from.
     """
-    tracing = is_traced(given, start)
-    xp = jnp if tracing else np
-    largest = [
-        xp.max(xp.abs(xp.asarray(b) - xp.asarray(a)), initial=0) for a, b in zip(given, start, strict=True)
-    ]
-    moved = xp.stack(largest)
-    return moved if tracing else jax.device_put(moved)
+    if is_traced(given, start):
+        return jnp.stack([jnp.max(jnp.abs(b - a), initial=0) for a, b in zip(given, start, strict=True)])
+    # NumPy compiles nothing.
+    pairs = [(np.asarray(a), np.asarray(b)) for a, b in zip(given, start, strict=True)]
+    return jax.device_put(np.stack([np.max(np.abs(b - a), initial=0) for a, b in pairs]))
 
 
 def _is_negligible(given: np.ndarray, start: np.ndarray) -> bool:
