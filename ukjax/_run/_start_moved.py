@@ -125,7 +125,8 @@ def require_near(
         return
     here, there = (equations_at(model, t, *state) for state in (given, start))
     of_q, of_v = _weights(model, t, start, np.asarray(there.M))
-    parts = max(_part(*q, of_q), _turn(here, there, of_v)), _part(*v, of_v)
+    with np.errstate(over="ignore", invalid="ignore"):
+        parts = max(_part(*q, of_q), _turn(here, there, of_v)), _part(*v, of_v)
     moved = start_moved(given, start)
     text = (
         f"the initial state is off the constraints ({_violated(here, of_v)}). Projecting it changes q by up to "
@@ -133,7 +134,7 @@ def require_near(
     )
     unless_at_rest = _REFUSED if np.any(v[0]) else math.inf
     bounds = (_REFUSED, unless_at_rest) if tolerance is None else (tolerance, tolerance)
-    if any(part > bound for part, bound in zip(parts, bounds, strict=True)):
+    if any(not part <= bound for part, bound in zip(parts, bounds, strict=True)):
         raise InputError(
             f"{text}, more than start_tolerance = {min(bounds):g} allows. Are angles in radians, and lengths and speeds "
             "in the model's units? Give a start nearer to the constraints, or a larger start_tolerance."
