@@ -220,3 +220,43 @@ def test_errors_that_are_not_finite_are_refused_by_name():
     row = uk.Holonomic(lambda t, q: q[0] + jax.lax.stop_gradient(jnp.log(q[1])), name="rooted")
     with pytest.raises(uk.InputError, match="rooted"):
         uk.check(uk.System(jnp.eye(2), jnp.zeros(2), [row]), 0.0, [1.0, -1.0], [0.0, 0.0])
+
+
+def test_states_as_simulate_takes_them():
+    problem = uk.models.pendulum()
+    q, v = problem.q0, problem.v0
+    system, t = problem.system, 0.0
+    ways = [
+        uk.check(problem),
+        uk.check(system, q, v),
+        uk.check(system, q, v, t0=t),
+        uk.check(system, q0=q, v0=v),
+        uk.check(system, t, q, v),
+        uk.check(system, t=t, q=q, v=v),
+        uk.check(system, None, list(q), list(v)),
+        uk.check(problem, q),
+        uk.check(problem, t, q),
+    ]
+    assert len({str(report) for report in ways}) == 1
+    assert "Violated: rod by 5.000e-01" in str(uk.check(problem, jnp.asarray([np.sqrt(2.0), 0.0])))
+
+
+@pytest.mark.parametrize(
+    ("state", "named", "words"),
+    [
+        (([1.0, 0.0], [0.0, 0.0], 0.0), {}, "check(system, q0, v0, t0=t)"),
+        ((0.0, [1.0, 0.0], [0.0, 0.0], 1.0), {}, "got 4"),
+        (([1.0, 0.0], [0.0, 0.0]), {"q0": [1.0, 0.0]}, "q is given twice"),
+        (([1.0, 0.0], [0.0, 0.0]), {"t": 0.0, "t0": 1.0}, "t is given twice"),
+    ],
+)
+def test_ambiguous_states(state, named, words):
+    with pytest.raises(uk.InputError) as error:
+        uk.check(uk.models.pendulum().system, *state, **named)
+    assert words in str(error.value)
+
+
+def test_not_within_jit():
+    problem = uk.models.pendulum()
+    with pytest.raises(uk.InputError, match="outside jit"):
+        jax.jit(lambda q: uk.check(problem.system, q, problem.v0).rank)(problem.q0)

@@ -34,6 +34,7 @@ from ._interop._torch import to_torch as to_torch
 from ._misc._errors import InputError as InputError
 from ._misc._errors import MissingExtraError as MissingExtraError
 from ._misc._errors import SimulationError as SimulationError
+from ._misc._errors import StartMovedWarning as StartMovedWarning
 from ._motion._energy_projection import EnergyProjection as EnergyProjection
 from ._motion._project import Projection as Projection
 from ._motion._project import project as project
@@ -50,6 +51,7 @@ from ._pseudoinverse import pinv as pinv
 from ._run._compiled import compiled as compiled
 from ._run._doctor import Report as Report
 from ._run._doctor import check as check
+from ._run._events import Event as Event
 from ._run._passages import Passage as Passage
 from ._run._passages import passages as passages
 from ._run._simulate import simulate as simulate

@@ -109,6 +109,8 @@ def _summary_table(problem: Problem, figures: dict[str, Any], rows: dict[str, st
         "change of energy": short(figures["energy_drift"]) + " J",
         "rank of the rows": " to ".join(map(str, ranks)),
     }
+    if any(figures["start_moved"]):
+        shown["start moved by"] = "q {:.3g}, v {:.3g}".format(*figures["start_moved"])
     for name, point in figures["points"].items():
         rounded = np.round(np.asarray(point), 9) + 0.0  # no -0
         shown[f"{name} at the end"] = ", ".join(f"{x:.9g}" for x in rounded) + " m"

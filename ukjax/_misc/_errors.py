@@ -13,6 +13,10 @@ class MissingExtraError(ImportError):
     """An optional dependency that is not installed; the message names the extra that brings it."""
 
 
+class StartMovedWarning(UserWarning):
+    """An initial state that was visibly off the constraints: the run starts from the nearest one on them."""
+
+
 def missing_extra(feature: str, extra: str) -> MissingExtraError:
     """The error for a `feature` whose optional dependencies come with `ukjax[extra]`."""
     return MissingExtraError(

@@ -1,7 +1,7 @@
 """Says in plain words what a set of constraints does at a state: which rows depend on others, and whether it
 can be satisfied, and whether the motion and the multipliers are unique."""
 
-from typing import final
+from typing import Any, final
 
 import equinox as eqx
 import numpy as np
@@ -10,7 +10,7 @@ from jaxtyping import Array
 from .._formula._acceleration import Equations, equations_of_motion
 from .._misc._arguments import require_between
 from .._misc._errors import InputError
-from .._misc._types import Coordinates, Time, Velocities
+from .._misc._types import Coordinates, Time, Velocities, is_traced
 from .._motion._project import project
 from .._pseudoinverse import DEFAULT_RCOND, ROW_NOISE
 from .._system._problem import Problem, resolve_state
@@ -157,12 +157,36 @@ def _require_finite_equations(equations: Equations) -> None:
         raise InputError(f"the constraint rows {', '.join(bad)} are not finite at this state.")
 
 
+def _state_given(state: tuple, named: dict[str, Any]) -> list[Any]:
+    """t, q and v from what is given by position, (q0, v0) or (t, q, v), and by name; None where not given."""
+    several = bool(state) and (isinstance(state[0], list | tuple) or getattr(state[0], "ndim", 0) > 0)
+    if several and len(state) == 3:
+        raise InputError(
+            f"t has shape {np.shape(state[0])}; it must be a scalar: give check(system, t, q, v), or "
+            "check(system, q0, v0, t0=t)."
+        )
+    order = ("q", "v") if several else ("t", "q", "v")
+    if len(state) > len(order):
+        raise InputError(
+            f"check takes (system, q0, v0) or (system, t, q, v), got {len(state)} after the system."
+        )
+    given = [*zip(order, state, strict=False), *((name.removesuffix("0"), x) for name, x in named.items())]
+    found = {}
+    for name, x in given:
+        if x is not None and found.setdefault(name, x) is not x:
+            raise InputError(f"{name} is given twice: as {found[name]} and as {x}.")
+    return [found.get(name) for name in ("t", "q", "v")]
+
+
 def check(
     system: AbstractSystem | Problem,
+    *state: Any,
+    t0: Time | float | None = None,
+    q0: Coordinates | None = None,
+    v0: Velocities | None = None,
     t: Time | float | None = None,
     q: Coordinates | None = None,
     v: Velocities | None = None,
-    *,
     stabilizer: AbstractStabilizer = NoStabilizer(),
     rcond: float = DEFAULT_RCOND,
 ) -> Report:
@@ -174,18 +198,35 @@ def check(
     **Arguments:**
 
     - `system`: the mechanical system, or a `Problem`, which brings its initial state.
-    - `t`: time [s].
-    - `q`: generalized coordinates (n_q,).
-    - `v`: generalized velocities (n,).
+    - `state`: (q0, v0), as `simulate` takes them, or (t, q, v), as `project` does.
+    - `t0`, `t`: time [s], by either name.
+    - `q0`, `q`: generalized coordinates (n_q,), by either name.
+    - `v0`, `v`: generalized velocities (n,), by either name.
     - `stabilizer`: gives the b to enforce; by default the constraints' own.
     - `rcond`: the relative threshold that decides rank, on rows of unit norm.
 
     **Returns:** `Report`.
 
-    **Raises:** `InputError` for wrong shapes and non-finite values.
+    **Raises:** `InputError` for wrong shapes and non-finite values, for a state given twice, and within `jit`.
     """
     require_between("rcond", rcond, 0, 1)
-    system, t, q, v = resolve_state(system, t, q, v)
+    if is_traced(system, state, t0, q0, v0, t, q, v):
+        raise InputError(
+            "check looks at values, which JAX does not have while it traces: call it outside jit, vmap and grad."
+        )
+    names = {"t0": t0, "q0": q0, "v0": v0, "t": t, "q": q, "v": v}
+    system, time, position, velocity = resolve_state(system, *_state_given(state, names))
+    return _examined(system, time, position, velocity, stabilizer, rcond)
+
+
+def _examined(
+    system: AbstractSystem,
+    t: Time,
+    q: Coordinates,
+    v: Velocities,
+    stabilizer: AbstractStabilizer,
+    rcond: float,
+) -> Report:
     equations = eqx.filter_jit(equations_of_motion)(system, t, q, v, stabilizer)
     M, A, b = (np.asarray(x) for x in (equations.M, equations.rows.A, equations.rows.b))
     names = equations.rows.names

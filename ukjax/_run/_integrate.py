@@ -11,6 +11,7 @@ from jaxtyping import Array
 from .._batch import Pooled, can_be_pooled
 from .._misc._callbacks import arguments_checked
 from .._misc._precision import in_full_precision
+from .._misc._reverse_only import reverse_only
 from .._motion._energy_projection import projected
 from .._motion._model import Model
 from .._motion._project import Projection
@@ -49,6 +50,8 @@ def _diffeqsolve(
     keep: Callable[[Array, Any, Model], Any] | None = None,
 ) -> dfx.Solution:
     """The Diffrax solve: saves the state, or `keep` of it, at `ts` (None: at every step), and the final state."""
+    if isinstance(settings["adjoint"], _options.REVERSE_ONLY):
+        model, y0, span, ts = reverse_only((model, y0, span, ts))
     t0, t1, dt0 = span
     if isinstance(model.stabilizer, Projection):
         solver = projected(solver)

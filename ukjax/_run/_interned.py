@@ -96,8 +96,9 @@ def interned_function(function: Callable, *arguments: Any) -> Callable:
     **Arguments:**
 
     - `function`: of arrays.
-    - `arguments`: shapes and types it takes.
+    - `arguments`: arrays of the shapes and types it takes.
     """
-    return _functions(
-        (Same(function), arguments), arguments, lambda: signature(jax.make_jaxpr(function)(*arguments))
-    )[0].of
+    avals = tuple(jax.ShapeDtypeStruct(jnp.shape(x), x.dtype) for x in arguments)
+    return _functions((Same(function), avals), avals, lambda: signature(jax.make_jaxpr(function)(*avals)))[
+        0
+    ].of

@@ -18,9 +18,10 @@ from .._motion._states import States, equations, projected, solved
 from .._motion._states import observed as at_states
 from .._servo._control import Servoed
 from .._system._constraint import Kind, constraint_rows
-from .._system._problem import Problem
 from .._system._system import AbstractSystem
-from ._trajectory import RESULTS, Dense, Trajectory
+from ._dense import Dense
+from ._events import which
+from ._trajectory import RESULTS, Trajectory
 
 
 class Solved(NamedTuple):
@@ -169,19 +170,15 @@ def _first(arrays: Any, kept: int) -> Any:
     return jax.tree.map(lambda x: x[:kept], arrays)
 
 
-def assembled(
-    model: Model, solved: Solved, name: str, computed_by: str, dense: bool, problem: Problem | None = None
-) -> Trajectory:
+def assembled(model: Model, solved: Solved, dense: bool, **told: Any) -> Trajectory:
     """The trajectory of a run; where JAX traces it, it has an entry for each time asked for and, last, the final state.
 
     **Arguments:**
 
     - `model`: what was integrated.
     - `solved`: what the steps left behind.
-    - `name`: of the run.
-    - `computed_by`: what became of the model, in words.
     - `dense`: whether the motion between saved times is kept.
-    - `problem`: what was simulated.
+    - `told`: fields of the trajectory that are known before the run.
     """
     tracing = is_traced(solved.t)
     states, result = States(solved.t, solved.q, solved.v), solved.result
@@ -198,10 +195,9 @@ def assembled(
         stats=solved.stats,
         row_names=names,
         row_kinds=kinds,
-        name=name,
+        event=which(solved.event_mask),
         dense=Dense(solved.interpolation, model.system, model.stabilizer) if dense else None,
-        problem=problem,
-        computed_by=computed_by,
+        **told,
     )
 
 

@@ -2,8 +2,7 @@
 
 import math
 import numbers
-from collections.abc import Callable
-from typing import Any, NamedTuple, final
+from typing import Any
 
 import diffrax as dfx
 import equinox as eqx
@@ -16,12 +15,10 @@ from jaxtyping import Array
 from .._formula._acceleration import AbstractFormula, UdwadiaKalaba
 from .._misc._arguments import (
     fails,
-    number_array,
     positive_time,
     real_values,
     require_between,
     require_finite,
-    require_function,
     require_instance,
 )
 from .._misc._errors import InputError
@@ -31,7 +28,11 @@ from .._motion._wrapped_solver import AbstractForwardingSolver
 from .._pseudoinverse import GramSchmidt
 from .._system._stabilize import AbstractStabilizer
 
+REVERSE_ONLY = (dfx.RecursiveCheckpointAdjoint, dfx.BacksolveAdjoint)
+"""Adjoints that forward-mode differentiation cannot go through."""
+
 _CHECKPOINTS = 2**21  # bytes
+_RESOLVED = 1e3  # so that the times to save at, by default 201, differ
 # No controller shortens a fixed step that passes a singular position. Rows left out near it cost more there than a little
 # drift over a small sine does: experiments/fixed_steps.py.
 _AT_FIXED_STEPS = 1e-5
@@ -209,6 +210,12 @@ def adjoint(
     return dfx.RecursiveCheckpointAdjoint(affordable if affordable > usual else None)
 
 
+def _is_resolved(t0: np.ndarray, t1: np.ndarray) -> np.bool_:
+    """Whether a span is many times the rounding of its ends, and the square of a step does not vanish."""
+    precision = np.finfo(t0.dtype)
+    return t1 - t0 > max(_RESOLVED * precision.eps * max(abs(t0), abs(t1)), np.sqrt(precision.tiny))
+
+
 def times(t0: Array, t1: Array, ts: Any) -> Array | None:
     """The times to save at; None for every step.
 
@@ -226,6 +233,11 @@ def times(t0: Array, t1: Array, ts: Any) -> Array | None:
         raise InputError(f"t1 has shape {t1.shape}; it must be a scalar.")
     if fails(np.less, t0, t1):
         raise InputError(f"t1 = {t1} must be later than t0 = {t0}.")
+    if fails(_is_resolved, t0, t1):
+        raise InputError(
+            f"t1 = {t1} is too near to t0 = {t0}: {t0.dtype} has no steps so short. Give a longer span, or another unit "
+            "of time."
+        )
     if isinstance(ts, str):
         if ts != "steps":
             raise InputError(f"ts must be times, a number of times, or 'steps', got {ts!r}.")
@@ -244,34 +256,6 @@ def times(t0: Array, t1: Array, ts: Any) -> Array | None:
     if fails(lambda ts, t0, t1: (np.diff(ts, prepend=-np.inf) > 0) & (ts >= t0) & (ts <= t1), ts, t0, t1):
         raise InputError(f"ts must increase within t0 = {t0} and t1 = {t1}.")
     return ts
-
-
-@final
-class _Crossing(NamedTuple):
-    """The condition of an event at the zero of a function of (t, q, v)."""
-
-    function: Callable[..., Array]
-
-    def __call__(self, t: Array, y: tuple[Array, Array], args: Any, **_: Any) -> Array:
-        found = number_array("what the event returns", self.function(t, *y))
-        if found.ndim:
-            raise InputError(f"the event returned shape {found.shape}; it must be a scalar.")
-        return found
-
-
-def event(given: dfx.Event | Callable | None, state: tuple[Array, Array, Array]) -> dfx.Event | None:
-    """A Diffrax event that locates where a function of (t, q, v) crosses zero.
-
-    **Arguments:**
-
-    - `given`: the function, a Diffrax event, or None.
-    - `state`: (t, q, v); of these only shapes and types matter.
-    """
-    if given is None or isinstance(given, dfx.Event):
-        return given
-    require_function("event, if it is no diffrax.Event,", given, "t, q, v")
-    tolerance = 1e3 * float(jnp.finfo(state[1].dtype).eps)
-    return dfx.Event(_Crossing(given), optx.Newton(rtol=tolerance, atol=tolerance))
 
 
 def require_fitting(

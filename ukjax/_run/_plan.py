@@ -22,6 +22,7 @@ from .._motion._project import Projection
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
+from ._events import as_diffrax, event_names, separated
 from ._integrate import Span, State, integrate
 from ._interned import interned
 from ._observe import Solved
@@ -90,6 +91,7 @@ class Plan:
     - `model`: what is integrated.
     - `automatic`: whether the formula is the default one.
     - `computed_by`: what became of the model, in words.
+    - `event_names`: the names of the events.
     - `arrays`: what the run takes but state and times.
     """
 
@@ -103,15 +105,17 @@ class Plan:
         self.automatic = o.formula is None
         fixed = isinstance(controller, dfx.ConstantStepSize)
         formula = _options.formula(o.formula, o.stabilizer, dtype, fixed=fixed)
+        event = as_diffrax(o.event, (t, q, v))
+        self.event_names = event_names(event)
         settings = {
-            "stepsize_controller": controller,
+            "stepsize_controller": separated(controller, event),
             "adjoint": adjoint,
-            "event": _options.event(o.event, (t, q, v)),
+            "event": event,
             "max_steps": max_steps,
             "progress_meter": _options.progress_meter(o.progress),
         }
         projects = isinstance(o.stabilizer, Projection)
-        _options.require_fitting(adjoint, o.every_step, o.event, o.dense, projects)
+        _options.require_fitting(adjoint, o.every_step, event, o.dense, projects)
         self.model = Model(interned(system, t, q, v), formula, o.stabilizer)
         self.computed_by = f"{type(formula).__name__} on arrays"
         if self.automatic:

@@ -1,6 +1,5 @@
 """The door of a run: what is given is checked, planned, run and observed."""
 
-from collections.abc import Callable
 from typing import Literal
 
 import diffrax as dfx
@@ -16,10 +15,12 @@ from .._system._problem import Problem, resolve_state
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
+from ._events import Events
 from ._failure import explained
 from ._observe import assembled, throw_if_failed
 from ._plan import Options, padded, planned
 from ._start import checked_start
+from ._start_moved import checked_tolerance, require_near, start_moved
 from ._trajectory import Trajectory
 
 
@@ -39,7 +40,8 @@ def simulate(
     rtol: float | None = None,
     atol: float | None = None,
     adjoint: dfx.AbstractAdjoint | None = None,
-    event: dfx.Event | Callable[[Time, Coordinates, Velocities], Array] | None = None,
+    event: Events | None = None,
+    start_tolerance: float | None = None,
     dense: bool = False,
     max_steps: int = 100_000,
     progress: bool | dfx.AbstractProgressMeter = False,
@@ -73,8 +75,12 @@ def simulate(
     - `adjoint`: how derivatives are taken, by any of Diffrax's adjoints: by default `RecursiveCheckpointAdjoint`, for
       reverse mode, with two megabytes of checkpoints; `ForwardMode` for forward mode. `BacksolveAdjoint` without
       projection, events, `dense` and `ts="steps"`.
-    - `event`: stops the run where this real function of (t, q, v) crosses zero, at t0 if it is zero there; or any
-      `diffrax.Event`, whose state is the pair (q, v).
+    - `event`: stops the run where a real function of (t, q, v) crosses zero, at t0 if it is zero there: the function, a
+      `ukjax.Event` with a direction and a name, a list of these, of which the first to occur stops the run, or any
+      `diffrax.Event` of real functions, whose state is the pair (q, v). Two crossings within one step are not seen.
+    - `start_tolerance`: how far `Projection` may move the initial state, as a part of its size: of q, or of the direction
+      of a constraint row if that changes more, and of v. By default 0.5, with a `StartMovedWarning` from 0.02 on, while
+      a v0 of zeros may become any. `jnp.inf` takes any start. Under `jit` only `Trajectory.start_moved` tells.
     - `dense`: keep the motion between saved times too, for `Trajectory.evaluate`.
     - `max_steps`: the most steps to take.
     - `progress`: show a progress meter, or the Diffrax meter to show.
@@ -84,7 +90,8 @@ def simulate(
     more than `ts` for that, and unreached times are infinite.
 
     **Raises:** `InputError` before the run for wrong shapes, non-finite values, a span or tolerance that cannot
-    be meant, a mass matrix that is not positive definite, and inconsistent constraints, by name.
+    be meant, a mass matrix that is not positive definite, inconsistent constraints, by name, and a start far from
+    them.
     """
     t0 = system.t0 if t0 is None and isinstance(system, Problem) else t0
     t1 = system.t1 if t1 is None and isinstance(system, Problem) else t1
@@ -96,21 +103,26 @@ def simulate(
     t1 = real_values("t1", t1).astype(t0.dtype)
     ts = _options.times(t0, t1, ts)
     dt0 = _options.first_step(dt0, t0.dtype)
+    start_tolerance = checked_tolerance(start_tolerance)
     options = Options(
         formula, stabilizer, solver, stepsize_controller, rtol, atol, adjoint, event, progress, dense, max_steps,
         dt0 is not None, ts is None,
     )  # fmt: skip
     plan = planned(system, options, t0, q0, v0)
+    told = {"name": name, "computed_by": plan.computed_by, "event_names": plan.event_names}
     # Within `jit` what is computed is traced even if all it is computed from has values, as this sum shows.
     if is_traced(plan.arrays, t0, q0, v0, t1, ts, jnp.add(1.0, 1.0)):
-        solved = plan.run(plan.model.start(t0, (q0, v0)), (t0, t1, dt0), ts)
-        trajectory = assembled(plan.model, solved, name, plan.computed_by, dense)
+        y0 = plan.model.start(t0, (q0, v0))
+        solved = plan.run(y0, (t0, t1, dt0), ts)
+        trajectory = assembled(plan.model, solved, dense, start_moved=start_moved((q0, v0), y0), **told)
         return throw_if_failed(trajectory) if throw else trajectory
     y0 = checked_start(plan.model, t0, q0, v0, plan.automatic)
+    require_near(plan.model, t0, (q0, v0), y0, start_tolerance)
     solved = plan.run(y0, (t0, t1, dt0), padded(ts, t1))
     if not isinstance(given, Problem):
         given = Problem(system, q0, v0, float(t0), float(t1), getattr(system, "points", None), name=name)
-    trajectory = assembled(plan.model, solved, name, plan.computed_by, dense, given)
+    told["problem"] = given
+    trajectory = assembled(plan.model, solved, dense, start_moved=start_moved((q0, v0), y0), **told)
     if not trajectory.ok:
         trajectory = explained(plan.model, trajectory, t1)
     return trajectory.raise_if_failed() if throw else trajectory

@@ -74,10 +74,23 @@ def _alone(t: Array, q: Any, v: Any) -> States:
     return States(*(np.asarray(x)[None] for x in (t, q, v)))
 
 
+def equations_at(model: Model, t: Array, q: Any, v: Any) -> Equations:
+    """The equations of motion at one state with values, by scalar code where there is any.
+
+    **Arguments:**
+
+    - `model`: what is to run.
+    - `t`, `q`, `v`: the state.
+    """
+    if model.code is None:
+        return _equations(model, t, q, v)
+    return jax.tree.map(lambda x: x[0], equations(model, _alone(t, q, v)))
+
+
 def _is_fit(model: Model, t: Array, q: Any, v: Any) -> bool:
     """Whether a run can start here, as far as can be told without compiling a formula."""
     if model.code is None:
-        here = _equations(model, t, q, v)
+        here = equations_at(model, t, q, v)
         _require_symmetric(here.M)
     else:
         states = _alone(t, q, v)
@@ -86,7 +99,7 @@ def _is_fit(model: Model, t: Array, q: Any, v: Any) -> bool:
         found = observed(model, states)
         if found["regular"].all():
             return _is_precise(model, found["position_error"], found["velocity_error"])
-        here = jax.tree.map(lambda x: x[0], equations(model, states))
+        here = equations_at(model, t, q, v)
     return _is_precise(model, here.rows.position_error, here.rows.velocity_error) and _has_acceleration(here)
 
 

@@ -12,11 +12,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._figures import _animate, _files, _plot
 from .._misc._errors import InputError, SimulationError
-from .._motion._project import Projection
 from .._system._constraint import Kind
 from .._system._problem import Problem
-from .._system._stabilize import AbstractStabilizer
-from .._system._system import AbstractSystem
+from ._dense import Dense
 
 if TYPE_CHECKING:
     import xarray
@@ -39,22 +37,6 @@ def _code(result: RESULTS) -> int:
 
 
 @final
-class Dense(eqx.Module):
-    """A trajectory between its saved times: Diffrax's interpolation, projected where the run projects."""
-
-    interpolation: dfx.DenseInterpolation
-    system: AbstractSystem
-    stabilizer: AbstractStabilizer
-
-    @eqx.filter_jit
-    def __call__(self, t: Array) -> tuple[Array, Array]:
-        q, v = self.interpolation.evaluate(t)
-        if isinstance(self.stabilizer, Projection):
-            q, v = self.stabilizer(self.system, t, q, v)
-        return q, v
-
-
-@final
 class Trajectory(eqx.Module):
     """A simulated motion at k saved times, of n_q coordinates, n velocities and m constraint rows.
 
@@ -69,8 +51,7 @@ class Trajectory(eqx.Module):
     - `energy`: total energy [J] (k,), or None where the system defines none.
     - `rank`: rank of the constraint rows (k,).
     - `stats`: `num_steps`, `num_accepted_steps`, `num_rejected_steps`, and `num_evaluations` of the
-      acceleration by these steps where the solver's stages tell it. It is at most so many where steps were rejected,
-      not projected, and a step starts with the last stage of the one before.
+      acceleration where the solver's stages tell it: an upper bound for unprojected FSAL runs with rejected steps.
     - `result`: a code of `RESULTS`.
     - `row_names`: the names of the m rows, as in `Rows`.
     - `row_kinds`: their kinds, as in `Rows`.
@@ -78,6 +59,9 @@ class Trajectory(eqx.Module):
     - `message`: why the run ended early, in words; empty if it did not.
     - `dense`: the motion as a function of time, if `simulate` was asked for it.
     - `problem`: what was simulated, for `animate`; None of a compiled run and of one read from a file.
+    - `start_moved`: the largest change of a coordinate, and of a velocity, by which the start was projected (2,).
+    - `event`: the index of the event that stopped the run, -1 where none did.
+    - `event_names`: the names of the events, in the order given.
     - `computed_by`: whether the accelerations of the run came from scalar code, and else why not.
     """
 
@@ -99,6 +83,9 @@ class Trajectory(eqx.Module):
     message: str = eqx.field(static=True, default="")
     dense: Dense | None = None
     problem: Problem | None = None
+    start_moved: Float[Array, "2"] | tuple[float, float] = (0.0, 0.0)
+    event: Int[Array, ""] | int = -1
+    event_names: tuple[str, ...] = eqx.field(static=True, default=())
     computed_by: str = eqx.field(static=True, default="")
 
     def __len__(self) -> int:
@@ -175,6 +162,11 @@ class Trajectory(eqx.Module):
         """The name of the result's code, such as `successful` or `max_steps_reached`."""
         return next(name for name, code in RESULTS._name_to_item.items() if bool(code == self.result))
 
+    @property
+    def event_name(self) -> str | None:
+        """The name of the event that stopped the run, or None."""
+        return None if self.event < 0 else self.event_names[int(self.event)]
+
     def summary(self) -> dict[str, Any]:
         """The figures one looks at first, as plain numbers; the command line prints these."""
         drift, evaluations = self.energy_drift, self.stats.get("num_evaluations")
@@ -188,6 +180,8 @@ class Trajectory(eqx.Module):
             "energy_drift": None if drift is None else float(drift),
             "rank_min": int(self.rank_min),
             "rank_max": int(self.rank_max),
+            "start_moved": [float(x) for x in self.start_moved],
+            "event": self.event_name,
             "result": self.result_name,
         }
 
@@ -197,12 +191,9 @@ class Trajectory(eqx.Module):
         columns = {k: _files.Column(d, np.asarray(x), u) for k, (d, x, u) in named.items() if x is not None}
         labels = {"row": list(self.row_names), "row_kind": list(self.row_kinds)}
         stats = {name: int(value) for name, value in self.stats.items()}
-        attributes = {
-            "model": self.name,
-            "result": self.result_name,
-            "message": self.message,
-            **stats,
-        }
+        attributes = {"model": self.name, "result": self.result_name, "message": self.message}
+        attributes |= {"event": self.event_name or ""}
+        attributes |= dict(zip(_MOVED, map(float, self.start_moved), strict=True)) | stats
         return _files.Table(columns, labels, attributes)
 
     def to_xarray(self) -> "xarray.Dataset":
@@ -239,6 +230,8 @@ class Trajectory(eqx.Module):
         arrays = {name: jnp.asarray(column.values) for name, column in table.columns.items()}
         attributes = dict(table.attributes)
         name, result, message = (str(attributes.pop(key)) for key in ("model", "result", "message"))
+        event = str(attributes.pop("event", ""))
+        moved = jnp.asarray([float(attributes.pop(key, 0.0)) for key in _MOVED])
         return cls(
             **{name: arrays.get(name) for name in _COLUMNS},
             stats={name: jnp.asarray(value) for name, value in attributes.items()},
@@ -247,6 +240,9 @@ class Trajectory(eqx.Module):
             row_kinds=tuple(table.labels["row_kind"]),  # pyright: ignore[reportArgumentType]
             name=name,
             message=message,
+            start_moved=moved,
+            event=0 if event else -1,
+            event_names=(event,) if event else (),
         )
 
     def plot(self, path: str | Path | None = None) -> "Figure":
@@ -291,6 +287,8 @@ class Trajectory(eqx.Module):
             raise InputError("it is not known what was simulated: give animate(problem=...).")
         return _animate.animate(problem, np.asarray(self.t), np.asarray(self.q), path, speed=speed, fps=fps)
 
+
+_MOVED = ("start_moved_q", "start_moved_v")
 
 _COLUMNS: dict[str, tuple[tuple[str, ...], str]] = {
     "t": (("time",), "s"),

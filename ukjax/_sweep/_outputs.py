@@ -77,6 +77,9 @@ def _known() -> dict[str, Named]:
         "energy_drift": Named((), "J", lambda run: run.trajectory.energy_drift),
         "rank_min": Named((), "1", lambda run: run.trajectory.rank_min),
         "rank_max": Named((), "1", lambda run: run.trajectory.rank_max),
+        "start_moved_q": Named((), _COLUMNS["q"][1], lambda run: run.trajectory.start_moved[0], kept=True),
+        "start_moved_v": Named((), _COLUMNS["v"][1], lambda run: run.trajectory.start_moved[1], kept=True),
+        "event": Named((), "1", lambda run: run.trajectory.event, kept=True),
         "steps": Named((), "1", lambda run: run.trajectory.stats["num_steps"], kept=True),
     }
 
@@ -84,7 +87,7 @@ def _known() -> dict[str, Named]:
 KNOWN = _known()
 """Outputs of every model."""
 DEFAULT = ("t_end", "q_end", "v_end", "max_position_error", "max_velocity_error", "energy_drift")
-DEFAULT += ("rank_min", "rank_max", "steps")
+DEFAULT += ("rank_min", "rank_max", "start_moved_q", "start_moved_v", "steps")
 
 
 def _own(name: str, fn: Callable[[Trajectory], Any]) -> Named:

@@ -13,8 +13,9 @@ from jaxtyping import Array, Float
 from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import require_between
 from .._misc._errors import InputError
-from .._misc._types import Coordinates, Time, Velocities
+from .._misc._types import Time
 from .._motion._project import Projection
+from .._run._events import Events
 from .._system._problem import Problem
 from .._system._stabilize import AbstractStabilizer
 from ._chunks import block_shape, blocks, padded, runs_at_once
@@ -113,7 +114,7 @@ def sweep(
     stepsize_controller: dfx.AbstractStepSizeController | None = None,
     rtol: float | None = None,
     atol: float | None = None,
-    event: dfx.Event | Callable[[Time, Coordinates, Velocities], Array] | None = None,
+    event: Events | None = None,
     max_steps: int = 100_000,
     store: str | Path | None = None,
     overwrite: bool = False,

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from .._formula._acceleration import AbstractFormula, UdwadiaKalaba
+from .._misc._arguments import number_array
 from .._misc._errors import InputError
 from .._motion._model import Model, coded
 from .._run import _options
@@ -71,6 +72,15 @@ def stacked(problems: Sequence[Problem]) -> tuple[AbstractSystem, Array, Array]:
     return eqx.combine(arrays, parts[0][1])
 
 
+def _scalar(loss: Any) -> Array:
+    loss = number_array("what the loss returns", loss)
+    if loss.ndim or not jnp.issubdtype(loss.dtype, jnp.floating):
+        raise InputError(
+            f"the loss returned {loss.dtype} of shape {loss.shape}; it must return one real number, such as a mean."
+        )
+    return loss
+
+
 @final
 class Objective(eqx.Module):
     """log(loss) of x = log(gains); infinite where a run fails.
@@ -119,7 +129,7 @@ class Objective(eqx.Module):
                 formula=s.formula, stabilizer=stabilizer, solver=s.solver, stepsize_controller=s.controller,
                 adjoint=adjoint, max_steps=s.max_steps,
             )  # fmt: skip
-            loss, stats = self.loss(run), run.stats
+            loss, stats = _scalar(self.loss(run)), run.stats
             reached = run.result == RESULTS.successful
         count = _options.evaluations(s.solver, stabilizer, stats)
         count = stats["num_steps"] if count is None else count

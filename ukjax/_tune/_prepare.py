@@ -1,5 +1,6 @@
 """What `tune` makes of its arguments: an objective, each argument checked by name before anything is computed."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,8 +14,10 @@ from .._misc._arguments import real_array, require_instance, require_solver
 from .._misc._errors import InputError
 from .._misc._types import is_traced
 from .._motion._model import Model
+from .._motion._project import Projection, project
 from .._run import _options
 from .._run._observe import errors_at
+from .._run._start_moved import require_near
 from .._system._problem import Problem, resolve_state
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
@@ -107,6 +110,17 @@ def _check_loss(loss: Any, settings: Settings, rows: int) -> None:
         raise InputError(f"the window {loss.window} lies outside the run, {settings.t0} to {settings.t1} s.")
 
 
+def _require_near_starts(problems: tuple[Problem, ...], settings: Settings) -> None:
+    """As `simulate` does of runs that are projected."""
+    stabilizer = settings.stabilizer
+    if not isinstance(stabilizer, Projection):
+        return
+    for p in problems:
+        model = Model(p.system, settings.formula or UdwadiaKalaba(), stabilizer)
+        start = project(p.system, settings.t0, p.q0, p.v0, pinv=stabilizer.pinv)
+        require_near(model, settings.t0, (p.q0, p.v0), start, None, stacklevel=5)
+
+
 def prepare(
     system: AbstractSystem | Problems | Callable[[Any], Any],
     gains: Any,
@@ -132,10 +146,12 @@ def prepare(
         require_instance("gains", gains, AbstractStabilizer, "Baumgarte(alpha, beta)")
     elif q0 is not None or v0 is not None:
         raise InputError("q0 and v0 are for a system or a Problem; a function of the gains returns its own.")
+    own = gains if plant is None else options["stabilizer"]
     if isinstance(example, tuple) and len(example) == 2 and isinstance(example[1], AbstractStabilizer):
-        example = example[0]
+        example, own = example
     problems = _problems(example, q0, v0, (options["t0"], options["t1"]))
     settings, p = _settings(problems[0], options, loss), problems[0]
+    _require_near_starts(problems, dataclasses.replace(settings, stabilizer=own))
     stacked(problems)
     require_shapes(p.system, settings.t0, p.q0, p.v0)
     model = Model(p.system, settings.formula or UdwadiaKalaba(), settings.stabilizer)

@@ -1,0 +1,182 @@
+"""What stops a run: crossings against closed forms and SciPy's events, which event it was, and what is refused."""
+
+import diffrax as dfx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optimistix as optx
+import pytest
+import scipy.integrate
+
+import ukjax as uk
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
+TIGHT = {"rtol": 1e-10, "atol": 1e-10, "ts": 5}
+RATE = 2.0  # of x'' = -RATE^2 x, whose motion from x = 1 is cos(RATE t)
+SPRING = uk.System(jnp.eye(1), lambda t, q, v: -(RATE**2) * q)
+X0, V0 = jnp.ones(1), jnp.zeros(1)
+
+
+def _x(t, q, v):
+    return q[0]
+
+
+def _run(event, t1=10.0, **options):
+    return uk.simulate(SPRING, X0, V0, t1=t1, event=event, **(TIGHT | options))
+
+
+def _scipy(events, t1=10.0):
+    """The first time, and the index, of terminal events (function, direction) by SciPy."""
+    functions = []
+    for fn, direction in events:
+        event = lambda t, y, fn=fn: float(fn(t, y[:1], y[1:]))
+        event.terminal, event.direction = True, direction
+        functions.append(event)
+    field = lambda t, y: [y[1], -(RATE**2) * y[0]]
+    solution = scipy.integrate.solve_ivp(
+        field, (0, t1), [1.0, 0.0], method="DOP853", rtol=1e-11, atol=1e-11, events=functions, max_step=0.05
+    )
+    which = [i for i, t in enumerate(solution.t_events) if t.size]
+    return solution.t[-1], which[0] if which else -1
+
+
+CASES = {
+    "down": [(_x, -1)],
+    "up": [(_x, 1)],
+    "both": [(_x, 0)],
+    "the later one first": [(lambda t, q, v: q[0] - 0.1, 0), (lambda t, q, v: q[0] - 0.3, 0)],
+    "in three directions": [
+        (lambda t, q, v: q[0] + 0.9, 1),
+        (lambda t, q, v: v[0] + 1.5, 1),
+        (lambda t, q, v: t - 1.2, 0),
+    ],
+    "a crossing between two that do not count": [
+        (lambda t, q, v: q[0] - 0.5, 1),
+        (lambda t, q, v: v[0] - 1.0, -1),
+    ],
+    "never": [(lambda t, q, v: q[0] - 2.0, 0)],
+}
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"solver": dfx.Tsit5(), "dt0": 0.01, "stepsize_controller": dfx.ConstantStepSize()}]
+)
+@pytest.mark.parametrize("name", CASES)
+def test_as_scipy(name, options):
+    """The default solver's steps of some 0.3 s hold several events each."""
+    events = CASES[name]
+    run = _run([uk.Event(fn, d or None, name=f"no. {i}") for i, (fn, d) in enumerate(events)], **options)
+    t, index = _scipy(events)
+    np.testing.assert_allclose(run.t[-1], t, atol=1e-8)
+    assert run.event == index
+    assert run.event_name == (None if index < 0 else f"no. {index}")
+    assert run.result_name == ("successful" if index < 0 else "event_occurred")
+    assert run.summary()["event"] == run.event_name
+
+
+def test_closed_form_and_derivative_in_jit():
+    """x = cos(w t) falls through h at acos(h) / w, where dt/dh = -1 / (w sqrt(1 - h^2)); which event, also in batches."""
+
+    def stopped(h):
+        events = [lambda t, q, v: t - 0.5, uk.Event(lambda t, q, v: q[0] - h, "down")]
+        run = _run(events, adjoint=dfx.RecursiveCheckpointAdjoint())
+        return run.t[-1], (run.event, run.start_moved)
+
+    h = jnp.asarray([0.2, 0.6, 0.9])
+    (t, (event, moved)), slope = jax.jit(jax.vmap(jax.value_and_grad(stopped, has_aux=True)))(h)
+    first = np.arccos(h) / RATE < 0.5
+    np.testing.assert_allclose(t, np.where(first, np.arccos(h) / RATE, 0.5), atol=1e-9)
+    np.testing.assert_allclose(slope, np.where(first, -1 / (RATE * np.sqrt(1 - h**2)), 0.0), atol=1e-6)
+    np.testing.assert_array_equal(event, first.astype(int))
+    np.testing.assert_array_equal(moved, np.zeros((3, 2)))
+
+
+def test_simultaneous_events_are_the_first_of_the_list():
+    run = _run([_x, lambda t, q, v: 2 * q[0]])
+    np.testing.assert_allclose(run.t[-1], np.pi / 2 / RATE, atol=1e-9)
+    assert run.event_name == "_x"
+
+
+def test_a_start_on_the_crossing_stops_there():
+    run = uk.simulate(SPRING, jnp.zeros(1), jnp.ones(1), t0=1.0, t1=3.0, event=_x, **TIGHT)
+    assert run.t[-1] == 1.0
+    assert run.result_name == "event_occurred"
+
+
+def test_a_steep_root_is_found():
+    """Newton's method takes many steps at a triple root."""
+    run = _run(lambda t, q, v: q[0] ** 3)
+    np.testing.assert_allclose(run.t[-1], np.pi / 2 / RATE, atol=1e-9)
+
+
+def test_the_pendulum_of_the_documentation():
+    """A truth value stopped at the end of a step, 0.6254 s; at 0.53822 s it hangs down."""
+    from scipy.special import ellipk
+
+    pendulum = uk.models.pendulum()
+    with pytest.raises(uk.InputError, match=r"q\[0\] in place of q\[0\] < 0"):
+        uk.simulate(pendulum, event=lambda t, q, v: q[0] < 0)
+    quarter = ellipk(np.sin(np.pi / 6) ** 2) / np.sqrt(9.81)
+    run = uk.simulate(pendulum, event=uk.Event(_x, "down", name="down"), **TIGHT)
+    np.testing.assert_allclose(run.t[-1], quarter, atol=1e-8)
+
+
+def test_of_diffrax():
+    far, turning = lambda t, y, args, **_: y[0][0] - 2.0, lambda t, y, args, **_: y[1][0]
+    event = dfx.Event({"a": far, "b": turning}, optx.Newton(1e-12, 1e-12), {"a": None, "b": True})
+    run = _run(event)
+    np.testing.assert_allclose(run.t[-1], np.pi / RATE, atol=1e-8)
+    assert run.event_name == "b"
+
+
+REFUSED = {
+    "a truth value": (lambda t, q, v: q[0] < 0, ("truth value", "q[0] < 0")),
+    "one in a list": ([_x, uk.Event(lambda t, q, v: q[0] < 0, name="low")], ("low", "truth value")),
+    "one of Diffrax": (dfx.Event(lambda t, y, args, **_: y[0][0] < 0), ("truth value",)),
+    "complex": (lambda t, q, v: jax.lax.complex(q[0], v[0]), ("real", "complex")),
+    "an integer": (lambda t, q, v: q[0].astype(int), ("real", "int")),
+    "a constant": (lambda t, q, v: 1.0, ("constant",)),
+    "a constant of no number": (lambda t, q, v: jnp.asarray(2.0) * 3.0, ("constant",)),
+    "a sign": (lambda t, q, v: jnp.sign(q[0]), ("step", "jnp.sign")),
+    "a step": (lambda t, q, v: jnp.where(q[0] > 0, 1.0, -1.0), ("step",)),
+    "a vector": (lambda t, q, v: q, ("(1,)", "scalar")),
+    "nothing": (lambda t, q, v: None, ("event", "None")),
+    "an empty list": ([], ("empty",)),
+    "Diffrax's in a list": ([dfx.Event(lambda t, y, args, **_: y[0][0])], ("alone",)),
+    "no function": ([_x, 3], ("event", "(t, q, v)", "3")),
+    "text": ("q[0]", ("event", "'q[0]'")),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name):
+    event, words = REFUSED[name]
+    with pytest.raises(uk.InputError) as error:
+        _run(event)
+    for word in words:
+        assert word in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("arguments", [(_x, "left"), (_x, 2), (_x, True), (0.5,), (lambda q: q[0],)])
+def test_events_refused(arguments):
+    with pytest.raises(uk.InputError, match="event"):
+        uk.Event(*arguments)
+
+
+def test_the_same_function_compiles_once():
+    """An event's function is compared, not what wraps it at each call."""
+    from ukjax._run._simulate import _integrate
+
+    _run(_x)
+    size = _integrate._cached._cache_size()  # pyright: ignore[reportFunctionMemberAccess]
+    _run(_x)
+    assert _integrate._cached._cache_size() == size  # pyright: ignore[reportFunctionMemberAccess]
+
+
+def test_saved_and_read(tmp_path):
+    run = _run(uk.Event(_x, name="rest"))
+    read = uk.Trajectory.load(run.save(tmp_path / "run.npz"))
+    assert read.event_name == "rest"
+    assert read.summary() == run.summary()

@@ -1,0 +1,147 @@
+"""By how much a start was moved onto the constraints: told, warned of, and refused beyond a bound.
+
+A start is moved by a large part where a unit was mistaken, such as degrees for radians. Parts do not depend on units:
+coordinates and velocities are compared in the norm of the mass matrix's diagonal, and constraint rows by their
+directions, since an angle that is wrong by a radian is little beside an angle of 60.
+"""
+
+import math
+import numbers
+import warnings
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._formula._acceleration import Equations
+from .._misc._errors import InputError, StartMovedWarning
+from .._misc._types import is_traced
+from .._motion._model import Model
+from .._motion._project import Projection
+from .._system._system import has_quasi_velocities
+from ._start import State, equations_at
+
+# Rough guesses of a posture are some tenths off, mistaken units more. A pendulum of 1 m may start at up to 2 m.
+_REFUSED = 0.5
+_WARNED = 0.02  # angles given to a degree (0.017), as the posture of models.scara, are nearer
+_NEGLIGIBLE = 1e-6  # far below `_WARNED`, and told without the equations of motion
+_VANISHED = 1e-2  # a row that shrinks to less has no direction worth comparing
+
+
+def checked_tolerance(given: Any) -> float | None:
+    """The argument `start_tolerance` as a number, or None.
+
+    **Arguments:**
+
+    - `given`: as given.
+
+    **Raises:** `InputError` unless it is None or a number of at least 0.
+    """
+    if given is None:
+        return None
+    number = isinstance(given, numbers.Real) or (isinstance(given, Array | np.ndarray) and given.ndim == 0)
+    if isinstance(given, bool) or is_traced(given) or not number or not float(given) >= 0:
+        raise InputError(f"start_tolerance must be a number of at least 0, or None, got {given!r}.")
+    return float(given)
+
+
+def start_moved(given: State, start: State) -> Float[Array, "2"]:
+    """The largest change of a coordinate, and of a velocity.
+
+    **Arguments:**
+
+    - `given`: the state given.
+    - `start`: the state the run starts from.
+    """
+    if is_traced(given, start):
+        return jnp.stack([jnp.max(jnp.abs(b - a), initial=0) for a, b in zip(given, start, strict=True)])
+    # NumPy compiles nothing.
+    pairs = [(np.asarray(a), np.asarray(b)) for a, b in zip(given, start, strict=True)]
+    return jax.device_put(np.stack([np.max(np.abs(b - a), initial=0) for a, b in pairs]))
+
+
+def _is_negligible(given: np.ndarray, start: np.ndarray) -> bool:
+    limit = 1e4 * np.finfo(given.dtype).eps + _NEGLIGIBLE * np.max(np.abs(given), initial=0)
+    return bool(np.all(np.abs(start - given) <= limit))
+
+
+def _weights(model: Model, t: Array, start: State, M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The roots of the effective masses of the coordinates (n_q,) and of the velocities (n,)."""
+    of_v = np.sqrt(np.abs(np.diag(M)))
+    of_v = np.where(of_v > 0, of_v, of_v.max(initial=0) or 1)
+    if not has_quasi_velocities(model.system):
+        return of_v, of_v
+    q, v = map(jnp.asarray, start)
+    N = np.asarray(jax.jacfwd(model.system.kinematics, argnums=2)(t, q, v))
+    inverse = np.linalg.norm(N / of_v, axis=1)
+    return 1 / np.where(inverse > 0, inverse, 1), of_v
+
+
+def _part(given: np.ndarray, start: np.ndarray, weights: np.ndarray) -> float:
+    """The change of a state relative to its size, between 0 and 2."""
+    size = max(np.linalg.norm(weights * x) for x in (given, start))
+    return float(np.linalg.norm(weights * (start - given)) / size) if size else 0.0
+
+
+def _turn(given: Equations, start: Equations, weights: np.ndarray) -> float:
+    """The most a position row's direction changes [rad, where it is small]."""
+    known = np.array([kind == "holonomic" for kind in given.rows.kinds], bool)
+    rows = [np.asarray(x.rows.A)[known] / weights for x in (given, start)]
+    norms = [np.linalg.norm(x, axis=1) for x in rows]
+    kept = np.minimum(*norms) > _VANISHED * np.maximum(*norms)
+    before, after = (x[kept] / norm[kept, None] for x, norm in zip(rows, norms, strict=True))
+    return float(np.max(np.linalg.norm(after - before, axis=1), initial=0))
+
+
+def _violated(given: Equations, weights: np.ndarray) -> str:
+    """The rows that are off the most, compared by how far away they are satisfied, with their errors."""
+    norms = np.linalg.norm(np.asarray(given.rows.A) / weights, axis=1)
+    phi, psi = (np.abs(np.asarray(x)) for x in (given.rows.position_error, given.rows.velocity_error))
+    errors, what = (phi, "by") if np.any(phi > 1e-9) else (psi, "in its rate by")
+    distance = errors / np.where(norms > 0, norms, 1)
+    worst = [i for i in np.argsort(-distance) if distance[i] > 0.1 * distance.max(initial=0)]
+    named = [f"{given.rows.names[i]} {what} {errors[i]:.3g}" for i in worst[:5]]
+    return ", ".join(named) + (f" and {len(worst) - 5} more rows" if len(worst) > 5 else "")
+
+
+def require_near(
+    model: Model, t: Array, given: State, start: State, tolerance: float | None, *, stacklevel: int = 3
+) -> None:
+    """Raises `InputError`, naming rows, where a start was moved too far, and warns where it was moved visibly.
+
+    **Arguments:**
+
+    - `model`: what is to run.
+    - `t`: time [s].
+    - `given`: the state given.
+    - `start`: the state the run starts from.
+    - `tolerance`: the part of the state it may move, which is not warned of; None for the default.
+    - `stacklevel`: whom the warning is for, as `warnings.warn` counts.
+    """
+    q, v = zip(*((np.asarray(a), np.asarray(b)) for a, b in (given, start)), strict=True)
+    if not isinstance(model.stabilizer, Projection) or (_is_negligible(*q) and _is_negligible(*v)):
+        return
+    here, there = (equations_at(model, t, *state) for state in (given, start))
+    of_q, of_v = _weights(model, t, start, np.asarray(there.M))
+    with np.errstate(over="ignore", invalid="ignore"):
+        parts = max(_part(*q, of_q), _turn(here, there, of_v)), _part(*v, of_v)
+    moved = start_moved(given, start)
+    text = (
+        f"the initial state is off the constraints ({_violated(here, of_v)}). Projecting it changes q by up to "
+        f"{moved[0]:.3g} ({100 * parts[0]:.2g} % of it) and v by up to {moved[1]:.3g} ({100 * parts[1]:.2g} %)"
+    )
+    unless_at_rest = _REFUSED if np.any(v[0]) else math.inf
+    bounds = (_REFUSED, unless_at_rest) if tolerance is None else (tolerance, tolerance)
+    if any(not part <= bound for part, bound in zip(parts, bounds, strict=True)):
+        raise InputError(
+            f"{text}, more than start_tolerance = {min(bounds):g} allows. Are angles in radians, and lengths and speeds "
+            "in the model's units? Give a start nearer to the constraints, or a larger start_tolerance."
+        )
+    if tolerance is None and max(parts) > _WARNED:
+        warnings.warn(
+            f"{text}. The run starts there; start_tolerance says how much is meant.",
+            StartMovedWarning,
+            stacklevel=stacklevel,
+        )
