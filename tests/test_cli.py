@@ -1,6 +1,7 @@
 """The command line: what it prints, what it writes, its exit status, and its one line for bad input."""
 
 import dataclasses
+import inspect
 import json
 import os
 import signal
@@ -111,7 +112,7 @@ def test_options_become_arguments(options, expected, monkeypatch: pytest.MonkeyP
         given.update(settings)
         raise uk.InputError("noted")
 
-    monkeypatch.setattr(cli, "run", note)
+    monkeypatch.setattr(uk, "simulate", note)
     ukjax("simulate", "pendulum", *options, "--rtol", "1e-6", "--dt0", "0.1", "--max-steps", "7")
     assert eqx.tree_equal((given["formula"], given["stabilizer"], given["solver"]), expected)
     rest = {"t1": None, "dt0": 0.1, "rtol": 1e-6, "atol": None, "max_steps": 7, "ts": None, "progress": False}
@@ -156,6 +157,23 @@ def test_list() -> None:
     assert models["scara"]["description"].startswith("The SCARA arm")
     table = ukjax("list").stdout
     assert all(name in table for name in MODELS)
+
+
+def test_the_list_is_what_the_models_are() -> None:
+    """The command reads a file, since to build all models takes seconds."""
+    found = []
+    for name, model in MODELS.items():
+        problem, rows = eqx.filter_eval_shape(outline, model)
+        description = inspect.getdoc(model).partition("\n")[0]
+        figures = {"coordinates": problem.q0.size, "rows": len(rows.names)}
+        found.append({"model": name, **figures, "description": description, "citation": problem.citation})
+    kept = json.loads((Path(cli.__file__).parent / "catalogue.json").read_text("utf-8"))
+    assert kept == found, f"write to catalogue.json: {json.dumps(found, indent=1, ensure_ascii=False)}"
+
+
+def outline(model):
+    problem = model()
+    return problem, uk.constraint_rows(problem.system, problem.t0, problem.q0, problem.v0)
 
 
 def test_check() -> None:

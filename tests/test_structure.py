@@ -26,9 +26,9 @@ ROOMS = [
     "_formula",
     "_hierarchy",
     "_compiler",
+    "_motion",
     "mechanisms",
     "models",
-    "_motion",
     "_batch",
     "_servo",
     "_figures",
@@ -45,7 +45,8 @@ FILES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 
 
 def public_names(module: object) -> dict[str, object]:
-    return {k: x for k, x in vars(module).items() if not k.startswith("_") and not inspect.ismodule(x)}
+    found = {k: getattr(module, k) for k in dir(module) if not k.startswith("_")}
+    return {k: x for k, x in found.items() if not inspect.ismodule(x)}
 
 
 PUBLIC = public_names(ukjax)
@@ -152,7 +153,7 @@ def test_dependencies_are_declared() -> None:
                 used |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and not node.level:
                 used.add(node.module.partition(".")[0])
-    assert used - set(sys.stdlib_module_names) <= names
+    assert used - set(sys.stdlib_module_names) - {"ukjax"} <= names  # the command line names what users name
     lazily = {"jaxlib", "zarr", "h5netcdf", "h5py", "tqdm"}  # used by what we import
     assert names - lazily <= used
 
@@ -162,6 +163,8 @@ import sys
 import jax
 before = dict(jax.config.values)
 import ukjax
+for name in dir(ukjax):
+    getattr(ukjax, name)  # names are loaded when they are first used
 from jax._src import xla_bridge
 assert dict(jax.config.values) == before, "importing ukjax changed JAX's configuration"
 assert not xla_bridge._backends, "importing ukjax started a backend"
@@ -176,6 +179,38 @@ def test_importing_does_nothing() -> None:
     done = subprocess.run([sys.executable, "-c", IMPORT_EFFECTS], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "", f"importing ukjax imports {done.stdout}"
+
+
+def test_loading_of_names_and_what_type_checkers_see_agree() -> None:
+    tree = ast.parse((PACKAGE / "__init__.py").read_text())
+    (seen,) = [x for x in tree.body if isinstance(x, ast.If) and ast.unparse(x.test) == "TYPE_CHECKING"]
+    pairs = {(alias.name, node.module or alias.name) for node in seen.body for alias in node.names}
+    homes = ukjax._HOME | {name: name for name in ukjax._MODULES}
+    assert homes.keys() == set(dir(ukjax)) == set(ukjax.__all__)
+    assert pairs == set(homes.items())
+    assert [name for name in homes if not hasattr(ukjax, name)] == []
+    with pytest.raises(AttributeError, match="module 'ukjax' has no attribute 'simulat'"):
+        _ = ukjax.simulat
+
+
+LIGHT = """
+import sys
+from typer.testing import CliRunner
+from ukjax._cli._commands import app
+for command in (["--help"], ["--version"], ["list"], ["list", "--json"], ["simulate", "--help"], ["sweep", "--help"],
+                ["tune", "--help"], ["check", "--help"], ["bench", "--help"]):
+    assert CliRunner().invoke(app, command).exit_code == 0
+    assert "jax" not in sys.modules, f"ukjax {' '.join(command)} loads JAX"
+import ukjax
+ukjax.simulate
+for heavy in ("optax", "scipy.stats", "scipy.sparse", "ukjax._tune", "ukjax._bench", "ukjax._sweep"):
+    assert heavy not in sys.modules, f"ukjax.simulate loads {heavy}"
+"""
+
+
+def test_what_is_not_used_is_not_loaded() -> None:
+    done = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def explained(x: object) -> str:

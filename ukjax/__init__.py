@@ -1,89 +1,150 @@
-"""ukjax: differentiable simulation of constrained mechanical systems by the Udwadia-Kalaba equation."""
+"""ukjax: differentiable simulation of constrained mechanical systems by the Udwadia-Kalaba equation.
 
-from . import mechanisms as mechanisms
-from . import models as models
-from ._bench import BenchResult as BenchResult
-from ._bench import bench as bench
-from ._compiler import Lanes as Lanes
-from ._compiler import TranslationError as TranslationError
-from ._compiler import lanes as lanes
-from ._compiler._whole_loops import compile_loops_whole as compile_loops_whole
-from ._formula._acceleration import AbstractFormula as AbstractFormula
-from ._formula._acceleration import Acceleration as Acceleration
-from ._formula._acceleration import Schur as Schur
-from ._formula._acceleration import UdwadiaKalaba as UdwadiaKalaba
-from ._formula._singular_mass import NullSpace as NullSpace
-from ._formula._singular_mass import RangeForm as RangeForm
-from ._formula._singular_mass import StackedForm as StackedForm
-from ._hierarchy._hierarchy import null_space_bases as null_space_bases
-from ._hierarchy._hierarchy import one_four_inverses as one_four_inverses
-from ._hierarchy._hierarchy import orthogonal_projectors as orthogonal_projectors
-from ._hierarchy._hierarchy import orthonormal_rows as orthonormal_rows
-from ._hierarchy._kalman import Enforced as Enforced
-from ._hierarchy._kalman import enforce_levels as enforce_levels
-from ._hierarchy._levels import Module as Module
-from ._hierarchy._levels import find_modules as find_modules
-from ._hierarchy._recursive import Recursive as Recursive
-from ._hierarchy._recursive import at_level as at_level
-from ._hierarchy._recursive import recursive_levels as recursive_levels
-from ._interop._environment import Environment as Environment
-from ._interop._environment import EnvironmentState as EnvironmentState
-from ._interop._export import export as export
-from ._interop._export import load_exported as load_exported
-from ._interop._torch import to_torch as to_torch
-from ._misc._errors import InputError as InputError
-from ._misc._errors import MissingExtraError as MissingExtraError
-from ._misc._errors import SimulationError as SimulationError
-from ._misc._errors import StartMovedWarning as StartMovedWarning
-from ._motion._energy_projection import EnergyProjection as EnergyProjection
-from ._motion._project import Projection as Projection
-from ._motion._project import project as project
-from ._pseudoinverse import SVD as SVD
-from ._pseudoinverse import AbstractPseudoinverse as AbstractPseudoinverse
-from ._pseudoinverse import Cholesky as Cholesky
-from ._pseudoinverse import CompleteOrthogonal as CompleteOrthogonal
-from ._pseudoinverse import GramSchmidt as GramSchmidt
-from ._pseudoinverse import Greville as Greville
-from ._pseudoinverse import HouseholderQR as HouseholderQR
-from ._pseudoinverse import Lineax as Lineax
-from ._pseudoinverse import Pseudoinverse as Pseudoinverse
-from ._pseudoinverse import pinv as pinv
-from ._run._compiled import compiled as compiled
-from ._run._doctor import Report as Report
-from ._run._doctor import check as check
-from ._run._events import Event as Event
-from ._run._passages import Passage as Passage
-from ._run._passages import passages as passages
-from ._run._simulate import simulate as simulate
-from ._run._step import step as step
-from ._run._trajectory import RESULTS as RESULTS
-from ._run._trajectory import Trajectory as Trajectory
-from ._servo._control import Servoed as Servoed
-from ._servo._control import servo_control as servo_control
-from ._servo._control import with_servo as with_servo
-from ._servo._servo_law import ServoControl as ServoControl
-from ._sweep import AbstractSamples as AbstractSamples
-from ._sweep import Grid as Grid
-from ._sweep import LatinHypercube as LatinHypercube
-from ._sweep import Sobol as Sobol
-from ._sweep import Table as Table
-from ._sweep import sweep as sweep
-from ._system._any_order import AnyOrderSystem as AnyOrderSystem
-from ._system._any_order import OfOrder as OfOrder
-from ._system._constraint import AbstractConstraint as AbstractConstraint
-from ._system._constraint import AccelerationConstraint as AccelerationConstraint
-from ._system._constraint import Holonomic as Holonomic
-from ._system._constraint import Nonholonomic as Nonholonomic
-from ._system._constraint import Rows as Rows
-from ._system._constraint import constraint_rows as constraint_rows
-from ._system._problem import Problem as Problem
-from ._system._stabilize import AbstractStabilizer as AbstractStabilizer
-from ._system._stabilize import Baumgarte as Baumgarte
-from ._system._stabilize import NoStabilizer as NoStabilizer
-from ._system._system import AbstractSystem as AbstractSystem
-from ._system._system import LagrangianSystem as LagrangianSystem
-from ._system._system import System as System
-from ._system._system import lagrangian_system as lagrangian_system
-from ._tune import TuneResult as TuneResult
-from ._tune import ViolationLoss as ViolationLoss
-from ._tune import tune as tune
+A name is loaded when it is first used (PEP 562), with what it needs: `import ukjax` itself takes a hundredth of a
+second, `uk.simulate` does not load what `uk.tune` works with, and the command line answers `--help` without JAX.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with the table below
+    from . import mechanisms as mechanisms
+    from . import models as models
+    from ._bench import BenchResult as BenchResult
+    from ._bench import bench as bench
+    from ._compiler import Lanes as Lanes
+    from ._compiler import TranslationError as TranslationError
+    from ._compiler import lanes as lanes
+    from ._compiler._whole_loops import compile_loops_whole as compile_loops_whole
+    from ._formula._acceleration import AbstractFormula as AbstractFormula
+    from ._formula._acceleration import Acceleration as Acceleration
+    from ._formula._acceleration import Schur as Schur
+    from ._formula._acceleration import UdwadiaKalaba as UdwadiaKalaba
+    from ._formula._singular_mass import NullSpace as NullSpace
+    from ._formula._singular_mass import RangeForm as RangeForm
+    from ._formula._singular_mass import StackedForm as StackedForm
+    from ._hierarchy._hierarchy import null_space_bases as null_space_bases
+    from ._hierarchy._hierarchy import one_four_inverses as one_four_inverses
+    from ._hierarchy._hierarchy import orthogonal_projectors as orthogonal_projectors
+    from ._hierarchy._hierarchy import orthonormal_rows as orthonormal_rows
+    from ._hierarchy._kalman import Enforced as Enforced
+    from ._hierarchy._kalman import enforce_levels as enforce_levels
+    from ._hierarchy._levels import Module as Module
+    from ._hierarchy._levels import find_modules as find_modules
+    from ._hierarchy._recursive import Recursive as Recursive
+    from ._hierarchy._recursive import at_level as at_level
+    from ._hierarchy._recursive import recursive_levels as recursive_levels
+    from ._interop._environment import Environment as Environment
+    from ._interop._environment import EnvironmentState as EnvironmentState
+    from ._interop._export import export as export
+    from ._interop._export import load_exported as load_exported
+    from ._interop._torch import to_torch as to_torch
+    from ._misc._errors import InputError as InputError
+    from ._misc._errors import MissingExtraError as MissingExtraError
+    from ._misc._errors import SimulationError as SimulationError
+    from ._misc._errors import StartMovedWarning as StartMovedWarning
+    from ._motion._energy_projection import EnergyProjection as EnergyProjection
+    from ._motion._project import Projection as Projection
+    from ._motion._project import project as project
+    from ._pseudoinverse import SVD as SVD
+    from ._pseudoinverse import AbstractPseudoinverse as AbstractPseudoinverse
+    from ._pseudoinverse import Cholesky as Cholesky
+    from ._pseudoinverse import CompleteOrthogonal as CompleteOrthogonal
+    from ._pseudoinverse import GramSchmidt as GramSchmidt
+    from ._pseudoinverse import Greville as Greville
+    from ._pseudoinverse import HouseholderQR as HouseholderQR
+    from ._pseudoinverse import Lineax as Lineax
+    from ._pseudoinverse import Pseudoinverse as Pseudoinverse
+    from ._pseudoinverse import pinv as pinv
+    from ._run._compiled import compiled as compiled
+    from ._run._doctor import Report as Report
+    from ._run._doctor import check as check
+    from ._run._events import Event as Event
+    from ._run._passages import Passage as Passage
+    from ._run._passages import passages as passages
+    from ._run._simulate import simulate as simulate
+    from ._run._step import step as step
+    from ._run._trajectory import RESULTS as RESULTS
+    from ._run._trajectory import Trajectory as Trajectory
+    from ._servo._control import Servoed as Servoed
+    from ._servo._control import servo_control as servo_control
+    from ._servo._control import with_servo as with_servo
+    from ._servo._servo_law import ServoControl as ServoControl
+    from ._sweep import AbstractSamples as AbstractSamples
+    from ._sweep import Grid as Grid
+    from ._sweep import LatinHypercube as LatinHypercube
+    from ._sweep import Sobol as Sobol
+    from ._sweep import Table as Table
+    from ._sweep import sweep as sweep
+    from ._system._any_order import AnyOrderSystem as AnyOrderSystem
+    from ._system._any_order import OfOrder as OfOrder
+    from ._system._constraint import AbstractConstraint as AbstractConstraint
+    from ._system._constraint import AccelerationConstraint as AccelerationConstraint
+    from ._system._constraint import Holonomic as Holonomic
+    from ._system._constraint import Nonholonomic as Nonholonomic
+    from ._system._constraint import Rows as Rows
+    from ._system._constraint import constraint_rows as constraint_rows
+    from ._system._problem import Problem as Problem
+    from ._system._stabilize import AbstractStabilizer as AbstractStabilizer
+    from ._system._stabilize import Baumgarte as Baumgarte
+    from ._system._stabilize import NoStabilizer as NoStabilizer
+    from ._system._system import AbstractSystem as AbstractSystem
+    from ._system._system import LagrangianSystem as LagrangianSystem
+    from ._system._system import System as System
+    from ._system._system import lagrangian_system as lagrangian_system
+    from ._tune import TuneResult as TuneResult
+    from ._tune import ViolationLoss as ViolationLoss
+    from ._tune import tune as tune
+else:
+    import importlib
+
+    _MODULES = ("mechanisms", "models")
+    _NAMES = {
+        "_bench": "BenchResult bench",
+        "_compiler": "Lanes TranslationError lanes",
+        "_compiler._whole_loops": "compile_loops_whole",
+        "_formula._acceleration": "AbstractFormula Acceleration Schur UdwadiaKalaba",
+        "_formula._singular_mass": "NullSpace RangeForm StackedForm",
+        "_hierarchy._hierarchy": "null_space_bases one_four_inverses orthogonal_projectors orthonormal_rows",
+        "_hierarchy._kalman": "Enforced enforce_levels",
+        "_hierarchy._levels": "Module find_modules",
+        "_hierarchy._recursive": "Recursive at_level recursive_levels",
+        "_interop._environment": "Environment EnvironmentState",
+        "_interop._export": "export load_exported",
+        "_interop._torch": "to_torch",
+        "_misc._errors": "InputError MissingExtraError SimulationError StartMovedWarning",
+        "_motion._energy_projection": "EnergyProjection",
+        "_motion._project": "Projection project",
+        "_pseudoinverse": "SVD AbstractPseudoinverse Cholesky CompleteOrthogonal GramSchmidt Greville HouseholderQR "
+        "Lineax Pseudoinverse pinv",
+        "_run._compiled": "compiled",
+        "_run._doctor": "Report check",
+        "_run._events": "Event",
+        "_run._passages": "Passage passages",
+        "_run._simulate": "simulate",
+        "_run._step": "step",
+        "_run._trajectory": "RESULTS Trajectory",
+        "_servo._control": "Servoed servo_control with_servo",
+        "_servo._servo_law": "ServoControl",
+        "_sweep": "AbstractSamples Grid LatinHypercube Sobol Table sweep",
+        "_system._any_order": "AnyOrderSystem OfOrder",
+        "_system._constraint": "AbstractConstraint AccelerationConstraint Holonomic Nonholonomic Rows constraint_rows",
+        "_system._problem": "Problem",
+        "_system._stabilize": "AbstractStabilizer Baumgarte NoStabilizer",
+        "_system._system": "AbstractSystem LagrangianSystem System lagrangian_system",
+        "_tune": "TuneResult ViolationLoss tune",
+    }
+    _HOME = {name: home for home, names in _NAMES.items() for name in names.split()}
+    __all__ = sorted([*_MODULES, *_HOME])
+
+    def __getattr__(name):
+        """The public name, from the module it is defined in; from then on it is an attribute like any other."""
+        if name in _MODULES:
+            return importlib.import_module(f"{__name__}.{name}")
+        if name not in _HOME:
+            raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+        value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+        globals()[name] = value
+        return value
+
+    def __dir__():
+        return __all__

@@ -94,6 +94,19 @@ def _energy_balance(problem: Problem, run: Trajectory) -> np.ndarray:
     return ((energy - energy[0]) / (0.033 * (turned[-1] - turned[0])))[:, None]
 
 
+def case_of(problem: Problem) -> Case:
+    """The case of a problem that is none of `CASES`: its coordinates against its closed form, NaN where it has none.
+
+    **Arguments:**
+
+    - `problem`: the problem, whose energy may change.
+    """
+    at, size = problem.reference, problem.q0.size
+    expected = lambda t: np.full((t.size, size), np.nan) if at is None else np.asarray(jax.vmap(at)(t))
+    about = (_coordinates, expected, "its closed form" if at is not None else "its own run at 1e-12")
+    return Case(lambda: problem, float(problem.t1), "coordinates", "SI", *about, conserves=False)
+
+
 def _newton() -> dfx.AbstractSolver:
     return dfx.Kvaerno5(root_finder=dfx.with_stepsize_controller_tols(optx.Newton)())
 

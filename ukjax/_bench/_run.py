@@ -26,11 +26,13 @@ from .._misc._errors import InputError, missing_extra
 from .._run._simulate import simulate
 from .._run._trajectory import Trajectory
 from .._system._problem import Problem
-from ._cases import CASES, PEERS_SOURCE, Case, Peer
+from ._cases import CASES, PEERS_SOURCE, Case, Peer, case_of
 
 TOLERANCES = (1e-6, 1e-8, 1e-10)
 QUICK_TOLERANCES = (1e-6, 1e-8)
 _TIMES = 41
+_TIGHTEST = 1e-12
+"""The tolerance of the run that a problem without a reference is compared with: a hundredth of the tightest default."""
 
 
 @final
@@ -131,13 +133,23 @@ def _figures(case: Case, trajectory: Trajectory) -> dict[str, Any]:
     }
 
 
-def _measure(name: str, tolerances: tuple[float, ...], repeats: int, done: Callable[[], None]) -> BenchResult:
+def _expected(case: Case, problem: Problem) -> np.ndarray:
+    """The reference at the saved times, or of a problem without one its own run at a tighter tolerance."""
+    expected = case.reference(np.linspace(float(problem.t0), case.t1, _TIMES))
+    if np.isnan(expected).all():
+        return case.observe(problem, _timed(case, problem, _TIGHTEST)[1])
+    return expected
+
+
+def _measure(
+    name: str | Problem, tolerances: tuple[float, ...], repeats: int, done: Callable[[], None]
+) -> BenchResult:
     """One problem at all tolerances; `done` is called after each."""
-    case = CASES[name]
+    case = CASES[name] if isinstance(name, str) else case_of(name)
     problem = case.build()
-    expected = case.reference(np.linspace(0.0, case.t1, _TIMES))
     with _without_kept_programs():
         cold, _ = _timed(case, problem, tolerances[0])
+    expected = _expected(case, problem)
     rows = []
     for tolerance in tolerances:  # a traced number: all tolerances share one program
         _, trajectory = _timed(case, problem, tolerance)
@@ -148,7 +160,7 @@ def _measure(name: str, tolerances: tuple[float, ...], repeats: int, done: Calla
         done()
     lists = {key: [row[key] for row in rows] for key in rows[0]}
     kind = type(case.solver()).__name__
-    about = (name, case.quantity, case.unit, case.source, case.t1, kind, cold)
+    about = (_name(name), case.quantity, case.unit, case.source, case.t1, kind, cold)
     return BenchResult(*about, **lists, peers=list(case.peers))
 
 
@@ -172,16 +184,21 @@ def _progress_bar(shown: bool, total: int) -> Iterator[Callable[[str], Callable[
         yield begin
 
 
-def _chosen(names: Iterable[str] | None, quick: bool) -> list[str]:
-    names = [names] if isinstance(names, str) else list(names or ())
+def _name(of: str | Problem) -> str:
+    return of if isinstance(of, str) else of.name
+
+
+def _chosen(names: Iterable[str | Problem] | str | Problem | None, quick: bool) -> list[str | Problem]:
+    names = [names] if isinstance(names, str | Problem) else list(names or ())
     for name in names:
-        if name not in CASES:
+        if not isinstance(name, Problem) and name not in CASES:
             raise unknown_name("benchmark problem", name, CASES)
-    return list(dict.fromkeys(names)) or [name for name, case in CASES.items() if case.quick or not quick]
+    once = [x for i, x in enumerate(names) if isinstance(x, Problem) or x not in names[:i]]
+    return once or [name for name, case in CASES.items() if case.quick or not quick]
 
 
 def bench(
-    names: Iterable[str] | None = None,
+    names: Iterable[str | Problem] | str | Problem | None = None,
     *,
     quick: bool = False,
     tolerances: Iterable[float] | None = None,
@@ -196,7 +213,8 @@ def bench(
 
     **Arguments:**
 
-    - `names`: the problems; by default all, or with `quick` the four that compile fast.
+    - `names`: the problems; by default all, or with `quick` the four that compile fast. A `Problem` of your own may
+      stand among them: its coordinates are compared with its `reference`, or with its own run at 1e-12.
     - `quick`: fewer problems and tolerances.
     - `tolerances`: relative and absolute, of the adaptive steps; by default 1e-6, 1e-8, 1e-10, or with `quick` the
       first two.
@@ -220,7 +238,7 @@ def bench(
     if importlib.util.find_spec("scipy") is None:
         raise missing_extra("bench()", "bench")
     with _progress_bar(progress, len(chosen) * len(tolerances)) as begin:
-        return [_measure(name, tolerances, repeats, begin(name)) for name in chosen]
+        return [_measure(name, tolerances, repeats, begin(_name(name))) for name in chosen]
 
 
 def machine() -> dict[str, Any]:

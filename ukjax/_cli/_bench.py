@@ -6,18 +6,22 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-import jax
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from .._bench import CASES, BenchResult, machine, work_precision
-from .._bench import bench as run_bench
-from .._misc._errors import InputError, missing_extra
-from ._options import Json
-from ._terminal import interruptible, plain, print_json
+import ukjax as uk
 
+from .._misc._errors import InputError, missing_extra
+from ._options import Json, problem_of
+from ._own_models import is_own
+from ._terminal import interruptible, plain, print_json, start_jax
+
+_PROBLEMS = (
+    "pendulum", "scara", "parallelogram", "four_bars", "four_bars_10", "andrews", "andrews_energy", "bricard",
+    "flyball_governor",
+)  # fmt: skip
 _COLUMNS = (
     "run",
     "error at end",
@@ -34,7 +38,7 @@ def _short(x: float | None) -> str:
     return "-" if x is None else f"{x:.2g}"
 
 
-def _table(result: BenchResult) -> Table:
+def _table(result: "uk.BenchResult") -> Table:
     """A row for each tolerance, and one for each other program; each says where it was measured."""
     ended = "" if set(result.result) == {"successful"} else f"; {', '.join(result.result)}"
     title = f"{result.problem}, {result.t1:g} s: {result.quantity} [{result.unit}] against {result.reference}"
@@ -53,7 +57,7 @@ def _table(result: BenchResult) -> Table:
     return table
 
 
-def _show(results: list[BenchResult], about: dict[str, Any]) -> None:
+def _show(results: "list[uk.BenchResult]", about: dict[str, Any]) -> None:
     """What a person reads."""
     console = Console()
     for result in results:
@@ -74,7 +78,11 @@ def _checked_folder(out: Path) -> None:
 
 def bench(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help=f"Problems: {', '.join(CASES)}.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME]...",
+            help=f"Problems: {', '.join(_PROBLEMS)}; or a function that returns one, as mymodel.py:hoop.",
+        ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer problems and tolerances.")] = False,
     repeats: Annotated[int, typer.Option(help="Warm runs the median is taken of, at least 3.")] = 3,
@@ -85,10 +93,13 @@ def bench(
     as_json: Json = False,
 ) -> None:
     """Measure the benchmark problems: errors against independent references, times, and other programs' figures."""
-    jax.config.update("jax_enable_x64", True)
+    start_jax()
+    from .._bench import machine, work_precision
+
     if out is not None:
         _checked_folder(out)
-    results = interruptible(lambda: run_bench(names, quick=quick, repeats=repeats, progress=progress))
+    chosen = [problem_of(name, None) if is_own(name) else name for name in names or ()]
+    results = interruptible(lambda: uk.bench(chosen, quick=quick, repeats=repeats, progress=progress))
     about = machine()
     report = {"machine": about, "results": [result.summary() for result in results]}
     if out is not None:

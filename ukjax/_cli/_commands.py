@@ -6,32 +6,23 @@ what was wrong. Being an application, it switches JAX to float64 and keeps compi
 
 import dataclasses
 import importlib.metadata
-import importlib.util
-import inspect
+import importlib.resources
+import json
 import os
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
-import diffrax as dfx
-import equinox as eqx
-import jax
 import numpy as np
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from .._compiler._whole_loops import compile_loops_whole
+import ukjax as uk
+
 from .._misc._errors import InputError
-from .._run._doctor import check as check_rows
-from .._run._simulate import simulate as run
-from .._run._trajectory import Trajectory
-from .._system._constraint import Rows, constraint_rows
-from .._system._problem import Problem, resolve_state
-from ..models import MODELS, get
 from ._bench import bench
 from ._options import (
     FORMULAS,
@@ -43,12 +34,12 @@ from ._options import (
     check_targets,
     choose,
     formula_of,
-    parameters_of,
+    problem_of,
     solvers,
     stabilizer_of,
 )
 from ._sweep import sweep
-from ._terminal import OneLineErrors, interruptible, print_json, use_compilation_cache, watch_compilation
+from ._terminal import OneLineErrors, interruptible, print_json, run_alone, start_jax, watch_compilation
 from ._tune import tune
 
 app = typer.Typer(name="ukjax", cls=OneLineErrors, add_completion=False, pretty_exceptions_enable=False)
@@ -56,9 +47,8 @@ app = typer.Typer(name="ukjax", cls=OneLineErrors, add_completion=False, pretty_
 
 def main() -> None:
     """Runs the command line, and leaves at once on Ctrl-C."""
-    compile_loops_whole()
     try:
-        app(prog_name="ukjax")
+        run_alone(app)
     except SystemExit as leaving:
         if leaving.code != 130:
             raise
@@ -79,18 +69,15 @@ def _application(
     ] = False,
 ) -> None:
     """Simulate constrained mechanical systems by the Udwadia-Kalaba equation."""
-    jax.config.update("jax_enable_x64", True)
-    if os.environ.get("UKJAX_CACHE") != "0":
-        use_compilation_cache()
 
 
-def _points(problem: Problem, trajectory: Trajectory) -> dict[str, Any]:
+def _points(problem: "uk.Problem", trajectory: "uk.Trajectory") -> dict[str, Any]:
     if problem.points is None:
         return {}
     return problem.points(trajectory.t[-1], trajectory.q[-1])
 
 
-def _summary_table(problem: Problem, figures: dict[str, Any], rows: dict[str, str]) -> Table:
+def _summary_table(problem: "uk.Problem", figures: dict[str, Any], rows: dict[str, str]) -> Table:
     """What a person reads of a run: its figures in words, then further rows."""
 
     def short(x: float | None) -> str:
@@ -119,22 +106,11 @@ def _summary_table(problem: Problem, figures: dict[str, Any], rows: dict[str, st
     return table
 
 
-def _outline(model: Callable[[], Problem]) -> tuple[Problem, Rows]:
-    problem = model()
-    return problem, constraint_rows(*resolve_state(problem, None, None, None))
-
-
 @app.command("list")
 def list_models(as_json: Json = False) -> None:
     """List the models."""
-    entries = []
-    for name, model in MODELS.items():
-        problem, rows = eqx.filter_eval_shape(_outline, model)
-        description = (inspect.getdoc(model) or "").partition("\n")[0]
-        entry = (name, problem.q0.size, len(rows.names), description, problem.citation)
-        entries.append(
-            dict(zip(("model", "coordinates", "rows", "description", "citation"), entry, strict=True))
-        )
+    # What was read off the models once: to build them all takes seconds. A test compares it with them.
+    entries = json.loads(importlib.resources.files(__package__).joinpath("catalogue.json").read_text("utf-8"))
     if as_json:
         return print_json({"models": entries})
     table = Table(box=None, padding=(0, 2, 1, 0))
@@ -176,7 +152,9 @@ def simulate(
     if save_steps and times is not None:
         raise InputError("--save-steps saves every step; leave out --times.")
     check_targets(plot, out, progress)
-    jax.config.update("jax_enable_x64", not float32)
+    start_jax(float32)
+    import diffrax as dfx
+
     settings: dict[str, Any] = {
         "formula": formula_of(formula, method, rcond),
         "stabilizer": stabilizer_of(stabilizer, alpha, beta, rcond),
@@ -184,9 +162,9 @@ def simulate(
         "progress": dfx.TqdmProgressMeter() if progress else False,
     }
     settings |= {"t1": t1, "dt0": dt0, "rtol": rtol, "atol": atol, "max_steps": max_steps}
-    problem = get(name, **parameters_of(parameters or []))
+    problem = problem_of(name, parameters)
     compiling, start = watch_compilation(), time.perf_counter()
-    trajectory = interruptible(lambda: run(problem, ts="steps" if save_steps else times, **settings))
+    trajectory = interruptible(lambda: uk.simulate(problem, ts="steps" if save_steps else times, **settings))
     wall_time = time.perf_counter() - start
     written = []
     for write, path in ((trajectory.plot, plot), (trajectory.save, out)):
@@ -212,8 +190,9 @@ def simulate(
 @app.command()
 def check(name: Name, parameters: Set = None, as_json: Json = False) -> None:
     """Examine a model's constraints: rank, redundant and inconsistent rows, uniqueness."""
-    problem = get(name, **parameters_of(parameters or []))
-    report = interruptible(lambda: check_rows(problem))
+    start_jax()
+    problem = problem_of(name, parameters)
+    report = interruptible(lambda: uk.check(problem))
     if not as_json:
         print(report)
         return

@@ -1,5 +1,7 @@
 """What commands share: the names users choose from, KEY=VALUE pairs, and checks of the files to write."""
 
+from __future__ import annotations
+
 import dataclasses
 import importlib.util
 import inspect
@@ -8,44 +10,36 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-import diffrax as dfx
 import typer
 
+import ukjax as uk
+
 from .._figures import _files
-from .._formula._acceleration import AbstractFormula, Schur, UdwadiaKalaba
-from .._formula._singular_mass import NullSpace, RangeForm, StackedForm
-from .._misc._arguments import unknown_name
 from .._misc._errors import InputError, missing_extra
-from .._motion._project import Projection
-from .._pseudoinverse import (
-    SVD,
-    AbstractPseudoinverse,
-    Cholesky,
-    CompleteOrthogonal,
-    GramSchmidt,
-    Greville,
-    HouseholderQR,
-)
-from .._system._stabilize import AbstractStabilizer, Baumgarte, NoStabilizer
+from ._own_models import is_own, own_model
+
+if TYPE_CHECKING:
+    import diffrax as dfx
 
 _T = TypeVar("_T")
 
-METHODS: dict[str, type[AbstractPseudoinverse]] = {
-    "svd": SVD,
-    "complete-orthogonal": CompleteOrthogonal,
-    "greville": Greville,
-    "householder": HouseholderQR,
-    "gram-schmidt": GramSchmidt,
-    "cholesky": Cholesky,
+# Of the names in `ukjax`, which load JAX.
+METHODS = {
+    "svd": "SVD",
+    "complete-orthogonal": "CompleteOrthogonal",
+    "greville": "Greville",
+    "householder": "HouseholderQR",
+    "gram-schmidt": "GramSchmidt",
+    "cholesky": "Cholesky",
 }
-FORMULAS: dict[str, Callable[..., Any]] = {
-    "udwadia-kalaba": UdwadiaKalaba,
-    "schur": Schur,
-    "range-form": RangeForm,
-    "stacked-form": StackedForm,
-    "null-space": NullSpace,
+FORMULAS = {
+    "udwadia-kalaba": "UdwadiaKalaba",
+    "schur": "Schur",
+    "range-form": "RangeForm",
+    "stacked-form": "StackedForm",
+    "null-space": "NullSpace",
 }
 STABILIZERS = ("projection", "baumgarte", "baumgarte-squared", "none")
 _FIGURES = (".png", ".pdf", ".svg")
@@ -56,7 +50,13 @@ Set = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="A parameter of the model; may be repeated."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A model, as in `ukjax list`.")]
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="A model, as in `ukjax list`, or your own: a function, as mymodel.py:hoop or package.module:hoop.",
+    ),
+]
 
 
 def _key(name: str) -> str:
@@ -66,13 +66,17 @@ def _key(name: str) -> str:
 def choose(kind: str, name: str, known: dict[str, _T]) -> _T:
     """The entry of that name, or of its class's name, whatever the case and the hyphens."""
     for k, x in known.items():
-        if _key(name) in (_key(k), _key(getattr(x, "__name__", k))):
+        if _key(name) in (_key(k), _key(x if isinstance(x, str) else getattr(x, "__name__", k))):
             return x
+    from .._misc._arguments import unknown_name
+
     raise unknown_name(kind, name.lower(), list(known))
 
 
 def solvers() -> dict[str, type[dfx.AbstractSolver]]:
     """Diffrax's solvers for ordinary differential equations, by their names in lower case."""
+    import diffrax as dfx
+
     return {
         name.lower(): cls
         for name, cls in vars(dfx).items()
@@ -82,46 +86,98 @@ def solvers() -> dict[str, type[dfx.AbstractSolver]]:
     }
 
 
-def parameters_of(pairs: list[str]) -> dict[str, Any]:
-    """KEY=VALUE pairs, with values read as JSON where they are."""
-    parameters: dict[str, Any] = {}
+def model_of(name: str, pairs: list[str] | None) -> tuple[Callable[..., uk.Problem], dict[str, Any]]:
+    """The function that builds a model, and its parameters, which it is known to take.
+
+    **Arguments:**
+
+    - `name`: of a model of `ukjax list`, or of a function of the user's.
+    - `pairs`: what `--set` was given.
+
+    **Raises:** `InputError` for names that are not known and for values that are not of the parameter's kind.
+    """
+    model = own_model(name) if is_own(name) else uk.models.named(name)
+    given = _pairs(pairs or [])
+    uk.models.require_parameters(name, model, given)
+    known = inspect.signature(model).parameters
+    return model, {key: _value(key, text, known.get(key)) for key, text in given.items()}
+
+
+def problem_of(name: str, pairs: list[str] | None) -> uk.Problem:
+    """The model of that name with parameters.
+
+    **Arguments:** as `model_of`.
+    """
+    model, parameters = model_of(name, pairs)
+    return model(**parameters)
+
+
+def _pairs(pairs: list[str]) -> dict[str, str]:
+    """KEY=VALUE pairs."""
+    found: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not (key.isidentifier() and equals and value):
             raise InputError(f"--set takes KEY=VALUE, such as gravity=9.81; got '{pair}'.")
-        if key in parameters:
+        if key in found:
             raise InputError(f"--set {key} is given twice.")
-        try:
-            parameters[key] = json.loads(value)
-        except ValueError:
-            parameters[key] = value
-    return parameters
+        found[key] = value
+    return found
 
 
-def _with_rcond(pinv: AbstractPseudoinverse, rcond: float | None) -> AbstractPseudoinverse:
+_WORDS = {float: "a number", int: "an integer", bool: "true or false"}
+
+
+def _value(key: str, text: str, parameter: inspect.Parameter | None) -> Any:
+    """A value as JSON where it is, of the kind that the model's parameter says it has."""
+    from .._misc._arguments import kind_of
+
+    kind = None if parameter is None else kind_of(parameter)
+    if kind is str:
+        return text
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = text
+    if kind is None:
+        return value
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    fits = {float: whole or isinstance(value, float), int: whole, bool: isinstance(value, bool)}
+    try:
+        if fits[kind]:
+            return kind(value)
+    except OverflowError:  # an integer that no float is as large as
+        pass
+    raise InputError(f"{key} must be {_WORDS[kind]}, not {value!r}.")
+
+
+def _with_rcond(pinv: Any, rcond: float | None) -> Any:
     return pinv if rcond is None else dataclasses.replace(pinv, rcond=rcond)
 
 
-def formula_of(formula: str, method: str | None, rcond: float | None) -> AbstractFormula | None:
+def formula_of(formula: str, method: str | None, rcond: float | None) -> uk.AbstractFormula | None:
     """The formula, None for the default one: by scalar code where that can be, which also compiles sooner."""
-    cls = choose("formula", formula, FORMULAS)
-    if cls is UdwadiaKalaba and method is None and rcond is None:
+    chosen = choose("formula", formula, FORMULAS)
+    if chosen == "UdwadiaKalaba" and method is None and rcond is None:
         return None
-    pinv = cls().pinv if method is None else choose("method", method, METHODS)()
+    cls = getattr(uk, chosen)
+    pinv = cls().pinv if method is None else getattr(uk, choose("method", method, METHODS))()
     return cls(_with_rcond(pinv, rcond))
 
 
 def stabilizer_of(
     name: str, alpha: float | None, beta: float | None, rcond: float | None
-) -> AbstractStabilizer:
+) -> uk.AbstractStabilizer:
     name = choose("stabilizer", name, {x: x for x in STABILIZERS})
     if name in ("projection", "none"):
         if alpha is not None or beta is not None:
             raise InputError(f"--alpha and --beta are gains of baumgarte, not of {name}.")
-        return NoStabilizer() if name == "none" else Projection(_with_rcond(Projection().pinv, rcond))
+        return (
+            uk.NoStabilizer() if name == "none" else uk.Projection(_with_rcond(uk.Projection().pinv, rcond))
+        )
     if alpha is None or beta is None:
         raise InputError(f"{name} needs both gains: give --alpha and --beta.")
-    return (Baumgarte if name == "baumgarte" else Baumgarte.squared)(alpha, beta)
+    return (uk.Baumgarte if name == "baumgarte" else uk.Baumgarte.squared)(alpha, beta)
 
 
 def _require(feature: str, extra: str, *modules: str) -> None:

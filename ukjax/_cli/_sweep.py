@@ -6,18 +6,15 @@ import time
 from pathlib import Path
 from typing import Annotated, Any
 
-import jax
 import numpy as np
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+import ukjax as uk
+
 from .._misc._errors import InputError
-from .._sweep import AbstractSamples, Grid, LatinHypercube, Sobol
-from .._sweep import Table as Rows
-from .._sweep import sweep as run_sweep
-from ..models import MODELS, get
 from ._options import (
     FORMULAS,
     METHODS,
@@ -27,13 +24,13 @@ from ._options import (
     Set,
     choose,
     formula_of,
-    parameters_of,
+    model_of,
     solvers,
     stabilizer_of,
 )
-from ._terminal import interruptible, print_json, share_cores
+from ._terminal import interruptible, print_json, share_cores, start_jax
 
-_SEQUENCES = {"sobol": Sobol, "latin-hypercube": LatinHypercube}
+_SEQUENCES = {"sobol": "Sobol", "latin-hypercube": "LatinHypercube"}  # names in `ukjax`, which load JAX
 
 
 def _numbers(option: str, pair: str, such_as: str) -> tuple[str, list[float]]:
@@ -64,12 +61,12 @@ def _range(pair: str) -> tuple[str, tuple[float, float]]:
     return key, (numbers[0], numbers[1])
 
 
-def _read(path: Path) -> Rows:
+def _read(path: Path) -> "uk.Table":
     with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets write a byte-order mark
         head, *rows = [row for row in csv.reader(file) if any(map(str.strip, row))] or [[]]
     if any(len(row) != len(head) for row in rows) or not rows:
         raise InputError(f"'{path}' must have a line of names and lines of as many numbers.")
-    return Rows(
+    return uk.Table(
         _distinct("--table", [(name.strip(), [row[i] for row in rows]) for i, name in enumerate(head)])
     )
 
@@ -83,14 +80,14 @@ def _distinct(option: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _samples(
     grid: list[str], sample: list[str], table: Path | None, runs: int, sequence: str, seed: int
-) -> AbstractSamples:
+) -> "uk.AbstractSamples":
     if sum(map(bool, (grid, sample, table))) != 1:
         raise InputError("say what varies: either --grid, or --sample, or --table.")
     if table is not None:
         return _read(table)
     if grid:
-        return Grid(_distinct("--grid", [_axis(pair) for pair in grid]))
-    kind = _SEQUENCES[choose("sequence", sequence, {name: name for name in _SEQUENCES})]
+        return uk.Grid(_distinct("--grid", [_axis(pair) for pair in grid]))
+    kind = getattr(uk, choose("sequence", sequence, _SEQUENCES))
     return kind(_distinct("--sample", [_range(pair) for pair in sample]), runs, seed)
 
 
@@ -193,10 +190,10 @@ def sweep(
     """Make many runs of a model, which differ in parameters, initial states or gains."""
     if out is not None and out.suffix != ".zarr":
         raise InputError(f"a sweep is written to a .zarr folder; got '{out}'.")
-    jax.config.update("jax_enable_x64", not float32)
+    start_jax(float32)
     share_cores(cores)
     samples = _samples(grid or [], sample or [], table, runs, sequence, seed)
-    fixed = parameters_of(parameters or [])
+    model, fixed = model_of(name, parameters)
     if both := fixed.keys() & set(samples.names):
         raise InputError(f"{min(both)} is both set and varied.")
     settings: dict[str, Any] = {
@@ -208,9 +205,8 @@ def sweep(
     }
     settings |= {"t1": t1, "dt0": dt0, "ts": times, "rtol": rtol, "atol": atol, "max_steps": max_steps}
     settings |= {"store": out, "overwrite": overwrite, "chunk": chunk, "progress": progress}
-    get(name, **fixed)  # unknown names, before anything else
     start = time.perf_counter()
-    found = interruptible(lambda: run_sweep(functools.partial(MODELS[name], **fixed), samples, **settings))
+    found = interruptible(lambda: uk.sweep(functools.partial(model, **fixed), samples, **settings))
     summary = _summary(found, time.perf_counter() - start)
     if as_json:
         print_json(summary | {"out": None if out is None else str(out)})

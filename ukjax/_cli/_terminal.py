@@ -1,5 +1,7 @@
 """What every command needs of an application: one line for bad input, JSON without NaN, Ctrl-C that is heard,
-and compiled programs kept on disk for the next run."""
+and compiled programs kept on disk for the next run. JAX is imported where a command computes, not for its help."""
+
+from __future__ import annotations
 
 import contextlib
 import json
@@ -11,16 +13,30 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-import jax
 import numpy as np
 import typer
-from jax._src import xla_bridge  # JAX has no public way to ask whether it has started
 from typer.core import TyperGroup
 
-from .._misc._errors import InputError, MissingExtraError
+import ukjax as uk
+
+from ._own_models import line_of_own_model
 
 _T = TypeVar("_T")
 _DEVICES = "xla_force_host_platform_device_count"
+_own_process = False
+
+
+def run_alone(app: Callable[..., Any]) -> None:
+    """Runs the command line in a process that does nothing else, whose settings it may choose.
+
+    **Arguments:**
+
+    - `app`: the command line.
+    """
+    global _own_process
+    _own_process = True
+    app(prog_name="ukjax")
+
 
 # Typer brings its own copy of Click, or the package, by its version; this class is the one it raises.
 _UsageError: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
@@ -40,13 +56,39 @@ class OneLineErrors(TyperGroup):
             status = super().main(args, *rest, **(options | {"standalone_mode": False}))
         except _UsageError as error:
             _fail(error.format_message())  # pyright: ignore[reportAttributeAccessIssue]
-        except (InputError, MissingExtraError, OSError) as error:
-            _fail(str(error))
+        except Exception as error:
+            expected, line = (
+                isinstance(error, (uk.InputError, uk.MissingExtraError, OSError)),
+                line_of_own_model(error),
+            )
+            if not expected and line is None:
+                raise  # a defect of ukjax
+            text = error.msg if isinstance(error, SyntaxError) else str(error)
+            said = text if expected else f"{type(error).__name__}: {text}"
+            _fail(said if line is None else f"{line}: {said}")
         sys.exit(status if isinstance(status, int) else 0)
 
 
-def use_compilation_cache() -> None:
+def start_jax(float32: bool = False) -> None:
+    """Sets the precision and the cache, and in a process of its own how loops are compiled; before anything is computed.
+
+    **Arguments:**
+
+    - `float32`: whether to compute in single precision.
+    """
+    import jax
+
+    if _own_process:
+        uk.compile_loops_whole()
+    jax.config.update("jax_enable_x64", not float32)
+    if os.environ.get("UKJAX_CACHE") != "0":
+        _use_compilation_cache()
+
+
+def _use_compilation_cache() -> None:
     """Lets JAX keep compiled programs on disk; without a folder to write to there is no cache."""
+    import jax
+
     root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ukjax"
     with contextlib.suppress(OSError):
         root.mkdir(parents=True, exist_ok=True)
@@ -56,6 +98,9 @@ def use_compilation_cache() -> None:
 
 def share_cores(number: int | None) -> None:
     """Has JAX take a CPU for several devices, by default one for each core, unless it was told or has started."""
+    import jax
+    from jax._src import xla_bridge  # JAX has no public way to ask whether it has started
+
     told = jax.config.jax_num_cpu_devices >= 0  # pyright: ignore[reportAttributeAccessIssue]
     told = told or _DEVICES in os.environ.get("XLA_FLAGS", "")
     if number is None and (told or xla_bridge.backends_are_initialized()):
@@ -91,6 +136,8 @@ def watch_compilation() -> list[float]:
         if event.startswith("/jax/core/compile/"):
             seconds.append(duration_secs)
 
+    import jax
+
     jax.monitoring.register_event_duration_secs_listener(listen)
     return seconds
 
@@ -101,7 +148,7 @@ def plain(value: Any) -> Any:
         return {str(k): plain(x) for k, x in value.items()}
     if isinstance(value, list | tuple):
         return [plain(x) for x in value]
-    if isinstance(value, jax.Array | np.ndarray | np.generic):
+    if hasattr(value, "__array__"):
         return plain(np.asarray(value).tolist())
     return None if isinstance(value, float) and not math.isfinite(value) else value
 

@@ -5,19 +5,15 @@ import time
 from pathlib import Path
 from typing import Annotated, Any
 
-import jax
 import numpy as np
-import optax
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+import ukjax as uk
+
 from .._misc._errors import InputError
-from .._system._problem import Problem
-from .._tune import ViolationLoss
-from .._tune import tune as find_gains
-from ..models import get
 from ._options import (
     METHODS,
     Json,
@@ -26,16 +22,23 @@ from ._options import (
     check_targets,
     choose,
     formula_of,
-    parameters_of,
+    problem_of,
     solvers,
     stabilizer_of,
 )
-from ._terminal import interruptible, print_json
+from ._terminal import interruptible, print_json, start_jax
 
-_OPTIMIZERS = {"lbfgs": None, "adam": optax.adam(0.2), "sgd": optax.sgd(0.1)}
+_OPTIMIZERS = ("lbfgs", "adam", "sgd")
 
 
-def _started_off(problem: Problem, size: float, count: int) -> Problem | list[Problem]:
+def _optimizer(name: str) -> Any:
+    import optax
+
+    chosen = choose("optimizer", name, {x: x for x in _OPTIMIZERS})
+    return {"lbfgs": None, "adam": optax.adam(0.2), "sgd": optax.sgd(0.1)}[chosen]
+
+
+def _started_off(problem: "uk.Problem", size: float, count: int) -> "uk.Problem | list[uk.Problem]":
     """The problem from `count` starts that are off by normal errors of that size, the same at every call."""
     if not size:
         return problem
@@ -102,15 +105,15 @@ def tune(
         raise InputError(f"only baumgarte and baumgarte-squared have gains to tune, not '{stabilizer}'.")
     if adaptive and dt0 is not None:
         raise InputError("--dt0 is the fixed step; leave it out with --adaptive.")
-    jax.config.update("jax_enable_x64", not float32)
+    start_jax(float32)
     squared = stabilizer == "baumgarte-squared"
     alpha, beta = (
         x if given is None else given
         for given, x in zip((alpha, beta), (0.25, 200.0**0.5) if squared else (0.5, 200.0), strict=True)
     )
-    problem = get(name, **parameters_of(parameters or []))
+    problem = problem_of(name, parameters)
     settings: dict[str, Any] = {
-        "optimizer": choose("optimizer", optimizer, {x: x for x in _OPTIMIZERS}),
+        "optimizer": _optimizer(optimizer),
         "t1": min(problem.t1, problem.t0 + 5.0) if t1 is None else t1,
         "dt0": None if adaptive else 0.01 if dt0 is None else dt0,
         "formula": formula_of(formula, method, rcond),
@@ -118,13 +121,12 @@ def tune(
         "convention": "squared" if squared else "plain",
         "aggregate": "worst" if worst else "mean",
     }
-    settings["optimizer"] = _OPTIMIZERS[settings["optimizer"]]
     settings |= {"rtol": rtol, "atol": atol, "max_steps": max_steps, "per_row": per_row, "starts": starts}
     settings |= {"iterations": iterations, "checkpoint": checkpoint, "progress": progress}
     gains = stabilizer_of(stabilizer, alpha, beta, rcond)
-    loss = ViolationLoss(position, velocity, window=window, budget=budget)
+    loss = uk.ViolationLoss(position, velocity, window=window, budget=budget)
     start = time.perf_counter()
-    result = interruptible(lambda: find_gains(_started_off(problem, off, samples), gains, loss, **settings))
+    result = interruptible(lambda: uk.tune(_started_off(problem, off, samples), gains, loss, **settings))
     seconds = time.perf_counter() - start
     written = [str(path) for path in (checkpoint, plot) if path is not None]
     if plot is not None:

@@ -199,6 +199,28 @@ def require_solver(solver: Any) -> None:
         )
 
 
+_KINDS = {kind.__name__: kind for kind in (float, int, bool, str)}
+
+
+def kind_of(parameter: inspect.Parameter) -> type | None:
+    """What a function's parameter is, float, int, bool or str, by its annotation, else its default; None if it is open.
+
+    An integer for a default leaves it open: `length=1` may as well be 1.5.
+
+    **Arguments:**
+
+    - `parameter`: from the function's signature.
+    """
+    annotation = parameter.annotation
+    annotation = getattr(
+        annotation, "__name__", annotation
+    )  # a string, under `from __future__ import annotations`
+    if isinstance(annotation, str) and annotation in _KINDS:
+        return _KINDS[annotation]
+    default = type(parameter.default)
+    return default if default in (float, bool, str) else None
+
+
 def unknown_name(kind: str, name: Any, known: Iterable[str]) -> InputError:
     """The error for a name that is not known, with the closest one that is.
 

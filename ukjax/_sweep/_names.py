@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._formula._acceleration import AbstractFormula
-from .._misc._arguments import unknown_name
+from .._misc._arguments import kind_of, unknown_name
 from .._misc._errors import InputError
 from .._misc._types import is_traced
 from .._system._problem import Problem
@@ -106,7 +106,7 @@ def _call(fn: Callable[..., Any], names: Iterable[str]) -> tuple[tuple[str, ...]
     if one and positional[0].name not in names:
         return names, True
     for name in names:
-        if name in taken and taken[name].annotation in _STRUCTURAL:
+        if name in taken and kind_of(taken[name]) in _STRUCTURAL:
             raise InputError(
                 f"{name} changes the structure of {getattr(fn, '__name__', 'the model')}, so it is the same for "
                 f"all runs: set it by functools.partial, and make one sweep for each."

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
-from .._system._constraint import AbstractConstraint, Holonomic, Nonholonomic
+from .._system._constraint import AbstractConstraint, Holonomic, Nonholonomic, as_constraints
 from .._system._system import AbstractSystem
 from ._abstract_joint import AbstractJoint
 from ._bodies import GROUND, AbstractBody, Body
@@ -68,9 +68,11 @@ class AbsoluteSystem(AbstractSystem):
     (1, 0, 0, 0) in the reference posture. Its constraints bear the names of the joints.
 
     - `mechanism`: the description.
+    - `further`: further constraints, on the coordinates.
     """
 
     mechanism: eqx.AbstractVar[Mechanism]
+    further: eqx.AbstractVar[tuple[AbstractConstraint, ...]]
 
     @abc.abstractmethod
     def coordinates(self) -> dict[str, AbstractCoordinates]:
@@ -98,7 +100,7 @@ class AbsoluteSystem(AbstractSystem):
 
     @property
     def constraints(self) -> tuple[AbstractConstraint, ...]:
-        """Of each joint its rows, named after it; then unit quaternions, where they are not kept otherwise."""
+        """Of each joint its rows, named after it; unit quaternions, where not kept otherwise; the further ones."""
         parts, found = self._all_coordinates(), []
         for joint in self.joints:
             ends = tuple(parts[name] for name in joint.bodies)
@@ -111,6 +113,7 @@ class AbsoluteSystem(AbstractSystem):
         return (
             *found,
             *(Holonomic(UnitNorm(part), name=f"{part.body.name}, unit quaternion") for part in unit),
+            *self.further,
         )
 
     def _all_coordinates(self) -> dict[str, AbstractCoordinates]:
@@ -167,6 +170,7 @@ class RateSystem(AbsoluteSystem):
     """Absolute coordinates with v = q': everything in the plane, point masses, Euler parameters."""
 
     mechanism: Mechanism
+    further: tuple[AbstractConstraint, ...]
 
     def coordinates(self) -> dict[str, AbstractCoordinates]:
         return coordinates_of(self.bodies, euler=True)
@@ -177,6 +181,7 @@ class QuaternionSystem(AbsoluteSystem):
     """Absolute coordinates in space with angular velocities in body axes, q' = N(q) v."""
 
     mechanism: Mechanism
+    further: tuple[AbstractConstraint, ...]
 
     def coordinates(self) -> dict[str, AbstractCoordinates]:
         return coordinates_of(self.bodies, euler=False)
@@ -196,6 +201,7 @@ def assemble(
     loads: Iterable[AbstractLoad] = (),
     *,
     coordinates: str = "quaternion",
+    constraints: tuple[AbstractConstraint, ...] | list[AbstractConstraint] = (),
 ) -> AbsoluteSystem:
     """A mechanism as a system in absolute coordinates.
 
@@ -207,6 +213,7 @@ def assemble(
     - `coordinates`: of bodies in space: `"quaternion"`, with the velocity of the centre and the angular velocity in
       body axes for v; or `"euler parameters"`, with v = q', a mass matrix of rank 6 of 7 for each body, for which
       `RangeForm` and its kin are, and a row for each unit quaternion.
+    - `constraints`: further constraints, functions of the coordinates of all bodies one after the other.
 
     **Returns:** the system; its `q0` is the reference posture, `points(t, q)` are its named points.
 
@@ -214,8 +221,8 @@ def assemble(
     """
     if coordinates not in ("quaternion", "euler parameters"):
         raise InputError(f"coordinates must be 'quaternion' or 'euler parameters', got {coordinates!r}.")
-    mechanism = Mechanism(bodies, joints, loads)
+    mechanism, further = Mechanism(bodies, joints, loads), as_constraints(constraints)
     turning = any(isinstance(body, Body) for body in mechanism.bodies)
     if turning and coordinates == "quaternion":
-        return QuaternionSystem(mechanism)
-    return RateSystem(mechanism)
+        return QuaternionSystem(mechanism, further)
+    return RateSystem(mechanism, further)

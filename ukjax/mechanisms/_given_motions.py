@@ -5,14 +5,15 @@ from typing import Any, ClassVar, final
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
-from .._misc._errors import InputError
+from .._misc._arguments import require_function
 from .._misc._types import Time
 from ._abstract_joint import AbstractAxisJoint, AbstractJoint, require_axis_joint, set_ends
 from ._bodies import checked_array, checked_name
 from ._joint_rows import turned
 from ._joints import Revolute
+from ._laws import value_of
 from ._placement import AnyPlacement
 
 
@@ -38,13 +39,13 @@ class PathMotion(AbstractJoint):
     def __init__(self, name: str, parent: str, child: str, point: Any, path: Callable[[Time], Array]):
         set_ends(self, name, parent, child)
         self.point = checked_array(f"the point of joint '{name}'", point, (2,), (3,))
-        if not callable(path):
-            raise InputError(f"the path of joint '{name}' must be a function of time, got {path!r}.")
+        require_function(f"the path of joint '{name}'", path, "t")
         self.path = path
 
     def rows(self, t: Time, *placements: AnyPlacement) -> Array:
         parent, child = placements
-        return child.point(self.point) - parent.point(self.path(t))
+        path = value_of(f"the path of joint '{self.name}'", self.path, self.point.shape, t)
+        return child.point(self.point) - parent.point(path)
 
 
 @final
@@ -70,8 +71,7 @@ class Guide(AbstractJoint):
     def __init__(self, name: str, parent: str, child: str, point: Any, surface: Callable[[Array], Array]):
         set_ends(self, name, parent, child)
         self.point = checked_array(f"the point of joint '{name}'", point, (2,), (3,))
-        if not callable(surface):
-            raise InputError(f"the surface of joint '{name}' must be a function of a place, got {surface!r}.")
+        require_function(f"the surface of joint '{name}'", surface, "x")
         self.surface = surface
 
     def rows(self, t: Time, *placements: AnyPlacement) -> Array:
@@ -101,8 +101,7 @@ class Drive(AbstractJoint):
     def __init__(self, name: str, joint: AbstractAxisJoint | str, motion: Callable[[Time], Array]):
         self.name = checked_name("joint", name)
         require_axis_joint(f"the joint of drive '{name}'", joint)
-        if not callable(motion):
-            raise InputError(f"the motion of drive '{name}' must be a function of time, got {motion!r}.")
+        require_function(f"the motion of drive '{name}'", motion, "t")
         self.joint, self.motion = joint, motion
 
     @property
@@ -118,8 +117,22 @@ class Drive(AbstractJoint):
         return self.joint.point  # pyright: ignore[reportAttributeAccessIssue]
 
     def rows(self, t: Time, *placements: AnyPlacement) -> Array:
-        joint, motion = self.joint, jnp.asarray(self.motion(t))
-        if isinstance(joint, Revolute) and joint.axis is not None:
-            c, s = turned(joint.axis, *placements)
-            return (s * jnp.cos(motion) - c * jnp.sin(motion))[None]
-        return (joint.position(*placements) - motion)[None]  # pyright: ignore[reportAttributeAccessIssue]
+        motion = value_of(f"the motion of drive '{self.name}'", self.motion, (), t)
+        return position_row(self.joint, motion, *placements)  # pyright: ignore[reportArgumentType]
+
+
+def position_row(
+    joint: AbstractAxisJoint, value: Array, parent: AnyPlacement, child: AnyPlacement
+) -> Float[Array, "1"]:
+    """What is zero where a joint's position has a value: their difference, or of a hinge in space its sine.
+
+    **Arguments:**
+
+    - `joint`: the joint.
+    - `value`: angle [rad] or slide [m].
+    - `parent`, `child`: placements.
+    """
+    if isinstance(joint, Revolute) and joint.axis is not None:
+        c, s = turned(joint.axis, parent, child)
+        return (s * jnp.cos(value) - c * jnp.sin(value))[None]
+    return (joint.position(parent, child) - value)[None]

@@ -10,6 +10,7 @@ the axis, n1 and n2 perpendicular to it, all fixed in the parent, and a' etc. in
     direction    vee(R^T R' - R'^T R) / 2          3 rows (1 in the plane, the angle itself)
 """
 
+from collections.abc import Callable
 from typing import Any, ClassVar, final
 
 import equinox as eqx
@@ -23,6 +24,7 @@ from .._misc._types import Time
 from ._abstract_joint import AbstractAxisJoint, AbstractJoint, checked_axis, set_ends
 from ._bodies import checked_array, checked_positive
 from ._joint_rows import angle_of, displacement, same_axis, same_direction, same_point, sideways
+from ._laws import checked_law, value_of
 from ._placement import AnyPlacement
 
 
@@ -120,13 +122,15 @@ class Fixed(AbstractJoint):
 class Distance(AbstractJoint):
     """A massless rod between a point of the parent and one of the child: 1 row, (d.d / l - l) / 2.
 
+    Where the length is a function of time it is a hydraulic cylinder or a winch, that pushes as hard as it must.
+
     **Arguments:**
 
     - `name`: what reports call it.
     - `parent`, `child`: names of the bodies.
     - `parent_point`: in the reference posture [m] (2,) or (3,).
     - `point`: of the child, likewise.
-    - `length`: [m]; by default that of the reference posture.
+    - `length`: [m], constant or a function of time, positive; by default that of the reference posture.
     """
 
     name: str = eqx.field(static=True)
@@ -134,7 +138,7 @@ class Distance(AbstractJoint):
     child: str = eqx.field(static=True)
     parent_point: Array
     point: Array
-    length: Float[Array, ""]
+    length: Array | Callable[[Time], Array]
     turns: ClassVar[bool] = False
 
     def __init__(self, name: str, parent: str, child: str, parent_point: Any, point: Any, length: Any = None):
@@ -149,12 +153,14 @@ class Distance(AbstractJoint):
             )
         d = self.point - self.parent_point
         length = jnp.sqrt(jnp.dot(d, d)) if length is None else length
-        self.length = checked_positive(f"the length of joint '{name}'", length)
+        what = f"the length of joint '{name}'"
+        self.length = checked_law(what, length, "t") if callable(length) else checked_positive(what, length)
 
     def rows(self, t: Time, *placements: AnyPlacement) -> Array:
         parent, child = placements
         d = child.point(self.point) - parent.point(self.parent_point)
-        return (0.5 * (jnp.dot(d, d) / self.length - self.length))[None]
+        length = value_of(f"the length of joint '{self.name}'", self.length, (), t)
+        return (0.5 * (jnp.dot(d, d) / length - length))[None]
 
 
 @final

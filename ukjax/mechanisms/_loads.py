@@ -20,6 +20,7 @@ from jaxtyping import Array, Float
 from .._misc._errors import InputError
 from .._misc._types import Time
 from ._bodies import AbstractBody, checked_array, checked_name
+from ._laws import checked_law, value_of
 from ._placement import AnyPlacement, PlanarPlacement, Twist, rate_of
 
 Placements = Mapping[str, AnyPlacement]
@@ -109,29 +110,6 @@ def parts_of(load: AbstractLoad, by_name: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(by_name[name] for name in load.bodies)
 
 
-def checked_law(what: str, value: Any, *shapes: tuple[int, ...]) -> Any:
-    """A function as it is, or a constant as an array.
-
-    **Arguments:**
-
-    - `what`: what the message calls it.
-    - `value`: the function or the constant.
-    - `shapes`: those allowed of a constant.
-    """
-    return value if callable(value) else checked_array(what, value, *shapes)
-
-
-def value_of(value: Any, *arguments: Array) -> Array:
-    """A function's value, or the constant.
-
-    **Arguments:**
-
-    - `value`: from `checked_law`.
-    - `arguments`: of the function.
-    """
-    return jnp.asarray(value(*arguments)) if callable(value) else value
-
-
 @final
 class Force(AbstractLoad):
     """A force on a point of a body.
@@ -154,7 +132,7 @@ class Force(AbstractLoad):
     def __init__(self, name: str, body: str, point: Any, force: Any, frame: str = "world"):
         self.name, self.body = checked_name("load", name), checked_name("body", body)
         self.point = checked_array(f"the point of force '{name}'", point, (2,), (3,))
-        self.force = checked_law(f"force '{name}'", force, self.point.shape)
+        self.force = checked_law(f"force '{name}'", force, "t, x, v", self.point.shape)
         self.frame = checked_frame(f"the frame of force '{name}'", frame)
 
     @property
@@ -168,7 +146,8 @@ class Force(AbstractLoad):
         self, bodies: Mapping[str, AbstractBody], t: Time, placements: Placements, twists: Twists
     ) -> Array:
         placement = placements[self.body]
-        force = value_of(self.force, t, placement.point(self.point), self.rate(bodies, placements, twists))
+        motion = placement.point(self.point), self.rate(bodies, placements, twists)
+        force = value_of(f"force '{self.name}'", self.force, self.point.shape, t, *motion)
         return force if self.frame == "world" else placement.vector(force)
 
 
@@ -192,7 +171,7 @@ class Torque(AbstractLoad):
 
     def __init__(self, name: str, body: str, torque: Any, frame: str = "world"):
         self.name, self.body = checked_name("load", name), checked_name("body", body)
-        self.torque = checked_law(f"torque '{name}'", torque, (), (3,))
+        self.torque = checked_law(f"torque '{name}'", torque, "t, turned, omega", (), (3,))
         self.frame = checked_frame(f"the frame of torque '{name}'", frame)
 
     @property
@@ -207,7 +186,8 @@ class Torque(AbstractLoad):
     ) -> Array:
         placement = placements[self.body]
         planar = isinstance(placement, PlanarPlacement)
-        torque = value_of(self.torque, t, placement.angle if planar else placement.R, twists[self.body].omega)
+        motion = placement.angle if planar else placement.R, twists[self.body].omega
+        torque = value_of(f"torque '{self.name}'", self.torque, () if planar else (3,), t, *motion)
         return torque if planar or self.frame == "world" else placement.vector(torque)
 
 

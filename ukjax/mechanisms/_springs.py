@@ -11,7 +11,8 @@ from .._misc._errors import InputError
 from .._misc._types import Time
 from ._abstract_joint import AbstractAxisJoint, require_axis_joint
 from ._bodies import AbstractBody, checked_array, checked_name
-from ._loads import AbstractLoad, Placements, Twists, checked_law, parts_of, value_of
+from ._laws import checked_law, value_of
+from ._loads import AbstractLoad, Placements, Twists, parts_of
 from ._placement import AnyPlacement, rate_of
 
 
@@ -177,7 +178,7 @@ class Actuator(AbstractLoad):
         self.name = checked_name("load", name)
         require_axis_joint(f"the joint of actuator '{name}'", joint)
         self.joint = joint
-        self.drive = checked_law(f"the drive of actuator '{name}'", drive, ())
+        self.drive = checked_law(f"the drive of actuator '{name}'", drive, "t, s, rate", ())
 
     @property
     def bodies(self) -> tuple[str, ...]:
@@ -190,4 +191,5 @@ class Actuator(AbstractLoad):
         self, bodies: Mapping[str, AbstractBody], t: Time, placements: Placements, twists: Twists
     ) -> Array:
         position = joint_of(self).position(*parts_of(self, placements))
-        return value_of(self.drive, t, position, self.rate(bodies, placements, twists))
+        rate = self.rate(bodies, placements, twists)
+        return value_of(f"the drive of actuator '{self.name}'", self.drive, (), t, position, rate)

@@ -1,4 +1,4 @@
-"""From a mechanism to a problem: velocities that fit the joints, and the inputs of actuators."""
+"""From a mechanism to a problem: a posture, velocities that fit the joints, and the inputs of actuators."""
 
 from collections.abc import Mapping
 from typing import Any, final
@@ -9,17 +9,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._misc._arguments import unknown_name
+from .._misc._arguments import require_instance, unknown_name
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Time, Velocities, is_traced
 from .._pseudoinverse import GramSchmidt, pinv
 from .._system._constraint import constraint_rows
 from .._system._problem import Problem, resolve_state
+from ._absolute import AbsoluteSystem
 from ._abstract_joint import AbstractAxisJoint
 from ._bodies import PointMass, checked_array
 from ._placement import rate_of
+from ._postures import posture
 from ._springs import Actuator
+from ._tree import TreeSystem
 
 
 def _rate(system: Any, name: str, t: Time, q: Coordinates, v: Velocities) -> Array:
@@ -58,6 +61,16 @@ def _solve(system: Any, t: Time, q: Coordinates, targets: dict[str, Array]) -> t
     return v, A @ v - b
 
 
+def _require_mechanism(system: Any) -> None:
+    such_as = "assemble(bodies, joints, loads) or tree(bodies, joints, loads)"
+    require_instance("the system", system, (AbsoluteSystem, TreeSystem), such_as)
+
+
+def _require_named(what: str, values: Any, such_as: str) -> None:
+    if not isinstance(values, Mapping):
+        raise InputError(f"{what} must be a dict of values by name, such as {such_as}, got {values!r}.")
+
+
 def velocity(
     system: Any, rates: Mapping[str, Any], t: Time | float = 0.0, q: Coordinates | None = None
 ) -> Velocities:
@@ -77,6 +90,8 @@ def velocity(
 
     **Raises:** `InputError` for an unknown name, and where the joints do not allow these rates.
     """
+    _require_mechanism(system)
+    _require_named("rates", rates, "{'crank': 3.0}")
     q = jnp.asarray(system.q0 if q is None else q)
     n = jax.eval_shape(system.mass_matrix, jnp.zeros((), q.dtype), q).shape[0]
     still = jnp.zeros(n, q.dtype)
@@ -100,6 +115,7 @@ def problem(
     *,
     q0: Coordinates | None = None,
     v0: Velocities | None = None,
+    at: Mapping[str, Any] | None = None,
     rates: Mapping[str, Any] | None = None,
     t0: float = 0.0,
     t1: float = 10.0,
@@ -108,11 +124,20 @@ def problem(
 ) -> Problem:
     """A mechanism with its start, to be simulated.
 
+    With `at` it starts where joints are at given positions, exactly, and the rest follows: from the reference posture
+    they go there in small steps, and all joints stay closed. So a linkage keeps the assembly it is drawn in, elbow up or
+    down. What that leaves open moves as little as it can, in the mass metric.
+
     **Arguments:**
 
     - `system`: a mechanism, assembled in any coordinates.
     - `q0`: initial coordinates (n_q,); by default the reference posture.
     - `v0`: initial velocities (n,); by default those of `rates`.
+    - `at`: positions by name, from the reference posture: of a `Revolute`, `Prismatic`, `Cylindrical` or `Screw` joint,
+      the angle [rad] or slide [m]; of a `Universal`, its two angles; of a `Spherical`, the unit quaternion of the child
+      against the parent (4,), in the plane the angle; of a `Free`, displacement [m] and orientation, (7,) or (3,); of a
+      body in the plane, the angle it has turned, in space its unit quaternion; of a point mass or a point `body.point`,
+      its place [m].
     - `rates`: velocities by name, as for `velocity`; by default at rest, as far as the joints allow.
     - `t0`, `t1`: start and end [s].
     - `name`: of the problem.
@@ -120,10 +145,18 @@ def problem(
 
     **Returns:** the `Problem`, with the mechanism's named points.
 
-    **Raises:** `InputError` as `velocity`, and for both `v0` and `rates`.
+    **Raises:** `InputError` as `velocity`, for both `v0` and `rates`, for both `q0` and `at`, and where the mechanism
+    cannot be closed `at` these positions.
     """
+    _require_mechanism(system)
     if v0 is not None and rates is not None:
         raise InputError("give v0 or rates, not both.")
+    if q0 is not None and at is not None:
+        raise InputError("give q0 or at, not both.")
+    if at is not None:
+        _require_named("at", at, "{'crank': 0.5}")
+    if at:
+        q0 = posture(system, at, t0)
     q0 = system.q0 if q0 is None else q0
     v0 = velocity(system, rates or {}, t0, q0) if v0 is None else v0
     return Problem(system, q0, v0, t0, t1, system.points, citation=citation, name=name)

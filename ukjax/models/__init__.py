@@ -4,10 +4,11 @@
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from .._misc._arguments import unknown_name
+from .._misc._errors import InputError
 from .._system._problem import Problem
 from ._andrews import andrews as andrews
 from ._arm_6r import arm_6r as arm_6r
@@ -63,6 +64,41 @@ MODELS: dict[str, Callable[..., Problem]] = {
 }
 
 
+def named(name: str) -> Callable[..., Problem]:
+    """The function that builds the model of that name.
+
+    **Arguments:**
+
+    - `name`: one of `MODELS`.
+
+    **Raises:** `InputError` if it is not known, with the closest name that is.
+    """
+    if name not in MODELS:
+        raise unknown_name("model", name, MODELS)
+    return MODELS[name]
+
+
+def require_parameters(name: str, model: Callable[..., Problem], parameters: Iterable[str]) -> None:
+    """Raises `InputError` unless a model takes these parameters, and needs no others.
+
+    **Arguments:**
+
+    - `name`: of the model.
+    - `model`: the function that builds it.
+    - `parameters`: their names.
+    """
+    taken = inspect.signature(model).parameters
+    if any(x.kind is x.VAR_KEYWORD for x in taken.values()):
+        return
+    parameters = list(parameters)
+    for parameter in parameters:
+        if parameter not in taken:
+            raise unknown_name(f"parameter of {name}", parameter, taken)
+    needed = [k for k, x in taken.items() if x.default is x.empty and x.kind is not x.VAR_POSITIONAL]
+    if missing := [k for k in needed if k not in parameters]:
+        raise InputError(f"{name} needs {', '.join(missing)}, which has no default.")
+
+
 def get(name: str, /, **parameters: Any) -> Problem:
     """The model of that name.
 
@@ -76,10 +112,6 @@ def get(name: str, /, **parameters: Any) -> Problem:
     **Raises:** `InputError` if the model or a parameter is not known (with the closest known name),
     or a value cannot be meant.
     """
-    if name not in MODELS:
-        raise unknown_name("model", name, MODELS)
-    known = list(inspect.signature(MODELS[name]).parameters)
-    for parameter in parameters:
-        if parameter not in known:
-            raise unknown_name(f"parameter of {name}", parameter, known)
-    return MODELS[name](**parameters)
+    model = named(name)
+    require_parameters(name, model, parameters)
+    return model(**parameters)

@@ -1,0 +1,164 @@
+"""Starts by name: joints, bodies and points at given positions, against the geometry of linkages in closed form."""
+
+import jax
+import numpy as np
+import pytest
+from scipy.spatial.transform import Rotation
+
+import ukjax as uk
+import ukjax.mechanisms as um
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
+A, B, C, D = (0.0, 0.0), (0.0, 1.0), (1.5, 1.5), (1.5, 0.0)
+BODIES = [um.rod("crank", A, B, 1.0), um.rod("coupler", B, C, 2.0), um.rod("rocker", D, C, 1.0)]
+PINS = [
+    um.Revolute("A", "ground", "crank", A),
+    um.Revolute("B", "crank", "coupler", B),
+    um.Revolute("C", "coupler", "rocker", C),
+    um.Revolute("D", "ground", "rocker", D),
+]
+FOUR_BARS = {
+    "absolute": um.assemble(BODIES, PINS),
+    "tree": um.tree(BODIES, [PINS[0], PINS[1], PINS[3]], loops=[PINS[2]]),
+}
+STILL = {"absolute": np.zeros(9), "tree": np.zeros(3)}  # what is not asked for need not be compiled
+
+
+def ends(angle: float, side: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """B and C of the four-bar: C is where circles about B and D meet, on the side it is drawn on or the other."""
+    b, coupler, rocker = np.array([-np.sin(angle), np.cos(angle)]), np.hypot(1.5, 0.5), 1.5
+    apart = np.hypot(*(D - b))
+    along, x = (D - b) / apart, (coupler**2 - rocker**2 + apart**2) / (2 * apart)
+    return b, b + along * x + side * np.array([-along[1], along[0]]) * np.sqrt(coupler**2 - x**2)
+
+
+@pytest.mark.parametrize("kind", FOUR_BARS)
+def test_a_four_bar_closes_as_it_is_drawn(kind: str) -> None:
+    system = FOUR_BARS[kind]
+    for angle in (0.5, -1.0, 2.5, 5.0):
+        b, c = ends(angle)
+        points = system.points(0.0, um.problem(system, at={"A": angle}, v0=STILL[kind]).q0)
+        np.testing.assert_allclose(points["crank.end"], b, atol=1e-14)
+        np.testing.assert_allclose([points["coupler.end"], points["rocker.end"]], [c, c], atol=1e-13)
+        assert np.abs(c - ends(angle, side=-1.0)[1]).max() > 0.5
+
+
+def test_bodies_and_points_may_be_named() -> None:
+    system, still = FOUR_BARS["absolute"], STILL["absolute"]
+    c = ends(0.5)[1]
+    by_joint = um.problem(system, at={"A": 0.5}, v0=still).q0
+    np.testing.assert_allclose(um.problem(system, at={"coupler.end": c}, v0=still).q0, by_joint, atol=1e-13)
+    rocker = np.arctan2(*(c - D)[::-1]) - np.pi / 2
+    np.testing.assert_allclose(um.problem(system, at={"rocker": rocker}, v0=still).q0, by_joint, atol=1e-13)
+
+
+def test_rates_are_of_that_posture() -> None:
+    system = FOUR_BARS["absolute"]
+    problem = um.problem(system, at={"A": 0.5}, rates={"A": 2.0})
+    speed = jax.jvp(lambda q: system.points(0.0, q)["coupler.end"], (problem.q0,), (problem.v0,))[1]
+    by_differences = (ends(0.5 + 2e-6)[1] - ends(0.5 - 2e-6)[1]) / 2e-6
+    np.testing.assert_allclose(speed, by_differences, rtol=1e-8)
+    run = uk.simulate(um.problem(system, at={"A": 0.5}, rates={"A": 2.0}, t1=0.1), ts=2)
+    np.testing.assert_allclose(run.q[0], problem.q0, atol=1e-14)  # nothing is moved again
+
+
+def test_the_same_within_jit_and_its_derivative() -> None:
+    system, still = FOUR_BARS["absolute"], STILL["absolute"]
+
+    def place(angle):
+        return system.points(0.0, um.problem(system, at={"A": angle}, v0=still).q0)["coupler.end"]
+
+    found, slope = jax.jit(lambda x: jax.jvp(place, (x,), (1.0,)))(0.5)
+    np.testing.assert_allclose(found, ends(0.5)[1], atol=1e-13)
+    np.testing.assert_allclose(slope, (ends(0.5 + 1e-6)[1] - ends(0.5 - 1e-6)[1]) / 2e-6, rtol=1e-8)
+
+
+def test_a_slider_crank_in_closed_form() -> None:
+    r, length = 0.5, 1.3
+    parts = [um.rod("crank", (0, 0), (r, 0), 1.0), um.rod("rod", (r, 0), (r + length, 0), 1.0)]
+    parts += [um.box("slider", (r + length, 0), (0.1, 0.1), 1.0)]
+    joints = [um.Revolute("main", "ground", "crank", (0, 0)), um.Revolute("pin", "crank", "rod", (r, 0))]
+    joints += [um.Revolute("wrist", "rod", "slider", (r + length, 0))]
+    slide = um.Prismatic("slide", "ground", "slider", (r + length, 0), (1, 0))
+    system = um.assemble(parts, [*joints, slide])
+    for angle in (1.0, -2.0, 3.0):
+        q = um.problem(system, at={"main": angle}, v0=np.zeros(9)).q0
+        x = r * np.cos(angle) + np.sqrt(length**2 - (r * np.sin(angle)) ** 2)
+        np.testing.assert_allclose(system.points(0.0, q)["slider"], (x, 0.0), atol=1e-13)
+
+
+def scalar_first(rotation: Rotation) -> np.ndarray:
+    return rotation.as_quat()[[3, 0, 1, 2]]
+
+
+BOX = um.box("box", (0.5, 0, 0), (1, 0.1, 0.2), 1.0)
+ARM = um.box("arm", (1.5, 0, 0), (1, 0.1, 0.2), 1.0)
+TURN = Rotation.from_rotvec([1.0, 2.0, -0.5])
+
+
+@pytest.mark.parametrize("make", [um.assemble, um.tree])
+def test_orientations_in_space(make) -> None:
+    hinge = um.Revolute("hinge", "ground", "box", (0, 0, 0), (0, 1, 1))
+    system = make([BOX, ARM], [hinge, um.Spherical("ball", "box", "arm", (1, 0, 0))])
+    still = np.zeros(12 if make is um.assemble else 4)
+    for angle, turn in ((0.4, TURN), (2.9, Rotation.from_rotvec([np.pi, 0, 0])), (4.5, TURN.inv())):
+        at = {"hinge": angle, "ball": -scalar_first(turn)}  # of the two quaternions either
+        placements = system.placements(0.0, um.problem(system, at=at, v0=still).q0)
+        box = Rotation.from_rotvec(angle * np.array([0, 1, 1]) / np.sqrt(2)).as_matrix()
+        np.testing.assert_allclose(placements["box"].R, box, atol=1e-13)
+        np.testing.assert_allclose(placements["arm"].R, box @ turn.as_matrix(), atol=1e-13)
+
+
+def test_coordinates_of_a_tree() -> None:
+    """All of a tree's own joints together are its coordinates."""
+    free = um.Free("free", "ground", "box", (0, 0, 0))
+    cross = um.Universal("cross", "box", "arm", (1, 0, 0), (0, 0, 1), (0, 1, 0))
+    system = um.tree([BOX, ARM], [free, cross])
+    place = np.concatenate([[1.0, -2.0, 0.5], scalar_first(TURN)])
+    q = um.problem(system, at={"free": place, "cross": (0.7, -1.1)}, v0=np.zeros(8)).q0
+    np.testing.assert_allclose(q, [*place, 0.7, -1.1], atol=1e-13)
+
+
+FREE = um.tree([BOX], [um.Free("free", "ground", "box", (0, 0, 0))])
+BALL = um.tree([BOX], [um.Spherical("ball", "ground", "box", (0, 0, 0))])
+HUNG = um.assemble([BOX], [um.Distance("rope", "ground", "box", (0, 0, 1), (0, 0, 0))])
+FOUR_BAR = FOUR_BARS["absolute"]
+BAD = {
+    "unknown": (FOUR_BAR, {"crnak": 1.0}, "unknown joint, body or point 'crnak'; did you mean 'crank'?"),
+    "a list": (FOUR_BAR, [0.5], "at must be a dict of values by name, such as {'crank': 0.5}, got [0.5]"),
+    "two numbers": (FOUR_BAR, {"A": (0.5, 1.0)}, "the value of 'A' in at must have shape (), got (2,)."),
+    "not finite": (FOUR_BAR, {"A": np.nan}, "the value of 'A' in at must be finite"),
+    "no number": (FOUR_BAR, {"A": "up"}, "the value of 'A' in at must be an array of numbers"),
+    "ball": (BALL, {"ball": 0.5}, "the value of 'ball' in at must have shape (4,), got ()."),
+    "free": (FREE, {"free": (0, 0, 1)}, "the value of 'free' in at must have shape (7,), got (3,)."),
+    "no rotation": (BALL, {"ball": (1, 1, 0, 0)}, "must end in a unit quaternion, scalar first"),
+    "no position": (HUNG, {"rope": 2.0}, "joint 'rope' (Distance) has no position to start at"),
+}
+
+
+@pytest.mark.parametrize(("system", "at", "words"), BAD.values(), ids=BAD)
+def test_bad_input_is_one_clear_line(system, at, words: str) -> None:
+    with pytest.raises(uk.InputError) as error:
+        um.problem(system, at=at)
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_what_cannot_be_closed_is_named_by_rows() -> None:
+    with pytest.raises(uk.InputError, match=r"cannot be closed at C = 3.0: still off are .*B\[0\] \("):
+        um.problem(FOUR_BAR, at={"C": 3.0}, v0=STILL["absolute"])
+
+
+def test_one_start_at_a_time() -> None:
+    with pytest.raises(uk.InputError, match="give q0 or at, not both"):
+        um.problem(FOUR_BAR, q0=FOUR_BAR.q0, at={"A": 0.5})
+    with pytest.raises(
+        uk.InputError, match=r"rates must be a dict of values by name, such as .*, got \[1.0\]"
+    ):
+        um.problem(FOUR_BAR, rates=[1.0])
+    for other in (uk.models.pendulum(), uk.models.pendulum().system, BODIES, None):
+        with pytest.raises(
+            uk.InputError, match=r"the system must be something like assemble\(bodies, joints"
+        ):
+            um.problem(other)

@@ -1,0 +1,123 @@
+"""Models of a user's own: `mymodel.py:hoop` is a function of a file, `package.module:hoop` one of a module."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import importlib
+import importlib.util
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import ukjax as uk
+
+from .._misc._errors import InputError
+
+_files: set[str] = set()
+"""Where users' models came from: an exception raised there is one of theirs, not one of ukjax."""
+
+# The names of problems that were given none, by `Problem` and by `mechanisms.problem`.
+_UNNAMED = ("problem", "mechanism")
+
+
+def is_own(name: str) -> bool:
+    """Whether a name on the command line means a function of the user's, not one of `ukjax list`."""
+    return ":" in name or name.endswith(".py")
+
+
+def own_model(name: str) -> Callable[..., uk.Problem]:
+    """The function of a name such as `mymodel.py:hoop`; what it returns is checked to be a `Problem`.
+
+    **Arguments:**
+
+    - `name`: file or module, a colon, and the function's name.
+
+    **Raises:** `InputError` where there is no such file, module or function.
+    """
+    place, _, function = name.rpartition(":")
+    if not place or not function.isidentifier():
+        raise InputError(
+            f"'{name}' names no function: give file and function, as mymodel.py:hoop, or package.module:hoop."
+        )
+    module = _of_file(Path(place)) if place.endswith(".py") else _of_name(place)
+    _files.add(str(module.__file__))
+    if not hasattr(module, function):
+        raise _no_function(place, function, module)
+    found = getattr(module, function)
+    if not callable(found):
+        raise InputError(
+            f"{function} in {place} is of type {type(found).__name__}; a model is a function that returns a uk.Problem."
+        )
+    return _checked(found, function, place)
+
+
+def _of_file(path: Path) -> ModuleType:
+    """The module of a file, run as Python runs a script: it may import what lies beside it."""
+    if not path.is_file():
+        close = difflib.get_close_matches(path.name, [x.name for x in path.parent.glob("*.py")], n=1)
+        hint = f"; did you mean '{path.with_name(close[0])}'?" if close else "."
+        raise InputError(f"there is no file '{path}'{hint}")
+    path = path.resolve()
+    name = path.stem if path.stem not in sys.modules else f"own_{path.stem}"  # not in place of another module
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    _files.add(str(path))
+    sys.path.insert(0, str(path.parent))
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _of_name(name: str) -> ModuleType:
+    """The module of that name, which may lie in the current folder."""
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if not f"{name}.".startswith(f"{error.name}."):
+            raise  # it is there, and imports something that is not
+        raise InputError(
+            f"Python finds no module '{name}' from here; of a file give the path, as mymodel.py:hoop."
+        ) from error
+
+
+def _no_function(place: str, name: str, module: ModuleType) -> InputError:
+    from .._misc._arguments import unknown_name
+
+    own = [x.__name__ for x in vars(module).values() if getattr(x, "__module__", None) == module.__name__]
+    return unknown_name(f"function of {place}", name, own)
+
+
+def _checked(function: Callable[..., Any], name: str, place: str) -> Callable[..., uk.Problem]:
+    @functools.wraps(function)
+    def model(*args: Any, **parameters: Any) -> uk.Problem:
+        problem = function(*args, **parameters)
+        if not isinstance(problem, uk.Problem):
+            raise InputError(
+                f"{name} in {place} returned something of type {type(problem).__name__}; a model returns a uk.Problem, "
+                "such as uk.Problem(system, q0, v0, t0, t1)."
+            )
+        return dataclasses.replace(problem, name=name) if problem.name in _UNNAMED else problem
+
+    return model
+
+
+def line_of_own_model(error: BaseException) -> str | None:
+    """Where in a user's model an exception came from, such as "mymodel.py, line 12"; None where it did not.
+
+    **Arguments:**
+
+    - `error`: the exception.
+    """
+    lines = [(x.filename, x.lineno) for x in traceback.extract_tb(error.__traceback__)]
+    if isinstance(error, SyntaxError):
+        lines.append((str(error.filename), error.lineno))
+    own = [f"{Path(file).name}, line {line}" for file, line in lines if file in _files]
+    return own[-1] if own else None

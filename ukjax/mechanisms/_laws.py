@@ -1,0 +1,49 @@
+"""What loads and given motions follow: constants, or functions of time and motion, checked where they are called."""
+
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from .._misc._arguments import number_array, require_function
+from .._misc._errors import InputError
+from ._bodies import checked_array
+
+
+def checked_law(what: str, value: Any, takes: str, *shapes: tuple[int, ...]) -> Any:
+    """A function as it is, or a constant as an array.
+
+    **Arguments:**
+
+    - `what`: what the message calls it.
+    - `value`: the function or the constant.
+    - `takes`: the arguments of a function, such as "t, x, v".
+    - `shapes`: those allowed of a constant.
+
+    **Raises:** `InputError` for a function of other arguments, and as `checked_array`.
+    """
+    if not callable(value):
+        return checked_array(what, value, *shapes)
+    require_function(what, value, takes)
+    return value
+
+
+def value_of(what: str, law: Any, shape: tuple[int, ...], *arguments: Array) -> Array:
+    """A function's value, or the constant.
+
+    **Arguments:**
+
+    - `what`: what the message calls it.
+    - `law`: from `checked_law`.
+    - `shape`: what a function must return.
+    - `arguments`: of the function.
+
+    **Raises:** `InputError` for a function that returns something else.
+    """
+    if not callable(law):
+        return law
+    value = number_array(f"what {what} returns", law(*arguments))
+    if value.shape != shape or not jnp.issubdtype(value.dtype, jnp.number):
+        right = f"shape {shape}" if shape else "a scalar"
+        raise InputError(f"{what} returned shape {value.shape}; it must return {right}.")
+    return value
