@@ -85,8 +85,26 @@ def _expect(what: str, array: Array, shape: tuple[int, ...]) -> Array:
 
 
 @in_full_precision
+def applied_forces(
+    system: AbstractSystem, t: Time, q: Coordinates, v: Velocities
+) -> tuple[Forces, Forces]:
+    """The impressed force and the non-ideal constraint force, Q and c of `Equations`, with their shapes checked.
+
+    **Arguments:** as `equations_of_motion`.
+    """
+    Q = _expect("the force", system.force(t, q, v), (v.size,))
+    c = system.nonideal_force(t, q, v)
+    return Q, jnp.zeros_like(Q) if c is None else _expect("the non-ideal force", c, (v.size,))
+
+
+@in_full_precision
 def equations_of_motion(
-    system: AbstractSystem, t: Time, q: Coordinates, v: Velocities, stabilizer: AbstractStabilizer
+    system: AbstractSystem,
+    t: Time,
+    q: Coordinates,
+    v: Velocities,
+    stabilizer: AbstractStabilizer,
+    applied: tuple[Forces, Forces] | None = None,
 ) -> Equations:
     """Evaluates a system at one state, with the shapes of all it returns checked.
 
@@ -97,6 +115,7 @@ def equations_of_motion(
     - `q`: generalized coordinates (n_q,).
     - `v`: generalized velocities (n,).
     - `stabilizer`: gives the b to enforce.
+    - `applied`: the `applied_forces`, if they are known already.
 
     **Returns:** `Equations`.
 
@@ -104,9 +123,7 @@ def equations_of_motion(
     """
     n = v.size
     M = _expect("the mass matrix", system.mass_matrix(t, q), (n, n))
-    Q = _expect("the force", system.force(t, q, v), (n,))
-    c = system.nonideal_force(t, q, v)
-    c = jnp.zeros_like(Q) if c is None else _expect("the non-ideal force", c, (n,))
+    Q, c = applied_forces(system, t, q, v) if applied is None else applied
     _expect("the rate of the coordinates from `kinematics`", system.kinematics(t, q, v), q.shape)
     rows = constraint_rows(system, t, q, v)
     return Equations(M, Q, c, eqx.tree_at(lambda r: r.b, rows, stabilizer.right_hand_side(rows)))

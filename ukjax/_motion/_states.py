@@ -7,8 +7,9 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler import Code
+from .._compiler import Code, ProjectionCode
 from .._formula._acceleration import AbstractFormula, Acceleration, Equations
+from .._system._system import AbstractSystem
 from ._model import Model
 from ._project import Projection
 
@@ -21,10 +22,21 @@ class States(NamedTuple):
     v: Array | np.ndarray
 
 
-def _operands(code: Code, model: Model, states: States) -> tuple[np.ndarray, ...]:
+def _operands(code: Code | ProjectionCode, model: Model, states: States) -> tuple[np.ndarray, ...]:
     numbers = code.numbers(model.system, model.stabilizer)
     t, q, v = map(np.asarray, states)
     return np.asarray(numbers)[:, None], t[None], q.T, v.T
+
+
+def _all_operands(code: Code, model: Model, states: States) -> tuple[np.ndarray, ...]:
+    """Those of the acceleration's code, the force included where it is apart."""
+    applied = _applied(code, model.system, states) if code.apart else ()
+    return *_operands(code, model, states), *(np.asarray(x).T for x in applied)
+
+
+@eqx.filter_jit
+def _applied(code: Code, system: AbstractSystem, states: States) -> tuple[Array, ...]:
+    return jax.vmap(lambda t, q, v: code.applied(system, t, q, v))(*states)
 
 
 @eqx.filter_jit
@@ -44,8 +56,7 @@ def projected(model: Model, states: States) -> States:
         return states
     if model.projection is None:
         return States(states.t, *_projected_on_arrays(model, states))
-    assert model.code is not None
-    return States(states.t, *model.projection.on_host(*_operands(model.code, model, states)))
+    return States(states.t, *model.projection.on_host(*_operands(model.projection, model, states)))
 
 
 def equations(model: Model, states: States) -> Equations:
@@ -54,7 +65,7 @@ def equations(model: Model, states: States) -> Equations:
     **Arguments:** as `projected`.
     """
     assert model.code is not None
-    return model.code.equations.on_host(*_operands(model.code, model, states))
+    return model.code.equations.on_host(*_all_operands(model.code, model, states))
 
 
 def observed(model: Model, states: States) -> dict[str, Any]:
@@ -64,7 +75,7 @@ def observed(model: Model, states: States) -> dict[str, Any]:
     **Arguments:** as `projected`.
     """
     assert model.code is not None
-    found = model.code.observed.on_host(*_operands(model.code, model, states))
+    found = model.code.observed.on_host(*_all_operands(model.code, model, states))
     return found | {"regular": (found["regular"] > 0.5) & np.all(np.isfinite(found["a"]), axis=1)}
 
 
