@@ -24,15 +24,15 @@ from .._formula._acceleration import (
     Equations,
     Schur,
     UdwadiaKalaba,
-    applied_forces,
     equations_of_motion,
 )
+from .._formula._equations import applied_forces
 from .._misc._types import Coordinates, Forces, Time, Velocities
 from .._pseudoinverse import Lineax
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from ._expressions import is_number
-from ._interpret import Interpreter, LargeProduct
+from ._interpret import Interpreter, LargeProductError
 from ._parameters import Inputs, Leaf, Structure, joined, leaf, numbers, read_by, split
 from ._program import Program
 from ._scalars import Builder, TranslationError
@@ -126,9 +126,7 @@ class Code:
         """
         return numbers(self._leaves, system, stabilizer, self.program.dtype)
 
-    def applied(
-        self, system: AbstractSystem, t: Time, q: Coordinates, v: Velocities
-    ) -> tuple[Forces, ...]:
+    def applied(self, system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) -> tuple[Forces, ...]:
         """The operands after t, q and v: Q and c, by arrays, where the force is apart.
 
         **Arguments:** as `applied_forces`.
@@ -196,7 +194,7 @@ def code_for(
 def _made(structure: Structure, leaves: tuple[Leaf, ...], state: tuple[Any, ...], rcond: float) -> Code:
     try:
         return _written(structure, leaves, state, rcond, apart=False)
-    except LargeProduct:
+    except LargeProductError:
         return _written(structure, leaves, state, rcond, apart=True)
 
 
@@ -220,7 +218,10 @@ def _written(
     energy, energy_tree = traced(lambda system, _, t, q, v, *applied: system.energy(t, q, v))
     leaves, inputs = read_by(leaves, equations, energy), Inputs(build)
     parameters = inputs.of(leaves)
-    interpreter, counts = Interpreter(build, inputs.count), [inputs.count, *(math.prod(x.shape) for x in state)]
+    interpreter, counts = (
+        Interpreter(build, inputs.count),
+        [inputs.count, *(math.prod(x.shape) for x in state)],
+    )
     arguments = parameters + [inputs(x.shape) for x in state]
     e: Equations = jax.tree.unflatten(tree, interpreter.run(equations.jaxpr, equations.consts, arguments))
     Q = plus(build, e.Q, e.c)

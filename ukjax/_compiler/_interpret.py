@@ -34,10 +34,12 @@ from ._moves import (
 from ._scalars import Builder, TranslationError
 
 _LONGEST_UNROLLED = 256
-_LARGEST_MATRIX = 128  # parameters in a factor, of more than which XLA compiles products of arrays sooner than LLVM
+_LARGEST_MATRIX = (
+    128  # parameters in a factor, of more than which XLA compiles products of arrays sooner than LLVM
+)
 
 
-class LargeProduct(TranslationError):
+class LargeProductError(TranslationError):
     """A product with a large matrix of parameters, which is better left to arrays."""
 
 
@@ -48,7 +50,7 @@ class Interpreter:
 
     - `builder`: makes the expressions.
     - `parameters`: how many inputs, the first ones, are parameters; products with large matrices of them raise
-      `LargeProduct`.
+      `LargeProductError`.
     """
 
     def __init__(self, builder: Builder, parameters: int = 0):
@@ -205,7 +207,7 @@ class Interpreter:
         is_parameter = lambda x: isinstance(x, Node) and x.op == "input" and x.args[0] < self._parameters
         if min(matrix.shape) > 1 and sum(map(is_parameter, matrix.flat)) > _LARGEST_MATRIX:
             shape = " x ".join(map(str, matrix.shape))
-            raise LargeProduct(f"products with a {shape} matrix of parameters are better left to arrays")
+            raise LargeProductError(f"products with a {shape} matrix of parameters are better left to arrays")
 
     def _scatter_add(self, inputs: list[Scalars], params: dict, equation: Any) -> Scalars:
         operand, _, updates = inputs

@@ -74,7 +74,9 @@ class Model(eqx.Module):
         """The same model with the numbers at hand, for use in a loop."""
         if self.code is None or self.numbers is not None:
             return self
-        code, projection = (x and x.numbers(self.system, self.stabilizer) for x in (self.code, self.projection))
+        code, projection = (
+            x and x.numbers(self.system, self.stabilizer) for x in (self.code, self.projection)
+        )
         return dataclasses.replace(self, numbers=(code, projection))
 
     def acceleration(self, t: Array, q: Array, v: Array) -> Array:
