@@ -155,6 +155,15 @@ def test_what_is_exported_runs_elsewhere():
     np.testing.assert_allclose(exported.call(q, v), a(q, v), rtol=1e-9)
 
 
+def test_functions_of_c_are_found_by_the_first_program():
+    """Before LLVM has compiled anything in a process."""
+    code = (
+        "from ukjax._compiler._native import can_compile; from ukjax._compiler._scalars import Builder; "
+        "b = Builder(); assert can_compile([b.apply('tanh', b.input(0))], 'float64')"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 OVER_DEVICES = """
 import sys
 import diffrax as dfx, jax, jax.numpy as jnp, numpy as np, ukjax as uk

@@ -30,7 +30,8 @@ _SAFETY, _SMALLEST, _LARGEST = 0.9, 0.2, 10.0  # of the change of a step, as Dif
 def _field(model: Model) -> Callable[[Vectors, Array, Vectors], Vectors]:
     """(q', v') of vectors over the runs, from the numbers of the parameters, time and state."""
     code = model.code
-    if code is None or has_quasi_velocities(model.system) or isinstance(model.stabilizer, Projection):
+    quasi, projected = has_quasi_velocities(model.system), isinstance(model.stabilizer, Projection)
+    if code is None or code.apart or quasi or projected:
         raise InputError(
             "a kernel needs the acceleration as scalar code, velocities that are q', and no projection: "
             "give a system that uk.lanes translates, and Baumgarte or NoStabilizer."

@@ -1,32 +1,42 @@
 """The scalar code of a system's acceleration, and the numbers it takes: time, state and parameters.
 
-Parameters are inputs, so that runs with other values share the code and what is compiled from it. But an array with a
-zero in it is taken for a direction or a selection: its entries 0, 1 and -1 are folded into the code, for they are what
-makes it short. Code is kept by the structure of a system and these entries.
+Code is kept by the structure of a system and the entries of its parameters that are folded in (`_parameters`), so that
+runs with other parameters share it, and what is compiled from it.
+
+A force with large products of matrices of parameters, as a neural network is, stays on arrays: scalar code of them is
+long, and so slow to compile, and no faster. Its value is then one more operand of the code. Elsewhere, in the mass matrix
+or the rows, such a product leaves a system without scalar code.
 """
 
 import contextlib
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._formula._acceleration import AbstractFormula, Equations, Schur, UdwadiaKalaba, equations_of_motion
-from .._misc._types import Coordinates, Time, Velocities, is_traced
+from .._formula._acceleration import (
+    AbstractFormula,
+    Equations,
+    Schur,
+    UdwadiaKalaba,
+    equations_of_motion,
+)
+from .._formula._equations import applied_forces
+from .._misc._types import Coordinates, Forces, Time, Velocities
 from .._pseudoinverse import Lineax
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from ._expressions import is_number
-from ._interpret import Interpreter
+from ._interpret import Interpreter, LargeProductError
+from ._parameters import Inputs, Leaf, Structure, joined, leaf, numbers, read_by, split
 from ._program import Program
 from ._scalars import Builder, TranslationError
-from ._solve import acceleration, plus
+from ._solve import Solution, acceleration, plus
 
 LARGEST, LARGEST_BY_LLVM = 20_000, 100_000
 """More operations than this are not compiled, what repeats being counted once: it would take minutes, LLVM alone some
@@ -37,83 +47,6 @@ _CLEARLY = 10.0
 
 MOST = 500_000
 """More operations than this are not even written out."""
-
-
-class Leaf(NamedTuple):
-    """A parameter array: its shape and type, in order which entries are inputs and what the others are."""
-
-    aval: jax.ShapeDtypeStruct
-    varying: tuple[bool, ...]
-    known: tuple[Any, ...]
-
-
-class Structure(NamedTuple):
-    """All of a system and stabilizer but the numbers in its arrays."""
-
-    arrays: Any
-    static: tuple[Any, ...]
-    static_tree: Any
-
-
-def leaf(x: Array) -> Leaf:
-    aval = jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=jax.typeof(x).weak_type)
-    if is_traced(x):
-        return Leaf(aval, (True,) * x.size, ())
-    values = np.asarray(x).reshape(-1)
-    if not jnp.issubdtype(x.dtype, jnp.floating):
-        varying = np.zeros(x.size, bool)
-    elif x.ndim and not values.all():
-        varying = ~np.isin(values, (0.0, 1.0, -1.0))
-    else:
-        varying = np.ones(x.size, bool)
-    return Leaf(aval, tuple(varying.tolist()), tuple(values[~varying].tolist()))
-
-
-def split(system: AbstractSystem, stabilizer: AbstractStabilizer) -> tuple[list[Array], Structure]:
-    arrays, static = eqx.partition((system, stabilizer), lambda x: isinstance(x, jax.Array | np.ndarray))
-    leaves, tree = jax.tree.flatten(arrays)
-    rest, rest_tree = jax.tree.flatten(static)
-    return leaves, Structure(tree, tuple(rest), rest_tree)
-
-
-def joined(structure: Structure, leaves: Sequence[Array]) -> tuple[AbstractSystem, AbstractStabilizer]:
-    """The system and stabilizer of a structure and its parameter arrays."""
-    static = jax.tree.unflatten(structure.static_tree, structure.static)
-    return eqx.combine(jax.tree.unflatten(structure.arrays, leaves), static)
-
-
-class Inputs:
-    """Makes the inputs of a program, in order.
-
-    **Arguments:**
-
-    - `build`: makes the expressions.
-    """
-
-    def __init__(self, build: Builder):
-        self.build, self.count = build, 0
-
-    def __call__(
-        self, shape: tuple[int, ...], varying: Sequence[bool] = (), known: Sequence[Any] = ()
-    ) -> np.ndarray:
-        """An array of inputs, and of numbers that are known where it does not vary.
-
-        **Arguments:**
-
-        - `shape`: of the array.
-        - `varying`: which of its entries are inputs; by default all.
-        - `known`: the others.
-        """
-        varying = varying or (True,) * math.prod(shape)
-        numbers, folded = np.empty(len(varying), object), iter(known)
-        for i, varies in enumerate(varying):
-            numbers[i] = self.build.input(self.count) if varies else next(folded)
-            self.count += varies
-        return numbers.reshape(shape)
-
-    def of(self, leaves: Sequence[Leaf]) -> list[np.ndarray]:
-        """Those of all parameters."""
-        return [self(x.aval.shape, x.varying, x.known) for x in leaves]
 
 
 @final
@@ -167,18 +100,22 @@ class Written:
 class Code:
     """The acceleration of systems of one structure as scalar code.
 
-    - `program`: the operations; its inputs are the varying entries of the parameters, t, q and v.
+    - `program`: the operations; its inputs are the varying entries of the parameters, t, q and v, and where the force
+      is apart, Q and c.
     - `equations`: the `Equations` at states.
     - `observed`: what a trajectory tells of states.
+    - `apart`: whether the force is left to arrays.
     - `symmetric`: whether the mass matrix is, whatever the numbers.
     """
 
-    def __init__(self, program: Program, leaves: Sequence[Leaf], equations: Written, observed: Written):
-        self.program, self.equations, self.observed = program, equations, observed
+    def __init__(
+        self, program: Program, leaves: Sequence[Leaf], equations: Written, observed: Written, apart: bool
+    ):
+        self.program, self.equations, self.observed, self.apart = program, equations, observed, apart
         M = equations.arrays.M
         same = lambda x, y: x is y or (is_number(x) and is_number(y) and x == y)
         self.symmetric = all(map(same, M.flat, M.T.flat))
-        self._varying = [np.flatnonzero(x.varying) for x in leaves]
+        self._leaves = leaves
 
     def numbers(self, system: AbstractSystem, stabilizer: AbstractStabilizer) -> Float[Array, " k"]:
         """The parameters the program takes. Make them once, outside of loops: their derivative is then one vector.
@@ -187,15 +124,18 @@ class Code:
 
         - `system`, `stabilizer`: of the structure, and with the folded entries, the code was made for.
         """
-        leaves, _ = split(system, stabilizer)
-        xp = jnp if is_traced(leaves) else np
-        flat = [xp.reshape(xp.asarray(x), -1).astype(self.program.dtype) for x in leaves]
-        kept = [
-            x if len(places) == x.size else x[places] for x, places in zip(flat, self._varying, strict=True)
-        ]
-        return xp.concatenate([xp.zeros(0, self.program.dtype), *(x for x in kept if x.size)])  # pyright: ignore
+        return numbers(self._leaves, system, stabilizer, self.program.dtype)
 
-    def __call__(self, numbers: Float[Array, " k"], t: Time, q: Coordinates, v: Velocities) -> Velocities:
+    def applied(self, system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) -> tuple[Forces, ...]:
+        """The operands after t, q and v: Q and c, by arrays, where the force is apart.
+
+        **Arguments:** as `applied_forces`.
+        """
+        return applied_forces(system, t, q, v) if self.apart else ()
+
+    def __call__(
+        self, numbers: Float[Array, " k"], t: Time, q: Coordinates, v: Velocities, *applied: Forces
+    ) -> Velocities:
         """The acceleration (n,).
 
         **Arguments:**
@@ -204,8 +144,9 @@ class Code:
         - `t`: time [s].
         - `q`: generalized coordinates (n_q,).
         - `v`: generalized velocities (n,).
+        - `applied`: what the method of this name gives.
         """
-        return run(self.program, numbers, t, q, v)
+        return run(self.program, numbers, t, q, v, *applied)
 
 
 def run(program: Program, *operands: Array) -> Array:
@@ -251,37 +192,61 @@ def code_for(
 
 @functools.lru_cache(maxsize=64)
 def _made(structure: Structure, leaves: tuple[Leaf, ...], state: tuple[Any, ...], rcond: float) -> Code:
-    dtype, build = state[1].dtype, Builder(MOST)
-    inputs, interpreter = Inputs(build), Interpreter(build)
-    parameters, counts = inputs.of(leaves), [inputs.count, *(math.prod(x.shape) for x in state)]
-    arguments = parameters + [inputs(x.shape) for x in state]
+    try:
+        return _written(structure, leaves, state, rcond, apart=False)
+    except LargeProductError:
+        return _written(structure, leaves, state, rcond, apart=True)
 
-    def written(function: Any) -> Any:
-        """The pytree of arrays a function of all and the state returns, as expressions."""
+
+def _written(
+    structure: Structure, leaves: Sequence[Leaf], state: tuple[Any, ...], rcond: float, *, apart: bool
+) -> Code:
+    dtype, build = state[1].dtype, Builder(MOST)
+    state = (*state, state[2], state[2]) if apart else state
+
+    def traced(function: Any) -> tuple[Any, Any]:
+        """The program of a function of all and the state, and the pytree it returns."""
         of_leaves = lambda leaves, *state: function(*joined(structure, leaves), *state)
         closed, shapes = jax.make_jaxpr(of_leaves, return_shape=True)([x.aval for x in leaves], *state)
-        found = interpreter.run(closed.jaxpr, closed.consts, arguments)
-        return jax.tree.unflatten(jax.tree.structure(shapes), found)
+        return closed, jax.tree.structure(shapes)
 
-    e: Equations = written(lambda system, stabilizer, *state: equations_of_motion(system, *state, stabilizer))
+    equations, tree = traced(
+        lambda system, stabilizer, t, q, v, *applied: equations_of_motion(
+            system, t, q, v, stabilizer, applied or None
+        )
+    )
+    energy, energy_tree = traced(lambda system, _, t, q, v, *applied: system.energy(t, q, v))
+    leaves, inputs = read_by(leaves, equations, energy), Inputs(build)
+    parameters = inputs.of(leaves)
+    interpreter, counts = (
+        Interpreter(build, inputs.count),
+        [inputs.count, *(math.prod(x.shape) for x in state)],
+    )
+    arguments = parameters + [inputs(x.shape) for x in state]
+    e: Equations = jax.tree.unflatten(tree, interpreter.run(equations.jaxpr, equations.consts, arguments))
     Q = plus(build, e.Q, e.c)
     solution = acceleration(build, e.M, Q, e.rows.A, e.rows.b, rcond, float(jnp.finfo(dtype).eps))
     program = short_enough(Program(solution.a, counts, dtype))
+    observed = _observed(build, e, solution, rcond)
+    with contextlib.suppress(TranslationError):  # what the energy needs, the acceleration need not
+        found = interpreter.run(energy.jaxpr, energy.consts, arguments)
+        observed["energy"] = jax.tree.unflatten(energy_tree, found)
+    return Code(program, leaves, Written(e, counts, dtype), Written(observed, counts, dtype), apart)
+
+
+def _observed(build: Builder, e: Equations, solution: Solution, rcond: float) -> dict[str, Any]:
+    """What a trajectory tells of a state, but its energy."""
     sure = build.apply("lt", solution.nearness, 1 / (_CLEARLY * rcond))
+    independent = build.apply("eq", solution.rank, len(e.rows.A))
     observed = {
         "a": solution.a,
         "constraint_force": plus(build, solution.force, e.c),
         "multipliers": solution.multipliers,
         "rank": solution.rank,
-        "regular": build.number(
-            build.apply("and", build.apply("eq", solution.rank, len(e.rows.A)), sure), True
-        ),
+        "regular": build.number(build.apply("and", independent, sure), True),
     }
     observed = {key: np.array(x, object) for key, x in observed.items()}
-    observed |= {"position_error": e.rows.position_error, "velocity_error": e.rows.velocity_error}
-    with contextlib.suppress(TranslationError):  # what the energy needs, the acceleration need not
-        observed["energy"] = written(lambda system, _, *state: system.energy(*state))
-    return Code(program, leaves, Written(e, counts, dtype), Written(observed, counts, dtype))
+    return observed | {"position_error": e.rows.position_error, "velocity_error": e.rows.velocity_error}
 
 
 def short_enough(program: Program) -> Program:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
-from ._expressions import OPERATIONS, Call, Expression, entries, is_number
+from ._expressions import OPERATIONS, Call, Expression, Node, entries, is_number
 from ._moves import (
     MOVES,
     OPERANDS,
@@ -34,13 +34,27 @@ from ._moves import (
 from ._scalars import Builder, TranslationError
 
 _LONGEST_UNROLLED = 256
+_LARGEST_MATRIX = (
+    128  # parameters in a factor, of more than which XLA compiles products of arrays sooner than LLVM
+)
+
+
+class LargeProductError(TranslationError):
+    """A product with a large matrix of parameters, which is better left to arrays."""
 
 
 class Interpreter:
-    """Interprets jaxprs with one `Builder`."""
+    """Interprets jaxprs with one `Builder`.
 
-    def __init__(self, builder: Builder):
-        self.builder = builder
+    **Arguments:**
+
+    - `builder`: makes the expressions.
+    - `parameters`: how many inputs, the first ones, are parameters; products with large matrices of them raise
+      `LargeProductError`.
+    """
+
+    def __init__(self, builder: Builder, parameters: int = 0):
+        self.builder, self._parameters = builder, parameters
 
     def run(self, jaxpr: Any, consts: Any, inputs: list[Scalars]) -> list[Scalars]:
         """The outputs of a jaxpr for inputs of expressions."""
@@ -183,9 +197,17 @@ class Interpreter:
         y, free_y = arranged(inputs[1], batch_y, contract_y)
         flat = []
         for xs, ys in zip(x, y, strict=True):
+            self._require_small(xs)
+            self._require_small(ys)
             columns = list(map(entries, ys))
             flat += [self.builder.dot(row, column) for row in map(entries, xs) for column in columns]
         return filled((*(inputs[0].shape[i] for i in batch_x), *free_x, *free_y), flat)
+
+    def _require_small(self, matrix: Scalars) -> None:
+        is_parameter = lambda x: isinstance(x, Node) and x.op == "input" and x.args[0] < self._parameters
+        if min(matrix.shape) > 1 and sum(map(is_parameter, matrix.flat)) > _LARGEST_MATRIX:
+            shape = " x ".join(map(str, matrix.shape))
+            raise LargeProductError(f"products with a {shape} matrix of parameters are better left to arrays")
 
     def _scatter_add(self, inputs: list[Scalars], params: dict, equation: Any) -> Scalars:
         operand, _, updates = inputs

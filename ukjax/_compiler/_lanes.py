@@ -43,7 +43,8 @@ class Lanes(eqx.Module):
         """
         t, q, v = _state(t, q, v)
         code = code_for(self.system, self.formula, self.stabilizer, t, q, v)
-        return code(code.numbers(self.system, self.stabilizer), t, q, v)
+        applied = code.applied(self.system, t, q, v)
+        return code(code.numbers(self.system, self.stabilizer), t, q, v, *applied)
 
     def operations(self, t: Time, q: Coordinates, v: Velocities) -> dict[str, int]:
         """How many operations of each kind one acceleration takes.
@@ -80,7 +81,7 @@ class Lanes(eqx.Module):
 def _accelerations(code: Code, lanes: Lanes, t: Array, q: Array, v: Array) -> Array:
     # Batch last: each scalar of the program is a contiguous vector over the batch.
     numbers = code.numbers(lanes.system, lanes.stabilizer)
-    one = jax.vmap(lambda t, q, v: code(numbers, t, q, v), (0, 1, 1), 1)
+    one = jax.vmap(lambda t, q, v: code(numbers, t, q, v, *code.applied(lanes.system, t, q, v)), (0, 1, 1), 1)
     return one(jnp.broadcast_to(t, q.shape[:1]), q.T, v.T).T
 
 

@@ -85,6 +85,10 @@ def _llvm() -> Any:
         return None
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    # Only with a first compiler does LLVM open the process it is in, and finds the functions of the C library.
+    llvm.create_mcjit_compiler(
+        llvm.parse_assembly(""), llvm.Target.from_default_triple().create_target_machine()
+    )
     return llvm
 
 

@@ -14,8 +14,9 @@ from .._misc._types import Coordinates, Time, Velocities
 from .._system._constraint import constraint_rows, position_rows
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem, has_quasi_velocities
-from ._code import MOST, Inputs, Leaf, Structure, joined, leaf, run, short_enough, split
+from ._code import MOST, run, short_enough
 from ._interpret import Interpreter
+from ._parameters import Inputs, Leaf, Structure, joined, leaf, numbers, read_by, split
 from ._program import Program
 from ._projection import Motion, projection
 from ._scalars import Builder
@@ -47,9 +48,16 @@ class ProjectionCode:
     - `rows`: how many are on positions.
     """
 
-    def __init__(self, whole: Program, bare: Program, rows: int):
+    def __init__(self, whole: Program, bare: Program, leaves: Sequence[Leaf], rows: int):
         self.whole, self.bare, self.rows = whole, bare, rows
-        self._once = bare.run_once()
+        self._once, self._leaves = bare.run_once(), leaves
+
+    def numbers(self, system: AbstractSystem, stabilizer: AbstractStabilizer) -> Float[Array, " k"]:
+        """The parameters the projection takes, as `Code.numbers`.
+
+        **Arguments:** as there.
+        """
+        return numbers(self._leaves, system, stabilizer, self.whole.dtype)
 
     def __call__(
         self,
@@ -64,7 +72,7 @@ class ProjectionCode:
 
         **Arguments:**
 
-        - `numbers`: of the parameters, as `Code.numbers` gives them.
+        - `numbers`: of the parameters, as `numbers` gives them.
         - `t`: time [s].
         - `q`: generalized coordinates (n_q,).
         - `v`: generalized velocities (n,).
@@ -139,7 +147,7 @@ def projection_for(
 
     **Arguments:**
 
-    - `system`, `stabilizer`: as for `code_for`, so that the numbers of the parameters are the same.
+    - `system`, `stabilizer`: as for `code_for`.
     - `rcond`: the rank rule's threshold for positions.
     - `t`, `q`, `v`: of these only shapes and types matter.
 
@@ -180,9 +188,11 @@ def _made(
     structure: Structure, leaves: tuple[Leaf, ...], state: tuple[Any, ...], rcond: float, quasi: bool
 ) -> ProjectionCode:
     position, velocity, rate, kinds = _jaxprs(structure, [x.aval for x in leaves], state, quasi)
+    leaves = read_by(leaves, position, velocity, *([] if rate is None else [rate]))
     build = Builder(MOST)
-    inputs, interpreter = Inputs(build), Interpreter(build)
+    inputs = Inputs(build)
     parameters = [*inputs.of(leaves), inputs(())]
+    interpreter = Interpreter(build, inputs.count - 1)
     (n_q,), (n,), rows = state[1].shape, state[2].shape, position.out_avals[0].shape[0]
     counts = [inputs.count - 1, 1, n_q, n, n_q + n, rows]
     q, v, *errors, mu = (list(inputs((k,))) for k in (n_q, n, n_q, n, rows))
@@ -196,7 +206,7 @@ def _made(
     dtype = state[1].dtype
     found = projection(build, motion, (q, v), mu, (errors[0], errors[1]), rcond, dtype)
     whole, bare = (Program(x, counts, dtype) for x in (found, found[: n_q + n + rows + 2]))
-    return ProjectionCode(short_enough(whole), bare, rows)
+    return ProjectionCode(short_enough(whole), bare, leaves, rows)
 
 
 def _array(x: list[Any]) -> np.ndarray:

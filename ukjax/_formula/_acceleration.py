@@ -20,10 +20,9 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .._misc._arguments import number_array
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
-from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities, is_traced
+from .._misc._types import Coordinates, Forces, Time, Velocities, is_traced
 from .._pseudoinverse import (
     AbstractPseudoinverse,
     Cholesky,
@@ -33,10 +32,10 @@ from .._pseudoinverse import (
     inverse_cholesky,
     pinv,
 )
-from .._system._constraint import Rows, constraint_rows
 from .._system._problem import resolve_state
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractSystem
+from ._equations import Equations, equations_of_motion
 
 
 @final
@@ -59,57 +58,6 @@ class Acceleration(eqx.Module):
     residual: Float[Array, " m"]
     gauss: Float[Array, ""]
     unique: Bool[Array, ""]
-
-
-@final
-class Equations(eqx.Module):
-    """The equations of motion at one state: M a = Q + c + A^T lambda under A a = b.
-
-    - `M`: mass matrix (n, n).
-    - `Q`: impressed generalized force (n,).
-    - `c`: non-ideal constraint force (n,), zero for ideal constraints.
-    - `rows`: the constraint rows, `rows.b` already stabilized.
-    """
-
-    M: MassMatrix
-    Q: Forces
-    c: Forces
-    rows: Rows
-
-
-def _expect(what: str, array: Array, shape: tuple[int, ...]) -> Array:
-    array = number_array(what, array)
-    if array.shape != shape:
-        raise InputError(f"{what} has shape {array.shape}; it must be {shape}.")
-    return array
-
-
-@in_full_precision
-def equations_of_motion(
-    system: AbstractSystem, t: Time, q: Coordinates, v: Velocities, stabilizer: AbstractStabilizer
-) -> Equations:
-    """Evaluates a system at one state, with the shapes of all it returns checked.
-
-    **Arguments:**
-
-    - `system`: the mechanical system.
-    - `t`: time [s].
-    - `q`: generalized coordinates (n_q,).
-    - `v`: generalized velocities (n,).
-    - `stabilizer`: gives the b to enforce.
-
-    **Returns:** `Equations`.
-
-    **Raises:** `InputError` naming what has the wrong shape.
-    """
-    n = v.size
-    M = _expect("the mass matrix", system.mass_matrix(t, q), (n, n))
-    Q = _expect("the force", system.force(t, q, v), (n,))
-    c = system.nonideal_force(t, q, v)
-    c = jnp.zeros_like(Q) if c is None else _expect("the non-ideal force", c, (n,))
-    _expect("the rate of the coordinates from `kinematics`", system.kinematics(t, q, v), q.shape)
-    rows = constraint_rows(system, t, q, v)
-    return Equations(M, Q, c, eqx.tree_at(lambda r: r.b, rows, stabilizer.right_hand_side(rows)))
 
 
 def require_shapes(system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) -> None:

@@ -60,7 +60,7 @@ class Model(eqx.Module):
     - `stabilizer`: how constraint errors are kept small.
     - `code`: the acceleration as scalar code, if it is to be used in place of the formula.
     - `projection`: the projection as scalar code, if there is any.
-    - `numbers`: of the parameters, for the code; see `ready`.
+    - `numbers`: of the parameters, for the code and for the projection; see `ready`.
     """
 
     system: AbstractSystem
@@ -68,13 +68,16 @@ class Model(eqx.Module):
     stabilizer: AbstractStabilizer
     code: Code | None = eqx.field(static=True, default=None)
     projection: ProjectionCode | None = eqx.field(static=True, default=None)
-    numbers: Float[Array, " k"] | None = None
+    numbers: tuple[Float[Array, " k"], Float[Array, " l"] | None] | None = None
 
     def ready(self) -> "Model":
         """The same model with the numbers at hand, for use in a loop."""
         if self.code is None or self.numbers is not None:
             return self
-        return dataclasses.replace(self, numbers=self.code.numbers(self.system, self.stabilizer))
+        code, projection = (
+            x and x.numbers(self.system, self.stabilizer) for x in (self.code, self.projection)
+        )
+        return dataclasses.replace(self, numbers=(code, projection))
 
     def acceleration(self, t: Array, q: Array, v: Array) -> Array:
         """The stabilized acceleration (n,).
@@ -96,7 +99,7 @@ class Model(eqx.Module):
         """
         if self.code is None or not _is_derivable(self.code.observed.program, _DERIVED[0]):
             return {}
-        found = self.code.observed(self.ready().numbers, t, q, v)
+        found = self.code.observed(*_operands(self, t, q, v))
         found["rank"] = found["rank"].astype(jnp.int32)
         return {name: found[name] for name in found if name not in ("multipliers", "regular")}
 
@@ -127,9 +130,17 @@ class Model(eqx.Module):
         return self.project(t, (q, v))
 
 
+def _operands(model: Model, t: Array, q: Array, v: Array) -> tuple[Array, ...]:
+    """Those of the acceleration's code."""
+    numbers = model.ready().numbers
+    assert model.code is not None
+    assert numbers is not None
+    return (numbers[0], t, q, v, *model.code.applied(model.system, t, q, v))
+
+
 def _by_code(model: Model, t: Array, q: Array, v: Array) -> Array:
     assert model.code is not None
-    return model.code(model.ready().numbers, t, q, v)
+    return model.code(*_operands(model, t, q, v))
 
 
 @eqx.filter_custom_jvp
@@ -147,8 +158,11 @@ def _(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
 def _by_short_projection(
     model: Model, t: Array, y: tuple[Array, Array], error: tuple[Array, Array] | None, *, once: bool
 ) -> Projected:
+    numbers = model.ready().numbers
     assert model.projection is not None
-    return model.projection(model.ready().numbers, t, *y, error, once)
+    assert numbers is not None
+    assert numbers[1] is not None
+    return model.projection(numbers[1], t, *y, error, once)
 
 
 @eqx.filter_custom_jvp
@@ -206,7 +220,8 @@ def coded(
     size = code.program.size
     if not _is_worthwhile(code.program, solver, limits[0]):
         return model, f"arrays, as scalar code would take {size} operations"
-    model, said = dataclasses.replace(model, code=code), f"scalar code of {size} operations"
+    apart = " and the force on arrays" if code.apart else ""
+    model, said = dataclasses.replace(model, code=code), f"scalar code of {size} operations{apart}"
     if not isinstance(model.stabilizer, Projection):
         return model, said
     try:

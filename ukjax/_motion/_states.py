@@ -7,7 +7,9 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
+from .._compiler import Code
 from .._formula._acceleration import AbstractFormula, Acceleration, Equations
+from .._system._system import AbstractSystem
 from ._model import Model
 from ._project import Projection
 
@@ -20,10 +22,22 @@ class States(NamedTuple):
     v: Array | np.ndarray
 
 
-def _operands(model: Model, states: States) -> tuple[np.ndarray, ...]:
+def _operands(model: Model, states: States, of_projection: bool = False) -> tuple[np.ndarray, ...]:
     numbers = model.ready().numbers if model.numbers is None else model.numbers
+    assert numbers is not None
     t, q, v = map(np.asarray, states)
-    return np.asarray(numbers)[:, None], t[None], q.T, v.T
+    return np.asarray(numbers[of_projection])[:, None], t[None], q.T, v.T
+
+
+def _all_operands(code: Code, model: Model, states: States) -> tuple[np.ndarray, ...]:
+    """Those of the acceleration's code, the force included where it is apart."""
+    applied = _applied(code, model.system, states) if code.apart else ()
+    return *_operands(model, states), *(np.asarray(x).T for x in applied)
+
+
+@eqx.filter_jit
+def _applied(code: Code, system: AbstractSystem, states: States) -> tuple[Array, ...]:
+    return jax.vmap(lambda t, q, v: code.applied(system, t, q, v))(*states)
 
 
 @eqx.filter_jit
@@ -43,8 +57,7 @@ def projected(model: Model, states: States) -> States:
         return states
     if model.projection is None:
         return States(states.t, *_projected_on_arrays(model, states))
-    assert model.code is not None
-    return States(states.t, *model.projection.on_host(*_operands(model, states)))
+    return States(states.t, *model.projection.on_host(*_operands(model, states, of_projection=True)))
 
 
 def equations(model: Model, states: States) -> Equations:
@@ -53,7 +66,7 @@ def equations(model: Model, states: States) -> Equations:
     **Arguments:** as `projected`.
     """
     assert model.code is not None
-    return model.code.equations.on_host(*_operands(model, states))
+    return model.code.equations.on_host(*_all_operands(model.code, model, states))
 
 
 def observed(model: Model, states: States) -> dict[str, Any]:
@@ -63,7 +76,7 @@ def observed(model: Model, states: States) -> dict[str, Any]:
     **Arguments:** as `projected`.
     """
     assert model.code is not None
-    found = model.code.observed.on_host(*_operands(model, states))
+    found = model.code.observed.on_host(*_all_operands(model.code, model, states))
     return found | {"regular": (found["regular"] > 0.5) & np.all(np.isfinite(found["a"]), axis=1)}
 
 

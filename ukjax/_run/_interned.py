@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._compiler._code import Structure, joined, split
+from .._compiler._parameters import Structure, joined, split
 from .._formula._acceleration import equations_of_motion
 from .._misc._traced import Same, signature
 from .._servo._control import Servoed

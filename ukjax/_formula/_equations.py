@@ -1,0 +1,81 @@
+"""The equations of motion at one state, evaluated from a system with the shapes of all it returns checked."""
+
+from typing import final
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from .._misc._arguments import number_array
+from .._misc._errors import InputError
+from .._misc._precision import in_full_precision
+from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
+from .._system._constraint import Rows, constraint_rows
+from .._system._stabilize import AbstractStabilizer
+from .._system._system import AbstractSystem
+
+
+@final
+class Equations(eqx.Module):
+    """The equations of motion at one state: M a = Q + c + A^T lambda under A a = b.
+
+    - `M`: mass matrix (n, n).
+    - `Q`: impressed generalized force (n,).
+    - `c`: non-ideal constraint force (n,), zero for ideal constraints.
+    - `rows`: the constraint rows, `rows.b` already stabilized.
+    """
+
+    M: MassMatrix
+    Q: Forces
+    c: Forces
+    rows: Rows
+
+
+def _expect(what: str, array: Array, shape: tuple[int, ...]) -> Array:
+    array = number_array(what, array)
+    if array.shape != shape:
+        raise InputError(f"{what} has shape {array.shape}; it must be {shape}.")
+    return array
+
+
+@in_full_precision
+def applied_forces(system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) -> tuple[Forces, Forces]:
+    """The impressed force and the non-ideal constraint force, Q and c of `Equations`, with their shapes checked.
+
+    **Arguments:** as `equations_of_motion`.
+    """
+    Q = _expect("the force", system.force(t, q, v), (v.size,))
+    c = system.nonideal_force(t, q, v)
+    return Q, jnp.zeros_like(Q) if c is None else _expect("the non-ideal force", c, (v.size,))
+
+
+@in_full_precision
+def equations_of_motion(
+    system: AbstractSystem,
+    t: Time,
+    q: Coordinates,
+    v: Velocities,
+    stabilizer: AbstractStabilizer,
+    applied: tuple[Forces, Forces] | None = None,
+) -> Equations:
+    """Evaluates a system at one state, with the shapes of all it returns checked.
+
+    **Arguments:**
+
+    - `system`: the mechanical system.
+    - `t`: time [s].
+    - `q`: generalized coordinates (n_q,).
+    - `v`: generalized velocities (n,).
+    - `stabilizer`: gives the b to enforce.
+    - `applied`: the `applied_forces`, if they are known already.
+
+    **Returns:** `Equations`.
+
+    **Raises:** `InputError` naming what has the wrong shape.
+    """
+    n = v.size
+    M = _expect("the mass matrix", system.mass_matrix(t, q), (n, n))
+    Q, c = applied_forces(system, t, q, v) if applied is None else applied
+    _expect("the rate of the coordinates from `kinematics`", system.kinematics(t, q, v), q.shape)
+    rows = constraint_rows(system, t, q, v)
+    return Equations(M, Q, c, eqx.tree_at(lambda r: r.b, rows, stabilizer.right_hand_side(rows)))
