@@ -11,7 +11,9 @@ W^T J W of rank 3 (Udwadia and Schutte 2010).
 """
 
 import abc
-from typing import final
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any, final
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -19,6 +21,7 @@ from jaxtyping import Array, Float
 
 from .._misc._lie import hat, quaternion_rate, rotation_matrix
 from .._misc._types import Coordinates, Forces, Velocities
+from ._alike import each
 from ._bodies import AbstractBody, Body, PlanarBody, PointMass
 from ._placement import AnyPlacement, Placement, PlanarPlacement, Twist, ground_placement, ground_twist
 
@@ -49,9 +52,19 @@ class AbstractCoordinates(eqx.Module):
     def inertia(self, q: Coordinates) -> Array:
         """Its block of the mass matrix, (k, k), or (k,) where that is diagonal."""
 
-    def gyroscopic(self, q: Coordinates, v: Velocities) -> Forces | None:
-        """Its part of the force that is quadratic in v (k,); None for none."""
-        return None
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """How many coordinates and velocities it has."""
+        q = self.reference
+        return q.size, q.size
+
+    def gyroscopic(self, q: Coordinates, v: Velocities) -> Forces:
+        """Its part of the force that is quadratic in v (k,)."""
+        return jnp.zeros(self.sizes[1], v.dtype)
+
+    def rate(self, q: Coordinates, v: Velocities) -> Coordinates:
+        """q' of this body."""
+        return v[self.v_start : self.v_start + self.sizes[1]]
 
 
 @final
@@ -139,6 +152,10 @@ class QuaternionCoordinates(AbstractCoordinates):
     def reference(self) -> Coordinates:
         return _upright(self.body)
 
+    @property
+    def sizes(self) -> tuple[int, int]:
+        return 7, 6
+
     def placement(self, q: Coordinates) -> Placement:
         return _placed(self.body, q, self.q_start)
 
@@ -156,7 +173,6 @@ class QuaternionCoordinates(AbstractCoordinates):
         return jnp.concatenate([jnp.zeros_like(omega), -jnp.cross(omega, self.body.inertia @ omega)])
 
     def rate(self, q: Coordinates, v: Velocities) -> Coordinates:
-        """q' of this body."""
         i = self.q_start + 3
         turning = quaternion_rate(q[i : i + 4], self._omega(v))
         return jnp.concatenate([v[self.v_start : self.v_start + 3], turning])
@@ -243,3 +259,61 @@ def coordinates_of(bodies: tuple[AbstractBody, ...], euler: bool) -> dict[str, A
             k = 3 if kind is PlanarCoordinates else body.dimension
             i, j = i + k, j + k
     return found
+
+
+def _of_each(
+    function: Callable[..., Any], parts: Iterable[AbstractCoordinates], q: Coordinates, v: Velocities | None = None
+) -> list[Any]:
+    """A function of each body's coordinates and its own part of q and v, of those that are alike at once."""
+    items = []
+    for part in parts:
+        i, j, (n_q, n) = part.q_start, part.v_start, part.sizes
+        alone = dataclasses.replace(part, q_start=0, v_start=0)
+        items.append((alone, q[i : i + n_q], None if v is None else v[j : j + n]))
+    return each(function, items)
+
+
+def placements_of(parts: Iterable[AbstractCoordinates], q: Coordinates) -> list[AnyPlacement]:
+    """Where bodies are.
+
+    **Arguments:**
+
+    - `parts`: the coordinates of each.
+    - `q`: of all bodies.
+    """
+    return _of_each(lambda part, q, _: part.placement(q), parts, q)
+
+
+def twists_of(parts: Iterable[AbstractCoordinates], q: Coordinates, v: Velocities) -> list[Twist]:
+    """How bodies move.
+
+    **Arguments:**
+
+    - `parts`: the coordinates of each.
+    - `q`, `v`: of all bodies.
+    """
+    return _of_each(lambda part, q, v: part.twist(q, v), parts, q, v)
+
+
+def inertias_of(parts: Iterable[AbstractCoordinates], q: Coordinates) -> list[Array]:
+    """The blocks of the mass matrix.
+
+    **Arguments:** as `placements_of`.
+    """
+    return _of_each(lambda part, q, _: part.inertia(q), parts, q)
+
+
+def gyroscopic_of(parts: Iterable[AbstractCoordinates], q: Coordinates, v: Velocities) -> list[Forces]:
+    """What the force has that is quadratic in v.
+
+    **Arguments:** as `twists_of`.
+    """
+    return _of_each(lambda part, q, v: part.gyroscopic(q, v), parts, q, v)
+
+
+def rates_of(parts: Iterable[AbstractCoordinates], q: Coordinates, v: Velocities) -> list[Coordinates]:
+    """q' of bodies.
+
+    **Arguments:** as `twists_of`.
+    """
+    return _of_each(lambda part, q, v: part.rate(q, v), parts, q, v)
