@@ -18,6 +18,7 @@ from ._code import MOST, Inputs, Leaf, Structure, joined, leaf, run, short_enoug
 from ._interpret import Interpreter
 from ._program import Program
 from ._projection import Motion, projection
+from ._refusals import remembered
 from ._scalars import Builder
 
 _MOST_CALLS = 16
@@ -175,7 +176,7 @@ def _jaxprs(structure: Structure, avals: list[Any], state: tuple[Any, ...], quas
     return *made, jax.make_jaxpr(rates)(avals, *state[:2]) if quasi else None, kinds
 
 
-@functools.lru_cache(maxsize=64)
+@remembered
 def _made(
     structure: Structure, leaves: tuple[Leaf, ...], state: tuple[Any, ...], rcond: float, quasi: bool
 ) -> ProjectionCode:
