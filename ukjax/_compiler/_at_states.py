@@ -12,6 +12,9 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
+from .._formula._acceleration import Equations, equations_of_motion
+from .._system._stabilize import AbstractStabilizer
+from .._system._system import AbstractSystem
 from ._code import MOST, Inputs, Leaf, Structure, Written, joined, leaf, split
 from ._interpret import Interpreter
 from ._refusals import remembered
@@ -60,3 +63,19 @@ def at_states(function: Callable[..., Any], parameters: Any, *states: Array | np
     numbers = np.concatenate([np.zeros(0, state[0].dtype), *varying])
     columns = (np.asarray(x).reshape(len(x), -1).T for x in states)
     return written.on_host(numbers[:, None], *columns)
+
+
+def _equations(
+    parameters: tuple[AbstractSystem, AbstractStabilizer], t: Array, q: Array, v: Array
+) -> Equations:
+    system, stabilizer = parameters
+    return equations_of_motion(system, t, q, v, stabilizer)
+
+
+def equations_at(system: AbstractSystem, stabilizer: AbstractStabilizer, t: Any, q: Any, v: Any) -> Equations:
+    """The equations of motion at one state that has values.
+
+    **Arguments:** as `equations_of_motion`.
+    """
+    states = (np.asarray(x)[None] for x in (t, q, v))
+    return jax.tree.map(lambda x: x[0], at_states(_equations, (system, stabilizer), *states))

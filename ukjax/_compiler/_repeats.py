@@ -17,7 +17,9 @@ import numpy as np
 from ._expressions import Node
 
 _LONGEST_PERIOD = 1_024
-_MOST_COMPARED = 10**8  # pairs of operations: a second or two; of longer programs only shorter periods are looked for
+_MOST_COMPARED = (
+    10**8
+)  # pairs of operations: a second or two; of longer programs only shorter periods are looked for
 _FEWEST_PASSES = 4
 _SHORTEST = 48  # operations of a loop body, if there are as many: a pass costs some time by itself
 _LONGEST = 1_000  # operations in one piece: compilation takes more than in proportion to what it passes on

@@ -7,9 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler import at_states
+from .._compiler import at_states, equations_at
 from .._pseudoinverse import solved_on_host
-from .._system._constraint import Rows, constraint_rows, position_rows
+from .._system._constraint import Rows, position_rows
+from .._system._stabilize import NoStabilizer
 from .._system._system import AbstractSystem, has_quasi_velocities
 
 
@@ -21,10 +22,6 @@ def _at_position(system: AbstractSystem, t: Array, q: Array) -> tuple[Array, ...
         return phi, J, M
     still = jnp.zeros(M.shape[0], q.dtype)
     return phi, J, M, jax.jacfwd(system.kinematics, argnums=2)(t, q, still)
-
-
-def _at_velocity(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Rows, Array]:
-    return constraint_rows(system, t, q, v), system.mass_matrix(t, q)
 
 
 def _at(function: Any, system: AbstractSystem, *state: np.ndarray) -> Any:
@@ -77,11 +74,12 @@ def projected_on_host(
     """
     at, q = np.asarray(t), _positions(system, np.asarray(t), np.asarray(q), rcond)
     v = np.asarray(v)
-    rows, M = _at(_at_velocity, system, at, q, v)
+    here = equations_at(system, NoStabilizer(), at, q, v)
+    rows, M = here.rows, here.M
     known = np.array([kind != "acceleration" for kind in rows.kinds], bool)
     A, psi = rows.A[known], rows.velocity_error[known]
     if psi.size:
         G = _metric_root(M, A)
         v = v - G @ solved_on_host(A @ G, psi, rcond)
-        rows, _ = _at(_at_velocity, system, at, q, v)
+        rows = equations_at(system, NoStabilizer(), at, q, v).rows
     return q, v, rows

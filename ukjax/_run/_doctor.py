@@ -4,12 +4,11 @@ can be satisfied, and whether the motion and the multipliers are unique."""
 from typing import final
 
 import equinox as eqx
-import jax
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler import at_states
-from .._formula._acceleration import Equations, equations_of_motion
+from .._compiler import equations_at
+from .._formula._acceleration import Equations
 from .._misc._arguments import require_between
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time, Velocities
@@ -97,13 +96,6 @@ def _mass_line(mass_rank: int, n: int, unique: bool) -> str:
     return f"The mass matrix is {mass}, and [M; A] has rank below {n}: the acceleration is NOT unique."
 
 
-def _equations(
-    parameters: tuple[AbstractSystem, AbstractStabilizer], t: Array, q: Array, v: Array
-) -> Equations:
-    system, stabilizer = parameters
-    return equations_of_motion(system, t, q, v, stabilizer)
-
-
 def _groups(projector: np.ndarray, names: tuple[str, ...], tolerance: float) -> tuple[tuple[str, ...], ...]:
     """Rows that a dependency connects: I - A A^+ is block diagonal over them (zero rows stand alone)."""
     complement = np.eye(len(names)) - projector
@@ -181,8 +173,7 @@ def check(
     """
     require_between("rcond", rcond, 0, 1)
     system, t, q, v = resolve_state(system, t, q, v)
-    equations = at_states(_equations, (system, stabilizer), t[None], q[None], v[None])
-    equations = jax.tree.map(lambda x: x[0], equations)
+    equations = equations_at(system, stabilizer, t, q, v)
     M, A, b = (np.asarray(x) for x in (equations.M, equations.rows.A, equations.rows.b))
     names = equations.rows.names
     _require_finite_equations(equations)

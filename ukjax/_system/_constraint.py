@@ -225,7 +225,8 @@ def _velocity_parts(
     """phi (zero where there is none) and psi of each differentiated constraint, in order."""
     constraints = system.constraints
     of_q, of_v = (
-        [i for i, c in enumerate(constraints) if isinstance(c, kind)] for kind in (_OF_POSITIONS, Nonholonomic)
+        [i for i, c in enumerate(constraints) if isinstance(c, kind)]
+        for kind in (_OF_POSITIONS, Nonholonomic)
     )
     rows = lambda t, q: _values([constraints[i] for i in of_q], t, q)
     phi, rate = jax.jvp(rows, (t, q), (jnp.ones_like(t), system.kinematics(t, q, v)))

@@ -62,7 +62,9 @@ def _at_once(function: Callable[..., Any], items: Sequence[tuple[Any, ...]]) -> 
     axes = [None if all(x is column[0] for x in column) else 0 for column in columns]
     if all(axis is None for axis in axes):
         return [function(*items[0])] * len(items)
-    given = [column[0] if axis is None else jnp.stack(column) for column, axis in zip(columns, axes, strict=True)]
+    given = [
+        column[0] if axis is None else jnp.stack(column) for column, axis in zip(columns, axes, strict=True)
+    ]
 
     def one(leaves: list[Array]) -> Any:
         return function(*eqx.combine(jax.tree.unflatten(tree, leaves), rest))

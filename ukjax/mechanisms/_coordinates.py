@@ -262,7 +262,10 @@ def coordinates_of(bodies: tuple[AbstractBody, ...], euler: bool) -> dict[str, A
 
 
 def _of_each(
-    function: Callable[..., Any], parts: Iterable[AbstractCoordinates], q: Coordinates, v: Velocities | None = None
+    function: Callable[..., Any],
+    parts: Iterable[AbstractCoordinates],
+    q: Coordinates,
+    v: Velocities | None = None,
 ) -> list[Any]:
     """A function of each body's coordinates and its own part of q and v, of those that are alike at once."""
     items = []
