@@ -288,6 +288,7 @@ def short_enough(program: Program) -> Program:
     native = program.can_be_native and jax.default_backend() == "cpu"
     if not native and program.compiled > LARGEST:
         raise TranslationError(
-            f"{program.compiled} operations are more than the {LARGEST} that XLA compiles in reasonable time"
+            f"{program.compiled} operations are more than the {LARGEST} that XLA compiles in reasonable time; "
+            "with llvmlite installed LLVM does, and a mechanism takes fewer in the coordinates of a tree"
         )
     return program

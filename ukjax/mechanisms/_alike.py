@@ -5,7 +5,7 @@ so that what is traced and compiled grows with the kinds of parts in a mechanism
 """
 
 import dataclasses
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -14,30 +14,21 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-
-def _names(x: Any) -> Iterator[str]:
-    """What a part and the parts within it call themselves and their bodies."""
-    if isinstance(x, eqx.Module):
-        yield from (name for name in (getattr(x, "name", ""), *getattr(x, "bodies", ())))
-        for field in dataclasses.fields(x):
-            yield from _names(getattr(x, field.name))
-    elif isinstance(x, tuple | list):
-        for y in x:
-            yield from _names(y)
+_NAMES = frozenset(("name", "parent", "child", "carrier", "body"))
+"""Fields that hold the names of parts: what differs in these only is alike."""
 
 
-def _form(x: Any, names: frozenset[str]) -> Hashable:
+def _form(x: Any) -> Hashable:
     """All of a part but its numbers and names."""
     if eqx.is_array(x):
         return jnp.shape(x), jax.typeof(x).dtype, jax.typeof(x).weak_type
     if isinstance(x, eqx.Module):
-        return type(x), *(_form(getattr(x, field.name), names) for field in dataclasses.fields(x))
+        values = [(field.name, getattr(x, field.name)) for field in dataclasses.fields(x)]
+        return type(x), *(_form(y) for name, y in values if not (name in _NAMES and isinstance(y, str)))
     if isinstance(x, tuple | list):
-        return type(x), *(_form(y, names) for y in x)
+        return type(x), *map(_form, x)
     if isinstance(x, dict):
-        return dict, *((key, _form(y, names)) for key, y in x.items())
-    if isinstance(x, str) and x in names:
-        return str
+        return dict, *((key, _form(y)) for key, y in x.items())
     return type(x), x if isinstance(x, Hashable) else id(x)
 
 
@@ -82,7 +73,7 @@ def each(function: Callable[..., Any], items: Sequence[tuple[Any, ...]]) -> list
     """
     groups: dict[Hashable, list[int]] = {}
     for i, item in enumerate(items):
-        groups.setdefault(_form(item, frozenset(_names(item))), []).append(i)
+        groups.setdefault(_form(item), []).append(i)
     found: dict[int, Any] = {}
     for places in groups.values():
         alone = len(places) == 1
