@@ -21,12 +21,8 @@ from ._coordinates import (
     EulerCoordinates,
     GroundCoordinates,
     coordinates_of,
-    gyroscopic_of,
-    inertias_of,
-    placements_of,
-    rates_of,
-    twists_of,
 )
+from ._each_body import gyroscopic_of, inertias_of, placements_of, rates_of, twists_of
 from ._loads import AbstractLoad
 from ._mechanism import Mechanism
 from ._placement import AnyPlacement, Twist
