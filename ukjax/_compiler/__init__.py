@@ -1,5 +1,7 @@
 """Scalar code for the acceleration of a system, found by tracing it: the fast path for batches."""
 
+from ._at_states import at_states as at_states
+from ._at_states import equations_at as equations_at
 from ._code import Code as Code
 from ._code import code_for as code_for
 from ._lanes import Lanes as Lanes

@@ -35,18 +35,19 @@ from ._expressions import is_number
 from ._interpret import Interpreter, LargeProductError
 from ._parameters import Inputs, Leaf, Structure, joined, leaf, numbers, read_by, split
 from ._program import Program
+from ._refusals import remembered
 from ._scalars import Builder, TranslationError
 from ._solve import Solution, acceleration, plus
 
-LARGEST, LARGEST_BY_LLVM = 20_000, 100_000
-"""More operations than this are not compiled, what repeats being counted once: it would take minutes, LLVM alone some
-seconds."""
+LARGEST = 20_000
+"""More operations than this XLA does not compile, what repeats being counted once: it would take minutes. LLVM alone
+takes some seconds for each 50,000, however many they are."""
 
 _CLEARLY = 10.0
 """Rows are clearly independent if each is by so many times the rank rule's threshold, whatever the order asked in."""
 
-MOST = 500_000
-"""More operations than this are not even written out."""
+MOST = 1_000_000
+"""More operations than this are not even written out: each takes some four kilobytes of memory until it is compiled."""
 
 
 @final
@@ -190,7 +191,7 @@ def code_for(
     return _made(structure, tuple(map(leaf, leaves)), state, _rcond(formula, q.dtype))
 
 
-@functools.lru_cache(maxsize=64)
+@remembered
 def _made(structure: Structure, leaves: tuple[Leaf, ...], state: tuple[Any, ...], rcond: float) -> Code:
     try:
         return _written(structure, leaves, state, rcond, apart=False)
@@ -253,7 +254,9 @@ def short_enough(program: Program) -> Program:
     """The program, or an error if its compilation would take too long."""
     # Not `machine_code_is_wanted`: the code is kept for whoever asks next.
     native = program.can_be_native and jax.default_backend() == "cpu"
-    most = LARGEST_BY_LLVM if native else LARGEST
-    if program.compiled > most:
-        raise TranslationError(f"{program.compiled} operations are more than the {most} worth compiling")
+    if not native and program.compiled > LARGEST:
+        raise TranslationError(
+            f"{program.compiled} operations are more than the {LARGEST} that XLA compiles in reasonable time; "
+            "with llvmlite installed LLVM does, and a mechanism takes fewer in the coordinates of a tree"
+        )
     return program

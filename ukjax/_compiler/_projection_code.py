@@ -19,6 +19,7 @@ from ._interpret import Interpreter
 from ._parameters import Inputs, Leaf, Structure, joined, leaf, numbers, read_by, split
 from ._program import Program
 from ._projection import Motion, projection
+from ._refusals import remembered
 from ._scalars import Builder
 
 _MOST_CALLS = 16
@@ -183,7 +184,7 @@ def _jaxprs(structure: Structure, avals: list[Any], state: tuple[Any, ...], quas
     return *made, jax.make_jaxpr(rates)(avals, *state[:2]) if quasi else None, kinds
 
 
-@functools.lru_cache(maxsize=64)
+@remembered
 def _made(
     structure: Structure, leaves: tuple[Leaf, ...], state: tuple[Any, ...], rcond: float, quasi: bool
 ) -> ProjectionCode:

@@ -17,6 +17,9 @@ import numpy as np
 from ._expressions import Node
 
 _LONGEST_PERIOD = 1_024
+_MOST_COMPARED = (
+    10**8
+)  # pairs of operations: a second or two; of longer programs only shorter periods are looked for
 _FEWEST_PASSES = 4
 _SHORTEST = 48  # operations of a loop body, if there are as many: a pass costs some time by itself
 _LONGEST = 1_000  # operations in one piece: compilation takes more than in proportion to what it passes on
@@ -60,7 +63,9 @@ class _Sequence:
     def longest(self, start: int, end: int) -> Stretch | None:
         """The stretch that covers most, among those between two places."""
         best, most = None, 0
-        for period in range(1, min(_LONGEST_PERIOD, (end - start) // _FEWEST_PASSES) + 1):
+        count = end - start
+        most_periods = min(_LONGEST_PERIOD, count // _FEWEST_PASSES, _MOST_COMPARED // max(count, 1))
+        for period in range(1, most_periods + 1):
             same = np.concatenate([[False], self.matches(start, end, period), [False]])
             edges = np.flatnonzero(same[1:] != same[:-1])
             if not edges.size:

@@ -12,7 +12,8 @@ The derivative is that of the implicit function: from d phi(t, q*) = 0 with P = 
 where dq1 and dphi are the changes of q + G B^T mu and of phi there with mu held fixed.
 """
 
-from typing import final
+import functools
+from typing import Any, final
 
 import equinox as eqx
 import jax
@@ -26,11 +27,19 @@ from .._misc._arguments import require_between
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, MassMatrix, Time, Velocities, is_traced
-from .._pseudoinverse import AbstractPseudoinverse, GramSchmidt, as_pseudoinverse, inverse_cholesky, pinv
+from .._pseudoinverse import (
+    AbstractPseudoinverse,
+    GramSchmidt,
+    Lineax,
+    as_pseudoinverse,
+    inverse_cholesky,
+    pinv,
+)
 from .._system._constraint import Rows, constraint_rows, position_rows
 from .._system._problem import Problem, resolve_state
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem, has_quasi_velocities
+from ._project_on_host import projected_on_host
 
 
 @final
@@ -222,6 +231,20 @@ def _project_once(
     return q, v, rows, jnp.max(jnp.abs(errors), initial=0)
 
 
+def _project_known(
+    projection: Projection, system: AbstractSystem, t: Array, q: Any, v: Any
+) -> tuple[Any, Any, Rows, Any]:
+    """As `_project_once`, of a state that has values."""
+    if isinstance(projection.pinv, Lineax):
+        return _project_once(projection, system, t, q, v)
+    try:
+        q, v, rows = projected_on_host(system, t, q, v, projection.pinv.threshold(q.dtype))
+    except np.linalg.LinAlgError:  # not finite
+        return _project_once(projection, system, t, q, v)
+    errors = np.concatenate([rows.position_error, rows.velocity_error])
+    return q, v, rows, np.max(np.abs(errors), initial=0)
+
+
 def project(
     system: AbstractSystem | Problem,
     t: Time | float | None = None,
@@ -254,15 +277,16 @@ def project(
     require_between("tolerance", tolerance, 0, np.inf)
     projection = Projection(pinv)
     require_shapes(system, t, q, v)
-    projected, rate, rows, error = _project_once(projection, system, t, q, v)
-    if is_traced(error):
-        return projected, rate
+    if is_traced((system, t, q, v)):
+        return _project_once(projection, system, t, q, v)[:2]
+    once = functools.partial(_project_known, projection)
+    projected, rate, rows, error = once(system, t, q, v)
     for _ in range(50):
         if error <= tolerance:
-            return projected, rate
+            return jax.device_put((projected, rate))
         # Velocity rows need not be linear; but a velocity projected at positions still off is no start.
         settled = np.max(np.abs(rows.position_error), initial=0) <= tolerance
-        projected, rate, rows, error = _project_once(projection, system, t, projected, rate if settled else v)
+        projected, rate, rows, error = once(system, t, projected, rate if settled else v)
     worst = np.maximum(np.abs(rows.position_error), np.abs(rows.velocity_error))
     violated = [f"{name} ({e:.1e})" for name, e in zip(rows.names, worst, strict=True) if not e <= tolerance]
     raise InputError(f"no consistent state was found near q = {q}: still violated are {', '.join(violated)}.")

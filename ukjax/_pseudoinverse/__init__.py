@@ -11,6 +11,8 @@ from ._householder import HouseholderQR as HouseholderQR
 from ._lineax import Lineax as Lineax
 from ._lineax import as_pseudoinverse as as_pseudoinverse
 from ._normal_equations import NormalEquations as NormalEquations
+from ._on_host import solved_on_host as solved_on_host
+from ._on_host import unit_rows_on_host as unit_rows_on_host
 from ._pinv import pinv as pinv
 from ._scaling import ROW_NOISE as ROW_NOISE
 from ._svd import SVD as SVD

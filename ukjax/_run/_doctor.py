@@ -7,12 +7,13 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array
 
-from .._formula._acceleration import Equations, equations_of_motion
+from .._compiler import equations_at
+from .._formula._acceleration import Equations
 from .._misc._arguments import require_between
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time, Velocities, is_traced
 from .._motion._project import project
-from .._pseudoinverse import DEFAULT_RCOND, ROW_NOISE
+from .._pseudoinverse import DEFAULT_RCOND, unit_rows_on_host
 from .._system._problem import Problem, resolve_state
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractSystem
@@ -93,20 +94,6 @@ def _mass_line(mass_rank: int, n: int, unique: bool) -> str:
     if unique:
         return f"The mass matrix is {mass}; the acceleration is unique."
     return f"The mass matrix is {mass}, and [M; A] has rank below {n}: the acceleration is NOT unique."
-
-
-def unit_rows(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rows brought to unit norm, and their norms: infinite for those that vanish.
-
-    **Arguments:**
-
-    - `A`: rows (m, n).
-    """
-    size = np.abs(A).max(initial=0)
-    A = A / (size if size else 1)  # so that no square overflows
-    norms = np.linalg.norm(A, axis=1)
-    norms = np.where(norms > ROW_NOISE * np.finfo(A.dtype).eps * norms.max(initial=0), norms, np.inf)
-    return A / norms[:, None], norms * (size if size else 1)
 
 
 def _groups(projector: np.ndarray, names: tuple[str, ...], tolerance: float) -> tuple[tuple[str, ...], ...]:
@@ -227,11 +214,11 @@ def _examined(
     stabilizer: AbstractStabilizer,
     rcond: float,
 ) -> Report:
-    equations = eqx.filter_jit(equations_of_motion)(system, t, q, v, stabilizer)
+    equations = equations_at(system, stabilizer, t, q, v)
     M, A, b = (np.asarray(x) for x in (equations.M, equations.rows.A, equations.rows.b))
     names = equations.rows.names
     _require_finite_equations(equations)
-    unit, norms = unit_rows(A)
+    unit, norms = unit_rows_on_host(A)
     singular_values = np.linalg.svd(unit, compute_uv=False)
     rank = int(np.sum(singular_values > rcond * singular_values.max(initial=0)))
     inverse = np.linalg.pinv(unit, rcond=rcond)

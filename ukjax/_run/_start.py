@@ -18,8 +18,8 @@ from .._misc._errors import InputError
 from .._motion._model import Model
 from .._motion._project import Projection, project
 from .._motion._states import States, equations, observed, projected
-from .._pseudoinverse import DEFAULT_RCOND
-from ._doctor import inconsistent_rows, unit_rows
+from .._pseudoinverse import DEFAULT_RCOND, solved_on_host
+from ._doctor import inconsistent_rows
 
 State = tuple[Array, Array]
 
@@ -66,8 +66,7 @@ def _has_acceleration(equations: Equations) -> bool:
         np.linalg.cholesky(M)
     except np.linalg.LinAlgError:
         return False
-    unit, norms = unit_rows(A)
-    return not inconsistent_rows(equations, np.linalg.pinv(unit, rcond=DEFAULT_RCOND) @ (b / norms))
+    return not inconsistent_rows(equations, solved_on_host(A, b, DEFAULT_RCOND))
 
 
 def _alone(t: Array, q: Any, v: Any) -> States:

@@ -9,7 +9,8 @@ time derivative psi = phi_t + phi_q q', a nonholonomic one as it stands. Differe
 Rheonomic constraints are no special case: time is an argument whose tangent is 1.
 """
 
-from collections.abc import Callable
+import abc
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, final
 
 import equinox as eqx
@@ -125,6 +126,21 @@ class AccelerationConstraint(AbstractConstraint):
         self.name = constraint_name(fn, name)
 
 
+class AbstractTogether(eqx.Module):
+    """A constraint's function that is evaluated together with all others of its type, as those of joints are."""
+
+    @staticmethod
+    @abc.abstractmethod
+    def together(functions: Sequence[Any], *arguments: Array) -> list[Array]:
+        """What each function returns.
+
+        **Arguments:**
+
+        - `functions`: all of this type.
+        - `arguments`: the same for each.
+        """
+
+
 _OF_POSITIONS = (Holonomic, PositionConstraint)
 _KINDS: dict[type, Kind] = {
     Holonomic: "holonomic",
@@ -183,9 +199,23 @@ def _as_rows(value: Array, name: str) -> Array:
     return jnp.atleast_1d(value)
 
 
+def _values(constraints: Sequence[Any], *arguments: Array) -> list[Array]:
+    """What the functions of constraints return, as rows."""
+    found: dict[int, Array] = {}
+    together: dict[type[AbstractTogether], list[int]] = {}
+    for i, c in enumerate(constraints):
+        if isinstance(c.fn, AbstractTogether):
+            together.setdefault(type(c.fn), []).append(i)
+        else:
+            found[i] = c.fn(*arguments)
+    for kind, places in together.items():
+        found |= zip(places, kind.together([constraints[i].fn for i in places], *arguments), strict=True)
+    return [_as_rows(found[i], c.name) for i, c in enumerate(constraints)]
+
+
 def position_rows(system: "AbstractSystem", t: Time, q: Coordinates) -> Float[Array, " mh"]:
     """The stacked position errors phi(t, q) of the constraints on positions alone, in their order (m_h,)."""
-    rows = [_as_rows(c.fn(t, q), c.name) for c in system.constraints if isinstance(c, _OF_POSITIONS)]
+    rows = _values([c for c in system.constraints if isinstance(c, _OF_POSITIONS)], t, q)
     return jnp.concatenate(rows) if rows else jnp.zeros(0, q.dtype)
 
 
@@ -193,21 +223,17 @@ def _velocity_parts(
     system: "AbstractSystem", t: Time, q: Coordinates, v: Velocities
 ) -> tuple[list[Array], list[Array]]:
     """phi (zero where there is none) and psi of each differentiated constraint, in order."""
-    qdot = system.kinematics(t, q, v)
-    phis, psis = [], []
-    for c in system.constraints:
-        if isinstance(c, _OF_POSITIONS):
-            phi, psi = jax.jvp(
-                lambda t, q, c=c: _as_rows(c.fn(t, q), c.name), (t, q), (jnp.ones_like(t), qdot)
-            )
-        elif isinstance(c, Nonholonomic):
-            psi = _as_rows(c.fn(t, q, v), c.name)
-            phi = jnp.zeros_like(psi)
-        else:
-            continue
-        phis.append(phi)
-        psis.append(psi)
-    return phis, psis
+    constraints = system.constraints
+    of_q, of_v = (
+        [i for i, c in enumerate(constraints) if isinstance(c, kind)]
+        for kind in (_OF_POSITIONS, Nonholonomic)
+    )
+    rows = lambda t, q: _values([constraints[i] for i in of_q], t, q)
+    phi, rate = jax.jvp(rows, (t, q), (jnp.ones_like(t), system.kinematics(t, q, v)))
+    slip = _values([constraints[i] for i in of_v], t, q, v)
+    phis = dict(zip([*of_q, *of_v], [*phi, *map(jnp.zeros_like, slip)], strict=True))
+    psis = dict(zip([*of_q, *of_v], [*rate, *slip], strict=True))
+    return [phis[i] for i in sorted(phis)], [psis[i] for i in sorted(psis)]
 
 
 def _acceleration_parts(

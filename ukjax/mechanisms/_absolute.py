@@ -1,8 +1,8 @@
 """A mechanism in absolute coordinates: every body has its own, and every joint is rows of constraints."""
 
 import abc
-from collections.abc import Iterable
-from typing import final
+from collections.abc import Iterable, Sequence
+from typing import Any, final
 
 import equinox as eqx
 import jax
@@ -11,44 +11,70 @@ from jaxtyping import Array, Float
 
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
-from .._system._constraint import AbstractConstraint, Holonomic, Nonholonomic, as_constraints
+from .._system._constraint import (
+    AbstractConstraint,
+    AbstractTogether,
+    Holonomic,
+    Nonholonomic,
+    as_constraints,
+)
 from .._system._system import AbstractSystem
 from ._abstract_joint import AbstractJoint
+from ._alike import each
 from ._bodies import GROUND, AbstractBody, Body
 from ._coordinates import (
     AbstractCoordinates,
     EulerCoordinates,
     GroundCoordinates,
-    QuaternionCoordinates,
     coordinates_of,
 )
+from ._each_body import gyroscopic_of, inertias_of, placements_of, rates_of, twists_of
 from ._loads import AbstractLoad
 from ._mechanism import Mechanism
 from ._placement import AnyPlacement, Twist
 
 
+def _ends(functions: Sequence[Any]) -> dict[int, AbstractCoordinates]:
+    """The coordinates of all bodies that joints join, each once."""
+    return {id(end): end for function in functions for end in function.ends}
+
+
 @final
-class JointRows(eqx.Module):
+class JointRows(AbstractTogether):
     """phi of a joint, as a function of the coordinates of all bodies."""
 
     joint: AbstractJoint
     ends: tuple[AbstractCoordinates, ...]
 
     def __call__(self, t: Time, q: Coordinates) -> Array:
-        return self.joint.rows(t, *(end.placement(q) for end in self.ends))  # pyright: ignore[reportReturnType]
+        return self.together([self], t, q)[0]
+
+    @staticmethod
+    def together(functions: Sequence[Any], *arguments: Array) -> list[Array]:
+        (t, q), ends = arguments, _ends(functions)
+        placed = dict(zip(ends, placements_of(ends.values(), q), strict=True))
+        items = [(x.joint, *(placed[id(end)] for end in x.ends)) for x in functions]
+        return each(lambda joint, *placements: joint.rows(t, *placements), items)
 
 
 @final
-class JointSlip(eqx.Module):
+class JointSlip(AbstractTogether):
     """psi of a nonholonomic joint, as a function of the coordinates and velocities of all bodies."""
 
     joint: AbstractJoint
     ends: tuple[AbstractCoordinates, ...]
 
     def __call__(self, t: Time, q: Coordinates, v: Velocities) -> Array:
-        placements = tuple(end.placement(q) for end in self.ends)
-        twists = tuple(end.twist(q, v) for end in self.ends)
-        return self.joint.slip(t, placements, twists)  # pyright: ignore[reportReturnType]
+        return self.together([self], t, q, v)[0]
+
+    @staticmethod
+    def together(functions: Sequence[Any], *arguments: Array) -> list[Array]:
+        (t, q, v), ends = arguments, _ends(functions)
+        placed = dict(zip(ends, placements_of(ends.values(), q), strict=True))
+        moved = dict(zip(ends, twists_of(ends.values(), q, v), strict=True))
+        of = lambda by_end, function: tuple(by_end[id(end)] for end in function.ends)
+        items = [(x.joint, of(placed, x), of(moved, x)) for x in functions]
+        return each(lambda joint, placements, twists: joint.slip(t, placements, twists), items)
 
 
 @final
@@ -121,11 +147,13 @@ class AbsoluteSystem(AbstractSystem):
 
     def placements(self, t: Time, q: Coordinates) -> dict[str, AnyPlacement]:
         """Where all bodies are, and the ground, by name."""
-        return {name: part.placement(q) for name, part in self._all_coordinates().items()}
+        parts = self._all_coordinates()
+        return dict(zip(parts, placements_of(parts.values(), q), strict=True))
 
     def twists(self, t: Time, q: Coordinates, v: Velocities) -> dict[str, Twist]:
         """How all bodies move, and the ground, by name."""
-        return {name: part.twist(q, v) for name, part in self._all_coordinates().items()}
+        parts = self._all_coordinates()
+        return dict(zip(parts, twists_of(parts.values(), q, v), strict=True))
 
     def points(self, t: Time, q: Coordinates) -> dict[str, Array]:
         """The named world points [m]: centres under the bodies' names, their further points as `body.point`."""
@@ -135,20 +163,14 @@ class AbsoluteSystem(AbstractSystem):
         return self.mechanism.drawing(self.placements(t, q))
 
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
-        blocks = [part.inertia(q) for part in self.coordinates().values()]
+        blocks = inertias_of(self.coordinates().values(), q)
         if all(block.ndim == 1 for block in blocks):
             return jnp.diag(jnp.concatenate(blocks)).astype(q.dtype)
         square = [jnp.diag(block) if block.ndim == 1 else block for block in blocks]
         return jax.scipy.linalg.block_diag(*square).astype(q.dtype)
 
     def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
-        Q = self._load_force(t, q, v)
-        for part in self.coordinates().values():
-            gyroscopic = part.gyroscopic(q, v)
-            if gyroscopic is not None:
-                i = part.v_start
-                Q = Q.at[i : i + gyroscopic.size].add(gyroscopic)
-        return Q
+        return self._load_force(t, q, v) + jnp.concatenate(gyroscopic_of(self.coordinates().values(), q, v))
 
     def _load_force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
         """Q = (dr / dv)^T e over all loads."""
@@ -188,11 +210,7 @@ class QuaternionSystem(AbsoluteSystem):
 
     def kinematics(self, t: Time, q: Coordinates, v: Velocities) -> Coordinates:
         """p' = 1/2 p o (0, omega) for each quaternion p, which keeps its length."""
-        rates = []
-        for part in self.coordinates().values():
-            quaternion = isinstance(part, QuaternionCoordinates)
-            rates.append(part.rate(q, v) if quaternion else part.twist(q, v).velocity)
-        return jnp.concatenate(rates)
+        return jnp.concatenate(rates_of(self.coordinates().values(), q, v))
 
 
 def assemble(

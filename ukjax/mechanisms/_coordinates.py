@@ -49,9 +49,19 @@ class AbstractCoordinates(eqx.Module):
     def inertia(self, q: Coordinates) -> Array:
         """Its block of the mass matrix, (k, k), or (k,) where that is diagonal."""
 
-    def gyroscopic(self, q: Coordinates, v: Velocities) -> Forces | None:
-        """Its part of the force that is quadratic in v (k,); None for none."""
-        return None
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """How many coordinates and velocities it has."""
+        q = self.reference
+        return q.size, q.size
+
+    def gyroscopic(self, q: Coordinates, v: Velocities) -> Forces:
+        """Its part of the force that is quadratic in v (k,)."""
+        return jnp.zeros(self.sizes[1], v.dtype)
+
+    def rate(self, q: Coordinates, v: Velocities) -> Coordinates:
+        """q' of this body."""
+        return v[self.v_start : self.v_start + self.sizes[1]]
 
 
 @final
@@ -139,6 +149,10 @@ class QuaternionCoordinates(AbstractCoordinates):
     def reference(self) -> Coordinates:
         return _upright(self.body)
 
+    @property
+    def sizes(self) -> tuple[int, int]:
+        return 7, 6
+
     def placement(self, q: Coordinates) -> Placement:
         return _placed(self.body, q, self.q_start)
 
@@ -156,7 +170,6 @@ class QuaternionCoordinates(AbstractCoordinates):
         return jnp.concatenate([jnp.zeros_like(omega), -jnp.cross(omega, self.body.inertia @ omega)])
 
     def rate(self, q: Coordinates, v: Velocities) -> Coordinates:
-        """q' of this body."""
         i = self.q_start + 3
         turning = quaternion_rate(q[i : i + 4], self._omega(v))
         return jnp.concatenate([v[self.v_start : self.v_start + 3], turning])

@@ -1,7 +1,7 @@
 """A mechanism as it is described: bodies, joints and loads that fit together, in no coordinates yet."""
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, final
 
 import equinox as eqx
@@ -14,6 +14,7 @@ from .._misc._arguments import fails, require_instance, unknown_name
 from .._misc._errors import InputError
 from .._misc._types import Time
 from ._abstract_joint import AbstractAxisJoint, AbstractJoint
+from ._alike import each
 from ._bodies import GROUND, AbstractBody, PointMass
 from ._loads import AbstractLoad, Gravity, Placements, Torque, Twists
 
@@ -70,6 +71,21 @@ class Mechanism(eqx.Module):
         """The bodies by name."""
         return {body.name: body for body in self.bodies}
 
+    def _of_loads(self, function: Callable[..., Any], *of_bodies: Mapping[str, Any]) -> list[Any]:
+        """A function of each load, and of what belongs to its bodies, by name: to all if it names none."""
+
+        def with_names(load: AbstractLoad, bodies: tuple, *of_ends: tuple) -> Any:
+            names = load.bodies or tuple(by_name)
+            own = (dict(zip(names, x, strict=True)) for x in of_ends)
+            return function(load, {b.name: b for b in bodies}, *own)
+
+        by_name, items = self.by_name, []
+        for load in self.loads:
+            names = load.bodies or tuple(by_name)
+            bodies = tuple(by_name[name] for name in dict.fromkeys(names) if name in by_name)
+            items.append((load, bodies, *(tuple(of[name] for name in names) for of in of_bodies)))
+        return each(with_names, items)
+
     def rates(self, placements: Placements, twists: Twists) -> list[Array]:
         """The rate each load works at, linear in the twists.
 
@@ -77,19 +93,20 @@ class Mechanism(eqx.Module):
 
         - `placements`, `twists`: of all bodies and the ground, by name.
         """
-        return [load.rate(self.by_name, placements, twists) for load in self.loads]
+        return self._of_loads(lambda load, bodies, *of: load.rate(bodies, *of), placements, twists)
 
     def efforts(self, t: Time, placements: Placements, twists: Twists) -> list[Array]:
         """The effort of each load, to work on its rate."""
-        return [load.effort(self.by_name, t, placements, twists) for load in self.loads]
+        return self._of_loads(lambda load, bodies, *of: load.effort(bodies, t, *of), placements, twists)
 
     def kinetic_energy(self, placements: Placements, twists: Twists) -> Float[Array, ""]:
         """The kinetic energy of all bodies [J]."""
-        return sum_of([b.kinetic_energy(placements[b.name], twists[b.name]) for b in self.bodies])
+        items = [(b, placements[b.name], twists[b.name]) for b in self.bodies]
+        return sum_of(each(lambda body, *of: body.kinetic_energy(*of), items))
 
     def potential_energy(self, placements: Placements) -> Float[Array, ""]:
         """The potential energy of all loads that have one [J]."""
-        parts = [load.potential(self.by_name, placements) for load in self.loads]
+        parts = self._of_loads(lambda load, bodies, *of: load.potential(bodies, *of), placements)
         zero = jnp.zeros((), self.bodies[0].centre.dtype)
         return sum_of([zero, *(part for part in parts if part is not None)])
 

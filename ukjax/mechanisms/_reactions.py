@@ -8,24 +8,28 @@ which is what the parent exerts on the child (principle of virtual power). In a 
 Newton and Euler say the rest (`TreeSystem.joint_wrenches`).
 """
 
+import math
 from typing import TYPE_CHECKING, Any, final
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from .._compiler import at_states
 from .._formula._acceleration import AbstractFormula, UdwadiaKalaba
 from .._formula._singular_mass import RangeForm
 from .._misc._arguments import require_instance
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
-from .._misc._types import Coordinates, Time, Velocities
-from .._pseudoinverse import GramSchmidt, pinv
+from .._misc._types import Coordinates, Time, Velocities, is_traced
+from .._pseudoinverse import GramSchmidt, pinv, unit_rows_on_host
 from .._system._constraint import constraint_rows
 from .._system._problem import resolve_state
 from ._absolute import AbsoluteSystem
 from ._abstract_joint import AbstractJoint
+from ._alike import each
 from ._coordinates import EulerCoordinates
 from ._given_motions import Drive
 from ._joints import Revolute
@@ -77,23 +81,23 @@ class ChildRows(eqx.Module):
         return self.joint.velocity_rows(self.t, self.placements, twists)
 
 
+Found = tuple[Array, dict[str, Any], dict[str, Any]]
+"""A; by joint the reaction but for `unique`; and by joint its multipliers, in a tree what it has of each multiplier."""
+
+
 def _reaction(
-    joint: AbstractJoint,
-    placements: tuple[AnyPlacement, ...],
-    twists: tuple[Twist, ...],
-    wrench: Twist,
-    unique: Bool[Array, ""],
-) -> Reaction:
-    """A force with a torque about the centre of mass, moved to the joint's point; of a drive its work."""
+    joint: AbstractJoint, placements: tuple[AnyPlacement, ...], twists: tuple[Twist, ...], wrench: Twist
+) -> tuple[Any, ...]:
+    """A force with a torque about the centre of mass, moved to the joint's point: a `Reaction` but for `unique`."""
     child, force = placements[1], wrench.velocity
     point = child.point(child.centre if joint.point is None else joint.point)
     arm = point - child.p
     work = _work(joint.joint, placements, twists, wrench) if isinstance(joint, Drive) else (None, None)
     if isinstance(child, PlanarPlacement):
         torque = wrench.omega - (arm[0] * force[1] - arm[1] * force[0])
-        return Reaction(force, torque, child.back(force), torque, point, unique, *work)
+        return force, torque, child.back(force), torque, point, *work
     torque = wrench.omega - jnp.cross(arm, force)
-    return Reaction(force, torque, child.back(force), child.back(torque), point, unique, *work)
+    return force, torque, child.back(force), child.back(torque), point, *work
 
 
 def _work(
@@ -110,26 +114,32 @@ def _work(
 
 
 def _at(
-    system: AbsoluteSystem, t: Time, q: Coordinates, v: Velocities, multipliers: Float[Array, " m"]
-) -> dict[str, Reaction]:
-    A = constraint_rows(system, t, q, v).A
-    own = jnp.sum(A * pinv(A, GramSchmidt()).matrix.T, axis=1)  # (A A^+)_ii: 1 where the multiplier is unique
+    system: AbsoluteSystem,
+    t: Time,
+    q: Coordinates,
+    v: Velocities,
+    _: Velocities,
+    multipliers: Float[Array, " m"],
+) -> Found:
+    A, items, i = constraint_rows(system, t, q, v).A, [], 0
     placements, twists = system.placements(t, q), system.twists(t, q, v)
-    found, i = {}, 0
     for joint in system.joints:
-        ends, moving = (tuple(x[name] for name in joint.bodies) for x in (placements, twists))
-        rows = ChildRows(joint, t, ends, moving)
-        psi, transposed = jax.vjp(rows, twists[joint.child])
-        k = slice(i, i := i + psi.size)
-        unique = jnp.all(1.0 - own[k] <= _SHARED)
-        found[joint.name] = _reaction(joint, ends, moving, transposed(multipliers[k])[0], unique)
-    return found
+        ends, moves = (tuple(of[name] for name in joint.bodies) for of in (placements, twists))
+        size = jax.eval_shape(joint.velocity_rows, t, ends, moves).size
+        items.append((joint, ends, moves, multipliers[i : (i := i + size)]))
+
+    def reaction(joint: AbstractJoint, ends: tuple, moves: tuple, own: Array) -> tuple[Array, ...]:
+        transposed = jax.vjp(ChildRows(joint, t, ends, moves), moves[1])[1]
+        return _reaction(joint, ends, moves, transposed(own)[0])
+
+    names = [joint.name for joint in system.joints]
+    found = dict(zip(names, each(reaction, items), strict=True))
+    return A, found, {name: own for name, (*_, own) in zip(names, items, strict=True)}
 
 
 def _at_tree(
     system: TreeSystem, t: Time, q: Coordinates, v: Velocities, a: Velocities, multipliers: Float[Array, " m"]
-) -> dict[str, Reaction]:
-    """Unique is what does not change with the multipliers that the rows leave open, I - A A^+."""
+) -> Found:
     A, placements, twists = (
         constraint_rows(system, t, q, v).A,
         system.placements(t, q),
@@ -137,25 +147,59 @@ def _at_tree(
     )
     every = jnp.eye(A.shape[0], dtype=A.dtype)
     wrenches, effect = jax.linearize(lambda x: system.joint_wrenches(t, q, v, a, x), multipliers)
-    of_each, of_open = (jax.vmap(effect)(x) for x in (every, every - A @ pinv(A, GramSchmidt()).matrix))
     found = {}
     for joint in system.joints:
-        unique = _size(of_open[joint.name]) <= _SHARED * _size(of_each[joint.name])
-        ends, moving = (tuple(x[name] for name in joint.bodies) for x in (placements, twists))
-        found[joint.name] = _reaction(joint, ends, moving, wrenches[joint.name], unique)
+        ends, moves = (tuple(of[name] for name in joint.bodies) for of in (placements, twists))
+        found[joint.name] = _reaction(joint, ends, moves, wrenches[joint.name])
+    return A, found, jax.vmap(effect)(every)
+
+
+def _held(A: Any) -> tuple[Any, Any]:
+    """B B^+ of each state, and the norms that rows have in A = diag(norms) B: 1 - (B B^+)_ii is zero where a multiplier
+    is unique, and the columns of I - B B^+ are what the rows leave open of norms * multipliers."""
+    if is_traced(A):
+        held = jax.vmap(lambda A: A @ pinv(A, GramSchmidt()).matrix)(A)
+        return held, jnp.ones(A.shape[:2], A.dtype)
+    unit, norms = unit_rows_on_host(np.asarray(A))
+    held = unit @ np.linalg.pinv(unit, rcond=GramSchmidt().threshold(A.dtype))
+    return held, np.where(np.isfinite(norms), norms, 1)
+
+
+def _uniqueness(system: AbsoluteSystem | TreeSystem, A: Any, effects: dict[str, Any]) -> dict[str, Any]:
+    """By joint, whether its reaction is unique at each state."""
+    (held, norms), found, i = _held(A), {}, 0
+    for joint in system.joints:
+        effect = effects[joint.name]
+        if isinstance(
+            system, TreeSystem
+        ):  # it is, if what the rows leave open of the multipliers does not change it
+            of_each = [
+                x.reshape(*x.shape[:2], math.prod(x.shape[2:])) / norms[..., None]
+                for x in jax.tree.leaves(effect)
+            ]
+            found[joint.name] = _size([x - held @ x for x in of_each]) <= _SHARED * _size(of_each)
+        else:
+            own = held.diagonal(axis1=1, axis2=2)[:, i : (i := i + effect.shape[1])]
+            found[joint.name] = (1.0 - own <= _SHARED).all(axis=1)
     return found
 
 
-def _size(wrenches: Twist) -> Float[Array, ""]:
-    return jnp.maximum(*(jnp.max(jnp.abs(x), initial=0) for x in (wrenches.omega, wrenches.velocity)))
+def _size(arrays: list[Any]) -> Any:
+    """The largest absolute value at each state."""
+    return jnp.stack([abs(x).max(axis=(1, 2), initial=0) for x in arrays]).max(axis=0)
 
 
-@eqx.filter_jit
 @in_full_precision
 def _along(system: AbsoluteSystem | TreeSystem, *states: Array) -> dict[str, Reaction]:
-    if isinstance(system, TreeSystem):
-        return jax.vmap(lambda *state: _at_tree(system, *state))(*states)
-    return jax.vmap(lambda t, q, v, _, multipliers: _at(system, t, q, v, multipliers))(*states)
+    function = _at_tree if isinstance(system, TreeSystem) else _at
+    if is_traced((system, states)):
+        A, found, effects = jax.vmap(lambda *state: function(system, *state))(*states)
+    else:
+        A, found, effects = at_states(function, system, *states)
+    unique = _uniqueness(system, A, effects)
+    return jax.tree.map(
+        jnp.asarray, {name: Reaction(*x[:5], unique[name], *x[5:]) for name, x in found.items()}
+    )
 
 
 def _require_own(system: AbsoluteSystem | TreeSystem, run: Any) -> None:

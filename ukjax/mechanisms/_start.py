@@ -9,11 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._compiler import at_states
 from .._misc._arguments import require_instance, unknown_name
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Time, Velocities, is_traced
-from .._pseudoinverse import GramSchmidt, pinv
+from .._pseudoinverse import GramSchmidt, pinv, solved_on_host
 from .._system._constraint import constraint_rows
 from .._system._problem import Problem, resolve_state
 from ._absolute import AbsoluteSystem
@@ -42,9 +43,9 @@ def _rate(system: Any, name: str, t: Time, q: Coordinates, v: Velocities) -> Arr
     raise unknown_name("joint, body or point", name, [*joints, *dict.fromkeys([*bodies, *points])])
 
 
-@eqx.filter_jit
-@in_full_precision
-def _solve(system: Any, t: Time, q: Coordinates, targets: dict[str, Array]) -> tuple[Array, Array]:
+def _rows(parameters: tuple[Any, dict[str, Array]], t: Time, q: Coordinates) -> tuple[Array, Array]:
+    """A and b of A v = b: the joints' rows, then those of the rates that are given."""
+    system, targets = parameters
     n = jax.eval_shape(system.mass_matrix, t, q).shape[0]
     still = jnp.zeros(n, q.dtype)
     rows = constraint_rows(system, t, q, still)
@@ -57,7 +58,19 @@ def _solve(system: Any, t: Time, q: Coordinates, targets: dict[str, Array]) -> t
         wanted = jnp.concatenate([jnp.atleast_1d(x) for x in targets.values()])
         A = jnp.concatenate([A, jax.jacfwd(rates)(still)])
         b = jnp.concatenate([b, wanted - rates(still)])
-    v = pinv(A, GramSchmidt()).matrix @ b
+    return A, b
+
+
+@in_full_precision
+def _solve(system: Any, t: Time, q: Coordinates, targets: dict[str, Array]) -> tuple[Array, Array]:
+    """v, and by how much it misses the rows."""
+    method = GramSchmidt()
+    if is_traced((system, t, q, targets)):
+        A, b = _rows((system, targets), t, q)
+        v = pinv(A, method).matrix @ b
+    else:
+        A, b = (x[0] for x in at_states(_rows, (system, targets), t[None], q[None]))
+        v = jnp.asarray(solved_on_host(A, b, method.threshold(q.dtype)))
     return v, A @ v - b
 
 

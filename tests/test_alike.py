@@ -1,0 +1,93 @@
+"""Parts of mechanisms that are alike, evaluated as one; and what is asked of a mechanism without compilation."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ukjax as uk
+import ukjax.mechanisms as um
+from ukjax._compiler import TranslationError
+from ukjax._compiler._refusals import remembered
+from ukjax._system._constraint import position_rows
+
+
+def _tripod(order: str) -> um.AbsoluteSystem:
+    """A plate on three legs, each hinged to the ground and with a ball at the plate."""
+    bodies, legs = [um.box("plate", (0.0, 0.0, 1.0), (1.0, 1.0, 0.1), mass=3.0)], []
+    for k in range(3):
+        x, y = np.cos(2 * np.pi * k / 3), np.sin(2 * np.pi * k / 3)
+        foot, top = (x, y, 0.0), (0.5 * x, 0.5 * y, 1.0)
+        bodies.append(um.rod(f"leg{k}", foot, top, mass=1.0 + k, radius=0.05))
+        legs.append(
+            [
+                um.Revolute(f"hinge{k}", "ground", f"leg{k}", foot, (-y, x, 0.0)),
+                um.Spherical(f"ball{k}", f"leg{k}", "plate", top),
+            ]
+        )
+    by_kind = [joint for kind in zip(*legs, strict=True) for joint in kind]
+    return um.assemble(
+        bodies, [joint for leg in legs for joint in leg] if order == "leg" else by_kind, [um.Gravity()]
+    )
+
+
+def _state(system: um.AbsoluteSystem) -> tuple[jax.Array, jax.Array]:
+    rng = np.random.default_rng(0)
+    return system.q0 + 1e-2 * rng.normal(size=system.q0.size), jnp.asarray(rng.normal(size=24))
+
+
+def test_rows_of_joints_that_are_alike_are_those_of_each_alone():
+    system = _tripod("leg")
+    q, _ = _state(system)
+    alone = jnp.concatenate([c.fn(0.0, q) for c in system.constraints])
+    placements = system.placements(0.0, q)
+    by_hand = [j.rows(0.0, *(placements[name] for name in j.bodies)) for j in system.joints]
+    np.testing.assert_allclose(position_rows(system, jnp.zeros(()), q), alone, atol=1e-15)
+    np.testing.assert_allclose(alone, jnp.concatenate(by_hand), atol=1e-15)
+
+
+def test_the_order_of_joints_does_not_matter():
+    found = []
+    for order in ("leg", "kind"):
+        system = _tripod(order)
+        q, v = _state(system)
+        acceleration = uk.UdwadiaKalaba().acceleration(system, 0.0, q, v)
+        lanes = uk.lanes(system)
+        np.testing.assert_allclose(lanes(0.0, q[None], v[None])[0], acceleration.a, rtol=1e-8, atol=1e-8)
+        found.append(acceleration.a)
+    np.testing.assert_allclose(*found, rtol=1e-8, atol=1e-8)
+
+
+def test_a_known_state_is_projected_to_where_a_traced_one_is():
+    system = _tripod("leg")
+    q, v = _state(system)
+    known = uk.project(system, 0.0, q, v)
+    traced = jax.jit(lambda q, v: uk.project(system, 0.0, *uk.project(system, 0.0, q, v)))(q, v)
+    np.testing.assert_allclose(known[0], traced[0], atol=1e-10)
+    np.testing.assert_allclose(known[1], traced[1], atol=1e-9)
+
+
+def test_reactions_hold_the_plate():
+    system = _tripod("leg")
+    v = jnp.zeros(24)
+    found = uk.UdwadiaKalaba().acceleration(system, 0.0, system.q0, v)
+    on_plate = sum(um.reactions(system, 0.0, system.q0, v)[f"ball{k}"].force for k in range(3))
+    np.testing.assert_allclose(on_plate, 3.0 * (found.a[:3] + jnp.asarray([0.0, 0.0, 9.81])), atol=1e-9)
+    traced = jax.jit(lambda q: um.reactions(system, 0.0, q, v)["hinge1"].torque)(system.q0)
+    np.testing.assert_allclose(um.reactions(system, 0.0, system.q0, v)["hinge1"].torque, traced, atol=1e-9)
+
+
+def test_what_is_refused_is_not_tried_again():
+    tried = []
+
+    @remembered
+    def make(x):
+        tried.append(x)
+        raise TranslationError(f"{x} has no scalar code")
+
+    for _ in range(3):
+        with pytest.raises(TranslationError, match="wine has no scalar code"):
+            make("wine")
+    assert tried == ["wine"]
+    with pytest.raises(TranslationError, match="cannot be kept"):
+        make([])

@@ -1,0 +1,82 @@
+"""Functions at states that have values, by NumPy from their scalar code: nothing is compiled.
+
+Compilation by XLA takes seconds for what is asked of a mechanism once or a few times: its rows, its equations of motion,
+its reactions. To trace these and to write them out as scalars takes a tenth of that.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array
+
+from .._formula._acceleration import Equations, equations_of_motion
+from .._system._stabilize import AbstractStabilizer
+from .._system._system import AbstractSystem
+from ._code import MOST, Written
+from ._interpret import Interpreter
+from ._parameters import Inputs, Leaf, Structure, joined, leaf, split
+from ._refusals import remembered
+from ._scalars import Builder, TranslationError
+
+
+@remembered
+def _written(
+    function: Callable[..., Any], structure: Structure, leaves: tuple[Leaf, ...], state: tuple[Any, ...]
+) -> Written:
+    inputs = Inputs(build := Builder(MOST))
+    parameters = inputs.of(leaves)
+    counts = [inputs.count, *(int(np.prod(x.shape)) for x in state)]
+    arguments = parameters + [inputs(x.shape) for x in state]
+    of_leaves = lambda leaves, *state: function(joined(structure, leaves)[0], *state)
+    closed, shapes = jax.make_jaxpr(of_leaves, return_shape=True)([x.aval for x in leaves], *state)
+    found = Interpreter(build, inputs.count).run(closed.jaxpr, closed.consts, arguments)
+    return Written(jax.tree.unflatten(jax.tree.structure(shapes), found), counts, state[0].dtype)
+
+
+@eqx.filter_jit
+def _by_arrays(function: Callable[..., Any], parameters: Any, states: tuple[Any, ...]) -> Any:
+    return jax.vmap(lambda *state: function(parameters, *state))(*states)
+
+
+def at_states(function: Callable[..., Any], parameters: Any, *states: Array | np.ndarray) -> Any:
+    """What a function of parameters and states returns, each array of it with the states along its first axis.
+
+    What has no scalar code is compiled.
+
+    **Arguments:**
+
+    - `function`: takes the parameters and one state, returns a pytree of real arrays. It is kept by identity, so it must
+      be no closure made anew.
+    - `parameters`: a pytree, such as a system; its arrays have values.
+    - `states`: arrays of one floating-point type with values, with the states along the first axis.
+    """
+    leaves, structure = split(parameters, None)
+    state = tuple(jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for x in states)
+    forms = tuple(map(leaf, leaves))
+    try:
+        written = _written(function, structure, forms, state)
+    except TranslationError:
+        return jax.tree.map(np.asarray, _by_arrays(function, parameters, states))
+    varying = [np.asarray(x).reshape(-1)[list(form.varying)] for x, form in zip(leaves, forms, strict=True)]
+    numbers = np.concatenate([np.zeros(0, state[0].dtype), *varying])
+    columns = (np.asarray(x).reshape(len(x), -1).T for x in states)
+    return written.on_host(numbers[:, None], *columns)
+
+
+def _equations(
+    parameters: tuple[AbstractSystem, AbstractStabilizer], t: Array, q: Array, v: Array
+) -> Equations:
+    system, stabilizer = parameters
+    return equations_of_motion(system, t, q, v, stabilizer)
+
+
+def equations_at(system: AbstractSystem, stabilizer: AbstractStabilizer, t: Any, q: Any, v: Any) -> Equations:
+    """The equations of motion at one state that has values.
+
+    **Arguments:** as `equations_of_motion`.
+    """
+    states = (np.asarray(x)[None] for x in (t, q, v))
+    return jax.tree.map(lambda x: x[0], at_states(_equations, (system, stabilizer), *states))

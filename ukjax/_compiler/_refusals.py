@@ -1,0 +1,41 @@
+"""What has no scalar code is refused once: to find out may take as long as to write it."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ._scalars import TranslationError
+
+T = TypeVar("T")
+
+_KEPT = 64  # results, and refusals: those of the systems a session goes back and forth between
+
+
+def remembered(make: Callable[..., T]) -> Callable[..., T]:
+    """The same function, which keeps what it made, by its arguments, and why it could not.
+
+    **Arguments:**
+
+    - `make`: of hashable arguments; raises `TranslationError` where it cannot. Arguments that are not hashable end in
+      a `TranslationError` too.
+    """
+
+    @functools.lru_cache(maxsize=_KEPT)
+    def outcome(*args: Any) -> T | str:
+        try:
+            return make(*args)
+        except TranslationError as reason:
+            return str(reason)  # without the frames it was raised in, and all they hold
+
+    @functools.wraps(make)
+    def kept(*args: Any) -> T:
+        try:
+            hash(args)
+        except TypeError as reason:
+            raise TranslationError(f"what it is made of cannot be kept: {reason}") from None
+        found = outcome(*args)
+        if isinstance(found, str):
+            raise TranslationError(found)
+        return found
+
+    return kept

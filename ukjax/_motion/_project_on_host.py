@@ -1,0 +1,85 @@
+"""The projection of `_project` for a state that has values, by NumPy: nothing is compiled."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from .._compiler import at_states, equations_at
+from .._pseudoinverse import solved_on_host
+from .._system._constraint import Rows, position_rows
+from .._system._stabilize import NoStabilizer
+from .._system._system import AbstractSystem, has_quasi_velocities
+
+
+def _at_position(system: AbstractSystem, t: Array, q: Array) -> tuple[Array, ...]:
+    """phi, phi_q, M, and N where q' = N v."""
+    phi, J = position_rows(system, t, q), jax.jacfwd(position_rows, argnums=2)(system, t, q)
+    M = system.mass_matrix(t, q)
+    if not has_quasi_velocities(system):
+        return phi, J, M
+    still = jnp.zeros(M.shape[0], q.dtype)
+    return phi, J, M, jax.jacfwd(system.kinematics, argnums=2)(t, q, still)
+
+
+def _at(function: Any, system: AbstractSystem, *state: np.ndarray) -> Any:
+    return jax.tree.map(lambda x: x[0], at_states(function, system, *(x[None] for x in state)))
+
+
+def _metric_root(M: np.ndarray, J: np.ndarray) -> np.ndarray:
+    """As in `_project`: a root of M^-1; where M is singular, of (M + J^T J)^-1 with J scaled to its size."""
+    if not len(J):
+        return np.eye(len(M), dtype=M.dtype)
+    try:
+        root = np.linalg.cholesky(M)
+    except np.linalg.LinAlgError:
+        size = np.sum(J * J)
+        root = np.linalg.cholesky(M + np.trace(M) / (size if size else 1) * (J.T @ J))
+    return np.linalg.inv(root).T
+
+
+def _positions(system: AbstractSystem, t: np.ndarray, q: np.ndarray, rcond: float) -> np.ndarray:
+    """Chord iterations, for as long as each halves the error."""
+    phi, J, M, *rates = _at(_at_position, system, t, q)
+    if not phi.size:
+        return q
+    G = _metric_root(M, J @ rates[0] if rates else J)
+    if rates:  # and the directions that velocities do not reach
+        N = rates[0]
+        G = np.concatenate([N @ G, np.eye(q.size) - N @ np.linalg.pinv(N)], axis=1).astype(q.dtype)
+    before = np.inf
+    for _ in range(50):
+        error = np.max(np.abs(phi))
+        if not error < 0.5 * before:
+            break
+        before, q = error, q - G @ solved_on_host(J @ G, phi, rcond)
+        phi = _at(position_rows, system, t, q)
+    return q
+
+
+def projected_on_host(
+    system: AbstractSystem, t: Any, q: Any, v: Any, rcond: float
+) -> tuple[np.ndarray, np.ndarray, Rows]:
+    """The projected state, and the rows there.
+
+    **Arguments:**
+
+    - `system`: the mechanical system.
+    - `t`, `q`, `v`: the state; it has values.
+    - `rcond`: the rank rule's threshold.
+
+    **Raises:** `numpy.linalg.LinAlgError` where matrices are not finite.
+    """
+    at, q = np.asarray(t), _positions(system, np.asarray(t), np.asarray(q), rcond)
+    v = np.asarray(v)
+    here = equations_at(system, NoStabilizer(), at, q, v)
+    rows, M = here.rows, here.M
+    known = np.array([kind != "acceleration" for kind in rows.kinds], bool)
+    A, psi = rows.A[known], rows.velocity_error[known]
+    if psi.size:
+        G = _metric_root(M, A)
+        v = v - G @ solved_on_host(A @ G, psi, rcond)
+        rows = equations_at(system, NoStabilizer(), at, q, v).rows
+    return q, v, rows
