@@ -51,14 +51,15 @@ from ._run._doctor import Report as Report
 from ._run._doctor import check as check
 from ._run._passages import Passage as Passage
 from ._run._passages import passages as passages
+from ._run._results import RESULTS as RESULTS
 from ._run._simulate import simulate as simulate
 from ._run._step import step as step
-from ._run._trajectory import RESULTS as RESULTS
 from ._run._trajectory import Trajectory as Trajectory
 from ._servo._control import Servoed as Servoed
 from ._servo._control import servo_control as servo_control
 from ._servo._control import with_servo as with_servo
-from ._servo._servo_law import ServoControl as ServoControl
+from ._servo._servo_report import ServoControl as ServoControl
+from ._servo._servo_report import ServoRun as ServoRun
 from ._sweep import AbstractSamples as AbstractSamples
 from ._sweep import Grid as Grid
 from ._sweep import LatinHypercube as LatinHypercube

@@ -19,7 +19,8 @@ from .._motion._states import observed as at_states
 from .._servo._control import Servoed
 from .._system._constraint import Kind, constraint_rows
 from .._system._system import AbstractSystem
-from ._trajectory import RESULTS, Dense, Trajectory
+from ._results import RESULTS, Dense
+from ._trajectory import Trajectory
 
 
 def errors_at(t: Array, y: tuple[Array, Array], model: Model) -> tuple[Array, Array]:

@@ -21,14 +21,16 @@ from .._misc._types import Coordinates, Time, Velocities, is_traced
 from .._motion._energy_projection import projected
 from .._motion._model import Model, coded
 from .._motion._project import Projection
+from .._system._labels import title_of
 from .._system._problem import Problem, resolve_state
 from .._system._stabilize import AbstractStabilizer
-from .._system._system import AbstractSystem
+from .._system._system import AbstractSystem, names_of
 from . import _options
 from ._failure import explained
 from ._observe import assembled, errors_at, throw_if_failed
+from ._results import RESULTS
 from ._start import checked_start
-from ._trajectory import RESULTS, Trajectory
+from ._trajectory import Trajectory
 
 
 @in_full_precision
@@ -170,8 +172,9 @@ def simulate(
     t0 = system.t0 if t0 is None and isinstance(system, Problem) else t0
     t1 = system.t1 if t1 is None and isinstance(system, Problem) else t1
     given = system
-    name = system.name if isinstance(system, Problem) else type(system).__name__
+    name = system.name if isinstance(system, Problem) else title_of(system)
     system, t0, q0, v0 = resolve_state(system, t0, q0, v0)
+    names = names_of(system, q0, v0)
     if t1 is None:
         raise InputError("an end time t1 is needed: give t1, or a Problem, which brings its own.")
     require_instance("stabilizer", stabilizer, AbstractStabilizer, "Projection()")
@@ -203,7 +206,12 @@ def simulate(
     solution = _integrate(model, y0, (t0, t1, dt0), ts, settings, solver, dense)
     evaluations = _options.evaluations(solver, stabilizer, solution.stats)
     trajectory = assembled(model, solution, name, evaluations, dense)
-    trajectory = dataclasses.replace(trajectory, computed_by=computed_by)
+    trajectory = dataclasses.replace(
+        trajectory,
+        computed_by=computed_by,
+        coordinate_names=names.coordinates,
+        velocity_names=names.velocities,
+    )
     if tracing:
         return throw_if_failed(trajectory) if throw else trajectory
     if not isinstance(given, Problem):

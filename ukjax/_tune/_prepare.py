@@ -15,6 +15,7 @@ from .._misc._types import is_traced
 from .._motion._model import Model
 from .._run import _options
 from .._run._observe import errors_at
+from .._system._labels import title_of
 from .._system._problem import Problem, resolve_state
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
@@ -55,7 +56,7 @@ def _problems(
             raise InputError(
                 f"q0 holds {len(starts)} initial states and v0 {len(rates)}; give as many of both."
             )
-        name = p.name if isinstance(p, Problem) else type(p).__name__
+        name = p.name if isinstance(p, Problem) else title_of(p)
         for i in range(count):
             own, _, q, v = resolve_state(p, t0, starts[i % len(starts)], rates[i % len(rates)])
             found.append(Problem(own, q, v, t0, t1, name=name))

@@ -8,6 +8,7 @@ which is what the parent exerts on the child (principle of virtual power). In a 
 Newton and Euler say the rest (`TreeSystem.joint_wrenches`).
 """
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, final
 
 import equinox as eqx
@@ -27,6 +28,7 @@ from ._absolute import AbsoluteSystem
 from ._abstract_joint import AbstractJoint
 from ._coordinates import EulerCoordinates
 from ._placement import AnyPlacement, PlanarPlacement, Twist
+from ._springs import commanded
 from ._tree import TreeSystem
 
 if TYPE_CHECKING:
@@ -118,10 +120,25 @@ def _size(wrenches: Twist) -> Float[Array, ""]:
 
 @eqx.filter_jit
 @in_full_precision
-def _along(system: AbsoluteSystem | TreeSystem, *states: Array) -> dict[str, Reaction]:
-    if isinstance(system, TreeSystem):
-        return jax.vmap(lambda *state: _at_tree(system, *state))(*states)
-    return jax.vmap(lambda t, q, v, _, multipliers: _at(system, t, q, v, multipliers))(*states)
+def reactions_along(
+    system: AbsoluteSystem | TreeSystem, states: tuple[Array, ...], inputs: Mapping[str, Array]
+) -> dict[str, Reaction]:
+    """The reactions at k states.
+
+    **Arguments:**
+
+    - `system`: a mechanism.
+    - `states`: t (k,), q (k, n_q), v (k, n), v' (k, n) and multipliers (k, m).
+    - `inputs`: what actuators exert on top of their own drive (k,), by name.
+    """
+
+    def at(inputs: Mapping[str, Array], *state: Array) -> dict[str, Reaction]:
+        if isinstance(system, TreeSystem):
+            return _at_tree(commanded(system, inputs), *state)
+        t, q, v, _, multipliers = state
+        return _at(system, t, q, v, multipliers)
+
+    return jax.vmap(at)(inputs, *states)
 
 
 def reactions(
@@ -151,13 +168,13 @@ def reactions(
     """
     require_instance("the system", system, (AbsoluteSystem, TreeSystem), "assemble(bodies, joints, loads)")
     if hasattr(t, "multipliers"):
-        return _along(system, t.t, t.q, t.v, t.a, t.multipliers)  # pyright: ignore[reportAttributeAccessIssue]
+        names = ("t", "q", "v", "a", "multipliers")
+        return reactions_along(system, tuple(getattr(t, x) for x in names), {})
     if formula is None:
         parts = system.coordinates().values() if isinstance(system, AbsoluteSystem) else ()
         euler = any(isinstance(part, EulerCoordinates) for part in parts)
         formula = RangeForm() if euler else UdwadiaKalaba()
     state = resolve_state(system, t, q, v)[1:]  # pyright: ignore[reportArgumentType]
     motion = formula.acceleration(system, *state)
-    return jax.tree.map(
-        lambda x: x[0], _along(system, *(x[None] for x in (*state, motion.a, motion.multipliers)))
-    )
+    states = tuple(x[None] for x in (*state, motion.a, motion.multipliers))
+    return jax.tree.map(lambda x: x[0], reactions_along(system, states, {}))

@@ -1,0 +1,36 @@
+"""How a run ended, and its motion between saved times."""
+
+from typing import final
+
+import diffrax as dfx
+import equinox as eqx
+from jaxtyping import Array
+
+from .._motion._project import Projection
+from .._system._stabilize import AbstractStabilizer
+from .._system._system import AbstractSystem
+
+
+class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
+    """How a simulation ended: Diffrax's codes, and `diverged`."""
+
+    diverged = (
+        "The state or the acceleration became infinite or NaN: the motion diverged, the mass matrix lost its "
+        "positive definiteness, or the pseudoinverse method met rows it cannot handle."
+    )
+
+
+@final
+class Dense(eqx.Module):
+    """A trajectory between its saved times: Diffrax's interpolation, projected where the run projects."""
+
+    interpolation: dfx.DenseInterpolation
+    system: AbstractSystem
+    stabilizer: AbstractStabilizer
+
+    @eqx.filter_jit
+    def __call__(self, t: Array) -> tuple[Array, Array]:
+        q, v = self.interpolation.evaluate(t)
+        if isinstance(self.stabilizer, Projection):
+            q, v = self.stabilizer(self.system, t, q, v)
+        return q, v
