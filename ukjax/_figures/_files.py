@@ -54,14 +54,11 @@ def _from_xarray(dataset: "xarray.Dataset") -> Table:
     return Table({str(k): v for k, v in columns.items()}, labels, dict(dataset.attrs))
 
 
-_FORMATS = (".npz", ".nc", ".zarr")
-
-
-def checked_suffix(path: Path, formats: tuple[str, ...] = (*_FORMATS, ".csv")) -> str:
-    if path.suffix not in formats:
-        *others, last = formats
+def checked_suffix(path: Path) -> str:
+    if path.suffix not in (".npz", ".nc", ".zarr", ".csv"):
         raise InputError(
-            f"cannot tell the format of '{path}': the name must end in {', '.join(others)} or {last}."
+            f"cannot tell the format of '{path}': the name must end in .npz, .nc or .zarr, or, to be read by other "
+            f"programs only, in .csv."
         )
     return path.suffix
 
@@ -118,9 +115,9 @@ def load(path: str | Path) -> Table:
     **Raises:** `InputError` if there is none, or it is not such a file.
     """
     path = Path(path)
-    if path.suffix == ".csv":
-        raise InputError(f"'{path}' lacks what a trajectory needs: save it as .npz, .nc or .zarr to read it again.")
-    suffix = checked_suffix(path, _FORMATS)
+    suffix = checked_suffix(path)
+    if suffix == ".csv":
+        raise InputError(f"'{path}' lacks what a trajectory needs: save it as .npz, .nc or .zarr to read it.")
     if not path.exists():
         raise InputError(f"there is no file '{path}'.")
     try:

@@ -53,7 +53,7 @@ def to_pandas(table: Table) -> "pandas.DataFrame":
         raise missing_extra("to_pandas()", "data") from error
     columns = _all_flat(table)
     frame = pandas.DataFrame(columns, index=pandas.Index(columns.pop("t"), name="t"))
-    frame.attrs = dict(table.attributes)
+    frame.attrs.update(table.attributes)
     return frame
 
 

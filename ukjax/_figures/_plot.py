@@ -75,7 +75,9 @@ def _servo(axes: Any, table: Table) -> None:
             label = table.labels["servo_row"][i] + unit
             axes.plot(table.columns["t"].values, table.columns[name].values[:, i], label=label)
     more = len(kinds) - len(axes.lines)
-    axes.set_title("Tracking error" + (f": {len(axes.lines)} of {len(kinds)} rows" if more else ""), loc="left")
+    axes.set_title(
+        "Tracking error" + (f": {len(axes.lines)} of {len(kinds)} rows" if more else ""), loc="left"
+    )
     axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2)
 
 

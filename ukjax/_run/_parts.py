@@ -107,9 +107,7 @@ def is_servoed(trajectory: "Trajectory") -> bool:
     return known or trajectory.tracking is not None
 
 
-def _mechanism(
-    trajectory: "Trajectory", method: str
-) -> tuple[AbsoluteSystem | TreeSystem, dict[str, Array]]:
+def _mechanism(trajectory: "Trajectory", method: str) -> tuple[AbsoluteSystem | TreeSystem, dict[str, Array]]:
     """The mechanism that was simulated, and what servo control had its actuators do."""
     system = known(trajectory).system
     inputs = {}
@@ -141,13 +139,17 @@ def loads(trajectory: "Trajectory") -> dict[str, Effort]:
 
 def _named_reactions(trajectory: "Trajectory") -> dict[str, Array]:
     found = reactions(trajectory)
-    forces, torques = ({f"{k}_{name}": getattr(x, k) for name, x in found.items()} for k in ("force", "torque"))
+    forces, torques = (
+        {f"{k}_{name}": getattr(x, k) for name, x in found.items()} for k in ("force", "torque")
+    )
     return forces | torques
 
 
 def _named_loads(trajectory: "Trajectory") -> dict[str, Array]:
     found = loads(trajectory)
-    efforts, powers = ({f"{k}_{name}": getattr(x, k) for name, x in found.items()} for k in ("effort", "power"))
+    efforts, powers = (
+        {f"{k}_{name}": getattr(x, k) for name, x in found.items()} for k in ("effort", "power")
+    )
     return efforts | powers
 
 

@@ -39,7 +39,9 @@ SERVO_COLUMNS: dict[str, tuple[tuple[str, ...], str]] = {
 
 
 def _columns(owner: Any, columns: dict[str, tuple[tuple[str, ...], str]]) -> dict[str, Column]:
-    named = {k: (dims, getattr(owner, k.removeprefix("servo_")), units) for k, (dims, units) in columns.items()}
+    named = {
+        k: (dims, getattr(owner, k.removeprefix("servo_")), units) for k, (dims, units) in columns.items()
+    }
     return {k: Column(d, np.asarray(x), u) for k, (d, x, u) in named.items() if x is not None}
 
 
@@ -60,7 +62,11 @@ def table(run: "Trajectory", parts: Any = ()) -> Table:
     if is_servoed(run):
         servo = run.servo()
         columns |= _columns(servo, SERVO_COLUMNS)
-        labels |= {"input": servo.input_names, "servo_row": servo.row_names, "servo_row_kind": servo.row_kinds}
+        labels |= {
+            "input": servo.input_names,
+            "servo_row": servo.row_names,
+            "servo_row_kind": servo.row_kinds,
+        }
     for name, x in arrays_of(run, parts).items():
         columns[name] = Column(("time", *dims_of(name, x.shape[1:])), x, units_of(name))
         if columns[name].dims[-1] == "axis":

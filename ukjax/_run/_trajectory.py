@@ -42,17 +42,15 @@ class Trajectory(eqx.Module):
     - `velocity_error`: psi, 0 for rows given as A a = b (k, m).
     - `energy`: total energy [J] (k,), or None where the system defines none.
     - `rank`: rank of the constraint rows (k,).
-    - `stats`: `num_steps`, `num_accepted_steps`, `num_rejected_steps`, and `num_evaluations` of the
-      acceleration by these steps where the solver's stages tell it. It is at most so many where steps were rejected,
-      not projected, and a step starts with the last stage of the one before.
+    - `stats`: `num_steps`, `num_accepted_steps`, `num_rejected_steps`, and `num_evaluations` of the acceleration, where
+      the solver's stages tell it: an upper bound for unprojected first-same-as-last runs with rejected steps.
     - `result`: a code of `RESULTS`.
     - `row_names`: the names of the m rows, as in `Rows`.
     - `row_kinds`: their kinds, as in `Rows`.
     - `name`: of the problem, or of the system's class.
     - `message`: why the run ended early, in words; empty if it did not.
     - `dense`: the motion as a function of time, if `simulate` was asked for it.
-    - `problem`: what was simulated, for `points`, `reactions`, `animate` and their like; None of a run within `jit`,
-      unless it is one of a sweep, and of one read from a file.
+    - `problem`: what was simulated; None of a run within `jit` but in sweeps, and of one read from a file.
     - `computed_by`: whether the accelerations of the run came from scalar code, and else why not.
     - `coordinate_names`, `velocity_names`: as the system's `labels` say; empty where there are none (see `names`).
     - `tracking`: of a run read from a file, how the servo rows were followed (see `servo`).
@@ -186,11 +184,8 @@ class Trajectory(eqx.Module):
         return dataclasses.replace(self, problem=_parts.as_problem(self, problem))
 
     def points(self) -> dict[str, Array]:
-        """The named points [m] at the saved times, (k, 2) or (k, 3) by name.
-
-        This and what follows is computed when it is called. It raises `InputError` where it is not known what was simulated
-        (see `with_problem`), or that has nothing of the kind.
-        """
+        """The named points [m] at the saved times, (k, 2) or (k, 3) by name. This and what follows is computed when called;
+        `InputError` where there is no such thing, or it is not known what was simulated (see `with_problem`)."""
         return _parts.points(self)
 
     def reactions(self) -> dict[str, Reaction]:
@@ -281,9 +276,8 @@ class Trajectory(eqx.Module):
         speed: float = 1.0,
         fps: int = 25,
     ) -> "FuncAnimation":
-        """A moving picture: the system's `drawing` as bars, the problem's points with their paths.
-
-        Between saved times positions are interpolated linearly.
+        """A moving picture: the system's `drawing` as bars, the problem's points with their paths; between saved times by
+        linear interpolation.
 
         **Arguments:**
 
@@ -297,5 +291,7 @@ class Trajectory(eqx.Module):
         **Raises:** `InputError` where there is nothing to draw, or for a file that cannot be written;
         `MissingExtraError` without matplotlib (`ukjax[plot]`).
         """
-        run = self if problem is None else self.with_problem(problem)
-        return _animate.animate(_parts.known(run), np.asarray(self.t), np.asarray(self.q), path, speed=speed, fps=fps)
+        problem = self.problem if problem is None else problem
+        if problem is None:
+            raise InputError("it is not known what was simulated: give animate(problem=...).")
+        return _animate.animate(problem, np.asarray(self.t), np.asarray(self.q), path, speed=speed, fps=fps)

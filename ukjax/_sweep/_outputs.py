@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
@@ -80,8 +79,12 @@ def _figures() -> dict[str, Named]:
         "v_end": Named(("velocity",), COLUMNS["v"][1], of(lambda run: run.v[-1])),
         "max_position_error": Named((), position, of(lambda run: run.max_position_error)),
         "max_velocity_error": Named((), velocity, of(lambda run: run.max_velocity_error)),
-        "max_servo_position_error": Named((), position, _of_servo(lambda run, x: run.largest(x.position_error))),
-        "max_servo_velocity_error": Named((), velocity, _of_servo(lambda run, x: run.largest(x.velocity_error))),
+        "max_servo_position_error": Named(
+            (), position, _of_servo(lambda run, x: run.largest(x.position_error))
+        ),
+        "max_servo_velocity_error": Named(
+            (), velocity, _of_servo(lambda run, x: run.largest(x.velocity_error))
+        ),
         "energy_drift": Named((), "J", of(lambda run: run.energy_drift)),
         "rank_min": Named((), "1", of(lambda run: run.rank_min)),
         "rank_max": Named((), "1", of(lambda run: run.rank_max)),

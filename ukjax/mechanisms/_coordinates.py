@@ -22,7 +22,6 @@ from .._misc._types import Coordinates, Forces, Velocities
 from ._bodies import AbstractBody, Body, PlanarBody, PointMass
 from ._placement import AnyPlacement, Placement, PlanarPlacement, Twist, ground_placement, ground_twist
 
-
 QUATERNION = ("qw", "qx", "qy", "qz")
 """Labels of a quaternion, scalar first."""
 ANGULAR_VELOCITY = ("wx", "wy", "wz")

@@ -55,9 +55,7 @@ def efforts_along(
         efforts = mechanism.efforts(t, placements, twists)
         rates = mechanism.rates(placements, twists)
         names = [load.name for load in mechanism.loads]
-        return {
-            name: Effort(e, r, jnp.sum(e * r)) for name, e, r in zip(names, efforts, rates, strict=True)
-        }
+        return {name: Effort(e, r, jnp.sum(e * r)) for name, e, r in zip(names, efforts, rates, strict=True)}
 
     return jax.vmap(at)(inputs, *states)
 

@@ -109,7 +109,9 @@ def order(bodies: Sequence[AbstractBody], joints: Sequence[AbstractJoint]) -> Or
     number = {body.name: i for i, body in enumerate(bodies)}
     free = [freedoms(joint, bodies[number[joint.child]]) for joint in joints]
     labels, velocity_labels = (
-        tuple(label for joint, parts in zip(joints, free, strict=True) for label in _named(joint, parts, ball))
+        tuple(
+            label for joint, parts in zip(joints, free, strict=True) for label in _named(joint, parts, ball)
+        )
         for ball in (QUATERNION, ANGULAR_VELOCITY)
     )
     if not labels:
