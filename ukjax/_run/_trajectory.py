@@ -184,8 +184,8 @@ class Trajectory(eqx.Module):
         return dataclasses.replace(self, problem=_parts.as_problem(self, problem))
 
     def points(self) -> dict[str, Array]:
-        """The named points [m] at the saved times, (k, 2) or (k, 3) by name. This and what follows is computed when called;
-        `InputError` where there is no such thing, or it is not known what was simulated (see `with_problem`)."""
+        """The named points [m] at the saved times, (k, 2) or (k, 3) by name. This and what follows is computed when it is
+        called; `InputError` where there is no such thing, or the problem is not known (see `with_problem`)."""
         return _parts.points(self)
 
     def reactions(self) -> dict[str, Reaction]:

@@ -15,7 +15,6 @@ from .._misc._arguments import unknown_name
 from .._misc._errors import InputError
 from .._misc._traced import fingerprint, traced
 from .._run import _options
-from .._run._parts import is_servoed
 from .._run._simulate import simulate
 from .._system._problem import Problem
 from ._guard import Guarded
@@ -82,8 +81,6 @@ class Member(eqx.Module):
         points = points_of(problem, case.system)
         known = dataclasses.replace(problem, system=case.system, q0=case.q0, v0=case.v0, points=points)
         trajectory = dataclasses.replace(trajectory, problem=known, name=problem.name)
-        if is_servoed(trajectory):  # found once for all outputs; what none asks for is not compiled
-            trajectory = dataclasses.replace(trajectory, tracking=trajectory.servo())
         return Run(trajectory, case)
 
     def observe(self, values: Values) -> tuple[Values, Array]:

@@ -1,5 +1,6 @@
 """What a sweep keeps of a run, by name: trajectories, the final state, reductions, or functions of one's own."""
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -101,6 +102,7 @@ def _known() -> dict[str, Named]:
 
 KNOWN = _known()
 """Outputs of every model."""
+_SERVO = {name for name in KNOWN if name in SERVO_COLUMNS or name.startswith("max_servo_")}
 _SEVERAL = (*PARTS, "points_end")
 DEFAULT = tuple(_figures())
 """Outputs of every sweep that asks for none, as far as its systems define them."""
@@ -147,6 +149,9 @@ def observed(run: Run, outputs: dict[str, Named], optional: bool) -> dict[str, A
     - `optional`: whether to leave out what the system does not define, instead of objecting.
     """
     found: dict[str, Array] = {}
+    trajectory = run.trajectory
+    if is_servoed(trajectory) and _SERVO & outputs.keys():  # found once for all of them
+        run = Run(dataclasses.replace(trajectory, tracking=trajectory.servo()), run.case)
     for name, output in outputs.items():
         value = output.of(run)
         if value is None:
