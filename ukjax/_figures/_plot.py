@@ -134,7 +134,7 @@ def _grid(figure: Any, count: int) -> list[Any]:
     axes = []
     for i, place in enumerate(places):
         axes.append(figure.add_subplot(place, sharex=axes[0] if axes else None))
-        below = i >= count - 2 or count == 1
+        below = i >= count - 2 or (wide and i == 0)
         axes[-1].set_xlabel("time [s]" if below else "")
         axes[-1].tick_params(labelbottom=below)
     return axes
