@@ -4,6 +4,7 @@ import builtins
 import csv
 import warnings
 
+import diffrax as dfx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -33,7 +34,7 @@ def test_tracking_error_is_that_of_the_gains(servo_run):
     t, found = np.asarray(servo_run.t), servo_run.servo()
     decay = np.exp(-10 * t)
     np.testing.assert_allclose(found.position_error[:, 0], -0.1 * (1 + 10 * t) * decay, atol=1e-8)
-    np.testing.assert_allclose(found.velocity_error[:, 0], 10 * t * decay, atol=1e-7)
+    np.testing.assert_allclose(found.velocity_error[:, 0], 10 * t * decay, atol=1e-6)
     np.testing.assert_allclose(found.residual, 0, atol=1e-12)
     assert found.realizable.all()
     assert (found.row_names, found.row_kinds, found.input_names) == (("distance",), ("holonomic",), ("u[0]",))
@@ -104,7 +105,7 @@ def test_sweeps_tell_what_single_runs_do(servo_run):
     np.testing.assert_allclose(runs.inputs.sel(x2=0.9, input="u[0]"), found.inputs[:, 0], atol=1e-8)
     errors = runs.servo_position_error.sel(x2=0.9, servo_row="distance")
     np.testing.assert_allclose(errors, found.position_error[:, 0], atol=1e-9)
-    np.testing.assert_allclose(runs.max_servo_velocity_error[0], 2 * np.exp(-2), atol=1e-7)  # e' at t = 0.2
+    np.testing.assert_allclose(runs.max_servo_velocity_error[0], np.exp(-1), atol=1e-6)  # e' at t = 0.1
     np.testing.assert_allclose(runs.first_input, runs.inputs[:, 0, 0])
     with pytest.raises(uk.InputError, match="no output inputs: two_mass_spring has no servo control"):
         uk.sweep(uk.models.two_mass_spring, {"x2": [1.0]}, outputs="inputs", progress=False, **SPAN)
@@ -116,6 +117,7 @@ PARTS = (
     [um.Revolute("hinge", "ground", "rod", (0.0, 0.0))],
     [um.Gravity(), um.Actuator("motor", "hinge")],
 )
+COARSE = {"solver": dfx.Euler(), "dt0": 0.1}  # forces and energies are those of the states, wherever they are
 MADE = {"assemble": um.assemble, "tree": um.tree}
 
 
@@ -129,7 +131,7 @@ def held(kind: str) -> uk.Problem:
 @pytest.mark.parametrize("kind", MADE)
 def test_statics_of_a_rod_held_level(kind):
     """The motor bears m g l / 2, the hinge the weight and no torque, in absolute coordinates as in a tree."""
-    run = uk.simulate(held(kind), ts=2)
+    run = uk.simulate(held(kind), ts=2, stabilizer=uk.NoStabilizer(), **COARSE)
     weight = 2.0 * 9.81
     assert run.servo().input_names == ("motor",)
     loads, hinge = run.loads(), run.reactions()["hinge"]
@@ -140,35 +142,43 @@ def test_statics_of_a_rod_held_level(kind):
     np.testing.assert_allclose(hinge.torque, 0, atol=1e-9)
 
 
+def falling(kind: str, mass: float = 2.0) -> uk.Problem:
+    rod = um.rod("rod", (0.0, 0.0), (1.0, 0.0), mass=mass)
+    return um.problem(MADE[kind]([rod], *PARTS[1:]), t1=0.3)
+
+
 @pytest.mark.parametrize("kind", MADE)
 def test_energies_by_part_of_a_falling_rod(kind):
-    """A sweep, a single run and a compiled one; kinetic m l^2 theta'^2 / 6, potential of what the centre has fallen."""
-
-    def falling(mass):
-        rod = um.rod("rod", (0.0, 0.0), (1.0, 0.0), mass=mass)
-        return um.problem(MADE[kind]([rod], *PARTS[1:]), t1=0.5)
-
-    run = uk.simulate(falling(2.0), ts=4)
+    """Kinetic m l^2 theta'^2 / 6, the potential of what the centre has fallen, and where the tip is."""
+    run = uk.simulate(falling(kind), ts=4, **COARSE)
     parts, theta, rate = run.energies(), run.q[:, -1], run.v[:, -1]
     np.testing.assert_allclose(parts["kinetic_rod"], 2.0 * rate**2 / 6, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(parts["potential_gravity"], 9.81 * np.sin(theta), rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(sum(parts.values()), run.energy, atol=1e-12)
     tip = np.stack([np.cos(theta), np.sin(theta)], axis=1)
     np.testing.assert_allclose(run.points()["rod.end"], tip, atol=1e-9)
+
+
+def test_parts_are_the_same_in_sweeps_and_compiled_runs():
+    run = uk.simulate(falling("tree"), ts=4, **COARSE)
+    force, rate = run.reactions()["hinge"].force, run.v[:, 0]
     outputs = ["energies", "points_end", "reactions", "loads"]
-    runs = uk.sweep(falling, {"mass": [2.0]}, outputs=outputs, ts=4, progress=False)
-    np.testing.assert_allclose(runs.energy_kinetic_rod[0], parts["kinetic_rod"], atol=1e-7)
-    np.testing.assert_allclose(runs["point_rod.end_end"][0], tip[-1], atol=1e-8)
-    np.testing.assert_allclose(runs.force_hinge[0], run.reactions()["hinge"].force, atol=1e-6)
+    vary = {"mass": [2.0]}
+    runs = uk.sweep(lambda mass: falling("tree", mass), vary, outputs=outputs, ts=4, progress=False, **COARSE)
+    np.testing.assert_allclose(runs.energy_kinetic_rod[0], 2.0 * rate**2 / 6, atol=1e-9)
+    np.testing.assert_allclose(runs["point_rod.end_end"][0], run.points()["rod.end"][-1], atol=1e-9)
+    np.testing.assert_allclose(runs.force_hinge[0], force, atol=1e-9)
     assert runs.force_hinge.attrs["units"] == "N"
-    # What gravity feeds in is the growth of the kinetic energy m l^2 theta' theta'' / 3.
-    np.testing.assert_allclose(runs.power_gravity[0], 2.0 * rate * run.a[:, -1] / 3, atol=1e-6)
+    # What gravity feeds in is the growth of the kinetic energy, m l^2 theta' theta'' / 3.
+    np.testing.assert_allclose(runs.power_gravity[0], 2.0 * rate * run.a[:, 0] / 3, atol=1e-9)
 
     def compiled(mass):
-        problem = falling(mass)
-        return uk.simulate(problem, ts=4).with_problem(problem).reactions()["hinge"].force[:4]
+        problem = falling("tree", mass)
+        run = uk.simulate(problem, ts=4, **COARSE)
+        assert run.problem is None
+        return run.with_problem(problem).reactions()["hinge"].force[:4]
 
-    np.testing.assert_allclose(jax.jit(compiled)(2.0), run.reactions()["hinge"].force, atol=1e-6)
+    np.testing.assert_allclose(jax.jit(compiled)(2.0), force, atol=1e-9)
 
 
 def test_labels_are_distinct_and_fit():
@@ -182,7 +192,7 @@ def test_labels_are_distinct_and_fit():
     assert free.velocity_labels[2:4] == ("free z", "free wx")
     planar = um.assemble(*PARTS)
     assert planar.labels == planar.velocity_labels == ("rod x", "rod y", "rod theta")
-    assert "rod theta = 0.5" in str(uk.check(planar, 0.0, jnp.array([0.3, 0.4, 0.5]), jnp.zeros(3)))
+    assert "rod theta = " in str(uk.check(planar, 0.0, jnp.array([0.3, 0.4, 0.5]), jnp.zeros(3)))
 
 
 class Crane(uk.AbstractSystem):
@@ -292,14 +302,12 @@ def test_zarr_opens_without_a_warning(tmp_path):
         assert xarray.open_zarr(tmp_path / "sweep.zarr").y.values.tolist() == [2.0, 4.0]
 
 
-def test_notebooks_show_a_table():
+def test_notebooks_show_a_table(tmp_path):
     text = crane(("<b>", "c"))._repr_html_()
     assert "<b>Crane</b>" in text
     assert "<td>successful</td>" in text
-    assert (
-        "<pre>"
-        in jax.vmap(lambda q: uk.simulate(Crane(()), q, q, t1=0.1, ts=2))(jnp.ones((2, 2)))._repr_html_()
-    )
+    batch = jax.tree.map(lambda x: x[None], uk.Trajectory.load(crane().save(tmp_path / "run.npz")))
+    assert "<pre>" in batch._repr_html_()
 
 
 def test_gains_print_as_numbers():
