@@ -61,14 +61,15 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._run._events import Event as Event
     from ._run._passages import Passage as Passage
     from ._run._passages import passages as passages
+    from ._run._results import RESULTS as RESULTS
     from ._run._simulate import simulate as simulate
     from ._run._step import step as step
-    from ._run._trajectory import RESULTS as RESULTS
     from ._run._trajectory import Trajectory as Trajectory
     from ._servo._control import Servoed as Servoed
     from ._servo._control import servo_control as servo_control
     from ._servo._control import with_servo as with_servo
-    from ._servo._servo_law import ServoControl as ServoControl
+    from ._servo._servo_report import ServoControl as ServoControl
+    from ._servo._servo_report import ServoRun as ServoRun
     from ._sweep import AbstractSamples as AbstractSamples
     from ._sweep import Grid as Grid
     from ._sweep import LatinHypercube as LatinHypercube
@@ -120,11 +121,12 @@ else:
         "_run._doctor": "Report check",
         "_run._events": "Event",
         "_run._passages": "Passage passages",
+        "_run._results": "RESULTS",
         "_run._simulate": "simulate",
         "_run._step": "step",
-        "_run._trajectory": "RESULTS Trajectory",
+        "_run._trajectory": "Trajectory",
         "_servo._control": "Servoed servo_control with_servo",
-        "_servo._servo_law": "ServoControl",
+        "_servo._servo_report": "ServoControl ServoRun",
         "_sweep": "AbstractSamples Grid LatinHypercube Sobol Table sweep",
         "_system._any_order": "AnyOrderSystem OfOrder",
         "_system._constraint": "AbstractConstraint AccelerationConstraint Holonomic Nonholonomic Rows constraint_rows",

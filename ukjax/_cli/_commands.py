@@ -93,6 +93,15 @@ def _summary_table(problem: "uk.Problem", figures: dict[str, Any], rows: dict[st
         + ("" if evaluations is None else f", {evaluations} evaluations of the acceleration"),
         "max. position error": short(figures["max_position_error"]),
         "max. velocity error": short(figures["max_velocity_error"]),
+        **{
+            words: short(figures[name])
+            for name, words in {
+                "max_servo_position_error": "max. tracking error",
+                "servo_position_error_end": "tracking error at the end",
+                "max_input": "max. input",
+            }.items()
+            if name in figures
+        },
         "change of energy": short(figures["energy_drift"]) + " J",
         "rank of the rows": " to ".join(map(str, ranks)),
     }

@@ -4,30 +4,16 @@ import json
 import shutil
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .._misc._errors import InputError, missing_extra
+from ._frames import write_csv
+from ._table import Column, Table
 
 if TYPE_CHECKING:
     import xarray
-
-
-class Column(NamedTuple):
-    """One array with the names of its dimensions and its unit."""
-
-    dims: tuple[str, ...]
-    values: np.ndarray
-    units: str
-
-
-class Table(NamedTuple):
-    """Columns by name, labels along dimensions (`row` -> row names), and attributes of the whole."""
-
-    columns: dict[str, Column]
-    labels: dict[str, list[str]]
-    attributes: dict[str, str | int | float]
 
 
 def to_xarray(table: Table) -> "xarray.Dataset":
@@ -48,7 +34,11 @@ def to_xarray(table: Table) -> "xarray.Dataset":
         for name, column in table.columns.items()
     }
     time = variables.pop("t")
-    labels = {name: ("row", np.asarray(values, dtype=object)) for name, values in table.labels.items()}
+    # `row` lies along the dimension of its own name, `row_kind` beside it.
+    labels = {
+        name: (name.removesuffix("_kind"), np.asarray(values, dtype=object))
+        for name, values in table.labels.items()
+    }
     coordinates = {"time": ("time", time.values, time.attrs), **labels}
     return xarray.Dataset(variables, coords=coordinates, attrs=table.attributes)
 
@@ -59,18 +49,22 @@ def _from_xarray(dataset: "xarray.Dataset") -> Table:
         for name, x in dataset.data_vars.items()
     }
     columns["t"] = Column(("time",), dataset["time"].values, "s")
-    labels = {name: [str(x) for x in dataset[name].values] for name in ("row", "row_kind")}
+    names = {"row", "row_kind", *(str(name) for name in dataset.coords if name != "time")}
+    labels = {name: [str(x) for x in dataset[name].values] for name in names}
     return Table({str(k): v for k, v in columns.items()}, labels, dict(dataset.attrs))
 
 
 def checked_suffix(path: Path) -> str:
-    if path.suffix not in (".npz", ".nc", ".zarr"):
-        raise InputError(f"cannot tell the format of '{path}': the name must end in .npz, .nc or .zarr.")
+    if path.suffix not in (".npz", ".nc", ".zarr", ".csv"):
+        raise InputError(
+            f"cannot tell the format of '{path}': the name must end in .npz, .nc or .zarr, or, to be read by other "
+            f"programs only, in .csv."
+        )
     return path.suffix
 
 
 def save(table: Table, path: str | Path) -> Path:
-    """Writes a table; the suffix (.npz, .nc, .zarr) chooses the format. A file of that name is replaced whole.
+    """Writes a table; the suffix (.npz, .nc, .zarr, .csv) chooses the format. A file of that name is replaced whole.
 
     **Arguments:**
 
@@ -85,7 +79,9 @@ def save(table: Table, path: str | Path) -> Path:
     suffix = checked_suffix(path)
     # Written beside the target and moved, so that an interrupted save never leaves half a file.
     partial = path.with_name(f".{path.stem}.partial{suffix}")
-    if suffix == ".npz":
+    if suffix == ".csv":
+        write_csv(table, partial)
+    elif suffix == ".npz":
         header = {
             "columns": {name: [column.dims, column.units] for name, column in table.columns.items()},
             "labels": table.labels,
@@ -99,7 +95,8 @@ def save(table: Table, path: str | Path) -> Path:
             if suffix == ".nc":
                 dataset.to_netcdf(partial, engine="h5netcdf")
             else:
-                dataset.to_zarr(partial, mode="w", consolidated=False)
+                # Format 2, of which consolidated metadata are a part: others open it without a warning.
+                dataset.to_zarr(partial, mode="w", zarr_format=2, consolidated=True)
         except ImportError as error:
             raise missing_extra(f"saving to {suffix}", "data") from error
     if path.is_dir():
@@ -119,6 +116,8 @@ def load(path: str | Path) -> Table:
     """
     path = Path(path)
     suffix = checked_suffix(path)
+    if suffix == ".csv":
+        raise InputError(f"'{path}' lacks what a trajectory needs: save it as .npz, .nc or .zarr to read it.")
     if not path.exists():
         raise InputError(f"there is no file '{path}'.")
     try:

@@ -1,12 +1,13 @@
-"""Figures of a trajectory's table: coordinates, constraint errors, energy and forces over time."""
+"""Figures of a trajectory's table over time: coordinates, forces, constraint errors, servo errors and inputs, energy."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .._misc._errors import InputError, missing_extra
-from ._files import Table
+from ._table import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,24 +22,68 @@ STYLE = {
     "font.size": 9.0,
     "lines.linewidth": 1.2,
 }
-_LEGEND_LIMIT = 12
+# So many lines can be told apart, by the colours of Matplotlib's cycle and in a legend.
+_MOST_LINES = 10
 
 
-def _lines(axes: Any, t: np.ndarray, values: np.ndarray, labels: list[str], title: str) -> None:
-    if len(labels) > 10:  # more than the default cycle has colours
-        from matplotlib import colormaps
-
-        axes.set_prop_cycle(color=colormaps["turbo"](np.linspace(0.05, 0.95, len(labels))))
-    for column, label in zip(values.T, labels, strict=True):
-        axes.plot(t, column, label=label)
+def _lines(axes: Any, table: Table, name: str, title: str, said: str, size: Callable = np.ptp) -> None:
+    """The columns of an array, with a legend; of too many those largest by `size`, and a word on it."""
+    column = table.columns[name]
+    values, labels = column.values, table.labels[column.dims[1]]
+    shown = range(len(labels))
+    if len(labels) > _MOST_LINES:
+        with np.errstate(invalid="ignore"):
+            sizes = size(np.nan_to_num(values), axis=0)
+        shown = sorted(np.argsort(-sizes, kind="stable")[:_MOST_LINES])
+        title += f": {_MOST_LINES} of {len(labels)}, those {said}"
+    for i in shown:
+        axes.plot(table.columns["t"].values, values[:, i], label=labels[i])
     axes.set_title(title, loc="left")
-    if 1 < len(labels) <= _LEGEND_LIMIT:
-        axes.legend(ncols=1 + (len(labels) - 1) // 4, fontsize="small")
+    # Beside the axes, where it hides nothing.
+    axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2)
 
 
-def _errors(axes: Any, t: np.ndarray, table: Table) -> None:
+def _largest(values: np.ndarray, axis: int) -> np.ndarray:
+    return np.abs(values).max(axis=axis)
+
+
+def _coordinates(axes: Any, table: Table) -> None:
+    _lines(axes, table, "q", "Coordinates", "that move most")
+
+
+def _velocities(axes: Any, table: Table) -> None:
+    _lines(axes, table, "v", "Velocities", "that change most")
+
+
+def _forces(axes: Any, table: Table) -> None:
+    _lines(axes, table, "constraint_force", "Generalized constraint forces", "that are largest", _largest)
+
+
+def _inputs(axes: Any, table: Table) -> None:
+    _lines(axes, table, "inputs", "Inputs", "that are largest", _largest)
+
+
+def _servo(axes: Any, table: Table) -> None:
+    """Of rows of positions their error; of others that of velocities, or what is left of their accelerations."""
+    kinds = np.asarray(table.labels["servo_row_kind"])
+    for kind, name, unit in (
+        (np.isin(kinds, ["holonomic", "position"]), "servo_position_error", ""),
+        (kinds == "nonholonomic", "servo_velocity_error", ", rate"),
+        (kinds == "acceleration", "servo_residual", ", acceleration"),
+    ):
+        for i in np.flatnonzero(kind)[:_MOST_LINES]:
+            label = table.labels["servo_row"][i] + unit
+            axes.plot(table.columns["t"].values, table.columns[name].values[:, i], label=label)
+    more = len(kinds) - len(axes.lines)
+    axes.set_title(
+        "Tracking error" + (f": {len(axes.lines)} of {len(kinds)} rows" if more else ""), loc="left"
+    )
+    axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2)
+
+
+def _errors(axes: Any, table: Table) -> None:
     """The largest error over each kind, on a log axis; zeros are drawn at the precision."""
-    kinds = np.asarray(table.labels["row_kind"])
+    kinds, t = np.asarray(table.labels["row_kind"]), table.columns["t"].values
     floor = np.finfo(t.dtype).eps / 10
     for name, label, rows in (
         ("position_error", r"position, $\max|\varphi|$", (kinds == "holonomic") | (kinds == "position")),
@@ -48,9 +93,51 @@ def _errors(axes: Any, t: np.ndarray, table: Table) -> None:
             worst = np.abs(table.columns[name].values[:, rows]).max(axis=1)
             axes.semilogy(t, np.maximum(worst, floor), label=label)
     axes.set_title("Constraint error", loc="left")
-    if axes.lines:
-        axes.set_ylim(floor, max(axes.get_ylim()[1], 1e4 * floor))  # rounding alone fills no axis
-        axes.legend(fontsize="small")
+    axes.set_ylim(floor, max(axes.get_ylim()[1], 1e4 * floor))  # rounding alone fills no axis
+    axes.legend(fontsize="small")
+
+
+def _energy(axes: Any, table: Table) -> None:
+    energy = table.columns["energy"].values
+    axes.plot(table.columns["t"].values, energy - energy[0])
+    axes.set_title("Change of energy [J]", loc="left")
+
+
+def _rank(axes: Any, table: Table) -> None:
+    axes.plot(table.columns["t"].values, table.columns["rank"].values)
+    axes.set_title("Rank of the constraints", loc="left")
+
+
+def _panels(table: Table) -> list[Callable[[Any, Table], None]]:
+    """What there is to show, and nothing that would be empty."""
+    kinds = set(table.labels["row_kind"])
+    wanted = {
+        _coordinates: table.columns["q"].values.size > 0,
+        _velocities: not kinds or not table.columns["q"].values.size,
+        _forces: bool(kinds),
+        _errors: bool(kinds - {"acceleration"}),
+        _servo: "inputs" in table.columns,
+        _inputs: "inputs" in table.columns,
+        _energy: "energy" in table.columns,
+        _rank: bool(kinds) and "energy" not in table.columns,
+    }
+    return [panel for panel, is_wanted in wanted.items() if is_wanted]
+
+
+def _grid(figure: Any, count: int) -> list[Any]:
+    """Axes in two columns, the first over both where the number is odd; the lowest ones are labelled."""
+    wide = count % 2
+    rows = (count + 1) // 2
+    grid = figure.add_gridspec(rows, 2)
+    places = [grid[0, :]] if wide else []
+    places += [grid[row, column] for row in range(wide, rows) for column in (0, 1)]
+    axes = []
+    for i, place in enumerate(places):
+        axes.append(figure.add_subplot(place, sharex=axes[0] if axes else None))
+        below = i >= count - 2 or (wide and i == 0)
+        axes[-1].set_xlabel("time [s]" if below else "")
+        axes[-1].tick_params(labelbottom=below)
+    return axes
 
 
 def plot(table: Table, path: str | Path | None = None) -> "Figure":
@@ -70,29 +157,11 @@ def plot(table: Table, path: str | Path | None = None) -> "Figure":
         from matplotlib.figure import Figure
     except ImportError as error:
         raise missing_extra("plot()", "plot") from error
-    t = table.columns["t"].values
+    panels = _panels(table)
     with rc_context(STYLE):
-        figure = Figure(figsize=(9.5, 6.5), layout="constrained")
-        axes = figure.subplots(2, 2, sharex=True)
-        q, force = table.columns["q"].values, table.columns["constraint_force"].values
-        _lines(
-            axes[0, 0],
-            t,
-            q,
-            [f"$q_{{{i + 1}}}$" for i in range(q.shape[1])],
-            "Generalized coordinates",
-        )
-        names = [f"$Q^c_{{{i + 1}}}$" for i in range(force.shape[1])]
-        _lines(axes[0, 1], t, force, names, "Generalized constraint forces")
-        _errors(axes[1, 0], t, table)
-        if "energy" in table.columns:
-            energy = table.columns["energy"].values
-            _lines(axes[1, 1], t, (energy - energy[0])[:, None], ["energy"], "Change of energy [J]")
-        else:
-            rank = table.columns["rank"].values
-            _lines(axes[1, 1], t, rank[:, None], ["rank"], "Rank of the constraints")
-        for below in axes[1]:
-            below.set_xlabel("time [s]")
+        figure = Figure(figsize=(11.0, 1.2 + 2.6 * ((len(panels) + 1) // 2)), layout="constrained")
+        for panel, axes in zip(panels, _grid(figure, len(panels)), strict=True):
+            panel(axes, table)
         figure.suptitle(str(table.attributes["model"]))
         if path is not None:
             known = figure.canvas.get_supported_filetypes()

@@ -11,27 +11,16 @@ import jax.numpy as jnp
 from .._compiler import to_leave_process
 from .._misc._callbacks import cacheable
 from .._misc._errors import InputError, missing_extra
-from .._run._trajectory import RESULTS, Trajectory
-
-_ARRAYS = (
-    "t",
-    "q",
-    "v",
-    "a",
-    "constraint_force",
-    "multipliers",
-    "position_error",
-    "velocity_error",
-    "energy",
-    "rank",
-)
+from .._run._results import RESULTS
+from .._run._tables import COLUMNS
+from .._run._trajectory import Trajectory
 
 
 def _as_dict(x: Any) -> Any:
     """A trajectory as a dict of its arrays; whatever else as it is."""
     if not isinstance(x, Trajectory):
         return x
-    found = {name: getattr(x, name) for name in _ARRAYS}
+    found = {name: getattr(x, name) for name in COLUMNS}
     ok = (x.result == RESULTS.successful) | (x.result == RESULTS.event_occurred)
     return {name: array for name, array in found.items() if array is not None} | {"ok": ok}
 

@@ -14,9 +14,10 @@ from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time, Velocities, is_traced
 from .._motion._project import project
 from .._pseudoinverse import DEFAULT_RCOND, unit_rows_on_host
+from .._system._labels import Labels, numbered
 from .._system._problem import Problem, resolve_state
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
-from .._system._system import AbstractSystem
+from .._system._system import AbstractSystem, names_of
 
 
 @final
@@ -34,6 +35,7 @@ class Report(eqx.Module):
     - `position_error`, `velocity_error`: the violation, row by row.
     - `consistent_state`: the nearest (q, v) on the constraints, or None where none was found.
     - `n`: the number of velocities.
+    - `labels`: the names of coordinates and velocities.
     """
 
     rows: tuple[str, ...]
@@ -48,6 +50,7 @@ class Report(eqx.Module):
     velocity_error: np.ndarray
     consistent_state: tuple[np.ndarray, np.ndarray] | None
     n: int
+    labels: Labels
 
     @property
     def ok(self) -> bool:
@@ -84,9 +87,16 @@ class Report(eqx.Module):
         if self.consistent_state is None:
             lines.append("No consistent state was found nearby.")
         elif m and worst.max() > 1e-9:
-            q, v = (np.array2string(x, precision=6) for x in self.consistent_state)
-            lines.append(f"The nearest consistent state is q = {q}, v = {v}.")
+            q, v = map(_state, self.labels, "qv", self.consistent_state)
+            lines.append(f"The nearest consistent state is {q}, {v}.")
         return "\n".join(lines)
+
+
+def _state(labels: tuple[str, ...], symbol: str, x: np.ndarray) -> str:
+    """An array of the state, by names where it has such."""
+    if labels == numbered(symbol, x.size):
+        return f"{symbol} = {np.array2string(x, precision=6)}"
+    return f"{symbol}: " + ", ".join(f"{label} = {y:.6g}" for label, y in zip(labels, x, strict=True))
 
 
 def _mass_line(mass_rank: int, n: int, unique: bool) -> str:
@@ -247,4 +257,5 @@ def _examined(
         velocity_error=np.asarray(equations.rows.velocity_error),
         consistent_state=consistent,  # pyright: ignore[reportArgumentType]
         n=v.size,
+        labels=names_of(system, q, v),
     )

@@ -9,7 +9,8 @@ from jaxtyping import Array
 from .._misc._errors import InputError
 from .._motion._model import Model
 from ._doctor import check
-from ._trajectory import RESULTS, Trajectory
+from ._results import RESULTS
+from ._trajectory import Trajectory
 
 # How far ahead to look for what the solver met: an adaptive one stops just short of it.
 _AHEAD = (0.0, 1e-9, 1e-6, 1e-3, 1.0)

@@ -19,9 +19,9 @@ from .._motion._states import observed as at_states
 from .._servo._control import Servoed
 from .._system._constraint import Kind, constraint_rows
 from .._system._system import AbstractSystem
-from ._dense import Dense
 from ._events import which
-from ._trajectory import RESULTS, Trajectory
+from ._results import RESULTS, Dense
+from ._trajectory import Trajectory
 
 
 class Solved(NamedTuple):

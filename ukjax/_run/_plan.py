@@ -20,7 +20,7 @@ from .._misc._types import is_traced
 from .._motion._model import Model, coded
 from .._motion._project import Projection
 from .._system._stabilize import AbstractStabilizer
-from .._system._system import AbstractSystem
+from .._system._system import AbstractSystem, names_of
 from . import _options
 from ._events import as_diffrax, event_names, separated
 from ._integrate import Span, State, integrate
@@ -90,8 +90,7 @@ class Plan:
 
     - `model`: what is integrated.
     - `automatic`: whether the formula is the default one.
-    - `computed_by`: what became of the model, in words.
-    - `event_names`: the names of the events.
+    - `told`: what it says of every trajectory: what became of the model, and names.
     - `arrays`: what the run takes but state and times.
     """
 
@@ -106,7 +105,6 @@ class Plan:
         fixed = isinstance(controller, dfx.ConstantStepSize)
         formula = _options.formula(o.formula, o.stabilizer, dtype, fixed=fixed)
         event = as_diffrax(o.event, (t, q, v))
-        self.event_names = event_names(event)
         settings = {
             "stepsize_controller": separated(controller, event),
             "adjoint": adjoint,
@@ -117,10 +115,16 @@ class Plan:
         projects = isinstance(o.stabilizer, Projection)
         _options.require_fitting(adjoint, o.every_step, event, o.dense, projects)
         self.model = Model(interned(system, t, q, v), formula, o.stabilizer)
-        self.computed_by = f"{type(formula).__name__} on arrays"
+        computed_by = f"{type(formula).__name__} on arrays"
         if self.automatic:
-            self.model, self.computed_by = coded(self.model, o.solver, t, q, v)
-        self.model = self.model.ready()
+            self.model, computed_by = coded(self.model, o.solver, t, q, v)
+        self.model, names = self.model.ready(), names_of(system, q, v)
+        self.told = {
+            "computed_by": computed_by,
+            "event_names": event_names(event),
+            "coordinate_names": names.coordinates,
+            "velocity_names": names.velocities,
+        }
         self.arrays, rest = eqx.partition((self.model, settings, o.solver, o.dense), eqx.is_array)
         self._static = Static(rest)
 

@@ -11,6 +11,7 @@ from .._misc._arguments import real_values
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time, Velocities, is_traced
 from .._motion._project import Projection
+from .._system._labels import title_of
 from .._system._problem import Problem, resolve_state
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
@@ -96,7 +97,7 @@ def simulate(
     t0 = system.t0 if t0 is None and isinstance(system, Problem) else t0
     t1 = system.t1 if t1 is None and isinstance(system, Problem) else t1
     given = system
-    name = system.name if isinstance(system, Problem) else type(system).__name__
+    name = system.name if isinstance(system, Problem) else title_of(system)
     system, t0, q0, v0 = resolve_state(system, t0, q0, v0)
     if t1 is None:
         raise InputError("an end time t1 is needed: give t1, or a Problem, which brings its own.")
@@ -109,7 +110,7 @@ def simulate(
         dt0 is not None, ts is None,
     )  # fmt: skip
     plan = planned(system, options, t0, q0, v0)
-    told = {"name": name, "computed_by": plan.computed_by, "event_names": plan.event_names}
+    told = plan.told | {"name": name}
     # Within `jit` what is computed is traced even if all it is computed from has values, as this sum shows.
     if is_traced(plan.arrays, t0, q0, v0, t1, ts, jnp.add(1.0, 1.0)):
         y0 = plan.model.start(t0, (q0, v0))

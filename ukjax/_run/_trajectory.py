@@ -1,39 +1,31 @@
 """What `simulate` returns: the motion, the forces that keep the constraints, and how well they are kept."""
 
+import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-import diffrax as dfx
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .._figures import _animate, _files, _plot
+from .._figures import _animate, _files, _frames, _plot
 from .._misc._errors import InputError, SimulationError
+from .._servo._servo_report import ServoRun
 from .._system._constraint import Kind
+from .._system._labels import Labels, numbered
 from .._system._problem import Problem
-from ._dense import Dense
+from .._system._system import AbstractSystem
+from ..mechanisms import Effort, Reaction
+from . import _parts, _summary, _tables
+from ._results import RESULTS, Dense, code
 
 if TYPE_CHECKING:
+    import pandas
     import xarray
     from matplotlib.animation import FuncAnimation
     from matplotlib.figure import Figure
-
-
-class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
-    """How a simulation ended: Diffrax's codes, and `diverged`."""
-
-    diverged = (
-        "The state or the acceleration became infinite or NaN: the motion diverged, the mass matrix lost its "
-        "positive definiteness, or the pseudoinverse method met rows it cannot handle."
-    )
-
-
-def _code(result: RESULTS) -> int:
-    """The number of a result that has a value: comparing results themselves would compile."""
-    return int(jax.tree.leaves(result)[0])
 
 
 @final
@@ -50,19 +42,21 @@ class Trajectory(eqx.Module):
     - `velocity_error`: psi, 0 for rows given as A a = b (k, m).
     - `energy`: total energy [J] (k,), or None where the system defines none.
     - `rank`: rank of the constraint rows (k,).
-    - `stats`: `num_steps`, `num_accepted_steps`, `num_rejected_steps`, and `num_evaluations` of the
-      acceleration where the solver's stages tell it: an upper bound for unprojected FSAL runs with rejected steps.
+    - `stats`: `num_steps`, `num_accepted_steps`, `num_rejected_steps`, and `num_evaluations` of the acceleration, where
+      the solver's stages tell it: an upper bound for unprojected first-same-as-last runs with rejected steps.
     - `result`: a code of `RESULTS`.
     - `row_names`: the names of the m rows, as in `Rows`.
     - `row_kinds`: their kinds, as in `Rows`.
     - `name`: of the problem, or of the system's class.
     - `message`: why the run ended early, in words; empty if it did not.
     - `dense`: the motion as a function of time, if `simulate` was asked for it.
-    - `problem`: what was simulated, for `animate`; None of a compiled run and of one read from a file.
+    - `problem`: what was simulated; None of a run within `jit` but in sweeps, and of one read from a file.
     - `start_moved`: the largest change of a coordinate, and of a velocity, by which the start was projected (2,).
     - `event`: the index of the event that stopped the run, -1 where none did.
     - `event_names`: the names of the events, in the order given.
     - `computed_by`: whether the accelerations of the run came from scalar code, and else why not.
+    - `coordinate_names`, `velocity_names`: as the system's `labels` say; empty where there are none (see `names`).
+    - `tracking`: of a run read from a file, how the servo rows were followed (see `servo`).
     """
 
     t: Float[Array, " k"]
@@ -87,6 +81,9 @@ class Trajectory(eqx.Module):
     event: Int[Array, ""] | int = -1
     event_names: tuple[str, ...] = eqx.field(static=True, default=())
     computed_by: str = eqx.field(static=True, default="")
+    coordinate_names: tuple[str, ...] = eqx.field(static=True, default=())
+    velocity_names: tuple[str, ...] = eqx.field(static=True, default=())
+    tracking: ServoRun | None = None
 
     def __len__(self) -> int:
         return self.t.shape[0]
@@ -94,32 +91,38 @@ class Trajectory(eqx.Module):
     @property
     def ok(self) -> bool:
         """Whether the run reached its end, or the event it was to stop at."""
-        return any(_code(self.result) == _code(good) for good in (RESULTS.successful, RESULTS.event_occurred))
+        return any(code(self.result) == code(good) for good in (RESULTS.successful, RESULTS.event_occurred))
 
     @property
     def _reached(self) -> Bool[Array, " k"]:
         """Which saved times the run reached: a compiled run that ended early has others, which mean nothing."""
         return jnp.isfinite(self.t)
 
-    def _largest(self, x: Float[Array, "k ..."]) -> Float[Array, ""]:
+    def largest(self, x: Float[Array, "k ..."]) -> Float[Array, ""]:
+        """The largest magnitude over the saved times reached.
+
+        **Arguments:**
+
+        - `x`: an array with the k times in front.
+        """
         return jnp.max(jnp.abs(jnp.where(jnp.expand_dims(self._reached, range(1, x.ndim)), x, 0)), initial=0)
 
     @property
     def max_position_error(self) -> Float[Array, ""]:
         """The largest |phi| over all rows and the saved times reached."""
-        return self._largest(self.position_error)
+        return self.largest(self.position_error)
 
     @property
     def max_velocity_error(self) -> Float[Array, ""]:
         """The largest |psi| over all rows and the saved times reached."""
-        return self._largest(self.velocity_error)
+        return self.largest(self.velocity_error)
 
     @property
     def energy_drift(self) -> Float[Array, ""] | None:
         """The largest |E(t) - E(t0)| over the saved times reached [J]: an error where the energy is conserved."""
         if self.energy is None:
             return None
-        return self._largest(self.energy - self.energy[jnp.argmax(self._reached)])
+        return self.largest(self.energy - self.energy[jnp.argmax(self._reached)])
 
     @property
     def rank_min(self) -> Int[Array, ""]:
@@ -133,7 +136,7 @@ class Trajectory(eqx.Module):
 
     @property
     def rank_changed(self) -> Bool[Array, ""]:
-        """Whether the rank differs between saved times; one lost and regained between them does not show."""
+        """Whether the rank differs between saved times; between them is what `passages` finds."""
         return self.rank_min != self.rank_max
 
     def evaluate(self, t: Float[Array, ""] | float) -> tuple[Float[Array, " nq"], Float[Array, " n"]]:
@@ -168,53 +171,86 @@ class Trajectory(eqx.Module):
         return None if self.event < 0 else self.event_names[int(self.event)]
 
     def summary(self) -> dict[str, Any]:
-        """The figures one looks at first, as plain numbers; the command line prints these."""
-        drift, evaluations = self.energy_drift, self.stats.get("num_evaluations")
-        return {
-            "model": self.name,
-            "t1": float(self.t[-1]),
-            "steps": int(self.stats["num_steps"]),
-            "evaluations": None if evaluations is None else int(evaluations),
-            "max_position_error": float(self.max_position_error),
-            "max_velocity_error": float(self.max_velocity_error),
-            "energy_drift": None if drift is None else float(drift),
-            "rank_min": int(self.rank_min),
-            "rank_max": int(self.rank_max),
-            "start_moved": [float(x) for x in self.start_moved],
-            "event": self.event_name,
-            "result": self.result_name,
-        }
+        """The figures one looks at first, as plain numbers; those of servo rows are among them under servo control."""
+        return _summary.summary(self)
 
-    def _table(self) -> _files.Table:
-        """The arrays with their dimensions and units, as files and xarray see them."""
-        named = {name: (dims, getattr(self, name), units) for name, (dims, units) in _COLUMNS.items()}
-        columns = {k: _files.Column(d, np.asarray(x), u) for k, (d, x, u) in named.items() if x is not None}
-        labels = {"row": list(self.row_names), "row_kind": list(self.row_kinds)}
-        stats = {name: int(value) for name, value in self.stats.items()}
-        attributes = {"model": self.name, "result": self.result_name, "message": self.message}
-        attributes |= {"event": self.event_name or ""}
-        attributes |= dict(zip(_MOVED, map(float, self.start_moved), strict=True)) | stats
-        return _files.Table(columns, labels, attributes)
+    def _repr_html_(self) -> str:
+        return _summary.as_html(self)
 
-    def to_xarray(self) -> "xarray.Dataset":
-        """The trajectory as an `xarray.Dataset` with named dimensions, row names and units.
+    @property
+    def names(self) -> Labels:
+        """What the coordinates and velocities are called, `q[0]`, ... and `v[0]`, ... where they have no names."""
+        q, v = self.q.shape[-1], self.v.shape[-1]
+        return Labels(self.coordinate_names or numbered("q", q), self.velocity_names or numbered("v", v))
 
-        **Raises:** `MissingExtraError` without xarray (`ukjax[data]`).
+    def with_problem(self, problem: Problem | AbstractSystem) -> "Trajectory":
+        """This trajectory, told what was simulated: a run within `jit`, or one read from a file, does not know it.
+
+        **Arguments:**
+
+        - `problem`: the `Problem`, or the system.
+
+        **Raises:** `InputError` for anything else.
         """
-        return _files.to_xarray(self._table())
+        return dataclasses.replace(self, problem=_parts.as_problem(self, problem))
 
-    def save(self, path: str | Path) -> Path:
+    def points(self) -> dict[str, Array]:
+        """The named points [m] at the saved times, (k, 2) or (k, 3) by name. This and what follows is computed when it is
+        called; `InputError` where there is no such thing, or the problem is not known (see `with_problem`)."""
+        return _parts.points(self)
+
+    def reactions(self) -> dict[str, Reaction]:
+        """The force and torque at each joint of a mechanism, as `ukjax.mechanisms.reactions`, but for its actuators'."""
+        return _parts.reactions(self)
+
+    def loads(self) -> dict[str, Effort]:
+        """Effort and power of each load of a mechanism, as `ukjax.mechanisms.efforts`; of actuators with the inputs."""
+        return _parts.loads(self)
+
+    def energies(self) -> dict[str, Array]:
+        """The energy by parts [J] (k,), of a mechanism `kinetic_<body>` and `potential_<load>`."""
+        return _parts.energies(self)
+
+    def servo(self) -> ServoRun:
+        """How the servo rows were followed, and by which inputs, of a run under `with_servo`."""
+        return _parts.servo(self)
+
+    def to_xarray(self, *, parts: str | Sequence[str] = ()) -> "xarray.Dataset":
+        """The trajectory as an `xarray.Dataset` with named dimensions, labels and units.
+
+        **Arguments:**
+
+        - `parts`: what to add of `"points"`, `"reactions"`, `"loads"` and `"energies"`.
+
+        **Raises:** `MissingExtraError` without xarray (`ukjax[data]`), `InputError` as the methods of these names.
+        """
+        return _files.to_xarray(_tables.table(self, parts))
+
+    def to_pandas(self, *, parts: str | Sequence[str] = ()) -> "pandas.DataFrame":
+        """The trajectory as a `pandas.DataFrame` over time: a column for each number, such as `q[crank theta]`.
+
+        **Arguments:**
+
+        - `parts`: as for `to_xarray`.
+
+        **Raises:** `MissingExtraError` without pandas (`ukjax[data]`), `InputError` as `to_xarray`.
+        """
+        return _frames.to_pandas(_tables.table(self, parts))
+
+    def save(self, path: str | Path, *, parts: str | Sequence[str] = ()) -> Path:
         """Writes the trajectory to a file: all but `dense`, `problem` and `computed_by`.
 
         **Arguments:**
 
-        - `path`: its suffix chooses the format: .npz, .nc (NetCDF) or .zarr.
+        - `path`: its suffix chooses the format: .npz, .nc (NetCDF) or .zarr, which `load` reads; or .csv, for other
+          programs, with the columns of `to_pandas`.
+        - `parts`: as for `to_xarray`; `load` leaves them out.
 
         **Returns:** the path.
 
         **Raises:** `InputError` for another suffix, `MissingExtraError` without the format's library.
         """
-        return _files.save(self._table(), path)
+        return _files.save(_tables.table(self, parts), path)
 
     @classmethod
     def load(cls, path: str | Path) -> "Trajectory":
@@ -226,27 +262,12 @@ class Trajectory(eqx.Module):
 
         **Raises:** `InputError` if there is none, or it is not such a file.
         """
-        table = _files.load(path)
-        arrays = {name: jnp.asarray(column.values) for name, column in table.columns.items()}
-        attributes = dict(table.attributes)
-        name, result, message = (str(attributes.pop(key)) for key in ("model", "result", "message"))
-        event = str(attributes.pop("event", ""))
-        moved = jnp.asarray([float(attributes.pop(key, 0.0)) for key in _MOVED])
-        return cls(
-            **{name: arrays.get(name) for name in _COLUMNS},
-            stats={name: jnp.asarray(value) for name, value in attributes.items()},
-            result=RESULTS._name_to_item[result],
-            row_names=tuple(table.labels["row"]),
-            row_kinds=tuple(table.labels["row_kind"]),  # pyright: ignore[reportArgumentType]
-            name=name,
-            message=message,
-            start_moved=moved,
-            event=0 if event else -1,
-            event_names=(event,) if event else (),
-        )
+        fields = _tables.fields_from(_files.load(path))
+        return cls(**fields | {"result": RESULTS._name_to_item[fields["result"]]})
 
     def plot(self, path: str | Path | None = None) -> "Figure":
-        """Draws coordinates, constraint errors (log axis), energy, and constraint forces over time.
+        """Draws over time: coordinates, and what there is of constraint forces and errors (log axis), servo errors and
+        inputs, and energy. Of many lines the ones that move most are drawn, and it says so.
 
         **Arguments:**
 
@@ -256,7 +277,7 @@ class Trajectory(eqx.Module):
 
         **Raises:** `MissingExtraError` without matplotlib (`ukjax[plot]`).
         """
-        return _plot.plot(self._table(), path)
+        return _plot.plot(_tables.table(self), path)
 
     def animate(
         self,
@@ -266,14 +287,13 @@ class Trajectory(eqx.Module):
         speed: float = 1.0,
         fps: int = 25,
     ) -> "FuncAnimation":
-        """A moving picture: the system's `drawing` as bars, the problem's points with their paths.
-
-        Between saved times positions are interpolated linearly: save enough of them.
+        """A moving picture: the system's `drawing` as bars, the problem's points with their paths; between saved times by
+        linear interpolation.
 
         **Arguments:**
 
         - `path`: where to write it (.gif, .html, or .mp4, which needs ffmpeg); by default it is only returned.
-        - `problem`: what was simulated; by default known, except of a trajectory read from a file.
+        - `problem`: what was simulated; by default known, as `with_problem` says.
         - `speed`: seconds of motion in a second of film.
         - `fps`: frames per second.
 
@@ -286,19 +306,3 @@ class Trajectory(eqx.Module):
         if problem is None:
             raise InputError("it is not known what was simulated: give animate(problem=...).")
         return _animate.animate(problem, np.asarray(self.t), np.asarray(self.q), path, speed=speed, fps=fps)
-
-
-_MOVED = ("start_moved_q", "start_moved_v")
-
-_COLUMNS: dict[str, tuple[tuple[str, ...], str]] = {
-    "t": (("time",), "s"),
-    "q": (("time", "coordinate"), "generalized coordinate"),
-    "v": (("time", "velocity"), "generalized velocity"),
-    "a": (("time", "velocity"), "generalized acceleration"),
-    "constraint_force": (("time", "velocity"), "generalized force"),
-    "multipliers": (("time", "row"), "force conjugate to the row"),
-    "position_error": (("time", "row"), "unit of the row"),
-    "velocity_error": (("time", "row"), "unit of the row / s"),
-    "energy": (("time",), "J"),
-    "rank": (("time",), "1"),
-}

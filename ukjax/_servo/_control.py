@@ -7,6 +7,7 @@ import dataclasses
 from typing import final, overload
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import lineax as lx
 import numpy as np
@@ -15,10 +16,13 @@ from jaxtyping import Array, Float
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Forces, Time, Velocities, is_traced
 from .._pseudoinverse import AbstractPseudoinverse, GramSchmidt
+from .._system._constraint import Rows
+from .._system._labels import numbered, own_labels
 from .._system._problem import Problem, resolve_state
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractForwardingSystem, AbstractSystem
-from ._servo_law import Formula, FreeVector, InputMatrix, Law, ServoConstraints, ServoControl
+from ._servo_law import Formula, FreeVector, InputMatrix, Law, ServoConstraints
+from ._servo_report import ServoControl, ServoRun
 
 
 @eqx.filter_jit
@@ -99,15 +103,44 @@ class Servoed(AbstractForwardingSystem):
     law: Law
 
     def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
-        return self.system.force(t, q, v) + self.law.solve(self.system, t, q, v).input_force
+        return self.system.force(t, q, v) + self.law.input_force(self.system, t, q, v)
 
     def control(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, " p"]:
-        """The inputs u (p,); along a trajectory `jax.vmap(servoed.control)(run.t, run.q, run.v)`."""
+        """The inputs u (p,); along a run they are in `trajectory.servo().inputs`."""
         return self.report(t, q, v).u
 
     def report(self, t: Time, q: Coordinates, v: Velocities) -> ServoControl:
         """u and what it does, as `servo_control` returns it."""
         return _control(self.law, self.system, jnp.asarray(t, q.dtype), q, v)
+
+
+@eqx.filter_jit
+def followed(servoed: Servoed, t: Array, q: Array, v: Array) -> ServoRun:
+    """How a run followed its servo rows.
+
+    **Arguments:**
+
+    - `servoed`: what was run.
+    - `t`, `q`, `v`: the states saved (k,), (k, n_q), (k, n).
+    """
+    law, system = servoed.law, servoed.system
+
+    def at(t: Array, q: Array, v: Array) -> tuple[ServoControl, Rows]:
+        return law.solve(system, t, q, v), law.task(system, t, q, v)
+
+    control, rows = jax.vmap(at)(t, q, v)
+    p = control.u.shape[1]
+    return ServoRun(
+        inputs=control.u,
+        position_error=rows.position_error,
+        velocity_error=rows.velocity_error,
+        multipliers=control.multipliers,
+        residual=control.residual,
+        realizable=control.realizable,
+        row_names=rows.names,
+        row_kinds=rows.kinds,
+        input_names=own_labels(law.input_matrix, "labels", p) or numbered("u", p),
+    )
 
 
 @overload

@@ -21,7 +21,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import lineax as lx
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from .._formula._acceleration import Equations, UdwadiaKalaba, equations_of_motion, why_not_finite
 from .._misc._errors import InputError
@@ -32,6 +32,7 @@ from .._pseudoinverse import AbstractPseudoinverse, as_pseudoinverse, inverse_ch
 from .._system._constraint import AbstractConstraint, Rows, constraint_rows
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem, System
+from ._servo_report import ServoControl
 
 Formula = Literal["eliminate", "paper"]
 InputMatrix = Array | Callable[[Time, Coordinates], Array]
@@ -42,56 +43,15 @@ ServoConstraints = tuple[AbstractConstraint, ...] | list[AbstractConstraint] | A
 
 
 @final
-class ServoControl(eqx.Module):
-    """What `servo_control` returns; `str(control)` says in words which servo rows are not realized.
-
-    - `u`: the inputs (p,).
-    - `residual`: A_s a - b_s, one a servo row (s,): zero where the row is realized.
-    - `realizable_rows`: whether the inputs realize the row, one a servo row (s,).
-    - `realizable`: whether they realize all servo rows: (C Bbar)(C Bbar)^+ bbar = bbar (Liu 2015, eq. (33)).
-    - `controllable`: whether the inputs act on the servo rows at all: rank of C Bbar >= 1 (Liu 2015, eq. (34)).
-    - `rank`: the rank the servo rows were given as equations for u.
-    - `a`: the acceleration under u (n,).
-    - `input_force`: B_u u (n,).
-    - `constraint_force`: the force of the passive constraints under u (n,).
-    - `names`: one name a servo row.
-    """
-
-    u: Float[Array, " p"]
-    residual: Float[Array, " s"]
-    realizable_rows: Bool[Array, " s"]
-    realizable: Bool[Array, ""]
-    controllable: Bool[Array, ""]
-    rank: Int[Array, ""]
-    a: Velocities
-    input_force: Forces
-    constraint_force: Forces
-    names: tuple[str, ...] = eqx.field(static=True)
-
-    def __str__(self) -> str:
-        if is_traced(self) or self.u.ndim != 1:
-            return repr(self)
-        lines = [
-            f"{self.u.size} inputs, {len(self.names)} servo rows of rank {int(self.rank)}: "
-            f"u = {np.array2string(np.asarray(self.u), precision=6)}."
-        ]
-        if not self.controllable:
-            lines.append("No input acts on any servo row.")
-        for name, realized, residual in zip(self.names, self.realizable_rows, self.residual, strict=True):
-            if not realized:
-                lines.append(f"Not realizable: {name} misses its acceleration by {float(residual):.3e}.")
-        return "\n".join(lines)
-
-
-@final
 class _Reduced(eqx.Module):
     """The equations with the passive rows eliminated, in the names of the module's docstring: x0 = W (Q + c),
-    E = W B_u, and `effect` = C Bbar."""
+    E = W B_u, `CN` = C N, and `effect` = C Bbar."""
 
     W: MassMatrix
     x0: Forces
     abar: Forces
     C: Float[Array, "s n"]
+    CN: Float[Array, "s n"]
     E: Float[Array, "n p"]
     Bbar: Float[Array, "n p"]
     effect: Float[Array, "s p"]
@@ -120,7 +80,7 @@ def _eliminate(
     left = C - (C @ inverse) @ B_p
     dependent = jnp.sum(left * left, axis=1) <= method.threshold(C.dtype) ** 2 * jnp.sum(C * C, axis=1)
     left = jnp.where(dependent[:, None], 0, left)
-    return _Reduced(W, x0, abar, C, E, Bbar, _without_noise(left @ E, left, E), b_s - C @ abar)
+    return _Reduced(W, x0, abar, C, left, E, Bbar, _without_noise(left @ E, left, E), b_s - C @ abar)
 
 
 @final
@@ -199,14 +159,28 @@ class Law(eqx.Module):
             )
         return B, s
 
+    def _inputs(
+        self, equations: Equations, rows: Rows, t: Time, q: Coordinates, v: Velocities
+    ) -> tuple[_Reduced, Float[Array, "n p"], Float[Array, " p"], Int[Array, ""]]:
+        """The reduced equations, B_u, u and the rank it was found with."""
+        B_u, s = self.inputs(t, q, v)
+        r = _eliminate(equations, rows.A, rows.b, B_u, self.pinv)
+        u, rank = self._by_paper(r, s) if self.formula == "paper" else self._by_elimination(r, s)
+        return r, B_u, u, rank
+
+    @in_full_precision
+    def input_force(self, system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) -> Forces:
+        """B_u u at one state, and nothing else: what a closed loop needs at every step."""
+        equations = equations_of_motion(system, t, q, v, self.passive_stabilizer)
+        _, B_u, u, _ = self._inputs(equations, self.task(system, t, q, v), t, q, v)
+        return B_u @ u
+
     @in_full_precision
     def solve(self, system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) -> ServoControl:
         """u and what it does, at one state: to be jitted, vmapped, differentiated."""
         equations = equations_of_motion(system, t, q, v, self.passive_stabilizer)
         rows = self.task(system, t, q, v)
-        B_u, s = self.inputs(t, q, v)
-        r = _eliminate(equations, rows.A, rows.b, B_u, self.pinv)
-        u, rank = self._by_paper(r, s) if self.formula == "paper" else self._by_elimination(r, s)
+        r, B_u, u, rank = self._inputs(equations, rows, t, q, v)
         moved = r.Bbar @ u
         residual = r.C @ moved - r.bbar
         terms = jnp.abs(r.C) @ (jnp.abs(r.x0) + jnp.abs(r.abar) + jnp.abs(r.Bbar) @ jnp.abs(u))
@@ -219,6 +193,7 @@ class Law(eqx.Module):
             realizable=jnp.all(fulfilled),
             controllable=jnp.any(r.effect != 0),
             rank=rank,
+            multipliers=pinv(r.CN, self.pinv).matrix.T @ moved,
             a=a,
             input_force=force,
             constraint_force=equations.M @ a - equations.Q - force,

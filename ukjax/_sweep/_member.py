@@ -1,5 +1,6 @@
 """One run of a sweep as a function of its parameters, traced once."""
 
+import dataclasses
 from typing import Any, NamedTuple, final
 
 import diffrax as dfx
@@ -17,7 +18,7 @@ from .._run import _options
 from .._run._simulate import simulate
 from .._system._problem import Problem
 from ._guard import Guarded
-from ._names import Build, Case
+from ._names import Build, Case, points_of
 from ._outputs import OUTCOMES, Named, Run, description, observed, outcome, succeeded
 from ._samples import inner_dims
 
@@ -76,7 +77,10 @@ class Member(eqx.Module):
             case.system, case.q0, case.v0, formula=case.formula, stabilizer=case.stabilizer, adjoint=dfx.ForwardMode(),
             **options,
         )  # fmt: skip
-        return Run(trajectory, problem, case)
+        points = points_of(problem, case.system)
+        known = dataclasses.replace(problem, system=case.system, q0=case.q0, v0=case.v0, points=points)
+        trajectory = dataclasses.replace(trajectory, problem=known, name=problem.name)
+        return Run(trajectory, case)
 
     def observe(self, values: Values) -> tuple[Values, Array]:
         """All outputs of one run as they are, and the code of its outcome.
@@ -184,7 +188,7 @@ def _variables(member: Member, values: Values, found: Values, slopes: Values) ->
         named = (
             Named(None, "", lambda run: None, True)
             if member.of_function
-            else description(name, member.outputs)
+            else description(name, x, member.outputs)
         )
         dims = tuple(f"{name}_{i}" for i in range(x.ndim)) if named.dims is None else named.dims
         known[name] = Variable(dims, x.shape, np.dtype(x.dtype), named.units, named.kept)

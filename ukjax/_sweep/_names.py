@@ -16,7 +16,7 @@ from .._misc._errors import InputError
 from .._misc._types import is_traced
 from .._system._problem import Problem
 from .._system._stabilize import AbstractStabilizer, Baumgarte
-from .._system._system import AbstractSystem
+from .._system._system import AbstractForwardingSystem, AbstractSystem
 
 _COMPONENT = re.compile(r"(.+)\[(\d+)\]$")
 # Of arguments that change the structure of a system, which a batch cannot.
@@ -205,6 +205,8 @@ def points_of(problem: Problem, system: AbstractSystem) -> Callable[..., dict[st
     - `system`: as it is now.
     """
     owner = getattr(problem.points, "__self__", None)
+    while isinstance(system, AbstractForwardingSystem) and not isinstance(owner, type(system)):
+        system = system.system  # the points of a system under servo control are its own
     if isinstance(owner, type(system)):
         return getattr(system, problem.points.__name__)  # pyright: ignore[reportOptionalMemberAccess]
     return problem.points

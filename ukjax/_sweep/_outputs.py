@@ -1,18 +1,21 @@
 """What a sweep keeps of a run, by name: trajectories, the final state, reductions, or functions of one's own."""
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._misc._arguments import unknown_name
 from .._misc._errors import InputError
 from .._motion._project import Projection
-from .._run._trajectory import _COLUMNS, RESULTS, Trajectory
-from .._system._problem import Problem
-from ._names import Case, points_of
+from .._run._parts import PARTS, dims_of, is_servoed, units_of
+from .._run._results import RESULTS
+from .._run._tables import COLUMNS, SERVO_COLUMNS
+from .._run._trajectory import Trajectory
+from .._servo._servo_report import ServoRun
+from ._names import Case
 
 OUTCOMES = dict(zip(RESULTS._name_to_item, RESULTS._index_to_message, strict=True)) | {
     "inconsistent_start": "No initial state near the one given satisfies the constraints."
@@ -25,10 +28,9 @@ Outputs = str | Sequence[Output] | Mapping[str, Output] | None
 
 
 class Run(NamedTuple):
-    """A run that was made, and of what."""
+    """A run that was made, and of what; the trajectory knows its problem."""
 
     trajectory: Trajectory
-    problem: Problem
     case: Case
 
 
@@ -42,16 +44,13 @@ class Named(NamedTuple):
     """Whether it says something of runs that failed, too."""
 
 
-def _points(run: Run) -> dict[str, Array]:
-    points = points_of(run.problem, run.case.system)
-    along = {} if points is None else jax.vmap(points)(run.trajectory.t[:-1], run.trajectory.q[:-1])
-    return {f"point_{name}": x for name, x in along.items()}
+def _part(name: str) -> Callable[[Run], dict[str, Array]]:
+    """A part of what a run tells, as arrays by name; the last of each is of the final state, and left out."""
+    return lambda run: {key: x[:-1] for key, x in PARTS[name](run.trajectory).items()}
 
 
 def _points_end(run: Run) -> dict[str, Array]:
-    points = points_of(run.problem, run.case.system)
-    found = {} if points is None else points(run.trajectory.t[-1], run.trajectory.q[-1])
-    return {f"point_{name}_end": x for name, x in found.items()}
+    return {f"{name}_end": x[-1] for name, x in PARTS["points"](run.trajectory).items()}
 
 
 def _along(name: str) -> Callable[[Run], Array | None]:
@@ -62,32 +61,54 @@ def _along(name: str) -> Callable[[Run], Array | None]:
     return of
 
 
+def _of_servo(fn: Callable[[Trajectory, ServoRun], Array]) -> Callable[[Run], Array | None]:
+    """What needs servo control; None without."""
+    return lambda run: fn(run.trajectory, run.trajectory.servo()) if is_servoed(run.trajectory) else None
+
+
+def _along_servo(name: str) -> Callable[[Run], Array | None]:
+    return _of_servo(lambda _, servo: getattr(servo, name.removeprefix("servo_"))[:-1])
+
+
+def _figures() -> dict[str, Named]:
+    """What is one number or one state a run."""
+    of = lambda fn: lambda run: fn(run.trajectory)
+    position, velocity = "unit of the row", "unit of the row / s"
+    return {
+        "t_end": Named((), "s", of(lambda run: run.t[-1]), kept=True),
+        "q_end": Named(("coordinate",), COLUMNS["q"][1], of(lambda run: run.q[-1])),
+        "v_end": Named(("velocity",), COLUMNS["v"][1], of(lambda run: run.v[-1])),
+        "max_position_error": Named((), position, of(lambda run: run.max_position_error)),
+        "max_velocity_error": Named((), velocity, of(lambda run: run.max_velocity_error)),
+        "max_servo_position_error": Named(
+            (), position, _of_servo(lambda run, x: run.largest(x.position_error))
+        ),
+        "max_servo_velocity_error": Named(
+            (), velocity, _of_servo(lambda run, x: run.largest(x.velocity_error))
+        ),
+        "energy_drift": Named((), "J", of(lambda run: run.energy_drift)),
+        "rank_min": Named((), "1", of(lambda run: run.rank_min)),
+        "rank_max": Named((), "1", of(lambda run: run.rank_max)),
+        "start_moved_q": Named((), COLUMNS["q"][1], of(lambda run: run.start_moved[0]), kept=True),
+        "start_moved_v": Named((), COLUMNS["v"][1], of(lambda run: run.start_moved[1]), kept=True),
+        "steps": Named((), "1", of(lambda run: run.stats["num_steps"]), kept=True),
+    }
+
+
 def _known() -> dict[str, Named]:
-    known = {
-        name: Named(dims, units, _along(name)) for name, (dims, units) in _COLUMNS.items() if name != "t"
-    }
-    return known | {
-        "points": Named(("time", "axis"), "m", _points),
-        "points_end": Named(("axis",), "m", _points_end),
-        "t_end": Named((), "s", lambda run: run.trajectory.t[-1], kept=True),
-        "q_end": Named(("coordinate",), _COLUMNS["q"][1], lambda run: run.trajectory.q[-1]),
-        "v_end": Named(("velocity",), _COLUMNS["v"][1], lambda run: run.trajectory.v[-1]),
-        "max_position_error": Named((), "unit of the row", lambda run: run.trajectory.max_position_error),
-        "max_velocity_error": Named((), "unit of the row / s", lambda run: run.trajectory.max_velocity_error),
-        "energy_drift": Named((), "J", lambda run: run.trajectory.energy_drift),
-        "rank_min": Named((), "1", lambda run: run.trajectory.rank_min),
-        "rank_max": Named((), "1", lambda run: run.trajectory.rank_max),
-        "start_moved_q": Named((), _COLUMNS["q"][1], lambda run: run.trajectory.start_moved[0], kept=True),
-        "start_moved_v": Named((), _COLUMNS["v"][1], lambda run: run.trajectory.start_moved[1], kept=True),
-        "event": Named((), "1", lambda run: run.trajectory.event, kept=True),
-        "steps": Named((), "1", lambda run: run.trajectory.stats["num_steps"], kept=True),
-    }
+    known = {k: Named(dims, units, _along(k)) for k, (dims, units) in COLUMNS.items() if k != "t"}
+    known |= {k: Named(dims, units, _along_servo(k)) for k, (dims, units) in SERVO_COLUMNS.items()}
+    known |= {name: Named(None, "", _part(name)) for name in PARTS}
+    known |= {"points_end": Named(None, "", _points_end)} | _figures()
+    return known | {"event": Named((), "1", lambda run: run.trajectory.event, kept=True)}
 
 
 KNOWN = _known()
 """Outputs of every model."""
-DEFAULT = ("t_end", "q_end", "v_end", "max_position_error", "max_velocity_error", "energy_drift")
-DEFAULT += ("rank_min", "rank_max", "start_moved_q", "start_moved_v", "steps")
+_SERVO = {name for name in KNOWN if name in SERVO_COLUMNS or name.startswith("max_servo_")}
+_SEVERAL = (*PARTS, "points_end")
+DEFAULT = tuple(_figures())
+"""Outputs of every sweep that asks for none, as far as its systems define them."""
 
 
 def _own(name: str, fn: Callable[[Trajectory], Any]) -> Named:
@@ -122,7 +143,7 @@ def chosen(outputs: Outputs) -> dict[str, Named]:
 
 
 def observed(run: Run, outputs: dict[str, Named], optional: bool) -> dict[str, Array]:
-    """The values of outputs; of points, one for each.
+    """The values of outputs; of parts such as points, one for each.
 
     **Arguments:**
 
@@ -131,31 +152,37 @@ def observed(run: Run, outputs: dict[str, Named], optional: bool) -> dict[str, A
     - `optional`: whether to leave out what the system does not define, instead of objecting.
     """
     found: dict[str, Array] = {}
+    trajectory = run.trajectory
+    if is_servoed(trajectory) and _SERVO & outputs.keys():  # found once for all of them
+        run = Run(dataclasses.replace(trajectory, tracking=trajectory.servo()), run.case)
     for name, output in outputs.items():
         value = output.of(run)
-        if value is None or (isinstance(value, dict) and not value):
+        if value is None:
             if optional:
                 continue
-            what = "named points" if isinstance(value, dict) else "energy"
-            raise InputError(f"there is no output {name}: {run.problem.name} defines no {what}.")
-        if isinstance(value, dict):
+            what = "energy" if name.startswith("energy") else "servo control: sweep uk.with_servo(...)"
+            raise InputError(f"there is no output {name}: {run.trajectory.name} has no {what}.")
+        if name in _SEVERAL and isinstance(value, dict):
             found |= value
         else:
             found[name] = jnp.asarray(value)
     return found
 
 
-def description(name: str, outputs: dict[str, Named]) -> Named:
+def description(name: str, value: Array, outputs: dict[str, Named]) -> Named:
     """What is known of a value that `observed` returned.
 
     **Arguments:**
 
     - `name`: of the value.
+    - `value`: the value.
     - `outputs`: that were asked for.
     """
     if name in outputs:
         return outputs[name]
-    return KNOWN["points_end" if name.endswith("_end") else "points"]
+    if name.endswith("_end") and "points_end" in outputs:  # one of its points, at the end
+        return Named(dims_of(name, value.shape), units_of(name), lambda run: None)
+    return Named(("time", *dims_of(name, value.shape[1:])), units_of(name), lambda run: None)
 
 
 def outcome(run: Run) -> Array:

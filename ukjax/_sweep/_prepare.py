@@ -13,9 +13,11 @@ from .._misc._arguments import real_array, require_instance, require_solver
 from .._misc._callbacks import cacheable
 from .._misc._errors import InputError
 from .._run import _options
+from .._servo._control import followed
 from .._system._constraint import constraint_rows
 from .._system._problem import Problem, resolve_state
 from .._system._stabilize import AbstractStabilizer
+from .._system._system import names_of
 from ._member import RESULT, Member, Program, trace
 from ._names import Build, Case, documented_units
 from ._outputs import OUTCOMES, Outputs, chosen
@@ -93,16 +95,20 @@ def _span(problem: Problem, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _labels(program: Program, problem: Problem, case: Case, options: dict[str, Any]) -> dict[str, Any]:
-    """Coordinates along the inner dimensions: times and names of rows."""
+    """Coordinates along the inner dimensions: times, and names of coordinates, velocities, rows and inputs."""
     used = {x for variable in program.variables.values() for x in variable.dims}
-    labels = {}
-    if "time" in used:
-        labels["time"] = (("time",), options["ts"], {"units": "s"})
+    system, t, q, v = resolve_state(case.system, problem.t0, case.q0, case.v0)
+    names = names_of(system, q, v)
+    labels = {"coordinate": names.coordinates, "velocity": names.velocities}
     if "row" in used:
-        system, t, q, v = resolve_state(case.system, problem.t0, case.q0, case.v0)
-        rows = eqx.filter_eval_shape(constraint_rows, system, t, q, v)
-        labels["row"] = (("row",), np.asarray(rows.names, dtype=object), {})
-    return labels
+        labels["row"] = eqx.filter_eval_shape(constraint_rows, system, t, q, v).names
+    if used & {"servo_row", "input"}:
+        servo = eqx.filter_eval_shape(followed, system, *(x[None] for x in (t, q, v)))
+        labels |= {"servo_row": servo.row_names, "input": servo.input_names}
+    found = {x: ((x,), np.asarray(labels[x], dtype=object), {}) for x in labels if x in used}
+    if "time" in used:
+        found["time"] = (("time",), options["ts"], {"units": "s"})
+    return found
 
 
 def _columns(samples: AbstractSamples, program: Program) -> dict[str, Column]:

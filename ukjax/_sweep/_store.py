@@ -8,6 +8,7 @@ done, any other is run again.
 import abc
 import contextlib
 import shutil
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
@@ -181,6 +182,11 @@ def _create(path: Path, template: Template, chunk: tuple[int, ...], replace: boo
             dimension_names=x.dims,
             attributes=x.attributes,
         )
+    with warnings.catch_warnings():
+        # Readers look for consolidated metadata first, and warn where there are none; Zarr, which does not yet count
+        # them to its format 3, warns where there are. Nothing changes them later.
+        warnings.filterwarnings("ignore", message="Consolidated metadata")
+        _zarr().consolidate_metadata(new)
     lock = _locked(new)
     if replace:
         shutil.rmtree(path)

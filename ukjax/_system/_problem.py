@@ -11,6 +11,7 @@ from jaxtyping import Array
 from .._misc._arguments import real_values, require_finite
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time, Velocities
+from ._labels import title_of
 from ._system import AbstractSystem, has_quasi_velocities
 
 
@@ -29,7 +30,7 @@ class Problem(eqx.Module):
       coordinates can be compared; by default none.
     - `reference`: q(t) in closed form, where an elementary one exists.
     - `citation`: where the problem comes from.
-    - `name`: its name, as in `ukjax list`.
+    - `name`: its name, as in `ukjax list`; by default that of the system's class.
     """
 
     system: AbstractSystem
@@ -40,7 +41,10 @@ class Problem(eqx.Module):
     points: Callable[[Time, Coordinates], dict[str, Array]] | None = None
     reference: Callable[[Time], Array] | None = None
     citation: str = eqx.field(static=True, default="")
-    name: str = eqx.field(static=True, default="problem")
+    name: str = eqx.field(static=True, default="")
+
+    def __post_init__(self):
+        self.name = self.name or title_of(self.system)
 
 
 def resolve_state(

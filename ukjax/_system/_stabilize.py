@@ -8,10 +8,12 @@ from typing import final
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .._misc._arguments import real_array, require_not_negative
 from .._misc._errors import InputError
+from .._misc._types import is_traced
 from ._constraint import Rows
 
 
@@ -60,6 +62,11 @@ class Baumgarte(AbstractStabilizer):
     def __init__(self, alpha: Array | float, beta: Array | float):
         self.alpha = _gain(alpha, "alpha")
         self.beta = _gain(beta, "beta")
+
+    def __repr__(self) -> str:
+        """With the numbers, where they have values."""
+        shown = (x if is_traced(x) else np.asarray(x).tolist() for x in (self.alpha, self.beta))
+        return "Baumgarte(alpha={}, beta={})".format(*shown)
 
     @classmethod
     def squared(cls, alpha: Array | float, beta: Array | float) -> "Baumgarte":

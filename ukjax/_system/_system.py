@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable
-from typing import final
+from typing import ClassVar, final
 
 import equinox as eqx
 import jax
@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from .._misc._arguments import real_array, require_function
 from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
 from ._constraint import AbstractConstraint, as_constraints
+from ._labels import Labels, labels_of, title_of
 
 
 class AbstractSystem(eqx.Module):
@@ -19,6 +20,10 @@ class AbstractSystem(eqx.Module):
 
     Subclass it with the two methods below and `constraints`, a tuple (a field or a property). Parameters
     kept as array fields can be differentiated. `kinematics`, `energy` and `nonideal_force` are optional.
+
+    So are these attributes, each a field, a property or a method: `labels`, names of the coordinates (by default `q[0]`,
+    ...), and `velocity_labels`, of the velocities (by default the same); `points(t, q)`, named places;
+    `energies(t, q, v)`, the energy by parts. Plots, tables, files and reports use them.
     """
 
     constraints: eqx.AbstractVar[tuple[AbstractConstraint, ...]]
@@ -70,6 +75,26 @@ class AbstractForwardingSystem(AbstractSystem):
         """The named points, where the system has such."""
         return getattr(self.system, "points", None)
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the coordinates, where the system has such."""
+        return getattr(self.system, "labels", ())
+
+    @property
+    def velocity_labels(self) -> tuple[str, ...]:
+        """The names of the velocities, where the system has such."""
+        return getattr(self.system, "velocity_labels", ())
+
+    @property
+    def title(self) -> str:
+        """What runs are called."""
+        return title_of(self.system)
+
+    @property
+    def energies(self) -> Callable[[Time, Coordinates, Velocities], dict[str, Array]] | None:
+        """The energy by parts, where the system tells it."""
+        return getattr(self.system, "energies", None)
+
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
         return self.system.mass_matrix(t, q)
 
@@ -96,6 +121,19 @@ def has_quasi_velocities(system: AbstractSystem) -> bool:
     if isinstance(system, AbstractForwardingSystem):
         return has_quasi_velocities(system.system)
     return type(system).kinematics is not AbstractSystem.kinematics
+
+
+def names_of(system: AbstractSystem, q: Array, v: Array) -> Labels:
+    """What the coordinates and velocities of a system are called.
+
+    **Arguments:**
+
+    - `system`: the mechanical system.
+    - `q`, `v`: of these only the sizes of the last dimension matter.
+
+    **Raises:** `InputError` for `labels` that do not fit.
+    """
+    return labels_of(system, q.shape[-1], v.shape[-1], quasi=has_quasi_velocities(system))
 
 
 class LagrangianSystem(AbstractSystem):
@@ -134,6 +172,8 @@ class _LagrangianFunctions(LagrangianSystem):
     lagrangian_fn: Callable[[Time, Coordinates, Velocities], Array]
     force_fn: Callable[[Time, Coordinates, Velocities], Array] | None
     constraints: tuple[AbstractConstraint, ...]
+    labels: tuple[str, ...] = eqx.field(static=True, default=())
+    title: ClassVar[str] = "LagrangianSystem"
 
     def lagrangian(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""]:
         return self.lagrangian_fn(t, q, v)
@@ -147,6 +187,7 @@ def lagrangian_system(
     constraints: tuple[AbstractConstraint, ...] | list[AbstractConstraint] = (),
     *,
     generalized_force: Callable[[Time, Coordinates, Velocities], Array] | None = None,
+    labels: tuple[str, ...] | list[str] = (),
 ) -> LagrangianSystem:
     """A `LagrangianSystem` from functions, without writing a class.
 
@@ -155,13 +196,14 @@ def lagrangian_system(
     - `lagrangian`: L(t, q, v) [J].
     - `constraints`: any of `Holonomic`, `Nonholonomic`, `AccelerationConstraint`.
     - `generalized_force`: F(t, q, v) (n,), the forces that have no potential; by default none.
+    - `labels`: names of the coordinates; by default `q[0]`, ...
 
     **Returns:** the system.
     """
     require_function("lagrangian", lagrangian, "t, q, v")
     if generalized_force is not None:
         require_function("generalized_force", generalized_force, "t, q, v")
-    return _LagrangianFunctions(lagrangian, generalized_force, as_constraints(constraints))
+    return _LagrangianFunctions(lagrangian, generalized_force, as_constraints(constraints), tuple(labels))
 
 
 @final
@@ -176,6 +218,7 @@ class System(AbstractSystem):
     - `energy`: E(t, q, v) [J], if it is to be reported.
     - `nonideal_force`: c(t, q, v) (n,) of non-ideal constraints (Liu 2015, eqs. (12)-(13)).
     - `kinematics`: q' = N(t, q) v for quasi-velocities; by default q' = v.
+    - `labels`: names of the coordinates; by default `q[0]`, ...
     """
 
     mass_matrix_: Callable[[Time, Coordinates], Array] | Array
@@ -184,6 +227,7 @@ class System(AbstractSystem):
     energy_: Callable[[Time, Coordinates, Velocities], Array] | None
     nonideal_force_: Callable[[Time, Coordinates, Velocities], Array] | None
     kinematics_: Callable[[Time, Coordinates, Velocities], Array] | None
+    labels: tuple[str, ...] = eqx.field(static=True)
 
     def __init__(
         self,
@@ -194,6 +238,7 @@ class System(AbstractSystem):
         energy: Callable[[Time, Coordinates, Velocities], Array] | None = None,
         nonideal_force: Callable[[Time, Coordinates, Velocities], Array] | None = None,
         kinematics: Callable[[Time, Coordinates, Velocities], Array] | None = None,
+        labels: tuple[str, ...] | list[str] = (),
     ):
         for what, fn, takes in (
             ("the mass matrix", mass_matrix, "t, q"),
@@ -212,6 +257,7 @@ class System(AbstractSystem):
         self.energy_ = energy
         self.nonideal_force_ = nonideal_force
         self.kinematics_ = kinematics
+        self.labels = tuple(labels)
 
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
         return self.mass_matrix_(t, q) if callable(self.mass_matrix_) else self.mass_matrix_

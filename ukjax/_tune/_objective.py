@@ -20,8 +20,8 @@ from .._misc._errors import InputError
 from .._motion._model import Model, coded
 from .._run import _options
 from .._run._integrate import errors_along
+from .._run._results import RESULTS
 from .._run._simulate import simulate
-from .._run._trajectory import RESULTS
 from .._system._problem import Problem
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
@@ -111,8 +111,9 @@ class Objective(eqx.Module):
         return [made] if isinstance(made, Problem) else made, stabilizer
 
     def _of_run(
-        self, system: AbstractSystem, q0: Array, v0: Array, stabilizer: AbstractStabilizer, forward: bool
-    ) -> tuple[Array, Array]:
+        self, system: AbstractSystem, q0: Array, v0: Array, stabilizer: AbstractStabilizer, forward: bool,
+        problem: Problem | None = None,
+    ) -> tuple[Array, Array]:  # fmt: skip
         """The loss of one run, and its evaluations of the acceleration (steps, where they are not known)."""
         s = self.settings
         adjoint = _options.adjoint(dfx.ForwardMode() if forward else None, (q0, v0), s.max_steps)
@@ -129,7 +130,8 @@ class Objective(eqx.Module):
                 formula=s.formula, stabilizer=stabilizer, solver=s.solver, stepsize_controller=s.controller,
                 adjoint=adjoint, max_steps=s.max_steps,
             )  # fmt: skip
-            loss, stats = _scalar(self.loss(run)), run.stats
+            told = run.with_problem(system if problem is None else problem)
+            loss, stats = _scalar(self.loss(told)), run.stats
             reached = run.result == RESULTS.successful
         count = _options.evaluations(s.solver, stabilizer, stats)
         count = stats["num_steps"] if count is None else count
@@ -147,7 +149,7 @@ class Objective(eqx.Module):
         problems, stabilizer = self._built(gains)
         if len(problems) == 1:
             p = problems[0]
-            loss, evaluations = self._of_run(p.system, p.q0, p.v0, stabilizer, forward)
+            loss, evaluations = self._of_run(p.system, p.q0, p.v0, stabilizer, forward, p)
         else:
             one = eqx.filter_vmap(self._of_run, in_axes=(eqx.if_array(0), 0, 0, None, None))
             losses, counts = one(*stacked(problems), stabilizer, forward)

@@ -18,6 +18,7 @@ from .._motion._project import Projection, project
 from .._run import _options
 from .._run._observe import errors_at
 from .._run._start_moved import require_near
+from .._system._labels import title_of
 from .._system._problem import Problem, resolve_state
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
@@ -58,7 +59,7 @@ def _problems(
             raise InputError(
                 f"q0 holds {len(starts)} initial states and v0 {len(rates)}; give as many of both."
             )
-        name = p.name if isinstance(p, Problem) else type(p).__name__
+        name = p.name if isinstance(p, Problem) else title_of(p)
         for i in range(count):
             own, _, q, v = resolve_state(p, t0, starts[i % len(starts)], rates[i % len(rates)])
             found.append(Problem(own, q, v, t0, t1, name=name))

@@ -36,7 +36,7 @@ class History(NamedTuple):
 @final
 @dataclasses.dataclass(frozen=True)
 class TuneResult:
-    """Tuned gains, and how they were found.
+    """Tuned gains, and how they were found; `str(result)` says it in a line.
 
     - `gains`: what was given, with the best values found, to be used in its place.
     - `loss`: the loss with them.
@@ -56,6 +56,14 @@ class TuneResult:
     stopped: str
     name: str
     _objective: Objective = dataclasses.field(repr=False)
+
+    def __str__(self) -> str:
+        gains = ", ".join(f"{name} = {x:.6g}" for name, x in zip(self.names, self.values, strict=True))
+        before, iterations = self.history.loss[0], len(self.history.loss) - 1
+        return (
+            f"{self.name}: {gains}; loss {self.loss:.3g}, before {before:.3g}, {self.stopped} after "
+            f"{iterations} iterations."
+        )
 
     def _baumgarte(self) -> Any:
         if not isinstance(self.gains, Baumgarte):

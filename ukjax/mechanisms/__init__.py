@@ -12,6 +12,8 @@ from ._bodies import PointMass as PointMass
 from ._couplings import Gear as Gear
 from ._couplings import Rolling as Rolling
 from ._couplings import Screw as Screw
+from ._efforts import Effort as Effort
+from ._efforts import efforts as efforts
 from ._given_motions import Drive as Drive
 from ._given_motions import Guide as Guide
 from ._given_motions import PathMotion as PathMotion

@@ -120,6 +120,21 @@ class AbsoluteSystem(AbstractSystem):
         return self.mechanism.loads
 
     @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the coordinates, such as `crank x`, `crank theta`; of a quaternion `crank qw`, ..."""
+        return tuple(f"{name} {x}" for name, part in self.coordinates().items() for x in part.labels)
+
+    @property
+    def velocity_labels(self) -> tuple[str, ...]:
+        """The names of the velocities; of an angular velocity in body axes `crank wx`, ..."""
+        return tuple(f"{name} {x}" for name, part in self.coordinates().items() for x in part.velocity_labels)
+
+    @property
+    def title(self) -> str:
+        """What runs of it are called."""
+        return "mechanism"
+
+    @property
     def q0(self) -> Coordinates:
         """The coordinates of the reference posture (n_q,)."""
         return jnp.concatenate([part.reference for part in self.coordinates().values()])
@@ -185,6 +200,10 @@ class AbsoluteSystem(AbstractSystem):
         placements = self.placements(t, q)
         kinetic = self.mechanism.kinetic_energy(placements, self.twists(t, q, v))
         return kinetic + self.mechanism.potential_energy(placements)
+
+    def energies(self, t: Time, q: Coordinates, v: Velocities) -> dict[str, Array]:
+        """The parts of the energy [J]: `kinetic_<body>` and `potential_<load>`."""
+        return self.mechanism.energies(self.placements(t, q), self.twists(t, q, v))
 
 
 @final

@@ -22,6 +22,11 @@ from .._misc._types import Coordinates, Forces, Velocities
 from ._bodies import AbstractBody, Body, PlanarBody, PointMass
 from ._placement import AnyPlacement, Placement, PlanarPlacement, Twist, ground_placement, ground_twist
 
+QUATERNION = ("qw", "qx", "qy", "qz")
+"""Labels of a quaternion, scalar first."""
+ANGULAR_VELOCITY = ("wx", "wy", "wz")
+"""Labels of an angular velocity."""
+
 
 class AbstractCoordinates(eqx.Module):
     """The coordinates of one body, or of the ground, which has none.
@@ -31,6 +36,16 @@ class AbstractCoordinates(eqx.Module):
 
     q_start: eqx.AbstractVar[int]
     v_start: eqx.AbstractVar[int]
+
+    @property
+    @abc.abstractmethod
+    def labels(self) -> tuple[str, ...]:
+        """The names of its coordinates."""
+
+    @property
+    def velocity_labels(self) -> tuple[str, ...]:
+        """The names of its velocities; where they are rates, those of the coordinates."""
+        return self.labels
 
     @property
     @abc.abstractmethod
@@ -73,6 +88,10 @@ class GroundCoordinates(AbstractCoordinates):
     v_start: int = eqx.field(static=True, default=0)
 
     @property
+    def labels(self) -> tuple[str, ...]:
+        return ()
+
+    @property
     def reference(self) -> Coordinates:
         return jnp.zeros(0)
 
@@ -93,6 +112,10 @@ class PlanarCoordinates(AbstractCoordinates):
     body: PlanarBody
     q_start: int = eqx.field(static=True)
     v_start: int = eqx.field(static=True)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return ("x", "y", "theta")
 
     @property
     def reference(self) -> Coordinates:
@@ -117,6 +140,10 @@ class PointCoordinates(AbstractCoordinates):
     body: PointMass
     q_start: int = eqx.field(static=True)
     v_start: int = eqx.field(static=True)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return ("x", "y", "z")[: self.body.dimension]
 
     @property
     def reference(self) -> Coordinates:
@@ -144,6 +171,14 @@ class QuaternionCoordinates(AbstractCoordinates):
     body: Body
     q_start: int = eqx.field(static=True)
     v_start: int = eqx.field(static=True)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return ("x", "y", "z", *QUATERNION)
+
+    @property
+    def velocity_labels(self) -> tuple[str, ...]:
+        return ("x", "y", "z", *ANGULAR_VELOCITY)
 
     @property
     def reference(self) -> Coordinates:
@@ -182,6 +217,10 @@ class EulerCoordinates(AbstractCoordinates):
     body: Body
     q_start: int = eqx.field(static=True)
     v_start: int = eqx.field(static=True)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return ("x", "y", "z", *QUATERNION)
 
     @property
     def reference(self) -> Coordinates:

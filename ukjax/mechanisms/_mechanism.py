@@ -110,6 +110,19 @@ class Mechanism(eqx.Module):
         zero = jnp.zeros((), self.bodies[0].centre.dtype)
         return sum_of([zero, *(part for part in parts if part is not None)])
 
+    def energies(self, placements: Placements, twists: Twists) -> dict[str, Array]:
+        """The parts of the energy [J]: `kinetic_<body>`, and `potential_<load>` of the loads that have one.
+
+        **Arguments:**
+
+        - `placements`, `twists`: of all bodies and the ground, by name.
+        """
+        kinetic = {b.name: b.kinetic_energy(placements[b.name], twists[b.name]) for b in self.bodies}
+        potential = {load.name: load.potential(self.by_name, placements) for load in self.loads}
+        return {f"kinetic_{name}": x for name, x in kinetic.items()} | {
+            f"potential_{name}": x for name, x in potential.items() if x is not None
+        }
+
     def points(self, placements: Placements) -> dict[str, Array]:
         """The named world points: centres under the bodies' names, their further points as `body.point`."""
         found = {body.name: placements[body.name].p for body in self.bodies}
@@ -119,7 +132,8 @@ class Mechanism(eqx.Module):
         return found
 
     def drawing(self, placements: Placements) -> dict[str, Array]:
-        """Each body as a line through its named points, or else through its joints; rods and springs between bodies."""
+        """Each body as a line through its named points, or else through its joints, closed where these are more than
+        two; rods and springs between bodies."""
         found = {}
         for body in self.bodies:
             joints = [
@@ -128,6 +142,8 @@ class Mechanism(eqx.Module):
                 if body.name in j.bodies and getattr(j, "point", None) is not None
             ]
             through = list(body.points.values()) or [*joints, *([body.centre] if len(joints) == 1 else [])]
+            if len(through) > 2:  # an outline
+                through.append(through[0])
             if len(through) > 1:
                 found[body.name] = jnp.stack([placements[body.name].point(X) for X in through])
         between: list[Any] = [x for x in (*self.joints, *self.loads) if hasattr(x, "parent_point")]

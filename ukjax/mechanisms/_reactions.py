@@ -9,6 +9,7 @@ Newton and Euler say the rest (`TreeSystem.joint_wrenches`).
 """
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, final
 
 import equinox as eqx
@@ -34,6 +35,7 @@ from ._coordinates import EulerCoordinates
 from ._given_motions import Drive
 from ._joints import Revolute
 from ._placement import AnyPlacement, PlanarPlacement, Twist, rate_of
+from ._springs import commanded
 from ._tree import TreeSystem
 
 if TYPE_CHECKING:
@@ -189,17 +191,33 @@ def _size(arrays: list[Any]) -> Any:
     return jnp.stack([abs(x).max(axis=(1, 2), initial=0) for x in arrays]).max(axis=0)
 
 
+@eqx.filter_jit
 @in_full_precision
-def _along(system: AbsoluteSystem | TreeSystem, *states: Array) -> dict[str, Reaction]:
+def _by_arrays(system: Any, inputs: Any, states: tuple[Array, ...]) -> Found:
     function = _at_tree if isinstance(system, TreeSystem) else _at
-    if is_traced((system, states)):
-        A, found, effects = jax.vmap(lambda *state: function(system, *state))(*states)
+    return jax.vmap(lambda inputs, *state: function(commanded(system, inputs), *state))(inputs, *states)
+
+
+@in_full_precision
+def reactions_along(
+    system: AbsoluteSystem | TreeSystem, states: tuple[Array, ...], inputs: Mapping[str, Array]
+) -> dict[str, Reaction]:
+    """The reactions at k states.
+
+    **Arguments:**
+
+    - `system`: a mechanism.
+    - `states`: t (k,), q (k, n_q), v (k, n), v' (k, n) and multipliers (k, m).
+    - `inputs`: what actuators exert on top of their own drive (k,), by name.
+    """
+    if inputs or is_traced((system, states)):
+        A, found, effects = _by_arrays(system, inputs, states)
     else:
-        A, found, effects = at_states(function, system, *states)
+        A, found, effects = at_states(_at_tree if isinstance(system, TreeSystem) else _at, system, *states)
     unique = _uniqueness(system, A, effects)
-    return jax.tree.map(
-        jnp.asarray, {name: Reaction(*x[:5], unique[name], *x[5:]) for name, x in found.items()}
-    )
+    return {
+        name: jax.tree.map(jnp.asarray, Reaction(*x[:5], unique[name], *x[5:])) for name, x in found.items()
+    }
 
 
 def _require_own(system: AbsoluteSystem | TreeSystem, run: Any) -> None:
@@ -243,13 +261,13 @@ def reactions(
     require_instance("the system", system, (AbsoluteSystem, TreeSystem), "assemble(bodies, joints, loads)")
     if hasattr(t, "row_names"):
         _require_own(system, t)
-        return _along(system, t.t, t.q, t.v, t.a, t.multipliers)  # pyright: ignore[reportAttributeAccessIssue]
+        names = ("t", "q", "v", "a", "multipliers")
+        return reactions_along(system, tuple(getattr(t, x) for x in names), {})
     if formula is None:
         parts = system.coordinates().values() if isinstance(system, AbsoluteSystem) else ()
         euler = any(isinstance(part, EulerCoordinates) for part in parts)
         formula = RangeForm() if euler else UdwadiaKalaba()
     state = resolve_state(system, t, q, v)[1:]  # pyright: ignore[reportArgumentType]
     motion = formula.acceleration(system, *state)
-    return jax.tree.map(
-        lambda x: x[0], _along(system, *(x[None] for x in (*state, motion.a, motion.multipliers)))
-    )
+    states = tuple(x[None] for x in (*state, motion.a, motion.multipliers))
+    return jax.tree.map(lambda x: x[0], reactions_along(system, states, {}))

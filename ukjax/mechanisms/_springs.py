@@ -193,3 +193,34 @@ class Actuator(AbstractLoad):
         position = joint_of(self).position(*parts_of(self, placements))
         rate = self.rate(bodies, placements, twists)
         return value_of(f"the drive of actuator '{self.name}'", self.drive, (), t, position, rate)
+
+
+@final
+class Commanded(eqx.Module):
+    """The drive of an actuator that exerts an input on top of its own."""
+
+    own: Array | Callable[[Time, Array, Array], Array]
+    u: Float[Array, ""]
+
+    def __call__(self, t: Time, position: Array, rate: Array) -> Array:
+        return (
+            value_of("the drive of an actuator", self.own, (), t, position, rate).astype(self.u.dtype)
+            + self.u
+        )
+
+
+def commanded(system: Any, actuators: Mapping[str, Float[Array, ""]]) -> Any:
+    """A mechanism whose actuators exert inputs.
+
+    **Arguments:**
+
+    - `system`: the mechanism, assembled in any coordinates.
+    - `actuators`: the inputs by their names.
+    """
+    loads = tuple(
+        eqx.tree_at(lambda x: x.drive, load, Commanded(load.drive, actuators[load.name]))
+        if load.name in actuators
+        else load
+        for load in system.loads
+    )
+    return eqx.tree_at(lambda x: x.mechanism.loads, system, loads) if actuators else system

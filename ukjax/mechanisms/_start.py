@@ -182,6 +182,11 @@ class InputMatrix(eqx.Module):
     system: Any
     actuators: tuple[Actuator, ...]
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the inputs: those of the actuators."""
+        return tuple(actuator.name for actuator in self.actuators)
+
     def __call__(self, t: Time, q: Coordinates) -> Float[Array, "n p"]:
         system, placements = self.system, self.system.placements(t, q)
         bodies = {body.name: body for body in system.bodies}

@@ -57,6 +57,16 @@ class TreeSystem(AbstractSystem):
         return self.order.labels
 
     @property
+    def velocity_labels(self) -> tuple[str, ...]:
+        """The names of the velocities: as the coordinates', but for those of a ball (`wx`, `wy`, `wz`)."""
+        return self.order.velocity_labels
+
+    @property
+    def title(self) -> str:
+        """What runs of it are called."""
+        return "mechanism"
+
+    @property
     def q0(self) -> Coordinates:
         """The coordinates of the reference posture: zero, and (1, 0, 0, 0) for a quaternion."""
         scalars = [e.q for e in self.order.layout.elements if e.kind == "ball"]
@@ -122,6 +132,11 @@ class TreeSystem(AbstractSystem):
         twists = self._by_name(columns(at.chains, at.posture).twists(v))
         kinetic = at.mechanism.kinetic_energy(at.placements, twists)
         return kinetic + at.mechanism.potential_energy(at.placements)
+
+    def energies(self, t: Time, q: Coordinates, v: Velocities) -> dict[str, Array]:
+        """The parts of the energy [J]: `kinetic_<body>` and `potential_<load>`."""
+        at = self._at(q)
+        return at.mechanism.energies(at.placements, self._by_name(columns(at.chains, at.posture).twists(v)))
 
     @property
     def loops(self) -> tuple[AbstractJoint, ...]:

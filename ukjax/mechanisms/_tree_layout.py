@@ -8,6 +8,7 @@ from jaxtyping import Bool
 
 from .._misc._errors import InputError
 from ._bodies import GROUND, AbstractBody
+from ._coordinates import ANGULAR_VELOCITY, QUATERNION
 from ._joints import AbstractJoint
 from ._tree_joints import Freedom, freedoms
 from ._tree_motion import Element, Layout
@@ -18,12 +19,14 @@ class Order(NamedTuple):
 
     - `layout`: elements and the frames of the bodies.
     - `labels`: a name for each coordinate.
+    - `velocity_labels`: a name for each velocity.
     - `carrying`: the number of the joint that carries each body.
     - `parents`: the number of the body that carries each body; -1 for the ground.
     """
 
     layout: Layout
     labels: tuple[str, ...]
+    velocity_labels: tuple[str, ...]
     carrying: tuple[int, ...]
     parents: tuple[int, ...]
 
@@ -81,14 +84,15 @@ def _require_tree(bodies: Sequence[AbstractBody], joints: Sequence[AbstractJoint
         carrying[joint.child] = joint.name
 
 
-def _named(joint: AbstractJoint, parts: Sequence[Freedom]) -> list[str]:
-    names = [f"{joint.name} {part.label}".strip() if len(parts) > 1 else joint.name for part in parts]
-    balls = [part.kind == "ball" for part in parts]
-    return [
-        label
-        for name, ball in zip(names, balls, strict=True)
-        for label in ([f"{name} {x}" for x in ("s", "x", "y", "z")] if ball else [name])
-    ]
+def _named(joint: AbstractJoint, parts: Sequence[Freedom], of_ball: Sequence[str]) -> list[str]:
+    """The names of what a joint leaves free, with several for each ball."""
+    found = []
+    for part in parts:
+        if part.kind == "ball":
+            found += [f"{joint.name} {x}" for x in of_ball]
+        else:
+            found.append(f"{joint.name} {part.label}" if len(parts) > 1 else joint.name)
+    return found
 
 
 def order(bodies: Sequence[AbstractBody], joints: Sequence[AbstractJoint]) -> Order:
@@ -104,7 +108,12 @@ def order(bodies: Sequence[AbstractBody], joints: Sequence[AbstractJoint]) -> Or
     _require_tree(bodies, joints)
     number = {body.name: i for i, body in enumerate(bodies)}
     free = [freedoms(joint, bodies[number[joint.child]]) for joint in joints]
-    labels = [label for joint, parts in zip(joints, free, strict=True) for label in _named(joint, parts)]
+    labels, velocity_labels = (
+        tuple(
+            label for joint, parts in zip(joints, free, strict=True) for label in _named(joint, parts, ball)
+        )
+        for ball in (QUATERNION, ANGULAR_VELOCITY)
+    )
     if not labels:
         raise InputError("no joint of the tree leaves any freedom, so nothing can move.")
 
@@ -126,6 +135,5 @@ def order(bodies: Sequence[AbstractBody], joints: Sequence[AbstractJoint]) -> Or
     by_child = {joint.child: i for i, joint in enumerate(joints)}
     carrying = tuple(by_child[body.name] for body in bodies)
     parents = tuple(number.get(joints[i].parent, -1) for i in carrying)
-    return Order(
-        Layout(tuple(elements), tuple(frames[body.name] for body in bodies)), tuple(labels), carrying, parents
-    )
+    layout = Layout(tuple(elements), tuple(frames[body.name] for body in bodies))
+    return Order(layout, labels, velocity_labels, carrying, parents)

@@ -1,14 +1,34 @@
-"""The motion between saved times."""
+"""How a run ended, and its motion between saved times."""
 
 from typing import final
 
 import diffrax as dfx
 import equinox as eqx
+import jax
 from jaxtyping import Array
 
 from .._motion._project import Projection
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
+
+
+class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
+    """How a simulation ended: Diffrax's codes, and `diverged`."""
+
+    diverged = (
+        "The state or the acceleration became infinite or NaN: the motion diverged, the mass matrix lost its "
+        "positive definiteness, or the pseudoinverse method met rows it cannot handle."
+    )
+
+
+def code(result: RESULTS) -> int:
+    """The number of a result that has a value: comparing results themselves would compile.
+
+    **Arguments:**
+
+    - `result`: of a run.
+    """
+    return int(jax.tree.leaves(result)[0])
 
 
 @final

@@ -1,0 +1,72 @@
+"""Tables with one column for each number: a `pandas.DataFrame`, and files of comma-separated values."""
+
+import csv
+import itertools
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .._misc._errors import missing_extra
+from .._system._labels import numbered
+from ._table import Column, Table
+
+if TYPE_CHECKING:
+    import pandas
+
+
+def _places(dim: str, size: int, table: Table) -> list[str]:
+    """What stands in brackets: labels, or numbers where there are none of one's own."""
+    labels = table.labels.get(dim)
+    if labels is None or any(labels == list(numbered(x, size)) for x in "qvu"):
+        return [str(i) for i in range(size)]
+    return labels
+
+
+def _flat(name: str, column: Column, table: Table) -> dict[str, np.ndarray]:
+    dims, values = column.dims[1:], column.values
+    places = [_places(dim, size, table) for dim, size in zip(dims, values.shape[1:], strict=True)]
+    names = [f"{name}[{', '.join(place)}]" if place else name for place in itertools.product(*places)]
+    return dict(zip(names, values.reshape(len(values), -1).T, strict=True))
+
+
+def _all_flat(table: Table) -> dict[str, np.ndarray]:
+    """Columns (k,) by names such as `q[0]`, `q[crank theta]`, `multipliers[pin]`, `energy`; `t` first."""
+    found: dict[str, np.ndarray] = {}
+    for name, column in table.columns.items():
+        found |= _flat(name, column, table)
+    return {"t": found.pop("t")} | found
+
+
+def to_pandas(table: Table) -> "pandas.DataFrame":
+    """The table as a data frame over time, its attributes in `attrs`.
+
+    **Arguments:**
+
+    - `table`: the table.
+
+    **Raises:** `MissingExtraError` without pandas.
+    """
+    try:
+        import pandas
+    except ImportError as error:
+        raise missing_extra("to_pandas()", "data") from error
+    columns = _all_flat(table)
+    frame = pandas.DataFrame(columns, index=pandas.Index(columns.pop("t"), name="t"))
+    frame.attrs.update(table.attributes)
+    return frame
+
+
+def write_csv(table: Table, path: Path) -> None:
+    """Writes comma-separated values: a line of names, then one for each time, every number to its last digit.
+
+    **Arguments:**
+
+    - `table`: the table.
+    - `path`: where to.
+    """
+    columns = _all_flat(table)
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows(zip(*(x.tolist() for x in columns.values()), strict=True))

@@ -1,0 +1,225 @@
+"""What a run tells beyond its own arrays, computed when it is asked for: named points, reactions, loads, energies, and
+how servo rows were followed."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array
+
+from .._misc._arguments import unknown_name
+from .._misc._errors import InputError
+from .._servo._control import Servoed, followed
+from .._servo._servo_report import ServoRun
+from .._system._labels import title_of
+from .._system._problem import Problem
+from .._system._system import AbstractSystem
+from ..mechanisms import AbsoluteSystem, Effort, Reaction, TreeSystem
+from ..mechanisms._efforts import efforts_along
+from ..mechanisms._reactions import reactions_along
+from ..mechanisms._start import InputMatrix
+
+if TYPE_CHECKING:
+    from ._trajectory import Trajectory
+
+
+def as_problem(trajectory: "Trajectory", given: Any) -> Problem:
+    """What was simulated, of a problem or a system.
+
+    **Arguments:**
+
+    - `trajectory`: of it.
+    - `given`: the problem, or the system.
+
+    **Raises:** `InputError` for anything else.
+    """
+    if isinstance(given, AbstractSystem):
+        points = getattr(given, "points", None)
+        return Problem(given, trajectory.q[0], trajectory.v[0], 0.0, 0.0, points, name=trajectory.name)
+    if not isinstance(given, Problem):
+        raise InputError(f"problem must be a Problem or a system, got {type(given).__name__}.")
+    return given
+
+
+def known(trajectory: "Trajectory") -> Problem:
+    """What was simulated.
+
+    **Arguments:**
+
+    - `trajectory`: of it.
+
+    **Raises:** `InputError` where it is not known.
+    """
+    if trajectory.problem is None:
+        raise InputError(
+            "it is not known what was simulated, of a run within jit or one read from a file: tell it by "
+            "trajectory.with_problem(problem)."
+        )
+    return trajectory.problem
+
+
+@eqx.filter_jit
+def _along(fn: Callable[..., dict[str, Array]], *states: Array) -> dict[str, Array]:
+    return jax.vmap(lambda *state: fn(*state))(*states)
+
+
+def points(trajectory: "Trajectory") -> dict[str, Array]:
+    """As `Trajectory.points`."""
+    problem = known(trajectory)
+    if problem.points is None:
+        raise InputError(f"{problem.name} defines no named points: give uk.Problem(..., points=...).")
+    return _along(problem.points, trajectory.t, trajectory.q)
+
+
+def energies(trajectory: "Trajectory") -> dict[str, Array]:
+    """As `Trajectory.energies`."""
+    system = known(trajectory).system
+    fn = getattr(system, "energies", None)
+    if fn is None:
+        raise InputError(
+            f"{title_of(system)} defines no energy by parts: give it a method energies(t, q, v) that returns a dict."
+        )
+    return _along(fn, trajectory.t, trajectory.q, trajectory.v)
+
+
+def servo(trajectory: "Trajectory") -> ServoRun:
+    """As `Trajectory.servo`."""
+    if trajectory.tracking is not None:
+        return trajectory.tracking
+    system = known(trajectory).system
+    if not isinstance(system, Servoed):
+        raise InputError(
+            f"{title_of(system)} is not under servo control: simulate uk.with_servo(system, ...)."
+        )
+    return followed(system, trajectory.t, trajectory.q, trajectory.v)
+
+
+def is_servoed(trajectory: "Trajectory") -> bool:
+    """Whether a run is known to be under servo control.
+
+    **Arguments:**
+
+    - `trajectory`: of the run.
+    """
+    known = trajectory.problem is not None and isinstance(trajectory.problem.system, Servoed)
+    return known or trajectory.tracking is not None
+
+
+def _mechanism(trajectory: "Trajectory", method: str) -> tuple[AbsoluteSystem | TreeSystem, dict[str, Array]]:
+    """The mechanism that was simulated, and what servo control had its actuators do."""
+    system = known(trajectory).system
+    inputs = {}
+    if isinstance(system, Servoed):
+        if isinstance(matrix := system.law.input_matrix, InputMatrix):
+            u = followed(system, trajectory.t, trajectory.q, trajectory.v).inputs
+            inputs = dict(zip(matrix.labels, u.T, strict=True))
+        system = system.system
+    if not isinstance(system, AbsoluteSystem | TreeSystem):
+        raise InputError(
+            f"{title_of(system)} is no mechanism of bodies, joints and loads, so {method}() has nothing to tell; build "
+            f"it by ukjax.mechanisms.assemble or tree."
+        )
+    return system, inputs
+
+
+def reactions(trajectory: "Trajectory") -> dict[str, Reaction]:
+    """As `Trajectory.reactions`."""
+    system, inputs = _mechanism(trajectory, "reactions")
+    states = (trajectory.t, trajectory.q, trajectory.v, trajectory.a, trajectory.multipliers)
+    return reactions_along(system, states, inputs)
+
+
+def loads(trajectory: "Trajectory") -> dict[str, Effort]:
+    """As `Trajectory.loads`."""
+    system, inputs = _mechanism(trajectory, "loads")
+    return efforts_along(system, (trajectory.t, trajectory.q, trajectory.v), inputs)
+
+
+def _named_reactions(trajectory: "Trajectory") -> dict[str, Array]:
+    found = reactions(trajectory)
+    forces, torques = (
+        {f"{k}_{name}": getattr(x, k) for name, x in found.items()} for k in ("force", "torque")
+    )
+    return forces | torques
+
+
+def _named_loads(trajectory: "Trajectory") -> dict[str, Array]:
+    found = loads(trajectory)
+    efforts, powers = (
+        {f"{k}_{name}": getattr(x, k) for name, x in found.items()} for k in ("effort", "power")
+    )
+    return efforts | powers
+
+
+PARTS: dict[str, Callable[["Trajectory"], dict[str, Array]]] = {
+    "points": lambda run: {f"point_{name}": x for name, x in points(run).items()},
+    "reactions": _named_reactions,
+    "loads": _named_loads,
+    "energies": lambda run: {f"energy_{name}": x for name, x in energies(run).items()},
+}
+"""What tables of a run, and sweeps, can be asked for, as arrays by name, times in front."""
+
+_UNITS = {
+    "point": "m",
+    "force": "N",
+    "torque": "N m",
+    "effort": "N or N m",
+    "power": "W",
+    "energy": "J",
+}
+
+
+def units_of(name: str) -> str:
+    """The unit of an array that a part has.
+
+    **Arguments:**
+
+    - `name`: of the array.
+    """
+    return _UNITS[name.partition("_")[0]]
+
+
+def dims_of(name: str, shape: tuple[int, ...]) -> tuple[str, ...]:
+    """The dimensions of an array that a part has, behind the times.
+
+    **Arguments:**
+
+    - `name`: of the array.
+    - `shape`: behind the times.
+    """
+    if not shape:
+        return ()
+    if shape[-1] not in (2, 3):
+        return tuple(f"{name}_{i}" for i in range(len(shape)))
+    return (*(("body",) if len(shape) == 2 else ()), "axis")
+
+
+def chosen_parts(parts: Any) -> tuple[str, ...]:
+    """The parts asked for.
+
+    **Arguments:**
+
+    - `parts`: a name, or several.
+
+    **Raises:** `InputError` for unknown ones.
+    """
+    names = (parts,) if isinstance(parts, str) else tuple(parts)
+    for name in names:
+        if name not in PARTS:
+            raise unknown_name("part of a run", name, PARTS)
+    return names
+
+
+def arrays_of(trajectory: "Trajectory", parts: Any) -> dict[str, np.ndarray]:
+    """The arrays of the parts asked for, by name.
+
+    **Arguments:**
+
+    - `trajectory`: of the run.
+    - `parts`: a name, or several.
+    """
+    return {
+        name: np.asarray(x) for part in chosen_parts(parts) for name, x in PARTS[part](trajectory).items()
+    }

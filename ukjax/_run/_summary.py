@@ -1,0 +1,93 @@
+"""The figures one looks at first, of a run: as plain numbers, and as a table in a notebook."""
+
+import html
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._misc._types import is_traced
+from ._parts import is_servoed
+
+if TYPE_CHECKING:
+    from ._trajectory import Trajectory
+
+
+def _of_run(run: "Trajectory") -> dict[str, Any]:
+    evaluations = run.stats.get("num_evaluations")
+    return {
+        "model": run.name,
+        "t1": float(run.t[-1]),
+        "steps": int(run.stats["num_steps"]),
+        "evaluations": None if evaluations is None else int(evaluations),
+    }
+
+
+def _of_constraints(run: "Trajectory") -> dict[str, Any]:
+    drift = run.energy_drift
+    return {
+        "max_position_error": float(run.max_position_error),
+        "max_velocity_error": float(run.max_velocity_error),
+        "energy_drift": None if drift is None else float(drift),
+        "rank_min": int(run.rank_min),
+        "rank_max": int(run.rank_max),
+    }
+
+
+def _of_ends(run: "Trajectory") -> dict[str, Any]:
+    return {
+        "start_moved": [float(x) for x in run.start_moved],
+        "event": run.event_name,
+        "result": run.result_name,
+    }
+
+
+def _of_servo(run: "Trajectory") -> dict[str, Any]:
+    """How servo rows were followed, which are none of the constraints."""
+    if not is_servoed(run):
+        return {}
+    servo = run.servo()
+    return {
+        "max_servo_position_error": float(run.largest(servo.position_error)),
+        "max_servo_velocity_error": float(run.largest(servo.velocity_error)),
+        "servo_position_error_end": float(np.max(np.abs(servo.position_error[-1]), initial=0)),
+        "max_input": float(run.largest(servo.inputs)),
+    }
+
+
+_FIGURES: tuple[Callable[["Trajectory"], dict[str, Any]], ...] = (
+    _of_run,
+    _of_constraints,
+    _of_servo,
+    _of_ends,
+)
+"""What a summary consists of, in its order."""
+
+
+def summary(run: "Trajectory") -> dict[str, Any]:
+    """As `Trajectory.summary`."""
+    return {name: value for figures in _FIGURES for name, value in figures(run).items()}
+
+
+def _shown(value: Any) -> str:
+    return "-" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def as_html(run: "Trajectory") -> str:
+    """The summary as a table; of a batch or within `jit`, what Equinox prints.
+
+    **Arguments:**
+
+    - `run`: the trajectory.
+    """
+    if is_traced(run.t) or run.t.ndim != 1:
+        return f"<pre>{html.escape(repr(run))}</pre>"
+    figures = run.summary()
+    rows = "".join(
+        f"<tr><td>{html.escape(name)}</td><td>{html.escape(_shown(value))}</td></tr>"
+        for name, value in figures.items()
+        if name != "model"
+    )
+    message = f"<pre>{html.escape(run.message)}</pre>" if run.message else ""
+    shape = f"{len(run)} times, {run.q.shape[1]} coordinates, {len(run.row_names)} constraint rows"
+    return f"<b>{html.escape(run.name)}</b><br>{shape}<table>{rows}</table>{message}"

@@ -1,0 +1,125 @@
+"""A trajectory as a table of named arrays with dimensions, labels and units, for xarray, pandas, plots and files; and
+back from it."""
+
+from typing import TYPE_CHECKING, Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from .._figures._table import Column, Table
+from .._servo._servo_report import ServoRun
+from ._parts import arrays_of, dims_of, is_servoed, units_of
+
+if TYPE_CHECKING:
+    from ._trajectory import Trajectory
+
+COLUMNS: dict[str, tuple[tuple[str, ...], str]] = {
+    "t": (("time",), "s"),
+    "q": (("time", "coordinate"), "generalized coordinate"),
+    "v": (("time", "velocity"), "generalized velocity"),
+    "a": (("time", "velocity"), "generalized acceleration"),
+    "constraint_force": (("time", "velocity"), "generalized force"),
+    "multipliers": (("time", "row"), "force conjugate to the row"),
+    "position_error": (("time", "row"), "unit of the row"),
+    "velocity_error": (("time", "row"), "unit of the row / s"),
+    "energy": (("time",), "J"),
+    "rank": (("time",), "1"),
+}
+"""The arrays of a trajectory."""
+
+_MOVED = ("start_moved_q", "start_moved_v")
+
+SERVO_COLUMNS: dict[str, tuple[tuple[str, ...], str]] = {
+    "inputs": (("time", "input"), "unit of the input"),
+    "servo_position_error": (("time", "servo_row"), "unit of the row"),
+    "servo_velocity_error": (("time", "servo_row"), "unit of the row / s"),
+    "servo_multipliers": (("time", "servo_row"), "force conjugate to the row"),
+    "servo_residual": (("time", "servo_row"), "unit of the row / s^2"),
+    "servo_realizable": (("time",), "1"),
+}
+"""The arrays of a `ServoRun`, under these names where they are beside the others."""
+
+
+def _columns(owner: Any, columns: dict[str, tuple[tuple[str, ...], str]]) -> dict[str, Column]:
+    named = {
+        k: (dims, getattr(owner, k.removeprefix("servo_")), units) for k, (dims, units) in columns.items()
+    }
+    return {k: Column(d, np.asarray(x), u) for k, (d, x, u) in named.items() if x is not None}
+
+
+def table(run: "Trajectory", parts: Any = ()) -> Table:
+    """The arrays with their dimensions, labels and units.
+
+    **Arguments:**
+
+    - `run`: the trajectory.
+    - `parts`: names of `PARTS` to add.
+
+    **Raises:** `InputError` for unknown ones, and those there is nothing to tell of.
+    """
+    columns = _columns(run, COLUMNS)
+    names = run.names
+    labels = {"coordinate": names.coordinates, "velocity": names.velocities}
+    labels |= {"row": run.row_names, "row_kind": run.row_kinds}
+    if is_servoed(run):
+        servo = run.servo()
+        columns |= _columns(servo, SERVO_COLUMNS)
+        labels |= {
+            "input": servo.input_names,
+            "servo_row": servo.row_names,
+            "servo_row_kind": servo.row_kinds,
+        }
+    for name, x in arrays_of(run, parts).items():
+        columns[name] = Column(("time", *dims_of(name, x.shape[1:])), x, units_of(name))
+        if columns[name].dims[-1] == "axis":
+            labels["axis"] = ("x", "y", "z")[: x.shape[-1]]
+    attributes: dict[str, str | int | float] = {
+        "model": run.name,
+        "result": run.result_name,
+        "message": run.message,
+    }
+    attributes |= {"event": run.event_name or ""} | dict(
+        zip(_MOVED, map(float, run.start_moved), strict=True)
+    )
+    attributes |= {name: int(value) for name, value in run.stats.items()}
+    return Table(columns, {name: list(x) for name, x in labels.items()}, attributes)
+
+
+def _servo_from(table: Table) -> ServoRun | None:
+    if "inputs" not in table.columns:
+        return None
+    return ServoRun(
+        **{name.removeprefix("servo_"): jnp.asarray(table.columns[name].values) for name in SERVO_COLUMNS},
+        row_names=tuple(table.labels["servo_row"]),
+        row_kinds=tuple(table.labels["servo_row_kind"]),  # pyright: ignore[reportArgumentType]
+        input_names=tuple(table.labels["input"]),
+    )
+
+
+def fields_from(table: Table) -> dict[str, Any]:
+    """The fields of the trajectory a table was made of, but for `result`, whose name comes in its place.
+
+    **Arguments:**
+
+    - `table`: as `table` made it; parts that were added to it are left out.
+    """
+    attributes = dict(table.attributes)
+    name, result, message = (str(attributes.pop(key)) for key in ("model", "result", "message"))
+    event = str(attributes.pop("event", ""))
+    moved = jnp.asarray([float(attributes.pop(key, 0.0)) for key in _MOVED])
+    arrays = {k: jnp.asarray(table.columns[k].values) for k in COLUMNS if k in table.columns}
+    return {
+        **{name: arrays.get(name) for name in COLUMNS},
+        "stats": {name: jnp.asarray(value) for name, value in attributes.items()},
+        "result": result,
+        "row_names": tuple(table.labels["row"]),
+        "row_kinds": tuple(table.labels["row_kind"]),
+        "name": name,
+        "message": message,
+        "start_moved": moved,
+        "event": 0 if event else -1,
+        "event_names": (event,) if event else (),
+        "coordinate_names": tuple(table.labels.get("coordinate", ())),
+        "velocity_names": tuple(table.labels.get("velocity", ())),
+        "tracking": _servo_from(table),
+    }

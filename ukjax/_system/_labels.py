@@ -1,0 +1,71 @@
+"""What the entries of q, v and u are called, and what a run is: the one place that plots, tables and reports ask."""
+
+from typing import Any, NamedTuple
+
+from .._misc._errors import InputError
+
+
+class Labels(NamedTuple):
+    """Names of the n_q coordinates and the n velocities of a system."""
+
+    coordinates: tuple[str, ...]
+    velocities: tuple[str, ...]
+
+
+def numbered(symbol: str, count: int) -> tuple[str, ...]:
+    """Names of what has none: `q[0]`, `q[1]`, ...
+
+    **Arguments:**
+
+    - `symbol`: the array's.
+    - `count`: how many entries it has.
+    """
+    return tuple(f"{symbol}[{i}]" for i in range(count))
+
+
+def own_labels(owner: Any, what: str, count: int) -> tuple[str, ...]:
+    """The names an object gives in a field or property; none where it has no such attribute.
+
+    **Arguments:**
+
+    - `owner`: a system, or an input matrix.
+    - `what`: the attribute.
+    - `count`: how many names there must be.
+
+    **Raises:** `InputError` for another number of them, for what is not text, and for a name given twice.
+    """
+    labels = getattr(owner, what, ())
+    text = isinstance(labels, tuple | list) and all(isinstance(x, str) for x in labels)
+    if not text or (labels and len(labels) != count):
+        raise InputError(
+            f"`{what}` of {type(owner).__name__} must be a tuple of {count} names, such as {numbered('q', count)[:2]}, "
+            f"got {labels!r}."
+        )
+    if twice := [x for x in labels if list(labels).count(x) > 1]:
+        raise InputError(f"`{what}` of {type(owner).__name__} has {twice[0]!r} twice: names must differ.")
+    return tuple(labels)
+
+
+def labels_of(system: Any, coordinates: int, velocities: int, *, quasi: bool) -> Labels:
+    """The names of a system's coordinates and velocities, from its `labels` and `velocity_labels` where it has them.
+
+    **Arguments:**
+
+    - `system`: the mechanical system.
+    - `coordinates`, `velocities`: their numbers n_q and n.
+    - `quasi`: whether velocities are other than the rates of the coordinates.
+    """
+    of_q = own_labels(system, "labels", coordinates)
+    of_v = own_labels(system, "velocity_labels", velocities) or (() if quasi else of_q)
+    return Labels(of_q or numbered("q", coordinates), of_v or numbered("v", velocities))
+
+
+def title_of(system: Any) -> str:
+    """What a run of a system is called: its `title`, or the name of its class.
+
+    **Arguments:**
+
+    - `system`: the mechanical system.
+    """
+    title = getattr(system, "title", None)
+    return title if isinstance(title, str) and title else type(system).__name__
