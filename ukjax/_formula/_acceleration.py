@@ -20,7 +20,7 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .._misc._arguments import number_array
+from .._misc._arguments import called, number_array, require_instance
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities, is_traced
@@ -80,7 +80,7 @@ class Equations(eqx.Module):
 def _expect(what: str, array: Array, shape: tuple[int, ...]) -> Array:
     array = number_array(what, array)
     if array.shape != shape:
-        raise InputError(f"{what} has shape {array.shape}; it must be {shape}.")
+        raise InputError(f"{what} has shape {array.shape}; it must be {shape or 'a scalar'}.")
     return array
 
 
@@ -102,12 +102,13 @@ def equations_of_motion(
 
     **Raises:** `InputError` naming what has the wrong shape.
     """
-    n = v.size
-    M = _expect("the mass matrix", system.mass_matrix(t, q), (n, n))
-    Q = _expect("the force", system.force(t, q, v), (n,))
-    c = system.nonideal_force(t, q, v)
+    n, of = v.size, f"of {type(system).__name__}"
+    M = _expect("the mass matrix", called(f"the mass matrix {of}", system.mass_matrix, t, q), (n, n))
+    Q = _expect("the force", called(f"the force {of}", system.force, t, q, v), (n,))
+    c = called(f"the non-ideal force {of}", system.nonideal_force, t, q, v)
     c = jnp.zeros_like(Q) if c is None else _expect("the non-ideal force", c, (n,))
-    _expect("the rate of the coordinates from `kinematics`", system.kinematics(t, q, v), q.shape)
+    rate = called(f"`kinematics` {of}", system.kinematics, t, q, v)
+    _expect("the rate of the coordinates from `kinematics`", rate, q.shape)
     rows = constraint_rows(system, t, q, v)
     return Equations(M, Q, c, eqx.tree_at(lambda r: r.b, rows, stabilizer.right_hand_side(rows)))
 
@@ -118,9 +119,12 @@ def require_shapes(system: AbstractSystem, t: Time, q: Coordinates, v: Velocitie
     **Arguments:** as `equations_of_motion`.
     """
     eqx.filter_eval_shape(equations_of_motion, system, t, q, v, NoStabilizer())
-    energy = eqx.filter_eval_shape(system.energy, t, q, v)
-    if energy is not None and jnp.shape(energy) != ():
-        raise InputError(f"the energy has shape {jnp.shape(energy)}; it must be a scalar.")
+    eqx.filter_eval_shape(_energy, system, t, q, v)
+
+
+def _energy(system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) -> Array | None:
+    energy = called(f"the energy of {type(system).__name__}", system.energy, t, q, v)
+    return None if energy is None else _expect("the energy", energy, ())
 
 
 class AbstractFormula(eqx.Module):
@@ -158,6 +162,7 @@ class AbstractFormula(eqx.Module):
         **Raises:** `InputError` for wrong shapes, and outside `jit` also for non-finite states and for what
         gives NaN under it.
         """
+        require_instance("stabilizer", stabilizer, AbstractStabilizer, "NoStabilizer()")
         system, t, q, v = resolve_state(system, t, q, v)
         result = _accelerate(self, system, t, q, v, stabilizer)
         if not is_traced(result.a) and not np.all(np.isfinite(result.a)):

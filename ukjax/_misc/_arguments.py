@@ -3,6 +3,7 @@
 import difflib
 import inspect
 import numbers
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -12,8 +13,43 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ._errors import InputError
+from ._errors import InputError, MissingExtraError, SimulationError
+from ._process import require_own_process
 from ._types import is_traced
+
+_SHOWN = 200  # characters of a value in a message
+# Counts become 32-bit integers of JAX.
+_LARGEST = 2**31 - 1
+_LARGEST_FLOAT = sys.float_info.max
+
+
+def shown(value: Any) -> str:
+    """A value as a message shows it, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def called(whose: str, fn: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+    """What a user's function returns.
+
+    **Arguments:**
+
+    - `whose`: what the message calls the function, such as "the force of MySystem".
+    - `fn`: the function.
+    - `arguments`, `keywords`: its arguments.
+
+    **Raises:** `InputError` for what the function raises, which is kept as its cause; errors of ukjax as they are.
+    """
+    try:
+        return fn(*arguments, **keywords)
+    except (InputError, MissingExtraError, SimulationError):
+        raise
+    except Exception as error:
+        raise InputError(f"{whose} raised {type(error).__name__}: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or ["(no message)"])[0][: 2 * _SHOWN]
 
 
 def number_array(name: str, value: Any) -> Array:
@@ -23,10 +59,11 @@ def number_array(name: str, value: Any) -> Array:
 
     **Raises:** `InputError` for what is not an array of numbers.
     """
+    require_own_process()
     try:
         return jnp.asarray(value)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{name} must be an array of numbers, got {value!r}.") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"{name} must be an array of numbers, got {shown(value)}.") from error
 
 
 def require_function(name: str, fn: Any, takes: str) -> None:
@@ -39,7 +76,7 @@ def require_function(name: str, fn: Any, takes: str) -> None:
     - `takes`: their names, such as "t, q".
     """
     if not callable(fn):
-        raise InputError(f"{name} must be a function of ({takes}), got {fn!r}.")
+        raise InputError(f"{name} must be a function of ({takes}), got {shown(fn)}.")
     try:
         signature = inspect.signature(fn)
     except (TypeError, ValueError):  # of some written in C nothing is known
@@ -60,14 +97,21 @@ def real_array(name: str, value: Any) -> Array:
 
     **Raises:** `InputError` for what is not an array of real numbers.
     """
-    # JAX would make an array of weak type of a plain number, and compile what converts it.
-    plain = isinstance(value, numbers.Real)
-    array = jax.device_put(np.asarray(value)) if plain else number_array(name, value)
+    array = _plain(name, value) if isinstance(value, numbers.Real) else number_array(name, value)
     if jnp.issubdtype(array.dtype, jnp.integer) or jnp.issubdtype(array.dtype, jnp.bool_):
         array = array.astype(float)
     if not jnp.issubdtype(array.dtype, jnp.floating):
         raise InputError(f"{name} must be real, got {array.dtype}.")
     return array
+
+
+def _plain(name: str, value: numbers.Real) -> Array:
+    """A number as an array: JAX would make one of weak type, and compile what converts it."""
+    require_own_process()
+    try:
+        return jax.device_put(np.asarray(value if isinstance(value, np.generic) else float(value)))
+    except (OverflowError, ValueError) as error:
+        raise InputError(f"{name} is too large for a number of floating point: {shown(value)}.") from error
 
 
 def fails(holds: Callable[..., Any], *values: Any) -> bool:
@@ -107,7 +151,7 @@ def require_not_negative(name: str, value: Any) -> None:
         raise InputError(f"{name} must be finite and not negative, got {value}.")
 
 
-def whole_number(name: str, value: Any, least: int = 1) -> int:
+def whole_number(name: str, value: Any, least: int = 1, most: int = _LARGEST) -> int:
     """An integer, also one of NumPy's.
 
     **Arguments:**
@@ -115,12 +159,67 @@ def whole_number(name: str, value: Any, least: int = 1) -> int:
     - `name`: what the message calls it.
     - `value`: the integer.
     - `least`: the least allowed.
+    - `most`: the largest allowed; by default the largest of 32 bits.
 
     **Raises:** `InputError` for anything else.
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
-        raise InputError(f"{name} must be an integer of at least {least}, got {value!r}.")
+        raise InputError(f"{name} must be an integer of at least {least}, got {shown(value)}.")
+    if value > most:
+        raise InputError(f"{name} must be at most {most}, got {shown(value)}.")
     return int(value)
+
+
+def flag(name: str, value: Any) -> bool:
+    """A choice of yes or no.
+
+    **Arguments:**
+
+    - `name`: what the message calls it.
+    - `value`: the choice.
+
+    **Raises:** `InputError` for anything but True and False.
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise InputError(f"{name} must be True or False, got {shown(value)}.")
+    return bool(value)
+
+
+def one_of(name: str, value: Any, choices: Iterable[str]) -> Any:
+    """One of some words.
+
+    **Arguments:**
+
+    - `name`: what the message calls it.
+    - `value`: the word.
+    - `choices`: what it may be.
+
+    **Raises:** `InputError` for anything else.
+    """
+    choices = list(choices)
+    if not isinstance(value, str) or value not in choices:
+        raise InputError(f"{name} must be {' or '.join(map(repr, choices))}, got {shown(value)}.")
+    return value
+
+
+def all_of(name: str, values: Any, kind: type | tuple[type, ...], such_as: str) -> tuple:
+    """Some values as a tuple.
+
+    **Arguments:**
+
+    - `name`: what the message calls them.
+    - `values`: a list of instances of a class, or anything that can be iterated but text.
+    - `kind`: the class or classes.
+    - `such_as`: an example of one.
+
+    **Raises:** `InputError` for anything else.
+    """
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise InputError(f"{name} must be a list of things like {such_as}, got {type(values).__name__}.")
+    values = tuple(values)
+    for value in values:
+        require_instance(f"each of the {name}", value, kind, such_as)
+    return values
 
 
 def positive_time(name: str, value: Any) -> Array:
@@ -152,8 +251,8 @@ def require_between(name: str, value: Any, low: float, high: float) -> None:
     if is_traced(value):
         return
     number = value.item() if isinstance(value, Array | np.ndarray) and np.ndim(value) == 0 else value
-    if not (isinstance(number, numbers.Real) and low < float(number) < high):
-        raise InputError(f"{name} must lie between {low:g} and {high:g}, got {value!r}.")
+    if not (isinstance(number, numbers.Real) and low < number < min(high, _LARGEST_FLOAT)):
+        raise InputError(f"{name} must lie between {low:g} and {high:g}, got {shown(value)}.")
 
 
 def require_instance(name: str, value: Any, kind: type | tuple[type, ...], such_as: str) -> None:
@@ -168,7 +267,7 @@ def require_instance(name: str, value: Any, kind: type | tuple[type, ...], such_
     """
     if not isinstance(value, kind):
         hint = " (an instance is needed, not the class)" if isinstance(value, type) else ""
-        raise InputError(f"{name} must be something like {such_as}, got {value!r}{hint}.")
+        raise InputError(f"{name} must be something like {such_as}, got {shown(value)}{hint}.")
 
 
 def require_solver(solver: Any) -> None:

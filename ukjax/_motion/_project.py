@@ -257,6 +257,7 @@ def project(
     projected, rate, rows, error = _project_once(projection, system, t, q, v)
     if is_traced(error):
         return projected, rate
+    tolerance = float(tolerance)
     for _ in range(50):
         if error <= tolerance:
             return projected, rate

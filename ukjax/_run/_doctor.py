@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._formula._acceleration import Equations, equations_of_motion
-from .._misc._arguments import require_between
+from .._misc._arguments import require_between, require_instance
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time, Velocities
 from .._motion._project import project
@@ -185,6 +185,7 @@ def check(
     **Raises:** `InputError` for wrong shapes and non-finite values.
     """
     require_between("rcond", rcond, 0, 1)
+    require_instance("stabilizer", stabilizer, AbstractStabilizer, "NoStabilizer()")
     system, t, q, v = resolve_state(system, t, q, v)
     equations = eqx.filter_jit(equations_of_motion)(system, t, q, v, stabilizer)
     M, A, b = (np.asarray(x) for x in (equations.M, equations.rows.A, equations.rows.b))

@@ -15,6 +15,7 @@ from jaxtyping import Array
 
 from .._formula._acceleration import AbstractFormula, UdwadiaKalaba
 from .._misc._arguments import (
+    called,
     fails,
     number_array,
     positive_time,
@@ -23,6 +24,7 @@ from .._misc._arguments import (
     require_finite,
     require_function,
     require_instance,
+    whole_number,
 )
 from .._misc._errors import InputError
 from .._misc._types import by_precision, is_traced
@@ -233,9 +235,8 @@ def times(t0: Array, t1: Array, ts: Any) -> Array | None:
             raise InputError(f"ts must be times, a number of times, or 'steps', got {ts!r}.")
         return None
     if ts is None or isinstance(ts, numbers.Integral):
-        count = 201 if ts is None else int(ts)
-        if count < 2:
-            raise InputError(f"ts = {count} times are too few; at least 2 are needed.")
+        # Of one coordinate 10^8 times are gigabytes.
+        count = whole_number("the number of times ts", 201 if ts is None else ts, 2, 10**8)
         # Not t0 + (t1 - t0) s, whose last time may miss t1 by rounding.
         s = np.linspace(0, 1, count, dtype=t0.dtype)
         if is_traced(t0, t1):
@@ -264,7 +265,7 @@ def event(given: dfx.Event | Callable | None, dtype: jnp.dtype) -> dfx.Event | N
     tolerance = 1e3 * float(jnp.finfo(dtype).eps)
 
     def condition(t: Array, y: tuple[Array, Array], args: Any, **_: Any) -> Array:
-        found = number_array("what the event returns", given(t, *y))
+        found = number_array("what the event returns", called("the event", given, t, *y))
         if found.ndim:
             raise InputError(f"the event returned shape {found.shape}; it must be a scalar.")
         return found

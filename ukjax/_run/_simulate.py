@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from .._batch import Pooled, can_be_pooled
 from .._formula._acceleration import AbstractFormula
-from .._misc._arguments import real_array, require_instance, require_solver, whole_number
+from .._misc._arguments import flag, real_array, require_instance, require_solver, whole_number
 from .._misc._callbacks import arguments_checked
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
@@ -180,6 +180,7 @@ def simulate(
     ts = _options.times(t0, t1, ts)
     dt0 = _options.first_step(dt0, t0.dtype)
     max_steps = whole_number("max_steps", max_steps)
+    dense, throw = flag("dense", dense), flag("throw", throw)
     adjoint = _options.adjoint(adjoint, (q0, v0), max_steps)
     controller = _options.controller(stepsize_controller, solver, dt0, (rtol, atol), q0.dtype)
     automatic = formula is None
