@@ -229,7 +229,7 @@ class Trajectory(eqx.Module):
 
         **Raises:** `InputError` if there is none, or it is not such a file.
         """
-        table = _files.load(path)
+        table = _files.load(path, _COLUMNS, RESULTS._name_to_item)
         arrays = {name: jnp.asarray(column.values) for name, column in table.columns.items()}
         attributes = dict(table.attributes)
         name, result, message = (str(attributes.pop(key)) for key in ("model", "result", "message"))
