@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from .._misc._checksum import SEALED, intact, seal
+from .._misc._checksum import AT_END, ATTRIBUTE, digest_of_folder, intact, require_intact_folder, seal
 from .._misc._errors import InputError, MissingExtraError, missing_extra
 from .._misc._npz import read_npz, write_npz
 from .._misc._paths import as_path, replacing, require_there
@@ -14,7 +14,6 @@ from .._misc._paths import as_path, replacing, require_there
 if TYPE_CHECKING:
     import xarray
 
-_CHECKSUM = "checksum"
 Layout = dict[str, tuple[tuple[str, ...], str]]
 
 
@@ -64,7 +63,7 @@ def _from_xarray(dataset: "xarray.Dataset") -> Table:
     }
     columns["t"] = Column(("time",), dataset["time"].values, "s")
     labels = {name: [str(x) for x in dataset[name].values] for name in ("row", "row_kind")}
-    attributes = {str(name): x for name, x in dataset.attrs.items() if name != _CHECKSUM}
+    attributes = {str(name): x for name, x in dataset.attrs.items() if name != ATTRIBUTE}
     return Table(columns, labels, attributes)
 
 
@@ -107,19 +106,19 @@ def save(table: Table, path: str | Path) -> Path:
 
 def _write_netcdf(dataset: "xarray.Dataset", path: Path) -> None:
     with replacing(path) as partial:
-        dataset.assign_attrs({_CHECKSUM: SEALED}).to_netcdf(partial, engine="h5netcdf")
+        dataset.assign_attrs({ATTRIBUTE: AT_END}).to_netcdf(partial, engine="h5netcdf")
         seal(partial)
 
 
 def _write_zarr(dataset: "xarray.Dataset", path: Path) -> None:
-    from zarr.codecs import ZstdCodec
+    import zarr
 
-    # With a checksum of every chunk, which any reader of the format compares.
-    encoding = {name: {"compressors": ZstdCodec(checksum=True)} for name in dataset.data_vars}
     if path.is_dir() and any(path.iterdir()) and not (path / "zarr.json").exists():
         raise InputError(f"'{path}' is a folder, and nothing of Zarr: choose another name.")
     with replacing(path) as partial:
-        dataset.to_zarr(partial, mode="w", consolidated=False, zarr_format=3, encoding=encoding)
+        dataset.to_zarr(partial, mode="w", consolidated=False, zarr_format=3)
+        attributes = zarr.open_group(partial, mode="r+").attrs
+        attributes[ATTRIBUTE] = digest_of_folder(partial, dict(attributes))
 
 
 def load(path: str | Path, columns: Layout, results: Container[str]) -> Table:
@@ -159,6 +158,7 @@ def _read(path: Path, suffix: str) -> Table:
     except ImportError as error:
         raise missing_extra(f"loading {suffix}", "data") from error
     if suffix == ".zarr":
+        require_intact_folder(path)
         return _from_xarray(xarray.open_zarr(path, consolidated=False).load())
     intact(path)
     with xarray.open_dataset(path, engine="h5netcdf") as dataset:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from .._compiler import to_leave_process
 from .._misc._arguments import all_of, called, number_array, one_of, shown, whole_number
 from .._misc._callbacks import cacheable
-from .._misc._checksum import SEALED, intact, seal
+from .._misc._checksum import AT_END, intact, seal
 from .._misc._errors import InputError, missing_extra
 from .._misc._paths import as_path, replacing, require_there
 from .._run._trajectory import RESULTS, Trajectory
@@ -99,7 +99,7 @@ def export(
     def serialized() -> bytearray:
         # Under a name of its own each time, since what JAX traced before may hold Equinox's checks.
         anew = lambda *arrays: run(*arrays)
-        anew.__name__ = SEALED
+        anew.__name__ = AT_END
         exported = jax.export.export(jax.jit(anew), platforms=platforms)(*shapes)
         return exported.serialize(vjp_order=vjp_order)
 

@@ -1,19 +1,29 @@
-"""A checksum at the end of a file, read before anything else of it: parsers of damaged files crash, hang or go on.
+"""Checksums of files, compared before anything else is read: parsers of damaged files crash, hang or notice nothing.
 
-HDF5 and FlatBuffers, which say themselves where they end, are read by others as before.
+A file has its checksum at its end: HDF5 and FlatBuffers, which say themselves where they end, are read by others as
+before. A Zarr folder has it among its attributes.
 """
 
+import json
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from ._errors import InputError
 
-_NAME = b"ukjax sha256"
-_LINE = b"\n" + _NAME + b" "
+ATTRIBUTE = "checksum"
+"""The name of the attribute by which a file of a known format tells that it has one."""
+_LINE = b"\nukjax_sha256 "
 _LENGTH = len(_LINE) + 64
 
-SEALED = f"{_NAME.decode()} at the end of the file"
+AT_END = "ukjax_sha256_at_the_end_of_the_file"
 """To be written somewhere in a file that gets a checksum, so that one that lost it is known to have had it."""
+
+
+def _refused(path: Path) -> InputError:
+    return InputError(
+        f"'{path}' is damaged, or was changed after ukjax wrote it: its checksum is another, or is missing."
+    )
 
 
 def _line(content: bytes) -> bytes:
@@ -25,7 +35,7 @@ def seal(path: Path) -> None:
 
     **Arguments:**
 
-    - `path`: the file, which holds `SEALED`.
+    - `path`: the file, which holds `AT_END`.
     """
     content = path.read_bytes()
     with path.open("ab") as file:
@@ -44,9 +54,36 @@ def intact(path: Path) -> bytes:
     content = path.read_bytes()
     if content[-_LENGTH:].startswith(_LINE):
         content, line = content[:-_LENGTH], content[-_LENGTH:]
-        damaged = line != _line(content)
-    else:
-        damaged = SEALED.encode() in content
-    if damaged:
-        raise InputError(f"'{path}' is damaged: it is not as it was written.")
+        if line != _line(content):
+            raise _refused(path)
+    elif AT_END.encode() in content:
+        raise _refused(path)
     return content
+
+
+def digest_of_folder(path: Path, attributes: dict[str, Any]) -> str:
+    """A digest of all files of a Zarr folder, and of its attributes but for the checksum.
+
+    **Arguments:**
+
+    - `path`: the folder.
+    - `attributes`: in its own file, which is left out.
+    """
+    own = {name: x for name, x in attributes.items() if name != ATTRIBUTE}
+    found = sha256(json.dumps(own, sort_keys=True).encode())
+    for file in sorted(x for x in path.rglob("*") if x.is_file() and x != path / "zarr.json"):
+        found.update(f"{file.relative_to(path).as_posix()} {file.stat().st_size}\n".encode())
+        found.update(file.read_bytes())
+    return found.hexdigest()
+
+
+def require_intact_folder(path: Path) -> None:
+    """Raises `InputError` for a Zarr folder whose files are not those it was written with, where it has a checksum.
+
+    **Arguments:**
+
+    - `path`: the folder.
+    """
+    attributes = json.loads((path / "zarr.json").read_bytes())["attributes"]
+    if ATTRIBUTE in attributes and attributes[ATTRIBUTE] != digest_of_folder(path, attributes):
+        raise _refused(path)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._formula._acceleration import AbstractFormula
-from .._misc._arguments import unknown_name
+from .._misc._arguments import called, unknown_name
 from .._misc._errors import InputError
 from .._misc._types import is_traced
 from .._system._problem import Problem
@@ -167,7 +167,8 @@ class Build(eqx.Module):
         rest = {name: x for name, x in values.items() if name not in own}
         made = self.model
         if not isinstance(made, Problem):
-            made = self.model(own) if self.as_dict else self.model(**own)
+            whose = getattr(self.model, "__name__", "the model")
+            made = called(whose, self.model, own) if self.as_dict else called(whose, self.model, **own)
         if not isinstance(made, Problem):
             if rest:
                 known = inspect.signature(self.model).parameters

@@ -7,12 +7,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._misc._arguments import unknown_name
+from .._misc._arguments import called, number_array, shown, unknown_name
 from .._misc._errors import InputError
 from .._motion._project import Projection
 from .._run._trajectory import _COLUMNS, RESULTS, Trajectory
 from .._system._problem import Problem
 from ._names import Case, points_of
+from ._samples import require_name
 
 OUTCOMES = dict(zip(RESULTS._name_to_item, RESULTS._index_to_message, strict=True)) | {
     "inconsistent_start": "No initial state near the one given satisfies the constraints."
@@ -44,13 +45,14 @@ class Named(NamedTuple):
 
 def _points(run: Run) -> dict[str, Array]:
     points = points_of(run.problem, run.case.system)
-    along = {} if points is None else jax.vmap(points)(run.trajectory.t[:-1], run.trajectory.q[:-1])
+    at = (run.trajectory.t[:-1], run.trajectory.q[:-1])
+    along = {} if points is None else called("points", jax.vmap(points), *at)
     return {f"point_{name}": x for name, x in along.items()}
 
 
 def _points_end(run: Run) -> dict[str, Array]:
     points = points_of(run.problem, run.case.system)
-    found = {} if points is None else points(run.trajectory.t[-1], run.trajectory.q[-1])
+    found = {} if points is None else called("points", points, run.trajectory.t[-1], run.trajectory.q[-1])
     return {f"point_{name}_end": x for name, x in found.items()}
 
 
@@ -88,9 +90,17 @@ DEFAULT += ("rank_min", "rank_max", "steps")
 
 
 def _own(name: str, fn: Callable[[Trajectory], Any]) -> Named:
-    if not name.isidentifier():
+    if not isinstance(name, str) or not name.isidentifier():
         raise InputError(f"an output needs a name: give outputs={{'name': function}}, not {name!r}.")
-    return Named(None, "", lambda run: fn(run.trajectory))
+    return Named(None, "", lambda run: _numbers(name, called(f"output {name}", fn, run.trajectory)))
+
+
+def _numbers(name: str, value: Any) -> Array:
+    """What an output function returned, which must be one array."""
+    value = number_array(f"output {name}", value)
+    if jnp.issubdtype(value.dtype, jnp.complexfloating):
+        raise InputError(f"output {name} must be real, got {value.dtype}.")
+    return value
 
 
 def chosen(outputs: Outputs) -> dict[str, Named]:
@@ -106,12 +116,15 @@ def chosen(outputs: Outputs) -> dict[str, Named]:
         return {name: KNOWN[name] for name in DEFAULT}
     if isinstance(outputs, str) or callable(outputs):
         outputs = [outputs]
+    if not isinstance(outputs, Mapping | Sequence):
+        raise InputError(f"outputs are names or functions of a trajectory, got {shown(outputs)}.")
     if not isinstance(outputs, Mapping):
         outputs = {x if isinstance(x, str) else getattr(x, "__name__", ""): x for x in outputs}
     found = {}
     for name, x in outputs.items():
         if not isinstance(x, str) and not callable(x):
-            raise InputError(f"outputs are names or functions of a trajectory, got {x!r}.")
+            raise InputError(f"outputs are names or functions of a trajectory, got {shown(x)}.")
+        require_name("an output", name)
         if isinstance(x, str) and x not in KNOWN:
             raise unknown_name("output", x, KNOWN)
         found[name] = KNOWN[x] if isinstance(x, str) else _own(name, x)
@@ -136,7 +149,7 @@ def observed(run: Run, outputs: dict[str, Named], optional: bool) -> dict[str, A
             what = "named points" if isinstance(value, dict) else "energy"
             raise InputError(f"there is no output {name}: {run.problem.name} defines no {what}.")
         if isinstance(value, dict):
-            found |= value
+            found |= {key: _numbers(key, x) for key, x in value.items()}
         else:
             found[name] = jnp.asarray(value)
     return found

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._formula._acceleration import AbstractFormula
-from .._misc._arguments import real_array, require_instance, require_solver
+from .._misc._arguments import all_of, real_array, require_instance, require_solver, whole_number
 from .._misc._callbacks import cacheable
 from .._misc._errors import InputError
 from .._run import _options
@@ -86,6 +86,9 @@ def _span(problem: Problem, options: dict[str, Any]) -> dict[str, Any]:
     given = {x: getattr(problem, x) if options[x] is None else options[x] for x in ("t0", "t1")}
     dtype = jnp.result_type(problem.q0)
     t0, t1 = (real_array(name, x).astype(dtype) for name, x in given.items())
+    if t0.ndim:
+        raise InputError(f"t0 has shape {t0.shape}; it must be a scalar.")
+    whole_number("max_steps", options["max_steps"])
     ts = _options.times(t0, t1, options["ts"])
     if ts is None:
         raise InputError("runs of a batch have steps of their own: ts must be times or their number.")
@@ -174,7 +177,7 @@ def prepare(
     elif outputs is None or isinstance(outputs, str):
         named = {} if outputs is None else {outputs: None}
     else:
-        named = dict.fromkeys(outputs)
+        named = dict.fromkeys(all_of("outputs", outputs, str, "'value'"))
     member = Member(build, named, outputs is None, gradients, options, not of_problem)
     program = trace(member, example)
     labels = {} if problem is None else _labels(program, problem, case, options)

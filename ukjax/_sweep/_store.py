@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 import numpy as np
 
 from .._misc._errors import InputError, missing_extra
+from .._misc._paths import writing
 from ._chunks import Region
 from ._member import RESULT
 
@@ -132,11 +133,12 @@ def attributes_of(path: Path) -> dict[str, Any] | None:
 
     **Raises:** `InputError` where something else lies there.
     """
-    if not path.exists():
-        return None
+    with writing(path):
+        if not path.exists() and not path.is_symlink():
+            return None
     try:
         attributes = dict(_zarr().open_group(path, mode="r").attrs)
-    except (ValueError, OSError, KeyError):
+    except Exception:  # it is something else, or damaged: Zarr raises many kinds
         attributes = {}
     if attributes.get("made_by") != MADE_BY:
         raise InputError(f"'{path}' is there already, and no sweep made it: choose another name.")
@@ -195,9 +197,10 @@ class Folder(AbstractTarget):
     def __init__(self, path: Path, template: Template, chunk: tuple[int, ...], overwrite: bool):
         self._path, old = path, attributes_of(path)
         if old is None:
-            self._lock = _create(path, template, chunk, replace=False)
+            with writing(path):
+                self._lock = _create(path, template, chunk, replace=False)
         elif overwrite:
-            with _locked(path):
+            with _locked(path), writing(path):
                 self._lock = _create(path, template, chunk, replace=True)
         else:
             require_same(path, old, template.attributes)

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from .._formula._acceleration import AbstractFormula, UdwadiaKalaba
+from .._misc._arguments import called, real_array
 from .._misc._errors import InputError
 from .._motion._model import Model, coded
 from .._run import _options
@@ -94,7 +95,7 @@ class Objective(eqx.Module):
     def _built(self, gains: Any) -> tuple[Sequence[Problem], AbstractStabilizer]:
         if self.plant is None:
             return self.problems, gains
-        made, stabilizer = self.plant(gains), self.settings.stabilizer
+        made, stabilizer = called("the function of the gains", self.plant, gains), self.settings.stabilizer
         if isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], AbstractStabilizer):
             made, stabilizer = made
         return [made] if isinstance(made, Problem) else made, stabilizer
@@ -118,7 +119,10 @@ class Objective(eqx.Module):
                 formula=s.formula, stabilizer=stabilizer, solver=s.solver, stepsize_controller=s.controller,
                 adjoint=adjoint, max_steps=s.max_steps,
             )  # fmt: skip
-            loss, stats = self.loss(run), run.stats
+            loss = real_array("the loss", called("the loss", self.loss, run))
+            if loss.ndim:
+                raise InputError(f"the loss has shape {loss.shape}; it must be a scalar.")
+            stats = run.stats
             reached = run.result == RESULTS.successful
         count = _options.evaluations(s.solver, stabilizer, stats)
         count = stats["num_steps"] if count is None else count
