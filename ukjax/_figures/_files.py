@@ -186,5 +186,5 @@ def _require_layout(table: Table, columns: Layout, results: Container[str]) -> N
     for name in words | {"num_steps"} | table.attributes.keys():
         if not isinstance(table.attributes[name], str if name in words else int | np.integer):
             raise TypeError(f"{name} cannot be {table.attributes[name]!r}")
-    if table.attributes["result"] not in results:
+    if str(table.attributes["result"]) not in results:
         raise TypeError(f"there is no result {table.attributes['result']}")

@@ -3,7 +3,6 @@
 import difflib
 import inspect
 import numbers
-import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -20,7 +19,6 @@ from ._types import is_traced
 _SHOWN = 200  # characters of a value in a message
 # Counts become 32-bit integers of JAX.
 _LARGEST = 2**31 - 1
-_LARGEST_FLOAT = sys.float_info.max
 
 
 def shown(value: Any) -> str:
@@ -165,9 +163,9 @@ def whole_number(name: str, value: Any, least: int = 1, most: int = _LARGEST) ->
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
         raise InputError(f"{name} must be an integer of at least {least}, got {shown(value)}.")
-    if value > most:
+    if (number := int(value)) > most:
         raise InputError(f"{name} must be at most {most}, got {shown(value)}.")
-    return int(value)
+    return number
 
 
 def flag(name: str, value: Any) -> bool:
@@ -251,7 +249,11 @@ def require_between(name: str, value: Any, low: float, high: float) -> None:
     if is_traced(value):
         return
     number = value.item() if isinstance(value, Array | np.ndarray) and np.ndim(value) == 0 else value
-    if not (isinstance(number, numbers.Real) and low < number < min(high, _LARGEST_FLOAT)):
+    try:
+        inside = isinstance(number, numbers.Real) and low < float(number) < high
+    except OverflowError:
+        inside = False
+    if not inside:
         raise InputError(f"{name} must lie between {low:g} and {high:g}, got {shown(value)}.")
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._figures import _animate, _files, _plot
+from .._misc._arguments import real_array
 from .._misc._errors import InputError, SimulationError
 from .._motion._project import Projection
 from .._system._constraint import Kind
@@ -63,8 +64,7 @@ class Trajectory(eqx.Module):
     - `energy`: total energy [J] (k,), or None where the system defines none.
     - `rank`: rank of the constraint rows (k,).
     - `stats`: `num_steps`, `num_accepted_steps`, `num_rejected_steps`, and `num_evaluations` of the
-      acceleration by these steps where the solver's stages tell it. It is at most so many where steps were rejected,
-      not projected, and a step starts with the last stage of the one before.
+      acceleration by these steps, if known: an upper bound for unprojected FSAL runs with rejected steps.
     - `result`: a code of `RESULTS`.
     - `row_names`: the names of the m rows, as in `Rows`.
     - `row_kinds`: their kinds, as in `Rows`.
@@ -154,9 +154,10 @@ class Trajectory(eqx.Module):
         """
         if self.dense is None:
             raise InputError("this trajectory was not kept dense; call simulate(..., dense=True).")
-        if jnp.ndim(t):
-            raise InputError(f"t has shape {jnp.shape(t)}; it is one time (use jax.vmap for many).")
-        return self.dense(jnp.asarray(t, self.t.dtype))
+        t = real_array("t", t).astype(self.t.dtype)
+        if not t.ndim:
+            return self.dense(t)
+        raise InputError(f"t has shape {t.shape}; it is one time (use jax.vmap for many).")
 
     def raise_if_failed(self) -> "Trajectory":
         """This trajectory; raises `SimulationError` with `message` if the run ended early."""
@@ -191,12 +192,7 @@ class Trajectory(eqx.Module):
         columns = {k: _files.Column(d, np.asarray(x), u) for k, (d, x, u) in named.items() if x is not None}
         labels = {"row": list(self.row_names), "row_kind": list(self.row_kinds)}
         stats = {name: int(value) for name, value in self.stats.items()}
-        attributes = {
-            "model": self.name,
-            "result": self.result_name,
-            "message": self.message,
-            **stats,
-        }
+        attributes = {"model": self.name, "result": self.result_name, "message": self.message, **stats}
         return _files.Table(columns, labels, attributes)
 
     def to_xarray(self) -> "xarray.Dataset":
