@@ -186,7 +186,12 @@ def _create(path: Path, template: Template, chunk: tuple[int, ...], replace: boo
     lock = _locked(new)
     if replace:
         shutil.rmtree(path)
-    new.rename(path)
+    try:
+        new.rename(path)
+    except OSError:
+        lock.close()
+        shutil.rmtree(new, ignore_errors=True)
+        raise
     return lock
 
 
