@@ -221,7 +221,9 @@ class Environment(eqx.Module):
         **Returns:** (state, reward, terminated, truncated): terminated by `done`, truncated at the horizon.
         """
         _require_state(state)
-        driven = Driven(self.system, self.apply, jax.tree.map(partial(number_array, "action"), action))
+        numbers = partial(number_array, "action")
+        action = numbers(action) if isinstance(self.apply, InputForce) else jax.tree.map(numbers, action)
+        driven = Driven(self.system, self.apply, action)
         options = {"formula": self.formula, "stabilizer": self.stabilizer, "solver": self.solver}
         q, v = step(driven, state.t, state.q, state.v, self.dt, **options)
         steps = state.steps + 1

@@ -235,8 +235,7 @@ def times(t0: Array, t1: Array, ts: Any) -> Array | None:
             raise InputError(f"ts must be times, a number of times, or 'steps', got {ts!r}.")
         return None
     if ts is None or isinstance(ts, numbers.Integral):
-        # Of one coordinate 10^8 times are gigabytes.
-        count = whole_number("the number of times ts", 201 if ts is None else ts, 2, 10**8)
+        count = whole_number("the number of times ts", 201 if ts is None else ts, 2, 10**8)  # some gigabytes
         # Not t0 + (t1 - t0) s, whose last time may miss t1 by rounding.
         s = np.linspace(0, 1, count, dtype=t0.dtype)
         if is_traced(t0, t1):

@@ -17,9 +17,9 @@ from .._run import _options
 from .._run._simulate import simulate
 from .._system._problem import Problem
 from ._guard import Guarded
-from ._names import Build, Case
+from ._names import Build, Case, require_name
 from ._outputs import OUTCOMES, Named, Run, description, observed, outcome, succeeded
-from ._samples import inner_dims, require_name
+from ._samples import inner_dims
 
 Values = dict[str, Array]
 RESULT = "result"

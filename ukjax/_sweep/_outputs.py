@@ -12,8 +12,7 @@ from .._misc._errors import InputError
 from .._motion._project import Projection
 from .._run._trajectory import _COLUMNS, RESULTS, Trajectory
 from .._system._problem import Problem
-from ._names import Case, points_of
-from ._samples import require_name
+from ._names import Case, points_of, require_name
 
 OUTCOMES = dict(zip(RESULTS._name_to_item, RESULTS._index_to_message, strict=True)) | {
     "inconsistent_start": "No initial state near the one given satisfies the constraints."

@@ -11,11 +11,10 @@ from jaxtyping import Float, Int
 
 from .._misc._arguments import shown, whole_number
 from .._misc._errors import InputError, missing_extra
+from ._names import require_name
 
 RUN = "run"
 """The dimension of runs that lie on no grid."""
-
-_LONGEST_NAME = 100  # of a file most systems allow 255 bytes
 
 # Of initial states; other arrays have dimensions of their own.
 _INNER = {"q0": "coordinate", "v0": "velocity"}
@@ -74,20 +73,6 @@ def digest(samples: AbstractSamples) -> str:
         found.update(repr((name, dims, values.shape)).encode())
         found.update(np.ascontiguousarray(values).tobytes())
     return found.hexdigest()[:16]
-
-
-def require_name(what: str, name: Any) -> None:
-    """Raises `InputError` unless a name can be that of an array in a Zarr folder, where it is a folder too.
-
-    **Arguments:**
-
-    - `what`: is named.
-    - `name`: the name.
-    """
-    taken = (".", "..", "zarr.json")
-    fits = isinstance(name, str) and name.isprintable() and 0 < len(name) <= _LONGEST_NAME
-    if not fits or "/" in name or name.startswith("__") or name.strip() in ("", *taken):
-        raise InputError(f"the name of {what} is a word such as 'length', got {shown(name)}.")
 
 
 def _values(name: Any, values: Any) -> np.ndarray:
