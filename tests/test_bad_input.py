@@ -616,6 +616,7 @@ def _level(level):
             lambda x: uk.AnyOrderSystem(2, np.eye(2), np.zeros(2), x),
             [3, None, "rod", [3], _Thing()],
         ),
+        ("angle", lambda x: uk.models.pendulum(angle=x), [*THINGS, HUGE, 10**400, NAN]),
         ("trajectory", lambda x: uk.passages(x, system=GOOD), THINGS),
         ("dense", lambda x: uk.simulate(PROBLEM, dense=x), [*THINGS, 0, 1]),
         ("throw", lambda x: uk.simulate(PROBLEM, throw=x), [*THINGS, 0, 1]),
