@@ -66,7 +66,8 @@ def export(
 
     What the function closes over (models, parameters, times) is in the file. It can be read with `load_exported`, or
     by JAX alone, with `jax.export.deserialize(bytearray(path.read_bytes())).call`, by the versions of JAX of the next
-    six months at least. Checks by which Equinox or Diffrax would raise an error become NaN.
+    six months at least. Checks by which Equinox or Diffrax would raise an error become NaN. The file ends in a checksum,
+    which `load_exported` compares.
 
     **Arguments:**
 
@@ -80,7 +81,8 @@ def export(
 
     **Returns:** the path.
 
-    **Raises:** `InputError` for a function that calls back into Python; `MissingExtraError` without flatbuffers.
+    **Raises:** `InputError` for a function that raises an error, returns no arrays or calls back into Python, and where
+    the file cannot be written; `MissingExtraError` without flatbuffers.
     """
     _require_flatbuffers("export()")
     path = as_path("path", path)
@@ -128,8 +130,8 @@ def load_exported(path: str | Path) -> Callable[..., Any]:
     **Returns:** the function, compiled at its first call, for arguments of the shapes and types it was written for;
     it can be used within `jax.jit`, and differentiated if it was written so.
 
-    **Raises:** `InputError` for a file that is none of `export`, and for one in float64 where JAX's 64-bit types are
-    off; `MissingExtraError` without flatbuffers.
+    **Raises:** `InputError` for a file that is none of `export` or is damaged, and for one in float64 where JAX's 64-bit
+    types are off; when called, for other arguments than it was written for. `MissingExtraError` without flatbuffers.
     """
     _require_flatbuffers("load_exported()")
     path = as_path("path", path)

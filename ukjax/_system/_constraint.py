@@ -198,7 +198,11 @@ def _velocity_parts(
     system: "AbstractSystem", t: Time, q: Coordinates, v: Velocities
 ) -> tuple[list[Array], list[Array]]:
     """phi (zero where there is none) and psi of each differentiated constraint, in order."""
-    qdot = system.kinematics(t, q, v)
+    qdot = called("`kinematics`", system.kinematics, t, q, v)
+    if qdot.shape != q.shape:
+        raise InputError(
+            f"`kinematics` returned shape {qdot.shape}; the rate of q must have its shape {q.shape}."
+        )
     phis, psis = [], []
     for c in system.constraints:
         if isinstance(c, _OF_POSITIONS):
@@ -245,6 +249,10 @@ def constraint_rows(system: "AbstractSystem", t: Time, q: Coordinates, v: Veloci
     """
     q, v = real_array("q", q), real_array("v", v)
     t = real_array("t", t).astype(q.dtype)
+    if t.ndim or q.ndim != 1 or v.ndim != 1:
+        raise InputError(
+            f"t, q, v have shapes {t.shape}, {q.shape}, {v.shape}; they must be (), (n_q,), (n,)."
+        )
     as_constraints(getattr(system, "constraints", None))
     phis, psis = _velocity_parts(system, t, q, v)
 
