@@ -79,7 +79,7 @@ class Module(NamedTuple):
 def as_modules(modules: Sequence[Module | tuple[Sequence[int], Sequence[str]]]) -> tuple[Module, ...]:
     """Modules as `Module`, no variable and no constraint in two of them; raises `InputError` for anything else."""
     result = []
-    for module in all_of("modules", modules, Sequence, "Module((0, 1), ('rod',))"):
+    for module in all_of("modules", modules, object, "Module((0, 1), ('rod',))"):
         try:
             variables, constraints = module
             result.append(Module(tuple(int(i) for i in variables), tuple(str(name) for name in constraints)))
