@@ -10,6 +10,8 @@ from typing import Any
 from ._arguments import shown
 from ._errors import InputError
 
+_LONGEST = 240  # of a name; most file systems take 255 bytes, and `replacing` adds some
+
 
 def as_path(name: str, value: Any) -> Path:
     """A path to a file or a folder with a name.
@@ -22,7 +24,8 @@ def as_path(name: str, value: Any) -> Path:
     **Raises:** `InputError` for anything else.
     """
     text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
-    if not isinstance(text, str) or "\0" in text or Path(text).name in ("", ".."):
+    fits = isinstance(text, str) and "\0" not in text and Path(text).name not in ("", "..")
+    if not fits or max(map(len, Path(text).parts)) > _LONGEST:
         raise InputError(f"{name} must be the name of a file, such as 'results/run1', got {shown(value)}.")
     return Path(text)
 
