@@ -1,5 +1,8 @@
 """Arguments that cannot be meant: each gives an `InputError` of one line that names the cause."""
 
+import multiprocessing
+import os
+
 import diffrax as dfx
 import jax
 import jax.numpy as jnp
@@ -233,8 +236,8 @@ def test_inconsistent_constraints_are_named():
         ({"ts": np.ones((2, 2))}, ("ts has shape (2, 2)", "vector")),
         ({"ts": []}, ("ts has shape (0,)", "vector")),
         ({"ts": "all"}, ("'steps'", "'all'")),
-        ({"ts": 1}, ("ts = 1", "at least 2")),
-        ({"ts": -3}, ("ts = -3", "at least 2")),
+        ({"ts": 1}, ("number of times ts", "at least 2, got 1")),
+        ({"ts": -3}, ("number of times ts", "at least 2, got -3")),
         ({"ts": 0.5}, "ts has shape ()"),
         ({"ts": ["a", "b"]}, "ts"),
         ({"dt0": 0.0}, "dt0 must be a positive time"),
@@ -478,3 +481,245 @@ def test_a_sweep_of_a_closure():
         return uk.Problem(system, jnp.stack([0 * length, -length]), jnp.array([1.0, 0.0]), 0.0, 1.0)
 
     _refused(("lambda", "Partial"), uk.sweep, held, {"length": [0.5, 1.0]})
+
+
+# Functions of the user
+
+
+def _raises(*arguments, **keywords):
+    raise KeyError("stiffness")
+
+
+class _Arm(uk.AbstractSystem):
+    """Its constraints name a parameter that is not there."""
+
+    constraints: tuple = ()
+
+    def mass_matrix(self, t, q):
+        return jnp.eye(2)
+
+    def force(self, t, q, v):
+        return self.stiffness * q
+
+
+def _system_of(**parts):
+    return lambda: uk.check(_pendulum(**parts), 0.0, Q0, V0)
+
+
+def _environment(**parts):
+    options = {"reward": lambda t, q, v, u: q[0], "dt": 0.01, "horizon": 3, "sample": lambda key: (Q0, V0)}
+    return uk.Environment(GOOD, np.eye(2), **(options | parts))
+
+
+def _start():
+    return uk.EnvironmentState(
+        jnp.zeros(()), jnp.asarray(Q0), jnp.asarray(V0), jnp.asarray(0), jax.random.key(0)
+    )
+
+
+def _sweep(outputs=None, **options):
+    problem = uk.Problem(GOOD, Q0, V0, 0.0, 0.1)
+    return uk.sweep(problem, {"q0[0]": [1.0]}, outputs=outputs, ts=2, solver=dfx.Tsit5(), **options)
+
+
+def _tune(system, loss):
+    return uk.tune(system, {"k": 1.0}, loss, t1=0.1, dt0=0.1, starts=0, iterations=0)
+
+
+PROBLEM = uk.Problem(GOOD, Q0, V0, 0.0, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("call", "whose"),
+    [
+        (_system_of(mass_matrix=lambda t, q: _raises()), "the mass matrix of System"),
+        (_system_of(force=lambda t, q, v: _raises()), "the force of System"),
+        (_system_of(nonideal_force=lambda t, q, v: _raises()), "the non-ideal force of System"),
+        (_system_of(kinematics=lambda t, q, v: _raises()), "`kinematics` of System"),
+        (lambda: uk.check(_Arm(), 0.0, Q0, V0), "the force of _Arm raised AttributeError"),
+        (_system_of(constraints=[uk.Holonomic(lambda t, q: _raises(), name="rod")]), "constraint 'rod'"),
+        (
+            _system_of(constraints=[uk.Nonholonomic(lambda t, q, v: _raises(), name="skid")]),
+            "constraint 'skid'",
+        ),
+        (_system_of(constraints=[uk.AccelerationConstraint(_raises, name="rows")]), "constraint 'rows'"),
+        (
+            lambda: uk.project(_pendulum(energy=lambda t, q, v: _raises()), 0.0, Q0, V0),
+            "the energy of System",
+        ),
+        (lambda: uk.check(uk.lagrangian_system(_raises), 0.0, Q0, V0), "the lagrangian"),
+        (
+            lambda: uk.servo_control(GOOD, _raises, [uk.Holonomic(lambda t, q: q[0])], 0.0, Q0, V0),
+            "input_matrix",
+        ),
+        (lambda: uk.simulate(PROBLEM, event=lambda t, q, v: _raises(), ts=2), "the event"),
+        (lambda: uk.sweep(_raises, {"x": [1.0]}), "_raises"),
+        (lambda: _sweep({"last": _raises}), "output last"),
+        (lambda: _tune(_raises, uk.ViolationLoss()), "the function of the gains"),
+        (lambda: _tune(lambda k: PROBLEM, lambda run: _raises()), "the loss"),
+        (lambda: _environment(sample=lambda key: _raises()).reset(jax.random.key(0)), "sample"),
+        (lambda: _environment(observe=lambda t, q, v: _raises()).observation(_start()), "observe"),
+        (lambda: uk.export(_raises, "never", np.ones(2)), "function"),
+    ],
+    ids=lambda x: x if isinstance(x, str) else "",
+)
+def test_what_a_function_raises_names_the_function(call, whose):
+    with pytest.raises(uk.InputError) as error:
+        call()
+    message = str(error.value)
+    assert whose in message
+    assert "raised" in message
+    assert "stiffness" in message
+    causes, cause = [], error.value
+    while cause := cause.__cause__:
+        causes.append(type(cause))
+    assert causes[-1] in (KeyError, AttributeError)
+
+
+# Whatever else is no such argument
+
+
+class _Thing:
+    """No argument of anything."""
+
+
+HUGE = 10**30
+THINGS = (None, "text", _Thing(), {"a": 1.0}, [None], 1j, np.array(["a"]), b"ab", lambda: 1.0)
+FOLDERS = ("", ".", "..", "no/such\0name", "x" * 5_000, None, 3, b"run", ["run"])
+
+
+def _level(level):
+    return uk.at_level(GOOD, [["rod"]], level)
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "values"),
+    [
+        ("stabilizer", lambda x: uk.check(GOOD, 0.0, Q0, V0, stabilizer=x), THINGS),
+        ("stabilizer", lambda x: uk.UdwadiaKalaba().acceleration(GOOD, 0.0, Q0, V0, stabilizer=x), THINGS),
+        ("constraints", lambda x: uk.constraint_rows(x, 0.0, Q0, V0), THINGS),
+        ("t", lambda x: uk.constraint_rows(GOOD, x, Q0, V0), [x for x in THINGS if x is not None]),
+        ("q0", lambda x: uk.Problem(GOOD, x, V0, 0.0, 1.0), THINGS),
+        ("energy", lambda x: _pendulum(energy=x), [x for x in THINGS if x is not None]),
+        ("kinematics", lambda x: _pendulum(kinematics=x), [x for x in THINGS if x is not None]),
+        ("B", lambda x: uk.pinv(x, uk.SVD()), [x for x in THINGS if not isinstance(x, complex)]),
+        ("levels", lambda x: uk.Recursive(x), [3, 1.5, "rod", _Thing(), [None], [3], lambda: 1.0]),
+        ("levels", uk.orthogonal_projectors, [None, 3, "rod", _Thing(), {"a": 1}, lambda: 1.0]),
+        ("level", _level, [None, -1, 7, 1.5, "1", True, HUGE]),
+        ("system", lambda x: uk.at_level(x, [["rod"]], 1), THINGS),
+        ("system", lambda x: uk.with_servo(x, np.eye(2), [uk.Holonomic(lambda t, q: q[0])]), THINGS),
+        ("input_matrix", lambda x: uk.with_servo(GOOD, x, [uk.Holonomic(lambda t, q: q[0])]), THINGS),
+        ("servo_constraints", lambda x: uk.with_servo(GOOD, np.eye(2), x), THINGS),
+        ("order", lambda x: uk.OfOrder(x, lambda t, *q: q[0]), [*THINGS, -1, HUGE, 1.5]),
+        (
+            "constraints",
+            lambda x: uk.AnyOrderSystem(2, np.eye(2), np.zeros(2), x),
+            [3, None, "rod", [3], _Thing()],
+        ),
+        ("angle", lambda x: uk.models.pendulum(angle=x), [*THINGS, HUGE, 10**400, NAN]),
+        ("trajectory", lambda x: uk.passages(x, system=GOOD), THINGS),
+        ("dense", lambda x: uk.simulate(PROBLEM, dense=x), [*THINGS, 0, 1]),
+        ("throw", lambda x: uk.simulate(PROBLEM, throw=x), [*THINGS, 0, 1]),
+        ("max_steps", lambda x: uk.simulate(PROBLEM, max_steps=x), [*THINGS, HUGE]),
+        ("ts", lambda x: uk.simulate(PROBLEM, ts=x), [HUGE, *THINGS[1:]]),
+        ("t", lambda x: uk.simulate(PROBLEM, t0=x), [10**400, *THINGS[1:]]),
+        (
+            "params",
+            uk.Grid,
+            [{n: [1.0]} for n in (".", "..", "zarr.json", "", "a/b", "__x", "a\n", 3, "x" * 300)],
+        ),
+        ("values of x", lambda x: uk.Table({"x": x}), [*THINGS[:3], [10**400], 1.0, []]),
+        ("outputs", _sweep, [3, 1.5, _Thing(), [3]]),
+        ("output", _sweep, [{"zarr.json": len}, {3: len}, {None: len}]),
+        ("outputs", lambda x: uk.sweep(lambda x: x, {"x": [1.0]}, outputs=x), [3, _Thing(), [3]]),
+        ("result", lambda x: uk.sweep(lambda p: {x: p}, {"p": [1.0]}), ["result"]),
+        ("output", lambda x: uk.sweep(lambda p: {x: p}, {"p": [1.0]}), [".", "..", "zarr.json", "a/b"]),
+        ("output", lambda x: _sweep({"x": lambda run: x}), ["text", _Thing(), {"a": "b"}, ["a"], 1j]),
+        ("result", lambda x: _sweep({x: lambda run: run.q}), ["result"]),
+        ("gradients", lambda x: _sweep(gradients=x), [None, 3, [3], _Thing(), b"q_end"]),
+        ("devices", lambda x: _sweep(devices=x), ["cpu", 3, [], [None], _Thing()]),
+        ("chunk", lambda x: _sweep(chunk=x), [0, -1, 1.5, "all", HUGE, True]),
+        ("overwrite", lambda x: _sweep(overwrite=x), THINGS),
+        ("store", lambda x: _sweep(store=x), [x for x in FOLDERS[:4] if x is not None]),
+        (
+            "checkpoint",
+            lambda x: uk.tune(PROBLEM, uk.Baumgarte(1.0, 1.0), dt0=0.1, checkpoint=x),
+            FOLDERS[6:],
+        ),
+        ("aggregate", lambda x: uk.tune(PROBLEM, uk.Baumgarte(1.0, 1.0), aggregate=x), THINGS),
+        ("convention", lambda x: uk.tune(PROBLEM, uk.Baumgarte(1.0, 1.0), dt0=0.1, convention=x), THINGS),
+        ("per_row", lambda x: uk.tune(PROBLEM, uk.Baumgarte(1.0, 1.0), dt0=0.1, per_row=x), THINGS),
+        ("t1", lambda x: uk.tune(PROBLEM, uk.Baumgarte(1.0, 1.0), t1=x), [10**400, *THINGS[1:], np.ones(2)]),
+        ("position", uk.ViolationLoss, [*THINGS, 10**400]),
+        ("key", lambda x: _environment().reset(x), [*THINGS, 0, np.ones(3)]),
+        ("state", lambda x: _environment().step(x, np.zeros(2)), THINGS),
+        ("state", lambda x: _environment().observation(x), THINGS),
+        (
+            "action",
+            lambda x: _environment().step(_start(), x),
+            ["text", _Thing(), b"ab", lambda: 1.0, [1.0], HUGE],
+        ),
+        ("auto_reset", lambda x: _environment().step(_start(), np.zeros(2), auto_reset=x), THINGS),
+        (
+            "sample",
+            lambda x: _environment(sample=lambda key: x).reset(jax.random.key(0)),
+            [None, 3, "q", (Q0,)],
+        ),
+        ("sample", lambda x: _environment(sample=x), THINGS),
+        (
+            "platforms",
+            lambda x: uk.export(jnp.sin, "never", Q0, platforms=x),
+            [None, 3, "cpux", ["x"], [None]],
+        ),
+        ("vjp_order", lambda x: uk.export(jnp.sin, "never", Q0, vjp_order=x), [*THINGS, -1, HUGE, INF, 1.5]),
+        ("argument", lambda x: uk.export(jnp.sin, "never", x), ["text", _Thing(), b"ab", lambda: 1.0, HUGE]),
+        ("function", lambda x: uk.export(lambda q: x, "never", Q0), ["text", _Thing(), lambda: 1.0]),
+        ("path", lambda x: uk.export(jnp.sin, x, Q0), FOLDERS[:4] + FOLDERS[5:]),
+        ("", uk.load_exported, FOLDERS),
+        ("", uk.Trajectory.load, FOLDERS),
+    ],
+    ids=lambda x: x if isinstance(x, str) else "",
+)
+def test_things_that_are_no_such_argument(name, call, values):
+    for value in values:
+        with pytest.raises(uk.InputError) as error:
+            call(value)
+        assert "\n" not in str(error.value)
+        assert name in str(error.value) or name == "params"
+
+
+def test_paths_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "folder.npz").mkdir()
+    (tmp_path / "mine.zarr").mkdir()
+    (tmp_path / "mine.zarr" / "notes").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    run = uk.simulate(PROBLEM, ts=2, solver=dfx.Tsit5())
+    for name in ("file/run.npz", "file/run.nc", "file/run.zarr", "absent/run.npz", "folder.npz", "mine.zarr"):
+        with pytest.raises(uk.InputError, match=name.split("/")[-1]):
+            run.save(tmp_path / name)
+    for name in ("file/run.png", "absent/run.svg"):
+        with pytest.raises(uk.InputError, match="cannot be written"):
+            run.plot(tmp_path / name)
+    for name in ("link", "file/runs", "file"):
+        with pytest.raises(uk.InputError, match=name.split("/")[-1]):
+            uk.sweep(lambda x: x, {"x": [1.0]}, store=tmp_path / name)
+    for name in ("link", "absent", "folder.npz", "file"):
+        with pytest.raises(uk.InputError, match=name):
+            uk.load_exported(tmp_path / name)
+    assert {x.name for x in tmp_path.iterdir()} == {"file", "folder.npz", "mine.zarr", "link"}
+    assert (tmp_path / "mine.zarr" / "notes").exists()
+
+
+def _in_a_child(kind):
+    if kind == "simulate":
+        return uk.simulate(PROBLEM, ts=2)
+    return uk.sweep(lambda x: x, {"x": [1.0]})
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning", "ignore:.*use of fork:DeprecationWarning")
+@pytest.mark.parametrize("kind", ["simulate", "sweep"])
+def test_a_forked_process_says_so_instead_of_waiting(kind):
+    with multiprocessing.get_context("fork").Pool(1) as pool, pytest.raises(uk.InputError, match="'spawn'"):
+        pool.apply_async(_in_a_child, (kind,)).get(timeout=20)

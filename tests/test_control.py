@@ -377,7 +377,7 @@ PAIR = uk.System(jnp.eye(2), jnp.zeros(2))
         (jnp.ones(2), APART, {}, r"input matrix has shape \(2,\)"),
         (jnp.ones((2, 0)), APART, {}, r"input matrix has shape \(2, 0\)"),
         (PUSH, (), {}, "there is none"),
-        (PUSH, (lambda t, q: q[0],), {}, "got function"),
+        (PUSH, (lambda t, q: q[0],), {}, "got <function"),
         (PUSH, uk.Holonomic(lambda t, q: q[:0], name="none"), {}, "no rows"),
         (PUSH, APART, {"free": jnp.ones(2)}, r"free vector s has shape \(2,\)"),
         (PUSH, APART, {"weight": jnp.ones(2)}, "weight is for 2 inputs"),

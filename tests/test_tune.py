@@ -271,7 +271,7 @@ def test_resumed_search_is_the_uninterrupted_one(tmp_path, monkeypatch):
         with pytest.raises(uk.InputError, match="checkpoint of another problem, loss or optimizer"):
             uk.tune(other, GAINS, **(options | more))
     path.write_bytes(b"nothing")
-    with pytest.raises(uk.InputError, match="no checkpoint of tune, or is damaged"):
+    with pytest.raises(uk.InputError, match="was not written by ukjax, or is damaged"):
         uk.tune(linear(), GAINS, **options)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._figures._plot import STYLE
+from .._figures._plot import STYLE, write_figure
 from .._misc._errors import missing_extra
 from ._run import BenchResult
 
@@ -61,4 +61,4 @@ def work_precision(results: list[BenchResult], path: str | Path) -> None:
         if any(result.peers for result in results):
             said = textwrap.fill(f"other programs: {results[0].peers_source}", 60 * columns)
             figure.supxlabel(said, fontsize="small")
-        figure.savefig(path, dpi=160)
+        write_figure(figure, path)

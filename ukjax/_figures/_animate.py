@@ -8,7 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._misc._arguments import called, require_between, require_instance
 from .._misc._errors import InputError, missing_extra
+from .._misc._paths import as_path, writing
 from .._misc._types import Coordinates, Time
 from .._system._problem import Problem
 from ._plot import STYLE
@@ -25,8 +27,10 @@ def _scene(problem: Problem, t: np.ndarray, q: np.ndarray) -> tuple[dict, dict]:
 
     @eqx.filter_jit
     def at(problem: Problem, t: Time, q: Coordinates) -> tuple[dict, dict]:
-        points = {} if problem.points is None else problem.points(t, q)
-        return problem.system.drawing(t, q), {k: x for k, x in points.items() if jnp.size(x) in (2, 3)}
+        points = {} if problem.points is None else called("points", problem.points, t, q)
+        return called("drawing", problem.system.drawing, t, q), {
+            k: x for k, x in points.items() if jnp.size(x) in (2, 3)
+        }
 
     shown = jax.vmap(lambda t, q: at(problem, t, q))(jnp.asarray(t), jnp.asarray(q))
     return jax.tree.map(np.asarray, shown)
@@ -100,11 +104,12 @@ def animate(
         from matplotlib.figure import Figure
     except ImportError as error:
         raise missing_extra("animate()", "plot") from error
-    path = None if path is None else Path(path)
+    path = None if path is None else as_path("path", path)
     if path is not None and path.suffix not in _WRITERS:
         raise InputError(f"cannot draw '{path}': the name must end in {', '.join(_WRITERS)}.")
-    if not (speed > 0 and fps > 0):
-        raise InputError(f"speed and fps must be positive, got {speed} and {fps}.")
+    require_instance("problem", problem, Problem, "uk.models.pendulum()")
+    for name, x in (("speed", speed), ("fps", fps)):
+        require_between(name, x, 0, np.inf)
     lines, points = _scene(problem, t, q)
     if not lines and not points:
         raise InputError(
@@ -121,7 +126,8 @@ def animate(
         figure.canvas.draw()
         figure.set_layout_engine("none")  # laid out once: it would cost most of the time of every frame
         if path is not None:
-            _write(animation, path, fps)
+            with writing(path):
+                _write(animation, path, fps)
     return animation
 
 

@@ -1,19 +1,23 @@
 """Tables of named arrays with dimensions and units, to xarray and to files: npz, NetCDF or Zarr, never pickle."""
 
-import json
-import shutil
-import zipfile
+import warnings
+from collections.abc import Container
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .._misc._errors import InputError, missing_extra
+from .._misc._checksum import AT_END, ATTRIBUTE, digest_of_folder, intact, require_intact_folder, seal
+from .._misc._errors import InputError, MissingExtraError, missing_extra
+from .._misc._npz import read_npz, write_npz
+from .._misc._paths import as_path, replacing, require_there
 from ._frames import write_csv
 from ._table import Column, Table
 
 if TYPE_CHECKING:
     import xarray
+
+Layout = dict[str, tuple[tuple[str, ...], str]]
 
 
 def to_xarray(table: Table) -> "xarray.Dataset":
@@ -45,13 +49,14 @@ def to_xarray(table: Table) -> "xarray.Dataset":
 
 def _from_xarray(dataset: "xarray.Dataset") -> Table:
     columns = {
-        name: Column(tuple(map(str, x.dims)), x.values, x.attrs.get("units", ""))
+        str(name): Column(tuple(map(str, x.dims)), x.values, str(x.attrs.get("units", "")))
         for name, x in dataset.data_vars.items()
     }
     columns["t"] = Column(("time",), dataset["time"].values, "s")
     names = {"row", "row_kind", *(str(name) for name in dataset.coords if name != "time")}
     labels = {name: [str(x) for x in dataset[name].values] for name in names}
-    return Table({str(k): v for k, v in columns.items()}, labels, dict(dataset.attrs))
+    attributes = {str(name): x for name, x in dataset.attrs.items() if name != ATTRIBUTE}
+    return Table(columns, labels, attributes)
 
 
 def checked_suffix(path: Path) -> str:
@@ -73,72 +78,120 @@ def save(table: Table, path: str | Path) -> Path:
 
     **Returns:** the path.
 
-    **Raises:** `InputError` for another suffix, `MissingExtraError` without the format's library.
+    **Raises:** `InputError` for another suffix and where nothing can be written, `MissingExtraError` without the
+    format's library.
     """
-    path = Path(path)
+    path = as_path("path", path)
     suffix = checked_suffix(path)
-    # Written beside the target and moved, so that an interrupted save never leaves half a file.
-    partial = path.with_name(f".{path.stem}.partial{suffix}")
     if suffix == ".csv":
-        write_csv(table, partial)
-    elif suffix == ".npz":
+        with replacing(path) as partial:
+            write_csv(table, partial)
+        return path
+    if suffix == ".npz":
         header = {
             "columns": {name: [column.dims, column.units] for name, column in table.columns.items()},
             "labels": table.labels,
             "attributes": table.attributes,
         }
-        arrays = {name: column.values for name, column in table.columns.items()}
-        np.savez_compressed(partial, allow_pickle=False, header=np.array(json.dumps(header)), **arrays)
-    else:
-        dataset = to_xarray(table)
-        try:
-            if suffix == ".nc":
-                dataset.to_netcdf(partial, engine="h5netcdf")
-            else:
-                # Format 2, of which consolidated metadata are a part: others open it without a warning.
-                dataset.to_zarr(partial, mode="w", zarr_format=2, consolidated=True)
-        except ImportError as error:
-            raise missing_extra(f"saving to {suffix}", "data") from error
-    if path.is_dir():
-        shutil.rmtree(path)
-    partial.replace(path)
+        write_npz(path, header, {name: column.values for name, column in table.columns.items()})
+        return path
+    dataset = to_xarray(table)
+    try:
+        _write_netcdf(dataset, path) if suffix == ".nc" else _write_zarr(dataset, path)
+    except ImportError as error:
+        raise missing_extra(f"saving to {suffix}", "data") from error
     return path
 
 
-def load(path: str | Path) -> Table:
+def _write_netcdf(dataset: "xarray.Dataset", path: Path) -> None:
+    with replacing(path) as partial:
+        dataset.assign_attrs({ATTRIBUTE: AT_END}).to_netcdf(partial, engine="h5netcdf")
+        seal(partial)
+
+
+def _write_zarr(dataset: "xarray.Dataset", path: Path) -> None:
+    import zarr
+
+    if path.is_dir() and any(path.iterdir()) and not (path / "zarr.json").exists():
+        raise InputError(f"'{path}' is a folder, and nothing of Zarr: choose another name.")
+    with replacing(path) as partial:
+        dataset.to_zarr(partial, mode="w", consolidated=False, zarr_format=3)
+        attributes = zarr.open_group(partial, mode="r+").attrs
+        attributes[ATTRIBUTE] = digest_of_folder(partial, dict(attributes))
+        # Readers look for consolidated metadata first, and warn where there are none; Zarr, which does not yet count them
+        # to its format, warns where they are written.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            zarr.consolidate_metadata(partial)
+
+
+def load(path: str | Path, columns: Layout, results: Container[str]) -> Table:
     """Reads a table written by `save`.
 
     **Arguments:**
 
     - `path`: the file (or Zarr folder).
+    - `columns`: its columns, with their dimensions and units; the energy may be missing.
+    - `results`: names a result may have.
 
     **Raises:** `InputError` if there is none, or it is not such a file.
     """
-    path = Path(path)
+    path = as_path("path", path)
     suffix = checked_suffix(path)
     if suffix == ".csv":
         raise InputError(f"'{path}' lacks what a trajectory needs: save it as .npz, .nc or .zarr to read it.")
-    if not path.exists():
-        raise InputError(f"there is no file '{path}'.")
+    require_there(path)
     try:
-        return _read(path, suffix)
-    except (KeyError, ValueError, OSError, zipfile.BadZipFile) as error:
-        raise InputError(f"'{path}' was not written by ukjax, or is damaged: {error}") from error
+        table = _read(path, suffix)
+        _require_layout(table, columns, results)
+    except (InputError, MissingExtraError):
+        raise
+    except Exception as error:  # of damaged files xarray, HDF5 and Zarr raise whatever they stumble on
+        raise InputError(f"'{path}' was not written by ukjax, or is damaged: {error!r}.") from error
+    return table
 
 
 def _read(path: Path, suffix: str) -> Table:
-    if suffix != ".npz":
-        try:
-            import xarray
-        except ImportError as error:
-            raise missing_extra(f"loading {suffix}", "data") from error
-        if suffix == ".zarr":
-            return _from_xarray(xarray.open_zarr(path, consolidated=False).load())
-        with xarray.open_dataset(path, engine="h5netcdf") as dataset:
-            return _from_xarray(dataset.load())
-    with np.load(path, allow_pickle=False) as file:
-        header = json.loads(str(file["header"]))
+    if suffix == ".npz":
+        header, arrays = read_npz(path)
         columns = {
-            name: Column(tuple(dims), file[name], units) for name, (dims, units) in header["columns"].items()
+            name: Column(tuple(dims), arrays[name], units)
+            for name, (dims, units) in header["columns"].items()
         }
-    return Table(columns, header["labels"], header["attributes"])
+        return Table(columns, dict(header["labels"]), dict(header["attributes"]))
+    try:
+        import xarray
+    except ImportError as error:
+        raise missing_extra(f"loading {suffix}", "data") from error
+    if suffix == ".zarr":
+        require_intact_folder(path)
+        return _from_xarray(xarray.open_zarr(path, consolidated=False).load())
+    intact(path)
+    with xarray.open_dataset(path, engine="h5netcdf") as dataset:
+        return _from_xarray(dataset.load())
+
+
+def _require_layout(table: Table, columns: Layout, results: Container[str]) -> None:
+    """Raises `KeyError` or `TypeError` unless all that a trajectory consists of is there, of its kind and size."""
+    sizes = {"row": len(table.labels["row"])}
+    for name, (dims, _) in columns.items():
+        if name == "energy" and name not in table.columns:
+            continue
+        found = table.columns[name]
+        values = np.asarray(found.values)
+        if found.dims != dims or values.ndim != len(dims) or values.dtype.kind not in "fiu":
+            raise TypeError(f"{name} must be numbers along {' and '.join(dims)}")
+        for dim, size in zip(dims, values.shape, strict=True):
+            if sizes.setdefault(dim, size) != size:
+                raise TypeError(f"{name} has {size} entries along {dim}, others have {sizes[dim]}")
+    for name in ("row", "row_kind"):
+        labels = table.labels[name]
+        if len(labels) != sizes["row"] or not all(isinstance(x, str) for x in labels):
+            raise TypeError(f"{name} must be a word for each of {sizes['row']} rows")
+    words = {"model", "result", "message"}
+    for name in words | {"num_steps"} | table.attributes.keys():
+        kind = str if name in words | {"event"} else int | float | np.number
+        if not isinstance(table.attributes[name], kind):
+            raise TypeError(f"{name} cannot be {table.attributes[name]!r}")
+    if str(table.attributes["result"]) not in results:
+        raise TypeError(f"there is no result {table.attributes['result']}")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._misc._errors import InputError, missing_extra
+from .._misc._paths import as_path, writing
 from ._table import Table
 
 if TYPE_CHECKING:
@@ -164,8 +165,23 @@ def plot(table: Table, path: str | Path | None = None) -> "Figure":
             panel(axes, table)
         figure.suptitle(str(table.attributes["model"]))
         if path is not None:
-            known = figure.canvas.get_supported_filetypes()
-            if (suffix := Path(path).suffix) and suffix[1:].lower() not in known:
-                raise InputError(f"a figure is written as {', '.join('.' + x for x in known)}; got '{path}'.")
-            figure.savefig(path, dpi=160)
+            write_figure(figure, path)
     return figure
+
+
+def write_figure(figure: "Figure", path: str | Path) -> None:
+    """Writes a figure.
+
+    **Arguments:**
+
+    - `figure`: of matplotlib.
+    - `path`: whose suffix chooses the format; by default .png.
+
+    **Raises:** `InputError` for another suffix, and where it cannot be written.
+    """
+    path = as_path("path", path)
+    known = figure.canvas.get_supported_filetypes()
+    if path.suffix and path.suffix[1:].lower() not in known:
+        raise InputError(f"a figure is written as {', '.join('.' + x for x in known)}; got '{path}'.")
+    with writing(path):
+        figure.savefig(path, dpi=160)

@@ -20,6 +20,7 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from .._misc._arguments import require_instance
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Forces, Time, Velocities, is_traced
@@ -35,7 +36,9 @@ from .._pseudoinverse import (
 from .._system._problem import resolve_state
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractSystem
-from ._equations import Equations, equations_of_motion
+from ._equations import Equations as Equations
+from ._equations import equations_of_motion as equations_of_motion
+from ._equations import require_shapes as require_shapes
 
 
 @final
@@ -58,17 +61,6 @@ class Acceleration(eqx.Module):
     residual: Float[Array, " m"]
     gauss: Float[Array, ""]
     unique: Bool[Array, ""]
-
-
-def require_shapes(system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) -> None:
-    """Raises `InputError` for a system that returns arrays of wrong shapes; evaluates nothing.
-
-    **Arguments:** as `equations_of_motion`.
-    """
-    eqx.filter_eval_shape(equations_of_motion, system, t, q, v, NoStabilizer())
-    energy = eqx.filter_eval_shape(system.energy, t, q, v)
-    if energy is not None and jnp.shape(energy) != ():
-        raise InputError(f"the energy has shape {jnp.shape(energy)}; it must be a scalar.")
 
 
 class AbstractFormula(eqx.Module):
@@ -106,6 +98,7 @@ class AbstractFormula(eqx.Module):
         **Raises:** `InputError` for wrong shapes, and outside `jit` also for non-finite states and for what
         gives NaN under it.
         """
+        require_instance("stabilizer", stabilizer, AbstractStabilizer, "NoStabilizer()")
         system, t, q, v = resolve_state(system, t, q, v)
         result = _accelerate(self, system, t, q, v, stabilizer)
         if not is_traced(result.a) and not np.all(np.isfinite(result.a)):

@@ -6,12 +6,12 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._misc._arguments import number_array
+from .._misc._arguments import called, number_array
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
 from .._system._constraint import Rows, constraint_rows
-from .._system._stabilize import AbstractStabilizer
+from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractSystem
 
 
@@ -34,7 +34,7 @@ class Equations(eqx.Module):
 def _expect(what: str, array: Array, shape: tuple[int, ...]) -> Array:
     array = number_array(what, array)
     if array.shape != shape:
-        raise InputError(f"{what} has shape {array.shape}; it must be {shape}.")
+        raise InputError(f"{what} has shape {array.shape}; it must be {shape or 'a scalar'}.")
     return array
 
 
@@ -44,8 +44,9 @@ def applied_forces(system: AbstractSystem, t: Time, q: Coordinates, v: Velocitie
 
     **Arguments:** as `equations_of_motion`.
     """
-    Q = _expect("the force", system.force(t, q, v), (v.size,))
-    c = system.nonideal_force(t, q, v)
+    of = f"of {type(system).__name__}"
+    Q = _expect("the force", called(f"the force {of}", system.force, t, q, v), (v.size,))
+    c = called(f"the non-ideal force {of}", system.nonideal_force, t, q, v)
     return Q, jnp.zeros_like(Q) if c is None else _expect("the non-ideal force", c, (v.size,))
 
 
@@ -73,9 +74,24 @@ def equations_of_motion(
 
     **Raises:** `InputError` naming what has the wrong shape.
     """
-    n = v.size
-    M = _expect("the mass matrix", system.mass_matrix(t, q), (n, n))
+    n, of = v.size, f"of {type(system).__name__}"
+    M = _expect("the mass matrix", called(f"the mass matrix {of}", system.mass_matrix, t, q), (n, n))
     Q, c = applied_forces(system, t, q, v) if applied is None else applied
-    _expect("the rate of the coordinates from `kinematics`", system.kinematics(t, q, v), q.shape)
+    rate = called(f"`kinematics` {of}", system.kinematics, t, q, v)
+    _expect("the rate of the coordinates from `kinematics`", rate, q.shape)
     rows = constraint_rows(system, t, q, v)
     return Equations(M, Q, c, eqx.tree_at(lambda r: r.b, rows, stabilizer.right_hand_side(rows)))
+
+
+def require_shapes(system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) -> None:
+    """Raises `InputError` for a system that returns arrays of wrong shapes; evaluates nothing.
+
+    **Arguments:** as `equations_of_motion`.
+    """
+    eqx.filter_eval_shape(equations_of_motion, system, t, q, v, NoStabilizer())
+    eqx.filter_eval_shape(_energy, system, t, q, v)
+
+
+def _energy(system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) -> Array | None:
+    energy = called(f"the energy of {type(system).__name__}", system.energy, t, q, v)
+    return None if energy is None else _expect("the energy", energy, ())

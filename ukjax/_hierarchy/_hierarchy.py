@@ -18,6 +18,7 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from .._misc._arguments import number_array, shown
 from .._misc._errors import InputError
 from .._misc._types import is_traced
 from .._pseudoinverse import AbstractPseudoinverse, GramSchmidt, as_pseudoinverse
@@ -101,7 +102,9 @@ def _kernel_basis(restricted: Restricted, dimension: int) -> Float[Array, "k d"]
 
 
 def _checked(levels: Sequence[Float[Array, "m n"]]) -> list[Array]:
-    rows = [jnp.asarray(A) for A in levels]
+    if isinstance(levels, str) or not (isinstance(levels, Sequence) or getattr(levels, "ndim", 0)):
+        raise InputError(f"levels must be a list of matrices, one a level, got {shown(levels)}.")
+    rows = [number_array("each level", A) for A in levels]
     if not rows:
         raise InputError("levels is empty; give one matrix of rows a level, the lowest level first.")
     n = rows[0].shape[-1] if rows[0].ndim else 0

@@ -18,7 +18,7 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from .._misc._arguments import real_array, require_not_negative
+from .._misc._arguments import all_of, real_array, require_not_negative, shown
 from .._misc._errors import InputError
 from .._pseudoinverse import AbstractPseudoinverse, GramSchmidt, as_pseudoinverse
 from .._pseudoinverse._kernels import dot
@@ -132,8 +132,13 @@ def enforce_levels(
 
     **Raises:** `InputError` for wrong shapes, and for variances that are negative or not finite.
     """
-    x0 = jnp.asarray(x0)
-    pairs = [(jnp.asarray(H), jnp.asarray(b)) for H, b in levels]
+    x0 = real_array("x0", x0)
+    levels = all_of("levels", levels, (tuple, list), "(H, b)")
+    if not all(len(pair) == 2 for pair in levels):
+        raise InputError("each of the levels must be a pair (H, b).")
+    pairs = [(real_array("H", H), real_array("b", b)) for H, b in levels]
+    if clearances is not None and not isinstance(clearances, Sequence | np.ndarray | Array):
+        raise InputError(f"clearances must be a list, one for each level, got {shown(clearances)}.")
     for H, b in pairs:
         if x0.ndim != 1 or H.ndim != 2 or H.shape[1] != x0.size or b.shape != H.shape[:1]:
             raise InputError(

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import equinox as eqx
 import numpy as np
 
+from .._misc._arguments import all_of
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time, Velocities
 from .._system._constraint import constraint_rows
@@ -53,6 +54,7 @@ def as_levels(levels: Sequence[Sequence[str]] | None) -> Levels | None:
     """Levels as tuples of names, each given once; raises `InputError` for anything else."""
     if levels is None:
         return None
+    levels = all_of("levels", levels, (str, Sequence), "['rod', 'wheel']")
     result = tuple((level,) if isinstance(level, str) else tuple(level) for level in levels)
     given = [name for level in result for name in level]
     for name in given:
@@ -77,7 +79,7 @@ class Module(NamedTuple):
 def as_modules(modules: Sequence[Module | tuple[Sequence[int], Sequence[str]]]) -> tuple[Module, ...]:
     """Modules as `Module`, no variable and no constraint in two of them; raises `InputError` for anything else."""
     result = []
-    for module in modules:
+    for module in all_of("modules", modules, object, "Module((0, 1), ('rod',))"):
         try:
             variables, constraints = module
             result.append(Module(tuple(int(i) for i in variables), tuple(str(name) for name in constraints)))

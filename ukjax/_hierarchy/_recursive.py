@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._formula._acceleration import AbstractFormula, Acceleration, Equations, equations_of_motion
+from .._misc._arguments import require_instance, whole_number
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time, Velocities
 from .._pseudoinverse import AbstractPseudoinverse, GramSchmidt, as_pseudoinverse, inverse_cholesky
@@ -191,6 +192,7 @@ def recursive_levels(
     **Raises:** `InputError` as `Recursive.acceleration`.
     """
     system, t, q, v = resolve_state(system, t, q, v)
+    require_instance("stabilizer", stabilizer, AbstractStabilizer, "NoStabilizer()")
     if not isinstance(formula, Recursive):
         raise InputError(f"formula must be a Recursive, which has levels; got {type(formula).__name__}.")
     return _level_accelerations(formula, system, t, q, v, stabilizer)
@@ -223,12 +225,14 @@ def at_level(system: AbstractSystem, levels: Sequence[Sequence[str]], level: int
 
     **Raises:** `InputError` for names that are not constraints' and a level there is not.
     """
+    require_instance("system", system, AbstractSystem, "uk.models.pendulum().system")
     levels_ = as_levels(levels) or ()
+    level = whole_number("level", level, 0)
     names = [c.name for c in system.constraints]
     for name in (name for level_ in levels_ for name in level_):
         if name not in names:
             raise InputError(f"levels names '{name}'; the constraints are {', '.join(names)}.")
-    if not 0 <= level <= len(levels_):
+    if level > len(levels_):
         raise InputError(f"level must lie between 0 and {len(levels_)}, got {level}.")
     kept = {name for level_ in levels_[:level] for name in level_}
     return AtLevel(system, frozenset(kept))

@@ -6,6 +6,7 @@ from typing import final
 import equinox as eqx
 from jaxtyping import Array, Float
 
+from .._misc._arguments import called, number_array
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Forces, Time, Velocities
 from .._system._system import AbstractForwardingSystem, AbstractSystem
@@ -27,7 +28,8 @@ class Driven(AbstractForwardingSystem):
     action: Array
 
     def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
-        own, gained = self.system.force(t, q, v), self.apply(t, q, v, self.action)
+        own = self.system.force(t, q, v)
+        gained = number_array("what apply returns", called("apply", self.apply, t, q, v, self.action))
         if gained.shape != own.shape:
             raise InputError(f"apply must return a force of shape {own.shape}, got {gained.shape}.")
         return own + gained

@@ -1,7 +1,8 @@
 """Learning environments: a mechanical system under actions held over each step, as pure functions of a state."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, final
+from functools import partial
+from typing import TYPE_CHECKING, Any, final
 
 import diffrax as dfx
 import equinox as eqx
@@ -10,7 +11,17 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._formula._acceleration import AbstractFormula
-from .._misc._arguments import positive_time, real_array, whole_number
+from .._misc._arguments import (
+    called,
+    flag,
+    number_array,
+    positive_time,
+    real_array,
+    require_function,
+    require_instance,
+    shown,
+    whole_number,
+)
 from .._misc._errors import InputError, missing_extra
 from .._misc._types import Coordinates, Forces, Time, Velocities
 from .._motion._project import Projection, project
@@ -56,9 +67,13 @@ def _require_meant(system, sample, reward, observe, done, dt, horizon) -> None:
     """Raises `InputError` for arguments of an `Environment` that cannot be meant."""
     if not isinstance(system, AbstractSystem):
         raise InputError(f"expected a system or a Problem, got {type(system).__name__}.")
-    for name, function in (("reward", reward), ("observe", observe), ("sample", sample), ("done", done)):
-        if not callable(function):
-            raise InputError(f"{name} must be a function, got {function!r}.")
+    for name, function, takes in (
+        ("reward", reward, "t, q, v, action"),
+        ("observe", observe, "t, q, v"),
+        ("sample", sample, "key"),
+        ("done", done, "t, q, v"),
+    ):
+        require_function(name, function, takes)
     positive_time("dt", dt)
     whole_number("horizon", horizon)
 
@@ -79,6 +94,25 @@ class EnvironmentState(eqx.Module):
     v: Velocities
     steps: Array
     key: Array
+
+
+def _require_state(state: Any) -> None:
+    require_instance("state", state, EnvironmentState, "what `reset` and `step` return")
+
+
+def _split(key: Any) -> Array:
+    try:
+        return jax.random.split(key)
+    except TypeError as error:
+        raise InputError(f"key must be a random key, such as jax.random.key(0), got {shown(key)}.") from error
+
+
+def _scalar(name: str, value: Any) -> Array:
+    """What a user's function returned, which must be one number."""
+    value = number_array(f"what {name} returns", value)
+    if value.shape:
+        raise InputError(f"{name} must be a scalar, got shape {value.shape}.")
+    return value
 
 
 @final
@@ -144,6 +178,7 @@ class Environment(eqx.Module):
         if sample is None:
             raise InputError("an initial state is needed: give sample, or a Problem, which brings its own.")
         _require_meant(system, sample, reward, observe, done, dt, horizon)
+        real_array("t0", 0.0 if t0 is None else t0)
         apply = apply if callable(apply) else _input_force(apply)
         self.system, self.apply, self.reward, self.dt, self.horizon = system, apply, reward, dt, horizon
         self.observe, self.sample, self.done, self.t0 = observe, sample, done, 0.0 if t0 is None else t0
@@ -158,9 +193,11 @@ class Environment(eqx.Module):
 
         **Returns:** the state; `observation` shows what is seen of it.
         """
-        key, draw = jax.random.split(key)
-        q, v = self.sample(draw)
-        q, v = project(self.system, self.t0, q, v)
+        key, draw = _split(key)
+        start = called("sample", self.sample, draw)
+        if not isinstance(start, tuple | list) or len(start) != 2:
+            raise InputError(f"sample must return the pair (q, v), got {shown(start)}.")
+        q, v = project(self.system, self.t0, *start)
         return EnvironmentState(jnp.asarray(self.t0, q.dtype), q, v, jnp.asarray(0, jnp.int32), key)
 
     def observation(self, state: EnvironmentState) -> Array:
@@ -170,7 +207,8 @@ class Environment(eqx.Module):
 
         - `state`: from `reset` or `step`.
         """
-        return self.observe(state.t, state.q, state.v)
+        _require_state(state)
+        return called("observe", self.observe, state.t, state.q, state.v)
 
     def advance(self, state: EnvironmentState, action: Array) -> tuple[EnvironmentState, Array, Array, Array]:
         """One step, with the two ways an episode ends told apart.
@@ -182,16 +220,17 @@ class Environment(eqx.Module):
 
         **Returns:** (state, reward, terminated, truncated): terminated by `done`, truncated at the horizon.
         """
+        _require_state(state)
+        numbers = partial(number_array, "action")
+        action = numbers(action) if isinstance(self.apply, InputForce) else jax.tree.map(numbers, action)
         driven = Driven(self.system, self.apply, action)
         options = {"formula": self.formula, "stabilizer": self.stabilizer, "solver": self.solver}
         q, v = step(driven, state.t, state.q, state.v, self.dt, **options)
         steps = state.steps + 1
         t = jnp.asarray(self.t0, q.dtype) + steps.astype(q.dtype) * jnp.asarray(self.dt, q.dtype)
-        reward = self.reward(t, q, v, action)
-        if jnp.shape(reward):
-            raise InputError(f"reward must be a scalar, got shape {jnp.shape(reward)}.")
-        after = EnvironmentState(t, q, v, steps, state.key)
-        return after, reward, self.done(t, q, v), steps >= self.horizon
+        reward = _scalar("reward", called("reward", self.reward, t, q, v, action))
+        done = _scalar("done", called("done", self.done, t, q, v)).astype(bool)
+        return EnvironmentState(t, q, v, steps, state.key), reward, done, steps >= self.horizon
 
     def step(
         self, state: EnvironmentState, action: Array, *, auto_reset: bool = False
@@ -207,6 +246,7 @@ class Environment(eqx.Module):
 
         **Returns:** (state, observation, reward, done).
         """
+        auto_reset = flag("auto_reset", auto_reset)
         after, reward, terminated, truncated = self.advance(state, action)
         done = terminated | truncated
         if auto_reset:

@@ -9,25 +9,33 @@ import jax.export
 import jax.numpy as jnp
 
 from .._compiler import to_leave_process
+from .._misc._arguments import all_of, called, number_array, one_of, shown, whole_number
 from .._misc._callbacks import cacheable
+from .._misc._checksum import AT_END, intact, seal
 from .._misc._errors import InputError, missing_extra
+from .._misc._paths import as_path, replacing, require_there
 from .._run._results import RESULTS
 from .._run._tables import COLUMNS
 from .._run._trajectory import Trajectory
 
+_PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
-def _as_dict(x: Any) -> Any:
-    """A trajectory as a dict of its arrays; whatever else as it is."""
-    if not isinstance(x, Trajectory):
-        return x
+
+def _as_dict(x: Trajectory) -> dict[str, Any]:
+    """The arrays of a trajectory."""
     found = {name: getattr(x, name) for name in COLUMNS}
     ok = (x.result == RESULTS.successful) | (x.result == RESULTS.event_occurred)
     return {name: array for name, array in found.items() if array is not None} | {"ok": ok}
 
 
 def _shape(x: Any) -> jax.ShapeDtypeStruct:
-    x = x if isinstance(x, jax.ShapeDtypeStruct) else jnp.asarray(x)
+    x = x if isinstance(x, jax.ShapeDtypeStruct) else number_array("each argument to export", x)
     return jax.ShapeDtypeStruct(x.shape, x.dtype)
+
+
+def _result(x: Any) -> Any:
+    """A trajectory as a dict of its arrays; anything else as it is, which must be numbers."""
+    return _as_dict(x) if isinstance(x, Trajectory) else number_array("what function returns", x)
 
 
 def _require_flatbuffers(feature: str) -> None:
@@ -48,7 +56,8 @@ def export(
 
     What the function closes over (models, parameters, times) is in the file. It can be read with `load_exported`, or
     by JAX alone, with `jax.export.deserialize(bytearray(path.read_bytes())).call`, by the versions of JAX of the next
-    six months at least. Checks by which Equinox or Diffrax would raise an error become NaN.
+    six months at least. Checks by which Equinox or Diffrax would raise an error become NaN. The file ends in a checksum,
+    which `load_exported` compares.
 
     **Arguments:**
 
@@ -62,19 +71,28 @@ def export(
 
     **Returns:** the path.
 
-    **Raises:** `InputError` for a function that calls back into Python; `MissingExtraError` without flatbuffers.
+    **Raises:** `InputError` for a function that raises an error, returns no arrays or calls back into Python, and where
+    the file cannot be written; `MissingExtraError` without flatbuffers.
     """
     _require_flatbuffers("export()")
+    path = as_path("path", path)
     if not callable(function):
-        raise InputError(f"function must be a function of arrays, got {function!r}.")
+        raise InputError(f"function must be a function of arrays, got {shown(function)}.")
+    platforms = all_of("platforms", (platforms,) if isinstance(platforms, str) else platforms, str, "'cpu'")
+    for platform in platforms:
+        one_of("each of the platforms", platform, _PLATFORMS)
+    vjp_order = whole_number("vjp_order", vjp_order, 0, 10)  # each derivative is in the file
     shapes = jax.tree.map(_shape, arguments)
 
     def run(*arrays: Any) -> Any:
-        return jax.tree.map(_as_dict, function(*arrays), is_leaf=lambda x: isinstance(x, Trajectory))
+        found = called("function", function, *arrays)
+        return jax.tree.map(_result, found, is_leaf=lambda x: isinstance(x, Trajectory))
 
     def serialized() -> bytearray:
         # Under a name of its own each time, since what JAX traced before may hold Equinox's checks.
-        exported = jax.export.export(jax.jit(lambda *arrays: run(*arrays)), platforms=platforms)(*shapes)
+        anew = lambda *arrays: run(*arrays)
+        anew.__name__ = AT_END
+        exported = jax.export.export(jax.jit(anew), platforms=platforms)(*shapes)
         return exported.serialize(vjp_order=vjp_order)
 
     with cacheable(), to_leave_process():
@@ -86,8 +104,9 @@ def export(
                 data = serialized()
         except NotImplementedError as error:
             raise InputError(f"function cannot be exported: {error}.") from error
-    path = Path(path)
-    path.write_bytes(data)
+    with replacing(path) as partial:
+        partial.write_bytes(data)
+        seal(partial)
     return path
 
 
@@ -101,18 +120,41 @@ def load_exported(path: str | Path) -> Callable[..., Any]:
     **Returns:** the function, compiled at its first call, for arguments of the shapes and types it was written for;
     it can be used within `jax.jit`, and differentiated if it was written so.
 
-    **Raises:** `InputError` for a file that is none of `export`, and for one in float64 where JAX's 64-bit types are
-    off; `MissingExtraError` without flatbuffers.
+    **Raises:** `InputError` for a file that is none of `export` or is damaged, and for one in float64 where JAX's 64-bit
+    types are off; when called, for other arguments than it was written for. `MissingExtraError` without flatbuffers.
     """
     _require_flatbuffers("load_exported()")
-    data = bytearray(Path(path).read_bytes())
+    path = as_path("path", path)
+    require_there(path)
     try:
-        exported = jax.export.deserialize(data)
+        exported = jax.export.deserialize(bytearray(intact(path)))
+    except InputError:
+        raise
     except Exception as error:  # whatever the parser stumbles on
-        raise InputError(f"{path} is not a file written by ukjax.export.") from error
+        raise InputError(f"'{path}' is not a file written by ukjax.export: {error!r}.") from error
     wide = any(x.dtype in (jnp.dtype("float64"), jnp.dtype("int64")) for x in exported.in_avals)
     if wide and not jax.config.read("jax_enable_x64"):
         raise InputError(
             f"{path} takes 64-bit arguments: first call jax.config.update('jax_enable_x64', True)."
         )
-    return jax.jit(exported.call)
+    return _checked(exported, path)
+
+
+def _checked(exported: jax.export.Exported, path: Path) -> Callable[..., Any]:
+    """The function, with an error in words for arguments it was not written for."""
+    compiled = jax.jit(exported.call)
+    takes = [f"{x.dtype} {x.shape}" for x in exported.in_avals]
+
+    def run(*arguments: Any, **keywords: Any) -> Any:
+        try:
+            return compiled(*arguments, **keywords)
+        except (
+            TypeError,
+            ValueError,
+            OverflowError,
+        ) as error:  # there is no Python in it that could raise them
+            raise InputError(
+                f"the function in '{path}' takes {len(takes)} arrays, {', '.join(takes)}: {error}"
+            ) from error
+
+    return run

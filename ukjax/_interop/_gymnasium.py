@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Array
 
-from .._misc._arguments import whole_number
+from .._misc._arguments import real_array, whole_number
 from .._misc._errors import InputError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class VectorEnvironment(gym.vector.VectorEnv):
     """
 
     def __init__(self, environment: "Environment", num_envs: int, low: Any, high: Any):
-        self.environment, self.num_envs = environment, whole_number("num_envs", num_envs)
+        self.environment, self.num_envs = environment, whole_number("num_envs", num_envs, most=10**6)
         self.metadata = {"autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP}
         state = eqx.filter_eval_shape(environment.reset, jax.random.key(0))
         seen = eqx.filter_eval_shape(environment.observation, state)
@@ -68,6 +68,8 @@ class VectorEnvironment(gym.vector.VectorEnv):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
+        if seed is not None:
+            seed = whole_number("seed", seed, 0, 2**128)
         super().reset(seed=seed)
         key = jax.random.key(int(self.np_random.integers(2**31)))
         self._states, seen = _reset(self.environment, jax.random.split(key, self.num_envs))
@@ -76,8 +78,8 @@ class VectorEnvironment(gym.vector.VectorEnv):
 
     def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         if self._states is None:
-            raise gym.error.ResetNeeded("reset must be called before step.")
-        actions = jnp.asarray(actions, self._dtype)
+            raise gym.error.ResetNeeded("reset must be called before step.")  # as Gymnasium has it
+        actions = real_array("actions", actions).astype(self._dtype)
         if actions.shape != self.action_space.shape:
             raise InputError(f"actions must have shape {self.action_space.shape}, got {actions.shape}.")
         self._states, *told = _step(self.environment, self._states, self._over, actions)

@@ -12,8 +12,42 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ._errors import InputError
+from ._errors import InputError, MissingExtraError, SimulationError
+from ._process import require_own_process
 from ._types import is_traced
+
+_SHOWN = 200  # characters of a value in a message
+# Counts become 32-bit integers of JAX.
+_LARGEST = 2**31 - 1
+
+
+def shown(value: Any) -> str:
+    """A value as a message shows it, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def called(whose: str, fn: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+    """What a user's function returns.
+
+    **Arguments:**
+
+    - `whose`: what the message calls the function, such as "the force of MySystem".
+    - `fn`: the function.
+    - `arguments`, `keywords`: its arguments.
+
+    **Raises:** `InputError` for what the function raises, which is kept as its cause; errors of ukjax as they are.
+    """
+    try:
+        return fn(*arguments, **keywords)
+    except (InputError, MissingExtraError, SimulationError):
+        raise
+    except Exception as error:
+        raise InputError(f"{whose} raised {type(error).__name__}: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or ["(no message)"])[0][: 2 * _SHOWN]
 
 
 def number_array(name: str, value: Any) -> Array:
@@ -23,10 +57,11 @@ def number_array(name: str, value: Any) -> Array:
 
     **Raises:** `InputError` for what is not an array of numbers.
     """
+    require_own_process()
     try:
         return jnp.asarray(value)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{name} must be an array of numbers, got {value!r}.") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"{name} must be an array of numbers, got {shown(value)}.") from error
 
 
 def require_function(name: str, fn: Any, takes: str) -> None:
@@ -39,7 +74,7 @@ def require_function(name: str, fn: Any, takes: str) -> None:
     - `takes`: their names, such as "t, q".
     """
     if not callable(fn):
-        raise InputError(f"{name} must be a function of ({takes}), got {fn!r}.")
+        raise InputError(f"{name} must be a function of ({takes}), got {shown(fn)}.")
     try:
         signature = inspect.signature(fn)
     except (TypeError, ValueError):  # of some written in C nothing is known
@@ -60,14 +95,21 @@ def real_array(name: str, value: Any) -> Array:
 
     **Raises:** `InputError` for what is not an array of real numbers.
     """
-    # JAX would make an array of weak type of a plain number, and compile what converts it.
-    plain = isinstance(value, numbers.Real)
-    array = jax.device_put(np.asarray(value)) if plain else number_array(name, value)
+    array = _plain(name, value) if isinstance(value, numbers.Real) else number_array(name, value)
     if jnp.issubdtype(array.dtype, jnp.integer) or jnp.issubdtype(array.dtype, jnp.bool_):
         array = array.astype(float)
     if not jnp.issubdtype(array.dtype, jnp.floating):
         raise InputError(f"{name} must be real, got {array.dtype}.")
     return array
+
+
+def _plain(name: str, value: numbers.Real) -> Array:
+    """A number as an array: JAX would make one of weak type, and compile what converts it."""
+    require_own_process()
+    try:
+        return jax.device_put(np.asarray(value if isinstance(value, np.generic) else float(value)))
+    except (OverflowError, ValueError) as error:
+        raise InputError(f"{name} is too large for a number of floating point: {shown(value)}.") from error
 
 
 def real_values(name: str, value: Any) -> Array:
@@ -77,14 +119,15 @@ def real_values(name: str, value: Any) -> Array:
     """
     if is_traced(value):
         return real_array(name, value)
+    require_own_process()
     try:
         array = np.asarray(value)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{name} must be an array of numbers, got {value!r}.") from error
+    except (TypeError, ValueError):
+        return real_array(name, value)  # which says what is wrong
     if array.dtype.kind in "iub":
         array = array.astype(float)
     if not jnp.issubdtype(array.dtype, jnp.floating):
-        return real_array(name, value)  # which says what is wrong
+        return real_array(name, value)  # likewise
     return array.astype(jax.dtypes.canonicalize_dtype(array.dtype))  # pyright: ignore[reportReturnType]
 
 
@@ -98,7 +141,10 @@ def fails(holds: Callable[..., Any], *values: Any) -> bool:
     - `holds`: of the values as NumPy arrays, true or an array of truths.
     - `values`: numbers and arrays, as given: what is computed of them within `jit` is traced.
     """
-    return not is_traced(values) and not np.all(holds(*map(np.asarray, values)))
+    if is_traced(values):
+        return False
+    known = (float(x) if isinstance(x, int) else x for x in values)  # NumPy has none beyond 64 bits
+    return not np.all(holds(*map(np.asarray, known)))
 
 
 def require_finite(name: str, value: Any) -> None:
@@ -125,7 +171,7 @@ def require_not_negative(name: str, value: Any) -> None:
         raise InputError(f"{name} must be finite and not negative, got {value}.")
 
 
-def whole_number(name: str, value: Any, least: int = 1) -> int:
+def whole_number(name: str, value: Any, least: int = 1, most: int = _LARGEST) -> int:
     """An integer, also one of NumPy's.
 
     **Arguments:**
@@ -133,12 +179,67 @@ def whole_number(name: str, value: Any, least: int = 1) -> int:
     - `name`: what the message calls it.
     - `value`: the integer.
     - `least`: the least allowed.
+    - `most`: the largest allowed; by default the largest of 32 bits.
 
     **Raises:** `InputError` for anything else.
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
-        raise InputError(f"{name} must be an integer of at least {least}, got {value!r}.")
-    return int(value)
+        raise InputError(f"{name} must be an integer of at least {least}, got {shown(value)}.")
+    if (number := int(value)) > most:
+        raise InputError(f"{name} must be at most {most}, got {shown(value)}.")
+    return number
+
+
+def flag(name: str, value: Any) -> bool:
+    """A choice of yes or no.
+
+    **Arguments:**
+
+    - `name`: what the message calls it.
+    - `value`: the choice.
+
+    **Raises:** `InputError` for anything but True and False.
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise InputError(f"{name} must be True or False, got {shown(value)}.")
+    return bool(value)
+
+
+def one_of(name: str, value: Any, choices: Iterable[str]) -> Any:
+    """One of some words.
+
+    **Arguments:**
+
+    - `name`: what the message calls it.
+    - `value`: the word.
+    - `choices`: what it may be.
+
+    **Raises:** `InputError` for anything else.
+    """
+    choices = list(choices)
+    if not isinstance(value, str) or value not in choices:
+        raise InputError(f"{name} must be {' or '.join(map(repr, choices))}, got {shown(value)}.")
+    return value
+
+
+def all_of(name: str, values: Any, kind: type | tuple[type, ...], such_as: str) -> tuple:
+    """Some values as a tuple.
+
+    **Arguments:**
+
+    - `name`: what the message calls them.
+    - `values`: a list of instances of a class, or anything that can be iterated but text.
+    - `kind`: the class or classes.
+    - `such_as`: an example of one.
+
+    **Raises:** `InputError` for anything else.
+    """
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise InputError(f"{name} must be a list of things like {such_as}, got {type(values).__name__}.")
+    values = tuple(values)
+    for value in values:
+        require_instance(f"each of the {name}", value, kind, such_as)
+    return values
 
 
 def positive_time(name: str, value: Any) -> Array:
@@ -170,8 +271,12 @@ def require_between(name: str, value: Any, low: float, high: float) -> None:
     if is_traced(value):
         return
     number = value.item() if isinstance(value, Array | np.ndarray) and np.ndim(value) == 0 else value
-    if not (isinstance(number, numbers.Real) and low < float(number) < high):
-        raise InputError(f"{name} must lie between {low:g} and {high:g}, got {value!r}.")
+    try:
+        inside = isinstance(number, numbers.Real) and low < float(number) < high
+    except OverflowError:
+        inside = False
+    if not inside:
+        raise InputError(f"{name} must lie between {low:g} and {high:g}, got {shown(value)}.")
 
 
 def require_instance(name: str, value: Any, kind: type | tuple[type, ...], such_as: str) -> None:
@@ -186,7 +291,7 @@ def require_instance(name: str, value: Any, kind: type | tuple[type, ...], such_
     """
     if not isinstance(value, kind):
         hint = " (an instance is needed, not the class)" if isinstance(value, type) else ""
-        raise InputError(f"{name} must be something like {such_as}, got {value!r}{hint}.")
+        raise InputError(f"{name} must be something like {such_as}, got {shown(value)}{hint}.")
 
 
 def require_solver(solver: Any) -> None:

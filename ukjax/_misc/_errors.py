@@ -2,7 +2,17 @@
 
 
 class InputError(ValueError):
-    """An argument that cannot be meant: a wrong shape, a NaN, an unknown name, a negative gain."""
+    """An argument that cannot be meant: a wrong shape, a NaN, an unknown name, a negative gain.
+
+    The message is one line, also where it shows an array or quotes another error.
+
+    **Arguments:**
+
+    - `message`: what was wrong and what would be right.
+    """
+
+    def __init__(self, message: str):
+        super().__init__(" ".join(str(message).split()))
 
 
 class SimulationError(RuntimeError):

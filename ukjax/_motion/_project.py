@@ -279,6 +279,7 @@ def project(
     require_shapes(system, t, q, v)
     if is_traced((system, t, q, v)):
         return _project_once(projection, system, t, q, v)[:2]
+    tolerance = float(tolerance)
     once = functools.partial(_project_known, projection)
     projected, rate, rows, error = once(system, t, q, v)
     for _ in range(50):

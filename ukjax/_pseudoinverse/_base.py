@@ -14,6 +14,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from .._misc._arguments import number_array
 from .._misc._errors import InputError
 from .._misc._types import by_precision
 from ._kernels import dot
@@ -70,7 +71,7 @@ class AbstractPseudoinverse(eqx.Module):
 
     def __call__(self, B: Float[Array, "m n"]) -> Pseudoinverse:
         """The same as `ukjax.pinv(B, self)`."""
-        B = jnp.asarray(B)
+        B = number_array("B", B)
         if B.ndim != 2 or not jnp.issubdtype(B.dtype, jnp.floating):
             raise InputError(
                 f"pinv needs one real floating-point matrix of shape (m, n), use jax.vmap for several; "

@@ -9,7 +9,7 @@ from jaxtyping import Array
 
 from .._compiler import equations_at
 from .._formula._acceleration import Equations
-from .._misc._arguments import require_between
+from .._misc._arguments import require_between, require_instance
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time, Velocities, is_traced
 from .._motion._project import project
@@ -207,6 +207,7 @@ def check(
     **Raises:** `InputError` for wrong shapes and non-finite values, for a state given twice, and within `jit`.
     """
     require_between("rcond", rcond, 0, 1)
+    require_instance("stabilizer", stabilizer, AbstractStabilizer, "NoStabilizer()")
     if is_traced(system, state, t0, q0, v0, t, q, v):
         raise InputError(
             "check looks at values, which JAX does not have while it traces: call it outside jit, vmap and grad."

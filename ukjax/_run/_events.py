@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.extend.core import Var
 from jaxtyping import Array, Float, Int
 
-from .._misc._arguments import number_array, require_function
+from .._misc._arguments import called, number_array, require_function
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time, Velocities
 from ._event_location import Bracketing
@@ -75,7 +75,8 @@ class _Condition(eqx.Module):
 
     def __call__(self, t: Array, y: tuple[Array, Array], args: Any, **more: Any) -> Array:
         def value(t: Array, y: tuple[Array, Array]) -> Array:
-            found = self.fn(t, y, args, **more) if self.of_diffrax else self.fn(t, *y)
+            state = (t, y, args) if self.of_diffrax else (t, *y)
+            found = called(f"the event {self.name}", self.fn, *state, **(more if self.of_diffrax else {}))
             return self._checked(number_array(f"what the event {self.name} returns", found))
 
         self._require_change(value, t, y)

@@ -20,6 +20,7 @@ from .._misc._arguments import (
     require_between,
     require_finite,
     require_instance,
+    whole_number,
 )
 from .._misc._errors import InputError
 from .._misc._types import by_precision
@@ -243,9 +244,7 @@ def times(t0: Array, t1: Array, ts: Any) -> Array | None:
             raise InputError(f"ts must be times, a number of times, or 'steps', got {ts!r}.")
         return None
     if ts is None or isinstance(ts, numbers.Integral):
-        count = 201 if ts is None else int(ts)
-        if count < 2:
-            raise InputError(f"ts = {count} times are too few; at least 2 are needed.")
+        count = whole_number("the number of times ts", 201 if ts is None else ts, 2, 10**8)  # some gigabytes
         # Not t0 + (t1 - t0) s, whose last time may miss t1 by rounding.
         s = np.linspace(0, 1, count, dtype=t0.dtype)
         return t0 * (1 - s) + t1 * s

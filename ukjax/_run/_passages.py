@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._misc._arguments import require_between, whole_number
+from .._misc._arguments import require_between, require_instance, whole_number
 from .._misc._errors import InputError
 from .._motion._project import Projection
 from .._pseudoinverse._base import DEFAULT_RCOND
@@ -125,7 +125,10 @@ def passages(
     **Raises:** `InputError` where it is not known what was simulated, for a batch, and for fewer than three times.
     """
     require_between("rcond", rcond, 0, 1)
+    require_instance("trajectory", trajectory, Trajectory, "uk.simulate(problem)")
     subdivisions = whole_number("subdivisions", subdivisions)
+    if system is not None:
+        require_instance("system", system, AbstractSystem, "uk.models.pendulum().system")
     if system is None:
         if trajectory.problem is None:
             raise InputError("it is not known what was simulated: give passages(trajectory, system=...).")

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._formula._acceleration import AbstractFormula
-from .._misc._arguments import real_values
+from .._misc._arguments import flag, real_values
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time, Velocities, is_traced
 from .._motion._project import Projection
@@ -105,6 +105,7 @@ def simulate(
     ts = _options.times(t0, t1, ts)
     dt0 = _options.first_step(dt0, t0.dtype)
     start_tolerance = checked_tolerance(start_tolerance)
+    dense, throw = flag("dense", dense), flag("throw", throw)
     options = Options(
         formula, stabilizer, solver, stepsize_controller, rtol, atol, adjoint, event, progress, dense, max_steps,
         dt0 is not None, ts is None,

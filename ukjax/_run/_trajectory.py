@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._figures import _animate, _files, _frames, _plot
+from .._misc._arguments import real_array
 from .._misc._errors import InputError, SimulationError
 from .._servo._servo_report import ServoRun
 from .._system._constraint import Kind
@@ -150,9 +151,10 @@ class Trajectory(eqx.Module):
         """
         if self.dense is None:
             raise InputError("this trajectory was not kept dense; call simulate(..., dense=True).")
-        if jnp.ndim(t):
-            raise InputError(f"t has shape {jnp.shape(t)}; it is one time (use jax.vmap for many).")
-        return self.dense(jnp.asarray(t, self.t.dtype))
+        t = real_array("t", t).astype(self.t.dtype)
+        if not t.ndim:
+            return self.dense(t)
+        raise InputError(f"t has shape {t.shape}; it is one time (use jax.vmap for many).")
 
     def raise_if_failed(self) -> "Trajectory":
         """This trajectory; raises `SimulationError` with `message` if the run ended early."""
@@ -262,7 +264,7 @@ class Trajectory(eqx.Module):
 
         **Raises:** `InputError` if there is none, or it is not such a file.
         """
-        fields = _tables.fields_from(_files.load(path))
+        fields = _tables.fields_from(_files.load(path, _tables.COLUMNS, RESULTS._name_to_item))
         return cls(**fields | {"result": RESULTS._name_to_item[fields["result"]]})
 
     def plot(self, path: str | Path | None = None) -> "Figure":

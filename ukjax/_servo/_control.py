@@ -13,6 +13,7 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._misc._arguments import flag, require_instance
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Forces, Time, Velocities, is_traced
 from .._pseudoinverse import AbstractPseudoinverse, GramSchmidt
@@ -75,6 +76,7 @@ def servo_control(
     positive definite; with `throw`, for rows that are not realizable, by name (under `jit` a runtime error).
     """
     law = Law(input_matrix, servo_constraints, stabilizer, passive_stabilizer, formula, free, weight, pinv)
+    flag("throw", throw)
     system, t, q, v = resolve_state(system, t, q, v)
     control = _control(law, system, t, q, v)
     if is_traced(control):
@@ -173,6 +175,7 @@ def with_servo(
     **Raises:** `InputError` for arguments that cannot be meant.
     """
     law = Law(input_matrix, servo_constraints, stabilizer, passive_stabilizer, formula, free, weight, pinv)
+    require_instance("system", system, (AbstractSystem, Problem), "uk.models.scara()")
     if isinstance(system, Problem):
         return dataclasses.replace(system, system=Servoed(system.system, law), reference=None)
     return Servoed(system, law)

@@ -24,6 +24,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._formula._acceleration import Equations, UdwadiaKalaba, equations_of_motion, why_not_finite
+from .._misc._arguments import all_of, called, one_of, real_array, require_function, require_instance
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities, is_traced
@@ -110,21 +111,20 @@ class Law(eqx.Module):
         rows = (
             (servo_constraints,) if isinstance(servo_constraints, AbstractConstraint) else servo_constraints
         )
-        self.servo_constraints = tuple(rows)
-        wrong = [type(x).__name__ for x in self.servo_constraints if not isinstance(x, AbstractConstraint)]
-        if wrong or not self.servo_constraints:
-            found = f"got {', '.join(wrong)}" if wrong else "there is none"
+        self.servo_constraints = all_of("servo_constraints", rows, AbstractConstraint, "Holonomic(fn)")
+        if not self.servo_constraints:
             raise InputError(
-                f"servo_constraints must be Holonomic, Nonholonomic or AccelerationConstraint; {found}."
+                "servo_constraints must be Holonomic, Nonholonomic or AccelerationConstraint; there is none."
             )
+        for name, x in (("stabilizer", stabilizer), ("passive_stabilizer", passive_stabilizer)):
+            require_instance(name, x, AbstractStabilizer, "Baumgarte(1.0, 10.0)")
         if isinstance(stabilizer, Projection):
             raise InputError(
                 "an actuator cannot project a state onto servo constraints; use Baumgarte for the stabilizer."
             )
-        if formula not in ("eliminate", "paper"):
-            raise InputError(f"formula must be 'eliminate' or 'paper', not {formula!r}.")
-        self.input_matrix = _array_or_function(input_matrix)
-        self.free = None if free is None else _array_or_function(free)
+        one_of("formula", formula, ("eliminate", "paper"))
+        self.input_matrix = _array_or_function("input_matrix", input_matrix, "t, q")
+        self.free = None if free is None else _array_or_function("free", free, "t, q, v")
         self.stabilizer, self.passive_stabilizer, self.formula = stabilizer, passive_stabilizer, formula
         self.weight = None if weight is None else _weight_matrix(weight)
         self.pinv = as_pseudoinverse(pinv)
@@ -141,16 +141,17 @@ class Law(eqx.Module):
         self, t: Time, q: Coordinates, v: Velocities
     ) -> tuple[Float[Array, "n p"], Float[Array, " p"]]:
         """B_u and s, their shapes checked."""
-        B = self.input_matrix(t, q) if callable(self.input_matrix) else self.input_matrix
-        B = jnp.asarray(B, q.dtype)
+        B = self.input_matrix
+        B = called("input_matrix", B, t, q) if callable(B) else B
+        B = real_array("input_matrix", B).astype(q.dtype)
         if B.ndim != 2 or B.shape[0] != v.size or not B.size:
             raise InputError(
                 f"the input matrix has shape {B.shape}; with {v.size} velocities it must be ({v.size}, p), "
                 "a column for each of p inputs."
             )
         p = B.shape[1]
-        s = self.free(t, q, v) if callable(self.free) else self.free
-        s = jnp.zeros(p, q.dtype) if s is None else jnp.asarray(s, q.dtype)
+        s = called("free", self.free, t, q, v) if callable(self.free) else self.free
+        s = jnp.zeros(p, q.dtype) if s is None else real_array("free", s).astype(q.dtype)
         if s.shape != (p,):
             raise InputError(f"the free vector s has shape {s.shape}; with {p} inputs it must be ({p},).")
         if self.weight is not None and self.weight.shape != (p, p):
@@ -241,13 +242,15 @@ class Law(eqx.Module):
         return text.replace("; RangeForm does not", "") + " Servo control needs M > 0."
 
 
-def _array_or_function(x: Any) -> Any:
-    return x if callable(x) else jnp.asarray(x)
+def _array_or_function(name: str, x: Any, takes: str) -> Any:
+    if not callable(x):
+        return real_array(name, x)
+    require_function(name, x, takes)
+    return x
 
 
 def _weight_matrix(weight: Array) -> Float[Array, "p p"]:
-    R = jnp.asarray(weight)
-    R = R if jnp.issubdtype(R.dtype, jnp.floating) else R.astype(float)
+    R = real_array("weight", weight)
     R = jnp.diag(R) if R.ndim == 1 else R
     if R.ndim != 2 or R.shape[0] != R.shape[1]:
         raise InputError(f"the weight has shape {R.shape}; it must be (p,) or (p, p), for p inputs.")

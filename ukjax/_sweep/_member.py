@@ -11,14 +11,14 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jaxtyping import Array
 
-from .._misc._arguments import unknown_name
+from .._misc._arguments import number_array, unknown_name
 from .._misc._errors import InputError
 from .._misc._traced import fingerprint, traced
 from .._run import _options
 from .._run._simulate import simulate
 from .._system._problem import Problem
 from ._guard import Guarded
-from ._names import Build, Case, points_of
+from ._names import Build, Case, points_of, require_name
 from ._outputs import OUTCOMES, Named, Run, description, observed, outcome, succeeded
 from ._samples import inner_dims
 
@@ -144,7 +144,8 @@ def _of_function(made: Any) -> Values:
     found = {}
     for path, x in jax.tree_util.tree_flatten_with_path(eqx.filter(made, eqx.is_array_like))[0]:
         name = jax.tree_util.keystr(path, simple=True, separator=".")
-        found["value" if not name else f"output_{name}" if name[0].isdigit() else name] = jnp.asarray(x)
+        name = "value" if not name else f"output_{name}" if name[0].isdigit() else name
+        found[name] = number_array(f"what the function returns as {name}", x)
     if not found:
         raise InputError(f"the function must return a Problem, or arrays, got {made!r}.")
     return found
@@ -185,6 +186,11 @@ def _variables(member: Member, values: Values, found: Values, slopes: Values) ->
     """What is known of the outputs and derivatives of a run."""
     known = {}
     for name, x in found.items():
+        require_name("an output", name)
+        if name == RESULT:
+            raise InputError(
+                f"an output cannot be named {RESULT}, as the outcomes of the runs are: rename it."
+            )
         named = (
             Named(None, "", lambda run: None, True)
             if member.of_function

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._formula._acceleration import AbstractFormula
-from .._misc._arguments import kind_of, unknown_name
+from .._misc._arguments import called, kind_of, shown, unknown_name
 from .._misc._errors import InputError
 from .._misc._types import is_traced
 from .._system._problem import Problem
@@ -19,6 +19,7 @@ from .._system._stabilize import AbstractStabilizer, Baumgarte
 from .._system._system import AbstractForwardingSystem, AbstractSystem
 
 _COMPONENT = re.compile(r"(.+)\[(\d+)\]$")
+_LONGEST_NAME = 100  # of a file most systems allow 255 bytes
 # Of arguments that change the structure of a system, which a batch cannot.
 _STRUCTURAL = (int, str, bool)
 
@@ -38,6 +39,20 @@ class Case(eqx.Module):
     system: AbstractSystem
     stabilizer: AbstractStabilizer
     formula: AbstractFormula | None
+
+
+def require_name(what: str, name: Any) -> None:
+    """Raises `InputError` unless a name can be that of an array in a Zarr folder, where it is a folder too.
+
+    **Arguments:**
+
+    - `what`: is named.
+    - `name`: the name.
+    """
+    taken = (".", "..", "zarr.json")
+    fits = isinstance(name, str) and name.isprintable() and 0 < len(name) <= _LONGEST_NAME
+    if not fits or "/" in name or name.startswith("__") or name.strip() in ("", *taken):
+        raise InputError(f"the name of {what} is a word such as 'length', got {shown(name)}.")
 
 
 def _is_number(x: Any) -> bool:
@@ -167,7 +182,8 @@ class Build(eqx.Module):
         rest = {name: x for name, x in values.items() if name not in own}
         made = self.model
         if not isinstance(made, Problem):
-            made = self.model(own) if self.as_dict else self.model(**own)
+            whose = getattr(self.model, "__name__", "the model")
+            made = called(whose, self.model, own) if self.as_dict else called(whose, self.model, **own)
         if not isinstance(made, Problem):
             if rest:
                 known = inspect.signature(self.model).parameters

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._misc._arguments import unknown_name
+from .._misc._arguments import called, number_array, shown, unknown_name
 from .._misc._errors import InputError
 from .._motion._project import Projection
 from .._run._parts import PARTS, dims_of, is_servoed, units_of
@@ -15,7 +15,7 @@ from .._run._results import RESULTS
 from .._run._tables import COLUMNS, SERVO_COLUMNS
 from .._run._trajectory import Trajectory
 from .._servo._servo_report import ServoRun
-from ._names import Case
+from ._names import Case, require_name
 
 OUTCOMES = dict(zip(RESULTS._name_to_item, RESULTS._index_to_message, strict=True)) | {
     "inconsistent_start": "No initial state near the one given satisfies the constraints."
@@ -112,9 +112,17 @@ DEFAULT = tuple(_figures())
 
 
 def _own(name: str, fn: Callable[[Trajectory], Any]) -> Named:
-    if not name.isidentifier():
+    if not isinstance(name, str) or not name.isidentifier():
         raise InputError(f"an output needs a name: give outputs={{'name': function}}, not {name!r}.")
-    return Named(None, "", lambda run: fn(run.trajectory))
+    return Named(None, "", lambda run: _numbers(name, called(f"output {name}", fn, run.trajectory)))
+
+
+def _numbers(name: str, value: Any) -> Array:
+    """What an output function returned, which must be one array."""
+    value = number_array(f"output {name}", value)
+    if jnp.issubdtype(value.dtype, jnp.complexfloating):
+        raise InputError(f"output {name} must be real, got {value.dtype}.")
+    return value
 
 
 def chosen(outputs: Outputs) -> dict[str, Named]:
@@ -130,12 +138,15 @@ def chosen(outputs: Outputs) -> dict[str, Named]:
         return {name: KNOWN[name] for name in DEFAULT}
     if isinstance(outputs, str) or callable(outputs):
         outputs = [outputs]
+    if not isinstance(outputs, Mapping | Sequence):
+        raise InputError(f"outputs are names or functions of a trajectory, got {shown(outputs)}.")
     if not isinstance(outputs, Mapping):
         outputs = {x if isinstance(x, str) else getattr(x, "__name__", ""): x for x in outputs}
     found = {}
     for name, x in outputs.items():
         if not isinstance(x, str) and not callable(x):
-            raise InputError(f"outputs are names or functions of a trajectory, got {x!r}.")
+            raise InputError(f"outputs are names or functions of a trajectory, got {shown(x)}.")
+        require_name("an output", name)
         if isinstance(x, str) and x not in KNOWN:
             raise unknown_name("output", x, KNOWN)
         found[name] = KNOWN[x] if isinstance(x, str) else _own(name, x)
@@ -163,7 +174,7 @@ def observed(run: Run, outputs: dict[str, Named], optional: bool) -> dict[str, A
             what = "energy" if name.startswith("energy") else "servo control: sweep uk.with_servo(...)"
             raise InputError(f"there is no output {name}: {run.trajectory.name} has no {what}.")
         if name in _SEVERAL and isinstance(value, dict):
-            found |= value
+            found |= {key: _numbers(key, x) for key, x in value.items()}
         else:
             found[name] = jnp.asarray(value)
     return found

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._formula._acceleration import AbstractFormula
-from .._misc._arguments import real_array, require_instance, require_solver
+from .._misc._arguments import all_of, called, real_array, require_instance, require_solver, whole_number
 from .._misc._callbacks import cacheable
 from .._misc._errors import InputError
 from .._run import _options
@@ -79,7 +79,7 @@ def _check_extremes(build: Build, samples: AbstractSamples, options: dict[str, A
 def _returns_problem(build: Build, example: dict[str, np.ndarray]) -> bool:
     values = {name: jnp.asarray(x, float) for name, x in example.items()}
     with cacheable(), jax.default_device(jax.devices()[0]):
-        made = eqx.filter_eval_shape(build, values)
+        made = called("the model", eqx.filter_eval_shape, build, values)
     return isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], Case)
 
 
@@ -88,6 +88,9 @@ def _span(problem: Problem, options: dict[str, Any]) -> dict[str, Any]:
     given = {x: getattr(problem, x) if options[x] is None else options[x] for x in ("t0", "t1")}
     dtype = jnp.result_type(problem.q0)
     t0, t1 = (real_array(name, x).astype(dtype) for name, x in given.items())
+    if t0.ndim:
+        raise InputError(f"t0 has shape {t0.shape}; it must be a scalar.")
+    whole_number("max_steps", options["max_steps"])
     ts = _options.times(t0, t1, options["ts"])
     if ts is None:
         raise InputError("runs of a batch have steps of their own: ts must be times or their number.")
@@ -180,7 +183,7 @@ def prepare(
     elif outputs is None or isinstance(outputs, str):
         named = {} if outputs is None else {outputs: None}
     else:
-        named = dict.fromkeys(outputs)
+        named = dict.fromkeys(all_of("outputs", outputs, str, "'value'"))
     member = Member(build, named, outputs is None, gradients, options, not of_problem)
     program = trace(member, example)
     labels = {} if problem is None else _labels(program, problem, case, options)

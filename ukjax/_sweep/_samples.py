@@ -9,7 +9,9 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float, Int
 
+from .._misc._arguments import shown, whole_number
 from .._misc._errors import InputError, missing_extra
+from ._names import require_name
 
 RUN = "run"
 """The dimension of runs that lie on no grid."""
@@ -74,14 +76,15 @@ def digest(samples: AbstractSamples) -> str:
 
 
 def _values(name: Any, values: Any) -> np.ndarray:
-    if not isinstance(name, str) or not name or "/" in name:
-        raise InputError(f"the name of a parameter is a word such as 'length', got {name!r}.")
+    require_name("a parameter", name)
     try:
         array = np.asarray(values, dtype=float)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"the values of {name} must be numbers, got {values!r}.") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"the values of {name} must be numbers, got {shown(values)}.") from error
     if array.ndim == 0 or array.size == 0:
-        raise InputError(f"the values of {name} must be an array of at least one number, got {values!r}.")
+        raise InputError(
+            f"the values of {name} must be an array of at least one number, got {shown(values)}."
+        )
     if not np.all(np.isfinite(array)):
         raise InputError(f"the values of {name} must be finite.")
     return array
@@ -222,9 +225,8 @@ def _check_ranges(kind: str, ranges: Any, n: Any, seed: Any) -> None:
         pair = _values(name, x)
         if pair.shape != (2,) or not pair[0] < pair[1]:
             raise InputError(f"the range of {name} must be (low, high) with low < high, got {x!r}.")
-    for argument, x, least in (("n", n, 1), ("seed", seed, 0)):
-        if isinstance(x, bool) or not isinstance(x, int | np.integer) or x < least:
-            raise InputError(f"{argument} must be an integer of at least {least}, got {x!r}.")
+    whole_number("n", n)
+    whole_number("seed", seed, 0, 2**128)  # NumPy's generators take any
 
 
 @final

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 import numpy as np
 
 from .._misc._errors import InputError, missing_extra
+from .._misc._paths import writing
 from ._chunks import Region
 from ._member import RESULT
 
@@ -133,11 +134,12 @@ def attributes_of(path: Path) -> dict[str, Any] | None:
 
     **Raises:** `InputError` where something else lies there.
     """
-    if not path.exists():
-        return None
+    with writing(path):
+        if not path.exists() and not path.is_symlink():
+            return None
     try:
         attributes = dict(_zarr().open_group(path, mode="r").attrs)
-    except (ValueError, OSError, KeyError):
+    except Exception:  # it is something else, or damaged: Zarr raises many kinds
         attributes = {}
     if attributes.get("made_by") != MADE_BY:
         raise InputError(f"'{path}' is there already, and no sweep made it: choose another name.")
@@ -190,7 +192,12 @@ def _create(path: Path, template: Template, chunk: tuple[int, ...], replace: boo
     lock = _locked(new)
     if replace:
         shutil.rmtree(path)
-    new.rename(path)
+    try:
+        new.rename(path)
+    except OSError:
+        lock.close()
+        shutil.rmtree(new, ignore_errors=True)
+        raise
     return lock
 
 
@@ -201,9 +208,10 @@ class Folder(AbstractTarget):
     def __init__(self, path: Path, template: Template, chunk: tuple[int, ...], overwrite: bool):
         self._path, old = path, attributes_of(path)
         if old is None:
-            self._lock = _create(path, template, chunk, replace=False)
+            with writing(path):
+                self._lock = _create(path, template, chunk, replace=False)
         elif overwrite:
-            with _locked(path):
+            with _locked(path), writing(path):
                 self._lock = _create(path, template, chunk, replace=True)
         else:
             require_same(path, old, template.attributes)

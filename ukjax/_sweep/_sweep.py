@@ -11,8 +11,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._formula._acceleration import AbstractFormula
-from .._misc._arguments import require_between
+from .._misc._arguments import all_of, flag, require_between, whole_number
 from .._misc._errors import InputError
+from .._misc._paths import as_path
+from .._misc._process import require_own_process
 from .._misc._types import Time
 from .._motion._project import Projection
 from .._run._events import Events
@@ -32,13 +34,11 @@ if TYPE_CHECKING:
 
 
 def _check(chunk: int | None, memory: float, gradients: Any) -> tuple[str, ...]:
-    if chunk is not None and (isinstance(chunk, bool) or not isinstance(chunk, int) or chunk < 1):
-        raise InputError(f"chunk must be an integer of at least 1, got {chunk!r}.")
+    require_own_process()
+    if chunk is not None:
+        whole_number("chunk", chunk)
     require_between("memory", memory, 0, np.inf)
-    gradients = (gradients,) if isinstance(gradients, str) else tuple(gradients)
-    if not all(isinstance(name, str) for name in gradients):
-        raise InputError(f"gradients are names of outputs, got {gradients!r}.")
-    return gradients
+    return all_of("gradients", (gradients,) if isinstance(gradients, str) else gradients, str, "'q_end'")
 
 
 def _batch_size(shape: tuple[int, ...], devices: Sequence[Any]) -> int:
@@ -164,8 +164,12 @@ def sweep(
     """
     gradients = _check(chunk, memory, gradients)
     check_installed(store is not None)
-    samples, path = as_samples(params), None if store is None else Path(store)
-    devices = jax.local_devices() if devices is None else list(devices)
+    overwrite, progress = flag("overwrite", overwrite), flag("progress", progress)
+    samples, path = as_samples(params), None if store is None else as_path("store", store)
+    devices = jax.local_devices() if devices is None else devices
+    devices = all_of("devices", devices, jax.Device, "jax.devices()[0]")
+    if not devices:
+        raise InputError("devices must be one at least, such as jax.devices().")
     options = {"t0": t0, "t1": t1, "dt0": dt0, "ts": ts, "solver": solver, "max_steps": max_steps}
     options |= {"stepsize_controller": stepsize_controller, "rtol": rtol, "atol": atol, "event": event}
     plan = prepare(fn_or_problem, samples, outputs, gradients, stabilizer, formula, options)

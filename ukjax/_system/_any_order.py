@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._misc._arguments import real_array, require_not_negative, whole_number
+from .._misc._arguments import all_of, real_array, require_function, require_not_negative, whole_number
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
 from ._constraint import (
@@ -30,6 +30,12 @@ from ._constraint import (
     constraint_name,
 )
 from ._system import AbstractSystem
+
+_HIGHEST = 100  # each order differentiates once more
+
+
+def _variables(count: int) -> str:
+    return ", ".join(["t", *(f"q{i}" for i in range(count))])
 
 
 @final
@@ -50,9 +56,9 @@ class OfOrder(eqx.Module):
     name: str = eqx.field(static=True)
 
     def __init__(self, order: int, fn: Callable[..., Array], *, name: str | None = None):
-        self.order = whole_number("order", order, 0)
+        self.order = whole_number("order", order, 0, _HIGHEST)
         self.fn = fn
-        self.name = constraint_name(fn, name, ", ".join(["t", *(f"q{i}" for i in range(self.order + 1))]))
+        self.name = constraint_name(fn, name, _variables(self.order + 1))
 
 
 @final
@@ -136,19 +142,19 @@ class AnyOrderSystem(AbstractSystem):
         energy: Callable[..., Array] | None = None,
         decay: Array | float = 0.0,
     ):
-        self.order = whole_number("order", order)
+        self.order = whole_number("order", order, most=_HIGHEST)
         self.mass_matrix_ = (
             mass_matrix if callable(mass_matrix) else real_array("the mass matrix", mass_matrix)
         )
         self.force_ = force if callable(force) else real_array("the force", force)
-        for c in constraints:
-            if not isinstance(c, OfOrder):
-                raise InputError(f"constraints must be OfOrder(order, fn), got {type(c).__name__}.")
+        self.laws = all_of("constraints", constraints, OfOrder, "OfOrder(order, fn)")
+        for c in self.laws:
             if c.order > order:
                 raise InputError(
                     f"constraint '{c.name}' is of order {c.order}; the system is of order {order}."
                 )
-        self.laws = tuple(constraints)
+        if energy is not None:
+            require_function("energy", energy, _variables(self.order))
         self.energy_ = energy
         self.decay = real_array("decay", decay)
         require_not_negative("decay", decay)

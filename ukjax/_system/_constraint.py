@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._misc._arguments import number_array, real_array, require_function
+from .._misc._arguments import called, number_array, real_array, require_function, shown
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Time, Velocities
@@ -207,7 +207,7 @@ def _values(constraints: Sequence[Any], *arguments: Array) -> list[Array]:
         if isinstance(c.fn, AbstractTogether):
             together.setdefault(type(c.fn), []).append(i)
         else:
-            found[i] = c.fn(*arguments)
+            found[i] = called(f"constraint '{c.name}'", c.fn, *arguments)
     for kind, places in together.items():
         found |= zip(places, kind.together([constraints[i].fn for i in places], *arguments), strict=True)
     return [_as_rows(found[i], c.name) for i, c in enumerate(constraints)]
@@ -223,13 +223,18 @@ def _velocity_parts(
     system: "AbstractSystem", t: Time, q: Coordinates, v: Velocities
 ) -> tuple[list[Array], list[Array]]:
     """phi (zero where there is none) and psi of each differentiated constraint, in order."""
+    qdot = called("`kinematics`", system.kinematics, t, q, v)
+    if qdot.shape != q.shape:
+        raise InputError(
+            f"`kinematics` returned shape {qdot.shape}; the rate of q must have its shape {q.shape}."
+        )
     constraints = system.constraints
     of_q, of_v = (
         [i for i, c in enumerate(constraints) if isinstance(c, kind)]
         for kind in (_OF_POSITIONS, Nonholonomic)
     )
     rows = lambda t, q: _values([constraints[i] for i in of_q], t, q)
-    phi, rate = jax.jvp(rows, (t, q), (jnp.ones_like(t), system.kinematics(t, q, v)))
+    phi, rate = jax.jvp(rows, (t, q), (jnp.ones_like(t), qdot))
     slip = _values([constraints[i] for i in of_v], t, q, v)
     phis = dict(zip([*of_q, *of_v], [*phi, *map(jnp.zeros_like, slip)], strict=True))
     psis = dict(zip([*of_q, *of_v], [*rate, *slip], strict=True))
@@ -239,7 +244,10 @@ def _velocity_parts(
 def _acceleration_parts(
     c: AccelerationConstraint, t: Time, q: Coordinates, v: Velocities
 ) -> tuple[Array, Array]:
-    A, b = (jnp.asarray(x) for x in c.fn(t, q, v))
+    found = called(f"constraint '{c.name}'", c.fn, t, q, v)
+    if not isinstance(found, tuple | list) or len(found) != 2:
+        raise InputError(f"constraint '{c.name}' must return the pair (A, b), got {shown(found)}.")
+    A, b = (real_array(f"{part} of constraint '{c.name}'", x) for part, x in zip("Ab", found, strict=True))
     if A.ndim != 2 or A.shape[1:] != v.shape or b.shape != A.shape[:1]:
         raise InputError(
             f"constraint '{c.name}' returned A of shape {A.shape} and b of shape {b.shape}; "
@@ -265,7 +273,11 @@ def constraint_rows(system: "AbstractSystem", t: Time, q: Coordinates, v: Veloci
     """
     q, v = real_array("q", q), real_array("v", v)
     t = real_array("t", t).astype(q.dtype)
-    as_constraints(system.constraints)
+    if t.ndim or q.ndim != 1 or v.ndim != 1:
+        raise InputError(
+            f"t, q, v have shapes {t.shape}, {q.shape}, {v.shape}; they must be (), (n_q,), (n,)."
+        )
+    as_constraints(getattr(system, "constraints", None))
     phis, psis = _velocity_parts(system, t, q, v)
 
     def psi(t: Array, q: Array, v: Array) -> Array:

@@ -1,6 +1,7 @@
 """A system with its initial state, and the one place where states given by a user are checked."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import final
 
 import equinox as eqx
@@ -8,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._misc._arguments import real_values, require_finite
+from .._misc._arguments import real_array, real_values, require_finite
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time, Velocities
 from ._labels import title_of
@@ -34,8 +35,8 @@ class Problem(eqx.Module):
     """
 
     system: AbstractSystem
-    q0: Coordinates = eqx.field(converter=jnp.asarray)
-    v0: Velocities = eqx.field(converter=jnp.asarray)
+    q0: Coordinates = eqx.field(converter=partial(real_array, "q0"))
+    v0: Velocities = eqx.field(converter=partial(real_array, "v0"))
     t0: float
     t1: float
     points: Callable[[Time, Coordinates], dict[str, Array]] | None = None

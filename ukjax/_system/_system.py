@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._misc._arguments import real_array, require_function
+from .._misc._arguments import called, number_array, real_array, require_function
+from .._misc._errors import InputError
 from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
 from ._constraint import AbstractConstraint, as_constraints
 from ._labels import Labels, labels_of, title_of
@@ -153,18 +154,30 @@ class LagrangianSystem(AbstractSystem):
         """The generalized forces F that have no potential (n,); by default zero."""
         return jnp.zeros_like(v)
 
+    def _scalar(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""]:
+        """L(t, q, v), which must be a real number."""
+        value = number_array("the lagrangian", called("the lagrangian", self.lagrangian, t, q, v))
+        if value.shape or not jnp.issubdtype(value.dtype, jnp.floating):
+            raise InputError(
+                f"the lagrangian is {value.dtype} of shape {value.shape}; it must be a real scalar."
+            )
+        return value
+
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
-        return jax.jacfwd(jax.grad(self.lagrangian, argnums=2), argnums=2)(t, q, jnp.zeros_like(q))
+        return jax.jacfwd(jax.grad(self._scalar, argnums=2), argnums=2)(t, q, jnp.zeros_like(q))
 
     def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
         t = jnp.asarray(t, q.dtype)
-        momentum = jax.grad(self.lagrangian, argnums=2)
+        momentum = jax.grad(self._scalar, argnums=2)
         convective = jax.jvp(lambda t, q: momentum(t, q, v), (t, q), (jnp.ones_like(t), v))[1]
-        return jax.grad(self.lagrangian, argnums=1)(t, q, v) - convective + self.generalized_force(t, q, v)
+        own = called("generalized_force", self.generalized_force, t, q, v)
+        return (
+            jax.grad(self._scalar, argnums=1)(t, q, v) - convective + number_array("generalized_force", own)
+        )
 
     def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""] | None:
         """Jacobi's energy v . L_v - L [J]; the total energy where coordinates do not depend on time."""
-        return jnp.dot(v, jax.grad(self.lagrangian, argnums=2)(t, q, v)) - self.lagrangian(t, q, v)
+        return jnp.dot(v, jax.grad(self._scalar, argnums=2)(t, q, v)) - self._scalar(t, q, v)
 
 
 @final
@@ -241,13 +254,13 @@ class System(AbstractSystem):
         labels: tuple[str, ...] | list[str] = (),
     ):
         for what, fn, takes in (
-            ("the mass matrix", mass_matrix, "t, q"),
-            ("the force", force, "t, q, v"),
+            ("the mass matrix", mass_matrix if callable(mass_matrix) else None, "t, q"),
+            ("the force", force if callable(force) else None, "t, q, v"),
             ("energy", energy, "t, q, v"),
             ("nonideal_force", nonideal_force, "t, q, v"),
             ("kinematics", kinematics, "t, q, v"),
         ):
-            if callable(fn):
+            if fn is not None:
                 require_function(what, fn, takes)
         self.mass_matrix_ = (
             mass_matrix if callable(mass_matrix) else real_array("the mass matrix", mass_matrix)

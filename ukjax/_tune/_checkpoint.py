@@ -1,7 +1,5 @@
 """A search in a file, to go on from."""
 
-import json
-import zipfile
 from pathlib import Path
 
 import jax
@@ -9,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._misc._errors import InputError
+from .._misc._npz import read_npz, write_npz
 from ._search import Point, Search, Stepper
 
 _STATE = "stalled", "scans", "apart", "begun"
@@ -26,10 +25,7 @@ def save(path: Path, search: Search, fingerprint: str) -> None:
     arrays = {f"memory{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(search.memory))}
     columns = {name: np.stack([getattr(p, name) for p in search.points]) for name in Point._fields}
     state = {name: getattr(search, name) for name in _STATE}
-    header = json.dumps({"fingerprint": fingerprint} | state)
-    partial = path.with_name(f".{path.stem}.partial.npz")
-    np.savez(partial, allow_pickle=False, header=np.array(header), **columns, **arrays)
-    partial.replace(path)
+    write_npz(path, {"fingerprint": fingerprint} | state, columns | arrays)
 
 
 def load(path: Path, stepper: Stepper, fingerprint: str) -> Search:
@@ -43,18 +39,18 @@ def load(path: Path, stepper: Stepper, fingerprint: str) -> Search:
 
     **Raises:** `InputError` for a file that is none, or of another problem or optimizer.
     """
+    header, arrays = read_npz(path)
     try:
-        with np.load(path, allow_pickle=False) as file:
-            header = json.loads(str(file["header"]))
-            columns = zip(*(file[name] for name in Point._fields), strict=True)
-            points = [Point(x, float(value), slope, int(count)) for x, value, slope, count in columns]
-            kept = [file[f"memory{i}"] for i in range(sum(name.startswith("memory") for name in file))]
-            state = {name: header[name] for name in _STATE}
-    except (KeyError, ValueError, OSError, zipfile.BadZipFile) as error:
-        raise InputError(f"'{path}' is no checkpoint of tune, or is damaged: {error}") from error
+        columns = zip(*(arrays[name] for name in Point._fields), strict=True)
+        points = [Point(x, float(value), slope, int(count)) for x, value, slope, count in columns]
+        kept = [arrays[f"memory{i}"] for i in range(sum(name.startswith("memory") for name in arrays))]
+        state = {name: header[name] for name in _STATE}
+        mark = header["fingerprint"]
+    except (KeyError, ValueError, TypeError) as error:
+        raise InputError(f"'{path}' is no checkpoint of tune: {error!r}.") from error
     leaves, structure = jax.tree.flatten(stepper.memory(state["apart"]))
     shapes = [(x.shape, x.dtype) for x in map(jnp.asarray, leaves)]
-    if header["fingerprint"] != fingerprint or [(x.shape, x.dtype) for x in kept] != shapes:
+    if mark != fingerprint or [(x.shape, x.dtype) for x in kept] != shapes:
         raise InputError(
             f"'{path}' is a checkpoint of another problem, loss or optimizer: give another path, or delete it."
         )

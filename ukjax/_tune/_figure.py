@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._figures._plot import STYLE
+from .._figures._plot import STYLE, write_figure
 from .._misc._errors import missing_extra
 
 if TYPE_CHECKING:
@@ -74,5 +74,5 @@ def plot(
             parts[0, 0].colorbar(colours, ticks=colours.levels[::5])
         figure.suptitle(title)
         if path is not None:
-            figure.savefig(path, dpi=160)
+            write_figure(figure, path)
     return figure

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._misc._arguments import real_array
+from .._misc._arguments import one_of, real_array
 from .._misc._errors import InputError
 from .._motion._project import Projection
 from .._system._stabilize import Baumgarte, NoStabilizer
@@ -54,8 +54,7 @@ class GainSpace(eqx.Module):
     def __init__(self, gains: Any, convention: Convention, rows: int | None):
         if isinstance(gains, Projection | NoStabilizer):
             raise InputError(f"{type(gains).__name__} has no gains to tune; give Baumgarte(alpha, beta).")
-        if convention not in ("plain", "squared"):
-            raise InputError(f"convention must be 'plain' or 'squared', got {convention!r}.")
+        one_of("convention", convention, ("plain", "squared"))
         if not isinstance(gains, Baumgarte) and (convention == "squared" or rows is not None):
             raise InputError("convention and per_row are for Baumgarte's gains: give Baumgarte(alpha, beta).")
         numeric = lambda x: eqx.is_array_like(x) and not isinstance(x, bool)

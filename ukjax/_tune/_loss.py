@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._misc._arguments import fails, real_array, require_between, require_not_negative
+from .._misc._arguments import fails, real_array, require_between, require_not_negative, shown
 from .._misc._errors import InputError
 from .._run._trajectory import Trajectory
 from .._system._stabilize import Baumgarte
@@ -30,10 +30,13 @@ class Violation(eqx.Module):
 
 def _weight(name: str, value: Any, ndim: int = 0) -> Any:
     """A number stays one: a default argument must not make arrays when ukjax is imported."""
-    weight = float(value) if isinstance(value, int | float) else real_array(name, value)
+    try:
+        weight = float(value) if isinstance(value, int | float) else real_array(name, value)
+    except OverflowError as error:
+        raise InputError(f"{name} must be finite, got {shown(value)}.") from error
     if np.ndim(weight) != ndim:
         raise InputError(f"{name} has shape {np.shape(weight)}; it must be a {('scalar', 'vector')[ndim]}.")
-    require_not_negative(name, value)
+    require_not_negative(name, weight)
     return weight
 
 
@@ -84,7 +87,7 @@ class ViolationLoss(eqx.Module):
         budget: float | None = None,
     ):
         self.position, self.velocity = _weight("position", position), _weight("velocity", velocity)
-        if fails(lambda *weights: any(weights), position, velocity):
+        if fails(lambda *weights: any(weights), self.position, self.velocity):
             raise InputError("position and velocity are both 0: one of the weights must be positive.")
         self.window = None if window is None else _window(window)
         self.row_weights = None if row_weights is None else _weight("row_weights", row_weights, 1)

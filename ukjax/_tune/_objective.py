@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from .._formula._acceleration import AbstractFormula, UdwadiaKalaba
-from .._misc._arguments import number_array
+from .._misc._arguments import called, number_array
 from .._misc._errors import InputError
 from .._motion._model import Model, coded
 from .._run import _options
@@ -105,7 +105,7 @@ class Objective(eqx.Module):
     def _built(self, gains: Any) -> tuple[Sequence[Problem], AbstractStabilizer]:
         if self.plant is None:
             return self.problems, gains
-        made, stabilizer = self.plant(gains), self.settings.stabilizer
+        made, stabilizer = called("the function of the gains", self.plant, gains), self.settings.stabilizer
         if isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], AbstractStabilizer):
             made, stabilizer = made
         return [made] if isinstance(made, Problem) else made, stabilizer
@@ -131,7 +131,7 @@ class Objective(eqx.Module):
                 adjoint=adjoint, max_steps=s.max_steps,
             )  # fmt: skip
             told = run.with_problem(system if problem is None else problem)
-            loss, stats = _scalar(self.loss(told)), run.stats
+            loss, stats = _scalar(called("the loss", self.loss, told)), run.stats
             reached = run.result == RESULTS.successful
         count = _options.evaluations(s.solver, stabilizer, stats)
         count = stats["num_steps"] if count is None else count

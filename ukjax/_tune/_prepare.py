@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._formula._acceleration import AbstractFormula, UdwadiaKalaba, require_shapes
-from .._misc._arguments import real_array, require_instance, require_solver
+from .._misc._arguments import called, one_of, real_array, require_instance, require_solver, whole_number
 from .._misc._errors import InputError
 from .._misc._types import is_traced
 from .._motion._model import Model
@@ -49,6 +49,9 @@ def _problems(
         t0, t1 = (given if given is not None else own for given, own in zip(span, (t0, t1), strict=True))
         if t1 is None:
             raise InputError("an end time t1 is needed: give t1, or a Problem, which brings its own.")
+        t0, t1 = real_array("t0", t0), real_array("t1", t1)
+        if t0.ndim or t1.ndim:
+            raise InputError(f"t0 and t1 have shapes {t0.shape} and {t1.shape}; they must be scalars.")
         start, rate = (
             getattr(p, k, None) if x is None else real_array(k, x) for k, x in (("q0", q0), ("v0", v0))
         )
@@ -76,11 +79,11 @@ def _settings(problem: Problem, options: dict[str, Any], loss: Any) -> Settings:
     for argument, kind, such_as in (
         ("formula", AbstractFormula, "UdwadiaKalaba()"),
         ("stabilizer", AbstractStabilizer, "Projection()"),
-        ("max_steps", int, "100_000"),
     ):
         if argument != "formula" or options[argument] is not None:
             require_instance(argument, options[argument], kind, such_as)
     require_solver(solver)
+    whole_number("max_steps", options["max_steps"])
     controller = options["stepsize_controller"]
     if controller is None and dt0 is not None:
         controller = dfx.ConstantStepSize()
@@ -139,10 +142,9 @@ def prepare(
     q0, v0 = options["q0"], options["v0"]
     if is_traced(system, gains, q0, v0):
         raise InputError("tune searches by trial and cannot be traced: call it outside jit, vmap and grad.")
-    if options["aggregate"] not in ("mean", "worst"):
-        raise InputError(f"aggregate must be 'mean' or 'worst', got {options['aggregate']!r}.")
+    one_of("aggregate", options["aggregate"], ("mean", "worst"))
     plant = system if callable(system) and not isinstance(system, AbstractSystem | Problem) else None
-    example: Any = system if plant is None else plant(gains)
+    example: Any = system if plant is None else called("the function of the gains", plant, gains)
     if plant is None:
         require_instance("gains", gains, AbstractStabilizer, "Baumgarte(alpha, beta)")
     elif q0 is not None or v0 is not None:

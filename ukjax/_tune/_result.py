@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import numpy as np
 
+from .._misc._arguments import require_between, whole_number
 from .._misc._errors import InputError
 from .._system._stabilize import Baumgarte
 from . import _figure
@@ -113,6 +114,10 @@ class TuneResult:
         """
         if len(self.names) != 2:
             raise InputError(f"a landscape is drawn over two gains; these are {len(self.names)}.")
+        resolution = whole_number("resolution", resolution, 2, 10_000)
+        for name, x in (("low", low), ("high", high)):
+            if x is not None:
+                require_between(name, x, 0, np.inf)
         lows = self.history.gains.min(axis=0) / 3 if low is None else (low, low)
         highs = self.history.gains.max(axis=0) * 3 if high is None else (high, high)
         first, second = (np.geomspace(a, b, resolution) for a, b in zip(lows, highs, strict=True))

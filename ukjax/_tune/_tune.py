@@ -15,8 +15,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from .._formula._acceleration import AbstractFormula
-from .._misc._arguments import require_between, whole_number
+from .._misc._arguments import flag, require_between, whole_number
 from .._misc._errors import InputError
+from .._misc._paths import as_path
 from .._misc._types import Coordinates, Time, Velocities
 from .._motion._project import Projection
 from .._run import _options
@@ -153,13 +154,14 @@ def tune(
         ("iterations", iterations, 0),
         ("patience", patience, 1),
     ):
-        whole_number(name, count, least)
+        whole_number(name, count, least, 10**6)
+    per_row, progress = flag("per_row", per_row), flag("progress", progress)
     require_between("tolerance", tolerance, 0, 1)
     options = {"q0": q0, "v0": v0, "t0": t0, "t1": t1, "dt0": dt0, "ts": ts, "formula": formula}
     options |= {"stabilizer": stabilizer, "solver": solver, "stepsize_controller": stepsize_controller}
     options |= {"rtol": rtol, "atol": atol, "max_steps": max_steps, "aggregate": aggregate}
     objective, problems = prepare(system, gains, loss, convention, per_row, options)
-    path = None if checkpoint is None else Path(checkpoint)
+    path = None if checkpoint is None else as_path("checkpoint", checkpoint)
     if path is not None and path.suffix != ".npz":
         raise InputError(f"a checkpoint is an .npz file; got '{path}'.")
     with _bar(progress, iterations, objective.space.names) as update:

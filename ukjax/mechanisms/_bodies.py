@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._misc._arguments import fails, real_array, require_finite
+from .._misc._arguments import fails, real_array, require_finite, require_instance
 from .._misc._errors import InputError
 from .._misc._types import is_traced
 from ._placement import AnyPlacement, Twist
@@ -104,16 +104,18 @@ class AbstractBody(eqx.Module):
 
 
 def _checked_points(name: str, points: Mapping[str, Any] | None, dimension: int) -> dict[str, Array]:
+    points = {} if points is None else points
+    require_instance(f"the points of body '{name}'", points, Mapping, "{'tip': [1.0, 0.0]}")
     return {
         checked_name("point", key): checked_array(f"point '{key}' of body '{name}'", x, (dimension,))
-        for key, x in (points or {}).items()
+        for key, x in points.items()
     }
 
 
 def _checked_body_name(name: Any) -> str:
-    if name == GROUND:
+    if checked_name("body", name) == GROUND:
         raise InputError(f"a body cannot be called '{GROUND}': that name is taken by what does not move.")
-    return checked_name("body", name)
+    return name
 
 
 def _checked_inertia(name: str, inertia: Any) -> Float[Array, "3 3"]:

@@ -17,7 +17,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._misc._errors import InputError
+from .._misc._arguments import one_of
 from .._misc._types import Time
 from ._bodies import AbstractBody, checked_array, checked_name
 from ._laws import checked_law, value_of
@@ -201,6 +201,4 @@ def checked_frame(what: str, frame: Any) -> str:
 
     **Raises:** `InputError` for anything else.
     """
-    if frame not in ("world", "body"):
-        raise InputError(f"{what} must be 'world' or 'body', got {frame!r}.")
-    return frame
+    return one_of(what, frame, ("world", "body"))

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._misc._arguments import fails, require_instance, unknown_name
+from .._misc._arguments import all_of, fails, unknown_name
 from .._misc._errors import InputError
 from .._misc._types import Time
 from ._abstract_joint import AbstractAxisJoint, AbstractJoint
@@ -44,9 +44,9 @@ class Mechanism(eqx.Module):
         joints: Iterable[AbstractJoint] = (),
         loads: Iterable[AbstractLoad] = (),
     ):
-        self.bodies = _all_of("bodies", bodies, AbstractBody, "rod('crank', (0, 0), (1, 0), 1.0)")
-        joints = _all_of("joints", joints, AbstractJoint, "Revolute('pin', 'ground', 'crank', (0, 0))")
-        loads = _all_of("loads", loads, AbstractLoad, "Gravity()")
+        self.bodies = all_of("bodies", bodies, AbstractBody, "rod('crank', (0, 0), (1, 0), 1.0)")
+        joints = all_of("joints", joints, AbstractJoint, "Revolute('pin', 'ground', 'crank', (0, 0))")
+        loads = all_of("loads", loads, AbstractLoad, "Gravity()")
         if not self.bodies:
             raise InputError("a mechanism needs at least one body.")
         for what, items in (("body", self.bodies), ("joint", joints), ("load", loads)):
@@ -161,15 +161,6 @@ def sum_of(parts: list[Array]) -> Array:
     - `parts`: arrays of one shape.
     """
     return jax.tree.reduce(jnp.add, parts)
-
-
-def _all_of(what: str, items: Any, kind: type, such_as: str) -> tuple:
-    if isinstance(items, kind) or not isinstance(items, Iterable):
-        raise InputError(f"{what} must be a list of things like {such_as}, got {type(items).__name__}.")
-    items = tuple(items)
-    for item in items:
-        require_instance(f"each of the {what}", item, kind, such_as)
-    return items
 
 
 def _require_unique(what: str, names: list[str]) -> None:

@@ -35,6 +35,8 @@ def _number(name: str, value: Any) -> float | None:
         raise InputError(f"{name} must be a number, not {value!r}.") from None
     if not math.isfinite(number):
         raise InputError(f"{name} must be a finite number, not {number}.")
+    if isinstance(value, int) and abs(value) >= 2**63:
+        raise InputError(f"{name} is too large for an integer: write {number:g}.")
     return number
 
 

@@ -1,0 +1,89 @@
+"""Checksums of files, compared before anything else is read: parsers of damaged files crash, hang or notice nothing.
+
+A file has its checksum at its end: HDF5 and FlatBuffers, which say themselves where they end, are read by others as
+before. A Zarr folder has it among its attributes.
+"""
+
+import json
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from ._errors import InputError
+
+ATTRIBUTE = "checksum"
+"""The name of the attribute by which a file of a known format tells that it has one."""
+_LINE = b"\nukjax_sha256 "
+_LENGTH = len(_LINE) + 64
+
+AT_END = "ukjax_sha256_at_the_end_of_the_file"
+"""To be written somewhere in a file that gets a checksum, so that one that lost it is known to have had it."""
+
+
+def _refused(path: Path) -> InputError:
+    return InputError(
+        f"'{path}' is damaged, or was changed after ukjax wrote it: its checksum is another, or is missing."
+    )
+
+
+def _line(content: bytes) -> bytes:
+    return _LINE + sha256(content).hexdigest().encode()
+
+
+def seal(path: Path) -> None:
+    """Writes the checksum of a file at its end.
+
+    **Arguments:**
+
+    - `path`: the file, which holds `AT_END`.
+    """
+    content = path.read_bytes()
+    with path.open("ab") as file:
+        file.write(_line(content))
+
+
+def intact(path: Path) -> bytes:
+    """What is in a file, without its checksum; a file that never had one, such as of an earlier version, as it is.
+
+    **Arguments:**
+
+    - `path`: the file.
+
+    **Raises:** `InputError` where the checksum is another or lost.
+    """
+    content = path.read_bytes()
+    if content[-_LENGTH:].startswith(_LINE):
+        content, line = content[:-_LENGTH], content[-_LENGTH:]
+        if line != _line(content):
+            raise _refused(path)
+    elif AT_END.encode() in content:
+        raise _refused(path)
+    return content
+
+
+def digest_of_folder(path: Path, attributes: dict[str, Any]) -> str:
+    """A digest of all files of a Zarr folder, and of its attributes but for the checksum.
+
+    **Arguments:**
+
+    - `path`: the folder.
+    - `attributes`: in its own file, which is left out.
+    """
+    own = {name: x for name, x in attributes.items() if name != ATTRIBUTE}
+    found = sha256(json.dumps(own, sort_keys=True).encode())
+    for file in sorted(x for x in path.rglob("*") if x.is_file() and x != path / "zarr.json"):
+        found.update(f"{file.relative_to(path).as_posix()} {file.stat().st_size}\n".encode())
+        found.update(file.read_bytes())
+    return found.hexdigest()
+
+
+def require_intact_folder(path: Path) -> None:
+    """Raises `InputError` for a Zarr folder whose files are not those it was written with, where it has a checksum.
+
+    **Arguments:**
+
+    - `path`: the folder.
+    """
+    attributes = json.loads((path / "zarr.json").read_bytes())["attributes"]
+    if ATTRIBUTE in attributes and attributes[ATTRIBUTE] != digest_of_folder(path, attributes):
+        raise _refused(path)
