@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._formula._acceleration import AbstractFormula, Equations, Schur, UdwadiaKalaba, equations_of_motion
+from .._misc._closures import require_seen
 from .._misc._types import Coordinates, Time, Velocities, is_traced
 from .._pseudoinverse import Lineax
 from .._system._stabilize import AbstractStabilizer
@@ -257,6 +258,7 @@ def _made(structure: Structure, leaves: tuple[Leaf, ...], state: tuple[Any, ...]
         """The pytree of arrays a function of all and the state returns, as expressions."""
         of_leaves = lambda leaves, *state: function(*joined(structure, leaves), *state)
         closed, shapes = jax.make_jaxpr(of_leaves, return_shape=True)([x.aval for x in leaves], *state)
+        require_seen(closed.consts)
         found = interpreter.run(closed.jaxpr, closed.consts, arguments)
         return jax.tree.unflatten(jax.tree.structure(shapes), found)
 

@@ -15,6 +15,7 @@ from .._batch import Pooled, can_be_pooled
 from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import real_array, require_instance, require_solver, whole_number
 from .._misc._callbacks import arguments_checked
+from .._misc._closures import hoisted
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Time, Velocities, is_traced
@@ -188,7 +189,7 @@ def simulate(
     settings = {
         "stepsize_controller": controller,
         "adjoint": adjoint,
-        "event": _options.event(event, q0.dtype),
+        "event": hoisted(_options.event(event, q0.dtype)),
         "max_steps": max_steps,
         "progress_meter": _options.progress_meter(progress),
     }
