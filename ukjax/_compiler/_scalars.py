@@ -147,6 +147,8 @@ class Builder:
         """x where `which` holds, else y."""
         if is_number(which):
             return x if which else y
+        if x is True and y is False:
+            return which
         return (
             x if x is y or (is_number(x) and is_number(y) and x == y) else self._node("select", which, x, y)
         )
