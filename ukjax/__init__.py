@@ -81,6 +81,7 @@ from ._system._system import AbstractSystem as AbstractSystem
 from ._system._system import LagrangianSystem as LagrangianSystem
 from ._system._system import System as System
 from ._system._system import lagrangian_system as lagrangian_system
+from ._system._tabulated import Tabulated as Tabulated
 from ._tune import TuneResult as TuneResult
 from ._tune import ViolationLoss as ViolationLoss
 from ._tune import tune as tune

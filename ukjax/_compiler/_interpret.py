@@ -35,7 +35,7 @@ from ._moves import (
     scatter,
     shaped,
 )
-from ._scalars import Builder, TranslationError
+from ._scalars import FOLDED, Builder, TranslationError
 
 _LONGEST_UNROLLED = 256
 
@@ -84,10 +84,10 @@ class Interpreter:
             if not all(map(is_constant, inputs)):
                 raise TranslationError(f"'{name}' of integers that are not known has no scalar code")
             return evaluated(equation, inputs)
+        if name not in FOLDED and name not in _RULES and all(map(is_constant, inputs)):
+            return evaluated(equation, inputs)
         if name in OPERATIONS or name in _RENAMED:
             return [self._elementwise(_RENAMED.get(name, name), inputs)]
-        if name not in _RULES and all(map(is_constant, inputs)):
-            return evaluated(equation, inputs)
         if name not in _RULES:
             raise TranslationError(f"'{name}' has no scalar code")
         return [shaped(_RULES[name](self, inputs, params, equation), equation.outvars[0].aval.shape)]

@@ -67,13 +67,12 @@ def evaluated(equation: Any, inputs: list[Scalars]) -> list[Scalars]:
 def evaluated_together(equation: Any, cases: list[list[Scalars]]) -> list[list[Scalars]]:
     """As `evaluated` for each of several cases, of an operation on numbers one by one."""
     shape = equation.outvars[0].aval.shape
+    arrays = [
+        np.stack([np.broadcast_to(np.asarray(x.tolist(), v.aval.dtype), shape) for x in column])
+        for column, v in zip(zip(*cases, strict=True), equation.invars, strict=True)
+    ]
     with jax.ensure_compile_time_eval():
-        columns = zip(zip(*cases, strict=True), equation.invars, strict=True)
-        arrays = [
-            jnp.stack([np.broadcast_to(np.asarray(x.tolist(), v.aval.dtype), shape) for x in column])
-            for column, v in columns
-        ]
-        result = np.asarray(equation.primitive.bind(*arrays, **equation.params))
+        result = np.asarray(equation.primitive.bind(*map(jnp.asarray, arrays), **equation.params))
     return [[scalars(x)] for x in result]
 
 

@@ -35,6 +35,8 @@ _CONSTANT: dict[str, Callable[..., Any]] = {
     "cos": lambda x: float(np.cos(x)),
     "abs": abs,
 }
+FOLDED = frozenset((*_CONSTANT, "and", "add_any", "square"))
+"""Operations that are done at once on numbers that are known."""
 
 
 class TranslationError(Exception):

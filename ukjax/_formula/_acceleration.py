@@ -20,7 +20,7 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .._misc._arguments import number_array
+from .._misc._arguments import called, number_array
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities, is_traced
@@ -102,12 +102,13 @@ def equations_of_motion(
 
     **Raises:** `InputError` naming what has the wrong shape.
     """
-    n = v.size
-    M = _expect("the mass matrix", system.mass_matrix(t, q), (n, n))
-    Q = _expect("the force", system.force(t, q, v), (n,))
-    c = system.nonideal_force(t, q, v)
+    n, of = v.size, f"of {type(system).__name__}"
+    M = _expect("the mass matrix", called(f"the mass matrix {of}", system.mass_matrix, t, q), (n, n))
+    Q = _expect("the force", called(f"the force {of}", system.force, t, q, v), (n,))
+    c = called(f"the non-ideal force {of}", system.nonideal_force, t, q, v)
     c = jnp.zeros_like(Q) if c is None else _expect("the non-ideal force", c, (n,))
-    _expect("the rate of the coordinates from `kinematics`", system.kinematics(t, q, v), q.shape)
+    rate = called(f"`kinematics` {of}", system.kinematics, t, q, v)
+    _expect("the rate of the coordinates from `kinematics`", rate, q.shape)
     rows = constraint_rows(system, t, q, v)
     return Equations(M, Q, c, eqx.tree_at(lambda r: r.b, rows, stabilizer.right_hand_side(rows)))
 
@@ -118,7 +119,8 @@ def require_shapes(system: AbstractSystem, t: Time, q: Coordinates, v: Velocitie
     **Arguments:** as `equations_of_motion`.
     """
     eqx.filter_eval_shape(equations_of_motion, system, t, q, v, NoStabilizer())
-    energy = eqx.filter_eval_shape(system.energy, t, q, v)
+    of_energy = lambda *args: called(f"the energy of {type(system).__name__}", *args)
+    energy = eqx.filter_eval_shape(of_energy, system.energy, t, q, v)
     if energy is not None and jnp.shape(energy) != ():
         raise InputError(f"the energy has shape {jnp.shape(energy)}; it must be a scalar.")
 

@@ -12,8 +12,26 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from ._conversions import CONVERSIONS, mend
 from ._errors import InputError
 from ._types import is_traced
+
+
+def called(whose: str, fn: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+    """What a user's function returns.
+
+    **Arguments:**
+
+    - `whose`: what the message calls the function, such as "the force of MySystem".
+    - `fn`: the function.
+    - `arguments`, `keywords`: its arguments.
+
+    **Raises:** `InputError` where the function asks for values that JAX traces, with the error as its cause.
+    """
+    try:
+        return fn(*arguments, **keywords)
+    except CONVERSIONS as error:
+        raise InputError(f"{whose} {mend(error)}") from error
 
 
 def number_array(name: str, value: Any) -> Array:

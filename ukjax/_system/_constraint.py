@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._misc._arguments import number_array, real_array, require_function
+from .._misc._arguments import called, number_array, real_array, require_function
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Time, Velocities
@@ -183,9 +183,14 @@ def _as_rows(value: Array, name: str) -> Array:
     return jnp.atleast_1d(value)
 
 
+def _rows_of(c: Any, *state: Array) -> Array:
+    """What the function of a constraint returns, as a vector of rows."""
+    return _as_rows(called(f"constraint '{c.name}'", c.fn, *state), c.name)
+
+
 def position_rows(system: "AbstractSystem", t: Time, q: Coordinates) -> Float[Array, " mh"]:
     """The stacked position errors phi(t, q) of the constraints on positions alone, in their order (m_h,)."""
-    rows = [_as_rows(c.fn(t, q), c.name) for c in system.constraints if isinstance(c, _OF_POSITIONS)]
+    rows = [_rows_of(c, t, q) for c in system.constraints if isinstance(c, _OF_POSITIONS)]
     return jnp.concatenate(rows) if rows else jnp.zeros(0, q.dtype)
 
 
@@ -197,11 +202,9 @@ def _velocity_parts(
     phis, psis = [], []
     for c in system.constraints:
         if isinstance(c, _OF_POSITIONS):
-            phi, psi = jax.jvp(
-                lambda t, q, c=c: _as_rows(c.fn(t, q), c.name), (t, q), (jnp.ones_like(t), qdot)
-            )
+            phi, psi = jax.jvp(lambda t, q, c=c: _rows_of(c, t, q), (t, q), (jnp.ones_like(t), qdot))
         elif isinstance(c, Nonholonomic):
-            psi = _as_rows(c.fn(t, q, v), c.name)
+            psi = _rows_of(c, t, q, v)
             phi = jnp.zeros_like(psi)
         else:
             continue
@@ -213,7 +216,8 @@ def _velocity_parts(
 def _acceleration_parts(
     c: AccelerationConstraint, t: Time, q: Coordinates, v: Velocities
 ) -> tuple[Array, Array]:
-    A, b = (jnp.asarray(x) for x in c.fn(t, q, v))
+    found = called(f"constraint '{c.name}'", c.fn, t, q, v)
+    A, b = (jnp.asarray(x) for x in found)
     if A.ndim != 2 or A.shape[1:] != v.shape or b.shape != A.shape[:1]:
         raise InputError(
             f"constraint '{c.name}' returned A of shape {A.shape} and b of shape {b.shape}; "
