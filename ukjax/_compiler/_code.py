@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._formula._acceleration import AbstractFormula, Equations, Schur, UdwadiaKalaba, equations_of_motion
+from .._misc._arguments import called
 from .._misc._closures import require_seen
 from .._misc._types import Coordinates, Time, Velocities, is_traced
 from .._pseudoinverse import Lineax
@@ -279,7 +280,10 @@ def _made(structure: Structure, leaves: tuple[Leaf, ...], state: tuple[Any, ...]
     observed = {key: np.array(x, object) for key, x in observed.items()}
     observed |= {"position_error": e.rows.position_error, "velocity_error": e.rows.velocity_error}
     with contextlib.suppress(TranslationError):  # what the energy needs, the acceleration need not
-        observed["energy"] = written(lambda system, _, *state: system.energy(*state))
+        energy = lambda system, _, *state: called(
+            f"the energy of {type(system).__name__}", system.energy, *state
+        )
+        observed["energy"] = written(energy)
     return Code(program, leaves, Written(e, counts, dtype), Written(observed, counts, dtype))
 
 

@@ -6,7 +6,9 @@ What JAX traces, a parameter under `jax.grad` or in a sweep, is known to it wher
 
 import dataclasses
 import functools
+import inspect
 import types
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar, final
 
@@ -87,11 +89,10 @@ def _contents(x: Any) -> tuple[Callable[..., Any], tuple[Any, ...]] | None:
         return _partial, (x.func, x.args, x.keywords)
     if _is_method(x):
         return types.MethodType, (x.__func__, x.__self__)
-    if isinstance(x, jax.stages.Wrapped) and hasattr(x, "__wrapped__"):  # by `jax.jit`
+    if callable(x) and hasattr(x, "lower") and hasattr(x, "__wrapped__"):  # by `jax.jit`
         return _itself, (x.__wrapped__,)
-    if dataclasses.is_dataclass(type(x)) or isinstance(x, types.SimpleNamespace):
-        return _Record(type(x)), (dict(vars(x)),) if hasattr(x, "__dict__") else None
-    return None
+    record = dataclasses.is_dataclass(type(x)) or isinstance(x, types.SimpleNamespace)
+    return (_Record(type(x)), (dict(vars(x)),)) if record and hasattr(x, "__dict__") else None
 
 
 def _is_method(x: Any) -> bool:
@@ -164,16 +165,21 @@ class Hoisted(eqx.Module):
         return self.rest.filled(iter(self.held))(*args, **kwargs)
 
 
-def _closing_methods(cls: type) -> dict[str, Any]:
-    """Methods and properties of a class that are closures, by name, but for the cell that `super` needs."""
-    found: dict[str, Any] = {}
-    for base in cls.__mro__:
-        for name, x in vars(base).items():
-            function = x.fget if isinstance(x, property) else x
-            free = getattr(getattr(function, "__code__", None), "co_freevars", ())
-            if name not in found and isinstance(function, types.FunctionType) and {*free} - {"__class__"}:
-                found[name] = x
-    return {name: x for name, x in found.items() if getattr(cls, name, None) is x or isinstance(x, property)}
+_CLOSING = weakref.WeakKeyDictionary[type, tuple[str, ...]]()
+
+
+def _closing_methods(cls: type) -> tuple[str, ...]:
+    """Names of methods and properties of a class that are closures, but for the cell that `super` needs."""
+    if cls not in _CLOSING:
+        every = {name: x for base in reversed(cls.__mro__) for name, x in vars(base).items()}
+        codes = {
+            name: getattr(x.fget if isinstance(x, property) else x, "__code__", None)
+            for name, x in every.items()
+        }
+        _CLOSING[cls] = tuple(
+            name for name, code in codes.items() if {*getattr(code, "co_freevars", ())} - {"__class__"}
+        )
+    return _CLOSING[cls]
 
 
 def _rebuilt(name: str, like: Any) -> Any:
@@ -185,7 +191,9 @@ def _rebuilt(name: str, like: Any) -> Any:
 
 def _with_methods_hoisted(x: eqx.Module) -> eqx.Module:
     """The module as one of a class that takes the traced values of its methods from the module's arrays."""
-    methods = _closing_methods(type(x))
+    if not (names := _closing_methods(type(x))):
+        return x
+    methods = {name: inspect.getattr_static(type(x), name) for name in names}
     functions = {name: m.fget if isinstance(m, property) else m for name, m in methods.items()}
     rest, held = _opened(functions)
     if not held:
@@ -195,7 +203,8 @@ def _with_methods_hoisted(x: eqx.Module) -> eqx.Module:
         body = {name: _rebuilt(name, m) for name, m in methods.items()}
         body |= {"__annotations__": {"held_": Any, "rest_": Any}, "__module__": type(x).__module__}
         body |= {"held_": None, "rest_": eqx.field(static=True, default=None)}
-        cls = type(type(x))(type(x).__name__, (type(x),), body)
+        metaclass: Any = type(type(x))
+        cls = metaclass(type(x).__name__, (type(x),), body)
     made = object.__new__(cls)
     for name, value in (vars(x) | {"held_": held, "rest_": rest}).items():
         object.__setattr__(made, name, value)
@@ -242,7 +251,7 @@ def hoisted(tree: T) -> T:
             x = _with_methods_hoisted(x)
             fields, structure = jax.tree.flatten(x, is_leaf=lambda y: y is not x)
             return jax.tree.unflatten(structure, map(hoisted, fields))
-        if not isinstance(x, Tracer) and _contents(x) is not None:
+        if _contents(x) is not None:
             rest, held = _opened(x)
             return Hoisted(held, rest) if len(held) > _visible(x) else x
         return x

@@ -265,8 +265,7 @@ def event(given: dfx.Event | Callable | None, dtype: jnp.dtype) -> dfx.Event | N
     tolerance = 1e3 * float(jnp.finfo(dtype).eps)
 
     def condition(t: Array, y: tuple[Array, Array], args: Any, **_: Any) -> Array:
-        found = number_array("what the event returns", called("the event", given, t, *y))
-        if found.ndim:
+        if (found := number_array("what the event returns", called("the event", given, t, *y))).ndim:
             raise InputError(f"the event returned shape {found.shape}; it must be a scalar.")
         return found
 
