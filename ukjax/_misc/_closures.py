@@ -89,8 +89,9 @@ def _contents(x: Any) -> tuple[Callable[..., Any], tuple[Any, ...]] | None:
         return _partial, (x.func, x.args, x.keywords)
     if _is_method(x):
         return types.MethodType, (x.__func__, x.__self__)
-    if callable(x) and hasattr(x, "lower") and hasattr(x, "__wrapped__"):  # by `jax.jit`
-        return _itself, (x.__wrapped__,)
+    wrapped = getattr(x, "__wrapped__", None)
+    if wrapped is not None and hasattr(x, "lower"):  # by `jax.jit`
+        return _itself, (wrapped,)
     record = dataclasses.is_dataclass(type(x)) or isinstance(x, types.SimpleNamespace)
     return (_Record(type(x)), (dict(vars(x)),)) if record and hasattr(x, "__dict__") else None
 
