@@ -474,15 +474,6 @@ def test_a_mass_matrix_with_one_triangle(formula):
     _refused(words, uk.simulate, system, [0.5, 0.0], [0.0, 0.0], t1=1.0, formula=formula)
 
 
-def test_a_sweep_of_a_closure():
-    def held(length):
-        rod = uk.Holonomic(lambda t, q: q @ q - length**2, name="rod")
-        system = uk.System(jnp.eye(2), jnp.array([0.0, -9.81]), [rod])
-        return uk.Problem(system, jnp.stack([0 * length, -length]), jnp.array([1.0, 0.0]), 0.0, 1.0)
-
-    _refused(("lambda", "Partial"), uk.sweep, held, {"length": [0.5, 1.0]})
-
-
 # Functions of the user
 
 

@@ -92,6 +92,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._system._system import LagrangianSystem as LagrangianSystem
     from ._system._system import System as System
     from ._system._system import lagrangian_system as lagrangian_system
+    from ._system._tabulated import Tabulated as Tabulated
     from ._tune import TuneResult as TuneResult
     from ._tune import ViolationLoss as ViolationLoss
     from ._tune import tune as tune
@@ -133,6 +134,7 @@ else:
         "_system._problem": "Problem",
         "_system._stabilize": "AbstractStabilizer Baumgarte NoStabilizer",
         "_system._system": "AbstractSystem LagrangianSystem System lagrangian_system",
+        "_system._tabulated": "Tabulated",
         "_tune": "TuneResult ViolationLoss tune",
     }
     _HOME = {name: home for home, names in _NAMES.items() for name in names.split()}

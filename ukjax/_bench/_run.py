@@ -21,8 +21,9 @@ import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 from jaxtyping import Array
 
-from .._misc._arguments import require_between, unknown_name, whole_number
+from .._misc._arguments import require_between, whole_number
 from .._misc._errors import InputError, missing_extra
+from .._misc._names import unknown_name
 from .._run._simulate import simulate
 from .._run._trajectory import Trajectory
 from .._system._problem import Problem

@@ -27,6 +27,8 @@ from .._formula._acceleration import (
     equations_of_motion,
 )
 from .._formula._equations import applied_forces
+from .._misc._called import called
+from .._misc._closures import require_seen
 from .._misc._types import Coordinates, Forces, Time, Velocities
 from .._pseudoinverse import Lineax
 from .._system._stabilize import AbstractStabilizer
@@ -209,6 +211,7 @@ def _written(
         """The program of a function of all and the state, and the pytree it returns."""
         of_leaves = lambda leaves, *state: function(*joined(structure, leaves), *state)
         closed, shapes = jax.make_jaxpr(of_leaves, return_shape=True)([x.aval for x in leaves], *state)
+        require_seen(closed.consts)
         return closed, jax.tree.structure(shapes)
 
     equations, tree = traced(
@@ -216,7 +219,11 @@ def _written(
             system, t, q, v, stabilizer, applied or None
         )
     )
-    energy, energy_tree = traced(lambda system, _, t, q, v, *applied: system.energy(t, q, v))
+    energy, energy_tree = traced(
+        lambda system, _, t, q, v, *applied: called(
+            f"the energy of {type(system).__name__}", system.energy, t, q, v
+        )
+    )
     leaves, inputs = read_by(leaves, equations, energy), Inputs(build)
     parameters = inputs.of(leaves)
     interpreter, counts = (

@@ -1,13 +1,14 @@
 """A traced JAX program (jaxpr) as expressions over scalars: every array becomes an array of expressions.
 
 Index operations (slices, gathers, concatenations) only move expressions about, products of matrices become
-sums over what is not structurally zero, and loops of known length are unrolled. What depends on values in
-any other way (`while`, sorting, LAPACK) raises `TranslationError`.
+sums over what is not structurally zero, and loops of known length are unrolled. A place that a computation finds is one
+of few (`_choices`). What depends on values in any other way (`while`, sorting, LAPACK) raises `TranslationError`.
 
 Numbers here know no type. So of integers only what is right without a limit is done here; anything else is left to JAX
 where they are known, and refused where not.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -16,13 +17,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
+from ._choices import Choices, choices, place_of_most, selected, total_order
 from ._expressions import OPERATIONS, Call, Expression, Node, entries, is_number
+from ._integers import is_plain, must_be_known, needs_types
 from ._moves import (
     MOVES,
     OPERANDS,
     Scalars,
     as_scalars,
     evaluated,
+    evaluated_together,
     filled,
     is_constant,
     moved,
@@ -31,7 +35,7 @@ from ._moves import (
     scatter,
     shaped,
 )
-from ._scalars import Builder, TranslationError
+from ._scalars import FOLDED, Builder, TranslationError
 
 _LONGEST_UNROLLED = 256
 _LARGEST_MATRIX = (
@@ -80,22 +84,41 @@ class Interpreter:
             return self._ruled(equation, inputs, values) if ruled else values
         if name == "attached":  # what was constant to one differentiation is not to the next
             return inputs[:1]
-        if name in _LOOPS:
-            return _LOOPS[name](self, params, inputs)
+        if name == "scan":
+            return self._scan(params, inputs)
+        unknown = must_be_known(equation, inputs)
+        if unknown and (found := choices([inputs[i] for i in unknown])) is not None:
+            return self._by_cases(equation, inputs, unknown, found)
+        if name == "cond":
+            return self._cond(params, inputs)
         if name in MOVES:
             outputs = MOVES[name](inputs, params)
             return [shaped(x, v.aval.shape) for x, v in zip(outputs, equation.outvars, strict=True)]
-        if _needs_types(equation):
+        if needs_types(equation):
             if not all(map(is_constant, inputs)):
                 raise TranslationError(f"'{name}' of integers that are not known has no scalar code")
             return evaluated(equation, inputs)
+        if name not in FOLDED and name not in _RULES and all(map(is_constant, inputs)):
+            return evaluated(equation, inputs)
         if name in OPERATIONS or name in _RENAMED:
             return [self._elementwise(_RENAMED.get(name, name), inputs)]
-        if name not in _RULES and all(map(is_constant, inputs)):
-            return evaluated(equation, inputs)
         if name not in _RULES:
             raise TranslationError(f"'{name}' has no scalar code")
         return [shaped(_RULES[name](self, inputs, params, equation), equation.outvars[0].aval.shape)]
+
+    def _by_cases(
+        self, equation: Any, inputs: list[Scalars], unknown: list[int], found: Choices
+    ) -> list[Scalars]:
+        """The outputs where some inputs are integers of which each is one of few."""
+        each = [list(inputs) for _ in found.cases]
+        for case, arrays in zip(each, found.cases, strict=True):
+            for i, array in zip(unknown, arrays, strict=True):
+                case[i] = array
+        if all(is_constant(x) for i, x in enumerate(inputs) if i not in unknown) and is_plain(equation):
+            results = evaluated_together(equation, each)
+        else:
+            results = [self._equation(equation, case) for case in each]
+        return selected(self.builder, found.tree, results)
 
     def _ruled(self, equation: Any, inputs: list[Scalars], values: list[Scalars]) -> list[Scalars]:
         """The values of a function that has a derivative rule of its own, marked as such."""
@@ -133,11 +156,12 @@ class Interpreter:
         return power(inputs[0])
 
     def _select_n(self, inputs: list[Scalars], params: dict, equation: Any) -> Scalars:
-        if len(inputs) != 3:
-            raise TranslationError("'select_n' among more than two has no scalar code")
-        which, no, yes = inputs
         if equation.invars[0].aval.dtype != jnp.bool_:
-            which = self._elementwise("ne", [which, filled((), [0])])
+            if not is_constant(inputs[0]):
+                raise TranslationError("'select_n' by a number that is not known has no scalar code")
+            which, *among = (x.reshape(-1) for x in np.broadcast_arrays(*inputs))
+            return filled(inputs[1].shape, [among[int(k)][i] for i, k in enumerate(which)])
+        which, no, yes = inputs
         return self._elementwise("select", [np.broadcast_to(which, yes.shape), yes, no])
 
     def _clamp(self, inputs: list[Scalars], params: dict, _: Any) -> Scalars:
@@ -233,29 +257,25 @@ class Interpreter:
         return [*carry, *stacked]
 
     def _cond(self, params: dict, inputs: list[Scalars]) -> list[Scalars]:
-        index, operands = inputs[0][()], inputs[1:]
-        branches = [self.run(b.jaxpr, b.consts, operands) for b in params["branches"]]
-        if is_number(index):
-            return branches[int(index)]
-        if len(branches) != 2:
-            raise TranslationError("'switch' among more than two has no scalar code")
-        no, yes = branches
-        which = self.builder.apply("ne", index, 0)
-        select = np.frompyfunc(lambda x, y: self.builder.apply("select", which, x, y), 2, 1)
-        return [shaped(select(y, n), y.shape) for n, y in zip(no, yes, strict=True)]
+        index = inputs[0][()]
+        if not is_number(index):
+            raise TranslationError("a branch by a number that is not known has no scalar code")
+        branch = params["branches"][int(np.clip(index, 0, len(params["branches"]) - 1))]
+        return self.run(branch.jaxpr, branch.consts, inputs[1:])
 
+    def _place_of_most(self, inputs: list[Scalars], params: dict, equation: Any) -> Scalars:
+        better = {"argmax": "gt", "argmin": "lt"}[equation.primitive.name]
+        return self._reduce(lambda row: place_of_most(self.builder, better, row), inputs, params["axes"])
 
-def _needs_types(equation: Any) -> bool:
-    """Whether an operation on integers depends on their type: quotients, bits, and whatever may wrap."""
-    types = [x.aval.dtype for x in (*equation.invars, *equation.outvars)]
-    if equation.primitive.name not in _WITHOUT_TYPES:
-        return any(jnp.issubdtype(x, jnp.integer) for x in types)
-    return any(jnp.issubdtype(x.aval.dtype, jnp.unsignedinteger) for x in equation.outvars)
+    def _total_order(self, inputs: list[Scalars], params: dict, equation: Any) -> Scalars:
+        less: Any = np.frompyfunc(functools.partial(total_order, self.builder), 2, 1)
+        if equation.primitive.name == "lt_to":
+            return less(*inputs)
+        return self._elementwise("not", [shaped(less(*inputs[::-1]), equation.outvars[0].aval.shape)])
 
 
 _CALLS = frozenset(("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint"))
 _WITH_RULES = frozenset(("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"))
-_LOOPS = {"scan": Interpreter._scan, "cond": Interpreter._cond}
 _RENAMED = {"add_any": "add"}
 _REDUCTIONS = {
     "reduce_sum": "add",
@@ -273,16 +293,11 @@ _RULES: dict[str, Callable[..., Scalars]] = {
     "clamp": Interpreter._clamp,
     "convert_element_type": Interpreter._convert,
     "dot_general": Interpreter._dot_general,
+    **dict.fromkeys(("argmax", "argmin"), Interpreter._place_of_most),
+    **dict.fromkeys(("lt_to", "le_to"), Interpreter._total_order),
     "scatter": lambda i, x, p, e: scatter(e, x),
     "scatter-add": Interpreter._scatter_add,
     **dict.fromkeys(_REDUCTIONS, Interpreter._reduction),
     **dict.fromkeys(("cumsum", "cumprod", "cummax", "cummin"), Interpreter._cumulative),
     **dict.fromkeys(OPERANDS, lambda i, x, p, e: moved(x, p, e.primitive)),
 }
-# fmt: off
-_WITHOUT_TYPES = frozenset((
-    "add", "sub", "mul", "neg", "abs", "max", "min", "lt", "le", "gt", "ge", "eq", "ne", "integer_pow", "square",
-    "select_n", "clamp", "convert_element_type", "dot_general", "reduce_sum", "reduce_max", "reduce_min", "reduce_prod",
-    "cumsum", "cumprod", "cummax", "cummin", "scatter", "scatter-add", *OPERANDS, "add_any", "stop_gradient",
-))
-# fmt: on

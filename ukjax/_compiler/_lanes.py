@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from .._formula._acceleration import AbstractFormula, UdwadiaKalaba
 from .._misc._arguments import real_array, require_instance
+from .._misc._closures import hoisted
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time, Velocities
 from .._system._problem import Problem
@@ -122,4 +123,4 @@ def lanes(
     require_instance("system", system, AbstractSystem, "uk.models.pendulum().system")
     require_instance("formula", formula, AbstractFormula, "UdwadiaKalaba()")
     require_instance("stabilizer", stabilizer, AbstractStabilizer, "Baumgarte(1.0, 10.0)")
-    return Lanes(system, formula, stabilizer)
+    return Lanes(hoisted(system), formula, stabilizer)

@@ -64,6 +64,18 @@ def evaluated(equation: Any, inputs: list[Scalars]) -> list[Scalars]:
     return [scalars(x) for x in (results if equation.primitive.multiple_results else [results])]
 
 
+def evaluated_together(equation: Any, cases: list[list[Scalars]]) -> list[list[Scalars]]:
+    """As `evaluated` for each of several cases, of an operation on numbers one by one."""
+    shape = equation.outvars[0].aval.shape
+    arrays = [
+        np.stack([np.broadcast_to(np.asarray(x.tolist(), v.aval.dtype), shape) for x in column])
+        for column, v in zip(zip(*cases, strict=True), equation.invars, strict=True)
+    ]
+    with jax.ensure_compile_time_eval():
+        result = np.asarray(equation.primitive.bind(*map(jnp.asarray, arrays), **equation.params))
+    return [[scalars(x)] for x in result]
+
+
 def moved(inputs: list[Scalars], params: dict, primitive: Any) -> Scalars:
     """Index operations, carried out on the numbers of the expressions in place of the expressions."""
     count = OPERANDS[primitive.name]

@@ -35,6 +35,8 @@ _CONSTANT: dict[str, Callable[..., Any]] = {
     "cos": lambda x: float(np.cos(x)),
     "abs": abs,
 }
+FOLDED = frozenset((*_CONSTANT, "and", "add_any", "square"))
+"""Operations that are done at once on numbers that are known."""
 
 
 class TranslationError(Exception):
@@ -147,6 +149,8 @@ class Builder:
         """x where `which` holds, else y."""
         if is_number(which):
             return x if which else y
+        if x is True and y is False:
+            return which
         return (
             x if x is y or (is_number(x) and is_number(y) and x == y) else self._node("select", which, x, y)
         )

@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._misc._arguments import called, require_between, require_instance
+from .._misc._arguments import require_between, require_instance
+from .._misc._called import called
 from .._misc._errors import InputError, missing_extra
 from .._misc._paths import as_path, writing
 from .._misc._types import Coordinates, Time

@@ -6,7 +6,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._misc._arguments import called, number_array
+from .._misc._arguments import number_array
+from .._misc._called import called
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities

@@ -6,7 +6,8 @@ from typing import final
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from .._misc._arguments import called, number_array
+from .._misc._arguments import number_array
+from .._misc._called import called
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Forces, Time, Velocities
 from .._system._system import AbstractForwardingSystem, AbstractSystem

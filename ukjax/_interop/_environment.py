@@ -12,7 +12,6 @@ from jaxtyping import Array
 
 from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import (
-    called,
     flag,
     number_array,
     positive_time,
@@ -22,6 +21,7 @@ from .._misc._arguments import (
     shown,
     whole_number,
 )
+from .._misc._called import called
 from .._misc._errors import InputError, missing_extra
 from .._misc._types import Coordinates, Forces, Time, Velocities
 from .._motion._project import Projection, project

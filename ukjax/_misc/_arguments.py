@@ -1,6 +1,5 @@
 """Checks of what a user hands in: each raises `InputError` with one line that names the argument."""
 
-import difflib
 import inspect
 import numbers
 from collections.abc import Callable, Iterable
@@ -12,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ._errors import InputError, MissingExtraError, SimulationError
+from ._errors import InputError
 from ._process import require_own_process
 from ._types import is_traced
 
@@ -25,29 +24,6 @@ def shown(value: Any) -> str:
     """A value as a message shows it, cut where it is long."""
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
-
-
-def called(whose: str, fn: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-    """What a user's function returns.
-
-    **Arguments:**
-
-    - `whose`: what the message calls the function, such as "the force of MySystem".
-    - `fn`: the function.
-    - `arguments`, `keywords`: its arguments.
-
-    **Raises:** `InputError` for what the function raises, which is kept as its cause; errors of ukjax as they are.
-    """
-    try:
-        return fn(*arguments, **keywords)
-    except (InputError, MissingExtraError, SimulationError):
-        raise
-    except Exception as error:
-        raise InputError(f"{whose} raised {type(error).__name__}: {_first_line(error)}") from error
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or ["(no message)"])[0][: 2 * _SHOWN]
 
 
 def number_array(name: str, value: Any) -> Array:
@@ -302,40 +278,3 @@ def require_solver(solver: Any) -> None:
         raise InputError(
             f"{type(solver).__name__} does not solve y' = f(t, y) as it stands: take one such as diffrax.Tsit5()."
         )
-
-
-_KINDS = {kind.__name__: kind for kind in (float, int, bool, str)}
-
-
-def kind_of(parameter: inspect.Parameter) -> type | None:
-    """What a function's parameter is, float, int, bool or str, by its annotation, else its default; None if it is open.
-
-    An integer for a default leaves it open: `length=1` may as well be 1.5.
-
-    **Arguments:**
-
-    - `parameter`: from the function's signature.
-    """
-    annotation = parameter.annotation
-    annotation = getattr(
-        annotation, "__name__", annotation
-    )  # a string, under `from __future__ import annotations`
-    if isinstance(annotation, str) and annotation in _KINDS:
-        return _KINDS[annotation]
-    default = type(parameter.default)
-    return default if default in (float, bool, str) else None
-
-
-def unknown_name(kind: str, name: Any, known: Iterable[str]) -> InputError:
-    """The error for a name that is not known, with the closest one that is.
-
-    **Arguments:**
-
-    - `kind`: what is named, such as `"model"`.
-    - `name`: what was given.
-    - `known`: the names there are.
-    """
-    known = list(known)
-    close = difflib.get_close_matches(str(name), known, n=1)
-    hint = f"; did you mean '{close[0]}'?" if close else "."
-    return InputError(f"unknown {kind} '{name}'{hint} Known: {', '.join(known)}.")

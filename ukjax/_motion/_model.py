@@ -20,6 +20,7 @@ from .._compiler import (
 )
 from .._compiler._whole_loops import are_loops_whole
 from .._formula._acceleration import AbstractFormula, equations_of_motion
+from .._misc._errors import InputError
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from ._project import Projection
@@ -214,6 +215,8 @@ def coded(
     limits = _DERIVED if differentiated else (None, None)
     try:
         code = code_for(model.system, model.formula, model.stabilizer, t, q, v)
+    except InputError:  # which says whose function is wrong, as the formula would
+        raise
     except Exception as reason:
         # Whatever user code does that scalar code cannot: the formula can, or says why not.
         return model, f"arrays, as there is no scalar code: {str(reason).partition(chr(10))[0]}"

@@ -8,8 +8,9 @@ import equinox as eqx
 import jax
 from jaxtyping import Array
 
-from .._misc._arguments import require_function, unknown_name
+from .._misc._arguments import require_function
 from .._misc._errors import InputError
+from .._misc._names import unknown_name
 from .._misc._types import Coordinates, Velocities
 from .._system._problem import Problem, resolve_state
 from .._system._system import AbstractSystem

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 from jax.extend.core import Var
 from jaxtyping import Array, Float, Int
 
-from .._misc._arguments import called, number_array, require_function
+from .._misc._arguments import number_array, require_function
+from .._misc._called import called
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time, Velocities
 from ._event_location import Bracketing
@@ -142,10 +143,9 @@ def as_diffrax(given: Events | None, state: tuple[Array, Array, Array]) -> dfx.E
             require_function("event, if it is no ukjax.Event and no diffrax.Event,", x, "t, q, v")
     events = [x if isinstance(x, Event) else Event(x) for x in several]
     names = [x.name or _name(x.fn, i, len(events)) for i, x in enumerate(events)]
-    conditions = [
-        _Condition(interned_function(x.fn, *state), name, False)
-        for x, name in zip(events, names, strict=True)
-    ]
+    functions = [hoisted(x.fn) for x in events]
+    functions = [fn if is_traced(fn) else interned_function(fn, *state) for fn in functions]
+    conditions = [_Condition(fn, name, False) for fn, name in zip(functions, names, strict=True)]
     directions = [_DIRECTIONS[x.direction] for x in events]
     return dfx.Event(conditions, Bracketing(1e3 * float(jnp.finfo(state[1].dtype).eps)), directions)
 

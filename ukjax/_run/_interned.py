@@ -17,6 +17,7 @@ from jaxtyping import Array
 from .._compiler._parameters import Structure, joined, split
 from .._formula._acceleration import equations_of_motion
 from .._misc._traced import Same, signature
+from .._misc._types import is_traced
 from .._servo._control import Servoed
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractSystem
@@ -73,7 +74,7 @@ def interned(system: AbstractSystem, t: Array, q: Array, v: Array) -> AbstractSy
     """
     leaves, structure = split(system, NoStabilizer())
     functions = [x for x in structure.static if callable(x)]
-    if not functions:
+    if not functions or is_traced(leaves):  # what traces hold is forgotten with them
         return system
     state = tuple(jax.ShapeDtypeStruct(jnp.shape(x), x.dtype) for x in (t, q, v))
     avals = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in leaves)

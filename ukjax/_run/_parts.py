@@ -9,8 +9,8 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from .._misc._arguments import unknown_name
 from .._misc._errors import InputError
+from .._misc._names import unknown_name
 from .._servo._control import Servoed, followed
 from .._servo._servo_report import ServoRun
 from .._system._labels import title_of

@@ -24,7 +24,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._formula._acceleration import Equations, UdwadiaKalaba, equations_of_motion, why_not_finite
-from .._misc._arguments import all_of, called, one_of, real_array, require_function, require_instance
+from .._misc._arguments import all_of, one_of, real_array, require_function, require_instance
+from .._misc._called import called
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities, is_traced

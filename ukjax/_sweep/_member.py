@@ -11,8 +11,9 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jaxtyping import Array
 
-from .._misc._arguments import number_array, unknown_name
+from .._misc._arguments import number_array
 from .._misc._errors import InputError
+from .._misc._names import unknown_name
 from .._misc._traced import fingerprint, traced
 from .._run import _options
 from .._run._simulate import simulate

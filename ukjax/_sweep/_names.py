@@ -11,9 +11,10 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._formula._acceleration import AbstractFormula
-from .._misc._arguments import called, kind_of, shown, unknown_name
+from .._misc._arguments import shown
+from .._misc._called import called
 from .._misc._errors import InputError
-from .._misc._types import is_traced
+from .._misc._names import kind_of, unknown_name
 from .._system._problem import Problem
 from .._system._stabilize import AbstractStabilizer, Baumgarte
 from .._system._system import AbstractForwardingSystem, AbstractSystem
@@ -129,17 +130,6 @@ def _call(fn: Callable[..., Any], names: Iterable[str]) -> tuple[tuple[str, ...]
     return tuple(name for name in names if name in taken), False
 
 
-def _require_no_closures(system: AbstractSystem) -> None:
-    """Refuses functions that hold a parameter where JAX does not see it."""
-    for function in jax.tree.leaves((system, system.constraints)):
-        held = [x.cell_contents for x in getattr(function, "__closure__", None) or ()]
-        if is_traced(held):
-            raise InputError(
-                f"{function.__qualname__} takes a parameter from around it, where JAX does not see it: make it a field "
-                "of the system, or give jax.tree_util.Partial(function, parameter) in its place."
-            )
-
-
 @final
 class Build(eqx.Module):
     """From values to what is to be run: a problem with its `Case`, or what a function returned.
@@ -189,7 +179,6 @@ class Build(eqx.Module):
                 known = inspect.signature(self.model).parameters
                 raise unknown_name("parameter", next(iter(rest)), known)
             return made
-        _require_no_closures(made.system)
         case = Case(made.q0, made.v0, made.system, self.stabilizer, self.formula)
         others = () if isinstance(self.model, Problem) else inspect.signature(self.model).parameters
         return made, changed(case, rest, others) if rest else case

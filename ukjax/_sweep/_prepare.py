@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._formula._acceleration import AbstractFormula
-from .._misc._arguments import all_of, called, real_array, require_instance, require_solver, whole_number
+from .._misc._arguments import all_of, real_array, require_instance, require_solver, whole_number
 from .._misc._callbacks import cacheable
+from .._misc._called import called
 from .._misc._errors import InputError
 from .._run import _options
 from .._servo._control import followed

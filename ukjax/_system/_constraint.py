@@ -18,7 +18,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._misc._arguments import called, number_array, real_array, require_function, shown
+from .._misc._arguments import number_array, real_array, require_function, shown
+from .._misc._called import called
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Time, Velocities

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._misc._arguments import real_array, real_values, require_finite
+from .._misc._closures import hoisted
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time, Velocities
 from ._labels import title_of
@@ -56,6 +57,8 @@ def resolve_state(
 ) -> tuple[AbstractSystem, Time, Coordinates, Velocities]:
     """The system and the state as arrays of one dtype; a `Problem` brings what is not given.
 
+    Values that JAX traces and functions of the system hold are arrays of the system returned.
+
     **Arguments:**
 
     - `system`: the mechanical system, or a `Problem`.
@@ -96,4 +99,4 @@ def resolve_state(
     q, v = q.astype(dtype), v.astype(dtype)
     for name, array in (("t", t), ("q", q), ("v", v)):
         require_finite(name, array)
-    return system, t, q, v
+    return hoisted(system), t, q, v

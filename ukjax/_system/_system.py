@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._misc._arguments import called, number_array, real_array, require_function
+from .._misc._arguments import number_array, real_array, require_function
+from .._misc._called import called
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
 from ._constraint import AbstractConstraint, as_constraints

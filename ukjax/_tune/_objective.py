@@ -15,7 +15,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from .._formula._acceleration import AbstractFormula, UdwadiaKalaba
-from .._misc._arguments import called, number_array
+from .._misc._arguments import number_array
+from .._misc._called import called
+from .._misc._closures import hoisted
 from .._misc._errors import InputError
 from .._motion._model import Model, coded
 from .._run import _options
@@ -105,7 +107,8 @@ class Objective(eqx.Module):
     def _built(self, gains: Any) -> tuple[Sequence[Problem], AbstractStabilizer]:
         if self.plant is None:
             return self.problems, gains
-        made, stabilizer = called("the function of the gains", self.plant, gains), self.settings.stabilizer
+        made = hoisted(called("the function of the gains", self.plant, gains))
+        stabilizer = self.settings.stabilizer
         if isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], AbstractStabilizer):
             made, stabilizer = made
         return [made] if isinstance(made, Problem) else made, stabilizer

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._formula._acceleration import AbstractFormula, UdwadiaKalaba, require_shapes
-from .._misc._arguments import called, one_of, real_array, require_instance, require_solver, whole_number
+from .._misc._arguments import one_of, real_array, require_instance, require_solver, whole_number
+from .._misc._called import called
 from .._misc._errors import InputError
 from .._misc._types import is_traced
 from .._motion._model import Model

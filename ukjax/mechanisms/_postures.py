@@ -19,9 +19,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._misc._arguments import fails, unknown_name
+from .._misc._arguments import fails
 from .._misc._errors import InputError
 from .._misc._lie import rotation_about, rotation_matrix
+from .._misc._names import unknown_name
 from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Time, is_traced
 from .._motion._project import Projection

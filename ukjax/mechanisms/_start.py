@@ -10,8 +10,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._compiler import at_states
-from .._misc._arguments import require_instance, unknown_name
+from .._misc._arguments import require_instance
 from .._misc._errors import InputError
+from .._misc._names import unknown_name
 from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Time, Velocities, is_traced
 from .._pseudoinverse import GramSchmidt, pinv, solved_on_host

@@ -1,0 +1,141 @@
+"""Tables of time, and searches in tables, as scalar code: compared with SciPy, NumPy, JAX itself, and differences."""
+
+import diffrax as dfx
+import jax
+import jax.numpy as jnp
+import jax.test_util
+import numpy as np
+import pytest
+import scipy.integrate
+import scipy.interpolate
+
+import ukjax as uk
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
+RANDOM = np.random.default_rng(0)
+TIMES = np.cumsum(RANDOM.uniform(0.05, 0.2, 12))
+VALUES = np.sin(3 * TIMES) + RANDOM.normal(0, 0.1, 12)
+WITHIN = RANDOM.uniform(TIMES[0], TIMES[-1], 40)
+OUTSIDE = np.array([TIMES[0] - 1.0, TIMES[-1] + 1.0])
+
+
+@pytest.mark.parametrize("shape", [(), (2,), (2, 3)])
+def test_a_spline_is_that_of_scipy(shape):
+    values = RANDOM.normal(size=(12, *shape))
+    found = uk.Tabulated(TIMES, values, kind="cubic")
+    known = scipy.interpolate.CubicSpline(TIMES, values)
+    np.testing.assert_allclose(jax.vmap(found)(WITHIN), known(WITHIN), rtol=1e-9, atol=1e-11)
+    second = jax.vmap(jax.jacfwd(jax.jacfwd(found)))(jnp.asarray(WITHIN))
+    np.testing.assert_allclose(second, known(WITHIN, 2), rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(jax.vmap(found)(OUTSIDE), values[[0, -1]], rtol=1e-9)
+
+
+def test_four_times_are_one_cubic():
+    found = uk.Tabulated(np.arange(4.0), np.arange(4.0) ** 3, kind="cubic")
+    np.testing.assert_allclose(found(2.5), 2.5**3, rtol=1e-12)
+
+
+def test_lines_are_those_of_numpy():
+    found = uk.Tabulated(TIMES, VALUES)
+    at = np.concatenate([WITHIN, OUTSIDE, TIMES])
+    np.testing.assert_allclose(jax.vmap(found)(at), np.interp(at, TIMES, VALUES), rtol=1e-12, atol=1e-14)
+    slope = np.diff(VALUES)[0] / np.diff(TIMES)[0]
+    np.testing.assert_allclose(jax.grad(found)(TIMES[0]), slope, rtol=1e-12)  # where a run often starts
+
+
+@pytest.mark.parametrize("kind", ["linear", "cubic"])
+def test_derivatives_by_the_table(kind):
+    f = lambda times, values: uk.Tabulated(times, values, kind=kind)(0.6)
+    jax.test_util.check_grads(f, (TIMES, VALUES), 1, rtol=1e-6)
+
+
+def test_it_is_of_one_type():
+    found = uk.Tabulated(np.arange(4.0, dtype=np.float32), np.arange(4, dtype=np.float32), kind="cubic")
+    assert found(0.5).dtype == jnp.float32
+
+
+@pytest.mark.parametrize(
+    ("times", "values", "options", "words"),
+    [
+        ([0.0, 2.0, 1.0], np.zeros(3), {}, "times must increase"),
+        ([0.0, 1.0, 1.0], np.zeros(3), {}, "times must increase"),
+        ([0.0, 1.0], np.zeros(3), {}, r"\(2,\) and \(3,\); they must be \(k,\)"),
+        (np.zeros((2, 2)), np.zeros(2), {}, "they must be"),
+        ([0.0], np.zeros(1), {}, "at least 2 times"),
+        ([0.0, 1.0, 2.0], np.zeros(3), {"kind": "cubic"}, "at least 4 times"),
+        ([0.0, 1.0], [0.0, np.nan], {}, "values"),
+        ([0.0, 1.0], [0.0, 1.0], {"kind": "quadratic"}, "'linear' or 'cubic'"),
+    ],
+)
+def test_bad_tables(times, values, options, words):
+    with pytest.raises(uk.InputError, match=words):
+        uk.Tabulated(times, values, **options)
+
+
+@pytest.mark.parametrize("kind", ["linear", "cubic"])
+def test_a_run_under_a_tabulated_load(kind):
+    """By scalar code, as SciPy integrates it with its own interpolation."""
+    load = uk.Tabulated(TIMES, VALUES, kind=kind)
+    system = uk.System(jnp.eye(1), lambda t, q, v: jnp.stack([load(t)]) - q)
+    run = uk.simulate(system, [0.0], [1.0], t1=2.0, ts=3, rtol=1e-9, atol=1e-9, solver=dfx.Tsit5())
+    assert run.computed_by.startswith("scalar code")
+    spline = scipy.interpolate.CubicSpline(TIMES, VALUES)
+    at = lambda t: np.interp(t, TIMES, VALUES)
+    given = at if kind == "linear" else lambda t: spline(np.clip(t, TIMES[0], TIMES[-1]))
+    slope = lambda t, y: [y[1], given(t) - y[0]]
+    known = scipy.integrate.solve_ivp(slope, (0.0, 2.0), [0.0, 1.0], rtol=1e-9, atol=1e-9, max_step=0.01)
+    np.testing.assert_allclose([run.q[-1, 0], run.v[-1, 0]], known.y[:, -1], rtol=1e-6)
+
+
+TABLE, PLACES = jnp.asarray(VALUES), jnp.asarray(TIMES)
+HERMITE = dfx.CubicInterpolation(PLACES, dfx.backward_hermite_coefficients(PLACES, TABLE))
+FUNCTIONS = {
+    "interp": lambda q, v: jnp.interp(q[0], PLACES, TABLE) * v,
+    "periodic": lambda q, v: jnp.interp(q[0], PLACES, TABLE, period=1.1) * v,
+    "parameters": lambda q, v: jnp.interp(0.7, jnp.sort(PLACES), jnp.concatenate([TABLE[:-3], q])) * v,
+    "diffrax": lambda q, v: dfx.LinearInterpolation(PLACES, TABLE).evaluate(q[0]) * v,
+    "rate": lambda q, v: dfx.LinearInterpolation(PLACES, TABLE).derivative(q[0]) * v,
+    "hermite": lambda q, v: HERMITE.evaluate(q[0]) * v,
+    "argmax": lambda q, v: q[jnp.argmax(q)] * v[jnp.argmin(q)] * q,
+    "nested": lambda q, v: TABLE[3 * jnp.argmax(q) + 2 * jnp.argmin(v) % 3] * v,
+    "switch": lambda q, v: jax.lax.switch(jnp.argmax(q), [jnp.sin, jnp.cos, jnp.square], v),
+    "cond": lambda q, v: jax.lax.cond(q[0] > 0.5, jnp.sin, jnp.cos, v),
+    "set": lambda q, v: q.at[jnp.argmax(q)].set(v[0]),
+    "add": lambda q, v: q.at[jnp.argmin(q)].add(v[0]),
+    "slice": lambda q, v: jax.lax.dynamic_slice(TABLE, [jnp.argmax(q)], [3]) * v,
+    "unsigned": lambda q, v: TABLE[jnp.argmax(q).astype(jnp.uint8) - jnp.uint8(1) >> jnp.uint8(6)] * v,
+    "count": lambda q, v: jnp.sum(q[0] > PLACES).astype(float) * v,
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_searches_and_places(name):
+    """Scalar code against JAX's own vmap of the function, with derivatives in both modes."""
+    f = FUNCTIONS[name]
+    system = uk.System(jnp.eye(3), lambda t, q, v: f(q, v))
+    q = jnp.asarray(RANDOM.uniform(-0.2, 1.6, (7, 3)))
+    v, direction = jnp.cos(2 * q), jnp.sin(5 * q)
+    lanes = uk.lanes(system)
+    by_code, by_jax = (lambda q, v: lanes(0.0, q, v)), jax.vmap(f)
+    for found, known in zip(
+        (by_code(q, v), *jax.vjp(by_code, q, v)[1](direction), jax.jvp(by_code, (q, v), (direction, q))[1]),
+        (by_jax(q, v), *jax.vjp(by_jax, q, v)[1](direction), jax.jvp(by_jax, (q, v), (direction, q))[1]),
+        strict=True,
+    ):
+        np.testing.assert_allclose(found, known, rtol=1e-11, atol=1e-12)
+
+
+def test_operations_grow_as_the_table():
+    """Some operations a time, not one search after the other."""
+    state = (jnp.zeros(()), jnp.zeros(1), jnp.zeros(1))
+    places = jnp.linspace(0.0, 1.0, 256)
+    system = uk.System(jnp.eye(1), lambda t, q, v: jnp.interp(q, places, jnp.sin(places)))
+    assert sum(uk.lanes(system).operations(*state).values()) < 4 * 256
+
+
+def test_the_largest_of_what_is_not_a_number():
+    f = lambda q: jnp.asarray([1.0, 2.0, 3.0])[jnp.argmax(q)]
+    system = uk.System(jnp.eye(3), lambda t, q, v: f(q) * jnp.ones(3))
+    q = jnp.asarray([[1.0, jnp.nan, 5.0], [jnp.nan, 2.0, 1.0], [0.0, 4.0, 4.0], [0.0, 1.0, jnp.nan]])
+    np.testing.assert_array_equal(uk.lanes(system)(0.0, q, 0 * q)[:, 0], jax.vmap(f)(q))

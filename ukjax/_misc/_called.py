@@ -1,0 +1,35 @@
+"""Functions of users, called so that what they raise says whose they are."""
+
+from collections.abc import Callable
+from typing import Any
+
+from ._conversions import CONVERSIONS, mend
+from ._errors import InputError, MissingExtraError, SimulationError
+
+_LONGEST = 200  # characters of a message that come from an exception
+
+
+def called(whose: str, fn: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+    """What a user's function returns.
+
+    **Arguments:**
+
+    - `whose`: what the message calls the function, such as "the force of MySystem".
+    - `fn`: the function.
+    - `arguments`, `keywords`: its arguments.
+
+    **Raises:** `InputError` for what the function raises, which is kept as its cause, with the mend where it asks for
+    values that JAX traces; errors of ukjax as they are.
+    """
+    try:
+        return fn(*arguments, **keywords)
+    except (InputError, MissingExtraError, SimulationError):
+        raise
+    except CONVERSIONS as error:
+        raise InputError(f"{whose} {mend(error)}") from error
+    except Exception as error:
+        raise InputError(f"{whose} raised {type(error).__name__}: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or ["(no message)"])[0][:_LONGEST]

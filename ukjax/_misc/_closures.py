@@ -1,0 +1,261 @@
+"""Functions that take traced values from around them, opened: the values become arrays of a pytree.
+
+What JAX traces, a parameter under `jax.grad` or in a sweep, is known to it where it is an array of a pytree. In
+`lambda t, q: q[0] - L` it hides in a cell of the function.
+"""
+
+import dataclasses
+import functools
+import inspect
+import types
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar, final
+
+import equinox as eqx
+import jax
+import numpy as np
+from jax.core import Tracer
+
+from ._errors import InputError
+from ._types import is_traced
+
+T = TypeVar("T")
+
+
+@final
+class _Kept:
+    """Anything that is not traced: numbers and arrays equal by value, so that equal closures share what is compiled."""
+
+    def __init__(self, value: Any):
+        self.value = value
+        self._key: Any = (
+            (type(value), repr(value)) if isinstance(value, int | float | complex | str) else id(value)
+        )
+        if isinstance(value, jax.Array | np.ndarray) and value.dtype != object:
+            self._key = (type(value), value.shape, str(value.dtype), np.asarray(value).tobytes())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Kept) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+
+class _Function(NamedTuple):
+    """What a Python function is but for its contents: the values in its cells, and its defaults."""
+
+    code: types.CodeType
+    names: _Kept
+    name: str
+
+    def __call__(self, cells: Sequence[Any], defaults: Any, keywords: Any) -> Callable:
+        made = types.FunctionType(
+            self.code, self.names.value, self.name, defaults, tuple(map(types.CellType, cells))
+        )
+        made.__kwdefaults__ = keywords
+        return made
+
+
+class _Record(NamedTuple):
+    """What an object that is no pytree is but for its attributes."""
+
+    of: type
+
+    def __call__(self, attributes: dict[str, Any]) -> Any:
+        made = self.of.__new__(self.of)
+        made.__dict__.update(attributes)
+        return made
+
+
+def _partial(function: Callable, args: Any, keywords: Any) -> Callable:
+    return functools.partial(function, *args, **keywords)
+
+
+def _itself(x: T) -> T:
+    return x
+
+
+def _contents(x: Any) -> tuple[Callable[..., Any], tuple[Any, ...]] | None:
+    """What a function holds, and what makes it anew of that; None for what cannot be looked into."""
+    if isinstance(x, types.FunctionType):
+        try:
+            cells = [cell.cell_contents for cell in x.__closure__ or ()]
+        except ValueError:  # a cell that is still empty
+            return None
+        made = _Function(x.__code__, _Kept(x.__globals__), x.__name__)
+        return made, (cells, x.__defaults__, x.__kwdefaults__)
+    if isinstance(x, functools.partial):
+        return _partial, (x.func, x.args, x.keywords)
+    if _is_method(x):
+        return types.MethodType, (x.__func__, x.__self__)
+    wrapped = getattr(x, "__wrapped__", None)
+    if wrapped is not None and hasattr(x, "lower"):  # by `jax.jit`
+        return _itself, (wrapped,)
+    record = dataclasses.is_dataclass(type(x)) or isinstance(x, types.SimpleNamespace)
+    return (_Record(type(x)), (dict(vars(x)),)) if record and hasattr(x, "__dict__") else None
+
+
+def _is_method(x: Any) -> bool:
+    return isinstance(getattr(x, "__func__", None), types.FunctionType) and hasattr(x, "__self__")
+
+
+def _holds_functions(x: Any) -> bool:
+    """Whether something is a function to JAX rather than the pytree it may be."""
+    return isinstance(x, functools.partial) or _is_method(x)
+
+
+class _Opened(NamedTuple):
+    """A pytree, of which traced arrays are apart.
+
+    - `structure`: of the pytree.
+    - `leaves`: None for a traced array, what is kept, or how a function is made and its contents.
+    """
+
+    structure: Any
+    leaves: tuple[Any, ...]
+
+    def filled(self, arrays: Iterator[Any]) -> Any:
+        """The pytree with these arrays."""
+        found = []
+        for x in self.leaves:
+            if isinstance(x, tuple):
+                made, contents = x
+                found.append(made(*contents.filled(arrays)))
+            else:
+                found.append(next(arrays) if x is None else x.value)
+        return jax.tree.unflatten(self.structure, found)
+
+
+def _opened(x: Any, within: tuple[int, ...] = ()) -> tuple[_Opened, list[Tracer]]:
+    """A pytree without its traced arrays, those in its functions included, and these arrays."""
+    try:
+        leaves, structure = jax.tree.flatten(x, is_leaf=_holds_functions)
+    except (TypeError, ValueError):  # keys that cannot be sorted
+        leaves, structure = [x], jax.tree.structure(0)
+    kept, arrays = [], []
+    for leaf in leaves:
+        contents = None if id(leaf) in within else _contents(leaf)
+        if isinstance(leaf, Tracer):
+            kept.append(None)
+            arrays.append(leaf)
+            continue
+        if contents is not None:
+            inner, found = _opened(contents[1], (*within, id(leaf)))
+            # A function within one that is made anew is made anew as well, so that it is equal to its likes.
+            if found or (within and isinstance(leaf, types.FunctionType)):
+                kept.append((contents[0], inner))
+                arrays += found
+                continue
+        kept.append(_Kept(leaf))
+    return _Opened(structure, tuple(kept)), arrays
+
+
+@final
+class Hoisted(eqx.Module):
+    """A function whose traced values are arrays of a pytree.
+
+    - `held`: the values.
+    - `rest`: all else.
+    """
+
+    held: list[Any]
+    rest: _Opened = eqx.field(static=True)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.rest.filled(iter(self.held))(*args, **kwargs)
+
+
+_CLOSING = weakref.WeakKeyDictionary[type, tuple[str, ...]]()
+
+
+def _closing_methods(cls: type) -> tuple[str, ...]:
+    """Names of methods and properties of a class that are closures, but for the cell that `super` needs."""
+    if cls not in _CLOSING:
+        every = {name: x for base in reversed(cls.__mro__) for name, x in vars(base).items()}
+        codes = {
+            name: getattr(x.fget if isinstance(x, property) else x, "__code__", None)
+            for name, x in every.items()
+        }
+        _CLOSING[cls] = tuple(
+            name for name, code in codes.items() if {*getattr(code, "co_freevars", ())} - {"__class__"}
+        )
+    return _CLOSING[cls]
+
+
+def _rebuilt(name: str, like: Any) -> Any:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return self.rest_.filled(iter(self.held_))[name](self, *args, **kwargs)
+
+    return property(method) if isinstance(like, property) else method
+
+
+def _with_methods_hoisted(x: eqx.Module) -> eqx.Module:
+    """The module as one of a class that takes the traced values of its methods from the module's arrays."""
+    if not (names := _closing_methods(type(x))):
+        return x
+    methods = {name: inspect.getattr_static(type(x), name) for name in names}
+    functions = {name: m.fget if isinstance(m, property) else m for name, m in methods.items()}
+    rest, held = _opened(functions)
+    if not held:
+        return x
+    cls = next((c for c in type(x).__subclasses__() if "rest_" in vars(c).get("__annotations__", ())), None)
+    if cls is None:
+        body = {name: _rebuilt(name, m) for name, m in methods.items()}
+        body |= {"__annotations__": {"held_": Any, "rest_": Any}, "__module__": type(x).__module__}
+        body |= {"held_": None, "rest_": eqx.field(static=True, default=None)}
+        metaclass: Any = type(type(x))
+        cls = metaclass(type(x).__name__, (type(x),), body)
+    made = object.__new__(cls)
+    for name, value in (vars(x) | {"held_": held, "rest_": rest}).items():
+        object.__setattr__(made, name, value)
+    return made  # pyright: ignore[reportReturnType]
+
+
+class HiddenValueError(InputError):
+    """A function takes a traced value from where `hoisted` cannot see it."""
+
+
+def require_seen(found: Any) -> None:
+    """Raises `HiddenValueError` if JAX traces what is computed of arguments that it does not trace.
+
+    **Arguments:**
+
+    - `found`: what was computed, or constants of what was traced.
+    """
+    if is_traced(found):
+        raise HiddenValueError(
+            "a function of the system takes a value that JAX traces from a global variable, a class or an object, where "
+            "it cannot be found: make it a field of the system, or a local variable around the function."
+        )
+
+
+def _visible(x: Any) -> int:
+    return sum(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(x))
+
+
+def hoisted(tree: T) -> T:
+    """The same pytree, with the values that JAX traces and its functions hold among its arrays.
+
+    It looks into the cells and default values of functions, functions they hold in turn, `functools.partial`, bound
+    methods, `jax.jit`, dataclasses, and methods and properties of the classes of modules. It cannot see values in global
+    variables, in attributes of other objects, in `static` fields, in class attributes, and in methods that are called
+    by `super`. Functions that hold no traced values stay as they are.
+
+    **Arguments:**
+
+    - `tree`: the pytree, such as a system.
+    """
+
+    def of(x: Any) -> Any:
+        if isinstance(x, eqx.Module) and not _is_method(x):
+            x = _with_methods_hoisted(x)
+            fields, structure = jax.tree.flatten(x, is_leaf=lambda y: y is not x)
+            return jax.tree.unflatten(structure, map(hoisted, fields))
+        if _contents(x) is not None:
+            rest, held = _opened(x)
+            return Hoisted(held, rest) if len(held) > _visible(x) else x
+        return x
+
+    stop = lambda x: isinstance(x, eqx.Module) or _holds_functions(x)
+    return jax.tree.map(of, tree, is_leaf=stop)

@@ -1,0 +1,112 @@
+"""Functions of time given by a table: measured loads, motions from a file."""
+
+from typing import Literal, final, get_args
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import lineax as lx
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._misc._arguments import fails, real_array, require_finite
+from .._misc._errors import InputError
+from .._misc._types import Time
+
+Kind = Literal["linear", "cubic"]
+_LEAST: dict[Kind, int] = {"linear": 2, "cubic": 4}
+
+
+@final
+class Tabulated(eqx.Module):
+    """A function of time through the points of a table: f(t_i) = y_i. A system may call it anywhere.
+
+    Between times it is a straight line, or a cubic spline, whose first and second derivatives are continuous
+    (C. de Boor, A Practical Guide to Splines, 1978, chapter IV, "not-a-knot": the third derivative is continuous at the
+    second and the last but one time). For what is differentiated twice, such as a driven motion, take the spline. Before
+    the first and after the last time the value at the end is held.
+
+    It can be differentiated by its argument, by `values` and by `times`. It has scalar code for up to some 4,000 times.
+
+    **Arguments:**
+
+    - `times`: increasing times [s] (k,), k >= 2; k >= 4 for `"cubic"`.
+    - `values`: the values there (k,) or (k, ...), in any unit.
+    - `kind`: `"linear"` or `"cubic"`.
+
+    **Raises:** `InputError` for times that do not increase, shapes that do not fit, and numbers that are not finite.
+    """
+
+    times: Float[Array, " k"]
+    coefficients: tuple[Float[Array, "k-1 ..."], ...]
+    """Of the powers of t - t_i in each interval, the constant first."""
+
+    def __init__(self, times: Float[Array, " k"], values: Float[Array, "k ..."], *, kind: Kind = "linear"):
+        times, values = real_array("times", times), real_array("values", values)
+        if kind not in get_args(Kind):
+            raise InputError(f"kind must be 'linear' or 'cubic', got {kind!r}.")
+        if times.ndim != 1 or values.shape[:1] != times.shape:
+            raise InputError(
+                f"times and values have shapes {times.shape} and {values.shape}; they must be (k,) and (k, ...)."
+            )
+        if times.size < _LEAST[kind]:
+            raise InputError(f"a {kind} table needs at least {_LEAST[kind]} times, got {times.size}.")
+        require_finite("times", times)
+        require_finite("values", values)
+        if fails(lambda t: np.all(np.diff(t) > 0), times):
+            raise InputError("times must increase, each greater than the one before.")
+        with jax.numpy_dtype_promotion("standard"):
+            dtype = jnp.result_type(times, values)
+        self.times, values = times.astype(dtype), values.astype(dtype)
+        self.coefficients = (_lines if kind == "linear" else _spline)(self.times, values)
+
+    def __call__(self, t: Time | float) -> Float[Array, "..."]:
+        """f(t), of the shape of one of the values.
+
+        **Arguments:**
+
+        - `t`: time [s].
+        """
+        times = self.times
+        t = real_array("t", t).astype(times.dtype)
+        t = jnp.where(t < times[0], times[0], jnp.where(t > times[-1], times[-1], t))
+        i = jnp.clip(jnp.searchsorted(times, t, side="right") - 1, 0, times.size - 2)
+        rest, (*lower, found) = t - times[i], (c[i] for c in self.coefficients)
+        for c in reversed(lower):
+            found = c + rest * found
+        return found
+
+
+def _along(h: Array, values: Array) -> Array:
+    """The lengths of intervals with as many dimensions as the values."""
+    return h.reshape(-1, *[1] * (values.ndim - 1))
+
+
+def _lines(times: Array, values: Array) -> tuple[Array, ...]:
+    return values[:-1], jnp.diff(values, axis=0) / _along(jnp.diff(times), values)
+
+
+def _spline(times: Array, values: Array) -> tuple[Array, ...]:
+    """With second derivatives m: h_i-1 m_i-1 + 2 (h_i-1 + h_i) m_i + h_i m_i+1 = 6 (s_i - s_i-1), slopes s.
+
+    Not-a-knot: m_0 and the last m lie on the lines through their two neighbours.
+    """
+    h = jnp.diff(times)
+    slopes = jnp.diff(values, axis=0) / _along(h, values)
+    first, last = h[0] / h[1], h[-1] / h[-2]
+    diagonal = 2 * (h[:-1] + h[1:])
+    diagonal = diagonal.at[0].add(h[0] * (1 + first)).at[-1].add(h[-1] * (1 + last))
+    upper = h[1:-1].at[0].add(-h[0] * first)
+    lower = h[1:-1].at[-1].add(-h[-1] * last)
+    operator = lx.TridiagonalLinearOperator(diagonal, lower, upper)
+
+    def solved(right: Array) -> Array:
+        return lx.linear_solve(operator, right, lx.Tridiagonal(), throw=False).value
+
+    right = 6 * jnp.diff(slopes, axis=0)
+    m = jax.vmap(solved, 1, 1)(right.reshape(len(right), -1)).reshape(right.shape)
+    start, end = (1 + first) * m[:1] - first * m[1:2], (1 + last) * m[-1:] - last * m[-2:-1]
+    m = jnp.concatenate([start, m, end])
+    h = _along(h, values)
+    linear = slopes - h * (2 * m[:-1] + m[1:]) / 6
+    return values[:-1], linear, m[:-1] / 2, (m[1:] - m[:-1]) / (6 * h)
