@@ -12,8 +12,9 @@ from jaxtyping import Array, Float, Int
 
 from .._misc._arguments import number_array, require_function
 from .._misc._called import called
+from .._misc._closures import hoisted
 from .._misc._errors import InputError
-from .._misc._types import Coordinates, Time, Velocities
+from .._misc._types import Coordinates, Time, Velocities, is_traced
 from ._event_location import Bracketing
 from ._event_separation import separated as separated
 from ._interned import interned_function
