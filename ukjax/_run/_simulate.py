@@ -80,7 +80,7 @@ def simulate(
       `ukjax.Event` with a direction and a name, a list of these, of which the first to occur stops the run, or any
       `diffrax.Event` of real functions, whose state is the pair (q, v). Two crossings within one step are not seen.
     - `start_tolerance`: how far `Projection` may move the initial state, as a part of its size: of q, or of the direction
-      of a constraint row if that changes more, and of v. By default 0.5, with a `StartMovedWarning` from 0.02 on, while
+      of a constraint row if that changes more, and of v. By default 0.5, with a `StartMovedWarning` from 0.05 on, while
       a v0 of zeros may become any. `jnp.inf` takes any start. Under `jit` only `Trajectory.start_moved` tells.
     - `dense`: keep the motion between saved times too, for `Trajectory.evaluate`.
     - `max_steps`: the most steps to take.

@@ -25,7 +25,7 @@ from ._start import State, equations_at
 
 # Rough guesses of a posture are some tenths off, mistaken units more. A pendulum of 1 m may start at up to 2 m.
 _REFUSED = 0.5
-_WARNED = 0.02  # angles given to a degree (0.017), as the posture of models.scara, are nearer
+_WARNED = 0.05  # angles given to a degree, as the posture of models.scara, turn rows by less
 _NEGLIGIBLE = 1e-6  # far below `_WARNED`, and told without the equations of motion
 _VANISHED = 1e-2  # a row that shrinks to less has no direction worth comparing
 
