@@ -234,6 +234,14 @@ def _visible(x: Any) -> int:
     return sum(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(x))
 
 
+def _mapped(fn: Callable[[Any], Any], tree: T, is_leaf: Callable[[Any], bool]) -> T:
+    """As `jax.tree.map`, but the very tree where that changes nothing."""
+    leaves, structure = jax.tree.flatten(tree, is_leaf=is_leaf)
+    found = [fn(x) for x in leaves]
+    same = all(a is b for a, b in zip(found, leaves, strict=True))
+    return tree if same else jax.tree.unflatten(structure, found)
+
+
 def hoisted(tree: T) -> T:
     """The same pytree, with the values that JAX traces and its functions hold among its arrays.
 
@@ -250,12 +258,10 @@ def hoisted(tree: T) -> T:
     def of(x: Any) -> Any:
         if isinstance(x, eqx.Module) and not _is_method(x):
             x = _with_methods_hoisted(x)
-            fields, structure = jax.tree.flatten(x, is_leaf=lambda y: y is not x)
-            return jax.tree.unflatten(structure, map(hoisted, fields))
+            return _mapped(hoisted, x, lambda y: y is not x)
         if _contents(x) is not None:
             rest, held = _opened(x)
             return Hoisted(held, rest) if len(held) > _visible(x) else x
         return x
 
-    stop = lambda x: isinstance(x, eqx.Module) or _holds_functions(x)
-    return jax.tree.map(of, tree, is_leaf=stop)
+    return _mapped(of, tree, lambda x: isinstance(x, eqx.Module) or _holds_functions(x))
