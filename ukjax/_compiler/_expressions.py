@@ -84,6 +84,19 @@ BOOLEAN = frozenset(("lt", "le", "gt", "ge", "eq", "ne", "and", "or", "xor", "no
 """Operations whose result is true or false."""
 
 
+REDUCTIONS = {
+    "reduce_sum": "add",
+    "reduce_max": "max",
+    "reduce_min": "min",
+    "reduce_prod": "mul",
+    "reduce_and": "and",
+    "reduce_or": "or",
+}
+"""Reductions of arrays: the operation they repeat."""
+OF_NONE = {"max": -math.inf, "min": math.inf, "mul": 1.0, "and": True, "or": False}
+"""What they give of no numbers; a sum gives 0."""
+
+
 def is_number(x: Expression) -> bool:
     """Whether an expression is a constant."""
     return not isinstance(x, Node)

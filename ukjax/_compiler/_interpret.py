@@ -18,7 +18,7 @@ import numpy as np
 from jax.extend import core
 
 from ._choices import Choices, choices, place_of_most, selected, total_order
-from ._expressions import OPERATIONS, Call, Expression, Node, entries, is_number
+from ._expressions import OF_NONE, OPERATIONS, REDUCTIONS, Call, Expression, Node, entries, is_number
 from ._integers import is_plain, must_be_known, needs_types
 from ._moves import (
     MOVES,
@@ -187,7 +187,7 @@ class Interpreter:
 
     def _pairwise(self, op: str) -> Callable[[list[Expression]], Expression]:
         def fold(terms: list[Expression]) -> Expression:
-            first, *rest = terms or [_OF_NONE[op]]
+            first, *rest = terms or [OF_NONE[op]]
             for x in rest:
                 first = self.builder.apply(op, first, x)
             return first
@@ -195,7 +195,7 @@ class Interpreter:
         return fold
 
     def _reduction(self, inputs: list[Scalars], params: dict, equation: Any) -> Scalars:
-        op = _REDUCTIONS[equation.primitive.name]
+        op = REDUCTIONS[equation.primitive.name]
         fold = self.builder.total if op == "add" else self._pairwise(op)
         return self._reduce(fold, inputs, params["axes"])
 
@@ -277,15 +277,6 @@ class Interpreter:
 _CALLS = frozenset(("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint"))
 _WITH_RULES = frozenset(("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"))
 _RENAMED = {"add_any": "add"}
-_REDUCTIONS = {
-    "reduce_sum": "add",
-    "reduce_max": "max",
-    "reduce_min": "min",
-    "reduce_prod": "mul",
-    "reduce_and": "and",
-    "reduce_or": "or",
-}
-_OF_NONE = {"max": -math.inf, "min": math.inf, "mul": 1.0, "and": True, "or": False}
 _RULES: dict[str, Callable[..., Scalars]] = {
     "integer_pow": Interpreter._power,
     "square": lambda i, x, p, e: i._elementwise("square", x),
@@ -297,7 +288,7 @@ _RULES: dict[str, Callable[..., Scalars]] = {
     **dict.fromkeys(("lt_to", "le_to"), Interpreter._total_order),
     "scatter": lambda i, x, p, e: scatter(e, x),
     "scatter-add": Interpreter._scatter_add,
-    **dict.fromkeys(_REDUCTIONS, Interpreter._reduction),
+    **dict.fromkeys(REDUCTIONS, Interpreter._reduction),
     **dict.fromkeys(("cumsum", "cumprod", "cummax", "cummin"), Interpreter._cumulative),
     **dict.fromkeys(OPERANDS, lambda i, x, p, e: moved(x, p, e.primitive)),
 }

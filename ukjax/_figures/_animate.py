@@ -81,7 +81,7 @@ def _write(animation: "FuncAnimation", path: Path, fps: int) -> None:
 
 
 def animate(
-    problem: Problem, t: np.ndarray, q: np.ndarray, path: str | Path | None, *, speed: float, fps: int
+    problem: Problem | None, t: Any, q: Any, path: str | Path | None, *, speed: float, fps: int
 ) -> "FuncAnimation":
     """Draws the motion t (k,), q (k, n_q) of a problem; arguments are those of `Trajectory.animate`.
 
@@ -99,6 +99,9 @@ def animate(
     **Raises:** `InputError` where there is nothing to draw, or for a file that cannot be written;
     `MissingExtraError` without matplotlib.
     """
+    if problem is None:
+        raise InputError("it is not known what was simulated: give animate(problem=...).")
+    t, q = np.asarray(t), np.asarray(q)
     try:
         from matplotlib import rc_context
         from matplotlib.animation import FuncAnimation

@@ -18,8 +18,8 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from .._misc._arguments import number_array, shown
-from .._misc._errors import InputError
+from .._misc._arguments import number_array
+from .._misc._errors import InputError, shown
 from .._misc._types import is_traced
 from .._pseudoinverse import AbstractPseudoinverse, GramSchmidt, as_pseudoinverse
 from .._pseudoinverse import pinv as pseudoinverse

@@ -18,11 +18,10 @@ from .._misc._arguments import (
     real_array,
     require_function,
     require_instance,
-    shown,
     whole_number,
 )
 from .._misc._called import called
-from .._misc._errors import InputError, missing_extra
+from .._misc._errors import InputError, missing_extra, shown
 from .._misc._types import Coordinates, Forces, Time, Velocities
 from .._motion._project import Projection, project
 from .._run._step import step

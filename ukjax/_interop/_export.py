@@ -9,11 +9,11 @@ import jax.export
 import jax.numpy as jnp
 
 from .._compiler import to_leave_process
-from .._misc._arguments import all_of, number_array, one_of, shown, whole_number
+from .._misc._arguments import all_of, number_array, one_of, whole_number
 from .._misc._callbacks import cacheable
 from .._misc._called import called
 from .._misc._checksum import AT_END, intact, seal
-from .._misc._errors import InputError, missing_extra
+from .._misc._errors import InputError, missing_extra, shown
 from .._misc._paths import as_path, replacing, require_there
 from .._run._results import RESULTS
 from .._run._tables import COLUMNS

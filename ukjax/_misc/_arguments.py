@@ -11,19 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ._errors import InputError
+from ._errors import InputError, shown
 from ._process import require_own_process
 from ._types import is_traced
 
-_SHOWN = 200  # characters of a value in a message
 # Counts become 32-bit integers of JAX.
 _LARGEST = 2**31 - 1
-
-
-def shown(value: Any) -> str:
-    """A value as a message shows it, cut where it is long."""
-    text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def number_array(name: str, value: Any) -> Array:

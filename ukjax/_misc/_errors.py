@@ -1,5 +1,7 @@
 """The errors ukjax raises. Each carries one sentence: what was wrong and what would be right."""
 
+from typing import Any
+
 
 class InputError(ValueError):
     """An argument that cannot be meant: a wrong shape, a NaN, an unknown name, a negative gain.
@@ -32,3 +34,12 @@ def missing_extra(feature: str, extra: str) -> MissingExtraError:
     return MissingExtraError(
         f"{feature} needs an optional dependency: install it with `pip install 'ukjax[{extra}]'`."
     )
+
+
+_SHOWN = 200  # characters of a value in a message
+
+
+def shown(value: Any) -> str:
+    """A value as a message shows it, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ._arguments import shown
-from ._errors import InputError
+from ._errors import InputError, shown
 
 _LONGEST = 240  # of a name; most file systems take 255 bytes, and `replacing` adds some
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, final
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._figures import _animate, _files, _frames, _plot
@@ -248,9 +247,7 @@ class Trajectory(eqx.Module):
           programs, with the columns of `to_pandas`.
         - `parts`: as for `to_xarray`; `load` leaves them out.
 
-        **Returns:** the path.
-
-        **Raises:** `InputError` for another suffix, `MissingExtraError` without the format's library.
+        **Returns:** the path. **Raises:** `InputError` for another suffix, `MissingExtraError` without the library of one.
         """
         return _files.save(_tables.table(self, parts), path)
 
@@ -275,9 +272,7 @@ class Trajectory(eqx.Module):
 
         - `path`: where to write the figure (.png, .pdf, .svg); by default it is only returned.
 
-        **Returns:** the matplotlib figure.
-
-        **Raises:** `MissingExtraError` without matplotlib (`ukjax[plot]`).
+        **Returns:** the matplotlib figure. **Raises:** `MissingExtraError` without matplotlib (`ukjax[plot]`).
         """
         return _plot.plot(_tables.table(self), path)
 
@@ -299,12 +294,7 @@ class Trajectory(eqx.Module):
         - `speed`: seconds of motion in a second of film.
         - `fps`: frames per second.
 
-        **Returns:** the matplotlib animation.
-
-        **Raises:** `InputError` where there is nothing to draw, or for a file that cannot be written;
-        `MissingExtraError` without matplotlib (`ukjax[plot]`).
+        **Returns:** the matplotlib animation. **Raises:** `InputError` where there is nothing to draw, or for a file
+        that cannot be written; `MissingExtraError` without matplotlib (`ukjax[plot]`).
         """
-        problem = self.problem if problem is None else problem
-        if problem is None:
-            raise InputError("it is not known what was simulated: give animate(problem=...).")
-        return _animate.animate(problem, np.asarray(self.t), np.asarray(self.q), path, speed=speed, fps=fps)
+        return _animate.animate(problem or self.problem, self.t, self.q, path, speed=speed, fps=fps)

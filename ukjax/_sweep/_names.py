@@ -11,9 +11,8 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._formula._acceleration import AbstractFormula
-from .._misc._arguments import shown
 from .._misc._called import called
-from .._misc._errors import InputError
+from .._misc._errors import InputError, shown
 from .._misc._names import kind_of, unknown_name
 from .._system._problem import Problem
 from .._system._stabilize import AbstractStabilizer, Baumgarte

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._misc._arguments import number_array, shown
+from .._misc._arguments import number_array
 from .._misc._called import called
-from .._misc._errors import InputError
+from .._misc._errors import InputError, shown
 from .._misc._names import unknown_name
 from .._motion._project import Projection
 from .._run._parts import PARTS, dims_of, is_servoed, units_of

@@ -9,8 +9,8 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float, Int
 
-from .._misc._arguments import shown, whole_number
-from .._misc._errors import InputError, missing_extra
+from .._misc._arguments import whole_number
+from .._misc._errors import InputError, missing_extra, shown
 from ._names import require_name
 
 RUN = "run"

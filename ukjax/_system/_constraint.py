@@ -9,7 +9,6 @@ time derivative psi = phi_t + phi_q q', a nonholonomic one as it stands. Differe
 Rheonomic constraints are no special case: time is an argument whose tangent is 1.
 """
 
-import abc
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, final
 
@@ -18,11 +17,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._misc._arguments import number_array, real_array, require_function, shown
+from .._misc._arguments import number_array, real_array, require_function
 from .._misc._called import called
-from .._misc._errors import InputError
+from .._misc._errors import InputError, shown
 from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Time, Velocities
+from ._together import AbstractTogether
 
 if TYPE_CHECKING:
     from ._system import AbstractSystem
@@ -125,21 +125,6 @@ class AccelerationConstraint(AbstractConstraint):
     ):
         self.fn = fn
         self.name = constraint_name(fn, name)
-
-
-class AbstractTogether(eqx.Module):
-    """A constraint's function that is evaluated together with all others of its type, as those of joints are."""
-
-    @staticmethod
-    @abc.abstractmethod
-    def together(functions: Sequence[Any], *arguments: Array) -> list[Array]:
-        """What each function returns.
-
-        **Arguments:**
-
-        - `functions`: all of this type.
-        - `arguments`: the same for each.
-        """
 
 
 _OF_POSITIONS = (Holonomic, PositionConstraint)

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._misc._arguments import fails, real_array, require_between, require_not_negative, shown
-from .._misc._errors import InputError
+from .._misc._arguments import fails, real_array, require_between, require_not_negative
+from .._misc._errors import InputError, shown
 from .._run._trajectory import Trajectory
 from .._system._stabilize import Baumgarte
 

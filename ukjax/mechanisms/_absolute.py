@@ -13,12 +13,12 @@ from .._misc._errors import InputError
 from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
 from .._system._constraint import (
     AbstractConstraint,
-    AbstractTogether,
     Holonomic,
     Nonholonomic,
     as_constraints,
 )
 from .._system._system import AbstractSystem
+from .._system._together import AbstractTogether
 from ._abstract_joint import AbstractJoint
 from ._alike import each
 from ._bodies import GROUND, AbstractBody, Body
