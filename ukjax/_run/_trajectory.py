@@ -247,7 +247,7 @@ class Trajectory(eqx.Module):
           programs, with the columns of `to_pandas`.
         - `parts`: as for `to_xarray`; `load` leaves them out.
 
-        **Returns:** the path. **Raises:** `InputError` for another suffix, `MissingExtraError` without the library of one.
+        **Returns:** the path. **Raises:** `InputError` for another suffix, `MissingExtraError` without its library.
         """
         return _files.save(_tables.table(self, parts), path)
 
