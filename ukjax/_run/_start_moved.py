@@ -59,7 +59,7 @@ def start_moved(given: State, start: State) -> Float[Array, "2"]:
         return jnp.stack([jnp.max(jnp.abs(b - a), initial=0) for a, b in zip(given, start, strict=True)])
     # NumPy compiles nothing.
     pairs = [(np.asarray(a), np.asarray(b)) for a, b in zip(given, start, strict=True)]
-    return jax.device_put(np.stack([np.max(np.abs(b - a), initial=0) for a, b in pairs]))
+    return np.stack([np.max(np.abs(b - a), initial=0) for a, b in pairs])  # pyright: ignore[reportReturnType]
 
 
 def _is_negligible(given: np.ndarray, start: np.ndarray) -> bool:
