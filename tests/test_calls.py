@@ -179,3 +179,27 @@ def test_solvers_made_anew_share_what_is_compiled() -> None:
     with compilations() as found:
         end(oscillator(4.0), solver=dfx.Tsit5())
     assert found == []
+
+
+def test_functions_written_in_a_loop_are_those_of_each_pass() -> None:
+    """Their cells change with the loop, also those of the functions compiled before."""
+    for stiffness in (2.0, 3.0, 2.0):
+        system = uk.System(jnp.eye(1), lambda t, q, v: -stiffness * q)  # noqa: B023
+        assert end(system) == pytest.approx(np.cos(np.sqrt(stiffness)), abs=1e-8)
+    for height in (0.5, 0.25):
+        stopped = end(oscillator(4.0), event=lambda t, q, v: q[0] - height)  # noqa: B023
+        assert stopped == pytest.approx(height, abs=1e-7)
+
+
+def test_derivatives_outside_of_jit() -> None:
+    """d cos(sqrt(k)) / dk at k = 4, of a field and of what a function closes over."""
+    slope = jax.grad(lambda k: uk.simulate(oscillator(k), jnp.ones(1), jnp.zeros(1), t1=1.0).q[-1, 0])(4.0)
+    np.testing.assert_allclose(slope, -np.sin(2.0) / 4, atol=1e-7)
+
+
+def test_mechanisms_without_rows_start() -> None:
+    """A free body falls; what computes its rows computes nothing, and writes nothing."""
+    body = um.box("plate", (0.0, 0.0, 0.0), (1.0, 1.0, 0.1), mass=1.0)
+    system = um.tree([body], [um.Free("float", "ground", "plate", (0.0, 0.0, 0.0))], [um.Gravity()])
+    run = uk.simulate(um.problem(system, t1=0.2))
+    np.testing.assert_allclose(run.q[-1, 2], -0.5 * 9.81 * 0.2**2, atol=1e-9)

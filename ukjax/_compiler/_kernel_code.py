@@ -134,6 +134,9 @@ def _blocks(parts: Parts, operands: Sequence[Operand], kind: Kind) -> str:
             each += [f"  call void @filled(ptr %rows{i}, ptr %some{i}, i64 {count}, i64 %members)"]
         row += count
     each += [f"  call void @part{i}(ptr %registers, ptr null, i64 0, i64 0)" for i in range(len(parts.parts))]
+    if parts.outputs:
+        each += [f"  %out = getelementptr {kind.number}, ptr %outputs, i64 %start"]
+        each += [f"  call void @taken(ptr %registers, ptr %out, i64 {len(parts.outputs)}, i64 %members)"]
     lines, given = "\n".join, ", ".join(f"ptr %in{i}" for i in range(len(operands)))
     return f"""define void @compute(ptr %registers, ptr %outputs, i64 %members, {given}) {{
   %last = sub i64 %members, {kind.width}
@@ -144,8 +147,6 @@ block:
   %fits = icmp ult i64 %member, %last
   %start = select i1 %fits, i64 %member, i64 %last
 {lines(each)}
-  %out = getelementptr {kind.number}, ptr %outputs, i64 %start
-  call void @taken(ptr %registers, ptr %out, i64 {len(parts.outputs)}, i64 %members)
   %after = add i64 %start, {kind.width}
   %more = icmp ult i64 %after, %members
   br i1 %more, label %block, label %done

@@ -78,22 +78,22 @@ class _Condition(eqx.Module):
     def __call__(self, t: Array, y: tuple[Array, Array], args: Any, **more: Any) -> Array:
         def value(t: Array, y: tuple[Array, Array]) -> Array:
             state = (t, y, args) if self.of_diffrax else (t, *y)
-            found = called(f"the event {self.name}", self.fn, *state, **(more if self.of_diffrax else {}))
-            return self._checked(number_array(f"what the event {self.name} returns", found))
+            found = called(_called(self.name), self.fn, *state, **(more if self.of_diffrax else {}))
+            return self._checked(number_array(f"what {_called(self.name)} returns", found))
 
         self._require_change(value, t, y)
         return value(t, y)
 
     def _checked(self, found: Array) -> Array:
         if found.ndim:
-            raise InputError(f"the event {self.name} returned shape {found.shape}; it must be a scalar.")
+            raise InputError(f"{_called(self.name)} returned shape {found.shape}; it must be a scalar.")
         if found.dtype == bool:
             raise InputError(
-                f"the event {self.name} returned a truth value, which does not tell when it changed: return the number "
+                f"{_called(self.name)} returned a truth value, which does not tell when it changed: return the number "
                 "that crosses zero itself, such as q[0] in place of q[0] < 0, with direction='down' if need be."
             )
         if not jnp.issubdtype(found.dtype, jnp.floating):
-            raise InputError(f"the event {self.name} must return a real number, got {found.dtype}.")
+            raise InputError(f"{_called(self.name)} must return a real number, got {found.dtype}.")
         return found
 
     def _require_change(self, value: Callable, t: Array, y: tuple[Array, Array]) -> None:
@@ -107,9 +107,13 @@ class _Condition(eqx.Module):
                 changed.update(equation.outvars)
         if not varies(jaxpr.outvars[0]):
             raise InputError(
-                f"the event {self.name} is a constant, or a step: its derivative is zero everywhere. Return the number "
+                f"{_called(self.name)} is a constant, or a step: its derivative is zero everywhere. Return the number "
                 "that crosses zero itself, such as q[0] in place of jnp.sign(q[0])."
             )
+
+
+def _called(name: str) -> str:
+    return "the event" if name == "event" else f"the event {name}"
 
 
 def _name(fn: Callable, i: int, count: int) -> str:
@@ -145,7 +149,10 @@ def as_diffrax(given: Events | None, state: tuple[Array, Array, Array]) -> dfx.E
     events = [x if isinstance(x, Event) else Event(x) for x in several]
     names = [x.name or _name(x.fn, i, len(events)) for i, x in enumerate(events)]
     functions = [hoisted(x.fn) for x in events]
-    functions = [fn if is_traced(fn) else interned_function(fn, *state) for fn in functions]
+    functions = [
+        fn if is_traced(fn) else called(_called(name), interned_function, fn, *state)
+        for fn, name in zip(functions, names, strict=True)
+    ]
     conditions = [_Condition(fn, name, False) for fn, name in zip(functions, names, strict=True)]
     directions = [_DIRECTIONS[x.direction] for x in events]
     return dfx.Event(conditions, Bracketing(1e3 * float(jnp.finfo(state[1].dtype).eps)), directions)

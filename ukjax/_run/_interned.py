@@ -1,71 +1,72 @@
-"""Functions that compute the same, taken for one: what was compiled for one serves the others.
+"""Functions compared by what they compute, so that what was compiled for one serves its equals.
 
 JAX tells functions apart by identity. A function written anew, such as a lambda in a loop, would be compiled anew, for
-seconds, though nothing in it has changed. Here functions are compared by what JAX traces of them, with every constant,
-which takes milliseconds; and only where they stand in the same place of the same classes, with arrays of the same shapes.
-Not seen as equal are functions in static fields, methods of classes made anew, and functions with derivative rules of
-their own that are made anew.
+seconds, though nothing in it has changed. Here a function is keyed by what JAX traces of its system, with every
+constant, when a run is planned; which takes milliseconds. What has to be traced later is traced of the function at hand:
+no function ever stands for another one. Not seen as equal are functions in static fields, methods of classes made anew,
+and functions with derivative rules of their own that are made anew.
 """
 
+import functools
+import types
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, final
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._compiler._parameters import Structure, joined, split
+from .._compiler._parameters import joined, split
 from .._formula._acceleration import equations_of_motion
-from .._misc._traced import Same, signature
+from .._misc._called import called
+from .._misc._traced import signature
 from .._misc._types import is_traced
 from .._servo._control import Servoed
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractSystem
 
-_MOST = 256  # systems remembered; beyond that all are forgotten, and what is met next is compiled anew once
+_FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
 
 
-class _Known:
-    """Objects by what they look like without their functions, and those equal to them."""
+@final
+class Keyed:
+    """A function that equals those of the same key.
 
-    def __init__(self):
-        self._as: dict[Hashable, Any] = {}
-        self._looking: dict[Hashable, list[tuple[Any, Callable[[], Hashable]]]] = {}
-        self._signed: dict[Hashable, Hashable] = {}
+    **Arguments:**
 
-    def __call__(self, key: Hashable, look: Hashable, signed: Callable[[], Hashable]) -> Any:
-        """The object first met that equals the one of `key`; `signed` tells what it computes, if it has to."""
-        if key in self._as:
-            return self._as[key]
-        if len(self._as) > _MOST:
-            self.__init__()
-        others = self._looking.setdefault(look, [])
-        equal = next((other for other, its in others if self._of(other, its) == self._of(key, signed)), key)
-        if equal is key:
-            others.append((key, signed))
-        self._as[key] = equal
-        return equal
+    - `function`: the function.
+    - `key`: what it computes.
+    """
 
-    def _of(self, key: Hashable, signed: Callable[[], Hashable]) -> Hashable:
-        if key not in self._signed:
-            self._signed[key] = signed()
-        return self._signed[key]
+    def __init__(self, function: Callable, key: Hashable):
+        self.function, self._key, self._hash = function, key, hash(key)
 
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        return self.function(*arguments, **keywords)
 
-_systems, _functions = _Known(), _Known()
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Keyed) and self._hash == other._hash and self._key == other._key
 
 
 def _computed(system: AbstractSystem, stabilizer: AbstractStabilizer, *state: Array) -> Any:
     """All that runs ask of a system."""
-    found = equations_of_motion(system, *state, stabilizer), system.kinematics(*state), system.energy(*state)
+    energy = called(f"the energy of {type(system).__name__}", system.energy, *state)
+    found = equations_of_motion(system, *state, stabilizer), system.kinematics(*state), energy
     if not isinstance(system, Servoed):
         return found
     law = system.law
     return found, law.task(system.system, *state), law.solve(system.system, *state).u
 
 
+def _shapes(arrays: Any) -> tuple[jax.ShapeDtypeStruct, ...]:
+    return tuple(jax.ShapeDtypeStruct(jnp.shape(x), x.dtype) for x in arrays)
+
+
 def interned(system: AbstractSystem, t: Array, q: Array, v: Array) -> AbstractSystem:
-    """The same system, with the functions of an equal one met before, if there is any.
+    """The same system, its functions keyed by what it computes.
 
     **Arguments:**
 
@@ -73,33 +74,24 @@ def interned(system: AbstractSystem, t: Array, q: Array, v: Array) -> AbstractSy
     - `t`, `q`, `v`: of these only shapes and types matter.
     """
     leaves, structure = split(system, NoStabilizer())
-    functions = [x for x in structure.static if callable(x)]
-    if not functions or is_traced(leaves):  # what traces hold is forgotten with them
+    if is_traced(leaves) or not any(isinstance(x, _FUNCTIONS) for x in structure.static):
         return system
-    state = tuple(jax.ShapeDtypeStruct(jnp.shape(x), x.dtype) for x in (t, q, v))
-    avals = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in leaves)
-
-    def signed() -> Hashable:
-        return signature(
-            jax.make_jaxpr(lambda x, *state: _computed(*joined(structure, x), *state))(avals, *state)
-        )
-
-    rest = tuple(None if callable(x) else x for x in structure.static)
-    same: Structure = _systems(
-        (structure, avals, state), (structure.arrays, rest, structure.static_tree, avals, state), signed
-    )[0]
-    return system if same is structure else joined(same, leaves)[0]
+    of_leaves = lambda x, *state: _computed(*joined(structure, x), *state)
+    key = signature(jax.make_jaxpr(of_leaves)(_shapes(leaves), *_shapes((t, q, v))))
+    static = tuple(
+        Keyed(x, (i, key)) if isinstance(x, _FUNCTIONS) else x for i, x in enumerate(structure.static)
+    )
+    return joined(structure._replace(static=static), leaves)[0]
 
 
 def interned_function(function: Callable, *arguments: Any) -> Callable:
-    """The same function, or an equal one met before.
+    """The same function, keyed by what it computes.
 
     **Arguments:**
 
     - `function`: of arrays.
     - `arguments`: arrays of the shapes and types it takes.
     """
-    avals = tuple(jax.ShapeDtypeStruct(jnp.shape(x), x.dtype) for x in arguments)
-    return _functions((Same(function), avals), avals, lambda: signature(jax.make_jaxpr(function)(*avals)))[
-        0
-    ].of
+    if not isinstance(function, _FUNCTIONS):
+        return function
+    return Keyed(function, signature(jax.make_jaxpr(function)(*_shapes(arguments))))

@@ -180,7 +180,7 @@ def assembled(model: Model, solved: Solved, dense: bool, **told: Any) -> Traject
     - `dense`: whether the motion between saved times is kept.
     - `told`: fields of the trajectory that are known before the run.
     """
-    tracing = is_traced(solved.t)
+    tracing = is_traced(solved)
     states, result = States(solved.t, solved.q, solved.v), solved.result
     observed, (names, kinds) = (_observe if tracing else _at_reached)(model, states)
     xp = jnp if tracing else np

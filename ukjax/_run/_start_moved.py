@@ -130,7 +130,7 @@ def require_near(
     moved = start_moved(given, start)
     text = (
         f"the initial state is off the constraints ({_violated(here, of_v)}). Projecting it changes q by up to "
-        f"{moved[0]:.3g} ({100 * parts[0]:.2g} % of it) and v by up to {moved[1]:.3g} ({100 * parts[1]:.2g} %)"
+        f"{moved[0]:.3g} ({100 * parts[0]:.3g} % of it) and v by up to {moved[1]:.3g} ({100 * parts[1]:.3g} %)"
     )
     unless_at_rest = _REFUSED if np.any(v[0]) else math.inf
     bounds = (_REFUSED, unless_at_rest) if tolerance is None else (tolerance, tolerance)
