@@ -51,7 +51,7 @@ def test_simulate_prints_one_object() -> None:
     contract = (
         "model t1 steps max_position_error max_velocity_error energy_drift rank_min rank_max points result"
     )
-    assert set(figures) == {*contract.split(), "evaluations", "message", "wall_time"}
+    assert set(figures) == {*contract.split(), "evaluations", "message", "wall_time", "start_moved", "event"}
     assert (figures["model"], figures["t1"], figures["result"]) == ("pendulum", 0.2, "successful")
     assert figures["rank_min"] == figures["rank_max"] == 1
     assert figures["steps"] > 0
@@ -249,9 +249,9 @@ BAD_INPUT = {
     "step": ([*PENDULUM, "--dt0", "-0.1"], "dt0 must be a positive time"),
     "fixed step missing": ([*PENDULUM, "--solver", "euler"], "needs dt0"),
     "no steps": ([*PENDULUM, "--max-steps", "0"], "max_steps must be an integer of at least 1"),
-    "one time": ([*PENDULUM, "--times", "1"], "at least 2 are needed"),
+    "one time": ([*PENDULUM, "--times", "1"], "at least 2"),
     "times and steps": ([*PENDULUM, "--times", "9", "--save-steps"], "leave out --times"),
-    "format": ([*PENDULUM, "--out", "run.csv"], "must end in .npz, .nc or .zarr"),
+    "format": ([*PENDULUM, "--out", "run.txt"], "must end in .npz, .nc or .zarr"),
     "format of a figure": ([*PENDULUM, "--plot", "run.txt"], "must end in .png, .pdf, .svg"),
     "no folder": ([*PENDULUM, "--plot", "nowhere/run.png"], "there is no folder 'nowhere'"),
     "no gains": (

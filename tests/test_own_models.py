@@ -132,7 +132,7 @@ BAD = {
     ),
     "no value": ("mymodel.py:needs", "mymodel.py:needs needs length, which has no default"),
     "an exception": ("mymodel.py:divides", "mymodel.py, line 25: ZeroDivisionError: division by zero"),
-    "an exception in a run": ("mymodel.py:fails_later", "mymodel.py, line 32: ConcretizationTypeError"),
+    "an exception in a run": ("mymodel.py:fails_later", "the force of System makes a Python number"),
     "an error of ukjax": (
         "mymodel.py:refused",
         "mymodel.py, line 28: the mass of body 'bead' must be greater",

@@ -235,7 +235,7 @@ def _project_known(
     projection: Projection, system: AbstractSystem, t: Array, q: Any, v: Any
 ) -> tuple[Any, Any, Rows, Any]:
     """As `_project_once`, of a state that has values."""
-    if isinstance(projection.pinv, Lineax):
+    if isinstance(projection.pinv, Lineax) or projection.pinv.independent_rows:
         return _project_once(projection, system, t, q, v)
     try:
         q, v, rows = projected_on_host(system, t, q, v, projection.pinv.threshold(q.dtype))

@@ -155,13 +155,13 @@ def prepare(
         example, own = example
     problems = _problems(example, q0, v0, (options["t0"], options["t1"]))
     settings, p = _settings(problems[0], options, loss), problems[0]
-    _require_near_starts(problems, dataclasses.replace(settings, stabilizer=own))
     stacked(problems)
     require_shapes(p.system, settings.t0, p.q0, p.v0)
     model = Model(p.system, settings.formula or UdwadiaKalaba(), settings.stabilizer)
     rows = eqx.filter_eval_shape(errors_at, settings.t0, (p.q0, p.v0), model)[0].size
     _check_loss(loss, settings, rows)
     space = GainSpace(gains, convention, rows if per_row else None)
+    _require_near_starts(problems, dataclasses.replace(settings, stabilizer=own))
     budget = jnp.asarray(jnp.inf, p.q0.dtype)
     runs = () if plant else problems
     return Objective(space, plant, runs, settings, loss, options["aggregate"], budget), problems
