@@ -166,7 +166,9 @@ def test_runs_have_names_times_and_units(springs: xr.Dataset) -> None:
     assert springs.q.dims == ("rate", "start", "time", "coordinate")
     fine = {"start": [1.0, 2.0]}
     xr.testing.assert_allclose(
-        springs.q.isel(coordinate=0, drop=True).sel(fine), x.sel(fine).transpose(*springs.q.dims[:3]), atol=1e-8
+        springs.q.isel(coordinate=0, drop=True).sel(fine),
+        x.sel(fine).transpose(*springs.q.dims[:3]),
+        atol=1e-8,
     )
     v = -x0 * np.sqrt(k) * np.sin(np.sqrt(k) * t)
     xr.testing.assert_allclose(
