@@ -7,6 +7,7 @@ import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend.core import Var
 from jaxtyping import Array, Float, Int
 
@@ -168,7 +169,7 @@ def event_names(event: dfx.Event | None) -> tuple[str, ...]:
     return () if event is None else tuple(x.name for x in jax.tree.leaves(event.cond_fn, is_leaf=callable))
 
 
-def which(event_mask: Any) -> Int[Array, ""] | int:
+def which(event_mask: Any) -> Int[Array, ""]:
     """The index of the event that ended a run, -1 where none did.
 
     **Arguments:**
@@ -177,6 +178,6 @@ def which(event_mask: Any) -> Int[Array, ""] | int:
     """
     mask = jax.tree.leaves(event_mask)
     if not mask:
-        return -1
+        return np.asarray(-1)  # pyright: ignore[reportReturnType]
     mask = jnp.stack(mask)
     return jnp.where(jnp.any(mask), jnp.argmax(mask), -1)

@@ -19,6 +19,7 @@ from jaxtyping import Array
 from .._compiler._parameters import joined, split
 from .._formula._acceleration import equations_of_motion
 from .._misc._called import called
+from .._misc._closures import require_seen
 from .._misc._traced import signature
 from .._misc._types import is_traced
 from .._servo._control import Servoed
@@ -65,6 +66,12 @@ def _shapes(arrays: Any) -> tuple[jax.ShapeDtypeStruct, ...]:
     return tuple(jax.ShapeDtypeStruct(jnp.shape(x), x.dtype) for x in arrays)
 
 
+def _key(function: Callable, *shapes: Any) -> Hashable:
+    program = jax.make_jaxpr(function)(*shapes)
+    require_seen(program.consts)
+    return signature(program)
+
+
 def interned(system: AbstractSystem, t: Array, q: Array, v: Array) -> AbstractSystem:
     """The same system, its functions keyed by what it computes.
 
@@ -77,7 +84,7 @@ def interned(system: AbstractSystem, t: Array, q: Array, v: Array) -> AbstractSy
     if is_traced(leaves) or not any(isinstance(x, _FUNCTIONS) for x in structure.static):
         return system
     of_leaves = lambda x, *state: _computed(*joined(structure, x), *state)
-    key = signature(jax.make_jaxpr(of_leaves)(_shapes(leaves), *_shapes((t, q, v))))
+    key = _key(of_leaves, _shapes(leaves), *_shapes((t, q, v)))
     static = tuple(
         Keyed(x, (i, key)) if isinstance(x, _FUNCTIONS) else x for i, x in enumerate(structure.static)
     )
@@ -94,4 +101,4 @@ def interned_function(function: Callable, *arguments: Any) -> Callable:
     """
     if not isinstance(function, _FUNCTIONS):
         return function
-    return Keyed(function, signature(jax.make_jaxpr(function)(*_shapes(arguments))))
+    return Keyed(function, _key(function, *_shapes(arguments)))

@@ -106,6 +106,11 @@ def _violated(given: Equations, weights: np.ndarray) -> str:
     return ", ".join(named) + (f" and {len(worst) - 5} more rows" if len(worst) > 5 else "")
 
 
+def _percent(part: float) -> str:
+    """To two digits, without an exponent."""
+    return f"{float(f'{100 * part:.2g}'):g}"
+
+
 def require_near(
     model: Model, t: Array, given: State, start: State, tolerance: float | None, *, stacklevel: int = 3
 ) -> None:
@@ -130,7 +135,7 @@ def require_near(
     moved = start_moved(given, start)
     text = (
         f"the initial state is off the constraints ({_violated(here, of_v)}). Projecting it changes q by up to "
-        f"{moved[0]:.3g} ({100 * parts[0]:.3g} % of it) and v by up to {moved[1]:.3g} ({100 * parts[1]:.3g} %)"
+        f"{moved[0]:.3g} ({_percent(parts[0])} % of it) and v by up to {moved[1]:.3g} ({_percent(parts[1])} %)"
     )
     unless_at_rest = _REFUSED if np.any(v[0]) else math.inf
     bounds = (_REFUSED, unless_at_rest) if tolerance is None else (tolerance, tolerance)

@@ -117,7 +117,7 @@ def fields_from(table: Table) -> dict[str, Any]:
         "name": name,
         "message": message,
         "start_moved": moved,
-        "event": 0 if event else -1,
+        "event": np.asarray(0 if event else -1),
         "event_names": (event,) if event else (),
         "coordinate_names": tuple(table.labels.get("coordinate", ())),
         "velocity_names": tuple(table.labels.get("velocity", ())),
