@@ -1,4 +1,4 @@
-"""Functions at states that have values, by NumPy from their scalar code: nothing is compiled.
+"""Functions at states that have values, from their scalar code on NumPy arrays: XLA compiles nothing.
 
 Compilation by XLA takes seconds for what is asked of a mechanism once or a few times: its rows, its equations of motion,
 its reactions. To trace these and to write them out as scalars takes a tenth of that.

@@ -81,7 +81,7 @@ class Written:
         return jax.tree.unflatten(tree, arrays)
 
     def on_host(self, *operands: np.ndarray) -> Any:
-        """The pytree by NumPy, with the members along the first axis of each array.
+        """The pytree on NumPy arrays, with the members along the first axis of each array.
 
         **Arguments:**
 

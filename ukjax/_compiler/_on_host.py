@@ -1,4 +1,4 @@
-"""Scalar programs by NumPy: for the states before and after a run, where compilation would outlast the work."""
+"""Scalar programs by NumPy, for the states before and after a run, where LLVM cannot compile them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, final

@@ -90,7 +90,7 @@ class ProjectionCode:
     def on_host(
         self, numbers: np.ndarray, t: np.ndarray, q: np.ndarray, v: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The projected states, (k, n_q) and (k, n), by NumPy.
+        """The projected states, (k, n_q) and (k, n), on NumPy arrays.
 
         **Arguments:**
 

@@ -1,4 +1,4 @@
-"""What holds at states that have values, by NumPy from a model's scalar code: nothing is compiled."""
+"""What holds at states that have values, from a model's scalar code on NumPy arrays: XLA compiles nothing."""
 
 from typing import Any, NamedTuple
 

@@ -101,7 +101,7 @@ def _energy(system: AbstractSystem, states: States) -> Array | None:
 
 
 def _observe_on_host(model: Model, states: States) -> tuple[dict[str, Any], Names]:
-    """As `_observe`, by NumPy; the formula is compiled only if there are rows that are not clearly independent."""
+    """As `_observe`, on the host; the formula is compiled only if there are rows that are not clearly independent."""
     assert model.code is not None
     states = projected(model, states)
     found = at_states(model, states)
