@@ -33,7 +33,7 @@ from .._misc._types import Coordinates, Forces, Time, Velocities
 from .._pseudoinverse import Lineax
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
-from ._expressions import is_number
+from ._expressions import Expression, is_number
 from ._interpret import Interpreter, LargeProductError
 from ._parameters import Inputs, Leaf, Structure, joined, leaf, numbers, read_by, split
 from ._program import Program
@@ -112,13 +112,26 @@ class Code:
     """
 
     def __init__(
-        self, program: Program, leaves: Sequence[Leaf], equations: Written, observed: Written, apart: bool
+        self,
+        program: Program,
+        leaves: Sequence[Leaf],
+        equations: Written,
+        observed: Written,
+        rates: Sequence[Expression],
+        apart: bool,
     ):
         self.program, self.equations, self.observed, self.apart = program, equations, observed, apart
+        self._rates = rates
         M = equations.arrays.M
         same = lambda x, y: x is y or (is_number(x) and is_number(y) and x == y)
         self.symmetric = all(map(same, M.flat, M.T.flat))
         self._leaves = leaves
+
+    @functools.cached_property
+    def field(self) -> Program:
+        """The derivative of the state: q' and the acceleration."""
+        of_state, dtype = [*self._rates, *self.observed.arrays["a"]], self.program.dtype
+        return Program(of_state, self.program.counts, dtype)
 
     def numbers(self, system: AbstractSystem, stabilizer: AbstractStabilizer) -> Float[Array, " k"]:
         """The parameters the program takes. Make them once, outside of loops: their derivative is then one vector.
@@ -224,7 +237,8 @@ def _written(
             f"the energy of {type(system).__name__}", system.energy, t, q, v
         )
     )
-    leaves, inputs = read_by(leaves, equations, energy), Inputs(build)
+    rates, _ = traced(lambda system, _, t, q, v, *applied: system.kinematics(t, q, v))
+    leaves, inputs = read_by(leaves, equations, energy, rates), Inputs(build)
     parameters = inputs.of(leaves)
     interpreter, counts = (
         Interpreter(build, inputs.count),
@@ -239,7 +253,9 @@ def _written(
     with contextlib.suppress(TranslationError):  # what the energy needs, the acceleration need not
         found = interpreter.run(energy.jaxpr, energy.consts, arguments)
         observed["energy"] = jax.tree.unflatten(energy_tree, found)
-    return Code(program, leaves, Written(e, counts, dtype), Written(observed, counts, dtype), apart)
+    (of_q,) = interpreter.run(rates.jaxpr, rates.consts, arguments)
+    e, observed = Written(e, counts, dtype), Written(observed, counts, dtype)
+    return Code(program, leaves, e, observed, list(of_q), apart)
 
 
 def _observed(build: Builder, e: Equations, solution: Solution, rcond: float) -> dict[str, Any]:

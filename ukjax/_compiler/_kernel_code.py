@@ -24,7 +24,7 @@ class Operand(NamedTuple):
     shared: bool
 
 
-def _table(name: str, kind: str, entries: Sequence[Any]) -> str:
+def table(name: str, kind: str, entries: Sequence[Any]) -> str:
     """A constant array."""
     listed = ", ".join(f"{kind} {x}" for x in entries)
     return f"@{name} = internal constant [{len(entries)} x {kind}] [{listed}]"
@@ -73,7 +73,7 @@ def _part(name: str, part: Part, kind: Kind) -> list[str]:
     if irregular:
         before += [f"  %entry = mul i64 %k, {len(irregular)}"]
         before += [f"  %entries = getelementptr i32, ptr @{name}.rows, i64 %entry"]
-    tables = [_table(f"{name}.rows", "i32", np.array(irregular).T.ravel())] if irregular else []
+    tables = [table(f"{name}.rows", "i32", np.array(irregular).T.ravel())] if irregular else []
     return [*tables, _loop(name, len(part.reads), [*before, *body.lines])]
 
 
@@ -94,9 +94,37 @@ def _moves(kind: Kind, outputs: Sequence[int]) -> list[str]:
     return [
         _loop("filled", "%count", [own, theirs, f"{load} %theirs, {at}", f"{store} %own, {at}"]),
         _loop("spread", "%count", [own, spread, f"{store} %own, {at}"]),
-        _table("outputs", "i32", outputs),
+        table("outputs", "i32", outputs),
         _loop("taken", "%count", [kept, theirs, f"{load} %own, {at}", f"{store} %theirs, {at}"]),
     ]
+
+
+def part_functions(parts: Parts, kind: Kind, prefix: str = "") -> tuple[list[str], dict[str, int]]:
+    """The parts of a program as functions, with the table of its constants, and the functions of C that they call.
+
+    **Arguments:**
+
+    - `parts`: of the program.
+    - `kind`: of the vectors.
+    - `prefix`: of all names.
+    """
+    lines, called = list[str](), dict[str, int]()
+    for i, part in enumerate(parts.parts):
+        lines += _part(f"{prefix}part{i}", part, kind)
+        called |= functions(part.outputs, kind) or {}
+    lines += [table(f"{prefix}constants", kind.number, [kind.literal(x) for x in parts.constants])]
+    return lines, called
+
+
+def declared(called: dict[str, int], kind: Kind) -> list[str]:
+    """The declarations of functions of C.
+
+    **Arguments:**
+
+    - `called`: with how many operands each.
+    - `kind`: of the vectors.
+    """
+    return [f"declare {kind.number} @{name}({', '.join([kind.number] * n)})" for name, n in called.items()]
 
 
 def text(parts: Parts, operands: Sequence[Operand], kind: Kind) -> str:
@@ -111,12 +139,8 @@ def text(parts: Parts, operands: Sequence[Operand], kind: Kind) -> str:
     - `operands`: what holds its inputs.
     - `kind`: of the vectors.
     """
-    lines, called = _moves(kind, parts.outputs), dict[str, int]()
-    for i, part in enumerate(parts.parts):
-        lines += _part(f"part{i}", part, kind)
-        called |= functions(part.outputs, kind) or {}
-    lines += [f"declare {kind.number} @{name}({', '.join([kind.number] * n)})" for name, n in called.items()]
-    lines += [_table("constants", kind.number, [kind.literal(x) for x in parts.constants])]
+    written, called = part_functions(parts, kind)
+    lines = [*_moves(kind, parts.outputs), *written, *declared(called, kind)]
     return "\n".join([*lines, _blocks(parts, operands, kind)])
 
 

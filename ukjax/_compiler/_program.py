@@ -9,6 +9,7 @@ repeat as loops (`_registers`).
 
 import copy
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import Any, final
 
@@ -94,9 +95,14 @@ class Program:
         return other
 
     @functools.cached_property
+    def has_machine_code(self) -> bool:
+        """Whether LLVM can compile it by itself, on a CPU."""
+        return can_compile(self.outputs, self.dtype)
+
+    @property
     def can_be_native(self) -> bool:
-        """Whether LLVM can compile it by itself, on a CPU, and it is long enough for that."""
-        return self.size >= _FEW and can_compile(self.outputs, self.dtype)
+        """Whether it can, and it is long enough for a foreign function of its own."""
+        return self.size >= _FEW and self.has_machine_code
 
     @property
     def native(self) -> Parts:
@@ -131,7 +137,7 @@ class Program:
     @functools.cached_property
     def on_host(self) -> HostFunction | OnHost:
         """The program on NumPy arrays: as machine code where that can be, else one operation of NumPy after the other."""
-        if can_compile(self.outputs, self.dtype):
+        if self.has_machine_code:
             return HostFunction(self._apart, self.counts, len(self.outputs), self.dtype)
         return OnHost(self.outputs, sum(self.counts), self.dtype)
 
@@ -220,6 +226,34 @@ class Program:
         return traced(pulled, (*(self.counts[i] for i in others), len(self.outputs)), self.dtype)
 
 
+def program_of(function: Any, shapes: Sequence[Any], dtype: Any) -> Program:
+    """The program of a function of arrays: of all their numbers to all numbers of what it returns.
+
+    **Arguments:**
+
+    - `function`: made of JAX operations.
+    - `shapes`: of its arguments, pytrees, each an operand; truths and integers are given and returned as numbers.
+    - `dtype`: of the program.
+
+    **Raises:** `TranslationError`.
+    """
+    closed, build, count = jax.make_jaxpr(function)(*shapes), Builder(), itertools.count()
+
+    def inputs(x: Any) -> Scalars:
+        flat = [build.input(next(count)) for _ in range(x.size)]
+        return filled(x.shape, [build.apply("ne", i, 0.0) for i in flat] if x.dtype == jnp.bool_ else flat)
+
+    outputs = Interpreter(build).run(closed.jaxpr, closed.consts, list(map(inputs, closed.in_avals)))
+    found = [
+        build.number(x, aval.dtype == jnp.bool_)
+        for aval, array in zip(closed.out_avals, outputs, strict=True)
+        for x in array.reshape(-1)
+    ]
+    return Program(
+        found, [sum(x.size for x in jax.tree.leaves(each)) for each in shapes], dtype, derived=True
+    )
+
+
 def traced(function: Any, counts: Sequence[int], dtype: Any) -> Program:
     """The program of a function of numbers that returns numbers.
 
@@ -229,8 +263,5 @@ def traced(function: Any, counts: Sequence[int], dtype: Any) -> Program:
     - `counts`: how many of its arguments each operand holds.
     - `dtype`: of all.
     """
-    closed = jax.make_jaxpr(function)(*[jax.ShapeDtypeStruct((), dtype)] * sum(counts))
-    build = Builder()
-    inputs: list[Scalars] = [filled((), [build.input(i)]) for i in range(sum(counts))]
-    outputs = Interpreter(build).run(closed.jaxpr, closed.consts, inputs)
-    return Program([x[()] for x in outputs], counts, dtype, derived=True)
+    shapes = [[jax.ShapeDtypeStruct((), dtype)] * count for count in counts]
+    return program_of(lambda *operands: function(*itertools.chain(*operands)), shapes, dtype)

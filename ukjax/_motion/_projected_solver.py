@@ -23,6 +23,7 @@ from jaxtyping import Array, Float
 
 from .._compiler import nearly_dependent
 from .._misc._precision import in_full_precision
+from .._misc._types import T
 from .._system._constraint import constraint_rows
 from .._system._system import has_quasi_velocities
 from ._model import Model, projected_by_code
@@ -70,6 +71,18 @@ def _end_of_step(
     return (q, v), error, jnp.max(jnp.abs(directions.inverse), initial=0)
 
 
+def refused_where_singular(error: T, after: Array, before: Array) -> T:
+    """The error estimate of a step; that of a step to refuse is made so large that the controller does.
+
+    **Arguments:**
+
+    - `error`: the estimate, a pytree.
+    - `after`, `before`: how close to singular the rows are at the ends of the step.
+    """
+    refused = after > _CLOSER_TO_SINGULAR * before
+    return jax.tree.map(lambda e: jnp.where(refused, _REFUSED * e, e), error)
+
+
 @final
 class ProjectedSolver(AbstractForwardingSolver):
     """Wraps a Diffrax solver for the state (q, v), with a `Model` for arguments.
@@ -94,9 +107,8 @@ class ProjectedSolver(AbstractForwardingSolver):
             terms, t0, t1, y0, args, inner, made_jump=jnp.array(True)
         )
         y1, error, singular = _end_of_step(args, t1, y1, error)
-        refused = singular > _CLOSER_TO_SINGULAR * singular_before
         if error is not None:
-            error = jax.tree.map(lambda e: jnp.where(refused, _REFUSED * e, e), error)
+            error = refused_where_singular(error, singular, singular_before)
         if "y1" in dense_info:
             dense_info = dense_info | {"y1": y1}
         return y1, error, dense_info, (inner, singular), result

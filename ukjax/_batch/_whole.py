@@ -1,0 +1,151 @@
+"""Whole runs as machine code: from the start to the last saved state without a word from Diffrax, whose steps they take."""
+
+import functools
+from typing import Any, NamedTuple, final
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from .._compiler import (
+    Code,
+    Integration,
+    Motion,
+    ProjectionCode,
+    TranslationError,
+    machine_code_is_wanted,
+)
+from .._misc._types import is_traced
+from .._motion._model import Model
+from .._motion._project import Projection
+from ._programs import Setting, begun, control_of, method_of
+
+_NEAR_END = 100  # units of rounding within which a step is moved to the end, as Diffrax does
+
+
+class Ends(NamedTuple):
+    """What runs left behind.
+
+    - `t`: the times saved, infinite where a run did not get to, and the end (k + 1,).
+    - `q`, `v`: the states there.
+    - `result`: the number of Diffrax's code.
+    - `steps`, `accepted`: how many.
+    """
+
+    t: Array
+    q: Array
+    v: Array
+    result: Array
+    steps: Array
+    accepted: Array
+
+
+@final
+class Whole:
+    """Runs of models of one structure by one solver.
+
+    **Arguments:**
+
+    - `model`: with all of it as scalar code.
+    - `solver`: a Diffrax solver.
+    - `setting`: of the controller.
+    - `integration`: the runs.
+    """
+
+    def __init__(self, setting: Setting, integration: Integration):
+        self._setting, self._integration = setting, integration
+        self._first = jax.jit(functools.partial(_first_step, setting))
+
+    def __call__(self, model: Model, controller: Any, y0: Any, span: Any, ts: Array) -> Ends:
+        """A run, at once where all of it has values.
+
+        **Arguments:**
+
+        - `model`: of the structure.
+        - `controller`: with the numbers of its own.
+        - `y0`: the state (q, v) to start from.
+        - `span`: start, end, and the first step if it is given [s].
+        - `ts`: the times to save at [s].
+        """
+        traced = is_traced((model, controller, y0, span, ts))
+        xp = jnp if traced else np
+        t0, t1, dt0 = span
+        start = [t1, t1 - _NEAR_END * xp.spacing(xp.abs(t1)), t0]
+        start += self._first(eqx.filter(controller, eqx.is_array), t1, t0, dt0)
+        numbers = model.ready().numbers
+        assert numbers is not None
+        dtype = self._integration.dtype
+        flat = lambda *x: xp.concatenate([xp.zeros(0, dtype), *(xp.reshape(xp.asarray(i), -1) for i in x)])[
+            None
+        ]
+        controlled = jax.tree.leaves(eqx.filter(controller, eqx.is_array))
+        operands = [
+            flat(*x)
+            for x in (numbers[:1], [x for x in numbers[1:] if x is not None], controlled, start, [ts], y0)
+        ]
+        saved, ends = (self._integration if traced else self._integration.on_host)(
+            *(x.astype(dtype) for x in operands)
+        )
+        return self._ends(saved[0], ends[0], y0[0].size, ts, xp)
+
+    def _ends(self, saved: Any, end: Any, n: int, ts: Any, xp: Any) -> Ends:
+        t, result, steps, accepted, count = (end[i] for i in range(5))
+        y = xp.concatenate([saved, end[None, 5:]])
+        reached = xp.where(xp.arange(len(saved)) < count, ts, xp.inf)
+        numbers = (x.astype(np.int32) for x in (result, steps, accepted))
+        return Ends(xp.append(reached, t), y[:, :n], y[:, n:], *numbers)
+
+
+def _first_step(setting: Setting, numbers: Any, t1: Array, t0: Array, dt0: Array | None) -> list[Array]:
+    """The end of the first step, and what the controller keeps, as numbers."""
+    rest = eqx.filter(setting.controller, lambda x: isinstance(x, jax.ShapeDtypeStruct), inverse=True)
+    t_next, kept = begun(setting, eqx.combine(numbers, rest), t1, t0, dt0)
+    return [t_next, *(x.astype(t_next.dtype) for x in jax.tree.leaves(kept))]
+
+
+def whole_run(
+    model: Model,
+    solver: dfx.AbstractSolver,
+    controller: Any,
+    state: tuple[Array, Array],
+    given: bool,
+    most: int,
+) -> Whole | None:
+    """Runs as machine code; None where they cannot be.
+
+    **Arguments:**
+
+    - `model`: what is integrated.
+    - `solver`: a Diffrax solver.
+    - `controller`: a Diffrax controller.
+    - `state`: of (q, v) only shapes and types matter.
+    - `given`: whether the first step is given.
+    - `most`: the most steps to take.
+    """
+    projected = isinstance(model.stabilizer, Projection)
+    if model.code is None or model.code.apart or (projected and model.projection is None):
+        return None
+    if not machine_code_is_wanted():
+        return None
+    shape = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype) if eqx.is_array(x) else x
+    try:
+        order = solver.error_order(dfx.ODETerm(lambda t, y, args: y))
+        setting = Setting(
+            jax.tree.map(shape, controller), order, tuple(map(shape, state)), projected, given, most
+        )
+        return _made(model.code, model.projection, type(solver), setting)
+    except TranslationError:
+        return None
+
+
+def _made(code: Code, projection: ProjectionCode | None, solver: Any, setting: Setting) -> Whole:
+    size = sum(x.size for x in setting.state)
+    motion = Motion(code.field, projection and projection.whole, projection.rows if projection else 0, size)
+    method = method_of(solver, code.program.dtype, setting.projected)
+    integration = Integration(motion, method, control_of(setting))
+    if not integration.has_machine_code:
+        raise TranslationError("LLVM does not know all operations")
+    return Whole(setting, integration)

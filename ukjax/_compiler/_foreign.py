@@ -1,0 +1,157 @@
+"""Machine code from the text of LLVM functions, and how XLA calls it: as typed foreign functions on a CPU.
+
+XLA calls such a function without Python. Its name says what it computes, so that programs XLA keeps on disk find it.
+"""
+
+import ctypes
+import functools
+import hashlib
+import re
+import threading
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from ._machine_code import Kind
+
+# XLA's interface is that of its `xla/ffi/api/c_api.h`. A call is a frame: at byte 8 its extensions, at 40 operands and
+# behind them results, both with their own size first, and at 32 of them pointers to arrays; of an array at 24 its
+# numbers, at 40 its dimensions. An extension of type 1 asks for metadata in place of a call: they are where its 24
+# points to, and have at 24 the version, major and minor, and at 32 traits.
+_HANDLER = """
+define ptr @handler(ptr %frame) {{
+  %extensions = getelementptr i8, ptr %frame, i64 8
+  %extension = load ptr, ptr %extensions
+  %alone = icmp eq ptr %extension, null
+  br i1 %alone, label %run, label %asked
+asked:
+  %kinds = getelementptr i8, ptr %extension, i64 8
+  %kind = load i32, ptr %kinds
+  %about = icmp eq i32 %kind, 1
+  br i1 %about, label %tell, label %run
+tell:
+  %places = getelementptr i8, ptr %extension, i64 24
+  %metadata = load ptr, ptr %places
+  %told = getelementptr i8, ptr %metadata, i64 24
+  store <2 x i32> <i32 {major}, i32 {minor}>, ptr %told, align 4
+  %traits = getelementptr i8, ptr %metadata, i64 32
+  store i32 0, ptr %traits
+  ret ptr null
+run:
+  %operands = getelementptr i8, ptr %frame, i64 40
+  %size = load i64, ptr %operands
+  %results = getelementptr i8, ptr %operands, i64 %size
+  %operands.at = getelementptr i8, ptr %operands, i64 32
+  %in = load ptr, ptr %operands.at
+  %results.at = getelementptr i8, ptr %results, i64 32
+  %out = load ptr, ptr %results.at
+{arrays}
+{call}
+  ret ptr null
+}}
+"""
+_ARRAY = """  %{of}{i}.place = getelementptr ptr, ptr %{of}, i64 {i}
+  %{of}{i}.array = load ptr, ptr %{of}{i}.place
+  %{of}{i}.numbers = getelementptr i8, ptr %{of}{i}.array, i64 24
+  %{of}{i} = load ptr, ptr %{of}{i}.numbers
+  %{of}{i}.shapes = getelementptr i8, ptr %{of}{i}.array, i64 40
+  %{of}{i}.shape = load ptr, ptr %{of}{i}.shapes"""
+
+# How hard LLVM's code generator tries. What a run calls thousands of times is worth it; what is called once before and
+# after a run is compiled in a quarter of the time without. Both compute the same bits: nothing is reassociated.
+_OPTIMIZED, AT_ONCE = 2, 0
+
+_lock = threading.Lock()
+_made: dict[str, Any] = {}  # machine code by name: XLA may call it as long as the process lives
+
+
+@functools.cache
+def llvm() -> Any:
+    """llvmlite's binding to LLVM, ready to compile; None where it is not installed."""
+    try:
+        import llvmlite.binding as binding
+    except (ImportError, OSError):
+        return None
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    # Only with a first compiler does LLVM open the process it is in, and finds the functions of the C library.
+    binding.create_mcjit_compiler(
+        binding.parse_assembly(""), binding.Target.from_default_triple().create_target_machine()
+    )
+    return binding
+
+
+@functools.cache
+def version() -> tuple[int, int] | None:
+    """That of XLA's interface, if it is one known here."""
+    try:
+        header = Path(jax.ffi.include_dir(), "xla", "ffi", "api", "c_api.h").read_text()
+    except OSError:
+        return None
+    major, minor = (
+        int(x) for x in re.findall(r"^#define XLA_FFI_API_M(?:AJ|IN)OR (\d+)", header, re.MULTILINE)
+    )
+    return (major, minor) if major == 0 else None
+
+
+@functools.cache
+def vector_bytes() -> int:
+    """The size of a processor's vectors."""
+    features = llvm().get_host_cpu_features()
+    return 64 if features.get("avx512f") else 32 if features.get("avx") else 16
+
+
+def kind_for(dtype: Any, members: int) -> Kind:
+    """The vectors for so many members: no longer than they are many."""
+    longest = min(members, vector_bytes() // np.dtype(dtype).itemsize)
+    return Kind(np.dtype(dtype).name, 1 << longest.bit_length() - 1)
+
+
+def dimension(array: str, axis: int, name: str) -> str:
+    """Instructions of a handler: the size of an array, "in0" or "out0", along an axis."""
+    return f"""  %{name}.place = getelementptr i64, ptr %{array}.shape, i64 {axis}
+  %{name} = load i64, ptr %{name}.place"""
+
+
+def registered(code: str, call: str, operands: int, results: int) -> str:
+    """The name of a foreign function of XLA.
+
+    **Arguments:**
+
+    - `code`: the text of what it calls.
+    - `call`: instructions that call it, with arrays `%in0` and so on, and `%out0`.
+    - `operands`, `results`: how many arrays it takes and gives.
+    """
+    name = "ukjax_" + hashlib.sha256((code + call).encode()).hexdigest()[:32]
+    with _lock:
+        if name not in _made:
+            arrays = [("in", i) for i in range(operands)] + [("out", i) for i in range(results)]
+            major, minor = version() or (0, 0)
+            written = "\n".join(_ARRAY.format(of=of, i=i) for of, i in arrays)
+            engine = compiled(code + _HANDLER.format(major=major, minor=minor, arrays=written, call=call))
+            address = engine.get_function_address("handler")
+            function = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(address)
+            jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(function), platform="cpu")
+            _made[name] = engine, function
+    return name
+
+
+def compiled(code: str, optimization: int = _OPTIMIZED) -> Any:
+    """The engine that holds the machine code of a text, and owns it.
+
+    **Arguments:**
+
+    - `code`: the text.
+    - `optimization`: how hard LLVM tries, from 0 to 3.
+    """
+    binding = llvm()
+    wide = f'"prefer-vector-width"="{8 * vector_bytes()}" "min-legal-vector-width"="{8 * vector_bytes()}"'
+    module = binding.parse_assembly(code.replace(") {\n", f") nounwind {wide} {{\n"))
+    target = binding.Target.from_default_triple().create_target_machine(
+        cpu=binding.get_host_cpu_name(), features=binding.get_host_cpu_features().flatten(), opt=optimization
+    )
+    engine = binding.create_mcjit_compiler(module, target)
+    engine.finalize_object()
+    return engine

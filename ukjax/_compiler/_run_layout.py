@@ -1,0 +1,117 @@
+"""What a whole integration is made of, and where in memory it keeps what."""
+
+from typing import NamedTuple, final
+
+import numpy as np
+
+from ._machine_code import Kind
+from ._program import Program
+from ._routine import Routine, Rows
+
+OPERANDS = ("field", "projection", "control", "start", "times", "state")
+"""Arrays (runs, count), or (1, count) for all runs: the parameters of three programs; t1, the time from which on a step
+ends at t1, t0, the first t_next and what the control keeps; the times to save at; the state."""
+
+COUNTED = ("t", "result", "steps", "accepted", "saved")
+"""What stands before the state at the end of a run."""
+
+
+class Motion(NamedTuple):
+    """What is integrated.
+
+    - `field`: of parameters, t and the state: its derivative.
+    - `projection`: of parameters, t, the state, its error and multipliers: the state, multipliers, nearness, whether to
+      iterate on, and the error; if the steps are projected.
+    - `multipliers`: how many there are.
+    - `size`: of the state.
+    """
+
+    field: Program
+    projection: Program | None
+    multipliers: int
+    size: int
+
+
+class Method(NamedTuple):
+    """An explicit Runge-Kutta method of s stages.
+
+    - `a`: weights of the stages (s, s).
+    - `c`: times of the stages (s,).
+    - `ends`: weights of the solution and of the error estimate (2, s).
+    - `keeps_first`: whether the last stage of a step is the first of the next.
+    - `weights`: the program of t, t_next and a time between them: how the state there is made of those at both and of the
+      stages.
+    """
+
+    a: np.ndarray
+    c: np.ndarray
+    ends: np.ndarray
+    keeps_first: bool
+    weights: Program
+
+
+class Control(NamedTuple):
+    """A step-size controller.
+
+    - `numbers`: how many parameters it has.
+    - `kept`: how many numbers it keeps between steps.
+    - `step`: the program of its parameters, t1, the time from which on a step ends at t1, t, t_next, what is kept, nearness
+      at the start, steps, accepted ones, result, the state before and after a step, its error and nearness. It gives
+      whether the step is accepted, whether the run goes on, and t to result anew.
+    """
+
+    numbers: int
+    kept: int
+    step: Program
+
+
+@final
+class Layout:
+    """The rows of an integration: of its programs, of the lanes' states, and to work on.
+
+    **Arguments:**
+
+    - `motion`, `method`, `control`: what is integrated, and how.
+    - `kind`: of the vectors.
+    """
+
+    def __init__(self, motion: Motion, method: Method, control: Control, kind: Kind):
+        self.motion, self.method, self.control, self.kind = motion, method, control, kind
+        n, stages, mu = motion.size, len(method.c), motion.multipliers
+        self.rows = rows = Rows(kind)
+        self.field, self.step = Routine("field", motion.field, rows), Routine("step", control.step, rows)
+        self.weigh = Routine("weigh", method.weights, rows)
+        self.project = Routine("project", motion.projection, rows) if motion.projection else None
+        of_projection = sum(motion.projection.counts) - 1 - 2 * n - mu if motion.projection else 0
+        self.numbers = sum(motion.field.counts) - 1 - n, of_projection, control.numbers
+        self.field_t = self.field.inputs + self.numbers[0]
+        # A lane's state stands in the inputs of the control's program.
+        self.t1 = self.step.inputs + control.numbers
+        self.t, self.t_next, self.kept = (self.t1 + i for i in (2, 3, 4))
+        self.nearness = self.kept + control.kept
+        self.steps, self.accepted, self.result, self.y = (self.nearness + i for i in (1, 2, 3, 4))
+        self.y1, self.error, self.near = (self.y + i * n for i in (1, 2, 3))
+        self.controlled = rows.new(8 + control.kept)  # the outputs of that program
+        self.stages, self.projected = rows.new(stages * n), rows.new(2 * n + mu + 2)
+        self.scratch = rows.new(max(2 * n + mu + 2, stages + 2, 1 + control.kept))
+        self.new, self.due, self.unsettled, self.h = (rows.new(1) for _ in range(4))
+
+    @property
+    def routines(self) -> list[Routine]:
+        """All programs."""
+        return [self.field, self.step, self.weigh, *([self.project] if self.project else [])]
+
+    @property
+    def accepts(self) -> int:
+        """The row that marks the lanes whose step was accepted."""
+        return self.controlled
+
+    @property
+    def goes_on(self) -> int:
+        """The row that marks the lanes whose run has not ended."""
+        return self.controlled + 1
+
+    @property
+    def given(self) -> str:
+        """The parameters of functions that take the operands: arrays, and how far apart the runs are in each."""
+        return ", ".join(f"ptr %in{i}, i64 %stride{i}" for i in range(len(OPERANDS)))
