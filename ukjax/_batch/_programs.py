@@ -1,4 +1,4 @@
-"""What a run takes of Diffrax as scalar programs: its solver and its step-size controller, traced from Diffrax's own code."""
+"""Solvers and step-size controllers as scalar programs, traced from Diffrax's own code."""
 
 from typing import Any, NamedTuple, NoReturn
 

@@ -1,4 +1,4 @@
-"""Whole runs as machine code: from the start to the last saved state without a word from Diffrax, whose steps they take."""
+"""Whole runs as machine code: the steps that Diffrax would take, saved states included, in one call."""
 
 import functools
 from typing import Any, NamedTuple, final
@@ -17,12 +17,13 @@ from .._compiler import (
     ProjectionCode,
     TranslationError,
     machine_code_is_wanted,
+    remembered,
 )
-from .._misc._types import is_traced
 from .._motion._model import Model
 from .._motion._project import Projection
 from ._programs import Setting, begun, control_of, method_of
 
+_TERMS = dfx.ODETerm(lambda t, y, args: y)  # of which a solver asks what kind of equation they are
 _NEAR_END = 100  # units of rounding within which a step is moved to the end, as Diffrax does
 
 
@@ -59,36 +60,40 @@ class Whole:
         self._setting, self._integration = setting, integration
         self._first = jax.jit(functools.partial(_first_step, setting))
 
-    def __call__(self, model: Model, controller: Any, y0: Any, span: Any, ts: Array) -> Ends:
-        """A run, at once where all of it has values.
+    def __call__(self, model: Model, controller: Any, y0: Any, span: Any, ts: Any, *, at_once: bool) -> Ends:
+        """A run.
 
         **Arguments:**
 
         - `model`: of the structure.
-        - `controller`: with the numbers of its own.
+        - `controller`: with numbers of its own.
         - `y0`: the state (q, v) to start from.
         - `span`: start, end, and the first step if it is given [s].
         - `ts`: the times to save at [s].
+        - `at_once`: whether all of these have values, and the run is to be made now, on NumPy arrays.
         """
-        traced = is_traced((model, controller, y0, span, ts))
-        xp = jnp if traced else np
+        xp, dtype = np if at_once else jnp, self._integration.dtype
         t0, t1, dt0 = span
-        start = [t1, t1 - _NEAR_END * xp.spacing(xp.abs(t1)), t0]
-        start += self._first(eqx.filter(controller, eqx.is_array), t1, t0, dt0)
-        numbers = model.ready().numbers
+        numbers, controlled = model.ready().numbers, eqx.filter(controller, eqx.is_array)
         assert numbers is not None
-        dtype = self._integration.dtype
-        flat = lambda *x: xp.concatenate([xp.zeros(0, dtype), *(xp.reshape(xp.asarray(i), -1) for i in x)])[
-            None
-        ]
-        controlled = jax.tree.leaves(eqx.filter(controller, eqx.is_array))
-        operands = [
-            flat(*x)
-            for x in (numbers[:1], [x for x in numbers[1:] if x is not None], controlled, start, [ts], y0)
-        ]
-        saved, ends = (self._integration if traced else self._integration.on_host)(
-            *(x.astype(dtype) for x in operands)
+        near_end = t1 - _NEAR_END * xp.spacing(xp.abs(t1))
+        start = [t1, near_end, t0, *self._first(controlled, t1, t0, dt0)]
+        given = (
+            [numbers[0]],
+            [x for x in numbers[1:] if x is not None],
+            jax.tree.leaves(controlled),
+            start,
+            [ts],
+            y0,
         )
+
+        def joined(arrays: Any) -> Any:
+            return xp.concatenate(
+                [xp.zeros(0, dtype), *(xp.ravel(x).astype(dtype) for x in map(xp.asarray, arrays))]
+            )[None]
+
+        run = self._integration.on_host if at_once else self._integration
+        saved, ends = run(*map(joined, given))
         return self._ends(saved[0], ends[0], y0[0].size, ts, xp)
 
     def _ends(self, saved: Any, end: Any, n: int, ts: Any, xp: Any) -> Ends:
@@ -131,16 +136,19 @@ def whole_run(
     if not machine_code_is_wanted():
         return None
     shape = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype) if eqx.is_array(x) else x
+    state = (
+        jax.ShapeDtypeStruct(state[0].shape, state[0].dtype),
+        jax.ShapeDtypeStruct(state[1].shape, state[1].dtype),
+    )
     try:
-        order = solver.error_order(dfx.ODETerm(lambda t, y, args: y))
-        setting = Setting(
-            jax.tree.map(shape, controller), order, tuple(map(shape, state)), projected, given, most
-        )
+        order = solver.error_order(_TERMS)
+        setting = Setting(jax.tree.map(shape, controller), order, state, projected, given, most)
         return _made(model.code, model.projection, type(solver), setting)
     except TranslationError:
         return None
 
 
+@remembered
 def _made(code: Code, projection: ProjectionCode | None, solver: Any, setting: Setting) -> Whole:
     size = sum(x.size for x in setting.state)
     motion = Motion(code.field, projection and projection.whole, projection.rows if projection else 0, size)

@@ -11,16 +11,20 @@ from typing import Any, final
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental.custom_partitioning import custom_partitioning
 from jax.extend import core
 from jax.interpreters import batching, mlir
+from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array
 
 from ._foreign import compiled, kind_for, registered
+from ._primitive import needs_devices
 from ._run_layout import COUNTED, OPERANDS, Control, Layout, Method, Motion
 from ._whole_run import WholeRun
 
 integration_p = core.Primitive("integration")
 integration_p.multiple_results = True
+needs_devices(integration_p)
 
 
 @final
@@ -102,12 +106,12 @@ class Integration:
 
 def _sizes(operands: Sequence[Any]) -> tuple[int, int]:
     """How many runs there are, and how many times to save at."""
-    return max(len(x) for x in operands), operands[OPERANDS.index("times")].shape[1]
+    return max(x.shape[0] for x in operands), operands[OPERANDS.index("times")].shape[1]
 
 
 @integration_p.def_abstract_eval
 def _abstract(*operands: Any, program: Integration) -> Any:
-    shapes = program.shapes(*(_sizes([x for x in operands])))
+    shapes = program.shapes(*_sizes(operands))
     return [operands[0].update(shape=shape, dtype=program.dtype, weak_type=False) for shape in shapes]
 
 
@@ -127,7 +131,7 @@ def _batched(operands: Sequence[Array], axes: Sequence[Any], *, program: Integra
     runs = max(x.shape[0 if a is None else int(a == 0)] for x, a in zip(operands, axes, strict=True))
 
     def flat(x: Array, axis: Any) -> Array:
-        if axis is None and len(x) == 1:
+        if axis is None and x.shape[0] == 1:
             return x
         x = jnp.broadcast_to(x, (members, *x.shape)) if axis is None else jnp.moveaxis(x, axis, 0)
         return jnp.broadcast_to(x, (members, runs, x.shape[2])).reshape(members * runs, x.shape[2])
@@ -136,9 +140,37 @@ def _batched(operands: Sequence[Array], axes: Sequence[Any], *, program: Integra
     return [x.reshape(members, runs, *x.shape[1:]) for x in found], [0, 0]
 
 
+def _over_devices(*operands: Array, program: Integration) -> Any:
+    """The same where XLA shares arrays between devices: each makes its own runs."""
+    runs, _ = _sizes(operands)
+    own = [x.shape[0] == runs > 1 for x in operands]
+    given = ", ".join(f"{'r' if it else f'a{i}'} b{i}" for i, it in enumerate(own))
+
+    def split(mesh: Any, arrays: Sequence[Any], found: Sequence[Any]) -> Any:
+        (over, *_) = [*found[0].sharding.spec, None]
+        placed = lambda it: NamedSharding(mesh, PartitionSpec(over if it else None))
+        return mesh, compute, (placed(True),) * 2, tuple(map(placed, own))
+
+    def compute(*operands: Array) -> Any:
+        return tuple(integration_p.bind(*operands, program=program))
+
+    shared = custom_partitioning(compute)
+    alone = [name for i, it in enumerate(own) for name in ([f"b{i}"] if it else [f"a{i}", f"b{i}"])]
+    shared.def_partition(
+        split, sharding_rule=f"{given} -> r s n, r e", need_replication_factors=(*alone, "s", "n", "e")
+    )
+    return list(shared(*operands))
+
+
 def _lowered(ctx: Any, *operands: Any, program: Integration) -> Any:
-    call = mlir.lower_fun(lambda *x: list(program.called(*x)), multiple_results=True)
-    return call(ctx, *operands)
+    if ctx.module_context.lowering_parameters.for_export:
+        raise NotImplementedError(
+            "machine code of this process cannot be exported: use ukjax.export_simulation, or trace what is exported "
+            "there."
+        )
+    alone = getattr(ctx.module_context.axis_context, "num_devices", 1) in (None, 1)  # as under shard_map
+    made = program.called if alone else functools.partial(_over_devices, program=program)
+    return mlir.lower_fun(lambda *x: list(made(*x)), multiple_results=True)(ctx, *operands)
 
 
 batching.primitive_batchers[integration_p] = _batched

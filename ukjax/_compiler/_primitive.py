@@ -20,8 +20,19 @@ from jaxtyping import Array
 
 from ._compiled import in_one_loop, lowering, members_of, separately
 
+
+def needs_devices(primitive: core.Primitive) -> None:
+    """Has JAX lower an operation with its devices known, as custom partitioning asks for.
+
+    **Arguments:**
+
+    - `primitive`: the operation.
+    """
+    dispatch.prim_requires_devices_during_lowering.add(primitive)
+
+
 program_p = core.Primitive("scalar_program")
-dispatch.prim_requires_devices_during_lowering.add(program_p)  # as custom partitioning does, see below
+needs_devices(program_p)
 
 
 @program_p.def_abstract_eval

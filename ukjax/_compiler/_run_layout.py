@@ -55,9 +55,9 @@ class Control(NamedTuple):
 
     - `numbers`: how many parameters it has.
     - `kept`: how many numbers it keeps between steps.
-    - `step`: the program of its parameters, t1, the time from which on a step ends at t1, t, t_next, what is kept, nearness
-      at the start, steps, accepted ones, result, the state before and after a step, its error and nearness. It gives
-      whether the step is accepted, whether the run goes on, and t to result anew.
+    - `step`: the program of its parameters, t1, the time from which on a step ends at t1, t, t_next, what is kept,
+      nearness at the start, steps, accepted ones, result, the state before and after a step, its error and nearness. It
+      gives whether the step is accepted, whether the run goes on, and t to result anew.
     """
 
     numbers: int

@@ -5,13 +5,16 @@ from collections.abc import Callable
 from typing import Any
 
 import diffrax as dfx
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
-from .._batch import Pooled, can_be_pooled
+from .._batch import Pooled, Whole, can_be_pooled
 from .._misc._callbacks import arguments_checked
 from .._misc._precision import in_full_precision
 from .._misc._reverse_only import reverse_only
+from .._misc._types import is_traced
 from .._motion._energy_projection import projected
 from .._motion._model import Model
 from .._motion._project import Projection
@@ -20,6 +23,7 @@ from ._observe import Solved, errors_at
 from ._trajectory import RESULTS
 
 State = tuple[Array, Array]
+_RESULT = jax.tree.structure(dfx.RESULTS.successful)
 Span = tuple[Array, Array, Array | None]
 """Start, end and first step [s]."""
 
@@ -98,13 +102,40 @@ def integrate(
     solution = _diffeqsolve(model, y0, span, ts, settings, solver, dense)
     assert solution.ts is not None
     assert solution.ys is not None
-    stats = {name: x for name, x in solution.stats.items() if name != "max_steps"}
-    evaluations = _options.evaluations(solver, model.stabilizer, stats)
-    if evaluations is not None:
-        stats["num_evaluations"] = evaluations
+    stats = _stats(model, solver, *(solution.stats[f"num_{name}steps"] for name in ("", "accepted_")))
     t = jnp.concatenate(solution.ts)
     q, v = map(jnp.concatenate, zip(*solution.ys, strict=True))
     return Solved(t, q, v, stats, solution.result, solution.interpolation, solution.event_mask)
+
+
+def _stats(model: Model, solver: dfx.AbstractSolver, steps: Any, accepted: Any) -> dict[str, Any]:
+    counts = {"num_steps": steps, "num_accepted_steps": accepted, "num_rejected_steps": steps - accepted}
+    evaluations = _options.evaluations(solver, model.stabilizer, counts)
+    if evaluations is not None:
+        counts["num_evaluations"] = evaluations
+    integer = jnp.asarray if is_traced(steps) else np.asarray
+    return {name: integer(x, np.int32) for name, x in counts.items()}
+
+
+def integrate_whole(
+    whole: Whole,
+    model: Model,
+    y0: State,
+    span: Span,
+    ts: Array,
+    settings: dict[str, Any],
+    solver: dfx.AbstractSolver,
+    *,
+    at_once: bool,
+) -> Solved:
+    """The steps of a run, by machine code.
+
+    **Arguments:** as `integrate`, and as a `Whole` takes them.
+    """
+    ends = whole(model, settings["stepsize_controller"], y0, span, ts, at_once=at_once)
+    stats = _stats(model, solver, ends.steps, ends.accepted)
+    result = RESULTS.promote(jax.tree.unflatten(_RESULT, [ends.result]))
+    return Solved(ends.t, ends.q, ends.v, stats, result, None, None)
 
 
 def errors_along(

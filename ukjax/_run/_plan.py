@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._batch import Whole, whole_run
 from .._compiler import machine_code_is_wanted
 from .._misc._arguments import require_instance, require_solver, whole_number
 from .._misc._traced import Same
@@ -23,7 +24,7 @@ from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem, names_of
 from . import _options
 from ._events import as_diffrax, event_names, separated
-from ._integrate import Span, State, integrate
+from ._integrate import Span, State, integrate, integrate_whole
 from ._interned import interned
 from ._observe import Solved
 
@@ -78,10 +79,24 @@ class Static:
         return eqx.combine(arrays, jax.tree.unflatten(self._tree, self._leaves))
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _integrate(static: Static, arrays: Any, y0: State, span: Span, ts: Array | None) -> Solved:
-    model, settings, solver, dense = static.joined(arrays)
-    return integrate(model, y0, span, ts, settings, solver, dense)
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _integrate(
+    static: Static, whole: Whole | None, arrays: Any, y0: State, span: Span, ts: Array | None
+) -> Solved:
+    def by_diffrax(arrays: Any, y0: State, span: Span, ts: Array | None) -> Solved:
+        model, settings, solver, dense = static.joined(arrays)
+        return integrate(model, y0, span, ts, settings, solver, dense)
+
+    if whole is None:
+        return by_diffrax(arrays, y0, span, ts)
+
+    @eqx.filter_custom_jvp
+    def run(arrays: Any, y0: State, span: Span, ts: Array) -> Solved:
+        model, settings, solver, _ = static.joined(arrays)
+        return integrate_whole(whole, model, y0, span, ts, settings, solver, at_once=False)
+
+    run.def_jvp(lambda primals, tangents: eqx.filter_jvp(by_diffrax, primals, tangents))
+    return run(arrays, y0, span, ts)
 
 
 @final
@@ -126,14 +141,22 @@ class Plan:
             "velocity_names": names.velocities,
         }
         self.arrays, rest = eqx.partition((self.model, settings, o.solver, o.dense), eqx.is_array)
-        self._static = Static(rest)
+        self._static, self._whole = Static(rest), None
+        if not (event or o.dense or o.every_step or o.progress):
+            self._whole = whole_run(self.model, o.solver, controller, (q, v), o.with_dt0, max_steps)
 
-    def run(self, y0: State, span: Span, ts: Array | None) -> Solved:
+    def run(self, y0: State, span: Span, ts: Array | None, *, at_once: bool) -> Solved:
         """The steps of a run: compiled once.
 
-        **Arguments:** as `integrate`.
+        **Arguments:** as `integrate`, and:
+
+        - `at_once`: whether all has values, and the run is to be made now.
         """
-        return _integrate(self._static, self.arrays, y0, span, ts)
+        if self._whole is None or not at_once:
+            return _integrate(self._static, self._whole, self.arrays, y0, span, ts)
+        assert ts is not None
+        model, settings, solver, _ = self._static.joined(self.arrays)
+        return integrate_whole(self._whole, model, y0, span, ts, settings, solver, at_once=True)
 
 
 _lock = threading.Lock()

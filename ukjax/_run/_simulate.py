@@ -115,12 +115,12 @@ def simulate(
     # Within `jit` what is computed is traced even if all it is computed from has values, as this sum shows.
     if is_traced(plan.arrays, t0, q0, v0, t1, ts, jnp.add(1.0, 1.0)):
         y0 = plan.model.start(t0, (q0, v0))
-        solved = plan.run(y0, (t0, t1, dt0), ts)
+        solved = plan.run(y0, (t0, t1, dt0), ts, at_once=False)
         trajectory = assembled(plan.model, solved, dense, start_moved=start_moved((q0, v0), y0), **told)
         return throw_if_failed(trajectory) if throw else trajectory
     y0 = checked_start(plan.model, t0, q0, v0, plan.automatic)
     require_near(plan.model, t0, (q0, v0), y0, start_tolerance)
-    solved = plan.run(y0, (t0, t1, dt0), padded(ts, t1))
+    solved = plan.run(y0, (t0, t1, dt0), padded(ts, t1), at_once=True)
     if not isinstance(given, Problem):
         given = Problem(system, q0, v0, float(t0), float(t1), getattr(system, "points", None), name=name)
     told["problem"] = given
