@@ -184,7 +184,7 @@ def derivatives(way: str, end: Callable, k: jax.Array, x0: jax.Array) -> jax.Arr
 
 
 @pytest.mark.parametrize("way", [
-    "of the batch", pytest.param("of each", marks=pytest.mark.slow), pytest.param("all", marks=pytest.mark.slow)
+    "of the batch", "of each", pytest.param("all", marks=pytest.mark.slow)
 ])  # fmt: skip
 def test_forward_derivatives(way: str) -> None:
     """d/dk of x0 cos(sqrt(k))."""
@@ -193,29 +193,18 @@ def test_forward_derivatives(way: str) -> None:
     np.testing.assert_allclose(found, -x0 * np.sin(np.sqrt(k)) / (2 * np.sqrt(k)), atol=1e-6)
 
 
-def test_a_batch_of_derivatives_in_the_order_that_does_not_work() -> None:
-    def end(length):
-        return uk.simulate(uk.models.pendulum(length=length), t1=0.1, ts=2, adjoint=dfx.ForwardMode()).q[
-            -1, 0
-        ]
-
-    with pytest.raises(uk.InputError, match=r"vmap of jax\.jacfwd"):
-        jax.vmap(lambda x: jax.jvp(end, (x,), (jnp.ones(()),)))(jnp.array([1.0, 2.0]))
-
-
 def test_numbers_of_lanes() -> None:
     assert [LANES_FOR(n, True) for n in (1, 20, 100, 3000, 10_000)] == [1, 20, 64, 88, 128]
     assert [LANES_FOR(n, False) for n in (1, 3000, 100_000)] == [1, 3000, 65_536]
 
 
-def test_lanes_are_those_of_the_platform_compiled_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On any machine: a run can be exported for a GPU, or told to use the CPU of a machine that has one."""
-    monkeypatch.setattr(_adjoint, "lanes_for", lambda count, on_cpu: 37 if on_cpu else 53)
+def test_other_platforms_have_the_pool() -> None:
+    """On any machine: a batch can be lowered for a GPU, where machine code of this process is of no use."""
     batch = jax.jit(jax.vmap(lambda k: oscillator(k).q)).trace(jnp.linspace(1.0, 100.0, 71))
-    for platform, lanes, others in (("cpu", 37, 53), ("cuda", 53, 37)):
-        text = batch.lower(lowering_platforms=(platform,)).as_text()
-        assert f"<{lanes}x" in text
-        assert f"<{others}x" not in text
+    own, others = (batch.lower(lowering_platforms=(x,)).as_text() for x in ("cpu", "cuda"))
+    assert "ukjax_" in own
+    assert "ukjax_" not in others
+    assert "while" in others
 
 
 LENGTHS = np.linspace(0.5, 2.0, 4)

@@ -1,4 +1,4 @@
-"""Diffrax's forward mode, whose batches go through a pool of lanes."""
+"""Runs whose batches go through a pool of lanes: an adjoint of Diffrax's without derivatives."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, final
@@ -11,7 +11,6 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array
 
-from .._misc._errors import InputError
 from ._pool import Outcome, pool
 from ._runge_kutta import in_lanes
 from ._steps import Run
@@ -19,7 +18,6 @@ from ._steps import Run
 # On a CPU wider loops are little faster, and more lanes wait for the longest of the last runs.
 _FEWEST, _MOST, _RUNS_OF_A_LANE = 64, 128, 32
 _MOST_ON_ACCELERATORS = 65_536
-_DEEPEST = 6
 
 
 def can_be_pooled(settings: dict[str, Any], ts: Array | None, dense: bool, keep: Any) -> bool:
@@ -33,8 +31,7 @@ def can_be_pooled(settings: dict[str, Any], ts: Array | None, dense: bool, keep:
     - `keep`: what is saved, None for the state.
     """
     plain = settings["event"] is None and isinstance(settings["progress_meter"], dfx.NoProgressMeter)
-    saves = ts is not None and keep is None and not dense
-    return plain and saves and isinstance(settings["adjoint"], dfx.ForwardMode)
+    return plain and ts is not None and keep is None and not dense
 
 
 def lanes_for(count: int, on_cpu: bool) -> int:
@@ -57,14 +54,8 @@ def _pooled(
     batched: Sequence[bool],
     count: int,
     leaves: Sequence[Array],
-    depth: int = 1,
 ) -> Outcome:
     """A batch of runs; a batch of batches is one larger batch."""
-    if depth > _DEEPEST:  # JAX asks for a batch of what this returns, and of what that returns, endlessly
-        raise InputError(
-            "jax.vmap of jax.jvp along one direction for all runs is not supported with diffrax.ForwardMode(): take "
-            "jax.vmap of jax.jacfwd, or jax.jvp of jax.vmap."
-        )
 
     @custom_vmap
     def whole(*leaves: Array) -> Outcome:
@@ -83,7 +74,7 @@ def _pooled(
             return jnp.broadcast_to(x, (outer, count, *x.shape[2:])).reshape(outer * count, *x.shape[2:])
 
         every = [a or b for a, b in zip(batched, over, strict=True)]
-        found = _pooled(make, others, every, outer * count, [*map(flat, leaves, batched, over)], depth + 1)
+        found = _pooled(make, others, every, outer * count, [*map(flat, leaves, batched, over)])
         found = jax.tree.map(lambda x: x.reshape(outer, count, *x.shape[1:]), found)
         return found, jax.tree.map(lambda _: True, found)
 
@@ -122,10 +113,7 @@ def _for_lanes(run: Run) -> Run:
 
 @final
 class Pooled(dfx.AbstractAdjoint):
-    """Forward mode; under `jax.vmap` the runs go through a pool of lanes, in which none waits for another.
-
-    Under `jax.vmap` of `jax.jacfwd`, where each run has several tangents, they go in lockstep as Diffrax's do.
-    """
+    """No derivative at all; under `jax.vmap` the runs go through a pool of lanes, in which none waits for another."""
 
     def loop(
         self,
@@ -158,9 +146,6 @@ class Pooled(dfx.AbstractAdjoint):
 
         @outcome.def_vmap
         def _(count: int, batched: list[bool], *leaves: Array) -> tuple[Outcome, Any]:
-            if not any(batched):  # only tangents are
-                found = _alone(make(leaves), others)
-                return found, jax.tree.map(lambda _: False, found)
             found = _pooled(make, others, batched, count, leaves)
             return found, jax.tree.map(lambda _: True, found)
 

@@ -106,15 +106,15 @@ def control_of(setting: Setting) -> Control:
         return _stepped(setting, eqx.combine(numbers, rest), *given)
 
     states = [*setting.state] * 3
-    shapes = [numbers, time, time, time, time, kept, time, count, count, count, *states, time]
+    shapes = [numbers, *[time] * 5, kept, time, count, count, count, *states, time]
     sizes = (sum(x.size for x in jax.tree.leaves(each)) for each in (numbers, kept))
     return Control(*sizes, program_of(step, shapes, dtype))
 
 
 def _stepped(
-    setting: Setting, controller: Any, t1: Array, near_end: Array, t: Array, t_next: Array, kept: Any, nearness: Array,
-    steps: Array, accepted: Array, result: Array, q: Array, v: Array, q1: Array, v1: Array, eq: Array, ev: Array,
-    nearness1: Array,
+    setting: Setting, controller: Any, direction: Array, t1: Array, near_end: Array, t: Array, t_next: Array, kept: Any,
+    nearness: Array, steps: Array, accepted: Array, result: Array, q: Array, v: Array, q1: Array, v1: Array, eq: Array,
+    ev: Array, nearness1: Array,
 ) -> Any:  # fmt: skip
     """What Diffrax's loop does after a step: whether it is accepted, whether the run goes on, and what is then known."""
     error = eq, ev

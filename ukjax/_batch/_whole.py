@@ -73,17 +73,18 @@ class Whole:
         - `at_once`: whether all of these have values, and the run is to be made now, on NumPy arrays.
         """
         xp, dtype = np if at_once else jnp, self._integration.dtype
-        t0, t1, dt0 = span
+        forward = xp.where(span[1] < span[0], -1, 1).astype(dtype)
+        t0, t1, dt0 = (x if x is None else forward * x for x in span)
         numbers, controlled = model.ready().numbers, eqx.filter(controller, eqx.is_array)
         assert numbers is not None
         near_end = t1 - _NEAR_END * xp.spacing(xp.abs(t1))
-        start = [t1, near_end, t0, *self._first(controlled, t1, t0, dt0)]
+        start = [forward, t1, near_end, t0, *self._first(controlled, t1, t0, dt0)]
         given = (
             [numbers[0]],
             [x for x in numbers[1:] if x is not None],
             jax.tree.leaves(controlled),
             start,
-            [ts],
+            [forward * ts],
             y0,
         )
 
@@ -94,14 +95,13 @@ class Whole:
 
         run = self._integration.on_host if at_once else self._integration
         saved, ends = run(*map(joined, given))
-        return self._ends(saved[0], ends[0], y0[0].size, ts, xp)
+        return self._ends(saved[0], ends[0], y0[0].size, ts, forward, xp)
 
-    def _ends(self, saved: Any, end: Any, n: int, ts: Any, xp: Any) -> Ends:
-        t, result, steps, accepted, count = (end[i] for i in range(5))
+    def _ends(self, saved: Any, end: Any, n: int, ts: Any, forward: Any, xp: Any) -> Ends:
+        result, steps, accepted, count = (x.astype(np.int32) for x in end[1:5])
         y = xp.concatenate([saved, end[None, 5:]])
-        reached = xp.where(xp.arange(len(saved)) < count, ts, xp.inf)
-        numbers = (x.astype(np.int32) for x in (result, steps, accepted))
-        return Ends(xp.append(reached, t), y[:, :n], y[:, n:], *numbers)
+        reached = xp.where(xp.arange(len(saved), dtype=np.int32) < count, ts, xp.inf)
+        return Ends(xp.append(reached, forward * end[0]), y[:, :n], y[:, n:], result, steps, accepted)
 
 
 def _first_step(setting: Setting, numbers: Any, t1: Array, t0: Array, dt0: Array | None) -> list[Array]:

@@ -163,11 +163,6 @@ def _over_devices(*operands: Array, program: Integration) -> Any:
 
 
 def _lowered(ctx: Any, *operands: Any, program: Integration) -> Any:
-    if ctx.module_context.lowering_parameters.for_export:
-        raise NotImplementedError(
-            "machine code of this process cannot be exported: use ukjax.export_simulation, or trace what is exported "
-            "there."
-        )
     alone = getattr(ctx.module_context.axis_context, "num_devices", 1) in (None, 1)  # as under shard_map
     made = program.called if alone else functools.partial(_over_devices, program=program)
     return mlir.lower_fun(lambda *x: list(made(*x)), multiple_results=True)(ctx, *operands)

@@ -47,6 +47,10 @@ class Rows:
         """Where the number of one lane is."""
         return w.at(self.kind.number, self.place(w, row), lane)
 
+    def product(self, w: Writer, x: str, row: int) -> str:
+        """Numbers times those of a row."""
+        return w.apply("fmul", self.kind.vector, x, self.load(w, row))
+
     def is_marked(self, w: Writer, row: int, lane: str) -> str:
         """Whether a row marks a lane: by 1, in place of 0."""
         x = w.load(self.kind.number, self.number(w, row, lane))

@@ -40,7 +40,7 @@ class Lanes:
         w, at, rows = Writer(), self._at, self._rows
         programs = zip(OPERANDS, at.numbers, (at.field, at.project, at.step), strict=False)
         parameters = [(name, count, x.inputs) for name, count, x in programs if x]
-        others = [("start", 4 + at.control.kept, at.t1), ("state", at.motion.size, at.y)]
+        others = [("start", 5 + at.control.kept, at.direction), ("state", at.motion.size, at.y)]
         for name, n, to in [*parameters, *others]:
             i = OPERANDS.index(name)
             of = w.at(self._number, f"%in{i}", w.apply("mul", "i64", "%run", f"%stride{i}"))
@@ -146,6 +146,7 @@ class Lanes:
         stages = len(at.method.c)
         at.weigh.run(w, at.scratch)
         weights = [rows.load(w, at.scratch + j) for j in range(2 + stages)]
+        weights[2:] = [rows.product(w, x, at.direction) for x in weights[2:]]
         places = [rows.place(w, row) for row in (at.y, at.y1, *(at.stages + j * n for j in range(stages)))]
         mixed = rows.place(w, at.projected)  # which no one needs until the next step
         with w.loop(n) as k:

@@ -9,8 +9,9 @@ from ._program import Program
 from ._routine import Routine, Rows
 
 OPERANDS = ("field", "projection", "control", "start", "times", "state")
-"""Arrays (runs, count), or (1, count) for all runs: the parameters of three programs; t1, the time from which on a step
-ends at t1, t0, the first t_next and what the control keeps; the times to save at; the state."""
+"""Arrays (runs, count), or (1, count) for all runs: the parameters of three programs; the direction of time, 1 or -1, t1,
+the time from which on a step ends at t1, t0, the first t_next and what the control keeps; the times to save at; the
+state. Times are multiplied by their direction, so that they increase."""
 
 COUNTED = ("t", "result", "steps", "accepted", "saved")
 """What stands before the state at the end of a run."""
@@ -55,9 +56,9 @@ class Control(NamedTuple):
 
     - `numbers`: how many parameters it has.
     - `kept`: how many numbers it keeps between steps.
-    - `step`: the program of its parameters, t1, the time from which on a step ends at t1, t, t_next, what is kept,
-      nearness at the start, steps, accepted ones, result, the state before and after a step, its error and nearness. It
-      gives whether the step is accepted, whether the run goes on, and t to result anew.
+    - `step`: the program of its parameters, the direction of time, t1, the time from which on a step ends at t1, t,
+      t_next, what is kept, nearness at the start, steps, accepted ones, result, the state before and after a step, its
+      error and nearness. It gives whether the step is accepted, whether the run goes on, and t to result anew.
     """
 
     numbers: int
@@ -86,8 +87,8 @@ class Layout:
         self.numbers = sum(motion.field.counts) - 1 - n, of_projection, control.numbers
         self.field_t = self.field.inputs + self.numbers[0]
         # A lane's state stands in the inputs of the control's program.
-        self.t1 = self.step.inputs + control.numbers
-        self.t, self.t_next, self.kept = (self.t1 + i for i in (2, 3, 4))
+        self.direction = self.step.inputs + control.numbers
+        self.t, self.t_next, self.kept = (self.direction + i for i in (3, 4, 5))
         self.nearness = self.kept + control.kept
         self.steps, self.accepted, self.result, self.y = (self.nearness + i for i in (1, 2, 3, 4))
         self.y1, self.error, self.near = (self.y + i * n for i in (1, 2, 3))

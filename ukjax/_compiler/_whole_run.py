@@ -98,7 +98,7 @@ class WholeRun:
         """The first stage of new runs, where the method keeps the last one for the next step."""
         at, rows, n = self._at, self._rows, self._at.motion.size
         with w.when(rows.any(w, at.new)):
-            rows.copy(w, at.field_t, at.t)
+            rows.store(w, rows.product(w, rows.load(w, at.t), at.direction), at.field_t)
             rows.copy(w, at.field_t + 1, at.y, n)
             at.field.run(w, at.projected)
             rows.blend(w, at.stages, at.projected, at.new, n)
@@ -107,7 +107,8 @@ class WholeRun:
     def _attempt(self, w: Writer) -> None:
         """One step of every lane, and what the control says of it."""
         at, rows, vector, method = self._at, self._rows, self._at.kind.vector, self._at.method
-        n, t, t_next = at.motion.size, rows.load(w, at.t), rows.load(w, at.t_next)
+        n = at.motion.size
+        t, t_next = (rows.product(w, rows.load(w, row), at.direction) for row in (at.t, at.t_next))
         h = w.apply("fsub", vector, t_next, t)
         rows.store(w, h, at.h)
         given = ", ".join(f"ptr {rows.place(w, row)}" for row in (at.y, at.stages, at.h))

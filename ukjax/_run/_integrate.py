@@ -52,14 +52,16 @@ def _diffeqsolve(
     solver: dfx.AbstractSolver,
     dense: bool,
     keep: Callable[[Array, Any, Model], Any] | None = None,
+    *,
+    pooled: bool = False,
 ) -> dfx.Solution:
     """The Diffrax solve: saves the state, or `keep` of it, at `ts` (None: at every step), and the final state."""
-    if isinstance(settings["adjoint"], _options.REVERSE_ONLY):
+    if not pooled and isinstance(settings["adjoint"], _options.REVERSE_ONLY):
         model, y0, span, ts = reverse_only((model, y0, span, ts))
     t0, t1, dt0 = span
     if isinstance(model.stabilizer, Projection):
         solver = projected(solver)
-    if can_be_pooled(settings, ts, dense, keep):
+    if pooled and can_be_pooled(settings, ts, dense, keep):
         settings = settings | {"adjoint": Pooled()}
     backsolve = isinstance(settings["adjoint"], dfx.BacksolveAdjoint)
     if backsolve:  # takes one list of times only
@@ -86,8 +88,10 @@ def integrate(
     settings: dict[str, Any],
     solver: dfx.AbstractSolver,
     dense: bool,
+    *,
+    pooled: bool,
 ) -> Solved:
-    """The steps of a run.
+    """The steps of a run, by Diffrax.
 
     **Arguments:**
 
@@ -98,8 +102,9 @@ def integrate(
     - `settings`: of `diffrax.diffeqsolve`.
     - `solver`: a Diffrax solver.
     - `dense`: whether the motion between saved times is kept.
+    - `pooled`: whether batches are to go through a pool, which has no derivative.
     """
-    solution = _diffeqsolve(model, y0, span, ts, settings, solver, dense)
+    solution = _diffeqsolve(model, y0, span, ts, settings, solver, dense, pooled=pooled)
     assert solution.ts is not None
     assert solution.ys is not None
     stats = _stats(model, solver, *(solution.stats[f"num_{name}steps"] for name in ("", "accepted_")))

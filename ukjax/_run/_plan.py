@@ -16,6 +16,7 @@ from jaxtyping import Array
 from .._batch import Whole, whole_run
 from .._compiler import machine_code_is_wanted
 from .._misc._arguments import require_instance, require_solver, whole_number
+from .._misc._by_platform import by_platform
 from .._misc._traced import Same
 from .._misc._types import is_traced
 from .._motion._model import Model, coded
@@ -83,19 +84,23 @@ class Static:
 def _integrate(
     static: Static, whole: Whole | None, arrays: Any, y0: State, span: Span, ts: Array | None
 ) -> Solved:
-    def by_diffrax(arrays: Any, y0: State, span: Span, ts: Array | None) -> Solved:
+    def by_diffrax(arrays: Any, *given: Any, pooled: bool) -> Solved:
         model, settings, solver, dense = static.joined(arrays)
-        return integrate(model, y0, span, ts, settings, solver, dense)
+        return integrate(model, *given, settings, solver, dense, pooled=pooled)
 
-    if whole is None:
-        return by_diffrax(arrays, y0, span, ts)
+    def native(arrays: Any, *given: Any) -> Solved:
+        model, settings, solver, _ = static.joined(arrays)
+        assert whole is not None
+        return integrate_whole(whole, model, *given, settings, solver, at_once=False)
+
+    in_pool = functools.partial(by_diffrax, pooled=True)
 
     @eqx.filter_custom_jvp
-    def run(arrays: Any, y0: State, span: Span, ts: Array) -> Solved:
-        model, settings, solver, _ = static.joined(arrays)
-        return integrate_whole(whole, model, y0, span, ts, settings, solver, at_once=False)
+    def run(*given: Any) -> Solved:
+        return in_pool(*given) if whole is None else by_platform(native, in_pool, *given)
 
-    run.def_jvp(lambda primals, tangents: eqx.filter_jvp(by_diffrax, primals, tangents))
+    differentiable = functools.partial(by_diffrax, pooled=False)
+    run.def_jvp(lambda primals, tangents: eqx.filter_jvp(differentiable, primals, tangents))
     return run(arrays, y0, span, ts)
 
 
