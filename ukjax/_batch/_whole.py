@@ -150,10 +150,12 @@ def whole_run(
 
 @remembered
 def _made(code: Code, projection: ProjectionCode | None, solver: Any, setting: Setting) -> Whole:
-    size = sum(x.size for x in setting.state)
-    motion = Motion(code.field, projection and projection.whole, projection.rows if projection else 0, size)
+    size, control = sum(x.size for x in setting.state), control_of(setting)
+    estimates = control.reads_error(size)
+    projects = projection and (projection.whole if estimates else projection.bare)
+    motion = Motion(code.field, projects, projection.rows if projection else 0, size, estimates)
     method = method_of(solver, code.program.dtype, setting.projected)
-    integration = Integration(motion, method, control_of(setting))
+    integration = Integration(motion, method, control)
     if not integration.has_machine_code:
         raise TranslationError("LLVM does not know all operations")
     return Whole(setting, integration)

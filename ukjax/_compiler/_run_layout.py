@@ -4,6 +4,7 @@ from typing import NamedTuple, final
 
 import numpy as np
 
+from ._expressions import reachable
 from ._machine_code import Kind
 from ._program import Program
 from ._routine import Routine, Rows
@@ -25,12 +26,14 @@ class Motion(NamedTuple):
       iterate on, and the error; if the steps are projected.
     - `multipliers`: how many there are.
     - `size`: of the state.
+    - `estimates`: whether the error is needed: else the projection does not give it.
     """
 
     field: Program
     projection: Program | None
     multipliers: int
     size: int
+    estimates: bool
 
 
 class Method(NamedTuple):
@@ -65,6 +68,17 @@ class Control(NamedTuple):
     kept: int
     step: Program
 
+    def reads_error(self, size: int) -> bool:
+        """Whether the program needs the error of a step.
+
+        **Arguments:**
+
+        - `size`: of the state.
+        """
+        count = sum(self.step.counts)
+        read = (x.args[0] for x in reachable(self.step.outputs) if x.op == "input")
+        return any(count - 1 - size <= i < count - 1 for i in read)
+
 
 @final
 class Layout:
@@ -92,9 +106,10 @@ class Layout:
         self.nearness = self.kept + control.kept
         self.steps, self.accepted, self.result, self.y = (self.nearness + i for i in (1, 2, 3, 4))
         self.y1, self.error, self.near = (self.y + i * n for i in (1, 2, 3))
+        self.of_projection = n + mu + 2 + n * motion.estimates
         self.controlled = rows.new(8 + control.kept)  # the outputs of that program
-        self.stages, self.projected = rows.new(stages * n), rows.new(2 * n + mu + 2)
-        self.scratch = rows.new(max(2 * n + mu + 2, stages + 2, 1 + control.kept))
+        self.stages, self.projected = rows.new(stages * n), rows.new(self.of_projection)
+        self.scratch = rows.new(max(self.of_projection, stages + 2))
         self.new, self.due, self.unsettled, self.h = (rows.new(1) for _ in range(4))
 
     @property

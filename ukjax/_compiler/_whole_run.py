@@ -124,7 +124,8 @@ class WholeRun:
             rows.store(w, t_next, time)
             ends = time + 1, time + 1 + n
         w.do(f"call void @sum{len(method.c)}(ptr {rows.place(w, ends[0])}, {given})")
-        w.do(f"call void @error(ptr {rows.place(w, ends[1])}, {given})")
+        if at.motion.estimates:
+            w.do(f"call void @error(ptr {rows.place(w, ends[1])}, {given})")
         if at.project:
             self._project(w, time + 1 + 2 * n)
         else:
@@ -143,11 +144,12 @@ class WholeRun:
         w.store("i64", 0, "%calls")
         with w.repeat() as going:
             at.project.run(w, at.scratch)
-            rows.blend(w, at.projected, at.scratch, at.unsettled, 2 * n + m + 2)
+            rows.blend(w, at.projected, at.scratch, at.unsettled, at.of_projection)
             rows.copy(w, mu, at.projected + n, m)
             rows.copy(w, at.unsettled, at.projected + n + m + 1)
             few = w.apply("icmp ult", "i64", w.increased("%calls"), _MOST_CALLS)
             going.append(w.apply("and", "i1", few, rows.any(w, at.unsettled)))
         rows.copy(w, at.y1, at.projected, n)
         rows.copy(w, at.near, at.projected + n + m)
-        rows.copy(w, at.error, at.projected + n + m + 2, n)
+        if at.motion.estimates:
+            rows.copy(w, at.error, at.projected + n + m + 2, n)

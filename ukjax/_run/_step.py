@@ -1,11 +1,16 @@
 """One step of the motion without a run around it, for loops of one's own: control, learning, games."""
 
+from typing import Any, final
+
 import diffrax as dfx
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array
 
+from .._batch import whole_run
 from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import positive_time, require_instance, require_solver
+from .._misc._by_platform import by_platform
 from .._misc._types import Coordinates, Time, Velocities
 from .._motion._energy_projection import projected
 from .._motion._model import Model, coded
@@ -61,10 +66,50 @@ def step(
     return _stepped(model, solver, t, q, v, dt)
 
 
+@final
+class _OneStep(dfx.AbstractStepSizeController):
+    """Has the first step be the whole run."""
+
+    def wrap(self, direction: Any) -> "_OneStep":
+        return self
+
+    def init(
+        self, terms: Any, t0: Any, t1: Any, y0: Any, dt0: Any, args: Any, func: Any, error_order: Any
+    ) -> Any:
+        return t0 + dt0, ()
+
+    def adapt_step_size(
+        self, t0: Any, t1: Any, y0: Any, y1_candidate: Any, args: Any, y_error: Any, error_order: Any,
+        controller_state: Any,
+    ) -> Any:  # fmt: skip
+        return True, t1, t1, False, (), dfx.RESULTS.successful
+
+
+_ONE_STEP = _OneStep()
+
+
 @eqx.filter_jit
-def _stepped(
-    model: Model, solver: dfx.AbstractSolver, t: Array, q: Array, v: Array, dt: Array
-) -> tuple[Array, Array]:
+def _stepped(model: Model, solver: dfx.AbstractSolver, *state: Array) -> tuple[Array, Array]:
+    whole = whole_run(model, solver, _ONE_STEP, state[1:3], True, 1)
+    arrays, rest = eqx.partition((model, solver), eqx.is_array)
+    by_diffrax = lambda arrays, *state: _by_diffrax(*eqx.combine(arrays, rest), *state)
+    if whole is None:
+        return by_diffrax(arrays, *state)
+
+    def native(arrays: Any, t: Array, q: Array, v: Array, dt: Array) -> tuple[Array, Array]:
+        model, _ = eqx.combine(arrays, rest)
+        ends = whole(model, _ONE_STEP, (q, v), (t, t + dt, dt), jnp.zeros(0, q.dtype), at_once=False)
+        return ends.q[-1], ends.v[-1]
+
+    @eqx.filter_custom_jvp
+    def run(*given: Any) -> tuple[Array, Array]:
+        return by_platform(native, by_diffrax, *given)
+
+    run.def_jvp(lambda primals, tangents: eqx.filter_jvp(by_diffrax, primals, tangents))
+    return run(arrays, *state)
+
+
+def _by_diffrax(model: Model, solver: Any, t: Array, q: Array, v: Array, dt: Array) -> tuple[Array, Array]:
     if getattr(solver, "scan_kind", "") is None:  # a loop over the stages that both modes can differentiate
         solver = eqx.tree_at(lambda s: s.scan_kind, solver, "bounded", is_leaf=lambda x: x is None)
     terms = dfx.ODETerm(vector_field)  # pyright: ignore[reportArgumentType]
