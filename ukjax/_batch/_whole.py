@@ -73,8 +73,9 @@ class Whole:
         - `at_once`: whether all of these have values, and the run is to be made now, on NumPy arrays.
         """
         xp, dtype = np if at_once else jnp, self._integration.dtype
-        forward = xp.where(span[1] < span[0], -1, 1).astype(dtype)
-        t0, t1, dt0 = (x if x is None else forward * x for x in span)
+        t0, t1, dt0 = span
+        forward = xp.where(t1 < t0, -1, 1).astype(dtype)
+        t0, t1, dt0 = forward * t0, forward * t1, None if dt0 is None else forward * dt0
         numbers, controlled = model.ready().numbers, eqx.filter(controller, eqx.is_array)
         assert numbers is not None
         near_end = t1 - _NEAR_END * xp.spacing(xp.abs(t1))
@@ -136,13 +137,10 @@ def whole_run(
     if not machine_code_is_wanted():
         return None
     shape = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype) if eqx.is_array(x) else x
-    state = (
-        jax.ShapeDtypeStruct(state[0].shape, state[0].dtype),
-        jax.ShapeDtypeStruct(state[1].shape, state[1].dtype),
-    )
+    q, v = (jax.ShapeDtypeStruct(x.shape, x.dtype) for x in state)
     try:
         order = solver.error_order(_TERMS)
-        setting = Setting(jax.tree.map(shape, controller), order, state, projected, given, most)
+        setting = Setting(jax.tree.map(shape, controller), order, (q, v), projected, given, most)
         return _made(model.code, model.projection, type(solver), setting)
     except TranslationError:
         return None

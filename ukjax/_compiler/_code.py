@@ -254,8 +254,8 @@ def _written(
         found = interpreter.run(energy.jaxpr, energy.consts, arguments)
         observed["energy"] = jax.tree.unflatten(energy_tree, found)
     (of_q,) = interpreter.run(rates.jaxpr, rates.consts, arguments)
-    e, observed = Written(e, counts, dtype), Written(observed, counts, dtype)
-    return Code(program, leaves, e, observed, list(of_q), apart)
+    written = Written(e, counts, dtype), Written(observed, counts, dtype)
+    return Code(program, leaves, *written, list(of_q), apart)
 
 
 def _observed(build: Builder, e: Equations, solution: Solution, rcond: float) -> dict[str, Any]:

@@ -118,16 +118,16 @@ class WholeRun:
             rows.store(w, t_next if method.c[i] == 1 else time, at.field_t)
             w.do(f"call void @sum{i}(ptr {rows.place(w, at.field_t + 1)}, {given})")
             at.field.run(w, at.stages + i * n)
-        ends = at.y1, at.error
+        end, error = at.y1, at.error
         if at.project:
             time = at.project.inputs + at.numbers[1]
             rows.store(w, t_next, time)
-            ends = time + 1, time + 1 + n
-        w.do(f"call void @sum{len(method.c)}(ptr {rows.place(w, ends[0])}, {given})")
+            end, error = time + 1, time + 1 + n
+        w.do(f"call void @sum{len(method.c)}(ptr {rows.place(w, end)}, {given})")
         if at.motion.estimates:
-            w.do(f"call void @error(ptr {rows.place(w, ends[1])}, {given})")
+            w.do(f"call void @error(ptr {rows.place(w, error)}, {given})")
         if at.project:
-            self._project(w, time + 1 + 2 * n)
+            self._project(w, error + n)
         else:
             rows.store(w, 0.0, at.near)
         at.step.run(w, at.controlled)
