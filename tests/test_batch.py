@@ -12,22 +12,26 @@ import pytest
 
 import ukjax as uk
 from ukjax._batch import _adjoint
-from ukjax._batch._kernel import in_one_kernel
 from ukjax._batch._pool import pool
-from ukjax._motion._model import Model, coded
+from ukjax._run import _plan
 
 LANES = 4
 LANES_FOR = _adjoint.lanes_for
 
 
-@pytest.fixture(autouse=True, scope="module")
-def few_lanes():
-    """So few that runs wait for one; JAX would keep batches traced with another number. And quick to compile."""
+@pytest.fixture(autouse=True, scope="module", params=["machine code", "pool"])
+def few_lanes(request):
+    """Machine code, and what there is without it: a pool of so few lanes that runs wait for one, quick to compile.
+
+    JAX would keep batches traced with another number of lanes.
+    """
     jax.clear_caches()
     jax.config.update("jax_disable_most_optimizations", True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_adjoint, "lanes_for", lambda count, on_cpu: min(count, LANES + (not on_cpu)))
-        yield
+        if request.param == "pool":
+            patch.setattr(_plan, "whole_run", lambda *_: None)
+        yield request.param
     jax.config.update("jax_disable_most_optimizations", False)
     jax.clear_caches()
 
@@ -132,6 +136,7 @@ def test_each_run_has_its_own_span() -> None:
 
 def test_work_is_the_sum_of_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of runs whose numbers of steps differ 100-fold, in mixed order."""
+    monkeypatch.setattr(_plan, "whole_run", lambda *_: None)
 
     def counting(make, leaves, batched, count, size):
         outcome, iterations = pool(make, leaves, batched, count, size)
@@ -198,87 +203,10 @@ def test_numbers_of_lanes() -> None:
     assert [LANES_FOR(n, False) for n in (1, 3000, 100_000)] == [1, 3000, 65_536]
 
 
-def test_other_platforms_have_the_pool() -> None:
+def test_other_platforms_have_the_pool(few_lanes: str) -> None:
     """On any machine: a batch can be lowered for a GPU, where machine code of this process is of no use."""
     batch = jax.jit(jax.vmap(lambda k: oscillator(k).q)).trace(jnp.linspace(1.0, 100.0, 71))
     own, others = (batch.lower(lowering_platforms=(x,)).as_text() for x in ("cpu", "cuda"))
-    assert "ukjax_" in own
+    assert ("ukjax_integration" in own) == (few_lanes == "machine code")
     assert "ukjax_" not in others
     assert "while" in others
-
-
-LENGTHS = np.linspace(0.5, 2.0, 4)
-BAUMGARTE = uk.Baumgarte(10.0, 25.0)
-
-
-def in_kernel(solver: dfx.AbstractERK, steps: int, lengths: np.ndarray = LENGTHS, **options: Any) -> Any:
-    """Pendulums of several lengths by one kernel: (q, v) at t = 1 with the runs last, and the steps tried."""
-    models = []
-
-    def of_one(length):
-        problem = uk.models.pendulum(length=length)
-        state = jnp.zeros(()), problem.q0, problem.v0
-        models.append(coded(Model(problem.system, uk.UdwadiaKalaba(), BAUMGARTE), dfx.Tsit5(), *state)[0])
-        return models[0].code.numbers(problem.system, BAUMGARTE), jnp.concatenate(state[1:])
-
-    numbers, y0 = jax.vmap(of_one, out_axes=1)(jnp.asarray(lengths))
-    span = jnp.zeros(len(lengths)), jnp.ones(len(lengths))
-    return in_one_kernel(models[0], numbers, span, y0, solver, steps, **options)
-
-
-def pendulum_end(length: float, **options: Any) -> tuple[np.ndarray, int]:
-    problem = uk.models.pendulum(length=length)
-    run = uk.simulate(problem, t1=1.0, ts=2, stabilizer=BAUMGARTE, adjoint=dfx.ForwardMode(), **options)
-    return np.concatenate([run.q[-1], run.v[-1]]), int(run.stats["num_steps"])
-
-
-@pytest.mark.slow
-def test_a_kernel_of_fixed_steps() -> None:
-    ends, steps = in_kernel(dfx.Bosh3(), 40, interpret=True)
-    for i in (0, 3):
-        alone, tried = pendulum_end(
-            LENGTHS[i], solver=dfx.Bosh3(), dt0=1 / 40, stepsize_controller=dfx.ConstantStepSize()
-        )
-        np.testing.assert_allclose(ends[:, i], alone, rtol=0, atol=1e-12)
-        assert steps[i] == tried == 40
-
-
-def test_a_kernel_of_adaptive_steps() -> None:
-    ends, steps = in_kernel(dfx.Bosh3(), 200, tolerances=(1e-5, 1e-5, 0.3), interpret=True)
-    for i in (0, 3):
-        alone, tried = pendulum_end(LENGTHS[i], solver=dfx.Bosh3(), dt0=0.3, rtol=1e-5, atol=1e-5)
-        np.testing.assert_allclose(ends[:, i], alone, rtol=0, atol=1e-12)
-        assert steps[i] == tried
-    assert steps[0] > steps[3] > 3
-
-
-def test_what_a_kernel_cannot_do() -> None:
-    for runs in (0, 100, 300):
-        with pytest.raises(uk.InputError, match=f"{runs} runs are no power of two up to 256 and no multiple"):
-            in_kernel(dfx.Bosh3(), 4, np.linspace(1.0, 2.0, runs))
-    projected = Model(uk.models.pendulum().system, uk.UdwadiaKalaba(), uk.Projection())
-    with pytest.raises(uk.InputError, match="no projection"):
-        in_one_kernel(
-            projected, jnp.zeros((0, 1)), (jnp.zeros(1), jnp.ones(1)), jnp.ones((4, 1)), dfx.Bosh3(), 4
-        )
-
-
-@pytest.mark.parametrize("runs", [1, 64, 512])
-@pytest.mark.parametrize("tolerances", [None, (1e-7, 1e-7, 0.1)], ids=["fixed", "adaptive"])
-@pytest.mark.parametrize("double", [False, True], ids=["float32", "float64"])
-def test_a_kernel_is_lowered_for_a_gpu(runs: int, tolerances: tuple | None, double: bool) -> None:
-    """Lowered by Triton, on any machine: whether it is right there, the next test says."""
-    with jax.enable_x64(double):
-        batch = jax.jit(lambda lengths: in_kernel(dfx.Tsit5(), 20, lengths, tolerances=tolerances))
-        lowered = batch.trace(jnp.linspace(0.5, 2.0, runs)).lower(lowering_platforms=("cuda",))
-    assert "__gpu$xla.gpu.triton" in lowered.as_text()
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("tolerances", [None, (1e-7, 1e-7, 0.1)], ids=["fixed", "adaptive"])
-def test_a_kernel_on_a_gpu(tolerances: tuple | None) -> None:
-    lengths = np.linspace(0.5, 2.0, 1024)
-    ends, steps = in_kernel(dfx.Tsit5(), 200, lengths, tolerances=tolerances)
-    here, tried = in_kernel(dfx.Tsit5(), 200, lengths, tolerances=tolerances, interpret=True)
-    np.testing.assert_allclose(ends, here, rtol=1e-9, atol=1e-9)
-    np.testing.assert_array_equal(steps, tried)

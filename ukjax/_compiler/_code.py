@@ -41,9 +41,9 @@ from ._refusals import remembered
 from ._scalars import Builder, TranslationError
 from ._solve import Solution, acceleration, plus
 
-LARGEST = 20_000
-"""More operations than this XLA does not compile, what repeats being counted once: it would take minutes. LLVM alone
-takes some seconds for each 50,000, however many they are."""
+LARGEST = 10_000
+"""More operations than this XLA does not compile: it would take minutes. LLVM alone takes some seconds for each 50,000,
+however many they are."""
 
 _CLEARLY = 10.0
 """Rows are clearly independent if each is by so many times the rank rule's threshold, whatever the order asked in."""
@@ -276,10 +276,10 @@ def _observed(build: Builder, e: Equations, solution: Solution, rcond: float) ->
 def short_enough(program: Program) -> Program:
     """The program, or an error if its compilation would take too long."""
     # Not `machine_code_is_wanted`: the code is kept for whoever asks next.
-    native = program.can_be_native and jax.default_backend() == "cpu"
-    if not native and program.compiled > LARGEST:
+    native = program.has_machine_code and jax.default_backend() == "cpu"
+    if not native and program.size > LARGEST:
         raise TranslationError(
-            f"{program.compiled} operations are more than the {LARGEST} that XLA compiles in reasonable time; "
+            f"{program.size} operations are more than the {LARGEST} that XLA compiles in reasonable time; "
             "with llvmlite installed LLVM does, and a mechanism takes fewer in the coordinates of a tree"
         )
     return program

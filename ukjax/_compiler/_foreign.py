@@ -115,7 +115,7 @@ def dimension(array: str, axis: int, name: str) -> str:
   %{name} = load i64, ptr %{name}.place"""
 
 
-def registered(code: str, call: str, operands: int, results: int) -> str:
+def registered(code: str, call: str, operands: int, results: int, kind: str = "program") -> str:
     """The name of a foreign function of XLA.
 
     **Arguments:**
@@ -123,8 +123,9 @@ def registered(code: str, call: str, operands: int, results: int) -> str:
     - `code`: the text of what it calls.
     - `call`: instructions that call it, with arrays `%in0` and so on, and `%out0`.
     - `operands`, `results`: how many arrays it takes and gives.
+    - `kind`: a word of the name.
     """
-    name = "ukjax_" + hashlib.sha256((code + call).encode()).hexdigest()[:32]
+    name = f"ukjax_{kind}_" + hashlib.sha256((code + call).encode()).hexdigest()[:32]
     with _lock:
         if name not in _made:
             arrays = [("in", i) for i in range(operands)] + [("out", i) for i in range(results)]

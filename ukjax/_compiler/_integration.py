@@ -98,7 +98,7 @@ class Integration:
         runs, saves = _sizes(operands)
         width = kind_for(self.dtype, runs).width
         text, numbers = self._written(width)
-        name = registered(text, WholeRun.call(), len(operands), 3)
+        name = registered(text, WholeRun.call(), len(operands), 3, "integration")
         shapes = [jax.ShapeDtypeStruct(x, self.dtype) for x in (*self.shapes(runs, saves), (numbers,))]
         saved, ends, _ = jax.ffi.ffi_call(name, shapes)(*operands)
         return saved, ends

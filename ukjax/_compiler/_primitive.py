@@ -18,7 +18,7 @@ from jax.interpreters import ad, batching, mlir
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array
 
-from ._compiled import in_one_loop, lowering, members_of, separately
+from ._lowered import members_of, natively, separately
 
 
 def needs_devices(primitive: core.Primitive) -> None:
@@ -91,10 +91,6 @@ def _transposed(cotangent: Any, *operands: Any, program: Any) -> list[Any]:
     return found
 
 
-_as_separate, _as_one_loop = lowering(separately), lowering(in_one_loop)
-_as_native = lowering(in_one_loop, native=True)
-
-
 def _over_devices(*operands: Array, program: Any) -> Array:
     """The same where XLA shares arrays between devices: each computes its own members, with all their numbers."""
     members = members_of(operands)
@@ -131,17 +127,16 @@ _split = mlir.lower_fun(_over_devices, multiple_results=False)
 
 
 def _on_cpu(ctx: Any, *operands: Any, program: Any) -> Any:
-    exported = ctx.module_context.lowering_parameters.for_export
-    alone = getattr(ctx.module_context.axis_context, "num_devices", 1) in (None, 1)  # as under shard_map
-    if 0 in members_of(ctx.avals_in) or (exported and not alone):
-        return _as_separate(ctx, *operands, program=program)
     # What is exported is to run where this process and its machine code are not.
-    lowered = _split if not alone else _as_one_loop if exported else _as_native
-    return lowered(ctx, *operands, program=program)
+    exported = ctx.module_context.lowering_parameters.for_export
+    if exported or 0 in members_of(ctx.avals_in) or not program.has_machine_code:
+        return separately(ctx, *operands, program=program)
+    alone = getattr(ctx.module_context.axis_context, "num_devices", 1) in (None, 1)  # as under shard_map
+    return (natively if alone else _split)(ctx, *operands, program=program)
 
 
 batching.primitive_batchers[program_p] = _batched
 ad.primitive_jvps[program_p] = _jvp
 ad.primitive_transposes[program_p] = _transposed
-mlir.register_lowering(program_p, _as_separate)
+mlir.register_lowering(program_p, separately)
 mlir.register_lowering(program_p, _on_cpu, platform="cpu")

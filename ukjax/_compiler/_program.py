@@ -3,11 +3,9 @@
 Their tangents, and the transposes of those, are programs again: traced from JAX's own rules for one number each, and
 interpreted, so that zeros fold away there too.
 
-How they compile: `_compiled`. Those above `LONGEST` LLVM compiles by itself (`_native`), or they run in parts, those that
-repeat as loops (`_registers`).
+On a CPU they are machine code (`_native`); elsewhere operations of XLA, long ones in pieces (`_lowered`).
 """
 
-import copy
 import functools
 import itertools
 from collections.abc import Sequence
@@ -18,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ._compiled import MOST_RESULTS
 from ._expressions import Expression, evaluate, operations, reachable, weight
 from ._interpret import Interpreter
 from ._kept import worth_keeping
@@ -28,7 +25,6 @@ from ._on_host import OnHost
 from ._primitive import program_p
 from ._registers import Parts, parts
 from ._scalars import Builder, copied
-from ._whole_loops import are_loops_whole
 
 LONGEST = 2_800
 """What a program compiled by XLA as one piece may weigh.
@@ -37,11 +33,9 @@ XLA splits a longer one into functions that compute again and again what they sh
 runs a thousand times slower.
 """
 
-# The weight of pieces, and the operations above which loops are better: up to there they run ten times as long.
-_PIECE, _MOST_IN_PIECES = 2_400, 10_000
-# Operations XLA compiles as fast as LLVM by itself does, into no slower code; and members from which on LLVM gains more
-# than a loop loses that is not compiled whole.
-_FEW, _SEVERAL = 200, 8
+_PIECE = 2_400  # the weight of pieces
+MOST_KEPT = 1_000
+"""Outputs above which a program keeps no numbers for its derivative: to write and read them takes longer."""
 
 
 @final
@@ -52,10 +46,7 @@ class Program:
     - `counts`: how many inputs each operand holds; those without any are left out.
     - `dtype`: of inputs and outputs.
     - `derived`: whether it is for a derivative.
-    - `once`: whether it is run once or twice in all a function does, so that it is not worth much compilation.
     """
-
-    once = False
 
     def __init__(
         self, outputs: Sequence[Expression], counts: Sequence[int], dtype: Any, derived: bool = False
@@ -81,58 +72,21 @@ class Program:
         return parts(self.outputs, sum(self.counts))
 
     @functools.cached_property
-    def _in_pieces(self) -> Parts:
-        return parts(self.outputs, sum(self.counts), longest=_PIECE)
-
-    def run_once(self) -> "Program":
-        """The same program, for where it and its derivatives are run once or twice."""
-        other = copy.copy(self)
-        other.once = True
-        other.linearized = functools.cache(
-            lambda varied: tuple(x.run_once() for x in self.linearized(varied))
-        )
-        other.transpose = functools.cache(lambda linear: self.transpose(linear).run_once())
-        return other
-
-    @functools.cached_property
     def has_machine_code(self) -> bool:
         """Whether LLVM can compile it by itself, on a CPU."""
         return can_compile(self.outputs, self.dtype)
 
     @property
-    def can_be_native(self) -> bool:
-        """Whether it can, and it is long enough for a foreign function of its own."""
-        return self.size >= _FEW and self.has_machine_code
-
-    @property
     def native(self) -> Parts:
-        """The parts it is compiled in as a foreign function."""
+        """The parts it is compiled in as machine code."""
         return self._apart
 
-    def is_native(self, members: int) -> bool:
-        """Whether it is better a foreign function than operations of XLA, on a CPU.
-
-        Where XLA compiles loops whole it does not do so around one, which short programs of few members gain more by.
-        """
-        worth_it = self.once or self._is_too_long or members >= _SEVERAL
-        return self.can_be_native and (worth_it or not are_loops_whole())
-
-    @property
-    def _is_too_long(self) -> bool:
-        return self._weight > LONGEST
-
-    def parts(self) -> Parts | None:
-        """The program in parts, if it is too long for XLA to compile as one piece."""
-        if not self._is_too_long:
-            return None
-        return self._apart if self.size > _MOST_IN_PIECES else self._in_pieces
-
     @functools.cached_property
-    def compiled(self) -> int:
-        """The number of operations to compile, of it or of a derivative: what repeats counts once."""
-        if self.size <= LONGEST:
-            return self.size
-        return sum(operations(x.outputs) for x in self._apart.parts)
+    def pieces(self) -> Parts | None:
+        """The program in pieces, if it is too long for XLA to compile as one."""
+        if self._weight <= LONGEST:
+            return None
+        return parts(self.outputs, sum(self.counts), longest=_PIECE)
 
     @functools.cached_property
     def on_host(self) -> HostFunction | OnHost:
@@ -174,7 +128,7 @@ class Program:
         # Where functions have rules of their own, these are to be found in what is differentiated next.
         ruled = any(x.op == "ruled" for x in reachable(tangent._differentiated))
         kept = [] if ruled or self.size > LONGEST else worth_keeping(tangent.outputs, count)
-        if not kept or len(self.outputs) + len(kept) >= MOST_RESULTS:
+        if not kept or len(self.outputs) + len(kept) >= MOST_KEPT:
             return self, tangent
         build = Builder()
         replaced = {node: build.input(count + i) for i, node in enumerate(kept)}

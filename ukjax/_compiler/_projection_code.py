@@ -51,7 +51,7 @@ class ProjectionCode:
 
     def __init__(self, whole: Program, bare: Program, leaves: Sequence[Leaf], rows: int):
         self.whole, self.bare, self.rows = whole, bare, rows
-        self._once, self._leaves = bare.run_once(), leaves
+        self._leaves = leaves
 
     def numbers(self, system: AbstractSystem, stabilizer: AbstractStabilizer) -> Float[Array, " k"]:
         """The parameters the projection takes, as `Code.numbers`.
@@ -67,7 +67,6 @@ class ProjectionCode:
         q: Coordinates,
         v: Velocities,
         errors: tuple[Coordinates, Velocities] | None = None,
-        once: bool = False,
     ) -> Projected:
         """The projected end of a step.
 
@@ -78,9 +77,8 @@ class ProjectionCode:
         - `q`: generalized coordinates (n_q,).
         - `v`: generalized velocities (n,).
         - `errors`: the step's error estimates of both.
-        - `once`: whether it is not in a loop, and so not worth much compilation.
         """
-        program = self.whole if errors is not None else self._once if once else self.bare
+        program = self.bare if errors is None else self.whole
         estimates = jnp.zeros(q.size + v.size, q.dtype) if errors is None else jnp.concatenate(errors)
         found = _projected((program, self.rows), numbers, t, q, v, lax.stop_gradient(estimates))
         ends = np.cumsum([q.size, v.size, self.rows + 2])

@@ -4,13 +4,10 @@ All numbers that pass from one stretch to another stand in one array of register
 then what each stretch stores, pass after pass.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jaxtyping import Array
 
 from ._expressions import BOOLEAN, Expression, Node, is_number, reachable
 from ._pieces import pieces
@@ -120,53 +117,3 @@ def parts(outputs: Sequence[Expression], count: int, longest: float | None = Non
     at = lambda x: np.where(x < 0, -1 - x, x + offset)
     moved = [part._replace(reads=at(part.reads), writes=part.writes + offset) for part in made]
     return Parts(list(registers.constants), moved, registers.size + offset, at(np.array(given, int)).tolist())
-
-
-def rows(x: Array) -> list[Array]:
-    """The rows of an array, without the operations that indexing takes."""
-    return [lax.squeeze(row, (0,)) for row in lax.split(x, (1,) * len(x))]
-
-
-def run(parts: Parts, inputs: Sequence[Array], dtype: Any, one: Callable[..., list[Array]]) -> list[Array]:
-    """The outputs of a program in parts, an array (members,) each.
-
-    **Arguments:**
-
-    - `parts`: of the program.
-    - `inputs`: of the program, an array (members,) each.
-    - `dtype`: of both.
-    - `one`: computes the outputs of one part from expressions, inputs and a type.
-    """
-    constants = [jnp.full_like(inputs[0], x) for x in parts.constants]
-    if all(len(part.reads) == 1 for part in parts.parts):
-        known = [*constants, *inputs]
-        for part in parts.parts:
-            known += one(part.outputs, [known[i] for i in part.reads[0]], dtype)
-        return [known[i] for i in parts.outputs]
-    later = parts.size - len(constants) - len(inputs)
-    registers = jnp.concatenate([jnp.stack([*constants, *inputs]), jnp.zeros((later, len(inputs[0])), dtype)])
-    for part in parts.parts:
-        registers = _after(part, registers, one)
-    return _taken(registers, np.array(parts.outputs))
-
-
-def _taken(registers: Array, places: Any) -> list[Array]:
-    """Some of the registers."""
-    return rows(registers.at[places].get(mode="promise_in_bounds"))
-
-
-def _after(part: Part, registers: Array, one: Callable[..., list[Array]]) -> Array:
-    """The registers after one part."""
-    passes, width, dtype = len(part.reads), len(part.outputs), registers.dtype
-    if passes == 1:
-        found = one(part.outputs, _taken(registers, part.reads[0]), dtype)
-        return lax.dynamic_update_slice(registers, jnp.stack(found), (part.writes, 0))
-    table = jnp.asarray(part.reads)
-
-    def after(k: Array, registers: Array) -> Array:
-        places = lax.dynamic_index_in_dim(table, k, keepdims=False)
-        found = one(part.outputs, _taken(registers, places), dtype)
-        place = jnp.asarray(part.writes + k * width, np.int32)
-        return lax.dynamic_update_slice(registers, jnp.stack(found), (place, np.int32(0)))
-
-    return lax.fori_loop(np.int32(0), np.int32(passes), after, registers)

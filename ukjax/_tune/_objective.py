@@ -124,7 +124,7 @@ class Objective(eqx.Module):
             settings = {"stepsize_controller": s.controller, "adjoint": adjoint, "max_steps": s.max_steps}
             model, span = Model(system, s.formula or UdwadiaKalaba(), stabilizer), (s.t0, s.t1, s.dt0)
             if s.formula is None:
-                model, _ = coded(model, s.solver, s.t0, q0, v0, differentiated=True)
+                model, _ = coded(model, s.solver, s.t0, q0, v0)
             t, errors, stats, reached = errors_along(model, (q0, v0), span, s.ts, settings, s.solver)
             loss = self.loss(Violation(t, *errors))
         else:
