@@ -64,9 +64,9 @@ class Reaction(eqx.Module):
     body_force: Array
     body_torque: Array
     point: Array
-    unique: Bool[Array, ""]
-    effort: Float[Array, ""] | None = None
-    power: Float[Array, ""] | None = None
+    unique: Bool[Array, "..."]
+    effort: Float[Array, "..."] | None = None
+    power: Float[Array, "..."] | None = None
 
 
 @final

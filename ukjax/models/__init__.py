@@ -1,4 +1,4 @@
-"""Mechanisms: each function returns a `Problem`; physical parameters are its keyword arguments.
+"""Ready-made systems: each function returns a `Problem`; physical parameters are its keyword arguments.
 
 `MODELS` lists them by name; `get(name, **parameters)` builds one, as the command line does.
 """
