@@ -111,9 +111,9 @@ def _alone(run: Run, others: dict[str, Any]) -> Outcome:
         t0=run.t0, t1=run.t1, dt0=run.dt0, max_steps=run.max_steps, init_state=run.state, **others,
     )  # fmt: skip
     kept, last = final.save_state
-    end = jax.tree.map(lambda x: x[0], (last.ts, last.ys))
-    counts = (jnp.asarray(x, jnp.int32) for x in (final.num_steps, final.num_accepted_steps))
-    return Outcome(kept.ts, kept.ys, *end, jax.tree.map(jnp.asarray, final.result), *counts)
+    t, y = jax.tree.map(lambda x: x[0], (last.ts, last.ys))
+    tried, accepted = (jnp.asarray(x, jnp.int32) for x in (final.num_steps, final.num_accepted_steps))
+    return Outcome(kept.ts, kept.ys, t, y, jax.tree.map(jnp.asarray, final.result), tried, accepted)
 
 
 def _for_lanes(run: Run) -> Run:

@@ -159,10 +159,10 @@ def _measure(
         row = {"rtol": tolerance, "error": error, "end_error": end_error, "warm": warm}
         rows.append(row | _figures(case, trajectory))
         done()
-    lists = {key: [row[key] for row in rows] for key in rows[0]}
+    lists: dict[str, Any] = {key: [row[key] for row in rows] for key in rows[0]}
     kind = type(case.solver()).__name__
     about = (_name(name), case.quantity, case.unit, case.source, case.t1, kind, cold)
-    return BenchResult(*about, **lists, peers=list(case.peers))
+    return BenchResult(*about, peers=list(case.peers), **lists)
 
 
 @contextlib.contextmanager

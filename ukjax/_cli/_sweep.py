@@ -91,7 +91,7 @@ def _samples(
     return kind(_distinct("--sample", [_range(pair) for pair in sample]), runs, seed)
 
 
-def _where(runs: Any, place: tuple[int, ...]) -> dict[str, float]:
+def _where(runs: Any, place: tuple[Any, ...]) -> dict[str, float]:
     """The values of the parameters of one run."""
     one = runs.isel(dict(zip(runs["result"].dims, map(int, place), strict=True)))
     names = [name for name in runs.attrs["parameters"] if one[name].ndim == 0]

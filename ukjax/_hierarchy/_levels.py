@@ -137,11 +137,11 @@ def _couplings(system: AbstractSystem, t: Time, q: Coordinates, v: Velocities):
     return system.mass_matrix(t, q), constraint_rows(system, t, q, v)
 
 
-def _components(sets: Sequence[Sequence[int]], n: int) -> np.ndarray:
+def _components(sets: Sequence[np.ndarray], n: int) -> np.ndarray:
     """A number for each of n variables, the same for those that a set connects."""
     labels = np.arange(n)
     for members in sets:
-        together = np.unique(labels[list(members)])
+        together = np.unique(labels[members])
         labels[np.isin(labels, together)] = together.min(initial=n)
     return labels
 
@@ -191,5 +191,7 @@ def find_modules(
             owners.setdefault(int(part.min(initial=n)), []).append(name)
         apart = all(part.size and part.min() == part.max() for part in parts.values())
         if apart and len(owners) > 1:
-            return as_modules([(np.flatnonzero(labels == label), names) for label, names in owners.items()])
+            return as_modules(
+                [(np.flatnonzero(labels == label).tolist(), names) for label, names in owners.items()]
+            )
     return ()

@@ -60,7 +60,7 @@ class _Function(NamedTuple):
 class _Record(NamedTuple):
     """What an object that is no pytree is but for its attributes."""
 
-    of: type
+    of: Any  # its class
 
     def __call__(self, attributes: dict[str, Any]) -> Any:
         made = self.of.__new__(self.of)

@@ -139,7 +139,7 @@ def as_diffrax(given: Events | None, state: tuple[Array, Array, Array]) -> dfx.E
         names = [jax.tree_util.keystr(path, simple=True) or _name(fn, 0, 1) for path, fn in places]
         conditions = [_Condition(fn, name, True) for name, (_, fn) in zip(names, places, strict=True)]
         return dfx.Event(jax.tree.unflatten(structure, conditions), given.root_finder, given.direction)
-    several = list(given) if isinstance(given, list | tuple) else [given]
+    several: list[Any] = list(given) if isinstance(given, list | tuple) else [given]
     if not several:
         raise InputError("event is an empty list; give None, a function, or a list of at least one.")
     for x in several:
@@ -155,8 +155,9 @@ def as_diffrax(given: Events | None, state: tuple[Array, Array, Array]) -> dfx.E
         for fn, name in zip(functions, names, strict=True)
     ]
     conditions = [_Condition(fn, name, False) for fn, name in zip(functions, names, strict=True)]
+    width = 1e3 * float(jnp.finfo(state[1].dtype).eps)
     directions = [_DIRECTIONS[x.direction] for x in events]
-    return dfx.Event(conditions, Bracketing(1e3 * float(jnp.finfo(state[1].dtype).eps)), directions)
+    return dfx.Event(conditions, Bracketing(width, width), directions)
 
 
 def event_names(event: dfx.Event | None) -> tuple[str, ...]:

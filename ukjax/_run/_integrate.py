@@ -59,9 +59,12 @@ def _diffeqsolve(
         settings = settings | {"adjoint": Pooled()}
     backsolve = isinstance(settings["adjoint"], dfx.BacksolveAdjoint)
     if backsolve:  # takes one list of times only
+        assert ts is not None
         saveat = dfx.SaveAt(ts=jnp.append(ts, t1))
     else:
-        kept = dfx.SubSaveAt(t0=ts is None, ts=ts, steps=ts is None, **({} if keep is None else {"fn": keep}))
+        kept = dfx.SubSaveAt(t0=ts is None, ts=ts, steps=ts is None)
+        if keep is not None:
+            kept = dataclasses.replace(kept, fn=keep)
         saveat = dfx.SaveAt(subs=(kept, dfx.SubSaveAt(t1=True)), dense=dense)
     term = dfx.ODETerm(vector_field)  # pyright: ignore[reportArgumentType]
     with arguments_checked():

@@ -55,7 +55,7 @@ class Keyed:
 def _computed(system: AbstractSystem, stabilizer: AbstractStabilizer, *state: Array) -> Any:
     """All that runs ask of a system."""
     energy = called(f"the energy of {type(system).__name__}", system.energy, *state)
-    found = equations_of_motion(system, *state, stabilizer), system.kinematics(*state), energy
+    found = equations_of_motion(system, *state, stabilizer=stabilizer), system.kinematics(*state), energy
     if not isinstance(system, Servoed):
         return found
     law = system.law

@@ -2,6 +2,7 @@
 
 import math
 from functools import partial
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -76,7 +77,7 @@ def _observe(model: Model, states: States) -> tuple[dict[str, Any], Names]:
     And the rows' names and kinds, which are known once it is traced.
     """
 
-    def at(t: Array, q: Array, v: Array) -> dict[str, Any]:
+    def at(t: Any, q: Any, v: Any) -> dict[str, Any]:
         q, v = model.project(t, (q, v))
         equations = equations_of_motion(model.system, t, q, v, model.stabilizer)
         acceleration, rows = model.formula.solve(equations), equations.rows
@@ -97,7 +98,8 @@ def _observe(model: Model, states: States) -> tuple[dict[str, Any], Names]:
 @eqx.filter_jit
 @in_full_precision
 def _energy(system: AbstractSystem, states: States) -> Array | None:
-    return jax.vmap(system.energy)(*states)
+    energy: Callable[..., Any] = system.energy
+    return jax.vmap(energy)(*states)
 
 
 def _observe_on_host(model: Model, states: States) -> tuple[dict[str, Any], Names]:

@@ -90,7 +90,7 @@ class Member(eqx.Module):
 
         - `values`: of the parameters.
         """
-        made = self.build(values)
+        made: Any = self.build(values)
         if not self.of_function:
             run = self.integrate(*made)
             return observed(run, self.outputs, self.optional), outcome(run)

@@ -215,7 +215,7 @@ def outcome(run: Run) -> Array:
     return jnp.where(off, jnp.asarray(INCONSISTENT, jnp.int8), code)
 
 
-def succeeded(code: Array) -> Array:
+def succeeded(code: Array | np.ndarray) -> Array:
     """Whether a run reached its end, or the event it was to stop at.
 
     **Arguments:**

@@ -175,7 +175,9 @@ def prepare(
     require_instance("stabilizer", stabilizer, AbstractStabilizer, "Projection()")
     require_solver(options["solver"])
     build, example = Build(model, samples.names, stabilizer, formula), values_of(samples, 0)
-    problem = case = None
+    problem: Problem | None = None
+    case: Any = None
+    named: dict[str, Any]
     if of_problem := _returns_problem(build, example):
         _check_extremes(build, samples, options)
         problem, case = build({name: jnp.asarray(x, float) for name, x in example.items()})

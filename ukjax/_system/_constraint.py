@@ -291,6 +291,6 @@ def constraint_rows(system: "AbstractSystem", t: Time, q: Coordinates, v: Veloci
         return Rows(A, b, b, b, (), ())
     return Rows(
         *(jnp.concatenate(column) for column in zip(*parts, strict=True)),
-        tuple(names),
-        tuple(kinds),
+        names=tuple(names),
+        kinds=tuple(kinds),
     )

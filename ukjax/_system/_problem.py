@@ -38,8 +38,8 @@ class Problem(eqx.Module):
     system: AbstractSystem
     q0: Coordinates = eqx.field(converter=partial(real_array, "q0"))
     v0: Velocities = eqx.field(converter=partial(real_array, "v0"))
-    t0: float
-    t1: float
+    t0: Array | float
+    t1: Array | float
     points: Callable[[Time, Coordinates], dict[str, Array]] | None = None
     reference: Callable[[Time], Array] | None = None
     citation: str = eqx.field(static=True, default="")

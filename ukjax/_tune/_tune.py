@@ -169,7 +169,7 @@ def tune(
         stepper = Stepper(objective, optimizer, starts)
         mark = "" if path is None else stepper.fingerprint()
         resumed = path is not None and path.exists()
-        search = load(path, stepper, mark) if resumed else _first(given, stepper)
+        search = load(path, stepper, mark) if path is not None and resumed else _first(given, stepper)
 
         def after(search: Search) -> None:
             update(search)

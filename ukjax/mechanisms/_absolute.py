@@ -158,7 +158,7 @@ class AbsoluteSystem(AbstractSystem):
         )
 
     def _all_coordinates(self) -> dict[str, AbstractCoordinates]:
-        return {**self.coordinates(), GROUND: GroundCoordinates(self.mechanism.dimension)}
+        return {**self.coordinates(), GROUND: GroundCoordinates(dimension=self.mechanism.dimension)}
 
     def placements(self, t: Time, q: Coordinates) -> dict[str, AnyPlacement]:
         """Where all bodies are, and the ground, by name."""

@@ -287,7 +287,9 @@ def coordinates_of(bodies: tuple[AbstractBody, ...], euler: bool) -> dict[str, A
     found, i, j = {}, 0, 0
     for body in bodies:
         if isinstance(body, Body):
-            found[body.name] = (EulerCoordinates if euler else QuaternionCoordinates)(body, i, j)
+            found[body.name] = (EulerCoordinates if euler else QuaternionCoordinates)(
+                body=body, q_start=i, v_start=j
+            )
             i, j = i + 7, j + (7 if euler else 6)
         else:
             kind = PlanarCoordinates if isinstance(body, PlanarBody) else PointCoordinates

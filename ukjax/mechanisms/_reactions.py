@@ -151,7 +151,8 @@ def _at_tree(
     wrenches, effect = jax.linearize(lambda x: system.joint_wrenches(t, q, v, a, x), multipliers)
     found = {}
     for joint in system.joints:
-        ends, moves = (tuple(of[name] for name in joint.bodies) for of in (placements, twists))
+        ends = tuple(placements[name] for name in joint.bodies)
+        moves = tuple(twists[name] for name in joint.bodies)
         found[joint.name] = _reaction(joint, ends, moves, wrenches[joint.name])
     return A, found, jax.vmap(effect)(every)
 
@@ -216,7 +217,8 @@ def reactions_along(
         A, found, effects = at_states(_at_tree if isinstance(system, TreeSystem) else _at, system, *states)
     unique = _uniqueness(system, A, effects)
     return {
-        name: jax.tree.map(jnp.asarray, Reaction(*x[:5], unique[name], *x[5:])) for name, x in found.items()
+        name: jax.tree.map(jnp.asarray, Reaction(*x[:5], unique=unique[name], effort=x[5], power=x[6]))
+        for name, x in found.items()
     }
 
 
