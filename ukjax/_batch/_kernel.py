@@ -49,7 +49,7 @@ def _sum(y: Array, h: Array, weights: Sequence[float], slopes: Sequence[Array]) 
 
 
 def _step(
-    tableau: dfx.ButcherTableau, field: Callable[[Array, Vectors], Vectors], t: Array, h: Array, y: Vectors
+    tableau: Any, field: Callable[[Array, Vectors], Vectors], t: Array, h: Array, y: Vectors
 ) -> tuple[Vectors, Vectors]:
     """The state after a step, and the error estimate."""
     a, c = square(tableau)

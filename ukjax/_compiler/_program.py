@@ -233,4 +233,4 @@ def traced(function: Any, counts: Sequence[int], dtype: Any) -> Program:
     build = Builder()
     inputs: list[Scalars] = [filled((), [build.input(i)]) for i in range(sum(counts))]
     outputs = Interpreter(build).run(closed.jaxpr, closed.consts, inputs)
-    return Program([x[()] for x in outputs], counts, dtype, derived=True)
+    return Program([x.item() for x in outputs], counts, dtype, derived=True)

@@ -149,7 +149,7 @@ class Environment(eqx.Module):
     observe: Callable[[Time, Coordinates, Velocities], Array]
     sample: Sample
     done: Callable[[Time, Coordinates, Velocities], Array]
-    t0: float
+    t0: Array | float
     formula: AbstractFormula | None
     stabilizer: AbstractStabilizer
     solver: dfx.AbstractSolver
@@ -165,7 +165,7 @@ class Environment(eqx.Module):
         observe: Callable[[Time, Coordinates, Velocities], Array] = _whole_state,
         sample: Sample | None = None,
         done: Callable[[Time, Coordinates, Velocities], Array] = _never,
-        t0: float | None = None,
+        t0: Array | float | None = None,
         formula: AbstractFormula | None = None,
         stabilizer: AbstractStabilizer = Projection(),
         solver: dfx.AbstractSolver = dfx.Tsit5(),

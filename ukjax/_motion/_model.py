@@ -1,7 +1,7 @@
 """What a run integrates: a system, how its acceleration is computed, and how its states are projected."""
 
 import dataclasses
-from typing import final
+from typing import Any, final
 
 import diffrax as dfx
 import equinox as eqx
@@ -179,7 +179,8 @@ def _(primals: tuple, tangents: tuple, *, once: bool) -> tuple[Projected, Projec
     found = _by_long_projection(*primals, once=once)
     by_arrays = lambda model, t, y: dataclasses.replace(model, projection=None).project(t, y)
     q, v = eqx.filter_jvp(by_arrays, primals[:3], tangents[:3])[1]
-    return found, Projected(q, v, None if found.errors is None else (None, None), None)
+    none: Any = None if found.errors is None else (None, None)
+    return found, Projected(q, v, none, None)
 
 
 def projected_by_code(

@@ -107,7 +107,8 @@ def integrate(
         stats["num_evaluations"] = evaluations
     t = jnp.concatenate(solution.ts)
     q, v = map(jnp.concatenate, zip(*solution.ys, strict=True))
-    return Solved(t, q, v, stats, solution.result, solution.interpolation, solution.event_mask)
+    result: Any = solution.result  # one of ours: `_diffeqsolve` promotes it
+    return Solved(t, q, v, stats, result, solution.interpolation, solution.event_mask)
 
 
 def errors_along(

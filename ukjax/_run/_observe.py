@@ -1,8 +1,8 @@
 """What a `Trajectory` tells of the states a run saved: forces, errors, energy and rank there."""
 
 import math
-from functools import partial
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx

@@ -180,7 +180,8 @@ def prepare(
     named: dict[str, Any]
     if of_problem := _returns_problem(build, example):
         _check_extremes(build, samples, options)
-        problem, case = build({name: jnp.asarray(x, float) for name, x in example.items()})
+        made: tuple[Problem, Any] = build({name: jnp.asarray(x, float) for name, x in example.items()})
+        problem, case = made
         options = _span(problem, options)
         named = chosen(outputs)
     elif outputs is None or isinstance(outputs, str):
