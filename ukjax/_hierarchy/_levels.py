@@ -13,7 +13,7 @@ import numpy as np
 
 from .._misc._arguments import all_of
 from .._misc._errors import InputError
-from .._misc._types import Coordinates, Time, Velocities
+from .._misc._types import Coordinates, Numbers, Time, Velocities
 from .._system._constraint import constraint_rows
 from .._system._problem import Problem, resolve_state
 from .._system._system import AbstractSystem
@@ -150,8 +150,8 @@ def find_modules(
     system: AbstractSystem | Problem,
     levels: Sequence[Sequence[str]],
     t: Time | float | None = None,
-    q: Coordinates | None = None,
-    v: Velocities | None = None,
+    q: Numbers | None = None,
+    v: Numbers | None = None,
 ) -> tuple[Module, ...]:
     """The modules that a hierarchy consists of, up to the highest level that leaves more than one.
 

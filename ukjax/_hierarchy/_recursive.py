@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 from .._formula._acceleration import AbstractFormula, Acceleration, Equations, equations_of_motion
 from .._misc._arguments import require_instance, whole_number
 from .._misc._errors import InputError
-from .._misc._types import Coordinates, Time, Velocities
+from .._misc._types import Numbers, Time
 from .._pseudoinverse import AbstractPseudoinverse, GramSchmidt, as_pseudoinverse, inverse_cholesky
 from .._pseudoinverse import pinv as pseudoinverse
 from .._pseudoinverse._kernels import dot
@@ -170,8 +170,8 @@ def _level_accelerations(
 def recursive_levels(
     system: AbstractSystem | Problem,
     t: Time | float | None = None,
-    q: Coordinates | None = None,
-    v: Velocities | None = None,
+    q: Numbers | None = None,
+    v: Numbers | None = None,
     *,
     formula: Recursive = Recursive(),
     stabilizer: AbstractStabilizer = NoStabilizer(),

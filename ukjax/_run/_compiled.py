@@ -11,7 +11,7 @@ from jaxtyping import Array
 from .._misc._arguments import require_function
 from .._misc._errors import InputError
 from .._misc._names import unknown_name
-from .._misc._types import Coordinates, Velocities
+from .._misc._types import Numbers
 from .._system._problem import Problem, resolve_state
 from .._system._system import AbstractSystem
 from ._simulate import simulate
@@ -22,8 +22,8 @@ _GIVEN_APART = ("system", "q0", "v0")
 
 def compiled(
     system: AbstractSystem | Problem,
-    q0: Coordinates | None = None,
-    v0: Velocities | None = None,
+    q0: Numbers | None = None,
+    v0: Numbers | None = None,
     *,
     outputs: Callable[[Trajectory], Any] = lambda trajectory: trajectory,
     **options: Any,
@@ -65,7 +65,7 @@ def compiled(
         return outputs(simulate(eqx.combine(arrays, kind), q0, v0, **options))
 
     def run(
-        q0: Coordinates | None = None, v0: Velocities | None = None, *, system: AbstractSystem | None = None
+        q0: Numbers | None = None, v0: Numbers | None = None, *, system: AbstractSystem | None = None
     ) -> Any:
         arrays = arrays_first
         if system is not None:

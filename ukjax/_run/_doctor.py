@@ -11,7 +11,7 @@ from .._compiler import equations_at
 from .._formula._acceleration import Equations
 from .._misc._arguments import require_between, require_instance
 from .._misc._errors import InputError
-from .._misc._types import Coordinates, Time, Velocities, is_traced
+from .._misc._types import Coordinates, Numbers, Time, Velocities, is_traced
 from .._motion._project import project
 from .._pseudoinverse import DEFAULT_RCOND, unit_rows_on_host
 from .._system._labels import Labels, numbered
@@ -179,11 +179,11 @@ def check(
     system: AbstractSystem | Problem,
     *state: Any,
     t0: Time | float | None = None,
-    q0: Coordinates | None = None,
-    v0: Velocities | None = None,
+    q0: Numbers | None = None,
+    v0: Numbers | None = None,
     t: Time | float | None = None,
-    q: Coordinates | None = None,
-    v: Velocities | None = None,
+    q: Numbers | None = None,
+    v: Numbers | None = None,
     stabilizer: AbstractStabilizer = NoStabilizer(),
     rcond: float = DEFAULT_RCOND,
 ) -> Report:

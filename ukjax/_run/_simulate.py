@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import flag, real_values
 from .._misc._errors import InputError
-from .._misc._types import Coordinates, Time, Velocities, is_traced
+from .._misc._types import Numbers, Time, is_traced
 from .._motion._project import Projection
 from .._system._labels import title_of
 from .._system._problem import Problem, resolve_state
@@ -27,8 +27,8 @@ from ._trajectory import Trajectory
 
 def simulate(
     system: AbstractSystem | Problem,
-    q0: Coordinates | None = None,
-    v0: Velocities | None = None,
+    q0: Numbers | None = None,
+    v0: Numbers | None = None,
     *,
     t0: Time | float | None = None,
     t1: Time | float | None = None,

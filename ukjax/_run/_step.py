@@ -6,7 +6,7 @@ from jaxtyping import Array
 
 from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import positive_time, require_instance, require_solver
-from .._misc._types import Coordinates, Time, Velocities
+from .._misc._types import Coordinates, Numbers, Time, Velocities
 from .._motion._energy_projection import projected
 from .._motion._model import Model, coded
 from .._motion._project import Projection
@@ -20,8 +20,8 @@ from ._integrate import vector_field
 def step(
     system: AbstractSystem | Problem,
     t: Time | float | None,
-    q: Coordinates | None,
-    v: Velocities | None,
+    q: Numbers | None,
+    v: Numbers | None,
     dt: Time | float,
     *,
     formula: AbstractFormula | None = None,

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from .._misc._arguments import flag, require_instance
 from .._misc._errors import InputError
-from .._misc._types import Coordinates, Forces, Time, Velocities, is_traced
+from .._misc._types import Coordinates, Forces, Numbers, Time, Velocities, is_traced
 from .._pseudoinverse import AbstractPseudoinverse, GramSchmidt
 from .._system._constraint import Rows
 from .._system._labels import numbered, own_labels
@@ -36,8 +36,8 @@ def servo_control(
     input_matrix: InputMatrix,
     servo_constraints: ServoConstraints,
     t: Time | float | None = None,
-    q: Coordinates | None = None,
-    v: Velocities | None = None,
+    q: Numbers | None = None,
+    v: Numbers | None = None,
     *,
     stabilizer: AbstractStabilizer = NoStabilizer(),
     passive_stabilizer: AbstractStabilizer = NoStabilizer(),

@@ -18,7 +18,7 @@ from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import flag, require_between, whole_number
 from .._misc._errors import InputError
 from .._misc._paths import as_path
-from .._misc._types import Coordinates, Time, Velocities
+from .._misc._types import Numbers, Time
 from .._motion._project import Projection
 from .._run import _options
 from .._system._stabilize import AbstractStabilizer
@@ -83,8 +83,8 @@ def tune(
     loss: Callable[[Any], Array] = ViolationLoss(),
     optimizer: optax.GradientTransformation | None = None,
     *,
-    q0: Coordinates | Float[Array, "b nq"] | None = None,
-    v0: Velocities | Float[Array, "b n"] | None = None,
+    q0: Numbers | None = None,
+    v0: Numbers | None = None,
     t0: Time | float | None = None,
     t1: Time | float | None = None,
     dt0: Time | float | None = None,

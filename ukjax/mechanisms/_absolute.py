@@ -160,7 +160,7 @@ class AbsoluteSystem(AbstractSystem):
     def _all_coordinates(self) -> dict[str, AbstractCoordinates]:
         return {**self.coordinates(), GROUND: GroundCoordinates(dimension=self.mechanism.dimension)}
 
-    def placements(self, t: Time, q: Coordinates) -> dict[str, AnyPlacement]:
+    def placements(self, t: Time | float, q: Coordinates) -> dict[str, AnyPlacement]:
         """Where all bodies are, and the ground, by name."""
         parts = self._all_coordinates()
         return dict(zip(parts, placements_of(parts.values(), q), strict=True))
@@ -170,7 +170,7 @@ class AbsoluteSystem(AbstractSystem):
         parts = self._all_coordinates()
         return dict(zip(parts, twists_of(parts.values(), q, v), strict=True))
 
-    def points(self, t: Time, q: Coordinates) -> dict[str, Array]:
+    def points(self, t: Time | float, q: Coordinates) -> dict[str, Array]:
         """The named world points [m]: centres under the bodies' names, their further points as `body.point`."""
         return self.mechanism.points(self.placements(t, q))
 

@@ -24,7 +24,7 @@ from .._formula._singular_mass import RangeForm
 from .._misc._arguments import require_instance
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
-from .._misc._types import Coordinates, Time, Velocities, is_traced
+from .._misc._types import Coordinates, Numbers, Time, Velocities, is_traced
 from .._pseudoinverse import GramSchmidt, pinv, unit_rows_on_host
 from .._system._constraint import constraint_rows
 from .._system._problem import resolve_state
@@ -238,8 +238,8 @@ def _require_own(system: AbsoluteSystem | TreeSystem, run: Any) -> None:
 def reactions(
     system: AbsoluteSystem | TreeSystem,
     t: "Time | float | Trajectory",
-    q: Coordinates | None = None,
-    v: Velocities | None = None,
+    q: Numbers | None = None,
+    v: Numbers | None = None,
     *,
     formula: AbstractFormula | None = None,
 ) -> dict[str, Reaction]:
