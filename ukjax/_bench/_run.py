@@ -123,14 +123,14 @@ def _errors(
 
 
 def _figures(case: Case, trajectory: Trajectory) -> dict[str, Any]:
-    found = trajectory.summary()
+    summary = trajectory.summary()
     return {
-        "steps": found["steps"],
-        "evaluations": found["evaluations"],
-        "energy_drift": found["energy_drift"] if case.conserves else None,
-        "position_error": found["max_position_error"],
-        "velocity_error": found["max_velocity_error"],
-        "result": found["result"],
+        "steps": summary["steps"],
+        "evaluations": summary["evaluations"],
+        "energy_drift": summary["energy_drift"] if case.conserves else None,
+        "position_error": summary["max_position_error"],
+        "velocity_error": summary["max_velocity_error"],
+        "result": summary["result"],
     }
 
 

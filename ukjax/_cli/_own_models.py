@@ -48,12 +48,12 @@ def own_model(name: str) -> Callable[..., uk.Problem]:
     _files.add(str(module.__file__))
     if not hasattr(module, function):
         raise _no_function(place, function, module)
-    found = getattr(module, function)
-    if not callable(found):
+    model = getattr(module, function)
+    if not callable(model):
         raise InputError(
-            f"{function} in {place} is of type {type(found).__name__}; a model is a function that returns a uk.Problem."
+            f"{function} in {place} is of type {type(model).__name__}; a model is a function that returns a uk.Problem."
         )
-    return _checked(found, function, place)
+    return _checked(model, function, place)
 
 
 def _of_file(path: Path) -> ModuleType:

@@ -72,10 +72,10 @@ def _read(path: Path) -> "uk.Table":
 
 
 def _distinct(option: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    parameters = dict(pairs)
+    if len(parameters) < len(pairs):
         raise InputError(f"{option} names a parameter twice.")
-    return found
+    return parameters
 
 
 def _samples(
@@ -206,8 +206,8 @@ def sweep(
     settings |= {"t1": t1, "dt0": dt0, "ts": times, "rtol": rtol, "atol": atol, "max_steps": max_steps}
     settings |= {"store": out, "overwrite": overwrite, "chunk": chunk, "progress": progress}
     start = time.perf_counter()
-    found = interruptible(lambda: uk.sweep(functools.partial(model, **fixed), samples, **settings))
-    summary = _summary(found, time.perf_counter() - start)
+    dataset = interruptible(lambda: uk.sweep(functools.partial(model, **fixed), samples, **settings))
+    summary = _summary(dataset, time.perf_counter() - start)
     if as_json:
         print_json(summary | {"out": None if out is None else str(out)})
     else:

@@ -177,9 +177,9 @@ def _require_layout(table: Table, columns: Layout, results: Container[str]) -> N
     for name, (dims, _) in columns.items():
         if name == "energy" and name not in table.columns:
             continue
-        found = table.columns[name]
-        values = np.asarray(found.values)
-        if found.dims != dims or values.ndim != len(dims) or values.dtype.kind not in "fiu":
+        column = table.columns[name]
+        values = np.asarray(column.values)
+        if column.dims != dims or values.ndim != len(dims) or values.dtype.kind not in "fiu":
             raise TypeError(f"{name} must be numbers along {' and '.join(dims)}")
         for dim, size in zip(dims, values.shape, strict=True):
             if sizes.setdefault(dim, size) != size:

@@ -79,23 +79,23 @@ class _Condition(eqx.Module):
     def __call__(self, t: Array, y: tuple[Array, Array], args: Any, **more: Any) -> Array:
         def value(t: Array, y: tuple[Array, Array]) -> Array:
             state = (t, y, args) if self.of_diffrax else (t, *y)
-            found = called(_called(self.name), self.fn, *state, **(more if self.of_diffrax else {}))
-            return self._checked(number_array(f"what {_called(self.name)} returns", found))
+            result = called(_called(self.name), self.fn, *state, **(more if self.of_diffrax else {}))
+            return self._checked(number_array(f"what {_called(self.name)} returns", result))
 
         self._require_change(value, t, y)
         return value(t, y)
 
-    def _checked(self, found: Array) -> Array:
-        if found.ndim:
-            raise InputError(f"{_called(self.name)} returned shape {found.shape}; it must be a scalar.")
-        if found.dtype == bool:
+    def _checked(self, result: Array) -> Array:
+        if result.ndim:
+            raise InputError(f"{_called(self.name)} returned shape {result.shape}; it must be a scalar.")
+        if result.dtype == bool:
             raise InputError(
                 f"{_called(self.name)} returned a truth value, which does not tell when it changed: return the number "
                 "that crosses zero itself, such as q[0] in place of q[0] < 0, with direction='down' if need be."
             )
-        if not jnp.issubdtype(found.dtype, jnp.floating):
-            raise InputError(f"{_called(self.name)} must return a real number, got {found.dtype}.")
-        return found
+        if not jnp.issubdtype(result.dtype, jnp.floating):
+            raise InputError(f"{_called(self.name)} must return a real number, got {result.dtype}.")
+        return result
 
     def _require_change(self, value: Callable, t: Array, y: tuple[Array, Array]) -> None:
         """Raises `InputError` for what jumps or stays: its derivative is known to be zero everywhere."""

@@ -226,7 +226,7 @@ def times(t0: Array, t1: Array, ts: Any) -> Array | None:
     - `t1`: end [s].
     - `ts`: times, their number, None for 201, or `"steps"`.
 
-    **Raises:** `InputError` for a span or times that cannot be meant.
+    **Raises:** `InputError` for an invalid span or invalid times.
     """
     require_finite("t0", t0)
     require_finite("t1", t1)

@@ -138,17 +138,17 @@ def loads(trajectory: "Trajectory") -> dict[str, Effort]:
 
 
 def _named_reactions(trajectory: "Trajectory") -> dict[str, Array]:
-    found = reactions(trajectory)
+    by_joint = reactions(trajectory)
     forces, torques = (
-        {f"{k}_{name}": getattr(x, k) for name, x in found.items()} for k in ("force", "torque")
+        {f"{k}_{name}": getattr(x, k) for name, x in by_joint.items()} for k in ("force", "torque")
     )
     return forces | torques
 
 
 def _named_loads(trajectory: "Trajectory") -> dict[str, Array]:
-    found = loads(trajectory)
+    by_load = loads(trajectory)
     efforts, powers = (
-        {f"{k}_{name}": getattr(x, k) for name, x in found.items()} for k in ("effort", "power")
+        {f"{k}_{name}": getattr(x, k) for name, x in by_load.items()} for k in ("effort", "power")
     )
     return efforts | powers
 

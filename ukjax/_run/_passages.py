@@ -89,14 +89,14 @@ def _singular_values(columns: list[np.ndarray], system: AbstractSystem) -> Calla
     known = columns[0]
 
     def values(times: np.ndarray) -> np.ndarray:
-        found = []
+        pieces = []
         # Chunks of one size, so that all share one compilation.
         for k in range(0, times.size, _CHUNK):
             part = np.pad(times[k : k + _CHUNK], (0, max(0, k + _CHUNK - times.size)), mode="edge")
             i = np.clip(np.searchsorted(known, part, side="right") - 1, 0, known.size - 2)
             steps = tuple(jnp.asarray(np.stack([x[i], x[i + 1]], axis=1)) for x in columns)
-            found.append(np.linalg.svd(_unit_rows(system, jnp.asarray(part), steps), compute_uv=False))
-        return np.concatenate(found)[: times.size]
+            pieces.append(np.linalg.svd(_unit_rows(system, jnp.asarray(part), steps), compute_uv=False))
+        return np.concatenate(pieces)[: times.size]
 
     return values
 
@@ -148,8 +148,8 @@ def passages(
         return []
     at = _zoomed(lambda t: lowest(values(t)), times[minima], times[minima + 2])
     ranks_at = _ranks(values(at), rcond)
-    found = zip(at, ranks[minima], ranks_at, ranks[minima + 2], strict=True)
-    return [Passage(float(t), *map(int, r)) for t, *r in found if r[1] < max(r[0], r[2])]
+    candidates = zip(at, ranks[minima], ranks_at, ranks[minima + 2], strict=True)
+    return [Passage(float(t), *map(int, r)) for t, *r in candidates if r[1] < max(r[0], r[2])]
 
 
 def _ranks(sigma: np.ndarray, rcond: float) -> np.ndarray:

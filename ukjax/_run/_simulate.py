@@ -90,8 +90,8 @@ def simulate(
     **Returns:** `Trajectory`. Its last time is t1, or the time the run stopped at; under `jit` it has one entry
     more than `ts` for that, and unreached times are infinite.
 
-    **Raises:** `InputError` before the run for wrong shapes, non-finite values, a span or tolerance that cannot
-    be meant, a mass matrix that is not positive definite, inconsistent constraints, by name, and a start far from
+    **Raises:** `InputError` before the run for wrong shapes, non-finite values, an invalid span or tolerance, a
+    mass matrix that is not positive definite, inconsistent constraints, by name, and a start far from
     them.
     """
     t0 = system.t0 if t0 is None and isinstance(system, Problem) else t0

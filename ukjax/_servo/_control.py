@@ -172,7 +172,7 @@ def with_servo(
     **Returns:** a `Servoed` system, whose `control(t, q, v)` is u; of a `Problem`, the problem with it for system
     and no `reference`.
 
-    **Raises:** `InputError` for arguments that cannot be meant.
+    **Raises:** `InputError` for invalid arguments.
     """
     law = Law(input_matrix, servo_constraints, stabilizer, passive_stabilizer, formula, free, weight, pinv)
     require_instance("system", system, (AbstractSystem, Problem), "uk.models.scara()")

@@ -91,8 +91,8 @@ def _fill(
     run = _compile(plan, shape, devices)[0] if run is None else run
     update(int(np.sum(results != NOT_RUN)), 0)
     for block in pending:
-        found = run(plan.samples.at(padded(block.runs, _batch_size(shape, devices))))
-        values = {name: x[: block.runs.size] for name, x in found.items()}
+        outputs = run(plan.samples.at(padded(block.runs, _batch_size(shape, devices))))
+        values = {name: x[: block.runs.size] for name, x in outputs.items()}
         room = tuple(s.stop - s.start for s in block.region)
         target.write(block.region, {name: x.reshape(*room, *x.shape[1:]) for name, x in values.items()})
         update(block.runs.size, int(np.sum(~succeeded(values[RESULT]))))
@@ -159,7 +159,7 @@ def sweep(
     and inner ones (`time`, `coordinate`, `velocity`, `row`, `axis`); parameters as coordinates; `result`, whose
     attributes explain its codes; and how it was made in the attributes. With `store` arrays are read when used.
 
-    **Raises:** `InputError` before anything is run for names, values and options that cannot be meant, and for a store
+    **Raises:** `InputError` before anything is run for invalid names, values and options, and for a store
     of another sweep, saying what differs; `MissingExtraError` without xarray (`ukjax[sweep]`).
     """
     gradients = _check(chunk, memory, gradients)

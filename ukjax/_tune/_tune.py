@@ -190,7 +190,7 @@ def _result(objective: Objective, search: Search, stopped: str, name: str) -> Tu
         evaluations=np.array([point.evaluations for point in points]),
     )
     space = objective.space
-    found = space.gains(jnp.asarray(best.x))
+    tuned = space.gains(jnp.asarray(best.x))
     return TuneResult(
-        found, float(np.exp(best.value)), space.names, np.exp(best.x), history, stopped, name, objective
+        tuned, float(np.exp(best.value)), space.names, np.exp(best.x), history, stopped, name, objective
     )

@@ -110,7 +110,7 @@ def get(name: str, /, **parameters: Any) -> Problem:
     **Returns:** the `Problem`.
 
     **Raises:** `InputError` if the model or a parameter is not known (with the closest known name),
-    or a value cannot be meant.
+    or a value is invalid.
     """
     model = named(name)
     require_parameters(name, model, parameters)
