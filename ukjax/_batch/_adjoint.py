@@ -83,9 +83,9 @@ def _pooled(
             return jnp.broadcast_to(x, (outer, count, *x.shape[2:])).reshape(outer * count, *x.shape[2:])
 
         every = [a or b for a, b in zip(batched, over, strict=True)]
-        found = _pooled(make, others, every, outer * count, [*map(flat, leaves, batched, over)], depth + 1)
-        found = jax.tree.map(lambda x: x.reshape(outer, count, *x.shape[1:]), found)
-        return found, jax.tree.map(lambda _: True, found)
+        outcome = _pooled(make, others, every, outer * count, [*map(flat, leaves, batched, over)], depth + 1)
+        outcome = jax.tree.map(lambda x: x.reshape(outer, count, *x.shape[1:]), outcome)
+        return outcome, jax.tree.map(lambda _: True, outcome)
 
     return whole(*leaves)
 
@@ -159,20 +159,20 @@ class Pooled(dfx.AbstractAdjoint):
         @outcome.def_vmap
         def _(count: int, batched: list[bool], *leaves: Array) -> tuple[Outcome, Any]:
             if not any(batched):  # only tangents are
-                found = _alone(make(leaves), others)
-                return found, jax.tree.map(lambda _: False, found)
-            found = _pooled(make, others, batched, count, leaves)
-            return found, jax.tree.map(lambda _: True, found)
+                result = _alone(make(leaves), others)
+                return result, jax.tree.map(lambda _: False, result)
+            result = _pooled(make, others, batched, count, leaves)
+            return result, jax.tree.map(lambda _: True, result)
 
         return _as_state(init_state, outcome(*leaves)), {}
 
 
-def _as_state(state: Any, found: Outcome) -> Any:
+def _as_state(state: Any, outcome: Outcome) -> Any:
     """Diffrax's state at the end, as far as a solution is made of it."""
     kept, last = state.save_state
-    kept = eqx.tree_at(lambda s: (s.ts, s.ys), kept, (found.ts, found.ys))
-    end = jax.tree.map(lambda x: x[None], (found.t_end, found.y_end))
+    kept = eqx.tree_at(lambda s: (s.ts, s.ys), kept, (outcome.ts, outcome.ys))
+    end = jax.tree.map(lambda x: x[None], (outcome.t_end, outcome.y_end))
     last = eqx.tree_at(lambda s: (s.ts, s.ys), last, end)
-    counts = found.steps, found.accepted, found.steps - found.accepted
+    counts = outcome.steps, outcome.accepted, outcome.steps - outcome.accepted
     where = lambda s: (s.save_state, s.result, s.num_steps, s.num_accepted_steps, s.num_rejected_steps)
-    return eqx.tree_at(where, state, ((kept, last), found.result, *counts))
+    return eqx.tree_at(where, state, ((kept, last), outcome.result, *counts))

@@ -28,10 +28,10 @@ def _constraint_of(row: str) -> str:
 
 def _rows_by_constraint(names: Sequence[str], wanted: Sequence[str]) -> dict[str, list[int]]:
     """The row numbers of each constraint; a constraint whose own name ends in "[0]" is known by being wanted."""
-    found: dict[str, list[int]] = {}
+    by_constraint: dict[str, list[int]] = {}
     for i, row in enumerate(names):
-        found.setdefault(row if row in wanted else _constraint_of(row), []).append(i)
-    return found
+        by_constraint.setdefault(row if row in wanted else _constraint_of(row), []).append(i)
+    return by_constraint
 
 
 def row_levels(levels: Levels | None, names: Sequence[str]) -> tuple[list[list[int]], dict[str, list[int]]]:
@@ -172,13 +172,13 @@ def find_modules(
     """
     system, t, q, v = resolve_state(system, t, q, v)
     given, n = as_levels(levels) or (), v.size
-    rng, found = np.random.default_rng(0), []
+    rng, couplings = np.random.default_rng(0), []
     for size in (0.0, 0.1, 0.1):
         moved = [x + (size * rng.normal(size=x.shape)).astype(x.dtype) for x in (q, v)]
-        found.append(_couplings(system, t, *moved))
-    M = np.any([np.asarray(M) != 0 for M, _ in found], axis=0)
-    A = np.any([np.asarray(rows.A) != 0 for _, rows in found], axis=0)
-    by_level, known = row_levels(given, found[0][1].names)
+        couplings.append(_couplings(system, t, *moved))
+    M = np.any([np.asarray(M) != 0 for M, _ in couplings], axis=0)
+    A = np.any([np.asarray(rows.A) != 0 for _, rows in couplings], axis=0)
+    by_level, known = row_levels(given, couplings[0][1].names)
     masses = [np.flatnonzero(row) for row in M]
     for depth in range(len(given), 0, -1):
         touched = {i: np.flatnonzero(A[i]) for level in by_level[:depth] for i in level}

@@ -142,17 +142,17 @@ class AbsoluteSystem(AbstractSystem):
     @property
     def constraints(self) -> tuple[AbstractConstraint, ...]:
         """Of each joint its rows, named after it; unit quaternions, where not kept otherwise; the further ones."""
-        parts, found = self._all_coordinates(), []
+        parts, rows = self._all_coordinates(), []
         for joint in self.joints:
             ends = tuple(parts[name] for name in joint.bodies)
             if joint.holonomic:
-                found.append(Holonomic(JointRows(joint, ends), name=joint.name))
+                rows.append(Holonomic(JointRows(joint, ends), name=joint.name))
             if joint.nonholonomic:
                 name = f"{joint.name}, no slip" if joint.holonomic else joint.name
-                found.append(Nonholonomic(JointSlip(joint, ends), name=name))
+                rows.append(Nonholonomic(JointSlip(joint, ends), name=name))
         unit = [part for part in parts.values() if isinstance(part, EulerCoordinates)]
         return (
-            *found,
+            *rows,
             *(Holonomic(UnitNorm(part), name=f"{part.body.name}, unit quaternion") for part in unit),
             *self.further,
         )
