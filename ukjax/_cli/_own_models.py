@@ -84,7 +84,7 @@ def _of_name(name: str) -> ModuleType:
         if not f"{name}.".startswith(f"{error.name}."):
             raise  # it is there, and imports something that is not
         raise InputError(
-            f"Python finds no module '{name}' from here; of a file give the path, as mymodel.py:hoop."
+            f"there is no module '{name}' here; for a file give its path, such as mymodel.py:hoop."
         ) from error
 
 

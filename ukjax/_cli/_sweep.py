@@ -65,7 +65,9 @@ def _read(path: Path) -> "uk.Table":
     with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets write a byte-order mark
         head, *rows = [row for row in csv.reader(file) if any(map(str.strip, row))] or [[]]
     if any(len(row) != len(head) for row in rows) or not rows:
-        raise InputError(f"'{path}' must have a line of names and lines of as many numbers.")
+        raise InputError(
+            f"'{path}' must begin with a line of names; each further line has a number for each name."
+        )
     return uk.Table(
         _distinct("--table", [(name.strip(), [row[i] for row in rows]) for i, name in enumerate(head)])
     )

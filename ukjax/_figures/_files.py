@@ -113,7 +113,7 @@ def _write_zarr(dataset: "xarray.Dataset", path: Path) -> None:
     import zarr
 
     if path.is_dir() and any(path.iterdir()) and not (path / "zarr.json").exists():
-        raise InputError(f"'{path}' is a folder, and nothing of Zarr: choose another name.")
+        raise InputError(f"'{path}' is a folder, but not a Zarr store: choose another name.")
     with replacing(path) as partial:
         dataset.to_zarr(partial, mode="w", consolidated=False, zarr_format=3)
         attributes = zarr.open_group(partial, mode="r+").attrs

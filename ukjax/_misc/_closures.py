@@ -225,8 +225,8 @@ def require_seen(found: Any) -> None:
     """
     if is_traced(found):
         raise HiddenValueError(
-            "a function of the system takes a value that JAX traces from a global variable, a class or an object, where "
-            "it cannot be found: make it a field of the system, or a local variable around the function."
+            "a function of the system uses a value that JAX traces, from a global variable, a class or an object, where "
+            "ukjax cannot find it: make it a field of the system, or a local variable around the function."
         )
 
 

@@ -210,7 +210,7 @@ def check(
     require_instance("stabilizer", stabilizer, AbstractStabilizer, "NoStabilizer()")
     if is_traced(system, state, t0, q0, v0, t, q, v):
         raise InputError(
-            "check looks at values, which JAX does not have while it traces: call it outside jit, vmap and grad."
+            "check needs numbers, and JAX has none while it traces: call it outside jit, vmap and grad."
         )
     names = {"t0": t0, "q0": q0, "v0": v0, "t": t, "q": q, "v": v}
     system, time, position, velocity = resolve_state(system, *_state_given(state, names))

@@ -90,8 +90,8 @@ class _Condition(eqx.Module):
             raise InputError(f"{_called(self.name)} returned shape {result.shape}; it must be a scalar.")
         if result.dtype == bool:
             raise InputError(
-                f"{_called(self.name)} returned a truth value, which does not tell when it changed: return the number "
-                "that crosses zero itself, such as q[0] in place of q[0] < 0, with direction='down' if need be."
+                f"{_called(self.name)} returned a truth value: return the number that crosses zero, such as "
+                "q[0] instead of q[0] < 0, with direction='down' if needed."
             )
         if not jnp.issubdtype(result.dtype, jnp.floating):
             raise InputError(f"{_called(self.name)} must return a real number, got {result.dtype}.")

@@ -54,7 +54,7 @@ def known(trajectory: "Trajectory") -> Problem:
     """
     if trajectory.problem is None:
         raise InputError(
-            "it is not known what was simulated, of a run within jit or one read from a file: tell it by "
+            "this trajectory does not know its problem, since it was made within jit or read from a file: use "
             "trajectory.with_problem(problem)."
         )
     return trajectory.problem
@@ -118,8 +118,8 @@ def _mechanism(trajectory: "Trajectory", method: str) -> tuple[AbsoluteSystem | 
         system = system.system
     if not isinstance(system, AbsoluteSystem | TreeSystem):
         raise InputError(
-            f"{title_of(system)} is no mechanism of bodies, joints and loads, so {method}() has nothing to tell; build "
-            f"it by ukjax.mechanisms.assemble or tree."
+            f"{title_of(system)} is not a mechanism of bodies, joints and loads, so it has no {method}(); build it "
+            f"by ukjax.mechanisms.assemble or tree."
         )
     return system, inputs
 

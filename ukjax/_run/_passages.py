@@ -80,7 +80,7 @@ def _known(trajectory: Trajectory) -> list[np.ndarray]:
         if np.sum(finite) >= 3:
             return [x[finite] for x in columns]
     raise InputError(
-        f"passages are found in one run that reached three times or more, got t of shape {trajectory.t.shape}."
+        f"passages needs one run with at least three saved times, got t of shape {trajectory.t.shape}."
     )
 
 
@@ -122,7 +122,7 @@ def passages(
 
     **Returns:** a list of `Passage`, in the order of time.
 
-    **Raises:** `InputError` where it is not known what was simulated, for a batch, and for fewer than three times.
+    **Raises:** `InputError` where the problem is not known, for a batch, and for fewer than three times.
     """
     require_between("rcond", rcond, 0, 1)
     require_instance("trajectory", trajectory, Trajectory, "uk.simulate(problem)")
@@ -131,7 +131,9 @@ def passages(
         require_instance("system", system, AbstractSystem, "uk.models.pendulum().system")
     if system is None:
         if trajectory.problem is None:
-            raise InputError("it is not known what was simulated: give passages(trajectory, system=...).")
+            raise InputError(
+                "this trajectory does not know its problem: give passages(trajectory, system=...)."
+            )
         system = trajectory.problem.system
     columns = _known(trajectory)
     if not trajectory.row_names:

@@ -149,7 +149,7 @@ class Trajectory(eqx.Module):
         **Raises:** `InputError` unless the run was made with `dense=True`.
         """
         if self.dense is None:
-            raise InputError("this trajectory was not kept dense; call simulate(..., dense=True).")
+            raise InputError("this trajectory has no dense output: call simulate(..., dense=True).")
         t = real_array("t", t).astype(self.t.dtype)
         if not t.ndim:
             return self.dense(t)

@@ -94,7 +94,9 @@ def _span(problem: Problem, options: dict[str, Any]) -> dict[str, Any]:
     whole_number("max_steps", options["max_steps"])
     ts = _options.times(t0, t1, options["ts"])
     if ts is None:
-        raise InputError("runs of a batch have steps of their own: ts must be times or their number.")
+        raise InputError(
+            "runs of a sweep differ in their steps, so ts must be times or their number, not 'steps'."
+        )
     return options | {"t0": float(t0), "t1": float(t1), "ts": np.asarray(ts)}
 
 
@@ -199,7 +201,7 @@ def prepare(
     columns = _columns(samples, program)
     taken = {*columns, *(x for variable in program.variables.values() for x in variable.dims)}
     if clash := taken & {*coordinates, *samples.sizes} - {"q0", "v0"}:
-        raise InputError(f"the name {min(clash)} is both of a parameter and of an output: rename one.")
+        raise InputError(f"{min(clash)} is the name of both a parameter and an output: rename one.")
     name = problem.name if problem is not None else getattr(model, "__name__", type(model).__name__)
     template = Template(columns, coordinates | labels, _provenance(name, samples, member, program, options))
     return Plan(samples, program, template)

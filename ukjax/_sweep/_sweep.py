@@ -169,7 +169,7 @@ def sweep(
     devices = jax.local_devices() if devices is None else devices
     devices = all_of("devices", devices, jax.Device, "jax.devices()[0]")
     if not devices:
-        raise InputError("devices must be one at least, such as jax.devices().")
+        raise InputError("devices must name at least one, such as jax.devices().")
     options = {"t0": t0, "t1": t1, "dt0": dt0, "ts": ts, "solver": solver, "max_steps": max_steps}
     options |= {"stepsize_controller": stepsize_controller, "rtol": rtol, "atol": atol, "event": event}
     plan = prepare(fn_or_problem, samples, outputs, gradients, stabilizer, formula, options)

@@ -67,12 +67,12 @@ def _with_budget(objective: Objective) -> tuple[Objective, Point]:
 def _first(given: Point, stepper: Stepper) -> Search:
     """Where the search starts: the gains given, or better ones of a scan."""
     if given.value == -np.inf or np.isnan(given.value):
-        raise InputError("the loss must be positive; with the gains given it is zero, negative or NaN.")
+        raise InputError("the loss must be positive; at the given gains it is zero, negative or NaN.")
     search = stepper.anywhere(given)
     if not search.points[-1].finite:
         raise InputError(
-            "the loss is not finite with the gains given, nor where else it was tried: give a smaller step dt0, "
-            "more max_steps, or other gains; `ukjax.simulate` tells what the run with the gains given meets."
+            "the loss is not finite at the given gains, nor at any others that were tried: give a smaller step dt0, "
+            "more max_steps, or other gains; `ukjax.simulate` with the given gains shows what goes wrong."
         )
     return search
 
