@@ -16,7 +16,7 @@ from ._pool import Outcome, pool
 from ._runge_kutta import in_lanes
 from ._steps import Run
 
-# On a CPU wider loops are little faster, and more lanes wait for the longest of the last runs.
+# On a CPU wider loops barely help, and more of their lanes idle while the last runs end.
 _FEWEST, _MOST, _RUNS_OF_A_LANE = 64, 128, 32
 _MOST_ON_ACCELERATORS = 65_536
 _DEEPEST = 6

@@ -22,13 +22,13 @@ from .._system._system import AbstractSystem, names_of
 
 @final
 class Report(eqx.Module):
-    """What `check` found at a state; `str(report)` says it in words.
+    """The result of `check`; `str(report)` says it in words.
 
     - `rows`: the names of the m rows.
     - `rank`: the rank of A, rows scaled to unit norm, by the relative threshold `rcond`.
     - `singular_values`: of those scaled rows, largest first.
     - `redundant`: sets of rows that depend on each other; one or more of each could be left out.
-    - `inconsistent`: rows that A a = b cannot satisfy, with the residual the best a leaves.
+    - `inconsistent`: rows that no acceleration satisfies with the others, with the residual of the best one.
     - `unique_multipliers`: the rows whose multiplier is unique.
     - `mass_rank`: the rank of the mass matrix, n where it is positive definite.
     - `unique_acceleration`: whether [M; A] has rank n, so that the acceleration is unique.
@@ -187,7 +187,7 @@ def check(
     stabilizer: AbstractStabilizer = NoStabilizer(),
     rcond: float = DEFAULT_RCOND,
 ) -> Report:
-    """Examines the constraints at one state and names what is redundant, inconsistent or not unique.
+    """Examines the constraints at one state, and names what is redundant, inconsistent or not unique.
 
     Uniqueness: a is unique iff [M; A] has rank n (Udwadia and Phohomsiri 2006); the multiplier of row i is
     unique iff (A A^+)_ii = 1.
@@ -204,7 +204,7 @@ def check(
 
     **Returns:** `Report`.
 
-    **Raises:** `InputError` for wrong shapes and non-finite values, for a state given twice, and within `jit`.
+    **Raises:** `InputError` for wrong shapes, non-finite values, a state given twice, and calls within `jit`.
     """
     require_between("rcond", rcond, 0, 1)
     require_instance("stabilizer", stabilizer, AbstractStabilizer, "NoStabilizer()")

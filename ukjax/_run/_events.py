@@ -35,7 +35,7 @@ class Event(eqx.Module):
     - `direction`: `"up"` or 1 for crossings from below only, `"down"` or -1 for those from above only; by default both.
     - `name`: what `Trajectory.event_name` and errors call it; by default the function's own name.
 
-    **Raises:** `InputError` for what is no function, and another direction.
+    **Raises:** `InputError` if `fn` is not a function, or for another direction.
     """
 
     fn: Callable[[Time, Coordinates, Velocities], Float[Array, ""]]

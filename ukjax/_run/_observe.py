@@ -147,7 +147,7 @@ def _padded(places: np.ndarray) -> np.ndarray:
 
 
 def reached(t: Array | np.ndarray) -> np.ndarray:
-    """The places of the times a run reached, each once: the last is where it stopped, which may have been saved before.
+    """Indices of the saved times that a run reached, each once; the last is where it stopped.
 
     **Arguments:**
 

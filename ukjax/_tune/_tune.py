@@ -10,7 +10,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -88,7 +88,7 @@ def tune(
     t0: Time | float | None = None,
     t1: Time | float | None = None,
     dt0: Time | float | None = None,
-    ts: Float[Array, " k"] | int | None = None,
+    ts: Numbers | None = None,
     formula: AbstractFormula | None = None,
     stabilizer: AbstractStabilizer = Projection(),
     solver: dfx.AbstractSolver = dfx.Tsit5(),
@@ -106,11 +106,11 @@ def tune(
     progress: bool = False,
     checkpoint: str | Path | None = None,
 ) -> TuneResult:
-    """Gains that make the loss of simulated runs small: Optax on log(loss) over log(gains), from a coarse scan.
+    """Finds gains with a small loss of simulated runs: a coarse scan, then Optax on log(loss) over log(gains).
 
-    The default loss is the mean square of the position errors. At explicit fixed steps stability bounds the gains;
-    with adaptive steps larger gains only cost evaluations, so those are penalized (`ViolationLoss`). Runs that
-    fail count as infinite loss, and steps towards them are shortened, so gains stay positive and finite.
+    The default loss is the mean square of the position errors. With explicit solvers at fixed steps, stability bounds
+    the gains. With adaptive steps larger gains only cost evaluations, so evaluations are penalized (`ViolationLoss`). A
+    run that fails has infinite loss, and steps towards it are shortened, so gains stay positive and finite.
 
     **Arguments:**
 
@@ -131,14 +131,14 @@ def tune(
     - `aggregate`: `"mean"` or `"worst"` loss of several problems.
     - `convention`: how alpha and beta are searched and reported: `"plain"`, or `"squared"` as `Baumgarte.squared`.
     - `per_row`: give every row gains of its own.
-    - `starts`: how many gains between 0.1 and 10,000 to try first, in one batch, and an eighth of how many to try
-      around the best where the optimizer is stuck; 0 for none.
-    - `iterations`: the most steps of the optimizer; gains per row are first searched alike, then apart, in so many
-      each.
-    - `tolerance`: the relative improvement below which an iteration counts as none.
-    - `patience`: how many such iterations end the search.
+    - `starts`: how many gains between 0.1 and 10,000 to try first, in one batch; an eighth as many are tried around the
+      best ones where the optimizer is stuck. 0 for none.
+    - `iterations`: the most steps of the optimizer. Gains per row are searched twice with this many steps: first with
+      one value for all rows, then one for each.
+    - `tolerance`: a smaller relative improvement than this does not count.
+    - `patience`: the search ends after this many iterations without improvement.
     - `progress`: show a bar with the loss and the gains.
-    - `checkpoint`: an .npz file, written after each iteration; if it exists, the search goes on from there, to
+    - `checkpoint`: an .npz file, written after each iteration; if it exists, the search continues from there, to
       the same result.
 
     **Returns:** `TuneResult`, with the best gains found, also after Ctrl-C.
