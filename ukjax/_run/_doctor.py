@@ -168,11 +168,11 @@ def _state_given(state: tuple, named: dict[str, Any]) -> list[Any]:
             f"check takes (system, q0, v0) or (system, t, q, v), got {len(state)} after the system."
         )
     given = [*zip(order, state, strict=False), *((name.removesuffix("0"), x) for name, x in named.items())]
-    given = {}
+    by_name = {}
     for name, x in given:
-        if x is not None and given.setdefault(name, x) is not x:
-            raise InputError(f"{name} is given twice: as {given[name]} and as {x}.")
-    return [given.get(name) for name in ("t", "q", "v")]
+        if x is not None and by_name.setdefault(name, x) is not x:
+            raise InputError(f"{name} is given twice: as {by_name[name]} and as {x}.")
+    return [by_name.get(name) for name in ("t", "q", "v")]
 
 
 def check(
