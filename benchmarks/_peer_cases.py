@@ -8,7 +8,7 @@ from _peer_mechanisms import GROUND, SQUEEZER_ANGLES, Mechanism, rods, squeezer
 from _peer_scara import ScaraScript
 
 import ukjax as uk
-from ukjax._bench import _references
+from ukjax._cli._benchmark import _references
 
 Array = np.ndarray
 

@@ -23,9 +23,9 @@ from rattle import COMPOSED, PLAIN, rattle
 from rich.console import Console
 from rich.table import Table
 from scipy.special import ellipj, ellipk, ellipkinc
+from ukjax._bench import machine
 
 import ukjax as uk
-from ukjax._bench import machine
 
 GRAVITY = 9.81
 PERIOD = (

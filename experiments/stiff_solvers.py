@@ -21,9 +21,9 @@ import numpy as np
 import optimistix as optx
 from rich.console import Console
 from rich.table import Table
+from ukjax._bench import CASES, machine
 
 import ukjax as uk
-from ukjax._bench import CASES, machine
 
 MAX_STEPS = 3_000_000
 GAIN = 1_000.0  # of Baumgarte.squared [1/s]

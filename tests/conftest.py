@@ -10,6 +10,9 @@ from pathlib import Path
 
 import jax
 import pytest
+from shapes import check_shapes
+
+check_shapes()  # before anything imports ukjax
 
 os.environ.setdefault(
     "JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "compiled")

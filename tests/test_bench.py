@@ -18,10 +18,10 @@ from scipy.integrate import solve_ivp
 from typer.testing import CliRunner, Result
 
 import ukjax as uk
-from ukjax._bench import CASES, _references
-from ukjax._bench._run import _compiled
 from ukjax._cli import _commands as cli
 from ukjax._cli._bench import _table
+from ukjax._cli._benchmark import CASES, _references
+from ukjax._cli._benchmark._run import _compiled
 
 G = 9.81
 

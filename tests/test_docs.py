@@ -73,13 +73,27 @@ def test_there_are_commands_and_blocks() -> None:
     assert {page.name for page in WITH_PYTHON} >= {"README.md", "index.md", "concepts.md"}
 
 
-def test_readme_lists_every_model_and_method() -> None:
-    readme = (ROOT / "README.md").read_text()
+def test_pages_list_every_model_and_method() -> None:
+    models, choosing = ((ROOT / "docs" / page).read_text() for page in ("models.md", "choosing.md"))
     for name in MODELS:
-        assert f"| `{name}` |" in readme
+        assert f"| `{name}` |" in models
     for name, method in cli.METHODS.items():
-        assert re.search(rf"^\| `{method}`.*\| `{name}` \|", readme, re.MULTILINE)
-    assert f"`{type(ukjax.UdwadiaKalaba().pinv).__name__}` (default)" in readme
+        assert re.search(rf"^\| `{method}`.*\| `{name}` \|", choosing, re.MULTILINE)
+    assert f"`{type(ukjax.UdwadiaKalaba().pinv).__name__}` (default)" in choosing
+
+
+def test_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().split()) < 800
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text()
+    assert [page.name for page in PAGES[1:] if f": {page.name}\n" not in navigation] == []
+
+
+def test_links_of_the_readme_lead_somewhere() -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / "README.md").read_text())
+    assert [link for link in links if not (ROOT / link).exists()] == []
 
 
 def test_the_interface_page_lists_every_public_name() -> None:

@@ -117,8 +117,8 @@ def test_bench_of_a_problem() -> None:
 BAD = {
     "no file": ("mymodl.py:hoop", "there is no file 'mymodl.py'; did you mean 'mymodel.py'?"),
     "no folder": ("nowhere/mymodel.py:hoop", "there is no file 'nowhere/mymodel.py'."),
-    "no module": ("mymodl:hoop", "Python finds no module 'mymodl'"),
-    "no module in a package": ("package.nothing:hoop", "Python finds no module 'package.nothing'"),
+    "no module": ("mymodl:hoop", "there is no module 'mymodl'"),
+    "no module in a package": ("package.nothing:hoop", "there is no module 'package.nothing'"),
     "no function": (
         "mymodel.py:hop",
         "unknown function of mymodel.py 'hop'; did you mean 'hoop'? Known: hoop,",

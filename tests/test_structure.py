@@ -36,7 +36,6 @@ ROOMS = [
     "_interop",
     "_tune",
     "_sweep",
-    "_bench",
     "__init__",
     "_cli",
     "__main__",
@@ -105,6 +104,23 @@ def test_files_of_a_folder_do_not_import_in_circles() -> None:
 def test_rooms_name_what_exists() -> None:
     assert set(ROOMS) == {room_of(path) for path in FILES}
     assert len(ROOMS) <= 20
+
+
+def test_rooms_are_listed_for_contributors() -> None:
+    """In the order of `ROOMS`, each with the first line of its docstring, which is one sentence."""
+    lines = [
+        (
+            room,
+            (ast.get_docstring(ast.parse((PACKAGE / room / "__init__.py").read_text())) or "").splitlines()[
+                0
+            ],
+        )
+        for room in ROOMS
+        if (PACKAGE / room).is_dir()
+    ]
+    assert all(line.endswith(".") for _, line in lines)
+    listed = re.findall(r"^\| `(\w+)` \| (.*) \|$", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    assert listed == lines
 
 
 @pytest.mark.parametrize("path", FILES, ids=str)
@@ -203,7 +219,7 @@ for command in (["--help"], ["--version"], ["list"], ["list", "--json"], ["simul
     assert "jax" not in sys.modules, f"ukjax {' '.join(command)} loads JAX"
 import ukjax
 ukjax.simulate
-for heavy in ("optax", "scipy.stats", "scipy.sparse", "ukjax._tune", "ukjax._bench", "ukjax._sweep"):
+for heavy in ("optax", "scipy.stats", "scipy.sparse", "ukjax._tune", "ukjax._cli._benchmark", "ukjax._sweep"):
     assert heavy not in sys.modules, f"ukjax.simulate loads {heavy}"
 """
 
@@ -280,6 +296,22 @@ def test_continuous_integration_runs_what_the_readme_says() -> None:
     readme = (ROOT / "README.md").read_text()
     (command,) = re.findall(r"^(python3 -m venv .*-m pytest.*)$", readme, re.MULTILINE)
     assert command in (ROOT / ".ci" / "run").read_text().splitlines()
+    public = (ROOT / ".github" / "workflows" / "checks.yml").read_text().splitlines()
+    assert {"      - run: .ci/run", f"      - run: {command}"} <= set(public)
+
+
+def test_the_oldest_versions_tested_are_those_allowed() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    pinned = re.findall(r"^([\w-]+==.*)$", (ROOT / ".github" / "oldest.txt").read_text(), re.MULTILINE)
+    assert pinned
+    assert {x.replace("==", ">=") for x in pinned} <= set(project["dependencies"])
+
+
+def test_versions_agree() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"\n## [{version}] - " in (ROOT / "CHANGELOG.md").read_text()
+    assert (PACKAGE / "py.typed").exists()
 
 
 def test_readme_has_two_setup_commands() -> None:

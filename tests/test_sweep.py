@@ -411,7 +411,7 @@ BAD = {
     "solver": (particle, {"rate": [1.0]}, {"solver": dfx.Tsit5}, "solver must be something like"),
     "chunk": (particle, {"rate": [1.0]}, {"chunk": 0}, "chunk must be an integer of at least 1"),
     "memory": (particle, {"rate": [1.0]}, {"memory": -1.0}, "memory must lie between"),
-    "both": (lambda x: {"x": x}, {"x": [1.0]}, {}, "the name x is both of a parameter and of an output"),
+    "both": (lambda x: {"x": x}, {"x": [1.0]}, {}, "x is the name of both a parameter and an output"),
     "nothing returned": (lambda x: None, {"x": [1.0]}, {}, "the function must return a Problem, or arrays"),
 }  # fmt: skip
 

@@ -173,7 +173,7 @@ OTHERS = {
 @pytest.mark.parametrize(("model", "params", "options", "words"), OTHERS.values(), ids=OTHERS)
 def test_a_store_of_another_sweep_is_refused(store: Path, model, params, options, words: str) -> None:
     before = contents(store)
-    with pytest.raises(uk.InputError, match="is of another sweep") as raised:
+    with pytest.raises(uk.InputError, match="is the store of another sweep") as raised:
         uk.sweep(model, params, store=store, **options)
     assert words in str(raised.value)
     assert contents(store) == before

@@ -78,8 +78,8 @@ def test_what_is_not_known_says_so(servo_run, tmp_path):
     for method, what in {
         "servo": "is not under servo control",
         "points": "defines no named points",
-        "reactions": "is no mechanism",
-        "loads": "is no mechanism",
+        "reactions": "is not a mechanism",
+        "loads": "is not a mechanism",
         "energies": "defines no energy by parts",
     }.items():
         with pytest.raises(uk.InputError, match=f"System {what}"):

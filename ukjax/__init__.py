@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with the table below
     from . import mechanisms as mechanisms
     from . import models as models
-    from ._bench import BenchResult as BenchResult
-    from ._bench import bench as bench
+    from ._cli._benchmark import BenchResult as BenchResult
+    from ._cli._benchmark import bench as bench
     from ._compiler import Lanes as Lanes
     from ._compiler import TranslationError as TranslationError
     from ._compiler import lanes as lanes
@@ -101,7 +101,7 @@ else:
 
     _MODULES = ("mechanisms", "models")
     _NAMES = {
-        "_bench": "BenchResult bench",
+        "_cli._benchmark": "BenchResult bench",
         "_compiler": "Lanes TranslationError lanes",
         "_compiler._whole_loops": "compile_loops_whole",
         "_formula._acceleration": "AbstractFormula Acceleration Schur UdwadiaKalaba",

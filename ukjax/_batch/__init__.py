@@ -1,4 +1,4 @@
-"""Batches of integrations without lockstep: a pool of lanes, each at a step of its own run."""
+"""Batches of runs that do not wait for each other: each run takes steps of its own."""
 
 from ._adjoint import Pooled as Pooled
 from ._adjoint import can_be_pooled as can_be_pooled

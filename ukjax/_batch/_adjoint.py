@@ -15,7 +15,7 @@ from ._pool import Outcome, pool
 from ._runge_kutta import in_lanes
 from ._steps import Run
 
-# On a CPU wider loops are little faster, and more lanes wait for the longest of the last runs.
+# On a CPU wider loops barely help, and more of their lanes idle while the last runs end.
 _FEWEST, _MOST, _RUNS_OF_A_LANE = 64, 128, 32
 _MOST_ON_ACCELERATORS = 65_536
 
@@ -102,9 +102,9 @@ def _alone(run: Run, others: dict[str, Any]) -> Outcome:
         t0=run.t0, t1=run.t1, dt0=run.dt0, max_steps=run.max_steps, init_state=run.state, **others,
     )  # fmt: skip
     kept, last = final.save_state
-    end = jax.tree.map(lambda x: x[0], (last.ts, last.ys))
-    counts = (jnp.asarray(x, jnp.int32) for x in (final.num_steps, final.num_accepted_steps))
-    return Outcome(kept.ts, kept.ys, *end, jax.tree.map(jnp.asarray, final.result), *counts)
+    t, y = jax.tree.map(lambda x: x[0], (last.ts, last.ys))
+    tried, accepted = (jnp.asarray(x, jnp.int32) for x in (final.num_steps, final.num_accepted_steps))
+    return Outcome(kept.ts, kept.ys, t, y, jax.tree.map(jnp.asarray, final.result), tried, accepted)
 
 
 def _for_lanes(run: Run) -> Run:
@@ -152,12 +152,12 @@ class Pooled(dfx.AbstractAdjoint):
         return _as_state(init_state, outcome(*leaves)), {}
 
 
-def _as_state(state: Any, found: Outcome) -> Any:
+def _as_state(state: Any, outcome: Outcome) -> Any:
     """Diffrax's state at the end, as far as a solution is made of it."""
     kept, last = state.save_state
-    kept = eqx.tree_at(lambda s: (s.ts, s.ys), kept, (found.ts, found.ys))
-    end = jax.tree.map(lambda x: x[None], (found.t_end, found.y_end))
+    kept = eqx.tree_at(lambda s: (s.ts, s.ys), kept, (outcome.ts, outcome.ys))
+    end = jax.tree.map(lambda x: x[None], (outcome.t_end, outcome.y_end))
     last = eqx.tree_at(lambda s: (s.ts, s.ys), last, end)
-    counts = found.steps, found.accepted, found.steps - found.accepted
+    counts = outcome.steps, outcome.accepted, outcome.steps - outcome.accepted
     where = lambda s: (s.save_state, s.result, s.num_steps, s.num_accepted_steps, s.num_rejected_steps)
-    return eqx.tree_at(where, state, ((kept, last), found.result, *counts))
+    return eqx.tree_at(where, state, ((kept, last), outcome.result, *counts))

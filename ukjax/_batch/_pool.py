@@ -1,6 +1,6 @@
 """A pool of lanes: each iteration every lane tries one step of its own run, and takes the next run where one ended.
 
-So a batch costs the sum of its runs, whatever their lengths, and at the end at most the longest of them over again.
+So a batch costs its total work plus, at the end, at most one longest run.
 Arrays over the lanes have the lanes last: each number of a state is then a vector over them.
 """
 

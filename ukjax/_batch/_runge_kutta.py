@@ -77,8 +77,10 @@ class RungeKuttaInLanes(AbstractForwardingSolver):
         def _(count: int, batched: list[bool], *leaves: Array) -> Any:
             last = [jnp.moveaxis(x, 0, -1) if b else x for x, b in zip(leaves, batched, strict=True)]
             axes = jax.tree.unflatten(tree, [-1 if b else None for b in batched])
-            found = _step(self.solver.tableau, make(last), axes, count)
-            return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), found), jax.tree.map(lambda x: True, found)
+            result = _step(self.solver.tableau, make(last), axes, count)
+            return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), result), jax.tree.map(
+                lambda x: True, result
+            )
 
         return *step(*leaves), dfx.RESULTS.successful
 

@@ -107,12 +107,13 @@ def attempt(run: Run, lane: Lane) -> tuple[Lane, Step]:
     - `lane`: where it is.
     """
     solver, terms = run.solver, run.terms
+    order: Any = solver.error_order(terms)
     y, error, dense, solver_state, solved = solver.step(
         terms, lane.t, lane.t_next, lane.y, run.args, lane.solver_state, lane.made_jump
     )
     error = jax.tree.map(lambda x: jnp.where(jnp.isnan(x), jnp.inf, x), error)
     accepted, t, t_next, made_jump, controller_state, controlled = run.controller.adapt_step_size(
-        lane.t, lane.t_next, lane.y, y, run.args, error, solver.error_order(terms), lane.controller_state
+        lane.t, lane.t_next, lane.y, y, run.args, error, order, lane.controller_state
     )
     t = jnp.minimum(t, run.t1)
     short = jnp.where(accepted, run.t1, t + 0.5 * (run.t1 - t))

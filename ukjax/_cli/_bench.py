@@ -94,7 +94,7 @@ def bench(
 ) -> None:
     """Measure the benchmark problems: errors against independent references, times, and other programs' figures."""
     start_jax()
-    from .._bench import machine, work_precision
+    from ._benchmark import machine, work_precision
 
     if out is not None:
         _checked_folder(out)

@@ -119,7 +119,9 @@ def _summary_table(problem: "uk.Problem", figures: dict[str, Any], rows: dict[st
 def list_models(as_json: Json = False) -> None:
     """List the models."""
     # What was read off the models once: to build them all takes seconds. A test compares it with them.
-    entries = json.loads(importlib.resources.files(__package__).joinpath("catalogue.json").read_text("utf-8"))
+    entries = json.loads(
+        importlib.resources.files("ukjax._cli").joinpath("catalogue.json").read_text("utf-8")
+    )
     if as_json:
         return print_json({"models": entries})
     table = Table(box=None, padding=(0, 2, 1, 0))

@@ -114,15 +114,15 @@ def problem_of(name: str, pairs: list[str] | None) -> uk.Problem:
 
 def _pairs(pairs: list[str]) -> dict[str, str]:
     """KEY=VALUE pairs."""
-    found: dict[str, str] = {}
+    parameters: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not (key.isidentifier() and equals and value):
             raise InputError(f"--set takes KEY=VALUE, such as gravity=9.81; got '{pair}'.")
-        if key in found:
+        if key in parameters:
             raise InputError(f"--set {key} is given twice.")
-        found[key] = value
-    return found
+        parameters[key] = value
+    return parameters
 
 
 _WORDS = {float: "a number", int: "an integer", bool: "true or false"}

@@ -48,12 +48,12 @@ def own_model(name: str) -> Callable[..., uk.Problem]:
     _files.add(str(module.__file__))
     if not hasattr(module, function):
         raise _no_function(place, function, module)
-    found = getattr(module, function)
-    if not callable(found):
+    model = getattr(module, function)
+    if not callable(model):
         raise InputError(
-            f"{function} in {place} is of type {type(found).__name__}; a model is a function that returns a uk.Problem."
+            f"{function} in {place} is of type {type(model).__name__}; a model is a function that returns a uk.Problem."
         )
-    return _checked(found, function, place)
+    return _checked(model, function, place)
 
 
 def _of_file(path: Path) -> ModuleType:
@@ -84,7 +84,7 @@ def _of_name(name: str) -> ModuleType:
         if not f"{name}.".startswith(f"{error.name}."):
             raise  # it is there, and imports something that is not
         raise InputError(
-            f"Python finds no module '{name}' from here; of a file give the path, as mymodel.py:hoop."
+            f"there is no module '{name}' here; for a file give its path, such as mymodel.py:hoop."
         ) from error
 
 

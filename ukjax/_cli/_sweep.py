@@ -65,17 +65,19 @@ def _read(path: Path) -> "uk.Table":
     with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets write a byte-order mark
         head, *rows = [row for row in csv.reader(file) if any(map(str.strip, row))] or [[]]
     if any(len(row) != len(head) for row in rows) or not rows:
-        raise InputError(f"'{path}' must have a line of names and lines of as many numbers.")
+        raise InputError(
+            f"'{path}' must begin with a line of names; each further line has a number for each name."
+        )
     return uk.Table(
         _distinct("--table", [(name.strip(), [row[i] for row in rows]) for i, name in enumerate(head)])
     )
 
 
 def _distinct(option: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    parameters = dict(pairs)
+    if len(parameters) < len(pairs):
         raise InputError(f"{option} names a parameter twice.")
-    return found
+    return parameters
 
 
 def _samples(
@@ -91,7 +93,7 @@ def _samples(
     return kind(_distinct("--sample", [_range(pair) for pair in sample]), runs, seed)
 
 
-def _where(runs: Any, place: tuple[int, ...]) -> dict[str, float]:
+def _where(runs: Any, place: tuple[Any, ...]) -> dict[str, float]:
     """The values of the parameters of one run."""
     one = runs.isel(dict(zip(runs["result"].dims, map(int, place), strict=True)))
     names = [name for name in runs.attrs["parameters"] if one[name].ndim == 0]
@@ -206,8 +208,8 @@ def sweep(
     settings |= {"t1": t1, "dt0": dt0, "ts": times, "rtol": rtol, "atol": atol, "max_steps": max_steps}
     settings |= {"store": out, "overwrite": overwrite, "chunk": chunk, "progress": progress}
     start = time.perf_counter()
-    found = interruptible(lambda: uk.sweep(functools.partial(model, **fixed), samples, **settings))
-    summary = _summary(found, time.perf_counter() - start)
+    dataset = interruptible(lambda: uk.sweep(functools.partial(model, **fixed), samples, **settings))
+    summary = _summary(dataset, time.perf_counter() - start)
     if as_json:
         print_json(summary | {"out": None if out is None else str(out)})
     else:

@@ -188,9 +188,9 @@ def code_for(
     system: AbstractSystem,
     formula: AbstractFormula,
     stabilizer: AbstractStabilizer,
-    t: Time,
-    q: Coordinates,
-    v: Velocities,
+    t: Any,
+    q: Any,
+    v: Any,
 ) -> Code:
     """The code of an acceleration, made once for each structure.
 

@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, TypeGuard, final
 
 import jax.numpy as jnp
 from jax import lax
@@ -97,7 +97,7 @@ OF_NONE = {"max": -math.inf, "min": math.inf, "mul": 1.0, "and": True, "or": Fal
 """What they give of no numbers; a sum gives 0."""
 
 
-def is_number(x: Expression) -> bool:
+def is_number(x: Any) -> TypeGuard[float]:
     """Whether an expression is a constant."""
     return not isinstance(x, Node)
 

@@ -103,7 +103,7 @@ class Interpreter:
         if name not in FOLDED and name not in _RULES and all(map(is_constant, inputs)):
             return evaluated(equation, inputs)
         if name in OPERATIONS or name in _RENAMED:
-            return [self._elementwise(_RENAMED.get(name, name), inputs)]
+            return [self._elementwise(_RENAMED.get(name) or name, inputs)]
         if name not in _RULES:
             raise TranslationError(f"'{name}' has no scalar code")
         return [shaped(_RULES[name](self, inputs, params, equation), equation.outvars[0].aval.shape)]
@@ -183,7 +183,7 @@ class Interpreter:
     def _reduce(self, fold: Callable, inputs: list[Scalars], axes: tuple[int, ...]) -> Scalars:
         (x,) = inputs
         kept = [i for i in range(x.ndim) if i not in axes]
-        shape, count = [x.shape[i] for i in kept], math.prod(x.shape[i] for i in axes)
+        shape, count = tuple(x.shape[i] for i in kept), math.prod(x.shape[i] for i in axes)
         rows = np.transpose(x, [*kept, *axes]).reshape(math.prod(shape), count)
         return filled(shape, [fold(list(row)) for row in rows])
 

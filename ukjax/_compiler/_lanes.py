@@ -47,7 +47,7 @@ class Lanes(eqx.Module):
         applied = code.applied(self.system, t, q, v)
         return code(code.numbers(self.system, self.stabilizer), t, q, v, *applied)
 
-    def operations(self, t: Time, q: Coordinates, v: Velocities) -> dict[str, int]:
+    def operations(self, t: Time | float, q: Coordinates, v: Velocities) -> dict[str, int]:
         """How many operations of each kind one acceleration takes.
 
         **Arguments:** as `one`.

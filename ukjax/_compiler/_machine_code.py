@@ -146,7 +146,8 @@ class Body:
         if op in _INTRINSICS:
             return self._intrinsic(op, *args)
         if op == "select":
-            return self._select(*args, _is_boolean(node.args[1]) or _is_boolean(node.args[2]))
+            boolean = _is_boolean(node.args[1]) or _is_boolean(node.args[2])
+            return self._select(args[0], args[1], args[2], boolean)
         name = self.kind.of_c(op)
         return self._each(name, args) if op in _OF_C and name else getattr(self, "_" + op)(*args)
 

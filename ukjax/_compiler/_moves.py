@@ -133,7 +133,8 @@ def _updated(counted: list[np.ndarray], known: list[np.ndarray], params: dict) -
 
 def _padded(counted: list[np.ndarray], known: list[np.ndarray], params: dict) -> np.ndarray:
     with jax.ensure_compile_time_eval():
-        return np.asarray(lax.pad(*(x.astype(np.int32) for x in counted), params["padding_config"]))
+        x, padding = (jnp.asarray(x, jnp.int32) for x in counted)
+        return np.asarray(lax.pad(x, padding, params["padding_config"]))
 
 
 def places(equation: Any, inputs: list[Scalars]) -> list[int]:

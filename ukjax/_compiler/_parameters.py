@@ -52,7 +52,7 @@ def leaf(x: Array) -> Leaf:
     return Leaf(aval, tuple(varying.tolist()), tuple(values[~varying].tolist()))
 
 
-def split(system: AbstractSystem, stabilizer: AbstractStabilizer) -> tuple[list[Array], Structure]:
+def split(system: Any, stabilizer: AbstractStabilizer | None) -> tuple[list[Array], Structure]:
     arrays, static = eqx.partition((system, stabilizer), lambda x: isinstance(x, jax.Array | np.ndarray))
     leaves, tree = jax.tree.flatten(arrays)
     rest, rest_tree = jax.tree.flatten(static)

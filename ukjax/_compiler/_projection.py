@@ -106,7 +106,8 @@ def _directions(build: Builder, N: np.ndarray | None, M: np.ndarray, dtype: Any)
     reached = _product(build, N, inverse)
     beyond = np.empty(reached.shape, object)
     for i, j in np.ndindex(reached.shape):
-        beyond[i, j] = apply("sub", float(i == j), reached[i, j])
+        entry: Any = reached[i, j]
+        beyond[i, j] = apply("sub", float(i == j), entry)
     beyond = beyond[:, [not all(map(is_zero, column)) for column in beyond.T]]
     whole = np.zeros((len(M) + beyond.shape[1],) * 2, object) + 0.0
     whole[: len(M), : len(M)] = M

@@ -37,7 +37,7 @@ class Projected(NamedTuple):
     q: Coordinates
     v: Velocities
     errors: tuple[Coordinates, Velocities] | None
-    nearness: Float[Array, ""]
+    nearness: Float[Array, ""] | None
 
 
 @final
@@ -83,7 +83,7 @@ class ProjectionCode:
         found = _projected((program, self.rows), numbers, t, q, v, lax.stop_gradient(estimates))
         ends = np.cumsum([q.size, v.size, self.rows + 2])
         q, v, rest, kept = jnp.split(found, ends)
-        return Projected(q, v, None if errors is None else tuple(jnp.split(kept, [q.size])), rest[-2])
+        return Projected(q, v, None if errors is None else (kept[: q.size], kept[q.size :]), rest[-2])
 
     def on_host(
         self, numbers: np.ndarray, t: np.ndarray, q: np.ndarray, v: np.ndarray
@@ -116,10 +116,10 @@ def _projected(
     start = q.size + v.size
     flag = start + rows + 1
 
-    def again(state: tuple[Array, Array]) -> Array:
+    def again(state: tuple[Any, Array]) -> Array:
         return (state[1][flag] > 0.5) & (state[0] < _MOST_CALLS)
 
-    def iterate(state: tuple[Array, Array]) -> tuple[Array, Array]:
+    def iterate(state: tuple[Any, Array]) -> tuple[Any, Array]:
         mu = state[1][start : start + rows]
         return state[0] + 1, run(program, numbers, t, q, v, errors, mu)
 

@@ -61,7 +61,7 @@ def _is_boolean(x: Expression) -> bool:
     return isinstance(x, bool) if is_number(x) else x.op in BOOLEAN  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def _part(passes: list[Sequence[Node]], wanted: set[Node], registers: _Registers) -> Part:
+def _part(passes: Sequence[Sequence[Node]], wanted: set[Node], registers: _Registers) -> Part:
     """One stretch, given by its passes; stores what is wanted elsewhere."""
     kept = [i for i in range(len(passes[0])) if any(nodes[i] in wanted for nodes in passes)]
     writes = registers.size

@@ -197,7 +197,7 @@ class Builder:
         """1 / x where it is kept, else zero."""
         return self._select(kept, self._div(1.0, self._select(kept, x, 1.0)), 0.0)
 
-    def total(self, terms: Sequence[Expression]) -> Expression:
+    def total(self, terms: Iterable[Expression]) -> Expression:
         """The sum, pairwise, so that rounding errors stay small."""
         terms = [x for x in terms if not is_zero(x)]
         if not terms:

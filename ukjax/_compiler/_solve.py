@@ -16,7 +16,7 @@ by the same factors.
 import copy
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
@@ -272,15 +272,13 @@ class Solution(NamedTuple):
     rank: Expression
 
 
-def acceleration(
-    build: Builder, M: np.ndarray, Q: np.ndarray, A: np.ndarray, b: np.ndarray, rcond: float, eps: float
-) -> Solution:
+def acceleration(build: Builder, M: Any, Q: Any, A: Any, b: Any, rcond: float, eps: float) -> Solution:
     """The solution of M a = Q + A^T lambda, A a = b; see the module's docstring.
 
     **Arguments:**
 
     - `build`: makes the expressions.
-    - `M`: mass matrix (n, n); positive definite, else the result is NaN.
+    - `M`: mass matrix, an array of expressions (n, n); positive definite, else the result is NaN.
     - `Q`: impressed and non-ideal force (n,).
     - `A`: constraint Jacobian (m, n).
     - `b`: right-hand side (m,), stabilized.

@@ -100,7 +100,7 @@ def animate(
     `MissingExtraError` without matplotlib.
     """
     if problem is None:
-        raise InputError("it is not known what was simulated: give animate(problem=...).")
+        raise InputError("this trajectory does not know its problem: give animate(problem=...).")
     t, q = np.asarray(t), np.asarray(q)
     try:
         from matplotlib import rc_context

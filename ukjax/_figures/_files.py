@@ -113,7 +113,7 @@ def _write_zarr(dataset: "xarray.Dataset", path: Path) -> None:
     import zarr
 
     if path.is_dir() and any(path.iterdir()) and not (path / "zarr.json").exists():
-        raise InputError(f"'{path}' is a folder, and nothing of Zarr: choose another name.")
+        raise InputError(f"'{path}' is a folder, but not a Zarr store: choose another name.")
     with replacing(path) as partial:
         dataset.to_zarr(partial, mode="w", consolidated=False, zarr_format=3)
         attributes = zarr.open_group(partial, mode="r+").attrs
@@ -177,9 +177,9 @@ def _require_layout(table: Table, columns: Layout, results: Container[str]) -> N
     for name, (dims, _) in columns.items():
         if name == "energy" and name not in table.columns:
             continue
-        found = table.columns[name]
-        values = np.asarray(found.values)
-        if found.dims != dims or values.ndim != len(dims) or values.dtype.kind not in "fiu":
+        column = table.columns[name]
+        values = np.asarray(column.values)
+        if column.dims != dims or values.ndim != len(dims) or values.dtype.kind not in "fiu":
             raise TypeError(f"{name} must be numbers along {' and '.join(dims)}")
         for dim, size in zip(dims, values.shape, strict=True):
             if sizes.setdefault(dim, size) != size:

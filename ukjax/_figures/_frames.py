@@ -32,10 +32,10 @@ def _flat(name: str, column: Column, table: Table) -> dict[str, np.ndarray]:
 
 def _all_flat(table: Table) -> dict[str, np.ndarray]:
     """Columns (k,) by names such as `q[0]`, `q[crank theta]`, `multipliers[pin]`, `energy`; `t` first."""
-    found: dict[str, np.ndarray] = {}
+    columns: dict[str, np.ndarray] = {}
     for name, column in table.columns.items():
-        found |= _flat(name, column, table)
-    return {"t": found.pop("t")} | found
+        columns |= _flat(name, column, table)
+    return {"t": columns.pop("t")} | columns
 
 
 def to_pandas(table: Table) -> "pandas.DataFrame":

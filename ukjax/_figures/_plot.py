@@ -13,7 +13,7 @@ from ._table import Table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-STYLE = {
+STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,

@@ -90,14 +90,14 @@ def _by_blocks(
         ends = np.cumsum(sizes)
         levels = [range(end - size, end) for end, size in zip(ends, sizes, strict=True)]
         alone = jax.vmap(lambda H, b, x, levels=levels: recursion(H, b, x, levels, method))
-        found = alone(H[index[:, :, None], columns[:, None, :]], b[index], start.x[columns])
+        parts = alone(H[index[:, :, None], columns[:, None, :]], b[index], start.x[columns])
         result = [
             Enforced(
                 whole.x.at[columns].set(jnp.where(fault, jnp.nan, part.x)),
                 whole.P.at[columns[:, :, None], columns[:, None, :]].set(part.P),
                 whole.rank + jnp.sum(part.rank, dtype=jnp.int32),
             )
-            for whole, part in zip(result, found, strict=True)
+            for whole, part in zip(result, parts, strict=True)
         ]
     return result
 
@@ -162,8 +162,8 @@ def enforce_levels(
         root = clearance_root(jnp.concatenate(spread))
     z0 = jnp.concatenate([x0, jnp.zeros(len(soft), x0.dtype)])
     n = x0.size
-    found = recursion(with_clearance(H, root, soft), b, z0, index, as_pseudoinverse(pinv))
-    return tuple(Enforced(e.x[:n], e.P[:n, :n], e.rank) for e in found)
+    by_level = recursion(with_clearance(H, root, soft), b, z0, index, as_pseudoinverse(pinv))
+    return tuple(Enforced(e.x[:n], e.P[:n, :n], e.rank) for e in by_level)
 
 
 def as_variances(value: Array | float, of: str) -> Array:

@@ -13,7 +13,7 @@ import numpy as np
 
 from .._misc._arguments import all_of
 from .._misc._errors import InputError
-from .._misc._types import Coordinates, Time, Velocities
+from .._misc._types import Coordinates, Numbers, Time, Velocities
 from .._system._constraint import constraint_rows
 from .._system._problem import Problem, resolve_state
 from .._system._system import AbstractSystem
@@ -28,10 +28,10 @@ def _constraint_of(row: str) -> str:
 
 def _rows_by_constraint(names: Sequence[str], wanted: Sequence[str]) -> dict[str, list[int]]:
     """The row numbers of each constraint; a constraint whose own name ends in "[0]" is known by being wanted."""
-    found: dict[str, list[int]] = {}
+    by_constraint: dict[str, list[int]] = {}
     for i, row in enumerate(names):
-        found.setdefault(row if row in wanted else _constraint_of(row), []).append(i)
-    return found
+        by_constraint.setdefault(row if row in wanted else _constraint_of(row), []).append(i)
+    return by_constraint
 
 
 def row_levels(levels: Levels | None, names: Sequence[str]) -> tuple[list[list[int]], dict[str, list[int]]]:
@@ -137,11 +137,11 @@ def _couplings(system: AbstractSystem, t: Time, q: Coordinates, v: Velocities):
     return system.mass_matrix(t, q), constraint_rows(system, t, q, v)
 
 
-def _components(sets: Sequence[Sequence[int]], n: int) -> np.ndarray:
+def _components(sets: Sequence[np.ndarray], n: int) -> np.ndarray:
     """A number for each of n variables, the same for those that a set connects."""
     labels = np.arange(n)
     for members in sets:
-        together = np.unique(labels[list(members)])
+        together = np.unique(labels[members])
         labels[np.isin(labels, together)] = together.min(initial=n)
     return labels
 
@@ -150,8 +150,8 @@ def find_modules(
     system: AbstractSystem | Problem,
     levels: Sequence[Sequence[str]],
     t: Time | float | None = None,
-    q: Coordinates | None = None,
-    v: Velocities | None = None,
+    q: Numbers | None = None,
+    v: Numbers | None = None,
 ) -> tuple[Module, ...]:
     """The modules that a hierarchy consists of, up to the highest level that leaves more than one.
 
@@ -172,13 +172,13 @@ def find_modules(
     """
     system, t, q, v = resolve_state(system, t, q, v)
     given, n = as_levels(levels) or (), v.size
-    rng, found = np.random.default_rng(0), []
+    rng, couplings = np.random.default_rng(0), []
     for size in (0.0, 0.1, 0.1):
         moved = [x + (size * rng.normal(size=x.shape)).astype(x.dtype) for x in (q, v)]
-        found.append(_couplings(system, t, *moved))
-    M = np.any([np.asarray(M) != 0 for M, _ in found], axis=0)
-    A = np.any([np.asarray(rows.A) != 0 for _, rows in found], axis=0)
-    by_level, known = row_levels(given, found[0][1].names)
+        couplings.append(_couplings(system, t, *moved))
+    M = np.any([np.asarray(M) != 0 for M, _ in couplings], axis=0)
+    A = np.any([np.asarray(rows.A) != 0 for _, rows in couplings], axis=0)
+    by_level, known = row_levels(given, couplings[0][1].names)
     masses = [np.flatnonzero(row) for row in M]
     for depth in range(len(given), 0, -1):
         touched = {i: np.flatnonzero(A[i]) for level in by_level[:depth] for i in level}
@@ -191,5 +191,7 @@ def find_modules(
             owners.setdefault(int(part.min(initial=n)), []).append(name)
         apart = all(part.size and part.min() == part.max() for part in parts.values())
         if apart and len(owners) > 1:
-            return as_modules([(np.flatnonzero(labels == label), names) for label, names in owners.items()])
+            return as_modules(
+                [(np.flatnonzero(labels == label).tolist(), names) for label, names in owners.items()]
+            )
     return ()

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 from .._formula._acceleration import AbstractFormula, Acceleration, Equations, equations_of_motion
 from .._misc._arguments import require_instance, whole_number
 from .._misc._errors import InputError
-from .._misc._types import Coordinates, Time, Velocities
+from .._misc._types import Numbers, Time
 from .._pseudoinverse import AbstractPseudoinverse, GramSchmidt, as_pseudoinverse, inverse_cholesky
 from .._pseudoinverse import pinv as pseudoinverse
 from .._pseudoinverse._kernels import dot
@@ -41,21 +41,21 @@ class _Recursed(NamedTuple):
     W: Float[Array, "n n"]
     H: Float[Array, "m k"]
     z0: Float[Array, " k"]
-    found: list[Enforced]
+    states: list[Enforced]
     enforced: list[np.ndarray]
 
     def acceleration(self, level: int, method: AbstractPseudoinverse) -> Acceleration:
         """What follows from x: a = W^T x, and the constraint force M W^T (x - x0) + c."""
-        M, rows, found = self.equations.M, self.equations.rows, self.found[level]
-        dz = found.x - self.z0
+        M, rows, state = self.equations.M, self.equations.rows, self.states[level]
+        dz = state.x - self.z0
         n, index = M.shape[0], self.enforced[level]
-        a = dot(self.W.T, found.x[:n])
+        a = dot(self.W.T, state.x[:n])
         multipliers = dot(pseudoinverse(self.H[index], method).matrix.T, dz)
         return Acceleration(
             a=a,
             constraint_force=dot(M, dot(self.W.T, dz[:n])) + self.equations.c,
             multipliers=jnp.zeros_like(rows.b).at[index].set(multipliers),
-            rank=found.rank,
+            rank=state.rank,
             residual=dot(rows.A, a) - rows.b,
             gauss=dot(dz[:n], dz[:n]),
             unique=jnp.array(True),
@@ -145,8 +145,8 @@ class Recursive(AbstractFormula):
         levels = levels or [[]]
         enforced = itertools.accumulate(levels)
         parts = blocks(self.modules, levels, known, soft, free.size)
-        found = recursion(H, rows.b, z0, levels, self.pinv, parts)
-        return _Recursed(equations, W, H, z0, found, [np.asarray(rows, int) for rows in enforced])
+        states = recursion(H, rows.b, z0, levels, self.pinv, parts)
+        return _Recursed(equations, W, H, z0, states, [np.asarray(rows, int) for rows in enforced])
 
     def solve_levels(self, equations: Equations) -> tuple[Acceleration, ...]:
         """The acceleration after each level, the lowest first; the last is that of `solve`.
@@ -154,7 +154,7 @@ class Recursive(AbstractFormula):
         Residuals are those of all rows, also of the levels not enforced yet; multipliers of those are zero.
         """
         recursed = self._recursed(equations)
-        return tuple(recursed.acceleration(level, self.pinv) for level in range(len(recursed.found)))
+        return tuple(recursed.acceleration(level, self.pinv) for level in range(len(recursed.states)))
 
     def solve(self, equations: Equations) -> Acceleration:
         return self._recursed(equations).acceleration(-1, self.pinv)
@@ -170,8 +170,8 @@ def _level_accelerations(
 def recursive_levels(
     system: AbstractSystem | Problem,
     t: Time | float | None = None,
-    q: Coordinates | None = None,
-    v: Velocities | None = None,
+    q: Numbers | None = None,
+    v: Numbers | None = None,
     *,
     formula: Recursive = Recursive(),
     stabilizer: AbstractStabilizer = NoStabilizer(),

@@ -1,1 +1,1 @@
-"""Other worlds: environments for learning, exported simulations, PyTorch."""
+"""Bridges to other software: environments for reinforcement learning, exported simulations, PyTorch."""

@@ -63,7 +63,7 @@ def _input_force(apply: Array) -> InputForce:
 
 
 def _require_meant(system, sample, reward, observe, done, dt, horizon) -> None:
-    """Raises `InputError` for arguments of an `Environment` that cannot be meant."""
+    """Raises `InputError` for invalid arguments of an `Environment`."""
     if not isinstance(system, AbstractSystem):
         raise InputError(f"expected a system or a Problem, got {type(system).__name__}.")
     for name, function, takes in (
@@ -138,7 +138,7 @@ class Environment(eqx.Module):
     - `stabilizer`: as for `ukjax.step`.
     - `solver`: as for `ukjax.step`.
 
-    **Raises:** `InputError` for arguments that cannot be meant.
+    **Raises:** `InputError` for invalid arguments.
     """
 
     system: AbstractSystem
@@ -149,7 +149,7 @@ class Environment(eqx.Module):
     observe: Callable[[Time, Coordinates, Velocities], Array]
     sample: Sample
     done: Callable[[Time, Coordinates, Velocities], Array]
-    t0: float
+    t0: Array | float
     formula: AbstractFormula | None
     stabilizer: AbstractStabilizer
     solver: dfx.AbstractSolver
@@ -165,7 +165,7 @@ class Environment(eqx.Module):
         observe: Callable[[Time, Coordinates, Velocities], Array] = _whole_state,
         sample: Sample | None = None,
         done: Callable[[Time, Coordinates, Velocities], Array] = _never,
-        t0: float | None = None,
+        t0: Array | float | None = None,
         formula: AbstractFormula | None = None,
         stabilizer: AbstractStabilizer = Projection(),
         solver: dfx.AbstractSolver = dfx.Tsit5(),

@@ -24,9 +24,9 @@ _PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
 def _as_dict(x: Trajectory) -> dict[str, Any]:
     """The arrays of a trajectory."""
-    found = {name: getattr(x, name) for name in COLUMNS}
+    columns = {name: getattr(x, name) for name in COLUMNS}
     ok = (x.result == RESULTS.successful) | (x.result == RESULTS.event_occurred)
-    return {name: array for name, array in found.items() if array is not None} | {"ok": ok}
+    return {name: array for name, array in columns.items() if array is not None} | {"ok": ok}
 
 
 def _shape(x: Any) -> jax.ShapeDtypeStruct:
@@ -86,8 +86,8 @@ def export(
     shapes = jax.tree.map(_shape, arguments)
 
     def run(*arrays: Any) -> Any:
-        found = called("function", function, *arrays)
-        return jax.tree.map(_result, found, is_leaf=lambda x: isinstance(x, Trajectory))
+        outputs = called("function", function, *arrays)
+        return jax.tree.map(_result, outputs, is_leaf=lambda x: isinstance(x, Trajectory))
 
     def serialized() -> bytearray:
         # Under a name of its own each time, since what JAX traced before may hold Equinox's checks.

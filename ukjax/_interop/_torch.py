@@ -95,8 +95,8 @@ def to_torch(function: Callable[..., Any]) -> Callable[..., Any]:
         def backward(ctx: Any, *cotangents: "torch.Tensor") -> tuple["torch.Tensor | None", ...]:  # pyright: ignore
             wanted = ctx.needs_input_grad[1:]
             given = [x for x, kept in zip(cotangents, ctx.inexact, strict=True) if kept]
-            found = iter(derivative(wanted)(*ctx.saved_tensors, *given))
-            return None, *(next(found) if is_wanted else None for is_wanted in wanted)
+            gradients = iter(derivative(wanted)(*ctx.saved_tensors, *given))
+            return None, *(next(gradients) if is_wanted else None for is_wanted in wanted)
 
     @functools.wraps(function)
     def call(*tensors: "torch.Tensor") -> Any:

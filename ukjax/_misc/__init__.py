@@ -1,1 +1,1 @@
-"""Errors, types, checks of arguments, and other things every room needs."""
+"""What every room needs: errors, array types, checks of arguments, rotations."""

@@ -78,7 +78,7 @@ def _plain(name: str, value: numbers.Real) -> Array:
     try:
         return jax.device_put(np.asarray(value if isinstance(value, np.generic) else float(value)))
     except (OverflowError, ValueError) as error:
-        raise InputError(f"{name} is too large for a number of floating point: {shown(value)}.") from error
+        raise InputError(f"{name} is too large for a floating-point number: {shown(value)}.") from error
 
 
 def real_values(name: str, value: Any) -> Array:

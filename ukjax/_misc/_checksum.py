@@ -70,11 +70,11 @@ def digest_of_folder(path: Path, attributes: dict[str, Any]) -> str:
     - `attributes`: in its own file, which is left out.
     """
     own = {name: x for name, x in attributes.items() if name != ATTRIBUTE}
-    found = sha256(json.dumps(own, sort_keys=True).encode())
+    hashed = sha256(json.dumps(own, sort_keys=True).encode())
     for file in sorted(x for x in path.rglob("*") if x.is_file() and x != path / "zarr.json"):
-        found.update(f"{file.relative_to(path).as_posix()} {file.stat().st_size}\n".encode())
-        found.update(file.read_bytes())
-    return found.hexdigest()
+        hashed.update(f"{file.relative_to(path).as_posix()} {file.stat().st_size}\n".encode())
+        hashed.update(file.read_bytes())
+    return hashed.hexdigest()
 
 
 def require_intact_folder(path: Path) -> None:

@@ -60,7 +60,7 @@ class _Function(NamedTuple):
 class _Record(NamedTuple):
     """What an object that is no pytree is but for its attributes."""
 
-    of: type
+    of: Any  # its class
 
     def __call__(self, attributes: dict[str, Any]) -> Any:
         made = self.of.__new__(self.of)
@@ -117,14 +117,14 @@ class _Opened(NamedTuple):
 
     def filled(self, arrays: Iterator[Any]) -> Any:
         """The pytree with these arrays."""
-        found = []
+        filled = []
         for x in self.leaves:
             if isinstance(x, tuple):
                 made, contents = x
-                found.append(made(*contents.filled(arrays)))
+                filled.append(made(*contents.filled(arrays)))
             else:
-                found.append(next(arrays) if x is None else x.value)
-        return jax.tree.unflatten(self.structure, found)
+                filled.append(next(arrays) if x is None else x.value)
+        return jax.tree.unflatten(self.structure, filled)
 
 
 def _opened(x: Any, within: tuple[int, ...] = ()) -> tuple[_Opened, list[Tracer]]:
@@ -141,11 +141,11 @@ def _opened(x: Any, within: tuple[int, ...] = ()) -> tuple[_Opened, list[Tracer]
             arrays.append(leaf)
             continue
         if contents is not None:
-            inner, found = _opened(contents[1], (*within, id(leaf)))
+            inner, own = _opened(contents[1], (*within, id(leaf)))
             # A function within one that is made anew is made anew as well, so that it is equal to its likes.
-            if found or (within and isinstance(leaf, types.FunctionType)):
+            if own or (within and isinstance(leaf, types.FunctionType)):
                 kept.append((contents[0], inner))
-                arrays += found
+                arrays += own
                 continue
         kept.append(_Kept(leaf))
     return _Opened(structure, tuple(kept)), arrays
@@ -225,8 +225,8 @@ def require_seen(found: Any) -> None:
     """
     if is_traced(found):
         raise HiddenValueError(
-            "a function of the system takes a value that JAX traces from a global variable, a class or an object, where "
-            "it cannot be found: make it a field of the system, or a local variable around the function."
+            "a function of the system uses a value that JAX traces, from a global variable, a class or an object, where "
+            "ukjax cannot find it: make it a field of the system, or a local variable around the function."
         )
 
 
@@ -237,9 +237,9 @@ def _visible(x: Any) -> int:
 def _mapped(fn: Callable[[Any], Any], tree: T, is_leaf: Callable[[Any], bool]) -> T:
     """As `jax.tree.map`, but the very tree where that changes nothing."""
     leaves, structure = jax.tree.flatten(tree, is_leaf=is_leaf)
-    found = [fn(x) for x in leaves]
-    same = all(a is b for a, b in zip(found, leaves, strict=True))
-    return tree if same else jax.tree.unflatten(structure, found)
+    mapped = [fn(x) for x in leaves]
+    same = all(a is b for a, b in zip(mapped, leaves, strict=True))
+    return tree if same else jax.tree.unflatten(structure, mapped)
 
 
 def hoisted(tree: T) -> T:

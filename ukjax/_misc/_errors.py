@@ -4,7 +4,7 @@ from typing import Any
 
 
 class InputError(ValueError):
-    """An argument that cannot be meant: a wrong shape, a NaN, an unknown name, a negative gain.
+    """An invalid argument: a wrong shape, a NaN, an unknown name, a negative gain.
 
     The message is one line, also where it shows an array or quotes another error.
 

@@ -12,6 +12,11 @@ from ._errors import InputError, shown
 _LONGEST = 240  # of a name; most file systems take 255 bytes, and `replacing` adds some
 
 
+def _is_name(text: str) -> bool:
+    path = Path(text)
+    return "\0" not in text and path.name not in ("", "..") and max(map(len, path.parts)) <= _LONGEST
+
+
 def as_path(name: str, value: Any) -> Path:
     """A path to a file or a folder with a name.
 
@@ -23,8 +28,7 @@ def as_path(name: str, value: Any) -> Path:
     **Raises:** `InputError` for anything else.
     """
     text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
-    fits = isinstance(text, str) and "\0" not in text and Path(text).name not in ("", "..")
-    if not fits or max(map(len, Path(text).parts)) > _LONGEST:
+    if not isinstance(text, str) or not _is_name(text):
         raise InputError(f"{name} must be the name of a file, such as 'results/run1', got {shown(value)}.")
     return Path(text)
 

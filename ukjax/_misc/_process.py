@@ -17,6 +17,6 @@ def require_own_process() -> None:
         _computing = os.getpid()
     elif _computing != os.getpid():
         raise InputError(
-            "this process was made by fork from one in which JAX had started, so JAX would wait here forever: "
-            "make processes by 'spawn', as multiprocessing.get_context('spawn') does."
+            "this process was forked from one in which JAX had started, so JAX would wait here forever: "
+            "start processes by 'spawn', as multiprocessing.get_context('spawn') does."
         )

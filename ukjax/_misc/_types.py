@@ -1,11 +1,12 @@
 """Names for the arrays of one state, so that signatures read like the theory; and whether they have values."""
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jax.core import Tracer
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 T = TypeVar("T")
 
@@ -17,6 +18,8 @@ Velocities = Float[Array, " n"]
 Forces = Float[Array, " n"]
 """Generalized forces, conjugate to v."""
 MassMatrix = Float[Array, "n n"]
+Numbers = ArrayLike | Sequence[float]
+"""What users may give where an array is wanted: an array of JAX or NumPy, or a list of numbers."""
 
 
 def by_precision(dtype: Any, double: T, single: T) -> T:

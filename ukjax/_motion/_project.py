@@ -26,7 +26,7 @@ from .._formula._acceleration import require_shapes
 from .._misc._arguments import require_between
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
-from .._misc._types import Coordinates, MassMatrix, Time, Velocities, is_traced
+from .._misc._types import Coordinates, MassMatrix, Numbers, Time, Velocities, is_traced
 from .._pseudoinverse import (
     AbstractPseudoinverse,
     GramSchmidt,
@@ -248,8 +248,8 @@ def _project_known(
 def project(
     system: AbstractSystem | Problem,
     t: Time | float | None = None,
-    q: Coordinates | None = None,
-    v: Velocities | None = None,
+    q: Numbers | None = None,
+    v: Numbers | None = None,
     *,
     pinv: AbstractPseudoinverse | lx.AbstractLinearSolver = GramSchmidt(),
     tolerance: float | None = None,

@@ -75,7 +75,8 @@ def projected_on_host(
     at, q = np.asarray(t), _positions(system, np.asarray(t), np.asarray(q), rcond)
     v = np.asarray(v)
     here = equations_at(system, NoStabilizer(), at, q, v)
-    rows, M = here.rows, here.M
+    rows: Any = here.rows
+    M: Any = here.M
     known = np.array([kind != "acceleration" for kind in rows.kinds], bool)
     A, psi = rows.A[known], rows.velocity_error[known]
     if psi.size:

@@ -19,7 +19,7 @@ from typing import Any, final
 import diffrax as dfx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from .._compiler import nearly_dependent
 from .._misc._precision import in_full_precision
@@ -46,7 +46,7 @@ def _without_weak_part(e: Array, every: Directions, strong: Directions) -> Array
 @in_full_precision
 def _end_of_step(
     model: Model, t: Array, y: tuple[Array, Array], error: tuple[Array, Array] | None
-) -> tuple[tuple[Array, Array], tuple[Array, Array] | None, Float[Array, ""]]:
+) -> tuple[tuple[Array, Array], tuple[Array, Array] | None, Any]:
     """The projected state, the error the controller is to see, and how close to singular the rows are."""
     system, projection = model.system, model.stabilizer
     assert isinstance(projection, Projection)

@@ -8,7 +8,7 @@ import abc
 import dataclasses
 import math
 import numbers
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -92,7 +92,7 @@ class AbstractPseudoinverse(eqx.Module):
             return self.rcond
         return by_precision(dtype, DEFAULT_RCOND, _IN_SINGLE_PRECISION)
 
-    def squared(self, dtype: Any) -> Self:
+    def squared(self, dtype: Any) -> "AbstractPseudoinverse":
         """The same method for B B^T, whose singular values are squares: with rcond^2 for rcond.
 
         **Arguments:**

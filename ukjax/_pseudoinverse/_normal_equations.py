@@ -22,6 +22,9 @@ class NormalEquations(AbstractPseudoinverse):
 
     method: AbstractPseudoinverse
 
+    def __init__(self, method: AbstractPseudoinverse):
+        self.method = method
+
     @property
     def rcond(self) -> float | None:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.method.rcond

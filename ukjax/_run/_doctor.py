@@ -11,7 +11,7 @@ from .._compiler import equations_at
 from .._formula._acceleration import Equations
 from .._misc._arguments import require_between, require_instance
 from .._misc._errors import InputError
-from .._misc._types import Coordinates, Time, Velocities, is_traced
+from .._misc._types import Coordinates, Numbers, Time, Velocities, is_traced
 from .._motion._project import project
 from .._pseudoinverse import DEFAULT_RCOND, unit_rows_on_host
 from .._system._labels import Labels, numbered
@@ -22,13 +22,13 @@ from .._system._system import AbstractSystem, names_of
 
 @final
 class Report(eqx.Module):
-    """What `check` found at a state; `str(report)` says it in words.
+    """The result of `check`; `str(report)` says it in words.
 
     - `rows`: the names of the m rows.
     - `rank`: the rank of A, rows scaled to unit norm, by the relative threshold `rcond`.
     - `singular_values`: of those scaled rows, largest first.
     - `redundant`: sets of rows that depend on each other; one or more of each could be left out.
-    - `inconsistent`: rows that A a = b cannot satisfy, with the residual the best a leaves.
+    - `inconsistent`: rows that no acceleration satisfies with the others, with the residual of the best one.
     - `unique_multipliers`: the rows whose multiplier is unique.
     - `mass_rank`: the rank of the mass matrix, n where it is positive definite.
     - `unique_acceleration`: whether [M; A] has rank n, so that the acceleration is unique.
@@ -168,26 +168,26 @@ def _state_given(state: tuple, named: dict[str, Any]) -> list[Any]:
             f"check takes (system, q0, v0) or (system, t, q, v), got {len(state)} after the system."
         )
     given = [*zip(order, state, strict=False), *((name.removesuffix("0"), x) for name, x in named.items())]
-    found = {}
+    by_name = {}
     for name, x in given:
-        if x is not None and found.setdefault(name, x) is not x:
-            raise InputError(f"{name} is given twice: as {found[name]} and as {x}.")
-    return [found.get(name) for name in ("t", "q", "v")]
+        if x is not None and by_name.setdefault(name, x) is not x:
+            raise InputError(f"{name} is given twice: as {by_name[name]} and as {x}.")
+    return [by_name.get(name) for name in ("t", "q", "v")]
 
 
 def check(
     system: AbstractSystem | Problem,
     *state: Any,
     t0: Time | float | None = None,
-    q0: Coordinates | None = None,
-    v0: Velocities | None = None,
+    q0: Numbers | None = None,
+    v0: Numbers | None = None,
     t: Time | float | None = None,
-    q: Coordinates | None = None,
-    v: Velocities | None = None,
+    q: Numbers | None = None,
+    v: Numbers | None = None,
     stabilizer: AbstractStabilizer = NoStabilizer(),
     rcond: float = DEFAULT_RCOND,
 ) -> Report:
-    """Examines the constraints at one state and names what is redundant, inconsistent or not unique.
+    """Examines the constraints at one state, and names what is redundant, inconsistent or not unique.
 
     Uniqueness: a is unique iff [M; A] has rank n (Udwadia and Phohomsiri 2006); the multiplier of row i is
     unique iff (A A^+)_ii = 1.
@@ -204,13 +204,13 @@ def check(
 
     **Returns:** `Report`.
 
-    **Raises:** `InputError` for wrong shapes and non-finite values, for a state given twice, and within `jit`.
+    **Raises:** `InputError` for wrong shapes, non-finite values, a state given twice, and calls within `jit`.
     """
     require_between("rcond", rcond, 0, 1)
     require_instance("stabilizer", stabilizer, AbstractStabilizer, "NoStabilizer()")
     if is_traced(system, state, t0, q0, v0, t, q, v):
         raise InputError(
-            "check looks at values, which JAX does not have while it traces: call it outside jit, vmap and grad."
+            "check needs numbers, and JAX has none while it traces: call it outside jit, vmap and grad."
         )
     names = {"t0": t0, "q0": q0, "v0": v0, "t": t, "q": q, "v": v}
     system, time, position, velocity = resolve_state(system, *_state_given(state, names))

@@ -1,7 +1,9 @@
 """When an event occurred within the step that it ended: by halving that step."""
 
-from typing import Any, ClassVar, NamedTuple, final
+from collections.abc import Callable
+from typing import Any, NamedTuple, final
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optimistix as optx
@@ -24,15 +26,13 @@ class Bracketing(optx.AbstractRootFinder):
 
     **Arguments:**
 
-    - `rtol`: the width at which to stop, relative to the time, and in seconds.
+    - `rtol`, `atol`: the width at which to stop, relative to the time, and in seconds.
+    - `norm`: Optimistix asks for it; of no use to bisection.
     """
 
     rtol: float
-    norm: ClassVar = staticmethod(optx.max_norm)
-
-    @property
-    def atol(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.rtol
+    atol: float
+    norm: Callable = eqx.field(static=True, default=optx.max_norm)
 
     def _sign(self, fn: Any, t: Array, args: Any) -> tuple[Array, Any]:
         values, aux = fn(t, args)

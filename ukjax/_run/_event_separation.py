@@ -88,6 +88,9 @@ class _SeparatedAdaptive(dfx.AbstractAdaptiveStepSizeController):
 
     separated: _Separated
 
+    def __init__(self, separated: _Separated):
+        self.separated = separated
+
     @property
     def rtol(self) -> Any:
         return self._adaptive.rtol
@@ -130,6 +133,6 @@ def separated(
     if len(jax.tree.leaves(event.cond_fn, is_leaf=callable)) < 2:
         return controller
     apart = _Separated(controller, event)
-    return (
-        _SeparatedAdaptive(apart) if isinstance(controller, dfx.AbstractAdaptiveStepSizeController) else apart
-    )
+    if isinstance(controller, dfx.AbstractAdaptiveStepSizeController):
+        return _SeparatedAdaptive(apart)
+    return apart

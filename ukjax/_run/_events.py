@@ -35,7 +35,7 @@ class Event(eqx.Module):
     - `direction`: `"up"` or 1 for crossings from below only, `"down"` or -1 for those from above only; by default both.
     - `name`: what `Trajectory.event_name` and errors call it; by default the function's own name.
 
-    **Raises:** `InputError` for what is no function, and another direction.
+    **Raises:** `InputError` if `fn` is not a function, or for another direction.
     """
 
     fn: Callable[[Time, Coordinates, Velocities], Float[Array, ""]]
@@ -79,23 +79,23 @@ class _Condition(eqx.Module):
     def __call__(self, t: Array, y: tuple[Array, Array], args: Any, **more: Any) -> Array:
         def value(t: Array, y: tuple[Array, Array]) -> Array:
             state = (t, y, args) if self.of_diffrax else (t, *y)
-            found = called(_called(self.name), self.fn, *state, **(more if self.of_diffrax else {}))
-            return self._checked(number_array(f"what {_called(self.name)} returns", found))
+            result = called(_called(self.name), self.fn, *state, **(more if self.of_diffrax else {}))
+            return self._checked(number_array(f"what {_called(self.name)} returns", result))
 
         self._require_change(value, t, y)
         return value(t, y)
 
-    def _checked(self, found: Array) -> Array:
-        if found.ndim:
-            raise InputError(f"{_called(self.name)} returned shape {found.shape}; it must be a scalar.")
-        if found.dtype == bool:
+    def _checked(self, result: Array) -> Array:
+        if result.ndim:
+            raise InputError(f"{_called(self.name)} returned shape {result.shape}; it must be a scalar.")
+        if result.dtype == bool:
             raise InputError(
-                f"{_called(self.name)} returned a truth value, which does not tell when it changed: return the number "
-                "that crosses zero itself, such as q[0] in place of q[0] < 0, with direction='down' if need be."
+                f"{_called(self.name)} returned a truth value: return the number that crosses zero, such as "
+                "q[0] instead of q[0] < 0, with direction='down' if needed."
             )
-        if not jnp.issubdtype(found.dtype, jnp.floating):
-            raise InputError(f"{_called(self.name)} must return a real number, got {found.dtype}.")
-        return found
+        if not jnp.issubdtype(result.dtype, jnp.floating):
+            raise InputError(f"{_called(self.name)} must return a real number, got {result.dtype}.")
+        return result
 
     def _require_change(self, value: Callable, t: Array, y: tuple[Array, Array]) -> None:
         """Raises `InputError` for what jumps or stays: its derivative is known to be zero everywhere."""
@@ -139,7 +139,7 @@ def as_diffrax(given: Events | None, state: tuple[Array, Array, Array]) -> dfx.E
         names = [jax.tree_util.keystr(path, simple=True) or _name(fn, 0, 1) for path, fn in places]
         conditions = [_Condition(fn, name, True) for name, (_, fn) in zip(names, places, strict=True)]
         return dfx.Event(jax.tree.unflatten(structure, conditions), given.root_finder, given.direction)
-    several = list(given) if isinstance(given, list | tuple) else [given]
+    several: list[Any] = list(given) if isinstance(given, list | tuple) else [given]
     if not several:
         raise InputError("event is an empty list; give None, a function, or a list of at least one.")
     for x in several:
@@ -155,8 +155,9 @@ def as_diffrax(given: Events | None, state: tuple[Array, Array, Array]) -> dfx.E
         for fn, name in zip(functions, names, strict=True)
     ]
     conditions = [_Condition(fn, name, False) for fn, name in zip(functions, names, strict=True)]
+    width = 1e3 * float(jnp.finfo(state[1].dtype).eps)
     directions = [_DIRECTIONS[x.direction] for x in events]
-    return dfx.Event(conditions, Bracketing(1e3 * float(jnp.finfo(state[1].dtype).eps)), directions)
+    return dfx.Event(conditions, Bracketing(width, width), directions)
 
 
 def event_names(event: dfx.Event | None) -> tuple[str, ...]:

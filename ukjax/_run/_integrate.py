@@ -65,9 +65,12 @@ def _diffeqsolve(
         settings = settings | {"adjoint": Pooled()}
     backsolve = isinstance(settings["adjoint"], dfx.BacksolveAdjoint)
     if backsolve:  # takes one list of times only
+        assert ts is not None
         saveat = dfx.SaveAt(ts=jnp.append(ts, t1))
     else:
-        kept = dfx.SubSaveAt(t0=ts is None, ts=ts, steps=ts is None, **({} if keep is None else {"fn": keep}))
+        kept = dfx.SubSaveAt(t0=ts is None, ts=ts, steps=ts is None)
+        if keep is not None:
+            kept = dataclasses.replace(kept, fn=keep)
         saveat = dfx.SaveAt(subs=(kept, dfx.SubSaveAt(t1=True)), dense=dense)
     term = dfx.ODETerm(vector_field)  # pyright: ignore[reportArgumentType]
     with arguments_checked():
@@ -110,7 +113,8 @@ def integrate(
     stats = _stats(model, solver, *(solution.stats[f"num_{name}steps"] for name in ("", "accepted_")))
     t = jnp.concatenate(solution.ts)
     q, v = map(jnp.concatenate, zip(*solution.ys, strict=True))
-    return Solved(t, q, v, stats, solution.result, solution.interpolation, solution.event_mask)
+    result: Any = solution.result  # one of ours: `_diffeqsolve` promotes it
+    return Solved(t, q, v, stats, result, solution.interpolation, solution.event_mask)
 
 
 def _stats(model: Model, solver: dfx.AbstractSolver, steps: Any, accepted: Any) -> dict[str, Any]:

@@ -55,11 +55,11 @@ class Keyed:
 def _computed(system: AbstractSystem, stabilizer: AbstractStabilizer, *state: Array) -> Any:
     """All that runs ask of a system."""
     energy = called(f"the energy of {type(system).__name__}", system.energy, *state)
-    found = equations_of_motion(system, *state, stabilizer), system.kinematics(*state), energy
+    motion = equations_of_motion(system, *state, stabilizer=stabilizer), system.kinematics(*state), energy
     if not isinstance(system, Servoed):
-        return found
+        return motion
     law = system.law
-    return found, law.task(system.system, *state), law.solve(system.system, *state).u
+    return motion, law.task(system.system, *state), law.solve(system.system, *state).u
 
 
 def _shapes(arrays: Any) -> tuple[jax.ShapeDtypeStruct, ...]:

@@ -1,6 +1,7 @@
 """What a `Trajectory` tells of the states a run saved: forces, errors, energy and rank there."""
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -76,7 +77,7 @@ def _observe(model: Model, states: States) -> tuple[dict[str, Any], Names]:
     And the rows' names and kinds, which are known once it is traced.
     """
 
-    def at(t: Array, q: Array, v: Array) -> dict[str, Any]:
+    def at(t: Any, q: Any, v: Any) -> dict[str, Any]:
         q, v = model.project(t, (q, v))
         equations = equations_of_motion(model.system, t, q, v, model.stabilizer)
         acceleration, rows = model.formula.solve(equations), equations.rows
@@ -97,36 +98,37 @@ def _observe(model: Model, states: States) -> tuple[dict[str, Any], Names]:
 @eqx.filter_jit
 @in_full_precision
 def _energy(system: AbstractSystem, states: States) -> Array | None:
-    return jax.vmap(system.energy)(*states)
+    energy: Callable[..., Any] = system.energy
+    return jax.vmap(energy)(*states)
 
 
 def _observe_on_host(model: Model, states: States) -> tuple[dict[str, Any], Names]:
     """As `_observe`, on the host; the formula is compiled only if there are rows that are not clearly independent."""
     assert model.code is not None
     states = projected(model, states)
-    found = at_states(model, states)
+    columns = at_states(model, states)
     rows = model.code.equations.arrays.rows
-    found["rank"] = found["rank"].astype(np.int32)
-    unsure = np.flatnonzero(~found.pop("regular"))
+    columns["rank"] = columns["rank"].astype(np.int32)
+    unsure = np.flatnonzero(~columns.pop("regular"))
     if unsure.size:
         padded = _padded(unsure)
         acceleration = solved(
             model.formula, equations(model, States(*(np.asarray(x)[padded] for x in states)))
         )
         for name in _SOLVED:
-            found[name][unsure] = getattr(acceleration, name)[: unsure.size]
-    if "energy" not in found:
+            columns[name][unsure] = getattr(acceleration, name)[: unsure.size]
+    if "energy" not in columns:
         energy = _energy(model.system, states)
-        found["energy"] = None if energy is None else np.asarray(energy)
-    return _on_device(found | states._asdict()), (rows.names, rows.kinds)
+        columns["energy"] = None if energy is None else np.asarray(energy)
+    return _on_device(columns | states._asdict()), (rows.names, rows.kinds)
 
 
-def _on_device(found: dict[str, np.ndarray | None]) -> dict[str, Array | None]:
+def _on_device(columns: dict[str, np.ndarray | None]) -> dict[str, Array | None]:
     """NumPy's arrays (k, ...) as JAX's: all by one transfer, since each by itself takes as long."""
-    given = {name: np.asarray(x) for name, x in found.items() if x is not None}
+    given = {name: np.asarray(x) for name, x in columns.items() if x is not None}
     flat = [x.reshape(len(x), -1) for x in given.values()]
     layout = tuple((name, x.shape[1:], x.dtype) for name, x in given.items())
-    return dict.fromkeys(found) | _parted(np.concatenate(flat, axis=1, dtype=given["q"].dtype), layout)
+    return dict.fromkeys(columns) | _parted(np.concatenate(flat, axis=1, dtype=given["q"].dtype), layout)
 
 
 @partial(jax.jit, static_argnums=1)
@@ -145,7 +147,7 @@ def _padded(places: np.ndarray) -> np.ndarray:
 
 
 def reached(t: Array | np.ndarray) -> np.ndarray:
-    """The places of the times a run reached, each once: the last is where it stopped, which may have been saved before.
+    """Indices of the saved times that a run reached, each once; the last is where it stopped.
 
     **Arguments:**
 

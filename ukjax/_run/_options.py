@@ -226,7 +226,7 @@ def times(t0: Array, t1: Array, ts: Any) -> Array | None:
     - `t1`: end [s].
     - `ts`: times, their number, None for 201, or `"steps"`.
 
-    **Raises:** `InputError` for a span or times that cannot be meant.
+    **Raises:** `InputError` for an invalid span or invalid times.
     """
     require_finite("t0", t0)
     require_finite("t1", t1)
@@ -260,7 +260,7 @@ def times(t0: Array, t1: Array, ts: Any) -> Array | None:
 def require_fitting(
     adjoint: dfx.AbstractAdjoint, every_step: bool, event: Any, dense: bool, projected: bool
 ) -> None:
-    """Raises `InputError` where `BacksolveAdjoint` is asked for what only the steps taken can tell.
+    """Raises `InputError` where `BacksolveAdjoint` is asked for what needs the steps of the run.
 
     **Arguments:**
 
@@ -280,6 +280,6 @@ def require_fitting(
     }
     if wrong := [name for name, given in asked.items() if given]:
         raise InputError(
-            f"BacksolveAdjoint integrates backwards a differential equation of its own, not the steps of the run, so "
-            f"it cannot follow {' and '.join(wrong)}. RecursiveCheckpointAdjoint, the default, can."
+            f"BacksolveAdjoint solves an equation of its own backwards, without the steps of the run, so it does not "
+            f"work with {' and '.join(wrong)}. RecursiveCheckpointAdjoint, the default, does."
         )

@@ -54,7 +54,7 @@ def known(trajectory: "Trajectory") -> Problem:
     """
     if trajectory.problem is None:
         raise InputError(
-            "it is not known what was simulated, of a run within jit or one read from a file: tell it by "
+            "this trajectory does not know its problem, since it was made within jit or read from a file: use "
             "trajectory.with_problem(problem)."
         )
     return trajectory.problem
@@ -118,8 +118,8 @@ def _mechanism(trajectory: "Trajectory", method: str) -> tuple[AbsoluteSystem | 
         system = system.system
     if not isinstance(system, AbsoluteSystem | TreeSystem):
         raise InputError(
-            f"{title_of(system)} is no mechanism of bodies, joints and loads, so {method}() has nothing to tell; build "
-            f"it by ukjax.mechanisms.assemble or tree."
+            f"{title_of(system)} is not a mechanism of bodies, joints and loads, so it has no {method}(); build it "
+            f"by ukjax.mechanisms.assemble or tree."
         )
     return system, inputs
 
@@ -138,17 +138,17 @@ def loads(trajectory: "Trajectory") -> dict[str, Effort]:
 
 
 def _named_reactions(trajectory: "Trajectory") -> dict[str, Array]:
-    found = reactions(trajectory)
+    by_joint = reactions(trajectory)
     forces, torques = (
-        {f"{k}_{name}": getattr(x, k) for name, x in found.items()} for k in ("force", "torque")
+        {f"{k}_{name}": getattr(x, k) for name, x in by_joint.items()} for k in ("force", "torque")
     )
     return forces | torques
 
 
 def _named_loads(trajectory: "Trajectory") -> dict[str, Array]:
-    found = loads(trajectory)
+    by_load = loads(trajectory)
     efforts, powers = (
-        {f"{k}_{name}": getattr(x, k) for name, x in found.items()} for k in ("effort", "power")
+        {f"{k}_{name}": getattr(x, k) for name, x in by_load.items()} for k in ("effort", "power")
     )
     return efforts | powers
 

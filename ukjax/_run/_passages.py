@@ -80,7 +80,7 @@ def _known(trajectory: Trajectory) -> list[np.ndarray]:
         if np.sum(finite) >= 3:
             return [x[finite] for x in columns]
     raise InputError(
-        f"passages are found in one run that reached three times or more, got t of shape {trajectory.t.shape}."
+        f"passages needs one run with at least three saved times, got t of shape {trajectory.t.shape}."
     )
 
 
@@ -89,14 +89,14 @@ def _singular_values(columns: list[np.ndarray], system: AbstractSystem) -> Calla
     known = columns[0]
 
     def values(times: np.ndarray) -> np.ndarray:
-        found = []
+        pieces = []
         # Chunks of one size, so that all share one compilation.
         for k in range(0, times.size, _CHUNK):
             part = np.pad(times[k : k + _CHUNK], (0, max(0, k + _CHUNK - times.size)), mode="edge")
             i = np.clip(np.searchsorted(known, part, side="right") - 1, 0, known.size - 2)
             steps = tuple(jnp.asarray(np.stack([x[i], x[i + 1]], axis=1)) for x in columns)
-            found.append(np.linalg.svd(_unit_rows(system, jnp.asarray(part), steps), compute_uv=False))
-        return np.concatenate(found)[: times.size]
+            pieces.append(np.linalg.svd(_unit_rows(system, jnp.asarray(part), steps), compute_uv=False))
+        return np.concatenate(pieces)[: times.size]
 
     return values
 
@@ -122,7 +122,7 @@ def passages(
 
     **Returns:** a list of `Passage`, in the order of time.
 
-    **Raises:** `InputError` where it is not known what was simulated, for a batch, and for fewer than three times.
+    **Raises:** `InputError` where the problem is not known, for a batch, and for fewer than three times.
     """
     require_between("rcond", rcond, 0, 1)
     require_instance("trajectory", trajectory, Trajectory, "uk.simulate(problem)")
@@ -131,7 +131,9 @@ def passages(
         require_instance("system", system, AbstractSystem, "uk.models.pendulum().system")
     if system is None:
         if trajectory.problem is None:
-            raise InputError("it is not known what was simulated: give passages(trajectory, system=...).")
+            raise InputError(
+                "this trajectory does not know its problem: give passages(trajectory, system=...)."
+            )
         system = trajectory.problem.system
     columns = _known(trajectory)
     if not trajectory.row_names:
@@ -148,8 +150,8 @@ def passages(
         return []
     at = _zoomed(lambda t: lowest(values(t)), times[minima], times[minima + 2])
     ranks_at = _ranks(values(at), rcond)
-    found = zip(at, ranks[minima], ranks_at, ranks[minima + 2], strict=True)
-    return [Passage(float(t), *map(int, r)) for t, *r in found if r[1] < max(r[0], r[2])]
+    candidates = zip(at, ranks[minima], ranks_at, ranks[minima + 2], strict=True)
+    return [Passage(float(t), *map(int, r)) for t, *r in candidates if r[1] < max(r[0], r[2])]
 
 
 def _ranks(sigma: np.ndarray, rcond: float) -> np.ndarray:

@@ -171,9 +171,9 @@ _plans: OrderedDict[Hashable, tuple[Plan, list[tuple[Any, Any]]]] = OrderedDict(
 def _changeable(given: Any) -> list[tuple[Any, Any]]:
     """All in a pytree whose contents can change, each with what it holds now: dictionaries, lists, arrays of NumPy's."""
     containers = lambda x: isinstance(x, list | dict)
-    found = [x for x in jax.tree.leaves(given, is_leaf=containers) if isinstance(x, list | dict | np.ndarray)]
-    within = [_changeable(tuple(x.values() if isinstance(x, dict) else x)) for x in found if containers(x)]
-    return [(x, _contents(x)) for x in found] + [pair for each in within for pair in each]
+    parts = [x for x in jax.tree.leaves(given, is_leaf=containers) if isinstance(x, list | dict | np.ndarray)]
+    within = [_changeable(tuple(x.values() if isinstance(x, dict) else x)) for x in parts if containers(x)]
+    return [(x, _contents(x)) for x in parts] + [pair for each in within for pair in each]
 
 
 def _contents(x: Any) -> Any:
@@ -200,7 +200,7 @@ def planned(system: AbstractSystem, options: Options, t: Array, q: Array, v: Arr
     - `options`: as given.
     - `t`, `q`, `v`: of these only shapes and types matter.
 
-    **Raises:** `InputError` for what cannot be meant.
+    **Raises:** `InputError` for invalid arguments.
     """
     key = Same(system), *map(_key, options), q.dtype, q.shape, v.shape, machine_code_is_wanted()
     with _lock:

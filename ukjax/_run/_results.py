@@ -1,6 +1,6 @@
 """How a run ended, and its motion between saved times."""
 
-from typing import final
+from typing import Any, final
 
 import diffrax as dfx
 import equinox as eqx
@@ -21,7 +21,7 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
     )
 
 
-def code(result: RESULTS) -> int:
+def code(result: Any) -> int:
     """The number of a result that has a value: comparing results themselves would compile.
 
     **Arguments:**

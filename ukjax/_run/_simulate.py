@@ -4,12 +4,12 @@ from typing import Literal
 
 import diffrax as dfx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import flag, real_values
 from .._misc._errors import InputError
-from .._misc._types import Coordinates, Time, Velocities, is_traced
+from .._misc._types import Numbers, Time, is_traced
 from .._motion._project import Projection
 from .._system._labels import title_of
 from .._system._problem import Problem, resolve_state
@@ -27,19 +27,19 @@ from ._trajectory import Trajectory
 
 def simulate(
     system: AbstractSystem | Problem,
-    q0: Coordinates | None = None,
-    v0: Velocities | None = None,
+    q0: Numbers | None = None,
+    v0: Numbers | None = None,
     *,
     t0: Time | float | None = None,
     t1: Time | float | None = None,
     dt0: Time | float | None = None,
-    ts: Float[Array, " k"] | int | Literal["steps"] | None = None,
+    ts: Numbers | Literal["steps"] | None = None,
     formula: AbstractFormula | None = None,
     stabilizer: AbstractStabilizer = Projection(),
     solver: dfx.AbstractSolver = dfx.Dopri8(),
     stepsize_controller: dfx.AbstractStepSizeController | None = None,
-    rtol: float | None = None,
-    atol: float | None = None,
+    rtol: Array | float | None = None,
+    atol: Array | float | None = None,
     adjoint: dfx.AbstractAdjoint | None = None,
     event: Events | None = None,
     start_tolerance: float | None = None,
@@ -50,8 +50,7 @@ def simulate(
 ) -> Trajectory:
     """Integrates the motion of a constrained system: v' = a(t, q, v), q' = N(t, q) v.
 
-    Works under `jit`, `vmap` and differentiation; called outside them it compiles itself, and checks its
-    input before anything is computed.
+    Works under `jit`, `vmap` and differentiation. Outside them it compiles by itself, and checks its input first.
 
     **Arguments:**
 
@@ -60,39 +59,36 @@ def simulate(
     - `v0`: initial generalized velocities (n,).
     - `t0`: start [s]; by default the problem's, or 0.
     - `t1`: end [s].
-    - `dt0`: the first step, or the step size of a fixed-step run [s]; by default chosen.
-    - `ts`: the times to save at [s], increasing (which cannot be checked of times JAX traces: of others than that the
-      states are NaN), how many evenly spaced ones (by default 201), or `"steps"` for every step.
-    - `formula`: how the acceleration is computed; by default as `UdwadiaKalaba()` says, by scalar code where the
-      system can be written so (`uk.lanes`), with implicit solvers only for small ones. At fixed steps that are projected
-      the default's `rcond` is 1e-5 in float64.
-    - `stabilizer`: how constraint errors are kept small. `Projection`, the default, projects the initial state
-      as well.
+    - `dt0`: the first step, or the step size of a fixed-step run [s]; by default chosen automatically.
+    - `ts`: increasing times to save at [s], or how many evenly spaced ones (by default 201), or `"steps"` for every
+      step. Under `jit` their order is not checked: times that do not increase give NaN.
+    - `formula`: how the acceleration is computed; by default that of `UdwadiaKalaba()`, by scalar code (`uk.lanes`) where
+      the system allows it. At fixed steps with projection the default's `rcond` is 1e-5 in float64.
+    - `stabilizer`: how constraint errors are kept small. `Projection`, the default, also projects the initial state.
     - `solver`: any Diffrax solver for ordinary differential equations.
     - `stepsize_controller`: any Diffrax controller; by default `PIDController(rtol, atol)` for solvers that
-      estimate their error, else steps of dt0.
+      estimate their error, and steps of dt0 for others.
     - `rtol`: relative tolerance of the default controller; by default 1e-8, in float32 1e-5.
     - `atol`: absolute tolerance of the default controller; the same defaults.
-    - `adjoint`: how derivatives are taken, by any of Diffrax's adjoints: by default `RecursiveCheckpointAdjoint`, for
-      reverse mode, with two megabytes of checkpoints; `ForwardMode` for forward mode. `BacksolveAdjoint` without
+    - `adjoint`: how derivatives are taken: any of Diffrax's adjoints. By default `RecursiveCheckpointAdjoint`, for
+      reverse mode, with two megabytes of checkpoints; `ForwardMode` is for forward mode. `BacksolveAdjoint` excludes
       projection, events, `dense` and `ts="steps"`.
-    - `event`: stops the run where a real function of (t, q, v) crosses zero, at t0 if it is zero there: the function, a
-      `ukjax.Event` with a direction and a name, a list of these, of which the first to occur stops the run, or any
-      `diffrax.Event` of real functions, whose state is the pair (q, v). Two crossings within one step are not seen.
-    - `start_tolerance`: how far `Projection` may move the initial state, as a part of its size: of q, or of the direction
-      of a constraint row if that changes more, and of v. By default 0.5, with a `StartMovedWarning` from 0.05 on, while
-      a v0 of zeros may become any. `jnp.inf` takes any start. Under `jit` only `Trajectory.start_moved` tells.
-    - `dense`: keep the motion between saved times too, for `Trajectory.evaluate`.
+    - `event`: stops the run where a real function of (t, q, v) crosses zero, or at t0 if it is zero there. Give the
+      function; a `ukjax.Event` with a direction and a name; a list of these, of which the first to occur counts; or a
+      `diffrax.Event` of real functions of the pair (q, v). Two crossings within one step are not seen.
+    - `start_tolerance`: how far `Projection` may move the initial state, relative to its size: q (or the direction of a
+      constraint row, if that changes more) and v. By default 0.5, with a `StartMovedWarning` from 0.05 on; a v0 of zeros
+      may change to anything. `jnp.inf` accepts any start. Under `jit` nothing is raised: see `Trajectory.start_moved`.
+    - `dense`: also keep the motion between saved times, for `Trajectory.evaluate`.
     - `max_steps`: the most steps to take.
-    - `progress`: show a progress meter, or the Diffrax meter to show.
-    - `throw`: raise `SimulationError` if the run ends early, instead of returning what there is.
+    - `progress`: True for a progress meter, or a Diffrax meter.
+    - `throw`: raise `SimulationError` if the run ends early, instead of returning what was computed.
 
-    **Returns:** `Trajectory`. Its last time is t1, or the time the run stopped at; under `jit` it has one entry
-    more than `ts` for that, and unreached times are infinite.
+    **Returns:** `Trajectory`. Its last time is t1, or the time the run stopped at. Under `jit` it has one more entry than
+    `ts` for that time, and times that were not reached are infinite.
 
-    **Raises:** `InputError` before the run for wrong shapes, non-finite values, a span or tolerance that cannot
-    be meant, a mass matrix that is not positive definite, inconsistent constraints, by name, and a start far from
-    them.
+    **Raises:** `InputError` before the run for wrong shapes, non-finite values, an invalid span or tolerance, a mass
+    matrix that is not positive definite, inconsistent constraints (by name), and a start far from them.
     """
     t0 = system.t0 if t0 is None and isinstance(system, Problem) else t0
     t1 = system.t1 if t1 is None and isinstance(system, Problem) else t1

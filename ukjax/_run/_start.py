@@ -95,9 +95,9 @@ def _is_fit(model: Model, t: Array, q: Any, v: Any) -> bool:
         states = _alone(t, q, v)
         if not model.code.symmetric:
             _require_symmetric(equations(model, states).M[0])
-        found = observed(model, states)
-        if found["regular"].all():
-            return _is_precise(model, found["position_error"], found["velocity_error"])
+        rows = observed(model, states)
+        if rows["regular"].all():
+            return _is_precise(model, rows["position_error"], rows["velocity_error"])
         here = equations_at(model, t, q, v)
     return _is_precise(model, here.rows.position_error, here.rows.velocity_error) and _has_acceleration(here)
 

@@ -131,7 +131,7 @@ def require_near(
     here, there = (equations_at(model, t, *state) for state in (given, start))
     of_q, of_v = _weights(model, t, start, np.asarray(there.M))
     with np.errstate(over="ignore", invalid="ignore"):
-        parts = max(_part(*q, of_q), _turn(here, there, of_v)), _part(*v, of_v)
+        parts = max(_part(q[0], q[1], of_q), _turn(here, there, of_v)), _part(v[0], v[1], of_v)
     moved = start_moved(given, start)
     text = (
         f"the initial state is off the constraints ({_violated(here, of_v)}). Projecting it changes q by up to "

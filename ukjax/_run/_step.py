@@ -11,7 +11,7 @@ from .._batch import whole_run
 from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import positive_time, require_instance, require_solver
 from .._misc._by_platform import by_platform
-from .._misc._types import Coordinates, Time, Velocities
+from .._misc._types import Coordinates, Numbers, Time, Velocities
 from .._motion._energy_projection import projected
 from .._motion._model import Model, coded
 from .._motion._project import Projection
@@ -25,18 +25,18 @@ from ._integrate import vector_field
 def step(
     system: AbstractSystem | Problem,
     t: Time | float | None,
-    q: Coordinates | None,
-    v: Velocities | None,
+    q: Numbers | None,
+    v: Numbers | None,
     dt: Time | float,
     *,
     formula: AbstractFormula | None = None,
     stabilizer: AbstractStabilizer = Projection(),
     solver: dfx.AbstractSolver = dfx.Tsit5(),
 ) -> tuple[Coordinates, Velocities]:
-    """The state one step of a solver later: no state is kept between calls, and nothing is checked that costs time.
+    """The state after one step of a solver. Nothing is kept between calls, and no costly checks are made.
 
-    Put it inside `jax.jit`, `jax.vmap`, `jax.lax.scan`; it can be differentiated in both modes. Outside of them each call
-    takes some milliseconds more. The start should be consistent (`uk.project`); with `Projection` the end is.
+    Use it inside `jax.jit`, `jax.vmap` or `jax.lax.scan`; outside, each call takes some milliseconds more. It can be
+    differentiated in both modes. The start should be consistent (`uk.project`); with `Projection` the end is.
 
     **Arguments:**
 
@@ -52,7 +52,7 @@ def step(
 
     **Returns:** (q, v) at t + dt.
 
-    **Raises:** `InputError` for wrong shapes, non-finite states, and a step that is no positive time.
+    **Raises:** `InputError` for wrong shapes, non-finite states, and a step that is not positive.
     """
     system, t, q, v = resolve_state(system, t, q, v)
     dt = positive_time("dt", dt).astype(q.dtype)

@@ -45,16 +45,15 @@ class Trajectory(eqx.Module):
     - `stats`: `num_steps`, `num_accepted_steps`, `num_rejected_steps`, and `num_evaluations` of the acceleration, where
       the solver's stages tell it: an upper bound for unprojected first-same-as-last runs with rejected steps.
     - `result`: a code of `RESULTS`.
-    - `row_names`: the names of the m rows, as in `Rows`.
-    - `row_kinds`: their kinds, as in `Rows`.
+    - `row_names`, `row_kinds`: the names and kinds of the m rows, as in `Rows`.
     - `name`: of the problem, or of the system's class.
     - `message`: why the run ended early, in words; empty if it did not.
     - `dense`: the motion as a function of time, if `simulate` was asked for it.
-    - `problem`: what was simulated; None of a run within `jit` but in sweeps, and of one read from a file.
+    - `problem`: what was simulated; None if it was made within `jit` (sweeps keep it) or read from a file.
     - `start_moved`: the largest change of a coordinate, and of a velocity, by which the start was projected (2,).
     - `event`: the index of the event that stopped the run, -1 where none did.
     - `event_names`: the names of the events, in the order given.
-    - `computed_by`: whether the accelerations of the run came from scalar code, and else why not.
+    - `computed_by`: whether scalar code computed the accelerations, and if not, why.
     - `coordinate_names`, `velocity_names`: as the system's `labels` say; empty where there are none (see `names`).
     - `tracking`: of a run read from a file, how the servo rows were followed (see `servo`).
     """
@@ -149,7 +148,7 @@ class Trajectory(eqx.Module):
         **Raises:** `InputError` unless the run was made with `dense=True`.
         """
         if self.dense is None:
-            raise InputError("this trajectory was not kept dense; call simulate(..., dense=True).")
+            raise InputError("this trajectory has no dense output: call simulate(..., dense=True).")
         t = real_array("t", t).astype(self.t.dtype)
         if not t.ndim:
             return self.dense(t)

@@ -1,1 +1,1 @@
-"""Servo control: the law and the closed loop."""
+"""Servo control: the inputs that make a system follow given constraints, and the closed loop."""

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from .._misc._arguments import flag, require_instance
 from .._misc._errors import InputError
-from .._misc._types import Coordinates, Forces, Time, Velocities, is_traced
+from .._misc._types import Coordinates, Forces, Numbers, Time, Velocities, is_traced
 from .._pseudoinverse import AbstractPseudoinverse, GramSchmidt
 from .._system._constraint import Rows
 from .._system._labels import numbered, own_labels
@@ -36,8 +36,8 @@ def servo_control(
     input_matrix: InputMatrix,
     servo_constraints: ServoConstraints,
     t: Time | float | None = None,
-    q: Coordinates | None = None,
-    v: Velocities | None = None,
+    q: Numbers | None = None,
+    v: Numbers | None = None,
     *,
     stabilizer: AbstractStabilizer = NoStabilizer(),
     passive_stabilizer: AbstractStabilizer = NoStabilizer(),
@@ -172,7 +172,7 @@ def with_servo(
     **Returns:** a `Servoed` system, whose `control(t, q, v)` is u; of a `Problem`, the problem with it for system
     and no `reference`.
 
-    **Raises:** `InputError` for arguments that cannot be meant.
+    **Raises:** `InputError` for invalid arguments.
     """
     law = Law(input_matrix, servo_constraints, stabilizer, passive_stabilizer, formula, free, weight, pinv)
     require_instance("system", system, (AbstractSystem, Problem), "uk.models.scara()")

@@ -1,4 +1,4 @@
-"""Sweeps: many runs that differ in parameters, in chunks of bounded memory, kept as they come."""
+"""Sweeps: many runs that differ in parameters, computed in chunks of bounded memory and stored as they finish."""
 
 from ._samples import AbstractSamples as AbstractSamples
 from ._samples import Grid as Grid

@@ -27,6 +27,9 @@ class Guarded(dfx.AbstractAdaptiveStepSizeController):
     controller: dfx.AbstractAdaptiveStepSizeController
     end: Float[Array, ""]
 
+    def __init__(self, controller: dfx.AbstractAdaptiveStepSizeController, end: Float[Array, ""]):
+        self.controller, self.end = controller, end
+
     @property
     def rtol(self) -> Any:
         return self.controller.rtol
@@ -40,7 +43,8 @@ class Guarded(dfx.AbstractAdaptiveStepSizeController):
         return self.controller.norm
 
     def wrap(self, direction: Any) -> "Guarded":
-        return Guarded(self.controller.wrap(direction), self.end)
+        wrapped: Any = self.controller.wrap(direction)
+        return Guarded(wrapped, self.end)
 
     def init(
         self,

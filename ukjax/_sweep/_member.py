@@ -90,19 +90,19 @@ class Member(eqx.Module):
 
         - `values`: of the parameters.
         """
-        made = self.build(values)
+        made: Any = self.build(values)
         if not self.of_function:
             run = self.integrate(*made)
             return observed(run, self.outputs, self.optional), outcome(run)
-        found = _of_function(made)
+        outputs = _of_function(made)
         if self.outputs:
-            unknown = [name for name in self.outputs if name not in found]
+            unknown = [name for name in self.outputs if name not in outputs]
             if unknown:
-                raise unknown_name("output", unknown[0], found)
-            found = {name: found[name] for name in self.outputs}
-        finite = [jnp.all(jnp.isfinite(x)) for x in found.values()]
+                raise unknown_name("output", unknown[0], outputs)
+            outputs = {name: outputs[name] for name in self.outputs}
+        finite = [jnp.all(jnp.isfinite(x)) for x in outputs.values()]
         code = jnp.where(jnp.all(jnp.stack(finite)), _SUCCESSFUL, _DIVERGED)
-        return found, code.astype(jnp.int8)
+        return outputs, code.astype(jnp.int8)
 
     def __call__(self, values: Values) -> tuple[Values, Values, Array]:
         """Outputs, their derivatives by name, and the code of the outcome.
@@ -112,21 +112,21 @@ class Member(eqx.Module):
         - `values`: of the parameters.
         """
         if not self.gradients:
-            found, code = self.observe(values)
-            return found, {}, code
+            outputs, code = self.observe(values)
+            return outputs, {}, code
 
         def differentiated(values: Values) -> tuple[Values, tuple[Values, Array]]:
-            found, code = self.observe(values)
+            outputs, code = self.observe(values)
             for name in self.gradients:
-                if name not in found:
-                    raise unknown_name("output to differentiate", name, found)
-                if not jnp.issubdtype(found[name].dtype, jnp.inexact):
+                if name not in outputs:
+                    raise unknown_name("output to differentiate", name, outputs)
+                if not jnp.issubdtype(outputs[name].dtype, jnp.inexact):
                     raise InputError(f"{name} is a count, which has no gradient.")
-            return {name: found[name] for name in self.gradients}, (found, code)
+            return {name: outputs[name] for name in self.gradients}, (outputs, code)
 
-        jacobian, (found, code) = jax.jacfwd(differentiated, has_aux=True)(values)
+        jacobian, (outputs, code) = jax.jacfwd(differentiated, has_aux=True)(values)
         slopes = {gradient_name(g, p): jacobian[g][p] for g in self.gradients for p in values}
-        return found, slopes, code
+        return outputs, slopes, code
 
 
 def gradient_name(output: str, parameter: str) -> str:
@@ -142,14 +142,14 @@ def gradient_name(output: str, parameter: str) -> str:
 
 def _of_function(made: Any) -> Values:
     """The arrays a function returned, by their paths."""
-    found = {}
+    outputs = {}
     for path, x in jax.tree_util.tree_flatten_with_path(eqx.filter(made, eqx.is_array_like))[0]:
         name = jax.tree_util.keystr(path, simple=True, separator=".")
         name = "value" if not name else f"output_{name}" if name[0].isdigit() else name
-        found[name] = number_array(f"what the function returns as {name}", x)
-    if not found:
+        outputs[name] = number_array(f"what the function returns as {name}", x)
+    if not outputs:
         raise InputError(f"the function must return a Problem, or arrays, got {made!r}.")
-    return found
+    return outputs
 
 
 @final
@@ -170,23 +170,23 @@ class Program(eqx.Module):
 
         - `values`: of the parameters.
         """
-        found = dict(zip(self.variables, jaxpr_as_fun(self.traced)(*jax.tree.leaves(values)), strict=True))
-        good = succeeded(found[RESULT])
-        for name, x in found.items():
+        outputs = dict(zip(self.variables, jaxpr_as_fun(self.traced)(*jax.tree.leaves(values)), strict=True))
+        good = succeeded(outputs[RESULT])
+        for name, x in outputs.items():
             if not self.variables[name].kept:
                 nothing = jnp.nan if jnp.issubdtype(x.dtype, jnp.inexact) else -1
-                found[name] = jnp.where(good, x, jnp.asarray(nothing, x.dtype))
-        return found
+                outputs[name] = jnp.where(good, x, jnp.asarray(nothing, x.dtype))
+        return outputs
 
     def fingerprint(self) -> str:
         """A hash of the code with all its constants, the same in every process."""
         return fingerprint(self.traced)
 
 
-def _variables(member: Member, values: Values, found: Values, slopes: Values) -> dict[str, Variable]:
+def _variables(member: Member, values: Values, outputs: Values, slopes: Values) -> dict[str, Variable]:
     """What is known of the outputs and derivatives of a run."""
     known = {}
-    for name, x in found.items():
+    for name, x in outputs.items():
         require_name("an output", name)
         if name == RESULT:
             raise InputError(
@@ -218,15 +218,15 @@ def trace(member: Member, example: dict[str, np.ndarray]) -> Program:
     - `member`: the run.
     - `example`: its values.
 
-    **Raises:** `InputError` for outputs, shapes and options that cannot be meant.
+    **Raises:** `InputError` for invalid outputs, shapes and options.
     """
     values = {name: jnp.asarray(x, float) for name, x in example.items()}
     leaves, structure = jax.tree.flatten(values)
     variables: dict[str, Variable] = {}
 
     def flat(*leaves: Array) -> list[Array]:
-        found, slopes, code = member(jax.tree.unflatten(structure, leaves))
-        variables.update(_variables(member, values, found, slopes))
-        return [*found.values(), *slopes.values(), code]
+        outputs, slopes, code = member(jax.tree.unflatten(structure, leaves))
+        variables.update(_variables(member, values, outputs, slopes))
+        return [*outputs.values(), *slopes.values(), code]
 
     return Program(traced(flat, *leaves), variables)

@@ -63,15 +63,15 @@ def _place(known: list[str], name: str, others: Iterable[str]) -> int:
     """Which leaf a name means: its path, or the part of it that no other leaf shares."""
     if name in known:
         return known.index(name)
-    found = [i for i, path in enumerate(known) if path.partition(".")[2] == name]
-    if len(found) > 1:
-        raise InputError(f"'{name}' could be {' or '.join(known[i] for i in found)}: give one of these.")
-    if not found:
+    matches = [i for i, path in enumerate(known) if path.partition(".")[2] == name]
+    if len(matches) > 1:
+        raise InputError(f"'{name}' could be {' or '.join(known[i] for i in matches)}: give one of these.")
+    if not matches:
         if name in ("alpha", "beta"):
             raise InputError(f"{name} is a gain of Baumgarte: give stabilizer=uk.Baumgarte(alpha, beta).")
         short = (path.removeprefix("system.") for path in known)
         raise unknown_name("parameter", name, dict.fromkeys([*others, *short]))
-    return found[0]
+    return matches[0]
 
 
 def _changed_leaf(name: str, leaf: Any, component: int | None, value: Array) -> Array:
@@ -223,10 +223,10 @@ def documented_units(fn: Any) -> dict[str, str]:
 
     - `fn`: the model.
     """
-    found: dict[str, str] = {}
+    by_name: dict[str, str] = {}
     doc = inspect.getdoc(getattr(fn, "func", fn)) or ""
     for head, text in re.findall(r"^- (`[^:\n]*`): ((?:.|\n(?=  ))*)", doc, re.MULTILINE):
         names, units = re.findall(r"`([^`]+)`", head), re.findall(r"\[([^\]\d][^\]]*)\]", text)
         if len(units) == len(names):
-            found |= dict(zip(names, units, strict=True))
-    return found
+            by_name |= dict(zip(names, units, strict=True))
+    return by_name

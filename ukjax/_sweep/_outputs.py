@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from .._misc._arguments import number_array
@@ -144,15 +145,15 @@ def chosen(outputs: Outputs) -> dict[str, Named]:
         raise InputError(f"outputs are names or functions of a trajectory, got {shown(outputs)}.")
     if not isinstance(outputs, Mapping):
         outputs = {x if isinstance(x, str) else getattr(x, "__name__", ""): x for x in outputs}
-    found = {}
+    functions = {}
     for name, x in outputs.items():
         if not isinstance(x, str) and not callable(x):
             raise InputError(f"outputs are names or functions of a trajectory, got {shown(x)}.")
         require_name("an output", name)
         if isinstance(x, str) and x not in KNOWN:
             raise unknown_name("output", x, KNOWN)
-        found[name] = KNOWN[x] if isinstance(x, str) else _own(name, x)
-    return found
+        functions[name] = KNOWN[x] if isinstance(x, str) else _own(name, x)
+    return functions
 
 
 def observed(run: Run, outputs: dict[str, Named], optional: bool) -> dict[str, Array]:
@@ -164,7 +165,7 @@ def observed(run: Run, outputs: dict[str, Named], optional: bool) -> dict[str, A
     - `outputs`: as `chosen` has them.
     - `optional`: whether to leave out what the system does not define, instead of objecting.
     """
-    found: dict[str, Array] = {}
+    columns: dict[str, Array] = {}
     trajectory = run.trajectory
     if is_servoed(trajectory) and _SERVO & outputs.keys():  # found once for all of them
         run = Run(dataclasses.replace(trajectory, tracking=trajectory.servo()), run.case)
@@ -176,10 +177,10 @@ def observed(run: Run, outputs: dict[str, Named], optional: bool) -> dict[str, A
             what = "energy" if name.startswith("energy") else "servo control: sweep uk.with_servo(...)"
             raise InputError(f"there is no output {name}: {run.trajectory.name} has no {what}.")
         if name in _SEVERAL and isinstance(value, dict):
-            found |= {key: _numbers(key, x) for key, x in value.items()}
+            columns |= {key: _numbers(key, x) for key, x in value.items()}
         else:
-            found[name] = jnp.asarray(value)
-    return found
+            columns[name] = jnp.asarray(value)
+    return columns
 
 
 def description(name: str, value: Array, outputs: dict[str, Named]) -> Named:
@@ -215,7 +216,7 @@ def outcome(run: Run) -> Array:
     return jnp.where(off, jnp.asarray(INCONSISTENT, jnp.int8), code)
 
 
-def succeeded(code: Array) -> Array:
+def succeeded(code: Array | np.ndarray) -> Array:
     """Whether a run reached its end, or the event it was to stop at.
 
     **Arguments:**

@@ -43,13 +43,13 @@ class Plan(NamedTuple):
 
 def _extremes(samples: AbstractSamples) -> list[int]:
     """Runs in which a parameter is least or largest."""
-    dims, found = list(samples.sizes), [0]
+    dims, runs = list(samples.sizes), [0]
     for along, values in samples.coordinates().values():
         for place in (np.argmin(values), np.argmax(values)):
             index = dict.fromkeys(dims, 0)
             index |= dict(zip(along, np.unravel_index(place, values.shape), strict=True))
-            found.append(int(np.ravel_multi_index([index[x] for x in dims], tuple(samples.sizes.values()))))
-    return sorted(set(found))
+            runs.append(int(np.ravel_multi_index([index[x] for x in dims], tuple(samples.sizes.values()))))
+    return sorted(set(runs))
 
 
 def values_of(samples: AbstractSamples, run: int) -> dict[str, np.ndarray]:
@@ -94,7 +94,9 @@ def _span(problem: Problem, options: dict[str, Any]) -> dict[str, Any]:
     whole_number("max_steps", options["max_steps"])
     ts = _options.times(t0, t1, options["ts"])
     if ts is None:
-        raise InputError("runs of a batch have steps of their own: ts must be times or their number.")
+        raise InputError(
+            "runs of a sweep differ in their steps, so ts must be times or their number, not 'steps'."
+        )
     return options | {"t0": float(t0), "t1": float(t1), "ts": np.asarray(ts)}
 
 
@@ -109,10 +111,10 @@ def _labels(program: Program, problem: Problem, case: Case, options: dict[str, A
     if used & {"servo_row", "input"}:
         servo = eqx.filter_eval_shape(followed, system, *(x[None] for x in (t, q, v)))
         labels |= {"servo_row": servo.row_names, "input": servo.input_names}
-    found = {x: ((x,), np.asarray(labels[x], dtype=object), {}) for x in labels if x in used}
+    coordinates = {x: ((x,), np.asarray(labels[x], dtype=object), {}) for x in labels if x in used}
     if "time" in used:
-        found["time"] = (("time",), options["ts"], {"units": "s"})
-    return found
+        coordinates["time"] = (("time",), options["ts"], {"units": "s"})
+    return coordinates
 
 
 def _columns(samples: AbstractSamples, program: Program) -> dict[str, Column]:
@@ -137,22 +139,22 @@ def _described(x: Any) -> str:
 def _provenance(
     name: str, samples: AbstractSamples, member: Member, program: Program, options: dict[str, Any]
 ) -> dict[str, Any]:
-    found = {
+    attributes = {
         "made_by": MADE_BY,
         "model": name,
         "runs": count(samples),
         **samples.describe(),
         "values": digest(samples),
     }
-    found |= {"parameters": list(samples.names), "outputs": list(program.variables)}
+    attributes |= {"parameters": list(samples.names), "outputs": list(program.variables)}
     if not member.of_function:
         for option in ("formula", "stabilizer"):
-            found[option] = _described(getattr(member.build, option))
+            attributes[option] = _described(getattr(member.build, option))
         shown = {k: x for k, x in options.items() if x is not None and k not in ("ts", "event")}
-        found |= {k: x if isinstance(x, int | float) else _described(x) for k, x in shown.items()}
-    found["precision"] = str(jnp.result_type(float))
+        attributes |= {k: x if isinstance(x, int | float) else _described(x) for k, x in shown.items()}
+    attributes["precision"] = str(jnp.result_type(float))
     packages = ("ukjax", "jax", "jaxlib", "diffrax", "equinox")
-    return found | {package: importlib.metadata.version(package) for package in packages}
+    return attributes | {package: importlib.metadata.version(package) for package in packages}
 
 
 def prepare(
@@ -168,17 +170,20 @@ def prepare(
 
     **Arguments:** as `sweep`; `options` are those of `simulate`.
 
-    **Raises:** `InputError` for what cannot be meant.
+    **Raises:** `InputError` for invalid arguments.
     """
     if formula is not None:
         require_instance("formula", formula, AbstractFormula, "UdwadiaKalaba()")
     require_instance("stabilizer", stabilizer, AbstractStabilizer, "Projection()")
     require_solver(options["solver"])
     build, example = Build(model, samples.names, stabilizer, formula), values_of(samples, 0)
-    problem = case = None
+    problem: Problem | None = None
+    case: Any = None
+    named: dict[str, Any]
     if of_problem := _returns_problem(build, example):
         _check_extremes(build, samples, options)
-        problem, case = build({name: jnp.asarray(x, float) for name, x in example.items()})
+        made: tuple[Problem, Any] = build({name: jnp.asarray(x, float) for name, x in example.items()})
+        problem, case = made
         options = _span(problem, options)
         named = chosen(outputs)
     elif outputs is None or isinstance(outputs, str):
@@ -196,7 +201,7 @@ def prepare(
     columns = _columns(samples, program)
     taken = {*columns, *(x for variable in program.variables.values() for x in variable.dims)}
     if clash := taken & {*coordinates, *samples.sizes} - {"q0", "v0"}:
-        raise InputError(f"the name {min(clash)} is both of a parameter and of an output: rename one.")
+        raise InputError(f"{min(clash)} is the name of both a parameter and an output: rename one.")
     name = problem.name if problem is not None else getattr(model, "__name__", type(model).__name__)
     template = Template(columns, coordinates | labels, _provenance(name, samples, member, program, options))
     return Plan(samples, program, template)

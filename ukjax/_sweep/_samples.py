@@ -68,11 +68,11 @@ def digest(samples: AbstractSamples) -> str:
 
     - `samples`: to tell from others.
     """
-    found = hashlib.sha256(repr(samples.sizes).encode())
+    hashed = hashlib.sha256(repr(samples.sizes).encode())
     for name, (dims, values) in samples.coordinates().items():
-        found.update(repr((name, dims, values.shape)).encode())
-        found.update(np.ascontiguousarray(values).tobytes())
-    return found.hexdigest()[:16]
+        hashed.update(repr((name, dims, values.shape)).encode())
+        hashed.update(np.ascontiguousarray(values).tobytes())
+    return hashed.hexdigest()[:16]
 
 
 def _values(name: Any, values: Any) -> np.ndarray:
@@ -171,10 +171,10 @@ class AbstractRows(AbstractSamples):
         return {name: x[runs] for name, x in self.values.items()}
 
     def coordinates(self) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
-        found = {}
+        columns = {}
         for name, x in self.values.items():
-            found[name] = ((RUN, *inner_dims(name, x.ndim - 1)), x)
-        return found
+            columns[name] = ((RUN, *inner_dims(name, x.ndim - 1)), x)
+        return columns
 
 
 @final

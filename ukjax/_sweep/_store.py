@@ -142,7 +142,7 @@ def attributes_of(path: Path) -> dict[str, Any] | None:
     except Exception:  # it is something else, or damaged: Zarr raises many kinds
         attributes = {}
     if attributes.get("made_by") != MADE_BY:
-        raise InputError(f"'{path}' is there already, and no sweep made it: choose another name.")
+        raise InputError(f"'{path}' already exists, and no sweep made it: choose another name.")
     return attributes
 
 
@@ -162,7 +162,8 @@ def require_same(path: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
     if differing == ["program"]:
         shown = ["the code of the model, or a constant in it"]
     raise InputError(
-        f"'{path}' is of another sweep; what differs: {'; '.join(shown)}. Give another name, or overwrite=True."
+        f"'{path}' is the store of another sweep, which differs in {'; '.join(shown)}. "
+        "Give another name, or overwrite=True."
     )
 
 

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 import diffrax as dfx
 import jax
 import numpy as np
-from jaxtyping import Array, Float
 
 from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import all_of, flag, require_between, whole_number
 from .._misc._errors import InputError
 from .._misc._paths import as_path
 from .._misc._process import require_own_process
-from .._misc._types import Time
+from .._misc._types import Numbers, Time
 from .._motion._project import Projection
 from .._run._events import Events
 from .._system._problem import Problem
@@ -91,8 +90,8 @@ def _fill(
     run = _compile(plan, shape, devices)[0] if run is None else run
     update(int(np.sum(results != NOT_RUN)), 0)
     for block in pending:
-        found = run(plan.samples.at(padded(block.runs, _batch_size(shape, devices))))
-        values = {name: x[: block.runs.size] for name, x in found.items()}
+        outputs = run(plan.samples.at(padded(block.runs, _batch_size(shape, devices))))
+        values = {name: x[: block.runs.size] for name, x in outputs.items()}
         room = tuple(s.stop - s.start for s in block.region)
         target.write(block.region, {name: x.reshape(*room, *x.shape[1:]) for name, x in values.items()})
         update(block.runs.size, int(np.sum(~succeeded(values[RESULT]))))
@@ -107,7 +106,7 @@ def sweep(
     t0: Time | float | None = None,
     t1: Time | float | None = None,
     dt0: Time | float | None = None,
-    ts: Float[Array, " k"] | int | None = None,
+    ts: Numbers | None = None,
     formula: AbstractFormula | None = None,
     stabilizer: AbstractStabilizer = Projection(),
     solver: dfx.AbstractSolver = dfx.Dopri8(),
@@ -126,8 +125,8 @@ def sweep(
     """Runs that differ in parameters, initial states or gains, as one table of results with names and units.
 
     Runs go through one compiled program in chunks. A run that fails has its reason in `result`, NaN (or -1) for its
-    outputs, and no influence on others. With `store`, chunks are written as they are done; the same call, made again
-    after any interruption, runs the ones that are missing, with the same results to the last bit.
+    outputs, and does not affect others. With `store`, chunks are written as they finish. After an interruption the same
+    call runs only what is missing, with the same results to the last bit.
 
     **Arguments:**
 
@@ -149,17 +148,17 @@ def sweep(
     - `store`: a Zarr folder to write to, such as "runs.zarr".
     - `overwrite`: replace the folder, if it is of an earlier sweep.
     - `chunk`: the most runs at once; by default by memory.
-    - `memory`: what one chunk may take on a device, on a CPU on all of them, as estimated from the compiled
+    - `memory`: the most that one chunk may take on each device, or on a CPU in total, as estimated from the compiled
       program [bytes].
-    - `devices`: to spread each chunk over; by default all. A CPU is one, unless JAX is told its cores before it computes:
-      `jax.config.update("jax_num_cpu_devices", os.cpu_count())`.
+    - `devices`: to spread each chunk over; by default all. A CPU counts as one device, unless you tell JAX to use its
+      cores before it computes: `jax.config.update("jax_num_cpu_devices", os.cpu_count())`.
     - `progress`: show a bar with runs per second and the time left, where standard error is a terminal.
 
     **Returns:** an `xarray.Dataset`: outputs with the dimensions of the samples (of a grid its parameters, else `run`)
     and inner ones (`time`, `coordinate`, `velocity`, `row`, `axis`); parameters as coordinates; `result`, whose
     attributes explain its codes; and how it was made in the attributes. With `store` arrays are read when used.
 
-    **Raises:** `InputError` before anything is run for names, values and options that cannot be meant, and for a store
+    **Raises:** `InputError` before anything is run for invalid names, values and options, and for a store
     of another sweep, saying what differs; `MissingExtraError` without xarray (`ukjax[sweep]`).
     """
     gradients = _check(chunk, memory, gradients)
@@ -169,7 +168,7 @@ def sweep(
     devices = jax.local_devices() if devices is None else devices
     devices = all_of("devices", devices, jax.Device, "jax.devices()[0]")
     if not devices:
-        raise InputError("devices must be one at least, such as jax.devices().")
+        raise InputError("devices must name at least one, such as jax.devices().")
     options = {"t0": t0, "t1": t1, "dt0": dt0, "ts": ts, "solver": solver, "max_steps": max_steps}
     options |= {"stepsize_controller": stepsize_controller, "rtol": rtol, "atol": atol, "event": event}
     plan = prepare(fn_or_problem, samples, outputs, gradients, stabilizer, formula, options)

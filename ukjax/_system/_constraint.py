@@ -243,7 +243,7 @@ def _acceleration_parts(
 
 
 @in_full_precision
-def constraint_rows(system: "AbstractSystem", t: Time, q: Coordinates, v: Velocities) -> Rows:
+def constraint_rows(system: "AbstractSystem", t: Time | float, q: Coordinates, v: Velocities) -> Rows:
     """All constraints of `system` as rows A a = b, with their errors (theory: Xu-Liu 2017, eqs. (3)-(5)).
 
     **Arguments:**
@@ -291,6 +291,6 @@ def constraint_rows(system: "AbstractSystem", t: Time, q: Coordinates, v: Veloci
         return Rows(A, b, b, b, (), ())
     return Rows(
         *(jnp.concatenate(column) for column in zip(*parts, strict=True)),
-        tuple(names),
-        tuple(kinds),
+        names=tuple(names),
+        kinds=tuple(kinds),
     )

@@ -12,7 +12,7 @@ from jaxtyping import Array
 from .._misc._arguments import real_array, real_values, require_finite
 from .._misc._closures import hoisted
 from .._misc._errors import InputError
-from .._misc._types import Coordinates, Time, Velocities
+from .._misc._types import Coordinates, Numbers, Time, Velocities
 from ._labels import title_of
 from ._system import AbstractSystem, has_quasi_velocities
 
@@ -38,8 +38,8 @@ class Problem(eqx.Module):
     system: AbstractSystem
     q0: Coordinates = eqx.field(converter=partial(real_array, "q0"))
     v0: Velocities = eqx.field(converter=partial(real_array, "v0"))
-    t0: float
-    t1: float
+    t0: Array | float
+    t1: Array | float
     points: Callable[[Time, Coordinates], dict[str, Array]] | None = None
     reference: Callable[[Time], Array] | None = None
     citation: str = eqx.field(static=True, default="")
@@ -52,8 +52,8 @@ class Problem(eqx.Module):
 def resolve_state(
     system: AbstractSystem | Problem,
     t: Time | float | None,
-    q: Coordinates | None,
-    v: Velocities | None,
+    q: Numbers | None,
+    v: Numbers | None,
 ) -> tuple[AbstractSystem, Time, Coordinates, Velocities]:
     """The system and the state as arrays of one dtype; a `Problem` brings what is not given.
 

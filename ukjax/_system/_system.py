@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable
-from typing import ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import equinox as eqx
 import jax
@@ -17,7 +17,13 @@ from ._constraint import AbstractConstraint, as_constraints
 from ._labels import Labels, labels_of, title_of
 
 
-class AbstractSystem(eqx.Module):
+class _Constrained:
+    constraints: (
+        Any  # declared outside a dataclass: type checkers would take it for an argument of constructors
+    )
+
+
+class AbstractSystem(_Constrained, eqx.Module):
     """A mechanical system M(t, q) a = Q(t, q, v) under constraints.
 
     Subclass it with the two methods below and `constraints`, a tuple (a field or a property). Parameters
@@ -28,7 +34,8 @@ class AbstractSystem(eqx.Module):
     `energies(t, q, v)`, the energy by parts. Plots, tables, files and reports use them.
     """
 
-    constraints: eqx.AbstractVar[tuple[AbstractConstraint, ...]]
+    if not TYPE_CHECKING:
+        constraints: eqx.AbstractVar[tuple[AbstractConstraint, ...]]
 
     @abc.abstractmethod
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
@@ -69,7 +76,7 @@ class AbstractForwardingSystem(AbstractSystem):
     system: eqx.AbstractVar[AbstractSystem]
 
     @property
-    def constraints(self) -> tuple[AbstractConstraint, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def constraints(self) -> tuple[AbstractConstraint, ...]:
         return self.system.constraints
 
     @property

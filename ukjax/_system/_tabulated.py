@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from .._misc._arguments import fails, real_array, require_finite
 from .._misc._errors import InputError
-from .._misc._types import Time
+from .._misc._types import Numbers, Time
 
 Kind = Literal["linear", "cubic"]
 _LEAST: dict[Kind, int] = {"linear": 2, "cubic": 4}
@@ -41,7 +41,7 @@ class Tabulated(eqx.Module):
     coefficients: tuple[Float[Array, "k-1 ..."], ...]
     """Of the powers of t - t_i in each interval, the constant first."""
 
-    def __init__(self, times: Float[Array, " k"], values: Float[Array, "k ..."], *, kind: Kind = "linear"):
+    def __init__(self, times: Numbers, values: Numbers, *, kind: Kind = "linear"):
         times, values = real_array("times", times), real_array("values", values)
         if kind not in get_args(Kind):
             raise InputError(f"kind must be 'linear' or 'cubic', got {kind!r}.")

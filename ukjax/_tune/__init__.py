@@ -1,4 +1,4 @@
-"""Tuning of gains: the loss, the gains as logarithms, the search by Optax, and its result."""
+"""Tuning: gains found by gradient descent through simulated runs."""
 
 from ._loss import ViolationLoss as ViolationLoss
 from ._result import TuneResult as TuneResult

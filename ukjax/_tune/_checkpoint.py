@@ -47,7 +47,7 @@ def load(path: Path, stepper: Stepper, fingerprint: str) -> Search:
         state = {name: header[name] for name in _STATE}
         mark = header["fingerprint"]
     except (KeyError, ValueError, TypeError) as error:
-        raise InputError(f"'{path}' is no checkpoint of tune: {error!r}.") from error
+        raise InputError(f"'{path}' is not a checkpoint of tune: {error!r}.") from error
     leaves, structure = jax.tree.flatten(stepper.memory(state["apart"]))
     shapes = [(x.shape, x.dtype) for x in map(jnp.asarray, leaves)]
     if mark != fingerprint or [(x.shape, x.dtype) for x in kept] != shapes:

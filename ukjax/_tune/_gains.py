@@ -93,10 +93,10 @@ class GainSpace(eqx.Module):
         leaves, structure = jax.tree.flatten(values)
         ends = np.cumsum([leaf.size for leaf in leaves])
         parts = jnp.split(jnp.exp(x), ends[:-1])
-        found = [
+        shaped = [
             part.reshape(leaf.shape).astype(leaf.dtype) for part, leaf in zip(parts, leaves, strict=True)
         ]
-        gains = eqx.combine(jax.tree.unflatten(structure, found), rest)
+        gains = eqx.combine(jax.tree.unflatten(structure, shaped), rest)
         if self.convention == "plain":
             return gains
         return eqx.tree_at(lambda g: (g.alpha, g.beta), gains, (2 * gains.alpha, gains.beta**2))

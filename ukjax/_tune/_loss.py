@@ -126,6 +126,6 @@ def fastest_rate(gains: Any) -> Float[Array, ""] | None:
     - `gains`: a pytree.
     """
     is_baumgarte = lambda x: isinstance(x, Baumgarte)
-    found = [x for x in jax.tree.leaves(gains, is_leaf=is_baumgarte) if is_baumgarte(x)]
-    rates = [jnp.max(jnp.sqrt(x.alpha**2 + x.beta)) for x in found]
+    stabilizers = [x for x in jax.tree.leaves(gains, is_leaf=is_baumgarte) if is_baumgarte(x)]
+    rates = [jnp.max(jnp.sqrt(x.alpha**2 + x.beta)) for x in stabilizers]
     return jnp.max(jnp.stack(rates)) if rates else None

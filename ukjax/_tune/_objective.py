@@ -67,7 +67,7 @@ def stacked(problems: Sequence[Problem]) -> tuple[AbstractSystem, Array, Array]:
     for i, (_, static) in enumerate(parts):
         if shapes[i] != shapes[0] or not eqx.tree_equal(static, parts[0][1]):
             raise InputError(
-                f"problem {i} is built otherwise than problem 0: problems to tune for together may differ "
+                f"problem {i} has another structure than problem 0: problems that are tuned together may differ "
                 "in the values of their arrays only."
             )
     arrays = jax.tree.map(lambda *x: jnp.stack(x), *(arrays for arrays, _ in parts))

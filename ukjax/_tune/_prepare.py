@@ -42,7 +42,7 @@ def _problems(
     several = isinstance(system, Sequence)
     if several and (not system or not all(isinstance(p, Problem) for p in system)):
         raise InputError(f"{_EXPECTED}; got a list of something else.")
-    found = []
+    problems = []
     if not several and not isinstance(system, AbstractSystem | Problem):
         raise InputError(f"{_EXPECTED}; got {type(system).__name__}.")
     for p in system if several else [system]:
@@ -66,10 +66,10 @@ def _problems(
         name = p.name if isinstance(p, Problem) else title_of(p)
         for i in range(count):
             own, _, q, v = resolve_state(p, t0, starts[i % len(starts)], rates[i % len(rates)])
-            found.append(Problem(own, q, v, t0, t1, name=name))
-    if len({(float(p.t0), float(p.t1)) for p in found}) > 1:
+            problems.append(Problem(own, q, v, t0, t1, name=name))
+    if len({(float(p.t0), float(p.t1)) for p in problems}) > 1:
         raise InputError("the problems have different spans of time: give t0 and t1 for all of them.")
-    return tuple(found)
+    return tuple(problems)
 
 
 def _settings(problem: Problem, options: dict[str, Any], loss: Any) -> Settings:
@@ -138,7 +138,7 @@ def prepare(
 
     **Arguments:** as `tune`; `options` holds the others by name.
 
-    **Raises:** `InputError` for what cannot be meant.
+    **Raises:** `InputError` for invalid arguments.
     """
     q0, v0 = options["q0"], options["v0"]
     if is_traced(system, gains, q0, v0):

@@ -68,7 +68,9 @@ class TuneResult:
 
     def _baumgarte(self) -> Any:
         if not isinstance(self.gains, Baumgarte):
-            raise InputError(f"these gains are no Baumgarte, but {type(self.gains).__name__}; see `gains`.")
+            raise InputError(
+                f"these gains are not Baumgarte's, but of type {type(self.gains).__name__}; see `gains`."
+            )
         return in_convention(self.gains, self._objective.space.convention)
 
     @property

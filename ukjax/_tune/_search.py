@@ -94,10 +94,10 @@ def scan(objective: Objective, x: np.ndarray) -> np.ndarray:
     """
     size = min(_BATCH, len(x))
     padded = np.concatenate([x, np.repeat(x[-1:], -len(x) % size, axis=0)])
-    found = [
+    parts = [
         np.asarray(losses(objective, jnp.asarray(part))) for part in np.split(padded, len(padded) // size)
     ]
-    values = np.concatenate(found)[: len(x)]
+    values = np.concatenate(parts)[: len(x)]
     return np.where(np.isnan(values), np.inf, values)
 
 

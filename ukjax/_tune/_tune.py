@@ -10,7 +10,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -18,7 +18,7 @@ from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import flag, require_between, whole_number
 from .._misc._errors import InputError
 from .._misc._paths import as_path
-from .._misc._types import Coordinates, Time, Velocities
+from .._misc._types import Numbers, Time
 from .._motion._project import Projection
 from .._run import _options
 from .._system._stabilize import AbstractStabilizer
@@ -67,12 +67,12 @@ def _with_budget(objective: Objective) -> tuple[Objective, Point]:
 def _first(given: Point, stepper: Stepper) -> Search:
     """Where the search starts: the gains given, or better ones of a scan."""
     if given.value == -np.inf or np.isnan(given.value):
-        raise InputError("the loss must be positive; with the gains given it is zero, negative or NaN.")
+        raise InputError("the loss must be positive; at the given gains it is zero, negative or NaN.")
     search = stepper.anywhere(given)
     if not search.points[-1].finite:
         raise InputError(
-            "the loss is not finite with the gains given, nor where else it was tried: give a smaller step dt0, "
-            "more max_steps, or other gains; `ukjax.simulate` tells what the run with the gains given meets."
+            "the loss is not finite at the given gains, nor at any others that were tried: give a smaller step dt0, "
+            "more max_steps, or other gains; `ukjax.simulate` with the given gains shows what goes wrong."
         )
     return search
 
@@ -83,12 +83,12 @@ def tune(
     loss: Callable[[Any], Array] = ViolationLoss(),
     optimizer: optax.GradientTransformation | None = None,
     *,
-    q0: Coordinates | Float[Array, "b nq"] | None = None,
-    v0: Velocities | Float[Array, "b n"] | None = None,
+    q0: Numbers | None = None,
+    v0: Numbers | None = None,
     t0: Time | float | None = None,
     t1: Time | float | None = None,
     dt0: Time | float | None = None,
-    ts: Float[Array, " k"] | int | None = None,
+    ts: Numbers | None = None,
     formula: AbstractFormula | None = None,
     stabilizer: AbstractStabilizer = Projection(),
     solver: dfx.AbstractSolver = dfx.Tsit5(),
@@ -106,11 +106,11 @@ def tune(
     progress: bool = False,
     checkpoint: str | Path | None = None,
 ) -> TuneResult:
-    """Gains that make the loss of simulated runs small: Optax on log(loss) over log(gains), from a coarse scan.
+    """Finds gains with a small loss of simulated runs: a coarse scan, then Optax on log(loss) over log(gains).
 
-    The default loss is the mean square of the position errors. At explicit fixed steps stability bounds the gains;
-    with adaptive steps larger gains only cost evaluations, so those are penalized (`ViolationLoss`). Runs that
-    fail count as infinite loss, and steps towards them are shortened, so gains stay positive and finite.
+    The default loss is the mean square of the position errors. With explicit solvers at fixed steps, stability bounds
+    the gains. With adaptive steps larger gains only cost evaluations, so evaluations are penalized (`ViolationLoss`). A
+    run that fails has infinite loss, and steps towards it are shortened, so gains stay positive and finite.
 
     **Arguments:**
 
@@ -131,14 +131,14 @@ def tune(
     - `aggregate`: `"mean"` or `"worst"` loss of several problems.
     - `convention`: how alpha and beta are searched and reported: `"plain"`, or `"squared"` as `Baumgarte.squared`.
     - `per_row`: give every row gains of its own.
-    - `starts`: how many gains between 0.1 and 10,000 to try first, in one batch, and an eighth of how many to try
-      around the best where the optimizer is stuck; 0 for none.
-    - `iterations`: the most steps of the optimizer; gains per row are first searched alike, then apart, in so many
-      each.
-    - `tolerance`: the relative improvement below which an iteration counts as none.
-    - `patience`: how many such iterations end the search.
+    - `starts`: how many gains between 0.1 and 10,000 to try first, in one batch; an eighth as many are tried around the
+      best ones where the optimizer is stuck. 0 for none.
+    - `iterations`: the most steps of the optimizer. Gains per row are searched twice with this many steps: first with
+      one value for all rows, then one for each.
+    - `tolerance`: a smaller relative improvement than this does not count.
+    - `patience`: the search ends after this many iterations without improvement.
     - `progress`: show a bar with the loss and the gains.
-    - `checkpoint`: an .npz file, written after each iteration; if it exists, the search goes on from there, to
+    - `checkpoint`: an .npz file, written after each iteration; if it exists, the search continues from there, to
       the same result.
 
     **Returns:** `TuneResult`, with the best gains found, also after Ctrl-C.
@@ -169,7 +169,7 @@ def tune(
         stepper = Stepper(objective, optimizer, starts)
         mark = "" if path is None else stepper.fingerprint()
         resumed = path is not None and path.exists()
-        search = load(path, stepper, mark) if resumed else _first(given, stepper)
+        search = load(path, stepper, mark) if path is not None and resumed else _first(given, stepper)
 
         def after(search: Search) -> None:
             update(search)
@@ -190,7 +190,7 @@ def _result(objective: Objective, search: Search, stopped: str, name: str) -> Tu
         evaluations=np.array([point.evaluations for point in points]),
     )
     space = objective.space
-    found = space.gains(jnp.asarray(best.x))
+    tuned = space.gains(jnp.asarray(best.x))
     return TuneResult(
-        found, float(np.exp(best.value)), space.names, np.exp(best.x), history, stopped, name, objective
+        tuned, float(np.exp(best.value)), space.names, np.exp(best.x), history, stopped, name, objective
     )

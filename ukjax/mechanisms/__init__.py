@@ -1,4 +1,4 @@
-"""Building blocks: bodies, joints and loads, described once, become a system in absolute coordinates or a tree."""
+"""Bodies, joints and loads, assembled into a system in absolute or in joint coordinates."""
 
 from ._absolute import AbsoluteSystem as AbsoluteSystem
 from ._absolute import assemble as assemble

@@ -142,25 +142,25 @@ class AbsoluteSystem(AbstractSystem):
     @property
     def constraints(self) -> tuple[AbstractConstraint, ...]:
         """Of each joint its rows, named after it; unit quaternions, where not kept otherwise; the further ones."""
-        parts, found = self._all_coordinates(), []
+        parts, rows = self._all_coordinates(), []
         for joint in self.joints:
             ends = tuple(parts[name] for name in joint.bodies)
             if joint.holonomic:
-                found.append(Holonomic(JointRows(joint, ends), name=joint.name))
+                rows.append(Holonomic(JointRows(joint, ends), name=joint.name))
             if joint.nonholonomic:
                 name = f"{joint.name}, no slip" if joint.holonomic else joint.name
-                found.append(Nonholonomic(JointSlip(joint, ends), name=name))
+                rows.append(Nonholonomic(JointSlip(joint, ends), name=name))
         unit = [part for part in parts.values() if isinstance(part, EulerCoordinates)]
         return (
-            *found,
+            *rows,
             *(Holonomic(UnitNorm(part), name=f"{part.body.name}, unit quaternion") for part in unit),
             *self.further,
         )
 
     def _all_coordinates(self) -> dict[str, AbstractCoordinates]:
-        return {**self.coordinates(), GROUND: GroundCoordinates(self.mechanism.dimension)}
+        return {**self.coordinates(), GROUND: GroundCoordinates(dimension=self.mechanism.dimension)}
 
-    def placements(self, t: Time, q: Coordinates) -> dict[str, AnyPlacement]:
+    def placements(self, t: Time | float, q: Coordinates) -> dict[str, AnyPlacement]:
         """Where all bodies are, and the ground, by name."""
         parts = self._all_coordinates()
         return dict(zip(parts, placements_of(parts.values(), q), strict=True))
@@ -170,7 +170,7 @@ class AbsoluteSystem(AbstractSystem):
         parts = self._all_coordinates()
         return dict(zip(parts, twists_of(parts.values(), q, v), strict=True))
 
-    def points(self, t: Time, q: Coordinates) -> dict[str, Array]:
+    def points(self, t: Time | float, q: Coordinates) -> dict[str, Array]:
         """The named world points [m]: centres under the bodies' names, their further points as `body.point`."""
         return self.mechanism.points(self.placements(t, q))
 

@@ -74,9 +74,9 @@ def each(function: Callable[..., Any], items: Sequence[tuple[Any, ...]]) -> list
     groups: dict[Hashable, list[int]] = {}
     for i, item in enumerate(items):
         groups.setdefault(_form(item), []).append(i)
-    found: dict[int, Any] = {}
+    results: dict[int, Any] = {}
     for places in groups.values():
         alone = len(places) == 1
         several = [function(*items[places[0]])] if alone else _at_once(function, [items[i] for i in places])
-        found |= zip(places, several, strict=True)
-    return [found[i] for i in range(len(items))]
+        results |= zip(places, several, strict=True)
+    return [results[i] for i in range(len(items))]

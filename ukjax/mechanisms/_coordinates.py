@@ -284,14 +284,16 @@ def coordinates_of(bodies: tuple[AbstractBody, ...], euler: bool) -> dict[str, A
     - `bodies`: the bodies.
     - `euler`: whether bodies in space have the rates of their quaternions for velocities.
     """
-    found, i, j = {}, 0, 0
+    by_body, i, j = {}, 0, 0
     for body in bodies:
         if isinstance(body, Body):
-            found[body.name] = (EulerCoordinates if euler else QuaternionCoordinates)(body, i, j)
+            by_body[body.name] = (EulerCoordinates if euler else QuaternionCoordinates)(
+                body=body, q_start=i, v_start=j
+            )
             i, j = i + 7, j + (7 if euler else 6)
         else:
             kind = PlanarCoordinates if isinstance(body, PlanarBody) else PointCoordinates
-            found[body.name] = kind(body, i, j)  # pyright: ignore[reportArgumentType]
+            by_body[body.name] = kind(body, i, j)  # pyright: ignore[reportArgumentType]
             k = 3 if kind is PlanarCoordinates else body.dimension
             i, j = i + k, j + k
-    return found
+    return by_body

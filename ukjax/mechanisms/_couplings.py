@@ -132,7 +132,7 @@ class Gear(AbstractJoint):
         return (angle_of(None, carrier, child) - self.ratio * angle_of(None, carrier, parent))[None]
 
     def slip(self, t: Time, placements: tuple[AnyPlacement, ...], twists: tuple[Twist, ...]) -> Array | None:
-        if self.axis is None:
+        if self.axis is None or self.child_axis is None:
             return None
         parent, child, carrier = twists
         rates = (

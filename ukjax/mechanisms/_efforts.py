@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from .._misc._arguments import require_instance
 from .._misc._precision import in_full_precision
-from .._misc._types import Coordinates, Time, Velocities
+from .._misc._types import Coordinates, Numbers, Time, Velocities
 from .._system._problem import resolve_state
 from ._absolute import AbsoluteSystem
 from ._springs import commanded
@@ -63,8 +63,8 @@ def efforts_along(
 def efforts(
     system: AbsoluteSystem | TreeSystem,
     t: "Time | float | Trajectory",
-    q: Coordinates | None = None,
-    v: Velocities | None = None,
+    q: Numbers | None = None,
+    v: Numbers | None = None,
 ) -> dict[str, Effort]:
     """The effort and the power of each load, at one state or along a run.
 

@@ -126,16 +126,16 @@ class Mechanism(eqx.Module):
 
     def points(self, placements: Placements) -> dict[str, Array]:
         """The named world points: centres under the bodies' names, their further points as `body.point`."""
-        found = {body.name: placements[body.name].p for body in self.bodies}
+        points = {body.name: placements[body.name].p for body in self.bodies}
         for body in self.bodies:
             for name, X in body.points.items():
-                found[f"{body.name}.{name}"] = placements[body.name].point(X)
-        return found
+                points[f"{body.name}.{name}"] = placements[body.name].point(X)
+        return points
 
     def drawing(self, placements: Placements) -> dict[str, Array]:
         """Each body as a line through its named points, or else through its joints, closed where these are more than
         two; rods and springs between bodies."""
-        found = {}
+        outlines = {}
         for body in self.bodies:
             joints = [
                 j.point
@@ -146,12 +146,12 @@ class Mechanism(eqx.Module):
             if len(through) > 2:  # an outline
                 through.append(through[0])
             if len(through) > 1:
-                found[body.name] = jnp.stack([placements[body.name].point(X) for X in through])
+                outlines[body.name] = jnp.stack([placements[body.name].point(X) for X in through])
         between: list[Any] = [x for x in (*self.joints, *self.loads) if hasattr(x, "parent_point")]
         for item in between:
             ends = ((item.parent, item.parent_point), (item.child, item.point))
-            found[item.name] = jnp.stack([placements[name].point(X) for name, X in ends])
-        return found
+            outlines[item.name] = jnp.stack([placements[name].point(X) for name, X in ends])
+        return outlines
 
 
 def sum_of(parts: list[Array]) -> Array:

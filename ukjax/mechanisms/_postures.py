@@ -158,8 +158,8 @@ def _followed(
         (q, before), (share, onwards) = passed, way
         values = {name: start[name] + share * (x - start[name]) for name, x in end.items()}
         ahead = _with_unit_quaternions(system, q + onwards * (q - before))
-        found = Projection().positions(_held(system, values), t, ahead)
-        return (_with_unit_quaternions(system, found), q), None
+        nearest = Projection().positions(_held(system, values), t, ahead)
+        return (_with_unit_quaternions(system, nearest), q), None
 
     # Twice at the end without a step onwards: there what the last step left is removed to rounding.
     shares = np.append(np.linspace(0.0, 1.0, _STEPS + 1), (1.0, 1.0))

@@ -24,7 +24,7 @@ from .._formula._singular_mass import RangeForm
 from .._misc._arguments import require_instance
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
-from .._misc._types import Coordinates, Time, Velocities, is_traced
+from .._misc._types import Coordinates, Numbers, Time, Velocities, is_traced
 from .._pseudoinverse import GramSchmidt, pinv, unit_rows_on_host
 from .._system._constraint import constraint_rows
 from .._system._problem import resolve_state
@@ -64,9 +64,9 @@ class Reaction(eqx.Module):
     body_force: Array
     body_torque: Array
     point: Array
-    unique: Bool[Array, ""]
-    effort: Float[Array, ""] | None = None
-    power: Float[Array, ""] | None = None
+    unique: Bool[Array, "..."]
+    effort: Float[Array, "..."] | None = None
+    power: Float[Array, "..."] | None = None
 
 
 @final
@@ -135,8 +135,8 @@ def _at(
         return _reaction(joint, ends, moves, transposed(own)[0])
 
     names = [joint.name for joint in system.joints]
-    found = dict(zip(names, each(reaction, items), strict=True))
-    return A, found, {name: own for name, (*_, own) in zip(names, items, strict=True)}
+    by_joint = dict(zip(names, each(reaction, items), strict=True))
+    return A, by_joint, {name: own for name, (*_, own) in zip(names, items, strict=True)}
 
 
 def _at_tree(
@@ -149,11 +149,12 @@ def _at_tree(
     )
     every = jnp.eye(A.shape[0], dtype=A.dtype)
     wrenches, effect = jax.linearize(lambda x: system.joint_wrenches(t, q, v, a, x), multipliers)
-    found = {}
+    by_joint = {}
     for joint in system.joints:
-        ends, moves = (tuple(of[name] for name in joint.bodies) for of in (placements, twists))
-        found[joint.name] = _reaction(joint, ends, moves, wrenches[joint.name])
-    return A, found, jax.vmap(effect)(every)
+        ends = tuple(placements[name] for name in joint.bodies)
+        moves = tuple(twists[name] for name in joint.bodies)
+        by_joint[joint.name] = _reaction(joint, ends, moves, wrenches[joint.name])
+    return A, by_joint, jax.vmap(effect)(every)
 
 
 def _held(A: Any) -> tuple[Any, Any]:
@@ -169,7 +170,7 @@ def _held(A: Any) -> tuple[Any, Any]:
 
 def _uniqueness(system: AbsoluteSystem | TreeSystem, A: Any, effects: dict[str, Any]) -> dict[str, Any]:
     """By joint, whether its reaction is unique at each state."""
-    (held, norms), found, i = _held(A), {}, 0
+    (held, norms), unique, i = _held(A), {}, 0
     for joint in system.joints:
         effect = effects[joint.name]
         if isinstance(
@@ -179,11 +180,11 @@ def _uniqueness(system: AbsoluteSystem | TreeSystem, A: Any, effects: dict[str, 
                 x.reshape(*x.shape[:2], math.prod(x.shape[2:])) / norms[..., None]
                 for x in jax.tree.leaves(effect)
             ]
-            found[joint.name] = _size([x - held @ x for x in of_each]) <= _SHARED * _size(of_each)
+            unique[joint.name] = _size([x - held @ x for x in of_each]) <= _SHARED * _size(of_each)
         else:
             own = held.diagonal(axis1=1, axis2=2)[:, i : (i := i + effect.shape[1])]
-            found[joint.name] = (1.0 - own <= _SHARED).all(axis=1)
-    return found
+            unique[joint.name] = (1.0 - own <= _SHARED).all(axis=1)
+    return unique
 
 
 def _size(arrays: list[Any]) -> Any:
@@ -211,12 +212,13 @@ def reactions_along(
     - `inputs`: what actuators exert on top of their own drive (k,), by name.
     """
     if inputs or is_traced((system, states)):
-        A, found, effects = _by_arrays(system, inputs, states)
+        A, by_joint, effects = _by_arrays(system, inputs, states)
     else:
-        A, found, effects = at_states(_at_tree if isinstance(system, TreeSystem) else _at, system, *states)
+        A, by_joint, effects = at_states(_at_tree if isinstance(system, TreeSystem) else _at, system, *states)
     unique = _uniqueness(system, A, effects)
     return {
-        name: jax.tree.map(jnp.asarray, Reaction(*x[:5], unique[name], *x[5:])) for name, x in found.items()
+        name: jax.tree.map(jnp.asarray, Reaction(*x[:5], unique=unique[name], effort=x[5], power=x[6]))
+        for name, x in by_joint.items()
     }
 
 
@@ -225,10 +227,10 @@ def _require_own(system: AbsoluteSystem | TreeSystem, run: Any) -> None:
     t, q = jax.ShapeDtypeStruct((), run.q.dtype), jax.ShapeDtypeStruct(system.q0.shape, run.q.dtype)
     v = jax.eval_shape(lambda t, q: system.mass_matrix(t, q)[0], t, q)
     names = eqx.filter_eval_shape(constraint_rows, system, t, q, v).names
-    found = (run.q.shape[-1], run.v.shape[-1], run.row_names[: len(names)])
-    if found != (q.size, v.size, names):
+    simulated = (run.q.shape[-1], run.v.shape[-1], run.row_names[: len(names)])
+    if simulated != (q.size, v.size, names):
         raise InputError(
-            f"the trajectory is not one of this mechanism: it has {found[0]} coordinates and the rows "
+            f"the trajectory is not one of this mechanism: it has {simulated[0]} coordinates and the rows "
             f"{', '.join(run.row_names) or '(none)'}; here are {q.size} and {', '.join(names) or '(none)'}."
         )
 
@@ -236,8 +238,8 @@ def _require_own(system: AbsoluteSystem | TreeSystem, run: Any) -> None:
 def reactions(
     system: AbsoluteSystem | TreeSystem,
     t: "Time | float | Trajectory",
-    q: Coordinates | None = None,
-    v: Velocities | None = None,
+    q: Numbers | None = None,
+    v: Numbers | None = None,
     *,
     formula: AbstractFormula | None = None,
 ) -> dict[str, Reaction]:

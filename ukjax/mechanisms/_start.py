@@ -14,7 +14,7 @@ from .._misc._arguments import require_instance
 from .._misc._errors import InputError
 from .._misc._names import unknown_name
 from .._misc._precision import in_full_precision
-from .._misc._types import Coordinates, Time, Velocities, is_traced
+from .._misc._types import Coordinates, Numbers, Time, Velocities, is_traced
 from .._pseudoinverse import GramSchmidt, pinv, solved_on_host
 from .._system._constraint import constraint_rows
 from .._system._problem import Problem, resolve_state
@@ -86,7 +86,7 @@ def _require_named(what: str, values: Any, such_as: str) -> None:
 
 
 def velocity(
-    system: Any, rates: Mapping[str, Any], t: Time | float = 0.0, q: Coordinates | None = None
+    system: Any, rates: Mapping[str, Any], t: Time | float = 0.0, q: Numbers | None = None
 ) -> Velocities:
     """The velocities of a mechanism of which a few are given: they meet its joints, and those given.
 
@@ -127,8 +127,8 @@ def velocity(
 def problem(
     system: Any,
     *,
-    q0: Coordinates | None = None,
-    v0: Velocities | None = None,
+    q0: Numbers | None = None,
+    v0: Numbers | None = None,
     at: Mapping[str, Any] | None = None,
     rates: Mapping[str, Any] | None = None,
     t0: float = 0.0,

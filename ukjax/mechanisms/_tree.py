@@ -99,7 +99,7 @@ class TreeSystem(AbstractSystem):
         at = self._at(q)
         return self._by_name(columns(at.chains, at.posture).twists(v))
 
-    def points(self, t: Time, q: Coordinates) -> dict[str, Array]:
+    def points(self, t: Time | float, q: Coordinates) -> dict[str, Array]:
         """The named world points [m]: centres under the bodies' names, their further points as `body.point`."""
         at = self._at(q)
         return at.mechanism.points(at.placements)

@@ -1,4 +1,4 @@
-"""Mechanisms: each function returns a `Problem`; physical parameters are its keyword arguments.
+"""Ready-made systems: each function returns a `Problem`; physical parameters are its keyword arguments.
 
 `MODELS` lists them by name; `get(name, **parameters)` builds one, as the command line does.
 """
@@ -110,7 +110,7 @@ def get(name: str, /, **parameters: Any) -> Problem:
     **Returns:** the `Problem`.
 
     **Raises:** `InputError` if the model or a parameter is not known (with the closest known name),
-    or a value cannot be meant.
+    or a value is invalid.
     """
     model = named(name)
     require_parameters(name, model, parameters)

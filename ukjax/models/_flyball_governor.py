@@ -122,8 +122,8 @@ def flyball_governor(
     check_positive(length=length, width=width, size=size, density=density, ball=ball)
     check_finite(stiffness=stiffness, damping=damping, rest=rest, gravity=gravity)
     check_finite(angle=angle, slider=slider, rate=rate)
-    given = (length, width, size, density, ball, angle, slider)
-    bodies, joints, springs = _parts(*(as_parameter(x) for x in given), (stiffness, damping, rest))
+    given = [as_parameter(x) for x in (length, width, size, density, ball, angle, slider)]
+    bodies, joints, springs = _parts(*given, spring=(stiffness, damping, rest))
     down = jnp.stack([jnp.zeros_like(as_parameter(gravity))] * 2 + [-as_parameter(gravity)])
     system = (assemble if coordinates == "absolute" else tree)(bodies, joints, [Gravity(down), *springs])
     rates = {"spin": rate, "slide": 0.0, "hinge 1": 0.0, "hinge 2": 0.0}

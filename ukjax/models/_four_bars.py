@@ -34,7 +34,7 @@ class FourBars(AbstractSystem):
     gravity: Array = eqx.field(converter=as_parameter)
     n: int = eqx.field(static=True)
 
-    def _masses(self) -> Float[Array, " 6n+3"]:
+    def _masses(self) -> Float[Array, " {6*self.n+3}"]:
         inertia = self.mass * self.length**2 / 12.0
         return jnp.tile(jnp.stack([self.mass, self.mass, inertia]), 2 * self.n + 1)
 
@@ -47,25 +47,25 @@ class FourBars(AbstractSystem):
     def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""]:
         return energy(self._masses(), self.gravity, q, v)
 
-    def _ends(self, q: Coordinates) -> tuple[Float[Array, "2n+1 2"], Float[Array, "2n+1 2"]]:
+    def _ends(self, q: Coordinates) -> tuple[Float[Array, "{2*self.n+1} 2"], Float[Array, "{2*self.n+1} 2"]]:
         """Start and end of every rod: bottom and top of links, left and right of couplers."""
         x, y, theta = q.reshape(-1, 3).T
         half = 0.5 * self.length
         centre, along = jnp.stack([x, y], 1), jnp.stack([half * jnp.cos(theta), half * jnp.sin(theta)], 1)
         return centre - along, centre + along
 
-    def ground_pins(self, t: Time, q: Coordinates) -> Float[Array, " 2n+2"]:
+    def ground_pins(self, t: Time, q: Coordinates) -> Float[Array, " {2*self.n+2}"]:
         """x and y of each link's bottom less its pivot's [m]."""
         bottom = self._ends(q)[0][::2]
         x = bottom[:, 0] - self.length * np.arange(self.n + 1, dtype=q.dtype)
         return jnp.stack([x, bottom[:, 1]], 1).ravel()
 
-    def left_pins(self, t: Time, q: Coordinates) -> Float[Array, " 2n"]:
+    def left_pins(self, t: Time, q: Coordinates) -> Float[Array, " {2*self.n}"]:
         """x and y of each coupler's left end less those of the link's top [m]."""
         start, end = self._ends(q)
         return (start[1::2] - end[:-1:2]).ravel()
 
-    def right_pins(self, t: Time, q: Coordinates) -> Float[Array, " 2n"]:
+    def right_pins(self, t: Time, q: Coordinates) -> Float[Array, " {2*self.n}"]:
         """x and y of each coupler's right end less those of the next link's top [m]."""
         _, end = self._ends(q)
         return (end[1::2] - end[2::2]).ravel()

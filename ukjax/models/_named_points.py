@@ -20,5 +20,5 @@ class NamedPoints(eqx.Module):
     names: tuple[tuple[str, str], ...] = eqx.field(static=True)
 
     def __call__(self, t: Time, q: Coordinates) -> dict[str, Array]:
-        found = self.system.points(t, q)
-        return {name: found[known] for name, known in self.names}
+        points = self.system.points(t, q)
+        return {name: points[known] for name, known in self.names}

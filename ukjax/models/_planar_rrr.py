@@ -16,8 +16,9 @@ from ._planar import energy, weight
 from ._rr_module import CITATION, RRModule, direction
 
 
-def _vertex(x: Array, y: Array, phi: Array, radius: Array, angle: float) -> Float[Array, "2"]:
+def _vertex(pose: Float[Array, "3"], radius: Array, angle: float) -> Float[Array, "2"]:
     """The point at `radius` [m] from the centre (x, y) of a platform turned by phi [rad], `angle` [rad] from its axis."""
+    x, y, phi = pose
     return jnp.stack([x, y]) + radius * direction(phi + angle)
 
 
@@ -30,7 +31,7 @@ class PlatformPin(eqx.Module):
     angle: float = eqx.field(static=True)
 
     def __call__(self, t: Time, q: Coordinates) -> Float[Array, "2"]:
-        return self.module.tip(q) - _vertex(*q[-3:], self.radius, self.angle)
+        return self.module.tip(q) - _vertex(q[-3:], self.radius, self.angle)
 
 
 @final
@@ -101,8 +102,8 @@ class PlanarRRR(AbstractSystem):
 
     def vertices(self, x: Scalar, y: Scalar, phi: Scalar) -> list[Float[Array, "2"]]:
         """The platform's vertices [m] at that pose."""
-        pose = [as_parameter(value) for value in (x, y, phi)]
-        return [_vertex(*pose, self.platform_radius, math.radians(angle)) for angle in self.angles]
+        pose = jnp.stack([as_parameter(value) for value in (x, y, phi)])
+        return [_vertex(pose, self.platform_radius, math.radians(angle)) for angle in self.angles]
 
     def state(self, x: Scalar, y: Scalar, phi: Scalar) -> tuple[Coordinates, Velocities]:
         """q at the platform's pose, every elbow bent to the same side, and v = 0."""

@@ -1,4 +1,4 @@
-"""The field's benchmark problems, measured: cases, independent references, runs and the work-precision diagram."""
+"""Benchmark problems of the field, measured against independent references, with a work-precision diagram."""
 
 from ._cases import CASES as CASES
 from ._figure import work_precision as work_precision

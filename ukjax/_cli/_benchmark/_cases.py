@@ -10,9 +10,9 @@ import jax
 import numpy as np
 import optimistix as optx
 
-from .. import models
-from .._run._trajectory import Trajectory
-from .._system._problem import Problem
+from ... import models
+from ..._run._trajectory import Trajectory
+from ..._system._problem import Problem
 from . import _references
 
 PEERS_SOURCE = (

@@ -21,12 +21,12 @@ import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 from jaxtyping import Array
 
-from .._misc._arguments import require_between, whole_number
-from .._misc._errors import InputError, missing_extra
-from .._misc._names import unknown_name
-from .._run._simulate import simulate
-from .._run._trajectory import Trajectory
-from .._system._problem import Problem
+from ..._misc._arguments import require_between, whole_number
+from ..._misc._errors import InputError, missing_extra
+from ..._misc._names import unknown_name
+from ..._run._simulate import simulate
+from ..._run._trajectory import Trajectory
+from ..._system._problem import Problem
 from ._cases import CASES, PEERS_SOURCE, Case, Peer, case_of
 
 TOLERANCES = (1e-6, 1e-8, 1e-10)
@@ -123,14 +123,14 @@ def _errors(
 
 
 def _figures(case: Case, trajectory: Trajectory) -> dict[str, Any]:
-    found = trajectory.summary()
+    summary = trajectory.summary()
     return {
-        "steps": found["steps"],
-        "evaluations": found["evaluations"],
-        "energy_drift": found["energy_drift"] if case.conserves else None,
-        "position_error": found["max_position_error"],
-        "velocity_error": found["max_velocity_error"],
-        "result": found["result"],
+        "steps": summary["steps"],
+        "evaluations": summary["evaluations"],
+        "energy_drift": summary["energy_drift"] if case.conserves else None,
+        "position_error": summary["max_position_error"],
+        "velocity_error": summary["max_velocity_error"],
+        "result": summary["result"],
     }
 
 
@@ -159,10 +159,10 @@ def _measure(
         row = {"rtol": tolerance, "error": error, "end_error": end_error, "warm": warm}
         rows.append(row | _figures(case, trajectory))
         done()
-    lists = {key: [row[key] for row in rows] for key in rows[0]}
+    lists: dict[str, Any] = {key: [row[key] for row in rows] for key in rows[0]}
     kind = type(case.solver()).__name__
     about = (_name(name), case.quantity, case.unit, case.source, case.t1, kind, cold)
-    return BenchResult(*about, **lists, peers=list(case.peers))
+    return BenchResult(*about, peers=list(case.peers), **lists)
 
 
 @contextlib.contextmanager

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .._figures._plot import STYLE, write_figure
-from .._misc._errors import missing_extra
+from ..._figures._plot import STYLE, write_figure
+from ..._misc._errors import missing_extra
 from ._run import BenchResult
 
 _FLOOR = 1e-16  # errors of exactly zero have no place on a log axis
