@@ -144,7 +144,8 @@ def test_tuning_a_closure():
     start = {"k": 20.0, "c": 2.0}
     options = {"optimizer": optax.adam(0.1), "starts": 0, "iterations": 10}
     found = uk.tune(_spring, start, loss, **options)
-    best = _damped(float(found.gains["k"]), float(found.gains["c"]))
+    assert repr(found.gains) == f"{{'c': {found.values[0]}, 'k': {found.values[1]}}}"  # plain numbers
+    best = _damped(**found.gains)
     assert abs(best + 0.1) < 0.1 * abs(_damped(20.0, 2.0) + 0.1)
 
 
