@@ -22,7 +22,7 @@ from .._motion._project import Projection
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem, names_of
 from . import _options
-from ._events import as_diffrax, event_names, separated
+from ._events import as_diffrax, event_names
 from ._integrate import Span, State, integrate
 from ._interned import interned
 from ._observe import Solved
@@ -106,7 +106,7 @@ class Plan:
         formula = _options.formula(o.formula, o.stabilizer, dtype, fixed=fixed)
         event = as_diffrax(o.event, (t, q, v))
         settings = {
-            "stepsize_controller": separated(controller, event),
+            "stepsize_controller": controller,
             "adjoint": adjoint,
             "event": event,
             "max_steps": max_steps,

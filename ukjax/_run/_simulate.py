@@ -76,9 +76,10 @@ def simulate(
     - `adjoint`: how derivatives are taken, by any of Diffrax's adjoints: by default `RecursiveCheckpointAdjoint`, for
       reverse mode, with two megabytes of checkpoints; `ForwardMode` for forward mode. `BacksolveAdjoint` without
       projection, events, `dense` and `ts="steps"`.
-    - `event`: stops the run where a real function of (t, q, v) crosses zero, at t0 if it is zero there: the function, a
-      `ukjax.Event` with a direction and a name, a list of these, of which the first to occur stops the run, or any
-      `diffrax.Event` of real functions, whose state is the pair (q, v). Two crossings within one step are not seen.
+    - `event`: stops the run where a real function of (t, q, v) crosses zero: the function, a `ukjax.Event` with a
+      direction and a name, a list of these, of which the first to occur stops the run, or any `diffrax.Event` of real
+      functions, whose state is the pair (q, v). Two crossings within one step are not seen. A function that is zero at t0
+      stops the run when it crosses zero next (a `diffrax.Event` stops it at t0).
     - `start_tolerance`: how far `Projection` may move the initial state, as a part of its size: of q, or of the direction
       of a constraint row if that changes more, and of v. By default 0.5, with a `StartMovedWarning` from 0.05 on, while
       a v0 of zeros may become any. `jnp.inf` takes any start. Under `jit` only `Trajectory.start_moved` tells.

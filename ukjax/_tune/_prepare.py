@@ -164,7 +164,9 @@ def prepare(
     else:
         example, own = _example(plant, gains, options["stabilizer"])
         if q0 is not None or v0 is not None:
-            raise InputError("q0 and v0 are for a system or a Problem; a function of the gains returns its own.")
+            raise InputError(
+                "q0 and v0 are for a system or a Problem; a function of the gains returns its own."
+            )
     problems = _problems(example, q0, v0, (options["t0"], options["t1"]))
     settings, p = _settings(problems[0], options, loss), problems[0]
     stacked(problems)
