@@ -151,7 +151,7 @@ def problem(
       the angle [rad] or slide [m]; of a `Universal`, its two angles; of a `Spherical`, the unit quaternion of the child
       against the parent (4,), in the plane the angle; of a `Free`, displacement [m] and orientation, (7,) or (3,); of a
       body in the plane, the angle it has turned, in space its unit quaternion; of a point mass or a point `body.point`,
-      its place [m].
+      its place [m]. Of an angle beyond a turn there is a warning, since it may be in degrees.
     - `rates`: velocities by name, as for `velocity`; by default at rest, as far as the joints allow.
     - `t0`, `t1`: start and end [s].
     - `name`: of the problem.
