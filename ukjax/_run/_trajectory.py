@@ -33,9 +33,7 @@ class Trajectory(eqx.Module):
     """A simulated motion at k saved times, of n_q coordinates, n velocities and m constraint rows.
 
     - `t`: saved times [s] (k,).
-    - `q`: generalized coordinates (k, n_q).
-    - `v`: generalized velocities (k, n).
-    - `a`: generalized accelerations (k, n).
+    - `q`, `v`, `a`: generalized coordinates (k, n_q), velocities and accelerations (k, n).
     - `constraint_force`: generalized constraint force Q_c (k, n).
     - `multipliers`: Lagrange multipliers of least norm (k, m).
     - `position_error`: phi of holonomic rows, 0 for the others (k, m).
@@ -45,8 +43,7 @@ class Trajectory(eqx.Module):
     - `stats`: `num_steps`, `num_accepted_steps`, `num_rejected_steps`, and `num_evaluations` of the acceleration, where
       the solver's stages tell it: an upper bound for unprojected first-same-as-last runs with rejected steps.
     - `result`: a code of `RESULTS`.
-    - `row_names`: the names of the m rows, as in `Rows`.
-    - `row_kinds`: their kinds, as in `Rows`.
+    - `row_names`, `row_kinds`: the names of the m rows, and their kinds, as in `Rows`.
     - `name`: of the problem, or of the system's class.
     - `message`: why the run ended early, in words; empty if it did not.
     - `dense`: the motion as a function of time, if `simulate` was asked for it.
@@ -174,6 +171,9 @@ class Trajectory(eqx.Module):
     def summary(self) -> dict[str, Any]:
         """The figures one looks at first, as plain numbers; those of servo rows are among them under servo control."""
         return _summary.summary(self)
+
+    def __repr__(self) -> str:
+        return _summary.as_line(self)
 
     def _repr_html_(self) -> str:
         return _summary.as_html(self)
