@@ -17,6 +17,7 @@ from rich.table import Table
 import ukjax as uk
 
 from .._misc._errors import InputError
+from .._system._labels import numbered
 from ._options import (
     FORMULAS,
     METHODS,
@@ -105,8 +106,6 @@ _MOST_ENTRIES = 12  # of an output that are told apart: a screen holds some of t
 
 def _places(labels: list[str]) -> list[str]:
     """What stands in brackets: labels, or numbers where there are none of one's own."""
-    from .._system._labels import numbered  # which loads JAX
-
     numbers = [str(i) for i in range(len(labels))]
     return numbers if any(labels == list(numbered(x, len(labels))) for x in "qvu") else labels
 

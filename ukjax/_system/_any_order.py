@@ -29,7 +29,7 @@ from ._constraint import (
     Nonholonomic,
     PositionConstraint,
 )
-from ._labels import constraint_name, names_by_kind
+from ._constraint_names import constraint_name, names_by_kind
 from ._system import AbstractSystem
 
 _HIGHEST = 100  # each order differentiates once more

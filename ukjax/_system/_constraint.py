@@ -23,7 +23,7 @@ from .._misc._called import called
 from .._misc._errors import InputError, shown
 from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Time, Velocities
-from ._labels import constraint_name, names_by_kind
+from ._constraint_names import constraint_name, names_by_kind
 from ._together import AbstractTogether
 
 if TYPE_CHECKING:
