@@ -161,8 +161,9 @@ def test_compiled_runs_equal_simulated_ones() -> None:
     longer = uk.models.pendulum(length=2.0)
     other = run(longer.q0, longer.v0, system=longer.system)
     np.testing.assert_allclose(other, uk.simulate(longer, t1=1.0).q[-1], atol=1e-12)
+    slower = 0.9 * problem.v0
     with compilations() as found:
-        run(v0=0.9 * problem.v0)
+        run(v0=slower)
     assert found == []
 
 
@@ -170,8 +171,28 @@ def test_compiled_runs_refuse_what_they_were_not_made_for() -> None:
     with pytest.raises(uk.InputError, match="unknown option 'tmax'"):
         uk.compiled(uk.models.pendulum(), tmax=1.0)
     run = uk.compiled(uk.models.pendulum(), t1=1.0)
-    with pytest.raises(uk.InputError, match="one like that"):
-        run(system=uk.models.knife_edge().system)
+    for system in (uk.models.knife_edge().system, "a", 3):
+        with pytest.raises(uk.InputError, match="one like that"):
+            run(system=system)
+    for state, words in (
+        ({"v0": "a"}, "v0 must be"),
+        ({"v0": [1.0, 2.0, 3.0]}, r"v0 has shape \(3,\); the run was made for \(2,\)"),
+        ({"q0": jnp.zeros((4, 2))}, r"q0 has shape \(4, 2\).*jax.vmap"),
+        ({"q0": [np.nan, 0.0]}, "q0 must be finite"),
+        ({"q0": [1j, 0.0]}, "q0 must be real"),
+    ):
+        with pytest.raises(uk.InputError, match=words):
+            run(**state)
+    with pytest.raises(uk.InputError, match=r"v0 has shape \(1, 2\)"):
+        jax.jit(run)(v0=jnp.zeros((1, 2)))
+
+
+def test_compiled_runs_in_vmap_and_of_whole_numbers() -> None:
+    """From rest at 0 the mass falls along a rod of 1 m as elsewhere in a batch."""
+    run = uk.compiled(uk.models.pendulum(), t1=0.1, outputs=lambda trajectory: trajectory.q[-1])
+    each = jax.vmap(lambda v: run([0, -1], v))(jnp.asarray([[0.0, 0.0], [1.0, 0.0]]))
+    np.testing.assert_allclose(each[0], [0.0, -1.0], atol=1e-12)
+    np.testing.assert_allclose(each[1], run([0, -1], np.array([1, 0])), atol=1e-12)
 
 
 def test_solvers_made_anew_share_what_is_compiled() -> None:

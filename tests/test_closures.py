@@ -144,7 +144,8 @@ def test_tuning_a_closure():
     start = {"k": 20.0, "c": 2.0}
     options = {"optimizer": optax.adam(0.1), "starts": 0, "iterations": 10}
     found = uk.tune(_spring, start, loss, **options)
-    best = _damped(float(found.gains["k"]), float(found.gains["c"]))
+    assert repr(found.gains) == f"{{'c': {found.values[0]}, 'k': {found.values[1]}}}"  # plain numbers
+    best = _damped(**found.gains)
     assert abs(best + 0.1) < 0.1 * abs(_damped(20.0, 2.0) + 0.1)
 
 
@@ -198,6 +199,35 @@ def test_a_value_that_cannot_be_found_is_refused():
 
     with pytest.raises(HiddenValueError, match="make it a field of the system"):
         jax.grad(height)(1.0)
+
+
+def test_values_kept_from_an_earlier_run_are_told():
+    """A list around a force or an event; one that is made anew for each run is not refused."""
+    log = []
+
+    def force(t, q, v):
+        log.append(q)
+        return -q
+
+    def event(t, q, v):
+        log.append(q)
+        return q[0] - 0.5
+
+    def run(force, event=None):
+        return uk.simulate(uk.System(jnp.eye(1), force), [1.0], [0.0], t1=0.1, ts=2, event=event)
+
+    run(force)
+    with pytest.raises(
+        uk.InputError, match=r"^force keeps values of an earlier run.*jax.debug.print"
+    ) as refused:
+        run(force)
+    assert "\n" not in str(refused.value)
+    log.clear()
+    np.testing.assert_allclose(run(force).q[-1], np.cos(0.1), rtol=1e-7)
+    log.clear()
+    run(lambda t, q, v: -q, event)
+    with pytest.raises(uk.InputError, match=r"^event keeps values of an earlier run"):
+        run(lambda t, q, v: -q, event)
 
 
 def test_no_tracer_is_left_in_what_is_hashed():

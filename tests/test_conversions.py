@@ -14,8 +14,25 @@ STATE = [0.5], [0.0]
 PLACES = np.linspace(0.0, 1.0, 5)
 SPLINE = scipy.interpolate.CubicSpline(PLACES, PLACES**2)
 LIST = [1.0, 2.0]
+
+
 # fmt: off
+def _buffer(zeros, put):
+    def force(t, q, v):
+        f = zeros(1)
+        put(f, q[0])
+        return f
+
+    return force
+
+
+def _put(f, x):
+    f[0] = x
+
+
 FORCES = {
+    "NumPy buffer": (_buffer(np.zeros, _put), r"writes into an array.*jnp.stack.*f.at\[0\].set"),
+    "JAX buffer": (_buffer(jnp.zeros, _put), r"writes into an array.*jnp.stack.*f.at\[0\].set"),
     "np.interp": (lambda t, q, v: np.interp(q, PLACES, PLACES), "NumPy or SciPy.*jnp.interp for np.interp"),
     "spline": (lambda t, q, v: SPLINE(q), "Tabulated"),
     "np.sin": (lambda t, q, v: np.sin(q) @ np.asarray(q) * q, "jnp in place of np"),
@@ -34,7 +51,7 @@ def test_forces(name):
     system = uk.System(jnp.eye(1), force)
     with pytest.raises(uk.InputError, match=f"the force of System .*{words}") as refused:
         uk.simulate(system, *STATE, t1=1.0)
-    assert isinstance(refused.value.__cause__, TypeError | IndexError)
+    assert isinstance(refused.value.__cause__, TypeError | IndexError | ValueError)
     assert "\n" not in str(refused.value)
 
 

@@ -117,6 +117,36 @@ def test_inconsistent_rows_are_named_with_their_residual():
     assert "Inconsistent: first cannot be satisfied (residual 1.0e+00)" in str(report)
 
 
+def test_lambdas_are_told_apart_by_kind_and_number():
+    class Own(uk.AbstractSystem):
+        constraints = (
+            uk.Holonomic(lambda t, q: q[0] - 1.0),
+            uk.Nonholonomic(lambda t, q, v: v[1]),
+            uk.Holonomic(lambda t, q: 2 * q[0] - 2.0),
+            uk.Holonomic(lambda t, q: q[2:], name="named"),
+            uk.AccelerationConstraint(lambda t, q, v: (jnp.eye(4)[1:3], jnp.zeros(2))),
+        )
+
+        def mass_matrix(self, t, q):
+            return jnp.eye(4)
+
+        def force(self, t, q, v):
+            return jnp.zeros(4)
+
+    own = Own()
+    names = ("holonomic 1", "nonholonomic 1", "holonomic 2", "named[0]", "named[1]")
+    names += ("acceleration 1[0]", "acceleration 1[1]")
+    for system in (own, uk.System(jnp.eye(4), jnp.zeros(4), own.constraints)):
+        state = 0.0, jnp.asarray([1.0, 0.0, 0.0, 0.0]), jnp.zeros(4)
+        assert uk.constraint_rows(system, *state).names == names
+        assert "Redundant: holonomic 1, holonomic 2 depend on each other." in str(uk.check(system, *state))
+    wrong = uk.System(jnp.eye(1), jnp.zeros(1), [uk.Holonomic(lambda t, q: jnp.eye(2))])
+    with pytest.raises(uk.InputError, match="constraint 'holonomic 1' returned shape"):
+        uk.simulate(wrong, [0.0], [0.0], t1=1.0)
+    jerk = uk.AnyOrderSystem(3, jnp.eye(2), jnp.zeros(2), [uk.OfOrder(2, lambda t, x, u, a: a[0])])
+    assert jerk.constraints[0].name.startswith("constraint 1")
+
+
 def test_incompatible_rods():
     """Of two lengths between the same points: redundant rows, violated, and no consistent state."""
     rods = [

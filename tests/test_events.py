@@ -98,10 +98,36 @@ def test_simultaneous_events_are_the_first_of_the_list():
     assert run.event_name == "_x"
 
 
-def test_a_start_on_the_crossing_stops_there():
-    run = uk.simulate(SPRING, jnp.zeros(1), jnp.ones(1), t0=1.0, t1=3.0, event=_x, **TIGHT)
-    assert run.t[-1] == 1.0
-    assert run.result_name == "event_occurred"
+@pytest.mark.parametrize("direction", [None, "up", "down"])
+@pytest.mark.parametrize("speed", [1.0, -1.0])
+def test_a_start_on_the_crossing_does_not_stop_there(speed, direction):
+    """x = +-sin(w (t - 1)) / w crosses zero again after half a period, in the direction it started in after a whole."""
+    t = 1.0 + np.pi / RATE * (2 if direction == ("up" if speed > 0 else "down") else 1)
+    event = [uk.Event(_x, direction, name="zero"), lambda t, q, v: q[0] - 2.0]
+    start = jnp.zeros(1), jnp.asarray([speed])
+    run = uk.simulate(SPRING, *start, t0=1.0, t1=5.0, event=event, **TIGHT)
+    np.testing.assert_allclose(run.t[-1], t, atol=1e-8)
+    assert run.event_name == "zero"
+
+
+def test_starts_at_zero():
+    """At rest the second derivative tells; a parabola, which one long step follows, comes down after 2 v / g."""
+    fallen = _run(lambda t, q, v: q[0] - 1.0, t1=4.0)
+    np.testing.assert_allclose(fallen.t[-1], 4.0)  # it comes back to 1 at pi and turns there: no crossing
+    turned = _run(lambda t, q, v: v[0])
+    np.testing.assert_allclose(turned.t[-1], np.pi / RATE, atol=1e-8)
+    ball = uk.System(jnp.eye(1), jnp.asarray([-10.0]))
+    up = lambda speed: uk.simulate(ball, X0, speed * X0, t1=3.0, event=lambda t, q, v: q[0] - 1.0, ts=2)
+    np.testing.assert_allclose(up(10.0).t[-1], 2.0, atol=1e-9)
+    time, slope = jax.jit(jax.value_and_grad(lambda speed: up(speed).t[-1]))(10.0)
+    np.testing.assert_allclose((time, slope), (2.0, 0.2), atol=1e-8)
+
+
+def test_a_projected_start_is_zero_to_rounding():
+    """The start is moved along the rod by rounding alone; hanging, q[0] is 1e-17, and the swing comes back later."""
+    hanging = jnp.asarray([1e-17, -1.0]), jnp.asarray([0.01, 0.0])
+    run = uk.simulate(uk.models.pendulum(), *hanging, t1=3.0, event=_x, **TIGHT)
+    np.testing.assert_allclose(run.t[-1], np.pi / np.sqrt(9.81), atol=1e-5)  # of small swings
 
 
 def test_a_steep_root_is_found():

@@ -45,6 +45,11 @@ def fails_later():
     system = uk.System(problem.system.mass_matrix, lambda t, q, v: math.sqrt(q[0]) * q)
     return uk.Problem(system, problem.q0, problem.v0, 0.0, 0.1)
 
+def classed():
+    problem = hoop()
+    system = uk.System(problem.system.mass_matrix, problem.system.force, problem.system.constraints)
+    return uk.Problem(system, problem.q0, problem.v0, 0.0, 0.1)
+
 constant = 3.0
 '''
 SHORT = ["--times", "3", "--solver", "tsit5"]
@@ -86,6 +91,7 @@ def test_simulate_and_check() -> None:
     report = figures("check", "package.models:hoop", *set_all)
     assert (report["model"], report["rows"]) == ("hoop", ["1.50"])
     assert figures("check", "mymodel.py:named")["model"] == "bead"
+    assert figures("check", "mymodel.py:classed")["model"] == "classed"
     assert figures("check", "mymodel.py:needs", "--set", "length=2")["ok"]
 
 

@@ -1,5 +1,7 @@
 """Starts by name: joints, bodies and points at given positions, against the geometry of linkages in closed form."""
 
+import warnings
+
 import jax
 import numpy as np
 import pytest
@@ -148,6 +150,21 @@ def test_bad_input_is_one_clear_line(system, at, words: str) -> None:
 def test_what_cannot_be_closed_is_named_by_rows() -> None:
     with pytest.raises(uk.InputError, match=r"cannot be closed at C = 3.0: still off are .*B\[0\] \("):
         um.problem(FOUR_BAR, at={"C": 3.0}, v0=STILL["absolute"])
+
+
+def test_more_than_a_turn_is_asked_about() -> None:
+    """It is legal, and goes where as many turns less go; a slide of 90 m, or a turn by 6 rad, needs no word."""
+    arm = um.rod("arm", A, B, 1.0)
+    swing = um.tree([arm], [um.Revolute("hinge", "ground", "arm", A)])
+    with pytest.warns(UserWarning, match=r"'hinge' in at is to turn by 90 rad, 14.3 turns: .* 1.571 rad"):
+        turned = um.problem(swing, at={"hinge": 90}, v0=[0.0])
+    end = swing.points(0.0, turned.q0)["arm.end"]
+    np.testing.assert_allclose(end, [-np.sin(90), np.cos(90)], atol=1e-12)
+    slide = um.tree([arm], [um.Prismatic("slide", "ground", "arm", A, (1.0, 0.0))])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        um.problem(swing, at={"hinge": -6.0}, v0=[0.0])
+        um.problem(slide, at={"slide": 90.0}, v0=[0.0])
 
 
 def test_one_start_at_a_time() -> None:

@@ -372,12 +372,27 @@ def test_the_command_sweeps_a_table(tmp_path, monkeypatch: pytest.MonkeyPatch) -
     assert figures["results"] == {"successful": 2, "diverged": 1}
     assert figures["outputs"]["energy_drift"]["max"] == 0
     assert figures["outputs"]["steps"]["max"] == 2
+    end = figures["outputs"]["q_end[0]"]
+    assert [end[x] for x in ("min", "median", "max")] == [1.0, 2.5, 4.0]
+    assert end["at_max"] == {"rate": 0.0, "start": 4.0}
     runs = xr.open_zarr("runs.zarr", consolidated=False)
     np.testing.assert_array_equal(runs.q_end, [[1.0], [np.nan], [4.0]])
     table = CliRunner().invoke(cli.app, command, env={"UKJAX_CACHE": "0"})
     assert table.exit_code == 0
     for words in ("particle: 2 successful, 1 diverged", "energy_drift", "written: runs.zarr"):
         assert words in table.stdout
+
+
+def test_the_command_tells_of_points_and_of_motions() -> None:
+    """Where a pendulum of 2 m hangs that starts at rest: the least and largest of what it passes, and where it ends."""
+    command = ["sweep", "pendulum", "--grid", "length=1,2", "--t1", "0.1", "--times", "3", "--no-progress"]
+    chosen = ["--set", "angle=0", "--output", "points_end", "--output", "q", "--json"]
+    result = CliRunner().invoke(cli.app, [*command, *chosen], env={"UKJAX_CACHE": "0"})
+    assert (result.exit_code, result.stderr) == (0, "")
+    outputs = json.loads(result.stdout)["outputs"]
+    for name in ("point_mass_end", "q"):
+        assert [outputs[f"{name}[1]"][x] for x in ("min", "max")] == pytest.approx([-2.0, -1.0])
+        assert (outputs[f"{name}[1]"]["at_min"]) == {"length": 2.0}
 
 
 PARTICLE = particle()

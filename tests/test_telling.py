@@ -291,6 +291,19 @@ def test_outlines_of_bodies_are_closed():
     np.testing.assert_allclose(outline, [*corners.values(), corners["a"]], atol=1e-15)
 
 
+def test_a_mechanism_has_the_name_it_is_given():
+    arm = um.rod("arm", (0, 0), (0, 1), 1.0)
+    pin = um.Revolute("pin", "ground", "arm", (0, 0))
+    swing = um.tree([arm], [pin], name="swing")
+    run = uk.simulate(swing, swing.q0, swing.v0, t1=0.1, ts=2)
+    assert (run.name, run.summary()["model"]) == ("swing", "swing")
+    assert um.problem(um.assemble([arm], [pin], name="swing"), v0=np.zeros(3)).name == "swing"
+    assert um.problem(swing, name="clock").name == "clock"
+    assert um.problem(um.tree([arm], [pin])).name == "mechanism"
+    with pytest.raises(uk.InputError, match="the name of a mechanism must be a word, got 3"):
+        um.tree([arm], [pin], name=3)
+
+
 def test_zarr_opens_without_a_warning(tmp_path):
     import xarray
 

@@ -29,6 +29,23 @@ def free():
     return uk.simulate(system, np.ones(2), np.zeros(2), t1=5.0, ts=6, max_steps=3)
 
 
+def test_in_a_line(trajectory, free):
+    """Printed without compiling, in a batch, within `jit`, and where something else stands for its arrays."""
+    phi, psi = (np.abs(getattr(trajectory, name)).max() for name in ERRORS)
+    errors = f"position error {phi:.1e}, velocity error {psi:.1e}"
+    assert str(trajectory) == f"Trajectory 'pendulum': 0 to 1 s at 11 times, successful, {errors}"
+    assert f"to {free.t[-1]:.6g} s at {len(free)} times, max_steps_reached" in repr(free)
+    batch = jax.tree.map(lambda x: jnp.stack([x, x]), trajectory)
+    shapes = "Trajectory 'pendulum': t (2, 11), q (2, 11, 2), 1 constraint rows"
+    assert repr(batch) == shapes
+    within = []
+    jax.jit(lambda run: within.append(repr(run)))(batch)
+    assert within == [shapes]
+    assert repr(jax.tree.map(lambda x: None, trajectory)) == "Trajectory 'pendulum'"
+    early = uk.compiled(uk.models.pendulum(), t1=1.0, ts=11, event=lambda t, q, v: t - 0.55)()
+    assert repr(early).startswith("Trajectory 'Pendulum': 0 to 0.55 s at 7 times, event_occurred")
+
+
 def test_to_xarray(trajectory):
     data = trajectory.to_xarray()
     assert dict(data.sizes) == {"time": 11, "coordinate": 2, "velocity": 2, "row": 1}

@@ -357,6 +357,11 @@ def test_other_bad_input():
         uk.tune(uk.models.two_mass_spring(), GAINS, **STEPS)
     with pytest.raises(uk.InputError, match="a function that returns one of these"):
         uk.tune(lambda gains: 3.0, GAINS, **STEPS)
+    for start in ({}, {"q0": jnp.zeros(2), "v0": jnp.zeros(2)}):
+        with pytest.raises(
+            uk.InputError, match=r"return a Problem, such as uk.Problem\(system, q0, v0, t0, t1\)"
+        ):
+            uk.tune(lambda gains: linear().system, GAINS, **(STEPS | start))
     with pytest.raises(uk.InputError, match="cannot be traced"):
         jax.grad(lambda a: uk.tune(linear(), uk.Baumgarte(a, 1.0), **STEPS).loss)(1.0)
     with pytest.raises(uk.InputError, match="one of the weights must be positive"):

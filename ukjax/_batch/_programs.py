@@ -107,8 +107,8 @@ def control_of(setting: Setting) -> Control:
 
     states = [*setting.state] * 3
     shapes = [numbers, *[time] * 5, kept, time, count, count, count, *states, time]
-    sizes = (sum(x.size for x in jax.tree.leaves(each)) for each in (numbers, kept))
-    return Control(*sizes, program_of(step, shapes, dtype))
+    count_of = lambda tree: sum(x.size for x in jax.tree.leaves(tree))
+    return Control(count_of(numbers), count_of(kept), program_of(step, shapes, dtype))
 
 
 def _stepped(

@@ -21,8 +21,8 @@ from .._misc._errors import InputError
 _files: set[str] = set()
 """Where users' models came from: an exception raised there is one of theirs, not one of ukjax."""
 
-# The names of problems that were given none, by `Problem` and by `mechanisms.problem`.
-_UNNAMED = ("problem", "mechanism")
+# What runs of systems that were given no name are called; others go by their class.
+_UNNAMED = ("mechanism", "System", "LagrangianSystem")
 
 
 def is_own(name: str) -> bool:
@@ -104,7 +104,8 @@ def _checked(function: Callable[..., Any], name: str, place: str) -> Callable[..
                 f"{name} in {place} returned something of type {type(problem).__name__}; a model returns a uk.Problem, "
                 "such as uk.Problem(system, q0, v0, t0, t1)."
             )
-        return dataclasses.replace(problem, name=name) if problem.name in _UNNAMED else problem
+        unnamed = (*_UNNAMED, type(problem.system).__name__)
+        return dataclasses.replace(problem, name=name) if problem.name in unnamed else problem
 
     return model
 

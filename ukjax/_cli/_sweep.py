@@ -2,6 +2,8 @@
 
 import csv
 import functools
+import itertools
+import math
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +17,7 @@ from rich.table import Table
 import ukjax as uk
 
 from .._misc._errors import InputError
+from .._system._labels import numbered
 from ._options import (
     FORMULAS,
     METHODS,
@@ -100,26 +103,56 @@ def _where(runs: Any, place: tuple[Any, ...]) -> dict[str, float]:
     return {name: float(one[name]) for name in names}
 
 
+_MOST_ENTRIES = 12  # of an output that are told apart: a screen holds some of these
+
+
+def _places(labels: list[str]) -> list[str]:
+    """What stands in brackets: labels, or numbers where there are none of one's own."""
+    numbers = [str(i) for i in range(len(labels))]
+    return numbers if any(labels == list(numbered(x, len(labels))) for x in "qvu") else labels
+
+
+def _entries(runs: Any, name: str) -> dict[str, np.ndarray]:
+    """An output by names such as `q_end[1]` or `q_end[crank theta]`, each (runs..., k): k numbers a run, as over time.
+
+    Of an output with many entries they are taken together.
+    """
+    of_runs, output = runs["result"].dims, runs[name]
+    dims = [dim for dim in output.dims if dim not in (*of_runs, "time")]
+    x = output.transpose(*of_runs, *dims, ...).values
+    shape, lengths = x.shape[: len(of_runs)], [output.sizes[dim] for dim in dims]
+    if math.prod(lengths) > _MOST_ENTRIES:
+        return {name: x.reshape(*shape, -1)}
+    places = [_places([str(x) for x in output[dim].values]) for dim in dims]
+    names = [f"{name}[{', '.join(place)}]" if place else name for place in itertools.product(*places)]
+    x = x.reshape(*shape, len(names), -1)
+    return {entry: x[..., i, :] for i, entry in enumerate(names)}
+
+
+def _range_of(runs: Any, x: np.ndarray) -> dict[str, Any] | None:
+    """Of numbers (runs..., k) the least, the median, the largest, and where; None where no run gave any."""
+    valid = np.isfinite(x) if x.dtype.kind == "f" else x >= 0
+    if not valid.any():
+        return None
+    low, high = (np.where(valid, x, fill) for fill in (np.inf, -np.inf))
+    least, largest = (np.unravel_index(i, x.shape) for i in (low.argmin(), high.argmax()))
+    return {
+        "min": x[least].item(), "median": float(np.median(x[valid])), "max": x[largest].item(),
+        "at_min": _where(runs, least[:-1]), "at_max": _where(runs, largest[:-1]),
+    }  # fmt: skip
+
+
 def _summary(runs: Any, seconds: float) -> dict[str, Any]:
-    """The figures of a sweep: how its runs ended, and the range of each output that is one number a run."""
+    """The figures of a sweep: how its runs ended, and the range of each output."""
     codes = runs["result"].values
     names = runs["result"].attrs["flag_meanings"].split()
     outcomes = {
         names[code + 1]: int(n) for code, n in zip(*np.unique(codes, return_counts=True), strict=True)
     }
     good = sum(outcomes.get(name, 0) for name in ("successful", "event_occurred"))
-    outputs = {}
-    for name in runs.data_vars:
-        x = runs[name].values
-        valid = np.isfinite(x) if x.dtype.kind == "f" else x >= 0
-        if name == "result" or x.shape != codes.shape or not valid.any():
-            continue
-        low, high = (np.where(valid, x, fill) for fill in (np.inf, -np.inf))
-        least, largest = (np.unravel_index(i, x.shape) for i in (low.argmin(), high.argmax()))
-        outputs[name] = {
-            "min": x[least].item(), "median": float(np.median(x[valid])), "max": x[largest].item(),
-            "at_min": _where(runs, least), "at_max": _where(runs, largest),
-        }  # fmt: skip
+    names = [name for name in runs.data_vars if name != "result"]
+    entries = {entry: x for name in names for entry, x in _entries(runs, name).items()}
+    outputs = {name: figures for name, x in entries.items() if (figures := _range_of(runs, x))}
     return {
         "model": runs.attrs["model"], "runs": codes.size, "failed": codes.size - good, "results": outcomes,
         "outputs": outputs, "wall_time": seconds,

@@ -24,7 +24,7 @@ class Operand(NamedTuple):
     shared: bool
 
 
-def table(name: str, kind: str, entries: Sequence[Any]) -> str:
+def table(name: str, kind: str, entries: Any) -> str:
     """A constant array."""
     listed = ", ".join(f"{kind} {x}" for x in entries)
     return f"@{name} = internal constant [{len(entries)} x {kind}] [{listed}]"

@@ -64,7 +64,7 @@ class WholeRun:
         h = w.load(vector, "%h", rows.aligned)
         with w.loop(n) as k:
             for j in np.flatnonzero(weights):
-                stage = w.at(vector, w.at(vector, "%stages", j * n), k)
+                stage = w.at(vector, w.at(vector, "%stages", int(j) * n), k)
                 x = w.load(vector, stage, rows.aligned)
                 term = w.apply("fmul contract", vector, x, kind.constant(float(weights[j])))
                 total = w.apply("fadd contract", vector, total, term)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from ._conversions import CONVERSIONS, mend
+from ._conversions import mend
 from ._errors import InputError, MissingExtraError, SimulationError
 
 _LONGEST = 200  # characters of a message that come from an exception
@@ -25,10 +25,9 @@ def called(whose: str, fn: Callable[..., Any], *arguments: Any, **keywords: Any)
         return fn(*arguments, **keywords)
     except (InputError, MissingExtraError, SimulationError):
         raise
-    except CONVERSIONS as error:
-        raise InputError(f"{whose} {mend(error)}") from error
     except Exception as error:
-        raise InputError(f"{whose} raised {type(error).__name__}: {_first_line(error)}") from error
+        what = mend(error) or f"raised {type(error).__name__}: {_first_line(error)}"
+        raise InputError(f"{whose} {what}") from error
 
 
 def _first_line(error: Exception) -> str:

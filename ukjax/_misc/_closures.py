@@ -199,6 +199,7 @@ def _with_methods_hoisted(x: eqx.Module) -> eqx.Module:
     rest, held = _opened(functions)
     if not held:
         return x
+    _require_alive(held, x)
     cls = next((c for c in type(x).__subclasses__() if "rest_" in vars(c).get("__annotations__", ())), None)
     if cls is None:
         body = {name: _rebuilt(name, m) for name, m in methods.items()}
@@ -228,6 +229,20 @@ def require_seen(found: Any) -> None:
             "a function of the system uses a value that JAX traces, from a global variable, a class or an object, where "
             "ukjax cannot find it: make it a field of the system, or a local variable around the function."
         )
+
+
+def _require_alive(held: list[Tracer], function: Any) -> None:
+    """Raises `InputError` for values of a run that is over, which a user's function put into a list around it."""
+    for x in held:
+        try:
+            jax.lax.stop_gradient(x)
+        except jax.errors.UnexpectedTracerError as error:
+            name = getattr(function, "__name__", type(function).__name__)
+            raise InputError(
+                f"{name} keeps values of an earlier run in an object around it, as `log.append(q)` does: they have no "
+                "numbers. Leave that out, make the list anew, and take values from the trajectory, or show them with "
+                "jax.debug.print."
+            ) from error
 
 
 def _visible(x: Any) -> int:
@@ -261,6 +276,7 @@ def hoisted(tree: T) -> T:
             return _mapped(hoisted, x, lambda y: y is not x)
         if _contents(x) is not None:
             rest, held = _opened(x)
+            _require_alive(held, x)
             return Hoisted(held, rest) if len(held) > _visible(x) else x
         return x
 

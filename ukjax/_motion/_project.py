@@ -28,9 +28,9 @@ from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, MassMatrix, Numbers, Time, Velocities, is_traced
 from .._pseudoinverse import (
+    SVD,
     AbstractPseudoinverse,
     GramSchmidt,
-    Lineax,
     as_pseudoinverse,
     inverse_cholesky,
     pinv,
@@ -234,8 +234,8 @@ def _project_once(
 def _project_known(
     projection: Projection, system: AbstractSystem, t: Array, q: Any, v: Any
 ) -> tuple[Any, Any, Rows, Any]:
-    """As `_project_once`, of a state that has values."""
-    if isinstance(projection.pinv, Lineax) or projection.pinv.independent_rows:
+    """As `_project_once`, of a state that has values; by NumPy where the method is no other than NumPy's."""
+    if not isinstance(projection.pinv, GramSchmidt | SVD):
         return _project_once(projection, system, t, q, v)
     try:
         q, v, rows = projected_on_host(system, t, q, v, projection.pinv.threshold(q.dtype))
@@ -265,7 +265,8 @@ def project(
     - `t`: time [s].
     - `q`: generalized coordinates (n_q,).
     - `v`: generalized velocities (n,).
-    - `pinv`: a pseudoinverse method that handles dependent rows.
+    - `pinv`: a pseudoinverse method that handles dependent rows, or a lineax solver. A state that has values is projected
+      by NumPy's singular values, at the `rcond` of `GramSchmidt` and `SVD`; any other method is compiled.
     - `tolerance`: the largest position and velocity error to accept; by default 1e4 times the precision.
 
     **Returns:** (q, v).

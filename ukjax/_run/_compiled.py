@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 from jaxtyping import Array
 
-from .._misc._arguments import require_function
+from .._misc._arguments import real_values, require_finite, require_function
 from .._misc._errors import InputError
 from .._misc._names import unknown_name
 from .._misc._types import Numbers
@@ -18,6 +18,28 @@ from ._simulate import simulate
 from ._trajectory import Trajectory
 
 _GIVEN_APART = ("system", "q0", "v0")
+
+
+def _given(name: str, x: Any, first: Array) -> Array:
+    """An initial state as the run was made for; of arrays of JAX, only what costs nothing to know is checked."""
+    if x is None or (isinstance(x, jax.Array) and (x.shape, x.dtype) == (first.shape, first.dtype)):
+        return first if x is None else x
+    array = real_values(name, x)
+    if array.shape != first.shape:
+        raise InputError(
+            f"{name} has shape {array.shape}; the run was made for {first.shape} (use jax.vmap for many)."
+        )
+    require_finite(name, x)
+    return array.astype(first.dtype)
+
+
+def _arrays_of(system: Any, like: tuple[Any, Any]) -> Any:
+    """The arrays of a system, as many and of the same shapes as the first has."""
+    arrays, kind = eqx.partition(system, eqx.is_array)
+    shapes = [[x.shape for x in jax.tree.leaves(one)] for one in (arrays, like[0])]
+    if not eqx.tree_equal(kind, like[1]) or shapes[0] != shapes[1]:
+        raise InputError("system must be one like that of `compiled`, with other numbers in its arrays.")
+    return arrays
 
 
 def compiled(
@@ -35,7 +57,8 @@ def compiled(
             end = run(v0=speed)
 
     What `outputs` does not need is not computed. The results are those of `simulate`. The function also works within
-    `jit`, `vmap` and differentiation.
+    `jit`, `vmap` and differentiation. Of what a call gives only kinds and shapes are checked, not how near the
+    constraints it is.
 
     **Arguments:**
 
@@ -49,7 +72,8 @@ def compiled(
     **Returns:** `run(q0=..., v0=..., system=...)`, all optional; `system` is one like the first, with other numbers in
     its arrays. The first call compiles.
 
-    **Raises:** `InputError` for what `simulate` refuses, for unknown options, and in a call for a system of another kind.
+    **Raises:** `InputError` for what `simulate` refuses, for unknown options, and in a call for an initial state of
+    another shape or of no numbers, and for a system of another kind.
     """
     known = [name for name in inspect.signature(simulate).parameters if name not in _GIVEN_APART]
     if unknown := [name for name in options if name not in known]:
@@ -67,13 +91,7 @@ def compiled(
     def run(
         q0: Numbers | None = None, v0: Numbers | None = None, *, system: AbstractSystem | None = None
     ) -> Any:
-        arrays = arrays_first
-        if system is not None:
-            arrays, other = eqx.partition(system, eqx.is_array)
-            if not eqx.tree_equal(other, kind):
-                raise InputError(
-                    "system must be like the one given to `compiled`: only numbers in its arrays may differ."
-                )
-        return whole(arrays, q_first if q0 is None else q0, v_first if v0 is None else v0)
+        arrays = arrays_first if system is None else _arrays_of(system, (arrays_first, kind))
+        return whole(arrays, _given("q0", q0, q_first), _given("v0", v0, v_first))
 
     return run

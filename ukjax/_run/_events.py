@@ -1,5 +1,6 @@
 """What stops a run before its end: real functions of (t, q, v), where they cross zero."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, final
 
@@ -17,12 +18,16 @@ from .._misc._closures import hoisted
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time, Velocities, is_traced
 from ._event_location import Bracketing
-from ._event_separation import separated as separated
 from ._interned import interned_function
 
 Direction = Literal["up", "down", 1, -1] | None
 _DIRECTIONS = {None: None, "up": True, 1: True, "down": False, -1: False}
 """As Diffrax has them."""
+
+State = tuple[Array, Array]
+
+_ROUNDING = 1e3
+"""In units of the precision: to how much an event is zero, and the width at which it is located."""
 
 
 @final
@@ -70,11 +75,13 @@ class _Condition(eqx.Module):
     - `fn`: the user's.
     - `name`: what errors call it.
     - `of_diffrax`: whether `fn` is called as Diffrax calls it, or with (t, q, v).
+    - `start`: the start of the run and the value that counts there, where they are known (see `departing`).
     """
 
     fn: Callable
     name: str = eqx.field(static=True)
     of_diffrax: bool = eqx.field(static=True)
+    start: tuple[Array, Array] | None = None
 
     def __call__(self, t: Array, y: tuple[Array, Array], args: Any, **more: Any) -> Array:
         def value(t: Array, y: tuple[Array, Array]) -> Array:
@@ -83,7 +90,10 @@ class _Condition(eqx.Module):
             return self._checked(number_array(f"what {_called(self.name)} returns", result))
 
         self._require_change(value, t, y)
-        return value(t, y)
+        if self.start is None:
+            return value(t, y)
+        t0, at_start = self.start
+        return jnp.where(t == t0, at_start, value(t, y))
 
     def _checked(self, result: Array) -> Array:
         if result.ndim:
@@ -155,9 +165,47 @@ def as_diffrax(given: Events | None, state: tuple[Array, Array, Array]) -> dfx.E
         for fn, name in zip(functions, names, strict=True)
     ]
     conditions = [_Condition(fn, name, False) for fn, name in zip(functions, names, strict=True)]
-    width = 1e3 * float(jnp.finfo(state[1].dtype).eps)
+    width = _ROUNDING * float(jnp.finfo(state[1].dtype).eps)
     directions = [_DIRECTIONS[x.direction] for x in events]
     return dfx.Event(conditions, Bracketing(width, width), directions)
+
+
+def departing(event: dfx.Event | None, t: Array, y: State, rate: State, bend: Array) -> dfx.Event | None:
+    """Events that do not occur at the start of a run where they are zero there.
+
+    Such an event gets the sign it has just after the start: that of its first derivative along the motion, or of the
+    second where the first is zero. So it occurs when it crosses zero next. SciPy's `solve_ivp` would stop at the start,
+    and so do Diffrax's own events, which are left as they are.
+
+    **Arguments:**
+
+    - `event`: as `as_diffrax` gives it.
+    - `t`, `y`: the start, with y = (q, v).
+    - `rate`: y' there.
+    - `bend`: q'' there.
+    """
+    if event is None or not isinstance(event.root_finder, Bracketing):
+        return event
+    conditions = [
+        dataclasses.replace(x, start=(t, _value_at_start(x, t, y, rate, bend))) for x in event.cond_fn
+    ]
+    return dataclasses.replace(event, cond_fn=conditions)
+
+
+def _value_at_start(condition: _Condition, t: Array, y: State, rate: State, bend: Array) -> Array:
+    """The value of an event; where it is zero to rounding, a number of the sign just after."""
+    (q, v), (u, a) = y, rate
+    eps = jnp.finfo(q.dtype).eps
+    along = lambda s: condition(t + s, (q + s * u + s * s / 2 * bend, v + s * a), None)
+    slope = lambda s: jax.jvp(along, (s,), (jnp.ones_like(s),))
+    (value, first), (_, second) = jax.jvp(slope, (jnp.zeros_like(t),), (jnp.ones_like(t),))
+    # What the function is made of, were it linear: zero to rounding is measured by it.
+    by_t, by_y = jax.jacfwd(lambda t, y: condition(t, y, None), argnums=(0, 1))(t, y)
+    parts = zip((t, q, v), (by_t, *by_y), strict=True)
+    size = sum(jnp.linalg.norm(jnp.atleast_1d(x)) * jnp.linalg.norm(jnp.atleast_1d(d)) for x, d in parts)
+    # A first derivative that is only rounding must not decide against the second.
+    after = first + jnp.sqrt(eps) * second
+    return jax.lax.stop_gradient(jnp.where(jnp.abs(value) <= _ROUNDING * eps * size, after, value))
 
 
 def event_names(event: dfx.Event | None) -> tuple[str, ...]:

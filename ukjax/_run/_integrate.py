@@ -19,6 +19,8 @@ from .._motion._energy_projection import projected
 from .._motion._model import Model
 from .._motion._project import Projection
 from . import _options
+from ._event_separation import separated
+from ._events import departing
 from ._observe import Solved, errors_at
 from ._trajectory import RESULTS
 
@@ -83,6 +85,17 @@ def _diffeqsolve(
     return dataclasses.replace(solution, result=RESULTS.promote(solution.result))
 
 
+@in_full_precision
+def _with_start(settings: dict[str, Any], model: Model, t0: Array, y0: State) -> dict[str, Any]:
+    """The event, told where the run starts, and the controller that keeps several of them apart."""
+    if settings["event"] is None:
+        return {}
+    rate = vector_field(t0, y0, model)
+    bend = jax.jvp(model.system.kinematics, (t0, *y0), (jnp.ones_like(t0), *rate))[1]
+    event = departing(settings["event"], t0, y0, rate, bend)
+    return {"event": event, "stepsize_controller": separated(settings["stepsize_controller"], event)}
+
+
 def integrate(
     model: Model,
     y0: State,
@@ -107,6 +120,7 @@ def integrate(
     - `dense`: whether the motion between saved times is kept.
     - `pooled`: whether batches are to go through a pool, which has no derivative.
     """
+    settings = settings | _with_start(settings, model, span[0], y0)
     solution = _diffeqsolve(model, y0, span, ts, settings, solver, dense, pooled=pooled)
     assert solution.ts is not None
     assert solution.ys is not None

@@ -24,7 +24,7 @@ from .._motion._project import Projection
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem, names_of
 from . import _options
-from ._events import as_diffrax, event_names, separated
+from ._events import as_diffrax, event_names
 from ._integrate import Span, State, integrate, integrate_whole
 from ._interned import interned
 from ._observe import Solved
@@ -84,14 +84,14 @@ class Static:
 def _integrate(
     static: Static, whole: Whole | None, arrays: Any, y0: State, span: Span, ts: Array | None
 ) -> Solved:
-    def by_diffrax(arrays: Any, *given: Any, pooled: bool) -> Solved:
+    def by_diffrax(arrays: Any, y0: State, span: Span, ts: Any, *, pooled: bool) -> Solved:
         model, settings, solver, dense = static.joined(arrays)
-        return integrate(model, *given, settings, solver, dense, pooled=pooled)
+        return integrate(model, y0, span, ts, settings, solver, dense, pooled=pooled)
 
-    def native(arrays: Any, *given: Any) -> Solved:
+    def native(arrays: Any, y0: State, span: Span, ts: Any) -> Solved:
         model, settings, solver, _ = static.joined(arrays)
         assert whole is not None
-        return integrate_whole(whole, model, *given, settings, solver, at_once=False)
+        return integrate_whole(whole, model, y0, span, ts, settings, solver, at_once=False)
 
     in_pool = functools.partial(by_diffrax, pooled=True)
 
@@ -126,7 +126,7 @@ class Plan:
         formula = _options.formula(o.formula, o.stabilizer, dtype, fixed=fixed)
         event = as_diffrax(o.event, (t, q, v))
         settings = {
-            "stepsize_controller": separated(controller, event),
+            "stepsize_controller": controller,
             "adjoint": adjoint,
             "event": event,
             "max_steps": max_steps,

@@ -73,9 +73,10 @@ def simulate(
     - `adjoint`: how derivatives are taken: any of Diffrax's adjoints. By default `RecursiveCheckpointAdjoint`, for
       reverse mode, with two megabytes of checkpoints; `ForwardMode` is for forward mode. `BacksolveAdjoint` excludes
       projection, events, `dense` and `ts="steps"`.
-    - `event`: stops the run where a real function of (t, q, v) crosses zero, or at t0 if it is zero there. Give the
-      function; a `ukjax.Event` with a direction and a name; a list of these, of which the first to occur counts; or a
-      `diffrax.Event` of real functions of the pair (q, v). Two crossings within one step are not seen.
+    - `event`: stops the run where a real function of (t, q, v) crosses zero. Give the function; a `ukjax.Event` with a
+      direction and a name; a list of these, of which the first to occur counts; or a `diffrax.Event` of real functions of
+      the pair (q, v). Two crossings within one step are not seen. A function that is zero at t0 stops the run when it
+      crosses zero next (a `diffrax.Event` stops it at t0).
     - `start_tolerance`: how far `Projection` may move the initial state, relative to its size: q (or the direction of a
       constraint row, if that changes more) and v. By default 0.5, with a `StartMovedWarning` from 0.05 on; a v0 of zeros
       may change to anything. `jnp.inf` accepts any start. Under `jit` nothing is raised: see `Trajectory.start_moved`.

@@ -90,7 +90,7 @@ _ONE_STEP = _OneStep()
 
 @eqx.filter_jit
 def _stepped(model: Model, solver: dfx.AbstractSolver, *state: Array) -> tuple[Array, Array]:
-    whole = whole_run(model, solver, _ONE_STEP, state[1:3], True, 1)
+    whole = whole_run(model, solver, _ONE_STEP, (state[1], state[2]), True, 1)
     arrays, rest = eqx.partition((model, solver), eqx.is_array)
     by_diffrax = lambda arrays, *state: _by_diffrax(*eqx.combine(arrays, rest), *state)
     if whole is None:

@@ -4,10 +4,12 @@ import html
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import jax
 import numpy as np
 
 from .._misc._types import is_traced
 from ._parts import is_servoed
+from ._results import RESULTS, code
 
 if TYPE_CHECKING:
     from ._trajectory import Trajectory
@@ -73,8 +75,29 @@ def _shown(value: Any) -> str:
     return "-" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
+def as_line(run: "Trajectory") -> str:
+    """The run in a line, by NumPy: nothing is compiled. Of a batch and within `jit` it tells shapes only.
+
+    **Arguments:**
+
+    - `run`: the trajectory; also one whose arrays were replaced by something else, as by `jax.tree.map`.
+    """
+    head, t, errors = f"Trajectory '{run.name}'", run.t, (run.position_error, run.velocity_error)
+    if not all(hasattr(x, "shape") for x in (t, run.q, *errors)):
+        return head
+    known = not is_traced(run) and all(isinstance(x, jax.Array | np.ndarray) for x in (t, *errors))
+    if not known or t.ndim != 1:
+        return f"{head}: t {t.shape}, q {run.q.shape}, {len(run.row_names)} constraint rows"
+    reached = np.isfinite(t)
+    times = np.asarray(t)[reached]
+    span = f"{times[0]:.6g} to {times[-1]:.6g} s at {times.size} times" if times.size else "no times"
+    phi, psi = (np.max(np.abs(np.asarray(x)[reached]), initial=0) for x in errors)
+    result = next(name for name, x in RESULTS._name_to_item.items() if code(x) == code(run.result))
+    return f"{head}: {span}, {result}, position error {phi:.1e}, velocity error {psi:.1e}"
+
+
 def as_html(run: "Trajectory") -> str:
-    """The summary as a table; of a batch or within `jit`, what Equinox prints.
+    """The summary as a table; of a batch or within `jit`, its line.
 
     **Arguments:**
 

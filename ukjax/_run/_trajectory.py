@@ -33,9 +33,7 @@ class Trajectory(eqx.Module):
     """A simulated motion at k saved times, of n_q coordinates, n velocities and m constraint rows.
 
     - `t`: saved times [s] (k,).
-    - `q`: generalized coordinates (k, n_q).
-    - `v`: generalized velocities (k, n).
-    - `a`: generalized accelerations (k, n).
+    - `q`, `v`, `a`: generalized coordinates (k, n_q), velocities and accelerations (k, n).
     - `constraint_force`: generalized constraint force Q_c (k, n).
     - `multipliers`: Lagrange multipliers of least norm (k, m).
     - `position_error`: phi of holonomic rows, 0 for the others (k, m).
@@ -173,6 +171,9 @@ class Trajectory(eqx.Module):
     def summary(self) -> dict[str, Any]:
         """The figures one looks at first, as plain numbers; those of servo rows are among them under servo control."""
         return _summary.summary(self)
+
+    def __repr__(self) -> str:
+        return _summary.as_line(self)
 
     def _repr_html_(self) -> str:
         return _summary.as_html(self)

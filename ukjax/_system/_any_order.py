@@ -10,6 +10,7 @@ Of the first only the last has a row in q(k) and is a holonomic constraint; the 
 rows of zeros, which rank leaves out.
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import final
 
@@ -27,8 +28,8 @@ from ._constraint import (
     Holonomic,
     Nonholonomic,
     PositionConstraint,
-    constraint_name,
 )
+from ._constraint_names import constraint_name, names_by_kind
 from ._system import AbstractSystem
 
 _HIGHEST = 100  # each order differentiates once more
@@ -147,7 +148,9 @@ class AnyOrderSystem(AbstractSystem):
             mass_matrix if callable(mass_matrix) else real_array("the mass matrix", mass_matrix)
         )
         self.force_ = force if callable(force) else real_array("the force", force)
-        self.laws = all_of("constraints", constraints, OfOrder, "OfOrder(order, fn)")
+        laws = all_of("constraints", constraints, OfOrder, "OfOrder(order, fn)")
+        names = names_by_kind([c.name for c in laws], ["constraint"] * len(laws))
+        self.laws = tuple(dataclasses.replace(c, name=name) for c, name in zip(laws, names, strict=True))
         for c in self.laws:
             if c.order > order:
                 raise InputError(

@@ -10,6 +10,7 @@ Rheonomic constraints are no special case: time is an argument whose tangent is 
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, final
 
 import equinox as eqx
@@ -17,27 +18,18 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._misc._arguments import number_array, real_array, require_function
+from .._misc._arguments import number_array, real_array
 from .._misc._called import called
 from .._misc._errors import InputError, shown
 from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Time, Velocities
+from ._constraint_names import constraint_name, names_by_kind
 from ._together import AbstractTogether
 
 if TYPE_CHECKING:
     from ._system import AbstractSystem
 
 Kind = Literal["holonomic", "nonholonomic", "acceleration", "position"]
-
-
-def constraint_name(fn: Callable, name: str | None, takes: str = "t, q, v") -> str:
-    """The name given, or the function's own; raises `InputError` for what is no name, or no such function."""
-    if name is None:
-        name = getattr(fn, "__name__", type(fn).__name__)
-    if not isinstance(name, str):
-        raise InputError(f"the name of a constraint must be a string, got {name!r}.")
-    require_function(f"constraint '{name}'", fn, takes)
-    return name
 
 
 class AbstractConstraint(eqx.Module):
@@ -53,7 +45,7 @@ class Holonomic(AbstractConstraint):
     **Arguments:**
 
     - `fn`: phi(t, q), returning a scalar or an array of shape (k,): k rows, in units of its own (m, rad, ...).
-    - `name`: what reports and errors call it; by default the function's name.
+    - `name`: what reports and errors call it; by default the function's name, of a lambda such as `holonomic 1`.
     """
 
     fn: Callable[[Time, Coordinates], Array]
@@ -73,7 +65,7 @@ class PositionConstraint(AbstractConstraint):
     **Arguments:**
 
     - `fn`: phi(t, q), whose rate does not depend on v.
-    - `name`: what reports and errors call it; by default the function's name.
+    - `name`: what reports and errors call it; by default the function's name, of a lambda such as `position 1`.
     """
 
     fn: Callable[[Time, Coordinates], Array]
@@ -91,7 +83,7 @@ class Nonholonomic(AbstractConstraint):
     **Arguments:**
 
     - `fn`: psi(t, q, v), returning a scalar or an array of shape (k,).
-    - `name`: what reports and errors call it; by default the function's name.
+    - `name`: what reports and errors call it; by default the function's name, of a lambda such as `nonholonomic 1`.
     """
 
     fn: Callable[[Time, Coordinates, Velocities], Array]
@@ -111,7 +103,7 @@ class AccelerationConstraint(AbstractConstraint):
     **Arguments:**
 
     - `fn`: returns the pair (A, b) of shapes (k, n) and (k,).
-    - `name`: what reports and errors call it; by default the function's name.
+    - `name`: what reports and errors call it; by default the function's name, of a lambda such as `acceleration 1`.
     """
 
     fn: Callable[[Time, Coordinates, Velocities], tuple[Array, Array]]
@@ -156,7 +148,7 @@ class Rows(eqx.Module):
 
 
 def as_constraints(value: Any) -> tuple[AbstractConstraint, ...]:
-    """The constraints of a system as a tuple.
+    """The constraints of a system as a tuple, those of functions without a name named by kind and number.
 
     **Arguments:**
 
@@ -171,7 +163,13 @@ def as_constraints(value: Any) -> tuple[AbstractConstraint, ...]:
             "constraints must be a tuple of Holonomic(fn), Nonholonomic(fn) or AccelerationConstraint(fn), "
             f"got {got}."
         )
-    return tuple(value)
+    kinds = [_KINDS.get(type(c), "acceleration") for c in value]
+    names = names_by_kind([c.name for c in value], kinds)
+    return tuple(c if c.name == name else replace(c, name=name) for c, name in zip(value, names, strict=True))
+
+
+def _constraints_of(system: "AbstractSystem") -> tuple[Any, ...]:
+    return as_constraints(getattr(system, "constraints", None))
 
 
 def _as_rows(value: Array, name: str) -> Array:
@@ -201,7 +199,7 @@ def _values(constraints: Sequence[Any], *arguments: Array) -> list[Array]:
 
 def position_rows(system: "AbstractSystem", t: Time, q: Coordinates) -> Float[Array, " mh"]:
     """The stacked position errors phi(t, q) of the constraints on positions alone, in their order (m_h,)."""
-    rows = _values([c for c in system.constraints if isinstance(c, _OF_POSITIONS)], t, q)
+    rows = _values([c for c in _constraints_of(system) if isinstance(c, _OF_POSITIONS)], t, q)
     return jnp.concatenate(rows) if rows else jnp.zeros(0, q.dtype)
 
 
@@ -214,7 +212,7 @@ def _velocity_parts(
         raise InputError(
             f"`kinematics` returned shape {qdot.shape}; the rate of q must have its shape {q.shape}."
         )
-    constraints = system.constraints
+    constraints = _constraints_of(system)
     of_q, of_v = (
         [i for i, c in enumerate(constraints) if isinstance(c, kind)]
         for kind in (_OF_POSITIONS, Nonholonomic)
@@ -263,7 +261,6 @@ def constraint_rows(system: "AbstractSystem", t: Time | float, q: Coordinates, v
         raise InputError(
             f"t, q, v have shapes {t.shape}, {q.shape}, {v.shape}; they must be (), (n_q,), (n,)."
         )
-    as_constraints(getattr(system, "constraints", None))
     phis, psis = _velocity_parts(system, t, q, v)
 
     def psi(t: Array, q: Array, v: Array) -> Array:
@@ -275,7 +272,7 @@ def constraint_rows(system: "AbstractSystem", t: Time | float, q: Coordinates, v
 
     parts, names, kinds, start = [], [], [], 0
     derived = iter(zip(phis, psis, strict=True))
-    for c in system.constraints:
+    for c in _constraints_of(system):
         if isinstance(c, AccelerationConstraint):
             A_c, b_c = _acceleration_parts(c, t, q, v)
             parts.append((A_c, b_c, jnp.zeros_like(b_c), jnp.zeros_like(b_c)))

@@ -36,6 +36,22 @@ def _positive(name: str, value: Any) -> Array:
     return value
 
 
+def as_given(given: Any, found: Any) -> Any:
+    """The gains found, with Python numbers and arrays of NumPy's where the gains given have them.
+
+    **Arguments:**
+
+    - `given`: what the user gave.
+    - `found`: gains of the same structure, of JAX's arrays.
+    """
+
+    def entry(before: Any, x: Any) -> Any:
+        plain = isinstance(before, int | float) and not isinstance(before, bool)
+        return float(x) if plain else np.asarray(x) if isinstance(before, np.ndarray) else x
+
+    return jax.tree.map(entry, given, found)
+
+
 @final
 class GainSpace(eqx.Module):
     """Maps gains to x = log(gain), one entry each, and back.

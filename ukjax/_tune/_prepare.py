@@ -126,6 +126,19 @@ def _require_near_starts(problems: tuple[Problem, ...], settings: Settings) -> N
         require_near(model, settings.t0, (p.q0, p.v0), start, None, stacklevel=5)
 
 
+def _example(plant: Callable[[Any], Any], gains: Any, stabilizer: Any) -> tuple[Any, Any]:
+    """What a function returns for the gains given, and the stabilizer of its runs."""
+    example = called("the function of the gains", plant, gains)
+    if isinstance(example, tuple) and len(example) == 2 and isinstance(example[1], AbstractStabilizer):
+        example, stabilizer = example
+    if isinstance(example, AbstractSystem):
+        raise InputError(
+            "the function of the gains returned a system alone, which has no start: return a Problem, such as "
+            "uk.Problem(system, q0, v0, t0, t1)."
+        )
+    return example, stabilizer
+
+
 def prepare(
     system: AbstractSystem | Problems | Callable[[Any], Any],
     gains: Any,
@@ -145,14 +158,16 @@ def prepare(
         raise InputError("tune searches by trial and cannot be traced: call it outside jit, vmap and grad.")
     one_of("aggregate", options["aggregate"], ("mean", "worst"))
     plant = system if callable(system) and not isinstance(system, AbstractSystem | Problem) else None
-    example: Any = system if plant is None else called("the function of the gains", plant, gains)
+    example: Any
     if plant is None:
         require_instance("gains", gains, AbstractStabilizer, "Baumgarte(alpha, beta)")
-    elif q0 is not None or v0 is not None:
-        raise InputError("q0 and v0 are for a system or a Problem; a function of the gains returns its own.")
-    own = gains if plant is None else options["stabilizer"]
-    if isinstance(example, tuple) and len(example) == 2 and isinstance(example[1], AbstractStabilizer):
-        example, own = example
+        example, own = system, gains
+    else:
+        example, own = _example(plant, gains, options["stabilizer"])
+        if q0 is not None or v0 is not None:
+            raise InputError(
+                "q0 and v0 are for a system or a Problem; a function of the gains returns its own."
+            )
     problems = _problems(example, q0, v0, (options["t0"], options["t1"]))
     settings, p = _settings(problems[0], options, loss), problems[0]
     stacked(problems)

@@ -39,7 +39,7 @@ class History(NamedTuple):
 class TuneResult:
     """Tuned gains, and how they were found; `str(result)` says it in a line.
 
-    - `gains`: what was given, with the best values found, to be used in its place.
+    - `gains`: what was given, with the best values found, to be used in its place: a dictionary of numbers is one again.
     - `loss`: the loss with them.
     - `names`: of the gains, `"alpha"` and `"beta"`, or `"alpha[0]"`, ... for gains per row.
     - `values`: the best gains, in the order of `names` and in the convention given (d,).

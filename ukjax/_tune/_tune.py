@@ -24,7 +24,7 @@ from .._run import _options
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from ._checkpoint import load, save
-from ._gains import Convention
+from ._gains import Convention, as_given
 from ._loss import ViolationLoss
 from ._objective import Aggregate, Objective, Problems
 from ._prepare import prepare
@@ -178,10 +178,10 @@ def tune(
 
         after(search)
         search, stopped = run(stepper, search, (iterations, tolerance, patience), after)
-    return _result(objective, search, stopped, problems[0].name)
+    return _result(objective, search, stopped, problems[0].name, gains)
 
 
-def _result(objective: Objective, search: Search, stopped: str, name: str) -> TuneResult:
+def _result(objective: Objective, search: Search, stopped: str, name: str, given: Any) -> TuneResult:
     best, points = search.best, search.points
     history = History(
         loss=np.exp([point.value for point in points]),
@@ -190,7 +190,7 @@ def _result(objective: Objective, search: Search, stopped: str, name: str) -> Tu
         evaluations=np.array([point.evaluations for point in points]),
     )
     space = objective.space
-    tuned = space.gains(jnp.asarray(best.x))
+    tuned = as_given(given, space.gains(jnp.asarray(best.x)))
     return TuneResult(
         tuned, float(np.exp(best.value)), space.names, np.exp(best.x), history, stopped, name, objective
     )

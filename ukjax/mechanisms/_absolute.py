@@ -132,7 +132,7 @@ class AbsoluteSystem(AbstractSystem):
     @property
     def title(self) -> str:
         """What runs of it are called."""
-        return "mechanism"
+        return self.mechanism.name
 
     @property
     def q0(self) -> Coordinates:
@@ -239,6 +239,7 @@ def assemble(
     *,
     coordinates: str = "quaternion",
     constraints: tuple[AbstractConstraint, ...] | list[AbstractConstraint] = (),
+    name: str = "mechanism",
 ) -> AbsoluteSystem:
     """A mechanism as a system in absolute coordinates.
 
@@ -251,6 +252,7 @@ def assemble(
       body axes for v; or `"euler parameters"`, with v = q', a mass matrix of rank 6 of 7 for each body, for which
       `RangeForm` and its kin are, and a row for each unit quaternion.
     - `constraints`: further constraints, functions of the coordinates of all bodies one after the other.
+    - `name`: what plots, summaries and files of its runs are titled.
 
     **Returns:** the system; its `q0` is the reference posture, `points(t, q)` are its named points.
 
@@ -258,7 +260,7 @@ def assemble(
     """
     if coordinates not in ("quaternion", "euler parameters"):
         raise InputError(f"coordinates must be 'quaternion' or 'euler parameters', got {coordinates!r}.")
-    mechanism, further = Mechanism(bodies, joints, loads), as_constraints(constraints)
+    mechanism, further = Mechanism(bodies, joints, loads, name), as_constraints(constraints)
     turning = any(isinstance(body, Body) for body in mechanism.bodies)
     if turning and coordinates == "quaternion":
         return QuaternionSystem(mechanism, further)

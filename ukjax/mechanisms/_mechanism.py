@@ -16,7 +16,7 @@ from .._misc._names import unknown_name
 from .._misc._types import Time
 from ._abstract_joint import AbstractAxisJoint, AbstractJoint
 from ._alike import each
-from ._bodies import GROUND, AbstractBody, PointMass
+from ._bodies import GROUND, AbstractBody, PointMass, checked_name
 from ._loads import AbstractLoad, Gravity, Placements, Torque, Twists
 
 
@@ -31,6 +31,7 @@ class Mechanism(eqx.Module):
     - `bodies`: any of `Body`, `PlanarBody`, `PointMass`.
     - `joints`: joints between them and the ground.
     - `loads`: loads on them; there is no gravity unless it is among them.
+    - `name`: what plots, summaries and files of its runs are titled.
 
     **Raises:** `InputError` for names that are used twice or not known, and for what does not fit together.
     """
@@ -38,13 +39,16 @@ class Mechanism(eqx.Module):
     bodies: tuple[AbstractBody, ...]
     joints: tuple[AbstractJoint, ...]
     loads: tuple[AbstractLoad, ...]
+    name: str = eqx.field(static=True)
 
     def __init__(
         self,
         bodies: Iterable[AbstractBody],
         joints: Iterable[AbstractJoint] = (),
         loads: Iterable[AbstractLoad] = (),
+        name: str = "mechanism",
     ):
+        self.name = checked_name("mechanism", name)
         self.bodies = all_of("bodies", bodies, AbstractBody, "rod('crank', (0, 0), (1, 0), 1.0)")
         joints = all_of("joints", joints, AbstractJoint, "Revolute('pin', 'ground', 'crank', (0, 0))")
         loads = all_of("loads", loads, AbstractLoad, "Gravity()")

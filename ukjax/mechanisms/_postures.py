@@ -10,6 +10,7 @@ one that the drawn posture leads to, and what is left open moves no more than it
 """
 
 import dataclasses
+import warnings
 from collections.abc import Mapping
 from typing import Any, final
 
@@ -29,11 +30,11 @@ from .._motion._project import Projection
 from .._system._constraint import Holonomic, constraint_rows, position_rows
 from ._absolute import AbsoluteSystem
 from ._abstract_joint import AbstractAxisJoint, AbstractJoint
-from ._bodies import GROUND, AbstractBody, Body, PointMass, checked_array
+from ._bodies import GROUND, AbstractBody, Body, PlanarBody, PointMass, checked_array
 from ._coordinates import EulerCoordinates, QuaternionCoordinates
 from ._given_motions import position_row
 from ._joint_rows import same_direction, same_point
-from ._joints import Spherical, Universal
+from ._joints import Revolute, Spherical, Universal
 from ._placement import AnyPlacement, Placement, PlanarPlacement
 from ._tree import TreeSystem
 from ._tree_joints import Free
@@ -182,6 +183,33 @@ def _checked(name: str, value: Any, reference: Array) -> Array:
     return jnp.concatenate([array[:-4], p])
 
 
+def _angles(system: AnySystem, name: str, value: np.ndarray) -> np.ndarray:
+    """What of a value is angles (k,)."""
+    joint = {joint.name: joint for joint in system.joints}.get(name)
+    if isinstance(joint, Revolute | Universal):
+        return value.ravel()
+    if system.mechanism.dimension == 2:
+        if isinstance(joint, Free):
+            return value[2:]
+        body = system.mechanism.by_name.get(name)
+        if isinstance(joint, Spherical) or (joint is None and isinstance(body, PlanarBody)):
+            return value.ravel()
+    return np.zeros(0)
+
+
+def _warn_of_degrees(system: AnySystem, values: dict[str, Array]) -> None:
+    """Warns of angles of more than a turn: they are legal, and more often degrees."""
+    for name, value in values.items():
+        angles = () if is_traced(value) else _angles(system, name, np.asarray(value))
+        for angle in angles:
+            if abs(angle) > 2 * np.pi:
+                warnings.warn(
+                    f"'{name}' in at is to turn by {angle:g} rad, {abs(angle) / (2 * np.pi):.1f} turns: angles are in "
+                    f"radians, and {angle:g} degrees are {np.deg2rad(angle):.4g} rad.",
+                    stacklevel=4,
+                )
+
+
 def posture(system: AnySystem, at: Mapping[str, Any], t: Time | float) -> Coordinates:
     """The posture that the reference posture leads to where what is named goes to a value.
 
@@ -196,6 +224,7 @@ def posture(system: AnySystem, at: Mapping[str, Any], t: Time | float) -> Coordi
     q = system.q0
     start = {name: jnp.asarray(_reference(system, name), q.dtype) for name in at}
     end = {name: _checked(name, value, start[name]) for name, value in at.items()}
+    _warn_of_degrees(system, end)
     t = jnp.asarray(t, q.dtype)
     q, phi = _followed(system, t, q, start, end)
     tolerance = 1e4 * jnp.finfo(q.dtype).eps

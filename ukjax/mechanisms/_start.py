@@ -133,7 +133,7 @@ def problem(
     rates: Mapping[str, Any] | None = None,
     t0: float = 0.0,
     t1: float = 10.0,
-    name: str = "mechanism",
+    name: str | None = None,
     citation: str = "",
 ) -> Problem:
     """A mechanism with its start, to be simulated.
@@ -151,10 +151,10 @@ def problem(
       the angle [rad] or slide [m]; of a `Universal`, its two angles; of a `Spherical`, the unit quaternion of the child
       against the parent (4,), in the plane the angle; of a `Free`, displacement [m] and orientation, (7,) or (3,); of a
       body in the plane, the angle it has turned, in space its unit quaternion; of a point mass or a point `body.point`,
-      its place [m].
+      its place [m]. Of an angle beyond a turn there is a warning, since it may be in degrees.
     - `rates`: velocities by name, as for `velocity`; by default at rest, as far as the joints allow.
     - `t0`, `t1`: start and end [s].
-    - `name`: of the problem.
+    - `name`: what plots, summaries and files of its runs are titled; by default the mechanism's name.
     - `citation`: where it comes from.
 
     **Returns:** the `Problem`, with the mechanism's named points.
@@ -173,7 +173,7 @@ def problem(
         q0 = posture(system, at, t0)
     q0 = system.q0 if q0 is None else q0
     v0 = velocity(system, rates or {}, t0, q0) if v0 is None else v0
-    return Problem(system, q0, v0, t0, t1, system.points, citation=citation, name=name)
+    return Problem(system, q0, v0, t0, t1, system.points, citation=citation, name=name or "")
 
 
 @final

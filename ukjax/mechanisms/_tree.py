@@ -64,7 +64,7 @@ class TreeSystem(AbstractSystem):
     @property
     def title(self) -> str:
         """What runs of it are called."""
-        return "mechanism"
+        return self.mechanism.name
 
     @property
     def q0(self) -> Coordinates:
@@ -253,6 +253,7 @@ def tree(
     *,
     loops: Iterable[AbstractJoint] = (),
     constraints: tuple[AbstractConstraint, ...] | list[AbstractConstraint] = (),
+    name: str = "mechanism",
 ) -> TreeSystem:
     """A mechanism in minimal coordinates: a kinematic tree by product of exponentials, with loops as constraints.
 
@@ -274,6 +275,7 @@ def tree(
     - `loads`: loads on the bodies; there is no gravity unless it is among them.
     - `loops`: joints that close loops, and drives, gears, paths and the like: any joint, as constraint rows.
     - `constraints`: further constraints, on the coordinates.
+    - `name`: what plots, summaries and files of its runs are titled.
 
     **Returns:** the `TreeSystem`.
 
@@ -281,7 +283,7 @@ def tree(
     ground, and for what `Mechanism` refuses.
     """
     joints, loops = tuple(joints), tuple(loops)
-    mechanism = Mechanism(bodies, (*joints, *loops), loads)
+    mechanism = Mechanism(bodies, (*joints, *loops), loads, name)
     found = order(mechanism.bodies, mechanism.joints[: len(joints)])
     kind = _Tree if len(found.labels) == found.layout.nv else _QuaternionTree
     return kind(mechanism, as_constraints(constraints), found)
