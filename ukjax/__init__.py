@@ -55,6 +55,8 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._pseudoinverse import Lineax as Lineax
     from ._pseudoinverse import Pseudoinverse as Pseudoinverse
     from ._pseudoinverse import pinv as pinv
+    from ._run._as_diffrax import DiffraxProblem as DiffraxProblem
+    from ._run._as_diffrax import as_diffrax as as_diffrax
     from ._run._compiled import compiled as compiled
     from ._run._doctor import Report as Report
     from ._run._doctor import check as check
@@ -118,6 +120,7 @@ else:
         "_motion._project": "Projection project",
         "_pseudoinverse": "SVD AbstractPseudoinverse Cholesky CompleteOrthogonal GramSchmidt Greville HouseholderQR "
         "Lineax Pseudoinverse pinv",
+        "_run._as_diffrax": "DiffraxProblem as_diffrax",
         "_run._compiled": "compiled",
         "_run._doctor": "Report check",
         "_run._events": "Event",
