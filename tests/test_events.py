@@ -141,7 +141,7 @@ def test_the_pendulum_of_the_documentation():
     from scipy.special import ellipk
 
     pendulum = uk.models.pendulum()
-    with pytest.raises(uk.InputError, match=r"q\[0\] in place of q\[0\] < 0"):
+    with pytest.raises(uk.InputError, match=r"q\[0\] instead of q\[0\] < 0"):
         uk.simulate(pendulum, event=lambda t, q, v: q[0] < 0)
     quarter = ellipk(np.sin(np.pi / 6) ** 2) / np.sqrt(9.81)
     run = uk.simulate(pendulum, event=uk.Event(_x, "down", name="down"), **TIGHT)
