@@ -46,12 +46,11 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=usual)
     parser.add_argument("--one", help="measure this model here, and print it as JSON")
     given = parser.parse_args()
-    uk.compile_loops_whole()
     jax.config.update("jax_enable_x64", True)
     if given.one:
         print(json.dumps(measure(given.one)))
         return
-    print(f"float64, one second of motion, XLA with uk.compile_loops_whole(). {machine()}.\n")
+    print(f"float64, one second of motion. {machine()}.\n")
     rows = {}
     for model in given.models:
         with tempfile.TemporaryDirectory() as cache:

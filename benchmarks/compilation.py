@@ -1,8 +1,8 @@
 """What it takes to compile a batch of runs: every model by `jax.jit(jax.vmap(...))` of `simulate` with its defaults.
 
-    python benchmarks/compilation.py [--models planar_4rrr ...] [--batches 1 64 1024] [--plain] [--limit 300]
+    python benchmarks/compilation.py [--models planar_4rrr ...] [--batches 1 64 1024] [--limit 300]
 
-Wall time, each in processes of its own; `--plain` leaves out `compile_loops_whole`. What takes longer
+Wall time, each in processes of its own; What takes longer
 than the limit is shown as a dash. Names with a number in brackets are models of that many links: "four_bars(10)".
 """
 
@@ -53,12 +53,12 @@ def measure(name: str, batch: int) -> list[float]:
     return [*np.diff(times).tolist(), float(np.median(runs)) / batch * 1e3]
 
 
-def apart(name: str, batch: int, plain: bool, limit: float) -> list[float]:
+def apart(name: str, batch: int, limit: float) -> list[float]:
     """The same in a process of its own, with the time another one takes to read what it compiled before that of a run.
 
     NaN if one fails or takes longer than the limit.
     """
-    command = [sys.executable, __file__, "--one", name, "--batches", str(batch), *["--plain"] * plain]
+    command = [sys.executable, __file__, "--one", name, "--batches", str(batch)]
     with tempfile.TemporaryDirectory() as cache:
         # Without the second, JAX keeps only what took a second to compile.
         more = {"JAX_COMPILATION_CACHE_DIR": cache, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
@@ -77,19 +77,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--models", nargs="+", default=list(uk.models.MODELS))
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 64, 1024])
-    parser.add_argument("--plain", action="store_true", help="without compile_loops_whole")
     parser.add_argument("--limit", type=float, default=300.0, help="seconds for one of them")
     parser.add_argument("--one", help="measure this model here, and print it as JSON")
     given = parser.parse_args()
-    if not given.plain:
-        uk.compile_loops_whole()
     jax.config.update("jax_enable_x64", True)
     if given.one:
         print(json.dumps(measure(given.one, *given.batches)))
         return
-    print(f"float64, {'without' if given.plain else 'with'} uk.compile_loops_whole(). {machine()}.\n")
+    print(f"float64. {machine()}.\n")
     columns = ["trace and lower [s]", "compile [s]", "the same from the cache [s]", "run of 0.5 s, each [ms]"]
-    of = partial(apart, plain=given.plain, limit=given.limit)
+    of = partial(apart, limit=given.limit)
     for batch in given.batches:
         rows = {name: of(name, batch) for name in given.models}
         print(f"**batch {batch}**\n\n{table(columns, rows)}\n", flush=True)

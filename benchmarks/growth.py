@@ -73,7 +73,6 @@ def main() -> None:
         "--limit", type=float, default=60.0, help="the longest compilation or call to wait for [s]"
     )
     given = parser.parse_args()
-    uk.compile_loops_whole()
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_enable_compilation_cache", False)
     jax.devices()

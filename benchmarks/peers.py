@@ -28,8 +28,6 @@ from _peer_cases import CASES, Batch, Case, Single
 from _peer_report import Report, write
 from _timing import machine, pinned
 
-from ukjax import compile_loops_whole
-
 PROGRAMS = {  # what must be there, the module here, and its functions of singles and batches
     "ukjax": ("ukjax", "_peer_ukjax", "singles", "batches"),
     "Pinocchio": ("pinocchio", "_peer_pinocchio", "singles", "batches"),
@@ -167,7 +165,6 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     given = arguments()
-    compile_loops_whole()
     jax.config.update("jax_enable_x64", True)
     if (os.cpu_count() or 1) > 1 and jax.config.values["jax_platforms"] in (None, "cpu"):
         jax.config.update("jax_num_cpu_devices", 2)

@@ -3,7 +3,7 @@
 With two megabytes of checkpoints, the default; with Diffrax's number of them, about the root of twice the steps; and
 with one for every step.
 
-    python benchmarks/reverse_mode.py [--models pendulum scara] [--steps 1000 10000 100000] [--batch 1024] [--plain]
+    python benchmarks/reverse_mode.py [--models pendulum scara] [--steps 1000 10000 100000] [--batch 1024]
 
 Processor time in one thread, so that what else the machine does counts little.
 """
@@ -97,13 +97,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, nargs="+", default=[1000, 10_000, 100_000])
     parser.add_argument("--stabilizers", nargs="+", default=list(STABILIZERS))
     parser.add_argument("--batch", type=int, default=1024)
-    parser.add_argument("--plain", action="store_true", help="without uk.compile_loops_whole()")
     arguments = parser.parse_args()
-    if not arguments.plain:
-        uk.compile_loops_whole()
     jax.config.update("jax_enable_x64", True)
-    flags = "as it is" if arguments.plain else "with uk.compile_loops_whole()"
-    print(f"Tsit5 at fixed steps, float64, one thread, XLA {flags}. {machine()}.\n")
+    print(f"Tsit5 at fixed steps, float64, one thread. {machine()}.\n")
     columns = ["forward [s]", "gradient / forward", "forward [MB]", "gradient [MB]"]
     rows = {}
     for model, stabilizer, steps in itertools.product(

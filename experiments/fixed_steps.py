@@ -94,5 +94,4 @@ def main(arguments: list[str] | None = None) -> dict[tuple[str, str, float], np.
 
 
 if __name__ == "__main__":
-    uk.compile_loops_whole()
     main()

@@ -238,5 +238,4 @@ def main(arguments: list[str] | None = None) -> dict[str, list[Found]]:
 
 
 if __name__ == "__main__":
-    uk.compile_loops_whole()
     main()

@@ -89,5 +89,4 @@ def main(arguments: list[str] | None = None) -> dict[tuple[str, str], np.ndarray
 
 
 if __name__ == "__main__":
-    uk.compile_loops_whole()
     main()

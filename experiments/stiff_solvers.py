@@ -216,5 +216,5 @@ def main(arguments: list[str] | None = None) -> dict[str, list[Found]]:
     return found
 
 
-if __name__ == "__main__":  # compile_loops_whole would not make code this long faster
+if __name__ == "__main__":
     main()

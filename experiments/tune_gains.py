@@ -87,5 +87,4 @@ def main(arguments: list[str] | None = None) -> list[Row]:
 
 
 if __name__ == "__main__":
-    uk.compile_loops_whole()
     main()

@@ -78,8 +78,6 @@ def start_jax(float32: bool = False) -> None:
     """
     import jax
 
-    if _own_process:
-        uk.compile_loops_whole()
     jax.config.update("jax_enable_x64", not float32)
     if os.environ.get("UKJAX_CACHE") != "0":
         _use_compilation_cache()

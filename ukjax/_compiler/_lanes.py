@@ -117,7 +117,7 @@ def lanes(
 
     **Raises:** `InputError`; and on the first call `TranslationError` for a system whose functions use what scalar code
     cannot do: loops that end by a condition, sorting, LAPACK; or, where LLVM does not compile, for more
-    than 20,000 operations.
+    than 10,000 operations.
     """
     system = system.system if isinstance(system, Problem) else system
     require_instance("system", system, AbstractSystem, "uk.models.pendulum().system")
