@@ -2,7 +2,7 @@
 
     python benchmarks/compilation.py [--models planar_4rrr ...] [--batches 1 64 1024] [--limit 300]
 
-Wall time, each in processes of its own; What takes longer
+Wall time, each in processes of its own. What takes longer
 than the limit is shown as a dash. Names with a number in brackets are models of that many links: "four_bars(10)".
 """
 

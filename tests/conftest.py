@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 import jax
+import jaxtyping
 import pytest
 from shapes import check_shapes
 
@@ -35,6 +36,14 @@ def forget_programs() -> None:
     """Frees compiled programs: each maps some pages, and at 65,530 maps of a process Linux gives no more."""
     jax.clear_caches()
     gc.collect()
+
+
+@pytest.fixture(autouse=True)
+def shapes_where_they_are_right(request):
+    """No shapes are checked by annotations in tests of what ukjax itself says of wrong ones."""
+    jaxtyping.config.update("jaxtyping_disable", request.node.get_closest_marker("wrong_shapes") is not None)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture(autouse=True, scope="module")

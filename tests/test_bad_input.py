@@ -12,6 +12,7 @@ import pytest
 
 import ukjax as uk
 
+pytestmark = pytest.mark.wrong_shapes
 NAN, INF = float("nan"), float("inf")
 
 
