@@ -574,3 +574,15 @@ def test_spans_that_differ_by_run(ends):
 
     with pytest.raises(uk.InputError, match="the same for all runs"):
         uk.sweep(of, {"end": [0.5, 0.6]})
+
+
+def test_the_same_sweep_again_is_not_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With other values of the parameters, whose results are those of runs by themselves."""
+    made, compiling = [], _run._compiled
+    monkeypatch.setattr(_run, "_compiled", lambda *given: made.append(given) or compiling(*given))
+    for lengths in ([0.31, 0.47], [0.53, 0.59]):
+        swept = uk.sweep(uk.models.pendulum, {"length": lengths}, outputs=["q_end"], t1=0.5)
+        for length, q in zip(lengths, swept.q_end.values, strict=True):
+            alone = uk.simulate(uk.models.pendulum(length=length), t1=0.5, ts=2).q[-1]
+            np.testing.assert_allclose(q, alone, atol=1e-9)
+    assert len(made) == 1

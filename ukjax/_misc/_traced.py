@@ -40,22 +40,28 @@ def fingerprint(program: ClosedJaxpr, *values: Array) -> str:
     return digest.hexdigest()[:16]
 
 
-def signature(program: ClosedJaxpr) -> Hashable:
+def signature(program: ClosedJaxpr, *, with_rules: bool = True) -> Hashable:
     """What a program computes, to be compared within a process: equal only for programs that compute the same.
 
     **Arguments:**
 
     - `program`: the operations with their constants.
+    - `with_rules`: whether derivative rules count, which are equal only to themselves: not where none will be taken.
     """
-    return _operations(program.jaxpr), tuple(map(_content, program.consts))
+    rules = () if with_rules else _RULES
+    return _operations(program.jaxpr, rules), tuple(_content(x, rules) for x in program.consts)
 
 
-def _operations(jaxpr: Jaxpr) -> Hashable:
+_RULES = ("jvp_jaxpr_fun", "fwd_jaxpr_thunk", "bwd")
+"""Parameters of operations that hold derivative rules."""
+
+
+def _operations(jaxpr: Jaxpr, rules: tuple[str, ...]) -> Hashable:
     places: dict[Any, int] = {}
 
     def place(x: Any) -> Hashable:
         if isinstance(x, Literal):
-            return _content(x.val)
+            return _content(x.val, rules)
         return places.setdefault(x, len(places)), str(x.aval)
 
     inputs = tuple(map(place, [*jaxpr.constvars, *jaxpr.invars]))
@@ -63,7 +69,9 @@ def _operations(jaxpr: Jaxpr) -> Hashable:
         (
             equation.primitive.name,
             tuple(map(place, equation.invars)),
-            tuple((name, _content(x)) for name, x in sorted(equation.params.items())),
+            tuple(
+                (name, _content(x, rules)) for name, x in sorted(equation.params.items()) if name not in rules
+            ),
             tuple(map(place, equation.outvars)),
         )
         for equation in jaxpr.eqns
@@ -71,14 +79,14 @@ def _operations(jaxpr: Jaxpr) -> Hashable:
     return inputs, equations, tuple(map(place, jaxpr.outvars))
 
 
-def _content(x: Any) -> Hashable:
+def _content(x: Any, rules: tuple[str, ...]) -> Hashable:
     """A constant or a parameter of an operation; what cannot be compared is equal to itself alone."""
     if isinstance(x, ClosedJaxpr):
-        return signature(x)
+        return signature(x, with_rules=not rules)
     if isinstance(x, Jaxpr):
-        return _operations(x)
+        return _operations(x, rules)
     if isinstance(x, tuple | list):
-        return tuple(map(_content, x))
+        return tuple(_content(y, rules) for y in x)
     if isinstance(x, jax.Array | np.ndarray | np.generic) or hasattr(x, "__array__"):
         array = np.asarray(x)
         return array.dtype.str, array.shape, array.tobytes()

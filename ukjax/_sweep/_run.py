@@ -9,9 +9,12 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array
 
+from .._misc._traced import signature
 from ._member import Program
 from ._samples import RUN
 
+_MOST = 8  # programs remembered, the latest ones, so that the next sweep of one need not be compiled
+_made: dict[Any, Any] = {}
 Batch = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
 
 
@@ -40,21 +43,21 @@ def compiled(
     - `batch`: how many runs; a multiple of the number of devices.
     - `devices`: to spread them over.
     """
-    mesh = Mesh(np.array(devices), (RUN,))
-    split = NamedSharding(mesh, PartitionSpec(RUN))
-
-    def whole(values: dict[str, Array]) -> dict[str, Array]:
-        return run_batch(program, values)
-
-    # Each device loops on its own: none waits for the steps of another.
-    part = whole if len(devices) == 1 else jax.shard_map(
-        whole, mesh=mesh, in_specs=PartitionSpec(RUN), out_specs=PartitionSpec(RUN), check_vma=False
-    )  # fmt: skip
+    split = NamedSharding(Mesh(np.array(devices), (RUN,)), PartitionSpec(RUN))
     shapes = {
         name: jax.ShapeDtypeStruct((batch, *np.shape(x)), jnp.result_type(float))
         for name, x in example.items()
     }
-    ready = jax.jit(part, in_shardings=split, out_shardings=split).lower(shapes).compile()
+    key = (
+        signature(program.traced, with_rules=False),
+        tuple(program.variables),
+        tuple(shapes.items()),
+        tuple(devices),
+    )
+    ready = _made.pop(key, None) or _compiled(program, shapes, split)
+    _made[key] = ready
+    if len(_made) > _MOST:
+        del _made[next(iter(_made))]
     analysis = ready.memory_analysis()
     used = 0
     if analysis is not None:
@@ -65,3 +68,14 @@ def compiled(
         return {name: np.asarray(x) for name, x in ready(given).items()}
 
     return run, used
+
+
+def _compiled(program: Program, shapes: dict[str, Any], split: NamedSharding) -> Any:
+    def whole(values: dict[str, Array]) -> dict[str, Array]:
+        return run_batch(program, values)
+
+    # Each device loops on its own: none waits for the steps of another.
+    part = whole if split.mesh.size == 1 else jax.shard_map(
+        whole, mesh=split.mesh, in_specs=PartitionSpec(RUN), out_specs=PartitionSpec(RUN), check_vma=False
+    )  # fmt: skip
+    return jax.jit(part, in_shardings=split, out_shardings=split).lower(shapes).compile()
