@@ -11,7 +11,7 @@ from helpers import METHODS, central
 
 import ukjax as uk
 from ukjax._formula._acceleration import Equations
-from ukjax._system._constraint import Rows
+from ukjax._system._rows import Rows
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 

@@ -266,7 +266,7 @@ def test_public_arguments_are_documented(name: str) -> None:
 
 
 # What the theory is written in, and what a formula, a stabilizer, a pseudoinverse method, a joint and a load work on.
-SELF_EVIDENT = {"system", "t", "q", "v", "equations", "rows"}
+SELF_EVIDENT = {"system", "t", "q", "v", "equations", "rows", "constraints"}
 SELF_EVIDENT |= {"bodies", "placement", "placements", "twist", "twists"}
 METHODS = {
     f"{name}.{method}": getattr(member, "__func__", member)

@@ -84,9 +84,9 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._system._constraint import AccelerationConstraint as AccelerationConstraint
     from ._system._constraint import Holonomic as Holonomic
     from ._system._constraint import Nonholonomic as Nonholonomic
-    from ._system._constraint import Rows as Rows
-    from ._system._constraint import constraint_rows as constraint_rows
     from ._system._problem import Problem as Problem
+    from ._system._rows import Rows as Rows
+    from ._system._rows import constraint_rows as constraint_rows
     from ._system._stabilize import AbstractStabilizer as AbstractStabilizer
     from ._system._stabilize import Baumgarte as Baumgarte
     from ._system._stabilize import NoStabilizer as NoStabilizer
@@ -133,8 +133,9 @@ else:
         "_servo._servo_report": "ServoControl ServoRun",
         "_sweep": "AbstractSamples Grid LatinHypercube Sobol Table sweep",
         "_system._any_order": "AnyOrderSystem OfOrder",
-        "_system._constraint": "AbstractConstraint AccelerationConstraint Holonomic Nonholonomic Rows constraint_rows",
+        "_system._constraint": "AbstractConstraint AccelerationConstraint Holonomic Nonholonomic",
         "_system._problem": "Problem",
+        "_system._rows": "Rows constraint_rows",
         "_system._stabilize": "AbstractStabilizer Baumgarte NoStabilizer",
         "_system._system": "AbstractSystem LagrangianSystem System lagrangian_system",
         "_system._tabulated": "Tabulated",

@@ -8,6 +8,7 @@ import numpy as np
 
 from .._misc._errors import InputError, missing_extra
 from .._misc._paths import as_path, writing
+from .._system._constraint_names import OF_POSITIONS, OF_VELOCITIES
 from ._table import Table
 
 if TYPE_CHECKING:
@@ -67,10 +68,11 @@ def _inputs(axes: Any, table: Table) -> None:
 def _servo(axes: Any, table: Table) -> None:
     """Of rows of positions their error; of others that of velocities, or what is left of their accelerations."""
     kinds = np.asarray(table.labels["servo_row_kind"])
+    of_q, of_v = np.isin(kinds, OF_POSITIONS), np.isin(kinds, OF_VELOCITIES)
     for kind, name, unit in (
-        (np.isin(kinds, ["holonomic", "position"]), "servo_position_error", ""),
-        (kinds == "nonholonomic", "servo_velocity_error", ", rate"),
-        (kinds == "acceleration", "servo_residual", ", acceleration"),
+        (of_q, "servo_position_error", ""),
+        (of_v & ~of_q, "servo_velocity_error", ", rate"),
+        (~of_v, "servo_residual", ", acceleration"),
     ):
         for i in np.flatnonzero(kind)[:_MOST_LINES]:
             label = table.labels["servo_row"][i] + unit
@@ -87,8 +89,8 @@ def _errors(axes: Any, table: Table) -> None:
     kinds, t = np.asarray(table.labels["row_kind"]), table.columns["t"].values
     floor = np.finfo(t.dtype).eps / 10
     for name, label, rows in (
-        ("position_error", r"position, $\max|\varphi|$", (kinds == "holonomic") | (kinds == "position")),
-        ("velocity_error", r"velocity, $\max|\psi|$", kinds != "acceleration"),
+        ("position_error", r"position, $\max|\varphi|$", np.isin(kinds, OF_POSITIONS)),
+        ("velocity_error", r"velocity, $\max|\psi|$", np.isin(kinds, OF_VELOCITIES)),
     ):
         if rows.any():
             worst = np.abs(table.columns[name].values[:, rows]).max(axis=1)
@@ -116,7 +118,7 @@ def _panels(table: Table) -> list[Callable[[Any, Table], None]]:
         _coordinates: table.columns["q"].values.size > 0,
         _velocities: not kinds or not table.columns["q"].values.size,
         _forces: bool(kinds),
-        _errors: bool(kinds - {"acceleration"}),
+        _errors: bool(kinds & set(OF_VELOCITIES)),
         _servo: "inputs" in table.columns,
         _inputs: "inputs" in table.columns,
         _energy: "energy" in table.columns,

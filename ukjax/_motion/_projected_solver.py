@@ -24,7 +24,7 @@ from jaxtyping import Array
 from .._compiler import nearly_dependent
 from .._misc._precision import in_full_precision
 from .._misc._types import T
-from .._system._constraint import constraint_rows
+from .._system._rows import constraint_rows
 from .._system._system import has_quasi_velocities
 from ._model import Model, projected_by_code
 from ._project import Directions, Projection, position_directions, velocity_directions

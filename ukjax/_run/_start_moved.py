@@ -87,7 +87,7 @@ def _part(given: np.ndarray, start: np.ndarray, weights: np.ndarray) -> float:
 
 def _turn(given: Equations, start: Equations, weights: np.ndarray) -> float:
     """The most a position row's direction changes [rad, where it is small]."""
-    known = np.array([kind == "holonomic" for kind in given.rows.kinds], bool)
+    known = given.rows.of_positions & given.rows.of_accelerations
     rows = [np.asarray(x.rows.A)[known] / weights for x in (given, start)]
     norms = [np.linalg.norm(x, axis=1) for x in rows]
     kept = np.minimum(*norms) > _VANISHED * np.maximum(*norms)

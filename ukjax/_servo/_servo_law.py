@@ -31,7 +31,8 @@ from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities, is_traced
 from .._motion._project import Projection
 from .._pseudoinverse import AbstractPseudoinverse, as_pseudoinverse, inverse_cholesky, pinv
-from .._system._constraint import AbstractConstraint, Rows, constraint_rows
+from .._system._constraint import AbstractConstraint
+from .._system._rows import Rows, constraint_rows
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem, System
 from ._servo_report import ServoControl

@@ -15,8 +15,8 @@ from .._misc._called import called
 from .._misc._errors import InputError
 from .._run import _options
 from .._servo._control import followed
-from .._system._constraint import constraint_rows
 from .._system._problem import Problem, resolve_state
+from .._system._rows import constraint_rows
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import names_of
 from ._member import RESULT, Member, Program, trace

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from .._misc._arguments import real_array, require_not_negative
 from .._misc._errors import InputError
 from .._misc._types import is_traced
-from ._constraint import Rows
+from ._rows import Rows
 
 
 class AbstractStabilizer(eqx.Module):
