@@ -200,3 +200,70 @@ def test_what_makes_no_rows_is_refused(constraint, words) -> None:
     system = uk.System(jnp.eye(2), jnp.zeros(2), (constraint,))
     with pytest.raises(uk.InputError, match=words):
         uk.constraint_rows(system, 0.0, jnp.ones(2), jnp.ones(2))
+
+
+class CubicDamping(uk.AbstractStabilizer):
+    """psi' = -k psi^3, whose solution is psi0 / sqrt(1 + 2 k psi0^2 t)."""
+
+    gain: Array
+
+    def right_hand_side(self, rows):
+        return rows.b - self.gain * rows.velocity_error**3
+
+
+class DampedAndProjected(uk.AbstractStabilizer):
+    """Baumgarte's correction within steps, and a projection after each."""
+
+    alpha: Array
+    beta: Array
+    pinv: uk.AbstractPseudoinverse = uk.GramSchmidt()
+
+    def right_hand_side(self, rows):
+        return uk.Baumgarte(self.alpha, self.beta).right_hand_side(rows)
+
+    @property
+    def projection_method(self):
+        return self.pinv
+
+
+@pytest.mark.parametrize("formula", [None, uk.UdwadiaKalaba()])
+def test_stabilizer_that_corrects(formula) -> None:
+    problem, gain, psi = uk.models.pendulum(rate=0.5), 4.0, 0.3
+    length = np.linalg.norm(problem.q0)
+    v0 = problem.v0 + psi * problem.q0 / length
+    run = uk.simulate(
+        problem,
+        v0=v0,
+        t1=1.0,
+        ts="steps",
+        stabilizer=CubicDamping(gain),
+        formula=formula,
+        rtol=1e-10,
+        atol=1e-10,
+    )
+    first = float(run.velocity_error[0, 0])
+    assert abs(first) > 0.1
+    expected = first / np.sqrt(1 + 2 * gain * first**2 * np.asarray(run.t))
+    np.testing.assert_allclose(run.velocity_error[:, 0], expected, atol=1e-8)
+
+
+@pytest.mark.parametrize("formula", [None, uk.UdwadiaKalaba()])
+def test_stabilizer_that_corrects_and_projects(formula) -> None:
+    """Started off the constraints it is projected onto them, and stays there to rounding."""
+    problem = _problem()
+    run = uk.simulate(
+        problem.system,
+        problem.q0 * 1.001,
+        problem.v0,
+        t1=END,
+        ts=np.linspace(0, END, 3),
+        stabilizer=DampedAndProjected(5.0, 20.0),
+        formula=formula,
+        rtol=1e-10,
+        atol=1e-10,
+    )
+    assert max(run.max_position_error, run.max_velocity_error) < 1e-13
+    np.testing.assert_allclose(run.q, _place(1.0, np.linspace(0, END, 3)), atol=2e-8)
+    rows = uk.constraint_rows(problem.system, 0.0, problem.q0 * 1.1, problem.v0)
+    expected = np.asarray(rows.b) - 5 * np.asarray(rows.velocity_error) - 20 * np.asarray(rows.position_error)
+    np.testing.assert_allclose(DampedAndProjected(5.0, 20.0).right_hand_side(rows), expected, rtol=1e-14)

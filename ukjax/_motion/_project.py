@@ -190,8 +190,9 @@ class Projection(AbstractStabilizer):
     def __init__(self, pinv: AbstractPseudoinverse | lx.AbstractLinearSolver = GramSchmidt()):
         self.pinv = as_pseudoinverse(pinv)
 
-    def right_hand_side(self, rows: Rows) -> Float[Array, " m"]:
-        return rows.b
+    @property
+    def projection_method(self) -> AbstractPseudoinverse:
+        return self.pinv
 
     @in_full_precision
     def __call__(

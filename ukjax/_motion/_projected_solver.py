@@ -48,16 +48,15 @@ def _end_of_step(
     model: Model, t: Array, y: tuple[Array, Array], error: tuple[Array, Array] | None
 ) -> tuple[tuple[Array, Array], tuple[Array, Array] | None, Any]:
     """The projected state, the error the controller is to see, and how close to singular the rows are."""
-    system, projection = model.system, model.stabilizer
-    assert isinstance(projection, Projection)
+    system, method = model.system, model.stabilizer.projection_method
+    assert method is not None
     if model.projection is not None:
         end = projected_by_code(model, t, y, error)
         return (end.q, end.v), end.errors, end.nearness
-    q, v = projection.positions(system, t, y[0]), y[1]
+    q, v = Projection(method).positions(system, t, y[0]), y[1]
     rows = constraint_rows(system, t, q, v)
     every, strong = (
-        dataclasses.replace(projection.pinv, rcond=rcond)
-        for rcond in (_CONSISTENT_RCOND, nearly_dependent(q.dtype))
+        dataclasses.replace(method, rcond=rcond) for rcond in (_CONSISTENT_RCOND, nearly_dependent(q.dtype))
     )
     directions, psi = velocity_directions(system, t, q, rows, every)
     v = v + directions.correction(psi)

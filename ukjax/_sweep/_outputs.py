@@ -12,7 +12,6 @@ from .._misc._arguments import number_array
 from .._misc._called import called
 from .._misc._errors import InputError, shown
 from .._misc._names import unknown_name
-from .._motion._project import Projection
 from .._run._parts import PARTS, dims_of, is_servoed, units_of
 from .._run._results import RESULTS
 from .._run._tables import COLUMNS, SERVO_COLUMNS
@@ -209,7 +208,7 @@ def outcome(run: Run) -> Array:
     trajectory = run.trajectory
     code = trajectory.result._value  # pyright: ignore[reportAttributeAccessIssue]
     code = jnp.asarray(code, jnp.int8)
-    if not isinstance(run.case.stabilizer, Projection) or getattr(run.case.formula, "clearance", None):
+    if run.case.stabilizer.projection_method is None or getattr(run.case.formula, "clearance", None):
         return code
     start = jnp.concatenate([trajectory.position_error[0], trajectory.velocity_error[0]])
     off = jnp.max(jnp.abs(start), initial=0) > jnp.sqrt(jnp.finfo(start.dtype).eps)
