@@ -224,7 +224,8 @@ def test_rows_beyond_their_module_give_nan():
 
 
 LEGS = tuple(
-    uk.Module(tuple(range(6 * k, 6 * k + 6)), (f"base pin {k + 1}", f"elbow {k + 1}")) for k in range(3)
+    uk.hierarchy.Module(tuple(range(6 * k, 6 * k + 6)), (f"base pin {k + 1}", f"elbow {k + 1}"))
+    for k in range(3)
 )
 
 
