@@ -29,7 +29,7 @@ def blocks(page: Path, *languages: str) -> list[str]:
 OWN_MODEL = blocks(ROOT / "docs" / "cli.md", "python")[0]
 
 # Pages whose blocks train, tune or differentiate: half a minute of compilation each.
-SLOW = ("embedding.md", "gradients.md", "learning.md", "sweeps.md", "tuning.md")
+SLOW = ("embedding.md", "extending.md", "gradients.md", "learning.md", "sweeps.md", "tuning.md")
 WITH_PYTHON = [page for page in PAGES if blocks(page, "python")]
 COMMANDS = [
     shlex.split(line.partition("ukjax ")[2])
