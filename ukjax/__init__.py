@@ -138,7 +138,7 @@ else:
         "_motion._energy_projection": "EnergyProjection",
         "_motion._project": "Projection project",
         "_pseudoinverse": "AbstractPseudoinverse Lineax RankedInverse pinv",
-        "_pseudoinverse._methods": "SVD Cholesky CompleteOrthogonal GramSchmidt Greville HouseholderQR",
+        "_pseudoinverse._methods": "SVD CompleteOrthogonal Greville HouseholderQR GramSchmidt Cholesky",
         "_run._as_diffrax": "DiffraxProblem as_diffrax",
         "_run._compiled": "compiled",
         "_run._doctor": "Report check",

@@ -9,13 +9,13 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array
 
-from ._member import Program
+from ._member import TracedRun
 from ._samples import RUN
 
 Batch = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
 
 
-def run_batch(program: Program, values: dict[str, Array]) -> dict[str, Array]:
+def run_batch(program: TracedRun, values: dict[str, Array]) -> dict[str, Array]:
     """The outputs of a batch of runs, each as if it were alone: one that fails is marked, its neighbours go on.
 
     **Arguments:**
@@ -29,7 +29,7 @@ def run_batch(program: Program, values: dict[str, Array]) -> dict[str, Array]:
 
 
 def compiled(
-    program: Program, example: dict[str, np.ndarray], batch: int, devices: Sequence[Any]
+    program: TracedRun, example: dict[str, np.ndarray], batch: int, devices: Sequence[Any]
 ) -> tuple[Batch, int]:
     """The batch as a compiled program, and the memory it takes on each device [bytes].
 

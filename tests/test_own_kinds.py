@@ -1,4 +1,4 @@
-"""Kinds of constraints and stabilizers that are not ukjax's own, in every door."""
+"""Constraints, stabilizers and pseudoinverse methods that are not ukjax's own, in every door."""
 
 import equinox as eqx
 import jax
@@ -267,3 +267,39 @@ def test_stabilizer_that_corrects_and_projects(formula) -> None:
     rows = uk.constraint_rows(problem.system, 0.0, problem.q0 * 1.1, problem.v0)
     expected = np.asarray(rows.b) - 5 * np.asarray(rows.velocity_error) - 20 * np.asarray(rows.position_error)
     np.testing.assert_allclose(DampedAndProjected(5.0, 20.0).right_hand_side(rows), expected, rtol=1e-14)
+
+
+class Eigen(uk.AbstractPseudoinverse):
+    """By the eigenvalues of B B^T."""
+
+    rcond: float | None = eqx.field(static=True, default=None)
+
+    def of_unit_rows(self, B):
+        values, U = jnp.linalg.eigh(B @ B.T)
+        kept = values > self.threshold(B.dtype) ** 2 * jnp.max(values)
+        inverse = jnp.where(kept, 1 / jnp.where(kept, values, 1.0), 0.0)
+        return B.T @ (U * inverse[None, :]) @ U.T, jnp.sum(kept)
+
+
+def test_pseudoinverse_method() -> None:
+    """Dependent rows of very different sizes, and the derivative along a direction that keeps the rank."""
+    rng = np.random.default_rng(5)
+    X, Y, dX, dY = (rng.normal(size=shape) for shape in ((4, 2), (2, 6), (4, 2), (2, 6)))
+    scales = np.array([1.0, 1e3, 1e-3, 10.0])[:, None]
+    at = lambda s: scales * ((X + s * dX) @ (Y + s * dY))
+    found = uk.pinv(jnp.asarray(at(0.0)), Eigen())
+    expected = np.linalg.pinv(at(0.0), rcond=1e-9)
+    np.testing.assert_allclose(found.matrix, expected, atol=1e-9 * np.abs(expected).max())
+    assert found.rank == 2
+    h = 1e-5
+    slope = (np.linalg.pinv(at(h), rcond=1e-9) - np.linalg.pinv(at(-h), rcond=1e-9)) / (2 * h)
+    direction = jnp.asarray(scales * (dX @ Y + X @ dY))
+    moved = jax.jvp(lambda B: uk.pinv(B, Eigen()).matrix, (jnp.asarray(at(0.0)),), (direction,))[1]
+    np.testing.assert_allclose(moved, slope, atol=1e-6 * np.abs(slope).max())
+
+
+def test_pseudoinverse_method_in_a_run() -> None:
+    ts = np.linspace(0, END, 3)
+    formula, projected = uk.UdwadiaKalaba(Eigen()), uk.Projection(Eigen())
+    run = uk.simulate(_problem(), ts=ts, rtol=1e-10, atol=1e-10, formula=formula, stabilizer=projected)
+    np.testing.assert_allclose(run.q, _place(1.0, ts), atol=2e-8)
