@@ -1,4 +1,7 @@
-"""Levels of constraints: their algebra, modules, and the recursive formula. As a namespace: `ukjax.hierarchy`."""
+"""Levels of constraints: their algebra, modules, and the recursive formula.
+
+As a namespace: `ukjax.hierarchy`.
+"""
 
 from ._hierarchy import null_space_bases as null_space_bases
 from ._hierarchy import one_four_inverses as one_four_inverses
