@@ -206,7 +206,7 @@ def random_equations(m: int, n: int, rank: int) -> Equations:
 
 def _kernel(B: jax.Array, method: Any) -> jax.Array:
     """The method itself, for rows of unit norm: its answer is not yet symmetrized."""
-    return method._unit_rows(B)[0]
+    return method.of_unit_rows(B)[0]
 
 
 def pseudoinverses(sizes: Sequence[tuple[int, int, int]]) -> dict[tuple[int, int, int, str], tuple[int, ...]]:

@@ -137,7 +137,7 @@ def clearances(problem: uk.Problem, count: int, runs: int) -> Clearances:
     )
 
 
-def _many_legs(legs: int) -> tuple[Equations, list[list[str]], list[uk.Module]]:
+def _many_legs(legs: int) -> tuple[Equations, list[list[str]], list[uk.hierarchy.Module]]:
     """Random equations with the pattern of a platform on that many legs, their levels and modules."""
     rng, n = np.random.default_rng(0), 6 * legs + 3
     A = np.zeros((3, legs, 2, n))
@@ -151,7 +151,9 @@ def _many_legs(legs: int) -> tuple[Equations, list[list[str]], list[uk.Module]]:
     zero, kinds = jnp.zeros(len(A)), ("holonomic",) * len(A)
     rows = uk.Rows(A, A @ jnp.asarray(rng.normal(size=n)), zero, zero, names, kinds)
     M, Q = jnp.diag(jnp.asarray(rng.uniform(0.5, 2.0, n))), jnp.asarray(rng.normal(size=n))
-    modules = [uk.Module(tuple(range(6 * k, 6 * k + 6)), (levels[0][k], levels[1][k])) for k in range(legs)]
+    modules = [
+        uk.hierarchy.Module(tuple(range(6 * k, 6 * k + 6)), (levels[0][k], levels[1][k])) for k in range(legs)
+    ]
     return Equations(M, Q, jnp.zeros(n), rows), levels, modules
 
 

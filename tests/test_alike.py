@@ -9,7 +9,7 @@ import ukjax as uk
 import ukjax.mechanisms as um
 from ukjax._compiler import TranslationError
 from ukjax._compiler._refusals import remembered
-from ukjax._system._constraint import position_rows
+from ukjax._system._rows import position_rows
 
 
 def _tripod(order: str) -> um.AbsoluteSystem:

@@ -1,4 +1,4 @@
-"""Batches of integrations: the pool of lanes against single runs and closed forms, its work, its failures."""
+"""Batches of integrations: the pool of slots against single runs and closed forms, its work, its failures."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,20 +15,20 @@ from ukjax._batch import _adjoint
 from ukjax._batch._pool import pool
 from ukjax._run import _plan
 
-LANES = 4
-LANES_FOR = _adjoint.lanes_for
+SLOTS = 4
+SLOTS_FOR = _adjoint.slots_for
 
 
 @pytest.fixture(autouse=True, scope="module", params=["machine code", "pool"])
-def few_lanes(request):
-    """Machine code, and what there is without it: a pool of so few lanes that runs wait for one, quick to compile.
+def few_slots(request):
+    """Machine code, and what there is without it: a pool of so few slots that runs wait for one, quick to compile.
 
-    JAX would keep batches traced with another number of lanes.
+    JAX would keep batches traced with another number of slots.
     """
     jax.clear_caches()
     jax.config.update("jax_disable_most_optimizations", True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_adjoint, "lanes_for", lambda count, on_cpu: min(count, LANES + (not on_cpu)))
+        patch.setattr(_adjoint, "slots_for", lambda count, on_cpu: min(count, SLOTS + (not on_cpu)))
         if request.param == "pool":
             patch.setattr(_plan, "whole_run", lambda *_: None)
         yield request.param
@@ -149,7 +149,7 @@ def test_work_is_the_sum_of_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     jax.clear_caches()
     steps, iterations = np.asarray(batch["num_steps"]), int(batch["num_accepted_steps"][0])
     assert steps.max() > 80 * steps.min()
-    assert LANES * iterations <= 1.3 * steps.sum()
+    assert SLOTS * iterations <= 1.3 * steps.sum()
     np.testing.assert_allclose(batch["q"][:, -1, 0], np.cos(10 * rates), atol=1e-5)
 
 
@@ -198,15 +198,15 @@ def test_forward_derivatives(way: str) -> None:
     np.testing.assert_allclose(found, -x0 * np.sin(np.sqrt(k)) / (2 * np.sqrt(k)), atol=1e-6)
 
 
-def test_numbers_of_lanes() -> None:
-    assert [LANES_FOR(n, True) for n in (1, 20, 100, 3000, 10_000)] == [1, 20, 64, 88, 128]
-    assert [LANES_FOR(n, False) for n in (1, 3000, 100_000)] == [1, 3000, 65_536]
+def test_numbers_of_slots() -> None:
+    assert [SLOTS_FOR(n, True) for n in (1, 20, 100, 3000, 10_000)] == [1, 20, 64, 88, 128]
+    assert [SLOTS_FOR(n, False) for n in (1, 3000, 100_000)] == [1, 3000, 65_536]
 
 
-def test_other_platforms_have_the_pool(few_lanes: str) -> None:
+def test_other_platforms_have_the_pool(few_slots: str) -> None:
     """On any machine: a batch can be lowered for a GPU, where machine code of this process is of no use."""
     batch = jax.jit(jax.vmap(lambda k: oscillator(k).q)).trace(jnp.linspace(1.0, 100.0, 71))
     own, others = (batch.lower(lowering_platforms=(x,)).as_text() for x in ("cpu", "cuda"))
-    assert ("ukjax_integration" in own) == (few_lanes == "machine code")
+    assert ("ukjax_integration" in own) == (few_slots == "machine code")
     assert "ukjax_" not in others
     assert "while" in others

@@ -11,7 +11,7 @@ from helpers import METHODS, central
 
 import ukjax as uk
 from ukjax._formula._acceleration import Equations
-from ukjax._system._constraint import Rows
+from ukjax._system._rows import Rows
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
@@ -224,7 +224,8 @@ def test_rows_beyond_their_module_give_nan():
 
 
 LEGS = tuple(
-    uk.Module(tuple(range(6 * k, 6 * k + 6)), (f"base pin {k + 1}", f"elbow {k + 1}")) for k in range(3)
+    uk.hierarchy.Module(tuple(range(6 * k, 6 * k + 6)), (f"base pin {k + 1}", f"elbow {k + 1}"))
+    for k in range(3)
 )
 
 

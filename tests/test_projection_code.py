@@ -14,7 +14,7 @@ import ukjax as uk
 from ukjax._compiler import nearly_dependent
 from ukjax._motion._model import Model, coded
 from ukjax._motion._projected_solver import _end_of_step
-from ukjax._system._constraint import position_rows
+from ukjax._system._rows import position_rows
 
 AXIS = jax.tree_util.GetAttrKey("axis")
 MODELS = {

@@ -49,6 +49,7 @@ def public_names(module: object) -> dict[str, object]:
 
 
 PUBLIC = public_names(ukjax)
+PUBLIC |= {name: getattr(ukjax, name) for name in ukjax._UNLISTED}
 PUBLIC |= {f"mechanisms.{name}": x for name, x in public_names(ukjax.mechanisms).items() if name != "GROUND"}
 
 
@@ -200,10 +201,22 @@ def test_importing_does_nothing() -> None:
 def test_loading_of_names_and_what_type_checkers_see_agree() -> None:
     tree = ast.parse((PACKAGE / "__init__.py").read_text())
     (seen,) = [x for x in tree.body if isinstance(x, ast.If) and ast.unparse(x.test) == "TYPE_CHECKING"]
-    pairs = {(alias.name, node.module or alias.name) for node in seen.body for alias in node.names}
-    homes = ukjax._HOME | {name: name for name in ukjax._MODULES}
-    assert homes.keys() == set(dir(ukjax)) == set(ukjax.__all__)
-    assert pairs == set(homes.items())
+    imports, renamed = (
+        [x for x in seen.body if isinstance(x, kind)] for kind in (ast.ImportFrom, ast.Assign)
+    )
+    found = {alias.name: node.module or alias.name for node in imports for alias in node.names}
+    rooms = {
+        name: name if home == name else f"{home}.{name}" for name, home in found.items() if name[0] == "_"
+    }
+    named = {ast.unparse(x.targets[0]): ast.unparse(x.value) for x in renamed}
+    homes = ukjax._HOME | ukjax._MODULES
+    assert homes.keys() - ukjax._UNLISTED == set(dir(ukjax)) == set(ukjax.__all__)
+    public = {name: home for name, home in found.items() if name not in rooms}
+    assert public | {name: rooms[x] for name, x in named.items() if x in rooms} == homes
+    assert {name: x for name, x in named.items() if x not in rooms} == ukjax._FORMER
+    assert all(getattr(ukjax, name) is getattr(ukjax, x) for name, x in ukjax._FORMER.items())
+    assert ukjax.samples.Grid is ukjax.Grid
+    assert ukjax.hierarchy.Module is ukjax.Module
     assert [name for name in homes if not hasattr(ukjax, name)] == []
     with pytest.raises(AttributeError, match="module 'ukjax' has no attribute 'simulat'"):
         _ = ukjax.simulat
@@ -266,7 +279,7 @@ def test_public_arguments_are_documented(name: str) -> None:
 
 
 # What the theory is written in, and what a formula, a stabilizer, a pseudoinverse method, a joint and a load work on.
-SELF_EVIDENT = {"system", "t", "q", "v", "equations", "rows"}
+SELF_EVIDENT = {"system", "t", "q", "v", "equations", "rows", "constraints"}
 SELF_EVIDENT |= {"bodies", "placement", "placements", "twist", "twists"}
 METHODS = {
     f"{name}.{method}": getattr(member, "__func__", member)

@@ -7,6 +7,7 @@ second, `uk.simulate` does not load what `uk.tune` works with, and the command l
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with the table below
+    from . import _hierarchy, _interop, _pseudoinverse
     from . import mechanisms as mechanisms
     from . import models as models
     from ._cli._benchmark import BenchResult as BenchResult
@@ -45,16 +46,16 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._motion._energy_projection import EnergyProjection as EnergyProjection
     from ._motion._project import Projection as Projection
     from ._motion._project import project as project
-    from ._pseudoinverse import SVD as SVD
     from ._pseudoinverse import AbstractPseudoinverse as AbstractPseudoinverse
-    from ._pseudoinverse import Cholesky as Cholesky
-    from ._pseudoinverse import CompleteOrthogonal as CompleteOrthogonal
-    from ._pseudoinverse import GramSchmidt as GramSchmidt
-    from ._pseudoinverse import Greville as Greville
-    from ._pseudoinverse import HouseholderQR as HouseholderQR
     from ._pseudoinverse import Lineax as Lineax
-    from ._pseudoinverse import Pseudoinverse as Pseudoinverse
+    from ._pseudoinverse import RankedInverse as RankedInverse
     from ._pseudoinverse import pinv as pinv
+    from ._pseudoinverse._methods import SVD as SVD
+    from ._pseudoinverse._methods import Cholesky as Cholesky
+    from ._pseudoinverse._methods import CompleteOrthogonal as CompleteOrthogonal
+    from ._pseudoinverse._methods import GramSchmidt as GramSchmidt
+    from ._pseudoinverse._methods import Greville as Greville
+    from ._pseudoinverse._methods import HouseholderQR as HouseholderQR
     from ._run._as_diffrax import DiffraxProblem as DiffraxProblem
     from ._run._as_diffrax import as_diffrax as as_diffrax
     from ._run._compiled import compiled as compiled
@@ -77,6 +78,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._sweep import LatinHypercube as LatinHypercube
     from ._sweep import Sobol as Sobol
     from ._sweep import Table as Table
+    from ._sweep import _samples
     from ._sweep import sweep as sweep
     from ._system._any_order import AnyOrderSystem as AnyOrderSystem
     from ._system._any_order import OfOrder as OfOrder
@@ -84,9 +86,9 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._system._constraint import AccelerationConstraint as AccelerationConstraint
     from ._system._constraint import Holonomic as Holonomic
     from ._system._constraint import Nonholonomic as Nonholonomic
-    from ._system._constraint import Rows as Rows
-    from ._system._constraint import constraint_rows as constraint_rows
     from ._system._problem import Problem as Problem
+    from ._system._rows import Rows as Rows
+    from ._system._rows import constraint_rows as constraint_rows
     from ._system._stabilize import AbstractStabilizer as AbstractStabilizer
     from ._system._stabilize import Baumgarte as Baumgarte
     from ._system._stabilize import NoStabilizer as NoStabilizer
@@ -98,10 +100,27 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._tune import TuneResult as TuneResult
     from ._tune import ViolationLoss as ViolationLoss
     from ._tune import tune as tune
+
+    hierarchy = _hierarchy
+    interop = _interop
+    pseudoinverses = _pseudoinverse
+    samples = _samples
+    Pseudoinverse = RankedInverse
 else:
     import importlib
 
-    _MODULES = ("mechanisms", "models")
+    # Namespaces and where they are: a family each, `mechanisms` and `models` in folders of their own name.
+    _MODULES = {
+        "hierarchy": "_hierarchy",
+        "interop": "_interop",
+        "mechanisms": "mechanisms",
+        "models": "models",
+        "pseudoinverses": "_pseudoinverse",
+        "samples": "_sweep._samples",
+    }
+    # Names that say little without their family, or are only ever returned: they load, but are not listed.
+    _UNLISTED = {"Enforced", "Grid", "Module", "Report", "Rows", "Table"}
+    _FORMER = {"Pseudoinverse": "RankedInverse"}
     _NAMES = {
         "_cli._benchmark": "BenchResult bench",
         "_compiler": "Lanes TranslationError lanes",
@@ -118,8 +137,8 @@ else:
         "_misc._errors": "InputError MissingExtraError SimulationError StartMovedWarning",
         "_motion._energy_projection": "EnergyProjection",
         "_motion._project": "Projection project",
-        "_pseudoinverse": "SVD AbstractPseudoinverse Cholesky CompleteOrthogonal GramSchmidt Greville HouseholderQR "
-        "Lineax Pseudoinverse pinv",
+        "_pseudoinverse": "AbstractPseudoinverse Lineax RankedInverse pinv",
+        "_pseudoinverse._methods": "SVD CompleteOrthogonal Greville HouseholderQR GramSchmidt Cholesky",
         "_run._as_diffrax": "DiffraxProblem as_diffrax",
         "_run._compiled": "compiled",
         "_run._doctor": "Report check",
@@ -133,23 +152,26 @@ else:
         "_servo._servo_report": "ServoControl ServoRun",
         "_sweep": "AbstractSamples Grid LatinHypercube Sobol Table sweep",
         "_system._any_order": "AnyOrderSystem OfOrder",
-        "_system._constraint": "AbstractConstraint AccelerationConstraint Holonomic Nonholonomic Rows constraint_rows",
+        "_system._constraint": "AbstractConstraint AccelerationConstraint Holonomic Nonholonomic",
         "_system._problem": "Problem",
+        "_system._rows": "Rows constraint_rows",
         "_system._stabilize": "AbstractStabilizer Baumgarte NoStabilizer",
         "_system._system": "AbstractSystem LagrangianSystem System lagrangian_system",
         "_system._tabulated": "Tabulated",
         "_tune": "TuneResult ViolationLoss tune",
     }
     _HOME = {name: home for home, names in _NAMES.items() for name in names.split()}
-    __all__ = sorted([*_MODULES, *_HOME])
+    __all__ = sorted({*_MODULES, *_HOME} - _UNLISTED)
 
     def __getattr__(name):
         """The public name, from the module it is defined in; from then on it is an attribute like any other."""
-        if name in _MODULES:
-            return importlib.import_module(f"{__name__}.{name}")
-        if name not in _HOME:
+        known = _FORMER.get(name, name)
+        if known in _MODULES:
+            value = importlib.import_module(f"{__name__}.{_MODULES[known]}")
+        elif known in _HOME:
+            value = getattr(importlib.import_module(f"{__name__}.{_HOME[known]}"), known)
+        else:
             raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-        value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
         globals()[name] = value
         return value
 

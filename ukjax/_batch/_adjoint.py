@@ -1,4 +1,4 @@
-"""Runs whose batches go through a pool of lanes: an adjoint of Diffrax's without derivatives."""
+"""Runs whose batches go through a pool of slots: an adjoint of Diffrax's without derivatives."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, final
@@ -12,11 +12,11 @@ from jax.custom_batching import custom_vmap
 from jaxtyping import Array
 
 from ._pool import Outcome, pool
-from ._runge_kutta import in_lanes
-from ._steps import Run
+from ._runge_kutta import in_slots
+from ._steps import DiffraxRun
 
-# On a CPU wider loops barely help, and more of their lanes idle while the last runs end.
-_FEWEST, _MOST, _RUNS_OF_A_LANE = 64, 128, 32
+# On a CPU wider loops barely help, and more of their slots idle while the last runs end.
+_FEWEST, _MOST, _RUNS_OF_A_SLOT = 64, 128, 32
 _MOST_ON_ACCELERATORS = 65_536
 
 
@@ -34,8 +34,8 @@ def can_be_pooled(settings: dict[str, Any], ts: Array | None, dense: bool, keep:
     return plain and ts is not None and keep is None and not dense
 
 
-def lanes_for(count: int, on_cpu: bool) -> int:
-    """How many lanes a batch is given.
+def slots_for(count: int, on_cpu: bool) -> int:
+    """How many slots a batch is given.
 
     **Arguments:**
 
@@ -44,12 +44,12 @@ def lanes_for(count: int, on_cpu: bool) -> int:
     """
     if not on_cpu:
         return min(count, _MOST_ON_ACCELERATORS)
-    whole_vectors = count // _RUNS_OF_A_LANE // 8 * 8
+    whole_vectors = count // _RUNS_OF_A_SLOT // 8 * 8
     return min(count, max(_FEWEST, min(_MOST, whole_vectors)))
 
 
 def _pooled(
-    make: Callable[[Sequence[Array]], Run],
+    make: Callable[[Sequence[Array]], DiffraxRun],
     others: dict[str, Any],
     batched: Sequence[bool],
     count: int,
@@ -82,20 +82,23 @@ def _pooled(
 
 
 def _in_pool(
-    make: Callable[[Sequence[Array]], Run], batched: Sequence[bool], count: int, leaves: Sequence[Array]
+    make: Callable[[Sequence[Array]], DiffraxRun],
+    batched: Sequence[bool],
+    count: int,
+    leaves: Sequence[Array],
 ) -> Outcome:
-    """With the lanes of the platform it is compiled for, which need not be that of the process."""
+    """With the slots of the platform it is compiled for, which need not be that of the process."""
 
-    def with_lanes(lanes: int) -> Callable[..., Outcome]:
-        return lambda *leaves: pool(lambda x: _for_lanes(make(x)), leaves, batched, count, lanes)[0]
+    def with_slots(slots: int) -> Callable[..., Outcome]:
+        return lambda *leaves: pool(lambda x: _for_slots(make(x)), leaves, batched, count, slots)[0]
 
-    here, elsewhere = (lanes_for(count, on_cpu) for on_cpu in (True, False))
+    here, elsewhere = (slots_for(count, on_cpu) for on_cpu in (True, False))
     if here == elsewhere:
-        return with_lanes(here)(*leaves)
-    return lax.platform_dependent(*leaves, cpu=with_lanes(here), default=with_lanes(elsewhere))
+        return with_slots(here)(*leaves)
+    return lax.platform_dependent(*leaves, cpu=with_slots(here), default=with_slots(elsewhere))
 
 
-def _alone(run: Run, others: dict[str, Any]) -> Outcome:
+def _alone(run: DiffraxRun, others: dict[str, Any]) -> Outcome:
     """One run, by Diffrax's own loop."""
     final, _ = dfx.ForwardMode().loop(
         args=run.args, terms=run.terms, solver=run.solver, stepsize_controller=run.controller, saveat=run.saveat,
@@ -107,13 +110,13 @@ def _alone(run: Run, others: dict[str, Any]) -> Outcome:
     return Outcome(kept.ts, kept.ys, t, y, jax.tree.map(jnp.asarray, final.result), tried, accepted)
 
 
-def _for_lanes(run: Run) -> Run:
-    return eqx.tree_at(lambda run: run.solver, run, in_lanes(run.solver))
+def _for_slots(run: DiffraxRun) -> DiffraxRun:
+    return eqx.tree_at(lambda run: run.solver, run, in_slots(run.solver))
 
 
 @final
 class Pooled(dfx.AbstractAdjoint):
-    """No derivative at all; under `jax.vmap` the runs go through a pool of lanes, in which none waits for another."""
+    """No derivative at all; under `jax.vmap` the runs go through a pool of slots, in which none waits for another."""
 
     def loop(
         self,
@@ -133,11 +136,11 @@ class Pooled(dfx.AbstractAdjoint):
         if isinstance(solver, dfx.AbstractRungeKutta) and solver.scan_kind is None:
             # As Diffrax's forward mode does: a loop that forward mode can differentiate.
             solver = eqx.tree_at(lambda s: s.scan_kind, solver, "lax", is_leaf=lambda x: x is None)
-        run = Run(terms, solver, stepsize_controller, args, saveat, t0, t1, dt0, init_state, max_steps)
+        run = DiffraxRun(terms, solver, stepsize_controller, args, saveat, t0, t1, dt0, init_state, max_steps)
         arrays, static = eqx.partition(run, eqx.is_array)
         leaves, tree = jax.tree.flatten(arrays)
 
-        def make(leaves: Sequence[Array]) -> Run:
+        def make(leaves: Sequence[Array]) -> DiffraxRun:
             return eqx.combine(jax.tree.unflatten(tree, list(leaves)), static)
 
         @custom_vmap

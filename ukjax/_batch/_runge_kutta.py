@@ -18,15 +18,15 @@ from jaxtyping import Array
 from .._motion._wrapped_solver import AbstractForwardingSolver
 
 
-def in_lanes(solver: Any) -> Any:
-    """The solver, its steps written for lanes if it is an explicit Runge-Kutta method, also within a wrapper.
+def in_slots(solver: Any) -> Any:
+    """The solver, its steps written for slots if it is an explicit Runge-Kutta method, also within a wrapper.
 
     **Arguments:**
 
     - `solver`: a Diffrax solver.
     """
     if isinstance(getattr(solver, "solver", None), dfx.AbstractSolver):
-        return eqx.tree_at(lambda s: s.solver, solver, in_lanes(solver.solver))
+        return eqx.tree_at(lambda s: s.solver, solver, in_slots(solver.solver))
     explicit = isinstance(solver, dfx.AbstractERK) and isinstance(solver.tableau, dfx.ButcherTableau)
     return RungeKuttaInLanes(solver) if explicit else solver
 
@@ -90,15 +90,15 @@ def _combined(weights: Array, ks: Array) -> Array:
     return sum((weights[j] * ks[j] for j in range(1, len(ks))), weights[0] * ks[0])
 
 
-def _step(tableau: dfx.ButcherTableau, given: Any, axes: Any, lanes: int) -> Any:
-    """The state, the error, what the interpolation needs and the derivative at the end, the lanes last."""
+def _step(tableau: dfx.ButcherTableau, given: Any, axes: Any, slots: int) -> Any:
+    """The state, the error, what the interpolation needs and the derivative at the end, the slots last."""
     terms, t0, t1, y0, args, solver_state, made_jump = given
     over_terms, over_t0, over_t1, _, over_args, _, _ = axes
     leaves, tree = jax.tree.flatten(y0)
     ends = np.cumsum([x.shape[0] for x in leaves])[:-1].tolist()
-    joined = lambda y: jnp.concatenate([jnp.broadcast_to(x, (x.shape[0], lanes)) for x in jax.tree.leaves(y)])
+    joined = lambda y: jnp.concatenate([jnp.broadcast_to(x, (x.shape[0], slots)) for x in jax.tree.leaves(y)])
     parted = lambda y: jax.tree.unflatten(tree, jnp.split(y, ends, axis=-2))
-    mapped = lambda fn, *axes: jax.vmap(fn, in_axes=axes, out_axes=-1, axis_size=lanes)
+    mapped = lambda fn, *axes: jax.vmap(fn, in_axes=axes, out_axes=-1, axis_size=slots)
     control = mapped(lambda terms, t0, t1: terms.contr(t0, t1), over_terms, over_t0, over_t1)(terms, t0, t1)
     field = mapped(lambda terms, t, y, args: terms.vf(t, y, args), over_terms, -1, -1, over_args)
     a, c = (jnp.asarray(x, leaves[0].dtype) for x in square(tableau))
@@ -109,7 +109,7 @@ def _step(tableau: dfx.ButcherTableau, given: Any, axes: Any, lanes: int) -> Any
         ks, _ = state
         t = jnp.where(c[i] == 1, t1, t0 + c[i] * (t1 - t0))
         y = start + _combined(a[i], ks)
-        f = joined(field(terms, jnp.broadcast_to(t, (lanes,)), parted(y), args))
+        f = joined(field(terms, jnp.broadcast_to(t, (slots,)), parted(y), args))
         return lax.dynamic_update_index_in_dim(ks, f * control, i, 0), f
 
     ks, first = jnp.zeros((len(c), *start.shape), start.dtype), 0
@@ -122,4 +122,4 @@ def _step(tableau: dfx.ButcherTableau, given: Any, axes: Any, lanes: int) -> Any
     change, error = (_combined(jnp.asarray(b, start.dtype), ks) for b in (tableau.b_sol, tableau.b_error))
     end = parted(start + change)
     dense = {"y0": parted(start), "y1": end, "k": parted(ks)}
-    return end, parted(error), dense, (jnp.zeros(lanes, bool), parted(f)) if tableau.fsal else None
+    return end, parted(error), dense, (jnp.zeros(slots, bool), parted(f)) if tableau.fsal else None

@@ -17,7 +17,7 @@ _NEAR_END = 100  # units of rounding within which a step is moved to the end, as
 
 
 @final
-class Run(eqx.Module):
+class DiffraxRun(eqx.Module):
     """One integration, as Diffrax hands it to an adjoint.
 
     - `terms`, `solver`, `controller`, `args`, `saveat`: what is integrated, and how.
@@ -39,7 +39,7 @@ class Run(eqx.Module):
     max_steps: int = eqx.field(static=True)
 
 
-class Lane(NamedTuple):
+class Slot(NamedTuple):
     """Where a run is."""
 
     t: Array
@@ -64,7 +64,7 @@ class Step(NamedTuple):
     dense: dict[str, Any]
 
 
-def begun(run: Run) -> Lane:
+def begun(run: DiffraxRun) -> Slot:
     """The run before its first step.
 
     **Arguments:**
@@ -75,91 +75,91 @@ def begun(run: Run) -> Lane:
     if isinstance(run.solver, dfx.AbstractERK) and isinstance(solver_state, tuple) and len(solver_state) == 2:
         first, derivative = solver_state
         if getattr(first, "dtype", None) == jnp.bool_:
-            # First same as last: were this left to the first step, all lanes would evaluate their first stage then.
+            # First same as last: were this left to the first step, all slots would evaluate their first stage then.
             derivative = run.solver.func(run.terms, state.tprev, state.y, run.args)
             solver_state = jnp.zeros_like(first), derivative
     zero = jnp.zeros((), jnp.int32)
     near_end = lax.fori_loop(0, _NEAR_END, lambda i, t: eqxi.prevbefore(t), run.t1)
     made_jump = jnp.asarray(state.made_jump)
-    return Lane(
+    return Slot(
         state.tprev, state.tnext, state.y, made_jump, solver_state, state.controller_state, state.result,
         zero, zero, zero, near_end,
     )  # fmt: skip
 
 
-def goes_on(run: Run, lane: Lane) -> Array:
+def goes_on(run: DiffraxRun, slot: Slot) -> Array:
     """Whether there is another step to try.
 
     **Arguments:**
 
     - `run`: the run.
-    - `lane`: where it is.
+    - `slot`: where it is.
     """
-    return (lane.t < run.t1) & dfx.is_successful(lane.result) & (lane.steps < run.max_steps)
+    return (slot.t < run.t1) & dfx.is_successful(slot.result) & (slot.steps < run.max_steps)
 
 
-def attempt(run: Run, lane: Lane) -> tuple[Lane, Step]:
+def attempt(run: DiffraxRun, slot: Slot) -> tuple[Slot, Step]:
     """Tries one step.
 
     **Arguments:**
 
     - `run`: the run.
-    - `lane`: where it is.
+    - `slot`: where it is.
     """
     solver, terms = run.solver, run.terms
     order: Any = solver.error_order(terms)
     y, error, dense, solver_state, solved = solver.step(
-        terms, lane.t, lane.t_next, lane.y, run.args, lane.solver_state, lane.made_jump
+        terms, slot.t, slot.t_next, slot.y, run.args, slot.solver_state, slot.made_jump
     )
     error = jax.tree.map(lambda x: jnp.where(jnp.isnan(x), jnp.inf, x), error)
     accepted, t, t_next, made_jump, controller_state, controlled = run.controller.adapt_step_size(
-        lane.t, lane.t_next, lane.y, y, run.args, error, order, lane.controller_state
+        slot.t, slot.t_next, slot.y, y, run.args, error, order, slot.controller_state
     )
     t = jnp.minimum(t, run.t1)
     short = jnp.where(accepted, run.t1, t + 0.5 * (run.t1 - t))
-    t_next = jnp.where(t_next > lane.near_end, short, t_next)
+    t_next = jnp.where(t_next > slot.near_end, short, t_next)
     keep = lambda new, old: jnp.where(accepted, new, old)
     y, solver_state, made_jump = jax.tree.map(
-        keep, (y, solver_state, made_jump), (lane.y, lane.solver_state, lane.made_jump)
+        keep, (y, solver_state, made_jump), (slot.y, slot.solver_state, slot.made_jump)
     )
     solved = dfx.RESULTS.where(accepted, solved, dfx.RESULTS.successful)
-    result = dfx.RESULTS.where(dfx.is_okay(lane.result), solved, lane.result)
+    result = dfx.RESULTS.where(dfx.is_okay(slot.result), solved, slot.result)
     result = dfx.RESULTS.where(dfx.is_okay(result), controlled, result)
-    after = Lane(
+    after = Slot(
         t, t_next, y, made_jump, solver_state, controller_state, result,
-        lane.steps + 1, lane.accepted + jnp.where(accepted, 1, 0).astype(jnp.int32), lane.saved, lane.near_end,
+        slot.steps + 1, slot.accepted + jnp.where(accepted, 1, 0).astype(jnp.int32), slot.saved, slot.near_end,
     )  # fmt: skip
-    return after, Step(jnp.asarray(accepted), lane.t, lane.t_next, dense)
+    return after, Step(jnp.asarray(accepted), slot.t, slot.t_next, dense)
 
 
-def is_due(run: Run, lane: Lane, step: Step) -> Array:
+def is_due(run: DiffraxRun, slot: Slot, step: Step) -> Array:
     """Whether the next time to save at lies in the step.
 
     **Arguments:**
 
     - `run`: the run.
-    - `lane`: where it is after the step.
+    - `slot`: where it is after the step.
     - `step`: the step.
     """
     ts = run.saveat.subs[0].ts
-    return step.accepted & (lane.saved < ts.size) & (ts[jnp.minimum(lane.saved, ts.size - 1)] <= step.end)
+    return step.accepted & (slot.saved < ts.size) & (ts[jnp.minimum(slot.saved, ts.size - 1)] <= step.end)
 
 
-def sample(run: Run, lane: Lane, step: Step) -> tuple[Array, Any]:
+def sample(run: DiffraxRun, slot: Slot, step: Step) -> tuple[Array, Any]:
     """The next time to save at, and what is kept of the state there.
 
     **Arguments:** as `is_due`.
     """
     kept = run.saveat.subs[0]
-    t = kept.ts[jnp.minimum(lane.saved, kept.ts.size - 1)]
+    t = kept.ts[jnp.minimum(slot.saved, kept.ts.size - 1)]
     between = run.solver.interpolation_cls(t0=step.start, t1=step.end, **step.dense)
     return t, kept.fn(t, between.evaluate(t), run.args)
 
 
-def result(run: Run, lane: Lane) -> Any:
+def result(run: DiffraxRun, slot: Slot) -> Any:
     """How a run ended that does not go on.
 
     **Arguments:** as `goes_on`.
     """
-    unfinished = (lane.t < run.t1) & dfx.is_successful(lane.result)
-    return dfx.RESULTS.where(unfinished, dfx.RESULTS.max_steps_reached, lane.result)
+    unfinished = (slot.t < run.t1) & dfx.is_successful(slot.result)
+    return dfx.RESULTS.where(unfinished, dfx.RESULTS.max_steps_reached, slot.result)

@@ -20,7 +20,6 @@ from .._compiler import (
     remembered,
 )
 from .._motion._model import Model
-from .._motion._project import Projection
 from ._programs import Setting, begun, control_of, method_of
 
 _TERMS = dfx.ODETerm(lambda t, y, args: y)  # of which a solver asks what kind of equation they are
@@ -131,7 +130,7 @@ def whole_run(
     - `given`: whether the first step is given.
     - `most`: the most steps to take.
     """
-    projected = isinstance(model.stabilizer, Projection)
+    projected = model.stabilizer.projection_method is not None
     if model.code is None or model.code.apart or (projected and model.projection is None):
         return None
     if not machine_code_is_wanted():

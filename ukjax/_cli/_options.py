@@ -25,15 +25,14 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-# Of the names in `ukjax`, which load JAX.
-METHODS = {
-    "svd": "SVD",
-    "complete-orthogonal": "CompleteOrthogonal",
-    "greville": "Greville",
-    "householder": "HouseholderQR",
-    "gram-schmidt": "GramSchmidt",
-    "cholesky": "Cholesky",
-}
+
+def _hyphened(name: str) -> str:
+    """The name of a class as one types it, without an abbreviation at its end: `householder` for HouseholderQR."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", re.sub(r"(?<=[a-z])[A-Z]+$", "", name)).lower()
+
+
+# Names in `ukjax`, not what they stand for, since that loads JAX.
+METHODS = {_hyphened(x): x for x in uk._NAMES["_pseudoinverse._methods"].split()}  # pyright: ignore
 FORMULAS = {
     "udwadia-kalaba": "UdwadiaKalaba",
     "schur": "Schur",

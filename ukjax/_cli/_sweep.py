@@ -64,14 +64,14 @@ def _range(pair: str) -> tuple[str, tuple[float, float]]:
     return key, (numbers[0], numbers[1])
 
 
-def _read(path: Path) -> "uk.Table":
+def _read(path: Path) -> "uk.samples.Table":
     with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets write a byte-order mark
         head, *rows = [row for row in csv.reader(file) if any(map(str.strip, row))] or [[]]
     if any(len(row) != len(head) for row in rows) or not rows:
         raise InputError(
             f"'{path}' must begin with a line of names; each further line has a number for each name."
         )
-    return uk.Table(
+    return uk.samples.Table(
         _distinct("--table", [(name.strip(), [row[i] for row in rows]) for i, name in enumerate(head)])
     )
 
@@ -85,13 +85,13 @@ def _distinct(option: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _samples(
     grid: list[str], sample: list[str], table: Path | None, runs: int, sequence: str, seed: int
-) -> "uk.AbstractSamples":
+) -> "uk.samples.AbstractSamples":
     if sum(map(bool, (grid, sample, table))) != 1:
         raise InputError("say what varies: either --grid, or --sample, or --table.")
     if table is not None:
         return _read(table)
     if grid:
-        return uk.Grid(_distinct("--grid", [_axis(pair) for pair in grid]))
+        return uk.samples.Grid(_distinct("--grid", [_axis(pair) for pair in grid]))
     kind = getattr(uk, choose("sequence", sequence, _SEQUENCES))
     return kind(_distinct("--sample", [_range(pair) for pair in sample]), runs, seed)
 

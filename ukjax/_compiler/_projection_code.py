@@ -11,7 +11,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from .._misc._types import Coordinates, Time, Velocities
-from .._system._constraint import constraint_rows, position_rows
+from .._system._rows import constraint_rows, position_rows
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem, has_quasi_velocities
 from ._code import MOST, run, short_enough

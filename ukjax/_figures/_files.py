@@ -12,7 +12,7 @@ from .._misc._errors import InputError, MissingExtraError, missing_extra
 from .._misc._npz import read_npz, write_npz
 from .._misc._paths import as_path, replacing, require_there
 from ._frames import write_csv
-from ._table import Column, Table
+from ._table import Column, RunTable
 
 if TYPE_CHECKING:
     import xarray
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Layout = dict[str, tuple[tuple[str, ...], str]]
 
 
-def to_xarray(table: Table) -> "xarray.Dataset":
+def to_xarray(table: RunTable) -> "xarray.Dataset":
     """The table as an `xarray.Dataset`, with `units` in the attributes of each variable.
 
     **Arguments:**
@@ -47,7 +47,7 @@ def to_xarray(table: Table) -> "xarray.Dataset":
     return xarray.Dataset(variables, coords=coordinates, attrs=table.attributes)
 
 
-def _from_xarray(dataset: "xarray.Dataset") -> Table:
+def _from_xarray(dataset: "xarray.Dataset") -> RunTable:
     columns = {
         str(name): Column(tuple(map(str, x.dims)), x.values, str(x.attrs.get("units", "")))
         for name, x in dataset.data_vars.items()
@@ -56,7 +56,7 @@ def _from_xarray(dataset: "xarray.Dataset") -> Table:
     names = {"row", "row_kind", *(str(name) for name in dataset.coords if name != "time")}
     labels = {name: [str(x) for x in dataset[name].values] for name in names}
     attributes = {str(name): x for name, x in dataset.attrs.items() if name != ATTRIBUTE}
-    return Table(columns, labels, attributes)
+    return RunTable(columns, labels, attributes)
 
 
 def checked_suffix(path: Path) -> str:
@@ -68,7 +68,7 @@ def checked_suffix(path: Path) -> str:
     return path.suffix
 
 
-def save(table: Table, path: str | Path) -> Path:
+def save(table: RunTable, path: str | Path) -> Path:
     """Writes a table; the suffix (.npz, .nc, .zarr, .csv) chooses the format. A file of that name is replaced whole.
 
     **Arguments:**
@@ -125,7 +125,7 @@ def _write_zarr(dataset: "xarray.Dataset", path: Path) -> None:
             zarr.consolidate_metadata(partial)
 
 
-def load(path: str | Path, columns: Layout, results: Container[str]) -> Table:
+def load(path: str | Path, columns: Layout, results: Container[str]) -> RunTable:
     """Reads a table written by `save`.
 
     **Arguments:**
@@ -151,14 +151,14 @@ def load(path: str | Path, columns: Layout, results: Container[str]) -> Table:
     return table
 
 
-def _read(path: Path, suffix: str) -> Table:
+def _read(path: Path, suffix: str) -> RunTable:
     if suffix == ".npz":
         header, arrays = read_npz(path)
         columns = {
             name: Column(tuple(dims), arrays[name], units)
             for name, (dims, units) in header["columns"].items()
         }
-        return Table(columns, dict(header["labels"]), dict(header["attributes"]))
+        return RunTable(columns, dict(header["labels"]), dict(header["attributes"]))
     try:
         import xarray
     except ImportError as error:
@@ -171,7 +171,7 @@ def _read(path: Path, suffix: str) -> Table:
         return _from_xarray(dataset.load())
 
 
-def _require_layout(table: Table, columns: Layout, results: Container[str]) -> None:
+def _require_layout(table: RunTable, columns: Layout, results: Container[str]) -> None:
     """Raises `KeyError` or `TypeError` unless all that a trajectory consists of is there, of its kind and size."""
     sizes = {"row": len(table.labels["row"])}
     for name, (dims, _) in columns.items():

@@ -9,13 +9,13 @@ import numpy as np
 
 from .._misc._errors import missing_extra
 from .._system._labels import numbered
-from ._table import Column, Table
+from ._table import Column, RunTable
 
 if TYPE_CHECKING:
     import pandas
 
 
-def _places(dim: str, size: int, table: Table) -> list[str]:
+def _places(dim: str, size: int, table: RunTable) -> list[str]:
     """What stands in brackets: labels, or numbers where there are none of one's own."""
     labels = table.labels.get(dim)
     if labels is None or any(labels == list(numbered(x, size)) for x in "qvu"):
@@ -23,14 +23,14 @@ def _places(dim: str, size: int, table: Table) -> list[str]:
     return labels
 
 
-def _flat(name: str, column: Column, table: Table) -> dict[str, np.ndarray]:
+def _flat(name: str, column: Column, table: RunTable) -> dict[str, np.ndarray]:
     dims, values = column.dims[1:], column.values
     places = [_places(dim, size, table) for dim, size in zip(dims, values.shape[1:], strict=True)]
     names = [f"{name}[{', '.join(place)}]" if place else name for place in itertools.product(*places)]
     return dict(zip(names, values.reshape(len(values), -1).T, strict=True))
 
 
-def _all_flat(table: Table) -> dict[str, np.ndarray]:
+def _all_flat(table: RunTable) -> dict[str, np.ndarray]:
     """Columns (k,) by names such as `q[0]`, `q[crank theta]`, `multipliers[pin]`, `energy`; `t` first."""
     columns: dict[str, np.ndarray] = {}
     for name, column in table.columns.items():
@@ -38,7 +38,7 @@ def _all_flat(table: Table) -> dict[str, np.ndarray]:
     return {"t": columns.pop("t")} | columns
 
 
-def to_pandas(table: Table) -> "pandas.DataFrame":
+def to_pandas(table: RunTable) -> "pandas.DataFrame":
     """The table as a data frame over time, its attributes in `attrs`.
 
     **Arguments:**
@@ -57,7 +57,7 @@ def to_pandas(table: Table) -> "pandas.DataFrame":
     return frame
 
 
-def write_csv(table: Table, path: Path) -> None:
+def write_csv(table: RunTable, path: Path) -> None:
     """Writes comma-separated values: a line of names, then one for each time, every number to its last digit.
 
     **Arguments:**

@@ -8,7 +8,8 @@ import numpy as np
 
 from .._misc._errors import InputError, missing_extra
 from .._misc._paths import as_path, writing
-from ._table import Table
+from .._system._constraint_names import OF_POSITIONS, OF_VELOCITIES
+from ._table import RunTable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,7 +28,7 @@ STYLE: dict[Any, Any] = {
 _MOST_LINES = 10
 
 
-def _lines(axes: Any, table: Table, name: str, title: str, said: str, size: Callable = np.ptp) -> None:
+def _lines(axes: Any, table: RunTable, name: str, title: str, said: str, size: Callable = np.ptp) -> None:
     """The columns of an array, with a legend; of too many those largest by `size`, and a word on it."""
     column = table.columns[name]
     values, labels = column.values, table.labels[column.dims[1]]
@@ -48,29 +49,30 @@ def _largest(values: np.ndarray, axis: int) -> np.ndarray:
     return np.abs(values).max(axis=axis)
 
 
-def _coordinates(axes: Any, table: Table) -> None:
+def _coordinates(axes: Any, table: RunTable) -> None:
     _lines(axes, table, "q", "Coordinates", "that move most")
 
 
-def _velocities(axes: Any, table: Table) -> None:
+def _velocities(axes: Any, table: RunTable) -> None:
     _lines(axes, table, "v", "Velocities", "that change most")
 
 
-def _forces(axes: Any, table: Table) -> None:
+def _forces(axes: Any, table: RunTable) -> None:
     _lines(axes, table, "constraint_force", "Generalized constraint forces", "that are largest", _largest)
 
 
-def _inputs(axes: Any, table: Table) -> None:
+def _inputs(axes: Any, table: RunTable) -> None:
     _lines(axes, table, "inputs", "Inputs", "that are largest", _largest)
 
 
-def _servo(axes: Any, table: Table) -> None:
+def _servo(axes: Any, table: RunTable) -> None:
     """Of rows of positions their error; of others that of velocities, or what is left of their accelerations."""
     kinds = np.asarray(table.labels["servo_row_kind"])
+    of_q, of_v = np.isin(kinds, OF_POSITIONS), np.isin(kinds, OF_VELOCITIES)
     for kind, name, unit in (
-        (np.isin(kinds, ["holonomic", "position"]), "servo_position_error", ""),
-        (kinds == "nonholonomic", "servo_velocity_error", ", rate"),
-        (kinds == "acceleration", "servo_residual", ", acceleration"),
+        (of_q, "servo_position_error", ""),
+        (of_v & ~of_q, "servo_velocity_error", ", rate"),
+        (~of_v, "servo_residual", ", acceleration"),
     ):
         for i in np.flatnonzero(kind)[:_MOST_LINES]:
             label = table.labels["servo_row"][i] + unit
@@ -82,13 +84,13 @@ def _servo(axes: Any, table: Table) -> None:
     axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2)
 
 
-def _errors(axes: Any, table: Table) -> None:
+def _errors(axes: Any, table: RunTable) -> None:
     """The largest error over each kind, on a log axis; zeros are drawn at the precision."""
     kinds, t = np.asarray(table.labels["row_kind"]), table.columns["t"].values
     floor = np.finfo(t.dtype).eps / 10
     for name, label, rows in (
-        ("position_error", r"position, $\max|\varphi|$", (kinds == "holonomic") | (kinds == "position")),
-        ("velocity_error", r"velocity, $\max|\psi|$", kinds != "acceleration"),
+        ("position_error", r"position, $\max|\varphi|$", np.isin(kinds, OF_POSITIONS)),
+        ("velocity_error", r"velocity, $\max|\psi|$", np.isin(kinds, OF_VELOCITIES)),
     ):
         if rows.any():
             worst = np.abs(table.columns[name].values[:, rows]).max(axis=1)
@@ -98,25 +100,25 @@ def _errors(axes: Any, table: Table) -> None:
     axes.legend(fontsize="small")
 
 
-def _energy(axes: Any, table: Table) -> None:
+def _energy(axes: Any, table: RunTable) -> None:
     energy = table.columns["energy"].values
     axes.plot(table.columns["t"].values, energy - energy[0])
     axes.set_title("Change of energy [J]", loc="left")
 
 
-def _rank(axes: Any, table: Table) -> None:
+def _rank(axes: Any, table: RunTable) -> None:
     axes.plot(table.columns["t"].values, table.columns["rank"].values)
     axes.set_title("Rank of the constraints", loc="left")
 
 
-def _panels(table: Table) -> list[Callable[[Any, Table], None]]:
+def _panels(table: RunTable) -> list[Callable[[Any, RunTable], None]]:
     """What there is to show, and nothing that would be empty."""
     kinds = set(table.labels["row_kind"])
     wanted = {
         _coordinates: table.columns["q"].values.size > 0,
         _velocities: not kinds or not table.columns["q"].values.size,
         _forces: bool(kinds),
-        _errors: bool(kinds - {"acceleration"}),
+        _errors: bool(kinds & set(OF_VELOCITIES)),
         _servo: "inputs" in table.columns,
         _inputs: "inputs" in table.columns,
         _energy: "energy" in table.columns,
@@ -141,7 +143,7 @@ def _grid(figure: Any, count: int) -> list[Any]:
     return axes
 
 
-def plot(table: Table, path: str | Path | None = None) -> "Figure":
+def plot(table: RunTable, path: str | Path | None = None) -> "Figure":
     """Draws a trajectory's table.
 
     **Arguments:**

@@ -13,7 +13,7 @@ class Column(NamedTuple):
     units: str
 
 
-class Table(NamedTuple):
+class RunTable(NamedTuple):
     """Columns by name, labels along dimensions (`row` -> row names, `row_kind` -> their kinds), and attributes of the
     whole."""
 

@@ -11,7 +11,7 @@ from .._misc._called import called
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
-from .._system._constraint import Rows, constraint_rows
+from .._system._rows import Rows, constraint_rows
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractSystem
 

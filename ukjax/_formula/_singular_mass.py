@@ -16,7 +16,7 @@ from .._misc._precision import in_full_precision
 from .._pseudoinverse import (
     AbstractPseudoinverse,
     GramSchmidt,
-    Pseudoinverse,
+    RankedInverse,
     as_pseudoinverse,
     inverse_cholesky,
     pinv,
@@ -28,7 +28,7 @@ from ._acceleration import AbstractFormula, Acceleration, Equations
 _PROJECTED_RCOND = 1e-9
 
 
-def _projector(equations: Equations, method: AbstractPseudoinverse) -> tuple[Pseudoinverse, Array]:
+def _projector(equations: Equations, method: AbstractPseudoinverse) -> tuple[RankedInverse, Array]:
     """A^+ and E = I - A^+ A, which is zero where the rows leave nothing free: rounding noise would be inverted."""
     A = equations.rows.A
     inverse = pinv(A, method)
@@ -41,7 +41,7 @@ def _fine(method: AbstractPseudoinverse) -> AbstractPseudoinverse:
 
 
 def _result(
-    equations: Equations, a: Float[Array, " n"], inverse: Pseudoinverse, unique: Bool[Array, ""]
+    equations: Equations, a: Float[Array, " n"], inverse: RankedInverse, unique: Bool[Array, ""]
 ) -> Acceleration:
     """What follows from a: M a - Q - c = A^T lambda, and Gauss's functional with M^+ for M^-1."""
     M, rows = equations.M, equations.rows

@@ -39,7 +39,7 @@ class Enforced(eqx.Module):
     rank: Int[Array, ""]
 
 
-class Block(NamedTuple):
+class ModuleBlock(NamedTuple):
     """A part of H x = b over variables of its own: their numbers, and the numbers of its rows in each level."""
 
     variables: tuple[int, ...]
@@ -52,7 +52,7 @@ def recursion(
     x: Float[Array, " n"],
     levels: Sequence[Sequence[int]],
     method: AbstractPseudoinverse,
-    blocks: Sequence[Block] = (),
+    blocks: Sequence[ModuleBlock] = (),
 ) -> list[Enforced]:
     """The exact recursion (4.14)-(4.15), over the rows of each level; the lowest levels block by block, if given."""
     last = Enforced(x, jnp.eye(x.size, dtype=x.dtype), jnp.zeros((), jnp.int32))
@@ -71,11 +71,11 @@ def _by_blocks(
     H: Float[Array, "m n"],
     b: Float[Array, " m"],
     start: Enforced,
-    blocks: Sequence[Block],
+    blocks: Sequence[ModuleBlock],
     method: AbstractPseudoinverse,
 ) -> list[Enforced]:
     """The recursion over the levels of the blocks, those of one size as one batch; P stays block diagonal."""
-    batches: dict[tuple[int, ...], list[Block]] = {}
+    batches: dict[tuple[int, ...], list[ModuleBlock]] = {}
     for block in blocks:
         batches.setdefault((len(block.variables), *map(len, block.levels)), []).append(block)
     beyond = np.ones(H.shape, bool)

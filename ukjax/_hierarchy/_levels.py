@@ -14,10 +14,10 @@ import numpy as np
 from .._misc._arguments import all_of
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Numbers, Time, Velocities
-from .._system._constraint import constraint_rows
 from .._system._problem import Problem, resolve_state
+from .._system._rows import constraint_rows
 from .._system._system import AbstractSystem
-from ._kalman import Block
+from ._kalman import ModuleBlock
 
 Levels = tuple[tuple[str, ...], ...]
 
@@ -104,7 +104,7 @@ def blocks(
     known: dict[str, list[int]],
     soft: Sequence[int],
     n: int,
-) -> list[Block]:
+) -> list[ModuleBlock]:
     """The modules in rows and columns, over the lowest levels that are made of modules alone.
 
     **Arguments:**
@@ -128,7 +128,7 @@ def blocks(
     for module, own in zip(modules, rows, strict=True):
         by_level = tuple(tuple(i for i in level if i in own) for level in levels[:depth])
         clearances = [n + k for k, i in enumerate(soft) if any(i in level for level in by_level)]
-        result.append(Block((*module.variables, *clearances), by_level))
+        result.append(ModuleBlock((*module.variables, *clearances), by_level))
     return [block for block in result if any(block.levels)]
 
 

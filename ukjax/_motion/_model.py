@@ -96,19 +96,20 @@ class Model(eqx.Module):
         - `t`: time [s].
         - `y`: the state (q, v).
         """
-        if not isinstance(self.stabilizer, Projection):
+        method = self.stabilizer.projection_method
+        if method is None:
             return y
         if self.projection is not None:
             end = projected_by_code(self, t, y, None)
             return end.q, end.v
-        return self.stabilizer(self.system, t, *y)
+        return Projection(method)(self.system, t, *y)
 
     def start(self, t: Array, y: tuple[Array, Array]) -> tuple[Array, Array]:
         """The state (q, v) to start from, where it cannot be looked at: projected several times, for it may be far off.
 
         **Arguments:** as `project`.
         """
-        if not isinstance(self.stabilizer, Projection):
+        if self.stabilizer.projection_method is None:
             return y
         q, v = y  # which stays as it is until the positions have settled
         q = jax.lax.scan(lambda q, _: (self.project(t, (q, v))[0], None), q, length=_PROJECTIONS)[0]
@@ -163,10 +164,11 @@ def coded(model: Model, solver: dfx.AbstractSolver, t: Array, q: Array, v: Array
         return model, f"arrays, as scalar code would take {size} operations"
     apart = " and the force on arrays" if code.apart else ""
     model, said = dataclasses.replace(model, code=code), f"scalar code of {size} operations{apart}"
-    if not isinstance(model.stabilizer, Projection):
+    method = model.stabilizer.projection_method
+    if method is None:
         return model, said
     try:
-        rcond = model.stabilizer.pinv.threshold(q.dtype)
+        rcond = method.threshold(q.dtype)
         projection = projection_for(model.system, model.stabilizer, rcond, t, q, v)
     except Exception as reason:  # as above
         return model, f"{said}, projected on arrays: {str(reason).partition(chr(10))[0]}"

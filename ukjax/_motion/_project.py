@@ -35,8 +35,8 @@ from .._pseudoinverse import (
     inverse_cholesky,
     pinv,
 )
-from .._system._constraint import Rows, constraint_rows, position_rows
 from .._system._problem import Problem, resolve_state
+from .._system._rows import Rows, constraint_rows, position_rows
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem, has_quasi_velocities
 from ._project_on_host import projected_on_host
@@ -122,8 +122,7 @@ def velocity_directions(
     - `rows`: the constraint rows.
     - `method`: the pseudoinverse method.
     """
-    known = np.array([kind != "acceleration" for kind in rows.kinds], bool)
-    A, psi = rows.A[known], rows.velocity_error[known]
+    A, psi = rows.A[rows.of_velocities], rows.velocity_error[rows.of_velocities]
     G = _metric_root(system.mass_matrix(t, q), A)
     return Directions(G, A, pinv(A @ G, method).matrix), psi
 
@@ -191,8 +190,9 @@ class Projection(AbstractStabilizer):
     def __init__(self, pinv: AbstractPseudoinverse | lx.AbstractLinearSolver = GramSchmidt()):
         self.pinv = as_pseudoinverse(pinv)
 
-    def right_hand_side(self, rows: Rows) -> Float[Array, " m"]:
-        return rows.b
+    @property
+    def projection_method(self) -> AbstractPseudoinverse:
+        return self.pinv
 
     @in_full_precision
     def __call__(

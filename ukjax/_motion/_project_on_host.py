@@ -9,7 +9,7 @@ from jaxtyping import Array
 
 from .._compiler import at_states, equations_at
 from .._pseudoinverse import solved_on_host
-from .._system._constraint import Rows, position_rows
+from .._system._rows import Rows, position_rows
 from .._system._stabilize import NoStabilizer
 from .._system._system import AbstractSystem, has_quasi_velocities
 
@@ -77,8 +77,7 @@ def projected_on_host(
     here = equations_at(system, NoStabilizer(), at, q, v)
     rows: Any = here.rows
     M: Any = here.M
-    known = np.array([kind != "acceleration" for kind in rows.kinds], bool)
-    A, psi = rows.A[known], rows.velocity_error[known]
+    A, psi = rows.A[rows.of_velocities], rows.velocity_error[rows.of_velocities]
     if psi.size:
         G = _metric_root(M, A)
         v = v - G @ solved_on_host(A @ G, psi, rcond)

@@ -24,7 +24,7 @@ from jaxtyping import Array
 from .._compiler import nearly_dependent
 from .._misc._precision import in_full_precision
 from .._misc._types import T
-from .._system._constraint import constraint_rows
+from .._system._rows import constraint_rows
 from .._system._system import has_quasi_velocities
 from ._model import Model, projected_by_code
 from ._project import Directions, Projection, position_directions, velocity_directions
@@ -48,16 +48,15 @@ def _end_of_step(
     model: Model, t: Array, y: tuple[Array, Array], error: tuple[Array, Array] | None
 ) -> tuple[tuple[Array, Array], tuple[Array, Array] | None, Any]:
     """The projected state, the error the controller is to see, and how close to singular the rows are."""
-    system, projection = model.system, model.stabilizer
-    assert isinstance(projection, Projection)
+    system, method = model.system, model.stabilizer.projection_method
+    assert method is not None
     if model.projection is not None:
         end = projected_by_code(model, t, y, error)
         return (end.q, end.v), end.errors, end.nearness
-    q, v = projection.positions(system, t, y[0]), y[1]
+    q, v = Projection(method).positions(system, t, y[0]), y[1]
     rows = constraint_rows(system, t, q, v)
     every, strong = (
-        dataclasses.replace(projection.pinv, rcond=rcond)
-        for rcond in (_CONSISTENT_RCOND, nearly_dependent(q.dtype))
+        dataclasses.replace(method, rcond=rcond) for rcond in (_CONSISTENT_RCOND, nearly_dependent(q.dtype))
     )
     directions, psi = velocity_directions(system, t, q, rows, every)
     v = v + directions.correction(psi)

@@ -11,7 +11,6 @@ from .._compiler import Code
 from .._formula._acceleration import AbstractFormula, Acceleration, Equations
 from .._system._system import AbstractSystem
 from ._model import Model
-from ._project import Projection
 
 
 class States(NamedTuple):
@@ -53,7 +52,7 @@ def projected(model: Model, states: States) -> States:
     - `model`: with scalar code.
     - `states`: where.
     """
-    if not isinstance(model.stabilizer, Projection):
+    if model.stabilizer.projection_method is None:
         return states
     if model.projection is None:
         return States(states.t, *_projected_on_arrays(model, states))

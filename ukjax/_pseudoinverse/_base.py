@@ -30,7 +30,7 @@ near machine epsilon; being decided on rows of unit norm, it does not depend on 
 _IN_SINGLE_PRECISION = 0.03  # as tolerances are wider there, positions within a step drift more
 
 
-class Pseudoinverse(eqx.Module):
+class RankedInverse(eqx.Module):
     """The Moore-Penrose inverse `matrix` of an (m, n) matrix, and the `rank` it was computed at.
 
     `matrix` is NaN where the method could not compute it: for input that is not finite and for a failed
@@ -42,15 +42,18 @@ class Pseudoinverse(eqx.Module):
 
 
 class AbstractPseudoinverse(eqx.Module):
-    """A method for the Moore-Penrose inverse. Concrete ones: `SVD`, `CompleteOrthogonal`, `Greville`,
-    `HouseholderQR`, `GramSchmidt`, `Cholesky` (DPV 2008, section 3), and `Lineax` for any lineax solver.
+    """A method for the Moore-Penrose inverse (DPV 2008, section 3); the concrete ones are in `ukjax.pseudoinverses`.
 
-    All are called alike, `method(B) -> Pseudoinverse(matrix, rank)`, under any JAX transformation.
+    All are called alike, `method(B) -> RankedInverse(matrix, rank)`, under any JAX transformation. One of your own says
+    how rows of norm 1 are inverted; scaling, derivative and non-finite input are seen to.
+
+    - `rcond`: a row, or a singular value, counts as dependent when it adds at most this to rows of unit norm; None for
+      the default. A static field.
+    - `independent_rows`: whether the method only ever succeeds on independent rows, as `Cholesky` does.
     """
 
     rcond: eqx.AbstractVar[float | None]
     independent_rows: ClassVar[bool] = False
-    """Whether the method only ever succeeds on independent rows, as `Cholesky` does."""
 
     def __check_init__(self):
         if self.rcond is None:
@@ -62,14 +65,14 @@ class AbstractPseudoinverse(eqx.Module):
             )
 
     @abc.abstractmethod
-    def _unit_rows(self, B: Float[Array, "m n"]) -> tuple[Float[Array, "n m"], Int[Array, ""]]:
-        """P and the rank of B, whose rows have norm 1 or are zero; m, n > 0.
+    def of_unit_rows(self, B: Float[Array, "m n"]) -> tuple[Float[Array, "n m"], Int[Array, ""]]:
+        """P (n, m) and the rank of `B` (m, n), whose rows have norm 1 or are zero; m, n > 0.
 
         P solves consistent systems with least norm (B P B = B, P B P = P, P B symmetric). B P need not be
         symmetric: `project_onto_range` makes it so.
         """
 
-    def __call__(self, B: Float[Array, "m n"]) -> Pseudoinverse:
+    def __call__(self, B: Float[Array, "m n"]) -> RankedInverse:
         """The same as `ukjax.pinv(B, self)`."""
         B = number_array("B", B)
         if B.ndim != 2 or not jnp.issubdtype(B.dtype, jnp.floating):
@@ -79,7 +82,7 @@ class AbstractPseudoinverse(eqx.Module):
             )
         # Of nothing there is no derivative: JAX cannot differentiate a custom rule that was vmapped, then jitted, for it.
         find = undifferentiated if 0 in B.shape else _pinv
-        return Pseudoinverse(*find(B, method=self))
+        return RankedInverse(*find(B, method=self))
 
     def threshold(self, dtype: Any) -> float:
         """`rcond`, or what stands for it: 1e-4, and 0.03 in float32.
@@ -108,7 +111,7 @@ def undifferentiated(B: Array, method: AbstractPseudoinverse) -> tuple[Array, Ar
     if m == 0 or n == 0:
         return jnp.zeros((n, m), B.dtype), jnp.zeros((), jnp.int32)
     rows, scales, nonzero, size = unit_rows(B)
-    P, rank = method._unit_rows(rows)
+    P, rank = method.of_unit_rows(rows)
     P = P / scales[None, :]
     if not method.independent_rows:
         P = project_onto_range(P, scales[:, None] * rows, nonzero, rank)

@@ -28,7 +28,7 @@ class Cholesky(AbstractPseudoinverse):
     rcond: float | None = eqx.field(static=True, default=None)
     independent_rows: ClassVar[bool] = True
 
-    def _unit_rows(self, B):
+    def of_unit_rows(self, B):
         m = B.shape[0]
         W, pivots = inverse_cholesky_factor(dot(B, B.T))
         good = pivots > max(self.threshold(B.dtype) ** 2, m * float(jnp.finfo(B.dtype).eps))

@@ -26,7 +26,7 @@ class CompleteOrthogonal(AbstractPseudoinverse):
 
     rcond: float | None = eqx.field(static=True, default=None)
 
-    def _unit_rows(self, B):
+    def of_unit_rows(self, B):
         first = householder(B, above_rounding(self.threshold(B.dtype), B))
         second = householder(first.R, 0.0, pivot=False)
         inverse = inverse_lower(second.R.T)

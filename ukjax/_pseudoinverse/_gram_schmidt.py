@@ -24,5 +24,5 @@ class GramSchmidt(AbstractPseudoinverse):
 
     rcond: float | None = eqx.field(static=True, default=None)
 
-    def _unit_rows(self, B):
+    def of_unit_rows(self, B):
         return least_norm(gram_schmidt(B, above_rounding(self.threshold(B.dtype), B)))

@@ -30,7 +30,7 @@ class Greville(AbstractPseudoinverse):
 
     rcond: float | None = eqx.field(static=True, default=None)
 
-    def _unit_rows(self, B):
+    def of_unit_rows(self, B):
         m = B.shape[0]
         rcond = above_rounding(self.threshold(B.dtype), B)
 

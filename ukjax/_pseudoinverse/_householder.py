@@ -28,5 +28,5 @@ class HouseholderQR(AbstractPseudoinverse):
 
     rcond: float | None = eqx.field(static=True, default=None)
 
-    def _unit_rows(self, B):
+    def of_unit_rows(self, B):
         return least_norm(householder(B, above_rounding(self.threshold(B.dtype), B)))

@@ -1,6 +1,6 @@
 """Any lineax solver as a pseudoinverse method."""
 
-from typing import Any, final
+from typing import final
 
 import equinox as eqx
 import jax
@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, Bool, Float
 
-from .._misc._errors import InputError
 from ._base import DEFAULT_RCOND, AbstractPseudoinverse
 from ._kernels import dot
 
@@ -36,7 +35,7 @@ class Lineax(AbstractPseudoinverse):
         self.solver = solver
         self.rcond = rcond
 
-    def _unit_rows(self, B):
+    def of_unit_rows(self, B):
         operator = lx.MatrixLinearOperator(B)
         state = self.solver.init(operator, {})
 
@@ -59,18 +58,3 @@ def _penrose(B: Float[Array, "m n"], P: Float[Array, "n m"], tolerance: float) -
         return jnp.max(jnp.abs(residual)) <= tolerance * scale  # False for NaN
 
     return small(dot(BP, B) - B, 1) & small(dot(PB, P) - P, size) & small(BP - BP.T, 1) & small(PB - PB.T, 1)
-
-
-def as_pseudoinverse(x: Any) -> AbstractPseudoinverse:
-    """`x` itself if it is a pseudoinverse method, or a lineax solver wrapped as `Lineax`.
-
-    **Raises:** `InputError` for anything else, naming the choices.
-    """
-    if isinstance(x, AbstractPseudoinverse):
-        return x
-    if isinstance(x, lx.AbstractLinearSolver):
-        return Lineax(x)
-    raise InputError(
-        "A pseudoinverse method must be one of SVD(), CompleteOrthogonal(), Greville(), HouseholderQR(), "
-        f"GramSchmidt(), Cholesky(), or a lineax solver; got {x!r}."
-    )

@@ -29,6 +29,6 @@ class NormalEquations(AbstractPseudoinverse):
     def rcond(self) -> float | None:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.method.rcond
 
-    def _unit_rows(self, B: Float[Array, "m n"]) -> tuple[Float[Array, "n m"], Int[Array, ""]]:
+    def of_unit_rows(self, B: Float[Array, "m n"]) -> tuple[Float[Array, "n m"], Int[Array, ""]]:
         inverse, rank = undifferentiated(dot(B, B.T), self.method.squared(B.dtype))
         return dot(B.T, inverse), rank

@@ -1,13 +1,30 @@
 """The Moore-Penrose inverse by any method a user names."""
 
+from typing import Any
+
 import lineax as lx
 from jaxtyping import Array, Float
 
-from ._base import AbstractPseudoinverse, Pseudoinverse
-from ._lineax import as_pseudoinverse
+from .._misc._errors import InputError
+from . import _methods
+from ._base import AbstractPseudoinverse, RankedInverse
+from ._lineax import Lineax
 
 
-def pinv(B: Float[Array, "m n"], method: AbstractPseudoinverse | lx.AbstractLinearSolver) -> Pseudoinverse:
+def as_pseudoinverse(x: Any) -> AbstractPseudoinverse:
+    """`x` itself if it is a pseudoinverse method, or a lineax solver wrapped as `Lineax`.
+
+    **Raises:** `InputError` for anything else, naming the choices.
+    """
+    if isinstance(x, AbstractPseudoinverse):
+        return x
+    if isinstance(x, lx.AbstractLinearSolver):
+        return Lineax(x)
+    known = ", ".join(f"{name}()" for name, method in vars(_methods).items() if isinstance(method, type))
+    raise InputError(f"a pseudoinverse method must be one of {known}, or a lineax solver; got {x!r}.")
+
+
+def pinv(B: Float[Array, "m n"], method: AbstractPseudoinverse | lx.AbstractLinearSolver) -> RankedInverse:
     r"""The Moore-Penrose inverse B^+ by any method (DPV 2008, section 3), differentiable at constant rank.
 
     Rows are scaled to unit norm, B = C Bs; rows smaller than 1e3 machine epsilons of the largest are rounding
@@ -25,7 +42,7 @@ def pinv(B: Float[Array, "m n"], method: AbstractPseudoinverse | lx.AbstractLine
     - `B`: a real floating-point matrix of shape (m, n), any m and n, zero included.
     - `method`: an `AbstractPseudoinverse`, such as `SVD()`, or a lineax solver.
 
-    **Returns:** `Pseudoinverse`: `matrix` of shape (n, m) in B's dtype, and `rank`, an int32 scalar.
+    **Returns:** `RankedInverse`: `matrix` of shape (n, m) in B's dtype, and `rank`, an int32 scalar.
 
     **Raises:** `InputError` if B is not a real floating-point matrix, or the method is none.
     """

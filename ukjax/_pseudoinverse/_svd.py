@@ -29,7 +29,7 @@ class SVD(AbstractPseudoinverse):
 
     rcond: float | None = eqx.field(static=True, default=None)
 
-    def _unit_rows(self, B):
+    def of_unit_rows(self, B):
         rcond = above_rounding(self.threshold(B.dtype), B)
         if max(B.shape) > LARGEST_JACOBI:
             U, s, VT = jnp.linalg.svd(B, full_matrices=False)

@@ -84,5 +84,5 @@ def as_diffrax(
         if is_traced((system, t, q, v))
         else checked_start(model, t, q, v, formula is None)
     )
-    wrapped = projected(solver) if isinstance(stabilizer, Projection) else solver
+    wrapped = projected(solver) if stabilizer.projection_method is not None else solver
     return DiffraxProblem(dfx.ODETerm(vector_field), wrapped, start, model)  # pyright: ignore[reportArgumentType]

@@ -139,8 +139,8 @@ def inconsistent_rows(equations: Equations, a: np.ndarray | Array) -> dict[str, 
         return {}
     free = np.linalg.lstsq(M, Q)[0]
     limit = 1e-2 * scale + 1e-6 * np.max(scale + np.abs(A) @ np.abs(free), initial=0)
-    each = zip(equations.rows.names, equations.rows.kinds, residual, limit, strict=True)
-    return {name: float(r) for name, kind, r, most in each if abs(r) > most and kind != "position"}
+    each = zip(equations.rows.names, equations.rows.of_accelerations, residual, limit, strict=True)
+    return {name: float(r) for name, asks, r, most in each if asks and abs(r) > most}
 
 
 def _require_finite_equations(equations: Equations) -> None:

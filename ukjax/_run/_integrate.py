@@ -17,7 +17,6 @@ from .._misc._reverse_only import reverse_only
 from .._misc._types import is_traced
 from .._motion._energy_projection import projected
 from .._motion._model import Model
-from .._motion._project import Projection
 from . import _options
 from ._event_separation import separated
 from ._events import departing
@@ -61,7 +60,7 @@ def _diffeqsolve(
     if not pooled and isinstance(settings["adjoint"], _options.REVERSE_ONLY):
         model, y0, span, ts = reverse_only((model, y0, span, ts))
     t0, t1, dt0 = span
-    if isinstance(model.stabilizer, Projection):
+    if model.stabilizer.projection_method is not None:
         solver = projected(solver)
     if pooled and can_be_pooled(settings, ts, dense, keep):
         settings = settings | {"adjoint": Pooled()}

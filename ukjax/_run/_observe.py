@@ -18,7 +18,8 @@ from .._motion._model import Model
 from .._motion._states import States, equations, projected, solved
 from .._motion._states import observed as at_states
 from .._servo._control import Servoed
-from .._system._constraint import Kind, constraint_rows
+from .._system._constraint_names import Kind
+from .._system._rows import constraint_rows
 from .._system._system import AbstractSystem
 from ._events import which
 from ._results import RESULTS, Dense

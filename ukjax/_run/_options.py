@@ -56,7 +56,7 @@ def formula(
     if given is not None:
         require_instance("formula", given, AbstractFormula, "UdwadiaKalaba()")
         return given
-    finer = fixed and isinstance(stabilizer, Projection)
+    finer = fixed and stabilizer.projection_method is not None
     return UdwadiaKalaba(GramSchmidt(by_precision(dtype, _AT_FIXED_STEPS, None) if finer else None))
 
 

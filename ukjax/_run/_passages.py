@@ -17,7 +17,7 @@ from .._misc._arguments import require_between, require_instance, whole_number
 from .._misc._errors import InputError
 from .._motion._project import Projection
 from .._pseudoinverse._base import DEFAULT_RCOND
-from .._system._constraint import constraint_rows
+from .._system._rows import constraint_rows
 from .._system._system import AbstractSystem
 from ._observe import reached
 from ._trajectory import Trajectory

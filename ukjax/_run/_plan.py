@@ -20,7 +20,6 @@ from .._misc._by_platform import by_platform
 from .._misc._traced import Same
 from .._misc._types import is_traced
 from .._motion._model import Model, coded
-from .._motion._project import Projection
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem, names_of
 from . import _options
@@ -132,7 +131,7 @@ class Plan:
             "max_steps": max_steps,
             "progress_meter": _options.progress_meter(o.progress),
         }
-        projects = isinstance(o.stabilizer, Projection)
+        projects = o.stabilizer.projection_method is not None
         _options.require_fitting(adjoint, o.every_step, event, o.dense, projects)
         self.model = Model(interned(system, t, q, v), formula, o.stabilizer)
         computed_by = f"{type(formula).__name__} on arrays"

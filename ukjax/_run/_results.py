@@ -42,6 +42,6 @@ class Dense(eqx.Module):
     @eqx.filter_jit
     def __call__(self, t: Array) -> tuple[Array, Array]:
         q, v = self.interpolation.evaluate(t)
-        if isinstance(self.stabilizer, Projection):
-            q, v = self.stabilizer(self.system, t, q, v)
+        if (method := self.stabilizer.projection_method) is not None:
+            q, v = Projection(method)(self.system, t, q, v)
         return q, v

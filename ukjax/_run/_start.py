@@ -16,7 +16,7 @@ from .._formula._acceleration import (
 )
 from .._misc._errors import InputError
 from .._motion._model import Model
-from .._motion._project import Projection, project
+from .._motion._project import project
 from .._motion._states import States, equations, observed, projected
 from .._pseudoinverse import DEFAULT_RCOND, solved_on_host
 from ._doctor import inconsistent_rows
@@ -43,7 +43,7 @@ def _is_precise(model: Model, position_error: Array, velocity_error: Array) -> b
     """Whether the state is on the constraints, if it is to be."""
     errors = np.abs(np.concatenate([position_error, velocity_error], axis=None))
     precise = errors.max(initial=0) < 1e4 * np.finfo(errors.dtype).eps
-    return bool(precise) or not isinstance(model.stabilizer, Projection)
+    return bool(precise) or model.stabilizer.projection_method is None
 
 
 def _require_symmetric(M: Any) -> None:
@@ -126,8 +126,8 @@ def checked_start(model: Model, t: Array, q: Array, v: Array, automatic: bool) -
         model, rows.position_error, rows.velocity_error
     ):
         model.formula.acceleration(model.system, t, q, v, stabilizer=model.stabilizer)  # raises what is wrong
-        if isinstance(model.stabilizer, Projection):
-            y = project(model.system, t, q, v, pinv=model.stabilizer.pinv)
+        if (method := model.stabilizer.projection_method) is not None:
+            y = project(model.system, t, q, v, pinv=method)
         y, equations, acceleration = _projected(model, t, *y)
     if not np.all(np.isfinite(acceleration.a)):
         raise InputError(why_not_finite(model.formula, model.system, t, *y, model.stabilizer))

@@ -19,7 +19,6 @@ from .._formula._acceleration import Equations
 from .._misc._errors import InputError, StartMovedWarning
 from .._misc._types import is_traced
 from .._motion._model import Model
-from .._motion._project import Projection
 from .._system._system import has_quasi_velocities
 from ._start import State, equations_at
 
@@ -87,7 +86,7 @@ def _part(given: np.ndarray, start: np.ndarray, weights: np.ndarray) -> float:
 
 def _turn(given: Equations, start: Equations, weights: np.ndarray) -> float:
     """The most a position row's direction changes [rad, where it is small]."""
-    known = np.array([kind == "holonomic" for kind in given.rows.kinds], bool)
+    known = given.rows.of_positions & given.rows.of_accelerations
     rows = [np.asarray(x.rows.A)[known] / weights for x in (given, start)]
     norms = [np.linalg.norm(x, axis=1) for x in rows]
     kept = np.minimum(*norms) > _VANISHED * np.maximum(*norms)
@@ -126,7 +125,7 @@ def require_near(
     - `stacklevel`: whom the warning is for, as `warnings.warn` counts.
     """
     q, v = zip(*((np.asarray(a), np.asarray(b)) for a, b in (given, start)), strict=True)
-    if not isinstance(model.stabilizer, Projection) or (_is_negligible(*q) and _is_negligible(*v)):
+    if model.stabilizer.projection_method is None or (_is_negligible(*q) and _is_negligible(*v)):
         return
     here, there = (equations_at(model, t, *state) for state in (given, start))
     of_q, of_v = _weights(model, t, start, np.asarray(there.M))

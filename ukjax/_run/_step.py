@@ -113,7 +113,7 @@ def _by_diffrax(model: Model, solver: Any, t: Array, q: Array, v: Array, dt: Arr
     if getattr(solver, "scan_kind", "") is None:  # a loop over the stages that both modes can differentiate
         solver = eqx.tree_at(lambda s: s.scan_kind, solver, "bounded", is_leaf=lambda x: x is None)
     terms = dfx.ODETerm(vector_field)  # pyright: ignore[reportArgumentType]
-    solver = projected(solver) if isinstance(model.stabilizer, Projection) else solver
+    solver = projected(solver) if model.stabilizer.projection_method is not None else solver
     end, y = t + dt, (q, v)
     begun = solver.init(terms, t, end, y, model)
     return solver.step(terms, t, end, y, model, begun, made_jump=True)[0]

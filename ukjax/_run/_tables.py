@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 import numpy as np
 
-from .._figures._table import Column, Table
+from .._figures._table import Column, RunTable
 from .._servo._servo_report import ServoRun
 from ._parts import arrays_of, dims_of, is_servoed, units_of
 
@@ -47,7 +47,7 @@ def _columns(owner: Any, columns: dict[str, tuple[tuple[str, ...], str]]) -> dic
     return {k: Column(d, np.asarray(x), u) for k, (d, x, u) in named.items() if x is not None}
 
 
-def table(run: "Trajectory", parts: Any = ()) -> Table:
+def table(run: "Trajectory", parts: Any = ()) -> RunTable:
     """The arrays with their dimensions, labels and units.
 
     **Arguments:**
@@ -82,10 +82,10 @@ def table(run: "Trajectory", parts: Any = ()) -> Table:
         zip(_MOVED, map(float, run.start_moved), strict=True)
     )
     attributes |= {name: int(value) for name, value in run.stats.items()}
-    return Table(columns, {name: list(x) for name, x in labels.items()}, attributes)
+    return RunTable(columns, {name: list(x) for name, x in labels.items()}, attributes)
 
 
-def _servo_from(table: Table) -> ServoRun | None:
+def _servo_from(table: RunTable) -> ServoRun | None:
     if "inputs" not in table.columns:
         return None
     return ServoRun(
@@ -96,7 +96,7 @@ def _servo_from(table: Table) -> ServoRun | None:
     )
 
 
-def fields_from(table: Table) -> dict[str, Any]:
+def fields_from(table: RunTable) -> dict[str, Any]:
     """The fields of the trajectory a table was made of, but for `result`, whose name comes in its place.
 
     **Arguments:**

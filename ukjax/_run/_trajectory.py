@@ -13,7 +13,7 @@ from .._figures import _animate, _files, _frames, _plot
 from .._misc._arguments import real_array
 from .._misc._errors import InputError, SimulationError
 from .._servo._servo_report import ServoRun
-from .._system._constraint import Kind
+from .._system._constraint_names import Kind
 from .._system._labels import Labels, numbered
 from .._system._problem import Problem
 from .._system._system import AbstractSystem

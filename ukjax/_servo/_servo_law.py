@@ -29,9 +29,9 @@ from .._misc._called import called
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities, is_traced
-from .._motion._project import Projection
 from .._pseudoinverse import AbstractPseudoinverse, as_pseudoinverse, inverse_cholesky, pinv
-from .._system._constraint import AbstractConstraint, Rows, constraint_rows
+from .._system._constraint import AbstractConstraint
+from .._system._rows import Rows, constraint_rows
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem, System
 from ._servo_report import ServoControl
@@ -119,7 +119,7 @@ class Law(eqx.Module):
             )
         for name, x in (("stabilizer", stabilizer), ("passive_stabilizer", passive_stabilizer)):
             require_instance(name, x, AbstractStabilizer, "Baumgarte(1.0, 10.0)")
-        if isinstance(stabilizer, Projection):
+        if stabilizer.projection_method is not None:
             raise InputError(
                 "an actuator cannot project a state onto servo constraints; use Baumgarte for the stabilizer."
             )

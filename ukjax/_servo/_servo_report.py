@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._misc._types import Forces, Velocities, is_traced
-from .._system._constraint import Kind
+from .._system._constraint_names import Kind
 
 
 @final

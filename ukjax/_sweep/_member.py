@@ -19,8 +19,8 @@ from .._run import _options
 from .._run._simulate import simulate
 from .._system._problem import Problem
 from ._guard import Guarded
-from ._names import Build, Case, points_of, require_name
-from ._outputs import OUTCOMES, Named, Run, description, observed, outcome, succeeded
+from ._names import Build, RunSpec, points_of, require_name
+from ._outputs import OUTCOMES, FinishedRun, Named, description, observed, outcome, succeeded
 from ._samples import inner_dims
 
 Values = dict[str, Array]
@@ -57,17 +57,17 @@ class Member(eqx.Module):
     options: dict[str, Any]
     of_function: bool
 
-    def integrate(self, problem: Problem, case: Case) -> Run:
-        """The run of a case.
+    def integrate(self, problem: Problem, spec: RunSpec) -> FinishedRun:
+        """The run that a specification describes.
 
         **Arguments:**
 
         - `problem`: it belongs to.
-        - `case`: what is run.
+        - `spec`: what is run.
         """
         options = dict(self.options)
         t0, t1 = options["t0"], options["t1"]
-        dtype, tolerances = jnp.result_type(case.q0), (options.pop("rtol"), options.pop("atol"))
+        dtype, tolerances = jnp.result_type(spec.q0), (options.pop("rtol"), options.pop("atol"))
         controller = _options.controller(
             options["stepsize_controller"], options["solver"], options["dt0"] is not None, tolerances, dtype
         )
@@ -75,13 +75,13 @@ class Member(eqx.Module):
             controller = Guarded(controller, jnp.asarray(max(abs(t0), abs(t1)), dtype))
         options["stepsize_controller"] = controller
         trajectory = simulate(
-            case.system, case.q0, case.v0, formula=case.formula, stabilizer=case.stabilizer, adjoint=dfx.ForwardMode(),
+            spec.system, spec.q0, spec.v0, formula=spec.formula, stabilizer=spec.stabilizer, adjoint=dfx.ForwardMode(),
             **options,
         )  # fmt: skip
-        points = points_of(problem, case.system)
-        known = dataclasses.replace(problem, system=case.system, q0=case.q0, v0=case.v0, points=points)
+        points = points_of(problem, spec.system)
+        known = dataclasses.replace(problem, system=spec.system, q0=spec.q0, v0=spec.v0, points=points)
         trajectory = dataclasses.replace(trajectory, problem=known, name=problem.name)
-        return Run(trajectory, case)
+        return FinishedRun(trajectory, spec)
 
     def observe(self, values: Values) -> tuple[Values, Array]:
         """All outputs of one run as they are, and the code of its outcome.
@@ -153,7 +153,7 @@ def _of_function(made: Any) -> Values:
 
 
 @final
-class Program(eqx.Module):
+class TracedRun(eqx.Module):
     """One run, traced once for all.
 
     - `traced`: from the leaves of the values to all `variables`.
@@ -210,7 +210,7 @@ def _variables(member: Member, values: Values, outputs: Values, slopes: Values) 
     return known | {RESULT: Variable((), (), np.dtype(np.int8), "1", True)}
 
 
-def trace(member: Member, example: dict[str, np.ndarray]) -> Program:
+def trace(member: Member, example: dict[str, np.ndarray]) -> TracedRun:
     """The program of one run.
 
     **Arguments:**
@@ -229,4 +229,4 @@ def trace(member: Member, example: dict[str, np.ndarray]) -> Program:
         variables.update(_variables(member, values, outputs, slopes))
         return [*outputs.values(), *slopes.values(), code]
 
-    return Program(traced(flat, *leaves), variables)
+    return TracedRun(traced(flat, *leaves), variables)

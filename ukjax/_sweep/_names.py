@@ -25,7 +25,7 @@ _STRUCTURAL = (int, str, bool)
 
 
 @final
-class Case(eqx.Module):
+class RunSpec(eqx.Module):
     """One run to make: its arrays are what parameters can name.
 
     - `q0`, `v0`: the initial state.
@@ -87,18 +87,18 @@ def _changed_leaf(name: str, leaf: Any, component: int | None, value: Array) -> 
     return leaf.at[component].set(value)
 
 
-def changed(case: Case, values: dict[str, Array], others: Iterable[str] = ()) -> Case:
-    """The case with the values of some parameters.
+def changed(spec: RunSpec, values: dict[str, Array], others: Iterable[str] = ()) -> RunSpec:
+    """The specification with the values of some parameters.
 
     **Arguments:**
 
-    - `case`: as it is.
+    - `spec`: as it is.
     - `values`: by name.
     - `others`: names that would have been known elsewhere, for the message.
 
     **Raises:** `InputError` for unknown names, with those there are, and wrong shapes.
     """
-    numbers, rest = eqx.partition(case, _is_number)
+    numbers, rest = eqx.partition(spec, _is_number)
     paths, structure = jax.tree_util.tree_flatten_with_path(numbers)
     known = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in paths]
     leaves = [leaf for _, leaf in paths]
@@ -131,10 +131,10 @@ def _call(fn: Callable[..., Any], names: Iterable[str]) -> tuple[tuple[str, ...]
 
 @final
 class Build(eqx.Module):
-    """From values to what is to be run: a problem with its `Case`, or what a function returned.
+    """From values to what is to be run: a problem with its `RunSpec`, or what a function returned.
 
     - `model`: a problem, or a function of parameters.
-    - `own`: the parameters the function takes; the others name arrays of the `Case`.
+    - `own`: the parameters the function takes; the others name arrays of the `RunSpec`.
     - `as_dict`: whether it takes them in one dict.
     - `stabilizer`, `formula`: of the runs.
     """
@@ -160,7 +160,7 @@ class Build(eqx.Module):
         self.model, self.stabilizer, self.formula = model, stabilizer, formula
         self.own, self.as_dict = ((), False) if isinstance(model, Problem) else _call(model, names)
 
-    def __call__(self, values: dict[str, Array]) -> tuple[Problem, Case] | Any:
+    def __call__(self, values: dict[str, Array]) -> tuple[Problem, RunSpec] | Any:
         """What the values lead to.
 
         **Arguments:**
@@ -178,9 +178,9 @@ class Build(eqx.Module):
                 known = inspect.signature(self.model).parameters
                 raise unknown_name("parameter", next(iter(rest)), known)
             return made
-        case = Case(made.q0, made.v0, made.system, self.stabilizer, self.formula)
+        spec = RunSpec(made.q0, made.v0, made.system, self.stabilizer, self.formula)
         others = () if isinstance(self.model, Problem) else inspect.signature(self.model).parameters
-        return made, changed(case, rest, others) if rest else case
+        return made, changed(spec, rest, others) if rest else spec
 
     def check(self, values: dict[str, Array]) -> Problem | None:
         """The problem of values that are not traced, so that the model can object to them; None if it is of no problem.
@@ -192,7 +192,7 @@ class Build(eqx.Module):
         **Raises:** `InputError` as the model does, and for negative gains.
         """
         made = self(values)
-        if isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], Case):
+        if isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], RunSpec):
             stabilizer = made[1].stabilizer
             if isinstance(stabilizer, Baumgarte):
                 Baumgarte(stabilizer.alpha, stabilizer.beta)

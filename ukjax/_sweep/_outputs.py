@@ -12,13 +12,12 @@ from .._misc._arguments import number_array
 from .._misc._called import called
 from .._misc._errors import InputError, shown
 from .._misc._names import unknown_name
-from .._motion._project import Projection
 from .._run._parts import PARTS, dims_of, is_servoed, units_of
 from .._run._results import RESULTS
 from .._run._tables import COLUMNS, SERVO_COLUMNS
 from .._run._trajectory import Trajectory
 from .._servo._servo_report import ServoRun
-from ._names import Case, require_name
+from ._names import RunSpec, require_name
 
 OUTCOMES = dict(zip(RESULTS._name_to_item, RESULTS._index_to_message, strict=True)) | {
     "inconsistent_start": "No initial state near the one given satisfies the constraints."
@@ -30,11 +29,11 @@ Output = str | Callable[[Trajectory], Array]
 Outputs = str | Sequence[Output] | Mapping[str, Output] | None
 
 
-class Run(NamedTuple):
+class FinishedRun(NamedTuple):
     """A run that was made, and of what; the trajectory knows its problem."""
 
     trajectory: Trajectory
-    case: Case
+    spec: RunSpec
 
 
 class Named(NamedTuple):
@@ -42,34 +41,34 @@ class Named(NamedTuple):
 
     dims: tuple[str, ...] | None
     units: str
-    of: Callable[[Run], Any]
+    of: Callable[[FinishedRun], Any]
     kept: bool = False
     """Whether it says something of runs that failed, too."""
 
 
-def _part(name: str) -> Callable[[Run], dict[str, Array]]:
+def _part(name: str) -> Callable[[FinishedRun], dict[str, Array]]:
     """A part of what a run tells, as arrays by name; the last of each is of the final state, and left out."""
     return lambda run: {key: x[:-1] for key, x in PARTS[name](run.trajectory).items()}
 
 
-def _points_end(run: Run) -> dict[str, Array]:
+def _points_end(run: FinishedRun) -> dict[str, Array]:
     return {f"{name}_end": x[-1] for name, x in PARTS["points"](run.trajectory).items()}
 
 
-def _along(name: str) -> Callable[[Run], Array | None]:
-    def of(run: Run) -> Array | None:
+def _along(name: str) -> Callable[[FinishedRun], Array | None]:
+    def of(run: FinishedRun) -> Array | None:
         x = getattr(run.trajectory, name)
         return None if x is None else x[:-1]  # the last is the final state
 
     return of
 
 
-def _of_servo(fn: Callable[[Trajectory, ServoRun], Array]) -> Callable[[Run], Array | None]:
+def _of_servo(fn: Callable[[Trajectory, ServoRun], Array]) -> Callable[[FinishedRun], Array | None]:
     """What needs servo control; None without."""
     return lambda run: fn(run.trajectory, run.trajectory.servo()) if is_servoed(run.trajectory) else None
 
 
-def _along_servo(name: str) -> Callable[[Run], Array | None]:
+def _along_servo(name: str) -> Callable[[FinishedRun], Array | None]:
     return _of_servo(lambda _, servo: getattr(servo, name.removeprefix("servo_"))[:-1])
 
 
@@ -156,7 +155,7 @@ def chosen(outputs: Outputs) -> dict[str, Named]:
     return functions
 
 
-def observed(run: Run, outputs: dict[str, Named], optional: bool) -> dict[str, Array]:
+def observed(run: FinishedRun, outputs: dict[str, Named], optional: bool) -> dict[str, Array]:
     """The values of outputs; of parts such as points, one for each.
 
     **Arguments:**
@@ -168,7 +167,7 @@ def observed(run: Run, outputs: dict[str, Named], optional: bool) -> dict[str, A
     columns: dict[str, Array] = {}
     trajectory = run.trajectory
     if is_servoed(trajectory) and _SERVO & outputs.keys():  # found once for all of them
-        run = Run(dataclasses.replace(trajectory, tracking=trajectory.servo()), run.case)
+        run = FinishedRun(dataclasses.replace(trajectory, tracking=trajectory.servo()), run.spec)
     for name, output in outputs.items():
         value = output.of(run)
         if value is None:
@@ -199,7 +198,7 @@ def description(name: str, value: Array, outputs: dict[str, Named]) -> Named:
     return Named(("time", *dims_of(name, value.shape[1:])), units_of(name), lambda run: None)
 
 
-def outcome(run: Run) -> Array:
+def outcome(run: FinishedRun) -> Array:
     """The code of how a run ended, an index of `OUTCOMES`.
 
     **Arguments:**
@@ -209,7 +208,7 @@ def outcome(run: Run) -> Array:
     trajectory = run.trajectory
     code = trajectory.result._value  # pyright: ignore[reportAttributeAccessIssue]
     code = jnp.asarray(code, jnp.int8)
-    if not isinstance(run.case.stabilizer, Projection) or getattr(run.case.formula, "clearance", None):
+    if run.spec.stabilizer.projection_method is None or getattr(run.spec.formula, "clearance", None):
         return code
     start = jnp.concatenate([trajectory.position_error[0], trajectory.velocity_error[0]])
     off = jnp.max(jnp.abs(start), initial=0) > jnp.sqrt(jnp.finfo(start.dtype).eps)

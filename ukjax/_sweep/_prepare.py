@@ -15,15 +15,15 @@ from .._misc._called import called
 from .._misc._errors import InputError
 from .._run import _options
 from .._servo._control import followed
-from .._system._constraint import constraint_rows
 from .._system._problem import Problem, resolve_state
+from .._system._rows import constraint_rows
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import names_of
-from ._member import RESULT, Member, Program, trace
-from ._names import Build, Case, documented_units
+from ._member import RESULT, Member, TracedRun, trace
+from ._names import Build, RunSpec, documented_units
 from ._outputs import OUTCOMES, Outputs, chosen
 from ._samples import AbstractSamples, count, digest
-from ._store import MADE_BY, NOT_RUN, Column, Template
+from ._store import MADE_BY, NOT_RUN, ArraySpec, Template
 
 _UNITS = {"alpha": "1/s", "beta": "1/s^2", "q0": "generalized coordinate", "v0": "generalized velocity"}
 
@@ -37,7 +37,7 @@ class Plan(NamedTuple):
     """
 
     samples: AbstractSamples
-    program: Program
+    program: TracedRun
     template: Template
 
 
@@ -81,7 +81,7 @@ def _returns_problem(build: Build, example: dict[str, np.ndarray]) -> bool:
     values = {name: jnp.asarray(x, float) for name, x in example.items()}
     with cacheable(), jax.default_device(jax.devices()[0]):
         made = called("the model", eqx.filter_eval_shape, build, values)
-    return isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], Case)
+    return isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], RunSpec)
 
 
 def _span(problem: Problem, options: dict[str, Any]) -> dict[str, Any]:
@@ -100,10 +100,10 @@ def _span(problem: Problem, options: dict[str, Any]) -> dict[str, Any]:
     return options | {"t0": float(t0), "t1": float(t1), "ts": np.asarray(ts)}
 
 
-def _labels(program: Program, problem: Problem, case: Case, options: dict[str, Any]) -> dict[str, Any]:
+def _labels(program: TracedRun, problem: Problem, spec: RunSpec, options: dict[str, Any]) -> dict[str, Any]:
     """Coordinates along the inner dimensions: times, and names of coordinates, velocities, rows and inputs."""
     used = {x for variable in program.variables.values() for x in variable.dims}
-    system, t, q, v = resolve_state(case.system, problem.t0, case.q0, case.v0)
+    system, t, q, v = resolve_state(spec.system, problem.t0, spec.q0, spec.v0)
     names = names_of(system, q, v)
     labels = {"coordinate": names.coordinates, "velocity": names.velocities}
     if "row" in used:
@@ -117,7 +117,7 @@ def _labels(program: Program, problem: Problem, case: Case, options: dict[str, A
     return coordinates
 
 
-def _columns(samples: AbstractSamples, program: Program) -> dict[str, Column]:
+def _columns(samples: AbstractSamples, program: TracedRun) -> dict[str, ArraySpec]:
     columns = {}
     for name, x in program.variables.items():
         attributes: dict[str, Any] = {"units": x.units} if x.units else {}
@@ -128,7 +128,7 @@ def _columns(samples: AbstractSamples, program: Program) -> dict[str, Column]:
             }
             attributes |= {name: " ".join(text.split()) for name, text in OUTCOMES.items() if text}
         dims, shape = (*samples.sizes, *x.dims), (*samples.sizes.values(), *x.shape)
-        columns[name] = Column(dims, shape, x.dtype, attributes)
+        columns[name] = ArraySpec(dims, shape, x.dtype, attributes)
     return columns
 
 
@@ -137,7 +137,7 @@ def _described(x: Any) -> str:
 
 
 def _provenance(
-    name: str, samples: AbstractSamples, member: Member, program: Program, options: dict[str, Any]
+    name: str, samples: AbstractSamples, member: Member, program: TracedRun, options: dict[str, Any]
 ) -> dict[str, Any]:
     attributes = {
         "made_by": MADE_BY,
@@ -178,12 +178,12 @@ def prepare(
     require_solver(options["solver"])
     build, example = Build(model, samples.names, stabilizer, formula), values_of(samples, 0)
     problem: Problem | None = None
-    case: Any = None
+    spec: Any = None
     named: dict[str, Any]
     if of_problem := _returns_problem(build, example):
         _check_extremes(build, samples, options)
         made: tuple[Problem, Any] = build({name: jnp.asarray(x, float) for name, x in example.items()})
-        problem, case = made
+        problem, spec = made
         options = _span(problem, options)
         named = chosen(outputs)
     elif outputs is None or isinstance(outputs, str):
@@ -192,7 +192,7 @@ def prepare(
         named = dict.fromkeys(all_of("outputs", outputs, str, "'value'"))
     member = Member(build, named, outputs is None, gradients, options, not of_problem)
     program = trace(member, example)
-    labels = {} if problem is None else _labels(program, problem, case, options)
+    labels = {} if problem is None else _labels(program, problem, spec, options)
     units = _UNITS | ({} if isinstance(model, Problem) else documented_units(model))
     coordinates = {
         name: (dims, x, {"units": units[name]} if name in units else {})

@@ -10,7 +10,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array
 
 from .._misc._traced import signature
-from ._member import Program
+from ._member import TracedRun
 from ._samples import RUN
 
 _MOST = 8  # programs remembered, the latest ones, so that the next sweep of one need not be compiled
@@ -18,7 +18,7 @@ _made: dict[Any, Any] = {}
 Batch = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
 
 
-def run_batch(program: Program, values: dict[str, Array]) -> dict[str, Array]:
+def run_batch(program: TracedRun, values: dict[str, Array]) -> dict[str, Array]:
     """The outputs of a batch of runs, each as if it were alone: one that fails is marked, its neighbours go on.
 
     **Arguments:**
@@ -32,7 +32,7 @@ def run_batch(program: Program, values: dict[str, Array]) -> dict[str, Array]:
 
 
 def compiled(
-    program: Program, example: dict[str, np.ndarray], batch: int, devices: Sequence[Any]
+    program: TracedRun, example: dict[str, np.ndarray], batch: int, devices: Sequence[Any]
 ) -> tuple[Batch, int]:
     """The batch as a compiled program, and the memory it takes on each device [bytes].
 
@@ -70,7 +70,7 @@ def compiled(
     return run, used
 
 
-def _compiled(program: Program, shapes: dict[str, Any], split: NamedSharding) -> Any:
+def _compiled(program: TracedRun, shapes: dict[str, Any], split: NamedSharding) -> Any:
     def whole(values: dict[str, Array]) -> dict[str, Array]:
         return run_batch(program, values)
 

@@ -54,7 +54,7 @@ def check_installed(store: bool) -> None:
         _zarr()
 
 
-class Column(NamedTuple):
+class ArraySpec(NamedTuple):
     """One array of the result: dimensions, shape, type, and attributes."""
 
     dims: tuple[str, ...]
@@ -71,7 +71,7 @@ class Column(NamedTuple):
 class Template(NamedTuple):
     """All a result consists of but its values."""
 
-    columns: dict[str, Column]
+    columns: dict[str, ArraySpec]
     coordinates: dict[str, tuple[tuple[str, ...], np.ndarray, dict[str, Any]]]
     attributes: dict[str, Any]
 

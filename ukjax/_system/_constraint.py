@@ -1,41 +1,76 @@
-"""What the user writes of a constraint, and the one place where it becomes rows of A a = b.
-
-Every constraint is brought to velocity level, psi(t, q, v) = 0: a holonomic phi(t, q) = 0 as its total
-time derivative psi = phi_t + phi_q q', a nonholonomic one as it stands. Differentiating once more gives
-
-    A = d psi / d v                      by `jax.jacfwd`,
-    b = -(psi_t + psi_q q')              by one `jax.jvp` along (1, q', 0).
-
-Rheonomic constraints are no special case: time is an argument whose tangent is 1.
-"""
+"""The kinds of constraints: what each says of a system's positions, velocities or accelerations."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, final
+from typing import Any, final
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
-from .._misc._arguments import number_array, real_array
 from .._misc._called import called
-from .._misc._errors import InputError, shown
-from .._misc._precision import in_full_precision
+from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time, Velocities
-from ._constraint_names import constraint_name, names_by_kind
+from ._constraint_names import Kind, constraint_name, names_by_kind
 from ._together import AbstractTogether
-
-if TYPE_CHECKING:
-    from ._system import AbstractSystem
-
-Kind = Literal["holonomic", "nonholonomic", "acceleration", "position"]
 
 
 class AbstractConstraint(eqx.Module):
-    """A named set of constraint rows. Concrete ones: `Holonomic`, `Nonholonomic`, `AccelerationConstraint`."""
+    """A named set of k constraint rows. Concrete ones: `Holonomic`, `Nonholonomic`, `AccelerationConstraint`.
+
+    A kind of your own overrides at least one of the three methods below. What it leaves out follows from the others by
+    differentiation: the velocity error as the rate of the position error, the rows A a = b as the rate of the velocity
+    error. Rows that have a position error are projected by position, those that have a velocity error by velocity.
+
+    - `name`: what reports and errors call it.
+    """
 
     name: eqx.AbstractVar[str]
+
+    @property
+    def kind(self) -> Kind:
+        """What reports call its rows, by the first of the three methods that its class has."""
+        has = lambda method: getattr(type(self), method) is not getattr(AbstractConstraint, method)
+        if has("position_error"):
+            return "holonomic"
+        return "nonholonomic" if has("velocity_error") else "acceleration"
+
+    def position_error(self, t: Time, q: Coordinates) -> Array | None:
+        """phi(t, q), a scalar or (k,), zero where the constraint holds; None (the default) where there is none."""
+        return None
+
+    def velocity_error(self, t: Time, q: Coordinates, v: Velocities) -> Array | None:
+        """psi(t, q, v), a scalar or (k,), zero where the constraint holds; None (the default) for the rate of phi."""
+        return None
+
+    def acceleration_rows(self, t: Time, q: Coordinates, v: Velocities) -> tuple[Array, Array] | None:
+        """The pair (A, b) of shapes (k, n) and (k,), with A a = b; None (the default) for what d psi / dt = 0 gives."""
+        return None
+
+    @classmethod
+    def position_errors(cls, constraints: Sequence[Any], t: Time, q: Coordinates) -> Sequence[Array | None]:
+        """The position errors of several `constraints` of this kind: where one computation serves all, override it."""
+        return [called(f"constraint '{c.name}'", c.position_error, t, q) for c in constraints]
+
+    @classmethod
+    def velocity_errors(
+        cls, constraints: Sequence[Any], t: Time, q: Coordinates, v: Velocities
+    ) -> Sequence[Array | None]:
+        """The velocity errors of several `constraints` of this kind."""
+        return [called(f"constraint '{c.name}'", c.velocity_error, t, q, v) for c in constraints]
+
+
+def _values(constraints: Sequence[Any], *arguments: Array) -> list[Array]:
+    """What the functions of constraints return; those that can be evaluated together are."""
+    found: dict[int, Array] = {}
+    together: dict[type[AbstractTogether], list[int]] = {}
+    for i, c in enumerate(constraints):
+        if isinstance(c.fn, AbstractTogether):
+            together.setdefault(type(c.fn), []).append(i)
+        else:
+            found[i] = called(f"constraint '{c.name}'", c.fn, *arguments)
+    for kind, places in together.items():
+        found |= zip(places, kind.together([constraints[i].fn for i in places], *arguments), strict=True)
+    return [found[i] for i in range(len(constraints))]
 
 
 @final
@@ -54,6 +89,13 @@ class Holonomic(AbstractConstraint):
     def __init__(self, fn: Callable[[Time, Coordinates], Array], *, name: str | None = None):
         self.fn = fn
         self.name = constraint_name(fn, name, "t, q")
+
+    def position_error(self, t: Time, q: Coordinates) -> Array:
+        return self.fn(t, q)
+
+    @classmethod
+    def position_errors(cls, constraints: Sequence[Any], t: Time, q: Coordinates) -> Sequence[Array | None]:
+        return _values(constraints, t, q)
 
 
 @final
@@ -75,6 +117,17 @@ class PositionConstraint(AbstractConstraint):
         self.fn = fn
         self.name = constraint_name(fn, name, "t, q")
 
+    @property
+    def kind(self) -> Kind:
+        return "position"
+
+    def position_error(self, t: Time, q: Coordinates) -> Array:
+        return self.fn(t, q)
+
+    @classmethod
+    def position_errors(cls, constraints: Sequence[Any], t: Time, q: Coordinates) -> Sequence[Array | None]:
+        return _values(constraints, t, q)
+
 
 @final
 class Nonholonomic(AbstractConstraint):
@@ -92,6 +145,15 @@ class Nonholonomic(AbstractConstraint):
     def __init__(self, fn: Callable[[Time, Coordinates, Velocities], Array], *, name: str | None = None):
         self.fn = fn
         self.name = constraint_name(fn, name)
+
+    def velocity_error(self, t: Time, q: Coordinates, v: Velocities) -> Array:
+        return self.fn(t, q, v)
+
+    @classmethod
+    def velocity_errors(
+        cls, constraints: Sequence[Any], t: Time, q: Coordinates, v: Velocities
+    ) -> Sequence[Array | None]:
+        return _values(constraints, t, q, v)
 
 
 @final
@@ -118,33 +180,8 @@ class AccelerationConstraint(AbstractConstraint):
         self.fn = fn
         self.name = constraint_name(fn, name)
 
-
-_OF_POSITIONS = (Holonomic, PositionConstraint)
-_KINDS: dict[type, Kind] = {
-    Holonomic: "holonomic",
-    PositionConstraint: "position",
-    Nonholonomic: "nonholonomic",
-}
-
-
-@final
-class Rows(eqx.Module):
-    """All constraints of a system at one state, as m rows of A a = b.
-
-    - `A`: constraint Jacobian (m, n).
-    - `b`: right-hand side (m,).
-    - `position_error`: phi for holonomic rows, 0 for the others (m,).
-    - `velocity_error`: psi for holonomic and nonholonomic rows, 0 for the others (m,).
-    - `names`: one name a row, `"pin[0]"`, `"pin[1]"` for a constraint of several rows.
-    - `kinds`: `"holonomic"`, `"nonholonomic"`, `"acceleration"`, or `"position"` for a row that asks nothing of a.
-    """
-
-    A: Float[Array, "m n"]
-    b: Float[Array, " m"]
-    position_error: Float[Array, " m"]
-    velocity_error: Float[Array, " m"]
-    names: tuple[str, ...] = eqx.field(static=True)
-    kinds: tuple[Kind, ...] = eqx.field(static=True)
+    def acceleration_rows(self, t: Time, q: Coordinates, v: Velocities) -> tuple[Array, Array]:
+        return self.fn(t, q, v)
 
 
 def as_constraints(value: Any) -> tuple[AbstractConstraint, ...]:
@@ -163,131 +200,5 @@ def as_constraints(value: Any) -> tuple[AbstractConstraint, ...]:
             "constraints must be a tuple of Holonomic(fn), Nonholonomic(fn) or AccelerationConstraint(fn), "
             f"got {got}."
         )
-    kinds = [_KINDS.get(type(c), "acceleration") for c in value]
-    names = names_by_kind([c.name for c in value], kinds)
+    names = names_by_kind([c.name for c in value], [c.kind for c in value])
     return tuple(c if c.name == name else replace(c, name=name) for c, name in zip(value, names, strict=True))
-
-
-def _constraints_of(system: "AbstractSystem") -> tuple[Any, ...]:
-    return as_constraints(getattr(system, "constraints", None))
-
-
-def _as_rows(value: Array, name: str) -> Array:
-    value = number_array(f"what constraint '{name}' returns", value)
-    if not jnp.issubdtype(value.dtype, jnp.floating):
-        raise InputError(f"constraint '{name}' returned {value.dtype}; return real numbers.")
-    if value.ndim > 1:
-        raise InputError(
-            f"constraint '{name}' returned shape {value.shape}; return a scalar or a vector of rows."
-        )
-    return jnp.atleast_1d(value)
-
-
-def _values(constraints: Sequence[Any], *arguments: Array) -> list[Array]:
-    """What the functions of constraints return, as rows."""
-    found: dict[int, Array] = {}
-    together: dict[type[AbstractTogether], list[int]] = {}
-    for i, c in enumerate(constraints):
-        if isinstance(c.fn, AbstractTogether):
-            together.setdefault(type(c.fn), []).append(i)
-        else:
-            found[i] = called(f"constraint '{c.name}'", c.fn, *arguments)
-    for kind, places in together.items():
-        found |= zip(places, kind.together([constraints[i].fn for i in places], *arguments), strict=True)
-    return [_as_rows(found[i], c.name) for i, c in enumerate(constraints)]
-
-
-def position_rows(system: "AbstractSystem", t: Time, q: Coordinates) -> Float[Array, " mh"]:
-    """The stacked position errors phi(t, q) of the constraints on positions alone, in their order (m_h,)."""
-    rows = _values([c for c in _constraints_of(system) if isinstance(c, _OF_POSITIONS)], t, q)
-    return jnp.concatenate(rows) if rows else jnp.zeros(0, q.dtype)
-
-
-def _velocity_parts(
-    system: "AbstractSystem", t: Time, q: Coordinates, v: Velocities
-) -> tuple[list[Array], list[Array]]:
-    """phi (zero where there is none) and psi of each differentiated constraint, in order."""
-    qdot = called("`kinematics`", system.kinematics, t, q, v)
-    if qdot.shape != q.shape:
-        raise InputError(
-            f"`kinematics` returned shape {qdot.shape}; the rate of q must have its shape {q.shape}."
-        )
-    constraints = _constraints_of(system)
-    of_q, of_v = (
-        [i for i, c in enumerate(constraints) if isinstance(c, kind)]
-        for kind in (_OF_POSITIONS, Nonholonomic)
-    )
-    rows = lambda t, q: _values([constraints[i] for i in of_q], t, q)
-    phi, rate = jax.jvp(rows, (t, q), (jnp.ones_like(t), qdot))
-    slip = _values([constraints[i] for i in of_v], t, q, v)
-    phis = dict(zip([*of_q, *of_v], [*phi, *map(jnp.zeros_like, slip)], strict=True))
-    psis = dict(zip([*of_q, *of_v], [*rate, *slip], strict=True))
-    return [phis[i] for i in sorted(phis)], [psis[i] for i in sorted(psis)]
-
-
-def _acceleration_parts(
-    c: AccelerationConstraint, t: Time, q: Coordinates, v: Velocities
-) -> tuple[Array, Array]:
-    found = called(f"constraint '{c.name}'", c.fn, t, q, v)
-    if not isinstance(found, tuple | list) or len(found) != 2:
-        raise InputError(f"constraint '{c.name}' must return the pair (A, b), got {shown(found)}.")
-    A, b = (real_array(f"{part} of constraint '{c.name}'", x) for part, x in zip("Ab", found, strict=True))
-    if A.ndim != 2 or A.shape[1:] != v.shape or b.shape != A.shape[:1]:
-        raise InputError(
-            f"constraint '{c.name}' returned A of shape {A.shape} and b of shape {b.shape}; "
-            f"with {v.size} velocities they must be (k, {v.size}) and (k,)."
-        )
-    return A, b
-
-
-@in_full_precision
-def constraint_rows(system: "AbstractSystem", t: Time | float, q: Coordinates, v: Velocities) -> Rows:
-    """All constraints of `system` as rows A a = b, with their errors (theory: Xu-Liu 2017, eqs. (3)-(5)).
-
-    **Arguments:**
-
-    - `system`: whose `constraints` are differentiated.
-    - `t`: time [s], a scalar.
-    - `q`: generalized coordinates (n_q,).
-    - `v`: generalized velocities (n,).
-
-    **Returns:** `Rows`, in the order of `system.constraints`.
-
-    **Raises:** `InputError`, naming the constraint, if one returns an array of the wrong shape.
-    """
-    q, v = real_array("q", q), real_array("v", v)
-    t = real_array("t", t).astype(q.dtype)
-    if t.ndim or q.ndim != 1 or v.ndim != 1:
-        raise InputError(
-            f"t, q, v have shapes {t.shape}, {q.shape}, {v.shape}; they must be (), (n_q,), (n,)."
-        )
-    phis, psis = _velocity_parts(system, t, q, v)
-
-    def psi(t: Array, q: Array, v: Array) -> Array:
-        parts = _velocity_parts(system, t, q, v)[1]
-        return jnp.concatenate(parts) if parts else jnp.zeros(0, q.dtype)
-
-    A = jax.jacfwd(psi, argnums=2)(t, q, v)
-    b = -jax.jvp(psi, (t, q, v), (jnp.ones_like(t), system.kinematics(t, q, v), jnp.zeros_like(v)))[1]
-
-    parts, names, kinds, start = [], [], [], 0
-    derived = iter(zip(phis, psis, strict=True))
-    for c in _constraints_of(system):
-        if isinstance(c, AccelerationConstraint):
-            A_c, b_c = _acceleration_parts(c, t, q, v)
-            parts.append((A_c, b_c, jnp.zeros_like(b_c), jnp.zeros_like(b_c)))
-            k, kind = b_c.size, "acceleration"
-        else:
-            phi_c, psi_c = next(derived)
-            k, kind = psi_c.size, _KINDS[type(c)]
-            parts.append((A[start : start + k], b[start : start + k], phi_c, psi_c))
-            start += k
-        names += [c.name] if k == 1 else [f"{c.name}[{i}]" for i in range(k)]
-        kinds += [kind] * k
-    if not parts:
-        return Rows(A, b, b, b, (), ())
-    return Rows(
-        *(jnp.concatenate(column) for column in zip(*parts, strict=True)),
-        names=tuple(names),
-        kinds=tuple(kinds),
-    )

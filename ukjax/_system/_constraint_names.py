@@ -1,9 +1,16 @@
-"""What constraints are called: as they were named, as their functions are, or by kind and number."""
+"""What constraints are called: as they were named, as their functions are, or by kind and number; and their kinds."""
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 from .._misc._arguments import require_function
 from .._misc._errors import InputError
+
+Kind = Literal["holonomic", "nonholonomic", "acceleration", "position"]
+OF_POSITIONS: tuple[Kind, ...] = ("holonomic", "position")
+"""The kinds of rows that have a position error."""
+OF_VELOCITIES: tuple[Kind, ...] = (*OF_POSITIONS, "nonholonomic")
+"""The kinds of rows that have a velocity error."""
 
 _UNNAMED = "<lambda>"
 """What Python calls a function that has no name."""

@@ -1,9 +1,8 @@
-"""Stabilizers that act on the right-hand side b, so that constraint errors decay instead of drifting.
+"""What keeps constraint errors small: a correction of the right-hand side b, a projection after every step, or both.
 
-`Projection`, which removes the errors after every step, lives in `_project`.
+`Projection`, which does the latter, stands beside what it does in `_project`.
 """
 
-import abc
 from typing import final
 
 import equinox as eqx
@@ -14,23 +13,37 @@ from jaxtyping import Array, Float
 from .._misc._arguments import real_array, require_not_negative
 from .._misc._errors import InputError
 from .._misc._types import is_traced
-from ._constraint import Rows
+from .._pseudoinverse import AbstractPseudoinverse
+from ._rows import Rows
 
 
 class AbstractStabilizer(eqx.Module):
-    """How constraint errors are kept small: `NoStabilizer`, `Baumgarte` or `Projection`."""
+    """How constraint errors are kept small: `NoStabilizer`, `Baumgarte` or `Projection`.
 
-    @abc.abstractmethod
+    One of your own overrides what it does of the three below; by default a stabilizer does nothing. It may correct b and
+    have states projected.
+    """
+
     def right_hand_side(self, rows: Rows) -> Float[Array, " m"]:
-        """The b (m,) to enforce in A a = b instead of `rows.b`."""
+        """The b (m,) to enforce in A a = b; by default `rows.b`."""
+        return rows.b
+
+    @property
+    def projection_method(self) -> AbstractPseudoinverse | None:
+        """The pseudoinverse method by which the start of a run and the end of each step are projected onto the
+        constraints, as `uk.project` does; None (the default) where they stay as they are."""
+        return None
+
+    @property
+    def fastest_rate(self) -> Float[Array, ""] | None:
+        """A bound on the fastest rate [1/s] at which errors are damped, which `uk.tune` keeps steps short enough for;
+        None (the default) where there is none."""
+        return None
 
 
 @final
 class NoStabilizer(AbstractStabilizer):
     """Enforces A a = b as it stands: an initial violation grows linearly, and rounding drifts."""
-
-    def right_hand_side(self, rows: Rows) -> Float[Array, " m"]:
-        return rows.b
 
 
 def _gain(value: Array | float, name: str) -> Array:
@@ -89,3 +102,7 @@ class Baumgarte(AbstractStabilizer):
                 )
         alpha, beta = (jnp.broadcast_to(gain.astype(dtype), m) for gain in (self.alpha, self.beta))
         return rows.b - alpha * rows.velocity_error - beta * rows.position_error
+
+    @property
+    def fastest_rate(self) -> Float[Array, ""]:
+        return jnp.max(jnp.sqrt(self.alpha**2 + self.beta))

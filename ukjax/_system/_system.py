@@ -146,11 +146,11 @@ def names_of(system: AbstractSystem, q: Array, v: Array) -> Labels:
 
 
 class LagrangianSystem(AbstractSystem):
-    """A system given by its Lagrangian; mass matrix and force follow by differentiation.
+    """A system to subclass, given by its Lagrangian; mass matrix and force follow by differentiation.
 
         M = L_vv,    Q = L_q - L_vq v - L_vt + F          (Xu-Liu 2017, eqs. (20)-(31))
 
-    Subclass it with `lagrangian` and `constraints`, and `generalized_force` where there is one; or call
+    It is abstract: subclass it with `lagrangian` and `constraints`, and `generalized_force` where there is one; or call
     `lagrangian_system` with functions. Velocities are q' here, not quasi-velocities.
     """
 

@@ -10,8 +10,7 @@ from jaxtyping import Array, Float
 
 from .._misc._arguments import one_of, real_array
 from .._misc._errors import InputError
-from .._motion._project import Projection
-from .._system._stabilize import Baumgarte, NoStabilizer
+from .._system._stabilize import AbstractStabilizer, Baumgarte
 
 Convention = Literal["plain", "squared"]
 
@@ -68,8 +67,6 @@ class GainSpace(eqx.Module):
     groups: tuple[int, ...] = eqx.field(static=True)
 
     def __init__(self, gains: Any, convention: Convention, rows: int | None):
-        if isinstance(gains, Projection | NoStabilizer):
-            raise InputError(f"{type(gains).__name__} has no gains to tune; give Baumgarte(alpha, beta).")
         one_of("convention", convention, ("plain", "squared"))
         if not isinstance(gains, Baumgarte) and (convention == "squared" or rows is not None):
             raise InputError("convention and per_row are for Baumgarte's gains: give Baumgarte(alpha, beta).")
@@ -86,7 +83,8 @@ class GainSpace(eqx.Module):
             names += [name] if value.ndim == 0 else [f"{name}[{i}]" for i in range(value.size)]
             groups += value.size * [group]
         if not leaves:
-            raise InputError(f"there are no gains in {gains!r}; give Baumgarte(alpha, beta), say.")
+            whose = type(gains).__name__ if isinstance(gains, AbstractStabilizer) else repr(gains)
+            raise InputError(f"{whose} has no gains to tune; give Baumgarte(alpha, beta), say.")
         self.given = in_convention(
             eqx.combine(jax.tree_util.tree_unflatten(structure, leaves), rest), convention
         )

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from .._misc._arguments import fails, real_array, require_between, require_not_negative
 from .._misc._errors import InputError, shown
 from .._run._trajectory import Trajectory
-from .._system._stabilize import Baumgarte
+from .._system._stabilize import AbstractStabilizer
 
 
 @final
@@ -119,13 +119,13 @@ class ViolationLoss(eqx.Module):
 
 
 def fastest_rate(gains: Any) -> Float[Array, ""] | None:
-    """A bound on the fastest rate [1/s] at which Baumgarte's gains damp an error; None where there are no such gains.
+    """A bound on the fastest rate [1/s] at which the stabilizers among the gains damp an error; None where none does.
 
     **Arguments:**
 
     - `gains`: a pytree.
     """
-    is_baumgarte = lambda x: isinstance(x, Baumgarte)
-    stabilizers = [x for x in jax.tree.leaves(gains, is_leaf=is_baumgarte) if is_baumgarte(x)]
-    rates = [jnp.max(jnp.sqrt(x.alpha**2 + x.beta)) for x in stabilizers]
+    is_stabilizer = lambda x: isinstance(x, AbstractStabilizer)
+    each = [x.fastest_rate for x in jax.tree.leaves(gains, is_leaf=is_stabilizer) if is_stabilizer(x)]
+    rates = [rate for rate in each if rate is not None]
     return jnp.max(jnp.stack(rates)) if rates else None

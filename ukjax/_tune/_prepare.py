@@ -15,7 +15,7 @@ from .._misc._called import called
 from .._misc._errors import InputError
 from .._misc._types import is_traced
 from .._motion._model import Model
-from .._motion._project import Projection, project
+from .._motion._project import project
 from .._run import _options
 from .._run._observe import errors_at
 from .._run._start_moved import require_near
@@ -118,11 +118,11 @@ def _check_loss(loss: Any, settings: Settings, rows: int) -> None:
 def _require_near_starts(problems: tuple[Problem, ...], settings: Settings) -> None:
     """As `simulate` does of runs that are projected."""
     stabilizer = settings.stabilizer
-    if not isinstance(stabilizer, Projection):
+    if (method := stabilizer.projection_method) is None:
         return
     for p in problems:
         model = Model(p.system, settings.formula or UdwadiaKalaba(), stabilizer)
-        start = project(p.system, settings.t0, p.q0, p.v0, pinv=stabilizer.pinv)
+        start = project(p.system, settings.t0, p.q0, p.v0, pinv=method)
         require_near(model, settings.t0, (p.q0, p.v0), start, None, stacklevel=5)
 
 

@@ -11,12 +11,7 @@ from jaxtyping import Array, Float
 
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
-from .._system._constraint import (
-    AbstractConstraint,
-    Holonomic,
-    Nonholonomic,
-    as_constraints,
-)
+from .._system._constraint import AbstractConstraint, Holonomic, Nonholonomic, as_constraints
 from .._system._system import AbstractSystem
 from .._system._together import AbstractTogether
 from ._abstract_joint import AbstractJoint

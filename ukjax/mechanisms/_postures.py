@@ -27,7 +27,8 @@ from .._misc._names import unknown_name
 from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Time, is_traced
 from .._motion._project import Projection
-from .._system._constraint import Holonomic, constraint_rows, position_rows
+from .._system._constraint import Holonomic
+from .._system._rows import constraint_rows, position_rows
 from ._absolute import AbsoluteSystem
 from ._abstract_joint import AbstractAxisJoint, AbstractJoint
 from ._bodies import GROUND, AbstractBody, Body, PlanarBody, PointMass, checked_array
@@ -231,7 +232,7 @@ def posture(system: AnySystem, at: Mapping[str, Any], t: Time | float) -> Coordi
     if not is_traced(phi) and not np.max(np.abs(phi), initial=0) <= tolerance:
         v = jnp.zeros(jax.eval_shape(system.mass_matrix, t, q).shape[0], q.dtype)
         rows = eqx.filter_eval_shape(constraint_rows, _held(system, end), t, q, v)
-        names = [name for name, kind in zip(rows.names, rows.kinds, strict=True) if kind == "holonomic"]
+        names = [name for name, of_q in zip(rows.names, rows.of_positions, strict=True) if of_q]
         errors = zip(names, np.abs(np.asarray(phi)), strict=True)
         off = ", ".join(f"{name} ({x:.1e})" for name, x in errors if not x <= tolerance)
         wanted = ", ".join(f"{name} = {x}" for name, x in at.items())

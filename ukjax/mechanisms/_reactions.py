@@ -26,8 +26,8 @@ from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Numbers, Time, Velocities, is_traced
 from .._pseudoinverse import GramSchmidt, pinv, unit_rows_on_host
-from .._system._constraint import constraint_rows
 from .._system._problem import resolve_state
+from .._system._rows import constraint_rows
 from ._absolute import AbsoluteSystem
 from ._abstract_joint import AbstractJoint
 from ._alike import each

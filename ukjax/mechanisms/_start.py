@@ -16,8 +16,8 @@ from .._misc._names import unknown_name
 from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Numbers, Time, Velocities, is_traced
 from .._pseudoinverse import GramSchmidt, pinv, solved_on_host
-from .._system._constraint import constraint_rows
 from .._system._problem import Problem, resolve_state
+from .._system._rows import constraint_rows
 from ._absolute import AbsoluteSystem
 from ._abstract_joint import AbstractAxisJoint
 from ._bodies import PointMass, checked_array

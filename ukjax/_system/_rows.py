@@ -1,0 +1,226 @@
+"""The one place where the constraints of a system become rows of A a = b.
+
+Every constraint is brought to velocity level, psi(t, q, v) = 0: a position error phi(t, q) as its total time
+derivative psi = phi_t + phi_q q', a velocity error as it stands. Differentiating once more gives
+
+    A = d psi / d v                      by `jax.jacfwd`,
+    b = -(psi_t + psi_q q')              by one `jax.jvp` along (1, q', 0),
+
+for all constraints at once; a kind that gives its rows itself is left out of that. Rheonomic constraints are no special
+case: time is an argument whose tangent is 1.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from .._misc._arguments import number_array, real_array
+from .._misc._called import called
+from .._misc._errors import InputError, shown
+from .._misc._precision import in_full_precision
+from .._misc._types import Coordinates, Time, Velocities
+from ._constraint import AbstractConstraint, as_constraints
+from ._constraint_names import OF_POSITIONS, OF_VELOCITIES, Kind
+from ._system import AbstractSystem
+
+
+@final
+class Rows(eqx.Module):
+    """All constraints of a system at one state, as m rows of A a = b.
+
+    - `A`: constraint Jacobian (m, n).
+    - `b`: right-hand side (m,).
+    - `position_error`: phi for holonomic rows, 0 for the others (m,).
+    - `velocity_error`: psi for holonomic and nonholonomic rows, 0 for the others (m,).
+    - `names`: one name a row, `"pin[0]"`, `"pin[1]"` for a constraint of several rows.
+    - `kinds`: `"holonomic"`, `"nonholonomic"`, `"acceleration"`, or `"position"` for a row that asks nothing of a.
+    """
+
+    A: Float[Array, "m n"]
+    b: Float[Array, " m"]
+    position_error: Float[Array, " m"]
+    velocity_error: Float[Array, " m"]
+    names: tuple[str, ...] = eqx.field(static=True)
+    kinds: tuple[Kind, ...] = eqx.field(static=True)
+
+    @property
+    def of_positions(self) -> Bool[np.ndarray, " m"]:
+        """Which rows have a position error."""
+        return np.isin(self.kinds, OF_POSITIONS)
+
+    @property
+    def of_velocities(self) -> Bool[np.ndarray, " m"]:
+        """Which rows have a velocity error."""
+        return np.isin(self.kinds, OF_VELOCITIES)
+
+    @property
+    def of_accelerations(self) -> Bool[np.ndarray, " m"]:
+        """Which rows ask something of the acceleration."""
+        return np.array([kind != "position" for kind in self.kinds], bool)
+
+
+def _as_rows(value: Array, name: str) -> Array:
+    value = number_array(f"what constraint '{name}' returns", value)
+    if not jnp.issubdtype(value.dtype, jnp.floating):
+        raise InputError(f"constraint '{name}' returned {value.dtype}; return real numbers.")
+    if value.ndim > 1:
+        raise InputError(
+            f"constraint '{name}' returned shape {value.shape}; return a scalar or a vector of rows."
+        )
+    return jnp.atleast_1d(value)
+
+
+def _of_each_kind(
+    constraints: Sequence[AbstractConstraint],
+    ask: Callable[[type[AbstractConstraint], list[Any]], Sequence[Array | None]],
+) -> list[Array | None]:
+    """What the constraints answer, as rows, each kind being asked once; None where one does not."""
+    kinds: dict[type[AbstractConstraint], list[int]] = {}
+    for i, c in enumerate(constraints):
+        kinds.setdefault(type(c), []).append(i)
+    found: dict[int, Array | None] = {}
+    for kind, places in kinds.items():
+        found |= zip(places, ask(kind, [constraints[i] for i in places]), strict=True)
+    return [None if (x := found[i]) is None else _as_rows(x, c.name) for i, c in enumerate(constraints)]
+
+
+def _position_errors(
+    constraints: Sequence[AbstractConstraint], t: Time, q: Coordinates
+) -> list[Array | None]:
+    return _of_each_kind(constraints, lambda kind, several: kind.position_errors(several, t, q))
+
+
+def _stacked(parts: Sequence[Array | None], dtype: Any) -> Array:
+    rows = [x for x in parts if x is not None]
+    return jnp.concatenate(rows) if rows else jnp.zeros(0, dtype)
+
+
+def _constraints_of(system: AbstractSystem) -> tuple[AbstractConstraint, ...]:
+    return as_constraints(getattr(system, "constraints", None))
+
+
+def position_rows(system: AbstractSystem, t: Time, q: Coordinates) -> Float[Array, " mh"]:
+    """The stacked position errors phi(t, q) of the constraints that have such, in their order (m_h,)."""
+    return _stacked(_position_errors(_constraints_of(system), t, q), q.dtype)
+
+
+def _errors(
+    system: AbstractSystem, constraints: Sequence[AbstractConstraint], t: Time, q: Coordinates, v: Velocities
+) -> tuple[list[Array | None], list[Array | None]]:
+    """phi and psi of each constraint; None where it has no such."""
+    qdot = called("`kinematics`", system.kinematics, t, q, v)
+    if qdot.shape != q.shape:
+        raise InputError(
+            f"`kinematics` returned shape {qdot.shape}; the rate of q must have its shape {q.shape}."
+        )
+    at = lambda t, q: _position_errors(constraints, t, q)
+    phis, rates = jax.jvp(at, (t, q), (jnp.ones_like(t), qdot))
+    psis = _of_each_kind(constraints, lambda kind, several: kind.velocity_errors(several, t, q, v))
+    return phis, [rate if psi is None else psi for rate, psi in zip(rates, psis, strict=True)]
+
+
+def _require_velocity_error(c: AbstractConstraint, psi: Array | None) -> Array:
+    if psi is None:
+        raise InputError(
+            f"constraint '{c.name}' says nothing: {type(c).__name__} must have the method position_error, "
+            "velocity_error or acceleration_rows."
+        )
+    return psi
+
+
+def _own_rows(c: AbstractConstraint, t: Time, q: Coordinates, v: Velocities) -> tuple[Array, Array] | None:
+    """A and b where the constraint gives them itself."""
+    found = called(f"constraint '{c.name}'", c.acceleration_rows, t, q, v)
+    if found is None:
+        return None
+    if not isinstance(found, tuple | list) or len(found) != 2:
+        raise InputError(f"constraint '{c.name}' must return the pair (A, b), got {shown(found)}.")
+    A, b = (real_array(f"{part} of constraint '{c.name}'", x) for part, x in zip("Ab", found, strict=True))
+    if A.ndim != 2 or A.shape[1:] != v.shape or b.shape != A.shape[:1]:
+        raise InputError(
+            f"constraint '{c.name}' returned A of shape {A.shape} and b of shape {b.shape}; "
+            f"with {v.size} velocities they must be (k, {v.size}) and (k,)."
+        )
+    return A, b
+
+
+def _differentiated(
+    system: AbstractSystem, constraints: Sequence[AbstractConstraint], t: Time, q: Coordinates, v: Velocities
+) -> tuple[Array, Array]:
+    """A and b from the rates of the velocity errors, one constraint after the other."""
+    psi = lambda t, q, v: _stacked(_errors(system, constraints, t, q, v)[1], q.dtype)
+    A = jax.jacfwd(psi, argnums=2)(t, q, v)
+    return A, -jax.jvp(psi, (t, q, v), (jnp.ones_like(t), system.kinematics(t, q, v), jnp.zeros_like(v)))[1]
+
+
+class _Part(NamedTuple):
+    """The rows of one constraint."""
+
+    A: Array
+    b: Array
+    position_error: Array
+    velocity_error: Array
+
+
+def _part(c: AbstractConstraint, A: Array, b: Array, phi: Array | None, psi: Array | None) -> _Part:
+    for error, kinds, level in ((phi, OF_POSITIONS, "position"), (psi, OF_VELOCITIES, "velocity")):
+        if (error is not None) != (c.kind in kinds):
+            given = "no" if error is None else "a"
+            raise InputError(f"constraint '{c.name}' is of kind '{c.kind}', but has {given} {level} error.")
+    zero = jnp.zeros_like(b)
+    part = _Part(A, b, zero if phi is None else phi, zero if psi is None else psi)
+    if any(x.shape != b.shape for x in part[2:]):
+        raise InputError(
+            f"constraint '{c.name}' has {b.size} rows, but a position error of shape {part.position_error.shape} and a "
+            f"velocity error of shape {part.velocity_error.shape}; each must have a value for each row."
+        )
+    return part
+
+
+@in_full_precision
+def constraint_rows(system: AbstractSystem, t: Time | float, q: Coordinates, v: Velocities) -> Rows:
+    """All constraints of `system` as rows A a = b, with their errors (theory: Xu-Liu 2017, eqs. (3)-(5)).
+
+    **Arguments:**
+
+    - `system`: whose `constraints` are differentiated.
+    - `t`: time [s], a scalar.
+    - `q`: generalized coordinates (n_q,).
+    - `v`: generalized velocities (n,).
+
+    **Returns:** `Rows`, in the order of `system.constraints`.
+
+    **Raises:** `InputError`, naming the constraint, if one returns an array of the wrong shape.
+    """
+    q, v = real_array("q", q), real_array("v", v)
+    t = real_array("t", t).astype(q.dtype)
+    if t.ndim or q.ndim != 1 or v.ndim != 1:
+        raise InputError(
+            f"t, q, v have shapes {t.shape}, {q.shape}, {v.shape}; they must be (), (n_q,), (n,)."
+        )
+    constraints = _constraints_of(system)
+    phis, psis = _errors(system, constraints, t, q, v)
+    own = [_own_rows(c, t, q, v) for c in constraints]
+    left = [c for c, given in zip(constraints, own, strict=True) if given is None]
+    A, b = _differentiated(system, left, t, q, v)
+    parts, names, kinds, start = [], [], [], 0
+    for c, given, phi, psi in zip(constraints, own, phis, psis, strict=True):
+        if given is None:
+            k = _require_velocity_error(c, psi).size
+            given, start = (A[start : start + k], b[start : start + k]), start + k
+        parts.append(_part(c, *given, phi, psi))
+        k = parts[-1].b.size
+        names += [c.name] if k == 1 else [f"{c.name}[{i}]" for i in range(k)]
+        kinds += [c.kind] * k
+    if not parts:
+        return Rows(A, b, b, b, (), ())
+    return Rows(
+        *(jnp.concatenate(column) for column in zip(*parts, strict=True)),
+        names=tuple(names),
+        kinds=tuple(kinds),
+    )
