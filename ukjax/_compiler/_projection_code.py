@@ -8,8 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.extend import core
 from jaxtyping import Array, Float
 
+from .._formula._equations import inertia
 from .._misc._types import Coordinates, Time, Velocities
 from .._system._constraint import constraint_rows, position_rows
 from .._system._stabilize import AbstractStabilizer
@@ -158,28 +160,37 @@ def projection_for(
 
 
 def _jaxprs(structure: Structure, avals: list[Any], state: tuple[Any, ...], quasi: bool) -> tuple[Any, ...]:
-    """The functions of a `Motion`, traced: of parameters, t and q, and v; and the kinds of the rows they have."""
+    """The functions of a `Motion`, traced, with the pytrees they return; and the kinds of the rows they have.
+
+    They take parameters, t and q, and v.
+    """
     kinds: tuple[str, ...] = ()
 
-    def at_position(leaves: list[Array], t: Time, q: Coordinates) -> tuple[Array, ...]:
+    n = state[2].shape[0]
+
+    def at_position(leaves: list[Array], t: Time, q: Coordinates) -> tuple[Any, ...]:
         system, _ = joined(structure, leaves)
         phi, J = position_rows(system, t, q), jax.jacfwd(position_rows, argnums=2)(system, t, q)
-        return phi, J, system.mass_matrix(t, q)
+        return phi, J, inertia(system, t, q, n)
 
-    def at_velocity(leaves: list[Array], t: Time, q: Coordinates, v: Velocities) -> tuple[Array, ...]:
+    def at_velocity(leaves: list[Array], t: Time, q: Coordinates, v: Velocities) -> tuple[Any, ...]:
         nonlocal kinds
         system, _ = joined(structure, leaves)
         rows = constraint_rows(system, t, q, v)
         kinds = tuple(kind for kind in rows.kinds if kind != "acceleration")
         known = np.array([kind != "acceleration" for kind in rows.kinds], bool)
-        return rows.A[known], rows.velocity_error[known], system.mass_matrix(t, q)
+        return rows.A[known], rows.velocity_error[known], inertia(system, t, q, n)
 
     def rates(leaves: list[Array], t: Time, q: Coordinates) -> Array:
         system, _ = joined(structure, leaves)
-        return jax.jacfwd(system.kinematics, argnums=2)(t, q, jnp.zeros(state[2].shape, state[2].dtype))
+        return jax.jacfwd(system.kinematics, argnums=2)(t, q, jnp.zeros(n, state[2].dtype))
 
-    made = jax.make_jaxpr(at_position)(avals, *state[:2]), jax.make_jaxpr(at_velocity)(avals, *state)
-    return *made, jax.make_jaxpr(rates)(avals, *state[:2]) if quasi else None, kinds
+    def traced(function: Any, *state: Any) -> tuple[core.ClosedJaxpr, Any]:
+        closed, shapes = jax.make_jaxpr(function, return_shape=True)(avals, *state)
+        return closed, jax.tree.structure(shapes)
+
+    made = traced(at_position, *state[:2]), traced(at_velocity, *state)
+    return *made, traced(rates, *state[:2]) if quasi else None, kinds
 
 
 @remembered
@@ -187,20 +198,22 @@ def _made(
     structure: Structure, leaves: tuple[Leaf, ...], state: tuple[Any, ...], rcond: float, quasi: bool
 ) -> ProjectionCode:
     position, velocity, rate, kinds = _jaxprs(structure, [x.aval for x in leaves], state, quasi)
-    leaves = read_by(leaves, position, velocity, *([] if rate is None else [rate]))
+    leaves = read_by(leaves, *(x for x, _ in (position, velocity, *([] if rate is None else [rate]))))
     build = Builder(MOST)
     inputs = Inputs(build)
     parameters = [*inputs.of(leaves), inputs(())]
     interpreter = Interpreter(build, inputs.count - 1)
-    (n_q,), (n,), rows = state[1].shape, state[2].shape, position.out_avals[0].shape[0]
+    (n_q,), (n,), rows = state[1].shape, state[2].shape, position[0].out_avals[0].shape[0]
     counts = [inputs.count - 1, 1, n_q, n, n_q + n, rows]
     q, v, *errors, mu = (list(inputs((k,))) for k in (n_q, n, n_q, n, rows))
 
-    def evaluated(closed: Any) -> Any:
-        return lambda *x: interpreter.run(closed.jaxpr, closed.consts, [*parameters, *map(_array, x)])
+    def evaluated(traced: tuple[core.ClosedJaxpr, Any]) -> Any:
+        closed, tree = traced
+        run = lambda *x: interpreter.run(closed.jaxpr, closed.consts, [*parameters, *map(_array, x)])
+        return lambda *x: jax.tree.unflatten(tree, run(*x))
 
     holonomic = tuple(kind != "nonholonomic" for kind in kinds)
-    rates = None if rate is None else lambda q: evaluated(rate)(q)[0]
+    rates = None if rate is None else evaluated(rate)
     motion = Motion(evaluated(position), evaluated(velocity), rates, holonomic)
     dtype = state[1].dtype
     found = projection(build, motion, (q, v), mu, (errors[0], errors[1]), rcond, dtype)

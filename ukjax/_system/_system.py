@@ -15,6 +15,7 @@ from .._misc._errors import InputError
 from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
 from ._constraint import AbstractConstraint, as_constraints
 from ._labels import Labels, labels_of, title_of
+from ._tree_inertia import TreeInertia
 
 
 class _Constrained:
@@ -44,6 +45,13 @@ class AbstractSystem(_Constrained, eqx.Module):
     @abc.abstractmethod
     def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
         """All impressed generalized forces Q (n,), Coriolis and gravity included [N], [N m], ..."""
+
+    def tree_inertia(self, t: Time, q: Coordinates) -> TreeInertia | None:
+        """The mass matrix as that of a kinematic tree, for one that is so: it is solved with in proportion to its size.
+
+        By default None: `mass_matrix` alone says it.
+        """
+        return None
 
     def kinematics(self, t: Time, q: Coordinates, v: Velocities) -> Coordinates:
         """The rate q' = N(t, q) v of the coordinates (n_q,); by default v itself.
@@ -106,6 +114,9 @@ class AbstractForwardingSystem(AbstractSystem):
 
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
         return self.system.mass_matrix(t, q)
+
+    def tree_inertia(self, t: Time, q: Coordinates) -> TreeInertia | None:
+        return self.system.tree_inertia(t, q)
 
     def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
         return self.system.force(t, q, v)
