@@ -92,9 +92,7 @@ def _product(build: Builder, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
     return found
 
 
-def _directions(
-    build: Builder, N: np.ndarray | None, M: np.ndarray | TreeInertia, dtype: Any
-) -> Directions:
+def _directions(build: Builder, N: np.ndarray | None, M: np.ndarray | TreeInertia, dtype: Any) -> Directions:
     """[N, I - N N^+], and M with a unit matrix beside it."""
     if N is None:
         return Directions(None, M)

@@ -46,9 +46,7 @@ class Solver:
     Below, x stands for L^T a, of M = L D L^T.
     """
 
-    def __init__(
-        self, build: Builder, M: np.ndarray | TreeInertia, A: np.ndarray, rcond: float, eps: float
-    ):
+    def __init__(self, build: Builder, M: np.ndarray | TreeInertia, A: np.ndarray, rcond: float, eps: float):
         self.build, self.definite = build, True
         self.mass = factored(build, M, lambda pivot, of: self._positive(pivot, of, A.shape[1] * eps))
         self.W = [self.mass.forward(build, row) for row in A]

@@ -201,7 +201,9 @@ def widened(M: np.ndarray | TreeInertia, more: int) -> np.ndarray | TreeInertia:
     - `more`: how many rows are to be added.
     """
     if isinstance(M, TreeInertia):
-        axes, inertia, arms = (np.zeros((more, *x.shape[1:]), object) + 0.0 for x in (M.axes, M.inertia, M.arms))
+        axes, inertia, arms = (
+            np.zeros((more, *x.shape[1:]), object) + 0.0 for x in (M.axes, M.inertia, M.arms)
+        )
         axes[:, 3] = inertia[:, 3, 3] = 1.0
         joined = [np.concatenate(pair) for pair in ((M.axes, axes), (M.inertia, inertia), (M.arms, arms))]
         return TreeInertia(*joined, (*M.parents, *(-1,) * more))
