@@ -49,14 +49,18 @@ def nearly_dependent(dtype: Any) -> float:
 class Motion(NamedTuple):
     """The functions of a system, of expressions.
 
-    - `positions`: q -> phi (h,), J (h, n_q), M (n, n), by its entries or as that of a tree.
-    - `velocities`: q, v -> A (m, n), psi (m,), M (n, n), of the rows that have a velocity error.
+    - `positions`: q -> phi (h,).
+    - `jacobian`: q -> J (h, n_q).
+    - `velocities`: q, v -> A (m, n), psi (m,), of the rows that have a velocity error.
+    - `inertia`: q -> M (n, n), by its entries or as that of a tree.
     - `rates`: q -> N (n_q, n) of quasi-velocities; None where velocities are those of q.
     - `holonomic`: which rows of `velocities` are those of positions.
     """
 
-    positions: Callable[[Vector], tuple[np.ndarray, np.ndarray, np.ndarray | TreeInertia]]
-    velocities: Callable[[Vector, Vector], tuple[np.ndarray, np.ndarray, np.ndarray | TreeInertia]]
+    positions: Callable[[Vector], np.ndarray]
+    jacobian: Callable[[Vector], np.ndarray]
+    velocities: Callable[[Vector, Vector], tuple[np.ndarray, np.ndarray]]
+    inertia: Callable[[Vector], np.ndarray | TreeInertia]
     rates: Callable[[Vector], np.ndarray] | None
     holonomic: tuple[bool, ...]
 
@@ -165,14 +169,14 @@ def positions(build: Builder, motion: Motion, q: Vector, mu: Vector, rcond: floa
     - `dtype`: of the state.
     """
     eps = float(jnp.finfo(dtype).eps)
-    phi, J, M = motion.positions(q)
-    to = _directions(build, None if motion.rates is None else motion.rates(q), M, dtype)
+    J = motion.jacobian(q)
+    to = _directions(build, None if motion.rates is None else motion.rates(q), motion.inertia(q), dtype)
     rows = without_noise(build, to.seen(build, J), eps)
     solver, negative = Solver(build, to.M, rows, rcond, eps), lambda x: [build.apply("neg", y) for y in x]
     change, errors = _pushed(solver, mu), []
     damped = _damped(build, solver, nearly_dependent(dtype))
     for left in reversed(range(_ITERATIONS)):
-        phi = list(motion.positions(plus(build, q, to.moved(build, change)))[0])
+        phi = list(motion.positions(plus(build, q, to.moved(build, change))))
         errors.append(largest(build, phi))
         more = solver.multipliers(negative(phi))
         if not left:
@@ -208,8 +212,8 @@ def _carried(
     carried = plus(build, q, fixed.moved(build, step))
     if to.E is not None:
         carried = plus(build, carried, to.moved(build, held))
-    phi, J, _ = motion.positions(frozen(moved))
-    J = [frozen(row) for row in J]
+    there = frozen(moved)
+    phi, J = motion.positions(there), [frozen(row) for row in motion.jacobian(there)]
     for _ in range(_REFINEMENTS):
         error = plus(build, phi, times(build, J, carried))
         back = _pushed(still, still.multipliers([build.apply("neg", x) for x in error]))
@@ -251,8 +255,10 @@ def projection(
     if mu:
         settled = positions(build, motion, q, mu, rcond, dtype)
         q, mu, again = settled.q, settled.mu, settled.again
-    A, psi, M = motion.velocities(q, v)
-    eps = float(jnp.finfo(dtype).eps)
+    A, psi = motion.velocities(q, v)
+    if not len(psi):
+        return [*q, *v, *build.frozen([*mu, 0.0, again, *errors[0], *errors[1]])]
+    M, eps = motion.inertia(q), float(jnp.finfo(dtype).eps)
     A, to = without_noise(build, A, eps), Directions(None, M)
     solver = Solver(build, M, A, _CONSISTENT_RCOND, eps)
     alike = motion.rates is None and all(motion.holonomic)  # the rows of velocities and those of positions

@@ -16,6 +16,7 @@ from .._misc._types import Coordinates, Time, Velocities
 from .._system._constraint import constraint_rows, position_rows
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem, has_quasi_velocities
+from .._system._tree_inertia import TreeInertia
 from ._code import MOST, run, short_enough
 from ._interpret import Interpreter
 from ._parameters import Inputs, Leaf, Structure, joined, leaf, numbers, read_by, split
@@ -168,18 +169,18 @@ def _jaxprs(structure: Structure, avals: list[Any], state: tuple[Any, ...], quas
 
     n = state[2].shape[0]
 
-    def at_position(leaves: list[Array], t: Time, q: Coordinates) -> tuple[Any, ...]:
-        system, _ = joined(structure, leaves)
-        phi, J = position_rows(system, t, q), jax.jacfwd(position_rows, argnums=2)(system, t, q)
-        return phi, J, inertia(system, t, q, n)
+    def positions(leaves: list[Array], t: Time, q: Coordinates) -> Array:
+        return position_rows(joined(structure, leaves)[0], t, q)
 
-    def at_velocity(leaves: list[Array], t: Time, q: Coordinates, v: Velocities) -> tuple[Any, ...]:
+    def masses(leaves: list[Array], t: Time, q: Coordinates) -> Array | TreeInertia:
+        return inertia(joined(structure, leaves)[0], t, q, n)
+
+    def velocities(leaves: list[Array], t: Time, q: Coordinates, v: Velocities) -> tuple[Array, Array]:
         nonlocal kinds
-        system, _ = joined(structure, leaves)
-        rows = constraint_rows(system, t, q, v)
+        rows = constraint_rows(joined(structure, leaves)[0], t, q, v)
         kinds = tuple(kind for kind in rows.kinds if kind != "acceleration")
         known = np.array([kind != "acceleration" for kind in rows.kinds], bool)
-        return rows.A[known], rows.velocity_error[known], inertia(system, t, q, n)
+        return rows.A[known], rows.velocity_error[known]
 
     def rates(leaves: list[Array], t: Time, q: Coordinates) -> Array:
         system, _ = joined(structure, leaves)
@@ -189,21 +190,21 @@ def _jaxprs(structure: Structure, avals: list[Any], state: tuple[Any, ...], quas
         closed, shapes = jax.make_jaxpr(function, return_shape=True)(avals, *state)
         return closed, jax.tree.structure(shapes)
 
-    made = traced(at_position, *state[:2]), traced(at_velocity, *state)
-    return *made, traced(rates, *state[:2]) if quasi else None, kinds
+    of_q = [positions, jax.jacfwd(positions, argnums=2), masses, *([rates] if quasi else [])]
+    return traced(velocities, *state), [traced(function, *state[:2]) for function in of_q], kinds
 
 
 @remembered
 def _made(
     structure: Structure, leaves: tuple[Leaf, ...], state: tuple[Any, ...], rcond: float, quasi: bool
 ) -> ProjectionCode:
-    position, velocity, rate, kinds = _jaxprs(structure, [x.aval for x in leaves], state, quasi)
-    leaves = read_by(leaves, *(x for x, _ in (position, velocity, *([] if rate is None else [rate]))))
+    velocity, of_q, kinds = _jaxprs(structure, [x.aval for x in leaves], state, quasi)
+    leaves = read_by(leaves, *(x for x, _ in (velocity, *of_q)))
     build = Builder(MOST)
     inputs = Inputs(build)
     parameters = [*inputs.of(leaves), inputs(())]
     interpreter = Interpreter(build, inputs.count - 1)
-    (n_q,), (n,), rows = state[1].shape, state[2].shape, position[0].out_avals[0].shape[0]
+    (n_q,), (n,), rows = state[1].shape, state[2].shape, of_q[0][0].out_avals[0].shape[0]
     counts = [inputs.count - 1, 1, n_q, n, n_q + n, rows]
     q, v, *errors, mu = (list(inputs((k,))) for k in (n_q, n, n_q, n, rows))
 
@@ -213,8 +214,8 @@ def _made(
         return lambda *x: jax.tree.unflatten(tree, run(*x))
 
     holonomic = tuple(kind != "nonholonomic" for kind in kinds)
-    rates = None if rate is None else evaluated(rate)
-    motion = Motion(evaluated(position), evaluated(velocity), rates, holonomic)
+    positions, jacobian, masses, *rates = map(evaluated, of_q)
+    motion = Motion(positions, jacobian, evaluated(velocity), masses, *(rates or [None]), holonomic)
     dtype = state[1].dtype
     found = projection(build, motion, (q, v), mu, (errors[0], errors[1]), rcond, dtype)
     whole, bare = (Program(x, counts, dtype) for x in (found, found[: n_q + n + rows + 2]))

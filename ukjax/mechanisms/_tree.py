@@ -88,7 +88,7 @@ class TreeSystem(AbstractSystem):
         return moving(self.bodies, twists)
 
     def _twists(self, at: Place, v: Velocities) -> Twists:
-        return self._by_name(at.chains.twists(at.posture, v))
+        return self._by_name(at.chains.twists(at.posture, at.chains.rates(at.posture, v)))
 
     def placements(self, t: Time, q: Coordinates) -> Placements:
         """Where the bodies and the ground are, by name."""
@@ -118,8 +118,8 @@ class TreeSystem(AbstractSystem):
     def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
         """Q = sum J_i^T (loads - inertial forces at v' = 0), equal to Xu-Liu 2017, eqs. (28)-(31)."""
         at = self._at(q)
-        loads = self._loads(at, t, at.chains.twists(at.posture, v))
-        return force(at.chains, at.posture, at.chains.rates(at.posture, v), loads)
+        rates = at.chains.rates(at.posture, v)
+        return force(at.chains, at.posture, rates, self._loads(at, t, at.chains.twists(at.posture, rates)))
 
     def _loads(self, at: Place, t: Time, twists: Twist) -> Twist:
         """The force at the centre of each body and the torque on it that all loads come to, stacked."""
@@ -172,8 +172,8 @@ class TreeSystem(AbstractSystem):
         place of `velocity` [N].
         """
         at = self._at(q)
-        twists = at.chains.twists(at.posture, v)
-        asked = needed(at.chains, at.posture, at.chains.rates(at.posture, v, a))
+        rates = at.chains.rates(at.posture, v, a)
+        twists, asked = at.chains.twists(at.posture, rates), needed(at.chains, at.posture, rates)
         loops = self._loop_wrenches(at, t, twists, multipliers)
         for given in (self._loads(at, t, twists), *(wrench for wrench, _ in loops.values())):
             asked = jax.tree.map(jnp.subtract, asked, given)

@@ -21,10 +21,14 @@ from ._tree_motion import Chains, Layout, Posture, Rates, cross
 from ._tree_recursion import inwards
 
 
-def _on_elements(layout: Layout, dtype: jnp.dtype) -> Float[Array, "elements bodies"]:
-    """1 where a body is on the frame behind an element."""
-    frames = np.array(layout.frames, int)
-    return jnp.asarray(np.arange(1, len(layout.elements) + 1)[:, None] == frames[None], dtype)
+def _on_elements(layout: Layout, of_bodies: Float[Array, "bodies ..."]) -> Float[Array, "elements ..."]:
+    """The sum over all bodies on the frame behind each element."""
+    on = [[i for i, frame in enumerate(layout.frames) if frame == e + 1] for e in range(len(layout.elements))]
+    padded = jnp.concatenate([of_bodies, jnp.zeros_like(of_bodies[:1])])
+    total = jnp.zeros_like(of_bodies, shape=(len(on), *of_bodies.shape[1:]))
+    for k in range(max(map(len, on))):
+        total = total + padded[np.array([own[k] if k < len(own) else len(of_bodies) for own in on])]
+    return total
 
 
 def _world_inertia(chains: Chains, posture: Posture) -> Float[Array, "bodies 3 3"]:
@@ -46,7 +50,7 @@ def inertias(chains: Chains, posture: Posture) -> Float[Array, "elements 6 6"]:
     upper = jnp.concatenate([_world_inertia(chains, posture) + mass * square, mass * hat], axis=2)
     lower = jnp.concatenate([-mass * hat, mass * unit], axis=2)
     each = jnp.concatenate([upper, lower], axis=1)
-    return jnp.einsum("ei,iab->eab", _on_elements(chains.layout, d.dtype), each)
+    return _on_elements(chains.layout, each)
 
 
 def tree_inertia(chains: Chains, posture: Posture) -> TreeInertia:
@@ -77,10 +81,10 @@ def force(chains: Chains, posture: Posture, rates: Rates, loads: Twist) -> Force
     I = inertias(chains, posture)
     moved = jnp.einsum("eab,eb->ea", I, jnp.concatenate([alpha, acceleration], axis=1))
     turned = jnp.einsum("eab,eb->ea", I[:, :, :3], omega)
-    on, d = _on_elements(layout, omega.dtype), chains.levers(posture)
+    about = loads.omega + cross(chains.levers(posture), loads.velocity)
     own = Twist(
-        on @ (loads.omega + cross(d, loads.velocity)) - moved[:, :3] - cross(omega, turned[:, :3]),
-        on @ loads.velocity - moved[:, 3:] - cross(omega, turned[:, 3:]),
+        _on_elements(layout, about) - moved[:, :3] - cross(omega, turned[:, :3]),
+        _on_elements(layout, loads.velocity) - moved[:, 3:] - cross(omega, turned[:, 3:]),
     )
     total = inwards(layout.before, _passed, own, posture.arm)
     owner = np.array(layout.of_velocity, int)

@@ -82,7 +82,9 @@ def twists_of(
     moves = jnp.asarray(chains.layout.moved(bodies), v.dtype)
     points = posture.origin[1:][np.array(chains.layout.of_velocity, int)]
     arm = moves[:, :, None] * (centres[:, None] - points[None])
-    linear = moves[:, :, None] * posture.linear[None] + cross(jnp.broadcast_to(posture.angular, arm.shape), arm)
+    linear = moves[:, :, None] * posture.linear[None] + cross(
+        jnp.broadcast_to(posture.angular, arm.shape), arm
+    )
     return Twist(moves @ (v[:, None] * posture.angular), jnp.einsum("ika,k->ia", linear, v))
 
 

@@ -220,9 +220,9 @@ class Chains(eqx.Module):
         ]
         return outwards(self.layout.before, _onwards, Rates(o, o, o, o), (posture.arm, Rates(*own, *more)))
 
-    def twists(self, posture: Posture, v: Velocities) -> Twist:
+    def twists(self, posture: Posture, rates: Rates) -> Twist:
         """Of all bodies at their centres, stacked."""
-        rates, frames = self.rates(posture, v), np.array(self.layout.frames, int)
+        frames = np.array(self.layout.frames, int)
         omega = rates.omega[frames]
         return Twist(omega, rates.velocity[frames] + cross(omega, self.levers(posture)))
 
