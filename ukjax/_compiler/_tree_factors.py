@@ -63,30 +63,30 @@ def _passed(build: Builder, arm: Vector, wrench: Vector) -> Vector:
     return [*_added(build, wrench[:3], _cross(build, arm, wrench[3:])), *wrench[3:]]
 
 
-def _moved(build: Builder, arm: Vector, I: np.ndarray) -> np.ndarray:
+def _moved(build: Builder, arm: Vector, given: np.ndarray) -> np.ndarray:
     """An inertia [J, H; H^T, m] about the point at the end of the arm, about that at its start."""
     if all(map(is_zero, arm)):
-        return I
-    found = I.copy()
+        return given
+    found = given.copy()
     for c in range(3):
-        found[:3, 3 + c] = _added(build, list(I[:3, 3 + c]), _cross(build, arm, list(I[3:, 3 + c])))
+        found[:3, 3 + c] = _added(build, list(given[:3, 3 + c]), _cross(build, arm, list(given[3:, 3 + c])))
     found[3:, :3] = found[:3, 3:].T
     for a in range(3):
         right = _cross(build, arm, list(found[a, 3:]))
         for c in range(a, 3):
-            left = _cross(build, arm, list(I[c, 3:]))[a]
-            found[a, c] = found[c, a] = build.total([I[a, c], left, right[c]])
+            left = _cross(build, arm, list(given[c, 3:]))[a]
+            found[a, c] = found[c, a] = build.total([given[a, c], left, right[c]])
     return found
 
 
-def _symmetric(I: np.ndarray) -> np.ndarray:
+def _symmetric(given: np.ndarray) -> np.ndarray:
     """A matrix by its upper triangle alone: expressions that are equal need not be the same."""
-    upper = np.triu(np.ones(I.shape, bool))
-    return np.where(upper, I, I.T)
+    upper = np.triu(np.ones(given.shape, bool))
+    return np.where(upper, given, given.T)
 
 
 class TreeFactors(NamedTuple):
-    """M = L D L^T of a tree, from the leaves to the ground: the `links` with `gain` g (6,) and `inverse` 1 / D of each."""
+    """M = L D L^T of a tree, from the leaves to the ground: `links`, the `gain` g (6,) and `inverse` 1 / D of each."""
 
     links: list[Link]
     gain: list[Vector]
@@ -139,13 +139,13 @@ def factored(
     """
     if not isinstance(M, TreeInertia):
         return factor(build, M, lambda pivot, i, _: invert(pivot, M[i, i]))
-    links, articulated = _links(M), [_symmetric(I) for I in M.inertia]
+    links, articulated = _links(M), [_symmetric(x) for x in M.inertia]
     axes = {link.place: link.axis for link in links}
     found = TreeFactors(links, [], [])
     taken: dict[int, Expression] = {}
     for link in links:
-        I = articulated[link.place]
-        U = [_dot(build, list(row), link.axis) for row in I]
+        own = articulated[link.place]
+        U = [_dot(build, list(row), link.axis) for row in own]
         D = _dot(build, link.axis, U)
         inverse = invert(D, build.apply("add", D, taken.get(link.place, 0.0)))
         gain = _scaled(build, inverse, U)
@@ -154,8 +154,8 @@ def factored(
         if link.parent < 0:
             continue
         for a, b in zip(*np.triu_indices(6), strict=True):
-            I[a, b] = I[b, a] = build.apply("sub", I[a, b], build.apply("mul", gain[a], U[b]))
-        moved, before = _moved(build, link.arm, I), articulated[link.parent]
+            own[a, b] = own[b, a] = build.apply("sub", own[a, b], build.apply("mul", gain[a], U[b]))
+        moved, before = _moved(build, link.arm, own), articulated[link.parent]
         for a, b in zip(*np.triu_indices(6), strict=True):
             before[a, b] = before[b, a] = build.apply("add", before[a, b], moved[a, b])
         along = _dot(build, U, _carried(build, link.arm, axes[link.parent]))
@@ -176,7 +176,7 @@ def product(build: Builder, M: np.ndarray | TreeInertia, x: Sequence[Expression]
     if not isinstance(M, TreeInertia):
         known = entries(x)
         return [build.dot(entries(row), known) for row in M]
-    links, out = _links(M), [0.0] * len(x)
+    links, out = _links(M), list(x)
     twists: dict[int, Vector] = {-1: [0.0] * 6}
     for link in reversed(links):
         moved = _scaled(build, x[link.place], link.axis)

@@ -15,6 +15,7 @@ from ._couplings import Screw as Screw
 from ._efforts import Effort as Effort
 from ._efforts import efforts as efforts
 from ._free import Free as Free
+from ._freedoms import Freedom as Freedom
 from ._given_motions import Drive as Drive
 from ._given_motions import Guide as Guide
 from ._given_motions import PathMotion as PathMotion

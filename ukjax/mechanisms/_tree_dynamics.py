@@ -78,9 +78,9 @@ def force(chains: Chains, posture: Posture, rates: Rates, loads: Twist) -> Force
     """Q of loads, forces at the centres of all bodies and torques, less the forces of inertia at these rates."""
     layout = chains.layout
     omega, alpha, acceleration = (x[1:] for x in (rates.omega, rates.alpha, rates.acceleration))
-    I = inertias(chains, posture)
-    moved = jnp.einsum("eab,eb->ea", I, jnp.concatenate([alpha, acceleration], axis=1))
-    turned = jnp.einsum("eab,eb->ea", I[:, :, :3], omega)
+    inertia = inertias(chains, posture)
+    moved = jnp.einsum("eab,eb->ea", inertia, jnp.concatenate([alpha, acceleration], axis=1))
+    turned = jnp.einsum("eab,eb->ea", inertia[:, :, :3], omega)
     about = loads.omega + cross(chains.levers(posture), loads.velocity)
     own = Twist(
         _on_elements(layout, about) - moved[:, :3] - cross(omega, turned[:, :3]),

@@ -74,7 +74,7 @@ def placed(
     R: Float[Array, "k 3 3"],
     p: Float[Array, "k 3"],
     angle: Float[Array, " k"],
-) -> list[AnyPlacement]:
+) -> Sequence[AnyPlacement]:
     """The placements of some bodies from stacked arrays, those of the plane by their angles.
 
     **Arguments:**
