@@ -2,7 +2,7 @@
 
     python benchmarks/chains.py [--links 6 12 24 48] [--batch 1024]
 
-Operations of one acceleration as scalar code; the first call of `simulate` in a process of its own, with JAX's cache empty
+Operations of one acceleration as scalar code; the first call of `simulate` in a process of its own, JAX's cache empty
 (processor time, its imports apart); one evaluation in a batch, for each member, in a compiled loop on one core.
 """
 

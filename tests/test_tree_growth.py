@@ -46,7 +46,8 @@ class Helix(AbstractJoint):
 
     def rows(self, t, *placements):
         parent, child = placements
-        R, offset = parent.R.T @ child.R, parent.back(child.point(self.point) - parent.point(self.point))
+        offset = parent.back(child.point(self.point) - parent.point(self.point))
+        R = jnp.stack([parent.back(child.vector(axis)) for axis in jnp.eye(3)], axis=1)
         angle = jnp.arctan2(R[1, 0], R[0, 0])
         return jnp.stack([offset[0], offset[1], R[2, 0], R[2, 1], offset[2] - self.rise * angle])
 
