@@ -83,7 +83,7 @@ def test_a_screw_of_ones_own_falls_as_by_hand():
     turned, rate = 0.8, 1.3
     found = _accelerated(small, *state(0.0, [turned], [rate]))
     np.testing.assert_allclose(found.a, [expected], rtol=1e-13)
-    np.testing.assert_allclose(uk.lanes(small).one(0.0, jnp.array([turned]), jnp.array([rate])), [expected])
+    np.testing.assert_allclose(uk.lanes(small).one(*state(0.0, [turned], [rate])), [expected])
 
     q = [0.1, 0.2, 0.5 + rise * turned, np.cos(turned / 2), 0.0, 0.0, np.sin(turned / 2)]
     found = _accelerated(large, *state(0.0, q, [0.0, 0.0, rise * rate, 0.0, 0.0, rate]))
@@ -167,7 +167,7 @@ def test_scalar_code_equals_arrays_and_so_do_its_derivatives(closed):
         return _accelerated(system, 0.0, jnp.asarray(q + s * dq), jnp.asarray(v + s * dv)).a
 
     def by_code(s):
-        return uk.lanes(_chain(5, 1.0 + 0.3 * s, closed)).one(0.0, q + s * dq, v + s * dv)
+        return uk.lanes(_chain(5, 1.0 + 0.3 * s, closed)).one(jnp.asarray(0.0), q + s * dq, v + s * dv)
 
     at = jnp.asarray(0.0)
     expected, slope = by_arrays(at), central(by_arrays)
@@ -180,7 +180,7 @@ def test_scalar_code_equals_arrays_and_so_do_its_derivatives(closed):
 
 
 def _operations(n: int, closed: str = "") -> int:
-    return sum(uk.lanes(_chain(n, closed=closed)).operations(0.0, np.zeros(n), np.zeros(n)).values())
+    return sum(uk.lanes(_chain(n, closed=closed)).operations(*state(0.0, [0.0] * n, [0.0] * n)).values())
 
 
 def test_operations_are_in_proportion_to_the_links():

@@ -215,7 +215,8 @@ def _made(
 
     holonomic = tuple(kind != "nonholonomic" for kind in kinds)
     positions, jacobian, masses, *rates = map(evaluated, of_q)
-    motion = Motion(positions, jacobian, evaluated(velocity), masses, *(rates or [None]), holonomic)
+    quasi_rates = rates[0] if rates else None
+    motion = Motion(positions, jacobian, evaluated(velocity), masses, quasi_rates, holonomic)
     dtype = state[1].dtype
     found = projection(build, motion, (q, v), mu, (errors[0], errors[1]), rcond, dtype)
     whole, bare = (Program(x, counts, dtype) for x in (found, found[: n_q + n + rows + 2]))

@@ -139,7 +139,7 @@ def factored(
     """
     if not isinstance(M, TreeInertia):
         return factor(build, M, lambda pivot, i, _: invert(pivot, M[i, i]))
-    links, articulated = _links(M), [_symmetric(x) for x in M.inertia]
+    links, articulated = _links(M), [_symmetric(x) for x in np.asarray(M.inertia)]
     axes = {link.place: link.axis for link in links}
     found = TreeFactors(links, [], [])
     taken: dict[int, Expression] = {}
@@ -183,7 +183,10 @@ def product(build: Builder, M: np.ndarray | TreeInertia, x: Sequence[Expression]
         twists[link.place] = _added(build, _carried(build, link.arm, twists[link.parent]), moved)
     wrenches: dict[int, Vector] = {}
     for link in links:
-        wrench = [_dot(build, list(row), twists[link.place]) for row in _symmetric(M.inertia[link.place])]
+        wrench = [
+            _dot(build, list(row), twists[link.place])
+            for row in _symmetric(np.asarray(M.inertia[link.place]))
+        ]
         wrench = _added(build, wrench, wrenches.get(link.place, [0.0] * 6))
         out[link.place] = _dot(build, link.axis, wrench)
         if link.parent >= 0:
@@ -201,12 +204,10 @@ def widened(M: np.ndarray | TreeInertia, more: int) -> np.ndarray | TreeInertia:
     - `more`: how many rows are to be added.
     """
     if isinstance(M, TreeInertia):
-        axes, inertia, arms = (
-            np.zeros((more, *x.shape[1:]), object) + 0.0 for x in (M.axes, M.inertia, M.arms)
-        )
-        axes[:, 3] = inertia[:, 3, 3] = 1.0
-        joined = [np.concatenate(pair) for pair in ((M.axes, axes), (M.inertia, inertia), (M.arms, arms))]
-        return TreeInertia(*joined, (*M.parents, *(-1,) * more))
+        room = lambda x: np.concatenate([x, np.zeros((more, *x.shape[1:]), object) + 0.0])
+        axes, inertia, arms = room(M.axes), room(M.inertia), room(M.arms)
+        axes[len(M.parents) :, 3] = inertia[len(M.parents) :, 3, 3] = 1.0
+        return TreeInertia(axes, inertia, arms, (*M.parents, *(-1,) * more))
     whole = np.zeros((len(M) + more,) * 2, object) + 0.0
     whole[: len(M), : len(M)] = M
     whole[range(len(M), len(whole)), range(len(M), len(whole))] = 1.0

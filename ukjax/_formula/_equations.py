@@ -1,6 +1,6 @@
 """The equations of motion at one state, evaluated from a system with the shapes of all it returns checked."""
 
-from typing import final
+from typing import Any, final
 
 import equinox as eqx
 import jax
@@ -28,7 +28,7 @@ class Equations(eqx.Module):
     - `rows`: the constraint rows, `rows.b` already stabilized.
     """
 
-    M: MassMatrix
+    M: Any
     Q: Forces
     c: Forces
     rows: Rows
@@ -124,7 +124,7 @@ def equations_of_motion(
     _expect("the rate of the coordinates from `kinematics`", rate, q.shape)
     rows = constraint_rows(system, t, q, v)
     rows = eqx.tree_at(lambda r: r.b, rows, stabilizer.right_hand_side(rows))
-    return Equations(M, Q, c, rows)  # pyright: ignore[reportArgumentType]
+    return Equations(M, Q, c, rows)
 
 
 def require_shapes(system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) -> None:

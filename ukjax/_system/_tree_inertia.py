@@ -5,7 +5,7 @@ from typing import final
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool
 
 from .._misc._types import MassMatrix
 
@@ -23,9 +23,9 @@ class TreeInertia(eqx.Module):
     - `parents`: the velocity before each; -1 for the ground.
     """
 
-    axes: Float[Array, "n 6"]
-    inertia: Float[Array, "n 6 6"]
-    arms: Float[Array, "n 3"]
+    axes: Array | np.ndarray  # of expressions, where scalar code is made
+    inertia: Array | np.ndarray
+    arms: Array | np.ndarray
     parents: tuple[int, ...] = eqx.field(static=True)
 
     def outwards(self) -> list[int]:
@@ -49,9 +49,11 @@ class TreeInertia(eqx.Module):
     def dense(self) -> MassMatrix:
         """The mass matrix (n, n), by composite bodies."""
         moves = jnp.asarray(self._on_path(), self.axes.dtype)
-        points = moves @ self.arms
+        points = moves @ jnp.asarray(self.arms)
         arm = points[:, None] - points[None]  # [i, k]: from the point of k to that of i
-        turn, slide = (jnp.broadcast_to(x[None], arm.shape) for x in jnp.split(self.axes, 2, axis=1))
+        turn, slide = (
+            jnp.broadcast_to(x[None], arm.shape) for x in jnp.split(jnp.asarray(self.axes), 2, axis=1)
+        )
         J = moves[:, :, None] * jnp.concatenate([turn, slide + jnp.cross(turn, arm)], axis=2)
         torque, force = jnp.split(jnp.einsum("iab,ikb->ika", self.inertia, J), 2, axis=2)
         composite = jnp.sum(jnp.concatenate([torque + jnp.cross(arm, force), force], axis=2), axis=0)

@@ -121,12 +121,12 @@ class Posture(eqx.Module):
 
 @final
 class Rates(eqx.Module):
-    """How frames move, the ground's first: angular velocity and acceleration, and those of what is at their origin."""
+    """How frames move, the ground's first, or one of them: angular velocity and acceleration, and those of what is at their origin."""
 
-    omega: Float[Array, "frames 3"]
-    velocity: Float[Array, "frames 3"]
-    alpha: Float[Array, "frames 3"]
-    acceleration: Float[Array, "frames 3"]
+    omega: Float[Array, "*frames 3"]
+    velocity: Float[Array, "*frames 3"]
+    alpha: Float[Array, "*frames 3"]
+    acceleration: Float[Array, "*frames 3"]
 
 
 def _onwards(before: Rates, own: tuple[Array, Rates]) -> Rates:

@@ -86,9 +86,9 @@ def placed(
     """
     if bodies[0].dimension == 2:
         each = unstacked((angle, p[:, :2]), len(bodies))
-        return [PlanarPlacement(*x, body.centre) for x, body in zip(each, bodies, strict=True)]
+        return [PlanarPlacement(x[0], x[1], body.centre) for x, body in zip(each, bodies, strict=True)]
     each = unstacked((R, p), len(bodies))
-    return [Placement(*x, body.centre) for x, body in zip(each, bodies, strict=True)]
+    return [Placement(x[0], x[1], body.centre) for x, body in zip(each, bodies, strict=True)]
 
 
 def moving(bodies: Sequence[AbstractBody], twists: Twist) -> Twists:
