@@ -89,7 +89,7 @@ def with_dense_mass(equations: Equations) -> Equations:
     """
     if not isinstance(equations.M, TreeInertia):
         return equations
-    return Equations(jax.vmap(TreeInertia.dense)(equations.M), equations.Q, equations.c, equations.rows)
+    return jax.vmap(lambda e: Equations(e.M.dense(), e.Q, e.c, e.rows))(equations)
 
 
 @in_full_precision
