@@ -47,18 +47,12 @@ class AbstractSystem(_Constrained, eqx.Module):
         """All impressed generalized forces Q (n,), Coriolis and gravity included [N], [N m], ..."""
 
     def tree_inertia(self, t: Time, q: Coordinates) -> TreeInertia | None:
-        """The mass matrix as that of a kinematic tree, for one that is so: it is solved with in proportion to its size.
-
-        By default None: `mass_matrix` alone says it.
-        """
+        """The mass matrix of a kinematic tree, to solve with in proportion to its size; None (the default) of others."""
         return None
 
     def kinematics(self, t: Time, q: Coordinates, v: Velocities) -> Coordinates:
-        """The rate q' = N(t, q) v of the coordinates (n_q,); by default v itself.
-
-        Override it for quasi-velocities, such as an angular velocity that turns a quaternion
-        (Orsino 2017, section 2).
-        """
+        """The rate q' = N(t, q) v of the coordinates (n_q,); by default v itself. Override it for quasi-velocities, such
+        as an angular velocity that turns a quaternion (Orsino 2017, section 2)."""
         return v
 
     def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""] | None:

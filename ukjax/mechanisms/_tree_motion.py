@@ -121,7 +121,7 @@ class Posture(eqx.Module):
 
 @final
 class Rates(eqx.Module):
-    """How frames move, the ground's first, or one of them: angular velocity and acceleration, and those of what is at their origin."""
+    """How frames move, the ground's first, or one of them: turning, and what of them is at their origin."""
 
     omega: Float[Array, "*frames 3"]
     velocity: Float[Array, "*frames 3"]
