@@ -62,7 +62,6 @@ class AbstractSystem(_Constrained, eqx.Module):
     def nonideal_force(self, t: Time, q: Coordinates, v: Velocities) -> Forces | None:
         """The force c (n,) whose work in every virtual displacement is that of the non-ideal constraint
         force (Liu 2015, eqs. (12)-(13)), or None for ideal constraints (the default)."""
-        return None
 
     def drawing(self, t: Time, q: Coordinates) -> dict[str, Array]:
         """The bodies as named polylines (k, 2) or (k, 3) [m], for `Trajectory.animate`; by default none."""
