@@ -197,6 +197,7 @@ def test_random_trees_equal_mujoco(seed):
     _close(M, full[np.ix_(own, own)], 1e-12)
     _close(Q, -data.qfrc_bias[own], 1e-12)
     _close(a, data.qacc[own], 1e-10)
+    _close(uk.lanes(system).one(t, q, v), data.qacc[own], 1e-10)
     for joint in system.joints:
         number, place = model.body(joint.child).id, placements[joint.child]
         _close(place.p, data.xipos[number], 1e-13)

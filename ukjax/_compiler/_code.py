@@ -26,13 +26,14 @@ from .._formula._acceleration import (
     UdwadiaKalaba,
     equations_of_motion,
 )
-from .._formula._equations import applied_forces
+from .._formula._equations import applied_forces, inertia
 from .._misc._called import called
 from .._misc._closures import require_seen
 from .._misc._types import Coordinates, Forces, Time, Velocities
 from .._pseudoinverse import Lineax
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
+from .._system._tree_inertia import TreeInertia
 from ._expressions import Expression, is_number
 from ._interpret import Interpreter, LargeProductError
 from ._parameters import Inputs, Leaf, Structure, joined, leaf, numbers, read_by, split
@@ -105,7 +106,7 @@ class Code:
 
     - `program`: the operations; its inputs are the varying entries of the parameters, t, q and v, and where the force
       is apart, Q and c.
-    - `equations`: the `Equations` at states.
+    - `equations`: the `Equations` at states, in which the mass matrix may be that of a tree.
     - `observed`: what a trajectory tells of states.
     - `apart`: whether the force is left to arrays.
     - `symmetric`: whether the mass matrix is, whatever the numbers.
@@ -124,7 +125,7 @@ class Code:
         self._rates = rates
         M = equations.arrays.M
         same = lambda x, y: x is y or (is_number(x) and is_number(y) and x == y)
-        self.symmetric = all(map(same, M.flat, M.T.flat))
+        self.symmetric = isinstance(M, TreeInertia) or all(map(same, M.flat, M.T.flat))
         self._leaves = leaves
 
     @functools.cached_property
@@ -229,7 +230,7 @@ def _written(
 
     equations, tree = traced(
         lambda system, stabilizer, t, q, v, *applied: equations_of_motion(
-            system, t, q, v, stabilizer, applied or None
+            system, t, q, v, stabilizer, applied or None, inertia(system, t, q, v.size)
         )
     )
     energy, energy_tree = traced(

@@ -117,19 +117,15 @@ def entries(x: Iterable[Expression]) -> Entries:
 
 def reachable(outputs: Sequence[Expression]) -> list[Node]:
     """The nodes that outputs need, each after its operands."""
-    found: dict[int, Node] = {}
-    stack = [x for x in outputs if isinstance(x, Node)]
+    found: dict[Node, None] = {}
+    stack = [x for x in outputs if type(x) is Node]
     while stack:
-        node = stack[-1]
-        if id(node) in found:
-            stack.pop()
-            continue
-        waiting = [x for x in node.args if isinstance(x, Node) and id(x) not in found]
-        if node.op != "input" and waiting:
-            stack += waiting
-        else:
-            found[id(node)] = stack.pop()
-    return list(found.values())
+        node, waiting = stack[-1], len(stack)
+        if node not in found and node.op != "input":
+            stack += [x for x in node.args if type(x) is Node and x not in found]
+        if len(stack) == waiting:
+            found[stack.pop()] = None
+    return list(found)
 
 
 def weight(x: Node) -> int:

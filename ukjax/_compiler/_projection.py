@@ -21,10 +21,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._misc._types import by_precision
+from .._system._tree_inertia import TreeInertia
 from ._expressions import Expression, entries, is_zero
+from ._factors import Vector, by_factors, factor
 from ._noise import without_noise
 from ._scalars import Builder
-from ._solve import Solver, Vector, by_factors, factor, largest, minus, plus, solve, times
+from ._solve import Solver, largest, minus, plus, solve, times
+from ._tree_factors import product, widened
 
 _ITERATIONS = 2
 _REFINEMENTS = 5  # of the change, which converges as fast as the positions do, with no check of its own
@@ -46,14 +49,18 @@ def nearly_dependent(dtype: Any) -> float:
 class Motion(NamedTuple):
     """The functions of a system, of expressions.
 
-    - `positions`: q -> phi (h,), J (h, n_q), M (n, n).
-    - `velocities`: q, v -> A (m, n), psi (m,), M (n, n), of the rows that have a velocity error.
+    - `positions`: q -> phi (h,).
+    - `jacobian`: q -> J (h, n_q).
+    - `velocities`: q, v -> A (m, n), psi (m,), of the rows that have a velocity error.
+    - `inertia`: q -> M (n, n), by its entries or as that of a tree.
     - `rates`: q -> N (n_q, n) of quasi-velocities; None where velocities are those of q.
     - `holonomic`: which rows of `velocities` are those of positions.
     """
 
-    positions: Callable[[Vector], tuple[np.ndarray, np.ndarray, np.ndarray]]
-    velocities: Callable[[Vector, Vector], tuple[np.ndarray, np.ndarray, np.ndarray]]
+    positions: Callable[[Vector], np.ndarray]
+    jacobian: Callable[[Vector], np.ndarray]
+    velocities: Callable[[Vector, Vector], tuple[np.ndarray, np.ndarray]]
+    inertia: Callable[[Vector], np.ndarray | TreeInertia]
     rates: Callable[[Vector], np.ndarray] | None
     holonomic: tuple[bool, ...]
 
@@ -66,7 +73,7 @@ class Directions(NamedTuple):
     """
 
     E: np.ndarray | None
-    M: np.ndarray
+    M: np.ndarray | TreeInertia
 
     def moved(self, build: Builder, x: Vector) -> Vector:
         """dq."""
@@ -74,7 +81,7 @@ class Directions(NamedTuple):
 
     def reached(self, n: int) -> "Directions":
         """Only those of the velocities (n,)."""
-        return Directions(None if self.E is None else self.E[:, :n], self.M[:n, :n])
+        return self if self.E is None else self._replace(E=self.E[:, :n])
 
     def seen(self, build: Builder, J: np.ndarray) -> np.ndarray:
         """J E."""
@@ -89,7 +96,7 @@ def _product(build: Builder, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
     return found
 
 
-def _directions(build: Builder, N: np.ndarray | None, M: np.ndarray, dtype: Any) -> Directions:
+def _directions(build: Builder, N: np.ndarray | None, M: np.ndarray | TreeInertia, dtype: Any) -> Directions:
     """[N, I - N N^+], and M with a unit matrix beside it."""
     if N is None:
         return Directions(None, M)
@@ -109,10 +116,7 @@ def _directions(build: Builder, N: np.ndarray | None, M: np.ndarray, dtype: Any)
         entry: Any = reached[i, j]
         beyond[i, j] = apply("sub", float(i == j), entry)
     beyond = beyond[:, [not all(map(is_zero, column)) for column in beyond.T]]
-    whole = np.zeros((len(M) + beyond.shape[1],) * 2, object) + 0.0
-    whole[: len(M), : len(M)] = M
-    whole[range(len(M), len(whole)), range(len(M), len(whole))] = 1.0
-    return Directions(np.concatenate([N, beyond], axis=1), whole)
+    return Directions(np.concatenate([N, beyond], axis=1), widened(M, beyond.shape[1]))
 
 
 class Settled(NamedTuple):
@@ -165,14 +169,14 @@ def positions(build: Builder, motion: Motion, q: Vector, mu: Vector, rcond: floa
     - `dtype`: of the state.
     """
     eps = float(jnp.finfo(dtype).eps)
-    phi, J, M = motion.positions(q)
-    to = _directions(build, None if motion.rates is None else motion.rates(q), M, dtype)
+    J = motion.jacobian(q)
+    to = _directions(build, None if motion.rates is None else motion.rates(q), motion.inertia(q), dtype)
     rows = without_noise(build, to.seen(build, J), eps)
     solver, negative = Solver(build, to.M, rows, rcond, eps), lambda x: [build.apply("neg", y) for y in x]
     change, errors = _pushed(solver, mu), []
     damped = _damped(build, solver, nearly_dependent(dtype))
     for left in reversed(range(_ITERATIONS)):
-        phi = list(motion.positions(plus(build, q, to.moved(build, change)))[0])
+        phi = list(motion.positions(plus(build, q, to.moved(build, change))))
         errors.append(largest(build, phi))
         more = solver.multipliers(negative(phi))
         if not left:
@@ -204,12 +208,12 @@ def _carried(
     (q, moved, change), frozen = moves, build.frozen
     still, held, force = solver.frozen(), frozen(change), times(build, rows.T, frozen(mu))
     fixed = to if to.E is None else to._replace(E=np.array([frozen(row) for row in to.E], object))
-    step = still.back(still.free(minus(build, force, times(build, to.M, held))))
+    step = still.back(still.free(minus(build, force, product(build, to.M, held))))
     carried = plus(build, q, fixed.moved(build, step))
     if to.E is not None:
         carried = plus(build, carried, to.moved(build, held))
-    phi, J, _ = motion.positions(frozen(moved))
-    J = [frozen(row) for row in J]
+    there = frozen(moved)
+    phi, J = motion.positions(there), [frozen(row) for row in motion.jacobian(there)]
     for _ in range(_REFINEMENTS):
         error = plus(build, phi, times(build, J, carried))
         back = _pushed(still, still.multipliers([build.apply("neg", x) for x in error]))
@@ -251,8 +255,10 @@ def projection(
     if mu:
         settled = positions(build, motion, q, mu, rcond, dtype)
         q, mu, again = settled.q, settled.mu, settled.again
-    A, psi, M = motion.velocities(q, v)
-    eps = float(jnp.finfo(dtype).eps)
+    A, psi = motion.velocities(q, v)
+    if not len(psi):
+        return [*q, *v, *build.frozen([*mu, 0.0, again, *errors[0], *errors[1]])]
+    M, eps = motion.inertia(q), float(jnp.finfo(dtype).eps)
     A, to = without_noise(build, A, eps), Directions(None, M)
     solver = Solver(build, M, A, _CONSISTENT_RCOND, eps)
     alike = motion.rates is None and all(motion.holonomic)  # the rows of velocities and those of positions

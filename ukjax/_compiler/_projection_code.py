@@ -8,12 +8,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.extend import core
 from jaxtyping import Array, Float
 
+from .._formula._equations import inertia
 from .._misc._types import Coordinates, Time, Velocities
 from .._system._rows import constraint_rows, position_rows
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem, has_quasi_velocities
+from .._system._tree_inertia import TreeInertia
 from ._code import MOST, run, short_enough
 from ._interpret import Interpreter
 from ._parameters import Inputs, Leaf, Structure, joined, leaf, numbers, read_by, split
@@ -158,50 +161,62 @@ def projection_for(
 
 
 def _jaxprs(structure: Structure, avals: list[Any], state: tuple[Any, ...], quasi: bool) -> tuple[Any, ...]:
-    """The functions of a `Motion`, traced: of parameters, t and q, and v; and the kinds of the rows they have."""
+    """The functions of a `Motion`, traced, with the pytrees they return; and the kinds of the rows they have.
+
+    They take parameters, t and q, and v.
+    """
     kinds: tuple[str, ...] = ()
 
-    def at_position(leaves: list[Array], t: Time, q: Coordinates) -> tuple[Array, ...]:
-        system, _ = joined(structure, leaves)
-        phi, J = position_rows(system, t, q), jax.jacfwd(position_rows, argnums=2)(system, t, q)
-        return phi, J, system.mass_matrix(t, q)
+    n = state[2].shape[0]
 
-    def at_velocity(leaves: list[Array], t: Time, q: Coordinates, v: Velocities) -> tuple[Array, ...]:
+    def positions(leaves: list[Array], t: Time, q: Coordinates) -> Array:
+        return position_rows(joined(structure, leaves)[0], t, q)
+
+    def masses(leaves: list[Array], t: Time, q: Coordinates) -> Array | TreeInertia:
+        return inertia(joined(structure, leaves)[0], t, q, n)
+
+    def velocities(leaves: list[Array], t: Time, q: Coordinates, v: Velocities) -> tuple[Array, Array]:
         nonlocal kinds
-        system, _ = joined(structure, leaves)
-        rows = constraint_rows(system, t, q, v)
+        rows = constraint_rows(joined(structure, leaves)[0], t, q, v)
         kinds = tuple(kind for kind in rows.kinds if kind != "acceleration")
         known = np.array([kind != "acceleration" for kind in rows.kinds], bool)
-        return rows.A[known], rows.velocity_error[known], system.mass_matrix(t, q)
+        return rows.A[known], rows.velocity_error[known]
 
     def rates(leaves: list[Array], t: Time, q: Coordinates) -> Array:
         system, _ = joined(structure, leaves)
-        return jax.jacfwd(system.kinematics, argnums=2)(t, q, jnp.zeros(state[2].shape, state[2].dtype))
+        return jax.jacfwd(system.kinematics, argnums=2)(t, q, jnp.zeros(n, state[2].dtype))
 
-    made = jax.make_jaxpr(at_position)(avals, *state[:2]), jax.make_jaxpr(at_velocity)(avals, *state)
-    return *made, jax.make_jaxpr(rates)(avals, *state[:2]) if quasi else None, kinds
+    def traced(function: Any, *state: Any) -> tuple[core.ClosedJaxpr, Any]:
+        closed, shapes = jax.make_jaxpr(function, return_shape=True)(avals, *state)
+        return closed, jax.tree.structure(shapes)
+
+    of_q = [positions, jax.jacfwd(positions, argnums=2), masses, *([rates] if quasi else [])]
+    return traced(velocities, *state), [traced(function, *state[:2]) for function in of_q], kinds
 
 
 @remembered
 def _made(
     structure: Structure, leaves: tuple[Leaf, ...], state: tuple[Any, ...], rcond: float, quasi: bool
 ) -> ProjectionCode:
-    position, velocity, rate, kinds = _jaxprs(structure, [x.aval for x in leaves], state, quasi)
-    leaves = read_by(leaves, position, velocity, *([] if rate is None else [rate]))
+    velocity, of_q, kinds = _jaxprs(structure, [x.aval for x in leaves], state, quasi)
+    leaves = read_by(leaves, *(x for x, _ in (velocity, *of_q)))
     build = Builder(MOST)
     inputs = Inputs(build)
     parameters = [*inputs.of(leaves), inputs(())]
     interpreter = Interpreter(build, inputs.count - 1)
-    (n_q,), (n,), rows = state[1].shape, state[2].shape, position.out_avals[0].shape[0]
+    (n_q,), (n,), rows = state[1].shape, state[2].shape, of_q[0][0].out_avals[0].shape[0]
     counts = [inputs.count - 1, 1, n_q, n, n_q + n, rows]
     q, v, *errors, mu = (list(inputs((k,))) for k in (n_q, n, n_q, n, rows))
 
-    def evaluated(closed: Any) -> Any:
-        return lambda *x: interpreter.run(closed.jaxpr, closed.consts, [*parameters, *map(_array, x)])
+    def evaluated(traced: tuple[core.ClosedJaxpr, Any]) -> Any:
+        closed, tree = traced
+        run = lambda *x: interpreter.run(closed.jaxpr, closed.consts, [*parameters, *map(_array, x)])
+        return lambda *x: jax.tree.unflatten(tree, run(*x))
 
     holonomic = tuple(kind != "nonholonomic" for kind in kinds)
-    rates = None if rate is None else lambda q: evaluated(rate)(q)[0]
-    motion = Motion(evaluated(position), evaluated(velocity), rates, holonomic)
+    positions, jacobian, masses, *rates = map(evaluated, of_q)
+    quasi_rates = rates[0] if rates else None
+    motion = Motion(positions, jacobian, evaluated(velocity), masses, quasi_rates, holonomic)
     dtype = state[1].dtype
     found = projection(build, motion, (q, v), mu, (errors[0], errors[1]), rcond, dtype)
     whole, bare = (Program(x, counts, dtype) for x in (found, found[: n_q + n + rows + 2]))

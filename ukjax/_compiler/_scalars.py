@@ -54,11 +54,12 @@ class Builder:
 
     def __init__(self, most: float = math.inf) -> None:
         self._known: dict[tuple, Node] = {}
+        self._rules: dict[str, Callable[..., Expression]] = {}
         self._most = most
 
     def _node(self, op: str, *args: Any) -> Node:
         # 1, 1.0 and True are equal as keys, so the type goes in; -0.0 and 0.0 may be one.
-        key = (op, *(id(x) if isinstance(x, Node) else (type(x), x) for x in args))
+        key = (op, *[id(x) if type(x) is Node else (type(x), x) for x in args])
         node = self._known.get(key)
         if node is None:
             if len(self._known) > self._most:
@@ -66,13 +67,21 @@ class Builder:
             node = self._known[key] = Node(op, args, len(self._known))
         return node
 
+    def repeated(self, op: str, *args: Expression) -> Node:
+        """An operation that another builder made of the same operands, and so cannot simplify."""
+        return self._node(op, *args)
+
     def input(self, number: int) -> Node:
         """The input of that number."""
         return self._node("input", number)
 
     def rule(self, op: str) -> Callable[..., Expression]:
         """How an operation is applied; by the methods below where they simplify it."""
-        return getattr(self, "_" + op, None) or functools.partial(self._general, op)
+        found = self._rules.get(op)
+        if found is None:
+            found = getattr(self, "_" + op, None) or functools.partial(self._general, op)
+            self._rules[op] = found
+        return found
 
     def apply(self, op: str, *args: Expression) -> Expression:
         """Any operation."""
@@ -224,9 +233,10 @@ def copied(
     - `build`: makes the copies.
     """
     copies = dict(replaced)
+    other = set(replaced)  # nodes whose copy is not the same operation: what uses them may become simpler
 
     def copy(x: Expression) -> Expression:
-        return copies[x] if isinstance(x, Node) else x
+        return copies[x] if type(x) is Node else x
 
     for node in reachable(outputs):
         if node in copies:
@@ -235,6 +245,11 @@ def copied(
             copies[node] = build.input(node.args[0])
         elif node.op in ("attached", "ruled"):
             copies[node] = copy(node.args[0])
+            other.add(node)
+        elif other.isdisjoint(node.args):
+            copies[node] = build.repeated(node.op, *map(copy, node.args))
         else:
-            copies[node] = build.apply(node.op, *map(copy, node.args))
+            found = copies[node] = build.apply(node.op, *map(copy, node.args))
+            if type(found) is not Node or found.op != node.op:
+                other.add(node)
     return [copy(x) for x in outputs]

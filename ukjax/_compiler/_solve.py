@@ -15,99 +15,20 @@ by the same factors.
 
 import copy
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, final
 
 import numpy as np
 
 from .._pseudoinverse import ROW_NOISE
-from ._expressions import Entries, Expression, entries, is_number, is_zero
+from .._system._tree_inertia import TreeInertia
+from ._expressions import Expression, entries, is_number, is_zero
+from ._factors import Taken, Vector, by_factors, factor
 from ._noise import without_noise
 from ._scalars import Builder
-
-Vector = list[Expression]
-Taken = dict[int, tuple[Expression, Expression]]
+from ._tree_factors import factored, product
 
 _ROUNDING = 32.0  # machine epsilons, times what pivots a row builds on: as much of its own may be rounding
-
-
-class Factors(NamedTuple):
-    """X = L D L^T in the given order of rows: `lower[i]` the entries of L in row i left of the diagonal,
-    by column; `inverse[i]` is 1 / D_i, or zero for a row left out."""
-
-    order: list[int]
-    lower: list[Entries]
-    inverse: Vector
-
-
-def _low_fill(neighbours: list[set[int]]) -> list[int]:
-    """An elimination order by least degree, given who meets whom."""
-    neighbours = [set(x) - {i} for i, x in enumerate(neighbours)]
-    left, order = set(range(len(neighbours))), []
-    while left:
-        i = min(left, key=lambda i: (len(neighbours[i]), i))
-        left.remove(i)
-        order.append(i)
-        for j in neighbours[i]:
-            neighbours[j] |= neighbours[i] - {j}
-            neighbours[j].discard(i)
-    return order
-
-
-def factor(build: Builder, X: np.ndarray, invert: Callable[[Expression, int, Taken], Expression]) -> Factors:
-    """The factors of a symmetric matrix of expressions, of which only one triangle is read.
-
-    **Arguments:**
-
-    - `build`: makes the expressions.
-    - `X`: (k, k).
-    - `invert`: 1 / D_i from the pivot, i, and what was taken from X_ii for it, L_ij^2 D_j and 1 / D_j by row j of X.
-    """
-    k = X.shape[0]
-    order = _low_fill([{j for j in range(k) if not is_zero(X[max(i, j), min(i, j)])} for i in range(k)])
-    lower: list[Entries] = [{} for _ in range(k)]
-    scaled: list[Entries] = [{} for _ in range(k)]  # L D
-    inverse: Vector = []
-    for row, i in enumerate(order):
-        for column in range(row):
-            j = order[column]
-            known = build.dot(scaled[row], lower[column])
-            entry = build.apply("sub", X[max(i, j), min(i, j)], known)
-            if not is_zero(entry):
-                scaled[row][column] = entry
-                lower[row][column] = build.apply("mul", entry, inverse[column])
-        taken = {order[c]: (build.apply("mul", x, lower[row][c]), inverse[c]) for c, x in scaled[row].items()}
-        pivot = build.apply("sub", X[i, i], build.total(x for x, _ in taken.values()))
-        inverse.append(invert(pivot, i, taken))
-    return Factors(order, lower, inverse)
-
-
-def forward(build: Builder, factors: Factors, x: Sequence[Expression]) -> Vector:
-    """L^-1 x, in the order of the factors."""
-    out: Vector = []
-    for i, row in zip(factors.order, factors.lower, strict=True):
-        terms = [build.apply("mul", entry, out[c]) for c, entry in row.items()]
-        out.append(build.apply("sub", x[i], build.total(terms)))
-    return out
-
-
-def backward(build: Builder, factors: Factors, y: Sequence[Expression]) -> Vector:
-    """L^-T y, of y in the order of the factors, in the original order."""
-    k = len(factors.order)
-    out: Vector = list(y)
-    for row in reversed(range(k)):
-        for column, entry in factors.lower[row].items():
-            out[column] = build.apply("sub", out[column], build.apply("mul", entry, out[row]))
-    unordered: Vector = [0.0] * k
-    for i, x in zip(factors.order, out, strict=True):
-        unordered[i] = x
-    return unordered
-
-
-def by_factors(build: Builder, factors: Factors, x: Sequence[Expression]) -> Vector:
-    """X^-1 x, but for rows left out."""
-    z = forward(build, factors, x)
-    return backward(build, factors, [build.apply("mul", *y) for y in zip(factors.inverse, z, strict=True)])
 
 
 @final
@@ -117,7 +38,7 @@ class Solver:
     **Arguments:**
 
     - `build`: makes the expressions.
-    - `M`: mass matrix (n, n).
+    - `M`: mass matrix (n, n), by its entries or as that of a tree.
     - `A`: constraint Jacobian (m, n).
     - `rcond`: the rank rule's threshold.
     - `eps`: of the precision.
@@ -125,10 +46,10 @@ class Solver:
     Below, x stands for L^T a, of M = L D L^T.
     """
 
-    def __init__(self, build: Builder, M: np.ndarray, A: np.ndarray, rcond: float, eps: float):
+    def __init__(self, build: Builder, M: np.ndarray | TreeInertia, A: np.ndarray, rcond: float, eps: float):
         self.build, self.definite = build, True
-        self.mass = factor(build, M, lambda pivot, i, _: self._positive(pivot, M[i, i], M.shape[0] * eps))
-        self.W = [forward(build, self.mass, row) for row in A]
+        self.mass = factored(build, M, lambda pivot, of: self._positive(pivot, of, A.shape[1] * eps))
+        self.W = [self.mass.forward(build, row) for row in A]
         self.scaled = [
             [build.apply("mul", d, w) for d, w in zip(self.mass.inverse, row, strict=True)] for row in self.W
         ]
@@ -162,7 +83,7 @@ class Solver:
 
     def free(self, f: Sequence[Expression]) -> Vector:
         """x = L^T a, were there no rows."""
-        z = forward(self.build, self.mass, f)
+        z = self.mass.forward(self.build, f)
         return [self.build.apply("mul", d, x) for d, x in zip(self.mass.inverse, z, strict=True)]
 
     def short(self, b: Sequence[Expression], x: Sequence[Expression]) -> Vector:
@@ -181,7 +102,7 @@ class Solver:
 
     def back(self, x: Sequence[Expression]) -> Vector:
         """a of x."""
-        return backward(self.build, self.mass, x)
+        return self.mass.backward(self.build, x)
 
     def nearness(self) -> Expression:
         """How close to singular the rows are: the largest inverse sine of an angle between one and those before it."""
@@ -194,10 +115,7 @@ class Solver:
     def frozen(self) -> "Solver":
         """The same solver, constant to a differentiation."""
         solver, freeze = copy.copy(self), self.build.frozen
-        for name in ("mass", "schur"):
-            factors: Factors = getattr(self, name)
-            lower = [dict(zip(row, freeze(row.values()), strict=True)) for row in factors.lower]
-            setattr(solver, name, Factors(factors.order, lower, freeze(factors.inverse)))
+        solver.mass, solver.schur = self.mass.frozen(self.build), self.schur.frozen(self.build)
         solver.W, solver.scaled = ([freeze(row) for row in rows] for rows in (self.W, self.scaled))
         return solver
 
@@ -228,7 +146,12 @@ def largest(build: Builder, x: Iterable[Expression]) -> Expression:
 
 
 def solve(
-    solver: Solver, M: np.ndarray, A: np.ndarray, f: Vector, b: Vector, refined_by: Solver | None = None
+    solver: Solver,
+    M: np.ndarray | TreeInertia,
+    A: np.ndarray,
+    f: Vector,
+    b: Vector,
+    refined_by: Solver | None = None,
 ) -> tuple[Vector, Vector]:
     """a of M a = f + A^T lambda, A a = b, with the derivative as in the module's docstring; and lambda, without.
 
@@ -249,7 +172,7 @@ def solve(
     a = solver.back(solver.pushed(x, second))
     held, multipliers = build.frozen(a), build.frozen(plus(build, first, second))
     force = times(build, A.T, multipliers) if len(A) else [0.0] * len(a)
-    free = still.free(minus(build, plus(build, f, force), times(build, M, held)))
+    free = still.free(minus(build, plus(build, f, force), product(build, M, held)))
     lacking = still.short(minus(build, b, times(build, A, held)), free)
     change = still.back(still.pushed(free, still.multipliers(lacking)))
     return [build.apply("attached", *pair) for pair in zip(a, change, strict=True)], multipliers
@@ -278,7 +201,7 @@ def acceleration(build: Builder, M: Any, Q: Any, A: Any, b: Any, rcond: float, e
     **Arguments:**
 
     - `build`: makes the expressions.
-    - `M`: mass matrix, an array of expressions (n, n); positive definite, else the result is NaN.
+    - `M`: mass matrix (n, n), by its entries or as that of a tree; positive definite, else the result is NaN.
     - `Q`: impressed and non-ideal force (n,).
     - `A`: constraint Jacobian (m, n).
     - `b`: right-hand side (m,), stabilized.
@@ -291,6 +214,6 @@ def acceleration(build: Builder, M: Any, Q: Any, A: Any, b: Any, rcond: float, e
     a = [build.apply("select", solver.definite, x, float("nan")) for x in a]
     rank = build.total(build.number(build.apply("ne", x, 0.0), True) for x in solver.schur.inverse)
     force = times(build, A.T, multipliers) if len(A) else [0.0] * len(a)
-    needed = minus(build, times(build, M, a), Q)
+    needed = minus(build, product(build, M, a), Q)
     force = [build.apply("attached", *pair) for pair in zip(force, needed, strict=True)]
     return Solution(a, multipliers, force, solver.nearness(), rank)

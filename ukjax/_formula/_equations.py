@@ -1,8 +1,9 @@
 """The equations of motion at one state, evaluated from a system with the shapes of all it returns checked."""
 
-from typing import final
+from typing import Any, final
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
@@ -14,19 +15,20 @@ from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
 from .._system._rows import Rows, constraint_rows
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractSystem
+from .._system._tree_inertia import TreeInertia
 
 
 @final
 class Equations(eqx.Module):
     """The equations of motion at one state: M a = Q + c + A^T lambda under A a = b.
 
-    - `M`: mass matrix (n, n).
+    - `M`: mass matrix (n, n); where scalar code is made of them a `TreeInertia` may stand in its place.
     - `Q`: impressed generalized force (n,).
     - `c`: non-ideal constraint force (n,), zero for ideal constraints.
     - `rows`: the constraint rows, `rows.b` already stabilized.
     """
 
-    M: MassMatrix
+    M: Any
     Q: Forces
     c: Forces
     rows: Rows
@@ -51,6 +53,45 @@ def applied_forces(system: AbstractSystem, t: Time, q: Coordinates, v: Velocitie
     return Q, jnp.zeros_like(Q) if c is None else _expect("the non-ideal force", c, (v.size,))
 
 
+def mass_matrix(system: AbstractSystem, t: Time, q: Coordinates, n: int) -> MassMatrix:
+    """The mass matrix, with its shape checked.
+
+    **Arguments:**
+
+    - `system`: the mechanical system.
+    - `t`: time [s].
+    - `q`: generalized coordinates (n_q,).
+    - `n`: the number of velocities.
+
+    **Raises:** `InputError` for another shape.
+    """
+    M = called(f"the mass matrix of {type(system).__name__}", system.mass_matrix, t, q)
+    return _expect("the mass matrix", M, (n, n))
+
+
+@in_full_precision
+def inertia(system: AbstractSystem, t: Time, q: Coordinates, n: int) -> MassMatrix | TreeInertia:
+    """The mass matrix, that of a tree in the form in which it is factored in proportion to its size.
+
+    **Arguments:** as `mass_matrix`.
+    """
+    found = system.tree_inertia(t, q)
+    return mass_matrix(system, t, q, n) if found is None else found
+
+
+@eqx.filter_jit
+def with_dense_mass(equations: Equations) -> Equations:
+    """Equations of motion at several states, along the first axes, with the mass matrix as an array whatever it was.
+
+    **Arguments:**
+
+    - `equations`: the equations.
+    """
+    if not isinstance(equations.M, TreeInertia):
+        return equations
+    return jax.vmap(lambda e: Equations(e.M.dense(), e.Q, e.c, e.rows))(equations)
+
+
 @in_full_precision
 def equations_of_motion(
     system: AbstractSystem,
@@ -59,6 +100,7 @@ def equations_of_motion(
     v: Velocities,
     stabilizer: AbstractStabilizer,
     applied: tuple[Forces, Forces] | None = None,
+    M: MassMatrix | TreeInertia | None = None,
 ) -> Equations:
     """Evaluates a system at one state, with the shapes of all it returns checked.
 
@@ -70,18 +112,19 @@ def equations_of_motion(
     - `v`: generalized velocities (n,).
     - `stabilizer`: gives the b to enforce.
     - `applied`: the `applied_forces`, if they are known already.
+    - `M`: the mass matrix, if it is known already.
 
     **Returns:** `Equations`.
 
     **Raises:** `InputError` naming what has the wrong shape.
     """
-    n, of = v.size, f"of {type(system).__name__}"
-    M = _expect("the mass matrix", called(f"the mass matrix {of}", system.mass_matrix, t, q), (n, n))
+    M = mass_matrix(system, t, q, v.size) if M is None else M
     Q, c = applied_forces(system, t, q, v) if applied is None else applied
-    rate = called(f"`kinematics` {of}", system.kinematics, t, q, v)
+    rate = called(f"`kinematics` of {type(system).__name__}", system.kinematics, t, q, v)
     _expect("the rate of the coordinates from `kinematics`", rate, q.shape)
     rows = constraint_rows(system, t, q, v)
-    return Equations(M, Q, c, eqx.tree_at(lambda r: r.b, rows, stabilizer.right_hand_side(rows)))
+    rows = eqx.tree_at(lambda r: r.b, rows, stabilizer.right_hand_side(rows))
+    return Equations(M, Q, c, rows)
 
 
 def require_shapes(system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) -> None:

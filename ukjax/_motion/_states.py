@@ -9,6 +9,7 @@ from jaxtyping import Array
 
 from .._compiler import Code
 from .._formula._acceleration import AbstractFormula, Acceleration, Equations
+from .._formula._equations import with_dense_mass
 from .._system._system import AbstractSystem
 from ._model import Model
 
@@ -65,7 +66,7 @@ def equations(model: Model, states: States) -> Equations:
     **Arguments:** as `projected`.
     """
     assert model.code is not None
-    return model.code.equations.on_host(*_all_operands(model.code, model, states))
+    return with_dense_mass(model.code.equations.on_host(*_all_operands(model.code, model, states)))
 
 
 def observed(model: Model, states: States) -> dict[str, Any]:

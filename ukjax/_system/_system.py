@@ -15,6 +15,7 @@ from .._misc._errors import InputError
 from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
 from ._constraint import AbstractConstraint, as_constraints
 from ._labels import Labels, labels_of, title_of
+from ._tree_inertia import TreeInertia
 
 
 class _Constrained:
@@ -45,12 +46,13 @@ class AbstractSystem(_Constrained, eqx.Module):
     def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
         """All impressed generalized forces Q (n,), Coriolis and gravity included [N], [N m], ..."""
 
-    def kinematics(self, t: Time, q: Coordinates, v: Velocities) -> Coordinates:
-        """The rate q' = N(t, q) v of the coordinates (n_q,); by default v itself.
+    def tree_inertia(self, t: Time, q: Coordinates) -> TreeInertia | None:
+        """The mass matrix of a kinematic tree, to solve with in proportion to its size; None (the default) of others."""
+        return None
 
-        Override it for quasi-velocities, such as an angular velocity that turns a quaternion
-        (Orsino 2017, section 2).
-        """
+    def kinematics(self, t: Time, q: Coordinates, v: Velocities) -> Coordinates:
+        """The rate q' = N(t, q) v of the coordinates (n_q,); by default v itself. Override it for quasi-velocities, such
+        as an angular velocity that turns a quaternion (Orsino 2017, section 2)."""
         return v
 
     def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""] | None:
@@ -60,7 +62,6 @@ class AbstractSystem(_Constrained, eqx.Module):
     def nonideal_force(self, t: Time, q: Coordinates, v: Velocities) -> Forces | None:
         """The force c (n,) whose work in every virtual displacement is that of the non-ideal constraint
         force (Liu 2015, eqs. (12)-(13)), or None for ideal constraints (the default)."""
-        return None
 
     def drawing(self, t: Time, q: Coordinates) -> dict[str, Array]:
         """The bodies as named polylines (k, 2) or (k, 3) [m], for `Trajectory.animate`; by default none."""
@@ -106,6 +107,9 @@ class AbstractForwardingSystem(AbstractSystem):
 
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
         return self.system.mass_matrix(t, q)
+
+    def tree_inertia(self, t: Time, q: Coordinates) -> TreeInertia | None:
+        return self.system.tree_inertia(t, q)
 
     def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
         return self.system.force(t, q, v)

@@ -14,6 +14,8 @@ from ._couplings import Rolling as Rolling
 from ._couplings import Screw as Screw
 from ._efforts import Effort as Effort
 from ._efforts import efforts as efforts
+from ._free import Free as Free
+from ._freedoms import Freedom as Freedom
 from ._given_motions import Drive as Drive
 from ._given_motions import Guide as Guide
 from ._given_motions import PathMotion as PathMotion
@@ -45,4 +47,3 @@ from ._start import problem as problem
 from ._start import velocity as velocity
 from ._tree import TreeSystem as TreeSystem
 from ._tree import tree as tree
-from ._tree_joints import Free as Free

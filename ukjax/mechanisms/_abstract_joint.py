@@ -10,7 +10,8 @@ from jaxtyping import Array, Float
 from .._misc._arguments import fails, require_instance
 from .._misc._errors import InputError
 from .._misc._types import Time
-from ._bodies import checked_array, checked_name
+from ._bodies import AbstractBody, checked_array, checked_name
+from ._freedoms import Freedom
 from ._placement import AnyPlacement, Twist, rate_of
 
 
@@ -18,7 +19,8 @@ class AbstractJoint(eqx.Module):
     """A joint between a parent and a child body, either of which may be the ground.
 
     Concrete ones: `Revolute`, `Prismatic`, `Fixed`, `Distance`, `Spherical`, `Universal`, `Cylindrical`, `Screw`, `Gear`,
-    `Rolling`, `PathMotion`, `Guide`, `Drive`.
+    `Rolling`, `PathMotion`, `Guide`, `Drive`, `Free`. One of your own has the fields below, `rows` for absolute
+    coordinates and for loops, and `freedoms` if it is to carry a body of a tree.
     """
 
     name: eqx.AbstractVar[str]
@@ -46,6 +48,21 @@ class AbstractJoint(eqx.Module):
     def nonholonomic(self) -> bool:
         """Whether it has rows on velocities, `slip`."""
         return False
+
+    def freedoms(self, child: AbstractBody) -> list[Freedom]:
+        """What the joint leaves free, from the parent outwards, so that it can carry a body of a tree: the child is first
+        moved by the last of them. A joint has as many as `rows` leave.
+
+        **Arguments:**
+
+        - `child`: the child body.
+
+        **Raises:** `InputError`, unless overridden, since rows alone do not say where the child is.
+        """
+        raise InputError(
+            f"joint '{self.name}' ({type(self).__name__}) cannot carry a body of a tree; put it into `loops` and carry "
+            f"'{self.child}' by a joint that has `freedoms`, such as Revolute, Prismatic, Spherical, Fixed or Free."
+        )
 
     def rows(self, t: Time, *placements: AnyPlacement) -> Array | None:
         """phi (k,) of the placements of `bodies`; None for a joint on velocities alone.

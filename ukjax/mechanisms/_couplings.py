@@ -11,7 +11,8 @@ from .._misc._arguments import fails
 from .._misc._errors import InputError
 from .._misc._types import Time
 from ._abstract_joint import AbstractAxisJoint, AbstractJoint, checked_axis, set_ends
-from ._bodies import GROUND, checked_array, checked_name
+from ._bodies import GROUND, AbstractBody, checked_array, checked_name
+from ._freedoms import Freedom
 from ._joint_rows import across, angle_of, displacement, same_axis, sideways, turned
 from ._placement import AnyPlacement, Twist
 
@@ -46,6 +47,9 @@ class Screw(AbstractAxisJoint):
         self.pitch = checked_array(f"the pitch of joint '{name}'", pitch, ())
         if fails(lambda x: x != 0, pitch):
             raise InputError(f"the pitch of joint '{name}' must not be 0: that is a Revolute joint.")
+
+    def freedoms(self, child: AbstractBody) -> list[Freedom]:
+        return [Freedom.turn(self.point, self.axis, advance=self.pitch / (2.0 * jnp.pi))]
 
     def rows(self, t: Time, *placements: AnyPlacement) -> Array:
         c, s = turned(self.axis, *placements)

@@ -22,7 +22,8 @@ from .._misc._arguments import fails
 from .._misc._errors import InputError
 from .._misc._types import Time
 from ._abstract_joint import AbstractAxisJoint, AbstractJoint, checked_axis, set_ends
-from ._bodies import checked_array, checked_positive
+from ._bodies import AbstractBody, PointMass, checked_array, checked_positive
+from ._freedoms import Freedom
 from ._joint_rows import angle_of, displacement, same_axis, same_direction, same_point, sideways
 from ._laws import checked_law, value_of
 from ._placement import AnyPlacement
@@ -53,6 +54,9 @@ class Revolute(AbstractAxisJoint):
         if self.dimension == 2 and axis is not None:
             raise InputError(f"joint '{name}' lies in the plane and takes no axis.")
         self.axis = None if self.dimension == 2 else checked_axis(f"the axis of joint '{name}'", axis, 3)
+
+    def freedoms(self, child: AbstractBody) -> list[Freedom]:
+        return [Freedom.turn(self.point, self.axis)]
 
     def rows(self, t: Time, *placements: AnyPlacement) -> Array:
         point = same_point(self.point, *placements)
@@ -86,6 +90,9 @@ class Prismatic(AbstractAxisJoint):
         self.point = checked_array(f"the point of joint '{name}'", point, (2,), (3,))
         self.axis = checked_axis(f"the axis of joint '{name}'", axis, self.dimension)
 
+    def freedoms(self, child: AbstractBody) -> list[Freedom]:
+        return [Freedom.slide(self.point, self.axis)]
+
     def rows(self, t: Time, *placements: AnyPlacement) -> Array:
         return jnp.concatenate([sideways(self.axis, self.point, *placements), same_direction(*placements)])
 
@@ -113,6 +120,9 @@ class Fixed(AbstractJoint):
     def __init__(self, name: str, parent: str, child: str, point: Any):
         set_ends(self, name, parent, child)
         self.point = checked_array(f"the point of joint '{name}'", point, (2,), (3,))
+
+    def freedoms(self, child: AbstractBody) -> list[Freedom]:
+        return []
 
     def rows(self, t: Time, *placements: AnyPlacement) -> Array:
         return jnp.concatenate([same_point(self.point, *placements), same_direction(*placements)])
@@ -184,6 +194,11 @@ class Spherical(AbstractJoint):
         set_ends(self, name, parent, child)
         self.point = checked_array(f"the point of joint '{name}'", point, (2,), (3,))
 
+    def freedoms(self, child: AbstractBody) -> list[Freedom]:
+        if isinstance(child, PointMass):
+            return []  # it sits in the joint
+        return [Freedom.turn(self.point) if self.dimension == 2 else Freedom.ball(self.point)]
+
     def rows(self, t: Time, *placements: AnyPlacement) -> Array:
         return same_point(self.point, *placements)
 
@@ -217,6 +232,12 @@ class Universal(AbstractJoint):
         if fails(lambda a, b: np.abs(a @ b) <= 0.999, self.axis, self.child_axis):
             raise InputError(f"the two axes of joint '{name}' are parallel; give perpendicular ones.")
 
+    def freedoms(self, child: AbstractBody) -> list[Freedom]:
+        return [
+            Freedom.turn(self.point, self.axis),
+            Freedom.turn(self.point, self.child_axis, "child angle"),
+        ]
+
     def rows(self, t: Time, *placements: AnyPlacement) -> Array:
         parent, child = placements
         cosine = jnp.dot(parent.vector(self.axis), child.vector(self.child_axis))
@@ -247,6 +268,9 @@ class Cylindrical(AbstractAxisJoint):
         set_ends(self, name, parent, child)
         self.point = checked_array(f"the point of joint '{name}'", point, (3,))
         self.axis = checked_axis(f"the axis of joint '{name}'", axis, 3)
+
+    def freedoms(self, child: AbstractBody) -> list[Freedom]:
+        return [Freedom.turn(self.point, self.axis), Freedom.slide(self.point, self.axis)]
 
     def rows(self, t: Time, *placements: AnyPlacement) -> Array:
         return jnp.concatenate(

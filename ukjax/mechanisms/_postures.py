@@ -33,12 +33,12 @@ from ._absolute import AbsoluteSystem
 from ._abstract_joint import AbstractAxisJoint, AbstractJoint
 from ._bodies import GROUND, AbstractBody, Body, PlanarBody, PointMass, checked_array
 from ._coordinates import EulerCoordinates, QuaternionCoordinates
+from ._free import Free
 from ._given_motions import position_row
 from ._joint_rows import same_direction, same_point
 from ._joints import Revolute, Spherical, Universal
 from ._placement import AnyPlacement, Placement, PlanarPlacement
 from ._tree import TreeSystem
-from ._tree_joints import Free
 
 AnySystem = AbsoluteSystem | TreeSystem
 

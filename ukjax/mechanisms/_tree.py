@@ -11,14 +11,16 @@ from jaxtyping import Array, Float
 from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
 from .._system._constraint import AbstractConstraint, Holonomic, Nonholonomic, as_constraints
 from .._system._system import AbstractSystem
-from ._bodies import GROUND, AbstractBody
+from .._system._tree_inertia import TreeInertia
+from ._bodies import AbstractBody
 from ._joints import AbstractJoint
 from ._loads import AbstractLoad
 from ._mechanism import Mechanism, Placements, Twists
-from ._placement import AnyPlacement, Twist, ground_twist
-from ._tree_dynamics import columns, convective, gathered, inertial_wrenches, mass_matrix
+from ._placement import Twist, ground_twist
+from ._tree_dynamics import force, gathered, needed, tree_inertia
 from ._tree_layout import Order, order
-from ._tree_place import Place, place
+from ._tree_loops import Loop, LoopRows, LoopSlip
+from ._tree_place import Place, moving, place
 
 
 class TreeSystem(AbstractSystem):
@@ -83,12 +85,10 @@ class TreeSystem(AbstractSystem):
 
     def _by_name(self, twists: Twist) -> Twists:
         """Stacked twists as those of the bodies and the ground by name."""
-        d, bodies = self.mechanism.dimension, self.mechanism.bodies
-        found = {GROUND: ground_twist(d, twists.omega.dtype)}
-        for i, body in enumerate(bodies):
-            omega, velocity = twists.omega[i], twists.velocity[i]
-            found[body.name] = Twist(omega, velocity) if d == 3 else Twist(omega[2], velocity[:2])
-        return found
+        return moving(self.bodies, twists)
+
+    def _twists(self, at: Place, v: Velocities) -> Twists:
+        return self._by_name(at.chains.twists(at.posture, at.chains.rates(at.posture, v)))
 
     def placements(self, t: Time, q: Coordinates) -> Placements:
         """Where the bodies and the ground are, by name."""
@@ -96,8 +96,7 @@ class TreeSystem(AbstractSystem):
 
     def twists(self, t: Time, q: Coordinates, v: Velocities) -> Twists:
         """How the bodies and the ground move, by name."""
-        at = self._at(q)
-        return self._by_name(columns(at.chains, at.posture).twists(v))
+        return self._twists(self._at(q), v)
 
     def points(self, t: Time | float, q: Coordinates) -> dict[str, Array]:
         """The named world points [m]: centres under the bodies' names, their further points as `body.point`."""
@@ -110,16 +109,17 @@ class TreeSystem(AbstractSystem):
 
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
         """M = sum J_i^T diag(m_i, I_i) J_i (Xu-Liu 2017, eq. (24))."""
+        return self.tree_inertia(t, q).dense()
+
+    def tree_inertia(self, t: Time, q: Coordinates) -> TreeInertia:
         at = self._at(q)
-        return mass_matrix(at.chains, at.posture)
+        return tree_inertia(at.chains, at.posture)
 
     def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
         """Q = sum J_i^T (loads - inertial forces at v' = 0), equal to Xu-Liu 2017, eqs. (28)-(31)."""
         at = self._at(q)
-        J = columns(at.chains, at.posture)
-        twists = J.twists(v)
-        inertial = inertial_wrenches(at.chains, at.posture, twists, convective(at.chains, at.posture, J, v))
-        return J.forces(jax.tree.map(jnp.subtract, self._loads(at, t, twists), inertial))
+        rates = at.chains.rates(at.posture, v)
+        return force(at.chains, at.posture, rates, self._loads(at, t, at.chains.twists(at.posture, rates)))
 
     def _loads(self, at: Place, t: Time, twists: Twist) -> Twist:
         """The force at the centre of each body and the torque on it that all loads come to, stacked."""
@@ -129,14 +129,13 @@ class TreeSystem(AbstractSystem):
     def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""]:
         """Kinetic energy and the potential of all loads that have one [J]."""
         at = self._at(q)
-        twists = self._by_name(columns(at.chains, at.posture).twists(v))
-        kinetic = at.mechanism.kinetic_energy(at.placements, twists)
+        kinetic = at.mechanism.kinetic_energy(at.placements, self._twists(at, v))
         return kinetic + at.mechanism.potential_energy(at.placements)
 
     def energies(self, t: Time, q: Coordinates, v: Velocities) -> dict[str, Array]:
         """The parts of the energy [J]: `kinetic_<body>` and `potential_<load>`."""
         at = self._at(q)
-        return at.mechanism.energies(at.placements, self._by_name(columns(at.chains, at.posture).twists(v)))
+        return at.mechanism.energies(at.placements, self._twists(at, v))
 
     @property
     def loops(self) -> tuple[AbstractJoint, ...]:
@@ -148,12 +147,12 @@ class TreeSystem(AbstractSystem):
         """The rows of the loops in their order, then the further ones."""
         found = []
         for i, joint in enumerate(self.loops):
-            loop = _Loop(self, i)
+            loop = Loop(self.mechanism, self.order.layout, len(self.bodies) + i)
             if joint.holonomic:
-                found.append(Holonomic(loop.rows, name=joint.name))
+                found.append(Holonomic(LoopRows(loop), name=joint.name))
             if joint.nonholonomic:
                 name = f"{joint.name}, no slip" if joint.holonomic else joint.name
-                found.append(Nonholonomic(loop.slip, name=name))
+                found.append(Nonholonomic(LoopSlip(loop), name=name))
         return (*found, *self.further)
 
     def joint_wrenches(
@@ -173,14 +172,12 @@ class TreeSystem(AbstractSystem):
         place of `velocity` [N].
         """
         at = self._at(q)
-        J = columns(at.chains, at.posture)
-        twists = J.twists(v)
-        accelerations = jax.tree.map(jnp.add, J.twists(a), convective(at.chains, at.posture, J, v))
-        needed = inertial_wrenches(at.chains, at.posture, twists, accelerations)
+        rates = at.chains.rates(at.posture, v, a)
+        twists, asked = at.chains.twists(at.posture, rates), needed(at.chains, at.posture, rates)
         loops = self._loop_wrenches(at, t, twists, multipliers)
         for given in (self._loads(at, t, twists), *(wrench for wrench, _ in loops.values())):
-            needed = jax.tree.map(jnp.subtract, needed, given)
-        carried = self._by_name(gathered(self.order.behind(), at.posture.centre, needed))
+            asked = jax.tree.map(jnp.subtract, asked, given)
+        carried = self._by_name(gathered(self.order.parents, at.centres, asked))
         found = {
             self.joints[i].name: carried[b.name]
             for i, b in zip(self.order.carrying, self.bodies, strict=True)
@@ -205,28 +202,6 @@ class TreeSystem(AbstractSystem):
             found[joint.name] = transposed(multipliers[start : start + psi.size])
             start += psi.size
         return found
-
-
-@final
-class _Loop(eqx.Module):
-    """The rows of a loop's joint, as functions of the coordinates."""
-
-    tree: TreeSystem
-    number: int = eqx.field(static=True)
-
-    def _ends(self, t: Time, q: Coordinates) -> tuple[AbstractJoint, tuple[AnyPlacement, ...]]:
-        at = self.tree._at(q)
-        joint = at.mechanism.joints[len(self.tree.bodies) + self.number]
-        return joint, tuple(at.placements[name] for name in joint.bodies)
-
-    def rows(self, t: Time, q: Coordinates) -> Array:
-        joint, placements = self._ends(t, q)
-        return joint.rows(t, *placements)  # pyright: ignore[reportReturnType]
-
-    def slip(self, t: Time, q: Coordinates, v: Velocities) -> Array:
-        joint, placements = self._ends(t, q)
-        twists = self.tree.twists(t, q, v)
-        return joint.slip(t, placements, tuple(twists[x] for x in joint.bodies))  # pyright: ignore[reportReturnType]
 
 
 @final

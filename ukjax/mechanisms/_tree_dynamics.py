@@ -1,98 +1,122 @@
-"""The equations of motion of a kinematic tree: its mass matrix and, by Newton and Euler, all forces.
+"""The equations of motion of a kinematic tree: its inertia, link by link, and by Newton and Euler all forces.
 
-The columns J_i of body i say what each velocity does to its centre and to its turning. With them
+With the inertia I_e of all bodies on a frame about the point o of the element before it,
 
-    M = sum J_i^T diag(m_i, I_i) J_i                                       (Xu-Liu 2017, eq. (24)),
+    M = sum J_e^T I_e J_e                                                  (Xu-Liu 2017, eq. (24)),
 
-and a force f_i at the centre with a torque n_i enters as Q = sum J_i^T (f_i, n_i). The terms in v, eqs.
-(28)-(30), are the forces of inertia left over where v' = 0: each body then accelerates by J_i' v, which sums
-along its path, so neither M nor J is differentiated.
+which `TreeInertia` holds without its n^2 entries. The terms in v, eqs. (28)-(30), are the forces of inertia left over
+where v' = 0: the frames' rates say what those are, and a sum from the leaves to the ground (Featherstone 2008, section
+5.3: recursive Newton-Euler) what they come to along each axis. So neither M nor J is differentiated.
 """
 
-from typing import final
-
-import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
-from .._misc._types import Forces, MassMatrix, Velocities
+from .._misc._types import Forces
+from .._system._tree_inertia import TreeInertia
 from ._placement import Twist
-from ._tree_motion import Chains, Posture
+from ._tree_motion import Chains, Layout, Posture, Rates, cross
+from ._tree_recursion import inwards
 
 
-@final
-class Columns(eqx.Module):
-    """What each velocity does to each body: `linear` to its centre of mass, `turning` to its orientation."""
-
-    linear: Float[Array, "bodies n 3"]
-    turning: Float[Array, "bodies n 3"]
-
-    def twists(self, v: Velocities) -> Twist:
-        """Of all bodies, stacked (bodies, 3): J_i v."""
-        return Twist(jnp.einsum("ika,k->ia", self.turning, v), jnp.einsum("ika,k->ia", self.linear, v))
-
-    def forces(self, wrenches: Twist) -> Forces:
-        """Q = sum J_i^T (f_i, n_i) of forces at the centres and torques, stacked (bodies, 3)."""
-        linear = jnp.einsum("ika,ia->k", self.linear, wrenches.velocity)
-        return linear + jnp.einsum("ika,ia->k", self.turning, wrenches.omega)
+def _on_elements(layout: Layout, of_bodies: Float[Array, "bodies ..."]) -> Float[Array, "elements ..."]:
+    """The sum over all bodies on the frame behind each element."""
+    on = [[i for i, frame in enumerate(layout.frames) if frame == e + 1] for e in range(len(layout.elements))]
+    padded = jnp.concatenate([of_bodies, jnp.zeros_like(of_bodies[:1])])
+    total = jnp.zeros_like(of_bodies, shape=(len(on), *of_bodies.shape[1:]))
+    for k in range(max(map(len, on))):
+        total = total + padded[np.array([own[k] if k < len(own) else len(of_bodies) for own in on])]
+    return total
 
 
-def columns(chains: Chains, posture: Posture) -> Columns:
-    """J_i of every body, zero where a velocity does not move it (Xu-Liu 2017, eq. (17), in world axes)."""
-    axes, moves = posture.axes, chains.moves(posture.centre.dtype)[:, :, None]
-    arm = posture.centre[:, None] - axes.point[None]
-    turn = jnp.broadcast_to(axes.turn[None], arm.shape)
-    return Columns(moves * (axes.slide[None] + jnp.cross(turn, arm)), moves * turn)
-
-
-def world_inertia(chains: Chains, posture: Posture) -> Float[Array, "bodies 3 3"]:
+def _world_inertia(chains: Chains, posture: Posture) -> Float[Array, "bodies 3 3"]:
     """I_i about the centres of mass, in world axes."""
-    R = posture.rotation
+    R = posture.rotation[np.array(chains.layout.frames, int)]
     return jnp.einsum("iab,ibc,idc->iad", R, chains.inertia, R)
 
 
-def mass_matrix(chains: Chains, posture: Posture) -> MassMatrix:
-    """M = sum J_i^T diag(m_i, I_i) J_i (Xu-Liu 2017, eq. (24))."""
-    J = columns(chains, posture)
-    linear = jnp.einsum("i,ika,ija->kj", chains.mass, J.linear, J.linear)
-    return linear + jnp.einsum("ika,iab,ijb->kj", J.turning, world_inertia(chains, posture), J.turning)
+def inertias(chains: Chains, posture: Posture) -> Float[Array, "elements 6 6"]:
+    """The inertia on each frame about the point of the element before it, angular part first:
 
-
-def convective(chains: Chains, posture: Posture, J: Columns, v: Velocities) -> Twist:
-    """What is left of the bodies' accelerations where v' = 0: J_i' v, stacked (bodies, 3).
-
-    An axis is carried by the frame before it; with that frame's angular velocity W_k and the velocity u_k of the
-    axis's point, w_k' = W_k x w_k and s_k' = W_k x s_k, and the lever to the centre grows with c_i' - u_k.
+    [I + m (d.d 1 - d d^T), m hat(d); -m hat(d), m 1]    with d from there to the centre of mass.
     """
-    axes, carried = posture.axes, chains.carried(v.dtype)
-    spin = carried @ (v[:, None] * axes.turn)
-    lever = axes.point[:, None] - axes.point[None]
-    turn = jnp.broadcast_to(axes.turn[None], lever.shape)
-    carry = jnp.einsum("kj,j,kja->ka", carried, v, axes.slide[None] + jnp.cross(turn, lever))
-
-    turn_rate, slide_rate = jnp.cross(spin, axes.turn), jnp.cross(spin, axes.slide)
-    arm = posture.centre[:, None] - axes.point[None]
-    arm_rate = J.twists(v).velocity[:, None] - carry[None]
-    turn, turned = (jnp.broadcast_to(x[None], arm.shape) for x in (axes.turn, turn_rate))
-    moves = chains.moves(v.dtype)
-    linear = slide_rate[None] + jnp.cross(turned, arm) + jnp.cross(turn, arm_rate)
-    return Twist((moves * v[None]) @ turn_rate, jnp.einsum("ik,k,ika->ia", moves, v, linear))
+    d = chains.levers(posture)
+    unit = jnp.broadcast_to(jnp.eye(3, dtype=d.dtype), (len(d), 3, 3))
+    square = jnp.sum(d * d, axis=1)[:, None, None] * unit - d[:, :, None] * d[:, None]
+    mass = chains.mass[:, None, None]
+    hat = -cross(jnp.broadcast_to(d[:, None], unit.shape), unit)
+    upper = jnp.concatenate([_world_inertia(chains, posture) + mass * square, mass * hat], axis=2)
+    lower = jnp.concatenate([-mass * hat, mass * unit], axis=2)
+    each = jnp.concatenate([upper, lower], axis=1)
+    return _on_elements(chains.layout, each)
 
 
-def inertial_wrenches(chains: Chains, posture: Posture, twists: Twist, accelerations: Twist) -> Twist:
-    """The force m_i a_i at each centre and torque I_i alpha_i + omega_i x I_i omega_i that Newton and Euler ask for."""
-    inertia = world_inertia(chains, posture)
-    momentum = jnp.einsum("iab,ib->ia", inertia, twists.omega)
-    torque = jnp.einsum("iab,ib->ia", inertia, accelerations.omega) + jnp.cross(twists.omega, momentum)
-    return Twist(torque, chains.mass[:, None] * accelerations.velocity)
+def tree_inertia(chains: Chains, posture: Posture) -> TreeInertia:
+    """The mass matrix, link by link: the velocities of a ball are links without a mass but for the last."""
+    layout, dtype = chains.layout, posture.origin.dtype
+    owner = np.array(layout.of_velocity, int)
+    first, last = ({e.velocities[place]: i for i, e in enumerate(layout.elements)} for place in (0, -1))
+    behind = [-1, *(e.velocities[-1] for e in layout.elements)]
+    parents = tuple(behind[layout.elements[i].before] if k in first else k - 1 for k, i in enumerate(owner))
+    of_first, of_last = (jnp.asarray([k in x for k in range(layout.nv)], dtype) for x in (first, last))
+    return TreeInertia(
+        jnp.concatenate([posture.angular, posture.linear], axis=1),
+        of_last[:, None, None] * inertias(chains, posture)[owner],
+        of_first[:, None] * posture.arm[owner],
+        parents,
+    )
 
 
-def gathered(
-    behind: Bool[np.ndarray, "bodies bodies"], centres: Float[Array, "bodies 3"], wrenches: Twist
-) -> Twist:
-    """The sum of the wrenches on a body and all that hang on it, its torque about the body's own centre."""
-    sums = jnp.asarray(behind, centres.dtype)
-    arm = centres[None] - centres[:, None]
-    moments = jnp.cross(arm, jnp.broadcast_to(wrenches.velocity[None], arm.shape))
-    return Twist(sums @ wrenches.omega + jnp.einsum("ik,ika->ia", sums, moments), sums @ wrenches.velocity)
+def _passed(wrench: Twist, arm: Float[Array, "3"]) -> Twist:
+    """A force and a torque about the end of an arm as those about its start."""
+    return Twist(wrench.omega + cross(arm, wrench.velocity), wrench.velocity)
+
+
+def force(chains: Chains, posture: Posture, rates: Rates, loads: Twist) -> Forces:
+    """Q of loads, forces at the centres of all bodies and torques, less the forces of inertia at these rates."""
+    layout = chains.layout
+    omega, alpha, acceleration = (x[1:] for x in (rates.omega, rates.alpha, rates.acceleration))
+    inertia = inertias(chains, posture)
+    moved = jnp.einsum("eab,eb->ea", inertia, jnp.concatenate([alpha, acceleration], axis=1))
+    turned = jnp.einsum("eab,eb->ea", inertia[:, :, :3], omega)
+    about = loads.omega + cross(chains.levers(posture), loads.velocity)
+    own = Twist(
+        _on_elements(layout, about) - moved[:, :3] - cross(omega, turned[:, :3]),
+        _on_elements(layout, loads.velocity) - moved[:, 3:] - cross(omega, turned[:, 3:]),
+    )
+    total = inwards(layout.before, _passed, own, posture.arm)
+    owner = np.array(layout.of_velocity, int)
+    return jnp.sum(posture.angular * total.omega[owner] + posture.linear * total.velocity[owner], axis=1)
+
+
+def needed(chains: Chains, posture: Posture, rates: Rates) -> Twist:
+    """The force at the centre of each body, and torque, that Newton and Euler ask for at these rates, stacked."""
+    frames, d = np.array(chains.layout.frames, int), chains.levers(posture)
+    omega, alpha = rates.omega[frames], rates.alpha[frames]
+    acceleration = rates.acceleration[frames] + cross(alpha, d) + cross(omega, cross(omega, d))
+    inertia = _world_inertia(chains, posture)
+    momentum = jnp.einsum("iab,ib->ia", inertia, omega)
+    torque = jnp.einsum("iab,ib->ia", inertia, alpha) + cross(omega, momentum)
+    return Twist(torque, chains.mass[:, None] * acceleration)
+
+
+def gathered(parents: tuple[int, ...], centres: Float[Array, "bodies 3"], wrenches: Twist) -> Twist:
+    """The sum of the wrenches on a body and all that hang on it, its torque about the body's own centre.
+
+    **Arguments:**
+
+    - `parents`: the number of the body that carries each body; -1 for the ground.
+    - `centres`: of the bodies.
+    - `wrenches`: about the centres.
+    """
+    order: list[int] = []
+    while len(order) < len(parents):
+        order += [i for i, parent in enumerate(parents) if i not in order and (parent < 0 or parent in order)]
+    place = {body: k + 1 for k, body in enumerate(order)} | {-1: 0}
+    listed, back = np.array(order), np.argsort(order)
+    before = [parents[i] for i in order]
+    arm = centres[listed] - centres[np.maximum(before, 0)]  # what is passed to the ground is not asked for
+    sums = inwards([place[i] for i in before], _passed, jax.tree.map(lambda x: x[listed], wrenches), arm)
+    return jax.tree.map(lambda x: x[back], sums)

@@ -3,14 +3,11 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-from jaxtyping import Bool
-
 from .._misc._errors import InputError
+from ._abstract_joint import AbstractJoint
 from ._bodies import GROUND, AbstractBody
 from ._coordinates import ANGULAR_VELOCITY, QUATERNION
-from ._joints import AbstractJoint
-from ._tree_joints import Freedom, freedoms
+from ._freedoms import Freedom
 from ._tree_motion import Element, Layout
 
 
@@ -29,16 +26,6 @@ class Order(NamedTuple):
     velocity_labels: tuple[str, ...]
     carrying: tuple[int, ...]
     parents: tuple[int, ...]
-
-    def behind(self) -> Bool[np.ndarray, "bodies bodies"]:
-        """Whether body k is body i or hangs on it."""
-        found = np.eye(len(self.parents), dtype=bool)
-        for k in range(len(self.parents)):
-            i = self.parents[k]
-            while i >= 0:
-                found[i, k] = True
-                i = self.parents[i]
-        return found
 
 
 def _cycle(joints: Sequence[AbstractJoint], closing: AbstractJoint) -> list[str]:
@@ -107,7 +94,7 @@ def order(bodies: Sequence[AbstractBody], joints: Sequence[AbstractJoint]) -> Or
     """
     _require_tree(bodies, joints)
     number = {body.name: i for i, body in enumerate(bodies)}
-    free = [freedoms(joint, bodies[number[joint.child]]) for joint in joints]
+    free = [joint.freedoms(bodies[number[joint.child]]) for joint in joints]
     labels, velocity_labels = (
         tuple(
             label for joint, parts in zip(joints, free, strict=True) for label in _named(joint, parts, ball)

@@ -1,14 +1,17 @@
-"""How a kinematic tree moves: product of exponentials, velocities, and the terms of Newton and Euler.
+"""How a kinematic tree moves: product of exponentials, velocities and accelerations, from the ground outwards.
 
 Every joint is a chain of elements, each of one twist (Xu-Liu 2017, eq. (15)) or one ball. A frame is the motion
 away from the reference posture, so the frame behind an element is that before it times its exponential,
 
     g = e^(hat(xi_1) q_1) ... e^(hat(xi_i) q_i),
 
-and it carries every point and axis that was given in the reference posture. One velocity v_k turns all that
-lies behind it about an axis: with its direction w_k, its slide s_k and a point p_k of it, all in the world and
-carried along, a point c behind it moves with s_k + w_k x (c - p_k), and the body turns with w_k. Sums over the
-path of a body, or over what a joint carries, are products with constant matrices of zeros and ones.
+and it carries every point and axis that was given in the reference posture. An element turns what lies behind it with
+w about an axis through its point o, and slides it with s. So with the arm r from the point of the element before,
+
+    omega = omega' + w                  u = u' + omega' x r + s
+    alpha = alpha' + omega' x w         a = a' + alpha' x r + omega' x (omega' x r) + 2 omega' x s
+
+are the rates of the frame, those with a dash of the frame before: turning, and of what of it is at the point.
 """
 
 from typing import Literal, NamedTuple, final
@@ -19,8 +22,21 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._misc._lie import exp_twist, quaternion_rate, rigid_motion, rotation_matrix
+from .._misc._lie import quaternion_product, quaternion_rate, rotation_about, rotation_matrix
 from .._misc._types import Coordinates, Velocities
+from ._placement import Twist
+from ._tree_recursion import outwards
+
+_LEVI_CIVITA = np.zeros((3, 3, 3))
+for _a, _b, _c in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
+    _LEVI_CIVITA[_a, _b, _c], _LEVI_CIVITA[_a, _c, _b] = 1.0, -1.0
+
+
+def cross(x: Float[Array, "*k 3"], y: Float[Array, "*k 3"]) -> Float[Array, "*k 3"]:
+    """x cross y, as two products with constants: far fewer operations to trace than `jnp.cross`."""
+    return jnp.einsum(
+        "...ac,...c->...a", jnp.einsum("...b,bac->...ac", x, -jnp.asarray(_LEVI_CIVITA, x.dtype)), y
+    )
 
 
 class Element(NamedTuple):
@@ -36,6 +52,11 @@ class Element(NamedTuple):
     q: int
     v: int
 
+    @property
+    def velocities(self) -> range:
+        """The numbers of its velocities."""
+        return range(self.v, self.v + (3 if self.kind == "ball" else 1))
+
 
 class Layout(NamedTuple):
     """What hangs on what: elements from the ground outwards, and the frame of each body."""
@@ -44,104 +65,189 @@ class Layout(NamedTuple):
     frames: tuple[int, ...]
 
     @property
+    def before(self) -> list[int]:
+        """The frame each element starts from."""
+        return [element.before for element in self.elements]
+
+    @property
     def nv(self) -> int:
         """The number of velocities."""
-        return sum(3 if element.kind == "ball" else 1 for element in self.elements)
+        return sum(len(element.velocities) for element in self.elements)
 
-    def reach(self) -> Bool[np.ndarray, "frames n"]:
-        """Whether velocity k moves frame f."""
-        rows = [np.zeros(self.nv, bool)]
-        for kind, before, _, v in self.elements:
-            rows.append(rows[before].copy())
-            rows[-1][v : v + (3 if kind == "ball" else 1)] = True
-        return np.stack(rows)
+    @property
+    def of_velocity(self) -> list[int]:
+        """The number of the element each velocity is of."""
+        found = {k: i for i, element in enumerate(self.elements) for k in element.velocities}
+        return [found[k] for k in range(len(found))]
+
+    def owned(self) -> Bool[np.ndarray, "elements n"]:
+        """Whether a velocity is of an element."""
+        return np.arange(len(self.elements))[:, None] == np.array(self.of_velocity, int)[None]
+
+    def moved(self, bodies: tuple[int, ...]) -> Bool[np.ndarray, "bodies n"]:
+        """Whether a velocity moves a body; -1 is the ground."""
+        reach = [np.zeros(self.nv, bool)]
+        for element, own in zip(self.elements, self.owned(), strict=True):
+            reach.append(reach[element.before] | own)
+        return np.stack([reach[self.frames[i] if i >= 0 else 0] for i in bodies])
 
     def carriers(self) -> list[int]:
         """The frame that carries the axis of each velocity: a ball's axes turn with what is behind it."""
-        carrier = {}
-        for i, (kind, before, _, v) in enumerate(self.elements):
-            carrier |= dict.fromkeys(range(v, v + 3), i + 1) if kind == "ball" else {v: before}
-        return [carrier[k] for k in range(len(carrier))]
-
-
-@final
-class Axes(eqx.Module):
-    """The axes of all velocities: directions `turn` [1], slides `slide` [m/rad or 1], points `point` [m] (n, 3)."""
-
-    turn: Float[Array, "n 3"]
-    slide: Float[Array, "n 3"]
-    point: Float[Array, "n 3"]
-
-    def twists(self) -> Float[Array, "n 6"]:
-        """xi = (s - w x p, w), linear part first (Xu-Liu 2017, below eq. (15))."""
-        return jnp.concatenate([self.slide - jnp.cross(self.turn, self.point), self.turn], axis=1)
-
-
-def ball(quaternion: Float[Array, "4"], centre: Float[Array, "3"]) -> Float[Array, "4 4"]:
-    """The motion of a ball joint: turned about its centre."""
-    R = rotation_matrix(quaternion)
-    return rigid_motion(R, centre - R @ centre)
+        return [
+            i + 1 if self.elements[i].kind == "ball" else self.elements[i].before for i in self.of_velocity
+        ]
 
 
 @final
 class Posture(eqx.Module):
-    """A tree at one q: bodies' rotations from the reference posture and centres [m], axes in the world."""
+    """A tree at one q, in world axes; of frames the ground's comes first.
 
-    rotation: Float[Array, "bodies 3 3"]
-    centre: Float[Array, "bodies 3"]
-    axes: Axes
+    - `rotation`: of the frames, away from the reference posture.
+    - `origin`: where the element before each frame has its point [m].
+    - `slip`: how far the frame has slid along that element [m].
+    - `angle`: by how much frames have turned in the plane [rad].
+    - `arm`: from the point of the element before, to that of each element [m].
+    - `angular`, `linear`: what each velocity does: directions turned about [1], slides [m/rad or 1].
+    """
+
+    rotation: Float[Array, "frames 3 3"]
+    origin: Float[Array, "frames 3"]
+    slip: Float[Array, "frames 3"]
+    angle: Float[Array, " frames"]
+    arm: Float[Array, "elements 3"]
+    angular: Float[Array, "n 3"]
+    linear: Float[Array, "n 3"]
+
+
+@final
+class Rates(eqx.Module):
+    """How frames move, the ground's first, or one of them: turning, and what of them is at their origin."""
+
+    omega: Float[Array, "*frames 3"]
+    velocity: Float[Array, "*frames 3"]
+    alpha: Float[Array, "*frames 3"]
+    acceleration: Float[Array, "*frames 3"]
+
+
+def _onwards(before: Rates, own: tuple[Array, Rates]) -> Rates:
+    """The rates behind an element, from its arm and its own share."""
+    arm, its = own
+    swing = cross(before.omega, arm)
+    carried = cross(before.alpha, arm) + cross(before.omega, swing + 2.0 * its.velocity)
+    return Rates(
+        before.omega + its.omega,
+        before.velocity + swing + its.velocity,
+        before.alpha + cross(before.omega, its.omega) + its.alpha,
+        before.acceleration + carried + its.acceleration,
+    )
 
 
 @final
 class Chains(eqx.Module):
-    """The bodies of a tree in the reference posture and what they hang on, as arrays."""
+    """The bodies of a tree in the reference posture and what they hang on, as arrays.
+
+    - `angular`, `linear`: what each velocity does.
+    - `point`: of each element [m].
+    - `mass`, `centre`, `inertia`: of the bodies, about their centres.
+    """
 
     layout: Layout = eqx.field(static=True)
-    axes: Axes
+    angular: Float[Array, "n 3"]
+    linear: Float[Array, "n 3"]
+    point: Float[Array, "elements 3"]
     mass: Float[Array, " bodies"]
     centre: Float[Array, "bodies 3"]
     inertia: Float[Array, "bodies 3 3"]
 
-    def moves(self, dtype: jnp.dtype) -> Float[Array, "bodies n"]:
-        """1 where velocity k moves body i, else 0."""
-        return jnp.asarray(self.layout.reach()[list(self.layout.frames)], dtype)
+    def _motions(self, q: Coordinates) -> tuple[Array, Array, Array]:
+        """What each element does by itself: a rotation, a slide, an angle in the plane."""
+        places, parts = [], []
+        for kind, function in (("twist", self._twisted), ("ball", self._turned)):
+            own = [i for i, e in enumerate(self.layout.elements) if e.kind == kind]
+            if own:
+                places += own
+                parts.append(function(q, [self.layout.elements[i] for i in own]))
+        ordered = np.argsort(np.array(places, int))
+        rotation, slip, angle = (jnp.concatenate(x)[ordered] for x in zip(*parts, strict=True))
+        return rotation, slip, angle
 
-    def carried(self, dtype: jnp.dtype) -> Float[Array, "n n"]:
-        """1 where velocity j moves the axis of velocity k, else 0."""
-        return jnp.asarray(self.layout.reach()[self.layout.carriers()], dtype)
+    def _twisted(self, q: Coordinates, elements: list[Element]) -> tuple[Array, Array, Array]:
+        k, x = np.array([e.v for e in elements]), q[np.array([e.q for e in elements])]
+        return (
+            jax.vmap(rotation_about)(self.angular[k], x),
+            self.linear[k] * x[:, None],
+            self.angular[k, 2] * x,
+        )
 
-    def frames(self, q: Coordinates) -> Float[Array, "frames 4 4"]:
-        """The products of exponentials (Xu-Liu 2017, eqs. (15) and (37)), the ground's first."""
-        twists = self.axes.twists()
-        single = [e for e in self.layout.elements if e.kind == "twist"]
-        k, i = (np.array([getattr(e, x) for e in single], int) for x in ("v", "q"))
-        motions = dict(zip(single, jax.vmap(exp_twist)(twists[k], q[i]), strict=True)) if single else {}
-        frames = [jnp.eye(4, dtype=q.dtype)]
-        for e in self.layout.elements:
-            motion = motions[e] if e.kind == "twist" else ball(q[e.q : e.q + 4], self.axes.point[e.v])
-            frames.append(frames[e.before] @ motion)
-        return jnp.stack(frames)
+    def _turned(self, q: Coordinates, elements: list[Element]) -> tuple[Array, Array, Array]:
+        starts, none = np.array([e.q for e in elements]), jnp.zeros((len(elements), 3), q.dtype)
+        return jax.vmap(rotation_matrix)(q[starts[:, None] + np.arange(4)]), none, none[:, 0]
 
     def posture(self, q: Coordinates) -> Posture:
-        """Where bodies and axes are at q."""
-        frames = self.frames(q)
-        of_body = frames[np.array(self.layout.frames)]
-        of_axis = frames[np.array(self.layout.carriers(), int)]
-        R, p = of_axis[:, :3, :3], of_axis[:, :3, 3]
-        turn, slide, point = (
-            jnp.einsum("kab,kb->ka", R, x) for x in (self.axes.turn, self.axes.slide, self.axes.point)
-        )
-        centre = jnp.einsum("iab,ib->ia", of_body[:, :3, :3], self.centre)
-        return Posture(of_body[:, :3, :3], centre + of_body[:, :3, 3], Axes(turn, slide, point + p))
+        """Where frames and axes are at q (Xu-Liu 2017, eqs. (15) and (37))."""
+        o = jnp.zeros(3, q.dtype)
+        points = jnp.concatenate([o[None], self.point])
+        ground = (jnp.eye(3, dtype=q.dtype), o, o, jnp.zeros((), q.dtype))
 
-    def angles(self, q: Coordinates) -> Float[Array, " bodies"]:
-        """By how much bodies in the plane have turned: the sum of the angles before them."""
-        return self.moves(q.dtype) @ (self.axes.turn[:, 2] * q)
+        def behind(before: tuple[Array, ...], own: tuple[Array, ...]) -> tuple[Array, ...]:
+            (R, origin, slip, angle), (rotation, slid, turned, offset) = before, own
+            return R @ rotation, origin + slip + R @ offset, R @ slid, angle + turned
+
+        before = np.array(self.layout.before, int)
+        given = (*self._motions(q), self.point - points[before])
+        R, origin, slip, angle = outwards(self.layout.before, behind, ground, given)
+        carrying = R[np.array(self.layout.carriers(), int)]
+        angular, linear = (jnp.einsum("kab,kb->ka", carrying, x) for x in (self.angular, self.linear))
+        arm = slip[before] + jnp.einsum("kab,kb->ka", R[before], given[-1])
+        return Posture(R, origin, slip, angle, arm, angular, linear)
+
+    def levers(self, posture: Posture) -> Float[Array, "bodies 3"]:
+        """From the origin of the frame of each body to its centre [m]."""
+        frames = np.array(self.layout.frames, int)
+        points = jnp.concatenate([jnp.zeros_like(self.point[:1]), self.point])
+        turned = jnp.einsum("iab,ib->ia", posture.rotation[frames], self.centre - points[frames])
+        return posture.slip[frames] + turned
+
+    def rates(self, posture: Posture, v: Velocities, a: Velocities | None = None) -> Rates:
+        """How frames move with velocities v and accelerations v' = a, by default zero."""
+        owned = jnp.asarray(self.layout.owned(), v.dtype)
+        share = lambda axes, x: owned @ (x[:, None] * axes)
+        o = jnp.zeros(3, v.dtype)
+        own = [share(axes, v) for axes in (posture.angular, posture.linear)]
+        more = [
+            jnp.zeros_like(own[0]) if a is None else share(axes, a)
+            for axes in (posture.angular, posture.linear)
+        ]
+        return outwards(self.layout.before, _onwards, Rates(o, o, o, o), (posture.arm, Rates(*own, *more)))
+
+    def twists(self, posture: Posture, rates: Rates) -> Twist:
+        """Of all bodies at their centres, stacked."""
+        frames = np.array(self.layout.frames, int)
+        omega = rates.omega[frames]
+        return Twist(omega, rates.velocity[frames] + cross(omega, self.levers(posture)))
 
     def rate(self, q: Coordinates, v: Velocities) -> Coordinates:
         """q' = N(q) v: the velocities themselves, and half a quaternion product for a ball."""
         parts = [
-            (i, v[k : k + 1] if kind == "twist" else quaternion_rate(q[i : i + 4], v[k : k + 3]))
-            for kind, _, i, k in self.layout.elements
+            (
+                e.q,
+                v[e.v : e.v + 1]
+                if e.kind == "twist"
+                else quaternion_rate(q[e.q : e.q + 4], v[e.v : e.v + 3]),
+            )
+            for e in self.layout.elements
         ]
         return jnp.concatenate([part for _, part in sorted(parts, key=lambda x: x[0])])
+
+    def velocities(self, q: Coordinates, rate: Coordinates) -> Velocities:
+        """v of q' = N(q) v; of a quaternion that changes in length too, what its turning takes."""
+
+        def part(e: Element) -> Array:
+            if e.kind == "twist":
+                return rate[e.q : e.q + 1]
+            p = q[e.q : e.q + 4]
+            conjugate = p * jnp.asarray([1.0, -1.0, -1.0, -1.0], p.dtype)
+            return 2.0 * quaternion_product(conjugate, rate[e.q : e.q + 4])[1:] / jnp.dot(p, p)
+
+        parts = sorted(((e.v, part(e)) for e in self.layout.elements), key=lambda x: x[0])
+        return jnp.concatenate([part for _, part in parts])

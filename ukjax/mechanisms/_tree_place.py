@@ -1,20 +1,23 @@
 """Where a tree is: its description as arrays, and its posture, at one q."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .._misc._types import Coordinates
+from ._alike import unstacked
 from ._bodies import GROUND, AbstractBody, Body, PlanarBody
+from ._freedoms import in_space
 from ._loads import Placements
-from ._mechanism import Mechanism
-from ._placement import Placement, PlanarPlacement, ground_placement
-from ._tree_joints import freedoms, in_space
+from ._mechanism import Mechanism, Twists
+from ._placement import AnyPlacement, Placement, PlanarPlacement, Twist, ground_placement, ground_twist
 from ._tree_layout import Layout
-from ._tree_motion import Axes, Chains, Posture
+from ._tree_motion import Chains, Posture
 
 
 class Place(NamedTuple):
@@ -23,6 +26,7 @@ class Place(NamedTuple):
     mechanism: Mechanism
     chains: Chains
     posture: Posture
+    centres: Float[Array, "bodies 3"]
     placements: Placements
 
 
@@ -31,28 +35,75 @@ def _inertia(body: AbstractBody) -> Float[Array, "3 3"]:
     if isinstance(body, Body):
         return body.inertia
     about = body.inertia if isinstance(body, PlanarBody) else jnp.zeros_like(body.mass)
-    return jnp.zeros((3, 3), about.dtype).at[2, 2].set(about)
+    return about * jnp.asarray(np.diag([0.0, 0.0, 1.0]), about.dtype)
 
 
-def _described(mechanism: Mechanism, dtype: jnp.dtype) -> Mechanism:
+def described(mechanism: Mechanism, dtype: jnp.dtype) -> Mechanism:
+    """The mechanism with all its arrays in one precision."""
     arrays, rest = eqx.partition(mechanism, eqx.is_inexact_array)
     return eqx.combine(jax.tree.map(lambda x: x.astype(dtype), arrays), rest)
 
 
-def _chains(mechanism: Mechanism, layout: Layout) -> Chains:
-    """The description as arrays, velocities in their order."""
+def chains_of(mechanism: Mechanism, layout: Layout) -> Chains:
+    """The description as arrays, velocities in their order.
+
+    **Arguments:**
+
+    - `mechanism`: its bodies, joints and loads.
+    - `layout`: what hangs on what.
+    """
     bodies, by_name = mechanism.bodies, mechanism.by_name
     carrying = mechanism.joints[: len(bodies)]
-    free = [part for joint in carrying for part in freedoms(joint, by_name[joint.child])]
-    turn, slide = (jnp.concatenate([getattr(part, x) for part in free]) for x in ("turn", "slide"))
-    points = jnp.stack([part.point for part in free for _ in range(part.nv)])
+    free = [part for joint in carrying for part in joint.freedoms(by_name[joint.child])]
+    angular, linear = (jnp.concatenate([getattr(part, x) for part in free]) for x in ("angular", "linear"))
+    starts = np.cumsum([0, *(part.nv for part in free)]).tolist()
+    by_start = dict(zip(starts, free, strict=False))
     return Chains(
         layout,
-        Axes(turn, slide, points),
+        angular,
+        linear,
+        jnp.stack([by_start[element.v].point for element in layout.elements]),
         jnp.stack([body.mass for body in bodies]),
         jnp.stack([in_space(body.centre) for body in bodies]),
         jnp.stack([_inertia(body) for body in bodies]),
     )
+
+
+def placed(
+    bodies: Sequence[AbstractBody],
+    R: Float[Array, "k 3 3"],
+    p: Float[Array, "k 3"],
+    angle: Float[Array, " k"],
+) -> Sequence[AnyPlacement]:
+    """The placements of some bodies from stacked arrays, those of the plane by their angles.
+
+    **Arguments:**
+
+    - `bodies`: the bodies.
+    - `R`: their rotations from the reference posture.
+    - `p`: their centres [m].
+    - `angle`: by how much they have turned in the plane [rad].
+    """
+    if bodies[0].dimension == 2:
+        each = unstacked((angle, p[:, :2]), len(bodies))
+        return [PlanarPlacement(x[0], x[1], body.centre) for x, body in zip(each, bodies, strict=True)]
+    each = unstacked((R, p), len(bodies))
+    return [Placement(x[0], x[1], body.centre) for x, body in zip(each, bodies, strict=True)]
+
+
+def moving(bodies: Sequence[AbstractBody], twists: Twist) -> Twists:
+    """Stacked twists as those of the bodies and the ground by name.
+
+    **Arguments:**
+
+    - `bodies`: the bodies.
+    - `twists`: theirs, stacked.
+    """
+    d, by_name = bodies[0].dimension, [body.name for body in bodies]
+    if d == 2:
+        twists = Twist(twists.omega[:, 2], twists.velocity[:, :2])
+    found = dict(zip(by_name, unstacked(twists, len(bodies)), strict=True))
+    return {GROUND: ground_twist(d, twists.omega.dtype)} | found
 
 
 def place(mechanism: Mechanism, layout: Layout, q: Coordinates) -> Place:
@@ -64,15 +115,11 @@ def place(mechanism: Mechanism, layout: Layout, q: Coordinates) -> Place:
     - `layout`: what hangs on what.
     - `q`: its coordinates.
     """
-    mechanism = _described(mechanism, q.dtype)
-    chains = _chains(mechanism, layout)
-    posture, d = chains.posture(q), mechanism.dimension
-    angles = chains.angles(q) if d == 2 else None
-    placements = {GROUND: ground_placement(d, q.dtype)}
-    for i, body in enumerate(mechanism.bodies):
-        if angles is None:
-            placement = Placement(posture.rotation[i], posture.centre[i], body.centre)
-        else:
-            placement = PlanarPlacement(angles[i], posture.centre[i, :2], body.centre)
-        placements[body.name] = placement
-    return Place(mechanism, chains, posture, placements)
+    mechanism = described(mechanism, q.dtype)
+    chains = chains_of(mechanism, layout)
+    posture, frames, bodies = chains.posture(q), np.array(layout.frames, int), mechanism.bodies
+    centres = posture.origin[frames] + chains.levers(posture)
+    found = placed(bodies, posture.rotation[frames], centres, posture.angle[frames])
+    placements = {body.name: x for body, x in zip(bodies, found, strict=True)}
+    placements[GROUND] = ground_placement(mechanism.dimension, q.dtype)
+    return Place(mechanism, chains, posture, centres, placements)

@@ -1,0 +1,214 @@
+"""The mass matrix of a kinematic tree as expressions: products with it and factors of it in proportion to its size.
+
+From the leaves to the ground, with I the inertia of all that hangs on velocity k if what lies behind it gives way (its
+articulated inertia) and s its axis,
+
+    U = I s,    D = s.U,    I' = I - U U^T / D,
+
+where I', about the point of the velocity before, adds to the inertia there (Featherstone 2008, section 7.3). That is an
+elimination: M = L D L^T in that order, and L, though full, takes a vector from link to link by g = U / D alone.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from .._system._tree_inertia import TreeInertia
+from ._expressions import Expression, entries, is_zero
+from ._factors import Factors, Vector, factor
+from ._scalars import Builder
+
+
+class Link(NamedTuple):
+    """One velocity: its place, that before it (-1 for the ground), its axis (6,) and the arm to its point (3,)."""
+
+    place: int
+    parent: int
+    axis: Vector
+    arm: Vector
+
+
+def _links(M: TreeInertia) -> list[Link]:
+    """From the leaves to the ground."""
+    return [Link(k, M.parents[k], list(M.axes[k]), list(M.arms[k])) for k in reversed(M.outwards())]
+
+
+def _dot(build: Builder, x: Vector, y: Vector) -> Expression:
+    return build.dot(entries(x), entries(y))
+
+
+def _added(build: Builder, x: Vector, y: Vector) -> Vector:
+    return [build.apply("add", *pair) for pair in zip(x, y, strict=True)]
+
+
+def _scaled(build: Builder, x: Expression, y: Vector) -> Vector:
+    return [build.apply("mul", x, value) for value in y]
+
+
+def _cross(build: Builder, x: Vector, y: Vector) -> Vector:
+    parts = ((1, 2), (2, 0), (0, 1))
+    mul = functools.partial(build.apply, "mul")
+    return [build.apply("sub", mul(x[i], y[j]), mul(x[j], y[i])) for i, j in parts]
+
+
+def _carried(build: Builder, arm: Vector, twist: Vector) -> Vector:
+    """A twist about the point at the start of the arm, about that at its end."""
+    return [*twist[:3], *_added(build, twist[3:], _cross(build, twist[:3], arm))]
+
+
+def _passed(build: Builder, arm: Vector, wrench: Vector) -> Vector:
+    """A wrench about the point at the end of the arm, about that at its start."""
+    return [*_added(build, wrench[:3], _cross(build, arm, wrench[3:])), *wrench[3:]]
+
+
+def _moved(build: Builder, arm: Vector, given: np.ndarray) -> np.ndarray:
+    """An inertia [J, H; H^T, m] about the point at the end of the arm, about that at its start."""
+    if all(map(is_zero, arm)):
+        return given
+    found = given.copy()
+    for c in range(3):
+        found[:3, 3 + c] = _added(build, list(given[:3, 3 + c]), _cross(build, arm, list(given[3:, 3 + c])))
+    found[3:, :3] = found[:3, 3:].T
+    for a in range(3):
+        right = _cross(build, arm, list(found[a, 3:]))
+        for c in range(a, 3):
+            left = _cross(build, arm, list(given[c, 3:]))[a]
+            found[a, c] = found[c, a] = build.total([given[a, c], left, right[c]])
+    return found
+
+
+def _symmetric(given: np.ndarray) -> np.ndarray:
+    """A matrix by its upper triangle alone: expressions that are equal need not be the same."""
+    upper = np.triu(np.ones(given.shape, bool))
+    return np.where(upper, given, given.T)
+
+
+class TreeFactors(NamedTuple):
+    """M = L D L^T of a tree, from the leaves to the ground: `links`, the `gain` g (6,) and `inverse` 1 / D of each."""
+
+    links: list[Link]
+    gain: list[Vector]
+    inverse: Vector
+
+    @property
+    def order(self) -> list[int]:
+        """The velocities in the order of the factors."""
+        return [link.place for link in self.links]
+
+    def forward(self, build: Builder, x: Sequence[Expression]) -> Vector:
+        """L^-1 x, in the order of the factors."""
+        out: Vector = []
+        wrenches: dict[int, Vector] = {}
+        for link, gain in zip(self.links, self.gain, strict=True):
+            wrench = wrenches.get(link.place, [0.0] * 6)
+            out.append(build.apply("sub", x[link.place], _dot(build, link.axis, wrench)))
+            if link.parent >= 0:
+                through = _passed(build, link.arm, _added(build, wrench, _scaled(build, out[-1], gain)))
+                before = wrenches.get(link.parent)
+                wrenches[link.parent] = through if before is None else _added(build, before, through)
+        return out
+
+    def backward(self, build: Builder, y: Sequence[Expression]) -> Vector:
+        """L^-T y, of y in the order of the factors, in the original order."""
+        out: Vector = [0.0] * len(y)
+        twists: dict[int, Vector] = {-1: [0.0] * 6}
+        for link, gain, value in reversed(list(zip(self.links, self.gain, y, strict=True))):
+            twist = _carried(build, link.arm, twists[link.parent])
+            x = out[link.place] = build.apply("sub", value, _dot(build, gain, twist))
+            twists[link.place] = _added(build, twist, _scaled(build, x, link.axis))
+        return out
+
+    def frozen(self, build: Builder) -> "TreeFactors":
+        """The same factors, constant to a differentiation."""
+        links = [x._replace(axis=build.frozen(x.axis), arm=build.frozen(x.arm)) for x in self.links]
+        return TreeFactors(links, [build.frozen(x) for x in self.gain], build.frozen(self.inverse))
+
+
+def factored(
+    build: Builder, M: np.ndarray | TreeInertia, invert: Callable[[Expression, Expression], Expression]
+) -> Factors | TreeFactors:
+    """The factors of a mass matrix.
+
+    **Arguments:**
+
+    - `build`: makes the expressions.
+    - `M`: (n, n), or that of a tree.
+    - `invert`: 1 / D_i from the pivot and what it is the difference of.
+    """
+    if not isinstance(M, TreeInertia):
+        return factor(build, M, lambda pivot, i, _: invert(pivot, M[i, i]))
+    links, articulated = _links(M), [_symmetric(x) for x in np.asarray(M.inertia)]
+    axes = {link.place: link.axis for link in links}
+    found = TreeFactors(links, [], [])
+    taken: dict[int, Expression] = {}
+    for link in links:
+        own = articulated[link.place]
+        U = [_dot(build, list(row), link.axis) for row in own]
+        D = _dot(build, link.axis, U)
+        inverse = invert(D, build.apply("add", D, taken.get(link.place, 0.0)))
+        gain = _scaled(build, inverse, U)
+        found.inverse.append(inverse)
+        found.gain.append(gain)
+        if link.parent < 0:
+            continue
+        for a, b in zip(*np.triu_indices(6), strict=True):
+            own[a, b] = own[b, a] = build.apply("sub", own[a, b], build.apply("mul", gain[a], U[b]))
+        moved, before = _moved(build, link.arm, own), articulated[link.parent]
+        for a, b in zip(*np.triu_indices(6), strict=True):
+            before[a, b] = before[b, a] = build.apply("add", before[a, b], moved[a, b])
+        along = _dot(build, U, _carried(build, link.arm, axes[link.parent]))
+        given = build.apply("mul", inverse, build.apply("mul", along, along))
+        taken[link.parent] = build.apply("add", taken.get(link.parent, 0.0), given)
+    return found
+
+
+def product(build: Builder, M: np.ndarray | TreeInertia, x: Sequence[Expression]) -> Vector:
+    """M x, of a matrix given by its entries or as that of a tree.
+
+    **Arguments:**
+
+    - `build`: makes the expressions.
+    - `M`: (n, n).
+    - `x`: (n,).
+    """
+    if not isinstance(M, TreeInertia):
+        known = entries(x)
+        return [build.dot(entries(row), known) for row in M]
+    links, out = _links(M), list(x)
+    twists: dict[int, Vector] = {-1: [0.0] * 6}
+    for link in reversed(links):
+        moved = _scaled(build, x[link.place], link.axis)
+        twists[link.place] = _added(build, _carried(build, link.arm, twists[link.parent]), moved)
+    wrenches: dict[int, Vector] = {}
+    for link in links:
+        wrench = [
+            _dot(build, list(row), twists[link.place])
+            for row in _symmetric(np.asarray(M.inertia[link.place]))
+        ]
+        wrench = _added(build, wrench, wrenches.get(link.place, [0.0] * 6))
+        out[link.place] = _dot(build, link.axis, wrench)
+        if link.parent >= 0:
+            through = _passed(build, link.arm, wrench)
+            wrenches[link.parent] = _added(build, through, wrenches.get(link.parent, [0.0] * 6))
+    return out
+
+
+def widened(M: np.ndarray | TreeInertia, more: int) -> np.ndarray | TreeInertia:
+    """M with a unit matrix beside it: for a tree, as many more links of unit inertia on the ground.
+
+    **Arguments:**
+
+    - `M`: (n, n).
+    - `more`: how many rows are to be added.
+    """
+    if isinstance(M, TreeInertia):
+        room = lambda x: np.concatenate([x, np.zeros((more, *x.shape[1:]), object) + 0.0])
+        axes, inertia, arms = room(M.axes), room(M.inertia), room(M.arms)
+        axes[len(M.parents) :, 3] = inertia[len(M.parents) :, 3, 3] = 1.0
+        return TreeInertia(axes, inertia, arms, (*M.parents, *(-1,) * more))
+    whole = np.zeros((len(M) + more,) * 2, object) + 0.0
+    whole[: len(M), : len(M)] = M
+    whole[range(len(M), len(whole)), range(len(M), len(whole))] = 1.0
+    return whole

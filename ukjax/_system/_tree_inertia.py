@@ -1,0 +1,61 @@
+"""The mass matrix of a kinematic tree, in the form in which it is factored in proportion to its size."""
+
+from typing import final
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool
+
+from .._misc._types import MassMatrix
+
+
+@final
+class TreeInertia(eqx.Module):
+    """M = sum J_i^T I_i J_i of a kinematic tree, without its n^2 entries (Featherstone 2008, sections 6.2 and 7.2).
+
+    Each velocity k moves all that lies behind it in the tree by v_k times a twist about a point of its own. Twists are
+    angular part first, all in world axes.
+
+    - `axes`: the twist of each velocity about its point, (angular, linear) (n, 6).
+    - `inertia`: of what moves with velocity k but with none behind it, about the point of k (n, 6, 6), symmetric.
+    - `arms`: from the point of the velocity before k to that of k; for the first ones from the origin [m] (n, 3).
+    - `parents`: the velocity before each; -1 for the ground.
+    """
+
+    axes: Array | np.ndarray  # of expressions, where scalar code is made
+    inertia: Array | np.ndarray
+    arms: Array | np.ndarray
+    parents: tuple[int, ...] = eqx.field(static=True)
+
+    def outwards(self) -> list[int]:
+        """The velocities, each after that before it."""
+        found: list[int] = []
+        reached = {-1}
+        while len(found) < len(self.parents):
+            new = [k for k, parent in enumerate(self.parents) if parent in reached and k not in reached]
+            found += new
+            reached.update(new)
+        return found
+
+    def _on_path(self) -> Bool[np.ndarray, "n n"]:
+        """Whether velocity k moves what moves with velocity i."""
+        found = np.eye(len(self.parents), dtype=bool)
+        for i in self.outwards():
+            if self.parents[i] >= 0:
+                found[i] |= found[self.parents[i]]
+        return found
+
+    def dense(self) -> MassMatrix:
+        """The mass matrix (n, n), by composite bodies."""
+        moves = jnp.asarray(self._on_path(), self.axes.dtype)
+        points = moves @ jnp.asarray(self.arms)
+        arm = points[:, None] - points[None]  # [i, k]: from the point of k to that of i
+        turn, slide = (
+            jnp.broadcast_to(x[None], arm.shape) for x in jnp.split(jnp.asarray(self.axes), 2, axis=1)
+        )
+        J = moves[:, :, None] * jnp.concatenate([turn, slide + jnp.cross(turn, arm)], axis=2)
+        torque, force = jnp.split(jnp.einsum("iab,ikb->ika", self.inertia, J), 2, axis=2)
+        composite = jnp.sum(jnp.concatenate([torque + jnp.cross(arm, force), force], axis=2), axis=0)
+        lower = jnp.einsum("kja,ka->kj", J, composite)
+        return lower + lower.T - jnp.diag(jnp.diag(lower))

@@ -1,0 +1,155 @@
+"""The rows of joints that close loops of a kinematic tree, as functions of its coordinates."""
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._misc._precision import in_full_precision
+from .._misc._types import Coordinates, Time, Velocities
+from .._system._together import AbstractTogether
+from ._abstract_joint import AbstractJoint
+from ._alike import each
+from ._bodies import GROUND
+from ._mechanism import Mechanism, Placements, Twists
+from ._placement import Twist, ground_placement
+from ._tree_layout import Layout
+from ._tree_motion import Chains, Posture, cross
+from ._tree_place import chains_of, described, moving, placed
+
+Ends = tuple[Float[Array, "k 3 3"], Float[Array, "k 3"], Float[Array, " k"]]
+"""Of some bodies: rotations from the reference posture, centres [m], and in the plane angles [rad]."""
+
+
+def _found(chains: Chains, q: Coordinates, bodies: tuple[int, ...]) -> tuple[Posture, Ends]:
+    posture, frames, places = chains.posture(q), np.array(chains.layout.frames, int), np.array(bodies, int)
+    at = frames[places]
+    centres = posture.origin[at] + chains.levers(posture)[places]
+    return posture, (posture.rotation[at], centres, posture.angle[at])
+
+
+@eqx.filter_custom_jvp
+def ends(chains: Chains, q: Coordinates, *, bodies: tuple[int, ...]) -> Ends:
+    """Where some bodies are.
+
+    Their change with q is their twist, a sum over what carries them. So each column of a Jacobian takes as much as one
+    axis does, where that of the product of exponentials takes all frames behind it.
+
+    **Arguments:**
+
+    - `chains`: the tree.
+    - `q`: its coordinates.
+    - `bodies`: the numbers of the bodies.
+    """
+    return _found(chains, q, bodies)[1]
+
+
+@ends.def_jvp
+@in_full_precision
+def _(primals: tuple, tangents: tuple, *, bodies: tuple[int, ...]) -> tuple[Ends, Ends]:
+    (chains, q), (of_chains, of_q) = primals, tangents
+    found = ends(chains, q, bodies=bodies)
+    change = jax.tree.map(jnp.zeros_like, found)
+    if jax.tree.leaves(of_chains):
+        fixed = lambda chains: _found(chains, q, bodies)[1]
+        change = eqx.filter_jvp(fixed, (chains,), (of_chains,))[1]
+    if of_q is not None:
+        posture, (R, p, _) = _found(chains, q, bodies)
+        twists = twists_of(chains, posture, p, chains.velocities(q, of_q), bodies)
+        columns = jnp.swapaxes(R, 1, 2)
+        turned = jnp.swapaxes(cross(jnp.broadcast_to(twists.omega[:, None], R.shape), columns), 1, 2)
+        change = jax.tree.map(jnp.add, change, (turned, twists.velocity, twists.omega[:, 2]))
+    return found, change
+
+
+def twists_of(
+    chains: Chains, posture: Posture, centres: Float[Array, "k 3"], v: Velocities, bodies: tuple[int, ...]
+) -> Twist:
+    """How some bodies move, stacked.
+
+    **Arguments:**
+
+    - `chains`: the tree.
+    - `posture`: where it is.
+    - `centres`: of the bodies [m].
+    - `v`: its velocities.
+    - `bodies`: their numbers.
+    """
+    moves = jnp.asarray(chains.layout.moved(bodies), v.dtype)
+    points = posture.origin[1:][np.array(chains.layout.of_velocity, int)]
+    arm = moves[:, :, None] * (centres[:, None] - points[None])
+    linear = moves[:, :, None] * posture.linear[None] + cross(
+        jnp.broadcast_to(posture.angular, arm.shape), arm
+    )
+    return Twist(moves @ (v[:, None] * posture.angular), jnp.einsum("ika,k->ia", linear, v))
+
+
+@final
+class Loop(eqx.Module):
+    """A joint that closes a loop, and the tree it is of: `layout` says what hangs on what."""
+
+    mechanism: Mechanism
+    layout: Layout = eqx.field(static=True)
+    number: int = eqx.field(static=True)
+
+
+def _joints(loops: Sequence[Loop], mechanism: Mechanism) -> tuple[list[AbstractJoint], tuple[int, ...]]:
+    """The joints, and the numbers of all bodies that they join."""
+    joints = [mechanism.joints[loop.number] for loop in loops]
+    joined = {name for joint in joints for name in joint.bodies}
+    return joints, tuple(i for i, body in enumerate(mechanism.bodies) if body.name in joined)
+
+
+def _placements(mechanism: Mechanism, bodies: tuple[int, ...], found: Ends) -> Placements:
+    own = [mechanism.bodies[i] for i in bodies]
+    each_body = dict(zip((body.name for body in own), placed(own, *found), strict=True))
+    return {GROUND: ground_placement(mechanism.dimension, found[1].dtype)} | each_body
+
+
+@final
+class LoopRows(AbstractTogether):
+    """phi of a loop's joint."""
+
+    loop: Loop
+
+    def __call__(self, t: Time, q: Coordinates) -> Array:
+        return self.together([self], t, q)[0]
+
+    @staticmethod
+    def together(functions: Sequence[Any], *arguments: Array) -> list[Array]:
+        (t, q), loops = arguments, [function.loop for function in functions]
+        mechanism = described(loops[0].mechanism, q.dtype)
+        joints, bodies = _joints(loops, mechanism)
+        found = ends(chains_of(mechanism, loops[0].layout), q, bodies=bodies)
+        placements = _placements(mechanism, bodies, found)
+        items = [(joint, *(placements[name] for name in joint.bodies)) for joint in joints]
+        return each(lambda joint, *placements: joint.rows(t, *placements), items)
+
+
+@final
+class LoopSlip(AbstractTogether):
+    """psi of a nonholonomic loop's joint."""
+
+    loop: Loop
+
+    def __call__(self, t: Time, q: Coordinates, v: Velocities) -> Array:
+        return self.together([self], t, q, v)[0]
+
+    @staticmethod
+    def together(functions: Sequence[Any], *arguments: Array) -> list[Array]:
+        (t, q, v), loops = arguments, [function.loop for function in functions]
+        mechanism = described(loops[0].mechanism, q.dtype)
+        joints, bodies = _joints(loops, mechanism)
+        chains = chains_of(mechanism, loops[0].layout)
+        posture, found = _found(chains, q, bodies)
+        placements = _placements(mechanism, bodies, found)
+        twists: Twists = moving(
+            [mechanism.bodies[i] for i in bodies], twists_of(chains, posture, found[1], v, bodies)
+        )
+        of = lambda by_name, joint: tuple(by_name[name] for name in joint.bodies)
+        items = [(joint, of(placements, joint), of(twists, joint)) for joint in joints]
+        return each(lambda joint, placements, twists: joint.slip(t, placements, twists), items)
