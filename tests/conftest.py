@@ -1,27 +1,67 @@
 """Tests run in float64, with silent broadcasting of ranks and silent promotion of dtypes as errors.
 
-What XLA compiles is kept in a folder, for the other files and processes of a run, and for the next run: most of the
-time of the tests is compilation.
+Most of their time is compilation. So what XLA compiles is kept in a folder, for the other processes of a run and for
+the next run, and it is compiled quickly. A test that is about what users get asks for the fixture `optimized`.
 """
 
 import gc
+import itertools
+import mmap
 import os
 from pathlib import Path
 
 import jax
+import jaxlib
 import jaxtyping
 import pytest
 from shapes import check_shapes
 
 check_shapes()  # before anything imports ukjax
 
-os.environ.setdefault(
-    "JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "compiled")
-)  # also for commands that tests start
-jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
-jax.config.update("jax_enable_x64", True)
-jax.config.update("jax_numpy_rank_promotion", "raise")
-jax.config.update("jax_numpy_dtype_promotion", "strict")
+# Also as variables of the environment, for commands that tests start. By default JAX keeps only what took more than a
+# second to compile: 10 of some 200 programs of a file. Source lines in programs are of no use here.
+SETTINGS = {
+    "jax_compilation_cache_dir": str(Path(__file__).parents[1] / ".pytest_cache" / "compiled"),
+    "jax_persistent_cache_min_compile_time_secs": 0,
+    "jax_persistent_cache_min_entry_size_bytes": -1,
+    "jax_disable_most_optimizations": True,
+    "jax_traceback_in_locations_limit": 0,
+}
+# XLA's older code generator: without optimization it compiles in 40 % of the time of the newer one. XLA ends a process
+# that gives it a flag it does not know.
+FLAG = "xla_cpu_use_fusion_emitters"
+# JAX makes many small objects as it traces. Python looks for unused ones after every 700 new ones by default, which
+# takes a sixth of the time.
+OBJECTS = 100_000
+TESTS_BETWEEN_COUNTS = 8
+MAPS, MEMORY = 20_000, 2 * 2**30
+_tests = itertools.count()
+
+
+def _xla_knows(flag: str) -> bool:
+    """Whether the library names this flag."""
+    library = Path(next(iter(jaxlib.__path__)), "libjax_common.so")
+    if not library.exists():
+        return False
+    with library.open() as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+        return text.find(flag.encode()) >= 0
+
+
+def _prepare() -> None:
+    for name, value in SETTINGS.items():
+        if name.upper() not in os.environ:
+            os.environ[name.upper()] = str(value).lower() if value is True else str(value)
+            jax.config.update(name, value)
+    flags = os.environ.get("XLA_FLAGS", "")
+    if FLAG not in flags and _xla_knows(FLAG):
+        os.environ["XLA_FLAGS"] = f"{flags} --{FLAG}=false".strip()
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_numpy_rank_promotion", "raise")
+    jax.config.update("jax_numpy_dtype_promotion", "strict")
+    gc.set_threshold(OBJECTS, 50, 50)
+
+
+_prepare()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -32,8 +72,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(skip)
 
 
+def many_maps() -> bool:
+    """Whether compiled programs should go: each maps some pages, and at 65,530 maps of a process Linux gives no more."""
+    maps = Path("/proc/self/maps")
+    return maps.exists() and maps.read_bytes().count(b"\n") > MAPS
+
+
+def much_memory() -> bool:
+    """Whether they should go because of their size; also where that is not known."""
+    pages = Path("/proc/self/statm")
+    return not pages.exists() or int(pages.read_text().split()[1]) * mmap.PAGESIZE > MEMORY
+
+
 def forget_programs() -> None:
-    """Frees compiled programs: each maps some pages, and at 65,530 maps of a process Linux gives no more."""
     jax.clear_caches()
     gc.collect()
 
@@ -48,23 +99,25 @@ def shapes_where_they_are_right(request):
 
 @pytest.fixture(autouse=True, scope="module")
 def bounded_memory():
-    """Compiled programs of one file are of no use to the next, and would fill the memory."""
+    """Compiled programs of one file are of little use to the next."""
     yield
-    forget_programs()
+    if much_memory():
+        forget_programs()
 
 
 @pytest.fixture(autouse=True)
 def bounded_maps():
-    """Those of a long file may be too many before its end."""
+    """To count them takes 10 ms."""
     yield
-    maps = Path("/proc/self/maps")
-    if maps.exists() and maps.read_bytes().count(b"\n") > 20_000:
+    if next(_tests) % TESTS_BETWEEN_COUNTS == 0 and many_maps():
         forget_programs()
 
 
-@pytest.fixture(scope="module")
-def compiled_quickly():
-    """For what runs once and takes less time than its compilation."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
+@pytest.fixture
+def optimized():
+    """Programs as users get them: for what is about precision, and for long runs."""
+    jax.clear_caches()
     jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", True)
+    jax.clear_caches()

@@ -127,6 +127,15 @@ def state(t, q, v) -> tuple[jax.Array, jax.Array, jax.Array]:
     return jnp.asarray(t, float), jnp.asarray(q, float), jnp.asarray(v, float)
 
 
+rows_of = eqx.filter_jit(uk.constraint_rows)
+
+
+@eqx.filter_jit
+def equations(system, t, q, v) -> tuple:
+    """M, Q and the rows of a system, as one program: its parts on their own would be a hundred small ones."""
+    return system.mass_matrix(t, q), system.force(t, q, v), uk.constraint_rows(system, t, q, v)
+
+
 def primitives(jaxpr) -> set[str]:
     """The names of all primitives in a jaxpr, those of inner jaxprs included."""
     jaxpr = getattr(jaxpr, "jaxpr", jaxpr)

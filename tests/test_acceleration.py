@@ -1,4 +1,7 @@
-"""Accelerations of `UdwadiaKalaba` and `Schur` against textbook formulas in numpy, and their principles."""
+"""Accelerations of `UdwadiaKalaba` and `Schur` against textbook formulas in numpy, and their principles.
+
+Of every model: test_every_model.py.
+"""
 
 import equinox as eqx
 import jax
@@ -14,13 +17,10 @@ from helpers import (
     central,
     primitives,
     random_equations,
-    state,
     textbook,
 )
 
 import ukjax as uk
-
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 FORMULAS = {"UdwadiaKalaba": uk.UdwadiaKalaba, "Schur": uk.Schur}
 # m rows, n velocities, rank, consistent; few shapes, so that what is compiled is shared
@@ -128,42 +128,6 @@ def test_gauss_and_dalembert(formula, case):
             np.testing.assert_allclose(gap, step, rtol=1e-6)  # Pythagoras in the mass metric
 
 
-# The models
-
-
-@eqx.filter_jit
-def _everything(system, t, q, v):
-    """What the textbook needs, and what both formulas make of it, in one compilation."""
-    rows = uk.constraint_rows(system, t, q, v)
-    formulas = (uk.UdwadiaKalaba(), uk.Schur())
-    computed = [formula.acceleration(system, t, q, v) for formula in formulas]
-    return system.mass_matrix(t, q), system.force(t, q, v), rows, computed
-
-
-@pytest.mark.parametrize("name", uk.models.MODELS)
-def test_models(name):
-    """Both formulas equal the textbook on every model, at its start and at other velocities there."""
-    problem = uk.models.get(name)
-    t, q, v = state(problem.t0, problem.q0, problem.v0)
-    M, _, rows, _ = _everything(problem.system, t, q, v)
-    if np.linalg.eigvalsh(M).min() < 1e-12 * np.linalg.eigvalsh(M).max():
-        with pytest.raises(uk.InputError, match="positive definite"):
-            uk.UdwadiaKalaba().acceleration(problem.system, t, q, v)
-        return
-    kernel = scipy.linalg.null_space(np.asarray(rows.A), rcond=1e-6) if rows.names else np.eye(v.size)
-    rng = np.random.default_rng(0)
-    for size in (0.0, 1.0):
-        v = v + kernel @ rng.normal(size=kernel.shape[1]) * size
-        M, Q, rows, both = _everything(problem.system, t, q, v)
-        expected = textbook(M, Q, rows.A, rows.b, rcond=1e-6)
-        for computed in both:
-            for name in ("a", "constraint_force", "multipliers"):
-                truth = getattr(expected, name)
-                size = 1e-10 * (1 + np.abs(truth).max(initial=0))
-                np.testing.assert_allclose(getattr(computed, name), truth, atol=size, err_msg=name)
-            assert computed.rank == expected.rank
-
-
 # Transformations, on the parallelogram: 12 rows of rank 11
 
 THETA, RATE = 0.7, 1.3
@@ -220,14 +184,14 @@ def test_derivative_by_parameters(formula):
     names = ("mass", "inertia", "coupler_mass", "coupler_inertia", "gravity")
     values = jnp.asarray([1.0, 0.1, 2.0, 0.2, 9.81])
 
-    @jax.jit
     def a(values):
         system = eqx.tree_at(lambda s: [getattr(s, x) for x in names], PARALLELOGRAM, list(values))
         return _a(FORMULAS[formula](), system, q, v)
 
-    forward, backward = jax.jit(jax.jacfwd(a))(values), jax.jit(jax.jacrev(a))(values)
+    both = jax.jit(lambda values: (a(values), jax.jacfwd(a)(values), jax.jacrev(a)(values)))
+    _, forward, backward = both(values)
     for i, step in enumerate(np.eye(5)):
-        expected = central(lambda s, step=step: a(values + s * step))
+        expected = central(lambda s, step=step: both(values + s * step)[0])
         np.testing.assert_allclose(forward[:, i], expected, atol=1e-8)
         np.testing.assert_allclose(backward[:, i], expected, atol=1e-8)
 
@@ -265,11 +229,9 @@ def test_no_callback_and_no_lapack(formula, method):
     def a(q, v):
         return _a(compute, PARALLELOGRAM, q, v)
 
-    for fn in (
-        a,
-        lambda q, v: jax.jvp(a, (q, v), (q, v)),
-        lambda q, v: jax.vjp(a, q, v)[1](q),
-    ):
-        found = primitives(jax.make_jaxpr(fn)(q, v))
-        assert "dot_general" in found  # the walk looked inside
-        assert not [p for p in found if any(p == x or x + "_" in p or "_" + x in p for x in FORBIDDEN)], found
+    def derivatives(q, v):  # and with each the value
+        return jax.jvp(a, (q, v), (q, v)), jax.vjp(a, q, v)[1](q)
+
+    found = primitives(jax.make_jaxpr(derivatives)(q, v))
+    assert "dot_general" in found  # the walk looked inside
+    assert not [p for p in found if any(p == x or x + "_" in p or "_" + x in p for x in FORBIDDEN)], found

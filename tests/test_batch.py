@@ -21,18 +21,16 @@ SLOTS_FOR = _adjoint.slots_for
 
 @pytest.fixture(autouse=True, scope="module", params=["machine code", "pool"])
 def few_slots(request):
-    """Machine code, and what there is without it: a pool of so few slots that runs wait for one, quick to compile.
+    """Machine code, and what there is without it: a pool of so few slots that runs wait for one.
 
     JAX would keep batches traced with another number of slots.
     """
     jax.clear_caches()
-    jax.config.update("jax_disable_most_optimizations", True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_adjoint, "slots_for", lambda count, on_cpu: min(count, SLOTS + (not on_cpu)))
         if request.param == "pool":
             patch.setattr(_plan, "whole_run", lambda *_: None)
         yield request.param
-    jax.config.update("jax_disable_most_optimizations", False)
     jax.clear_caches()
 
 

@@ -3,7 +3,6 @@
 import dataclasses
 import io
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import diffrax as dfx
@@ -27,12 +26,9 @@ G = 9.81
 
 
 @pytest.fixture(scope="module")
-def result() -> Iterator[uk.BenchResult]:
-    """Compiled with few optimizations: what is tested are figures, not times."""
-    jax.config.update("jax_disable_most_optimizations", True)
+def result() -> uk.BenchResult:
     (found,) = uk.bench(["pendulum"], tolerances=(1e-6, 1e-9))
-    yield found
-    jax.config.update("jax_disable_most_optimizations", False)
+    return found
 
 
 def ukjax(*args: str) -> Result:

@@ -123,7 +123,7 @@ def test_andrews_starts_as_published(coordinates):
     np.testing.assert_allclose(q, ANDREWS_START, atol=2e-15)
 
 
-def test_andrews_moves_alike_in_both_coordinates(compiled_quickly):
+def test_andrews_moves_alike_in_both_coordinates():
     """Centres and angles of the bodies as functions of the seven angles carry one acceleration to the other."""
     classical, absolute = (models.andrews(coordinates=x) for x in ("classical", "absolute"))
     rng, zero = np.random.default_rng(0), jnp.zeros(())
@@ -157,7 +157,7 @@ def test_andrews_moves_alike_in_both_coordinates(compiled_quickly):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("coordinates", ["classical", "absolute"])
-def test_andrews_ends_as_published(compiled_quickly, coordinates):
+def test_andrews_ends_as_published(coordinates):
     run = uk.simulate(models.andrews(coordinates=coordinates), ts=4)
     q = np.asarray(run.q[-1])
     q = q if coordinates == "classical" else _classical(q)
@@ -218,7 +218,7 @@ def test_flyball_oracles_agree():
 
 
 @pytest.mark.parametrize("coordinates", ["joints", pytest.param("absolute", marks=pytest.mark.slow)])
-def test_flyball_governor_accelerates_as_with_reduced_coordinates(compiled_quickly, coordinates):
+def test_flyball_governor_accelerates_as_with_reduced_coordinates(coordinates):
     """At the start, springs unstretched: the slider falls freely; the rods' angle by moments about their hinges."""
     hinge, far, near = (
         (0.3 * (1 + 1e-4) / 12 + 0.3 / 4 + 5.0),
@@ -250,7 +250,7 @@ def test_flyball_governor(coordinates):
 
 
 @pytest.mark.slow
-def test_flyball_governor_by_an_implicit_solver(compiled_quickly):
+def test_flyball_governor_by_an_implicit_solver():
     """Within 1e-6 by a tenth of the evaluations an explicit solver's region of stability asks for.
 
     A Jacobian counts as one evaluation, like the value that is computed with it.

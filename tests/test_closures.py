@@ -15,8 +15,6 @@ from jax.core import Tracer
 import ukjax as uk
 from ukjax._misc._closures import HiddenValueError, hoisted
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
-
 G, MASS = 9.81, 2.0
 GRAVITY = jnp.array([0.0, -G])
 

@@ -10,8 +10,6 @@ from helpers import Given, Rows, central, primitives, random_equations, state
 
 import ukjax as uk
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
-
 TIGHT = {"rtol": 1e-11, "atol": 1e-12, "throw": True}
 GAINS = uk.Baumgarte.squared(5.0, 5.0)
 

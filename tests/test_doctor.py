@@ -9,8 +9,6 @@ from helpers import Rows, state
 
 import ukjax as uk
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
-
 
 def _given(M, A, b, *, names=None):
     """M a = 0 with rows as they stand, each a constraint of its own name."""

@@ -10,8 +10,6 @@ from oracles import GRAVITY, pendulum_elliptic
 
 import ukjax as uk
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
-
 T1, TOLERANCE = 40.3, 1e-7  # some 19 periods, and a time at which the pendulum moves
 
 

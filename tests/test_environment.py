@@ -11,8 +11,6 @@ import pytest
 import ukjax as uk
 from ukjax._interop._driven import Driven, InputForce
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
-
 B = jnp.asarray([[1.0], [0.0]])  # a push along x
 STEPS = 8
 ACTIONS = jnp.asarray(np.random.default_rng(0).normal(size=(3 * STEPS, 1)))

@@ -10,8 +10,6 @@ import scipy.integrate
 
 import ukjax as uk
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
-
 TIGHT = {"rtol": 1e-10, "atol": 1e-10, "ts": 5}
 RATE = 2.0  # of x'' = -RATE^2 x, whose motion from x = 1 is cos(RATE t)
 SPRING = uk.System(jnp.eye(1), lambda t, q, v: -(RATE**2) * q)

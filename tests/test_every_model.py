@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import central, state
+from helpers import central, equations, state, textbook
 from scipy.integrate import simpson
 from typer.testing import CliRunner
 
@@ -17,8 +17,6 @@ import ukjax as uk
 from ukjax._cli import _commands as cli
 from ukjax._formula._acceleration import equations_of_motion
 from ukjax.models import MODELS
-
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 PARAMETERS = {
     "scara": {"exact_start": True},  # the paper's own start misses the path, see test_models.py
@@ -34,6 +32,7 @@ FORMULAS = {
     "NullSpace": uk.NullSpace(),
     "Recursive": uk.Recursive(),
 }
+TEXTBOOK = ("UdwadiaKalaba", "Schur")
 SPAN = 0.05
 AXIS = jax.tree_util.GetAttrKey("axis")
 # What four steps may span where SPAN is too much.
@@ -52,15 +51,15 @@ class Case:
     def state(self) -> tuple[jax.Array, jax.Array, jax.Array]:
         """The start with a random velocity added that no row opposes."""
         t, q, v = state(self.problem.t0, self.problem.q0, self.problem.v0)
-        A = np.asarray(_rows(self.system, t, q, v).A)
+        A = np.asarray(equations(self.system, t, q, v)[2].A)
         z = 0.3 * np.random.default_rng(0).normal(size=v.size)
         return t, q, v + (z - np.linalg.pinv(A, rcond=1e-9) @ (A @ z))
 
     @functools.cached_property
     def terms(self) -> tuple[np.ndarray, ...]:
         """M, Q, A and b at that state."""
-        rows = _rows(self.system, *self.state)
-        return tuple(np.asarray(x) for x in (*_mass_and_force(self.system, *self.state), rows.A, rows.b))
+        M, Q, rows = equations(self.system, *self.state)
+        return tuple(np.asarray(x) for x in (M, Q, rows.A, rows.b))
 
     @functools.cached_property
     def exact(self) -> tuple[np.ndarray, np.ndarray]:
@@ -79,14 +78,6 @@ class Case:
         return {name: f for name, f in FORMULAS.items() if definite or not f.needs_definite_mass}
 
 
-_rows = eqx.filter_jit(uk.constraint_rows)
-
-
-@eqx.filter_jit
-def _mass_and_force(system, t, q, v):
-    return system.mass_matrix(t, q), system.force(t, q, v)
-
-
 @eqx.filter_jit
 def _energy_rate(system, t, q, v, a):
     rates = jnp.ones_like(t), system.kinematics(t, q, v), a
@@ -95,19 +86,22 @@ def _energy_rate(system, t, q, v, a):
 
 @eqx.filter_jit
 def _accelerations(formulas, system, t, q, v):
-    equations = equations_of_motion(system, t, q, v, uk.NoStabilizer())
-    return {name: formula.solve(equations).a for name, formula in formulas.items()}
+    """By every formula, in one program, which for most computes nothing but a."""
+    terms = equations_of_motion(system, t, q, v, uk.NoStabilizer())
+    solved = {name: formula.solve(terms) for name, formula in formulas.items()}
+    return {name: x.a for name, x in solved.items()}, {
+        name: solved[name] for name in TEXTBOOK if name in solved
+    }
 
 
 @pytest.fixture(scope="module", params=MODELS)
 def case(request):
-    yield Case(request.param)
-    jax.clear_caches()
+    return Case(request.param)
 
 
 def test_start_is_consistent(case):
     problem = case.problem
-    rows = _rows(problem.system, *state(problem.t0, problem.q0, problem.v0))
+    rows = equations(problem.system, *state(problem.t0, problem.q0, problem.v0))[2]
     np.testing.assert_allclose(rows.position_error, 0.0, atol=1e-13)
     np.testing.assert_allclose(rows.velocity_error, 0.0, atol=1e-13)
     assert problem.name == case.name
@@ -126,8 +120,27 @@ def test_energy_changes_by_the_power_of_the_constraints(case):
 
 def test_every_formula_is_the_least_squares_answer(case):
     a, _ = case.exact
-    for name, found in _accelerations(case.formulas, case.system, *case.state).items():
+    for name, found in _accelerations(case.formulas, case.system, *case.state)[0].items():
         np.testing.assert_allclose(found, a, rtol=0, atol=1e-8 * (1 + abs(a).max()), err_msg=name)
+
+
+@pytest.mark.parametrize("faster", [0.0, 1.0])
+def test_definite_masses_have_the_textbooks_answer(case, faster):
+    """a, constraint force, least-norm multipliers and rank, at the start and at another velocity there."""
+    t, q, v = state(case.problem.t0, case.problem.q0, case.problem.v0)
+    if "UdwadiaKalaba" not in case.formulas:
+        with pytest.raises(uk.InputError, match="positive definite"):
+            uk.UdwadiaKalaba().acceleration(case.system, t, q, v)
+        return
+    v = v + faster * (case.state[2] - v)
+    M, Q, rows = equations(case.system, t, q, v)
+    expected = textbook(M, Q, rows.A, rows.b, rcond=1e-6)
+    for computed in _accelerations(case.formulas, case.system, t, q, v)[1].values():
+        for name in ("a", "constraint_force", "multipliers"):
+            truth = getattr(expected, name)
+            size = 1e-10 * (1 + np.abs(truth).max(initial=0))
+            np.testing.assert_allclose(getattr(computed, name), truth, atol=size, err_msg=name)
+        assert computed.rank == expected.rank
 
 
 @pytest.mark.slow

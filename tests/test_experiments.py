@@ -140,6 +140,7 @@ def test_flops_of_a_kernel_are_those_of_its_steps_written_out(script):
 # --- The scripts
 
 
+@pytest.mark.usefixtures("optimized")
 @pytest.mark.slow
 def test_flop_counts_run(script):
     inverses, accelerations = script("flop_counts").main(["--quick"])
@@ -149,6 +150,7 @@ def test_flop_counts_run(script):
     assert all(kernel < whole for _, kernel, whole, _ in inverses.values())
 
 
+@pytest.mark.usefixtures("optimized")
 @pytest.mark.slow
 def test_scara_runs(script, tmp_path):
     scara = script("scara_xu_liu")
@@ -163,6 +165,7 @@ def test_scara_runs(script, tmp_path):
     assert found["exact start, none: joints"].max() < 1e-8
 
 
+@pytest.mark.usefixtures("optimized")
 @pytest.mark.slow
 def test_pseudoinverses_run(script, tmp_path):
     rows = script("pseudoinverse_dpv").main(["--quick", "--out", str(tmp_path)])
@@ -171,6 +174,7 @@ def test_pseudoinverses_run(script, tmp_path):
     assert len((tmp_path / "runs.csv").read_text().splitlines()) == len(rows) + 1
 
 
+@pytest.mark.usefixtures("optimized")
 @pytest.mark.slow
 def test_orsino_runs(script, tmp_path):
     orsino = script("orsino_3rrr")
@@ -192,6 +196,7 @@ def test_orsino_runs(script, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"levels.png", "clearance.png"}
 
 
+@pytest.mark.usefixtures("optimized")
 @pytest.mark.slow
 def test_fixed_steps_run(script):
     for (_, _, rcond), errors in script("fixed_steps").main(["--quick"]).items():
@@ -199,12 +204,14 @@ def test_fixed_steps_run(script):
             assert np.quantile(errors, 0.9) < 2e-6
 
 
+@pytest.mark.usefixtures("optimized")
 @pytest.mark.slow
 def test_single_precision_runs(script):
     for errors in script("single_precision").main(["--quick"]).values():
         assert errors.max() < 0.05
 
 
+@pytest.mark.usefixtures("optimized")
 @pytest.mark.slow
 def test_rank_rule_runs(script, tmp_path):
     results = script("rank_rule").main(["--quick", "--out", str(tmp_path)])
@@ -213,6 +220,7 @@ def test_rank_rule_runs(script, tmp_path):
     assert (tmp_path / "rank_rule.png").stat().st_size > 10_000
 
 
+@pytest.mark.usefixtures("optimized")
 @pytest.mark.slow
 def test_gains_are_tuned(script, tmp_path):
     scalar, per_row = script("tune_gains").main(["--quick", "--out", str(tmp_path)])

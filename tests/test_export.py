@@ -15,8 +15,6 @@ import pytest
 
 import ukjax as uk
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
-
 pytest.importorskip("flatbuffers")
 
 T = np.linspace(0.0, 1.0, 5)

@@ -8,8 +8,6 @@ from benchmark_oracles import four_bars_top
 
 import ukjax as uk
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
-
 FLOATS = ("t", "q", "v", "a", "constraint_force", "multipliers", "position_error", "velocity_error", "energy")
 
 

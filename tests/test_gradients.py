@@ -30,8 +30,6 @@ from helpers import central
 import ukjax as uk
 from ukjax._formula._acceleration import equations_of_motion
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
-
 QUICK = {
     Case("pendulum", "UdwadiaKalaba", "Cholesky", "Baumgarte", "RecursiveCheckpointAdjoint", "fixed"),
     Case("rolling_disk", "Schur", "Greville", "Baumgarte, per row", "ForwardMode", "adaptive"),

@@ -9,8 +9,6 @@ from helpers import central
 
 import ukjax as uk
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
-
 ANGLE, RATE = 0.2, -1.0  # flat at 0.2 s; nothing turns the links, so their angle is ANGLE + RATE t
 
 

@@ -13,8 +13,6 @@ import ukjax as uk
 from ukjax._formula._acceleration import Equations
 from ukjax._system._rows import Rows
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
-
 N = 8
 # What each level adds: how many random rows, and how many combinations of all rows so far.
 SHAPES = {

@@ -7,8 +7,6 @@ import pytest
 import ukjax as uk
 import ukjax.mechanisms as um
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
-
 ROD = um.rod("rod", (0.0, 0.0), (2.0, 0.0), 3.0)
 PIN = um.Revolute("pin", "ground", "rod", (0.0, 0.0))
 

@@ -80,6 +80,7 @@ def test_bases_of_sensitivities_that_see_sums(script):
         np.testing.assert_allclose(combined(parameters + unseen[0]), combined(parameters), rtol=1e-6)
 
 
+@pytest.mark.usefixtures("optimized")
 @pytest.mark.slow
 def test_identification(script, tmp_path):
     rail, helix, swinging, driven = script("identify").main(["--quick", "--out", str(tmp_path)])
@@ -102,6 +103,7 @@ def test_identification(script, tmp_path):
 # --- Neural force
 
 
+@pytest.mark.usefixtures("optimized")
 @pytest.mark.slow
 def test_neural_force(script, tmp_path):
     held, free, penalized = script("neural_force").main(["--quick", "--out", str(tmp_path)])
@@ -130,6 +132,7 @@ def test_servo_torques_are_those_of_inverse_dynamics(script):
     np.testing.assert_allclose(control.INPUTS, problem.system.input_matrix)
 
 
+@pytest.mark.usefixtures("optimized")
 @pytest.mark.slow
 def test_optimal_control(script, tmp_path):
     control = script("optimal_control")
@@ -159,6 +162,7 @@ def test_equations_of_the_check_are_those_of_the_recursive_form(script):
     np.testing.assert_allclose(a, by_hand, rtol=1e-10, atol=1e-9)
 
 
+@pytest.mark.usefixtures("optimized")
 @pytest.mark.slow
 def test_posterior(script, tmp_path):
     pytest.importorskip("blackjax")

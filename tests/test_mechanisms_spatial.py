@@ -5,13 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import oracles
 import pytest
+from helpers import equations, rows_of
 from scipy.spatial.transform import Rotation
 
 import ukjax as uk
 import ukjax.mechanisms as um
 from ukjax import InputError
-
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 G = 9.81
 Z = np.array([0.0, 0.0, 1.0])
@@ -19,8 +18,8 @@ Z = np.array([0.0, 0.0, 1.0])
 
 def acceleration(system, q, v):
     """By Lagrange's equations of the first kind, which a singular M does not mind."""
-    rows = uk.constraint_rows(system, 0.0, q, v)
-    M, Q, A = system.mass_matrix(0.0, q), system.force(0.0, q, v), rows.A
+    M, Q, rows = equations(system, 0.0, q, v)
+    A = rows.A
     K = np.block([[M, A.T], [A, np.zeros((len(A), len(A)))]])
     return np.linalg.lstsq(K, np.concatenate([Q, rows.b]), rcond=1e-12)[0][: len(Q)]
 
@@ -64,7 +63,7 @@ def test_joints_have_the_rows_they_should(name: str) -> None:
     R, shift, quaternion = rigid()
     parts = [np.concatenate([R @ body.centre + shift, quaternion]) for body in TWO]
     for q in (system.q0, jnp.concatenate([jnp.asarray(part) for part in parts])):
-        rows = uk.constraint_rows(system, 0.0, q, jnp.zeros(12))
+        rows = rows_of(system, 0.0, q, jnp.zeros(12))
         assert rows.A.shape == (rank, 12)
         assert np.linalg.matrix_rank(rows.A) == rank
         np.testing.assert_allclose(rows.position_error, 0, atol=1e-14)
@@ -168,11 +167,10 @@ def test_bricard_moves_although_it_has_no_freedom_by_count() -> None:
     """30 rows of rank 29; from rest it accelerates along its one motion by Lagrange's equation."""
     system = bricard()
     still = jnp.zeros(30)
-    rows = uk.constraint_rows(system, 0.0, system.q0, still)
+    M, Q, rows = equations(system, 0.0, system.q0, still)
     assert rows.A.shape == (30, 30)
     assert np.linalg.matrix_rank(rows.A, tol=1e-6) == 29
     motion = np.linalg.svd(rows.A)[2][-1]
-    M, Q = system.mass_matrix(0.0, system.q0), system.force(0.0, system.q0, still)
     exact = motion * (motion @ Q) / (motion @ M @ motion)
     np.testing.assert_allclose(acceleration(system, system.q0, still), exact, atol=1e-9)
 

@@ -34,13 +34,8 @@ def natively(outputs, operands, members):
     return found, OnHost(outputs, count, dtype)(inputs)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("op", sorted(set(OPERATIONS) - {"attached", "erf_inv"}))
-def test_each_operation(op, dtype):
-    """On two inputs and with a constant; truth is a number there."""
-    build, x = Builder(), np.array([[0.3, 0.8, -0.6], [0.5, -0.7, -0.6]])
-    x = {"acosh": x + 2, "log": abs(x), "sqrt": abs(x), "rsqrt": abs(x), "pow": abs(x)}.get(op, x)
-    a, b = build.input(0), build.input(1)
+def of_operation(build, op, a, b):
+    """An operation on two inputs and with a constant; truth is a number there."""
     first, second = build.apply("gt", a, 0.0), build.apply("lt", b, a)
     if op == "select":
         outputs = [build.apply(op, second, a, b), build.apply(op, second, 1.5, a)]
@@ -53,10 +48,27 @@ def test_each_operation(op, dtype):
         outputs = [build.apply(op, a, b), build.apply(op, a, 0.7), build.apply(op, 0.7, b)]
     else:
         outputs = [build.apply(op, a), build.apply(op, b)]
-    outputs = [build.number(y, isinstance(y, Node) and y.op in BOOLEAN) for y in outputs]
-    assert can_compile(outputs, dtype)
-    found, expected = natively([*outputs, a, 2.0], [x.astype(dtype)], 3)
-    np.testing.assert_allclose(found, expected, rtol=ROUNDING[dtype], atol=ROUNDING[dtype] / 10)
+    return [build.number(y, isinstance(y, Node) and y.op in BOOLEAN) for y in outputs]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_each_operation(dtype):
+    """All in one program, each on inputs of its own."""
+    build, x = Builder(), np.array([[0.3, 0.8, -0.6], [0.5, -0.7, -0.6]])
+    where = {"acosh": x + 2, "log": abs(x), "sqrt": abs(x), "rsqrt": abs(x), "pow": abs(x)}
+    operations = sorted(set(OPERATIONS) - {"attached", "erf_inv"})
+    outputs, inputs, owners = [], [], []
+    for i, op in enumerate(operations):
+        a, b = build.input(2 * i), build.input(2 * i + 1)
+        own = of_operation(build, op, a, b)
+        assert can_compile(own, dtype), op
+        outputs += [*own, a, 2.0]
+        owners += [op] * (len(own) + 2)
+        inputs.append(where.get(op, x))
+    found, expected = natively(outputs, [np.concatenate(inputs).astype(dtype)], 3)
+    size = {"rtol": ROUNDING[dtype], "atol": ROUNDING[dtype] / 10}
+    for op, one, other in zip(owners, np.asarray(found), expected, strict=True):
+        np.testing.assert_allclose(one, other, **size, err_msg=op)
 
 
 @pytest.mark.parametrize("op", ["max", "min", "sign", "sin", "cos", "is_finite", "eq", "ne", "gt"])

@@ -12,8 +12,6 @@ from scipy.optimize import brentq
 
 import ukjax as uk
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
-
 
 def _exact(problem: uk.Problem, ts: np.ndarray, states: list) -> uk.Trajectory:
     """A trajectory whose states are known."""

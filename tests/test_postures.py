@@ -10,8 +10,6 @@ from scipy.spatial.transform import Rotation
 import ukjax as uk
 import ukjax.mechanisms as um
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
-
 A, B, C, D = (0.0, 0.0), (0.0, 1.0), (1.5, 1.5), (1.5, 0.0)
 BODIES = [um.rod("crank", A, B, 1.0), um.rod("coupler", B, C, 2.0), um.rod("rocker", D, C, 1.0)]
 PINS = [

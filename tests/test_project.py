@@ -1,5 +1,7 @@
 """Projection onto the constraints: it arrives, by the shortest way in the mass metric; its derivatives."""
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -8,8 +10,6 @@ import pytest
 from helpers import central, state
 
 import ukjax as uk
-
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 _M = np.array([[2.0, 0.4, 0.1, 0.0], [0.4, 1.0, 0.2, 0.1], [0.1, 0.2, 3.0, 0.3], [0.0, 0.1, 0.3, 0.7]])
 
@@ -210,7 +210,6 @@ def test_velocity_constraints_that_are_not_linear():
 # Derivatives
 
 
-@jax.jit
 def _projected(x):
     """(q*, v*) as one vector, from (q, v, t, radius, drift) as one vector."""
     q, v, t, radius, drift = x[:4], x[4:8], x[8], x[9], x[10]
@@ -218,7 +217,6 @@ def _projected(x):
     return jnp.concatenate(uk.project(uk.System(_MASS, jnp.zeros(4), rows), t, q, v))
 
 
-@jax.jit
 def _projected_redundant(x):
     q, v, t, radius, drift = x[:4], x[4:8], x[8], x[9], x[10]
     rows = [
@@ -236,29 +234,44 @@ def _point(consistent):
     return jnp.concatenate([q, v, t[None], jnp.asarray([1.2, 0.3])])
 
 
+FUNCTIONS = pytest.mark.parametrize(
+    "fn", [_projected, _projected_redundant], ids=["independent", "redundant"]
+)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _value_and_both_jacobians(fn, x):
+    return fn(x), jax.jacfwd(fn)(x), jax.jacrev(fn)(x)
+
+
 @pytest.mark.parametrize("consistent", [True, False], ids=["consistent", "inconsistent"])
-@pytest.mark.parametrize("fn", [_projected, _projected_redundant], ids=["independent", "redundant"])
+@FUNCTIONS
 def test_first_derivatives(fn, consistent):
     """By q, v, t and the constraints' parameters, forwards and backwards, against central differences."""
     x = _point(consistent)
-    forward, backward = jax.jit(jax.jacfwd(fn))(x), jax.jit(jax.jacrev(fn))(x)
-    columns = [central(lambda s, e=e: fn(x + s * e)) for e in np.eye(x.size)]
-    np.testing.assert_allclose(forward, np.stack(columns, axis=1), atol=1e-7)
-    np.testing.assert_allclose(backward, np.stack(columns, axis=1), atol=1e-7)
+    value = lambda x: _value_and_both_jacobians(fn, x)[0]
+    columns = [central(lambda s, e=e: value(x + s * e)) for e in np.eye(x.size)]
+    for jacobian in _value_and_both_jacobians(fn, x)[1:]:
+        np.testing.assert_allclose(jacobian, np.stack(columns, axis=1), atol=1e-7)
 
 
-@pytest.mark.parametrize("fn", [_projected, _projected_redundant], ids=["independent", "redundant"])
+@FUNCTIONS
 def test_second_derivatives(fn):
     """Of a weighted sum, against central differences of the first, in both orders of modes."""
     x = _point(consistent=False)
     weights, direction = (jnp.asarray(np.random.default_rng(i).normal(size=n)) for i, n in ((0, 8), (1, 11)))
-    gradient = jax.jit(jax.grad(lambda x: weights @ fn(x)))
-    over_reverse = jax.jit(lambda x: jax.jvp(gradient, (x,), (direction,))[1])(x)
-    expected = central(lambda s: gradient(x + s * direction))
+
+    @jax.jit
+    def derivatives(x):
+        """The gradient, its change along the direction, and the second derivative along it by two jvp."""
+        along = lambda f: jax.jvp(f, (x,), (direction,))
+        slope = lambda x: jax.jvp(lambda x: weights @ fn(x), (x,), (direction,))[1]
+        return *along(jax.grad(lambda x: weights @ fn(x))), along(slope)[1]
+
+    _, over_reverse, over_forward = derivatives(x)
+    expected = central(lambda s: derivatives(x + s * direction)[0])
     np.testing.assert_allclose(over_reverse, expected, atol=1e-6)
-    slope = jax.jit(lambda x: jax.jvp(lambda x: weights @ fn(x), (x,), (direction,))[1])
-    np.testing.assert_allclose(jax.jit(jax.jvp, static_argnums=0)(slope, (x,), (direction,))[1],
-                               direction @ expected, atol=1e-6)  # fmt: skip
+    np.testing.assert_allclose(over_forward, direction @ expected, atol=1e-6)
 
 
 def test_derivative_by_what_the_rows_do_not_see():
@@ -272,5 +285,5 @@ def test_derivative_by_what_the_rows_do_not_see():
         return jnp.concatenate(uk.project(uk.System(_MASS, force, rows), *START))
 
     force = jnp.ones(4)
-    np.testing.assert_array_equal(jax.jit(jax.jacfwd(projected))(force), np.zeros((8, 4)))
-    np.testing.assert_array_equal(jax.jit(jax.jacrev(projected))(force), np.zeros((8, 4)))
+    for jacobian in jax.jit(lambda x: (jax.jacfwd(projected)(x), jax.jacrev(projected)(x)))(force):
+        np.testing.assert_array_equal(jacobian, np.zeros((8, 4)))

@@ -12,9 +12,6 @@ import pytest
 
 import ukjax as uk
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
-
-
 Q, V, DT = jnp.asarray([0.6, -0.8]), jnp.zeros(2), 0.05
 STABILIZER = uk.Baumgarte(5.0, 5.0)
 

@@ -7,6 +7,8 @@ import pytest
 import ukjax as uk
 from ukjax import mechanisms as um
 
+pytestmark = pytest.mark.usefixtures("optimized")  # which changes what is rounding
+
 ROD = uk.Holonomic(lambda t, q: q @ q - 1.0, name="rod")
 ALWAYS = uk.Holonomic(lambda t, q: jnp.sin(q[0]) ** 2 + jnp.cos(q[0]) ** 2 - 1.0, name="always")
 

@@ -13,8 +13,6 @@ from scipy.optimize import brentq
 
 import ukjax as uk
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
-
 L, MASS, RADIUS, PLATFORM, INERTIA = 0.8, 1.0, 0.3, 2.0, 0.05
 FULL_EXTENSION = (0.45298, 0.57946)
 """When a leg of planar_3rrr is stretched [s]: its definition, integrated independently."""

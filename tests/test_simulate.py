@@ -11,8 +11,6 @@ from scipy.special import ellipk
 
 import ukjax as uk
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
-
 # Compared at the steps, where the tolerance holds; `test_times_between_steps` looks in between.
 TIGHT = {"rtol": 1e-12, "atol": 1e-12, "ts": "steps"}
 W2 = oracles.GRAVITY
@@ -34,9 +32,12 @@ def _errors(run):
     return max(np.abs(run.position_error).max(initial=0), np.abs(run.velocity_error).max(initial=0))
 
 
-# Closed forms
+# Closed forms, compiled as for users: accuracy is the point
+
+as_for_users = pytest.mark.usefixtures("optimized")
 
 
+@as_for_users
 @pytest.mark.parametrize(("angle", "rate"), [(np.pi / 3, 0.0), (-0.4, 7.0)], ids=["swinging", "turning"])
 def test_pendulum(angle, rate):
     run = uk.simulate(uk.models.pendulum(angle=angle, rate=rate), **TIGHT)
@@ -51,6 +52,7 @@ def test_pendulum(angle, rate):
     assert run.energy_drift < 1e-10
 
 
+@as_for_users
 @pytest.mark.parametrize("name", ["knife_edge", "rolling_disk"])
 def test_nonholonomic_closed_forms(name):
     run = uk.simulate(uk.models.get(name), **TIGHT)
@@ -59,6 +61,7 @@ def test_nonholonomic_closed_forms(name):
     assert _errors(run) < 1e-12
 
 
+@as_for_users
 def test_spinning_top():
     """Quasi-velocities: nutation by the elliptic sine, and conserved momenta."""
     run = uk.simulate(uk.models.spinning_top(), t1=5.0, **TIGHT)
@@ -71,11 +74,13 @@ def test_spinning_top():
     assert run.energy_drift < 1e-9
 
 
+@as_for_users
 def test_two_masses():
     run = uk.simulate(uk.models.two_mass_spring(x2=0.7, force=0.3), **TIGHT)
     np.testing.assert_allclose(run.q, oracles.two_mass_spring(run.t, x=(0.0, 0.7), force=0.3), atol=1e-9)
 
 
+@as_for_users
 @pytest.mark.slow
 def test_scara_of_the_paper():
     """Gains 0.5, 200: the values of models.md at 20 s, and the constraint force at the start."""
@@ -88,6 +93,7 @@ def test_scara_of_the_paper():
     np.testing.assert_allclose(run.constraint_force[0], force, atol=1e-8)
 
 
+@as_for_users
 @pytest.mark.slow
 def test_scara_follows_its_path():
     """As many rows as joints: q(t) is algebraic."""
@@ -114,6 +120,7 @@ def _parallelogram(start, tolerance, method=None):
     return np.abs(run.q[:, [2, 5, 8]] - angle[:, None]).max(), run
 
 
+@as_for_users
 @pytest.mark.slow
 @pytest.mark.parametrize(("tolerance", "limit"), [(1e-6, 1e-3), (1e-8, 1e-5), (1e-10, None), (1e-12, 1e-9)])
 @pytest.mark.parametrize("start", STARTS)
@@ -127,6 +134,7 @@ def test_parallelogram(start, tolerance, limit):
     assert run.stats["num_evaluations"] < (10_000 if tolerance > 1e-12 else 25_000)
 
 
+@as_for_users
 @pytest.mark.slow
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize(
@@ -142,6 +150,7 @@ def test_parallelogram_by_every_method(start, method):
     assert run.stats["num_evaluations"] < 10_000
 
 
+@as_for_users
 def test_parallelogram_passes_its_first_flat_position():
     """The same on the default path of a short run: the rank drops to 10 at t = 0.55, and it goes on."""
     run = uk.simulate(uk.models.parallelogram(), t1=1.0, ts="steps")

@@ -10,8 +10,6 @@ from scipy.integrate import solve_ivp
 
 import ukjax as uk
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
-
 ANY_MASS = [uk.RangeForm(), uk.StackedForm(), uk.NullSpace()]
 POSITIVE = [uk.UdwadiaKalaba(), uk.Schur()]
 

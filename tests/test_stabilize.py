@@ -7,8 +7,6 @@ from helpers import state
 
 import ukjax as uk
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
-
 # At the steps themselves: in between, the solver's interpolation is less accurate than its tolerance.
 TOLERANCES = {"rtol": 1e-12, "atol": 1e-12, "ts": "steps"}
 

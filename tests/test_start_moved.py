@@ -10,8 +10,6 @@ import pytest
 
 import ukjax as uk
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
-
 PENDULUM = uk.models.pendulum()
 SHORT = {"t1": 0.01, "ts": 2}
 

@@ -25,8 +25,6 @@ from ukjax._cli import _commands as cli
 from ukjax._sweep import _run
 from ukjax.models import MODELS
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
-
 
 def area(width, height, depth=2.0):
     return {"area": width * height, "sides": (jnp.stack([width, height]), width * depth)}
@@ -492,7 +490,7 @@ def test_several_devices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_command_shares_runs_between_cores(tmp_path: Path) -> None:
     found = []
-    for cores in ([], ["--cores", "1"], ["--cores", "3"]):
+    for cores in ([], ["--cores", "3"]):
         out = tmp_path / f"{len(found)}.zarr"
         varied = [
             "--sample",
@@ -511,9 +509,8 @@ def test_the_command_shares_runs_between_cores(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         found.append(xr.open_zarr(out, consolidated=False))
     own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    assert [x.attrs["devices"] for x in found] == [f"{own} cpu", "1 cpu", "3 cpu"]
-    for x in found:
-        np.testing.assert_allclose(x.q_end, found[1].q_end, rtol=1e-13)
+    assert [x.attrs["devices"] for x in found] == [f"{own} cpu", "3 cpu"]
+    np.testing.assert_allclose(found[0].q_end, found[1].q_end, rtol=1e-13)
 
 
 MILLION = """

@@ -11,8 +11,6 @@ import scipy.interpolate
 
 import ukjax as uk
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
-
 RANDOM = np.random.default_rng(0)
 TIMES = np.cumsum(RANDOM.uniform(0.05, 0.2, 12))
 VALUES = np.sin(3 * TIMES) + RANDOM.normal(0, 0.1, 12)

@@ -8,8 +8,6 @@ import pytest
 import ukjax as uk
 from ukjax._interop._torch import _as_array
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
-
 torch = pytest.importorskip("torch")
 
 

@@ -38,8 +38,6 @@ from ukjax.mechanisms import (
     tree,
 )
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
-
 
 @eqx.filter_jit
 def _terms(system, t, q, v):

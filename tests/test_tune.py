@@ -109,6 +109,7 @@ def test_gains_of_every_row(tuned):
     assert rows.loss < 1.02 * best
 
 
+@pytest.mark.usefixtures("optimized")
 @pytest.mark.slow
 def test_squared_convention(tuned):
     """psi' + 2 alpha psi + beta^2 phi: the same optimum, written otherwise."""
@@ -135,6 +136,7 @@ def test_from_beyond_stability():
 # --- Several starts, several problems
 
 
+@pytest.mark.usefixtures("optimized")
 @pytest.mark.slow
 def test_robust():
     """A batch of initial violations, and a list of problems: mean and worst of the losses of each alone."""
@@ -171,6 +173,7 @@ def test_violation_loss_is_the_weighted_mean():
     assert float(uk.ViolationLoss()(run)) == pytest.approx(np.mean((phi**2).sum(axis=1)), rel=1e-12)
 
 
+@pytest.mark.usefixtures("optimized")
 @pytest.mark.slow
 def test_a_loss_of_the_whole_trajectory():
     """Position errors plus a price for forces: against the same runs, one by one, by `simulate`."""
@@ -187,6 +190,7 @@ def test_a_loss_of_the_whole_trajectory():
     assert found.loss < 0.5 * found.history.loss[0]
 
 
+@pytest.mark.usefixtures("optimized")
 @pytest.mark.slow
 def test_adaptive_steps_keep_to_a_budget():
     """Without bound the gains would grow; a larger budget buys a smaller error."""
@@ -225,6 +229,7 @@ def test_servo_gains():
     assert found.loss < found.history.loss[0] / 20
 
 
+@pytest.mark.usefixtures("optimized")
 @pytest.mark.slow
 def test_gains_in_a_pytree_of_the_users_own():
     """Critical damping alone, one number: beta = alpha^2 / 4."""
@@ -373,6 +378,7 @@ def test_other_bad_input():
 # --- The robots
 
 
+@pytest.mark.usefixtures("optimized")
 @pytest.mark.slow
 @pytest.mark.parametrize("solver", [dfx.Tsit5(), dfx.Bosh3()], ids=["Tsit5", "Bosh3"])
 def test_scara(solver, grid):
@@ -436,6 +442,7 @@ class Linkage:
         return total / (steps + 1)
 
 
+@pytest.mark.usefixtures("optimized")
 @pytest.mark.slow
 def test_parallelogram():
     """Overconstrained, from rest and consistent, up to shortly before its flat position, against numpy and its SVD."""

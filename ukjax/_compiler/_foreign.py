@@ -115,6 +115,11 @@ def dimension(array: str, axis: int, name: str) -> str:
   %{name} = load i64, ptr %{name}.place"""
 
 
+def _wanted() -> int:
+    """How hard LLVM is to try: as XLA, which compiles the rest, is told to."""
+    return AT_ONCE if jax.config.read("jax_disable_most_optimizations") else _OPTIMIZED
+
+
 def registered(code: str, call: str, operands: int, results: int, kind: str = "program") -> str:
     """The name of a foreign function of XLA.
 
@@ -125,7 +130,7 @@ def registered(code: str, call: str, operands: int, results: int, kind: str = "p
     - `operands`, `results`: how many arrays it takes and gives.
     - `kind`: a word of the name.
     """
-    name = f"ukjax_{kind}_" + hashlib.sha256((code + call).encode()).hexdigest()[:32]
+    name = f"ukjax_{kind}_" + hashlib.sha256(f"{code}{call}{_wanted()}".encode()).hexdigest()[:32]
     with _lock:
         if name not in _made:
             arrays = [("in", i) for i in range(operands)] + [("out", i) for i in range(results)]
@@ -139,19 +144,19 @@ def registered(code: str, call: str, operands: int, results: int, kind: str = "p
     return name
 
 
-def compiled(code: str, optimization: int = _OPTIMIZED) -> Any:
+def compiled(code: str, optimization: int | None = None) -> Any:
     """The engine that holds the machine code of a text, and owns it.
 
     **Arguments:**
 
     - `code`: the text.
-    - `optimization`: how hard LLVM tries, from 0 to 3.
+    - `optimization`: how hard LLVM tries, from 0 to 3; by default as XLA does.
     """
-    binding = llvm()
+    binding, level = llvm(), _wanted() if optimization is None else optimization
     wide = f'"prefer-vector-width"="{8 * vector_bytes()}" "min-legal-vector-width"="{8 * vector_bytes()}"'
     module = binding.parse_assembly(code.replace(") {\n", f") nounwind {wide} {{\n"))
     target = binding.Target.from_default_triple().create_target_machine(
-        cpu=binding.get_host_cpu_name(), features=binding.get_host_cpu_features().flatten(), opt=optimization
+        cpu=binding.get_host_cpu_name(), features=binding.get_host_cpu_features().flatten(), opt=level
     )
     engine = binding.create_mcjit_compiler(module, target)
     engine.finalize_object()

@@ -1,5 +1,6 @@
 """Checks of what a user hands in: each raises `InputError` with one line that names the argument."""
 
+import contextlib
 import inspect
 import numbers
 from collections.abc import Callable, Iterable
@@ -13,7 +14,7 @@ from jaxtyping import Array
 
 from ._errors import InputError, shown
 from ._process import require_own_process
-from ._types import is_traced
+from ._types import as_jax, is_traced
 
 # Counts become 32-bit integers of JAX.
 _LARGEST = 2**31 - 1
@@ -64,7 +65,7 @@ def real_array(name: str, value: Any) -> Array:
 
     **Raises:** `InputError` for what is not an array of real numbers.
     """
-    array = _plain(name, value) if isinstance(value, numbers.Real) else number_array(name, value)
+    array = _plain(name, value) if isinstance(value, numbers.Real) else _listed(name, value)
     if jnp.issubdtype(array.dtype, jnp.integer) or jnp.issubdtype(array.dtype, jnp.bool_):
         array = array.astype(float)
     if not jnp.issubdtype(array.dtype, jnp.floating):
@@ -79,6 +80,17 @@ def _plain(name: str, value: numbers.Real) -> Array:
         return jax.device_put(np.asarray(value if isinstance(value, np.generic) else float(value)))
     except (OverflowError, ValueError) as error:
         raise InputError(f"{name} is too large for a floating-point number: {shown(value)}.") from error
+
+
+def _listed(name: str, value: Any) -> Array:
+    """What is no single number as an array, converted by NumPy: JAX would compile that."""
+    if not isinstance(value, Array) and not is_traced(value):
+        with contextlib.suppress(TypeError, ValueError):  # what is wrong with it, JAX says
+            array = np.asarray(value)
+            if array.dtype.kind in "iubf":
+                require_own_process()
+                return as_jax(array if array.dtype.kind == "f" else array.astype(float))
+    return number_array(name, value)
 
 
 def real_values(name: str, value: Any) -> Array:

@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Float
 
@@ -41,3 +42,23 @@ def is_traced(*values: Any) -> bool:
     - `values`: pytrees.
     """
     return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(values))
+
+
+def module_for(*values: Any) -> Any:
+    """`jax.numpy` where JAX traces any of these values, otherwise NumPy: JAX would compile each small operation.
+
+    **Arguments:**
+
+    - `values`: numbers and arrays.
+    """
+    return jnp if is_traced(values) else np
+
+
+def as_jax(x: Any) -> Array:
+    """An array of NumPy as one of JAX, of JAX's precision. `jnp.asarray` would compile a program that copies it.
+
+    **Arguments:**
+
+    - `x`: an array of NumPy, which is copied, or one of JAX.
+    """
+    return x if isinstance(x, Array) else jax.device_put(np.array(x, jax.dtypes.canonicalize_dtype(x.dtype)))

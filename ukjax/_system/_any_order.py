@@ -21,7 +21,7 @@ from jaxtyping import Array, Float
 
 from .._misc._arguments import all_of, real_array, require_function, require_not_negative, whole_number
 from .._misc._errors import InputError
-from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
+from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities, as_jax, module_for
 from ._constraint import (
     AbstractConstraint,
     AccelerationConstraint,
@@ -211,7 +211,8 @@ class AnyOrderSystem(AbstractSystem):
         x = real_array("x", x)
         if x.ndim != 2 or x.shape[0] != self.order:
             raise InputError(f"x has shape {x.shape}; it must be ({self.order}, n), one row an order.")
-        return x[:-1].reshape(-1), x[-1]
+        x = module_for(x).asarray(x)
+        return as_jax(x[:-1].reshape(-1)), as_jax(x[-1])
 
     def orders(self, q: Float[Array, "*steps nq"], v: Float[Array, "*steps n"]) -> Float[Array, "*steps k n"]:
         """(q0, ..., q(k-1)) of the engine's (q, v), also of a whole trajectory's.

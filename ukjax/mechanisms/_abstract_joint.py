@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from .._misc._arguments import fails, require_instance
 from .._misc._errors import InputError
-from .._misc._types import Time
+from .._misc._types import Time, as_jax, module_for
 from ._bodies import AbstractBody, checked_array, checked_name
 from ._freedoms import Freedom
 from ._placement import AnyPlacement, Twist, rate_of
@@ -149,7 +149,9 @@ def checked_axis(what: str, axis: Any, dimension: int) -> Array:
     array = checked_array(what, axis, (dimension,))
     if fails(lambda x: x @ x > 0, axis):
         raise InputError(f"{what} must not be the zero vector.")
-    return array / jnp.sqrt(jnp.dot(array, array))
+    xp = module_for(array)
+    array = xp.asarray(array)
+    return as_jax(array / xp.sqrt(xp.dot(array, array)))
 
 
 def require_axis_joint(what: str, joint: Any) -> None:

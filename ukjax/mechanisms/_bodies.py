@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from .._misc._arguments import fails, real_array, require_finite, require_instance
 from .._misc._errors import InputError
-from .._misc._types import is_traced
+from .._misc._types import as_jax, is_traced, module_for
 from ._placement import AnyPlacement, Twist
 
 GROUND = "ground"
@@ -122,7 +122,7 @@ def _checked_inertia(name: str, inertia: Any) -> Float[Array, "3 3"]:
     """The inertia matrix, symmetric, without negative moments, the largest no more than the other two together."""
     what = f"the inertia of body '{name}'"
     given = checked_array(what, inertia, (3,), (3, 3))
-    matrix = jnp.diag(given) if given.ndim == 1 else given
+    matrix = as_jax(module_for(given).diag(given)) if given.ndim == 1 else given
     if is_traced(inertia):
         return matrix
     # Not of `matrix`, which within `jit` is traced.

@@ -2,13 +2,20 @@
 
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from .._misc._arguments import fails
 from .._misc._errors import InputError
+from .._misc._types import module_for
 from ._abstract_joint import checked_axis
 from ._bodies import Body, PlanarBody, checked_array, checked_positive, checked_size
+
+
+def _known(*values: Array) -> tuple[Any, list[Any]]:
+    """NumPy and the values as its arrays, where they are known; otherwise `jax.numpy` and the values."""
+    xp = module_for(values)
+    return xp, [xp.asarray(x) for x in values]
 
 
 def rod(name: str, start: Any, end: Any, mass: Any, radius: Any = 0.0) -> PlanarBody | Body:
@@ -34,14 +41,17 @@ def rod(name: str, start: Any, end: Any, mass: Any, radius: Any = 0.0) -> Planar
     if fails(lambda a, b: np.any(a != b), *ends):
         raise InputError(f"rod '{name}' has no length: its start and end are the same point.")
     mass = checked_positive(f"the mass of body '{name}'", mass)
+    points = {"start": start, "end": end}
+    xp, (start, end, mass) = _known(start, end, mass)
     along = end - start
-    square = jnp.dot(along, along)
-    centre, points = 0.5 * (start + end), {"start": start, "end": end}
+    square, centre = xp.dot(along, along), 0.5 * (start + end)
     if start.shape == (2,):
-        return PlanarBody(name, mass, centre, mass * square / 12.0, jnp.arctan2(along[1], along[0]), points)
-    r2 = checked_size(f"the radius of rod '{name}'", radius) ** 2
-    axial = jnp.outer(along, along) / square
-    across = jnp.eye(3, dtype=along.dtype) - axial
+        return PlanarBody(name, mass, centre, mass * square / 12.0, xp.arctan2(along[1], along[0]), points)
+    xp, (along, square, mass, r) = _known(
+        along, square, mass, checked_size(f"the radius of rod '{name}'", radius)
+    )
+    axial, r2 = xp.outer(along, along) / square, r**2
+    across = xp.eye(3, dtype=along.dtype) - axial
     return Body(name, mass, centre, mass * ((square / 12.0 + r2 / 4.0) * across + 0.5 * r2 * axial), points)
 
 
@@ -60,11 +70,13 @@ def box(name: str, centre: Any, size: Any, mass: Any) -> PlanarBody | Body:
     **Raises:** `InputError` for arrays of different dimension, and a negative length.
     """
     centre = checked_array(f"the centre of box '{name}'", centre, (2,), (3,))
-    square = checked_size(f"the size of box '{name}'", size, centre.shape) ** 2
+    size = checked_size(f"the size of box '{name}'", size, centre.shape)
     mass = checked_positive(f"the mass of body '{name}'", mass)
+    xp, (edges, m) = _known(size, mass)
+    square, total = edges**2, xp.sum(edges**2)
     if centre.shape == (2,):
-        return PlanarBody(name, mass, centre, mass * jnp.sum(square) / 12.0)
-    return Body(name, mass, centre, mass * (jnp.sum(square) - square) / 12.0)
+        return PlanarBody(name, mass, centre, m * total / 12.0)
+    return Body(name, mass, centre, m * (total - square) / 12.0)
 
 
 def disk(name: str, centre: Any, radius: Any, mass: Any, axis: Any = (0.0, 0.0, 1.0)) -> PlanarBody | Body:
@@ -83,10 +95,11 @@ def disk(name: str, centre: Any, radius: Any, mass: Any, axis: Any = (0.0, 0.0, 
     **Raises:** `InputError` for a radius that is not positive, and an axis that is the zero vector.
     """
     centre = checked_array(f"the centre of disc '{name}'", centre, (2,), (3,))
-    r2 = checked_positive(f"the radius of disc '{name}'", radius) ** 2
+    radius = checked_positive(f"the radius of disc '{name}'", radius)
     mass = checked_positive(f"the mass of body '{name}'", mass)
     if centre.shape == (2,):
-        return PlanarBody(name, mass, centre, 0.5 * mass * r2)
-    axis = checked_axis(f"the axis of disc '{name}'", axis, 3)
-    axial = jnp.outer(axis, axis)
-    return Body(name, mass, centre, 0.25 * mass * r2 * (jnp.eye(3, dtype=axial.dtype) + axial))
+        _, (r, m) = _known(radius, mass)
+        return PlanarBody(name, mass, centre, 0.5 * m * r**2)
+    xp, (r, m, n) = _known(radius, mass, checked_axis(f"the axis of disc '{name}'", axis, 3))
+    axial = xp.outer(n, n)
+    return Body(name, mass, centre, 0.25 * m * r**2 * (xp.eye(3, dtype=axial.dtype) + axial))

@@ -1,6 +1,6 @@
 """From a mechanism to a problem: a posture, velocities that fit the joints, and the inputs of actuators."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, final
 
 import equinox as eqx
@@ -14,7 +14,7 @@ from .._misc._arguments import require_instance
 from .._misc._errors import InputError
 from .._misc._names import unknown_name
 from .._misc._precision import in_full_precision
-from .._misc._types import Coordinates, Numbers, Time, Velocities, is_traced
+from .._misc._types import Coordinates, Numbers, Time, Velocities, as_jax, is_traced
 from .._pseudoinverse import GramSchmidt, pinv, solved_on_host
 from .._system._problem import Problem, resolve_state
 from .._system._rows import constraint_rows
@@ -27,38 +27,42 @@ from ._springs import Actuator
 from ._tree import TreeSystem
 
 
-def _rate(system: Any, name: str, t: Time, q: Coordinates, v: Velocities) -> Array:
-    """What a velocity is given of under a name: a joint's position, a body's turning, a point."""
+def _rates(system: Any, names: Iterable[str], t: Time, q: Coordinates, v: Velocities) -> list[Array]:
+    """What velocities are given of under these names: a joint's position, a body's turning, a point."""
     bodies = {body.name: body for body in system.bodies}
     joints = {joint.name: joint for joint in system.joints if isinstance(joint, AbstractAxisJoint)}
-    points = system.points(t, q)
-    if name in joints:
-        placements, twists = system.placements(t, q), system.twists(t, q, v)
-        ends = joints[name].bodies
-        return rate_of(joints[name].position, [placements[x] for x in ends], [twists[x] for x in ends])
-    if name in bodies:
-        twist = system.twists(t, q, v)[name]
-        return twist.velocity if isinstance(bodies[name], PointMass) else twist.omega
-    if name in points:
-        return jax.jvp(lambda q: system.points(t, q)[name], (q,), (system.kinematics(t, q, v),))[1]
-    raise unknown_name("joint, body or point", name, [*joints, *dict.fromkeys([*bodies, *points])])
+    placements, twists = system.placements(t, q), system.twists(t, q, v)
+
+    def rate(name: str) -> Array:
+        if name in joints:
+            ends = joints[name].bodies
+            return rate_of(joints[name].position, [placements[x] for x in ends], [twists[x] for x in ends])
+        if name in bodies:
+            twist = twists[name]
+            return twist.velocity if isinstance(bodies[name], PointMass) else twist.omega
+        points = system.points(t, q)
+        if name in points:
+            return jax.jvp(lambda q: system.points(t, q)[name], (q,), (system.kinematics(t, q, v),))[1]
+        raise unknown_name("joint, body or point", name, [*joints, *dict.fromkeys([*bodies, *points])])
+
+    return [rate(name) for name in names]
 
 
 def _rows(parameters: tuple[Any, dict[str, Array]], t: Time, q: Coordinates) -> tuple[Array, Array]:
     """A and b of A v = b: the joints' rows, then those of the rates that are given."""
     system, targets = parameters
-    n = jax.eval_shape(system.mass_matrix, t, q).shape[0]
-    still = jnp.zeros(n, q.dtype)
+    still = jnp.zeros(len(system.velocity_labels), q.dtype)
     rows = constraint_rows(system, t, q, still)
 
-    def rates(v: Velocities) -> Array:
-        return jnp.concatenate([jnp.atleast_1d(_rate(system, name, t, q, v)) for name in targets])
+    def rates(v: Velocities) -> tuple[Array, Array]:
+        found = jnp.concatenate([jnp.atleast_1d(x) for x in _rates(system, targets, t, q, v)])
+        return found, found
 
     A, b = rows.A, -rows.velocity_error
     if targets:
         wanted = jnp.concatenate([jnp.atleast_1d(x) for x in targets.values()])
-        A = jnp.concatenate([A, jax.jacfwd(rates)(still)])
-        b = jnp.concatenate([b, wanted - rates(still)])
+        by_v, found = jax.jacfwd(rates, has_aux=True)(still)
+        A, b = jnp.concatenate([A, by_v]), jnp.concatenate([b, wanted - found])
     return A, b
 
 
@@ -71,7 +75,8 @@ def _solve(system: Any, t: Time, q: Coordinates, targets: dict[str, Array]) -> t
         v = pinv(A, method).matrix @ b
     else:
         A, b = (x[0] for x in at_states(_rows, (system, targets), t[None], q[None]))
-        v = jnp.asarray(solved_on_host(A, b, method.threshold(q.dtype)))
+        v = as_jax(solved_on_host(A, b, method.threshold(q.dtype)))
+        return v, A @ np.asarray(v) - b
     return v, A @ v - b
 
 
@@ -107,13 +112,13 @@ def velocity(
     _require_mechanism(system)
     _require_named("rates", rates, "{'crank': 3.0}")
     q = jnp.asarray(system.q0 if q is None else q)
-    n = jax.eval_shape(system.mass_matrix, jnp.zeros((), q.dtype), q).shape[0]
-    still = jnp.zeros(n, q.dtype)
+    still = np.zeros(len(system.velocity_labels), q.dtype)
     system, t, q, _ = resolve_state(system, t, q, still)
-    targets = {}
-    for name, value in rates.items():
-        shape = jax.eval_shape(lambda t, q, name=name: _rate(system, name, t, q, still), t, q).shape
-        targets[name] = checked_array(f"the rate of '{name}'", value, shape).astype(q.dtype)
+    shapes = jax.eval_shape(lambda t, q, v: _rates(system, rates, t, q, v), t, q, still) if rates else []
+    targets = {
+        name: checked_array(f"the rate of '{name}'", value, like.shape).astype(q.dtype)
+        for (name, value), like in zip(rates.items(), shapes, strict=True)
+    }
     v, miss = _solve(system, t, q, targets)
     if not is_traced(miss):
         worst, size = np.max(np.abs(miss), initial=0), np.max(np.abs(v), initial=0)

@@ -3,15 +3,26 @@
 from typing import final
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
+from .._misc._arguments import fails
 from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
 from .._system._constraint import AbstractConstraint, Holonomic
 from .._system._problem import Problem
 from .._system._system import AbstractSystem
 from ._andrews_bodies import POINTS, Dimensions, length, squeezer
 from ._named_points import NamedPoints
-from ._parameters import Scalar, as_parameter, check, check_choice, check_finite, check_positive
+from ._parameters import (
+    Scalar,
+    as_parameter,
+    at_start,
+    check,
+    check_choice,
+    check_finite,
+    check_positive,
+    stacked,
+)
 
 _CITATION = (
     "W. Schiehlen (ed.), Multibody Systems Handbook, 1990; E. Hairer and G. Wanner, Solving Ordinary Differential "
@@ -184,17 +195,17 @@ def andrews(
     places = {"xa": xa, "ya": ya, "xb": xb, "yb": yb, "xc": xc, "yc": yc}
     check_positive(**masses, **inertias, **lengths)
     check_finite(drive=drive, stiffness=stiffness, rest=rest, Theta=Theta, **places)
-    stacked = lambda values: jnp.stack([as_parameter(x) for x in values])
-    fixed = stacked(places.values()).reshape(3, 2)
+    fixed = [stacked(pair) for pair in ((xa, ya), (xb, yb), (xc, yc))]
     lengths = {name: as_parameter(x) for name, x in lengths.items()}
     dimensions = Dimensions(stacked(masses.values()), stacked(inertias.values()), *fixed, **lengths)
-    q0, loads = dimensions.closed(as_parameter(Theta)), stacked((drive, stiffness, rest))
+    q0, loads = at_start(Dimensions.closed, dimensions, Theta), map(as_parameter, (drive, stiffness, rest))
     if coordinates == "classical":
         system = Andrews(dimensions, *loads)
         points = system.points
     else:
         system = squeezer(dimensions, q0, *loads)
         q0, points = system.q0, NamedPoints(system, tuple(POINTS.items()))
-    check(jnp.all(jnp.isfinite(q0)), "the lengths do not close: no posture has this Theta.")
-    v0 = jnp.zeros_like(q0)
-    return Problem(system, q0, v0, 0.0, 0.03, points, citation=_CITATION, name="andrews")
+    check(not fails(np.isfinite, q0), "the lengths do not close: no posture has this Theta.")
+    return Problem(
+        system, q0, np.zeros(q0.shape, q0.dtype), 0.0, 0.03, points, citation=_CITATION, name="andrews"
+    )

@@ -4,6 +4,7 @@ from typing import ClassVar, final
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .._misc._lie import rotation_about
@@ -12,7 +13,7 @@ from .._system._problem import Problem
 from ..mechanisms import GROUND, AbstractJoint, Gravity, Placement, Revolute, problem, rod, tree
 from ..mechanisms._joint_rows import same_direction, same_point
 from ..mechanisms._placement import AnyPlacement
-from ._parameters import Scalar, as_parameter, check_finite, check_positive
+from ._parameters import Scalar, as_parameter, check_finite, check_positive, numbers, stacked
 
 _CITATION = (
     "The layout of the PUMA 560 (three hinges, then a wrist whose axes meet) as in R. M. Murray, Z. Li and S. S. Sastry, "
@@ -97,22 +98,22 @@ def arm_6r(
     check_positive(height=height, shoulder=shoulder, upper=upper, fore=fore, tool=tool)
     check_positive(m1=m1, m2=m2, m3=m3, m4=m4, m5=m5, m6=m6)
     check_finite(gravity=gravity, radius=radius, frequency=frequency, tilt=tilt, turn=turn)
-    h, s, u, f, d = (as_parameter(x) for x in (height, shoulder, upper, fore, tool))
-    o = jnp.zeros_like(h)
-    at_shoulder, at_elbow = jnp.stack([o, s, h]), jnp.stack([o, s, h + u])
-    middle, at_wrist = jnp.stack([0.7 * f, s, h + u]), jnp.stack([f, s, h + u])
-    flange, tip = jnp.stack([f, s, h + u - 0.4 * d]), jnp.stack([f, s, h + u - d])
+    h, s, u, f, d = numbers(height, shoulder, upper, fore, tool)
+    at = lambda *place: stacked(place)
+    foot, at_shoulder, at_elbow = at(0.0, 0.0, 0.0), at(0.0, s, h), at(0.0, s, h + u)
+    middle, at_wrist = at(0.7 * f, s, h + u), at(f, s, h + u)
+    flange, tip = at(f, s, h + u - 0.4 * d), at(f, s, h + u - d)
     links = [
-        rod("turret", jnp.stack([o, o, o]), jnp.stack([o, o, h]), m1, radius=0.09),
+        rod("turret", foot, at(0.0, 0.0, h), m1, radius=0.09),
         rod("upper arm", at_shoulder, at_elbow, m2, radius=0.07),
         rod("forearm", at_elbow, middle, m3, radius=0.05),
         rod("wrist", middle, at_wrist, m4, radius=0.04),
         rod("hand", at_wrist, flange, m5, radius=0.03),
         rod("tool", flange, tip, m6, radius=0.03),
     ]
-    x, y, z = jnp.eye(3)
+    x, y, z = np.eye(3)
     hinges = [
-        Revolute("waist", GROUND, "turret", jnp.stack([o, o, o]), z),
+        Revolute("waist", GROUND, "turret", foot, z),
         Revolute("shoulder", "turret", "upper arm", at_shoulder, y),
         Revolute("elbow", "upper arm", "forearm", at_elbow, y),
         Revolute("roll", "forearm", "wrist", middle, x),
@@ -121,6 +122,5 @@ def arm_6r(
     ]
     motion = (as_parameter(value) for value in (radius, frequency, tilt, turn))
     path = ToolPath("tool path", GROUND, "tool", tip, *motion)
-    down = jnp.stack([o, o, -as_parameter(gravity)])
-    system = tree(links, hinges, [Gravity(down)], loops=[path])
+    system = tree(links, hinges, [Gravity(stacked((0.0, 0.0, -gravity)))], loops=[path])
     return problem(system, t1=5.0, name="arm_6r", citation=_CITATION)

@@ -1,11 +1,19 @@
 """Bricard's linkage: six hinges that by count cannot move, and do."""
 
-import jax.numpy as jnp
+import numpy as np
 
 from .._system._problem import Problem
 from ..mechanisms import GROUND, Gravity, Revolute, assemble, problem, rod, tree
 from ._named_points import NamedPoints
-from ._parameters import Scalar, as_parameter, check_choice, check_finite, check_not_negative, check_positive
+from ._parameters import (
+    Scalar,
+    check_choice,
+    check_finite,
+    check_not_negative,
+    check_positive,
+    numbers,
+    stacked,
+)
 
 _CITATION = (
     "R. Bricard, Lecons de cinematique, 1927; M. Gonzalez, D. Dopico, U. Lugris and J. Cuadrado, A benchmarking "
@@ -45,7 +53,8 @@ def bricard(
     check_positive(length=length, mass=mass)
     check_not_negative(radius=radius)
     check_finite(gravity=gravity)
-    corners = as_parameter(length) * jnp.asarray(_CORNERS, float)
+    edge = numbers(length)[0]
+    corners = edge * np.asarray(_CORNERS, edge.dtype)
     names = [f"rod {i}" for i in range(1, 6)]
     rods = [rod(name, corners[i], corners[i + 1], mass, radius) for i, name in enumerate(names)]
     chain = [GROUND, *names, GROUND]
@@ -53,8 +62,7 @@ def bricard(
         Revolute(f"hinge {i + 1}", chain[i], chain[i + 1], corner, _AXES[i])
         for i, corner in enumerate(corners)
     ]
-    g = as_parameter(gravity)
-    loads = [Gravity(jnp.stack([jnp.zeros_like(g), -g, jnp.zeros_like(g)]))]
+    loads = [Gravity(stacked((0.0, -gravity, 0.0)))]
     in_joints = coordinates == "joints"
     system = tree(rods, hinges[:5], loads, loops=hinges[5:]) if in_joints else assemble(rods, hinges, loads)
     start = problem(system, t1=12.0)

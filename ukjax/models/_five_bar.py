@@ -4,13 +4,15 @@ from typing import ClassVar, final
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
+from .._misc._arguments import fails
 from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
 from .._system._constraint import AbstractConstraint, Holonomic
 from .._system._problem import Problem
 from .._system._system import AbstractSystem
-from ._parameters import Scalar, as_parameter, check, check_finite, check_positive
+from ._parameters import Scalar, as_parameter, at_start, check, check_finite, check_positive
 from ._planar import Pin, energy, weight
 from ._rr_module import CITATION, RRModule
 
@@ -105,10 +107,8 @@ def five_bar(
     check_positive(base=base, length=length, mass=mass)
     check_finite(gravity=gravity, x=x, y=y)
     system = FiveBar(base, length, mass, gravity)
-    tip = jnp.stack([as_parameter(x), as_parameter(y)])
-    for leg in system.legs:
-        check(leg.within_reach(tip), "x and y must be within reach: no leg is that long.")
-    q0, v0 = system.state(x, y)
+    q0, v0 = at_start(FiveBar.state, system, x, y)
+    check(not fails(np.isfinite, q0), "x and y must be within reach: no leg is that long.")
     return Problem(
         system, q0, v0, 0.0, 1.0, system.points, citation=CITATION.format(figure=1), name="five_bar"
     )

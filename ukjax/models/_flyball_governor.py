@@ -2,9 +2,9 @@
 
 import math
 
-import jax.numpy as jnp
 from jaxtyping import Array
 
+from .._misc._types import module_for
 from .._system._problem import Problem
 from ..mechanisms import (
     GROUND,
@@ -22,7 +22,7 @@ from ..mechanisms import (
     tree,
 )
 from ._named_points import NamedPoints
-from ._parameters import Scalar, as_parameter, check_choice, check_finite, check_positive
+from ._parameters import Scalar, check_choice, check_finite, check_positive, numbers, stacked
 
 _CITATION = (
     "M. Gonzalez, D. Dopico, U. Lugris and J. Cuadrado, A benchmarking system for MBS simulation software, "
@@ -40,8 +40,9 @@ def _rod_with_ball(
     across = (
         m * (length**2 + width**2) / 12.0 + m * (0.5 * length - centre) ** 2 + ball * (length - centre) ** 2
     )
-    axial = jnp.outer(along, along)
-    inertia = m * width**2 / 6.0 * axial + across * (jnp.eye(3, dtype=axial.dtype) - axial)
+    xp = module_for(along)
+    axial = xp.outer(along, along)
+    inertia = m * width**2 / 6.0 * axial + across * (xp.eye(3, dtype=axial.dtype) - axial)
     points = {"hinge": hinge, "end": hinge + length * along}
     return Body(name, m + ball, hinge + centre * along, inertia, points)
 
@@ -57,11 +58,12 @@ def _parts(
     spring: tuple,
 ) -> tuple[list[AbstractBody], list[AbstractJoint], list[AbstractLoad]]:
     """Bodies, joints and springs at the start."""
-    o, mass = jnp.zeros_like(length), density * length * width**2
-    at = lambda x, z: jnp.stack([x, o, z])
-    cube = jnp.stack([size, size, size])
+    xp = module_for(length, width, size, density, ball, angle, height)
+    o, mass = xp.zeros_like(length), density * length * width**2
+    at = lambda x, z: xp.stack([x, o, z])
+    cube = xp.stack([size, size, size])
     bodies: list[AbstractBody] = [
-        box("shaft", at(o, 0.5 * length), jnp.stack([width, width, length]), mass),
+        box("shaft", at(o, 0.5 * length), xp.stack([width, width, length]), mass),
         box("slider", at(o, height), cube, density * size**3),
     ]
     joints: list[AbstractJoint] = [
@@ -70,7 +72,7 @@ def _parts(
     ]
     springs: list[AbstractLoad] = []
     for i, side in ((1, 1.0), (2, -1.0)):
-        hinge, along = at(0.5 * side * size, length), at(side * jnp.cos(angle), -jnp.sin(angle))
+        hinge, along = at(0.5 * side * size, length), at(side * xp.cos(angle), -xp.sin(angle))
         bodies.append(_rod_with_ball(f"rod {i}", hinge, along, length, width, (mass, ball)))
         joints.append(Revolute(f"hinge {i}", "shaft", f"rod {i}", hinge, (0.0, 1.0, 0.0)))
         ends = at(0.5 * side * size, height), hinge + 0.5 * length * along
@@ -122,9 +124,9 @@ def flyball_governor(
     check_positive(length=length, width=width, size=size, density=density, ball=ball)
     check_finite(stiffness=stiffness, damping=damping, rest=rest, gravity=gravity)
     check_finite(angle=angle, slider=slider, rate=rate)
-    given = [as_parameter(x) for x in (length, width, size, density, ball, angle, slider)]
+    given = numbers(length, width, size, density, ball, angle, slider)
     bodies, joints, springs = _parts(*given, spring=(stiffness, damping, rest))
-    down = jnp.stack([jnp.zeros_like(as_parameter(gravity))] * 2 + [-as_parameter(gravity)])
+    down = stacked((0.0, 0.0, -gravity))
     system = (assemble if coordinates == "absolute" else tree)(bodies, joints, [Gravity(down), *springs])
     rates = {"spin": rate, "slide": 0.0, "hinge 1": 0.0, "hinge 2": 0.0}
     start = problem(system, rates=rates)

@@ -12,7 +12,7 @@ from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
 from .._system._constraint import AbstractConstraint, Holonomic
 from .._system._problem import Problem
 from .._system._system import AbstractSystem
-from ._parameters import Scalar, as_parameter, check_count, check_finite, check_positive
+from ._parameters import Scalar, as_parameter, at_start, check_count, check_finite, check_positive
 from ._planar import energy, weight
 
 _CITATION = (
@@ -97,8 +97,11 @@ class FourBars(AbstractSystem):
         pivots = length * np.arange(self.n + 1, dtype=length.dtype)
 
         def interleaved(link: list[Array], coupler: list[Array], shift: Array) -> Array:
-            bodies = jnp.tile(jnp.stack([jnp.stack(link), jnp.stack(coupler)]), (self.n + 1, 1, 1))
-            return bodies.at[:, :, 0].add(shift[:, None]).reshape(-1, 3)[:-1].ravel()
+            bodies = [
+                jnp.stack([x + shift, *(jnp.full_like(shift, y) for y in rest)], 1)
+                for x, *rest in (link, coupler)
+            ]
+            return jnp.stack(bodies, 1).reshape(-1, 3)[:-1].ravel()
 
         q = interleaved([0.5 * c, 0.5 * s, angle], [0.5 * length + c, s, o], pivots)
         link = [-0.5 * s * rate, 0.5 * c * rate, rate]
@@ -135,5 +138,5 @@ def four_bars(
     check_positive(length=length, mass=mass)
     check_finite(gravity=gravity, angle=angle, speed=speed)
     system = FourBars(length, mass, gravity, int(n))
-    q0, v0 = system.state(angle, -speed / length)
+    q0, v0 = at_start(FourBars.state, system, angle, -speed / length)
     return Problem(system, q0, v0, 0.0, 10.0, system.points, citation=_CITATION, name="four_bars")

@@ -11,7 +11,7 @@ from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
 from .._system._constraint import AbstractConstraint, Holonomic
 from .._system._problem import Problem
 from .._system._system import AbstractSystem
-from ._parameters import Scalar, as_parameter, check_finite, check_positive
+from ._parameters import Scalar, as_parameter, at_start, check_finite, check_positive
 from ._pendulum import stretch
 
 
@@ -49,6 +49,12 @@ class LightCartPole(AbstractSystem):
         return {"pole": jnp.stack(list(self.points(t, q).values()))}
 
 
+def _start(system: LightCartPole, angle: Array, rate: Array) -> tuple[Coordinates, Velocities]:
+    s, c = system.length * jnp.sin(angle), system.length * jnp.cos(angle)
+    slide = -system.mass / (system.cart + system.mass)
+    return jnp.stack([jnp.zeros_like(s), s, -c]), rate * jnp.stack([slide * c, (1.0 + slide) * c, s])
+
+
 def light_cart_pole(
     *,
     cart: Scalar = 1e-6,
@@ -79,10 +85,7 @@ def light_cart_pole(
     check_positive(cart=cart, mass=mass, length=length)
     check_finite(gravity=gravity, angle=angle, rate=rate)
     system = LightCartPole(cart, mass, length, gravity)
-    s, c = length * jnp.sin(angle), length * jnp.cos(angle)
-    slide = -system.mass / (system.cart + system.mass)
-    q0 = jnp.asarray([0.0, s, -c])
-    v0 = jnp.asarray([slide * c * rate, (1.0 + slide) * c * rate, s * rate])
+    q0, v0 = at_start(_start, system, angle, rate)
     return Problem(
         system,
         q0,

@@ -12,7 +12,7 @@ from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
 from .._system._constraint import AbstractConstraint, Holonomic
 from .._system._problem import Problem
 from .._system._system import AbstractSystem
-from ._parameters import Scalar, as_parameter, check_count, check_finite, check_positive
+from ._parameters import Scalar, as_parameter, at_start, check_count, check_finite, check_positive
 from ._pendulum import stretch
 
 _CITATION = (
@@ -57,6 +57,13 @@ class NPendulum(AbstractSystem):
         return {"chain": jnp.concatenate([jnp.zeros_like(q[:2]), q]).reshape(-1, 2)}
 
 
+def _start(system: NPendulum, angle: Array, rate: Array) -> tuple[Coordinates, Velocities]:
+    s, c = system.length * jnp.sin(angle), system.length * jnp.cos(angle)
+    steps = jnp.arange(1, system.n + 1, dtype=s.dtype)
+    q, v = (jnp.outer(steps, jnp.stack(x)).ravel() for x in ((s, -c), (c * rate, s * rate)))
+    return q, v
+
+
 def n_pendulum(
     n: int = 3,
     *,
@@ -85,7 +92,5 @@ def n_pendulum(
     check_positive(mass=mass, length=length)
     check_finite(gravity=gravity, angle=angle, rate=rate)
     system = NPendulum(mass, length, gravity, int(n))
-    s, c = length * jnp.sin(angle), length * jnp.cos(angle)
-    steps = jnp.arange(1, n + 1, dtype=s.dtype)
-    q0, v0 = (jnp.outer(steps, jnp.stack(x)).ravel() for x in ((s, -c), (c * rate, s * rate)))
+    q0, v0 = at_start(_start, system, angle, rate)
     return Problem(system, q0, v0, 0.0, 5.0, system.points, citation=_CITATION, name="n_pendulum")

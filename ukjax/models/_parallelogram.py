@@ -11,7 +11,15 @@ from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
 from .._system._constraint import AbstractConstraint, Holonomic
 from .._system._problem import Problem
 from .._system._system import AbstractSystem
-from ._parameters import Scalar, as_parameter, check_choice, check_finite, check_not_negative, check_positive
+from ._parameters import (
+    Scalar,
+    as_parameter,
+    at_start,
+    check_choice,
+    check_finite,
+    check_not_negative,
+    check_positive,
+)
 from ._planar import GroundPin, Pin, on_body
 
 _CITATION = (
@@ -128,5 +136,5 @@ def parallelogram(
     rate = _STARTS[start][1] if rate is None else rate
     check_finite(gravity=gravity, angle=angle, rate=rate)
     system = Parallelogram(length, mass, inertia, coupler_length, coupler_mass, coupler_inertia, gravity)
-    q0, v0 = system.state(angle, rate)
+    q0, v0 = at_start(Parallelogram.state, system, angle, rate)
     return Problem(system, q0, v0, 0.0, 20.0, system.points, citation=_CITATION, name="parallelogram")

@@ -4,15 +4,19 @@ Values that JAX is tracing pass unchecked, so a model can be built inside `jit`,
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array
 
+from .._compiler import at_states
 from .._misc._arguments import whole_number
 from .._misc._errors import InputError
+from .._misc._types import as_jax, is_traced, module_for
 
 Scalar = float | Array
 """A parameter: a number or a scalar array."""
@@ -21,6 +25,36 @@ Scalar = float | Array
 def as_parameter(value: Any) -> Array:
     """The array a system's field holds, always of floats, so that it can be differentiated."""
     return jnp.asarray(float(value) if isinstance(value, int) else value)
+
+
+def numbers(*values: Any) -> list[Any]:
+    """Parameters as arrays of NumPy where all are known, so that nothing is compiled; otherwise of JAX."""
+    arrays = [as_parameter(x) for x in values]
+    return [module_for(arrays).asarray(x) for x in arrays]
+
+
+def stacked(values: Iterable[Any]) -> Array:
+    """Parameters as one array."""
+    arrays = [as_parameter(x) for x in values]
+    return as_jax(module_for(arrays).stack(arrays))
+
+
+def at_start(function: Callable[..., Any], parameters: Any, *values: Scalar) -> Any:
+    """What a function of parameters and numbers returns, a pytree of arrays.
+
+    Where all have values XLA compiles nothing: each operation on its own would take 20 ms.
+
+    **Arguments:**
+
+    - `function`: takes the parameters and the numbers. It is kept by identity, so it must be no closure made anew.
+    - `parameters`: a pytree, such as a system.
+    - `values`: the numbers.
+    """
+    arrays = [as_parameter(x) for x in values]
+    if is_traced((parameters, arrays)):
+        return function(parameters, *arrays)
+    found = at_states(function, parameters, *(np.asarray(x)[None] for x in arrays))
+    return jax.tree.map(lambda x: as_jax(x[0]), found)
 
 
 def _number(name: str, value: Any) -> float | None:

@@ -5,13 +5,15 @@ from typing import final
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
+from .._misc._arguments import fails
 from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
 from .._system._constraint import AbstractConstraint, Holonomic
 from .._system._problem import Problem
 from .._system._system import AbstractSystem
-from ._parameters import Scalar, as_parameter, check, check_finite, check_positive
+from ._parameters import Scalar, as_parameter, at_start, check, check_finite, check_positive
 from ._planar import energy, weight
 from ._rr_module import CITATION, RRModule, direction
 
@@ -109,7 +111,7 @@ class PlanarRRR(AbstractSystem):
         """q at the platform's pose, every elbow bent to the same side, and v = 0."""
         tips = self.vertices(x, y, phi)
         links = [c for leg, tip in zip(self.legs, tips, strict=True) for c in leg.reaching(tip)]
-        q = jnp.asarray([*links, x, y, phi])
+        q = jnp.stack([*links, x, y, phi])
         return q, jnp.zeros_like(q)
 
 
@@ -120,9 +122,8 @@ def _problem(
     check_positive(**parameters)
     check_finite(gravity=gravity, x=x, y=y, phi=phi)
     system = PlanarRRR(**parameters, gravity=gravity, angles=angles)  # pyright: ignore[reportArgumentType]
-    for leg, tip in zip(system.legs, system.vertices(x, y, phi), strict=True):
-        check(leg.within_reach(tip), "x, y and phi must be within reach: no leg is that long.")
-    q0, v0 = system.state(x, y, phi)
+    q0, v0 = at_start(PlanarRRR.state, system, x, y, phi)
+    check(not fails(np.isfinite, q0), "x, y and phi must be within reach: no leg is that long.")
     citation = CITATION.format(figure=figure)
     return Problem(system, q0, v0, 0.0, 1.0, system.points, citation=citation, name=name)
 

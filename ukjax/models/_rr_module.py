@@ -60,12 +60,11 @@ class RRModule(eqx.Module):
         """Both links as one line [m], from pivot to tip."""
         return jnp.stack([on_body(q, 2 * self.leg, -0.5 * self.length), self.elbow(q), self.tip(q)])
 
-    def within_reach(self, tip: Float[Array, "2"]) -> Array:
-        """Whether the module is long enough for its tip to be there."""
-        return jnp.sum((tip - self.pivot) ** 2) <= (2.0 * self.length) ** 2
-
     def reaching(self, tip: Float[Array, "2"]) -> list[Array]:
-        """The six coordinates with the tip there: the links at a + c and a - c, a the direction from the pivot."""
+        """The six coordinates with the tip there: the links at a + c and a - c, a the direction from the pivot.
+
+        Those of a tip that is out of reach are NaN.
+        """
         x, y = reach = tip - self.pivot
         along = jnp.arctan2(y, x)
         bend = jnp.arccos(jnp.sqrt(jnp.sum(reach**2)) / (2.0 * self.length))

@@ -11,7 +11,7 @@ from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
 from .._system._constraint import AbstractConstraint, Holonomic
 from .._system._problem import Problem
 from .._system._system import AbstractSystem
-from ._parameters import Scalar, as_parameter, check, check_finite, check_positive
+from ._parameters import Scalar, as_parameter, at_start, check, check_finite, check_positive
 from ._planar import GroundPin, Pin, on_body
 
 _CITATION = "P. E. Nikravesh, Computer-Aided Analysis of Mechanical Systems, 1988."
@@ -125,5 +125,5 @@ def slider_crank(
     check_finite(gravity=gravity, angle=angle, rate=rate)
     check(rod_length > crank_length, "rod_length must be greater than crank_length.")
     system = SliderCrank(crank_length, rod_length, crank_mass, rod_mass, slider_mass, slider_inertia, gravity)
-    q0, v0 = system.state(angle, rate)
+    q0, v0 = at_start(SliderCrank.state, system, angle, rate)
     return Problem(system, q0, v0, 0.0, 5.0, system.points, citation=_CITATION, name="slider_crank")

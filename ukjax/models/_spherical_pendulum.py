@@ -3,10 +3,17 @@
 import math
 
 import jax.numpy as jnp
+from jaxtyping import Array
 
+from .._misc._types import Coordinates, Velocities
 from .._system._problem import Problem
-from ._parameters import Scalar, check_finite, check_positive
+from ._parameters import Scalar, at_start, check_finite, check_positive
 from ._pendulum import Pendulum
+
+
+def _start(system: Pendulum, angle: Array, speed: Array) -> tuple[Coordinates, Velocities]:
+    s, c, o = system.length * jnp.sin(angle), system.length * jnp.cos(angle), jnp.zeros_like(angle)
+    return jnp.stack([s, o, -c]), jnp.stack([o, speed, o])
 
 
 def spherical_pendulum(
@@ -35,7 +42,6 @@ def spherical_pendulum(
     check_positive(mass=mass, length=length)
     check_finite(gravity=gravity, angle=angle, speed=speed)
     system = Pendulum(mass, length, gravity)
-    q0 = jnp.asarray([length * jnp.sin(angle), 0.0, -length * jnp.cos(angle)])
-    v0 = jnp.asarray([0.0, speed, 0.0])
+    q0, v0 = at_start(_start, system, angle, speed)
     citation = "E. T. Whittaker, Analytical Dynamics of Particles and Rigid Bodies, 1937, ch. IV."
     return Problem(system, q0, v0, 0.0, 10.0, system.points, citation=citation, name="spherical_pendulum")

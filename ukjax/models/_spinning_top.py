@@ -12,7 +12,7 @@ from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
 from .._system._constraint import AbstractConstraint, Holonomic
 from .._system._problem import Problem
 from .._system._system import AbstractSystem, LagrangianSystem
-from ._parameters import Scalar, as_parameter, check_choice, check_finite, check_positive
+from ._parameters import Scalar, as_parameter, at_start, check_choice, check_finite, check_positive
 
 _CITATION = "Lagrange's top; H. Goldstein, Classical Mechanics, 2nd ed. 1980, section 5-7."
 
@@ -103,6 +103,14 @@ class QuaternionTop(LagrangianSystem):
         return _outline(self.length, q)
 
 
+def _start(_: None, theta: Array, precession: Array, spin: Array) -> tuple[Array, Array, Array]:
+    """The quaternion, the angular velocity in body axes, and the quaternion's rate."""
+    o = jnp.zeros_like(theta)
+    q = jnp.stack([jnp.cos(0.5 * theta), jnp.sin(0.5 * theta), o, o])
+    omega = jnp.stack([o, precession * jnp.sin(theta), spin])
+    return q, omega, quaternion_rate(q, omega)
+
+
 def spinning_top(
     *,
     mass: Scalar = 1.0,
@@ -136,11 +144,9 @@ def spinning_top(
     check_positive(mass=mass, length=length, I1=I1, I3=I3)
     check_finite(gravity=gravity, theta=theta, precession=precession, spin=spin)
     check_choice(("quasi-velocities", "singular mass"), formulation=formulation)
-    half = 0.5 * theta
-    q0 = jnp.asarray([jnp.cos(half), jnp.sin(half), 0.0, 0.0])
-    v0 = jnp.asarray([0.0, precession * jnp.sin(theta), spin])
+    q0, omega, rates = at_start(_start, None, theta, precession, spin)
     if formulation == "quasi-velocities":
-        system = SpinningTop(mass, length, I1, I3, gravity)
+        system, v0 = SpinningTop(mass, length, I1, I3, gravity), omega
     else:
-        system, v0 = QuaternionTop(mass, length, I1, I3, gravity), quaternion_rate(q0, v0)
+        system, v0 = QuaternionTop(mass, length, I1, I3, gravity), rates
     return Problem(system, q0, v0, 0.0, 10.0, system.points, citation=_CITATION, name="spinning_top")
