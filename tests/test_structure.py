@@ -49,7 +49,7 @@ def public_names(module: object) -> dict[str, object]:
 
 
 PUBLIC = public_names(ukjax)
-PUBLIC |= {name: getattr(ukjax, name) for name in ukjax._UNLISTED}
+PUBLIC |= {name: getattr(ukjax, name) for name in sorted(ukjax._UNLISTED)}
 PUBLIC |= {f"mechanisms.{name}": x for name, x in public_names(ukjax.mechanisms).items() if name != "GROUND"}
 
 
