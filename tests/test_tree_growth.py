@@ -24,9 +24,6 @@ from ukjax.mechanisms import (
     tree,
 )
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
-
-
 # Joints of one's own
 
 
