@@ -92,7 +92,9 @@ def forget_programs() -> None:
 @pytest.fixture(autouse=True)
 def shapes_where_they_are_right(request):
     """No shapes are checked by annotations in tests of what ukjax itself says of wrong ones."""
-    jaxtyping.config.update("jaxtyping_disable", request.node.get_closest_marker("wrong_shapes") is not None)
+    refuses = "InputError" in inspect.getsource(request.function)
+    wrong = refuses or request.node.get_closest_marker("wrong_shapes") is not None
+    jaxtyping.config.update("jaxtyping_disable", wrong)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
 
