@@ -5,6 +5,7 @@ the next run, and it is compiled quickly. A test that is about what users get as
 """
 
 import gc
+import inspect
 import itertools
 import mmap
 import os
