@@ -199,7 +199,7 @@ class AnyOrderSystem(AbstractSystem):
             fn = _Rate(fn, self.decay)
         return found
 
-    def state(self, x: Float[Array, "k n"]) -> tuple[Coordinates, Velocities]:
+    def state(self, x: Float[Array, "k n"] | Sequence[Sequence[float]]) -> tuple[Coordinates, Velocities]:
         """The engine's (q, v) of a state.
 
         **Arguments:**
@@ -208,11 +208,11 @@ class AnyOrderSystem(AbstractSystem):
 
         **Raises:** `InputError` for another shape.
         """
-        x = real_array("x", x)
-        if x.ndim != 2 or x.shape[0] != self.order:
-            raise InputError(f"x has shape {x.shape}; it must be ({self.order}, n), one row an order.")
-        x = module_for(x).asarray(x)
-        return as_jax(x[:-1].reshape(-1)), as_jax(x[-1])
+        given = real_array("x", x)
+        if given.ndim != 2 or given.shape[0] != self.order:
+            raise InputError(f"x has shape {given.shape}; it must be ({self.order}, n), one row an order.")
+        rows = module_for(given).asarray(given)
+        return as_jax(rows[:-1].reshape(-1)), as_jax(rows[-1])
 
     def orders(self, q: Float[Array, "*steps nq"], v: Float[Array, "*steps n"]) -> Float[Array, "*steps k n"]:
         """(q0, ..., q(k-1)) of the engine's (q, v), also of a whole trajectory's.

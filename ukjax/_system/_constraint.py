@@ -70,6 +70,9 @@ def _values(constraints: Sequence[Any], *arguments: Array) -> list[Array]:
             found[i] = called(f"constraint '{c.name}'", c.fn, *arguments)
     for kind, places in together.items():
         found |= zip(places, kind.together([constraints[i].fn for i in places], *arguments), strict=True)
+    for i, c in enumerate(constraints):
+        if found[i] is None:  # which of a kind would mean that it has no such error
+            raise InputError(f"constraint '{c.name}' must return an array of numbers, got None.")
     return [found[i] for i in range(len(constraints))]
 
 
