@@ -73,7 +73,7 @@ def problem_of(name: str) -> uk.Problem:
 def test_step(name: str, stabilizer: uk.AbstractStabilizer, formula: uk.AbstractFormula | None) -> None:
     problem = problem_of(name)
     step = lambda q, v: uk.step(problem, problem.t0, q, v, 1e-2, formula=formula, stabilizer=stabilizer)
-    if name == "own" or formula is not None:
+    if formula is not None:
         require_full(step, problem.q0, problem.v0)
     else:  # scalar code may have none at all
         assert set(precisions(jax.make_jaxpr(step)(problem.q0, problem.v0).jaxpr)) <= {FULL}

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 import ukjax as uk
 
+pytestmark = pytest.mark.wrong_shapes
+
 N = 3
 NAMES = ("curve[0]", "curve[1]", "slip", "given[0]", "given[1]")
 
