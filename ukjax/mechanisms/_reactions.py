@@ -164,8 +164,25 @@ def _held(A: Any) -> tuple[Any, Any]:
         held = jax.vmap(lambda A: A @ pinv(A, GramSchmidt()).matrix)(A)
         return held, jnp.ones(A.shape[:2], A.dtype)
     unit, norms = unit_rows_on_host(np.asarray(A))
-    held = unit @ np.linalg.pinv(unit, rcond=GramSchmidt().threshold(A.dtype))
-    return held, np.where(np.isfinite(norms), norms, 1)
+    return _onto_range(unit @ unit.swapaxes(1, 2), GramSchmidt().threshold(A.dtype) ** 2), np.where(
+        np.isfinite(norms), norms, 1
+    )
+
+
+def _onto_range(gram: np.ndarray, rcond: float) -> np.ndarray:
+    """The projections (k, m, m) onto the ranges of symmetric matrices: by eigenvectors, unless it is the identity.
+
+    That it is where the least eigenvalue, at least one over the trace of the inverse, is above the threshold.
+    """
+    (_, m, _), held = gram.shape, np.broadcast_to(np.eye(gram.shape[1], dtype=gram.dtype), gram.shape).copy()
+    try:
+        unsure = ~(rcond * m * np.trace(np.linalg.inv(gram), axis1=1, axis2=2) < 1)
+    except np.linalg.LinAlgError:
+        unsure = np.ones(len(gram), bool)
+    squares, vectors = np.linalg.eigh(gram[unsure])
+    kept = vectors * (squares > rcond * squares.max(axis=1, initial=0, keepdims=True))[:, None]
+    held[unsure] = kept @ kept.swapaxes(1, 2)
+    return held
 
 
 def _uniqueness(system: AbsoluteSystem | TreeSystem, A: Any, effects: dict[str, Any]) -> dict[str, Any]:
