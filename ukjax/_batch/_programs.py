@@ -108,7 +108,7 @@ def control_of(setting: Setting) -> Control:
     states = [*setting.state] * 3
     shapes = [numbers, *[time] * 5, kept, time, count, count, count, *states, time]
     sizes = (sum(x.size for x in jax.tree.leaves(each)) for each in (numbers, kept))
-    return Control(*sizes, program_of(step, shapes, dtype))
+    return Control(*sizes, setting.max_steps, program_of(step, shapes, dtype))
 
 
 def _stepped(

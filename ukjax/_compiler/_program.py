@@ -119,6 +119,18 @@ class Program:
         ends = np.cumsum(self.counts)
         return [list(numbers[end - count : end]) for end, count in zip(ends, self.counts, strict=True)]
 
+    def pullback(self, varied: tuple[int, ...], outputs: int | None = None) -> "Program":
+        """Cotangents of the operands `varied`, from all operands and the cotangent of the outputs.
+
+        **Arguments:**
+
+        - `varied`: numbers of operands.
+        - `outputs`: how many of the outputs to take, the first ones; None for all.
+        """
+        taken = Program(self._differentiated[:outputs], self.counts, self.dtype)
+        count = len(self.counts)
+        return taken._tangent(varied)._transpose(tuple(range(count, count + len(varied))))
+
     def _linearized(self, varied: tuple[int, ...]) -> tuple["Program", "Program"]:
         """The program with what its change needs among its outputs, and that change.
 

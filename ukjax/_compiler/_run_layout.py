@@ -59,6 +59,7 @@ class Control(NamedTuple):
 
     - `numbers`: how many parameters it has.
     - `kept`: how many numbers it keeps between steps.
+    - `most`: the most steps it lets a run take.
     - `step`: the program of its parameters, the direction of time, t1, the time from which on a step ends at t1, t,
       t_next, what is kept, nearness at the start, steps, accepted ones, result, the state before and after a step, its
       error and nearness. It gives whether the step is accepted, whether the run goes on, and t to result anew.
@@ -66,6 +67,7 @@ class Control(NamedTuple):
 
     numbers: int
     kept: int
+    most: int
     step: Program
 
     def reads_error(self, size: int) -> bool:
