@@ -190,9 +190,13 @@ class Program:
         known = sum(self.counts[i] for i in others)
         if not any(x.op == "ruled" for x in reachable(self._differentiated)):
             order = [*self._numbers(others), *self._numbers(linear)]  # which then are not there
-            of = Derivative(self._differentiated, self._numbers(linear), {x: i for i, x in enumerate(order)}, self.dtype)
+            of = Derivative(
+                self._differentiated, self._numbers(linear), {x: i for i, x in enumerate(order)}, self.dtype
+            )
             found = of.cotangents([of.build.input(known + i) for i in range(len(self.outputs))])
-            return Program(found, (*(self.counts[i] for i in others), len(self.outputs)), self.dtype, derived=True)
+            return Program(
+                found, (*(self.counts[i] for i in others), len(self.outputs)), self.dtype, derived=True
+            )
 
         def pulled(*args: Array) -> Sequence[Array]:
             given = list(args[:known])

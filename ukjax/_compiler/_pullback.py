@@ -18,7 +18,7 @@ _MOST_KEPT = 2**28  # bytes of the steps of one vector of runs: times alone take
 
 
 def _pullback(program: Program, parameters: int, size: int) -> Program:
-    """That of a program of parameters, t, q, v and more, by parameters, q and v, with the state first among the outputs."""
+    """By parameters, q and v, of a program of these and more, of whose outputs the first are a state."""
     first = 1 if parameters else 0
     return program.pullback((*range(first), first + 1, first + 2), size)
 

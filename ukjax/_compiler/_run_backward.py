@@ -161,7 +161,7 @@ class Backward:
         return w.at(self._number, array, w.apply("mul", "i64", run, count))
 
     def _begin(self, w: Writer) -> None:
-        """Gives the lanes the next runs. The last ones are the last runs: some are made twice rather than fewer at a time."""
+        """Gives the lanes the next runs. The last lanes end with the last run: some runs are made twice."""
         at, rows = self._at, self._rows
         group, last = w.load("i64", "%group"), w.apply("sub", "i64", "%runs", at.kind.width)
         first = w(f"select i1 {w.apply('icmp ult', 'i64', group, last)}, i64 {group}, i64 {last}")

@@ -23,7 +23,7 @@ class Steps:
         self._at, self._rows = layout, layout.rows
 
     def functions(self) -> list[str]:
-        """The functions that are called: of the states at which stages are evaluated, of the end of a step, and of its error."""
+        """The functions that are called: the states at which stages are evaluated, the end of a step, and its error."""
         method = self._at.method
         *states, error = [*method.a, *method.ends]
         return [*(self._sum(f"sum{i}", row) for i, row in enumerate(states)), self._sum("error", error)]

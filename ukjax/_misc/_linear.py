@@ -1,15 +1,19 @@
-"""Linear maps given in both directions: of changes to changes of results, and of cotangents of results back.
+"""Derivatives that are traced only where they are needed, and may be computed otherwise than JAX would in reverse mode.
 
-JAX needs neither before it differentiates or transposes; only what is asked for is traced, which may take seconds.
+JAX traces the change of all a function returns, before it is known of what derivatives are wanted; of a run and all that
+is told of it this takes seconds. Here a change is one linear operation, whose transpose is a function of its own.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
+
+from ._by_platform import by_platform
 
 _linear_p = Primitive("linear")
 _linear_p.multiple_results = True
@@ -17,21 +21,77 @@ _linear_p.multiple_results = True
 Map = Callable[..., Sequence[Any]]
 
 
-def linear(
-    forth: Map, back: Map, fixed: Sequence[Any], changes: Sequence[Any], shapes: Sequence[Any]
+def changes(
+    function: Callable[..., list[Any]], primals: Any, tangents: Any, found: Sequence[Any], pull: Any = None
 ) -> list[Any]:
-    """The changes of results.
+    """The changes of what a function returns.
 
     **Arguments:**
 
-    - `forth`: of `fixed` and `changes`, one argument for each array: the changes of results.
-    - `back`: of `fixed` and cotangents of the results: those of all changes.
-    - `fixed`: what the map depends on.
-    - `changes`: what it is linear in.
-    - `shapes`: of the results.
+    - `function`: returns a list of floating-point arrays.
+    - `primals`: its arguments, pytrees of arrays.
+    - `tangents`: their changes; None where they do not change, but not all of them.
+    - `found`: what it returned.
+    - `pull`: of the arguments and cotangents of what it returns, those of the arguments, computed by machine code; by
+      default JAX's.
     """
-    told = tuple((tuple(x.shape), x.dtype) for x in shapes)
-    return _linear_p.bind(*fixed, *changes, forth=forth, back=back, fixed=len(fixed), shapes=told)
+    fixed, tree = jax.tree.flatten(primals)
+    moves, tree_of_moves = jax.tree.flatten(tangents)
+    varied = jax.tree.map(lambda x: x is not None, tangents, is_leaf=lambda x: x is None)
+
+    def parted(given: Sequence[Any]) -> tuple[Any, list[Any]]:
+        return jax.tree.unflatten(tree, given[: len(fixed)]), list(given[len(fixed) :])
+
+    def forth(*given: Any) -> list[Any]:
+        of, by = parted(given)
+        results, change = eqx.filter_jvp(function, of, jax.tree.unflatten(tree_of_moves, by))
+        return [jnp.zeros_like(x) if dx is None else dx for x, dx in zip(results, change, strict=True)]
+
+    def usual(*given: Any) -> list[Any]:
+        of, cotangents = parted(given)
+        moving, still = eqx.partition(of, varied)
+        _, pulled = jax.vjp(lambda moving: function(*eqx.combine(moving, still)), moving)
+        return jax.tree.leaves(pulled(cotangents))
+
+    def pulled(*given: Any) -> list[Any]:
+        of, cotangents = parted(given)
+        return jax.tree.leaves(eqx.filter(pull(of, cotangents), varied))
+
+    @jax.custom_jvp
+    def back(*given: Any) -> list[Any]:
+        return by_platform(pulled, usual, *given)
+
+    back.defjvp(lambda primals, tangents: jax.jvp(usual, primals, tangents))
+    told = tuple((tuple(x.shape), x.dtype) for x in found)
+    kept = {"forth": forth, "back": back if pull else usual, "fixed": len(fixed), "shapes": told}
+    return _linear_p.bind(*fixed, *moves, **kept)
+
+
+def lazily_differentiated(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function, whose derivative is traced only where it is needed.
+
+    **Arguments:**
+
+    - `function`: of pytrees, returns a pytree of arrays.
+    """
+
+    @eqx.filter_custom_jvp
+    def lazy(*given: Any) -> Any:
+        return function(*given)
+
+    @lazy.def_jvp
+    def _(primals: Any, tangents: Any) -> Any:
+        found, arrays = lazy(*primals), eqx.filter(primals, eqx.is_array)
+        rest = eqx.filter(primals, eqx.is_array, inverse=True)
+        tangents = jax.tree.map(lambda x, dx: dx, arrays, tangents, is_leaf=lambda x: x is None)
+
+        def numbers(*given: Any) -> list[Any]:
+            return jax.tree.leaves(eqx.filter(function(*eqx.combine(given, rest)), eqx.is_inexact_array))
+
+        numeric, tree = jax.tree.flatten(eqx.filter(found, eqx.is_inexact_array))
+        return found, jax.tree.unflatten(tree, changes(numbers, arrays, tangents, numeric))
+
+    return lazy
 
 
 @_linear_p.def_abstract_eval
