@@ -78,7 +78,7 @@ def _batched(operands: Sequence[Array], axes: Sequence[Any], *, program: Runs) -
         return jnp.broadcast_to(x, (members, runs, x.shape[2])).reshape(members * runs, x.shape[2])
 
     found = runs_p.bind(*map(flat, operands, axes), program=program)
-    return [x.reshape(members, runs, *x.shape[1:]) for x in found], [0, 0]
+    return [x.reshape(members, runs, *x.shape[1:]) for x in found], [0] * len(found)
 
 
 def _over_devices(*operands: Array, program: Runs) -> Any:
