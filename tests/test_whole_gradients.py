@@ -1,4 +1,4 @@
-"""Gradients of runs back through their steps by machine code: against central differences, and against Diffrax's adjoint."""
+"""Gradients back through the steps of runs by machine code: against central differences and Diffrax's adjoint."""
 
 import diffrax as dfx
 import equinox as eqx
@@ -57,11 +57,13 @@ def assert_alike(found, expected, rtol=1e-9):
 
 @pytest.mark.parametrize("case", CASES)
 def test_gradients_are_slopes(case):
-    """Along random changes of all parameters, gains and the start."""
+    """Along random changes of parameters, gains and start; of velocities alone where rows are to stay dependent."""
     make, t1, options = CASES[case]
     of, at = loss(make(), t1, **options)
     rng = np.random.default_rng(1)
     along = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape) * (0.1 + np.abs(x))), at)
+    if case == "dependent rows":
+        along = *jax.tree.map(jnp.zeros_like, along[:2]), along[2]
     value = jax.jit(lambda s: of(jax.tree.map(lambda x, dx: x + s * dx, at, along)))
     gradient = jax.jit(jax.grad(of))(at)
     slope = sum(np.vdot(x, dx) for x, dx in zip(*map(jax.tree.leaves, (gradient, along)), strict=True))
@@ -113,7 +115,7 @@ def test_gradients_of_a_sum_over_a_batch():
 
 def test_states_that_were_not_reached_have_no_say():
     def of(length, **more):
-        run = uk.simulate(uk.models.pendulum(length=length), t1=3.0, ts=7, max_steps=30, **more)
+        run = uk.simulate(uk.models.pendulum(length=length), t1=3.0, ts=7, max_steps=12, **more)
         reached = jnp.isfinite(run.t)[:, None]
         return jnp.sum(jnp.where(reached, run.q, 0.0)), jnp.sum(reached)
 
@@ -130,7 +132,7 @@ def test_energy_and_forces():
 
     length = jnp.asarray(1.2)
     np.testing.assert_allclose(
-        jax.jit(jax.grad(of))(length), central(lambda s: jax.jit(of)(length + s), 1e-4), rtol=1e-6
+        jax.jit(jax.grad(of))(length), central(lambda s: jax.jit(of)(length + s)), rtol=1e-5
     )
 
 
