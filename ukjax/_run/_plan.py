@@ -82,9 +82,18 @@ class Static:
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _integrate(
+def integrated(
     static: Static, whole: Whole | None, reverse: bool, arrays: Any, y0: State, span: Span, ts: Array | None
 ) -> Solved:
+    """The steps of a run.
+
+    **Arguments:** as `integrate`, and:
+
+    - `static`, `arrays`: a model, settings, a solver, and whether the motion between saved times is kept.
+    - `whole`: the run as machine code, if it can be.
+    - `reverse`: whether reverse mode may be machine code as well.
+    """
+
     def by_diffrax(arrays: Any, *given: Any, pooled: bool) -> Solved:
         model, settings, solver, dense = static.joined(arrays)
         return integrate(model, *given, settings, solver, dense, pooled=pooled)
@@ -176,7 +185,7 @@ class Plan:
         - `at_once`: whether all has values, and the run is to be made now.
         """
         if self._whole is None or not at_once:
-            return _integrate(self._static, self._whole, self._reverse, self.arrays, y0, span, ts)
+            return integrated(self._static, self._whole, self._reverse, self.arrays, y0, span, ts)
         assert ts is not None
         model, settings, solver, _ = self._static.joined(self.arrays)
         return integrate_whole(self._whole, model, y0, span, ts, settings, solver, at_once=True)
