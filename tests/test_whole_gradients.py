@@ -128,6 +128,7 @@ def test_states_that_were_not_reached_have_no_say():
 def test_energy_and_forces():
     def of(length):
         run = uk.simulate(uk.models.pendulum(length=length), t1=1.0, ts=4)
+        assert run.energy is not None
         return jnp.sum(run.energy[:4]) + jnp.sum(run.constraint_force[1:3] ** 2) + jnp.sum(run.multipliers[2])
 
     length = jnp.asarray(1.2)

@@ -96,7 +96,7 @@ class Derivative:
             return factor(self.build, t, args, self._values[node])
         closed = _traced(node.op, i, len(args), self._dtype)
         (found,) = Interpreter(self.build).run(closed.jaxpr, closed.consts, [_of(x) for x in (t, *args)])
-        return found[()]
+        return found.item()
 
     def changes(self, of: Sequence[Expression]) -> list[Expression]:
         """The changes of the outputs.

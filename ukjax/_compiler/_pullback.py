@@ -95,4 +95,4 @@ class Pullback:
         found = jax.ffi.ffi_call(name, [jax.ShapeDtypeStruct(x, self.dtype) for x in shapes])(
             *given, saved, end
         )
-        return found[:3]
+        return list(found[:3])

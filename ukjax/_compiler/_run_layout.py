@@ -5,6 +5,7 @@ from typing import NamedTuple, final
 import numpy as np
 
 from ._expressions import reachable
+from ._foreign import dimension
 from ._machine_code import Kind
 from ._program import Program
 from ._routine import Routine, Rows
@@ -16,6 +17,16 @@ state. Times are multiplied by their direction, so that they increase."""
 
 COUNTED = ("t", "result", "steps", "accepted", "saved")
 """What stands before the state at the end of a run."""
+
+
+def as_operands() -> tuple[list[str], str]:
+    """Instructions of a foreign function of XLA: how far apart the runs are in each operand; and what to pass on."""
+    lines = list[str]()
+    for i in range(len(OPERANDS)):
+        lines += [dimension(f"in{i}", axis, f"size{i}.{axis}") for axis in (0, 1)]
+        lines += [f"  %shared{i} = icmp eq i64 %size{i}.0, 1"]
+        lines += [f"  %stride{i} = select i1 %shared{i}, i64 0, i64 %size{i}.1"]
+    return lines, ", ".join(f"ptr %in{i}, i64 %stride{i}" for i in range(len(OPERANDS)))
 
 
 class Motion(NamedTuple):

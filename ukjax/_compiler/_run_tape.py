@@ -6,6 +6,7 @@ segments before the last are computed once more.
 """
 
 import math
+from collections.abc import Callable
 from typing import final
 
 from ._llvm_text import Writer
@@ -13,6 +14,12 @@ from ._run_layout import Layout
 from ._run_steps import Steps
 
 _SEGMENT = 2**21  # bytes of each lane for the steps of one segment, which then stay in the processor's cache
+
+Marker = Callable[[Writer, str, int], None]
+"""Marks in a row the lanes that have more steps than a number."""
+
+Back = Callable[[Writer, str, str], None]
+"""Writes what is done for one step: by its number, and its place in its segment."""
 
 
 @final
@@ -52,8 +59,10 @@ class Tape:
         """Where the state, the stages and the multipliers of a step stand, by its place in its segment."""
         row = w.apply("add", "i64", w.apply("mul", "i64", step, self._kept), self._steps_kept)
         state, n = w.at(self._at.kind.vector, "%tape", row), self._at.motion.size
-        later = (w.at(self._at.kind.vector, state, n * i) for i in (1, 1 + len(self._at.method.c)))
-        return state, *later
+        stages, multipliers = (
+            w.at(self._at.kind.vector, state, n * i) for i in (1, 1 + len(self._at.method.c))
+        )
+        return state, stages, multipliers
 
     def _sources(self, w: Writer) -> list[tuple[str, int]]:
         """Where these are when a step has been made, and how many rows they are."""
@@ -82,15 +91,15 @@ class Tape:
                 w.do(f"call void @put(ptr {to}, ptr {sources[0][0]}, i64 {lane}, i64 {n})")
         w.increased(steps)
 
-    def backwards(self, w: Writer, most: str, mark: "Marker", step: "Step") -> None:
+    def backwards(self, w: Writer, most: str, mark: Marker, step: Back) -> None:
         """All steps, the last one first.
 
         **Arguments:**
 
         - `w`: writes it.
         - `most`: the steps of the lane that has most.
-        - `mark`: marks in a row the lanes that have more steps than a number.
-        - `step`: writes what is done for one: by its number, and its place in its segment.
+        - `mark`: marks the lanes that have steps.
+        - `step`: what is done.
         """
         segments = w.apply("udiv", "i64", w.apply("add", "i64", most, self._segment - 1), self._segment)
         with w.loop(segments) as passed:
@@ -105,7 +114,7 @@ class Tape:
                 i = _before(w, count, done)
                 step(w, w.apply("add", "i64", first, i), i)
 
-    def _compute_again(self, w: Writer, segment: str, first: str, mark: "Marker") -> None:
+    def _compute_again(self, w: Writer, segment: str, first: str, mark: Marker) -> None:
         """The steps of a segment of the lanes that have steps in later ones."""
         at, rows, n = self._at, self._rows, self._at.motion.size
         mark(w, w.apply("add", "i64", first, self._segment), self._later)

@@ -11,7 +11,7 @@ from ._foreign import dimension
 from ._llvm_text import Writer
 from ._routine import texts
 from ._run_lanes import Lanes
-from ._run_layout import OPERANDS, Layout
+from ._run_layout import Layout, as_operands
 from ._run_steps import Steps
 
 
@@ -40,14 +40,10 @@ class WholeRun:
     @staticmethod
     def call() -> str:
         """The instructions by which a foreign function of XLA calls it: results are saved states, ends and rows."""
-        lines = [dimension("out0", axis, name) for axis, name in ((0, "runs"), (1, "saves"))]
-        for i in range(len(OPERANDS)):
-            lines += [dimension(f"in{i}", axis, f"size{i}.{axis}") for axis in (0, 1)]
-            lines += [f"  %shared{i} = icmp eq i64 %size{i}.0, 1"]
-            lines += [f"  %stride{i} = select i1 %shared{i}, i64 0, i64 %size{i}.1"]
-        given = ", ".join(f"ptr %in{i}, i64 %stride{i}" for i in range(len(OPERANDS)))
+        sizes = [dimension("out0", axis, name) for axis, name in ((0, "runs"), (1, "saves"))]
+        lines, given = as_operands()
         call = f"  call void @integrate(ptr %out2, ptr %out0, ptr %out1, i64 %runs, i64 %saves, {given})"
-        return "\n".join([*lines, call])
+        return "\n".join([*sizes, *lines, call])
 
     def _integrate(self) -> str:
         w, at = Writer(), self._at
