@@ -16,7 +16,8 @@ from jax.interpreters import ad, batching, mlir
 from ._by_platform import by_platform
 
 _linear_p = Primitive("linear")
-_linear_p.multiple_results = True
+_lazy_p = Primitive("lazily_differentiated")
+_linear_p.multiple_results = _lazy_p.multiple_results = True
 
 Map = Callable[..., Sequence[Any]]
 
@@ -75,23 +76,46 @@ def lazily_differentiated(function: Callable[..., Any]) -> Callable[..., Any]:
     - `function`: of pytrees, returns a pytree of arrays.
     """
 
-    @eqx.filter_custom_jvp
     def lazy(*given: Any) -> Any:
-        return function(*given)
-
-    @lazy.def_jvp
-    def _(primals: Any, tangents: Any) -> Any:
-        found, arrays = lazy(*primals), eqx.filter(primals, eqx.is_array)
-        rest = eqx.filter(primals, eqx.is_array, inverse=True)
-        tangents = jax.tree.map(lambda x, dx: dx, arrays, tangents, is_leaf=lambda x: x is None)
-
-        def numbers(*given: Any) -> list[Any]:
-            return jax.tree.leaves(eqx.filter(function(*eqx.combine(given, rest)), eqx.is_inexact_array))
-
-        numeric, tree = jax.tree.flatten(eqx.filter(found, eqx.is_inexact_array))
-        return found, jax.tree.unflatten(tree, changes(numbers, arrays, tangents, numeric))
+        arrays, rest = eqx.partition(given, eqx.is_array)
+        flat, tree = jax.tree.flatten(arrays)
+        of = lambda *flat: function(*eqx.combine(jax.tree.unflatten(tree, flat), rest))
+        shapes = jax.eval_shape(of, *flat)
+        found = _lazy_p.bind(*flat, function=lambda *flat: jax.tree.leaves(of(*flat)))
+        return jax.tree.unflatten(jax.tree.structure(shapes), found)
 
     return lazy
+
+
+@_lazy_p.def_abstract_eval
+def _(*given: Any, function: Map) -> Any:
+    found = jax.eval_shape(function, *(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in given))
+    return [given[0].update(shape=x.shape, dtype=x.dtype, weak_type=False) for x in found]
+
+
+@_lazy_p.def_impl
+def _(*given: Any, function: Map) -> Any:
+    return jax.jit(function)(*given)
+
+
+def _lazy_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, function: Map) -> Any:
+    found = _lazy_p.bind(*primals, function=function)
+    numeric = [jnp.issubdtype(x.dtype, jnp.inexact) for x in found]
+    numbers = lambda *given: [x for x, it in zip(function(*given), numeric, strict=True) if it]
+    moves = tuple(None if type(x) is ad.Zero else x for x in tangents)
+    given = [x for x, it in zip(found, numeric, strict=True) if it]
+    change = iter(changes(numbers, tuple(primals), moves, given))
+    zero = lambda x: ad.Zero(jax.typeof(x).to_tangent_aval())
+    return found, [next(change) if it else zero(x) for x, it in zip(found, numeric, strict=True)]
+
+
+def _lazy_batched(given: Sequence[Any], axes: Sequence[Any], *, function: Map) -> Any:
+    found = _lazy_p.bind(*given, function=jax.vmap(function, tuple(axes)))
+    return found, [0] * len(found)
+
+
+def _lazy_lowered(ctx: Any, *given: Any, function: Map) -> Any:
+    return mlir.lower_fun(function, multiple_results=True)(ctx, *given)
 
 
 @_linear_p.def_abstract_eval
@@ -147,3 +171,6 @@ ad.primitive_jvps[_linear_p] = _jvp
 ad.primitive_transposes[_linear_p] = _transposed
 batching.primitive_batchers[_linear_p] = _batched
 mlir.register_lowering(_linear_p, _lowered)
+ad.primitive_jvps[_lazy_p] = _lazy_jvp
+batching.primitive_batchers[_lazy_p] = _lazy_batched
+mlir.register_lowering(_lazy_p, _lazy_lowered)
