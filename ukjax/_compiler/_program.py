@@ -1,7 +1,7 @@
 """Scalar programs: vectors of numbers in, a vector of numbers out, mapped over members by one operation of JAX.
 
-Their tangents, and the transposes of those, are programs again: traced from JAX's own rules for one number each, and
-interpreted, so that zeros fold away there too.
+Their tangents, and the transposes of those, are programs again (`_derivative`), so that zeros fold away there too; of
+functions with derivative rules of their own, traced by JAX.
 
 On a CPU they are machine code (`_native`); elsewhere operations of XLA, long ones in pieces (`_lowered`).
 """
