@@ -74,8 +74,8 @@ def simulate(
     - `rtol`: relative tolerance of the default controller; by default 1e-8, in float32 1e-5.
     - `atol`: absolute tolerance of the default controller; the same defaults.
     - `adjoint`: how derivatives are taken, by any of Diffrax's adjoints: by default `RecursiveCheckpointAdjoint`, for
-      reverse mode, with two megabytes of checkpoints, or on a CPU the same by machine code where the run is; `ForwardMode` for forward mode. `BacksolveAdjoint` without
-      projection, events, `dense` and `ts="steps"`.
+      reverse mode, with two megabytes of checkpoints, or the same as machine code on a CPU; `ForwardMode` for forward
+      mode. `BacksolveAdjoint` without projection, events, `dense` and `ts="steps"`.
     - `event`: stops the run where a real function of (t, q, v) crosses zero, at t0 if it is zero there: the function, a
       `ukjax.Event` with a direction and a name, a list of these, of which the first to occur stops the run, or any
       `diffrax.Event` of real functions, whose state is the pair (q, v). Two crossings within one step are not seen.
