@@ -110,7 +110,7 @@ class Spy(uk.AbstractPseudoinverse):
     rcond: float | None = None
     traced = []  # noqa: RUF012
 
-    def _unit_rows(self, B):
+    def of_unit_rows(self, B):
         self.traced.append(B.shape)
         return jnp.linalg.solve(B @ B.T, B).T, jnp.asarray(len(B))
 

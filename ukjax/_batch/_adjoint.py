@@ -20,7 +20,7 @@ _FEWEST, _MOST, _RUNS_OF_A_SLOT = 64, 128, 32
 _MOST_ON_ACCELERATORS = 65_536
 
 
-def can_be_pooled(settings: dict[str, Any], ts: Array | None, dense: bool, keep: Any) -> bool:
+def can_be_pooled(settings: dict[str, Any], ts: Array | None, dense: bool) -> bool:
     """Whether a batch of such integrations can run in a pool.
 
     **Arguments:**
@@ -28,10 +28,9 @@ def can_be_pooled(settings: dict[str, Any], ts: Array | None, dense: bool, keep:
     - `settings`: of `diffrax.diffeqsolve`.
     - `ts`: the times to save at, None for every step.
     - `dense`: whether all steps are kept.
-    - `keep`: what is saved, None for the state.
     """
     plain = settings["event"] is None and isinstance(settings["progress_meter"], dfx.NoProgressMeter)
-    return plain and ts is not None and keep is None and not dense
+    return plain and ts is not None and not dense
 
 
 def slots_for(count: int, on_cpu: bool) -> int:

@@ -108,7 +108,7 @@ def control_of(setting: Setting) -> Control:
     states = [*setting.state] * 3
     shapes = [numbers, *[time] * 5, kept, time, count, count, count, *states, time]
     count_of = lambda tree: sum(x.size for x in jax.tree.leaves(tree))
-    return Control(count_of(numbers), count_of(kept), program_of(step, shapes, dtype))
+    return Control(count_of(numbers), count_of(kept), setting.max_steps, program_of(step, shapes, dtype))
 
 
 def _stepped(

@@ -71,7 +71,35 @@ class Whole:
         - `ts`: the times to save at [s].
         - `at_once`: whether all of these have values, and the run is to be made now, on NumPy arrays.
         """
-        xp, dtype = np if at_once else jnp, self._integration.dtype
+        xp = np if at_once else jnp
+        run = self._integration.on_host if at_once else self._integration
+        operands, forward = self._operands(model, controller, y0, span, ts, xp)
+        saved, ends = run(*operands)
+        return self._ends(saved[0], ends[0], y0[0].size, ts, forward, xp)
+
+    @property
+    def can_be_pulled(self) -> bool:
+        """Whether there is machine code for `pulled`."""
+        return self._integration.pullback.exists
+
+    def pulled(self, model: Model, controller: Any, y0: Any, span: Any, ts: Any, of: Any) -> tuple[Any, Any]:
+        """Cotangents of the model's numbers and of the state to start from, by the steps taken.
+
+        **Arguments:** as of a call, and:
+
+        - `of`: the cotangents of `Ends.q` and `Ends.v`.
+        """
+        operands, _ = self._operands(model, controller, y0, span, ts, jnp)
+        states = jnp.concatenate([x.astype(self._integration.dtype) for x in of], axis=1)
+        given = states[:-1].reshape(1, -1), states[-1:]
+        field, projection, state = (x[0] for x in self._integration.pullback(*operands, *given))
+        return (field, projection), (state[: y0[0].size], state[y0[0].size :])
+
+    def _operands(
+        self, model: Model, controller: Any, y0: Any, span: Any, ts: Any, xp: Any
+    ) -> tuple[list[Any], Any]:
+        """Those of the integration, and the direction of time."""
+        dtype = self._integration.dtype
         t0, t1, dt0 = span
         forward = xp.where(t1 < t0, -1, 1).astype(dtype)
         t0, t1, dt0 = forward * t0, forward * t1, None if dt0 is None else forward * dt0
@@ -93,9 +121,7 @@ class Whole:
                 [xp.zeros(0, dtype), *(xp.ravel(x).astype(dtype) for x in map(xp.asarray, arrays))]
             )[None]
 
-        run = self._integration.on_host if at_once else self._integration
-        saved, ends = run(*map(joined, given))
-        return self._ends(saved[0], ends[0], y0[0].size, ts, forward, xp)
+        return [joined(x) for x in given], forward
 
     def _ends(self, saved: Any, end: Any, n: int, ts: Any, forward: Any, xp: Any) -> Ends:
         result, steps, accepted, count = (x.astype(np.int32) for x in end[1:5])

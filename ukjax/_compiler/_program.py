@@ -1,7 +1,7 @@
 """Scalar programs: vectors of numbers in, a vector of numbers out, mapped over members by one operation of JAX.
 
-Their tangents, and the transposes of those, are programs again: traced from JAX's own rules for one number each, and
-interpreted, so that zeros fold away there too.
+Their tangents, and the transposes of those, are programs again (`_derivative`), so that zeros fold away there too; of
+functions with derivative rules of their own, traced by JAX.
 
 On a CPU they are machine code (`_native`); elsewhere operations of XLA, long ones in pieces (`_lowered`).
 """
@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from ._derivative import Derivative
 from ._expressions import Expression, evaluate, operations, reachable, weight
 from ._interpret import Interpreter
 from ._kept import worth_keeping
@@ -119,6 +120,27 @@ class Program:
         ends = np.cumsum(self.counts)
         return [list(numbers[end - count : end]) for end, count in zip(ends, self.counts, strict=True)]
 
+    def pullback(self, varied: tuple[int, ...], outputs: int | None = None) -> "Program":
+        """Cotangents of the operands `varied`, from all operands and the cotangent of the outputs.
+
+        **Arguments:**
+
+        - `varied`: numbers of operands.
+        - `outputs`: how many of the outputs to take, the first ones; None for all.
+        """
+        taken, count = self._differentiated[:outputs], sum(self.counts)
+        if any(x.op == "ruled" for x in reachable(taken)):
+            changes = tuple(range(len(self.counts), len(self.counts) + len(varied)))
+            return Program(taken, self.counts, self.dtype)._tangent(varied)._transpose(changes)
+        of = Derivative(taken, self._numbers(varied), {}, self.dtype)
+        found = of.cotangents([of.build.input(count + i) for i in range(len(taken))])
+        return Program(found, (*self.counts, len(taken)), self.dtype, derived=True)
+
+    def _numbers(self, operands: Sequence[int]) -> list[int]:
+        """Those of the inputs of some operands."""
+        ends = np.cumsum(self.counts)
+        return [i for k in operands for i in range(ends[k] - self.counts[k], ends[k])]
+
     def _linearized(self, varied: tuple[int, ...]) -> tuple["Program", "Program"]:
         """The program with what its change needs among its outputs, and that change.
 
@@ -143,6 +165,11 @@ class Program:
     def _tangent(self, varied: tuple[int, ...]) -> "Program":
         """The change of the outputs, from the operands and the changes of those `varied`."""
         count = sum(self.counts)
+        if not any(x.op == "ruled" for x in reachable(self._differentiated)):
+            of = Derivative(self._differentiated, self._numbers(varied), {}, self.dtype)
+            found = of.changes([of.build.input(count + i) for i in range(len(self._numbers(varied)))])
+            counts = (*self.counts, *(self.counts[i] for i in varied))
+            return Program(found, counts, self.dtype, derived=True)
 
         def change(*args: Array) -> list[Array]:
             operands = self._split(args[:count])
@@ -161,6 +188,15 @@ class Program:
         """Cotangents of the operands `linear`, from the other operands and the cotangent of the outputs."""
         others = [i for i in range(len(self.counts)) if i not in linear]
         known = sum(self.counts[i] for i in others)
+        if not any(x.op == "ruled" for x in reachable(self._differentiated)):
+            order = [*self._numbers(others), *self._numbers(linear)]  # which then are not there
+            of = Derivative(
+                self._differentiated, self._numbers(linear), {x: i for i, x in enumerate(order)}, self.dtype
+            )
+            found = of.cotangents([of.build.input(known + i) for i in range(len(self.outputs))])
+            return Program(
+                found, (*(self.counts[i] for i in others), len(self.outputs)), self.dtype, derived=True
+            )
 
         def pulled(*args: Array) -> Sequence[Array]:
             given = list(args[:known])

@@ -22,7 +22,11 @@ class Lanes:
 
     def functions(self) -> list[str]:
         """The functions that are called."""
-        return [self._fetch(), self._fill(), self._finish()]
+        return [*self.beginning(), self._finish()]
+
+    def beginning(self) -> list[str]:
+        """Those of them that begin a run: `fetch` sets numbers of a lane, and `fill` all it starts with."""
+        return [self._fetch(), self._fill()]
 
     def _fetch(self) -> str:
         """Sets the numbers of one lane in rows."""

@@ -5,6 +5,7 @@ from typing import NamedTuple, final
 import numpy as np
 
 from ._expressions import reachable
+from ._foreign import dimension
 from ._machine_code import Kind
 from ._program import Program
 from ._routine import Routine, Rows
@@ -16,6 +17,16 @@ state. Times are multiplied by their direction, so that they increase."""
 
 COUNTED = ("t", "result", "steps", "accepted", "saved")
 """What stands before the state at the end of a run."""
+
+
+def as_operands() -> tuple[list[str], str]:
+    """Instructions of a foreign function of XLA: how far apart the runs are in each operand; and what to pass on."""
+    lines = list[str]()
+    for i in range(len(OPERANDS)):
+        lines += [dimension(f"in{i}", axis, f"size{i}.{axis}") for axis in (0, 1)]
+        lines += [f"  %shared{i} = icmp eq i64 %size{i}.0, 1"]
+        lines += [f"  %stride{i} = select i1 %shared{i}, i64 0, i64 %size{i}.1"]
+    return lines, ", ".join(f"ptr %in{i}, i64 %stride{i}" for i in range(len(OPERANDS)))
 
 
 class Motion(NamedTuple):
@@ -59,6 +70,7 @@ class Control(NamedTuple):
 
     - `numbers`: how many parameters it has.
     - `kept`: how many numbers it keeps between steps.
+    - `most`: the most steps it lets a run take.
     - `step`: the program of its parameters, the direction of time, t1, the time from which on a step ends at t1, t,
       t_next, what is kept, nearness at the start, steps, accepted ones, result, the state before and after a step, its
       error and nearness. It gives whether the step is accepted, whether the run goes on, and t to result anew.
@@ -66,6 +78,7 @@ class Control(NamedTuple):
 
     numbers: int
     kept: int
+    most: int
     step: Program
 
     def reads_error(self, size: int) -> bool:

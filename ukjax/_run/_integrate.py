@@ -1,7 +1,6 @@
 """The one door to Diffrax: integrates v' = a and q' = N v."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import diffrax as dfx
@@ -20,7 +19,7 @@ from .._motion._model import Model
 from . import _options
 from ._event_separation import separated
 from ._events import departing
-from ._observe import Solved, errors_at
+from ._observe import Solved
 from ._trajectory import RESULTS
 
 State = tuple[Array, Array]
@@ -52,17 +51,16 @@ def _diffeqsolve(
     settings: dict[str, Any],
     solver: dfx.AbstractSolver,
     dense: bool,
-    keep: Callable[[Array, Any, Model], Any] | None = None,
     *,
-    pooled: bool = False,
+    pooled: bool,
 ) -> dfx.Solution:
-    """The Diffrax solve: saves the state, or `keep` of it, at `ts` (None: at every step), and the final state."""
+    """The Diffrax solve: saves the state at `ts` (None: at every step), and the final state."""
     if not pooled and isinstance(settings["adjoint"], _options.REVERSE_ONLY):
         model, y0, span, ts = reverse_only((model, y0, span, ts))
     t0, t1, dt0 = span
     if model.stabilizer.projection_method is not None:
         solver = projected(solver)
-    if pooled and can_be_pooled(settings, ts, dense, keep):
+    if pooled and can_be_pooled(settings, ts, dense):
         settings = settings | {"adjoint": Pooled()}
     backsolve = isinstance(settings["adjoint"], dfx.BacksolveAdjoint)
     if backsolve:  # takes one list of times only
@@ -70,8 +68,6 @@ def _diffeqsolve(
         saveat = dfx.SaveAt(ts=jnp.append(ts, t1))
     else:
         kept = dfx.SubSaveAt(t0=ts is None, ts=ts, steps=ts is None)
-        if keep is not None:
-            kept = dataclasses.replace(kept, fn=keep)
         saveat = dfx.SaveAt(subs=(kept, dfx.SubSaveAt(t1=True)), dense=dense)
     term = dfx.ODETerm(vector_field)  # pyright: ignore[reportArgumentType]
     with arguments_checked():
@@ -158,25 +154,3 @@ def integrate_whole(
     stats = _stats(model, solver, ends.steps, ends.accepted)
     result = RESULTS.promote(jax.tree.unflatten(_RESULT, [ends.result]))
     return Solved(ends.t, ends.q, ends.v, stats, result, None, None)
-
-
-def errors_along(
-    model: Model,
-    y0: State,
-    span: Span,
-    ts: Array | None,
-    settings: dict[str, Any],
-    solver: dfx.AbstractSolver,
-) -> tuple[Array, tuple[Array, Array], dict[str, Any], Array]:
-    """Only the errors of a run, for `tune`: much less to compute and to differentiate than a `Trajectory`.
-
-    **Arguments:** as `integrate`.
-
-    **Returns:** times, errors (phi, psi) there, Diffrax's statistics, and whether the run reached its end.
-    """
-    settings = {"event": None, "progress_meter": dfx.NoProgressMeter()} | settings
-    solution = _diffeqsolve(model, model.project(span[0], y0), span, ts, settings, solver, False, errors_at)
-    assert solution.ts is not None
-    assert solution.ys is not None
-    reached = solution.result == RESULTS.successful
-    return solution.ts[0], solution.ys[0], solution.stats, reached

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._formula._acceleration import equations_of_motion
+from .._misc._linear import lazily_differentiated
 from .._misc._precision import in_full_precision
 from .._misc._types import is_traced
 from .._motion._model import Model
@@ -78,19 +79,20 @@ def _observe(model: Model, states: States) -> tuple[dict[str, Any], Names]:
     And the rows' names and kinds, which are known once it is traced.
     """
 
-    def at(t: Any, q: Any, v: Any) -> dict[str, Any]:
-        q, v = model.project(t, (q, v))
+    @lazily_differentiated
+    def told(model: Model, t: Array, q: Array, v: Array) -> dict[str, Any]:
         equations = equations_of_motion(model.system, t, q, v, model.stabilizer)
         acceleration, rows = model.formula.solve(equations), equations.rows
         return {
-            "t": t,
-            "q": q,
-            "v": v,
             **{name: getattr(acceleration, name) for name in _SOLVED},
             "position_error": rows.position_error,
             "velocity_error": rows.velocity_error,
             "energy": model.system.energy(t, q, v),
         } | model.observed(t, q, v)  # what this replaces is not compiled
+
+    def at(t: Any, q: Any, v: Any) -> dict[str, Any]:
+        q, v = model.project(t, (q, v))
+        return {"t": t, "q": q, "v": v} | told(model, t, q, v)
 
     rows = eqx.filter_eval_shape(constraint_rows, model.system, *(x[0] for x in states))
     return jax.vmap(at)(*states), (rows.names, rows.kinds)

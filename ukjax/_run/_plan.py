@@ -27,6 +27,7 @@ from ._events import as_diffrax, event_names
 from ._integrate import Span, State, integrate, integrate_whole
 from ._interned import interned
 from ._observe import Solved
+from ._reverse import changed
 
 _MOST = 64  # runs remembered
 
@@ -79,10 +80,19 @@ class Static:
         return eqx.combine(arrays, jax.tree.unflatten(self._tree, self._leaves))
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _integrate(
-    static: Static, whole: Whole | None, arrays: Any, y0: State, span: Span, ts: Array | None
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def integrated(
+    static: Static, whole: Whole | None, reverse: bool, arrays: Any, y0: State, span: Span, ts: Array | None
 ) -> Solved:
+    """The steps of a run.
+
+    **Arguments:** as `integrate`, and:
+
+    - `static`, `arrays`: a model, settings, a solver, and whether the motion between saved times is kept.
+    - `whole`: the run as machine code, if it can be.
+    - `reverse`: whether reverse mode may be machine code as well.
+    """
+
     def by_diffrax(arrays: Any, y0: State, span: Span, ts: Any, *, pooled: bool) -> Solved:
         model, settings, solver, dense = static.joined(arrays)
         return integrate(model, y0, span, ts, settings, solver, dense, pooled=pooled)
@@ -99,7 +109,24 @@ def _integrate(
         return in_pool(*given) if whole is None else by_platform(native, in_pool, *given)
 
     differentiable = functools.partial(by_diffrax, pooled=False)
-    run.def_jvp(lambda primals, tangents: eqx.filter_jvp(differentiable, primals, tangents))
+
+    def pull(arrays: Any, y0: State, span: Span, ts: Array, of: Any) -> Any:
+        model, settings, _, _ = static.joined(arrays)
+        assert whole is not None
+        return whole.pulled(model, settings["stepsize_controller"], y0, span, ts, of)
+
+    @run.def_jvp
+    def _(primals: Any, tangents: Any) -> Any:
+        arrays, _, *others = tangents
+        if (
+            reverse
+            and whole is not None
+            and not jax.tree.leaves((arrays[1:], others))
+            and whole.can_be_pulled
+        ):
+            return changed(run, differentiable, pull, primals, tangents)
+        return eqx.filter_jvp(differentiable, primals, tangents)
+
     return run(arrays, y0, span, ts)
 
 
@@ -145,7 +172,7 @@ class Plan:
             "velocity_names": names.velocities,
         }
         self.arrays, rest = eqx.partition((self.model, settings, o.solver, o.dense), eqx.is_array)
-        self._static, self._whole = Static(rest), None
+        self._static, self._whole, self._reverse = Static(rest), None, o.adjoint is None
         if not (event or o.dense or o.every_step or o.progress):
             self._whole = whole_run(self.model, o.solver, controller, (q, v), o.with_dt0, max_steps)
 
@@ -157,7 +184,7 @@ class Plan:
         - `at_once`: whether all has values, and the run is to be made now.
         """
         if self._whole is None or not at_once:
-            return _integrate(self._static, self._whole, self.arrays, y0, span, ts)
+            return integrated(self._static, self._whole, self._reverse, self.arrays, y0, span, ts)
         assert ts is not None
         model, settings, solver, _ = self._static.joined(self.arrays)
         return integrate_whole(self._whole, model, y0, span, ts, settings, solver, at_once=True)

@@ -21,7 +21,7 @@ from .._misc._closures import hoisted
 from .._misc._errors import InputError
 from .._motion._model import Model, coded
 from .._run import _options
-from .._run._integrate import errors_along
+from .._run._errors_along import errors_along, machine_code_of
 from .._run._results import RESULTS
 from .._run._simulate import simulate
 from .._system._problem import Problem
@@ -121,17 +121,16 @@ class Objective(eqx.Module):
         s = self.settings
         adjoint = _options.adjoint(dfx.ForwardMode() if forward else None, (q0, v0), s.max_steps)
         if isinstance(self.loss, ViolationLoss):
-            settings = {"stepsize_controller": s.controller, "adjoint": adjoint, "max_steps": s.max_steps}
-            model, span = Model(system, s.formula or UdwadiaKalaba(), stabilizer), (s.t0, s.t1, s.dt0)
-            if s.formula is None:
-                model, _ = coded(model, s.solver, s.t0, q0, v0)
-            t, errors, stats, reached = errors_along(model, (q0, v0), span, s.ts, settings, s.solver)
+            t, errors, stats, reached = errors_along(
+                *self._run_of(system, q0, v0, stabilizer), s.ts, self._run_settings(adjoint), s.solver,
+                reverse=not forward,
+            )  # fmt: skip
             loss = self.loss(Violation(t, *errors))
         else:
             run = simulate(
                 system, q0, v0, t0=s.t0, t1=s.t1, dt0=s.dt0, ts="steps" if s.ts is None else s.ts,
                 formula=s.formula, stabilizer=stabilizer, solver=s.solver, stepsize_controller=s.controller,
-                adjoint=adjoint, max_steps=s.max_steps,
+                adjoint=adjoint if forward else None, max_steps=s.max_steps,
             )  # fmt: skip
             told = run.with_problem(system if problem is None else problem)
             loss, stats = _scalar(called("the loss", self.loss, told)), run.stats
@@ -139,6 +138,35 @@ class Objective(eqx.Module):
         count = _options.evaluations(s.solver, stabilizer, stats)
         count = stats["num_steps"] if count is None else count
         return jnp.where(reached & jnp.isfinite(loss), loss, jnp.inf), count
+
+    def _run_settings(self, adjoint: dfx.AbstractAdjoint) -> dict[str, Any]:
+        s = self.settings
+        return {"stepsize_controller": s.controller, "adjoint": adjoint, "max_steps": s.max_steps}
+
+    def _run_of(
+        self, system: AbstractSystem, q0: Array, v0: Array, stabilizer: AbstractStabilizer
+    ) -> tuple[Model, tuple[Array, Array], tuple[Array, Array, Array | None]]:
+        """What is integrated, from where, and over what times."""
+        s = self.settings
+        model = Model(system, s.formula or UdwadiaKalaba(), stabilizer)
+        if s.formula is None:
+            model, _ = coded(model, s.solver, s.t0, q0, v0)
+        return model, (q0, v0), (s.t0, s.t1, s.dt0)
+
+    def goes_back_by_machine_code(self, x: Float[Array, " d"]) -> bool:
+        """Whether reverse mode is machine code, and so cheaper than forward mode for any number of gains.
+
+        **Arguments:**
+
+        - `x`: the logarithms of the gains.
+        """
+        if self.settings.ts is None and not isinstance(self.loss, ViolationLoss):
+            return False
+        problems, stabilizer = self._built(self.space.gains(x))
+        p, settings = problems[0], self._run_settings(dfx.ForwardMode())
+        run = self._run_of(p.system, p.q0, p.v0, stabilizer)
+        whole = machine_code_of(*run, settings, self.settings.solver)
+        return whole is not None and whole.can_be_pulled
 
     def __call__(self, x: Float[Array, " d"], forward: bool) -> tuple[Float[Array, ""], Int[Array, ""]]:
         """log(loss), and the evaluations of all its runs.
@@ -189,9 +217,9 @@ def loss_and_gradient(
 
     - `objective`: the function.
     - `x`: the logarithms of the gains.
-    - `forward`: forward mode, best for few gains, or reverse.
+    - `forward`: forward mode, best for few gains, or reverse, best where that is machine code.
     """
-    if forward:
+    if forward and not objective.goes_back_by_machine_code(x):
         along = lambda e: jax.jvp(lambda x: objective(x, True), (x,), (e,), has_aux=True)
         value, gradient, evaluations = jax.vmap(along, out_axes=(None, 0, None))(
             jnp.eye(x.size, dtype=x.dtype)

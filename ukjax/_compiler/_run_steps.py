@@ -1,0 +1,128 @@
+"""The steps of a whole integration: an explicit Runge-Kutta method's, and the projection of their ends."""
+
+from typing import final
+
+import numpy as np
+
+from ._llvm_text import Writer
+from ._run_layout import Layout
+
+_MOST_CALLS = 16  # of the projection in a step, each of which brings positions nearer
+
+
+@final
+class Steps:
+    """Writes what makes one step of all lanes.
+
+    **Arguments:**
+
+    - `layout`: where everything is.
+    """
+
+    def __init__(self, layout: Layout):
+        self._at, self._rows = layout, layout.rows
+
+    def functions(self) -> list[str]:
+        """The functions that are called: the states at which stages are evaluated, the end of a step, and its error."""
+        method = self._at.method
+        *states, error = [*method.a, *method.ends]
+        return [*(self._sum(f"sum{i}", row) for i, row in enumerate(states)), self._sum("error", error)]
+
+    def _sum(self, name: str, weights: np.ndarray) -> str:
+        """y + h sum w_j k_j; of the error without y."""
+        w, kind, rows, n = Writer(), self._at.kind, self._rows, self._at.motion.size
+        vector, total = kind.vector, kind.constant(0.0)
+        h = w.load(vector, "%h", rows.aligned)
+        with w.loop(n) as k:
+            for j in np.flatnonzero(weights):
+                stage = w.at(vector, w.at(vector, "%stages", int(j) * n), k)
+                x = w.load(vector, stage, rows.aligned)
+                term = w.apply("fmul contract", vector, x, kind.constant(float(weights[j])))
+                total = w.apply("fadd contract", vector, total, term)
+            total = w.apply("fmul contract", vector, total, h)
+            if name != "error":
+                y = w.load(vector, w.at(vector, "%y", k), rows.aligned)
+                total = w.apply("fadd contract", vector, y, total)
+            w.store(vector, total, w.at(vector, "%to", k), rows.aligned)
+        return w.function(name, "ptr %to, ptr %y, ptr %stages, ptr %h")
+
+    def attempt(self, w: Writer) -> None:
+        """One step of every lane, and what the control says of it."""
+        keeps_first = self._at.method.keeps_first
+        if keeps_first:
+            self._begin_new(w)
+        self.take(w, int(keeps_first))
+        self._at.step.run(w, self._at.controlled)
+
+    def move_on(self, w: Writer) -> None:
+        """Has each lane begin the step that the control says."""
+        at, rows, n = self._at, self._rows, self._at.motion.size
+        rows.blend(w, at.y, at.y1, at.accepts, n)
+        if at.method.keeps_first:
+            rows.blend(w, at.stages, at.stages + (len(at.method.c) - 1) * n, at.accepts, n)
+        rows.copy(w, at.t, at.controlled + 2, 6 + at.control.kept)
+
+    def _begin_new(self, w: Writer) -> None:
+        """The first stage of new runs, where the method keeps the last one for the next step."""
+        at, rows, n = self._at, self._rows, self._at.motion.size
+        with w.when(rows.any(w, at.new)):
+            rows.store(w, rows.product(w, rows.load(w, at.t), at.direction), at.field_t)
+            rows.copy(w, at.field_t + 1, at.y, n)
+            at.field.run(w, at.projected)
+            rows.blend(w, at.stages, at.projected, at.new, n)
+            rows.store(w, 0.0, at.new)
+
+    def take(self, w: Writer, first: int) -> None:
+        """One step of every lane, from t to t_next.
+
+        **Arguments:**
+
+        - `w`: writes it.
+        - `first`: the first stage to compute.
+        """
+        at, rows, vector, method = self._at, self._rows, self._at.kind.vector, self._at.method
+        n = at.motion.size
+        t, t_next = (rows.product(w, rows.load(w, row), at.direction) for row in (at.t, at.t_next))
+        h = w.apply("fsub", vector, t_next, t)
+        rows.store(w, h, at.h)
+        given = ", ".join(f"ptr {rows.place(w, row)}" for row in (at.y, at.stages, at.h))
+        for i in range(first, len(method.c)):
+            later = w.apply("fmul contract", vector, h, at.kind.constant(float(method.c[i])))
+            time = w.apply("fadd contract", vector, t, later)
+            rows.store(w, t_next if method.c[i] == 1 else time, at.field_t)
+            w.do(f"call void @sum{i}(ptr {rows.place(w, at.field_t + 1)}, {given})")
+            at.field.run(w, at.stages + i * n)
+        end, error = at.y1, at.error
+        if at.project:
+            time = at.project.inputs + at.numbers[1]
+            rows.store(w, t_next, time)
+            end, error = time + 1, time + 1 + n
+        w.do(f"call void @sum{len(method.c)}(ptr {rows.place(w, end)}, {given})")
+        if at.motion.estimates:
+            w.do(f"call void @error(ptr {rows.place(w, error)}, {given})")
+        if at.project:
+            self._project(w, error + n)
+        else:
+            rows.store(w, 0.0, at.near)
+
+    def _project(self, w: Writer, mu: int) -> None:
+        """The end of the step on the constraints: again where that brings a lane nearer, while the others stay."""
+        at, rows, n, m = self._at, self._rows, self._at.motion.size, self._at.motion.multipliers
+        assert at.project is not None
+        rows.store(w, 1.0, at.unsettled)
+        rows.store(w, 0.0, at.h)
+        with w.loop(m) as k:
+            zero, to = rows.load(w, at.h), w.at(at.kind.vector, rows.place(w, mu), k)
+            w.store(at.kind.vector, zero, to, rows.aligned)
+        w.store("i64", 0, "%calls")
+        with w.repeat() as going:
+            at.project.run(w, at.scratch)
+            rows.blend(w, at.projected, at.scratch, at.unsettled, at.of_projection)
+            rows.copy(w, mu, at.projected + n, m)
+            rows.copy(w, at.unsettled, at.projected + n + m + 1)
+            few = w.apply("icmp ult", "i64", w.increased("%calls"), _MOST_CALLS)
+            going.append(w.apply("and", "i1", few, rows.any(w, at.unsettled)))
+        rows.copy(w, at.y1, at.projected, n)
+        rows.copy(w, at.near, at.projected + n + m)
+        if at.motion.estimates:
+            rows.copy(w, at.error, at.projected + n + m + 2, n)

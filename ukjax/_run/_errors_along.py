@@ -1,0 +1,77 @@
+"""The errors along a run, and nothing else of it: for tuning."""
+
+from typing import Any
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from .._batch import Whole, whole_run
+from .._motion._model import Model
+from ._integrate import Span, State
+from ._observe import errors_at
+from ._plan import Static, integrated
+from ._results import RESULTS
+
+_SAME = 1e-6  # steps by which a fixed step may miss the end that it is to reach
+
+
+def machine_code_of(
+    model: Model, y0: State, span: Span, settings: dict[str, Any], solver: dfx.AbstractSolver
+) -> Whole | None:
+    """A run as machine code, if it can be.
+
+    **Arguments:** as `errors_along`.
+    """
+    given = span[2] is not None
+    return whole_run(model, solver, settings["stepsize_controller"], y0, given, settings["max_steps"])
+
+
+def _ends_of_steps(span: Span, most: int) -> tuple[Array, Array]:
+    """The ends of fixed steps, the start among them, and which of them there are."""
+    t0, t1, dt0 = span
+    assert dt0 is not None
+    steps = jnp.arange(most + 1).astype(dt0.dtype)
+    last = jnp.ceil((t1 - t0) / dt0 - _SAME)
+    return jnp.where(steps < last, t0 + steps * dt0, t1), steps <= last
+
+
+def errors_along(
+    model: Model,
+    y0: State,
+    span: Span,
+    ts: Array | None,
+    settings: dict[str, Any],
+    solver: dfx.AbstractSolver,
+    *,
+    reverse: bool,
+) -> tuple[Array, tuple[Array, Array], dict[str, Any], Array]:
+    """Only the errors of a run: much less to compute and to differentiate than a `Trajectory`.
+
+    **Arguments:**
+
+    - `model`: what is integrated.
+    - `y0`: the state to start from.
+    - `span`: start, end, and the first step, if it is given.
+    - `ts`: the times to save at; None for every step, of a fixed size.
+    - `settings`: of `diffrax.diffeqsolve`: the controller, the adjoint, the most steps.
+    - `solver`: a Diffrax solver.
+    - `reverse`: whether reverse mode may be machine code.
+
+    **Returns:** times, errors (phi, psi) there, statistics, and whether the run reached its end.
+    """
+    settings = {"event": None, "progress_meter": dfx.NoProgressMeter()} | settings
+    times, there = (ts, True) if ts is not None else _ends_of_steps(span, settings["max_steps"])
+    model = model.ready()
+    whole = machine_code_of(model, y0, span, settings, solver)
+    arrays, rest = eqx.partition((model, settings, solver, False), eqx.is_array)
+    start = model.project(span[0], y0)
+    solved = integrated(Static(rest), whole, reverse, arrays, start, span, times)
+    t = jnp.where(there, solved.t[:-1], jnp.inf)
+    # States that were not reached are infinite, and so would be their derivatives.
+    reached = jnp.isfinite(t)[:, None]
+    q, v = (jnp.where(reached, x[:-1], x[-1:]) for x in (solved.q, solved.v))
+    errors = jax.vmap(lambda *at: errors_at(at[0], at[1:], model))(jnp.where(reached[:, 0], t, span[1]), q, v)
+    return t, errors, solved.stats, solved.result == RESULTS.successful

@@ -1,0 +1,41 @@
+"""Derivatives of runs by parameters and start: in reverse mode back through the steps by machine code."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from .._misc._linear import changes
+from ._observe import Solved
+
+Pull = Callable[..., tuple[Any, Any]]
+"""Of the arguments of a run and the cotangents of q and v: those of the model's numbers and of the start."""
+
+
+def changed(
+    run: Callable[..., Solved], by_diffrax: Callable[..., Solved], pull: Pull, primals: Any, tangents: Any
+) -> tuple[Solved, Solved]:
+    """A run and its change: reverse mode is machine code on a CPU, all else Diffrax's.
+
+    **Arguments:**
+
+    - `run`: the run, of pytrees of arrays: of the model and more, start, span and times.
+    - `by_diffrax`: the same by Diffrax, which can be differentiated.
+    - `pull`: the machine code.
+    - `primals`, `tangents`: the arguments, and their changes: of the model and the start only, None elsewhere.
+    """
+    solved = run(*primals)
+
+    def states(*given: Any) -> list[Any]:
+        found = by_diffrax(*given)
+        return [found.q, found.v]
+
+    def pulled(given: Any, cotangents: list[Any]) -> Any:
+        numbers, start = pull(*given, cotangents)
+        (model, *others), _, *times = jax.tree.map(jnp.zeros_like, given)
+        return (dataclasses.replace(model, numbers=numbers), *others), start, *times
+
+    dq, dv = changes(states, primals, tangents, [solved.q, solved.v], pulled)
+    return solved, jax.tree.map(lambda _: None, solved)._replace(q=dq, v=dv)
