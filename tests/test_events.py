@@ -191,12 +191,12 @@ def test_events_refused(arguments):
 
 def test_the_same_function_compiles_once():
     """An event's function is compared, not what wraps it at each call."""
-    from ukjax._run._plan import _integrate
+    from ukjax._run._plan import integrated
 
     _run(_x)
-    size = _integrate._cache_size()  # pyright: ignore[reportFunctionMemberAccess]
+    size = integrated._cache_size()  # pyright: ignore[reportFunctionMemberAccess]
     _run(_x)
-    assert _integrate._cache_size() == size  # pyright: ignore[reportFunctionMemberAccess]
+    assert integrated._cache_size() == size  # pyright: ignore[reportFunctionMemberAccess]
 
 
 def test_saved_and_read(tmp_path):
