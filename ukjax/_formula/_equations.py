@@ -79,7 +79,6 @@ def inertia(system: AbstractSystem, t: Time, q: Coordinates, n: int) -> MassMatr
     return mass_matrix(system, t, q, n) if found is None else found
 
 
-@eqx.filter_jit
 def with_dense_mass(equations: Equations) -> Equations:
     """Equations of motion at several states, along the first axes, with the mass matrix as an array whatever it was.
 
@@ -87,8 +86,11 @@ def with_dense_mass(equations: Equations) -> Equations:
 
     - `equations`: the equations.
     """
-    if not isinstance(equations.M, TreeInertia):
-        return equations
+    return _dense(equations) if isinstance(equations.M, TreeInertia) else equations
+
+
+@eqx.filter_jit
+def _dense(equations: Equations) -> Equations:
     return jax.vmap(lambda e: Equations(e.M.dense(), e.Q, e.c, e.rows))(equations)
 
 
