@@ -176,6 +176,11 @@ class Plan:
         if not (event or o.dense or o.every_step or o.progress):
             self._whole = whole_run(self.model, o.solver, controller, (q, v), o.with_dt0, max_steps)
 
+    @functools.cached_property
+    def _known(self) -> Any:
+        """The model, settings and solver, of a plan whose arrays have values."""
+        return self._static.joined(self.arrays)
+
     def run(self, y0: State, span: Span, ts: Array | None, *, at_once: bool) -> Solved:
         """The steps of a run: compiled once.
 
@@ -186,7 +191,7 @@ class Plan:
         if self._whole is None or not at_once:
             return integrated(self._static, self._whole, self._reverse, self.arrays, y0, span, ts)
         assert ts is not None
-        model, settings, solver, _ = self._static.joined(self.arrays)
+        model, settings, solver, _ = self._known
         return integrate_whole(self._whole, model, y0, span, ts, settings, solver, at_once=True)
 
 
