@@ -1,4 +1,4 @@
-"""Batches of runs that do not wait for each other: each run takes steps of its own."""
+"""Whole runs, as machine code or in a pool: in a batch none waits for another, each takes steps of its own."""
 
 from ._adjoint import Pooled as Pooled
 from ._adjoint import can_be_pooled as can_be_pooled

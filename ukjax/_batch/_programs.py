@@ -61,6 +61,14 @@ class Setting(NamedTuple):
     max_steps: int
 
 
+class _Unknown:
+    """Stands for the terms and the arguments of a run, at which Diffrax's own controllers do not look."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise TranslationError("a controller that looks at the model has no scalar code")
+
+
+_UNKNOWN: Any = _Unknown()
 _RESULT = jax.tree.structure(dfx.RESULTS.successful)
 
 
@@ -80,7 +88,8 @@ def begun(setting: Setting, controller: Any, t1: Array, t0: Array, dt0: Array | 
     def field(*_: Any) -> NoReturn:
         raise TranslationError("a controller that evaluates the field has no scalar code")
 
-    t_next, kept = controller.init(None, t0, t1, setting.state, dt0, None, field, setting.error_order)
+    given = _UNKNOWN, t0, t1, setting.state, dt0, _UNKNOWN, field, setting.error_order
+    t_next, kept = controller.init(*given)
     return jnp.minimum(t_next, t1), jax.tree.map(jnp.asarray, kept)
 
 
@@ -121,7 +130,7 @@ def _stepped(
     if setting.projected:
         error = refused_where_singular(error, nearness1, nearness)
     error = jax.tree.map(lambda x: jnp.where(jnp.isnan(x), jnp.inf, x), error)
-    given = t, t_next, (q, v), (q1, v1), None, error, setting.error_order, kept
+    given = t, t_next, (q, v), (q1, v1), _UNKNOWN, error, setting.error_order, kept
     accept, t, t_next, jumped, kept, controlled = controller.adapt_step_size(*given)
     if jumped is not False:
         raise TranslationError("a controller that jumps has no scalar code")

@@ -1,4 +1,4 @@
-"""Scalar code for the acceleration of a system, found by tracing it: the fast path for batches."""
+"""Scalar code, found by tracing: accelerations, projections and whole runs, as machine code on a CPU."""
 
 from ._at_states import at_states as at_states
 from ._at_states import equations_at as equations_at
