@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import ukjax as uk
-from ukjax._batch import _adjoint
-from ukjax._batch._pool import pool
 from ukjax._run import _plan
+from ukjax._run._batch import _adjoint
+from ukjax._run._batch._pool import pool
 
 SLOTS = 4
 SLOTS_FOR = _adjoint.slots_for
@@ -91,7 +91,9 @@ def test_runs_are_those_of_simulate(options: dict) -> None:
     k = jnp.linspace(1.0, 900.0, 11)
     batch = jax.jit(jax.vmap(lambda k: kept(oscillator(k, **options))))(k)
     assert len(set(np.asarray(batch["num_steps"]))) > 1 or "dt0" in options
-    require_same(batch, lambda i: kept(oscillator(k[i], **options)), range(0, 11, 5))
+    # Dopri8's estimate of a short step's error is rounding, and so is part of the next step's length.
+    tolerance = 1e-9 if isinstance(options.get("solver"), dfx.Dopri8) else 1e-12
+    require_same(batch, lambda i: kept(oscillator(k[i], **options)), range(0, 11, 5), tolerance)
 
 
 @pytest.mark.slow

@@ -30,7 +30,15 @@ def blocks(page: Path, *languages: str) -> list[str]:
 OWN_MODEL = blocks(ROOT / "docs" / "cli.md", "python")[0]
 
 # Pages whose blocks train, tune or differentiate: half a minute of compilation each.
-SLOW = ("embedding.md", "extending.md", "gradients.md", "learning.md", "sweeps.md", "tuning.md")
+SLOW = (
+    "analysis.md",
+    "embedding.md",
+    "extending.md",
+    "gradients.md",
+    "learning.md",
+    "sweeps.md",
+    "tuning.md",
+)
 WITH_PYTHON = [page for page in PAGES if blocks(page, "python")]
 COMMANDS = [
     shlex.split(line.partition("ukjax ")[2])
@@ -109,8 +117,9 @@ def test_the_interface_page_lists_every_public_name() -> None:
     page = (ROOT / "docs" / "api.md").read_text()
     names = [name for name in dir(ukjax) if not name.startswith("_") and name not in ukjax._MODULES]
     names += [f"models.{name}" for name in MODELS]
-    public = {k: x for k, x in vars(ukjax.mechanisms).items() if not k.startswith("_")}
-    names += [f"mechanisms.{name}" for name, x in public.items() if callable(x)]
+    for room in ("analysis", "mechanisms"):
+        public = {k: x for k, x in vars(getattr(ukjax, room)).items() if not k.startswith("_")}
+        names += [f"{room}.{name}" for name, x in public.items() if callable(x)]
     assert [name for name in names if f"::: ukjax.{name}\n" not in page] == []
 
 

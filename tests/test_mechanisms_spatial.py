@@ -164,7 +164,10 @@ def bricard(radius=0.0):
 
 
 def test_bricard_moves_although_it_has_no_freedom_by_count() -> None:
-    """30 rows of rank 29; from rest it accelerates along its one motion by Lagrange's equation."""
+    """30 rows of rank 29; from rest it accelerates along its one motion by Lagrange's equation.
+
+    No hinge's load is unique.
+    """
     system = bricard()
     still = jnp.zeros(30)
     M, Q, rows = equations(system, 0.0, system.q0, still)
@@ -173,6 +176,8 @@ def test_bricard_moves_although_it_has_no_freedom_by_count() -> None:
     motion = np.linalg.svd(rows.A)[2][-1]
     exact = motion * (motion @ Q) / (motion @ M @ motion)
     np.testing.assert_allclose(acceleration(system, system.q0, still), exact, atol=1e-9)
+    loads = um.reactions(system, 0.0, system.q0, still, formula=uk.RangeForm())
+    assert not any(hinge.unique for hinge in loads.values())
 
 
 def test_slender_rods_need_the_range_form() -> None:

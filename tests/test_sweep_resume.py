@@ -105,12 +105,12 @@ def stop_after(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
     write, written = _store.AbstractTarget.write, []
 
-    def failing(self, region, values):
+    def failing(self, number, values):
         if len(written) == count:
-            self.arrays["product"][region] = values["product"]
+            self.arrays["product"][self.chunks.region(number)] = values["product"]
             raise KeyboardInterrupt
-        written.append(region)
-        write(self, region, values)
+        written.append(number)
+        write(self, number, values)
 
     monkeypatch.setattr(_store.AbstractTarget, "write", failing)
 
@@ -141,9 +141,9 @@ def test_a_store_reads_back_as_what_memory_has(store: Path) -> None:
 
 
 def test_what_was_done_is_not_compiled_again(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ukjax._sweep import _sweep
+    from ukjax._sweep import _chunk
 
-    monkeypatch.setattr(_sweep, "compiled", None)
+    monkeypatch.setattr(_chunk, "compiled", None)
     assert uk.sweep(product, PARAMS, chunk=3, store=store).sizes == {"a": 7, "b": 3}
 
 
@@ -267,14 +267,14 @@ def test_two_processes_do_not_write_to_one_store(store: Path) -> None:
 
 def test_a_store_that_replaces_another_is_locked(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("fcntl")
-    from ukjax._sweep import _store
+    from ukjax._sweep import _place, _store
 
     write = _store.AbstractTarget.write
 
-    def writing(self, region, values):
+    def writing(self, number, values):
         with pytest.raises(uk.InputError, match="another process is writing"):
-            _store._locked(store)
-        write(self, region, values)
+            _place.Local(store).locked()
+        write(self, number, values)
 
     monkeypatch.setattr(_store.AbstractTarget, "write", writing)
     uk.sweep(product, PARAMS, store=store, overwrite=True)

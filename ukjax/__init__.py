@@ -7,33 +7,39 @@ second, `uk.simulate` does not load what `uk.tune` works with, and the command l
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with the table below
-    from . import _hierarchy, _interop, _pseudoinverse
+    from . import _interop, _pseudoinverse
+    from . import analysis as analysis
     from . import mechanisms as mechanisms
     from . import models as models
+    from . import robots as robots
     from ._cli._benchmark import BenchResult as BenchResult
     from ._cli._benchmark import bench as bench
     from ._compiler import Lanes as Lanes
     from ._compiler import TranslationError as TranslationError
     from ._compiler import lanes as lanes
     from ._compiler._whole_loops import compile_loops_whole as compile_loops_whole
+    from ._figures._serve import View as View
+    from ._formula import _hierarchy
     from ._formula._acceleration import AbstractFormula as AbstractFormula
     from ._formula._acceleration import Acceleration as Acceleration
     from ._formula._acceleration import Schur as Schur
     from ._formula._acceleration import UdwadiaKalaba as UdwadiaKalaba
+    from ._formula._contact import Contacts as Contacts
+    from ._formula._contact import solve_contacts as solve_contacts
+    from ._formula._hierarchy._hierarchy import null_space_bases as null_space_bases
+    from ._formula._hierarchy._hierarchy import one_four_inverses as one_four_inverses
+    from ._formula._hierarchy._hierarchy import orthogonal_projectors as orthogonal_projectors
+    from ._formula._hierarchy._hierarchy import orthonormal_rows as orthonormal_rows
+    from ._formula._hierarchy._kalman import Enforced as Enforced
+    from ._formula._hierarchy._kalman import enforce_levels as enforce_levels
+    from ._formula._hierarchy._levels import Module as Module
+    from ._formula._hierarchy._levels import find_modules as find_modules
+    from ._formula._hierarchy._recursive import Recursive as Recursive
+    from ._formula._hierarchy._recursive import at_level as at_level
+    from ._formula._hierarchy._recursive import recursive_levels as recursive_levels
     from ._formula._singular_mass import NullSpace as NullSpace
     from ._formula._singular_mass import RangeForm as RangeForm
     from ._formula._singular_mass import StackedForm as StackedForm
-    from ._hierarchy._hierarchy import null_space_bases as null_space_bases
-    from ._hierarchy._hierarchy import one_four_inverses as one_four_inverses
-    from ._hierarchy._hierarchy import orthogonal_projectors as orthogonal_projectors
-    from ._hierarchy._hierarchy import orthonormal_rows as orthonormal_rows
-    from ._hierarchy._kalman import Enforced as Enforced
-    from ._hierarchy._kalman import enforce_levels as enforce_levels
-    from ._hierarchy._levels import Module as Module
-    from ._hierarchy._levels import find_modules as find_modules
-    from ._hierarchy._recursive import Recursive as Recursive
-    from ._hierarchy._recursive import at_level as at_level
-    from ._hierarchy._recursive import recursive_levels as recursive_levels
     from ._interop._environment import Environment as Environment
     from ._interop._environment import EnvironmentState as EnvironmentState
     from ._interop._export import export as export
@@ -43,6 +49,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._misc._errors import MissingExtraError as MissingExtraError
     from ._misc._errors import SimulationError as SimulationError
     from ._misc._errors import StartMovedWarning as StartMovedWarning
+    from ._misc._errors import SweepError as SweepError
     from ._motion._energy_projection import EnergyProjection as EnergyProjection
     from ._motion._project import Projection as Projection
     from ._motion._project import project as project
@@ -68,6 +75,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._run._simulate import simulate as simulate
     from ._run._step import step as step
     from ._run._trajectory import Trajectory as Trajectory
+    from ._run._view import view as view
     from ._servo._control import Servoed as Servoed
     from ._servo._control import servo_control as servo_control
     from ._servo._control import with_servo as with_servo
@@ -78,7 +86,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._sweep import LatinHypercube as LatinHypercube
     from ._sweep import Sobol as Sobol
     from ._sweep import Table as Table
-    from ._sweep import _samples
+    from ._sweep import _reductions, _samples
     from ._sweep import sweep as sweep
     from ._system._any_order import AnyOrderSystem as AnyOrderSystem
     from ._system._any_order import OfOrder as OfOrder
@@ -100,10 +108,12 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._tune import TuneResult as TuneResult
     from ._tune import ViolationLoss as ViolationLoss
     from ._tune import tune as tune
+    from .robots import load as load
 
     hierarchy = _hierarchy
     interop = _interop
     pseudoinverses = _pseudoinverse
+    reductions = _reductions
     samples = _samples
     Pseudoinverse = RankedInverse
 else:
@@ -111,30 +121,35 @@ else:
 
     # Namespaces and where they are: a family each, `mechanisms` and `models` in folders of their own name.
     _MODULES = {
-        "hierarchy": "_hierarchy",
+        "analysis": "analysis",
+        "hierarchy": "_formula._hierarchy",
         "interop": "_interop",
         "mechanisms": "mechanisms",
         "models": "models",
         "pseudoinverses": "_pseudoinverse",
+        "reductions": "_sweep._reductions",
+        "robots": "robots",
         "samples": "_sweep._samples",
     }
     # Names that say little without their family, or are only ever returned: they load, but are not listed.
-    _UNLISTED = {"Enforced", "Grid", "Module", "Report", "Rows", "Table"}
+    _UNLISTED = {"Enforced", "Grid", "Module", "Report", "Rows", "Table", "View"}
     _FORMER = {"Pseudoinverse": "RankedInverse"}
     _NAMES = {
         "_cli._benchmark": "BenchResult bench",
         "_compiler": "Lanes TranslationError lanes",
         "_compiler._whole_loops": "compile_loops_whole",
+        "_figures._serve": "View",
         "_formula._acceleration": "AbstractFormula Acceleration Schur UdwadiaKalaba",
+        "_formula._contact": "Contacts solve_contacts",
         "_formula._singular_mass": "NullSpace RangeForm StackedForm",
-        "_hierarchy._hierarchy": "null_space_bases one_four_inverses orthogonal_projectors orthonormal_rows",
-        "_hierarchy._kalman": "Enforced enforce_levels",
-        "_hierarchy._levels": "Module find_modules",
-        "_hierarchy._recursive": "Recursive at_level recursive_levels",
+        "_formula._hierarchy._hierarchy": "null_space_bases one_four_inverses orthogonal_projectors orthonormal_rows",
+        "_formula._hierarchy._kalman": "Enforced enforce_levels",
+        "_formula._hierarchy._levels": "Module find_modules",
+        "_formula._hierarchy._recursive": "Recursive at_level recursive_levels",
         "_interop._environment": "Environment EnvironmentState",
         "_interop._export": "export load_exported",
         "_interop._torch": "to_torch",
-        "_misc._errors": "InputError MissingExtraError SimulationError StartMovedWarning",
+        "_misc._errors": "InputError MissingExtraError SimulationError StartMovedWarning SweepError",
         "_motion._energy_projection": "EnergyProjection",
         "_motion._project": "Projection project",
         "_pseudoinverse": "AbstractPseudoinverse Lineax RankedInverse pinv",
@@ -148,6 +163,7 @@ else:
         "_run._simulate": "simulate",
         "_run._step": "step",
         "_run._trajectory": "Trajectory",
+        "_run._view": "view",
         "_servo._control": "Servoed servo_control with_servo",
         "_servo._servo_report": "ServoControl ServoRun",
         "_sweep": "AbstractSamples Grid LatinHypercube Sobol Table sweep",
@@ -159,6 +175,7 @@ else:
         "_system._system": "AbstractSystem LagrangianSystem System lagrangian_system",
         "_system._tabulated": "Tabulated",
         "_tune": "TuneResult ViolationLoss tune",
+        "robots": "load",
     }
     _HOME = {name: home for home, names in _NAMES.items() for name in names.split()}
     __all__ = sorted({*_MODULES, *_HOME} - _UNLISTED)

@@ -16,6 +16,7 @@ import ukjax as uk
 from .._misc._errors import InputError, missing_extra
 from ._options import Json, problem_of
 from ._own_models import is_own
+from ._robot_files import is_robot
 from ._terminal import interruptible, plain, print_json, start_jax
 
 _PROBLEMS = (
@@ -98,7 +99,7 @@ def bench(
 
     if out is not None:
         _checked_folder(out)
-    chosen = [problem_of(name, None) if is_own(name) else name for name in names or ()]
+    chosen = [problem_of(name, None) if is_own(name) or is_robot(name) else name for name in names or ()]
     results = interruptible(lambda: uk.bench(chosen, quick=quick, repeats=repeats, progress=progress))
     about = machine()
     report = {"machine": about, "results": [result.summary() for result in results]}

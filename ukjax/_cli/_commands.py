@@ -1,4 +1,4 @@
-"""The command line: `ukjax list`, `simulate`, `check`, `tune`, `sweep`, `bench`; also `python -m ukjax`.
+"""The command line: `ukjax list`, `simulate`, `check`, `load`, `tune`, `sweep`, `bench`; also `python -m ukjax`.
 
 Exit status 0 for success, 1 for a run that ended early, 2 for bad input, with one line on stderr that says
 what was wrong. Being an application, it switches JAX to float64 and keeps compiled programs in a cache.
@@ -38,6 +38,7 @@ from ._options import (
     solvers,
     stabilizer_of,
 )
+from ._robot_files import load
 from ._sweep import sweep
 from ._terminal import OneLineErrors, interruptible, print_json, run_alone, start_jax, watch_compilation
 from ._tune import tune
@@ -155,14 +156,17 @@ def simulate(
     max_steps: Annotated[int, typer.Option(help="Give up after so many steps.")] = 100_000,
     float32: Annotated[bool, typer.Option("--float32", help="Compute in single precision.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Draw to a .png, .pdf or .svg file.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Save to a .npz, .nc or .zarr file.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "--save", help="Save to a .npz, .nc, .zarr, .csv or .html file.")
+    ] = None,
+    view: Annotated[bool, typer.Option("--view", help="Show it in the browser, until Ctrl-C.")] = False,
     progress: Annotated[bool, typer.Option(help="Show how far the run is.")] = False,
     as_json: Json = False,
 ) -> None:
     """Simulate a model, and print how well its constraints were kept."""
     if save_steps and times is not None:
         raise InputError("--save-steps saves every step; leave out --times.")
-    check_targets(plot, out, progress)
+    check_targets(plot, out, progress, view)
     start_jax(float32)
     import diffrax as dfx
 
@@ -193,6 +197,8 @@ def simulate(
         rows = {"wall time": f"{wall_time:.1f} s, {min(sum(compiling), wall_time):.1f} of it compiling"}
         rows |= {"written": ", ".join(written)} if written else {}
         Console().print(_summary_table(problem, figures, rows))
+    if view:
+        trajectory.view().wait()
     if not trajectory.ok:
         print(trajectory.message, file=sys.stderr)
         raise typer.Exit(1)
@@ -214,6 +220,7 @@ def check(name: Name, parameters: Set = None, as_json: Json = False) -> None:
     print_json({"model": problem.name, **counts, **fields})
 
 
+app.command()(load)
 app.command()(tune)
 app.command()(sweep)
 app.command()(bench)

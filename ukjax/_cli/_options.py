@@ -19,6 +19,7 @@ import ukjax as uk
 from .._figures import _files
 from .._misc._errors import InputError, missing_extra
 from ._own_models import is_own, own_model
+from ._robot_files import is_robot, robot_model
 
 if TYPE_CHECKING:
     import diffrax as dfx
@@ -53,7 +54,8 @@ Name = Annotated[
     str,
     typer.Argument(
         metavar="NAME",
-        help="A model, as in `ukjax list`, or your own: a function, as mymodel.py:hoop or package.module:hoop.",
+        help="A model, as in `ukjax list`, or your own: a function, as mymodel.py:hoop or package.module:hoop, or a "
+        "robot's file, as robot.xml or robot.urdf.",
     ),
 ]
 
@@ -95,7 +97,8 @@ def model_of(name: str, pairs: list[str] | None) -> tuple[Callable[..., uk.Probl
 
     **Raises:** `InputError` for names that are not known and for values that are not of the parameter's kind.
     """
-    model = own_model(name) if is_own(name) else uk.models.named(name)
+    made = robot_model if is_robot(name) else own_model if is_own(name) else uk.models.named
+    model = made(name)
     given = _pairs(pairs or [])
     uk.models.require_parameters(name, model, given)
     known = inspect.signature(model).parameters
@@ -184,15 +187,17 @@ def _require(feature: str, extra: str, *modules: str) -> None:
         raise missing_extra(feature, extra)
 
 
-def check_targets(plot: Path | None, out: Path | None, progress: bool) -> None:
+def check_targets(plot: Path | None, out: Path | None, progress: bool, view: bool = False) -> None:
     """Finds out before the run whether its files can be written after it."""
     if plot is not None:
         if plot.suffix not in _FIGURES:
             raise InputError(f"cannot draw '{plot}': the name must end in {', '.join(_FIGURES)}.")
         _require("--plot", "plot", "matplotlib")
-    if out is not None:
+    if view or (out is not None and out.suffix == ".html"):
+        _require("--view" if view else f"--out {out}", "view", "viser")
+    if out is not None and out.suffix != ".html":
         suffix = _files.checked_suffix(out)
-        if suffix != ".npz":
+        if suffix not in (".npz", ".csv"):
             modules = ("zarr",) if suffix == ".zarr" else ("h5netcdf", "h5py")
             _require(f"--out {out}", "data", "xarray", *modules)
     for path in (plot, out):

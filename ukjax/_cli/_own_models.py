@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, final
 
 import ukjax as uk
 
@@ -53,7 +53,7 @@ def own_model(name: str) -> Callable[..., uk.Problem]:
         raise InputError(
             f"{function} in {place} is of type {type(model).__name__}; a model is a function that returns a uk.Problem."
         )
-    return _checked(model, function, place)
+    return OwnModel(model, function, place)
 
 
 def _of_file(path: Path) -> ModuleType:
@@ -95,19 +95,34 @@ def _no_function(place: str, name: str, module: ModuleType) -> InputError:
     return unknown_name(f"function of {place}", name, own)
 
 
-def _checked(function: Callable[..., Any], name: str, place: str) -> Callable[..., uk.Problem]:
-    @functools.wraps(function)
-    def model(*args: Any, **parameters: Any) -> uk.Problem:
-        problem = function(*args, **parameters)
+@final
+class OwnModel:
+    """A function of the user's that is checked to return a `Problem`. It travels to other processes by its name.
+
+    **Arguments:**
+
+    - `function`: the function.
+    - `name`: what it is called.
+    - `place`: the file or module it is in.
+    """
+
+    def __init__(self, function: Callable[..., Any], name: str, place: str):
+        self._function, self._name, self._place = function, name, place
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *args: Any, **parameters: Any) -> uk.Problem:
+        problem = self._function(*args, **parameters)
         if not isinstance(problem, uk.Problem):
             raise InputError(
-                f"{name} in {place} returned something of type {type(problem).__name__}; a model returns a uk.Problem, "
-                "such as uk.Problem(system, q0, v0, t0, t1)."
+                f"{self._name} in {self._place} returned something of type {type(problem).__name__}; a model returns a "
+                "uk.Problem, such as uk.Problem(system, q0, v0, t0, t1)."
             )
         unnamed = (*_UNNAMED, type(problem.system).__name__)
-        return dataclasses.replace(problem, name=name) if problem.name in unnamed else problem
+        return dataclasses.replace(problem, name=self._name) if problem.name in unnamed else problem
 
-    return model
+    def __reduce__(self) -> tuple[Any, ...]:
+        place = str(Path(self._place).resolve()) if self._place.endswith(".py") else self._place
+        return own_model, (f"{place}:{self._name}",)
 
 
 def line_of_own_model(error: BaseException) -> str | None:

@@ -18,6 +18,7 @@ import ukjax as uk
 
 from .._misc._errors import InputError
 from .._system._labels import numbered
+from ._cluster import executor_of, tell_status
 from ._options import (
     FORMULAS,
     METHODS,
@@ -159,7 +160,7 @@ def _summary(runs: Any, seconds: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _show(summary: dict[str, Any], out: Path | None) -> None:
+def _show(summary: dict[str, Any], out: str | None) -> None:
     """What a person reads of a sweep."""
     results = ", ".join(f"{n} {name}" for name, n in summary["results"].items())
     table = Table(title=f"{summary['model']}: {results}", caption=f"{summary['wall_time']:.1f} s")
@@ -199,11 +200,26 @@ def sweep(
     gradient: Annotated[
         list[str] | None, typer.Option(help="An output to differentiate; may be repeated.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="A .zarr folder; the same command resumes it.")] = None,
+    out: Annotated[
+        str | None, typer.Option(help="A .zarr folder, or its URL; the same command resumes it.")
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the folder.")] = False,
     chunk: Annotated[int | None, typer.Option(help="The most runs at once; by default by memory.")] = None,
     cores: Annotated[
         int | None, typer.Option(min=1, help="CPU cores that share the runs; by default all.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes here that make the chunks.")] = None,
+    dask: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="A Dask scheduler, as tcp://host:8786.")
+    ] = None,
+    ray: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="A Ray cluster, as ray://host:10001 or auto.")
+    ] = None,
+    status: Annotated[
+        str | None,
+        typer.Option(
+            metavar="STORE", is_eager=True, callback=tell_status, help="Tell how far a store is, and end."
+        ),
     ] = None,
     t1: Annotated[float | None, typer.Option(help="End in s; by default the model's.")] = None,
     dt0: Annotated[float | None, typer.Option(help="First or fixed step in s.")] = None,
@@ -223,10 +239,14 @@ def sweep(
     as_json: Json = False,
 ) -> None:
     """Make many runs of a model, which differ in parameters, initial states or gains."""
-    if out is not None and out.suffix != ".zarr":
+    if out is not None and not out.endswith(".zarr"):
         raise InputError(f"a sweep is written to a .zarr folder; got '{out}'.")
+    executor = executor_of(workers, dask, ray)
     start_jax(float32)
-    share_cores(cores)
+    if executor is None:
+        share_cores(cores)
+    elif out is None or cores is not None:
+        raise InputError("workers need --out, where they write to, and no --cores: each has one.")
     samples = _samples(grid or [], sample or [], table, runs, sequence, seed)
     model, fixed = model_of(name, parameters)
     if both := fixed.keys() & set(samples.names):
@@ -240,11 +260,12 @@ def sweep(
     }
     settings |= {"t1": t1, "dt0": dt0, "ts": times, "rtol": rtol, "atol": atol, "max_steps": max_steps}
     settings |= {"store": out, "overwrite": overwrite, "chunk": chunk, "progress": progress}
+    settings |= {"executor": executor}
     start = time.perf_counter()
     dataset = interruptible(lambda: uk.sweep(functools.partial(model, **fixed), samples, **settings))
     summary = _summary(dataset, time.perf_counter() - start)
     if as_json:
-        print_json(summary | {"out": None if out is None else str(out)})
+        print_json(summary | {"out": out})
     else:
         _show(summary, out)
     if summary["failed"] == summary["runs"]:

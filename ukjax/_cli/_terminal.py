@@ -3,14 +3,12 @@ and compiled programs kept on disk for the next run. JAX is imported where a com
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
 import sys
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
@@ -58,7 +56,7 @@ class OneLineErrors(TyperGroup):
             _fail(error.format_message())  # pyright: ignore[reportAttributeAccessIssue]
         except Exception as error:
             expected, line = (
-                isinstance(error, (uk.InputError, uk.MissingExtraError, OSError)),
+                isinstance(error, (uk.InputError, uk.MissingExtraError, uk.SweepError, OSError)),
                 line_of_own_model(error),
             )
             if not expected and line is None:
@@ -78,33 +76,25 @@ def start_jax(float32: bool = False) -> None:
     """
     import jax
 
+    from .._misc._compilation_cache import use_compilation_cache
+
     jax.config.update("jax_enable_x64", not float32)
-    if os.environ.get("UKJAX_CACHE") != "0":
-        _use_compilation_cache()
-
-
-def _use_compilation_cache() -> None:
-    """Lets JAX keep compiled programs on disk; without a folder to write to there is no cache."""
-    import jax
-
-    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ukjax"
-    with contextlib.suppress(OSError):
-        root.mkdir(parents=True, exist_ok=True)
-        jax.config.update("jax_compilation_cache_dir", str(root))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    use_compilation_cache()
 
 
 def share_cores(number: int | None) -> None:
     """Has JAX take a CPU for several devices, by default one for each core, unless it was told or has started."""
     import jax
-    from jax._src import xla_bridge  # JAX has no public way to ask whether it has started
 
     told = jax.config.jax_num_cpu_devices >= 0  # pyright: ignore[reportAttributeAccessIssue]
-    told = told or _DEVICES in os.environ.get("XLA_FLAGS", "")
-    if number is None and (told or xla_bridge.backends_are_initialized()):
+    if number is None and (told or _DEVICES in os.environ.get("XLA_FLAGS", "")):
         return
     own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    jax.config.update("jax_num_cpu_devices", own if number is None else number)
+    try:
+        jax.config.update("jax_num_cpu_devices", own if number is None else number)
+    except RuntimeError:  # JAX has started, and its devices stay as they are
+        if number is not None:
+            raise
 
 
 def interruptible(fn: Callable[[], _T]) -> _T:

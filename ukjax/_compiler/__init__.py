@@ -8,6 +8,7 @@ from ._integration import Integration as Integration
 from ._lanes import Lanes as Lanes
 from ._lanes import lanes as lanes
 from ._native import machine_code_is_wanted as machine_code_is_wanted
+from ._native import stays_here as stays_here
 from ._native import to_leave_process as to_leave_process
 from ._program import Program as Program
 from ._program import program_of as program_of

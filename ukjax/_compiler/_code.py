@@ -10,8 +10,9 @@ or the rows, such a product leaves a system without scalar code.
 
 import contextlib
 import functools
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import jax
@@ -19,13 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._formula._acceleration import (
-    AbstractFormula,
-    Equations,
-    Schur,
-    UdwadiaKalaba,
-    equations_of_motion,
-)
+from .._formula._acceleration import AbstractFormula, Equations, Schur, UdwadiaKalaba, equations_of_motion
 from .._formula._equations import applied_forces, inertia
 from .._misc._called import called
 from .._misc._closures import require_seen
@@ -36,6 +31,7 @@ from .._system._system import AbstractSystem
 from .._system._tree_inertia import TreeInertia
 from ._expressions import Expression, is_number
 from ._interpret import Interpreter, LargeProductError
+from ._native import machine_code_runs
 from ._parameters import Inputs, Leaf, Structure, joined, leaf, numbers, read_by, split
 from ._program import Program
 from ._refusals import remembered
@@ -71,15 +67,17 @@ class Written:
         leaves = jax.tree.leaves(self.arrays)
         return Program([x for leaf in leaves for x in leaf.reshape(-1)], self.counts, self.dtype)
 
+    @functools.cached_property
+    def _layout(self) -> tuple[Any, list[tuple[int, int, tuple[int, ...]]]]:
+        """The pytree's structure, and of each array where its entries begin and end, and its shape."""
+        leaves, tree = jax.tree.flatten(self.arrays)
+        ends = itertools.accumulate(x.size for x in leaves)
+        return tree, [(end - x.size, end, x.shape) for end, x in zip(ends, leaves, strict=True)]
+
     def _parted(self, found: Any) -> Any:
         """The pytree, given its entries along the first axis; others come first in each array."""
-        leaves, tree = jax.tree.flatten(self.arrays)
-        ends = np.cumsum([x.size for x in leaves])
-        arrays = [
-            found[end - x.size : end].T.reshape(*found.shape[1:], *x.shape)
-            for end, x in zip(ends, leaves, strict=True)
-        ]
-        return jax.tree.unflatten(tree, arrays)
+        (tree, arrays), others = self._layout, found.shape[1:]
+        return jax.tree.unflatten(tree, [found[i:j].T.reshape(*others, *shape) for i, j, shape in arrays])
 
     def on_host(self, *operands: np.ndarray) -> Any:
         """The pytree on NumPy arrays, with the members along the first axis of each array.
@@ -107,7 +105,9 @@ class Code:
     - `program`: the operations; its inputs are the varying entries of the parameters, t, q and v, and where the force
       is apart, Q and c.
     - `equations`: the `Equations` at states, in which the mass matrix may be that of a tree.
-    - `observed`: what a trajectory tells of states.
+    - `observed`: what a trajectory tells of states, and which rows are `kept`, and whether clearly so (`sure`).
+    - `dependency`: how rows that are not kept depend on others: of one more operand, 1 for the row and 0 for the others,
+      `z` with A^T z = 0, and whether it `holds` and b^T z = 0 too.
     - `apart`: whether the force is left to arrays.
     - `symmetric`: whether the mass matrix is, whatever the numbers.
     """
@@ -118,15 +118,20 @@ class Code:
         leaves: Sequence[Leaf],
         equations: Written,
         observed: Written,
+        dependency: Callable[[], Written],
         rates: Sequence[Expression],
         apart: bool,
     ):
         self.program, self.equations, self.observed, self.apart = program, equations, observed, apart
-        self._rates = rates
+        self._rates, self._dependency = rates, dependency
         M = equations.arrays.M
         same = lambda x, y: x is y or (is_number(x) and is_number(y) and x == y)
         self.symmetric = isinstance(M, TreeInertia) or all(map(same, M.flat, M.T.flat))
         self._leaves = leaves
+
+    @functools.cached_property
+    def dependency(self) -> Written:  # which most systems never need
+        return self._dependency()
 
     @functools.cached_property
     def field(self) -> Program:
@@ -241,10 +246,8 @@ def _written(
     rates, _ = traced(lambda system, _, t, q, v, *applied: system.kinematics(t, q, v))
     leaves, inputs = read_by(leaves, equations, energy, rates), Inputs(build)
     parameters = inputs.of(leaves)
-    interpreter, counts = (
-        Interpreter(build, inputs.count),
-        [inputs.count, *(math.prod(x.shape) for x in state)],
-    )
+    interpreter = Interpreter(build, inputs.count)
+    counts = [inputs.count, *(math.prod(x.shape) for x in state)]
     arguments = parameters + [inputs(x.shape) for x in state]
     e: Equations = jax.tree.unflatten(tree, interpreter.run(equations.jaxpr, equations.consts, arguments))
     Q = plus(build, e.Q, e.c)
@@ -256,19 +259,28 @@ def _written(
         observed["energy"] = jax.tree.unflatten(energy_tree, found)
     (of_q,) = interpreter.run(rates.jaxpr, rates.consts, arguments)
     written = Written(e, counts, dtype), Written(observed, counts, dtype)
-    return Code(program, leaves, *written, list(of_q), apart)
+
+    dependency = functools.partial(_dependency, build, solution, len(e.rows.A), counts, dtype)
+    return Code(program, leaves, *written, dependency, list(of_q), apart)
+
+
+def _dependency(build: Builder, solution: Solution, m: int, counts: list[int], dtype: Any) -> Written:
+    """Of multipliers given as m further inputs."""
+    z, holds = solution.dependency([build.input(sum(counts) + i) for i in range(m)])
+    arrays = {"z": np.array(z, object), "holds": np.array(build.number(holds, True), object)}
+    return Written(arrays, [*counts, m], dtype)
 
 
 def _observed(build: Builder, e: Equations, solution: Solution, rcond: float) -> dict[str, Any]:
     """What a trajectory tells of a state, but its energy."""
     sure = build.apply("lt", solution.nearness, 1 / (_CLEARLY * rcond))
-    independent = build.apply("eq", solution.rank, len(e.rows.A))
     observed = {
         "a": solution.a,
         "constraint_force": plus(build, solution.force, e.c),
         "multipliers": solution.multipliers,
-        "rank": solution.rank,
-        "regular": build.number(build.apply("and", independent, sure), True),
+        "rank": build.total(solution.kept),
+        "kept": solution.kept,
+        "sure": build.number(sure, True),
     }
     observed = {key: np.array(x, object) for key, x in observed.items()}
     return observed | {"position_error": e.rows.position_error, "velocity_error": e.rows.velocity_error}
@@ -277,7 +289,7 @@ def _observed(build: Builder, e: Equations, solution: Solution, rcond: float) ->
 def short_enough(program: Program) -> Program:
     """The program, or an error if its compilation would take too long."""
     # Not `machine_code_is_wanted`: the code is kept for whoever asks next.
-    native = program.has_machine_code and jax.default_backend() == "cpu"
+    native = program.has_machine_code and machine_code_runs()
     if not native and program.size > LARGEST:
         raise TranslationError(
             f"{program.size} operations are more than the {LARGEST} that XLA compiles in reasonable time; "

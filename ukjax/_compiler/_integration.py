@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ._foreign import compiled, kind_for, registered
+from ._gpu._run_kernel import RunKernel
 from ._pullback import Pullback
 from ._run_layout import COUNTED, OPERANDS, Control, Layout, Method, Motion
 from ._runs import runs_p, sizes
@@ -36,6 +37,11 @@ class Integration:
         motion, method, control = self._parts
         programs = motion.field, motion.projection, method.weights, control.step
         return all(x.has_machine_code for x in programs if x is not None)
+
+    @functools.cached_property
+    def kernel(self) -> RunKernel:
+        """The same for GPUs."""
+        return RunKernel(*self._parts)
 
     @functools.cached_property
     def pullback(self) -> Pullback:
@@ -95,3 +101,10 @@ class Integration:
         shapes = [jax.ShapeDtypeStruct(x, self.dtype) for x in (*self.shapes(runs, saves), (numbers,))]
         saved, ends, _ = jax.ffi.ffi_call(name, shapes)(*operands)
         return saved, ends
+
+    def called_on_gpu(self, *operands: Array) -> tuple[Array, Array]:
+        """The call of the kernel.
+
+        **Arguments:** as of a call.
+        """
+        return self.kernel(*operands)

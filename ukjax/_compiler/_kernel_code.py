@@ -84,16 +84,16 @@ def _moves(kind: Kind, outputs: Sequence[int]) -> list[str]:
     theirs = f"  %first = mul i64 %k, %members\n  %theirs = getelementptr {number}, ptr %numbers, i64 %first"
     load = f"  %x = load {vector}, ptr"
     store = f"  store {vector} %x, ptr"
-    spread = f"""  %place = getelementptr {number}, ptr %numbers, i64 %k
-  %one = load {number}, ptr %place
-  %v = insertelement {vector} undef, {number} %one, i32 0
-  %x = shufflevector {vector} %v, {vector} undef, <{kind.width} x i32> zeroinitializer"""
+    of_one = Body(kind, lambda body, i: "")
+    spread = kind.spread(of_one, "%one")
+    to_spread = [f"  %place = getelementptr {number}, ptr %numbers, i64 %k"]
+    to_spread += [f"  %one = load {number}, ptr %place", *of_one.lines]
     kept = f"""  %entry = getelementptr i32, ptr @outputs, i64 %k
   %row = load i32, ptr %entry
   %own = getelementptr {vector}, ptr %registers, i32 %row"""
     return [
         _loop("filled", "%count", [own, theirs, f"{load} %theirs, {at}", f"{store} %own, {at}"]),
-        _loop("spread", "%count", [own, spread, f"{store} %own, {at}"]),
+        _loop("spread", "%count", [own, *to_spread, f"  store {vector} {spread}, ptr %own, {at}"]),
         table("outputs", "i32", outputs),
         _loop("taken", "%count", [kept, theirs, f"{load} %own, {at}", f"{store} %theirs, {at}"]),
     ]

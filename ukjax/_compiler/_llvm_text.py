@@ -101,7 +101,7 @@ class Writer:
         self.do(f"br i1 {going[0]}, label %{head}, label %{after}")
         self._begin(after)
 
-    def function(self, name: str, given: str, *, internal: bool = True) -> str:
+    def function(self, name: str, given: str, *, internal: bool = True, written_out: bool = False) -> str:
         """The text of the function, which returns nothing.
 
         **Arguments:**
@@ -109,6 +109,8 @@ class Writer:
         - `name`: what it is called.
         - `given`: its parameters.
         - `internal`: whether only this module calls it.
+        - `written_out`: whether it is to become part of what calls it.
         """
         lines = "\n".join([*self.lines, "  ret void"])
-        return f"define {'internal ' if internal else ''}void @{name}({given}) {{\n{lines}\n}}"
+        kind, how = "internal " if internal else "", "alwaysinline " if written_out else ""
+        return f"define {kind}void @{name}({given}) {how}{{\n{lines}\n}}"

@@ -1,4 +1,4 @@
-"""How a scalar program becomes operations of XLA: one foreign function on a CPU, else an operation each."""
+"""How a scalar program becomes operations of XLA: a call of code of our own, on a CPU or a GPU, or an operation each."""
 
 import math
 from collections.abc import Sequence
@@ -37,6 +37,12 @@ def _natively(*operands: Array, program: Any) -> Array:
     return found.reshape(-1, *members)
 
 
+def _by_kernel(*operands: Array, program: Any) -> Array:
+    members = members_of(operands)
+    found = program.kernel(*(x[:, None] if x.ndim == 1 else _flat(x, members) for x in operands))
+    return found.reshape(-1, *members)
+
+
 def separately_computed(*operands: Array, program: Any) -> Array:
     """The outputs of a program (outputs, *members), an operation of JAX for each of it.
 
@@ -63,5 +69,7 @@ def _rows(x: Array) -> list[Array]:
     return [lax.squeeze(row, (0,)) for row in lax.split(x, (1,) * len(x))]
 
 
-natively, separately = (mlir.lower_fun(x, multiple_results=False) for x in (_natively, separately_computed))
-"""Lowering rules of a program: as machine code, and as operations of XLA."""
+natively, by_kernel, separately = (
+    mlir.lower_fun(x, multiple_results=False) for x in (_natively, _by_kernel, separately_computed)
+)
+"""Lowering rules of a program: as machine code, as a kernel, and as operations of XLA."""

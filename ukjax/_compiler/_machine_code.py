@@ -33,7 +33,7 @@ _KNOWN = frozenset((*_ARITHMETIC, *_COMPARISONS, *_LOGIC, *_INTRINSICS, *_OF_C, 
 
 
 class Kind(NamedTuple):
-    """Vectors of `width` numbers of a type, "float64" or "float32"."""
+    """Vectors of `width` numbers of a type, "float64" or "float32"; of one, that number by itself."""
 
     dtype: str
     width: int
@@ -46,12 +46,35 @@ class Kind(NamedTuple):
     @property
     def vector(self) -> str:
         """A number of each member."""
-        return f"<{self.width} x {self.number}>"
+        return self.of(self.number)
 
     @property
     def truths(self) -> str:
         """True or false for each member."""
-        return f"<{self.width} x i1>"
+        return self.of("i1")
+
+    def of(self, one: str) -> str:
+        """So many of a type."""
+        return one if self.width == 1 else f"<{self.width} x {one}>"
+
+    def repeated(self, kind: str, one: str) -> str:
+        """A constant of a type for all members."""
+        return one if self.width == 1 else "<" + ", ".join([f"{kind} {one}"] * self.width) + ">"
+
+    def spread(self, write: Callable[[str], str], one: str) -> str:
+        """The name of a number for all members.
+
+        **Arguments:**
+
+        - `write`: writes an instruction and gives the name of its result.
+        - `one`: the name of the number.
+        """
+        if self.width == 1:
+            return one
+        first = write(f"insertelement {self.vector} undef, {self.number} {one}, i32 0")
+        return write(
+            f"shufflevector {self.vector} {first}, {self.vector} undef, <{self.width} x i32> zeroinitializer"
+        )
 
     @property
     def bytes(self) -> int:
@@ -65,7 +88,7 @@ class Kind(NamedTuple):
 
     def constant(self, x: float) -> str:
         """The same number for all members."""
-        return "<" + ", ".join([f"{self.number} {self.literal(x)}"] * self.width) + ">"
+        return self.repeated(self.number, self.literal(x))
 
     def of_c(self, op: str) -> str | None:
         """The function of the C library that computes an operation, if one does."""
@@ -126,7 +149,7 @@ class Body:
     def name(self, x: Expression) -> str:
         """What an expression that was computed, an input or a constant is called."""
         if isinstance(x, bool):
-            return "<" + ", ".join([f"i1 {int(x)}"] * self.kind.width) + ">"
+            return self.kind.repeated("i1", str(int(x)))
         if not isinstance(x, Node):
             return self.kind.constant(x)
         if x.op == "input" and x not in self._names:
@@ -157,17 +180,18 @@ class Body:
 
     def _intrinsic(self, op: str, *args: str) -> str:
         vector, operands = self.kind.vector, ", ".join(f"{self.kind.vector} {x}" for x in args)
-        return self(
-            f"call {vector} @llvm.{_INTRINSICS[op]}.v{self.kind.width}f{8 * self.kind.bytes}({operands})"
-        )
+        several = f"v{self.kind.width}" if self.kind.width > 1 else ""
+        return self(f"call {vector} @llvm.{_INTRINSICS[op]}.{several}f{8 * self.kind.bytes}({operands})")
 
     def _each(self, function: str, args: Sequence[str]) -> str:
         """A function of C, for one member after the other."""
         number, vector = self.kind.number, self.kind.vector
+        of = lambda each: self(f"call {number} @{function}({', '.join(f'{number} {x}' for x in each)})")
+        if self.kind.width == 1:
+            return of(args)
         found = "undef"
         for i in range(self.kind.width):
-            each = [self(f"extractelement {vector} {x}, i32 {i}") for x in args]
-            value = self(f"call {number} @{function}({', '.join(f'{number} {x}' for x in each)})")
+            value = of([self(f"extractelement {vector} {x}, i32 {i}") for x in args])
             found = self(f"insertelement {vector} {found}, {number} {value}, i32 {i}")
         return found
 

@@ -9,6 +9,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
+from .._misc._types import as_jax
 from ._expressions import is_number
 from ._scalars import TranslationError
 
@@ -53,7 +54,7 @@ def shaped(x: Any, shape: tuple[int, ...]) -> Scalars:
 
 def numbers(x: Scalars, dtype: Any) -> Array:
     """Constants as an array."""
-    return jnp.asarray(np.asarray(x.tolist(), dtype))
+    return as_jax(np.asarray(x.tolist(), dtype))
 
 
 def evaluated(equation: Any, inputs: list[Scalars]) -> list[Scalars]:
@@ -138,20 +139,24 @@ def _padded(counted: list[np.ndarray], known: list[np.ndarray], params: dict) ->
 
 
 def places(equation: Any, inputs: list[Scalars]) -> list[int]:
-    """Where a scatter puts each of its updates, -1 for nowhere, by scattering one of them at a time."""
+    """Where a scatter puts each of its updates, -1 for nowhere: from there a gather with its windows would take them."""
     operand, indices, updates = inputs
     if not is_constant(indices):
         raise TranslationError(f"'{equation.primitive.name}' at places that are not known has no scalar code")
-    with jax.ensure_compile_time_eval():
-        where = jnp.asarray(np.asarray(indices.tolist(), np.int32))
-        dtype = equation.invars[0].aval.dtype  # of which `update_jaxpr` is
-        zeros = jnp.zeros(operand.shape, dtype)
-
-        def mark(update: Array) -> Array:
-            return equation.primitive.bind(zeros, where, update.reshape(updates.shape), **equation.params)
-
-        marks = np.asarray(jax.vmap(mark)(jnp.eye(updates.size, dtype=dtype))).reshape(updates.size, -1)
-    return [int(row.argmax()) if row.any() else -1 for row in marks]
+    dims = equation.params["dimension_numbers"]
+    alone = {*dims.inserted_window_dims, *dims.operand_batching_dims}
+    windows = iter(updates.shape[i] for i in dims.update_window_dims)
+    as_gather = lax.GatherDimensionNumbers(
+        offset_dims=dims.update_window_dims,
+        collapsed_slice_dims=dims.inserted_window_dims,
+        start_index_map=dims.scatter_dims_to_operand_dims,
+        operand_batching_dims=dims.operand_batching_dims,
+        start_indices_batching_dims=dims.scatter_indices_batching_dims,
+    )
+    sizes = tuple(1 if i in alone else next(windows) for i in range(operand.ndim))
+    params = {"dimension_numbers": as_gather, "slice_sizes": sizes, "mode": equation.params["mode"]}
+    counted = np.arange(operand.size).reshape(operand.shape)
+    return _gathered([counted], [np.asarray(indices.tolist(), int)], params).reshape(-1).tolist()
 
 
 def scatter(equation: Any, inputs: list[Scalars]) -> Scalars:

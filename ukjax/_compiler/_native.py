@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ._foreign import AT_ONCE, compiled, dimension, kind_for, llvm, registered, vector_bytes, version
+from ._gpu._call import kernels_run
 from ._kernel_code import Operand, text
 from ._machine_code import Kind, functions
 from ._registers import Parts
@@ -28,9 +29,19 @@ def to_leave_process() -> Iterator[None]:
         _leaves.reset(token)
 
 
+def stays_here() -> bool:
+    """Whether what is traced now is to run in this process."""
+    return not _leaves.get()
+
+
+def machine_code_runs() -> bool:
+    """Whether machine code, or a kernel, runs on the devices that JAX uses here by default."""
+    return jax.default_backend() == "cpu" or kernels_run()
+
+
 def machine_code_is_wanted() -> bool:
     """Whether what is traced now may be machine code."""
-    return jax.default_backend() == "cpu" and not _leaves.get()
+    return stays_here() and machine_code_runs()
 
 
 def can_compile(outputs: Sequence[Any], dtype: Any) -> bool:
@@ -76,18 +87,16 @@ class HostFunction:
     **Arguments:**
 
     - `parts`: of the program.
-    - `counts`: how many inputs each operand holds.
-    - `outputs`: how many there are.
+    - `inputs`, `outputs`: how many there are.
     - `dtype`: of all.
     """
 
-    def __init__(self, parts: Parts, counts: Sequence[int], outputs: int, dtype: Any):
-        self._kind, self._size, self._outputs = kind_for(dtype, vector_bytes()), parts.size, outputs
-        self._dtype = np.dtype(dtype)
-        code = text(parts, [Operand(count, shared=False) for count in counts], self._kind)
+    def __init__(self, parts: Parts, inputs: int, outputs: int, dtype: Any):
+        self._kind, self._rows = kind_for(dtype, vector_bytes()), inputs + outputs
+        self._dtype, self._registers = np.dtype(dtype), parts.size * self._kind.width
+        code = text(parts, [Operand(inputs, shared=False)], self._kind)
         self._engine = compiled(code, AT_ONCE)  # which owns the code
-        pointers = [ctypes.c_void_p] * (2 + len(counts))
-        kind = ctypes.CFUNCTYPE(None, *pointers[:2], ctypes.c_int64, *pointers[2:])
+        kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, ctypes.c_int64, ctypes.c_void_p)
         self._compute = kind(self._engine.get_function_address("compute"))
 
     def __call__(self, *operands: np.ndarray) -> np.ndarray:
@@ -97,20 +106,15 @@ class HostFunction:
 
         - `operands`: inputs (count, members), or (count, 1) where all members have the same.
         """
-        members = np.broadcast_shapes(*(x.shape[1:] for x in operands))[0]
+        members = max(x.shape[1] for x in operands)
         whole = max(members, self._kind.width)  # a vector at least: the last members are repeated
-        given = [self._filled(x, whole) for x in operands if len(x)]
-        found = np.empty((self._outputs, whole), self._dtype)
-        registers = np.empty(self._size * self._kind.width, self._dtype)
-        places = [x.ctypes.data for x in given]
-        self._compute(registers.ctypes.data, found.ctypes.data, whole, *places)
-        return found[:, :members]
-
-    def _filled(self, x: np.ndarray, members: int) -> np.ndarray:
-        """An operand with so many members, each number's side by side."""
-        if x.shape[1] == members:
-            return np.ascontiguousarray(x, self._dtype)
-        filled = np.empty((len(x), members), self._dtype)
-        filled[:, : x.shape[1]] = x
-        filled[:, x.shape[1] :] = x[:, -1:]
-        return filled
+        # Inputs, outputs and registers in one array: to ask for the place of another takes as long as to fill it.
+        numbers = np.empty(self._rows * whole + self._registers, self._dtype)
+        columns, end = numbers[: self._rows * whole].reshape(-1, whole), 0
+        for x in operands:
+            start, end = end, end + len(x)
+            columns[start:end, : x.shape[1]] = x
+            columns[start:end, x.shape[1] :] = x[:, -1:]
+        first, row = numbers.ctypes.data, whole * numbers.itemsize
+        self._compute(first + self._rows * row, first + end * row, whole, first)
+        return columns[end:, :members]

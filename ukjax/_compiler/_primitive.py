@@ -5,7 +5,7 @@ programs again, which the program makes itself.
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -18,7 +18,7 @@ from jax.interpreters import ad, batching, mlir
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array
 
-from ._lowered import members_of, natively, separately
+from ._lowered import by_kernel, members_of, natively, separately
 
 
 def needs_devices(primitive: core.Primitive) -> None:
@@ -126,17 +126,22 @@ def _over_devices(*operands: Array, program: Any) -> Array:
 _split = mlir.lower_fun(_over_devices, multiple_results=False)
 
 
-def _on_cpu(ctx: Any, *operands: Any, program: Any) -> Any:
+def _lowered(
+    exists: Callable[[Any], bool], own: Callable[..., Any], ctx: Any, *operands: Any, program: Any
+) -> Any:
     # What is exported is to run where this process and its machine code are not.
     exported = ctx.module_context.lowering_parameters.for_export
-    if exported or 0 in members_of(ctx.avals_in) or not program.has_machine_code:
+    if exported or 0 in members_of(ctx.avals_in) or not exists(program):
         return separately(ctx, *operands, program=program)
     alone = getattr(ctx.module_context.axis_context, "num_devices", 1) in (None, 1)  # as under shard_map
-    return (natively if alone else _split)(ctx, *operands, program=program)
+    return (own if alone else _split)(ctx, *operands, program=program)
 
 
 batching.primitive_batchers[program_p] = _batched
 ad.primitive_jvps[program_p] = _jvp
 ad.primitive_transposes[program_p] = _transposed
 mlir.register_lowering(program_p, separately)
+_on_cpu = functools.partial(_lowered, lambda program: program.has_machine_code, natively)
+_on_gpu = functools.partial(_lowered, lambda program: program.kernel.runs_here(), by_kernel)
 mlir.register_lowering(program_p, _on_cpu, platform="cpu")
+mlir.register_lowering(program_p, _on_gpu, platform="cuda")

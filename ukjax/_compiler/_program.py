@@ -3,7 +3,8 @@
 Their tangents, and the transposes of those, are programs again (`_derivative`), so that zeros fold away there too; of
 functions with derivative rules of their own, traced by JAX.
 
-On a CPU they are machine code (`_native`); elsewhere operations of XLA, long ones in pieces (`_lowered`).
+On a CPU they are machine code (`_native`), on a GPU that takes them kernels (`_gpu`); elsewhere operations of XLA, long
+ones in pieces (`_lowered`).
 """
 
 import functools
@@ -18,6 +19,7 @@ from jaxtyping import Array
 
 from ._derivative import Derivative
 from ._expressions import Expression, evaluate, operations, reachable, weight
+from ._gpu._program_kernel import ProgramKernel
 from ._interpret import Interpreter
 from ._kept import worth_keeping
 from ._moves import Scalars, filled
@@ -77,6 +79,11 @@ class Program:
         """Whether LLVM can compile it by itself, on a CPU."""
         return can_compile(self.outputs, self.dtype)
 
+    @functools.cached_property
+    def kernel(self) -> ProgramKernel:
+        """The program for GPUs."""
+        return ProgramKernel(self.outputs, self.counts, self.dtype)
+
     @property
     def native(self) -> Parts:
         """The parts it is compiled in as machine code."""
@@ -93,7 +100,7 @@ class Program:
     def on_host(self) -> HostFunction | OnHost:
         """The program on NumPy arrays: as machine code where that can be, else one operation of NumPy after the other."""
         if self.has_machine_code:
-            return HostFunction(self._apart, self.counts, len(self.outputs), self.dtype)
+            return HostFunction(self._apart, sum(self.counts), len(self.outputs), self.dtype)
         return OnHost(self.outputs, sum(self.counts), self.dtype)
 
     def __call__(self, *operands: Array) -> Array:

@@ -60,6 +60,8 @@ class Rows:
         """Whether a row marks a lane."""
         width = self.kind.width
         marked = w.apply("fcmp ogt", self.kind.vector, self.load(w, row), self.kind.constant(0.5))
+        if width == 1:
+            return marked
         return w.apply("icmp ne", f"i{width}", w(f"bitcast {self.kind.truths} {marked} to i{width}"), 0)
 
     def copy(self, w: Writer, to: int, of: int, count: int = 1) -> None:
@@ -95,9 +97,7 @@ class Rows:
                 entry = w.load("i32", w.at("i32", "%table", k))
                 of = w(f"zext i32 {entry} to i64")
             if name == "spread":
-                one = w.load(kind.number, w.at(kind.number, "%of", k))
-                first = w(f"insertelement {vector} undef, {kind.number} {one}, i32 0")
-                x = w(f"shufflevector {vector} {first}, {vector} undef, <{kind.width} x i32> zeroinitializer")
+                x = kind.spread(w, w.load(kind.number, w.at(kind.number, "%of", k)))
             else:
                 x = w.load(vector, w.at(vector, "%of", of), self.aligned)
             if name == "blend":

@@ -7,7 +7,7 @@ import numpy as np
 from ._llvm_text import Writer
 from ._run_layout import Layout
 
-_MOST_CALLS = 16  # of the projection in a step, each of which brings positions nearer
+MOST_CALLS = 16  # of the projection in a step, each of which brings positions nearer
 
 
 @final
@@ -120,7 +120,7 @@ class Steps:
             rows.blend(w, at.projected, at.scratch, at.unsettled, at.of_projection)
             rows.copy(w, mu, at.projected + n, m)
             rows.copy(w, at.unsettled, at.projected + n + m + 1)
-            few = w.apply("icmp ult", "i64", w.increased("%calls"), _MOST_CALLS)
+            few = w.apply("icmp ult", "i64", w.increased("%calls"), MOST_CALLS)
             going.append(w.apply("and", "i1", few, rows.any(w, at.unsettled)))
         rows.copy(w, at.y1, at.projected, n)
         rows.copy(w, at.near, at.projected + n + m)

@@ -106,11 +106,12 @@ def _over_devices(*operands: Array, program: Runs) -> Any:
     return list(shared(*operands))
 
 
-def _lowered(ctx: Any, *operands: Any, program: Runs) -> Any:
+def _lowered(ctx: Any, *operands: Any, program: Runs, by: str) -> Any:
     alone = getattr(ctx.module_context.axis_context, "num_devices", 1) in (None, 1)  # as under shard_map
-    made = program.called if alone else functools.partial(_over_devices, program=program)
+    made = getattr(program, by) if alone else functools.partial(_over_devices, program=program)
     return mlir.lower_fun(lambda *x: list(made(*x)), multiple_results=True)(ctx, *operands)
 
 
 batching.primitive_batchers[runs_p] = _batched
-mlir.register_lowering(runs_p, _lowered, platform="cpu")
+for _platform, _by in (("cpu", "called"), ("cuda", "called_on_gpu")):
+    mlir.register_lowering(runs_p, functools.partial(_lowered, by=_by), platform=_platform)

@@ -15,7 +15,7 @@ by the same factors.
 
 import copy
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -28,6 +28,7 @@ from ._noise import without_noise
 from ._scalars import Builder
 from ._tree_factors import factored, product
 
+_EXACT = 1e4  # machine epsilons, within which rows depend on each other but for rounding
 _ROUNDING = 32.0  # machine epsilons, times what pivots a row builds on: as much of its own may be rounding
 
 
@@ -103,6 +104,24 @@ class Solver:
     def back(self, x: Sequence[Expression]) -> Vector:
         """a of x."""
         return self.mass.backward(self.build, x)
+
+    def kept(self) -> Vector:
+        """Which rows are not left out."""
+        marks: Vector = [0.0] * len(self.W)
+        for i, inverse in zip(self.schur.order, self.schur.inverse, strict=True):
+            marks[i] = self.build.number(self.build.apply("ne", inverse, 0.0), True)
+        return marks
+
+    def dependency(self, e: Sequence[Expression]) -> Vector:
+        """z with A^T z = 0, whose entries are `e` in the rows left out; refined once, as the acceleration is."""
+        z = list(e)
+        for _ in range(2):
+            z = minus(self.build, z, self.multipliers(self.effect(z)))
+        return z
+
+    def effect(self, multipliers: Sequence[Expression]) -> Vector:
+        """What multipliers give the rows, A M^-1 A^T lambda."""
+        return times(self.build, self.W, times(self.build, zip(*self.scaled, strict=True), multipliers))
 
     def nearness(self) -> Expression:
         """How close to singular the rows are: the largest inverse sine of an angle between one and those before it."""
@@ -185,14 +204,31 @@ class Solution(NamedTuple):
     - `multipliers`: lambda (m,), without a derivative; zero for rows left out.
     - `force`: A^T lambda (n,), with the derivative of M a - Q.
     - `nearness`: how close to singular the rows left are.
-    - `rank`: how many rows were not left out.
+    - `kept`: which rows were not left out.
+    - `dependency`: of the entries of z in the rows left out: z with A^T z = 0, and whether so it is, and b^T z = 0.
     """
 
     a: Vector
     multipliers: Vector
     force: Vector
     nearness: Expression
-    rank: Expression
+    kept: Vector
+    dependency: Callable[[Sequence[Expression]], tuple[Vector, Expression]]
+
+
+def _dependency(
+    solver: Solver, A: np.ndarray, b: Vector, a: Vector, eps: float, e: Sequence[Expression]
+) -> tuple[Vector, Expression]:
+    """As in `Solution`, within rounding: A^T z in the norm of M^-1, beside what each row adds to it."""
+    build, apply = solver.build, solver.build.apply
+    dot = lambda x, y: build.dot(entries(x), entries(y))
+    within = lambda x, limit, part: apply("le", apply("abs", x), apply("mul", part, limit))
+    size = np.frompyfunc(lambda x: apply("abs", x), 1, 1)
+    z = solver.dependency(e)
+    squares = [apply("mul", x, x) for x in z]
+    vanishes = within(dot(z, solver.effect(z)), dot(squares, np.diag(solver.S)), (_EXACT * eps) ** 2)
+    of_b = plus(build, size(b), times(build, size(A), size(a)))  # b is what terms as large as A a leave
+    return z, apply("and", vanishes, within(dot(z, b), dot(size(z), of_b), _EXACT * eps))
 
 
 def acceleration(build: Builder, M: Any, Q: Any, A: Any, b: Any, rcond: float, eps: float) -> Solution:
@@ -212,8 +248,8 @@ def acceleration(build: Builder, M: Any, Q: Any, A: Any, b: Any, rcond: float, e
     solver = Solver(build, M, A, rcond, eps)
     a, multipliers = solve(solver, M, A, list(Q), list(b))
     a = [build.apply("select", solver.definite, x, float("nan")) for x in a]
-    rank = build.total(build.number(build.apply("ne", x, 0.0), True) for x in solver.schur.inverse)
     force = times(build, A.T, multipliers) if len(A) else [0.0] * len(a)
     needed = minus(build, product(build, M, a), Q)
     force = [build.apply("attached", *pair) for pair in zip(force, needed, strict=True)]
-    return Solution(a, multipliers, force, solver.nearness(), rank)
+    depends = functools.partial(_dependency, solver, A, list(b), a, eps)
+    return Solution(a, multipliers, force, solver.nearness(), solver.kept(), depends)

@@ -3,10 +3,11 @@
 From the leaves to the ground, with I the inertia of all that hangs on velocity k if what lies behind it gives way (its
 articulated inertia) and s its axis,
 
-    U = I s,    D = s.U,    I' = I - U U^T / D,
+    U = I s,    D = s.U + a,    I' = I - U U^T / D,
 
-where I', about the point of the velocity before, adds to the inertia there (Featherstone 2008, section 7.3). That is an
-elimination: M = L D L^T in that order, and L, though full, takes a vector from link to link by g = U / D alone.
+with the armature a, where I', about the point of the velocity before, adds to the inertia there (Featherstone 2008,
+section 7.3). That is an elimination: M = L D L^T in that order, and L, though full, takes a vector from link to link by
+g = U / D alone.
 """
 
 import functools
@@ -85,6 +86,10 @@ def _symmetric(given: np.ndarray) -> np.ndarray:
     return np.where(upper, given, given.T)
 
 
+def _armature(M: TreeInertia) -> Sequence[Expression]:
+    return [0.0] * len(M.parents) if M.armature is None else list(M.armature)
+
+
 class TreeFactors(NamedTuple):
     """M = L D L^T of a tree, from the leaves to the ground: `links`, the `gain` g (6,) and `inverse` 1 / D of each."""
 
@@ -140,13 +145,13 @@ def factored(
     if not isinstance(M, TreeInertia):
         return factor(build, M, lambda pivot, i, _: invert(pivot, M[i, i]))
     links, articulated = _links(M), [_symmetric(x) for x in np.asarray(M.inertia)]
-    axes = {link.place: link.axis for link in links}
+    axes, armature = {link.place: link.axis for link in links}, _armature(M)
     found = TreeFactors(links, [], [])
     taken: dict[int, Expression] = {}
     for link in links:
         own = articulated[link.place]
         U = [_dot(build, list(row), link.axis) for row in own]
-        D = _dot(build, link.axis, U)
+        D = build.apply("add", _dot(build, link.axis, U), armature[link.place])
         inverse = invert(D, build.apply("add", D, taken.get(link.place, 0.0)))
         gain = _scaled(build, inverse, U)
         found.inverse.append(inverse)
@@ -176,7 +181,7 @@ def product(build: Builder, M: np.ndarray | TreeInertia, x: Sequence[Expression]
     if not isinstance(M, TreeInertia):
         known = entries(x)
         return [build.dot(entries(row), known) for row in M]
-    links, out = _links(M), list(x)
+    links, armature, out = _links(M), _armature(M), list(x)
     twists: dict[int, Vector] = {-1: [0.0] * 6}
     for link in reversed(links):
         moved = _scaled(build, x[link.place], link.axis)
@@ -188,7 +193,8 @@ def product(build: Builder, M: np.ndarray | TreeInertia, x: Sequence[Expression]
             for row in _symmetric(np.asarray(M.inertia[link.place]))
         ]
         wrench = _added(build, wrench, wrenches.get(link.place, [0.0] * 6))
-        out[link.place] = _dot(build, link.axis, wrench)
+        own = build.apply("mul", armature[link.place], x[link.place])
+        out[link.place] = build.apply("add", _dot(build, link.axis, wrench), own)
         if link.parent >= 0:
             through = _passed(build, link.arm, wrench)
             wrenches[link.parent] = _added(build, through, wrenches.get(link.parent, [0.0] * 6))
@@ -207,7 +213,8 @@ def widened(M: np.ndarray | TreeInertia, more: int) -> np.ndarray | TreeInertia:
         room = lambda x: np.concatenate([x, np.zeros((more, *x.shape[1:]), object) + 0.0])
         axes, inertia, arms = room(M.axes), room(M.inertia), room(M.arms)
         axes[len(M.parents) :, 3] = inertia[len(M.parents) :, 3, 3] = 1.0
-        return TreeInertia(axes, inertia, arms, (*M.parents, *(-1,) * more))
+        armature = None if M.armature is None else room(M.armature)
+        return TreeInertia(axes, inertia, arms, (*M.parents, *(-1,) * more), armature)
     whole = np.zeros((len(M) + more,) * 2, object) + 0.0
     whole[: len(M), : len(M)] = M
     whole[range(len(M), len(whole)), range(len(M), len(whole))] = 1.0

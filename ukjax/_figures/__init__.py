@@ -1,1 +1,1 @@
-"""Plots, animations and files of a trajectory."""
+"""Plots, animations, views in the browser and files of a trajectory."""

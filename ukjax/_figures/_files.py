@@ -63,7 +63,7 @@ def checked_suffix(path: Path) -> str:
     if path.suffix not in (".npz", ".nc", ".zarr", ".csv"):
         raise InputError(
             f"cannot tell the format of '{path}': the name must end in .npz, .nc or .zarr, or, to be read by other "
-            f"programs only, in .csv."
+            f"programs only, in .csv, or, to be looked at only, in .html."
         )
     return path.suffix
 

@@ -3,7 +3,6 @@
 from typing import Any, final
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
@@ -86,12 +85,9 @@ def with_dense_mass(equations: Equations) -> Equations:
 
     - `equations`: the equations.
     """
-    return _dense(equations) if isinstance(equations.M, TreeInertia) else equations
-
-
-@eqx.filter_jit
-def _dense(equations: Equations) -> Equations:
-    return jax.vmap(lambda e: Equations(e.M.dense(), e.Q, e.c, e.rows))(equations)
+    if not isinstance(equations.M, TreeInertia):
+        return equations
+    return Equations(equations.M.dense(), equations.Q, equations.c, equations.rows)
 
 
 @in_full_precision

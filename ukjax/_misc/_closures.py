@@ -270,6 +270,9 @@ def hoisted(tree: T) -> T:
     - `tree`: the pytree, such as a system.
     """
 
+    if isinstance(tree, jax.Array | np.ndarray | float):  # most of what a module consists of
+        return tree
+
     def of(x: Any) -> Any:
         if isinstance(x, eqx.Module) and not _is_method(x):
             x = _with_methods_hoisted(x)

@@ -21,6 +21,25 @@ class SimulationError(RuntimeError):
     """A simulation that could not be finished, raised only where `throw=True` was asked for."""
 
 
+class SweepError(RuntimeError):
+    """Chunks of a sweep that workers could not make, however often they were tried; the store has all others.
+
+    - `reasons`: why, by number of the chunk.
+
+    **Arguments:**
+
+    - `message`: how many, and why.
+    - `reasons`: of each.
+    """
+
+    def __init__(self, message: str, reasons: dict[int, str]):
+        super().__init__(" ".join(str(message).split()), reasons)
+        self.reasons = reasons
+
+    def __str__(self) -> str:
+        return self.args[0]
+
+
 class MissingExtraError(ImportError):
     """An optional dependency that is not installed; the message names the extra that brings it."""
 

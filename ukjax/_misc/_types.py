@@ -41,7 +41,20 @@ def is_traced(*values: Any) -> bool:
 
     - `values`: pytrees.
     """
-    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(values))
+    known = (np.ndarray, np.generic, float)  # most of what is asked about; to flatten a tree takes longer
+    return any(
+        isinstance(leaf, Tracer) for x in values if type(x) not in known for leaf in jax.tree.leaves(x)
+    )
+
+
+@jax.jit
+def _nothing() -> float:
+    return 0.0
+
+
+def is_tracing() -> bool:
+    """Whether what is computed now is traced even if all it is computed from has values, as within `jit`."""
+    return isinstance(_nothing(), Tracer)
 
 
 def module_for(*values: Any) -> Any:
@@ -55,10 +68,14 @@ def module_for(*values: Any) -> Any:
 
 
 def as_jax(x: Any) -> Array:
-    """An array of NumPy as one of JAX, of JAX's precision. `jnp.asarray` would compile a program that copies it.
+    """A float or an array of NumPy as an array of JAX, of JAX's precision. `jnp.asarray` would compile a program that
+    copies it.
 
     **Arguments:**
 
-    - `x`: an array of NumPy, which is copied, or one of JAX.
+    - `x`: a float, which stays weakly typed, an array of NumPy, which is copied, or one of JAX.
     """
-    return x if isinstance(x, Array) else jax.device_put(np.array(x, jax.dtypes.canonicalize_dtype(x.dtype)))
+    if isinstance(x, Array):
+        return x
+    known = isinstance(x, np.ndarray | np.generic)
+    return jax.device_put(np.array(x, jax.dtypes.canonicalize_dtype(x.dtype)) if known else x)

@@ -86,7 +86,7 @@ class Model(eqx.Module):
             return {}
         found = self.code.observed(*_operands(self, t, q, v))
         found["rank"] = found["rank"].astype(jnp.int32)
-        return {name: found[name] for name in found if name not in ("multipliers", "regular")}
+        return {name: found[name] for name in found if name not in ("multipliers", "kept", "sure")}
 
     def project(self, t: Array, y: tuple[Array, Array]) -> tuple[Array, Array]:
         """The state (q, v), projected if the stabilizer projects: where a run starts or saves, not in its loop.

@@ -8,8 +8,9 @@ import numpy as np
 from jaxtyping import Array
 
 from .._compiler import Code
-from .._formula._acceleration import AbstractFormula, Acceleration, Equations
+from .._formula._acceleration import Equations
 from .._formula._equations import with_dense_mass
+from .._formula._on_host import accelerations
 from .._system._system import AbstractSystem
 from ._model import Model
 
@@ -70,23 +71,50 @@ def equations(model: Model, states: States) -> Equations:
 
 
 def observed(model: Model, states: States) -> dict[str, Any]:
-    """Accelerations, constraint forces, multipliers, errors, ranks, the energy where there is code of it; and where all
-    this is `regular`: the rows clearly independent. Where not, the formula has to tell.
+    """Accelerations, constraint forces, multipliers of least norm, errors, ranks, the energy where there is code of it.
+
+    And where the rows are `regular`: clearly independent of each other, or dependent on others but for rounding.
+    Elsewhere the formula tells accelerations, forces and multipliers.
 
     **Arguments:** as `projected`.
     """
     assert model.code is not None
-    found = model.code.observed.on_host(*_all_operands(model.code, model, states))
-    return found | {"regular": (found["regular"] > 0.5) & np.all(np.isfinite(found["a"]), axis=1)}
+    operands = _all_operands(model.code, model, states)
+    found = model.code.observed.on_host(*operands)
+    kept, regular = found.pop("kept") > 0.5, found.pop("sure") > 0.5
+    if not kept.all():
+        of_least_norm, holds = _least_norm(model.code, operands, found["multipliers"], kept)
+        found["multipliers"], regular = of_least_norm, regular & holds
+    finite = np.all(np.isfinite(found["a"]), axis=1)
+    unsure = np.flatnonzero(finite & ~regular)
+    if unsure.size:
+        taken = States(*(np.asarray(x)[unsure] for x in states))
+        for name, x in accelerations(equations(model, taken), kept[unsure])._asdict().items():
+            found[name][unsure] = x
+    return found | {"regular": finite & regular}
 
 
-@eqx.filter_jit
-def solved(formula: AbstractFormula, equations: Equations) -> Acceleration:
-    """What a formula says of equations of motion with the states along their first axes.
+def _least_norm(
+    code: Code, operands: tuple[np.ndarray, ...], multipliers: np.ndarray, kept: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Multipliers (k, m) without their part along the z of A^T z = 0, and where these z are exact but for rounding (k,).
 
     **Arguments:**
 
-    - `formula`: the formula.
-    - `equations`: as `equations` gives them.
+    - `code`: of the model.
+    - `operands`: of its code.
+    - `multipliers`: zero in the rows left out.
+    - `kept`: the rows that are not left out (k, m).
     """
-    return jax.vmap(formula.solve)(equations)
+    unit, exact, found = np.eye(kept.shape[1], dtype=multipliers.dtype), True, list[np.ndarray]()
+    along = lambda x, z: np.einsum("km,km->k", x, z)[:, None]
+    for row in np.flatnonzero(~kept.all(axis=0)):
+        depends = code.dependency.on_host(*operands, unit[:, row, None])
+        exact = exact & (kept[:, row] | (depends["holds"] > 0.5))
+        z = np.where(kept[:, row, None], 0, depends["z"])
+        for other in found:
+            z = z - along(z, other) * other
+        size = np.sqrt(along(z, z))
+        found.append(z / np.where(size > 0, size, 1))
+        multipliers = multipliers - along(multipliers, found[-1]) * found[-1]
+    return multipliers, np.asarray(exact)

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._batch import Whole, whole_run
 from .._motion._model import Model
+from ._batch import Whole, whole_run
 from ._integrate import Span, State
 from ._observe import errors_at
 from ._plan import Static, integrated

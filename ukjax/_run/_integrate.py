@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._batch import Pooled, Whole, can_be_pooled
 from .._misc._callbacks import arguments_checked
 from .._misc._precision import in_full_precision
 from .._misc._reverse_only import reverse_only
@@ -17,13 +16,13 @@ from .._misc._types import is_traced
 from .._motion._energy_projection import projected
 from .._motion._model import Model
 from . import _options
+from ._batch import Pooled, Whole, can_be_pooled
 from ._event_separation import separated
 from ._events import departing
 from ._observe import Solved
-from ._trajectory import RESULTS
+from ._results import RESULTS, promoted, result_of
 
 State = tuple[Array, Array]
-_RESULT = jax.tree.structure(dfx.RESULTS.successful)
 Span = tuple[Array, Array, Array | None]
 """Start, end and first step [s]."""
 
@@ -137,11 +136,11 @@ def _stats(model: Model, solver: dfx.AbstractSolver, steps: Any, accepted: Any) 
 
 def integrate_whole(
     whole: Whole,
+    numbers: list[Any],
     model: Model,
     y0: State,
     span: Span,
     ts: Array,
-    settings: dict[str, Any],
     solver: dfx.AbstractSolver,
     *,
     at_once: bool,
@@ -150,7 +149,7 @@ def integrate_whole(
 
     **Arguments:** as `integrate`, and as a `Whole` takes them.
     """
-    ends = whole(model, settings["stepsize_controller"], y0, span, ts, at_once=at_once)
+    ends = whole(numbers, y0, span, ts, at_once=at_once)
     stats = _stats(model, solver, ends.steps, ends.accepted)
-    result = RESULTS.promote(jax.tree.unflatten(_RESULT, [ends.result]))
+    result = result_of(int(ends.result)) if at_once else promoted(ends.result)
     return Solved(ends.t, ends.q, ends.v, stats, result, None, None)

@@ -1,5 +1,6 @@
 """What a `Trajectory` tells of the states a run saved: forces, errors, energy and rank there."""
 
+import dataclasses
 import math
 from collections.abc import Callable
 from functools import partial
@@ -16,7 +17,7 @@ from .._misc._linear import lazily_differentiated
 from .._misc._precision import in_full_precision
 from .._misc._types import is_traced
 from .._motion._model import Model
-from .._motion._states import States, equations, projected, solved
+from .._motion._states import States, projected
 from .._motion._states import observed as at_states
 from .._servo._control import Servoed
 from .._system._constraint_names import Kind
@@ -106,20 +107,13 @@ def _energy(system: AbstractSystem, states: States) -> Array | None:
 
 
 def _observe_on_host(model: Model, states: States) -> tuple[dict[str, Any], Names]:
-    """As `_observe`, on the host; the formula is compiled only if there are rows that are not clearly independent."""
+    """As `_observe`, on the host."""
     assert model.code is not None
     states = projected(model, states)
     columns = at_states(model, states)
     rows = model.code.equations.arrays.rows
     columns["rank"] = columns["rank"].astype(np.int32)
-    unsure = np.flatnonzero(~columns.pop("regular"))
-    if unsure.size:
-        padded = _padded(unsure)
-        acceleration = solved(
-            model.formula, equations(model, States(*(np.asarray(x)[padded] for x in states)))
-        )
-        for name in _SOLVED:
-            columns[name][unsure] = getattr(acceleration, name)[: unsure.size]
+    columns.pop("regular")
     if "energy" not in columns:
         energy = _energy(model.system, states)
         columns["energy"] = None if energy is None else np.asarray(energy)
@@ -194,7 +188,7 @@ def assembled(model: Model, solved: Solved, dense: bool, **told: Any) -> Traject
         result = RESULTS.where(finite, result, RESULTS.diverged)
     elif not finite:
         result = RESULTS.diverged
-    return Trajectory(
+    return _trajectory(
         **observed,
         result=result,
         stats=solved.stats,
@@ -204,6 +198,14 @@ def assembled(model: Model, solved: Solved, dense: bool, **told: Any) -> Traject
         dense=Dense(solved.interpolation, model.system, model.stabilizer) if dense else None,
         **told,
     )
+
+
+def _trajectory(**fields: Any) -> Trajectory:
+    """A trajectory without Equinox's checks of each field, which take as long as a short run."""
+    made = object.__new__(Trajectory)
+    for field in dataclasses.fields(Trajectory):
+        object.__setattr__(made, field.name, fields.get(field.name, field.default))
+    return made
 
 
 def throw_if_failed(trajectory: Trajectory) -> Trajectory:

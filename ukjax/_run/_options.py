@@ -23,7 +23,7 @@ from .._misc._arguments import (
     whole_number,
 )
 from .._misc._errors import InputError
-from .._misc._types import by_precision
+from .._misc._types import by_precision, is_traced
 from .._motion._project import Projection
 from .._motion._wrapped_solver import AbstractForwardingSolver
 from .._pseudoinverse import GramSchmidt
@@ -211,10 +211,21 @@ def adjoint(
     return dfx.RecursiveCheckpointAdjoint(affordable if affordable > usual else None)
 
 
-def _is_resolved(t0: np.ndarray, t1: np.ndarray) -> np.bool_:
-    """Whether a span is many times the rounding of its ends, and the square of a step does not vanish."""
-    precision = np.finfo(t0.dtype)
-    return t1 - t0 > max(_RESOLVED * precision.eps * max(abs(t0), abs(t1)), np.sqrt(precision.tiny))
+def _require_span(t0: Array, t1: Array) -> None:
+    """Raises `InputError` unless a span is many times the rounding of its ends, and no square of a step vanishes."""
+    start, end, precision = float(t0), float(t1), np.finfo(t0.dtype)
+    for name, x in (("t0", start), ("t1", end)):
+        if not math.isfinite(x):
+            raise InputError(f"{name} must be finite, got {x}.")
+    if not start < end:
+        raise InputError(f"t1 = {t1} must be later than t0 = {t0}.")
+    if not end - start > max(
+        _RESOLVED * precision.eps * max(abs(start), abs(end)), math.sqrt(precision.tiny)
+    ):
+        raise InputError(
+            f"t1 = {t1} is too near to t0 = {t0}: {t0.dtype} has no steps so short. Give a longer span, or another unit "
+            "of time."
+        )
 
 
 def times(t0: Array, t1: Array, ts: Any) -> Array | None:
@@ -228,17 +239,10 @@ def times(t0: Array, t1: Array, ts: Any) -> Array | None:
 
     **Raises:** `InputError` for an invalid span or invalid times.
     """
-    require_finite("t0", t0)
-    require_finite("t1", t1)
     if t1.ndim:
         raise InputError(f"t1 has shape {t1.shape}; it must be a scalar.")
-    if fails(np.less, t0, t1):
-        raise InputError(f"t1 = {t1} must be later than t0 = {t0}.")
-    if fails(_is_resolved, t0, t1):
-        raise InputError(
-            f"t1 = {t1} is too near to t0 = {t0}: {t0.dtype} has no steps so short. Give a longer span, or another unit "
-            "of time."
-        )
+    if not is_traced(t0, t1):
+        _require_span(t0, t1)
     if isinstance(ts, str):
         if ts != "steps":
             raise InputError(f"ts must be times, a number of times, or 'steps', got {ts!r}.")

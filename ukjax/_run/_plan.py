@@ -13,8 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._batch import Whole, whole_run
-from .._compiler import machine_code_is_wanted
+from .._compiler import machine_code_is_wanted, stays_here
 from .._misc._arguments import require_instance, require_solver, whole_number
 from .._misc._by_platform import by_platform
 from .._misc._traced import Same
@@ -23,6 +22,7 @@ from .._motion._model import Model, coded
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem, names_of
 from . import _options
+from ._batch import Whole, whole_run
 from ._events import as_diffrax, event_names
 from ._integrate import Span, State, integrate, integrate_whole
 from ._interned import interned
@@ -100,13 +100,16 @@ def integrated(
     def native(arrays: Any, y0: State, span: Span, ts: Any) -> Solved:
         model, settings, solver, _ = static.joined(arrays)
         assert whole is not None
-        return integrate_whole(whole, model, y0, span, ts, settings, solver, at_once=False)
+        numbers = whole.numbers(model, settings["stepsize_controller"], at_once=False)
+        return integrate_whole(whole, numbers, model, y0, span, ts, solver, at_once=False)
 
     in_pool = functools.partial(by_diffrax, pooled=True)
 
     @eqx.filter_custom_jvp
     def run(*given: Any) -> Solved:
-        return in_pool(*given) if whole is None else by_platform(native, in_pool, *given)
+        if whole is None:
+            return in_pool(*given)
+        return by_platform(native, in_pool, *given, on_gpu=whole.runs_on_gpu)
 
     differentiable = functools.partial(by_diffrax, pooled=False)
 
@@ -136,6 +139,7 @@ class Plan:
 
     - `model`: what is integrated.
     - `automatic`: whether the formula is the default one.
+    - `traced`: whether JAX traces any of it.
     - `told`: what it says of every trajectory: what became of the model, and names.
     - `arrays`: what the run takes but state and times.
     """
@@ -171,6 +175,7 @@ class Plan:
             "coordinate_names": names.coordinates,
             "velocity_names": names.velocities,
         }
+        self.traced = is_traced(system, tuple(options), self.model)
         self.arrays, rest = eqx.partition((self.model, settings, o.solver, o.dense), eqx.is_array)
         self._static, self._whole, self._reverse = Static(rest), None, o.adjoint is None
         if not (event or o.dense or o.every_step or o.progress):
@@ -178,8 +183,10 @@ class Plan:
 
     @functools.cached_property
     def _known(self) -> Any:
-        """The model, settings and solver, of a plan whose arrays have values."""
-        return self._static.joined(self.arrays)
+        """The numbers for a run at once, the model and the solver, of a plan whose arrays have values."""
+        model, settings, solver, _ = self._static.joined(self.arrays)
+        assert self._whole is not None
+        return self._whole.numbers(model, settings["stepsize_controller"], at_once=True), model, solver
 
     def run(self, y0: State, span: Span, ts: Array | None, *, at_once: bool) -> Solved:
         """The steps of a run: compiled once.
@@ -191,8 +198,8 @@ class Plan:
         if self._whole is None or not at_once:
             return integrated(self._static, self._whole, self._reverse, self.arrays, y0, span, ts)
         assert ts is not None
-        model, settings, solver, _ = self._known
-        return integrate_whole(self._whole, model, y0, span, ts, settings, solver, at_once=True)
+        numbers, model, solver = self._known
+        return integrate_whole(self._whole, numbers, model, y0, span, ts, solver, at_once=True)
 
 
 _lock = threading.Lock()
@@ -233,14 +240,14 @@ def planned(system: AbstractSystem, options: Options, t: Array, q: Array, v: Arr
 
     **Raises:** `InputError` for invalid arguments.
     """
-    key = Same(system), *map(_key, options), q.dtype, q.shape, v.shape, machine_code_is_wanted()
+    key = Same(system), *map(_key, options), q.dtype, q.shape, v.shape, machine_code_is_wanted(), stays_here()
     with _lock:
         plan, changeable = _plans.get(key, (None, ()))
         if plan is not None and all(_is_unchanged(*x) for x in changeable):
             _plans.move_to_end(key)
             return plan
     plan = Plan(system, options, t, q, v)
-    if not is_traced(system, tuple(options), plan.arrays):
+    if not plan.traced:
         with jax.ensure_compile_time_eval():
             plan.arrays = jax.tree.map(jnp.asarray, plan.arrays)
         with _lock:

@@ -1,10 +1,12 @@
 """How a run ended, and its motion between saved times."""
 
+import functools
 from typing import Any, final
 
 import diffrax as dfx
 import equinox as eqx
 import jax
+import numpy as np
 from jaxtyping import Array
 
 from .._motion._project import Projection
@@ -21,6 +23,27 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
     )
 
 
+def promoted(number: Any) -> RESULTS:
+    """The result of a number among Diffrax's codes.
+
+    **Arguments:**
+
+    - `number`: the number.
+    """
+    return RESULTS.promote(jax.tree.unflatten(_DIFFRAX, [number]))
+
+
+@functools.cache
+def result_of(number: int) -> RESULTS:
+    """As `promoted`, of a number that has a value: to make one takes as long as a short run.
+
+    **Arguments:**
+
+    - `number`: the number.
+    """
+    return promoted(np.int32(number))
+
+
 def code(result: Any) -> int:
     """The number of a result that has a value: comparing results themselves would compile.
 
@@ -29,6 +52,24 @@ def code(result: Any) -> int:
     - `result`: of a run.
     """
     return int(jax.tree.leaves(result)[0])
+
+
+_DIFFRAX = jax.tree.structure(dfx.RESULTS.successful)
+
+
+@functools.cache
+def _good() -> tuple[int, ...]:
+    return code(RESULTS.successful), code(RESULTS.event_occurred)
+
+
+def is_good(result: Any) -> bool:
+    """Whether a result that has a value is that of a run that did as it was asked.
+
+    **Arguments:**
+
+    - `result`: of a run.
+    """
+    return code(result) in _good()
 
 
 @final

@@ -3,13 +3,12 @@
 from typing import Literal
 
 import diffrax as dfx
-import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import flag, real_values
 from .._misc._errors import InputError
-from .._misc._types import Numbers, Time, is_traced
+from .._misc._types import Numbers, Time, is_traced, is_tracing
 from .._motion._project import Projection
 from .._system._labels import title_of
 from .._system._problem import Problem, resolve_state
@@ -109,8 +108,7 @@ def simulate(
     )  # fmt: skip
     plan = planned(system, options, t0, q0, v0)
     told = plan.told | {"name": name}
-    # Within `jit` what is computed is traced even if all it is computed from has values, as this sum shows.
-    if is_traced(plan.arrays, t0, q0, v0, t1, ts, jnp.add(1.0, 1.0)):
+    if plan.traced or is_tracing() or is_traced(t0, q0, v0, t1, ts):
         y0 = plan.model.start(t0, (q0, v0))
         solved = plan.run(y0, (t0, t1, dt0), ts, at_once=False)
         trajectory = assembled(plan.model, solved, dense, start_moved=start_moved((q0, v0), y0), **told)

@@ -131,21 +131,23 @@ def require_near(
     of_q, of_v = _weights(model, t, start, np.asarray(there.M))
     with np.errstate(over="ignore", invalid="ignore"):
         parts = max(_part(q[0], q[1], of_q), _turn(here, there, of_v)), _part(v[0], v[1], of_v)
+    unless_at_rest = _REFUSED if np.any(v[0]) else math.inf
+    bounds = (_REFUSED, unless_at_rest) if tolerance is None else (tolerance, tolerance)
+    refused = any(not part <= bound for part, bound in zip(parts, bounds, strict=True))
+    if not refused and (tolerance is not None or max(parts) <= _WARNED):
+        return
     moved = start_moved(given, start)
     text = (
         f"the initial state is off the constraints ({_violated(here, of_v)}). Projecting it changes q by up to "
         f"{moved[0]:.3g} ({_percent(parts[0])} % of it) and v by up to {moved[1]:.3g} ({_percent(parts[1])} %)"
     )
-    unless_at_rest = _REFUSED if np.any(v[0]) else math.inf
-    bounds = (_REFUSED, unless_at_rest) if tolerance is None else (tolerance, tolerance)
-    if any(not part <= bound for part, bound in zip(parts, bounds, strict=True)):
+    if refused:
         raise InputError(
             f"{text}, more than start_tolerance = {min(bounds):g} allows. Are angles in radians, and lengths and speeds "
             "in the model's units? Give a start nearer to the constraints, or a larger start_tolerance."
         )
-    if tolerance is None and max(parts) > _WARNED:
-        warnings.warn(
-            f"{text}. The run starts there; start_tolerance says how much is meant.",
-            StartMovedWarning,
-            stacklevel=stacklevel,
-        )
+    warnings.warn(
+        f"{text}. The run starts there; start_tolerance says how much is meant.",
+        StartMovedWarning,
+        stacklevel=stacklevel,
+    )

@@ -7,7 +7,6 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._batch import whole_run
 from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import positive_time, require_instance, require_solver
 from .._misc._by_platform import by_platform
@@ -19,6 +18,7 @@ from .._system._problem import Problem, resolve_state
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
+from ._batch import whole_run
 from ._integrate import vector_field
 
 
@@ -98,12 +98,13 @@ def _stepped(model: Model, solver: dfx.AbstractSolver, *state: Array) -> tuple[A
 
     def native(arrays: Any, t: Array, q: Array, v: Array, dt: Array) -> tuple[Array, Array]:
         model, _ = eqx.combine(arrays, rest)
-        ends = whole(model, _ONE_STEP, (q, v), (t, t + dt, dt), jnp.zeros(0, q.dtype), at_once=False)
+        numbers, none = whole.numbers(model, _ONE_STEP, at_once=False), jnp.zeros(0, q.dtype)
+        ends = whole(numbers, (q, v), (t, t + dt, dt), none, at_once=False)
         return ends.q[-1], ends.v[-1]
 
     @eqx.filter_custom_jvp
     def run(*given: Any) -> tuple[Array, Array]:
-        return by_platform(native, by_diffrax, *given)
+        return by_platform(native, by_diffrax, *given, on_gpu=whole.runs_on_gpu)
 
     run.def_jvp(lambda primals, tangents: eqx.filter_jvp(by_diffrax, primals, tangents))
     return run(arrays, *state)

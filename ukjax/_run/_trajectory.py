@@ -18,8 +18,8 @@ from .._system._labels import Labels, numbered
 from .._system._problem import Problem
 from .._system._system import AbstractSystem
 from ..mechanisms import Effort, Reaction
-from . import _parts, _summary, _tables
-from ._results import RESULTS, Dense, code
+from . import _parts, _summary, _tables, _view
+from ._results import RESULTS, Dense, is_good
 
 if TYPE_CHECKING:
     import pandas
@@ -27,13 +27,14 @@ if TYPE_CHECKING:
     from matplotlib.animation import FuncAnimation
     from matplotlib.figure import Figure
 
+    from .._figures._serve import View
+
 
 @final
 class Trajectory(eqx.Module):
     """A simulated motion at k saved times, of n_q coordinates, n velocities and m constraint rows.
 
-    - `t`: saved times [s] (k,).
-    - `q`, `v`, `a`: generalized coordinates (k, n_q), velocities and accelerations (k, n).
+    - `t`: saved times [s] (k,); `q`, `v`, `a`: coordinates (k, n_q), velocities and accelerations (k, n).
     - `constraint_force`: generalized constraint force Q_c (k, n).
     - `multipliers`: Lagrange multipliers of least norm (k, m).
     - `position_error`: phi of holonomic rows, 0 for the others (k, m).
@@ -44,13 +45,11 @@ class Trajectory(eqx.Module):
       the solver's stages tell it: an upper bound for unprojected first-same-as-last runs with rejected steps.
     - `result`: a code of `RESULTS`.
     - `row_names`, `row_kinds`: the names and kinds of the m rows, as in `Rows`.
-    - `name`: of the problem, or of the system's class.
-    - `message`: why the run ended early, in words; empty if it did not.
+    - `name`: of the problem, or of the system's class; `message`: why the run ended early, empty if it did not.
     - `dense`: the motion as a function of time, if `simulate` was asked for it.
     - `problem`: what was simulated; None if it was made within `jit` (sweeps keep it) or read from a file.
     - `start_moved`: the largest change of a coordinate, and of a velocity, by which the start was projected (2,).
-    - `event`: the index of the event that stopped the run, -1 where none did.
-    - `event_names`: the names of the events, in the order given.
+    - `event`: the index in `event_names` of the event that stopped the run, -1 where none did.
     - `computed_by`: whether scalar code computed the accelerations, and if not, why.
     - `coordinate_names`, `velocity_names`: as the system's `labels` say; empty where there are none (see `names`).
     - `tracking`: of a run read from a file, how the servo rows were followed (see `servo`).
@@ -88,7 +87,7 @@ class Trajectory(eqx.Module):
     @property
     def ok(self) -> bool:
         """Whether the run reached its end, or the event it was to stop at."""
-        return any(code(self.result) == code(good) for good in (RESULTS.successful, RESULTS.event_occurred))
+        return is_good(self.result)
 
     @property
     def _reached(self) -> Bool[Array, " k"]:
@@ -189,9 +188,7 @@ class Trajectory(eqx.Module):
 
         **Arguments:**
 
-        - `problem`: the `Problem`, or the system.
-
-        **Raises:** `InputError` for anything else.
+        - `problem`: the `Problem`, or the system; `InputError` for anything else.
         """
         return dataclasses.replace(self, problem=_parts.as_problem(self, problem))
 
@@ -239,16 +236,18 @@ class Trajectory(eqx.Module):
         return _frames.to_pandas(_tables.table(self, parts))
 
     def save(self, path: str | Path, *, parts: str | Sequence[str] = ()) -> Path:
-        """Writes the trajectory to a file: all but `dense`, `problem` and `computed_by`.
+        """Writes the trajectory to a file: all but `dense`, `problem` and `computed_by`; or what `view` shows of it.
 
         **Arguments:**
 
-        - `path`: its suffix chooses the format: .npz, .nc (NetCDF) or .zarr, which `load` reads; or .csv, for other
-          programs, with the columns of `to_pandas`.
+        - `path`: its suffix chooses the format: .npz, .nc (NetCDF) or .zarr, which `load` reads; .csv, for other
+          programs, with the columns of `to_pandas`; .html, which any browser shows without a network.
         - `parts`: as for `to_xarray`; `load` leaves them out.
 
         **Returns:** the path. **Raises:** `InputError` for another suffix, `MissingExtraError` without its library.
         """
+        if str(path).endswith(".html"):
+            return _view.save(self, path, parts)
         return _files.save(_tables.table(self, parts), path)
 
     @classmethod
@@ -257,9 +256,7 @@ class Trajectory(eqx.Module):
 
         **Arguments:**
 
-        - `path`: the file (or Zarr folder).
-
-        **Raises:** `InputError` if there is none, or it is not such a file.
+        - `path`: the file (or Zarr folder); `InputError` if there is none, or it is not such a file.
         """
         fields = _tables.fields_from(_files.load(path, _tables.COLUMNS, RESULTS._name_to_item))
         return cls(**fields | {"result": RESULTS._name_to_item[fields["result"]]})
@@ -276,6 +273,10 @@ class Trajectory(eqx.Module):
         """
         return _plot.plot(_tables.table(self), path)
 
+    def view(self, **options: Any) -> "View":
+        """This run in the browser: `ukjax.view`, which has the `options` and also shows several runs side by side."""
+        return _view.view(self, **options)
+
     def animate(
         self,
         path: str | Path | None = None,
@@ -284,15 +285,13 @@ class Trajectory(eqx.Module):
         speed: float = 1.0,
         fps: int = 25,
     ) -> "FuncAnimation":
-        """A moving picture: the system's `drawing` as bars, the problem's points with their paths; between saved times by
-        linear interpolation.
+        """A moving picture of the system's `drawing` and the problem's points; between saved times by interpolation.
 
         **Arguments:**
 
         - `path`: where to write it (.gif, .html, or .mp4, which needs ffmpeg); by default it is only returned.
         - `problem`: what was simulated; by default known, as `with_problem` says.
-        - `speed`: seconds of motion in a second of film.
-        - `fps`: frames per second.
+        - `speed`, `fps`: seconds of motion in a second of film, and frames per second.
 
         **Returns:** the matplotlib animation. **Raises:** `InputError` where there is nothing to draw, or for a file
         that cannot be written; `MissingExtraError` without matplotlib (`ukjax[plot]`).

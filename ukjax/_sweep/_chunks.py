@@ -1,9 +1,8 @@
-"""How a sweep is cut: blocks of runs of one shape, aligned with the chunks of the arrays they are written to."""
+"""How a sweep is cut: chunks of runs of one shape, which are the chunks of the arrays they are written to."""
 
-import itertools
 import math
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr
@@ -17,20 +16,13 @@ _LARGEST = {"cpu": 4_096, "gpu": 131_072, "tpu": 131_072}
 _COPIES = 8
 
 
-class Block(NamedTuple):
-    """Some runs: where they lie along the dimensions of the sweep, and their numbers."""
-
-    region: Region
-    runs: Int[np.ndarray, " b"]
-
-
-def block_shape(sizes: tuple[int, ...], limit: int) -> tuple[int, ...]:
-    """The shape of blocks of at most `limit` runs: whole trailing dimensions and an even part of the one before.
+def chunk_shape(sizes: tuple[int, ...], limit: int) -> tuple[int, ...]:
+    """The shape of chunks of at most `limit` runs: whole trailing dimensions and an even part of the one before.
 
     **Arguments:**
 
     - `sizes`: of the dimensions of the sweep.
-    - `limit`: the most runs of a block.
+    - `limit`: the most runs of a chunk.
     """
     shape, room = [1] * len(sizes), max(1, limit)
     for i in reversed(range(len(sizes))):
@@ -42,31 +34,87 @@ def block_shape(sizes: tuple[int, ...], limit: int) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def blocks(sizes: tuple[int, ...], shape: tuple[int, ...]) -> Iterator[Block]:
-    """All blocks, first to last.
-
-    **Arguments:**
+class Chunks(NamedTuple):
+    """Runs cut into chunks of one shape, numbered with the last dimension fastest; those at the ends may be smaller.
 
     - `sizes`: of the dimensions of the sweep.
-    - `shape`: of a block; those at the ends may be smaller.
+    - `shape`: of a chunk.
     """
-    starts = (range(0, size, step) for size, step in zip(sizes, shape, strict=True))
-    for corner in itertools.product(*starts):
-        ends = (min(a + b, size) for a, b, size in zip(corner, shape, sizes, strict=True))
-        region = tuple(slice(a, b) for a, b in zip(corner, ends, strict=True))
-        places = np.ix_(*(np.arange(s.start, s.stop) for s in region))
-        yield Block(region, np.ravel_multi_index(places, sizes).ravel())
+
+    sizes: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """How many chunks there are along each dimension."""
+        return tuple(math.ceil(size / step) for size, step in zip(self.sizes, self.shape, strict=True))
+
+    def place(self, number: int) -> Region:
+        """Where a chunk lies in the grid of chunks.
+
+        **Arguments:**
+
+        - `number`: of the chunk.
+        """
+        return tuple(slice(int(i), int(i) + 1) for i in np.unravel_index(number, self.grid))
+
+    def region(self, number: int) -> Region:
+        """Where the runs of a chunk lie.
+
+        **Arguments:**
+
+        - `number`: of the chunk.
+        """
+        return tuple(
+            slice(at.start * step, min(at.stop * step, size))
+            for at, step, size in zip(self.place(number), self.shape, self.sizes, strict=True)
+        )
+
+    def unfinished(self, results: Int[np.ndarray, "..."], not_run: int) -> list[int]:
+        """The chunks with a run that was not made.
+
+        **Arguments:**
+
+        - `results`: codes of all runs.
+        - `not_run`: the code of such a run.
+        """
+        left = results == not_run
+        for axis, (size, step) in enumerate(zip(self.sizes, self.shape, strict=True)):
+            left = np.logical_or.reduceat(left, range(0, size, step), axis)
+        return np.flatnonzero(left).tolist()
 
 
-def padded(runs: Int[np.ndarray, " b"], batch: int) -> Int[np.ndarray, " batch"]:
-    """The numbers with the last one repeated, so that every block runs by the same compiled program.
+def extent(region: Region) -> tuple[int, ...]:
+    """The shape of a region.
 
     **Arguments:**
 
-    - `runs`: numbers of runs.
+    - `region`: it.
+    """
+    return tuple(part.stop - part.start for part in region)
+
+
+def values_in(
+    coordinates: dict[str, tuple[tuple[str, ...], Any]], dims: Iterable[str], region: Region, batch: int
+) -> dict[str, np.ndarray]:
+    """The values of the runs of a chunk, by name (batch, ...), the last ones repeated, so that every chunk runs by the
+    same compiled program.
+
+    **Arguments:**
+
+    - `coordinates`: dimensions and values of each parameter over all runs.
+    - `dims`: of the sweep.
+    - `region`: of the chunk.
     - `batch`: how many there are to be.
     """
-    return np.append(runs, np.full(batch - runs.size, runs[-1]))
+    places, values = dict(zip(dims, region, strict=True)), {}
+    for name, (along, x) in coordinates.items():
+        part = np.asarray(x[tuple(places.get(dim, slice(None)) for dim in along)])
+        inner = part.shape[sum(dim in places for dim in along) :]
+        spread = [n if dim in along else 1 for dim, n in zip(places, extent(region), strict=True)]
+        part = np.broadcast_to(part.reshape(*spread, *inner), (*extent(region), *inner)).reshape(-1, *inner)
+        values[name] = np.concatenate([part, np.repeat(part[-1:], batch - len(part), 0)])
+    return values
 
 
 def _inner(jaxpr: Jaxpr) -> Iterator[Jaxpr]:

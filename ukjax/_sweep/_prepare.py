@@ -1,6 +1,7 @@
 """What `sweep` makes of its arguments, each checked before anything is computed: one run, and what all will give."""
 
 import importlib.metadata
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -12,20 +13,26 @@ from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import all_of, real_array, require_instance, require_solver, whole_number
 from .._misc._callbacks import cacheable
 from .._misc._called import called
-from .._misc._errors import InputError
+from .._misc._errors import InputError, shown
+from .._misc._names import unknown_name
 from .._run import _options
 from .._servo._control import followed
 from .._system._problem import Problem, resolve_state
 from .._system._rows import constraint_rows
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import names_of
-from ._member import RESULT, Member, TracedRun, trace
+from ._member import RESULT, Member, TracedRun, Variable, trace
 from ._names import Build, RunSpec, documented_units
 from ._outputs import OUTCOMES, Outputs, chosen
+from ._place import MADE_BY
+from ._reductions import AbstractReduction
 from ._samples import AbstractSamples, count, digest
-from ._store import MADE_BY, NOT_RUN, ArraySpec, Template
+from ._template import NOT_RUN, PROCESSOR, ArraySpec, Template
 
 _UNITS = {"alpha": "1/s", "beta": "1/s^2", "q0": "generalized coordinate", "v0": "generalized velocity"}
+
+
+Reductions = dict[str, tuple[AbstractReduction, ...]]
 
 
 class Plan(NamedTuple):
@@ -33,11 +40,13 @@ class Plan(NamedTuple):
 
     - `samples`: what varies.
     - `program`: one run.
+    - `reductions`: of outputs that are not kept.
     - `template`: of the result.
     """
 
     samples: AbstractSamples
     program: TracedRun
+    reductions: Reductions
     template: Template
 
 
@@ -117,19 +126,53 @@ def _labels(program: TracedRun, problem: Problem, spec: RunSpec, options: dict[s
     return coordinates
 
 
-def _columns(samples: AbstractSamples, program: TracedRun) -> dict[str, ArraySpec]:
+def _states(output: str, x: Variable, reductions: tuple[AbstractReduction, ...]) -> dict[str, ArraySpec]:
+    """What is stored of each chunk of an output that is not kept."""
+    nothing, none = np.empty((0, *x.shape), x.dtype), np.empty(0, int)
+    states = {}
+    for reduction in reductions:
+        for key, state in reduction.state(nothing, nothing == 0, none).items():
+            name = f"{output}_{reduction.name}_{key}"
+            if name in states:
+                raise InputError(f"{output} has two reductions called {reduction.name}: give one of them.")
+            dims = tuple(f"{name}_{i}" for i in range(state.ndim))
+            states[name] = ArraySpec(dims, state.shape, state.dtype, {}, of_chunk=True)
+    return states
+
+
+def _columns(program: TracedRun, reductions: Reductions) -> dict[str, ArraySpec]:
     columns = {}
     for name, x in program.variables.items():
         attributes: dict[str, Any] = {"units": x.units} if x.units else {}
+        if name in reductions:
+            columns |= _states(name, x, reductions[name])
+            continue
         if name == RESULT:
             attributes = {
                 "flag_values": [NOT_RUN, *range(len(OUTCOMES))],
                 "flag_meanings": " ".join(["not_run", *OUTCOMES]),
             }
             attributes |= {name: " ".join(text.split()) for name, text in OUTCOMES.items() if text}
-        dims, shape = (*samples.sizes, *x.dims), (*samples.sizes.values(), *x.shape)
-        columns[name] = ArraySpec(dims, shape, x.dtype, attributes)
-    return columns
+        columns[name] = ArraySpec(x.dims, x.shape, x.dtype, attributes)
+    return columns | {PROCESSOR: ArraySpec((), (), np.dtypes.StringDType(), {}, of_chunk=True)}
+
+
+def checked_reductions(reductions: Any) -> Reductions:
+    """What is asked of outputs that are not kept, by their names.
+
+    **Arguments:**
+
+    - `reductions`: a reduction, or several, by name.
+
+    **Raises:** `InputError` for anything else.
+    """
+    such_as = "uk.reductions.Mean()"
+    if not isinstance(reductions, Mapping):
+        raise InputError(
+            f"reductions are a dict from outputs to things like {such_as}, got {shown(reductions)}."
+        )
+    several = {k: (x,) if isinstance(x, AbstractReduction) else x for k, x in reductions.items()}
+    return {k: all_of("reductions", x, AbstractReduction, such_as) for k, x in several.items()}
 
 
 def _described(x: Any) -> str:
@@ -137,7 +180,12 @@ def _described(x: Any) -> str:
 
 
 def _provenance(
-    name: str, samples: AbstractSamples, member: Member, program: TracedRun, options: dict[str, Any]
+    name: str,
+    samples: AbstractSamples,
+    member: Member,
+    columns: dict[str, ArraySpec],
+    reductions: Reductions,
+    options: dict[str, Any],
 ) -> dict[str, Any]:
     attributes = {
         "made_by": MADE_BY,
@@ -146,7 +194,11 @@ def _provenance(
         **samples.describe(),
         "values": digest(samples),
     }
-    attributes |= {"parameters": list(samples.names), "outputs": list(program.variables)}
+    attributes |= {"parameters": list(samples.names)}
+    attributes["outputs"] = [name for name, x in columns.items() if not x.of_chunk]
+    attributes["chunk_variables"] = [name for name, x in columns.items() if x.of_chunk]
+    if reductions:
+        attributes["reductions"] = {name: list(map(_described, x)) for name, x in reductions.items()}
     if not member.of_function:
         for option in ("formula", "stabilizer"):
             attributes[option] = _described(getattr(member.build, option))
@@ -165,6 +217,7 @@ def prepare(
     stabilizer: AbstractStabilizer,
     formula: AbstractFormula | None,
     options: dict[str, Any],
+    reductions: Reductions,
 ) -> Plan:
     """A plan of a sweep.
 
@@ -176,6 +229,7 @@ def prepare(
         require_instance("formula", formula, AbstractFormula, "UdwadiaKalaba()")
     require_instance("stabilizer", stabilizer, AbstractStabilizer, "Projection()")
     require_solver(options["solver"])
+    outputs = list(reductions) if outputs is None and reductions else outputs
     build, example = Build(model, samples.names, stabilizer, formula), values_of(samples, 0)
     problem: Problem | None = None
     spec: Any = None
@@ -198,10 +252,13 @@ def prepare(
         name: (dims, x, {"units": units[name]} if name in units else {})
         for name, (dims, x) in samples.coordinates().items()
     }
-    columns = _columns(samples, program)
+    if unknown := [name for name in reductions if name not in program.variables or name == RESULT]:
+        raise unknown_name("output to reduce", unknown[0], [x for x in program.variables if x != RESULT])
+    columns = _columns(program, reductions)
     taken = {*columns, *(x for variable in program.variables.values() for x in variable.dims)}
     if clash := taken & {*coordinates, *samples.sizes} - {"q0", "v0"}:
         raise InputError(f"{min(clash)} is the name of both a parameter and an output: rename one.")
     name = problem.name if problem is not None else getattr(model, "__name__", type(model).__name__)
-    template = Template(columns, coordinates | labels, _provenance(name, samples, member, program, options))
-    return Plan(samples, program, template)
+    attributes = _provenance(name, samples, member, columns, reductions, options)
+    template = Template(samples.sizes, columns, coordinates | labels, attributes)
+    return Plan(samples, program, reductions, template)

@@ -1,13 +1,18 @@
-"""How far a sweep is: runs made, their rate, and the time left."""
+"""How far a sweep is: runs made, their rate, who makes them, and the time left."""
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-Update = Callable[[int, int], None]
+
+class Update(Protocol):
+    """What is told of runs: how many were made, how many of them failed, and a word on who makes them."""
+
+    def __call__(self, made: int, failed: int, note: str = "") -> None: ...
 
 
 def _clock(seconds: float) -> str:
@@ -17,20 +22,23 @@ def _clock(seconds: float) -> str:
 
 
 @contextlib.contextmanager
-def bar(shown: bool, name: str, total: int) -> Iterator[Update]:
-    """A bar on standard error, where that is a terminal. Yields what it wants to be told: how many runs were made and
-    how many of them failed; the first time those made before, when all is compiled.
+def bar(shown: bool, name: str, total: int, link: str = "") -> Iterator[Update]:
+    """A bar on standard error, where that is a terminal. Yields what it wants to be told; the first time how many runs
+    were made before, when all is compiled.
 
     **Arguments:**
 
     - `shown`: whether there is to be one.
     - `name`: what is swept.
     - `total`: how many runs there are.
+    - `link`: where a browser shows the workers.
     """
     console = Console(stderr=True)
     if not (shown and (console.is_terminal or console.is_jupyter)):
-        yield lambda made, failed: None
+        yield lambda made, failed, note="": None
         return
+    if link:
+        console.print(f"workers: {link}")
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -39,15 +47,16 @@ def bar(shown: bool, name: str, total: int) -> Iterator[Update]:
     )
     with Progress(*columns, console=console) as progress:
         task = progress.add_task(name, total=total, state="compiling")
-        told: list[tuple[float, int, int]] = []
+        start, before, new, bad = 0.0, -1, 0, 0
 
-        def update(made: int, failed: int) -> None:
-            told.append((time.perf_counter(), made, failed))
-            (start, before, _), new = told[0], sum(x[1] for x in told[1:])
-            seconds, state = told[-1][0] - start, "running"
+        def update(made: int, failed: int, note: str = "") -> None:
+            nonlocal start, before, new, bad
+            if before < 0:
+                start, before, made = time.perf_counter(), made, 0
+            new, bad, state = new + made, bad + failed, "running"
             if new:
-                left = _clock((total - before - new) * seconds / new)
-                state = f"{new / seconds:.3g} runs/s, {left} left, {sum(x[2] for x in told)} failed"
-            progress.update(task, completed=before + new, state=state)
+                rate = new / (time.perf_counter() - start)
+                state = f"{rate:.3g} runs/s, {_clock((total - before - new) / rate)} left, {bad} failed"
+            progress.update(task, completed=before + new, state=f"{state}, {note}" if note else state)
 
         yield update

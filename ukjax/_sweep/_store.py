@@ -1,29 +1,26 @@
-"""Where the results of a sweep go as they come: arrays in memory, or a Zarr folder that survives being killed.
+"""Where the results of a sweep go as they come: arrays in memory, or a Zarr store that survives being killed.
 
-The folder is complete from the first moment, with `result` at -1 (not run) everywhere. A block of runs is written to
-chunks of its own, each by a file that is renamed when whole, and `result` last: a block whose results are there is
+The store is complete from the first moment, with `result` at -1 (not run) everywhere. A chunk of runs is written to
+Zarr chunks of its own, each there as a whole or not at all, and `result` last: a chunk whose results are there is
 done, any other is run again.
 """
 
 import abc
 import contextlib
-import shutil
 import warnings
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
 from .._misc._errors import InputError, missing_extra
-from .._misc._paths import writing
-from ._chunks import Region
+from ._chunks import Chunks, values_in
 from ._member import RESULT
+from ._place import AbstractPlace, zarr
+from ._template import Template
 
 if TYPE_CHECKING:
     import xarray
-
-NOT_RUN = -1
-MADE_BY = "ukjax.sweep"
 
 
 def _xarray() -> Any:
@@ -34,71 +31,71 @@ def _xarray() -> Any:
     return xarray
 
 
-def _zarr() -> Any:
-    try:
-        import zarr
-    except ImportError as error:
-        raise missing_extra("sweep(store=...)", "sweep") from error
-    return zarr
-
-
 def check_installed(store: bool) -> None:
     """Raises `MissingExtraError` where what a result is kept in is not installed.
 
     **Arguments:**
 
-    - `store`: whether it is kept in a folder.
+    - `store`: whether it is kept in a store.
     """
     _xarray()
     if store:
-        _zarr()
-
-
-class ArraySpec(NamedTuple):
-    """One array of the result: dimensions, shape, type, and attributes."""
-
-    dims: tuple[str, ...]
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    attributes: dict[str, Any]
-
-    @property
-    def fill(self) -> Any:
-        """What stands where nothing was run."""
-        return np.nan if np.issubdtype(self.dtype, np.inexact) else NOT_RUN
-
-
-class Template(NamedTuple):
-    """All a result consists of but its values."""
-
-    columns: dict[str, ArraySpec]
-    coordinates: dict[str, tuple[tuple[str, ...], np.ndarray, dict[str, Any]]]
-    attributes: dict[str, Any]
+        zarr()
 
 
 class AbstractTarget(abc.ABC):
-    """Takes the results of blocks of runs."""
+    """Takes the results of chunks of runs.
 
+    - `chunks`: how the sweep is cut.
+    - `dims`: of the sweep.
+    - `arrays`: by name.
+    - `coordinates`: dimensions and values of the parameters.
+    - `of_chunks`: the arrays with an entry for each chunk.
+    """
+
+    chunks: Chunks
+    dims: Sequence[str]
     arrays: dict[str, Any]
+    coordinates: dict[str, tuple[tuple[str, ...], Any]]
+    of_chunks: Sequence[str]
 
-    def write(self, region: Region, values: dict[str, np.ndarray]) -> None:
-        """Keeps the results of a block, all or none.
+    def values(self, number: int, batch: int) -> dict[str, np.ndarray]:
+        """The values of the parameters of a chunk, (batch, ...).
 
         **Arguments:**
 
-        - `region`: where the block lies.
-        - `values`: by name.
+        - `number`: of the chunk.
+        - `batch`: how many runs of it; the last is repeated.
         """
+        return values_in(self.coordinates, self.dims, self.chunks.region(number), batch)
+
+    def write(self, number: int, values: dict[str, Any]) -> None:
+        """Keeps the results of a chunk, all or none.
+
+        **Arguments:**
+
+        - `number`: of the chunk.
+        - `values`: by name; of runs in the shape of the chunk.
+        """
+        place, region = self.chunks.place(number), self.chunks.region(number)
         for name in sorted(values, key=lambda name: name == RESULT):
-            self.arrays[name][region] = values[name]
+            if name in self.of_chunks:
+                self.arrays[name][place] = np.asarray(values[name])[(None,) * len(place)]
+            else:
+                self.arrays[name][region] = values[name]
 
     @abc.abstractmethod
-    def results(self) -> np.ndarray:
-        """The codes of all runs, -1 for those not made."""
+    def results(self, region: Any = ...) -> np.ndarray:
+        """The codes of runs, -1 for those not made.
+
+        **Arguments:**
+
+        - `region`: which runs; by default all.
+        """
 
     @abc.abstractmethod
     def dataset(self) -> "xarray.Dataset":
-        """What there is."""
+        """What there is of each run."""
 
     @abc.abstractmethod
     def close(self) -> None:
@@ -109,139 +106,169 @@ class AbstractTarget(abc.ABC):
 class Memory(AbstractTarget):
     """Arrays in memory."""
 
-    def __init__(self, template: Template):
-        self._xarray, self._template = _xarray(), template
-        self.arrays = {name: np.full(x.shape, x.fill, x.dtype) for name, x in template.columns.items()}
+    def __init__(self, template: Template, chunks: Chunks):
+        self._xarray, self._template, self.chunks, self.dims = (
+            _xarray(),
+            template,
+            chunks,
+            list(template.sizes),
+        )
+        self.of_chunks = template.of_chunks()
+        columns = template.columns.items()
+        self.arrays = {name: np.full(template.shape(name, chunks), x.fill, x.dtype) for name, x in columns}
+        self.coordinates = {
+            name: template.coordinates[name][:2] for name in template.attributes["parameters"]
+        }
 
-    def results(self) -> np.ndarray:
-        return self.arrays[RESULT]
+    def results(self, region: Any = ...) -> np.ndarray:
+        return self.arrays[RESULT][region]
 
     def dataset(self) -> "xarray.Dataset":
-        columns = self._template.columns
-        variables = {name: (x.dims, self.arrays[name], x.attributes) for name, x in columns.items()}
-        return self._xarray.Dataset(variables, self._template.coordinates, self._template.attributes)
+        of = self._template
+        variables = {
+            name: (of.dims(name), x, of.columns[name].attributes)
+            for name, x in self.arrays.items()
+            if name not in self.of_chunks
+        }
+        return self._xarray.Dataset(variables, of.coordinates, of.attributes)
 
     def close(self) -> None:
         pass
 
 
-def attributes_of(path: Path) -> dict[str, Any] | None:
-    """The attributes of a sweep's folder; None where there is none of that name.
+def differences(old: dict[str, Any], new: dict[str, Any]) -> str:
+    """What differs between a store and a sweep, as a message says it; nothing where they are the same.
 
     **Arguments:**
 
-    - `path`: the folder.
-
-    **Raises:** `InputError` where something else lies there.
-    """
-    with writing(path):
-        if not path.exists() and not path.is_symlink():
-            return None
-    try:
-        attributes = dict(_zarr().open_group(path, mode="r").attrs)
-    except Exception:  # it is something else, or damaged: Zarr raises many kinds
-        attributes = {}
-    if attributes.get("made_by") != MADE_BY:
-        raise InputError(f"'{path}' already exists, and no sweep made it: choose another name.")
-    return attributes
-
-
-def require_same(path: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
-    """Raises `InputError`, saying what differs, where a folder is not of the same sweep.
-
-    **Arguments:**
-
-    - `path`: the folder.
-    - `old`: its attributes.
+    - `old`: attributes of the store.
     - `new`: those of the sweep to be made.
     """
     differing = [name for name in new if old.get(name) != new[name]]
-    if not differing:
-        return
-    shown = [f"{name} (there {old.get(name)}, here {new[name]})" for name in differing]
     if differing == ["program"]:
-        shown = ["the code of the model, or a constant in it"]
-    raise InputError(
-        f"'{path}' is the store of another sweep, which differs in {'; '.join(shown)}. "
-        "Give another name, or overwrite=True."
-    )
+        return "the code of the model, or a constant in it"
+    return "; ".join(f"{name} (there {old.get(name)}, here {new[name]})" for name in differing)
 
 
-def _create(path: Path, template: Template, chunk: tuple[int, ...], replace: bool) -> contextlib.ExitStack:
-    """Makes the folder, with nothing run; it is there as a whole, and locked, or not at all."""
-    xarray, new = _xarray(), path.with_name(f".{path.name}.new")
-    shutil.rmtree(new, ignore_errors=True)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    empty = xarray.Dataset(coords=template.coordinates, attrs=template.attributes)
-    empty.to_zarr(new, mode="w", zarr_format=3, consolidated=False)
-    group = _zarr().open_group(new, mode="r+")
+def require_same(place: AbstractPlace, old: dict[str, Any], new: dict[str, Any]) -> None:
+    """Raises `InputError`, saying what differs, where a store is not of the same sweep.
+
+    **Arguments:**
+
+    - `place`: of the store.
+    - `old`, `new`: as `differences` takes them.
+    """
+    if differs := differences(old, new):
+        raise InputError(
+            f"'{place.name}' is the store of another sweep, which differs in {differs}. "
+            "Give another name, or overwrite=True."
+        )
+
+
+def _lay_out(store: Any, template: Template, chunks: Chunks) -> None:
+    """Writes a store in which nothing was run."""
+    empty = _xarray().Dataset(coords=template.coordinates, attrs=template.attributes)
+    empty.to_zarr(store, mode="w", zarr_format=3, consolidated=False)
+    group = zarr().open_group(store, mode="r+")
     for name, x in template.columns.items():
         group.create_array(
             name,
-            shape=x.shape,
-            chunks=(*chunk, *(max(1, size) for size in x.shape[len(chunk) :])),
-            dtype=x.dtype,
+            shape=template.shape(name, chunks),
+            chunks=(
+                *((1,) * len(chunks.shape) if x.of_chunk else chunks.shape),
+                *(max(1, n) for n in x.shape),
+            ),
+            dtype=str if x.dtype.kind == "T" else x.dtype,
             fill_value=x.fill,
-            dimension_names=x.dims,
+            dimension_names=template.dims(name),
             attributes=x.attributes,
         )
     with warnings.catch_warnings():
         # Readers look for consolidated metadata first, and warn where there are none; Zarr, which does not yet count
         # them to its format 3, warns where there are. Nothing changes them later.
         warnings.filterwarnings("ignore", message="Consolidated metadata")
-        _zarr().consolidate_metadata(new)
-    lock = _locked(new)
-    if replace:
-        shutil.rmtree(path)
-    try:
-        new.rename(path)
-    except OSError:
-        lock.close()
-        shutil.rmtree(new, ignore_errors=True)
-        raise
-    return lock
+        zarr().consolidate_metadata(store)
+
+
+def claimed(
+    place: AbstractPlace, template: Template, chunks: Chunks, overwrite: bool
+) -> contextlib.ExitStack:
+    """The lock of a store, which is made where there is none.
+
+    **Arguments:**
+
+    - `place`: of the store.
+    - `template`: of the sweep.
+    - `chunks`: how it is cut.
+    - `overwrite`: whether to replace a store.
+
+    **Raises:** `InputError` where it is one of another sweep, or another process writes to it.
+    """
+    old = place.attributes()
+    if old is None or overwrite:
+        return place.create(lambda store: _lay_out(store, template, chunks), replace=old is not None)
+    require_same(place, old, template.attributes)
+    return place.locked()
 
 
 @final
-class Folder(AbstractTarget):
-    """A Zarr folder."""
+class Store(AbstractTarget):
+    """A Zarr store that is there already.
 
-    def __init__(self, path: Path, template: Template, chunk: tuple[int, ...], overwrite: bool):
-        self._path, old = path, attributes_of(path)
-        if old is None:
-            with writing(path):
-                self._lock = _create(path, template, chunk, replace=False)
-        elif overwrite:
-            with _locked(path), writing(path):
-                self._lock = _create(path, template, chunk, replace=True)
-        else:
-            require_same(path, old, template.attributes)
-            self._lock = _locked(path)
-        for rest in path.rglob("*.partial"):  # of files that were being written
-            rest.unlink()
-        group = _zarr().open_group(path, mode="r+")
-        self.arrays = {name: group[name] for name in template.columns}
+    **Arguments:**
 
-    def results(self) -> np.ndarray:
-        return self.arrays[RESULT][...]
+    - `place`: of it.
+    - `attributes`: of the sweep.
+    - `lock`: of the one process that may give out chunks.
+    """
+
+    def __init__(
+        self, place: AbstractPlace, attributes: dict[str, Any], lock: contextlib.ExitStack | None = None
+    ):
+        self.place, self.attributes, self._lock = place, attributes, lock
+        group = place.patiently(self._require_own)
+        self.of_chunks = attributes["chunk_variables"]
+        self.arrays = {name: group[name] for name in (*attributes["outputs"], *self.of_chunks)}
+        result = self.arrays[RESULT]
+        self.dims = result.metadata.dimension_names
+        self.chunks = Chunks(result.shape, tuple(attributes["chunk"]))
+        parameters = {name: group[name] for name in attributes["parameters"]}
+        self.coordinates = {name: (x.metadata.dimension_names, x) for name, x in parameters.items()}
+        if lock is not None:
+            place.tidy()
+
+    def _require_own(self) -> Any:
+        """The group, which must be that of this sweep: what lies there may have been replaced."""
+        group = self.place.group("r+")
+        require_same(self.place, dict(group.attrs), self.attributes)
+        return group
+
+    def values(self, number: int, batch: int) -> dict[str, np.ndarray]:
+        def read() -> dict[str, np.ndarray]:
+            values = AbstractTarget.values(self, number, batch)
+            if not all(
+                np.all(np.isfinite(x)) for x in values.values()
+            ):  # Zarr's fill values for missing files
+                raise FileNotFoundError(f"'{self.place.name}' lacks values of parameters")
+            return values
+
+        return self.place.patiently(read)
+
+    def write(self, number: int, values: dict[str, Any]) -> None:
+        def write() -> None:
+            self._require_own()
+            AbstractTarget.write(self, number, values)
+
+        self.place.patiently(write)
+
+    def results(self, region: Any = ...) -> np.ndarray:
+        return self.place.patiently(lambda: self.arrays[RESULT][region])
 
     def dataset(self) -> "xarray.Dataset":
-        return _xarray().open_zarr(self._path, consolidated=False, chunks=None)[list(self.arrays)]
+        stored = _xarray().open_zarr(self.place.zarr_store(), consolidated=False, chunks=None)
+        return stored[[name for name in self.arrays if name not in self.of_chunks]]
 
     def close(self) -> None:
-        self._lock.close()
-
-
-def _locked(path: Path) -> contextlib.ExitStack:
-    """Holds a lock that no other process has, until it is closed or the process ends; it moves with the folder."""
-    held = contextlib.ExitStack()
-    with contextlib.suppress(ImportError):  # where there is no such lock
-        import fcntl
-
-        file = held.enter_context((path / "zarr.json").open())
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            held.close()
-            raise InputError(f"another process is writing to '{path}'.") from None
-    return held
+        self.place.tidy()
+        if self._lock is not None:
+            self._lock.close()

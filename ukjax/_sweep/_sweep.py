@@ -1,9 +1,9 @@
 """Many runs that differ in parameters: in chunks of bounded memory, kept as they come, resumed where they stopped."""
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import diffrax as dfx
 import jax
@@ -11,25 +11,30 @@ import numpy as np
 
 from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import all_of, flag, require_between, whole_number
-from .._misc._errors import InputError
-from .._misc._paths import as_path
+from .._misc._errors import InputError, SweepError
 from .._misc._process import require_own_process
 from .._misc._types import Numbers, Time
 from .._motion._project import Projection
 from .._run._events import Events
 from .._system._problem import Problem
 from .._system._stabilize import AbstractStabilizer
-from ._chunks import block_shape, blocks, padded, runs_at_once
-from ._member import RESULT
-from ._outputs import Outputs, succeeded
-from ._prepare import Plan, prepare, values_of
+from ._chunk import fitted, make_chunk, maker_for, merged
+from ._chunks import Chunks, chunk_shape
+from ._outputs import Outputs
+from ._place import AbstractPlace, place_of
+from ._prepare import Plan, checked_reductions, prepare
 from ._progress import Update, bar
-from ._run import Batch, compiled
 from ._samples import AbstractSamples, as_samples, count
-from ._store import NOT_RUN, AbstractTarget, Folder, Memory, attributes_of, check_installed, require_same
+from ._store import AbstractTarget, Memory, Store, check_installed, claimed, require_same
+from ._template import NOT_RUN
 
 if TYPE_CHECKING:
     import xarray
+
+    from ._cluster._sweep import Cluster
+
+_ROUNDS = 3
+"""How often what a store lost is made again, such as while its disk was away."""
 
 
 def _check(chunk: int | None, memory: float, gradients: Any) -> tuple[str, ...]:
@@ -40,61 +45,88 @@ def _check(chunk: int | None, memory: float, gradients: Any) -> tuple[str, ...]:
     return all_of("gradients", (gradients,) if isinstance(gradients, str) else gradients, str, "'q_end'")
 
 
-def _batch_size(shape: tuple[int, ...], devices: Sequence[Any]) -> int:
-    return -(-int(np.prod(shape)) // len(devices)) * len(devices)
+def _devices(devices: Any) -> tuple[Any, ...]:
+    """The devices to spread chunks over."""
+    devices = jax.local_devices() if devices is None else devices
+    devices = all_of("devices", devices, jax.Device, "jax.devices()[0]")
+    if not devices:
+        raise InputError("devices must name at least one, such as jax.devices().")
+    return devices
 
 
-def _compile(plan: Plan, shape: tuple[int, ...], devices: Sequence[Any]) -> tuple[Batch, int]:
-    return compiled(plan.program, values_of(plan.samples, 0), _batch_size(shape, devices), devices)
+class _Here(NamedTuple):
+    """Chunks made in this process."""
+
+    plan: Plan
+    devices: tuple[Any, ...]
+    stored: bool
+
+    def examine(
+        self, sizes: tuple[int, ...], memory: float, fit: bool
+    ) -> tuple[dict[str, Any], tuple[int, ...]]:
+        """As a worker does."""
+        attributes: dict[str, Any] = {"devices": f"{len(self.devices)} {self.devices[0].platform}"}
+        if self.stored:
+            attributes["program"] = self.plan.program.fingerprint()
+        return attributes, fitted(self.plan, sizes, memory, self.devices) if fit else ()
+
+    def fill(self, target: AbstractTarget, pending: list[int], before: int, update: Update) -> None:
+        """Makes chunks, one after the other."""
+        maker = maker_for(self.plan, target.chunks.shape, self.devices)
+        update(before, 0)
+        for number in pending:
+            update(*make_chunk(maker, target, number))
 
 
-def _fitted(plan: Plan, memory: float, devices: Sequence[Any]) -> tuple[tuple[int, ...], Batch]:
-    """The largest blocks that go into the memory by what the compiler says of them, and their program."""
-    sizes = tuple(plan.samples.sizes.values())
-    memory /= len(devices) if devices[0].platform == "cpu" else 1  # the cores of a CPU share one
-    limit = runs_at_once(plan.program.traced, memory, devices[0].platform) * len(devices)
-    while True:
-        shape = block_shape(sizes, limit)
-        run, used = _compile(plan, shape, devices)
-        if used <= memory or limit <= len(devices):
-            return shape, run
-        limit = int(np.prod(shape)) // 2
+def _target(plan: Plan, place: AbstractPlace | None, chunks: Chunks, overwrite: bool) -> AbstractTarget:
+    if place is None:
+        return Memory(plan.template, chunks)
+    lock = claimed(place, plan.template, chunks, overwrite)
+    try:
+        return Store(place, plan.template.attributes, lock)
+    except BaseException:
+        lock.close()
+        raise
 
 
-def _of_store(
-    plan: Plan, path: Path, shape: tuple[int, ...] | None, overwrite: bool
-) -> tuple[int, ...] | None:
-    """The shape of blocks, where it is given or there is such a store already."""
-    plan.template.attributes["program"] = plan.program.fingerprint()
-    old = attributes_of(path)
-    if old is None or overwrite:
-        return shape
-    require_same(path, old, plan.template.attributes)
-    return tuple(old["chunk"]) if shape is None else shape
+def _fill(maker: "_Here | Cluster", target: AbstractTarget, update: Update) -> None:
+    """Has all chunks made. What is done is what the target has: a store may have lost what was written to it."""
+    for again in range(_ROUNDS):
+        results = target.results()
+        pending = target.chunks.unfinished(results, NOT_RUN)
+        if not pending:
+            return
+        maker.fill(target, pending, 0 if again else int(np.sum(results != NOT_RUN)), update)
+    if pending := target.chunks.unfinished(target.results(), NOT_RUN):
+        reasons = dict.fromkeys(pending, "its results were written, and are gone")
+        raise SweepError(f"{len(pending)} chunks were written, and the store lost them.", reasons)
 
 
-def _fill(
+def _run(
     plan: Plan,
-    target: AbstractTarget,
-    shape: tuple[int, ...],
-    run: Batch | None,
-    devices: Sequence[Any],
+    place: AbstractPlace | None,
+    maker: "_Here | Cluster",
+    overwrite: bool,
+    chunk: int | None,
+    memory: float,
     update: Update,
-) -> None:
-    """Runs the blocks that are not done, one after the other."""
-    results = target.results()
-    sizes = tuple(plan.samples.sizes.values())
-    pending = [block for block in blocks(sizes, shape) if np.any(results[block.region] == NOT_RUN)]
-    if not pending:
-        return
-    run = _compile(plan, shape, devices)[0] if run is None else run
-    update(int(np.sum(results != NOT_RUN)), 0)
-    for block in pending:
-        outputs = run(plan.samples.at(padded(block.runs, _batch_size(shape, devices))))
-        values = {name: x[: block.runs.size] for name, x in outputs.items()}
-        room = tuple(s.stop - s.start for s in block.region)
-        target.write(block.region, {name: x.reshape(*room, *x.shape[1:]) for name, x in values.items()})
-        update(block.runs.size, int(np.sum(~succeeded(values[RESULT]))))
+) -> "xarray.Dataset":
+    """Has the chunks made, and returns what there is then."""
+    sizes, attributes = tuple(plan.samples.sizes.values()), plan.template.attributes
+    old = None if place is None or overwrite else place.attributes()
+    found, shape = maker.examine(sizes, memory, chunk is None and old is None)
+    attributes |= found
+    if chunk is not None:
+        shape = chunk_shape(sizes, chunk)
+    elif place is not None and old is not None:
+        require_same(place, old, attributes)
+        shape = tuple(old["chunk"])
+    attributes["chunk"] = list(shape)
+    target = _target(plan, place, Chunks(sizes, shape), overwrite)
+    with contextlib.closing(target):
+        _fill(maker, target, update)
+        figures = merged(target, plan.reductions)
+    return target.dataset().assign(figures)
 
 
 def sweep(
@@ -120,6 +152,8 @@ def sweep(
     chunk: int | None = None,
     memory: float = 1e9,
     devices: Sequence[Any] | None = None,
+    executor: Any = None,
+    reductions: Mapping[str, Any] = {},
     progress: bool = True,
 ) -> "xarray.Dataset":
     """Runs that differ in parameters, initial states or gains, as one table of results with names and units.
@@ -145,13 +179,18 @@ def sweep(
     - `ts`: times to save at [s], or their number; by default 201.
     - `dt0`, `formula`, `stabilizer`, `solver`, `stepsize_controller`, `rtol`, `atol`, `event`, `max_steps`: as for
       `simulate`.
-    - `store`: a Zarr folder to write to, such as "runs.zarr".
+    - `store`: a Zarr folder to write to, such as "runs.zarr", or a URL that fsspec knows, such as "s3://bucket/runs.zarr".
     - `overwrite`: replace the folder, if it is of an earlier sweep.
     - `chunk`: the most runs at once; by default by memory.
     - `memory`: the most that one chunk may take on each device, or on a CPU in total, as estimated from the compiled
       program [bytes].
     - `devices`: to spread each chunk over; by default all. A CPU counts as one device, unless you tell JAX to use its
       cores before it computes: `jax.config.update("jax_num_cpu_devices", os.cpu_count())`.
+    - `executor`: workers that make the chunks, each with one device, and write them to `store` themselves: any
+      `concurrent.futures.Executor`; a function that makes one; a Dask client; or an address, "tcp://host:8786" of a Dask
+      scheduler, "ray://host:10001" or "auto" of a Ray cluster. By default this process makes them.
+    - `reductions`: figures of outputs that are then not kept, such as `{"energy_drift": [uk.reductions.Mean()]}`. Without
+      `outputs` these are all.
     - `progress`: show a bar with runs per second and the time left, where standard error is a terminal.
 
     **Returns:** an `xarray.Dataset`: outputs with the dimensions of the samples (of a grid its parameters, else `run`)
@@ -159,30 +198,33 @@ def sweep(
     attributes explain its codes; and how it was made in the attributes. With `store` arrays are read when used.
 
     **Raises:** `InputError` before anything is run for invalid names, values and options, and for a store
-    of another sweep, saying what differs; `MissingExtraError` without xarray (`ukjax[sweep]`).
+    of another sweep, saying what differs; `MissingExtraError` without xarray (`ukjax[sweep]`); `SweepError` for chunks
+    that workers could not make.
     """
     gradients = _check(chunk, memory, gradients)
     check_installed(store is not None)
     overwrite, progress = flag("overwrite", overwrite), flag("progress", progress)
-    samples, path = as_samples(params), None if store is None else as_path("store", store)
-    devices = jax.local_devices() if devices is None else devices
-    devices = all_of("devices", devices, jax.Device, "jax.devices()[0]")
-    if not devices:
-        raise InputError("devices must name at least one, such as jax.devices().")
+    samples, place = as_samples(params), None if store is None else place_of(store)
     options = {"t0": t0, "t1": t1, "dt0": dt0, "ts": ts, "solver": solver, "max_steps": max_steps}
     options |= {"stepsize_controller": stepsize_controller, "rtol": rtol, "atol": atol, "event": event}
-    plan = prepare(fn_or_problem, samples, outputs, gradients, stabilizer, formula, options)
-    attributes, shape, run = plan.template.attributes, None, None
-    attributes["devices"] = f"{len(devices)} {devices[0].platform}"
-    if chunk is not None:
-        shape = block_shape(tuple(samples.sizes.values()), chunk)
-    if path is not None:
-        shape = _of_store(plan, path, shape, overwrite)
-    with bar(progress, attributes["model"], count(samples)) as update:
-        if shape is None:
-            shape, run = _fitted(plan, memory, devices)
-        attributes["chunk"] = list(shape)
-        target = Memory(plan.template) if path is None else Folder(path, plan.template, shape, overwrite)
-        with contextlib.closing(target):
-            _fill(plan, target, shape, run, devices, update)
-    return target.dataset()
+    reduced = checked_reductions(reductions)
+    definition = (outputs, gradients, stabilizer, formula, options, reduced)
+    if executor is None:
+        devices = _devices(devices)
+        plan = prepare(fn_or_problem, samples, *definition)
+        with bar(progress, plan.template.attributes["model"], count(samples)) as update:
+            return _run(
+                plan, place, _Here(plan, devices, place is not None), overwrite, chunk, memory, update
+            )
+    if place is None or devices is not None:
+        raise InputError(
+            "with an executor give store=, a folder or URL that all workers reach, and no devices: "
+            "each worker writes there, and has one device."
+        )
+    from ._cluster._sweep import on_workers
+
+    plan = prepare(fn_or_problem, samples, *definition)
+    with on_workers(executor, fn_or_problem, samples, definition) as cluster:
+        name, link = plan.template.attributes["model"], cluster.workers.dashboard
+        with bar(progress, name, count(samples), link) as update:
+            return _run(plan, place, cluster, overwrite, chunk, memory, update)

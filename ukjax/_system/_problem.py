@@ -91,8 +91,10 @@ def resolve_state(
         raise InputError(
             f"q has {q.size} entries and v has {v.size}; they differ only where the system overrides `kinematics`."
         )
-    with jax.numpy_dtype_promotion("standard"):
-        dtype = jnp.result_type(q, v)
+    dtype = q.dtype
+    if v.dtype != dtype:
+        with jax.numpy_dtype_promotion("standard"):
+            dtype = jnp.result_type(q, v)
     t = real_values("t", 0.0 if t is None else t).astype(dtype)
     if t.ndim:
         raise InputError(f"t has shape {t.shape}; it must be a scalar.")

@@ -124,6 +124,11 @@ def _errors(
     return phis, [rate if psi is None else psi for rate, psi in zip(rates, psis, strict=True)]
 
 
+def velocity_rows(system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) -> Float[Array, " mv"]:
+    """The stacked velocity errors psi(t, q, v) of the constraints that have such, in their order (m_v,)."""
+    return _stacked(_errors(system, _constraints_of(system), t, q, v)[1], q.dtype)
+
+
 def _require_velocity_error(c: AbstractConstraint, psi: Array | None) -> Array:
     if psi is None:
         raise InputError(

@@ -26,6 +26,7 @@ from ._joints import Prismatic as Prismatic
 from ._joints import Revolute as Revolute
 from ._joints import Spherical as Spherical
 from ._joints import Universal as Universal
+from ._loads import AbstractCoordinateLoad as AbstractCoordinateLoad
 from ._loads import AbstractLoad as AbstractLoad
 from ._loads import Force as Force
 from ._loads import Gravity as Gravity
@@ -36,6 +37,7 @@ from ._placement import PlanarPlacement as PlanarPlacement
 from ._placement import Twist as Twist
 from ._reactions import Reaction as Reaction
 from ._reactions import reactions as reactions
+from ._shapes import ball as ball
 from ._shapes import box as box
 from ._shapes import disk as disk
 from ._shapes import rod as rod
@@ -47,3 +49,4 @@ from ._start import problem as problem
 from ._start import velocity as velocity
 from ._tree import TreeSystem as TreeSystem
 from ._tree import tree as tree
+from ._visual import Visual as Visual

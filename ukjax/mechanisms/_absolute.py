@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._misc._errors import InputError
-from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
+from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities, as_jax, module_for
 from .._system._constraint import AbstractConstraint, Holonomic, Nonholonomic, as_constraints
 from .._system._system import AbstractSystem
 from .._system._together import AbstractTogether
@@ -27,6 +27,7 @@ from ._each_body import gyroscopic_of, inertias_of, placements_of, rates_of, twi
 from ._loads import AbstractLoad
 from ._mechanism import Mechanism
 from ._placement import AnyPlacement, Twist
+from ._visual import Visual
 
 
 def _ends(functions: Sequence[Any]) -> dict[int, AbstractCoordinates]:
@@ -132,7 +133,8 @@ class AbsoluteSystem(AbstractSystem):
     @property
     def q0(self) -> Coordinates:
         """The coordinates of the reference posture (n_q,)."""
-        return jnp.concatenate([part.reference for part in self.coordinates().values()])
+        parts = [part.reference for part in self.coordinates().values()]
+        return as_jax(module_for(parts).concatenate(parts))
 
     @property
     def constraints(self) -> tuple[AbstractConstraint, ...]:
@@ -235,6 +237,7 @@ def assemble(
     coordinates: str = "quaternion",
     constraints: tuple[AbstractConstraint, ...] | list[AbstractConstraint] = (),
     name: str = "mechanism",
+    visuals: Iterable[Visual] = (),
 ) -> AbsoluteSystem:
     """A mechanism as a system in absolute coordinates.
 
@@ -248,6 +251,7 @@ def assemble(
       `RangeForm` and its kin are, and a row for each unit quaternion.
     - `constraints`: further constraints, functions of the coordinates of all bodies one after the other.
     - `name`: what plots, summaries and files of its runs are titled.
+    - `visuals`: what bodies look like where they are shown; those without have a shape of their own.
 
     **Returns:** the system; its `q0` is the reference posture, `points(t, q)` are its named points.
 
@@ -255,7 +259,7 @@ def assemble(
     """
     if coordinates not in ("quaternion", "euler parameters"):
         raise InputError(f"coordinates must be 'quaternion' or 'euler parameters', got {coordinates!r}.")
-    mechanism, further = Mechanism(bodies, joints, loads, name), as_constraints(constraints)
+    mechanism, further = Mechanism(bodies, joints, loads, name, visuals), as_constraints(constraints)
     turning = any(isinstance(body, Body) for body in mechanism.bodies)
     if turning and coordinates == "quaternion":
         return QuaternionSystem(mechanism, further)

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-_NAMES = frozenset(("name", "parent", "child", "carrier", "body"))
-"""Fields that hold the names of parts: what differs in these only is alike."""
+_NAMES = frozenset(("name", "parent", "child", "carrier", "body", "shape"))
+"""Fields that hold the names of parts, and of shapes to show: what differs in these only is alike."""
 
 
 def _form(x: Any) -> Hashable:

@@ -9,11 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._misc._arguments import fails, real_array, require_finite, require_instance
+from .._misc._arguments import fails, one_of, real_array, require_finite, require_instance
 from .._misc._errors import InputError
 from .._misc._types import as_jax, is_traced, module_for
 from ._placement import AnyPlacement, Twist
 
+_SHAPES = {2: ("", "rod", "box", "disk"), 3: ("", "rod", "box", "disk", "ball")}
+"""By dimension, the words for what a body is shown as."""
 GROUND = "ground"
 """The name of what does not move; joints and loads may refer to it like to a body."""
 
@@ -156,6 +158,8 @@ class Body(AbstractBody):
     - `centre`: centre of mass in the reference posture, in the world [m] (3,).
     - `inertia`: about the centre of mass, in world axes at the reference posture [kg m^2] (3, 3), or its diagonal (3,).
     - `points`: further points to be reported: name -> place in the reference posture [m] (3,).
+    - `shape`: what it is shown as: `"rod"` from its point `start` to `end`, `"box"`, `"disk"` or `"ball"`, of such a size
+      that the mass, spread evenly, has this inertia; by default lines through its points, or through its joints.
 
     **Raises:** `InputError` for a mass that is not positive, and for an inertia that no body can have.
     """
@@ -165,15 +169,23 @@ class Body(AbstractBody):
     centre: Float[Array, "3"]
     inertia: Float[Array, "3 3"]
     points: dict[str, Array]
+    shape: str = eqx.field(static=True)
 
     def __init__(
-        self, name: str, mass: Any, centre: Any, inertia: Any, points: Mapping[str, Any] | None = None
+        self,
+        name: str,
+        mass: Any,
+        centre: Any,
+        inertia: Any,
+        points: Mapping[str, Any] | None = None,
+        shape: str = "",
     ):
         self.name = _checked_body_name(name)
         self.mass = checked_positive(f"the mass of body '{name}'", mass)
         self.centre = checked_array(f"the centre of body '{name}'", centre, (3,))
         self.inertia = _checked_inertia(name, inertia)
         self.points = _checked_points(name, points, 3)
+        self.shape = one_of(f"the shape of body '{name}'", shape, _SHAPES[3])
 
     def kinetic_energy(self, placement: AnyPlacement, twist: Twist) -> Float[Array, ""]:
         omega = placement.back(twist.omega)
@@ -194,6 +206,8 @@ class PlanarBody(AbstractBody):
     - `inertia`: about the centre of mass [kg m^2].
     - `angle`: theta in the reference posture [rad]; only shifts what the coordinate counts from.
     - `points`: further points to be reported: name -> place in the reference posture [m] (2,).
+    - `shape`: what it is shown as, as of a `Body`; no ball, and a box has its `edges`.
+    - `edges`: of a box [m] (2,), since the one inertia does not tell them.
 
     **Raises:** `InputError` for a mass or an inertia that is not positive.
     """
@@ -204,6 +218,8 @@ class PlanarBody(AbstractBody):
     inertia: Float[Array, ""]
     angle: Float[Array, ""]
     points: dict[str, Array]
+    shape: str = eqx.field(static=True)
+    edges: Float[Array, "2"] | None
 
     def __init__(
         self,
@@ -213,6 +229,8 @@ class PlanarBody(AbstractBody):
         inertia: Any,
         angle: Any = 0.0,
         points: Mapping[str, Any] | None = None,
+        shape: str = "",
+        edges: Any = None,
     ):
         self.name = _checked_body_name(name)
         self.mass = checked_positive(f"the mass of body '{name}'", mass)
@@ -220,6 +238,12 @@ class PlanarBody(AbstractBody):
         self.inertia = checked_positive(f"the inertia of body '{name}'", inertia)
         self.angle = checked_array(f"the angle of body '{name}'", angle, ())
         self.points = _checked_points(name, points, 2)
+        self.shape = one_of(f"the shape of body '{name}'", shape, _SHAPES[2])
+        self.edges = None if edges is None else checked_size(f"the edges of body '{name}'", edges, (2,))
+        if (shape == "box") != (edges is not None):
+            raise InputError(
+                f"the edges of body '{name}' in the plane go with the shape 'box', and it with them."
+            )
 
     def kinetic_energy(self, placement: AnyPlacement, twist: Twist) -> Float[Array, ""]:
         return 0.5 * (self.mass * jnp.dot(twist.velocity, twist.velocity) + self.inertia * twist.omega**2)

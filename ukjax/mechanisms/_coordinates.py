@@ -15,10 +15,11 @@ from typing import final
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .._misc._lie import hat, quaternion_rate, rotation_matrix
-from .._misc._types import Coordinates, Forces, Velocities
+from .._misc._types import Coordinates, Forces, Velocities, module_for
 from ._bodies import AbstractBody, Body, PlanarBody, PointMass
 from ._placement import AnyPlacement, Placement, PlanarPlacement, Twist, ground_placement, ground_twist
 
@@ -119,7 +120,7 @@ class PlanarCoordinates(AbstractCoordinates):
 
     @property
     def reference(self) -> Coordinates:
-        return jnp.append(self.body.centre, self.body.angle)
+        return module_for(self.body).append(self.body.centre, self.body.angle)
 
     def placement(self, q: Coordinates) -> PlanarPlacement:
         i = self.q_start
@@ -260,7 +261,7 @@ class EulerCoordinates(AbstractCoordinates):
 
 
 def _upright(body: Body) -> Coordinates:
-    return jnp.concatenate([body.centre, jnp.asarray([1, 0, 0, 0], body.centre.dtype)])
+    return module_for(body).concatenate([body.centre, np.eye(4, dtype=body.centre.dtype)[0]])
 
 
 def _placed(body: Body, q: Coordinates, i: int) -> Placement:

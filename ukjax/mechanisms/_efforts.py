@@ -54,7 +54,10 @@ def efforts_along(
         placements, twists = system.placements(t, q), system.twists(t, q, v)
         efforts = mechanism.efforts(t, placements, twists)
         rates = mechanism.rates(placements, twists)
-        names = [load.name for load in mechanism.loads]
+        if isinstance(system, TreeSystem):
+            efforts += [load.effort(t, q, v) for load in system.on_coordinates]
+            rates += [load.rate(q, v) for load in system.on_coordinates]
+        names = [load.name for load in system.loads]
         return {name: Effort(e, r, jnp.sum(e * r)) for name, e, r in zip(names, efforts, rates, strict=True)}
 
     return jax.vmap(at)(inputs, *states)

@@ -2,13 +2,15 @@
 
 from typing import Literal, NamedTuple
 
-import jax.numpy as jnp
 from jaxtyping import Array, Float
+
+from .._misc._types import module_for
 
 
 def in_space(x: Array) -> Float[Array, "3"]:
     """A vector of the plane as one of space; one of space as it is."""
-    return x if x.shape == (3,) else jnp.concatenate([x, jnp.zeros(1, x.dtype)])
+    xp = module_for(x)
+    return xp.asarray(x) if x.shape == (3,) else xp.concatenate([x, xp.zeros(1, x.dtype)])
 
 
 class Freedom(NamedTuple):
@@ -19,6 +21,7 @@ class Freedom(NamedTuple):
     - `angular`, `linear`: what each velocity does in the reference posture: it turns about a direction [1] and slides
       [m/rad, or 1] (k, 3).
     - `point`: of the axis, or the ball's centre [m] (3,).
+    - `named`: whether the label is the whole name, without the joint's in front.
     """
 
     kind: Literal["twist", "ball"]
@@ -26,6 +29,7 @@ class Freedom(NamedTuple):
     angular: Float[Array, "k 3"]
     linear: Float[Array, "k 3"]
     point: Float[Array, "3"]
+    named: bool = False
 
     @classmethod
     def turn(
@@ -40,10 +44,11 @@ class Freedom(NamedTuple):
         - `label`: what the coordinate is called.
         - `advance`: along the axis for each radian, of a screw [m/rad].
         """
-        axis = jnp.asarray([0.0, 0.0, 1.0], point.dtype) if axis is None else axis
+        xp = module_for(axis, advance)
+        along = xp.asarray([0.0, 0.0, 1.0], point.dtype) if axis is None else xp.asarray(axis)
         still = isinstance(advance, float) and advance == 0.0
-        linear = jnp.zeros_like(axis) if still else advance * axis
-        return cls("twist", label, axis[None], linear[None], in_space(point))
+        linear = xp.zeros_like(along) if still else xp.asarray(advance) * along
+        return cls("twist", label, along[None], linear[None], in_space(point))
 
     @classmethod
     def slide(cls, point: Array, axis: Array, label: str = "slide") -> "Freedom":
@@ -56,7 +61,7 @@ class Freedom(NamedTuple):
         - `label`: what the coordinate is called.
         """
         axis = in_space(axis)[None]
-        return cls("twist", label, jnp.zeros_like(axis), axis, in_space(point))
+        return cls("twist", label, module_for(axis).zeros_like(axis), axis, in_space(point))
 
     @classmethod
     def ball(cls, point: Array) -> "Freedom":
@@ -67,8 +72,8 @@ class Freedom(NamedTuple):
 
         - `point`: that stays in place, in the reference posture [m] (3,).
         """
-        axes = jnp.eye(3, dtype=point.dtype)
-        return cls("ball", "", axes, jnp.zeros_like(axes), point)
+        xp = module_for(point)
+        return cls("ball", "", xp.eye(3, dtype=point.dtype), xp.zeros((3, 3), point.dtype), xp.asarray(point))
 
     @property
     def nq(self) -> int:

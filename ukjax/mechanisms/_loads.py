@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._misc._arguments import one_of
-from .._misc._types import Time
+from .._misc._types import Coordinates, Time, Velocities
 from ._bodies import AbstractBody, checked_array, checked_name
 from ._laws import checked_law, value_of
 from ._placement import AnyPlacement, PlanarPlacement, Twist, rate_of
@@ -97,6 +97,45 @@ class Gravity(AbstractLoad):
 
     def potential(self, bodies: Mapping[str, AbstractBody], placements: Placements) -> Float[Array, ""]:
         return -jnp.sum(self._weights(bodies) * jnp.stack([placements[name].p for name in bodies]))
+
+
+class AbstractCoordinateLoad(eqx.Module):
+    """A load on the coordinates of a tree: springs and dampers of its joints, tendons over them, motors.
+
+    As any load it has a rate r, linear in v, an effort e, and the generalized force (dr / dv)^T e. A subclass has the
+    field `name` and the methods below; give it among the `loads` of `tree`.
+    """
+
+    name: eqx.AbstractVar[str]
+
+    @abc.abstractmethod
+    def rate(self, q: Coordinates, v: Velocities) -> Array:
+        """What the effort works on, linear in v.
+
+        **Arguments:**
+
+        - `q`: coordinates of the tree (n_q,).
+        - `v`: its velocities (n,).
+        """
+
+    @abc.abstractmethod
+    def effort(self, t: Time, q: Coordinates, v: Velocities) -> Array:
+        """The force or torque that works on `rate`, of the same shape.
+
+        **Arguments:**
+
+        - `t`: time [s].
+        - `q`, `v`: as for `rate`.
+        """
+
+    def potential(self, q: Coordinates) -> Float[Array, ""] | None:
+        """The potential energy [J], or None for a load without.
+
+        **Arguments:**
+
+        - `q`: as for `rate`.
+        """
+        return None
 
 
 def parts_of(load: AbstractLoad, by_name: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -18,6 +18,7 @@ from ._abstract_joint import AbstractAxisJoint, AbstractJoint
 from ._alike import each
 from ._bodies import GROUND, AbstractBody, PointMass, checked_name
 from ._loads import AbstractLoad, Gravity, Placements, Torque, Twists
+from ._visual import Visual
 
 
 @final
@@ -32,6 +33,7 @@ class Mechanism(eqx.Module):
     - `joints`: joints between them and the ground.
     - `loads`: loads on them; there is no gravity unless it is among them.
     - `name`: what plots, summaries and files of its runs are titled.
+    - `visuals`: what bodies look like where they are shown; those without have a shape of their own.
 
     **Raises:** `InputError` for names that are used twice or not known, and for what does not fit together.
     """
@@ -40,6 +42,7 @@ class Mechanism(eqx.Module):
     joints: tuple[AbstractJoint, ...]
     loads: tuple[AbstractLoad, ...]
     name: str = eqx.field(static=True)
+    visuals: tuple[Visual, ...] = eqx.field(static=True)
 
     def __init__(
         self,
@@ -47,15 +50,17 @@ class Mechanism(eqx.Module):
         joints: Iterable[AbstractJoint] = (),
         loads: Iterable[AbstractLoad] = (),
         name: str = "mechanism",
+        visuals: Iterable[Visual] = (),
     ):
         self.name = checked_name("mechanism", name)
         self.bodies = all_of("bodies", bodies, AbstractBody, "rod('crank', (0, 0), (1, 0), 1.0)")
         joints = all_of("joints", joints, AbstractJoint, "Revolute('pin', 'ground', 'crank', (0, 0))")
         loads = all_of("loads", loads, AbstractLoad, "Gravity()")
+        self.visuals = all_of("visuals", visuals, Visual, "Visual('crank', 'box', (1.0, 0.1, 0.1))")
         if not self.bodies:
             raise InputError("a mechanism needs at least one body.")
         for what, items in (("body", self.bodies), ("joint", joints), ("load", loads)):
-            _require_unique(what, [item.name for item in items])
+            require_unique(what, [item.name for item in items])
         axes = {joint.name: joint for joint in joints if isinstance(joint, AbstractAxisJoint)}
         self.joints = tuple(_with_joint(joint, axes) for joint in joints)
         self.loads = tuple(_with_joint(load, axes) for load in loads)
@@ -65,6 +70,9 @@ class Mechanism(eqx.Module):
             _check_point_masses(joint, self)
         for load in self.loads:
             _check_ends("load", load, self)
+        for visual in self.visuals:
+            if visual.body not in (known := [*self.by_name, GROUND]):
+                raise unknown_name("body in a visual:", visual.body, known)
 
     @property
     def dimension(self) -> int:
@@ -168,7 +176,14 @@ def sum_of(parts: list[Array]) -> Array:
     return jax.tree.reduce(jnp.add, parts)
 
 
-def _require_unique(what: str, names: list[str]) -> None:
+def require_unique(what: str, names: list[str]) -> None:
+    """Raises `InputError` for a name that is used twice.
+
+    **Arguments:**
+
+    - `what`: what is named, such as `"body"`.
+    - `names`: of all of them.
+    """
     for name in names:
         if names.count(name) > 1:
             raise InputError(

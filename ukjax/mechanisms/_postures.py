@@ -211,6 +211,21 @@ def _warn_of_degrees(system: AnySystem, values: dict[str, Array]) -> None:
                 )
 
 
+def held_at(system: AnySystem, at: Mapping[str, Any], dtype: Any) -> AnySystem:
+    """The mechanism with further rows, which hold what is named at a value.
+
+    **Arguments:**
+
+    - `system`: the mechanism.
+    - `at`: values by name, as for `problem`.
+    - `dtype`: of the coordinates.
+
+    **Raises:** `InputError` for unknown names and wrong shapes.
+    """
+    given = {name: jnp.asarray(_reference(system, name), dtype) for name in at}
+    return _held(system, {name: _checked(name, value, given[name]) for name, value in at.items()})
+
+
 def posture(system: AnySystem, at: Mapping[str, Any], t: Time | float) -> Coordinates:
     """The posture that the reference posture leads to where what is named goes to a value.
 

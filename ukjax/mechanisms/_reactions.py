@@ -172,11 +172,12 @@ def _held(A: Any) -> tuple[Any, Any]:
 def _onto_range(gram: np.ndarray, rcond: float) -> np.ndarray:
     """The projections (k, m, m) onto the ranges of symmetric matrices: by eigenvectors, unless it is the identity.
 
-    That it is where the least eigenvalue, at least one over the trace of the inverse, is above the threshold.
+    That it is where the least eigenvalue, at least one over the norm of the inverse, is above the threshold. (The trace
+    of an inverse is no such bound: an eigenvalue that is rounding may be negative.)
     """
     (_, m, _), held = gram.shape, np.broadcast_to(np.eye(gram.shape[1], dtype=gram.dtype), gram.shape).copy()
     try:
-        unsure = ~(rcond * m * np.trace(np.linalg.inv(gram), axis1=1, axis2=2) < 1)
+        unsure = ~(rcond * m * np.linalg.norm(np.linalg.inv(gram), axis=(1, 2)) < 1)
     except np.linalg.LinAlgError:
         unsure = np.ones(len(gram), bool)
     squares, vectors = np.linalg.eigh(gram[unsure])

@@ -1,4 +1,4 @@
-"""Bodies of uniform density whose inertia is known: rods, boxes and discs."""
+"""Bodies of uniform density whose inertia is known: rods, boxes, discs and balls."""
 
 from typing import Any
 
@@ -46,13 +46,16 @@ def rod(name: str, start: Any, end: Any, mass: Any, radius: Any = 0.0) -> Planar
     along = end - start
     square, centre = xp.dot(along, along), 0.5 * (start + end)
     if start.shape == (2,):
-        return PlanarBody(name, mass, centre, mass * square / 12.0, xp.arctan2(along[1], along[0]), points)
+        return PlanarBody(
+            name, mass, centre, mass * square / 12.0, xp.arctan2(along[1], along[0]), points, "rod"
+        )
     xp, (along, square, mass, r) = _known(
         along, square, mass, checked_size(f"the radius of rod '{name}'", radius)
     )
     axial, r2 = xp.outer(along, along) / square, r**2
     across = xp.eye(3, dtype=along.dtype) - axial
-    return Body(name, mass, centre, mass * ((square / 12.0 + r2 / 4.0) * across + 0.5 * r2 * axial), points)
+    inertia = mass * ((square / 12.0 + r2 / 4.0) * across + 0.5 * r2 * axial)
+    return Body(name, mass, centre, inertia, points, "rod")
 
 
 def box(name: str, centre: Any, size: Any, mass: Any) -> PlanarBody | Body:
@@ -75,8 +78,8 @@ def box(name: str, centre: Any, size: Any, mass: Any) -> PlanarBody | Body:
     xp, (edges, m) = _known(size, mass)
     square, total = edges**2, xp.sum(edges**2)
     if centre.shape == (2,):
-        return PlanarBody(name, mass, centre, m * total / 12.0)
-    return Body(name, mass, centre, m * (total - square) / 12.0)
+        return PlanarBody(name, mass, centre, m * total / 12.0, shape="box", edges=size)
+    return Body(name, mass, centre, m * (total - square) / 12.0, shape="box")
 
 
 def disk(name: str, centre: Any, radius: Any, mass: Any, axis: Any = (0.0, 0.0, 1.0)) -> PlanarBody | Body:
@@ -99,7 +102,29 @@ def disk(name: str, centre: Any, radius: Any, mass: Any, axis: Any = (0.0, 0.0, 
     mass = checked_positive(f"the mass of body '{name}'", mass)
     if centre.shape == (2,):
         _, (r, m) = _known(radius, mass)
-        return PlanarBody(name, mass, centre, 0.5 * m * r**2)
+        return PlanarBody(name, mass, centre, 0.5 * m * r**2, shape="disk")
     xp, (r, m, n) = _known(radius, mass, checked_axis(f"the axis of disc '{name}'", axis, 3))
     axial = xp.outer(n, n)
-    return Body(name, mass, centre, 0.25 * m * r**2 * (xp.eye(3, dtype=axial.dtype) + axial))
+    inertia = 0.25 * m * r**2 * (xp.eye(3, dtype=axial.dtype) + axial)
+    return Body(name, mass, centre, inertia, shape="disk")
+
+
+def ball(name: str, centre: Any, radius: Any, mass: Any) -> Body:
+    """A uniform ball in space, 2/5 m r^2 about any axis through its centre.
+
+    **Arguments:**
+
+    - `name`: of the body.
+    - `centre`: in the reference posture [m] (3,).
+    - `radius`: [m].
+    - `mass`: [kg].
+
+    **Returns:** a `Body`.
+
+    **Raises:** `InputError` for a radius that is not positive.
+    """
+    centre = checked_array(f"the centre of ball '{name}'", centre, (3,))
+    radius = checked_positive(f"the radius of ball '{name}'", radius)
+    mass = checked_positive(f"the mass of body '{name}'", mass)
+    xp, (r, m) = _known(radius, mass)
+    return Body(name, mass, centre, 0.4 * m * r**2 * xp.ones(3, dtype=r.dtype), shape="ball")

@@ -221,6 +221,6 @@ def commanded(system: Any, actuators: Mapping[str, Float[Array, ""]]) -> Any:
         eqx.tree_at(lambda x: x.drive, load, Commanded(load.drive, actuators[load.name]))
         if load.name in actuators
         else load
-        for load in system.loads
+        for load in system.mechanism.loads
     )
     return eqx.tree_at(lambda x: x.mechanism.loads, system, loads) if actuators else system

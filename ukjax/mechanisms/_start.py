@@ -17,7 +17,7 @@ from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Numbers, Time, Velocities, as_jax, is_traced
 from .._pseudoinverse import GramSchmidt, pinv, solved_on_host
 from .._system._problem import Problem, resolve_state
-from .._system._rows import constraint_rows
+from .._system._rows import velocity_rows
 from ._absolute import AbsoluteSystem
 from ._abstract_joint import AbstractAxisJoint
 from ._bodies import PointMass, checked_array
@@ -27,8 +27,17 @@ from ._springs import Actuator
 from ._tree import TreeSystem
 
 
-def _rates(system: Any, names: Iterable[str], t: Time, q: Coordinates, v: Velocities) -> list[Array]:
-    """What velocities are given of under these names: a joint's position, a body's turning, a point."""
+def named_rates(system: Any, names: Iterable[str], t: Time, q: Coordinates, v: Velocities) -> list[Array]:
+    """What velocities are given of under these names: a joint's position, a body's turning, a point.
+
+    **Arguments:**
+
+    - `system`: the mechanism.
+    - `names`: of its joints, bodies and points.
+    - `t`, `q`, `v`: the state.
+
+    **Raises:** `InputError` for a name that is not known.
+    """
     bodies = {body.name: body for body in system.bodies}
     joints = {joint.name: joint for joint in system.joints if isinstance(joint, AbstractAxisJoint)}
     placements, twists = system.placements(t, q), system.twists(t, q, v)
@@ -51,19 +60,16 @@ def _rates(system: Any, names: Iterable[str], t: Time, q: Coordinates, v: Veloci
 def _rows(parameters: tuple[Any, dict[str, Array]], t: Time, q: Coordinates) -> tuple[Array, Array]:
     """A and b of A v = b: the joints' rows, then those of the rates that are given."""
     system, targets = parameters
-    still = jnp.zeros(len(system.velocity_labels), q.dtype)
-    rows = constraint_rows(system, t, q, still)
 
-    def rates(v: Velocities) -> tuple[Array, Array]:
-        found = jnp.concatenate([jnp.atleast_1d(x) for x in _rates(system, targets, t, q, v)])
-        return found, found
+    def misses(v: Velocities) -> tuple[Array, Array]:
+        off = [velocity_rows(system, t, q, v)]
+        if targets:
+            rates = zip(named_rates(system, targets, t, q, v), targets.values(), strict=True)
+            off += [jnp.atleast_1d(rate - wanted) for rate, wanted in rates]
+        return jnp.concatenate(off), jnp.concatenate(off)
 
-    A, b = rows.A, -rows.velocity_error
-    if targets:
-        wanted = jnp.concatenate([jnp.atleast_1d(x) for x in targets.values()])
-        by_v, found = jax.jacfwd(rates, has_aux=True)(still)
-        A, b = jnp.concatenate([A, by_v]), jnp.concatenate([b, wanted - found])
-    return A, b
+    A, miss = jax.jacfwd(misses, has_aux=True)(jnp.zeros(len(system.velocity_labels), q.dtype))
+    return A, -miss
 
 
 @in_full_precision
@@ -114,7 +120,7 @@ def velocity(
     q = jnp.asarray(system.q0 if q is None else q)
     still = np.zeros(len(system.velocity_labels), q.dtype)
     system, t, q, _ = resolve_state(system, t, q, still)
-    shapes = jax.eval_shape(lambda t, q, v: _rates(system, rates, t, q, v), t, q, still) if rates else []
+    shapes = jax.eval_shape(lambda t, q, v: named_rates(system, rates, t, q, v), t, q, still) if rates else []
     targets = {
         name: checked_array(f"the rate of '{name}'", value, like.shape).astype(q.dtype)
         for (name, value), like in zip(rates.items(), shapes, strict=True)

@@ -1,41 +1,45 @@
 """Kinematic trees: bodies and joints in minimal coordinates, with loop-closing constraints on top."""
 
-from collections.abc import Iterable
-from typing import final
+from collections.abc import Iterable, Mapping
+from typing import Any, final
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
-from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
+from .._misc._types import Coordinates, Forces, MassMatrix, Numbers, Time, Velocities, as_jax
 from .._system._constraint import AbstractConstraint, Holonomic, Nonholonomic, as_constraints
 from .._system._system import AbstractSystem
 from .._system._tree_inertia import TreeInertia
 from ._bodies import AbstractBody
 from ._joints import AbstractJoint
-from ._loads import AbstractLoad
-from ._mechanism import Mechanism, Placements, Twists
+from ._loads import AbstractCoordinateLoad, AbstractLoad
+from ._mechanism import Mechanism, Placements, Twists, require_unique, sum_of
 from ._placement import Twist, ground_twist
 from ._tree_dynamics import force, gathered, needed, tree_inertia
-from ._tree_layout import Order, order
+from ._tree_layout import Order, armature_of, order
 from ._tree_loops import Loop, LoopRows, LoopSlip
-from ._tree_place import Place, moving, place
+from ._tree_place import Place, described, moving, place
+from ._visual import Visual
 
 
 class TreeSystem(AbstractSystem):
     """A kinematic tree in minimal coordinates; made by `tree`.
 
-    Its coordinates are those of the joints, in the order of the joints; `labels` names them. Mass matrix and forces
-    are those of Xu-Liu 2017, eqs. (12)-(31), the forces by Newton and Euler. Loops are constraints on top.
+    Its coordinates are those of the joints, in their order; `labels` names them. Mass matrix and forces: Xu-Liu 2017,
+    eqs. (12)-(31), the forces by Newton and Euler. Loops are constraints on top.
 
     - `mechanism`: its bodies, joints (the tree's first, then the loops) and loads.
-    - `further`: further constraints, on the coordinates.
-    - `order`: what hangs on what.
-    """
+    - `further`, `on_coordinates`: further constraints and loads, on the coordinates.
+    - `armature`: what each velocity moves besides the bodies (n,), or None.
+    - `order`: what hangs on what."""
 
     mechanism: eqx.AbstractVar[Mechanism]
     further: eqx.AbstractVar[tuple[AbstractConstraint, ...]]
+    on_coordinates: eqx.AbstractVar[tuple[AbstractCoordinateLoad, ...]]
+    armature: eqx.AbstractVar[Float[Array, " n"] | None]
     order: eqx.AbstractVar[Order]
 
     @property
@@ -49,9 +53,9 @@ class TreeSystem(AbstractSystem):
         return self.mechanism.joints
 
     @property
-    def loads(self) -> tuple[AbstractLoad, ...]:
-        """The loads."""
-        return self.mechanism.loads
+    def loads(self) -> tuple[AbstractLoad | AbstractCoordinateLoad, ...]:
+        """The loads on bodies, then those on coordinates."""
+        return (*self.mechanism.loads, *self.on_coordinates)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -60,7 +64,7 @@ class TreeSystem(AbstractSystem):
 
     @property
     def velocity_labels(self) -> tuple[str, ...]:
-        """The names of the velocities: as the coordinates', but for those of a ball (`wx`, `wy`, `wz`)."""
+        """The names of the velocities: as the coordinates', but `wx`, `wy`, `wz` of a ball."""
         return self.order.velocity_labels
 
     @property
@@ -72,8 +76,9 @@ class TreeSystem(AbstractSystem):
     def q0(self) -> Coordinates:
         """The coordinates of the reference posture: zero, and (1, 0, 0, 0) for a quaternion."""
         scalars = [e.q for e in self.order.layout.elements if e.kind == "ball"]
-        zeros = jnp.zeros(len(self.labels), self.mechanism.bodies[0].mass.dtype)
-        return zeros.at[jnp.asarray(scalars, int)].set(1.0)
+        q0 = np.zeros(len(self.labels), self.mechanism.bodies[0].mass.dtype)
+        q0[scalars] = 1.0
+        return as_jax(q0)
 
     @property
     def v0(self) -> Velocities:
@@ -108,18 +113,34 @@ class TreeSystem(AbstractSystem):
         return at.mechanism.drawing(at.placements)
 
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
-        """M = sum J_i^T diag(m_i, I_i) J_i (Xu-Liu 2017, eq. (24))."""
+        """M = sum J_i^T diag(m_i, I_i) J_i (Xu-Liu 2017, eq. (24)), and the armature on its diagonal."""
         return self.tree_inertia(t, q).dense()
 
     def tree_inertia(self, t: Time, q: Coordinates) -> TreeInertia:
         at = self._at(q)
-        return tree_inertia(at.chains, at.posture)
+        return tree_inertia(at.chains, at.posture, described(self.armature, q.dtype))
 
     def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
         """Q = sum J_i^T (loads - inertial forces at v' = 0), equal to Xu-Liu 2017, eqs. (28)-(31)."""
         at = self._at(q)
         rates = at.chains.rates(at.posture, v)
-        return force(at.chains, at.posture, rates, self._loads(at, t, at.chains.twists(at.posture, rates)))
+        loads = self._loads(at, t, at.chains.twists(at.posture, rates))
+        return force(at.chains, at.posture, rates, loads) + self._on_coordinates(t, q, v)
+
+    def _on_coordinates(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
+        """The generalized forces of the loads on coordinates."""
+        loads = described(self.on_coordinates, q.dtype)
+        _, transposed = jax.vjp(lambda v: [load.rate(q, v) for load in loads], v)
+        return transposed([load.effort(t, q, v) for load in loads])[0]
+
+    def _rotors(self, v: Velocities) -> Float[Array, ""]:
+        """The kinetic energy of the armature [J]."""
+        return 0.5 * jnp.sum(described(self.armature, v.dtype) * v**2)
+
+    def _potentials(self, q: Coordinates) -> dict[str, Array]:
+        """The potential energies of the loads on coordinates that have one [J], by name."""
+        found = {load.name: load.potential(q) for load in described(self.on_coordinates, q.dtype)}
+        return {name: x for name, x in found.items() if x is not None}
 
     def _loads(self, at: Place, t: Time, twists: Twist) -> Twist:
         """The force at the centre of each body and the torque on it that all loads come to, stacked."""
@@ -130,12 +151,16 @@ class TreeSystem(AbstractSystem):
         """Kinetic energy and the potential of all loads that have one [J]."""
         at = self._at(q)
         kinetic = at.mechanism.kinetic_energy(at.placements, self._twists(at, v))
-        return kinetic + at.mechanism.potential_energy(at.placements)
+        bodies = kinetic + at.mechanism.potential_energy(at.placements)
+        rotors = [] if self.armature is None else [self._rotors(v)]
+        return sum_of([bodies, *rotors, *self._potentials(q).values()])
 
     def energies(self, t: Time, q: Coordinates, v: Velocities) -> dict[str, Array]:
-        """The parts of the energy [J]: `kinetic_<body>` and `potential_<load>`."""
+        """The parts of the energy [J]: `kinetic_<body>`, `kinetic_armature` and `potential_<load>`."""
         at = self._at(q)
-        return at.mechanism.energies(at.placements, self._twists(at, v))
+        rotors = {} if self.armature is None else {"kinetic_armature": self._rotors(v)}
+        on_coordinates = {f"potential_{name}": x for name, x in self._potentials(q).items()}
+        return at.mechanism.energies(at.placements, self._twists(at, v)) | rotors | on_coordinates
 
     @property
     def loops(self) -> tuple[AbstractJoint, ...]:
@@ -161,7 +186,8 @@ class TreeSystem(AbstractSystem):
         """What each joint, loops included, does to its child: a force, and a torque about the child's centre of mass.
 
         By Newton and Euler: through the joint of a body goes what accelerates all bodies behind it, less what loads and
-        loops do to them. Along a joint's own freedoms that is zero, but for what `further` constraints ask of it.
+        loops do to them. Along a joint's own freedoms that is zero, but for what `further` constraints, the loads on
+        coordinates and the armature ask of it.
 
         **Arguments:**
 
@@ -208,6 +234,8 @@ class TreeSystem(AbstractSystem):
 class _Tree(TreeSystem):
     mechanism: Mechanism
     further: tuple[AbstractConstraint, ...]
+    on_coordinates: tuple[AbstractCoordinateLoad, ...]
+    armature: Float[Array, " n"] | None
     order: Order = eqx.field(static=True)
 
 
@@ -215,6 +243,8 @@ class _Tree(TreeSystem):
 class _QuaternionTree(TreeSystem):
     mechanism: Mechanism
     further: tuple[AbstractConstraint, ...]
+    on_coordinates: tuple[AbstractCoordinateLoad, ...]
+    armature: Float[Array, " n"] | None
     order: Order = eqx.field(static=True)
 
     def kinematics(self, t: Time, q: Coordinates, v: Velocities) -> Coordinates:
@@ -224,11 +254,13 @@ class _QuaternionTree(TreeSystem):
 def tree(
     bodies: Iterable[AbstractBody],
     joints: Iterable[AbstractJoint],
-    loads: Iterable[AbstractLoad] = (),
+    loads: Iterable[AbstractLoad | AbstractCoordinateLoad] = (),
     *,
     loops: Iterable[AbstractJoint] = (),
     constraints: tuple[AbstractConstraint, ...] | list[AbstractConstraint] = (),
+    armature: Mapping[str, Any] | Numbers | None = None,
     name: str = "mechanism",
+    visuals: Iterable[Visual] = (),
 ) -> TreeSystem:
     """A mechanism in minimal coordinates: a kinematic tree by product of exponentials, with loops as constraints.
 
@@ -245,20 +277,24 @@ def tree(
 
     **Arguments:**
 
-    - `bodies`: any of `Body`, `PlanarBody`, `PointMass`, all in the plane or all in space.
-    - `joints`: one for each body, any of those above.
-    - `loads`: loads on the bodies; there is no gravity unless it is among them.
+    - `bodies`, `joints`: all in the plane or all in space; one joint for each body, any of those above.
+    - `loads`: loads on the bodies or the coordinates; there is no gravity unless it is among them.
     - `loops`: joints that close loops, and drives, gears, paths and the like: any joint, as constraint rows.
     - `constraints`: further constraints, on the coordinates.
-    - `name`: what plots, summaries and files of its runs are titled.
+    - `armature`: of velocities besides the bodies, by label or (n,): a rotor's inertia times gear ratio squared [kg m^2].
+    - `name`: the title of its runs.
+    - `visuals`: what bodies look like where they are shown; those without have a shape of their own.
 
     **Returns:** the `TreeSystem`.
 
-    **Raises:** `InputError` in one line where joints form a cycle (it names them), where a body is not joined to the
-    ground, and for what `Mechanism` refuses.
+    **Raises:** `InputError` for joints in a cycle, a body not joined to the ground, and what `Mechanism` refuses.
     """
-    joints, loops = tuple(joints), tuple(loops)
-    mechanism = Mechanism(bodies, (*joints, *loops), loads, name)
+    joints, loops, loads = tuple(joints), tuple(loops), tuple(loads)
+    on_coordinates = tuple(load for load in loads if isinstance(load, AbstractCoordinateLoad))
+    on_bodies = [load for load in loads if not isinstance(load, AbstractCoordinateLoad)]
+    require_unique("load", [load.name for load in (*on_bodies, *on_coordinates) if hasattr(load, "name")])
+    mechanism = Mechanism(bodies, (*joints, *loops), on_bodies, name, visuals)
     found = order(mechanism.bodies, mechanism.joints[: len(joints)])
     kind = _Tree if len(found.labels) == found.layout.nv else _QuaternionTree
-    return kind(mechanism, as_constraints(constraints), found)
+    rotors = None if armature is None else armature_of(armature, found.velocity_labels)
+    return kind(mechanism, as_constraints(constraints), on_coordinates, rotors, found)

@@ -53,7 +53,7 @@ def inertias(chains: Chains, posture: Posture) -> Float[Array, "elements 6 6"]:
     return _on_elements(chains.layout, each)
 
 
-def tree_inertia(chains: Chains, posture: Posture) -> TreeInertia:
+def tree_inertia(chains: Chains, posture: Posture, armature: Float[Array, " n"] | None) -> TreeInertia:
     """The mass matrix, link by link: the velocities of a ball are links without a mass but for the last."""
     layout, dtype = chains.layout, posture.origin.dtype
     owner = np.array(layout.of_velocity, int)
@@ -66,6 +66,7 @@ def tree_inertia(chains: Chains, posture: Posture) -> TreeInertia:
         of_last[:, None, None] * inertias(chains, posture)[owner],
         of_first[:, None] * posture.arm[owner],
         parents,
+        armature,
     )
 
 

@@ -1,11 +1,15 @@
 """The order of a kinematic tree, from its bodies and joints; and one line on why they are not a tree."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from jaxtyping import Array, Float
 
 from .._misc._errors import InputError
+from .._misc._names import unknown_name
+from .._misc._types import as_jax, module_for
 from ._abstract_joint import AbstractJoint
-from ._bodies import GROUND, AbstractBody
+from ._bodies import GROUND, AbstractBody, checked_size
 from ._coordinates import ANGULAR_VELOCITY, QUATERNION
 from ._freedoms import Freedom
 from ._tree_motion import Element, Layout
@@ -75,10 +79,11 @@ def _named(joint: AbstractJoint, parts: Sequence[Freedom], of_ball: Sequence[str
     """The names of what a joint leaves free, with several for each ball."""
     found = []
     for part in parts:
+        stem = part.label if part.named else joint.name
         if part.kind == "ball":
-            found += [f"{joint.name} {x}" for x in of_ball]
+            found += [f"{stem} {x}" for x in of_ball]
         else:
-            found.append(f"{joint.name} {part.label}" if len(parts) > 1 else joint.name)
+            found.append(stem if part.named or len(parts) == 1 else f"{stem} {part.label}")
     return found
 
 
@@ -124,3 +129,23 @@ def order(bodies: Sequence[AbstractBody], joints: Sequence[AbstractJoint]) -> Or
     parents = tuple(number.get(joints[i].parent, -1) for i in carrying)
     layout = Layout(tuple(elements), tuple(frames[body.name] for body in bodies))
     return Order(layout, labels, velocity_labels, carrying, parents)
+
+
+def armature_of(given: Any, labels: tuple[str, ...]) -> Float[Array, " n"]:
+    """One entry for each velocity.
+
+    **Arguments:**
+
+    - `given`: an array (n,), or values by the velocities' names; the others have none.
+    - `labels`: the velocities' names.
+
+    **Raises:** `InputError` for unknown names, wrong shapes and negative values.
+    """
+    if not isinstance(given, Mapping):
+        return checked_size("armature", given, (len(labels),))
+    for name in given:
+        if name not in labels:
+            raise unknown_name("velocity in armature:", name, labels)
+    known = {name: checked_size(f"the armature of '{name}'", x) for name, x in given.items()}
+    xp = module_for(*known.values())
+    return as_jax(xp.stack([xp.asarray(known.get(name, 0.0), float) for name in labels]))

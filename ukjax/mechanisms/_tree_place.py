@@ -1,7 +1,7 @@
 """Where a tree is: its description as arrays, and its posture, at one q."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -38,9 +38,9 @@ def _inertia(body: AbstractBody) -> Float[Array, "3 3"]:
     return about * jnp.asarray(np.diag([0.0, 0.0, 1.0]), about.dtype)
 
 
-def described(mechanism: Mechanism, dtype: jnp.dtype) -> Mechanism:
-    """The mechanism with all its arrays in one precision."""
-    arrays, rest = eqx.partition(mechanism, eqx.is_inexact_array)
+def described(parts: Any, dtype: jnp.dtype) -> Any:
+    """A mechanism, or parts of one, with all arrays in one precision."""
+    arrays, rest = eqx.partition(parts, eqx.is_inexact_array)
     return eqx.combine(jax.tree.map(lambda x: x.astype(dtype), arrays), rest)
 
 

@@ -11,7 +11,7 @@ from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
 from .._system._constraint import AbstractConstraint, Holonomic
 from .._system._problem import Problem
 from .._system._system import AbstractSystem
-from ._andrews_bodies import POINTS, Dimensions, length, squeezer
+from ._andrews_bodies import POINTS, Dimensions, closed_posture, length, squeezer
 from ._named_points import NamedPoints
 from ._parameters import (
     Scalar,
@@ -198,12 +198,12 @@ def andrews(
     fixed = [stacked(pair) for pair in ((xa, ya), (xb, yb), (xc, yc))]
     lengths = {name: as_parameter(x) for name, x in lengths.items()}
     dimensions = Dimensions(stacked(masses.values()), stacked(inertias.values()), *fixed, **lengths)
-    q0, loads = at_start(Dimensions.closed, dimensions, Theta), map(as_parameter, (drive, stiffness, rest))
+    start, loads = at_start(closed_posture, dimensions, Theta), map(as_parameter, (drive, stiffness, rest))
     if coordinates == "classical":
-        system = Andrews(dimensions, *loads)
+        system, q0 = Andrews(dimensions, *loads), start.q
         points = system.points
     else:
-        system = squeezer(dimensions, q0, *loads)
+        system = squeezer(dimensions, start, *loads)
         q0, points = system.q0, NamedPoints(system, tuple(POINTS.items()))
     check(not fails(np.isfinite, q0), "the lengths do not close: no posture has this Theta.")
     return Problem(

@@ -1,13 +1,14 @@
 """Andrews' squeezer as seven bodies: its dimensions, how it is closed, and the mechanism in absolute coordinates."""
 
 from collections.abc import Mapping
-from typing import final
+from typing import NamedTuple, final
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
-from .._misc._types import Coordinates, Time
+from .._misc._types import Coordinates, Time, module_for
 from ..mechanisms import (
     GROUND,
     AbsoluteSystem,
@@ -147,18 +148,34 @@ class ConstantTorque(AbstractLoad):
         return -self.torque * placement.angle
 
 
-def squeezer(x: Dimensions, q: Coordinates, drive: Array, stiffness: Array, rest: Array) -> AbsoluteSystem:
-    """The mechanism of bodies K1 to K7, ten hinges, the drive and the spring; seven angles give its reference posture."""
+class Posture(NamedTuple):
+    """Where the bodies are: the seven angles q, angles and centres of K1 to K7, and points."""
+
+    q: Coordinates
+    angles: list[Array]
+    centres: list[Array]
+    points: dict[str, Array]
+
+
+def closed_posture(x: Dimensions, Theta: Array) -> Posture:
+    """The posture with this angle of K2 against the crank."""
+    q = x.closed(Theta)
     beta, Theta, gamma, Phi, delta, Omega, epsilon = q
-    at, centres = x.places(q), x.centres(q)
-    angles = (beta, beta + Theta, gamma, Phi + delta, delta, Omega + epsilon, epsilon)
+    angles = [beta, beta + Theta, gamma, Phi + delta, delta, Omega + epsilon, epsilon]
+    return Posture(q, angles, list(x.centres(q)), x.places(q))
+
+
+def squeezer(x: Dimensions, start: Posture, drive: Array, stiffness: Array, rest: Array) -> AbsoluteSystem:
+    """The mechanism of bodies K1 to K7, ten hinges, the drive and the spring, in its reference posture."""
+    at, xp = start.points, module_for(x)
     ends = ("F", "E", "D", "E", "G", "E", "H")
+    columns = zip(ends, xp.asarray(x.m), start.centres, xp.asarray(x.inertia), start.angles, strict=True)
     bodies = [
-        PlanarBody(f"K{i + 1}", x.m[i], centres[i], x.inertia[i], angles[i], {end: at[end]})
-        for i, end in enumerate(ends)
+        PlanarBody(f"K{i + 1}", mass, centre, inertia, angle, {end: at[end]})
+        for i, (end, mass, centre, inertia, angle) in enumerate(columns)
     ]
     pins = [
-        *(("O", GROUND, "K1", jnp.zeros_like(x.A)), ("F", "K1", "K2", at["F"]), ("B", GROUND, "K3", x.B)),
+        *(("O", GROUND, "K1", np.zeros(2, x.A.dtype)), ("F", "K1", "K2", at["F"]), ("B", GROUND, "K3", x.B)),
         *(("A, K5", GROUND, "K5", x.A), ("A, K7", GROUND, "K7", x.A)),
         *(("G", "K5", "K4", at["G"]), ("H", "K7", "K6", at["H"])),
         *((f"E, K{i}", "K2", f"K{i}", at["E"]) for i in (3, 4, 6)),

@@ -120,7 +120,12 @@ def arm_6r(
         Revolute("pitch", "wrist", "hand", at_wrist, y),
         Revolute("spin", "hand", "tool", flange, z),
     ]
-    motion = (as_parameter(value) for value in (radius, frequency, tilt, turn))
+    motion = [as_parameter(value) for value in (radius, frequency, tilt, turn)]
     path = ToolPath("tool path", GROUND, "tool", tip, *motion)
     system = tree(links, hinges, [Gravity(stacked((0.0, 0.0, -gravity)))], loops=[path])
-    return problem(system, t1=5.0, name="arm_6r", citation=_CITATION)
+    # At the start the wrist's centre moves along y, and the tool turns about x and z.
+    across, tilting, turning = (radius - tilt * tool) * frequency, tilt * frequency, turn * frequency
+    waist = across / fore
+    lift = waist * shoulder / upper
+    v0 = stacked((waist, lift, -lift, tilting, 0.0, turning - waist))
+    return problem(system, v0=v0, t1=5.0, name="arm_6r", citation=_CITATION)

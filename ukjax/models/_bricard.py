@@ -3,7 +3,7 @@
 import numpy as np
 
 from .._system._problem import Problem
-from ..mechanisms import GROUND, Gravity, Revolute, assemble, problem, rod, tree
+from ..mechanisms import GROUND, Gravity, Revolute, assemble, rod, tree
 from ._named_points import NamedPoints
 from ._parameters import (
     Scalar,
@@ -65,6 +65,6 @@ def bricard(
     loads = [Gravity(stacked((0.0, -gravity, 0.0)))]
     in_joints = coordinates == "joints"
     system = tree(rods, hinges[:5], loads, loops=hinges[5:]) if in_joints else assemble(rods, hinges, loads)
-    start = problem(system, t1=12.0)
+    q0, v0 = system.q0, np.zeros(len(system.velocity_labels), edge.dtype)
     points = NamedPoints(system, tuple((f"P{i + 1}", f"rod {i}.end") for i in range(1, 5)))
-    return Problem(system, start.q0, start.v0, 0.0, 12.0, points, citation=_CITATION, name="bricard")
+    return Problem(system, q0, v0, 0.0, 12.0, points, citation=_CITATION, name="bricard")

@@ -5,6 +5,7 @@ from typing import final
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
@@ -154,7 +155,7 @@ def coordinated_robots(
     check_finite(gravity=gravity)
     system = CoordinatedRobots(mass, inertia, load_mass, load_inertia, length, gravity)
     up = math.pi / 3.0
-    q0, v0 = jnp.asarray([up, -up, 0.0, up, -up]), jnp.zeros(5)
+    q0, v0 = np.array([up, -up, 0.0, up, -up]), np.zeros(5)
     return Problem(
         system, q0, v0, 0.0, 2.0 * math.pi, system.points, citation=_CITATION, name="coordinated_robots"
     )

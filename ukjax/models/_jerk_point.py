@@ -1,5 +1,6 @@
 """A point steered by its jerk along a helix: third-order dynamics under a constraint of order zero."""
 
+import math
 from typing import final
 
 import equinox as eqx
@@ -45,10 +46,10 @@ class JerkPoint(eqx.Module):
 
     def orders(self, t: Time) -> Float[Array, "3 3"]:
         """r, r' and r'' of u' = cruise tanh(rate t / sqrt(2)), which solves u''' = k u'^3 - rate^2 u'."""
-        w = self.rate / jnp.sqrt(2.0).astype(self.rate.dtype)
+        w = self.rate / math.sqrt(2.0)
         tanh = jnp.tanh(w * t)
         # ln cosh x without overflow; u, u' and u'' follow.
-        u = self._cruise() / w * (jnp.logaddexp(w * t, -w * t) - jnp.log(2.0).astype(w.dtype))
+        u = self._cruise() / w * (jnp.logaddexp(w * t, -w * t) - math.log(2.0))
         du, ddu = self._cruise() * tanh, self._cruise() * w * (1.0 - tanh**2)
         c, s, zero = self.radius * jnp.cos(u), self.radius * jnp.sin(u), jnp.zeros_like(u)
         tangent, inward = jnp.stack([-s, c, self.pitch]), jnp.stack([-c, -s, zero])

@@ -5,6 +5,7 @@ from typing import final
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
@@ -12,7 +13,7 @@ from .._system._constraint import AbstractConstraint, Nonholonomic
 from .._system._problem import Problem
 from .._system._system import AbstractSystem
 from ._incline import turning_path
-from ._parameters import Scalar, as_parameter, check_finite, check_positive
+from ._parameters import Scalar, as_parameter, check_finite, check_positive, stacked
 
 _CITATION = (
     "Knife edge on an incline; J. I. Neimark and N. A. Fufaev, Dynamics of Nonholonomic Systems, 1972."
@@ -87,7 +88,7 @@ def knife_edge(
     check_positive(mass=mass, inertia=inertia)
     check_finite(slope=slope, gravity=gravity, speed=speed, rate=rate)
     system = KnifeEdge(mass, inertia, slope, gravity, speed, rate)
-    q0, v0 = jnp.zeros(3), jnp.asarray([speed, 0.0, rate])
+    q0, v0 = np.zeros(3), stacked((speed, 0.0, rate))
     return Problem(
         system, q0, v0, 0.0, 10.0, system.points, system.path, citation=_CITATION, name="knife_edge"
     )

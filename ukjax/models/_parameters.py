@@ -24,7 +24,8 @@ Scalar = float | Array
 
 def as_parameter(value: Any) -> Array:
     """The array a system's field holds, always of floats, so that it can be differentiated."""
-    return jnp.asarray(float(value) if isinstance(value, int) else value)
+    value = float(value) if isinstance(value, int) else value
+    return as_jax(value) if isinstance(value, float | np.ndarray | np.generic) else jnp.asarray(value)
 
 
 def numbers(*values: Any) -> list[Any]:

@@ -4,9 +4,10 @@ from typing import final
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
-from .._misc._types import Time
+from .._misc._types import Time, as_jax
 from .._system._any_order import AnyOrderSystem, OfOrder
 from .._system._problem import Problem
 from ._parameters import Scalar, as_parameter, check_count, check_finite, check_not_negative, check_positive
@@ -106,5 +107,5 @@ def rlc_network(
     check_not_negative(resistance=resistance, wire=wire)
     ladder = Ladder(resistance, inductance, capacitance, voltage, wire, sections)
     system = AnyOrderSystem(2, ladder.inductances, ladder.voltages, ladder.laws(), energy=ladder.energy)
-    q0, v0 = system.state(jnp.zeros((2, 3 * sections), ladder.resistance.dtype))
+    q0, v0 = system.state(as_jax(np.zeros((2, 3 * sections), ladder.resistance.dtype)))
     return Problem(system, q0, v0, 0.0, 10.0, citation=_CITATION, name="rlc_network")

@@ -5,6 +5,7 @@ from typing import final
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
@@ -12,7 +13,7 @@ from .._system._constraint import AbstractConstraint, Nonholonomic
 from .._system._problem import Problem
 from .._system._system import AbstractSystem
 from ._incline import turning_path
-from ._parameters import Scalar, as_parameter, check_finite, check_positive
+from ._parameters import Scalar, as_parameter, check_finite, check_positive, stacked
 
 _CITATION = "Vertical rolling disk; A. M. Bloch, Nonholonomic Mechanics and Control, 2nd ed. 2015."
 
@@ -108,7 +109,7 @@ def rolling_disk(
     check_positive(mass=mass, radius=radius)
     check_finite(slope=slope, gravity=gravity, speed=speed, rate=rate)
     system = RollingDisk(mass, radius, slope, gravity, speed, rate)
-    q0, v0 = jnp.zeros(4), jnp.asarray([speed, 0.0, rate, speed / radius])
+    q0, v0 = np.zeros(4), stacked((speed, 0.0, rate, speed / radius))
     return Problem(
         system,
         q0,

@@ -6,6 +6,7 @@ from typing import final
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .._misc._lie import adjoint, exp_twist, inverse_adjoint, rigid_motion
@@ -216,8 +217,8 @@ def scara(
     check(abs(reach - radius) > abs(l1 - l2), message)
     links = (m1, m2, m3, m4, l0, l1, l2, r1, r2, Iz1, Iz2, Iz3, Iz4)
     system = Scara(*links, gravity, radius, reach, frequency, climb)
-    q0 = jnp.asarray([30.0 * _DEGREE, -55.0 * _DEGREE, 24.0 * _DEGREE, 0.0])
-    v0 = jnp.asarray([-0.157, 0.0001, 0.157, 0.0195])
+    q0 = np.array([30.0 * _DEGREE, -55.0 * _DEGREE, 24.0 * _DEGREE, 0.0])
+    v0 = np.array([-0.157, 0.0001, 0.157, 0.0195])
     if exact_start:
         q0, v0 = jax.jvp(system.posture, (jnp.zeros(()),), (jnp.ones(()),))
     return Problem(system, q0, v0, 0.0, 20.0, system.points, system.posture, citation=_CITATION, name="scara")

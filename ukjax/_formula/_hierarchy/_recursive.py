@@ -17,17 +17,17 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._formula._acceleration import AbstractFormula, Acceleration, Equations, equations_of_motion
-from .._misc._arguments import require_instance, whole_number
-from .._misc._errors import InputError
-from .._misc._types import Numbers, Time
-from .._pseudoinverse import AbstractPseudoinverse, GramSchmidt, as_pseudoinverse, inverse_cholesky
-from .._pseudoinverse import pinv as pseudoinverse
-from .._pseudoinverse._kernels import dot
-from .._system._constraint import AbstractConstraint
-from .._system._problem import Problem, resolve_state
-from .._system._stabilize import AbstractStabilizer, NoStabilizer
-from .._system._system import AbstractForwardingSystem, AbstractSystem
+from ..._misc._arguments import require_instance, whole_number
+from ..._misc._errors import InputError
+from ..._misc._types import Numbers, Time
+from ..._pseudoinverse import AbstractPseudoinverse, GramSchmidt, as_pseudoinverse, inverse_cholesky
+from ..._pseudoinverse import pinv as pseudoinverse
+from ..._pseudoinverse._kernels import dot
+from ..._system._constraint import AbstractConstraint
+from ..._system._problem import Problem, resolve_state
+from ..._system._stabilize import AbstractStabilizer, NoStabilizer
+from ..._system._system import AbstractForwardingSystem, AbstractSystem
+from .._acceleration import AbstractFormula, Acceleration, Equations, equations_of_motion
 from ._kalman import Enforced, as_variances, clearance_root, recursion, variances, with_clearance
 from ._levels import Levels, Module, as_levels, as_modules, blocks, row_levels
 

@@ -1,6 +1,5 @@
 """Whole runs as machine code: the steps that Diffrax would take, saved states included, in one call."""
 
-import functools
 from typing import Any, NamedTuple, final
 
 import diffrax as dfx
@@ -10,17 +9,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler import (
+from ..._compiler import (
     Code,
     Integration,
     Motion,
     ProjectionCode,
     TranslationError,
-    machine_code_is_wanted,
     remembered,
+    stays_here,
 )
-from .._motion._model import Model
-from ._programs import Setting, begun, control_of, method_of
+from ..._motion._model import Model
+from ._programs import Setting, control_of, first_step_of, method_of
 
 _TERMS = dfx.ODETerm(lambda t, y, args: y)  # of which a solver asks what kind of equation they are
 _NEAR_END = 100  # units of rounding within which a step is moved to the end, as Diffrax does
@@ -56,16 +55,29 @@ class Whole:
     """
 
     def __init__(self, setting: Setting, integration: Integration):
-        self._setting, self._integration = setting, integration
-        self._first = jax.jit(functools.partial(_first_step, setting))
+        self._integration, self._first = integration, first_step_of(setting)
 
-    def __call__(self, model: Model, controller: Any, y0: Any, span: Any, ts: Any, *, at_once: bool) -> Ends:
-        """A run.
+    def numbers(self, model: Model, controller: Any, *, at_once: bool) -> list[Any]:
+        """The operands that are the same whatever state and times are.
 
         **Arguments:**
 
         - `model`: of the structure.
         - `controller`: with numbers of its own.
+        - `at_once`: whether all have values, and NumPy arrays are wanted.
+        """
+        numbers = model.ready().numbers
+        assert numbers is not None
+        of_projection = [x for x in numbers[1:] if x is not None]
+        given = [numbers[0]], of_projection, jax.tree.leaves(eqx.filter(controller, eqx.is_array))
+        return [self._joined(x, np if at_once else jnp) for x in given]
+
+    def __call__(self, numbers: list[Any], y0: Any, span: Any, ts: Any, *, at_once: bool) -> Ends:
+        """A run.
+
+        **Arguments:**
+
+        - `numbers`: as the method of this name gives them.
         - `y0`: the state (q, v) to start from.
         - `span`: start, end, and the first step if it is given [s].
         - `ts`: the times to save at [s].
@@ -73,9 +85,13 @@ class Whole:
         """
         xp = np if at_once else jnp
         run = self._integration.on_host if at_once else self._integration
-        operands, forward = self._operands(model, controller, y0, span, ts, xp)
+        operands, forward = self._operands(numbers, y0, span, ts, xp)
         saved, ends = run(*operands)
         return self._ends(saved[0], ends[0], y0[0].size, ts, forward, xp)
+
+    def runs_on_gpu(self) -> bool:
+        """Whether there is a GPU here that takes batches as a kernel."""
+        return self._integration.kernel.runs_here()
 
     @property
     def can_be_pulled(self) -> bool:
@@ -89,52 +105,38 @@ class Whole:
 
         - `of`: the cotangents of `Ends.q` and `Ends.v`.
         """
-        operands, _ = self._operands(model, controller, y0, span, ts, jnp)
+        operands, _ = self._operands(self.numbers(model, controller, at_once=False), y0, span, ts, jnp)
         states = jnp.concatenate([x.astype(self._integration.dtype) for x in of], axis=1)
         given = states[:-1].reshape(1, -1), states[-1:]
         field, projection, state = (x[0] for x in self._integration.pullback(*operands, *given))
         return (field, projection), (state[: y0[0].size], state[y0[0].size :])
 
-    def _operands(
-        self, model: Model, controller: Any, y0: Any, span: Any, ts: Any, xp: Any
-    ) -> tuple[list[Any], Any]:
+    def _joined(self, arrays: Any, xp: Any) -> Any:
+        """Arrays as the operand of one run."""
+        dtype = self._integration.dtype
+        flat = [xp.ravel(x).astype(dtype) for x in map(xp.asarray, arrays)]
+        return xp.concatenate([xp.zeros(0, dtype), *flat])[None]
+
+    def _operands(self, numbers: list[Any], y0: Any, span: Any, ts: Any, xp: Any) -> tuple[list[Any], Any]:
         """Those of the integration, and the direction of time."""
         dtype = self._integration.dtype
         t0, t1, dt0 = span
         forward = xp.where(t1 < t0, -1, 1).astype(dtype)
         t0, t1, dt0 = forward * t0, forward * t1, None if dt0 is None else forward * dt0
-        numbers, controlled = model.ready().numbers, eqx.filter(controller, eqx.is_array)
-        assert numbers is not None
         near_end = t1 - _NEAR_END * xp.spacing(xp.abs(t1))
-        start = [forward, t1, near_end, t0, *self._first(controlled, t1, t0, dt0)]
-        given = (
-            [numbers[0]],
-            [x for x in numbers[1:] if x is not None],
-            jax.tree.leaves(controlled),
-            start,
-            [forward * ts],
-            y0,
-        )
-
-        def joined(arrays: Any) -> Any:
-            return xp.concatenate(
-                [xp.zeros(0, dtype), *(xp.ravel(x).astype(dtype) for x in map(xp.asarray, arrays))]
-            )[None]
-
-        return [joined(x) for x in given], forward
+        times = self._joined([t1, t0] if dt0 is None else [t1, t0, dt0], xp)
+        if xp is np:
+            first = self._first.on_host(numbers[2].T, times.T)
+        else:
+            first = jnp.stack(self._first.evaluate([*numbers[2][0], *times[0]]))
+        start = [forward, t1, near_end, t0, first]
+        return [*numbers, *(self._joined(x, xp) for x in (start, [forward * ts], y0))], forward
 
     def _ends(self, saved: Any, end: Any, n: int, ts: Any, forward: Any, xp: Any) -> Ends:
         result, steps, accepted, count = (x.astype(np.int32) for x in end[1:5])
         y = xp.concatenate([saved, end[None, 5:]])
         reached = xp.where(xp.arange(len(saved), dtype=np.int32) < count, ts, xp.inf)
         return Ends(xp.append(reached, forward * end[0]), y[:, :n], y[:, n:], result, steps, accepted)
-
-
-def _first_step(setting: Setting, numbers: Any, t1: Array, t0: Array, dt0: Array | None) -> list[Array]:
-    """The end of the first step, and what the controller keeps, as numbers."""
-    rest = eqx.filter(setting.controller, lambda x: isinstance(x, jax.ShapeDtypeStruct), inverse=True)
-    t_next, kept = begun(setting, eqx.combine(numbers, rest), t1, t0, dt0)
-    return [t_next, *(x.astype(t_next.dtype) for x in jax.tree.leaves(kept))]
 
 
 def whole_run(
@@ -159,7 +161,7 @@ def whole_run(
     projected = model.stabilizer.projection_method is not None
     if model.code is None or model.code.apart or (projected and model.projection is None):
         return None
-    if not machine_code_is_wanted():
+    if not stays_here():
         return None
     shape = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype) if eqx.is_array(x) else x
     q, v = (jax.ShapeDtypeStruct(x.shape, x.dtype) for x in state)

@@ -18,13 +18,13 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from .._misc._arguments import number_array
-from .._misc._errors import InputError, shown
-from .._misc._types import is_traced
-from .._pseudoinverse import AbstractPseudoinverse, GramSchmidt, as_pseudoinverse
-from .._pseudoinverse import pinv as pseudoinverse
-from .._pseudoinverse._kernels import above_rounding, dot, gram_schmidt
-from .._pseudoinverse._scaling import unit_rows
+from ..._misc._arguments import number_array
+from ..._misc._errors import InputError, shown
+from ..._misc._types import is_traced
+from ..._pseudoinverse import AbstractPseudoinverse, GramSchmidt, as_pseudoinverse
+from ..._pseudoinverse import pinv as pseudoinverse
+from ..._pseudoinverse._kernels import above_rounding, dot, gram_schmidt
+from ..._pseudoinverse._scaling import unit_rows
 
 
 class Restricted(NamedTuple):

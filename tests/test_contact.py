@@ -1,0 +1,131 @@
+"""Contacts with Coulomb friction at one instant, against their laws, closed forms and finite differences."""
+
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ukjax as uk
+
+PROBLEMS = {x["name"]: x for x in json.loads((Path(__file__).parent / "contact_problems.json").read_text())}
+
+
+def violation(G, u0, mu, dim, p):
+    """The largest violation of the laws of Signorini and Coulomb, by NumPy."""
+    p = np.asarray(p)
+    u = (G @ p + u0).reshape(-1, dim)
+    p = p.reshape(-1, dim)
+    found = [np.abs(np.minimum(p[:, 0], u[:, 0])).max()]
+    if dim > 1:
+        force, slip = np.linalg.norm(p[:, 1:], axis=1), np.linalg.norm(u[:, 1:], axis=1)
+        found.append((force - mu * p[:, 0]).max())
+        found.append(np.abs((p[:, 1:] * u[:, 1:]).sum(1) + mu * p[:, 0] * slip).max())
+    return max(found)
+
+
+def arrays(name):
+    x = PROBLEMS[name]
+    return np.array(x["G"]), np.array(x["u_free"]), np.array(x["mu"]), x["dim"]
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_laws_hold(name):
+    G, u, mu, dim = arrays(name)
+    found = uk.solve_contacts(G, u, mu, tangents=dim - 1)
+    assert violation(G, u, mu, dim, found.impulses) < 1e-10
+    assert found.residual < 1e-10
+    np.testing.assert_allclose(found.velocities, G @ np.asarray(found.impulses) + u, atol=3e-12)
+
+
+def random_problems(rng, size, contacts, dim, freedoms):
+    J = rng.normal(size=(size, contacts * dim, freedoms))
+    G = np.einsum("bik,bk,bjk->bij", J, rng.uniform(0.1, 2.0, (size, freedoms)), J)
+    u = np.einsum("bik,bk->bi", J, rng.normal(size=(size, freedoms)))
+    return 0.5 * (G + np.swapaxes(G, 1, 2)), u, rng.uniform(0.0, 1.2, (size, contacts))
+
+
+@pytest.mark.parametrize("shape", [(4, 3, 6), (6, 2, 5), (5, 1, 3)])
+def test_laws_hold_in_batches_of_dependent_contacts(shape):
+    G, u, mu = random_problems(np.random.default_rng(1), 50, *shape)
+    solve = jax.jit(jax.vmap(lambda G, u, mu: uk.solve_contacts(G, u, mu).impulses))
+    for problem in zip(G, u, mu, solve(G, u, mu), strict=True):
+        assert violation(*problem[:3], shape[1], problem[3]) < 1e-10
+
+
+def test_a_sliding_sphere_does_not_lift():
+    """Its normal velocity is zero, where convex models of friction give mu |u_t|."""
+    G, u, mu, _ = arrays("sphere_on_plane_slip")
+    found = uk.solve_contacts(G, u, mu)
+    assert bool(found.sliding[0])
+    assert abs(found.velocities[0]) < 3e-12 < abs(found.velocities[1]) + abs(found.velocities[2])
+
+
+def test_point_mass_on_a_plane():
+    """With G = 1/m it stops if u_t <= -mu u_n, and keeps u_t + mu u_n else."""
+    m, mu = 2.0, 0.4
+    for tangential, left, sliding in ((1.0, 0.2, True), (0.7, 0.0, False)):
+        found = uk.solve_contacts(np.eye(3) / m, [-2.0, tangential * 0.6, tangential * 0.8], mu, tangents=2)
+        np.testing.assert_allclose(found.velocities, [0, 0.6 * left, 0.8 * left], atol=3e-12)
+        np.testing.assert_allclose(found.impulses[0], 2.0 * m, rtol=1e-14)
+        assert bool(found.sliding[0]) is sliding
+        assert bool(found.closed[0])
+    assert not bool(uk.solve_contacts(np.eye(3), [1.0, 1.0, 0.0], 0.4, tangents=2).closed[0])
+
+
+def test_dry_friction_of_a_joint_beside_a_stop():
+    """A rate with friction torque up to c and no normal row, and an independent stop."""
+    G = np.diag([0.5, 2.0])
+    for rate, left in ((3.0, 2.0), (-0.4, 0.0)):
+        found = uk.solve_contacts(
+            G, [rate, -1.0], [0.0, 0.0], limit=[2.0, 0.0], tangents=(1, 0), normals=(False, True)
+        )
+        np.testing.assert_allclose(found.velocities, [left, 0.0], atol=3e-12)
+        np.testing.assert_allclose(found.impulses, [(left - rate) / 0.5, 0.5], atol=3e-12)
+
+
+@pytest.mark.parametrize(
+    "name", ["spatial_random_6", "planar_random_4", "sphere_in_groove", "table_four_legs_tips"]
+)
+def test_derivatives_against_differences(name):
+    """Of u, which is unique where contacts are dependent too."""
+    G, u, mu, dim = arrays(name)
+    rng = np.random.default_rng(0)
+    S = rng.normal(size=G.shape)
+    change = G @ (S + S.T) @ G, G @ rng.normal(size=u.shape), 0.1 * rng.normal(size=mu.shape)
+
+    def velocities(s):
+        moved = (x + s * dx for x, dx in zip((G, u, mu), change, strict=True))
+        return uk.solve_contacts(*moved, tangents=dim - 1).velocities
+
+    exact = jax.jvp(velocities, (0.0,), (1.0,))[1]
+    h = 1e-6
+    np.testing.assert_allclose(exact, (velocities(h) - velocities(-h)) / (2 * h), rtol=2e-6, atol=2e-7)
+    weights = rng.normal(size=u.shape)
+    np.testing.assert_allclose(jax.grad(lambda s: weights @ velocities(s))(0.0), weights @ exact, rtol=1e-9)
+
+
+def test_float32():
+    G, u, mu, dim = arrays("spatial_random_6")
+    G, u, mu = (x.astype(np.float32) for x in (G, u, mu))
+    found = uk.solve_contacts(G, u, mu)
+    assert found.impulses.dtype == jnp.float32
+    assert violation(G, u, mu, dim, found.impulses) < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((np.eye(3), np.zeros(2), [0.1]), {}, "delassus must be"),
+        ((np.array([[1.0, 1.0], [0.0, 1.0]]), np.zeros(2), [0.1]), {}, "symmetric"),
+        ((np.eye(2), np.zeros(2), [-0.1]), {}, "friction must be finite and not negative"),
+        ((np.eye(2), [np.nan, 0.0], [0.1]), {}, "velocity must be finite"),
+        ((np.eye(2), np.zeros(2), 0.1), {}, "tangents"),
+        ((np.eye(3), np.zeros(3), [0.1, 0.1]), {}, "must be those of all contacts"),
+    ],
+)
+def test_bad_input(arguments, options, message):
+    with pytest.raises(uk.InputError, match=message):
+        uk.solve_contacts(*arguments, **options)

@@ -1,0 +1,315 @@
+"""GPUs without one: what is lowered for them, and kernels compiled for this machine.
+
+Nothing here runs on a GPU: `test_gpu.py` does. A kernel is LLVM's text, the same for a GPU and for a host but for how a
+thread is counted and for a reciprocal, which on the host is as inexact as that of a GPU.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import diffrax as dfx
+import jax
+import jax.numpy as jnp
+import mpmath
+import numpy as np
+import pytest
+from jaxtyping import Array
+from kernels import captured, on_host, registers_of
+
+import ukjax as uk
+from ukjax._compiler._gpu import _program_kernel, _run_kernel
+from ukjax._compiler._gpu._program_kernel import ProgramKernel
+from ukjax._compiler._program import program_of
+
+FEW = 7
+
+
+# What is lowered.
+
+
+def end(x: Array, **options: Any) -> Array:
+    return uk.simulate(uk.models.pendulum(angle=x), t1=0.1, ts=3, **options).q[-1]
+
+
+def fixed(x: Array) -> Array:
+    constant = {"solver": dfx.Tsit5(), "stepsize_controller": dfx.ConstantStepSize(), "dt0": 0.01}
+    return end(x, **constant)
+
+
+def step(x: Array) -> Array:
+    problem = uk.models.pendulum(angle=x)
+    return uk.step(problem.system, 0.0, problem.q0, problem.v0, 0.01)[0]
+
+
+def acceleration(x: Array) -> Array:
+    problem = uk.models.pendulum(angle=x)
+    formula = uk.UdwadiaKalaba(uk.GramSchmidt())
+    return formula.acceleration(problem.system, 0.0, problem.q0, problem.v0).a
+
+
+def lanes(x: Array) -> Array:
+    problem = uk.models.pendulum()
+    return uk.lanes(problem).one(0.0, problem.q0 * x, problem.v0)
+
+
+PATHS: dict[str, Callable[[Array], Array]] = {
+    "simulate": end,
+    "fixed steps": fixed,
+    "all observed": lambda x: uk.simulate(uk.models.pendulum(angle=x), t1=0.1, ts=3).constraint_force,
+    "every step": lambda x: uk.simulate(uk.models.pendulum(angle=x), t1=0.1, ts="steps", max_steps=64).q,
+    "implicit": lambda x: uk.simulate(uk.models.pendulum(angle=x), t1=0.1, ts=3, solver=dfx.Kvaerno3()).q,
+    "step": step,
+    "acceleration": acceleration,
+    "lanes": lanes,
+    "reverse mode": jax.grad(lambda x: end(x).sum()),
+    "forward mode": lambda x: jax.jvp(lambda x: end(x, adjoint=dfx.ForwardMode()), (x,), (jnp.ones_like(x),))[1],
+}  # fmt: skip
+
+
+def calls(path: str, platform: str) -> set[str]:
+    """The foreign functions that a batch calls."""
+    function = PATHS[path]
+    batch = jax.jit(jax.vmap(lambda x: function(x))).trace(jnp.linspace(0.3, 1.0, FEW))
+    text = batch.lower(lowering_platforms=(platform,)).as_text()
+    return set(re.findall(r"custom_call @([\w$.]+)", text))
+
+
+def only_on_cpus(names: set[str]) -> set[str]:
+    return {x for x in names if x.startswith(("ukjax_", "lapack_", "xla_python", "xla_ffi_python"))}
+
+
+@pytest.fixture
+def kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where there is a GPU that takes kernels."""
+    for module in (_program_kernel, _run_kernel):
+        monkeypatch.setattr(module, "kernels_run", lambda: True)
+    jax.clear_caches()
+    yield
+    jax.clear_caches()
+
+
+PLATFORMS = ["cuda", *(pytest.param(x, marks=pytest.mark.slow) for x in ("rocm", "tpu"))]
+LONG = {"reverse mode", "implicit"}
+
+
+@pytest.mark.parametrize("x64", [True, False], ids=["float64", "float32"])
+@pytest.mark.parametrize("platform", PLATFORMS)
+@pytest.mark.parametrize("path", [pytest.param(x, marks=[pytest.mark.slow] * (x in LONG)) for x in PATHS])
+def test_batches_are_lowered_for_accelerators(path: str, platform: str, x64: bool) -> None:
+    with jax.enable_x64(x64):
+        assert only_on_cpus(calls(path, platform)) == set()
+
+
+def test_calls_that_only_cpus_have_are_found() -> None:
+    assert only_on_cpus(calls("simulate", "cpu"))
+    assert only_on_cpus(calls("lanes", "cpu"))
+
+
+@pytest.mark.parametrize("x64", [True, False], ids=["float64", "float32"])
+@pytest.mark.parametrize("path", ["simulate", "fixed steps", "all observed", "step", "lanes"])
+def test_batches_are_kernels(kernels: None, path: str, x64: bool) -> None:
+    with jax.enable_x64(x64):
+        assert "__gpu$xla.gpu.ptx" in calls(path, "cuda")
+        assert only_on_cpus(calls(path, "cuda")) == set()
+
+
+def test_what_is_exported_has_no_kernels(kernels: None) -> None:
+    """It may run where the card, or its driver, is another."""
+    shape = jax.ShapeDtypeStruct((FEW,), jnp.float64)
+    exported = jax.export.export(jax.jit(jax.vmap(end)), platforms=("cuda",))(shape)
+    assert "__gpu$" not in exported.mlir_module()
+
+
+# The whole run of a kernel, on this machine.
+
+SMALL = ("pendulum", "two_mass_spring", "rolling_disk", "light_cart_pole", "spinning_top")
+MODELS = [pytest.param(x, marks=[pytest.mark.slow] * (x not in SMALL)) for x in sorted(uk.models.MODELS)]
+WAYS: dict[str, dict[str, Any]] = {
+    "adaptive": {},
+    "fixed": {"solver": dfx.Bosh3(), "stepsize_controller": dfx.ConstantStepSize(), "dt0": 0.05},
+}
+
+
+def varied(operands: list[np.ndarray], runs: int, q: int) -> list[np.ndarray]:
+    """Runs with velocities of other sizes; one of them from a state that is no number."""
+    scale = np.random.default_rng(0).uniform(0.3, 1.5, (runs, 1)).astype(operands[-1].dtype)
+    y = np.repeat(operands[-1], runs, axis=0)
+    y[:, q:] *= scale
+    y[runs // 2] = np.nan
+    return [*operands[:-1], y]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "x64", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["float64", "float32"]
+)
+@pytest.mark.parametrize("name", MODELS)
+def test_kernels_give_what_simulate_gives(name: str, x64: bool, way: str) -> None:
+    """Saved states, ends, steps and codes of runs; some end early, since they may take no more than some steps."""
+    with jax.enable_x64(x64):
+        problem, runs = uk.models.get(name), 100
+        span = 0.02 * (problem.t1 - problem.t0)
+        options = {"t1": problem.t0 + span, "ts": 5, "throw": False, "max_steps": 25} | WAYS[way]
+        if "dt0" in options:
+            options["dt0"] *= span
+        integration, operands = captured(lambda: uk.simulate(problem, **options))
+        given = varied(operands, runs, problem.q0.size)
+        expected = integration.on_host(*given)
+        saves, n = given[4].shape[1], integration.size
+        shapes = [(saves, n, runs), (5 + n, runs)]
+        saved, ends = on_host(integration.kernel.text, [x.T for x in given], (runs, saves), shapes)
+    found, want = (np.moveaxis(saved, -1, 0), ends.T), expected
+    steps = [x[1][:, 2] for x in (found, want)]
+    same = steps[0] == steps[1]  # where rounding decides whether a step is accepted, they may differ
+    assert same.mean() > 0.95
+    codes = [x[1][:, 1] for x in (found, want)]
+    np.testing.assert_array_equal(codes[0][same], codes[1][same])
+    assert codes[1][runs // 2] != 0 or way == "fixed"  # which no error ends
+    scale = np.nanmax(np.abs(want[1][:, 5:]))
+    tolerance = (1e-8 if x64 else 1e-3) * max(scale, 1.0)
+    for x, y in zip(found, want, strict=True):
+        np.testing.assert_allclose(x[same], y[same], rtol=0, atol=tolerance)
+
+
+def test_runs_that_take_too_many_steps_fail_by_code() -> None:
+    problem = uk.models.pendulum()
+    options = {"t1": 10.0, "ts": 3, "throw": False, "max_steps": 4}
+    integration, operands = captured(lambda: uk.simulate(problem, **options))
+    saves, n = operands[4].shape[1], integration.size
+    shapes = [(saves, n, 1), (5 + n, 1)]
+    saved, ends = on_host(integration.kernel.text, [x.T for x in operands], (1, saves), shapes)
+    (code,) = jax.tree.leaves(dfx.RESULTS.max_steps_reached)
+    assert ends[1, 0] == code
+    assert ends[2, 0] == 4
+    assert np.isinf(saved[-1]).all()
+
+
+def test_programs_as_kernels() -> None:
+    """Operands of all members, and shared ones, of a program with each kind of operation."""
+
+    def function(x: Array, y: Array) -> Array:
+        one = jnp.where(x[0] > y[0], jnp.maximum(x[1], y[1]), jnp.minimum(x[1], y[1]))
+        return jnp.stack(
+            [one, jnp.sin(x[0]) / y[1], jnp.sign(x[0]) * jnp.floor(y[0]), jnp.sqrt(y[1]) ** x[1]]
+        )
+
+    shapes = [jax.ShapeDtypeStruct((2,), jnp.float64)] * 2
+    program = program_of(function, shapes, jnp.float64)
+    x, y = np.random.default_rng(0).normal(size=(2, 50)), np.array([[0.3], [1.7]])
+    (found,) = on_host(program.kernel.text, [x, y], (50,), [(4, 50)])
+    one = np.where(x[0] > y[0], np.maximum(x[1], y[1]), np.minimum(x[1], y[1]))
+    want = [one, np.sin(x[0]) / y[1], np.sign(x[0]) * np.floor(y[0]), np.sqrt(y[1]) ** x[1]]
+    np.testing.assert_allclose(found, want, rtol=1e-14)
+
+
+# The functions of kernels.
+
+RANGES: dict[str, tuple[float, float]] = {
+    "exp": (-700, 709), "exp2": (-1000, 1000), "expm1": (-40, 700), "log": (1e-300, 1e300), "log1p": (-0.999, 1e6),
+    "tan": (-50, 50), "atan": (-1e3, 1e3), "asin": (-1, 1), "acos": (-1, 1), "sinh": (-700, 700), "cosh": (-700, 700),
+    "tanh": (-25, 25), "asinh": (-1e9, 1e9), "acosh": (1, 1e9), "atanh": (-1, 1), "cbrt": (-1e9, 1e9),
+    "sin": (-50, 50), "cos": (-50, 50),
+}  # fmt: skip
+EXACT = {"exp2": lambda x: mpmath.mpf(2) ** x, "cbrt": lambda x: mpmath.sign(x) * mpmath.cbrt(abs(x))}
+
+
+def kernel_of(name: str, count: int, dtype: Any = np.float64) -> ProgramKernel:
+    number = jax.ShapeDtypeStruct((1,), dtype)
+    with jax.enable_x64(True):
+        function = getattr(jax.lax, name)
+        return program_of(lambda *x: function(*x), [number] * count, dtype).kernel
+
+
+def computed(name: str, *given: np.ndarray) -> np.ndarray:
+    members = given[0].size
+    text = kernel_of(name, len(given), given[0].dtype).text
+    return on_host(text, [x[None] for x in given], (members,), [(1, members)])[0][0]
+
+
+def places(found: np.ndarray, exact: list[Any]) -> float:
+    """The largest error, in units of the last place."""
+    unit = [mpmath.mpf(float(np.spacing(found.dtype.type(abs(float(x)))))) for x in exact]
+    return max(abs((mpmath.mpf(float(x)) - y) / u) for x, y, u in zip(found, exact, unit, strict=True))
+
+
+def spread(low: float, high: float) -> np.ndarray:
+    """Numbers of all sizes between bounds."""
+    rng = np.random.default_rng(0)
+    sizes = np.exp(rng.uniform(np.log(1e-9), np.log(max(abs(low), abs(high))), 300))
+    x = np.concatenate([rng.uniform(low, high, 300), sizes, -sizes])
+    return x[(x > low) & (x < high)]
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_functions_are_near_exact(name: str) -> None:
+    x = spread(*RANGES[name])
+    with mpmath.workprec(150):
+        exact = [EXACT.get(name, getattr(mpmath, name, None))(mpmath.mpf(float(a))) for a in x]
+        assert places(computed(name, x), exact) < 2.5
+
+
+def test_powers_angles_and_remainders() -> None:
+    rng = np.random.default_rng(1)
+    x, y = np.exp(rng.uniform(-20, 20, 500)), rng.uniform(-30, 30, 500)
+    near = 1 + rng.uniform(-1e-3, 1e-3, 500)
+    with mpmath.workprec(200):
+        for base, power in ((x, y), (near, 1e4 * y)):
+            exact = [mpmath.mpf(float(a)) ** mpmath.mpf(float(b)) for a, b in zip(base, power, strict=True)]
+            assert places(computed("pow", base, power), exact) < 2.5
+        a, b = rng.normal(size=(2, 500))
+        exact = [mpmath.atan2(float(u), float(v)) for u, v in zip(a, b, strict=True)]
+        assert places(computed("atan2", a, b), exact) < 2.5
+    np.testing.assert_array_equal(computed("rem", y, x), np.fmod(y, x))
+    np.testing.assert_allclose(computed("div", y, x), y / x, rtol=3e-16)
+
+
+ODD = np.array([0.0, -0.0, 1, -1, np.inf, -np.inf, np.nan, 0.5, -2, 3, 2.5, 1e308, 710, -750])
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [("pow", np.power), ("atan2", np.arctan2), ("div", np.divide), ("max", np.maximum), ("min", np.minimum)],
+)
+def test_infinities_zeros_and_what_is_no_number(name: str, function: Any) -> None:
+    x, y = (a.ravel() for a in np.meshgrid(ODD, ODD))
+    np.testing.assert_allclose(computed(name, x, y), function(x, y), rtol=1e-15)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("name", ["exp", "log", "expm1", "log1p", "tanh", "sinh", "cosh", "sqrt"])
+def test_infinities_and_zeros_of_one(name: str) -> None:
+    np.testing.assert_allclose(computed(name, ODD), getattr(np, name)(ODD), rtol=1e-15)
+
+
+def test_functions_of_float32() -> None:
+    x, y = np.random.default_rng(2).uniform(0.1, 5.0, (2, 300)).astype(np.float32)
+    np.testing.assert_allclose(computed("pow", x, y), x**y, rtol=2e-7)
+    np.testing.assert_allclose(computed("div", x, y), x / y, rtol=2e-7)
+    np.testing.assert_allclose(computed("tanh", x), np.tanh(x), rtol=2e-7)
+
+
+# Registers.
+
+BUDGET = {  # registers, and bytes of spills written
+    ("pendulum", "float64"): (168, 0),
+    ("pendulum", "float32"): (96, 0),
+    ("scara", "float32"): (255, 0),
+    ("four_bars", "float32"): (255, 0),
+    ("parallelogram", "float32"): (255, 128),
+    ("parallelogram", "float64"): (255, 3_000),
+}
+
+
+@pytest.mark.parametrize(("name", "dtype"), BUDGET)
+def test_registers_and_spills(name: str, dtype: str) -> None:
+    """By NVIDIA's assembler, where it is installed: `pip install nvidia-cuda-nvcc-cu12`."""
+    with jax.enable_x64(dtype == "float64"):
+        problem = uk.models.get(name)
+        integration, _ = captured(lambda: uk.simulate(problem, t1=problem.t0 + 0.01, ts=2))
+        found = registers_of(integration.kernel.ptx)
+    if found is None:
+        pytest.skip("needs ptxas")
+    assert found[0] <= BUDGET[name, dtype][0]
+    assert found[1] <= BUDGET[name, dtype][1]

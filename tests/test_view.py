@@ -1,0 +1,285 @@
+"""Runs in space and in the browser: where bodies are shown, what files hold, and what a browser draws of them."""
+
+import urllib.request
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from browser import CHROMIUM, coloured, opened
+from scipy.spatial.transform import Rotation
+
+import ukjax as uk
+import ukjax.mechanisms as um
+from ukjax._figures._moving import Curve, Node
+from ukjax._figures._page import _FIELD, _camera
+from ukjax._figures._scene import Scene, scene_of
+from ukjax._run._view import _by_name, _shown
+from ukjax.mechanisms._looks import looks
+
+FRAMES = 20  # a second, which the saved times are made for: nothing is interpolated
+
+
+def four_bar() -> uk.Problem:
+    A, B, C, D = (0.0, 0.0), (0.0, 1.0), (1.5, 1.5), (1.5, 0.0)
+    ends = {"A": ("ground", "crank", A), "B": ("crank", "coupler", B), "C": ("coupler", "rocker", C)}
+    joints = [um.Revolute(name, *end) for name, end in (ends | {"D": ("ground", "rocker", D)}).items()]
+    rods = [um.rod("crank", A, B, 1.0), um.rod("coupler", B, C, 2.0), um.rod("rocker", D, C, 1.0)]
+    return um.problem(um.assemble(rods, joints, [um.Gravity()], name="four-bar"), rates={"A": 3.0}, t1=1.0)
+
+
+def arm() -> uk.Problem:
+    places = [(0.0, 0.0, 0.0), (0.0, 0.0, 0.4), (0.5, 0.0, 0.4), (0.9, 0.0, 0.4)]
+    links = [um.rod(f"link {i}", places[i], places[i + 1], 2.0, 0.04) for i in range(3)]
+    joints = [
+        um.Revolute(f"q{i}", "ground" if i == 0 else f"link {i - 1}", f"link {i}", places[i], axis)
+        for i, axis in enumerate([(0, 0, 1), (0, 1, 0), (0, 1, 0)])
+    ]
+    return um.problem(um.tree(links, joints, [um.Gravity()], name="arm"), rates={"q0": 2.0}, t1=1.0)
+
+
+def hexapod() -> uk.Problem:
+    """A platform on three pairs of legs, whose lengths the ground keeps: at rest but for its spring."""
+    angle = np.deg2rad(np.arange(0, 360, 60))
+    feet = np.stack([np.cos(angle + 0.2), np.sin(angle + 0.2), 0 * angle], axis=1)
+    hips = np.stack([0.6 * np.cos(angle - 0.2), 0.6 * np.sin(angle - 0.2), 1 + 0 * angle], axis=1)
+    points = {f"hip {i}": x for i, x in enumerate(hips)}
+    platform = um.Body("platform", 5.0, (0.0, 0.0, 1.0), (0.3, 0.3, 0.6), points)
+    legs = [
+        um.SpringDamper(f"leg {i}", "ground", "platform", feet[i], hips[i], 500.0, 1.0, length=1.2)
+        for i in range(6)
+    ]
+    return um.problem(um.assemble([platform], [], [um.Gravity(), *legs], name="hexapod"), t1=1.0)
+
+
+MECHANISMS = {"four-bar": four_bar, "arm": arm, "hexapod": hexapod}
+
+
+@pytest.fixture(scope="module", params=MECHANISMS)
+def run(request) -> uk.Trajectory:
+    return uk.simulate(MECHANISMS[request.param](), ts=FRAMES + 1)
+
+
+def scene(*runs: uk.Trajectory, parts=(), **options) -> Scene:
+    named = _by_name(runs)
+    return scene_of(
+        [_shown(k, x, parts) for k, x in named.items()], **({"speed": 1.0, "fps": FRAMES} | options)
+    )
+
+
+def nodes(shown: Scene, run: str) -> dict[str, Node]:
+    return {part.name: part for part in shown.parts[run] if isinstance(part, Node)}
+
+
+def moved(node: Node, frame: int, points: np.ndarray) -> np.ndarray:
+    return points @ Rotation.from_quat(np.roll(node.wxyz[frame], -1)).as_matrix().T + node.position[frame]
+
+
+def test_points_of_bodies_are_shown_where_the_motion_has_them(run):
+    shown, found = nodes(scene(run), run.name), run.points()
+    system = run.problem.system
+    for body in system.bodies:
+        for name, place in {"": body.centre, **body.points}.items():
+            own = np.resize(np.append(place, 0.0), 3)
+            at = np.asarray(found[f"{body.name}.{name}" if name else body.name])
+            for frame in (0, 7, FRAMES):
+                at_frame = moved(shown[body.name], frame, own)
+                np.testing.assert_allclose(at_frame[: at.shape[1]], at[frame], atol=1e-12)
+
+
+def test_springs_and_forces_reach_from_point_to_point():
+    run = uk.simulate(hexapod(), ts=FRAMES + 1)
+    leg = nodes(scene(run), "hexapod")["leg 2"]
+    foot = run.problem.system.loads[3].parent_point
+    for frame in (0, 5, FRAMES):
+        ends = moved(leg, frame, np.array([[0, 0, -0.5], [0, 0, 0.5]]) * leg.scale[frame])
+        np.testing.assert_allclose(ends, [foot, run.points()["platform.hip 2"][frame]], atol=1e-12)
+    run = uk.simulate(arm(), ts=FRAMES + 1)
+    shown, reaction = scene(run, parts=("reactions",)), run.reactions()["q1"]
+    arrow = nodes(shown, "arm")["forces/q1"]
+    ends = moved(arrow, 9, np.array([[0, 0, -0.5], [0, 0, 0.5]]) * arrow.scale[9])
+    np.testing.assert_allclose(ends[0], reaction.point[9], atol=1e-12)
+    per_newton = float(shown.captions[0][0].split()[-2])  # arm; arrows: 1 m is 123 N
+    np.testing.assert_allclose((ends[1] - ends[0]) * per_newton, reaction.force[9], rtol=5e-3, atol=0.1)
+
+
+def test_frames_between_saved_times_are_interpolated():
+    """A free disc turns at a steady rate about a fixed axis, further than half a turn between first and last."""
+    disc = um.disk("disc", (0.0, 0.0, 0.0), 0.5, 1.0, axis=(0.0, 0.6, 0.8))
+    spin = 4.0 * np.array([0.0, 0.6, 0.8])
+    problem = um.problem(um.assemble([disc]), v0=np.array([1.0, 0.0, 0.0, *spin]), t1=3.0)
+    run = uk.simulate(problem, ts=np.linspace(0.0, 3.0, 101))
+    shown = scene(run, fps=47, speed=0.5)
+    node = nodes(shown, run.name)["disc"]
+    assert shown.times.size == 3.0 / 0.5 * 47 + 1
+    assert shown.seconds == 6.0
+    for frame in (0, 33, 140, 282):
+        expected = Rotation.from_rotvec(spin * shown.times[frame]).apply([0.5, 0.0, 0.0])
+        expected[0] += shown.times[frame]
+        np.testing.assert_allclose(moved(node, frame, np.array([0.5, 0.0, 0.0])), expected, atol=2e-3)
+
+
+def test_bodies_made_of_a_shape_are_shown_as_it():
+    axis = np.array([1.0, 2.0, 2.0]) / 3
+    made = [
+        um.box("box", (1.0, 2.0, 3.0), (0.3, 0.1, 0.2), 2.0),
+        um.ball("ball", (0.0, 0.0, 1.0), 0.3, 4.0),
+        um.disk("disk", (0.0, 1.0, 0.0), 0.4, 3.0, axis),
+        um.rod("rod", (0.0, 0.0, 0.0), (1.0, 2.0, 2.0), 1.0, 0.25),
+    ]
+    first = {visual.body: visual for visual in reversed(looks(um.assemble(made)))}
+    box, ball, disk, rod = (first[body.name] for body in made)
+    assert [box.kind, ball.kind, disk.kind, rod.kind] == ["box", "sphere", "cylinder", "capsule"]
+    np.testing.assert_allclose(np.abs(box.rotation) @ box.size, [0.3, 0.1, 0.2], rtol=1e-12)
+    np.testing.assert_allclose(ball.size, [0.3], rtol=1e-12)
+    np.testing.assert_allclose(disk.size[0], 0.4, rtol=1e-12)
+    np.testing.assert_allclose(np.abs(disk.rotation[:, 2] @ axis), 1.0, rtol=1e-12)
+    np.testing.assert_allclose(rod.size, [0.25, 3.0], rtol=1e-12)
+    np.testing.assert_allclose(rod.rotation[:, 2], axis, atol=1e-12)
+    for visual, body in zip((box, ball, disk, rod), made, strict=True):
+        np.testing.assert_allclose(visual.position, body.centre, atol=1e-12)
+    plane = um.assemble([um.box("box", (1.0, 2.0), (0.3, 0.1), 2.0), um.disk("disk", (0.0, 0.0), 0.4, 1.0)])
+    flat = {visual.body: visual for visual in reversed(looks(plane))}
+    np.testing.assert_allclose(flat["box"].size[:2], [0.3, 0.1])
+    np.testing.assert_allclose(flat["disk"].size[0], 0.4)
+
+
+def test_pictures_do_not_change_what_is_compiled():
+    """A visual is compared by its numbers, and a mechanism made anew with the same ones is the same to JAX."""
+
+    def swing(width: float) -> um.AbsoluteSystem:
+        look = um.Visual("bob", "box", (width, 0.1, 0.1), (0.0, -1.0))
+        bob = um.PlanarBody("bob", 1.0, (0.0, -1.0), 0.1)
+        return um.assemble([bob], [um.Revolute("pin", "ground", "bob", (0.0, 0.0))], visuals=[look])
+
+    structure = lambda system: jax.tree.structure(system)
+    assert structure(swing(0.1)) == structure(swing(0.1))
+    assert structure(swing(0.1)) != structure(swing(0.2))
+    assert [x.kind for x in looks(swing(0.1))] == ["box"]
+    rods = [um.rod("rod", (0.0, 0.0), (0.0, length), 1.0) for length in (1.0, 2.0)]
+    assert structure(rods[0]) == structure(rods[1])
+
+
+def test_runs_stand_side_by_side_and_end_when_they_end():
+    fast, slow = (uk.simulate(uk.models.pendulum(), t1=t1, ts=11) for t1 in (0.5, 1.0))
+    shown = scene(fast, slow, fps=10)
+    assert list(shown.parts) == ["pendulum 1", "pendulum 2"]
+    first, second = (nodes(shown, name)["rod/1"] for name in shown.parts)
+    np.testing.assert_allclose(first.position[5:], np.tile(first.position[5], (6, 1)))
+    apart = second.position[:6] - first.position[:6]
+    np.testing.assert_allclose(
+        apart, np.tile(apart[:1], (6, 1)), atol=1e-3
+    )  # by linear interpolation of the fast one
+    assert apart[0, 0] > 0
+    assert shown.up.tolist() == [0.0, 1.0, 0.0]
+    inside = np.concatenate([x.position for x in (first, second)])
+    assert np.all(inside >= shown.low)
+    assert np.all(inside <= shown.high)
+
+
+def test_curves_are_drawn_through_their_points():
+    problem = uk.models.rolling_disk()
+    run = uk.simulate(problem, t1=0.5, ts=11)
+    drawing = problem.system.drawing(run.t[4], run.q[4])
+    curves = {x.name: x for x in scene(run, fps=20).parts[run.name] if isinstance(x, Curve)}
+    assert curves
+    for name, curve in curves.items():
+        np.testing.assert_allclose(curve.points[4], drawing[name], atol=1e-12)
+
+
+def test_a_servo_controlled_mechanism_is_shown_as_it_is():
+    problem = arm()
+    motors = [um.Actuator(f"motor {i}", f"q{i}") for i in range(3)]
+    system = problem.system
+    driven = um.tree(system.bodies, system.joints, [*system.loads, *motors], name="arm")
+    hold = uk.Holonomic(lambda t, q: q - jnp.array([0.3, 0.2, 0.1]) * t, name="steady")
+    held = uk.with_servo(um.problem(driven, t1=0.2), um.input_matrix(driven), [hold])
+    run = uk.simulate(held, ts=3)
+    np.testing.assert_allclose(
+        moved(nodes(scene(run), run.name)["link 2"], 4, np.array([0.9, 0.0, 0.4])),
+        run.points()["link 2.end"][-1],
+        atol=1e-9,
+    )
+
+
+def test_live_view_is_served_until_it_is_closed(capsys, tmp_path):
+    run = uk.simulate(four_bar(), ts=3)
+    with run.view(fps=5) as view:
+        assert capsys.readouterr() == ("", f"view: {view.address}\n")
+        with urllib.request.urlopen(view.address, timeout=10) as answer:
+            page = answer.read().decode()
+        assert view.save(tmp_path / "view.html").read_text() == page
+        assert "<title>four-bar</title>" in page
+        assert "<iframe" in view._repr_html_()
+    view.wait()  # it is closed
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(view.address, timeout=10)
+
+
+def test_what_cannot_be_shown():
+    run = uk.simulate(four_bar(), ts=3)
+    free = uk.simulate(uk.System(jnp.eye(1), lambda t, q, v: -q), jnp.ones(1), jnp.ones(1), t1=1.0, ts=3)
+    batch = jax.tree.map(lambda x: jnp.stack([x, x]), run)
+    cases = [
+        (lambda: uk.view([]), "at least one"),
+        (lambda: uk.view([3]), "runs"),
+        (lambda: uk.view(free), "nothing to show"),
+        (lambda: uk.view(batch), "batch of runs"),
+        (lambda: run.view(parts="energies"), "can be shown are 'points' and 'reactions', not 'energies'"),
+        (lambda: run.view(speed=0.0), "speed"),
+        (lambda: run.view(port=-1), "port"),
+        (lambda: run.save("nowhere/run.html"), "cannot be written"),
+        (lambda: um.Visual("a", "cube"), "kind"),
+        (lambda: um.Visual("a", "box", (1.0, 2.0)), "shape \\(3,\\)"),
+        (lambda: um.Visual("a", "sphere", -1.0), "negative"),
+        (lambda: um.Visual("a", "box", (1.0, 1.0, 1.0), rotation=2 * np.eye(3)), "rotation matrix"),
+        (
+            lambda: um.Visual("a", "mesh", vertices=np.zeros((3, 3)), faces=[[0, 1, 3]]),
+            "number its 3 vertices",
+        ),
+        (lambda: um.Visual("a", "mesh", vertices=np.zeros((3, 3))), "needs faces"),
+        (lambda: um.Visual("a", "sphere", 1.0, colour=(2.0, 0.0, 0.0)), "from 0 to 1"),
+        (
+            lambda: um.assemble([um.ball("a", (0, 0, 0), 1, 1)], visuals=[um.Visual("b", "sphere", 1)]),
+            "visual",
+        ),
+        (lambda: um.Body("a", 1.0, (0, 0, 0), (1, 1, 1), shape="cube"), "shape"),
+        (lambda: um.PlanarBody("a", 1.0, (0, 0), 1.0, shape="box"), "edges"),
+    ]
+    for call, words in cases:
+        with pytest.raises(uk.InputError, match=words):
+            call()
+    with pytest.raises(uk.InputError, match="traces"):
+        jax.jit(lambda r: um.Visual("a", "sphere", r).size)(1.0)
+
+
+def pixel(shown: Scene, place: np.ndarray, width: int, height: int) -> tuple[int, int]:
+    """Column and row of a place in a window, by a camera without distortion."""
+    position, middle = _camera(shown)
+    ahead = (middle - position) / np.linalg.norm(middle - position)
+    right = np.cross(ahead, shown.up)
+    right /= np.linalg.norm(right)
+    x, y, z = np.stack([right, np.cross(ahead, right), ahead]) @ (place - position)
+    focal = height / 2 / np.tan(_FIELD / 2)
+    return round(width / 2 + focal * x / z), round(height / 2 + focal * y / z)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_a_browser_without_a_network_draws_bodies_where_they_are(name, tmp_path):
+    """It asks for no address but the file's own, and complains of nothing. The run is too short to see it move."""
+    run = uk.simulate(MECHANISMS[name](), t1=1e-3, ts=2)
+    shown, path = scene(run), run.save(tmp_path / "run.html")
+    with opened(path.as_uri(), tmp_path / "profile") as page:
+        picture = page.until_drawn()
+        asked = {address.split(":")[0] for address in page.requests}
+    assert asked <= {"file", "data", "blob"}
+    assert page.complaints == []
+    for body in run.problem.system.bodies:
+        node = nodes(shown, run.name)[body.name]
+        visual = node.visuals[0]
+        own = visual.position if visual.vertices is None else visual.vertices[:2].mean(axis=0)
+        place = moved(node, 0, own)
+        column, row = pixel(shown, place, *picture.shape[1::-1])
+        assert coloured(picture)[row - 3 : row + 4, column - 3 : column + 4].any(), node.name

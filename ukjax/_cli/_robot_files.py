@@ -1,0 +1,91 @@
+"""Robots' files on the command line: `robot.xml` and `robot.urdf` in place of a model's name, and `ukjax load`."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import re
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+import ukjax as uk
+
+from ._terminal import print_json, start_jax
+
+_ENDINGS = (".xml", ".urdf", ".mjcf")
+_OPTIONS = {"free_base": False, "merge_fixed": True, "keyframe": ""}
+
+
+def is_robot(name: str) -> bool:
+    """Whether a name on the command line means a robot's file."""
+    return name.lower().endswith(_ENDINGS)
+
+
+def _word(label: str) -> str:
+    """A label as a parameter's name."""
+    word = re.sub(r"\W", "_", label)
+    return word if word.isidentifier() else f"_{word}"
+
+
+@functools.lru_cache(maxsize=4)
+def _loaded(path: str, free_base: bool, merge_fixed: bool, keyframe: str) -> uk.robots.Robot:
+    return uk.load(path, free_base=free_base, merge_fixed=merge_fixed, keyframe=keyframe or None)
+
+
+def robot_model(path: str) -> Callable[..., uk.Problem]:
+    """The problem of a robot's file as a function of where it starts: of joints by their names, `hip` the position
+    [rad], [m] from the reference posture and `hip_rate` the velocity; and of the options of `load`.
+
+    **Arguments:**
+
+    - `path`: of the file.
+    """
+
+    def model(**parameters: Any) -> uk.Problem:
+        options = {name: parameters.pop(name, default) for name, default in _OPTIONS.items()}
+        problem = _loaded(path, **options).problem
+        places = _places(problem.system)
+        q0, v0 = problem.q0, problem.v0
+        for name, value in parameters.items():
+            of_q, i = places[name]
+            q0, v0 = (q0.at[i].set(value), v0) if of_q else (q0, v0.at[i].set(value))
+        return dataclasses.replace(problem, q0=q0, v0=v0)
+
+    known = inspect.Parameter
+    named = [known(name, known.KEYWORD_ONLY, default=default) for name, default in _OPTIONS.items()]
+    starts = _places(_loaded(path, **_OPTIONS).mechanism)
+    named += [known(name, known.KEYWORD_ONLY, default=None, annotation="float") for name in starts]
+    model.__signature__ = inspect.Signature(named)  # pyright: ignore[reportFunctionMemberAccess]
+    return model
+
+
+def _places(system: Any) -> dict[str, tuple[bool, int]]:
+    """By a parameter's name: whether it is a coordinate, or else a velocity, and its number."""
+    both = set(system.labels) & set(system.velocity_labels)  # not the quaternions
+    of_q = {_word(x): (True, i) for i, x in enumerate(system.labels) if x in both}
+    return of_q | {f"{_word(x)}_rate": (False, i) for i, x in enumerate(system.velocity_labels)}
+
+
+def load(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="An MJCF or URDF file.")],
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse what is not modelled and changes the motion.")
+    ] = False,
+    free_base: Annotated[
+        bool, typer.Option("--free-base", help="Let a base that the file fixes to the world move freely.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Load a robot's file, and print what of it is used, approximated and ignored."""
+    start_jax()
+    robot = uk.load(file, strict=strict, free_base=free_base)
+    if not as_json:
+        print(robot.report)
+        return
+    system = robot.mechanism
+    features = [dataclasses.asdict(x) for x in robot.report.features]
+    labels = {"coordinates": system.labels, "velocities": system.velocity_labels}
+    print_json({"source": robot.report.source, **labels, "features": features})

@@ -1,0 +1,89 @@
+"""Kernels in PTX, called by XLA: through a custom call of its own, which takes a kernel as text."""
+
+import functools
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from ._ptx import ptx, writes_ptx
+from ._texts import ENTRY
+
+_TARGET = "__gpu$xla.gpu.ptx"  # of XLA's since JAX 0.8
+# A warp: threads that end free what others can use only with all of their block, and runs end at different times.
+_THREADS = 32
+_TRIAL = """target triple = "nvptx64-nvidia-cuda"
+declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+define ptx_kernel void @trial(ptr %x, ptr %y, ptr %found) {
+  %i = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %a.place = getelementptr float, ptr %x, i32 %i
+  %b.place = getelementptr float, ptr %y, i32 %i
+  %to = getelementptr float, ptr %found, i32 %i
+  %a = load float, ptr %a.place
+  %b = load float, ptr %b.place
+  %c = fsub float %a, %b
+  store float %c, ptr %to
+  ret void
+}"""
+
+
+def _called(kernel: str, name: str, operands: Sequence[Array], shapes: Sequence[Any], threads: int) -> Any:
+    """What a kernel writes.
+
+    **Arguments:**
+
+    - `kernel`: in PTX.
+    - `name`: of its entry, which takes pointers to operands and then to results.
+    - `operands`: the arrays, in row-major order, as the results.
+    - `shapes`: of the results.
+    - `threads`: how many are needed at least.
+    """
+    size = lambda x: np.int32(x)
+    return jax.ffi.ffi_call(_TARGET, shapes)(
+        *operands, name=name, kernel_type="ptx", kernel_data=kernel,
+        grid_x=size(-(-threads // _THREADS)), grid_y=size(1), grid_z=size(1),
+        block_x=size(_THREADS), block_y=size(1), block_z=size(1), shared_mem_bytes=size(0),
+    )  # fmt: skip
+
+
+@functools.cache
+def kernels_run() -> bool:
+    """Whether there is a GPU of this process that runs such kernels: one that subtracts numbers is tried."""
+    if not writes_ptx():
+        return False
+    x, y = np.arange(_THREADS, dtype=np.float32), np.full(_THREADS, 3, np.float32)
+    shape = [jax.ShapeDtypeStruct(x.shape, x.dtype)]
+    try:
+        device = jax.local_devices(backend="cuda")[0]
+        with jax.ensure_compile_time_eval(), jax.default_device(device):
+            found = jax.jit(lambda *given: _called(ptx(_TRIAL), "trial", given, shape, _THREADS))(
+                jnp.asarray(x), jnp.asarray(y)
+            )
+            return bool(np.array_equal(np.asarray(found[0]), x - y))
+    except (RuntimeError, ValueError):  # no such device, or no such call: XLA's errors are the former
+        return False
+
+
+def launched(kernel: str, operands: Sequence[Array], sizes: Sequence[int], shapes: Any) -> Any:
+    """The results of a kernel.
+
+    **Arguments:**
+
+    - `kernel`: in PTX, of a `Text`.
+    - `operands`: arrays (count, runs), or (count, 1) where all runs have the same.
+    - `sizes`: those that the text names, the number of runs first.
+    - `shapes`: of the results, and their type.
+    """
+    # Not one of them empty: it is not known whether XLA has a place for such an array.
+    given = [x if x.size else jnp.zeros((1, 1), x.dtype) for x in operands]
+    told = jnp.asarray(np.array([*sizes, *(x.shape[1] for x in given)], np.int32))
+    found = [jax.ShapeDtypeStruct(tuple(max(n, 1) for n in x.shape), x.dtype) for x in shapes]
+    # XLA keeps loaded kernels apart by where their text is, which it may forget; a name of its own tells each.
+    name = f"{ENTRY}_{hashlib.sha256(kernel.encode()).hexdigest()[:16]}"
+    kernel = kernel.replace(f".entry {ENTRY}(", f".entry {name}(")
+    results = _called(kernel, name, [*given, told], found, sizes[0])
+    return [x[tuple(map(slice, want.shape))] for x, want in zip(results, shapes, strict=True)]

@@ -1,0 +1,188 @@
+"""The functions of C that programs call, for a GPU: some as arithmetic (`_primitive_functions`), the others of those."""
+
+import functools
+import math
+from collections.abc import Callable, Iterable
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array
+
+from .._interpret import Interpreter
+from .._machine_code import Body, Kind, functions
+from .._moves import filled
+from .._scalars import Builder
+from ._primitive_functions import OPERANDS, primitive
+
+# As fdlibm has it (s_atan.c): of four intervals the middle and its arc tangent, in two parts, and a series.
+_MIDDLES = 0.5, 1.0, 1.5
+_ENDS = 7 / 16, 11 / 16, 19 / 16, 39 / 16
+_AT_MIDDLES = 4.63647609000806093515e-01, 7.85398163397448278999e-01, 9.82793723247329054082e-01, math.pi / 2
+_BELOW = (
+    2.26987774529616870924e-17,
+    3.06161699786838301793e-17,
+    1.39033110312309984516e-17,
+    6.12323399573676603587e-17,
+)
+_ATAN = (
+    3.33333333333329318027e-01, -1.99999999998764832476e-01, 1.42857142725034663711e-01, -1.11111104054623557880e-01,
+    9.09088713343650656196e-02, -7.69187620504482999495e-02, 6.66107313738753120669e-02, -5.83357013379057348645e-02,
+    4.97687799461593236017e-02, -3.65315727442169155270e-02, 1.62858201153657823623e-02,
+)  # fmt: skip
+
+_LARGE = 709.0  # exp of more may be infinite
+
+
+def _is_negative(x: Array) -> Array:
+    """Zeros have a sign too."""
+    return (x < 0) | ((x == 0) & (1 / x < 0))
+
+
+def _signed(size: Array, like: Array) -> Array:
+    return jnp.where(_is_negative(like), -size, size)
+
+
+def _atan(x: Array) -> Array:
+    a = abs(x)
+    above, below, part, rest = -1.0, a, _AT_MIDDLES[3], _BELOW[3]
+    for middle, end, at, small in reversed(list(zip(_MIDDLES, _ENDS[1:], _AT_MIDDLES, _BELOW, strict=False))):
+        near = a < end
+        above, below = jnp.where(near, a - middle, above), jnp.where(near, 1 + middle * a, below)
+        part, rest = jnp.where(near, at, part), jnp.where(near, small, rest)
+    near = a < _ENDS[0]
+    above, below = jnp.where(near, a, above), jnp.where(near, 1.0, below)
+    part, rest = jnp.where(near, 0.0, part), jnp.where(near, 0.0, rest)
+    r = above / below
+    z, series = r * r, jnp.zeros_like(x)
+    for c in reversed(_ATAN):
+        series = c + z * series
+    return _signed(part - ((r * z * series - rest) - r), x)
+
+
+def _atan2(y: Array, x: Array) -> Array:
+    a, b = abs(y), abs(x)
+    ratio = jnp.where(a == b, jnp.where(a == 0, 0.0, 1.0), a / b)
+    angle = lax.atan(ratio)
+    angle = jnp.where(_is_negative(x), math.pi - (angle - 2 * _BELOW[3]), angle)
+    return _signed(jnp.where(jnp.isnan(x) | jnp.isnan(y), jnp.nan, angle), y)
+
+
+def _tanh(x: Array) -> Array:
+    a = abs(x)
+    e = lax.expm1(jnp.where(a < 1, -2 * a, 2 * a))
+    return _signed(jnp.where(a < 1, -e / (e + 2), 1 - 2 / (e + 2)), x)
+
+
+def _sinh(x: Array) -> Array:
+    a = abs(x)
+    e, root = lax.expm1(a), lax.exp(0.5 * a)
+    return _signed(jnp.where(a < _LARGE, 0.5 * (e + e / (e + 1)), 0.5 * root * root), x)
+
+
+def _cosh(x: Array) -> Array:
+    e, root = lax.exp(abs(x)), lax.exp(0.5 * abs(x))
+    return jnp.where(abs(x) < _LARGE, 0.5 * e + 0.5 / e, 0.5 * root * root)
+
+
+def _log1p(x: Array) -> Array:
+    one = 1 + x
+    rest = jnp.where((one > 0) & (one < jnp.inf), (x - (one - 1)) / one, 0.0)
+    return jnp.where(x == 0, x, lax.log(one) + rest)
+
+
+def _asinh(x: Array) -> Array:
+    a = abs(x)
+    usual = lax.log1p(a + a * a / (1 + lax.sqrt(a * a + 1)))
+    return _signed(jnp.where(a < 2.0**28, usual, lax.log(a) + math.log(2)), x)
+
+
+def _acosh(x: Array) -> Array:
+    above = x - 1
+    usual = lax.log1p(above + lax.sqrt(2 * above + above * above))
+    return jnp.where(x < 2.0**28, usual, lax.log(x) + math.log(2))
+
+
+def _atanh(x: Array) -> Array:
+    a = abs(x)
+    return _signed(0.5 * lax.log1p(2 * a / (1 - a)), x)
+
+
+def _cbrt(x: Array) -> Array:
+    a = abs(x)
+    y = lax.pow(a, jnp.asarray(1 / 3, a.dtype))
+    y = y - (y * y * y - a) / (3 * y * y)  # a step of Newton's: a third is not exact
+    return jnp.where((x == 0) | (a == jnp.inf), x, _signed(y, x))
+
+
+def _of_sides(x: Array) -> Array:
+    return lax.sqrt((1 - x) * (1 + x))
+
+
+_COMPOSED: dict[str, Callable[..., Array]] = {
+    "atan": _atan, "atan2": _atan2, "tanh": _tanh, "sinh": _sinh, "cosh": _cosh, "log1p": _log1p, "asinh": _asinh,
+    "acosh": _acosh, "atanh": _atanh, "cbrt": _cbrt, "tan": lambda x: lax.sin(x) / lax.cos(x),
+    "asin": lambda x: lax.atan2(x, _of_sides(x)), "acos": lambda x: lax.atan2(_of_sides(x), x),
+}  # fmt: skip
+_KIND = Kind("float64", 1)
+
+
+def is_known(name: str) -> bool:
+    """Whether a function of C can be computed on a GPU.
+
+    **Arguments:**
+
+    - `name`: of float64, or of float32 with an f behind it.
+    """
+    return name in _COMPOSED or name in OPERANDS or (name[-1] == "f" and is_known(name[:-1]))
+
+
+@functools.cache
+def _composed(name: str) -> tuple[str, frozenset[str]]:
+    """The text of a function, and those that it calls."""
+    count = 2 if name == "atan2" else 1
+    build = Builder()
+    with jax.enable_x64(True):
+        closed = jax.make_jaxpr(_COMPOSED[name])(*[jax.ShapeDtypeStruct((), jnp.float64)] * count)
+        inputs = [filled((), [build.input(i)]) for i in range(count)]
+        ((output,),) = (x.reshape(-1) for x in Interpreter(build).run(closed.jaxpr, closed.consts, inputs))
+    outputs = [output]
+    found: list[str] = []
+    body = Body(_KIND, lambda _, i: f"%in{i}")
+    body.compute(outputs, lambda _, i, value: found.append(value))
+    given, lines = ", ".join(f"double %in{i}" for i in range(count)), "\n".join(body.lines)
+    text = f"define internal double @{name}({given}) {{\n{lines}\n  ret double {found[0]}\n}}"
+    return text, frozenset(functions(outputs, _KIND) or {})
+
+
+def definitions(names: Iterable[str]) -> str:
+    """The functions of C of these names, and those that they need.
+
+    **Arguments:**
+
+    - `names`: all of them known.
+    """
+    texts, waiting = dict[str, str](), list(names)
+    while waiting:
+        name = waiting.pop()
+        if name in texts:
+            continue
+        if name in OPERANDS:
+            texts[name] = primitive(name)
+        elif name in _COMPOSED:
+            texts[name], needed = _composed(name)
+            waiting += needed
+        else:
+            texts[name] = _in_float32(name)
+            waiting.append(name[:-1])
+    return "\n".join(texts.values())
+
+
+def _in_float32(name: str) -> str:
+    """A function of float32, by that of float64."""
+    count = 2 if name[:-1] in ("atan2", "pow", "fmod") else 1
+    wide = [f"  %w{i} = fpext float %x{i} to double" for i in range(count)]
+    given = ", ".join(f"double %w{i}" for i in range(count))
+    body = [*wide, f"  %y = call double @{name[:-1]}({given})", "  %r = fptrunc double %y to float"]
+    lines, taken = "\n".join(body), ", ".join(f"float %x{i}" for i in range(count))
+    return f"define internal float @{name}({taken}) {{\n{lines}\n  ret float %r\n}}"

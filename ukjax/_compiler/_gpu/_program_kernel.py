@@ -1,0 +1,88 @@
+"""Programs as kernels: one thread is one member."""
+
+import functools
+from collections.abc import Sequence
+from typing import Any, final
+
+import jax
+import numpy as np
+from jaxtyping import Array
+
+from .._expressions import Expression
+from .._machine_code import Body, Kind, functions
+from ._call import kernels_run, launched
+from ._functions import is_known
+from ._ptx import ptx, writes_ptx
+from ._texts import Text, gpu_text, parameters
+
+
+@final
+class ProgramKernel:
+    """A program mapped over members: one thread is one member.
+
+    **Arguments:**
+
+    - `outputs`: of the program.
+    - `counts`: how many inputs each operand holds.
+    - `dtype`: of all.
+    """
+
+    def __init__(self, outputs: Sequence[Expression], counts: Sequence[int], dtype: Any):
+        self._outputs, self._counts, self._kind = outputs, counts, Kind(np.dtype(dtype).name, 1)
+
+    @functools.cached_property
+    def _called(self) -> dict[str, int] | None:
+        return functions(self._outputs, self._kind)
+
+    @functools.cached_property
+    def exists(self) -> bool:
+        """Whether LLVM can write it: of operations and functions that are known here."""
+        called = self._called
+        return writes_ptx() and called is not None and all(map(is_known, called))
+
+    def runs_here(self) -> bool:
+        """Whether it is there, and a GPU of this process that takes it."""
+        return self.exists and kernels_run()
+
+    @functools.cached_property
+    def text(self) -> Text:
+        """What one thread computes."""
+        number, ends = self._kind.number, np.cumsum(self._counts)
+
+        def place(body: Body, array: str, row: int, apart: str, run: str) -> str:
+            at = body(f"add i64 {body(f'mul i64 {apart}, {row}')}, {run}")
+            return body(f"getelementptr {number}, ptr {array}, i64 {at}")
+
+        def load(body: Body, i: int) -> str:
+            k = int(np.searchsorted(ends, i, side="right"))
+            row = i - int(ends[k]) + self._counts[k]
+            return body(f"load {number}, ptr {place(body, f'%in{k}', row, f'%apart{k}', f'%own{k}')}")
+
+        def store(body: Body, i: int, value: str) -> None:
+            to = place(body, "%out0", i, "%members", "%run")
+            body.lines.append(f"  store {number} {value}, ptr {to}")
+
+        body = Body(self._kind, load)
+        for k in range(len(self._counts)):
+            body.lines.append(f"  %shared{k} = icmp eq i64 %apart{k}, 1")
+            body.lines.append(f"  %own{k} = select i1 %shared{k}, i64 0, i64 %run")
+        body.compute(self._outputs, store)
+        text = Text("", self._called or (), ("members",), len(self._counts), 1)
+        head, lines = f"define internal void @run({parameters(text)}) alwaysinline {{", "\n".join(body.lines)
+        return text._replace(functions=f"{head}\n{lines}\n  ret void\n}}")
+
+    @functools.cached_property
+    def ptx(self) -> str:
+        """The same for a GPU."""
+        return ptx(gpu_text(self.text))
+
+    def __call__(self, *operands: Array) -> Array:
+        """The outputs (outputs, members).
+
+        **Arguments:**
+
+        - `operands`: arrays (count, members), or (count, 1) where all members have the same.
+        """
+        members = max(x.shape[1] for x in operands)
+        shape = jax.ShapeDtypeStruct((len(self._outputs), members), self._kind.dtype)
+        return launched(self.ptx, operands, (members,), [shape])[0]

@@ -1,0 +1,65 @@
+"""PTX from the text of a kernel: by LLVM, as llvmlite ships it, on any machine."""
+
+import functools
+from typing import Any
+
+from .._foreign import llvm
+
+_TRIPLE = "nvptx64-nvidia-cuda"
+# What every card since Ampere (2020) runs, and every driver since CUDA 11.8 reads: the driver compiles PTX for its card.
+_CARD, _VERSION = "sm_80", "+ptx78"
+
+
+@functools.cache
+def _target() -> Any:
+    """LLVM's code generator for PTX; None where it is not."""
+    binding = llvm()
+    if binding is None:
+        return None
+    try:
+        binding.initialize_all_targets()
+        binding.initialize_all_asmprinters()
+        return binding.Target.from_triple(_TRIPLE)
+    except RuntimeError:
+        return None
+
+
+def writes_ptx() -> bool:
+    """Whether LLVM can, here."""
+    return _target() is not None
+
+
+# Programs become part of the run, and its arrays registers. Nothing else: LLVM would take what does not change out of
+# loops, and so have all parameters of a run fill registers that its programs need.
+_PASSES = "always_inliner", "global_opt", "sroa", "simplify_cfg", "instruction_combine", "simplify_cfg"
+
+
+def optimized(module: Any, machine: Any) -> None:
+    """Has LLVM simplify a module.
+
+    **Arguments:**
+
+    - `module`: of llvmlite's.
+    - `machine`: what it is for.
+    """
+    binding = llvm()
+    passes = binding.create_new_module_pass_manager()
+    for name in _PASSES:
+        getattr(passes, f"add_{name}_pass")()
+    options = binding.create_pipeline_tuning_options(speed_level=2)
+    passes.run(module, binding.create_pass_builder(machine, options))
+
+
+def ptx(text: str) -> str:
+    """The PTX of a text.
+
+    **Arguments:**
+
+    - `text`: of LLVM.
+    """
+    machine = _target().create_target_machine(cpu=_CARD, features=_VERSION, opt=3)
+    module = llvm().parse_assembly(text)
+    module.triple = _TRIPLE
+    module.data_layout = str(machine.target_data)
+    optimized(module, machine)
+    return machine.emit_assembly(module)

@@ -1,0 +1,112 @@
+"""The whole of a picture in space: runs side by side, their frames and captions, what is up. No viewer is involved."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._misc._arguments import require_between
+from ..mechanisms import Gravity
+from ._moving import Curve, Node, Shown, arrows, corners, innermost, of_run
+
+_ARROW = (
+    0.25  # the arrow of the usual force, of the size of a run; those of impacts may reach beyond the window
+)
+_USUAL = (
+    90  # percent of the time the largest force is no larger: arrows of impacts may be longer than the scene
+)
+_GAP = 0.3  # between runs side by side, of the width of one
+
+
+class Scene(NamedTuple):
+    """All that is shown.
+
+    - `times`: of the frames [s] (k,).
+    - `parts`: of each run its nodes and curves, by its name.
+    - `captions`: a line on each run, and where it stands (3,).
+    - `low`, `high`: corners of the box that everything stays in (3,) [m].
+    - `up`: the direction that is up (3,).
+    - `planar`: whether all is in the plane.
+    - `seconds`: that the film lasts.
+    """
+
+    times: np.ndarray
+    parts: dict[str, list[Node | Curve]]
+    captions: list[tuple[str, np.ndarray]]
+    low: np.ndarray
+    high: np.ndarray
+    up: np.ndarray
+    planar: bool
+    seconds: float
+
+    def aside(self) -> tuple[np.ndarray, np.ndarray]:
+        """Across the direction up: the one that is to the right, and the one towards the viewer."""
+        right = np.array([1.0, 0.0, 0.0]) if abs(self.up[0]) < 0.9 else np.array([0.0, 1.0, 0.0])
+        towards = np.cross(right, self.up)
+        towards /= np.linalg.norm(towards)
+        return np.cross(self.up, towards), towards
+
+
+def _up(system: Any, planar: bool) -> np.ndarray:
+    """Against gravity in space, y in the plane."""
+    if planar:
+        return np.array([0.0, 1.0, 0.0])
+    for load in getattr(system, "loads", ()):
+        if isinstance(load, Gravity) and load.g is not None and (g := np.asarray(load.g)).any():
+            return -g / np.linalg.norm(g)
+    return np.array([0.0, 0.0, 1.0])
+
+
+def _shifted(part: Node | Curve, by: np.ndarray) -> Node | Curve:
+    if isinstance(part, Curve):
+        return part._replace(points=part.points + by)
+    return part._replace(position=part.position + by)
+
+
+def _usual_force(runs: Sequence[Shown]) -> float:
+    """The largest force at a joint, its median over time [N]; 1 where there is none."""
+    forces = [
+        np.max([np.linalg.norm(force, axis=1) for _, force in run.forces.values()], axis=0)
+        for run in runs
+        if run.forces
+    ]
+    return float(np.median(np.concatenate(forces)) if forces else 0.0) or 1.0
+
+
+def scene_of(runs: Sequence[Shown], *, speed: float, fps: float) -> Scene:
+    """Runs side by side along x, over the time from the first start to the last end; a run that ends stands still.
+
+    **Arguments:**
+
+    - `runs`: the runs, of names that differ.
+    - `speed`: seconds of motion that a second of film shows.
+    - `fps`: frames per second.
+
+    **Raises:** `InputError` for a speed or a rate that is not positive, and where there is nothing to show.
+    """
+    for name, x in (("speed", speed), ("fps", fps)):
+        require_between(name, x, 0, np.inf)
+    start, end = min(run.t[0] for run in runs), max(run.t[-1] for run in runs)
+    times = np.linspace(start, end, max(2, round((end - start) / speed * fps) + 1))
+    moving = {run.name: of_run(run, times) for run in runs}
+    planar = all(x.planar for x in moving.values())
+    parts, boxes = {}, {}
+    for name, x in moving.items():
+        places = [corners(part).reshape(-1, 3) for part in x.parts]
+        boxes[name] = tuple(of([of(y, axis=0) for y in places], axis=0) for of in (np.min, np.max))
+    size = max(x.size for x in moving.values())
+    scale = _ARROW * size / _usual_force(runs)
+    for run in runs:
+        front = boxes[run.name][1][2] if planar else 0.0
+        parts[run.name] = [*moving[run.name].parts, *arrows(run, times, scale, size, front)]
+    pitch = (1.0 + _GAP) * max(high[0] - low[0] for low, high in boxes.values())
+    captions, moved = [], []
+    for i, (name, (low, high)) in enumerate(boxes.items()):
+        by = np.array([i * pitch, 0.0, 0.0])
+        parts[name] = [_shifted(part, by) for part in parts[name]]
+        moved += [low + by, high + by]
+        words = f"{name}; arrows: 1 m is {1 / scale:.3g} N" if runs[i].forces else name
+        captions.append((words, np.array([(low[0] + high[0]) / 2, low[1], low[2]]) + by))
+    low, high = np.min(moved, axis=0), np.max(moved, axis=0)
+    up = _up(innermost(runs[0].problem.system), planar)
+    return Scene(times, parts, captions, low, high, up, planar, float(end - start) / speed)

@@ -1,0 +1,116 @@
+"""Contacts with Coulomb friction at one instant: the function users call, its checks and what it returns."""
+
+from typing import Any, final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from .._misc._arguments import fails, real_array, require_finite, require_not_negative
+from .._misc._errors import InputError
+from .._pseudoinverse._kernels import dot
+from ._contact_newton import ContactData, modes, newton_solution
+
+
+@final
+class Contacts(eqx.Module):
+    """What `solve_contacts` returns.
+
+    - `impulses`: p (m,) [N s], or forces [N].
+    - `velocities`: u = G p + u' (m,) [m/s], or accelerations.
+    - `residual`: the largest of |min(p_n, u_n)| and of the violations of cone and maximum dissipation, both scaled as
+      the problem is solved: u' to a largest entry of 1, the mean of G's diagonal to 1.
+    - `steps`: Newton steps.
+    - `closed`, `sliding`: by contact (n,); what is closed and does not slide sticks.
+    """
+
+    impulses: Float[Array, " m"]
+    velocities: Float[Array, " m"]
+    residual: Float[Array, ""]
+    steps: Int[Array, ""]
+    closed: Bool[Array, " n"]
+    sliding: Bool[Array, " n"]
+
+
+def solve_contacts(
+    delassus: Any,
+    velocity: Any,
+    friction: Any,
+    *,
+    limit: Any = 0.0,
+    tangents: int | tuple[int, ...] | None = None,
+    normals: bool | tuple[bool, ...] = True,
+) -> Contacts:
+    """Impulses and velocities of contacts with Coulomb friction (Signorini; Moreau 1988; De Saxce and Feng 1991).
+
+        u = G p + u',   0 <= p_n  perp  u_n >= 0,   |p_t| <= mu p_n + c,   u_t != 0  =>  p_t = -(mu p_n + c) u_t / |u_t|
+
+    The cone is the exact one, and a sliding contact does not lift, as it does in convex models of friction. Where
+    contacts are dependent, u and J^T p are the same for all solutions as long as none of them slides and turns; p is one
+    of them. A problem can have several solutions (Painleve); one is found. Where there is none, `residual` stays large.
+
+    Derivatives are those of the solution with its modes (open, sticking, sliding) kept, by the implicit function theorem.
+    On the border of two modes there is none.
+
+    **Arguments:**
+
+    - `delassus`: G = J M^-1 J^T, symmetric, positive semidefinite (m, m) [1/kg]. The rows of a contact follow each
+      other, the normal one first.
+    - `velocity`: u', without impulses (m,) [m/s].
+    - `friction`: mu of each contact (n,), or one for all.
+    - `limit`: c of each contact [N s], or one for all: what friction resists without being pressed, of dry friction in a
+      joint.
+    - `tangents`: how many tangential rows each contact has: 0, 1 in the plane, 2 in space; by default all have as many.
+    - `normals`: whether each contact has a normal row; False for dry friction in a joint.
+
+    **Returns:** `Contacts`.
+
+    **Raises:** `InputError` for wrong shapes, values that are not finite, negative coefficients, and a G that is not
+    symmetric.
+    """
+    G, u, data, layout = _checked(delassus, velocity, friction, limit, tangents, normals)
+    fixed = jax.lax.stop_gradient
+    scale = fixed(jnp.trace(G) / max(u.size, 1))
+    scale = jnp.where(scale > 0, scale, 1)
+    speed = fixed(jnp.max(jnp.abs(u), initial=0))
+    speed = jnp.where(speed > 0, speed, 1)
+    scaled = ContactData(G / scale, u / speed, data.mu, data.c * scale / speed)
+    # Some hundred roundings in float64, so that it is met; fewer in float32, whose steps are that much coarser.
+    tolerance = float(5e3 if u.dtype == jnp.float64 else 1e2) * float(jnp.finfo(u.dtype).eps)
+    p, residual, steps = newton_solution(scaled, layout, tolerance)
+    closed, sliding = modes(scaled, layout, p)
+    p = p * speed / scale
+    return Contacts(p, dot(G, p) + u, residual, steps, closed, sliding)
+
+
+def _checked(delassus: Any, velocity: Any, friction: Any, limit: Any, tangents: Any, normals: Any) -> tuple:
+    G, u = real_array("delassus", delassus), real_array("velocity", velocity)
+    if u.ndim != 1 or G.shape != (u.size, u.size):
+        raise InputError(f"delassus must be (m, m) for velocity (m,), got {G.shape} and {u.shape}.")
+    if fails(lambda G: np.allclose(G, G.T, rtol=1e-5, atol=1e-6 * np.abs(G).max(initial=0)), delassus):
+        raise InputError("delassus must be symmetric: it is J M^-1 J^T.")
+    mu, c = real_array("friction", friction), real_array("limit", limit)
+    for name, value in (("delassus", delassus), ("velocity", velocity)):
+        require_finite(name, value)
+    for name, value in (("friction", friction), ("limit", limit)):
+        require_not_negative(name, value)
+    given = [len(x) for x in (tangents, normals) if isinstance(x, tuple)] + [
+        x.size for x in (mu, c) if x.ndim
+    ]
+    if not given and tangents is None:
+        raise InputError("say how many `tangents` a contact has, or give `friction` for each contact.")
+    n = given[0] if given else u.size // max(tangents + bool(normals), 1)
+    each_normal = normals if isinstance(normals, tuple) else (bool(normals),) * n
+    if tangents is None:
+        tangents = (u.size - sum(each_normal)) // max(n, 1)
+    each = tangents if isinstance(tangents, tuple) else (tangents,) * n
+    fit = all(x.shape in ((), (n,)) for x in (mu, c)) and len(each) == len(each_normal) == n
+    if not fit or sum(each) + sum(each_normal) != u.size:
+        raise InputError(
+            f"the {u.size} rows must be those of all contacts: friction is {mu.shape}, limit {c.shape}, normals are "
+            f"{each_normal}, tangents {each}."
+        )
+    mu, c = (jnp.broadcast_to(x, (n,)).astype(u.dtype) for x in (mu, c))
+    return G, u, ContactData(G, u, mu, c), tuple(zip(each_normal, each, strict=True))

@@ -1,0 +1,49 @@
+"""The Udwadia-Kalaba equation by NumPy, at states that have values: nothing is compiled."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ._equations import Equations
+
+
+class Found(NamedTuple):
+    """Of k states: what `Acceleration` calls so, with the states along the first axes."""
+
+    a: np.ndarray
+    constraint_force: np.ndarray
+    multipliers: np.ndarray
+
+
+def _times(X: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Products of matrices and vectors."""
+    return (X @ y[..., None])[..., 0]
+
+
+def accelerations(equations: Equations, kept: np.ndarray) -> Found:
+    """What `UdwadiaKalaba` says where it is known which rows are independent.
+
+    Of B = A M^-1/2 counts what lies in the span of those rows: B Q Q^T, Q an orthonormal basis of it. So B^+ = Q (B Q)^+,
+    and B Q has full rank.
+
+    **Arguments:**
+
+    - `equations`: with the states along the first axes; M is positive definite.
+    - `kept`: the independent rows (k, m).
+    """
+    M, Q, c, A, b = (
+        np.asarray(x) for x in (equations.M, equations.Q, equations.c, equations.rows.A, equations.rows.b)
+    )
+    W = np.linalg.inv(np.linalg.cholesky(M))
+    B, x0 = A @ np.swapaxes(W, 1, 2), _times(W, Q + c)
+    dx, multipliers = np.zeros_like(x0), np.zeros_like(b)
+    for rows in {x.tobytes(): x for x in kept}.values():
+        at = np.all(kept == rows, axis=1)
+        basis = np.linalg.qr(np.swapaxes(B[at][:, rows], 1, 2))[0]
+        U, R = np.linalg.qr(B[at] @ basis)
+        lacking = b[at] - _times(B[at], x0[at])
+        y = np.linalg.solve(R, np.swapaxes(U, 1, 2) @ lacking[..., None])
+        dx[at] = (basis @ y)[..., 0]
+        multipliers[at] = (U @ np.linalg.solve(np.swapaxes(R, 1, 2), y))[..., 0]
+    force = _times(np.swapaxes(A, 1, 2), multipliers) + c
+    return Found(_times(np.swapaxes(W, 1, 2), x0 + dx), force, multipliers)

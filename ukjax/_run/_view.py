@@ -1,0 +1,118 @@
+"""Runs in the browser, and in files that show them."""
+
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._figures._moving import Shown
+from .._figures._page import page
+from .._figures._scene import scene_of
+from .._figures._serve import View, write_page
+from .._misc._arguments import all_of, whole_number
+from .._misc._errors import InputError
+from . import _parts
+
+if TYPE_CHECKING:
+    from ._trajectory import Trajectory
+
+_SHOWN = ("points", "reactions")  # of the parts of a run
+
+
+def view(
+    runs: "Trajectory | Iterable[Trajectory] | Mapping[str, Trajectory]",
+    *,
+    parts: str | Iterable[str] = (),
+    speed: float = 1.0,
+    fps: float = 30.0,
+    port: int = 0,
+) -> View:
+    """Shows runs in a browser, several side by side: it serves a page, prints its address, and returns at once.
+
+    Bodies of a mechanism have their shapes (see `ukjax.mechanisms.Visual`), other systems the lines of their `drawing`
+    and the points of their problem. The page has a slider for the time, a choice of speed, and a list of all that is
+    shown, where each thing can be hidden. Between saved times places and orientations are interpolated.
+
+    **Arguments:**
+
+    - `runs`: a trajectory, several, or several by the names they are to have.
+    - `parts`: what to add of `"reactions"`, the force at each joint as an arrow, and `"points"`, the paths of the points.
+    - `speed`: seconds of motion that a second shows.
+    - `fps`: frames per second.
+    - `port`: of the address; by default one that is free.
+
+    **Returns:** a `View`, with `address`, `save(path)`, `wait()` and `close()`.
+
+    **Raises:** `InputError` where there is nothing to show, or a run does not know its problem; `MissingExtraError`
+    without viser (`ukjax[view]`).
+    """
+    port = whole_number("port", port, 0, 65535)
+    shown = View(text_of(runs, parts=parts, speed=speed, fps=fps), port)
+    print(f"view: {shown.address}", file=sys.stderr)
+    return shown
+
+
+def save(trajectory: "Trajectory", path: str | Path, parts: Any) -> Path:
+    """Writes a run as one HTML file.
+
+    **Arguments:**
+
+    - `trajectory`: the run.
+    - `path`: where to.
+    - `parts`: as for `view`.
+
+    **Raises:** as `view`.
+    """
+    return write_page(text_of(trajectory, parts=parts, speed=1.0, fps=30.0), path)
+
+
+def text_of(runs: Any, *, parts: Any, speed: float, fps: float) -> str:
+    """The page that shows runs.
+
+    **Arguments:** as `view`. **Raises:** as `view`.
+    """
+    parts = _parts.chosen_parts(parts)
+    if unknown := [name for name in parts if name not in _SHOWN]:
+        raise InputError(f"parts that can be shown are 'points' and 'reactions', not '{unknown[0]}'.")
+    found = [_shown(name, run, parts) for name, run in _by_name(runs).items()]
+    return page(scene_of(found, speed=speed, fps=fps), ", ".join(x.name for x in found))
+
+
+def _is_run(x: Any) -> bool:
+    return hasattr(x, "row_names") and hasattr(x, "with_problem")  # its class is made with this file
+
+
+def _by_name(runs: Any) -> "dict[str, Trajectory]":
+    """The runs by names, numbered where they share one."""
+    names = list(runs) if isinstance(runs, Mapping) else None
+    given = [runs] if _is_run(runs) else runs.values() if isinstance(runs, Mapping) else runs
+    found = all_of("runs", given, object, "uk.simulate(problem)")
+    if not found or not all(map(_is_run, found)):
+        raise InputError("runs must be a trajectory, or several, at least one: see uk.simulate(problem).")
+    if names is None:
+        own = [run.name for run in found]
+        names = [f"{name} {i + 1}" if own.count(name) > 1 else name for i, name in enumerate(own)]
+    return dict(zip(map(str, names), found, strict=True))
+
+
+def _shown(name: str, run: "Trajectory", parts: tuple[str, ...]) -> Shown:
+    """What of a run is shown, at the saved times that it reached."""
+    problem, t = _parts.known(run), np.asarray(run.t)
+    if t.ndim != 1:
+        raise InputError(
+            f"'{name}' is a batch of runs: show them one by one, as jax.tree.map(lambda x: x[0], runs)."
+        )
+    reached = np.isfinite(t)
+    forces = _parts.reactions(run) if "reactions" in parts else {}
+    paths = _parts.points(run) if "points" in parts else {}
+    at_joints = {k: (np.asarray(x.point)[reached], np.asarray(x.force)[reached]) for k, x in forces.items()}
+    return Shown(
+        name,
+        problem,
+        t[reached],
+        np.asarray(run.q)[reached],
+        at_joints,
+        {k: np.asarray(x)[reached] for k, x in paths.items() if x.shape[1:] in ((2,), (3,))},
+    )

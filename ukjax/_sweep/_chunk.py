@@ -1,0 +1,140 @@
+"""One chunk of a sweep, made and written: the same here and in a worker."""
+
+import math
+import platform
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._compiler._foreign import llvm
+from ._chunks import chunk_shape, extent, runs_at_once
+from ._member import RESULT
+from ._outputs import succeeded
+from ._prepare import Plan, Reductions, values_of
+from ._run import Batch, compiled
+from ._store import AbstractTarget
+from ._template import PROCESSOR
+
+
+class Maker(NamedTuple):
+    """What makes chunks in a process.
+
+    - `run`: the compiled program.
+    - `batch`: how many runs it takes.
+    - `reductions`: of outputs that are not kept.
+    - `processor`: what it runs on.
+    """
+
+    run: Batch
+    batch: int
+    reductions: Reductions
+    processor: str
+
+
+def processor(device: Any) -> str:
+    """The kind of a device: programs compiled for equal ones give equal bits.
+
+    **Arguments:**
+
+    - `device`: of JAX.
+    """
+    if device.platform != "cpu":
+        return str(device.device_kind)
+    known = llvm()
+    name = platform.processor() if known is None else known.get_host_cpu_name()
+    features = "" if known is None else known.get_host_cpu_features().flatten()
+    return f"{platform.machine()} {name} {sha256(features.encode()).hexdigest()[:8]}"
+
+
+def maker_for(plan: Plan, shape: tuple[int, ...], devices: Sequence[Any]) -> Maker:
+    """What makes chunks of a shape.
+
+    **Arguments:**
+
+    - `plan`: of the sweep.
+    - `shape`: of chunks.
+    - `devices`: to spread them over.
+    """
+    return _maker_for(plan, shape, devices)[0]
+
+
+def _maker_for(plan: Plan, shape: tuple[int, ...], devices: Sequence[Any]) -> tuple[Maker, int]:
+    batch = -(-math.prod(shape) // len(devices)) * len(devices)
+    run, used = compiled(plan.program, values_of(plan.samples, 0), batch, devices)
+    return Maker(run, batch, plan.reductions, processor(devices[0])), used
+
+
+def fitted(plan: Plan, sizes: tuple[int, ...], memory: float, devices: Sequence[Any]) -> tuple[int, ...]:
+    """The shape of the largest chunks that go into the memory by what the compiler says of them.
+
+    **Arguments:**
+
+    - `plan`: of the sweep.
+    - `sizes`: of its dimensions.
+    - `memory`: of each device [bytes].
+    - `devices`: to spread chunks over.
+    """
+    memory /= len(devices) if devices[0].platform == "cpu" else 1  # the cores of a CPU share one
+    limit = runs_at_once(plan.program.traced, memory, devices[0].platform) * len(devices)
+    while True:
+        shape = chunk_shape(sizes, limit)
+        if _maker_for(plan, shape, devices)[1] <= memory or limit <= len(devices):
+            return shape
+        limit = math.prod(shape) // 2
+
+
+def make_chunk(maker: Maker, target: AbstractTarget, number: int) -> tuple[int, int]:
+    """Makes the runs of a chunk and writes them; returns how many there are, and how many of them failed.
+
+    **Arguments:**
+
+    - `maker`: what makes them.
+    - `target`: where they go.
+    - `number`: of the chunk.
+    """
+    region = target.chunks.region(number)
+    room = extent(region)
+    size = math.prod(room)
+    outputs = {name: x[:size] for name, x in maker.run(target.values(number, maker.batch)).items()}
+    good = np.asarray(succeeded(outputs[RESULT]))
+    written: dict[str, Any] = {PROCESSOR: maker.processor}
+    for name, x in outputs.items():
+        if name not in maker.reductions:
+            written[name] = x.reshape(*room, *x.shape[1:])
+            continue
+        counts = np.isfinite(x) & good.reshape(-1, *(1,) * (x.ndim - 1))
+        runs = np.ravel_multi_index(
+            np.ix_(*(np.arange(s.start, s.stop) for s in region)), target.chunks.sizes
+        )
+        for reduction in maker.reductions[name]:
+            states = reduction.state(x, counts, runs.ravel())
+            written |= {f"{name}_{reduction.name}_{key}": state for key, state in states.items()}
+    target.write(number, written)
+    return size, int(np.sum(~good))
+
+
+def merged(target: AbstractTarget, reductions: Reductions) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
+    """Dimensions and values of the figures of all chunks, by name.
+
+    **Arguments:**
+
+    - `target`: where the chunks are.
+    - `reductions`: of outputs that were not kept.
+    """
+    places = [target.chunks.place(i) for i in range(math.prod(target.chunks.grid))]
+    found = {}
+    for output, each in reductions.items():
+        for reduction in each:
+            start = f"{output}_{reduction.name}_"
+            names = [name for name in target.of_chunks if name.startswith(start)]
+            first = len(target.chunks.grid)
+            arrays = {name.removeprefix(start): target.arrays[name] for name in names}
+            states = (
+                {key: x[place].reshape(x.shape[first:]) for key, x in arrays.items()} for place in places
+            )
+            for key, (dims, x) in reduction.merged(states).items():
+                inner = tuple(f"{output}_{i}" for i in range(x.ndim - len(dims)))
+                found[f"{output}_{key}"] = ((*inner, *dims), x)
+    return found

@@ -1,0 +1,109 @@
+"""A sweep whose chunks are made by the workers of an executor."""
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..._misc._compilation_cache import cache_folder
+from ..._misc._errors import InputError, SweepError
+from ..._misc._worker import call_in_worker, here
+from .._progress import Update
+from .._samples import AbstractSamples
+from . import _task
+from ._driver import Ledger, give_out
+from ._executors import Workers
+from ._travel import pickled
+
+Submit = Callable[..., Future]
+
+
+@contextlib.contextmanager
+def on_workers(
+    executor: Any, model: Any, samples: AbstractSamples, definition: tuple[Any, ...]
+) -> Iterator["Cluster"]:
+    """Workers that know a sweep, until they are left.
+
+    **Arguments:**
+
+    - `executor`: as `Workers` takes it.
+    - `model`: what is swept.
+    - `samples`: of all runs; one of them travels.
+    - `definition`: the other arguments of `prepare`.
+    """
+    sent = pickled(_task.Definition(model, samples.at(np.array([0])), *definition))
+    with contextlib.closing(Workers(executor)) as workers:
+        yield Cluster(workers, sent)
+
+
+class Cluster:
+    """Workers that know a sweep.
+
+    **Arguments:**
+
+    - `workers`: of an executor.
+    - `definition`: of the sweep, pickled.
+    """
+
+    def __init__(self, workers: Workers, definition: bytes):
+        self.workers, self._definition = workers, definition
+        x64 = jax.dtypes.canonicalize_dtype(np.float64) == np.float64
+        self._settings = {"driver": here(), "x64": x64, "cache": cache_folder()}
+
+    def _submit(self, submit: Submit, task: Callable[..., Any], *arguments: Any) -> Future:
+        called = (self._settings, _task.__name__, task.__name__, self._definition, *arguments)
+        return submit(call_in_worker, *called)
+
+    def examine(
+        self, sizes: tuple[int, ...], memory: float, fit: bool
+    ) -> tuple[dict[str, Any], tuple[int, ...]]:
+        """What a worker decides of the sweep: attributes, and the shape of chunks if it is to.
+
+        **Arguments:** as `_task.examine`.
+
+        **Raises:** `InputError` where a worker cannot make it.
+        """
+        found: list[Any] = []
+        examine = lambda submit, number, attempt: self._submit(submit, _task.examine, sizes, memory, fit)
+        failed = give_out(
+            self.workers, examine, [0], lambda value, ledger: found.append(value) if value else None
+        )
+        for reason in failed.values():
+            raise InputError(f"a worker could not prepare the sweep: {reason}.")
+        return found[0]
+
+    def fill(self, target: Any, pending: list[int], before: int, update: Update) -> None:
+        """Has chunks made.
+
+        **Arguments:**
+
+        - `target`: the store.
+        - `pending`: the chunks.
+        - `before`: how many runs were made before.
+        - `update`: is told what was made.
+
+        **Raises:** `SweepError` for chunks that failed however often they were tried.
+        """
+        name, text, start = target.place.name, json.dumps(target.attributes), time.time_ns()
+        update(before, 0)
+
+        def chunk(submit: Submit, number: int, attempt: int) -> Future:
+            return self._submit(submit, _task.chunk, name, text, number, (start, attempt))
+
+        def done(value: tuple[int, int] | None, ledger: Ledger) -> None:
+            note = f"{self.workers.count()} workers"
+            update(*(value or (0, 0)), f"{note}, {ledger.again} chunks again" if ledger.again else note)
+
+        if failed := give_out(self.workers, chunk, pending, done):
+            number, reason = next(iter(failed.items()))
+            runs = ", ".join(f"{part.start} to {part.stop - 1}" for part in target.chunks.region(number))
+            raise SweepError(
+                f"{len(failed)} chunks of '{name}' could not be made; chunk {number} (runs {runs}): {reason}. "
+                "The others that were made are there, and the same call tries these again.",
+                failed,
+            )

@@ -1,0 +1,130 @@
+"""Static equilibrium of a system: posture, constraint forces, stability."""
+
+from typing import final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from .._misc._errors import InputError
+from .._misc._precision import in_full_precision
+from .._misc._types import Coordinates, Forces, Numbers, Time, is_traced
+from .._system._problem import Problem
+from .._system._rows import Rows
+from .._system._system import AbstractSystem, names_of
+from ..mechanisms._reactions import Reaction, reactions_along
+from ._settle import Local, is_definite, left_to_go, settled
+from ._states import at_rest, mechanism_of, state_of
+
+
+@final
+class Equilibrium(eqx.Module):
+    """A posture of rest: Q(t, q, 0) + A^T lambda = 0 on phi(t, q) = 0.
+
+    - `q`: the posture (n_q,).
+    - `multipliers`: lambda of least norm, one a row (m,).
+    - `constraint_force`: A^T lambda (n,).
+    - `residual`: the force out of balance (n,), zero to rounding where `found`.
+    - `stiffness`: E K E, what the force out of balance changes by along the constraints: K = -d(Q + A^T lambda)/dq N,
+      and E projects on the kernel of A (n, n).
+    - `stable`: whether the stiffness is positive along all motions the constraints leave; false also where it is zero. Of
+      follower forces and damping `linearize` tells more.
+    - `found`: whether it is an equilibrium; outside `jit` always true.
+    - `reactions`: of a mechanism, at each joint, by name.
+    """
+
+    q: Coordinates
+    multipliers: Float[Array, " m"]
+    constraint_force: Forces
+    residual: Forces
+    stiffness: Float[Array, "n n"]
+    stable: Bool[Array, ""]
+    found: Bool[Array, ""]
+    reactions: dict[str, Reaction]
+
+
+def _open(rows: Rows) -> Float[Array, " m"]:
+    """By how much each row is open, or does not let the system rest."""
+    parts = [jnp.abs(x) for x in (rows.position_error, rows.velocity_error, rows.b)]
+    return jnp.max(jnp.stack(parts), axis=0)
+
+
+def _settles(here: Local, q: Coordinates) -> Bool[Array, ""]:
+    """Whether forces are in balance, and no more than a hair's breadth is left to go."""
+    root = jnp.sqrt(jnp.finfo(q.dtype).eps)
+    balanced = jnp.linalg.norm(here.W @ here.unbalanced) <= root * here.size
+    near = jnp.max(jnp.abs(left_to_go(here))) <= root * (1e-2 + jnp.max(jnp.abs(q)))
+    return (balanced | near) & jnp.all(_open(here.rows) <= root)
+
+
+@eqx.filter_jit
+@in_full_precision
+def _equilibrium(system: AbstractSystem, t: Time, q: Coordinates) -> tuple[Equilibrium, Local]:
+    q, here = settled(system, t, q)
+    unit = jnp.eye(len(here.E), dtype=q.dtype)
+    least = jnp.sqrt(jnp.finfo(q.dtype).eps) * jnp.linalg.norm(here.reduced)
+    beyond = jnp.linalg.norm(here.reduced) * (here.W @ (unit - here.E) @ here.W.T)
+    stable = is_definite(here.reduced + beyond - least * unit)
+    found = Equilibrium(
+        q=q,
+        multipliers=here.multipliers,
+        constraint_force=here.rows.A.T @ here.multipliers,
+        residual=here.unbalanced,
+        stiffness=here.E @ here.K @ here.E,
+        stable=stable,
+        found=_settles(here, q),
+        reactions={},
+    )
+    return found, here
+
+
+def _require_found(system: AbstractSystem, found: Equilibrium, here: Local) -> None:
+    """Raises `InputError` with the names of what still moves, or of what is open."""
+    if is_traced(found) or found.found:
+        return
+    q, root = found.q, np.sqrt(np.finfo(found.q.dtype).eps)
+    errors = zip(here.rows.names, np.asarray(_open(here.rows)), strict=True)
+    left = [f"{name} ({x:.1e})" for name, x in errors if not x <= root]
+    if left:
+        raise InputError(f"there is no equilibrium: open, or moving by themselves, are {', '.join(left)}.")
+    names = names_of(system, q, found.residual).velocities
+    force = np.abs(np.asarray(here.W @ here.unbalanced))
+    worst = np.argsort(-force)[:3]
+    text = ", ".join(f"{names[i]} ({found.residual[i]:.2g})" for i in worst if force[i] > 0)
+    raise InputError(
+        f"no equilibrium was found from this start: force out of balance is left along {text}, at q = {q}."
+    )
+
+
+def equilibrium(
+    system: AbstractSystem | Problem, t: Time | float | None = None, q: Numbers | None = None
+) -> Equilibrium:
+    """The posture in which a system rests: Q(t, q, 0) + A^T lambda = 0, phi(t, q) = 0.
+
+    It is where the system settles from the start if it moves in thick oil, so that a start on a slope leads down to a
+    stable equilibrium; a start that is an unstable one stays. Closed loops and dependent rows are no trouble. The
+    derivative in parameters is that of the implicit function; freedoms without stiffness stay as they are.
+
+    **Arguments:**
+
+    - `system`: any system, or a `Problem`, which brings its start.
+    - `t`: time [s]; forces and constraints are those at this time.
+    - `q`: where to start (n_q,); by default of a mechanism the reference posture.
+
+    **Returns:** `Equilibrium`.
+
+    **Raises:** `InputError` where there is none to be found, with the names of what is out of balance, and for
+    constraints that do not let the system rest (a drive).
+    """
+    system, t, q, _ = state_of(system, t, q, None)
+    found, here = _equilibrium(system, t, q)
+    _require_found(system, found, here)
+    mechanism = mechanism_of(system)
+    if mechanism is None:
+        return found
+    still = at_rest(system, t, found.q)
+    states = tuple(x[None] for x in (t, found.q, still, still, found.multipliers))
+    at = jax.tree.map(lambda x: x[0], reactions_along(mechanism, states, {}))
+    return eqx.tree_at(lambda x: x.reactions, found, at)

@@ -1,0 +1,76 @@
+"""Which velocities of a constrained system are independent: by name, or by the pivots of the rows."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import scipy.linalg
+
+from .._compiler import equations_at
+from .._misc._errors import InputError
+from .._misc._types import Coordinates, Time, Velocities, is_traced
+from .._pseudoinverse import GramSchmidt, pinv
+from .._system._rows import Rows, constraint_rows
+from .._system._stabilize import NoStabilizer
+from .._system._system import AbstractSystem
+from ._states import selected
+
+
+class Split(NamedTuple):
+    """The numbers of independent velocities: for changes of position, and for changes of velocity."""
+
+    positions: tuple[int, ...]
+    velocities: tuple[int, ...]
+
+
+def _chosen(A: np.ndarray, M: np.ndarray) -> tuple[int, ...]:
+    """Independent columns: what is left when the rows are solved for the velocities that they determine best."""
+    if not A.shape[0]:
+        return tuple(range(A.shape[1]))
+    sizes = np.maximum(np.diag(M), np.finfo(M.dtype).eps * np.trace(M))
+    pivots = scipy.linalg.qr(A / np.sqrt(sizes), mode="r", pivoting=True)[1]
+    return tuple(sorted(int(i) for i in pivots[int(pinv(jnp.asarray(A), GramSchmidt()).rank) :]))
+
+
+def independent_of(
+    system: AbstractSystem, state: tuple[Time, Coordinates, Velocities], names: tuple[str, ...], given: Any
+) -> Split:
+    """The independent velocities: those given by name, or those of the best pivots.
+
+    **Arguments:**
+
+    - `system`: the system.
+    - `state`: (t, q, v).
+    - `names`: of all velocities.
+    - `given`: those that shall be independent, or None.
+
+    **Raises:** `InputError` for names that are not known, that are too many or too few, or that do not determine the
+    rest; and where they are needed since values are traced.
+    """
+    own = None if given is None else tuple(names.index(x) for x in selected("velocity", given, names))
+    shape: Rows = eqx.filter_eval_shape(constraint_rows, system, *state)
+    of_q, of_v = shape.of_positions, shape.of_velocities
+    every, alike = tuple(range(len(names))), not (of_v & ~of_q).any()
+    if is_traced((system, state)):
+        if (of_v.any() and own is None) or (of_q.any() and not alike):
+            raise InputError(
+                "within jit, vmap and grad the names of `independent` velocities are needed, and rows on velocities must "
+                "not stand beside rows on positions: which are independent would depend on values."
+            )
+        own = every if own is None else own
+        return Split(own if alike else every, own)
+    known = equations_at(system, NoStabilizer(), *state)
+    A, M = np.asarray(known.rows.A), np.asarray(known.M)
+    found = Split(_chosen(A[of_q], M), _chosen(A[of_v], M))
+    if own is None:
+        return found
+    rest = np.setdiff1d(every, own)
+    if len(own) != len(found.velocities) or pinv(jnp.asarray(A[of_v][:, rest]), GramSchmidt()).rank < len(
+        rest
+    ):
+        raise InputError(
+            f"independent must name {len(found.velocities)} velocities that determine all others here, such as "
+            f"{', '.join(names[i] for i in found.velocities)}; got {', '.join(names[i] for i in own)}."
+        )
+    return Split(own if alike else found.positions, own)

@@ -1,0 +1,80 @@
+"""Outputs of a linear model: positions of frames, or any function of the state."""
+
+from collections.abc import Callable, Iterable
+from typing import final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from .._misc._arguments import number_array, require_function
+from .._misc._called import called
+from .._misc._errors import InputError
+from .._misc._types import Coordinates, Time, Velocities
+from .._system._labels import numbered
+from .._system._system import AbstractSystem
+from ._jacobian import frame_names, frame_of, owner_of
+from ._states import MechanismSystem, bodies_at, require_mechanism, selected
+
+Outputs = Iterable[str] | Callable[[Time, Coordinates, Velocities, Velocities], Array] | None
+"""Names of frames, whose positions are the outputs; or a function of (t, q, v, v') that returns a vector; or none."""
+
+
+@final
+class FramePositions(eqx.Module):
+    """The positions of frames, one after the other, as a function of (t, q, v, v').
+
+    **Arguments:**
+
+    - `system`: the mechanism.
+    - `names`: of the frames.
+    """
+
+    system: MechanismSystem
+    names: tuple[str, ...] = eqx.field(static=True)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """A name for each entry."""
+        axes = "xyz"[: self.system.mechanism.dimension]
+        return tuple(f"{name} {x}" for name in self.names for x in axes)
+
+    def __call__(self, t: Time, q: Coordinates, v: Velocities, a: Velocities) -> Array:
+        owners = [owner_of(self.system, name) for name in self.names]
+        placements, _ = bodies_at(self.system, q, dict.fromkeys(body for body, _ in owners))
+        return jnp.concatenate([frame_of(placements[body], X).position for body, X in owners])
+
+
+@final
+class No(eqx.Module):
+    """No outputs."""
+
+    def __call__(self, t: Time, q: Coordinates, v: Velocities, a: Velocities) -> Array:
+        return jnp.zeros(0, q.dtype)
+
+
+def outputs_of(
+    system: AbstractSystem, outputs: Outputs, t: Time, q: Coordinates, v: Velocities
+) -> tuple[Callable[..., Array], tuple[str, ...]]:
+    """The outputs as a function of (t, q, v, v'), and their names.
+
+    **Arguments:**
+
+    - `system`: the system.
+    - `outputs`: as `Outputs` says.
+    - `t`, `q`, `v`: a state.
+
+    **Raises:** `InputError` for names that are not known, and for what is no vector.
+    """
+    if outputs is None:
+        return No(), ()
+    if not callable(outputs):
+        mechanism = require_mechanism(system)
+        found = FramePositions(mechanism, selected("body or point", outputs, frame_names(mechanism)))
+        return found, found.labels
+    require_function("outputs", outputs, "t, q, v, a")
+    shape = jax.eval_shape(lambda: number_array("outputs", called("outputs", outputs, t, q, v, v))).shape
+    if len(shape) != 1:
+        raise InputError(f"outputs must return a vector, got shape {shape}.")
+    return outputs, numbered("y", shape[0])

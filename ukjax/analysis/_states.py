@@ -1,0 +1,112 @@
+"""What is analysed: a system at one state, and where it is a mechanism, its bodies there."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from .._misc._errors import InputError
+from .._misc._names import unknown_name
+from .._misc._types import Coordinates, Numbers, Time, Velocities
+from .._system._problem import Problem, resolve_state
+from .._system._system import AbstractForwardingSystem, AbstractSystem
+from ..mechanisms._absolute import AbsoluteSystem
+from ..mechanisms._placement import AnyPlacement, Twist
+from ..mechanisms._tree import TreeSystem
+from ..mechanisms._tree_loops import twists_of
+from ..mechanisms._tree_place import moving, place
+
+MechanismSystem = AbsoluteSystem | TreeSystem
+
+
+def state_of(
+    system: AbstractSystem | Problem, t: Time | float | None, q: Numbers | None, v: Numbers | None
+) -> tuple[AbstractSystem, Time, Coordinates, Velocities]:
+    """As `resolve_state`; a mechanism brings its reference posture, and where no v is given it rests.
+
+    **Arguments:** as `resolve_state`.
+    """
+    if isinstance(system, Problem):
+        v = system.v0 if v is None and q is None else v
+        own, q = system.system, system.q0 if q is None else q
+    else:
+        own = system
+        q = own.q0 if q is None and isinstance(own, MechanismSystem) else q
+    if v is None and q is not None and isinstance(own, AbstractSystem):
+        v = at_rest(own, jnp.asarray(0.0 if t is None else t), jnp.asarray(q))
+    return resolve_state(system, t, q, v)
+
+
+def at_rest(system: AbstractSystem, t: Time, q: Coordinates) -> Velocities:
+    """Velocities zero, as many as the mass matrix has rows."""
+    return jnp.zeros(jax.eval_shape(system.mass_matrix, t, q).shape[0], q.dtype)
+
+
+def mechanism_of(system: AbstractSystem) -> MechanismSystem | None:
+    """The mechanism a system is, or is made around; None where it is none."""
+    while isinstance(system, AbstractForwardingSystem):
+        system = system.system
+    return system if isinstance(system, MechanismSystem) else None
+
+
+def require_mechanism(system: AbstractSystem) -> MechanismSystem:
+    """As `mechanism_of`.
+
+    **Raises:** `InputError` for a system that is none.
+    """
+    found = mechanism_of(system)
+    if found is None:
+        raise InputError(
+            f"{type(system).__name__} has no bodies: this needs a mechanism, such as mechanisms.tree(bodies, joints)."
+        )
+    return found
+
+
+def bodies_at(
+    system: MechanismSystem, q: Coordinates, names: Iterable[str]
+) -> tuple[Mapping[str, AnyPlacement], Callable[[Velocities], Mapping[str, Twist]]]:
+    """Where some bodies are, and how they move as a function of v: linear, each body by itself.
+
+    **Arguments:**
+
+    - `system`: the mechanism.
+    - `q`: its coordinates (n_q,).
+    - `names`: of the bodies.
+    """
+    names = tuple(names)
+    if isinstance(system, AbsoluteSystem):
+        own = system.coordinates()
+        return {x: own[x].placement(q) for x in names}, lambda v: {x: own[x].twist(q, v) for x in names}
+    at = place(system.mechanism, system.order.layout, q)
+    numbers = tuple(i for i, body in enumerate(system.bodies) if body.name in names)
+    centres = jnp.stack([at.centres[i] for i in numbers])
+
+    def twists(v: Velocities) -> Mapping[str, Twist]:
+        moved = twists_of(at.chains, at.posture, centres, v, numbers)
+        return moving([system.bodies[i] for i in numbers], moved)
+
+    return at.placements, twists
+
+
+def selected(what: str, values: Any, known: Iterable[str]) -> tuple[str, ...]:
+    """Names, one at least, each of them known.
+
+    **Arguments:**
+
+    - `what`: what is named, such as `"body"`.
+    - `values`: the names.
+    - `known`: those there are.
+
+    **Raises:** `InputError` for what is no list of names, and for a name that is not known.
+    """
+    known = list(known)
+    names = () if isinstance(values, str) else tuple(values)
+    if not names or not all(isinstance(x, str) for x in names):
+        raise InputError(
+            f"give the names of one {what} or more in a list, such as {known[:2]}; got {values!r}."
+        )
+    for name in names:
+        if name not in known:
+            raise unknown_name(what, name, known)
+    return names

@@ -1,0 +1,196 @@
+"""What the bodies and joints of a mechanism look like where nobody said: shapes from inertia, lines, pins and balls.
+
+A body of mass m with the principal moments I1, I2, I3 has along its axis i the mean square distance from the centre
+
+    s_i^2 = (I_j + I_k - I_i) / (2 m),
+
+which is a^2 / 12 of a box with the edge a, c^2 / 5 of an ellipsoid with the semi-axis c, and r^2 / 4 across a round rod
+or disc of radius r. So bodies made by `box`, `ball`, `disk` and `rod` are shown as they were made.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ._abstract_joint import AbstractJoint
+from ._bodies import GROUND, AbstractBody, PointMass
+from ._joints import Cylindrical, Revolute, Spherical, Universal
+from ._mechanism import Mechanism
+from ._visual import Visual
+
+_WIDTH = 0.014  # of lines and slender rods, of the mechanism's size: some ten pixels of a window across
+_DARK, _GROUND = (0.16, 0.17, 0.20), (0.42, 0.44, 0.48)  # joints, and what stands on the ground
+
+
+def looks(system: Any) -> tuple[Visual, ...]:
+    """Its `visuals`, of a system that has such; of a mechanism those it was given, and what the bodies and joints that
+    were given none look like by themselves; none of other systems.
+
+    **Arguments:**
+
+    - `system`: the system; its numbers are known.
+    """
+    mechanism = getattr(system, "mechanism", None)
+    if hasattr(system, "visuals") or not isinstance(mechanism, Mechanism):
+        return getattr(system, "visuals", ())
+    given = {visual.body for visual in mechanism.visuals}
+    width = _WIDTH * _span(mechanism)
+    depths = _depths(mechanism, 3 * width)
+    found = list(mechanism.visuals)
+    for body in mechanism.bodies:
+        if body.name not in given:
+            joints = [j for j in mechanism.joints if body.name in j.bodies and j.point is not None]
+            found += _of_body(body, joints, width, depths[body.name])
+    for joint in mechanism.joints:
+        if not given & set(joint.bodies) and joint.point is not None:
+            found += _of_joint(joint, width, *(depths[name] for name in joint.bodies[:2]))
+    return tuple(found)
+
+
+def _span(mechanism: Mechanism) -> float:
+    """The diagonal of the box around all that is known of the reference posture [m]; 1 for a single point."""
+    points = [x for body in mechanism.bodies for x in (body.centre, *body.points.values())]
+    points += [joint.point for joint in mechanism.joints if joint.point is not None]
+    every = np.array([np.asarray(x, float) for x in points])
+    sizes = [4.0 * np.linalg.norm(_spread(body)[0]) for body in mechanism.bodies]
+    return float(max(np.linalg.norm(np.ptp(every, axis=0)), *sizes)) or 1.0
+
+
+def _depths(mechanism: Mechanism, gap: float) -> dict[str, float]:
+    """How far in front of the plane each body of a planar mechanism is drawn: bodies that share a joint in layers of
+    their own, as links are built."""
+    layers: dict[str, int] = {GROUND: 0}
+    for body in mechanism.bodies:
+        beside = {name for j in mechanism.joints if body.name in j.bodies for name in j.bodies}
+        taken = {layers[name] for name in beside & layers.keys() - {GROUND}}
+        layers[body.name] = next(i for i in range(len(mechanism.bodies)) if i not in taken)
+    return {name: gap * layer if mechanism.dimension == 2 else 0.0 for name, layer in layers.items()}
+
+
+def _in_space(x: Any, depth: float) -> np.ndarray:
+    x = np.asarray(x, float)
+    return np.append(x, depth) if x.size == 2 else x
+
+
+def _spread(body: AbstractBody) -> tuple[np.ndarray, np.ndarray]:
+    """The root mean square distances s (3,) along the principal axes, largest first, and these, as columns (3, 3)."""
+    if isinstance(body, PointMass):
+        return np.zeros(3), np.eye(3)
+    mass, inertia = float(body.mass), np.asarray(body.inertia, float)  # pyright: ignore[reportAttributeAccessIssue]
+    if not inertia.ndim:  # alike in all directions of the plane
+        return np.array([1.0, 1.0, 0.0]) * np.sqrt(inertia / (2.0 * mass)), np.eye(3)
+    moments, axes = np.linalg.eigh(inertia)
+    squares = np.maximum(moments.sum() - 2.0 * moments, 0.0) / (2.0 * mass)
+    return np.sqrt(squares), axes * np.linalg.det(axes)
+
+
+def facing(axis: Any) -> np.ndarray:
+    """A rotation that takes the z axis to another one.
+
+    **Arguments:**
+
+    - `axis`: a vector, not zero (3,), or several of them (k, 3).
+
+    **Returns:** (3, 3), or (k, 3, 3).
+    """
+    z = np.asarray(axis, float)
+    z = z / np.linalg.norm(z, axis=-1, keepdims=True)
+    aside = np.where(np.abs(z[..., :1]) < 0.9, [1.0, 0.0, 0.0], [0.0, 1.0, 0.0])
+    y = np.cross(z, aside)
+    y /= np.linalg.norm(y, axis=-1, keepdims=True)
+    return np.stack([np.cross(y, z), y, z], axis=-1)
+
+
+def _between(body: str, a: np.ndarray, b: np.ndarray, radius: float) -> Visual:
+    size = (radius, float(np.linalg.norm(b - a)))
+    return Visual(body, "capsule", size, (a + b) / 2, facing(b - a))
+
+
+def _line(body: str, points: Sequence[np.ndarray], radius: float) -> Visual:
+    return Visual(body, "line", radius, vertices=np.stack(points))
+
+
+def _spoke(body: str, radius: float, width: float, centre: np.ndarray, axes: np.ndarray) -> Visual:
+    """A mark on what is round, so that one sees it turn."""
+    size = (0.8 * radius, 0.6 * width, 1.2 * width)
+    return Visual(body, "box", size, centre + 0.4 * radius * axes[:, 0], axes, _DARK)
+
+
+def _of_body(body: AbstractBody, joints: Sequence[AbstractJoint], width: float, depth: float) -> list[Visual]:
+    """The shape it has; else lines through its points, or through its joints."""
+    name, centre, shape = body.name, _in_space(body.centre, depth), getattr(body, "shape", "")
+    spread, axes = _spread(body)
+    if isinstance(body, PointMass):
+        return [Visual(name, "sphere", 2.5 * width, centre)]
+    if shape == "ball":
+        return [Visual(name, "sphere", np.sqrt(5.0) * spread.mean(), centre)]
+    if shape == "box":
+        edges = getattr(body, "edges", None)
+        size = np.sqrt(12.0) * spread if edges is None else _in_space(edges, 2.0 * width)
+        return [Visual(name, "box", np.maximum(size, 0.3 * width), centre, axes)]
+    if shape == "disk":
+        radius = 2.0 * spread[:2].mean()
+        return [
+            Visual(name, "cylinder", (radius, width), centre, axes),
+            _spoke(name, radius, width, centre, axes),
+        ]
+    if shape == "rod":
+        radius = 2.0 * spread[1:].mean() if body.dimension == 3 else 0.0
+        start, end = (_in_space(body.points[x], depth) for x in ("start", "end"))
+        return [_between(name, start, end, max(radius, width))]
+    return _bare(body, joints, width, depth)
+
+
+def _bare(body: AbstractBody, joints: Sequence[AbstractJoint], width: float, depth: float) -> list[Visual]:
+    """Lines through points, or through joints, more than two as a plate; with less to go by the ellipsoid of inertia."""
+    name, (spread, axes), centre = body.name, _spread(body), _in_space(body.centre, depth)
+    ends = {tuple(_in_space(x, depth)) for x in (_end(joint, name) for joint in joints)}
+    named = [_in_space(x, depth) for x in body.points.values()]
+    through = named or _around([np.array(x) for x in sorted(ends)])
+    found = []
+    if len(through) < 2:
+        through = [*through, centre]
+        found.append(Visual(name, "ellipsoid", np.maximum(np.sqrt(5.0) * spread, 2.0 * width), centre, axes))
+    if len(through) > 2:
+        found += [] if named and len(named) > 3 else [_plate(name, through)]
+        through = [*through, through[0]]
+    return [*found, *([_line(name, through, width)] if len(through) > 1 else [])]
+
+
+def _end(joint: AbstractJoint, body: str) -> np.ndarray:
+    """Where a joint holds a body, in the reference posture."""
+    point = getattr(joint, "parent_point", joint.point) if body == joint.parent else joint.point
+    return np.asarray(point, float)
+
+
+def _around(points: list[np.ndarray]) -> list[np.ndarray]:
+    """Points in the order in which one sees them from the middle, so that lines between them do not cross."""
+    if len(points) < 3:
+        return points
+    aside = np.stack(points) - np.mean(points, axis=0)
+    across = np.linalg.svd(aside)[2][:2]
+    return [points[i] for i in np.argsort(np.arctan2(*(across @ aside.T)))]
+
+
+def _plate(body: str, points: list[np.ndarray]) -> Visual:
+    """The area within an outline, seen from both sides."""
+    count = len(points)
+    fan = np.array([(count, i, (i + 1) % count) for i in range(count)])
+    vertices = np.stack([*points, np.mean(points, axis=0)])
+    return Visual(body, "mesh", vertices=vertices, faces=np.concatenate([fan, fan[:, ::-1]]))
+
+
+def _of_joint(joint: AbstractJoint, width: float, before: float, behind: float) -> list[Visual]:
+    """A pin along the axis of a hinge, a ball where all directions are free; larger on the ground."""
+    size = width * (1.7 if GROUND in joint.bodies else 1.3)
+    colour = _GROUND if GROUND in joint.bodies else _DARK
+    body = joint.child if joint.child != GROUND else joint.parent
+    point = _in_space(_end(joint, body), (before + behind) / 2)
+    if isinstance(joint, Spherical | Universal):
+        return [Visual(body, "sphere", 1.3 * size, point, colour=colour)]
+    if isinstance(joint, Revolute | Cylindrical):
+        axis = (0.0, 0.0, 1.0) if joint.axis is None else joint.axis
+        length = abs(before - behind) + 3.4 * width
+        return [Visual(body, "cylinder", (size, length), point, facing(axis), colour)]
+    return []

@@ -1,0 +1,6 @@
+"""Robots from files: MJCF and URDF as trees of `mechanisms`, with a report of what the file has."""
+
+from ._load import load as load
+from ._report import Feature as Feature
+from ._report import RobotReport as RobotReport
+from ._robot import Robot as Robot

@@ -1,0 +1,274 @@
+"""Equalities of a file as exact constraints: points and frames that coincide, joints and tendons tied by polynomials.
+
+MuJoCo's are soft. Here they hold to rounding error, as loops of the tree (`Connect`, `Weld`, `PathTie`) or as
+constraints on its coordinates (`Tie`). Residuals are those of MuJoCo, but for signs and the scale of torques.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, final
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._misc._types import Coordinates, Time
+from .._system._constraint import Holonomic
+from ..mechanisms._abstract_joint import AbstractJoint, set_ends
+from ..mechanisms._bodies import checked_array
+from ..mechanisms._placement import AnyPlacement, Placement
+from ._lengths import Lengths, stacked
+from ._mujoco import mujoco
+from ._parts import Parts
+from ._paths import Path
+from ._reference import Reference
+from ._rows import RefusedError, features, frame_of
+
+
+@final
+class Connect(AbstractJoint):
+    """A ball joint that may be open in the reference posture: a point of the child meets one of the parent. 3 rows.
+
+    **Arguments:**
+
+    - `name`: what reports call it.
+    - `parent`, `child`: names of the bodies.
+    - `parent_point`: of the parent, in the reference posture [m] (3,).
+    - `point`: of the child, likewise.
+    """
+
+    name: str = eqx.field(static=True)
+    parent: str = eqx.field(static=True)
+    child: str = eqx.field(static=True)
+    parent_point: Array
+    point: Array
+    turns: ClassVar[bool] = False
+
+    def __init__(self, name: str, parent: str, child: str, parent_point: Any, point: Any):
+        set_ends(self, name, parent, child)
+        self.parent_point = checked_array(f"the parent's point of '{name}'", parent_point, (3,))
+        self.point = checked_array(f"the point of '{name}'", point, (3,))
+
+    def rows(self, t: Time, *placements: AnyPlacement) -> Float[Array, "3"]:
+        parent, child = placements
+        return child.point(self.point) - parent.point(self.parent_point)
+
+
+@final
+class Weld(AbstractJoint):
+    """A weld that may be open in the reference posture: a frame of the child meets one of the parent. 6 rows.
+
+    Three are x' - x, three the vector part of the quaternion of the child's frame against the parent's, which is
+    sin(angle / 2) times the axis.
+
+    **Arguments:**
+
+    - `name`: what reports call it.
+    - `parent`, `child`: names of the bodies.
+    - `parent_point`: of the parent, in the reference posture [m] (3,).
+    - `point`: of the child, likewise.
+    - `parent_frame`: of the parent, in the reference posture, in world axes (3, 3).
+    - `frame`: of the child, likewise.
+    """
+
+    name: str = eqx.field(static=True)
+    parent: str = eqx.field(static=True)
+    child: str = eqx.field(static=True)
+    parent_point: Array
+    point: Array
+    parent_frame: Array
+    frame: Array
+    turns: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        name: str,
+        parent: str,
+        child: str,
+        parent_point: Any,
+        point: Any,
+        parent_frame: Any,
+        frame: Any,
+    ):
+        set_ends(self, name, parent, child)
+        self.parent_point = checked_array(f"the parent's point of '{name}'", parent_point, (3,))
+        self.point = checked_array(f"the point of '{name}'", point, (3,))
+        self.parent_frame = checked_array(f"the parent's frame of '{name}'", parent_frame, (3, 3))
+        self.frame = checked_array(f"the frame of '{name}'", frame, (3, 3))
+
+    def rows(self, t: Time, *placements: AnyPlacement) -> Float[Array, "6"]:
+        parent, child = placements
+        assert isinstance(parent, Placement)
+        assert isinstance(child, Placement)
+        S = (child.R @ self.frame).T @ (parent.R @ self.parent_frame)
+        # 1 + tr S = (2 cos(angle / 2))^2, zero half a turn away only
+        square = 1.0 + S[0, 0] + S[1, 1] + S[2, 2]
+        least = jnp.finfo(S.dtype).eps
+        twice = jnp.sqrt(jnp.where(square > least, square, least))
+        vector = jnp.stack([S[2, 1] - S[1, 2], S[0, 2] - S[2, 0], S[1, 0] - S[0, 1]]) / (2.0 * twice)
+        return jnp.concatenate([child.point(self.point) - parent.point(self.parent_point), vector])
+
+
+def polynomial(coefficients: Float[Array, "5"], x: Array) -> Array:
+    """c0 + c1 x + c2 x^2 + c3 x^3 + c4 x^4.
+
+    **Arguments:**
+
+    - `coefficients`: c0 to c4.
+    - `x`: the argument.
+    """
+    found = coefficients[4]
+    for i in (3, 2, 1, 0):
+        found = coefficients[i] + x * found
+    return found
+
+
+@final
+class Tie(eqx.Module):
+    """phi(t, q) = s1 - c0 - c1 s2 - ... - c4 s2^4, of the changes of lengths from the reference posture.
+
+    - `lengths`: of s1, and of s2 where there is one.
+    - `coefficients`: c0 to c4 (5,).
+    """
+
+    lengths: Lengths
+    coefficients: Float[Array, "5"]
+
+    def __call__(self, t: Time, q: Coordinates) -> Float[Array, ""]:
+        first, *second = self.lengths.change(q)
+        return _tied(first, second, self.coefficients.astype(q.dtype))
+
+
+@final
+class PathTie(AbstractJoint):
+    """As `Tie`, of paths through points of bodies. 1 row."""
+
+    name: str = eqx.field(static=True)
+    paths: tuple[Path, ...]
+    reference: Float[Array, " paths"]
+    coefficients: Float[Array, "5"]
+    turns: ClassVar[bool] = False
+
+    @property
+    def bodies(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for path in self.paths for name in path.bodies))
+
+    @property
+    def parent(self) -> str:
+        return self.bodies[0]
+
+    @property
+    def child(self) -> str:
+        return self.bodies[-1]
+
+    @property
+    def point(self) -> Array:
+        return self.paths[0].parts[0].start.point
+
+    def rows(self, t: Time, *placements: AnyPlacement) -> Float[Array, "1"]:
+        by_name = dict(zip(self.bodies, placements, strict=True))
+        found = [path(*(by_name[name] for name in path.bodies)) for path in self.paths]
+        first, *second = [x - x0 for x, x0 in zip(found, self.reference, strict=True)]
+        return _tied(first, second, self.coefficients)[None]
+
+
+def _tied(first: Array, second: Sequence[Array], coefficients: Float[Array, "5"]) -> Array:
+    return first - (polynomial(coefficients, second[0]) if second else coefficients[0])
+
+
+def _loop(at: Reference, i: int, name: str, weld: bool) -> Connect | Weld:
+    """A connect or a weld, by bodies or by sites."""
+    model, data = at.model, at.model.eq_data[i]
+    ends = int(model.eq_obj1id[i]), int(model.eq_obj2id[i])
+    by_sites = model.eq_objtype[i] == mujoco().mjtObj.mjOBJ_SITE
+    frames = [frame_of(at, "site" if by_sites else "body", end) for end in ends]
+    carriers, points, turns = zip(*frames, strict=True)
+    if carriers[0] == carriers[1]:
+        raise RefusedError("both of its ends are on one body, or do not move")
+    if not by_sites:
+        own = (data[3:6], data[0:3]) if weld else (data[0:3], data[3:6])
+        points = [point + turn @ x for point, turn, x in zip(points, turns, own, strict=True)]
+    if not weld or data[10] == 0.0:
+        return Connect(name, *carriers, *points)
+    first = turns[0]
+    if not by_sites:
+        relative = np.zeros(9)
+        mujoco().mju_quat2Mat(relative, data[6:10] / np.linalg.norm(data[6:10]))
+        first = first @ relative.reshape(3, 3)
+    return Weld(name, *carriers, *points, first, turns[1])
+
+
+def _tie(at: Reference, i: int, name: str, lengths: Mapping[int, Lengths | Path]) -> Holonomic | PathTie:
+    """A polynomial of joints or tendons."""
+    model = at.model
+    ends = [int(x) for x in (model.eq_obj1id[i], model.eq_obj2id[i]) if x >= 0]
+    coefficients = jnp.asarray(np.array(model.eq_data[i][:5]))
+    if model.eq_type[i] == mujoco().mjtEq.mjEQ_JOINT:
+        of = [
+            Lengths.of([[(int(model.jnt_qposadr[end]), int(model.jnt_dofadr[end]), 1.0)]], [0.0])
+            for end in ends
+        ]
+    else:
+        of = [lengths[end] for end in ends if end in lengths]
+        if len(of) < len(ends):
+            raise RefusedError("its tendon is not supported")
+    paths = [x for x in of if isinstance(x, Path)]
+    linear = [x for x in of if isinstance(x, Lengths)]
+    if not paths:
+        return Holonomic(Tie(stacked(linear), coefficients), name=name)
+    if linear:
+        raise RefusedError("it ties a fixed to a spatial tendon")
+    reference = jnp.asarray(np.array(model.tendon_length0[ends]))
+    tie = PathTie(name, tuple(paths), reference, coefficients)
+    if len(tie.bodies) < 2:
+        raise RefusedError("its tendons do not change their lengths")
+    return tie
+
+
+def equalities(at: Reference, lengths: Mapping[int, Lengths | Path]) -> Parts:
+    """The equalities of a model: loops of the tree, and constraints on its coordinates.
+
+    **Arguments:**
+
+    - `at`: the model.
+    - `lengths`: of its tendons.
+    """
+    model, kinds = at.model, mujoco().mjtEq
+    loops, ties, rows, names = [], [], [], set()
+    off = at.disabled("EQUALITY") or at.disabled("CONSTRAINT")
+    for i in range(model.neq):
+        kind = int(model.eq_type[i])
+        feature = f"equality {kinds(kind).name.removeprefix('mjEQ_').lower()}"
+        name = _name(at, i, names)
+        if off or not model.eq_active0[i]:
+            rows.append((feature, name, "off", "disabled in the file" if off else "inactive in the file"))
+            continue
+        try:
+            if kind in (kinds.mjEQ_CONNECT, kinds.mjEQ_WELD):
+                loops.append(_loop(at, i, name, kind == kinds.mjEQ_WELD))
+            elif kind in (kinds.mjEQ_JOINT, kinds.mjEQ_TENDON):
+                tie = _tie(at, i, name, lengths)
+                (ties if isinstance(tie, Holonomic) else loops).append(tie)
+            else:
+                raise RefusedError("not supported")
+        except RefusedError as why:
+            rows.append((feature, name, "ignored", str(why)))
+        else:
+            rows.append((feature, name, "approximated", "exact, not soft"))
+    return Parts((), tuple(loops), tuple(ties), features(rows))
+
+
+def _name(at: Reference, i: int, taken: set[str]) -> str:
+    """What an equality is called: its own name, or what it ties."""
+    model = at.model
+    name = mujoco().mj_id2name(model, mujoco().mjtObj.mjOBJ_EQUALITY, i)
+    if not name:
+        kind = mujoco().mjtEq(int(model.eq_type[i])).name.removeprefix("mjEQ_").lower()
+        by_sites = model.eq_objtype[i] == mujoco().mjtObj.mjOBJ_SITE
+        named = {"joint": at.names.joints, "tendon": at.names.tendons}
+        of = named.get(kind, at.names.sites if by_sites else at.names.bodies)
+        ends = [int(x) for x in (model.eq_obj1id[i], model.eq_obj2id[i]) if 0 <= x < len(of)]
+        name = " ".join([kind, *(of[end] for end in ends)])
+    name = name if name not in taken else f"{name} ({i})"
+    taken.add(name)
+    return name

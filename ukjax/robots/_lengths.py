@@ -1,0 +1,94 @@
+"""Lengths that are linear in the coordinates of a tree: of joints, fixed tendons, and actuators on them."""
+
+from collections.abc import Sequence
+from typing import final
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._misc._types import Coordinates, Velocities
+
+Term = tuple[int | None, int, float]
+"""One joint's part in a length: the number of its coordinate, or None where the length does not know it, the number
+of its velocity, and its coefficient."""
+
+
+@final
+class Lengths(eqx.Module):
+    """k lengths l = l0 + sum c_i q_i; each has as many terms as the longest, those it lacks with c = 0.
+
+    - `coordinates`: the numbers of the coordinates of each; -1 where the length does not know it.
+    - `velocities`: the numbers of their velocities.
+    - `coefficients`: c (k, terms).
+    - `reference`: l0, in the reference posture (k,).
+    """
+
+    coordinates: tuple[tuple[int, ...], ...] = eqx.field(static=True)
+    velocities: tuple[tuple[int, ...], ...] = eqx.field(static=True)
+    coefficients: Float[Array, "k terms"]
+    reference: Float[Array, " k"]
+
+    @classmethod
+    def of(cls, terms: Sequence[Sequence[Term]], reference: Sequence[float]) -> "Lengths":
+        """From the terms of each.
+
+        **Arguments:**
+
+        - `terms`: of each length.
+        - `reference`: l0.
+        """
+        width = max((len(own) for own in terms), default=0)
+        filled = [[*own, *[(None, 0, 0.0)] * (width - len(own))] for own in terms]
+        number = lambda i: -1 if i is None else i
+        return cls(
+            tuple(tuple(number(i) for i, _, _ in own) for own in filled),
+            tuple(tuple(j for _, j, _ in own) for own in filled),
+            jnp.asarray(
+                np.array([[c for _, _, c in own] for own in filled], float).reshape(len(terms), width)
+            ),
+            jnp.asarray(np.asarray(reference, float)),
+        )
+
+    def __len__(self) -> int:
+        return len(self.coordinates)
+
+    def change(self, q: Coordinates) -> Float[Array, " k"]:
+        """l - l0.
+
+        **Arguments:**
+
+        - `q`: coordinates of the tree.
+        """
+        at = np.array(self.coordinates, int).reshape(self.coefficients.shape)
+        known = (at >= 0).astype(q.dtype)
+        return jnp.sum(known * self.coefficients.astype(q.dtype) * q[np.maximum(at, 0)], axis=1)
+
+    def rate(self, v: Velocities) -> Float[Array, " k"]:
+        """l'.
+
+        **Arguments:**
+
+        - `v`: velocities of the tree.
+        """
+        at = np.array(self.velocities, int).reshape(self.coefficients.shape)
+        return jnp.sum(self.coefficients.astype(v.dtype) * v[at], axis=1)
+
+    def __call__(self, q: Coordinates) -> Float[Array, " k"]:
+        return self.reference.astype(q.dtype) + self.change(q)
+
+
+def stacked(several: Sequence[Lengths]) -> Lengths:
+    """Several as one.
+
+    **Arguments:**
+
+    - `several`: the lengths.
+    """
+    terms = [
+        list(zip((None if i < 0 else i for i in q), v, c.tolist(), strict=True))
+        for x in several
+        for q, v, c in zip(x.coordinates, x.velocities, np.asarray(x.coefficients), strict=True)
+    ]
+    return Lengths.of(terms, [float(x) for own in several for x in np.asarray(own.reference)])

@@ -1,0 +1,139 @@
+"""From a robot's file to a tree of `mechanisms`, its start, and the report."""
+
+from typing import Any
+
+import numpy as np
+
+from .._misc._errors import InputError
+from .._misc._names import unknown_name
+from .._misc._types import as_jax
+from .._motion._project import project
+from .._system._problem import Problem
+from ..mechanisms import GROUND, Gravity, TreeSystem, tree
+from ._actuators import Inputs, inputs_of
+from ._bodies import bodies, frames
+from ._drives import actuators
+from ._equalities import equalities
+from ._joints import joints, kinds
+from ._parts import Parts
+from ._passive import armature, compensation, damping, springs
+from ._reference import Reference, reference
+from ._report import Feature, report_of
+from ._robot import Frames, Robot
+from ._source import read
+from ._state import Conversion, conversion
+from ._tendons import tendon_lengths, tendons
+from ._unused import unused
+
+
+def load(
+    source: Any,
+    *,
+    strict: bool = False,
+    merge_fixed: bool = True,
+    free_base: bool = False,
+    keyframe: str | int | None = None,
+    ctrl: Any = None,
+    t1: float = 10.0,
+) -> Robot:
+    """A robot from an MJCF or URDF file, read by MuJoCo, as a tree of `ukjax.mechanisms`.
+
+    Equalities are exact constraints. What is not modelled is in `report`: nothing is left out silently.
+
+    **Arguments:**
+
+    - `source`: path of a file, its text, a `mujoco.MjSpec` or a `mujoco.MjModel`.
+    - `strict`: whether to refuse what would be approximated or ignored.
+    - `merge_fixed`: whether bodies without a joint become parts of those they are fixed to, or bodies on `Fixed` joints.
+    - `free_base`: whether a base that the file fixes to the world moves freely, as a walking robot's.
+    - `keyframe`: name or number of the keyframe to start at; by default the first, or else the reference posture.
+    - `ctrl`: inputs of the actuators (nu,), a function of (t) or of (t, q, v) that returns them, or a `Tabulated`; by
+      default those of the keyframe, or else zeros.
+    - `t1`: end of the problem [s].
+
+    **Returns:** the `Robot`.
+
+    **Raises:** `InputError` for what is no robot, and with `strict` for what is not modelled; `MissingExtraError`
+    without `mujoco`.
+    """
+    read_in = read(source, free_base)
+    if not read_in.model.nv:
+        raise InputError(f"{read_in.title} has no joint, so nothing can move.")
+    start = _keyframe(read_in.model, keyframe)
+    at = reference(read_in.model, start, merge_fixed)
+    lengths, refused = tendon_lengths(at)
+    inputs = _inputs(at, ctrl, start)
+    passive = (_gravity(at), compensation(at), springs(at), damping(at))
+    parts = [*passive, tendons(at, lengths, refused), actuators(at, lengths, inputs), equalities(at, lengths)]
+    rotors, of_rotors = armature(at)
+    of_parts = (x for part in parts for x in part.features)
+    features = [*_moving(at), *of_rotors, *of_parts, *unused(at, start), *read_in.features]
+    report = report_of(read_in.title, features, strict)
+    mechanism = tree(
+        bodies(at),
+        joints(at),
+        [x for part in parts for x in part.loads],
+        loops=[x for part in parts for x in part.loops],
+        constraints=[x for part in parts for x in part.constraints],
+        armature=rotors,
+        name=read_in.name,
+    )
+    converted = conversion(at)
+    problem = _problem(at, mechanism, converted, start, t1)
+    return Robot(problem, report, at.names, converted, inputs)
+
+
+def _inputs(at: Reference, ctrl: Any, start: int | None) -> Inputs:
+    """The inputs of the actuators, at a keyframe by default as there."""
+    model = at.model
+    given, act = (
+        (np.zeros(model.nu), np.zeros(model.na))
+        if start is None
+        else (model.key_ctrl[start], model.key_act[start])
+    )
+    return inputs_of(ctrl, np.array(given), np.array(act))
+
+
+def _keyframe(model: Any, wanted: str | int | None) -> int | None:
+    """The number of the keyframe to start at."""
+    names = [model.key(i).name for i in range(model.nkey)]
+    if wanted is None:
+        return 0 if names else None
+    if wanted in names:
+        return names.index(wanted)
+    if isinstance(wanted, int) and 0 <= wanted < len(names):
+        return wanted
+    raise unknown_name("keyframe", wanted, [name or str(i) for i, name in enumerate(names)])
+
+
+def _gravity(at: Reference) -> Parts:
+    g = np.array(at.model.opt.gravity)
+    if at.disabled("GRAVITY") or not g.any():
+        return Parts()
+    return Parts(loads=(Gravity(g),), features=(Feature("gravity", (f"{np.linalg.norm(g):g} m/s^2",)),))
+
+
+def _moving(at: Reference) -> list[Feature]:
+    """Joints, and what they carry."""
+    found = [
+        Feature(f"{kind} joint", tuple(at.names.joints[i] for i in own)) for kind, own in kinds(at).items()
+    ]
+    moving = [name for name in dict.fromkeys(at.carriers) if name != GROUND]
+    fixed = [name for name, carrier in zip(at.names.bodies, at.carriers, strict=True) if name != carrier]
+    found.append(Feature("body", tuple(moving)))
+    return [*found, Feature("fixed body", tuple(fixed), why="part of what carries it")]
+
+
+def _problem(
+    at: Reference, mechanism: TreeSystem, converted: Conversion, start: int | None, t1: float
+) -> Problem:
+    """The tree at its start, on its constraints."""
+    model, found = at.model, frames(at)
+    carriers = {name: carrier for name, (carrier, _) in found.items()}
+    places = Frames(mechanism, carriers, {name: as_jax(x) for name, (_, x) in found.items()})
+    still = np.zeros(model.nv)
+    qpos, qvel = (model.qpos0, still) if start is None else (model.key_qpos[start], model.key_qvel[start])
+    q0, v0 = converted.coordinates(as_jax(np.array(qpos))), converted.velocities(as_jax(np.array(qvel)))
+    if mechanism.constraints:
+        q0, v0 = project(mechanism, 0.0, q0, v0)
+    return Problem(mechanism, q0, v0, 0.0, t1, places)

@@ -1,0 +1,22 @@
+"""What a part of a file brings to the tree, and to the report."""
+
+from typing import NamedTuple
+
+from .._system._constraint import AbstractConstraint
+from ..mechanisms import AbstractCoordinateLoad, AbstractJoint, AbstractLoad
+from ._report import Feature
+
+
+class Parts(NamedTuple):
+    """What one kind of feature, such as equalities or tendons, brings.
+
+    - `loads`: on bodies or on coordinates.
+    - `loops`: joints that close loops.
+    - `constraints`: on the coordinates.
+    - `features`: for the report, one for each feature of this kind that the file has.
+    """
+
+    loads: tuple[AbstractLoad | AbstractCoordinateLoad, ...] = ()
+    loops: tuple[AbstractJoint, ...] = ()
+    constraints: tuple[AbstractConstraint, ...] = ()
+    features: tuple[Feature, ...] = ()

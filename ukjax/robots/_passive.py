@@ -1,0 +1,275 @@
+"""Passive forces of a robot's joints: springs, dampers, armature, and the compensation of weights."""
+
+from collections.abc import Mapping
+from typing import Any, final
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._misc._lie import quaternion_product
+from .._misc._types import Coordinates, Time, Velocities, as_jax
+from ..mechanisms import GROUND, AbstractBody, AbstractCoordinateLoad, AbstractLoad
+from ..mechanisms._loads import Placements, Twists
+from ..mechanisms._placement import rate_of
+from ._joints import kinds
+from ._parts import Parts
+from ._reference import Reference
+from ._report import Feature
+from ._state import Conversion, conjugate, conversion
+
+
+@final
+class JointSprings(AbstractCoordinateLoad):
+    """Springs on hinges and slides: effort -(k0 + k1 x + k2 x^2) x, with x = q - rest.
+
+    - `stiffness`: k0, k1, k2 of each joint (k, 3).
+    - `rest`: where it is slack [rad], [m] (k,).
+    - `places`: of their coordinates and of their velocities.
+    """
+
+    stiffness: Float[Array, "k 3"]
+    rest: Float[Array, " k"]
+    places: tuple[tuple[int, ...], tuple[int, ...]] = eqx.field(static=True)
+    name: str = eqx.field(static=True, default="joint springs")
+
+    def rate(self, q: Coordinates, v: Velocities) -> Float[Array, " k"]:
+        return v[np.array(self.places[1])]
+
+    def _stretch(self, q: Coordinates) -> Float[Array, " k"]:
+        return q[np.array(self.places[0])] - self.rest
+
+    def effort(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, " k"]:
+        return -_polynomial(self.stiffness, self._stretch(q)) * self._stretch(q)
+
+    def potential(self, q: Coordinates) -> Float[Array, ""]:
+        return jnp.sum(_energy(self.stiffness, self._stretch(q)))
+
+
+@final
+class BallSpring(AbstractCoordinateLoad):
+    """A spring on a ball, or on the displacement or the rotation of a free joint: effort -(k0 + k1 |x| + k2 |x|^2) x.
+
+    Of a rotation x is the vector along its axis as long as its angle, in body axes.
+
+    - `stiffness`: k0, k1, k2 (3,).
+    - `rest`: the displacement [m] (3,) or the quaternion of the tree (4,) at which it is slack.
+    - `places`: where its coordinates and its velocities start.
+    """
+
+    name: str = eqx.field(static=True)
+    stiffness: Float[Array, "3"]
+    rest: Array
+    places: tuple[int, int] = eqx.field(static=True)
+
+    def rate(self, q: Coordinates, v: Velocities) -> Float[Array, "3"]:
+        return v[self.places[1] : self.places[1] + 3]
+
+    def _stretch(self, q: Coordinates) -> Float[Array, "3"]:
+        now = q[self.places[0] : self.places[0] + self.rest.size]
+        if self.rest.size == 3:
+            return now - self.rest
+        return rotation_vector(quaternion_product(conjugate(self.rest), now))
+
+    def effort(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, "3"]:
+        x = self._stretch(q)
+        return -_polynomial(self.stiffness, _length(x)) * x
+
+    def potential(self, q: Coordinates) -> Float[Array, ""]:
+        return _energy(self.stiffness, _length(self._stretch(q)))
+
+
+@final
+class JointDamping(AbstractCoordinateLoad):
+    """Damping of joints: effort -(c0 + c1 |v| + c2 v^2) v, each component for itself.
+
+    - `damping`: c0, c1, c2 of each velocity (k, 3).
+    - `places`: of the velocities.
+    - `conversion`: where components are those of MuJoCo: its axes turn with the body.
+    """
+
+    damping: Float[Array, "k 3"]
+    places: tuple[int, ...] = eqx.field(static=True)
+    conversion: Conversion | None
+    name: str = eqx.field(static=True, default="joint damping")
+
+    def rate(self, q: Coordinates, v: Velocities) -> Float[Array, " k"]:
+        return (v if self.conversion is None else self.conversion.rates(v))[np.array(self.places)]
+
+    def effort(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, " k"]:
+        rate = self.rate(q, v)
+        return -_polynomial(self.damping, jnp.abs(rate)) * rate
+
+
+@final
+class GravityCompensation(AbstractLoad):
+    """Constant forces that carry a share of the weight of bodies, at their centres.
+
+    - `carriers`: the bodies of the tree they act on.
+    - `centres`: in the reference posture [m] (k, 3).
+    - `forces`: in world axes [N] (k, 3).
+    """
+
+    carriers: tuple[str, ...] = eqx.field(static=True)
+    centres: Float[Array, "k 3"]
+    forces: Float[Array, "k 3"]
+    name: str = eqx.field(static=True, default="gravity compensation")
+
+    @property
+    def bodies(self) -> tuple[str, ...]:
+        return self.carriers
+
+    def rate(self, bodies: Mapping[str, AbstractBody], placements: Placements, twists: Twists) -> Array:
+        own = zip(self.carriers, self.centres, strict=True)
+        return jnp.stack([rate_of(lambda p, x=x: p.point(x), [placements[b]], [twists[b]]) for b, x in own])
+
+    def effort(
+        self, bodies: Mapping[str, AbstractBody], t: Time, placements: Placements, twists: Twists
+    ) -> Array:
+        return self.forces
+
+    def potential(self, bodies: Mapping[str, AbstractBody], placements: Placements) -> Float[Array, ""]:
+        points = [placements[b].point(x) for b, x in zip(self.carriers, self.centres, strict=True)]
+        return -jnp.sum(self.forces * jnp.stack(points))
+
+
+def _polynomial(of: Float[Array, "*k 3"], x: Float[Array, "*k"]) -> Float[Array, "*k"]:
+    """of0 + of1 x + of2 x^2."""
+    return of[..., 0] + (of[..., 1] + of[..., 2] * x) * x
+
+
+def _energy(of: Float[Array, "*k 3"], x: Float[Array, "*k"]) -> Float[Array, "*k"]:
+    """The integral of (of0 + of1 x + of2 x^2) x from 0."""
+    return (of[..., 0] / 2.0 + (of[..., 1] / 3.0 + of[..., 2] / 4.0 * x) * x) * x**2
+
+
+def _length(x: Float[Array, "3"]) -> Float[Array, ""]:
+    """|x|, with derivative zero at x = 0."""
+    square = jnp.dot(x, x)
+    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
+
+
+def rotation_vector(p: Float[Array, "4"]) -> Float[Array, "3"]:
+    """The axis of a unit quaternion's rotation times its angle, of at most pi [rad].
+
+    **Arguments:**
+
+    - `p`: scalar first (4,).
+    """
+    p = jnp.where(p[0] < 0, -p, p)
+    square = jnp.dot(p[1:], p[1:])
+    tiny = square < 1e-12  # there the series below is exact to rounding
+    sine = jnp.sqrt(jnp.where(tiny, 1.0, square))
+    share = jnp.where(
+        tiny, 2.0 / p[0] * (1.0 - square / (3.0 * p[0] ** 2)), 2.0 * jnp.arctan2(sine, p[0]) / sine
+    )
+    return share * p[1:]
+
+
+def _coefficients(model: Any, kind: str, linear: str) -> np.ndarray:
+    """A linear coefficient and, where MuJoCo has them, those of higher order (k, 3)."""
+    first = getattr(model, f"{kind}_{linear}")
+    more = getattr(model, f"{kind}_{linear}poly", np.zeros((len(first), 2)))
+    return np.concatenate([first[:, None], more], axis=1)
+
+
+def _from_actuators(at: Reference, per_velocity: np.ndarray, of_actuators: np.ndarray) -> np.ndarray:
+    """What actuators add to the joints that they drive, by the square of their gear."""
+    model, found = at.model, per_velocity.copy()
+    for joint, actuator in enumerate(getattr(model, "jnt_actuatorid", ())):
+        if actuator >= 0:
+            own = model.dof_jntid == joint
+            found[own] += model.actuator_gear[actuator, 0] ** 2 * of_actuators[actuator]
+    return found
+
+
+def armature(at: Reference) -> tuple[np.ndarray | None, list[Feature]]:
+    """What velocities move besides the bodies (nv,), and the report on it.
+
+    **Arguments:**
+
+    - `at`: the model in its reference posture.
+    """
+    values = np.array(at.model.dof_armature)
+    if hasattr(at.model, "actuator_armature"):
+        values = _from_actuators(at, values, at.model.actuator_armature)
+    return (values if values.any() else None), [Feature("armature", _joints_with(at, values))]
+
+
+def _joints_with(at: Reference, values: np.ndarray) -> tuple[str, ...]:
+    """The names of the joints whose velocities have something."""
+    has = np.abs(values).reshape(len(values), -1).any(axis=1)
+    return tuple(at.names.joints[i] for i in dict.fromkeys(at.model.dof_jntid[has].tolist()))
+
+
+def damping(at: Reference) -> Parts:
+    """Damping of joints, that of the actuators on them included.
+
+    **Arguments:**
+
+    - `at`: the model in its reference posture.
+    """
+    values = _coefficients(at.model, "dof", "damping")
+    if hasattr(at.model, "actuator_damping"):
+        values = _from_actuators(at, values, _coefficients(at.model, "actuator", "damping"))
+    if at.disabled("DAMPER") or at.disabled("PASSIVE") or not values.any():
+        return Parts()
+    places = tuple(np.flatnonzero(values.any(axis=1)).tolist())
+    turning = kinds(at)["ball"] + kinds(at)["free"]
+    of_balls = [i for i in places if at.model.dof_jntid[i] in turning]
+    turned = conversion(at) if values[of_balls, 1:].any() else None
+    load = JointDamping(damping=as_jax(values[list(places)]), places=places, conversion=turned)
+    return Parts((load,), features=(Feature("joint damping", _joints_with(at, values)),))
+
+
+def springs(at: Reference) -> Parts:
+    """Springs of joints.
+
+    **Arguments:**
+
+    - `at`: the model in its reference posture.
+    """
+    values, model = _coefficients(at.model, "jnt", "stiffness"), at.model
+    if at.disabled("SPRING") or at.disabled("PASSIVE") or not values.any():
+        return Parts()
+    stiff, of_kind = np.flatnonzero(values.any(axis=1)).tolist(), kinds(at)
+    starts = lambda i: (int(model.jnt_qposadr[i]), int(model.jnt_dofadr[i]))
+    scalars = [i for i in stiff if i in of_kind["slide"] or i in of_kind["hinge"]]
+    places = tuple(zip(*map(starts, scalars), strict=True))
+    slack = as_jax(np.array(model.qpos_spring))
+    rest, loads = conversion(at).coordinates(slack), list[AbstractCoordinateLoad]()
+    if scalars:
+        loads.append(JointSprings(as_jax(values[scalars]), rest[np.array(places[0])], places))  # pyright: ignore
+    for i in stiff:
+        name, (q, v) = at.names.joints[i], starts(i)
+        if i in of_kind["free"]:
+            loads.append(BallSpring(f"{name} spring", as_jax(values[i]), rest[q : q + 3], (q, v)))
+            q, v, name = q + 3, v + 3, f"{name} rotation"
+        if i not in scalars:
+            loads.append(BallSpring(f"{name} spring", as_jax(values[i]), rest[q : q + 4], (q, v)))
+    features = [Feature("joint spring", tuple(at.names.joints[i] for i in stiff))]
+    yields = getattr(model, "jnt_springyield", np.zeros(model.njnt))
+    plastic = tuple(at.names.joints[i] for i in stiff if yields[i] > 0)
+    features.append(Feature("yield of a spring", plastic, "approximated", "the spring stays elastic"))
+    return Parts(tuple(loads), features=tuple(features))
+
+
+def compensation(at: Reference) -> Parts:
+    """Gravity compensation of bodies.
+
+    **Arguments:**
+
+    - `at`: the model in its reference posture.
+    """
+    model = at.model
+    has = [i for i in np.flatnonzero(model.body_gravcomp).tolist() if at.carriers[i] != GROUND]
+    if not has or any(map(at.disabled, ("GRAVITY", "PASSIVE"))) or not model.opt.gravity.any():
+        return Parts()
+    shares = (model.body_gravcomp * model.body_mass)[has]
+    load = GravityCompensation(
+        carriers=tuple(at.carriers[i] for i in has),
+        centres=as_jax(np.array(at.data.xipos[has])),
+        forces=as_jax(-shares[:, None] * model.opt.gravity),
+    )
+    return Parts((load,), features=(Feature("gravity compensation", tuple(at.names.bodies[i] for i in has)),))

@@ -1,0 +1,165 @@
+"""A compiled model in its reference posture: names, and which body of the tree carries what.
+
+The reference posture is the one at `qpos0`, so every place and direction of the tree is one of MuJoCo's there.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..mechanisms import GROUND
+from ._mujoco import mujoco
+
+# The largest rounding of a place or a direction beside what it is a part of: turning by a few quaternions leaves that.
+# What is smaller is zero, so that scalar code leaves it out.
+_ROUNDING = 1e-14
+
+
+class Names(NamedTuple):
+    """The names of what is in a file, by MuJoCo's numbers; what has no name there gets one.
+
+    - `bodies`, `joints`, `sites`, `tendons`, `actuators`, `equalities`, `keyframes`: of each.
+    """
+
+    bodies: tuple[str, ...]
+    joints: tuple[str, ...]
+    sites: tuple[str, ...]
+    tendons: tuple[str, ...]
+    actuators: tuple[str, ...]
+    equalities: tuple[str, ...]
+    keyframes: tuple[str, ...]
+
+
+class Reference(NamedTuple):
+    """A model in its reference posture.
+
+    - `model`: MuJoCo's `MjModel`.
+    - `data`: its `MjData` at `qpos0`: `xpos`, `xmat`, `xipos`, `xanchor`, `xaxis`, `site_xpos`, ...
+    - `names`: of all parts.
+    - `carriers`: the name of the tree's body that carries each of MuJoCo's bodies; `"ground"` for what stands still.
+    """
+
+    model: Any
+    data: Any
+    names: Names
+    carriers: tuple[str, ...]
+
+    def rotation(self, body: int) -> np.ndarray:
+        """The axes of a body in the reference posture, as columns (3, 3).
+
+        **Arguments:**
+
+        - `body`: MuJoCo's number.
+        """
+        return cleaned(self.data.xmat[body].reshape(3, 3))
+
+    def point(self, body: int, local: Any = (0.0, 0.0, 0.0)) -> tuple[str, np.ndarray]:
+        """What carries a point of a body, and where the point is in the reference posture [m].
+
+        **Arguments:**
+
+        - `body`: MuJoCo's number.
+        - `local`: the point in the body's own axes (3,).
+        """
+        place = self.data.xpos[body] + self.data.xmat[body].reshape(3, 3) @ np.asarray(local)
+        return self.carriers[body], cleaned(place)
+
+    def site(self, site: int) -> tuple[str, np.ndarray, np.ndarray]:
+        """What carries a site, where it is in the reference posture [m], and its axes there as columns.
+
+        **Arguments:**
+
+        - `site`: MuJoCo's number.
+        """
+        body = int(self.model.site_bodyid[site])
+        axes = cleaned(self.data.site_xmat[site].reshape(3, 3))
+        return self.carriers[body], cleaned(self.data.site_xpos[site]), axes
+
+    def disabled(self, flag: str) -> bool:
+        """Whether the file turns something off, such as `"GRAVITY"`.
+
+        **Arguments:**
+
+        - `flag`: of MuJoCo's `mjtDisableBit`.
+        """
+        return bool(self.model.opt.disableflags & getattr(mujoco().mjtDisableBit, f"mjDSBL_{flag}", 0))
+
+
+def cleaned(x: np.ndarray, size: float = 1.0) -> np.ndarray:
+    """Numbers without rounding about zero.
+
+    **Arguments:**
+
+    - `x`: any.
+    - `size`: what they are small against.
+    """
+    return np.where(np.abs(x) < _ROUNDING * size, 0.0, x)
+
+
+def _unique(names: Sequence[str]) -> tuple[str, ...]:
+    """A number behind those that were there before."""
+    found: list[str] = []
+    for name in names:
+        again = 2
+        unique = name
+        while unique in found:
+            unique, again = f"{name} {again}", again + 1
+        found.append(unique)
+    return tuple(found)
+
+
+def kind_of(model: Any, joint: int) -> str:
+    """`"free"`, `"ball"`, `"slide"` or `"hinge"`.
+
+    **Arguments:**
+
+    - `model`: MuJoCo's `MjModel`.
+    - `joint`: MuJoCo's number.
+    """
+    return mujoco().mjtJoint(model.jnt_type[joint]).name.removeprefix("mjJNT_").lower()
+
+
+def _names_of(model: Any) -> Names:
+    def of(kind: str, count: int, unnamed: Any) -> tuple[str, ...]:
+        number = getattr(mujoco().mjtObj, f"mjOBJ_{kind}")
+        return _unique([mujoco().mj_id2name(model, number, i) or unnamed(i) for i in range(count)])
+
+    bodies = of("BODY", model.nbody, lambda i: f"body {i}")
+    bodies = (GROUND, *(f"{name} body" if name == GROUND else name for name in bodies[1:]))
+    return Names(
+        bodies,
+        of("JOINT", model.njnt, lambda i: f"{bodies[model.jnt_bodyid[i]]} {kind_of(model, i)}"),
+        of("SITE", model.nsite, lambda i: f"site {i}"),
+        of("TENDON", model.ntendon, lambda i: f"tendon {i}"),
+        of("ACTUATOR", getattr(model, "nactuator", model.nu), lambda i: f"actuator {i}"),
+        of("EQUALITY", model.neq, lambda i: f"equality {i}"),
+        of("KEY", model.nkey, lambda i: f"keyframe {i}"),
+    )
+
+
+def reference(model: Any, keyframe: int | None, merge_fixed: bool) -> Reference:
+    """A model in its reference posture.
+
+    **Arguments:**
+
+    - `model`: MuJoCo's `MjModel`.
+    - `keyframe`: whose places of mocap bodies are taken; None for the model's.
+    - `merge_fixed`: whether bodies without a joint are parts of what carries them; those without a mass always are.
+    """
+    data = mujoco().MjData(model)
+    if keyframe is not None:
+        mujoco().mj_resetDataKeyframe(model, data, keyframe)
+    data.qpos[:] = model.qpos0
+    mujoco().mj_kinematics(model, data)
+    mujoco().mj_comPos(model, data)
+    names = _names_of(model)
+    carriers = list[str]()
+    for i, weld in enumerate(model.body_weldid):
+        still = model.body_dofnum[weld] == 0  # the world, and mocap bodies
+        alone = not merge_fixed and i > 0 and model.body_mass[i] > 0 and (still or model.body_mass[weld] > 0)
+        moves = weld == i and not still
+        # A body that hangs on one kept apart stays with it.
+        onto = i if alone or moves or i == 0 else int(model.body_parentid[i])
+        carriers.append(names.bodies[i] if onto == i else carriers[onto])
+    return Reference(model, data, names, tuple(carriers))

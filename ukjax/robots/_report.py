@@ -1,0 +1,86 @@
+"""What becomes of each feature of a robot's file: used, approximated or ignored, and why."""
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Literal, final
+
+from .._misc._errors import InputError
+
+_SHOWN = 4  # names of a feature in a table
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class Feature:
+    """One feature of a file.
+
+    - `feature`: what it is, such as `"joint damping"`.
+    - `names`: what has it.
+    - `status`: `"used"`, `"approximated"` or `"ignored"`.
+    - `why`: how it is approximated, or why it is ignored; empty for what is used as it stands.
+    - `moves`: whether it changes the motion, as contacts do and cameras do not.
+    """
+
+    feature: str
+    names: tuple[str, ...]
+    status: Literal["used", "approximated", "ignored"] = "used"
+    why: str = ""
+    moves: bool = True
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.names)
+
+
+@final
+@dataclasses.dataclass(frozen=True)
+class RobotReport:
+    """What a robot's file has and what became of it. `print(report)` shows a table.
+
+    - `source`: the file, or what else the robot came from.
+    - `features`: one `Feature` each, those used first.
+    """
+
+    source: str
+    features: tuple[Feature, ...]
+
+    def of(self, status: str) -> tuple[Feature, ...]:
+        """The features of one status.
+
+        **Arguments:**
+
+        - `status`: `"used"`, `"approximated"` or `"ignored"`.
+        """
+        return tuple(x for x in self.features if x.status == status)
+
+    def __str__(self) -> str:
+        """A line for each feature."""
+        lines = [f"{self.source}:"]
+        for x in self.features:
+            names = ", ".join(x.names[:_SHOWN]) + (
+                f" and {x.count - _SHOWN} more" if x.count > _SHOWN else ""
+            )
+            lines.append(f"  {x.status}: {x.feature} ({x.count}): {names}" + (f"; {x.why}" if x.why else ""))
+        return "\n".join(lines)
+
+
+def report_of(source: str, features: Iterable[Feature], strict: bool) -> RobotReport:
+    """The report; features that nothing has are left out.
+
+    **Arguments:**
+
+    - `source`: what the robot came from.
+    - `features`: in any order.
+    - `strict`: whether all that changes the motion must be used as it stands.
+
+    **Raises:** `InputError` with `strict`, naming what would be approximated or ignored.
+    """
+    order = ("used", "approximated", "ignored")
+    found = sorted((x for x in features if x.names), key=lambda x: order.index(x.status))
+    lost = [f"{x.feature} ({x.status}: {x.why})" for x in found if x.moves and x.status != "used"]
+    if strict and lost:
+        raise InputError(
+            f"{source} has what would not be used as it stands, and strict=True: {'; '.join(lost)}."
+        )
+    return RobotReport(source, tuple(found))

@@ -1,0 +1,132 @@
+"""A robot: its problem and mechanism, its report, and conversions to MuJoCo's states."""
+
+from typing import final
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._formula._acceleration import UdwadiaKalaba
+from .._misc._arguments import real_values
+from .._misc._errors import InputError
+from .._misc._types import Coordinates, Numbers, Time, Velocities
+from .._system._problem import Problem
+from ..mechanisms import TreeSystem
+from ._actuators import Inputs, with_inputs
+from ._reference import Names
+from ._report import RobotReport
+from ._state import Conversion
+
+
+@final
+class Frames(eqx.Module):
+    """The places of a robot's bodies and sites, as functions of its coordinates.
+
+    - `carriers`: what carries each, by name.
+    - `places`: in the reference posture [m] (3,), by name.
+    """
+
+    mechanism: TreeSystem
+    carriers: dict[str, str] = eqx.field(static=True)
+    places: dict[str, Array]
+
+    def __call__(self, t: Time | float, q: Coordinates) -> dict[str, Float[Array, "3"]]:
+        """The world places of all bodies' origins and all sites [m], by their names in the file.
+
+        **Arguments:**
+
+        - `t`: time [s].
+        - `q`: coordinates of the tree (n_q,).
+        """
+        placements = self.mechanism.placements(jnp.asarray(t, q.dtype), q)
+        return {
+            name: placements[self.carriers[name]].point(x.astype(q.dtype)) for name, x in self.places.items()
+        }
+
+
+@final
+class Robot(eqx.Module):
+    """A robot from a file; made by `load`.
+
+    - `problem`: the `Problem`, at the keyframe or the reference posture, with its loops closed.
+    - `mechanism`: its system, a tree of `ukjax.mechanisms`: `mechanism.labels` are the file's joint names.
+    - `report`: what became of each feature of the file.
+    - `names`: of bodies, joints, sites, tendons, actuators, equalities and keyframes, by MuJoCo's numbers.
+    - `points`: points(t, q), the places of all bodies and sites [m].
+    """
+
+    problem: Problem
+    report: RobotReport = eqx.field(static=True)
+    names: Names = eqx.field(static=True)
+    conversion: Conversion
+    inputs: Inputs
+
+    @property
+    def mechanism(self) -> TreeSystem:
+        """The robot's system."""
+        assert isinstance(self.problem.system, TreeSystem)
+        return self.problem.system
+
+    @property
+    def points(self) -> Frames:
+        """Places by name."""
+        assert isinstance(self.problem.points, Frames)
+        return self.problem.points
+
+    def _checked(self, name: str, value: Numbers, size: int) -> Array:
+        array = real_values(name, value)
+        if array.shape != (size,):
+            raise InputError(f"{name} has shape {array.shape}; this robot needs ({size},).")
+        return jnp.asarray(array)
+
+    @property
+    def _sizes(self) -> tuple[int, int]:
+        return len(self.mechanism.labels), len(self.mechanism.velocity_labels)
+
+    def state_from_mujoco(self, qpos: Numbers, qvel: Numbers) -> tuple[Coordinates, Velocities]:
+        """q and v of a state of MuJoCo.
+
+        **Arguments:**
+
+        - `qpos`: MuJoCo's coordinates (nq,) [rad], [m] and quaternions.
+        - `qvel`: its velocities (nv,).
+
+        **Raises:** `InputError` for wrong shapes.
+        """
+        n_q, n = self._sizes
+        qpos, qvel = self._checked("qpos", qpos, n_q), self._checked("qvel", qvel, n)
+        return self.conversion.coordinates(qpos), self.conversion.velocities(qvel)
+
+    def state_to_mujoco(self, q: Numbers, v: Numbers) -> tuple[Array, Array]:
+        """qpos and qvel of a state of ours.
+
+        **Arguments:**
+
+        - `q`: coordinates of the tree (nq,).
+        - `v`: its velocities (nv,).
+
+        **Raises:** `InputError` for wrong shapes.
+        """
+        n_q, n = self._sizes
+        q, v = self._checked("q", q, n_q), self._checked("v", v, n)
+        return self.conversion.positions(q), self.conversion.rates(v)
+
+    def acceleration(
+        self, qpos: Numbers, qvel: Numbers, ctrl: Numbers | None = None, act: Numbers | None = None
+    ) -> Array:
+        """qacc of a state, in MuJoCo's order and conventions: smooth forces and exact equalities only.
+
+        **Arguments:**
+
+        - `qpos`, `qvel`: the state, as for `state_from_mujoco`.
+        - `ctrl`: of the actuators (nu,); by default as the robot was loaded.
+        - `act`: activations of the actuators that have one (na,); by default as the robot was loaded.
+
+        **Returns:** qacc (nv,).
+
+        **Raises:** `InputError` for wrong shapes.
+        """
+        q, v = self.state_from_mujoco(qpos, qvel)
+        system = with_inputs(self.mechanism, self.inputs.replaced(ctrl, act))
+        found = UdwadiaKalaba().acceleration(system, jnp.zeros((), q.dtype), q, v)
+        return self.conversion.rates(found.a)

@@ -1,0 +1,156 @@
+"""Where a robot comes from: a file, a text, or what MuJoCo has read already; and what MuJoCo makes of it."""
+
+import warnings
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._misc._arguments import require_instance
+from .._misc._errors import InputError
+from ._missing import without_missing
+from ._mujoco import mujoco
+from ._report import Feature
+from ._urdf import urdf, with_mimics
+
+_UNREAD = "read by MuJoCo alone, which loses some of a URDF: limits of velocity, paths of meshes"
+
+
+class Source(NamedTuple):
+    """A robot as MuJoCo compiled it.
+
+    - `model`: the `MjModel`.
+    - `title`: what reports call the source.
+    - `name`: of the robot.
+    - `features`: of the file that the model has lost.
+    """
+
+    model: Any
+    title: str
+    name: str
+    features: tuple[Feature, ...]
+
+
+def read(source: Any, free_base: bool) -> Source:
+    """A robot as MuJoCo compiles it.
+
+    **Arguments:**
+
+    - `source`: path, text, `MjSpec` or `MjModel`.
+    - `free_base`: whether a base that the file fixes to the world is to move freely.
+
+    **Raises:** `InputError` for what is no robot; `MissingExtraError` without `mujoco`.
+    """
+    such_as = "the path of an MJCF or URDF file, its text, a mujoco.MjSpec or a mujoco.MjModel"
+    require_instance("a robot", source, (str, Path, mujoco().MjSpec, mujoco().MjModel), such_as)
+    if isinstance(source, mujoco().MjModel):
+        if free_base:
+            raise InputError(
+                "free_base needs a file, a text or a mujoco.MjSpec: a compiled model cannot be changed."
+            )
+        return Source(source, "a compiled model", "robot", ())
+    if isinstance(source, mujoco().MjSpec):
+        return _compiled(source.copy(), "a specification", free_base, [])
+    text = isinstance(source, str) and source.lstrip().startswith("<")
+    title = "a text" if text else str(source)
+    path = None if text else _file(Path(source))
+    raw = source.strip().encode() if path is None else path.read_bytes().strip()
+    try:
+        root, features = ET.fromstring(raw), list[Feature]()
+    except (ET.ParseError, ValueError, LookupError) as error:
+        root, features = (
+            None,
+            [Feature("XML that is not well-formed", (str(error),), "approximated", _UNREAD)],
+        )
+    if root is not None and root.tag == "robot":
+        given = urdf(root, Path() if path is None else path.parent.resolve())
+        spec = _said(title, mujoco().MjSpec.from_string, given.text)
+        if spec.body(given.root) is None:  # before 4.0 the root link is the world, and loses its inertia
+            spec = _said(title, mujoco().MjSpec.from_string, _on_a_world(root, given.root))
+        with_mimics(spec, given)
+        return _compiled(spec, title, free_base, list(given.features))
+    from_file, from_text = mujoco().MjSpec.from_file, mujoco().MjSpec.from_string
+    spec = _said(title, from_text, source) if path is None else _said(title, from_file, str(path))
+    return _compiled(spec, title, free_base, features)
+
+
+def _file(path: Path) -> Path:
+    if path.is_dir():
+        raise InputError(f"'{path}' is a folder; give the path of an MJCF or URDF file.")
+    if not path.is_file():
+        raise InputError(f"there is no file '{path}'.")
+    return path
+
+
+def _said(title: str, function: Any, *arguments: Any) -> Any:
+    """What MuJoCo returns; what it complains of is an `InputError`."""
+    try:
+        return function(*arguments)
+    except Exception as error:
+        raise InputError(f"MuJoCo cannot read {title}: {error}") from error
+
+
+def _on_a_world(robot: ET.Element, root: str) -> str:
+    """The URDF with its root link fixed to a link more, which becomes the world."""
+    ET.SubElement(robot, "link", name="root of the file")
+    joint = ET.SubElement(robot, "joint", name="root of the file", type="fixed")
+    ET.SubElement(joint, "parent", link="root of the file")
+    ET.SubElement(joint, "child", link=root)
+    return ET.tostring(robot, encoding="unicode")
+
+
+def _compiled(spec: Any, title: str, free_base: bool, features: list[Feature]) -> Source:
+    if free_base:
+        _set_free(spec)
+    features += without_missing(spec)
+    impossible = {} if spec.compiler.balanceinertia else _impossible(spec)
+    masses = [body.mass for body in impossible]
+    model = _said(title, spec.compile)
+    for (body, moments), mass in zip(impossible.items(), masses, strict=True):
+        # A file may set the total mass, which scales all.
+        model.body_inertia[body.id] = moments * (model.body_mass[body.id] / mass if mass > 0 else 1.0)
+    if impossible:
+        names = tuple(body.name for body in impossible)
+        features.append(Feature("moments of inertia that no body can have", names))
+        warnings.warn(
+            f"{title}: no body can have the moments of inertia of {', '.join(names)}: two of them together are less than "
+            "the third, or one is not positive. They are taken as they stand.",
+            stacklevel=4,
+        )
+    return Source(model, title, spec.modelname or "robot", tuple(features))
+
+
+def _set_free(spec: Any) -> None:
+    """Gives the base a free joint."""
+    bases = [body for body in spec.worldbody.bodies if not body.joints and not body.mocap]
+    if len(bases) != 1:
+        names = ", ".join(f"'{body.name}'" for body in bases) or "none"
+        raise InputError(
+            f"free_base needs one body that is fixed to the world; there are {len(bases)}: {names}."
+        )
+    bases[0].add_freejoint()
+
+
+def _impossible(spec: Any) -> dict[Any, np.ndarray]:
+    """The principal moments of bodies where two together are less than the third, or one is not positive.
+
+    MuJoCo refuses these, so the bodies get others to be compiled with, about the same axes.
+    """
+    found = {}
+    for body in spec.bodies:
+        xx, yy, zz, xy, xz, yz = body.fullinertia
+        full = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
+        known = bool(np.isfinite(full).all())
+        moments, axes = np.linalg.eigh(full) if known else (np.array(body.inertia), np.eye(3))
+        least, middle, most = np.sort(moments)
+        if not body.explicitinertial or (least > 0 and least + middle >= most):
+            continue
+        found[body] = moments
+        body.inertia = np.ones(3)
+        if known:
+            body.fullinertia = np.full(6, np.nan)
+            turned, own = np.zeros(4), np.array(body.iquat)
+            mujoco().mju_mat2Quat(turned, (axes * np.linalg.det(axes)).ravel())
+            mujoco().mju_mulQuat(body.iquat, own, turned)
+    return found

@@ -1,0 +1,119 @@
+"""States of MuJoCo as states of the tree, and back.
+
+Of a hinge or a slide q = qpos - qpos0 and v = qvel. A ball of the tree turns a frame that has the world's axes in the
+reference posture, where MuJoCo's body has the axes R0, of quaternion p0; so with the quaternion p of MuJoCo
+
+    ball   q = p0 p p0*,    free   q = p p0*,    both   v = R0 omega,
+
+since MuJoCo's ball counts from the body's own axes, its free joint from those of the world, and both have the angular
+velocity in body axes. All of v is linear in qvel, with constant coefficients.
+"""
+
+from typing import final
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._misc._lie import quaternion_product, rotation_matrix
+from .._misc._types import Coordinates, Velocities, as_jax
+from ._joints import kinds
+from ._reference import Reference
+
+
+@final
+class Conversion(eqx.Module):
+    """Between the states of a model and those of its tree, which have the same places.
+
+    - `qpos0`: MuJoCo's coordinates in the reference posture (nq,).
+    - `balls`: where the coordinates and the velocities of each quaternion start, and whether it is of a free joint.
+    - `upright`: p0 of each (k, 4).
+    """
+
+    qpos0: Float[Array, " nq"]
+    balls: tuple[tuple[int, int, bool], ...] = eqx.field(static=True)
+    upright: Float[Array, "k 4"]
+
+    def _turned(self, v: Array, back: bool) -> Array:
+        """R0 omega, or R0^T omega, in place of each omega."""
+        for (_, i, _), p in zip(self.balls, self.upright.astype(v.dtype), strict=True):
+            R = rotation_matrix(jnp.asarray(p))
+            v = v.at[i : i + 3].set((R.T if back else R) @ v[i : i + 3])
+        return v
+
+    @eqx.filter_jit
+    def velocities(self, qvel: Array) -> Velocities:
+        """v of qvel; v' of qacc.
+
+        **Arguments:**
+
+        - `qvel`: MuJoCo's velocities (nv,).
+        """
+        return self._turned(qvel, back=False)
+
+    @eqx.filter_jit
+    def rates(self, v: Velocities) -> Array:
+        """qvel of v; qacc of v'.
+
+        **Arguments:**
+
+        - `v`: velocities of the tree (nv,).
+        """
+        return self._turned(v, back=True)
+
+    @eqx.filter_jit
+    def coordinates(self, qpos: Array) -> Coordinates:
+        """q of qpos; quaternions are brought to length 1.
+
+        **Arguments:**
+
+        - `qpos`: MuJoCo's coordinates (nq,).
+        """
+        q = qpos - self.qpos0.astype(qpos.dtype)
+        for (i, _, free), p0 in zip(self.balls, self.upright.astype(qpos.dtype), strict=True):
+            p = qpos[i : i + 4]
+            p = quaternion_product(p / jnp.sqrt(jnp.dot(p, p)), conjugate(p0))
+            q = q.at[i : i + 4].set(p if free else quaternion_product(p0, p))
+        return q
+
+    @eqx.filter_jit
+    def positions(self, q: Coordinates) -> Array:
+        """qpos of q.
+
+        **Arguments:**
+
+        - `q`: coordinates of the tree (nq,).
+        """
+        qpos = q + self.qpos0.astype(q.dtype)
+        for (i, _, free), p0 in zip(self.balls, self.upright.astype(q.dtype), strict=True):
+            p = quaternion_product(q[i : i + 4], p0)
+            qpos = qpos.at[i : i + 4].set(p if free else quaternion_product(conjugate(p0), p))
+        return qpos
+
+
+def conjugate(p: Float[Array, "4"]) -> Float[Array, "4"]:
+    """The inverse of a unit quaternion.
+
+    **Arguments:**
+
+    - `p`: scalar first (4,).
+    """
+    return p * jnp.array([1.0, -1.0, -1.0, -1.0], p.dtype)
+
+
+def conversion(at: Reference) -> Conversion:
+    """Between the states of a model and those of its tree.
+
+    **Arguments:**
+
+    - `at`: the model in its reference posture.
+    """
+    model, turning = at.model, kinds(at)
+    balls, upright = [], []
+    for i in sorted([*turning["free"], *turning["ball"]]):
+        free = i in turning["free"]
+        ahead = 3 if free else 0  # a free joint has its displacement first
+        balls.append((int(model.jnt_qposadr[i]) + ahead, int(model.jnt_dofadr[i]) + ahead, free))
+        upright.append(at.data.xquat[model.jnt_bodyid[i]])
+    return Conversion(as_jax(np.array(model.qpos0)), tuple(balls), as_jax(np.array(upright).reshape(-1, 4)))

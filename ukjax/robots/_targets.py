@@ -1,0 +1,71 @@
+"""What the actuators of a model work on: lengths that are linear in the coordinates, or transmissions to bodies."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ._lengths import Term
+from ._mujoco import mujoco
+from ._paths import Anchor
+from ._reference import Reference
+from ._rows import RefusedError, frame_of
+from ._transmissions import AbstractTransmission, Crank, SiteAgainst, SiteTransmission
+
+
+def _servo(model: Any, i: int) -> bool:
+    """Whether its force depends on its length."""
+    return bool(model.actuator_gainprm[i][1] or model.actuator_biasprm[i][1]) and bool(
+        model.actuator_gaintype[i] or model.actuator_biastype[i]
+    )
+
+
+def on_joint(at: Reference, i: int, gear: np.ndarray) -> tuple[list[Term], float]:
+    model, joint = at.model, int(at.model.actuator_trnid[i][0])
+    kind, kinds = int(model.jnt_type[joint]), mujoco().mjtJoint
+    q, v = int(model.jnt_qposadr[joint]), int(model.jnt_dofadr[joint])
+    if kind in (kinds.mjJNT_HINGE, kinds.mjJNT_SLIDE):
+        return [(q, v, float(gear[0]))], float(gear[0] * model.qpos0[model.jnt_qposadr[joint]])
+    if model.actuator_trntype[i] == mujoco().mjtTrn.mjTRN_JOINTINPARENT:
+        raise RefusedError("it works in the parent's frame of a ball or free joint, so it exerts no force")
+    if _servo(model, i) and kind == kinds.mjJNT_BALL:
+        raise RefusedError("it is a position servo of a ball joint, so it exerts no force")
+    frame = frame_of(at, "body", int(model.jnt_bodyid[joint]))[2]
+    ball = kind == kinds.mjJNT_BALL
+    turning = frame @ (gear[:3] if ball else gear[3:])
+    forces = turning if ball else np.concatenate([gear[:3], turning])
+    return [(None, v + k, float(x)) for k, x in enumerate(forces)], 0.0
+
+
+def _within(model: Any, body: int, ancestor: int) -> bool:
+    """Whether a body is another, or is carried by it."""
+    while body not in (0, ancestor):
+        body = int(model.body_parentid[body])
+    return body == ancestor
+
+
+def on_sites(at: Reference, i: int, gear: np.ndarray) -> AbstractTransmission:
+    model = at.model
+    site, other = (int(x) for x in model.actuator_trnid[i])
+    carrier, point, frame = frame_of(at, "site", site)
+    if other < 0:
+        vectors = (jnp.asarray(frame @ x) for x in (gear[:3], gear[3:]))
+        return SiteTransmission((carrier,), jnp.asarray(point), *vectors)
+    origin_carrier, origin, axes = frame_of(at, "site", other)
+    if not _within(model, int(model.site_bodyid[site]), int(model.site_bodyid[other])):
+        raise RefusedError("its reference site is on another branch, so it exerts no force")
+    if np.any(gear[3:]) and _servo(model, i):
+        raise RefusedError("it is a servo of a rotation, so it exerts no force")
+    if carrier == origin_carrier:
+        raise RefusedError("both of its sites are on one body, so it exerts no force")
+    vectors = (jnp.asarray(axes @ x) for x in (gear[:3], gear[3:]))
+    return SiteAgainst((origin_carrier, carrier), jnp.asarray(origin), jnp.asarray(point), *vectors)
+
+
+def crank(at: Reference, i: int, gear: np.ndarray) -> AbstractTransmission:
+    model = at.model
+    pin, slider = (frame_of(at, "site", int(x)) for x in model.actuator_trnid[i])
+    names = tuple(dict.fromkeys((pin[0], slider[0])))
+    rod = float(model.actuator_cranklength[i])
+    anchors = (Anchor(names.index(x[0]), jnp.asarray(x[1])) for x in (pin, slider))
+    return Crank(names, *anchors, jnp.asarray(slider[2][:, 2]), jnp.asarray(rod), jnp.asarray(float(gear[0])))

@@ -1,0 +1,230 @@
+"""Tendons of a file: their lengths, and the springs and dampers on them."""
+
+from collections.abc import Mapping
+from typing import Any, final
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._misc._types import Coordinates, Time, Velocities
+from ..mechanisms._bodies import AbstractBody
+from ..mechanisms._loads import AbstractCoordinateLoad, AbstractLoad, Placements, Twists, parts_of
+from ..mechanisms._placement import rate_of
+from ._lengths import Lengths
+from ._mujoco import mujoco
+from ._parts import Parts
+from ._paths import Anchor, Around, Path, Straight
+from ._reference import Reference
+from ._rows import RefusedError, Row, features, frame_of
+
+
+@final
+class Elastic(eqx.Module):
+    """A spring that pulls beyond one length and pushes below another, and a damper: -k x - c l'.
+
+    - `stiffness`: k [N/m].
+    - `damping`: c [N s/m].
+    - `least`, `greatest`: between these lengths x is zero [m].
+    """
+
+    stiffness: Float[Array, ""]
+    damping: Float[Array, ""]
+    least: Float[Array, ""]
+    greatest: Float[Array, ""]
+
+    def stretch(self, length: Float[Array, ""]) -> Float[Array, ""]:
+        """x: how far a length is beyond.
+
+        **Arguments:**
+
+        - `length`: [m].
+        """
+        over, under = length - self.greatest, length - self.least
+        return jnp.where(over > 0, over, jnp.where(under < 0, under, 0))
+
+    def force(self, length: Float[Array, ""], rate: Float[Array, ""]) -> Float[Array, ""]:
+        """The force along the length [N].
+
+        **Arguments:**
+
+        - `length`: [m].
+        - `rate`: [m/s].
+        """
+        return -self.stiffness * self.stretch(length) - self.damping * rate
+
+    def potential(self, length: Float[Array, ""]) -> Float[Array, ""]:
+        """k x^2 / 2 [J].
+
+        **Arguments:**
+
+        - `length`: [m].
+        """
+        return 0.5 * self.stiffness * self.stretch(length) ** 2
+
+
+@final
+class FixedTendon(AbstractCoordinateLoad):
+    """Spring and damper of a tendon whose length is linear in the coordinates."""
+
+    name: str = eqx.field(static=True)
+    length: Lengths
+    elastic: Elastic
+
+    def rate(self, q: Coordinates, v: Velocities) -> Float[Array, ""]:
+        return self.length.rate(v)[0]
+
+    def effort(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""]:
+        return self.elastic.force(self.length(q)[0], self.rate(q, v))
+
+    def potential(self, q: Coordinates) -> Float[Array, ""]:
+        return self.elastic.potential(self.length(q)[0])
+
+
+@final
+class SpatialTendon(AbstractLoad):
+    """Spring and damper of a tendon that is a path through points of bodies."""
+
+    name: str = eqx.field(static=True)
+    path: Path
+    elastic: Elastic
+
+    @property
+    def bodies(self) -> tuple[str, ...]:
+        return self.path.bodies
+
+    def rate(self, bodies: Mapping[str, AbstractBody], placements: Placements, twists: Twists) -> Array:
+        return rate_of(self.path, parts_of(self, placements), parts_of(self, twists))
+
+    def effort(
+        self, bodies: Mapping[str, AbstractBody], t: Time, placements: Placements, twists: Twists
+    ) -> Array:
+        length = self.path(*parts_of(self, placements))
+        return self.elastic.force(length, self.rate(bodies, placements, twists))
+
+    def potential(self, bodies: Mapping[str, AbstractBody], placements: Placements) -> Float[Array, ""]:
+        return self.elastic.potential(self.path(*parts_of(self, placements)))
+
+
+def _fixed(at: Reference, places: range) -> Lengths:
+    model, terms, reference = at.model, [], 0.0
+    for k in places:
+        joint, coefficient = int(model.wrap_objid[k]), float(model.wrap_prm[k])
+        terms.append((int(model.jnt_qposadr[joint]), int(model.jnt_dofadr[joint]), coefficient))
+        reference += coefficient * float(model.qpos0[model.jnt_qposadr[joint]])
+    return Lengths.of([terms], [reference])
+
+
+def _spatial(at: Reference, places: range) -> Path:
+    model, kinds = at.model, mujoco().mjtWrap
+    names: dict[str, int] = {}
+
+    def anchor(kind: str, number: int) -> Anchor:
+        carrier, point, _ = frame_of(at, kind, number)
+        return Anchor(names.setdefault(carrier, len(names)), jnp.asarray(point))
+
+    parts, divisors, divisor = [], [], 1.0
+    last: Anchor | None = None
+    around: Any = None
+    for k in places:
+        kind, number, parameter = int(model.wrap_type[k]), int(model.wrap_objid[k]), float(model.wrap_prm[k])
+        if kind == kinds.mjWRAP_PULLEY:
+            divisor, last, around = parameter, None, None
+            continue
+        if kind in (kinds.mjWRAP_SPHERE, kinds.mjWRAP_CYLINDER):
+            around = (number, round(parameter), kind == kinds.mjWRAP_CYLINDER)
+            continue
+        here = anchor("site", number)
+        if last is not None:
+            parts.append(Straight(last, here) if around is None else _around(at, anchor, last, here, *around))
+            divisors.append(divisor)
+        last, around = here, None
+    return Path(tuple(names), tuple(parts), jnp.asarray(np.array(divisors)))
+
+
+def _around(
+    at: Reference, anchor: Any, start: Anchor, end: Anchor, geom: int, side: int, cylinder: bool
+) -> Around:
+    _, centre, frame = frame_of(at, "geom", geom)
+    radius = float(at.model.geom_size[geom][0])
+    by = None
+    if side >= 0:
+        by = anchor("site", side)
+        if np.linalg.norm(np.asarray(by.point) - centre) < radius:
+            raise RefusedError("it passes inside of a sphere or a cylinder")
+    return Around(start, end, anchor("geom", geom), jnp.asarray(frame), jnp.asarray(radius), by, cylinder)
+
+
+def tendon_lengths(at: Reference) -> tuple[dict[int, Lengths | Path], dict[int, str]]:
+    """The length of each tendon by its number, and why those without cannot be used.
+
+    **Arguments:**
+
+    - `at`: the model.
+    """
+    model, found, refused = at.model, {}, {}
+    for i in range(model.ntendon):
+        start, count = int(model.tendon_adr[i]), int(model.tendon_num[i])
+        places = range(start, start + count)
+        try:
+            fixed = count and model.wrap_type[start] == mujoco().mjtWrap.mjWRAP_JOINT
+            found[i] = _fixed(at, places) if fixed else _spatial(at, places)
+        except RefusedError as why:
+            refused[i] = str(why)
+    return found, refused
+
+
+def _given(model: Any, field: str, i: int) -> bool:
+    """Whether a model has a field, which older versions of MuJoCo lack, and it is not zero."""
+    return bool(np.any(getattr(model, field, np.zeros(i + 1))[i]))
+
+
+def _notes(at: Reference, i: int) -> list[Row]:
+    """What of a tendon is not used."""
+    model, name = at.model, at.names.tendons[i]
+    notes = {
+        "tendon_limited": ("tendon limits", "one-sided constraints"),
+        "tendon_frictionloss": ("tendon frictionloss", "dry friction"),
+        "tendon_armature": ("tendon armature", "it couples joints in the mass matrix"),
+        "tendon_stiffnesspoly": ("tendon stiffness, nonlinear", "its linear part is used"),
+        "tendon_dampingpoly": ("tendon damping, nonlinear", "its linear part is used"),
+        "tendon_springyield": ("tendon spring yield", "plastic springs"),
+    }
+    return [
+        (feature, name, "approximated" if "linear" in why else "ignored", why)
+        for field, (feature, why) in notes.items()
+        if _given(model, field, i)
+    ]
+
+
+def tendons(at: Reference, lengths: Mapping[int, Lengths | Path], refused: Mapping[int, str]) -> Parts:
+    """The springs and dampers of the tendons.
+
+    **Arguments:**
+
+    - `at`: the model.
+    - `lengths`, `refused`: from `tendon_lengths`.
+    """
+    model, loads, rows = at.model, [], []
+    springs = not (at.disabled("SPRING") or at.disabled("PASSIVE"))
+    dampers = not (at.disabled("DAMPER") or at.disabled("PASSIVE"))
+    for i, name in enumerate(at.names.tendons):
+        if i in refused:
+            rows.append(("tendon", name, "ignored", refused[i]))
+            continue
+        length = lengths[i]
+        spatial = isinstance(length, Path)
+        rows.append((f"{'spatial' if spatial else 'fixed'} tendon", name, "used", ""))
+        if spatial and any(isinstance(part, Around) and part.side is not None for part in length.parts):
+            rows.append(("tendon with a side site", name, "approximated", "by the rule of MuJoCo 3"))
+        rows += _notes(at, i)
+        stiffness = float(model.tendon_stiffness[i]) * springs
+        damping = float(np.ravel(model.tendon_damping[i])[0]) * dampers
+        if stiffness or damping:
+            numbers = (stiffness, damping, *model.tendon_lengthspring[i])
+            elastic = Elastic(*(jnp.asarray(float(x)) for x in numbers))
+            kind = SpatialTendon if spatial else FixedTendon
+            loads.append(kind(f"tendon {name}", length, elastic))
+            rows.append(("tendon spring or damper", name, "used", ""))
+    return Parts(loads=tuple(loads), features=features(rows))

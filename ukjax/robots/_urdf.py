@@ -1,0 +1,167 @@
+"""What MuJoCo's reader of URDF loses, read here: limits, mimics, paths of meshes, links without an inertia.
+
+Meshes of links that have an inertia say nothing of the motion, so they are taken out, and need not be there.
+"""
+
+import xml.etree.ElementTree as ET
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .._misc._errors import InputError
+from ._mujoco import mujoco
+from ._report import Feature
+
+# Elements that no reader of ours or MuJoCo's looks at, and that say nothing of the motion.
+_OTHERS = ("transmission", "gazebo", "sensor", "calibration", "safety_controller", "ros2_control")
+_READABLE = (".stl", ".obj", ".msh")  # what MuJoCo reads of meshes
+
+
+class Urdf(NamedTuple):
+    """A URDF as MuJoCo is to read it.
+
+    - `text`: the XML.
+    - `root`: the name of its root link.
+    - `mimics`: of joints that follow others: the names of both, offset and multiplier.
+    - `features`: what MuJoCo does not read.
+    """
+
+    text: str
+    root: str
+    mimics: tuple[tuple[str, str, float, float], ...]
+    features: tuple[Feature, ...]
+
+
+def _meshes(element: ET.Element) -> list[ET.Element]:
+    return list(element.iter("mesh"))
+
+
+def _found(name: str, folder: Path) -> Path | None:
+    """The file that a mesh's name means: `package://` packages are looked for in the folders above."""
+    scheme, _, rest = name.rpartition("://")
+    places = [folder / rest]
+    if scheme == "package" or scheme == "model":
+        package, _, inside = rest.partition("/")
+        above = [folder, *folder.parents]
+        places = [
+            x for up in above for x in (up / package / inside, *([up / inside] if up.name == package else []))
+        ]
+    return next((x for x in places if x.is_file() and x.suffix.lower() in _READABLE), None)
+
+
+def _without_meshes(links: Iterable[ET.Element], folder: Path) -> Iterator[tuple[str, str]]:
+    """Takes meshes out of links, but for those an inertia follows from; yields what was lost, and of which link."""
+    for link in links:
+        name, weighed = str(link.get("name")), link.find("inertial") is not None
+        for kind in ("visual", "collision"):
+            for element in link.findall(kind):
+                meshes = _meshes(element)
+                if kind == "visual" or (meshes and weighed):
+                    link.remove(element)
+                    yield kind, name
+                elif meshes:
+                    file = _found(str(meshes[0].get("filename")), folder)
+                    if file is None:
+                        link.remove(element)
+                        yield "missing", name
+                    else:
+                        meshes[0].set("filename", str(file))
+        if not weighed and link.find("collision") is not None:
+            yield "weighed", name
+
+
+_TOLD = {
+    "visual": ("visual geometry", "ignored", "for pictures", False),
+    "collision": (
+        "collision mesh",
+        "ignored",
+        "contact is not modelled: bodies pass through each other",
+        True,
+    ),
+    "missing": (
+        "link without mass",
+        "approximated",
+        "no inertial, and its collision mesh is not there",
+        True,
+    ),
+    "weighed": (
+        "mass from geometry",
+        "approximated",
+        "no inertial, so MuJoCo takes 1000 kg/m^3 of the collision geometry; URDF means no mass",
+        True,
+    ),
+}
+
+
+def _features(robot: ET.Element, lost: list[tuple[str, str]]) -> list[Feature]:
+    limits = [(str(x.get("name")), x.find("limit")) for x in robot.findall("joint")]
+    with_limit = lambda kind: tuple(
+        name for name, x in limits if x is not None and float(x.get(kind) or 0) > 0
+    )
+    found = [
+        Feature("velocity limit", with_limit("velocity"), "ignored", "inequalities are not modelled"),
+        Feature("effort limit", with_limit("effort"), "ignored", "a URDF has no actuators", moves=False),
+    ]
+    for kind, (feature, status, why, moves) in _TOLD.items():
+        names = tuple(dict.fromkeys(name for x, name in lost if x == kind))
+        found.append(Feature(feature, names, status, why, moves))  # pyright: ignore[reportArgumentType]
+    for tag in _OTHERS:
+        names = tuple(x.get("name") or x.get("reference") or tag for x in robot.iter(tag))
+        found.append(Feature(tag, names, "ignored", "not read", moves=False))
+    return found
+
+
+def _mimics(robot: ET.Element) -> Iterator[tuple[str, str, float, float]]:
+    for joint in robot.findall("joint"):
+        mimic = joint.find("mimic")
+        if mimic is not None:
+            offset, factor = float(mimic.get("offset") or 0.0), float(mimic.get("multiplier") or 1.0)
+            yield str(joint.get("name")), str(mimic.get("joint")), offset, factor
+
+
+def _root(robot: ET.Element) -> str:
+    children = {str(child.get("link")) for child in robot.findall("joint/child")}
+    roots = [str(link.get("name")) for link in robot.findall("link") if link.get("name") not in children]
+    if len(roots) != 1:
+        raise InputError(f"a URDF must be a tree with one root link, and this one has {len(roots)}: {roots}.")
+    return roots[0]
+
+
+def urdf(robot: ET.Element, folder: Path) -> Urdf:
+    """A URDF as MuJoCo is to read it.
+
+    **Arguments:**
+
+    - `robot`: the root of its XML, which is changed.
+    - `folder`: where paths start.
+
+    **Raises:** `InputError` for one that is no tree, and one that `xacro` is yet to expand.
+    """
+    if any("xacro" in x.tag for x in robot.iter()):
+        raise InputError("this file is to be expanded by xacro first: `xacro robot.urdf.xacro > robot.urdf`.")
+    lost = list(_without_meshes(robot.findall("link"), folder))
+    extension = robot.find("mujoco")
+    extension = ET.SubElement(robot, "mujoco") if extension is None else extension
+    compiler = extension.find("compiler")
+    compiler = ET.SubElement(extension, "compiler") if compiler is None else compiler
+    compiler.set("strippath", "false")  # the paths are whole
+    compiler.attrib.pop("meshdir", None)
+    compiler.set("fusestatic", "false")  # links keep their names
+    text = ET.tostring(robot, encoding="unicode")
+    return Urdf(text, _root(robot), tuple(_mimics(robot)), tuple(_features(robot, lost)))
+
+
+def with_mimics(spec: Any, given: Urdf) -> None:
+    """Adds the mimics that MuJoCo has not read, as those before 4.0 have not.
+
+    **Arguments:**
+
+    - `spec`: the `MjSpec`.
+    - `given`: the URDF.
+    """
+    known = {(x.name1, x.name2) for x in spec.equalities}
+    for follower, leader, offset, factor in given.mimics:
+        if (follower, leader) not in known:
+            added = spec.add_equality(name1=follower, name2=leader, objtype=mujoco().mjtObj.mjOBJ_JOINT)
+            added.type = mujoco().mjtEq.mjEQ_JOINT
+            added.data[:2] = offset, factor
