@@ -35,7 +35,7 @@ class Writer:
         """Sets what stands at a place."""
         self.do(f"store {kind} {value}, ptr {place}{aligned}")
 
-    def apply(self, operation: str, kind: str, x: str, y: str | int) -> str:
+    def apply(self, operation: str, kind: str, x: str | int, y: str | int) -> str:
         """An operation on two numbers of a type."""
         return self(f"{operation} {kind} {x}, {y}")
 

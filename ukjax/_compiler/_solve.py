@@ -223,11 +223,11 @@ def _dependency(
     build, apply = solver.build, solver.build.apply
     dot = lambda x, y: build.dot(entries(x), entries(y))
     within = lambda x, limit, part: apply("le", apply("abs", x), apply("mul", part, limit))
-    size = np.frompyfunc(lambda x: apply("abs", x), 1, 1)
+    size = lambda x: [apply("abs", entry) for entry in x]
     z = solver.dependency(e)
     squares = [apply("mul", x, x) for x in z]
     vanishes = within(dot(z, solver.effect(z)), dot(squares, np.diag(solver.S)), (_EXACT * eps) ** 2)
-    of_b = plus(build, size(b), times(build, size(A), size(a)))  # b is what terms as large as A a leave
+    of_b = plus(build, size(b), times(build, map(size, A), size(a)))  # b is what terms as large as A a leave
     return z, apply("and", vanishes, within(dot(z, b), dot(size(z), of_b), _EXACT * eps))
 
 

@@ -87,7 +87,9 @@ def with_dense_mass(equations: Equations) -> Equations:
     """
     if not isinstance(equations.M, TreeInertia):
         return equations
-    return Equations(equations.M.dense(), equations.Q, equations.c, equations.rows)
+    return eqx.tree_at(
+        lambda of: of.M, equations, equations.M.dense(), is_leaf=lambda x: isinstance(x, TreeInertia)
+    )
 
 
 @in_full_precision

@@ -1,13 +1,19 @@
-"""Matrix products in full precision: a GPU's default would round float32 to ten bits."""
+"""Which precision is computed in: of all numbers, and of matrix products, which a GPU would round to ten bits."""
 
 import functools
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 import jax
+import numpy as np
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def in_float64() -> bool:
+    """Whether JAX computes in float64 here."""
+    return jax.dtypes.canonicalize_dtype(np.float64) == np.float64
 
 
 def in_full_precision(function: Callable[P, T]) -> Callable[P, T]:

@@ -27,7 +27,7 @@ from ._events import as_diffrax, event_names
 from ._integrate import Span, State, integrate, integrate_whole
 from ._interned import interned
 from ._observe import Solved
-from ._reverse import changed
+from ._reverse import batched_with, changed
 
 _MOST = 64  # runs remembered
 
@@ -128,7 +128,8 @@ def integrated(
             and whole.can_be_pulled
         ):
             return changed(run, differentiable, pull, primals, tangents)
-        return eqx.filter_jvp(differentiable, primals, tangents)
+        solved, change = eqx.filter_jvp(differentiable, primals, tangents)
+        return batched_with(primals, solved), change
 
     return run(arrays, y0, span, ts)
 

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 
@@ -39,3 +40,21 @@ def changed(
 
     dq, dv = changes(states, primals, tangents, [solved.q, solved.v], pulled)
     return solved, jax.tree.map(lambda _: None, solved)._replace(q=dq, v=dv)
+
+
+def batched_with(given: Any, solved: Solved) -> Solved:
+    """The same numbers, of which `vmap` takes all for batched if any that is given is.
+
+    JAX requires that a derivative rule returns what is batched where the function does, and batches of runs by our own
+    code count the steps of each, while Diffrax counts fixed steps once for all.
+
+    **Arguments:**
+
+    - `given`: pytree of arrays, arguments of the run.
+    - `solved`: what it returned.
+    """
+    firsts = [jnp.ravel(x)[:1] for x in jax.tree.leaves(given) if eqx.is_array(x)]
+    never = jnp.zeros((), bool)  # which XLA finds out as well
+    for x in firsts:
+        never &= jnp.any(x != x)
+    return jax.tree.map(lambda x: jnp.where(never, jnp.zeros_like(x), x), solved)

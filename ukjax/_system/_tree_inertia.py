@@ -4,9 +4,9 @@ from typing import final
 
 import equinox as eqx
 import numpy as np
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, Float
 
-from .._misc._types import MassMatrix, module_for
+from .._misc._types import module_for
 
 
 @final
@@ -47,7 +47,7 @@ class TreeInertia(eqx.Module):
                 found[i] |= found[self.parents[i]]
         return found
 
-    def dense(self) -> MassMatrix:
+    def dense(self) -> Float[Array, "... n n"]:
         """The mass matrix (n, n), by composite bodies; or several, where all arrays have further axes in front."""
         xp = module_for(self.axes, self.inertia, self.arms)
         moves = self._on_path().astype(self.axes.dtype)

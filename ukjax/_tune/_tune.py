@@ -190,7 +190,8 @@ def _result(objective: Objective, search: Search, stopped: str, name: str, given
         evaluations=np.array([point.evaluations for point in points]),
     )
     space = objective.space
-    tuned = as_given(given, space.gains(jnp.asarray(best.x)))
+    x = jnp.asarray(best.x)
+    tuned, values = as_given(given, space.gains(x)), np.asarray(jnp.exp(x))
     return TuneResult(
-        tuned, float(np.exp(best.value)), space.names, np.exp(best.x), history, stopped, name, objective
+        tuned, float(np.exp(best.value)), space.names, values, history, stopped, name, objective
     )

@@ -29,7 +29,8 @@ def _chosen(A: np.ndarray, M: np.ndarray) -> tuple[int, ...]:
     if not A.shape[0]:
         return tuple(range(A.shape[1]))
     sizes = np.maximum(np.diag(M), np.finfo(M.dtype).eps * np.trace(M))
-    pivots = scipy.linalg.qr(A / np.sqrt(sizes), mode="r", pivoting=True)[1]
+    factors: Any = scipy.linalg.qr(A / np.sqrt(sizes), mode="r", pivoting=True)
+    pivots = factors[1]
     return tuple(sorted(int(i) for i in pivots[int(pinv(jnp.asarray(A), GramSchmidt()).rank) :]))
 
 

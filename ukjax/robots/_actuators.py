@@ -148,7 +148,9 @@ class Actuators(AbstractCoordinateLoad):
             return jnp.zeros(0, force.dtype)
         coefficients = self.lengths.coefficients.astype(force.dtype)
         at = np.array(self.lengths.velocities, int).reshape(coefficients.shape)
-        total = jnp.stack([jnp.sum(coefficients * (at == j) * force[:, None]) for j in self.limits])
+        total = jnp.stack(
+            [jnp.sum(jnp.where(at == j, coefficients, 0) * force[:, None]) for j in self.limits]
+        )
         return _clipped(total, self.joint_ranges, [True] * len(self.limits)) - total
 
 
@@ -211,7 +213,7 @@ def inputs_of(ctrl: Any, ctrl0: np.ndarray, act0: np.ndarray) -> Inputs:
     """
     states = as_jax(act0)
     if callable(ctrl):
-        return Inputs(ctrl, states, _arguments(ctrl), False)
+        return Inputs(ctrl, states, _arguments(ctrl), False)  # pyright: ignore[reportArgumentType]
     return Inputs(as_jax(ctrl0) if ctrl is None else _checked("ctrl", ctrl, ctrl0), states, 0, False)
 
 

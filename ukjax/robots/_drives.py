@@ -103,13 +103,15 @@ def _forces(model: Any, which: Sequence[int]) -> Forces:
     first, count = model.actuator_actadr[which], model.actuator_actnum[which]
     integrates = model.actuator_dyntype[which] == mujoco().mjtDyn.mjDYN_INTEGRATOR
     return Forces(
-        *(jnp.asarray(np.array(x)) for x in (gain, bias)),
-        *(jnp.asarray(np.array(x)) for x in (model.actuator_ctrlrange[at], model.actuator_forcerange[which])),
-        tuple(int(x) for x in at),
-        tuple(int(x) for x in np.where(first >= 0, first + count - 1, -1)),
-        tuple(map(bool, integrates)),
-        tuple(map(bool, clamped)),
-        tuple(map(bool, limited)),
+        gain=jnp.asarray(gain),
+        bias=jnp.asarray(bias),
+        input_range=jnp.asarray(np.array(model.actuator_ctrlrange[at])),
+        range=jnp.asarray(np.array(model.actuator_forcerange[which])),
+        inputs=tuple(int(x) for x in at),
+        states=tuple(int(x) for x in np.where(first >= 0, first + count - 1, -1)),
+        integrates=tuple(map(bool, integrates)),
+        clamped=tuple(map(bool, clamped)),
+        limited=tuple(map(bool, limited)),
     )
 
 

@@ -182,20 +182,20 @@ def _loop(at: Reference, i: int, name: str, weld: bool) -> Connect | Weld:
     ends = int(model.eq_obj1id[i]), int(model.eq_obj2id[i])
     by_sites = model.eq_objtype[i] == mujoco().mjtObj.mjOBJ_SITE
     frames = [frame_of(at, "site" if by_sites else "body", end) for end in ends]
-    carriers, points, turns = zip(*frames, strict=True)
-    if carriers[0] == carriers[1]:
+    (parent, child), points, turns = zip(*frames, strict=True)
+    if parent == child:
         raise RefusedError("both of its ends are on one body, or do not move")
     if not by_sites:
         own = (data[3:6], data[0:3]) if weld else (data[0:3], data[3:6])
         points = [point + turn @ x for point, turn, x in zip(points, turns, own, strict=True)]
     if not weld or data[10] == 0.0:
-        return Connect(name, *carriers, *points)
+        return Connect(name, parent, child, points[0], points[1])
     first = turns[0]
     if not by_sites:
         relative = np.zeros(9)
         mujoco().mju_quat2Mat(relative, data[6:10] / np.linalg.norm(data[6:10]))
         first = first @ relative.reshape(3, 3)
-    return Weld(name, *carriers, *points, first, turns[1])
+    return Weld(name, parent, child, points[0], points[1], first, turns[1])
 
 
 def _tie(at: Reference, i: int, name: str, lengths: Mapping[int, Lengths | Path]) -> Holonomic | PathTie:
@@ -219,7 +219,7 @@ def _tie(at: Reference, i: int, name: str, lengths: Mapping[int, Lengths | Path]
     if linear:
         raise RefusedError("it ties a fixed to a spatial tendon")
     reference = jnp.asarray(np.array(model.tendon_length0[ends]))
-    tie = PathTie(name, tuple(paths), reference, coefficients)
+    tie = PathTie(name, tuple(paths), reference, coefficients)  # pyright: ignore[reportCallIssue]
     if len(tie.bodies) < 2:
         raise RefusedError("its tendons do not change their lengths")
     return tie

@@ -157,7 +157,7 @@ def around_circle(
     if side is not None:
         side = _unit(side)
         clear = clear & (jnp.dot(side, near) >= 0)
-    t0, t1 = (jnp.sqrt(jnp.where(s > rr, s - rr, 1)) * (s > rr) for s in (s0, s1))
+    t0, t1 = (jnp.where(s > rr, jnp.sqrt(jnp.where(s > rr, s - rr, 1)), 0) for s in (s0, s1))
     lengths, goods, crossed = [], [], []
     for sign in (1.0, -1.0):
         c0 = (p0 * rr + sign * radius * t0 * jnp.stack([p0[1], -p0[0]])) / s0

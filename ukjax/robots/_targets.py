@@ -58,8 +58,8 @@ def on_sites(at: Reference, i: int, gear: np.ndarray) -> AbstractTransmission:
         raise RefusedError("it is a servo of a rotation, so it exerts no force")
     if carrier == origin_carrier:
         raise RefusedError("both of its sites are on one body, so it exerts no force")
-    vectors = (jnp.asarray(axes @ x) for x in (gear[:3], gear[3:]))
-    return SiteAgainst((origin_carrier, carrier), jnp.asarray(origin), jnp.asarray(point), *vectors)
+    force, torque = (jnp.asarray(axes @ x) for x in (gear[:3], gear[3:]))
+    return SiteAgainst((origin_carrier, carrier), jnp.asarray(origin), jnp.asarray(point), force, torque)
 
 
 def crank(at: Reference, i: int, gear: np.ndarray) -> AbstractTransmission:
@@ -67,5 +67,6 @@ def crank(at: Reference, i: int, gear: np.ndarray) -> AbstractTransmission:
     pin, slider = (frame_of(at, "site", int(x)) for x in model.actuator_trnid[i])
     names = tuple(dict.fromkeys((pin[0], slider[0])))
     rod = float(model.actuator_cranklength[i])
-    anchors = (Anchor(names.index(x[0]), jnp.asarray(x[1])) for x in (pin, slider))
-    return Crank(names, *anchors, jnp.asarray(slider[2][:, 2]), jnp.asarray(rod), jnp.asarray(float(gear[0])))
+    first, second = (Anchor(names.index(x[0]), jnp.asarray(x[1])) for x in (pin, slider))
+    axis = jnp.asarray(slider[2][:, 2])
+    return Crank(names, first, second, axis, jnp.asarray(rod), jnp.asarray(float(gear[0])))

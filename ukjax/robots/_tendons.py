@@ -214,9 +214,11 @@ def tendons(at: Reference, lengths: Mapping[int, Lengths | Path], refused: Mappi
             rows.append(("tendon", name, "ignored", refused[i]))
             continue
         length = lengths[i]
-        spatial = isinstance(length, Path)
-        rows.append((f"{'spatial' if spatial else 'fixed'} tendon", name, "used", ""))
-        if spatial and any(isinstance(part, Around) and part.side is not None for part in length.parts):
+        kind = "spatial" if isinstance(length, Path) else "fixed"
+        rows.append((f"{kind} tendon", name, "used", ""))
+        if isinstance(length, Path) and any(
+            isinstance(part, Around) and part.side is not None for part in length.parts
+        ):
             rows.append(("tendon with a side site", name, "approximated", "by the rule of MuJoCo 3"))
         rows += _notes(at, i)
         stiffness = float(model.tendon_stiffness[i]) * springs
@@ -224,7 +226,10 @@ def tendons(at: Reference, lengths: Mapping[int, Lengths | Path], refused: Mappi
         if stiffness or damping:
             numbers = (stiffness, damping, *model.tendon_lengthspring[i])
             elastic = Elastic(*(jnp.asarray(float(x)) for x in numbers))
-            kind = SpatialTendon if spatial else FixedTendon
-            loads.append(kind(f"tendon {name}", length, elastic))
+            own = f"tendon {name}"
+            if isinstance(length, Path):
+                loads.append(SpatialTendon(own, length, elastic))
+            else:
+                loads.append(FixedTendon(own, length, elastic))
             rows.append(("tendon spring or damper", name, "used", ""))
     return Parts(loads=tuple(loads), features=features(rows))

@@ -4,7 +4,7 @@ Wherever an entry is chosen by a number known to the text, LLVM keeps it in a re
 memory.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import final
 
 from .._llvm_text import Writer
@@ -105,10 +105,11 @@ class Called:
         return functions(self._program.outputs, self._kind) or {}
 
 
-def table(name: str, kind: Kind, values: Sequence[float]) -> str:
+def table(name: str, kind: Kind, values: Iterable[float]) -> str:
     """A constant array of numbers."""
-    listed = ", ".join(f"{kind.number} {kind.literal(x)}" for x in values)
-    return f"@{name} = internal addrspace({TABLES}) constant [{len(values)} x {kind.number}] [{listed}]"
+    listed = [f"{kind.number} {kind.literal(x)}" for x in values]
+    array = f"[{len(listed)} x {kind.number}] [{', '.join(listed)}]"
+    return f"@{name} = internal addrspace({TABLES}) constant {array}"
 
 
 def entry(w: Writer, kind: Kind, name: str, i: str) -> str:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..._compiler import Control, Method, Program, TranslationError, program_of
+from ..._compiler import Control, Method, TranslationError, program_of
 from ..._motion._projected_solver import refused_where_singular
 from ._runge_kutta import square
 
@@ -91,23 +91,6 @@ def begun(setting: Setting, controller: Any, t1: Array, t0: Array, dt0: Array | 
     given = _UNKNOWN, t0, t1, setting.state, dt0, _UNKNOWN, field, setting.error_order
     t_next, kept = controller.init(*given)
     return jnp.minimum(t_next, t1), jax.tree.map(jnp.asarray, kept)
-
-
-def first_step_of(setting: Setting) -> Program:
-    """The program of the numbers of a controller, and t1, t0 and the first step, if it is given: what `begun` returns.
-
-    **Arguments:**
-
-    - `setting`: what it depends on.
-    """
-    numbers, rest = eqx.partition(setting.controller, lambda x: isinstance(x, jax.ShapeDtypeStruct))
-    time = jax.ShapeDtypeStruct((), setting.state[0].dtype)
-
-    def first(numbers: Any, times: list[Array]) -> Any:
-        t1, t0, dt0 = times if setting.given else (*times, None)
-        return begun(setting, eqx.combine(numbers, rest), t1, t0, dt0)
-
-    return program_of(first, [numbers, [time] * (3 if setting.given else 2)], time.dtype)
 
 
 def control_of(setting: Setting) -> Control:

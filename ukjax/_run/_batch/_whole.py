@@ -1,5 +1,6 @@
 """Whole runs as machine code: the steps that Diffrax would take, saved states included, in one call."""
 
+import functools
 from typing import Any, NamedTuple, final
 
 import diffrax as dfx
@@ -19,7 +20,7 @@ from ..._compiler import (
     stays_here,
 )
 from ..._motion._model import Model
-from ._programs import Setting, control_of, first_step_of, method_of
+from ._programs import Setting, begun, control_of, method_of
 
 _TERMS = dfx.ODETerm(lambda t, y, args: y)  # of which a solver asks what kind of equation they are
 _NEAR_END = 100  # units of rounding within which a step is moved to the end, as Diffrax does
@@ -55,7 +56,8 @@ class Whole:
     """
 
     def __init__(self, setting: Setting, integration: Integration):
-        self._integration, self._first = integration, first_step_of(setting)
+        self._integration = integration
+        self._first = jax.jit(functools.partial(_first_step, setting))
 
     def numbers(self, model: Model, controller: Any, *, at_once: bool) -> list[Any]:
         """The operands that are the same whatever state and times are.
@@ -124,12 +126,7 @@ class Whole:
         forward = xp.where(t1 < t0, -1, 1).astype(dtype)
         t0, t1, dt0 = forward * t0, forward * t1, None if dt0 is None else forward * dt0
         near_end = t1 - _NEAR_END * xp.spacing(xp.abs(t1))
-        times = self._joined([t1, t0] if dt0 is None else [t1, t0, dt0], xp)
-        if xp is np:
-            first = self._first.on_host(numbers[2].T, times.T)
-        else:
-            first = jnp.stack(self._first.evaluate([*numbers[2][0], *times[0]]))
-        start = [forward, t1, near_end, t0, first]
+        start = [forward, t1, near_end, t0, self._first(numbers[2][0], t1, t0, dt0)]
         return [*numbers, *(self._joined(x, xp) for x in (start, [forward * ts], y0))], forward
 
     def _ends(self, saved: Any, end: Any, n: int, ts: Any, forward: Any, xp: Any) -> Ends:
@@ -137,6 +134,16 @@ class Whole:
         y = xp.concatenate([saved, end[None, 5:]])
         reached = xp.where(xp.arange(len(saved), dtype=np.int32) < count, ts, xp.inf)
         return Ends(xp.append(reached, forward * end[0]), y[:, :n], y[:, n:], result, steps, accepted)
+
+
+def _first_step(setting: Setting, numbers: Array, t1: Array, t0: Array, dt0: Array | None) -> Array:
+    """What `begun` returns, as one array; of a controller's numbers as one array."""
+    shapes, rest = eqx.partition(setting.controller, lambda x: isinstance(x, jax.ShapeDtypeStruct))
+    listed, tree = jax.tree.flatten(shapes)
+    parts = jnp.split(numbers, np.cumsum([x.size for x in listed])[:-1]) if listed else []
+    own = [part.reshape(x.shape) for part, x in zip(parts, listed, strict=True)]
+    found = begun(setting, eqx.combine(jax.tree.unflatten(tree, own), rest), t1, t0, dt0)
+    return jnp.concatenate([jnp.ravel(x).astype(numbers.dtype) for x in jax.tree.leaves(found)])
 
 
 def whole_run(

@@ -25,15 +25,15 @@ class Workers:
     """
 
     def __init__(self, executor: Any):
-        self._make: Callable[[], Executor] | None = None
-        self._own = isinstance(executor, str) or (callable(executor) and not isinstance(executor, Executor))
+        make: Any = None if isinstance(executor, str | Executor) or not callable(executor) else executor
+        self._make: Callable[[], Executor] | None = make
+        self._own = isinstance(executor, str) or make is not None
         if isinstance(executor, str):
             executor = _at(executor)
-        elif hasattr(executor, "get_executor"):  # a Dask client
-            executor = executor.get_executor()
-        elif self._own:
-            self._make = executor
-            executor = executor()
+        elif make is not None:
+            executor = make()
+        else:  # a Dask client has an executor
+            executor = getattr(executor, "get_executor", lambda: executor)()
         if not isinstance(executor, Executor):
             raise InputError(
                 f"executor must be a concurrent.futures.Executor or the address of a cluster, got {shown(executor)}."

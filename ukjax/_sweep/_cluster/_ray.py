@@ -14,7 +14,7 @@ _LOOKED = 5.0  # how often to look for new machines [s]
 
 def _ray() -> Any:
     try:
-        import ray
+        import ray  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise missing_extra("sweep(executor=...) on a Ray cluster", "ray") from error
     return ray

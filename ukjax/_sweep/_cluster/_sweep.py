@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
-import jax
 import numpy as np
 
 from ..._misc._compilation_cache import cache_folder
 from ..._misc._errors import InputError, SweepError
+from ..._misc._precision import in_float64
 from ..._misc._worker import call_in_worker, here
 from .._progress import Update
 from .._samples import AbstractSamples
@@ -52,8 +52,7 @@ class Cluster:
 
     def __init__(self, workers: Workers, definition: bytes):
         self.workers, self._definition = workers, definition
-        x64 = jax.dtypes.canonicalize_dtype(np.float64) == np.float64
-        self._settings = {"driver": here(), "x64": x64, "cache": cache_folder()}
+        self._settings = {"driver": here(), "x64": in_float64(), "cache": cache_folder()}
 
     def _submit(self, submit: Submit, task: Callable[..., Any], *arguments: Any) -> Future:
         called = (self._settings, _task.__name__, task.__name__, self._definition, *arguments)

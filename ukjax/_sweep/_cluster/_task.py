@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from ..._misc._errors import InputError, MissingExtraError
+from ..._misc._precision import in_float64
 from .._chunk import Maker, fitted, make_chunk, maker_for
 from .._place import place_of
 from .._prepare import Plan, prepare
@@ -74,7 +75,7 @@ def _told(task: Any) -> Any:
 
 
 @functools.lru_cache(_REMEMBERED)
-def _prepared(pickled: bytes) -> Prepared:
+def _prepared(pickled: bytes, x64: bool) -> Prepared:
     import cloudpickle
 
     try:
@@ -84,8 +85,7 @@ def _prepared(pickled: bytes) -> Prepared:
             f"a worker on {socket.gethostname()} cannot load the model: {error}. Install the module there, or have it "
             "travel by cloudpickle.register_pickle_by_value(module)."
         ) from error
-    model, example, *rest = definition
-    plan = prepare(model, Table(example), *rest)
+    plan = prepare(definition.model, Table(definition.example), *definition[2:])
     attributes = {name: plan.template.attributes[name] for name in ("precision", "ukjax", "jax", "jaxlib")}
     device = jax.local_devices()[0]
     return Prepared(
@@ -94,8 +94,8 @@ def _prepared(pickled: bytes) -> Prepared:
 
 
 @functools.lru_cache(_REMEMBERED)
-def _maker(pickled: bytes, shape: tuple[int, ...]) -> Maker:
-    return maker_for(_prepared(pickled).plan, shape, jax.local_devices()[:1])
+def _maker(pickled: bytes, shape: tuple[int, ...], x64: bool) -> Maker:
+    return maker_for(_prepared(pickled, x64).plan, shape, jax.local_devices()[:1])
 
 
 @functools.lru_cache(_REMEMBERED)
@@ -117,7 +117,7 @@ def examine(
     - `fit`: whether to find the shape.
     """
     with _lock:
-        plan, attributes = _prepared(pickled)
+        plan, attributes = _prepared(pickled, in_float64())
         return attributes, fitted(plan, sizes, memory, jax.local_devices()[:1]) if fit else ()
 
 
@@ -136,9 +136,9 @@ def chunk(pickled: bytes, store: str, attributes: str, number: int, attempt: Any
     with _lock:
         target = _store(store, attributes)
         known = json.loads(attributes)
-        if differs := differences(known, _prepared(pickled).attributes):
+        if differs := differences(known, _prepared(pickled, in_float64()).attributes):
             raise InputError(f"a worker on {socket.gethostname()} would make another sweep: {differs}.")
-        maker = _maker(pickled, target.chunks.shape)
+        maker = _maker(pickled, target.chunks.shape, in_float64())
     region = target.chunks.region(number)
     results = target.results(region)
     if np.all(results != NOT_RUN):
