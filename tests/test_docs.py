@@ -117,9 +117,9 @@ def test_the_interface_page_lists_every_public_name() -> None:
     page = (ROOT / "docs" / "api.md").read_text()
     names = [name for name in dir(ukjax) if not name.startswith("_") and name not in ukjax._MODULES]
     names += [f"models.{name}" for name in MODELS]
-    for room in ("analysis", "mechanisms"):
+    for room in ("analysis", "mechanisms", "robots"):
         public = {k: x for k, x in vars(getattr(ukjax, room)).items() if not k.startswith("_")}
-        names += [f"{room}.{name}" for name, x in public.items() if callable(x)]
+        names += [f"{room}.{k}" for k, x in public.items() if callable(x) and k not in names]
     assert [name for name in names if f"::: ukjax.{name}\n" not in page] == []
 
 
