@@ -252,6 +252,16 @@ def test_what_a_derivative_keeps_costs_least(seed):
     assert cost(set(found)) == min(cost(set(x)) for x in choices)
 
 
+def test_second_derivatives_of_a_coupled_mass_matrix():
+    """As JAX differentiates the solution of M a = Q."""
+    mass = lambda q: jnp.array([[2 + q[0] ** 2, q[1]], [q[1], 2 + jnp.cos(q[0])]])
+    fast = uk.lanes(uk.System(lambda t, q: mass(q), lambda t, q, v: -(q**3)))
+    q, weights = jnp.array([0.3, 0.5]), jnp.array([1.0, 2.0])
+    found = jax.hessian(lambda q: fast(0.0, q[None], jnp.zeros((1, 2)))[0] @ weights)(q)
+    expected = jax.hessian(lambda q: jnp.linalg.solve(mass(q), -(q**3)) @ weights)(q)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
 @pytest.mark.slow
 def test_second_derivatives():
     """Of an acceleration whose derivative keeps numbers, by differences of gradients."""

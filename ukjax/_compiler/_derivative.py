@@ -5,6 +5,7 @@ most operations the factors come from JAX's own rules, traced once for each.
 """
 
 import functools
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
@@ -72,13 +73,17 @@ class Derivative:
     def __init__(
         self, outputs: Sequence[Expression], varied: Sequence[int], replaced: Mapping[int, int], dtype: Any
     ):
-        self.build, self._outputs, self._varied, self._dtype = Builder(), outputs, varied, dtype
+        self.build, self._outputs, self._dtype = Builder(), outputs, dtype
         nodes = reachable(outputs)
         inputs = {x: self.build.input(replaced.get(x.args[0], x.args[0])) for x in nodes if x.op == "input"}
         # Factors are of values without carriers: what is constant to this differentiation is not to the next.
         self._values = dict(zip(nodes, copied(nodes, inputs, self.build), strict=True))
-        self._inputs = {x.args[0]: x for x in inputs}
-        changing = {self._inputs[i] for i in varied if i in self._inputs}
+        # Several nodes may stand for one input: outputs need not come from one builder.
+        numbered: dict[int, list[Node]] = {i: [] for i in varied}
+        for x in inputs:
+            numbered.get(x.args[0], []).append(x)
+        self._inputs = list(numbered.values())
+        changing = set(itertools.chain(*self._inputs))
         self._changing: list[tuple[Node, list[tuple[int, Node]]]] = []
         for node in nodes:
             moved = [] if node.op in ("input", *_STEPS) else list(enumerate(node.args))
@@ -105,7 +110,9 @@ class Derivative:
 
         - `of`: those of the inputs `varied`.
         """
-        found: dict[Any, Expression] = {self._inputs.get(i): x for i, x in zip(self._varied, of, strict=True)}
+        found: dict[Any, Expression] = {
+            node: x for nodes, x in zip(self._inputs, of, strict=True) for node in nodes
+        }
         for node, moved in self._changing:
             terms = [self._times(found[x], node, i) for i, x in moved]
             found[node] = functools.reduce(functools.partial(self.build.apply, "add"), terms)
@@ -131,4 +138,5 @@ class Derivative:
             if not is_zero(t):
                 for i, x in moved:
                     add(x, self._times(t, node, i))
-        return [found.get(self._inputs.get(i), 0.0) for i in self._varied]
+        add_up = functools.partial(functools.reduce, functools.partial(self.build.apply, "add"))
+        return [add_up([found.get(x, 0.0) for x in nodes], 0.0) for nodes in self._inputs]
