@@ -56,7 +56,8 @@ def _(primals: tuple, tangents: tuple, *, bodies: tuple[int, ...]) -> tuple[Ends
     change = jax.tree.map(jnp.zeros_like, found)
     if jax.tree.leaves(of_chains):
         fixed = lambda chains: _found(chains, q, bodies)[1]
-        change = eqx.filter_jvp(fixed, (chains,), (of_chains,))[1]
+        moved = eqx.filter_jvp(fixed, (chains,), (of_chains,))[1]
+        change = eqx.combine(moved, change)  # None stands for what does not change
     if of_q is not None:
         posture, (R, p, _) = _found(chains, q, bodies)
         twists = twists_of(chains, posture, p, chains.velocities(q, of_q), bodies)
