@@ -65,8 +65,8 @@ class Motion(NamedTuple):
     holonomic: tuple[bool, ...]
 
 
-class Directions(NamedTuple):
-    """Where positions can move to, dq = E x.
+class Basis(NamedTuple):
+    """Where positions can move to, dq = E x, by a basis.
 
     - `E`: (n_q, k); None where x is dq.
     - `M`: of x (k, k).
@@ -79,7 +79,7 @@ class Directions(NamedTuple):
         """dq."""
         return x if self.E is None else times(build, self.E, x)
 
-    def reached(self, n: int) -> "Directions":
+    def reached(self, n: int) -> "Basis":
         """Only those of the velocities (n,)."""
         return self if self.E is None else self._replace(E=self.E[:, :n])
 
@@ -96,10 +96,10 @@ def _product(build: Builder, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
     return found
 
 
-def _directions(build: Builder, N: np.ndarray | None, M: np.ndarray | TreeInertia, dtype: Any) -> Directions:
+def _basis(build: Builder, N: np.ndarray | None, M: np.ndarray | TreeInertia, dtype: Any) -> Basis:
     """[N, I - N N^+], and M with a unit matrix beside it."""
     if N is None:
-        return Directions(None, M)
+        return Basis(None, M)
     gram, apply = _product(build, N.T, N), build.apply
 
     def invert(pivot: Expression, i: int, _: object) -> Expression:
@@ -116,7 +116,7 @@ def _directions(build: Builder, N: np.ndarray | None, M: np.ndarray | TreeInerti
         entry: Any = reached[i, j]
         beyond[i, j] = apply("sub", float(i == j), entry)
     beyond = beyond[:, [not all(map(is_zero, column)) for column in beyond.T]]
-    return Directions(np.concatenate([N, beyond], axis=1), widened(M, beyond.shape[1]))
+    return Basis(np.concatenate([N, beyond], axis=1), widened(M, beyond.shape[1]))
 
 
 class Settled(NamedTuple):
@@ -134,7 +134,7 @@ class Settled(NamedTuple):
     mu: Vector
     again: Expression
     damped: Solver
-    to: Directions
+    to: Basis
     J: np.ndarray
 
 
@@ -170,7 +170,7 @@ def positions(build: Builder, motion: Motion, q: Vector, mu: Vector, rcond: floa
     """
     eps = float(jnp.finfo(dtype).eps)
     J = motion.jacobian(q)
-    to = _directions(build, None if motion.rates is None else motion.rates(q), motion.inertia(q), dtype)
+    to = _basis(build, None if motion.rates is None else motion.rates(q), motion.inertia(q), dtype)
     rows = without_noise(build, to.seen(build, J), eps)
     solver, negative = Solver(build, to.M, rows, rcond, eps), lambda x: [build.apply("neg", y) for y in x]
     change, errors = _pushed(solver, mu), []
@@ -201,7 +201,7 @@ def _carried(
     moves: tuple[Vector, Vector, Vector],
     mu: Vector,
     solver: Solver,
-    to: Directions,
+    to: Basis,
     rows: np.ndarray,
 ) -> Vector:
     """What has the derivative of projected positions, given those before and after, and the change x between."""
@@ -221,9 +221,7 @@ def _carried(
     return carried
 
 
-def _strong(
-    build: Builder, solver: Solver, damped: Solver, A: np.ndarray, e: Vector, to: Directions
-) -> Vector:
+def _strong(build: Builder, solver: Solver, damped: Solver, A: np.ndarray, e: Vector, to: Basis) -> Vector:
     """An error less its part along nearly dependent rows."""
     along = times(build, A, e)
     weak = minus(build, solver.multipliers(along), damped.multipliers(along))
@@ -259,7 +257,7 @@ def projection(
     if not len(psi):
         return [*q, *v, *build.frozen([*mu, 0.0, again, *errors[0], *errors[1]])]
     M, eps = motion.inertia(q), float(jnp.finfo(dtype).eps)
-    A, to = without_noise(build, A, eps), Directions(None, M)
+    A, to = without_noise(build, A, eps), Basis(None, M)
     solver = Solver(build, M, A, _CONSISTENT_RCOND, eps)
     alike = motion.rates is None and all(motion.holonomic)  # the rows of velocities and those of positions
     damped = settled.damped if settled and alike else _damped(build, solver, nearly_dependent(dtype))

@@ -161,11 +161,11 @@ def projection_for(
 
 
 def _jaxprs(structure: Structure, avals: list[Any], state: tuple[Any, ...], quasi: bool) -> tuple[Any, ...]:
-    """The functions of a `Motion`, traced, with the pytrees they return; and the kinds of the rows they have.
+    """The functions of a `Motion`, traced, with the pytrees they return; and which rows of velocities have positions.
 
     They take parameters, t and q, and v.
     """
-    kinds: tuple[str, ...] = ()
+    of_positions: tuple[bool, ...] = ()
 
     n = state[2].shape[0]
 
@@ -176,10 +176,10 @@ def _jaxprs(structure: Structure, avals: list[Any], state: tuple[Any, ...], quas
         return inertia(joined(structure, leaves)[0], t, q, n)
 
     def velocities(leaves: list[Array], t: Time, q: Coordinates, v: Velocities) -> tuple[Array, Array]:
-        nonlocal kinds
+        nonlocal of_positions
         rows = constraint_rows(joined(structure, leaves)[0], t, q, v)
-        kinds = tuple(kind for kind in rows.kinds if kind != "acceleration")
-        known = np.array([kind != "acceleration" for kind in rows.kinds], bool)
+        known = rows.of_velocities
+        of_positions = tuple(map(bool, rows.of_positions[known]))
         return rows.A[known], rows.velocity_error[known]
 
     def rates(leaves: list[Array], t: Time, q: Coordinates) -> Array:
@@ -191,14 +191,14 @@ def _jaxprs(structure: Structure, avals: list[Any], state: tuple[Any, ...], quas
         return closed, jax.tree.structure(shapes)
 
     of_q = [positions, jax.jacfwd(positions, argnums=2), masses, *([rates] if quasi else [])]
-    return traced(velocities, *state), [traced(function, *state[:2]) for function in of_q], kinds
+    return traced(velocities, *state), [traced(function, *state[:2]) for function in of_q], of_positions
 
 
 @remembered
 def _made(
     structure: Structure, leaves: tuple[Leaf, ...], state: tuple[Any, ...], rcond: float, quasi: bool
 ) -> ProjectionCode:
-    velocity, of_q, kinds = _jaxprs(structure, [x.aval for x in leaves], state, quasi)
+    velocity, of_q, of_positions = _jaxprs(structure, [x.aval for x in leaves], state, quasi)
     leaves = read_by(leaves, *(x for x, _ in (velocity, *of_q)))
     build = Builder(MOST)
     inputs = Inputs(build)
@@ -213,10 +213,9 @@ def _made(
         run = lambda *x: interpreter.run(closed.jaxpr, closed.consts, [*parameters, *map(_array, x)])
         return lambda *x: jax.tree.unflatten(tree, run(*x))
 
-    holonomic = tuple(kind != "nonholonomic" for kind in kinds)
     positions, jacobian, masses, *rates = map(evaluated, of_q)
     quasi_rates = rates[0] if rates else None
-    motion = Motion(positions, jacobian, evaluated(velocity), masses, quasi_rates, holonomic)
+    motion = Motion(positions, jacobian, evaluated(velocity), masses, quasi_rates, of_positions)
     dtype = state[1].dtype
     found = projection(build, motion, (q, v), mu, (errors[0], errors[1]), rcond, dtype)
     whole, bare = (Program(x, counts, dtype) for x in (found, found[: n_q + n + rows + 2]))

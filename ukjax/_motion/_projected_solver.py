@@ -19,6 +19,7 @@ from typing import Any, final
 import diffrax as dfx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from .._compiler import nearly_dependent
@@ -62,7 +63,7 @@ def _end_of_step(
     v = v + directions.correction(psi)
     if error is not None:
         pair = directions, velocity_directions(system, t, q, rows, strong)[0]
-        if has_quasi_velocities(system) or "nonholonomic" in rows.kinds:
+        if has_quasi_velocities(system) or np.any(rows.of_velocities & ~rows.of_positions):
             of_q = tuple(position_directions(system, t, q, method) for method in (every, strong))
         else:
             of_q = pair
