@@ -32,6 +32,7 @@ OWN_MODEL = blocks(ROOT / "docs" / "cli.md", "python")[0]
 # Pages whose blocks train, tune or differentiate: half a minute of compilation each.
 SLOW = (
     "analysis.md",
+    "cluster.md",
     "embedding.md",
     "extending.md",
     "gradients.md",
