@@ -4,10 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from test_calls import compilations
 
 import ukjax as uk
 import ukjax.mechanisms as um
-from ukjax._compiler import TranslationError
+from ukjax._compiler import TranslationError, acceleration_at
 from ukjax._compiler._refusals import remembered
 from ukjax._system._rows import position_rows
 
@@ -91,3 +92,39 @@ def test_what_is_refused_is_not_tried_again():
     assert tried == ["wine"]
     with pytest.raises(TranslationError, match="cannot be kept"):
         make([])
+
+
+def _hung(hinges: int) -> um.AbsoluteSystem:
+    """A door on so many hinges in a line."""
+    door = um.box("door", (0.5, 0.0, 1.0), (1.0, 0.05, 2.0), mass=20.0)
+    heights = np.linspace(0.2, 1.8, hinges)
+    joints = [
+        um.Revolute(f"hinge{i}", "ground", "door", (0.0, 0.0, z), (0, 0, 1)) for i, z in enumerate(heights)
+    ]
+    return um.assemble([door], joints, [um.Gravity()])
+
+
+@pytest.mark.parametrize("formula", [uk.UdwadiaKalaba(), uk.UdwadiaKalaba(uk.SVD()), uk.RangeForm()])
+@pytest.mark.parametrize("hinges", [1, 2])
+def test_a_known_acceleration_is_that_of_the_formula(formula, hinges):
+    """By NumPy where rows are independent, as with one hinge; with two they depend on each other."""
+    system = _hung(hinges)
+    v = system.q0[3:4] * 0.0 + jnp.asarray([0.0, 0.0, 0.0, 0.0, 0.0, 1.0])
+    by_formula = formula.acceleration(system, 0.0, system.q0, v)
+    found = acceleration_at(formula, system, 0.0, system.q0, v)
+    assert found.rank.dtype == by_formula.rank.dtype
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(by_formula), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-8)
+
+
+def test_reactions_of_independent_rows_ask_xla_for_no_linear_algebra():
+    system = _tripod("leg")
+    with compilations() as found:
+        um.reactions(system, 0.0, system.q0 + 1e-4, jnp.zeros(24))
+    assert not [name for name in found if "accelerate" in name or "solve" in name]
+
+
+def test_a_singular_mass_matrix_is_told():
+    bar = um.assemble([um.rod("bar", (0.0, 0.0, 0.0), (1.0, 0.0, 0.0), 1.0)], [], [um.Gravity()])
+    with pytest.raises(uk.InputError, match="not positive definite"):
+        um.reactions(bar, 0.0, bar.q0, jnp.zeros(6))

@@ -17,6 +17,7 @@ from ukjax._compiler._code import code_for
 from ukjax._compiler._expressions import OPERATIONS, Node, operations, reachable, weight
 from ukjax._compiler._kept import COSTS, KEEPING, worth_keeping
 from ukjax._compiler._lowered import separately_computed
+from ukjax._compiler._moves import _padded
 from ukjax._compiler._on_host import operation
 from ukjax._compiler._pieces import pieces
 from ukjax._compiler._program import Program, traced
@@ -162,6 +163,17 @@ def test_index_operations():
     outside = uk.System(jnp.eye(12), lambda t, q, v: q.at[np.arange(1, 13)].get(mode="fill"), [])
     with pytest.raises(uk.TranslationError, match="out of bounds"):
         uk.lanes(outside)(0.0, q, v)
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 4), (0, 2), (1, 3, 2)])
+def test_padding_is_that_of_lax(shape):
+    """Before, after and between, and cut off."""
+    x = np.arange(math.prod(shape)).reshape(shape)
+    for low, high, between in [(2, 1, 0), (0, 3, 2), (1, -1, 1), (-1, 2, 1)]:
+        config = [(low, high, between)] * x.ndim
+        found = _padded([x, np.asarray(-7)], [], {"padding_config": config})
+        expected = lax.pad(jnp.asarray(x), jnp.asarray(-7, x.dtype), config)
+        np.testing.assert_array_equal(found, expected)
 
 
 def _reads(x: Node, known: dict[Node, float], inputs: list[float]) -> float:

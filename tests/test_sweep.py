@@ -93,6 +93,12 @@ def test_gradients_of_arrays_by_arrays() -> None:
     np.testing.assert_allclose(runs["d_y_d_point"], expected)
 
 
+def test_outputs_that_do_not_depend_on_the_run() -> None:
+    found = uk.sweep(lambda x: {"y": x, "yes": jnp.asarray(True), "two": 2.0}, {"x": [0.0, 1.0]})
+    assert found.yes.values.tolist() == [1, 1]
+    assert found.two.values.tolist() == [2.0, 2.0]
+
+
 def test_a_function_that_fails_here_and_there() -> None:
     runs = uk.sweep(lambda x: {"root": jnp.sqrt(x), "double": 2 * x}, {"x": np.array([4.0, -1.0, 9.0])})
     np.testing.assert_array_equal(runs.root, [2.0, np.nan, 3.0])

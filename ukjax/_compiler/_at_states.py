@@ -9,17 +9,31 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._formula._acceleration import Equations, equations_of_motion
-from .._system._stabilize import AbstractStabilizer
+from .._formula._acceleration import (
+    AbstractFormula,
+    Acceleration,
+    Equations,
+    UdwadiaKalaba,
+    equations_of_motion,
+)
+from .._formula._on_host import accelerations
+from .._misc._types import is_traced
+from .._pseudoinverse import GramSchmidt, unit_rows_on_host
+from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractSystem
 from ._code import MOST, Written
 from ._interpret import Interpreter
 from ._parameters import Inputs, Leaf, Structure, joined, leaf, split
 from ._refusals import remembered
 from ._scalars import Builder, TranslationError
+
+_CLEARLY = 10.0
+"""How far above the rank rule's threshold the least singular value must be for rows to be told independent by another
+rule than that of the formula: pivots and singular values differ, seldom by so much."""
 
 
 @remembered
@@ -80,3 +94,44 @@ def equations_at(system: AbstractSystem, stabilizer: AbstractStabilizer, t: Any,
     """
     states = (np.asarray(x)[None] for x in (t, q, v))
     return jax.tree.map(lambda x: x[0], at_states(_equations, (system, stabilizer), *states))
+
+
+def _independent(formula: AbstractFormula, equations: Equations) -> Acceleration | None:
+    """What the default formula says, by NumPy; None where M is not positive definite or rows may be dependent."""
+    if not (isinstance(formula, UdwadiaKalaba) and isinstance(formula.pinv, GramSchmidt)):
+        return None
+    A, b, M, Q = (np.asarray(x) for x in (equations.rows.A, equations.rows.b, equations.M, equations.Q))
+    m, n = A.shape
+    try:
+        B, _ = unit_rows_on_host(A @ np.linalg.inv(np.linalg.cholesky(M)).T)
+        if m > n or not np.linalg.svd(B, compute_uv=False).min(initial=1) > _CLEARLY * formula.pinv.threshold(
+            A.dtype
+        ):
+            return None
+        found = accelerations(jax.tree.map(lambda x: np.asarray(x)[None], equations), np.ones((1, m), bool))
+    except np.linalg.LinAlgError:
+        return None
+    a, force, multipliers = (x[0] for x in found)
+    gained = a - np.linalg.solve(M, Q + np.asarray(equations.c))
+    more = np.asarray(m, np.int32), A @ a - b, gained @ M @ gained, np.asarray(True)
+    return jax.tree.map(jnp.asarray, Acceleration(a, force, multipliers, *more))
+
+
+@eqx.filter_jit
+def _solved(formula: AbstractFormula, equations: Equations) -> Acceleration:
+    return formula.solve(equations)
+
+
+def acceleration_at(formula: AbstractFormula, system: AbstractSystem, t: Any, q: Any, v: Any) -> Acceleration:
+    """What `formula.acceleration` returns; at a known state XLA compiles the linear algebra at most, and that only
+    where rows may depend on each other, or for other formulas than the default.
+
+    **Arguments:** as `AbstractFormula.acceleration`.
+
+    **Raises:** `InputError` as that does.
+    """
+    if is_traced((formula, system, t, q, v)):
+        return formula.acceleration(system, t, q, v)
+    equations = equations_at(system, NoStabilizer(), t, q, v)
+    found = _independent(formula, equations) or _solved(formula, jax.tree.map(jnp.asarray, equations))
+    return found if np.all(np.isfinite(found.a)) else formula.acceleration(system, t, q, v)  # which says why

@@ -170,7 +170,10 @@ class TracedRun(eqx.Module):
 
         - `values`: of the parameters.
         """
-        outputs = dict(zip(self.variables, jaxpr_as_fun(self.traced)(*jax.tree.leaves(values)), strict=True))
+        made = map(
+            jnp.asarray, jaxpr_as_fun(self.traced)(*jax.tree.leaves(values))
+        )  # constants are no arrays
+        outputs = dict(zip(self.variables, made, strict=True))
         good = succeeded(outputs[RESULT])
         for name, x in outputs.items():
             if not self.variables[name].kept:

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._compiler import at_states
+from .._compiler import acceleration_at, at_states
 from .._formula._acceleration import AbstractFormula, UdwadiaKalaba
 from .._formula._singular_mass import RangeForm
 from .._misc._arguments import require_instance
@@ -288,6 +288,6 @@ def reactions(
         euler = any(isinstance(part, EulerCoordinates) for part in parts)
         formula = RangeForm() if euler else UdwadiaKalaba()
     state = resolve_state(system, t, q, v)[1:]  # pyright: ignore[reportArgumentType]
-    motion = formula.acceleration(system, *state)
+    motion = acceleration_at(formula, system, *state)
     states = tuple(x[None] for x in (*state, motion.a, motion.multipliers))
     return jax.tree.map(lambda x: x[0], reactions_along(system, states, {}))
