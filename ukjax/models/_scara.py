@@ -188,7 +188,7 @@ def scara(
     """The SCARA arm whose tool follows a helix, orientation fixed (Xu-Liu 2017, eqs. (33)-(48)).
 
     The start is the paper's, some mm off the path, with q2 = -55 deg (the printed +55 deg misses
-    the path by 0.35 m). As many rows as joints: q(t) is algebraic, and `reference` gives it.
+    the path by 0.405 m). As many rows as joints: q(t) is algebraic, and `reference` gives it.
 
     **Arguments:**
 
