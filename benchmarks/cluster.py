@@ -36,6 +36,7 @@ from ukjax._misc._worker import end_with
 
 KINDS = ("dask", "ray", "pool", "loky")
 DRIVERS_KILLED = 2
+MANY, FEWER, QUICK = 100_000, 10_000, 2_000
 
 
 def executor_of(kind: str, workers: int, address: str) -> Any:
@@ -53,7 +54,15 @@ def executor_of(kind: str, workers: int, address: str) -> Any:
 
 def parallelograms(runs: int, chunk: int, store: Path, executor: Any) -> None:
     params = {"angle": np.linspace(0.8, 1.2, runs)}
-    options = {"t1": 2.0, "chunk": chunk, "store": store, "executor": executor, "progress": False}
+    saved = 2001 if runs == FEWER else 201  # so that they take as long as the many
+    options = {
+        "t1": 2.0,
+        "ts": saved,
+        "chunk": chunk,
+        "store": store,
+        "executor": executor,
+        "progress": False,
+    }
     uk.sweep(uk.models.parallelogram, params, **options)
 
 
@@ -141,8 +150,8 @@ def kills(kinds: list[str], quick: bool, workers: int, every: float) -> None:
     rows = {}
     with tempfile.TemporaryDirectory() as folder:
         for kind in kinds:
-            runs = 4000 if quick else 10_000 if kind == "ray" else 100_000
-            chunk = 200 if quick or kind == "ray" else 500
+            runs = QUICK if quick else MANY if kind == "dask" else FEWER
+            chunk = 500 if runs == MANY else 50
             rows[kind] = disturbed(kind, runs, chunk, workers, every, 3 if quick else 12, Path(folder))
             print(kind, rows[kind], flush=True)
     columns = ["runs", "workers killed", "drivers killed", "time [s]", "files", "files that differ"]
