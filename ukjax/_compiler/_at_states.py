@@ -103,18 +103,17 @@ def _independent(formula: AbstractFormula, equations: Equations) -> Acceleration
     A, b, M, Q = (np.asarray(x) for x in (equations.rows.A, equations.rows.b, equations.M, equations.Q))
     m, n = A.shape
     try:
-        B, _ = unit_rows_on_host(A @ np.linalg.inv(np.linalg.cholesky(M)).T)
-        if m > n or not np.linalg.svd(B, compute_uv=False).min(initial=1) > _CLEARLY * formula.pinv.threshold(
-            A.dtype
-        ):
+        unit = unit_rows_on_host(A @ np.linalg.inv(np.linalg.cholesky(M)).T)[0]
+        least = np.linalg.svd(unit, compute_uv=False).min(initial=1)
+        if m > n or not least > _CLEARLY * formula.pinv.threshold(A.dtype):
             return None
         found = accelerations(jax.tree.map(lambda x: np.asarray(x)[None], equations), np.ones((1, m), bool))
     except np.linalg.LinAlgError:
         return None
     a, force, multipliers = (x[0] for x in found)
     gained = a - np.linalg.solve(M, Q + np.asarray(equations.c))
-    more = np.asarray(m, np.int32), A @ a - b, gained @ M @ gained, np.asarray(True)
-    return jax.tree.map(jnp.asarray, Acceleration(a, force, multipliers, *more))
+    told = np.int32(m), A @ a - b, gained @ M @ gained, np.True_
+    return Acceleration(*map(jnp.asarray, (a, force, multipliers, *told)))
 
 
 @eqx.filter_jit
