@@ -98,7 +98,9 @@ def test_other_executors(kind: str, whole: Path, tmp_path: Path) -> None:
     executor = package.get_reusable_executor(2) if kind == "loky" else "local"
     uk.sweep(chaotic, PARAMS, chunk=11, store=tmp_path / "runs.zarr", executor=executor)
     if kind == "loky":
-        executor.shutdown(kill_workers=True)
+        os.kill(next(iter(executor._processes)), signal.SIGKILL)  # the pool is made again
+        uk.sweep(chaotic, PARAMS, chunk=33, store=tmp_path / "more.zarr", executor=executor)
+        package.get_reusable_executor().shutdown(kill_workers=True)
     assert contents(tmp_path / "runs.zarr") == contents(whole)
 
 
@@ -112,6 +114,10 @@ def test_dask_goes_on_when_a_worker_is_killed(whole: Path, tmp_path: Path) -> No
         killer.start()
         uk.sweep(chaotic, PARAMS, chunk=11, store=store, executor=client)
         killer.join()
+        assert contents(store) == contents(whole)
+        shutil.rmtree(store / "result" / "c" / "3")
+        uk.sweep(chaotic, PARAMS, chunk=11, store=store, executor=cluster.scheduler_address)
+        assert client.status == "running"
     assert contents(store) == contents(whole)
 
 

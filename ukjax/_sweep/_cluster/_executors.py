@@ -1,5 +1,6 @@
 """What gives out tasks: any `concurrent.futures.Executor`, with what each kind knows of its workers."""
 
+import inspect
 import os
 import time
 from collections.abc import Callable
@@ -27,7 +28,8 @@ class Workers:
     def __init__(self, executor: Any):
         make: Any = None if isinstance(executor, str | Executor) or not callable(executor) else executor
         self._make: Callable[[], Executor] | None = make
-        self._own = isinstance(executor, str) or make is not None
+        self._joined = isinstance(executor, str)
+        self._own = self._joined or make is not None
         if isinstance(executor, str):
             executor = _at(executor)
         elif make is not None:
@@ -73,13 +75,21 @@ class Workers:
         """
         broken = self._executor
         self._executor = _like(broken, cause) if self._make is None else self._make()
-        broken.shutdown(wait=False, cancel_futures=True)
+        _end(broken, wait=False)
         self._own = True
 
     def close(self) -> None:
-        """Ends the processes that this object started."""
+        """Ends the processes that this object started, and its connection to a cluster."""
         if self._own:
-            self._executor.shutdown(wait=True, cancel_futures=True)
+            _end(self._executor, wait=True)
+        if self._joined and (client := getattr(self._executor, "_client", None)) is not None:
+            client.close()
+
+
+def _end(executor: Executor, wait: bool) -> None:
+    """Shuts an executor down. Those of Dask and loky do not take all that the standard library's take."""
+    known = inspect.signature(executor.shutdown).parameters
+    executor.shutdown(wait, **({"cancel_futures": True} if "cancel_futures" in known else {}))
 
 
 def _at(address: str) -> Executor:
