@@ -106,7 +106,7 @@ def test_numbers_of_saved_times_share_the_run() -> None:
     end(system, ts=100)
     with compilations() as found:
         run = uk.simulate(system, jnp.ones(1), jnp.zeros(1), t1=1.0, ts=90)
-    assert not any("integrate" in name for name in found)
+    assert not found
     np.testing.assert_allclose(run.t, np.linspace(0, 1, 90), atol=1e-15)
     np.testing.assert_allclose(run.q[:, 0], np.cos(2 * run.t), atol=1e-6)  # interpolated between steps
 

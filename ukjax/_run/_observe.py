@@ -1,7 +1,6 @@
 """What a `Trajectory` tells of the states a run saved: forces, errors, energy and rank there."""
 
 import dataclasses
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -121,21 +120,9 @@ def _observe_on_host(model: Model, states: States) -> tuple[dict[str, Any], Name
 
 
 def _on_device(columns: dict[str, np.ndarray | None]) -> dict[str, Array | None]:
-    """NumPy's arrays (k, ...) as JAX's: all by one transfer, since each by itself takes as long."""
+    """NumPy's arrays as JAX's, without a program that would be compiled for each number of states."""
     given = {name: np.asarray(x) for name, x in columns.items() if x is not None}
-    flat = [x.reshape(len(x), -1) for x in given.values()]
-    layout = tuple((name, x.shape[1:], x.dtype) for name, x in given.items())
-    return dict.fromkeys(columns) | _parted(np.concatenate(flat, axis=1, dtype=given["q"].dtype), layout)
-
-
-@partial(jax.jit, static_argnums=1)
-def _parted(flat: Array, layout: tuple[tuple[str, tuple[int, ...], Any], ...]) -> dict[str, Array]:
-    ends = np.cumsum([math.prod(shape) for _, shape, _ in layout])
-    parts = jnp.split(flat, ends[:-1], axis=1)
-    return {
-        name: x.reshape(len(x), *shape).astype(dtype)
-        for x, (name, shape, dtype) in zip(parts, layout, strict=True)
-    }
+    return dict.fromkeys(columns) | dict(zip(given, jax.device_put([*given.values()]), strict=True))
 
 
 def _padded(places: np.ndarray) -> np.ndarray:
