@@ -36,12 +36,15 @@ PROBLEMS = {
     **{name: lambda name=name: uk.models.get(name) for name in MODELS},
     **{f"random {seed}": lambda seed=seed: random_system(seed) for seed in range(4)},
 }  # fmt: skip
+LONG = "slider_crank", "random 1", "random 2", "random 3"  # of the kinds that the others are of
 
 
 @pytest.mark.parametrize(
     "stabilizer", [uk.Projection(), uk.Baumgarte(20.0, 200.0)], ids=["projected", "damped"]
 )
-@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in PROBLEMS]
+)
 def test_one_answer(name: str, stabilizer: uk.AbstractStabilizer, optimized: None) -> None:
     problem = PROBLEMS[name]()
     off = OFF if isinstance(stabilizer, uk.Baumgarte) and name != "spinning_top" else 1.0
