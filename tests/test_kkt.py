@@ -18,10 +18,10 @@ def _equations(rank, *, n=7, m=5, units=1.0, seed=0, consistent=True, singular=F
     A = rng.normal(size=(m, rank)) @ rng.normal(size=(rank, n)) * units
     b = A @ rng.normal(size=n) if consistent else rng.normal(size=m) * units
     zero = jnp.zeros(m)
-    names, kinds = tuple(f"row {i}" for i in range(m)), ("holonomic",) * m
-    rows = uk.Rows(jnp.asarray(A), jnp.asarray(b), zero, zero, names, kinds)
-    forces = (jnp.asarray(rng.normal(size=n)) for _ in range(2))
-    return Equations(jnp.asarray(root @ root.T), *forces, rows)
+    names = tuple(f"row {i}" for i in range(m))
+    rows = uk.Rows(jnp.asarray(A), jnp.asarray(b), zero, zero, names, ("holonomic",) * m)
+    Q, c = jnp.asarray(rng.normal(size=(2, n)))
+    return Equations(jnp.asarray(root @ root.T), Q, c, rows)
 
 
 def _by_numpy(equations):
