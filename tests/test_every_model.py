@@ -30,6 +30,7 @@ FORMULAS = {
     "RangeForm": uk.RangeForm(),
     "StackedForm": uk.StackedForm(),
     "NullSpace": uk.NullSpace(),
+    "KKT": uk.KKT(),
     "Recursive": uk.Recursive(),
 }
 TEXTBOOK = ("UdwadiaKalaba", "Schur")

@@ -10,7 +10,7 @@ from scipy.integrate import solve_ivp
 
 import ukjax as uk
 
-ANY_MASS = [uk.RangeForm(), uk.StackedForm(), uk.NullSpace()]
+ANY_MASS = [uk.RangeForm(), uk.StackedForm(), uk.NullSpace(), uk.KKT()]
 POSITIVE = [uk.UdwadiaKalaba(), uk.Schur()]
 
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._formula._hierarchy._recursive import Recursive as Recursive
     from ._formula._hierarchy._recursive import at_level as at_level
     from ._formula._hierarchy._recursive import recursive_levels as recursive_levels
+    from ._formula._kkt import KKT as KKT
     from ._formula._singular_mass import NullSpace as NullSpace
     from ._formula._singular_mass import RangeForm as RangeForm
     from ._formula._singular_mass import StackedForm as StackedForm
@@ -141,6 +142,7 @@ else:
         "_figures._serve": "View",
         "_formula._acceleration": "AbstractFormula Acceleration Schur UdwadiaKalaba",
         "_formula._contact": "Contacts solve_contacts",
+        "_formula._kkt": "KKT",
         "_formula._singular_mass": "NullSpace RangeForm StackedForm",
         "_formula._hierarchy._hierarchy": "null_space_bases one_four_inverses orthogonal_projectors orthonormal_rows",
         "_formula._hierarchy._kalman": "Enforced enforce_levels",

@@ -40,6 +40,7 @@ FORMULAS = {
     "range-form": "RangeForm",
     "stacked-form": "StackedForm",
     "null-space": "NullSpace",
+    "kkt": "KKT",
 }
 STABILIZERS = ("projection", "baumgarte", "baumgarte-squared", "none")
 _FIGURES = (".png", ".pdf", ".svg")

@@ -65,7 +65,7 @@ class Acceleration(eqx.Module):
 
 class AbstractFormula(eqx.Module):
     """A formula for the acceleration. Concrete ones: `UdwadiaKalaba` and `Schur`; where the mass matrix may be
-    singular `RangeForm`, `StackedForm` and `NullSpace`."""
+    singular `RangeForm`, `StackedForm`, `NullSpace` and `KKT`."""
 
     needs_definite_mass: eqx.AbstractClassVar[bool]
 

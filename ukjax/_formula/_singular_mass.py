@@ -40,7 +40,7 @@ def _fine(method: AbstractPseudoinverse) -> AbstractPseudoinverse:
     return dataclasses.replace(method, rcond=min(method.rcond or 1.0, _PROJECTED_RCOND))
 
 
-def _result(
+def result(
     equations: Equations, a: Float[Array, " n"], inverse: RankedInverse, unique: Bool[Array, ""]
 ) -> Acceleration:
     """What follows from a: M a - Q - c = A^T lambda, and Gauss's functional with M^+ for M^-1."""
@@ -82,7 +82,7 @@ class RangeForm(AbstractFormula):
         Z = pinv(E @ M @ E, _fine(self.pinv))
         by_rows = inverse.matrix @ b
         a = by_rows + Z.matrix @ (equations.Q + equations.c - M @ by_rows)
-        return _result(equations, a, inverse, inverse.rank + Z.rank == M.shape[0])
+        return result(equations, a, inverse, inverse.rank + Z.rank == M.shape[0])
 
 
 @final
@@ -121,7 +121,7 @@ class StackedForm(AbstractFormula):
         a = both.matrix @ right
         if self.eta is not None:
             a = a + self.eta - both.matrix @ (stacked @ self.eta)
-        return _result(equations, a, inverse, both.rank == n)
+        return result(equations, a, inverse, both.rank == n)
 
 
 @final
@@ -152,4 +152,4 @@ class NullSpace(AbstractFormula):
         W = inverse_cholesky(E @ M @ E + mu * (jnp.eye(M.shape[0], dtype=M.dtype) - E))
         along = W.T @ (W @ (E @ (equations.Q + equations.c - M @ by_rows)))
         a = by_rows + E @ along
-        return _result(equations, a, inverse, jnp.all(jnp.isfinite(W)))
+        return result(equations, a, inverse, jnp.all(jnp.isfinite(W)))
