@@ -512,3 +512,27 @@ def test_constraints_whose_names_end_in_brackets():
     system = uk.System(jnp.eye(3), jnp.ones(3), rows)
     found = uk.Recursive(((names[1],), (names[0],))).acceleration(system, 0.0, jnp.zeros(3), jnp.zeros(3))
     np.testing.assert_allclose(found.a, [0, 0, 1])
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_oblique_projectors(shape):
+    """Onto the kernel, along what T says: I - A^g A with A A^g A = A, and symmetric in the metric of M."""
+    levels, _, rng = _levels(shape)
+    T = rng.normal(size=(N, N)) + 4 * np.eye(N)
+    M = np.linalg.inv(T @ T.T)
+    for A, Y in zip(
+        _stacked(levels), uk.oblique_projectors([jnp.asarray(x) for x in levels], T), strict=True
+    ):
+        inverse = T @ np.linalg.pinv(A @ T, rcond=1e-9)
+        np.testing.assert_allclose(A @ inverse @ A, A, atol=1e-9)
+        np.testing.assert_allclose(Y, np.eye(N) - inverse @ A, atol=1e-9)
+        np.testing.assert_allclose(Y @ Y, Y, atol=1e-9)
+        np.testing.assert_allclose(M @ Y, (M @ Y).T, atol=1e-9)
+
+
+def test_oblique_projectors_refuse_a_root():
+    A = jnp.ones((1, 3))
+    with pytest.raises(uk.InputError, match="root has shape"):
+        uk.oblique_projectors([A], jnp.eye(2))
+    with pytest.raises(uk.InputError, match="root is singular"):
+        uk.oblique_projectors([A], jnp.ones((3, 3)))

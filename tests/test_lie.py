@@ -7,6 +7,7 @@ import pytest
 from scipy.linalg import expm
 from scipy.spatial.transform import Rotation
 
+import ukjax as uk
 from ukjax._misc import _lie as lie
 
 RNG = np.random.default_rng(0)
@@ -93,3 +94,29 @@ def test_single_precision_stays_single():
         lie.quaternion_rate(p, xi[:3]),
     )
     assert all(x.dtype == jnp.float32 for x in results)
+
+
+@pytest.mark.parametrize("angles", [(0.3, 1.1, -2.0), (-2.9, 3.0, 2.5), (1.0, 1e-7, 0.5)])
+def test_zyz_angles(angles):
+    """Xu-Liu (42)-(44) against SciPy's, and there and back."""
+    R = lie.zyz_rotation(jnp.asarray(angles))
+    np.testing.assert_allclose(R, Rotation.from_euler("ZYZ", angles).as_matrix(), atol=1e-15)
+    np.testing.assert_allclose(lie.zyz_angles(R), angles, atol=1e-8)
+    jacobian = jax.jacfwd(lambda x: lie.zyz_angles(lie.zyz_rotation(x)))(jnp.asarray(angles))
+    np.testing.assert_allclose(jacobian, np.eye(3), atol=1e-6)
+
+
+@pytest.mark.parametrize(("psi", "sign"), [(0.0, 1), (np.pi, -1)])
+def test_zyz_angles_where_only_a_sum_is_determined(psi, sign):
+    """Xu-Liu (45): phi = 0 is chosen, and the rotation is the same."""
+    R = jnp.asarray(Rotation.from_euler("ZYZ", (0.4, psi, 0.9)).as_matrix())
+    found = lie.zyz_angles(R)
+    np.testing.assert_allclose(found, [0.0, psi, 0.9 + sign * 0.4], atol=1e-12)
+    np.testing.assert_allclose(lie.zyz_rotation(found), R, atol=1e-12)
+
+
+def test_tool_of_the_scara_turns_about_z_only():
+    """Xu-Liu (43), (46): psi = 0, and gamma = q1 + q2 + q3."""
+    arm, q = uk.models.scara().system, jnp.asarray([0.3, -0.9, 1.1, 0.05])
+    found = lie.zyz_angles(arm._frames(q)[-1][:3, :3])
+    np.testing.assert_allclose(found, [0.0, 0.0, 0.5], atol=1e-14)

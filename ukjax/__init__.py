@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._formula._contact import Contacts as Contacts
     from ._formula._contact import solve_contacts as solve_contacts
     from ._formula._hierarchy._hierarchy import null_space_bases as null_space_bases
+    from ._formula._hierarchy._hierarchy import oblique_projectors as oblique_projectors
     from ._formula._hierarchy._hierarchy import one_four_inverses as one_four_inverses
     from ._formula._hierarchy._hierarchy import orthogonal_projectors as orthogonal_projectors
     from ._formula._hierarchy._hierarchy import orthonormal_rows as orthonormal_rows
@@ -51,6 +52,8 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._misc._errors import SimulationError as SimulationError
     from ._misc._errors import StartMovedWarning as StartMovedWarning
     from ._misc._errors import SweepError as SweepError
+    from ._misc._lie import zyz_angles as zyz_angles
+    from ._misc._lie import zyz_rotation as zyz_rotation
     from ._motion._energy_projection import EnergyProjection as EnergyProjection
     from ._motion._project import Projection as Projection
     from ._motion._project import project as project
@@ -144,7 +147,8 @@ else:
         "_formula._contact": "Contacts solve_contacts",
         "_formula._kkt": "KKT",
         "_formula._singular_mass": "NullSpace RangeForm StackedForm",
-        "_formula._hierarchy._hierarchy": "null_space_bases one_four_inverses orthogonal_projectors orthonormal_rows",
+        "_formula._hierarchy._hierarchy": "null_space_bases oblique_projectors one_four_inverses "
+        "orthogonal_projectors orthonormal_rows",
         "_formula._hierarchy._kalman": "Enforced enforce_levels",
         "_formula._hierarchy._levels": "Module find_modules",
         "_formula._hierarchy._recursive": "Recursive at_level recursive_levels",
@@ -152,6 +156,7 @@ else:
         "_interop._export": "export load_exported",
         "_interop._torch": "to_torch",
         "_misc._errors": "InputError MissingExtraError SimulationError StartMovedWarning SweepError",
+        "_misc._lie": "zyz_angles zyz_rotation",
         "_motion._energy_projection": "EnergyProjection",
         "_motion._project": "Projection project",
         "_pseudoinverse": "AbstractPseudoinverse Lineax RankedInverse pinv",

@@ -88,3 +88,41 @@ def quaternion_rate(p: Float[Array, "4"], omega: Float[Array, "3"]) -> Float[Arr
     """The rate p' = 1/2 p o (0, omega) from the angular velocity [rad/s] in body axes
     (the kinematics q' = N(q) v of Orsino 2017, section 2); it keeps |p|."""
     return 0.5 * quaternion_product(p, jnp.concatenate([jnp.zeros_like(omega[:1]), omega]))
+
+
+def zyz_rotation(angles: Float[Array, "3"]) -> Float[Array, "3 3"]:
+    """The rotation R_z(phi) R_y(psi) R_z(gamma) of ZYZ Euler angles (Xu-Liu 2017, eq. (42)).
+
+    **Arguments:**
+
+    - `angles`: phi, psi, gamma [rad] (3,).
+
+    **Returns:** the rotation matrix (3, 3).
+    """
+    (cf, cp, cg), (sf, sp, sg) = jnp.cos(angles), jnp.sin(angles)
+    first = jnp.stack([cf * cp * cg - sf * sg, -cf * cp * sg - sf * cg, cf * sp])
+    second = jnp.stack([sf * cp * cg + cf * sg, -sf * cp * sg + cf * cg, sf * sp])
+    return jnp.stack([first, second, jnp.stack([-sp * cg, sp * sg, cp])])
+
+
+def zyz_angles(R: Float[Array, "3 3"]) -> Float[Array, "3"]:
+    """ZYZ Euler angles phi, psi, gamma [rad] of a rotation, with 0 <= psi <= pi (Xu-Liu 2017, eqs. (43)-(45)).
+
+    Where sin psi = 0 only phi + gamma (psi = 0) or gamma - phi (psi = pi) is determined; then phi = 0. There the
+    angles have no derivative.
+
+    **Arguments:**
+
+    - `R`: rotation matrix (3, 3).
+
+    **Returns:** phi, psi, gamma (3,).
+    """
+    square = R[2, 0] ** 2 + R[2, 1] ** 2
+    straight = square <= (16 * jnp.finfo(R.dtype).eps) ** 2
+    sine = jnp.sqrt(jnp.where(straight, 1, square))
+    psi = jnp.where(straight, jnp.where(R[2, 2] < 0, jnp.pi, 0), jnp.arctan2(sine, R[2, 2]))
+    one, zero = jnp.ones_like(square), jnp.zeros_like(square)
+    pick = lambda y, x: jnp.arctan2(jnp.where(straight, zero, y), jnp.where(straight, one, x))
+    along = jnp.arctan2(-jnp.sign(R[2, 2]) * R[0, 1], jnp.sign(R[2, 2]) * R[0, 0])
+    gamma = jnp.where(straight, along, pick(R[2, 1], -R[2, 0]))
+    return jnp.stack([pick(R[1, 2], R[0, 2]), psi, gamma])

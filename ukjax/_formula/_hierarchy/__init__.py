@@ -4,6 +4,7 @@ As a namespace: `ukjax.hierarchy`.
 """
 
 from ._hierarchy import null_space_bases as null_space_bases
+from ._hierarchy import oblique_projectors as oblique_projectors
 from ._hierarchy import one_four_inverses as one_four_inverses
 from ._hierarchy import orthogonal_projectors as orthogonal_projectors
 from ._hierarchy import orthonormal_rows as orthonormal_rows

@@ -142,6 +142,42 @@ def orthogonal_projectors(
     return tuple(result)
 
 
+def oblique_projectors(
+    levels: Sequence[Float[Array, "m n"]],
+    root: Float[Array, "n n"],
+    pinv: AbstractPseudoinverse | lx.AbstractLinearSolver = GramSchmidt(),
+) -> tuple[Float[Array, "n n"], ...]:
+    """Projectors onto ker A_r by {1}-inverses, level by level (Orsino 2017, proposition 3.1 (ii)).
+
+        Y_r = I - A_r^g A_r = T S_r T^-1,    A_r^g = T (A_r T)^+,    S_r the orthogonal projector onto ker (A_r T)
+
+    T = I gives the orthogonal projectors, T with T T^T = M^-1 those orthogonal in the metric of M, for which M Y_r is
+    symmetric. Every projector onto the kernel is one of these, for some T.
+
+    **Arguments:**
+
+    - `levels`: as `orthogonal_projectors`.
+    - `root`: T, regular (n, n).
+    - `pinv`: as `orthogonal_projectors`.
+
+    **Returns:** Y_1, Y_2, ..., each (n, n).
+
+    **Raises:** `InputError` as `orthogonal_projectors`, and for a `root` of another shape.
+    """
+    rows, T = _checked(levels), number_array("root", root)
+    n = rows[0].shape[1]
+    if T.shape != (n, n):
+        raise InputError(
+            f"root has shape {T.shape}; it must be ({n}, {n}), one row for each column of the levels."
+        )
+    if not is_traced(T) and np.linalg.matrix_rank(T) < n:
+        raise InputError(
+            "root is singular; it must be a regular matrix, such as an inverse Cholesky factor of M."
+        )
+    found = orthogonal_projectors([dot(A, T) for A in rows], pinv)
+    return tuple(jnp.linalg.solve(T.T, dot(T, S).T).T for S in found)
+
+
 def one_four_inverses(
     levels: Sequence[Float[Array, "m n"]],
     pinv: AbstractPseudoinverse | lx.AbstractLinearSolver = GramSchmidt(),
