@@ -1,8 +1,9 @@
 """Tables 7 to 9 and Figure 2 of de Falco, Pennestri and Vita (2008) by a variable-order Adams method, as they had it.
 
-The five methods without a stabilizer (and for Figure 2 with the paper's gains), integrated by SciPy's VODE: Adams methods of
-order 1 to 12 with functional iteration, the family of the paper's DIVPAG. As in the paper the rank threshold is the tolerance of
-the integrator; `--rcond` gives another. A run ends where a link has left the closed form, or its evaluations are used up.
+The five methods without a stabilizer (and for Figure 2 with the paper's gains), integrated by SciPy's VODE: Adams
+methods of order 1 to 12 with functional iteration, the family of the paper's DIVPAG. As in the paper the rank
+threshold is the tolerance of the integrator; `--rcond` gives another. A run ends where a link has left the closed
+form, or its evaluations are used up.
 
     python experiments/adams.py [--out out/adams] [--most 400000] [--rcond 1e-4] [--method SVD Greville]
 """
@@ -34,11 +35,13 @@ class Run(NamedTuple):
     evaluations: int
 
 
-class _Spent(Exception):
+class _SpentError(Exception):
     """The evaluations are used up."""
 
 
-def integrate(method: str, tolerance: float, rcond: float, gains: tuple[float, float] | None, most: int) -> Run:
+def integrate(
+    method: str, tolerance: float, rcond: float, gains: tuple[float, float] | None, most: int
+) -> Run:
     """From 60 degrees at rest to 20 s."""
     problem = uk.models.parallelogram(angle=math.pi / 3, rate=0.0)
     formula = uk.UdwadiaKalaba(METHODS[method](rcond))
@@ -56,7 +59,7 @@ def integrate(method: str, tolerance: float, rcond: float, gains: tuple[float, f
         nonlocal evaluations, latest
         evaluations, latest = evaluations + 1, t
         if evaluations > most:
-            raise _Spent
+            raise _SpentError
         return np.asarray(rate(t, y))
 
     solver = ode(counted).set_integrator(
@@ -67,7 +70,7 @@ def integrate(method: str, tolerance: float, rcond: float, gains: tuple[float, f
     for t, angle in zip(TIMES[1:], exact[1:], strict=True):
         try:
             y = solver.integrate(t)
-        except _Spent:
+        except _SpentError:
             return Run(np.array(reached), np.array(violation), f"stuck at {latest:.2f} s", evaluations)
         if not solver.successful() or not np.all(np.isfinite(y)):
             return Run(np.array(reached), np.array(violation), f"failed at {solver.t:.2f} s", evaluations)
@@ -95,7 +98,9 @@ def main(arguments: list[str] | None = None) -> dict[tuple[str, float], Run]:
     parser = argparse.ArgumentParser(description="Tables 7-9 and Figure 2 of DPV 2008 by Adams methods")
     parser.add_argument("--out", type=Path, default=Path("out/adams"), help="folder of the figure")
     parser.add_argument("--most", type=int, default=400_000, help="evaluations after which a run is given up")
-    parser.add_argument("--rcond", type=float, help="rank threshold; by default the tolerance, as in the paper")
+    parser.add_argument(
+        "--rcond", type=float, help="rank threshold; by default the tolerance, as in the paper"
+    )
     parser.add_argument("--method", nargs="+", default=list(METHODS))
     parser.add_argument("--tolerance", nargs="+", type=float, default=[1e-10, 1e-8, 1e-6])
     options = parser.parse_args(arguments)
