@@ -12,6 +12,7 @@ from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time, Velocities
 from ._constraint_names import Kind, constraint_name, names_by_kind
 from ._together import AbstractTogether
+from ._unilateral import AbstractUnilateral
 
 
 class AbstractConstraint(eqx.Module):
@@ -187,8 +188,10 @@ class AccelerationConstraint(AbstractConstraint):
         return self.fn(t, q, v)
 
 
-def as_constraints(value: Any) -> tuple[AbstractConstraint, ...]:
+def as_constraints(value: Any) -> tuple[Any, ...]:
     """The constraints of a system as a tuple, those of functions without a name named by kind and number.
+
+    They are `AbstractConstraint`s, and unilateral ones, which `bilateral` leaves out.
 
     **Arguments:**
 
@@ -197,11 +200,27 @@ def as_constraints(value: Any) -> tuple[AbstractConstraint, ...]:
     **Raises:** `InputError` for anything else.
     """
     several = isinstance(value, tuple | list)
-    if not several or not all(isinstance(c, AbstractConstraint) for c in value):
+    if not several or not all(isinstance(c, AbstractConstraint | AbstractUnilateral) for c in value):
         got = f"({', '.join(type(c).__name__ for c in value)})" if several else type(value).__name__
         raise InputError(
-            "constraints must be a tuple of Holonomic(fn), Nonholonomic(fn) or AccelerationConstraint(fn), "
-            f"got {got}."
+            "constraints must be a tuple of Holonomic(fn), Nonholonomic(fn), AccelerationConstraint(fn) or "
+            f"Unilateral(fn), got {got}."
         )
     names = names_by_kind([c.name for c in value], [c.kind for c in value])
     return tuple(c if c.name == name else replace(c, name=name) for c, name in zip(value, names, strict=True))
+
+
+def bilateral(value: Any) -> tuple[AbstractConstraint, ...]:
+    """Those of the constraints of a system that act in both directions: with rows A a = b.
+
+    **Arguments:** as `as_constraints`.
+    """
+    return tuple(c for c in as_constraints(value) if isinstance(c, AbstractConstraint))
+
+
+def unilateral(value: Any) -> tuple[AbstractUnilateral, ...]:
+    """Those of the constraints of a system that act in one direction.
+
+    **Arguments:** as `as_constraints`.
+    """
+    return tuple(c for c in as_constraints(value) if isinstance(c, AbstractUnilateral))

@@ -24,7 +24,7 @@ from .._misc._called import called
 from .._misc._errors import InputError, shown
 from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Time, Velocities
-from ._constraint import AbstractConstraint, as_constraints
+from ._constraint import AbstractConstraint, bilateral
 from ._constraint_names import OF_POSITIONS, OF_VELOCITIES, Kind
 from ._system import AbstractSystem
 
@@ -101,7 +101,7 @@ def _stacked(parts: Sequence[Array | None], dtype: Any) -> Array:
 
 
 def _constraints_of(system: AbstractSystem) -> tuple[AbstractConstraint, ...]:
-    return as_constraints(getattr(system, "constraints", None))
+    return bilateral(getattr(system, "constraints", None))
 
 
 def position_rows(system: AbstractSystem, t: Time, q: Coordinates) -> Float[Array, " mh"]:

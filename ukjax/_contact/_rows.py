@@ -1,0 +1,228 @@
+"""The contacts of a system at one state: gaps, contact velocities, their rows, and the inverse inertia they feel.
+
+Contact velocities are u = (u_n, u_t) of each contact, the normal one first: u_n the rate of the gap, u_t the slip. They are
+linear in v, u = J v + w, and impulses p on the contacts change v by W J^T p. W is the inverse inertia of the bilateral
+motion, W = M^-1 - M^-1 A^T (A M^-1 A^T)^+ A M^-1: what its rows hold back is left out, and dependent rows do no harm.
+The Delassus operator is G = J W J^T.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple, final
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._formula._acceleration import AbstractFormula
+from .._misc._errors import InputError
+from .._misc._precision import in_full_precision
+from .._motion._model import Model, coded
+from .._system._constraint import AbstractConstraint, bilateral, unilateral
+from .._system._stabilize import AbstractStabilizer
+from .._system._system import AbstractForwardingSystem, AbstractSystem
+from .._system._unilateral import AbstractUnilateral, DryFriction, Unilateral, slips
+
+
+@final
+class Pushed(AbstractForwardingSystem):
+    """A system without its contacts, under one more force.
+
+    - `system`: the system.
+    - `push`: the force (n,).
+    """
+
+    system: AbstractSystem
+    push: Float[Array, " n"]
+
+    @property
+    def constraints(self) -> tuple[AbstractConstraint, ...]:
+        return bilateral(self.system.constraints)
+
+    def force(self, t: Any, q: Any, v: Any) -> Array:
+        return self.system.force(t, q, v) + self.push
+
+
+class Layout(NamedTuple):
+    """Whose rows are which, known once the contacts are traced.
+
+    - `names`: of the contacts, such as `foot[0]`.
+    - `contacts`: of each, whether it has a normal row, and how many tangential ones.
+    """
+
+    names: tuple[str, ...]
+    contacts: tuple[tuple[bool, int], ...]
+
+    @property
+    def normals(self) -> np.ndarray:
+        """The places of normal rows, of contacts that have such."""
+        starts = np.cumsum([0, *(int(n) + t for n, t in self.contacts)])[:-1]
+        return np.array([s for s, (n, _) in zip(starts, self.contacts, strict=True) if n], int)
+
+    @property
+    def owner(self) -> np.ndarray:
+        """The contact of each row (m,)."""
+        return np.repeat(np.arange(len(self.contacts)), [int(n) + t for n, t in self.contacts])
+
+    @property
+    def is_normal(self) -> np.ndarray:
+        """Which rows are normal ones (m,)."""
+        found = np.zeros(len(self.owner), bool)
+        found[self.normals] = True
+        return found
+
+    @property
+    def has_gap(self) -> np.ndarray:
+        """Which contacts have a normal row (n,): all but dry friction."""
+        return np.array([n for n, _ in self.contacts], bool)
+
+
+class Coefficients(NamedTuple):
+    """Of each contact (n,): Newton's e, Coulomb's mu, and the limit of dry friction."""
+
+    restitution: Array
+    friction: Array
+    limit: Array
+
+
+class Kinematics(NamedTuple):
+    """Gaps (n,), zero where dry friction has none, and contact velocities (m,)."""
+
+    gap: Array
+    u: Array
+
+
+def _of_one(c: AbstractUnilateral, system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
+    """Gaps (k,) and velocities (k, 1 + d) of one constraint; of dry friction no gaps, and (k, 1)."""
+    if isinstance(c, DryFriction):
+        rates = c.rates(t, q, v)
+        return jnp.zeros_like(rates), rates[:, None]
+    assert isinstance(c, Unilateral)
+    rate_of_q = system.kinematics(t, q, v)
+    gap, rate = jax.jvp(c.gaps, (t, q), (jnp.ones_like(t), rate_of_q))
+    return gap, jnp.concatenate([rate[:, None], slips(c, gap.size, t, q, v)], axis=1)
+
+
+@in_full_precision
+def kinematics(system: AbstractSystem, t: Array, q: Array, v: Array) -> Kinematics:
+    """Gaps and contact velocities.
+
+    **Arguments:**
+
+    - `system`: with unilateral constraints.
+    - `t`, `q`, `v`: the state.
+    """
+    parts = [_of_one(c, system, t, q, v) for c in unilateral(system.constraints)]
+    empty = jnp.zeros(0, q.dtype)
+    return Kinematics(
+        jnp.concatenate([gap for gap, _ in parts] or [empty]), jnp.concatenate([u.reshape(-1) for _, u in parts] or [empty])
+    )
+
+
+def layout_of(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Layout, Coefficients]:
+    """Whose rows are which, and the coefficients of each contact.
+
+    **Arguments:** as `kinematics`; of the state only shapes and types matter.
+
+    **Raises:** `InputError` for coefficients whose number is not that of the contacts.
+    """
+    names, contacts, coefficients = [], [], []
+    for c in unilateral(system.constraints):
+        _, u = eqx.filter_eval_shape(_of_one, c, system, t, q, v)
+        k, width = u.shape
+        names += [c.name] if k == 1 else [f"{c.name}[{i}]" for i in range(k)]
+        dry = isinstance(c, DryFriction)
+        contacts += [(not dry, width - (not dry))] * k
+        zero = jnp.zeros((), q.dtype)
+        given = (zero, zero, c.limit) if isinstance(c, DryFriction) else (c.restitution, c.friction, zero)  # pyright: ignore
+        for x in given:
+            if x.shape not in ((), (k,)):
+                raise InputError(f"'{c.name}' has {k} contacts, but coefficients of shape {x.shape}.")
+        coefficients.append([jnp.broadcast_to(x.astype(q.dtype), (k,)) for x in given])
+    stacked = [jnp.concatenate(x) for x in zip(*coefficients, strict=True)] or [jnp.zeros(0, q.dtype)] * 3
+    return Layout(tuple(names), tuple(contacts)), Coefficients(*stacked)
+
+
+class Contact(NamedTuple):
+    """The contacts at one state.
+
+    - `gap`: gaps (n,).
+    - `u`: contact velocities (m,).
+    - `J`: their rows, du/dv (m, n_v).
+    - `response`: W J^T (n_v, m).
+    - `G`: the Delassus operator J W J^T (m, m).
+    - `a`: the acceleration of the bilateral motion (n_v,).
+    - `rate`: du/dt under that acceleration (m,).
+    """
+
+    gap: Array
+    u: Array
+    J: Array
+    response: Array
+    G: Array
+    a: Array
+    rate: Array
+
+
+@in_full_precision
+def contact_at(model: Model, t: Array, q: Array, v: Array) -> Contact:
+    """All of the contacts at one state.
+
+    **Arguments:**
+
+    - `model`: of a `Pushed` system, by scalar code where there is any.
+    - `t`, `q`, `v`: the state.
+    """
+    assert isinstance(model.system, Pushed)
+    system = model.system.system
+    velocities = lambda t, q, v: kinematics(system, t, q, v).u
+    gap, u = kinematics(system, t, q, v)
+    J = jax.jacfwd(velocities, argnums=2)(t, q, v)
+    pushes = jnp.concatenate([jnp.zeros_like(v)[None], J])
+    accelerations = jax.vmap(lambda push: pushed_by(model, push).acceleration(t, q, v))(pushes)
+    a, response = accelerations[0], (accelerations[1:] - accelerations[0]).T
+    rate = jax.jvp(velocities, (t, q, v), (jnp.ones_like(t), system.kinematics(t, q, v), a))[1]
+    G = J @ response
+    return Contact(gap, u, J, response, 0.5 * (G + G.T), a, rate)
+
+
+def pushed_by(model: Model, push: Array) -> Model:
+    """The model under another force.
+
+    **Arguments:**
+
+    - `model`: of a `Pushed` system.
+    - `push`: the force (n_v,).
+    """
+    assert isinstance(model.system, Pushed)
+    return dataclasses.replace(model, system=dataclasses.replace(model.system, push=push), numbers=None)
+
+
+def contact_model(
+    system: AbstractSystem,
+    formula: AbstractFormula,
+    stabilizer: AbstractStabilizer,
+    solver: dfx.AbstractSolver,
+    state: tuple[Array, Array, Array],
+    *,
+    automatic: bool,
+) -> tuple[Model, str]:
+    """The bilateral motion under a push, by scalar code where it can be; and what became of it in words.
+
+    **Arguments:**
+
+    - `system`: with unilateral constraints.
+    - `formula`, `stabilizer`: of the bilateral rows.
+    - `solver`: that is to integrate it.
+    - `state`: (t, q, v), of which only shapes and types matter.
+    - `automatic`: whether the formula is the default one, which scalar code may stand for.
+    """
+    t, q, v = state
+    # Not zero: scalar code would take such entries for constants.
+    push = jnp.full(v.shape, 2.0, v.dtype)
+    model = Model(Pushed(system, push), formula, stabilizer)
+    if automatic:
+        return coded(model, solver, t, q, v)
+    return model, f"{type(formula).__name__} on arrays"

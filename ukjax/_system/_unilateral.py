@@ -1,0 +1,152 @@
+"""Constraints that act in one direction only: gaps that stay open or closed, Coulomb friction, dry friction in joints."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar, final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from .._misc._arguments import number_array, real_array, require_finite, require_function, require_not_negative
+from .._misc._called import called
+from .._misc._errors import InputError
+from .._misc._types import Coordinates, Time, Velocities
+from ._constraint_names import constraint_name
+
+Slip = Callable[[Time, Coordinates, Velocities], Array]
+
+
+class AbstractUnilateral(eqx.Module):
+    """A named set of contacts. Concrete ones: `Unilateral` and `DryFriction`.
+
+    - `name`: what reports and errors call it.
+    - `kind`: what reports call those without a name.
+    """
+
+    name: eqx.AbstractVar[str]
+    kind: eqx.AbstractClassVar[str]
+
+
+def _coefficient(what: str, name: str, value: Any, most: float | None = None) -> Array:
+    value = real_array(f"the {what} of '{name}'", value)
+    require_finite(f"the {what} of '{name}'", value)
+    require_not_negative(f"the {what} of '{name}'", value)
+    if most is not None and not isinstance(value, jax.core.Tracer) and bool(jnp.any(value > most)):
+        raise InputError(f"the {what} of '{name}' must be at most {most}, got {value}.")
+    return value
+
+
+@final
+class Unilateral(AbstractUnilateral):
+    """A gap that cannot become negative, g(t, q) >= 0, with impacts and Coulomb friction (Signorini 1933; Moreau 1988).
+
+        0 <= lambda  perp  g >= 0,    u_n+ = -e u_n-  in an impact,    |lambda_t| <= mu lambda
+
+    **Arguments:**
+
+    - `fn`: g(t, q), a scalar or (k,): the gaps of k contacts, positive where they are open [m].
+    - `restitution`: e of Newton's law of impact, from 0 to 1, a number or one for each contact.
+    - `friction`: mu of Coulomb's law, a number or one for each contact.
+    - `slip`: the tangential velocity s(t, q, v) of a contact [m/s]: a number in the plane, (2,) in space; of k contacts
+      (k,) or (k, 2). It must be linear in v, and friction needs it.
+    - `name`: what reports and errors call it; by default the function's name, of a lambda such as `contact 1`.
+
+    **Raises:** `InputError` for coefficients that are negative or not finite, a restitution above 1, and friction without
+    `slip`.
+    """
+
+    kind: ClassVar[str] = "contact"
+
+    fn: Callable[[Time, Coordinates], Array]
+    restitution: Array
+    friction: Array
+    slip: Slip | None
+    name: str = eqx.field(static=True)
+
+    def __init__(
+        self,
+        fn: Callable[[Time, Coordinates], Array],
+        *,
+        restitution: Any = 0.0,
+        friction: Any = 0.0,
+        slip: Slip | None = None,
+        name: str | None = None,
+    ):
+        self.fn = fn
+        self.name = constraint_name(fn, name, "t, q")
+        self.restitution = _coefficient("restitution", self.name, restitution, 1.0)
+        self.friction = _coefficient("friction", self.name, friction)
+        if slip is not None:
+            require_function(f"the slip of '{self.name}'", slip, "t, q, v")
+        elif isinstance(friction, jax.core.Tracer) or bool(jnp.any(self.friction > 0)):
+            raise InputError(
+                f"the friction of '{self.name}' needs its tangential velocity: give slip(t, q, v), linear in v."
+            )
+        self.slip = slip
+
+    def gaps(self, t: Time, q: Coordinates) -> Array:
+        """g(t, q) as a vector (k,)."""
+        return _vector(f"the gap of '{self.name}'", called(f"contact '{self.name}'", self.fn, t, q))
+
+
+@final
+class DryFriction(AbstractUnilateral):
+    """Dry friction that needs no pressing: |f| <= limit, f = -limit s / |s| where the rate s is not zero.
+
+    **Arguments:**
+
+    - `rate`: s(t, q, v), linear in v: of a joint [rad/s] or [m/s]; a number or (k,), each of which is rubbed by itself.
+    - `limit`: what it resists [N m] or [N], a number or one for each.
+    - `name`: what reports and errors call it; by default the function's name, of a lambda such as `friction 1`.
+
+    **Raises:** `InputError` for limits that are negative or not finite.
+    """
+
+    kind: ClassVar[str] = "friction"
+
+    rate: Slip
+    limit: Array
+    name: str = eqx.field(static=True)
+
+    def __init__(self, rate: Slip, limit: Any, *, name: str | None = None):
+        self.rate = rate
+        self.name = constraint_name(rate, name, "t, q, v")
+        self.limit = _coefficient("limit", self.name, limit)
+
+    def rates(self, t: Time, q: Coordinates, v: Velocities) -> Array:
+        """s(t, q, v) as a vector (k,)."""
+        return _vector(f"the rate of '{self.name}'", called(f"friction '{self.name}'", self.rate, t, q, v))
+
+
+def _vector(what: str, value: Any) -> Array:
+    value = number_array(what, value)
+    if value.ndim > 1 or not jnp.issubdtype(value.dtype, jnp.floating):
+        raise InputError(f"{what} is {value.dtype} of shape {value.shape}; it must be real, a scalar or a vector.")
+    return jnp.atleast_1d(value)
+
+
+def slips(contact: Unilateral, count: int, t: Time, q: Coordinates, v: Velocities) -> Array:
+    """The tangential velocities of a contact's `count` gaps (count, d); d is 0 without `slip`.
+
+    **Arguments:**
+
+    - `contact`: whose.
+    - `count`: k, of its gaps.
+    - `t`, `q`, `v`: the state.
+
+    **Raises:** `InputError` for another shape.
+    """
+    if contact.slip is None:
+        return jnp.zeros((count, 0), v.dtype)
+    what = f"the slip of '{contact.name}'"
+    value = number_array(what, called(what, contact.slip, t, q, v))
+    if count == 1 and value.ndim < 2:
+        value = value.reshape(1, -1)
+    if value.ndim == 1:
+        value = value[:, None]
+    if value.ndim != 2 or value.shape[0] != count or value.shape[1] not in (1, 2):
+        raise InputError(
+            f"{what} has shape {value.shape}; of {count} contacts it must be ({count},) in the plane, ({count}, 2) in space."
+        )
+    return value
