@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._compiler import TranslationError as TranslationError
     from ._compiler import lanes as lanes
     from ._compiler._whole_loops import compile_loops_whole as compile_loops_whole
+    from ._contact._history import ContactHistory as ContactHistory
     from ._figures._serve import View as View
     from ._formula import _hierarchy
     from ._formula._acceleration import AbstractFormula as AbstractFormula
@@ -109,6 +110,8 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._system._system import System as System
     from ._system._system import lagrangian_system as lagrangian_system
     from ._system._tabulated import Tabulated as Tabulated
+    from ._system._unilateral import DryFriction as DryFriction
+    from ._system._unilateral import Unilateral as Unilateral
     from ._tune import TuneResult as TuneResult
     from ._tune import ViolationLoss as ViolationLoss
     from ._tune import tune as tune
@@ -142,6 +145,7 @@ else:
         "_cli._benchmark": "BenchResult bench",
         "_compiler": "Lanes TranslationError lanes",
         "_compiler._whole_loops": "compile_loops_whole",
+        "_contact._history": "ContactHistory",
         "_figures._serve": "View",
         "_formula._acceleration": "AbstractFormula Acceleration Schur UdwadiaKalaba",
         "_formula._contact": "Contacts solve_contacts",
@@ -181,6 +185,7 @@ else:
         "_system._stabilize": "AbstractStabilizer Baumgarte NoStabilizer",
         "_system._system": "AbstractSystem LagrangianSystem System lagrangian_system",
         "_system._tabulated": "Tabulated",
+        "_system._unilateral": "DryFriction Unilateral",
         "_tune": "TuneResult ViolationLoss tune",
         "robots": "load",
     }

@@ -13,6 +13,7 @@ from .._misc._arguments import real_array, require_instance
 from .._misc._closures import hoisted
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time, Velocities
+from .._system._constraint import require_bilateral
 from .._system._problem import Problem
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractSystem
@@ -121,6 +122,7 @@ def lanes(
     """
     system = system.system if isinstance(system, Problem) else system
     require_instance("system", system, AbstractSystem, "uk.models.pendulum().system")
+    require_bilateral("lanes", system.constraints)
     require_instance("formula", formula, AbstractFormula, "UdwadiaKalaba()")
     require_instance("stabilizer", stabilizer, AbstractStabilizer, "Baumgarte(1.0, 10.0)")
     return Lanes(hoisted(system), formula, stabilizer)

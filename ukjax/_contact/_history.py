@@ -3,21 +3,32 @@
 from typing import final
 
 import equinox as eqx
-from jaxtyping import Array, Bool, Float
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from .._misc._errors import InputError
+from .._misc._types import is_traced
 
 
 @final
 class ContactHistory(eqx.Module):
-    """The contacts of a run over its k saved times, and its impacts.
+    """The contacts of a run over its k saved times, and what happened at l instants.
 
-    - `names`: of the n contacts, such as `foot[0]`.
-    - `contacts`: of each, whether it has a gap, and how many tangential rows.
+    Rows are those of the n contacts one after the other: of each the normal one first, then the tangential ones.
+
+    - `names`: of the contacts, such as `foot[0]`; `contacts`: of each, whether it has a gap, and how many tangential rows.
     - `gap`: gaps (k, n) [m], zero for dry friction.
-    - `force`: forces on the m rows (k, m) [N]: of each contact the normal one first, then the tangential ones.
-    - `closed`: whether contacts are closed (k, n).
-    - `sliding`: whether closed contacts slide (k, n).
-    - `impact_time`: times of impacts (l,) [s], infinite where there were fewer.
-    - `impulse`: impulses of the impacts on the m rows (l, m) [N s].
+    - `force`: forces on the m rows (k, m) [N].
+    - `closed`, `sliding`: whether contacts are closed, and whether closed ones slide (k, n).
+    - `event_time`: when contacts closed, opened, stuck or slipped (l,) [s], infinite where fewer did; of a contact that
+      comes to rest, when infinitely many bounces would have ended.
+    - `impulse`: on the rows at these times (l, m) [N s]; zero where nothing was struck.
+    - `event_closed`, `event_sliding`: as `closed` and `sliding`, from then on (l, n).
+    - `speed`: the rate at which the gap, the force or the slip ran out (l,). Near zero the event is grazing, and the run
+      has no derivative there.
+    - `sudden`: whether there was an impact without collision, as accelerations had no solution (Painleve) (l,).
+    - `num_events`: how many there were, those beyond l included.
     """
 
     names: tuple[str, ...] = eqx.field(static=True)
@@ -26,5 +37,58 @@ class ContactHistory(eqx.Module):
     force: Float[Array, "k m"]
     closed: Bool[Array, "k n"]
     sliding: Bool[Array, "k n"]
-    impact_time: Float[Array, " l"]
+    event_time: Float[Array, " l"]
     impulse: Float[Array, "l m"]
+    event_closed: Bool[Array, "l n"]
+    event_sliding: Bool[Array, "l n"]
+    speed: Float[Array, " l"]
+    sudden: Bool[Array, " l"]
+    num_events: Int[Array, ""]
+
+    def rows(self, name: str) -> slice:
+        """The rows of a contact, the normal one first.
+
+        **Arguments:**
+
+        - `name`: one of `names`.
+
+        **Raises:** `InputError` for another name.
+        """
+        if name not in self.names:
+            raise InputError(f"there is no contact '{name}'; there are {', '.join(self.names) or 'none'}.")
+        sizes = [int(normal) + tangents for normal, tangents in self.contacts]
+        i = self.names.index(name)
+        return slice(sum(sizes[:i]), sum(sizes[: i + 1]))
+
+    def told(self) -> list[str]:
+        """What happened, a line for each event, such as `0.4515 s: floor is struck by 7.97 N s`; outside `jit` only."""
+        if is_traced(self.event_time):
+            raise InputError("events are told of a run that has values, outside jit.")
+        count = min(int(self.num_events), self.event_time.size)
+        lines, closed, sliding = [], np.zeros(len(self.names), bool), np.zeros(len(self.names), bool)
+        noise = 1e-9 * np.max(np.abs(np.asarray(self.impulse)), initial=0)
+        normals = jnp.array([self.rows(name).start for name in self.names], int)
+        for i in range(count):
+            now, slides = np.asarray(self.event_closed[i]), np.asarray(self.event_sliding[i])
+            pushed = np.asarray(self.impulse[i])[normals] if self.names else np.zeros(0)
+            parts = [
+                word
+                for j, name in enumerate(self.names)
+                if (word := _word(name, pushed[j] * (abs(pushed[j]) > noise), (closed[j], sliding[j]), (now[j], slides[j])))
+            ]
+            lines.append(f"{float(self.event_time[i]):.10g} s: {', '.join(parts) or 'goes on'}")
+            closed, sliding = now, slides
+        return lines
+
+
+def _word(name: str, impulse: float, before: tuple[bool, bool], after: tuple[bool, bool]) -> str:
+    struck = f"{name} is struck by {impulse:.4g} N s" if abs(impulse) > 0 else ""
+    if after[0] and not before[0]:
+        state = "closes and slides" if after[1] else "closes"
+    elif before[0] and not after[0]:
+        state = "opens"
+    elif after[0] and after[1] != before[1]:
+        state = "slides" if after[1] else "sticks"
+    else:
+        state = ""
+    return f"{struck} and {state}" if struck and state else struck or (f"{name} {state}" if state else "")

@@ -74,6 +74,11 @@ class Layout(NamedTuple):
         return found
 
     @property
+    def has_slip(self) -> np.ndarray:
+        """Which contacts have tangential rows (n,)."""
+        return np.array([tangents > 0 for _, tangents in self.contacts], bool)
+
+    @property
     def has_gap(self) -> np.ndarray:
         """Which contacts have a normal row (n,): all but dry friction."""
         return np.array([n for n, _ in self.contacts], bool)

@@ -33,6 +33,7 @@ from .._pseudoinverse import (
     inverse_cholesky,
     pinv,
 )
+from .._system._constraint import require_bilateral
 from .._system._problem import resolve_state
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractSystem
@@ -100,6 +101,7 @@ class AbstractFormula(eqx.Module):
         """
         require_instance("stabilizer", stabilizer, AbstractStabilizer, "NoStabilizer()")
         system, t, q, v = resolve_state(system, t, q, v)
+        require_bilateral(f"the formula {type(self).__name__}", system.constraints)
         result = _accelerate(self, system, t, q, v, stabilizer)
         if not is_traced(result.a) and not np.all(np.isfinite(result.a)):
             raise InputError(why_not_finite(self, system, t, q, v, stabilizer))

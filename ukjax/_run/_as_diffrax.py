@@ -11,6 +11,7 @@ from .._misc._types import Numbers, Time, is_traced
 from .._motion._energy_projection import projected
 from .._motion._model import Model, coded
 from .._motion._project import Projection
+from .._system._constraint import require_bilateral
 from .._system._problem import Problem, resolve_state
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
@@ -72,6 +73,7 @@ def as_diffrax(
     """
     t0 = system.t0 if t0 is None and isinstance(system, Problem) else t0
     system, t, q, v = resolve_state(system, t0, q0, v0)
+    require_bilateral("as_diffrax", system.constraints)
     require_instance("stabilizer", stabilizer, AbstractStabilizer, "Projection()")
     require_solver(solver)
     chosen = _options.formula(formula, stabilizer, q.dtype, fixed=False)

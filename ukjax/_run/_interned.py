@@ -17,12 +17,14 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._compiler._parameters import joined, split
+from .._contact._rows import kinematics as contact_kinematics
 from .._formula._acceleration import equations_of_motion
 from .._misc._called import called
 from .._misc._closures import require_seen
 from .._misc._traced import signature
 from .._misc._types import is_traced
 from .._servo._control import Servoed
+from .._system._constraint import unilateral
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractSystem
 
@@ -56,6 +58,8 @@ def _computed(system: AbstractSystem, stabilizer: AbstractStabilizer, *state: Ar
     """All that runs ask of a system."""
     energy = called(f"the energy of {type(system).__name__}", system.energy, *state)
     motion = equations_of_motion(system, *state, stabilizer=stabilizer), system.kinematics(*state), energy
+    if unilateral(system.constraints):
+        motion = motion, contact_kinematics(system, *state)
     if not isinstance(system, Servoed):
         return motion
     law = system.law

@@ -14,6 +14,7 @@ from .._misc._types import Coordinates, Numbers, Time, Velocities
 from .._motion._energy_projection import projected
 from .._motion._model import Model, coded
 from .._motion._project import Projection
+from .._system._constraint import require_bilateral
 from .._system._problem import Problem, resolve_state
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
@@ -55,6 +56,7 @@ def step(
     **Raises:** `InputError` for wrong shapes, non-finite states, and a step that is not positive.
     """
     system, t, q, v = resolve_state(system, t, q, v)
+    require_bilateral("step", system.constraints)
     dt = positive_time("dt", dt).astype(q.dtype)
     automatic = formula is None
     require_instance("stabilizer", stabilizer, AbstractStabilizer, "Projection()")

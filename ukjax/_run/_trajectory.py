@@ -9,6 +9,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from .._contact._history import ContactHistory
 from .._figures import _animate, _files, _frames, _plot
 from .._misc._arguments import real_array
 from .._misc._errors import InputError, SimulationError
@@ -53,6 +54,7 @@ class Trajectory(eqx.Module):
     - `computed_by`: whether scalar code computed the accelerations, and if not, why.
     - `coordinate_names`, `velocity_names`: as the system's `labels` say; empty where there are none (see `names`).
     - `tracking`: of a run read from a file, how the servo rows were followed (see `servo`).
+    - `contacts`: gaps, forces and events of unilateral constraints; None of systems without such.
     """
 
     t: Float[Array, " k"]
@@ -80,6 +82,7 @@ class Trajectory(eqx.Module):
     coordinate_names: tuple[str, ...] = eqx.field(static=True, default=())
     velocity_names: tuple[str, ...] = eqx.field(static=True, default=())
     tracking: ServoRun | None = None
+    contacts: ContactHistory | None = None
 
     def __len__(self) -> int:
         return self.t.shape[0]

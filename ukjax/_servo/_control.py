@@ -18,6 +18,7 @@ from .._misc._errors import InputError
 from .._misc._types import Coordinates, Forces, Numbers, Time, Velocities, is_traced
 from .._pseudoinverse import AbstractPseudoinverse, GramSchmidt
 from .._system._labels import numbered, own_labels
+from .._system._constraint import require_bilateral
 from .._system._problem import Problem, resolve_state
 from .._system._rows import Rows
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
@@ -78,6 +79,7 @@ def servo_control(
     law = Law(input_matrix, servo_constraints, stabilizer, passive_stabilizer, formula, free, weight, pinv)
     flag("throw", throw)
     system, t, q, v = resolve_state(system, t, q, v)
+    require_bilateral("servo_control", system.constraints)
     control = _control(law, system, t, q, v)
     if is_traced(control):
         message = f"the inputs cannot realize all servo rows {', '.join(control.names)}."

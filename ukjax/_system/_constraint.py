@@ -224,3 +224,18 @@ def unilateral(value: Any) -> tuple[AbstractUnilateral, ...]:
     **Arguments:** as `as_constraints`.
     """
     return tuple(c for c in as_constraints(value) if isinstance(c, AbstractUnilateral))
+
+
+def require_bilateral(what: str, value: Any) -> None:
+    """Raises `InputError` for unilateral constraints where they would be left out.
+
+    **Arguments:**
+
+    - `what`: that knows none.
+    - `value`: the constraints of a system.
+    """
+    if found := unilateral(value):
+        raise InputError(
+            f"{what} does not know unilateral constraints, and the system has {', '.join(c.name for c in found)}: "
+            "`ukjax.simulate` does, and `ukjax.solve_contacts` solves them at one instant."
+        )

@@ -1,5 +1,6 @@
 """Constraints that act in one direction only: gaps that stay open or closed, Coulomb friction, dry friction in joints."""
 
+import math
 from collections.abc import Callable
 from typing import Any, ClassVar, final
 
@@ -8,10 +9,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._misc._arguments import number_array, real_array, require_finite, require_function, require_not_negative
+from .._misc._arguments import fails, number_array, real_array, require_function, require_not_negative
 from .._misc._called import called
 from .._misc._errors import InputError
-from .._misc._types import Coordinates, Time, Velocities
+from .._misc._types import Coordinates, Time, Velocities, is_traced
 from ._constraint_names import constraint_name
 
 Slip = Callable[[Time, Coordinates, Velocities], Array]
@@ -28,13 +29,13 @@ class AbstractUnilateral(eqx.Module):
     kind: eqx.AbstractClassVar[str]
 
 
-def _coefficient(what: str, name: str, value: Any, most: float | None = None) -> Array:
-    value = real_array(f"the {what} of '{name}'", value)
-    require_finite(f"the {what} of '{name}'", value)
-    require_not_negative(f"the {what} of '{name}'", value)
-    if most is not None and not isinstance(value, jax.core.Tracer) and bool(jnp.any(value > most)):
-        raise InputError(f"the {what} of '{name}' must be at most {most}, got {value}.")
-    return value
+def _coefficient(what: str, name: str, value: Any, most: float = math.inf) -> Array:
+    called = f"the {what} of '{name}'"
+    require_not_negative(called, value)
+    if fails(lambda x: x <= most, value):
+        raise InputError(f"{called} must be at most {most}, got {value}.")
+    with jax.ensure_compile_time_eval():  # so that a number stays one within `jit`
+        return real_array(called, value)
 
 
 @final
@@ -79,7 +80,7 @@ class Unilateral(AbstractUnilateral):
         self.friction = _coefficient("friction", self.name, friction)
         if slip is not None:
             require_function(f"the slip of '{self.name}'", slip, "t, q, v")
-        elif isinstance(friction, jax.core.Tracer) or bool(jnp.any(self.friction > 0)):
+        elif is_traced(friction) or fails(lambda x: x == 0, friction):
             raise InputError(
                 f"the friction of '{self.name}' needs its tangential velocity: give slip(t, q, v), linear in v."
             )

@@ -1,0 +1,61 @@
+"""What happened in a run with contacts, event by event."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from ._settle import Settled
+from ._touching import State
+
+LOGGED = 512
+"""Events that are kept; later ones are only counted."""
+
+
+class Log(NamedTuple):
+    """Events in their order (l,), those that did not occur at infinite times.
+
+    - `t`: times; of a contact that comes to rest by bouncing, when infinitely many bounces would have ended.
+    - `impulse`: on the rows (l, m).
+    - `closed`, `stick`, `direction`: the modes that followed.
+    - `speed`: the rate at which a margin ran out: near zero the event is grazing, and has no derivative.
+    - `jumped`: 1 where there was an impact without collision.
+    - `residual`: of the problem that was solved.
+    - `count`: how many there were.
+    """
+
+    t: Array
+    impulse: Array
+    closed: Array
+    stick: Array
+    direction: Array
+    speed: Array
+    jumped: Array
+    residual: Array
+    count: Array
+
+
+def empty_log(y: State) -> Log:
+    """The log of a run without events, for states like `y`."""
+    mode, dtype = y[2], y[1].dtype
+    n, m = mode.closed.size, mode.direction.size
+    zeros = lambda *shape: jnp.zeros((LOGGED, *shape), dtype)
+    never = jnp.full(LOGGED, jnp.inf, dtype)
+    return Log(never, zeros(m), zeros(n), zeros(n), zeros(m), zeros(), zeros(), zeros(), jnp.zeros((), jnp.int32))
+
+
+def logged(log: Log, t: Array, found: Settled, speed: Array) -> Log:
+    """The log with one more event.
+
+    **Arguments:**
+
+    - `log`: so far.
+    - `t`: when.
+    - `found`: what happened.
+    - `speed`: the rate at which a margin ran out.
+    """
+    later = t + jnp.max(found.wait, initial=0)
+    new = (later, found.impulse, *found.mode, speed, found.jumped.astype(t.dtype), found.residual)
+    # Beyond the last place nothing is written.
+    kept = [x.at[log.count].set(value, mode="drop") for x, value in zip(log[:-1], new, strict=True)]
+    return Log(*kept, count=log.count + 1)

@@ -1,0 +1,139 @@
+"""The modes of contacts: which are closed, which of those stick, and in which direction others slide.
+
+In a mode the motion is smooth. Closed contacts hold their normal rows, sticking ones their tangential rows too, and on a
+sliding one friction is in proportion to its normal force: with the forces p on the rows held, and S p + s on all rows,
+
+    R (u' + G (S p + s)) = 0,    u' = du/dt of the bilateral motion,
+
+where R leaves the rows held, and S puts -mu p_n along the slip of each sliding contact. Dependent rows, of a table on four
+legs, leave many p, of which the least is taken; the motion is the same for all. A mode holds as long as its margins are
+positive: gaps of open contacts, normal forces of closed ones, friction left to sticking ones, and slip of sliding ones.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._formula._contact_newton import ContactRows, rows_of
+from .._misc._types import by_precision
+from .._pseudoinverse import GramSchmidt, pinv
+from ._rows import Coefficients, Contact, Layout
+
+# Of rows on unit norm: dependent contacts differ by rounding and by how far the gaps are off, which is less.
+_DEPENDENT = (1e-8, 1e-4)
+# Slower than this [m/s] a contact sticks if it can: less than tolerances, far above rounding.
+_STILL = (1e-9, 1e-4)
+
+
+class Mode(NamedTuple):
+    """How each of n contacts stands, and of each of m rows the direction of slip; numbers, so that they are states.
+
+    - `closed`: 1 where it bears; of dry friction always (n,).
+    - `stick`: 1 where it bears and does not slide (n,).
+    - `direction`: on tangential rows of sliding contacts the unit vector of slip, else 0 (m,).
+    """
+
+    closed: Float[Array, " n"]
+    stick: Float[Array, " n"]
+    direction: Float[Array, " m"]
+
+
+def still(dtype: jnp.dtype) -> float:
+    """The slip below which a contact may stick [m/s]."""
+    return by_precision(dtype, *_STILL)
+
+
+def of_rows(rows: ContactRows, of_contacts: Array) -> Array:
+    """A number of each contact on its tangential rows."""
+    return of_contacts @ rows.tangent
+
+
+def slip_directions(rows: ContactRows, mode: Mode, u: Array) -> Array:
+    """Unit vectors of slip on tangential rows of sliding contacts, which a stage past the end of slip does not turn (m,)."""
+    along = rows.tangent @ (u * mode.direction)
+    square = rows.tangent @ (u * u)
+    fast = square > still(u.dtype) ** 2
+    length = jnp.sqrt(jnp.where(fast, square, 1))
+    unit = of_rows(rows, jnp.where(along < 0, -1, 1) / length) * u
+    sliding = of_rows(rows, mode.closed * (1 - mode.stick))
+    return sliding * jnp.where(of_rows(rows, fast.astype(u.dtype)) > 0, unit, mode.direction)
+
+
+def _distributed(rows: ContactRows, mode: Mode, u: Array, coefficients: Coefficients) -> tuple[Array, Array]:
+    """S (m, m) and s (m,) of the module's docstring, without the rows of open contacts."""
+    held = mode.closed @ rows.normal + of_rows(rows, mode.stick)
+    unit = slip_directions(rows, mode, u)
+    by_normal = (rows.tangent.T * (unit * of_rows(rows, coefficients.friction))[:, None]) @ rows.normal
+    return jnp.diag(held) - by_normal * held, -unit * of_rows(rows, coefficients.limit)
+
+
+def inverse(K: Float[Array, "m m"]) -> Float[Array, "m m"]:
+    """K^+ of the inverse inertia of rows held, dependent ones included."""
+    return pinv(K, GramSchmidt(by_precision(K.dtype, *_DEPENDENT))).matrix
+
+
+def held_rows(layout: Layout, mode: Mode) -> Float[Array, " m"]:
+    """Ones on the rows held."""
+    rows = rows_of(layout.contacts, mode.closed.dtype)
+    return mode.closed @ rows.normal + of_rows(rows, mode.stick)
+
+
+def contact_forces(layout: Layout, coefficients: Coefficients, contact: Contact, mode: Mode) -> Float[Array, " m"]:
+    """The forces on all rows in a mode.
+
+    **Arguments:**
+
+    - `layout`, `coefficients`: of the contacts.
+    - `contact`: at the state.
+    - `mode`: the mode.
+    """
+    if not layout.contacts:
+        return jnp.zeros_like(contact.u)
+    rows = rows_of(layout.contacts, contact.u.dtype)
+    S, s = _distributed(rows, mode, contact.u, coefficients)
+    held = held_rows(layout, mode)
+    K = held[:, None] * (contact.G @ S)
+    p = inverse(K) @ (-held * (contact.rate + contact.G @ s))
+    return S @ p + s
+
+
+class Margins(NamedTuple):
+    """What must stay positive for a mode to hold (3 n,), and by how much rounding may take it below zero."""
+
+    value: Array
+    slack: Array
+
+
+def margins(layout: Layout, coefficients: Coefficients, q: Array, contact: Contact, mode: Mode) -> Margins:
+    """The margins of a mode: gaps or normal forces (n,), friction left (n,), slip (n,).
+
+    **Arguments:** as `contact_forces`, and the coordinates `q`, whose size gaps are compared with.
+    """
+    rows, dtype = rows_of(layout.contacts, contact.u.dtype), contact.u.dtype
+    eps, one = jnp.finfo(dtype).eps, jnp.ones_like(contact.gap)
+    p = contact_forces(layout, coefficients, contact, mode)
+    has_gap, has_slip = layout.has_gap, layout.has_slip
+    largest = jnp.max(jnp.abs(jax.lax.stop_gradient(p)), initial=0)
+    normal = rows.normal @ p
+    closed, stick = mode.closed > 0, mode.stick > 0
+    bound = coefficients.friction * normal + coefficients.limit
+    rubs = has_slip & closed & ((coefficients.friction > 0) | (coefficients.limit > 0))
+    square = rows.tangent @ (p * p)
+    friction = bound - jnp.sqrt(jnp.where(square > 0, square, 1)) * (square > 0)
+    slip = rows.tangent @ (contact.u * mode.direction)
+    gap_slack = gap_tolerance(q) * one
+    force_slack = 1e5 * eps * largest * one  # forces are solved for, and some are small beside others
+    value = (
+        jnp.where(closed, jnp.where(has_gap, normal, one), contact.gap),
+        jnp.where(rubs & stick, friction, one),
+        jnp.where(rubs & ~stick, slip, one),
+    )
+    slack = (jnp.where(closed, force_slack, gap_slack), force_slack, still(dtype) * one)
+    return Margins(jnp.concatenate(value), jnp.concatenate(slack))
+
+
+def gap_tolerance(q: Array) -> Array:
+    """To how much a gap is zero: a thousand roundings of what it is made of [m]."""
+    return 1e3 * jnp.finfo(q.dtype).eps * (1 + jnp.max(jnp.abs(jax.lax.stop_gradient(q)), initial=0))

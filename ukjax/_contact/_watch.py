@@ -1,0 +1,147 @@
+"""When a margin of a mode runs out within a step."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from ._touching import State, Touching, flow
+
+_WITHIN = (0.25, 0.5, 0.75)  # of a step, where margins are looked at besides its end
+_HALVINGS = 12  # then Newton's method starts within a few ten-thousandths of the step
+_CORRECTIONS = 3  # each squares the error
+
+Curve = Callable[[Array], State]
+"""The states of a step, by the part of it that has gone."""
+
+
+class Watched(NamedTuple):
+    """What happens to the margins (k,) of a mode in a step.
+
+    - `eligible`: whether they are not negative at its start. Others tell that the mode was not the one to start with.
+    - `happens`: whether one of these becomes negative.
+    - `stale`: whether one of the others is negative at the end.
+    - `lower`, `upper`: the parts of the step between which the first becomes negative.
+    """
+
+    eligible: Array
+    happens: Array
+    stale: Array
+    lower: Array
+    upper: Array
+
+
+def _slackened(args: Touching, t: Array, y: State) -> Array:
+    found = args.margins(t, y)
+    return found.value + found.slack
+
+
+def watched(args: Touching, t0: Array, t1: Array, y0: State, curve: Curve, y1: State) -> Watched:
+    """What happens in a step from t0 to t1.
+
+    **Arguments:**
+
+    - `args`: the motion.
+    - `t0`, `t1`, `y0`, `y1`: the ends of the step.
+    - `curve`: its states.
+    """
+    parts = jnp.array((0.0, *_WITHIN, 1.0), t0.dtype)
+    within = jax.vmap(curve)(parts[1:-1])
+    with_ends = lambda x, inner, y: jnp.concatenate([x[None], inner, y[None]])
+    q, v = (with_ends(y0[i], within[i], y1[i]) for i in (0, 1))
+    values = jax.vmap(lambda s, q, v: _slackened(args, t0 + s * (t1 - t0), (q, v, y0[2])))(parts, q, v)
+    negative = values < 0
+    eligible = ~negative[0]
+    happened = jnp.any(negative & eligible, axis=1)
+    i = jnp.argmax(happened)
+    stale = jnp.any(negative[-1] & negative[0])
+    return jax.lax.stop_gradient(Watched(eligible, jnp.any(happened), stale, parts[i - 1], parts[i]))
+
+
+def _bracketed(args: Touching, found: Watched, t0: Array, t1: Array, y0: State, curve: Curve) -> tuple[Array, Array]:
+    """Nearly the part of the step at which a margin runs out, and which margin it is."""
+    at = lambda s: _slackened(args, t0 + s * (t1 - t0), (*curve(s)[:2], y0[2]))
+
+    def halve(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+        lower, upper = ends
+        middle = 0.5 * (lower + upper)
+        passed = jnp.any(found.eligible & (at(middle) < 0))
+        return jnp.where(passed, lower, middle), jnp.where(passed, middle, upper)
+
+    lower, upper = jax.lax.fori_loop(0, _HALVINGS, halve, (found.lower, found.upper))
+    below, above = at(lower), at(upper)
+    runs_out = found.eligible & (above < 0)
+    part = jnp.where(runs_out, below / jnp.where(runs_out, below - above, 1), jnp.inf)
+    k = jnp.argmin(part)
+    return lower + jnp.clip(part[k], 0, 1) * (upper - lower), k
+
+
+class Stepped(NamedTuple):
+    """One step of the inner solver."""
+
+    y: State
+    error: Any
+    dense: Any
+    result: Any
+
+
+class Steps(NamedTuple):
+    """Steps by the inner solver, of whatever motion, time and state.
+
+    - `one`: a step (args, t0, t1, y0) -> Stepped.
+    - `curve`: the states of one (dense, t0, t1) -> Curve.
+    """
+
+    one: Callable[[Touching, Array, Array, State], Stepped]
+    curve: Callable[[Any, Array, Array], Curve]
+
+
+def _still(x: Any) -> Any:
+    """A pytree whose arrays have no derivative."""
+    return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if eqx.is_array(x) else x, x)
+
+
+def _searched(args: Touching, found: Watched, t0: Array, t1: Array, y0: State, steps: Steps, dense: Any) -> Any:
+    """When a margin runs out, which it is, and the rate at which it does."""
+
+    def at(t: Array) -> tuple[Array, Array]:
+        y = steps.one(args, t0, t, y0).y
+        of = lambda t, y: args.margins(t, y).value[k]
+        return jax.jvp(of, (t, y), (jnp.ones_like(t), flow(t, y, args)))
+
+    def corrected(_: Any, now: tuple[Array, Array]) -> tuple[Array, Array]:
+        t = now[0]
+        value, rate = at(t)
+        return jnp.clip(t - value / jnp.where(rate == 0, jnp.inf, rate), t0, t1), rate
+
+    part, k = _bracketed(args, found, t0, t1, y0, steps.curve(dense, t0, t1))
+    start = t0 + part * (t1 - t0)
+    t, rate = jax.lax.fori_loop(0, _CORRECTIONS, corrected, (start, jnp.zeros_like(start)))
+    return t, k, rate
+
+
+def first_event(
+    args: Touching, found: Watched, t0: Array, t1: Array, y0: State, steps: Steps, whole: Stepped
+) -> tuple[Array, Stepped, Array]:
+    """When the first margin runs out, the step that ends there, and the rate at which it does.
+
+    Where none does, the end, and the whole step. The time is differentiable, once.
+
+    **Arguments:** as `watched`, and:
+
+    - `found`: what it returned.
+    - `steps`: the solver's.
+    - `whole`: the step from t0 to t1.
+    """
+    t, k, rate = _still(_searched(*_still((args, found, t0, t1, y0)), steps, _still(whole.dense)))
+    t, rate = jnp.where(found.happens, t, t1), jnp.where(found.happens, rate, 0)
+    step = steps.one(args, t0, t, y0)
+    # By the last step of Newton's method, less than rounding, the time depends on all that the state does.
+    moved = -args.margins(t, step.y).value[k] / jnp.where(rate == 0, jnp.inf, rate)
+    moved = jnp.where(jnp.abs(moved) <= t1 - t0, moved, 0)
+    dq, dv, _ = flow(t, step.y, args)
+    y = step.y[0] + moved * dq, step.y[1] + moved * dv, step.y[2]
+    return t + moved, step._replace(y=y), rate

@@ -1,0 +1,254 @@
+"""A run of a system with unilateral constraints: planned, begun, integrated from event to event, and observed."""
+
+from typing import Any, NamedTuple
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from .._contact._history import ContactHistory
+from .._contact._hybrid import HybridSolver
+from .._contact._log import Log
+from .._contact._rows import contact_model, kinematics, layout_of, pushed_by
+from .._contact._touching import State, Touching, flow
+from .._formula._acceleration import AbstractFormula, equations_of_motion
+from .._formula._contact_newton import rows_of
+from .._misc._arguments import require_instance, require_solver, whole_number
+from .._misc._callbacks import arguments_checked
+from .._misc._errors import InputError
+from .._misc._precision import in_full_precision
+from .._misc._reverse_only import reverse_only
+from .._misc._types import is_traced
+from .._system._constraint import unilateral
+from .._system._rows import constraint_rows
+from .._system._stabilize import AbstractStabilizer
+from .._system._system import AbstractSystem, names_of
+from . import _options
+from ._observe import reached
+from ._plan import Options, padded
+from ._results import RESULTS
+from ._trajectory import Trajectory
+
+_SOLVED = ("a", "constraint_force", "multipliers", "rank")
+# A start may be below a gap by rounding of what the user computed it from, relative to the size of q.
+_PENETRATION = (1e-9, 1e-4)
+
+
+def tier_of(system: AbstractSystem, given: Any) -> str | None:
+    """How contacts are met: as asked for, or by events; None for a system without unilateral constraints.
+
+    **Arguments:**
+
+    - `system`: the system.
+    - `given`: the argument `contact` of `simulate`.
+
+    **Raises:** `InputError` for an unknown one, and where there is nothing it could apply to.
+    """
+    if given not in (None, "events"):
+        raise InputError(f"contact must be 'events' or None, got {given!r}.")
+    if unilateral(system.constraints):
+        return "events"
+    if given is not None:
+        raise InputError(f"contact={given!r} needs a system with Unilateral constraints or DryFriction.")
+    return None
+
+
+class ContactRun(NamedTuple):
+    """All of a run but its state and times.
+
+    - `touching`: what flow and solver compute with.
+    - `formula`: of the bilateral rows, for what a trajectory tells.
+    - `solver`, `settings`: Diffrax's.
+    - `computed_by`: in words.
+    """
+
+    touching: Touching
+    formula: AbstractFormula
+    solver: dfx.AbstractSolver
+    settings: dict[str, Any]
+    computed_by: str
+
+
+def contact_run(system: AbstractSystem, options: Options, t: Array, q: Array, v: Array) -> ContactRun:
+    """The run of a system with contacts.
+
+    **Arguments:**
+
+    - `system`: the system.
+    - `options`: as given to `simulate`.
+    - `t`, `q`, `v`: the start, of which only shapes and types matter.
+
+    **Raises:** `InputError` for invalid options, and those contacts do not go with.
+    """
+    o = options
+    require_instance("stabilizer", o.stabilizer, AbstractStabilizer, "Projection()")
+    require_solver(o.solver)
+    controller = _options.controller(
+        o.stepsize_controller, o.solver, o.with_dt0, (o.rtol, o.atol), q.dtype
+    )
+    if not isinstance(controller, dfx.AbstractAdaptiveStepSizeController):
+        raise InputError(
+            "events of contacts are located within steps, which must be able to shrink: give a solver that estimates its "
+            "error and an adaptive controller (the default), or contact='steps' for fixed steps."
+        )
+    if o.dense:
+        raise InputError("dense output does not go with contacts yet: give the times to save at, ts.")
+    max_steps = whole_number("max_steps", o.max_steps)
+    settings = {
+        "stepsize_controller": controller,
+        "adjoint": _options.adjoint(o.adjoint, (q, v), max_steps),
+        "max_steps": max_steps,
+        "progress_meter": _options.progress_meter(o.progress),
+    }
+    formula = _options.formula(o.formula, o.stabilizer, q.dtype, fixed=False)
+    layout, coefficients = layout_of(system, t, q, v)
+    model, said = contact_model(
+        system, formula, o.stabilizer, o.solver, (t, q, v), automatic=o.formula is None
+    )
+    n = len(layout.names)
+    said = f"events of {n} contact{'s' * (n != 1)}; bilateral motion by {said}"
+    return ContactRun(Touching(model, coefficients, layout), formula, o.solver, settings, said)
+
+
+def require_open(system: AbstractSystem, names: tuple[str, ...], t: Array, q: Array, v: Array) -> None:
+    """Raises `InputError` where a run would start with a gap that is negative.
+
+    **Arguments:**
+
+    - `system`: with contacts.
+    - `names`: of these.
+    - `t`, `q`, `v`: the start; nothing is known of one that JAX traces.
+    """
+    if is_traced(system, t, q, v):
+        return
+    gap = np.asarray(eqx.filter_jit(kinematics)(system, t, q, v).gap)
+    least = -_PENETRATION[q.dtype != np.float64] * (1 + np.max(np.abs(np.asarray(q)), initial=0))
+    deep = [f"{name} by {-g:.3g}" for name, g in zip(names, gap, strict=True) if not g >= least]
+    if deep:
+        raise InputError(f"the start penetrates {', '.join(deep)}: gaps must be zero or positive at t0.")
+
+
+class _Solved(NamedTuple):
+    """What the steps left: states at saved times, the log, statistics and result."""
+
+    t: Array
+    y: State
+    log: Log
+    stats: dict[str, Array]
+    result: RESULTS
+
+
+@in_full_precision
+def _integrated(run: ContactRun, y0: State, span: tuple[Array, Array, Array | None], ts: Array | None) -> _Solved:
+    args, (t0, t1, dt0) = run.touching, span
+    if isinstance(run.settings["adjoint"], _options.REVERSE_ONLY):
+        args, y0, span, ts = reverse_only((args, y0, span, ts))
+        t0, t1, dt0 = span
+    kept = dfx.SubSaveAt(t0=ts is None, ts=ts, steps=ts is None)
+    saveat = dfx.SaveAt(subs=(kept, dfx.SubSaveAt(t1=True)), solver_state=True)
+    term = dfx.ODETerm(flow)  # pyright: ignore[reportArgumentType]
+    with arguments_checked():
+        solution = dfx.diffeqsolve(
+            term, HybridSolver(run.solver), t0, t1, dt0, y0, args=args, saveat=saveat, throw=False, **run.settings
+        )
+    assert solution.ts is not None
+    assert solution.ys is not None
+    y = jax.tree.map(lambda *x: jnp.concatenate(x), *solution.ys)
+    steps, accepted = (solution.stats[f"num_{name}steps"] for name in ("", "accepted_"))
+    counts = {"num_steps": steps, "num_accepted_steps": accepted, "num_rejected_steps": steps - accepted}
+    stats = {name: jnp.asarray(x, jnp.int32) for name, x in counts.items()}
+    result: Any = RESULTS.promote(solution.result)
+    return _Solved(jnp.concatenate(solution.ts), y, solution.solver_state[1], stats, result)
+
+
+@in_full_precision
+def _told(run: ContactRun, t: Array, y: State) -> dict[str, Any]:
+    """All a `Trajectory` holds of a saved state, which is projected here if it lies between steps."""
+    args = run.touching
+    q, v, mode = y = args.held(t, y)
+    contact, p = args.forces(t, y)
+    push = contact.J.T @ p
+    model = pushed_by(args.model, push)
+    equations = equations_of_motion(model.system, t, q, v, model.stabilizer)
+    acceleration, rows = run.formula.solve(equations), equations.rows
+    told = {name: getattr(acceleration, name) for name in _SOLVED}
+    return told | {
+        "t": t,
+        "q": q,
+        "v": v,
+        "constraint_force": acceleration.constraint_force + push,
+        "position_error": rows.position_error,
+        "velocity_error": rows.velocity_error,
+        "energy": model.system.energy(t, q, v),
+        "gap": contact.gap,
+        "force": p,
+        "closed": mode.closed > 0,
+        "sliding": (mode.closed > 0) & (mode.stick == 0) & args.layout.has_slip,
+    }
+
+
+@eqx.filter_jit
+def _run(
+    run: ContactRun, t0: Array, q: Array, v: Array, rest: tuple[Array, Array | None], ts: Array | None
+) -> tuple[dict[str, Any], _Solved, tuple[Array, Array]]:
+    """What is told of the saved states, what the steps left, and the state the run started from."""
+    q, v = run.touching.model.start(t0, (q, v))
+    y0, _ = run.touching.begun(t0, q, v)
+    solved = _integrated(run, y0, (t0, *rest), ts)
+    told = jax.vmap(lambda t, y: _told(run, t, y))(solved.t, solved.y)
+    return told, solved, y0[:2]
+
+
+def contact_trajectory(
+    run: ContactRun, start: tuple[Array, Array, Array], rest: tuple[Array, Array | None], ts: Array | None, **told: Any
+) -> Trajectory:
+    """The trajectory of a run with contacts.
+
+    **Arguments:**
+
+    - `run`: the run.
+    - `start`: (t, q, v).
+    - `rest`: the end, and the first step, if it is given.
+    - `ts`: the times to save at; None for every step.
+    - `told`: fields of the trajectory that are known before the run.
+    """
+    t, q, v = start
+    traced = is_traced(run, start, rest, ts)
+    observed, solved, begun = _run(run, t, q, v, rest, ts if traced else padded(ts, rest[0]))
+    if not traced:
+        places = reached(observed["t"])
+        observed = {name: x if x is None else x[places] for name, x in observed.items()}
+    layout, log = run.touching.layout, solved.log
+    history = ContactHistory(
+        names=layout.names,
+        contacts=layout.contacts,
+        **{name: observed.pop(name) for name in ("gap", "force", "closed", "sliding")},
+        event_time=log.t,
+        impulse=log.impulse,
+        event_closed=log.closed > 0,
+        event_sliding=(log.closed > 0) & (log.stick == 0) & layout.has_slip,
+        speed=log.speed,
+        sudden=log.jumped > 0,
+        num_events=log.count,
+    )
+    system = run.touching.model.system
+    rows = eqx.filter_eval_shape(constraint_rows, system, t, q, v)
+    names = names_of(system, q, v)
+    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(observed[x][-1])) for x in ("q", "a")]))
+    moved = jnp.stack([jnp.max(jnp.abs(a - b), initial=0) for a, b in zip(begun, (q, v), strict=True)])
+    return Trajectory(
+        **observed,
+        result=RESULTS.where(finite, solved.result, RESULTS.diverged),
+        stats=solved.stats,
+        row_names=rows.names,
+        row_kinds=rows.kinds,
+        start_moved=moved,
+        contacts=history,
+        computed_by=run.computed_by,
+        coordinate_names=names.coordinates,
+        velocity_names=names.velocities,
+        **told,
+    )
