@@ -1,5 +1,6 @@
-"""Runs with unilateral constraints by events, against closed forms and SciPy's event location."""
+"""Runs with unilateral constraints, event by event: closed forms, and SciPy's location of events."""
 
+import diffrax as dfx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,58 +10,329 @@ from scipy.integrate import solve_ivp
 import ukjax as uk
 
 TIGHT = {"rtol": 1e-11, "atol": 1e-11}
+G = 9.81
+
+
+def events_of(run):
+    """Times of the events that there were."""
+    return np.asarray(run.contacts.event_time)[: int(run.contacts.num_events)]
+
+
+def impacts_of(run):
+    """Times of events with an impulse on the first contact, and these."""
+    impulse = np.asarray(run.contacts.impulse)[: int(run.contacts.num_events), 0]
+    struck = np.abs(impulse) > 1e-9
+    return events_of(run)[struck], impulse[struck]
+
+
+def followed(rate, y0, t1, events, jump, at):
+    """States at times `at` of a motion that starts anew, by `jump(k, t, y)`, wherever one of SciPy's events occurs."""
+    t, y, found, times = 0.0, np.asarray(y0, float), [], []
+    for e in events:
+        e.terminal = True
+    while t < t1:
+        options = {"rtol": 1e-12, "atol": 1e-13, "method": "DOP853"}
+        piece = solve_ivp(rate, (t, t1), y, events=events, dense_output=True, **options)
+        found += [(x, piece.sol(x)) for x in at if t <= x <= piece.t[-1]]
+        t, y = piece.t[-1], piece.y[:, -1]
+        if piece.status == 1:
+            k = next(i for i, x in enumerate(piece.t_events) if x.size)
+            times.append(t)
+            y = jump(k, t, y)
+    return np.array([y for _, y in found]), np.array(times)
+
+
+# ---- the bouncing ball
 
 
 def ball(h0, g, e):
-    fall = uk.System(jnp.eye(1), -g * jnp.ones(1), [uk.Unilateral(lambda t, q: q[0], restitution=e, name="floor")])
-    return fall, jnp.reshape(h0, 1), jnp.zeros(1)
+    floor = uk.Unilateral(lambda t, q: q[0], restitution=e, name="floor")
+    return uk.System(jnp.eye(1), -g * jnp.ones(1), [floor]), jnp.reshape(h0, 1), jnp.zeros(1)
 
 
 def bounced(t, h0, g, e):
-    """Height and velocity of a ball that bounces, in closed form."""
-    first = jnp.sqrt(2 * h0 / g)
-    if t < first:
-        return h0 - g * t * t / 2, -g * t
-    start, speed = first, e * g * first
+    """Height and velocity in closed form."""
+    start = jnp.sqrt(2 * h0 / g)
+    if t < start:
+        return jnp.stack([h0 - g * t * t / 2, -g * t])
+    speed = e * g * start
     while t > start + 2 * speed / g:
         start, speed = start + 2 * speed / g, e * speed
-    return speed * (t - start) - g * (t - start) ** 2 / 2, speed - g * (t - start)
+    return jnp.stack([speed * (t - start) - g * (t - start) ** 2 / 2, speed - g * (t - start)])
 
 
-TIMES = np.array([0.2, 0.6, 1.1, 1.7, 2.3])
-BALL = (1.0, 9.81, 0.8)
+def test_bouncing_ball_and_its_derivatives():
+    times, p = (0.2, 0.6, 1.1, 1.7, 2.3), jnp.array([1.0, G, 0.8])
 
-
-@pytest.fixture(scope="module")
-def ball_and_derivatives():
     def run(p):
         system, q0, v0 = ball(*p)
-        run = uk.simulate(system, q0, v0, t1=4.2, ts=jnp.append(jnp.asarray(TIMES), 4.2), **TIGHT)
-        return jnp.stack([run.q[:-1, 0], run.v[:-1, 0]]), run.contacts.event_time, run
+        run = uk.simulate(system, q0, v0, t1=4.2, ts=jnp.array([*times, 4.2]), **TIGHT)
+        return jnp.concatenate([run.q, run.v], axis=1)[:6], run
 
-
-        (states, times, run), pull = jax.vjp(run_of := run, p) if False else (run(p), None)
-        return states, times, run
-
-    del both
-    whole = jax.jit(lambda p: run(p))
-    jacobian = jax.jit(jax.jacrev(lambda p: run(p)[0]))
-    p = jnp.array(BALL)
-    return whole(p), jacobian(p)
-
-
-def test_bouncing_ball(ball_and_derivatives):
-    (states, times, run), jacobian = ball_and_derivatives
-    h0, g, e = BALL
-    expected = np.array([bounced(t, *BALL) for t in TIMES]).T
-    np.testing.assert_allclose(states[:, :-1], expected, atol=1e-8)
+    jacobian, whole = jax.jit(jax.jacrev(run, has_aux=True))(p)
+    h0, g, e = map(float, p)
     first = np.sqrt(2 * h0 / g)
-    impacts = first * (1 + 2 * np.cumsum([0, *e ** np.arange(1, 5)]))
-    np.testing.assert_allclose(times[:5], impacts, atol=1e-9)
-    at_rest = np.flatnonzero(run.contacts.event_closed[:, 0])[0]
-    np.testing.assert_allclose(times[at_rest], first * (1 + e) / (1 - e), atol=1e-6)
-    assert np.all(np.abs(states[:, -1]) < 1e-12)
-    np.testing.assert_allclose(run.contacts.force[-1, 0], g, rtol=1e-12)
-    of = lambda p: jnp.stack([jnp.stack(bounced(t, *p)) for t in TIMES], axis=1)
-    np.testing.assert_allclose(jacobian[:, :-1], jax.jacfwd(of)(jnp.array(BALL)), atol=1e-6)
-    np.testing.assert_array_equal(jacobian[:, -1], 0)
+    t = events_of(whole)
+    np.testing.assert_allclose(t[:5], first * (1 + 2 * np.cumsum([0, *e ** np.arange(1, 5)])), atol=1e-9)
+    np.testing.assert_allclose(t[-1], first * (1 + e) / (1 - e), atol=1e-6)  # where bouncing has ended
+    states = np.concatenate([whole.q, whole.v], axis=1)
+    np.testing.assert_allclose(states[:5], [bounced(t, *p) for t in times], atol=1e-8)
+    np.testing.assert_allclose(states[5], 0, atol=1e-12)
+    np.testing.assert_allclose(whole.contacts.force[5], g, rtol=1e-12)
+    exact = [jax.jacfwd(lambda p, t=t: bounced(t, *p))(p) for t in times]
+    np.testing.assert_allclose(jacobian[:5], exact, atol=1e-6)
+    np.testing.assert_array_equal(jacobian[5], 0)
+
+
+# ---- sliding, sticking
+
+
+def block(friction, m=1.0, pull=lambda t: 0.0, slope=0.0):
+    down = m * G * np.array([-np.sin(slope), -np.cos(slope)])
+    force = lambda t, q, v: jnp.array(down) + jnp.stack([pull(t), 0.0])
+    plane = uk.Unilateral(lambda t, q: q[1], friction=friction, slip=lambda t, q, v: v[0], name="plane")
+    return uk.System(m * jnp.eye(2), force, [plane])
+
+
+@pytest.mark.slow
+def test_sliding_block():
+    run = uk.simulate(block(0.4, 2.0), [0.0, 0.0], [3.0, 0.0], t1=2.0, ts=[0.4, 2.0], **TIGHT)
+    a = 0.4 * G
+    np.testing.assert_allclose(events_of(run), [3 / a], atol=1e-9)
+    np.testing.assert_allclose(run.q[:, 0], [3 * 0.4 - a * 0.08, 9 / (2 * a)], atol=1e-9)
+    np.testing.assert_allclose(run.contacts.force, [[2 * G, -2 * a], [2 * G, 0]], atol=1e-9)
+    np.testing.assert_array_equal(run.contacts.sliding[:, 0], [True, False])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("slope", [0.35, 0.2])
+def test_block_pushed_up_an_incline(slope):
+    run = uk.simulate(block(0.3, slope=slope), [0.0, 0.0], [2.0, 0.0], t1=1.0, ts=[1.0], **TIGHT)
+    up = G * (np.sin(slope) + 0.3 * np.cos(slope))
+    down = G * max(np.sin(slope) - 0.3 * np.cos(slope), 0)
+    turn, top = 2 / up, 2 / up
+    np.testing.assert_allclose(events_of(run)[0], turn, atol=1e-9)
+    top = 4 / (2 * up)
+    np.testing.assert_allclose(run.q[-1, 0], top - down * (1 - turn) ** 2 / 2, atol=1e-9)
+    friction = 0.3 * G * np.cos(slope) if down else G * np.sin(slope)
+    np.testing.assert_allclose(run.contacts.force[-1, 1], friction, rtol=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strength", [20.0, 6.0])
+def test_block_that_is_pulled_to_and_fro(strength):
+    """Stick and slip against SciPy: phases x'' = F(t) - s mu g, ended by x' = 0, or rest until |F| = mu g."""
+    times, limit = [0.3, 1.0, 2.0, 3.0, 5.0], 0.4 * G
+    pull = lambda t: strength * np.sin(3 * t)
+    run = uk.simulate(
+        block(0.4, pull=lambda t: strength * jnp.sin(3 * t)),
+        [0.0, 0.0],
+        [0.0, 0.0],
+        t1=5.0,
+        ts=times,
+        **TIGHT,
+    )
+    side = [0.0]  # of the slip; 0 at rest
+
+    def rate(t, y):
+        return [y[1], 0.0] if side[0] == 0 else [y[1], pull(t) - side[0] * limit]
+
+    stops = lambda t, y: y[1] * side[0] + 1e-13 if side[0] else 1.0
+    slips = lambda t, y: limit - abs(pull(t)) if side[0] == 0 else 1.0
+    stops.direction = slips.direction = -1
+
+    def jump(k, t, y):
+        side[0] = np.sign(pull(t)) if k == 1 or abs(pull(t)) > limit else 0.0
+        return [y[0], 0.0]
+
+    states, events = followed(rate, [0.0, 0.0], 5.0, [stops, slips], jump, times)
+    np.testing.assert_allclose(events_of(run), events, atol=1e-7)
+    np.testing.assert_allclose(np.stack([run.q[:, 0], run.v[:, 0]], axis=1), states, atol=1e-7)
+
+
+def sphere(mu, R, g):
+    inertia = 0.4 * R * R
+    slip = lambda t, q, v: (v[:3] + jnp.cross(v[3:], -R * jnp.array([0.0, 0.0, 1.0])))[:2]
+    plane = uk.Unilateral(lambda t, q: q[2], friction=mu, slip=slip, name="plane")
+    M = jnp.diag(jnp.concatenate([jnp.ones(3), inertia * jnp.ones(3)]))
+    return uk.System(M, -g * jnp.eye(6)[2], [plane])
+
+
+@pytest.mark.slow
+def test_sphere_that_slides_and_then_rolls():
+    """In closed form: the slip u keeps its direction and ends at |u| = 7/2 mu g t; derivatives in forward mode."""
+
+    def exact(p):
+        mu, R, g = p[:3]
+        v, w = p[3:5], p[5:7]
+        u = v + R * jnp.stack([-w[1], w[0]])
+        unit = u / jnp.linalg.norm(u)
+        t = 2 * jnp.linalg.norm(u) / (7 * mu * g)
+        rolling = v - mu * g * t * unit
+        x = v * t - mu * g * t * t / 2 * unit + rolling * (2.0 - t)
+        return jnp.concatenate([x, rolling])
+
+    def run(p):
+        mu, R, g = p[:3]
+        v0 = jnp.concatenate([p[3:5], jnp.zeros(1), p[5:8]])
+        run = uk.simulate(
+            sphere(mu, R, g), jnp.zeros(6), v0, t1=2.0, ts=[2.0], adjoint=dfx.ForwardMode(), **TIGHT
+        )
+        return jnp.concatenate([run.q[-1, :2], run.v[-1, :2]])
+
+    p = jnp.array([0.2, 0.11, G, 3.0, 0.5, -25.0, -10.0, 7.0])
+    np.testing.assert_allclose(jax.jit(run)(p), exact(p), atol=1e-8)
+    np.testing.assert_allclose(jax.jit(jax.jacfwd(run))(p), jax.jacfwd(exact)(p), atol=1e-6)
+
+
+@pytest.mark.slow
+def test_oscillator_with_dry_friction():
+    """Turning angles shrink by 2 Tc / k each half period, until the spring is weaker than Tc."""
+    rub = uk.DryFriction(lambda t, q, v: v[0], 0.12, name="rub")
+    system = uk.System(0.02 * jnp.eye(1), lambda t, q, v: -1.5 * q, [rub])
+    run = uk.simulate(system, [1.0], [0.0], t1=3.0, ts=[1.0, 3.0], **TIGHT)
+    half = np.pi * np.sqrt(0.02 / 1.5)
+    np.testing.assert_allclose(events_of(run), half * np.arange(1, 7), atol=1e-8)
+    np.testing.assert_allclose(run.q[-1, 0], 1 - 6 * 2 * 0.12 / 1.5, atol=1e-9)
+    np.testing.assert_allclose(run.contacts.force[-1, 0], 1.5 * run.q[-1, 0], rtol=1e-9)
+
+
+# ---- impacts
+
+
+def discs(q0, v0, radii, masses, e, t1):
+    n = len(radii)
+    pairs = [(i, j) for i in range(n) for j in range(i)]
+
+    def gap(i, j):
+        return lambda t, q: jnp.linalg.norm(q[2 * i : 2 * i + 2] - q[2 * j : 2 * j + 2]) - radii[i] - radii[j]
+
+    touching = [uk.Unilateral(gap(i, j), restitution=e, name=f"{j}-{i}") for i, j in pairs]
+    system = uk.System(jnp.diag(jnp.repeat(jnp.asarray(masses), 2)), jnp.zeros(2 * n), touching)
+    return uk.simulate(system, q0, v0, t1=t1, ts=[t1], **TIGHT)
+
+
+@pytest.mark.slow
+def test_two_balls_on_a_line():
+    """The gradients of nimblephysics issue 97: x1 ends where it would if the balls had passed through each other."""
+
+    def end(s):
+        run = discs(
+            jnp.stack([s[0], 0.0, s[1], 0.0]),
+            jnp.stack([s[2], 0.0, s[3], 0.0]),
+            [0.1] * 2,
+            [1.0] * 2,
+            1.0,
+            1.0,
+        )
+        return run.q[-1, ::2], run.contacts.event_time
+
+    jacobian, t = jax.jit(jax.jacrev(end, has_aux=True))(jnp.array([0.0, 0.52, 1.0, 0.0]))
+    np.testing.assert_allclose(t[0], 0.32, atol=1e-9)
+    np.testing.assert_allclose(jacobian, [[0, 1, 0, 1], [1, 0, 1, 0]], atol=1e-9)
+
+
+@pytest.mark.slow
+def test_billiards():
+    """Two discs that meet obliquely, in closed form."""
+    v, q = np.array([1.5, 0.0]), np.array([0.6, 0.07])
+    run = discs([0, 0, *q], [*v, 0, 0], [0.1] * 2, [1.0] * 2, 1.0, 1.0)
+    b, c = -2 * q @ v, q @ q - 0.04
+    t = (-b - np.sqrt(b * b - 4 * v @ v * c)) / (2 * v @ v)
+    normal = (q - v * t) / 0.2
+    change = (v @ normal) * normal
+    end = np.concatenate([v * t + (v - change) * (1 - t), q + change * (1 - t)])
+    np.testing.assert_allclose(events_of(run), [t], atol=1e-10)
+    np.testing.assert_allclose(run.q[-1], end, atol=1e-9)
+
+
+@pytest.mark.slow
+def test_simultaneous_impacts_are_one_problem():
+    """Three equal balls, two of them touching: by Moreau's law they leave with -1/3, 2/3 and 2/3."""
+    run = discs([0, 0, 0.5, 0, 0.7, 0], [1, 0, 0, 0, 0, 0], [0.1] * 3, [1.0] * 3, 1.0, 1.0)
+    np.testing.assert_allclose(run.v[-1, ::2], [-1 / 3, 2 / 3, 2 / 3], atol=1e-9)
+
+
+@pytest.mark.slow
+def test_pendulum_that_rests_on_a_stop_and_leaves_it():
+    th0, length, stop, m, tau, w = 1.0, 0.8, 0.2, 1.0, 3.0, 1.5
+    torque = lambda t: -tau * np.cos(w * t)
+    force = lambda t, q, v: -m * G * length * jnp.sin(q) - tau * jnp.cos(w * t)
+    system = uk.System(m * length**2 * jnp.eye(1), force, [uk.Unilateral(lambda t, q: q[0] - stop, name="stop")])
+    run = uk.simulate(system, [th0], [0.0], t1=2.2, ts=[1.0, 2.2], **TIGHT)
+    resting = [False]
+
+    def rate(t, y):
+        a = (-m * G * length * np.sin(y[0]) + torque(t)) / (m * length**2)
+        return [0.0, 0.0] if resting[0] else [y[1], a]
+
+    hits = lambda t, y: 1.0 if resting[0] else y[0] - stop + 1e-14
+    leaves = lambda t, y: m * G * length * np.sin(stop) - torque(t) if resting[0] else 1.0
+    hits.direction = leaves.direction = -1
+
+    def jump(k, t, y):
+        resting[0] = k == 0
+        return [stop, 0.0]
+
+    states, events = followed(rate, [th0, 0.0], 2.2, [hits, leaves], jump, [1.0, 2.2])
+    np.testing.assert_allclose(events_of(run), events, atol=1e-9)
+    np.testing.assert_allclose(np.concatenate([run.q, run.v], axis=1), states, atol=1e-8)
+    np.testing.assert_allclose(run.contacts.force[0, 0], m * G * length * np.sin(stop) - torque(1.0), rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_double_pendulum_against_a_wall():
+    l1, l2, m1, m2, wall, e = 1.0, 0.8, 1.0, 0.7, 0.6, 0.5
+
+    def mass(q, xp):
+        c = m2 * l1 * l2 * xp.cos(q[0] - q[1])
+        return xp.array([[(m1 + m2) * l1 * l1, c], [c, m2 * l2 * l2]])
+
+    def force(q, v, xp):
+        s = m2 * l1 * l2 * xp.sin(q[0] - q[1])
+        weight = xp.array([(m1 + m2) * G * l1 * xp.sin(q[0]), m2 * G * l2 * xp.sin(q[1])])
+        return xp.array([-s * v[1] ** 2, s * v[0] ** 2]) - weight
+
+    gap = lambda q, xp: wall - l1 * xp.sin(q[0]) - l2 * xp.sin(q[1])
+    side = uk.Unilateral(lambda t, q: gap(q, jnp), restitution=e, name="wall")
+    system = uk.System(lambda t, q: mass(q, jnp), lambda t, q, v: force(q, v, jnp), [side])
+    run = uk.simulate(system, [-0.8, -0.5], [0.0, 0.0], t1=3.4, ts=[3.4], **TIGHT)
+
+    def rate(t, y):
+        return [*y[2:], *np.linalg.solve(mass(y[:2], np), force(y[:2], y[2:], np))]
+
+    hits = lambda t, y: gap(y, np) + 1e-14
+    hits.direction = -1
+    impulses = []
+
+    def jump(k, t, y):
+        n = -np.array([l1 * np.cos(y[0]), l2 * np.cos(y[1])])
+        response = np.linalg.solve(mass(y[:2], np), n)
+        p = -(1 + e) * (n @ y[2:]) / (n @ response)
+        impulses.append(p)
+        return [*y[:2], *(y[2:] + response * p)]
+
+    states, events = followed(rate, [-0.8, -0.5, 0, 0], 3.4, [hits], jump, [3.4])
+    times, pushed = impacts_of(run)
+    np.testing.assert_allclose(times, events, atol=1e-8)
+    np.testing.assert_allclose(pushed, impulses, atol=1e-7)
+    np.testing.assert_allclose(np.concatenate([run.q[-1], run.v[-1]]), states[-1], atol=1e-7)
+
+
+def test_what_is_refused():
+    system, q0, v0 = ball(1.0, G, 0.5)
+    with pytest.raises(uk.InputError, match="penetrates floor by 1"):
+        uk.simulate(system, -q0, v0, t1=1.0)
+    with pytest.raises(uk.InputError, match="adaptive"):
+        uk.simulate(
+            system, q0, v0, t1=1.0, dt0=0.01, solver=dfx.Dopri5(), stepsize_controller=dfx.ConstantStepSize()
+        )
+    with pytest.raises(uk.InputError, match="Unilateral constraints"):
+        uk.simulate(uk.models.pendulum(), contact="events")
+    for door in (uk.lanes, lambda s: uk.step(s, 0.0, q0, v0, 0.1), lambda s: uk.as_diffrax(s, q0, v0)):
+        with pytest.raises(uk.InputError, match="unilateral constraints.*floor"):
+            door(system)
+    with pytest.raises(uk.InputError, match="at most 1"):
+        uk.Unilateral(lambda t, q: q[0], restitution=1.5)
+    with pytest.raises(uk.InputError, match="slip"):
+        uk.Unilateral(lambda t, q: q[0], friction=0.5)

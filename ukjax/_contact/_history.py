@@ -21,6 +21,7 @@ class ContactHistory(eqx.Module):
     - `gap`: gaps (k, n) [m], zero for dry friction.
     - `force`: forces on the m rows (k, m) [N].
     - `closed`, `sliding`: whether contacts are closed, and whether closed ones slide (k, n).
+    - `closed_before`, `sliding_before`: the same from the start on, until the first event (n,).
     - `event_time`: when contacts closed, opened, stuck or slipped (l,) [s], infinite where fewer did; of a contact that
       comes to rest, when infinitely many bounces would have ended.
     - `impulse`: on the rows at these times (l, m) [N s]; zero where nothing was struck.
@@ -37,6 +38,8 @@ class ContactHistory(eqx.Module):
     force: Float[Array, "k m"]
     closed: Bool[Array, "k n"]
     sliding: Bool[Array, "k n"]
+    closed_before: Bool[Array, " n"]
+    sliding_before: Bool[Array, " n"]
     event_time: Float[Array, " l"]
     impulse: Float[Array, "l m"]
     event_closed: Bool[Array, "l n"]
@@ -65,7 +68,7 @@ class ContactHistory(eqx.Module):
         if is_traced(self.event_time):
             raise InputError("events are told of a run that has values, outside jit.")
         count = min(int(self.num_events), self.event_time.size)
-        lines, closed, sliding = [], np.zeros(len(self.names), bool), np.zeros(len(self.names), bool)
+        lines, closed, sliding = [], np.asarray(self.closed_before), np.asarray(self.sliding_before)
         noise = 1e-9 * np.max(np.abs(np.asarray(self.impulse)), initial=0)
         normals = jnp.array([self.rows(name).start for name in self.names], int)
         for i in range(count):
@@ -74,9 +77,16 @@ class ContactHistory(eqx.Module):
             parts = [
                 word
                 for j, name in enumerate(self.names)
-                if (word := _word(name, pushed[j] * (abs(pushed[j]) > noise), (closed[j], sliding[j]), (now[j], slides[j])))
+                if (
+                    word := _word(
+                        name,
+                        pushed[j] * (abs(pushed[j]) > noise),
+                        (closed[j], sliding[j]),
+                        (now[j], slides[j]),
+                    )
+                )
             ]
-            lines.append(f"{float(self.event_time[i]):.10g} s: {', '.join(parts) or 'goes on'}")
+            lines.append(f"{float(self.event_time[i]):.10g} s: {', '.join(parts) or 'slip turns round'}")
             closed, sliding = now, slides
         return lines
 

@@ -50,7 +50,9 @@ class _Pieced(NamedTuple):
 
     of_piece: Any
 
-    def __call__(self, *, t0: Array, t1: Array, first: Any, second: Any, until: Array, since: Array) -> _Pieces:
+    def __call__(
+        self, *, t0: Array, t1: Array, first: Any, second: Any, until: Array, since: Array
+    ) -> _Pieces:
         # A piece without length is never asked, but must be finite.
         long = lambda start, end: jnp.where(end == start, start + 1, end)
         pieces = (
@@ -97,12 +99,12 @@ class HybridSolver(AbstractForwardingSolver):
         found = watched(args, t0, t1, y0, curve(whole.dense, t0, t1), whole.y)
 
         def split() -> tuple[Stepped, Array, Any, Log]:
-            t, before, speed = first_event(args, found, t0, t1, y0, Steps(one, curve), whole)
+            t, fixed, before, speed = first_event(args, found, t0, t1, y0, Steps(one, curve), whole)
             what = args.settled(t, before.y)
             start = before.y[0], what.v, what.mode
             after = one(args, t, t1, start)
             again = watched(args, t, t1, start, curve(after.dense, t, t1), after.y).happens
-            return _joined(before, after, again), t, t, logged(log, t, what, speed)
+            return _joined(before, after, again), fixed, t, logged(log, t, what, speed)
 
         def undivided() -> tuple[Stepped, Array, Any, Log]:
             return whole._replace(dense=(whole.dense, whole.dense)), t1, t0, log
@@ -116,8 +118,6 @@ class HybridSolver(AbstractForwardingSolver):
 def _joined(before: Stepped, after: Stepped, refused: Array) -> Stepped:
     """Two steps as one, whose error is so large that the controller refuses it where it should."""
     error = jax.tree.map(lambda x, y: jnp.abs(x) + jnp.abs(y), before.error, after.error)
-    error = jax.tree.map(
-        lambda e, y: jnp.where(refused, _REFUSED * (1 + jnp.abs(y)), e), error, after.y
-    )
+    error = jax.tree.map(lambda e, y: jnp.where(refused, _REFUSED * (1 + jnp.abs(y)), e), error, after.y)
     result = dfx.RESULTS.where(before.result == dfx.RESULTS.successful, after.result, before.result)
     return Stepped(after.y, error, (before.dense, after.dense), result)

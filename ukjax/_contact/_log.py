@@ -41,7 +41,9 @@ def empty_log(y: State) -> Log:
     n, m = mode.closed.size, mode.direction.size
     zeros = lambda *shape: jnp.zeros((LOGGED, *shape), dtype)
     never = jnp.full(LOGGED, jnp.inf, dtype)
-    return Log(never, zeros(m), zeros(n), zeros(n), zeros(m), zeros(), zeros(), zeros(), jnp.zeros((), jnp.int32))
+    return Log(
+        never, zeros(m), zeros(n), zeros(n), zeros(m), zeros(), zeros(), zeros(), jnp.zeros((), jnp.int32)
+    )
 
 
 def logged(log: Log, t: Array, found: Settled, speed: Array) -> Log:

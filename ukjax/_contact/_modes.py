@@ -10,6 +10,7 @@ legs, leave many p, of which the least is taken; the motion is the same for all.
 positive: gaps of open contacts, normal forces of closed ones, friction left to sticking ones, and slip of sliding ones.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -66,7 +67,7 @@ def _distributed(rows: ContactRows, mode: Mode, u: Array, coefficients: Coeffici
     held = mode.closed @ rows.normal + of_rows(rows, mode.stick)
     unit = slip_directions(rows, mode, u)
     by_normal = (rows.tangent.T * (unit * of_rows(rows, coefficients.friction))[:, None]) @ rows.normal
-    return jnp.diag(held) - by_normal * held, -unit * of_rows(rows, coefficients.limit)
+    return jnp.diag(held) - by_normal * held[None], -unit * of_rows(rows, coefficients.limit)
 
 
 def inverse(K: Float[Array, "m m"]) -> Float[Array, "m m"]:
@@ -80,7 +81,10 @@ def held_rows(layout: Layout, mode: Mode) -> Float[Array, " m"]:
     return mode.closed @ rows.normal + of_rows(rows, mode.stick)
 
 
-def contact_forces(layout: Layout, coefficients: Coefficients, contact: Contact, mode: Mode) -> Float[Array, " m"]:
+@functools.partial(jax.jit, static_argnums=0)
+def contact_forces(
+    layout: Layout, coefficients: Coefficients, contact: Contact, mode: Mode
+) -> Float[Array, " m"]:
     """The forces on all rows in a mode.
 
     **Arguments:**
@@ -106,6 +110,7 @@ class Margins(NamedTuple):
     slack: Array
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def margins(layout: Layout, coefficients: Coefficients, q: Array, contact: Contact, mode: Mode) -> Margins:
     """The margins of a mode: gaps or normal forces (n,), friction left (n,), slip (n,).
 
@@ -121,7 +126,7 @@ def margins(layout: Layout, coefficients: Coefficients, q: Array, contact: Conta
     bound = coefficients.friction * normal + coefficients.limit
     rubs = has_slip & closed & ((coefficients.friction > 0) | (coefficients.limit > 0))
     square = rows.tangent @ (p * p)
-    friction = bound - jnp.sqrt(jnp.where(square > 0, square, 1)) * (square > 0)
+    friction = bound - jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
     slip = rows.tangent @ (contact.u * mode.direction)
     gap_slack = gap_tolerance(q) * one
     force_slack = 1e5 * eps * largest * one  # forces are solved for, and some are small beside others

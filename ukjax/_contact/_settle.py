@@ -46,7 +46,9 @@ def complementary(G: Array, u: Array, mu: Array, c: Array, layout: Layout) -> So
     scale = jnp.where(scale > 0, scale, 1)
     speed = fixed(jnp.max(jnp.abs(u), initial=0))
     speed = jnp.where(speed > 0, speed, 1)
-    data = ContactData(G / scale, u / speed, mu, c * scale / speed)
+    # Rows that take no part have no inverse inertia; with some they keep their force of zero.
+    idle = jnp.diag((jnp.diagonal(G) == 0).astype(u.dtype))
+    data = ContactData(G / scale + idle, u / speed, mu, c * scale / speed)
     tolerance = float(by_precision(u.dtype, 1e-12, 1e-5))
     p, residual, _ = newton_solution(data, layout.contacts, tolerance)
     closed, sliding = modes(data, layout.contacts, p)
@@ -92,7 +94,7 @@ def _accelerations(
     """The problem of accelerations, and the slip of contacts that slide already, as unit vectors (m,)."""
     rows = rows_of(layout.contacts, u.dtype)
     square = rows.tangent @ (u * u)
-    slides = candidates * (square > still(u.dtype) ** 2)
+    slides = candidates * (square > still(u.dtype) ** 2).astype(u.dtype)
     unit = of_rows(rows, slides / jnp.sqrt(jnp.where(slides > 0, square, 1))) * u
     by_normal = (rows.tangent.T * (unit * of_rows(rows, coefficients.friction))[:, None]) @ rows.normal
     dry = -unit * of_rows(rows, coefficients.limit)
@@ -133,7 +135,7 @@ def settled(
     touching = ((before.gap <= gap_tolerance(q)) | ~layout.has_gap).astype(dtype)
     impact = _impact(layout, coefficients, before, touching)
     contact = at(v + before.response @ impact.p)
-    rest = touching * (rows.normal @ contact.u <= by_precision(dtype, *REST))
+    rest = touching * (rows.normal @ contact.u <= by_precision(dtype, *REST)).astype(dtype)
     sudden, found, unit, unsolved = _followed(layout, coefficients, contact, rest)
     u = contact.u + contact.G @ sudden
     mode = _mode(layout, found, coefficients, rest, unit)

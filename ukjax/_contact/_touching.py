@@ -79,11 +79,17 @@ class Touching(eqx.Module):
 
         return jax.lax.scan(closer, q, length=2)[0]  # what one leaves is of the order of its square
 
-    def begun(self, t: Array, q: Array, v: Array) -> tuple[State, Settled]:
+    def begun(self, t: Array, q: Array, v: Array) -> State:
         """The state to start from: contacts that touch are struck, and the mode is found."""
-        zero = Mode(jnp.zeros(len(self.layout.contacts), v.dtype), *(jnp.zeros(k, v.dtype) for k in self._sizes))
+        zero = Mode(
+            jnp.zeros(len(self.layout.contacts), v.dtype), *(jnp.zeros(k, v.dtype) for k in self._sizes)
+        )
         found = self.settled(t, (q, v, zero))
-        return self.held(t, (q, found.v, found.mode)), found
+        return self.held(t, (q, found.v, found.mode))
+
+    def sliding(self, closed: Array, stick: Array) -> Array:
+        """Which contacts slide (..., n), of what a mode says of them."""
+        return (closed > 0) & (stick == 0) & jnp.broadcast_to(self.layout.has_slip, closed.shape)
 
     @property
     def _sizes(self) -> tuple[int, int]:

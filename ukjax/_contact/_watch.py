@@ -55,13 +55,15 @@ def watched(args: Touching, t0: Array, t1: Array, y0: State, curve: Curve, y1: S
     values = jax.vmap(lambda s, q, v: _slackened(args, t0 + s * (t1 - t0), (q, v, y0[2])))(parts, q, v)
     negative = values < 0
     eligible = ~negative[0]
-    happened = jnp.any(negative & eligible, axis=1)
+    happened = jnp.any(negative & eligible[None], axis=1)
     i = jnp.argmax(happened)
     stale = jnp.any(negative[-1] & negative[0])
     return jax.lax.stop_gradient(Watched(eligible, jnp.any(happened), stale, parts[i - 1], parts[i]))
 
 
-def _bracketed(args: Touching, found: Watched, t0: Array, t1: Array, y0: State, curve: Curve) -> tuple[Array, Array]:
+def _bracketed(
+    args: Touching, found: Watched, t0: Array, t1: Array, y0: State, curve: Curve
+) -> tuple[Array, Array]:
     """Nearly the part of the step at which a margin runs out, and which margin it is."""
     at = lambda s: _slackened(args, t0 + s * (t1 - t0), (*curve(s)[:2], y0[2]))
 
@@ -104,7 +106,9 @@ def _still(x: Any) -> Any:
     return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if eqx.is_array(x) else x, x)
 
 
-def _searched(args: Touching, found: Watched, t0: Array, t1: Array, y0: State, steps: Steps, dense: Any) -> Any:
+def _searched(
+    args: Touching, found: Watched, t0: Array, t1: Array, y0: State, steps: Steps, dense: Any
+) -> Any:
     """When a margin runs out, which it is, and the rate at which it does."""
 
     def at(t: Array) -> tuple[Array, Array]:
@@ -125,10 +129,11 @@ def _searched(args: Touching, found: Watched, t0: Array, t1: Array, y0: State, s
 
 def first_event(
     args: Touching, found: Watched, t0: Array, t1: Array, y0: State, steps: Steps, whole: Stepped
-) -> tuple[Array, Stepped, Array]:
-    """When the first margin runs out, the step that ends there, and the rate at which it does.
+) -> tuple[Array, Array, Stepped, Array]:
+    """When the first margin runs out, differentiable and not, the step that ends there, and the rate at which it does.
 
-    Where none does, the end, and the whole step. The time is differentiable, once.
+    Where none does, the end, and the whole step. The first time, and the state at the end of the step, have first
+    derivatives; between, the step has those of one that ends at the second time.
 
     **Arguments:** as `watched`, and:
 
@@ -144,4 +149,4 @@ def first_event(
     moved = jnp.where(jnp.abs(moved) <= t1 - t0, moved, 0)
     dq, dv, _ = flow(t, step.y, args)
     y = step.y[0] + moved * dq, step.y[1] + moved * dv, step.y[2]
-    return t + moved, step._replace(y=y), rate
+    return t + moved, t, step._replace(y=y), rate

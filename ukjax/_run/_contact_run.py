@@ -15,7 +15,6 @@ from .._contact._log import Log
 from .._contact._rows import contact_model, kinematics, layout_of, pushed_by
 from .._contact._touching import State, Touching, flow
 from .._formula._acceleration import AbstractFormula, equations_of_motion
-from .._formula._contact_newton import rows_of
 from .._misc._arguments import require_instance, require_solver, whole_number
 from .._misc._callbacks import arguments_checked
 from .._misc._errors import InputError
@@ -27,6 +26,8 @@ from .._system._rows import constraint_rows
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem, names_of
 from . import _options
+from ._event_separation import separated
+from ._events import as_diffrax, departing, event_names, which
 from ._observe import reached
 from ._plan import Options, padded
 from ._results import RESULTS
@@ -62,6 +63,7 @@ class ContactRun(NamedTuple):
     - `touching`: what flow and solver compute with.
     - `formula`: of the bilateral rows, for what a trajectory tells.
     - `solver`, `settings`: Diffrax's.
+    - `event`: what stops it, if anything.
     - `computed_by`: in words.
     """
 
@@ -69,6 +71,7 @@ class ContactRun(NamedTuple):
     formula: AbstractFormula
     solver: dfx.AbstractSolver
     settings: dict[str, Any]
+    event: dfx.Event | None
     computed_by: str
 
 
@@ -86,9 +89,7 @@ def contact_run(system: AbstractSystem, options: Options, t: Array, q: Array, v:
     o = options
     require_instance("stabilizer", o.stabilizer, AbstractStabilizer, "Projection()")
     require_solver(o.solver)
-    controller = _options.controller(
-        o.stepsize_controller, o.solver, o.with_dt0, (o.rtol, o.atol), q.dtype
-    )
+    controller = _options.controller(o.stepsize_controller, o.solver, o.with_dt0, (o.rtol, o.atol), q.dtype)
     if not isinstance(controller, dfx.AbstractAdaptiveStepSizeController):
         raise InputError(
             "events of contacts are located within steps, which must be able to shrink: give a solver that estimates its "
@@ -103,6 +104,7 @@ def contact_run(system: AbstractSystem, options: Options, t: Array, q: Array, v:
         "max_steps": max_steps,
         "progress_meter": _options.progress_meter(o.progress),
     }
+    event = as_diffrax(o.event, (t, q, v))
     formula = _options.formula(o.formula, o.stabilizer, q.dtype, fixed=False)
     layout, coefficients = layout_of(system, t, q, v)
     model, said = contact_model(
@@ -110,7 +112,7 @@ def contact_run(system: AbstractSystem, options: Options, t: Array, q: Array, v:
     )
     n = len(layout.names)
     said = f"events of {n} contact{'s' * (n != 1)}; bilateral motion by {said}"
-    return ContactRun(Touching(model, coefficients, layout), formula, o.solver, settings, said)
+    return ContactRun(Touching(model, coefficients, layout), formula, o.solver, settings, event, said)
 
 
 def require_open(system: AbstractSystem, names: tuple[str, ...], t: Array, q: Array, v: Array) -> None:
@@ -139,20 +141,24 @@ class _Solved(NamedTuple):
     log: Log
     stats: dict[str, Array]
     result: RESULTS
+    event: Array
 
 
 @in_full_precision
-def _integrated(run: ContactRun, y0: State, span: tuple[Array, Array, Array | None], ts: Array | None) -> _Solved:
+def _integrated(
+    run: ContactRun, y0: State, span: tuple[Array, Array, Array | None], ts: Array | None
+) -> _Solved:
     args, (t0, t1, dt0) = run.touching, span
     if isinstance(run.settings["adjoint"], _options.REVERSE_ONLY):
         args, y0, span, ts = reverse_only((args, y0, span, ts))
         t0, t1, dt0 = span
+    settings = run.settings | _stopped_by(run, t0, y0)
     kept = dfx.SubSaveAt(t0=ts is None, ts=ts, steps=ts is None)
     saveat = dfx.SaveAt(subs=(kept, dfx.SubSaveAt(t1=True)), solver_state=True)
     term = dfx.ODETerm(flow)  # pyright: ignore[reportArgumentType]
     with arguments_checked():
         solution = dfx.diffeqsolve(
-            term, HybridSolver(run.solver), t0, t1, dt0, y0, args=args, saveat=saveat, throw=False, **run.settings
+            term, HybridSolver(run.solver), t0, t1, dt0, y0, args=args, saveat=saveat, throw=False, **settings
         )
     assert solution.ts is not None
     assert solution.ys is not None
@@ -161,7 +167,25 @@ def _integrated(run: ContactRun, y0: State, span: tuple[Array, Array, Array | No
     counts = {"num_steps": steps, "num_accepted_steps": accepted, "num_rejected_steps": steps - accepted}
     stats = {name: jnp.asarray(x, jnp.int32) for name, x in counts.items()}
     result: Any = RESULTS.promote(solution.result)
-    return _Solved(jnp.concatenate(solution.ts), y, solution.solver_state[1], stats, result)
+    return _Solved(
+        jnp.concatenate(solution.ts), y, solution.solver_state[1], stats, result, which(solution.event_mask)
+    )
+
+
+def _stopped_by(run: ContactRun, t0: Array, y0: State) -> dict[str, Any]:
+    """The event that stops the run, as one of the state (q, v, mode), and the controller that keeps several apart."""
+    if run.event is None:
+        return {}
+    rate = flow(t0, y0, run.touching)[:2]
+    kinematics = run.touching.model.system.kinematics
+    bend = jax.jvp(kinematics, (t0, *y0[:2]), (jnp.ones_like(t0), *rate))[1]
+    event = departing(run.event, t0, y0[:2], rate, bend)
+    assert event is not None
+    whole = lambda fn: lambda t, y, args, **more: fn(t, y[:2], args, **more)
+    event = dfx.Event(
+        jax.tree.map(whole, event.cond_fn, is_leaf=callable), event.root_finder, event.direction
+    )
+    return {"event": event, "stepsize_controller": separated(run.settings["stepsize_controller"], event)}
 
 
 @in_full_precision
@@ -186,24 +210,28 @@ def _told(run: ContactRun, t: Array, y: State) -> dict[str, Any]:
         "gap": contact.gap,
         "force": p,
         "closed": mode.closed > 0,
-        "sliding": (mode.closed > 0) & (mode.stick == 0) & args.layout.has_slip,
+        "sliding": args.sliding(mode.closed, mode.stick),
     }
 
 
 @eqx.filter_jit
 def _run(
     run: ContactRun, t0: Array, q: Array, v: Array, rest: tuple[Array, Array | None], ts: Array | None
-) -> tuple[dict[str, Any], _Solved, tuple[Array, Array]]:
+) -> tuple[dict[str, Any], _Solved, State]:
     """What is told of the saved states, what the steps left, and the state the run started from."""
     q, v = run.touching.model.start(t0, (q, v))
-    y0, _ = run.touching.begun(t0, q, v)
+    y0 = run.touching.begun(t0, q, v)
     solved = _integrated(run, y0, (t0, *rest), ts)
     told = jax.vmap(lambda t, y: _told(run, t, y))(solved.t, solved.y)
-    return told, solved, y0[:2]
+    return told, solved, y0
 
 
 def contact_trajectory(
-    run: ContactRun, start: tuple[Array, Array, Array], rest: tuple[Array, Array | None], ts: Array | None, **told: Any
+    run: ContactRun,
+    start: tuple[Array, Array, Array],
+    rest: tuple[Array, Array | None],
+    ts: Array | None,
+    **told: Any,
 ) -> Trajectory:
     """The trajectory of a run with contacts.
 
@@ -226,10 +254,12 @@ def contact_trajectory(
         names=layout.names,
         contacts=layout.contacts,
         **{name: observed.pop(name) for name in ("gap", "force", "closed", "sliding")},
+        closed_before=begun[2].closed > 0,
+        sliding_before=run.touching.sliding(begun[2].closed, begun[2].stick),
         event_time=log.t,
         impulse=log.impulse,
         event_closed=log.closed > 0,
-        event_sliding=(log.closed > 0) & (log.stick == 0) & layout.has_slip,
+        event_sliding=run.touching.sliding(log.closed, log.stick),
         speed=log.speed,
         sudden=log.jumped > 0,
         num_events=log.count,
@@ -238,11 +268,13 @@ def contact_trajectory(
     rows = eqx.filter_eval_shape(constraint_rows, system, t, q, v)
     names = names_of(system, q, v)
     finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(observed[x][-1])) for x in ("q", "a")]))
-    moved = jnp.stack([jnp.max(jnp.abs(a - b), initial=0) for a, b in zip(begun, (q, v), strict=True)])
+    moved = jnp.stack([jnp.max(jnp.abs(a - b), initial=0) for a, b in zip(begun[:2], (q, v), strict=True)])
     return Trajectory(
         **observed,
         result=RESULTS.where(finite, solved.result, RESULTS.diverged),
         stats=solved.stats,
+        event=solved.event,
+        event_names=event_names(run.event),
         row_names=rows.names,
         row_kinds=rows.kinds,
         start_moved=moved,

@@ -17,8 +17,8 @@ from .._misc._arguments import flag, require_instance
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Forces, Numbers, Time, Velocities, is_traced
 from .._pseudoinverse import AbstractPseudoinverse, GramSchmidt
-from .._system._labels import numbered, own_labels
 from .._system._constraint import require_bilateral
+from .._system._labels import numbered, own_labels
 from .._system._problem import Problem, resolve_state
 from .._system._rows import Rows
 from .._system._stabilize import AbstractStabilizer, NoStabilizer

@@ -123,7 +123,9 @@ class DryFriction(AbstractUnilateral):
 def _vector(what: str, value: Any) -> Array:
     value = number_array(what, value)
     if value.ndim > 1 or not jnp.issubdtype(value.dtype, jnp.floating):
-        raise InputError(f"{what} is {value.dtype} of shape {value.shape}; it must be real, a scalar or a vector.")
+        raise InputError(
+            f"{what} is {value.dtype} of shape {value.shape}; it must be real, a scalar or a vector."
+        )
     return jnp.atleast_1d(value)
 
 
@@ -148,6 +150,7 @@ def slips(contact: Unilateral, count: int, t: Time, q: Coordinates, v: Velocitie
         value = value[:, None]
     if value.ndim != 2 or value.shape[0] != count or value.shape[1] not in (1, 2):
         raise InputError(
-            f"{what} has shape {value.shape}; of {count} contacts it must be ({count},) in the plane, ({count}, 2) in space."
+            f"{what} has shape {value.shape}; of {count} contacts it must be ({count},) in the plane, ({count}, 2) in "
+            "space."
         )
     return value
