@@ -94,7 +94,9 @@ class Kinematics(NamedTuple):
     u: Array
 
 
-def _of_one(c: AbstractUnilateral, system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
+def _of_one(
+    c: AbstractUnilateral, system: AbstractSystem, t: Array, q: Array, v: Array
+) -> tuple[Array, Array]:
     """Gaps (k,) and velocities (k, 1 + d) of one constraint; of dry friction no gaps, and (k, 1)."""
     if isinstance(c, DryFriction):
         rates = c.rates(t, q, v)
@@ -117,7 +119,8 @@ def kinematics(system: AbstractSystem, t: Array, q: Array, v: Array) -> Kinemati
     parts = [_of_one(c, system, t, q, v) for c in unilateral(system.constraints)]
     empty = jnp.zeros(0, q.dtype)
     return Kinematics(
-        jnp.concatenate([gap for gap, _ in parts] or [empty]), jnp.concatenate([u.reshape(-1) for _, u in parts] or [empty])
+        jnp.concatenate([gap for gap, _ in parts] or [empty]),
+        jnp.concatenate([u.reshape(-1) for _, u in parts] or [empty]),
     )
 
 
@@ -182,7 +185,7 @@ def contact_at(model: Model, t: Array, q: Array, v: Array) -> Contact:
     J = jax.jacfwd(velocities, argnums=2)(t, q, v)
     pushes = jnp.concatenate([jnp.zeros_like(v)[None], J])
     accelerations = jax.vmap(lambda push: pushed_by(model, push).acceleration(t, q, v))(pushes)
-    a, response = accelerations[0], (accelerations[1:] - accelerations[0]).T
+    a, response = accelerations[0], (accelerations[1:] - accelerations[:1]).T
     rate = jax.jvp(velocities, (t, q, v), (jnp.ones_like(t), system.kinematics(t, q, v), a))[1]
     G = J @ response
     return Contact(gap, u, J, response, 0.5 * (G + G.T), a, rate)

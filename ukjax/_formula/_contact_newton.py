@@ -54,7 +54,7 @@ Layout = tuple[tuple[bool, int], ...]
 """Of each contact, whether it has a normal row, and how many tangential ones."""
 
 
-def _rows_of(layout: Layout, dtype: Any) -> ContactRows:
+def rows_of(layout: Layout, dtype: Any) -> ContactRows:
     sizes = [int(normal) + tangents for normal, tangents in layout]
     owner, starts = np.repeat(np.arange(len(sizes)), sizes), np.cumsum([0, *sizes[:-1]])
     first = np.isin(
@@ -176,7 +176,7 @@ def _newton(rows: ContactRows, data: ContactData, state: _State) -> _State:
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2))
 def newton_solution(data: ContactData, layout: Layout, tolerance: float) -> tuple[Array, Array, Array]:
     """p of a scaled problem, its residual, and the steps it took."""
-    rows = _rows_of(layout, data.u.dtype)
+    rows = rows_of(layout, data.u.dtype)
     zero, count = jnp.zeros_like(data.u), jnp.zeros((), jnp.int32)
     first = jnp.asarray(_FIRST, data.u.dtype)
     start = _State(zero, zero, first, count, count, zero, jnp.asarray(jnp.inf, data.u.dtype))
@@ -190,7 +190,7 @@ def _(layout: Layout, tolerance: float, primals: tuple, tangents: tuple) -> tupl
     """The modes stay as they are; J dp = -dF, with the same pull towards zero where contacts are dependent."""
     (data,), (d,) = primals, tangents
     p, residual, steps = newton_solution(data, layout, tolerance)
-    rows = _rows_of(layout, data.u.dtype)
+    rows = rows_of(layout, data.u.dtype)
     e = jnp.asarray(_LEAST, p.dtype)
     r, unit = _sizes(rows, data, e), jnp.eye(p.size, dtype=p.dtype)
     y = p - r * (dot(data.G, p) + data.u)
@@ -207,7 +207,7 @@ def _(layout: Layout, tolerance: float, primals: tuple, tangents: tuple) -> tupl
 
 def modes(data: ContactData, layout: Layout, p: Array) -> tuple[Array, Array]:
     """Which contacts are closed, and which of those slide (n,)."""
-    rows = _rows_of(layout, data.u.dtype)
+    rows = rows_of(layout, data.u.dtype)
     r = _sizes(rows, data, jnp.zeros((), p.dtype))
     cut = _cut(rows, data, p - r * (dot(data.G, p) + data.u))
     return cut.closed, cut.sliding
