@@ -24,8 +24,8 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._formula._acceleration import Acceleration as Acceleration
     from ._formula._acceleration import Schur as Schur
     from ._formula._acceleration import UdwadiaKalaba as UdwadiaKalaba
-    from ._formula._contact import Contacts as Contacts
-    from ._formula._contact import solve_contacts as solve_contacts
+    from ._contact._solve import Contacts as Contacts
+    from ._contact._solve import solve_contacts as solve_contacts
     from ._formula._hierarchy._hierarchy import null_space_bases as null_space_bases
     from ._formula._hierarchy._hierarchy import oblique_projectors as oblique_projectors
     from ._formula._hierarchy._hierarchy import one_four_inverses as one_four_inverses
@@ -144,7 +144,7 @@ else:
         "_compiler._whole_loops": "compile_loops_whole",
         "_figures._serve": "View",
         "_formula._acceleration": "AbstractFormula Acceleration Schur UdwadiaKalaba",
-        "_formula._contact": "Contacts solve_contacts",
+        "_contact._solve": "Contacts solve_contacts",
         "_formula._kkt": "KKT",
         "_formula._singular_mass": "NullSpace RangeForm StackedForm",
         "_formula._hierarchy._hierarchy": "null_space_bases oblique_projectors one_four_inverses "

@@ -22,3 +22,4 @@ from ._run_layout import Control as Control
 from ._run_layout import Method as Method
 from ._run_layout import Motion as Motion
 from ._scalars import TranslationError as TranslationError
+from ._until import Until as Until

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._formula._contact import solution_of
+from ._solve import solution_of
 from .._formula._contact_newton import ContactData
 from .._misc._types import by_precision
 from .._pseudoinverse import GramSchmidt, pinv

@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from .._formula._contact import solution_of
+from ._solve import solution_of
 from .._formula._contact_newton import ContactData
 from .._misc._errors import InputError
 from .._misc._types import by_precision
@@ -128,7 +128,7 @@ def _advanced(
     free = v + h * at.a
     before, u = at.u + at.J @ (v - v_middle), at.u + at.J @ (free - v_middle)
     data = _problem(layout, coefficients, at, u, before, h)
-    p, residual, solver_steps, closed, sliding = solution_of(data, layout.contacts)
+    p, residual, solver_steps, closed, sliding = solution_of(data, layout.contacts, last.p)
     closed = closed & _active(layout, at, h)
     v_end = free + at.response @ p
     rate = lambda v: model.system.kinematics(middle, q_middle, v)
