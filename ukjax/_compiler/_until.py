@@ -64,7 +64,9 @@ class Until:
         with w.loop(blocks) as k:
             start = w.apply("mul", "i64", k, kind.width)
             fits = w.apply("icmp ult", "i64", start, last)
-            start = w(f"select i1 {fits}, i64 {start}, i64 {last}")  # some members twice rather than fewer at a time
+            start = w(
+                f"select i1 {fits}, i64 {start}, i64 {last}"
+            )  # some members twice rather than fewer at a time
             _moved(w, rows, routine.inputs, ("%fixed", start), self.fixed)
             _moved(w, rows, state, ("%first", start), self.size)
             rows.store(w, 1.0, unsettled)
@@ -143,7 +145,9 @@ mlir.register_lowering(until_p, mlir.lower_fun(_on_arrays, multiple_results=Fals
 
 def _on_cpu(ctx: Any, *operands: Any, until: Until) -> Any:
     here = until.program.has_machine_code and not ctx.module_context.lowering_parameters.for_export
-    return mlir.lower_fun(_called if here else _on_arrays, multiple_results=False)(ctx, *operands, until=until)
+    return mlir.lower_fun(_called if here else _on_arrays, multiple_results=False)(
+        ctx, *operands, until=until
+    )
 
 
 mlir.register_lowering(until_p, _on_cpu, platform="cpu")

@@ -2,10 +2,10 @@
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from .._compiler import Until, machine_code_is_wanted, program_of, remembered
-from .._formula._contact_newton import ContactData, Iterate, Layout, State, goes_on, newton_step
+from .._formula._contact_newton import ContactData, Iterate, Layout, State, eliminated, goes_on, newton_step
 
 _MOST_ROWS = 18
 """More take more operations than are worth their compilation, of m rows some 3 m^3."""
@@ -42,21 +42,7 @@ def _code(layout: Layout, tolerance: float, dtype: jnp.dtype) -> Until:
     state = State(shape(m), shape(m), shape(), shape(), shape(), shape(m), shape())
 
     def step(data: ContactData, state: State) -> tuple[State, Array]:
-        new = newton_step(layout, data, state, _eliminated)
+        new = newton_step(layout, data, state, eliminated)
         return new, goes_on(new, tolerance)
 
     return Until(program_of(step, (data, state), number))
-
-
-def _eliminated(A: Float[Array, "m m"], b: Float[Array, " m"]) -> Float[Array, " m"]:
-    """A^-1 b by elimination, written out, with pivots as they come: e keeps them from zero, or is made to."""
-    both, above = jnp.concatenate([A, b[:, None]], axis=1), []
-    for _ in range(b.size):
-        pivot = both[0, 0]
-        row = both[0, 1:] / jnp.where(pivot == 0, 1, pivot)
-        above.append(row)
-        both = both[1:, 1:] - both[1:, :1] * row[None]
-    x = jnp.zeros(0, b.dtype)
-    for row in above[::-1]:
-        x = jnp.concatenate([(row[-1] - jnp.sum(row[:-1] * x))[None], x])
-    return x

@@ -25,14 +25,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from ._solve import solution_of
-from .._formula._contact_newton import ContactData
 from .._misc._errors import InputError
 from .._misc._types import by_precision
 from .._motion._model import Model
 from ._history import ContactHistory
 from ._penetration import pushed_out
-from ._rows import Coefficients, Contact, Layout, contact_at, kinematics, pushed_by
+from ._rows import Coefficients, Layout, kinematics
+from ._solve import solution_of
+from ._step import Prepared, gaps, prepared
 
 # Of the scaled problem: a residual above it means that impulses do not obey the laws.
 _UNSOLVED = (1e-8, 1e-3)
@@ -90,73 +90,28 @@ def steps_within(t0: float, t1: float, h: float) -> int:
     return max(1, math.ceil((t1 - t0) / h * (1 - 1e-12)))
 
 
-def _of_contacts(layout: Layout, x: Array) -> Array:
-    """What rows have on the normal ones, by contact (n,); zero for dry friction."""
-    return jnp.zeros(len(layout.contacts), x.dtype).at[layout.owner[layout.normals]].set(x[layout.normals])
-
-
-def _active(layout: Layout, at: Contact, h: Array) -> Array:
-    """Whether contacts take part (n,): dry friction, and gaps closed by the middle of the motion without impulses."""
-    return ~layout.has_gap | (at.gap + 0.125 * h * h * _of_contacts(layout, at.rate) <= 0)
-
-
-def _fast(layout: Layout, at: Contact, before: Array, h: Array) -> Array:
-    """Which normal rows close faster than forces move them within a step (m,): slower ones do not bounce."""
-    return layout.is_normal & (before < -h * jnp.abs(at.rate))
-
-
-def _problem(
-    layout: Layout, coefficients: Coefficients, at: Contact, u: Array, before: Array, h: Array
-) -> ContactData:
-    """The complementarity problem of a step; contacts that take no part are kept apart."""
-    on = _active(layout, at, h)[layout.owner]
-    size = jnp.trace(at.G) / max(u.size, 1)
-    apart = jnp.where(on, 0, jnp.where(size > 0, size, 1))
-    G = jnp.where(on[:, None] & on[None], at.G, 0) + jnp.diag(apart)
-    restored = jnp.where(_fast(layout, at, before, h), coefficients.restitution[layout.owner] * before, 0)
-    return ContactData(G, jnp.where(on, u + restored, 0), coefficients.friction, coefficients.limit * h)
-
-
 def _advanced(
     model: Model, layout: Layout, coefficients: Coefficients, h: Array, last: _Step, t: Array
 ) -> _Step:
     """One step from time t."""
-    q, v = last.q, last.v
-    middle, q_middle = t + 0.5 * h, q + 0.5 * h * model.system.kinematics(t, q, v)
-    v_middle = v + 0.5 * h * pushed_by(model, jnp.zeros_like(v)).acceleration(middle, q_middle, v)
-    at = contact_at(model, middle, q_middle, v_middle)
-    free = v + h * at.a
-    before, u = at.u + at.J @ (v - v_middle), at.u + at.J @ (free - v_middle)
-    data = _problem(layout, coefficients, at, u, before, h)
-    p, residual, solver_steps, closed, sliding = solution_of(data, layout.contacts, last.p)
-    closed = closed & _active(layout, at, h)
-    v_end = free + at.response @ p
-    rate = lambda v: model.system.kinematics(middle, q_middle, v)
-    q_end, v_end = _kept(
-        model, layout, t + h, q + 0.5 * h * rate(v + v_end), v_end, jax.vmap(rate)(at.response.T), at.G
-    )
-    struck = closed & _of_contacts(layout, _fast(layout, at, before, h))
-    finite = (
-        last.finite & jnp.all(jnp.isfinite(q_end)) & jnp.all(jnp.isfinite(v_end)) & jnp.all(jnp.isfinite(p))
-    )
-    step = _Step(q_end, v_end, p, closed, sliding & closed, struck, residual, solver_steps, finite)
+    x = prepared(model, layout, last.q, last.v, t, h, coefficients)
+    p, residual, solver_steps, closed, sliding = solution_of(x.data, layout.contacts, last.p)
+    closed = closed & (x.active > 0)
+    v = x.free + x.response @ p
+    q, v = _kept(model, layout, t + h, (x.q + 0.5 * h * (x.rates @ v), v), x)
+    finite = last.finite & jnp.all(jnp.isfinite(q)) & jnp.all(jnp.isfinite(v)) & jnp.all(jnp.isfinite(p))
+    step = _Step(q, v, p, closed, sliding & closed, closed & (x.fast > 0), residual, solver_steps, finite)
     return jax.tree.map(lambda new, old: jnp.where(finite, new, old), step, last._replace(finite=finite))
 
 
-def _kept(
-    model: Model, layout: Layout, t: Array, q: Array, v: Array, pushes: Array, G: Array
-) -> tuple[Array, Array]:
+def _kept(model: Model, layout: Layout, t: Array, y: tuple[Array, Array], x: Prepared) -> tuple[Array, Array]:
     """The state without penetration, and on the bilateral rows."""
-    system, rows = model.system.system, layout.normals  # pyright: ignore
+    (q, v), rows = y, layout.normals
     project = model.project if model.system.constraints else lambda t, y: y
     if len(rows):
-        gaps = lambda q: kinematics(system, t, q, jnp.zeros_like(v)).gap[layout.owner[rows]]
-        moved = lambda pi: project(t, (q + pi @ pushes[rows], v))[0]
-        q = (
-            q
-            + pushed_out(lambda pi: gaps(moved(pi)), G[rows][:, rows], jnp.zeros(len(rows), q.dtype))
-            @ pushes[rows]
-        )
+        pushes = (x.rates @ x.response[:, rows]).T
+        moved = lambda pi: project(t, (q + pi @ pushes, v))[0]
+        q = q + pushed_out(lambda pi: gaps(model, layout, moved(pi), v, t), x.normal) @ pushes
     return project(t, (q, v))
 
 

@@ -126,6 +126,20 @@ def _inverse(A: Float[Array, "m m"]) -> Float[Array, "m m"]:
     return dot(chosen, both[:, m:])
 
 
+def eliminated(A: Float[Array, "m m"], b: Float[Array, " m"]) -> Float[Array, " m"]:
+    """A^-1 b by elimination, written out, with pivots as they come: e keeps them from zero, or is made to."""
+    both, above = jnp.concatenate([A, b[:, None]], axis=1), []
+    for _ in range(b.size):
+        pivot = both[0, 0]
+        row = both[0, 1:] / jnp.where(pivot == 0, 1, pivot)
+        above.append(row)
+        both = both[1:, 1:] - both[1:, :1] * row[None]
+    x = jnp.zeros(0, b.dtype)
+    for row in above[::-1]:
+        x = jnp.concatenate([(row[-1] - jnp.sum(row[:-1] * x))[None], x])
+    return x
+
+
 def _residual(rows: ContactRows, data: ContactData, p: Array) -> Float[Array, ""]:
     """The largest violation: of Signorini's conditions, of the cone, and of maximum dissipation."""
     normal, tangent = rows
@@ -159,14 +173,18 @@ def goes_on(state: State, tolerance: float) -> Array:
     return (state.residual > tolerance) & (state.steps < _STEPS)
 
 
-def _linearized(rows: ContactRows, data: ContactData, e: Array, p: Array, centre: Array) -> tuple[Array, Array]:
+def _linearized(
+    rows: ContactRows, data: ContactData, e: Array, p: Array, centre: Array
+) -> tuple[Array, Array]:
     """F = p - P(p - r u) of G + e 1, and its derivative."""
     r, unit = _sizes(rows, data, e), jnp.eye(p.size, dtype=p.dtype)
     cut = _cut(rows, data, p - r * (dot(data.G, p) + data.u + e * (p - centre)))
     return p - cut.value, unit - dot(cut.by_y, unit - r[:, None] * (data.G + e * unit))
 
 
-def newton_step(layout: Layout, data: ContactData, state: State, solve: Callable[[Array, Array], Array]) -> State:
+def newton_step(
+    layout: Layout, data: ContactData, state: State, solve: Callable[[Array, Array], Array]
+) -> State:
     """One step of Newton's method, with another e where this one has done its part, or failed.
 
     **Arguments:**
@@ -208,7 +226,11 @@ Iterate = Callable[[Layout, float, ContactData, State], State]
 
 
 def newton_solution(
-    data: ContactData, layout: Layout, tolerance: float, guess: Array | None = None, iterate: Iterate = _on_arrays
+    data: ContactData,
+    layout: Layout,
+    tolerance: float,
+    guess: Array | None = None,
+    iterate: Iterate = _on_arrays,
 ) -> tuple[Array, Array, Array]:
     """p of a scaled problem, its residual, and the steps it took.
 
