@@ -43,7 +43,7 @@ def bounced(e, t):
             return 0.0
 
 
-@pytest.mark.parametrize("e", [0.0, 0.5, 0.8, 1.0])
+@pytest.mark.parametrize("e", [0.5, 1.0])
 def test_bouncing_ball_converges_at_first_order(e):
     ts = np.array([0.2, 0.6, 1.1, 1.7, 2.3, 4.2])
     exact = np.array([bounced(e, t) for t in ts])
@@ -167,6 +167,7 @@ def test_dry_friction_stops_an_oscillator():
     np.testing.assert_array_equal(found.contacts.sliding[-1], [False])
 
 
+@pytest.mark.slow
 def test_derivatives_are_those_of_the_steps():
     """d z/d h0 of the bouncing ball is +1, and differences of the discrete motion agree, in both modes."""
     end = lambda h0: stepped(ball(0.8), jnp.array([h0]), [0.0], 0.6, 60, [0.6]).q[0, 0]

@@ -39,6 +39,7 @@ class Until:
     def __init__(self, program: Program):
         self.program = program
         self.fixed, self.size = program.counts
+        self.text = functools.cache(self._text)
 
     def __call__(self, fixed: Array, state: Array) -> Array:
         """The last state (size,).
@@ -50,10 +51,9 @@ class Until:
         """
         return until_p.bind(fixed, state, until=self)
 
-    @functools.cache
-    def text(self, kind: Kind) -> tuple[str, int]:
-        """The function `compute` of rows to work on, last states, how many members there are, what stays and first states;
-        and how many numbers these rows have."""
+    def _text(self, kind: Kind) -> tuple[str, int]:
+        """The function `compute` of rows, last states, how many members there are, what stays and first states; and how
+        many numbers these rows have."""
         w, rows = Writer(), Rows(kind)
         routine = Routine("step", self.program, rows)
         found, unsettled = rows.new(self.size + 1), rows.new(1)

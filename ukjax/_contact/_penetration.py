@@ -3,7 +3,7 @@
     q* = q + N W J_n^T pi,    0 <= pi  perp  g(t, q*) >= 0
 
 It is solved by Newton's method on pi = max(0, pi - r g), with the inverse inertia of the step in place of the derivative
-of g. Where g is that of positions projected onto the bilateral rows, both hold. It moves what penetrates, and nothing else.
+of g. Where g is that of positions projected onto the bilateral rows, both hold. What penetrates moves, and nothing else.
 """
 
 from collections.abc import Callable

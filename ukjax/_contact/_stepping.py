@@ -14,8 +14,8 @@ contacts (`_penetration`), and positions and velocities projected onto the bilat
 
 What closes slower than forces move it within a step does not bounce: so bouncing ends in contact.
 
-Steps do not end at impacts, so any number of contacts and infinitely many impacts cost no more than others, and the motion
-is of first order in h. Forces alone are of second order.
+Steps do not end at impacts, so any number of contacts and infinitely many impacts cost no more than others, and the
+motion is of first order in h. Forces alone are of second order.
 """
 
 import math

@@ -8,8 +8,8 @@ without impulses, find impulses p and velocities u = G p + u' such that at each 
 The same holds for forces and accelerations. With a step r > 0 for each row this says p = P(p - r u), where P takes the
 positive part of normal rows and cuts tangential ones at the length mu max(0, p_n - r u_n) + c (Alart and Curnier 1991).
 It is solved by Newton's method on G + e 1, where e pulls towards an earlier p (proximal point): once that error is small
-beside the whole one, e pulls towards where p is, and shrinks; where steps do not converge, it grows. So dependent contacts, such as the fourth leg of a table, need no other
-treatment: of their impulses those nearest to zero are found, and u is what it is for all of them.
+beside the whole one, e pulls towards where p is, and shrinks; where steps do not converge, it grows. So dependent
+contacts, such as the fourth leg of a table, need no other treatment: u is what it is for all solutions, and p one of them.
 """
 
 import functools
