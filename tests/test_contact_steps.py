@@ -180,3 +180,26 @@ def test_derivatives_are_those_of_the_steps():
     difference = (slid(0.4 + 1e-6) - slid(0.4 - 1e-6)) / 2e-6
     np.testing.assert_allclose(jax.grad(slid)(0.4), difference, rtol=1e-6)
     np.testing.assert_allclose(jax.grad(slid)(0.4), -0.5 * G * 0.36, rtol=1e-9)
+
+
+def test_painleve_rod_has_an_impact_without_collision():
+    """One step gives the impulse that stops its tip, P = -G^-1 u, where accelerations have no solution."""
+    length, phi = 0.5, 1.1
+    system = uk.System(
+        lambda t, q: jnp.diag(jnp.array([1.0, 1.0, length**2 / 3])),
+        lambda t, q, v: jnp.array([0.0, -G, 0.0]),
+        [
+            Unilateral(
+                lambda t, q: q[1] - length * jnp.sin(q[2]),
+                friction=1.6,
+                slip=lambda t, q, v: v[0] + length * jnp.sin(q[2]) * v[2],
+            )
+        ],
+    )
+    J = np.array([[0, 1, -length * np.cos(phi)], [1, 0, length * np.sin(phi)]])
+    v = np.array([-2.0, 0.0, 0.0])
+    W = np.diag([1, 1, 3 / length**2])
+    impulse = -np.linalg.solve(J @ W @ J.T, J @ v)
+    found = stepped(system, [0.0, length * np.sin(phi), phi], v, 1e-6, 1, [1e-6])
+    np.testing.assert_allclose(found.contacts.force[0] * 1e-6, impulse, rtol=1e-4)
+    np.testing.assert_allclose(found.v[0], v + W @ J.T @ impulse, rtol=1e-4)

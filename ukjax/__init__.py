@@ -18,14 +18,14 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._compiler import TranslationError as TranslationError
     from ._compiler import lanes as lanes
     from ._compiler._whole_loops import compile_loops_whole as compile_loops_whole
+    from ._contact._solve import Contacts as Contacts
+    from ._contact._solve import solve_contacts as solve_contacts
     from ._figures._serve import View as View
     from ._formula import _hierarchy
     from ._formula._acceleration import AbstractFormula as AbstractFormula
     from ._formula._acceleration import Acceleration as Acceleration
     from ._formula._acceleration import Schur as Schur
     from ._formula._acceleration import UdwadiaKalaba as UdwadiaKalaba
-    from ._contact._solve import Contacts as Contacts
-    from ._contact._solve import solve_contacts as solve_contacts
     from ._formula._hierarchy._hierarchy import null_space_bases as null_space_bases
     from ._formula._hierarchy._hierarchy import oblique_projectors as oblique_projectors
     from ._formula._hierarchy._hierarchy import one_four_inverses as one_four_inverses

@@ -1,8 +1,9 @@
 """The contacts of a system at one state: gaps, contact velocities, their rows, and the inverse inertia they feel.
 
 Contact velocities are u = (u_n, u_t) of each contact, the normal one first: u_n the rate of the gap, u_t the slip. They
-are linear in v, u = J v + w, and impulses p on the contacts change v by W J^T p. W is the inverse inertia of the bilateral
-motion, W = M^-1 - M^-1 A^T (A M^-1 A^T)^+ A M^-1: what its rows hold back is left out, and dependent rows do no harm.
+are linear in v, u = J v + w, and impulses p on the contacts change v by W J^T p. W is the inverse inertia of the
+bilateral motion, W = M^-1 - M^-1 A^T (A M^-1 A^T)^+ A M^-1: what its rows
+hold back is left out, and dependent rows do no harm.
 The Delassus operator is G = J W J^T.
 """
 

@@ -9,7 +9,7 @@ The same holds for forces and accelerations. With a step r > 0 for each row this
 positive part of normal rows and cuts tangential ones at the length mu max(0, p_n - r u_n) + c (Alart and Curnier 1991).
 It is solved by Newton's method on G + e 1, where e pulls towards an earlier p (proximal point): once that error is small
 beside the whole one, e pulls towards where p is, and shrinks; where steps do not converge, it grows. So dependent
-contacts, such as the fourth leg of a table, need no other treatment: u is what it is for all solutions, and p one of them.
+contacts, such as the fourth leg of a table, need no other treatment.
 """
 
 import functools

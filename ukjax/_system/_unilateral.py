@@ -8,7 +8,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._misc._arguments import number_array, real_array, require_finite, require_function, require_not_negative
+from .._misc._arguments import (
+    number_array,
+    real_array,
+    require_finite,
+    require_function,
+    require_not_negative,
+)
 from .._misc._called import called
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time, Velocities
@@ -122,7 +128,9 @@ class DryFriction(AbstractUnilateral):
 def _vector(what: str, value: Any) -> Array:
     value = number_array(what, value)
     if value.ndim > 1 or not jnp.issubdtype(value.dtype, jnp.floating):
-        raise InputError(f"{what} is {value.dtype} of shape {value.shape}; it must be real, a scalar or a vector.")
+        raise InputError(
+            f"{what} is {value.dtype} of shape {value.shape}; it must be real, a scalar or a vector."
+        )
     return jnp.atleast_1d(value)
 
 
