@@ -35,8 +35,8 @@ class Workers:
         self._executor: Executor = _existing(given) if self._make is None else self._make()
         if not isinstance(self._executor, Executor):
             raise InputError(
-                "executor must be a number of processes, a concurrent.futures.Executor, a function that makes one, or the "
-                f"address of a cluster, got {shown(self._executor)}."
+                "executor must be a number of processes, a concurrent.futures.Executor, a function that makes one, or "
+                f"the address of a cluster, got {shown(self._executor)}."
             )
         _require_spawned(self._executor)
         self._count, self._asked = 1, -_ASKED
@@ -118,7 +118,7 @@ def _at(address: str) -> Executor:
 def _processes(number: int) -> Executor:
     """Processes of this machine, which end with this one."""
     spawning = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(number, spawning, end_with, (os.getpid(),))
+    return ProcessPoolExecutor(number, spawning, end_with, (os.getpid(), True))
 
 
 def _end(executor: Executor, wait: bool) -> None:
