@@ -90,7 +90,7 @@ class Workers:
             _end(self._executor, wait=True)
 
 
-def _maker(given: Any) -> Callable[[], Executor] | None:
+def _maker(given: Any) -> Callable[[], Any] | None:
     """What makes the executor that a user means; None of one that is there."""
     if isinstance(given, str):
         return functools.partial(_at, given)
