@@ -94,7 +94,11 @@ def _ray(folder: Path, workers: int) -> tuple[str, list[subprocess.Popen]]:
     command = [str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", "--port", port]
     command += ["--num-cpus", str(workers), "--include-dashboard", "false", "--temp-dir", str(folder)]
     head = _started([*command, "--disable-usage-stats"])
-    time.sleep(15.0)  # it is up when it answers, and says so to nobody
+    status = [str(Path(sys.executable).with_name("ray")), "status", "--address", f"127.0.0.1:{port}"]
+    while subprocess.run(
+        status, capture_output=True, check=False
+    ).returncode:  # it says to nobody when it is up
+        time.sleep(1.0)
     return f"127.0.0.1:{port}", [head]
 
 

@@ -32,7 +32,7 @@ from _cluster_parts import cluster, digests, done, end, most_memory, processor_t
 from _timing import machine, table
 
 import ukjax as uk
-from ukjax._misc._worker import end_with
+from ukjax._sweep._cluster._ray import RayExecutor
 
 KINDS = ("dask", "ray", "pool", "loky")
 DRIVERS_KILLED = 2
@@ -41,23 +41,18 @@ MANY, FEWER, QUICK = 100_000, 10_000, 2_000
 
 def executor_of(kind: str, workers: int, address: str) -> Any:
     """What `uk.sweep` takes."""
-    if address:
-        return address
     if kind == "loky":
         import loky
 
-        return loky.get_reusable_executor(workers)
-    settings = {"mp_context": multiprocessing.get_context("spawn")}
-    settings |= {"initializer": end_with, "initargs": (os.getpid(),)}
-    return functools.partial(ProcessPoolExecutor, workers, **settings)
+        return functools.partial(loky.get_reusable_executor, workers)
+    return address or workers
 
 
 def parallelograms(runs: int, chunk: int, store: Path, executor: Any) -> None:
     params = {"angle": np.linspace(0.8, 1.2, runs)}
-    saved = 2001 if runs == FEWER else 201  # so that they take as long as the many
     options = {
         "t1": 2.0,
-        "ts": saved,
+        "ts": 201,
         "chunk": chunk,
         "store": store,
         "executor": executor,
@@ -201,8 +196,13 @@ def _warm(kind: str, workers: int) -> Any:
 
         settings = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None}
         return Client(LocalCluster(**settings))
-    made = executor_of(kind, workers, "local" if kind == "ray" else "")
-    return made() if callable(made) else made
+    if kind == "ray":
+        return RayExecutor("local")
+    if kind == "loky":
+        import loky
+
+        return loky.get_reusable_executor(workers)
+    return ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
 
 
 def cheap(x):

@@ -258,7 +258,9 @@ def test_pendulum_that_rests_on_a_stop_and_leaves_it():
     th0, length, stop, m, tau, w = 1.0, 0.8, 0.2, 1.0, 3.0, 1.5
     torque = lambda t: -tau * np.cos(w * t)
     force = lambda t, q, v: -m * G * length * jnp.sin(q) - tau * jnp.cos(w * t)
-    system = uk.System(m * length**2 * jnp.eye(1), force, [uk.Unilateral(lambda t, q: q[0] - stop, name="stop")])
+    system = uk.System(
+        m * length**2 * jnp.eye(1), force, [uk.Unilateral(lambda t, q: q[0] - stop, name="stop")]
+    )
     run = uk.simulate(system, [th0], [0.0], t1=2.2, ts=[1.0, 2.2], **TIGHT)
     resting = [False]
 
@@ -277,7 +279,9 @@ def test_pendulum_that_rests_on_a_stop_and_leaves_it():
     states, events = followed(rate, [th0, 0.0], 2.2, [hits, leaves], jump, [1.0, 2.2])
     np.testing.assert_allclose(events_of(run), events, atol=1e-9)
     np.testing.assert_allclose(np.concatenate([run.q, run.v], axis=1), states, atol=1e-8)
-    np.testing.assert_allclose(run.contacts.force[0, 0], m * G * length * np.sin(stop) - torque(1.0), rtol=1e-9)
+    np.testing.assert_allclose(
+        run.contacts.force[0, 0], m * G * length * np.sin(stop) - torque(1.0), rtol=1e-9
+    )
 
 
 @pytest.mark.slow

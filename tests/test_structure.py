@@ -26,6 +26,7 @@ ROOMS = [
     "_formula",
     "_compiler",
     "_motion",
+    "_contact",
     "mechanisms",
     "models",
     "robots",

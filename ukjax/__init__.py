@@ -19,14 +19,14 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._compiler import lanes as lanes
     from ._compiler._whole_loops import compile_loops_whole as compile_loops_whole
     from ._contact._history import ContactHistory as ContactHistory
+    from ._contact._solve import Contacts as Contacts
+    from ._contact._solve import solve_contacts as solve_contacts
     from ._figures._serve import View as View
     from ._formula import _hierarchy
     from ._formula._acceleration import AbstractFormula as AbstractFormula
     from ._formula._acceleration import Acceleration as Acceleration
     from ._formula._acceleration import Schur as Schur
     from ._formula._acceleration import UdwadiaKalaba as UdwadiaKalaba
-    from ._formula._contact import Contacts as Contacts
-    from ._formula._contact import solve_contacts as solve_contacts
     from ._formula._hierarchy._hierarchy import null_space_bases as null_space_bases
     from ._formula._hierarchy._hierarchy import oblique_projectors as oblique_projectors
     from ._formula._hierarchy._hierarchy import one_four_inverses as one_four_inverses
@@ -148,7 +148,7 @@ else:
         "_contact._history": "ContactHistory",
         "_figures._serve": "View",
         "_formula._acceleration": "AbstractFormula Acceleration Schur UdwadiaKalaba",
-        "_formula._contact": "Contacts solve_contacts",
+        "_contact._solve": "Contacts solve_contacts",
         "_formula._kkt": "KKT",
         "_formula._singular_mass": "NullSpace RangeForm StackedForm",
         "_formula._hierarchy._hierarchy": "null_space_bases oblique_projectors one_four_inverses "

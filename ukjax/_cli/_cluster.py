@@ -1,15 +1,10 @@
 """Options of `ukjax sweep` for workers, and how far a store is."""
 
-import concurrent.futures
-import functools
-import multiprocessing
-import os
 from typing import Any
 
 import typer
 
 from .._misc._errors import InputError
-from .._misc._worker import end_with
 
 
 def tell_status(store: str | None) -> None:
@@ -34,8 +29,6 @@ def executor_of(workers: int | None, dask: str | None, ray: str | None) -> Any:
     """What `uk.sweep` takes for the workers asked for; None where there are none."""
     if sum(x is not None for x in (workers, dask, ray)) > 1:
         raise InputError("give one of --workers, --dask and --ray.")
-    if workers is None:
-        return dask or ray
-    settings = {"mp_context": multiprocessing.get_context("spawn")}
-    settings |= {"initializer": end_with, "initargs": (os.getpid(),)}
-    return functools.partial(concurrent.futures.ProcessPoolExecutor, workers, **settings)
+    if dask is not None and "://" not in dask:
+        dask = f"tcp://{dask}"
+    return workers or dask or ray

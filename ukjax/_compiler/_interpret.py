@@ -35,7 +35,7 @@ from ._moves import (
     scatter,
     shaped,
 )
-from ._scalars import FOLDED, Builder, TranslationError
+from ._scalars import FOLDED, Builder, TranslationError, inlined
 
 _LONGEST_UNROLLED = 256
 _LARGEST_MATRIX = (
@@ -288,6 +288,7 @@ _RULES: dict[str, Callable[..., Scalars]] = {
     "dot_general": Interpreter._dot_general,
     **dict.fromkeys(("argmax", "argmin"), Interpreter._place_of_most),
     **dict.fromkeys(("lt_to", "le_to"), Interpreter._total_order),
+    "scalar_program": lambda i, x, p, e: inlined(p["program"], x, i.builder),
     "scatter": lambda i, x, p, e: scatter(e, x),
     "scatter-add": Interpreter._scatter_add,
     **dict.fromkeys(REDUCTIONS, Interpreter._reduction),

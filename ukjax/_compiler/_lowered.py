@@ -24,7 +24,7 @@ def members_of(operands: Sequence[Any]) -> tuple[int, ...]:
     return np.broadcast_shapes(*(x.shape[1:] for x in operands))
 
 
-def _flat(x: Array, members: tuple[int, ...]) -> Array:
+def flat(x: Array, members: tuple[int, ...]) -> Array:
     """An operand with all members along one axis."""
     apart = x.reshape(x.shape[0], *(x.shape[1:] or (1,) * len(members)))
     return jnp.broadcast_to(apart, (x.shape[0], *members)).reshape(x.shape[0], math.prod(members))
@@ -32,14 +32,14 @@ def _flat(x: Array, members: tuple[int, ...]) -> Array:
 
 def _natively(*operands: Array, program: Any) -> Array:
     members = members_of(operands)
-    apart = [x if x.ndim == 1 else _flat(x, members) for x in operands]
+    apart = [x if x.ndim == 1 else flat(x, members) for x in operands]
     found = run(program.native, apart, len(program.outputs), math.prod(members))
     return found.reshape(-1, *members)
 
 
 def _by_kernel(*operands: Array, program: Any) -> Array:
     members = members_of(operands)
-    found = program.kernel(*(x[:, None] if x.ndim == 1 else _flat(x, members) for x in operands))
+    found = program.kernel(*(x[:, None] if x.ndim == 1 else flat(x, members) for x in operands))
     return found.reshape(-1, *members)
 
 
@@ -52,7 +52,7 @@ def separately_computed(*operands: Array, program: Any) -> Array:
     - `program`: the program.
     """
     members = members_of(operands)
-    inputs = [row for x in operands for row in _rows(_flat(x, members))]
+    inputs = [row for x in operands for row in _rows(flat(x, members))]
     pieces = program.pieces
     if pieces is None:
         found = evaluate(program.outputs, inputs, program.dtype)

@@ -51,8 +51,15 @@ def _impl(*operands: Array, program: Any) -> Array:
     return _run(*operands, program=program)
 
 
-def _batched(operands: Sequence[Array], axes: Sequence[Any], *, program: Any) -> tuple[Array, int]:
-    """The new members along a last axis; operands that are the same for all members stay as they are."""
+def with_members(operands: Sequence[Array], axes: Sequence[Any]) -> tuple[list[Array], int]:
+    """Operands with the members of a new axis along a last one, and which that is; of operands that are the same for all
+    members it is 1 long, or they stay vectors.
+
+    **Arguments:**
+
+    - `operands`: arrays (count, *members), or (count,).
+    - `axes`: the new axis of each; None where there is none.
+    """
     rank = max(x.ndim - (a is not None) for x, a in zip(operands, axes, strict=True))
 
     def placed(x: Array, axis: Any) -> Array:
@@ -61,7 +68,12 @@ def _batched(operands: Sequence[Array], axes: Sequence[Any], *, program: Any) ->
         x = jnp.moveaxis(x, axis, -1)
         return x.reshape(x.shape[0], *(x.shape[1:-1] or (1,) * (rank - 1)), x.shape[-1])
 
-    return program_p.bind(*map(placed, operands, axes), program=program), rank
+    return list(map(placed, operands, axes)), rank
+
+
+def _batched(operands: Sequence[Array], axes: Sequence[Any], *, program: Any) -> tuple[Array, int]:
+    placed, rank = with_members(operands, axes)
+    return program_p.bind(*placed, program=program), rank
 
 
 def _jvp(primals: Sequence[Array], tangents: Sequence[Any], *, program: Any) -> tuple[Array, Array]:

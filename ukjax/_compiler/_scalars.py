@@ -253,3 +253,23 @@ def copied(
             if type(found) is not Node or found.op != node.op:
                 other.add(node)
     return [copy(x) for x in outputs]
+
+
+def inlined(program: Any, operands: Sequence[np.ndarray], build: Builder) -> np.ndarray:
+    """The outputs of a program (outputs, *members) of expressions, as part of another one.
+
+    **Arguments:**
+
+    - `program`: with `outputs`, the expressions of its inputs.
+    - `operands`: its inputs (count, *members), or (count,).
+    - `build`: makes the expressions.
+    """
+    members = np.broadcast_shapes(*(x.shape[1:] for x in operands))
+    apart = [x.reshape(len(x), *(x.shape[1:] or (1,) * len(members))) for x in operands]
+    given = np.concatenate([np.broadcast_to(x, (len(x), *members)).reshape(len(x), -1) for x in apart])
+    inputs = [x for x in reachable(program.outputs) if x.op == "input"]
+    found = np.empty((len(program.outputs), given.shape[1]), object)
+    for k, column in enumerate(given.T):
+        for i, x in enumerate(copied(program.outputs, {x: column[x.args[0]] for x in inputs}, build)):
+            found[i, k] = x
+    return found.reshape(-1, *members)

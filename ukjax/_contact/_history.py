@@ -30,6 +30,9 @@ class ContactHistory(eqx.Module):
       has no derivative there.
     - `sudden`: whether there was an impact without collision, as accelerations had no solution (Painleve) (l,).
     - `num_events`: how many there were, those beyond l included.
+
+    By time stepping (`contact="steps"`) the events are steps with impacts, `force` is the impulse of a step over its length,
+    and `speed` and the state before the first event are not known (NaN, False).
     """
 
     names: tuple[str, ...] = eqx.field(static=True)

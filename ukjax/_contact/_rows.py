@@ -1,8 +1,9 @@
 """The contacts of a system at one state: gaps, contact velocities, their rows, and the inverse inertia they feel.
 
-Contact velocities are u = (u_n, u_t) of each contact, the normal one first: u_n the rate of the gap, u_t the slip. They are
-linear in v, u = J v + w, and impulses p on the contacts change v by W J^T p. W is the inverse inertia of the bilateral
-motion, W = M^-1 - M^-1 A^T (A M^-1 A^T)^+ A M^-1: what its rows hold back is left out, and dependent rows do no harm.
+Contact velocities are u = (u_n, u_t) of each contact, the normal one first: u_n the rate of the gap, u_t the slip. They
+are linear in v, u = J v + w, and impulses p on the contacts change v by W J^T p. W is the inverse inertia of the
+bilateral motion, W = M^-1 - M^-1 A^T (A M^-1 A^T)^+ A M^-1: what its rows
+hold back is left out, and dependent rows do no harm.
 The Delassus operator is G = J W J^T.
 """
 
@@ -191,8 +192,7 @@ def contact_at(model: Model, t: Array, q: Array, v: Array) -> Contact:
     J = jax.jacfwd(velocities, argnums=2)(t, q, v)
     pushes = jnp.concatenate([jnp.zeros_like(v)[None], J])
     accelerations = jax.vmap(lambda push: pushed_by(model, push).acceleration(t, q, v))(pushes)
-    a = accelerations[0]
-    response = (accelerations[1:] - a[None]).T
+    a, response = accelerations[0], (accelerations[1:] - accelerations[:1]).T
     rate = jax.jvp(velocities, (t, q, v), (jnp.ones_like(t), system.kinematics(t, q, v), a))[1]
     G = J @ response
     return Contact(gap, u, J, response, 0.5 * (G + G.T), a, rate)

@@ -89,12 +89,13 @@ def _free_slot() -> tuple[int, Any]:
         slot += 1
 
 
-def end_with(parent: int) -> None:
+def end_with(parent: int, child: bool = False) -> None:
     """Has this process end when its parent is killed: pools of processes leave theirs behind, and they wait forever.
 
     **Arguments:**
 
     - `parent`: its number; nothing is done where another process is the parent.
+    - `child`: whether this one was started by it: where another is the parent now, it is gone already.
     """
 
     def watch() -> None:
@@ -102,5 +103,5 @@ def end_with(parent: int) -> None:
             time.sleep(0.5)
         os._exit(1)
 
-    if os.getppid() == parent:
+    if child or os.getppid() == parent:
         threading.Thread(target=watch, daemon=True).start()

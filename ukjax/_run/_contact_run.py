@@ -48,10 +48,10 @@ def tier_of(system: AbstractSystem, given: Any) -> str | None:
 
     **Raises:** `InputError` for an unknown one, and where there is nothing it could apply to.
     """
-    if given not in (None, "events"):
-        raise InputError(f"contact must be 'events' or None, got {given!r}.")
+    if not (given is None or given in ("events", "steps")):
+        raise InputError(f"contact must be 'events', 'steps' or None, got {given!r}.")
     if unilateral(system.constraints):
-        return "events"
+        return given or "events"
     if given is not None:
         raise InputError(f"contact={given!r} needs a system with Unilateral constraints or DryFriction.")
     return None
@@ -188,14 +188,16 @@ def _stopped_by(run: ContactRun, t0: Array, y0: State) -> dict[str, Any]:
     return {"event": event, "stepsize_controller": separated(run.settings["stepsize_controller"], event)}
 
 
-@in_full_precision
-def _told(run: ContactRun, t: Array, y: State) -> dict[str, Any]:
-    """All a `Trajectory` holds of a saved state, which is projected here if it lies between steps."""
-    args = run.touching
-    q, v, mode = y = args.held(t, y)
-    contact, p = args.forces(t, y)
-    push = contact.J.T @ p
-    model = pushed_by(args.model, push)
+def told_of(run: ContactRun, t: Array, q: Array, v: Array, push: Array) -> dict[str, Any]:
+    """All a `Trajectory` holds of a state but its contacts.
+
+    **Arguments:**
+
+    - `run`: the run.
+    - `t`, `q`, `v`: the state.
+    - `push`: the generalized force of the contacts (n,).
+    """
+    model = pushed_by(run.touching.model, push)
     equations = equations_of_motion(model.system, t, q, v, model.stabilizer)
     acceleration, rows = run.formula.solve(equations), equations.rows
     told = {name: getattr(acceleration, name) for name in _SOLVED}
@@ -207,6 +209,16 @@ def _told(run: ContactRun, t: Array, y: State) -> dict[str, Any]:
         "position_error": rows.position_error,
         "velocity_error": rows.velocity_error,
         "energy": model.system.energy(t, q, v),
+    }
+
+
+@in_full_precision
+def _at_saved(run: ContactRun, t: Array, y: State) -> dict[str, Any]:
+    """What is told of a saved state, which is projected here if it lies between steps."""
+    args = run.touching
+    q, v, mode = y = args.held(t, y)
+    contact, p = args.forces(t, y)
+    return told_of(run, t, q, v, contact.J.T @ p) | {
         "gap": contact.gap,
         "force": p,
         "closed": mode.closed > 0,
@@ -222,28 +234,32 @@ def _run(
     q, v = run.touching.model.start(t0, (q, v))
     y0 = run.touching.begun(t0, q, v)
     solved = _integrated(run, y0, (t0, *rest), ts)
-    told = jax.vmap(lambda t, y: _told(run, t, y))(solved.t, solved.y)
+    told = jax.vmap(lambda t, y: _at_saved(run, t, y))(solved.t, solved.y)
     return told, solved, y0
 
 
 def contact_trajectory(
-    run: ContactRun,
+    system: AbstractSystem,
+    options: Options,
     start: tuple[Array, Array, Array],
     rest: tuple[Array, Array | None],
     ts: Array | None,
     **told: Any,
 ) -> Trajectory:
-    """The trajectory of a run with contacts.
+    """The trajectory of a run with contacts, event by event.
 
     **Arguments:**
 
-    - `run`: the run.
+    - `system`: with contacts.
+    - `options`: as given to `simulate`.
     - `start`: (t, q, v).
     - `rest`: the end, and the first step, if it is given.
     - `ts`: the times to save at; None for every step.
     - `told`: fields of the trajectory that are known before the run.
     """
     t, q, v = start
+    run = contact_run(system, options, t, q, v)
+    require_open(system, run.touching.layout.names, t, q, v)
     traced = is_traced(run, start, rest, ts)
     observed, solved, begun = _run(run, t, q, v, rest, ts if traced else padded(ts, rest[0]))
     if not traced:
@@ -264,23 +280,52 @@ def contact_trajectory(
         sudden=log.jumped > 0,
         num_events=log.count,
     )
-    system = run.touching.model.system
-    rows = eqx.filter_eval_shape(constraint_rows, system, t, q, v)
-    names = names_of(system, q, v)
-    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(observed[x][-1])) for x in ("q", "a")]))
-    moved = jnp.stack([jnp.max(jnp.abs(a - b), initial=0) for a, b in zip(begun[:2], (q, v), strict=True)])
-    return Trajectory(
-        **observed,
-        result=RESULTS.where(finite, solved.result, RESULTS.diverged),
+    return trajectory_of(
+        run,
+        start,
+        observed,
+        begun=begun[:2],
+        contacts=history,
         stats=solved.stats,
+        result=solved.result,
         event=solved.event,
         event_names=event_names(run.event),
+        **told,
+    )
+
+
+def trajectory_of(
+    run: ContactRun,
+    start: tuple[Array, Array, Array],
+    observed: dict[str, Any],
+    *,
+    begun: tuple[Array, Array],
+    result: Any,
+    **fields: Any,
+) -> Trajectory:
+    """The trajectory, with names, and `diverged` for result where its end is not finite.
+
+    **Arguments:**
+
+    - `run`: the run.
+    - `start`: (t, q, v) as given.
+    - `observed`: of the saved states.
+    - `begun`: (q, v) the run started from.
+    - `result`: how it ended.
+    - `fields`: the others.
+    """
+    system = run.touching.model.system
+    rows, names = eqx.filter_eval_shape(constraint_rows, system, *start), names_of(system, *start[1:])
+    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(observed[x][-1])) for x in ("q", "a")]))
+    moved = jnp.stack([jnp.max(jnp.abs(a - b), initial=0) for a, b in zip(begun, start[1:], strict=True)])
+    return Trajectory(
+        **observed,
+        result=RESULTS.where(finite, result, RESULTS.diverged),
         row_names=rows.names,
         row_kinds=rows.kinds,
         start_moved=moved,
-        contacts=history,
         computed_by=run.computed_by,
         coordinate_names=names.coordinates,
         velocity_names=names.velocities,
-        **told,
+        **fields,
     )

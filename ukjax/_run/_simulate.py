@@ -15,7 +15,8 @@ from .._system._problem import Problem, resolve_state
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
-from ._contact_run import contact_run, contact_trajectory, require_open, tier_of
+from ._contact_march import steps_trajectory
+from ._contact_run import contact_trajectory, tier_of
 from ._events import Events
 from ._failure import explained
 from ._observe import assembled, throw_if_failed
@@ -42,7 +43,7 @@ def simulate(
     atol: Array | float | None = None,
     adjoint: dfx.AbstractAdjoint | None = None,
     event: Events | None = None,
-    contact: Literal["events"] | None = None,
+    contact: Literal["events", "steps"] | None = None,
     start_tolerance: float | None = None,
     dense: bool = False,
     max_steps: int = 100_000,
@@ -79,7 +80,8 @@ def simulate(
       the pair (q, v). Two crossings within one step are not seen. A function that is zero at t0 stops the run when it
       crosses zero next (a `diffrax.Event` stops it at t0).
     - `contact`: how the unilateral constraints of the system are met: `"events"`, the default, locates every closing,
-      opening, sticking and slipping, with impacts by Newton's law and derivatives of all of it.
+      opening, sticking and slipping, with impacts by Newton's law and derivatives of all of it; `"steps"` takes equal
+      steps of dt0 of Moreau's scheme: for many contacts, of first order, and with derivatives of the steps only.
     - `start_tolerance`: how far `Projection` may move the initial state, relative to its size: q (or the direction of a
       constraint row, if that changes more) and v. By default 0.5, with a `StartMovedWarning` from 0.05 on; a v0 of zeros
       may change to anything. `jnp.inf` accepts any start. Under `jit` nothing is raised: see `Trajectory.start_moved`.
@@ -110,11 +112,10 @@ def simulate(
         formula, stabilizer, solver, stepsize_controller, rtol, atol, adjoint, event, progress, dense, max_steps,
         dt0 is not None, ts is None,
     )  # fmt: skip
-    if tier_of(system, contact) is not None:
-        run = contact_run(system, options, t0, q0, v0)
-        require_open(system, run.touching.layout.names, t0, q0, v0)
+    if (tier := tier_of(system, contact)) is not None:
         problem = given if isinstance(given, Problem) else None
-        trajectory = contact_trajectory(run, (t0, q0, v0), (t1, dt0), ts, name=name, problem=problem)
+        by = steps_trajectory if tier == "steps" else contact_trajectory
+        trajectory = by(system, options, (t0, q0, v0), (t1, dt0), ts, name=name, problem=problem)
         return throw_if_failed(trajectory) if throw else trajectory
     plan = planned(system, options, t0, q0, v0)
     told = plan.told | {"name": name}

@@ -186,9 +186,10 @@ def sweep(
       program [bytes].
     - `devices`: to spread each chunk over; by default all. A CPU counts as one device, unless you tell JAX to use its
       cores before it computes: `jax.config.update("jax_num_cpu_devices", os.cpu_count())`.
-    - `executor`: workers that make the chunks, each with one device, and write them to `store` themselves: any
-      `concurrent.futures.Executor`; a function that makes one; a Dask client; or an address, "tcp://host:8786" of a Dask
-      scheduler, "ray://host:10001" or "auto" of a Ray cluster. By default this process makes them.
+    - `executor`: workers that make the chunks, each with one device, and write them to `store` themselves: a number of
+      processes of this machine; a Dask client; an address, "tcp://host:8786" of a Dask scheduler, "ray://host:10001" or
+      "auto" of a Ray cluster; any `concurrent.futures.Executor`, or a function that makes one, which is called again when
+      it breaks. By default this process makes them.
     - `reductions`: figures of outputs that are then not kept, such as `{"energy_drift": [uk.reductions.Mean()]}`. Without
       `outputs` these are all.
     - `progress`: show a bar with runs per second and the time left, where standard error is a terminal.

@@ -55,15 +55,6 @@ class Ledger:
         self.given_up[number] = failure.reason
         return False
 
-    def attempt(self, number: int) -> int:
-        """How often a task was tried before.
-
-        **Arguments:**
-
-        - `number`: of it.
-        """
-        return self._counts[number, True] + self._counts[number, False]
-
     @property
     def hopeless(self) -> bool:
         """Whether more was given up than was made."""
@@ -85,7 +76,7 @@ def _outcome(future: Future) -> Status | Failure:
 
 def give_out(
     workers: Workers,
-    task: Callable[[Callable[..., Future], int, int], Future],
+    task: Callable[[int], Future],
     numbers: Sequence[int],
     done: Callable[[Any, Ledger], None],
 ) -> dict[int, str]:
@@ -94,7 +85,7 @@ def give_out(
     **Arguments:**
 
     - `workers`: that do them.
-    - `task`: submits the task of a number, for the so-manieth time.
+    - `task`: submits the task of a number.
     - `numbers`: of the tasks.
     - `done`: is told what a task returned, and every second None.
 
@@ -105,7 +96,7 @@ def give_out(
         while (waiting or flying) and not ledger.hopeless:
             while waiting and len(flying) < AHEAD * max(1, workers.count()):
                 try:
-                    flying[task(workers.submit, waiting[0], ledger.attempt(waiting[0]))] = waiting[0]
+                    flying[task(waiting[0])] = waiting[0]
                 except BrokenExecutor as error:
                     barren += 1
                     if barren > BARREN:

@@ -1,13 +1,18 @@
-"""What gives out tasks: any `concurrent.futures.Executor`, with what each kind knows of its workers."""
+"""What gives out tasks: any `concurrent.futures.Executor`, made again when it breaks."""
 
+import functools
 import inspect
+import multiprocessing
+import numbers
 import os
 import time
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from typing import Any, final
 
-from ..._misc._errors import InputError, missing_extra, shown
+from ..._misc._arguments import whole_number
+from ..._misc._errors import InputError, SweepError, shown
+from ..._misc._worker import end_with
 
 _ASKED = 2.0  # how often a cluster is asked for its workers [s]: that is a message there and back
 _DASK = ("tcp://", "tls://", "ws://", "wss://", "inproc://")
@@ -15,43 +20,38 @@ _DASK = ("tcp://", "tls://", "ws://", "wss://", "inproc://")
 
 @final
 class Workers:
-    """An executor that is made again when it breaks.
+    """What does tasks, until it is closed.
 
     **Arguments:**
 
-    - `executor`: what the user gave: an executor, a function that makes one, a Dask client, or the address of a Dask
-      scheduler or of a Ray cluster.
+    - `given`: by a user: a number of processes, an executor, a function that makes one, a Dask client, or the address of
+      a Dask scheduler or of a Ray cluster.
 
     **Raises:** `InputError` for anything else, and for processes made by forking.
     """
 
-    def __init__(self, executor: Any):
-        make: Any = None if isinstance(executor, str | Executor) or not callable(executor) else executor
-        self._make: Callable[[], Executor] | None = make
-        self._joined = isinstance(executor, str)
-        self._own = self._joined or make is not None
-        if isinstance(executor, str):
-            executor = _at(executor)
-        elif make is not None:
-            executor = make()
-        else:  # a Dask client has an executor
-            executor = getattr(executor, "get_executor", lambda: executor)()
-        if not isinstance(executor, Executor):
+    def __init__(self, given: Any):
+        self._make = _maker(given)
+        self._executor: Executor = _existing(given) if self._make is None else self._make()
+        if not isinstance(self._executor, Executor):
             raise InputError(
-                f"executor must be a concurrent.futures.Executor or the address of a cluster, got {shown(executor)}."
+                "executor must be a number of processes, a concurrent.futures.Executor, a function that makes one, or "
+                f"the address of a cluster, got {shown(self._executor)}."
             )
-        _require_spawned(executor)
-        self._executor, self._count, self._asked = executor, 1, -_ASKED
+        _require_spawned(self._executor)
+        self._count, self._asked = 1, -_ASKED
 
     @property
     def dashboard(self) -> str:
         """Where a browser shows the cluster; nothing where there is no such place."""
-        return str(getattr(getattr(self._executor, "_client", None), "dashboard_link", None) or "")
+        return getattr(self._executor, "dashboard", "")
 
     def count(self) -> int:
-        """How many tasks can be worked on at once."""
+        """How many there are. Of executors that do not tell, as many as processor cores."""
         if time.monotonic() - self._asked > _ASKED:
-            self._count, self._asked = _count(self._executor), time.monotonic()
+            told = (getattr(self._executor, name, None) for name in ("workers", "_max_workers"))
+            known = next((x for x in told if x is not None), os.cpu_count() or 1)
+            self._count, self._asked = known, time.monotonic()
         return self._count
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Future:
@@ -67,44 +67,64 @@ class Workers:
         return self._executor.submit(function, *arguments)
 
     def renew(self, cause: BrokenExecutor) -> None:
-        """Puts a new executor like it in the place of a broken one.
+        """Makes the executor again.
 
         **Arguments:**
 
-        - `cause`: what it raised.
+        - `cause`: why it broke.
+
+        **Raises:** `SweepError` where it was given as it is.
         """
-        broken = self._executor
-        self._executor = _like(broken, cause) if self._make is None else self._make()
-        _end(broken, wait=False)
-        self._own = True
+        if self._make is None:
+            raise SweepError(
+                f"the workers of the executor are gone ({cause}). What was made is there, and the same call goes on. "
+                "Give a number of processes, executor=4, or a function that makes an executor: these are started again.",
+                {},
+            )
+        _end(self._executor, wait=False)
+        self._executor = self._make()
 
     def close(self) -> None:
-        """Ends the processes that this object started, and its connection to a cluster."""
-        if self._own:
+        """Ends what this object started."""
+        if self._make is not None:
             _end(self._executor, wait=True)
-        if self._joined and (client := getattr(self._executor, "_client", None)) is not None:
-            client.close()
 
 
-def _end(executor: Executor, wait: bool) -> None:
-    """Shuts an executor down. Those of Dask and loky do not take all that the standard library's take."""
-    known = inspect.signature(executor.shutdown).parameters
-    executor.shutdown(wait, **({"cancel_futures": True} if "cancel_futures" in known else {}))
+def _maker(given: Any) -> Callable[[], Any] | None:
+    """What makes the executor that a user means; None of one that is there."""
+    if isinstance(given, str):
+        return functools.partial(_at, given)
+    if isinstance(given, numbers.Number):
+        return functools.partial(_processes, whole_number("executor", given))
+    return given if callable(given) and not isinstance(given, Executor) else None
+
+
+def _existing(given: Any) -> Any:
+    if not type(given).__module__.startswith("distributed."):
+        return given
+    from ._dask import DaskExecutor
+
+    return DaskExecutor(given)
 
 
 def _at(address: str) -> Executor:
-    if not address.startswith(_DASK):
-        from ._ray import RayExecutor
+    if address.startswith(_DASK):
+        from ._dask import DaskExecutor as AtAddress
+    else:
+        from ._ray import RayExecutor as AtAddress
+    return AtAddress(address)
 
-        return RayExecutor(address)
-    try:
-        from distributed import Client
-    except ImportError as error:
-        raise missing_extra(f"sweep(executor='{address}')", "cluster") from error
-    try:
-        return Client(address).get_executor()
-    except (OSError, ValueError) as error:
-        raise InputError(f"there is no Dask scheduler at '{address}': {error}.") from error
+
+def _processes(number: int) -> Executor:
+    """Processes of this machine, which end with this one."""
+    spawning = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(number, spawning, end_with, (os.getpid(), True))
+
+
+def _end(executor: Executor, wait: bool) -> None:
+    """Shuts an executor down. Loky's does not take all that the standard library's takes."""
+    known = inspect.signature(executor.shutdown).parameters
+    executor.shutdown(wait, **({"cancel_futures": True} if "cancel_futures" in known else {}))
 
 
 def _require_spawned(executor: Executor) -> None:
@@ -114,27 +134,3 @@ def _require_spawned(executor: Executor) -> None:
             "the processes of this executor are made by forking, where JAX would wait forever: give it "
             "mp_context=multiprocessing.get_context('spawn')."
         )
-
-
-def _count(executor: Executor) -> int:
-    client = getattr(executor, "_client", None)
-    if client is not None:  # Dask: workers come and go
-        return sum(client.nthreads().values())
-    return getattr(executor, "_max_workers", None) or os.cpu_count() or 1
-
-
-def _like(broken: Any, cause: BrokenExecutor) -> Executor:
-    """Another executor with the settings of a broken one, which have no public names."""
-    settings = {
-        "initializer": getattr(broken, "_initializer", None),
-        "initargs": getattr(broken, "_initargs", ()),
-    }
-    settings["max_workers"] = getattr(broken, "_max_workers", None)
-    if type(broken) is ProcessPoolExecutor:
-        return ProcessPoolExecutor(mp_context=broken._mp_context, **settings)
-    if hasattr(broken, "get_reusable_executor"):  # loky's
-        return type(broken).get_reusable_executor(**settings)[0]
-    raise InputError(
-        f"the workers of the executor are gone ({cause}): as executor give a function that makes one, "
-        "which is then called again."
-    )

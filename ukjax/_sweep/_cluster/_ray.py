@@ -1,8 +1,9 @@
 """Ray as an executor: an actor for each processor core or GPU of the cluster, each with programs of its own."""
 
-import itertools
+import os
+import queue
+import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any, final
@@ -10,14 +11,6 @@ from typing import Any, final
 from ..._misc._errors import InputError, missing_extra
 
 _LOOKED = 5.0  # how often to look for new machines [s]
-
-
-def _ray() -> Any:
-    try:
-        import ray  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise missing_extra("sweep(executor=...) on a Ray cluster", "ray") from error
-    return ray
 
 
 class _Caller:
@@ -29,7 +22,9 @@ class _Caller:
 
 @final
 class RayExecutor(Executor):
-    """The actors of a Ray cluster. One that dies is started again by Ray, on another machine where its own is gone.
+    """The actors of a Ray cluster, as many as it has room for, each with one task at a time.
+
+    One that dies is replaced; one for which there is no room yet gets no task.
 
     **Arguments:**
 
@@ -40,45 +35,67 @@ class RayExecutor(Executor):
     """
 
     def __init__(self, address: str):
-        self._ray = _ray()
-        self._started = not self._ray.is_initialized()
+        try:
+            import ray  # pyright: ignore[reportMissingImports]
+        except ImportError as error:
+            raise missing_extra("sweep(executor=...) on a Ray cluster", "ray") from error
+        self._ray: Any = ray
+        self._started = not ray.is_initialized()
         if self._started:
             try:
-                self._ray.init(address, log_to_driver=False)
+                ray.init(address, log_to_driver=False)
             except (ConnectionError, ValueError, RuntimeError) as error:
                 raise InputError(f"there is no Ray cluster at '{address}': {error}.") from error
-        self._actors: dict[int, Any] = {}
-        self._busy: Counter[int] = Counter()
-        self._names, self._looked = itertools.count(), -_LOOKED
+        self._tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._actors: dict[Any, bool] = {}  # whether each has started
+        self._looked = -_LOOKED
 
     @property
-    def _max_workers(self) -> int:
+    def workers(self) -> int:
+        """How many actors have started."""
         self._grow()
-        return len(self._actors)
+        return sum(list(self._actors.values()))
 
     def _grow(self) -> None:
-        """As many actors as the cluster has room for; it takes each GPU for one, or without any each core."""
         if time.monotonic() - self._looked < _LOOKED:
             return
         self._looked = time.monotonic()
         resources = self._ray.cluster_resources()
         gpus = int(resources.get("GPU", 0))
-        options = {"num_cpus": 1, "num_gpus": 1 if gpus else 0, "max_restarts": -1}
-        actor = self._ray.remote(**options)(_Caller)
-        for _ in range(len(self._actors), gpus or max(1, int(resources.get("CPU", 1)))):
-            self._actors[next(self._names)] = actor.remote()
+        made = self._ray.remote(num_cpus=1, num_gpus=1 if gpus else 0)(_Caller)
+        for _ in range(len(self._actors), gpus or int(resources.get("CPU", 1))):
+            actor = made.remote()
+            self._actors[actor] = False
+            threading.Thread(target=self._serve, args=(actor,), daemon=True).start()
+
+    def _serve(self, actor: Any) -> None:
+        """Hands tasks to an actor, one after the other, until it dies."""
+        do = lambda function, *arguments: self._ray.get(actor.call.remote(function, arguments))
+        try:
+            do(os.getpid)  # returns when it has started
+            self._actors[actor] = True
+            while (task := self._tasks.get()) is not None:
+                future, *call = task
+                if future.set_running_or_notify_cancel():
+                    try:
+                        future.set_result(do(*call))
+                    except BaseException as error:
+                        future.set_exception(error)
+                        raise
+        except Exception:  # Ray has many kinds: a call that cannot be made, or an actor that is gone
+            self._ray.kill(actor)
+        finally:
+            self._actors.pop(actor, None)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future:
         self._grow()
-        name = min(self._actors, key=lambda name: self._busy[name])
-        self._busy[name] += 1
-        future = self._actors[name].call.remote(fn, args).future()
-        future.add_done_callback(lambda _: self._busy.subtract([name]))
+        future: Future = Future()
+        self._tasks.put((future, fn, *args))
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        for actor in self._actors.values():
+        for actor in list(self._actors):
+            self._tasks.put(None)
             self._ray.kill(actor)
-        self._actors.clear()
         if self._started:
             self._ray.shutdown()

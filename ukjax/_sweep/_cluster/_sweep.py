@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any
@@ -19,8 +18,6 @@ from . import _task
 from ._driver import Ledger, give_out
 from ._executors import Workers
 from ._travel import pickled
-
-Submit = Callable[..., Future]
 
 
 @contextlib.contextmanager
@@ -54,9 +51,9 @@ class Cluster:
         self.workers, self._definition = workers, definition
         self._settings = {"driver": here(), "x64": in_float64(), "cache": cache_folder()}
 
-    def _submit(self, submit: Submit, task: Callable[..., Any], *arguments: Any) -> Future:
+    def _submit(self, task: Callable[..., Any], *arguments: Any) -> Future:
         called = (self._settings, _task.__name__, task.__name__, self._definition, *arguments)
-        return submit(call_in_worker, *called)
+        return self.workers.submit(call_in_worker, *called)
 
     def examine(
         self, sizes: tuple[int, ...], memory: float, fit: bool
@@ -68,7 +65,7 @@ class Cluster:
         **Raises:** `InputError` where a worker cannot make it.
         """
         found: list[Any] = []
-        examine = lambda submit, number, attempt: self._submit(submit, _task.examine, sizes, memory, fit)
+        examine = lambda number: self._submit(_task.examine, sizes, memory, fit)
         failed = give_out(
             self.workers, examine, [0], lambda value, ledger: found.append(value) if value else None
         )
@@ -88,11 +85,9 @@ class Cluster:
 
         **Raises:** `SweepError` for chunks that failed however often they were tried.
         """
-        name, text, start = target.place.name, json.dumps(target.attributes), time.time_ns()
+        name, text = target.place.name, json.dumps(target.attributes)
         update(before, 0)
-
-        def chunk(submit: Submit, number: int, attempt: int) -> Future:
-            return self._submit(submit, _task.chunk, name, text, number, (start, attempt))
+        chunk = lambda number: self._submit(_task.chunk, name, text, number)
 
         def done(value: tuple[int, int] | None, ledger: Ledger) -> None:
             note = f"{self.workers.count()} workers"

@@ -122,7 +122,7 @@ def examine(
 
 
 @_told
-def chunk(pickled: bytes, store: str, attributes: str, number: int, attempt: Any) -> tuple[int, int]:
+def chunk(pickled: bytes, store: str, attributes: str, number: int) -> tuple[int, int]:
     """Makes a chunk, unless it is there; returns its number of runs, and how many of them failed.
 
     **Arguments:**
@@ -131,7 +131,6 @@ def chunk(pickled: bytes, store: str, attributes: str, number: int, attempt: Any
     - `store`: where it is.
     - `attributes`: of it, as JSON.
     - `number`: of the chunk.
-    - `attempt`: what makes calls differ, for executors that do not call twice for the same.
     """
     with _lock:
         target = _store(store, attributes)

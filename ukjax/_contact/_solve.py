@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from .._formula._contact_newton import ContactData, Layout, modes, newton_solution
 from .._misc._arguments import fails, real_array, require_finite, require_not_negative
 from .._misc._errors import InputError
 from .._pseudoinverse._kernels import dot
-from ._contact_newton import ContactData, modes, newton_solution
+from ._newton_code import iteration
 
 
 @final
@@ -71,18 +72,35 @@ def solve_contacts(
     symmetric.
     """
     G, u, data, layout = _checked(delassus, velocity, friction, limit, tangents, normals)
+    p, residual, steps, closed, sliding = solution_of(ContactData(G, u, data.mu, data.c), layout)
+    return Contacts(p, dot(G, p) + u, residual, steps, closed, sliding)
+
+
+def solution_of(
+    data: ContactData, layout: Layout, guess: Array | None = None
+) -> tuple[Array, Array, Array, Array, Array]:
+    """Impulses, residual, steps, and which contacts are closed and which slide, as in `Contacts`; for use inside `jit`.
+
+    **Arguments:**
+
+    - `data`: the problem.
+    - `layout`: whose rows are which.
+    - `guess`: impulses to start from; by default zero.
+    """
+    G, u, mu, c = data
     fixed = jax.lax.stop_gradient
     scale = fixed(jnp.trace(G) / max(u.size, 1))
     scale = jnp.where(scale > 0, scale, 1)
     speed = fixed(jnp.max(jnp.abs(u), initial=0))
     speed = jnp.where(speed > 0, speed, 1)
-    scaled = ContactData(G / scale, u / speed, data.mu, data.c * scale / speed)
+    scaled = ContactData(G / scale, u / speed, mu, c * scale / speed)
     # Some hundred roundings in float64, so that it is met; fewer in float32, whose steps are that much coarser.
     tolerance = float(5e3 if u.dtype == jnp.float64 else 1e2) * float(jnp.finfo(u.dtype).eps)
-    p, residual, steps = newton_solution(scaled, layout, tolerance)
+    start = jnp.zeros_like(u) if guess is None else fixed(guess) * (scale / speed)
+    iterate = iteration(layout, u.dtype)
+    p, residual, steps = newton_solution(scaled, layout, tolerance, start, *([iterate] if iterate else []))
     closed, sliding = modes(scaled, layout, p)
-    p = p * speed / scale
-    return Contacts(p, dot(G, p) + u, residual, steps, closed, sliding)
+    return p * speed / scale, residual, steps, closed, sliding
 
 
 def _checked(delassus: Any, velocity: Any, friction: Any, limit: Any, tangents: Any, normals: Any) -> tuple:

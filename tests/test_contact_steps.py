@@ -1,0 +1,205 @@
+"""Time stepping with contacts, against closed forms."""
+
+import diffrax as dfx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ukjax as uk
+from ukjax._contact._rows import contact_model, layout_of
+from ukjax._contact._stepping import march
+from ukjax._formula._acceleration import UdwadiaKalaba
+from ukjax._motion._project import Projection
+from ukjax._system._unilateral import DryFriction, Unilateral
+
+G = 9.81
+
+
+def stepped(system, q, v, end, steps, ts):
+    q, v, ts = (jnp.asarray(x, float) for x in (q, v, ts))
+    state = jnp.asarray(0.0), q, v
+    model, _ = contact_model(system, UdwadiaKalaba(), Projection(), dfx.Tsit5(), state, automatic=True)
+    return march(model, *layout_of(system, *state), (q, v), (0.0, end), steps, ts)
+
+
+def ball(e):
+    return uk.System(
+        lambda t, q: jnp.eye(1),
+        lambda t, q, v: jnp.array([-G]),
+        [Unilateral(lambda t, q: q[0], restitution=e, name="floor")],
+    )
+
+
+def bounced(e, t):
+    """Height of a ball that fell from 1 m."""
+    z, v, left = 1.0, 0.0, t
+    while v > -1e-9:
+        flight = (v + np.sqrt(v * v + 2 * G * z)) / G
+        if flight > left:
+            return z + v * left - G * left**2 / 2
+        z, v, left = 0.0, e * (G * flight - v), left - flight
+        if v < 1e-9:
+            return 0.0
+
+
+@pytest.mark.parametrize("e", [0.5, 1.0])
+def test_bouncing_ball_converges_at_first_order(e):
+    ts = np.array([0.2, 0.6, 1.1, 1.7, 2.3, 4.2])
+    exact = np.array([bounced(e, t) for t in ts])
+    for steps, bound in ((420, 0.2), (4200, 0.03)):
+        found = stepped(ball(e), [1.0], [0.0], 4.2, steps, ts)
+        assert np.abs(found.q[:, 0] - exact).max() < bound
+        assert found.contacts.gap.min() > -1e-10
+        assert found.unsolved == 0
+    first = np.sqrt(2 / G)
+    assert abs(found.contacts.event_time[0] - first) < 1e-3
+    np.testing.assert_allclose(found.contacts.impulse[0, 0], (1 + e) * G * first, rtol=4e-3)
+    if e < 1:
+        np.testing.assert_allclose(found.contacts.force[-1], G, rtol=1e-9)  # it rests
+        assert found.contacts.closed[-1, 0]
+
+
+def block(mu, slope=0.0):
+    """A point on a slope, x along it and z off it."""
+    return uk.System(
+        lambda t, q: 2.0 * jnp.eye(2),
+        lambda t, q, v: 2.0 * G * jnp.array([-jnp.sin(slope), -jnp.cos(slope)]),
+        [Unilateral(lambda t, q: q[1], friction=mu, slip=lambda t, q, v: v[0], name="floor")],
+    )
+
+
+def test_sliding_block_stops():
+    """After v0^2 / (2 mu g), and stays."""
+    for steps in (200, 2000):
+        found = stepped(block(0.4), [0.0, 0.0], [3.0, 0.0], 2.0, steps, [0.4, 2.0])
+        np.testing.assert_allclose(found.q[0, 0], 3 * 0.4 - 0.4 * G * 0.08, rtol=1e-9)
+        assert abs(found.q[1, 0] - 9 / (0.8 * G)) < (2.0 / steps) ** 2 * 4
+        np.testing.assert_allclose(found.v[1], 0, atol=1e-14)
+        np.testing.assert_allclose(found.contacts.force[0], [2 * G, -0.8 * G], rtol=1e-9)
+        np.testing.assert_allclose(found.contacts.force[1], [2 * G, 0], atol=1e-9)
+        np.testing.assert_array_equal(found.contacts.sliding[:, 0], [True, False])
+
+
+def test_block_sticks_on_a_slope_or_slides_back():
+    up = 2.0 / (G * (np.sin(0.2) + 0.3 * np.cos(0.2)))
+    found = stepped(block(0.3, 0.2), [0.0, 0.0], [2.0, 0.0], 1.0, 1000, [1.0])
+    assert abs(found.q[0, 0] - up) < 1e-5
+    np.testing.assert_allclose(found.contacts.force[0, 1], 2 * G * np.sin(0.2), rtol=1e-9)
+    turn = 2.0 / (G * (np.sin(0.35) + 0.3 * np.cos(0.35)))
+    back = G * (np.sin(0.35) - 0.3 * np.cos(0.35)) * (1 - turn)
+    found = stepped(block(0.3, 0.35), [0.0, 0.0], [2.0, 0.0], 1.0, 1000, [1.0])
+    np.testing.assert_allclose(found.v[0, 0], -back, atol=5e-3)
+
+
+def sphere(radius=0.11, mu=0.2):
+    """Position, and velocity and spin as velocities."""
+    down = jnp.array([0, 0, -radius])
+    return uk.System(
+        lambda t, q: jnp.diag(jnp.array([1.0] * 3 + [0.4 * radius**2] * 3)),
+        lambda t, q, v: jnp.array([0, 0, -G, 0, 0, 0]),
+        [
+            Unilateral(
+                lambda t, q: q[2] - radius,
+                friction=mu,
+                slip=lambda t, q, v: (v[:3] + jnp.cross(v[3:], down))[:2],
+            )
+        ],
+        kinematics=lambda t, q, v: v[:3],
+    )
+
+
+def test_sphere_rolls():
+    """Slip keeps its direction, and ends after 2 |u| / (7 mu g); then it rolls."""
+    radius, mu = 0.11, 0.2
+    v, w = np.array([3.0, 0.5, 0.0]), np.array([-25.0, -10.0, 7.0])
+    u = (v + np.cross(w, [0, 0, -radius]))[:2]
+    end = 2 * np.linalg.norm(u) / (7 * mu * G)
+    rolling = v[:2] - mu * G * end * u / np.linalg.norm(u)
+    x = v[:2] * end + 0.5 * (rolling - v[:2]) * end + rolling * (2 - end)
+    for steps in (200, 2000):
+        found = stepped(sphere(), [0, 0, radius], [*v, *w], 2.0, steps, [2.0])
+        h = 2.0 / steps
+        np.testing.assert_allclose(found.q[0, :2], x, atol=2 * h)
+        np.testing.assert_allclose(found.v[0, :2], rolling, atol=1e-9)
+        np.testing.assert_allclose(found.v[0, 5], 7.0, rtol=1e-12)
+        assert abs(found.q[0, 2] - radius) < 1e-12
+
+
+def pendulum(stop, e, torque=lambda t: 0.0):
+    """A point mass on a rod by its two coordinates, so that the rod is a bilateral row, with a stop on its angle."""
+    length = 0.8
+    angle = lambda q: jnp.arctan2(q[0], -q[1])
+    return uk.System(
+        lambda t, q: jnp.eye(2),
+        lambda t, q, v: jnp.array([0.0, -G]) + torque(t) / length**2 * jnp.array([-q[1], q[0]]),
+        [
+            uk.Holonomic(lambda t, q: jnp.sqrt(q @ q) - length, name="rod"),
+            Unilateral(lambda t, q: angle(q) - stop, restitution=e, name="stop"),
+        ],
+    )
+
+
+def test_pendulum_leaves_its_stop_when_the_force_changes_sign():
+    """Where m g l sin(stop) = torque, from a rod held by a bilateral row."""
+    stop, torque = 0.2, lambda t: -3.0 * jnp.cos(1.5 * t)
+    q = [0.8 * np.sin(1.0), -0.8 * np.cos(1.0)]
+    leaves = np.arccos(-0.8 * G * np.sin(stop) / 3.0) / 1.5
+    ts = np.array([1.0, leaves - 0.01, leaves + 0.02])
+    found = stepped(pendulum(stop, 0.0, torque), q, [0.0, 0.0], 2.2, 2200, ts)
+    force = 0.8 * G * np.sin(stop) + 3.0 * np.cos(1.5 * 1.0)
+    np.testing.assert_allclose(found.contacts.force[0, 0], force, rtol=3e-3)
+    np.testing.assert_array_equal(found.contacts.closed[:, 0], [True, True, False])
+    np.testing.assert_allclose(np.linalg.norm(found.q, axis=1), 0.8, rtol=1e-14)
+    assert found.contacts.gap.min() > -1e-10
+
+
+def test_dry_friction_stops_an_oscillator():
+    """Amplitudes fall by 2 T / k in each half period, until the spring cannot overcome T."""
+    J, k, torque = 0.02, 1.5, 0.12
+    system = uk.System(
+        lambda t, q: J * jnp.eye(1), lambda t, q, v: -k * q, [DryFriction(lambda t, q, v: v[0], torque)]
+    )
+    half = np.pi * np.sqrt(J / k)
+    found = stepped(system, [1.0], [0.0], 10 * half, 10000, half * np.array([1.0, 2.0, 6.0, 9.0]))
+    np.testing.assert_allclose(found.q[:, 0], [-(1 - 0.16), 1 - 0.32, 1 - 0.96, 1 - 0.96], atol=2e-3)
+    np.testing.assert_allclose(found.contacts.force[-1, 0], k * found.q[-1, 0], rtol=1e-9)
+    np.testing.assert_array_equal(found.contacts.sliding[-1], [False])
+
+
+@pytest.mark.slow
+def test_derivatives_are_those_of_the_steps():
+    """d z/d h0 of the bouncing ball is +1, and differences of the discrete motion agree, in both modes."""
+    end = lambda h0: stepped(ball(0.8), jnp.array([h0]), [0.0], 0.6, 60, [0.6]).q[0, 0]
+    np.testing.assert_allclose(jax.jvp(end, (1.0,), (1.0,))[1], 1.0, rtol=1e-9)
+    np.testing.assert_allclose(jax.grad(end)(1.0), 1.0, rtol=1e-9)
+
+    def slid(mu):
+        return stepped(block(mu), [0.0, 0.0], [3.0, 0.0], 0.6, 60, [0.6]).q[0, 0]
+
+    difference = (slid(0.4 + 1e-6) - slid(0.4 - 1e-6)) / 2e-6
+    np.testing.assert_allclose(jax.grad(slid)(0.4), difference, rtol=1e-6)
+    np.testing.assert_allclose(jax.grad(slid)(0.4), -0.5 * G * 0.36, rtol=1e-9)
+
+
+def test_painleve_rod_has_an_impact_without_collision():
+    """One step gives the impulse that stops its tip, P = -G^-1 u, where accelerations have no solution."""
+    length, phi = 0.5, 1.1
+    system = uk.System(
+        lambda t, q: jnp.diag(jnp.array([1.0, 1.0, length**2 / 3])),
+        lambda t, q, v: jnp.array([0.0, -G, 0.0]),
+        [
+            Unilateral(
+                lambda t, q: q[1] - length * jnp.sin(q[2]),
+                friction=1.6,
+                slip=lambda t, q, v: v[0] + length * jnp.sin(q[2]) * v[2],
+            )
+        ],
+    )
+    J = np.array([[0, 1, -length * np.cos(phi)], [1, 0, length * np.sin(phi)]])
+    v = np.array([-2.0, 0.0, 0.0])
+    W = np.diag([1, 1, 3 / length**2])
+    impulse = -np.linalg.solve(J @ W @ J.T, J @ v)
+    found = stepped(system, [0.0, length * np.sin(phi), phi], v, 1e-6, 1, [1e-6])
+    np.testing.assert_allclose(found.contacts.force[0] * 1e-6, impulse, rtol=1e-4)
+    np.testing.assert_allclose(found.v[0], v + W @ J.T @ impulse, rtol=1e-4)

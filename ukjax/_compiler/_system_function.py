@@ -1,0 +1,84 @@
+"""Functions of a system and of arrays as scalar code."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import jax
+import numpy as np
+from jaxtyping import Array
+
+from .._misc._closures import require_seen
+from .._system._stabilize import AbstractStabilizer
+from .._system._system import AbstractSystem
+from ._code import MOST, Written, short_enough
+from ._interpret import Interpreter
+from ._parameters import Inputs, Leaf, Structure, joined, leaf, numbers, read_by, split
+from ._refusals import remembered
+from ._scalars import Builder
+
+
+@final
+class SystemFunction:
+    """A function of systems of one structure.
+
+    - `written`: what it returns, a pytree of real numbers; inputs are the parameters and the arrays.
+    """
+
+    def __init__(self, written: Written, leaves: Sequence[Leaf]):
+        self.written, self._leaves = written, leaves
+
+    def numbers(self, system: AbstractSystem, stabilizer: AbstractStabilizer) -> Array:
+        """The parameters it takes, as a vector.
+
+        **Arguments:**
+
+        - `system`, `stabilizer`: of the structure.
+        """
+        return numbers(self._leaves, system, stabilizer, self.written.dtype)
+
+    def __call__(self, system: AbstractSystem, stabilizer: AbstractStabilizer, *arrays: Array) -> Any:
+        """What the function returns.
+
+        **Arguments:**
+
+        - `system`, `stabilizer`: of the structure.
+        - `arrays`: the arrays.
+        """
+        return self.written(self.numbers(system, stabilizer), *arrays)
+
+
+def system_function(
+    function: Callable[..., Any], system: AbstractSystem, stabilizer: AbstractStabilizer, *arrays: Any
+) -> SystemFunction:
+    """The scalar code of function(system, stabilizer, *arrays), made once for each structure.
+
+    **Arguments:**
+
+    - `function`: hashable; returns a pytree of real arrays.
+    - `system`, `stabilizer`: of which only the structure matters, and entries that are folded in.
+    - `arrays`: of these only shapes and types matter.
+
+    **Raises:** `TranslationError`.
+    """
+    leaves, structure = split(system, stabilizer)
+    shapes = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays)
+    return _made(function, structure, tuple(map(leaf, leaves)), shapes)
+
+
+@remembered
+def _made(
+    function: Callable[..., Any], structure: Structure, leaves: tuple[Leaf, ...], shapes: tuple[Any, ...]
+) -> SystemFunction:
+    of_leaves = lambda leaves, *arrays: function(*joined(structure, leaves), *arrays)
+    closed, out = jax.make_jaxpr(of_leaves, return_shape=True)([x.aval for x in leaves], *shapes)
+    require_seen(closed.consts)
+    leaves, inputs = read_by(leaves, closed), Inputs(Builder(MOST))
+    parameters = inputs.of(leaves)
+    counts = [inputs.count, *(math.prod(x.shape) for x in shapes)]
+    arguments = parameters + [inputs(x.shape) for x in shapes]
+    found = Interpreter(inputs.build, counts[0]).run(closed.jaxpr, closed.consts, arguments)
+    arrays = jax.tree.unflatten(jax.tree.structure(out), [np.asarray(x, object) for x in found])
+    written = Written(arrays, counts, shapes[0].dtype)
+    short_enough(written.program)
+    return SystemFunction(written, leaves)

@@ -1,0 +1,232 @@
+"""Time stepping with contacts at velocity level: Moreau's scheme (Moreau 1988; Jean 1999), with positions projected.
+
+A step of length h takes the state (q, v) to
+
+    q' = q + h/2 N v,    M (v+ - v) = h Q + A^T lambda + J^T p    at q',    q+ = q + h/2 N (v + v+),
+
+where the contacts take part whose gap the motion without impulses would close by the middle of the step, and impulses p
+obey Signorini's condition with Newton's restitution and Coulomb's law after the step:
+
+    0 <= p_n  perp  u_n+ + e u_n- >= 0,    |p_t| <= mu p_n + h c,    u_t+ != 0  =>  p_t = -(mu p_n + h c) u_t+ / |u_t+|.
+
+Bilateral rows are held by W = M^-1 - M^-1 A^T (A M^-1 A^T)^+ A M^-1 in place of M^-1. Then positions are pushed out of
+contacts (`_penetration`), and positions and velocities projected onto the bilateral rows.
+
+What closes slower than forces move it within a step does not bounce: so bouncing ends in contact.
+
+Steps do not end at impacts, so any number of contacts and infinitely many impacts cost no more than others, and the
+motion is of first order in h. Forces alone are of second order.
+"""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from .._misc._errors import InputError
+from .._misc._types import by_precision
+from .._motion._model import Model
+from ._history import ContactHistory
+from ._penetration import pushed_out
+from ._rows import Coefficients, Layout, kinematics
+from ._solve import solution_of
+from ._step import Prepared, gaps, prepared
+
+# Of the scaled problem: a residual above it means that impulses do not obey the laws.
+_UNSOLVED = (1e-8, 1e-3)
+
+
+class March(NamedTuple):
+    """A motion by time stepping, at its k saved times.
+
+    - `t`, `q`, `v`: saved times (k,) and states (k, n_q), (k, n).
+    - `contacts`: what became of the contacts.
+    - `residual`: the largest of all steps, as in `solve_contacts`.
+    - `solver_steps`: of the complementarity problems, all together.
+    - `impacts`: how many steps had impacts.
+    - `unsolved`: in how many steps the residual stayed large; there impulses do not obey the laws.
+    - `diverged`: whether a state was not finite; the run stays at the last one that was.
+    """
+
+    t: Float[Array, " k"]
+    q: Float[Array, "k nq"]
+    v: Float[Array, "k n"]
+    contacts: ContactHistory
+    residual: Float[Array, ""]
+    solver_steps: Int[Array, ""]
+    impacts: Int[Array, ""]
+    unsolved: Int[Array, ""]
+    diverged: Bool[Array, ""]
+
+
+class _Step(NamedTuple):
+    """What a step leaves: the state, impulses (m,), and by contact whether it is closed, slides, and was struck (n,)."""
+
+    q: Array
+    v: Array
+    p: Array
+    closed: Array
+    sliding: Array
+    struck: Array
+    residual: Array
+    solver_steps: Array
+    finite: Array
+
+
+def steps_within(t0: float, t1: float, h: float) -> int:
+    """The number of equal steps from t0 to t1 that are at most h long.
+
+    **Arguments:**
+
+    - `t0`, `t1`: times with t1 > t0 [s].
+    - `h`: the longest step [s].
+
+    **Raises:** `InputError` for a step that is not positive.
+    """
+    if not h > 0:
+        raise InputError(f"the time step must be positive, got {h}.")
+    return max(1, math.ceil((t1 - t0) / h * (1 - 1e-12)))
+
+
+def _advanced(
+    model: Model, layout: Layout, coefficients: Coefficients, h: Array, last: _Step, t: Array
+) -> _Step:
+    """One step from time t."""
+    x = prepared(model, layout, last.q, last.v, t, h, coefficients)
+    p, residual, solver_steps, closed, sliding = solution_of(x.data, layout.contacts, last.p)
+    closed = closed & (x.active > 0)
+    v = x.free + x.response @ p
+    q, v = _kept(model, layout, t + h, (x.q + 0.5 * h * (x.rates @ v), v), x)
+    finite = last.finite & jnp.all(jnp.isfinite(q)) & jnp.all(jnp.isfinite(v)) & jnp.all(jnp.isfinite(p))
+    step = _Step(q, v, p, closed, sliding & closed, closed & (x.fast > 0), residual, solver_steps, finite)
+    return jax.tree.map(lambda new, old: jnp.where(finite, new, old), step, last._replace(finite=finite))
+
+
+def _kept(model: Model, layout: Layout, t: Array, y: tuple[Array, Array], x: Prepared) -> tuple[Array, Array]:
+    """The state without penetration, and on the bilateral rows."""
+    (q, v), rows = y, layout.normals
+    project = model.project if model.system.constraints else lambda t, y: y
+    if len(rows):
+        pushes = (x.rates @ x.response[:, rows]).T
+        moved = lambda pi: project(t, (q + pi @ pushes, v))[0]
+        q = q + pushed_out(lambda pi: gaps(model, layout, moved(pi), v, t), x.normal) @ pushes
+    return project(t, (q, v))
+
+
+def march(
+    model: Model,
+    layout: Layout,
+    coefficients: Coefficients,
+    y0: tuple[Float[Array, " nq"], Float[Array, " n"]],
+    span: tuple[Array, Array],
+    steps: int,
+    ts: Float[Array, " k"],
+    *,
+    most_impacts: int = 100,
+) -> March:
+    """The motion by equal time steps, as the module's docstring says; for use inside `jit`, `vmap` and `grad`.
+
+    Saved states between steps are interpolated linearly, and projected onto the bilateral rows; forces there are impulses
+    over h. An impact is a contact that closes faster than forces move it within one step; its time is that step's middle.
+
+    Derivatives are those of the steps, by the implicit function theorem at each solution. They are not those of the
+    motion, however small h is, where there are impacts: the time of an impact does not move with the state, but stays in
+    its step. Of a ball that falls from h0 and bounces, d z/d h0 is +1 instead of -0.208.
+
+    With restitution in the normal direction and none in the tangential one, Moreau's law can create energy in an impact
+    with friction.
+
+    **Arguments:**
+
+    - `model`: of a `Pushed` system, as `contact_model` makes it.
+    - `layout`, `coefficients`: of its contacts.
+    - `y0`: the state (q, v) at the start, consistent.
+    - `span`: the times of start and end.
+    - `steps`: how many; see `steps_within`.
+    - `ts`: saved times within the span (k,).
+    - `most_impacts`: how many of the impacts to tell of, the first ones.
+    """
+    (q0, v0), t0 = y0, jnp.asarray(span[0], y0[0].dtype)
+    h = (jnp.asarray(span[1], q0.dtype) - t0) / steps
+    model, n, m = model.ready(), len(layout.contacts), len(layout.owner)
+    none, zero = jnp.zeros(n, bool), jnp.zeros((), q0.dtype)
+    start = _Step(
+        q0, v0, jnp.zeros(m, q0.dtype), none, none, none, zero, jnp.zeros((), jnp.int32), jnp.asarray(True)
+    )
+    beginnings = t0 + h * jnp.arange(steps, dtype=q0.dtype)
+
+    def advanced(last: _Step, t: Array) -> tuple[_Step, _Step]:
+        new = _advanced(model, layout, coefficients, h, last, t)
+        return new, new
+
+    end, taken = jax.lax.scan(advanced, start, beginnings)
+    q, v = _saved(model, y0, taken, t0, h, ts)
+    return March(
+        ts,
+        q,
+        v,
+        _history(model, layout, taken, (t0, h), (ts, q, v), most_impacts),
+        jnp.max(taken.residual),
+        jnp.sum(taken.solver_steps),
+        jnp.sum(jnp.any(taken.struck, axis=1)),
+        jnp.sum(taken.residual > by_precision(q0.dtype, *_UNSOLVED)),
+        ~end.finite,
+    )
+
+
+def _step_of(taken: _Step, t0: Array, h: Array, ts: Array) -> tuple[Array, Array]:
+    """The step in which saved times lie, and how far in it, from 0 to 1; an end of a step belongs to it."""
+    steps = taken.finite.shape[0]
+    place = (ts - t0) / h
+    step = jnp.clip(jnp.ceil(jax.lax.stop_gradient(place) - 1e-9) - 1, 0, steps - 1)
+    return step.astype(jnp.int32), place - step
+
+
+def _saved(
+    model: Model, y0: tuple[Array, Array], taken: _Step, t0: Array, h: Array, ts: Array
+) -> tuple[Array, Array]:
+    """States at saved times."""
+    step, s = _step_of(taken, t0, h, ts)
+    s = s[:, None]
+    between = lambda x0, x: (1 - s) * jnp.concatenate([x0[None], x])[step] + s * x[step]
+    y = between(y0[0], taken.q), between(y0[1], taken.v)
+    return jax.vmap(model.project)(ts, y) if model.system.constraints else y
+
+
+def _history(
+    model: Model,
+    layout: Layout,
+    taken: _Step,
+    grid: tuple[Array, Array],
+    saved: tuple[Array, Array, Array],
+    most: int,
+) -> ContactHistory:
+    (t0, h), (ts, q, v) = grid, saved
+    step, _ = _step_of(taken, t0, h, ts)
+    struck = jnp.any(taken.struck, axis=1)
+    found = jnp.nonzero(struck, size=most, fill_value=struck.size)[0]
+    there = found < struck.size
+    which = jnp.minimum(found, struck.size - 1)
+    time = jnp.where(there, t0 + (which.astype(h.dtype) + 0.5) * h, jnp.inf)
+    impulse = jnp.where((there[:, None] & taken.struck[which])[:, layout.owner], taken.p[which], 0)
+    gap = jax.vmap(lambda t, q, v: kinematics(model.system.system, t, q, v).gap)(ts, q, v)  # pyright: ignore
+    none = jnp.zeros(len(layout.contacts), bool)
+    return ContactHistory(
+        names=layout.names,
+        contacts=layout.contacts,
+        gap=gap,
+        force=taken.p[step] / h,
+        closed=taken.closed[step],
+        sliding=taken.sliding[step],
+        closed_before=none,
+        sliding_before=none,
+        event_time=time,
+        impulse=impulse,
+        event_closed=taken.closed[which],
+        event_sliding=taken.sliding[which],
+        speed=jnp.full(most, jnp.nan, h.dtype),
+        sudden=jnp.zeros(most, bool),
+        num_events=jnp.sum(struck),
+    )

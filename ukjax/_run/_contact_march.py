@@ -1,0 +1,106 @@
+"""A run of a system with unilateral constraints by equal time steps."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from .._contact._rows import contact_at, contact_model, layout_of
+from .._contact._stepping import March, march, steps_within
+from .._contact._touching import Touching
+from .._misc._arguments import require_instance, require_solver, whole_number
+from .._misc._errors import InputError
+from .._misc._types import is_traced
+from .._system._stabilize import AbstractStabilizer
+from .._system._system import AbstractSystem
+from . import _options
+from ._contact_run import ContactRun, require_open, told_of, trajectory_of
+from ._plan import Options
+from ._results import RESULTS
+from ._trajectory import Trajectory
+
+
+def _checked(options: Options, span: tuple[Array, Array, Array | None]) -> int:
+    """The number of steps."""
+    o, (t0, t1, dt0) = options, span
+    require_instance("stabilizer", o.stabilizer, AbstractStabilizer, "Projection()")
+    require_solver(o.solver)
+    if dt0 is None:
+        raise InputError("contact='steps' needs dt0, the length of its steps [s].")
+    if is_traced(t0, t1, dt0):
+        raise InputError(
+            "contact='steps' needs to know the number of its steps: t0, t1 and dt0 cannot be traced."
+        )
+    for name in ("event", "dense", "stepsize_controller", "adjoint", "progress"):
+        if getattr(o, name) not in (None, False):
+            raise InputError(
+                f"contact='steps' takes equal steps of its own and knows no {name}; contact='events' does."
+            )
+    steps, most = steps_within(float(t0), float(t1), float(dt0)), whole_number("max_steps", o.max_steps)
+    if steps > most:
+        raise InputError(f"{steps} steps of {float(dt0):g} s are more than max_steps = {most}.")
+    return steps
+
+
+@eqx.filter_jit
+def _marched(
+    run: ContactRun, t0: Array, t1: Array, q: Array, v: Array, steps: int, ts: Array
+) -> tuple[dict[str, Any], March, tuple[Array, Array]]:
+    args = run.touching
+    start = args.model.start(t0, (q, v))
+    found = march(args.model, args.layout, args.coefficients, start, (t0, t1), steps, ts)
+
+    def told(t: Array, q: Array, v: Array, force: Array) -> dict[str, Any]:
+        return told_of(run, t, q, v, contact_at(args.model, t, q, v).J.T @ force)
+
+    return jax.vmap(told)(ts, found.q, found.v, found.contacts.force), found, start
+
+
+def steps_trajectory(
+    system: AbstractSystem,
+    options: Options,
+    start: tuple[Array, Array, Array],
+    rest: tuple[Array, Array | None],
+    ts: Array | None,
+    **told: Any,
+) -> Trajectory:
+    """The trajectory of a run by equal time steps.
+
+    **Arguments:**
+
+    - `system`: with contacts.
+    - `options`: as given to `simulate`.
+    - `start`: (t, q, v).
+    - `rest`: the end, and the length of the steps.
+    - `ts`: the times to save at; None for every step.
+    - `told`: fields of the trajectory that are known before the run.
+
+    **Raises:** `InputError` for options that equal steps do not have.
+    """
+    (t0, q, v), (t1, dt0) = start, rest
+    steps = _checked(options, (t0, t1, dt0))
+    formula = _options.formula(options.formula, options.stabilizer, q.dtype, fixed=True)
+    layout, coefficients = layout_of(system, t0, q, v)
+    model, said = contact_model(
+        system, formula, options.stabilizer, options.solver, start, automatic=options.formula is None
+    )
+    require_open(system, layout.names, *start)
+    said = f"{steps} time steps with {len(layout.names)} contacts; bilateral motion by {said}"
+    run = ContactRun(Touching(model, coefficients, layout), formula, options.solver, {}, None, said)
+    ts = np.linspace(float(t0), float(t1), steps + 1, dtype=q.dtype) if ts is None else ts  # pyright: ignore
+    observed, found, begun = _marched(run, t0, t1, q, v, steps, ts)
+    counts = {"num_steps": steps, "num_accepted_steps": steps, "num_rejected_steps": 0}
+    stats = {name: jnp.asarray(x, jnp.int32) for name, x in counts.items()}
+    return trajectory_of(
+        run,
+        start,
+        observed,
+        begun=begun,
+        contacts=found.contacts,
+        stats=stats | {"num_unsolved_steps": found.unsolved},
+        result=RESULTS.where(found.diverged, RESULTS.diverged, RESULTS.successful),
+        **told,
+    )
