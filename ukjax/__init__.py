@@ -17,7 +17,6 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._compiler import Lanes as Lanes
     from ._compiler import TranslationError as TranslationError
     from ._compiler import lanes as lanes
-    from ._compiler._whole_loops import compile_loops_whole as compile_loops_whole
     from ._figures._serve import View as View
     from ._formula import _hierarchy
     from ._formula._acceleration import AbstractFormula as AbstractFormula
@@ -141,7 +140,6 @@ else:
     _NAMES = {
         "_cli._benchmark": "BenchResult bench",
         "_compiler": "Lanes TranslationError lanes",
-        "_compiler._whole_loops": "compile_loops_whole",
         "_figures._serve": "View",
         "_formula._acceleration": "AbstractFormula Acceleration Schur UdwadiaKalaba",
         "_formula._contact": "Contacts solve_contacts",
