@@ -494,6 +494,7 @@ def test_several_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (done.returncode, done.stdout) == (0, "same\n"), done.stderr
 
 
+@pytest.mark.slow
 def test_the_command_shares_runs_between_cores(tmp_path: Path) -> None:
     found = []
     for cores in ([], ["--cores", "3"]):
