@@ -255,7 +255,7 @@ def test_backsolve_says_what_it_cannot_follow():
 
 
 def test_by_the_first_step_outside_of_jit():
-    """Euler's method on a free fall: q(T) = g (T^2 - sum of h_i^2) / 2; Diffrax's steps are h, 2 T / N - h and then T / N."""
+    """Euler on a free fall: q(T) = g (T^2 - sum of h_i^2) / 2; Diffrax's steps are h, 2 T / N - h and then T / N."""
     g, steps = 2.0, 5
     fall = uk.System(jnp.eye(1), lambda t, q, v: jnp.array([g]))
     run = lambda h: uk.simulate(
