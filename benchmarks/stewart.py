@@ -71,8 +71,7 @@ def measure(legs: int, order: str, by_formula: bool) -> dict[str, float]:
         return found
 
     problem = timed("assemble and problem", lambda: um.problem(platform(legs, order), t1=1.0))
-    more = {"formula": uk.UdwadiaKalaba()} if by_formula else {}
-    run = lambda: uk.simulate(problem, **more)
+    run = lambda: uk.simulate(problem, formula=uk.UdwadiaKalaba() if by_formula else None)
     if not by_formula:
         timed("check", lambda: uk.check(problem))
         timed("check again", lambda: uk.check(problem))
