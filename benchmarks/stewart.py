@@ -34,7 +34,8 @@ def platform(legs: int, order: str) -> um.AbsoluteSystem:
     - `legs`: how many.
     - `order`: of the joints: `"leg"` by leg, `"kind"` by kind, `"mixed"` at random.
     """
-    bodies, joints, loads = [um.disk("plate", (0.0, 0.0, 1.0), 0.5, mass=5.0)], [], [um.Gravity()]
+    bodies, joints = [um.disk("plate", (0.0, 0.0, 1.0), 0.5, mass=5.0)], []
+    loads: list[um.Gravity | um.SpringDamper] = [um.Gravity()]
     for k in range(legs):
         below, above = (
             2 * np.pi * (k // 2 + s) / ((legs + 1) // 2) for s in ((k % 2 - 0.5) * 0.3, (k % 2 - 0.5) * 0.7)
