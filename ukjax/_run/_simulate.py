@@ -108,7 +108,7 @@ def simulate(
     )  # fmt: skip
     plan = planned(system, options, t0, q0, v0)
     told = plan.told | {"name": name}
-    if plan.traced or is_tracing() or is_traced(t0, q0, v0, t1, ts):
+    if plan.traced or is_tracing() or is_traced(t0, q0, v0, t1, ts, dt0):
         y0 = plan.model.start(t0, (q0, v0))
         solved = plan.run(y0, (t0, t1, dt0), ts, at_once=False)
         trajectory = assembled(plan.model, solved, dense, start_moved=start_moved((q0, v0), y0), **told)

@@ -52,12 +52,12 @@ class Rows(eqx.Module):
     @property
     def of_positions(self) -> Bool[np.ndarray, " m"]:
         """Which rows have a position error."""
-        return np.isin(self.kinds, OF_POSITIONS)
+        return np.array([kind in OF_POSITIONS for kind in self.kinds], bool)
 
     @property
     def of_velocities(self) -> Bool[np.ndarray, " m"]:
         """Which rows have a velocity error."""
-        return np.isin(self.kinds, OF_VELOCITIES)
+        return np.array([kind in OF_VELOCITIES for kind in self.kinds], bool)
 
     @property
     def of_accelerations(self) -> Bool[np.ndarray, " m"]:
