@@ -1,11 +1,9 @@
-"""GPUs without one: what is lowered for them, and kernels compiled for this machine.
+"""Kernels of GPUs without one, compiled for this machine.
 
 Nothing here runs on a GPU: `test_gpu.py` does. A kernel is LLVM's text, the same for a GPU and for a host but for how a
 thread is counted and for a reciprocal, which on the host is as inexact as that of a GPU.
 """
 
-import re
-from collections.abc import Callable
 from typing import Any
 
 import diffrax as dfx
@@ -18,108 +16,8 @@ from jaxtyping import Array
 from kernels import captured, on_host, registers_of
 
 import ukjax as uk
-from ukjax._compiler._gpu import _program_kernel, _run_kernel
 from ukjax._compiler._gpu._program_kernel import ProgramKernel
 from ukjax._compiler._program import program_of
-
-FEW = 7
-
-
-# What is lowered.
-
-
-def end(x: Array, **options: Any) -> Array:
-    return uk.simulate(uk.models.pendulum(angle=x), t1=0.1, ts=3, **options).q[-1]
-
-
-def fixed(x: Array) -> Array:
-    constant = {"solver": dfx.Tsit5(), "stepsize_controller": dfx.ConstantStepSize(), "dt0": 0.01}
-    return end(x, **constant)
-
-
-def step(x: Array) -> Array:
-    problem = uk.models.pendulum(angle=x)
-    return uk.step(problem.system, 0.0, problem.q0, problem.v0, 0.01)[0]
-
-
-def acceleration(x: Array) -> Array:
-    problem = uk.models.pendulum(angle=x)
-    formula = uk.UdwadiaKalaba(uk.GramSchmidt())
-    return formula.acceleration(problem.system, 0.0, problem.q0, problem.v0).a
-
-
-def lanes(x: Array) -> Array:
-    problem = uk.models.pendulum()
-    return uk.lanes(problem).one(0.0, problem.q0 * x, problem.v0)
-
-
-PATHS: dict[str, Callable[[Array], Array]] = {
-    "simulate": end,
-    "fixed steps": fixed,
-    "all observed": lambda x: uk.simulate(uk.models.pendulum(angle=x), t1=0.1, ts=3).constraint_force,
-    "every step": lambda x: uk.simulate(uk.models.pendulum(angle=x), t1=0.1, ts="steps", max_steps=64).q,
-    "implicit": lambda x: uk.simulate(uk.models.pendulum(angle=x), t1=0.1, ts=3, solver=dfx.Kvaerno3()).q,
-    "step": step,
-    "acceleration": acceleration,
-    "lanes": lanes,
-    "reverse mode": jax.grad(lambda x: end(x).sum()),
-    "forward mode": lambda x: jax.jvp(lambda x: end(x, adjoint=dfx.ForwardMode()), (x,), (jnp.ones_like(x),))[1],
-}  # fmt: skip
-
-
-def calls(path: str, platform: str) -> set[str]:
-    """The foreign functions that a batch calls."""
-    function = PATHS[path]
-    batch = jax.jit(jax.vmap(lambda x: function(x))).trace(jnp.linspace(0.3, 1.0, FEW))
-    text = batch.lower(lowering_platforms=(platform,)).as_text()
-    return set(re.findall(r"custom_call @([\w$.]+)", text))
-
-
-def only_on_cpus(names: set[str]) -> set[str]:
-    return {x for x in names if x.startswith(("ukjax_", "lapack_", "xla_python", "xla_ffi_python"))}
-
-
-@pytest.fixture
-def kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where there is a GPU that takes kernels."""
-    for module in (_program_kernel, _run_kernel):
-        monkeypatch.setattr(module, "kernels_run", lambda: True)
-    jax.clear_caches()
-    yield
-    jax.clear_caches()
-
-
-PLATFORMS = ["cuda", *(pytest.param(x, marks=pytest.mark.slow) for x in ("rocm", "tpu"))]
-LONG = {"reverse mode", "implicit"}
-
-
-@pytest.mark.parametrize("x64", [True, False], ids=["float64", "float32"])
-@pytest.mark.parametrize("platform", PLATFORMS)
-@pytest.mark.parametrize("path", [pytest.param(x, marks=[pytest.mark.slow] * (x in LONG)) for x in PATHS])
-def test_batches_are_lowered_for_accelerators(path: str, platform: str, x64: bool) -> None:
-    with jax.enable_x64(x64):
-        assert only_on_cpus(calls(path, platform)) == set()
-
-
-def test_calls_that_only_cpus_have_are_found() -> None:
-    assert only_on_cpus(calls("simulate", "cpu"))
-    assert only_on_cpus(calls("lanes", "cpu"))
-
-
-@pytest.mark.parametrize("x64", [True, False], ids=["float64", "float32"])
-@pytest.mark.parametrize("path", ["simulate", "fixed steps", "all observed", "step", "lanes"])
-def test_batches_are_kernels(kernels: None, path: str, x64: bool) -> None:
-    with jax.enable_x64(x64):
-        assert "__gpu$xla.gpu.ptx" in calls(path, "cuda")
-        assert only_on_cpus(calls(path, "cuda")) == set()
-
-
-def test_what_is_exported_has_no_kernels(kernels: None) -> None:
-    """It may run where the card, or its driver, is another."""
-    shape = jax.ShapeDtypeStruct((FEW,), jnp.float64)
-    exported = jax.export.export(jax.jit(jax.vmap(end)), platforms=("cuda",))(shape)
-    assert "__gpu$" not in exported.mlir_module()
-
 
 # The whole run of a kernel, on this machine.
 
