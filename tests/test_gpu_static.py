@@ -21,8 +21,14 @@ from ukjax._compiler._program import program_of
 
 # The whole run of a kernel, on this machine.
 
-SMALL = ("pendulum", "two_mass_spring", "rolling_disk", "light_cart_pole", "spinning_top")
-MODELS = [pytest.param(x, marks=[pytest.mark.slow] * (x not in SMALL)) for x in sorted(uk.models.MODELS)]
+SMALL = "pendulum", "two_mass_spring", "rolling_disk", "light_cart_pole", "spinning_top"
+PRECISIONS = {"float64": True, "float32": False}
+FEW = [pytest.param(x, "float64", 100, id=f"{x}-float64-few") for x in SMALL]
+MANY = [
+    pytest.param(x, p, 1000, id=f"{x}-{p}", marks=pytest.mark.slow)
+    for x in sorted(uk.models.MODELS)
+    for p in PRECISIONS
+]
 WAYS: dict[str, dict[str, Any]] = {
     "adaptive": {},
     "fixed": {"solver": dfx.Bosh3(), "stepsize_controller": dfx.ConstantStepSize(), "dt0": 0.05},
@@ -39,14 +45,11 @@ def varied(operands: list[np.ndarray], runs: int, q: int) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(
-    "x64", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["float64", "float32"]
-)
-@pytest.mark.parametrize("name", MODELS)
-def test_kernels_give_what_simulate_gives(name: str, x64: bool, way: str) -> None:
+@pytest.mark.parametrize(("name", "precision", "runs"), [*FEW, *MANY])
+def test_kernels_give_what_simulate_gives(name: str, precision: str, runs: int, way: str) -> None:
     """Saved states, ends, steps and codes of runs; some end early, since they may take no more than some steps."""
-    with jax.enable_x64(x64):
-        problem, runs = uk.models.get(name), 100
+    with jax.enable_x64(x64 := PRECISIONS[precision]):
+        problem = uk.models.get(name)
         span = 0.02 * (problem.t1 - problem.t0)
         options = {"t1": problem.t0 + span, "ts": 5, "throw": False, "max_steps": 25} | WAYS[way]
         if "dt0" in options:
