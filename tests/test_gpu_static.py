@@ -35,13 +35,17 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-def varied(operands: list[np.ndarray], runs: int, q: int) -> list[np.ndarray]:
-    """Runs with velocities of other sizes; one of them from a state that is no number."""
-    scale = np.random.default_rng(0).uniform(0.3, 1.5, (runs, 1)).astype(operands[-1].dtype)
-    y = np.repeat(operands[-1], runs, axis=0)
-    y[:, q:] *= scale
+def varied(problem: uk.Problem, operands: list[np.ndarray], runs: int) -> list[np.ndarray]:
+    """Runs with velocities of other sizes, as constraints allow; one of them from a state that is no number."""
+    scales, dtype = np.random.default_rng(0).uniform(0.3, 1.5, runs), operands[-1].dtype
+    at = lambda scale: uk.project(problem.system, problem.t0, problem.q0, scale * problem.v0)
+    y = np.stack([np.concatenate(at(scale)) for scale in scales.astype(dtype)]).astype(dtype)
     y[runs // 2] = np.nan
     return [*operands[:-1], y]
+
+
+# Of runs, how many take the same steps: rounding decides whether a step is accepted, in float32 often.
+SAME = {"float64": 0.95, "float32": 0.6}
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -55,15 +59,16 @@ def test_kernels_give_what_simulate_gives(name: str, precision: str, runs: int, 
         if "dt0" in options:
             options["dt0"] *= span
         integration, operands = captured(lambda: uk.simulate(problem, **options))
-        given = varied(operands, runs, problem.q0.size)
+        given = varied(problem, operands, runs)
         expected = integration.on_host(*given)
         saves, n = given[4].shape[1], integration.size
         shapes = [(saves, n, runs), (5 + n, runs)]
         saved, ends = on_host(integration.kernel.text, [x.T for x in given], (runs, saves), shapes)
     found, want = (np.moveaxis(saved, -1, 0), ends.T), expected
-    steps = [x[1][:, 2] for x in (found, want)]
-    same = steps[0] == steps[1]  # where rounding decides whether a step is accepted, they may differ
-    assert same.mean() > 0.95
+    counts = [x[1][:, 2:4] for x in (found, want)]  # steps, and those accepted
+    same = np.all(counts[0] == counts[1], axis=1)
+    assert same.mean() > SAME[precision]
+    np.testing.assert_allclose(*(x.mean(0) for x in counts), rtol=0.02)
     codes = [x[1][:, 1] for x in (found, want)]
     np.testing.assert_array_equal(codes[0][same], codes[1][same])
     assert codes[1][runs // 2] != 0 or way == "fixed"  # which no error ends
