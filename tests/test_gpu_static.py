@@ -37,15 +37,31 @@ WAYS: dict[str, dict[str, Any]] = {
 
 def varied(problem: uk.Problem, operands: list[np.ndarray], runs: int) -> list[np.ndarray]:
     """Runs with velocities of other sizes, as constraints allow; one of them from a state that is no number."""
-    scales, dtype = np.random.default_rng(0).uniform(0.3, 1.5, runs), operands[-1].dtype
-    at = lambda scale: uk.project(problem.system, problem.t0, problem.q0, scale * problem.v0)
-    y = np.stack([np.concatenate(at(scale)) for scale in scales.astype(dtype)]).astype(dtype)
+    scales, dtype = np.random.default_rng(0).uniform(0.3, 1.5, (runs, 1)), operands[-1].dtype
+    at = lambda scale: np.concatenate(uk.project(problem.system, problem.t0, problem.q0, scale * problem.v0))
+    slow, usual = at(0.0), at(1.0)  # what constraints allow of velocities is a line, or more
+    y = (slow + scales * (usual - slow)).astype(dtype)
     y[runs // 2] = np.nan
     return [*operands[:-1], y]
 
 
-# Of runs, how many take the same steps: rounding decides whether a step is accepted, in float32 often.
-SAME = {"float64": 0.95, "float32": 0.6}
+def nudged(operands: list[np.ndarray]) -> list[np.ndarray]:
+    """The same runs from states that rounding moved: what that changes, no other way of computing can be held to."""
+    y, rng = operands[-1], np.random.default_rng(1)
+    return [*operands[:-1], y * (1 + np.finfo(y.dtype).eps * rng.choice([-1, 1], y.shape).astype(y.dtype))]
+
+
+def alike(found: tuple[Any, Any], want: tuple[Any, Any]) -> np.ndarray:
+    """Which runs took as many steps, and had as many accepted: elsewhere rounding decided of one."""
+    return np.all(found[1][:, 2:4] == want[1][:, 2:4], axis=1)
+
+
+def apart(found: tuple[Any, Any], want: tuple[Any, Any]) -> float:
+    """The largest difference of states, saved ones and ends, among runs that are alike."""
+    same = alike(found, want)
+    with np.errstate(invalid="ignore"):
+        pairs = [(found[0], want[0]), (found[1][:, 5:], want[1][:, 5:])]
+        return max(np.nanmax(np.abs(x[same] - y[same]), initial=0.0) for x, y in pairs)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -60,22 +76,18 @@ def test_kernels_give_what_simulate_gives(name: str, precision: str, runs: int, 
             options["dt0"] *= span
         integration, operands = captured(lambda: uk.simulate(problem, **options))
         given = varied(problem, operands, runs)
-        expected = integration.on_host(*given)
+        want, moved = integration.on_host(*given), integration.on_host(*nudged(given))
         saves, n = given[4].shape[1], integration.size
         shapes = [(saves, n, runs), (5 + n, runs)]
         saved, ends = on_host(integration.kernel.text, [x.T for x in given], (runs, saves), shapes)
-    found, want = (np.moveaxis(saved, -1, 0), ends.T), expected
-    counts = [x[1][:, 2:4] for x in (found, want)]  # steps, and those accepted
-    same = np.all(counts[0] == counts[1], axis=1)
-    assert same.mean() > SAME[precision]
-    np.testing.assert_allclose(*(x.mean(0) for x in counts), rtol=0.02)
-    codes = [x[1][:, 1] for x in (found, want)]
-    np.testing.assert_array_equal(codes[0][same], codes[1][same])
-    assert codes[1][runs // 2] != 0 or way == "fixed"  # which no error ends
-    scale = np.nanmax(np.abs(want[1][:, 5:]))
-    tolerance = (1e-8 if x64 else 1e-3) * max(scale, 1.0)
-    for x, y in zip(found, want, strict=True):
-        np.testing.assert_allclose(x[same], y[same], rtol=0, atol=tolerance)
+    found = np.moveaxis(saved, -1, 0), ends.T
+    same = alike(found, want)
+    assert same.mean() > min(0.95, alike(moved, want).mean() - 0.1)
+    np.testing.assert_array_equal(found[1][same, 1], want[1][same, 1])
+    assert want[1][runs // 2, 1] != 0 or way == "fixed"  # which no error ends
+    np.testing.assert_array_equal(np.isfinite(found[0][same]), np.isfinite(want[0][same]))
+    scale = np.nanmax(np.abs(want[1][:, 5:]), initial=1.0)  # of an unstable run all may be NaN
+    assert apart(found, want) < (1e-8 if x64 else 1e-3) * scale + 10 * apart(moved, want)
 
 
 def test_runs_that_take_too_many_steps_fail_by_code() -> None:
