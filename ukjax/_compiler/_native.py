@@ -36,7 +36,7 @@ def stays_here() -> bool:
 
 def machine_code_runs() -> bool:
     """Whether machine code, or a kernel, runs on the device that JAX uses here by default."""
-    device = jax.config.jax_default_device
+    device: Any = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
     platform = getattr(device, "platform", device) or jax.default_backend()
     return platform == "cpu" or kernels_run()
 
