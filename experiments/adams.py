@@ -5,7 +5,8 @@ methods of order 1 to 12 with functional iteration, the family of the paper's DI
 threshold is the tolerance of the integrator; `--rcond` gives another. A run ends where a link has left the closed
 form, or its evaluations are used up.
 
-    python experiments/adams.py [--out out/adams] [--most 400000] [--rcond 1e-4] [--longest 1.4e-5] [--method SVD Greville]
+    python experiments/adams.py [--out out/adams] [--most 400000] [--rcond 1e-4] [--longest 1.4e-5]
+        [--method SVD Greville]
 """
 
 import argparse
@@ -68,7 +69,13 @@ def integrate(
         return np.asarray(rate(t, y))
 
     solver = ode(counted).set_integrator(
-        "vode", method="adams", rtol=tolerance, atol=tolerance, nsteps=10**8, first_step=min(0.66e-2, longest or 1.0), max_step=longest
+        "vode",
+        method="adams",
+        rtol=tolerance,
+        atol=tolerance,
+        nsteps=10**8,
+        first_step=min(0.66e-2, longest or 1.0),
+        max_step=longest,
     )
     solver.set_initial_value(np.concatenate([problem.q0, problem.v0]), 0.0)
     exact, reached, violation = closed_form(math.pi / 3, 0.0), [0.0], [0.0]
@@ -129,7 +136,9 @@ def main(arguments: list[str] | None = None) -> dict[tuple[str, float], Run]:
     drawn[f"{method}, no stabilizer, {tolerance:.0e}"] = runs[method, tolerance]
     for gains in ((1000.0, 100.0), (100.0, 100.0)):
         label = f"{method}, squared({gains[0]:g}, {gains[1]:g})"
-        drawn[label] = integrate(method, tolerance, options.rcond or tolerance, gains, options.most, options.longest)
+        drawn[label] = integrate(
+            method, tolerance, options.rcond or tolerance, gains, options.most, options.longest
+        )
     console.print(table)
     figure(drawn, options.out)
     console.print(f"wrote violation.png to {options.out}: ", {k: r.ended for k, r in drawn.items()})

@@ -45,8 +45,8 @@ _WITHOUT_PROJECTION = 1e-3
 def formula(
     given: AbstractFormula | None, stabilizer: AbstractStabilizer, dtype: jnp.dtype, *, fixed: bool
 ) -> AbstractFormula:
-    """How accelerations are computed: by default `UdwadiaKalaba()`, with a rank rule finer at fixed steps that are projected,
-    and wider where none are.
+    """How accelerations are computed: by default `UdwadiaKalaba()`, with a finer rank rule at fixed steps that are
+    projected, and a wider one where no step is.
 
     **Arguments:**
 
@@ -60,10 +60,8 @@ def formula(
     if given is not None:
         require_instance("formula", given, AbstractFormula, "UdwadiaKalaba()")
         return given
-    if stabilizer.projection_method is None:
-        rcond = _WITHOUT_PROJECTION
-    else:
-        rcond = _AT_FIXED_STEPS if fixed else None
+    projected = _AT_FIXED_STEPS if fixed else None
+    rcond = _WITHOUT_PROJECTION if stabilizer.projection_method is None else projected
     return UdwadiaKalaba(GramSchmidt(by_precision(dtype, rcond, None)))
 
 
