@@ -203,8 +203,8 @@ def thresholds() -> Table:
             stabilizer, cells = uk.Baumgarte.squared(*gains), []
             for tolerance in tolerances:
                 right = [x for x in (_error(*s, tolerance, stabilizer) for s in starts) if x[0] < RIGHT]
-                worst, steps = max((x[0] for x in right), default=0), sorted(x[1] for x in right)
-                cells.append(f"{len(right)} {worst:.0e} {steps[len(steps) // 2] if steps else 0:,}")
+                worst, steps = max((x[0] for x in right), default=0), [x[1] for x in right]
+                cells.append(f"{len(right)} {worst:.0e} {int(np.median(steps)) if steps else 0:,}")
             result.add_row(f"{rcond:.0e}", f"{gains}", *cells)
     _options._WITHOUT_PROJECTION = shipped
     return result
