@@ -28,9 +28,10 @@ SETTINGS = {
     "jax_disable_most_optimizations": True,
     "jax_traceback_in_locations_limit": 0,
 }
-# XLA's older code generator: without optimization it compiles in 40 % of the time of the newer one. XLA ends a process
-# that gives it a flag it does not know.
-FLAG = "xla_cpu_use_fusion_emitters"
+# XLA's older code generator: without optimization it compiles in 40 % of the time of the newer one; and one module for
+# LLVM in place of up to 32 that are compiled at the same time, which takes three quarters of the processor time. XLA
+# ends a process that gives it a flag it does not know.
+FLAGS = {"xla_cpu_use_fusion_emitters": "false", "xla_cpu_parallel_codegen_split_count": "1"}
 # JAX makes many small objects as it traces. Python looks for unused ones after every 700 new ones by default, which
 # takes a sixth of the time.
 OBJECTS = 100_000
@@ -39,13 +40,13 @@ MAPS, MEMORY = 20_000, 2 * 2**30
 _tests = itertools.count()
 
 
-def _xla_knows(flag: str) -> bool:
-    """Whether the library names this flag."""
+def _known_to_xla() -> list[str]:
+    """Those of the flags that the library names."""
     library = Path(next(iter(jaxlib.__path__)), "libjax_common.so")
     if not library.exists():
-        return False
+        return []
     with library.open() as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
-        return text.find(flag.encode()) >= 0
+        return [name for name in FLAGS if text.find(name.encode()) >= 0]
 
 
 def _prepare() -> None:
@@ -53,9 +54,9 @@ def _prepare() -> None:
         if name.upper() not in os.environ:
             os.environ[name.upper()] = str(value).lower() if value is True else str(value)
             jax.config.update(name, value)
-    flags = os.environ.get("XLA_FLAGS", "")
-    if FLAG not in flags and _xla_knows(FLAG):
-        os.environ["XLA_FLAGS"] = f"{flags} --{FLAG}=false".strip()
+    given = os.environ.get("XLA_FLAGS", "")
+    added = [f"--{name}={FLAGS[name]}" for name in _known_to_xla() if name not in given]
+    os.environ["XLA_FLAGS"] = " ".join([given, *added]).strip()
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_numpy_rank_promotion", "raise")
     jax.config.update("jax_numpy_dtype_promotion", "strict")

@@ -1,19 +1,22 @@
 """Kernels of a GPU without one: the text of a thread compiled for this machine, one thread after the other."""
 
+import contextlib
 import ctypes
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
 from ukjax._compiler._foreign import llvm
+from ukjax._compiler._gpu import _program_kernel, _run_kernel
 from ukjax._compiler._gpu._ptx import optimized
 from ukjax._compiler._gpu._texts import ENTRY, Text, host_text
 from ukjax._compiler._integration import Integration
@@ -39,6 +42,17 @@ def on_host(
     function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(arrays))(engine.get_function_address(ENTRY))
     function(*(x.ctypes.data for x in arrays))
     return arrays[-len(shapes) :]
+
+
+@contextlib.contextmanager
+def as_with_gpu() -> Iterator[None]:
+    """As where there is a GPU that takes kernels; what was traced before is lowered anew."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (_program_kernel, _run_kernel):
+            patch.setattr(module, "kernels_run", lambda: True)
+        jax.clear_caches()
+        yield
+    jax.clear_caches()
 
 
 def captured(run: Callable[[], Any]) -> tuple[Integration, list[np.ndarray]]:

@@ -345,6 +345,7 @@ def process(tmp_path: Path, *args: str, **env: str) -> subprocess.Popen:
     )
 
 
+@pytest.mark.slow
 def test_a_second_process_finds_the_programs_of_the_first(tmp_path: Path) -> None:
     found = []
     for length in ("1.5", "2.5"):  # XLA compiles runs on arrays; others are machine code

@@ -107,6 +107,7 @@ def test_other_executors(kind: str, whole: Path, tmp_path: Path) -> None:
     assert contents(tmp_path / "runs.zarr") == contents(whole)
 
 
+@pytest.mark.slow
 def test_dask_goes_on_when_a_worker_is_killed(whole: Path, tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")
     store = tmp_path / "runs.zarr"

@@ -29,14 +29,16 @@ def blocks(page: Path, *languages: str) -> list[str]:
 
 OWN_MODEL = blocks(ROOT / "docs" / "cli.md", "python")[0]
 
-# Pages whose blocks train, tune or differentiate: half a minute of compilation each.
+# Pages whose blocks train, tune, differentiate or are many: up to half a minute of compilation each.
 SLOW = (
     "analysis.md",
     "cluster.md",
+    "concepts.md",
     "embedding.md",
     "extending.md",
     "gradients.md",
     "learning.md",
+    "mechanisms.md",
     "sweeps.md",
     "tuning.md",
 )

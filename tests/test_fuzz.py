@@ -184,14 +184,19 @@ def examples(draw):
     return system, t, q, v
 
 
-def fuzz(count):
-    return settings(
-        max_examples=count,
+MANY = pytest.mark.parametrize("share", [0.3, pytest.param(1.0, marks=pytest.mark.slow)], ids=["few", "many"])
+
+
+def fuzz(count, test, **drawn):
+    """Calls a test with examples."""
+    to = settings(
+        max_examples=round(count),
         derandomize=True,
         deadline=None,
         database=None,
         suppress_health_check=list(HealthCheck),
     )
+    to(given(**drawn)(test))()
 
 
 def _outcome(fn, *args, **kwargs):
@@ -220,23 +225,27 @@ def _finite(tree):
     ],
     ids=["default", "svd", "schur", "cholesky"],
 )
-@fuzz(100)
-@given(example=examples())
-def test_acceleration(formula, example):
-    _finite(_outcome(formula.acceleration, *example))
+@MANY
+def test_acceleration(formula, share):
+    fuzz(100 * share, lambda example: _finite(_outcome(formula.acceleration, *example)), example=examples())
 
 
 _STABILIZERS = (uk.Projection(), uk.Baumgarte(np.float64(10.0), np.float64(100.0)))
 
 
 @pytest.mark.parametrize("stabilizer", _STABILIZERS, ids=["projection", "baumgarte"])
-@fuzz(100)
-@given(
-    example=examples(),
-    t1=_mostly([0.3], [0.3, 1e-9, 1e9, 0.0, -1.0, np.nan, "end", None]),
-    rtol=_mostly([1e-6], [1e-6, 1e-15, 0.0, -1.0, np.nan]),
-)
-def test_simulate(stabilizer, example, t1, rtol):
+@MANY
+def test_simulate(stabilizer, share):
+    fuzz(
+        100 * share,
+        lambda example, t1, rtol: _simulated(stabilizer, example, t1, rtol),
+        example=examples(),
+        t1=_mostly([0.3], [0.3, 1e-9, 1e9, 0.0, -1.0, np.nan, "end", None]),
+        rtol=_mostly([1e-6], [1e-6, 1e-15, 0.0, -1.0, np.nan]),
+    )
+
+
+def _simulated(stabilizer, example, t1, rtol):
     system, t0, q, v = example
     run = _outcome(
         uk.simulate, system, q, v, t0=t0, t1=t1, rtol=rtol, ts=3, max_steps=20, stabilizer=stabilizer
@@ -257,9 +266,12 @@ def test_simulate(stabilizer, example, t1, rtol):
             run.raise_if_failed()
 
 
-@fuzz(175)
-@given(example=examples())
-def test_check(example):
+@MANY
+def test_check(share):
+    fuzz(175 * share, _checked, example=examples())
+
+
+def _checked(example):
     report = _outcome(uk.check, *example)
     if report is None:
         return
@@ -275,9 +287,12 @@ def test_check(example):
 _rows = eqx.filter_jit(uk.constraint_rows)
 
 
-@fuzz(175)
-@given(example=examples())
-def test_project(example):
+@MANY
+def test_project(share):
+    fuzz(175 * share, _projected, example=examples())
+
+
+def _projected(example):
     state = _outcome(uk.project, *example)
     if state is None:
         return
@@ -329,10 +344,13 @@ def cli(tmp_path_factory):
     jax.config.update("jax_enable_x64", True)
 
 
-@fuzz(50)
-@given(model=st.sampled_from(_MODELS), pairs=st.lists(_PAIRS, max_size=2))
-def test_command_line(cli, model, pairs):
+def test_command_line(cli):
     """Exit status 0, 1 or 2; for bad input one line, and never a traceback."""
+    pairs = st.lists(_PAIRS, max_size=2)
+    fuzz(50, lambda model, pairs: _called(cli, model, pairs), model=st.sampled_from(_MODELS), pairs=pairs)
+
+
+def _called(cli, model, pairs):
     start = ["simulate", model, "--t1", "0.05", "--max-steps", "50", "--times", "3"]
     words = [word for pair in pairs for word in pair]
     outcome = cli(start + words)

@@ -1,11 +1,9 @@
-"""GPUs without one: what is lowered for them, and kernels compiled for this machine.
+"""Kernels of GPUs without one, compiled for this machine.
 
 Nothing here runs on a GPU: `test_gpu.py` does. A kernel is LLVM's text, the same for a GPU and for a host but for how a
 thread is counted and for a reciprocal, which on the host is as inexact as that of a GPU.
 """
 
-import re
-from collections.abc import Callable
 from typing import Any
 
 import diffrax as dfx
@@ -18,158 +16,78 @@ from jaxtyping import Array
 from kernels import captured, on_host, registers_of
 
 import ukjax as uk
-from ukjax._compiler._gpu import _program_kernel, _run_kernel
 from ukjax._compiler._gpu._program_kernel import ProgramKernel
 from ukjax._compiler._program import program_of
 
-FEW = 7
-
-
-# What is lowered.
-
-
-def end(x: Array, **options: Any) -> Array:
-    return uk.simulate(uk.models.pendulum(angle=x), t1=0.1, ts=3, **options).q[-1]
-
-
-def fixed(x: Array) -> Array:
-    constant = {"solver": dfx.Tsit5(), "stepsize_controller": dfx.ConstantStepSize(), "dt0": 0.01}
-    return end(x, **constant)
-
-
-def step(x: Array) -> Array:
-    problem = uk.models.pendulum(angle=x)
-    return uk.step(problem.system, 0.0, problem.q0, problem.v0, 0.01)[0]
-
-
-def acceleration(x: Array) -> Array:
-    problem = uk.models.pendulum(angle=x)
-    formula = uk.UdwadiaKalaba(uk.GramSchmidt())
-    return formula.acceleration(problem.system, 0.0, problem.q0, problem.v0).a
-
-
-def lanes(x: Array) -> Array:
-    problem = uk.models.pendulum()
-    return uk.lanes(problem).one(0.0, problem.q0 * x, problem.v0)
-
-
-PATHS: dict[str, Callable[[Array], Array]] = {
-    "simulate": end,
-    "fixed steps": fixed,
-    "all observed": lambda x: uk.simulate(uk.models.pendulum(angle=x), t1=0.1, ts=3).constraint_force,
-    "every step": lambda x: uk.simulate(uk.models.pendulum(angle=x), t1=0.1, ts="steps", max_steps=64).q,
-    "implicit": lambda x: uk.simulate(uk.models.pendulum(angle=x), t1=0.1, ts=3, solver=dfx.Kvaerno3()).q,
-    "step": step,
-    "acceleration": acceleration,
-    "lanes": lanes,
-    "reverse mode": jax.grad(lambda x: end(x).sum()),
-    "forward mode": lambda x: jax.jvp(lambda x: end(x, adjoint=dfx.ForwardMode()), (x,), (jnp.ones_like(x),))[1],
-}  # fmt: skip
-
-
-def calls(path: str, platform: str) -> set[str]:
-    """The foreign functions that a batch calls."""
-    function = PATHS[path]
-    batch = jax.jit(jax.vmap(lambda x: function(x))).trace(jnp.linspace(0.3, 1.0, FEW))
-    text = batch.lower(lowering_platforms=(platform,)).as_text()
-    return set(re.findall(r"custom_call @([\w$.]+)", text))
-
-
-def only_on_cpus(names: set[str]) -> set[str]:
-    return {x for x in names if x.startswith(("ukjax_", "lapack_", "xla_python", "xla_ffi_python"))}
-
-
-@pytest.fixture
-def kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where there is a GPU that takes kernels."""
-    for module in (_program_kernel, _run_kernel):
-        monkeypatch.setattr(module, "kernels_run", lambda: True)
-    jax.clear_caches()
-    yield
-    jax.clear_caches()
-
-
-PLATFORMS = ["cuda", *(pytest.param(x, marks=pytest.mark.slow) for x in ("rocm", "tpu"))]
-LONG = {"reverse mode", "implicit"}
-
-
-@pytest.mark.parametrize("x64", [True, False], ids=["float64", "float32"])
-@pytest.mark.parametrize("platform", PLATFORMS)
-@pytest.mark.parametrize("path", [pytest.param(x, marks=[pytest.mark.slow] * (x in LONG)) for x in PATHS])
-def test_batches_are_lowered_for_accelerators(path: str, platform: str, x64: bool) -> None:
-    with jax.enable_x64(x64):
-        assert only_on_cpus(calls(path, platform)) == set()
-
-
-def test_calls_that_only_cpus_have_are_found() -> None:
-    assert only_on_cpus(calls("simulate", "cpu"))
-    assert only_on_cpus(calls("lanes", "cpu"))
-
-
-@pytest.mark.parametrize("x64", [True, False], ids=["float64", "float32"])
-@pytest.mark.parametrize("path", ["simulate", "fixed steps", "all observed", "step", "lanes"])
-def test_batches_are_kernels(kernels: None, path: str, x64: bool) -> None:
-    with jax.enable_x64(x64):
-        assert "__gpu$xla.gpu.ptx" in calls(path, "cuda")
-        assert only_on_cpus(calls(path, "cuda")) == set()
-
-
-def test_what_is_exported_has_no_kernels(kernels: None) -> None:
-    """It may run where the card, or its driver, is another."""
-    shape = jax.ShapeDtypeStruct((FEW,), jnp.float64)
-    exported = jax.export.export(jax.jit(jax.vmap(end)), platforms=("cuda",))(shape)
-    assert "__gpu$" not in exported.mlir_module()
-
-
 # The whole run of a kernel, on this machine.
 
-SMALL = ("pendulum", "two_mass_spring", "rolling_disk", "light_cart_pole", "spinning_top")
-MODELS = [pytest.param(x, marks=[pytest.mark.slow] * (x not in SMALL)) for x in sorted(uk.models.MODELS)]
+SMALL = "pendulum", "two_mass_spring", "rolling_disk", "light_cart_pole", "spinning_top"
+PRECISIONS = {"float64": True, "float32": False}
+FEW = [pytest.param(x, "float64", 100, id=f"{x}-float64-few") for x in SMALL]
+MANY = [
+    pytest.param(x, p, 1000, id=f"{x}-{p}", marks=pytest.mark.slow)
+    for x in sorted(uk.models.MODELS)
+    for p in PRECISIONS
+]
 WAYS: dict[str, dict[str, Any]] = {
     "adaptive": {},
     "fixed": {"solver": dfx.Bosh3(), "stepsize_controller": dfx.ConstantStepSize(), "dt0": 0.05},
 }
 
 
-def varied(operands: list[np.ndarray], runs: int, q: int) -> list[np.ndarray]:
-    """Runs with velocities of other sizes; one of them from a state that is no number."""
-    scale = np.random.default_rng(0).uniform(0.3, 1.5, (runs, 1)).astype(operands[-1].dtype)
-    y = np.repeat(operands[-1], runs, axis=0)
-    y[:, q:] *= scale
+def varied(problem: uk.Problem, operands: list[np.ndarray], runs: int) -> list[np.ndarray]:
+    """Runs with velocities of other sizes, as constraints allow; one of them from a state that is no number."""
+    scales, dtype = np.random.default_rng(0).uniform(0.3, 1.5, (runs, 1)), operands[-1].dtype
+    at = lambda scale: np.concatenate(uk.project(problem.system, problem.t0, problem.q0, scale * problem.v0))
+    slow, usual = at(0.0), at(1.0)  # what constraints allow of velocities is a line, or more
+    y = (slow + scales * (usual - slow)).astype(dtype)
     y[runs // 2] = np.nan
     return [*operands[:-1], y]
 
 
+def nudged(operands: list[np.ndarray]) -> list[np.ndarray]:
+    """The same runs from states that rounding moved: what that changes, no other way of computing can be held to."""
+    y, rng = operands[-1], np.random.default_rng(1)
+    return [*operands[:-1], y * (1 + np.finfo(y.dtype).eps * rng.choice([-1, 1], y.shape).astype(y.dtype))]
+
+
+def alike(found: tuple[Any, Any], want: tuple[Any, Any]) -> np.ndarray:
+    """Which runs took as many steps, and had as many accepted: elsewhere rounding decided of one."""
+    return np.all(found[1][:, 2:4] == want[1][:, 2:4], axis=1)
+
+
+def apart(found: tuple[Any, Any], want: tuple[Any, Any]) -> float:
+    """The largest difference of states, saved ones and ends, among runs that are alike."""
+    same = alike(found, want)
+    with np.errstate(invalid="ignore"):
+        pairs = [(found[0], want[0]), (found[1][:, 5:], want[1][:, 5:])]
+        return max(np.nanmax(np.abs(x[same] - y[same]), initial=0.0) for x, y in pairs)
+
+
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(
-    "x64", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["float64", "float32"]
-)
-@pytest.mark.parametrize("name", MODELS)
-def test_kernels_give_what_simulate_gives(name: str, x64: bool, way: str) -> None:
+@pytest.mark.parametrize(("name", "precision", "runs"), [*FEW, *MANY])
+def test_kernels_give_what_simulate_gives(name: str, precision: str, runs: int, way: str) -> None:
     """Saved states, ends, steps and codes of runs; some end early, since they may take no more than some steps."""
-    with jax.enable_x64(x64):
-        problem, runs = uk.models.get(name), 100
+    with jax.enable_x64(x64 := PRECISIONS[precision]):
+        problem = uk.models.get(name)
         span = 0.02 * (problem.t1 - problem.t0)
         options = {"t1": problem.t0 + span, "ts": 5, "throw": False, "max_steps": 25} | WAYS[way]
         if "dt0" in options:
             options["dt0"] *= span
         integration, operands = captured(lambda: uk.simulate(problem, **options))
-        given = varied(operands, runs, problem.q0.size)
-        expected = integration.on_host(*given)
+        given = varied(problem, operands, runs)
+        want, moved = integration.on_host(*given), integration.on_host(*nudged(given))
         saves, n = given[4].shape[1], integration.size
         shapes = [(saves, n, runs), (5 + n, runs)]
         saved, ends = on_host(integration.kernel.text, [x.T for x in given], (runs, saves), shapes)
-    found, want = (np.moveaxis(saved, -1, 0), ends.T), expected
-    steps = [x[1][:, 2] for x in (found, want)]
-    same = steps[0] == steps[1]  # where rounding decides whether a step is accepted, they may differ
-    assert same.mean() > 0.95
-    codes = [x[1][:, 1] for x in (found, want)]
-    np.testing.assert_array_equal(codes[0][same], codes[1][same])
-    assert codes[1][runs // 2] != 0 or way == "fixed"  # which no error ends
-    scale = np.nanmax(np.abs(want[1][:, 5:]))
-    tolerance = (1e-8 if x64 else 1e-3) * max(scale, 1.0)
-    for x, y in zip(found, want, strict=True):
-        np.testing.assert_allclose(x[same], y[same], rtol=0, atol=tolerance)
+    found = np.moveaxis(saved, -1, 0), ends.T
+    same = alike(found, want)
+    assert same.mean() > min(0.95, alike(moved, want).mean() - 0.1)
+    np.testing.assert_array_equal(found[1][same, 1], want[1][same, 1])
+    assert want[1][runs // 2, 1] != 0 or way == "fixed"  # which no error ends
+    np.testing.assert_array_equal(np.isfinite(found[0][same]), np.isfinite(want[0][same]))
+    scale = np.nanmax(np.abs(want[1][:, 5:]), initial=1.0)  # of an unstable run all may be NaN
+    assert apart(found, want) < (1e-8 if x64 else 1e-3) * scale + 10 * apart(moved, want)
 
 
 def test_runs_that_take_too_many_steps_fail_by_code() -> None:

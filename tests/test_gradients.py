@@ -252,3 +252,14 @@ def test_backsolve_is_as_good_as_the_tolerance():
 def test_backsolve_says_what_it_cannot_follow():
     with pytest.raises(uk.InputError, match="a projection after each step"):
         uk.simulate(uk.models.pendulum(), t1=1.0, adjoint=dfx.BacksolveAdjoint())
+
+
+def test_by_the_first_step_outside_of_jit():
+    """Euler on a free fall: q(T) = g (T^2 - sum of h_i^2) / 2; Diffrax's steps are h, 2 T / N - h and then T / N."""
+    g, steps = 2.0, 5
+    fall = uk.System(jnp.eye(1), lambda t, q, v: jnp.array([g]))
+    run = lambda h: uk.simulate(
+        fall, jnp.zeros(1), jnp.zeros(1), t1=1.0, dt0=h, ts=2, solver=dfx.Euler(), max_steps=8
+    )
+    h = 0.22
+    assert abs(jax.grad(lambda h: run(h).q[-1, 0])(h) + 2 * g * (h - 1 / steps)) < 1e-12

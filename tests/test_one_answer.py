@@ -36,14 +36,23 @@ PROBLEMS = {
     **{name: lambda name=name: uk.models.get(name) for name in MODELS},
     **{f"random {seed}": lambda seed=seed: random_system(seed) for seed in range(4)},
 }  # fmt: skip
+STABILIZERS = {"projected": uk.Projection(), "damped": uk.Baumgarte(20.0, 200.0)}
 LONG = "slider_crank", "random 1", "random 2", "random 3"  # of the kinds that the others are of
+LONGEST = ("parallelogram", "projected"), ("scara", "projected")  # half a minute
 
 
 @pytest.mark.parametrize(
-    "stabilizer", [uk.Projection(), uk.Baumgarte(20.0, 200.0)], ids=["projected", "damped"]
-)
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in PROBLEMS]
+    ("name", "stabilizer"),
+    [
+        pytest.param(
+            name,
+            stabilizer,
+            id=f"{name}-{how}",
+            marks=[pytest.mark.slow] if name in LONG or (name, how) in LONGEST else [],
+        )
+        for name in PROBLEMS
+        for how, stabilizer in STABILIZERS.items()
+    ],
 )
 def test_one_answer(name: str, stabilizer: uk.AbstractStabilizer, optimized: None) -> None:
     problem = PROBLEMS[name]()

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import diffrax as dfx
 import equinox as eqx
@@ -23,6 +24,8 @@ from typer.testing import CliRunner
 import ukjax as uk
 from ukjax._cli import _commands as cli
 from ukjax._sweep import _run
+from ukjax._sweep._chunk import memory_for
+from ukjax._sweep._store import Memory
 from ukjax.models import MODELS
 
 
@@ -494,6 +497,7 @@ def test_several_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (done.returncode, done.stdout) == (0, "same\n"), done.stderr
 
 
+@pytest.mark.slow
 def test_the_command_shares_runs_between_cores(tmp_path: Path) -> None:
     found = []
     for cores in ([], ["--cores", "3"]):
@@ -589,3 +593,39 @@ def test_the_same_sweep_again_is_not_compiled_again(monkeypatch: pytest.MonkeyPa
             alone = uk.simulate(uk.models.pendulum(length=length), t1=0.5, ts=2).q[-1]
             np.testing.assert_allclose(q, alone, atol=1e-9)
     assert len(made) == 1
+
+
+class Accelerator(NamedTuple):
+    """What a device of JAX's tells of its memory."""
+
+    platform: str
+    stats: dict[str, int] | None
+
+    def memory_stats(self) -> dict[str, int] | None:
+        return self.stats
+
+
+def test_memory_is_planned_from_the_device() -> None:
+    gpu = Accelerator("gpu", {"bytes_limit": 80_000, "bytes_in_use": 20_000})
+    assert memory_for(gpu) == 30_000
+    assert memory_for(Accelerator("tpu", None)) == memory_for(jax.devices("cpu")[0]) == 1e9
+
+
+def test_a_chunk_is_written_while_the_next_one_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this order; and all are written."""
+    events: list[str] = []
+    values, write = Memory.values, Memory.write
+
+    def started(self: Memory, number: int, batch: int) -> Any:
+        events.append(f"start {number}")
+        return values(self, number, batch)
+
+    def written(self: Memory, number: int, arrays: Any) -> None:
+        events.append(f"write {number}")
+        write(self, number, arrays)
+
+    monkeypatch.setattr(Memory, "values", started)
+    monkeypatch.setattr(Memory, "write", written)
+    runs = uk.sweep(lambda x: {"y": 2 * x}, {"x": np.arange(6.0)}, chunk=2)
+    assert events == ["start 0", "start 1", "write 0", "start 2", "write 1", "write 2"]
+    np.testing.assert_array_equal(runs.y, 2 * np.arange(6.0))

@@ -20,19 +20,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._formula._acceleration import AbstractFormula, Equations, Schur, UdwadiaKalaba, equations_of_motion
-from .._formula._equations import applied_forces, inertia
-from .._misc._called import called
-from .._misc._closures import require_seen
+from .._formula._acceleration import AbstractFormula, Equations, Schur, UdwadiaKalaba
+from .._formula._equations import applied_forces
 from .._misc._types import Coordinates, Forces, Time, Velocities
 from .._pseudoinverse import Lineax
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from .._system._tree_inertia import TreeInertia
+from ._common import traced
 from ._expressions import Expression, is_number
 from ._interpret import Interpreter, LargeProductError
 from ._native import machine_code_runs
-from ._parameters import Inputs, Leaf, Structure, joined, leaf, numbers, read_by, split
+from ._parameters import Inputs, Leaf, Structure, leaf, numbers, read_by, split
 from ._program import Program
 from ._refusals import remembered
 from ._scalars import Builder, TranslationError
@@ -225,25 +224,7 @@ def _written(
 ) -> Code:
     dtype, build = state[1].dtype, Builder(MOST)
     state = (*state, state[2], state[2]) if apart else state
-
-    def traced(function: Any) -> tuple[Any, Any]:
-        """The program of a function of all and the state, and the pytree it returns."""
-        of_leaves = lambda leaves, *state: function(*joined(structure, leaves), *state)
-        closed, shapes = jax.make_jaxpr(of_leaves, return_shape=True)([x.aval for x in leaves], *state)
-        require_seen(closed.consts)
-        return closed, jax.tree.structure(shapes)
-
-    equations, tree = traced(
-        lambda system, stabilizer, t, q, v, *applied: equations_of_motion(
-            system, t, q, v, stabilizer, applied or None, inertia(system, t, q, v.size)
-        )
-    )
-    energy, energy_tree = traced(
-        lambda system, _, t, q, v, *applied: called(
-            f"the energy of {type(system).__name__}", system.energy, t, q, v
-        )
-    )
-    rates, _ = traced(lambda system, _, t, q, v, *applied: system.kinematics(t, q, v))
+    (equations, tree), (energy, energy_tree), (rates, _) = traced(structure, [x.aval for x in leaves], state)
     leaves, inputs = read_by(leaves, equations, energy, rates), Inputs(build)
     parameters = inputs.of(leaves)
     interpreter = Interpreter(build, inputs.count)

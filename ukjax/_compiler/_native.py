@@ -35,8 +35,10 @@ def stays_here() -> bool:
 
 
 def machine_code_runs() -> bool:
-    """Whether machine code, or a kernel, runs on the devices that JAX uses here by default."""
-    return jax.default_backend() == "cpu" or kernels_run()
+    """Whether machine code, or a kernel, runs on the device that JAX uses here by default."""
+    device: Any = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
+    platform = getattr(device, "platform", device) or jax.default_backend()
+    return platform == "cpu" or kernels_run()
 
 
 def machine_code_is_wanted() -> bool:

@@ -11,13 +11,13 @@ from jax import lax
 from jax.extend import core
 from jaxtyping import Array, Float
 
-from .._formula._equations import inertia
+from .._misc._once import once_traced
 from .._misc._types import Coordinates, Time, Velocities
-from .._system._rows import constraint_rows, position_rows
+from .._system._rows import position_rows
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem, has_quasi_velocities
-from .._system._tree_inertia import TreeInertia
 from ._code import MOST, run, short_enough
+from ._common import common
 from ._interpret import Interpreter
 from ._parameters import Inputs, Leaf, Structure, joined, leaf, numbers, read_by, split
 from ._program import Program
@@ -167,17 +167,14 @@ def _jaxprs(structure: Structure, avals: list[Any], state: tuple[Any, ...], quas
     """
     of_positions: tuple[bool, ...] = ()
 
-    n = state[2].shape[0]
+    n, shared = state[2].shape[0], common(structure, tuple(avals), state)
 
     def positions(leaves: list[Array], t: Time, q: Coordinates) -> Array:
         return position_rows(joined(structure, leaves)[0], t, q)
 
-    def masses(leaves: list[Array], t: Time, q: Coordinates) -> Array | TreeInertia:
-        return inertia(joined(structure, leaves)[0], t, q, n)
-
     def velocities(leaves: list[Array], t: Time, q: Coordinates, v: Velocities) -> tuple[Array, Array]:
         nonlocal of_positions
-        rows = constraint_rows(joined(structure, leaves)[0], t, q, v)
+        rows = shared.rows(leaves, t, q, v)
         known = rows.of_velocities
         of_positions = tuple(map(bool, rows.of_positions[known]))
         return rows.A[known], rows.velocity_error[known]
@@ -190,7 +187,8 @@ def _jaxprs(structure: Structure, avals: list[Any], state: tuple[Any, ...], quas
         closed, shapes = jax.make_jaxpr(function, return_shape=True)(avals, *state)
         return closed, jax.tree.structure(shapes)
 
-    of_q = [positions, jax.jacfwd(positions, argnums=2), masses, *([rates] if quasi else [])]
+    at = once_traced(positions, avals, *state[:2])
+    of_q = [at, jax.jacfwd(at, argnums=2), shared.inertia, *([rates] if quasi else [])]
     return traced(velocities, *state), [traced(function, *state[:2]) for function in of_q], of_positions
 
 

@@ -15,6 +15,7 @@ import abc
 from typing import ClassVar, final
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import lineax as lx
 import numpy as np
@@ -120,6 +121,15 @@ def _accelerate(
     return formula.solve(equations_of_motion(system, t, q, v, stabilizer))
 
 
+_equations = eqx.filter_jit(equations_of_motion)
+_factor = jax.jit(inverse_cholesky)
+
+
+@eqx.filter_jit
+def _rank(formula: AbstractFormula, equations: Equations) -> Array:
+    return formula.solve(equations).rank
+
+
 def why_not_finite(
     formula: AbstractFormula,
     system: AbstractSystem,
@@ -138,7 +148,7 @@ def why_not_finite(
 
     if bad(t) or bad(q) or bad(v):
         return f"the state is not finite: t = {t}, q = {q}, v = {v}."
-    equations = equations_of_motion(system, t, q, v, stabilizer)
+    equations = _equations(system, t, q, v, stabilizer)
     rows = equations.rows
     for what, array in (
         ("mass matrix", equations.M),
@@ -150,7 +160,7 @@ def why_not_finite(
     wrong = [name for name, A, b in zip(rows.names, rows.A, rows.b, strict=True) if bad(A) or bad(b)]
     if wrong:
         return f"the constraint rows {', '.join(wrong)} are not finite at t = {t}, q = {q}, v = {v}."
-    if formula.needs_definite_mass and bad(inverse_cholesky(equations.M)):
+    if formula.needs_definite_mass and bad(_factor(equations.M)):
         return (
             f"the mass matrix is not positive definite at t = {t}, q = {q}, which {type(formula).__name__} "
             f"needs (eigenvalues {jnp.linalg.eigvalsh(equations.M)}); RangeForm does not."
@@ -161,7 +171,7 @@ def why_not_finite(
             f"the acceleration is not unique at t = {t}: [M; A] has rank {np.linalg.matrix_rank(stacked)} of "
             f"{v.size}, so neither inertia nor rows determine some motion; RangeForm gives the least one."
         )
-    rank, m = int(formula.solve(equations).rank), len(rows.names)
+    rank, m = int(_rank(formula, equations)), len(rows.names)
     return (
         f"the pseudoinverse failed on the {m} rows {', '.join(rows.names)}"
         + (f", of which only {rank} are independent" if 0 <= rank < m else "")

@@ -101,6 +101,7 @@ def equations_of_motion(
     stabilizer: AbstractStabilizer,
     applied: tuple[Forces, Forces] | None = None,
     M: MassMatrix | TreeInertia | None = None,
+    rows: Rows | None = None,
 ) -> Equations:
     """Evaluates a system at one state, with the shapes of all it returns checked.
 
@@ -113,6 +114,7 @@ def equations_of_motion(
     - `stabilizer`: gives the b to enforce.
     - `applied`: the `applied_forces`, if they are known already.
     - `M`: the mass matrix, if it is known already.
+    - `rows`: the constraint rows, if they are known already.
 
     **Returns:** `Equations`.
 
@@ -122,9 +124,9 @@ def equations_of_motion(
     Q, c = applied_forces(system, t, q, v) if applied is None else applied
     rate = called(f"`kinematics` of {type(system).__name__}", system.kinematics, t, q, v)
     _expect("the rate of the coordinates from `kinematics`", rate, q.shape)
-    rows = constraint_rows(system, t, q, v)
-    rows = eqx.tree_at(lambda r: r.b, rows, stabilizer.right_hand_side(rows))
-    return Equations(M, Q, c, rows)
+    known = constraint_rows(system, t, q, v) if rows is None else rows
+    enforced = eqx.tree_at(lambda r: r.b, known, stabilizer.right_hand_side(known))
+    return Equations(M, Q, c, enforced)
 
 
 def require_shapes(system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) -> None:

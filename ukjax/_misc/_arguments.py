@@ -122,10 +122,10 @@ def fails(holds: Callable[..., Any], *values: Any) -> bool:
     - `holds`: of the values as NumPy arrays, true or an array of truths.
     - `values`: numbers and arrays, as given: what is computed of them within `jit` is traced.
     """
-    if is_traced(values):
+    if is_traced(*values):
         return False
     known = (float(x) if isinstance(x, int) else x for x in values)  # NumPy has none beyond 64 bits
-    return not np.all(holds(*map(np.asarray, known)))
+    return not np.asarray(holds(*map(np.asarray, known))).all()
 
 
 def require_finite(name: str, value: Any) -> None:

@@ -106,15 +106,19 @@ def _least_norm(
     - `multipliers`: zero in the rows left out.
     - `kept`: the rows that are not left out (k, m).
     """
-    unit, exact, found = np.eye(kept.shape[1], dtype=multipliers.dtype), True, list[np.ndarray]()
+    multipliers, exact, found = multipliers.copy(), np.ones(len(kept), bool), list[np.ndarray]()
     along = lambda x, z: np.einsum("km,km->k", x, z)[:, None]
     for row in np.flatnonzero(~kept.all(axis=0)):
-        depends = code.dependency.on_host(*operands, unit[:, row, None])
-        exact = exact & (kept[:, row] | (depends["holds"] > 0.5))
-        z = np.where(kept[:, row, None], 0, depends["z"])
+        out = np.flatnonzero(~kept[:, row])
+        this = np.zeros((kept.shape[1], 1), multipliers.dtype)
+        this[row] = 1
+        depends = code.dependency.on_host(*(x[:, out] if x.shape[1] > 1 else x for x in operands), this)
+        exact[out] &= depends["holds"] > 0.5
+        z = depends["z"]
         for other in found:
-            z = z - along(z, other) * other
+            z = z - along(z, other[out]) * other[out]
         size = np.sqrt(along(z, z))
-        found.append(z / np.where(size > 0, size, 1))
-        multipliers = multipliers - along(multipliers, found[-1]) * found[-1]
-    return multipliers, np.asarray(exact)
+        found.append(np.zeros_like(multipliers))
+        found[-1][out] = z = z / np.where(size > 0, size, 1)
+        multipliers[out] -= along(multipliers[out], z) * z
+    return multipliers, exact

@@ -34,9 +34,16 @@ def above_rounding(rcond: float, B: Float[Array, "m n"]) -> float:
     return max(rcond, max(B.shape) * float(jnp.finfo(B.dtype).eps))
 
 
+_EQUAL = 1e-3  # relative: rows of a mechanism are often of one size but for drift, which is not to choose between them
+
+
 def one_hot_largest(squares: Float[Array, " m"]) -> Float[Array, " m"]:
-    """The one-hot vector of the (first) largest entry."""
-    return (jnp.arange(squares.shape[0]) == jnp.argmax(squares)).astype(squares.dtype)
+    """The one-hot vector of the largest entry; of entries that are nearly equal, the first.
+
+    So the order of pivots, and with it the rank found near the threshold, does not change with rounding.
+    """
+    largest = squares >= (1 - _EQUAL) * jnp.max(squares)
+    return (jnp.arange(squares.shape[0]) == jnp.argmax(largest)).astype(squares.dtype)
 
 
 def set_row(X: Float[Array, "k n"], i, row: Float[Array, " n"]) -> Float[Array, "k n"]:

@@ -65,7 +65,7 @@ def simulate(
     - `ts`: increasing times to save at [s], or how many evenly spaced ones (by default 201), or `"steps"` for every
       step. Under `jit` their order is not checked: times that do not increase give NaN.
     - `formula`: how the acceleration is computed; by default that of `UdwadiaKalaba()`, by scalar code (`uk.lanes`) where
-      the system allows it. At fixed steps with projection the default's `rcond` is 1e-5 in float64.
+      the system allows it. In float64 the default's `rcond` is 1e-5 at fixed steps with projection, and 1e-3 without it.
     - `stabilizer`: how constraint errors are kept small. `Projection`, the default, also projects the initial state.
     - `solver`: any Diffrax solver for ordinary differential equations.
     - `stepsize_controller`: any Diffrax controller; by default `PIDController(rtol, atol)` for solvers that
@@ -119,7 +119,7 @@ def simulate(
         return throw_if_failed(trajectory) if throw else trajectory
     plan = planned(system, options, t0, q0, v0)
     told = plan.told | {"name": name}
-    if plan.traced or is_tracing() or is_traced(t0, q0, v0, t1, ts):
+    if plan.traced or is_tracing() or is_traced(t0, q0, v0, t1, ts, dt0):
         y0 = plan.model.start(t0, (q0, v0))
         solved = plan.run(y0, (t0, t1, dt0), ts, at_once=False)
         trajectory = assembled(plan.model, solved, dense, start_moved=start_moved((q0, v0), y0), **told)

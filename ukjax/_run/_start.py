@@ -69,37 +69,40 @@ def _has_acceleration(equations: Equations) -> bool:
     return not inconsistent_rows(equations, solved_on_host(A, b, DEFAULT_RCOND))
 
 
-def _alone(t: Array, q: Any, v: Any) -> States:
-    return States(*(np.asarray(x)[None] for x in (t, q, v)))
+def _together(t: Array, *states: State) -> States:
+    return States(np.full(len(states), t), *(np.array(x) for x in zip(*states, strict=True)))
 
 
-def equations_at(model: Model, t: Array, q: Any, v: Any) -> Equations:
-    """The equations of motion at one state with values, by scalar code where there is any.
+def equations_at(model: Model, t: Array, *states: State) -> list[Equations]:
+    """The equations of motion at states with values, by scalar code where there is any.
 
     **Arguments:**
 
     - `model`: what is to run.
-    - `t`, `q`, `v`: the state.
+    - `t`: time [s].
+    - `states`: (q, v) each.
     """
     if model.code is None:
-        return _equations(model, t, q, v)
-    return jax.tree.map(lambda x: x[0], equations(model, _alone(t, q, v)))
+        return [_equations(model, t, *state) for state in states]
+    leaves, tree = jax.tree.flatten(equations(model, _together(t, *states)))
+    return [jax.tree.unflatten(tree, [x[i] for x in leaves]) for i in range(len(states))]
 
 
-def _is_fit(model: Model, t: Array, q: Any, v: Any) -> bool:
+def _is_fit(model: Model, t: Array, state: State) -> bool:
     """Whether a run can start here, as far as can be told without compiling a formula."""
-    if model.code is None:
-        here = equations_at(model, t, q, v)
-        _require_symmetric(here.M)
-    else:
-        states = _alone(t, q, v)
-        if not model.code.symmetric:
-            _require_symmetric(equations(model, states).M[0])
-        rows = observed(model, states)
-        if rows["regular"].all():
-            return _is_precise(model, rows["position_error"], rows["velocity_error"])
-        here = equations_at(model, t, q, v)
-    return _is_precise(model, here.rows.position_error, here.rows.velocity_error) and _has_acceleration(here)
+    regular = False
+    if model.code is not None:
+        rows = observed(model, _together(t, state))
+        if not _is_precise(model, rows["position_error"], rows["velocity_error"]):
+            return False
+        regular = bool(rows["regular"].all())
+        if regular and model.code.symmetric:
+            return True
+    (here,) = equations_at(model, t, state)
+    _require_symmetric(here.M)
+    return regular or (
+        _is_precise(model, here.rows.position_error, here.rows.velocity_error) and _has_acceleration(here)
+    )
 
 
 def checked_start(model: Model, t: Array, q: Array, v: Array, automatic: bool) -> State:
@@ -113,12 +116,13 @@ def checked_start(model: Model, t: Array, q: Array, v: Array, automatic: bool) -
 
     **Raises:** `InputError`, by constraint name, where a run could not start.
     """
-    if automatic and _is_fit(model, t, q, v):
+    if automatic and _is_fit(model, t, (q, v)):
         return q, v
     if model.projection is not None:
-        nearest = projected(model, _alone(t, q, v))
-        if _is_fit(model, t, nearest.q[0], nearest.v[0]):
-            return nearest.q[0], nearest.v[0]
+        found = projected(model, _together(t, (q, v)))
+        nearest: Any = found.q[0], found.v[0]
+        if _is_fit(model, t, nearest):
+            return nearest
     y, equations, acceleration = _projected(model, t, q, v)
     _require_symmetric(equations.M)
     rows = equations.rows

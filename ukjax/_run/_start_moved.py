@@ -58,10 +58,13 @@ def start_moved(given: State, start: State) -> Float[Array, "2"]:
         return jnp.stack([jnp.max(jnp.abs(b - a), initial=0) for a, b in zip(given, start, strict=True)])
     # NumPy compiles nothing.
     pairs = [(np.asarray(a), np.asarray(b)) for a, b in zip(given, start, strict=True)]
-    return np.stack([np.max(np.abs(b - a), initial=0) for a, b in pairs])  # pyright: ignore[reportReturnType]
+    moved = [0.0 if a is b else np.abs(b - a).max(initial=0) for a, b in pairs]
+    return np.array(moved, pairs[0][0].dtype)  # pyright: ignore[reportReturnType]
 
 
 def _is_negligible(given: np.ndarray, start: np.ndarray) -> bool:
+    if start is given:
+        return True
     limit = 1e4 * np.finfo(given.dtype).eps + _NEGLIGIBLE * np.max(np.abs(given), initial=0)
     return bool(np.all(np.abs(start - given) <= limit))
 
@@ -127,7 +130,7 @@ def require_near(
     q, v = zip(*((np.asarray(a), np.asarray(b)) for a, b in (given, start)), strict=True)
     if model.stabilizer.projection_method is None or (_is_negligible(*q) and _is_negligible(*v)):
         return
-    here, there = (equations_at(model, t, *state) for state in (given, start))
+    here, there = equations_at(model, t, given, start)
     of_q, of_v = _weights(model, t, start, np.asarray(there.M))
     with np.errstate(over="ignore", invalid="ignore"):
         parts = max(_part(q[0], q[1], of_q), _turn(here, there, of_v)), _part(v[0], v[1], of_v)

@@ -2,7 +2,7 @@
 
 import math
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -66,16 +66,36 @@ def _maker_for(plan: Plan, shape: tuple[int, ...], devices: Sequence[Any]) -> tu
     return Maker(run, batch, plan.reductions, processor(devices[0])), used
 
 
-def fitted(plan: Plan, sizes: tuple[int, ...], memory: float, devices: Sequence[Any]) -> tuple[int, ...]:
+# Where none is given: on a CPU little, since others use it too [bytes]; elsewhere a part of what the device has left.
+_MEMORY_OF_CPU, _SHARE = 1e9, 0.5
+
+
+def memory_for(device: Any) -> float:
+    """What a chunk may take on a device by default [bytes].
+
+    **Arguments:**
+
+    - `device`: of JAX.
+    """
+    stats = None if device.platform == "cpu" else device.memory_stats()
+    if not stats or "bytes_limit" not in stats:
+        return _MEMORY_OF_CPU
+    return _SHARE * (stats["bytes_limit"] - stats.get("bytes_in_use", 0))
+
+
+def fitted(
+    plan: Plan, sizes: tuple[int, ...], memory: float | None, devices: Sequence[Any]
+) -> tuple[int, ...]:
     """The shape of the largest chunks that go into the memory by what the compiler says of them.
 
     **Arguments:**
 
     - `plan`: of the sweep.
     - `sizes`: of its dimensions.
-    - `memory`: of each device [bytes].
+    - `memory`: of each device [bytes]; None for the least that `memory_for` says.
     - `devices`: to spread chunks over.
     """
+    memory = min(map(memory_for, devices)) if memory is None else memory
     memory /= len(devices) if devices[0].platform == "cpu" else 1  # the cores of a CPU share one
     limit = runs_at_once(plan.program.traced, memory, devices[0].platform) * len(devices)
     while True:
@@ -85,19 +105,32 @@ def fitted(plan: Plan, sizes: tuple[int, ...], memory: float, devices: Sequence[
         limit = math.prod(shape) // 2
 
 
-def make_chunk(maker: Maker, target: AbstractTarget, number: int) -> tuple[int, int]:
-    """Makes the runs of a chunk and writes them; returns how many there are, and how many of them failed.
+def make_chunks(maker: Maker, target: AbstractTarget, numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Makes the runs of chunks and writes them; yields of each how many runs there are, and how many of them failed.
+
+    While one is fetched and written, the device makes the next.
 
     **Arguments:**
 
     - `maker`: what makes them.
     - `target`: where they go.
-    - `number`: of the chunk.
+    - `numbers`: of the chunks.
     """
+    started: tuple[int, dict[str, Any]] | None = None
+    for number in numbers:
+        before, started = started, (number, maker.run(target.values(number, maker.batch)))
+        if before is not None:
+            yield _written(maker, target, *before)
+    if started is not None:
+        yield _written(maker, target, *started)
+
+
+def _written(maker: Maker, target: AbstractTarget, number: int, found: dict[str, Any]) -> tuple[int, int]:
+    """Writes a chunk."""
     region = target.chunks.region(number)
     room = extent(region)
     size = math.prod(room)
-    outputs = {name: x[:size] for name, x in maker.run(target.values(number, maker.batch)).items()}
+    outputs = {name: np.asarray(x)[:size] for name, x in found.items()}
     good = np.asarray(succeeded(outputs[RESULT]))
     written: dict[str, Any] = {PROCESSOR: maker.processor}
     for name, x in outputs.items():

@@ -18,7 +18,7 @@ from .._motion._project import Projection
 from .._run._events import Events
 from .._system._problem import Problem
 from .._system._stabilize import AbstractStabilizer
-from ._chunk import fitted, make_chunk, maker_for, merged
+from ._chunk import fitted, make_chunks, maker_for, merged
 from ._chunks import Chunks, chunk_shape
 from ._outputs import Outputs
 from ._place import AbstractPlace, place_of
@@ -37,11 +37,12 @@ _ROUNDS = 3
 """How often what a store lost is made again, such as while its disk was away."""
 
 
-def _check(chunk: int | None, memory: float, gradients: Any) -> tuple[str, ...]:
+def _check(chunk: int | None, memory: float | None, gradients: Any) -> tuple[str, ...]:
     require_own_process()
     if chunk is not None:
         whole_number("chunk", chunk)
-    require_between("memory", memory, 0, np.inf)
+    if memory is not None:
+        require_between("memory", memory, 0, np.inf)
     return all_of("gradients", (gradients,) if isinstance(gradients, str) else gradients, str, "'q_end'")
 
 
@@ -62,7 +63,7 @@ class _Here(NamedTuple):
     stored: bool
 
     def examine(
-        self, sizes: tuple[int, ...], memory: float, fit: bool
+        self, sizes: tuple[int, ...], memory: float | None, fit: bool
     ) -> tuple[dict[str, Any], tuple[int, ...]]:
         """As a worker does."""
         attributes: dict[str, Any] = {"devices": f"{len(self.devices)} {self.devices[0].platform}"}
@@ -74,8 +75,8 @@ class _Here(NamedTuple):
         """Makes chunks, one after the other."""
         maker = maker_for(self.plan, target.chunks.shape, self.devices)
         update(before, 0)
-        for number in pending:
-            update(*make_chunk(maker, target, number))
+        for made in make_chunks(maker, target, pending):
+            update(*made)
 
 
 def _target(plan: Plan, place: AbstractPlace | None, chunks: Chunks, overwrite: bool) -> AbstractTarget:
@@ -108,7 +109,7 @@ def _run(
     maker: "_Here | Cluster",
     overwrite: bool,
     chunk: int | None,
-    memory: float,
+    memory: float | None,
     update: Update,
 ) -> "xarray.Dataset":
     """Has the chunks made, and returns what there is then."""
@@ -150,7 +151,7 @@ def sweep(
     store: str | Path | None = None,
     overwrite: bool = False,
     chunk: int | None = None,
-    memory: float = 1e9,
+    memory: float | None = None,
     devices: Sequence[Any] | None = None,
     executor: Any = None,
     reductions: Mapping[str, Any] = {},
@@ -183,7 +184,7 @@ def sweep(
     - `overwrite`: replace the folder, if it is of an earlier sweep.
     - `chunk`: the most runs at once; by default by memory.
     - `memory`: the most that one chunk may take on each device, or on a CPU in total, as estimated from the compiled
-      program [bytes].
+      program [bytes]; by default 1e9 on a CPU, and half of what is left on other devices.
     - `devices`: to spread each chunk over; by default all. A CPU counts as one device, unless you tell JAX to use its
       cores before it computes: `jax.config.update("jax_num_cpu_devices", os.cpu_count())`.
     - `executor`: workers that make the chunks, each with one device, and write them to `store` themselves: a number of

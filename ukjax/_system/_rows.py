@@ -22,6 +22,7 @@ from jaxtyping import Array, Bool, Float
 from .._misc._arguments import number_array, real_array
 from .._misc._called import called
 from .._misc._errors import InputError, shown
+from .._misc._once import once_traced
 from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Time, Velocities
 from ._constraint import AbstractConstraint, bilateral
@@ -51,12 +52,12 @@ class Rows(eqx.Module):
     @property
     def of_positions(self) -> Bool[np.ndarray, " m"]:
         """Which rows have a position error."""
-        return np.isin(self.kinds, OF_POSITIONS)
+        return np.array([kind in OF_POSITIONS for kind in self.kinds], bool)
 
     @property
     def of_velocities(self) -> Bool[np.ndarray, " m"]:
         """Which rows have a velocity error."""
-        return np.isin(self.kinds, OF_VELOCITIES)
+        return np.array([kind in OF_VELOCITIES for kind in self.kinds], bool)
 
     @property
     def of_accelerations(self) -> Bool[np.ndarray, " m"]:
@@ -155,10 +156,10 @@ def _own_rows(c: AbstractConstraint, t: Time, q: Coordinates, v: Velocities) -> 
 
 
 def _differentiated(
-    system: AbstractSystem, constraints: Sequence[AbstractConstraint], t: Time, q: Coordinates, v: Velocities
+    errors: Callable[..., Any], system: AbstractSystem, t: Time, q: Coordinates, v: Velocities
 ) -> tuple[Array, Array]:
     """A and b from the rates of the velocity errors, one constraint after the other."""
-    psi = lambda t, q, v: _stacked(_errors(system, constraints, t, q, v)[1], q.dtype)
+    psi = lambda t, q, v: _stacked(errors(t, q, v)[1], q.dtype)
     A = jax.jacfwd(psi, argnums=2)(t, q, v)
     return A, -jax.jvp(psi, (t, q, v), (jnp.ones_like(t), system.kinematics(t, q, v), jnp.zeros_like(v)))[1]
 
@@ -209,16 +210,22 @@ def constraint_rows(system: AbstractSystem, t: Time | float, q: Coordinates, v: 
             f"t, q, v have shapes {t.shape}, {q.shape}, {v.shape}; they must be (), (n_q,), (n,)."
         )
     constraints = _constraints_of(system)
-    phis, psis = _errors(system, constraints, t, q, v)
     own = [_own_rows(c, t, q, v) for c in constraints]
-    left = [c for c, given in zip(constraints, own, strict=True) if given is None]
-    A, b = _differentiated(system, left, t, q, v)
+    given, left = (
+        [c for c, x in zip(constraints, own, strict=True) if (x is None) == none] for none in (0, 1)
+    )
+    # Differentiated twice below: the user's functions are called once.
+    errors = once_traced(lambda t, q, v: _errors(system, left, t, q, v), t, q, v)
+    of_left = zip(*errors(t, q, v), strict=True)
+    of_given = zip(*_errors(system, given, t, q, v), strict=True)
+    A, b = _differentiated(errors, system, t, q, v)
     parts, names, kinds, start = [], [], [], 0
-    for c, given, phi, psi in zip(constraints, own, phis, psis, strict=True):
-        if given is None:
+    for c, rows in zip(constraints, own, strict=True):
+        phi, psi = next(of_left if rows is None else of_given)
+        if rows is None:
             k = _require_velocity_error(c, psi).size
-            given, start = (A[start : start + k], b[start : start + k]), start + k
-        parts.append(_part(c, *given, phi, psi))
+            rows, start = (A[start : start + k], b[start : start + k]), start + k
+        parts.append(_part(c, *rows, phi, psi))
         k = parts[-1].b.size
         names += [c.name] if k == 1 else [f"{c.name}[{i}]" for i in range(k)]
         kinds += [c.kind] * k

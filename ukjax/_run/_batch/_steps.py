@@ -7,10 +7,8 @@ from typing import Any, NamedTuple, final
 
 import diffrax as dfx
 import equinox as eqx
-import equinox.internal as eqxi
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array
 
 _NEAR_END = 100  # units of rounding within which a step is moved to the end, as Diffrax does
@@ -79,7 +77,7 @@ def begun(run: DiffraxRun) -> Slot:
             derivative = run.solver.func(run.terms, state.tprev, state.y, run.args)
             solver_state = jnp.zeros_like(first), derivative
     zero = jnp.zeros((), jnp.int32)
-    near_end = lax.fori_loop(0, _NEAR_END, lambda i, t: eqxi.prevbefore(t), run.t1)
+    near_end = run.t1 - _NEAR_END * jnp.spacing(jnp.abs(run.t1))
     made_jump = jnp.asarray(state.made_jump)
     return Slot(
         state.tprev, state.tnext, state.y, made_jump, solver_state, state.controller_state, state.result,

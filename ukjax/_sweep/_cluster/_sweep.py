@@ -56,7 +56,7 @@ class Cluster:
         return self.workers.submit(call_in_worker, *called)
 
     def examine(
-        self, sizes: tuple[int, ...], memory: float, fit: bool
+        self, sizes: tuple[int, ...], memory: float | None, fit: bool
     ) -> tuple[dict[str, Any], tuple[int, ...]]:
         """What a worker decides of the sweep: attributes, and the shape of chunks if it is to.
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..._misc._errors import InputError, MissingExtraError
 from ..._misc._precision import in_float64
-from .._chunk import Maker, fitted, make_chunk, maker_for
+from .._chunk import Maker, fitted, make_chunks, maker_for
 from .._place import place_of
 from .._prepare import Plan, prepare
 from .._samples import Table
@@ -105,7 +105,7 @@ def _store(name: str, attributes: str) -> Store:
 
 @_told
 def examine(
-    pickled: bytes, sizes: tuple[int, ...], memory: float, fit: bool
+    pickled: bytes, sizes: tuple[int, ...], memory: float | None, fit: bool
 ) -> tuple[dict[str, Any], tuple[int, ...]]:
     """What a worker decides of a sweep: attributes, and the shape of chunks if it is to.
 
@@ -113,7 +113,7 @@ def examine(
 
     - `pickled`: the definition.
     - `sizes`: of the dimensions of the sweep.
-    - `memory`: of a chunk [bytes].
+    - `memory`: of a chunk [bytes]; None for what the device suggests.
     - `fit`: whether to find the shape.
     """
     with _lock:
@@ -142,4 +142,5 @@ def chunk(pickled: bytes, store: str, attributes: str, number: int) -> tuple[int
     results = target.results(region)
     if np.all(results != NOT_RUN):
         return results.size, 0
-    return make_chunk(maker, target, number)
+    (made,) = make_chunks(maker, target, [number])
+    return made
