@@ -6,6 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._compiler import acceleration_at
 from .._formula._acceleration import UdwadiaKalaba
 from .._misc._arguments import real_values
 from .._misc._errors import InputError
@@ -128,5 +129,5 @@ class Robot(eqx.Module):
         """
         q, v = self.state_from_mujoco(qpos, qvel)
         system = with_inputs(self.mechanism, self.inputs.replaced(ctrl, act))
-        found = UdwadiaKalaba().acceleration(system, jnp.zeros((), q.dtype), q, v)
+        found = acceleration_at(UdwadiaKalaba(), system, jnp.zeros((), q.dtype), q, v)
         return self.conversion.rates(found.a)
