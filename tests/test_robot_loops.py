@@ -1,0 +1,182 @@
+"""Robots with closed loops: closure and energy of long motions, gradients of whole runs, and what is done with robots."""
+
+import dataclasses
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+import pytest
+
+import ukjax as uk
+
+FILES = Path(__file__).parent.parent / "experiments" / "robots"
+LINK = '<geom type="capsule" fromto="{}" size="0.02"/>'
+FOUR_BAR = f"""
+<mujoco>
+  <worldbody>
+    <body name="crank"><joint name="crank" axis="1 0 0"/>{LINK.format("0 0 0 0 0.4 0.3")}
+      <body name="coupler" pos="0 0.4 0.3"><joint name="pin" axis="1 0 0"/>{LINK.format("0 0 0 0 1.5 0.2")}
+        <body name="rocker" pos="0 1.5 0.2"><joint name="end" axis="1 0 0"/>{LINK.format("0 0 0 0 0 -1.2")}</body>
+      </body>
+    </body>
+  </worldbody>
+  <equality><connect body1="rocker" anchor="0 0 -1.2"/></equality>
+</mujoco>
+"""
+# Of a file: where to start, velocities before they are projected, and how many rows are independent.
+PASSIVE = {
+    "four-bar": (FOUR_BAR, {0: 3.0}, 2),
+    "robotiq_2f85": (FILES / "robotiq_2f85.xml", {0: 2.0}, 5),
+}
+
+
+def compiled(source: Path | str) -> mujoco.MjModel:
+    from_path, from_text = mujoco.MjModel.from_xml_path, mujoco.MjModel.from_xml_string
+    return from_path(str(source)) if isinstance(source, Path) else from_text(source)
+
+
+def passive(source: Path | str) -> uk.robots.Robot:
+    """Without dampers and actuators: its energy is constant."""
+    model = compiled(source)
+    model.dof_damping[:] = 0.0
+    if hasattr(model, "dof_dampingpoly"):
+        model.dof_dampingpoly[:] = 0.0
+    model.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_ACTUATION)
+    return uk.load(model)
+
+
+def closes_and_keeps_its_energy(source: Path | str, rates: dict[int, float], rank: int) -> None:
+    robot = passive(source)
+    v = jnp.zeros(len(robot.mechanism.velocity_labels))
+    for i, rate in rates.items():
+        v = v.at[i].set(rate)
+    q, v = uk.project(robot.mechanism, 0.0, robot.problem.q0, v)
+    run = uk.simulate(robot.mechanism, q, v, t1=10.0, rtol=1e-11, atol=1e-11, max_steps=100_000)
+    assert run.ok
+    assert np.ptp(run.energy) <= 1e-8 * np.abs(run.energy).max()
+    assert (run.rank == rank).all()
+    # MuJoCo's own residuals of the equalities, at postures along the motion.
+    model = compiled(source)
+    at = mujoco.MjData(model)
+    for q, v in zip(run.q[::20], run.v[::20], strict=True):
+        at.qpos[:] = robot.state_to_mujoco(q, v)[0]
+        mujoco.mj_fwdPosition(model, at)
+        equal = np.asarray(at.efc_type) == mujoco.mjtConstraint.mjCNSTR_EQUALITY
+        assert np.abs(at.efc_pos[equal]).max() < 1e-12
+
+
+@pytest.mark.parametrize("name", PASSIVE)
+def test_ten_seconds_close_and_keep_their_energy(name: str) -> None:
+    closes_and_keeps_its_energy(*PASSIVE[name])
+
+
+@pytest.mark.slow
+def test_ten_seconds_of_cassie() -> None:
+    closes_and_keeps_its_energy(FILES / "cassie.xml", {5: 1.0, 9: -1.0, 22: 1.0}, 10)
+
+
+def gradients_are_those_of_differences(robot: uk.robots.Robot, point: str, t1: float) -> None:
+    """Of where a point is at the end, by masses, places of hinges, damping and the initial state, in a random direction
+    of each."""
+    system, problem = robot.mechanism, robot.problem
+    places = [i for i, joint in enumerate(system.joints[: len(system.bodies)]) if joint.point is not None]
+    dampers = next(x for x in system.on_coordinates if x.name == "joint damping")
+    where = {
+        "masses": lambda s: [body.mass for body in s.mechanism.bodies],
+        "hinges": lambda s: [s.mechanism.joints[i].point for i in places],
+        "damping": lambda s: jax.tree.leaves(
+            eqx.filter(next(x for x in s.on_coordinates if x.name == dampers.name), eqx.is_inexact_array)
+        ),
+    }
+
+    def end(parameters: dict, start: tuple) -> jax.Array:
+        changed = system
+        for name, values in parameters.items():
+            changed = eqx.tree_at(where[name], changed, values)
+        q, v = uk.project(changed, 0.0, *start)
+        run = uk.simulate(changed, q, v, ts=jnp.array([t1]), t1=t1, rtol=1e-11, atol=1e-11)
+        return jnp.sum(changed.placements(jnp.asarray(t1), run.q[-1])[point].p ** 2)
+
+    parameters = {name: of(system) for name, of in where.items()}
+    start = (problem.q0, problem.v0)
+    value = jax.jit(end)
+    found = jax.jit(jax.grad(end, argnums=(0, 1)))(parameters, start)
+    rng = np.random.default_rng(0)
+    for name in (*where, "state"):
+        given = start if name == "state" else parameters[name]
+        towards = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape)) * (0.1 + jnp.abs(x)), given)
+        if name == "masses":
+            towards = jax.tree.map(jnp.multiply, towards, given)
+
+        def at(h: float, name: str = name, given=given, towards=towards) -> float:
+            moved = jax.tree.map(lambda x, d: x + h * d, given, towards)
+            if name == "state":
+                return float(value(parameters, moved))
+            return float(value(parameters | {name: moved}, start))
+
+        h = 1e-3
+        wanted = (8 * (at(h) - at(-h)) - (at(2 * h) - at(-2 * h))) / (12 * h)
+        own = found[1] if name == "state" else found[0][name]
+        along = sum(jax.tree.leaves(jax.tree.map(lambda x, d: jnp.sum(x * d), own, towards)))
+        np.testing.assert_allclose(along, wanted, rtol=1e-7, atol=1e-10, err_msg=name)
+
+
+@pytest.mark.slow
+def test_gradients_of_a_gripper() -> None:
+    robot = uk.load(FILES / "robotiq_2f85.xml", ctrl=np.array([0.05]))
+    gradients_are_those_of_differences(robot, "left_follower", 0.1)
+
+
+@pytest.mark.slow
+def test_gradients_of_cassie() -> None:
+    robot = uk.load(FILES / "cassie.xml", ctrl=np.linspace(-1.0, 1.0, 10))
+    gradients_are_those_of_differences(robot, "left-foot", 0.05)
+
+
+MOTOR = """
+<mujoco>
+  <worldbody>
+    <body name="upper"><joint name="shoulder" axis="0 1 0"/><geom type="capsule" fromto="0 0 0 0 0 -0.5" size="0.03"/>
+      <body name="lower" pos="0 0 -0.5"><joint name="elbow" axis="0 1 0"/>
+        <geom type="capsule" fromto="0 0 0 0 0 -0.4" size="0.02"/><site name="hand" pos="0 0 -0.4"/></body></body>
+  </worldbody>
+  <actuator><motor joint="shoulder" gear="2" ctrlrange="-5 5"/><position joint="elbow" kp="3"/></actuator>
+</mujoco>
+"""
+
+
+def test_inputs_are_replaced() -> None:
+    robot, u = uk.load(MOTOR), jnp.array([1.0, 0.5])
+    q, v = jnp.array([0.1, 0.2]), jnp.array([0.3, 0.1])
+    np.testing.assert_allclose(robot.apply(0.0, q, v, u), [2.0, 1.5], rtol=1e-14)
+    other = uk.load(MOTOR, ctrl=u).mechanism.force(0.0, q, v)
+    np.testing.assert_allclose(robot.with_inputs(u).mechanism.force(0.0, q, v), other, rtol=1e-14)
+    with pytest.raises(uk.InputError, match=r"ctrl has shape \(3,\)"):
+        robot.with_inputs(np.zeros(3))
+
+
+def test_an_environment_of_a_robot() -> None:
+    robot = uk.load(MOTOR)
+    reward = lambda t, q, v, u: -(q[0] ** 2)
+    environment = uk.Environment(robot.problem, robot.apply, reward, dt=0.02, horizon=5)
+    actions = jnp.array([[1.0, 0.5], [0.0, 0.1]])
+    state = environment.reset(jax.random.key(0))
+    after = jax.jit(jax.vmap(lambda u: environment.step(state, u)[0]))(actions)
+    for action, q in zip(actions, after.q, strict=True):
+        problem = robot.with_inputs(action).problem
+        run = uk.simulate(problem, t1=0.02, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(q, run.q[-1], atol=1e-7)  # of one step's error
+
+
+@pytest.mark.slow
+def test_gains_of_a_robot_are_tuned() -> None:
+    robot = passive(FOUR_BAR)
+    start = dataclasses.replace(robot.problem, q0=robot.problem.q0 + 1e-3)
+    found = uk.tune(
+        start.system, uk.Baumgarte(1.0, 100.0), q0=start.q0, v0=start.v0,
+        dt0=0.01, t1=0.5, starts=4, iterations=3,
+    )  # fmt: skip
+    assert found.loss < found.history.loss[0]
