@@ -2,11 +2,11 @@
 
     python benchmarks/robots.py FILE... [--batch 256 1024] [--rounds 7] [--free-base] [--first]
 
-ukjax computes a batch of random states by scalar code; MuJoCo goes through the same states with `mj_forward` and `mj_step`
-(Euler), with contacts, limits and dry friction off and its soft equalities on; Pinocchio, where it is installed, with
-`aba`, or with `constraintDynamics` where the file has connects, from a model rebuilt of MuJoCo's joint by joint. The times
-are processor time, so what else the machine does counts less; each of Pinocchio's calls has some 0.5 us of Python.
-With `--first` instead: `load`, the first run of 0.1 s and the first batch, each in a process of its own, nothing cached.
+ukjax computes a batch of random states by scalar code; MuJoCo goes through the same states with `mj_forward` and
+`mj_step` (Euler), with contacts, limits and dry friction off and its soft equalities on; Pinocchio, where it is
+installed, with `aba`, or with `constraintDynamics` where the file has connects, from a model rebuilt of MuJoCo's joint by
+joint. The times are processor time; each of Pinocchio's calls has some 0.5 us of Python. With `--first` instead: `load`,
+the first run of 0.1 s and the first batch, each in a process of its own, nothing cached.
 """
 
 import argparse
@@ -151,9 +151,7 @@ def main() -> None:
     columns = list(dict.fromkeys(name for row in rows.values() for name in row))
     print(machine())
     print(
-        table(
-            columns, {Path(file).stem: [row.get(x, np.nan) for x in columns] for file, row in rows.items()}
-        )
+        table(columns, {Path(file).stem: [row.get(x, np.nan) for x in columns] for file, row in rows.items()})
     )
 
 

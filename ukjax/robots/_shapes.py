@@ -7,7 +7,12 @@ from ._mujoco import mujoco
 from ._reference import Reference, cleaned
 
 _SHOWN = 3  # MuJoCo's viewer shows the groups 0, 1 and 2; files put what only collides into others
-_GREY = (0.5, 0.5, 0.5, 1.0)  # MuJoCo's colour of geoms that have none of their own: then the material's counts
+_GREY = (
+    0.5,
+    0.5,
+    0.5,
+    1.0,
+)  # MuJoCo's colour of geoms that have none of their own: then the material's counts
 
 
 def _visible(at: Reference) -> list[int]:

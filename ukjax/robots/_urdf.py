@@ -164,7 +164,9 @@ def with_mimics(spec: Any, given: Urdf) -> None:
     for follower, leader, offset, factor in given.mimics:
         if follower not in moving or (follower, leader) in known:
             continue  # one that the file fixes cannot follow
-        followed = {"name2": leader} if leader in moving else {}  # who follows a fixed joint stays at the offset
+        followed = (
+            {"name2": leader} if leader in moving else {}
+        )  # who follows a fixed joint stays at the offset
         added = spec.add_equality(name1=follower, objtype=mujoco().mjtObj.mjOBJ_JOINT, **followed)
         added.type = mujoco().mjtEq.mjEQ_JOINT
         added.data[:2] = offset, factor
