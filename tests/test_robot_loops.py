@@ -1,9 +1,8 @@
-"""Robots with closed loops: closure and energy of long motions, gradients of whole runs, and what is done with robots."""
+"""Robots with closed loops: closure and energy of long motions, and what is done with robots."""
 
 import dataclasses
 from pathlib import Path
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import mujoco
@@ -76,62 +75,6 @@ def test_ten_seconds_close_and_keep_their_energy(name: str) -> None:
 @pytest.mark.slow
 def test_ten_seconds_of_cassie() -> None:
     closes_and_keeps_its_energy(FILES / "cassie.xml", {5: 1.0, 9: -1.0, 22: 1.0}, 10)
-
-
-def gradients_are_those_of_differences(robot: uk.robots.Robot, point: str, t1: float) -> None:
-    """Of where a point is at the end, by masses, places of hinges, damping and the initial state, in a random direction
-    of each."""
-    system, problem = robot.mechanism, robot.problem
-    places = [i for i, joint in enumerate(system.joints[: len(system.bodies)]) if joint.point is not None]
-    at = next(i for i, x in enumerate(system.on_coordinates) if x.name == "joint damping")
-    where = {
-        "masses": lambda s: [body.mass for body in s.mechanism.bodies],
-        "hinges": lambda s: [s.mechanism.joints[i].point for i in places],
-        "damping": lambda s: [s.on_coordinates[at].damping],
-    }
-
-    def end(parameters: dict, start: tuple) -> jax.Array:
-        changed = system
-        for name, values in parameters.items():
-            changed = eqx.tree_at(where[name], changed, values)
-        q, v = uk.project(changed, 0.0, *start)
-        run = uk.simulate(changed, q, v, ts=jnp.array([t1]), t1=t1, rtol=1e-11, atol=1e-11)
-        return jnp.sum(changed.placements(jnp.asarray(t1), run.q[-1])[point].p ** 2)
-
-    parameters = {name: of(system) for name, of in where.items()}
-    start = (problem.q0, problem.v0)
-    value = jax.jit(end)
-    found = jax.jit(jax.grad(end, argnums=(0, 1)))(parameters, start)
-    rng = np.random.default_rng(0)
-    for name in (*where, "state"):
-        given = start if name == "state" else parameters[name]
-        towards = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape)) * (0.1 + jnp.abs(x)), given)
-        if name == "masses":
-            towards = jax.tree.map(jnp.multiply, towards, given)
-
-        def moved_by(h: float, name: str = name, given=given, towards=towards) -> float:
-            moved = jax.tree.map(lambda x, d: x + h * d, given, towards)
-            if name == "state":
-                return float(value(parameters, moved))
-            return float(value(parameters | {name: moved}, start))
-
-        h = 1e-3
-        wanted = (8 * (moved_by(h) - moved_by(-h)) - (moved_by(2 * h) - moved_by(-2 * h))) / (12 * h)
-        own = found[1] if name == "state" else found[0][name]
-        along = sum(jax.tree.leaves(jax.tree.map(lambda x, d: jnp.sum(x * d), own, towards)))
-        np.testing.assert_allclose(along, wanted, rtol=1e-7, atol=1e-10, err_msg=name)
-
-
-@pytest.mark.slow
-def test_gradients_of_a_gripper() -> None:
-    robot = uk.load(FILES / "robotiq_2f85.xml", ctrl=np.array([0.05]))
-    gradients_are_those_of_differences(robot, "left_follower", 0.1)
-
-
-@pytest.mark.slow
-def test_gradients_of_cassie() -> None:
-    robot = uk.load(FILES / "cassie.xml", ctrl=np.linspace(-1.0, 1.0, 10))
-    gradients_are_those_of_differences(robot, "left-foot", 0.05)
 
 
 MOTOR = """
