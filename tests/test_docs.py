@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from ukjax._cli import _commands as cli
 from ukjax.models import MODELS
 
 ROOT = Path(__file__).parent.parent
+ROBOTS = ROOT / "experiments" / "robots"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -39,6 +41,7 @@ SLOW = (
     "gradients.md",
     "learning.md",
     "mechanisms.md",
+    "robots.md",
     "sweeps.md",
     "tuning.md",
 )
@@ -63,6 +66,8 @@ def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
     """In a process of its own, since tests switch JAX to stricter rules than users have."""
     script = tmp_path / "blocks.py"
     script.write_text("\n".join(blocks(page, "python")))
+    for robot in ROBOTS.glob("*.xml"):
+        shutil.copy(robot, tmp_path)
     # What trains or tunes runs longer than it compiles.
     environment = os.environ | ({"JAX_DISABLE_MOST_OPTIMIZATIONS": "false"} if page.name in SLOW else {})
     done = subprocess.run(
@@ -79,10 +84,12 @@ def test_commands_are_understood(command: list[str], monkeypatch: pytest.MonkeyP
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mymodel.py").write_text(OWN_MODEL)
+    for robot in ROBOTS.glob("*.xml"):
+        shutil.copy(robot, tmp_path)
     for name in ("simulate", "check", "tune", "sweep", "bench"):
         monkeypatch.setattr(ukjax, name, stop)
     result = CliRunner().invoke(cli.app, command, env={"UKJAX_CACHE": "0"})
-    if command[0] == "list":
+    if command[0] in ("list", "load"):
         assert result.exit_code == 0
     else:
         assert (result.exit_code, result.stderr) == (2, "error: so far so good\n")

@@ -185,7 +185,15 @@ def with_inputs(system: TreeSystem, inputs: Inputs) -> TreeSystem:
 
     - `system`: the tree.
     - `inputs`: of all actuators.
+
+    **Raises:** `InputError` for inputs that look at the state, where an actuator on sites or a spatial tendon has them.
     """
+    blind = [load.name for load in system.mechanism.loads if isinstance(load, BodyActuator)]
+    if inputs.takes > 1 and blind:
+        raise InputError(
+            f"ctrl must not look at q and v, since {blind[0]} works on a site or a spatial tendon; give an array or a "
+            "function of t."
+        )
     given = lambda load: (
         eqx.tree_at(lambda x: x.inputs, load, inputs) if isinstance(load, Actuators | BodyActuator) else load
     )
@@ -200,7 +208,7 @@ def _checked(name: str, value: Any, like: Any) -> Array:
     return array
 
 
-def inputs_of(ctrl: Any, ctrl0: np.ndarray, act0: np.ndarray) -> Inputs:
+def inputs_of(ctrl: Any, ctrl0: np.ndarray, act0: np.ndarray | Array) -> Inputs:
     """The inputs of all actuators.
 
     **Arguments:**

@@ -20,6 +20,7 @@ from ._passive import armature, compensation, damping, springs
 from ._reference import Reference, reference
 from ._report import Feature, report_of
 from ._robot import Frames, Robot
+from ._shapes import visuals
 from ._source import read
 from ._state import Conversion, conversion
 from ._tendons import tendon_lengths, tendons
@@ -77,6 +78,7 @@ def load(
         constraints=[x for part in parts for x in part.constraints],
         armature=rotors,
         name=read_in.name,
+        visuals=visuals(at),
     )
     converted = conversion(at)
     problem = _problem(at, mechanism, converted, start, t1)

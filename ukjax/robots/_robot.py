@@ -1,18 +1,21 @@
 """A robot: its problem and mechanism, its report, and conversions to MuJoCo's states."""
 
+import dataclasses
 from typing import final
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
+from .._compiler import acceleration_at
 from .._formula._acceleration import UdwadiaKalaba
 from .._misc._arguments import real_values
 from .._misc._errors import InputError
-from .._misc._types import Coordinates, Numbers, Time, Velocities
+from .._misc._types import Coordinates, Forces, Numbers, Time, Velocities
 from .._system._problem import Problem
 from ..mechanisms import TreeSystem
-from ._actuators import Inputs, with_inputs
+from ._actuators import Control, Inputs, inputs_of, with_inputs
 from ._reference import Names
 from ._report import RobotReport
 from ._state import Conversion
@@ -111,6 +114,36 @@ class Robot(eqx.Module):
         q, v = self._checked("q", q, n_q), self._checked("v", v, n)
         return self.conversion.positions(q), self.conversion.rates(v)
 
+    def with_inputs(self, ctrl: Control | Numbers) -> "Robot":
+        """The same robot with other inputs of its actuators; nothing is read again.
+
+        **Arguments:**
+
+        - `ctrl`: as for `load`; an array may be one that JAX traces.
+
+        **Raises:** `InputError` as `load` does.
+        """
+        count = len(self.names.actuators)
+        inputs = inputs_of(ctrl, np.zeros(count), self.inputs.activations)
+        problem = dataclasses.replace(self.problem, system=with_inputs(self.mechanism, inputs))
+        return dataclasses.replace(self, problem=problem, inputs=inputs)
+
+    def apply(self, t: Time, q: Coordinates, v: Velocities, ctrl: Array) -> Forces:
+        """What inputs add to the generalized force, beside those the robot has: the `apply` of an `Environment`.
+
+        **Arguments:**
+
+        - `t`: time [s].
+        - `q`, `v`: a state of the tree.
+        - `ctrl`: of the actuators (nu,).
+
+        **Returns:** a force (nv,) [N m], [N].
+
+        **Raises:** `InputError` for a wrong shape.
+        """
+        driven = self.with_inputs(ctrl).mechanism
+        return driven.force(t, q, v) - self.mechanism.force(t, q, v)
+
     def acceleration(
         self, qpos: Numbers, qvel: Numbers, ctrl: Numbers | None = None, act: Numbers | None = None
     ) -> Array:
@@ -128,5 +161,5 @@ class Robot(eqx.Module):
         """
         q, v = self.state_from_mujoco(qpos, qvel)
         system = with_inputs(self.mechanism, self.inputs.replaced(ctrl, act))
-        found = UdwadiaKalaba().acceleration(system, jnp.zeros((), q.dtype), q, v)
+        found = acceleration_at(UdwadiaKalaba(), system, jnp.zeros((), q.dtype), q, v)
         return self.conversion.rates(found.a)

@@ -72,14 +72,15 @@ def _of_surroundings(at: Reference) -> list[Feature]:
 
 def _besides(at: Reference) -> list[Feature]:
     """What does not change the motion."""
-    pictures = {"camera": "ncam", "light": "nlight", "skin": "nskin", "mesh": "nmesh", "hfield": "nhfield"}
-    pictures |= {"material": "nmat", "texture": "ntex"}
+    pictures = {"camera": "ncam", "light": "nlight", "skin": "nskin", "hfield": "nhfield", "texture": "ntex"}
+    shown = {"mesh": "nmesh", "material": "nmat"}
     given = {"numeric": "nnumeric", "text": "ntext", "tuple": "ntuple"}
     return [
         *(
             Feature(kind, _all(at, kind, n), "ignored", "for pictures", moves=False)
             for kind, n in pictures.items()
         ),
+        *(Feature(kind, _all(at, kind, n), why="in pictures", moves=False) for kind, n in shown.items()),
         Feature(
             "sensor", _all(at, "sensor", "nsensor"), "ignored", "use points and trajectories", moves=False
         ),

@@ -160,8 +160,13 @@ def with_mimics(spec: Any, given: Urdf) -> None:
     - `given`: the URDF.
     """
     known = {(x.name1, x.name2) for x in spec.equalities}
+    moving = {joint.name for joint in spec.joints}
     for follower, leader, offset, factor in given.mimics:
-        if (follower, leader) not in known:
-            added = spec.add_equality(name1=follower, name2=leader, objtype=mujoco().mjtObj.mjOBJ_JOINT)
-            added.type = mujoco().mjtEq.mjEQ_JOINT
-            added.data[:2] = offset, factor
+        if follower not in moving or (follower, leader) in known:
+            continue  # one that the file fixes cannot follow
+        followed = (
+            {"name2": leader} if leader in moving else {}
+        )  # who follows a fixed joint stays at the offset
+        added = spec.add_equality(name1=follower, objtype=mujoco().mjtObj.mjOBJ_JOINT, **followed)
+        added.type = mujoco().mjtEq.mjEQ_JOINT
+        added.data[:2] = offset, factor
