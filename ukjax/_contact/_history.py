@@ -17,7 +17,8 @@ class ContactHistory(eqx.Module):
 
     Rows are those of the n contacts one after the other: of each the normal one first, then the tangential ones.
 
-    - `names`: of the contacts, such as `foot[0]`; `contacts`: of each, whether it has a gap, and how many tangential rows.
+    - `names`: of the contacts, such as `foot[0]`.
+    - `contacts`: of each, whether it has a gap, and how many tangential rows.
     - `gap`: gaps (k, n) [m], zero for dry friction.
     - `force`: forces on the m rows (k, m) [N].
     - `closed`, `sliding`: whether contacts are closed, and whether closed ones slide (k, n).
@@ -31,8 +32,8 @@ class ContactHistory(eqx.Module):
     - `sudden`: whether there was an impact without collision, as accelerations had no solution (Painleve) (l,).
     - `num_events`: how many there were, those beyond l included.
 
-    By time stepping (`contact="steps"`) the events are steps with impacts, `force` is the impulse of a step over its length,
-    and `speed` and the state before the first event are not known (NaN, False).
+    By time stepping (`contact="steps"`) the events are steps with impacts, `force` is the impulse of a step over its
+    length, and `speed` and the state before the first event are not known (NaN, False).
     """
 
     names: tuple[str, ...] = eqx.field(static=True)

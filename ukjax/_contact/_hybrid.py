@@ -1,9 +1,9 @@
 """Any Diffrax solver for a motion with contacts: smooth within a mode, and settled anew where a margin runs out.
 
-The state is (q, v, mode). A step is tried in the mode it starts in. Where a margin of the mode becomes negative, the first
-such time t* is found on the step's interpolation, then by Newton's method on steps that end there; what happens at t* is
-settled, and a second step goes on to the end. So all times between are states of steps of the solver's own order, and
-Diffrax sees an ordinary step. A step with a second event is refused, and tried again shorter.
+The state is (q, v, mode). A step is tried in the mode it starts in. Where a margin of the mode becomes negative, the
+first such time t* is found on the step's interpolation, then by Newton's method on steps that end there; what happens at
+t* is settled, and a second step goes on to the end. So all times between are states of steps of the solver's own order,
+and Diffrax sees an ordinary step. A step with a second event is refused, and tried again shorter.
 
 t* is found without being differentiated, and corrected by one step of Newton's method that is: so it has the derivative
 of the implicit function, and the state after it that of the saltation matrix (Aizerman and Gantmakher 1958).

@@ -5,9 +5,10 @@ sliding one friction is in proportion to its normal force: with the forces p on 
 
     R (u' + G (S p + s)) = 0,    u' = du/dt of the bilateral motion,
 
-where R leaves the rows held, and S puts -mu p_n along the slip of each sliding contact. Dependent rows, of a table on four
-legs, leave many p, of which the least is taken; the motion is the same for all. A mode holds as long as its margins are
-positive: gaps of open contacts, normal forces of closed ones, friction left to sticking ones, and slip of sliding ones.
+where R leaves the rows held, and S puts -mu p_n along the slip of each sliding contact. Dependent rows, of a table on
+four legs, leave many p, of which the least is taken; the motion is the same for all. A mode holds as long as its margins
+are positive: gaps of open contacts, normal forces of closed ones, friction left to sticking ones, and slip of sliding
+ones.
 """
 
 import functools
@@ -52,7 +53,7 @@ def of_rows(rows: ContactRows, of_contacts: Array) -> Array:
 
 
 def slip_directions(rows: ContactRows, mode: Mode, u: Array) -> Array:
-    """Unit vectors of slip on tangential rows of sliding contacts, which a stage past the end of slip does not turn (m,)."""
+    """Unit vectors of slip on tangential rows of sliding contacts (m,), which do not turn past the end of slip."""
     along = rows.tangent @ (u * mode.direction)
     square = rows.tangent @ (u * u)
     fast = square > still(u.dtype) ** 2

@@ -1,5 +1,7 @@
 """Newton's iteration for contacts as scalar code: small problems in batches run as machine code, without loops of XLA."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
@@ -38,8 +40,10 @@ def _by_code(layout: Layout, tolerance: float, data: ContactData, state: State) 
 def _code(layout: Layout, tolerance: float, dtype: jnp.dtype) -> Until:
     m, n, number = sum(int(normal) + tangents for normal, tangents in layout), len(layout), jnp.dtype(dtype)
     shape = lambda *sizes: jax.ShapeDtypeStruct(sizes, number)
-    data = ContactData(shape(m, m), shape(m), shape(n), shape(n))
-    state = State(shape(m), shape(m), shape(), shape(), shape(), shape(m), shape())
+    shapes: Any = (shape(m, m), shape(m), shape(n), shape(n))
+    data = ContactData(*shapes)
+    shapes = (shape(m), shape(m), shape(), shape(), shape(), shape(m), shape())
+    state = State(*shapes)
 
     def step(data: ContactData, state: State) -> tuple[State, Array]:
         new = newton_step(layout, data, state, eliminated)

@@ -2,9 +2,8 @@
 
 Contact velocities are u = (u_n, u_t) of each contact, the normal one first: u_n the rate of the gap, u_t the slip. They
 are linear in v, u = J v + w, and impulses p on the contacts change v by W J^T p. W is the inverse inertia of the
-bilateral motion, W = M^-1 - M^-1 A^T (A M^-1 A^T)^+ A M^-1: what its rows
-hold back is left out, and dependent rows do no harm.
-The Delassus operator is G = J W J^T.
+bilateral motion, W = M^-1 - M^-1 A^T (A M^-1 A^T)^+ A M^-1: what its rows hold back is left out, and dependent rows do
+no harm. The Delassus operator is G = J W J^T.
 """
 
 import dataclasses
@@ -145,7 +144,11 @@ def layout_of(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Lay
         dry = isinstance(c, DryFriction)
         contacts += [(not dry, width - (not dry))] * k
         zero = jnp.zeros((), q.dtype)
-        given = (zero, zero, c.limit) if isinstance(c, DryFriction) else (c.restitution, c.friction, zero)  # pyright: ignore
+        if isinstance(c, DryFriction):
+            given = zero, zero, c.limit
+        else:
+            assert isinstance(c, Unilateral)
+            given = c.restitution, c.friction, zero
         for x in given:
             if x.shape not in ((), (k,)):
                 raise InputError(f"'{c.name}' has {k} contacts, but coefficients of shape {x.shape}.")

@@ -90,7 +90,7 @@ class Prepare:
         at = contact_at(model, middle, q_middle, v_middle)
         free = v + h * at.a
         before, u = at.u + at.J @ (v - v_middle), at.u + at.J @ (free - v_middle)
-        active = ~layout.has_gap | (at.gap + 0.125 * h * h * _of_contacts(layout, at.rate) <= 0)
+        active = jnp.asarray(~layout.has_gap) | (at.gap + 0.125 * h * h * _of_contacts(layout, at.rate) <= 0)
         fast = layout.is_normal & (before < -h * jnp.abs(at.rate))
         restored = jnp.where(fast, coefficients.restitution[layout.owner] * before, 0)
         data = _problem(layout, coefficients, at, u + restored, active, h)

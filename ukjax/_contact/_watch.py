@@ -141,7 +141,8 @@ def first_event(
     - `steps`: the solver's.
     - `whole`: the step from t0 to t1.
     """
-    t, k, rate = _still(_searched(*_still((args, found, t0, t1, y0)), steps, _still(whole.dense)))
+    still_args, *still = _still((args, found, t0, t1, y0))
+    t, k, rate = _still(_searched(still_args, *still, steps=steps, dense=_still(whole.dense)))
     t, rate = jnp.where(found.happens, t, t1), jnp.where(found.happens, rate, 0)
     step = steps.one(args, t0, t, y0)
     # By the last step of Newton's method, less than rounding, the time depends on all that the state does.

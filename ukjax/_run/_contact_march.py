@@ -17,9 +17,9 @@ from .._misc._types import is_traced
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
-from ._contact_run import ContactRun, require_open, told_of, trajectory_of
+from ._contact_told import ContactRun, require_open, told_of, trajectory_of
 from ._plan import Options
-from ._results import RESULTS
+from ._results import RESULTS, promoted
 from ._trajectory import Trajectory
 
 
@@ -90,8 +90,8 @@ def steps_trajectory(
     require_open(system, layout.names, *start)
     said = f"{steps} time steps with {len(layout.names)} contacts; bilateral motion by {said}"
     run = ContactRun(Touching(model, coefficients, layout), formula, options.solver, {}, None, said)
-    ts = np.linspace(float(t0), float(t1), steps + 1, dtype=q.dtype) if ts is None else ts  # pyright: ignore
-    observed, found, begun = _marched(run, t0, t1, q, v, steps, ts)
+    at = np.linspace(float(t0), float(t1), steps + 1, dtype=q.dtype) if ts is None else ts
+    observed, found, begun = _marched(run, t0, t1, q, v, steps, jnp.asarray(at))
     counts = {"num_steps": steps, "num_accepted_steps": steps, "num_rejected_steps": 0}
     stats = {name: jnp.asarray(x, jnp.int32) for name, x in counts.items()}
     return trajectory_of(
@@ -101,6 +101,6 @@ def steps_trajectory(
         begun=begun,
         contacts=found.contacts,
         stats=stats | {"num_unsolved_steps": found.unsolved},
-        result=RESULTS.where(found.diverged, RESULTS.diverged, RESULTS.successful),
+        result=RESULTS.where(found.diverged, RESULTS.diverged, promoted(0)),
         **told,
     )

@@ -6,73 +6,29 @@ import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array
 
 from .._contact._history import ContactHistory
 from .._contact._hybrid import HybridSolver
 from .._contact._log import Log
-from .._contact._rows import contact_model, kinematics, layout_of, pushed_by
+from .._contact._rows import contact_model, layout_of
 from .._contact._touching import State, Touching, flow
-from .._formula._acceleration import AbstractFormula, equations_of_motion
 from .._misc._arguments import require_instance, require_solver, whole_number
 from .._misc._callbacks import arguments_checked
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
 from .._misc._reverse_only import reverse_only
 from .._misc._types import is_traced
-from .._system._constraint import unilateral
-from .._system._rows import constraint_rows
 from .._system._stabilize import AbstractStabilizer
-from .._system._system import AbstractSystem, names_of
+from .._system._system import AbstractSystem
 from . import _options
+from ._contact_told import ContactRun, require_open, told_of, trajectory_of
 from ._event_separation import separated
 from ._events import as_diffrax, departing, event_names, which
 from ._observe import reached
 from ._plan import Options, padded
 from ._results import RESULTS
 from ._trajectory import Trajectory
-
-_SOLVED = ("a", "constraint_force", "multipliers", "rank")
-# A start may be below a gap by rounding of what the user computed it from, relative to the size of q.
-_PENETRATION = (1e-9, 1e-4)
-
-
-def tier_of(system: AbstractSystem, given: Any) -> str | None:
-    """How contacts are met: as asked for, or by events; None for a system without unilateral constraints.
-
-    **Arguments:**
-
-    - `system`: the system.
-    - `given`: the argument `contact` of `simulate`.
-
-    **Raises:** `InputError` for an unknown one, and where there is nothing it could apply to.
-    """
-    if not (given is None or given in ("events", "steps")):
-        raise InputError(f"contact must be 'events', 'steps' or None, got {given!r}.")
-    if unilateral(system.constraints):
-        return given or "events"
-    if given is not None:
-        raise InputError(f"contact={given!r} needs a system with Unilateral constraints or DryFriction.")
-    return None
-
-
-class ContactRun(NamedTuple):
-    """All of a run but its state and times.
-
-    - `touching`: what flow and solver compute with.
-    - `formula`: of the bilateral rows, for what a trajectory tells.
-    - `solver`, `settings`: Diffrax's.
-    - `event`: what stops it, if anything.
-    - `computed_by`: in words.
-    """
-
-    touching: Touching
-    formula: AbstractFormula
-    solver: dfx.AbstractSolver
-    settings: dict[str, Any]
-    event: dfx.Event | None
-    computed_by: str
 
 
 def contact_run(system: AbstractSystem, options: Options, t: Array, q: Array, v: Array) -> ContactRun:
@@ -113,24 +69,6 @@ def contact_run(system: AbstractSystem, options: Options, t: Array, q: Array, v:
     n = len(layout.names)
     said = f"events of {n} contact{'s' * (n != 1)}; bilateral motion by {said}"
     return ContactRun(Touching(model, coefficients, layout), formula, o.solver, settings, event, said)
-
-
-def require_open(system: AbstractSystem, names: tuple[str, ...], t: Array, q: Array, v: Array) -> None:
-    """Raises `InputError` where a run would start with a gap that is negative.
-
-    **Arguments:**
-
-    - `system`: with contacts.
-    - `names`: of these.
-    - `t`, `q`, `v`: the start; nothing is known of one that JAX traces.
-    """
-    if is_traced(system, t, q, v):
-        return
-    gap = np.asarray(eqx.filter_jit(kinematics)(system, t, q, v).gap)
-    least = -_PENETRATION[q.dtype != np.float64] * (1 + np.max(np.abs(np.asarray(q)), initial=0))
-    deep = [f"{name} by {-g:.3g}" for name, g in zip(names, gap, strict=True) if not g >= least]
-    if deep:
-        raise InputError(f"the start penetrates {', '.join(deep)}: gaps must be zero or positive at t0.")
 
 
 class _Solved(NamedTuple):
@@ -188,30 +126,6 @@ def _stopped_by(run: ContactRun, t0: Array, y0: State) -> dict[str, Any]:
     return {"event": event, "stepsize_controller": separated(run.settings["stepsize_controller"], event)}
 
 
-def told_of(run: ContactRun, t: Array, q: Array, v: Array, push: Array) -> dict[str, Any]:
-    """All a `Trajectory` holds of a state but its contacts.
-
-    **Arguments:**
-
-    - `run`: the run.
-    - `t`, `q`, `v`: the state.
-    - `push`: the generalized force of the contacts (n,).
-    """
-    model = pushed_by(run.touching.model, push)
-    equations = equations_of_motion(model.system, t, q, v, model.stabilizer)
-    acceleration, rows = run.formula.solve(equations), equations.rows
-    told = {name: getattr(acceleration, name) for name in _SOLVED}
-    return told | {
-        "t": t,
-        "q": q,
-        "v": v,
-        "constraint_force": acceleration.constraint_force + push,
-        "position_error": rows.position_error,
-        "velocity_error": rows.velocity_error,
-        "energy": model.system.energy(t, q, v),
-    }
-
-
 @in_full_precision
 def _at_saved(run: ContactRun, t: Array, y: State) -> dict[str, Any]:
     """What is told of a saved state, which is projected here if it lies between steps."""
@@ -264,7 +178,7 @@ def contact_trajectory(
     observed, solved, begun = _run(run, t, q, v, rest, ts if traced else padded(ts, rest[0]))
     if not traced:
         places = reached(observed["t"])
-        observed = {name: x if x is None else x[places] for name, x in observed.items()}
+        observed = jax.tree.map(lambda x: x[places], observed)
     layout, log = run.touching.layout, solved.log
     history = ContactHistory(
         names=layout.names,
@@ -291,41 +205,4 @@ def contact_trajectory(
         event=solved.event,
         event_names=event_names(run.event),
         **told,
-    )
-
-
-def trajectory_of(
-    run: ContactRun,
-    start: tuple[Array, Array, Array],
-    observed: dict[str, Any],
-    *,
-    begun: tuple[Array, Array],
-    result: Any,
-    **fields: Any,
-) -> Trajectory:
-    """The trajectory, with names, and `diverged` for result where its end is not finite.
-
-    **Arguments:**
-
-    - `run`: the run.
-    - `start`: (t, q, v) as given.
-    - `observed`: of the saved states.
-    - `begun`: (q, v) the run started from.
-    - `result`: how it ended.
-    - `fields`: the others.
-    """
-    system = run.touching.model.system
-    rows, names = eqx.filter_eval_shape(constraint_rows, system, *start), names_of(system, *start[1:])
-    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(observed[x][-1])) for x in ("q", "a")]))
-    moved = jnp.stack([jnp.max(jnp.abs(a - b), initial=0) for a, b in zip(begun, start[1:], strict=True)])
-    return Trajectory(
-        **observed,
-        result=RESULTS.where(finite, result, RESULTS.diverged),
-        row_names=rows.names,
-        row_kinds=rows.kinds,
-        start_moved=moved,
-        computed_by=run.computed_by,
-        coordinate_names=names.coordinates,
-        velocity_names=names.velocities,
-        **fields,
     )

@@ -16,7 +16,8 @@ from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
 from ._contact_march import steps_trajectory
-from ._contact_run import contact_trajectory, tier_of
+from ._contact_run import contact_trajectory
+from ._contact_told import tier_of
 from ._events import Events
 from ._failure import explained
 from ._observe import assembled, throw_if_failed
