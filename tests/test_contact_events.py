@@ -323,6 +323,26 @@ def test_double_pendulum_against_a_wall():
     np.testing.assert_allclose(np.concatenate([run.q[-1], run.v[-1]]), states[-1], atol=1e-7)
 
 
+def test_what_is_told(tmp_path):
+    """The table has contacts by name, a file can be written and read, and events are told in words."""
+    both = [
+        uk.Unilateral(lambda t, q: q[1], friction=0.4, slip=lambda t, q, v: v[0], name="plane"),
+        uk.Unilateral(lambda t, q: 5.0 - q[0], name="wall"),
+    ]
+    run = uk.simulate(uk.System(jnp.eye(2), jnp.array([0.0, -G]), both), [0.0, 0.0], [3.0, 0.0], t1=1.0, ts=5)
+    assert run.contacts.told() == [f"{float(run.contacts.event_time[0]):.10g} s: plane sticks"]
+    table = run.to_xarray()
+    assert list(table.contact.values) == ["plane", "wall"]
+    assert list(table.contact_row.values) == ["plane normal", "plane tangent 1", "wall normal"]
+    np.testing.assert_allclose(table.contact_force[0], [G, -0.4 * G, 0], atol=1e-9)
+    np.testing.assert_array_equal(run.contacts.rows("wall"), slice(2, 3))
+    for name in ("run.nc", "run.npz", "run.csv"):
+        run.save(tmp_path / name)
+    np.testing.assert_array_equal(uk.Trajectory.load(tmp_path / "run.nc").q, run.q)
+    with pytest.raises(uk.InputError, match="no contact 'floor'"):
+        run.contacts.rows("floor")
+
+
 def test_what_is_refused():
     system, q0, v0 = ball(1.0, G, 0.5)
     with pytest.raises(uk.InputError, match="penetrates floor by 1"):

@@ -37,6 +37,7 @@ SLOW = (
     "cluster.md",
     "concepts.md",
     "embedding.md",
+    "contact.md",
     "extending.md",
     "gradients.md",
     "learning.md",

@@ -52,6 +52,14 @@ class ContactHistory(eqx.Module):
     sudden: Bool[Array, " l"]
     num_events: Int[Array, ""]
 
+    @property
+    def row_names(self) -> tuple[str, ...]:
+        """What the m rows are called, such as `foot[0] normal`, `foot[0] tangent 1`."""
+        of_one = lambda normal, tangents: ["normal"] * normal + [f"tangent {i + 1}" for i in range(tangents)]
+        return tuple(
+            f"{name} {row}" for name, c in zip(self.names, self.contacts, strict=True) for row in of_one(*c)
+        )
+
     def rows(self, name: str) -> slice:
         """The rows of a contact, the normal one first.
 

@@ -21,7 +21,7 @@ class Log(NamedTuple):
     - `speed`: the rate at which a margin ran out: near zero the event is grazing, and has no derivative.
     - `jumped`: 1 where there was an impact without collision.
     - `residual`: of the problem that was solved.
-    - `count`: how many there were.
+    - `number`: how many there were.
     """
 
     t: Array
@@ -32,7 +32,7 @@ class Log(NamedTuple):
     speed: Array
     jumped: Array
     residual: Array
-    count: Array
+    number: Array
 
 
 def empty_log(y: State) -> Log:
@@ -59,5 +59,5 @@ def logged(log: Log, t: Array, found: Settled, speed: Array) -> Log:
     later = t + jnp.max(found.wait, initial=0)
     new = (later, found.impulse, *found.mode, speed, found.jumped.astype(t.dtype), found.residual)
     # Beyond the last place nothing is written.
-    kept = [x.at[log.count].set(value, mode="drop") for x, value in zip(log[:-1], new, strict=True)]
-    return Log(*kept, count=log.count + 1)
+    kept = [x.at[log.number].set(value, mode="drop") for x, value in zip(log[:-1], new, strict=True)]
+    return Log(*kept, number=log.number + 1)

@@ -100,6 +100,7 @@ def _integrated(
         )
     assert solution.ts is not None
     assert solution.ys is not None
+    assert solution.solver_state is not None
     y = jax.tree.map(lambda *x: jnp.concatenate(x), *solution.ys)
     steps, accepted = (solution.stats[f"num_{name}steps"] for name in ("", "accepted_"))
     counts = {"num_steps": steps, "num_accepted_steps": accepted, "num_rejected_steps": steps - accepted}
@@ -192,7 +193,7 @@ def contact_trajectory(
         event_sliding=run.touching.sliding(log.closed, log.stick),
         speed=log.speed,
         sudden=log.jumped > 0,
-        num_events=log.count,
+        num_events=log.number,
     )
     return trajectory_of(
         run,

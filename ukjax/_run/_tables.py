@@ -40,11 +40,20 @@ SERVO_COLUMNS: dict[str, tuple[tuple[str, ...], str]] = {
 """The arrays of a `ServoRun`, under these names where they are beside the others."""
 
 
+CONTACT_COLUMNS: dict[str, tuple[tuple[str, ...], str]] = {
+    "gap": (("time", "contact"), "m"),
+    "contact_force": (("time", "contact_row"), "N"),
+    "closed": (("time", "contact"), "1"),
+    "sliding": (("time", "contact"), "1"),
+}
+"""The arrays of a `ContactHistory` at saved times."""
+
+
 def _columns(owner: Any, columns: dict[str, tuple[tuple[str, ...], str]]) -> dict[str, Column]:
-    named = {
-        k: (dims, getattr(owner, k.removeprefix("servo_")), units) for k, (dims, units) in columns.items()
-    }
-    return {k: Column(d, np.asarray(x), u) for k, (d, x, u) in named.items() if x is not None}
+    field = lambda name: getattr(owner, name.removeprefix("servo_").removeprefix("contact_"))
+    named = {k: (dims, field(k), units) for k, (dims, units) in columns.items()}
+    numbers = lambda x: x.astype(np.int32) if x.dtype == bool else x  # files have no truth values
+    return {k: Column(d, numbers(np.asarray(x)), u) for k, (d, x, u) in named.items() if x is not None}
 
 
 def table(run: "Trajectory", parts: Any = ()) -> RunTable:
@@ -69,6 +78,9 @@ def table(run: "Trajectory", parts: Any = ()) -> RunTable:
             "servo_row": servo.row_names,
             "servo_row_kind": servo.row_kinds,
         }
+    if run.contacts is not None:
+        columns |= _columns(run.contacts, CONTACT_COLUMNS)
+        labels |= {"contact": run.contacts.names, "contact_row": run.contacts.row_names}
     for name, x in arrays_of(run, parts).items():
         columns[name] = Column(("time", *dims_of(name, x.shape[1:])), x, units_of(name))
         if columns[name].dims[-1] == "axis":

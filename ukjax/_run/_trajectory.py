@@ -36,10 +36,8 @@ class Trajectory(eqx.Module):
     """A simulated motion at k saved times, of n_q coordinates, n velocities and m constraint rows.
 
     - `t`: saved times [s] (k,); `q`, `v`, `a`: coordinates (k, n_q), velocities and accelerations (k, n).
-    - `constraint_force`: generalized constraint force Q_c (k, n).
-    - `multipliers`: Lagrange multipliers of least norm (k, m).
-    - `position_error`: phi of holonomic rows, 0 for the others (k, m).
-    - `velocity_error`: psi, 0 for rows given as A a = b (k, m).
+    - `constraint_force`: generalized constraint force Q_c (k, n); `multipliers`: those of least norm (k, m).
+    - `position_error`: phi of holonomic rows, `velocity_error`: psi; each 0 for rows that have none (k, m).
     - `energy`: total energy [J] (k,), or None where the system defines none.
     - `rank`: rank of the constraint rows (k,).
     - `stats`: `num_steps`, `num_accepted_steps`, `num_rejected_steps`, and `num_evaluations` of the acceleration, where
@@ -239,13 +237,13 @@ class Trajectory(eqx.Module):
         return _frames.to_pandas(_tables.table(self, parts))
 
     def save(self, path: str | Path, *, parts: str | Sequence[str] = ()) -> Path:
-        """Writes the trajectory to a file: all but `dense`, `problem` and `computed_by`; or what `view` shows of it.
+        """Writes the trajectory to a file: all but `dense`, `problem`, `computed_by` and events; or what `view` shows.
 
         **Arguments:**
 
         - `path`: its suffix chooses the format: .npz, .nc (NetCDF) or .zarr, which `load` reads; .csv, for other
           programs, with the columns of `to_pandas`; .html, which any browser shows without a network.
-        - `parts`: as for `to_xarray`; `load` leaves them out.
+        - `parts`: as for `to_xarray`; `load` leaves them out, and contacts too.
 
         **Returns:** the path. **Raises:** `InputError` for another suffix, `MissingExtraError` without its library.
         """
