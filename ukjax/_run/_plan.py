@@ -22,7 +22,7 @@ from .._motion._model import Model, coded
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem, names_of
 from . import _options
-from ._batch import Whole, whole_run
+from ._batch import Whole, can_be_pooled, whole_run
 from ._events import as_diffrax, event_names
 from ._integrate import Span, State, integrate, integrate_whole
 from ._interned import interned
@@ -120,17 +120,18 @@ def integrated(
 
     @run.def_jvp
     def _(primals: Any, tangents: Any) -> Any:
-        arrays, _, *others = tangents
-        if (
-            reverse
-            and whole is not None
-            and not jax.tree.leaves((arrays[1:], others))
-            and whole.can_be_pulled
-        ):
-            return changed(run, differentiable, pull, primals, tangents)
+        (_, *options), _, *others = tangents
+        _, settings, *_ = static.joined(primals[0])
+        if isinstance(settings["adjoint"], _options.REVERSE_ONLY):
+            native = reverse and whole is not None and whole.can_be_pulled
+            pulls = native and not jax.tree.leaves((options, others))
+            return changed(run, differentiable, pull if pulls else None, primals, tangents)
         solved, change = eqx.filter_jvp(differentiable, primals, tangents)
         return batched_with(primals, solved), change
 
+    _, settings, _, dense = static.joined(arrays)
+    if whole is None and not can_be_pooled(settings, ts, dense):
+        return differentiable(arrays, y0, span, ts)
     return run(arrays, y0, span, ts)
 
 

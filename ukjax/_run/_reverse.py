@@ -16,30 +16,34 @@ Pull = Callable[..., tuple[Any, Any]]
 
 
 def changed(
-    run: Callable[..., Solved], by_diffrax: Callable[..., Solved], pull: Pull, primals: Any, tangents: Any
+    run: Callable[..., Solved],
+    by_diffrax: Callable[..., Solved],
+    pull: Pull | None,
+    primals: Any,
+    tangents: Any,
 ) -> tuple[Solved, Solved]:
-    """A run and its change: reverse mode is machine code on a CPU, all else Diffrax's.
+    """A run and its change, one linear operation: so it can be batched before it is transposed.
 
     **Arguments:**
 
     - `run`: the run, of pytrees of arrays: of the model and more, start, span and times.
     - `by_diffrax`: the same by Diffrax, which can be differentiated.
-    - `pull`: the machine code.
-    - `primals`, `tangents`: the arguments, and their changes: of the model and the start only, None elsewhere.
+    - `pull`: reverse mode by machine code, where only model and start change; by default Diffrax's.
+    - `primals`, `tangents`: the arguments, and their changes, None where there is none.
     """
     solved = run(*primals)
-
-    def states(*given: Any) -> list[Any]:
-        found = by_diffrax(*given)
-        return [found.q, found.v]
+    names = ("q", "v") if pull else ("t", "q", "v")
+    numbers = lambda of: [getattr(of, name) for name in names]
 
     def pulled(given: Any, cotangents: list[Any]) -> Any:
-        numbers, start = pull(*given, cotangents)
+        assert pull is not None
+        of_numbers, start = pull(*given, cotangents)
         (model, *others), _, *times = jax.tree.map(jnp.zeros_like, given)
-        return (dataclasses.replace(model, numbers=numbers), *others), start, *times
+        return (dataclasses.replace(model, numbers=of_numbers), *others), start, *times
 
-    dq, dv = changes(states, primals, tangents, [solved.q, solved.v], pulled)
-    return solved, jax.tree.map(lambda _: None, solved)._replace(q=dq, v=dv)
+    states = lambda *given: numbers(by_diffrax(*given))
+    found = changes(states, primals, tangents, numbers(solved), pulled if pull else None)
+    return solved, jax.tree.map(lambda _: None, solved)._replace(**dict(zip(names, found, strict=True)))
 
 
 def batched_with(given: Any, solved: Solved) -> Solved:
