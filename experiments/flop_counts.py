@@ -101,8 +101,9 @@ def _of_primitive(equation: Any) -> Count:
         return Count(0, out.size)
     if name in REDUCTIONS:
         return Count((operand.size - out.size) * real, operand.size - out.size)
-    if name == "argmax":  # XLA's reduction compares values and places: nine operations
-        return Count(operand.size - out.size, 9 * (operand.size - out.size))
+    if name == "argmax":  # XLA's reduction compares values and places: nine operations, seven of truth values
+        each = 7 if operand.dtype == bool else 9
+        return Count(operand.size - out.size, each * (operand.size - out.size))
     if name == "integer_pow" and equation.params["y"] == 2:
         return Count(out.size, out.size)
     if name == "dot_general":

@@ -360,3 +360,59 @@ def test_what_is_refused():
         uk.Unilateral(lambda t, q: q[0], restitution=1.5)
     with pytest.raises(uk.InputError, match="slip"):
         uk.Unilateral(lambda t, q: q[0], friction=0.5)
+
+
+@pytest.mark.slow
+def test_rocking_block():
+    """Housner's block: the rate falls by 1 - 3/2 sin^2 alpha in each impact; times by SciPy; it comes to rest."""
+    b, h, tilt = 0.2, 0.3, 0.3
+    R, alpha = np.hypot(b, h), np.arctan2(b, h)
+
+    def corner(x, y):
+        return lambda q: (jnp.cos(q[2]) * x - jnp.sin(q[2]) * y, jnp.sin(q[2]) * x + jnp.cos(q[2]) * y)
+
+    def contact(x, name):
+        at = corner(x, -h)
+        slip = lambda t, q, v: v[0] - v[2] * at(q)[1]
+        return uk.Unilateral(lambda t, q: q[1] + at(q)[1], friction=1.0, slip=slip, name=name)
+
+    M = jnp.diag(jnp.array([1.0, 1.0, R * R / 3]))
+    system = uk.System(M, jnp.array([0.0, -G, 0.0]), [contact(-b, "left"), contact(b, "right")])
+    centre = -np.array(corner(b, -h)(np.array([0, 0, -tilt])))
+    run = uk.simulate(system, [*centre, -tilt], [0.0, 0.0, 0.0], t1=2.0, ts=[2.0], **TIGHT)
+    fall = lambda t, y: [y[1], -G * R * np.sin(alpha - y[0]) / (4 / 3 * R * R)]
+    flat = lambda t, y: y[0] + 1e-14
+    flat.direction = -1
+    ratio = 1 - 1.5 * np.sin(alpha) ** 2
+    _, times = followed(fall, [tilt, 0.0], 0.77, [flat], lambda k, t, y: [0.0, -ratio * y[1]], [])
+    np.testing.assert_allclose(events_of(run)[: len(times)], times, atol=1e-8)
+    np.testing.assert_allclose(run.v[-1], 0, atol=1e-9)
+    np.testing.assert_allclose(run.q[-1, 1:], [h, 0], atol=1e-9)
+    assert events_of(run)[-1] < 0.79  # where infinitely many impacts have ended
+
+
+@pytest.mark.slow
+def test_rod_of_painleve():
+    """No acceleration solves this state: the tip sticks by an impulse without collision, P = -G^-1 u, and leaves."""
+    length, phi = 0.5, 1.1
+    s, c = length * np.sin(phi), length * np.cos(phi)
+    slip = lambda t, q, v: v[0] + length * jnp.sin(q[2]) * v[2]
+    tip = uk.Unilateral(lambda t, q: q[1] - length * jnp.sin(q[2]), friction=1.6, slip=slip, name="tip")
+    M = np.diag([1.0, 1.0, length**2 / 3])
+    run = uk.simulate(
+        uk.System(M, jnp.array([0.0, -G, 0.0]), [tip]), [0.0, s, phi], [-2.0, 0.0, 0.0], t1=1e-3, ts=[1e-3]
+    )
+    J = np.array([[0.0, 1.0, -c], [1.0, 0.0, s]])
+    impulse = -np.linalg.solve(J @ np.linalg.solve(M, J.T), [0.0, -2.0])
+    np.testing.assert_allclose(run.contacts.impulse[0], impulse, rtol=1e-5)
+    assert run.contacts.sudden[0]
+    assert run.contacts.event_time[0] == 0
+
+
+def test_single_precision_does_not_fall_through():
+    with jax.enable_x64(False):
+        floor = uk.Unilateral(lambda t, q: q[0], restitution=0.8)
+        ball = uk.System(jnp.eye(1), jnp.array([-9.81]), [floor])
+        run = uk.simulate(ball, jnp.ones(1), jnp.zeros(1), t1=4.5, ts=jnp.array([0.6, 4.5]))
+        np.testing.assert_allclose(run.q[:, 0], [0.418003, 0], atol=1e-4)
+        assert run.contacts.closed[-1, 0]

@@ -81,7 +81,7 @@ class ContactHistory(eqx.Module):
             raise InputError("events are told of a run that has values, outside jit.")
         count = min(int(self.num_events), self.event_time.size)
         lines, closed, sliding = [], np.asarray(self.closed_before), np.asarray(self.sliding_before)
-        noise = 1e-9 * np.max(np.abs(np.asarray(self.impulse)), initial=0)
+        noise = 1e-12 + 1e-9 * np.max(np.abs(np.asarray(self.impulse)), initial=0)  # of rounding
         normals = jnp.array([self.rows(name).start for name in self.names], int)
         for i in range(count):
             now, slides = np.asarray(self.event_closed[i]), np.asarray(self.event_sliding[i])

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
@@ -61,3 +62,19 @@ def logged(log: Log, t: Array, found: Settled, speed: Array) -> Log:
     # Beyond the last place nothing is written.
     kept = [x.at[log.number].set(value, mode="drop") for x, value in zip(log[:-1], new, strict=True)]
     return Log(*kept, number=log.number + 1)
+
+
+def preceded(log: Log, t: Array, found: Settled, struck: Array) -> Log:
+    """The log with what happened at the start before all else, if contacts were `struck` there.
+
+    **Arguments:**
+
+    - `log`: of the run.
+    - `t`: its start.
+    - `found`: what happened there.
+    - `struck`: whether the velocities changed.
+    """
+    first = logged(jax.tree.map(jnp.zeros_like, log), t, found, jnp.zeros_like(t))
+    shifted = [jnp.concatenate([x[:1], y[:-1]]) for x, y in zip(first[:-1], log[:-1], strict=True)]
+    kept = [jnp.where(struck, x, y) for x, y in zip(shifted, log[:-1], strict=True)]
+    return Log(*kept, number=log.number + struck.astype(log.number.dtype))

@@ -112,10 +112,12 @@ class Margins(NamedTuple):
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def margins(layout: Layout, coefficients: Coefficients, q: Array, contact: Contact, mode: Mode) -> Margins:
+def margins(
+    layout: Layout, coefficients: Coefficients, t: Array, q: Array, contact: Contact, mode: Mode
+) -> Margins:
     """The margins of a mode: gaps or normal forces (n,), friction left (n,), slip (n,).
 
-    **Arguments:** as `contact_forces`, and the coordinates `q`, whose size gaps are compared with.
+    **Arguments:** as `contact_forces`, and the time `t` and coordinates `q`, which gaps are compared with.
     """
     rows, dtype = rows_of(layout.contacts, contact.u.dtype), contact.u.dtype
     eps, one = jnp.finfo(dtype).eps, jnp.ones_like(contact.gap)
@@ -129,7 +131,7 @@ def margins(layout: Layout, coefficients: Coefficients, q: Array, contact: Conta
     square = rows.tangent @ (p * p)
     friction = bound - jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
     slip = rows.tangent @ (contact.u * mode.direction)
-    gap_slack = gap_tolerance(q) * one
+    gap_slack = gap_tolerance(t, q, rows.normal @ contact.u)
     force_slack = 1e5 * eps * largest * one  # forces are solved for, and some are small beside others
     value = (
         jnp.where(closed, jnp.where(has_gap, normal, one), contact.gap),
@@ -140,6 +142,8 @@ def margins(layout: Layout, coefficients: Coefficients, q: Array, contact: Conta
     return Margins(jnp.concatenate(value), jnp.concatenate(slack))
 
 
-def gap_tolerance(q: Array) -> Array:
-    """To how much a gap is zero: a thousand roundings of what it is made of [m]."""
-    return 1e3 * jnp.finfo(q.dtype).eps * (1 + jnp.max(jnp.abs(jax.lax.stop_gradient(q)), initial=0))
+def gap_tolerance(t: Array, q: Array, rate: Float[Array, " n"]) -> Float[Array, " n"]:
+    """To how much gaps are zero: some roundings of what they are made of, and of the time times their `rate` [m]."""
+    t, q, rate = jax.lax.stop_gradient((t, q, rate))
+    made_of, moved = 1 + jnp.max(jnp.abs(q), initial=0), jnp.abs(rate) * (1 + jnp.abs(t))
+    return jnp.finfo(q.dtype).eps * (30 * made_of + 8 * moved)

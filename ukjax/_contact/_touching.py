@@ -37,12 +37,12 @@ class Touching(eqx.Module):
     def margins(self, t: Array, y: State) -> Margins:
         """The margins of the mode of a state."""
         q, v, mode = y
-        return margins(self.layout, self.coefficients, q, self.at(t, q, v), mode)
+        return margins(self.layout, self.coefficients, t, q, self.at(t, q, v), mode)
 
     def settled(self, t: Array, y: State) -> Settled:
         """What happens at an instant."""
         q, v, _ = y
-        return settled(self.layout, self.coefficients, q, v, lambda v: self.at(t, q, v))
+        return settled(self.layout, self.coefficients, t, q, v, lambda v: self.at(t, q, v))
 
     def forces(self, t: Array, y: State) -> tuple[Contact, Array]:
         """The contacts, and the forces on their rows."""
@@ -79,13 +79,13 @@ class Touching(eqx.Module):
 
         return jax.lax.scan(closer, q, length=2)[0]  # what one leaves is of the order of its square
 
-    def begun(self, t: Array, q: Array, v: Array) -> State:
-        """The state to start from: contacts that touch are struck, and the mode is found."""
+    def begun(self, t: Array, q: Array, v: Array) -> tuple[State, Settled]:
+        """The state to start from, and what happens there: contacts that touch are struck, and the mode is found."""
         zero = Mode(
             jnp.zeros(len(self.layout.contacts), v.dtype), *(jnp.zeros(k, v.dtype) for k in self._sizes)
         )
         found = self.settled(t, (q, v, zero))
-        return self.held(t, (q, found.v, found.mode))
+        return self.held(t, (q, found.v, found.mode)), found
 
     def sliding(self, closed: Array, stick: Array) -> Array:
         """Which contacts slide (..., n), of what a mode says of them."""

@@ -12,7 +12,7 @@ from ._touching import State, Touching, flow
 
 _WITHIN = (0.25, 0.5, 0.75)  # of a step, where margins are looked at besides its end
 _HALVINGS = 12  # then Newton's method starts within a few ten-thousandths of the step
-_CORRECTIONS = 3  # each squares the error
+_CORRECTIONS = 5  # each squares the error, once near
 
 Curve = Callable[[Array], State]
 """The states of a step, by the part of it that has gone."""

@@ -10,7 +10,7 @@ from jaxtyping import Array
 
 from .._contact._history import ContactHistory
 from .._contact._hybrid import HybridSolver
-from .._contact._log import Log
+from .._contact._log import Log, preceded
 from .._contact._rows import contact_model, layout_of
 from .._contact._touching import State, Touching, flow
 from .._misc._arguments import require_instance, require_solver, whole_number
@@ -147,8 +147,13 @@ def _run(
 ) -> tuple[dict[str, Any], _Solved, State]:
     """What is told of the saved states, what the steps left, and the state the run started from."""
     q, v = run.touching.model.start(t0, (q, v))
-    y0 = run.touching.begun(t0, q, v)
+    y0, happened = run.touching.begun(t0, q, v)
     solved = _integrated(run, y0, (t0, *rest), ts)
+    # By more than a projection of velocities that were right but for rounding would change them.
+    struck = jnp.max(jnp.abs(happened.v - v), initial=0) > 1e3 * jnp.finfo(v.dtype).eps * (
+        1 + jnp.max(jnp.abs(v), initial=0)
+    )
+    solved = solved._replace(log=preceded(solved.log, t0, happened, struck))
     told = jax.vmap(lambda t, y: _at_saved(run, t, y))(solved.t, solved.y)
     return told, solved, y0
 

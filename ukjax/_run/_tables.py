@@ -52,8 +52,7 @@ CONTACT_COLUMNS: dict[str, tuple[tuple[str, ...], str]] = {
 def _columns(owner: Any, columns: dict[str, tuple[tuple[str, ...], str]]) -> dict[str, Column]:
     field = lambda name: getattr(owner, name.removeprefix("servo_").removeprefix("contact_"))
     named = {k: (dims, field(k), units) for k, (dims, units) in columns.items()}
-    numbers = lambda x: x.astype(np.int32) if x.dtype == bool else x  # files have no truth values
-    return {k: Column(d, numbers(np.asarray(x)), u) for k, (d, x, u) in named.items() if x is not None}
+    return {k: Column(d, np.asarray(x), u) for k, (d, x, u) in named.items() if x is not None}
 
 
 def table(run: "Trajectory", parts: Any = ()) -> RunTable:
