@@ -81,19 +81,14 @@ class Touching(eqx.Module):
 
     def begun(self, t: Array, q: Array, v: Array) -> tuple[State, Settled]:
         """The state to start from, and what happens there: contacts that touch are struck, and the mode is found."""
-        zero = Mode(
-            jnp.zeros(len(self.layout.contacts), v.dtype), *(jnp.zeros(k, v.dtype) for k in self._sizes)
-        )
+        n, m = len(self.layout.contacts), len(self.layout.owner)
+        zero = Mode(*(jnp.zeros(k, v.dtype) for k in (n, n, m)))
         found = self.settled(t, (q, v, zero))
         return self.held(t, (q, found.v, found.mode)), found
 
     def sliding(self, closed: Array, stick: Array) -> Array:
         """Which contacts slide (..., n), of what a mode says of them."""
         return (closed > 0) & (stick == 0) & jnp.broadcast_to(self.layout.has_slip, closed.shape)
-
-    @property
-    def _sizes(self) -> tuple[int, int]:
-        return len(self.layout.contacts), len(self.layout.owner)
 
 
 @in_full_precision
