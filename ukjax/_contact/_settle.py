@@ -11,16 +11,18 @@ solution (Painleve), the impulses of a vanishing step of time do: an impact with
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._formula._contact_newton import ContactData, ContactRows, modes, newton_solution, rows_of
+from .._formula._contact_newton import ContactData, ContactRows, rows_of
 from .._misc._types import by_precision
-from ._modes import Mode, gap_tolerance, held_rows, inverse, of_rows, still
-from ._rows import Coefficients, Contact, Layout
+from ._modes import Mode, gap_tolerance, of_rows, still, stopped
+from ._parts import Means
+from ._rows import Contact, Layout, contact_at
+from ._solve import Solution, solution_of
 
 # Contacts that part slower than this [m/s] are at rest if they are pressed: bouncing ends, within 1e-13 m in float64.
 # A ball that falls as deep as rounding lets a gap be is slower, some 5e-7 and 1e-2 m/s on Earth.
@@ -29,31 +31,6 @@ REST = (1e-6, 2e-2)
 _UNSOLVED = (1e-7, 1e-3)
 # The vanishing step of time of an impact without collision [s].
 _INSTANT = (1e-7, 1e-4)
-
-
-class Solved(NamedTuple):
-    """Of one complementarity problem: impulses or forces (m,), its residual, and which contacts are closed and slide."""
-
-    p: Array
-    residual: Array
-    closed: Array
-    sliding: Array
-
-
-def complementary(G: Array, u: Array, mu: Array, c: Array, layout: Layout) -> Solved:
-    """The solution of u = G p + u' under Signorini's and Coulomb's laws, scaled to numbers near one."""
-    fixed = jax.lax.stop_gradient
-    scale = fixed(jnp.trace(G) / max(u.size, 1))
-    scale = jnp.where(scale > 0, scale, 1)
-    speed = fixed(jnp.max(jnp.abs(u), initial=0))
-    speed = jnp.where(speed > 0, speed, 1)
-    # Rows that take no part have no inverse inertia; with some they keep their force of zero.
-    idle = jnp.diag((jnp.diagonal(G) == 0).astype(u.dtype))
-    data = ContactData(G / scale + idle, u / speed, mu, c * scale / speed)
-    tolerance = float(by_precision(u.dtype, 1e-12, 1e-5))
-    p, residual, _ = newton_solution(data, layout.contacts, tolerance)
-    closed, sliding = modes(data, layout.contacts, p)
-    return Solved(p * speed / scale, residual, closed, sliding)
 
 
 class Settled(NamedTuple):
@@ -82,103 +59,129 @@ def _only(rows: ContactRows, chosen: Array, G: Array, u: Array) -> tuple[Array, 
     return G * mask[:, None] * mask[None], u * mask + parting
 
 
-def _impact(layout: Layout, coefficients: Coefficients, contact: Contact, touching: Array) -> Solved:
-    rows = rows_of(layout.contacts, contact.u.dtype)
-    rebound = (coefficients.restitution @ rows.normal) * jnp.minimum(contact.u, 0)
+def _apart(G: Array, u: Array, mu: Array, c: Array) -> ContactData:
+    """The problem with an inverse inertia of their own for rows that have none: with it they keep a force of zero."""
+    size = jnp.trace(G) / max(u.size, 1)
+    own = jnp.where(jnp.diagonal(G) == 0, jnp.where(size > 0, size, 1), 0)
+    return ContactData(G + jnp.diag(own), u, mu, c)
+
+
+def _struck(means: Means, t: Array, q: Array, v: Array) -> tuple[Array, ContactData]:
+    """Which contacts touch (n,), and the problem of the impact."""
+    contact, (friction, restitution) = contact_at(means.model, t, q, v), _laws(means)
+    rows = rows_of(means.layout.contacts, v.dtype)
+    near = contact.gap <= gap_tolerance(t, q, rows.normal @ contact.u)
+    touching = (near | ~means.layout.has_gap).astype(v.dtype)
+    rebound = (restitution @ rows.normal) * jnp.minimum(contact.u, 0)
     G, u = _only(rows, touching, contact.G, contact.u + rebound)
-    return complementary(G, u, coefficients.friction, jnp.zeros_like(coefficients.limit), layout)
+    return touching, _apart(G, u, friction, jnp.zeros_like(friction))
 
 
-def _accelerations(
-    layout: Layout, coefficients: Coefficients, contact: Contact, u: Array, candidates: Array
-) -> tuple[Solved, Array]:
-    """The problem of accelerations, and the slip of contacts that slide already, as unit vectors (m,)."""
-    rows = rows_of(layout.contacts, u.dtype)
+def _laws(means: Means) -> tuple[Array, Array]:
+    return means.coefficients.friction, means.coefficients.restitution
+
+
+def _parted(means: Means, t: Array, q: Array, v: Array, p: Array, touching: Array) -> tuple[Array, Array]:
+    """Velocities after the impulses p, and which contacts do not part."""
+    rows = rows_of(means.layout.contacts, v.dtype)
+    contact = contact_at(means.model, t, q, v)
+    parting = rows.normal @ (contact.u + contact.G @ p)
+    rest = touching * (parting <= by_precision(v.dtype, *REST)).astype(v.dtype)
+    return v + contact.response @ p, rest
+
+
+def _accelerating(
+    means: Means, t: Array, q: Array, v: Array, sudden: Array, rest: Array
+) -> tuple[Array, ContactData]:
+    """The slip of contacts that slide already, as unit vectors (m,), and the problem of accelerations."""
+    coefficients, contact = means.coefficients, contact_at(means.model, t, q, v)
+    rows, u = rows_of(means.layout.contacts, v.dtype), contact.u + contact.G @ sudden
     square = rows.tangent @ (u * u)
-    slides = candidates * (square > still(u.dtype) ** 2).astype(u.dtype)
+    slides = rest * (square > still(u.dtype) ** 2).astype(u.dtype)
     unit = of_rows(rows, slides / jnp.sqrt(jnp.where(slides > 0, square, 1))) * u
     by_normal = (rows.tangent.T * (unit * of_rows(rows, coefficients.friction))[:, None]) @ rows.normal
     dry = -unit * of_rows(rows, coefficients.limit)
-    G, rate = _only(rows, candidates, contact.G, contact.rate + contact.G @ dry)
+    G, rate = _only(rows, rest, contact.G, contact.rate + contact.G @ dry)
     free = 1 - of_rows(rows, slides)  # rows whose force is still to be found
     G = free[:, None] * (G @ (jnp.eye(u.size, dtype=u.dtype) - by_normal)) * free[None]
     mu, c = (x * (1 - slides) for x in (coefficients.friction, coefficients.limit))
-    found = complementary(G, rate * free, mu, c, layout)
-    return found, unit
+    return unit, _apart(G, rate * free, mu, c)
 
 
-def _mode(layout: Layout, found: Solved, coefficients: Coefficients, candidates: Array, unit: Array) -> Mode:
-    rows = rows_of(layout.contacts, found.p.dtype)
-    slides = rows.tangent @ (unit * unit) > 0
-    bears = (candidates > 0) & (found.closed | ~layout.has_gap)
-    rough = (coefficients.friction > 0) | (coefficients.limit > 0)
-    stick = bears & ~slides & ~found.sliding & rough
-    square = rows.tangent @ (found.p * found.p)
-    against = -of_rows(rows, 1 / jnp.sqrt(jnp.where(square > 0, square, 1))) * found.p
-    starts = of_rows(rows, (bears & ~slides & ~stick).astype(unit.dtype)) * against
-    direction = of_rows(rows, bears.astype(unit.dtype)) * unit + starts
-    as_numbers = lambda x: x.astype(unit.dtype)
-    return jax.lax.stop_gradient(Mode(as_numbers(bears), as_numbers(stick), direction))
+def _jumping(means: Means, t: Array, q: Array, v: Array, rest: Array) -> ContactData:
+    """The problem of an impact without collision."""
+    contact, h = contact_at(means.model, t, q, v), by_precision(v.dtype, *_INSTANT)
+    rows = rows_of(means.layout.contacts, v.dtype)
+    G, u = _only(rows, rest, contact.G, contact.u + h * contact.rate)
+    return _apart(G, u, means.coefficients.friction, h * means.coefficients.limit)
 
 
-def settled(
-    layout: Layout,
-    coefficients: Coefficients,
+def _left(
+    means: Means,
     t: Array,
     q: Array,
     v: Array,
-    at: Callable[[Array], Contact],
-) -> Settled:
-    """What happens at one instant.
-
-    **Arguments:**
-
-    - `layout`, `coefficients`: of the contacts.
-    - `t`, `q`, `v`: the state before.
-    - `at`: the contacts at q and other velocities.
-    """
-    rows, dtype, before = rows_of(layout.contacts, v.dtype), v.dtype, at(v)
-    near = before.gap <= gap_tolerance(t, q, rows.normal @ before.u)
-    touching = (near | ~layout.has_gap).astype(dtype)
-    impact = _impact(layout, coefficients, before, touching)
-    contact = at(v + before.response @ impact.p)
-    rest = touching * (rows.normal @ contact.u <= by_precision(dtype, *REST)).astype(dtype)
-    sudden, found, unit, unsolved = _followed(layout, coefficients, contact, rest)
+    sudden: Array,
+    rest: Array,
+    unit: Array,
+    p: Array,
+    closed: Array,
+    sliding: Array,
+) -> tuple[Array, Mode, Array, Array]:
+    """Velocities, mode and impulses (m,) in the end, and how long bouncing would have gone on (n,)."""
+    contact = contact_at(means.model, t, q, v)
     u = contact.u + contact.G @ sudden
-    mode = _mode(layout, found, coefficients, rest, unit)
-    held = held_rows(layout, mode)
-    stop = inverse(held[:, None] * contact.G * held[None]) @ (-held * u)
-    residual = jnp.maximum(impact.residual, found.residual)
-    wait = _wait(layout, coefficients, contact, mode, found.p, u)
-    v = v + before.response @ impact.p + contact.response @ (sudden + stop)
-    return Settled(v, mode, impact.p + sudden + stop, residual, unsolved, wait)
+    mode = _mode(means, rest, unit, p, closed > 0, sliding > 0)
+    impulse = sudden + stopped(means, contact, mode, u)
+    return v + contact.response @ impulse, mode, impulse, _wait(means, contact, mode, p, u)
 
 
-def _followed(
-    layout: Layout, coefficients: Coefficients, contact: Contact, rest: Array
-) -> tuple[Array, Solved, Array, Array]:
-    """An impulse without collision, zero but where accelerations have no solution; the accelerations' problem, the slip
-    after it, and whether there was such an impulse."""
-    u, h = contact.u, by_precision(contact.u.dtype, *_INSTANT)
-    found, unit = _accelerations(layout, coefficients, contact, u, rest)
-    unsolved = found.residual > by_precision(u.dtype, *_UNSOLVED)
-
-    def jump() -> tuple[Array, Solved, Array]:
-        rows = rows_of(layout.contacts, u.dtype)
-        G, after = _only(rows, rest, contact.G, u + h * contact.rate)
-        p = complementary(G, after, coefficients.friction, h * coefficients.limit, layout).p
-        return p, *_accelerations(layout, coefficients, contact, u + contact.G @ p, rest)
-
-    p, found, unit = jax.lax.cond(unsolved, jump, lambda: (jnp.zeros_like(u), found, unit))
-    return p, found, unit, unsolved
+def _mode(means: Means, rest: Array, unit: Array, p: Array, closed: Array, sliding: Array) -> Mode:
+    layout, coefficients = means.layout, means.coefficients
+    rows = rows_of(layout.contacts, p.dtype)
+    slides = rows.tangent @ (unit * unit) > 0
+    bears = (rest > 0) & (closed | ~layout.has_gap)
+    rough = (coefficients.friction > 0) | (coefficients.limit > 0)
+    stick = bears & ~slides & ~sliding & rough
+    square = rows.tangent @ (p * p)
+    against = -of_rows(rows, 1 / jnp.sqrt(jnp.where(square > 0, square, 1))) * p
+    starts = of_rows(rows, (bears & ~slides & ~stick).astype(p.dtype)) * against
+    direction = of_rows(rows, bears.astype(p.dtype)) * unit + starts
+    return jax.lax.stop_gradient(Mode(bears.astype(p.dtype), stick.astype(p.dtype), direction))
 
 
-def _wait(
-    layout: Layout, coefficients: Coefficients, contact: Contact, mode: Mode, p: Array, u: Array
-) -> Array:
+def _wait(means: Means, contact: Contact, mode: Mode, p: Array, u: Array) -> Array:
     """How long a contact that comes to rest would go on bouncing: 2 u_n / (b (1 - e)), -b its acceleration when open."""
-    rows, e = rows_of(layout.contacts, u.dtype), coefficients.restitution
+    rows, e = rows_of(means.layout.contacts, u.dtype), means.coefficients.restitution
     open_ = rows.normal @ (contact.rate + contact.G @ p) - rows.normal @ (jnp.diagonal(contact.G) * p)
     parting = jnp.maximum(rows.normal @ u, 0)
     bounces = (mode.closed > 0) & (parting > 0) & (e > 0) & (e < 1) & (open_ < 0)
     return jnp.where(bounces, 2 * parting / jnp.where(bounces, -open_ * (1 - e), 1), 0)
+
+
+def settled(computed: Callable[..., Any], layout: Layout, t: Array, q: Array, v: Array) -> Settled:
+    """What happens at one instant.
+
+    **Arguments:**
+
+    - `computed`: what a part and its arrays give.
+    - `layout`: of the contacts.
+    - `t`, `q`, `v`: the state before.
+    """
+    solve = lambda data: solution_of(data, layout.contacts)
+    touching, problem = computed(_struck, t, q, v)
+    impact = solve(problem)
+    v, rest = computed(_parted, t, q, v, impact.p, touching)
+
+    def accelerating(sudden: Array) -> tuple[Array, Array, Solution]:
+        unit, problem = computed(_accelerating, t, q, v, sudden, rest)
+        return sudden, unit, solve(problem)
+
+    at_once = accelerating(jnp.zeros_like(impact.p))
+    unsolved = at_once[2].residual > by_precision(v.dtype, *_UNSOLVED)
+    jump = lambda: accelerating(solve(computed(_jumping, t, q, v, rest)).p)
+    sudden, unit, found = jax.lax.cond(unsolved, jump, lambda: at_once)
+    modes = (x.astype(v.dtype) for x in (found.closed, found.sliding))
+    v, mode, impulse, wait = computed(_left, t, q, v, sudden, rest, unit, found.p, *modes)
+    residual = jnp.maximum(impact.residual, found.residual)
+    return Settled(v, mode, impact.p + impulse, residual, unsolved, wait)
