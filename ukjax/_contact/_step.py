@@ -1,5 +1,6 @@
 """One time step with contacts, in parts; see `_stepping` for the equations."""
 
+import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -7,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._formula._contact_newton import ContactData
-from ._parts import Means
+from .._motion._model import Model
 from ._rows import Coefficients, Contact, Layout, contact_at, kinematics, pushed_by
 
 
@@ -50,36 +51,43 @@ def _problem(
     return ContactData(G, jnp.where(on, u, 0), coefficients.friction, coefficients.limit * h)
 
 
-def prepare(means: Means, q: Array, v: Array, t: Array, h: Array) -> Prepared:
+@dataclasses.dataclass(frozen=True)
+class Prepare:
     """The part of a step before its impulses.
 
-    **Arguments:**
-
-    - `means`: what to compute with.
-    - `q`, `v`, `t`: the state at the start of the step.
-    - `h`: its length.
+    - `layout`: of the contacts.
     """
-    layout, coefficients, model = means.layout, means.coefficients, means.model
-    system = model.system
-    middle, q_middle = t + 0.5 * h, q + 0.5 * h * system.kinematics(t, q, v)
-    v_middle = v + 0.5 * h * pushed_by(model, jnp.zeros_like(v)).acceleration(middle, q_middle, v)
-    at = contact_at(model, middle, q_middle, v_middle)
-    free = v + h * at.a
-    before, u = at.u + at.J @ (v - v_middle), at.u + at.J @ (free - v_middle)
-    active = jnp.asarray(~layout.has_gap) | (at.gap + 0.125 * h * h * _of_contacts(layout, at.rate) <= 0)
-    fast = layout.is_normal & (before < -h * jnp.abs(at.rate))
-    restored = jnp.where(fast, coefficients.restitution[layout.owner] * before, 0)
-    data = _problem(layout, coefficients, at, u + restored, active, h)
-    rates = jax.jacfwd(lambda v: system.kinematics(middle, q_middle, v))(v)
-    number = lambda x: x.astype(q.dtype)
-    normal, struck = at.G[layout.normals][:, layout.normals], _of_contacts(layout, number(fast))
-    half = q + 0.5 * h * (rates @ v)
-    return Prepared(data, free, at.response, half, rates, normal, number(active), struck)
+
+    layout: Layout
+
+    def __call__(self, model: Model, q: Array, v: Array, t: Array, h: Array, *given: Array) -> Prepared:
+        """**Arguments:** the state, its time, the step, and the coefficients of contacts."""
+        layout, coefficients, system = self.layout, Coefficients(*given), model.system
+        middle, q_middle = t + 0.5 * h, q + 0.5 * h * system.kinematics(t, q, v)
+        v_middle = v + 0.5 * h * pushed_by(model, jnp.zeros_like(v)).acceleration(middle, q_middle, v)
+        at = contact_at(model, middle, q_middle, v_middle)
+        free = v + h * at.a
+        before, u = at.u + at.J @ (v - v_middle), at.u + at.J @ (free - v_middle)
+        active = jnp.asarray(~layout.has_gap) | (at.gap + 0.125 * h * h * _of_contacts(layout, at.rate) <= 0)
+        fast = layout.is_normal & (before < -h * jnp.abs(at.rate))
+        restored = jnp.where(fast, coefficients.restitution[layout.owner] * before, 0)
+        data = _problem(layout, coefficients, at, u + restored, active, h)
+        rates = jax.jacfwd(lambda v: system.kinematics(middle, q_middle, v))(v)
+        number = lambda x: x.astype(q.dtype)
+        normal, struck = at.G[layout.normals][:, layout.normals], _of_contacts(layout, number(fast))
+        half = q + 0.5 * h * (rates @ v)
+        return Prepared(data, free, at.response, half, rates, normal, number(active), struck)
 
 
-def gaps(means: Means, q: Array, v: Array, t: Array) -> Array:
+@dataclasses.dataclass(frozen=True)
+class Gaps:
     """The gaps of contacts that have one (k,).
 
-    **Arguments:** as `prepare`; velocities do not matter.
+    - `layout`: of the contacts.
     """
-    return kinematics(means.model.system.system, t, q, v).gap[means.layout.owner[means.layout.normals]]  # pyright: ignore
+
+    layout: Layout
+
+    def __call__(self, model: Model, q: Array, v: Array, t: Array) -> Array:
+        """**Arguments:** the state, of which velocities do not matter."""
+        return kinematics(model.system.system, t, q, v).gap[self.layout.owner[self.layout.normals]]  # pyright: ignore

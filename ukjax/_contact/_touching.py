@@ -11,49 +11,32 @@ from jaxtyping import Array
 from .._formula._contact_newton import rows_of
 from .._misc._precision import in_full_precision
 from .._motion._model import Model
-from ._modes import Margins, Mode, contact_forces, margins, slip_directions, still, stopped
-from ._parts import Means, computed
+from ._modes import Margins, Mode, contact_forces, margins, of_rows, slip_directions, still, stopped
+from ._parts import Means, of_contacts, of_model
 from ._rows import Coefficients, Contact, Layout, contact_at
 from ._settle import Settled, settled
 
 State = tuple[Array, Array, Mode]
 
 
-def _contact(means: Means, t: Array, q: Array, v: Array) -> Contact:
-    return contact_at(means.model, t, q, v)
+def _rates(means: Means, contact: Contact, mode: Mode) -> tuple[Array, Array]:
+    return contact.q_rate, contact.a + contact.response @ contact_forces(means, contact, mode)
 
 
-def _margins(means: Means, t: Array, q: Array, v: Array, *mode: Array) -> Margins:
-    return margins(means, t, q, _contact(means, t, q, v), Mode(*mode))
+def _closer(means: Means, contact: Contact, mode: Mode) -> Array:
+    """What closes the gaps of closed contacts, but for the square of what they were."""
+    gap = (contact.gap * mode.closed) @ rows_of(means.layout.contacts, contact.gap.dtype).normal
+    gaps_only = mode._replace(stick=jnp.zeros_like(mode.stick))
+    return contact.moved @ stopped(means, contact, gaps_only, gap)
 
 
-def _forces(means: Means, t: Array, q: Array, v: Array, *mode: Array) -> tuple[Contact, Array]:
-    contact = _contact(means, t, q, v)
-    return contact, contact_forces(means, contact, Mode(*mode))
-
-
-def _rates(means: Means, t: Array, q: Array, v: Array, *mode: Array) -> tuple[Array, Array]:
-    """(q', v') in a mode."""
-    contact, p = _forces(means, t, q, v, *mode)
-    return means.model.system.kinematics(t, q, v), contact.a + contact.response @ p
-
-
-def _closed(means: Means, t: Array, q: Array, v: Array, *mode: Array) -> Array:
-    """Coordinates with the gaps of closed contacts closed, but for the square of what they were."""
-    contact, system, now = _contact(means, t, q, v), means.model.system, Mode(*mode)
-    gap = (contact.gap * now.closed) @ rows_of(means.layout.contacts, v.dtype).normal
-    gaps_only = now._replace(stick=jnp.zeros_like(now.stick))
-    dv = contact.response @ stopped(means, contact, gaps_only, gap)
-    return q + system.kinematics(t, q, dv) - system.kinematics(t, q, jnp.zeros_like(dv))
-
-
-def _kept(means: Means, t: Array, q: Array, v: Array, *mode: Array) -> tuple[Array, Array]:
-    """Velocities on the rows that the mode holds, and the direction of slip brought up to date."""
-    contact, now, rows = _contact(means, t, q, v), Mode(*mode), rows_of(means.layout.contacts, v.dtype)
-    v = v + contact.response @ stopped(means, contact, now, contact.u)
-    unit = slip_directions(rows, now, contact.u)
-    forward = (rows.tangent @ (unit * contact.u)) > still(v.dtype)
-    return v, jnp.where((forward.astype(v.dtype) @ rows.tangent) > 0, unit, now.direction)
+def _kept(means: Means, contact: Contact, mode: Mode) -> tuple[Array, Array]:
+    """The change of velocities to those on the rows held, and the direction of slip brought up to date."""
+    rows, dtype = rows_of(means.layout.contacts, contact.u.dtype), contact.u.dtype
+    unit = slip_directions(rows, mode, contact.u)
+    forward = ((rows.tangent @ (unit * contact.u)) > still(dtype)).astype(dtype)
+    direction = jnp.where(of_rows(rows, forward) > 0, unit, mode.direction)
+    return contact.response @ stopped(means, contact, mode, contact.u), direction
 
 
 @final
@@ -69,32 +52,33 @@ class Touching(eqx.Module):
     coefficients: Coefficients
     layout: Layout = eqx.field(static=True)
 
-    def _computed(self, part: Callable[..., Any], t: Array, q: Array, v: Array, *mode: Array) -> Any:
-        return computed(part, self.model, self.coefficients, self.layout, t, q, v, *mode)
+    def _of(self, part: Callable[..., Any], contact: Contact, *more: Any) -> Any:
+        return of_contacts(part, self.layout, self.coefficients, contact, *more)
 
     def at(self, t: Array, q: Array, v: Array) -> Contact:
         """The contacts at a state."""
-        return self._computed(_contact, t, q, v)
+        return of_model(contact_at, self.model, t, q, v)
 
     def margins(self, t: Array, y: State) -> Margins:
         """The margins of the mode of a state."""
         q, v, mode = y
-        return self._computed(_margins, t, q, v, *mode)
+        return self._of(margins, self.at(t, q, v), mode, t, q)
 
     def rates(self, t: Array, y: State) -> tuple[Array, Array]:
         """(q', v') in the mode of a state."""
         q, v, mode = y
-        return self._computed(_rates, t, q, v, *mode)
+        return self._of(_rates, self.at(t, q, v), mode)
 
     def settled(self, t: Array, y: State) -> Settled:
         """What happens at an instant."""
         q, v, _ = y
-        return settled(self._computed, self.layout, t, q, v)
+        return settled(lambda v: self.at(t, q, v), self.layout, self.coefficients, t, q, v)
 
     def forces(self, t: Array, y: State) -> tuple[Contact, Array]:
         """The contacts, and the forces on their rows."""
         q, v, mode = y
-        return self._computed(_forces, t, q, v, *mode)
+        contact = self.at(t, q, v)
+        return contact, self._of(contact_forces, contact, mode)
 
     @in_full_precision
     def held(self, t: Array, y: State) -> State:
@@ -102,10 +86,10 @@ class Touching(eqx.Module):
         q, v, mode = y
         q, v = self.model.project(t, (q, v))
         for _ in range(2):  # what one leaves is of the order of its square
-            q = self._computed(_closed, t, q, v, *mode)
+            q = q + self._of(_closer, self.at(t, q, v), mode)
         q, v = self.model.project(t, (q, v))
-        v, direction = self._computed(_kept, t, q, v, *mode)
-        return q, v, mode._replace(direction=jax.lax.stop_gradient(direction))
+        change, direction = self._of(_kept, self.at(t, q, v), mode)
+        return q, v + change, mode._replace(direction=jax.lax.stop_gradient(direction))
 
     def begun(self, t: Array, q: Array, v: Array) -> tuple[State, Settled]:
         """The state to start from, and what happens there: contacts that touch are struck, and the mode is found."""
