@@ -32,7 +32,9 @@ _PASSES = 3
 def _least(
     directly: Callable[[Array, Array], Array], K: Float[Array, "m m"], b: Float[Array, " m"]
 ) -> Float[Array, " m"]:
-    unit, mean = jnp.eye(b.size, dtype=b.dtype), jnp.trace(K) / max(b.size, 1)
+    if not b.size:
+        return b
+    unit, mean = jnp.eye(b.size, dtype=b.dtype), jnp.trace(K) / b.size
     A = K + by_precision(b.dtype, *_PULL) * jnp.where(mean > 0, mean, 1) * unit
     p = directly(A, b)
     for _ in range(_PASSES - 1):

@@ -64,7 +64,7 @@ class Layout(NamedTuple):
     @property
     def owner(self) -> np.ndarray:
         """The contact of each row (m,)."""
-        return np.repeat(np.arange(len(self.contacts)), [int(n) + t for n, t in self.contacts])
+        return np.repeat(np.arange(len(self.contacts)), np.array([int(n) + t for n, t in self.contacts], int))
 
     @property
     def is_normal(self) -> np.ndarray:

@@ -96,10 +96,13 @@ def solution_of(data: ContactData, layout: Layout, guess: Array | None = None) -
     - `guess`: impulses to start from; by default zero.
     """
     G, u, mu, c = data
+    if not u.size:
+        none = jnp.zeros(mu.size, bool)
+        return Solution(u, jnp.zeros((), u.dtype), jnp.zeros((), jnp.int32), none, none)
     fixed = jax.lax.stop_gradient
-    scale = fixed(jnp.trace(G) / max(u.size, 1))
+    scale = fixed(jnp.trace(G) / u.size)
     scale = jnp.where(scale > 0, scale, 1)
-    speed = fixed(jnp.max(jnp.abs(u), initial=0))
+    speed = fixed(jnp.max(jnp.abs(u)))
     speed = jnp.where(speed > 0, speed, 1)
     scaled = ContactData(G / scale, u / speed, mu, c * scale / speed)
     # Some hundred roundings in float64, so that it is met; fewer in float32, whose steps are that much coarser.

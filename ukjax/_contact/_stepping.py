@@ -230,5 +230,8 @@ def _history(
         event_sliding=taken.sliding[which],
         speed=jnp.full(most, jnp.nan, h.dtype),
         sudden=jnp.zeros(most, bool),
+        residual=taken.residual[which],
+        reset=jnp.full(most, -1),
+        reset_names=(),
         num_events=jnp.sum(struck),
     )

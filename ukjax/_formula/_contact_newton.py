@@ -59,7 +59,7 @@ Layout = tuple[tuple[bool, int], ...]
 
 def rows_of(layout: Layout, dtype: Any) -> ContactRows:
     sizes = [int(normal) + tangents for normal, tangents in layout]
-    owner, starts = np.repeat(np.arange(len(sizes)), sizes), np.cumsum([0, *sizes[:-1]])
+    owner, starts = np.repeat(np.arange(len(sizes)), np.array(sizes, int)), np.cumsum([0, *sizes])[:-1]
     first = np.isin(
         np.arange(len(owner)), [k for k, (normal, _) in zip(starts, layout, strict=True) if normal]
     )

@@ -18,6 +18,7 @@ from . import _options
 from ._contact_march import steps_trajectory
 from ._contact_run import contact_trajectory
 from ._contact_told import tier_of
+from ._event_resets import has_resets
 from ._events import Events
 from ._failure import explained
 from ._observe import assembled, throw_if_failed
@@ -77,9 +78,9 @@ def simulate(
       reverse mode, with two megabytes of checkpoints, or the same as machine code on a CPU; `ForwardMode` is for forward
       mode. `BacksolveAdjoint` excludes projection, events, `dense` and `ts="steps"`.
     - `event`: stops the run where a real function of (t, q, v) crosses zero. Give the function; a `ukjax.Event` with a
-      direction and a name; a list of these, of which the first to occur counts; or a `diffrax.Event` of real functions of
-      the pair (q, v). Two crossings within one step are not seen. A function that is zero at t0 stops the run when it
-      crosses zero next (a `diffrax.Event` stops it at t0).
+      direction, a name, and a reset, after which the run goes on; a list of these, of which the first to occur counts; or
+      a `diffrax.Event` of real functions of the pair (q, v). Two crossings within one step are not seen. A function that
+      is zero at t0 stops the run when it crosses zero next (a `diffrax.Event` stops it at t0).
     - `contact`: how the unilateral constraints of the system are met: `"events"`, the default, locates every closing,
       opening, sticking and slipping, with impacts by Newton's law and derivatives of all of it; `"steps"` takes equal
       steps of dt0 of Moreau's scheme: for many contacts, of first order, and with derivatives of the steps only.
@@ -113,10 +114,11 @@ def simulate(
         formula, stabilizer, solver, stepsize_controller, rtol, atol, adjoint, event, progress, dense, max_steps,
         dt0 is not None, ts is None,
     )  # fmt: skip
-    if (tier := tier_of(system, contact)) is not None:
+    if (tier := tier_of(system, contact, has_resets(event))) is not None:
         problem = given if isinstance(given, Problem) else None
         by = steps_trajectory if tier == "steps" else contact_trajectory
-        trajectory = by(system, options, (t0, q0, v0), (t1, dt0), ts, name=name, problem=problem)
+        told = {"start_tolerance": start_tolerance, "name": name, "problem": problem}
+        trajectory = by(system, options, (t0, q0, v0), (t1, dt0), ts, **told)
         return throw_if_failed(trajectory) if throw else trajectory
     plan = planned(system, options, t0, q0, v0)
     told = plan.told | {"name": name}
