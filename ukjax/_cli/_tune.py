@@ -14,6 +14,7 @@ from rich.table import Table
 import ukjax as uk
 
 from .._misc._errors import InputError
+from .._tune._result import ending
 from ._options import (
     METHODS,
     Json,
@@ -54,7 +55,7 @@ def _table(summary: dict[str, Any], written: list[str], seconds: float) -> Table
     shown |= {
         "loss": f"{summary['loss']:.4g}, {summary['improvement']:.3g} times less than {summary['loss_before']:.4g}",
         "evaluations of the run": f"{summary['evaluations']}, before {summary['evaluations_before']}",
-        "search": f"{summary['stopped']} after {summary['iterations']} iterations, {seconds:.1f} s",
+        "search": f"{ending(summary['stopped'])} after {summary['iterations']} iterations, {seconds:.1f} s",
     }
     if written:
         shown["written"] = ", ".join(written)

@@ -55,7 +55,11 @@ class Event(eqx.Module):
         name: str | None = None,
     ):
         require_function("event", fn, "t, q, v")
-        if isinstance(direction, bool) or direction not in _DIRECTIONS:
+        if (
+            not isinstance(direction, str | int | None)
+            or isinstance(direction, bool)
+            or direction not in _DIRECTIONS
+        ):
             raise InputError(
                 f"the direction of an event must be 'up' (or 1), 'down' (or -1), or None for both, got {direction!r}."
             )

@@ -16,6 +16,7 @@ from jaxtyping import Array
 from .._compiler import machine_code_is_wanted, stays_here
 from .._misc._arguments import require_instance, require_solver, whole_number
 from .._misc._by_platform import by_platform
+from .._misc._closures import hoisted
 from .._misc._traced import Same
 from .._misc._types import is_traced
 from .._motion._model import Model, coded
@@ -23,6 +24,7 @@ from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem, names_of
 from . import _options
 from ._batch import Whole, can_be_pooled, whole_run
+from ._contact_told import Tier, tier_of
 from ._events import as_diffrax, event_names
 from ._integrate import Span, State, integrate, integrate_whole
 from ._interned import interned
@@ -46,6 +48,7 @@ class Options(NamedTuple):
     atol: Any
     adjoint: Any
     event: Any
+    contact: Any
     progress: Any
     dense: bool
     max_steps: Any
@@ -166,7 +169,7 @@ class Plan:
         }
         projects = o.stabilizer.projection_method is not None
         _options.require_fitting(adjoint, o.every_step, event, o.dense, projects)
-        self.model = Model(interned(system, t, q, v), formula, o.stabilizer)
+        self.model = Model(interned(hoisted(system), t, q, v), formula, o.stabilizer)
         computed_by = f"{type(formula).__name__} on arrays"
         if self.automatic:
             self.model, computed_by = coded(self.model, o.solver, t, q, v)
@@ -205,7 +208,7 @@ class Plan:
 
 
 _lock = threading.Lock()
-_plans: OrderedDict[Hashable, tuple[Plan, list[tuple[Any, Any]]]] = OrderedDict()
+_plans: OrderedDict[Hashable, tuple[Plan | Tier, list[tuple[Any, Any]]]] = OrderedDict()
 
 
 def _changeable(given: Any) -> list[tuple[Any, Any]]:
@@ -231,8 +234,8 @@ def _key(x: Any) -> Hashable:
     return (type(x), x) if x is None or isinstance(x, bool | int | float | str) else Same(x)
 
 
-def planned(system: AbstractSystem, options: Options, t: Array, q: Array, v: Array) -> Plan:
-    """The plan of a run, remembered for the next call with the same objects.
+def planned(system: AbstractSystem, options: Options, t: Array, q: Array, v: Array) -> Plan | Tier:
+    """The plan of a run, or how contacts are met where there are any; remembered for the next call with the same objects.
 
     **Arguments:**
 
@@ -248,10 +251,11 @@ def planned(system: AbstractSystem, options: Options, t: Array, q: Array, v: Arr
         if plan is not None and all(_is_unchanged(*x) for x in changeable):
             _plans.move_to_end(key)
             return plan
-    plan = Plan(system, options, t, q, v)
-    if not plan.traced:
+    plan = tier_of(system, options.contact) or Plan(system, options, t, q, v)
+    if isinstance(plan, Plan) and not plan.traced:
         with jax.ensure_compile_time_eval():
             plan.arrays = jax.tree.map(jnp.asarray, plan.arrays)
+    if not (plan.traced if isinstance(plan, Plan) else is_traced(system)):
         with _lock:
             _plans[key] = plan, _changeable((system, tuple(options)))
             if len(_plans) > _MOST:

@@ -17,7 +17,6 @@ from .._system._system import AbstractSystem
 from . import _options
 from ._contact_march import steps_trajectory
 from ._contact_run import contact_trajectory
-from ._contact_told import tier_of
 from ._events import Events
 from ._failure import explained
 from ._observe import assembled, throw_if_failed
@@ -110,15 +109,15 @@ def simulate(
     start_tolerance = checked_tolerance(start_tolerance)
     dense, throw = flag("dense", dense), flag("throw", throw)
     options = Options(
-        formula, stabilizer, solver, stepsize_controller, rtol, atol, adjoint, event, progress, dense, max_steps,
+        formula, stabilizer, solver, stepsize_controller, rtol, atol, adjoint, event, contact, progress, dense, max_steps,
         dt0 is not None, ts is None,
     )  # fmt: skip
-    if (tier := tier_of(system, contact)) is not None:
+    plan = planned(system, options, t0, q0, v0)
+    if isinstance(plan, str):
         problem = given if isinstance(given, Problem) else None
-        by = steps_trajectory if tier == "steps" else contact_trajectory
+        by = steps_trajectory if plan == "steps" else contact_trajectory
         trajectory = by(system, options, (t0, q0, v0), (t1, dt0), ts, name=name, problem=problem)
         return throw_if_failed(trajectory) if throw else trajectory
-    plan = planned(system, options, t0, q0, v0)
     told = plan.told | {"name": name}
     if plan.traced or is_tracing() or is_traced(t0, q0, v0, t1, ts, dt0):
         y0 = plan.model.start(t0, (q0, v0))

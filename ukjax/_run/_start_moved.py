@@ -7,6 +7,7 @@ directions, since an angle that is wrong by a radian is little beside an angle o
 
 import math
 import numbers
+import sys
 import warnings
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._formula._acceleration import Equations
-from .._misc._errors import InputError, StartMovedWarning
+from .._misc._errors import InputError, StartMovedWarning, shown
 from .._misc._types import is_traced
 from .._motion._model import Model
 from .._system._system import has_quasi_velocities
@@ -41,9 +42,9 @@ def checked_tolerance(given: Any) -> float | None:
     if given is None:
         return None
     number = isinstance(given, numbers.Real) or (isinstance(given, Array | np.ndarray) and given.ndim == 0)
-    if isinstance(given, bool) or is_traced(given) or not number or not float(given) >= 0:
-        raise InputError(f"start_tolerance must be a number of at least 0, or None, got {given!r}.")
-    return float(given)
+    if isinstance(given, bool) or is_traced(given) or not number or not given >= 0:
+        raise InputError(f"start_tolerance must be a number of at least 0, or None, got {shown(given)}.")
+    return float(min(given, sys.float_info.max)) if isinstance(given, int) else float(given)
 
 
 def start_moved(given: State, start: State) -> Float[Array, "2"]:
