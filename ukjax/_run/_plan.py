@@ -30,6 +30,8 @@ from ._integrate import Span, State, integrate, integrate_whole
 from ._interned import interned
 from ._observe import Solved
 from ._reverse import batched_with, changed
+from ._start import checked_start
+from ._start_moved import require_near
 
 _MOST = 64  # runs remembered
 
@@ -157,6 +159,7 @@ class Plan:
         adjoint = _options.adjoint(o.adjoint, (q, v), max_steps)
         controller = _options.controller(o.stepsize_controller, o.solver, o.with_dt0, (o.rtol, o.atol), dtype)
         self.automatic = o.formula is None
+        self._begun: tuple[Any, State] | None = None
         fixed = isinstance(controller, dfx.ConstantStepSize)
         formula = _options.formula(o.formula, o.stabilizer, dtype, fixed=fixed)
         event = as_diffrax(o.event, (t, q, v))
@@ -185,6 +188,25 @@ class Plan:
         self._static, self._whole, self._reverse = Static(rest), None, o.adjoint is None
         if not (event or o.dense or o.every_step or o.progress):
             self._whole = whole_run(self.model, o.solver, controller, (q, v), o.with_dt0, max_steps)
+
+    def start(self, t: Array, q: Array, v: Array, tolerance: float | None) -> State:
+        """The state to start from, checked, and projected if the stabilizer projects; the last one is remembered.
+
+        **Arguments:**
+
+        - `t`, `q`, `v`: the state given, with values.
+        - `tolerance`: how far it may be moved, as `require_near` takes it.
+
+        **Raises:** `InputError` where a run could not start, or is moved too far.
+        """
+        given = tolerance, *(np.asarray(x).tobytes() for x in (t, q, v))
+        begun = self._begun
+        if begun is not None and begun[0] == given:
+            return begun[1]
+        y0 = checked_start(self.model, t, q, v, self.automatic)
+        silent = require_near(self.model, t, (q, v), y0, tolerance, stacklevel=4)
+        self._begun = (given, y0) if silent else None
+        return y0
 
     @functools.cached_property
     def _known(self) -> Any:

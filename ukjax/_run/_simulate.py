@@ -21,8 +21,7 @@ from ._events import Events
 from ._failure import explained
 from ._observe import assembled, throw_if_failed
 from ._plan import Options, padded, planned
-from ._start import checked_start
-from ._start_moved import checked_tolerance, require_near, start_moved
+from ._start_moved import checked_tolerance, start_moved
 from ._trajectory import Trajectory
 
 
@@ -124,8 +123,7 @@ def simulate(
         solved = plan.run(y0, (t0, t1, dt0), ts, at_once=False)
         trajectory = assembled(plan.model, solved, dense, start_moved=start_moved((q0, v0), y0), **told)
         return throw_if_failed(trajectory) if throw else trajectory
-    y0 = checked_start(plan.model, t0, q0, v0, plan.automatic)
-    require_near(plan.model, t0, (q0, v0), y0, start_tolerance)
+    y0 = plan.start(t0, q0, v0, start_tolerance)
     solved = plan.run(y0, (t0, t1, dt0), padded(ts, t1), at_once=True)
     if not isinstance(given, Problem):
         given = Problem(system, q0, v0, float(t0), float(t1), getattr(system, "points", None), name=name)

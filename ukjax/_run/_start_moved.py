@@ -116,7 +116,7 @@ def _percent(part: float) -> str:
 
 def require_near(
     model: Model, t: Array, given: State, start: State, tolerance: float | None, *, stacklevel: int = 3
-) -> None:
+) -> bool:
     """Raises `InputError`, naming rows, where a start was moved too far, and warns where it was moved visibly.
 
     **Arguments:**
@@ -127,10 +127,12 @@ def require_near(
     - `start`: the state the run starts from.
     - `tolerance`: the part of the state it may move, which is not warned of; None for the default.
     - `stacklevel`: whom the warning is for, as `warnings.warn` counts.
+
+    **Returns:** whether there was nothing to warn of.
     """
     q, v = zip(*((np.asarray(a), np.asarray(b)) for a, b in (given, start)), strict=True)
     if model.stabilizer.projection_method is None or (_is_negligible(*q) and _is_negligible(*v)):
-        return
+        return True
     here, there = equations_at(model, t, given, start)
     of_q, of_v = _weights(model, t, start, np.asarray(there.M))
     with np.errstate(over="ignore", invalid="ignore"):
@@ -139,7 +141,7 @@ def require_near(
     bounds = (_REFUSED, unless_at_rest) if tolerance is None else (tolerance, tolerance)
     refused = any(not part <= bound for part, bound in zip(parts, bounds, strict=True))
     if not refused and (tolerance is not None or max(parts) <= _WARNED):
-        return
+        return True
     moved = start_moved(given, start)
     text = (
         f"the initial state is off the constraints ({_violated(here, of_v)}). Projecting it changes q by up to "
@@ -155,3 +157,4 @@ def require_near(
         StartMovedWarning,
         stacklevel=stacklevel,
     )
+    return False
