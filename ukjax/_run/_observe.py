@@ -105,12 +105,12 @@ def _energy(system: AbstractSystem, states: States) -> Array | None:
     return jax.vmap(energy)(*states)
 
 
-def _observe_on_host(model: Model, states: States, every: bool) -> tuple[dict[str, Any], Names]:
+def _observe_on_host(model: Model, states: States, usual: bool) -> tuple[dict[str, Any], Names]:
     """As `_observe`, on the host.
 
     **Arguments:** as `_observe`, and:
 
-    - `every`: whether these are all that were asked for, so that other runs will have as many.
+    - `usual`: whether other runs will have as many states.
     """
     assert model.code is not None
     states = projected(model, states)
@@ -121,7 +121,7 @@ def _observe_on_host(model: Model, states: States, every: bool) -> tuple[dict[st
     if "energy" not in columns:
         energy = _energy(model.system, states)
         columns["energy"] = None if energy is None else np.asarray(energy)
-    return _on_device(columns | states._asdict(), every), (rows.names, rows.kinds)
+    return _on_device(columns | states._asdict(), usual), (rows.names, rows.kinds)
 
 
 @jax.jit
@@ -129,17 +129,17 @@ def _passed(arrays: Any) -> Any:
     return arrays
 
 
-def _on_device(columns: dict[str, np.ndarray | None], again: bool) -> dict[str, Array | None]:
+def _on_device(columns: dict[str, np.ndarray | None], usual: bool) -> dict[str, Array | None]:
     """NumPy's arrays as JAX's.
 
     **Arguments:**
 
     - `columns`: the arrays.
-    - `again`: whether arrays of these shapes will come again: a compiled function passes them on in a fifth of the time
+    - `usual`: whether arrays of these shapes will come again: a compiled function passes them on in a fifth of the time
       that `jax.device_put` takes, which compiles nothing.
     """
     given = {name: np.asarray(x) for name, x in columns.items() if x is not None}
-    return dict.fromkeys(columns) | (_passed if again else jax.device_put)(given)
+    return dict.fromkeys(columns) | (_passed if usual else jax.device_put)(given)
 
 
 def _padded(places: np.ndarray) -> np.ndarray:
@@ -158,13 +158,13 @@ def reached(t: Array | np.ndarray) -> np.ndarray:
     return np.flatnonzero(np.isfinite(t) & np.append(t[:-1] != t[-1], True))
 
 
-def _at_reached(model: Model, states: States) -> tuple[dict[str, Any], Names]:
+def _at_reached(model: Model, states: States, usual: bool) -> tuple[dict[str, Any], Names]:
     """Of states with values: what holds at the times reached."""
     places = reached(states.t)
     taken = lambda places: States(*(np.asarray(x)[places] for x in states))
     if model.code is not None:
-        every = bool(np.all(np.isfinite(np.asarray(states.t))))
-        return _observe_on_host(model, taken(places), every)
+        all_reached = bool(np.all(np.isfinite(np.asarray(states.t))))
+        return _observe_on_host(model, taken(places), usual and all_reached)
     observed, names = _observe(model, taken(_padded(places)))
     return _first(observed, places.size), names
 
@@ -174,7 +174,7 @@ def _first(arrays: Any, kept: int) -> Any:
     return jax.tree.map(lambda x: x[:kept], arrays)
 
 
-def assembled(model: Model, solved: Solved, dense: bool, **told: Any) -> Trajectory:
+def assembled(model: Model, solved: Solved, dense: bool, *, usual: bool = False, **told: Any) -> Trajectory:
     """The trajectory of a run; where JAX traces it, it has an entry for each time asked for and, last, the final state.
 
     **Arguments:**
@@ -182,11 +182,12 @@ def assembled(model: Model, solved: Solved, dense: bool, **told: Any) -> Traject
     - `model`: what was integrated.
     - `solved`: what the steps left behind.
     - `dense`: whether the motion between saved times is kept.
+    - `usual`: whether other runs will save as many states.
     - `told`: fields of the trajectory that are known before the run.
     """
     tracing = is_traced(solved)
     states, result = States(solved.t, solved.q, solved.v), solved.result
-    observed, (names, kinds) = (_observe if tracing else _at_reached)(model, states)
+    observed, (names, kinds) = _observe(model, states) if tracing else _at_reached(model, states, usual)
     xp = jnp if tracing else np
     finite = xp.all(xp.array([xp.all(xp.isfinite(xp.asarray(observed[x])[-1])) for x in ("q", "a")]))
     if tracing:

@@ -24,6 +24,7 @@ from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem, names_of
 from . import _options
 from ._batch import Whole, can_be_pooled, whole_run
+from ._changeable import changeable_in, is_unchanged
 from ._contact_told import Tier, tier_of
 from ._events import as_diffrax, event_names
 from ._integrate import Span, State, integrate, integrate_whole
@@ -160,6 +161,7 @@ class Plan:
         controller = _options.controller(o.stepsize_controller, o.solver, o.with_dt0, (o.rtol, o.atol), dtype)
         self.automatic = o.formula is None
         self._begun: tuple[Any, State] | None = None
+        self._usual: int | None = None
         fixed = isinstance(controller, dfx.ConstantStepSize)
         formula = _options.formula(o.formula, o.stabilizer, dtype, fixed=fixed)
         event = as_diffrax(o.event, (t, q, v))
@@ -208,6 +210,17 @@ class Plan:
         self._begun = (given, y0) if silent else None
         return y0
 
+    def is_usual(self, ts: Array | None) -> bool:
+        """Whether as many times are to be saved as in the first run.
+
+        **Arguments:**
+
+        - `ts`: the times to save at; None for every step.
+        """
+        if self._usual is None and ts is not None:
+            self._usual = len(ts)
+        return ts is not None and self._usual == len(ts)
+
     @functools.cached_property
     def _known(self) -> Any:
         """The numbers for a run at once, the model and the solver, of a plan whose arrays have values."""
@@ -233,25 +246,6 @@ _lock = threading.Lock()
 _plans: OrderedDict[Hashable, tuple[Plan | Tier, list[tuple[Any, Any]]]] = OrderedDict()
 
 
-def _changeable(given: Any) -> list[tuple[Any, Any]]:
-    """All in a pytree whose contents can change, each with what it holds now: dictionaries, lists, arrays of NumPy's."""
-    containers = lambda x: isinstance(x, list | dict)
-    parts = [x for x in jax.tree.leaves(given, is_leaf=containers) if isinstance(x, list | dict | np.ndarray)]
-    within = [_changeable(tuple(x.values() if isinstance(x, dict) else x)) for x in parts if containers(x)]
-    return [(x, _contents(x)) for x in parts] + [pair for each in within for pair in each]
-
-
-def _contents(x: Any) -> Any:
-    return x.copy() if isinstance(x, np.ndarray) else [*x, *x.values()] if isinstance(x, dict) else list(x)
-
-
-def _is_unchanged(x: Any, before: Any) -> bool:
-    if isinstance(x, np.ndarray):
-        return np.array_equal(x, before, equal_nan=True)
-    now = _contents(x)
-    return len(now) == len(before) and all(a is b for a, b in zip(now, before, strict=True))
-
-
 def _key(x: Any) -> Hashable:
     return (type(x), x) if x is None or isinstance(x, bool | int | float | str) else Same(x)
 
@@ -270,7 +264,7 @@ def planned(system: AbstractSystem, options: Options, t: Array, q: Array, v: Arr
     key = Same(system), *map(_key, options), q.dtype, q.shape, v.shape, machine_code_is_wanted(), stays_here()
     with _lock:
         plan, changeable = _plans.get(key, (None, ()))
-        if plan is not None and all(_is_unchanged(*x) for x in changeable):
+        if plan is not None and all(is_unchanged(*x) for x in changeable):
             _plans.move_to_end(key)
             return plan
     plan = tier_of(system, options.contact) or Plan(system, options, t, q, v)
@@ -279,7 +273,7 @@ def planned(system: AbstractSystem, options: Options, t: Array, q: Array, v: Arr
             plan.arrays = jax.tree.map(jnp.asarray, plan.arrays)
     if not (plan.traced if isinstance(plan, Plan) else is_traced(system)):
         with _lock:
-            _plans[key] = plan, _changeable((system, tuple(options)))
+            _plans[key] = plan, changeable_in((system, tuple(options)))
             if len(_plans) > _MOST:
                 _plans.popitem(last=False)
     return plan

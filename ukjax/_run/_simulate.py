@@ -128,7 +128,8 @@ def simulate(
     if not isinstance(given, Problem):
         given = Problem(system, q0, v0, float(t0), float(t1), getattr(system, "points", None), name=name)
     told["problem"] = given
-    trajectory = assembled(plan.model, solved, dense, start_moved=start_moved((q0, v0), y0), **told)
+    moved = start_moved((q0, v0), y0)
+    trajectory = assembled(plan.model, solved, dense, usual=plan.is_usual(ts), start_moved=moved, **told)
     if not trajectory.ok:
         trajectory = explained(plan.model, trajectory, t1)
     return trajectory.raise_if_failed() if throw else trajectory
