@@ -70,5 +70,8 @@ def after(resets: tuple[Reset, ...], which: Array, t: Array, q: Array, v: Array)
     - `which`: its number; -1 for none.
     - `t`, `q`, `v`: the state before it.
     """
-    branches = [lambda t, q, v: (q, v), *(lambda *y, x=x: x.reset(*y) for x in resets)]  # hashed, as modules are not
+    branches = [
+        lambda t, q, v: (q, v),
+        *(lambda *y, x=x: x.reset(*y) for x in resets),
+    ]  # hashed, as modules are not
     return jax.lax.switch(which + 1, branches, t, q, v)

@@ -1,6 +1,6 @@
 """What both ways of running a system with unilateral constraints share: what is checked first, and what is told after."""
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import diffrax as dfx
 import equinox as eqx
@@ -11,6 +11,7 @@ from jaxtyping import Array
 from .._contact._rows import kinematics, pushed_by
 from .._contact._touching import Touching
 from .._formula._acceleration import AbstractFormula, equations_of_motion
+from .._misc._arguments import one_of
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
 from .._system._constraint import unilateral
@@ -21,12 +22,15 @@ from ._start import checked_start
 from ._start_moved import require_near
 from ._trajectory import Trajectory
 
+Tier = Literal["events", "steps"]
+"""How contacts are met."""
+
 _SOLVED = ("a", "constraint_force", "multipliers", "rank")
 # A start may be below a gap by rounding of what the user computed it from, relative to the size of q.
 _PENETRATION = (1e-9, 1e-4)
 
 
-def tier_of(system: AbstractSystem, given: Any, resets: bool) -> str | None:
+def tier_of(system: AbstractSystem, given: Any, resets: bool) -> Tier | None:
     """How contacts are met: as asked for, or by events; None for a run without unilateral constraints and resets.
 
     **Arguments:**
@@ -37,8 +41,8 @@ def tier_of(system: AbstractSystem, given: Any, resets: bool) -> str | None:
 
     **Raises:** `InputError` for an unknown one, and where there is nothing it could apply to.
     """
-    if not (given is None or given in ("events", "steps")):
-        raise InputError(f"contact must be 'events', 'steps' or None, got {given!r}.")
+    if given is not None:
+        one_of("contact", given, get_args(Tier))
     if unilateral(system.constraints) or resets:
         return given or "events"
     if given is not None:

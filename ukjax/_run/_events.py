@@ -61,7 +61,11 @@ class Event(eqx.Module):
         require_function("event", fn, "t, q, v")
         if reset is not None:
             require_function("the reset of an event", reset, "t, q, v")
-        if isinstance(direction, bool) or direction not in DIRECTIONS:
+        if (
+            not isinstance(direction, str | int | None)
+            or isinstance(direction, bool)
+            or direction not in DIRECTIONS
+        ):
             raise InputError(
                 f"the direction of an event must be 'up' (or 1), 'down' (or -1), or None for both, got {direction!r}."
             )

@@ -17,14 +17,11 @@ from .._system._system import AbstractSystem
 from . import _options
 from ._contact_march import steps_trajectory
 from ._contact_run import contact_trajectory
-from ._contact_told import tier_of
-from ._event_resets import has_resets
 from ._events import Events
 from ._failure import explained
 from ._observe import assembled, throw_if_failed
 from ._plan import Options, padded, planned
-from ._start import checked_start
-from ._start_moved import checked_tolerance, require_near, start_moved
+from ._start_moved import checked_tolerance, start_moved
 from ._trajectory import Trajectory
 
 
@@ -111,29 +108,29 @@ def simulate(
     start_tolerance = checked_tolerance(start_tolerance)
     dense, throw = flag("dense", dense), flag("throw", throw)
     options = Options(
-        formula, stabilizer, solver, stepsize_controller, rtol, atol, adjoint, event, progress, dense, max_steps,
+        formula, stabilizer, solver, stepsize_controller, rtol, atol, adjoint, event, contact, progress, dense, max_steps,
         dt0 is not None, ts is None,
     )  # fmt: skip
-    if (tier := tier_of(system, contact, has_resets(event))) is not None:
+    plan = planned(system, options, t0, q0, v0)
+    if isinstance(plan, str):
         problem = given if isinstance(given, Problem) else None
-        by = steps_trajectory if tier == "steps" else contact_trajectory
+        by = steps_trajectory if plan == "steps" else contact_trajectory
         told = {"start_tolerance": start_tolerance, "name": name, "problem": problem}
         trajectory = by(system, options, (t0, q0, v0), (t1, dt0), ts, **told)
         return throw_if_failed(trajectory) if throw else trajectory
-    plan = planned(system, options, t0, q0, v0)
     told = plan.told | {"name": name}
     if plan.traced or is_tracing() or is_traced(t0, q0, v0, t1, ts, dt0):
         y0 = plan.model.start(t0, (q0, v0))
         solved = plan.run(y0, (t0, t1, dt0), ts, at_once=False)
         trajectory = assembled(plan.model, solved, dense, start_moved=start_moved((q0, v0), y0), **told)
         return throw_if_failed(trajectory) if throw else trajectory
-    y0 = checked_start(plan.model, t0, q0, v0, plan.automatic)
-    require_near(plan.model, t0, (q0, v0), y0, start_tolerance)
+    y0 = plan.start(t0, q0, v0, start_tolerance)
     solved = plan.run(y0, (t0, t1, dt0), padded(ts, t1), at_once=True)
     if not isinstance(given, Problem):
         given = Problem(system, q0, v0, float(t0), float(t1), getattr(system, "points", None), name=name)
     told["problem"] = given
-    trajectory = assembled(plan.model, solved, dense, start_moved=start_moved((q0, v0), y0), **told)
+    moved = start_moved((q0, v0), y0)
+    trajectory = assembled(plan.model, solved, dense, usual=plan.is_usual(ts), start_moved=moved, **told)
     if not trajectory.ok:
         trajectory = explained(plan.model, trajectory, t1)
     return trajectory.raise_if_failed() if throw else trajectory

@@ -16,7 +16,7 @@ from .._system._tree_inertia import TreeInertia
 from ._bodies import AbstractBody
 from ._joints import AbstractJoint
 from ._loads import AbstractCoordinateLoad, AbstractLoad
-from ._mechanism import Mechanism, Placements, Twists, require_unique, sum_of
+from ._mechanism import Mechanism, Placements, Twists, all_joints, all_loads, require_unique, sum_of
 from ._placement import Twist, ground_twist
 from ._tree_dynamics import force, gathered, needed, tree_inertia
 from ._tree_layout import Order, armature_of, order
@@ -289,7 +289,7 @@ def tree(
 
     **Raises:** `InputError` for joints in a cycle, a body not joined to the ground, and what `Mechanism` refuses.
     """
-    joints, loops, loads = tuple(joints), tuple(loops), tuple(loads)
+    joints, loops, loads = all_joints("joints", joints), all_joints("loops", loops), all_loads(loads)
     on_coordinates = tuple(load for load in loads if isinstance(load, AbstractCoordinateLoad))
     on_bodies = [load for load in loads if not isinstance(load, AbstractCoordinateLoad)]
     require_unique("load", [load.name for load in (*on_bodies, *on_coordinates) if hasattr(load, "name")])
