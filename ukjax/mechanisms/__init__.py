@@ -10,6 +10,7 @@ from ._bodies import Body as Body
 from ._bodies import PlanarBody as PlanarBody
 from ._bodies import PointMass as PointMass
 from ._contact_rows import ContactFrame as ContactFrame
+from ._contact_rows import contact_frames as contact_frames
 from ._contact_shapes import AbstractShape as AbstractShape
 from ._contact_shapes import Capsule as Capsule
 from ._contact_shapes import Cuboid as Cuboid

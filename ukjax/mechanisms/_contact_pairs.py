@@ -52,9 +52,9 @@ def _between(x: Array, y: Array, r: Array, s: Array) -> Meeting:
 def _plane_points(plane: HalfSpace, first: AnyPlacement, points: Float[Array, "k d"], r: Array) -> Meeting:
     """Of balls of radius r about points, and a half-space."""
     n = first.vector(plane.normal)
-    height = (points - first.point(plane.point)) @ n
+    height = (points - first.point(plane.point)[None]) @ n
     normal = jnp.broadcast_to(n, points.shape)
-    return Meeting(height - r, points - 0.5 * (height + r)[:, None] * n, normal)
+    return Meeting(height - r, points - 0.5 * (height + r)[:, None] * normal, normal)
 
 
 def _plane_sphere(a: HalfSpace, b: Sphere, first: AnyPlacement, second: AnyPlacement) -> Meeting:

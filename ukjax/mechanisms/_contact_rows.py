@@ -181,15 +181,20 @@ class ContactFrame(NamedTuple):
     bodies: tuple[str, str]
 
 
-def contact_frames(places: AbstractPlaces, q: Coordinates) -> dict[str, ContactFrame]:
-    """Where contacts of shapes are, by name.
+def contact_frames(system: Any, t: Time | float, q: Coordinates) -> dict[str, ContactFrame]:
+    """Where contacts of shapes are, by name, in the order of a run's contacts.
 
     **Arguments:**
 
-    - `places`: where bodies are.
-    - `q`: coordinates.
+    - `system`: a mechanism, in absolute coordinates or a tree.
+    - `t`: time [s].
+    - `q`: coordinates (n_q,).
+
+    **Returns:** a `ContactFrame` each.
     """
-    contacts = [x for x in places.described(q.dtype).contacts if isinstance(x, Contact)]
+    places: AbstractPlaces = system.places
+    mechanism = places.described(q.dtype)
+    contacts = [*_contacts(mechanism, False), *_contacts(mechanism, True)]
     placed, found = places.placements(_bodies(contacts), q), {}
     for x in contacts:
         ends = tuple(placed[name] for name in x.bodies)

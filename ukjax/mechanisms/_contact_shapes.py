@@ -128,11 +128,12 @@ class Cuboid(AbstractShape):
     def dimension(self) -> int:
         return self.centre.shape[0]
 
-    def corners(self) -> Float[Array, "2^d d"]:
+    def corners(self) -> Float[Array, "corners d"]:
         """The corners in the reference posture [m]."""
         d = self.dimension
         signs = np.array(np.meshgrid(*[(-1.0, 1.0)] * d, indexing="ij")).reshape(d, -1).T
-        return self.centre + (jnp.asarray(signs, self.size.dtype) * 0.5 * self.size) @ self.rotation.T
+        half = jnp.asarray(signs, self.size.dtype) * (0.5 * self.size)[None]
+        return self.centre[None] + half @ self.rotation.T
 
 
 @final

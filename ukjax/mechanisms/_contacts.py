@@ -204,7 +204,7 @@ class Contact(eqx.Module):
         """
         return PAIRS[type(self.shapes[0]), type(self.shapes[1])](*self.shapes, first, second)
 
-    def tangents(self, first: AnyPlacement, meeting: Meeting) -> Float[Array, "k d-1 d"]:
+    def tangents(self, first: AnyPlacement, meeting: Meeting) -> Float[Array, "k tangents d"]:
         """Directions of slip in the world, across the normals.
 
         In space they are those across the normal of the reference posture, turned with it the shortest way in the first body's

@@ -36,15 +36,15 @@ class Chosen(NamedTuple):
         """
         return f"not asked for: load(..., contact=True), or contact=['{word}']"
 
-    def pair(self, *names: tuple[str, str]) -> bool:
-        """Whether a pair is among `pairs`.
+    def matching(self, *names: tuple[str, str]) -> set[frozenset[str]]:
+        """Those of `pairs` that two geoms are.
 
         **Arguments:**
 
         - `names`: of each of the two, its own and that of its body.
         """
         first, second = names
-        return any(frozenset((a, b)) in self.pairs for a in first for b in second)
+        return {frozenset((a, b)) for a in first for b in second} & self.pairs
 
 
 def chosen(contact: Any) -> Chosen:

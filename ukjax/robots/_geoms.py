@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._misc._errors import InputError
+from .._misc._names import unknown_name
 from ..mechanisms import GROUND, AbstractShape, Capsule, Contact, Cuboid, HalfSpace, Sphere
 from ..mechanisms._contact_pairs import PAIRS
 from ._chosen import Chosen
@@ -135,13 +136,15 @@ def contacts(at: Reference, chosen: Chosen) -> Parts:
     - `at`: the model in its reference posture.
     - `chosen`: what of contact is used.
     """
-    names, found, rows = geom_names(at), list[Contact](), list[Row]()
+    names, found, rows, asked = geom_names(at), list[Contact](), list[Row](), set[frozenset[str]]()
     for touch in touching(at):
         i, j = sorted(touch.geoms, key=lambda x: at.carriers[at.model.geom_bodyid[x]] == GROUND)
         bodies = [at.names.bodies[at.model.geom_bodyid[x]] for x in (i, j)]
         name, kinds = f"{names[i]}-{names[j]}", " and ".join(sorted((_kind(at, i), _kind(at, j))))
         word = "ground" if at.carriers[at.model.geom_bodyid[j]] == GROUND else "self"
-        if not (chosen.has(word) or chosen.pair((names[i], bodies[0]), (names[j], bodies[1]))):
+        own = chosen.matching((names[i], bodies[0]), (names[j], bodies[1]))
+        asked |= own
+        if not (own or chosen.has(word)):
             feature = "contact with what stands still" if word == "ground" else "contact of moving bodies"
             rows.append((feature, name, "ignored", chosen.why(word)))
             continue
@@ -152,7 +155,7 @@ def contacts(at: Reference, chosen: Chosen) -> Parts:
         friction = float(touch.friction[0]) if touch.condim > 1 else 0.0
         found.append(Contact(first, second, friction=friction, name=name))  # pyright: ignore[reportArgumentType]
         rows += [("contact", name, "approximated", _RIGID), *_lost(touch, name)]
-    _require_found(at, chosen, names)
+    _require_asked(at, chosen, names, asked)
     return Parts(contacts=tuple(found), features=(*features(rows), *_exclusions(at)))
 
 
@@ -177,9 +180,14 @@ def _exclusions(at: Reference) -> list[Feature]:
     return [Feature("contact exclusion", tuple(named(i) for i in range(at.model.nexclude)), moves=False)]
 
 
-def _require_found(at: Reference, chosen: Chosen, names: tuple[str, ...]) -> None:
-    known = {*names, *at.names.bodies}
-    for pair in chosen.pairs:
+def _require_asked(at: Reference, chosen: Chosen, names: tuple[str, ...], asked: set[frozenset[str]]) -> None:
+    """Raises `InputError` for pairs that were asked for and do not touch."""
+    for pair in chosen.pairs - asked:
+        known = [*names, *at.names.bodies]
         for name in pair:
             if name not in known:
-                raise InputError(f"contact names '{name}', and the file has no such geom or body.")
+                raise unknown_name("geom or body in contact:", name, dict.fromkeys(known))
+        raise InputError(
+            f"contact of {' and '.join(map(repr, sorted(pair)))}: by the file's contype, conaffinity and exclusions they do "
+            "not touch."
+        )
