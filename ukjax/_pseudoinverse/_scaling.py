@@ -53,11 +53,15 @@ def project_onto_range(
 
 
 def _leading_rows(Y: Float[Array, "m m"], count: Int[Array, ""]) -> Float[Array, "m m"]:
-    """`count` orthonormal rows spanning the rows of Y, largest first; the rest are zero."""
+    """`count` orthonormal rows spanning the rows of Y, largest first; the rest are zero.
+
+    The number of steps is that of the rows, for scalar code has no loops of unknown length; without any to find, none is
+    made.
+    """
     indices = jnp.arange(Y.shape[0], dtype=count.dtype)
 
-    def step(carry):
-        i, Y, V = carry
+    def step(carry, i):
+        Y, V = carry
         squares = jnp.sum(Y * Y, axis=1)
         one_hot = one_hot_largest(squares)
         v = dot(one_hot, Y)
@@ -65,7 +69,7 @@ def _leading_rows(Y: Float[Array, "m m"], count: Int[Array, ""]) -> Float[Array,
         square = jnp.sum(v * v)
         v = jnp.where(square > 0, v / jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
         Y = (Y - jnp.outer(dot(Y, v), v)) * (1 - one_hot)[:, None]
-        return i + 1, Y, jnp.where((indices == i)[:, None], v[None, :], V)
+        return (Y, jnp.where(((indices == i) & (i < count))[:, None], v[None, :], V)), None
 
-    start = jnp.zeros_like(count), Y, jnp.zeros_like(Y)
-    return jax.lax.while_loop(lambda carry: carry[0] < count, step, start)[2]
+    none = jnp.zeros_like(Y)
+    return jax.lax.cond(count > 0, lambda: jax.lax.scan(step, (Y, none), indices)[0][1], lambda: none)
