@@ -26,6 +26,7 @@ from ._batch import Whole, can_be_pooled, whole_run
 from ._events import as_diffrax, event_names
 from ._integrate import Span, State, integrate, integrate_whole
 from ._interned import interned
+from ._made import key
 from ._observe import Solved
 from ._reverse import batched_with, changed
 
@@ -227,10 +228,6 @@ def _is_unchanged(x: Any, before: Any) -> bool:
     return len(now) == len(before) and all(a is b for a, b in zip(now, before, strict=True))
 
 
-def _key(x: Any) -> Hashable:
-    return (type(x), x) if x is None or isinstance(x, bool | int | float | str) else Same(x)
-
-
 def planned(system: AbstractSystem, options: Options, t: Array, q: Array, v: Array) -> Plan:
     """The plan of a run, remembered for the next call with the same objects.
 
@@ -242,18 +239,26 @@ def planned(system: AbstractSystem, options: Options, t: Array, q: Array, v: Arr
 
     **Raises:** `InputError` for invalid arguments.
     """
-    key = Same(system), *map(_key, options), q.dtype, q.shape, v.shape, machine_code_is_wanted(), stays_here()
+    remembered = (
+        Same(system),
+        *map(key, options),
+        q.dtype,
+        q.shape,
+        v.shape,
+        machine_code_is_wanted(),
+        stays_here(),
+    )
     with _lock:
-        plan, changeable = _plans.get(key, (None, ()))
+        plan, changeable = _plans.get(remembered, (None, ()))
         if plan is not None and all(_is_unchanged(*x) for x in changeable):
-            _plans.move_to_end(key)
+            _plans.move_to_end(remembered)
             return plan
     plan = Plan(system, options, t, q, v)
     if not plan.traced:
         with jax.ensure_compile_time_eval():
             plan.arrays = jax.tree.map(jnp.asarray, plan.arrays)
         with _lock:
-            _plans[key] = plan, _changeable((system, tuple(options)))
+            _plans[remembered] = plan, _changeable((system, tuple(options)))
             if len(_plans) > _MOST:
                 _plans.popitem(last=False)
     return plan

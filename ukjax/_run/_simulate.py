@@ -1,6 +1,7 @@
 """The door of a run: what is given is checked, planned, run and observed."""
 
-from typing import Literal
+import dataclasses
+from typing import Any, Literal
 
 import diffrax as dfx
 from jaxtyping import Array
@@ -15,16 +16,32 @@ from .._system._problem import Problem, resolve_state
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
+from ._certify import certify
 from ._contact_march import steps_trajectory
 from ._contact_run import contact_trajectory
 from ._contact_told import tier_of
 from ._events import Events
 from ._failure import explained
+from ._made import Again, Made
 from ._observe import assembled, throw_if_failed
 from ._plan import Options, padded, planned
 from ._start import checked_start
 from ._start_moved import checked_tolerance, require_near, start_moved
 from ._trajectory import Trajectory
+
+
+def _origin(
+    given: AbstractSystem | Problem,
+    system: AbstractSystem,
+    state: tuple[Array, Array, Array, Array],
+    again: Again,
+    name: str,
+) -> dict[str, Any]:
+    """What a trajectory knows of what was simulated, and how, where all has values."""
+    if not isinstance(given, Problem):
+        q0, v0, t0, t1 = state
+        given = Problem(system, q0, v0, float(t0), float(t1), getattr(system, "points", None), name=name)
+    return {"problem": given, "made": Made(*state, again)}
 
 
 def simulate(
@@ -97,6 +114,11 @@ def simulate(
     **Raises:** `InputError` before the run for wrong shapes, non-finite values, an invalid span or tolerance, a mass
     matrix that is not positive definite, inconsistent constraints (by name), and a start far from them.
     """
+    again = Again(simulate, certify, {
+        "dt0": dt0, "ts": ts, "formula": formula, "stabilizer": stabilizer, "solver": solver,
+        "stepsize_controller": stepsize_controller, "rtol": rtol, "atol": atol, "adjoint": adjoint, "event": event,
+        "contact": contact, "start_tolerance": start_tolerance, "max_steps": max_steps,
+    })  # fmt: skip
     t0 = system.t0 if t0 is None and isinstance(system, Problem) else t0
     t1 = system.t1 if t1 is None and isinstance(system, Problem) else t1
     given = system
@@ -114,9 +136,12 @@ def simulate(
         dt0 is not None, ts is None,
     )  # fmt: skip
     if (tier := tier_of(system, contact)) is not None:
-        problem = given if isinstance(given, Problem) else None
         by = steps_trajectory if tier == "steps" else contact_trajectory
-        trajectory = by(system, options, (t0, q0, v0), (t1, dt0), ts, name=name, problem=problem)
+        trajectory = by(system, options, (t0, q0, v0), (t1, dt0), ts, name=name)
+        if not is_traced(trajectory):
+            trajectory = dataclasses.replace(
+                trajectory, **_origin(given, system, (q0, v0, t0, t1), again, name)
+            )
         return throw_if_failed(trajectory) if throw else trajectory
     plan = planned(system, options, t0, q0, v0)
     told = plan.told | {"name": name}
@@ -128,9 +153,7 @@ def simulate(
     y0 = checked_start(plan.model, t0, q0, v0, plan.automatic)
     require_near(plan.model, t0, (q0, v0), y0, start_tolerance)
     solved = plan.run(y0, (t0, t1, dt0), padded(ts, t1), at_once=True)
-    if not isinstance(given, Problem):
-        given = Problem(system, q0, v0, float(t0), float(t1), getattr(system, "points", None), name=name)
-    told["problem"] = given
+    told |= _origin(given, system, (q0, v0, t0, t1), again, name)
     trajectory = assembled(plan.model, solved, dense, start_moved=start_moved((q0, v0), y0), **told)
     if not trajectory.ok:
         trajectory = explained(plan.model, trajectory, t1)
