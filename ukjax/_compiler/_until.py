@@ -9,6 +9,7 @@ It has no derivative.
 """
 
 import functools
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, final
@@ -21,7 +22,7 @@ from jaxtyping import Array
 
 from ._foreign import dimension, kind_for, registered
 from ._llvm_text import Writer
-from ._lowered import flat
+from ._lowered import flat, members_of
 from ._machine_code import Kind
 from ._primitive import with_members
 from ._program import Program
@@ -34,14 +35,14 @@ class Until:
 
     **Arguments:**
 
-    - `begin`: of one operand; its outputs are what stays, the state, and whether it goes on.
+    - `begin`: of any operands; its outputs are what stays, the state, and whether it goes on.
     - `step`: of two operands, what stays and the state; its outputs are the next state and whether it goes on.
     - `end`: of the same operands; its outputs are the result.
     """
 
     def __init__(self, begin: Program, step: Program, end: Program):
         self.begin, self.step, self.end = begin, step, end
-        (self.given,), (self.fixed, self.size) = begin.counts, step.counts
+        self.fixed, self.size = step.counts
         self.found = len(end.outputs)
         self.text = functools.cache(self._text)
 
@@ -50,17 +51,17 @@ class Until:
         """Whether LLVM can compile it."""
         return all(x.has_machine_code for x in (self.begin, self.step, self.end))
 
-    def __call__(self, given: Array) -> Array:
+    def __call__(self, *given: Array) -> Array:
         """The result (found,).
 
         **Arguments:**
 
-        - `given`: what the first program takes.
+        - `given`: the operands of the first program.
         """
-        return until_p.bind(given, until=self)
+        return until_p.bind(*given, until=self)
 
     def _text(self, kind: Kind) -> tuple[str, int]:
-        """The function `compute` of rows, results, how many members there are, and what is given; and how many numbers
+        """The function `compute` of rows, results, how many members there are, and the operands; and how many numbers
         these rows have."""
         w, rows, count = Writer(), Rows(kind), self.fixed + self.size
         routines = begin, step, end = [
@@ -78,7 +79,9 @@ class Until:
             start = w(
                 f"select i1 {fits}, i64 {start}, i64 {last}"
             )  # some members twice rather than fewer at a time
-            _moved(w, rows, begin.inputs, ("%given", start), self.given)
+            ends = itertools.accumulate(self.begin.counts, initial=begin.inputs)
+            for i, (row, size) in enumerate(zip(ends, self.begin.counts, strict=False)):
+                _moved(w, rows, row, (f"%given{i}", start), size)
             begin.run(w, begun)
             rows.copy(w, step.inputs, begun, count)
             with w.when(rows.any(w, unsettled)), w.repeat() as going:
@@ -89,7 +92,8 @@ class Until:
             rows.copy(w, end.inputs, step.inputs, count)
             end.run(w, found)
             _moved(w, rows, found, ("%found", start), self.found, out=True)
-        function = w.function("compute", "ptr %rows, ptr %found, i64 %members, ptr %given", internal=False)
+        given = "".join(f", ptr %given{i}" for i in range(len(self.begin.counts)))
+        function = w.function("compute", f"ptr %rows, ptr %found, i64 %members{given}", internal=False)
         return "\n".join([*rows.functions(), texts(routines, kind), function]), rows.size * kind.width
 
 
@@ -107,18 +111,18 @@ until_p = core.Primitive("repeated_program")
 
 
 @until_p.def_abstract_eval
-def _abstract(given: Any, *, until: Until) -> Any:
-    return given.update(shape=(until.found, *given.shape[1:]), weak_type=False)
+def _abstract(*given: Any, until: Until) -> Any:
+    return given[0].update(shape=(until.found, *members_of(given)), weak_type=False)
 
 
 @functools.partial(jax.jit, static_argnames="until")
-def _run(given: Array, *, until: Until) -> Array:
-    return until_p.bind(given, until=until)
+def _run(*given: Array, until: Until) -> Array:
+    return until_p.bind(*given, until=until)
 
 
 @until_p.def_impl
-def _impl(given: Array, *, until: Until) -> Array:
-    return _run(given, until=until)
+def _impl(*given: Array, until: Until) -> Array:
+    return _run(*given, until=until)
 
 
 def _batched(operands: Sequence[Array], axes: Sequence[Any], *, until: Until) -> tuple[Array, int]:
@@ -126,19 +130,20 @@ def _batched(operands: Sequence[Array], axes: Sequence[Any], *, until: Until) ->
     return until_p.bind(*placed, until=until), rank
 
 
-def _called(given: Array, *, until: Until) -> Array:
-    members = given.shape[1:]
+def _called(*given: Array, until: Until) -> Array:
+    members, dtype = members_of(given), given[0].dtype
     count = math.prod(members)
-    kind = kind_for(given.dtype, count)
+    kind = kind_for(dtype, count)
     code, numbers = until.text(kind)
-    call = "  call void @compute(ptr %out1, ptr %out0, i64 %members, ptr %in0)"
-    name = registered(code, f"{dimension('out0', 1, 'members')}\n{call}", 1, 2)
-    shapes = [jax.ShapeDtypeStruct(shape, given.dtype) for shape in ((until.found, count), (numbers,))]
-    found = jax.ffi.ffi_call(name, shapes)(flat(given, members))[0]
+    operands = "".join(f", ptr %in{i}" for i in range(len(given)))
+    call = f"  call void @compute(ptr %out1, ptr %out0, i64 %members{operands})"
+    name = registered(code, f"{dimension('out0', 1, 'members')}\n{call}", len(given), 2)
+    shapes = [jax.ShapeDtypeStruct(shape, dtype) for shape in ((until.found, count), (numbers,))]
+    found = jax.ffi.ffi_call(name, shapes)(*(flat(x, members) for x in given))[0]
     return found.reshape(until.found, *members)
 
 
-def _on_arrays(given: Array, *, until: Until) -> Array:
+def _on_arrays(*given: Array, until: Until) -> Array:
     """The same as a loop of XLA, for what leaves this process."""
     fixed, n = until.fixed, until.size
 
@@ -147,7 +152,7 @@ def _on_arrays(given: Array, *, until: Until) -> Array:
         found = until.step(stays, state)
         return jnp.where(goes, found[:n], state), goes & (found[n] > 0.5)
 
-    begun = until.begin(given)
+    begun = until.begin(*given)
     stays, start = begun[:fixed], (begun[fixed : fixed + n], begun[fixed + n] > 0.5)
     return until.end(stays, jax.lax.while_loop(lambda carry: jnp.any(carry[1]), next_one, start)[0])
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from .._compiler import Until, machine_code_is_wanted, program_of, remembered
@@ -15,10 +16,12 @@ from .._formula._contact_newton import (
     Solution,
     State,
     begun,
+    data_of,
     eliminated,
     ended,
     goes_on,
     newton_step,
+    rows_in,
 )
 
 _MOST_ROWS = 18
@@ -32,31 +35,27 @@ def by_code(layout: Layout) -> Method | None:
 
     - `layout`: whose rows are which.
     """
-    rows = sum(int(normal) + tangents for normal, tangents in layout)
     on_cpu = machine_code_is_wanted() and jax.default_backend() == "cpu"
-    return _solved if 0 < rows <= _MOST_ROWS and on_cpu else None
+    return _solved if 0 < rows_in(layout) <= _MOST_ROWS and on_cpu else None
 
 
-def _solved(layout: Layout, tolerance: float, data: ContactData, guess: Array) -> Solution:
-    given, found = jnp.concatenate([jnp.ravel(x) for x in (*data, guess)]), []
-    end, n = _code(layout, tolerance, guess.dtype)(given), len(layout)
-    for size in (guess.size, 1, 1, n, n):
-        found.append(end[:size])
-        end = end[size:]
-    p, residual, steps, *modes = found
+def _solved(layout: Layout, tolerance: float, given: Array, guess: Array) -> Solution:
+    end = _code(layout, tolerance, guess.dtype)(given, guess)
+    ends = np.cumsum([guess.size, 1, 1, len(layout)])
+    p, residual, steps, *modes = jnp.split(end, ends)
     return Solution(p, residual[0], steps[0], *modes)
 
 
 @remembered
 def _code(layout: Layout, tolerance: float, dtype: jnp.dtype) -> Until:
-    m, n = sum(int(normal) + tangents for normal, tangents in layout), len(layout)
+    m, n = rows_in(layout), len(layout)
     shape: Any = lambda *sizes: jax.ShapeDtypeStruct(sizes, jnp.dtype(dtype))
     data = ContactData(shape(m, m), shape(m), shape(n), shape(n))
     state = State(*map(shape, (m, m, m, m)), shape(), shape(), shape(), shape(m), shape())
     scaled = Scaled(data, shape())
 
-    def begin(given: tuple[ContactData, Array]) -> tuple[Scaled, State, Array]:
-        scaled, state = begun(layout, *given)
+    def begin(given: Array, guess: Array) -> tuple[Scaled, State, Array]:
+        scaled, state = begun(layout, data_of(layout, given), guess)
         return scaled, state, goes_on(state, tolerance)
 
     def step(scaled: Scaled, state: State) -> tuple[State, Array]:
@@ -65,4 +64,4 @@ def _code(layout: Layout, tolerance: float, dtype: jnp.dtype) -> Until:
 
     code = lambda function, *shapes: program_of(function, shapes, jnp.dtype(dtype))
     end = code(lambda scaled, state: ended(layout, scaled, state), scaled, state)
-    return Until(code(begin, (data, shape(m))), code(step, scaled, state), end)
+    return Until(code(begin, shape(m * m + m + 2 * n), shape(m)), code(step, scaled, state), end)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .._formula._contact_newton import ContactData, Layout, Solution, on_arrays, solution
+from .._formula._contact_newton import ContactData, Layout, Solution, flattened, on_arrays, rows_in, solution
 from .._misc._arguments import fails, real_array, require_finite, require_not_negative
 from .._misc._errors import InputError
 from .._pseudoinverse._kernels import dot
@@ -71,27 +71,26 @@ def solve_contacts(
     symmetric.
     """
     G, u, data, layout = _checked(delassus, velocity, friction, limit, tangents, normals)
-    found = solution_of(ContactData(G, u, data.mu, data.c), layout)
+    found = solution_of(flattened(data), layout)
     return Contacts(found.p, dot(G, found.p) + u, *found[1:])
 
 
-def solution_of(data: ContactData, layout: Layout, guess: Array | None = None) -> Solution:
+def solution_of(given: Array, layout: Layout, guess: Array | None = None) -> Solution:
     """The solution of a problem; for use inside `jit`.
 
     **Arguments:**
 
-    - `data`: the problem.
+    - `given`: the problem, flattened.
     - `layout`: whose rows are which.
     - `guess`: impulses to start from; by default zero.
     """
-    u, n = data.u, len(layout)
-    if not u.size:
-        none, zero = jnp.zeros(n, bool), jnp.zeros((), u.dtype)
-        return Solution(u, zero, zero.astype(jnp.int32), none, none)
+    dtype, guess = given.dtype, jnp.zeros(rows_in(layout), given.dtype) if guess is None else guess
+    if not guess.size:
+        none, zero = jnp.zeros(len(layout), bool), jnp.zeros((), dtype)
+        return Solution(guess, zero, zero.astype(jnp.int32), none, none)
     # Some hundred roundings in float64, so that it is met; fewer in float32, whose steps are that much coarser.
-    tolerance = float(5e3 if u.dtype == jnp.float64 else 1e2) * float(jnp.finfo(u.dtype).eps)
-    guess = jnp.zeros_like(u) if guess is None else guess
-    p, residual, steps, *modes = solution(data, guess, layout, tolerance, by_code(layout) or on_arrays)
+    tolerance = float(5e3 if dtype == jnp.float64 else 1e2) * float(jnp.finfo(dtype).eps)
+    p, residual, steps, *modes = solution(given, guess, layout, tolerance, by_code(layout) or on_arrays)
     return Solution(p, residual, steps.astype(jnp.int32), *(x > 0 for x in modes))
 
 

@@ -57,6 +57,23 @@ Layout = tuple[tuple[bool, int], ...]
 """Of each contact, whether it has a normal row, and how many tangential ones."""
 
 
+def rows_in(layout: Layout) -> int:
+    """How many rows all contacts have."""
+    return sum(int(normal) + tangents for normal, tangents in layout)
+
+
+def flattened(data: ContactData) -> Array:
+    """A problem as one vector, which a batch of scalar programs passes on as it is."""
+    return jnp.concatenate([jnp.ravel(x) for x in data])
+
+
+def data_of(layout: Layout, given: Array) -> ContactData:
+    """A problem from that vector."""
+    m, n = rows_in(layout), len(layout)
+    G, u, mu, c = jnp.split(given, np.cumsum([m * m, m, n]))
+    return ContactData(G.reshape(m, m), u, mu, c)
+
+
 def rows_of(layout: Layout, dtype: Any) -> ContactRows:
     sizes = [int(normal) + tangents for normal, tangents in layout]
     owner, starts = np.repeat(np.arange(len(sizes)), np.array(sizes, int)), np.cumsum([0, *sizes])[:-1]
@@ -279,42 +296,43 @@ def ended(layout: Layout, scaled: Scaled, state: State) -> Solution:
     return Solution(p * scaled.unit, state.residual, state.steps, *modes)
 
 
-def on_arrays(layout: Layout, tolerance: float, data: ContactData, guess: Array) -> Solution:
+def on_arrays(layout: Layout, tolerance: float, given: Array, guess: Array) -> Solution:
     """The solution by operations on arrays; see `solution`."""
-    scaled, state = begun(layout, data, guess)
+    scaled, state = begun(layout, data_of(layout, given), guess)
     solve = lambda A, b: dot(inverted(A), b)
     goes = lambda state: goes_on(state, tolerance)
     step = lambda state: newton_step(layout, scaled.data, state, solve)
     return ended(layout, scaled, jax.lax.while_loop(goes, step, state))
 
 
-Method = Callable[[Layout, float, ContactData, Array], Solution]
+Method = Callable[[Layout, float, Array, Array], Solution]
 """What solves a problem, given layout, tolerance, problem and guess: by arrays or by scalar code."""
 
 
-def solution(data: ContactData, guess: Array, layout: Layout, tolerance: float, method: Method) -> Solution:
+def solution(given: Array, guess: Array, layout: Layout, tolerance: float, method: Method) -> Solution:
     """The solution of a problem, differentiable.
 
     **Arguments:**
 
-    - `data`, `layout`: the problem.
+    - `given`, `layout`: the problem, flattened.
     - `guess`: where to start from, which has no derivative.
     - `tolerance`: of the residual, of the scaled problem.
     - `method`: what solves it.
     """
-    return Solution(*_solution(data, jax.lax.stop_gradient(guess), layout, tolerance, method))
+    return Solution(*_solution(given, jax.lax.stop_gradient(guess), layout, tolerance, method))
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(2, 3, 4))
-def _solution(data: ContactData, guess: Array, layout: Layout, tolerance: float, method: Method) -> tuple:
-    return tuple(method(layout, tolerance, data, guess))
+def _solution(given: Array, guess: Array, layout: Layout, tolerance: float, method: Method) -> tuple:
+    return tuple(method(layout, tolerance, given, guess))
 
 
 @_solution.defjvp
 def _(layout: Layout, tolerance: float, method: Method, primals: tuple, tangents: tuple) -> tuple:
     """The modes stay as they are; J dp = -dF, with the same pull towards zero where contacts are dependent."""
-    (data, guess), (d, _) = primals, tangents
-    p, *others = _solution(data, guess, layout, tolerance, method)
+    (given, guess), (change, _) = primals, tangents
+    p, *others = _solution(given, guess, layout, tolerance, method)
+    data, d = data_of(layout, given), data_of(layout, change)
     rows = rows_of(layout, data.u.dtype)
     mean = jnp.trace(data.G) / p.size
     e = _IMPLICIT * jnp.where(mean > 0, mean, 1)
@@ -323,8 +341,8 @@ def _(layout: Layout, tolerance: float, method: Method, primals: tuple, tangents
     cut = _cut(rows, data, y)
     inverse = inverted(unit - dot(cut.by_y, unit - r[:, None] * (data.G + e * unit)))
     bound = d.mu * jnp.maximum(dot(rows.normal, y), 0) + d.c
-    given = dot(cut.by_bound, bound) - dot(cut.by_y, r * (dot(d.G, p) + d.u))
+    moved = dot(cut.by_bound, bound) - dot(cut.by_y, r * (dot(d.G, p) + d.u))
     dp = jnp.zeros_like(p)
     for _ in range(8):  # each reduces what e leaves by e beside G's smallest positive eigenvalue
-        dp = dot(inverse, given + dot(cut.by_y, r * e * dp))
+        dp = dot(inverse, moved + dot(cut.by_y, r * e * dp))
     return (p, *others), (dp, *map(jnp.zeros_like, others))
