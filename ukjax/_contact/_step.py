@@ -8,6 +8,7 @@ from jaxtyping import Array
 
 from .._formula._contact_newton import ContactData, flattened
 from .._motion._model import Model
+from ._penetration import pushed
 from ._rows import Coefficients, Contact, Layout, contact_at, kinematics, pushed_by
 
 
@@ -18,7 +19,7 @@ class Prepared(NamedTuple):
     - `free`: velocities, then positions at its end, without impulses (n_v + n_q,).
     - `effect`: what each impulse adds to velocities, W J^T, then N W J^T by which it moves positions
       ((n_v + n_q) m,).
-    - `normal`: J_n W J_n^T of the contacts with a gap (k, k).
+    - `normal`: J_n W J_n^T of the contacts with a gap (k k,).
     - `active`: 1 where contacts take part (n,).
     - `fast`: 1 where contacts close faster than forces move them within a step (n,).
     """
@@ -70,7 +71,10 @@ class Prepare:
         problem = _problem(layout, coefficients, at, u + restored, active, h)
         end = q + 0.5 * h * system.kinematics(middle, q_middle, v + free)
         number = lambda x: x.astype(q.dtype)
-        normal, struck = at.G[layout.normals][:, layout.normals], _of_contacts(layout, number(fast))
+        normal, struck = (
+            at.G[layout.normals][:, layout.normals].reshape(-1),
+            _of_contacts(layout, number(fast)),
+        )
         effect = jnp.concatenate([at.response, at.moved]).reshape(-1)
         return Prepared(problem, jnp.concatenate([free, end]), effect, normal, number(active), struck)
 
@@ -78,7 +82,7 @@ class Prepare:
 @dataclasses.dataclass(frozen=True)
 class Apply:
     """The part of a step that its impulses make: velocities, positions, and how positions are pushed by the contacts that
-    have a gap (k, n_q).
+    have a gap (k n_q,).
 
     - `layout`: of the contacts.
     - `velocities`: how many there are.
@@ -91,7 +95,7 @@ class Apply:
         """**Arguments:** of `Prepared`, and the impulses; the length of the step."""
         on_v, on_q = jnp.split(effect.reshape(-1, p.size), [self.velocities])
         v, q = jnp.split(free, [self.velocities])
-        return v + on_v @ p, q + 0.5 * h * (on_q @ p), on_q[:, self.layout.normals].T
+        return v + on_v @ p, q + 0.5 * h * (on_q @ p), on_q[:, self.layout.normals].T.reshape(-1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,3 +110,28 @@ class Gaps:
     def __call__(self, model: Model, q: Array, v: Array, t: Array) -> Array:
         """**Arguments:** the state, of which velocities do not matter."""
         return kinematics(model.system.system, t, q, v).gap[self.layout.owner[self.layout.normals]]  # pyright: ignore
+
+
+@dataclasses.dataclass(frozen=True)
+class Nearer:
+    """Without bilateral rows, one step of the search for the impulses of positions: these, and the gaps there.
+
+    - `layout`: of the contacts.
+    """
+
+    layout: Layout
+
+    def __call__(
+        self,
+        model: Model,
+        q: Array,
+        v: Array,
+        t: Array,
+        pushes: Array,
+        normal: Array,
+        pi: Array,
+        gap: Array,
+    ) -> tuple[Array, Array]:
+        """**Arguments:** as of `Gaps`; of `Apply` and `Prepared`; where the search is."""
+        pi = pushed(normal.reshape(pi.size, pi.size), pi, gap)
+        return pi, Gaps(self.layout)(model, q + pi @ pushes.reshape(pi.size, q.size), v, t)

@@ -30,10 +30,10 @@ from .._misc._types import by_precision
 from .._motion._model import Model
 from ._history import ContactHistory
 from ._parts import of_arrays, of_model
-from ._penetration import pushed_out
+from ._penetration import pushed, pushed_out
 from ._rows import Coefficients, Layout, kinematics
 from ._solve import solution_of
-from ._step import Apply, Gaps, Prepare
+from ._step import Apply, Gaps, Nearer, Prepare
 
 # Of the scaled problem: a residual above it means that impulses do not obey the laws.
 _UNSOLVED = (1e-8, 1e-3)
@@ -109,13 +109,20 @@ def _kept(
     model: Model, layout: Layout, t: Array, y: tuple[Array, Array], pushes: Array, normal: Array
 ) -> tuple[Array, Array]:
     """The state without penetration, and on the bilateral rows."""
-    q, v = y
-    project = model.project if model.system.constraints else lambda t, y: y
-    if len(pushes):
-        moved = lambda pi: project(t, (q + pi @ pushes, v))[0]
-        after = lambda pi: of_model(Gaps(layout), model, moved(pi), v, t)
-        q = q + pushed_out(after, normal) @ pushes
-    return project(t, (q, v))
+    (q, v), k, bilateral = y, len(layout.normals), bool(model.system.constraints)
+    project = model.project if bilateral else lambda t, y: y
+    by, G = pushes.reshape(k, q.size), normal.reshape(k, k)
+
+    def gaps(pi: Array) -> Array:
+        return of_model(Gaps(layout), model, project(t, (q + pi @ by, v))[0], v, t)
+
+    def nearer(pi: Array, gap: Array) -> tuple[Array, Array]:
+        if bilateral:  # whose projection is a loop of its own
+            pi = pushed(G, pi, gap)
+            return pi, gaps(pi)
+        return of_model(Nearer(layout), model, q, v, t, pushes, normal, pi, gap)
+
+    return project(t, (q + pushed_out(gaps, nearer, G) @ by, v)) if k else project(t, y)
 
 
 def march(

@@ -206,7 +206,8 @@ def begun(layout: Layout, data: ContactData, guess: Array) -> tuple[Scaled, Stat
     G, u, mu, c = data
     scale, speed = jnp.trace(G) / u.size, jnp.max(jnp.abs(u))
     scale, speed = (jnp.where(x > 0, x, 1) for x in (scale, speed))
-    data, p = ContactData(G / scale, u / speed, mu, c * scale / speed), guess * scale / speed
+    of_force = scale / speed
+    data, p = ContactData(G * (1 / scale), u * (1 / speed), mu, c * of_force), guess * of_force
     u, zero = dot(data.G, p) + data.u, jnp.zeros((), p.dtype)
     residual = _residual(rows_of(layout, p.dtype), data, p, u)
     return Scaled(data, speed / scale), State(p, u, p, u, zero + _FIRST, zero, zero, p, residual)
