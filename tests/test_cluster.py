@@ -299,6 +299,7 @@ WRONG = {
         "made by forking",
     ),
     "no scheduler": ({"executor": "tcp://127.0.0.1:9"}, "there is no Dask scheduler"),
+    "no Ray": ({"executor": "127.0.0.1:9"}, "there is no Ray cluster at '127.0.0.1:9': .*refused"),
 }
 
 
@@ -309,6 +310,8 @@ def test_wrong_executors_are_told(options: dict, words: str, tmp_path: Path) -> 
 
         pytest.importorskip("distributed")
         dask.config.set({"distributed.comm.timeouts.connect": "1s"})
+    if "no Ray" in words:
+        pytest.importorskip("ray")
     settings = {"store": tmp_path / "runs.zarr", "executor": ThreadPoolExecutor(1)} | options
     with pytest.raises(uk.InputError, match=words):
         uk.sweep(linear, LINE, **settings)
