@@ -81,9 +81,7 @@ def reference(p) -> Reference:
     start, w0 = p[10:]
     energy = 0.5 * inertia(start) * w0**2 + height(start)
     exact = {"epsabs": 1e-13, "epsrel": 1e-13, "limit": 200}
-    struck = scipy.optimize.brentq(
-        lambda x: angle3(p, x) - p[8], *_around(p, start), xtol=1e-14, rtol=1e-14
-    )
+    struck = scipy.optimize.brentq(lambda x: angle3(p, x) - p[8], *_around(p, start), xtol=1e-14, rtol=1e-14)
     time = scipy.integrate.quad(lambda x: 1 / rate(x, energy), start, struck, **exact)[0]
     before = rate(struck, energy)
     after, unit = -p[9] * before, velocities(p, struck)
@@ -112,13 +110,20 @@ def _joint_impulses(p, th1, momenta, moment):
     centres = tip / 2, (tip + pin) / 2, (pin + pivot) / 2
     A, b = np.zeros((9, 8)), momenta.reshape(-1).copy()
     b[8] -= moment
-    acts = ((0, 0, np.zeros(2), 1), (1, 0, tip, 1), (1, 1, tip, -1), (2, 1, pin, 1), (2, 2, pin, -1), (3, 2, pivot, 1))
+    acts = (
+        (0, 0, np.zeros(2), 1),
+        (1, 0, tip, 1),
+        (1, 1, tip, -1),
+        (2, 1, pin, 1),
+        (2, 2, pin, -1),
+        (3, 2, pivot, 1),
+    )
     for joint, body, x, sign in acts:
         arm = x - centres[body]
         A[3 * body : 3 * body + 3, 2 * joint : 2 * joint + 2] = sign * np.array(
             [[1, 0], [0, 1], [-arm[1], arm[0]]]
         )
-    found, residual, *_ = np.linalg.lstsq(A, b, rcond=None)
+    found = np.linalg.lstsq(A, b, rcond=None)[0]
     assert np.abs(A @ found - b).max() < 1e-12
     return found.reshape(4, 2)
 

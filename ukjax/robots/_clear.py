@@ -109,8 +109,8 @@ def cleared(
     if (gaps := _gaps_at(tree, q)).min() < -_CLEAR:
         worst = names[int(np.argmin(gaps))]
         raise InputError(
-            f"the start is beyond '{worst}' by {-gaps.min():.2g}, and no posture near it is not: give another keyframe, or "
-            "choose what touches by contact=[...]."
+            f"the start is beyond '{worst}' by {-gaps.min():.2g}, and no posture near it is not: give another keyframe, "
+            "or choose what touches by contact=[...]."
         )
     moved = tuple(names[i] for i in sorted(held))
     features.append(Feature("start beyond a gap", moved, "approximated", "moved onto it"))
