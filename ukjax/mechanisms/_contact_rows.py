@@ -233,7 +233,7 @@ def require_no_contacts(mechanism: Mechanism) -> None:
         )
 
 
-def unilateral_rows(places: AbstractPlaces) -> tuple[AbstractUnilateral, ...]:
+def unilateral_rows(places: AbstractPlaces) -> tuple[Any, ...]:
     """What a mechanism has of unilateral constraints: its limits, contacts with and without friction, and dry friction.
 
     **Arguments:**

@@ -91,7 +91,7 @@ def load(
         joints(at),
         [x for part in parts for x in part.loads],
         loops=[x for part in parts for x in part.loops],
-        constraints=[x for part in parts for x in part.constraints],
+        constraints=list[Any](x for part in parts for x in part.constraints),
         armature=rotors,
         name=read_in.name,
         visuals=visuals(at),
