@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
@@ -17,7 +18,7 @@ from .._servo._servo_report import ServoRun
 from .._system._labels import title_of
 from .._system._problem import Problem
 from .._system._system import AbstractSystem
-from ..mechanisms import AbsoluteSystem, Effort, Reaction, TreeSystem
+from ..mechanisms import AbsoluteSystem, Contact, Effort, Reaction, TreeSystem, contact_frames
 from ..mechanisms._efforts import efforts_along
 from ..mechanisms._reactions import reactions_along
 from ..mechanisms._start import InputMatrix
@@ -170,6 +171,31 @@ def loads(trajectory: "Trajectory") -> dict[str, Effort]:
     return efforts_along(system, (trajectory.t, trajectory.q, trajectory.v), inputs)
 
 
+@eqx.filter_jit
+def _frames_along(system: AbsoluteSystem | TreeSystem, t: Array, q: Array) -> dict[str, tuple[Array, Array]]:
+    frames = jax.vmap(lambda t, q: {k: x[:2] for k, x in contact_frames(system, t, q).items()})
+    return frames(t, q)
+
+
+def contacts(trajectory: "Trajectory") -> dict[str, tuple[Array, Array]]:
+    """Of contacts of shapes the place [m] and the force on the second body [N], in world axes, by name.
+
+    **Arguments:**
+
+    - `trajectory`: of the run.
+
+    **Raises:** `InputError` for a run without such.
+    """
+    system, history = _mechanism(trajectory, "contacts")[0], trajectory.contacts
+    if history is None or not any(isinstance(x, Contact) for x in system.mechanism.contacts):
+        raise InputError(f"{title_of(system)} has no contacts of shapes.")
+    found = {}
+    for name, (point, axes) in _frames_along(system, trajectory.t, trajectory.q).items():
+        own = history.force[:, history.rows(name)]
+        found[name] = point, jnp.einsum("ti,tia->ta", own, axes[:, : own.shape[1]])
+    return found
+
+
 def _named_reactions(trajectory: "Trajectory") -> dict[str, Array]:
     by_joint = reactions(trajectory)
     forces, torques = (
@@ -190,12 +216,14 @@ PARTS: dict[str, Callable[["Trajectory"], dict[str, Array]]] = {
     "points": lambda run: {f"point_{name}": x for name, x in points(run).items()},
     "reactions": _named_reactions,
     "loads": _named_loads,
+    "contacts": lambda run: {f"contact_{name}": force for name, (_, force) in contacts(run).items()},
     "energies": lambda run: {f"energy_{name}": x for name, x in energies(run).items()},
 }
 """What tables of a run, and sweeps, can be asked for, as arrays by name, times in front."""
 
 _UNITS = {
     "point": "m",
+    "contact": "N",
     "force": "N",
     "torque": "N m",
     "effort": "N or N m",

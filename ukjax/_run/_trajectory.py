@@ -220,7 +220,7 @@ class Trajectory(eqx.Module):
 
         **Arguments:**
 
-        - `parts`: what to add of `"points"`, `"reactions"`, `"loads"` and `"energies"`.
+        - `parts`: what to add of `"points"`, `"reactions"`, `"loads"`, `"contacts"` and `"energies"`.
 
         **Raises:** `MissingExtraError` without xarray (`ukjax[data]`), `InputError` as the methods of these names.
         """
