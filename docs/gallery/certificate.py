@@ -18,7 +18,7 @@ report = run.certify("report.md")
 print(report)
 
 # %%
-figure, axis = plt.subplots(figsize=(6, 3))
+figure, axis = plt.subplots(layout="constrained", figsize=(6, 3))
 axis.bar(range(len(report.position_error)), report.position_error)
 axis.set(xlabel="coordinate", ylabel="estimated error", yscale="log")
 figure.savefig("figure.png", dpi=100)

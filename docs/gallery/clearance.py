@@ -31,7 +31,7 @@ forces = np.array([force(jnp.asarray(r)) for r in R])
 print(forces[0], forces[-1])
 
 # %%
-figure, axis = plt.subplots(figsize=(6, 3))
+figure, axis = plt.subplots(layout="constrained", figsize=(6, 3))
 axis.semilogx(R, forces)
 axis.set(xlabel="R [1/kg]", ylabel="norm of all multipliers [N]")
 figure.savefig("figure.png", dpi=100)

@@ -25,7 +25,7 @@ print("largest error of a pin:", float(leg.max_position_error), "m")
 
 # %%
 foot = np.asarray(leg.points()["foot"])
-figure, axis = plt.subplots(figsize=(5, 3))
+figure, axis = plt.subplots(layout="constrained", figsize=(5, 3))
 axis.plot(*foot.T)
 axis.set(xlabel="x [m]", ylabel="y [m]", aspect="equal")
 figure.savefig("figure.png", dpi=100)

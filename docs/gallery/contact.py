@@ -30,7 +30,7 @@ closed = np.sqrt(2 / 9.81) * (1 + 2 * 0.7 / (1 - 0.7))
 print("rest by the geometric series:", closed, "s")
 
 # %%
-figure, axis = plt.subplots(figsize=(6, 3))
+figure, axis = plt.subplots(layout="constrained", figsize=(6, 3))
 axis.plot(run.q[:, 0], run.q[:, 1])
 axis.set(xlabel="x [m]", ylabel="height [m]")
 figure.savefig("figure.png", dpi=100)

@@ -20,7 +20,7 @@ times = jnp.linspace(0.05, 2.0, 40)
 
 def path(length):
     problem = uk.models.pendulum(length=length)
-    return uk.simulate(problem, t1=2.0, ts=times, adjoint=dfx.ForwardMode()).q[:-1]
+    return uk.simulate(problem, t1=2.0, ts=times, adjoint=dfx.ForwardMode()).q[:40]
 
 
 measured = path(jnp.asarray(1.2)) + 0.01 * jax.random.normal(jax.random.key(0), (40, 2))
@@ -33,7 +33,7 @@ deviation = float(jnp.sqrt(off @ off / (off.size - 1) / (J @ J)))
 print(f"{float(length):.5f} m, give or take {deviation:.5f}")
 
 # %%
-figure, axis = plt.subplots(figsize=(6, 3))
+figure, axis = plt.subplots(layout="constrained", figsize=(6, 3))
 axis.plot(times, path(length))
 axis.plot(times, measured, ".", color="#202020", ms=3)
 axis.set(xlabel="t [s]", ylabel="place [m]")

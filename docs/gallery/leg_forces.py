@@ -23,7 +23,7 @@ print(
 )
 
 # %%
-figure, axis = plt.subplots(figsize=(6, 3))
+figure, axis = plt.subplots(layout="constrained", figsize=(6, 3))
 axis.plot(run.t, run.multipliers)
 axis.legend(run.row_names, ncols=3, fontsize=7)
 axis.set(xlabel="t [s]", ylabel="force [N]")

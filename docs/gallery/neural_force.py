@@ -57,7 +57,7 @@ print("misfit from", losses[0], "to", losses[-1])
 print("error of the rod:", float(abs(jnp.linalg.norm(learnt, axis=1) - 1).max()), "m")
 
 # %%
-figure, axis = plt.subplots(figsize=(6, 3))
+figure, axis = plt.subplots(layout="constrained", figsize=(6, 3))
 axis.plot(0.05 * jnp.arange(1, 41), learnt)
 axis.plot(0.05 * jnp.arange(1, 41), truth, ".", color="#202020", ms=3)
 axis.set(xlabel="t [s]", ylabel="place [m]")

@@ -53,7 +53,7 @@ print(found.x, "off by", float(jnp.linalg.norm(end(jnp.asarray(found.x)))))
 # %%
 run = uk.simulate(Pushed(pendulum.system, jnp.asarray(found.x)), pendulum.q0, pendulum.v0, t1=2.0, ts=101)
 run = run.with_problem(pendulum)
-figure, axis = plt.subplots(figsize=(6, 3))
+figure, axis = plt.subplots(layout="constrained", figsize=(6, 3))
 axis.plot(run.t, run.q)
 axis.legend(["x", "y"])
 axis.set(xlabel="t [s]", ylabel="place [m]")

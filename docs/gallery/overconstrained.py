@@ -29,7 +29,7 @@ theta = 1.0 + np.asarray(run.q[:, 0])
 phi = 2 * np.arctan(product / np.tan(0.5)) - np.asarray(run.q[:, 1])
 print(np.abs(np.tan(theta / 2) * np.tan(phi / 2) - product).max())
 
-figure, axis = plt.subplots(figsize=(5, 3))
+figure, axis = plt.subplots(layout="constrained", figsize=(5, 3))
 axis.plot(run.t, run.q)
 axis.legend(["hinge 1", "hinge 2", "hinge 3"])
 axis.set(xlabel="t [s]", ylabel="angle [rad]")

@@ -17,7 +17,7 @@ run = uk.simulate(uk.models.rattleback(), ts=601)
 print("energy from", float(run.energy[0]), "to", float(run.energy[-1]), "J")
 
 # %%
-figure, (spin, tip) = plt.subplots(2, 1, figsize=(6, 4), sharex=True)
+figure, (spin, tip) = plt.subplots(2, 1, layout="constrained", figsize=(6, 4), sharex=True)
 spin.plot(run.t, run.v[:, 5])
 tip.plot(run.t, run.v[:, 3:5], lw=0.7)
 spin.set_ylabel("about its axis [rad/s]")

@@ -35,7 +35,7 @@ print(robot.report)
 run = uk.simulate(robot.problem, t1=3.0, ts=151)
 
 # %%
-figure, axis = plt.subplots(figsize=(6, 3))
+figure, axis = plt.subplots(layout="constrained", figsize=(6, 3))
 axis.plot(run.t, run.q)
 axis.legend(run.names.coordinates)
 axis.set(xlabel="t [s]", ylabel="angle [rad]")

@@ -21,7 +21,7 @@ servo = run.servo()
 print("tracking error:", float(abs(servo.position_error).max()))
 
 # %%
-figure, axis = plt.subplots(figsize=(6, 3))
+figure, axis = plt.subplots(layout="constrained", figsize=(6, 3))
 axis.plot(run.t, servo.inputs)
 axis.set(xlabel="t [s]", ylabel="torque [N m]")
 figure.savefig("figure.png", dpi=100)

@@ -20,7 +20,7 @@ for passage in uk.passages(run):
 print("change of energy:", float(run.energy_drift), "J of", float(run.energy[0]))
 
 # %%
-figure, axis = plt.subplots(figsize=(6, 3))
+figure, axis = plt.subplots(layout="constrained", figsize=(6, 3))
 axis.plot(run.t, run.points()["B0"])
 for passage in uk.passages(run):
     axis.axvline(passage.t, color="#c8452b", lw=0.8)

@@ -29,6 +29,6 @@ print(runs)
 print("largest relative error:", float(abs(runs.period / exact - 1).max()))
 
 # %%
-figure, axis = plt.subplots(figsize=(5, 3.5))
+figure, axis = plt.subplots(layout="constrained", figsize=(5, 3.5))
 runs.period.plot(ax=axis)
 figure.savefig("figure.png", dpi=100)

@@ -19,7 +19,7 @@ result = uk.tune(problem, uk.Baumgarte(0.5, 200.0), q0=off, dt0=0.01, t1=1.0)
 print(result.gains)
 
 # %%
-figure, axis = plt.subplots(figsize=(6, 3))
+figure, axis = plt.subplots(layout="constrained", figsize=(6, 3))
 for name, gains in (("before", uk.Baumgarte(0.5, 200.0)), ("after", result.gains)):
     run = uk.simulate(problem, off, t1=1.0, ts=201, stabilizer=gains)
     axis.semilogy(run.t, abs(run.position_error) + 1e-12, label=name)

@@ -19,7 +19,7 @@ ball = np.asarray(run.points()["ball"])
 print("after one turn it is back to", np.linalg.norm(ball[-1] - ball[0]), "m")
 
 # %%
-figure, axis = plt.subplots(figsize=(4, 4))
+figure, axis = plt.subplots(layout="constrained", figsize=(4, 4))
 axis.plot(ball[:, 0], ball[:, 1])
 axis.set(xlabel="x [m]", ylabel="y [m]", aspect="equal")
 figure.savefig("figure.png", dpi=100)

@@ -24,7 +24,7 @@ def drop(height, drag):
 samples = uk.samples.LatinHypercube({"height": (0.0, 2.0), "drag": (0.1, 1.0)}, 2_000, seed=1)
 if __name__ == "__main__":  # the processes read this file, too
     runs = uk.sweep(drop, samples, store="drops.zarr", chunk=500, executor=2)
-    figure, axis = plt.subplots(figsize=(5, 3))
+    figure, axis = plt.subplots(layout="constrained", figsize=(5, 3))
     axis.scatter(runs.drag, runs.speed, c=runs.height, s=4)
     axis.set(xlabel="drag", ylabel="speed after a second [m/s]")
     figure.savefig("figure.png", dpi=100)
