@@ -13,7 +13,7 @@ import ukjax as uk
 jax.config.update("jax_enable_x64", True)
 
 # %%
-run = uk.simulate(uk.models.four_bars(1), t1=2.0, ts=101)
+run = uk.simulate(uk.models.spherical_pendulum(), t1=4.0, ts=101)
 report = run.certify("report.md")
 print(report)
 

@@ -16,7 +16,7 @@ jax.config.update("jax_enable_x64", True)
 # %%
 problem = uk.models.n_pendulum(3)
 hanging = uk.analysis.equilibrium(problem)
-modes = uk.analysis.modes(problem, q=hanging.q)
+modes = uk.analysis.modes(uk.analysis.linearize(problem, q=hanging.q, v=0.0 * problem.v0))
 print(modes)
 
 # %% [markdown]

@@ -106,7 +106,9 @@ def stewart(
     )
     pose = Pose(stacked((0.0 * h, 0.0 * h, h)), heave, surge, tilt, rate)
     ends = [(ring(R, below, 0.0 * R), ring(r, above, h)) for below, above in zip(_BELOW, _ABOVE, strict=True)]
-    legs = [Leg(f"leg {k}", below, above, pose) for k, (below, above) in enumerate(ends, 1)]
+    legs = [
+        Leg(name=f"leg {k}", point=below, above=above, pose=pose) for k, (below, above) in enumerate(ends, 1)
+    ]
     plate = disk("plate", pose.place, radius, mass)
     system = assemble([plate], legs, [Gravity(stacked((0.0, 0.0, -gravity)))])
     v0 = stacked((surge * w, 0.0 * w, 2 * heave * w, 0.0 * w, tilt * w, 0.0 * w))
