@@ -11,7 +11,6 @@ are positive: gaps of open contacts, normal forces of closed ones, friction left
 ones.
 """
 
-import functools
 from typing import NamedTuple
 
 import jax
@@ -20,11 +19,9 @@ from jaxtyping import Array, Float
 
 from .._formula._contact_newton import ContactRows, rows_of
 from .._misc._types import by_precision
-from .._pseudoinverse import GramSchmidt, pinv
+from ._parts import Means
 from ._rows import Coefficients, Contact, Layout
 
-# Of rows on unit norm: dependent contacts differ by rounding and by how far the gaps are off, which is less.
-_DEPENDENT = (1e-8, 1e-4)
 # Slower than this [m/s] a contact sticks if it can: less than tolerances, far above rounding.
 _STILL = (1e-9, 1e-4)
 
@@ -71,37 +68,35 @@ def _distributed(rows: ContactRows, mode: Mode, u: Array, coefficients: Coeffici
     return jnp.diag(held) - by_normal * held[None], -unit * of_rows(rows, coefficients.limit)
 
 
-def inverse(K: Float[Array, "m m"]) -> Float[Array, "m m"]:
-    """K^+ of the inverse inertia of rows held, dependent ones included."""
-    return pinv(K, GramSchmidt(by_precision(K.dtype, *_DEPENDENT))).matrix
-
-
 def held_rows(layout: Layout, mode: Mode) -> Float[Array, " m"]:
     """Ones on the rows held."""
     rows = rows_of(layout.contacts, mode.closed.dtype)
     return mode.closed @ rows.normal + of_rows(rows, mode.stick)
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def contact_forces(
-    layout: Layout, coefficients: Coefficients, contact: Contact, mode: Mode
-) -> Float[Array, " m"]:
+def contact_forces(means: Means, contact: Contact, mode: Mode) -> Float[Array, " m"]:
     """The forces on all rows in a mode.
 
     **Arguments:**
 
-    - `layout`, `coefficients`: of the contacts.
+    - `means`: what to compute with.
     - `contact`: at the state.
     - `mode`: the mode.
     """
-    if not layout.contacts:
-        return jnp.zeros_like(contact.u)
-    rows = rows_of(layout.contacts, contact.u.dtype)
-    S, s = _distributed(rows, mode, contact.u, coefficients)
-    held = held_rows(layout, mode)
+    rows = rows_of(means.layout.contacts, contact.u.dtype)
+    S, s = _distributed(rows, mode, contact.u, means.coefficients)
+    held = held_rows(means.layout, mode)
     K = held[:, None] * (contact.G @ S)
-    p = inverse(K) @ (-held * (contact.rate + contact.G @ s))
-    return S @ p + s
+    return S @ means.solve(K, -held * (contact.rate + contact.G @ s)) + s
+
+
+def stopped(means: Means, contact: Contact, mode: Mode, u: Array) -> Float[Array, " m"]:
+    """The impulses on the rows held that take their velocities away.
+
+    **Arguments:** as `contact_forces`, and the velocities `u` of all rows.
+    """
+    held = held_rows(means.layout, mode)
+    return means.solve(held[:, None] * contact.G * held[None], -held * u)
 
 
 class Margins(NamedTuple):
@@ -111,17 +106,15 @@ class Margins(NamedTuple):
     slack: Array
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def margins(
-    layout: Layout, coefficients: Coefficients, t: Array, q: Array, contact: Contact, mode: Mode
-) -> Margins:
+def margins(means: Means, contact: Contact, mode: Mode, t: Array, q: Array) -> Margins:
     """The margins of a mode: gaps or normal forces (n,), friction left (n,), slip (n,).
 
     **Arguments:** as `contact_forces`, and the time `t` and coordinates `q`, which gaps are compared with.
     """
+    layout, coefficients = means.layout, means.coefficients
     rows, dtype = rows_of(layout.contacts, contact.u.dtype), contact.u.dtype
     eps, one = jnp.finfo(dtype).eps, jnp.ones_like(contact.gap)
-    p = contact_forces(layout, coefficients, contact, mode)
+    p = contact_forces(means, contact, mode)
     has_gap, has_slip = layout.has_gap, layout.has_slip
     largest = jnp.max(jnp.abs(jax.lax.stop_gradient(p)), initial=0)
     normal = rows.normal @ p

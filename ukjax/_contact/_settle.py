@@ -17,10 +17,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._formula._contact_newton import ContactData, ContactRows, modes, newton_solution, rows_of
+from .._formula._contact_newton import ContactData, ContactRows, rows_of
 from .._misc._types import by_precision
-from ._modes import Mode, gap_tolerance, held_rows, inverse, of_rows, still
+from ._modes import Mode, gap_tolerance, of_rows, still, stopped
+from ._parts import Means, of_contacts
 from ._rows import Coefficients, Contact, Layout
+from ._solve import solution_of
 
 # Contacts that part slower than this [m/s] are at rest if they are pressed: bouncing ends, within 1e-13 m in float64.
 # A ball that falls as deep as rounding lets a gap be is slower, some 5e-7 and 1e-2 m/s on Earth.
@@ -29,31 +31,6 @@ REST = (1e-6, 2e-2)
 _UNSOLVED = (1e-7, 1e-3)
 # The vanishing step of time of an impact without collision [s].
 _INSTANT = (1e-7, 1e-4)
-
-
-class Solved(NamedTuple):
-    """Of one complementarity problem: impulses or forces (m,), its residual, and which contacts are closed and slide."""
-
-    p: Array
-    residual: Array
-    closed: Array
-    sliding: Array
-
-
-def complementary(G: Array, u: Array, mu: Array, c: Array, layout: Layout) -> Solved:
-    """The solution of u = G p + u' under Signorini's and Coulomb's laws, scaled to numbers near one."""
-    fixed = jax.lax.stop_gradient
-    scale = fixed(jnp.trace(G) / max(u.size, 1))
-    scale = jnp.where(scale > 0, scale, 1)
-    speed = fixed(jnp.max(jnp.abs(u), initial=0))
-    speed = jnp.where(speed > 0, speed, 1)
-    # Rows that take no part have no inverse inertia; with some they keep their force of zero.
-    idle = jnp.diag((jnp.diagonal(G) == 0).astype(u.dtype))
-    data = ContactData(G / scale + idle, u / speed, mu, c * scale / speed)
-    tolerance = float(by_precision(u.dtype, 1e-12, 1e-5))
-    p, residual, _ = newton_solution(data, layout.contacts, tolerance)
-    closed, sliding = modes(data, layout.contacts, p)
-    return Solved(p * speed / scale, residual, closed, sliding)
 
 
 class Settled(NamedTuple):
@@ -82,103 +59,122 @@ def _only(rows: ContactRows, chosen: Array, G: Array, u: Array) -> tuple[Array, 
     return G * mask[:, None] * mask[None], u * mask + parting
 
 
-def _impact(layout: Layout, coefficients: Coefficients, contact: Contact, touching: Array) -> Solved:
-    rows = rows_of(layout.contacts, contact.u.dtype)
+def _apart(G: Array, u: Array, mu: Array, c: Array) -> ContactData:
+    """The problem with an inverse inertia of their own for rows that have none: with it they keep a force of zero."""
+    size = jnp.trace(G) / max(u.size, 1)
+    own = jnp.where(jnp.diagonal(G) == 0, jnp.where(size > 0, size, 1), 0)
+    return ContactData(G + jnp.diag(own), u, mu, c)
+
+
+def _struck(means: Means, contact: Contact, t: Array, q: Array) -> tuple[Array, ContactData]:
+    """Which contacts touch (n,), and the problem of the impact."""
+    coefficients, rows = means.coefficients, rows_of(means.layout.contacts, q.dtype)
+    near = contact.gap <= gap_tolerance(t, q, rows.normal @ contact.u)
+    touching = (near | ~means.layout.has_gap).astype(q.dtype)
     rebound = (coefficients.restitution @ rows.normal) * jnp.minimum(contact.u, 0)
     G, u = _only(rows, touching, contact.G, contact.u + rebound)
-    return complementary(G, u, coefficients.friction, jnp.zeros_like(coefficients.limit), layout)
+    return touching, _apart(G, u, coefficients.friction, jnp.zeros_like(coefficients.limit))
 
 
-def _accelerations(
-    layout: Layout, coefficients: Coefficients, contact: Contact, u: Array, candidates: Array
-) -> tuple[Solved, Array]:
-    """The problem of accelerations, and the slip of contacts that slide already, as unit vectors (m,)."""
-    rows = rows_of(layout.contacts, u.dtype)
+def _parted(means: Means, contact: Contact, p: Array, touching: Array) -> tuple[Array, Array]:
+    """The change of velocities by the impulses p, and which contacts do not part then."""
+    rows = rows_of(means.layout.contacts, p.dtype)
+    parting = rows.normal @ (contact.u + contact.G @ p)
+    return contact.response @ p, touching * (parting <= by_precision(p.dtype, *REST)).astype(p.dtype)
+
+
+def _accelerating(means: Means, contact: Contact, sudden: Array, rest: Array) -> tuple[Array, ContactData]:
+    """The slip of contacts that slide already, as unit vectors (m,), and the problem of accelerations."""
+    coefficients, rows = means.coefficients, rows_of(means.layout.contacts, sudden.dtype)
+    u = contact.u + contact.G @ sudden
     square = rows.tangent @ (u * u)
-    slides = candidates * (square > still(u.dtype) ** 2).astype(u.dtype)
+    slides = rest * (square > still(u.dtype) ** 2).astype(u.dtype)
     unit = of_rows(rows, slides / jnp.sqrt(jnp.where(slides > 0, square, 1))) * u
     by_normal = (rows.tangent.T * (unit * of_rows(rows, coefficients.friction))[:, None]) @ rows.normal
     dry = -unit * of_rows(rows, coefficients.limit)
-    G, rate = _only(rows, candidates, contact.G, contact.rate + contact.G @ dry)
+    G, rate = _only(rows, rest, contact.G, contact.rate + contact.G @ dry)
     free = 1 - of_rows(rows, slides)  # rows whose force is still to be found
     G = free[:, None] * (G @ (jnp.eye(u.size, dtype=u.dtype) - by_normal)) * free[None]
     mu, c = (x * (1 - slides) for x in (coefficients.friction, coefficients.limit))
-    found = complementary(G, rate * free, mu, c, layout)
-    return found, unit
+    return unit, _apart(G, rate * free, mu, c)
 
 
-def _mode(layout: Layout, found: Solved, coefficients: Coefficients, candidates: Array, unit: Array) -> Mode:
-    rows = rows_of(layout.contacts, found.p.dtype)
+def _jumping(means: Means, contact: Contact, rest: Array) -> ContactData:
+    """The problem of an impact without collision."""
+    rows, h = rows_of(means.layout.contacts, rest.dtype), by_precision(rest.dtype, *_INSTANT)
+    G, u = _only(rows, rest, contact.G, contact.u + h * contact.rate)
+    return _apart(G, u, means.coefficients.friction, h * means.coefficients.limit)
+
+
+class _Found(NamedTuple):
+    """Of the accelerations: the impulse before, slip as unit vectors, forces (m,), and modes (n,)."""
+
+    sudden: Array
+    unit: Array
+    p: Array
+    closed: Array
+    sliding: Array
+
+
+def _left(means: Means, contact: Contact, rest: Array, found: _Found) -> tuple[Array, Mode, Array, Array]:
+    """The change of velocities, mode and impulses (m,) in the end, and how long bouncing would have gone on (n,)."""
+    u = contact.u + contact.G @ found.sudden
+    mode = _mode(means, rest, found)
+    impulse = found.sudden + stopped(means, contact, mode, u)
+    return contact.response @ impulse, mode, impulse, _wait(means, contact, mode, found.p, u)
+
+
+def _mode(means: Means, rest: Array, found: _Found) -> Mode:
+    (_, unit, p, *modes), layout, coefficients = found, means.layout, means.coefficients
+    (closed, sliding), rows = (x > 0 for x in modes), rows_of(layout.contacts, p.dtype)
     slides = rows.tangent @ (unit * unit) > 0
-    bears = (candidates > 0) & (found.closed | ~layout.has_gap)
+    bears = (rest > 0) & (closed | ~layout.has_gap)
     rough = (coefficients.friction > 0) | (coefficients.limit > 0)
-    stick = bears & ~slides & ~found.sliding & rough
-    square = rows.tangent @ (found.p * found.p)
-    against = -of_rows(rows, 1 / jnp.sqrt(jnp.where(square > 0, square, 1))) * found.p
-    starts = of_rows(rows, (bears & ~slides & ~stick).astype(unit.dtype)) * against
-    direction = of_rows(rows, bears.astype(unit.dtype)) * unit + starts
-    as_numbers = lambda x: x.astype(unit.dtype)
-    return jax.lax.stop_gradient(Mode(as_numbers(bears), as_numbers(stick), direction))
+    stick = bears & ~slides & ~sliding & rough
+    square = rows.tangent @ (p * p)
+    against = -of_rows(rows, 1 / jnp.sqrt(jnp.where(square > 0, square, 1))) * p
+    starts = of_rows(rows, (bears & ~slides & ~stick).astype(p.dtype)) * against
+    direction = of_rows(rows, bears.astype(p.dtype)) * unit + starts
+    return jax.lax.stop_gradient(Mode(bears.astype(p.dtype), stick.astype(p.dtype), direction))
+
+
+def _wait(means: Means, contact: Contact, mode: Mode, p: Array, u: Array) -> Array:
+    """How long a contact that comes to rest would go on bouncing: 2 u_n / (b (1 - e)), -b its acceleration when open."""
+    rows, e = rows_of(means.layout.contacts, u.dtype), means.coefficients.restitution
+    open_ = rows.normal @ (contact.rate + contact.G @ p) - rows.normal @ (jnp.diagonal(contact.G) * p)
+    parting = jnp.maximum(rows.normal @ u, 0)
+    bounces = (mode.closed > 0) & (parting > 0) & (e > 0) & (e < 1) & (open_ < 0)
+    return jnp.where(bounces, 2 * parting / jnp.where(bounces, -open_ * (1 - e), 1), 0)
 
 
 def settled(
-    layout: Layout,
-    coefficients: Coefficients,
-    t: Array,
-    q: Array,
-    v: Array,
-    at: Callable[[Array], Contact],
+    at: Callable[[Array], Contact], layout: Layout, coefficients: Coefficients, t: Array, q: Array, v: Array
 ) -> Settled:
     """What happens at one instant.
 
     **Arguments:**
 
+    - `at`: the contacts at q and some velocities.
     - `layout`, `coefficients`: of the contacts.
     - `t`, `q`, `v`: the state before.
-    - `at`: the contacts at q and other velocities.
     """
-    rows, dtype, before = rows_of(layout.contacts, v.dtype), v.dtype, at(v)
-    near = before.gap <= gap_tolerance(t, q, rows.normal @ before.u)
-    touching = (near | ~layout.has_gap).astype(dtype)
-    impact = _impact(layout, coefficients, before, touching)
-    contact = at(v + before.response @ impact.p)
-    rest = touching * (rows.normal @ contact.u <= by_precision(dtype, *REST)).astype(dtype)
-    sudden, found, unit, unsolved = _followed(layout, coefficients, contact, rest)
-    u = contact.u + contact.G @ sudden
-    mode = _mode(layout, found, coefficients, rest, unit)
-    held = held_rows(layout, mode)
-    stop = inverse(held[:, None] * contact.G * held[None]) @ (-held * u)
-    residual = jnp.maximum(impact.residual, found.residual)
-    wait = _wait(layout, coefficients, contact, mode, found.p, u)
-    v = v + before.response @ impact.p + contact.response @ (sudden + stop)
-    return Settled(v, mode, impact.p + sudden + stop, residual, unsolved, wait)
+    solve = lambda data: solution_of(data, layout.contacts)
+    of = lambda part, contact, *more: of_contacts(part, layout, coefficients, contact, *more)
+    before = at(v)
+    touching, problem = of(_struck, before, t, q)
+    impact = solve(problem)
+    change, rest = of(_parted, before, impact.p, touching)
+    contact = at(v + change)
 
+    def accelerating(sudden: Array) -> tuple[_Found, Array]:
+        unit, problem = of(_accelerating, contact, sudden, rest)
+        p, residual, _, *modes = solve(problem)
+        return _Found(sudden, unit, p, *(x.astype(p.dtype) for x in modes)), residual
 
-def _followed(
-    layout: Layout, coefficients: Coefficients, contact: Contact, rest: Array
-) -> tuple[Array, Solved, Array, Array]:
-    """An impulse without collision, zero but where accelerations have no solution; the accelerations' problem, the slip
-    after it, and whether there was such an impulse."""
-    u, h = contact.u, by_precision(contact.u.dtype, *_INSTANT)
-    found, unit = _accelerations(layout, coefficients, contact, u, rest)
-    unsolved = found.residual > by_precision(u.dtype, *_UNSOLVED)
-
-    def jump() -> tuple[Array, Solved, Array]:
-        rows = rows_of(layout.contacts, u.dtype)
-        G, after = _only(rows, rest, contact.G, u + h * contact.rate)
-        p = complementary(G, after, coefficients.friction, h * coefficients.limit, layout).p
-        return p, *_accelerations(layout, coefficients, contact, u + contact.G @ p, rest)
-
-    p, found, unit = jax.lax.cond(unsolved, jump, lambda: (jnp.zeros_like(u), found, unit))
-    return p, found, unit, unsolved
-
-
-def _wait(
-    layout: Layout, coefficients: Coefficients, contact: Contact, mode: Mode, p: Array, u: Array
-) -> Array:
-    """How long a contact that comes to rest would go on bouncing: 2 u_n / (b (1 - e)), -b its acceleration when open."""
-    rows, e = rows_of(layout.contacts, u.dtype), coefficients.restitution
-    open_ = rows.normal @ (contact.rate + contact.G @ p) - rows.normal @ (jnp.diagonal(contact.G) * p)
-    parting = jnp.maximum(rows.normal @ u, 0)
-    bounces = (mode.closed > 0) & (parting > 0) & (e > 0) & (e < 1) & (open_ < 0)
-    return jnp.where(bounces, 2 * parting / jnp.where(bounces, -open_ * (1 - e), 1), 0)
+    at_once = accelerating(jnp.zeros_like(impact.p))
+    unsolved = at_once[1] > by_precision(v.dtype, *_UNSOLVED)
+    jump = lambda: accelerating(solve(of(_jumping, contact, rest)).p)
+    found, residual = jax.lax.cond(unsolved, jump, lambda: at_once)
+    more, mode, impulse, wait = of(_left, contact, rest, found)
+    residual = jnp.maximum(impact.residual, residual)
+    return Settled(v + change + more, mode, impact.p + impulse, residual, unsolved, wait)

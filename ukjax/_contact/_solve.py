@@ -1,6 +1,6 @@
 """Contacts with Coulomb friction at one instant: the function users call, its checks and what it returns."""
 
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import equinox as eqx
 import jax
@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .._formula._contact_newton import ContactData, Layout, modes, newton_solution
+from .._formula._contact_newton import ContactData, Layout, iterate_on_arrays, modes, newton_solution
 from .._misc._arguments import fails, real_array, require_finite, require_not_negative
 from .._misc._errors import InputError
 from .._pseudoinverse._kernels import dot
-from ._newton_code import iteration
+from ._newton_code import ByCode, by_code
 
 
 @final
@@ -72,14 +72,22 @@ def solve_contacts(
     symmetric.
     """
     G, u, data, layout = _checked(delassus, velocity, friction, limit, tangents, normals)
-    p, residual, steps, closed, sliding = solution_of(ContactData(G, u, data.mu, data.c), layout)
-    return Contacts(p, dot(G, p) + u, residual, steps, closed, sliding)
+    found = solution_of(ContactData(G, u, data.mu, data.c), layout)
+    return Contacts(found.p, dot(G, found.p) + u, *found[1:])
 
 
-def solution_of(
-    data: ContactData, layout: Layout, guess: Array | None = None
-) -> tuple[Array, Array, Array, Array, Array]:
-    """Impulses, residual, steps, and which contacts are closed and which slide, as in `Contacts`; for use inside `jit`.
+class Solution(NamedTuple):
+    """Impulses p (m,), residual, steps, and which contacts are closed and which slide (n,), as in `Contacts`."""
+
+    p: Array
+    residual: Array
+    steps: Array
+    closed: Array
+    sliding: Array
+
+
+def solution_of(data: ContactData, layout: Layout, guess: Array | None = None) -> Solution:
+    """The solution of a problem; for use inside `jit`.
 
     **Arguments:**
 
@@ -88,19 +96,22 @@ def solution_of(
     - `guess`: impulses to start from; by default zero.
     """
     G, u, mu, c = data
+    if not u.size:
+        none = jnp.zeros(mu.size, bool)
+        return Solution(u, jnp.zeros((), u.dtype), jnp.zeros((), jnp.int32), none, none)
     fixed = jax.lax.stop_gradient
-    scale = fixed(jnp.trace(G) / max(u.size, 1))
+    scale = fixed(jnp.trace(G) / u.size)
     scale = jnp.where(scale > 0, scale, 1)
-    speed = fixed(jnp.max(jnp.abs(u), initial=0))
+    speed = fixed(jnp.max(jnp.abs(u)))
     speed = jnp.where(speed > 0, speed, 1)
     scaled = ContactData(G / scale, u / speed, mu, c * scale / speed)
     # Some hundred roundings in float64, so that it is met; fewer in float32, whose steps are that much coarser.
     tolerance = float(5e3 if u.dtype == jnp.float64 else 1e2) * float(jnp.finfo(u.dtype).eps)
     start = jnp.zeros_like(u) if guess is None else fixed(guess) * (scale / speed)
-    iterate = iteration(layout, u.dtype)
-    p, residual, steps = newton_solution(scaled, layout, tolerance, start, *([iterate] if iterate else []))
-    closed, sliding = modes(scaled, layout, p)
-    return p * speed / scale, residual, steps, closed, sliding
+    code = by_code(layout, u.dtype) or ByCode(iterate_on_arrays, modes)
+    p, residual, steps = newton_solution(scaled, layout, tolerance, start, code.iterate)
+    closed, sliding = code.modes(fixed(scaled), layout, fixed(p))
+    return Solution(p * speed / scale, residual, steps, closed, sliding)
 
 
 def _checked(delassus: Any, velocity: Any, friction: Any, limit: Any, tangents: Any, normals: Any) -> tuple:

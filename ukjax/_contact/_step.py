@@ -1,21 +1,14 @@
-"""One time step with contacts in parts that are scalar code where there is any, or run on arrays.
-
-What a part computes is a function of the system and of arrays alone; see `_stepping` for the equations.
-"""
+"""One time step with contacts, in parts; see `_stepping` for the equations."""
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._compiler import Code, TranslationError, system_function
-from .._formula._acceleration import UdwadiaKalaba
 from .._formula._contact_newton import ContactData
 from .._motion._model import Model
-from .._system._stabilize import AbstractStabilizer
-from .._system._system import AbstractSystem
 from ._rows import Coefficients, Contact, Layout, contact_at, kinematics, pushed_by
 
 
@@ -63,28 +56,13 @@ class Prepare:
     """The part of a step before its impulses.
 
     - `layout`: of the contacts.
-    - `code`: the scalar code of the acceleration, if there is any.
-    - `model`: the model otherwise.
     """
 
     layout: Layout
-    code: Code | None
-    model: Model | None = None
 
-    def __call__(
-        self,
-        system: AbstractSystem,
-        stabilizer: AbstractStabilizer,
-        q: Array,
-        v: Array,
-        t: Array,
-        h: Array,
-        *given: Array,
-    ) -> Prepared:
+    def __call__(self, model: Model, q: Array, v: Array, t: Array, h: Array, *given: Array) -> Prepared:
         """**Arguments:** the state, its time, the step, and the coefficients of contacts."""
-        layout, coefficients = self.layout, Coefficients(*given)
-        formula = UdwadiaKalaba() if self.model is None else self.model.formula
-        model = Model(system, formula, stabilizer, self.code)
+        layout, coefficients, system = self.layout, Coefficients(*given), model.system
         middle, q_middle = t + 0.5 * h, q + 0.5 * h * system.kinematics(t, q, v)
         v_middle = v + 0.5 * h * pushed_by(model, jnp.zeros_like(v)).acceleration(middle, q_middle, v)
         at = contact_at(model, middle, q_middle, v_middle)
@@ -110,51 +88,6 @@ class Gaps:
 
     layout: Layout
 
-    def __call__(
-        self, system: AbstractSystem, stabilizer: AbstractStabilizer, q: Array, v: Array, t: Array
-    ) -> Array:
+    def __call__(self, model: Model, q: Array, v: Array, t: Array) -> Array:
         """**Arguments:** the state, of which velocities do not matter."""
-        return kinematics(system.system, t, q, v).gap[self.layout.owner[self.layout.normals]]  # pyright: ignore
-
-
-def computed(part: Any, otherwise: Any, model: Model, *arrays: Array) -> Any:
-    """What a part of the step returns, by scalar code where the acceleration has such and the part can.
-
-    **Arguments:**
-
-    - `part`: hashable, a function of system, stabilizer and arrays.
-    - `otherwise`: the same on arrays.
-    - `model`: of a `Pushed` system.
-    - `arrays`: the arrays.
-    """
-    if model.code is not None:
-        try:
-            code = system_function(part, model.system, model.stabilizer, *arrays)
-            return code(model.system, model.stabilizer, *arrays)
-        except TranslationError:  # of gaps and slips: the acceleration has scalar code
-            pass
-    return otherwise(model.system, model.stabilizer, *arrays)
-
-
-def prepared(
-    model: Model, layout: Layout, q: Array, v: Array, t: Array, h: Array, coefficients: Coefficients
-) -> Prepared:
-    """The part of a step before its impulses.
-
-    **Arguments:**
-
-    - `model`: of a `Pushed` system.
-    - `layout`, `coefficients`: of its contacts.
-    - `q`, `v`, `t`: the state at the start of the step.
-    - `h`: its length.
-    """
-    on_arrays = Prepare(layout, model.code, model)
-    return computed(Prepare(layout, model.code), on_arrays, model, q, v, t, h, *coefficients)
-
-
-def gaps(model: Model, layout: Layout, q: Array, v: Array, t: Array) -> Array:
-    """The gaps of contacts that have one (k,).
-
-    **Arguments:** as `prepared`.
-    """
-    return computed(Gaps(layout), Gaps(layout), model, q, v, t)
+        return kinematics(model.system.system, t, q, v).gap[self.layout.owner[self.layout.normals]]  # pyright: ignore

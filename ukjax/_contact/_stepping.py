@@ -29,10 +29,11 @@ from .._misc._errors import InputError
 from .._misc._types import by_precision
 from .._motion._model import Model
 from ._history import ContactHistory
+from ._parts import of_model
 from ._penetration import pushed_out
 from ._rows import Coefficients, Layout, kinematics
 from ._solve import solution_of
-from ._step import Prepared, gaps, prepared
+from ._step import Gaps, Prepare, Prepared
 
 # Of the scaled problem: a residual above it means that impulses do not obey the laws.
 _UNSOLVED = (1e-8, 1e-3)
@@ -94,7 +95,7 @@ def _advanced(
     model: Model, layout: Layout, coefficients: Coefficients, h: Array, last: _Step, t: Array
 ) -> _Step:
     """One step from time t."""
-    x = prepared(model, layout, last.q, last.v, t, h, coefficients)
+    x = of_model(Prepare(layout), model, last.q, last.v, t, h, *coefficients)
     p, residual, solver_steps, closed, sliding = solution_of(x.data, layout.contacts, last.p)
     closed = closed & (x.active > 0)
     v = x.free + x.response @ p
@@ -111,7 +112,8 @@ def _kept(model: Model, layout: Layout, t: Array, y: tuple[Array, Array], x: Pre
     if len(rows):
         pushes = (x.rates @ x.response[:, rows]).T
         moved = lambda pi: project(t, (q + pi @ pushes, v))[0]
-        q = q + pushed_out(lambda pi: gaps(model, layout, moved(pi), v, t), x.normal) @ pushes
+        after = lambda pi: of_model(Gaps(layout), model, moved(pi), v, t)
+        q = q + pushed_out(after, x.normal) @ pushes
     return project(t, (q, v))
 
 
@@ -228,5 +230,8 @@ def _history(
         event_sliding=taken.sliding[which],
         speed=jnp.full(most, jnp.nan, h.dtype),
         sudden=jnp.zeros(most, bool),
+        residual=taken.residual[which],
+        reset=jnp.full(most, -1),
+        reset_names=(),
         num_events=jnp.sum(struck),
     )

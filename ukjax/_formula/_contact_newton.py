@@ -59,7 +59,7 @@ Layout = tuple[tuple[bool, int], ...]
 
 def rows_of(layout: Layout, dtype: Any) -> ContactRows:
     sizes = [int(normal) + tangents for normal, tangents in layout]
-    owner, starts = np.repeat(np.arange(len(sizes)), sizes), np.cumsum([0, *sizes[:-1]])
+    owner, starts = np.repeat(np.arange(len(sizes)), np.array(sizes, int)), np.cumsum([0, *sizes])[:-1]
     first = np.isin(
         np.arange(len(owner)), [k for k, (normal, _) in zip(starts, layout, strict=True) if normal]
     )
@@ -107,7 +107,7 @@ def _cut(rows: ContactRows, data: ContactData, y: Array) -> _Cut:
     )
 
 
-def _inverse(A: Float[Array, "m m"]) -> Float[Array, "m m"]:
+def inverted(A: Float[Array, "m m"]) -> Float[Array, "m m"]:
     """A^-1 by Gauss and Jordan with the largest pivots of each column; batches well, unlike LAPACK's."""
     m = A.shape[0]
 
@@ -215,8 +215,8 @@ def newton_step(
     )
 
 
-def _on_arrays(layout: Layout, tolerance: float, data: ContactData, state: State) -> State:
-    solve = lambda A, b: dot(_inverse(A), b)
+def iterate_on_arrays(layout: Layout, tolerance: float, data: ContactData, state: State) -> State:
+    solve = lambda A, b: dot(inverted(A), b)
     goes = lambda state: goes_on(state, tolerance)
     return jax.lax.while_loop(goes, lambda state: newton_step(layout, data, state, solve), state)
 
@@ -229,8 +229,8 @@ def newton_solution(
     data: ContactData,
     layout: Layout,
     tolerance: float,
-    guess: Array | None = None,
-    iterate: Iterate = _on_arrays,
+    guess: Array,
+    iterate: Iterate,
 ) -> tuple[Array, Array, Array]:
     """p of a scaled problem, its residual, and the steps it took.
 
@@ -238,11 +238,10 @@ def newton_solution(
 
     - `data`, `layout`: the problem, with u' of size 1 and the mean of G's diagonal 1.
     - `tolerance`: of the residual.
-    - `guess`: where to start from; by default zero.
+    - `guess`: where to start from, which has no derivative.
     - `iterate`: the loop.
     """
-    start = jnp.zeros_like(data.u) if guess is None else jax.lax.stop_gradient(guess)
-    p, residual, steps = _solution(data, start, layout, tolerance, iterate)
+    p, residual, steps = _solution(data, guess, layout, tolerance, iterate)
     return p, residual, steps.astype(jnp.int32)
 
 
@@ -264,7 +263,7 @@ def _(layout: Layout, tolerance: float, iterate: Iterate, primals: tuple, tangen
     r, unit = _sizes(rows, data, e), jnp.eye(p.size, dtype=p.dtype)
     y = p - r * (dot(data.G, p) + data.u)
     cut = _cut(rows, data, y)
-    inverse = _inverse(unit - dot(cut.by_y, unit - r[:, None] * (data.G + e * unit)))
+    inverse = inverted(unit - dot(cut.by_y, unit - r[:, None] * (data.G + e * unit)))
     bound = d.mu * jnp.maximum(dot(rows.normal, y), 0) + d.c
     given = dot(cut.by_bound, bound) - dot(cut.by_y, r * (dot(d.G, p) + d.u))
     dp = jnp.zeros_like(p)

@@ -17,7 +17,6 @@ from .._misc._arguments import whole_number
 from .._system._problem import Problem
 from . import _options, _parts
 from ._certificate import Certificate, require_suffix
-from ._contact_told import tier_of
 from ._derivative_check import derivatives
 from ._made import Made
 from ._observe import reached
@@ -66,7 +65,7 @@ def _tighter(made: Made, problem: Problem) -> Tighter:
     most = {"max_steps": min(10 * o["max_steps"], 10**8)}
     controller = _controller(made)
     told: dict[str, Any] = {"step_control": type(controller).__name__}
-    by_steps = tier_of(problem.system, o["contact"]) == "steps"
+    by_steps = o["contact"] == "steps"
     if by_steps or isinstance(controller, dfx.ConstantStepSize):
         told["step"] = float(o["dt0"])
         return Tighter(most | {"dt0": _SHORTER * o["dt0"]}, _SHORTER, told)

@@ -14,9 +14,12 @@ from .._system._constraint import AbstractConstraint, Holonomic, Nonholonomic, a
 from .._system._system import AbstractSystem
 from .._system._tree_inertia import TreeInertia
 from ._bodies import AbstractBody
+from ._contact_places import TreePlaces
+from ._contact_rows import require_positions, unilateral_rows
+from ._contacts import AnyContact
 from ._joints import AbstractJoint
 from ._loads import AbstractCoordinateLoad, AbstractLoad
-from ._mechanism import Mechanism, Placements, Twists, require_unique, sum_of
+from ._mechanism import Mechanism, Placements, Twists, all_joints, all_loads, require_unique, sum_of
 from ._placement import Twist, ground_twist
 from ._tree_dynamics import force, gathered, needed, tree_inertia
 from ._tree_layout import Order, armature_of, order
@@ -163,6 +166,11 @@ class TreeSystem(AbstractSystem):
         return at.mechanism.energies(at.placements, self._twists(at, v)) | rotors | on_coordinates
 
     @property
+    def places(self) -> TreePlaces:
+        """Where bodies are, for contacts."""
+        return TreePlaces(self.mechanism, self.order)
+
+    @property
     def loops(self) -> tuple[AbstractJoint, ...]:
         """The joints that close loops."""
         return self.mechanism.joints[len(self.mechanism.bodies) :]
@@ -178,7 +186,7 @@ class TreeSystem(AbstractSystem):
             if joint.nonholonomic:
                 name = f"{joint.name}, no slip" if joint.holonomic else joint.name
                 found.append(Nonholonomic(LoopSlip(loop), name=name))
-        return (*found, *self.further)
+        return (*found, *self.further, *unilateral_rows(self.places))
 
     def joint_wrenches(
         self, t: Time, q: Coordinates, v: Velocities, a: Velocities, multipliers: Float[Array, " m"]
@@ -261,6 +269,7 @@ def tree(
     armature: Mapping[str, Any] | Numbers | None = None,
     name: str = "mechanism",
     visuals: Iterable[Visual] = (),
+    contacts: Iterable[AnyContact] = (),
 ) -> TreeSystem:
     """A mechanism in minimal coordinates: a kinematic tree by product of exponentials, with loops as constraints.
 
@@ -284,17 +293,20 @@ def tree(
     - `armature`: of velocities besides the bodies, by label or (n,): a rotor's inertia times gear ratio squared [kg m^2].
     - `name`: the title of its runs.
     - `visuals`: what bodies look like where they are shown; those without have a shape of their own.
+    - `contacts`: limits and dry friction of joints, and contacts of shapes: `Limit`, `JointFriction`, `Contact`.
 
     **Returns:** the `TreeSystem`.
 
     **Raises:** `InputError` for joints in a cycle, a body not joined to the ground, and what `Mechanism` refuses.
     """
-    joints, loops, loads = tuple(joints), tuple(loops), tuple(loads)
+    joints, loops, loads = all_joints("joints", joints), all_joints("loops", loops), all_loads(loads)
     on_coordinates = tuple(load for load in loads if isinstance(load, AbstractCoordinateLoad))
     on_bodies = [load for load in loads if not isinstance(load, AbstractCoordinateLoad)]
     require_unique("load", [load.name for load in (*on_bodies, *on_coordinates) if hasattr(load, "name")])
-    mechanism = Mechanism(bodies, (*joints, *loops), on_bodies, name, visuals)
+    mechanism = Mechanism(bodies, (*joints, *loops), on_bodies, name, visuals, contacts)
     found = order(mechanism.bodies, mechanism.joints[: len(joints)])
     kind = _Tree if len(found.labels) == found.layout.nv else _QuaternionTree
     rotors = None if armature is None else armature_of(armature, found.velocity_labels)
-    return kind(mechanism, as_constraints(constraints), on_coordinates, rotors, found)
+    system = kind(mechanism, as_constraints(constraints), on_coordinates, rotors, found)
+    require_positions(system.places)
+    return system

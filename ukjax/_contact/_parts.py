@@ -1,0 +1,130 @@
+"""What is computed of contacts, by scalar code where there can be such, else on arrays.
+
+A part is a plain function, written once for both: of a model, or only of what `contact_at` found at a state.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._compiler import Code, TranslationError, array_function, system_function
+from .._formula._acceleration import UdwadiaKalaba
+from .._formula._contact_newton import eliminated, inverted
+from .._misc._precision import in_full_precision
+from .._misc._types import by_precision
+from .._motion._model import Model
+from .._pseudoinverse._kernels import dot
+from .._system._stabilize import AbstractStabilizer
+from .._system._system import AbstractSystem
+from ._rows import Coefficients, Contact, Layout
+
+# On the diagonal, beside its mean. Dependent rows get the least of their forces, to rounding over this; what it leaves
+# of the others goes with its cube.
+_PULL = (1e-9, 1e-4)
+_PASSES = 3
+
+
+def _least(
+    directly: Callable[[Array, Array], Array], K: Float[Array, "m m"], b: Float[Array, " m"]
+) -> Float[Array, " m"]:
+    if not b.size:
+        return b
+    unit, mean = jnp.eye(b.size, dtype=b.dtype), jnp.trace(K) / b.size
+    A = K + by_precision(b.dtype, *_PULL) * jnp.where(mean > 0, mean, 1) * unit
+    p = directly(A, b)
+    for _ in range(_PASSES - 1):
+        p = p + directly(A, b - dot(K, p))
+    return p
+
+
+class Means(NamedTuple):
+    """What parts compute with besides the contacts.
+
+    - `layout`, `coefficients`: of the contacts.
+    - `solve`: the least p with K p = b, dependent rows included (proximal point); rows of zeros keep a p of zero.
+    """
+
+    layout: Layout
+    coefficients: Coefficients
+    solve: Callable[[Array, Array], Array]
+
+
+_written_out = functools.partial(_least, eliminated)
+_on_arrays = functools.partial(_least, lambda A, b: dot(inverted(A), b))
+
+
+@dataclasses.dataclass(frozen=True)
+class _OfContacts:
+    """A part as a function of the leaves of coefficients, contacts and more.
+
+    - `function`: of `Means`, a `Contact` and more.
+    - `layout`: of the contacts.
+    - `tree`: the structure of the leaves.
+    """
+
+    function: Callable[..., Any]
+    layout: Layout
+    tree: Any
+
+    def __call__(self, *leaves: Array) -> Any:
+        coefficients, contact, more = jax.tree.unflatten(self.tree, leaves)
+        return self.function(Means(self.layout, coefficients, _written_out), contact, *more)
+
+
+@in_full_precision
+def of_contacts(
+    function: Callable[..., Any], layout: Layout, coefficients: Coefficients, contact: Contact, *more: Any
+) -> Any:
+    """What a part returns that needs no model.
+
+    **Arguments:**
+
+    - `function`: of `Means`, a `Contact` and more; it returns a pytree of real arrays.
+    - `layout`, `coefficients`: of the contacts.
+    - `contact`: at the state.
+    - `more`: pytrees of arrays.
+    """
+    leaves, tree = jax.tree.flatten((coefficients, contact, more))
+    try:
+        return array_function(_OfContacts(function, layout, tree), *leaves)(*leaves)
+    except TranslationError:  # there would be too many operations
+        return function(Means(layout, coefficients, _on_arrays), contact, *more)
+
+
+@dataclasses.dataclass(frozen=True)
+class _OfModel:
+    """A part as a function of system, stabilizer and arrays.
+
+    - `function`: of a model and arrays.
+    - `code`: of the acceleration.
+    """
+
+    function: Callable[..., Any]
+    code: Code
+
+    def __call__(self, system: AbstractSystem, stabilizer: AbstractStabilizer, *arrays: Array) -> Any:
+        return self.function(Model(system, UdwadiaKalaba(), stabilizer, self.code), *arrays)
+
+
+@in_full_precision
+def of_model(function: Callable[..., Any], model: Model, *arrays: Array) -> Any:
+    """What a part returns that needs the model, by scalar code where the acceleration has such.
+
+    **Arguments:**
+
+    - `function`: of a model and arrays; it is hashable, and returns a pytree of real arrays.
+    - `model`: of a `Pushed` system.
+    - `arrays`: the arrays.
+    """
+    if model.code is not None:
+        try:
+            code = system_function(_OfModel(function, model.code), model.system, model.stabilizer, *arrays)
+            return code(model.system, model.stabilizer, *arrays)
+        except TranslationError:  # of gaps and slips, or as there would be too many operations
+            pass
+    return function(model, *arrays)
