@@ -96,7 +96,7 @@ def rattleback(
     o = xp.zeros_like(c_)
     inertia = xp.stack([xp.stack([x, xy, o]), xp.stack([xy, y, o]), xp.stack([o, o, z])])
     stone = Body("stone", mass, xp.stack([o, o, c_ - h]), inertia)
-    contact = EllipsoidOnPlane(stacked((a, b, c)), stacked((o, o, c_)))
+    contact = EllipsoidOnPlane(semi_axes=stacked((a, b, c)), point=stacked((o, o, c_)))
     system = assemble([stone], [contact], [Gravity(stacked((0.0, 0.0, -gravity)))])
     v0 = stacked((o, -u * (c_ - h), o, u, o, w))
     points = NamedPoints(system, (("stone", "stone"),))

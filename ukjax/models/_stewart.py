@@ -9,7 +9,7 @@ from jaxtyping import Array
 
 from .._misc._types import Time
 from .._system._problem import Problem
-from ..mechanisms import GROUND, AbstractJoint, Gravity, assemble, disk
+from ..mechanisms import GROUND, AbstractJoint, Body, Gravity, assemble
 from ._named_points import NamedPoints
 from ._parameters import Scalar, as_parameter, check, check_finite, check_positive, numbers, stacked
 
@@ -106,8 +106,13 @@ def stewart(
     )
     pose = Pose(stacked((0.0 * h, 0.0 * h, h)), heave, surge, tilt, rate)
     ends = [(ring(R, below, 0.0 * R), ring(r, above, h)) for below, above in zip(_BELOW, _ABOVE, strict=True)]
-    legs = [Leg(f"leg {k}", below, above, pose) for k, (below, above) in enumerate(ends, 1)]
-    plate = disk("plate", pose.place, radius, mass)
+    legs = [
+        Leg(name=f"leg {k}", point=below, above=above, pose=pose) for k, (below, above) in enumerate(ends, 1)
+    ]
+    m = numbers(mass)[0]
+    across = 0.25 * m * r**2
+    corners = {f"end {k}": above for k, (_, above) in enumerate(ends, 1)}
+    plate = Body("plate", mass, pose.place, stacked((across, across, 2.0 * across)), corners)
     system = assemble([plate], legs, [Gravity(stacked((0.0, 0.0, -gravity)))])
     v0 = stacked((surge * w, 0.0 * w, 2 * heave * w, 0.0 * w, tilt * w, 0.0 * w))
     points = NamedPoints(system, (("plate", "plate"),))
