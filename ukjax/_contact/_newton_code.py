@@ -50,9 +50,10 @@ def _solved(layout: Layout, tolerance: float, given: Array, guess: Array) -> Sol
 def _code(layout: Layout, tolerance: float, dtype: jnp.dtype) -> Until:
     m, n = rows_in(layout), len(layout)
     shape: Any = lambda *sizes: jax.ShapeDtypeStruct(sizes, jnp.dtype(dtype))
-    data = ContactData(shape(m, m), shape(m), shape(n), shape(n))
-    state = State(*map(shape, (m, m, m, m)), shape(), shape(), shape(), shape(m), shape())
-    scaled = Scaled(data, shape())
+    row, one = shape(m), shape()
+    data = ContactData(shape(m, m), row, shape(n), shape(n))
+    state = State(row, row, row, row, one, one, one, row, one)
+    scaled = Scaled(data, one)
 
     def begin(given: Array, guess: Array) -> tuple[Scaled, State, Array]:
         scaled, state = begun(layout, data_of(layout, given), guess)
@@ -64,4 +65,4 @@ def _code(layout: Layout, tolerance: float, dtype: jnp.dtype) -> Until:
 
     code = lambda function, *shapes: program_of(function, shapes, jnp.dtype(dtype))
     end = code(lambda scaled, state: ended(layout, scaled, state), scaled, state)
-    return Until(code(begin, shape(m * m + m + 2 * n), shape(m)), code(step, scaled, state), end)
+    return Until(code(begin, shape(m * m + m + 2 * n), row), code(step, scaled, state), end)
