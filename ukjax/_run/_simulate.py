@@ -143,7 +143,7 @@ def simulate(
             origin = _origin(given, system, (q0, v0, t0, t1), again, name)
             trajectory = dataclasses.replace(trajectory, **origin)
         return throw_if_failed(trajectory) if throw else trajectory
-    told = plan.told | {"name": name}
+    told: dict[str, Any] = plan.told | {"name": name}
     if plan.traced or is_tracing() or is_traced(t0, q0, v0, t1, ts, dt0):
         y0 = plan.model.start(t0, (q0, v0))
         solved = plan.run(y0, (t0, t1, dt0), ts, at_once=False)
