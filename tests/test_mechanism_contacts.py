@@ -1,5 +1,5 @@
-"""Limits, dry friction and contacts of mechanisms: gaps against MuJoCo's distances, slips against differences, and motions
-against closed forms."""
+"""Limits, dry friction and contacts of mechanisms: gaps against MuJoCo's distances, slips against differences, and
+motions against closed forms."""
 
 import jax
 import jax.numpy as jnp
@@ -36,14 +36,19 @@ SHAPES = {  # of ours, and of MuJoCo's geoms
 def pair(first: str, second: str, **contact: float) -> um.AbsoluteSystem:
     """Two free bodies with their shapes at their centres; a plane is the ground's."""
     bodies = [um.Body(name, 1.0, (0, 0, 0), (0.1, 0.2, 0.25)) for name in ("a", "b")]
-    shapes = [SHAPES[kind][0]("ground" if kind == "plane" else name) for kind, name in ((first, "a"), (second, "b"))]
+    shapes = [
+        SHAPES[kind][0]("ground" if kind == "plane" else name) for kind, name in ((first, "a"), (second, "b"))
+    ]
     return um.assemble(bodies, contacts=[um.Contact(*shapes, name="pair", **contact)])
 
 
 @pytest.mark.parametrize(
     ("first", "second"),
-    [("plane", "sphere"), ("plane", "capsule"), ("plane", "box"), ("sphere", "sphere")]
-    + [("box", "sphere"), ("capsule", "sphere"), ("capsule", "capsule")],
+    [
+        *(("plane", x) for x in ("sphere", "capsule", "box")),
+        *((x, "sphere") for x in ("sphere", "box", "capsule")),
+        ("capsule", "capsule"),
+    ],
 )
 def test_gaps_are_those_of_mujoco(first: str, second: str) -> None:
     system = pair(first, second)
@@ -69,7 +74,8 @@ def test_gaps_are_those_of_mujoco(first: str, second: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "second"), [("plane", "capsule"), ("box", "sphere"), ("capsule", "capsule"), ("sphere", "sphere")]
+    ("first", "second"),
+    [("plane", "capsule"), ("box", "sphere"), ("capsule", "capsule"), ("sphere", "sphere")],
 )
 def test_velocities_are_those_of_material_points(first: str, second: str) -> None:
     """Against the places, a moment later, of the two material points that are at the contact."""
@@ -101,7 +107,10 @@ def test_what_is_not_offered_is_refused() -> None:
     box, ball = um.Cuboid("a", (0, 0, 0), (1, 1, 1)), um.Sphere("b", (0, 0, 0), 0.1)
     two = [um.ball(name, (0, 0, 0), 0.1, 1.0) for name in ("a", "b")]
     for shapes, words in (
-        ((box, um.Cuboid("b", (0, 0, 0), (1, 1, 1))), "a Cuboid and a Cuboid are not offered; there are HalfSpace and"),
+        (
+            (box, um.Cuboid("b", (0, 0, 0), (1, 1, 1))),
+            "a Cuboid and a Cuboid are not offered; there are HalfSpace and",
+        ),
         ((box, um.Capsule("b", (0, 0, 0), (0, 0, 1), 0.1)), "a Cuboid and a Capsule are not offered"),
         ((ball, um.Sphere("b", (0, 0, 1), 0.1)), "of 'b' with itself"),
         ((um.Surface("ground", lambda x: x[2]), ball), "points touch a Surface"),
@@ -128,7 +137,9 @@ def test_what_is_not_offered_is_refused() -> None:
 
 def test_coordinates_agree_on_limits() -> None:
     """A hinge in space, a slide and a ball joint, in a tree and in absolute coordinates at the same posture."""
-    bodies = [um.Body(name, 1.0, (x, 0, 0), (0.1, 0.2, 0.25)) for name, x in (("a", 0.5), ("b", 1.5), ("c", 2.5))]
+    bodies = [
+        um.Body(name, 1.0, (x, 0, 0), (0.1, 0.2, 0.25)) for name, x in (("a", 0.5), ("b", 1.5), ("c", 2.5))
+    ]
     joints = [
         um.Revolute("hinge", "ground", "a", (0, 0, 0), (0, 0, 1)),
         um.Prismatic("slide", "a", "b", (1, 0, 0), (1, 1, 0)),
@@ -140,7 +151,10 @@ def test_coordinates_agree_on_limits() -> None:
         um.Limit("ball", upper=1.2),
         um.JointFriction("slide", 3.0),
     ]
-    tree, absolute = um.tree(bodies, joints, contacts=contacts), um.assemble(bodies, joints, contacts=contacts)
+    tree, absolute = (
+        um.tree(bodies, joints, contacts=contacts),
+        um.assemble(bodies, joints, contacts=contacts),
+    )
     half = 0.35
     q = jnp.array([0.7, -0.2, np.cos(half), np.sin(half) * 0.6, 0.0, np.sin(half) * 0.8])
     at, t = tree.placements(0.0, q), jnp.zeros(())
@@ -149,7 +163,9 @@ def test_coordinates_agree_on_limits() -> None:
     np.testing.assert_allclose(found.u, [0.4, -0.4, -0.9, 0.0, 0.9], atol=1e-14)
     quaternion = lambda R: jnp.array(_quaternion(np.asarray(R)))
     same = jnp.concatenate([x for name in "abc" for x in (at[name].p, quaternion(at[name].R))])
-    np.testing.assert_allclose(kinematics(absolute, t, same, absolute_rest(absolute)).gap, found.gap, atol=1e-13)
+    np.testing.assert_allclose(
+        kinematics(absolute, t, same, absolute_rest(absolute)).gap, found.gap, atol=1e-13
+    )
     names = ("hinge.lower", "hinge.upper", "slide.upper", "ball.upper", "slide friction")
     for system, state in ((tree, (q, tree.v0)), (absolute, (same, absolute_rest(absolute)))):
         assert layout_of(system, t, *state)[0].names == names

@@ -30,6 +30,7 @@ from ._event_resets import has_resets
 from ._events import as_diffrax, event_names
 from ._integrate import Span, State, integrate, integrate_whole
 from ._interned import interned
+from ._made import key
 from ._observe import Solved
 from ._reverse import batched_with, changed
 from ._start import checked_start
@@ -247,10 +248,6 @@ _lock = threading.Lock()
 _plans: OrderedDict[Hashable, tuple[Plan | Tier, list[tuple[Any, Any]]]] = OrderedDict()
 
 
-def _key(x: Any) -> Hashable:
-    return (type(x), x) if x is None or isinstance(x, bool | int | float | str) else Same(x)
-
-
 def planned(system: AbstractSystem, options: Options, t: Array, q: Array, v: Array) -> Plan | Tier:
     """The plan of a run, or how contacts are met where there are any; remembered for the next call with the same objects.
 
@@ -262,11 +259,19 @@ def planned(system: AbstractSystem, options: Options, t: Array, q: Array, v: Arr
 
     **Raises:** `InputError` for invalid arguments.
     """
-    key = Same(system), *map(_key, options), q.dtype, q.shape, v.shape, machine_code_is_wanted(), stays_here()
+    remembered = (
+        Same(system),
+        *map(key, options),
+        q.dtype,
+        q.shape,
+        v.shape,
+        machine_code_is_wanted(),
+        stays_here(),
+    )
     with _lock:
-        plan, changeable = _plans.get(key, (None, ()))
+        plan, changeable = _plans.get(remembered, (None, ()))
         if plan is not None and all(is_unchanged(*x) for x in changeable):
-            _plans.move_to_end(key)
+            _plans.move_to_end(remembered)
             return plan
     plan = tier_of(system, options.contact, has_resets(options.event)) or Plan(system, options, t, q, v)
     if isinstance(plan, Plan) and not plan.traced:
@@ -274,7 +279,7 @@ def planned(system: AbstractSystem, options: Options, t: Array, q: Array, v: Arr
             plan.arrays = jax.tree.map(jnp.asarray, plan.arrays)
     if not (plan.traced if isinstance(plan, Plan) else is_traced(system)):
         with _lock:
-            _plans[key] = plan, changeable_in((system, tuple(options)))
+            _plans[remembered] = plan, changeable_in((system, tuple(options)))
             if len(_plans) > _MOST:
                 _plans.popitem(last=False)
     return plan

@@ -1,6 +1,7 @@
 """The door of a run: what is given is checked, planned, run and observed."""
 
-from typing import Literal
+import dataclasses
+from typing import Any, Literal
 
 import diffrax as dfx
 from jaxtyping import Array
@@ -15,14 +16,30 @@ from .._system._problem import Problem, resolve_state
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
+from ._certify import certify
 from ._contact_march import steps_trajectory
 from ._contact_run import contact_trajectory
 from ._events import Events
 from ._failure import explained
+from ._made import Again, Made
 from ._observe import assembled, throw_if_failed
 from ._plan import Options, padded, planned
 from ._start_moved import checked_tolerance, start_moved
 from ._trajectory import Trajectory
+
+
+def _origin(
+    given: AbstractSystem | Problem,
+    system: AbstractSystem,
+    state: tuple[Array, Array, Array, Array],
+    again: Again,
+    name: str,
+) -> dict[str, Any]:
+    """What a trajectory knows of what was simulated, and how, where all has values."""
+    if not isinstance(given, Problem):
+        q0, v0, t0, t1 = state
+        given = Problem(system, q0, v0, float(t0), float(t1), getattr(system, "points", None), name=name)
+    return {"problem": given, "made": Made(*state, again)}
 
 
 def simulate(
@@ -95,6 +112,11 @@ def simulate(
     **Raises:** `InputError` before the run for wrong shapes, non-finite values, an invalid span or tolerance, a mass
     matrix that is not positive definite, inconsistent constraints (by name), and a start far from them.
     """
+    again = Again(simulate, certify, {
+        "dt0": dt0, "ts": ts, "formula": formula, "stabilizer": stabilizer, "solver": solver,
+        "stepsize_controller": stepsize_controller, "rtol": rtol, "atol": atol, "adjoint": adjoint, "event": event,
+        "contact": contact, "start_tolerance": start_tolerance, "max_steps": max_steps,
+    })  # fmt: skip
     t0 = system.t0 if t0 is None and isinstance(system, Problem) else t0
     t1 = system.t1 if t1 is None and isinstance(system, Problem) else t1
     given = system
@@ -113,12 +135,15 @@ def simulate(
     )  # fmt: skip
     plan = planned(system, options, t0, q0, v0)
     if isinstance(plan, str):
-        problem = given if isinstance(given, Problem) else None
         by = steps_trajectory if plan == "steps" else contact_trajectory
-        told = {"start_tolerance": start_tolerance, "name": name, "problem": problem}
-        trajectory = by(system, options, (t0, q0, v0), (t1, dt0), ts, **told)
+        trajectory = by(
+            system, options, (t0, q0, v0), (t1, dt0), ts, start_tolerance=start_tolerance, name=name
+        )
+        if not is_traced(trajectory):
+            origin = _origin(given, system, (q0, v0, t0, t1), again, name)
+            trajectory = dataclasses.replace(trajectory, **origin)
         return throw_if_failed(trajectory) if throw else trajectory
-    told = plan.told | {"name": name}
+    told: dict[str, Any] = plan.told | {"name": name}
     if plan.traced or is_tracing() or is_traced(t0, q0, v0, t1, ts, dt0):
         y0 = plan.model.start(t0, (q0, v0))
         solved = plan.run(y0, (t0, t1, dt0), ts, at_once=False)
@@ -126,9 +151,7 @@ def simulate(
         return throw_if_failed(trajectory) if throw else trajectory
     y0 = plan.start(t0, q0, v0, start_tolerance)
     solved = plan.run(y0, (t0, t1, dt0), padded(ts, t1), at_once=True)
-    if not isinstance(given, Problem):
-        given = Problem(system, q0, v0, float(t0), float(t1), getattr(system, "points", None), name=name)
-    told["problem"] = given
+    told |= _origin(given, system, (q0, v0, t0, t1), again, name)
     moved = start_moved((q0, v0), y0)
     trajectory = assembled(plan.model, solved, dense, usual=plan.is_usual(ts), start_moved=moved, **told)
     if not trajectory.ok:

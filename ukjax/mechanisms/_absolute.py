@@ -270,7 +270,10 @@ def assemble(
     """
     if coordinates not in ("quaternion", "euler parameters"):
         raise InputError(f"coordinates must be 'quaternion' or 'euler parameters', got {coordinates!r}.")
-    mechanism, further = Mechanism(bodies, joints, loads, name, visuals, contacts), as_constraints(constraints)
+    mechanism, further = (
+        Mechanism(bodies, joints, loads, name, visuals, contacts),
+        as_constraints(constraints),
+    )
     turning = any(isinstance(body, Body) for body in mechanism.bodies)
     kind = QuaternionSystem if turning and coordinates == "quaternion" else RateSystem
     system = kind(mechanism, further)

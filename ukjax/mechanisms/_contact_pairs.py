@@ -1,7 +1,7 @@
 """Where two shapes touch: gaps, points and normals of pairs of shapes, as functions of two placements.
 
-Of round shapes a gap is the distance of their middles less the radii, with one contact; an edge that lies on a plane has one
-at each of its ends, a box one at each of its corners. So gaps are smooth but where the nearest place of a line or a box
+Of round shapes a gap is the distance of their middles less the radii, with one contact; a capsule on a plane has one at
+each of its ends, a box one at each of its corners. So gaps are smooth but where the nearest place of a line or a box
 changes from its inside to its end: there their rates are continuous and accelerations jump.
 """
 
@@ -98,7 +98,12 @@ def _capsule_sphere(a: Capsule, b: Sphere, first: AnyPlacement, second: AnyPlace
 def _capsules(a: Capsule, b: Capsule, first: AnyPlacement, second: AnyPlacement) -> Meeting:
     """By the nearest places of two lines (Ericson 2005, Real-time collision detection, section 5.1.9); of parallel ones
     the middle of the first counts."""
-    start, end, other, last = first.point(a.start), first.point(a.end), second.point(b.start), second.point(b.end)
+    start, end, other, last = (
+        first.point(a.start),
+        first.point(a.end),
+        second.point(b.start),
+        second.point(b.end),
+    )
     d, e, r = end - start, last - other, start - other
     dd, de, ee, dr, er = (jnp.dot(x, y) for x, y in ((d, d), (d, e), (e, e), (d, r), (e, r)))
     square = dd * ee - de * de  # of the sine of their angle

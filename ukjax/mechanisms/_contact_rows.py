@@ -8,6 +8,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._misc._errors import InputError
 from .._misc._names import unknown_name
 from .._misc._types import Coordinates, Time, Velocities, as_jax, module_for
 from .._system._unilateral import AbstractUnilateral, DryFriction, Unilateral
@@ -50,7 +51,9 @@ class AbstractPlaces(eqx.Module):
 
 def _position(joint: AbstractJoint, parent: AnyPlacement, child: AnyPlacement) -> Float[Array, ""]:
     return (
-        joint.position(parent, child) if isinstance(joint, AbstractAxisJoint) else rotation_angle(parent, child)
+        joint.position(parent, child)
+        if isinstance(joint, AbstractAxisJoint)
+        else rotation_angle(parent, child)
     )
 
 
@@ -137,9 +140,7 @@ class ContactGaps(eqx.Module):
 def _velocity_of(point: Array, placement: AnyPlacement, twist: Twist) -> Array:
     """Of the place of a body that is at a point of the world."""
     arm = point - placement.p
-    turning = (
-        twist.omega * jnp.stack([-arm[1], arm[0]]) if arm.shape == (2,) else jnp.cross(twist.omega, arm)
-    )
+    turning = twist.omega * jnp.stack([-arm[1], arm[0]]) if arm.shape == (2,) else jnp.cross(twist.omega, arm)
     return twist.velocity + turning
 
 
@@ -171,8 +172,8 @@ class ContactFrame(NamedTuple):
     """Where a contact is, in the world.
 
     - `point`: halfway between the two shapes [m] (d,).
-    - `axes`: the normal, then the directions of slip, as rows (d, d): forces on the rows of the contact times these are the
-      force on the second body.
+    - `axes`: the normal, then the directions of slip, as rows (d, d): forces on the rows of the contact times these are
+      the force on the second body.
     - `bodies`: the first and the second.
     """
 
@@ -219,7 +220,20 @@ def require_positions(places: AbstractPlaces) -> None:
             raise unknown_name(f"joint with a position, of '{x.name}':", x.joint, [*known, *places.labels])
 
 
-def unilateral_rows(places: AbstractPlaces) -> tuple[AbstractUnilateral, ...]:
+def require_no_contacts(mechanism: Mechanism) -> None:
+    """Raises `InputError` for reactions that contacts of shapes would add to: in a tree nothing tells these forces.
+
+    **Arguments:**
+
+    - `mechanism`: the mechanism.
+    """
+    if found := [x.name for x in mechanism.contacts if isinstance(x, Contact)]:
+        raise InputError(
+            f"reactions of a tree with contacts ({', '.join(found[:3])}) are not offered: use `assemble`."
+        )
+
+
+def unilateral_rows(places: AbstractPlaces) -> tuple[Any, ...]:
     """What a mechanism has of unilateral constraints: its limits, contacts with and without friction, and dry friction.
 
     **Arguments:**

@@ -175,8 +175,8 @@ class Surface(AbstractShape):
     **Arguments:**
 
     - `body`: name of the body, such as `"ground"`.
-    - `function`: f(x) of a place x [m], in the world where the body is the ground, else in its reference posture: a number,
-      zero on the surface, with a gradient there.
+    - `function`: f(x) of a place x [m], in the world where the body is the ground, else in its reference posture: a
+      number, zero on the surface, with a gradient there.
     """
 
     order: ClassVar[int] = 0

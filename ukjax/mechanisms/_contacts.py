@@ -34,8 +34,9 @@ class Limit(eqx.Module):
     """Stops of a joint: its position stays between two values, with impacts by Newton's law.
 
     The position is that of `Revolute`, `Prismatic`, `Cylindrical` and `Screw`, an angle [rad] or a slide [m] from the
-    reference posture, or of `Spherical` the whole angle by which it is turned. In a tree any coordinate that is no quaternion
-    has limits, under its label, and hinges count turns; otherwise the angle of a hinge in space is known between -pi and pi.
+    reference posture, or of `Spherical` the whole angle by which it is turned. In a tree any coordinate that is no
+    quaternion has limits, under its label, and hinges count turns; otherwise the angle of a hinge in space is known
+    between -pi and pi.
 
     Reports call the stops `<name>.lower` and `<name>.upper`.
 
@@ -128,12 +129,13 @@ class JointFriction(eqx.Module):
 class Contact(eqx.Module):
     """Two shapes that may touch, with impacts by Newton's law and Coulomb's friction.
 
-    A `HalfSpace` meets a `Sphere` (one contact), a `Capsule` (two) and a `Cuboid` (its corners); a `Surface` meets a point; a
-    `Sphere` meets a `Sphere`, a `Capsule` and a `Cuboid`, and a `Capsule` a `Capsule` (one contact each). Not offered are
-    boxes among each other and with capsules, and meshes: their contacts come and go. In the plane all is the same.
+    A `HalfSpace` meets a `Sphere` (one contact), a `Capsule` (two) and a `Cuboid` (its corners); a `Surface` meets a
+    point; a `Sphere` meets a `Sphere`, a `Capsule` and a `Cuboid`, and a `Capsule` a `Capsule` (one contact each). Not
+    offered are boxes among each other and with capsules, and meshes: their contacts come and go. In the plane all is the
+    same.
 
-    Of the two, the half-space or surface counts as the first, then the box, the capsule, the ball. Normals point from the first
-    to the second, slip is that of the second against the first, and forces act on the second.
+    Of the two, the half-space or surface counts as the first, then the box, the capsule, the ball. Normals point from the
+    first to the second, slip is that of the second against the first, and forces act on the second.
 
     Reports call it by its name, with a number for each of several contacts, such as `box-ground[0]`.
 
@@ -207,8 +209,8 @@ class Contact(eqx.Module):
     def tangents(self, first: AnyPlacement, meeting: Meeting) -> Float[Array, "k tangents d"]:
         """Directions of slip in the world, across the normals.
 
-        In space they are those across the normal of the reference posture, turned with it the shortest way in the first body's
-        axes: so they turn smoothly, until the normal is the opposite one.
+        In space they are those across the normal of the reference posture, turned with it the shortest way in the first
+        body's axes: so they turn smoothly, until the normal is the opposite one.
 
         **Arguments:**
 
@@ -228,9 +230,7 @@ class Contact(eqx.Module):
 AnyContact = Limit | JointFriction | Contact
 
 
-def _in_order(
-    name: str, first: AbstractShape, second: AbstractShape
-) -> tuple[AbstractShape, AbstractShape]:
+def _in_order(name: str, first: AbstractShape, second: AbstractShape) -> tuple[AbstractShape, AbstractShape]:
     """The two shapes, the one of lower order first."""
     a, b = sorted((first, second), key=lambda x: x.order)
     kinds = type(a), type(b)
@@ -246,4 +246,3 @@ def _in_order(
     if isinstance(a, Surface) and fails(lambda r: r == 0, b.radius):  # pyright: ignore[reportAttributeAccessIssue]
         raise InputError(f"contact '{name}': points touch a Surface, so give the Sphere no radius.")
     return a, b
-

@@ -11,12 +11,13 @@ from jaxtyping import Array, Float
 
 from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Time, Velocities
+from .._system._constraint import AbstractConstraint, Holonomic, Nonholonomic
 from .._system._together import AbstractTogether
 from ._abstract_joint import AbstractJoint
 from ._alike import each
 from ._bodies import GROUND
 from ._mechanism import Mechanism, Placements, Twists
-from ._placement import Twist, ground_placement
+from ._placement import Twist, ground_placement, ground_twist
 from ._tree_layout import Layout
 from ._tree_motion import Chains, Posture, cross
 from ._tree_place import chains_of, described, moving, placed
@@ -166,3 +167,51 @@ class LoopSlip(AbstractTogether):
         of = lambda by_name, joint: tuple(by_name[name] for name in joint.bodies)
         items = [(joint, of(placements, joint), of(twists, joint)) for joint in joints]
         return each(lambda joint, placements, twists: joint.slip(t, placements, twists), items)
+
+
+def loop_constraints(mechanism: Mechanism, layout: Layout) -> list[AbstractConstraint]:
+    """The rows of all loops, in their order.
+
+    **Arguments:**
+
+    - `mechanism`: its joints are those of the tree, then those that close loops.
+    - `layout`: what hangs on what.
+    """
+    found = list[AbstractConstraint]()
+    for i, joint in enumerate(mechanism.joints[len(mechanism.bodies) :], len(mechanism.bodies)):
+        loop = Loop(mechanism, layout, i)
+        if joint.holonomic:
+            found.append(Holonomic(LoopRows(loop), name=joint.name))
+        if joint.nonholonomic:
+            name = f"{joint.name}, no slip" if joint.holonomic else joint.name
+            found.append(Nonholonomic(LoopSlip(loop), name=name))
+    return found
+
+
+def loop_wrenches(
+    mechanism: Mechanism, placements: Placements, t: Time, twists: Twist, multipliers: Float[Array, " m"]
+) -> dict[str, tuple[Twist, Twist]]:
+    """What each loop does to all bodies, stacked, and what to its child, by the principle of virtual power.
+
+    **Arguments:**
+
+    - `mechanism`: as of `loop_constraints`.
+    - `placements`: of its bodies.
+    - `t`: time [s].
+    - `twists`: of its bodies, stacked.
+    - `multipliers`: lambda of the loops' rows, and perhaps others behind.
+    """
+    found, start, bodies = {}, 0, mechanism.bodies
+    for joint in mechanism.joints[len(bodies) :]:
+        ends = tuple(placements[name] for name in joint.bodies)
+
+        def rows(twists: Twist, child: Twist, joint: AbstractJoint = joint, ends: tuple = ends) -> Array:
+            by_name = moving(bodies, twists)
+            first, second, *others = (by_name[name] for name in joint.bodies)
+            return joint.velocity_rows(t, ends, (first, jax.tree.map(jnp.add, second, child), *others))
+
+        still = ground_twist(mechanism.dimension, twists.omega.dtype)
+        psi, transposed = jax.vjp(rows, twists, still)
+        found[joint.name] = transposed(multipliers[start : start + psi.size])
+        start += psi.size
+    return found

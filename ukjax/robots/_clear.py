@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._compiler import at_states
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time, Velocities
 from .._motion._project import project
@@ -40,9 +41,9 @@ def _gaps(tree: TreeSystem, t: Time, q: Coordinates) -> Array:
     return jnp.concatenate([x.gaps(t, q) for x in _rows(tree)])
 
 
-@eqx.filter_jit
-def _gaps_at(tree: TreeSystem, q: Coordinates) -> Array:
-    return _gaps(tree, jnp.zeros((), q.dtype), q)
+def _gaps_at(tree: TreeSystem, q: Coordinates) -> np.ndarray:
+    """By NumPy: nothing is compiled."""
+    return at_states(_gaps, tree, jnp.zeros(1, q.dtype), q[None])[0]
 
 
 def _with(tree: TreeSystem, contacts: tuple) -> TreeSystem:
@@ -83,7 +84,7 @@ def cleared(
     if not _rows(tree):
         return tree, q, v, []
     names = [name for x in _rows(tree) for name in x.names]
-    below = {name for name, gap in zip(names, np.asarray(_gaps_at(tree, q)), strict=True) if gap < -_CLEAR}
+    below = {name for name, gap in zip(names, _gaps_at(tree, q), strict=True) if gap < -_CLEAR}
     overlap = [
         x
         for x in tree.mechanism.contacts
@@ -98,18 +99,18 @@ def cleared(
     names, held = [name for x in _rows(tree) for name in x.names], set[int]()
     smooth = without_contacts(tree)
     for _ in range(_TRIES):
-        gaps = np.asarray(_gaps_at(tree, q))
+        gaps = _gaps_at(tree, q)
         new = set(np.flatnonzero(gaps < -_CLEAR).tolist()) - held
         if not new:
             break
         held |= new
         rows = Holonomic(_Some(tree, tuple(sorted(held))), name="gaps that were negative")
         q, v = project(eqx.tree_at(lambda x: x.further, smooth, (*smooth.further, rows)), 0.0, q, v)
-    if (gaps := np.asarray(_gaps_at(tree, q))).min() < -_CLEAR:
+    if (gaps := _gaps_at(tree, q)).min() < -_CLEAR:
         worst = names[int(np.argmin(gaps))]
         raise InputError(
-            f"the start is beyond '{worst}' by {-gaps.min():.2g}, and no posture near it is not: give another keyframe, or "
-            "choose what touches by contact=[...]."
+            f"the start is beyond '{worst}' by {-gaps.min():.2g}, and no posture near it is not: give another keyframe, "
+            "or choose what touches by contact=[...]."
         )
     moved = tuple(names[i] for i in sorted(held))
     features.append(Feature("start beyond a gap", moved, "approximated", "moved onto it"))

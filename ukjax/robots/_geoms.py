@@ -1,4 +1,4 @@
-"""The geoms of a file that touch: which pairs do by MuJoCo's rules, and what of these there is of `mechanisms.Contact`."""
+"""The geoms of a file that touch: which pairs do by MuJoCo's rules, and which `mechanisms.Contact` offers."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -188,6 +188,6 @@ def _require_asked(at: Reference, chosen: Chosen, names: tuple[str, ...], asked:
             if name not in known:
                 raise unknown_name("geom or body in contact:", name, dict.fromkeys(known))
         raise InputError(
-            f"contact of {' and '.join(map(repr, sorted(pair)))}: by the file's contype, conaffinity and exclusions they do "
-            "not touch."
+            f"contact of {' and '.join(map(repr, sorted(pair)))}: by the file's contype, conaffinity and exclusions they "
+            "do not touch."
         )

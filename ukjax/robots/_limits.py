@@ -52,7 +52,10 @@ def limits(at: Reference, chosen: Chosen) -> Parts:
     several = limited & balls & (np.array(model.body_jntnum)[model.jnt_bodyid] > 1)
     features = [
         Feature(
-            "limit of a ball among several joints", _named(at, several), "ignored", "it has no joint of its own"
+            "limit of a ball among several joints",
+            _named(at, several),
+            "ignored",
+            "it has no joint of its own",
         )
     ]
     limited &= ~several

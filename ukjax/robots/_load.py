@@ -54,9 +54,9 @@ def load(
     - `merge_fixed`: whether bodies without a joint become parts of those they are fixed to, or bodies on `Fixed` joints.
     - `free_base`: whether a base that the file fixes to the world moves freely, as a walking robot's.
     - `keyframe`: name or number of the keyframe to start at; by default the first, or else the reference posture.
-    - `contact`: which inequalities of the file the robot keeps: False for none, True for all, or a list of `"limits"` of joints,
-      `"friction"` in joints, `"ground"`, contact with what stands still, `"self"`, contact of moving bodies, and pairs of geoms or
-      bodies by name, such as `("foot", "floor")`.
+    - `contact`: which inequalities of the file the robot keeps: False for none, True for all, or a list of `"limits"`
+      of joints, `"friction"` in joints, `"ground"` for contact with what stands still, `"self"` for contact of moving
+      bodies, and pairs of geoms or bodies by name, such as `("foot", "floor")`.
     - `ctrl`: inputs of the actuators (nu,), a function of (t) or of (t, q, v) that returns them, or a `Tabulated`; by
       default those of the keyframe, or else zeros.
     - `t1`: end of the problem [s].
@@ -76,7 +76,13 @@ def load(
     inputs = _inputs(at, ctrl, start)
     passive = (_gravity(at), compensation(at), springs(at), damping(at))
     unilateral = (limits(at, wanted), frictions(at, wanted), contacts(at, wanted))
-    parts = [*passive, *unilateral, tendons(at, lengths, refused), actuators(at, lengths, inputs), equalities(at, lengths)]
+    parts = [
+        *passive,
+        *unilateral,
+        tendons(at, lengths, refused),
+        actuators(at, lengths, inputs),
+        equalities(at, lengths),
+    ]
     rotors, of_rotors = armature(at)
     of_parts = (x for part in parts for x in part.features)
     features = [*_moving(at), *of_rotors, *of_parts, *unused(at, start), *read_in.features]
@@ -85,7 +91,7 @@ def load(
         joints(at),
         [x for part in parts for x in part.loads],
         loops=[x for part in parts for x in part.loops],
-        constraints=[x for part in parts for x in part.constraints],
+        constraints=list[Any](x for part in parts for x in part.constraints),
         armature=rotors,
         name=read_in.name,
         visuals=visuals(at),
