@@ -399,6 +399,21 @@ def test_bad_input(matrix, task, options, message):
         uk.servo_control(PAIR, matrix, task, 0.0, *TWO, **options)
 
 
+def test_runs_under_servo_control_are_scalar_code():
+    """Two inputs for two rows, along a motion in closed form: q = sin t - 0.1 e^-10t (1 + 10 t)."""
+    follow = uk.Holonomic(lambda t, q: q - jnp.sin(t), name="follow")
+    closed = uk.with_servo(
+        uk.Problem(PAIR, -0.1 * jnp.ones(2), jnp.ones(2), 0.0, 1.0),
+        jnp.eye(2),
+        follow,
+        stabilizer=uk.Baumgarte(20.0, 100.0),
+    )
+    run = uk.simulate(closed, ts=11)
+    assert run.computed_by.startswith("scalar code")
+    exact = np.sin(run.t) - 0.1 * np.exp(-10 * run.t) * (1 + 10 * run.t)
+    np.testing.assert_allclose(run.q, np.stack([exact, exact], axis=1), atol=1e-7)
+
+
 def test_singular_mass_is_refused():
     with pytest.raises(uk.InputError, match=r"not positive definite .* needs M > 0"):
         uk.servo_control(uk.System(jnp.diag(jnp.array([1.0, 0.0])), jnp.zeros(2)), PUSH, APART, 0.0, *TWO)

@@ -36,11 +36,7 @@ def all_joints(name: str, values: Any) -> tuple[AbstractJoint, ...]:
 
 
 def all_loads(values: Any) -> tuple[Any, ...]:
-    """Loads as a tuple.
-
-    **Arguments:**
-
-    - `values`: as given.
+    """Loads as a tuple, of `values` as given.
 
     **Raises:** `InputError` for anything but a list of loads.
     """
