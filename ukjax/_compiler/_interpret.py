@@ -268,7 +268,8 @@ class Interpreter:
     def _place_of_most(self, inputs: list[Scalars], params: dict, equation: Any) -> Scalars:
         better = {"argmax": "gt", "argmin": "lt"}[equation.primitive.name]
         if equation.invars[0].aval.dtype == jnp.bool_:
-            inputs = [np.frompyfunc(lambda x: self.builder.number(x, True), 1, 1)(x) for x in inputs]
+            number: Any = np.frompyfunc(lambda x: self.builder.number(x, True), 1, 1)
+            inputs = [number(x) for x in inputs]
         return self._reduce(lambda row: place_of_most(self.builder, better, row), inputs, params["axes"])
 
     def _total_order(self, inputs: list[Scalars], params: dict, equation: Any) -> Scalars:

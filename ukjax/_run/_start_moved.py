@@ -41,8 +41,9 @@ def checked_tolerance(given: Any) -> float | None:
     """
     if given is None:
         return None
-    number = isinstance(given, numbers.Real) or (isinstance(given, Array | np.ndarray) and given.ndim == 0)
-    if isinstance(given, bool) or is_traced(given) or not number or not given >= 0:
+    is_number = isinstance(given, numbers.Real) or (isinstance(given, Array | np.ndarray) and given.ndim == 0)
+    value: Any = given  # one of Python's may be larger than a float can be
+    if isinstance(given, bool) or is_traced(given) or not is_number or not value >= 0:
         raise InputError(f"start_tolerance must be a number of at least 0, or None, got {shown(given)}.")
     return float(min(given, sys.float_info.max)) if isinstance(given, int) else float(given)
 

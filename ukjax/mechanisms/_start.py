@@ -117,7 +117,7 @@ def velocity(
     """
     _require_mechanism(system)
     _require_named("rates", rates, "{'crank': 3.0}")
-    q = system.q0 if q is None else real_array("q", q)
+    q = real_array("q", system.q0 if q is None else q)
     still = np.zeros(len(system.velocity_labels), q.dtype)
     system, t, q, _ = resolve_state(system, t, q, still)
     shapes = jax.eval_shape(lambda t, q, v: named_rates(system, rates, t, q, v), t, q, still) if rates else []
