@@ -72,6 +72,7 @@ def test_derivatives_are_checked():
     assert right.sections["derivatives"]["largest_relative"] < 1e-8
 
 
+@pytest.mark.slow
 def test_forward_mode_and_redundant_rows():
     """Parameters of redundant rows are left as they are: changed one by one they would contradict each other."""
     run = uk.simulate(uk.models.parallelogram(), t1=0.4, adjoint=dfx.ForwardMode())

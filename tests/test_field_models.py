@@ -192,6 +192,7 @@ def _rolling_stone(y, a2, depth, m, inertia):
     return np.concatenate([np.linalg.solve(mass, right), dn])
 
 
+@pytest.mark.slow
 def test_the_rattleback_reverses():
     """Against Newton and Euler in body axes, integrated by SciPy; and it turns back."""
     run = uk.simulate(uk.models.rattleback(tip=0.5), t1=7.0, ts=51, rtol=1e-10, atol=1e-10)
