@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._formula._contact_newton import ContactRows, rows_of
+from .._formula._contact_problem import ContactRows, rows_of
 from .._misc._types import by_precision
 from ._parts import Means
 from ._rows import Coefficients, Contact, Layout

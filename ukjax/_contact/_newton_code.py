@@ -8,21 +8,8 @@ import numpy as np
 from jaxtyping import Array
 
 from .._compiler import Until, machine_code_is_wanted, program_of, remembered
-from .._formula._contact_newton import (
-    ContactData,
-    Layout,
-    Method,
-    Scaled,
-    Solution,
-    State,
-    begun,
-    data_of,
-    eliminated,
-    ended,
-    goes_on,
-    newton_step,
-    rows_in,
-)
+from .._formula._contact_newton import Method, Scaled, Solution, State, begun, ended, goes_on, newton_step
+from .._formula._contact_problem import ContactData, Layout, data_of, eliminated, rows_in
 
 _MOST_ROWS = 18
 """More take more operations than are worth their compilation, of m rows some 3 m^3."""

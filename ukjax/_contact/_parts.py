@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 
 from .._compiler import Code, TranslationError, array_function, system_function
 from .._formula._acceleration import UdwadiaKalaba
-from .._formula._contact_newton import eliminated, inverted
+from .._formula._contact_problem import eliminated, inverted
 from .._misc._precision import in_full_precision
 from .._misc._types import by_precision
 from .._motion._model import Model

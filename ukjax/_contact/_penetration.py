@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._formula._contact_newton import eliminated
+from .._formula._contact_problem import eliminated
 from .._misc._types import by_precision
 from .._pseudoinverse import GramSchmidt, pinv
 

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._formula._contact_newton import ContactData, ContactRows, flattened, rows_of
+from .._formula._contact_problem import ContactData, ContactRows, flattened, rows_of
 from .._misc._types import by_precision
 from ._modes import Mode, gap_tolerance, of_rows, still, stopped
 from ._parts import Means, of_contacts

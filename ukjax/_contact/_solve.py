@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .._formula._contact_newton import ContactData, Layout, Solution, flattened, on_arrays, rows_in, solution
+from .._formula._contact_newton import Solution, on_arrays, solution
+from .._formula._contact_problem import ContactData, Layout, flattened, rows_in
 from .._misc._arguments import fails, real_array, require_finite, require_not_negative
 from .._misc._errors import InputError
 from .._pseudoinverse._kernels import dot

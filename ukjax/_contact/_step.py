@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._formula._contact_newton import ContactData, flattened
+from .._formula._contact_problem import ContactData, flattened
 from .._motion._model import Model
 from ._penetration import pushed
 from ._rows import Coefficients, Contact, Layout, contact_at, kinematics, pushed_by

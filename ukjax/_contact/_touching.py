@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._formula._contact_newton import rows_of
+from .._formula._contact_problem import rows_of
 from .._misc._precision import in_full_precision
 from .._motion._model import Model
 from ._modes import Margins, Mode, contact_forces, margins, of_rows, slip_directions, still, stopped
