@@ -168,7 +168,7 @@ def test_every_lost_feature_is_told() -> None:
     told = uk.load(str(ASSETS / "hopper.xml")).report
     status = {x.feature: x.status for x in told.features}
     assert status["joint damping"] == status["armature"] == "used"
-    assert status["joint limit"] == status["colliding geom"] == status["camera"] == "ignored"
+    assert status["joint limit"] == status["contact with what stands still"] == status["camera"] == "ignored"
     assert "ignored: joint limit (3): thigh_joint" in str(told)
     with pytest.raises(uk.InputError, match=r"joint limit \(ignored"):
         uk.load(str(ASSETS / "hopper.xml"), strict=True)

@@ -32,7 +32,9 @@ _PASSES = 3
 def _least(
     directly: Callable[[Array, Array], Array], K: Float[Array, "m m"], b: Float[Array, " m"]
 ) -> Float[Array, " m"]:
-    unit, mean = jnp.eye(b.size, dtype=b.dtype), jnp.trace(K) / max(b.size, 1)
+    if not b.size:
+        return b
+    unit, mean = jnp.eye(b.size, dtype=b.dtype), jnp.trace(K) / b.size
     A = K + by_precision(b.dtype, *_PULL) * jnp.where(mean > 0, mean, 1) * unit
     p = directly(A, b)
     for _ in range(_PASSES - 1):
@@ -54,6 +56,23 @@ class Means(NamedTuple):
 
 _written_out = functools.partial(_least, eliminated)
 _on_arrays = functools.partial(_least, lambda A, b: dot(inverted(A), b))
+
+
+def of_arrays(
+    function: Callable[..., Any], *arrays: Array, otherwise: Callable[..., Any] | None = None
+) -> Any:
+    """What a part returns that needs arrays only.
+
+    **Arguments:**
+
+    - `function`: hashable; it returns a pytree of real arrays.
+    - `arrays`: the arrays.
+    - `otherwise`: the same for arrays of XLA, where there is no scalar code; by default the function itself.
+    """
+    try:
+        return array_function(function, *arrays)(*arrays)
+    except TranslationError:  # there would be too many operations
+        return (otherwise or function)(*arrays)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,10 +107,8 @@ def of_contacts(
     - `more`: pytrees of arrays.
     """
     leaves, tree = jax.tree.flatten((coefficients, contact, more))
-    try:
-        return array_function(_OfContacts(function, layout, tree), *leaves)(*leaves)
-    except TranslationError:  # there would be too many operations
-        return function(Means(layout, coefficients, _on_arrays), contact, *more)
+    on_arrays = lambda *_: function(Means(layout, coefficients, _on_arrays), contact, *more)
+    return of_arrays(_OfContacts(function, layout, tree), *leaves, otherwise=on_arrays)
 
 
 @dataclasses.dataclass(frozen=True)

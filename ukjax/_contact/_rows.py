@@ -64,7 +64,7 @@ class Layout(NamedTuple):
     @property
     def owner(self) -> np.ndarray:
         """The contact of each row (m,)."""
-        return np.repeat(np.arange(len(self.contacts)), [int(n) + t for n, t in self.contacts])
+        return np.repeat(np.arange(len(self.contacts)), np.array([int(n) + t for n, t in self.contacts], int))
 
     @property
     def is_normal(self) -> np.ndarray:
@@ -140,7 +140,9 @@ def layout_of(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Lay
     for c in unilateral(system.constraints):
         _, u = eqx.filter_eval_shape(_of_one, c, system, t, q, v)
         k, width = u.shape
-        names += [c.name] if k == 1 else [f"{c.name}[{i}]" for i in range(k)]
+        if c.names and len(c.names) != k:
+            raise InputError(f"'{c.name}' has {k} contacts, but {len(c.names)} names.")
+        names += c.names or ([c.name] if k == 1 else [f"{c.name}[{i}]" for i in range(k)])
         dry = isinstance(c, DryFriction)
         contacts += [(not dry, width - (not dry))] * k
         zero = jnp.zeros((), q.dtype)

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._formula._contact_newton import ContactData, ContactRows, rows_of
+from .._formula._contact_newton import ContactData, ContactRows, flattened, rows_of
 from .._misc._types import by_precision
 from ._modes import Mode, gap_tolerance, of_rows, still, stopped
 from ._parts import Means, of_contacts
@@ -59,14 +59,14 @@ def _only(rows: ContactRows, chosen: Array, G: Array, u: Array) -> tuple[Array, 
     return G * mask[:, None] * mask[None], u * mask + parting
 
 
-def _apart(G: Array, u: Array, mu: Array, c: Array) -> ContactData:
-    """The problem with an inverse inertia of their own for rows that have none: with it they keep a force of zero."""
+def _apart(G: Array, u: Array, mu: Array, c: Array) -> Array:
+    """The problem, flattened. Rows without inverse inertia get one of their own: with it they keep a force of zero."""
     size = jnp.trace(G) / max(u.size, 1)
     own = jnp.where(jnp.diagonal(G) == 0, jnp.where(size > 0, size, 1), 0)
-    return ContactData(G + jnp.diag(own), u, mu, c)
+    return flattened(ContactData(G + jnp.diag(own), u, mu, c))
 
 
-def _struck(means: Means, contact: Contact, t: Array, q: Array) -> tuple[Array, ContactData]:
+def _struck(means: Means, contact: Contact, t: Array, q: Array) -> tuple[Array, Array]:
     """Which contacts touch (n,), and the problem of the impact."""
     coefficients, rows = means.coefficients, rows_of(means.layout.contacts, q.dtype)
     near = contact.gap <= gap_tolerance(t, q, rows.normal @ contact.u)
@@ -83,7 +83,7 @@ def _parted(means: Means, contact: Contact, p: Array, touching: Array) -> tuple[
     return contact.response @ p, touching * (parting <= by_precision(p.dtype, *REST)).astype(p.dtype)
 
 
-def _accelerating(means: Means, contact: Contact, sudden: Array, rest: Array) -> tuple[Array, ContactData]:
+def _accelerating(means: Means, contact: Contact, sudden: Array, rest: Array) -> tuple[Array, Array]:
     """The slip of contacts that slide already, as unit vectors (m,), and the problem of accelerations."""
     coefficients, rows = means.coefficients, rows_of(means.layout.contacts, sudden.dtype)
     u = contact.u + contact.G @ sudden
@@ -99,7 +99,7 @@ def _accelerating(means: Means, contact: Contact, sudden: Array, rest: Array) ->
     return unit, _apart(G, rate * free, mu, c)
 
 
-def _jumping(means: Means, contact: Contact, rest: Array) -> ContactData:
+def _jumping(means: Means, contact: Contact, rest: Array) -> Array:
     """The problem of an impact without collision."""
     rows, h = rows_of(means.layout.contacts, rest.dtype), by_precision(rest.dtype, *_INSTANT)
     G, u = _only(rows, rest, contact.G, contact.u + h * contact.rate)
@@ -158,7 +158,7 @@ def settled(
     - `layout`, `coefficients`: of the contacts.
     - `t`, `q`, `v`: the state before.
     """
-    solve = lambda data: solution_of(data, layout.contacts)
+    solve = lambda problem: solution_of(problem, layout.contacts)
     of = lambda part, contact, *more: of_contacts(part, layout, coefficients, contact, *more)
     before = at(v)
     touching, problem = of(_struck, before, t, q)

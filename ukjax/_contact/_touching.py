@@ -13,6 +13,7 @@ from .._misc._precision import in_full_precision
 from .._motion._model import Model
 from ._modes import Margins, Mode, contact_forces, margins, of_rows, slip_directions, still, stopped
 from ._parts import Means, of_contacts, of_model
+from ._resets import Reset, after, leaving, values
 from ._rows import Coefficients, Contact, Layout, contact_at
 from ._settle import Settled, settled
 
@@ -46,11 +47,13 @@ class Touching(eqx.Module):
     - `model`: of the `Pushed` system.
     - `coefficients`: of the contacts.
     - `layout`: of their rows.
+    - `resets`: events of the user's own after which the motion goes on.
     """
 
     model: Model
     coefficients: Coefficients
     layout: Layout = eqx.field(static=True)
+    resets: tuple[Reset, ...] = ()
 
     def _of(self, part: Callable[..., Any], contact: Contact, *more: Any) -> Any:
         return of_contacts(part, self.layout, self.coefficients, contact, *more)
@@ -62,17 +65,37 @@ class Touching(eqx.Module):
     def margins(self, t: Array, y: State) -> Margins:
         """The margins of the mode of a state."""
         q, v, mode = y
-        return self._of(margins, self.at(t, q, v), mode, t, q)
+        of_mode, more = self._of(margins, self.at(t, q, v), mode, t, q), values(self.resets, t, q, v)
+        return Margins(*(jnp.concatenate(x) for x in zip(of_mode, more, strict=True)))
+
+    def apart(self, t: Array, y: State) -> tuple[Array, Array]:
+        """Of the margins, which are events of the user's own, and which of these are about to become negative."""
+        count, (q, v, _) = 3 * len(self.layout.contacts), y
+        passing = leaving(self.resets, (t, q, v), self.rates(t, y)) if self.resets else jnp.zeros(0, q.dtype)
+        own = jnp.arange(count + len(self.resets)) >= count
+        return own, jnp.concatenate([jnp.zeros(count, bool), passing > 0])
 
     def rates(self, t: Array, y: State) -> tuple[Array, Array]:
         """(q', v') in the mode of a state."""
         q, v, mode = y
         return self._of(_rates, self.at(t, q, v), mode)
 
-    def settled(self, t: Array, y: State) -> Settled:
-        """What happens at an instant."""
+    def settled(self, t: Array, y: State, which: Array) -> tuple[Array, Settled]:
+        """Coordinates after an instant, and what happens there.
+
+        **Arguments:**
+
+        - `t`, `y`: the state before.
+        - `which`: of the margins, the one that ran out.
+        """
         q, v, _ = y
-        return settled(lambda v: self.at(t, q, v), self.layout, self.coefficients, t, q, v)
+        if self.resets:
+            q, v = after(self.resets, self.reset_of(which), t, q, v)
+        return q, settled(lambda v: self.at(t, q, v), self.layout, self.coefficients, t, q, v)
+
+    def reset_of(self, which: Array) -> Array:
+        """Which of the user's own events a margin is, -1 for none."""
+        return jnp.maximum(which - 3 * len(self.layout.contacts), -1)
 
     def forces(self, t: Array, y: State) -> tuple[Contact, Array]:
         """The contacts, and the forces on their rows."""
@@ -95,7 +118,7 @@ class Touching(eqx.Module):
         """The state to start from, and what happens there: contacts that touch are struck, and the mode is found."""
         n, m = len(self.layout.contacts), len(self.layout.owner)
         zero = Mode(*(jnp.zeros(k, v.dtype) for k in (n, n, m)))
-        found = self.settled(t, (q, v, zero))
+        found = self.settled(t, (q, v, zero), jnp.asarray(-1))[1]
         return self.held(t, (q, found.v, found.mode)), found
 
     def sliding(self, closed: Array, stick: Array) -> Array:

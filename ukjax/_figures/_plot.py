@@ -1,4 +1,4 @@
-"""Figures of a trajectory's table over time: coordinates, forces, constraint errors, servo errors and inputs, energy."""
+"""Figures of a trajectory's table over time: coordinates, forces, contacts, constraint and servo errors, inputs, energy."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -84,6 +84,26 @@ def _servo(axes: Any, table: RunTable) -> None:
     axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2)
 
 
+def _gaps(axes: Any, table: RunTable) -> None:
+    _lines(axes, table, "gap", "Gaps", "that change most")
+
+
+def _contact_forces(axes: Any, table: RunTable) -> None:
+    _lines(axes, table, "contact_force", "Forces of contacts", "that are largest", _largest)
+
+
+def _contact_states(axes: Any, table: RunTable) -> None:
+    """A band for each contact: where it is closed, and darker where it slides."""
+    t, names = table.columns["t"].values, table.labels["contact"]
+    for name, alpha in (("closed", 0.35), ("sliding", 0.9)):
+        on = table.columns[name].values.astype(bool)
+        for i in range(len(names)):
+            axes.fill_between(t, i - 0.35, i + 0.35, where=on[:, i], color=f"C{i % 10}", alpha=alpha, lw=0)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_title("Contacts that are closed; darker: that slide", loc="left")
+
+
 def _errors(axes: Any, table: RunTable) -> None:
     """The largest error over each kind, on a log axis; zeros are drawn at the precision."""
     kinds, t = np.asarray(table.labels["row_kind"]), table.columns["t"].values
@@ -118,6 +138,9 @@ def _panels(table: RunTable) -> list[Callable[[Any, RunTable], None]]:
         _coordinates: table.columns["q"].values.size > 0,
         _velocities: not kinds or not table.columns["q"].values.size,
         _forces: bool(kinds),
+        _gaps: "gap" in table.columns,
+        _contact_forces: "gap" in table.columns,
+        _contact_states: "gap" in table.columns,
         _errors: bool(kinds & set(OF_VELOCITIES)),
         _servo: "inputs" in table.columns,
         _inputs: "inputs" in table.columns,

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._misc._arguments import real_array
 from .._misc._errors import InputError
 from .._misc._names import unknown_name
 from .._servo._control import Servoed, followed
@@ -16,10 +18,11 @@ from .._servo._servo_report import ServoRun
 from .._system._labels import title_of
 from .._system._problem import Problem
 from .._system._system import AbstractSystem
-from ..mechanisms import AbsoluteSystem, Effort, Reaction, TreeSystem
+from ..mechanisms import AbsoluteSystem, Contact, Effort, Reaction, TreeSystem, contact_frames
 from ..mechanisms._efforts import efforts_along
 from ..mechanisms._reactions import reactions_along
 from ..mechanisms._start import InputMatrix
+from ._made import Made
 
 if TYPE_CHECKING:
     from ._trajectory import Trajectory
@@ -63,6 +66,37 @@ def known(trajectory: "Trajectory") -> Problem:
 @eqx.filter_jit
 def _along(fn: Callable[..., dict[str, Array]], *states: Array) -> dict[str, Array]:
     return jax.vmap(lambda *state: fn(*state))(*states)
+
+
+def made_of(trajectory: "Trajectory") -> Made:
+    """How a run was made; raises `InputError` where that is not known.
+
+    **Arguments:**
+
+    - `trajectory`: of the run.
+    """
+    if trajectory.made is None:
+        raise InputError(
+            "this trajectory does not know how it was made: it comes from a file, or from within jit. Call simulate "
+            "outside jit."
+        )
+    return trajectory.made
+
+
+def evaluated(trajectory: "Trajectory", t: Any) -> tuple[Array, Array]:
+    """(q, v) at any time of the run.
+
+    **Arguments:**
+
+    - `trajectory`: with dense output, else `InputError`.
+    - `t`: time [s].
+    """
+    if trajectory.dense is None:
+        raise InputError("this trajectory has no dense output: call simulate(..., dense=True).")
+    t = real_array("t", t).astype(trajectory.t.dtype)
+    if t.ndim:
+        raise InputError(f"t has shape {t.shape}; it is one time (use jax.vmap for many).")
+    return trajectory.dense(t)
 
 
 def points(trajectory: "Trajectory") -> dict[str, Array]:
@@ -137,6 +171,31 @@ def loads(trajectory: "Trajectory") -> dict[str, Effort]:
     return efforts_along(system, (trajectory.t, trajectory.q, trajectory.v), inputs)
 
 
+@eqx.filter_jit
+def _frames_along(system: AbsoluteSystem | TreeSystem, t: Array, q: Array) -> dict[str, tuple[Array, Array]]:
+    frames = jax.vmap(lambda t, q: {k: x[:2] for k, x in contact_frames(system, t, q).items()})
+    return frames(t, q)
+
+
+def contacts(trajectory: "Trajectory") -> dict[str, tuple[Array, Array]]:
+    """Of contacts of shapes the place [m] and the force on the second body [N], in world axes, by name.
+
+    **Arguments:**
+
+    - `trajectory`: of the run.
+
+    **Raises:** `InputError` for a run without such.
+    """
+    system, history = _mechanism(trajectory, "contacts")[0], trajectory.contacts
+    if history is None or not any(isinstance(x, Contact) for x in system.mechanism.contacts):
+        raise InputError(f"{title_of(system)} has no contacts of shapes.")
+    found = {}
+    for name, (point, axes) in _frames_along(system, trajectory.t, trajectory.q).items():
+        own = history.force[:, history.rows(name)]
+        found[name] = point, jnp.einsum("ti,tia->ta", own, axes[:, : own.shape[1]])
+    return found
+
+
 def _named_reactions(trajectory: "Trajectory") -> dict[str, Array]:
     by_joint = reactions(trajectory)
     forces, torques = (
@@ -157,12 +216,14 @@ PARTS: dict[str, Callable[["Trajectory"], dict[str, Array]]] = {
     "points": lambda run: {f"point_{name}": x for name, x in points(run).items()},
     "reactions": _named_reactions,
     "loads": _named_loads,
+    "contacts": lambda run: {f"contact_{name}": force for name, (_, force) in contacts(run).items()},
     "energies": lambda run: {f"energy_{name}": x for name, x in energies(run).items()},
 }
 """What tables of a run, and sweeps, can be asked for, as arrays by name, times in front."""
 
 _UNITS = {
     "point": "m",
+    "contact": "N",
     "force": "N",
     "torque": "N m",
     "effort": "N or N m",

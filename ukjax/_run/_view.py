@@ -18,7 +18,7 @@ from . import _parts
 if TYPE_CHECKING:
     from ._trajectory import Trajectory
 
-_SHOWN = ("points", "reactions")  # of the parts of a run
+_SHOWN = ("points", "reactions", "contacts")  # of the parts of a run
 
 
 def view(
@@ -38,7 +38,8 @@ def view(
     **Arguments:**
 
     - `runs`: a trajectory, several, or several by the names they are to have.
-    - `parts`: what to add of `"reactions"`, the force at each joint as an arrow, and `"points"`, the paths of the points.
+    - `parts`: what to add of `"reactions"` and `"contacts"`, the force at each joint and contact as an arrow, and
+      `"points"`, the paths of the points.
     - `speed`: seconds of motion that a second shows.
     - `fps`: frames per second.
     - `port`: of the address; by default one that is free.
@@ -75,7 +76,7 @@ def text_of(runs: Any, *, parts: Any, speed: float, fps: float) -> str:
     """
     parts = _parts.chosen_parts(parts)
     if unknown := [name for name in parts if name not in _SHOWN]:
-        raise InputError(f"parts that can be shown are 'points' and 'reactions', not '{unknown[0]}'.")
+        raise InputError(f"parts that can be shown are 'points', 'reactions' and 'contacts', not '{unknown[0]}'.")
     found = [_shown(name, run, parts) for name, run in _by_name(runs).items()]
     return page(scene_of(found, speed=speed, fps=fps), ", ".join(x.name for x in found))
 
@@ -107,7 +108,9 @@ def _shown(name: str, run: "Trajectory", parts: tuple[str, ...]) -> Shown:
     reached = np.isfinite(t)
     forces = _parts.reactions(run) if "reactions" in parts else {}
     paths = _parts.points(run) if "points" in parts else {}
-    at_joints = {k: (np.asarray(x.point)[reached], np.asarray(x.force)[reached]) for k, x in forces.items()}
+    arrows = {k: (x.point, x.force) for k, x in forces.items()}
+    arrows |= _parts.contacts(run) if "contacts" in parts else {}
+    at_joints = {k: (np.asarray(x)[reached], np.asarray(force)[reached]) for k, (x, force) in arrows.items()}
     return Shown(
         name,
         problem,

@@ -1,7 +1,7 @@
 """Constraints that act in one direction only: gaps that stay open or closed, Coulomb friction, dry friction in joints."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, final
 
 import equinox as eqx
@@ -22,20 +22,31 @@ class AbstractUnilateral(eqx.Module):
     """A named set of contacts. Concrete ones: `Unilateral` and `DryFriction`.
 
     - `name`: what reports and errors call it.
+    - `names`: of each of its contacts, if they have such.
     - `kind`: what reports call those without a name.
     """
 
     name: eqx.AbstractVar[str]
+    names: eqx.AbstractVar[tuple[str, ...]]
     kind: eqx.AbstractClassVar[str]
 
 
 def _coefficient(what: str, name: str, value: Any, most: float = math.inf) -> Array:
     called = f"the {what} of '{name}'"
+    with jax.ensure_compile_time_eval():  # so that a number stays one within `jit`
+        numbers = real_array(called, value)
+    if numbers.ndim > 1:
+        raise InputError(f"{called} has shape {numbers.shape}; it must be a number, or one for each contact.")
     require_not_negative(called, value)
     if fails(lambda x: x <= most, value):
         raise InputError(f"{called} must be at most {most}, got {value}.")
-    with jax.ensure_compile_time_eval():  # so that a number stays one within `jit`
-        return real_array(called, value)
+    return numbers
+
+
+def _checked_names(names: Any) -> tuple[str, ...]:
+    if isinstance(names, str) or not all(isinstance(x, str) and x for x in names):
+        raise InputError(f"names must be words, one for each contact, got {names!r}.")
+    return tuple(names)
 
 
 @final
@@ -52,6 +63,7 @@ class Unilateral(AbstractUnilateral):
     - `slip`: the tangential velocity s(t, q, v) of a contact [m/s]: a number in the plane, (2,) in space; of k contacts
       (k,) or (k, 2). It must be linear in v, and friction needs it.
     - `name`: what reports and errors call it; by default the function's name, of a lambda such as `contact 1`.
+    - `names`: of each of the k contacts; by default `<name>[0]`, ...
 
     **Raises:** `InputError` for coefficients that are negative or not finite, a restitution above 1, and friction without
     `slip`.
@@ -64,6 +76,7 @@ class Unilateral(AbstractUnilateral):
     friction: Array
     slip: Slip | None
     name: str = eqx.field(static=True)
+    names: tuple[str, ...] = eqx.field(static=True)
 
     def __init__(
         self,
@@ -73,9 +86,10 @@ class Unilateral(AbstractUnilateral):
         friction: Any = 0.0,
         slip: Slip | None = None,
         name: str | None = None,
+        names: Sequence[str] = (),
     ):
         self.fn = fn
-        self.name = constraint_name(fn, name, "t, q")
+        self.name, self.names = constraint_name(fn, name, "t, q"), _checked_names(names)
         self.restitution = _coefficient("restitution", self.name, restitution, 1.0)
         self.friction = _coefficient("friction", self.name, friction)
         if slip is not None:
@@ -100,6 +114,7 @@ class DryFriction(AbstractUnilateral):
     - `rate`: s(t, q, v), linear in v: of a joint [rad/s] or [m/s]; a number or (k,), each of which is rubbed by itself.
     - `limit`: what it resists [N m] or [N], a number or one for each.
     - `name`: what reports and errors call it; by default the function's name, of a lambda such as `friction 1`.
+    - `names`: of each of the k; by default `<name>[0]`, ...
 
     **Raises:** `InputError` for limits that are negative or not finite.
     """
@@ -109,10 +124,11 @@ class DryFriction(AbstractUnilateral):
     rate: Slip
     limit: Array
     name: str = eqx.field(static=True)
+    names: tuple[str, ...] = eqx.field(static=True)
 
-    def __init__(self, rate: Slip, limit: Any, *, name: str | None = None):
+    def __init__(self, rate: Slip, limit: Any, *, name: str | None = None, names: Sequence[str] = ()):
         self.rate = rate
-        self.name = constraint_name(rate, name, "t, q, v")
+        self.name, self.names = constraint_name(rate, name, "t, q, v"), _checked_names(names)
         self.limit = _coefficient("limit", self.name, limit)
 
     def rates(self, t: Time, q: Coordinates, v: Velocities) -> Array:

@@ -9,6 +9,17 @@ from ._bodies import AbstractBody as AbstractBody
 from ._bodies import Body as Body
 from ._bodies import PlanarBody as PlanarBody
 from ._bodies import PointMass as PointMass
+from ._contact_rows import ContactFrame as ContactFrame
+from ._contact_rows import contact_frames as contact_frames
+from ._contact_shapes import AbstractShape as AbstractShape
+from ._contact_shapes import Capsule as Capsule
+from ._contact_shapes import Cuboid as Cuboid
+from ._contact_shapes import HalfSpace as HalfSpace
+from ._contact_shapes import Sphere as Sphere
+from ._contact_shapes import Surface as Surface
+from ._contacts import Contact as Contact
+from ._contacts import JointFriction as JointFriction
+from ._contacts import Limit as Limit
 from ._couplings import Gear as Gear
 from ._couplings import Rolling as Rolling
 from ._couplings import Screw as Screw

@@ -17,6 +17,9 @@ from .._system._together import AbstractTogether
 from ._abstract_joint import AbstractJoint
 from ._alike import each
 from ._bodies import GROUND, AbstractBody, Body
+from ._contact_places import AbsolutePlaces
+from ._contact_rows import require_positions, unilateral_rows
+from ._contacts import AnyContact
 from ._coordinates import (
     AbstractCoordinates,
     EulerCoordinates,
@@ -152,7 +155,13 @@ class AbsoluteSystem(AbstractSystem):
             *rows,
             *(Holonomic(UnitNorm(part), name=f"{part.body.name}, unit quaternion") for part in unit),
             *self.further,
+            *unilateral_rows(self.places),
         )
+
+    @property
+    def places(self) -> AbsolutePlaces:
+        """Where bodies are, for contacts."""
+        return AbsolutePlaces(self.mechanism, self.coordinates())
 
     def _all_coordinates(self) -> dict[str, AbstractCoordinates]:
         return {**self.coordinates(), GROUND: GroundCoordinates(dimension=self.mechanism.dimension)}
@@ -238,6 +247,7 @@ def assemble(
     constraints: tuple[AbstractConstraint, ...] | list[AbstractConstraint] = (),
     name: str = "mechanism",
     visuals: Iterable[Visual] = (),
+    contacts: Iterable[AnyContact] = (),
 ) -> AbsoluteSystem:
     """A mechanism as a system in absolute coordinates.
 
@@ -252,6 +262,7 @@ def assemble(
     - `constraints`: further constraints, functions of the coordinates of all bodies one after the other.
     - `name`: what plots, summaries and files of its runs are titled.
     - `visuals`: what bodies look like where they are shown; those without have a shape of their own.
+    - `contacts`: limits and dry friction of joints, and contacts of shapes: `Limit`, `JointFriction`, `Contact`.
 
     **Returns:** the system; its `q0` is the reference posture, `points(t, q)` are its named points.
 
@@ -259,8 +270,12 @@ def assemble(
     """
     if coordinates not in ("quaternion", "euler parameters"):
         raise InputError(f"coordinates must be 'quaternion' or 'euler parameters', got {coordinates!r}.")
-    mechanism, further = Mechanism(bodies, joints, loads, name, visuals), as_constraints(constraints)
+    mechanism, further = (
+        Mechanism(bodies, joints, loads, name, visuals, contacts),
+        as_constraints(constraints),
+    )
     turning = any(isinstance(body, Body) for body in mechanism.bodies)
-    if turning and coordinates == "quaternion":
-        return QuaternionSystem(mechanism, further)
-    return RateSystem(mechanism, further)
+    kind = QuaternionSystem if turning and coordinates == "quaternion" else RateSystem
+    system = kind(mechanism, further)
+    require_positions(system.places)
+    return system

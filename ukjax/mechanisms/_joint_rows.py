@@ -104,3 +104,18 @@ def sideways(axis: Array, X: Array, parent: AnyPlacement, child: AnyPlacement) -
     normals = (jnp.stack([-axis[1], axis[0]]),) if axis.shape == (2,) else across(axis)
     offset = parent.back(same_point(X, parent, child))
     return jnp.stack([jnp.dot(n, offset) for n in normals])
+
+
+def rotation_angle(parent: AnyPlacement, child: AnyPlacement) -> Float[Array, ""]:
+    """The whole angle between two bodies, from 0 to pi [rad]; in the plane with its sign.
+
+    **Arguments:**
+
+    - `parent`, `child`: placements.
+    """
+    sine = same_direction(parent, child)
+    if isinstance(parent, PlanarPlacement):
+        return sine[0]
+    square = jnp.dot(sine, sine)
+    length = jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
+    return jnp.arctan2(length, 0.5 * (jnp.sum(parent.R * child.R) - 1))  # pyright: ignore[reportAttributeAccessIssue]

@@ -17,8 +17,34 @@ from .._misc._types import Time
 from ._abstract_joint import AbstractAxisJoint, AbstractJoint
 from ._alike import each
 from ._bodies import GROUND, AbstractBody, PointMass, checked_name
-from ._loads import AbstractLoad, Gravity, Placements, Torque, Twists
+from ._contacts import AnyContact, Contact, JointFriction, Limit
+from ._loads import AbstractCoordinateLoad, AbstractLoad, Gravity, Placements, Torque, Twists
 from ._visual import Visual
+
+
+def all_joints(name: str, values: Any) -> tuple[AbstractJoint, ...]:
+    """Joints as a tuple.
+
+    **Arguments:**
+
+    - `name`: what a message calls them.
+    - `values`: as given.
+
+    **Raises:** `InputError` for anything but a list of joints.
+    """
+    return all_of(name, values, AbstractJoint, "Revolute('pin', 'ground', 'crank', (0, 0))")
+
+
+def all_loads(values: Any) -> tuple[Any, ...]:
+    """Loads as a tuple.
+
+    **Arguments:**
+
+    - `values`: as given.
+
+    **Raises:** `InputError` for anything but a list of loads.
+    """
+    return all_of("loads", values, (AbstractLoad, AbstractCoordinateLoad), "Gravity()")
 
 
 @final
@@ -34,6 +60,7 @@ class Mechanism(eqx.Module):
     - `loads`: loads on them; there is no gravity unless it is among them.
     - `name`: what plots, summaries and files of its runs are titled.
     - `visuals`: what bodies look like where they are shown; those without have a shape of their own.
+    - `contacts`: limits and dry friction of joints, and contacts of shapes: `Limit`, `JointFriction`, `Contact`.
 
     **Raises:** `InputError` for names that are used twice or not known, and for what does not fit together.
     """
@@ -43,6 +70,7 @@ class Mechanism(eqx.Module):
     loads: tuple[AbstractLoad, ...]
     name: str = eqx.field(static=True)
     visuals: tuple[Visual, ...] = eqx.field(static=True)
+    contacts: tuple[AnyContact, ...]
 
     def __init__(
         self,
@@ -51,12 +79,15 @@ class Mechanism(eqx.Module):
         loads: Iterable[AbstractLoad] = (),
         name: str = "mechanism",
         visuals: Iterable[Visual] = (),
+        contacts: Iterable[AnyContact] = (),
     ):
         self.name = checked_name("mechanism", name)
         self.bodies = all_of("bodies", bodies, AbstractBody, "rod('crank', (0, 0), (1, 0), 1.0)")
-        joints = all_of("joints", joints, AbstractJoint, "Revolute('pin', 'ground', 'crank', (0, 0))")
+        joints = all_joints("joints", joints)
         loads = all_of("loads", loads, AbstractLoad, "Gravity()")
         self.visuals = all_of("visuals", visuals, Visual, "Visual('crank', 'box', (1.0, 0.1, 0.1))")
+        kinds = (Limit, JointFriction, Contact)
+        self.contacts = all_of("contacts", contacts, kinds, "Limit('elbow', -1.0, 2.0)")
         if not self.bodies:
             raise InputError("a mechanism needs at least one body.")
         for what, items in (("body", self.bodies), ("joint", joints), ("load", loads)):
@@ -70,6 +101,10 @@ class Mechanism(eqx.Module):
             _check_point_masses(joint, self)
         for load in self.loads:
             _check_ends("load", load, self)
+        require_unique("contact", [name for contact in self.contacts for name in contact.row_names])
+        for contact in self.contacts:
+            if isinstance(contact, Contact):
+                _check_contact(contact, self)
         for visual in self.visuals:
             if visual.body not in (known := [*self.by_name, GROUND]):
                 raise unknown_name("body in a visual:", visual.body, known)
@@ -233,6 +268,17 @@ def _check_ends(what: str, item: AbstractJoint | AbstractLoad, mechanism: Mechan
     for name in item.bodies:
         if name not in known:
             raise unknown_name(f"body in {what} '{item.name}':", name, known)
+
+
+def _check_contact(contact: Contact, mechanism: Mechanism) -> None:
+    if contact.dimension != mechanism.dimension:
+        words = {2: "in the plane", 3: "in space"}
+        raise InputError(
+            f"contact '{contact.name}' is {words[contact.dimension]} but the mechanism is {words[mechanism.dimension]}."
+        )
+    for name in contact.bodies:
+        if name not in (known := [*mechanism.by_name, GROUND]):
+            raise unknown_name(f"body in contact '{contact.name}':", name, known)
 
 
 def _check_point_masses(joint: AbstractJoint, mechanism: Mechanism) -> None:

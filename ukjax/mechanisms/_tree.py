@@ -10,17 +10,20 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._misc._types import Coordinates, Forces, MassMatrix, Numbers, Time, Velocities, as_jax
-from .._system._constraint import AbstractConstraint, Holonomic, Nonholonomic, as_constraints
+from .._system._constraint import AbstractConstraint, as_constraints
 from .._system._system import AbstractSystem
 from .._system._tree_inertia import TreeInertia
 from ._bodies import AbstractBody
+from ._contact_places import TreePlaces
+from ._contact_rows import require_no_contacts, require_positions, unilateral_rows
+from ._contacts import AnyContact
 from ._joints import AbstractJoint
 from ._loads import AbstractCoordinateLoad, AbstractLoad
-from ._mechanism import Mechanism, Placements, Twists, require_unique, sum_of
-from ._placement import Twist, ground_twist
+from ._mechanism import Mechanism, Placements, Twists, all_joints, all_loads, require_unique, sum_of
+from ._placement import Twist
 from ._tree_dynamics import force, gathered, needed, tree_inertia
 from ._tree_layout import Order, armature_of, order
-from ._tree_loops import Loop, LoopRows, LoopSlip
+from ._tree_loops import loop_constraints, loop_wrenches
 from ._tree_place import Place, described, moving, place
 from ._visual import Visual
 
@@ -163,22 +166,20 @@ class TreeSystem(AbstractSystem):
         return at.mechanism.energies(at.placements, self._twists(at, v)) | rotors | on_coordinates
 
     @property
+    def places(self) -> TreePlaces:
+        """Where bodies are, for contacts."""
+        return TreePlaces(self.mechanism, self.order)
+
+    @property
     def loops(self) -> tuple[AbstractJoint, ...]:
         """The joints that close loops."""
         return self.mechanism.joints[len(self.mechanism.bodies) :]
 
     @property
     def constraints(self) -> tuple[AbstractConstraint, ...]:
-        """The rows of the loops in their order, then the further ones."""
-        found = []
-        for i, joint in enumerate(self.loops):
-            loop = Loop(self.mechanism, self.order.layout, len(self.bodies) + i)
-            if joint.holonomic:
-                found.append(Holonomic(LoopRows(loop), name=joint.name))
-            if joint.nonholonomic:
-                name = f"{joint.name}, no slip" if joint.holonomic else joint.name
-                found.append(Nonholonomic(LoopSlip(loop), name=name))
-        return (*found, *self.further)
+        """The rows of the loops in their order, the further ones, then the limits and contacts."""
+        loops = loop_constraints(self.mechanism, self.order.layout)
+        return (*loops, *self.further, *unilateral_rows(self.places))
 
     def joint_wrenches(
         self, t: Time, q: Coordinates, v: Velocities, a: Velocities, multipliers: Float[Array, " m"]
@@ -197,10 +198,11 @@ class TreeSystem(AbstractSystem):
         **Returns:** a `Twist` for each joint by name, in world axes: the torque in place of `omega` [N m], the force in
         place of `velocity` [N].
         """
+        require_no_contacts(self.mechanism)
         at = self._at(q)
         rates = at.chains.rates(at.posture, v, a)
         twists, asked = at.chains.twists(at.posture, rates), needed(at.chains, at.posture, rates)
-        loops = self._loop_wrenches(at, t, twists, multipliers)
+        loops = loop_wrenches(at.mechanism, at.placements, t, twists, multipliers)
         for given in (self._loads(at, t, twists), *(wrench for wrench, _ in loops.values())):
             asked = jax.tree.map(jnp.subtract, asked, given)
         carried = self._by_name(gathered(self.order.parents, at.centres, asked))
@@ -209,25 +211,6 @@ class TreeSystem(AbstractSystem):
             for i, b in zip(self.order.carrying, self.bodies, strict=True)
         }
         return found | {name: wrench for name, (_, wrench) in loops.items()}
-
-    def _loop_wrenches(
-        self, at: Place, t: Time, twists: Twist, multipliers: Float[Array, " m"]
-    ) -> dict[str, tuple[Twist, Twist]]:
-        """What each loop does to all bodies, stacked, and what to its child, by the principle of virtual power."""
-        found, start = {}, 0
-        for joint in at.mechanism.joints[len(self.bodies) :]:
-            ends = tuple(at.placements[name] for name in joint.bodies)
-
-            def rows(twists: Twist, child: Twist, joint: AbstractJoint = joint, ends: tuple = ends) -> Array:
-                by_name = self._by_name(twists)
-                first, second, *others = (by_name[name] for name in joint.bodies)
-                return joint.velocity_rows(t, ends, (first, jax.tree.map(jnp.add, second, child), *others))
-
-            still = ground_twist(at.mechanism.dimension, twists.omega.dtype)
-            psi, transposed = jax.vjp(rows, twists, still)
-            found[joint.name] = transposed(multipliers[start : start + psi.size])
-            start += psi.size
-        return found
 
 
 @final
@@ -261,6 +244,7 @@ def tree(
     armature: Mapping[str, Any] | Numbers | None = None,
     name: str = "mechanism",
     visuals: Iterable[Visual] = (),
+    contacts: Iterable[AnyContact] = (),
 ) -> TreeSystem:
     """A mechanism in minimal coordinates: a kinematic tree by product of exponentials, with loops as constraints.
 
@@ -284,17 +268,20 @@ def tree(
     - `armature`: of velocities besides the bodies, by label or (n,): a rotor's inertia times gear ratio squared [kg m^2].
     - `name`: the title of its runs.
     - `visuals`: what bodies look like where they are shown; those without have a shape of their own.
+    - `contacts`: limits and dry friction of joints, and contacts of shapes: `Limit`, `JointFriction`, `Contact`.
 
     **Returns:** the `TreeSystem`.
 
     **Raises:** `InputError` for joints in a cycle, a body not joined to the ground, and what `Mechanism` refuses.
     """
-    joints, loops, loads = tuple(joints), tuple(loops), tuple(loads)
+    joints, loops, loads = all_joints("joints", joints), all_joints("loops", loops), all_loads(loads)
     on_coordinates = tuple(load for load in loads if isinstance(load, AbstractCoordinateLoad))
     on_bodies = [load for load in loads if not isinstance(load, AbstractCoordinateLoad)]
     require_unique("load", [load.name for load in (*on_bodies, *on_coordinates) if hasattr(load, "name")])
-    mechanism = Mechanism(bodies, (*joints, *loops), on_bodies, name, visuals)
+    mechanism = Mechanism(bodies, (*joints, *loops), on_bodies, name, visuals, contacts)
     found = order(mechanism.bodies, mechanism.joints[: len(joints)])
     kind = _Tree if len(found.labels) == found.layout.nv else _QuaternionTree
     rotors = None if armature is None else armature_of(armature, found.velocity_labels)
-    return kind(mechanism, as_constraints(constraints), on_coordinates, rotors, found)
+    system = kind(mechanism, as_constraints(constraints), on_coordinates, rotors, found)
+    require_positions(system.places)
+    return system

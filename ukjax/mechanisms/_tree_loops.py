@@ -11,12 +11,13 @@ from jaxtyping import Array, Float
 
 from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Time, Velocities
+from .._system._constraint import AbstractConstraint, Holonomic, Nonholonomic
 from .._system._together import AbstractTogether
 from ._abstract_joint import AbstractJoint
 from ._alike import each
 from ._bodies import GROUND
 from ._mechanism import Mechanism, Placements, Twists
-from ._placement import Twist, ground_placement
+from ._placement import Twist, ground_placement, ground_twist
 from ._tree_layout import Layout
 from ._tree_motion import Chains, Posture, cross
 from ._tree_place import chains_of, described, moving, placed
@@ -25,7 +26,11 @@ Ends = tuple[Float[Array, "k 3 3"], Float[Array, "k 3"], Float[Array, " k"]]
 """Of some bodies: rotations from the reference posture, centres [m], and in the plane angles [rad]."""
 
 
-def _found(chains: Chains, q: Coordinates, bodies: tuple[int, ...]) -> tuple[Posture, Ends]:
+def found_at(chains: Chains, q: Coordinates, bodies: tuple[int, ...]) -> tuple[Posture, Ends]:
+    """The posture of a tree, and where some bodies are.
+
+    **Arguments:** as `ends`.
+    """
     posture, frames, places = chains.posture(q), np.array(chains.layout.frames, int), np.array(bodies, int)
     at = frames[places]
     centres = posture.origin[at] + chains.levers(posture)[places]
@@ -45,7 +50,7 @@ def ends(chains: Chains, q: Coordinates, *, bodies: tuple[int, ...]) -> Ends:
     - `q`: its coordinates.
     - `bodies`: the numbers of the bodies.
     """
-    return _found(chains, q, bodies)[1]
+    return found_at(chains, q, bodies)[1]
 
 
 @ends.def_jvp
@@ -55,11 +60,11 @@ def _(primals: tuple, tangents: tuple, *, bodies: tuple[int, ...]) -> tuple[Ends
     found = ends(chains, q, bodies=bodies)
     change = jax.tree.map(jnp.zeros_like, found)
     if jax.tree.leaves(of_chains):
-        fixed = lambda chains: _found(chains, q, bodies)[1]
+        fixed = lambda chains: found_at(chains, q, bodies)[1]
         moved = eqx.filter_jvp(fixed, (chains,), (of_chains,))[1]
         change = eqx.combine(moved, change)  # None stands for what does not change
     if of_q is not None:
-        posture, (R, p, _) = _found(chains, q, bodies)
+        posture, (R, p, _) = found_at(chains, q, bodies)
         twists = twists_of(chains, posture, p, chains.velocities(q, of_q), bodies)
         columns = jnp.swapaxes(R, 1, 2)
         turned = jnp.swapaxes(cross(jnp.broadcast_to(twists.omega[:, None], R.shape), columns), 1, 2)
@@ -105,7 +110,15 @@ def _joints(loops: Sequence[Loop], mechanism: Mechanism) -> tuple[list[AbstractJ
     return joints, tuple(i for i, body in enumerate(mechanism.bodies) if body.name in joined)
 
 
-def _placements(mechanism: Mechanism, bodies: tuple[int, ...], found: Ends) -> Placements:
+def placements_by_name(mechanism: Mechanism, bodies: tuple[int, ...], found: Ends) -> Placements:
+    """The placements of some bodies and the ground, by name.
+
+    **Arguments:**
+
+    - `mechanism`: the mechanism.
+    - `bodies`: the numbers of the bodies.
+    - `found`: from `ends`.
+    """
     own = [mechanism.bodies[i] for i in bodies]
     each_body = dict(zip((body.name for body in own), placed(own, *found), strict=True))
     return {GROUND: ground_placement(mechanism.dimension, found[1].dtype)} | each_body
@@ -126,7 +139,7 @@ class LoopRows(AbstractTogether):
         mechanism = described(loops[0].mechanism, q.dtype)
         joints, bodies = _joints(loops, mechanism)
         found = ends(chains_of(mechanism, loops[0].layout), q, bodies=bodies)
-        placements = _placements(mechanism, bodies, found)
+        placements = placements_by_name(mechanism, bodies, found)
         items = [(joint, *(placements[name] for name in joint.bodies)) for joint in joints]
         return each(lambda joint, *placements: joint.rows(t, *placements), items)
 
@@ -146,11 +159,59 @@ class LoopSlip(AbstractTogether):
         mechanism = described(loops[0].mechanism, q.dtype)
         joints, bodies = _joints(loops, mechanism)
         chains = chains_of(mechanism, loops[0].layout)
-        posture, found = _found(chains, q, bodies)
-        placements = _placements(mechanism, bodies, found)
+        posture, found = found_at(chains, q, bodies)
+        placements = placements_by_name(mechanism, bodies, found)
         twists: Twists = moving(
             [mechanism.bodies[i] for i in bodies], twists_of(chains, posture, found[1], v, bodies)
         )
         of = lambda by_name, joint: tuple(by_name[name] for name in joint.bodies)
         items = [(joint, of(placements, joint), of(twists, joint)) for joint in joints]
         return each(lambda joint, placements, twists: joint.slip(t, placements, twists), items)
+
+
+def loop_constraints(mechanism: Mechanism, layout: Layout) -> list[AbstractConstraint]:
+    """The rows of all loops, in their order.
+
+    **Arguments:**
+
+    - `mechanism`: its joints are those of the tree, then those that close loops.
+    - `layout`: what hangs on what.
+    """
+    found = list[AbstractConstraint]()
+    for i, joint in enumerate(mechanism.joints[len(mechanism.bodies) :], len(mechanism.bodies)):
+        loop = Loop(mechanism, layout, i)
+        if joint.holonomic:
+            found.append(Holonomic(LoopRows(loop), name=joint.name))
+        if joint.nonholonomic:
+            name = f"{joint.name}, no slip" if joint.holonomic else joint.name
+            found.append(Nonholonomic(LoopSlip(loop), name=name))
+    return found
+
+
+def loop_wrenches(
+    mechanism: Mechanism, placements: Placements, t: Time, twists: Twist, multipliers: Float[Array, " m"]
+) -> dict[str, tuple[Twist, Twist]]:
+    """What each loop does to all bodies, stacked, and what to its child, by the principle of virtual power.
+
+    **Arguments:**
+
+    - `mechanism`: as of `loop_constraints`.
+    - `placements`: of its bodies.
+    - `t`: time [s].
+    - `twists`: of its bodies, stacked.
+    - `multipliers`: lambda of the loops' rows, and perhaps others behind.
+    """
+    found, start, bodies = {}, 0, mechanism.bodies
+    for joint in mechanism.joints[len(bodies) :]:
+        ends = tuple(placements[name] for name in joint.bodies)
+
+        def rows(twists: Twist, child: Twist, joint: AbstractJoint = joint, ends: tuple = ends) -> Array:
+            by_name = moving(bodies, twists)
+            first, second, *others = (by_name[name] for name in joint.bodies)
+            return joint.velocity_rows(t, ends, (first, jax.tree.map(jnp.add, second, child), *others))
+
+        still = ground_twist(mechanism.dimension, twists.omega.dtype)
+        psi, transposed = jax.vjp(rows, twists, still)
+        found[joint.name] = transposed(multipliers[start : start + psi.size])
+        start += psi.size
+    return found

@@ -1,5 +1,6 @@
 """From a robot's file to a tree of `mechanisms`, its start, and the report."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,13 @@ from .._system._problem import Problem
 from ..mechanisms import GROUND, Gravity, TreeSystem, tree
 from ._actuators import Inputs, inputs_of
 from ._bodies import bodies, frames
+from ._chosen import chosen
+from ._clear import cleared
 from ._drives import actuators
 from ._equalities import equalities
+from ._geoms import contacts
 from ._joints import joints, kinds
+from ._limits import frictions, limits
 from ._parts import Parts
 from ._passive import armature, compensation, damping, springs
 from ._reference import Reference, reference
@@ -34,6 +39,7 @@ def load(
     merge_fixed: bool = True,
     free_base: bool = False,
     keyframe: str | int | None = None,
+    contact: bool | Iterable[str | tuple[str, str]] = False,
     ctrl: Any = None,
     t1: float = 10.0,
 ) -> Robot:
@@ -48,6 +54,9 @@ def load(
     - `merge_fixed`: whether bodies without a joint become parts of those they are fixed to, or bodies on `Fixed` joints.
     - `free_base`: whether a base that the file fixes to the world moves freely, as a walking robot's.
     - `keyframe`: name or number of the keyframe to start at; by default the first, or else the reference posture.
+    - `contact`: which inequalities of the file the robot keeps: False for none, True for all, or a list of `"limits"`
+      of joints, `"friction"` in joints, `"ground"` for contact with what stands still, `"self"` for contact of moving
+      bodies, and pairs of geoms or bodies by name, such as `("foot", "floor")`.
     - `ctrl`: inputs of the actuators (nu,), a function of (t) or of (t, q, v) that returns them, or a `Tabulated`; by
       default those of the keyframe, or else zeros.
     - `t1`: end of the problem [s].
@@ -57,6 +66,7 @@ def load(
     **Raises:** `InputError` for what is no robot, and with `strict` for what is not modelled; `MissingExtraError`
     without `mujoco`.
     """
+    wanted = chosen(contact)
     read_in = read(source, free_base)
     if not read_in.model.nv:
         raise InputError(f"{read_in.title} has no joint, so nothing can move.")
@@ -65,23 +75,31 @@ def load(
     lengths, refused = tendon_lengths(at)
     inputs = _inputs(at, ctrl, start)
     passive = (_gravity(at), compensation(at), springs(at), damping(at))
-    parts = [*passive, tendons(at, lengths, refused), actuators(at, lengths, inputs), equalities(at, lengths)]
+    unilateral = (limits(at, wanted), frictions(at, wanted), contacts(at, wanted))
+    parts = [
+        *passive,
+        *unilateral,
+        tendons(at, lengths, refused),
+        actuators(at, lengths, inputs),
+        equalities(at, lengths),
+    ]
     rotors, of_rotors = armature(at)
     of_parts = (x for part in parts for x in part.features)
     features = [*_moving(at), *of_rotors, *of_parts, *unused(at, start), *read_in.features]
-    report = report_of(read_in.title, features, strict)
     mechanism = tree(
         bodies(at),
         joints(at),
         [x for part in parts for x in part.loads],
         loops=[x for part in parts for x in part.loops],
-        constraints=[x for part in parts for x in part.constraints],
+        constraints=list[Any](x for part in parts for x in part.constraints),
         armature=rotors,
         name=read_in.name,
         visuals=visuals(at),
+        contacts=[x for part in parts for x in part.contacts],
     )
     converted = conversion(at)
-    problem = _problem(at, mechanism, converted, start, t1)
+    problem, of_start = _problem(at, mechanism, converted, start, t1)
+    report = report_of(read_in.title, [*features, *of_start], strict)
     return Robot(problem, report, at.names, converted, inputs)
 
 
@@ -128,14 +146,15 @@ def _moving(at: Reference) -> list[Feature]:
 
 def _problem(
     at: Reference, mechanism: TreeSystem, converted: Conversion, start: int | None, t1: float
-) -> Problem:
-    """The tree at its start, on its constraints."""
-    model, found = at.model, frames(at)
-    carriers = {name: carrier for name, (carrier, _) in found.items()}
-    places = Frames(mechanism, carriers, {name: as_jax(x) for name, (_, x) in found.items()})
+) -> tuple[Problem, list[Feature]]:
+    """The tree at its start, on its constraints, and what became of contacts for that."""
+    model, points = at.model, frames(at)
+    carriers = {name: carrier for name, (carrier, _) in points.items()}
     still = np.zeros(model.nv)
     qpos, qvel = (model.qpos0, still) if start is None else (model.key_qpos[start], model.key_qvel[start])
     q0, v0 = converted.coordinates(as_jax(np.array(qpos))), converted.velocities(as_jax(np.array(qvel)))
     if mechanism.constraints:
         q0, v0 = project(mechanism, 0.0, q0, v0)
-    return Problem(mechanism, q0, v0, 0.0, t1, places)
+    mechanism, q0, v0, found = cleared(mechanism, q0, v0)
+    places = Frames(mechanism, carriers, {name: as_jax(x) for name, (_, x) in points.items()})
+    return Problem(mechanism, q0, v0, 0.0, t1, places), found

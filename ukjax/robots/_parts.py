@@ -3,7 +3,9 @@
 from typing import NamedTuple
 
 from .._system._constraint import AbstractConstraint
+from .._system._unilateral import AbstractUnilateral
 from ..mechanisms import AbstractCoordinateLoad, AbstractJoint, AbstractLoad
+from ..mechanisms._contacts import AnyContact
 from ._report import Feature
 
 
@@ -13,10 +15,12 @@ class Parts(NamedTuple):
     - `loads`: on bodies or on coordinates.
     - `loops`: joints that close loops.
     - `constraints`: on the coordinates.
+    - `contacts`: limits, and contacts of shapes.
     - `features`: for the report, one for each feature of this kind that the file has.
     """
 
     loads: tuple[AbstractLoad | AbstractCoordinateLoad, ...] = ()
     loops: tuple[AbstractJoint, ...] = ()
-    constraints: tuple[AbstractConstraint, ...] = ()
+    constraints: tuple[AbstractConstraint | AbstractUnilateral, ...] = ()
     features: tuple[Feature, ...] = ()
+    contacts: tuple[AnyContact, ...] = ()

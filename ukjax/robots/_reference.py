@@ -97,8 +97,13 @@ def cleaned(x: np.ndarray, size: float = 1.0) -> np.ndarray:
     return np.where(np.abs(x) < _ROUNDING * size, 0.0, x)
 
 
-def _unique(names: Sequence[str]) -> tuple[str, ...]:
-    """A number behind those that were there before."""
+def unique_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Names with a number behind those that were there before.
+
+    **Arguments:**
+
+    - `names`: in any order.
+    """
     found: list[str] = []
     for name in names:
         again = 2
@@ -123,7 +128,7 @@ def kind_of(model: Any, joint: int) -> str:
 def _names_of(model: Any) -> Names:
     def of(kind: str, count: int, unnamed: Any) -> tuple[str, ...]:
         number = getattr(mujoco().mjtObj, f"mjOBJ_{kind}")
-        return _unique([mujoco().mj_id2name(model, number, i) or unnamed(i) for i in range(count)])
+        return unique_names([mujoco().mj_id2name(model, number, i) or unnamed(i) for i in range(count)])
 
     bodies = of("BODY", model.nbody, lambda i: f"body {i}")
     bodies = (GROUND, *(f"{name} body" if name == GROUND else name for name in bodies[1:]))

@@ -16,6 +16,7 @@ from .._misc._types import Coordinates, Forces, Numbers, Time, Velocities
 from .._system._problem import Problem
 from ..mechanisms import TreeSystem
 from ._actuators import Control, Inputs, inputs_of, with_inputs
+from ._clear import without_contacts
 from ._reference import Names
 from ._report import RobotReport
 from ._state import Conversion
@@ -160,6 +161,6 @@ class Robot(eqx.Module):
         **Raises:** `InputError` for wrong shapes.
         """
         q, v = self.state_from_mujoco(qpos, qvel)
-        system = with_inputs(self.mechanism, self.inputs.replaced(ctrl, act))
+        system = without_contacts(with_inputs(self.mechanism, self.inputs.replaced(ctrl, act)))
         found = acceleration_at(UdwadiaKalaba(), system, jnp.zeros((), q.dtype), q, v)
         return self.conversion.rates(found.a)

@@ -9,9 +9,6 @@ from ._mujoco import mujoco
 from ._reference import Reference
 from ._report import Feature
 
-_NO_CONTACT = "contact is not modelled: bodies pass through each other"
-_INEQUALITY = "inequalities are not modelled: joints move beyond it"
-
 
 def _named(at: Reference, kind: str, numbers: Sequence[int] | np.ndarray) -> tuple[str, ...]:
     """The names of some of a kind of object, of those that have one, else "<kind> <number>"."""
@@ -21,33 +18,6 @@ def _named(at: Reference, kind: str, numbers: Sequence[int] | np.ndarray) -> tup
 
 def _all(at: Reference, kind: str, count: str) -> tuple[str, ...]:
     return _named(at, kind, range(getattr(at.model, count, 0)))
-
-
-def _joints(at: Reference, has: np.ndarray) -> tuple[str, ...]:
-    return tuple(at.names.joints[i] for i in np.flatnonzero(has))
-
-
-def _of_joints(at: Reference) -> list[Feature]:
-    model = at.model
-    limited = np.zeros(model.njnt, bool) if at.disabled("LIMIT") else np.array(model.jnt_limited, bool)
-    friction = np.zeros(model.nv) if at.disabled("FRICTIONLOSS") else model.dof_frictionloss
-    rubbing = np.isin(np.arange(model.njnt), model.dof_jntid[friction > 0])
-    return [
-        Feature("joint limit", _joints(at, limited), "ignored", _INEQUALITY),
-        Feature("joint frictionloss", _joints(at, rubbing), "ignored", "dry friction is not modelled"),
-    ]
-
-
-def _of_contact(at: Reference) -> list[Feature]:
-    model = at.model
-    if at.disabled("CONTACT"):
-        return []
-    touching = np.flatnonzero(np.array(model.geom_contype) | np.array(model.geom_conaffinity))
-    return [
-        Feature("colliding geom", _named(at, "geom", touching), "ignored", _NO_CONTACT),
-        Feature("contact pair", _all(at, "pair", "npair"), "ignored", _NO_CONTACT),
-        Feature("contact exclusion", _all(at, "exclude", "nexclude"), "ignored", _NO_CONTACT, moves=False),
-    ]
 
 
 def _of_surroundings(at: Reference) -> list[Feature]:
@@ -106,7 +76,7 @@ def _settings(at: Reference) -> list[Feature]:
 
 
 def unused(at: Reference, keyframe: int | None) -> list[Feature]:
-    """What is not modelled, but for equalities, tendons and actuators, which tell of themselves.
+    """What is not modelled, but for limits, contacts, equalities, tendons and actuators, which tell of themselves.
 
     **Arguments:**
 
@@ -115,8 +85,6 @@ def unused(at: Reference, keyframe: int | None) -> list[Feature]:
     """
     others: Any = tuple(name for i, name in enumerate(at.names.keyframes) if i != keyframe)
     return [
-        *_of_joints(at),
-        *_of_contact(at),
         *_of_surroundings(at),
         *_settings(at),
         *_besides(at),

@@ -75,7 +75,7 @@ _TOLD = {
     "collision": (
         "collision mesh",
         "ignored",
-        "contact is not modelled: bodies pass through each other",
+        "contacts of meshes are not offered",
         True,
     ),
     "missing": (

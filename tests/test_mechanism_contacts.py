@@ -1,0 +1,213 @@
+"""Limits, dry friction and contacts of mechanisms: gaps against MuJoCo's distances, slips against differences, and
+motions against closed forms."""
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+import pytest
+
+import ukjax as uk
+import ukjax.mechanisms as um
+from ukjax._contact._rows import kinematics, layout_of
+
+G = 9.81
+
+
+def at_random(seed: int, bodies: int) -> tuple[np.ndarray, np.ndarray]:
+    """Displacements and unit quaternions of free bodies, and their velocities."""
+    rng = np.random.default_rng(seed)
+    q = rng.normal(size=(bodies, 7))
+    q[:, 3:] /= np.linalg.norm(q[:, 3:], axis=1)[:, None]
+    return q.reshape(-1), rng.normal(size=6 * bodies)
+
+
+SHAPES = {  # of ours, and of MuJoCo's geoms
+    "sphere": (lambda body: um.Sphere(body, (0, 0, 0), 0.2), 'type="sphere" size="0.2"'),
+    "capsule": (
+        lambda body: um.Capsule(body, (0, -0.5, 0), (0, 0.5, 0), 0.15),
+        'type="capsule" fromto="0 -0.5 0 0 0.5 0" size="0.15"',
+    ),
+    "box": (lambda body: um.Cuboid(body, (0, 0, 0), (0.6, 0.4, 0.2)), 'type="box" size="0.3 0.2 0.1"'),
+    "plane": (lambda body: um.HalfSpace(body, (0, 0, 0)), 'type="plane" size="0 0 1"'),
+}
+
+
+def pair(first: str, second: str, **contact: float) -> um.AbsoluteSystem:
+    """Two free bodies with their shapes at their centres; a plane is the ground's."""
+    bodies = [um.Body(name, 1.0, (0, 0, 0), (0.1, 0.2, 0.25)) for name in ("a", "b")]
+    shapes = [
+        SHAPES[kind][0]("ground" if kind == "plane" else name) for kind, name in ((first, "a"), (second, "b"))
+    ]
+    return um.assemble(bodies, contacts=[um.Contact(*shapes, name="pair", **contact)])
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        *(("plane", x) for x in ("sphere", "capsule", "box")),
+        *((x, "sphere") for x in ("sphere", "box", "capsule")),
+        ("capsule", "capsule"),
+    ],
+)
+def test_gaps_are_those_of_mujoco(first: str, second: str) -> None:
+    system = pair(first, second)
+    body = lambda kind: (
+        f"<geom {SHAPES[kind][1]}/>"
+        if kind == "plane"
+        else f'<body><freejoint/><geom {SHAPES[kind][1]} mass="1"/></body>'
+    )
+    model = mujoco.MjModel.from_xml_string(
+        f"<mujoco><worldbody>{body(first)}{body(second)}</worldbody></mujoco>"
+    )
+    data, worst = mujoco.MjData(model), 0.0
+    gaps = jax.jit(lambda q, v: kinematics(system, jnp.zeros(()), q, v).gap)
+    for seed in range(40):
+        q, v = at_random(seed, 2)
+        data.qpos[:] = q[-model.nq :]
+        mujoco.mj_kinematics(model, data)
+        distance = mujoco.mj_geomDistance(model, data, 0, 1, 10.0, None)
+        found = float(gaps(jnp.asarray(q), jnp.asarray(v)).min())
+        if distance > 0:  # what penetrates MuJoCo measures by other rules
+            worst = max(worst, abs(found - distance))
+    assert worst < 1e-6  # to which MuJoCo iterates
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("plane", "capsule"), ("box", "sphere"), ("capsule", "capsule"), ("sphere", "sphere")],
+)
+def test_velocities_are_those_of_material_points(first: str, second: str) -> None:
+    """Against the places, a moment later, of the two material points that are at the contact."""
+    from scipy.spatial.transform import Rotation
+
+    system, h = pair(first, second, friction=0.5), 1e-6
+    q, v = at_random(3, 2)
+    t, given = jnp.zeros(()), (jnp.asarray(q), jnp.asarray(v))
+    u = np.asarray(kinematics(system, t, *given).u).reshape(-1, 3)
+    frames = um.contact_frames(system, 0.0, given[0])
+
+    def moved(body: str, x: np.ndarray, dt: float) -> np.ndarray:
+        if body == "ground":
+            return x
+        i = "ab".index(body)
+        p, R = q[7 * i : 7 * i + 3], Rotation.from_quat(q[7 * i + 3 : 7 * i + 7], scalar_first=True)
+        velocity, omega = v[6 * i : 6 * i + 3], v[6 * i + 3 : 6 * i + 6]
+        return p + dt * velocity + (R * Rotation.from_rotvec(dt * omega)).apply(R.inv().apply(x - p))
+
+    assert list(frames) == list(layout_of(system, t, *given)[0].names)
+    for frame, rates in zip(frames.values(), u, strict=True):
+        axes, x = np.asarray(frame.axes), np.asarray(frame.point)
+        np.testing.assert_allclose(axes @ axes.T, np.eye(3), atol=1e-12)
+        of = [(moved(body, x, h) - moved(body, x, -h)) / (2 * h) for body in frame.bodies]
+        np.testing.assert_allclose(axes @ (of[1] - of[0]), rates, atol=1e-8)
+
+
+def test_what_is_not_offered_is_refused() -> None:
+    box, ball = um.Cuboid("a", (0, 0, 0), (1, 1, 1)), um.Sphere("b", (0, 0, 0), 0.1)
+    two = [um.ball(name, (0, 0, 0), 0.1, 1.0) for name in ("a", "b")]
+    for shapes, words in (
+        (
+            (box, um.Cuboid("b", (0, 0, 0), (1, 1, 1))),
+            "a Cuboid and a Cuboid are not offered; there are HalfSpace and",
+        ),
+        ((box, um.Capsule("b", (0, 0, 0), (0, 0, 1), 0.1)), "a Cuboid and a Capsule are not offered"),
+        ((ball, um.Sphere("b", (0, 0, 1), 0.1)), "of 'b' with itself"),
+        ((um.Surface("ground", lambda x: x[2]), ball), "points touch a Surface"),
+        ((um.HalfSpace("ground", (0, 0)), ball), "one shape in the plane and one in space"),
+    ):
+        with pytest.raises(uk.InputError, match=words):
+            um.Contact(*shapes)
+    for contacts, words in (
+        ([um.Contact(box, um.Sphere("c", (0, 0, 0), 0.1))], "unknown body in contact 'a-c': 'c'"),
+        ([um.Limit("elbow", 0.0, 1.0)], "unknown joint with a position, of 'elbow'"),
+        ([um.Contact(box, ball), um.Contact(box, ball)], "2 contact names are 'a-b'"),
+    ):
+        with pytest.raises(uk.InputError, match=words):
+            um.assemble(two, contacts=contacts)
+    for make, words in (
+        (lambda: um.Limit("elbow"), "has no stop"),
+        (lambda: um.Limit("elbow", 1.0, 0.0), "needs lower < upper"),
+        (lambda: um.Limit("elbow", 1.0, restitution=1.5), "must be at most 1"),
+        (lambda: um.JointFriction("elbow", -1.0), "must not be negative"),
+    ):
+        with pytest.raises(uk.InputError, match=words):
+            make()
+
+
+def test_coordinates_agree_on_limits() -> None:
+    """A hinge in space, a slide and a ball joint, in a tree and in absolute coordinates at the same posture."""
+    bodies = [
+        um.Body(name, 1.0, (x, 0, 0), (0.1, 0.2, 0.25)) for name, x in (("a", 0.5), ("b", 1.5), ("c", 2.5))
+    ]
+    joints = [
+        um.Revolute("hinge", "ground", "a", (0, 0, 0), (0, 0, 1)),
+        um.Prismatic("slide", "a", "b", (1, 0, 0), (1, 1, 0)),
+        um.Spherical("ball", "b", "c", (2, 0, 0)),
+    ]
+    contacts = [
+        um.Limit("hinge", -1.0, 2.0),
+        um.Limit("slide", upper=0.3),
+        um.Limit("ball", upper=1.2),
+        um.JointFriction("slide", 3.0),
+    ]
+    tree, absolute = (
+        um.tree(bodies, joints, contacts=contacts),
+        um.assemble(bodies, joints, contacts=contacts),
+    )
+    half = 0.35
+    q = jnp.array([0.7, -0.2, np.cos(half), np.sin(half) * 0.6, 0.0, np.sin(half) * 0.8])
+    at, t = tree.placements(0.0, q), jnp.zeros(())
+    found = kinematics(tree, t, q, tree.v0.at[:2].set(jnp.array([0.4, 0.9])))
+    np.testing.assert_allclose(found.gap[:4], [1.7, 1.3, 0.5, 1.2 - 2 * half], atol=1e-14)
+    np.testing.assert_allclose(found.u, [0.4, -0.4, -0.9, 0.0, 0.9], atol=1e-14)
+    quaternion = lambda R: jnp.array(_quaternion(np.asarray(R)))
+    same = jnp.concatenate([x for name in "abc" for x in (at[name].p, quaternion(at[name].R))])
+    np.testing.assert_allclose(
+        kinematics(absolute, t, same, absolute_rest(absolute)).gap, found.gap, atol=1e-13
+    )
+    names = ("hinge.lower", "hinge.upper", "slide.upper", "ball.upper", "slide friction")
+    for system, state in ((tree, (q, tree.v0)), (absolute, (same, absolute_rest(absolute)))):
+        assert layout_of(system, t, *state)[0].names == names
+
+
+def absolute_rest(system: um.AbsoluteSystem) -> jax.Array:
+    return jnp.zeros(len(system.velocity_labels))
+
+
+def _quaternion(R: np.ndarray) -> np.ndarray:
+    from scipy.spatial.transform import Rotation
+
+    return Rotation.from_matrix(R).as_quat(scalar_first=True)
+
+
+@pytest.mark.slow
+def test_point_leaves_a_ball() -> None:
+    """Without friction, from the top with speed v: where cos theta = 2/3 + v^2 / (3 g r)."""
+    speed, radius = 0.5, 1.3
+    top = um.Surface("ground", lambda x: x @ x - radius**2)
+    contact = um.Contact(um.Sphere("bead", (0.0, radius)), top)
+    bead = um.assemble([um.PointMass("bead", 0.7, (0.0, radius))], loads=[um.Gravity()], contacts=[contact])
+    run = uk.simulate(um.problem(bead, v0=jnp.array([speed, 0.0]), t1=2.0), t1=1.5)
+    assert run.contacts.names == ("bead-ground",)
+    np.testing.assert_allclose(run.contacts.force[0, 0], 0.7 * (G - speed**2 / radius), rtol=1e-9)
+    left = int(np.argmax(~np.asarray(run.contacts.closed[:, 0])))
+    t = float(run.contacts.event_time[0])
+    assert run.t[left - 1] <= t <= run.t[left]
+    there = uk.simulate(um.problem(bead, v0=jnp.array([speed, 0.0])), t1=t)
+    np.testing.assert_allclose(there.q[-1, 1] / radius, 2 / 3 + speed**2 / (3 * G * radius), rtol=1e-8)
+
+
+@pytest.mark.slow
+def test_ball_slides_until_it_rolls() -> None:
+    """Case 4 with sidespin: the slip ends after 2 |u| / (7 mu g), and does not turn."""
+    mu, r, v, w = 0.2, 0.11, np.array([3.0, 0.5, 0.0]), np.array([-25.0, -10.0, 7.0])
+    contact = um.Contact(um.HalfSpace("ground", (0, 0, 0)), um.Sphere("ball", (0, 0, r), r), friction=mu)
+    system = um.assemble([um.ball("ball", (0, 0, r), r, 1.0)], loads=[um.Gravity()], contacts=[contact])
+    run = uk.simulate(um.problem(system, v0=jnp.array([*v, *w])), t1=2.0, ts=[0.2, 2.0])
+    u = v + np.cross(w, [0, 0, -r])
+    end, along = 2 * np.linalg.norm(u) / (7 * mu * G), u / np.linalg.norm(u)
+    np.testing.assert_allclose(run.contacts.event_time[0], end, atol=1e-9)
+    slid = v * end - 0.5 * mu * G * along * end**2
+    np.testing.assert_allclose(run.q[0, :2], (v * 0.2 - 0.5 * mu * G * along * 0.04)[:2], atol=1e-8)
+    np.testing.assert_allclose(run.q[1, :2], (slid + (v - mu * G * along * end) * (2.0 - end))[:2], atol=1e-8)

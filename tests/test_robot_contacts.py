@@ -1,0 +1,171 @@
+"""Limits, dry friction and contacts that robots bring along: the report, pairs as MuJoCo finds them, and motions."""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+import pytest
+
+import ukjax as uk
+from ukjax._system._constraint import unilateral
+from ukjax.robots._geoms import touching
+from ukjax.robots._reference import reference
+
+FILES = Path(__file__).parent.parent / "experiments" / "robots"
+G, MASS, LENGTH, LOSS, STOP, START = 9.81, 1.3, 0.5, 0.4, 0.3, 1.2
+PENDULUM = f"""
+<mujoco>
+  <option gravity="0 0 -{G}" timestep="0.0005"/>
+  <compiler angle="radian"/>
+  <worldbody>
+    <body name="rod">
+      <joint name="pin" axis="0 -1 0" range="{STOP} 2" frictionloss="{LOSS}"/>
+      <inertial pos="0 0 -{LENGTH}" mass="{MASS}" diaginertia="1e-9 1e-9 1e-9"/>
+    </body>
+  </worldbody>
+  <keyframe><key qpos="{START}"/></keyframe>
+</mujoco>
+"""
+SEVERAL = """
+<mujoco>
+  <worldbody>
+    <geom name="floor" type="plane" size="0 0 1"/>
+    <geom name="post" type="cylinder" size="0.1 0.5" pos="3 0 0"/>
+    <body name="trunk" pos="0 0 1"><freejoint/>
+      <geom name="belly" type="sphere" size="0.2" friction="0.7"/>
+      <geom name="back" type="box" size="0.1 0.1 0.1" pos="0.4 0 0" condim="4"/>
+      <body name="thigh" pos="0 0 -0.3"><joint name="hip" range="-60 60" axis="0 1 0"/>
+        <geom name="thigh" type="capsule" fromto="0 0 -0.1 0 0 -0.3" size="0.05"/>
+        <body name="shin" pos="0 0 -0.4"><joint name="knee" range="-90 90" axis="0 1 0"/>
+          <geom name="shin" type="capsule" fromto="0 0 0 0 0 -0.3" size="0.04" contype="2" conaffinity="3"/>
+        </body>
+      </body>
+    </body>
+    <body name="ball" pos="0.9 0 1"><freejoint/><geom type="sphere" size="0.1" priority="1" friction="0.2"/></body>
+    <body name="egg" pos="0.9 0 2"><freejoint/><geom type="ellipsoid" size="0.1 0.2 0.3"/></body>
+  </worldbody>
+  <contact>
+    <exclude body1="shin" body2="ball"/>
+    <pair geom1="back" geom2="floor" friction="0.3 0.3" condim="4"/>
+  </contact>
+</mujoco>
+"""
+
+
+def test_what_is_asked_for_is_used() -> None:
+    robot = uk.load(SEVERAL)
+    assert not unilateral(robot.mechanism.constraints)
+    ignored = {x.feature: x for x in robot.report.of("ignored")}
+    assert ignored["joint limit"].names == ("hip", "knee")
+    assert "contact=True" in ignored["contact with what stands still"].why
+    with pytest.raises(uk.InputError, match=r"joint limit \(ignored"):
+        uk.load(SEVERAL, strict=True)
+    robot = uk.load(SEVERAL, contact=["limits", ("ball", "trunk")])
+    limits, touches = unilateral(robot.mechanism.constraints)
+    assert limits.names == ("hip.lower", "hip.upper", "knee.lower", "knee.upper")
+    assert touches.names == ("belly-ball", "back-ball")
+    gaps = [jax.jit(lambda q, x=x: x.gaps(jnp.zeros(()), q))(robot.problem.q0) for x in (limits, touches)]
+    np.testing.assert_allclose(gaps[0], np.pi * np.array([1 / 3, 1 / 3, 0.5, 0.5]), atol=1e-14)
+    np.testing.assert_allclose(gaps[1], [0.6, 0.3], atol=1e-14)
+    np.testing.assert_allclose(touches.friction, 0.2)
+
+
+def test_what_cannot_be_is_said() -> None:
+    report = uk.load(SEVERAL, contact=True).report
+    told = {(x.status, x.feature): set(x.names) for x in report.features}
+    assert told["ignored", "contact of ellipsoid and plane"] == {"egg-floor"}
+    assert told["ignored", "contact of cylinder and sphere"] == {"belly-post", "ball-post"}
+    assert "back-floor" in told["approximated", "contact"]
+    assert told["ignored", "friction against turning and rolling"] == {"back-floor"}
+    for given, words in (
+        ("all", "contact must be True, False, or a list"),
+        ([("ball", "belly", "back")], "contact must be True"),
+        ([("ball", "flor")], "unknown geom or body in contact: 'flor'; did you mean 'floor'"),
+        ([("shin", "ball")], "'ball' and 'shin': by the file's contype"),
+    ):
+        with pytest.raises(uk.InputError, match=words):
+            uk.load(SEVERAL, contact=given)
+
+
+def test_pairs_are_those_of_mujoco() -> None:
+    """With balls so large that all touch: those in MuJoCo's list, with its friction and dimension."""
+    model = mujoco.MjModel.from_xml_string(SEVERAL)
+    ours = {tuple(sorted(x.geoms)): (x.friction[0], x.condim) for x in touching(reference(model, None, True))}
+    model.geom_type[model.geom_type != mujoco.mjtGeom.mjGEOM_PLANE] = mujoco.mjtGeom.mjGEOM_SPHERE
+    model.geom_rbound[model.geom_rbound > 0] = model.geom_size[:, 0] = 100.0
+    model.geom_aabb[:, 3:] = 100.0
+    model.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_MIDPHASE)
+    data = mujoco.MjData(model)
+    mujoco.mj_forward(model, data)
+    theirs = {tuple(sorted(x.geom.tolist())): (x.friction[0], x.dim) for x in data.contact}
+    assert theirs.keys() == ours.keys()
+    for pair, of in ours.items():
+        np.testing.assert_allclose(of, theirs[pair], rtol=1e-12)
+    assert model.ngeom * (model.ngeom - 1) // 2 > len(ours)  # some are left out
+
+
+def test_start_is_moved_out_of_what_it_penetrates() -> None:
+    """A foot below the floor, and a joint beyond its limit; moving bodies that overlap do not touch."""
+    text = """
+    <mujoco><compiler angle="radian"/><worldbody><geom name="floor" type="plane" size="0 0 1"/>
+      <body name="leg" pos="0 0 0.15"><joint name="up" type="slide" axis="0 0 1"/>
+        <geom name="leg" type="sphere" size="0.2" mass="1"/>
+        <body name="foot"><joint name="in" axis="0 1 0"/><geom size="0.01" mass="0.1" pos="1 0 1"/>
+          <body name="toe"><joint name="toe" axis="1 0 0" range="0.1 1"/>
+            <geom type="sphere" size="0.1" pos="0 1 1" mass="1"/>
+            <body name="tip"><joint name="tip" axis="1 0 0"/><geom name="tip" size="0.1" mass="1" pos="0 0.01 0"/></body>
+          </body>
+        </body>
+      </body></worldbody></mujoco>"""
+    robot = uk.load(text, contact=True)
+    told = {(x.feature, x.status): x.names for x in robot.report.features}
+    assert set(told["start beyond a gap", "approximated"]) == {"leg-floor", "toe.lower"}
+    assert told["contact", "ignored"] == ("leg-tip",)
+    np.testing.assert_allclose(robot.problem.q0[jnp.array([0, 2])], [0.05, 0.1], atol=1e-12)
+
+
+@pytest.mark.slow
+def test_pendulum_with_a_limit_and_frictionloss() -> None:
+    """It falls onto its stop with the energy that friction leaves, and rests there; MuJoCo's, which is soft, nearly."""
+    robot = uk.load(PENDULUM, contact=True)
+    run = uk.simulate(robot.problem, t1=1.0)
+    weight, inertia = MASS * G * LENGTH, MASS * LENGTH**2 + 1e-9
+    work = weight * (np.cos(STOP) - np.cos(START)) - LOSS * (START - STOP)
+    speed = np.sqrt(2 * work / inertia)
+    assert run.contacts.names == ("pin friction", "pin.lower", "pin.upper")
+    (struck,) = np.flatnonzero(np.asarray(run.contacts.impulse[:, 1]) > 1e-3)
+    np.testing.assert_allclose(run.contacts.impulse[struck, 1], inertia * speed, rtol=1e-7)
+    np.testing.assert_allclose(run.q[-1], STOP, atol=1e-10)
+    np.testing.assert_allclose(run.contacts.force[-1, :2].sum(), weight * np.sin(STOP), rtol=1e-9)
+    model = mujoco.MjModel.from_xml_string(PENDULUM)
+    data = mujoco.MjData(model)
+    mujoco.mj_resetDataKeyframe(model, data, 0)
+    while data.qpos[0] > 0.5 * (START + STOP):
+        mujoco.mj_step(model, data)
+    passed = np.interp(-0.5 * (START + STOP), -np.asarray(run.q[:, 0]), np.asarray(run.t))
+    assert abs(data.time - passed) < 0.01 * passed
+    mujoco.mj_step(model, data, nstep=int((1 - data.time) / model.opt.timestep))
+    assert abs(data.qpos[0] - STOP) < 0.02
+
+
+@pytest.mark.slow
+def test_gripper_closes_on_a_ball() -> None:
+    """Held by two pads at rest, each pressing as the other; loops stay closed, and nothing is penetrated."""
+    spec = mujoco.MjSpec.from_file(str(FILES / "robotiq_2f85.xml"))
+    spec.option.gravity = [0, 0, 0]
+    ball = spec.worldbody.add_body(name="ball", pos=[0, 0, 0.142])
+    ball.add_freejoint()
+    ball.add_geom(name="ball", type=mujoco.mjtGeom.mjGEOM_SPHERE, size=[0.03, 0, 0], mass=0.05)
+    robot = uk.load(spec, contact=[("left_pad1", "ball"), ("right_pad1", "ball")], ctrl=jnp.array([0.0]))
+    run = uk.simulate(robot.problem, t1=0.5, contact="steps", dt0=1e-3, ts=np.linspace(0.02, 0.5, 25))
+    assert run.ok
+    assert int(run.stats["num_unsolved_steps"]) == 0
+    assert np.abs(run.position_error).max() < 1e-12
+    assert run.contacts.gap.min() > -1e-10
+    assert run.contacts.closed[-1].all()
+    pressing = run.contacts.force[-1, :: run.contacts.contacts[0][1] + 1]
+    assert pressing.min() > 1.0
+    np.testing.assert_allclose(pressing[0], pressing[1], rtol=1e-2)
+    assert np.abs(run.v[-1]).max() < 1e-2

@@ -1,0 +1,144 @@
+"""Where two shapes touch: gaps, points and normals of pairs of shapes, as functions of two placements.
+
+Of round shapes a gap is the distance of their middles less the radii, with one contact; a capsule on a plane has one at
+each of its ends, a box one at each of its corners. So gaps are smooth but where the nearest place of a line or a box
+changes from its inside to its end: there their rates are continuous and accelerations jump.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ._contact_shapes import AbstractShape, Capsule, Cuboid, HalfSpace, Sphere, Surface, from_world
+from ._placement import AnyPlacement
+
+
+class Meeting(NamedTuple):
+    """Where two shapes would touch, in world coordinates.
+
+    - `gap`: gaps (k,) [m].
+    - `point`: halfway between the two (k, d) [m].
+    - `normal`: from the first to the second, of length 1 (k, d).
+    """
+
+    gap: Float[Array, " k"]
+    point: Float[Array, "k d"]
+    normal: Float[Array, "k d"]
+
+
+def _length(d: Array) -> Array:
+    """|d|, with derivative zero at d = 0."""
+    square = jnp.dot(d, d)
+    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
+
+
+def _upwards(d: int, dtype: jnp.dtype) -> Array:
+    return jnp.asarray(np.eye(d)[-1], dtype)
+
+
+def _between(x: Array, y: Array, r: Array, s: Array) -> Meeting:
+    """Of balls of radii r about x and s about y."""
+    distance = _length(y - x)
+    safe = jnp.where(distance > 0, distance, 1)
+    normal = jnp.where(distance > 0, (y - x) / safe, _upwards(x.size, x.dtype))
+    gap = distance - r - s
+    return Meeting(gap[None], (x + (r + 0.5 * gap) * normal)[None], normal[None])
+
+
+def _plane_points(plane: HalfSpace, first: AnyPlacement, points: Float[Array, "k d"], r: Array) -> Meeting:
+    """Of balls of radius r about points, and a half-space."""
+    n = first.vector(plane.normal)
+    height = (points - first.point(plane.point)[None]) @ n
+    normal = jnp.broadcast_to(n, points.shape)
+    return Meeting(height - r, points - 0.5 * (height + r)[:, None] * normal, normal)
+
+
+def _plane_sphere(a: HalfSpace, b: Sphere, first: AnyPlacement, second: AnyPlacement) -> Meeting:
+    return _plane_points(a, first, second.point(b.centre)[None], b.radius)
+
+
+def _plane_capsule(a: HalfSpace, b: Capsule, first: AnyPlacement, second: AnyPlacement) -> Meeting:
+    ends = jnp.stack([second.point(b.start), second.point(b.end)])
+    return _plane_points(a, first, ends, b.radius)
+
+
+def _plane_cuboid(a: HalfSpace, b: Cuboid, first: AnyPlacement, second: AnyPlacement) -> Meeting:
+    corners = jax.vmap(second.point)(b.corners())
+    return _plane_points(a, first, corners, jnp.zeros((), corners.dtype))
+
+
+def _surface_point(a: Surface, b: Sphere, first: AnyPlacement, second: AnyPlacement) -> Meeting:
+    x = second.point(b.centre)
+    value, slope = jax.value_and_grad(lambda x: jnp.reshape(a.function(x), ()))(from_world(first, x))
+    steep = _length(slope)
+    steep = jnp.where(steep > 0, steep, 1)
+    gap, normal = value / steep, first.vector(slope / steep)
+    return Meeting(gap[None], (x - 0.5 * gap * normal)[None], normal[None])
+
+
+def _spheres(a: Sphere, b: Sphere, first: AnyPlacement, second: AnyPlacement) -> Meeting:
+    return _between(first.point(a.centre), second.point(b.centre), a.radius, b.radius)
+
+
+def _nearest(start: Array, end: Array, x: Array) -> Array:
+    """The place of a line that is nearest to another one."""
+    along = end - start
+    return start + jnp.clip(jnp.dot(x - start, along) / jnp.dot(along, along), 0, 1) * along
+
+
+def _capsule_sphere(a: Capsule, b: Sphere, first: AnyPlacement, second: AnyPlacement) -> Meeting:
+    x = second.point(b.centre)
+    return _between(_nearest(first.point(a.start), first.point(a.end), x), x, a.radius, b.radius)
+
+
+def _capsules(a: Capsule, b: Capsule, first: AnyPlacement, second: AnyPlacement) -> Meeting:
+    """By the nearest places of two lines (Ericson 2005, Real-time collision detection, section 5.1.9); of parallel ones
+    the middle of the first counts."""
+    start, end, other, last = (
+        first.point(a.start),
+        first.point(a.end),
+        second.point(b.start),
+        second.point(b.end),
+    )
+    d, e, r = end - start, last - other, start - other
+    dd, de, ee, dr, er = (jnp.dot(x, y) for x, y in ((d, d), (d, e), (e, e), (d, r), (e, r)))
+    square = dd * ee - de * de  # of the sine of their angle
+    parallel = square <= 1e3 * jnp.finfo(r.dtype).eps * dd * ee
+    s = jnp.where(parallel, 0.5, jnp.clip((de * er - dr * ee) / jnp.where(parallel, 1, square), 0, 1))
+    u = (de * s + er) / ee
+    s = jnp.where(u < 0, jnp.clip(-dr / dd, 0, 1), jnp.where(u > 1, jnp.clip((de - dr) / dd, 0, 1), s))
+    return _between(start + s * d, other + jnp.clip(u, 0, 1) * e, a.radius, b.radius)
+
+
+def _cuboid_sphere(a: Cuboid, b: Sphere, first: AnyPlacement, second: AnyPlacement) -> Meeting:
+    """By the nearest place of the box; with the centre within the box, by its nearest face."""
+    x = second.point(b.centre)
+    local, half = a.rotation.T @ (from_world(first, x) - a.centre), 0.5 * a.size
+    off = local - jnp.clip(local, -half, half)
+    distance = _length(off)
+    outside = distance > 0
+    depth = jnp.abs(local) - half
+    face = jnp.arange(depth.size) == jnp.argmax(depth)
+    inwards = jnp.where(face, jnp.where(local < 0, -1, 1).astype(x.dtype), 0)
+    normal = jnp.where(outside, off / jnp.where(outside, distance, 1), inwards)
+    gap = jnp.where(outside, distance, jnp.max(depth)) - b.radius
+    normal = first.vector(a.rotation @ normal)
+    return Meeting(gap[None], (x - (b.radius + 0.5 * gap) * normal)[None], normal[None])
+
+
+Pair = Callable[..., Meeting]
+PAIRS: dict[tuple[type[AbstractShape], type[AbstractShape]], Pair] = {
+    (HalfSpace, Sphere): _plane_sphere,
+    (HalfSpace, Capsule): _plane_capsule,
+    (HalfSpace, Cuboid): _plane_cuboid,
+    (Surface, Sphere): _surface_point,
+    (Cuboid, Sphere): _cuboid_sphere,
+    (Capsule, Sphere): _capsule_sphere,
+    (Capsule, Capsule): _capsules,
+    (Sphere, Sphere): _spheres,
+}
+"""The pairs that can touch, the shape of lower order first."""

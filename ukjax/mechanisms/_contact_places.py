@@ -1,0 +1,77 @@
+"""Where bodies are, for contacts: in absolute coordinates, and in those of a tree."""
+
+from collections.abc import Iterable
+from typing import final
+
+import equinox as eqx
+import jax.numpy as jnp
+
+from .._misc._types import Coordinates, Velocities
+from ._bodies import GROUND
+from ._contact_rows import AbstractPlaces
+from ._coordinates import AbstractCoordinates, GroundCoordinates
+from ._each_body import placements_of, twists_of
+from ._mechanism import Mechanism, Placements, Twists
+from ._tree_layout import Order
+from ._tree_loops import ends, found_at, placements_by_name
+from ._tree_loops import twists_of as tree_twists_of
+from ._tree_place import chains_of, described, moving
+
+
+@final
+class AbsolutePlaces(AbstractPlaces):
+    """Where bodies are in absolute coordinates."""
+
+    mechanism: Mechanism
+    parts: dict[str, AbstractCoordinates]
+
+    def described(self, dtype: jnp.dtype) -> Mechanism:
+        return described(self.mechanism, dtype)
+
+    def _parts(self, names: Iterable[str]) -> dict[str, AbstractCoordinates]:
+        ground = GroundCoordinates(dimension=self.mechanism.dimension)
+        return {name: ground if name == GROUND else self.parts[name] for name in names}
+
+    def placements(self, names: Iterable[str], q: Coordinates) -> Placements:
+        parts = self._parts(names)
+        return dict(zip(parts, placements_of(parts.values(), q), strict=True))
+
+    def moving(self, names: Iterable[str], q: Coordinates, v: Velocities) -> tuple[Placements, Twists]:
+        parts = self._parts(names)
+        return self.placements(names, q), dict(zip(parts, twists_of(parts.values(), q, v), strict=True))
+
+
+@final
+class TreePlaces(AbstractPlaces):
+    """Where bodies are in the coordinates of a tree."""
+
+    mechanism: Mechanism
+    order: Order = eqx.field(static=True)
+
+    def described(self, dtype: jnp.dtype) -> Mechanism:
+        return described(self.mechanism, dtype)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(x for x in self.order.labels if x in self.order.velocity_labels)
+
+    def coordinate(self, label: str) -> tuple[int, int] | None:
+        labels, rates = self.order.labels, self.order.velocity_labels
+        return (labels.index(label), rates.index(label)) if label in self.labels else None
+
+    def _numbers(self, names: Iterable[str]) -> tuple[int, ...]:
+        wanted = set(names)
+        return tuple(i for i, body in enumerate(self.mechanism.bodies) if body.name in wanted)
+
+    def placements(self, names: Iterable[str], q: Coordinates) -> Placements:
+        mechanism, numbers = self.described(q.dtype), self._numbers(names)
+        found = ends(chains_of(mechanism, self.order.layout), q, bodies=numbers)
+        return placements_by_name(mechanism, numbers, found)
+
+    def moving(self, names: Iterable[str], q: Coordinates, v: Velocities) -> tuple[Placements, Twists]:
+        mechanism, numbers = self.described(q.dtype), self._numbers(names)
+        chains = chains_of(mechanism, self.order.layout)
+        posture, found = found_at(chains, q, numbers)
+        own = [mechanism.bodies[i] for i in numbers]
+        twists = tree_twists_of(chains, posture, found[1], v, numbers)
+        return placements_by_name(mechanism, numbers, found), moving(own, twists)

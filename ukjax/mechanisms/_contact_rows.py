@@ -1,0 +1,273 @@
+"""The limits, dry friction and contacts of a mechanism as unilateral constraints on its coordinates."""
+
+import abc
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, final
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._misc._errors import InputError
+from .._misc._names import unknown_name
+from .._misc._types import Coordinates, Time, Velocities, as_jax, module_for
+from .._system._unilateral import AbstractUnilateral, DryFriction, Unilateral
+from ._abstract_joint import AbstractAxisJoint, AbstractJoint
+from ._alike import each
+from ._contact_pairs import Meeting
+from ._contacts import Contact, JointFriction, Limit
+from ._joint_rows import rotation_angle
+from ._joints import Spherical
+from ._mechanism import Mechanism, Placements, Twists
+from ._placement import AnyPlacement, Twist, rate_of
+
+
+class AbstractPlaces(eqx.Module):
+    """Where the bodies of a mechanism are, as functions of its coordinates."""
+
+    mechanism: eqx.AbstractVar[Mechanism]
+
+    @abc.abstractmethod
+    def described(self, dtype: jnp.dtype) -> Mechanism:
+        """The mechanism in one precision."""
+
+    @abc.abstractmethod
+    def placements(self, names: Iterable[str], q: Coordinates) -> Placements:
+        """Where some bodies are, by name."""
+
+    @abc.abstractmethod
+    def moving(self, names: Iterable[str], q: Coordinates, v: Velocities) -> tuple[Placements, Twists]:
+        """Where some bodies are and how they move, by name."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The coordinates whose rates are velocities."""
+        return ()
+
+    def coordinate(self, label: str) -> tuple[int, int] | None:
+        """The places in q and v of a coordinate whose rate is a velocity; None where a label is none."""
+        return None
+
+
+def _position(joint: AbstractJoint, parent: AnyPlacement, child: AnyPlacement) -> Float[Array, ""]:
+    return (
+        joint.position(parent, child)
+        if isinstance(joint, AbstractAxisJoint)
+        else rotation_angle(parent, child)
+    )
+
+
+def _joints(places: AbstractPlaces, items: Sequence[Any], dtype: jnp.dtype) -> dict[str, AbstractJoint]:
+    """The joints whose position is that of no coordinate, by name."""
+    wanted = {x.joint for x in items if places.coordinate(x.joint) is None}
+    return {joint.name: joint for joint in places.described(dtype).joints if joint.name in wanted}
+
+
+def _of_joints(
+    places: AbstractPlaces, items: Sequence[Any], q: Coordinates, v: Velocities | None
+) -> list[Array]:
+    """The positions of the joints of limits and frictions; with v their rates."""
+    found: dict[str, Array] = {}
+    joints = _joints(places, items, q.dtype)
+    names = {name: None for joint in joints.values() for name in joint.bodies}
+    if joints and v is None:
+        placed = places.placements(names, q)
+        values = each(_position, [(x, *(placed[name] for name in x.bodies)) for x in joints.values()])
+        found = dict(zip(joints, values, strict=True))
+    elif joints:
+        placed, moved = places.moving(names, q, v)  # pyright: ignore[reportArgumentType]
+        of = lambda by_name, joint: tuple(by_name[name] for name in joint.bodies)
+        rate = lambda joint, ends, moves: rate_of(lambda *ends: _position(joint, *ends), ends, moves)
+        found = dict(
+            zip(
+                joints,
+                each(rate, [(x, of(placed, x), of(moved, x)) for x in joints.values()]),
+                strict=True,
+            )
+        )
+    values = []
+    for x in items:
+        at = places.coordinate(x.joint)
+        values.append(found[x.joint] if at is None else (q[at[0]] if v is None else v[at[1]]))
+    return values
+
+
+@final
+class LimitGaps(eqx.Module):
+    """The gaps of limits."""
+
+    places: AbstractPlaces
+
+    def __call__(self, t: Time, q: Coordinates) -> Float[Array, " k"]:
+        limits = [x for x in self.places.described(q.dtype).contacts if isinstance(x, Limit)]
+        positions = _of_joints(self.places, limits, q, None)
+        return jnp.concatenate([x.gaps(at) for x, at in zip(limits, positions, strict=True)])
+
+
+@final
+class FrictionRates(eqx.Module):
+    """The rates of joints with dry friction."""
+
+    places: AbstractPlaces
+
+    def __call__(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, " k"]:
+        frictions = [x for x in self.places.mechanism.contacts if isinstance(x, JointFriction)]
+        return jnp.stack(_of_joints(self.places, frictions, q, v))
+
+
+def _contacts(mechanism: Mechanism, rough: bool) -> list[Contact]:
+    return [x for x in mechanism.contacts if isinstance(x, Contact) and x.rough == rough]
+
+
+def _bodies(contacts: Sequence[Contact]) -> list[str]:
+    return list(dict.fromkeys(name for x in contacts for name in x.bodies))
+
+
+@final
+class ContactGaps(eqx.Module):
+    """The gaps of contacts, of those with friction or of those without."""
+
+    places: AbstractPlaces
+    rough: bool = eqx.field(static=True)
+
+    def __call__(self, t: Time, q: Coordinates) -> Float[Array, " k"]:
+        contacts = _contacts(self.places.described(q.dtype), self.rough)
+        placed = self.places.placements(_bodies(contacts), q)
+        items = [(x, *(placed[name] for name in x.bodies)) for x in contacts]
+        return jnp.concatenate(each(lambda contact, *ends: contact.meeting(*ends).gap, items))
+
+
+def _velocity_of(point: Array, placement: AnyPlacement, twist: Twist) -> Array:
+    """Of the place of a body that is at a point of the world."""
+    arm = point - placement.p
+    turning = twist.omega * jnp.stack([-arm[1], arm[0]]) if arm.shape == (2,) else jnp.cross(twist.omega, arm)
+    return twist.velocity + turning
+
+
+def _slip(contact: Contact, ends: tuple[AnyPlacement, ...], moves: tuple[Twist, ...]) -> Array:
+    """The tangential velocities of a contact (k, d - 1)."""
+    meeting = contact.meeting(*ends)
+    tangents = contact.tangents(ends[0], meeting)
+    found = []
+    for x, across in zip(meeting.point, tangents, strict=True):
+        first, second = (_velocity_of(x, *end) for end in zip(ends, moves, strict=True))
+        found.append(across @ (second - first))
+    return jnp.stack(found)
+
+
+@final
+class ContactSlips(eqx.Module):
+    """The slips of contacts with friction."""
+
+    places: AbstractPlaces
+
+    def __call__(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, "k d"]:
+        contacts = _contacts(self.places.described(q.dtype), True)
+        placed, moved = self.places.moving(_bodies(contacts), q, v)
+        of = lambda by_name, x: tuple(by_name[name] for name in x.bodies)
+        return jnp.concatenate(each(_slip, [(x, of(placed, x), of(moved, x)) for x in contacts]))
+
+
+class ContactFrame(NamedTuple):
+    """Where a contact is, in the world.
+
+    - `point`: halfway between the two shapes [m] (d,).
+    - `axes`: the normal, then the directions of slip, as rows (d, d): forces on the rows of the contact times these are
+      the force on the second body.
+    - `bodies`: the first and the second.
+    """
+
+    point: Array
+    axes: Array
+    bodies: tuple[str, str]
+
+
+def contact_frames(system: Any, t: Time | float, q: Coordinates) -> dict[str, ContactFrame]:
+    """Where contacts of shapes are, by name, in the order of a run's contacts.
+
+    **Arguments:**
+
+    - `system`: a mechanism, in absolute coordinates or a tree.
+    - `t`: time [s].
+    - `q`: coordinates (n_q,).
+
+    **Returns:** a `ContactFrame` each.
+    """
+    places: AbstractPlaces = system.places
+    mechanism = places.described(q.dtype)
+    contacts = [*_contacts(mechanism, False), *_contacts(mechanism, True)]
+    placed, found = places.placements(_bodies(contacts), q), {}
+    for x in contacts:
+        ends = tuple(placed[name] for name in x.bodies)
+        meeting: Meeting = x.meeting(*ends)
+        axes = jnp.concatenate([meeting.normal[:, None], x.tangents(ends[0], meeting)], axis=1)
+        for i, name in enumerate(x.row_names):
+            found[name] = ContactFrame(meeting.point[i], axes[i], x.bodies)
+    return found
+
+
+def require_positions(places: AbstractPlaces) -> None:
+    """Raises `InputError` for a limit or friction of what has no position of its own.
+
+    **Arguments:**
+
+    - `places`: of a mechanism.
+    """
+    has = (AbstractAxisJoint, Spherical)
+    known = [joint.name for joint in places.mechanism.joints if isinstance(joint, has)]
+    for x in places.mechanism.contacts:
+        if not isinstance(x, Contact) and x.joint not in known and places.coordinate(x.joint) is None:
+            raise unknown_name(f"joint with a position, of '{x.name}':", x.joint, [*known, *places.labels])
+
+
+def require_no_contacts(mechanism: Mechanism) -> None:
+    """Raises `InputError` for reactions that contacts of shapes would add to: in a tree nothing tells these forces.
+
+    **Arguments:**
+
+    - `mechanism`: the mechanism.
+    """
+    if found := [x.name for x in mechanism.contacts if isinstance(x, Contact)]:
+        raise InputError(
+            f"reactions of a tree with contacts ({', '.join(found[:3])}) are not offered: use `assemble`."
+        )
+
+
+def unilateral_rows(places: AbstractPlaces) -> tuple[Any, ...]:
+    """What a mechanism has of unilateral constraints: its limits, contacts with and without friction, and dry friction.
+
+    **Arguments:**
+
+    - `places`: where its bodies are.
+    """
+    contacts, found = places.mechanism.contacts, list[AbstractUnilateral]()
+    limits = [x for x in contacts if isinstance(x, Limit)]
+    if limits:
+        restitution = _repeated((x.restitution, len(x.row_names)) for x in limits)
+        found.append(
+            Unilateral(LimitGaps(places), restitution=restitution, name="limits", names=_names(limits))
+        )
+    for rough, word in ((False, "smooth contacts"), (True, "contacts")):
+        own = _contacts(places.mechanism, rough)
+        if own:
+            restitution = _repeated((x.restitution, x.count) for x in own)
+            friction = _repeated((x.friction, x.count) for x in own)
+            rubs = {"friction": friction, "slip": ContactSlips(places)} if rough else {}
+            gaps = ContactGaps(places, rough)
+            found.append(Unilateral(gaps, restitution=restitution, name=word, names=_names(own), **rubs))
+    frictions = [x for x in contacts if isinstance(x, JointFriction)]
+    if frictions:
+        most = _repeated((x.limit, 1) for x in frictions)
+        found.append(DryFriction(FrictionRates(places), most, name="joint friction", names=_names(frictions)))
+    return tuple(found)
+
+
+def _names(items: Sequence[Any]) -> tuple[str, ...]:
+    return tuple(name for x in items for name in x.row_names)
+
+
+def _repeated(items: Iterable[tuple[Array, int]]) -> Array:
+    """Each value as often as it says, by NumPy where values are known."""
+    pairs = list(items)
+    xp = module_for(*(x for x, _ in pairs))
+    return as_jax(xp.concatenate([xp.full(count, xp.asarray(x)) for x, count in pairs]))

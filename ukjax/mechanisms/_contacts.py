@@ -1,0 +1,248 @@
+"""What acts in one direction only between bodies: limits and dry friction of joints, and contacts of shapes."""
+
+from typing import Any, final
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._misc._arguments import fails, require_instance
+from .._misc._errors import InputError
+from .._misc._types import is_traced
+from ._abstract_joint import AbstractJoint
+from ._bodies import checked_array, checked_name, checked_size
+from ._contact_pairs import PAIRS, Meeting
+from ._contact_shapes import AbstractShape, Surface
+from ._joint_rows import across
+from ._placement import AnyPlacement, ground_placement
+
+
+def _name_of_joint(what: str, joint: Any) -> str:
+    require_instance(what, joint, (AbstractJoint, str), "Revolute(...), Prismatic(...) or the name of one")
+    return checked_name("joint", joint if isinstance(joint, str) else joint.name)
+
+
+def _share(what: str, value: Any) -> Array:
+    array = checked_size(what, value)
+    if fails(lambda x: x <= 1, value):
+        raise InputError(f"{what} must be at most 1, got {value}.")
+    return array
+
+
+@final
+class Limit(eqx.Module):
+    """Stops of a joint: its position stays between two values, with impacts by Newton's law.
+
+    The position is that of `Revolute`, `Prismatic`, `Cylindrical` and `Screw`, an angle [rad] or a slide [m] from the
+    reference posture, or of `Spherical` the whole angle by which it is turned. In a tree any coordinate that is no
+    quaternion has limits, under its label, and hinges count turns; otherwise the angle of a hinge in space is known
+    between -pi and pi.
+
+    Reports call the stops `<name>.lower` and `<name>.upper`.
+
+    **Arguments:**
+
+    - `joint`: the joint, its name, or the label of a coordinate of a tree.
+    - `lower`, `upper`: the least and the largest position; None for no stop.
+    - `restitution`: e of Newton's law of impact, from 0 to 1.
+    - `name`: by default the joint's.
+
+    **Raises:** `InputError` without any stop, for stops in the wrong order, and a restitution that is not from 0 to 1.
+    """
+
+    joint: str = eqx.field(static=True)
+    lower: Float[Array, ""] | None
+    upper: Float[Array, ""] | None
+    restitution: Float[Array, ""]
+    name: str = eqx.field(static=True)
+
+    def __init__(
+        self,
+        joint: AbstractJoint | str,
+        lower: Any = None,
+        upper: Any = None,
+        *,
+        restitution: Any = 0.0,
+        name: str | None = None,
+    ):
+        self.joint = _name_of_joint("the joint of a limit", joint)
+        self.name = self.joint if name is None else checked_name("limit", name)
+        if lower is None and upper is None:
+            raise InputError(f"limit '{self.name}' has no stop: give lower, upper or both.")
+        given = (("lower", lower), ("upper", upper))
+        self.lower, self.upper = (
+            None if x is None else checked_array(f"the {word} stop of limit '{self.name}'", x, ())
+            for word, x in given
+        )
+        if None not in (lower, upper) and fails(lambda a, b: a < b, lower, upper):
+            raise InputError(f"limit '{self.name}' needs lower < upper, got {lower} and {upper}.")
+        self.restitution = _share(f"the restitution of limit '{self.name}'", restitution)
+
+    @property
+    def row_names(self) -> list[str]:
+        """What reports call the stops."""
+        return [f"{self.name}.{word}" for word in ("lower", "upper") if getattr(self, word) is not None]
+
+    def gaps(self, position: Array) -> Float[Array, " k"]:
+        """How far the position is from each stop.
+
+        **Arguments:**
+
+        - `position`: of the joint [rad], [m].
+        """
+        lower = [] if self.lower is None else [position - self.lower]
+        upper = [] if self.upper is None else [self.upper - position]
+        return jnp.stack(lower + upper)
+
+
+@final
+class JointFriction(eqx.Module):
+    """Dry friction of a joint, which resists up to a torque or force whatever presses it.
+
+    Reports call it `<name> friction`.
+
+    **Arguments:**
+
+    - `joint`: as of a `Limit`.
+    - `limit`: what it resists [N m], [N].
+    - `name`: by default the joint's.
+
+    **Raises:** `InputError` for a negative limit.
+    """
+
+    joint: str = eqx.field(static=True)
+    limit: Float[Array, ""]
+    name: str = eqx.field(static=True)
+
+    def __init__(self, joint: AbstractJoint | str, limit: Any, *, name: str | None = None):
+        self.joint = _name_of_joint("the joint of a friction", joint)
+        self.name = self.joint if name is None else checked_name("friction", name)
+        self.limit = checked_size(f"the limit of friction '{self.name}'", limit)
+
+    @property
+    def row_names(self) -> list[str]:
+        """What reports call it."""
+        return [f"{self.name} friction"]
+
+
+@final
+class Contact(eqx.Module):
+    """Two shapes that may touch, with impacts by Newton's law and Coulomb's friction.
+
+    A `HalfSpace` meets a `Sphere` (one contact), a `Capsule` (two) and a `Cuboid` (its corners); a `Surface` meets a
+    point; a `Sphere` meets a `Sphere`, a `Capsule` and a `Cuboid`, and a `Capsule` a `Capsule` (one contact each). Not
+    offered are boxes among each other and with capsules, and meshes: their contacts come and go. In the plane all is the
+    same.
+
+    Of the two, the half-space or surface counts as the first, then the box, the capsule, the ball. Normals point from the
+    first to the second, slip is that of the second against the first, and forces act on the second.
+
+    Reports call it by its name, with a number for each of several contacts, such as `box-ground[0]`.
+
+    **Arguments:**
+
+    - `first`, `second`: shapes of two bodies.
+    - `restitution`: e of Newton's law of impact, from 0 to 1.
+    - `friction`: mu of Coulomb's law.
+    - `name`: by default the names of the two bodies, such as `foot-ground`.
+
+    **Raises:** `InputError` for shapes that cannot meet or are of one body, and coefficients out of range.
+    """
+
+    shapes: tuple[AbstractShape, AbstractShape]
+    restitution: Float[Array, ""]
+    friction: Float[Array, ""]
+    direction: Array
+    rough: bool = eqx.field(static=True)
+    name: str = eqx.field(static=True)
+
+    def __init__(
+        self,
+        first: AbstractShape,
+        second: AbstractShape,
+        *,
+        restitution: Any = 0.0,
+        friction: Any = 0.0,
+        name: str | None = None,
+    ):
+        for x in (first, second):
+            require_instance("a shape of a contact", x, AbstractShape, "Sphere('ball', (0, 0, 1), 0.1)")
+        self.name = f"{first.body}-{second.body}" if name is None else checked_name("contact", name)
+        self.shapes = _in_order(self.name, first, second)
+        self.restitution = _share(f"the restitution of contact '{self.name}'", restitution)
+        self.friction = checked_size(f"the friction of contact '{self.name}'", friction)
+        self.rough = is_traced(friction) or fails(lambda x: x == 0, friction)
+        still = ground_placement(self.dimension, self.restitution.dtype)
+        self.direction = self.meeting(still, still).normal[0]
+
+    @property
+    def dimension(self) -> int:
+        """2 in the plane, 3 in space."""
+        return self.shapes[1].dimension  # pyright: ignore[reportReturnType]
+
+    @property
+    def bodies(self) -> tuple[str, str]:
+        """The bodies that meet, the first one first."""
+        return (self.shapes[0].body, self.shapes[1].body)
+
+    @property
+    def count(self) -> int:
+        """How many contacts there are."""
+        if self.shapes[0].order == 1:  # a half-space
+            return {2: 2**self.dimension, 3: 2}.get(self.shapes[1].order, 1)
+        return 1
+
+    @property
+    def row_names(self) -> list[str]:
+        """What reports call the contacts."""
+        return [self.name] if self.count == 1 else [f"{self.name}[{i}]" for i in range(self.count)]
+
+    def meeting(self, first: AnyPlacement, second: AnyPlacement) -> Meeting:
+        """Gaps, places and normals.
+
+        **Arguments:**
+
+        - `first`, `second`: placements of `bodies`.
+        """
+        return PAIRS[type(self.shapes[0]), type(self.shapes[1])](*self.shapes, first, second)
+
+    def tangents(self, first: AnyPlacement, meeting: Meeting) -> Float[Array, "k tangents d"]:
+        """Directions of slip in the world, across the normals.
+
+        In space they are those across the normal of the reference posture, turned with it the shortest way in the first
+        body's axes: so they turn smoothly, until the normal is the opposite one.
+
+        **Arguments:**
+
+        - `first`: placement of the first body.
+        - `meeting`: from `meeting`.
+        """
+        if self.dimension == 2:
+            return jnp.stack([meeting.normal[:, 1], -meeting.normal[:, 0]], axis=1)[:, None]
+        start, eps = self.direction, jnp.finfo(meeting.gap.dtype).eps
+        found = []
+        for n in (first.back(normal) for normal in meeting.normal):
+            share = (n + start) / jnp.maximum(1 + jnp.dot(n, start), eps)
+            found.append(jnp.stack([first.vector(a - jnp.dot(n, a) * share) for a in across(start)]))
+        return jnp.stack(found)
+
+
+AnyContact = Limit | JointFriction | Contact
+
+
+def _in_order(name: str, first: AbstractShape, second: AbstractShape) -> tuple[AbstractShape, AbstractShape]:
+    """The two shapes, the one of lower order first."""
+    a, b = sorted((first, second), key=lambda x: x.order)
+    kinds = type(a), type(b)
+    if kinds not in PAIRS:
+        offered = ", ".join(f"{x.__name__} and {y.__name__}" for x, y in PAIRS)
+        raise InputError(
+            f"contact '{name}': a {kinds[0].__name__} and a {kinds[1].__name__} are not offered; there are {offered}."
+        )
+    if a.body == b.body:
+        raise InputError(f"contact '{name}' is of '{a.body}' with itself; its two bodies must differ.")
+    if a.dimension not in (None, b.dimension):
+        raise InputError(f"contact '{name}' has one shape in the plane and one in space.")
+    if isinstance(a, Surface) and fails(lambda r: r == 0, b.radius):  # pyright: ignore[reportAttributeAccessIssue]
+        raise InputError(f"contact '{name}': points touch a Surface, so give the Sphere no radius.")
+    return a, b

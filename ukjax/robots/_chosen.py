@@ -1,0 +1,72 @@
+"""What of a file's limits, dry friction and contacts a robot takes over."""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from .._misc._errors import InputError
+
+_WORDS = ("limits", "friction", "ground", "self")
+
+
+class Chosen(NamedTuple):
+    """A choice, as given to `load`.
+
+    - `words`: of `"limits"`, `"friction"`, `"ground"`, `"self"`.
+    - `pairs`: of geoms or bodies whose contact is taken besides.
+    """
+
+    words: frozenset[str]
+    pairs: frozenset[frozenset[str]]
+
+    def has(self, word: str) -> bool:
+        """Whether something is taken over.
+
+        **Arguments:**
+
+        - `word`: one of `words`.
+        """
+        return word in self.words
+
+    def why(self, word: str) -> str:
+        """Why something is not.
+
+        **Arguments:**
+
+        - `word`: one of `words`.
+        """
+        return f"not asked for: load(..., contact=True), or contact=['{word}']"
+
+    def matching(self, *names: tuple[str, str]) -> set[frozenset[str]]:
+        """Those of `pairs` that two geoms are.
+
+        **Arguments:**
+
+        - `names`: of each of the two, its own and that of its body.
+        """
+        first, second = names
+        return {frozenset((a, b)) for a in first for b in second} & self.pairs
+
+
+def chosen(contact: Any) -> Chosen:
+    """The choice that a user made.
+
+    **Arguments:**
+
+    - `contact`: as given to `load`.
+
+    **Raises:** `InputError` for anything else.
+    """
+    if isinstance(contact, bool):
+        return Chosen(frozenset(_WORDS if contact else ()), frozenset())
+    such = f"True, False, or a list of {', '.join(map(repr, _WORDS))} and pairs of geoms or bodies ('foot', 'floor')"
+    if isinstance(contact, str) or not isinstance(contact, Iterable):
+        raise InputError(f"contact must be {such}, got {contact!r}.")
+    words, pairs = set(), set()
+    for x in contact:
+        if isinstance(x, str) and x in _WORDS:
+            words.add(x)
+        elif isinstance(x, tuple | list) and len(x) == 2 and all(isinstance(name, str) for name in x):
+            pairs.add(frozenset(x))
+        else:
+            raise InputError(f"contact must be {such}, got {x!r} in it.")
+    return Chosen(frozenset(words), frozenset(pairs))

@@ -1,0 +1,193 @@
+"""The geoms of a file that touch: which pairs do by MuJoCo's rules, and which `mechanisms.Contact` offers."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._misc._errors import InputError
+from .._misc._names import unknown_name
+from ..mechanisms import GROUND, AbstractShape, Capsule, Contact, Cuboid, HalfSpace, Sphere
+from ..mechanisms._contact_pairs import PAIRS
+from ._chosen import Chosen
+from ._mujoco import mujoco
+from ._parts import Parts
+from ._reference import Reference, unique_names
+from ._report import Feature
+from ._rows import Row, features, frame_of
+
+_RIGID = "rigid, without restitution, not soft"
+
+
+class Touch(NamedTuple):
+    """Two geoms that may touch.
+
+    - `geoms`: MuJoCo's numbers.
+    - `friction`: sliding, along two directions.
+    - `condim`: 1 without friction, 3 with sliding friction, 4 and 6 with friction against turning and rolling.
+    - `margin`: the distance at which MuJoCo's contact starts to push.
+    """
+
+    geoms: tuple[int, int]
+    friction: np.ndarray
+    condim: int
+    margin: float
+
+
+def geom_names(at: Reference) -> tuple[str, ...]:
+    """The names of geoms; those without have their body's.
+
+    **Arguments:**
+
+    - `at`: the model.
+    """
+    own = lambda i: mujoco().mj_id2name(at.model, mujoco().mjtObj.mjOBJ_GEOM, i)
+    bodies = at.model.geom_bodyid
+    return unique_names([own(i) or at.names.bodies[bodies[i]] for i in range(at.model.ngeom)])
+
+
+def _together(at: Reference, i: int, j: int) -> bool:
+    """Whether two geoms are on bodies that move as one, or as neighbours in the tree."""
+    model = at.model
+    first, second = (int(model.body_weldid[model.geom_bodyid[x]]) for x in (i, j))
+    if first == second or (model.body_dofnum[first] == 0 and model.body_dofnum[second] == 0):
+        return True
+    if at.disabled("FILTERPARENT") or 0 in (first, second):
+        return False
+    above = [int(model.body_weldid[model.body_parentid[x]]) for x in (first, second)]
+    return first == above[1] or second == above[0]
+
+
+def _mixed(model: Any, i: int, j: int) -> Touch:
+    """What MuJoCo makes of the coefficients of two geoms."""
+    if model.geom_priority[i] != model.geom_priority[j]:
+        k = i if model.geom_priority[i] > model.geom_priority[j] else j
+        friction, condim = model.geom_friction[k], model.geom_condim[k]
+    else:
+        friction = np.maximum(model.geom_friction[i], model.geom_friction[j])
+        condim = max(model.geom_condim[i], model.geom_condim[j])
+    margin = model.geom_margin[i] + model.geom_margin[j] - model.geom_gap[i] - model.geom_gap[j]
+    return Touch((i, j), friction[[0, 0]], int(condim), float(margin))
+
+
+def touching(at: Reference) -> Iterator[Touch]:
+    """The pairs that may touch, by MuJoCo's rules.
+
+    **Arguments:**
+
+    - `at`: the model.
+    """
+    model = at.model
+    if at.disabled("CONTACT"):
+        return
+    given = set()
+    for k in range(model.npair):
+        i, j = int(model.pair_geom1[k]), int(model.pair_geom2[k])
+        given.add((min(i, j), max(i, j)))
+        margin = float(model.pair_margin[k] - model.pair_gap[k])
+        yield Touch((i, j), np.array(model.pair_friction[k][:2]), int(model.pair_dim[k]), margin)
+    excluded = {tuple(sorted((int(x) >> 16, int(x) & 0xFFFF))) for x in model.exclude_signature}
+    kind, affinity = np.array(model.geom_contype), np.array(model.geom_conaffinity)
+    active = np.flatnonzero(kind | affinity).tolist()
+    for n, i in enumerate(active):
+        for j in active[n + 1 :]:
+            bodies = tuple(sorted((int(model.geom_bodyid[i]), int(model.geom_bodyid[j]))))
+            fits = (kind[i] & affinity[j]) | (kind[j] & affinity[i])
+            if fits and bodies not in excluded and (i, j) not in given and not _together(at, i, j):
+                yield _mixed(model, i, j)
+
+
+def _kind(at: Reference, geom: int) -> str:
+    return mujoco().mjtGeom(at.model.geom_type[geom]).name.removeprefix("mjGEOM_").lower()
+
+
+def shape_of(at: Reference, geom: int) -> AbstractShape | None:
+    """The shape of a geom in the reference posture; None where there is no such.
+
+    **Arguments:**
+
+    - `at`: the model.
+    - `geom`: MuJoCo's number.
+    """
+    body, centre, axes = frame_of(at, "geom", geom)
+    size, kind = np.array(at.model.geom_size[geom]), _kind(at, geom)
+    if kind == "plane":
+        return HalfSpace(body, centre, axes[:, 2])
+    if kind == "sphere":
+        return Sphere(body, centre, size[0])
+    if kind == "capsule":
+        along = size[1] * axes[:, 2]
+        return Capsule(body, centre - along, centre + along, size[0])
+    return Cuboid(body, centre, 2 * size, axes) if kind == "box" else None
+
+
+def _offered(first: AbstractShape | None, second: AbstractShape | None) -> bool:
+    if first is None or second is None:
+        return False
+    a, b = sorted((first, second), key=lambda x: x.order)
+    return (type(a), type(b)) in PAIRS
+
+
+def contacts(at: Reference, chosen: Chosen) -> Parts:
+    """The contacts of geoms, with a ground that stands still and with each other.
+
+    **Arguments:**
+
+    - `at`: the model in its reference posture.
+    - `chosen`: what of contact is used.
+    """
+    names, found, rows, asked = geom_names(at), list[Contact](), list[Row](), set[frozenset[str]]()
+    for touch in touching(at):
+        i, j = sorted(touch.geoms, key=lambda x: at.carriers[at.model.geom_bodyid[x]] == GROUND)
+        bodies = [at.names.bodies[at.model.geom_bodyid[x]] for x in (i, j)]
+        name, kinds = f"{names[i]}-{names[j]}", " and ".join(sorted((_kind(at, i), _kind(at, j))))
+        word = "ground" if at.carriers[at.model.geom_bodyid[j]] == GROUND else "self"
+        own = chosen.matching((names[i], bodies[0]), (names[j], bodies[1]))
+        asked |= own
+        if not (own or chosen.has(word)):
+            feature = "contact with what stands still" if word == "ground" else "contact of moving bodies"
+            rows.append((feature, name, "ignored", chosen.why(word)))
+            continue
+        first, second = shape_of(at, i), shape_of(at, j)
+        if not _offered(first, second):
+            rows.append((f"contact of {kinds}", name, "ignored", "these shapes are not offered"))
+            continue
+        friction = float(touch.friction[0]) if touch.condim > 1 else 0.0
+        found.append(Contact(first, second, friction=friction, name=name))  # pyright: ignore[reportArgumentType]
+        rows += [("contact", name, "approximated", _RIGID), *_lost(touch, name)]
+    _require_asked(at, chosen, names, asked)
+    return Parts(contacts=tuple(found), features=(*features(rows), *_exclusions(at)))
+
+
+def _lost(touch: Touch, name: str) -> list[Row]:
+    """What a contact has of MuJoCo's that is not used."""
+    lost = {
+        "friction against turning and rolling": touch.condim > 3,
+        "friction of two directions": touch.condim > 1 and touch.friction[0] != touch.friction[1],
+        "margin of a contact": touch.margin != 0,
+    }
+    why = {"friction of two directions": "that of the first counts for both"}
+    return [
+        (what, name, "approximated" if what in why else "ignored", why.get(what, "contacts have none"))
+        for what, there in lost.items()
+        if there
+    ]
+
+
+def _exclusions(at: Reference) -> list[Feature]:
+    of = mujoco().mjtObj.mjOBJ_EXCLUDE
+    named = lambda i: mujoco().mj_id2name(at.model, of, i) or f"exclude {i}"
+    return [Feature("contact exclusion", tuple(named(i) for i in range(at.model.nexclude)), moves=False)]
+
+
+def _require_asked(at: Reference, chosen: Chosen, names: tuple[str, ...], asked: set[frozenset[str]]) -> None:
+    """Raises `InputError` for pairs that were asked for and do not touch."""
+    for pair in chosen.pairs - asked:
+        known = [*names, *at.names.bodies]
+        for name in pair:
+            if name not in known:
+                raise unknown_name("geom or body in contact:", name, dict.fromkeys(known))
+        raise InputError(
+            f"contact of {' and '.join(map(repr, sorted(pair)))}: by the file's contype, conaffinity and exclusions they "
+            "do not touch."
+        )
