@@ -28,7 +28,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from _cluster_parts import cluster, digests, done, end, most_memory, processor_time, workers_below
+from _cluster_parts import (
+    cluster,
+    descendants,
+    digests,
+    done,
+    end,
+    most_memory,
+    processor_time,
+    workers_below,
+)
 from _timing import machine, table
 
 import ukjax as uk
@@ -221,7 +230,9 @@ def many(kind: str, runs: int, workers: int) -> None:
         took = time.perf_counter() - start
         below = max(map(most_memory, workers_below(os.getpid(), kind)), default=np.nan)
         print(json.dumps([took, most_memory(os.getpid()), below]), flush=True)
-    end(os.getpid())
+    for x in descendants(os.getpid()):  # they hold what this process prints to
+        end(x)
+    os._exit(0)
 
 
 def memory(kinds: list[str], quick: bool) -> None:

@@ -28,14 +28,15 @@ def status(store: Any) -> dict[str, Any]:
     stored = Store(place, attributes)
     results = stored.results()
     made = results != NOT_RUN
-    by = Counter(stored.arrays[PROCESSOR][...].ravel().tolist())
+    unfinished = stored.chunks.unfinished(results, NOT_RUN)
+    by = Counter(np.delete(stored.arrays[PROCESSOR][...].ravel(), unfinished).tolist())
     return {
         "model": attributes["model"],
         "runs": results.size,
         "made": int(made.sum()),
         "failed": int((made & ~np.asarray(succeeded(results))).sum()),
         "chunks": int(np.prod(stored.chunks.grid)),
-        "chunks_made": int(np.prod(stored.chunks.grid)) - len(stored.chunks.unfinished(results, NOT_RUN)),
-        "processors": {k: n for k, n in by.items() if k},
+        "chunks_made": int(np.prod(stored.chunks.grid)) - len(unfinished),
+        "processors": dict(by),
         "in_use": place.in_use(),
     }
