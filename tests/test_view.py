@@ -225,7 +225,10 @@ def test_what_cannot_be_shown():
         (lambda: uk.view([3]), "runs"),
         (lambda: uk.view(free), "nothing to show"),
         (lambda: uk.view(batch), "batch of runs"),
-        (lambda: run.view(parts="energies"), "can be shown are 'points', 'reactions' and 'contacts', not 'energies'"),
+        (
+            lambda: run.view(parts="energies"),
+            "can be shown are 'points', 'reactions' and 'contacts', not 'energies'",
+        ),
         (lambda: run.view(speed=0.0), "speed"),
         (lambda: run.view(port=-1), "port"),
         (lambda: run.save("nowhere/run.html"), "cannot be written"),

@@ -76,7 +76,9 @@ def text_of(runs: Any, *, parts: Any, speed: float, fps: float) -> str:
     """
     parts = _parts.chosen_parts(parts)
     if unknown := [name for name in parts if name not in _SHOWN]:
-        raise InputError(f"parts that can be shown are 'points', 'reactions' and 'contacts', not '{unknown[0]}'.")
+        raise InputError(
+            f"parts that can be shown are 'points', 'reactions' and 'contacts', not '{unknown[0]}'."
+        )
     found = [_shown(name, run, parts) for name, run in _by_name(runs).items()]
     return page(scene_of(found, speed=speed, fps=fps), ", ".join(x.name for x in found))
 
