@@ -1,6 +1,7 @@
-"""A humanoid that falls, with its limits and nine contacts with the floor, by time stepping, beside MuJoCo at its defaults.
+"""A humanoid that falls, with its limits and nine contacts with the floor, by time stepping, beside MuJoCo.
 
-Times are of one run of 1 s in steps of 1 ms, the second call; MuJoCo has all contacts of the file. The file is gymnasium's.
+Times are of one run of 1 s in steps of 1 ms, the second call. MuJoCo, with Euler's method, has all contacts of the file,
+which is gymnasium's.
 """
 
 import platform

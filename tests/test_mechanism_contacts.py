@@ -234,3 +234,22 @@ def test_a_crate_comes_to_rest() -> None:
     assert {"Gaps", "Forces of contacts"} <= set(titles)
     with pytest.raises(uk.InputError, match="contacts"):
         uk.simulate(um.problem(um.assemble([crate]), t1=0.1)).to_xarray(parts="contacts")
+
+
+def test_check_names_redundant_contacts() -> None:
+    """A box on the floor: four corners bear what three can; lifted at two, its other two are independent."""
+    floor = um.HalfSpace("ground", (0.0, 0.0, 0.0))
+    corners = um.Contact(um.Cuboid("crate", (0.0, 0.0, 0.2), (0.6, 0.6, 0.4)), floor)
+    box = um.box("crate", (0.0, 0.0, 0.2), (0.6, 0.6, 0.4), 2.0)
+    system = um.assemble([box], loads=[um.Gravity()], contacts=[corners])
+    found = uk.check(system, system.q0, jnp.zeros(6))
+    below = tuple(f"crate-ground[{i}]" for i in (0, 2, 4, 6))
+    assert found.closed_contacts == below
+    assert found.redundant_contacts == (tuple(f"{name} normal" for name in below),)
+    assert "only the resultant is unique" in str(found)
+    angle = 0.1
+    height = 0.3 * np.sin(angle) + 0.2 * np.cos(angle)
+    tilted = jnp.array([0.0, 0.0, height, np.cos(angle / 2), np.sin(angle / 2), 0.0, 0.0])
+    found = uk.check(system, tilted, jnp.zeros(6))
+    assert len(found.closed_contacts) == 2
+    assert found.redundant_contacts == ()
