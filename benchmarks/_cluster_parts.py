@@ -90,14 +90,16 @@ def _dask(folder: Path, workers: int) -> tuple[str, list[subprocess.Popen]]:
 
 
 def _ray(folder: Path, workers: int) -> tuple[str, list[subprocess.Popen]]:
+    os.environ["RAY_AUTH_MODE"] = "disabled"  # a token that lies in the home folder is known to the head only
     port = "6399"
     command = [str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", "--port", port]
     command += ["--num-cpus", str(workers), "--include-dashboard", "false", "--temp-dir", str(folder)]
     head = _started([*command, "--disable-usage-stats"])
     status = [str(Path(sys.executable).with_name("ray")), "status", "--address", f"127.0.0.1:{port}"]
-    while subprocess.run(
-        status, capture_output=True, check=False
-    ).returncode:  # it says to nobody when it is up
+    end = time.monotonic() + 120.0
+    while (told := subprocess.run(status, capture_output=True, text=True, check=False)).returncode:
+        if time.monotonic() > end:  # it says to nobody when it is up
+            raise SystemExit(f"Ray did not start: {told.stderr[-2000:]}")
         time.sleep(1.0)
     return f"127.0.0.1:{port}", [head]
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import ukjax as uk
+import ukjax.mechanisms as um
 
 pytestmark = pytest.mark.wrong_shapes
 NAN, INF = float("nan"), float("inf")
@@ -577,6 +578,10 @@ class _Thing:
 
 HUGE = 10**30
 THINGS = (None, "text", _Thing(), {"a": 1.0}, [None], 1j, np.array(["a"]), b"ab", lambda: 1.0)
+DOOR = um.tree(
+    [um.box("leaf", (0.5, 0.0), (1.0, 0.1), 20.0)], [um.Revolute("hinge", um.GROUND, "leaf", (0.0, 0.0))]
+)
+GAP = lambda t, q: q[0]
 FOLDERS = ("", ".", "..", "no/such\0name", "x" * 5_000, None, 3, b"run", ["run"])
 
 
@@ -667,6 +672,28 @@ def _level(level):
         ("argument", lambda x: uk.export(jnp.sin, "never", x), ["text", _Thing(), b"ab", lambda: 1.0, HUGE]),
         ("function", lambda x: uk.export(lambda q: x, "never", Q0), ["text", _Thing(), lambda: 1.0]),
         ("path", lambda x: uk.export(jnp.sin, x, Q0), FOLDERS[:4] + FOLDERS[5:]),
+        ("rates", lambda x: um.problem(DOOR, rates=x), [*THINGS[1:3], *THINGS[4:], np.ones(2), ""]),
+        ("name", lambda x: um.problem(DOOR, name=x), [*THINGS[2:], np.ones(2)]),
+        ("t1", lambda x: uk.Problem(GOOD, Q0, V0, 0.0, x), [*THINGS, 10**400, np.ones(2)]),
+        ("system", um.input_matrix, THINGS),
+        ("joints", lambda x: um.tree(DOOR.bodies, x), THINGS),
+        ("loops", lambda x: um.tree(DOOR.bodies, DOOR.joints, loops=x), THINGS),
+        ("loads", lambda x: um.tree(DOOR.bodies, DOOR.joints, x), THINGS),
+        ("radius", lambda x: um.rod("leaf", (0.0, 0.0), (1.0, 0.0), 1.0, x), [*THINGS, -1.0, np.ones(2)]),
+        ("direction", lambda x: uk.Event(lambda t, q, v: q[0], x), [*THINGS[1:], True, np.ones(2)]),
+        ("restitution", lambda x: uk.Unilateral(GAP, restitution=x), [*THINGS, 10**400, np.ones((2, 2))]),
+        ("friction", lambda x: uk.Unilateral(GAP, friction=x), [*THINGS, 10**400]),
+        ("limit", lambda x: uk.DryFriction(lambda t, q, v: v[0], x), [*THINGS, 10**400]),
+        ("contact", lambda x: uk.simulate(PROBLEM, contact=x), [*THINGS[1:], np.ones(2)]),
+        ("kind", lambda x: uk.Tabulated([0.0, 1.0], [0.0, 1.0], kind=x), [*THINGS, np.ones(2)]),
+        ("start_tolerance", lambda x: uk.simulate(PROBLEM, start_tolerance=x), [*THINGS[1:], -(10**400)]),
+        ("q", lambda x: uk.analysis.equilibrium(DOOR, q=x), [*THINGS[1:], np.ones(7), np.ones((2, 2))]),
+        ("t", lambda x: uk.analysis.mass_properties(DOOR, t=x), [*THINGS[1:], 10**400]),
+        ("body", lambda x: uk.analysis.mass_properties(DOOR, bodies=x), THINGS[1:]),
+        ("body", lambda x: uk.analysis.jacobian(DOOR, x), [*THINGS, np.ones(2)]),
+        ("reward", lambda x: _environment(reward=lambda *of: x).step(_start(), np.zeros(2)), [*THINGS]),
+        ("done", lambda x: _environment(done=lambda *of: x).step(_start(), np.zeros(2)), [*THINGS]),
+        ("names", uk.bench, [*THINGS[2:3], 1j, THINGS[-1], 3, np.ones(2)]),
         ("", uk.load_exported, FOLDERS),
         ("", uk.Trajectory.load, FOLDERS),
     ],

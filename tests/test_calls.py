@@ -111,6 +111,43 @@ def test_numbers_of_saved_times_share_the_run() -> None:
     np.testing.assert_allclose(run.q[:, 0], np.cos(2 * run.t), atol=1e-6)  # interpolated between steps
 
 
+def test_a_start_that_changes_is_looked_at_again() -> None:
+    """Also where the user changes an array in place; and what is refused, or warned of, is so each time."""
+    system, q0, v0 = oscillator(4.0), np.ones(1), np.zeros(1)
+    for start in (1.0, 2.0, 1.0):
+        q0[:] = start
+        np.testing.assert_allclose(uk.simulate(system, q0, v0, t1=1.0).q[-1], start * np.cos(2.0), rtol=1e-7)
+    pendulum = uk.models.pendulum().system
+    for _ in range(2):
+        assert uk.simulate(pendulum, [0.0, -1.0], [0.5, 0.0], t1=0.1).ok
+        with pytest.raises(uk.InputError, match="rod"):
+            uk.simulate(pendulum, [0.0, -3.0], [0.5, 0.0], t1=0.1)
+        with pytest.warns(uk.StartMovedWarning, match="rod") as told:
+            run = uk.simulate(pendulum, [0.0, -1.2], [0.5, 0.0], t1=0.1)
+        assert told[0].filename == __file__
+        np.testing.assert_allclose(run.q[0], [0.0, -1.0], atol=1e-12)
+
+
+def test_later_calls_compile_nothing_and_give_arrays_of_jax() -> None:
+    problem = uk.models.parallelogram()
+    uk.simulate(problem, t1=0.1)
+    with compilations() as found:
+        run = uk.simulate(problem, t1=0.1)
+    assert not found
+    assert all(isinstance(x, jax.Array) for x in (run.t, run.q, run.multipliers, run.rank, run.energy))
+
+
+@pytest.mark.parametrize("model", [uk.models.parallelogram, uk.models.slider_crank])
+def test_multipliers_of_dependent_rows_are_those_of_least_norm(model) -> None:
+    """Of A^T lambda = force, by NumPy's least squares, whose solutions are of least norm."""
+    problem = model()
+    run = uk.simulate(problem, t1=0.5, ts=6)
+    for t, q, v, force, found in zip(run.t, run.q, run.v, run.constraint_force, run.multipliers, strict=True):
+        A = np.asarray(uk.constraint_rows(problem.system, t, q, v).A)
+        expected = np.linalg.lstsq(A.T, np.asarray(force), rcond=1e-6)[0]
+        np.testing.assert_allclose(found, expected, atol=1e-7 * max(1.0, np.abs(expected).max()))
+
+
 def test_times_before_the_end_are_saved_with_it() -> None:
     run = uk.simulate(oscillator(4.0), jnp.ones(1), jnp.zeros(1), t1=1.0, ts=jnp.array([0.25, 0.5, 0.75]))
     np.testing.assert_allclose(run.t, [0.25, 0.5, 0.75, 1.0], atol=1e-15)

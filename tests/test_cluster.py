@@ -85,11 +85,15 @@ def test_the_callers_precision(pool, tmp_path: Path) -> None:
     assert contents(tmp_path / "runs.zarr") == contents(tmp_path / "one.zarr")
 
 
-def test_a_mechanism_whose_chunks_fit_the_memory(pool, tmp_path: Path) -> None:
-    params, options = {"angle": np.linspace(0.1, 1.0, 20)}, {"t1": 0.1, "ts": 3, "outputs": "q_end"}
-    options |= {"stabilizer": uk.Projection(), "memory": 3e4}
-    uk.sweep(uk.models.pendulum, params, store=tmp_path / "one.zarr", **options)
-    uk.sweep(uk.models.pendulum, params, store=tmp_path / "runs.zarr", executor=pool, **options)
+@pytest.mark.parametrize(("memory", "size"), [(1e9, 3), (3e3, 1)])
+def test_chunks_of_a_mechanism_are_many_and_fit_the_memory(
+    memory: float, size: int, pool, tmp_path: Path
+) -> None:
+    params, options = {"angle": np.linspace(0.1, 1.0, 230)}, {"t1": 0.1, "ts": 3, "outputs": "q_end"}
+    settings = {"memory": memory, "store": tmp_path / "runs.zarr", "executor": pool}
+    runs = uk.sweep(uk.models.pendulum, params, **settings, **options)
+    assert runs.attrs["chunk"] == [size]
+    uk.sweep(uk.models.pendulum, params, store=tmp_path / "one.zarr", chunk=size, **options)
     assert contents(tmp_path / "runs.zarr") == contents(tmp_path / "one.zarr")
 
 
@@ -295,6 +299,7 @@ WRONG = {
         "made by forking",
     ),
     "no scheduler": ({"executor": "tcp://127.0.0.1:9"}, "there is no Dask scheduler"),
+    "no Ray": ({"executor": "127.0.0.1:9"}, "there is no Ray cluster at '127.0.0.1:9': .*refused"),
 }
 
 
@@ -305,6 +310,8 @@ def test_wrong_executors_are_told(options: dict, words: str, tmp_path: Path) -> 
 
         pytest.importorskip("distributed")
         dask.config.set({"distributed.comm.timeouts.connect": "1s"})
+    if "no Ray" in words:
+        pytest.importorskip("ray")
     settings = {"store": tmp_path / "runs.zarr", "executor": ThreadPoolExecutor(1)} | options
     with pytest.raises(uk.InputError, match=words):
         uk.sweep(linear, LINE, **settings)

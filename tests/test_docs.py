@@ -1,5 +1,6 @@
 """What README and docs show must run: Python blocks as they stand, command lines up to the simulation itself."""
 
+import ast
 import os
 import re
 import shlex
@@ -35,6 +36,7 @@ OWN_MODEL = blocks(ROOT / "docs" / "cli.md", "python")[0]
 SLOW = (
     "analysis.md",
     "cluster.md",
+    "coming-from.md",
     "concepts.md",
     "embedding.md",
     "contact.md",
@@ -45,6 +47,7 @@ SLOW = (
     "robots.md",
     "sweeps.md",
     "tuning.md",
+    "tutorial.md",
 )
 WITH_PYTHON = [page for page in PAGES if blocks(page, "python")]
 COMMANDS = [
@@ -122,6 +125,20 @@ def test_every_page_is_in_the_navigation() -> None:
 def test_links_of_the_readme_lead_somewhere() -> None:
     links = re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / "README.md").read_text())
     assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_errors_of_the_faq_are_those_of_the_code() -> None:
+    """What it quotes is somewhere in a string of the package, between what is filled in."""
+    texts = [
+        node.value
+        for path in (ROOT / "ukjax").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    quoted = re.findall(r'\*\*"([^"]+)"\*\*', (ROOT / "docs" / "faq.md").read_text())
+    parts = [part.strip(" ';") for text in quoted for part in text.split("...")]
+    assert len(quoted) > 25
+    assert [part for part in parts if part and not any(part in text for text in texts)] == []
 
 
 def test_the_interface_page_lists_every_public_name() -> None:

@@ -95,7 +95,12 @@ def _accelerations(formulas, system, t, q, v):
     }
 
 
-@pytest.fixture(scope="module", params=MODELS)
+# They have tests of their own in test_field_models.py; every formula for each takes ten seconds or more of compilation.
+LONG = ("bicycle", "rattleback", "stewart", "strandbeest", "turntable_ball")
+CASES = [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in MODELS]
+
+
+@pytest.fixture(scope="module", params=CASES)
 def case(request):
     return Case(request.param)
 

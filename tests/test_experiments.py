@@ -198,6 +198,21 @@ def test_orsino_runs(script, tmp_path):
 
 @pytest.mark.usefixtures("optimized")
 @pytest.mark.slow
+def test_orsino_modules_run(script):
+    """Figure 4: ten modules, four, one; at level 1 a rotor turns by t^2 torque / 2 J, and everywhere energy is kept."""
+    modules = script("orsino_modules")
+    problem, runs = modules.main(["--quick"])
+    assert [len(modules.modules_at(problem, level)) for level in (1, 2, 3)] == [10, 4, 1]
+    assert [int(run.rank[-1]) for run in runs] == [6, 15, 21]
+    turned = 0.5 * modules.TORQUE / modules.ROTOR * np.asarray(runs[0].t)[:, None] ** 2
+    np.testing.assert_allclose(runs[0].q[:, 21:], np.broadcast_to(turned, (21, 3)), rtol=1e-7, atol=1e-9)
+    bars = np.asarray(runs[2].q)[:, 2:18:6]
+    np.testing.assert_allclose(runs[2].q[:, 21:], modules.RATIO * (bars - bars[0]), rtol=0, atol=1e-9)
+    assert max(float(run.energy_drift) for run in runs) < 1e-6
+
+
+@pytest.mark.usefixtures("optimized")
+@pytest.mark.slow
 def test_fixed_steps_run(script):
     for (_, _, rcond), errors in script("fixed_steps").main(["--quick"]).items():
         if rcond == 1e-5:

@@ -70,6 +70,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._pseudoinverse._methods import HouseholderQR as HouseholderQR
     from ._run._as_diffrax import DiffraxProblem as DiffraxProblem
     from ._run._as_diffrax import as_diffrax as as_diffrax
+    from ._run._certificate import Certificate as Certificate
     from ._run._compiled import compiled as compiled
     from ._run._doctor import Report as Report
     from ._run._doctor import check as check
@@ -166,6 +167,7 @@ else:
         "_pseudoinverse": "AbstractPseudoinverse Lineax RankedInverse pinv",
         "_pseudoinverse._methods": "SVD CompleteOrthogonal Greville HouseholderQR GramSchmidt Cholesky",
         "_run._as_diffrax": "DiffraxProblem as_diffrax",
+        "_run._certificate": "Certificate",
         "_run._compiled": "compiled",
         "_run._doctor": "Report check",
         "_run._events": "Event",

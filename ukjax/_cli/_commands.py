@@ -159,6 +159,9 @@ def simulate(
     out: Annotated[
         Path | None, typer.Option("--out", "--save", help="Save to a .npz, .nc, .zarr, .csv or .html file.")
     ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Certify it: write a report to a .md or .json file.")
+    ] = None,
     view: Annotated[bool, typer.Option("--view", help="Show it in the browser, until Ctrl-C.")] = False,
     progress: Annotated[bool, typer.Option(help="Show how far the run is.")] = False,
     as_json: Json = False,
@@ -166,7 +169,7 @@ def simulate(
     """Simulate a model, and print how well its constraints were kept."""
     if save_steps and times is not None:
         raise InputError("--save-steps saves every step; leave out --times.")
-    check_targets(plot, out, progress, view)
+    check_targets(plot, out, progress, view, report)
     start_jax(float32)
     import diffrax as dfx
 
@@ -182,7 +185,7 @@ def simulate(
     trajectory = interruptible(lambda: uk.simulate(problem, ts="steps" if save_steps else times, **settings))
     wall_time = time.perf_counter() - start
     written = []
-    for write, path in ((trajectory.plot, plot), (trajectory.save, out)):
+    for write, path in ((trajectory.plot, plot), (trajectory.save, out), (trajectory.certify, report)):
         if path is not None:
             write(path)
             written.append(str(path))

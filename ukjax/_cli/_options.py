@@ -18,6 +18,7 @@ import ukjax as uk
 
 from .._figures import _files
 from .._misc._errors import InputError, missing_extra
+from .._run._certificate import require_suffix
 from ._own_models import is_own, own_model
 from ._robot_files import is_robot, robot_model
 
@@ -188,7 +189,9 @@ def _require(feature: str, extra: str, *modules: str) -> None:
         raise missing_extra(feature, extra)
 
 
-def check_targets(plot: Path | None, out: Path | None, progress: bool, view: bool = False) -> None:
+def check_targets(
+    plot: Path | None, out: Path | None, progress: bool, view: bool = False, report: Path | None = None
+) -> None:
     """Finds out before the run whether its files can be written after it."""
     if plot is not None:
         if plot.suffix not in _FIGURES:
@@ -201,7 +204,9 @@ def check_targets(plot: Path | None, out: Path | None, progress: bool, view: boo
         if suffix not in (".npz", ".csv"):
             modules = ("zarr",) if suffix == ".zarr" else ("h5netcdf", "h5py")
             _require(f"--out {out}", "data", "xarray", *modules)
-    for path in (plot, out):
+    if report is not None:
+        require_suffix(report)
+    for path in (plot, out, report):
         if path is not None and not os.access(path.parent, os.W_OK):
             raise InputError(f"cannot write '{path}': there is no folder '{path.parent}' to write to.")
     if progress:

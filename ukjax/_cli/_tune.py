@@ -51,10 +51,12 @@ def _table(summary: dict[str, Any], written: list[str], seconds: float) -> Table
     """What a person reads of a search."""
     table = Table(title=summary["model"], show_header=False)
     shown = {name: f"{x:.6g}" for name, x in summary["gains"].items()}
+    from .._tune._result import ending  # which loads JAX
+
     shown |= {
         "loss": f"{summary['loss']:.4g}, {summary['improvement']:.3g} times less than {summary['loss_before']:.4g}",
         "evaluations of the run": f"{summary['evaluations']}, before {summary['evaluations_before']}",
-        "search": f"{summary['stopped']} after {summary['iterations']} iterations, {seconds:.1f} s",
+        "search": f"{ending(summary['stopped'])} after {summary['iterations']} iterations, {seconds:.1f} s",
     }
     if written:
         shown["written"] = ", ".join(written)

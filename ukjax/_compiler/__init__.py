@@ -23,5 +23,6 @@ from ._run_layout import Method as Method
 from ._run_layout import Motion as Motion
 from ._scalars import TranslationError as TranslationError
 from ._system_function import SystemFunction as SystemFunction
+from ._system_function import array_function as array_function
 from ._system_function import system_function as system_function
 from ._until import Until as Until

@@ -20,6 +20,7 @@ from .._formula._acceleration import (
     UdwadiaKalaba,
     equations_of_motion,
 )
+from .._formula._equations import require_energy
 from .._formula._on_host import accelerations
 from .._misc._types import is_traced
 from .._pseudoinverse import GramSchmidt, unit_rows_on_host
@@ -77,13 +78,14 @@ def at_states(function: Callable[..., Any], parameters: Any, *states: Array | np
     varying = [np.asarray(x).reshape(-1)[list(form.varying)] for x, form in zip(leaves, forms, strict=True)]
     numbers = np.concatenate([np.zeros(0, state[0].dtype), *varying])
     columns = (np.asarray(x).reshape(len(x), -1).T for x in states)
-    return written.on_host(numbers[:, None], *columns)
+    return written.by_numpy(numbers[:, None], *columns)
 
 
 def _equations(
     parameters: tuple[AbstractSystem, AbstractStabilizer], t: Array, q: Array, v: Array
 ) -> Equations:
     system, stabilizer = parameters
+    require_energy(system, t, q, v)
     return equations_of_motion(system, t, q, v, stabilizer)
 
 

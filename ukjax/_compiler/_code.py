@@ -31,6 +31,7 @@ from ._common import traced
 from ._expressions import Expression, is_number
 from ._interpret import Interpreter, LargeProductError
 from ._native import machine_code_runs
+from ._on_host import OnHost
 from ._parameters import Inputs, Leaf, Structure, leaf, numbers, read_by, split
 from ._program import Program
 from ._refusals import remembered
@@ -86,6 +87,19 @@ class Written:
         - `operands`: as for `OnHost`.
         """
         return self._parted(self.program.on_host(*operands))
+
+    @functools.cached_property
+    def _by_numpy(self) -> OnHost:
+        return OnHost(self.program.outputs, sum(self.counts), self.dtype)
+
+    def by_numpy(self, *operands: np.ndarray) -> Any:
+        """As `on_host`, one operation of NumPy after the other: what is asked once or a few times is not compiled.
+
+        **Arguments:**
+
+        - `operands`: as for `OnHost`.
+        """
+        return self._parted(self._by_numpy(*operands))
 
     def __call__(self, *operands: Array) -> Any:
         """The pytree.

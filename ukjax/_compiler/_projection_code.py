@@ -98,15 +98,16 @@ class ProjectionCode:
         - `numbers`: of the parameters, (numbers, 1).
         - `t`, `q`, `v`: the states, along the last axis: (1, k), (n_q, k), (n, k).
         """
-        (n_q, k), (n, _) = q.shape, v.shape
+        n_q, n = len(q), len(v)
         after = n_q + n + self.rows
-        found, unsettled = np.zeros((len(self.bare.outputs), k), q.dtype), np.arange(k)
-        for _ in range(_MOST_CALLS):
-            state, mu = [x[:, unsettled] for x in (t, q, v)], found[n_q + n : after, unsettled]
-            found[:, unsettled] = self.bare.on_host(numbers, *state, np.zeros((n_q + n, 1)), mu)
-            unsettled = unsettled[found[after + 1, unsettled] > 0.5]
+        errors = np.zeros((n_q + n, 1))
+        found = self.bare.on_host(numbers, t, q, v, errors, np.zeros((self.rows, 1)))
+        for _ in range(_MOST_CALLS - 1):
+            unsettled = np.flatnonzero(found[after + 1] > 0.5)
             if not unsettled.size:
                 break
+            state, mu = [x[:, unsettled] for x in (t, q, v)], found[n_q + n : after, unsettled]
+            found[:, unsettled] = self.bare.on_host(numbers, *state, errors, mu)
         return found[:n_q].T, found[n_q : n_q + n].T
 
 

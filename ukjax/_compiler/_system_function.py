@@ -1,4 +1,4 @@
-"""Functions of a system and of arrays as scalar code."""
+"""Functions of arrays, and of a system and of arrays, as scalar code."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -74,11 +74,34 @@ def _made(
     closed, out = jax.make_jaxpr(of_leaves, return_shape=True)([x.aval for x in leaves], *shapes)
     require_seen(closed.consts)
     leaves, inputs = read_by(leaves, closed), Inputs(Builder(MOST))
-    parameters = inputs.of(leaves)
+    return SystemFunction(_written(closed, out, inputs, inputs.of(leaves), shapes), leaves)
+
+
+def array_function(function: Callable[..., Any], *arrays: Any) -> Written:
+    """The scalar code of function(*arrays), made once.
+
+    **Arguments:**
+
+    - `function`: hashable; returns a pytree of real arrays.
+    - `arrays`: of these only shapes and types matter.
+
+    **Raises:** `TranslationError`.
+    """
+    return _of_arrays(function, tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays))
+
+
+@remembered
+def _of_arrays(function: Callable[..., Any], shapes: tuple[Any, ...]) -> Written:
+    closed, out = jax.make_jaxpr(function, return_shape=True)(*shapes)
+    return _written(closed, out, Inputs(Builder(MOST)), [], shapes)
+
+
+def _written(closed: Any, out: Any, inputs: Inputs, parameters: list[Any], shapes: Sequence[Any]) -> Written:
+    """The code of a jaxpr that takes parameters, which are inputs already, and arrays."""
     counts = [inputs.count, *(math.prod(x.shape) for x in shapes)]
     arguments = parameters + [inputs(x.shape) for x in shapes]
     found = Interpreter(inputs.build, counts[0]).run(closed.jaxpr, closed.consts, arguments)
     arrays = jax.tree.unflatten(jax.tree.structure(out), [np.asarray(x, object) for x in found])
     written = Written(arrays, counts, shapes[0].dtype)
     short_enough(written.program)
-    return SystemFunction(written, leaves)
+    return written

@@ -1,6 +1,7 @@
-"""Scalar programs repeated until they say that they are done, as one operation of JAX: on a CPU, by machine code.
+"""A scalar program repeated until it says that it is done, as one operation of JAX: on a CPU, by machine code.
 
-A program takes numbers that stay and numbers of a state, and gives the next state and whether it is to go on, as 1 or 0.
+The first of three programs makes of what is given numbers that stay, a state, and whether to go on, as 1 or 0. The second
+makes of those that stay and a state the next state, and whether to go on. The third makes the result of the last state.
 Members that are done keep their state; a vector of members goes on until all of them are done, but waits for no other, as
 a loop of XLA over a batch does.
 
@@ -8,6 +9,7 @@ It has no derivative.
 """
 
 import functools
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, final
@@ -29,36 +31,46 @@ from ._routine import Routine, Rows, texts
 
 @final
 class Until:
-    """A program that is repeated.
+    """A program that is repeated, between two that are not.
 
     **Arguments:**
 
-    - `program`: of two operands, what stays and the state; its outputs are the next state and whether it goes on.
+    - `begin`: of any operands; its outputs are what stays, the state, and whether it goes on.
+    - `step`: of two operands, what stays and the state; its outputs are the next state and whether it goes on.
+    - `end`: of the same operands; its outputs are the result.
     """
 
-    def __init__(self, program: Program):
-        self.program = program
-        self.fixed, self.size = program.counts
+    def __init__(self, begin: Program, step: Program, end: Program):
+        self.begin, self.step, self.end = begin, step, end
+        self.fixed, self.size = step.counts
+        self.found = len(end.outputs)
         self.text = functools.cache(self._text)
 
-    def __call__(self, fixed: Array, state: Array) -> Array:
-        """The last state (size,).
+    @property
+    def has_machine_code(self) -> bool:
+        """Whether LLVM can compile it."""
+        return all(x.has_machine_code for x in (self.begin, self.step, self.end))
+
+    def __call__(self, *given: Array) -> Array:
+        """The result (found,).
 
         **Arguments:**
 
-        - `fixed`: what stays.
-        - `state`: the first one.
+        - `given`: the operands of the first program.
         """
-        return until_p.bind(fixed, state, until=self)
+        return until_p.bind(*given, until=self)
 
     def _text(self, kind: Kind) -> tuple[str, int]:
-        """The function `compute` of rows, last states, how many members there are, what stays and first states; and how
-        many numbers these rows have."""
-        w, rows = Writer(), Rows(kind)
-        routine = Routine("step", self.program, rows)
-        found, unsettled = rows.new(self.size + 1), rows.new(1)
-        state = routine.inputs + self.fixed
-        routine.begin(w)
+        """The function `compute` of rows, results, how many members there are, and the operands; and how many numbers
+        these rows have."""
+        w, rows, count = Writer(), Rows(kind), self.fixed + self.size
+        routines = begin, step, end = [
+            Routine(name, getattr(self, name), rows) for name in ("begin", "step", "end")
+        ]
+        begun = rows.new(count)
+        unsettled, found = rows.new(1), rows.new(max(self.size + 1, self.found))
+        for routine in routines:
+            routine.begin(w)
         blocks = w.apply("udiv", "i64", w.apply("add", "i64", "%members", kind.width - 1), kind.width)
         last = w.apply("sub", "i64", "%members", kind.width)
         with w.loop(blocks) as k:
@@ -67,18 +79,22 @@ class Until:
             start = w(
                 f"select i1 {fits}, i64 {start}, i64 {last}"
             )  # some members twice rather than fewer at a time
-            _moved(w, rows, routine.inputs, ("%fixed", start), self.fixed)
-            _moved(w, rows, state, ("%first", start), self.size)
-            rows.store(w, 1.0, unsettled)
-            with w.repeat() as going:
-                routine.run(w, found)
-                rows.blend(w, state, found, unsettled, self.size)
+            ends = itertools.accumulate(self.begin.counts, initial=begin.inputs)
+            for i, (row, size) in enumerate(zip(ends, self.begin.counts, strict=False)):
+                _moved(w, rows, row, (f"%given{i}", start), size)
+            begin.run(w, begun)
+            rows.copy(w, step.inputs, begun, count)
+            with w.when(rows.any(w, unsettled)), w.repeat() as going:
+                step.run(w, found)
+                rows.blend(w, step.inputs + self.fixed, found, unsettled, self.size)
                 rows.store(w, rows.product(w, rows.load(w, unsettled), found + self.size), unsettled)
                 going.append(rows.any(w, unsettled))
-            _moved(w, rows, state, ("%last", start), self.size, out=True)
-        given = "ptr %rows, ptr %last, i64 %members, ptr %fixed, ptr %first"
-        lines = [*rows.functions(), texts([routine], kind), w.function("compute", given, internal=False)]
-        return "\n".join(lines), rows.size * kind.width
+            rows.copy(w, end.inputs, step.inputs, count)
+            end.run(w, found)
+            _moved(w, rows, found, ("%found", start), self.found, out=True)
+        given = "".join(f", ptr %given{i}" for i in range(len(self.begin.counts)))
+        function = w.function("compute", f"ptr %rows, ptr %found, i64 %members{given}", internal=False)
+        return "\n".join([*rows.functions(), texts(routines, kind), function]), rows.size * kind.width
 
 
 def _moved(w: Writer, rows: Rows, row: int, array: tuple[str, str], count: int, *, out: bool = False) -> None:
@@ -95,18 +111,18 @@ until_p = core.Primitive("repeated_program")
 
 
 @until_p.def_abstract_eval
-def _abstract(fixed: Any, state: Any, *, until: Until) -> Any:
-    return state.update(shape=(until.size, *members_of((fixed, state))), weak_type=False)
+def _abstract(*given: Any, until: Until) -> Any:
+    return given[0].update(shape=(until.found, *members_of(given)), weak_type=False)
 
 
 @functools.partial(jax.jit, static_argnames="until")
-def _run(fixed: Array, state: Array, *, until: Until) -> Array:
-    return until_p.bind(fixed, state, until=until)
+def _run(*given: Array, until: Until) -> Array:
+    return until_p.bind(*given, until=until)
 
 
 @until_p.def_impl
-def _impl(fixed: Array, state: Array, *, until: Until) -> Array:
-    return _run(fixed, state, until=until)
+def _impl(*given: Array, until: Until) -> Array:
+    return _run(*given, until=until)
 
 
 def _batched(operands: Sequence[Array], axes: Sequence[Any], *, until: Until) -> tuple[Array, int]:
@@ -114,29 +130,31 @@ def _batched(operands: Sequence[Array], axes: Sequence[Any], *, until: Until) ->
     return until_p.bind(*placed, until=until), rank
 
 
-def _called(fixed: Array, state: Array, *, until: Until) -> Array:
-    members = members_of((fixed, state))
+def _called(*given: Array, until: Until) -> Array:
+    members, dtype = members_of(given), given[0].dtype
     count = math.prod(members)
-    kind = kind_for(state.dtype, count)
+    kind = kind_for(dtype, count)
     code, numbers = until.text(kind)
-    call = "  call void @compute(ptr %out1, ptr %out0, i64 %members, ptr %in0, ptr %in1)"
-    name = registered(code, f"{dimension('out0', 1, 'members')}\n{call}", 2, 2)
-    shapes = [jax.ShapeDtypeStruct(shape, state.dtype) for shape in ((until.size, count), (numbers,))]
-    found = jax.ffi.ffi_call(name, shapes)(flat(fixed, members), flat(state, members))[0]
-    return found.reshape(until.size, *members)
+    operands = "".join(f", ptr %in{i}" for i in range(len(given)))
+    call = f"  call void @compute(ptr %out1, ptr %out0, i64 %members{operands})"
+    name = registered(code, f"{dimension('out0', 1, 'members')}\n{call}", len(given), 2)
+    shapes = [jax.ShapeDtypeStruct(shape, dtype) for shape in ((until.found, count), (numbers,))]
+    found = jax.ffi.ffi_call(name, shapes)(*(flat(x, members) for x in given))[0]
+    return found.reshape(until.found, *members)
 
 
-def _on_arrays(fixed: Array, state: Array, *, until: Until) -> Array:
+def _on_arrays(*given: Array, until: Until) -> Array:
     """The same as a loop of XLA, for what leaves this process."""
-    members, n = members_of((fixed, state)), until.size
+    fixed, n = until.fixed, until.size
 
     def next_one(carry: tuple[Array, Array]) -> tuple[Array, Array]:
         state, goes = carry
-        found = until.program(fixed, state)
+        found = until.step(stays, state)
         return jnp.where(goes, found[:n], state), goes & (found[n] > 0.5)
 
-    start = jnp.broadcast_to(state.reshape(n, *(state.shape[1:] or (1,) * len(members))), (n, *members))
-    return jax.lax.while_loop(lambda carry: jnp.any(carry[1]), next_one, (start, jnp.ones(members, bool)))[0]
+    begun = until.begin(*given)
+    stays, start = begun[:fixed], (begun[fixed : fixed + n], begun[fixed + n] > 0.5)
+    return until.end(stays, jax.lax.while_loop(lambda carry: jnp.any(carry[1]), next_one, start)[0])
 
 
 batching.primitive_batchers[until_p] = _batched
@@ -144,7 +162,7 @@ mlir.register_lowering(until_p, mlir.lower_fun(_on_arrays, multiple_results=Fals
 
 
 def _on_cpu(ctx: Any, *operands: Any, until: Until) -> Any:
-    here = until.program.has_machine_code and not ctx.module_context.lowering_parameters.for_export
+    here = until.has_machine_code and not ctx.module_context.lowering_parameters.for_export
     return mlir.lower_fun(_called if here else _on_arrays, multiple_results=False)(
         ctx, *operands, until=until
     )

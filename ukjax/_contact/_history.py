@@ -30,6 +30,10 @@ class ContactHistory(eqx.Module):
     - `speed`: the rate at which the gap, the force or the slip ran out (l,). Near zero the event is grazing, and the run
       has no derivative there.
     - `sudden`: whether there was an impact without collision, as accelerations had no solution (Painleve) (l,).
+    - `residual`: of the problem solved at these times (l,), as in `solve_contacts`; where it is not small there is no
+      solution, and what the run went on with does not obey the laws.
+    - `reset`: which of the events with a reset it was, by place in `reset_names` (l,); -1 for none.
+    - `reset_names`: of these events.
     - `num_events`: how many there were, those beyond l included.
 
     By time stepping (`contact="steps"`) the events are steps with impacts, `force` is the impulse of a step over its
@@ -50,6 +54,9 @@ class ContactHistory(eqx.Module):
     event_sliding: Bool[Array, "l n"]
     speed: Float[Array, " l"]
     sudden: Bool[Array, " l"]
+    residual: Float[Array, " l"]
+    reset: Int[Array, " l"]
+    reset_names: tuple[str, ...] = eqx.field(static=True)
     num_events: Int[Array, ""]
 
     @property
@@ -98,6 +105,8 @@ class ContactHistory(eqx.Module):
                     )
                 )
             ]
+            if (reset := int(self.reset[i])) >= 0:
+                parts = [self.reset_names[reset], *parts]
             lines.append(f"{float(self.event_time[i]):.10g} s: {', '.join(parts) or 'slip turns round'}")
             closed, sliding = now, slides
         return lines

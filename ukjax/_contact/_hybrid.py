@@ -99,12 +99,12 @@ class HybridSolver(AbstractForwardingSolver):
         found = watched(args, t0, t1, y0, curve(whole.dense, t0, t1), whole.y)
 
         def split() -> tuple[Stepped, Array, Any, Log]:
-            t, fixed, before, speed = first_event(args, found, t0, t1, y0, Steps(one, curve), whole)
-            what = args.settled(t, before.y)
-            start = before.y[0], what.v, what.mode
+            t, fixed, before, speed, which = first_event(args, found, t0, t1, y0, Steps(one, curve), whole)
+            q, what = args.settled(t, before.y, which)
+            start = q, what.v, what.mode
             after = one(args, t, t1, start)
             again = watched(args, t, t1, start, curve(after.dense, t, t1), after.y).happens
-            return _joined(before, after, again), fixed, t, logged(log, t, what, speed)
+            return _joined(before, after, again), fixed, t, logged(log, t, what, speed, args.reset_of(which))
 
         def undivided() -> tuple[Stepped, Array, Any, Log]:
             return whole._replace(dense=(whole.dense, whole.dense)), t1, t0, log

@@ -22,6 +22,7 @@ class Log(NamedTuple):
     - `speed`: the rate at which a margin ran out: near zero the event is grazing, and has no derivative.
     - `jumped`: 1 where there was an impact without collision.
     - `residual`: of the problem that was solved.
+    - `reset`: which of the user's own events it was, -1 for none.
     - `number`: how many there were.
     """
 
@@ -33,6 +34,7 @@ class Log(NamedTuple):
     speed: Array
     jumped: Array
     residual: Array
+    reset: Array
     number: Array
 
 
@@ -43,11 +45,20 @@ def empty_log(y: State) -> Log:
     zeros = lambda *shape: jnp.zeros((LOGGED, *shape), dtype)
     never = jnp.full(LOGGED, jnp.inf, dtype)
     return Log(
-        never, zeros(m), zeros(n), zeros(n), zeros(m), zeros(), zeros(), zeros(), jnp.zeros((), jnp.int32)
+        never,
+        zeros(m),
+        zeros(n),
+        zeros(n),
+        zeros(m),
+        zeros(),
+        zeros(),
+        zeros(),
+        zeros(),
+        jnp.zeros((), jnp.int32),
     )
 
 
-def logged(log: Log, t: Array, found: Settled, speed: Array) -> Log:
+def logged(log: Log, t: Array, found: Settled, speed: Array, reset: Array) -> Log:
     """The log with one more event.
 
     **Arguments:**
@@ -56,9 +67,19 @@ def logged(log: Log, t: Array, found: Settled, speed: Array) -> Log:
     - `t`: when.
     - `found`: what happened.
     - `speed`: the rate at which a margin ran out.
+    - `reset`: which of the user's own events it was, -1 for none.
     """
-    later = t + jnp.max(found.wait, initial=0)
-    new = (later, found.impulse, *found.mode, speed, found.jumped.astype(t.dtype), found.residual)
+    # of none the derivative of the largest is 0 / 0
+    later = t + jnp.max(found.wait) if found.wait.size else t
+    new = (
+        later,
+        found.impulse,
+        *found.mode,
+        speed,
+        found.jumped.astype(t.dtype),
+        found.residual,
+        reset.astype(t.dtype),
+    )
     # Beyond the last place nothing is written.
     kept = [x.at[log.number].set(value, mode="drop") for x, value in zip(log[:-1], new, strict=True)]
     return Log(*kept, number=log.number + 1)
@@ -74,7 +95,7 @@ def preceded(log: Log, t: Array, found: Settled, struck: Array) -> Log:
     - `found`: what happened there.
     - `struck`: whether the velocities changed.
     """
-    first = logged(jax.tree.map(jnp.zeros_like, log), t, found, jnp.zeros_like(t))
+    first = logged(jax.tree.map(jnp.zeros_like, log), t, found, jnp.zeros_like(t), jnp.asarray(-1))
     shifted = [jnp.concatenate([x[:1], y[:-1]]) for x, y in zip(first[:-1], log[:-1], strict=True)]
     kept = [jnp.where(struck, x, y) for x, y in zip(shifted, log[:-1], strict=True)]
     return Log(*kept, number=log.number + struck.astype(log.number.dtype))

@@ -106,7 +106,7 @@ class Margins(NamedTuple):
     slack: Array
 
 
-def margins(means: Means, t: Array, q: Array, contact: Contact, mode: Mode) -> Margins:
+def margins(means: Means, contact: Contact, mode: Mode, t: Array, q: Array) -> Margins:
     """The margins of a mode: gaps or normal forces (n,), friction left (n,), slip (n,).
 
     **Arguments:** as `contact_forces`, and the time `t` and coordinates `q`, which gaps are compared with.

@@ -1,18 +1,18 @@
-"""What is computed of contacts at a state, by scalar code where there can be such, else on arrays.
+"""What is computed of contacts, by scalar code where there can be such, else on arrays.
 
-A part is a plain function of `Means` and of arrays alone. It is written once for both.
+A part is a plain function, written once for both: of a model, or only of what `contact_at` found at a state.
 """
 
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any, NamedTuple
 
-import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._compiler import Code, TranslationError, system_function
+from .._compiler import Code, TranslationError, array_function, system_function
 from .._formula._acceleration import UdwadiaKalaba
 from .._formula._contact_newton import eliminated, inverted
 from .._misc._precision import in_full_precision
@@ -21,7 +21,7 @@ from .._motion._model import Model
 from .._pseudoinverse._kernels import dot
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
-from ._rows import Coefficients, Layout
+from ._rows import Coefficients, Contact, Layout
 
 # On the diagonal, beside its mean. Dependent rows get the least of their forces, to rounding over this; what it leaves
 # of the others goes with its cube.
@@ -32,7 +32,9 @@ _PASSES = 3
 def _least(
     directly: Callable[[Array, Array], Array], K: Float[Array, "m m"], b: Float[Array, " m"]
 ) -> Float[Array, " m"]:
-    unit, mean = jnp.eye(b.size, dtype=b.dtype), jnp.trace(K) / max(b.size, 1)
+    if not b.size:
+        return b
+    unit, mean = jnp.eye(b.size, dtype=b.dtype), jnp.trace(K) / b.size
     A = K + by_precision(b.dtype, *_PULL) * jnp.where(mean > 0, mean, 1) * unit
     p = directly(A, b)
     for _ in range(_PASSES - 1):
@@ -40,65 +42,104 @@ def _least(
     return p
 
 
-@final
-class Means(eqx.Module):
-    """What parts compute with.
+class Means(NamedTuple):
+    """What parts compute with besides the contacts.
 
-    - `model`: of a `Pushed` system.
-    - `layout`, `coefficients`: of its contacts.
+    - `layout`, `coefficients`: of the contacts.
     - `solve`: the least p with K p = b, dependent rows included (proximal point); rows of zeros keep a p of zero.
     """
 
-    model: Model
+    layout: Layout
     coefficients: Coefficients
-    layout: Layout = eqx.field(static=True)
-    solve: Callable[[Array, Array], Array] = eqx.field(static=True)
+    solve: Callable[[Array, Array], Array]
 
 
 _written_out = functools.partial(_least, eliminated)
 _on_arrays = functools.partial(_least, lambda A, b: dot(inverted(A), b))
 
 
-@dataclasses.dataclass(frozen=True)
-class _Part:
-    """A part as a function of system, stabilizer, coefficients and arrays.
+def of_arrays(
+    function: Callable[..., Any], *arrays: Array, otherwise: Callable[..., Any] | None = None
+) -> Any:
+    """What a part returns that needs arrays only.
 
-    - `function`: of `Means` and arrays.
+    **Arguments:**
+
+    - `function`: hashable; it returns a pytree of real arrays.
+    - `arrays`: the arrays.
+    - `otherwise`: the same for arrays of XLA, where there is no scalar code; by default the function itself.
+    """
+    try:
+        return array_function(function, *arrays)(*arrays)
+    except TranslationError:  # there would be too many operations
+        return (otherwise or function)(*arrays)
+
+
+@dataclasses.dataclass(frozen=True)
+class _OfContacts:
+    """A part as a function of the leaves of coefficients, contacts and more.
+
+    - `function`: of `Means`, a `Contact` and more.
     - `layout`: of the contacts.
-    - `code`: of the acceleration.
+    - `tree`: the structure of the leaves.
     """
 
     function: Callable[..., Any]
     layout: Layout
-    code: Code
+    tree: Any
 
-    def __call__(self, system: AbstractSystem, stabilizer: AbstractStabilizer, *arrays: Array) -> Any:
-        count = len(Coefficients._fields)
-        model = Model(system, UdwadiaKalaba(), stabilizer, self.code)
-        means = Means(model, Coefficients(*arrays[:count]), self.layout, _written_out)
-        return self.function(means, *arrays[count:])
+    def __call__(self, *leaves: Array) -> Any:
+        coefficients, contact, more = jax.tree.unflatten(self.tree, leaves)
+        return self.function(Means(self.layout, coefficients, _written_out), contact, *more)
 
 
 @in_full_precision
-def computed(
-    function: Callable[..., Any], model: Model, coefficients: Coefficients, layout: Layout, *arrays: Array
+def of_contacts(
+    function: Callable[..., Any], layout: Layout, coefficients: Coefficients, contact: Contact, *more: Any
 ) -> Any:
-    """What a part returns, by scalar code where the acceleration has such and the part can.
+    """What a part returns that needs no model.
 
     **Arguments:**
 
-    - `function`: of `Means` and arrays; it returns a pytree of real arrays.
+    - `function`: of `Means`, a `Contact` and more; it returns a pytree of real arrays.
+    - `layout`, `coefficients`: of the contacts.
+    - `contact`: at the state.
+    - `more`: pytrees of arrays.
+    """
+    leaves, tree = jax.tree.flatten((coefficients, contact, more))
+    on_arrays = lambda *_: function(Means(layout, coefficients, _on_arrays), contact, *more)
+    return of_arrays(_OfContacts(function, layout, tree), *leaves, otherwise=on_arrays)
+
+
+@dataclasses.dataclass(frozen=True)
+class _OfModel:
+    """A part as a function of system, stabilizer and arrays.
+
+    - `function`: of a model and arrays.
+    - `code`: of the acceleration.
+    """
+
+    function: Callable[..., Any]
+    code: Code
+
+    def __call__(self, system: AbstractSystem, stabilizer: AbstractStabilizer, *arrays: Array) -> Any:
+        return self.function(Model(system, UdwadiaKalaba(), stabilizer, self.code), *arrays)
+
+
+@in_full_precision
+def of_model(function: Callable[..., Any], model: Model, *arrays: Array) -> Any:
+    """What a part returns that needs the model, by scalar code where the acceleration has such.
+
+    **Arguments:**
+
+    - `function`: of a model and arrays; it is hashable, and returns a pytree of real arrays.
     - `model`: of a `Pushed` system.
-    - `coefficients`, `layout`: of its contacts.
     - `arrays`: the arrays.
     """
     if model.code is not None:
-        given = *coefficients, *arrays
         try:
-            code = system_function(
-                _Part(function, layout, model.code), model.system, model.stabilizer, *given
-            )
-            return code(model.system, model.stabilizer, *given)
+            code = system_function(_OfModel(function, model.code), model.system, model.stabilizer, *arrays)
+            return code(model.system, model.stabilizer, *arrays)
         except TranslationError:  # of gaps and slips, or as there would be too many operations
             pass
-    return function(Means(model, coefficients, layout, _on_arrays), *arrays)
+    return function(model, *arrays)

@@ -39,37 +39,43 @@ def penetrates(push: Push) -> Array:
     return (jnp.max(off, initial=0) > least) & (push.tries < _TRIES)
 
 
-def pushed(G: Float[Array, "k k"], push: Push) -> Float[Array, " k"]:
-    """The next pi."""
-    k, size = push.pi.size, jnp.trace(G) / max(push.pi.size, 1)
+def pushed(G: Float[Array, "k k"], pi: Float[Array, " k"], gap: Float[Array, " k"]) -> Float[Array, " k"]:
+    """The next pi.
+
+    **Arguments:**
+
+    - `G`: as for `pushed_out`.
+    - `pi`, `gap`: where the search is.
+    """
+    k, size = pi.size, jnp.trace(G) / max(pi.size, 1)
     size = jnp.where(size > 0, size, 1)
     G = G / size
-    g = push.gap / size
-    bears = push.pi - g > 0
+    g = gap / size
+    bears = pi - g > 0
     on = jnp.diag(bears.astype(G.dtype))
     A = jnp.eye(k, dtype=G.dtype) - on + on @ (G + _DEPENDENT * jnp.eye(k, dtype=G.dtype))
-    return push.pi - eliminated(A, jnp.where(bears, g, push.pi))
+    return pi - eliminated(A, jnp.where(bears, g, pi))
 
 
 def pushed_out(
-    gaps: Callable[[Float[Array, " k"]], Float[Array, " k"]], G: Float[Array, "k k"]
+    gaps: Callable[[Float[Array, " k"]], Float[Array, " k"]],
+    nearer: Callable[[Float[Array, " k"], Float[Array, " k"]], tuple[Array, Array]],
+    G: Float[Array, "k k"],
 ) -> Float[Array, " k"]:
     """pi of the module's docstring; its derivatives are those of the root, with the set of closed contacts kept.
 
     **Arguments:**
 
     - `gaps`: as a function of pi.
+    - `nearer`: the next pi, by `pushed`, and the gaps there, of a pi and its gaps.
     - `G`: about their derivative, J_n W J_n^T.
     """
     zero = jnp.zeros(G.shape[0], G.dtype)
     size = jnp.trace(G) / max(zero.size, 1)
     rate = 1 / jnp.where(size > 0, size, 1)
 
-    def again(push: Push) -> Push:
-        pi = pushed(G, push)
-        return Push(pi, gaps(pi), push.tries + 1)
-
     def solve(_: Callable[[Array], Array], pi: Array) -> Array:
+        again = lambda push: Push(*nearer(push.pi, push.gap), push.tries + 1)
         return jax.lax.while_loop(penetrates, again, Push(pi, gaps(pi), jnp.zeros((), pi.dtype))).pi
 
     def violation(pi: Array) -> Array:

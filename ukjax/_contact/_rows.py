@@ -64,7 +64,7 @@ class Layout(NamedTuple):
     @property
     def owner(self) -> np.ndarray:
         """The contact of each row (m,)."""
-        return np.repeat(np.arange(len(self.contacts)), [int(n) + t for n, t in self.contacts])
+        return np.repeat(np.arange(len(self.contacts)), np.array([int(n) + t for n, t in self.contacts], int))
 
     @property
     def is_normal(self) -> np.ndarray:
@@ -166,7 +166,9 @@ class Contact(NamedTuple):
     - `u`: contact velocities (m,).
     - `J`: their rows, du/dv (m, n_v).
     - `response`: W J^T (n_v, m).
+    - `moved`: N W J^T, of q' = N v (n_q, m).
     - `G`: the Delassus operator J W J^T (m, m).
+    - `q_rate`: q' (n_q,).
     - `a`: the acceleration of the bilateral motion (n_v,).
     - `rate`: du/dt under that acceleration (m,).
     """
@@ -175,12 +177,13 @@ class Contact(NamedTuple):
     u: Array
     J: Array
     response: Array
+    moved: Array
     G: Array
+    q_rate: Array
     a: Array
     rate: Array
 
 
-@eqx.filter_jit  # so that what is asked for at many places is traced once
 @in_full_precision
 def contact_at(model: Model, t: Array, q: Array, v: Array) -> Contact:
     """All of the contacts at one state.
@@ -198,9 +201,11 @@ def contact_at(model: Model, t: Array, q: Array, v: Array) -> Contact:
     pushes = jnp.concatenate([jnp.zeros_like(v)[None], J])
     accelerations = jax.vmap(lambda push: pushed_by(model, push).acceleration(t, q, v))(pushes)
     a, response = accelerations[0], (accelerations[1:] - accelerations[:1]).T
-    rate = jax.jvp(velocities, (t, q, v), (jnp.ones_like(t), system.kinematics(t, q, v), a))[1]
+    q_rate = system.kinematics(t, q, v)
+    rate = jax.jvp(velocities, (t, q, v), (jnp.ones_like(t), q_rate, a))[1]
+    rates = jax.jacfwd(lambda v: system.kinematics(t, q, v))(v)
     G = J @ response
-    return Contact(gap, u, J, response, 0.5 * (G + G.T), a, rate)
+    return Contact(gap, u, J, response, rates @ response, 0.5 * (G + G.T), q_rate, a, rate)
 
 
 def pushed_by(model: Model, push: Array) -> Model:

@@ -11,18 +11,18 @@ solution (Painleve), the impulses of a vanishing step of time do: an impact with
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._formula._contact_newton import ContactData, ContactRows, rows_of
+from .._formula._contact_newton import ContactData, ContactRows, flattened, rows_of
 from .._misc._types import by_precision
 from ._modes import Mode, gap_tolerance, of_rows, still, stopped
-from ._parts import Means
-from ._rows import Contact, Layout, contact_at
-from ._solve import Solution, solution_of
+from ._parts import Means, of_contacts
+from ._rows import Coefficients, Contact, Layout
+from ._solve import solution_of
 
 # Contacts that part slower than this [m/s] are at rest if they are pressed: bouncing ends, within 1e-13 m in float64.
 # A ball that falls as deep as rounding lets a gap be is slower, some 5e-7 and 1e-2 m/s on Earth.
@@ -59,43 +59,34 @@ def _only(rows: ContactRows, chosen: Array, G: Array, u: Array) -> tuple[Array, 
     return G * mask[:, None] * mask[None], u * mask + parting
 
 
-def _apart(G: Array, u: Array, mu: Array, c: Array) -> ContactData:
-    """The problem with an inverse inertia of their own for rows that have none: with it they keep a force of zero."""
+def _apart(G: Array, u: Array, mu: Array, c: Array) -> Array:
+    """The problem, flattened. Rows without inverse inertia get one of their own: with it they keep a force of zero."""
     size = jnp.trace(G) / max(u.size, 1)
     own = jnp.where(jnp.diagonal(G) == 0, jnp.where(size > 0, size, 1), 0)
-    return ContactData(G + jnp.diag(own), u, mu, c)
+    return flattened(ContactData(G + jnp.diag(own), u, mu, c))
 
 
-def _struck(means: Means, t: Array, q: Array, v: Array) -> tuple[Array, ContactData]:
+def _struck(means: Means, contact: Contact, t: Array, q: Array) -> tuple[Array, Array]:
     """Which contacts touch (n,), and the problem of the impact."""
-    contact, (friction, restitution) = contact_at(means.model, t, q, v), _laws(means)
-    rows = rows_of(means.layout.contacts, v.dtype)
+    coefficients, rows = means.coefficients, rows_of(means.layout.contacts, q.dtype)
     near = contact.gap <= gap_tolerance(t, q, rows.normal @ contact.u)
-    touching = (near | ~means.layout.has_gap).astype(v.dtype)
-    rebound = (restitution @ rows.normal) * jnp.minimum(contact.u, 0)
+    touching = (near | ~means.layout.has_gap).astype(q.dtype)
+    rebound = (coefficients.restitution @ rows.normal) * jnp.minimum(contact.u, 0)
     G, u = _only(rows, touching, contact.G, contact.u + rebound)
-    return touching, _apart(G, u, friction, jnp.zeros_like(friction))
+    return touching, _apart(G, u, coefficients.friction, jnp.zeros_like(coefficients.limit))
 
 
-def _laws(means: Means) -> tuple[Array, Array]:
-    return means.coefficients.friction, means.coefficients.restitution
-
-
-def _parted(means: Means, t: Array, q: Array, v: Array, p: Array, touching: Array) -> tuple[Array, Array]:
-    """Velocities after the impulses p, and which contacts do not part."""
-    rows = rows_of(means.layout.contacts, v.dtype)
-    contact = contact_at(means.model, t, q, v)
+def _parted(means: Means, contact: Contact, p: Array, touching: Array) -> tuple[Array, Array]:
+    """The change of velocities by the impulses p, and which contacts do not part then."""
+    rows = rows_of(means.layout.contacts, p.dtype)
     parting = rows.normal @ (contact.u + contact.G @ p)
-    rest = touching * (parting <= by_precision(v.dtype, *REST)).astype(v.dtype)
-    return v + contact.response @ p, rest
+    return contact.response @ p, touching * (parting <= by_precision(p.dtype, *REST)).astype(p.dtype)
 
 
-def _accelerating(
-    means: Means, t: Array, q: Array, v: Array, sudden: Array, rest: Array
-) -> tuple[Array, ContactData]:
+def _accelerating(means: Means, contact: Contact, sudden: Array, rest: Array) -> tuple[Array, Array]:
     """The slip of contacts that slide already, as unit vectors (m,), and the problem of accelerations."""
-    coefficients, contact = means.coefficients, contact_at(means.model, t, q, v)
-    rows, u = rows_of(means.layout.contacts, v.dtype), contact.u + contact.G @ sudden
+    coefficients, rows = means.coefficients, rows_of(means.layout.contacts, sudden.dtype)
+    u = contact.u + contact.G @ sudden
     square = rows.tangent @ (u * u)
     slides = rest * (square > still(u.dtype) ** 2).astype(u.dtype)
     unit = of_rows(rows, slides / jnp.sqrt(jnp.where(slides > 0, square, 1))) * u
@@ -108,37 +99,34 @@ def _accelerating(
     return unit, _apart(G, rate * free, mu, c)
 
 
-def _jumping(means: Means, t: Array, q: Array, v: Array, rest: Array) -> ContactData:
+def _jumping(means: Means, contact: Contact, rest: Array) -> Array:
     """The problem of an impact without collision."""
-    contact, h = contact_at(means.model, t, q, v), by_precision(v.dtype, *_INSTANT)
-    rows = rows_of(means.layout.contacts, v.dtype)
+    rows, h = rows_of(means.layout.contacts, rest.dtype), by_precision(rest.dtype, *_INSTANT)
     G, u = _only(rows, rest, contact.G, contact.u + h * contact.rate)
     return _apart(G, u, means.coefficients.friction, h * means.coefficients.limit)
 
 
-def _left(
-    means: Means,
-    t: Array,
-    q: Array,
-    v: Array,
-    sudden: Array,
-    rest: Array,
-    unit: Array,
-    p: Array,
-    closed: Array,
-    sliding: Array,
-) -> tuple[Array, Mode, Array, Array]:
-    """Velocities, mode and impulses (m,) in the end, and how long bouncing would have gone on (n,)."""
-    contact = contact_at(means.model, t, q, v)
-    u = contact.u + contact.G @ sudden
-    mode = _mode(means, rest, unit, p, closed > 0, sliding > 0)
-    impulse = sudden + stopped(means, contact, mode, u)
-    return v + contact.response @ impulse, mode, impulse, _wait(means, contact, mode, p, u)
+class _Found(NamedTuple):
+    """Of the accelerations: the impulse before, slip as unit vectors, forces (m,), and modes (n,)."""
+
+    sudden: Array
+    unit: Array
+    p: Array
+    closed: Array
+    sliding: Array
 
 
-def _mode(means: Means, rest: Array, unit: Array, p: Array, closed: Array, sliding: Array) -> Mode:
-    layout, coefficients = means.layout, means.coefficients
-    rows = rows_of(layout.contacts, p.dtype)
+def _left(means: Means, contact: Contact, rest: Array, found: _Found) -> tuple[Array, Mode, Array, Array]:
+    """The change of velocities, mode and impulses (m,) in the end, and how long bouncing would have gone on (n,)."""
+    u = contact.u + contact.G @ found.sudden
+    mode = _mode(means, rest, found)
+    impulse = found.sudden + stopped(means, contact, mode, u)
+    return contact.response @ impulse, mode, impulse, _wait(means, contact, mode, found.p, u)
+
+
+def _mode(means: Means, rest: Array, found: _Found) -> Mode:
+    (_, unit, p, *modes), layout, coefficients = found, means.layout, means.coefficients
+    (closed, sliding), rows = (x > 0 for x in modes), rows_of(layout.contacts, p.dtype)
     slides = rows.tangent @ (unit * unit) > 0
     bears = (rest > 0) & (closed | ~layout.has_gap)
     rough = (coefficients.friction > 0) | (coefficients.limit > 0)
@@ -159,29 +147,34 @@ def _wait(means: Means, contact: Contact, mode: Mode, p: Array, u: Array) -> Arr
     return jnp.where(bounces, 2 * parting / jnp.where(bounces, -open_ * (1 - e), 1), 0)
 
 
-def settled(computed: Callable[..., Any], layout: Layout, t: Array, q: Array, v: Array) -> Settled:
+def settled(
+    at: Callable[[Array], Contact], layout: Layout, coefficients: Coefficients, t: Array, q: Array, v: Array
+) -> Settled:
     """What happens at one instant.
 
     **Arguments:**
 
-    - `computed`: what a part and its arrays give.
-    - `layout`: of the contacts.
+    - `at`: the contacts at q and some velocities.
+    - `layout`, `coefficients`: of the contacts.
     - `t`, `q`, `v`: the state before.
     """
-    solve = lambda data: solution_of(data, layout.contacts)
-    touching, problem = computed(_struck, t, q, v)
+    solve = lambda problem: solution_of(problem, layout.contacts)
+    of = lambda part, contact, *more: of_contacts(part, layout, coefficients, contact, *more)
+    before = at(v)
+    touching, problem = of(_struck, before, t, q)
     impact = solve(problem)
-    v, rest = computed(_parted, t, q, v, impact.p, touching)
+    change, rest = of(_parted, before, impact.p, touching)
+    contact = at(v + change)
 
-    def accelerating(sudden: Array) -> tuple[Array, Array, Solution]:
-        unit, problem = computed(_accelerating, t, q, v, sudden, rest)
-        return sudden, unit, solve(problem)
+    def accelerating(sudden: Array) -> tuple[_Found, Array]:
+        unit, problem = of(_accelerating, contact, sudden, rest)
+        p, residual, _, *modes = solve(problem)
+        return _Found(sudden, unit, p, *(x.astype(p.dtype) for x in modes)), residual
 
     at_once = accelerating(jnp.zeros_like(impact.p))
-    unsolved = at_once[2].residual > by_precision(v.dtype, *_UNSOLVED)
-    jump = lambda: accelerating(solve(computed(_jumping, t, q, v, rest)).p)
-    sudden, unit, found = jax.lax.cond(unsolved, jump, lambda: at_once)
-    modes = (x.astype(v.dtype) for x in (found.closed, found.sliding))
-    v, mode, impulse, wait = computed(_left, t, q, v, sudden, rest, unit, found.p, *modes)
-    residual = jnp.maximum(impact.residual, found.residual)
-    return Settled(v, mode, impact.p + impulse, residual, unsolved, wait)
+    unsolved = at_once[1] > by_precision(v.dtype, *_UNSOLVED)
+    jump = lambda: accelerating(solve(of(_jumping, contact, rest)).p)
+    found, residual = jax.lax.cond(unsolved, jump, lambda: at_once)
+    more, mode, impulse, wait = of(_left, contact, rest, found)
+    residual = jnp.maximum(impact.residual, residual)
+    return Settled(v + change + more, mode, impact.p + impulse, residual, unsolved, wait)

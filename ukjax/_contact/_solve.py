@@ -1,18 +1,17 @@
 """Contacts with Coulomb friction at one instant: the function users call, its checks and what it returns."""
 
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .._formula._contact_newton import ContactData, Layout, iterate_on_arrays, modes, newton_solution
+from .._formula._contact_newton import ContactData, Layout, Solution, flattened, on_arrays, rows_in, solution
 from .._misc._arguments import fails, real_array, require_finite, require_not_negative
 from .._misc._errors import InputError
 from .._pseudoinverse._kernels import dot
-from ._newton_code import ByCode, by_code
+from ._newton_code import by_code
 
 
 @final
@@ -72,43 +71,27 @@ def solve_contacts(
     symmetric.
     """
     G, u, data, layout = _checked(delassus, velocity, friction, limit, tangents, normals)
-    found = solution_of(ContactData(G, u, data.mu, data.c), layout)
+    found = solution_of(flattened(data), layout)
     return Contacts(found.p, dot(G, found.p) + u, *found[1:])
 
 
-class Solution(NamedTuple):
-    """Impulses p (m,), residual, steps, and which contacts are closed and which slide (n,), as in `Contacts`."""
-
-    p: Array
-    residual: Array
-    steps: Array
-    closed: Array
-    sliding: Array
-
-
-def solution_of(data: ContactData, layout: Layout, guess: Array | None = None) -> Solution:
+def solution_of(given: Array, layout: Layout, guess: Array | None = None) -> Solution:
     """The solution of a problem; for use inside `jit`.
 
     **Arguments:**
 
-    - `data`: the problem.
+    - `given`: the problem, flattened.
     - `layout`: whose rows are which.
     - `guess`: impulses to start from; by default zero.
     """
-    G, u, mu, c = data
-    fixed = jax.lax.stop_gradient
-    scale = fixed(jnp.trace(G) / max(u.size, 1))
-    scale = jnp.where(scale > 0, scale, 1)
-    speed = fixed(jnp.max(jnp.abs(u), initial=0))
-    speed = jnp.where(speed > 0, speed, 1)
-    scaled = ContactData(G / scale, u / speed, mu, c * scale / speed)
+    dtype, guess = given.dtype, jnp.zeros(rows_in(layout), given.dtype) if guess is None else guess
+    if not guess.size:
+        none, zero = jnp.zeros(len(layout), bool), jnp.zeros((), dtype)
+        return Solution(guess, zero, zero.astype(jnp.int32), none, none)
     # Some hundred roundings in float64, so that it is met; fewer in float32, whose steps are that much coarser.
-    tolerance = float(5e3 if u.dtype == jnp.float64 else 1e2) * float(jnp.finfo(u.dtype).eps)
-    start = jnp.zeros_like(u) if guess is None else fixed(guess) * (scale / speed)
-    code = by_code(layout, u.dtype) or ByCode(iterate_on_arrays, modes)
-    p, residual, steps = newton_solution(scaled, layout, tolerance, start, code.iterate)
-    closed, sliding = code.modes(fixed(scaled), layout, fixed(p))
-    return Solution(p * speed / scale, residual, steps, closed, sliding)
+    tolerance = float(5e3 if dtype == jnp.float64 else 1e2) * float(jnp.finfo(dtype).eps)
+    p, residual, steps, *modes = solution(given, guess, layout, tolerance, by_code(layout) or on_arrays)
+    return Solution(p, residual, steps.astype(jnp.int32), *(x > 0 for x in modes))
 
 
 def _checked(delassus: Any, velocity: Any, friction: Any, limit: Any, tangents: Any, normals: Any) -> tuple:

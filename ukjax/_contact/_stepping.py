@@ -29,11 +29,11 @@ from .._misc._errors import InputError
 from .._misc._types import by_precision
 from .._motion._model import Model
 from ._history import ContactHistory
-from ._parts import computed
-from ._penetration import pushed_out
+from ._parts import of_arrays, of_model
+from ._penetration import pushed, pushed_out
 from ._rows import Coefficients, Layout, kinematics
 from ._solve import solution_of
-from ._step import Prepared, gaps, prepare
+from ._step import Apply, Gaps, Nearer, Prepare
 
 # Of the scaled problem: a residual above it means that impulses do not obey the laws.
 _UNSOLVED = (1e-8, 1e-3)
@@ -95,28 +95,34 @@ def _advanced(
     model: Model, layout: Layout, coefficients: Coefficients, h: Array, last: _Step, t: Array
 ) -> _Step:
     """One step from time t."""
-    x = computed(prepare, model, coefficients, layout, last.q, last.v, t, h)
-    p, residual, solver_steps, closed, sliding = solution_of(x.data, layout.contacts, last.p)
+    x = of_model(Prepare(layout), model, last.q, last.v, t, h, *coefficients)
+    p, residual, solver_steps, closed, sliding = solution_of(x.problem, layout.contacts, last.p)
     closed = closed & (x.active > 0)
-    v = x.free + x.response @ p
-    q, v = _kept(model, coefficients, layout, t + h, (x.q + 0.5 * h * (x.rates @ v), v), x)
+    v, q, pushes = of_arrays(Apply(layout, last.v.size), x.free, x.effect, p, h)
+    q, v = _kept(model, layout, t + h, (q, v), pushes, x.normal)
     finite = last.finite & jnp.all(jnp.isfinite(q)) & jnp.all(jnp.isfinite(v)) & jnp.all(jnp.isfinite(p))
     step = _Step(q, v, p, closed, sliding & closed, closed & (x.fast > 0), residual, solver_steps, finite)
     return jax.tree.map(lambda new, old: jnp.where(finite, new, old), step, last._replace(finite=finite))
 
 
 def _kept(
-    model: Model, coefficients: Coefficients, layout: Layout, t: Array, y: tuple[Array, Array], x: Prepared
+    model: Model, layout: Layout, t: Array, y: tuple[Array, Array], pushes: Array, normal: Array
 ) -> tuple[Array, Array]:
     """The state without penetration, and on the bilateral rows."""
-    (q, v), rows = y, layout.normals
-    project = model.project if model.system.constraints else lambda t, y: y
-    if len(rows):
-        pushes = (x.rates @ x.response[:, rows]).T
-        moved = lambda pi: project(t, (q + pi @ pushes, v))[0]
-        after = lambda pi: computed(gaps, model, coefficients, layout, moved(pi), v, t)
-        q = q + pushed_out(after, x.normal) @ pushes
-    return project(t, (q, v))
+    (q, v), k, bilateral = y, len(layout.normals), bool(model.system.constraints)
+    project = model.project if bilateral else lambda t, y: y
+    by, G = pushes.reshape(k, q.size), normal.reshape(k, k)
+
+    def gaps(pi: Array) -> Array:
+        return of_model(Gaps(layout), model, project(t, (q + pi @ by, v))[0], v, t)
+
+    def nearer(pi: Array, gap: Array) -> tuple[Array, Array]:
+        if bilateral:  # whose projection is a loop of its own
+            pi = pushed(G, pi, gap)
+            return pi, gaps(pi)
+        return of_model(Nearer(layout), model, q, v, t, pushes, normal, pi, gap)
+
+    return project(t, (q + pushed_out(gaps, nearer, G) @ by, v)) if k else project(t, y)
 
 
 def march(
@@ -232,5 +238,8 @@ def _history(
         event_sliding=taken.sliding[which],
         speed=jnp.full(most, jnp.nan, h.dtype),
         sudden=jnp.zeros(most, bool),
+        residual=taken.residual[which],
+        reset=jnp.full(most, -1),
+        reset_names=(),
         num_events=jnp.sum(struck),
     )

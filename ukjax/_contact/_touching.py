@@ -11,49 +11,33 @@ from jaxtyping import Array
 from .._formula._contact_newton import rows_of
 from .._misc._precision import in_full_precision
 from .._motion._model import Model
-from ._modes import Margins, Mode, contact_forces, margins, slip_directions, still, stopped
-from ._parts import Means, computed
+from ._modes import Margins, Mode, contact_forces, margins, of_rows, slip_directions, still, stopped
+from ._parts import Means, of_contacts, of_model
+from ._resets import Reset, after, leaving, values
 from ._rows import Coefficients, Contact, Layout, contact_at
 from ._settle import Settled, settled
 
 State = tuple[Array, Array, Mode]
 
 
-def _contact(means: Means, t: Array, q: Array, v: Array) -> Contact:
-    return contact_at(means.model, t, q, v)
+def _rates(means: Means, contact: Contact, mode: Mode) -> tuple[Array, Array]:
+    return contact.q_rate, contact.a + contact.response @ contact_forces(means, contact, mode)
 
 
-def _margins(means: Means, t: Array, q: Array, v: Array, *mode: Array) -> Margins:
-    return margins(means, t, q, _contact(means, t, q, v), Mode(*mode))
+def _closer(means: Means, contact: Contact, mode: Mode) -> Array:
+    """What closes the gaps of closed contacts, but for the square of what they were."""
+    gap = (contact.gap * mode.closed) @ rows_of(means.layout.contacts, contact.gap.dtype).normal
+    gaps_only = mode._replace(stick=jnp.zeros_like(mode.stick))
+    return contact.moved @ stopped(means, contact, gaps_only, gap)
 
 
-def _forces(means: Means, t: Array, q: Array, v: Array, *mode: Array) -> tuple[Contact, Array]:
-    contact = _contact(means, t, q, v)
-    return contact, contact_forces(means, contact, Mode(*mode))
-
-
-def _rates(means: Means, t: Array, q: Array, v: Array, *mode: Array) -> tuple[Array, Array]:
-    """(q', v') in a mode."""
-    contact, p = _forces(means, t, q, v, *mode)
-    return means.model.system.kinematics(t, q, v), contact.a + contact.response @ p
-
-
-def _closed(means: Means, t: Array, q: Array, v: Array, *mode: Array) -> Array:
-    """Coordinates with the gaps of closed contacts closed, but for the square of what they were."""
-    contact, system, now = _contact(means, t, q, v), means.model.system, Mode(*mode)
-    gap = (contact.gap * now.closed) @ rows_of(means.layout.contacts, v.dtype).normal
-    gaps_only = now._replace(stick=jnp.zeros_like(now.stick))
-    dv = contact.response @ stopped(means, contact, gaps_only, gap)
-    return q + system.kinematics(t, q, dv) - system.kinematics(t, q, jnp.zeros_like(dv))
-
-
-def _kept(means: Means, t: Array, q: Array, v: Array, *mode: Array) -> tuple[Array, Array]:
-    """Velocities on the rows that the mode holds, and the direction of slip brought up to date."""
-    contact, now, rows = _contact(means, t, q, v), Mode(*mode), rows_of(means.layout.contacts, v.dtype)
-    v = v + contact.response @ stopped(means, contact, now, contact.u)
-    unit = slip_directions(rows, now, contact.u)
-    forward = (rows.tangent @ (unit * contact.u)) > still(v.dtype)
-    return v, jnp.where((forward.astype(v.dtype) @ rows.tangent) > 0, unit, now.direction)
+def _kept(means: Means, contact: Contact, mode: Mode) -> tuple[Array, Array]:
+    """The change of velocities to those on the rows held, and the direction of slip brought up to date."""
+    rows, dtype = rows_of(means.layout.contacts, contact.u.dtype), contact.u.dtype
+    unit = slip_directions(rows, mode, contact.u)
+    forward = ((rows.tangent @ (unit * contact.u)) > still(dtype)).astype(dtype)
+    direction = jnp.where(of_rows(rows, forward) > 0, unit, mode.direction)
+    return contact.response @ stopped(means, contact, mode, contact.u), direction
 
 
 @final
@@ -63,38 +47,61 @@ class Touching(eqx.Module):
     - `model`: of the `Pushed` system.
     - `coefficients`: of the contacts.
     - `layout`: of their rows.
+    - `resets`: events of the user's own after which the motion goes on.
     """
 
     model: Model
     coefficients: Coefficients
     layout: Layout = eqx.field(static=True)
+    resets: tuple[Reset, ...] = ()
 
-    def _computed(self, part: Callable[..., Any], t: Array, q: Array, v: Array, *mode: Array) -> Any:
-        return computed(part, self.model, self.coefficients, self.layout, t, q, v, *mode)
+    def _of(self, part: Callable[..., Any], contact: Contact, *more: Any) -> Any:
+        return of_contacts(part, self.layout, self.coefficients, contact, *more)
 
     def at(self, t: Array, q: Array, v: Array) -> Contact:
         """The contacts at a state."""
-        return self._computed(_contact, t, q, v)
+        return of_model(contact_at, self.model, t, q, v)
 
     def margins(self, t: Array, y: State) -> Margins:
         """The margins of the mode of a state."""
         q, v, mode = y
-        return self._computed(_margins, t, q, v, *mode)
+        of_mode, more = self._of(margins, self.at(t, q, v), mode, t, q), values(self.resets, t, q, v)
+        return Margins(*(jnp.concatenate(x) for x in zip(of_mode, more, strict=True)))
+
+    def apart(self, t: Array, y: State) -> tuple[Array, Array]:
+        """Of the margins, which are events of the user's own, and which of these are about to become negative."""
+        count, (q, v, _) = 3 * len(self.layout.contacts), y
+        passing = leaving(self.resets, (t, q, v), self.rates(t, y)) if self.resets else jnp.zeros(0, q.dtype)
+        own = jnp.arange(count + len(self.resets)) >= count
+        return own, jnp.concatenate([jnp.zeros(count, bool), passing > 0])
 
     def rates(self, t: Array, y: State) -> tuple[Array, Array]:
         """(q', v') in the mode of a state."""
         q, v, mode = y
-        return self._computed(_rates, t, q, v, *mode)
+        return self._of(_rates, self.at(t, q, v), mode)
 
-    def settled(self, t: Array, y: State) -> Settled:
-        """What happens at an instant."""
+    def settled(self, t: Array, y: State, which: Array) -> tuple[Array, Settled]:
+        """Coordinates after an instant, and what happens there.
+
+        **Arguments:**
+
+        - `t`, `y`: the state before.
+        - `which`: of the margins, the one that ran out.
+        """
         q, v, _ = y
-        return settled(self._computed, self.layout, t, q, v)
+        if self.resets:
+            q, v = after(self.resets, self.reset_of(which), t, q, v)
+        return q, settled(lambda v: self.at(t, q, v), self.layout, self.coefficients, t, q, v)
+
+    def reset_of(self, which: Array) -> Array:
+        """Which of the user's own events a margin is, -1 for none."""
+        return jnp.maximum(which - 3 * len(self.layout.contacts), -1)
 
     def forces(self, t: Array, y: State) -> tuple[Contact, Array]:
         """The contacts, and the forces on their rows."""
         q, v, mode = y
-        return self._computed(_forces, t, q, v, *mode)
+        contact = self.at(t, q, v)
+        return contact, self._of(contact_forces, contact, mode)
 
     @in_full_precision
     def held(self, t: Array, y: State) -> State:
@@ -102,16 +109,16 @@ class Touching(eqx.Module):
         q, v, mode = y
         q, v = self.model.project(t, (q, v))
         for _ in range(2):  # what one leaves is of the order of its square
-            q = self._computed(_closed, t, q, v, *mode)
+            q = q + self._of(_closer, self.at(t, q, v), mode)
         q, v = self.model.project(t, (q, v))
-        v, direction = self._computed(_kept, t, q, v, *mode)
-        return q, v, mode._replace(direction=jax.lax.stop_gradient(direction))
+        change, direction = self._of(_kept, self.at(t, q, v), mode)
+        return q, v + change, mode._replace(direction=jax.lax.stop_gradient(direction))
 
     def begun(self, t: Array, q: Array, v: Array) -> tuple[State, Settled]:
         """The state to start from, and what happens there: contacts that touch are struck, and the mode is found."""
         n, m = len(self.layout.contacts), len(self.layout.owner)
         zero = Mode(*(jnp.zeros(k, v.dtype) for k in (n, n, m)))
-        found = self.settled(t, (q, v, zero))
+        found = self.settled(t, (q, v, zero), jnp.asarray(-1))[1]
         return self.held(t, (q, found.v, found.mode)), found
 
     def sliding(self, closed: Array, stick: Array) -> Array:

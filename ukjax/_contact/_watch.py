@@ -21,7 +21,8 @@ Curve = Callable[[Array], State]
 class Watched(NamedTuple):
     """What happens to the margins (k,) of a mode in a step.
 
-    - `eligible`: whether they are not negative at its start. Others tell that the mode was not the one to start with.
+    - `eligible`: whether they are not negative at its start. Others tell that the mode was not the one to start with, but
+      for events of the user's own.
     - `happens`: whether one of these becomes negative.
     - `stale`: whether one of the others is negative at the end.
     - `lower`, `upper`: the parts of the step between which the first becomes negative.
@@ -53,11 +54,11 @@ def watched(args: Touching, t0: Array, t1: Array, y0: State, curve: Curve, y1: S
     with_ends = lambda x, inner, y: jnp.concatenate([x[None], inner, y[None]])
     q, v = (with_ends(y0[i], within[i], y1[i]) for i in (0, 1))
     values = jax.vmap(lambda s, q, v: _slackened(args, t0 + s * (t1 - t0), (q, v, y0[2])))(parts, q, v)
-    negative = values < 0
-    eligible = ~negative[0]
+    negative, (own, passing) = values < 0, args.apart(t0, y0)
+    eligible = ~negative[0] & ~passing
     happened = jnp.any(negative & eligible[None], axis=1)
     i = jnp.argmax(happened)
-    stale = jnp.any(negative[-1] & negative[0])
+    stale = jnp.any(negative[-1] & negative[0] & ~own)
     return jax.lax.stop_gradient(Watched(eligible, jnp.any(happened), stale, parts[i - 1], parts[i]))
 
 
@@ -129,10 +130,11 @@ def _searched(
 
 def first_event(
     args: Touching, found: Watched, t0: Array, t1: Array, y0: State, steps: Steps, whole: Stepped
-) -> tuple[Array, Array, Stepped, Array]:
-    """When the first margin runs out, differentiable and not, the step that ends there, and the rate at which it does.
+) -> tuple[Array, Array, Stepped, Array, Array]:
+    """When the first margin runs out, differentiable and not, the step that ends there, the rate at which it does, and
+    which it is.
 
-    Where none does, the end, and the whole step. The first time, and the state at the end of the step, have first
+    Where none does, the end, the whole step, and -1. The first time, and the state at the end of the step, have first
     derivatives; between, the step has those of one that ends at the second time.
 
     **Arguments:** as `watched`, and:
@@ -150,4 +152,4 @@ def first_event(
     moved = jnp.where(jnp.abs(moved) <= t1 - t0, moved, 0)
     dq, dv, _ = flow(t, step.y, args)
     y = step.y[0] + moved * dq, step.y[1] + moved * dv, step.y[2]
-    return t + moved, t, step._replace(y=y), rate
+    return t + moved, t, step._replace(y=y), rate, jnp.where(found.happens, k, -1)

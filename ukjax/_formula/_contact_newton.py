@@ -57,9 +57,26 @@ Layout = tuple[tuple[bool, int], ...]
 """Of each contact, whether it has a normal row, and how many tangential ones."""
 
 
+def rows_in(layout: Layout) -> int:
+    """How many rows all contacts have."""
+    return sum(int(normal) + tangents for normal, tangents in layout)
+
+
+def flattened(data: ContactData) -> Array:
+    """A problem as one vector, which a batch of scalar programs passes on as it is."""
+    return jnp.concatenate([jnp.ravel(x) for x in data])
+
+
+def data_of(layout: Layout, given: Array) -> ContactData:
+    """A problem from that vector."""
+    m, n = rows_in(layout), len(layout)
+    G, u, mu, c = jnp.split(given, np.cumsum([m * m, m, n]))
+    return ContactData(G.reshape(m, m), u, mu, c)
+
+
 def rows_of(layout: Layout, dtype: Any) -> ContactRows:
     sizes = [int(normal) + tangents for normal, tangents in layout]
-    owner, starts = np.repeat(np.arange(len(sizes)), sizes), np.cumsum([0, *sizes[:-1]])
+    owner, starts = np.repeat(np.arange(len(sizes)), np.array(sizes, int)), np.cumsum([0, *sizes])[:-1]
     first = np.isin(
         np.arange(len(owner)), [k for k, (normal, _) in zip(starts, layout, strict=True) if normal]
     )
@@ -140,10 +157,9 @@ def eliminated(A: Float[Array, "m m"], b: Float[Array, " m"]) -> Float[Array, " 
     return x
 
 
-def _residual(rows: ContactRows, data: ContactData, p: Array) -> Float[Array, ""]:
+def _residual(rows: ContactRows, data: ContactData, p: Array, u: Array) -> Float[Array, ""]:
     """The largest violation: of Signorini's conditions, of the cone, and of maximum dissipation."""
     normal, tangent = rows
-    u = dot(data.G, p) + data.u
     signorini = jnp.where(rows.has_normal, jnp.abs(jnp.minimum(dot(normal, p), dot(normal, u))), 0)
     bound = data.mu * dot(normal, p) + data.c
     cone = jnp.sqrt(dot(tangent, p * p)) - bound
@@ -152,10 +168,19 @@ def _residual(rows: ContactRows, data: ContactData, p: Array) -> Float[Array, ""
 
 
 class State(NamedTuple):
-    """Where the iteration is: p, where e pulls to, e, steps with this e, all steps, and the best p so far."""
+    """Where the iteration is, with u = G p + u' of two places.
+
+    - `p`, `u`: the place.
+    - `centre`, `u_centre`: where e pulls to.
+    - `e`, `tries`: how much it pulls, and steps with this e.
+    - `steps`: all steps.
+    - `best`, `residual`: the best place so far.
+    """
 
     p: Array
+    u: Array
     centre: Array
+    u_centre: Array
     e: Array
     tries: Array
     steps: Array
@@ -163,22 +188,42 @@ class State(NamedTuple):
     residual: Array
 
 
-def _begun(guess: Array) -> State:
-    zero = jnp.zeros((), guess.dtype)
-    return State(guess, guess, zero + _FIRST, zero, zero, guess, zero + jnp.inf)
+class Scaled(NamedTuple):
+    """A problem with u' of size 1 and the mean of G's diagonal 1, and the unit of its impulses."""
+
+    data: ContactData
+    unit: Array
+
+
+def begun(layout: Layout, data: ContactData, guess: Array) -> tuple[Scaled, State]:
+    """The problem scaled, and where the iteration begins.
+
+    **Arguments:**
+
+    - `layout`, `data`: the problem.
+    - `guess`: impulses to start from.
+    """
+    G, u, mu, c = data
+    scale, speed = jnp.trace(G) / u.size, jnp.max(jnp.abs(u))
+    scale, speed = (jnp.where(x > 0, x, 1) for x in (scale, speed))
+    of_force = scale / speed
+    data, p = ContactData(G * (1 / scale), u * (1 / speed), mu, c * of_force), guess * of_force
+    u, zero = dot(data.G, p) + data.u, jnp.zeros((), p.dtype)
+    residual = _residual(rows_of(layout, p.dtype), data, p, u)
+    return Scaled(data, speed / scale), State(p, u, p, u, zero + _FIRST, zero, zero, p, residual)
 
 
 def goes_on(state: State, tolerance: float) -> Array:
     """Whether the problem is not solved yet, and worth another step."""
-    return (state.residual > tolerance) & (state.steps < _STEPS)
+    return ~(state.residual <= tolerance) & (state.steps < _STEPS)
 
 
 def _linearized(
-    rows: ContactRows, data: ContactData, e: Array, p: Array, centre: Array
+    rows: ContactRows, data: ContactData, e: Array, p: Array, u: Array, centre: Array
 ) -> tuple[Array, Array]:
     """F = p - P(p - r u) of G + e 1, and its derivative."""
     r, unit = _sizes(rows, data, e), jnp.eye(p.size, dtype=p.dtype)
-    cut = _cut(rows, data, p - r * (dot(data.G, p) + data.u + e * (p - centre)))
+    cut = _cut(rows, data, p - r * (u + e * (p - centre)))
     return p - cut.value, unit - dot(cut.by_y, unit - r[:, None] * (data.G + e * unit))
 
 
@@ -189,92 +234,116 @@ def newton_step(
 
     **Arguments:**
 
-    - `layout`, `data`: the problem.
+    - `layout`, `data`: the problem, scaled.
     - `state`: where the iteration is.
     - `solve`: A^-1 b.
     """
-    rows, (p, centre, e, *_), eps = rows_of(layout, data.u.dtype), state, jnp.finfo(state.p.dtype).eps
+    rows, (p, u, centre, u_centre, e, *_), eps = (
+        rows_of(layout, data.u.dtype),
+        state,
+        jnp.finfo(state.p.dtype).eps,
+    )
     largest = lambda x: jnp.max(jnp.abs(x), initial=0)
-    residual = _residual(rows, data, p)
-    error = largest(_linearized(rows, data, e, p, centre)[0])
-    whole = largest(_linearized(rows, data, e, p, p)[0])
+    error = largest(_linearized(rows, data, e, p, u, centre)[0])
+    whole = largest(_linearized(rows, data, e, p, u, p)[0])
     done = error < jnp.maximum(_NEARER * whole, 30 * eps * (1 + largest(p)))  # the latter is rounding of G p
     failed = ~done & (state.tries >= _TRIES)
     e = jnp.where(done, jnp.maximum(e * _SHRINK, _LEAST), jnp.where(failed, jnp.minimum(e * _GROW, _MOST), e))
-    p, centre = jnp.where(failed, centre, p), jnp.where(done, p, centre)
-    F, J = _linearized(rows, data, e, p, centre)
+    (p, u), (centre, u_centre) = (
+        (jnp.where(failed, centre, p), jnp.where(failed, u_centre, u)),
+        (jnp.where(done, p, centre), jnp.where(done, u, u_centre)),
+    )
+    F, J = _linearized(rows, data, e, p, u, centre)
+    p = p - solve(J, F)
+    u = dot(data.G, p) + data.u
+    residual = _residual(rows, data, p, u)
     better = residual < state.residual
     return State(
-        p - solve(J, F),
+        p,
+        u,
         centre,
+        u_centre,
         e,
         jnp.where(done | failed, 0, state.tries + 1),
         state.steps + 1,
-        jnp.where(better, state.p, state.best),
+        jnp.where(better, p, state.best),
         jnp.where(better, residual, state.residual),
     )
 
 
-def iterate_on_arrays(layout: Layout, tolerance: float, data: ContactData, state: State) -> State:
-    solve = lambda A, b: dot(inverted(A), b)
-    goes = lambda state: goes_on(state, tolerance)
-    return jax.lax.while_loop(goes, lambda state: newton_step(layout, data, state, solve), state)
+class Solution(NamedTuple):
+    """Impulses p (m,), residual, steps, and which contacts are closed and which slide (n,), all as numbers."""
+
+    p: Array
+    residual: Array
+    steps: Array
+    closed: Array
+    sliding: Array
 
 
-Iterate = Callable[[Layout, float, ContactData, State], State]
-"""What repeats `newton_step` as long as it goes on, given layout, tolerance, problem and state."""
-
-
-def newton_solution(
-    data: ContactData,
-    layout: Layout,
-    tolerance: float,
-    guess: Array,
-    iterate: Iterate,
-) -> tuple[Array, Array, Array]:
-    """p of a scaled problem, its residual, and the steps it took.
+def ended(layout: Layout, scaled: Scaled, state: State) -> Solution:
+    """What the iteration has found.
 
     **Arguments:**
 
-    - `data`, `layout`: the problem, with u' of size 1 and the mean of G's diagonal 1.
-    - `tolerance`: of the residual.
-    - `guess`: where to start from, which has no derivative.
-    - `iterate`: the loop.
+    - `layout`: whose rows are which.
+    - `scaled`, `state`: the problem, and the end.
     """
-    p, residual, steps = _solution(data, guess, layout, tolerance, iterate)
-    return p, residual, steps.astype(jnp.int32)
+    data, p = scaled.data, state.best
+    rows = rows_of(layout, p.dtype)
+    r = _sizes(rows, data, jnp.zeros((), p.dtype))
+    cut = _cut(rows, data, p - r * (dot(data.G, p) + data.u))
+    modes = (x.astype(p.dtype) for x in (cut.closed, cut.sliding))
+    return Solution(p * scaled.unit, state.residual, state.steps, *modes)
+
+
+def on_arrays(layout: Layout, tolerance: float, given: Array, guess: Array) -> Solution:
+    """The solution by operations on arrays; see `solution`."""
+    scaled, state = begun(layout, data_of(layout, given), guess)
+    solve = lambda A, b: dot(inverted(A), b)
+    goes = lambda state: goes_on(state, tolerance)
+    step = lambda state: newton_step(layout, scaled.data, state, solve)
+    return ended(layout, scaled, jax.lax.while_loop(goes, step, state))
+
+
+Method = Callable[[Layout, float, Array, Array], Solution]
+"""What solves a problem, given layout, tolerance, problem and guess: by arrays or by scalar code."""
+
+
+def solution(given: Array, guess: Array, layout: Layout, tolerance: float, method: Method) -> Solution:
+    """The solution of a problem, differentiable.
+
+    **Arguments:**
+
+    - `given`, `layout`: the problem, flattened.
+    - `guess`: where to start from, which has no derivative.
+    - `tolerance`: of the residual, of the scaled problem.
+    - `method`: what solves it.
+    """
+    return Solution(*_solution(given, jax.lax.stop_gradient(guess), layout, tolerance, method))
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(2, 3, 4))
-def _solution(
-    data: ContactData, guess: Array, layout: Layout, tolerance: float, iterate: Iterate
-) -> tuple[Array, Array, Array]:
-    end = iterate(layout, tolerance, data, _begun(guess))
-    return end.best, end.residual, end.steps
+def _solution(given: Array, guess: Array, layout: Layout, tolerance: float, method: Method) -> tuple:
+    return tuple(method(layout, tolerance, given, guess))
 
 
 @_solution.defjvp
-def _(layout: Layout, tolerance: float, iterate: Iterate, primals: tuple, tangents: tuple) -> tuple:
+def _(layout: Layout, tolerance: float, method: Method, primals: tuple, tangents: tuple) -> tuple:
     """The modes stay as they are; J dp = -dF, with the same pull towards zero where contacts are dependent."""
-    (data, guess), (d, _) = primals, tangents
-    p, residual, steps = _solution(data, guess, layout, tolerance, iterate)
+    (given, guess), (change, _) = primals, tangents
+    p, *others = _solution(given, guess, layout, tolerance, method)
+    data, d = data_of(layout, given), data_of(layout, change)
     rows = rows_of(layout, data.u.dtype)
-    e = jnp.asarray(_IMPLICIT, p.dtype)
+    mean = jnp.trace(data.G) / p.size
+    e = _IMPLICIT * jnp.where(mean > 0, mean, 1)
     r, unit = _sizes(rows, data, e), jnp.eye(p.size, dtype=p.dtype)
     y = p - r * (dot(data.G, p) + data.u)
     cut = _cut(rows, data, y)
     inverse = inverted(unit - dot(cut.by_y, unit - r[:, None] * (data.G + e * unit)))
     bound = d.mu * jnp.maximum(dot(rows.normal, y), 0) + d.c
-    given = dot(cut.by_bound, bound) - dot(cut.by_y, r * (dot(d.G, p) + d.u))
+    moved = dot(cut.by_bound, bound) - dot(cut.by_y, r * (dot(d.G, p) + d.u))
     dp = jnp.zeros_like(p)
     for _ in range(8):  # each reduces what e leaves by e beside G's smallest positive eigenvalue
-        dp = dot(inverse, given + dot(cut.by_y, r * e * dp))
-    return (p, residual, steps), (dp, jnp.zeros_like(residual), jnp.zeros_like(steps))
-
-
-def modes(data: ContactData, layout: Layout, p: Array) -> tuple[Array, Array]:
-    """Which contacts are closed, and which of those slide (n,)."""
-    rows = rows_of(layout, data.u.dtype)
-    r = _sizes(rows, data, jnp.zeros((), p.dtype))
-    cut = _cut(rows, data, p - r * (dot(data.G, p) + data.u))
-    return cut.closed, cut.sliding
+        dp = dot(inverse, moved + dot(cut.by_y, r * e * dp))
+    return (p, *others), (dp, *map(jnp.zeros_like, others))

@@ -135,6 +135,14 @@ def require_shapes(system: AbstractSystem, t: Time, q: Coordinates, v: Velocitie
     **Arguments:** as `equations_of_motion`.
     """
     eqx.filter_eval_shape(equations_of_motion, system, t, q, v, NoStabilizer())
+    require_energy(system, t, q, v)
+
+
+def require_energy(system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) -> None:
+    """Raises `InputError` for an energy that is no scalar; evaluates nothing.
+
+    **Arguments:** as `equations_of_motion`.
+    """
     eqx.filter_eval_shape(_energy, system, t, q, v)
 
 

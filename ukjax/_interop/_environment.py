@@ -109,6 +109,8 @@ def _split(key: Any) -> Array:
 def _scalar(name: str, value: Any) -> Array:
     """What a user's function returned, which must be one number."""
     value = number_array(f"what {name} returns", value)
+    if jnp.iscomplexobj(value):
+        raise InputError(f"{name} must be real, got {value.dtype}.")
     if value.shape:
         raise InputError(f"{name} must be a scalar, got shape {value.shape}.")
     return value

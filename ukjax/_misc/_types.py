@@ -1,12 +1,15 @@
 """Names for the arrays of one state, so that signatures read like the theory; and whether they have values."""
 
+import functools
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jax.extend.core import get_opaque_trace_state
 from jaxtyping import Array, ArrayLike, Float
 
 T = TypeVar("T")
@@ -47,6 +50,23 @@ def is_traced(*values: Any) -> bool:
     )
 
 
+def _state() -> Any:
+    """Which transformation JAX is in, to be compared."""
+    return get_opaque_trace_state(convention=None)
+
+
+@functools.cache
+def _outside() -> Any:
+    """The state outside of all transformations, in which a thread begins."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(_state).result()
+
+
+def is_transforming() -> bool:
+    """Whether JAX transforms what is computed now, by `jit`, `vmap` or differentiation: only then is anything traced."""
+    return _state() != _outside()
+
+
 @jax.jit
 def _nothing() -> float:
     return 0.0
@@ -54,7 +74,7 @@ def _nothing() -> float:
 
 def is_tracing() -> bool:
     """Whether what is computed now is traced even if all it is computed from has values, as within `jit`."""
-    return isinstance(_nothing(), Tracer)
+    return is_transforming() and isinstance(_nothing(), Tracer)
 
 
 def module_for(*values: Any) -> Any:

@@ -236,6 +236,7 @@ def _project_known(
 ) -> tuple[Any, Any, Rows, Any]:
     """As `_project_once`, of a state that has values; by NumPy where the method is no other than NumPy's."""
     if not isinstance(projection.pinv, GramSchmidt | SVD):
+        require_shapes(system, t, q, v)
         return _project_once(projection, system, t, q, v)
     try:
         q, v, rows = projected_on_host(system, t, q, v, projection.pinv.threshold(q.dtype))
@@ -277,8 +278,8 @@ def project(
     tolerance = 1e4 * float(jnp.finfo(q.dtype).eps) if tolerance is None else tolerance
     require_between("tolerance", tolerance, 0, np.inf)
     projection = Projection(pinv)
-    require_shapes(system, t, q, v)
     if is_traced((system, t, q, v)):
+        require_shapes(system, t, q, v)
         return _project_once(projection, system, t, q, v)[:2]
     tolerance = float(tolerance)
     once = functools.partial(_project_known, projection)

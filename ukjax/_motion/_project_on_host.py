@@ -70,10 +70,12 @@ def projected_on_host(
     - `t`, `q`, `v`: the state; it has values.
     - `rcond`: the rank rule's threshold.
 
-    **Raises:** `numpy.linalg.LinAlgError` where matrices are not finite.
+    **Raises:** `InputError` for a system that returns arrays of wrong shapes; `numpy.linalg.LinAlgError` where matrices
+    are not finite.
     """
-    at, q = np.asarray(t), _positions(system, np.asarray(t), np.asarray(q), rcond)
-    v = np.asarray(v)
+    at, q, v = map(np.asarray, (t, q, v))
+    equations_at(system, NoStabilizer(), at, q, v)  # which looks at all shapes
+    q = _positions(system, at, q, rcond)
     here = equations_at(system, NoStabilizer(), at, q, v)
     rows: Any = here.rows
     M: Any = here.M

@@ -106,19 +106,17 @@ def _least_norm(
     - `multipliers`: zero in the rows left out.
     - `kept`: the rows that are not left out (k, m).
     """
-    multipliers, exact, found = multipliers.copy(), np.ones(len(kept), bool), list[np.ndarray]()
-    along = lambda x, z: np.einsum("km,km->k", x, z)[:, None]
-    for row in np.flatnonzero(~kept.all(axis=0)):
-        out = np.flatnonzero(~kept[:, row])
-        this = np.zeros((kept.shape[1], 1), multipliers.dtype)
-        this[row] = 1
-        depends = code.dependency.on_host(*(x[:, out] if x.shape[1] > 1 else x for x in operands), this)
-        exact[out] &= depends["holds"] > 0.5
-        z = depends["z"]
-        for other in found:
-            z = z - along(z, other[out]) * other[out]
-        size = np.sqrt(along(z, z))
-        found.append(np.zeros_like(multipliers))
-        found[-1][out] = z = z / np.where(size > 0, size, 1)
-        multipliers[out] -= along(multipliers[out], z) * z
-    return multipliers, exact
+    out = ~kept
+    count, most = out.sum(axis=1), int(out.sum(axis=1).max())
+    states, rows = np.nonzero(out)  # of each pair a z, with 1 in its row and 0 in the others left out
+    taken = [x[:, states] if x.shape[1] > 1 else x for x in operands]
+    this = np.arange(kept.shape[1])[:, None] == rows
+    depends = code.dependency.on_host(*taken, this.astype(multipliers.dtype))
+    exact = np.ones(len(kept), bool)
+    np.logical_and.at(exact, states, depends["holds"] > 0.5)
+    Z = np.zeros((len(kept), most, kept.shape[1]), multipliers.dtype)
+    Z[states, (out.cumsum(axis=1) - 1)[states, rows]] = depends["z"]
+    gram = Z @ Z.swapaxes(1, 2)
+    gram[:, *np.diag_indices(most)] += np.arange(most) >= count[:, None]  # where there are fewer
+    parts = np.linalg.solve(gram, np.einsum("krm,km->kr", Z, multipliers)[..., None])[..., 0]
+    return multipliers - np.einsum("krm,kr->km", Z, parts), exact

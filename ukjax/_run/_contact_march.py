@@ -13,11 +13,11 @@ from .._contact._stepping import March, march, steps_within
 from .._contact._touching import Touching
 from .._misc._arguments import require_instance, require_solver, whole_number
 from .._misc._errors import InputError
-from .._misc._types import is_traced
+from .._misc._types import is_traced, is_tracing
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
-from ._contact_told import ContactRun, require_open, told_of, trajectory_of
+from ._contact_told import ContactRun, begun_at, told_of, trajectory_of
 from ._plan import Options
 from ._results import RESULTS, promoted
 from ._trajectory import Trajectory
@@ -65,6 +65,8 @@ def steps_trajectory(
     start: tuple[Array, Array, Array],
     rest: tuple[Array, Array | None],
     ts: Array | None,
+    *,
+    start_tolerance: float | None,
     **told: Any,
 ) -> Trajectory:
     """The trajectory of a run by equal time steps.
@@ -76,6 +78,7 @@ def steps_trajectory(
     - `start`: (t, q, v).
     - `rest`: the end, and the length of the steps.
     - `ts`: the times to save at; None for every step.
+    - `start_tolerance`: how far the start may be moved.
     - `told`: fields of the trajectory that are known before the run.
 
     **Raises:** `InputError` for options that equal steps do not have.
@@ -87,9 +90,10 @@ def steps_trajectory(
     model, said = contact_model(
         system, formula, options.stabilizer, options.solver, start, automatic=options.formula is None
     )
-    require_open(system, layout.names, *start)
     said = f"{steps} time steps with {len(layout.names)} contacts; bilateral motion by {said}"
     run = ContactRun(Touching(model, coefficients, layout), formula, options.solver, {}, None, said)
+    if not (is_tracing() or is_traced(run, start)):
+        q, v = begun_at(run, start, options.formula is None, start_tolerance)
     at = np.linspace(float(t0), float(t1), steps + 1, dtype=q.dtype) if ts is None else ts
     observed, found, begun = _marched(run, t0, t1, q, v, steps, jnp.asarray(at))
     counts = {"num_steps": steps, "num_accepted_steps": steps, "num_rejected_steps": 0}

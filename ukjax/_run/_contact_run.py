@@ -18,11 +18,12 @@ from .._misc._callbacks import arguments_checked
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
 from .._misc._reverse_only import reverse_only
-from .._misc._types import is_traced
+from .._misc._types import is_traced, is_tracing
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
-from ._contact_told import ContactRun, require_open, told_of, trajectory_of
+from ._contact_told import ContactRun, begun_at, told_of, trajectory_of
+from ._event_resets import parted
 from ._event_separation import separated
 from ._events import as_diffrax, departing, event_names, which
 from ._observe import reached
@@ -60,15 +61,17 @@ def contact_run(system: AbstractSystem, options: Options, t: Array, q: Array, v:
         "max_steps": max_steps,
         "progress_meter": _options.progress_meter(o.progress),
     }
-    event = as_diffrax(o.event, (t, q, v))
+    stops, resets = parted(o.event, (t, q, v))
+    event = as_diffrax(stops, (t, q, v))
     formula = _options.formula(o.formula, o.stabilizer, q.dtype, fixed=False)
     layout, coefficients = layout_of(system, t, q, v)
     model, said = contact_model(
         system, formula, o.stabilizer, o.solver, (t, q, v), automatic=o.formula is None
     )
-    n = len(layout.names)
-    said = f"events of {n} contact{'s' * (n != 1)}; bilateral motion by {said}"
-    return ContactRun(Touching(model, coefficients, layout), formula, o.solver, settings, event, said)
+    counts = ((len(layout.names), "contact"), (len({x.name for x in resets}), "event with a reset"))
+    of = " and ".join(f"{n} {what}{'s' * (n != 1)}" for n, what in counts if n)
+    said = f"{of.replace('event with a resets', 'events with a reset')}, located in steps; motion between by {said}"
+    return ContactRun(Touching(model, coefficients, layout, resets), formula, o.solver, settings, event, said)
 
 
 class _Solved(NamedTuple):
@@ -164,6 +167,8 @@ def contact_trajectory(
     start: tuple[Array, Array, Array],
     rest: tuple[Array, Array | None],
     ts: Array | None,
+    *,
+    start_tolerance: float | None,
     **told: Any,
 ) -> Trajectory:
     """The trajectory of a run with contacts, event by event.
@@ -175,13 +180,14 @@ def contact_trajectory(
     - `start`: (t, q, v).
     - `rest`: the end, and the first step, if it is given.
     - `ts`: the times to save at; None for every step.
+    - `start_tolerance`: how far the start may be moved.
     - `told`: fields of the trajectory that are known before the run.
     """
     t, q, v = start
     run = contact_run(system, options, t, q, v)
-    require_open(system, run.touching.layout.names, t, q, v)
-    traced = is_traced(run, start, rest, ts)
-    observed, solved, begun = _run(run, t, q, v, rest, ts if traced else padded(ts, rest[0]))
+    traced = is_tracing() or is_traced(run, start, rest, ts)
+    y = (q, v) if traced else begun_at(run, start, options.formula is None, start_tolerance)
+    observed, solved, begun = _run(run, t, *y, rest, ts if traced else padded(ts, rest[0]))
     if not traced:
         places = reached(observed["t"])
         observed = jax.tree.map(lambda x: x[places], observed)
@@ -198,6 +204,9 @@ def contact_trajectory(
         event_sliding=run.touching.sliding(log.closed, log.stick),
         speed=log.speed,
         sudden=log.jumped > 0,
+        residual=log.residual,
+        reset=log.reset.astype(jnp.int32),
+        reset_names=tuple(x.name for x in run.touching.resets),
         num_events=log.number,
     )
     return trajectory_of(

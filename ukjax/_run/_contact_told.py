@@ -1,6 +1,6 @@
 """What both ways of running a system with unilateral constraints share: what is checked first, and what is told after."""
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import diffrax as dfx
 import equinox as eqx
@@ -11,33 +11,39 @@ from jaxtyping import Array
 from .._contact._rows import kinematics, pushed_by
 from .._contact._touching import Touching
 from .._formula._acceleration import AbstractFormula, equations_of_motion
+from .._misc._arguments import one_of
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
-from .._misc._types import is_traced
 from .._system._constraint import unilateral
 from .._system._rows import constraint_rows
 from .._system._system import AbstractSystem, names_of
 from ._results import RESULTS
+from ._start import checked_start
+from ._start_moved import require_near
 from ._trajectory import Trajectory
+
+Tier = Literal["events", "steps"]
+"""How contacts are met."""
 
 _SOLVED = ("a", "constraint_force", "multipliers", "rank")
 # A start may be below a gap by rounding of what the user computed it from, relative to the size of q.
 _PENETRATION = (1e-9, 1e-4)
 
 
-def tier_of(system: AbstractSystem, given: Any) -> str | None:
-    """How contacts are met: as asked for, or by events; None for a system without unilateral constraints.
+def tier_of(system: AbstractSystem, given: Any, resets: bool) -> Tier | None:
+    """How contacts are met: as asked for, or by events; None for a run without unilateral constraints and resets.
 
     **Arguments:**
 
     - `system`: the system.
     - `given`: the argument `contact` of `simulate`.
+    - `resets`: whether the run goes on after some of its events.
 
     **Raises:** `InputError` for an unknown one, and where there is nothing it could apply to.
     """
-    if not (given is None or given in ("events", "steps")):
-        raise InputError(f"contact must be 'events', 'steps' or None, got {given!r}.")
-    if unilateral(system.constraints):
+    if given is not None:
+        one_of("contact", given, get_args(Tier))
+    if unilateral(system.constraints) or resets:
         return given or "events"
     if given is not None:
         raise InputError(f"contact={given!r} needs a system with Unilateral constraints or DryFriction.")
@@ -62,22 +68,31 @@ class ContactRun(NamedTuple):
     computed_by: str
 
 
-def require_open(system: AbstractSystem, names: tuple[str, ...], t: Array, q: Array, v: Array) -> None:
-    """Raises `InputError` where a run would start with a gap that is negative.
+def begun_at(
+    run: ContactRun, start: tuple[Array, Array, Array], automatic: bool, tolerance: float | None
+) -> tuple[Array, Array]:
+    """The state (q, v) to start from, for a start that has values: on the bilateral constraints.
 
     **Arguments:**
 
-    - `system`: with contacts.
-    - `names`: of these.
-    - `t`, `q`, `v`: the start; nothing is known of one that JAX traces.
+    - `run`: the run.
+    - `start`: (t, q, v) as given.
+    - `automatic`: whether the formula is the default one.
+    - `tolerance`: how far the start may be moved, as `simulate` takes it.
+
+    **Raises:** `InputError` where a run cannot start: also where a gap is negative.
     """
-    if is_traced(system, t, q, v):
-        return
-    gap = np.asarray(eqx.filter_jit(kinematics)(system, t, q, v).gap)
+    touching, (t, q, v) = run.touching, start
+    y = checked_start(touching.model, t, q, v, automatic)
+    require_near(touching.model, t, (q, v), y, tolerance, stacklevel=4)
+    system: Any = touching.model.system
+    gap = np.asarray(eqx.filter_jit(kinematics)(system.system, t, *map(jnp.asarray, y)).gap)
     least = -_PENETRATION[q.dtype != np.float64] * (1 + np.max(np.abs(np.asarray(q)), initial=0))
+    names = touching.layout.names
     deep = [f"{name} by {-g:.3g}" for name, g in zip(names, gap, strict=True) if not g >= least]
     if deep:
         raise InputError(f"the start penetrates {', '.join(deep)}: gaps must be zero or positive at t0.")
+    return y
 
 
 @in_full_precision

@@ -1,4 +1,4 @@
-"""What stops a run before its end: real functions of (t, q, v), where they cross zero."""
+"""What stops a run before its end, or lets it go on from another state: functions of (t, q, v), where they cross zero."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ from ._event_location import Bracketing
 from ._interned import interned_function
 
 Direction = Literal["up", "down", 1, -1] | None
-_DIRECTIONS = {None: None, "up": True, 1: True, "down": False, -1: False}
+DIRECTIONS = {None: None, "up": True, 1: True, "down": False, -1: False}
 """As Diffrax has them."""
 
 State = tuple[Array, Array]
@@ -32,18 +32,21 @@ _ROUNDING = 1e3
 
 @final
 class Event(eqx.Module):
-    """Stops a run where a function of the state crosses zero.
+    """Stops a run where a function of the state crosses zero, or lets it go on from another state.
 
     **Arguments:**
 
     - `fn`: a real function fn(t, q, v), such as a height: smooth where it crosses zero, not a truth value.
     - `direction`: `"up"` or 1 for crossings from below only, `"down"` or -1 for those from above only; by default both.
+    - `reset`: the state reset(t, q, v) -> (q, v) from which the run goes on; without it the run stops. The new state must
+      obey the constraints. `Trajectory.contacts` has the times of such events. Derivatives go through time and reset.
     - `name`: what `Trajectory.event_name` and errors call it; by default the function's own name.
 
-    **Raises:** `InputError` if `fn` is not a function, or for another direction.
+    **Raises:** `InputError` if `fn` or `reset` is not a function, or for another direction.
     """
 
     fn: Callable[[Time, Coordinates, Velocities], Float[Array, ""]]
+    reset: Callable[[Time, Coordinates, Velocities], tuple[Array, Array]] | None
     direction: Direction = eqx.field(static=True)
     name: str | None = eqx.field(static=True)
 
@@ -51,17 +54,24 @@ class Event(eqx.Module):
         self,
         fn: Callable[[Time, Coordinates, Velocities], Float[Array, ""]],
         direction: Direction = None,
+        reset: Callable[[Time, Coordinates, Velocities], tuple[Array, Array]] | None = None,
         *,
         name: str | None = None,
     ):
         require_function("event", fn, "t, q, v")
-        if isinstance(direction, bool) or direction not in _DIRECTIONS:
+        if reset is not None:
+            require_function("the reset of an event", reset, "t, q, v")
+        if (
+            not isinstance(direction, str | int | None)
+            or isinstance(direction, bool)
+            or direction not in DIRECTIONS
+        ):
             raise InputError(
                 f"the direction of an event must be 'up' (or 1), 'down' (or -1), or None for both, got {direction!r}."
             )
         if not (name is None or isinstance(name, str)):
             raise InputError(f"the name of an event must be a string, got {name!r}.")
-        self.fn, self.direction, self.name = fn, direction, name
+        self.fn, self.reset, self.direction, self.name = fn, reset, direction, name
 
 
 Events = Callable | Event | dfx.Event | Sequence[Callable | Event]
@@ -69,7 +79,7 @@ Events = Callable | Event | dfx.Event | Sequence[Callable | Event]
 
 
 @final
-class _Condition(eqx.Module):
+class Condition(eqx.Module):
     """An event's function as Diffrax calls it.
 
     - `fn`: the user's.
@@ -86,8 +96,8 @@ class _Condition(eqx.Module):
     def __call__(self, t: Array, y: tuple[Array, Array], args: Any, **more: Any) -> Array:
         def value(t: Array, y: tuple[Array, Array]) -> Array:
             state = (t, y, args) if self.of_diffrax else (t, *y)
-            result = called(_called(self.name), self.fn, *state, **(more if self.of_diffrax else {}))
-            return self._checked(number_array(f"what {_called(self.name)} returns", result))
+            result = called(called_event(self.name), self.fn, *state, **(more if self.of_diffrax else {}))
+            return self._checked(number_array(f"what {called_event(self.name)} returns", result))
 
         self._require_change(value, t, y)
         if self.start is None:
@@ -97,14 +107,14 @@ class _Condition(eqx.Module):
 
     def _checked(self, result: Array) -> Array:
         if result.ndim:
-            raise InputError(f"{_called(self.name)} returned shape {result.shape}; it must be a scalar.")
+            raise InputError(f"{called_event(self.name)} returned shape {result.shape}; it must be a scalar.")
         if result.dtype == bool:
             raise InputError(
-                f"{_called(self.name)} returned a truth value: return the number that crosses zero, such as "
+                f"{called_event(self.name)} returned a truth value: return the number that crosses zero, such as "
                 "q[0] instead of q[0] < 0, with direction='down' if needed."
             )
         if not jnp.issubdtype(result.dtype, jnp.floating):
-            raise InputError(f"{_called(self.name)} must return a real number, got {result.dtype}.")
+            raise InputError(f"{called_event(self.name)} must return a real number, got {result.dtype}.")
         return result
 
     def _require_change(self, value: Callable, t: Array, y: tuple[Array, Array]) -> None:
@@ -118,16 +128,18 @@ class _Condition(eqx.Module):
                 changed.update(equation.outvars)
         if not varies(jaxpr.outvars[0]):
             raise InputError(
-                f"{_called(self.name)} is a constant, or a step: its derivative is zero everywhere. Return the number "
-                "that crosses zero itself, such as q[0] in place of jnp.sign(q[0])."
+                f"{called_event(self.name)} is a constant, or a step: its derivative is zero everywhere. Return the "
+                "number that crosses zero itself, such as q[0] in place of jnp.sign(q[0])."
             )
 
 
-def _called(name: str) -> str:
+def called_event(name: str) -> str:
+    """What errors call an event."""
     return "the event" if name == "event" else f"the event {name}"
 
 
-def _name(fn: Callable, i: int, count: int) -> str:
+def name_of(fn: Callable, i: int, count: int) -> str:
+    """The name of an event's function, or its number `i` of `count`."""
     name = getattr(fn, "__name__", "<lambda>")
     return name if name != "<lambda>" else f"event {i}" if count > 1 else "event"
 
@@ -146,8 +158,8 @@ def as_diffrax(given: Events | None, state: tuple[Array, Array, Array]) -> dfx.E
         return None
     if isinstance(given, dfx.Event):
         places, structure = jax.tree_util.tree_flatten_with_path(given.cond_fn, is_leaf=callable)
-        names = [jax.tree_util.keystr(path, simple=True) or _name(fn, 0, 1) for path, fn in places]
-        conditions = [_Condition(fn, name, True) for name, (_, fn) in zip(names, places, strict=True)]
+        names = [jax.tree_util.keystr(path, simple=True) or name_of(fn, 0, 1) for path, fn in places]
+        conditions = [Condition(fn, name, True) for name, (_, fn) in zip(names, places, strict=True)]
         return dfx.Event(jax.tree.unflatten(structure, conditions), given.root_finder, given.direction)
     several: list[Any] = list(given) if isinstance(given, list | tuple) else [given]
     if not several:
@@ -158,16 +170,25 @@ def as_diffrax(given: Events | None, state: tuple[Array, Array, Array]) -> dfx.E
         if not isinstance(x, Event):
             require_function("event, if it is no ukjax.Event and no diffrax.Event,", x, "t, q, v")
     events = [x if isinstance(x, Event) else Event(x) for x in several]
-    names = [x.name or _name(x.fn, i, len(events)) for i, x in enumerate(events)]
-    functions = [hoisted(x.fn) for x in events]
-    functions = [
-        fn if is_traced(fn) else called(_called(name), interned_function, fn, *state)
-        for fn, name in zip(functions, names, strict=True)
-    ]
-    conditions = [_Condition(fn, name, False) for fn, name in zip(functions, names, strict=True)]
+    names = [x.name or name_of(x.fn, i, len(events)) for i, x in enumerate(events)]
+    functions = [interned(x.fn, name, state) for x, name in zip(events, names, strict=True)]
+    conditions = [Condition(fn, name, False) for fn, name in zip(functions, names, strict=True)]
     width = _ROUNDING * float(jnp.finfo(state[1].dtype).eps)
-    directions = [_DIRECTIONS[x.direction] for x in events]
+    directions = [DIRECTIONS[x.direction] for x in events]
     return dfx.Event(conditions, Bracketing(width, width), directions)
+
+
+def interned(fn: Callable, name: str, state: tuple[Array, Array, Array]) -> Callable:
+    """The function of an event, one object for all that compute the same.
+
+    **Arguments:**
+
+    - `fn`: of (t, q, v).
+    - `name`: of the event.
+    - `state`: (t, q, v), of which only shapes and types matter.
+    """
+    fn = hoisted(fn)
+    return fn if is_traced(fn) else called(called_event(name), interned_function, fn, *state)
 
 
 def departing(event: dfx.Event | None, t: Array, y: State, rate: State, bend: Array) -> dfx.Event | None:
@@ -192,7 +213,7 @@ def departing(event: dfx.Event | None, t: Array, y: State, rate: State, bend: Ar
     return dataclasses.replace(event, cond_fn=conditions)
 
 
-def _value_at_start(condition: _Condition, t: Array, y: State, rate: State, bend: Array) -> Array:
+def _value_at_start(condition: Condition, t: Array, y: State, rate: State, bend: Array) -> Array:
     """The value of an event; where it is zero to rounding, a number of the sign just after."""
     (q, v), (u, a) = y, rate
     eps = jnp.finfo(q.dtype).eps

@@ -105,8 +105,13 @@ def _energy(system: AbstractSystem, states: States) -> Array | None:
     return jax.vmap(energy)(*states)
 
 
-def _observe_on_host(model: Model, states: States) -> tuple[dict[str, Any], Names]:
-    """As `_observe`, on the host."""
+def _observe_on_host(model: Model, states: States, usual: bool) -> tuple[dict[str, Any], Names]:
+    """As `_observe`, on the host.
+
+    **Arguments:** as `_observe`, and:
+
+    - `usual`: whether other runs will have as many states.
+    """
     assert model.code is not None
     states = projected(model, states)
     columns = at_states(model, states)
@@ -116,13 +121,25 @@ def _observe_on_host(model: Model, states: States) -> tuple[dict[str, Any], Name
     if "energy" not in columns:
         energy = _energy(model.system, states)
         columns["energy"] = None if energy is None else np.asarray(energy)
-    return _on_device(columns | states._asdict()), (rows.names, rows.kinds)
+    return _on_device(columns | states._asdict(), usual), (rows.names, rows.kinds)
 
 
-def _on_device(columns: dict[str, np.ndarray | None]) -> dict[str, Array | None]:
-    """NumPy's arrays as JAX's, without a program that would be compiled for each number of states."""
+@jax.jit
+def _passed(arrays: Any) -> Any:
+    return arrays
+
+
+def _on_device(columns: dict[str, np.ndarray | None], usual: bool) -> dict[str, Array | None]:
+    """NumPy's arrays as JAX's.
+
+    **Arguments:**
+
+    - `columns`: the arrays.
+    - `usual`: whether arrays of these shapes will come again: a compiled function passes them on in a fifth of the time
+      that `jax.device_put` takes, which compiles nothing.
+    """
     given = {name: np.asarray(x) for name, x in columns.items() if x is not None}
-    return dict.fromkeys(columns) | dict(zip(given, jax.device_put([*given.values()]), strict=True))
+    return dict.fromkeys(columns) | (_passed if usual else jax.device_put)(given)
 
 
 def _padded(places: np.ndarray) -> np.ndarray:
@@ -141,12 +158,13 @@ def reached(t: Array | np.ndarray) -> np.ndarray:
     return np.flatnonzero(np.isfinite(t) & np.append(t[:-1] != t[-1], True))
 
 
-def _at_reached(model: Model, states: States) -> tuple[dict[str, Any], Names]:
+def _at_reached(model: Model, states: States, usual: bool) -> tuple[dict[str, Any], Names]:
     """Of states with values: what holds at the times reached."""
     places = reached(states.t)
     taken = lambda places: States(*(np.asarray(x)[places] for x in states))
     if model.code is not None:
-        return _observe_on_host(model, taken(places))
+        all_reached = bool(np.all(np.isfinite(np.asarray(states.t))))
+        return _observe_on_host(model, taken(places), usual and all_reached)
     observed, names = _observe(model, taken(_padded(places)))
     return _first(observed, places.size), names
 
@@ -156,7 +174,7 @@ def _first(arrays: Any, kept: int) -> Any:
     return jax.tree.map(lambda x: x[:kept], arrays)
 
 
-def assembled(model: Model, solved: Solved, dense: bool, **told: Any) -> Trajectory:
+def assembled(model: Model, solved: Solved, dense: bool, *, usual: bool = False, **told: Any) -> Trajectory:
     """The trajectory of a run; where JAX traces it, it has an entry for each time asked for and, last, the final state.
 
     **Arguments:**
@@ -164,11 +182,12 @@ def assembled(model: Model, solved: Solved, dense: bool, **told: Any) -> Traject
     - `model`: what was integrated.
     - `solved`: what the steps left behind.
     - `dense`: whether the motion between saved times is kept.
+    - `usual`: whether other runs will save as many states.
     - `told`: fields of the trajectory that are known before the run.
     """
     tracing = is_traced(solved)
     states, result = States(solved.t, solved.q, solved.v), solved.result
-    observed, (names, kinds) = (_observe if tracing else _at_reached)(model, states)
+    observed, (names, kinds) = _observe(model, states) if tracing else _at_reached(model, states, usual)
     xp = jnp if tracing else np
     finite = xp.all(xp.array([xp.all(xp.isfinite(xp.asarray(observed[x])[-1])) for x in ("q", "a")]))
     if tracing:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._misc._arguments import real_array
 from .._misc._errors import InputError
 from .._misc._names import unknown_name
 from .._servo._control import Servoed, followed
@@ -21,6 +22,7 @@ from ..mechanisms import AbsoluteSystem, Contact, Effort, Reaction, TreeSystem, 
 from ..mechanisms._efforts import efforts_along
 from ..mechanisms._reactions import reactions_along
 from ..mechanisms._start import InputMatrix
+from ._made import Made
 
 if TYPE_CHECKING:
     from ._trajectory import Trajectory
@@ -64,6 +66,37 @@ def known(trajectory: "Trajectory") -> Problem:
 @eqx.filter_jit
 def _along(fn: Callable[..., dict[str, Array]], *states: Array) -> dict[str, Array]:
     return jax.vmap(lambda *state: fn(*state))(*states)
+
+
+def made_of(trajectory: "Trajectory") -> Made:
+    """How a run was made; raises `InputError` where that is not known.
+
+    **Arguments:**
+
+    - `trajectory`: of the run.
+    """
+    if trajectory.made is None:
+        raise InputError(
+            "this trajectory does not know how it was made: it comes from a file, or from within jit. Call simulate "
+            "outside jit."
+        )
+    return trajectory.made
+
+
+def evaluated(trajectory: "Trajectory", t: Any) -> tuple[Array, Array]:
+    """(q, v) at any time of the run.
+
+    **Arguments:**
+
+    - `trajectory`: with dense output, else `InputError`.
+    - `t`: time [s].
+    """
+    if trajectory.dense is None:
+        raise InputError("this trajectory has no dense output: call simulate(..., dense=True).")
+    t = real_array("t", t).astype(trajectory.t.dtype)
+    if t.ndim:
+        raise InputError(f"t has shape {t.shape}; it is one time (use jax.vmap for many).")
+    return trajectory.dense(t)
 
 
 def points(trajectory: "Trajectory") -> dict[str, Array]:

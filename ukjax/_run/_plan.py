@@ -16,6 +16,7 @@ from jaxtyping import Array
 from .._compiler import machine_code_is_wanted, stays_here
 from .._misc._arguments import require_instance, require_solver, whole_number
 from .._misc._by_platform import by_platform
+from .._misc._closures import hoisted
 from .._misc._traced import Same
 from .._misc._types import is_traced
 from .._motion._model import Model, coded
@@ -23,11 +24,17 @@ from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem, names_of
 from . import _options
 from ._batch import Whole, can_be_pooled, whole_run
+from ._changeable import changeable_in, is_unchanged
+from ._contact_told import Tier, tier_of
+from ._event_resets import has_resets
 from ._events import as_diffrax, event_names
 from ._integrate import Span, State, integrate, integrate_whole
 from ._interned import interned
+from ._made import key
 from ._observe import Solved
 from ._reverse import batched_with, changed
+from ._start import checked_start
+from ._start_moved import require_near
 
 _MOST = 64  # runs remembered
 
@@ -46,6 +53,7 @@ class Options(NamedTuple):
     atol: Any
     adjoint: Any
     event: Any
+    contact: Any
     progress: Any
     dense: bool
     max_steps: Any
@@ -154,6 +162,8 @@ class Plan:
         adjoint = _options.adjoint(o.adjoint, (q, v), max_steps)
         controller = _options.controller(o.stepsize_controller, o.solver, o.with_dt0, (o.rtol, o.atol), dtype)
         self.automatic = o.formula is None
+        self._begun: tuple[Any, State] | None = None
+        self._usual: int | None = None
         fixed = isinstance(controller, dfx.ConstantStepSize)
         formula = _options.formula(o.formula, o.stabilizer, dtype, fixed=fixed)
         event = as_diffrax(o.event, (t, q, v))
@@ -166,7 +176,7 @@ class Plan:
         }
         projects = o.stabilizer.projection_method is not None
         _options.require_fitting(adjoint, o.every_step, event, o.dense, projects)
-        self.model = Model(interned(system, t, q, v), formula, o.stabilizer)
+        self.model = Model(interned(hoisted(system), t, q, v), formula, o.stabilizer)
         computed_by = f"{type(formula).__name__} on arrays"
         if self.automatic:
             self.model, computed_by = coded(self.model, o.solver, t, q, v)
@@ -182,6 +192,36 @@ class Plan:
         self._static, self._whole, self._reverse = Static(rest), None, o.adjoint is None
         if not (event or o.dense or o.every_step or o.progress):
             self._whole = whole_run(self.model, o.solver, controller, (q, v), o.with_dt0, max_steps)
+
+    def start(self, t: Array, q: Array, v: Array, tolerance: float | None) -> State:
+        """The state to start from, checked, and projected if the stabilizer projects; the last one is remembered.
+
+        **Arguments:**
+
+        - `t`, `q`, `v`: the state given, with values.
+        - `tolerance`: how far it may be moved, as `require_near` takes it.
+
+        **Raises:** `InputError` where a run could not start, or is moved too far.
+        """
+        given = tolerance, *(np.asarray(x).tobytes() for x in (t, q, v))
+        begun = self._begun
+        if begun is not None and begun[0] == given:
+            return begun[1]
+        y0 = checked_start(self.model, t, q, v, self.automatic)
+        silent = require_near(self.model, t, (q, v), y0, tolerance, stacklevel=4)
+        self._begun = (given, y0) if silent else None
+        return y0
+
+    def is_usual(self, ts: Array | None) -> bool:
+        """Whether as many times are to be saved as in the first run.
+
+        **Arguments:**
+
+        - `ts`: the times to save at; None for every step.
+        """
+        if self._usual is None and ts is not None:
+            self._usual = len(ts)
+        return ts is not None and self._usual == len(ts)
 
     @functools.cached_property
     def _known(self) -> Any:
@@ -205,34 +245,11 @@ class Plan:
 
 
 _lock = threading.Lock()
-_plans: OrderedDict[Hashable, tuple[Plan, list[tuple[Any, Any]]]] = OrderedDict()
+_plans: OrderedDict[Hashable, tuple[Plan | Tier, list[tuple[Any, Any]]]] = OrderedDict()
 
 
-def _changeable(given: Any) -> list[tuple[Any, Any]]:
-    """All in a pytree whose contents can change, each with what it holds now: dictionaries, lists, arrays of NumPy's."""
-    containers = lambda x: isinstance(x, list | dict)
-    parts = [x for x in jax.tree.leaves(given, is_leaf=containers) if isinstance(x, list | dict | np.ndarray)]
-    within = [_changeable(tuple(x.values() if isinstance(x, dict) else x)) for x in parts if containers(x)]
-    return [(x, _contents(x)) for x in parts] + [pair for each in within for pair in each]
-
-
-def _contents(x: Any) -> Any:
-    return x.copy() if isinstance(x, np.ndarray) else [*x, *x.values()] if isinstance(x, dict) else list(x)
-
-
-def _is_unchanged(x: Any, before: Any) -> bool:
-    if isinstance(x, np.ndarray):
-        return np.array_equal(x, before, equal_nan=True)
-    now = _contents(x)
-    return len(now) == len(before) and all(a is b for a, b in zip(now, before, strict=True))
-
-
-def _key(x: Any) -> Hashable:
-    return (type(x), x) if x is None or isinstance(x, bool | int | float | str) else Same(x)
-
-
-def planned(system: AbstractSystem, options: Options, t: Array, q: Array, v: Array) -> Plan:
-    """The plan of a run, remembered for the next call with the same objects.
+def planned(system: AbstractSystem, options: Options, t: Array, q: Array, v: Array) -> Plan | Tier:
+    """The plan of a run, or how contacts are met where there are any; remembered for the next call with the same objects.
 
     **Arguments:**
 
@@ -242,18 +259,27 @@ def planned(system: AbstractSystem, options: Options, t: Array, q: Array, v: Arr
 
     **Raises:** `InputError` for invalid arguments.
     """
-    key = Same(system), *map(_key, options), q.dtype, q.shape, v.shape, machine_code_is_wanted(), stays_here()
+    remembered = (
+        Same(system),
+        *map(key, options),
+        q.dtype,
+        q.shape,
+        v.shape,
+        machine_code_is_wanted(),
+        stays_here(),
+    )
     with _lock:
-        plan, changeable = _plans.get(key, (None, ()))
-        if plan is not None and all(_is_unchanged(*x) for x in changeable):
-            _plans.move_to_end(key)
+        plan, changeable = _plans.get(remembered, (None, ()))
+        if plan is not None and all(is_unchanged(*x) for x in changeable):
+            _plans.move_to_end(remembered)
             return plan
-    plan = Plan(system, options, t, q, v)
-    if not plan.traced:
+    plan = tier_of(system, options.contact, has_resets(options.event)) or Plan(system, options, t, q, v)
+    if isinstance(plan, Plan) and not plan.traced:
         with jax.ensure_compile_time_eval():
             plan.arrays = jax.tree.map(jnp.asarray, plan.arrays)
+    if not (plan.traced if isinstance(plan, Plan) else is_traced(system)):
         with _lock:
-            _plans[key] = plan, _changeable((system, tuple(options)))
+            _plans[remembered] = plan, changeable_in((system, tuple(options)))
             if len(_plans) > _MOST:
                 _plans.popitem(last=False)
     return plan

@@ -1,6 +1,7 @@
 """The door of a run: what is given is checked, planned, run and observed."""
 
-from typing import Literal
+import dataclasses
+from typing import Any, Literal
 
 import diffrax as dfx
 from jaxtyping import Array
@@ -15,16 +16,30 @@ from .._system._problem import Problem, resolve_state
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
+from ._certify import certify
 from ._contact_march import steps_trajectory
 from ._contact_run import contact_trajectory
-from ._contact_told import tier_of
 from ._events import Events
 from ._failure import explained
+from ._made import Again, Made
 from ._observe import assembled, throw_if_failed
 from ._plan import Options, padded, planned
-from ._start import checked_start
-from ._start_moved import checked_tolerance, require_near, start_moved
+from ._start_moved import checked_tolerance, start_moved
 from ._trajectory import Trajectory
+
+
+def _origin(
+    given: AbstractSystem | Problem,
+    system: AbstractSystem,
+    state: tuple[Array, Array, Array, Array],
+    again: Again,
+    name: str,
+) -> dict[str, Any]:
+    """What a trajectory knows of what was simulated, and how, where all has values."""
+    if not isinstance(given, Problem):
+        q0, v0, t0, t1 = state
+        given = Problem(system, q0, v0, float(t0), float(t1), getattr(system, "points", None), name=name)
+    return {"problem": given, "made": Made(*state, again)}
 
 
 def simulate(
@@ -77,9 +92,9 @@ def simulate(
       reverse mode, with two megabytes of checkpoints, or the same as machine code on a CPU; `ForwardMode` is for forward
       mode. `BacksolveAdjoint` excludes projection, events, `dense` and `ts="steps"`.
     - `event`: stops the run where a real function of (t, q, v) crosses zero. Give the function; a `ukjax.Event` with a
-      direction and a name; a list of these, of which the first to occur counts; or a `diffrax.Event` of real functions of
-      the pair (q, v). Two crossings within one step are not seen. A function that is zero at t0 stops the run when it
-      crosses zero next (a `diffrax.Event` stops it at t0).
+      direction, a name, and a reset, after which the run goes on; a list of these, of which the first to occur counts; or
+      a `diffrax.Event` of real functions of the pair (q, v). Two crossings within one step are not seen. A function that
+      is zero at t0 stops the run when it crosses zero next (a `diffrax.Event` stops it at t0).
     - `contact`: how the unilateral constraints of the system are met: `"events"`, the default, locates every closing,
       opening, sticking and slipping, with impacts by Newton's law and derivatives of all of it; `"steps"` takes equal
       steps of dt0 of Moreau's scheme: for many contacts, of first order, and with derivatives of the steps only.
@@ -97,6 +112,11 @@ def simulate(
     **Raises:** `InputError` before the run for wrong shapes, non-finite values, an invalid span or tolerance, a mass
     matrix that is not positive definite, inconsistent constraints (by name), and a start far from them.
     """
+    again = Again(simulate, certify, {
+        "dt0": dt0, "ts": ts, "formula": formula, "stabilizer": stabilizer, "solver": solver,
+        "stepsize_controller": stepsize_controller, "rtol": rtol, "atol": atol, "adjoint": adjoint, "event": event,
+        "contact": contact, "start_tolerance": start_tolerance, "max_steps": max_steps,
+    })  # fmt: skip
     t0 = system.t0 if t0 is None and isinstance(system, Problem) else t0
     t1 = system.t1 if t1 is None and isinstance(system, Problem) else t1
     given = system
@@ -110,28 +130,30 @@ def simulate(
     start_tolerance = checked_tolerance(start_tolerance)
     dense, throw = flag("dense", dense), flag("throw", throw)
     options = Options(
-        formula, stabilizer, solver, stepsize_controller, rtol, atol, adjoint, event, progress, dense, max_steps,
+        formula, stabilizer, solver, stepsize_controller, rtol, atol, adjoint, event, contact, progress, dense, max_steps,
         dt0 is not None, ts is None,
     )  # fmt: skip
-    if (tier := tier_of(system, contact)) is not None:
-        problem = given if isinstance(given, Problem) else None
-        by = steps_trajectory if tier == "steps" else contact_trajectory
-        trajectory = by(system, options, (t0, q0, v0), (t1, dt0), ts, name=name, problem=problem)
-        return throw_if_failed(trajectory) if throw else trajectory
     plan = planned(system, options, t0, q0, v0)
-    told = plan.told | {"name": name}
+    if isinstance(plan, str):
+        by = steps_trajectory if plan == "steps" else contact_trajectory
+        trajectory = by(
+            system, options, (t0, q0, v0), (t1, dt0), ts, start_tolerance=start_tolerance, name=name
+        )
+        if not is_traced(trajectory):
+            origin = _origin(given, system, (q0, v0, t0, t1), again, name)
+            trajectory = dataclasses.replace(trajectory, **origin)
+        return throw_if_failed(trajectory) if throw else trajectory
+    told: dict[str, Any] = plan.told | {"name": name}
     if plan.traced or is_tracing() or is_traced(t0, q0, v0, t1, ts, dt0):
         y0 = plan.model.start(t0, (q0, v0))
         solved = plan.run(y0, (t0, t1, dt0), ts, at_once=False)
         trajectory = assembled(plan.model, solved, dense, start_moved=start_moved((q0, v0), y0), **told)
         return throw_if_failed(trajectory) if throw else trajectory
-    y0 = checked_start(plan.model, t0, q0, v0, plan.automatic)
-    require_near(plan.model, t0, (q0, v0), y0, start_tolerance)
+    y0 = plan.start(t0, q0, v0, start_tolerance)
     solved = plan.run(y0, (t0, t1, dt0), padded(ts, t1), at_once=True)
-    if not isinstance(given, Problem):
-        given = Problem(system, q0, v0, float(t0), float(t1), getattr(system, "points", None), name=name)
-    told["problem"] = given
-    trajectory = assembled(plan.model, solved, dense, start_moved=start_moved((q0, v0), y0), **told)
+    told |= _origin(given, system, (q0, v0, t0, t1), again, name)
+    moved = start_moved((q0, v0), y0)
+    trajectory = assembled(plan.model, solved, dense, usual=plan.is_usual(ts), start_moved=moved, **told)
     if not trajectory.ok:
         trajectory = explained(plan.model, trajectory, t1)
     return trajectory.raise_if_failed() if throw else trajectory

@@ -7,6 +7,7 @@ directions, since an angle that is wrong by a radian is little beside an angle o
 
 import math
 import numbers
+import sys
 import warnings
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._formula._acceleration import Equations
-from .._misc._errors import InputError, StartMovedWarning
+from .._misc._errors import InputError, StartMovedWarning, shown
 from .._misc._types import is_traced
 from .._motion._model import Model
 from .._system._system import has_quasi_velocities
@@ -41,9 +42,9 @@ def checked_tolerance(given: Any) -> float | None:
     if given is None:
         return None
     number = isinstance(given, numbers.Real) or (isinstance(given, Array | np.ndarray) and given.ndim == 0)
-    if isinstance(given, bool) or is_traced(given) or not number or not float(given) >= 0:
-        raise InputError(f"start_tolerance must be a number of at least 0, or None, got {given!r}.")
-    return float(given)
+    if isinstance(given, bool) or is_traced(given) or not number or not given >= 0:
+        raise InputError(f"start_tolerance must be a number of at least 0, or None, got {shown(given)}.")
+    return float(min(given, sys.float_info.max)) if isinstance(given, int) else float(given)
 
 
 def start_moved(given: State, start: State) -> Float[Array, "2"]:
@@ -115,7 +116,7 @@ def _percent(part: float) -> str:
 
 def require_near(
     model: Model, t: Array, given: State, start: State, tolerance: float | None, *, stacklevel: int = 3
-) -> None:
+) -> bool:
     """Raises `InputError`, naming rows, where a start was moved too far, and warns where it was moved visibly.
 
     **Arguments:**
@@ -126,10 +127,12 @@ def require_near(
     - `start`: the state the run starts from.
     - `tolerance`: the part of the state it may move, which is not warned of; None for the default.
     - `stacklevel`: whom the warning is for, as `warnings.warn` counts.
+
+    **Returns:** whether there was nothing to warn of.
     """
     q, v = zip(*((np.asarray(a), np.asarray(b)) for a, b in (given, start)), strict=True)
     if model.stabilizer.projection_method is None or (_is_negligible(*q) and _is_negligible(*v)):
-        return
+        return True
     here, there = equations_at(model, t, given, start)
     of_q, of_v = _weights(model, t, start, np.asarray(there.M))
     with np.errstate(over="ignore", invalid="ignore"):
@@ -138,7 +141,7 @@ def require_near(
     bounds = (_REFUSED, unless_at_rest) if tolerance is None else (tolerance, tolerance)
     refused = any(not part <= bound for part, bound in zip(parts, bounds, strict=True))
     if not refused and (tolerance is not None or max(parts) <= _WARNED):
-        return
+        return True
     moved = start_moved(given, start)
     text = (
         f"the initial state is off the constraints ({_violated(here, of_v)}). Projecting it changes q by up to "
@@ -154,3 +157,4 @@ def require_near(
         StartMovedWarning,
         stacklevel=stacklevel,
     )
+    return False

@@ -11,8 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._contact._history import ContactHistory
 from .._figures import _animate, _files, _frames, _plot
-from .._misc._arguments import real_array
-from .._misc._errors import InputError, SimulationError
+from .._misc._errors import SimulationError
 from .._servo._servo_report import ServoRun
 from .._system._constraint_names import Kind
 from .._system._labels import Labels, numbered
@@ -20,6 +19,7 @@ from .._system._problem import Problem
 from .._system._system import AbstractSystem
 from ..mechanisms import Effort, Reaction
 from . import _parts, _summary, _tables, _view
+from ._made import Made
 from ._results import RESULTS, Dense, is_good
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from .._figures._serve import View
+    from ._certificate import Certificate
 
 
 @final
@@ -53,6 +54,7 @@ class Trajectory(eqx.Module):
     - `coordinate_names`, `velocity_names`: as the system's `labels` say; empty where there are none (see `names`).
     - `tracking`: of a run read from a file, how the servo rows were followed (see `servo`).
     - `contacts`: gaps, forces and events of unilateral constraints; None of systems without such.
+    - `made`: from which start and by which options, for `certify`; None where `problem` is.
     """
 
     t: Float[Array, " k"]
@@ -81,6 +83,7 @@ class Trajectory(eqx.Module):
     velocity_names: tuple[str, ...] = eqx.field(static=True, default=())
     tracking: ServoRun | None = None
     contacts: ContactHistory | None = None
+    made: Made | None = None
 
     def __len__(self) -> int:
         return self.t.shape[0]
@@ -117,9 +120,8 @@ class Trajectory(eqx.Module):
     @property
     def energy_drift(self) -> Float[Array, ""] | None:
         """The largest |E(t) - E(t0)| over the saved times reached [J]: an error where the energy is conserved."""
-        if self.energy is None:
-            return None
-        return self.largest(self.energy - self.energy[jnp.argmax(self._reached)])
+        E = self.energy
+        return None if E is None else self.largest(E - E[jnp.argmax(self._reached)])
 
     @property
     def rank_min(self) -> Int[Array, ""]:
@@ -141,16 +143,9 @@ class Trajectory(eqx.Module):
 
         **Arguments:**
 
-        - `t`: time [s].
-
-        **Raises:** `InputError` unless the run was made with `dense=True`.
+        - `t`: time [s]; `InputError` unless the run was made with `dense=True`.
         """
-        if self.dense is None:
-            raise InputError("this trajectory has no dense output: call simulate(..., dense=True).")
-        t = real_array("t", t).astype(self.t.dtype)
-        if not t.ndim:
-            return self.dense(t)
-        raise InputError(f"t has shape {t.shape}; it is one time (use jax.vmap for many).")
+        return _parts.evaluated(self, t)
 
     def raise_if_failed(self) -> "Trajectory":
         """This trajectory; raises `SimulationError` with `message` if the run ended early."""
@@ -185,13 +180,19 @@ class Trajectory(eqx.Module):
         return Labels(self.coordinate_names or numbered("q", q), self.velocity_names or numbered("v", v))
 
     def with_problem(self, problem: Problem | AbstractSystem) -> "Trajectory":
-        """This trajectory, told what was simulated: a run within `jit`, or one read from a file, does not know it.
+        """This trajectory, told the `problem` (or system), which a run within `jit` or from a file does not know."""
+        return dataclasses.replace(self, problem=_parts.as_problem(self, problem))
+
+    def certify(self, path: str | Path | None = None, *, directions: int = 3) -> "Certificate":
+        """What was solved, by what, and how far it can be trusted: runs again at tighter tolerances, takes derivatives,
+        and returns a `ukjax.Certificate`. `InputError` where it is not known how the run was made.
 
         **Arguments:**
 
-        - `problem`: the `Problem`, or the system; `InputError` for anything else.
+        - `path`: where to write it (.md or .json); by default it is only returned.
+        - `directions`: in how many random ones the run's derivative is compared with differences; 0 for none.
         """
-        return dataclasses.replace(self, problem=_parts.as_problem(self, problem))
+        return _parts.made_of(self).by.certify(self, path, directions)
 
     def points(self) -> dict[str, Array]:
         """The named points [m] at the saved times, (k, 2) or (k, 3) by name. This and what follows is computed when it is
@@ -268,9 +269,7 @@ class Trajectory(eqx.Module):
 
         **Arguments:**
 
-        - `path`: where to write the figure (.png, .pdf, .svg); by default it is only returned.
-
-        **Returns:** the matplotlib figure. **Raises:** `MissingExtraError` without matplotlib (`ukjax[plot]`).
+        - `path`: where to write it (.png, .pdf, .svg). `MissingExtraError` without matplotlib (`ukjax[plot]`).
         """
         return _plot.plot(_tables.table(self), path)
 

@@ -84,7 +84,7 @@ def memory_for(device: Any) -> float:
 
 
 def fitted(
-    plan: Plan, sizes: tuple[int, ...], memory: float | None, devices: Sequence[Any]
+    plan: Plan, sizes: tuple[int, ...], memory: float | None, devices: Sequence[Any], parts: int = 1
 ) -> tuple[int, ...]:
     """The shape of the largest chunks that go into the memory by what the compiler says of them.
 
@@ -94,10 +94,12 @@ def fitted(
     - `sizes`: of its dimensions.
     - `memory`: of each device [bytes]; None for the least that `memory_for` says.
     - `devices`: to spread chunks over.
+    - `parts`: how many chunks there are to be at least, if there are as many runs.
     """
     memory = min(map(memory_for, devices)) if memory is None else memory
     memory /= len(devices) if devices[0].platform == "cpu" else 1  # the cores of a CPU share one
     limit = runs_at_once(plan.program.traced, memory, devices[0].platform) * len(devices)
+    limit = min(limit, math.ceil(math.prod(sizes) / parts))
     while True:
         shape = chunk_shape(sizes, limit)
         if _maker_for(plan, shape, devices)[1] <= memory or limit <= len(devices):

@@ -182,7 +182,7 @@ def sweep(
       `simulate`.
     - `store`: a Zarr folder to write to, such as "runs.zarr", or a URL that fsspec knows, such as "s3://bucket/runs.zarr".
     - `overwrite`: replace the folder, if it is of an earlier sweep.
-    - `chunk`: the most runs at once; by default by memory.
+    - `chunk`: the most runs at once; by default by memory, and with an executor at most a hundredth of all.
     - `memory`: the most that one chunk may take on each device, or on a CPU in total, as estimated from the compiled
       program [bytes]; by default 1e9 on a CPU, and half of what is left on other devices.
     - `devices`: to spread each chunk over; by default all. A CPU counts as one device, unless you tell JAX to use its

@@ -11,8 +11,8 @@ from jaxtyping import Array
 
 from .._misc._arguments import real_array, real_values, require_finite
 from .._misc._closures import hoisted
-from .._misc._errors import InputError
-from .._misc._types import Coordinates, Numbers, Time, Velocities
+from .._misc._errors import InputError, shown
+from .._misc._types import Coordinates, Numbers, Time, Velocities, is_transforming
 from ._labels import title_of
 from ._system import AbstractSystem, has_quasi_velocities
 
@@ -46,6 +46,11 @@ class Problem(eqx.Module):
     name: str = eqx.field(static=True, default="")
 
     def __post_init__(self):
+        if not isinstance(self.name, str):
+            raise InputError(f"the name of a problem must be text, got {shown(self.name)}.")
+        for end in ("t0", "t1"):
+            if not isinstance(x := getattr(self, end), float) and real_values(end, x).ndim:
+                raise InputError(f"{end} has shape {jnp.shape(x)}; it must be a scalar.")
         self.name = self.name or title_of(self.system)
 
 
@@ -101,4 +106,4 @@ def resolve_state(
     q, v = q.astype(dtype), v.astype(dtype)
     for name, array in (("t", t), ("q", q), ("v", v)):
         require_finite(name, array)
-    return hoisted(system), t, q, v
+    return hoisted(system) if is_transforming() else system, t, q, v

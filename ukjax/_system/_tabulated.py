@@ -9,7 +9,7 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._misc._arguments import fails, real_array, require_finite
+from .._misc._arguments import fails, one_of, real_array, require_finite
 from .._misc._errors import InputError
 from .._misc._types import Numbers, Time
 
@@ -43,8 +43,7 @@ class Tabulated(eqx.Module):
 
     def __init__(self, times: Numbers, values: Numbers, *, kind: Kind = "linear"):
         times, values = real_array("times", times), real_array("values", values)
-        if kind not in get_args(Kind):
-            raise InputError(f"kind must be 'linear' or 'cubic', got {kind!r}.")
+        one_of("kind", kind, get_args(Kind))
         if times.ndim != 1 or values.shape[:1] != times.shape:
             raise InputError(
                 f"times and values have shapes {times.shape} and {values.shape}; they must be (k,) and (k, ...)."

@@ -33,11 +33,14 @@ class AbstractUnilateral(eqx.Module):
 
 def _coefficient(what: str, name: str, value: Any, most: float = math.inf) -> Array:
     called = f"the {what} of '{name}'"
+    with jax.ensure_compile_time_eval():  # so that a number stays one within `jit`
+        numbers = real_array(called, value)
+    if numbers.ndim > 1:
+        raise InputError(f"{called} has shape {numbers.shape}; it must be a number, or one for each contact.")
     require_not_negative(called, value)
     if fails(lambda x: x <= most, value):
         raise InputError(f"{called} must be at most {most}, got {value}.")
-    with jax.ensure_compile_time_eval():  # so that a number stays one within `jit`
-        return real_array(called, value)
+    return numbers
 
 
 def _checked_names(names: Any) -> tuple[str, ...]:

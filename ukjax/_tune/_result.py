@@ -34,6 +34,16 @@ class History(NamedTuple):
     evaluations: np.ndarray
 
 
+def ending(stopped: str) -> str:
+    """How a search ended, as a sentence says it.
+
+    **Arguments:**
+
+    - `stopped`: as in `TuneResult`.
+    """
+    return {"iterations": "stopped"}.get(stopped, stopped)
+
+
 @final
 @dataclasses.dataclass(frozen=True)
 class TuneResult:
@@ -62,7 +72,7 @@ class TuneResult:
         gains = ", ".join(f"{name} = {x:.6g}" for name, x in zip(self.names, self.values, strict=True))
         before, iterations = self.history.loss[0], len(self.history.loss) - 1
         return (
-            f"{self.name}: {gains}; loss {self.loss:.3g}, before {before:.3g}, {self.stopped} after "
+            f"{self.name}: {gains}; loss {self.loss:.3g}, before {before:.3g}, {ending(self.stopped)} after "
             f"{iterations} iterations."
         )
 

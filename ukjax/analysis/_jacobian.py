@@ -86,7 +86,7 @@ def owner_of(mechanism: MechanismSystem, name: str) -> tuple[str, Array | None]:
 
     **Raises:** `InputError` for a name that is not known.
     """
-    for body in mechanism.bodies:
+    for body in mechanism.bodies if isinstance(name, str) else ():
         if name == body.name:
             return name, None
         for key, X in body.points.items():

@@ -6,6 +6,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from .._misc._arguments import real_array
+from .._misc._called import called
 from .._misc._errors import InputError
 from .._misc._names import unknown_name
 from .._misc._types import Coordinates, Numbers, Time, Velocities
@@ -34,7 +36,12 @@ def state_of(
         own = system
         q = own.q0 if q is None and isinstance(own, MechanismSystem) else q
     if v is None and q is not None and isinstance(own, AbstractSystem):
-        v = at_rest(own, jnp.asarray(0.0 if t is None else t), jnp.asarray(q))
+        t, q = real_array("t", 0.0 if t is None else t), real_array("q", q)
+        mechanism = mechanism_of(own)
+        if q.ndim != 1 or (mechanism is not None and q.shape != mechanism.q0.shape):
+            wanted = "a vector" if mechanism is None else f"{mechanism.q0.shape}"
+            raise InputError(f"q has shape {q.shape}; it must be {wanted}.")
+        v = called(f"the mass matrix of {type(own).__name__}", at_rest, own, t, q)
     return resolve_state(system, t, q, v)
 
 
@@ -101,7 +108,7 @@ def selected(what: str, values: Any, known: Iterable[str]) -> tuple[str, ...]:
     **Raises:** `InputError` for what is no list of names, and for a name that is not known.
     """
     known = list(known)
-    names = () if isinstance(values, str) else tuple(values)
+    names = tuple(values) if isinstance(values, Iterable) and not isinstance(values, str) else ()
     if not names or not all(isinstance(x, str) for x in names):
         raise InputError(
             f"give the names of one {what} or more in a list, such as {known[:2]}; got {values!r}."

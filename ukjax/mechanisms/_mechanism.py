@@ -18,8 +18,33 @@ from ._abstract_joint import AbstractAxisJoint, AbstractJoint
 from ._alike import each
 from ._bodies import GROUND, AbstractBody, PointMass, checked_name
 from ._contacts import AnyContact, Contact, JointFriction, Limit
-from ._loads import AbstractLoad, Gravity, Placements, Torque, Twists
+from ._loads import AbstractCoordinateLoad, AbstractLoad, Gravity, Placements, Torque, Twists
 from ._visual import Visual
+
+
+def all_joints(name: str, values: Any) -> tuple[AbstractJoint, ...]:
+    """Joints as a tuple.
+
+    **Arguments:**
+
+    - `name`: what a message calls them.
+    - `values`: as given.
+
+    **Raises:** `InputError` for anything but a list of joints.
+    """
+    return all_of(name, values, AbstractJoint, "Revolute('pin', 'ground', 'crank', (0, 0))")
+
+
+def all_loads(values: Any) -> tuple[Any, ...]:
+    """Loads as a tuple.
+
+    **Arguments:**
+
+    - `values`: as given.
+
+    **Raises:** `InputError` for anything but a list of loads.
+    """
+    return all_of("loads", values, (AbstractLoad, AbstractCoordinateLoad), "Gravity()")
 
 
 @final
@@ -58,7 +83,7 @@ class Mechanism(eqx.Module):
     ):
         self.name = checked_name("mechanism", name)
         self.bodies = all_of("bodies", bodies, AbstractBody, "rod('crank', (0, 0), (1, 0), 1.0)")
-        joints = all_of("joints", joints, AbstractJoint, "Revolute('pin', 'ground', 'crank', (0, 0))")
+        joints = all_joints("joints", joints)
         loads = all_of("loads", loads, AbstractLoad, "Gravity()")
         self.visuals = all_of("visuals", visuals, Visual, "Visual('crank', 'box', (1.0, 0.1, 0.1))")
         kinds = (Limit, JointFriction, Contact)

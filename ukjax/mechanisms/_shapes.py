@@ -41,6 +41,7 @@ def rod(name: str, start: Any, end: Any, mass: Any, radius: Any = 0.0) -> Planar
     if fails(lambda a, b: np.any(a != b), *ends):
         raise InputError(f"rod '{name}' has no length: its start and end are the same point.")
     mass = checked_positive(f"the mass of body '{name}'", mass)
+    radius = checked_size(f"the radius of rod '{name}'", radius)
     points = {"start": start, "end": end}
     xp, (start, end, mass) = _known(start, end, mass)
     along = end - start
@@ -49,9 +50,7 @@ def rod(name: str, start: Any, end: Any, mass: Any, radius: Any = 0.0) -> Planar
         return PlanarBody(
             name, mass, centre, mass * square / 12.0, xp.arctan2(along[1], along[0]), points, "rod"
         )
-    xp, (along, square, mass, r) = _known(
-        along, square, mass, checked_size(f"the radius of rod '{name}'", radius)
-    )
+    xp, (along, square, mass, r) = _known(along, square, mass, radius)
     axial, r2 = xp.outer(along, along) / square, r**2
     across = xp.eye(3, dtype=along.dtype) - axial
     inertia = mass * ((square / 12.0 + r2 / 4.0) * across + 0.5 * r2 * axial)

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._compiler import at_states
-from .._misc._arguments import require_instance
+from .._misc._arguments import real_array, require_instance
 from .._misc._errors import InputError
 from .._misc._names import unknown_name
 from .._misc._precision import in_full_precision
@@ -117,7 +117,7 @@ def velocity(
     """
     _require_mechanism(system)
     _require_named("rates", rates, "{'crank': 3.0}")
-    q = jnp.asarray(system.q0 if q is None else q)
+    q = system.q0 if q is None else real_array("q", q)
     still = np.zeros(len(system.velocity_labels), q.dtype)
     system, t, q, _ = resolve_state(system, t, q, still)
     shapes = jax.eval_shape(lambda t, q, v: named_rates(system, rates, t, q, v), t, q, still) if rates else []
@@ -183,8 +183,10 @@ def problem(
     if at:
         q0 = posture(system, at, t0)
     q0 = system.q0 if q0 is None else q0
-    v0 = velocity(system, rates or {}, t0, q0) if v0 is None else v0
-    return Problem(system, q0, v0, t0, t1, system.points, citation=citation, name=name or "")
+    v0 = velocity(system, {} if rates is None else rates, t0, q0) if v0 is None else v0
+    return Problem(
+        system, q0, v0, t0, t1, system.points, citation=citation, name="" if name is None else name
+    )
 
 
 @final
@@ -223,6 +225,7 @@ def input_matrix(system: Any, *names: str) -> InputMatrix:
 
     **Raises:** `InputError` for an unknown name, and for a mechanism without actuators.
     """
+    _require_mechanism(system)
     known = {load.name: load for load in system.loads if isinstance(load, Actuator)}
     if not known:
         raise InputError("this mechanism has no actuators: give Actuator('motor', joint) among its loads.")

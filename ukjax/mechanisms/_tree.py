@@ -19,7 +19,7 @@ from ._contact_rows import require_no_contacts, require_positions, unilateral_ro
 from ._contacts import AnyContact
 from ._joints import AbstractJoint
 from ._loads import AbstractCoordinateLoad, AbstractLoad
-from ._mechanism import Mechanism, Placements, Twists, require_unique, sum_of
+from ._mechanism import Mechanism, Placements, Twists, all_joints, all_loads, require_unique, sum_of
 from ._placement import Twist
 from ._tree_dynamics import force, gathered, needed, tree_inertia
 from ._tree_layout import Order, armature_of, order
@@ -274,7 +274,7 @@ def tree(
 
     **Raises:** `InputError` for joints in a cycle, a body not joined to the ground, and what `Mechanism` refuses.
     """
-    joints, loops, loads = tuple(joints), tuple(loops), tuple(loads)
+    joints, loops, loads = all_joints("joints", joints), all_joints("loops", loops), all_loads(loads)
     on_coordinates = tuple(load for load in loads if isinstance(load, AbstractCoordinateLoad))
     on_bodies = [load for load in loads if not isinstance(load, AbstractCoordinateLoad)]
     require_unique("load", [load.name for load in (*on_bodies, *on_coordinates) if hasattr(load, "name")])

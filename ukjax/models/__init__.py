@@ -12,6 +12,8 @@ from .._misc._names import unknown_name
 from .._system._problem import Problem
 from ._andrews import andrews as andrews
 from ._arm_6r import arm_6r as arm_6r
+from ._bennett import bennett as bennett
+from ._bicycle import bicycle as bicycle
 from ._bricard import bricard as bricard
 from ._coordinated_robots import coordinated_robots as coordinated_robots
 from ._five_bar import five_bar as five_bar
@@ -26,12 +28,17 @@ from ._pendulum import pendulum as pendulum
 from ._planar_rrr import planar_2rrr as planar_2rrr
 from ._planar_rrr import planar_3rrr as planar_3rrr
 from ._planar_rrr import planar_4rrr as planar_4rrr
+from ._rattleback import rattleback as rattleback
 from ._rlc_network import rlc_network as rlc_network
 from ._rolling_disk import rolling_disk as rolling_disk
 from ._scara import scara as scara
 from ._slider_crank import slider_crank as slider_crank
+from ._spatial_slider_crank import spatial_slider_crank as spatial_slider_crank
 from ._spherical_pendulum import spherical_pendulum as spherical_pendulum
 from ._spinning_top import spinning_top as spinning_top
+from ._stewart import stewart as stewart
+from ._strandbeest import strandbeest as strandbeest
+from ._turntable_ball import turntable_ball as turntable_ball
 from ._two_mass_spring import two_mass_spring as two_mass_spring
 
 MODELS: dict[str, Callable[..., Problem]] = {
@@ -58,6 +65,13 @@ MODELS: dict[str, Callable[..., Problem]] = {
         andrews,
         bricard,
         flyball_governor,
+        spatial_slider_crank,
+        bennett,
+        stewart,
+        strandbeest,
+        bicycle,
+        rattleback,
+        turntable_ball,
         jerk_point,
         rlc_network,
     )

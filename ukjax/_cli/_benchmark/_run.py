@@ -21,7 +21,7 @@ import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 from jaxtyping import Array
 
-from ..._misc._arguments import require_between, whole_number
+from ..._misc._arguments import all_of, require_between, whole_number
 from ..._misc._errors import InputError, missing_extra
 from ..._misc._names import unknown_name
 from ..._run._simulate import simulate
@@ -190,7 +190,8 @@ def _name(of: str | Problem) -> str:
 
 
 def _chosen(names: Iterable[str | Problem] | str | Problem | None, quick: bool) -> list[str | Problem]:
-    names = [names] if isinstance(names, str | Problem) else list(names or ())
+    names = [names] if isinstance(names, str | Problem) else [] if names is None else names
+    names = all_of("names", names, (str, Problem), "'four_bars'")
     for name in names:
         if not isinstance(name, Problem) and name not in CASES:
             raise unknown_name("benchmark problem", name, CASES)

@@ -31,9 +31,7 @@ class DaskExecutor(Executor):
     @property
     def workers(self) -> int:
         """How many threads of workers there are now; none where the scheduler is gone, too."""
-        with contextlib.suppress(
-            Exception
-        ):  # of many kinds, after half a minute in which Dask tries to get through
+        with contextlib.suppress(Exception):  # of many kinds, after Dask has tried for half a minute
             return sum(self._client.nthreads().values())
         if self._client.status == "closed":
             for future in list(self._flying):
@@ -51,9 +49,7 @@ class DaskExecutor(Executor):
         def done(task: Any) -> None:
             try:
                 _tell(future, task.result())
-            except (
-                BaseException
-            ) as error:  # also where it was cancelled, as Dask does when its scheduler is gone
+            except BaseException as error:  # also where Dask cancelled it, since its scheduler is gone
                 _tell(future, error=error)
 
         def cancel(future: Future) -> None:

@@ -68,7 +68,11 @@ def _outcome(future: Future) -> Status | Failure:
     except BaseException as error:  # whatever executors raise where a worker is gone
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise
-        return Failure(f"its worker was lost: {type(error).__name__}: {error}", lost=True)
+        first, *rest = str(error).splitlines() or [
+            ""
+        ]  # Ray has a traceback between what happened and its cause
+        text = " ... ".join([first, *rest[-1:]])
+        return Failure(f"its worker was lost: {type(error).__name__}: {text}", lost=True)
     if status.final:
         raise InputError(status.error)
     return Failure(status.error, lost=False) if status.error else status

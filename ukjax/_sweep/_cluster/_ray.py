@@ -2,6 +2,7 @@
 
 import os
 import queue
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import Any, final
 from ..._misc._errors import InputError, missing_extra
 
 _LOOKED = 5.0  # how often to look for new machines [s]
+_PATIENCE = 10.0  # for a connection to a machine; those of one network take milliseconds [s]
 
 
 class _Caller:
@@ -18,6 +20,13 @@ class _Caller:
 
     def call(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         return function(*arguments)
+
+
+def _require_open(address: str) -> None:
+    """Raises `OSError` where nobody listens at an address: Ray itself would try again for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if colon and port.isdigit():
+        socket.create_connection((host, int(port)), _PATIENCE).close()
 
 
 @final
@@ -43,9 +52,11 @@ class RayExecutor(Executor):
         self._started = not ray.is_initialized()
         if self._started:
             try:
+                _require_open(address)
                 ray.init(address, log_to_driver=False)
-            except (ConnectionError, ValueError, RuntimeError) as error:
-                raise InputError(f"there is no Ray cluster at '{address}': {error}.") from error
+            except (OSError, ValueError, RuntimeError, ImportError, ray.exceptions.RayError) as error:
+                token = "a cluster that asks for a token needs RAY_AUTH_MODE=token"
+                raise InputError(f"there is no Ray cluster at '{address}': {error}; {token}.") from error
         self._tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._actors: dict[Any, bool] = {}  # whether each has started
         self._looked = -_LOOKED
@@ -69,23 +80,26 @@ class RayExecutor(Executor):
             threading.Thread(target=self._serve, args=(actor,), daemon=True).start()
 
     def _serve(self, actor: Any) -> None:
-        """Hands tasks to an actor, one after the other, until it dies."""
+        """Hands tasks to an actor, one after the other, until one fails: it is then let go, which ends it."""
         do = lambda function, *arguments: self._ray.get(actor.call.remote(function, arguments))
+        failed: Exception | None = None
         try:
             do(os.getpid)  # returns when it has started
             self._actors[actor] = True
-            while (task := self._tasks.get()) is not None:
-                future, *call = task
-                if future.set_running_or_notify_cancel():
-                    try:
-                        future.set_result(do(*call))
-                    except BaseException as error:
-                        future.set_exception(error)
-                        raise
-        except Exception:  # Ray has many kinds: a call that cannot be made, or an actor that is gone
-            self._ray.kill(actor)
-        finally:
-            self._actors.pop(actor, None)
+        except Exception as error:  # of Ray's many kinds; the next task is told
+            failed = error
+        while (task := self._tasks.get()) is not None:
+            future, *call = task
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                if failed:
+                    raise failed
+                future.set_result(do(*call))
+            except Exception as error:
+                future.set_exception(error)
+                break
+        self._actors.pop(actor, None)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future:
         self._grow()

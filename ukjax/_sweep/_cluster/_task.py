@@ -19,6 +19,7 @@ from .._samples import Table
 from .._store import Store, differences
 from .._template import NOT_RUN
 
+_PARTS = 100  # chunks of a sweep at least, so that many workers have some, to the end
 _REMEMBERED = 4  # sweeps that take turns on one worker
 _lock = threading.Lock()
 
@@ -118,7 +119,8 @@ def examine(
     """
     with _lock:
         plan, attributes = _prepared(pickled, in_float64())
-        return attributes, fitted(plan, sizes, memory, jax.local_devices()[:1]) if fit else ()
+        devices = jax.local_devices()[:1]
+        return attributes, fitted(plan, sizes, memory, devices, _PARTS) if fit else ()
 
 
 @_told

@@ -1,0 +1,355 @@
+"""Impacts and rests against closed forms and SciPy: states to 1e-8, times to 1e-9, derivatives to 1e-6."""
+
+import diffrax as dfx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from contact_references import G, discs_at, events_of, followed, forward, impacts_of, slopes
+
+import ukjax as uk
+
+pytestmark = pytest.mark.slow
+
+
+def compared(run, reference, p, *, at=1e-8, slope=1e-6, skip=()):
+    """Numbers and derivatives of `run` beside those of `reference`; the trajectory."""
+    p = jnp.asarray(p, float)
+    found, derivative, trajectory = forward(run, p)
+    np.testing.assert_allclose(found, reference(np.asarray(p)), atol=at)
+    exact = slopes(reference, p)
+    kept = np.setdiff1d(np.arange(p.size), skip)
+    np.testing.assert_allclose(derivative[..., kept], exact[..., kept], atol=slope, rtol=slope)
+    return trajectory
+
+
+# ---- one ball, one pendulum
+
+
+def bounced(t, h0, g, e):
+    """Height and velocity of a ball that falls from h0."""
+    start = np.sqrt(2 * h0 / g)
+    speed, rest = e * g * start, start * ((1 + e) / (1 - e) if e < 1 else np.inf)
+    if t < start:
+        return [h0 - g * t * t / 2, -g * t]
+    if t >= rest:
+        return [0.0, 0.0]
+    while t > start + 2 * speed / g:
+        start, speed = start + 2 * speed / g, e * speed
+    return [speed * (t - start) - g * (t - start) ** 2 / 2, speed - g * (t - start)]
+
+
+@pytest.mark.parametrize("e", [1.0, 0.5, 0.0])
+def test_bouncing_ball(e):
+    times = [0.2, 0.6, 1.1, 1.7, 2.3, 4.2]
+
+    def run(p, options):
+        h0, g, e = p
+        floor = uk.Unilateral(lambda t, q: q[0], restitution=e, name="floor")
+        ball = uk.System(jnp.eye(1), -g * jnp.ones(1), [floor])
+        found = uk.simulate(ball, jnp.reshape(h0, 1), jnp.zeros(1), t1=4.2, ts=times, **options)
+        return jnp.concatenate([found.q, found.v], axis=1)[: len(times)].ravel(), found
+
+    whole = lambda p: np.ravel([bounced(t, *p) for t in times])
+    # By e there are differences from one side only at 0 and 1.
+    trajectory = compared(run, whole, [1.0, G, e], skip=() if 0 < e < 1 else (2,))
+    first = np.sqrt(2 / G)
+    exact = first * (1 + 2 * np.cumsum([0, *e ** np.arange(1, 4)])) if e else [first]
+    np.testing.assert_allclose(events_of(trajectory)[: len(exact)], exact, atol=1e-9)
+    if 0 < e < 1:
+        np.testing.assert_allclose(events_of(trajectory)[-1], first * (1 + e) / (1 - e), atol=1e-6)
+
+
+def pendulum_bounces(p, at, most):
+    """SciPy's pendulum on a stop: states at times, and times and speeds of impacts."""
+    th0, length, stop, e, g = p
+    rate = lambda t, y: [y[1], -g / length * np.sin(y[0])]
+    hits = lambda t, y: y[0] - stop + 1e-15
+    hits.direction, speeds = -1, []
+
+    def jump(k, t, y):
+        speeds.append(-y[1])
+        return [stop, -e * y[1]]
+
+    states, times = followed(rate, [th0, 0.0], max(at), [hits], jump, at, most)
+    return states, times, np.array(speeds)
+
+
+def pendulum_on_a_stop(p, at, options):
+    th0, length, stop, e, g = p
+    side = uk.Unilateral(lambda t, q: q[0] - stop, restitution=e, name="stop")
+    force = lambda t, q, v: -g * length * jnp.sin(q)
+    system = uk.System(length**2 * jnp.eye(1), force, [side])
+    return uk.simulate(system, jnp.reshape(th0, 1), jnp.zeros(1), t1=max(at), ts=at, **options)
+
+
+def test_pendulum_that_bounces_off_a_stop():
+    p, at = [1.0, 0.8, -0.3, 0.7, G], [0.3, 0.8, 1.5, 2.5, 6.0]
+
+    def run(p, options):
+        found = pendulum_on_a_stop(p, at, options)
+        told = found.contacts
+        speed = told.impulse[:4, 0] / (p[1] ** 2 * (1 + p[3]))
+        return jnp.concatenate([found.q[:5, 0], found.v[:5, 0], told.event_time[:4], speed]), found
+
+    def reference(p):
+        states, times, speeds = pendulum_bounces(p, at, 10)
+        return np.concatenate([states[:, 0], states[:, 1], times[:4], speeds[:4]])
+
+    compared(run, reference, p)
+
+
+def test_pendulum_that_comes_to_rest_on_a_stop():
+    """Infinitely many bounces, and then the torque of the stop; their end by SciPy and what small ones still take."""
+    p, at = [1.0, 0.8, 0.2, 0.7, G], [5.0]
+
+    def run(p, options):
+        found = pendulum_on_a_stop(p, at, options)
+        last = jnp.take(found.contacts.event_time, found.contacts.num_events - 1)
+        return jnp.concatenate(
+            [found.contacts.event_time[:5], jnp.stack([last, found.contacts.force[0, 0]])]
+        ), found
+
+    def reference(p):
+        _, length, stop, e, g = p
+        _, times, speeds = pendulum_bounces(p, at, 30)
+        b = g / length * np.sin(stop)
+        rest = times[-1] + 2 * e * speeds[-1] / (b * (1 - e))
+        return np.array([*times[:5], rest, g * length * np.sin(stop)])
+
+    compared(run, reference, p, at=1e-8)
+
+
+# ---- discs
+
+
+def discs(q0, v0, masses, radii, e, t1, force=None, **options):
+    n = len(radii)
+
+    def gap(i, j):
+        return lambda t, q: jnp.linalg.norm(q[2 * i : 2 * i + 2] - q[2 * j : 2 * j + 2]) - radii[i] - radii[j]
+
+    touching = [uk.Unilateral(gap(i, j), restitution=e, name=f"{j}-{i}") for i in range(n) for j in range(i)]
+    none = jnp.zeros(2 * n) if force is None else force
+    system = uk.System(jnp.diag(jnp.repeat(jnp.stack([*map(jnp.asarray, masses)]), 2)), none, touching)
+    return uk.simulate(system, q0, v0, t1=t1, ts=[t1], **options)
+
+
+def test_two_unequal_balls_on_a_line():
+    """Derivatives also by restitution, masses and radius."""
+
+    def run(p, options):
+        x1, x2, v1, v2, e, m1, m2, r = p
+        zero = jnp.zeros_like(x1)
+        q0, v0 = jnp.stack([x1, zero, x2, zero]), jnp.stack([v1, zero, v2, zero])
+        found = discs(q0, v0, [m1, m2], [r, r], e, 0.8, **options)
+        return jnp.concatenate([found.q[-1, ::2], found.v[-1, ::2], found.contacts.event_time[:1]]), found
+
+    def reference(p):
+        x1, x2, v1, v2, e, m1, m2, r = p
+        q, v, times = discs_at(
+            0.8, [[x1, 0], [x2, 0]], [[v1, 0], [v2, 0]], np.zeros((2, 2)), [m1, m2], [r, r], e
+        )
+        return np.concatenate([q[:, 0], v[:, 0], times])
+
+    compared(run, reference, [0.0, 0.9, 2.0, -0.5, 0.6, 1.0, 2.5, 0.15])
+
+
+def test_three_discs_two_collisions():
+    """The whole Jacobian (12, 12) of a billiard."""
+    masses, radii, e = [1.0, 1.2, 0.8], [0.1, 0.1, 0.12], 0.95
+    y0 = [0, 0, 0.5, 0.05, 1, -0.02, 2, 0, 0, 0, -0.1, 0.05]
+
+    def run(p, options):
+        found = discs(p[:6], p[6:], masses, radii, e, 1.0, **options)
+        return jnp.concatenate([found.q[-1], found.v[-1]]), found
+
+    def reference(p):
+        q, v, _ = discs_at(1.0, p[:6].reshape(3, 2), p[6:].reshape(3, 2), np.zeros((3, 2)), masses, radii, e)
+        return np.concatenate([q.ravel(), v.ravel()])
+
+    trajectory = compared(run, reference, y0)
+    assert len(impacts_of(trajectory)[0]) >= 1
+    assert trajectory.contacts.num_events == 2
+
+
+def test_ball_on_ground_and_wall():
+    """Tasks 1 and 2 of diff_sim_grads (Zhong et al. 2022) in the limit of continuous time."""
+
+    def run(p, options):
+        x0, y0, vx, vy, e, wall, g = p
+        both = [
+            uk.Unilateral(lambda t, q: q[1] - 0.1, restitution=e, name="floor"),
+            uk.Unilateral(lambda t, q: wall - q[0] - 0.1, restitution=e, name="wall"),
+        ]
+        ball = uk.System(jnp.eye(2), jnp.stack([0 * g, -g]), both)
+        found = uk.simulate(ball, jnp.stack([x0, y0]), jnp.stack([vx, vy]), t1=0.6, ts=[0.6], **options)
+        loss = jnp.sum((found.q[-1] - jnp.array([-2.0, 1.5])) ** 2)
+        times = found.contacts.event_time[:2]
+        return jnp.concatenate([found.q[-1], found.v[-1], times, loss[None]]), found
+
+    def reference(p):
+        x0, y0, vx, vy, e, wall, g = p
+        floor = (vy + np.sqrt(vy * vy + 2 * g * (y0 - 0.1))) / g
+        side = (wall - 0.1 - x0) / vx
+        up, after = e * (g * floor - vy), 0.6 - floor
+        q = np.array([wall - 0.1 - e * vx * (0.6 - side), 0.1 + up * after - g * after**2 / 2])
+        v = np.array([-e * vx, up - g * after])
+        return np.array([*q, *v, floor, side, np.sum((q - [-2.0, 1.5]) ** 2)])
+
+    compared(run, reference, [-0.5, 1.0, 5.0, -5.0, 0.92, 1.75, 9.8])
+    # Task 1 has neither gravity nor a wall in reach: what fell comes up as if mirrored.
+    fallen = lambda y, v: uk.simulate(
+        uk.System(jnp.eye(1), jnp.zeros(1), [uk.Unilateral(lambda t, q: q[0] - 0.1, restitution=1.0)]),
+        jnp.reshape(y, 1),
+        jnp.reshape(v, 1),
+        t1=1.0,
+        ts=[1.0],
+    ).q[-1, 0]
+    value, slope = jax.jit(jax.value_and_grad(fallen, (0, 1)))(1.0, -2.0)
+    np.testing.assert_allclose([value, *slope], [0.2 - (1.0 - 2.0), -1, -1], atol=1e-9)
+
+
+def test_two_balls_under_control():
+    """Task 3 of diff_sim_grads: derivatives by starts, velocities and a constant acceleration of the first ball."""
+
+    def run(p, options):
+        control = jnp.concatenate([p[6:8], jnp.zeros(2)])
+        v0 = jnp.concatenate([p[2:4], jnp.zeros(2)])
+        found = discs(
+            jnp.concatenate([p[:2], p[4:6]]), v0, [1.0, 1.0], [0.2, 0.2], 1.0, 1.0, force=control, **options
+        )
+        end = found.q[-1, 2:]
+        loss = jnp.sum(end**2) + 0.1 * jnp.sum(p[6:8] ** 2)
+        return jnp.concatenate([end, loss[None], found.contacts.event_time[:1]]), found
+
+    def reference(p):
+        a = np.array([p[6:8], [0, 0]])
+        q, _, times = discs_at(1.0, [p[:2], p[4:6]], [p[2:4], [0, 0]], a, [1, 1], [0.2, 0.2], 1.0)
+        return np.array([*q[1], np.sum(q[1] ** 2) + 0.1 * np.sum(p[6:8] ** 2), times[0]])
+
+    compared(run, reference, [-2.0, -2.0, 0.0, 0.0, -1.0, -1.0, 3.0, 3.0])
+
+
+# ---- a blow through loops, and several at one instant
+
+
+def after_start(system, q0, v0):
+    """Velocities and impulses after what happens at the start."""
+    run = uk.simulate(system, q0, v0, t1=1e-3, ts=[0.0], adjoint=dfx.ForwardMode())
+    return run.v[0], run.contacts.impulse[0], run
+
+
+def test_blow_through_a_loop_with_redundant_joints():
+    """Three cranks carry one coupler, 12 dependent rows, whose foot is struck; in closed form with one coordinate."""
+    length, mc, pins = 0.4, 0.3, (-0.5, 0.0, 0.5)
+
+    def system(mu, e, M):
+        def joints(t, q):
+            rows, at = [], q[9:]
+            for k, x in enumerate(pins):
+                c = q[3 * k : 3 * k + 3]
+                half = length / 2 * jnp.stack([jnp.cos(c[2]), jnp.sin(c[2])])
+                turned = x * jnp.stack([jnp.cos(at[2]), jnp.sin(at[2])])
+                rows += [c[:2] - half - jnp.array([x, 0.0]), c[:2] + half - at[:2] - turned]
+            return jnp.concatenate(rows)
+
+        foot = uk.Unilateral(
+            lambda t, q: q[10] - length * jnp.sin(-1.0),
+            restitution=e,
+            friction=mu,
+            slip=lambda t, q, v: v[9],
+            name="foot",
+        )
+        crank = [mc, mc, mc * length**2 / 12]
+        masses = jnp.concatenate([jnp.array(crank * 3), M * jnp.array([1.0, 1.0, 1 / 12])])
+        return uk.System(jnp.diag(masses), jnp.zeros(12), [uk.Holonomic(joints), foot])
+
+    th, w, mu, e, M = -1.0, -3.0, 0.3, 0.4, 1.5
+    half = length / 2 * np.array([np.cos(th), np.sin(th)])
+    q0 = np.concatenate([[x + half[0], half[1], th] for x in pins] + [[*(2 * half), 0.0]])
+    v0 = w * np.concatenate([[-half[1], half[0], 1.0]] * 3 + [[-2 * half[1], 2 * half[0], 0.0]])
+    v, p, run = after_start(system(mu, e, M), q0, v0)
+    inertia = 3 * (mc * length**2 / 12 + mc * length**2 / 4) + M * length**2
+    n, t = length * np.cos(th), -length * np.sin(th)
+    # The rate turns round, u_n+ = -e u_n-, and friction is against the slip after the blow.
+    rate = -e * w
+    normal = inertia * (rate - w) / (n - mu * np.sign(t * rate) * t)
+    np.testing.assert_allclose(v[2], rate, atol=1e-10)
+    np.testing.assert_allclose(p, [normal, -mu * normal * np.sign(t * rate)], rtol=1e-8)
+    np.testing.assert_allclose(run.position_error, 0, atol=1e-12)
+    slope = jax.jacfwd(lambda p: after_start(system(*p), q0, v0)[0][2])(jnp.array([mu, e, M]))
+    np.testing.assert_allclose(slope, [0, -w, 0], atol=1e-8)
+    # Without restitution it stops, and every division of the impulse between the rows that stops it is a solution.
+    v, p, _ = after_start(system(mu, 0.0, M), q0, v0)
+    np.testing.assert_allclose(v, 0, atol=1e-10)
+    np.testing.assert_allclose(n * p[0] + t * p[1], -inertia * w, rtol=1e-8)
+    assert abs(p[1]) <= mu * p[0] + 1e-9
+
+
+def test_limit_and_rough_floor_struck_at_one_instant():
+    """Moreau's law of three rows at once, against the only mode that obeys it, found by trying all."""
+    l1, m1, l2, th1, th2 = 0.5, 1.0, 0.4, -0.9, 0.4
+
+    def mass(q, m2):
+        c = m2 * l1 * l2 / 2 * jnp.cos(q[1])
+        one, two = m1 * l1**2 / 3 + m2 * l1**2, m2 * l2**2 / 3
+        return jnp.stack([jnp.stack([one + two + 2 * c, two + c]), jnp.stack([two + c, two + 0 * c])])
+
+    def tip(q):
+        return jnp.stack(
+            [l1 * jnp.cos(q[0]) + l2 * jnp.cos(q[0] + q[1]), l1 * jnp.sin(q[0]) + l2 * jnp.sin(q[0] + q[1])]
+        )
+
+    start = jnp.array([th1, th2])
+    floor = float(tip(start)[1])
+
+    def run(p):
+        w1, w2, mu, e, el, m2 = p
+        rows = [
+            uk.Unilateral(lambda t, q: th2 - q[1], restitution=el, name="limit"),
+            uk.Unilateral(
+                lambda t, q: tip(q)[1] - floor,
+                restitution=e,
+                friction=mu,
+                slip=lambda t, q, v: jax.jvp(tip, (q,), (v,))[1][0],
+                name="tip",
+            ),
+        ]
+        system = uk.System(lambda t, q: mass(q, m2), jnp.zeros(2), rows)
+        v, impulse, _ = after_start(system, start, jnp.stack([w1, w2]))
+        return jnp.concatenate([v, impulse])
+
+    def reference(p):
+        w1, w2, mu, e, el, m2 = p
+        M, tips = np.asarray(mass(start, m2)), np.asarray(jax.jacfwd(tip)(start))
+        J, v = np.array([[0.0, -1.0], tips[1], tips[0]]), np.array([w1, w2])
+        G, u0 = J @ np.linalg.solve(M, J.T), J @ v
+        free = u0 + np.array([el, e, 0]) * np.minimum(u0, 0)
+        found = []
+        for limit in (0, 1):
+            for friction in ("open", "stick", -1, 1):
+                A, b = np.eye(3), np.zeros(3)  # of the impulses
+                if limit:
+                    A[0], b[0] = G[0], -free[0]
+                if friction != "open":
+                    A[1], b[1] = G[1], -free[1]
+                    if friction == "stick":
+                        A[2], b[2] = G[2], -free[2]
+                    else:
+                        A[2] = [0, friction * mu, 1]  # against a slip of this sign
+                if np.linalg.matrix_rank(A, 1e-9) < 3:
+                    continue
+                impulse = np.linalg.solve(A, b)
+                u = G @ impulse + free
+                right = np.all(impulse[:2] >= -1e-12) and np.all(u[:2] >= -1e-12)
+                right &= abs(impulse[2]) <= mu * impulse[1] + 1e-12
+                if right and (friction in ("open", "stick") or u[2] * friction > 0):
+                    found.append([*(v + np.linalg.solve(M, J.T @ impulse)), *impulse])
+        assert len(found) == 1
+        return np.array(found[0])
+
+    p = [-2.0, 1.5, 0.35, 0.3, 0.2, 0.6]
+    found, slope = jax.jit(lambda p: (run(p), jax.jacfwd(run)(p)))(jnp.array(p))
+    np.testing.assert_allclose(found, reference(np.array(p)), atol=1e-8)
+    np.testing.assert_allclose(slope, slopes(reference, p), atol=1e-6)

@@ -1,0 +1,96 @@
+"""Events after which a run goes on: closed forms, SciPy, and derivatives through the time of the event."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from contact_references import TIGHT, G, events_of, followed, forward, slopes
+
+import ukjax as uk
+
+
+def test_reset_is_applied_where_the_function_crosses_zero():
+    """A ball whose event turns its velocity round bounces; derivatives are those of the closed form."""
+
+    def run(p, options):
+        h0, e = p
+        floor = uk.Event(lambda t, q, v: q[0], "down", lambda t, q, v: (q, -e * v), name="floor")
+        ball = uk.System(jnp.eye(1), jnp.array([-G]))
+        found = uk.simulate(
+            ball, jnp.reshape(h0, 1), jnp.zeros(1), t1=1.5, ts=[0.6, 1.1], event=floor, **options
+        )
+        return jnp.concatenate([found.q[:2, 0], found.v[:2, 0], found.contacts.event_time[:2]]), found
+
+    def reference(p):
+        h0, e = p
+        first = np.sqrt(2 * h0 / G)
+        speed, times = e * G * first, np.array([0.6, 1.1]) - first
+        height, second = speed * times - G * times**2 / 2, first + 2 * speed / G
+        return np.array([*height, *(speed - G * times), first, second])
+
+    found, derivative, trajectory = forward(run, jnp.array([1.0, 0.8]))
+    np.testing.assert_allclose(found, reference([1.0, 0.8]), atol=1e-9)
+    np.testing.assert_allclose(derivative, slopes(reference, [1.0, 0.8]), atol=1e-7)
+    assert [x.split(": ")[1] for x in trajectory.contacts.told()] == ["floor", "floor"]
+
+
+@pytest.mark.slow
+def test_resets_stops_and_contacts_in_one_run():
+    """A pendulum is braked at the bottom from both sides, bounces off a stop, and the run ends by a third event."""
+    stop = uk.Unilateral(lambda t, q: q[0] + 0.5, restitution=0.9, name="stop")
+    system = uk.System(jnp.eye(1), lambda t, q, v: -G * jnp.sin(q), [stop])
+    brake = uk.Event(lambda t, q, v: q[0], reset=lambda t, q, v: (q, 0.9 * v), name="brake")
+    late = uk.Event(lambda t, q, v: t - 2.9, name="late")
+    run = uk.simulate(system, [1.0], [0.0], t1=4.0, ts=[2.0, 4.0], event=[brake, late], **TIGHT)
+    rate = lambda t, y: [y[1], -G * np.sin(y[0])]
+    side = [1.0]
+    passes = lambda t, y: y[0] * side[0]
+    hits = lambda t, y: y[0] + 0.5 + 1e-14
+    passes.direction = hits.direction = -1
+
+    def jump(k, t, y):
+        if k == 1:
+            return [-0.5, -0.9 * y[1]]
+        side[0] = -side[0]
+        return [-1e-15 * np.sign(-side[0]), 0.9 * y[1]]
+
+    states, times = followed(rate, [1.0, 0.0], 2.9, [passes, hits], jump, [2.0, 2.9])
+    np.testing.assert_allclose(events_of(run), times, atol=1e-8)
+    np.testing.assert_allclose(run.t, [2.0, 2.9], atol=1e-10)
+    np.testing.assert_allclose(np.concatenate([run.q, run.v], axis=1), states, atol=1e-7)
+    assert run.event_name == "late"
+
+
+@pytest.mark.slow
+def test_closed_loops_and_reverse_mode():
+    """A four-bar that loses a part of its speed where its crank points up; by central differences."""
+
+    def end(speed):
+        problem = uk.models.four_bars(1)
+        half = uk.Event(lambda t, q, v: v[0], reset=lambda t, q, v: (q, 0.5 * v), name="turns")
+        run = uk.simulate(
+            problem.system, problem.q0, speed * problem.v0, t1=1.0, ts=[1.0], event=half, **TIGHT
+        )
+        return run.q[0, 0], run
+
+    (value, run), slope = jax.value_and_grad(end, has_aux=True)(1.0)
+    assert np.isfinite(value)
+    np.testing.assert_allclose(np.asarray(run.position_error), 0, atol=1e-12)
+    h = 1e-4
+    difference = (end(1 + h)[0] - end(1 - h)[0]) / (2 * h)
+    np.testing.assert_allclose(slope, difference, rtol=1e-6)
+
+
+def test_what_is_refused():
+    ball = uk.System(jnp.eye(1), jnp.array([-G]))
+    run = lambda reset, **more: uk.simulate(
+        ball, [1.0], [0.0], t1=1.0, event=uk.Event(lambda t, q, v: q[0], reset=reset, name="floor"), **more
+    )
+    with pytest.raises(uk.InputError, match=r"reset of the event floor must return the pair"):
+        run(lambda t, q, v: -v)
+    with pytest.raises(uk.InputError, match=r"returned shapes"):
+        run(lambda t, q, v: (q, jnp.zeros(2)))
+    with pytest.raises(uk.InputError, match="knows no event"):
+        run(lambda t, q, v: (q, -v), contact="steps", dt0=0.01)
+    with pytest.raises(uk.InputError, match="reset"):
+        uk.Event(lambda t, q, v: q[0], reset=3.0)

@@ -1,0 +1,77 @@
+"""Events of the user's own after which a run goes on, from another state: functions that cross zero, and reset maps."""
+
+from collections.abc import Callable
+from typing import final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+Number = Callable[[Array, Array, Array], Array]
+Map = Callable[[Array, Array, Array], tuple[Array, Array]]
+
+# To how much an event is zero, in units of the precision, beside the size of the state.
+_ROUNDING = 100.0
+
+
+@final
+class Reset(eqx.Module):
+    """One crossing of zero, from above, and the state that follows.
+
+    - `fn`: a number (t, q, v), positive before.
+    - `reset`: the state (q, v) after it.
+    - `name`: what the run calls it.
+    """
+
+    fn: Number
+    reset: Map
+    name: str = eqx.field(static=True)
+
+
+def values(resets: tuple[Reset, ...], t: Array, q: Array, v: Array) -> tuple[Array, Array]:
+    """The numbers (k,), and to how much each is zero (k,).
+
+    **Arguments:**
+
+    - `resets`: the events.
+    - `t`, `q`, `v`: the state.
+    """
+    found = jnp.stack([x.fn(t, q, v) for x in resets]) if resets else jnp.zeros(0, q.dtype)
+    size = 1 + jnp.maximum(jnp.max(jnp.abs(q), initial=0), jnp.max(jnp.abs(v), initial=0))
+    slack = jax.lax.stop_gradient(_ROUNDING * jnp.finfo(q.dtype).eps * size)
+    return found, jnp.broadcast_to(slack, found.shape)
+
+
+def leaving(
+    resets: tuple[Reset, ...], state: tuple[Array, Array, Array], rate: tuple[Array, Array]
+) -> Float[Array, " k"]:
+    """1 for events that are zero and about to become negative: they have just occurred, or the run starts there.
+
+    **Arguments:**
+
+    - `resets`: the events.
+    - `state`: (t, q, v).
+    - `rate`: (q', v').
+    """
+    t, q, v = state
+    of = lambda *state: values(resets, *state)[0]
+    now, falling = jax.jvp(of, state, (jnp.ones_like(t), *rate))
+    slack = values(resets, t, q, v)[1]
+    return ((jnp.abs(now) <= slack) & (falling <= 0)).astype(q.dtype)
+
+
+def after(resets: tuple[Reset, ...], which: Array, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
+    """The state after an event.
+
+    **Arguments:**
+
+    - `resets`: the events.
+    - `which`: its number; -1 for none.
+    - `t`, `q`, `v`: the state before it.
+    """
+    branches = [
+        lambda t, q, v: (q, v),
+        *(lambda *y, x=x: x.reset(*y) for x in resets),
+    ]  # hashed, as modules are not
+    return jax.lax.switch(which + 1, branches, t, q, v)

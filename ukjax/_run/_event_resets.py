@@ -1,0 +1,80 @@
+"""Events after which a run goes on: what users give, as crossings from above and the states that follow."""
+
+from collections.abc import Callable
+from typing import Any, final
+
+import equinox as eqx
+from jaxtyping import Array
+
+from .._contact._resets import Reset
+from .._misc._arguments import number_array
+from .._misc._called import called
+from .._misc._errors import InputError
+from ._events import DIRECTIONS, Condition, Event, Events, State, called_event, interned, name_of
+
+
+def has_resets(given: Events | None) -> bool:
+    """Whether a run goes on after some of its events.
+
+    **Arguments:**
+
+    - `given`: as for `as_diffrax`.
+    """
+    several = given if isinstance(given, list | tuple) else [given]
+    return any(isinstance(x, Event) and x.reset is not None for x in several)
+
+
+def parted(
+    given: Events | None, state: tuple[Array, Array, Array]
+) -> tuple[Events | None, tuple[Reset, ...]]:
+    """The events that stop a run, and the crossings after which it goes on: two for an event of both directions.
+
+    **Arguments:** as `as_diffrax`.
+    """
+    if not has_resets(given):
+        return given, ()
+    several: list[Any] = list(given) if isinstance(given, list | tuple) else [given]  # pyright: ignore
+    stops = [x for x in several if not (isinstance(x, Event) and x.reset is not None)]
+    resets = []
+    for i, x in enumerate(several):
+        if isinstance(x, Event) and x.reset is not None:
+            name = x.name or name_of(x.fn, i, len(several))
+            value = Condition(interned(x.fn, name, state), name, False)
+            reset = _Followed(interned(x.reset, name, state), name)
+            below = Reset(_Signed(value, 1.0), reset, name)
+            above = Reset(_Signed(value, -1.0), reset, name)
+            chosen = {None: (below, above), True: (above,), False: (below,)}
+            resets += chosen[DIRECTIONS[x.direction]]
+    return stops or None, tuple(resets)
+
+
+@final
+class _Signed(eqx.Module):
+    """A condition of (t, q, v), or its negative."""
+
+    condition: Condition
+    sign: float = eqx.field(static=True)
+
+    def __call__(self, t: Array, q: Array, v: Array) -> Array:
+        return self.sign * self.condition(t, (q, v), None)
+
+
+@final
+class _Followed(eqx.Module):
+    """The state after an event, of the shape and type of states."""
+
+    reset: Callable
+    name: str = eqx.field(static=True)
+
+    def __call__(self, t: Array, q: Array, v: Array) -> State:
+        what = f"the reset of {called_event(self.name)}"
+        found = called(what, self.reset, t, q, v)
+        if not (isinstance(found, tuple) and len(found) == 2):
+            raise InputError(f"{what} must return the pair (q, v), got {type(found).__name__}.")
+        pair = tuple(number_array(f"what {what} returns", x) for x in found)
+        shapes = [x.shape for x in pair]
+        if shapes != [q.shape, v.shape]:
+            raise InputError(
+                f"{what} returned shapes {shapes}; they must be those of q and v, {q.shape} and {v.shape}."
+            )
+        return pair[0].astype(q.dtype), pair[1].astype(v.dtype)

@@ -1,0 +1,71 @@
+"""How a run was made, so that it can be made again: from the same start with other options."""
+
+import functools
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple, final
+
+import jax
+from jaxtyping import Array
+
+from .._misc._traced import Same
+
+
+def key(x: Any) -> Hashable:
+    """Of an option: simple values are equal by value, all else to itself alone.
+
+    **Arguments:**
+
+    - `x`: the option.
+    """
+    return (type(x), x) if x is None or isinstance(x, bool | int | float | str) else Same(x)
+
+
+@final
+@jax.tree_util.register_static
+class Again:
+    """The options of a run, and what can be done with them. JAX compiles nothing anew for equal ones.
+
+    **Arguments:**
+
+    - `simulate`: as `ukjax.simulate`.
+    - `certify`: what makes a `Certificate` of a trajectory.
+    - `options`: keyword arguments of `simulate` but for the start and the end, as they were given.
+    """
+
+    def __init__(self, simulate: Callable[..., Any], certify: Callable[..., Any], options: dict[str, Any]):
+        self.simulate, self.certify, self.options = simulate, certify, options
+
+    @functools.cached_property
+    def _key(self) -> Hashable:
+        return tuple((name, key(x)) for name, x in self.options.items())
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Again) and self._key == other._key)
+
+
+class Made(NamedTuple):
+    """A run's start as it was given, its end, and its options.
+
+    - `q0`, `v0`, `t0`, `t1`: as for `ukjax.simulate`.
+    - `by`: the options.
+    """
+
+    q0: Array
+    v0: Array
+    t0: Array
+    t1: Array
+    by: Again
+
+    def again(self, system: Any, **changes: Any) -> Any:
+        """The `Trajectory` of the same run with some arguments changed.
+
+        **Arguments:**
+
+        - `system`: the system.
+        - `changes`: arguments of `simulate`.
+        """
+        start = {name: getattr(self, name) for name in ("q0", "v0", "t0", "t1")}
+        return self.by.simulate(system, **(start | self.by.options | changes))
