@@ -211,3 +211,45 @@ def test_ball_slides_until_it_rolls() -> None:
     slid = v * end - 0.5 * mu * G * along * end**2
     np.testing.assert_allclose(run.q[0, :2], (v * 0.2 - 0.5 * mu * G * along * 0.04)[:2], atol=1e-8)
     np.testing.assert_allclose(run.q[1, :2], (slid + (v - mu * G * along * end) * (2.0 - end))[:2], atol=1e-8)
+
+
+@pytest.mark.slow
+def test_a_crate_comes_to_rest() -> None:
+    """Its corners carry its weight where they are; tables and figures tell of it."""
+    floor = um.HalfSpace("ground", (0.0, 0.0))
+    corners = um.Contact(um.Cuboid("crate", (0.0, 1.0), (0.6, 0.4)), floor, friction=0.5)
+    crate = um.box("crate", (0.0, 1.0), (0.6, 0.4), 2.0)
+    system = um.assemble([crate], loads=[um.Gravity()], contacts=[corners])
+    start = um.problem(system, v0=[1.0, 0.0, 3.0])
+    run = uk.simulate(start, t1=2.0, contact="steps", dt0=1e-3, ts=np.linspace(0.1, 2.0, 20))
+    names = [f"crate-ground[{i}]" for i in range(4)]
+    told = run.to_xarray(parts="contacts")
+    force = np.stack([told[f"contact_{name}"].values[-1] for name in names])
+    np.testing.assert_allclose(force.sum(axis=0), [0.0, 2.0 * G], atol=1e-9)
+    places = np.stack([np.asarray(um.contact_frames(system, 0.0, run.q[-1])[name].point) for name in names])
+    np.testing.assert_allclose(
+        places[[0, 2]] - np.asarray(run.q)[-1, :2], [[-0.3, -0.2], [0.3, -0.2]], atol=1e-9
+    )
+    titles = [axes.get_title(loc="left") for axes in run.plot().axes]
+    assert {"Gaps", "Forces of contacts"} <= set(titles)
+    with pytest.raises(uk.InputError, match="contacts"):
+        uk.simulate(um.problem(um.assemble([crate]), t1=0.1)).to_xarray(parts="contacts")
+
+
+def test_check_names_redundant_contacts() -> None:
+    """A box on the floor: four corners bear what three can; lifted at two, its other two are independent."""
+    floor = um.HalfSpace("ground", (0.0, 0.0, 0.0))
+    corners = um.Contact(um.Cuboid("crate", (0.0, 0.0, 0.2), (0.6, 0.6, 0.4)), floor)
+    box = um.box("crate", (0.0, 0.0, 0.2), (0.6, 0.6, 0.4), 2.0)
+    system = um.assemble([box], loads=[um.Gravity()], contacts=[corners])
+    found = uk.check(system, system.q0, jnp.zeros(6))
+    below = tuple(f"crate-ground[{i}]" for i in (0, 2, 4, 6))
+    assert found.closed_contacts == below
+    assert found.redundant_contacts == (tuple(f"{name} normal" for name in below),)
+    assert "only the resultant is unique" in str(found)
+    angle = 0.1
+    height = 0.3 * np.sin(angle) + 0.2 * np.cos(angle)
+    tilted = jnp.array([0.0, 0.0, height, np.cos(angle / 2), np.sin(angle / 2), 0.0, 0.0])
+    found = uk.check(system, tilted, jnp.zeros(6))
+    assert len(found.closed_contacts) == 2
+    assert found.redundant_contacts == ()

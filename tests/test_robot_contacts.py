@@ -169,3 +169,45 @@ def test_gripper_closes_on_a_ball() -> None:
     assert pressing.min() > 1.0
     np.testing.assert_allclose(pressing[0], pressing[1], rtol=1e-2)
     assert np.abs(run.v[-1]).max() < 1e-2
+
+
+@pytest.mark.slow
+def test_cassie_is_dropped() -> None:
+    """From 3 cm onto its feet, without motors: loops stay closed, and the feet on or above the floor."""
+    spec = mujoco.MjSpec.from_file(str(FILES / "cassie.xml"))
+    plane = mujoco.mjtGeom.mjGEOM_PLANE
+    spec.worldbody.add_geom(name="floor", type=plane, size=[0, 0, 1], conaffinity=15, condim=3)
+    robot = uk.load(spec, contact=[("left-foot", "floor"), ("right-foot", "floor")])
+    (moved,) = [x.names for x in robot.report.features if x.feature == "start beyond a gap"]
+    assert len(moved) == 4  # the feet of its home posture are in the floor
+    q0 = robot.problem.q0.at[2].add(0.03)
+    run = uk.simulate(
+        robot.mechanism,
+        q0,
+        robot.problem.v0,
+        t1=0.3,
+        dt0=2e-4,
+        contact="steps",
+        ts=np.linspace(0.01, 0.3, 30),
+    )
+    assert run.ok
+    assert int(run.stats["num_unsolved_steps"]) == 0
+    assert np.abs(run.position_error).max() < 1e-12
+    assert run.contacts.gap.min() > -1e-10
+    fall = np.sqrt(2 * 0.03 / G)  # its feet move little against it while it falls
+    assert abs(run.contacts.event_time[0] - fall) < 0.1 * fall
+
+
+@pytest.mark.slow
+def test_humanoid_falls() -> None:
+    """With its limits, head, trunk, feet and hands on the floor: it ends lying there."""
+    import gymnasium
+
+    file = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets" / "humanoid.xml"
+    touching = ("head", "torso1", "butt", "right_foot", "left_foot", "right_hand", "left_hand")
+    robot = uk.load(str(file), contact=["limits", *((name, "floor") for name in touching)])
+    run = uk.simulate(robot.problem, t1=1.0, dt0=1e-3, contact="steps", ts=np.linspace(0.05, 1.0, 20))
+    assert run.ok
+    assert int(run.stats["num_unsolved_steps"]) == 0
+    assert run.contacts.gap.min() > -1e-10
+    assert robot.points(0.0, run.q[-1])["torso"][2] < 0.6

@@ -1,4 +1,4 @@
-"""Figures of a trajectory over time: coordinates, forces, contacts, constraint and servo errors, inputs, energy."""
+"""Figures of a run over time: coordinates, forces, contacts, constraint and servo errors, inputs, energy."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -18,6 +18,7 @@ from .._system._labels import Labels, numbered
 from .._system._problem import Problem, resolve_state
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractSystem, names_of
+from ._doctor_contacts import closed_contacts, groups
 
 
 @final
@@ -36,6 +37,8 @@ class Report(eqx.Module):
     - `consistent_state`: the nearest (q, v) on the constraints, or None where none was found.
     - `n`: the number of velocities.
     - `labels`: the names of coordinates and velocities.
+    - `closed_contacts`: the contacts whose gap is zero, and all dry friction.
+    - `redundant_contacts`: sets of their rows of which, with the constraints, only resultants of forces are unique.
     """
 
     rows: tuple[str, ...]
@@ -51,6 +54,8 @@ class Report(eqx.Module):
     consistent_state: tuple[np.ndarray, np.ndarray] | None
     n: int
     labels: Labels
+    closed_contacts: tuple[str, ...] = ()
+    redundant_contacts: tuple[tuple[str, ...], ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -80,6 +85,10 @@ class Report(eqx.Module):
         if len(self.unique_multipliers) < m:
             unique = ", ".join(self.unique_multipliers) or "none"
             lines.append(f"Multipliers that are unique: {unique}; of the others, only the total force is.")
+        if self.closed_contacts:
+            lines.append(f"Contacts that are closed: {', '.join(self.closed_contacts)}.")
+        for group in self.redundant_contacts:
+            lines.append(f"Redundant contacts: of {', '.join(group)} only the resultant is unique.")
         worst = np.maximum(np.abs(self.position_error), np.abs(self.velocity_error))
         for name, phi, psi in zip(self.rows, self.position_error, self.velocity_error, strict=True):
             if max(abs(phi), abs(psi)) > 1e-9:
@@ -104,21 +113,6 @@ def _mass_line(mass_rank: int, n: int, unique: bool) -> str:
     if unique:
         return f"The mass matrix is {mass}; the acceleration is unique."
     return f"The mass matrix is {mass}, and [M; A] has rank below {n}: the acceleration is NOT unique."
-
-
-def _groups(projector: np.ndarray, names: tuple[str, ...], tolerance: float) -> tuple[tuple[str, ...], ...]:
-    """Rows that a dependency connects: I - A A^+ is block diagonal over them (zero rows stand alone)."""
-    complement = np.eye(len(names)) - projector
-    left = [i for i in range(len(names)) if complement[i, i] > tolerance]
-    groups = []
-    while left:
-        group, frontier = set(), {left[0]}
-        while frontier:
-            group |= frontier
-            frontier = {j for i in frontier for j in left if abs(complement[i, j]) > tolerance} - group
-        groups.append(tuple(names[i] for i in sorted(group)))
-        left = [i for i in left if i not in group]
-    return tuple(groups)
 
 
 def inconsistent_rows(equations: Equations, a: np.ndarray | Array) -> dict[str, float]:
@@ -243,11 +237,12 @@ def _examined(
         consistent = tuple(np.asarray(x) for x in project(system, t, q, v))
     except InputError:
         consistent = None
+    closed, redundant = closed_contacts(system, t, q, v, unit, rcond)
     return Report(
         rows=names,
         rank=rank,
         singular_values=singular_values,
-        redundant=_groups(projector, names, tolerance),
+        redundant=groups(projector, names, tolerance),
         inconsistent=inconsistent_rows(equations, inverse @ (b / norms)),
         unique_multipliers=tuple(
             x for x, p in zip(names, np.diag(projector), strict=True) if 1 - p <= tolerance
@@ -259,4 +254,6 @@ def _examined(
         consistent_state=consistent,  # pyright: ignore[reportArgumentType]
         n=v.size,
         labels=names_of(system, q, v),
+        closed_contacts=closed,
+        redundant_contacts=redundant,
     )

@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 
 from .._misc._arguments import fails, require_instance
 from .._misc._errors import InputError
+from .._misc._names import unknown_name
 from .._misc._types import is_traced
 from ._abstract_joint import AbstractJoint
 from ._bodies import checked_array, checked_name, checked_size
@@ -246,3 +247,22 @@ def _in_order(name: str, first: AbstractShape, second: AbstractShape) -> tuple[A
     if isinstance(a, Surface) and fails(lambda r: r == 0, b.radius):  # pyright: ignore[reportAttributeAccessIssue]
         raise InputError(f"contact '{name}': points touch a Surface, so give the Sphere no radius.")
     return a, b
+
+
+def require_fits(contact: Contact, dimension: int, bodies: list[str]) -> None:
+    """Raises `InputError` for a contact that does not fit into a mechanism.
+
+    **Arguments:**
+
+    - `contact`: the contact.
+    - `dimension`: of the mechanism, 2 or 3.
+    - `bodies`: the names of its bodies and the ground.
+    """
+    if contact.dimension != dimension:
+        words = {2: "in the plane", 3: "in space"}
+        raise InputError(
+            f"contact '{contact.name}' is {words[contact.dimension]} but the mechanism is {words[dimension]}."
+        )
+    for name in contact.bodies:
+        if name not in bodies:
+            raise unknown_name(f"body in contact '{contact.name}':", name, bodies)

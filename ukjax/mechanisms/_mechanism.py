@@ -17,7 +17,7 @@ from .._misc._types import Time
 from ._abstract_joint import AbstractAxisJoint, AbstractJoint
 from ._alike import each
 from ._bodies import GROUND, AbstractBody, PointMass, checked_name
-from ._contacts import AnyContact, Contact, JointFriction, Limit
+from ._contacts import AnyContact, Contact, JointFriction, Limit, require_fits
 from ._loads import AbstractCoordinateLoad, AbstractLoad, Gravity, Placements, Torque, Twists
 from ._visual import Visual
 
@@ -100,7 +100,7 @@ class Mechanism(eqx.Module):
         require_unique("contact", [name for contact in self.contacts for name in contact.row_names])
         for contact in self.contacts:
             if isinstance(contact, Contact):
-                _check_contact(contact, self)
+                require_fits(contact, self.dimension, [*self.by_name, GROUND])
         for visual in self.visuals:
             if visual.body not in (known := [*self.by_name, GROUND]):
                 raise unknown_name("body in a visual:", visual.body, known)
@@ -264,17 +264,6 @@ def _check_ends(what: str, item: AbstractJoint | AbstractLoad, mechanism: Mechan
     for name in item.bodies:
         if name not in known:
             raise unknown_name(f"body in {what} '{item.name}':", name, known)
-
-
-def _check_contact(contact: Contact, mechanism: Mechanism) -> None:
-    if contact.dimension != mechanism.dimension:
-        words = {2: "in the plane", 3: "in space"}
-        raise InputError(
-            f"contact '{contact.name}' is {words[contact.dimension]} but the mechanism is {words[mechanism.dimension]}."
-        )
-    for name in contact.bodies:
-        if name not in (known := [*mechanism.by_name, GROUND]):
-            raise unknown_name(f"body in contact '{contact.name}':", name, known)
 
 
 def _check_point_masses(joint: AbstractJoint, mechanism: Mechanism) -> None:

@@ -1,0 +1,72 @@
+"""Which contacts are closed at a state, and which of their rows depend on each other and on the constraints."""
+
+import jax
+import numpy as np
+from jaxtyping import Array
+
+from .._compiler import at_states
+from .._contact._rows import kinematics, layout_of
+from .._misc._types import Coordinates, Time, Velocities
+from .._pseudoinverse import unit_rows_on_host
+from .._system._constraint import unilateral
+from .._system._system import AbstractSystem
+
+_CLOSED = (1e-9, 1e-4)  # of gaps, relative to the size of q: as far as a run may start below zero
+
+
+def groups(projector: np.ndarray, names: tuple[str, ...], tolerance: float) -> tuple[tuple[str, ...], ...]:
+    """Rows that a dependency connects: I - A A^+ is block diagonal over them (zero rows stand alone).
+
+    **Arguments:**
+
+    - `projector`: A A^+ (m, m).
+    - `names`: of the rows.
+    - `tolerance`: what of 1 - (A A^+)_ii counts as zero.
+    """
+    complement = np.eye(len(names)) - projector
+    left = [i for i in range(len(names)) if complement[i, i] > tolerance]
+    found = []
+    while left:
+        group, frontier = set(), {left[0]}
+        while frontier:
+            group |= frontier
+            frontier = {j for i in frontier for j in left if abs(complement[i, j]) > tolerance} - group
+        found.append(tuple(names[i] for i in sorted(group)))
+        left = [i for i in left if i not in group]
+    return tuple(found)
+
+
+def _rows(system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) -> tuple[Array, Array]:
+    """Gaps (n,), and the rows of contact velocities (m, n_v)."""
+    rates = lambda v: kinematics(system, t, q, v).u
+    return kinematics(system, t, q, v).gap, jax.jacfwd(rates)(v)
+
+
+def closed_contacts(
+    system: AbstractSystem, t: Time, q: Coordinates, v: Velocities, rows: np.ndarray, rcond: float
+) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """The contacts that are closed, dry friction among them, and sets of their rows that depend on each other.
+
+    **Arguments:**
+
+    - `system`, `t`, `q`, `v`: the system and its state.
+    - `rows`: A of the bilateral constraints, of unit norm (k, n_v).
+    - `rcond`: the relative threshold that decides rank.
+    """
+    if not unilateral(system.constraints):
+        return (), ()
+    gap, J = (x[0] for x in at_states(_rows, system, *(np.asarray(x)[None] for x in (t, q, v))))
+    layout = layout_of(system, t, q, v)[0]
+    closed = gap <= _CLOSED[q.dtype != np.float64] * (1 + np.max(np.abs(np.asarray(q)), initial=0))
+    words = [
+        name + word
+        for name, (normal, tangents) in zip(layout.names, layout.contacts, strict=True)
+        for word in ([" normal"] * normal + [f" tangent {i + 1}" for i in range(tangents)])
+    ]
+    own = np.flatnonzero(closed[layout.owner])
+    unit = np.concatenate([rows, unit_rows_on_host(J[own])[0]])
+    names = tuple(f"row {i}" for i in range(len(rows))) + tuple(words[i] for i in own)
+    found = groups(unit @ np.linalg.pinv(unit, rcond=rcond), names, (10 * rcond) ** 2)
+    of_contacts = (tuple(name for name in group if name in words) for group in found)
+    which = tuple(name for name, on in zip(layout.names, closed, strict=True) if on)
+    return which, tuple(group for group in of_contacts if group)
