@@ -353,7 +353,15 @@ def test_what_is_refused():
         )
     with pytest.raises(uk.InputError, match="Unilateral constraints"):
         uk.simulate(uk.models.pendulum(), contact="events")
-    for door in (uk.lanes, lambda s: uk.step(s, 0.0, q0, v0, 0.1), lambda s: uk.as_diffrax(s, q0, v0)):
+    doors = (
+        uk.lanes,
+        lambda s: uk.step(s, 0.0, q0, v0, 0.1),
+        lambda s: uk.as_diffrax(s, q0, v0),
+        lambda s: uk.analysis.equilibrium(s, q=q0),
+        lambda s: uk.analysis.linearize(s, q=q0),
+        lambda s: uk.analysis.inverse_dynamics(s, v0, q=q0),
+    )
+    for door in doors:
         with pytest.raises(uk.InputError, match=r"unilateral constraints.*floor"):
             door(system)
     with pytest.raises(uk.InputError, match="at most 1"):

@@ -1,7 +1,7 @@
 """What the user writes of a system: M(t, q) a = Q(t, q, v) + constraint force, and its constraints."""
 
 import abc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import equinox as eqx
@@ -16,6 +16,7 @@ from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
 from ._constraint import AbstractConstraint, as_constraints
 from ._labels import Labels, labels_of, title_of
 from ._tree_inertia import TreeInertia
+from ._unilateral import AbstractUnilateral
 
 
 class _Constrained:
@@ -209,7 +210,7 @@ class _LagrangianFunctions(LagrangianSystem):
 
 def lagrangian_system(
     lagrangian: Callable[[Time, Coordinates, Velocities], Array],
-    constraints: tuple[AbstractConstraint, ...] | list[AbstractConstraint] = (),
+    constraints: Sequence[AbstractConstraint | AbstractUnilateral] = (),
     *,
     generalized_force: Callable[[Time, Coordinates, Velocities], Array] | None = None,
     labels: tuple[str, ...] | list[str] = (),
@@ -219,7 +220,7 @@ def lagrangian_system(
     **Arguments:**
 
     - `lagrangian`: L(t, q, v) [J].
-    - `constraints`: any of `Holonomic`, `Nonholonomic`, `AccelerationConstraint`.
+    - `constraints`: any of `Holonomic`, `Nonholonomic`, `AccelerationConstraint`, `Unilateral`, `DryFriction`.
     - `generalized_force`: F(t, q, v) (n,), the forces that have no potential; by default none.
     - `labels`: names of the coordinates; by default `q[0]`, ...
 
@@ -239,7 +240,7 @@ class System(AbstractSystem):
 
     - `mass_matrix`: M(t, q) (n, n), or a constant array.
     - `force`: Q(t, q, v) (n,), or a constant array.
-    - `constraints`: any of `Holonomic`, `Nonholonomic`, `AccelerationConstraint`.
+    - `constraints`: any of `Holonomic`, `Nonholonomic`, `AccelerationConstraint`, `Unilateral`, `DryFriction`.
     - `energy`: E(t, q, v) [J], if it is to be reported.
     - `nonideal_force`: c(t, q, v) (n,) of non-ideal constraints (Liu 2015, eqs. (12)-(13)).
     - `kinematics`: q' = N(t, q) v for quasi-velocities; by default q' = v.
@@ -258,7 +259,7 @@ class System(AbstractSystem):
         self,
         mass_matrix: Callable[[Time, Coordinates], Array] | Array,
         force: Callable[[Time, Coordinates, Velocities], Array] | Array,
-        constraints: tuple[AbstractConstraint, ...] | list[AbstractConstraint] = (),
+        constraints: Sequence[AbstractConstraint | AbstractUnilateral] = (),
         *,
         energy: Callable[[Time, Coordinates, Velocities], Array] | None = None,
         nonideal_force: Callable[[Time, Coordinates, Velocities], Array] | None = None,

@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Forces, Numbers, Time, is_traced
+from .._system._constraint import require_bilateral
 from .._system._problem import Problem
 from .._system._rows import Rows
 from .._system._system import AbstractSystem, names_of
@@ -119,6 +120,7 @@ def equilibrium(
     constraints that do not let the system rest (a drive).
     """
     system, t, q, _ = state_of(system, t, q, None)
+    require_bilateral("equilibrium", system.constraints)
     found, here = _equilibrium(system, t, q)
     _require_found(system, found, here)
     mechanism = mechanism_of(system)

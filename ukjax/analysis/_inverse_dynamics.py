@@ -22,7 +22,7 @@ from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Forces, Numbers, Time, Velocities, is_traced
 from .._pseudoinverse import GramSchmidt, pinv
 from .._servo._servo_law import Law
-from .._system._constraint import AccelerationConstraint
+from .._system._constraint import AccelerationConstraint, require_bilateral
 from .._system._problem import Problem
 from .._system._rows import Rows, constraint_rows
 from .._system._stabilize import NoStabilizer
@@ -125,6 +125,7 @@ def inverse_dynamics(
     """
     flag("throw", throw)
     system, t, q, v = state_of(system, t, q, v)
+    require_bilateral("inverse_dynamics", system.constraints)
     a = (
         _named(system, a, t, q, v)
         if isinstance(a, Mapping)

@@ -33,6 +33,7 @@ from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Numbers, Time, Velocities, is_traced
 from .._pseudoinverse import GramSchmidt, pinv
 from .._system._any_order import AnyOrderSystem
+from .._system._constraint import require_bilateral
 from .._system._problem import Problem
 from .._system._stabilize import NoStabilizer
 from .._system._system import AbstractSystem, has_quasi_velocities, names_of
@@ -187,6 +188,7 @@ def linearize(
     """
     require_instance("formula", formula, AbstractFormula, "RangeForm()")
     system, t, q, v = state_of(system, t, q, v)
+    require_bilateral("linearize", system.constraints)
     _require_usable(system, t, q, v)
     matrix, input_names, _ = input_matrix_of(system, inputs, t, q, v.size, every=False)
     p = len(input_names)
