@@ -102,6 +102,13 @@ def is_number(x: Any) -> TypeGuard[float]:
     return not isinstance(x, Node)
 
 
+def is_truth(x: Expression) -> bool:
+    """Whether an expression is true or false, and no number."""
+    while isinstance(x, Node) and x.op == "select":
+        x = x.args[2] if is_number(x.args[1]) and not isinstance(x.args[1], bool) else x.args[1]
+    return isinstance(x, bool) if is_number(x) else x.op in BOOLEAN  # pyright: ignore[reportAttributeAccessIssue]
+
+
 def is_zero(x: Expression) -> bool:
     """Whether an expression is the constant zero."""
     return not isinstance(x, Node) and x == 0

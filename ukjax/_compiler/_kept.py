@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ._expressions import BOOLEAN, Expression, Node, reachable
+from ._expressions import Expression, Node, is_truth, reachable
 
 KEEPING = 20
 """Operations that passing a number on takes as long as, by the time of gradients of pendulum, scara, parallelogram."""
@@ -56,7 +56,7 @@ def worth_keeping(outputs: Sequence[Expression], count: int) -> list[Node]:
             edges += [(source, x, _ENDLESS) for x in operands]
         elif node.op != "input":
             needed = place[node]
-            keeping = _ENDLESS if node.op in BOOLEAN else KEEPING  # results are numbers
+            keeping = _ENDLESS if is_truth(node) else KEEPING  # results are numbers
             edges += [(needed, needed + 1, keeping), (needed + 1, sink, COSTS.get(node.op, 1))]
             edges += [(needed + 1, x, _ENDLESS) for x in operands]
     edges += [(source, place[x], _ENDLESS) for x in outputs if x in place]

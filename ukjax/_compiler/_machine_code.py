@@ -7,7 +7,7 @@ from typing import NamedTuple, final
 
 import numpy as np
 
-from ._expressions import BOOLEAN, Expression, Node, is_number, reachable
+from ._expressions import Expression, Node, is_truth, reachable
 from ._trigonometry import COEFFICIENTS
 
 _ARITHMETIC = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
@@ -160,7 +160,7 @@ class Body:
         args, op, vector = [self.name(x) for x in node.args], node.op, self.kind.vector
         if op in _SAME:
             return args[0]
-        if op in _LOGIC and _is_boolean(node.args[0]):
+        if op in _LOGIC and is_truth(node.args[0]):
             return self(f"{_LOGIC[op]} {self.kind.truths} {args[0]}, {args[1]}")
         if op in _COMPARISONS:
             return self(f"fcmp {_COMPARISONS[op]} {vector} {args[0]}, {args[1]}")
@@ -169,7 +169,7 @@ class Body:
         if op in _INTRINSICS:
             return self._intrinsic(op, *args)
         if op == "select":
-            boolean = _is_boolean(node.args[1]) or _is_boolean(node.args[2])
+            boolean = is_truth(node)
             return self._select(args[0], args[1], args[2], boolean)
         name = self.kind.of_c(op)
         return self._each(name, args) if op in _OF_C and name else getattr(self, "_" + op)(*args)
@@ -257,9 +257,3 @@ class Body:
         value = self._select(odd, sine, cosine)
         middle = self._intrinsic("abs", self._arithmetic("sub", fraction, self.kind.constant(0.375)))
         return self._select(self._compared("lt", middle, 0.25), self._neg(value), value)
-
-
-def _is_boolean(x: Expression) -> bool:
-    if is_number(x):
-        return isinstance(x, bool)
-    return isinstance(x, Node) and (x.op in BOOLEAN or (x.op == "select" and _is_boolean(x.args[1])))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ._expressions import BOOLEAN, Expression, Node, is_number, reachable
+from ._expressions import Expression, Node, is_number, is_truth, reachable
 from ._pieces import pieces
 from ._repeats import stretches
 from ._scalars import Builder
@@ -57,10 +57,6 @@ class _Registers:
         return x.args[0] if x.op == "input" else self.stored[x]
 
 
-def _is_boolean(x: Expression) -> bool:
-    return isinstance(x, bool) if is_number(x) else x.op in BOOLEAN  # pyright: ignore[reportAttributeAccessIssue]
-
-
 def _part(passes: Sequence[Sequence[Node]], wanted: set[Node], registers: _Registers) -> Part:
     """One stretch, given by its passes; stores what is wanted elsewhere."""
     kept = [i for i in range(len(passes[0])) if any(nodes[i] in wanted for nodes in passes)]
@@ -78,11 +74,11 @@ def _part(passes: Sequence[Sequence[Node]], wanted: set[Node], registers: _Regis
         if all(is_number(x) and x == each[0] and type(x) is type(each[0]) for x in each):
             return each[0]
         found = build.input(reads.setdefault(tuple(map(registers.of, each)), len(reads)))
-        return build.apply("ne", found, 0.0) if any(map(_is_boolean, each)) else found
+        return build.apply("ne", found, 0.0) if any(map(is_truth, each)) else found
 
     for offset, node in enumerate(passes[0]):
         made[node] = build.apply(node.op, *(operand(offset, slot) for slot in range(len(node.args))))
-    outputs = [build.number(made[passes[0][i]], passes[0][i].op in BOOLEAN) for i in kept]
+    outputs = [build.number(made[passes[0][i]], is_truth(passes[0][i])) for i in kept]
     return Part(outputs, np.array(list(reads), np.int32).reshape(-1, len(passes)).T, writes)
 
 

@@ -19,10 +19,8 @@ from ._tree_inertia import TreeInertia
 from ._unilateral import AbstractUnilateral
 
 
-class _Constrained:
-    constraints: (
-        Any  # declared outside a dataclass: type checkers would take it for an argument of constructors
-    )
+class _Constrained:  # no dataclass: of one, type checkers would take the field for an argument of constructors
+    constraints: Any
 
 
 class AbstractSystem(_Constrained, eqx.Module):
