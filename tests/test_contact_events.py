@@ -5,42 +5,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.integrate import solve_ivp
+from contact_references import TIGHT, G, events_of, followed, impacts_of
 
 import ukjax as uk
-
-TIGHT = {"rtol": 1e-11, "atol": 1e-11}
-G = 9.81
-
-
-def events_of(run):
-    """Times of the events that there were."""
-    return np.asarray(run.contacts.event_time)[: int(run.contacts.num_events)]
-
-
-def impacts_of(run):
-    """Times of events with an impulse on the first contact, and these."""
-    impulse = np.asarray(run.contacts.impulse)[: int(run.contacts.num_events), 0]
-    struck = np.abs(impulse) > 1e-9
-    return events_of(run)[struck], impulse[struck]
-
-
-def followed(rate, y0, t1, events, jump, at):
-    """States at times `at` of a motion that starts anew, by `jump(k, t, y)`, wherever one of SciPy's events occurs."""
-    t, y, found, times = 0.0, np.asarray(y0, float), [], []
-    for e in events:
-        e.terminal = True
-    while t < t1:
-        options = {"rtol": 1e-12, "atol": 1e-13, "method": "DOP853", "max_step": 0.02}
-        piece = solve_ivp(rate, (t, t1), y, events=events, dense_output=True, **options)
-        found += [(x, piece.sol(x)) for x in at if t <= x <= piece.t[-1]]
-        t, y = piece.t[-1], piece.y[:, -1]
-        if piece.status == 1:
-            k = next(i for i, x in enumerate(piece.t_events) if x.size)
-            times.append(t)
-            y = jump(k, t, y)
-    return np.array([y for _, y in found]), np.array(times)
-
 
 # ---- the bouncing ball
 
@@ -200,59 +167,6 @@ def test_oscillator_with_dry_friction():
 # ---- impacts
 
 
-def discs(q0, v0, radii, masses, e, t1):
-    n = len(radii)
-    pairs = [(i, j) for i in range(n) for j in range(i)]
-
-    def gap(i, j):
-        return lambda t, q: jnp.linalg.norm(q[2 * i : 2 * i + 2] - q[2 * j : 2 * j + 2]) - radii[i] - radii[j]
-
-    touching = [uk.Unilateral(gap(i, j), restitution=e, name=f"{j}-{i}") for i, j in pairs]
-    system = uk.System(jnp.diag(jnp.repeat(jnp.asarray(masses), 2)), jnp.zeros(2 * n), touching)
-    return uk.simulate(system, q0, v0, t1=t1, ts=[t1], **TIGHT)
-
-
-@pytest.mark.slow
-def test_two_balls_on_a_line():
-    """The gradients of nimblephysics issue 97: x1 ends where it would if the balls had passed through each other."""
-
-    def end(s):
-        run = discs(
-            jnp.stack([s[0], 0.0, s[1], 0.0]),
-            jnp.stack([s[2], 0.0, s[3], 0.0]),
-            [0.1] * 2,
-            [1.0] * 2,
-            1.0,
-            1.0,
-        )
-        return run.q[-1, ::2], run.contacts.event_time
-
-    jacobian, t = jax.jit(jax.jacrev(end, has_aux=True))(jnp.array([0.0, 0.52, 1.0, 0.0]))
-    np.testing.assert_allclose(t[0], 0.32, atol=1e-9)
-    np.testing.assert_allclose(jacobian, [[0, 1, 0, 1], [1, 0, 1, 0]], atol=1e-9)
-
-
-@pytest.mark.slow
-def test_billiards():
-    """Two discs that meet obliquely, in closed form."""
-    v, q = np.array([1.5, 0.0]), np.array([0.6, 0.07])
-    run = discs([0, 0, *q], [*v, 0, 0], [0.1] * 2, [1.0] * 2, 1.0, 1.0)
-    b, c = -2 * q @ v, q @ q - 0.04
-    t = (-b - np.sqrt(b * b - 4 * v @ v * c)) / (2 * v @ v)
-    normal = (q - v * t) / 0.2
-    change = (v @ normal) * normal
-    end = np.concatenate([v * t + (v - change) * (1 - t), q + change * (1 - t)])
-    np.testing.assert_allclose(events_of(run), [t], atol=1e-10)
-    np.testing.assert_allclose(run.q[-1], end, atol=1e-9)
-
-
-@pytest.mark.slow
-def test_simultaneous_impacts_are_one_problem():
-    """Three equal balls, two of them touching: by Moreau's law they leave with -1/3, 2/3 and 2/3."""
-    run = discs([0, 0, 0.5, 0, 0.7, 0], [1, 0, 0, 0, 0, 0], [0.1] * 3, [1.0] * 3, 1.0, 1.0)
-    np.testing.assert_allclose(run.v[-1, ::2], [-1 / 3, 2 / 3, 2 / 3], atol=1e-9)
-
-
 @pytest.mark.slow
 def test_pendulum_that_rests_on_a_stop_and_leaves_it():
     th0, length, stop, m, tau, w = 1.0, 0.8, 0.2, 1.0, 3.0, 1.5
@@ -368,53 +282,6 @@ def test_what_is_refused():
         uk.Unilateral(lambda t, q: q[0], restitution=1.5)
     with pytest.raises(uk.InputError, match="slip"):
         uk.Unilateral(lambda t, q: q[0], friction=0.5)
-
-
-@pytest.mark.slow
-def test_rocking_block():
-    """Housner's block: the rate falls by 1 - 3/2 sin^2 alpha in each impact; times by SciPy; it comes to rest."""
-    b, h, tilt = 0.2, 0.3, 0.3
-    R, alpha = np.hypot(b, h), np.arctan2(b, h)
-
-    def corner(x, y):
-        return lambda q: (jnp.cos(q[2]) * x - jnp.sin(q[2]) * y, jnp.sin(q[2]) * x + jnp.cos(q[2]) * y)
-
-    def contact(x, name):
-        at = corner(x, -h)
-        slip = lambda t, q, v: v[0] - v[2] * at(q)[1]
-        return uk.Unilateral(lambda t, q: q[1] + at(q)[1], friction=1.0, slip=slip, name=name)
-
-    M = jnp.diag(jnp.array([1.0, 1.0, R * R / 3]))
-    system = uk.System(M, jnp.array([0.0, -G, 0.0]), [contact(-b, "left"), contact(b, "right")])
-    centre = -np.array(corner(b, -h)(np.array([0, 0, -tilt])))
-    run = uk.simulate(system, [*centre, -tilt], [0.0, 0.0, 0.0], t1=2.0, ts=[2.0], **TIGHT)
-    fall = lambda t, y: [y[1], -G * R * np.sin(alpha - y[0]) / (4 / 3 * R * R)]
-    flat = lambda t, y: y[0] + 1e-14
-    flat.direction = -1
-    ratio = 1 - 1.5 * np.sin(alpha) ** 2
-    _, times = followed(fall, [tilt, 0.0], 0.77, [flat], lambda k, t, y: [0.0, -ratio * y[1]], [])
-    np.testing.assert_allclose(events_of(run)[: len(times)], times, atol=1e-8)
-    np.testing.assert_allclose(run.v[-1], 0, atol=1e-9)
-    np.testing.assert_allclose(run.q[-1, 1:], [h, 0], atol=1e-9)
-    assert events_of(run)[-1] < 0.79  # where infinitely many impacts have ended
-
-
-@pytest.mark.slow
-def test_rod_of_painleve():
-    """No acceleration solves this state: the tip sticks by an impulse without collision, P = -G^-1 u, and leaves."""
-    length, phi = 0.5, 1.1
-    s, c = length * np.sin(phi), length * np.cos(phi)
-    slip = lambda t, q, v: v[0] + length * jnp.sin(q[2]) * v[2]
-    tip = uk.Unilateral(lambda t, q: q[1] - length * jnp.sin(q[2]), friction=1.6, slip=slip, name="tip")
-    M = np.diag([1.0, 1.0, length**2 / 3])
-    run = uk.simulate(
-        uk.System(M, jnp.array([0.0, -G, 0.0]), [tip]), [0.0, s, phi], [-2.0, 0.0, 0.0], t1=1e-3, ts=[1e-3]
-    )
-    J = np.array([[0.0, 1.0, -c], [1.0, 0.0, s]])
-    impulse = -np.linalg.solve(J @ np.linalg.solve(M, J.T), [0.0, -2.0])
-    np.testing.assert_allclose(run.contacts.impulse[0], impulse, rtol=1e-5)
-    assert run.contacts.sudden[0]
-    assert run.contacts.event_time[0] == 0
 
 
 def test_single_precision_does_not_fall_through():

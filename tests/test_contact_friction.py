@@ -87,6 +87,18 @@ def rocking(b, h):
     return fall, flat, ratio
 
 
+def test_squat_rocking_block():
+    """Housner's block: the rate falls by 1 - 3/2 sin^2 alpha in each impact; times by SciPy; it comes to rest."""
+    b, h, tilt = 0.2, 0.3, 0.3
+    run = uk.simulate(block(b, h), [*tilted(b, h, tilt), -tilt], [0.0, 0.0, 0.0], t1=2.0, ts=[2.0], **TIGHT)
+    fall, flat, ratio = rocking(b, h)
+    _, times = followed(fall, [tilt, 0.0], 0.77, [flat], lambda k, t, y: [0.0, -ratio * y[1]], [])
+    np.testing.assert_allclose(events_of(run)[: len(times)], times, atol=1e-8)
+    np.testing.assert_allclose(run.v[-1], 0, atol=1e-9)
+    np.testing.assert_allclose(run.q[-1, 1:], [h, 0], atol=1e-9)
+    assert events_of(run)[-1] < 0.79  # where infinitely many impacts have ended
+
+
 def test_slender_rocking_block():
     b, h, tilt, t1 = 0.1, 0.4, 0.15, 2.0
     run = uk.simulate(block(b, h), [*tilted(b, h, tilt), -tilt], [0.0, 0.0, 0.0], t1=t1, ts=[t1], **TIGHT)
@@ -133,6 +145,16 @@ def rod(mu, spin):
         J @ np.linalg.solve(M, J.T),
         free,
     )
+
+
+def test_rod_of_painleve():
+    """No acceleration solves this state: the tip sticks by an impulse without collision, P = -G^-1 u, and leaves."""
+    system, q0, v0, inverse_inertia, _ = rod(1.6, 0.0)
+    run = uk.simulate(system, q0, v0, t1=1e-3, ts=[1e-3])
+    impulse = -np.linalg.solve(inverse_inertia, [0.0, -2.0])
+    np.testing.assert_allclose(run.contacts.impulse[0], impulse, rtol=1e-5)
+    assert run.contacts.sudden[0]
+    assert run.contacts.event_time[0] == 0
 
 
 def test_rod_that_slides():

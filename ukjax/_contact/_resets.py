@@ -54,10 +54,9 @@ def leaving(
     - `state`: (t, q, v).
     - `rate`: (q', v').
     """
-    t, q, v = state
-    of = lambda *state: values(resets, *state)[0]
-    now, falling = jax.jvp(of, state, (jnp.ones_like(t), *rate))
-    slack = values(resets, t, q, v)[1]
+    t, q, _ = state
+    of = lambda *state: values(resets, *state)
+    (now, slack), (falling, _) = jax.jvp(of, state, (jnp.ones_like(t), *rate))
     return ((jnp.abs(now) <= slack) & (falling <= 0)).astype(q.dtype)
 
 
@@ -70,8 +69,6 @@ def after(resets: tuple[Reset, ...], which: Array, t: Array, q: Array, v: Array)
     - `which`: its number; -1 for none.
     - `t`, `q`, `v`: the state before it.
     """
-    branches = [
-        lambda t, q, v: (q, v),
-        *(lambda *y, x=x: x.reset(*y) for x in resets),
-    ]  # hashed, as modules are not
+    # JAX keeps branches by their hash, which modules with lists have not.
+    branches = [lambda t, q, v: (q, v), *(lambda *y, x=x: x.reset(*y) for x in resets)]
     return jax.lax.switch(which + 1, branches, t, q, v)

@@ -13,6 +13,10 @@ from .._misc._errors import InputError
 from ._events import DIRECTIONS, Condition, Event, Events, State, called_event, interned, name_of
 
 
+def _has_reset(x: Any) -> bool:
+    return isinstance(x, Event) and x.reset is not None
+
+
 def has_resets(given: Events | None) -> bool:
     """Whether a run goes on after some of its events.
 
@@ -20,8 +24,7 @@ def has_resets(given: Events | None) -> bool:
 
     - `given`: as for `as_diffrax`.
     """
-    several = given if isinstance(given, list | tuple) else [given]
-    return any(isinstance(x, Event) and x.reset is not None for x in several)
+    return any(map(_has_reset, given)) if isinstance(given, list | tuple) else _has_reset(given)
 
 
 def parted(
@@ -34,10 +37,10 @@ def parted(
     if not has_resets(given):
         return given, ()
     several: list[Any] = list(given) if isinstance(given, list | tuple) else [given]  # pyright: ignore
-    stops = [x for x in several if not (isinstance(x, Event) and x.reset is not None)]
+    stops = [x for x in several if not _has_reset(x)]
     resets = []
     for i, x in enumerate(several):
-        if isinstance(x, Event) and x.reset is not None:
+        if _has_reset(x):
             name = x.name or name_of(x.fn, i, len(several))
             value = Condition(interned(x.fn, name, state), name, False)
             reset = _Followed(interned(x.reset, name, state), name)
