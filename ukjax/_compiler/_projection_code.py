@@ -103,11 +103,12 @@ class ProjectionCode:
         errors = np.zeros((n_q + n, 1))
         found = self.bare.on_host(numbers, t, q, v, errors, np.zeros((self.rows, 1)))
         for _ in range(_MOST_CALLS - 1):
-            unsettled = np.flatnonzero(found[after + 1] > 0.5)
-            if not unsettled.size:
+            unsettled = found[after + 1] > 0.5
+            if not unsettled.any():
                 break
-            state, mu = [x[:, unsettled] for x in (t, q, v)], found[n_q + n : after, unsettled]
-            found[:, unsettled] = self.bare.on_host(numbers, *state, errors, mu)
+            at = ... if unsettled.all() else np.flatnonzero(unsettled)
+            state, mu = [x[:, at] for x in (t, q, v)], found[n_q + n : after, at]
+            found[:, at] = self.bare.on_host(numbers, *state, errors, mu)
         return found[:n_q].T, found[n_q : n_q + n].T
 
 
