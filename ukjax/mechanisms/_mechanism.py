@@ -57,6 +57,8 @@ class Mechanism(eqx.Module):
     - `name`: what plots, summaries and files of its runs are titled.
     - `visuals`: what bodies look like where they are shown; those without have a shape of their own.
     - `contacts`: limits and dry friction of joints, and contacts of shapes: `Limit`, `JointFriction`, `Contact`.
+    - `offsets`: how far each body of a tree, and all it carries, is put off from where its joint has it in the reference
+      posture, in axes of what carries it, which are the world's there [m] (bodies, 3).
 
     **Raises:** `InputError` for names that are used twice or not known, and for what does not fit together.
     """
@@ -67,6 +69,7 @@ class Mechanism(eqx.Module):
     name: str = eqx.field(static=True)
     visuals: tuple[Visual, ...] = eqx.field(static=True)
     contacts: tuple[AnyContact, ...]
+    offsets: Float[Array, "bodies 3"] | None
 
     def __init__(
         self,
@@ -76,7 +79,9 @@ class Mechanism(eqx.Module):
         name: str = "mechanism",
         visuals: Iterable[Visual] = (),
         contacts: Iterable[AnyContact] = (),
+        offsets: Array | None = None,
     ):
+        self.offsets = offsets
         self.name = checked_name("mechanism", name)
         self.bodies = all_of("bodies", bodies, AbstractBody, "rod('crank', (0, 0), (1, 0), 1.0)")
         joints = all_joints("joints", joints)
