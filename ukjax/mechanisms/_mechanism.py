@@ -181,8 +181,8 @@ class Mechanism(eqx.Module):
         return points
 
     def drawing(self, placements: Placements) -> dict[str, Array]:
-        """Each body as a line through its named points, or else through its joints, closed where these are more than
-        two; rods and springs between bodies."""
+        """Each body as a line through its named points if there are several, or else through its joints, closed where
+        these are more than two; rods and springs between bodies."""
         outlines = {}
         for body in self.bodies:
             joints = [
@@ -190,7 +190,10 @@ class Mechanism(eqx.Module):
                 for j in self.joints
                 if body.name in j.bodies and getattr(j, "point", None) is not None
             ]
-            through = list(body.points.values()) or [*joints, *([body.centre] if len(joints) == 1 else [])]
+            through = list(body.points.values())
+            if len(through) < 2:
+                through = [*joints, *through]
+            through += [body.centre] if len(through) == 1 else []
             if len(through) > 2:  # an outline
                 through.append(through[0])
             if len(through) > 1:
