@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Cassie's legs in motion
 #
-# The two legs of Agility's Cassie, from its file. In each, two rods close loops through springs: twelve rows of rank ten. The
-# file leaves them 2 mm open; here the start is closed first, and stays closed. The pelvis is held in a stand, and the ten
-# motors follow sines.
+# The two legs of Agility's Cassie, from its file. In each, two rods close loops through springs: twelve rows of rank ten.
+# The file leaves them 2 mm open; here the start is closed first, and stays closed. The pelvis is held in a stand, and the
+# ten motors follow sines.
 
 # %%
 from pathlib import Path
@@ -18,9 +18,8 @@ import ukjax as uk
 jax.config.update("jax_enable_x64", True)
 
 # %%
-folder = next(
-    x / "experiments" / "robots" for x in (Path.cwd(), *Path.cwd().parents) if (x / "experiments").is_dir()
-)
+here = Path(__file__).resolve().parent if "__file__" in globals() else Path.cwd()
+folder = here.parents[1] / "experiments" / "robots"
 text = (folder / "cassie.xml").read_text()
 held = text.replace("<freejoint/>", "").replace('qpos="0 0 1.0059301 1 0 0 0 ', 'qpos="')
 amplitude = 0.1 * np.array([4.5, 4.5, 12.2, 12.2, 0.9] * 2)  # a tenth of what the motors can do [N m]
@@ -29,9 +28,8 @@ cassie = uk.load(held, ctrl=lambda t: amplitude * jnp.sin(4 * jnp.pi * t + phase
 run = uk.simulate(cassie.problem, t1=1.0, ts=101)
 places = jax.jit(jax.vmap(lambda q: cassie.points(0.0, q)))(run.q)
 print(run.computed_by)
-print(
-    f"loops open by {float(jnp.abs(run.position_error).max()):.0e} m at most; {int(run.rank.min())} of {run.multipliers.shape[1]} rows are independent"
-)
+print(f"loops open by {float(jnp.abs(run.position_error).max()):.0e} m at most")
+print(f"{int(run.rank.min())} of {run.multipliers.shape[1]} rows are independent")
 
 # %% [markdown]
 # The rods carry what the loops ask of them: multipliers of least norm, since rows depend on each other.

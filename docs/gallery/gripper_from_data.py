@@ -1,10 +1,10 @@
 # %% [markdown]
 # # A gripper identified from data
 #
-# A Robotiq 2F-85 gripper, read from its file, closes and opens. Its fingers are four-bar linkages with springs; seven rows
-# of rank five close the loops exactly. A camera has seen where a finger pad was, with an error of 0.2 mm. From that follow
-# the length of a link, the stiffness of the springs and the inertia of the drives' rotors: least squares through the
-# simulation, with the gradient of the whole run.
+# A Robotiq 2F-85 gripper, read from its file, closes and opens. Its fingers are four-bar linkages with springs; seven
+# rows of rank five close the loops exactly. A camera has seen where a finger pad was, with an error of 0.2 mm. From that
+# follow the length of a link, the stiffness of the springs and the inertia of the drives' rotors: least squares through
+# the simulation, with the gradient of the whole run.
 
 # %%
 from pathlib import Path
@@ -23,9 +23,8 @@ jax.config.update("jax_enable_x64", True)
 # The file is in `experiments/robots/`; meshes need not be there. The input pulls on a tendon that drives both sides.
 
 # %%
-folder = next(
-    x / "experiments" / "robots" for x in (Path.cwd(), *Path.cwd().parents) if (x / "experiments").is_dir()
-)
+here = Path(__file__).resolve().parent if "__file__" in globals() else Path.cwd()
+folder = here.parents[1] / "experiments" / "robots"
 gripper = uk.load(folder / "robotiq_2f85.xml", ctrl=lambda t: jnp.where(t < 0.2, jnp.array([0.06]), 0.0))
 known = gripper.parameters
 times = np.linspace(0.0, 0.4, 41)
