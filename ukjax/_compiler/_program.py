@@ -74,6 +74,11 @@ class Program:
     def _apart(self) -> Parts:
         return parts(self.outputs, sum(self.counts))
 
+    @property
+    def is_apart(self) -> bool:
+        """Whether its parts are there already."""
+        return "_apart" in self.__dict__
+
     @functools.cached_property
     def has_machine_code(self) -> bool:
         """Whether LLVM can compile it by itself, on a CPU."""
