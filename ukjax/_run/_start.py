@@ -88,7 +88,7 @@ def equations_at(model: Model, t: Array, *states: State) -> list[Equations]:
     return [jax.tree.unflatten(tree, [x[i] for x in leaves]) for i in range(len(states))]
 
 
-def _is_fit(model: Model, t: Array, state: State) -> bool:
+def _is_fit(model: Model, t: Array, state: State, automatic: bool) -> bool:
     """Whether a run can start here, as far as can be told without compiling a formula."""
     regular = False
     if model.code is not None:
@@ -96,6 +96,8 @@ def _is_fit(model: Model, t: Array, state: State) -> bool:
         if not _is_precise(model, rows["position_error"], rows["velocity_error"]):
             return False
         regular = bool(rows["regular"].all())
+        if not automatic:  # of a formula they are regular wherever it is finite
+            regular = regular and not inconsistent_rows(equations_at(model, t, state)[0], rows["a"][0])
         if regular and model.code.symmetric:
             return True
     (here,) = equations_at(model, t, state)
@@ -116,12 +118,12 @@ def checked_start(model: Model, t: Array, q: Array, v: Array, automatic: bool) -
 
     **Raises:** `InputError`, by constraint name, where a run could not start.
     """
-    if automatic and _is_fit(model, t, (q, v)):
+    if (automatic or model.code is not None) and _is_fit(model, t, (q, v), automatic):
         return q, v
     if model.projection is not None:
         found = projected(model, _together(t, (q, v)))
         nearest: Any = found.q[0], found.v[0]
-        if _is_fit(model, t, nearest):
+        if _is_fit(model, t, nearest, automatic):
             return nearest
     y, equations, acceleration = _projected(model, t, q, v)
     _require_symmetric(equations.M)
