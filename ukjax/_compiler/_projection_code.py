@@ -16,7 +16,7 @@ from .._misc._types import Coordinates, Time, Velocities
 from .._system._rows import position_rows
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem, has_quasi_velocities
-from ._code import MOST, run, short_enough
+from ._code import MOST, short_enough
 from ._common import common
 from ._interpret import Interpreter
 from ._parameters import Inputs, Leaf, Structure, joined, leaf, numbers, read_by, split
@@ -24,6 +24,7 @@ from ._program import Program
 from ._projection import Motion, projection
 from ._refusals import remembered
 from ._scalars import Builder
+from ._written import run
 
 _MOST_CALLS = 16
 

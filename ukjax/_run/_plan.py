@@ -179,9 +179,7 @@ class Plan:
         projects = o.stabilizer.projection_method is not None
         _options.require_fitting(adjoint, o.every_step, event, o.dense, projects)
         self.model = Model(interned(hoisted(system), t, q, v), formula, o.stabilizer)
-        computed_by = f"{type(formula).__name__} on arrays"
-        if self.automatic:
-            self.model, computed_by = coded(self.model, o.solver, t, q, v)
+        self.model, computed_by = coded(self.model, o.solver, t, q, v, automatic=self.automatic)
         self.model, names = self.model.ready(), names_of(system, q, v)
         self.told = {
             "computed_by": computed_by,

@@ -88,7 +88,9 @@ def equations_at(model: Model, t: Array, *states: State) -> list[Equations]:
     return [jax.tree.unflatten(tree, [x[i] for x in leaves]) for i in range(len(states))]
 
 
-def _first_fit(model: Model, t: Array, *states: State) -> tuple[State, list[Equations] | None] | None:
+def _first_fit(
+    model: Model, t: Array, automatic: bool, *states: State
+) -> tuple[State, list[Equations] | None] | None:
     """The first of some states in which a run can start, as far as can be told without compiling a formula.
 
     And the equations of motion at all of them, if they were needed.
@@ -100,6 +102,9 @@ def _first_fit(model: Model, t: Array, *states: State) -> tuple[State, list[Equa
             if not _is_precise(model, rows["position_error"][i], rows["velocity_error"][i]):
                 continue
             regular = bool(rows["regular"][i])
+            if not automatic:  # of a formula they are regular wherever it is finite
+                at = at or equations_at(model, t, *states)
+                regular = regular and not inconsistent_rows(at[i], rows["a"][i])
             if regular and model.code.symmetric:
                 return state, at
         at = at or equations_at(model, t, *states)
@@ -123,11 +128,11 @@ def checked_start(
 
     **Raises:** `InputError`, by constraint name, where a run could not start.
     """
-    states: list[Any] = [(q, v)] if automatic else []
+    states: list[Any] = [(q, v)] if automatic or model.code is not None else []
     if model.projection is not None:
         found = projected(model, _together(t, (q, v)))
         states.append((found.q[0], found.v[0]))
-    if states and (fit := _first_fit(model, t, *states)) is not None:
+    if states and (fit := _first_fit(model, t, automatic, *states)) is not None:
         return fit if len(states) == 2 else (fit[0], None)
     y, equations, acceleration = _projected(model, t, q, v)
     _require_symmetric(equations.M)
