@@ -10,7 +10,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.extend.core import Primitive
+from jax.extend.core import Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 
 from ._by_platform import by_platform
@@ -80,26 +80,26 @@ def lazily_differentiated(function: Callable[..., Any]) -> Callable[..., Any]:
         arrays, rest = eqx.partition(given, eqx.is_array)
         flat, tree = jax.tree.flatten(arrays)
         of = lambda *flat: function(*eqx.combine(jax.tree.unflatten(tree, flat), rest))
-        shapes = jax.eval_shape(of, *flat)
-        found = _lazy_p.bind(*flat, function=lambda *flat: jax.tree.leaves(of(*flat)))
-        return jax.tree.unflatten(jax.tree.structure(shapes), found)
+        program, made = jax.make_jaxpr(of, return_shape=True)(*flat)
+        shapes = tuple((x.shape, x.dtype) for x in program.out_avals)
+        found = _lazy_p.bind(*flat, function=jaxpr_as_fun(program), shapes=shapes)
+        return jax.tree.unflatten(jax.tree.structure(made), found)
 
     return lazy
 
 
 @_lazy_p.def_abstract_eval
-def _(*given: Any, function: Map) -> Any:
-    found = jax.eval_shape(function, *(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in given))
-    return [given[0].update(shape=x.shape, dtype=x.dtype, weak_type=False) for x in found]
+def _(*given: Any, function: Map, shapes: Any) -> Any:
+    return [given[0].update(shape=shape, dtype=dtype, weak_type=False) for shape, dtype in shapes]
 
 
 @_lazy_p.def_impl
-def _(*given: Any, function: Map) -> Any:
+def _(*given: Any, function: Map, shapes: Any) -> Any:
     return jax.jit(function)(*given)
 
 
-def _lazy_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, function: Map) -> Any:
-    found = _lazy_p.bind(*primals, function=function)
+def _lazy_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, function: Map, shapes: Any) -> Any:
+    found = _lazy_p.bind(*primals, function=function, shapes=shapes)
     numeric = [jnp.issubdtype(x.dtype, jnp.inexact) for x in found]
     numbers = lambda *given: [x for x, it in zip(function(*given), numeric, strict=True) if it]
     moves = tuple(None if type(x) is ad.Zero else x for x in tangents)
@@ -109,12 +109,14 @@ def _lazy_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, function: Map)
     return found, [next(change) if it else zero(x) for x, it in zip(found, numeric, strict=True)]
 
 
-def _lazy_batched(given: Sequence[Any], axes: Sequence[Any], *, function: Map) -> Any:
-    found = _lazy_p.bind(*given, function=jax.vmap(function, tuple(axes)))
+def _lazy_batched(given: Sequence[Any], axes: Sequence[Any], *, function: Map, shapes: Any) -> Any:
+    size = next(x.shape[axis] for x, axis in zip(given, axes, strict=True) if axis is not None)
+    shapes = tuple(((size, *shape), dtype) for shape, dtype in shapes)
+    found = _lazy_p.bind(*given, function=jax.vmap(function, tuple(axes)), shapes=shapes)
     return found, [0] * len(found)
 
 
-def _lazy_lowered(ctx: Any, *given: Any, function: Map) -> Any:
+def _lazy_lowered(ctx: Any, *given: Any, function: Map, shapes: Any) -> Any:
     return mlir.lower_fun(function, multiple_results=True)(ctx, *given)
 
 
