@@ -23,18 +23,23 @@ Map = Callable[..., Sequence[Any]]
 
 
 def changes(
-    function: Callable[..., list[Any]], primals: Any, tangents: Any, found: Sequence[Any], pull: Any = None
+    functions: tuple[Callable[..., list[Any]], Callable[..., list[Any]]],
+    primals: Any,
+    tangents: Any,
+    found: Sequence[Any],
+    push: Any = None,
+    pull: Any = None,
 ) -> list[Any]:
     """The changes of what a function returns.
 
     **Arguments:**
 
-    - `function`: returns a list of floating-point arrays.
+    - `functions`: return a list of floating-point arrays, the same: one for forward mode and one for reverse mode.
     - `primals`: its arguments, pytrees of arrays.
     - `tangents`: their changes; None where they do not change, but not all of them.
     - `found`: what it returned.
-    - `pull`: of the arguments and cotangents of what it returns, those of the arguments, computed by machine code; by
-      default JAX's.
+    - `push`: of the arguments and their changes, those of what it returns, computed by machine code; by default JAX's.
+    - `pull`: of the arguments and cotangents of what it returns, those of the arguments, likewise.
     """
     fixed, tree = jax.tree.flatten(primals)
     moves, tree_of_moves = jax.tree.flatten(tangents)
@@ -45,27 +50,40 @@ def changes(
 
     def forth(*given: Any) -> list[Any]:
         of, by = parted(given)
-        results, change = eqx.filter_jvp(function, of, jax.tree.unflatten(tree_of_moves, by))
+        results, change = eqx.filter_jvp(functions[0], of, jax.tree.unflatten(tree_of_moves, by))
         return [jnp.zeros_like(x) if dx is None else dx for x, dx in zip(results, change, strict=True)]
 
-    def usual(*given: Any) -> list[Any]:
+    def pushed(*given: Any) -> list[Any]:
+        of, by = parted(given)
+        return list(push(of, jax.tree.unflatten(tree_of_moves, by)))
+
+    def back(*given: Any) -> list[Any]:
         of, cotangents = parted(given)
         moving, still = eqx.partition(of, varied)
-        _, pulled = jax.vjp(lambda moving: function(*eqx.combine(moving, still)), moving)
+        _, pulled = jax.vjp(lambda moving: functions[1](*eqx.combine(moving, still)), moving)
         return jax.tree.leaves(pulled(cotangents))
 
     def pulled(*given: Any) -> list[Any]:
         of, cotangents = parted(given)
         return jax.tree.leaves(eqx.filter(pull(of, cotangents), varied))
 
-    @jax.custom_jvp
-    def back(*given: Any) -> list[Any]:
-        return by_platform(pulled, usual, *given)
-
-    back.defjvp(lambda primals, tangents: jax.jvp(usual, primals, tangents))
+    ways = {
+        "forth": _natively(pushed, forth) if push else forth,
+        "back": _natively(pulled, back) if pull else back,
+    }
     told = tuple((tuple(x.shape), x.dtype) for x in found)
-    kept = {"forth": forth, "back": back if pull else usual, "fixed": len(fixed), "shapes": told}
-    return _linear_p.bind(*fixed, *moves, **kept)
+    return _linear_p.bind(*fixed, *moves, **ways, fixed=len(fixed), shapes=told)
+
+
+def _natively(native: Map, usual: Map) -> Map:
+    """What is computed by machine code where that runs, and differentiated by JAX."""
+
+    @jax.custom_jvp
+    def computed(*given: Any) -> list[Any]:
+        return by_platform(native, usual, *given)
+
+    computed.defjvp(lambda primals, tangents: jax.jvp(usual, primals, tangents))
+    return computed
 
 
 def lazily_differentiated(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -104,7 +122,7 @@ def _lazy_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, function: Map,
     numbers = lambda *given: [x for x, it in zip(function(*given), numeric, strict=True) if it]
     moves = tuple(None if type(x) is ad.Zero else x for x in tangents)
     given = [x for x, it in zip(found, numeric, strict=True) if it]
-    change = iter(changes(numbers, tuple(primals), moves, given))
+    change = iter(changes((numbers, numbers), tuple(primals), moves, given))
     zero = lambda x: ad.Zero(jax.typeof(x).to_tangent_aval())
     return found, [next(change) if it else zero(x) for x, it in zip(found, numeric, strict=True)]
 

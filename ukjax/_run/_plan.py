@@ -32,7 +32,7 @@ from ._integrate import Span, State, integrate, integrate_whole
 from ._interned import interned
 from ._made import key
 from ._observe import Solved
-from ._reverse import batched_with, changed
+from ._reverse import changed
 from ._start import checked_start
 from ._start_moved import require_near
 
@@ -101,8 +101,10 @@ def integrated(
     - `reverse`: whether reverse mode may be machine code as well.
     """
 
-    def by_diffrax(arrays: Any, y0: State, span: Span, ts: Any, *, pooled: bool) -> Solved:
+    def by_diffrax(arrays: Any, y0: State, span: Span, ts: Any, *, pooled: bool, ahead: bool = False) -> Solved:
         model, settings, solver, dense = static.joined(arrays)
+        if ahead and isinstance(settings["adjoint"], _options.REVERSE_ONLY):
+            settings = settings | {"adjoint": dfx.ForwardMode()}
         return integrate(model, y0, span, ts, settings, solver, dense, pooled=pooled)
 
     def native(arrays: Any, y0: State, span: Span, ts: Any) -> Solved:
@@ -121,21 +123,18 @@ def integrated(
 
     differentiable = functools.partial(by_diffrax, pooled=False)
 
-    def pull(arrays: Any, y0: State, span: Span, ts: Array, of: Any) -> Any:
+    def along(way: str, arrays: Any, y0: State, span: Span, ts: Array, of: Any) -> Any:
         model, settings, _, _ = static.joined(arrays)
-        assert whole is not None
-        return whole.pulled(model, settings["stepsize_controller"], y0, span, ts, of)
+        return getattr(whole, way)(model, settings["stepsize_controller"], y0, span, ts, of)
 
     @run.def_jvp
     def _(primals: Any, tangents: Any) -> Any:
         (_, *options), _, *others = tangents
-        _, settings, *_ = static.joined(primals[0])
-        if isinstance(settings["adjoint"], _options.REVERSE_ONLY):
-            native = reverse and whole is not None and whole.can_be_pulled
-            pulls = native and not jax.tree.leaves((options, others))
-            return changed(run, differentiable, pull if pulls else None, primals, tangents)
-        solved, change = eqx.filter_jvp(differentiable, primals, tangents)
-        return batched_with(primals, solved), change
+        steady = whole is not None and not jax.tree.leaves((options, others))
+        push = functools.partial(along, "pushed") if steady and whole.can_be_pushed else None
+        pull = functools.partial(along, "pulled") if steady and reverse and whole.can_be_pulled else None
+        ways = functools.partial(differentiable, ahead=True), differentiable
+        return changed(run, ways, push, pull, primals, tangents)
 
     _, settings, _, dense = static.joined(arrays)
     if whole is None and not can_be_pooled(settings, ts, dense):

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ..._compiler import (
+    COUNTED,
     Code,
     Integration,
     Motion,
@@ -112,6 +113,28 @@ class Whole:
         given = states[:-1].reshape(1, -1), states[-1:]
         field, projection, state = (x[0] for x in self._integration.pullback(*operands, *given))
         return (field, projection), (state[: y0[0].size], state[y0[0].size :])
+
+    @property
+    def can_be_pushed(self) -> bool:
+        """Whether there is machine code for `pushed`."""
+        return self._integration.pushforward.has_machine_code
+
+    def pushed(self, model: Model, controller: Any, y0: Any, span: Any, ts: Any, of: Any) -> tuple[Any, Any]:
+        """The changes of `Ends.q` and `Ends.v`, the sizes of steps being constants.
+
+        **Arguments:** as of a call, and:
+
+        - `of`: the changes of the model's numbers and of the state to start from.
+        """
+        (field, projection), start = of
+        numbers = self.numbers(model, controller, at_once=False)
+        operands, _ = self._operands(numbers, y0, span, ts, jnp)
+        for i, change in ((0, field), (1, projection), (-1, start)):
+            operands[i] = jnp.concatenate([operands[i], self._joined(jax.tree.leaves(change), jnp)], axis=1)
+        saved, ends = self._integration.pushforward(*operands)
+        n, reached = saved.shape[2] // 2, jnp.arange(saved.shape[1]) < ends[0, COUNTED.index("saved")]
+        change = jnp.concatenate([jnp.where(reached[:, None], saved[0, :, n:], 0.0), ends[:, -n:]])
+        return change[:, : y0[0].size], change[:, y0[0].size :]
 
     def _joined(self, arrays: Any, xp: Any) -> Any:
         """Arrays as the operand of one run."""
