@@ -23,7 +23,9 @@ def carrying_change(motion: Motion, control: Control) -> tuple[Motion, Control]:
     n = motion.size
     field = _carrying(motion.field, n, 0)
     projection = motion.projection and _carrying(motion.projection, n, motion.multipliers)
-    return Motion(field, projection, motion.multipliers, 2 * n, motion.estimates), _looking_at_first(control, n)
+    return Motion(field, projection, motion.multipliers, 2 * n, motion.estimates), _looking_at_first(
+        control, n
+    )
 
 
 def _carrying(program: Program, n: int, multipliers: int) -> Program:
@@ -34,7 +36,10 @@ def _carrying(program: Program, n: int, multipliers: int) -> Program:
     first = 1 if p else 0
     change = program.pushforward((*range(first), first + 1, first + 2), n)
     state = 2 * p + 1
-    after = range(state + 2 * n, state + 2 * n + errors), range(state + 2 * n + 2 * errors, state + 4 * n + multipliers)
+    after = (
+        range(state + 2 * n, state + 2 * n + errors),
+        range(state + 2 * n + 2 * errors, state + 4 * n + multipliers),
+    )
     own = [*range(p), 2 * p, *range(state, state + n), *after[0], *after[1][:multipliers]]
     changes = [*range(p, 2 * p), *range(state + n, state + 2 * n)]
     build = Builder()

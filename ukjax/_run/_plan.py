@@ -101,7 +101,9 @@ def integrated(
     - `reverse`: whether reverse mode may be machine code as well.
     """
 
-    def by_diffrax(arrays: Any, y0: State, span: Span, ts: Any, *, pooled: bool, ahead: bool = False) -> Solved:
+    def by_diffrax(
+        arrays: Any, y0: State, span: Span, ts: Any, *, pooled: bool, ahead: bool = False
+    ) -> Solved:
         model, settings, solver, dense = static.joined(arrays)
         if ahead and isinstance(settings["adjoint"], _options.REVERSE_ONLY):
             settings = settings | {"adjoint": dfx.ForwardMode()}

@@ -53,4 +53,3 @@ def changed(
         (states[0], states[1]), primals, tangents, numbers(solved), push and pushed, pull and pulled
     )
     return solved, jax.tree.map(lambda _: None, solved)._replace(**dict(zip(names, found, strict=True)))
-

@@ -132,7 +132,10 @@ class Whole:
         for i, change in ((0, field), (1, projection), (-1, start)):
             operands[i] = jnp.concatenate([operands[i], self._joined(jax.tree.leaves(change), jnp)], axis=1)
         saved, ends = self._integration.pushforward(*operands)
-        n, reached = saved.shape[2] // 2, jnp.arange(saved.shape[1]) < ends[0, COUNTED.index("saved")]
+        n, reached = (
+            saved.shape[2] // 2,
+            jnp.arange(saved.shape[1], dtype=saved.dtype) < ends[0, COUNTED.index("saved")],
+        )
         change = jnp.concatenate([jnp.where(reached[:, None], saved[0, :, n:], 0.0), ends[:, -n:]])
         return change[:, : y0[0].size], change[:, y0[0].size :]
 
