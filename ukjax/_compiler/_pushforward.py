@@ -29,7 +29,7 @@ def carrying_change(motion: Motion, control: Control) -> tuple[Motion, Control]:
 
 
 def _carrying(program: Program, n: int, multipliers: int) -> Program:
-    """Of parameters p, p', time, state y, y', and for a projection errors and multipliers: what it gives of y, and of y'."""
+    """Of parameters p, p', time, state y, y', and of a projection errors and multipliers: what it gives of y and y'."""
     count, projects = sum(program.counts), len(program.outputs) > n
     errors = n if projects else 0
     p = count - 1 - n - errors - multipliers
