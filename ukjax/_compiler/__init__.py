@@ -18,7 +18,6 @@ from ._projection_code import Projected as Projected
 from ._projection_code import ProjectionCode as ProjectionCode
 from ._projection_code import projection_for as projection_for
 from ._refusals import remembered as remembered
-from ._run_layout import COUNTED as COUNTED
 from ._run_layout import Control as Control
 from ._run_layout import Method as Method
 from ._run_layout import Motion as Motion

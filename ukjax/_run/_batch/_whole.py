@@ -11,7 +11,6 @@ import numpy as np
 from jaxtyping import Array
 
 from ..._compiler import (
-    COUNTED,
     Code,
     Integration,
     Motion,
@@ -132,11 +131,8 @@ class Whole:
         for i, change in ((0, field), (1, projection), (-1, start)):
             operands[i] = jnp.concatenate([operands[i], self._joined(jax.tree.leaves(change), jnp)], axis=1)
         saved, ends = self._integration.pushforward(*operands)
-        n, reached = (
-            saved.shape[2] // 2,
-            jnp.arange(saved.shape[1], dtype=saved.dtype) < ends[0, COUNTED.index("saved")],
-        )
-        change = jnp.concatenate([jnp.where(reached[:, None], saved[0, :, n:], 0.0), ends[:, -n:]])
+        n = saved.shape[2]
+        change = jnp.concatenate([saved[0], ends[:, -n:]])[:, n // 2 :]
         return change[:, : y0[0].size], change[:, y0[0].size :]
 
     def _joined(self, arrays: Any, xp: Any) -> Any:
