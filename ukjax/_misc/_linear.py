@@ -5,7 +5,7 @@ is told of it this takes seconds. Here a change is one linear operation, whose t
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -22,24 +22,35 @@ _linear_p.multiple_results = _lazy_p.multiple_results = True
 Map = Callable[..., Sequence[Any]]
 
 
-def changes(
-    functions: tuple[Callable[..., list[Any]], Callable[..., list[Any]]],
-    primals: Any,
-    tangents: Any,
-    found: Sequence[Any],
-    push: Any = None,
-    pull: Any = None,
-) -> list[Any]:
+def _never() -> bool:
+    return False
+
+
+class Ways(NamedTuple):
+    """How the changes of a function are computed.
+
+    - `forward`, `reverse`: functions that return the same list of floating-point arrays, which JAX differentiates.
+    - `push`: of the arguments and their changes, those of what is returned, by machine code.
+    - `pull`: of the arguments and cotangents of what is returned, those of the arguments, likewise.
+    - `on_gpu`: whether `push` is for the GPU of this process too.
+    """
+
+    forward: Callable[..., Any]
+    reverse: Callable[..., Any]
+    push: Callable[..., Any] | None = None
+    pull: Callable[..., Any] | None = None
+    on_gpu: Callable[[], bool] = _never
+
+
+def changes(ways: Ways, primals: Any, tangents: Any, found: Sequence[Any]) -> list[Any]:
     """The changes of what a function returns.
 
     **Arguments:**
 
-    - `functions`: return a list of floating-point arrays, the same: one for forward mode and one for reverse mode.
+    - `ways`: to compute them.
     - `primals`: its arguments, pytrees of arrays.
     - `tangents`: their changes; None where they do not change, but not all of them.
     - `found`: what it returned.
-    - `push`: of the arguments and their changes, those of what it returns, computed by machine code; by default JAX's.
-    - `pull`: of the arguments and cotangents of what it returns, those of the arguments, likewise.
     """
     fixed, tree = jax.tree.flatten(primals)
     moves, tree_of_moves = jax.tree.flatten(tangents)
@@ -50,37 +61,37 @@ def changes(
 
     def forth(*given: Any) -> list[Any]:
         of, by = parted(given)
-        results, change = eqx.filter_jvp(functions[0], of, jax.tree.unflatten(tree_of_moves, by))
+        results, change = eqx.filter_jvp(ways.forward, of, jax.tree.unflatten(tree_of_moves, by))
         return [jnp.zeros_like(x) if dx is None else dx for x, dx in zip(results, change, strict=True)]
 
     def pushed(*given: Any) -> list[Any]:
         of, by = parted(given)
-        return list(push(of, jax.tree.unflatten(tree_of_moves, by)))
+        assert ways.push is not None
+        return list(ways.push(of, jax.tree.unflatten(tree_of_moves, by)))
 
     def back(*given: Any) -> list[Any]:
         of, cotangents = parted(given)
         moving, still = eqx.partition(of, varied)
-        _, pulled = jax.vjp(lambda moving: functions[1](*eqx.combine(moving, still)), moving)
+        _, pulled = jax.vjp(lambda moving: ways.reverse(*eqx.combine(moving, still)), moving)
         return jax.tree.leaves(pulled(cotangents))
 
     def pulled(*given: Any) -> list[Any]:
         of, cotangents = parted(given)
-        return jax.tree.leaves(eqx.filter(pull(of, cotangents), varied))
+        assert ways.pull is not None
+        return jax.tree.leaves(eqx.filter(ways.pull(of, cotangents), varied))
 
-    ways = {
-        "forth": _natively(pushed, forth) if push else forth,
-        "back": _natively(pulled, back) if pull else back,
-    }
+    forth = _natively(pushed, forth, ways.on_gpu) if ways.push else forth
+    back = _natively(pulled, back, _never) if ways.pull else back
     told = tuple((tuple(x.shape), x.dtype) for x in found)
-    return _linear_p.bind(*fixed, *moves, **ways, fixed=len(fixed), shapes=told)
+    return _linear_p.bind(*fixed, *moves, forth=forth, back=back, fixed=len(fixed), shapes=told)
 
 
-def _natively(native: Map, usual: Map) -> Map:
+def _natively(native: Map, usual: Map, on_gpu: Callable[[], bool]) -> Map:
     """What is computed by machine code where that runs, and differentiated by JAX."""
 
     @jax.custom_jvp
     def computed(*given: Any) -> list[Any]:
-        return by_platform(native, usual, *given)
+        return by_platform(native, usual, *given, on_gpu=on_gpu)
 
     computed.defjvp(lambda primals, tangents: jax.jvp(usual, primals, tangents))
     return computed
@@ -122,7 +133,7 @@ def _lazy_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, function: Map,
     numbers = lambda *given: [x for x, it in zip(function(*given), numeric, strict=True) if it]
     moves = tuple(None if type(x) is ad.Zero else x for x in tangents)
     given = [x for x, it in zip(found, numeric, strict=True) if it]
-    change = iter(changes((numbers, numbers), tuple(primals), moves, given))
+    change = iter(changes(Ways(numbers, numbers), tuple(primals), moves, given))
     zero = lambda x: ad.Zero(jax.typeof(x).to_tangent_aval())
     return found, [next(change) if it else zero(x) for x, it in zip(found, numeric, strict=True)]
 

@@ -17,6 +17,7 @@ from .._compiler import machine_code_is_wanted, stays_here
 from .._misc._arguments import require_instance, require_solver, whole_number
 from .._misc._by_platform import by_platform
 from .._misc._closures import hoisted
+from .._misc._linear import Ways
 from .._misc._traced import Same
 from .._misc._types import is_traced
 from .._motion._model import Model, coded
@@ -135,8 +136,10 @@ def integrated(
         steady = whole is not None and not jax.tree.leaves((options, others))
         push = functools.partial(along, "pushed") if steady and whole.can_be_pushed else None
         pull = functools.partial(along, "pulled") if steady and reverse and whole.can_be_pulled else None
-        ways = functools.partial(differentiable, ahead=True), differentiable
-        return changed(run, ways, push, pull, primals, tangents)
+        ways = Ways(functools.partial(differentiable, ahead=True), differentiable, push, pull)
+        if push:
+            ways = ways._replace(on_gpu=whole.pushes_on_gpu)
+        return changed(run, ways, primals, tangents)
 
     _, settings, _, dense = static.joined(arrays)
     if whole is None and not can_be_pooled(settings, ts, dense):

@@ -118,6 +118,10 @@ class Whole:
         """Whether there is machine code for `pushed`."""
         return self._integration.pushforward.has_machine_code
 
+    def pushes_on_gpu(self) -> bool:
+        """Whether there is a GPU here that takes `pushed` as a kernel."""
+        return self._integration.pushforward.kernel.runs_here()
+
     def pushed(self, model: Model, controller: Any, y0: Any, span: Any, ts: Any, of: Any) -> tuple[Any, Any]:
         """The changes of `Ends.q` and `Ends.v`, the sizes of steps being constants.
 
