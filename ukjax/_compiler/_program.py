@@ -148,6 +148,13 @@ class Program:
         found = of.cotangents([of.build.input(count + i) for i in range(len(taken))])
         return Program(found, (*self.counts, len(taken)), self.dtype, derived=True)
 
+    def pushforward(self, varied: tuple[int, ...], outputs: int) -> "Program":
+        """The change of the first outputs, from all operands and the changes of those `varied`.
+
+        **Arguments:** as `pullback`.
+        """
+        return Program(self._differentiated[:outputs], self.counts, self.dtype)._tangent(varied)
+
     def _numbers(self, operands: Sequence[int]) -> list[int]:
         """Those of the inputs of some operands."""
         ends = np.cumsum(self.counts)
