@@ -1,5 +1,5 @@
-"""What derivatives of a run cost, in runs and in memory: a gradient in reverse mode, a change along one direction in forward
-mode; and a batch of gradients.
+"""What derivatives of a run cost, in runs and in memory: gradients in reverse mode, changes along one direction in
+forward mode; and a batch of gradients.
 
 With two megabytes of checkpoints, the default; with Diffrax's number of them, about the root of twice the steps; and
 with one for every step.
@@ -60,7 +60,7 @@ def seconds(fn: Callable[[], object], rounds: int) -> float:
 
 
 def cost(model: str, steps: int, stabilizer: str, checkpoints: str) -> list[float]:
-    """Seconds of a run, runs that a gradient and a change take, and megabytes that run and gradient need for temporaries."""
+    """Seconds of a run, runs that a gradient and a change take, and megabytes of temporaries of run and gradient."""
     end = squared_end(model, steps, stabilizer, checkpoints)
     parameters = eqx.filter(uk.models.get(model).system, eqx.is_inexact_array)
     change = lambda x: jax.jvp(end, (x,), (x,))
