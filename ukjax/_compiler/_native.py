@@ -115,8 +115,9 @@ class HostFunction:
         columns, end = numbers[: self._rows * whole].reshape(-1, whole), 0
         for x in operands:
             start, end = end, end + len(x)
-            columns[start:end, : x.shape[1]] = x
-            columns[start:end, x.shape[1] :] = x[:, -1:]
+            columns[start:end, :members] = x
+        if whole > members:
+            columns[:end, members:] = columns[:end, members - 1 : members]
         first, row = numbers.ctypes.data, whole * numbers.itemsize
         self._compute(first + self._rows * row, first + end * row, whole, first)
         return columns[end:, :members]

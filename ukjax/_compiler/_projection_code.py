@@ -16,7 +16,7 @@ from .._misc._types import Coordinates, Time, Velocities
 from .._system._rows import position_rows
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem, has_quasi_velocities
-from ._code import MOST, run, short_enough
+from ._code import MOST, short_enough
 from ._common import common
 from ._interpret import Interpreter
 from ._parameters import Inputs, Leaf, Structure, joined, leaf, numbers, read_by, split
@@ -24,6 +24,7 @@ from ._program import Program
 from ._projection import Motion, projection
 from ._refusals import remembered
 from ._scalars import Builder
+from ._written import run
 
 _MOST_CALLS = 16
 
@@ -112,11 +113,12 @@ class ProjectionCode:
         errors = np.zeros((n_q + n, 1))
         found = self._of_states.on_host(numbers, t, q, v, errors, np.zeros((self.rows, 1)))
         for _ in range(_MOST_CALLS - 1):
-            unsettled = np.flatnonzero(found[after + 1] > 0.5)
-            if not unsettled.size:
+            unsettled = found[after + 1] > 0.5
+            if not unsettled.any():
                 break
-            state, mu = [x[:, unsettled] for x in (t, q, v)], found[n_q + n : after, unsettled]
-            found[:, unsettled] = self._of_states.on_host(numbers, *state, errors, mu)
+            at = ... if unsettled.all() else np.flatnonzero(unsettled)
+            state, mu = [x[:, at] for x in (t, q, v)], found[n_q + n : after, at]
+            found[:, at] = self._of_states.on_host(numbers, *state, errors, mu)
         return found[:n_q].T, found[n_q : n_q + n].T
 
 

@@ -162,7 +162,9 @@ def projected_by_code(
     return model.projection(numbers[1], t, *y, error)
 
 
-def coded(model: Model, solver: dfx.AbstractSolver, t: Array, q: Array, v: Array) -> tuple[Model, str]:
+def coded(
+    model: Model, solver: dfx.AbstractSolver, t: Array, q: Array, v: Array, *, automatic: bool
+) -> tuple[Model, str]:
     """The model with its acceleration as scalar code where that can be, and what became of it in words.
 
     **Arguments:**
@@ -170,9 +172,13 @@ def coded(model: Model, solver: dfx.AbstractSolver, t: Array, q: Array, v: Array
     - `model`: what to compute.
     - `solver`: that is to integrate it.
     - `t`, `q`, `v`: of these only shapes and types matter.
+    - `automatic`: whether the formula is the default one, for which L D L^T may stand, with its threshold.
     """
+    method = model.formula.inverted_by
+    how = method.threshold(q.dtype) if automatic and method else model.formula
+    by = "" if automatic else f" by {type(method).__name__}"
     try:
-        code = code_for(model.system, model.formula, model.stabilizer, t, q, v)
+        code = code_for(model.system, how, model.stabilizer, t, q, v)
     except InputError:  # which says whose function is wrong, as the formula would
         raise
     except Exception as reason:
@@ -182,7 +188,7 @@ def coded(model: Model, solver: dfx.AbstractSolver, t: Array, q: Array, v: Array
     if not _is_worthwhile(code.program, solver):
         return model, f"arrays, as scalar code would take {size} operations"
     apart = " and the force on arrays" if code.apart else ""
-    model, said = dataclasses.replace(model, code=code), f"scalar code of {size} operations{apart}"
+    model, said = dataclasses.replace(model, code=code), f"scalar code of {size} operations{by}{apart}"
     method = model.stabilizer.projection_method
     if method is None:
         return model, said

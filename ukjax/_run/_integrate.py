@@ -149,7 +149,7 @@ def integrate_whole(
 
     **Arguments:** as `integrate`, and as a `Whole` takes them.
     """
-    ends = whole(numbers, y0, span, ts, at_once=at_once)
+    ends = (whole.at_once if at_once else whole)(numbers, y0, span, ts)
     stats = _stats(model, solver, ends.steps, ends.accepted)
     result = result_of(int(ends.result)) if at_once else promoted(ends.result)
     return Solved(ends.t, ends.q, ends.v, stats, result, None, None)

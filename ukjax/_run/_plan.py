@@ -34,7 +34,7 @@ from ._made import key
 from ._observe import Solved
 from ._reverse import batched_with, changed
 from ._start import checked_start
-from ._start_moved import require_near
+from ._start_moved import require_near, start_moved
 
 _MOST = 64  # runs remembered
 
@@ -151,6 +151,8 @@ class Plan:
     - `automatic`: whether the formula is the default one.
     - `traced`: whether JAX traces any of it.
     - `told`: what it says of every trajectory: what became of the model, and names.
+    - `points`: the system's named points, if it has any.
+    - `usual`: how many times the first run made at once was to save; 0 before it.
     - `arrays`: what the run takes but state and times.
     """
 
@@ -162,8 +164,8 @@ class Plan:
         adjoint = _options.adjoint(o.adjoint, (q, v), max_steps)
         controller = _options.controller(o.stepsize_controller, o.solver, o.with_dt0, (o.rtol, o.atol), dtype)
         self.automatic = o.formula is None
-        self._begun: tuple[Any, State] | None = None
-        self._usual: int | None = None
+        self._begun: tuple[Any, State, Array] | None = None
+        self.usual = 0
         fixed = isinstance(controller, dfx.ConstantStepSize)
         formula = _options.formula(o.formula, o.stabilizer, dtype, fixed=fixed)
         event = as_diffrax(o.event, (t, q, v))
@@ -177,9 +179,7 @@ class Plan:
         projects = o.stabilizer.projection_method is not None
         _options.require_fitting(adjoint, o.every_step, event, o.dense, projects)
         self.model = Model(interned(hoisted(system), t, q, v), formula, o.stabilizer)
-        computed_by = f"{type(formula).__name__} on arrays"
-        if self.automatic:
-            self.model, computed_by = coded(self.model, o.solver, t, q, v)
+        self.model, computed_by = coded(self.model, o.solver, t, q, v, automatic=self.automatic)
         self.model, names = self.model.ready(), names_of(system, q, v)
         self.told = {
             "computed_by": computed_by,
@@ -187,14 +187,16 @@ class Plan:
             "coordinate_names": names.coordinates,
             "velocity_names": names.velocities,
         }
+        self.points = getattr(system, "points", None)
         self.traced = is_traced(system, tuple(options), self.model)
         self.arrays, rest = eqx.partition((self.model, settings, o.solver, o.dense), eqx.is_array)
         self._static, self._whole, self._reverse = Static(rest), None, o.adjoint is None
         if not (event or o.dense or o.every_step or o.progress):
             self._whole = whole_run(self.model, o.solver, controller, (q, v), o.with_dt0, max_steps)
 
-    def start(self, t: Array, q: Array, v: Array, tolerance: float | None) -> State:
-        """The state to start from, checked, and projected if the stabilizer projects; the last one is remembered.
+    def start(self, t: Array, q: Array, v: Array, tolerance: float | None) -> tuple[State, Array]:
+        """The state to start from, checked, and projected if the stabilizer projects, and by how much it was moved; the
+        last one is remembered.
 
         **Arguments:**
 
@@ -206,22 +208,12 @@ class Plan:
         given = tolerance, *(np.asarray(x).tobytes() for x in (t, q, v))
         begun = self._begun
         if begun is not None and begun[0] == given:
-            return begun[1]
-        y0 = checked_start(self.model, t, q, v, self.automatic)
-        silent = require_near(self.model, t, (q, v), y0, tolerance, stacklevel=4)
-        self._begun = (given, y0) if silent else None
-        return y0
-
-    def is_usual(self, ts: Array | None) -> bool:
-        """Whether as many times are to be saved as in the first run.
-
-        **Arguments:**
-
-        - `ts`: the times to save at; None for every step.
-        """
-        if self._usual is None and ts is not None:
-            self._usual = len(ts)
-        return ts is not None and self._usual == len(ts)
+            return begun[1:]
+        y0, there = checked_start(self.model, t, q, v, self.automatic)
+        silent = require_near(self.model, t, (q, v), y0, tolerance, there, stacklevel=4)
+        moved = start_moved((q, v), y0)
+        self._begun = (given, y0, moved) if silent else None
+        return y0, moved
 
     @functools.cached_property
     def _known(self) -> Any:
@@ -237,7 +229,10 @@ class Plan:
 
         - `at_once`: whether all has values, and the run is to be made now.
         """
+        if at_once and ts is not None:
+            self.usual = self.usual or len(ts)
         if self._whole is None or not at_once:
+            ts = padded(ts, span[1]) if at_once else ts
             return integrated(self._static, self._whole, self._reverse, self.arrays, y0, span, ts)
         assert ts is not None
         numbers, model, solver = self._known

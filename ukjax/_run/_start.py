@@ -88,25 +88,37 @@ def equations_at(model: Model, t: Array, *states: State) -> list[Equations]:
     return [jax.tree.unflatten(tree, [x[i] for x in leaves]) for i in range(len(states))]
 
 
-def _is_fit(model: Model, t: Array, state: State) -> bool:
-    """Whether a run can start here, as far as can be told without compiling a formula."""
-    regular = False
-    if model.code is not None:
-        rows = observed(model, _together(t, state))
-        if not _is_precise(model, rows["position_error"], rows["velocity_error"]):
-            return False
-        regular = bool(rows["regular"].all())
-        if regular and model.code.symmetric:
-            return True
-    (here,) = equations_at(model, t, state)
-    _require_symmetric(here.M)
-    return regular or (
-        _is_precise(model, here.rows.position_error, here.rows.velocity_error) and _has_acceleration(here)
-    )
+def _first_fit(
+    model: Model, t: Array, automatic: bool, *states: State
+) -> tuple[State, list[Equations] | None] | None:
+    """The first of some states in which a run can start, as far as can be told without compiling a formula.
+
+    And the equations of motion at all of them, if they were needed.
+    """
+    rows, at = None if model.code is None else observed(model, _together(t, *states)), None
+    for i, state in enumerate(states):
+        regular = False
+        if rows is not None and model.code is not None:
+            if not _is_precise(model, rows["position_error"][i], rows["velocity_error"][i]):
+                continue
+            regular = bool(rows["regular"][i])
+            if not automatic:  # of a formula they are regular wherever it is finite
+                at = at or equations_at(model, t, *states)
+                regular = regular and not inconsistent_rows(at[i], rows["a"][i])
+            if regular and model.code.symmetric:
+                return state, at
+        at = at or equations_at(model, t, *states)
+        _require_symmetric(at[i].M)
+        precise = _is_precise(model, at[i].rows.position_error, at[i].rows.velocity_error)
+        if regular or (precise and _has_acceleration(at[i])):
+            return state, at
+    return None
 
 
-def checked_start(model: Model, t: Array, q: Array, v: Array, automatic: bool) -> State:
-    """The state to start from.
+def checked_start(
+    model: Model, t: Array, q: Array, v: Array, automatic: bool
+) -> tuple[State, list[Equations] | None]:
+    """The state to start from; and the equations of motion at the state given and there, if both are known now.
 
     **Arguments:**
 
@@ -116,13 +128,12 @@ def checked_start(model: Model, t: Array, q: Array, v: Array, automatic: bool) -
 
     **Raises:** `InputError`, by constraint name, where a run could not start.
     """
-    if automatic and _is_fit(model, t, (q, v)):
-        return q, v
+    states: list[Any] = [(q, v)] if automatic or model.code is not None else []
     if model.projection is not None:
         found = projected(model, _together(t, (q, v)))
-        nearest: Any = found.q[0], found.v[0]
-        if _is_fit(model, t, nearest):
-            return nearest
+        states.append((found.q[0], found.v[0]))
+    if states and (fit := _first_fit(model, t, automatic, *states)) is not None:
+        return fit if len(states) == 2 else (fit[0], None)
     y, equations, acceleration = _projected(model, t, q, v)
     _require_symmetric(equations.M)
     rows = equations.rows
@@ -142,4 +153,4 @@ def checked_start(model: Model, t: Array, q: Array, v: Array, automatic: bool) -
             f"the constraints {', '.join(inconsistent)} are inconsistent: no acceleration satisfies all rows "
             f"at t = {t}. `ukjax.check` tells more."
         )
-    return y
+    return y, None
