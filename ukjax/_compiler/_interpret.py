@@ -20,6 +20,7 @@ from jax.extend import core
 from ._choices import Choices, choices, place_of_most, selected, total_order
 from ._expressions import OF_NONE, OPERATIONS, REDUCTIONS, Call, Expression, Node, entries, is_number
 from ._integers import is_plain, must_be_known, needs_types
+from ._live import live
 from ._moves import (
     MOVES,
     OPERANDS,
@@ -38,9 +39,7 @@ from ._moves import (
 from ._scalars import FOLDED, Builder, TranslationError, inlined
 
 _LONGEST_UNROLLED = 256
-_LARGEST_MATRIX = (
-    128  # parameters in a factor, of more than which XLA compiles products of arrays sooner than LLVM
-)
+_LARGEST_MATRIX = 128  # parameters in a factor; products with more of them XLA compiles sooner than LLVM
 
 
 class LargeProductError(TranslationError):
@@ -68,7 +67,7 @@ class Interpreter:
         def read(x: Any) -> Scalars:
             return scalars(x.val) if isinstance(x, core.Literal) else values[x]
 
-        for equation in jaxpr.eqns:
+        for equation in live(jaxpr):
             outputs = self._equation(equation, [read(x) for x in equation.invars])
             for variable, output in zip(equation.outvars, outputs, strict=True):
                 values[variable] = output
