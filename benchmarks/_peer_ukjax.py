@@ -24,8 +24,7 @@ _RCOND, _GAIN = 1e-5, 20.0  # as at fixed steps by default: experiments/fixed_st
 
 def loop(problem: uk.Problem, solver: dfx.AbstractSolver | None = None) -> Loop:
     """A solver, or Runge and Kutta's method, over the scalar code, constraints held by Baumgarte."""
-    formula = uk.UdwadiaKalaba(uk.GramSchmidt(rcond=_RCOND))
-    code = uk.lanes(problem, formula, stabilizer=uk.Baumgarte.squared(_GAIN, _GAIN))
+    code = uk.lanes(problem, stabilizer=uk.Baumgarte.squared(_GAIN, _GAIN), rcond=_RCOND)
 
     def step(t: Array, h: Array, y: tuple[Array, Array]) -> tuple[Array, Array]:
         accelerate = jax.vmap(code.one, (None, 1, 1), 1) if y[0].ndim == 2 else code.one

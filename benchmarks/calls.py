@@ -5,8 +5,8 @@
 
 Processor time, each model in processes of its own, after imports; the default solver and tolerances over one second of
 motion. Later calls are of the same problem, or of its system with another start each time, and what they take more than
-the run in `jit` is said too: medians of 50 calls, taken in turn, the least of 4 rounds. With `--build` all models are built
-and none is run.
+the run in `jit` is said too: medians of 50 calls, taken in turn, the least of 4 rounds. With `--build` all models are
+built and none is run.
 """
 
 import argparse
@@ -37,8 +37,8 @@ def built(model: str) -> tuple[uk.Problem, float]:
 
 
 def measure(model: str) -> list[float]:
-    """Seconds of building and of the first call; milliseconds of the run in `jit`, and how many more later calls take, and
-    later calls from new starts."""
+    """Seconds of building and of the first call; milliseconds of the run in `jit`, and how many more a later call takes,
+    and one from a new start."""
     problem, building = built(model)
     run = lambda: jax.block_until_ready(uk.simulate(problem, t1=1.0).q)
     compiled = jax.jit(lambda q, v: uk.simulate(problem.system, q, v, t1=1.0).q)

@@ -23,25 +23,27 @@ def times(name: str) -> dict[str, list[float]]:
     problem, rng = uk.models.get(name), np.random.default_rng(0)
     q = problem.q0 + 1e-3 * rng.normal(size=(256, problem.q0.size))
     v = problem.v0 + 1e-3 * rng.normal(size=(256, problem.v0.size))
-    fast = uk.lanes(problem)
 
-    def cases(formula: uk.AbstractFormula | None):
-        one = (
-            fast
-            if formula is None
-            else jax.vmap(lambda t, q, v: formula.acceleration(problem.system, t, q, v).a, (None, 0, 0))
-        )
+    def batched(one):
         accelerate = jax.jit(lambda q, v: one(jnp.asarray(0.0), q, v))
-        end = jax.jit(lambda q: uk.simulate(problem, q, t1=1.0, ts=2, formula=formula).q[-1])
-        return lambda: accelerate(q[:1], v[:1]), lambda: accelerate(q, v), lambda: end(problem.q0)
+        return [lambda: accelerate(q[:1], v[:1]), lambda: accelerate(q, v)]
 
-    ways = {"default": None} | {f"UdwadiaKalaba({m.__name__})": uk.UdwadiaKalaba(m()) for m in METHODS}
-    calls = {way: cases(formula) for way, formula in ways.items()}
-    found = {}
+    def by_code(formula: uk.AbstractFormula | None):
+        end = jax.jit(lambda q: uk.simulate(problem, q, t1=1.0, ts=2, formula=formula).q[-1])
+        return [*batched(uk.lanes(problem, formula)), lambda: end(problem.q0)]
+
+    def on_arrays(formula: uk.AbstractFormula):  # as runs are where there is no scalar code
+        one = lambda t, q, v: formula.acceleration(problem.system, t, q, v).a
+        return batched(jax.vmap(one, (None, 0, 0)))
+
+    formulas = {f"UdwadiaKalaba({m.__name__})": uk.UdwadiaKalaba(m()) for m in METHODS}
+    calls = {"default": by_code(None)} | {way: by_code(x) for way, x in formulas.items()}
+    calls |= {f"{way} on arrays": on_arrays(x) for way, x in formulas.items()}
+    found = {way: [float("nan")] * 3 for way in calls}
     for i, scale in enumerate((1e6, 1e6 / 256, 1e3)):
-        measured = interleaved({way: each[i] for way, each in calls.items()})
+        measured = interleaved({way: each[i] for way, each in calls.items() if i < len(each)})
         for way, seconds in measured.items():
-            found.setdefault(way, []).append(scale * seconds)
+            found[way][i] = scale * seconds
     return found
 
 

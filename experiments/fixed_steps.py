@@ -48,9 +48,7 @@ def errors(
     problem: uk.Problem, w2: float, solver: dfx.AbstractSolver, steps: np.ndarray, rcond: float
 ) -> np.ndarray:
     """How far from the closed form runs by those steps (k,) end [m]; infinite where they are not finite (k,)."""
-    accelerate = uk.lanes(
-        problem, uk.UdwadiaKalaba(uk.GramSchmidt(rcond=rcond)), stabilizer=uk.NoStabilizer()
-    ).one
+    accelerate = uk.lanes(problem, stabilizer=uk.NoStabilizer(), rcond=rcond).one
     terms, count = dfx.ODETerm(lambda t, y, _: (y[1], accelerate(t, *y))), round(END / steps[0])
 
     def tip(h: jax.Array) -> jax.Array:

@@ -32,7 +32,7 @@ def case(request):
     problem = MODELS[request.param]()
     model = Model(problem.system, uk.UdwadiaKalaba(), uk.Projection())
     t, rng = jnp.asarray(problem.t0), np.random.default_rng(0)
-    model, said = coded(model, dfx.Tsit5(), t, problem.q0, problem.v0)
+    model, said = coded(model, dfx.Tsit5(), t, problem.q0, problem.v0, automatic=True)
     assert "projected by" in said, said
     off = 1e-6 if request.param == "flyball_governor" else 1e-3
     q, v = (np.asarray(x) + off * rng.normal(size=x.shape) for x in (problem.q0, problem.v0))

@@ -26,11 +26,12 @@ from .._misc._types import is_traced
 from .._pseudoinverse import GramSchmidt, unit_rows_on_host
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractSystem
-from ._code import MOST, Written
+from ._code import MOST
 from ._interpret import Interpreter
 from ._parameters import Inputs, Leaf, Structure, joined, leaf, split
 from ._refusals import remembered
 from ._scalars import Builder, TranslationError
+from ._written import Written
 
 _CLEARLY = 10.0
 """How far above the rank rule's threshold the least singular value must be for rows to be told independent by another

@@ -10,7 +10,6 @@ or the rows, such a product leaves a system without scalar code.
 
 import contextlib
 import functools
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, final
@@ -20,23 +19,24 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._formula._acceleration import AbstractFormula, Equations, Schur, UdwadiaKalaba
+from .._formula._acceleration import AbstractFormula, Equations
 from .._formula._equations import applied_forces
 from .._misc._types import Coordinates, Forces, Time, Velocities
-from .._pseudoinverse import Lineax
+from .._pseudoinverse import AbstractPseudoinverse, GramSchmidt
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from .._system._tree_inertia import TreeInertia
+from ._by_pseudoinverse import acceleration_by
 from ._common import traced
 from ._expressions import Expression, is_number
 from ._interpret import Interpreter, LargeProductError
 from ._native import machine_code_runs
-from ._on_host import OnHost
 from ._parameters import Inputs, Leaf, Structure, leaf, numbers, read_by, split
 from ._program import Program
 from ._refusals import remembered
 from ._scalars import Builder, TranslationError
 from ._solve import Solution, acceleration, plus
+from ._written import Written, run
 
 LARGEST = 10_000
 """More operations than this XLA does not compile: it would take minutes. LLVM alone takes some seconds for each 50,000,
@@ -47,68 +47,6 @@ _CLEARLY = 10.0
 
 MOST = 1_000_000
 """More operations than this are not even written out: each takes some four kilobytes of memory until it is compiled."""
-
-
-@final
-class Written:
-    """A pytree of arrays of expressions.
-
-    - `arrays`: the pytree.
-    - `counts`: as for a `Program`.
-    - `dtype`: of all.
-    """
-
-    def __init__(self, arrays: Any, counts: Sequence[int], dtype: Any):
-        self.arrays, self.counts, self.dtype = arrays, counts, dtype
-
-    @functools.cached_property
-    def program(self) -> Program:
-        """What computes all entries."""
-        leaves = jax.tree.leaves(self.arrays)
-        return Program([x for leaf in leaves for x in leaf.reshape(-1)], self.counts, self.dtype)
-
-    @functools.cached_property
-    def _layout(self) -> tuple[Any, list[tuple[int, int, tuple[int, ...]]]]:
-        """The pytree's structure, and of each array where its entries begin and end, and its shape."""
-        leaves, tree = jax.tree.flatten(self.arrays)
-        ends = itertools.accumulate(x.size for x in leaves)
-        return tree, [(end - x.size, end, x.shape) for end, x in zip(ends, leaves, strict=True)]
-
-    def _parted(self, found: Any) -> Any:
-        """The pytree, given its entries along the first axis; others come first in each array."""
-        (tree, arrays), others = self._layout, found.shape[1:]
-        return jax.tree.unflatten(tree, [found[i:j].T.reshape(*others, *shape) for i, j, shape in arrays])
-
-    def on_host(self, *operands: np.ndarray) -> Any:
-        """The pytree on NumPy arrays, with the members along the first axis of each array.
-
-        **Arguments:**
-
-        - `operands`: as for `OnHost`.
-        """
-        return self._parted(self.program.on_host(*operands))
-
-    @functools.cached_property
-    def _by_numpy(self) -> OnHost:
-        return OnHost(self.program.outputs, sum(self.counts), self.dtype)
-
-    def by_numpy(self, *operands: np.ndarray) -> Any:
-        """As `on_host`, one operation of NumPy after the other: what is asked once or a few times is not compiled.
-
-        **Arguments:**
-
-        - `operands`: as for `OnHost`.
-        """
-        return self._parted(self._by_numpy(*operands))
-
-    def __call__(self, *operands: Array) -> Any:
-        """The pytree.
-
-        **Arguments:**
-
-        - `operands`: the inputs.
-        """
-        return self._parted(run(self.program, *operands))
 
 
 @final
@@ -190,28 +128,16 @@ class Code:
         return run(self.program, numbers, t, q, v, *applied)
 
 
-def run(program: Program, *operands: Array) -> Array:
-    """The outputs of a program of all numbers in some arrays, as a vector.
-
-    **Arguments:**
-
-    - `program`: what to run.
-    - `operands`: its inputs.
-    """
-    return program(*(jnp.reshape(x, -1).astype(program.dtype) for x in operands))
-
-
-def _rcond(formula: AbstractFormula, dtype: Any) -> float:
-    if not isinstance(formula, UdwadiaKalaba | Schur):
+def _method(formula: AbstractFormula) -> AbstractPseudoinverse:
+    method = formula.inverted_by
+    if method is None:
         raise TranslationError(f"{type(formula).__name__} has no scalar code; UdwadiaKalaba and Schur have")
-    if isinstance(formula.pinv, Lineax) or formula.pinv.independent_rows:
-        raise TranslationError(f"{type(formula.pinv).__name__} has its own rules for dependent rows")
-    return formula.pinv.threshold(dtype)
+    return method
 
 
 def code_for(
     system: AbstractSystem,
-    formula: AbstractFormula,
+    how: AbstractFormula | float | None,
     stabilizer: AbstractStabilizer,
     t: Any,
     q: Any,
@@ -221,26 +147,43 @@ def code_for(
 
     **Arguments:**
 
-    - `system`, `formula`, `stabilizer`: what to compute. Entries of their arrays that JAX traces become inputs.
+    - `system`, `stabilizer`: what to compute. Entries of their arrays that JAX traces become inputs.
+    - `how`: a formula; or the threshold of the rank rule, for L D L^T, None for the default one.
     - `t`, `q`, `v`: of these only shapes and types matter.
 
     **Raises:** `TranslationError`.
     """
     leaves, structure = split(system, stabilizer)
     state = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (t, q, v))
-    return _made(structure, tuple(map(leaf, leaves)), state, _rcond(formula, q.dtype))
+    if isinstance(how, AbstractFormula):
+        return _made(structure, tuple(map(leaf, leaves)), state, _method(how))
+    rcond = GramSchmidt().threshold(q.dtype) if how is None else how
+    return _made(structure, tuple(map(leaf, leaves)), state, rcond)
+
+
+How = AbstractPseudoinverse | float
+"""What B^+ is computed by, or the threshold of L D L^T."""
 
 
 @remembered
-def _made(structure: Structure, leaves: tuple[Leaf, ...], state: tuple[Any, ...], rcond: float) -> Code:
+def _made(structure: Structure, leaves: tuple[Leaf, ...], state: tuple[Any, ...], how: How) -> Code:
     try:
-        return _written(structure, leaves, state, rcond, apart=False)
+        return _written(structure, leaves, state, how, apart=False)
     except LargeProductError:
-        return _written(structure, leaves, state, rcond, apart=True)
+        return _written(structure, leaves, state, how, apart=True)
+
+
+def _solution(build: Builder, e: Equations, how: How, dtype: Any) -> Solution:
+    given = e.M, plus(build, e.Q, e.c), e.rows.A, e.rows.b
+    if isinstance(how, float) or not len(e.rows.A):
+        return acceleration(
+            build, *given, how if isinstance(how, float) else 1.0, float(jnp.finfo(dtype).eps)
+        )
+    return acceleration_by(how, build, *given, dtype)
 
 
 def _written(
-    structure: Structure, leaves: Sequence[Leaf], state: tuple[Any, ...], rcond: float, *, apart: bool
+    structure: Structure, leaves: Sequence[Leaf], state: tuple[Any, ...], how: How, *, apart: bool
 ) -> Code:
     dtype, build = state[1].dtype, Builder(MOST)
     state = (*state, state[2], state[2]) if apart else state
@@ -251,10 +194,9 @@ def _written(
     counts = [inputs.count, *(math.prod(x.shape) for x in state)]
     arguments = parameters + [inputs(x.shape) for x in state]
     e: Equations = jax.tree.unflatten(tree, interpreter.run(equations.jaxpr, equations.consts, arguments))
-    Q = plus(build, e.Q, e.c)
-    solution = acceleration(build, e.M, Q, e.rows.A, e.rows.b, rcond, float(jnp.finfo(dtype).eps))
+    solution = _solution(build, e, how, dtype)
     program = short_enough(Program(solution.a, counts, dtype))
-    observed = _observed(build, e, solution, rcond)
+    observed = _observed(build, e, solution, how if isinstance(how, float) else 1.0)
     with contextlib.suppress(TranslationError):  # what the energy needs, the acceleration need not
         found = interpreter.run(energy.jaxpr, energy.consts, arguments)
         observed["energy"] = jax.tree.unflatten(energy_tree, found)
@@ -279,7 +221,7 @@ def _observed(build: Builder, e: Equations, solution: Solution, rcond: float) ->
         "a": solution.a,
         "constraint_force": plus(build, solution.force, e.c),
         "multipliers": solution.multipliers,
-        "rank": build.total(solution.kept),
+        "rank": solution.rank,
         "kept": solution.kept,
         "sure": build.number(sure, True),
     }

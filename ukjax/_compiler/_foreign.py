@@ -59,9 +59,10 @@ _ARRAY = """  %{of}{i}.place = getelementptr ptr, ptr %{of}, i64 {i}
   %{of}{i}.shapes = getelementptr i8, ptr %{of}{i}.array, i64 40
   %{of}{i}.shape = load ptr, ptr %{of}{i}.shapes"""
 
-# How hard LLVM's code generator tries. What a run calls thousands of times is worth it; what is called once before and
-# after a run is compiled in a quarter of the time without. Both compute the same bits: nothing is reassociated.
-_OPTIMIZED, AT_ONCE = 2, 0
+# How hard LLVM's code generator tries. What a run calls thousands of times is worth it, and 1 makes code as fast as 2 in
+# four fifths of the time; what is called once before and after a run is compiled in a quarter of the time without. All
+# compute the same bits: nothing is reassociated.
+_OPTIMIZED, AT_ONCE = 1, 0
 
 _lock = threading.Lock()
 _made: dict[str, Any] = {}  # machine code by name: XLA may call it as long as the process lives

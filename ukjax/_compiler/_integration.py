@@ -13,6 +13,7 @@ from jaxtyping import Array
 from ._foreign import compiled, kind_for, registered
 from ._gpu._run_kernel import RunKernel
 from ._pullback import Pullback
+from ._pushforward import carrying_change
 from ._run_layout import COUNTED, OPERANDS, Control, Layout, Method, Motion
 from ._runs import runs_p, sizes
 from ._whole_run import WholeRun
@@ -49,6 +50,13 @@ class Integration:
     def pullback(self) -> Pullback:
         """What gives cotangents."""
         return Pullback(*self._parts)
+
+    @functools.cached_property
+    def pushforward(self) -> "Integration":
+        """The same of a state that carries its change along."""
+        motion, method, control = self._parts
+        motion, control = carrying_change(motion, control)
+        return Integration(motion, method, control)
 
     def _written_for(self, width: int) -> tuple[str, int]:
         """The text for so many lanes, and how many numbers it works on."""

@@ -8,11 +8,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._formula._acceleration import AbstractFormula, UdwadiaKalaba
+from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import real_array, require_instance
 from .._misc._closures import hoisted
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time, Velocities
+from .._pseudoinverse import GramSchmidt
 from .._system._constraint import require_bilateral
 from .._system._problem import Problem
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
@@ -25,11 +26,12 @@ from ._expressions import reachable
 class Lanes(eqx.Module):
     """The acceleration of a system as scalar code, made by `lanes`. Called with a batch it gives one result a member.
 
-    - `system`, `formula`, `stabilizer`: what it computes.
+    - `system`, `stabilizer`: what it computes.
+    - `how`: by a formula, or by L D L^T with a threshold; None for the default one.
     """
 
     system: AbstractSystem
-    formula: AbstractFormula
+    how: AbstractFormula | float | None
     stabilizer: AbstractStabilizer
 
     def one(self, t: Time, q: Coordinates, v: Velocities) -> Velocities:
@@ -44,7 +46,7 @@ class Lanes(eqx.Module):
         **Raises:** `TranslationError`.
         """
         t, q, v = _state(t, q, v)
-        code = code_for(self.system, self.formula, self.stabilizer, t, q, v)
+        code = code_for(self.system, self.how, self.stabilizer, t, q, v)
         applied = code.applied(self.system, t, q, v)
         return code(code.numbers(self.system, self.stabilizer), t, q, v, *applied)
 
@@ -53,7 +55,7 @@ class Lanes(eqx.Module):
 
         **Arguments:** as `one`.
         """
-        code = code_for(self.system, self.formula, self.stabilizer, *_state(t, q, v))
+        code = code_for(self.system, self.how, self.stabilizer, *_state(t, q, v))
         return dict(Counter(node.op for node in reachable(code.program.outputs) if node.op != "input"))
 
     def __call__(
@@ -76,7 +78,7 @@ class Lanes(eqx.Module):
                 f"(batch, n_q) and (batch, n)."
             )
         one = (jax.ShapeDtypeStruct(shape, q.dtype) for shape in ((), q.shape[1:], v.shape[1:]))
-        return _accelerations(code_for(self.system, self.formula, self.stabilizer, *one), self, t, q, v)
+        return _accelerations(code_for(self.system, self.how, self.stabilizer, *one), self, t, q, v)
 
 
 @eqx.filter_jit
@@ -94,9 +96,10 @@ def _state(t: Array | float, q: Array, v: Array) -> tuple[Array, Array, Array]:
 
 def lanes(
     system: AbstractSystem | Problem,
-    formula: AbstractFormula = UdwadiaKalaba(),
+    formula: AbstractFormula | None = None,
     *,
     stabilizer: AbstractStabilizer = NoStabilizer(),
+    rcond: float | None = None,
 ) -> Lanes:
     """The acceleration of a system as straight scalar code over a batch: the fast path.
 
@@ -104,25 +107,35 @@ def lanes(
     away, and M = L D L^T and A M^-1 A^T = L D L^T factored in an order of low fill-in. What is left has no loop and no
     small matrix, so XLA runs it over the members of a batch as over the entries of a vector.
 
-    The result equals the formula's for consistent rows, of any rank. Of inconsistent rows it meets an independent
-    set, where the formula spreads the error over all.
+    The result equals that of the formulas for consistent rows, of any rank. Of inconsistent rows it meets an independent
+    set, where a formula spreads the error over all. With a formula given, its own method is written out, which takes
+    several times as many operations.
 
     **Arguments:**
 
     - `system`: the mechanical system, or a `Problem`.
-    - `formula`: `UdwadiaKalaba` or `Schur`, whose `pinv.rcond` decides the rank; its method does not matter.
+    - `formula`: `UdwadiaKalaba` or `Schur`, by any method made of plain operations; by default L D L^T.
     - `stabilizer`: gives the b to enforce.
+    - `rcond`: the rank rule's threshold of L D L^T; by default 1e-4, in float32 0.03.
 
     **Returns:** f(t, q, v) -> a with q (batch, n_q), v (batch, n), a (batch, n); for use under `jit`, `vmap` and
     differentiation as well.
 
-    **Raises:** `InputError`; and on the first call `TranslationError` for a system whose functions use what scalar code
-    cannot do: loops that end by a condition, sorting, LAPACK; or, where LLVM does not compile, for more
+    **Raises:** `InputError`; and on the first call `TranslationError` for a system or formula whose functions use what
+    scalar code cannot do: loops that end by a condition, sorting, LAPACK; or, where LLVM does not compile, for more
     than 10,000 operations.
     """
     system = system.system if isinstance(system, Problem) else system
     require_instance("system", system, AbstractSystem, "uk.models.pendulum().system")
     require_bilateral("lanes", system.constraints)
-    require_instance("formula", formula, AbstractFormula, "UdwadiaKalaba()")
     require_instance("stabilizer", stabilizer, AbstractStabilizer, "Baumgarte(1.0, 10.0)")
+    if formula is None:
+        return Lanes(
+            hoisted(system), rcond if rcond is None else GramSchmidt(rcond).threshold(None), stabilizer
+        )
+    require_instance("formula", formula, AbstractFormula, "UdwadiaKalaba()")
+    if rcond is not None:
+        raise InputError(
+            "rcond is that of L D L^T; a formula's is given to its method, as in SVD(rcond=1e-6)."
+        )
     return Lanes(hoisted(system), formula, stabilizer)

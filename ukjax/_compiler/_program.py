@@ -93,6 +93,11 @@ class Program:
     def _apart(self) -> Parts:
         return parts(self.outputs, sum(self.counts))
 
+    @property
+    def is_apart(self) -> bool:
+        """Whether its parts are there already."""
+        return "_apart" in self.__dict__
+
     @functools.cached_property
     def has_machine_code(self) -> bool:
         """Whether LLVM can compile it by itself, on a CPU."""
@@ -161,6 +166,13 @@ class Program:
         of = Derivative(taken, self._numbers(varied), {}, self.dtype)
         found = of.cotangents([of.build.input(count + i) for i in range(len(taken))])
         return Program(found, (*self.counts, len(taken)), self.dtype, derived=True)
+
+    def pushforward(self, varied: tuple[int, ...], outputs: int) -> "Program":
+        """The change of the first outputs, from all operands and the changes of those `varied`.
+
+        **Arguments:** as `pullback`.
+        """
+        return Program(self._differentiated[:outputs], self.counts, self.dtype)._tangent(varied)
 
     def _numbers(self, operands: Sequence[int]) -> list[int]:
         """Those of the inputs of some operands."""

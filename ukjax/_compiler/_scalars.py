@@ -63,8 +63,12 @@ class Builder:
         self._most = most
 
     def _node(self, op: str, *args: Any) -> Node:
-        # 1, 1.0 and True are equal as keys, so the type goes in; -0.0 and 0.0 may be one.
-        key = (op, *[id(x) if type(x) is Node else (type(x), x) for x in args])
+        # 1, 1.0 and True are equal as keys, so the type goes in; -0.0 and 0.0 may be one. Most have two operands.
+        if len(args) == 2:
+            x, y = args
+            key = (op, x if type(x) is Node else (type(x), x), y if type(y) is Node else (type(y), y))
+        else:
+            key = (op, *[x if type(x) is Node else (type(x), x) for x in args])
         node = self._known.get(key)
         if node is None:
             if len(self._known) > self._most:
@@ -147,9 +151,10 @@ class Builder:
                 return y
             if x == -1:
                 return self._neg(y)
-        for first, second in ((x, y), (y, x)):
-            if isinstance(first, Node) and first.op == "neg":
-                return self._neg(self._mul(first.args[0], second))
+        if type(x) is Node and x.op == "neg":
+            return self._neg(self._mul(x.args[0], y))
+        if type(y) is Node and y.op == "neg":
+            return self._neg(self._mul(x, y.args[0]))
         return self._sorted("mul", x, y)
 
     def _div(self, x: Any, y: Any) -> Expression:

@@ -33,6 +33,48 @@ _ROUNDING = 32.0  # machine epsilons, times what pivots a row builds on: as much
 
 
 @final
+class Mass:
+    """M = L D L^T, factored once, and W = D^-1/2 L^-1 with W^T W = M^-1.
+
+    - `factors`: L and 1 / D.
+    - `definite`: whether M is positive definite.
+
+    **Arguments:**
+
+    - `build`: makes the expressions.
+    - `M`: mass matrix (n, n), by its entries or as that of a tree.
+    - `rounding`: a pivot at most this much of its diagonal entry counts as zero.
+    """
+
+    def __init__(self, build: Builder, M: np.ndarray | TreeInertia, rounding: float):
+        self.build, self.definite, self._rounding = build, True, rounding
+        self.factors = factored(build, M, self._positive)
+
+    def _positive(self, pivot: Expression, diagonal: Expression) -> Expression:
+        above = self.build.apply("gt", pivot, self.build.apply("mul", self._rounding, diagonal))
+        self.definite = self.build.apply("and", self.definite, above)
+        return self.build.apply("div", 1.0, self.build.apply("select", above, pivot, 1.0))
+
+    def _scaled(self, x: Iterable[Expression]) -> Vector:
+        roots = (self.build.apply("sqrt", d) for d in self.factors.inverse)
+        return [self.build.apply("mul", *pair) for pair in zip(roots, x, strict=True)]
+
+    def whitened(self, f: Sequence[Expression]) -> Vector:
+        """W f."""
+        return self._scaled(self.factors.forward(self.build, f))
+
+    def back(self, x: Sequence[Expression]) -> Vector:
+        """W^T x."""
+        return self.factors.backward(self.build, self._scaled(x))
+
+    def frozen(self) -> "Mass":
+        """The same, constant to a differentiation."""
+        mass = copy.copy(self)
+        mass.factors = self.factors.frozen(self.build)
+        return mass
+
+
+@final
 class Solver:
     """Solves M a - A^T lambda = f, A a = b for scalars, M and A being factored once.
 
@@ -48,8 +90,8 @@ class Solver:
     """
 
     def __init__(self, build: Builder, M: np.ndarray | TreeInertia, A: np.ndarray, rcond: float, eps: float):
-        self.build, self.definite = build, True
-        self.mass = factored(build, M, lambda pivot, of: self._positive(pivot, of, A.shape[1] * eps))
+        mass = Mass(build, M, A.shape[1] * eps)
+        self.build, self.definite, self.mass = build, mass.definite, mass.factors
         self.W = [self.mass.forward(build, row) for row in A]
         self.scaled = [
             [build.apply("mul", d, w) for d, w in zip(self.mass.inverse, row, strict=True)] for row in self.W
@@ -63,11 +105,6 @@ class Solver:
         self.S, self.least, self.rounding = S, max(rcond, eps) ** 2, _ROUNDING * eps
         self.noise = build.apply("mul", (ROW_NOISE * eps) ** 2, functools.reduce(larger, np.diag(S), 0.0))
         self.schur = factor(build, S, self.independent)
-
-    def _positive(self, pivot: Expression, diagonal: Expression, least: float) -> Expression:
-        above = self.build.apply("gt", pivot, self.build.apply("mul", least, diagonal))
-        self.definite = self.build.apply("and", self.definite, above)
-        return self.build.apply("div", 1.0, self.build.apply("select", above, pivot, 1.0))
 
     def independent(self, pivot: Expression, i: int, taken: Taken) -> Expression:
         """1 / D_i of a row, or zero if it depends on those before it, by the rank rule or as far as rounding can tell.
@@ -206,6 +243,7 @@ class Solution(NamedTuple):
     - `nearness`: how close to singular the rows left are.
     - `kept`: which rows were not left out.
     - `dependency`: of the entries of z in the rows left out: z with A^T z = 0, and whether so it is, and b^T z = 0.
+    - `rank`: of the rows.
     """
 
     a: Vector
@@ -214,6 +252,7 @@ class Solution(NamedTuple):
     nearness: Expression
     kept: Vector
     dependency: Callable[[Sequence[Expression]], tuple[Vector, Expression]]
+    rank: Expression
 
 
 def _dependency(
@@ -252,4 +291,5 @@ def acceleration(build: Builder, M: Any, Q: Any, A: Any, b: Any, rcond: float, e
     needed = minus(build, product(build, M, a), Q)
     force = [build.apply("attached", *pair) for pair in zip(force, needed, strict=True)]
     depends = functools.partial(_dependency, solver, A, list(b), a, eps)
-    return Solution(a, multipliers, force, solver.nearness(), solver.kept(), depends)
+    kept = solver.kept()
+    return Solution(a, multipliers, force, solver.nearness(), kept, depends, build.total(kept))

@@ -11,11 +11,12 @@ from jaxtyping import Array
 from .._misc._closures import require_seen
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
-from ._code import MOST, Written, short_enough
+from ._code import MOST, short_enough
 from ._interpret import Interpreter
 from ._parameters import Inputs, Leaf, Structure, joined, leaf, numbers, read_by, split
 from ._refusals import remembered
 from ._scalars import Builder
+from ._written import Written
 
 
 @final

@@ -243,6 +243,4 @@ def contact_model(
     # Not zero: scalar code would take such entries for constants.
     push = jnp.full(v.shape, 2.0, v.dtype)
     model = Model(Pushed(system, push), formula, stabilizer)
-    if automatic:
-        return coded(model, solver, t, q, v)
-    return model, f"{type(formula).__name__} on arrays"
+    return coded(model, solver, t, q, v, automatic=automatic)

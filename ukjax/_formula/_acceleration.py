@@ -71,6 +71,12 @@ class AbstractFormula(eqx.Module):
 
     needs_definite_mass: eqx.AbstractClassVar[bool]
 
+    @property
+    def inverted_by(self) -> AbstractPseudoinverse | None:
+        """How B^+ of the module's docstring is computed, by which scalar code then computes it too; None for formulas
+        that have no such matrix."""
+        return None
+
     @abc.abstractmethod
     def solve(self, equations: Equations) -> Acceleration:
         """The acceleration from M, Q, c, A, b: pure linear algebra, to be jitted, vmapped, differentiated."""
@@ -219,8 +225,12 @@ class UdwadiaKalaba(AbstractFormula):
     def __init__(self, pinv: AbstractPseudoinverse | lx.AbstractLinearSolver = GramSchmidt()):
         self.pinv = as_pseudoinverse(pinv)
 
+    @property
+    def inverted_by(self) -> AbstractPseudoinverse:
+        return self.pinv
+
     def solve(self, equations: Equations) -> Acceleration:
-        return _gauss(equations, self.pinv)
+        return _gauss(equations, self.inverted_by)
 
 
 @final
@@ -241,7 +251,10 @@ class Schur(AbstractFormula):
     def __init__(self, pinv: AbstractPseudoinverse | lx.AbstractLinearSolver = GramSchmidt()):
         self.pinv = as_pseudoinverse(pinv)
 
-    def solve(self, equations: Equations) -> Acceleration:
+    @property
+    def inverted_by(self) -> AbstractPseudoinverse:
         # Cholesky is the normal equations already, and gives up on dependent rows in either form.
-        direct = isinstance(self.pinv, Cholesky)
-        return _gauss(equations, self.pinv if direct else NormalEquations(self.pinv))
+        return self.pinv if isinstance(self.pinv, Cholesky) else NormalEquations(self.pinv)
+
+    def solve(self, equations: Equations) -> Acceleration:
+        return _gauss(equations, self.inverted_by)

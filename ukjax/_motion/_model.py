@@ -1,5 +1,6 @@
 """What a run integrates: a system, how its acceleration is computed, and how its states are projected."""
 
+import contextlib
 import dataclasses
 from typing import final
 
@@ -14,15 +15,17 @@ from .._compiler import (
     Program,
     Projected,
     ProjectionCode,
+    TranslationError,
     code_for,
     machine_code_is_wanted,
     projection_for,
 )
-from .._formula._acceleration import AbstractFormula, equations_of_motion
+from .._formula._acceleration import AbstractFormula, UdwadiaKalaba, equations_of_motion
 from .._misc._errors import InputError
+from .._misc._types import is_traced
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
-from ._project import Projection
+from ._project import Projection, project
 
 # Operations of which an implicit solver takes tangents, where LLVM does not compile: XLA may need minutes for more.
 _WITHIN_NEWTON = 300
@@ -116,6 +119,22 @@ class Model(eqx.Module):
         return self.project(t, (q, v))
 
 
+def nearest_start(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
+    """A state near the constraints brought onto them, as `project` does; traced states as the start of a run is, by
+    scalar code: XLA takes minutes to compile `project` for a robot with many loops.
+
+    **Arguments:** as `project`.
+    """
+    if not is_traced((system, t, q, v)):
+        return project(system, t, q, v)
+    model = Model(system, UdwadiaKalaba(), method := Projection())
+    with contextlib.suppress(TranslationError):
+        code = projection_for(system, method, method.pinv.threshold(q.dtype), t, q, v)
+        if code.whole.has_machine_code and machine_code_is_wanted():
+            model = dataclasses.replace(model, projection=code, numbers=(q[:0], code.numbers(system, method)))
+    return model.start(t, (q, v))
+
+
 def _operands(model: Model, t: Array, q: Array, v: Array) -> tuple[Array, ...]:
     """Those of the acceleration's code."""
     numbers = model.ready().numbers
@@ -143,7 +162,9 @@ def projected_by_code(
     return model.projection(numbers[1], t, *y, error)
 
 
-def coded(model: Model, solver: dfx.AbstractSolver, t: Array, q: Array, v: Array) -> tuple[Model, str]:
+def coded(
+    model: Model, solver: dfx.AbstractSolver, t: Array, q: Array, v: Array, *, automatic: bool
+) -> tuple[Model, str]:
     """The model with its acceleration as scalar code where that can be, and what became of it in words.
 
     **Arguments:**
@@ -151,9 +172,13 @@ def coded(model: Model, solver: dfx.AbstractSolver, t: Array, q: Array, v: Array
     - `model`: what to compute.
     - `solver`: that is to integrate it.
     - `t`, `q`, `v`: of these only shapes and types matter.
+    - `automatic`: whether the formula is the default one, for which L D L^T may stand, with its threshold.
     """
+    method = model.formula.inverted_by
+    how = method.threshold(q.dtype) if automatic and method else model.formula
+    by = "" if automatic else f" by {type(method).__name__}"
     try:
-        code = code_for(model.system, model.formula, model.stabilizer, t, q, v)
+        code = code_for(model.system, how, model.stabilizer, t, q, v)
     except InputError:  # which says whose function is wrong, as the formula would
         raise
     except Exception as reason:
@@ -163,7 +188,7 @@ def coded(model: Model, solver: dfx.AbstractSolver, t: Array, q: Array, v: Array
     if not _is_worthwhile(code.program, solver):
         return model, f"arrays, as scalar code would take {size} operations"
     apart = " and the force on arrays" if code.apart else ""
-    model, said = dataclasses.replace(model, code=code), f"scalar code of {size} operations{apart}"
+    model, said = dataclasses.replace(model, code=code), f"scalar code of {size} operations{by}{apart}"
     method = model.stabilizer.projection_method
     if method is None:
         return model, said

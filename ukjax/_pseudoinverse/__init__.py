@@ -6,6 +6,7 @@ As a namespace: `ukjax.pseudoinverses`.
 from ._base import DEFAULT_RCOND as DEFAULT_RCOND
 from ._base import AbstractPseudoinverse as AbstractPseudoinverse
 from ._base import RankedInverse as RankedInverse
+from ._base import solving as solving
 from ._lineax import Lineax as Lineax
 from ._methods import SVD as SVD
 from ._methods import Cholesky as Cholesky

@@ -18,7 +18,7 @@ from .._misc._arguments import number_array
 from .._misc._errors import InputError
 from .._misc._types import by_precision
 from ._kernels import dot
-from ._scaling import project_onto_range, unit_rows
+from ._scaling import left_null_space, unit_rows
 
 DEFAULT_RCOND = 1e-4
 """Rows count as dependent when what they add, relative to rows of unit norm, is below this.
@@ -69,7 +69,7 @@ class AbstractPseudoinverse(eqx.Module):
         """P (n, m) and the rank of `B` (m, n), whose rows have norm 1 or are zero; m, n > 0.
 
         P solves consistent systems with least norm (B P B = B, P B P = P, P B symmetric). B P need not be
-        symmetric: `project_onto_range` makes it so.
+        symmetric: `undifferentiated` makes it so.
         """
 
     def __call__(self, B: Float[Array, "m n"]) -> RankedInverse:
@@ -105,19 +105,69 @@ class AbstractPseudoinverse(eqx.Module):
         return dataclasses.replace(self, rcond=self.threshold(dtype) ** 2)
 
 
+class Solving(eqx.Module):
+    """What solves B x = r with least norm: B^+ = P (I - V^T V).
+
+    - `P`: does so for every r in the range of B (n, m).
+    - `V`: orthonormal rows, or zero ones, that span the rest (m, m); None where there is none.
+    - `rank`: of B; -1 where it is not finite.
+    """
+
+    P: Float[Array, "n m"]
+    V: Float[Array, "m m"] | None
+    rank: Int[Array, ""]
+
+    @property
+    def matrix(self) -> Float[Array, "n m"]:
+        """B^+.
+
+        V is projected out twice, since where a small row depends on large ones the first time leaves rounding errors as
+        large as that row's scale is small.
+        """
+        P = self.P
+        if self.V is not None:
+            for _ in range(2):
+                P = P - dot(dot(P, self.V.T), self.V)
+        return P
+
+    def range_part(self, r: Float[Array, " m"]) -> Float[Array, " m"]:
+        """The part of r in the range of B; P or its transpose then do what B^+ does, without its matrix.
+
+        **Arguments:**
+
+        - `r`: any vector.
+        """
+        if self.V is not None:
+            for _ in range(2):
+                r = r - dot(self.V.T, dot(self.V, r))
+        return r
+
+
+def solving(B: Array, method: AbstractPseudoinverse) -> Solving:
+    """What solves B x = r, by the method's own operations.
+
+    **Arguments:**
+
+    - `B`: (m, n), neither of them zero.
+    - `method`: how.
+    """
+    rows, scales, nonzero, size = unit_rows(B)
+    P, rank = method.of_unit_rows(rows)
+    P, V = P / scales[None, :], None
+    if not method.independent_rows:
+        V = left_null_space(P, scales[:, None] * rows, nonzero, rank)
+    finite = jnp.isfinite(size)
+    P = jnp.where(finite, P / size, jnp.nan)
+    return Solving(P, V, jnp.where(finite, rank, -1).astype(jnp.int32))
+
+
 def undifferentiated(B: Array, method: AbstractPseudoinverse) -> tuple[Array, Array]:
     """What `pinv` returns, by the method's own operations, for use inside another method."""
     m, n = B.shape
     if m == 0 or n == 0:
         return jnp.zeros((n, m), B.dtype), jnp.zeros((), jnp.int32)
-    rows, scales, nonzero, size = unit_rows(B)
-    P, rank = method.of_unit_rows(rows)
-    P = P / scales[None, :]
-    if not method.independent_rows:
-        P = project_onto_range(P, scales[:, None] * rows, nonzero, rank)
-    finite = jnp.isfinite(size)
-    P = jnp.where(finite, P / size, jnp.nan)
-    return P, jnp.where(finite, rank, -1).astype(jnp.int32)
+    found = solving(B, method)
+    return found.matrix, found.rank
 
 
 @eqx.filter_custom_jvp

@@ -31,25 +31,21 @@ def unit_rows(
     return jnp.where(nonzero[:, None], B / scales[:, None], 0), scales, nonzero, size
 
 
-def project_onto_range(
+def left_null_space(
     P: Float[Array, "n m"],
     B: Float[Array, "m n"],
     nonzero: Bool[Array, " m"],
     rank: Int[Array, ""],
-) -> Float[Array, "n m"]:
-    """B^+ = P (I - V V^T) from P, which solves B x = r with least norm where that has a solution.
+) -> Float[Array, "m m"]:
+    """Orthonormal rows V that span B's left null space, from P, which solves B x = r with least norm where that
+    has a solution; rows beyond its dimension are zero.
 
-    B's left null space is spanned by the rows of I - B P and has dimension m - rank (zero rows aside), so
-    there is nothing to do for independent rows. Its basis V is refined once, for V B = 0 to rounding and not
-    to rounding times the condition number; it is projected out twice, since where a small row depends on
-    large ones the first time leaves rounding errors as large as that row's scale is small.
+    It is spanned by the rows of I - B P and has dimension m - rank, zero rows aside, so there are none for independent
+    rows. They are refined once, for V B = 0 to rounding and not to rounding times the condition number.
     """
     complement = jnp.diag(nonzero.astype(P.dtype)) - dot(B, P)
     V = _leading_rows(complement, jnp.sum(nonzero).astype(rank.dtype) - rank)
-    V = V - dot(dot(V, B), P)
-    for _ in range(2):
-        P = P - dot(dot(P, V.T), V)
-    return P
+    return V - dot(dot(V, B), P)
 
 
 def _leading_rows(Y: Float[Array, "m m"], count: Int[Array, ""]) -> Float[Array, "m m"]:

@@ -78,9 +78,7 @@ def as_diffrax(
     require_solver(solver)
     chosen = _options.formula(formula, stabilizer, q.dtype, fixed=False)
     model = Model(system, chosen, stabilizer)
-    if formula is None:
-        model, _ = coded(model, solver, t, q, v)
-    model = model.ready()
+    model = coded(model, solver, t, q, v, automatic=formula is None)[0].ready()
     start = (
         model.start(t, (q, v))
         if is_traced((system, t, q, v))

@@ -80,8 +80,7 @@ def _observe(model: Model, states: States) -> tuple[dict[str, Any], Names]:
     And the rows' names and kinds, which are known once it is traced.
     """
 
-    @lazily_differentiated
-    def told(model: Model, t: Array, q: Array, v: Array) -> dict[str, Any]:
+    def solved(model: Model, t: Array, q: Array, v: Array) -> dict[str, Any]:
         equations = equations_of_motion(model.system, t, q, v, model.stabilizer)
         acceleration, rows = model.formula.solve(equations), equations.rows
         return {
@@ -89,11 +88,14 @@ def _observe(model: Model, states: States) -> tuple[dict[str, Any], Names]:
             "position_error": rows.position_error,
             "velocity_error": rows.velocity_error,
             "energy": model.system.energy(t, q, v),
-        } | model.observed(t, q, v)  # what this replaces is not compiled
+        }
 
     def at(t: Any, q: Any, v: Any) -> dict[str, Any]:
         q, v = model.project(t, (q, v))
-        return {"t": t, "q": q, "v": v} | told(model, t, q, v)
+        by_code = {} if model.code is None else lazily_differentiated(Model.observed)(model, t, q, v)
+        # Apart, so that a program in which nobody asks for multipliers is without them.
+        others = lambda *of: {name: x for name, x in solved(*of).items() if name not in by_code}
+        return {"t": t, "q": q, "v": v} | lazily_differentiated(others)(model, t, q, v) | by_code
 
     rows = eqx.filter_eval_shape(constraint_rows, model.system, *(x[0] for x in states))
     return jax.vmap(at)(*states), (rows.names, rows.kinds)

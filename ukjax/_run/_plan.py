@@ -15,7 +15,6 @@ from jaxtyping import Array
 
 from .._compiler import machine_code_is_wanted, stays_here
 from .._misc._arguments import require_instance, require_solver, whole_number
-from .._misc._by_platform import by_platform
 from .._misc._closures import hoisted
 from .._misc._traced import Same
 from .._misc._types import is_traced
@@ -23,16 +22,16 @@ from .._motion._model import Model, coded
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem, names_of
 from . import _options
-from ._batch import Whole, can_be_pooled, whole_run
+from ._batch import whole_run
 from ._changeable import changeable_in, is_unchanged
 from ._contact_told import Tier, tier_of
 from ._event_resets import has_resets
 from ._events import as_diffrax, event_names
-from ._integrate import Span, State, integrate, integrate_whole
+from ._integrate import Span, State, integrate_whole
+from ._integrated import Static, integrated
 from ._interned import interned
 from ._made import key
 from ._observe import Solved
-from ._reverse import batched_with, changed
 from ._start import checked_start
 from ._start_moved import require_near, start_moved
 
@@ -59,88 +58,6 @@ class Options(NamedTuple):
     max_steps: Any
     with_dt0: bool
     every_step: bool
-
-
-@final
-class Static:
-    """What XLA compiles a run for, hashed once.
-
-    **Arguments:**
-
-    - `parts`: pytrees without arrays.
-    """
-
-    def __init__(self, parts: Any):
-        leaves, tree = jax.tree.flatten(parts)
-        self._leaves, self._tree = tuple(leaves), tree
-        self._hash = hash((self._leaves, tree))
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (
-            isinstance(other, Static) and (self._leaves, self._tree) == (other._leaves, other._tree)
-        )
-
-    def joined(self, arrays: Any) -> Any:
-        """The pytrees with their arrays."""
-        return eqx.combine(arrays, jax.tree.unflatten(self._tree, self._leaves))
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def integrated(
-    static: Static, whole: Whole | None, reverse: bool, arrays: Any, y0: State, span: Span, ts: Array | None
-) -> Solved:
-    """The steps of a run.
-
-    **Arguments:** as `integrate`, and:
-
-    - `static`, `arrays`: a model, settings, a solver, and whether the motion between saved times is kept.
-    - `whole`: the run as machine code, if it can be.
-    - `reverse`: whether reverse mode may be machine code as well.
-    """
-
-    def by_diffrax(arrays: Any, y0: State, span: Span, ts: Any, *, pooled: bool) -> Solved:
-        model, settings, solver, dense = static.joined(arrays)
-        return integrate(model, y0, span, ts, settings, solver, dense, pooled=pooled)
-
-    def native(arrays: Any, y0: State, span: Span, ts: Any) -> Solved:
-        model, settings, solver, _ = static.joined(arrays)
-        assert whole is not None
-        numbers = whole.numbers(model, settings["stepsize_controller"], at_once=False)
-        return integrate_whole(whole, numbers, model, y0, span, ts, solver, at_once=False)
-
-    in_pool = functools.partial(by_diffrax, pooled=True)
-
-    @eqx.filter_custom_jvp
-    def run(*given: Any) -> Solved:
-        if whole is None:
-            return in_pool(*given)
-        return by_platform(native, in_pool, *given, on_gpu=whole.runs_on_gpu)
-
-    differentiable = functools.partial(by_diffrax, pooled=False)
-
-    def pull(arrays: Any, y0: State, span: Span, ts: Array, of: Any) -> Any:
-        model, settings, _, _ = static.joined(arrays)
-        assert whole is not None
-        return whole.pulled(model, settings["stepsize_controller"], y0, span, ts, of)
-
-    @run.def_jvp
-    def _(primals: Any, tangents: Any) -> Any:
-        (_, *options), _, *others = tangents
-        _, settings, *_ = static.joined(primals[0])
-        if isinstance(settings["adjoint"], _options.REVERSE_ONLY):
-            native = reverse and whole is not None and whole.can_be_pulled
-            pulls = native and not jax.tree.leaves((options, others))
-            return changed(run, differentiable, pull if pulls else None, primals, tangents)
-        solved, change = eqx.filter_jvp(differentiable, primals, tangents)
-        return batched_with(primals, solved), change
-
-    _, settings, _, dense = static.joined(arrays)
-    if whole is None and not can_be_pooled(settings, ts, dense):
-        return differentiable(arrays, y0, span, ts)
-    return run(arrays, y0, span, ts)
 
 
 @final
@@ -180,9 +97,7 @@ class Plan:
         projects = o.stabilizer.projection_method is not None
         _options.require_fitting(adjoint, o.every_step, event, o.dense, projects)
         self.model = Model(interned(hoisted(system), t, q, v), formula, o.stabilizer)
-        computed_by = f"{type(formula).__name__} on arrays"
-        if self.automatic:
-            self.model, computed_by = coded(self.model, o.solver, t, q, v)
+        self.model, computed_by = coded(self.model, o.solver, t, q, v, automatic=self.automatic)
         self.model, names = self.model.ready(), names_of(system, q, v)
         self.told = {
             "computed_by": computed_by,

@@ -88,7 +88,7 @@ def equations_at(model: Model, t: Array, *states: State) -> list[Equations]:
     return [jax.tree.unflatten(tree, [x[i] for x in leaves]) for i in range(len(states))]
 
 
-def _first_fit(model: Model, t: Array, *states: State, symmetric: bool) -> State | None:
+def _first_fit(model: Model, t: Array, automatic: bool, *states: State, symmetric: bool) -> State | None:
     """The first of some states in which a run can start, as far as can be told without compiling a formula."""
     rows = None if model.code is None else observed(model, _together(t, *states))
     symmetric = symmetric or (model.code is not None and model.code.symmetric)
@@ -96,7 +96,11 @@ def _first_fit(model: Model, t: Array, *states: State, symmetric: bool) -> State
         if rows is not None:
             if not _is_precise(model, rows["position_error"][i], rows["velocity_error"][i]):
                 continue
-            if rows["regular"][i]:
+            regular = bool(rows["regular"][i])
+            if regular and not automatic:  # of a formula they are regular wherever it is finite
+                (here,) = equations_at(model, t, state)
+                regular = not inconsistent_rows(here, rows["a"][i])
+            if regular:
                 if not symmetric:
                     _require_symmetric(mass_matrices(model, _together(t, state))[0])
                 return state
@@ -122,11 +126,11 @@ def checked_start(
 
     **Raises:** `InputError`, by constraint name, where a run could not start.
     """
-    states: list[Any] = [(q, v)] if automatic else []
+    states: list[Any] = [(q, v)] if automatic or model.code is not None else []
     if model.projection is not None:
         found = projected(model, _together(t, (q, v)))
         states.append((found.q[0], found.v[0]))
-    if states and (fit := _first_fit(model, t, *states, symmetric=symmetric)) is not None:
+    if states and (fit := _first_fit(model, t, automatic, *states, symmetric=symmetric)) is not None:
         return fit
     y, equations, acceleration = _projected(model, t, q, v)
     _require_symmetric(equations.M)

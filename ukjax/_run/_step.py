@@ -63,7 +63,7 @@ def step(
     formula = _options.formula(formula, stabilizer, q.dtype, fixed=True)
     require_solver(solver)
     model = Model(system, formula, stabilizer)
-    model = coded(model, solver, t, q, v)[0] if automatic else model
+    model = coded(model, solver, t, q, v, automatic=automatic)[0]
     solver = _options.with_tolerances(solver, q.dtype)
     return _stepped(model, solver, t, q, v, dt)
 

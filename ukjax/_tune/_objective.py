@@ -149,8 +149,7 @@ class Objective(eqx.Module):
         """What is integrated, from where, and over what times."""
         s = self.settings
         model = Model(system, s.formula or UdwadiaKalaba(), stabilizer)
-        if s.formula is None:
-            model, _ = coded(model, s.solver, s.t0, q0, v0)
+        model, _ = coded(model, s.solver, s.t0, q0, v0, automatic=s.formula is None)
         return model, (q0, v0), (s.t0, s.t1, s.dt0)
 
     def goes_back_by_machine_code(self, x: Float[Array, " d"]) -> bool:

@@ -136,6 +136,32 @@ class Whole:
         field, projection, state = (x[0] for x in self._integration.pullback(*operands, *given))
         return (field, projection), (state[: y0[0].size], state[y0[0].size :])
 
+    @property
+    def can_be_pushed(self) -> bool:
+        """Whether there is machine code for `pushed`."""
+        return self._integration.pushforward.has_machine_code
+
+    def pushes_on_gpu(self) -> bool:
+        """Whether there is a GPU here that takes `pushed` as a kernel."""
+        return self._integration.pushforward.kernel.runs_here()
+
+    def pushed(self, model: Model, controller: Any, y0: Any, span: Any, ts: Any, of: Any) -> tuple[Any, Any]:
+        """The changes of `Ends.q` and `Ends.v`, the sizes of steps being constants.
+
+        **Arguments:** as of a call, and:
+
+        - `of`: the changes of the model's numbers and of the state to start from.
+        """
+        (field, projection), start = of
+        numbers = self.numbers(model, controller, at_once=False)
+        operands, _ = self._operands(numbers, y0, span, ts)
+        for i, change in ((0, field), (1, projection), (-1, start)):
+            operands[i] = jnp.concatenate([operands[i], self._joined(jax.tree.leaves(change))], axis=1)
+        saved, ends = self._integration.pushforward(*operands)
+        n = saved.shape[2]
+        change = jnp.concatenate([saved[0], ends[:, -n:]])[:, n // 2 :]
+        return change[:, : y0[0].size], change[:, y0[0].size :]
+
     def _joined(self, arrays: Any) -> Any:
         """Arrays as the operand of one run."""
         dtype = self._integration.dtype

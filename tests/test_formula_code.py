@@ -1,0 +1,122 @@
+"""Methods for B^+ as scalar code: the same answer as their operations on arrays, and derivatives against differences."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ukjax as uk
+from ukjax._compiler._scalars import TranslationError
+
+FORMULAS = {
+    "GramSchmidt": uk.UdwadiaKalaba(uk.GramSchmidt()),
+    "HouseholderQR": uk.UdwadiaKalaba(uk.HouseholderQR()),
+    "Greville": uk.UdwadiaKalaba(uk.Greville()),
+    "CompleteOrthogonal": uk.UdwadiaKalaba(uk.CompleteOrthogonal()),
+    "SVD": uk.UdwadiaKalaba(uk.SVD()),
+    "Schur": uk.Schur(uk.HouseholderQR()),
+}
+GAPS = {"agreeing": (0.0, 0.0), "contradicting": (0.0, 0.3), "nearly dependent": (0.02, 0.3)}
+"""What the second row has beyond twice the first, in A and in b."""
+
+
+def system(in_A: float, in_b: float) -> uk.System:
+    """Four masses under three rows of norms 1 to 100, of which the second is twice the first but for gaps."""
+
+    def rows(t: jax.Array, q: jax.Array, v: jax.Array) -> tuple[jax.Array, jax.Array]:
+        first, b = jnp.stack([jnp.ones(()), q[0], q[1] ** 2, jnp.sin(q[2])]), q[3] - v[0] ** 2
+        second = 2 * first + in_A * jnp.stack([q[1], jnp.ones(()), 0 * t, v[2]])
+        third = 100 * jnp.stack([q[2], 0 * t, q[3], jnp.ones(())])
+        return jnp.stack([first, second, third]), jnp.stack([b, 2 * b + in_b * jnp.cos(q[1]), 5 * v[1]])
+
+    mass = lambda t, q: jnp.diag(jnp.asarray([1.0, 2.0, 3.0, 4.0])) + 0.3 * jnp.outer(q, q)
+    return uk.System(mass, lambda t, q, v: -q - 0.1 * v, [uk.AccelerationConstraint(rows, name="rows")])
+
+
+RNG = np.random.default_rng(7)
+Q, V = RNG.normal(size=(2, 3, 4))
+
+
+@pytest.mark.parametrize("gaps", GAPS)
+@pytest.mark.parametrize("name", FORMULAS)
+def test_as_on_arrays(name: str, gaps: str) -> None:
+    formula, given = FORMULAS[name], system(*GAPS[gaps])
+    on_arrays = jax.vmap(lambda q, v: formula.acceleration(given, 0.0, q, v).a)(Q, V)
+    np.testing.assert_allclose(uk.lanes(given, formula)(0.0, Q, V), on_arrays, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("gaps", GAPS)
+def test_derivatives(gaps: str) -> None:
+    """Against differences of the pseudoinverse of NumPy, which no row is left out of, nor met alone."""
+    given, formula = system(*GAPS[gaps]), FORMULAS["HouseholderQR"]
+    q, v, (dq, dv) = Q[0], V[0], RNG.normal(size=(2, 4))
+
+    def acceleration(s: float) -> np.ndarray:
+        state = 0.0, q + s * dq, v + s * dv
+        M, force = np.asarray(given.mass_matrix(0.0, state[1])), np.asarray(given.force(*state))
+        rows = uk.constraint_rows(given, *state)
+        W = np.linalg.inv(np.linalg.cholesky(M))
+        B, free = np.asarray(rows.A) @ W.T, W @ force
+        return W.T @ (free + np.linalg.pinv(B, rcond=1e-9) @ (np.asarray(rows.b) - B @ free))
+
+    one = uk.lanes(given, formula).one
+    a, change = jax.jvp(lambda q, v: one(0.0, q, v), (q, v), (dq, dv))
+    np.testing.assert_allclose(a, acceleration(0.0), rtol=1e-9, atol=1e-10)
+    h = 1e-3
+    differences = [(acceleration(k * h) - acceleration(-k * h)) / (2 * k * h) for k in (1, 2)]
+    expected = (4 * differences[0] - differences[1]) / 3
+    np.testing.assert_allclose(change, expected, rtol=1e-6, atol=1e-6 * np.abs(expected).max())
+    pulled = jax.vjp(lambda q, v: one(0.0, q, v), q, v)[1](np.ones(4))
+    np.testing.assert_allclose(pulled[0] @ dq + pulled[1] @ dv, change.sum(), rtol=1e-9)
+
+
+def test_a_run_tells_of_it() -> None:
+    """Rank, multipliers of least norm and forces of a run by scalar code are those of the formula at its states."""
+    given, formula = system(*GAPS["agreeing"]), FORMULAS["CompleteOrthogonal"]
+    run = uk.simulate(given, Q[0], V[0], t1=0.1, ts=3, formula=formula, stabilizer=uk.NoStabilizer())
+    assert run.computed_by.startswith("scalar code")
+    assert "CompleteOrthogonal" in run.computed_by
+    for i, state in enumerate(zip(run.t, run.q, run.v, strict=True)):
+        expected = formula.acceleration(given, *state)
+        assert run.rank[i] == expected.rank == 2
+        for what in ("a", "multipliers", "constraint_force"):
+            found = getattr(run, what)[i]
+            np.testing.assert_allclose(found, getattr(expected, what), rtol=1e-9, atol=1e-8, err_msg=what)
+
+
+class Pinv(uk.AbstractPseudoinverse):
+    """A method of one's own, by operations that scalar code has, or by one that it has not."""
+
+    rcond: float | None = None
+    by_lapack: bool = False
+
+    def of_unit_rows(self, B):
+        if self.by_lapack:
+            return jnp.linalg.pinv(B, rtol=1e-9), jnp.linalg.matrix_rank(B)
+        P = B.T / jnp.trace(B @ B.T)
+        for _ in range(60):  # Ben-Israel and Cohen's iteration
+            P = 2 * P - P @ B @ P
+        return P, jnp.asarray(3, jnp.int32)
+
+
+def test_a_method_of_ones_own() -> None:
+    given = system(*GAPS["nearly dependent"])
+    on_arrays, lapack = (uk.UdwadiaKalaba(Pinv(by_lapack=x)) for x in (False, True))
+    expected = FORMULAS["SVD"].acceleration(given, 0.0, Q[0], V[0]).a
+    np.testing.assert_allclose(uk.lanes(given, on_arrays).one(0.0, Q[0], V[0]), expected, rtol=1e-8)
+    with pytest.raises(TranslationError, match="no scalar code"):
+        uk.lanes(given, lapack).one(0.0, Q[0], V[0])
+
+
+def test_refuses() -> None:
+    with pytest.raises(uk.InputError, match="L D L"):
+        uk.lanes(uk.models.pendulum(), FORMULAS["SVD"], rcond=1e-6)
+    with pytest.raises(uk.InputError, match="between 0 and 1"):
+        uk.lanes(uk.models.pendulum(), rcond=2.0)
+    many = uk.System(
+        jnp.eye(20),
+        jnp.ones(20),
+        [uk.AccelerationConstraint(lambda t, q, v: (jnp.eye(20), 0 * q), name="all")],
+    )
+    with pytest.raises(TranslationError, match="20 rows by 20 would be too long"):
+        uk.lanes(many, FORMULAS["SVD"]).one(0.0, jnp.ones(20), jnp.ones(20))

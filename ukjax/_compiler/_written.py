@@ -1,0 +1,87 @@
+"""Pytrees of arrays of expressions, and what computes them."""
+
+import functools
+import itertools
+from collections.abc import Sequence
+from typing import Any, final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from ._on_host import OnHost
+from ._program import Program
+
+
+@final
+class Written:
+    """A pytree of arrays of expressions.
+
+    - `arrays`: the pytree.
+    - `counts`: as for a `Program`.
+    - `dtype`: of all.
+    """
+
+    def __init__(self, arrays: Any, counts: Sequence[int], dtype: Any):
+        self.arrays, self.counts, self.dtype = arrays, counts, dtype
+
+    @functools.cached_property
+    def program(self) -> Program:
+        """What computes all entries."""
+        leaves = jax.tree.leaves(self.arrays)
+        return Program([x for leaf in leaves for x in leaf.reshape(-1)], self.counts, self.dtype)
+
+    @functools.cached_property
+    def _layout(self) -> tuple[Any, list[tuple[int, int, tuple[int, ...]]]]:
+        """The pytree's structure, and of each array where its entries begin and end, and its shape."""
+        leaves, tree = jax.tree.flatten(self.arrays)
+        ends = itertools.accumulate(x.size for x in leaves)
+        return tree, [(end - x.size, end, x.shape) for end, x in zip(ends, leaves, strict=True)]
+
+    def _parted(self, found: Any) -> Any:
+        """The pytree, given its entries along the first axis; others come first in each array."""
+        (tree, arrays), others = self._layout, found.shape[1:]
+        return jax.tree.unflatten(tree, [found[i:j].T.reshape(*others, *shape) for i, j, shape in arrays])
+
+    def on_host(self, *operands: np.ndarray) -> Any:
+        """The pytree on NumPy arrays, with the members along the first axis of each array.
+
+        **Arguments:**
+
+        - `operands`: as for `OnHost`.
+        """
+        return self._parted(self.program.on_host(*operands))
+
+    @functools.cached_property
+    def _by_numpy(self) -> OnHost:
+        return OnHost(self.program.outputs, sum(self.counts), self.dtype)
+
+    def by_numpy(self, *operands: np.ndarray) -> Any:
+        """As `on_host`, one operation of NumPy after the other: what is asked once or a few times is not compiled.
+
+        **Arguments:**
+
+        - `operands`: as for `OnHost`.
+        """
+        return self._parted(self._by_numpy(*operands))
+
+    def __call__(self, *operands: Array) -> Any:
+        """The pytree.
+
+        **Arguments:**
+
+        - `operands`: the inputs.
+        """
+        return self._parted(run(self.program, *operands))
+
+
+def run(program: Program, *operands: Array) -> Array:
+    """The outputs of a program of all numbers in some arrays, as a vector.
+
+    **Arguments:**
+
+    - `program`: what to run.
+    - `operands`: its inputs.
+    """
+    return program(*(jnp.reshape(x, -1).astype(program.dtype) for x in operands))
