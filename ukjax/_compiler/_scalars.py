@@ -11,6 +11,7 @@ from typing import Any, final
 
 import numpy as np
 
+from .._misc._garbage import collector_paused
 from ._expressions import Call, Entries, Expression, Node, is_number, is_zero, reachable
 
 _CONSTANT: dict[str, Callable[..., Any]] = {
@@ -41,6 +42,10 @@ FOLDED = frozenset((*_CONSTANT, "and", "add_any", "square"))
 
 class TranslationError(Exception):
     """A program that cannot be written as scalar code; the message says why."""
+
+
+CARRIERS = ("attached", "ruled")
+"""Operations that pass on a value with a derivative of its own."""
 
 
 @final
@@ -226,6 +231,7 @@ class Builder:
         return self.total([self._mul(x[i], y[i]) for i in sorted(x.keys() & y.keys())])
 
 
+@collector_paused()
 def copied(
     outputs: Sequence[Expression], replaced: Mapping[Node, Expression], build: Builder
 ) -> list[Expression]:
@@ -248,7 +254,7 @@ def copied(
             continue
         if node.op == "input":
             copies[node] = build.input(node.args[0])
-        elif node.op in ("attached", "ruled"):
+        elif node.op in CARRIERS:
             copies[node] = copy(node.args[0])
             other.add(node)
         elif other.isdisjoint(node.args):

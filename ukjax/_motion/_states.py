@@ -70,6 +70,15 @@ def equations(model: Model, states: States) -> Equations:
     return with_dense_mass(model.code.equations.on_host(*_all_operands(model.code, model, states)))
 
 
+def mass_matrices(model: Model, states: States) -> np.ndarray:
+    """Mass matrices (k, n, n), one operation of NumPy after the other: of a few states.
+
+    **Arguments:** as `projected`.
+    """
+    assert model.code is not None
+    return model.code.masses.by_numpy(*_all_operands(model.code, model, states))
+
+
 def observed(model: Model, states: States) -> dict[str, Any]:
     """Accelerations, constraint forces, multipliers of least norm, errors, ranks, the energy where there is code of it.
 

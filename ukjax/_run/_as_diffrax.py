@@ -82,7 +82,7 @@ def as_diffrax(
     start = (
         model.start(t, (q, v))
         if is_traced((system, t, q, v))
-        else checked_start(model, t, q, v, formula is None)[0]
+        else checked_start(model, t, q, v, formula is None)
     )
     wrapped = projected(solver) if stabilizer.projection_method is not None else solver
     return DiffraxProblem(dfx.ODETerm(vector_field), wrapped, start, model)  # pyright: ignore[reportArgumentType]

@@ -83,8 +83,8 @@ def begun_at(
     **Raises:** `InputError` where a run cannot start: also where a gap is negative.
     """
     touching, (t, q, v) = run.touching, start
-    y, there = checked_start(touching.model, t, q, v, automatic)
-    require_near(touching.model, t, (q, v), y, tolerance, there, stacklevel=4)
+    y = checked_start(touching.model, t, q, v, automatic)
+    require_near(touching.model, t, (q, v), y, tolerance, stacklevel=4)
     system: Any = touching.model.system
     gap = np.asarray(eqx.filter_jit(kinematics)(system.system, t, *map(jnp.asarray, y)).gap)
     least = -_PENETRATION[q.dtype != np.float64] * (1 + np.max(np.abs(np.asarray(q)), initial=0))

@@ -82,6 +82,7 @@ class Plan:
         controller = _options.controller(o.stepsize_controller, o.solver, o.with_dt0, (o.rtol, o.atol), dtype)
         self.automatic = o.formula is None
         self._begun: tuple[Any, State, Array] | None = None
+        self._started = False
         self.usual = 0
         fixed = isinstance(controller, dfx.ConstantStepSize)
         formula = _options.formula(o.formula, o.stabilizer, dtype, fixed=fixed)
@@ -126,10 +127,10 @@ class Plan:
         begun = self._begun
         if begun is not None and begun[0] == given:
             return begun[1:]
-        y0, there = checked_start(self.model, t, q, v, self.automatic)
-        silent = require_near(self.model, t, (q, v), y0, tolerance, there, stacklevel=4)
+        y0 = checked_start(self.model, t, q, v, self.automatic, symmetric=self._started)
+        silent = require_near(self.model, t, (q, v), y0, tolerance, stacklevel=4)
         moved = start_moved((q, v), y0)
-        self._begun = (given, y0, moved) if silent else None
+        self._begun, self._started = (given, y0, moved) if silent else None, True
         return y0, moved
 
     @functools.cached_property

@@ -17,7 +17,7 @@ from .._formula._acceleration import (
 from .._misc._errors import InputError
 from .._motion._model import Model
 from .._motion._project import project
-from .._motion._states import States, equations, observed, projected
+from .._motion._states import States, equations, mass_matrices, observed, projected
 from .._pseudoinverse import DEFAULT_RCOND, solved_on_host
 from ._doctor import inconsistent_rows
 
@@ -88,43 +88,41 @@ def equations_at(model: Model, t: Array, *states: State) -> list[Equations]:
     return [jax.tree.unflatten(tree, [x[i] for x in leaves]) for i in range(len(states))]
 
 
-def _first_fit(
-    model: Model, t: Array, automatic: bool, *states: State
-) -> tuple[State, list[Equations] | None] | None:
-    """The first of some states in which a run can start, as far as can be told without compiling a formula.
-
-    And the equations of motion at all of them, if they were needed.
-    """
-    rows, at = None if model.code is None else observed(model, _together(t, *states)), None
+def _first_fit(model: Model, t: Array, automatic: bool, *states: State, symmetric: bool) -> State | None:
+    """The first of some states in which a run can start, as far as can be told without compiling a formula."""
+    rows = None if model.code is None else observed(model, _together(t, *states))
+    symmetric = symmetric or (model.code is not None and model.code.symmetric)
     for i, state in enumerate(states):
-        regular = False
-        if rows is not None and model.code is not None:
+        if rows is not None:
             if not _is_precise(model, rows["position_error"][i], rows["velocity_error"][i]):
                 continue
             regular = bool(rows["regular"][i])
-            if not automatic:  # of a formula they are regular wherever it is finite
-                at = at or equations_at(model, t, *states)
-                regular = regular and not inconsistent_rows(at[i], rows["a"][i])
-            if regular and model.code.symmetric:
-                return state, at
-        at = at or equations_at(model, t, *states)
-        _require_symmetric(at[i].M)
-        precise = _is_precise(model, at[i].rows.position_error, at[i].rows.velocity_error)
-        if regular or (precise and _has_acceleration(at[i])):
-            return state, at
+            if regular and not automatic:  # of a formula they are regular wherever it is finite
+                (here,) = equations_at(model, t, state)
+                regular = not inconsistent_rows(here, rows["a"][i])
+            if regular:
+                if not symmetric:
+                    _require_symmetric(mass_matrices(model, _together(t, state))[0])
+                return state
+        (here,) = equations_at(model, t, state)
+        _require_symmetric(here.M)
+        precise = _is_precise(model, here.rows.position_error, here.rows.velocity_error)
+        if precise and _has_acceleration(here):
+            return state
     return None
 
 
 def checked_start(
-    model: Model, t: Array, q: Array, v: Array, automatic: bool
-) -> tuple[State, list[Equations] | None]:
-    """The state to start from; and the equations of motion at the state given and there, if both are known now.
+    model: Model, t: Array, q: Array, v: Array, automatic: bool, *, symmetric: bool = False
+) -> State:
+    """The state to start from.
 
     **Arguments:**
 
     - `model`: what is to run.
     - `t`, `q`, `v`: the state given.
     - `automatic`: whether the formula is the default one, and the model has scalar code if there is any.
+    - `symmetric`: whether the mass matrix has been found to be.
 
     **Raises:** `InputError`, by constraint name, where a run could not start.
     """
@@ -132,8 +130,8 @@ def checked_start(
     if model.projection is not None:
         found = projected(model, _together(t, (q, v)))
         states.append((found.q[0], found.v[0]))
-    if states and (fit := _first_fit(model, t, automatic, *states)) is not None:
-        return fit if len(states) == 2 else (fit[0], None)
+    if states and (fit := _first_fit(model, t, automatic, *states, symmetric=symmetric)) is not None:
+        return fit
     y, equations, acceleration = _projected(model, t, q, v)
     _require_symmetric(equations.M)
     rows = equations.rows
@@ -153,4 +151,4 @@ def checked_start(
             f"the constraints {', '.join(inconsistent)} are inconsistent: no acceleration satisfies all rows "
             f"at t = {t}. `ukjax.check` tells more."
         )
-    return y, None
+    return y

@@ -116,14 +116,7 @@ def _percent(part: float) -> str:
 
 
 def require_near(
-    model: Model,
-    t: Array,
-    given: State,
-    start: State,
-    tolerance: float | None,
-    at: list[Equations] | None,
-    *,
-    stacklevel: int = 3,
+    model: Model, t: Array, given: State, start: State, tolerance: float | None, *, stacklevel: int = 3
 ) -> bool:
     """Raises `InputError`, naming rows, where a start was moved too far, and warns where it was moved visibly.
 
@@ -134,7 +127,6 @@ def require_near(
     - `given`: the state given.
     - `start`: the state the run starts from.
     - `tolerance`: the part of the state it may move, which is not warned of; None for the default.
-    - `at`: the equations of motion at both, if they are known.
     - `stacklevel`: whom the warning is for, as `warnings.warn` counts.
 
     **Returns:** whether there was nothing to warn of.
@@ -142,7 +134,7 @@ def require_near(
     q, v = zip(*((np.asarray(a), np.asarray(b)) for a, b in (given, start)), strict=True)
     if model.stabilizer.projection_method is None or (_is_negligible(*q) and _is_negligible(*v)):
         return True
-    here, there = at or equations_at(model, t, given, start)
+    here, there = equations_at(model, t, given, start)
     of_q, of_v = _weights(model, t, start, np.asarray(there.M))
     with np.errstate(over="ignore", invalid="ignore"):
         parts = max(_part(q[0], q[1], of_q), _turn(here, there, of_v)), _part(v[0], v[1], of_v)

@@ -123,7 +123,7 @@ def _require_near_starts(problems: tuple[Problem, ...], settings: Settings) -> N
     for p in problems:
         model = Model(p.system, settings.formula or UdwadiaKalaba(), stabilizer)
         start = project(p.system, settings.t0, p.q0, p.v0, pinv=method)
-        require_near(model, settings.t0, (p.q0, p.v0), start, None, None, stacklevel=5)
+        require_near(model, settings.t0, (p.q0, p.v0), start, None, stacklevel=5)
 
 
 def _example(plant: Callable[[Any], Any], gains: Any, stabilizer: Any) -> tuple[Any, Any]:
