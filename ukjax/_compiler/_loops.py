@@ -211,7 +211,9 @@ class Function:
         """The sum of products."""
         total = self.variable()
         with self.loop(count) as i:
-            total[0] = Value(self, self.number, self.w.apply(_SUM, self.number, total[0].name, (x[i] * y[i]).name))
+            total[0] = Value(
+                self, self.number, self.w.apply(_SUM, self.number, total[0].name, (x[i] * y[i]).name)
+            )
         return total[0]
 
     def add(self, x: Place, factor: Value, y: Place, count: Any) -> None:

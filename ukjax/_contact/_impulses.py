@@ -1,4 +1,4 @@
-"""Impulses on contacts given by their rows, and what they change: of many contacts only the active ones are computed with."""
+"""Impulses on contacts given by their rows, and what they change. Only active contacts cost anything."""
 
 import functools
 from typing import NamedTuple

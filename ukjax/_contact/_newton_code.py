@@ -170,8 +170,8 @@ class Kernel:
             return
         with f.loop(rows) as i:
             R, own = x.R.at(i * v), J.at(x.row[i] * v)
-            with f.loop(v) as l:
-                R[l] = 0.0
+            with f.loop(v) as k:
+                R[k] = 0.0
             with f.loop(v) as k, f.when(f.abs(own[k]) > 0.0):
                 f.add(R, own[k], W.at(k * v), v)
             with f.loop(i + 1) as j:
@@ -213,7 +213,9 @@ def _code(layout: Layout, v: int, tolerance: float) -> Looped:
         data = ContactData(J, u, mu, c)
         if more:
             data = of_rows(J, more[0].reshape(v, v), u + dot(J, more[1]), mu, c)
-        p, residual, steps, *modes = on_arrays(layout, tolerance, flattened(apart(layout, data, active)), guess)
+        p, residual, steps, *modes = on_arrays(
+            layout, tolerance, flattened(apart(layout, data, active)), guess
+        )
         if more:
             change = dot(more[0].reshape(v, v), dot(p, J))
         return jnp.concatenate([p, residual[None], steps[None], *(x * active for x in modes), change])
@@ -234,7 +236,9 @@ def by_loops(layout: Layout, tolerance: float, given: Array, guess: Array) -> So
     return _parts(layout, found)[0]
 
 
-def of_velocities(layout: Layout, tolerance: float, J: Array, W: Array, *given: Array) -> tuple[Solution, Array]:
+def of_velocities(
+    layout: Layout, tolerance: float, J: Array, W: Array, *given: Array
+) -> tuple[Solution, Array]:
     """The solution of the problem of rows J, flattened, and the change of velocities W J^T p.
 
     **Arguments:**

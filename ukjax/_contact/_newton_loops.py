@@ -124,7 +124,7 @@ class Iteration:
         return largest[0]
 
     def _cut(self, e: Value, centre: Place) -> Value:
-        """F = p - P(p - r u) of G + e 1, with r, the modes and what is needed of derivatives; returns its largest entry."""
+        """F = p - P(p - r u) of G + e 1, with r, modes and what derivatives need; returns its largest entry."""
         f, x = self.f, self.x
         largest = f.variable()
         y = lambda i: x.p[i] - x.r[i] * (x.u[i] + e * (x.p[i] - centre[i]))
@@ -227,8 +227,8 @@ class Iteration:
             own, rest = x.A.at(j * width + j), rows - j
             pivot = own[0]
             inverse = 1.0 / f.where(f.abs(pivot) > 0.0, pivot, 1.0)
-            with f.loop(rest + 1) as l:
-                own[l] = own[l] * inverse
+            with f.loop(rest + 1) as k:
+                own[k] = own[k] * inverse
             with f.loop(rest - 1) as i:
                 other = x.A.at((j + i + 1) * width + j)
                 with f.when(f.abs(other[0]) > 0.0):

@@ -80,17 +80,3 @@ class Arrive:
         """**Arguments:** positions at its beginning, v + v+, time, step, positions at its middle, and d."""
         of = lambda v: model.system.kinematics(t + 0.5 * h, middle, v)
         return q + 0.5 * h * of(both) + jax.jvp(of, (both,), (d,))[1]
-
-
-@dataclasses.dataclass(frozen=True)
-class Gaps:
-    """The gaps of contacts (n,), zero of dry friction.
-
-    - `layout`: of the contacts.
-    """
-
-    layout: Layout
-
-    def __call__(self, model: Model, q: Array, v: Array, t: Array) -> Array:
-        """**Arguments:** the state, of which velocities do not matter."""
-        return kinematics(model.system.system, t, q, v).gap  # pyright: ignore[reportAttributeAccessIssue]

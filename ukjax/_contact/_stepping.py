@@ -31,9 +31,9 @@ from .._motion._model import Model
 from ._history import ContactHistory
 from ._impulses import Rows, struck
 from ._parts import of_model
-from ._penetration import pushed_out
+from ._penetration import Gaps, pushed_out
 from ._rows import Coefficients, Layout, kinematics
-from ._step import Arrive, Gaps, Prepare, Prepared
+from ._step import Arrive, Prepare, Prepared
 
 # Of the scaled problem: a residual above it means that impulses do not obey the laws.
 _UNSOLVED = (1e-8, 1e-3)
@@ -119,7 +119,7 @@ def _arrived(
     def at(d: Array) -> tuple[Array, Array]:
         return project(t + h, (of_model(Arrive(), model, q, before + v, t, h, x.middle, d), v))
 
-    gaps = lambda d: of_model(Gaps(layout), model, at(d)[0], v, t + h)
+    gaps = lambda d, pi: of_model(Gaps(layout), model, at(d)[0], v, t + h, pi)
     still = jnp.zeros_like(v)
     return at(pushed_out(gaps, layout, Rows(x.J, x.W), v.size) if len(layout.normals) else still)
 

@@ -143,9 +143,7 @@ def _linearized(
     return p - cut.value, unit - dot(cut.by_y, unit - r[:, None] * (data.G + e * unit))
 
 
-def newton_step(
-    layout: Layout, data: ContactData, state: State
-) -> State:
+def newton_step(layout: Layout, data: ContactData, state: State) -> State:
     """One step of Newton's method, with another e where this one has done its part, or failed.
 
     **Arguments:**
