@@ -1,7 +1,7 @@
 """One time step with contacts, in parts; see `_stepping` for the equations."""
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +36,20 @@ def _of_contacts(layout: Layout, x: Array) -> Array:
     return jnp.zeros(len(layout.contacts), x.dtype).at[layout.owner[layout.normals]].set(x[layout.normals])
 
 
+def _stiffened(model: Model, t: Array, q: Array, v: Array, h: Array) -> tuple[Model, Array]:
+    """The model with the inertia that springs and dampers of coordinates add when they are taken implicitly, and c."""
+    system: Any = model.system
+    if system.added is None:
+        return model, jnp.zeros_like(v)
+    along = lambda d: jax.jvp(
+        lambda q: system.coordinate_force(t, q, v), (q,), (system.kinematics(t, q, d),)
+    )[1]
+    c = -jnp.diagonal(jax.jacfwd(lambda v: system.coordinate_force(t, q, v))(v))
+    k = -jnp.diagonal(jax.jacfwd(along)(jnp.zeros_like(v)))
+    added = jnp.maximum(0.5 * h * c + 0.25 * h * h * k, 0)
+    return dataclasses.replace(model, system=dataclasses.replace(system, added=added), numbers=None), c
+
+
 @dataclasses.dataclass(frozen=True)
 class Prepare:
     """The part of a step before its impulses.
@@ -49,9 +63,11 @@ class Prepare:
         """**Arguments:** the state, its time, the step, and the coefficients of contacts."""
         layout, coefficients, system = self.layout, Coefficients(*given), model.system
         middle, q_middle = t + 0.5 * h, q + 0.5 * h * system.kinematics(t, q, v)
+        model, damping = _stiffened(model, middle, q_middle, v, h)
         acceleration = lambda v, push: pushed_by(model, push).acceleration(middle, q_middle, v)
         v_middle = v + 0.5 * h * acceleration(v, jnp.zeros_like(v))
         pushes = jnp.concatenate([jnp.zeros_like(v)[None], jnp.eye(v.size, dtype=v.dtype)])
+        pushes = pushes + damping * (v_middle - v)
         a, *columns = jax.vmap(lambda push: acceleration(v_middle, push))(pushes)
         W = jnp.stack(columns) - a[None]
         of = lambda t, q, v: kinematics(system.system, t, q, v)  # pyright: ignore[reportAttributeAccessIssue]

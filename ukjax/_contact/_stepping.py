@@ -12,6 +12,9 @@ obey Signorini's condition with Newton's restitution and Coulomb's law after the
 Bilateral rows are held by W = M^-1 - M^-1 A^T (A M^-1 A^T)^+ A M^-1 in place of M^-1. Then positions are pushed out of
 contacts (`_penetration`), and positions and velocities projected onto the bilateral rows.
 
+Springs and dampers of single coordinates, of stiffness k and damping c, are linearized about the middle of the step:
+they add h c / 2 + h^2 k / 4 to the diagonal of M there, and stay stable however stiff they are.
+
 What closes slower than forces move it within a step does not bounce: so bouncing ends in contact.
 
 Steps do not end at impacts, so any number of contacts and infinitely many impacts cost no more than others, and the
@@ -240,5 +243,6 @@ def _history(
         residual=taken.residual[which],
         reset=jnp.full(most, -1),
         reset_names=(),
+        reset_moved=jnp.zeros(most, h.dtype),
         num_events=jnp.sum(struck),
     )
