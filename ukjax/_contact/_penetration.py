@@ -8,8 +8,9 @@ the bilateral rows, both hold. What penetrates moves, and nothing else.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -81,38 +82,42 @@ def pushed_out(
     - `layout`, `rows`: of the contacts.
     - `v`: how many velocities there are.
     """
-    m, dtype = len(layout.owner), rows.W.dtype
-    zero, none = jnp.zeros(m, dtype), jnp.zeros(v, dtype)
+    none, zero = jnp.zeros(v, rows.W.dtype), jnp.zeros(len(layout.owner), rows.W.dtype)
+    # Not `custom_root`, which differentiates what it is given whether or not a derivative is asked for.
+    pure, given = jax.closure_convert(apart, none, zero)
+    return _root(rows, given, pure, layout, v)[0]
+
+
+def _moved(rows: Rows, pi: Array, v: int) -> Array:
+    return rows.W.reshape(v, v) @ (pi @ rows.J.reshape(pi.size, v))
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(2, 3, 4))
+def _root(rows: Rows, given: Any, apart: Callable[..., Apart], layout: Layout, v: int) -> tuple[Array, Array]:
+    """d and pi."""
+    dtype = rows.W.dtype
+    none, zero = jnp.zeros(v, dtype), jnp.zeros(len(layout.owner), dtype)
     frictionless = (jnp.zeros(len(layout.contacts), dtype),) * 2
-    moved = lambda pi: rows.W.reshape(v, v) @ (pi @ rows.J.reshape(m, v))
 
     def nearer(push: _Push) -> _Push:
-        given = -push.d, push.at.gap, frictionless, push.at.pushed, push.pi
-        (pi, *_), d = struck(layout.contacts, rows, *given)
-        return _Push(pi, d, apart(d, pi), push.tries + 1)
+        problem = -push.d, push.at.gap, frictionless, push.at.pushed, push.pi
+        (pi, *_), d = struck(layout.contacts, rows, *problem)
+        return _Push(pi, d, apart(d, pi, *given), push.tries + 1)
 
-    def solve(_: Callable[[Array], Array], pi: Array) -> tuple[Array, Array]:
-        goes = lambda push: (push.at.going > 0) & (push.tries < _TRIES)
-        start = _Push(pi, none, apart(none, pi), jnp.zeros((), dtype))
-        end = jax.lax.while_loop(goes, nearer, start)
-        return end.pi, end.d
-
-    def violation(pi: Array) -> Array:
-        return jnp.where(pi > 0, apart(moved(pi), pi).gap, pi)
-
-    def tangent_solve(linear: Callable[[Array], Array], y: Array) -> Array:
-        return pinv(jax.jacfwd(linear)(zero), GramSchmidt()).matrix @ y
-
-    pi, d = jax.lax.custom_root(violation, zero, solve, tangent_solve, has_aux=True)
-    return _as_found(d, moved(pi))
+    goes = lambda push: (push.at.going > 0) & (push.tries < _TRIES)
+    end = jax.lax.while_loop(goes, nearer, _Push(zero, none, apart(none, zero, *given), jnp.zeros((), dtype)))
+    return end.d, end.pi
 
 
-@jax.custom_jvp
-def _as_found(value: Array, again: Array) -> Array:
-    """A value that was found, with the derivative of how it is computed again: nothing else needs the latter."""
-    return value
+@_root.defjvp
+def _(apart: Callable[..., Apart], layout: Layout, v: int, primals: tuple, tangents: tuple) -> tuple:
+    d, pi = _root(*primals, apart, layout, v)
 
+    def violation(pi: Array, rows: Rows, given: Any) -> Array:
+        return jnp.where(pi > 0, apart(_moved(rows, pi, v), pi, *given).gap, pi)
 
-@_as_found.defjvp
-def _(primals: tuple, tangents: tuple) -> tuple:
-    return primals[0], tangents[1]
+    slope = jax.jacfwd(violation)(pi, *primals)
+    off = jax.jvp(lambda rows, given: violation(pi, rows, given), primals, tangents)[1]
+    dpi = -pinv(slope, GramSchmidt()).matrix @ off
+    dd = jax.jvp(lambda rows, pi: _moved(rows, pi, v), (primals[0], pi), (tangents[0], dpi))[1]
+    return (d, pi), (dd, dpi)

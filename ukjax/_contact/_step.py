@@ -67,7 +67,7 @@ class Prepare:
         acceleration = lambda v, push: pushed_by(model, push).acceleration(middle, q_middle, v)
         v_middle = v + 0.5 * h * acceleration(v, jnp.zeros_like(v))
         pushes = jnp.concatenate([jnp.zeros_like(v)[None], jnp.eye(v.size, dtype=v.dtype)])
-        pushes = pushes + damping * (v_middle - v)
+        pushes = pushes + (damping * (v_middle - v))[None]
         a, *columns = jax.vmap(lambda push: acceleration(v_middle, push))(pushes)
         W = jnp.stack(columns) - a[None]
         of = lambda t, q, v: kinematics(system.system, t, q, v)  # pyright: ignore[reportAttributeAccessIssue]
