@@ -39,7 +39,7 @@ from ._moves import (
 from ._scalars import FOLDED, Builder, TranslationError, inlined
 
 _LONGEST_UNROLLED = 256
-_LARGEST_MATRIX = 128  # parameters in a factor; products with more of them XLA compiles sooner than LLVM
+_LARGEST_MATRIX = 128  # parameters in a factor; products with more XLA compiles sooner, on arrays
 
 
 class LargeProductError(TranslationError):
@@ -75,6 +75,8 @@ class Interpreter:
 
     def _equation(self, equation: Any, inputs: list[Scalars]) -> list[Scalars]:
         name, params = equation.primitive.name, equation.params
+        if equation.effects:
+            raise TranslationError(f"'{name}' does more than compute, such as to print or call back")
         if name in _CALLS or name in _WITH_RULES:
             called = params.get("jaxpr") or params.get("call_jaxpr")
             closed = called if hasattr(called, "consts") else core.ClosedJaxpr(called, ())
