@@ -52,8 +52,7 @@ class Interpreter:
     **Arguments:**
 
     - `builder`: makes the expressions.
-    - `parameters`: how many inputs, the first ones, are parameters; products with large matrices of them raise
-      `LargeProductError`.
+    - `parameters`: how many of the first inputs are such; products with large matrices raise `LargeProductError`.
     """
 
     def __init__(self, builder: Builder, parameters: int = 0):
