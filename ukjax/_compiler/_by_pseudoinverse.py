@@ -106,7 +106,10 @@ def acceleration_by(
     turned = inverse(inverse.transposed(still.whitened(times(build, A.T, error))))
     change = still.back(minus(build, change, turned))
     a = [build.apply("attached", *pair) for pair in zip(held, change, strict=True)]
-    a = [build.apply("select", mass.definite, x, float("nan")) for x in a]
+    solved = mass.definite
+    if method.independent_rows:  # zeros times what is not finite are zero here
+        solved = build.apply("and", solved, build.apply("eq", rank, float(m)))
+    a = [build.apply("select", solved, x, float("nan")) for x in a]
     needed = minus(build, product(build, M, a), Q)
     force = [build.apply("attached", *x) for x in zip(times(build, A.T, multipliers), needed, strict=True)]
     return Solution(a, multipliers, force, 0.0, [1.0] * m, _none_left_out, rank)

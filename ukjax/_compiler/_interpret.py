@@ -20,6 +20,7 @@ from jax.extend import core
 from ._choices import Choices, choices, place_of_most, selected, total_order
 from ._expressions import OF_NONE, OPERATIONS, REDUCTIONS, Call, Expression, Node, entries, is_number
 from ._integers import is_plain, must_be_known, needs_types
+from ._live import live
 from ._moves import (
     MOVES,
     OPERANDS,
@@ -38,9 +39,7 @@ from ._moves import (
 from ._scalars import FOLDED, Builder, TranslationError, inlined
 
 _LONGEST_UNROLLED = 256
-_LARGEST_MATRIX = (
-    128  # parameters in a factor, of more than which XLA compiles products of arrays sooner than LLVM
-)
+_LARGEST_MATRIX = 128  # parameters in a factor; products with more XLA compiles sooner, on arrays
 
 
 class LargeProductError(TranslationError):
@@ -53,8 +52,7 @@ class Interpreter:
     **Arguments:**
 
     - `builder`: makes the expressions.
-    - `parameters`: how many inputs, the first ones, are parameters; products with large matrices of them raise
-      `LargeProductError`.
+    - `parameters`: how many of the first inputs are such; products with large matrices raise `LargeProductError`.
     """
 
     def __init__(self, builder: Builder, parameters: int = 0):
@@ -68,7 +66,7 @@ class Interpreter:
         def read(x: Any) -> Scalars:
             return scalars(x.val) if isinstance(x, core.Literal) else values[x]
 
-        for equation in jaxpr.eqns:
+        for equation in live(jaxpr):
             outputs = self._equation(equation, [read(x) for x in equation.invars])
             for variable, output in zip(equation.outvars, outputs, strict=True):
                 values[variable] = output
@@ -76,6 +74,8 @@ class Interpreter:
 
     def _equation(self, equation: Any, inputs: list[Scalars]) -> list[Scalars]:
         name, params = equation.primitive.name, equation.params
+        if equation.effects:
+            raise TranslationError(f"'{name}' does more than compute, such as to print or call back")
         if name in _CALLS or name in _WITH_RULES:
             called = params.get("jaxpr") or params.get("call_jaxpr")
             closed = called if hasattr(called, "consts") else core.ClosedJaxpr(called, ())

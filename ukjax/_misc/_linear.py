@@ -80,10 +80,12 @@ def changes(ways: Ways, primals: Any, tangents: Any, found: Sequence[Any]) -> li
         assert ways.pull is not None
         return jax.tree.leaves(eqx.filter(ways.pull(of, cotangents), varied))
 
-    forth = _natively(pushed, forth, ways.on_gpu) if ways.push else forth
-    back = _natively(pulled, back, _never) if ways.pull else back
+    along = {
+        "forth": _natively(pushed, forth, ways.on_gpu) if ways.push else forth,
+        "back": _natively(pulled, back, _never) if ways.pull else back,
+    }
     told = tuple((tuple(x.shape), x.dtype) for x in found)
-    return _linear_p.bind(*fixed, *moves, forth=forth, back=back, fixed=len(fixed), shapes=told)
+    return _linear_p.bind(*fixed, *moves, **along, fixed=len(fixed), shapes=told)
 
 
 def _natively(native: Map, usual: Map, on_gpu: Callable[[], bool]) -> Map:

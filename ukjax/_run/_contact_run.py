@@ -23,7 +23,7 @@ from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
 from ._contact_told import ContactRun, begun_at, told_of, trajectory_of
-from ._event_resets import parted
+from ._event_resets import parted, warn_of_resets
 from ._event_separation import separated
 from ._events import as_diffrax, departing, event_names, which
 from ._observe import reached
@@ -195,6 +195,7 @@ def contact_trajectory(
     if not traced:
         places = reached(observed["t"])
         observed = jax.tree.map(lambda x: x[places], observed)
+        warn_of_resets(run.touching.resets, solved.log, observed["q"], observed["v"])
     layout, log = run.touching.layout, solved.log
     history = ContactHistory(
         names=layout.names,
@@ -211,6 +212,7 @@ def contact_trajectory(
         residual=log.residual,
         reset=log.reset.astype(jnp.int32),
         reset_names=tuple(x.name for x in run.touching.resets),
+        reset_moved=log.moved,
         num_events=log.number,
     )
     return trajectory_of(

@@ -60,7 +60,7 @@ def _diffeqsolve(
         solver = projected(solver)
     if pooled and can_be_pooled(settings, ts, dense):
         settings = settings | {"adjoint": Pooled()}
-    backsolve = isinstance(settings["adjoint"], dfx.BacksolveAdjoint)  # takes one list of times only
+    backsolve = isinstance(settings["adjoint"], dfx.BacksolveAdjoint)
 
     def run(
         times: tuple[Span, Array | None], y0: State, model: Model, settings: dict[str, Any]
@@ -68,7 +68,10 @@ def _diffeqsolve(
         (t0, t1, dt0), ts = times
         kept = dfx.SubSaveAt(t0=ts is None, ts=ts, steps=ts is None)
         subs = (kept, dfx.SubSaveAt(t1=True))
-        saveat = dfx.SaveAt(ts=jnp.append(ts, t1)) if backsolve else dfx.SaveAt(subs=subs, dense=dense)
+        saveat = dfx.SaveAt(subs=subs, dense=dense)
+        if backsolve:  # takes one list of times only
+            assert ts is not None
+            saveat = dfx.SaveAt(ts=jnp.append(ts, t1))
         term = dfx.ODETerm(vector_field)  # pyright: ignore[reportArgumentType]
         return dfx.diffeqsolve(
             term, solver, t0, t1, dt0, y0, args=model.ready(), saveat=saveat, throw=False, **settings

@@ -94,7 +94,7 @@ def load(
         constraints=list[Any](x for part in parts for x in part.constraints),
         armature=rotors,
         name=read_in.name,
-        visuals=visuals(at),
+        visuals=visuals(at, read_in.looks),
         contacts=[x for part in parts for x in part.contacts],
     )
     converted = conversion(at)
