@@ -22,7 +22,7 @@ from ukjax._compiler._on_host import operation
 from ukjax._compiler._pieces import pieces
 from ukjax._compiler._program import Program, traced
 from ukjax._compiler._registers import parts
-from ukjax._compiler._repeats import stretches
+from ukjax._compiler._repeats import _Sequence, stretches
 from ukjax._compiler._scalars import Builder
 
 FITTING = (
@@ -207,6 +207,29 @@ def test_what_repeats_is_compiled_once():
         program.pieces = parts(program.outputs, 2, longest=50)
         for got in (program(members), separately_computed(members, program=program)):
             np.testing.assert_allclose(got, np.tile([[known[n]] for n in outputs], 3), rtol=1e-13)
+
+
+def test_what_repeats_is_what_its_definition_says():
+    """Places a period apart, one by one: the same operation, and operands as far back, or further than a period."""
+    random, nodes = np.random.default_rng(0), list[Node]()
+    for i in range(120):
+        args = tuple(nodes[i - int(k)] if k <= i else 1.0 for k in random.integers(1, 6, size=2))
+        nodes.append(Node(("add", "mul")[int(random.integers(2))], args, i))
+    sequence, seen = _Sequence(nodes), 0
+
+    def back(i: int, slot: int, period: int) -> int:
+        x = nodes[i].args[slot]
+        return i - x.number if isinstance(x, Node) and i - x.number <= period else 0
+
+    for period, same in sequence.matches(10, 110, 20):
+        alike = [
+            nodes[i].op == nodes[i + period].op
+            and all(back(i, k, period) == back(i + period, k, period) for k in range(2))
+            for i in range(10, 110 - period)
+        ]
+        np.testing.assert_array_equal(same, alike)
+        seen += 1
+    assert seen == 20
 
 
 def test_pieces_weigh_no_more_than_asked_and_hold_each_operation_once():

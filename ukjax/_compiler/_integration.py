@@ -101,9 +101,8 @@ class Integration:
         strides = [0 if len(x) == 1 else x.shape[1] for x in operands]
         _, integrate = self._on_host(width)
         integrate(*places[:3], runs, saves, *itertools.chain(*zip(places[3:], strides, strict=True)))
-        return tuple(
-            numbers[i:j].reshape(shape) for i, j, shape in zip(ends, ends[1:], shapes[1:], strict=False)
-        )
+        saved, left = numbers[ends[0] : ends[1]], numbers[ends[1] : ends[2]]
+        return saved.reshape(shapes[1]), left.reshape(shapes[2])
 
     def called(self, *operands: Array) -> tuple[Array, Array]:
         """The call of the foreign function.

@@ -173,13 +173,11 @@ def reached(t: Array | np.ndarray) -> np.ndarray:
 def _at_reached(model: Model, states: States, usual: int) -> tuple[dict[str, Any], Names]:
     """Of states with values: what holds at the times reached."""
     t, *y = map(np.asarray, states)
-    if t.size > 1 and t[-2] < t[-1] < np.inf:  # then all were reached, and the last one is none of them
-        places = np.arange(t.size) if model.code is None else slice(None)
-    else:
-        places = reached(t)
     taken = lambda places: States(*(x[places] for x in (t, *y)))
     if model.code is not None:
-        return _observe_on_host(model, taken(places), usual)
+        all_reached = t.size > 1 and t[-2] < t[-1] < np.inf  # each once
+        return _observe_on_host(model, taken(slice(None) if all_reached else reached(t)), usual)
+    places = reached(t)
     observed, names = _observe(model, taken(_padded(places)))
     return _first(observed, places.size), names
 

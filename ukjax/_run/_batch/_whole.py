@@ -104,13 +104,15 @@ class Whole:
         (saved,), (end,) = self._integration.on_host(*numbers, begun, ts[None], np.concatenate(y0)[None])
         kept = int(end[4])
         kept -= kept > 0 and ts[kept - 1] == end[0]
-        t, y, n = np.append(ts[:kept], end[0]), np.concatenate([saved[:kept], end[None, 5:]]), y0[0].size
+        y: Any = np.concatenate([saved[:kept], end[None, 5:]])
+        t: Any = np.append(ts[:kept], end[0])
+        n = y0[0].size
         return Ends(t, y[:, :n], y[:, n:], *end[1:4].astype(np.int32))
 
     def _begun_at(self, numbers: bytes, t0: float, t1: float, dt0: float | None) -> np.ndarray:
         """The operand of how a run begins, which XLA computes in as long as a short run takes."""
         dtype = self._integration.dtype
-        start, end, first = (x if x is None else dtype.type(x) for x in (t0, t1, dt0))
+        start, end, first = dtype.type(t0), dtype.type(t1), None if dt0 is None else dtype.type(dt0)
         begun = np.asarray(self._first(np.frombuffer(numbers, dtype), end, start, first))
         return np.array([[1, end, end - _NEAR_END * np.spacing(np.abs(end)), start, *begun]], dtype)
 
