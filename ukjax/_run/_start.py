@@ -14,6 +14,7 @@ from .._formula._acceleration import (
     require_shapes,
     why_not_finite,
 )
+from .._formula._equations import require_energy
 from .._misc._errors import InputError
 from .._motion._model import Model
 from .._motion._project import project
@@ -97,7 +98,10 @@ def _is_fit(model: Model, t: Array, state: State, automatic: bool) -> bool:
             return False
         regular = bool(rows["regular"].all())
         if not automatic:  # of a formula they are regular wherever it is finite
-            regular = regular and not inconsistent_rows(equations_at(model, t, state)[0], rows["a"][0])
+            require_energy(model.system, t, *state)
+            (here,) = equations_at(model, t, state)
+            _require_symmetric(here.M)
+            return regular and not inconsistent_rows(here, rows["a"][0])
         if regular and model.code.symmetric:
             return True
     (here,) = equations_at(model, t, state)
