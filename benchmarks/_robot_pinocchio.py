@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -107,3 +108,77 @@ def accelerations(
     pin.initConstraintDynamics(found, data, loops, held)
     solved = lambda q, v: dynamics(found, data, q, v, tau, loops, held, settings).copy()
     return "constraintDynamics", lambda: np.array([solved(*state) for state in zip(q, qvel, strict=True)])
+
+
+def _torques(model: Any, qpos: np.ndarray, qvel: np.ndarray, ctrl: np.ndarray) -> np.ndarray:
+    """Of motors, dampers and springs on hinges and slides."""
+    found = -model.dof_damping * qvel
+    of, at = model.jnt_dofadr, model.jnt_qposadr
+    scalar = model.jnt_type > 1
+    springs = -model.jnt_stiffness * (qpos[at] - model.qpos_spring[at])
+    found[of[scalar]] += springs[scalar]
+    found[of[model.actuator_trnid[:, 0]]] += model.actuator_gear[:, 0] * ctrl
+    return found
+
+
+def _to_mujoco(model: Any, q: np.ndarray) -> np.ndarray:
+    """The inverse of `_coordinates`, of one state."""
+    found = q + model.qpos0
+    for joint, kind in enumerate(model.jnt_type):
+        if kind < 2:
+            at = int(model.jnt_qposadr[joint])
+            found[at : at + 3] = q[at : at + 3]
+            ball = at + 3 if kind == 0 else at
+            found[ball : ball + 4] = q[[ball + 3, ball, ball + 1, ball + 2]]
+    return found
+
+
+def run_by_pinocchio(
+    model: Any, start: tuple[Any, Any], t1: float, dt: float, ctrl: Callable[[float], np.ndarray]
+) -> tuple[float, np.ndarray] | None:
+    """Seconds that `constraintDynamics` takes in a run by classical Runge-Kutta steps, and qpos at its end.
+
+    The free joint comes first, whose linear velocity Pinocchio has in the body's axes. None without Pinocchio.
+
+    **Arguments:**
+
+    - `model`: MuJoCo's; its actuators are motors on hinges.
+    - `start`: qpos and qvel, at rest.
+    - `t1`, `dt`: how long, in which steps [s].
+    - `ctrl`: of the motors, at t.
+    """
+    if importlib.util.find_spec("pinocchio") is None:
+        return None
+    pin: Any = importlib.import_module("pinocchio")
+    found, carried = rebuilt(model)
+    data, loops, held = (
+        found.createData(),
+        _connects(pin, model, found, carried),
+        pin.StdVec_RigidConstraintData(),
+    )
+    for loop in loops:
+        held.append(loop.createData())
+    pin.initConstraintDynamics(found, data, loops, held)
+    settings, spent = pin.ProximalSettings(1e-12, 1e-12, 2), 0.0
+
+    def acceleration(t: float, q: np.ndarray, v: np.ndarray) -> np.ndarray:
+        nonlocal spent
+        tau = _torques(model, _to_mujoco(model, q), v, ctrl(t))
+        begin = time.process_time()
+        solved = pin.constraintDynamics(found, data, q, v, tau, loops, held, settings)
+        spent += time.process_time() - begin
+        return solved.copy()
+
+    q, v = _coordinates(model, np.asarray(start[0])[None])[0], np.array(start[1])
+    for i in range(round(t1 / dt)):
+        t = i * dt
+        a1 = acceleration(t, q, v)
+        v2 = v + dt / 2 * a1
+        a2 = acceleration(t + dt / 2, pin.integrate(found, q, dt / 2 * v), v2)
+        v3 = v + dt / 2 * a2
+        a3 = acceleration(t + dt / 2, pin.integrate(found, q, dt / 2 * v2), v3)
+        v4 = v + dt * a3
+        a4 = acceleration(t + dt, pin.integrate(found, q, dt * v3), v4)
+        q = pin.integrate(found, q, dt / 6 * (v + 2 * v2 + 2 * v3 + v4))
+        v = v + dt / 6 * (a1 + 2 * a2 + 2 * a3 + a4)
+    return spent, _to_mujoco(model, q)

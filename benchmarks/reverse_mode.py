@@ -1,4 +1,5 @@
-"""What a reverse-mode gradient through a run costs, in forward runs and in memory; and a batch of gradients.
+"""What derivatives of a run cost, in runs and in memory: gradients in reverse mode, changes along one direction in
+forward mode; and a batch of gradients.
 
 With two megabytes of checkpoints, the default; with Diffrax's number of them, about the root of twice the steps; and
 with one for every step.
@@ -59,14 +60,15 @@ def seconds(fn: Callable[[], object], rounds: int) -> float:
 
 
 def cost(model: str, steps: int, stabilizer: str, checkpoints: str) -> list[float]:
-    """Seconds of a forward run, forward runs a gradient takes, and megabytes both need for temporaries."""
+    """Seconds of a run, runs that a gradient and a change take, and megabytes of temporaries of run and gradient."""
     end = squared_end(model, steps, stabilizer, checkpoints)
     parameters = eqx.filter(uk.models.get(model).system, eqx.is_inexact_array)
-    forward, reverse = (jax.jit(f).lower(parameters).compile() for f in (end, jax.grad(end)))
+    change = lambda x: jax.jvp(end, (x,), (x,))
+    run, reverse, forward = (jax.jit(f).lower(parameters).compile() for f in (end, jax.grad(end), change))
     rounds = 25 if steps <= 1000 else 5 if steps <= 10_000 else 3
-    once, back = (seconds(lambda f=f: f(parameters), rounds) for f in (forward, reverse))
-    megabytes = [c.memory_analysis().temp_size_in_bytes / 1e6 for c in (forward, reverse)]
-    return [once, back / once, *megabytes]
+    once, back, along = (seconds(lambda f=f: f(parameters), rounds) for f in (run, reverse, forward))
+    megabytes = [c.memory_analysis().temp_size_in_bytes / 1e6 for c in (run, reverse)]
+    return [once, back / once, along / once, *megabytes]
 
 
 def batch(model: str, size: int, steps: int = 100) -> None:
@@ -100,7 +102,7 @@ def main() -> None:
     arguments = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     print(f"Tsit5 at fixed steps, float64, one thread. {machine()}.\n")
-    columns = ["forward [s]", "gradient / forward", "forward [MB]", "gradient [MB]"]
+    columns = ["run [s]", "gradient / run", "change / run", "run [MB]", "gradient [MB]"]
     rows = {}
     for model, stabilizer, steps in itertools.product(
         arguments.models, arguments.stabilizers, arguments.steps

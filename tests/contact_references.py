@@ -2,6 +2,7 @@
 
 import diffrax as dfx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from scipy.integrate import solve_ivp
 
@@ -86,3 +87,14 @@ def discs_at(t1, q, v, a, masses, radii, e):
         n = (q[i] - q[j]) / np.linalg.norm(q[i] - q[j])
         p = -(1 + e) * ((v[i] - v[j]) @ n) / (1 / masses[i] + 1 / masses[j])
         v[i], v[j] = v[i] + p * n / masses[i], v[j] - p * n / masses[j]
+
+
+def compared(run, reference, p, *, at=1e-8, slope=1e-6, skip=()):
+    """Numbers and derivatives of `run` beside those of `reference`; the trajectory."""
+    p = jnp.asarray(p, float)
+    found, derivative, trajectory = forward(run, p)
+    np.testing.assert_allclose(found, reference(np.asarray(p)), atol=at)
+    exact = slopes(reference, p)
+    kept = np.setdiff1d(np.arange(p.size), skip)
+    np.testing.assert_allclose(derivative[..., kept], exact[..., kept], atol=slope, rtol=slope)
+    return trajectory

@@ -47,6 +47,7 @@ def test_rows_of_joints_that_are_alike_are_those_of_each_alone():
     np.testing.assert_allclose(alone, jnp.concatenate(by_hand), atol=1e-15)
 
 
+@pytest.mark.slow
 def test_the_order_of_joints_does_not_matter():
     found = []
     for order in ("leg", "kind"):

@@ -173,9 +173,10 @@ FOUR_BARS = {
 }
 
 
-@pytest.mark.parametrize("system", FOUR_BARS.values(), ids=FOUR_BARS)
-def test_motors_of_a_four_bar_bring_its_power(system) -> None:
+@pytest.mark.parametrize("name", ["absolute", pytest.param("tree", marks=pytest.mark.slow)])
+def test_motors_of_a_four_bar_bring_its_power(name: str) -> None:
     """At a steady rate, effort times rate is the change of the energy; three motors share it by least squares."""
+    system = FOUR_BARS[name]
     at = lambda s: um.problem(system, at={"A": -0.4 + s}, rates={"A": 2.0})
     energy = lambda s: float(system.energy(0.0, at(s).q0, at(s).v0))
     power = (energy(1e-4) - energy(-1e-4)) / 1e-4  # at 2 rad/s
@@ -206,6 +207,7 @@ def test_an_acceleration_that_breaks_rows_is_refused() -> None:
         ua.inverse_dynamics(start, {"A": 1.0, "D": -1.0})
 
 
+@pytest.mark.slow
 def test_derivatives_batches_and_single_precision() -> None:
     """By differences; two of a batch alone; and float32 near float64."""
     q, v, a = (jnp.asarray(x) for x in state(4))

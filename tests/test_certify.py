@@ -60,6 +60,7 @@ def _(primals, tangents):
     return pull(*primals), -1.001 * tangents[0]
 
 
+@pytest.mark.slow
 def test_derivatives_are_checked():
     """A force whose derivative is off by a thousandth is found out; the right one is not."""
     right = uk.simulate(falls(lambda t, q, v: -q), rtol=1e-10, atol=1e-10).certify()

@@ -550,6 +550,7 @@ def test_the_command_with_a_model_from_a_file(tmp_path: Path) -> None:
     assert contents(tmp_path / "runs.zarr") == contents(tmp_path / "one.zarr")
 
 
+@pytest.mark.slow
 def test_the_command_tells_how_far_a_store_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write = _store.AbstractTarget.write
 

@@ -28,6 +28,7 @@ def bounced(t, h0, g, e):
     return jnp.stack([speed * (t - start) - g * (t - start) ** 2 / 2, speed - g * (t - start)])
 
 
+@pytest.mark.slow
 def test_bouncing_ball_and_its_derivatives():
     times, p = (0.2, 0.6, 1.1, 1.7, 2.3), jnp.array([1.0, G, 0.8])
 

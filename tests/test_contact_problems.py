@@ -5,22 +5,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contact_references import TIGHT, G, discs_at, events_of, followed, forward, slopes
+from contact_references import TIGHT, G, compared, discs_at, events_of, followed, slopes
 
 import ukjax as uk
 
 pytestmark = pytest.mark.slow
-
-
-def compared(run, reference, p, *, at=1e-8, slope=1e-6, skip=()):
-    """Numbers and derivatives of `run` beside those of `reference`; the trajectory."""
-    p = jnp.asarray(p, float)
-    found, derivative, trajectory = forward(run, p)
-    np.testing.assert_allclose(found, reference(np.asarray(p)), atol=at)
-    exact = slopes(reference, p)
-    kept = np.setdiff1d(np.arange(p.size), skip)
-    np.testing.assert_allclose(derivative[..., kept], exact[..., kept], atol=slope, rtol=slope)
-    return trajectory
 
 
 # ---- one ball, one pendulum

@@ -81,6 +81,22 @@ def test_closed_loops_and_reverse_mode():
     np.testing.assert_allclose(slope, difference, rtol=1e-6)
 
 
+def test_a_reset_off_the_constraints_is_told():
+    """A pendulum as a point on a circle, whose reset moves it off; the run goes on from the nearest point."""
+    circle = uk.Holonomic(lambda t, q: q @ q - 1)
+    pendulum = uk.System(jnp.eye(2), jnp.array([0.0, -G]), [circle])
+    for factor, moved in ((1.2, 0.2), (1.0, 0.0)):
+        event = uk.Event(lambda t, q, v: q[0], reset=lambda t, q, v, k=factor: (k * q, 0.5 * v), name="kick")
+        options = {"t1": 0.7, "ts": [0.7], "event": event}
+        if moved:
+            with pytest.warns(uk.StartMovedWarning, match="event kick at .* is off the constraints"):
+                run = uk.simulate(pendulum, [1.0, 0.0], [0.0, 0.0], **options)
+        else:
+            run = uk.simulate(pendulum, [1.0, 0.0], [0.0, 0.0], **options)
+        np.testing.assert_allclose(run.contacts.reset_moved[0], moved, atol=1e-7)
+        np.testing.assert_allclose(jnp.sum(run.q[-1] ** 2), 1, atol=1e-9)
+
+
 def test_what_is_refused():
     ball = uk.System(jnp.eye(1), jnp.array([-G]))
     run = lambda reset, **more: uk.simulate(

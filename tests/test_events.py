@@ -191,7 +191,7 @@ def test_events_refused(arguments):
 
 def test_the_same_function_compiles_once():
     """An event's function is compared, not what wraps it at each call."""
-    from ukjax._run._plan import integrated
+    from ukjax._run._integrated import integrated
 
     _run(_x)
     size = integrated._cache_size()  # pyright: ignore[reportFunctionMemberAccess]

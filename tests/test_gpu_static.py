@@ -90,6 +90,33 @@ def test_kernels_give_what_simulate_gives(name: str, precision: str, runs: int, 
     assert apart(found, want) < (1e-8 if x64 else 1e-3) * scale + 10 * apart(moved, want)
 
 
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", ["pendulum", "spinning_top"])
+def test_kernels_of_changes_take_the_same_steps(name: str, way: str) -> None:
+    """Of random changes of parameters and start, as on a CPU, where `test_whole_gradients` compares with differences."""
+    problem = uk.models.get(name)
+    span = 0.02 * (problem.t1 - problem.t0)
+    options = {"t1": problem.t0 + span, "ts": 5} | WAYS[way]
+    if "dt0" in options:
+        options["dt0"] *= span
+    integration, operands = captured(lambda: uk.simulate(problem, **options))
+    rng, given = np.random.default_rng(0), varied(problem, operands, runs := 50)[:]
+    given[-1] = np.delete(given[-1], runs // 2, axis=0)
+    plain = integration.on_host(*given)
+    for i in (0, 1, -1):
+        given[i] = np.concatenate([given[i], rng.normal(size=given[i].shape)], axis=1)
+    carrying = integration.pushforward
+    want = carrying.on_host(*given)
+    saves, n = given[4].shape[1], carrying.size
+    shapes = [(saves, n, runs - 1), (5 + n, runs - 1)]
+    saved, ends = on_host(carrying.kernel.text, [x.T for x in given], (runs - 1, saves), shapes)
+    found = np.moveaxis(saved, -1, 0), ends.T
+    assert alike(found, want).mean() > 0.9
+    assert alike(want, plain).mean() > 0.9
+    np.testing.assert_allclose(want[1][:, 5 : 5 + n // 2], plain[1][:, 5:], rtol=0, atol=1e-9)
+    assert apart(found, want) < 1e-7 * np.abs(want[1][:, 5:]).max()
+
+
 def test_runs_that_take_too_many_steps_fail_by_code() -> None:
     problem = uk.models.pendulum()
     options = {"t1": 10.0, "ts": 3, "throw": False, "max_steps": 4}

@@ -101,6 +101,7 @@ def test_derivative_is_that_of_finite_differences():
     np.testing.assert_allclose(jax.jvp(a, (0.0,), (1.0,))[1], expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_run_past_flat_positions_with_a_dependent_row():
     problem = uk.models.parallelogram(angle=np.pi / 3, rate=0.0)
     runs = [uk.simulate(problem, t1=2.0, formula=f, throw=True) for f in (uk.KKT(), uk.UdwadiaKalaba())]

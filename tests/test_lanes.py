@@ -54,7 +54,9 @@ def _by_numpy(M, Q, A, b):
     return np.linalg.lstsq(K, np.concatenate([Q, b]), rcond=1e-11)[0][: len(Q)]
 
 
-@pytest.mark.parametrize("name", FITTING)
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=[pytest.mark.slow] * (x in ("scara", "slider_crank"))) for x in FITTING]
+)
 def test_equals_the_kkt_system(name):
     problem = uk.models.get(name)
     q, v = _states(problem, 5)
@@ -291,7 +293,7 @@ def test_second_derivatives():
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-8 * abs(expected).max())
 
 
-@pytest.mark.parametrize("batch", [1, 19])
+@pytest.mark.parametrize("batch", [1, pytest.param(19, marks=pytest.mark.slow)])
 def test_a_long_chain_runs_as_loops(batch):
     """Sixteen four-bars: their acceleration is compiled as loops and equals that of the KKT system."""
     problem = uk.models.four_bars(n=16)
@@ -361,7 +363,9 @@ def test_numpy_computes_what_jax_does(op):
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["", "in jit"])
-@pytest.mark.parametrize("name", ["parallelogram", "scara", "rolling_disk", "five_bar"])
+@pytest.mark.parametrize(
+    "name", ["parallelogram", pytest.param("scara", marks=pytest.mark.slow), "rolling_disk", "five_bar"]
+)
 def test_what_a_trajectory_tells_is_what_the_formula_says(name, compiled):
     problem = uk.models.get(name)
     run = lambda: uk.simulate(problem, t1=problem.t0 + 0.5)
@@ -381,7 +385,9 @@ def test_what_a_trajectory_tells_is_what_the_formula_says(name, compiled):
             np.testing.assert_allclose(found.energy[i], energy, rtol=1e-13)
 
 
-@pytest.mark.parametrize("name", ["parallelogram", "scara", "rolling_disk", "five_bar"])
+@pytest.mark.parametrize(
+    "name", ["parallelogram", "scara", "rolling_disk", pytest.param("five_bar", marks=pytest.mark.slow)]
+)
 def test_derivatives_of_what_a_trajectory_tells(name):
     """By every parameter of the system along one direction, in one compiled run, against differences of such runs."""
     problem = uk.models.get(name)

@@ -141,6 +141,7 @@ def test_names_are_those_of_the_file() -> None:
     assert [body.name for body in robot.mechanism.bodies] == ["base", "arm", "hand"]
 
 
+@pytest.mark.slow
 def test_a_passive_robot_keeps_its_energy() -> None:
     robot = uk.load(str(ASSETS / "ant.xml"))
     undamped = dataclasses.replace(
@@ -254,6 +255,7 @@ def test_many_states_at_once() -> None:
     assert_allclose(found, wanted, rtol=1e-11)
 
 
+@pytest.mark.slow
 def test_the_derivative_of_a_run_by_a_mass() -> None:
     robot = uk.load(ARM)
 

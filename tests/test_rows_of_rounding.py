@@ -52,6 +52,7 @@ def _four_bar(R):
     return um.problem(tree, rates={"A": 3.0}, t1=2.0)
 
 
+@pytest.mark.slow
 def test_of_a_linkage_in_a_plane_of_its_own():
     c, s = np.cos(0.4), np.sin(0.4)
     turned = np.array([[1, 0, 0], [0, c, -s], [0, s, c]])
@@ -80,7 +81,7 @@ def test_of_a_quaternion():
     np.testing.assert_allclose(runs[0].q[-1], runs[1].q[-1], atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["knife_edge", "rolling_disk"])
+@pytest.mark.parametrize("name", ["knife_edge", pytest.param("rolling_disk", marks=pytest.mark.slow)])
 def test_nonholonomic_rows_alone_are_projected_by_scalar_code(name):
     run = uk.simulate(uk.models.get(name), t1=0.5, ts=3)
     assert "arrays" not in run.computed_by

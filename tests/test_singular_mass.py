@@ -94,6 +94,7 @@ def _first_is_quick(formulas):
     return [pytest.param(f, marks=m, id=type(f).__name__) for f, m in zip(formulas, marks, strict=True)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("formula", _first_is_quick(ANY_MASS))
 def test_top_with_a_singular_mass_matrix(formula):
     """Four quaternion rates with a mass matrix of rank 3, against three angular velocities without rows."""
@@ -135,6 +136,7 @@ def test_a_light_cart_moves_as_in_minimal_coordinates(formula):
         np.testing.assert_allclose(run.q[-1], expected, rtol=0, atol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("formula", _first_is_quick(ANY_MASS))
 def test_a_massless_coupler_leaves_the_links_their_motion(formula):
     """Without the coupler's mass 3 (I + m l^2 / 4) theta'' = -3 m g l / 2 cos(theta), elliptic."""

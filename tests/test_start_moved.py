@@ -201,7 +201,8 @@ FORWARD = {
 
 @pytest.mark.parametrize("name", FORWARD)
 def test_forward_mode_names_its_adjoint(name):
-    end = lambda q, **options: _run(q, **options).q[-1]
+    """Where a run has none by default: here for its event."""
+    end = lambda q, **options: _run(q, event=lambda t, q, v: q[0] + 0.5, **options).q[-1]
     with pytest.raises(uk.InputError, match=r"adjoint=diffrax\.ForwardMode\(\)"):
         FORWARD[name](end, PENDULUM.q0)
     if name == "jacfwd":

@@ -159,6 +159,7 @@ def test_energies_by_part_of_a_falling_rod(kind):
     np.testing.assert_allclose(run.points()["rod.end"], tip, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_parts_are_the_same_in_sweeps_and_compiled_runs():
     run = uk.simulate(falling("tree"), ts=4, **COARSE)
     force, rate = run.reactions()["hinge"].force, run.v[:, 0]

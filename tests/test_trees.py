@@ -177,7 +177,7 @@ def _all_terms(system, t, q, v):
     return *_terms(system, t, q, v)[:2], still, a, system.placements(t, q), wrenches
 
 
-SEEDS = [2, 11, 13, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (0, 3, 7, 8, 10))]
+SEEDS = [11, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (0, 2, 3, 7, 8, 10, 13))]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -460,6 +460,7 @@ def _pendulums(mass, point, axis):
 _POINT, _AXIS = (0.1, 0.3, -1.0), (0.3, 1.0, 0.2)
 
 
+@pytest.mark.slow
 def test_derivatives_by_mass_point_and_axis():
     """Backward, which is forward transposed, against central differences."""
     parameters = (jnp.asarray(2.0), jnp.asarray(_POINT), jnp.asarray(_AXIS))

@@ -1,5 +1,7 @@
 """Gradients back through the steps of runs by machine code: against central differences and Diffrax's adjoint."""
 
+import functools
+
 import diffrax as dfx
 import equinox as eqx
 import jax
@@ -68,6 +70,8 @@ def test_gradients_are_slopes(case):
     gradient = jax.jit(jax.grad(of))(at)
     slope = sum(np.vdot(x, dx) for x, dx in zip(*map(jax.tree.leaves, (gradient, along)), strict=True))
     np.testing.assert_allclose(slope, central(value, 1e-4), rtol=1e-5)
+    _, change = jax.jit(lambda at, along: jax.jvp(of, (at,), (along,)))(at, along)
+    np.testing.assert_allclose(change, slope, rtol=1e-9)
 
 
 @pytest.mark.parametrize("case", ["pendulum", "the last stage is the next first"])
@@ -145,6 +149,35 @@ def test_diffrax_differentiates_by_time():
     np.testing.assert_allclose(jax.jit(jax.grad(last))(jnp.asarray(1.0)), speed, rtol=1e-6)
 
 
-def test_forward_mode_still_says_what_to_do():
+def test_forward_mode_of_batches_and_failures():
+    """In a batch each run has its changes; of a run that stops early there are those of where it got to."""
+    lengths, speeds = jnp.array([1.0, 1.3, 2.0]), jnp.array([[0.1, 0.0], [0.2, 0.0], [0.0, 0.0]])
+    both = jax.jacfwd(end, argnums=(0, 1))
+    found = jax.jit(jax.vmap(both))(lengths, speeds)
+    alone = [jax.jit(both)(*x) for x in zip(lengths, speeds, strict=True)]
+    for i, x in enumerate(alone):
+        # Steps differ where errors are those of rounding, which vectors of runs do otherwise.
+        jax.tree.map(lambda a, b, i=i: np.testing.assert_allclose(a[i], b, rtol=1e-8), found, x)
+    failed = uk.models.pendulum(length=lengths[0])
+    saved = lambda q: uk.simulate(failed, q, failed.v0, t1=1.0, ts=5, max_steps=2, throw=False).q
+    primal, change = jax.jit(lambda q: jax.jvp(saved, (q,), (q,)))(failed.q0)
+    assert not np.isfinite(primal[-2]).any()
+    assert np.isfinite(change[jnp.array([0, -1])]).all()
+
+
+def test_forward_mode_is_that_of_diffrax():
+    given = jnp.asarray(1.0), jnp.array([0.1, 0.0])
+    by_code, by_arrays = (
+        jax.jit(jax.jacfwd(functools.partial(end, **options)))(*given)
+        for options in ({}, {"solver": dfx.Kvaerno3(), "adjoint": dfx.ForwardMode()})
+    )
+    np.testing.assert_allclose(by_code, by_arrays, rtol=1e-5)
+    twice = jax.jit(jax.jacfwd(jax.jacfwd(end)))(*given)
+    slope = jax.jit(jax.jacfwd(end))
+    np.testing.assert_allclose(twice, central(lambda h: slope(given[0] + h, given[1]), 1e-3), rtol=1e-5)
+
+
+def test_forward_mode_of_other_runs_says_what_to_do():
+    stops = lambda t, q, v: q[1]
     with pytest.raises(uk.InputError, match="ForwardMode"):
-        jax.jit(jax.jacfwd(lambda length: end(length, jnp.zeros(2))))(jnp.asarray(1.0))
+        jax.jit(jax.jacfwd(lambda length: end(length, jnp.zeros(2), event=stops)))(jnp.asarray(1.0))

@@ -5,7 +5,6 @@
 # least squares through the simulation, with the derivative of the run.
 
 # %%
-import diffrax as dfx
 import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
@@ -20,7 +19,7 @@ times = jnp.linspace(0.05, 2.0, 40)
 
 def path(length):
     problem = uk.models.pendulum(length=length)
-    return uk.simulate(problem, t1=2.0, ts=times, adjoint=dfx.ForwardMode()).q[:40]
+    return uk.simulate(problem, t1=2.0, ts=times).q[:40]
 
 
 measured = path(jnp.asarray(1.2)) + 0.01 * jax.random.normal(jax.random.key(0), (40, 2))

@@ -8,6 +8,10 @@ from ._code import code_for as code_for
 from ._integration import Integration as Integration
 from ._lanes import Lanes as Lanes
 from ._lanes import lanes as lanes
+from ._looped import Looped as Looped
+from ._loops import Function as Function
+from ._loops import Place as Place
+from ._loops import Value as Value
 from ._native import machine_code_is_wanted as machine_code_is_wanted
 from ._native import stays_here as stays_here
 from ._native import to_leave_process as to_leave_process
@@ -25,4 +29,3 @@ from ._scalars import TranslationError as TranslationError
 from ._system_function import SystemFunction as SystemFunction
 from ._system_function import array_function as array_function
 from ._system_function import system_function as system_function
-from ._until import Until as Until

@@ -85,6 +85,12 @@ class Code:
         return self._dependency()
 
     @functools.cached_property
+    def masses(self) -> Written:
+        """The mass matrix at states."""
+        e = self.equations
+        return Written(e.arrays.M, e.counts, e.dtype)
+
+    @functools.cached_property
     def field(self) -> Program:
         """The derivative of the state: q' and the acceleration."""
         of_state, dtype = [*self._rates, *self.observed.arrays["a"]], self.program.dtype

@@ -129,7 +129,9 @@ def reachable(outputs: Sequence[Expression]) -> list[Node]:
     while stack:
         node, waiting = stack[-1], len(stack)
         if node not in found and node.op != "input":
-            stack += [x for x in node.args if type(x) is Node and x not in found]
+            for x in node.args:
+                if type(x) is Node and x not in found:
+                    stack.append(x)
         if len(stack) == waiting:
             found[stack.pop()] = None
     return list(found)

@@ -2,6 +2,8 @@
 
 import ctypes
 import functools
+import itertools
+import math
 from typing import Any, final
 
 import jax
@@ -11,6 +13,7 @@ from jaxtyping import Array
 from ._foreign import compiled, kind_for, registered
 from ._gpu._run_kernel import RunKernel
 from ._pullback import Pullback
+from ._pushforward import carrying_change
 from ._run_layout import COUNTED, OPERANDS, Control, Layout, Method, Motion
 from ._runs import runs_p, sizes
 from ._whole_run import WholeRun
@@ -48,6 +51,13 @@ class Integration:
         """What gives cotangents."""
         return Pullback(*self._parts)
 
+    @functools.cached_property
+    def pushforward(self) -> "Integration":
+        """The same of a state that carries its change along."""
+        motion, method, control = self._parts
+        motion, control = carrying_change(motion, control)
+        return Integration(motion, method, control)
+
     def _written_for(self, width: int) -> tuple[str, int]:
         """The text for so many lanes, and how many numbers it works on."""
         layout = Layout(*self._parts, kind_for(self.dtype, width))
@@ -78,16 +88,22 @@ class Integration:
 
         **Arguments:** as of a call.
         """
-        given = [np.ascontiguousarray(x, self.dtype) for x in operands]
-        runs, saves = sizes(given)
+        runs, saves = sizes(operands)
         width = kind_for(self.dtype, runs).width
-        saved, ends = (np.empty(shape, self.dtype) for shape in self.shapes(runs, saves))
-        rows = np.empty(self._written(width)[1], self.dtype)
-        strides = [0 if len(x) == 1 else x.shape[1] for x in given]
-        places = [x for pair in zip((x.ctypes.data for x in given), strides, strict=True) for x in pair]
+        shapes = [(self._written(width)[1],), *self.shapes(runs, saves)]
+        ends = list(itertools.accumulate([*map(math.prod, shapes), *(x.size for x in operands)]))
+        # All in one array: to ask for the place of another takes as long as to fill it.
+        numbers = np.empty(ends[-1], self.dtype)
+        for x, end in zip(operands, ends[3:], strict=True):
+            numbers[end - x.size : end] = x.reshape(-1)
+        first = numbers.ctypes.data
+        places = [first + numbers.itemsize * end for end in (0, *ends[:-1])]
+        strides = [0 if len(x) == 1 else x.shape[1] for x in operands]
         _, integrate = self._on_host(width)
-        integrate(rows.ctypes.data, saved.ctypes.data, ends.ctypes.data, runs, saves, *places)
-        return saved, ends
+        integrate(*places[:3], runs, saves, *itertools.chain(*zip(places[3:], strides, strict=True)))
+        return tuple(
+            numbers[i:j].reshape(shape) for i, j, shape in zip(ends, ends[1:], shapes[1:], strict=False)
+        )
 
     def called(self, *operands: Array) -> tuple[Array, Array]:
         """The call of the foreign function.

@@ -20,6 +20,7 @@ from jax.extend import core
 from ._choices import Choices, choices, place_of_most, selected, total_order
 from ._expressions import OF_NONE, OPERATIONS, REDUCTIONS, Call, Expression, Node, entries, is_number
 from ._integers import is_plain, must_be_known, needs_types
+from ._live import live
 from ._moves import (
     MOVES,
     OPERANDS,
@@ -51,8 +52,7 @@ class Interpreter:
     **Arguments:**
 
     - `builder`: makes the expressions.
-    - `parameters`: how many inputs, the first ones, are parameters; products with large matrices of them raise
-      `LargeProductError`.
+    - `parameters`: how many of the first inputs are such; products with large matrices raise `LargeProductError`.
     """
 
     def __init__(self, builder: Builder, parameters: int = 0):
@@ -66,7 +66,7 @@ class Interpreter:
         def read(x: Any) -> Scalars:
             return scalars(x.val) if isinstance(x, core.Literal) else values[x]
 
-        for equation in jaxpr.eqns:
+        for equation in live(jaxpr):
             outputs = self._equation(equation, [read(x) for x in equation.invars])
             for variable, output in zip(equation.outvars, outputs, strict=True):
                 values[variable] = output

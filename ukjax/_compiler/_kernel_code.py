@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._misc._garbage import collector_paused
 from ._machine_code import Body, Kind, functions
 from ._registers import Part, Parts
 
@@ -41,7 +42,9 @@ def _loop(name: str, count: int | str, body: Sequence[str]) -> str:
 
 def _part(name: str, part: Part, kind: Kind) -> list[str]:
     """One part as a function, and the table of the rows it reads at no regular distance."""
-    vector, irregular = kind.vector, list[np.ndarray]()
+    vector, irregular, apart = kind.vector, list[np.ndarray](), np.diff(part.reads.astype(int), axis=0)
+    regular = (apart == apart[:1]).all(axis=0).tolist()
+    first, distances = part.reads[0].tolist(), (apart[0] if len(apart) else 0 * part.reads[0]).tolist()
     starts = dict[
         int, str
     ]()  # where a pass counts rows from, by how far that is from where the one before does
@@ -51,12 +54,10 @@ def _part(name: str, part: Part, kind: Kind) -> list[str]:
         return body(f"getelementptr {vector}, ptr {start}, i64 {first}")
 
     def load(body: Body, i: int) -> str:
-        rows = part.reads[:, i].astype(int)
-        distances = np.unique(np.diff(rows))
-        if len(distances) < 2:
-            place = row(body, rows[0], int(distances.sum()))
+        if regular[i]:
+            place = row(body, first[i], distances[i])
         else:
-            irregular.append(rows)
+            irregular.append(part.reads[:, i])
             entry = body(f"getelementptr i32, ptr %entries, i64 {len(irregular) - 1}")
             place = body(f"getelementptr {vector}, ptr %registers, i32 {body(f'load i32, ptr {entry}')}")
         return body(f"load {vector}, ptr {place}, align {kind.bytes}")
@@ -99,6 +100,7 @@ def _moves(kind: Kind, outputs: Sequence[int]) -> list[str]:
     ]
 
 
+@collector_paused()
 def part_functions(parts: Parts, kind: Kind, prefix: str = "") -> tuple[list[str], dict[str, int]]:
     """The parts of a program as functions, with the table of its constants, and the functions of C that they call.
 

@@ -46,6 +46,11 @@ def machine_code_is_wanted() -> bool:
     return stays_here() and machine_code_runs()
 
 
+def compiler_is_here() -> bool:
+    """Whether machine code can be made here, and be called by XLA."""
+    return llvm() is not None and version() is not None
+
+
 def can_compile(outputs: Sequence[Any], dtype: Any) -> bool:
     """Whether expressions can be compiled here.
 
@@ -54,7 +59,7 @@ def can_compile(outputs: Sequence[Any], dtype: Any) -> bool:
     - `outputs`: the expressions.
     - `dtype`: of their inputs.
     """
-    if llvm() is None or version() is None or np.dtype(dtype).name not in ("float64", "float32"):
+    if not compiler_is_here() or np.dtype(dtype).name not in ("float64", "float32"):
         return False
     called = functions(outputs, Kind(np.dtype(dtype).name, 1))
     return called is not None and all(llvm().address_of_symbol(name) for name in called)
@@ -115,8 +120,9 @@ class HostFunction:
         columns, end = numbers[: self._rows * whole].reshape(-1, whole), 0
         for x in operands:
             start, end = end, end + len(x)
-            columns[start:end, : x.shape[1]] = x
-            columns[start:end, x.shape[1] :] = x[:, -1:]
+            columns[start:end, :members] = x
+        if whole > members:
+            columns[:end, members:] = columns[:end, members - 1 : members]
         first, row = numbers.ctypes.data, whole * numbers.itemsize
         self._compute(first + self._rows * row, first + end * row, whole, first)
         return columns[end:, :members]

@@ -17,8 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._misc._garbage import collector_paused
 from ._derivative import Derivative
-from ._expressions import Expression, evaluate, operations, reachable, weight
+from ._expressions import Expression, Node, evaluate, operations, reachable, weight
 from ._gpu._program_kernel import ProgramKernel
 from ._interpret import Interpreter
 from ._kept import worth_keeping
@@ -27,7 +28,7 @@ from ._native import HostFunction, can_compile
 from ._on_host import OnHost
 from ._primitive import program_p
 from ._registers import Parts, parts
-from ._scalars import Builder, copied
+from ._scalars import CARRIERS, Builder, copied
 
 LONGEST = 2_800
 """What a program compiled by XLA as one piece may weigh.
@@ -39,6 +40,24 @@ runs a thousand times slower.
 _PIECE = 2_400  # the weight of pieces
 MOST_KEPT = 1_000
 """Outputs above which a program keeps no numbers for its derivative: to write and read them takes longer."""
+
+
+@collector_paused()
+def _renumbered(outputs: Sequence[Expression]) -> list[Expression]:
+    """The same expressions without carriers, their nodes made anew in the order in which outputs need them."""
+    nodes = reachable(outputs)
+    distinct = len({x.number for x in nodes}) == len(nodes)  # as those of one builder are
+    if not distinct or any(x.op in CARRIERS for x in nodes):
+        return copied(outputs, {}, Builder())
+    copies: dict[Expression, Node] = {}
+    for i, node in enumerate(nodes):
+        args = (
+            node.args
+            if node.op == "input"
+            else tuple([copies[x] if type(x) is Node else x for x in node.args])
+        )
+        copies[node] = Node(node.op, args, i)
+    return [copies[x] if type(x) is Node else x for x in outputs]
 
 
 @final
@@ -54,7 +73,7 @@ class Program:
     def __init__(
         self, outputs: Sequence[Expression], counts: Sequence[int], dtype: Any, derived: bool = False
     ):
-        self.outputs, self.dtype = tuple(copied(outputs, {}, Builder())), jnp.dtype(dtype)
+        self.outputs, self.dtype = tuple(_renumbered(outputs)), jnp.dtype(dtype)
         self.derived = derived
         self.counts = tuple(x for x in counts if x)
         self._differentiated = tuple(outputs)
@@ -73,6 +92,11 @@ class Program:
     @functools.cached_property
     def _apart(self) -> Parts:
         return parts(self.outputs, sum(self.counts))
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether its parts are there already."""
+        return "_apart" in self.__dict__
 
     @functools.cached_property
     def has_machine_code(self) -> bool:
@@ -142,6 +166,13 @@ class Program:
         of = Derivative(taken, self._numbers(varied), {}, self.dtype)
         found = of.cotangents([of.build.input(count + i) for i in range(len(taken))])
         return Program(found, (*self.counts, len(taken)), self.dtype, derived=True)
+
+    def pushforward(self, varied: tuple[int, ...], outputs: int) -> "Program":
+        """The change of the first outputs, from all operands and the changes of those `varied`.
+
+        **Arguments:** as `pullback`.
+        """
+        return Program(self._differentiated[:outputs], self.counts, self.dtype)._tangent(varied)
 
     def _numbers(self, operands: Sequence[int]) -> list[int]:
         """Those of the inputs of some operands."""

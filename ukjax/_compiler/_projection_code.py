@@ -1,7 +1,7 @@
 """The projection of a step's end as scalar code, and its derivative."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, final
 
 import jax
@@ -49,13 +49,22 @@ class ProjectionCode:
     """The projection of systems of one structure as scalar code.
 
     - `whole`: the operations, those for error estimates included.
-    - `bare`: without them.
     - `rows`: how many are on positions.
     """
 
-    def __init__(self, whole: Program, bare: Program, leaves: Sequence[Leaf], rows: int):
-        self.whole, self.bare, self.rows = whole, bare, rows
-        self._leaves = leaves
+    def __init__(self, whole: Program, without: Callable[[], Program], leaves: Sequence[Leaf], rows: int):
+        self.whole, self.rows = whole, rows
+        self._without, self._leaves = without, leaves
+
+    @functools.cached_property
+    def bare(self) -> Program:
+        """Without those for error estimates."""
+        return self._without()
+
+    @functools.cached_property
+    def _of_states(self) -> Program:
+        """Of both, which give the same, the one that runs have taken apart: for a long one that takes seconds."""
+        return self.whole if self.whole.is_apart else self.bare
 
     def numbers(self, system: AbstractSystem, stabilizer: AbstractStabilizer) -> Float[Array, " k"]:
         """The parameters the projection takes, as `Code.numbers`.
@@ -102,13 +111,14 @@ class ProjectionCode:
         n_q, n = len(q), len(v)
         after = n_q + n + self.rows
         errors = np.zeros((n_q + n, 1))
-        found = self.bare.on_host(numbers, t, q, v, errors, np.zeros((self.rows, 1)))
+        found = self._of_states.on_host(numbers, t, q, v, errors, np.zeros((self.rows, 1)))
         for _ in range(_MOST_CALLS - 1):
-            unsettled = np.flatnonzero(found[after + 1] > 0.5)
-            if not unsettled.size:
+            unsettled = found[after + 1] > 0.5
+            if not unsettled.any():
                 break
-            state, mu = [x[:, unsettled] for x in (t, q, v)], found[n_q + n : after, unsettled]
-            found[:, unsettled] = self.bare.on_host(numbers, *state, errors, mu)
+            at = ... if unsettled.all() else np.flatnonzero(unsettled)
+            state, mu = [x[:, at] for x in (t, q, v)], found[n_q + n : after, at]
+            found[:, at] = self._of_states.on_host(numbers, *state, errors, mu)
         return found[:n_q].T, found[n_q : n_q + n].T
 
 
@@ -218,8 +228,8 @@ def _made(
     motion = Motion(positions, jacobian, evaluated(velocity), masses, quasi_rates, of_positions)
     dtype = state[1].dtype
     found = projection(build, motion, (q, v), mu, (errors[0], errors[1]), rcond, dtype)
-    whole, bare = (Program(x, counts, dtype) for x in (found, found[: n_q + n + rows + 2]))
-    return ProjectionCode(short_enough(whole), bare, leaves, rows)
+    without = lambda: Program(found[: n_q + n + rows + 2], counts, dtype)
+    return ProjectionCode(short_enough(Program(found, counts, dtype)), without, leaves, rows)
 
 
 def _array(x: list[Any]) -> np.ndarray:

@@ -1,28 +1,15 @@
 """What has no scalar code is refused once: to find out may take as long as to write it."""
 
-import contextlib
 import functools
-import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TypeVar
 
+from .._misc._garbage import collector_paused
 from ._scalars import TranslationError
 
 T = TypeVar("T")
 
 _KEPT = 64  # results, and refusals: those of the systems a session goes back and forth between
-
-
-@contextlib.contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Without searches for cycles, of which scalar code has none: they take a fifth of the time it is written in."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def remembered(make: Callable[..., T]) -> Callable[..., T]:
@@ -37,7 +24,7 @@ def remembered(make: Callable[..., T]) -> Callable[..., T]:
     @functools.lru_cache(maxsize=_KEPT)
     def outcome(*args: Any) -> T | str:
         try:
-            with _collector_paused():
+            with collector_paused():
                 return make(*args)
         except TranslationError as reason:
             return str(reason)  # without the frames it was raised in, and all they hold

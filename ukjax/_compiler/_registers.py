@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .._misc._garbage import collector_paused
 from ._expressions import Expression, Node, is_number, is_truth, reachable
 from ._pieces import pieces
 from ._repeats import stretches
@@ -67,17 +68,17 @@ def _part(passes: Sequence[Sequence[Node]], wanted: set[Node], registers: _Regis
 
     build, reads, made = Builder(), {}, {}
 
-    def operand(offset: int, slot: int) -> Expression:
-        each = [nodes[offset].args[slot] for nodes in passes]
-        if each[0] in made:
-            return made[each[0]]
-        if all(is_number(x) and x == each[0] and type(x) is type(each[0]) for x in each):
-            return each[0]
+    def operand(each: tuple[Expression, ...]) -> Expression:
+        first = each[0]
+        if all(type(x) is type(first) and x == first for x in each) and is_number(first):
+            return first
         found = build.input(reads.setdefault(tuple(map(registers.of, each)), len(reads)))
         return build.apply("ne", found, 0.0) if any(map(is_truth, each)) else found
 
     for offset, node in enumerate(passes[0]):
-        made[node] = build.apply(node.op, *(operand(offset, slot) for slot in range(len(node.args))))
+        operands = zip(*(nodes[offset].args for nodes in passes), strict=True)
+        args = [made[each[0]] if each[0] in made else operand(each) for each in operands]
+        made[node] = build.repeated(node.op, *args)
     outputs = [build.number(made[passes[0][i]], is_truth(passes[0][i])) for i in kept]
     return Part(outputs, np.array(list(reads), np.int32).reshape(-1, len(passes)).T, writes)
 
@@ -91,6 +92,7 @@ def _wanted(every: Sequence[Sequence[Node]], outputs: Sequence[Expression]) -> s
     return wanted
 
 
+@collector_paused()
 def parts(outputs: Sequence[Expression], count: int, longest: float | None = None) -> Parts:
     """A program in parts, those that repeat as loops.
 

@@ -17,6 +17,10 @@ import numpy as np
 from ._expressions import Node
 
 _LONGEST_PERIOD = 1_024
+_CODES, _DISTANCES = (
+    16,
+    11,
+)  # bits that hold any code of an operation, and any distance up to the longest period
 _MOST_COMPARED = (
     10**8
 )  # pairs of operations: a second or two; of longer programs only shorter periods are looked for
@@ -44,36 +48,41 @@ class _Sequence:
     def __init__(self, nodes: Sequence[Node]):
         place = {node: i for i, node in enumerate(nodes)}
         codes: dict[tuple, int] = {}
-        self.code = np.array([codes.setdefault((x.op, len(x.args)), len(codes)) for x in nodes])
+        self.code = np.array([codes.setdefault((x.op, len(x.args)), len(codes)) for x in nodes], np.int64)
         self.back = np.zeros((3, len(nodes)), int)
         for i, node in enumerate(nodes):
             for slot, x in enumerate(node.args):
                 if isinstance(x, Node) and x.op != "input":
                     self.back[slot, i] = i - place[x]
 
-    def matches(self, start: int, end: int, period: int) -> np.ndarray:
-        """Which operations from `start` have their like a period later, before `end`."""
-        here, there = slice(start, end - period), slice(start + period, end)
-        same = self.code[here] == self.code[there]
-        for back in self.back:
-            x, y = back[here], back[there]
-            same &= (x == y) | (((x == 0) | (x > period)) & ((y == 0) | (y > period)))
-        return same
+    def matches(self, start: int, end: int, periods: int) -> Iterator[tuple[int, np.ndarray]]:
+        """For each period up to a number, which operations from `start` have their like a period later, before `end`."""
+        kind, back = self.code[start:end].copy(), self.back[:, start:end]
+        # One number says all that is compared: as the period grows, distances come to be near ones.
+        slots, places = np.nonzero((back > 0) & (back <= periods))
+        distances = back[slots, places]
+        order = np.argsort(distances, kind="stable")
+        slots, places, distances = slots[order], places[order], distances[order]
+        ends = np.searchsorted(distances, np.arange(periods + 1), side="right")
+        for period in range(1, periods + 1):
+            near = slice(ends[period - 1], ends[period])
+            np.add.at(kind, places[near], distances[near] << (_CODES + _DISTANCES * slots[near]))
+            yield period, kind[:-period] == kind[period:]
 
     def longest(self, start: int, end: int) -> Stretch | None:
         """The stretch that covers most, among those between two places."""
-        best, most = None, 0
+        best, most = None, 2 * _SHORTEST - 1
         count = end - start
-        most_periods = min(_LONGEST_PERIOD, count // _FEWEST_PASSES, _MOST_COMPARED // max(count, 1))
-        for period in range(1, most_periods + 1):
-            same = np.concatenate([[False], self.matches(start, end, period), [False]])
-            edges = np.flatnonzero(same[1:] != same[:-1])
-            if not edges.size:
+        periods = min(_LONGEST_PERIOD, count // _FEWEST_PASSES, _MOST_COMPARED // max(count, 1))
+        for period, same in self.matches(start, end, periods):
+            # Of the passes of a stretch all but the last match.
+            if np.count_nonzero(same) < max((_FEWEST_PASSES - 1) * period, most + 1 - period):
                 continue
+            edges = np.flatnonzero(np.diff(same, prepend=False, append=False))
             lengths = edges[1::2] - edges[::2]
             k = int(lengths.argmax())
             passes = int(lengths[k]) // period + 1
-            if passes >= _FEWEST_PASSES and passes * period > most and passes * period >= 2 * _SHORTEST:
+            if passes >= _FEWEST_PASSES and passes * period > most:
                 best, most = Stretch(start + int(edges[2 * k]), period, passes), passes * period
         return best
 

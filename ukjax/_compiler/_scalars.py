@@ -11,6 +11,7 @@ from typing import Any, final
 
 import numpy as np
 
+from .._misc._garbage import collector_paused
 from ._expressions import Call, Entries, Expression, Node, is_number, is_zero, reachable
 
 _CONSTANT: dict[str, Callable[..., Any]] = {
@@ -43,6 +44,10 @@ class TranslationError(Exception):
     """A program that cannot be written as scalar code; the message says why."""
 
 
+CARRIERS = ("attached", "ruled")
+"""Operations that pass on a value with a derivative of its own."""
+
+
 @final
 class Builder:
     """Makes expressions; the same operation on the same operands is the same node.
@@ -58,8 +63,12 @@ class Builder:
         self._most = most
 
     def _node(self, op: str, *args: Any) -> Node:
-        # 1, 1.0 and True are equal as keys, so the type goes in; -0.0 and 0.0 may be one.
-        key = (op, *[id(x) if type(x) is Node else (type(x), x) for x in args])
+        # 1, 1.0 and True are equal as keys, so the type goes in; -0.0 and 0.0 may be one. Most have two operands.
+        if len(args) == 2:
+            x, y = args
+            key = (op, x if type(x) is Node else (type(x), x), y if type(y) is Node else (type(y), y))
+        else:
+            key = (op, *[x if type(x) is Node else (type(x), x) for x in args])
         node = self._known.get(key)
         if node is None:
             if len(self._known) > self._most:
@@ -142,9 +151,10 @@ class Builder:
                 return y
             if x == -1:
                 return self._neg(y)
-        for first, second in ((x, y), (y, x)):
-            if isinstance(first, Node) and first.op == "neg":
-                return self._neg(self._mul(first.args[0], second))
+        if type(x) is Node and x.op == "neg":
+            return self._neg(self._mul(x.args[0], y))
+        if type(y) is Node and y.op == "neg":
+            return self._neg(self._mul(x, y.args[0]))
         return self._sorted("mul", x, y)
 
     def _div(self, x: Any, y: Any) -> Expression:
@@ -221,6 +231,7 @@ class Builder:
         return self.total([self._mul(x[i], y[i]) for i in sorted(x.keys() & y.keys())])
 
 
+@collector_paused()
 def copied(
     outputs: Sequence[Expression], replaced: Mapping[Node, Expression], build: Builder
 ) -> list[Expression]:
@@ -243,7 +254,7 @@ def copied(
             continue
         if node.op == "input":
             copies[node] = build.input(node.args[0])
-        elif node.op in ("attached", "ruled"):
+        elif node.op in CARRIERS:
             copies[node] = copy(node.args[0])
             other.add(node)
         elif other.isdisjoint(node.args):

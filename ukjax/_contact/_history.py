@@ -34,6 +34,7 @@ class ContactHistory(eqx.Module):
       solution, and what the run went on with does not obey the laws.
     - `reset`: which of the events with a reset it was, by place in `reset_names` (l,); -1 for none.
     - `reset_names`: of these events.
+    - `reset_moved`: how far the state after a reset was off the bilateral constraints, onto which it was projected (l,).
     - `num_events`: how many there were, those beyond l included.
 
     By time stepping (`contact="steps"`) the events are steps with impacts, `force` is the impulse of a step over its
@@ -57,6 +58,7 @@ class ContactHistory(eqx.Module):
     residual: Float[Array, " l"]
     reset: Int[Array, " l"]
     reset_names: tuple[str, ...] = eqx.field(static=True)
+    reset_moved: Float[Array, " l"]
     num_events: Int[Array, ""]
 
     @property

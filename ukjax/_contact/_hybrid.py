@@ -100,11 +100,12 @@ class HybridSolver(AbstractForwardingSolver):
 
         def split() -> tuple[Stepped, Array, Any, Log]:
             t, fixed, before, speed, which = first_event(args, found, t0, t1, y0, Steps(one, curve), whole)
-            q, what = args.settled(t, before.y, which)
+            q, what, moved = args.settled(t, before.y, which)
             start = q, what.v, what.mode
             after = one(args, t, t1, start)
             again = watched(args, t, t1, start, curve(after.dense, t, t1), after.y).happens
-            return _joined(before, after, again), fixed, t, logged(log, t, what, speed, args.reset_of(which))
+            now = logged(log, t, what, speed, (args.reset_of(which), moved))
+            return _joined(before, after, again), fixed, t, now
 
         def undivided() -> tuple[Stepped, Array, Any, Log]:
             return whole._replace(dense=(whole.dense, whole.dense)), t1, t0, log

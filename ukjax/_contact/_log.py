@@ -23,6 +23,7 @@ class Log(NamedTuple):
     - `jumped`: 1 where there was an impact without collision.
     - `residual`: of the problem that was solved.
     - `reset`: which of the user's own events it was, -1 for none.
+    - `moved`: how far the state after it was off the constraints.
     - `number`: how many there were.
     """
 
@@ -35,6 +36,7 @@ class Log(NamedTuple):
     jumped: Array
     residual: Array
     reset: Array
+    moved: Array
     number: Array
 
 
@@ -50,15 +52,12 @@ def empty_log(y: State) -> Log:
         zeros(n),
         zeros(n),
         zeros(m),
-        zeros(),
-        zeros(),
-        zeros(),
-        zeros(),
+        *(zeros() for _ in range(5)),
         jnp.zeros((), jnp.int32),
     )
 
 
-def logged(log: Log, t: Array, found: Settled, speed: Array, reset: Array) -> Log:
+def logged(log: Log, t: Array, found: Settled, speed: Array, reset: tuple[Array, Array]) -> Log:
     """The log with one more event.
 
     **Arguments:**
@@ -67,7 +66,7 @@ def logged(log: Log, t: Array, found: Settled, speed: Array, reset: Array) -> Lo
     - `t`: when.
     - `found`: what happened.
     - `speed`: the rate at which a margin ran out.
-    - `reset`: which of the user's own events it was, -1 for none.
+    - `reset`: which of the user's own events it was, -1 for none; and how far the state after it was off.
     """
     # of none the derivative of the largest is 0 / 0
     later = t + jnp.max(found.wait) if found.wait.size else t
@@ -78,7 +77,8 @@ def logged(log: Log, t: Array, found: Settled, speed: Array, reset: Array) -> Lo
         speed,
         found.jumped.astype(t.dtype),
         found.residual,
-        reset.astype(t.dtype),
+        reset[0].astype(t.dtype),
+        reset[1],
     )
     # Beyond the last place nothing is written.
     kept = [x.at[log.number].set(value, mode="drop") for x, value in zip(log[:-1], new, strict=True)]
@@ -95,7 +95,9 @@ def preceded(log: Log, t: Array, found: Settled, struck: Array) -> Log:
     - `found`: what happened there.
     - `struck`: whether the velocities changed.
     """
-    first = logged(jax.tree.map(jnp.zeros_like, log), t, found, jnp.zeros_like(t), jnp.asarray(-1))
+    first = logged(
+        jax.tree.map(jnp.zeros_like, log), t, found, jnp.zeros_like(t), (jnp.asarray(-1), jnp.zeros_like(t))
+    )
     shifted = [jnp.concatenate([x[:1], y[:-1]]) for x, y in zip(first[:-1], log[:-1], strict=True)]
     kept = [jnp.where(struck, x, y) for x, y in zip(shifted, log[:-1], strict=True)]
     return Log(*kept, number=log.number + struck.astype(log.number.dtype))

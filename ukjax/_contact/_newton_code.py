@@ -1,55 +1,258 @@
-"""Contact problems solved by scalar code: small ones in batches run as machine code, without loops of XLA."""
+"""The contact problem as machine code with loops: as many rows as are active, member by member, nothing written out.
 
-from typing import Any
+It is the method of `_contact_newton`, on the active contacts only. A contact without friction has no tangential rows.
+"""
 
-import jax
+import functools
+import itertools
+
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler import Until, machine_code_is_wanted, program_of, remembered
-from .._formula._contact_newton import Method, Scaled, Solution, State, begun, ended, goes_on, newton_step
-from .._formula._contact_problem import ContactData, Layout, data_of, eliminated, rows_in
+from .._compiler import Function, Looped, Place, Value, remembered
+from .._formula._contact_newton import Solution, on_arrays
+from .._formula._contact_problem import ContactData, Layout, apart, data_of, flattened, rows_in
+from .._pseudoinverse._kernels import dot
+from ._newton_loops import Arrays, Iteration, Sizes
 
-_MOST_ROWS = 18
-"""More take more operations than are worth their compilation, of m rows some 3 m^3."""
+BLOCK = 8
+"""Members whose operands are fetched together: they stand side by side, and a cache line holds as many."""
 
 
-def by_code(layout: Layout) -> Method | None:
-    """What solves a problem as machine code, if there can be such here and the problem is small.
+class Kernel:
+    """Writes the function.
 
     **Arguments:**
 
     - `layout`: whose rows are which.
+    - `v`: how many velocities; none where the Delassus operator is given.
+    - `tolerance`: of the residual.
+    - `dtype`: of the numbers.
     """
-    on_cpu = machine_code_is_wanted() and jax.default_backend() == "cpu"
-    return _solved if 0 < rows_in(layout) <= _MOST_ROWS and on_cpu else None
 
+    def __init__(self, layout: Layout, v: int, tolerance: float, dtype: str):
+        self.layout, self.tolerance, self.dtype = layout, tolerance, dtype
+        self.sizes = Sizes(len(layout), sum(int(n) + t for n, t in layout), v)
 
-def _solved(layout: Layout, tolerance: float, given: Array, guess: Array) -> Solution:
-    end = _code(layout, tolerance, guess.dtype)(given, guess)
-    ends = np.cumsum([guess.size, 1, 1, len(layout)])
-    p, residual, steps, *modes = jnp.split(end, ends)
-    return Solution(p, residual[0], steps[0], *modes)
+    @property
+    def numbers(self) -> int:
+        """How many numbers it needs to work with."""
+        return BLOCK * sum(self.sizes.operands) + self.sizes.numbers
+
+    def text(self) -> str:
+        """The function `compute` of numbers to work with, the result, how many members there are, and the operands."""
+        self.f = f = Function(self.dtype)
+        operands = [x for x in self.sizes.operands if x]
+        starts = itertools.accumulate((BLOCK * x for x in operands), initial=0)
+        *places, free = (f.given("%work").at(x) for x in starts)
+        self.x, self.any = Arrays(f, self.sizes, free), f.several(self.sizes.n, "i64")
+        self.iteration = Iteration(f, self.sizes, self.x, self.tolerance)
+        members = Value(f, "i64", "%members")
+        with f.loop((members + (BLOCK - 1)) // BLOCK) as block:
+            first = block * BLOCK
+            there = members - first
+            there = members, f.where(there < BLOCK, there, BLOCK)
+            given = [f.given(f"%given{i}").at(first) for i in range(len(operands))]
+            self._fetched(given, places, operands, there)
+            with f.loop(there[1]) as k:
+                own = [p.at(k * size) for p, size in zip(places, operands, strict=True)]
+                self._member(own, f.given("%found").at(first + k), members)
+        names = "".join(f", ptr noalias %given{i}" for i in range(len(operands)))
+        parameters = f"ptr noalias %work, ptr noalias %found, i64 %members{names}"
+        return "\n".join([f.declared(), *self._tables(), f.w.function("compute", parameters, internal=False)])
+
+    def _fetched(
+        self, given: list[Place], places: list[Place], operands: list[int], there: tuple[Value, Value]
+    ) -> None:
+        """Copies what a block of members needs: of J the rows of contacts that are active in one of them."""
+        f, (n, m, v), active, some = self.f, self.sizes, places[-2], self.f.variable(0, "i64")
+        for of, to, size in list(zip(given, places, operands, strict=True))[-5:]:
+            self._copied(of, to, size, 0, size, there)
+        with f.loop(n) as i:
+            self.any[i] = 0
+            with f.loop(there[1]) as k, f.when(active.at(k * n)[i] > 0.5):
+                self.any[i] = some[0] = 1
+            with f.when(self.any[i] > 0):
+                starts, normals, tangents = self._of_contacts
+                width = v or m
+                count = (normals[i] + tangents[i]) * width
+                self._copied(given[0], places[0], operands[0], starts[i] * width, count, there)
+        with f.when(some[0] > 0):
+            for of, to, size in list(zip(given, places, operands, strict=True))[1:-5]:
+                self._copied(of, to, size, 0, size, there)
+
+    def _copied(
+        self,
+        of: Place,
+        to: Place,
+        size: int,
+        first: Value | int,
+        count: Value | int,
+        there: tuple[Value, Value],
+    ) -> None:
+        f = self.f
+        with f.loop(count) as j:
+            i = j + first
+            line = of.at(i * there[0])
+            with f.loop(there[1]) as k:
+                to.at(k * size)[i] = line[k]
+
+    @property
+    def _of_contacts(self) -> list[Place]:
+        """Of each contact its first row, whether it has a normal one, and how many tangential ones."""
+        return [self.f.given(f"@{name}", "i64") for name in ("starts", "normals", "tangents")]
+
+    def _tables(self) -> list[str]:
+        sizes = [int(n) + t for n, t in self.layout]
+        tables = {
+            "starts": np.cumsum([0, *sizes])[:-1],
+            "normals": [int(n) for n, _ in self.layout],
+            "tangents": [t for _, t in self.layout],
+        }
+        return [
+            f"@{name} = internal constant [{len(x)} x i64] [{', '.join(f'i64 {int(i)}' for i in x)}]"
+            for name, x in tables.items()
+        ]
+
+    def _member(self, given: list[Place], found: Place, members: Value) -> None:
+        f, x, sizes = self.f, self.x, self.sizes
+        J, *more, u, mu, c, active, guess = given
+        parts = [found.at(members * int(i)) for i in np.cumsum([0, *sizes.found])]
+        with f.loop(sum(sizes.found)) as i:
+            found[i * members] = 0.0
+        self._gathered(mu, c, active)
+        with f.when(x.rows[0] > 0):
+            with f.loop(x.rows[0]) as i:
+                row = x.row[i]
+                x.base[i], x.p[i] = u[row], guess[row]
+                for further in more[1:]:
+                    x.base[i] = x.base[i] + f.dot(J.at(row * sizes.v), further, sizes.v)
+            self._delassus(J, *more[:1])
+            unit = self._scaled()
+            self.iteration.run()
+            with f.loop(x.rows[0]) as i:
+                x.p[i] = x.p[i] * unit
+                parts[0][x.row[i] * members] = x.p[i]
+            parts[1][0], parts[2][0] = self.iteration.residual[0], self.iteration.steps[0]
+            with f.loop(x.contacts[0]) as k:
+                place = x.which[k] * members
+                parts[3][place] = x.closed[k]
+                parts[4][place] = x.closed[k] * x.sliding[k]
+            with f.loop(sizes.v) as j:
+                change = f.variable()
+                with f.loop(x.rows[0]) as i:
+                    change[0] = change[0] + x.R[i * sizes.v + j] * x.p[i]
+                parts[5][j * members] = change[0]
+
+    def _gathered(self, mu: Place, c: Place, active: Place) -> None:
+        """Lists the active contacts and their rows."""
+        f, x = self.f, self.x
+        starts, normals, tangents = self._of_contacts
+        x.contacts[0] = x.rows[0] = 0
+        with f.loop(self.sizes.n) as i, f.when(active[i] > 0.5):
+            k, row = x.contacts[0], x.rows[0]
+            x.start[k], x.which[k], x.normals[k] = row, i, normals[i]
+            x.mu[k], x.c[k] = mu[i], c[i]
+            x.tangents[k] = f.where((mu[i] > 0.0) | (c[i] > 0.0), tangents[i], 0)
+            count = x.normals[k] + x.tangents[k]
+            with f.loop(count) as j:
+                x.row[row + j] = starts[i] + j
+            x.contacts[0], x.rows[0] = k + 1, row + count
+
+    def _delassus(self, J: Place, W: Place | None = None) -> None:
+        """G of the active rows, and R = J W."""
+        f, x, rows = self.f, self.x, self.x.rows[0]
+        v, width = self.sizes.v, self.sizes.width
+        if W is None:
+            with f.loop(rows) as i, f.loop(rows) as j:
+                x.G[i * width + j] = J[x.row[i] * self.sizes.m + x.row[j]]
+            return
+        with f.loop(rows) as i:
+            R, own = x.R.at(i * v), J.at(x.row[i] * v)
+            with f.loop(v) as k:
+                R[k] = 0.0
+            with f.loop(v) as k, f.when(f.abs(own[k]) > 0.0):
+                f.add(R, own[k], W.at(k * v), v)
+            with f.loop(i + 1) as j:
+                x.G[i * width + j] = x.G[j * width + i] = f.dot(R, J.at(x.row[j] * v), v)
+
+    def _scaled(self) -> Value:
+        """The problem with u' of size 1 and the mean of G's diagonal 1; returns the unit of impulses."""
+        f, x, width, rows = self.f, self.x, self.sizes.width, self.x.rows[0]
+        trace, speed, count = f.variable(), f.variable(), f.variable()
+        with f.loop(rows) as i:
+            trace[0], count[0] = trace[0] + x.G[i * width + i], count[0] + 1.0
+            speed[0] = f.max(speed[0], f.abs(x.base[i]))
+        mean = trace[0] / count[0]
+        scale, size = f.where(mean > 0.0, mean, 1.0), f.where(speed[0] > 0.0, speed[0], 1.0)
+        of_force, of_mass = scale / size, 1.0 / scale
+        with f.loop(rows) as i:
+            with f.loop(rows) as j:
+                x.G[i * width + j] = x.G[i * width + j] * of_mass
+            x.diagonal[i] = x.G[i * width + i]
+            x.base[i], x.p[i] = x.base[i] / size, x.p[i] * of_force
+        with f.loop(x.contacts[0]) as k:
+            x.c[k] = x.c[k] * of_force
+        return size / scale
 
 
 @remembered
-def _code(layout: Layout, tolerance: float, dtype: jnp.dtype) -> Until:
+def _code(layout: Layout, v: int, tolerance: float) -> Looped:
+    sizes = Kernel(layout, v, tolerance, "float64").sizes
+    m = sizes.m
+
+    @functools.cache
+    def text(dtype: str) -> tuple[str, int]:
+        kernel = Kernel(layout, v, tolerance, dtype)
+        return kernel.text(), kernel.numbers
+
+    def separately(J: Array, *given: Array) -> Array:
+        *more, u, mu, c, active, guess = given
+        J, change = J.reshape(m, -1), guess[:0]
+        data = ContactData(J, u, mu, c)
+        if more:
+            data = of_rows(J, more[0].reshape(v, v), u + dot(J, more[1]), mu, c)
+        p, residual, steps, *modes = on_arrays(
+            layout, tolerance, flattened(apart(layout, data, active)), guess
+        )
+        if more:
+            change = dot(more[0].reshape(v, v), dot(p, J))
+        return jnp.concatenate([p, residual[None], steps[None], *(x * active for x in modes), change])
+
+    return Looped(text, sum(sizes.found), separately)
+
+
+def of_rows(J: Array, W: Array, u: Array, mu: Array, c: Array) -> ContactData:
+    """The problem of contacts with rows J (m, v) of what has the inverse inertia W (v, v)."""
+    G = dot(dot(J, W), J.T)
+    return ContactData(0.5 * (G + G.T), u, mu, c)
+
+
+def by_loops(layout: Layout, tolerance: float, given: Array, guess: Array) -> Solution:
+    """The solution of a problem, flattened, as machine code where there can be such."""
+    G, u, mu, c = data_of(layout, given)
+    found = _code(layout, 0, tolerance)(G.reshape(-1), u, mu, c, jnp.ones_like(mu), guess)
+    return _parts(layout, found)[0]
+
+
+def of_velocities(
+    layout: Layout, tolerance: float, J: Array, W: Array, *given: Array
+) -> tuple[Solution, Array]:
+    """The solution of the problem of rows J, flattened, and the change of velocities W J^T p.
+
+    **Arguments:**
+
+    - `layout`: whose rows are which.
+    - `tolerance`: of the residual.
+    - `J`, `W`: of the rows, and the inverse inertia, both flattened.
+    - `given`: velocities v and u', of u = J v + u' without impulses; mu and c; which contacts are active, as 1 or 0; a
+      guess of p.
+    """
+    return _parts(layout, _code(layout, given[0].size, tolerance)(J, W, *given))
+
+
+def _parts(layout: Layout, found: Array) -> tuple[Solution, Array]:
     m, n = rows_in(layout), len(layout)
-    shape: Any = lambda *sizes: jax.ShapeDtypeStruct(sizes, jnp.dtype(dtype))
-    row, one = shape(m), shape()
-    data = ContactData(shape(m, m), row, shape(n), shape(n))
-    state = State(row, row, row, row, one, one, one, row, one)
-    scaled = Scaled(data, one)
-
-    def begin(given: Array, guess: Array) -> tuple[Scaled, State, Array]:
-        scaled, state = begun(layout, data_of(layout, given), guess)
-        return scaled, state, goes_on(state, tolerance)
-
-    def step(scaled: Scaled, state: State) -> tuple[State, Array]:
-        new = newton_step(layout, scaled.data, state, eliminated)
-        return new, goes_on(new, tolerance)
-
-    code = lambda function, *shapes: program_of(function, shapes, jnp.dtype(dtype))
-    end = code(lambda scaled, state: ended(layout, scaled, state), scaled, state)
-    return Until(code(begin, shape(m * m + m + 2 * n), row), code(step, scaled, state), end)
+    p, residual, steps, closed, sliding, change = jnp.split(found, np.cumsum([m, 1, 1, n, n]))
+    return Solution(p, residual[0], steps[0], closed, sliding), change

@@ -1,87 +1,123 @@
 """Positions pushed out of contacts: the least change in the mass metric after which no gap is negative.
 
-    q* = q + N W J_n^T pi,    0 <= pi  perp  g(t, q*) >= 0
+    q* = q + N d,    d = W J_n^T pi,    0 <= pi  perp  g(t, q*) >= 0
 
-It is solved by Newton's method on pi = max(0, pi - r g), with the inverse inertia of the step in place of the derivative
-of g. Where g is that of positions projected onto the bilateral rows, both hold. What penetrates moves, and nothing else.
+It is solved by Newton's method: with the inverse inertia of the step in place of the derivative of g, each step is a
+problem of contacts without friction, of those that penetrate or are pushed. Where g is that of positions projected onto
+the bilateral rows, both hold. What penetrates moves, and nothing else.
 """
 
+import dataclasses
+import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._formula._contact_problem import eliminated
+from .._formula._contact_problem import rows_of
 from .._misc._types import by_precision
+from .._motion._model import Model
 from .._pseudoinverse import GramSchmidt, pinv
+from ._impulses import Rows, struck
+from ._rows import Layout, kinematics
 
 # What gaps may lack: some rounding errors of positions of up to 100 m.
-_PENETRATION = (1e-11, 1e-4)
+_PENETRATION = (5e-11, 1e-4)
 # Each reduces the penetration by about h times the turning of normals; far out of the question more do not help.
 _TRIES = 10.0
-_DEPENDENT = 1e-6  # on the diagonal, beside its mean: dependent contacts share their impulses
 
 
-class Push(NamedTuple):
-    """Impulses pi (k,) of positions, the gaps there (k,), and how often they were sought."""
+class Apart(NamedTuple):
+    """Contacts at positions that impulses have moved.
+
+    - `gap`: gaps, on normal rows (m,); zero on others.
+    - `pushed`: 1 for contacts that are pushed, or still penetrate (n,); for none once all are apart.
+    - `going`: 1 as long as they are not.
+    """
+
+    gap: Array
+    pushed: Array
+    going: Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Gaps:
+    """The part of the search that looks at gaps.
+
+    - `layout`: of the contacts.
+    """
+
+    layout: Layout
+
+    def __call__(self, model: Model, q: Array, v: Array, t: Array, pi: Array) -> Apart:
+        """**Arguments:** the state, of which velocities do not matter, and impulses of positions (m,)."""
+        rows, least = rows_of(self.layout.contacts, q.dtype), by_precision(q.dtype, *_PENETRATION)
+        gap = kinematics(model.system.system, t, q, v).gap  # pyright: ignore[reportAttributeAccessIssue]
+        pushes = rows.normal @ pi > 0
+        off = jnp.where(pushes, jnp.abs(gap), jnp.maximum(-gap, 0))
+        going = (jnp.max(off, initial=0) > least).astype(q.dtype)
+        moves = (pushes | (gap < 0)) & self.layout.has_gap
+        return Apart(gap @ rows.normal, moves.astype(q.dtype) * going, going)
+
+
+class _Push(NamedTuple):
+    """Impulses pi (m,) of positions, d (v,), what is there, and how often they were sought."""
 
     pi: Array
-    gap: Array
+    d: Array
+    at: Apart
     tries: Array
 
 
-def penetrates(push: Push) -> Array:
-    """Whether pi is still to be sought."""
-    least = by_precision(push.pi.dtype, *_PENETRATION)
-    off = jnp.where(push.pi > 0, jnp.abs(push.gap), jnp.maximum(-push.gap, 0))
-    return (jnp.max(off, initial=0) > least) & (push.tries < _TRIES)
-
-
-def pushed(G: Float[Array, "k k"], pi: Float[Array, " k"], gap: Float[Array, " k"]) -> Float[Array, " k"]:
-    """The next pi.
-
-    **Arguments:**
-
-    - `G`: as for `pushed_out`.
-    - `pi`, `gap`: where the search is.
-    """
-    k, size = pi.size, jnp.trace(G) / max(pi.size, 1)
-    size = jnp.where(size > 0, size, 1)
-    G = G / size
-    g = gap / size
-    bears = pi - g > 0
-    on = jnp.diag(bears.astype(G.dtype))
-    A = jnp.eye(k, dtype=G.dtype) - on + on @ (G + _DEPENDENT * jnp.eye(k, dtype=G.dtype))
-    return pi - eliminated(A, jnp.where(bears, g, pi))
-
-
 def pushed_out(
-    gaps: Callable[[Float[Array, " k"]], Float[Array, " k"]],
-    nearer: Callable[[Float[Array, " k"], Float[Array, " k"]], tuple[Array, Array]],
-    G: Float[Array, "k k"],
-) -> Float[Array, " k"]:
-    """pi of the module's docstring; its derivatives are those of the root, with the set of closed contacts kept.
+    apart: Callable[[Float[Array, " v"], Float[Array, " m"]], Apart], layout: Layout, rows: Rows, v: int
+) -> Float[Array, " v"]:
+    """d of the module's docstring; its derivatives are those of the root, with the set of closed contacts kept.
 
     **Arguments:**
 
-    - `gaps`: as a function of pi.
-    - `nearer`: the next pi, by `pushed`, and the gaps there, of a pi and its gaps.
-    - `G`: about their derivative, J_n W J_n^T.
+    - `apart`: what `Gaps` finds, as a function of d and pi.
+    - `layout`, `rows`: of the contacts.
+    - `v`: how many velocities there are.
     """
-    zero = jnp.zeros(G.shape[0], G.dtype)
-    size = jnp.trace(G) / max(zero.size, 1)
-    rate = 1 / jnp.where(size > 0, size, 1)
+    none, zero = jnp.zeros(v, rows.W.dtype), jnp.zeros(len(layout.owner), rows.W.dtype)
+    # Not `custom_root`, which differentiates what it is given whether or not a derivative is asked for.
+    pure, given = jax.closure_convert(apart, none, zero)
+    return _root(rows, given, pure, layout, v)[0]
 
-    def solve(_: Callable[[Array], Array], pi: Array) -> Array:
-        again = lambda push: Push(*nearer(push.pi, push.gap), push.tries + 1)
-        return jax.lax.while_loop(penetrates, again, Push(pi, gaps(pi), jnp.zeros((), pi.dtype))).pi
 
-    def violation(pi: Array) -> Array:
-        return jnp.where(pi > 0, rate * gaps(pi), pi)
+def _moved(rows: Rows, pi: Array, v: int) -> Array:
+    return rows.W.reshape(v, v) @ (pi @ rows.J.reshape(pi.size, v))
 
-    def tangent_solve(linear: Callable[[Array], Array], y: Array) -> Array:
-        return pinv(jax.jacfwd(linear)(zero), GramSchmidt()).matrix @ y
 
-    return jax.lax.custom_root(violation, zero, solve, tangent_solve)
+@functools.partial(jax.custom_jvp, nondiff_argnums=(2, 3, 4))
+def _root(rows: Rows, given: Any, apart: Callable[..., Apart], layout: Layout, v: int) -> tuple[Array, Array]:
+    """d and pi."""
+    dtype = rows.W.dtype
+    none, zero = jnp.zeros(v, dtype), jnp.zeros(len(layout.owner), dtype)
+    frictionless = (jnp.zeros(len(layout.contacts), dtype),) * 2
+
+    def nearer(push: _Push) -> _Push:
+        problem = -push.d, push.at.gap, frictionless, push.at.pushed, push.pi
+        (pi, *_), d = struck(layout.contacts, rows, *problem)
+        return _Push(pi, d, apart(d, pi, *given), push.tries + 1)
+
+    goes = lambda push: (push.at.going > 0) & (push.tries < _TRIES)
+    end = jax.lax.while_loop(goes, nearer, _Push(zero, none, apart(none, zero, *given), jnp.zeros((), dtype)))
+    return end.d, end.pi
+
+
+@_root.defjvp
+def _(apart: Callable[..., Apart], layout: Layout, v: int, primals: tuple, tangents: tuple) -> tuple:
+    d, pi = _root(*primals, apart, layout, v)
+
+    def violation(pi: Array, rows: Rows, given: Any) -> Array:
+        return jnp.where(pi > 0, apart(_moved(rows, pi, v), pi, *given).gap, pi)
+
+    slope = jax.jacfwd(violation)(pi, *primals)
+    off = jax.jvp(lambda rows, given: violation(pi, rows, given), primals, tangents)[1]
+    dpi = -pinv(slope, GramSchmidt()).matrix @ off
+    dd = jax.jvp(lambda rows, pi: _moved(rows, pi, v), (primals[0], pi), (tangents[0], dpi))[1]
+    return (d, pi), (dd, dpi)

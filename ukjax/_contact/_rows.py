@@ -23,23 +23,37 @@ from .._motion._model import Model, coded
 from .._system._constraint import AbstractConstraint, bilateral, unilateral
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractForwardingSystem, AbstractSystem
+from .._system._tree_inertia import TreeInertia
 from .._system._unilateral import AbstractUnilateral, DryFriction, Unilateral, slips
 
 
 @final
 class Pushed(AbstractForwardingSystem):
-    """A system without its contacts, under one more force.
+    """A system without its contacts, under one more force, and with more inertia.
 
     - `system`: the system.
     - `push`: the force (n,).
+    - `added`: on the diagonal of the mass matrix (n,), if anything.
     """
 
     system: AbstractSystem
     push: Float[Array, " n"]
+    added: Float[Array, " n"] | None = None
 
     @property
     def constraints(self) -> tuple[AbstractConstraint, ...]:
         return bilateral(self.system.constraints)
+
+    def mass_matrix(self, t: Any, q: Any) -> Array:
+        M = self.system.mass_matrix(t, q)
+        return M if self.added is None else M + jnp.diag(self.added)
+
+    def tree_inertia(self, t: Any, q: Any) -> TreeInertia | None:
+        tree = self.system.tree_inertia(t, q)
+        if tree is None or self.added is None:
+            return tree
+        armature = self.added if tree.armature is None else tree.armature + self.added
+        return dataclasses.replace(tree, armature=armature)
 
     def force(self, t: Any, q: Any, v: Any) -> Array:
         return self.system.force(t, q, v) + self.push
@@ -228,6 +242,7 @@ def contact_model(
     state: tuple[Array, Array, Array],
     *,
     automatic: bool,
+    implicit: bool = False,
 ) -> tuple[Model, str]:
     """The bilateral motion under a push, by scalar code where it can be; and what became of it in words.
 
@@ -238,9 +253,16 @@ def contact_model(
     - `solver`: that is to integrate it.
     - `state`: (t, q, v), of which only shapes and types matter.
     - `automatic`: whether the formula is the default one, which scalar code may stand for.
+    - `implicit`: whether inertia may be added, by springs and dampers that are taken implicitly.
     """
     t, q, v = state
+    stiff = implicit and eqx.filter_eval_shape(system.coordinate_force, t, q, v) is not None
     # Not zero: scalar code would take such entries for constants.
-    push = jnp.full(v.shape, 2.0, v.dtype)
-    model = Model(Pushed(system, push), formula, stabilizer)
-    return coded(model, solver, t, q, v, automatic=automatic)
+    given = jnp.full(v.shape, 2.0, v.dtype)
+    model = Model(Pushed(system, given, given if stiff else None), formula, stabilizer)
+    model, said = coded(model, solver, t, q, v, automatic=automatic)
+    if stiff:
+        model = dataclasses.replace(
+            model, system=dataclasses.replace(model.system, added=jnp.zeros_like(given))
+        )
+    return model, said

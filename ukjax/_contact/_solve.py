@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .._formula._contact_newton import Solution, on_arrays, solution
+from .._formula._contact_newton import Solution, solution
 from .._formula._contact_problem import ContactData, Layout, flattened, rows_in
 from .._misc._arguments import fails, real_array, require_finite, require_not_negative
 from .._misc._errors import InputError
 from .._pseudoinverse._kernels import dot
-from ._newton_code import by_code
+from ._newton_code import by_loops
 
 
 @final
@@ -89,10 +89,15 @@ def solution_of(given: Array, layout: Layout, guess: Array | None = None) -> Sol
     if not guess.size:
         none, zero = jnp.zeros(len(layout), bool), jnp.zeros((), dtype)
         return Solution(guess, zero, zero.astype(jnp.int32), none, none)
-    # Some hundred roundings in float64, so that it is met; fewer in float32, whose steps are that much coarser.
-    tolerance = float(5e3 if dtype == jnp.float64 else 1e2) * float(jnp.finfo(dtype).eps)
-    p, residual, steps, *modes = solution(given, guess, layout, tolerance, by_code(layout) or on_arrays)
+    tolerance = tolerance_of(dtype)
+    p, residual, steps, *modes = solution(given, guess, layout, tolerance, by_loops)
     return Solution(p, residual, steps.astype(jnp.int32), *(x > 0 for x in modes))
+
+
+def tolerance_of(dtype: Any) -> float:
+    """Of the residual of a scaled problem: some hundred roundings in float64, so that it is met; fewer in float32, whose
+    steps are that much coarser."""
+    return float(5e3 if dtype == jnp.float64 else 1e2) * float(jnp.finfo(dtype).eps)
 
 
 def _checked(delassus: Any, velocity: Any, friction: Any, limit: Any, tangents: Any, normals: Any) -> tuple:

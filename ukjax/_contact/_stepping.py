@@ -12,6 +12,9 @@ obey Signorini's condition with Newton's restitution and Coulomb's law after the
 Bilateral rows are held by W = M^-1 - M^-1 A^T (A M^-1 A^T)^+ A M^-1 in place of M^-1. Then positions are pushed out of
 contacts (`_penetration`), and positions and velocities projected onto the bilateral rows.
 
+Springs and dampers of single coordinates, of stiffness k and damping c, are linearized about the middle of the step:
+they add h c / 2 + h^2 k / 4 to the diagonal of M there, and stay stable however stiff they are.
+
 What closes slower than forces move it within a step does not bounce: so bouncing ends in contact.
 
 Steps do not end at impacts, so any number of contacts and infinitely many impacts cost no more than others, and the
@@ -29,11 +32,11 @@ from .._misc._errors import InputError
 from .._misc._types import by_precision
 from .._motion._model import Model
 from ._history import ContactHistory
-from ._parts import of_arrays, of_model
-from ._penetration import pushed, pushed_out
+from ._impulses import Rows, struck
+from ._parts import of_model
+from ._penetration import Gaps, pushed_out
 from ._rows import Coefficients, Layout, kinematics
-from ._solve import solution_of
-from ._step import Apply, Gaps, Nearer, Prepare
+from ._step import Arrive, Prepare, Prepared
 
 # Of the scaled problem: a residual above it means that impulses do not obey the laws.
 _UNSOLVED = (1e-8, 1e-3)
@@ -96,33 +99,32 @@ def _advanced(
 ) -> _Step:
     """One step from time t."""
     x = of_model(Prepare(layout), model, last.q, last.v, t, h, *coefficients)
-    p, residual, solver_steps, closed, sliding = solution_of(x.problem, layout.contacts, last.p)
-    closed = closed & (x.active > 0)
-    v, q, pushes = of_arrays(Apply(layout, last.v.size), x.free, x.effect, p, h)
-    q, v = _kept(model, layout, t + h, (q, v), pushes, x.normal)
+    rows, laws = Rows(x.J, x.W), (coefficients.friction, coefficients.limit * h)
+    going = x.active * last.finite.astype(x.active.dtype)  # a run that has ended has nothing to solve
+    found, change = struck(layout.contacts, rows, jnp.zeros_like(x.free), x.u, laws, going, last.p)
+    p, residual, solver_steps, *modes = found
+    closed, sliding = (mode > 0 for mode in modes)
+    q, v = _arrived(model, layout, x, (last.q, last.v, x.free + change), t, h)
     finite = last.finite & jnp.all(jnp.isfinite(q)) & jnp.all(jnp.isfinite(v)) & jnp.all(jnp.isfinite(p))
-    step = _Step(q, v, p, closed, sliding & closed, closed & (x.fast > 0), residual, solver_steps, finite)
+    step = _Step(
+        q, v, p, closed, sliding, closed & (x.fast > 0), residual, solver_steps.astype(jnp.int32), finite
+    )
     return jax.tree.map(lambda new, old: jnp.where(finite, new, old), step, last._replace(finite=finite))
 
 
-def _kept(
-    model: Model, layout: Layout, t: Array, y: tuple[Array, Array], pushes: Array, normal: Array
+def _arrived(
+    model: Model, layout: Layout, x: Prepared, y: tuple[Array, Array, Array], t: Array, h: Array
 ) -> tuple[Array, Array]:
-    """The state without penetration, and on the bilateral rows."""
-    (q, v), k, bilateral = y, len(layout.normals), bool(model.system.constraints)
-    project = model.project if bilateral else lambda t, y: y
-    by, G = pushes.reshape(k, q.size), normal.reshape(k, k)
+    """The state at the end: without penetration, and on the bilateral rows."""
+    q, before, v = y
+    project = model.project if model.system.constraints else lambda t, y: y
 
-    def gaps(pi: Array) -> Array:
-        return of_model(Gaps(layout), model, project(t, (q + pi @ by, v))[0], v, t)
+    def at(d: Array) -> tuple[Array, Array]:
+        return project(t + h, (of_model(Arrive(), model, q, before + v, t, h, x.middle, d), v))
 
-    def nearer(pi: Array, gap: Array) -> tuple[Array, Array]:
-        if bilateral:  # whose projection is a loop of its own
-            pi = pushed(G, pi, gap)
-            return pi, gaps(pi)
-        return of_model(Nearer(layout), model, q, v, t, pushes, normal, pi, gap)
-
-    return project(t, (q + pushed_out(gaps, nearer, G) @ by, v)) if k else project(t, y)
+    gaps = lambda d, pi: of_model(Gaps(layout), model, at(d)[0], v, t + h, pi)
+    still = jnp.zeros_like(v)
+    return at(pushed_out(gaps, layout, Rows(x.J, x.W), v.size) if len(layout.normals) else still)
 
 
 def march(
@@ -241,5 +243,6 @@ def _history(
         residual=taken.residual[which],
         reset=jnp.full(most, -1),
         reset_names=(),
+        reset_moved=jnp.zeros(most, h.dtype),
         num_events=jnp.sum(struck),
     )

@@ -80,8 +80,8 @@ class Touching(eqx.Module):
         q, v, mode = y
         return self._of(_rates, self.at(t, q, v), mode)
 
-    def settled(self, t: Array, y: State, which: Array) -> tuple[Array, Settled]:
-        """Coordinates after an instant, and what happens there.
+    def settled(self, t: Array, y: State, which: Array) -> tuple[Array, Settled, Array]:
+        """Coordinates after an instant, what happens there, and by how much a state after a reset was off the rows.
 
         **Arguments:**
 
@@ -89,9 +89,13 @@ class Touching(eqx.Module):
         - `which`: of the margins, the one that ran out.
         """
         q, v, _ = y
+        moved = jnp.zeros_like(t)
         if self.resets:
-            q, v = after(self.resets, self.reset_of(which), t, q, v)
-        return q, settled(lambda v: self.at(t, q, v), self.layout, self.coefficients, t, q, v)
+            given = after(self.resets, self.reset_of(which), t, q, v)
+            q, v = self.model.project(t, given)
+            off = jnp.max(jnp.abs(jnp.concatenate([q - given[0], v - given[1]])))
+            moved = jax.lax.stop_gradient(jnp.where(self.reset_of(which) >= 0, off, 0))
+        return q, settled(lambda v: self.at(t, q, v), self.layout, self.coefficients, t, q, v), moved
 
     def reset_of(self, which: Array) -> Array:
         """Which of the user's own events a margin is, -1 for none."""

@@ -24,12 +24,12 @@ from .._pseudoinverse._kernels import dot
 from ._contact_problem import ContactData, ContactRows, Layout, data_of, inverted, rows_of
 
 # Of e; over random problems all from (0.3, 10) to (0.03, 100) take as many steps within 20 %.
-_SHRINK, _GROW = 0.03, 30.0
-_FIRST, _LEAST, _MOST = 1e-2, 1e-7, 1e2  # of e, beside the mean of G's diagonal
+SHRINK, GROW = 0.03, 30.0
+FIRST, LEAST, MOST = 1e-2, 1e-7, 1e2  # of e, beside the mean of G's diagonal
 _IMPLICIT = 1e-5  # of e in derivatives
-_NEARER = 0.3  # what one e is to leave of the error: to solve for it exactly would be in vain
-_TRIES = 8  # steps for one e; where they converge, one to four are enough
-_STEPS = 400.0  # of 2,400 random problems of up to 8 contacts none took more than 170
+NEARER = 0.3  # what one e is to leave of the error: to solve for it exactly would be in vain
+TRIES = 8  # steps for one e; where they converge, one to four are enough
+STEPS = 400.0  # of 2,400 random problems of up to 8 contacts none took more than 170
 
 
 def _sizes(rows: ContactRows, data: ContactData, e: Array) -> Array:
@@ -125,12 +125,13 @@ def begun(layout: Layout, data: ContactData, guess: Array) -> tuple[Scaled, Stat
     data, p = ContactData(G * (1 / scale), u * (1 / speed), mu, c * of_force), guess * of_force
     u, zero = dot(data.G, p) + data.u, jnp.zeros((), p.dtype)
     residual = _residual(rows_of(layout, p.dtype), data, p, u)
-    return Scaled(data, speed / scale), State(p, u, p, u, zero + _FIRST, zero, zero, p, residual)
+    return Scaled(data, speed / scale), State(p, u, p, u, zero + FIRST, zero, zero, p, residual)
 
 
 def goes_on(state: State, tolerance: float) -> Array:
     """Whether the problem is not solved yet, and worth another step."""
-    return ~(state.residual <= tolerance) & (state.steps < _STEPS)
+    # False for what is not a number: nothing can be found there.
+    return (state.residual > tolerance) & (state.steps < STEPS)
 
 
 def _linearized(
@@ -142,16 +143,13 @@ def _linearized(
     return p - cut.value, unit - dot(cut.by_y, unit - r[:, None] * (data.G + e * unit))
 
 
-def newton_step(
-    layout: Layout, data: ContactData, state: State, solve: Callable[[Array, Array], Array]
-) -> State:
+def newton_step(layout: Layout, data: ContactData, state: State) -> State:
     """One step of Newton's method, with another e where this one has done its part, or failed.
 
     **Arguments:**
 
     - `layout`, `data`: the problem, scaled.
     - `state`: where the iteration is.
-    - `solve`: A^-1 b.
     """
     rows, (p, u, centre, u_centre, e, *_), eps = (
         rows_of(layout, data.u.dtype),
@@ -161,15 +159,15 @@ def newton_step(
     largest = lambda x: jnp.max(jnp.abs(x), initial=0)
     error = largest(_linearized(rows, data, e, p, u, centre)[0])
     whole = largest(_linearized(rows, data, e, p, u, p)[0])
-    done = error < jnp.maximum(_NEARER * whole, 30 * eps * (1 + largest(p)))  # the latter is rounding of G p
-    failed = ~done & (state.tries >= _TRIES)
-    e = jnp.where(done, jnp.maximum(e * _SHRINK, _LEAST), jnp.where(failed, jnp.minimum(e * _GROW, _MOST), e))
+    done = error < jnp.maximum(NEARER * whole, 30 * eps * (1 + largest(p)))  # the latter is rounding of G p
+    failed = ~done & (state.tries >= TRIES)
+    e = jnp.where(done, jnp.maximum(e * SHRINK, LEAST), jnp.where(failed, jnp.minimum(e * GROW, MOST), e))
     (p, u), (centre, u_centre) = (
         (jnp.where(failed, centre, p), jnp.where(failed, u_centre, u)),
         (jnp.where(done, p, centre), jnp.where(done, u, u_centre)),
     )
     F, J = _linearized(rows, data, e, p, u, centre)
-    p = p - solve(J, F)
+    p = p - dot(inverted(J), F)
     u = dot(data.G, p) + data.u
     residual = _residual(rows, data, p, u)
     better = residual < state.residual
@@ -215,14 +213,13 @@ def ended(layout: Layout, scaled: Scaled, state: State) -> Solution:
 def on_arrays(layout: Layout, tolerance: float, given: Array, guess: Array) -> Solution:
     """The solution by operations on arrays; see `solution`."""
     scaled, state = begun(layout, data_of(layout, given), guess)
-    solve = lambda A, b: dot(inverted(A), b)
     goes = lambda state: goes_on(state, tolerance)
-    step = lambda state: newton_step(layout, scaled.data, state, solve)
+    step = lambda state: newton_step(layout, scaled.data, state)
     return ended(layout, scaled, jax.lax.while_loop(goes, step, state))
 
 
 Method = Callable[[Layout, float, Array, Array], Solution]
-"""What solves a problem, given layout, tolerance, problem and guess: by arrays or by scalar code."""
+"""What solves a problem, given layout, tolerance, problem and guess: by arrays or by machine code."""
 
 
 def solution(given: Array, guess: Array, layout: Layout, tolerance: float, method: Method) -> Solution:
@@ -245,10 +242,22 @@ def _solution(given: Array, guess: Array, layout: Layout, tolerance: float, meth
 
 @_solution.defjvp
 def _(layout: Layout, tolerance: float, method: Method, primals: tuple, tangents: tuple) -> tuple:
-    """The modes stay as they are; J dp = -dF, with the same pull towards zero where contacts are dependent."""
     (given, guess), (change, _) = primals, tangents
     p, *others = _solution(given, guess, layout, tolerance, method)
-    data, d = data_of(layout, given), data_of(layout, change)
+    dp = changed(layout, data_of(layout, given), data_of(layout, change), p)
+    return (p, *others), (dp, *map(jnp.zeros_like, others))
+
+
+def changed(layout: Layout, data: ContactData, d: ContactData, p: Array) -> Array:
+    """The change of a solution: its modes stay as they are; J dp = -dF, with the same pull towards zero where contacts
+    are dependent.
+
+    **Arguments:**
+
+    - `layout`, `data`: the problem.
+    - `d`: its change.
+    - `p`: its solution.
+    """
     rows = rows_of(layout, data.u.dtype)
     mean = jnp.trace(data.G) / p.size
     e = _IMPLICIT * jnp.where(mean > 0, mean, 1)
@@ -261,4 +270,4 @@ def _(layout: Layout, tolerance: float, method: Method, primals: tuple, tangents
     dp = jnp.zeros_like(p)
     for _ in range(8):  # each reduces what e leaves by e beside G's smallest positive eigenvalue
         dp = dot(inverse, moved + dot(cut.by_y, r * e * dp))
-    return (p, *others), (dp, *map(jnp.zeros_like, others))
+    return dp

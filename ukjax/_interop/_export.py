@@ -7,11 +7,12 @@ from typing import Any
 import jax
 import jax.export
 import jax.numpy as jnp
+from jax.extend.core import jaxpr_as_fun
 
 from .._compiler import to_leave_process
 from .._misc._arguments import all_of, number_array, one_of, whole_number
-from .._misc._callbacks import cacheable
 from .._misc._called import called
+from .._misc._checks import unchecked
 from .._misc._checksum import AT_END, intact, seal
 from .._misc._errors import InputError, missing_extra, shown
 from .._misc._paths import as_path, replacing, require_there
@@ -89,20 +90,17 @@ def export(
         outputs = called("function", function, *arrays)
         return jax.tree.map(_result, outputs, is_leaf=lambda x: isinstance(x, Trajectory))
 
-    def serialized() -> bytearray:
-        # Under a name of its own each time, since what JAX traced before may hold Equinox's checks.
-        anew = lambda *arrays: run(*arrays)
-        anew.__name__ = AT_END
-        exported = jax.export.export(jax.jit(anew), platforms=platforms)(*shapes)
-        return exported.serialize(vjp_order=vjp_order)
+    with to_leave_process():
+        program, made = jax.make_jaxpr(run, return_shape=True)(*shapes)
+        compute = jaxpr_as_fun(unchecked(program))
 
-    with cacheable(), to_leave_process():
+        def unwrapped(*arrays: Any) -> Any:
+            return jax.tree.unflatten(jax.tree.structure(made), compute(*jax.tree.leaves(arrays)))
+
+        unwrapped.__name__ = AT_END
         try:
-            try:
-                data = serialized()
-            except NotImplementedError:  # checks by host callback, in inner functions compiled before
-                jax.clear_caches()
-                data = serialized()
+            exported = jax.export.export(jax.jit(unwrapped), platforms=platforms)(*shapes)
+            data = exported.serialize(vjp_order=vjp_order)
         except NotImplementedError as error:
             raise InputError(f"function cannot be exported: {error}.") from error
     with replacing(path) as partial:

@@ -107,7 +107,7 @@ def real_values(name: str, value: Any) -> Array:
         return real_array(name, value)  # which says what is wrong
     if array.dtype.kind in "iub":
         array = array.astype(float)
-    if not jnp.issubdtype(array.dtype, jnp.floating):
+    if array.dtype.kind != "f" and not jnp.issubdtype(array.dtype, jnp.floating):
         return real_array(name, value)  # likewise
     return array.astype(jax.dtypes.canonicalize_dtype(array.dtype))  # pyright: ignore[reportReturnType]
 

@@ -5,12 +5,12 @@ is told of it this takes seconds. Here a change is one linear operation, whose t
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.extend.core import Primitive
+from jax.extend.core import Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 
 from ._by_platform import by_platform
@@ -22,19 +22,35 @@ _linear_p.multiple_results = _lazy_p.multiple_results = True
 Map = Callable[..., Sequence[Any]]
 
 
-def changes(
-    function: Callable[..., list[Any]], primals: Any, tangents: Any, found: Sequence[Any], pull: Any = None
-) -> list[Any]:
+def _never() -> bool:
+    return False
+
+
+class Ways(NamedTuple):
+    """How the changes of a function are computed.
+
+    - `forward`, `reverse`: functions that return the same list of floating-point arrays, which JAX differentiates.
+    - `push`: of the arguments and their changes, those of what is returned, by machine code.
+    - `pull`: of the arguments and cotangents of what is returned, those of the arguments, likewise.
+    - `on_gpu`: whether `push` is for the GPU of this process too.
+    """
+
+    forward: Callable[..., Any]
+    reverse: Callable[..., Any]
+    push: Callable[..., Any] | None = None
+    pull: Callable[..., Any] | None = None
+    on_gpu: Callable[[], bool] = _never
+
+
+def changes(ways: Ways, primals: Any, tangents: Any, found: Sequence[Any]) -> list[Any]:
     """The changes of what a function returns.
 
     **Arguments:**
 
-    - `function`: returns a list of floating-point arrays.
+    - `ways`: to compute them.
     - `primals`: its arguments, pytrees of arrays.
     - `tangents`: their changes; None where they do not change, but not all of them.
     - `found`: what it returned.
-    - `pull`: of the arguments and cotangents of what it returns, those of the arguments, computed by machine code; by
-      default JAX's.
     """
     fixed, tree = jax.tree.flatten(primals)
     moves, tree_of_moves = jax.tree.flatten(tangents)
@@ -45,27 +61,42 @@ def changes(
 
     def forth(*given: Any) -> list[Any]:
         of, by = parted(given)
-        results, change = eqx.filter_jvp(function, of, jax.tree.unflatten(tree_of_moves, by))
+        results, change = eqx.filter_jvp(ways.forward, of, jax.tree.unflatten(tree_of_moves, by))
         return [jnp.zeros_like(x) if dx is None else dx for x, dx in zip(results, change, strict=True)]
 
-    def usual(*given: Any) -> list[Any]:
+    def pushed(*given: Any) -> list[Any]:
+        of, by = parted(given)
+        assert ways.push is not None
+        return list(ways.push(of, jax.tree.unflatten(tree_of_moves, by)))
+
+    def back(*given: Any) -> list[Any]:
         of, cotangents = parted(given)
         moving, still = eqx.partition(of, varied)
-        _, pulled = jax.vjp(lambda moving: function(*eqx.combine(moving, still)), moving)
+        _, pulled = jax.vjp(lambda moving: ways.reverse(*eqx.combine(moving, still)), moving)
         return jax.tree.leaves(pulled(cotangents))
 
     def pulled(*given: Any) -> list[Any]:
         of, cotangents = parted(given)
-        return jax.tree.leaves(eqx.filter(pull(of, cotangents), varied))
+        assert ways.pull is not None
+        return jax.tree.leaves(eqx.filter(ways.pull(of, cotangents), varied))
+
+    along = {
+        "forth": _natively(pushed, forth, ways.on_gpu) if ways.push else forth,
+        "back": _natively(pulled, back, _never) if ways.pull else back,
+    }
+    told = tuple((tuple(x.shape), x.dtype) for x in found)
+    return _linear_p.bind(*fixed, *moves, **along, fixed=len(fixed), shapes=told)
+
+
+def _natively(native: Map, usual: Map, on_gpu: Callable[[], bool]) -> Map:
+    """What is computed by machine code where that runs, and differentiated by JAX."""
 
     @jax.custom_jvp
-    def back(*given: Any) -> list[Any]:
-        return by_platform(pulled, usual, *given)
+    def computed(*given: Any) -> list[Any]:
+        return by_platform(native, usual, *given, on_gpu=on_gpu)
 
-    back.defjvp(lambda primals, tangents: jax.jvp(usual, primals, tangents))
-    told = tuple((tuple(x.shape), x.dtype) for x in found)
-    kept = {"forth": forth, "back": back if pull else usual, "fixed": len(fixed), "shapes": told}
-    return _linear_p.bind(*fixed, *moves, **kept)
+    computed.defjvp(lambda primals, tangents: jax.jvp(usual, primals, tangents))
+    return computed
 
 
 def lazily_differentiated(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -80,41 +111,43 @@ def lazily_differentiated(function: Callable[..., Any]) -> Callable[..., Any]:
         arrays, rest = eqx.partition(given, eqx.is_array)
         flat, tree = jax.tree.flatten(arrays)
         of = lambda *flat: function(*eqx.combine(jax.tree.unflatten(tree, flat), rest))
-        shapes = jax.eval_shape(of, *flat)
-        found = _lazy_p.bind(*flat, function=lambda *flat: jax.tree.leaves(of(*flat)))
-        return jax.tree.unflatten(jax.tree.structure(shapes), found)
+        program, made = jax.make_jaxpr(of, return_shape=True)(*flat)
+        shapes = tuple((x.shape, x.dtype) for x in program.out_avals)
+        found = _lazy_p.bind(*flat, function=jaxpr_as_fun(program), shapes=shapes)
+        return jax.tree.unflatten(jax.tree.structure(made), found)
 
     return lazy
 
 
 @_lazy_p.def_abstract_eval
-def _(*given: Any, function: Map) -> Any:
-    found = jax.eval_shape(function, *(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in given))
-    return [given[0].update(shape=x.shape, dtype=x.dtype, weak_type=False) for x in found]
+def _(*given: Any, function: Map, shapes: Any) -> Any:
+    return [given[0].update(shape=shape, dtype=dtype, weak_type=False) for shape, dtype in shapes]
 
 
 @_lazy_p.def_impl
-def _(*given: Any, function: Map) -> Any:
+def _(*given: Any, function: Map, shapes: Any) -> Any:
     return jax.jit(function)(*given)
 
 
-def _lazy_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, function: Map) -> Any:
-    found = _lazy_p.bind(*primals, function=function)
+def _lazy_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, function: Map, shapes: Any) -> Any:
+    found = _lazy_p.bind(*primals, function=function, shapes=shapes)
     numeric = [jnp.issubdtype(x.dtype, jnp.inexact) for x in found]
     numbers = lambda *given: [x for x, it in zip(function(*given), numeric, strict=True) if it]
     moves = tuple(None if type(x) is ad.Zero else x for x in tangents)
     given = [x for x, it in zip(found, numeric, strict=True) if it]
-    change = iter(changes(numbers, tuple(primals), moves, given))
+    change = iter(changes(Ways(numbers, numbers), tuple(primals), moves, given))
     zero = lambda x: ad.Zero(jax.typeof(x).to_tangent_aval())
     return found, [next(change) if it else zero(x) for x, it in zip(found, numeric, strict=True)]
 
 
-def _lazy_batched(given: Sequence[Any], axes: Sequence[Any], *, function: Map) -> Any:
-    found = _lazy_p.bind(*given, function=jax.vmap(function, tuple(axes)))
+def _lazy_batched(given: Sequence[Any], axes: Sequence[Any], *, function: Map, shapes: Any) -> Any:
+    size = next(x.shape[axis] for x, axis in zip(given, axes, strict=True) if axis is not None)
+    shapes = tuple(((size, *shape), dtype) for shape, dtype in shapes)
+    found = _lazy_p.bind(*given, function=jax.vmap(function, tuple(axes)), shapes=shapes)
     return found, [0] * len(found)
 
 
-def _lazy_lowered(ctx: Any, *given: Any, function: Map) -> Any:
+def _lazy_lowered(ctx: Any, *given: Any, function: Map, shapes: Any) -> Any:
     return mlir.lower_fun(function, multiple_results=True)(ctx, *given)
 
 

@@ -9,11 +9,11 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 from jaxtyping import Array
 
-from ._callbacks import cacheable
+from ._checks import unchecked
 
 
 def traced(fn: Callable[..., list[Array]], *arguments: Array) -> ClosedJaxpr:
-    """What a function computes, without host callbacks.
+    """What a function computes, with NaN in place of the errors that Equinox raises from compiled code.
 
     **Arguments:**
 
@@ -21,8 +21,8 @@ def traced(fn: Callable[..., list[Array]], *arguments: Array) -> ClosedJaxpr:
     - `arguments`: of the shapes it is to take.
     """
     # The device is part of the key under which JAX keeps what it traced: code kept from elsewhere may call back.
-    with cacheable(), jax.default_device(jax.devices()[0]):
-        return jax.make_jaxpr(fn)(*arguments)
+    with jax.default_device(jax.devices()[0]):
+        return unchecked(jax.make_jaxpr(fn)(*arguments))
 
 
 def fingerprint(program: ClosedJaxpr, *values: Array) -> str:

@@ -1,5 +1,6 @@
 """What a run integrates: a system, how its acceleration is computed, and how its states are projected."""
 
+import contextlib
 import dataclasses
 from typing import final
 
@@ -14,15 +15,17 @@ from .._compiler import (
     Program,
     Projected,
     ProjectionCode,
+    TranslationError,
     code_for,
     machine_code_is_wanted,
     projection_for,
 )
-from .._formula._acceleration import AbstractFormula, equations_of_motion
+from .._formula._acceleration import AbstractFormula, UdwadiaKalaba, equations_of_motion
 from .._misc._errors import InputError
+from .._misc._types import is_traced
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
-from ._project import Projection
+from ._project import Projection, project
 
 # Operations of which an implicit solver takes tangents, where LLVM does not compile: XLA may need minutes for more.
 _WITHIN_NEWTON = 300
@@ -114,6 +117,22 @@ class Model(eqx.Module):
         q, v = y  # which stays as it is until the positions have settled
         q = jax.lax.scan(lambda q, _: (self.project(t, (q, v))[0], None), q, length=_PROJECTIONS)[0]
         return self.project(t, (q, v))
+
+
+def nearest_start(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
+    """A state near the constraints brought onto them, as `project` does; traced states as the start of a run is, by
+    scalar code: XLA takes minutes to compile `project` for a robot with many loops.
+
+    **Arguments:** as `project`.
+    """
+    if not is_traced((system, t, q, v)):
+        return project(system, t, q, v)
+    model = Model(system, UdwadiaKalaba(), method := Projection())
+    with contextlib.suppress(TranslationError):
+        code = projection_for(system, method, method.pinv.threshold(q.dtype), t, q, v)
+        if code.whole.has_machine_code and machine_code_is_wanted():
+            model = dataclasses.replace(model, projection=code, numbers=(q[:0], code.numbers(system, method)))
+    return model.start(t, (q, v))
 
 
 def _operands(model: Model, t: Array, q: Array, v: Array) -> tuple[Array, ...]:

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._compiler import at_states, equations_at
+from .._misc._once import once_traced
 from .._pseudoinverse import solved_on_host
 from .._system._rows import Rows, position_rows
 from .._system._stabilize import NoStabilizer
@@ -16,7 +17,8 @@ from .._system._system import AbstractSystem, has_quasi_velocities
 
 def _at_position(system: AbstractSystem, t: Array, q: Array) -> tuple[Array, ...]:
     """phi, phi_q, M, and N where q' = N v."""
-    phi, J = position_rows(system, t, q), jax.jacfwd(position_rows, argnums=2)(system, t, q)
+    rows = once_traced(lambda t, q: position_rows(system, t, q), t, q)
+    phi, J = rows(t, q), jax.jacfwd(rows, argnums=1)(t, q)
     M = system.mass_matrix(t, q)
     if not has_quasi_velocities(system):
         return phi, J, M
@@ -55,7 +57,7 @@ def _positions(system: AbstractSystem, t: np.ndarray, q: np.ndarray, rcond: floa
         if not error < 0.5 * before:
             break
         before, q = error, q - G @ solved_on_host(J @ G, phi, rcond)
-        phi = _at(position_rows, system, t, q)
+        phi = _at(_at_position, system, t, q)[0]
     return q
 
 

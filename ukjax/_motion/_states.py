@@ -70,6 +70,15 @@ def equations(model: Model, states: States) -> Equations:
     return with_dense_mass(model.code.equations.on_host(*_all_operands(model.code, model, states)))
 
 
+def mass_matrices(model: Model, states: States) -> np.ndarray:
+    """Mass matrices (k, n, n), one operation of NumPy after the other: of a few states.
+
+    **Arguments:** as `projected`.
+    """
+    assert model.code is not None
+    return model.code.masses.by_numpy(*_all_operands(model.code, model, states))
+
+
 def observed(model: Model, states: States) -> dict[str, Any]:
     """Accelerations, constraint forces, multipliers of least norm, errors, ranks, the energy where there is code of it.
 
@@ -107,16 +116,22 @@ def _least_norm(
     - `kept`: the rows that are not left out (k, m).
     """
     out = ~kept
-    count, most = out.sum(axis=1), int(out.sum(axis=1).max())
+    count = out.sum(axis=1)
     states, rows = np.nonzero(out)  # of each pair a z, with 1 in its row and 0 in the others left out
     taken = [x[:, states] if x.shape[1] > 1 else x for x in operands]
     this = np.arange(kept.shape[1])[:, None] == rows
     depends = code.dependency.on_host(*taken, this.astype(multipliers.dtype))
     exact = np.ones(len(kept), bool)
     np.logical_and.at(exact, states, depends["holds"] > 0.5)
-    Z = np.zeros((len(kept), most, kept.shape[1]), multipliers.dtype)
-    Z[states, (out.cumsum(axis=1) - 1)[states, rows]] = depends["z"]
-    gram = Z @ Z.swapaxes(1, 2)
-    gram[:, *np.diag_indices(most)] += np.arange(most) >= count[:, None]  # where there are fewer
-    parts = np.linalg.solve(gram, np.einsum("krm,km->kr", Z, multipliers)[..., None])[..., 0]
-    return multipliers - np.einsum("krm,kr->km", Z, parts), exact
+    # Each z, as many as a state has, is taken out of those after it, and out of the multipliers.
+    most, m = int(count.max()), kept.shape[1]
+    left = np.zeros((len(kept), most + 1, m), multipliers.dtype)
+    left[:, most] = multipliers
+    places = np.arange(len(states)) + ((most + 1) * np.arange(len(kept)) - count.cumsum() + count)[states]
+    left.reshape(-1, m)[places] = depends["z"]
+    for i in range(most):
+        z, after = left[:, i], left[:, i + 1 :]
+        squares = np.einsum("km,km->k", z, z)
+        parts = np.einsum("km,krm->kr", z, after) / np.where(squares > 0, squares, 1)[:, None]
+        after -= parts[..., None] * z[:, None]
+    return left[:, most], exact

@@ -88,7 +88,13 @@ def steps_trajectory(
     formula = _options.formula(options.formula, options.stabilizer, q.dtype, fixed=True)
     layout, coefficients = layout_of(system, t0, q, v)
     model, said = contact_model(
-        system, formula, options.stabilizer, options.solver, start, automatic=options.formula is None
+        system,
+        formula,
+        options.stabilizer,
+        options.solver,
+        start,
+        automatic=options.formula is None,
+        implicit=True,
     )
     said = f"{steps} time steps with {len(layout.names)} contacts; bilateral motion by {said}"
     run = ContactRun(Touching(model, coefficients, layout), formula, options.solver, {}, None, said)

@@ -14,7 +14,7 @@ from .._contact._log import Log, preceded
 from .._contact._rows import contact_model, layout_of
 from .._contact._touching import State, Touching, flow
 from .._misc._arguments import require_instance, require_solver, whole_number
-from .._misc._callbacks import arguments_checked
+from .._misc._checks import times_unchecked
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
 from .._misc._reverse_only import reverse_only
@@ -23,7 +23,7 @@ from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
 from ._contact_told import ContactRun, begun_at, told_of, trajectory_of
-from ._event_resets import parted
+from ._event_resets import parted, warn_of_resets
 from ._event_separation import separated
 from ._events import as_diffrax, departing, event_names, which
 from ._observe import reached
@@ -89,18 +89,22 @@ class _Solved(NamedTuple):
 def _integrated(
     run: ContactRun, y0: State, span: tuple[Array, Array, Array | None], ts: Array | None
 ) -> _Solved:
-    args, (t0, t1, dt0) = run.touching, span
+    args, t0 = run.touching, span[0]
     if isinstance(run.settings["adjoint"], _options.REVERSE_ONLY):
         args, y0, span, ts = reverse_only((args, y0, span, ts))
-        t0, t1, dt0 = span
+        t0 = span[0]
     settings = run.settings | _stopped_by(run, t0, y0)
-    kept = dfx.SubSaveAt(t0=ts is None, ts=ts, steps=ts is None)
-    saveat = dfx.SaveAt(subs=(kept, dfx.SubSaveAt(t1=True)), solver_state=True)
-    term = dfx.ODETerm(flow)  # pyright: ignore[reportArgumentType]
-    with arguments_checked():
-        solution = dfx.diffeqsolve(
+
+    def solve(times: tuple[Any, Array | None], y0: State, args: Touching) -> dfx.Solution:
+        (t0, t1, dt0), ts = times
+        kept = dfx.SubSaveAt(t0=ts is None, ts=ts, steps=ts is None)
+        saveat = dfx.SaveAt(subs=(kept, dfx.SubSaveAt(t1=True)), solver_state=True)
+        term = dfx.ODETerm(flow)  # pyright: ignore[reportArgumentType]
+        return dfx.diffeqsolve(
             term, HybridSolver(run.solver), t0, t1, dt0, y0, args=args, saveat=saveat, throw=False, **settings
         )
+
+    solution = times_unchecked(solve, (span, ts), y0, args)
     assert solution.ts is not None
     assert solution.ys is not None
     assert solution.solver_state is not None
@@ -191,6 +195,7 @@ def contact_trajectory(
     if not traced:
         places = reached(observed["t"])
         observed = jax.tree.map(lambda x: x[places], observed)
+        warn_of_resets(run.touching.resets, solved.log, observed["q"], observed["v"])
     layout, log = run.touching.layout, solved.log
     history = ContactHistory(
         names=layout.names,
@@ -207,6 +212,7 @@ def contact_trajectory(
         residual=log.residual,
         reset=log.reset.astype(jnp.int32),
         reset_names=tuple(x.name for x in run.touching.resets),
+        reset_moved=log.moved,
         num_events=log.number,
     )
     return trajectory_of(

@@ -11,8 +11,8 @@ from jaxtyping import Array
 from .._motion._model import Model
 from ._batch import Whole, whole_run
 from ._integrate import Span, State
+from ._integrated import Static, integrated
 from ._observe import errors_at
-from ._plan import Static, integrated
 from ._results import RESULTS
 
 _SAME = 1e-6  # steps by which a fixed step may miss the end that it is to reach

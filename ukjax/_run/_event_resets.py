@@ -1,15 +1,18 @@
 """Events after which a run goes on: what users give, as crossings from above and the states that follow."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any, final
 
 import equinox as eqx
+import numpy as np
 from jaxtyping import Array
 
+from .._contact._log import Log
 from .._contact._resets import Reset
 from .._misc._arguments import number_array
 from .._misc._called import called
-from .._misc._errors import InputError
+from .._misc._errors import InputError, StartMovedWarning
 from ._events import DIRECTIONS, Condition, Event, Events, State, called_event, interned, name_of
 
 
@@ -49,6 +52,35 @@ def parted(
             chosen = {None: (below, above), True: (above,), False: (below,)}
             resets += chosen[DIRECTIONS[x.direction]]
     return stops or None, tuple(resets)
+
+
+_NEGLIGIBLE = (
+    1e-6  # of the state: far above what integration leaves of the constraints, and what projection takes away
+)
+
+
+def warn_of_resets(resets: tuple[Reset, ...], log: Log, q: Array, v: Array) -> None:
+    """Warns where the state after a reset was off the constraints; for a run that has values.
+
+    **Arguments:**
+
+    - `resets`: of the run.
+    - `log`: its events.
+    - `q`, `v`: its states, which say how large they are.
+    """
+    moved = np.asarray(log.moved)
+    most = _NEGLIGIBLE * (1 + max(np.max(np.abs(np.asarray(x)), initial=0) for x in (q, v)))
+    off = np.flatnonzero(moved > most)
+    if off.size:
+        first = off[0]
+        more = f" (and {off.size - 1} more)" if off.size > 1 else ""
+        warnings.warn(
+            f"the state after {called_event(resets[int(log.reset[first])].name)} at {float(log.t[first]):.6g} s{more} "
+            f"is off the constraints. Projecting it changes it by up to {moved.max():.3g}. The run goes on from there; "
+            "contacts.reset_moved has all. Return a state that is on the constraints.",
+            StartMovedWarning,
+            stacklevel=4,
+        )
 
 
 @final

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._misc._callbacks import arguments_checked
+from .._misc._checks import times_unchecked
 from .._misc._precision import in_full_precision
 from .._misc._reverse_only import reverse_only
 from .._misc._types import is_traced
@@ -56,23 +56,28 @@ def _diffeqsolve(
     """The Diffrax solve: saves the state at `ts` (None: at every step), and the final state."""
     if not pooled and isinstance(settings["adjoint"], _options.REVERSE_ONLY):
         model, y0, span, ts = reverse_only((model, y0, span, ts))
-    t0, t1, dt0 = span
     if model.stabilizer.projection_method is not None:
         solver = projected(solver)
     if pooled and can_be_pooled(settings, ts, dense):
         settings = settings | {"adjoint": Pooled()}
     backsolve = isinstance(settings["adjoint"], dfx.BacksolveAdjoint)
-    if backsolve:  # takes one list of times only
-        assert ts is not None
-        saveat = dfx.SaveAt(ts=jnp.append(ts, t1))
-    else:
+
+    def run(
+        times: tuple[Span, Array | None], y0: State, model: Model, settings: dict[str, Any]
+    ) -> dfx.Solution:
+        (t0, t1, dt0), ts = times
         kept = dfx.SubSaveAt(t0=ts is None, ts=ts, steps=ts is None)
-        saveat = dfx.SaveAt(subs=(kept, dfx.SubSaveAt(t1=True)), dense=dense)
-    term = dfx.ODETerm(vector_field)  # pyright: ignore[reportArgumentType]
-    with arguments_checked():
-        solution = dfx.diffeqsolve(
+        subs = (kept, dfx.SubSaveAt(t1=True))
+        saveat = dfx.SaveAt(subs=subs, dense=dense)
+        if backsolve:  # takes one list of times only
+            assert ts is not None
+            saveat = dfx.SaveAt(ts=jnp.append(ts, t1))
+        term = dfx.ODETerm(vector_field)  # pyright: ignore[reportArgumentType]
+        return dfx.diffeqsolve(
             term, solver, t0, t1, dt0, y0, args=model.ready(), saveat=saveat, throw=False, **settings
         )
+
+    solution = times_unchecked(run, (span, ts), y0, model, settings)
     if backsolve:
         ts, ys = solution.ts, solution.ys
         solution = dataclasses.replace(solution, ts=(ts, ts[:0]), ys=(ys, tuple(x[:0] for x in ys)))  # pyright: ignore
@@ -149,7 +154,7 @@ def integrate_whole(
 
     **Arguments:** as `integrate`, and as a `Whole` takes them.
     """
-    ends = whole(numbers, y0, span, ts, at_once=at_once)
+    ends = (whole.at_once if at_once else whole)(numbers, y0, span, ts)
     stats = _stats(model, solver, ends.steps, ends.accepted)
     result = result_of(int(ends.result)) if at_once else promoted(ends.result)
     return Solved(ends.t, ends.q, ends.v, stats, result, None, None)

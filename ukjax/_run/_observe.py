@@ -1,6 +1,6 @@
 """What a `Trajectory` tells of the states a run saved: forces, errors, energy and rank there."""
 
-import dataclasses
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ from .._formula._acceleration import equations_of_motion
 from .._misc._linear import lazily_differentiated
 from .._misc._precision import in_full_precision
 from .._misc._types import is_traced
+from .._misc._unchecked import unchecked
 from .._motion._model import Model
 from .._motion._states import States, projected
 from .._motion._states import observed as at_states
@@ -79,8 +80,7 @@ def _observe(model: Model, states: States) -> tuple[dict[str, Any], Names]:
     And the rows' names and kinds, which are known once it is traced.
     """
 
-    @lazily_differentiated
-    def told(model: Model, t: Array, q: Array, v: Array) -> dict[str, Any]:
+    def solved(model: Model, t: Array, q: Array, v: Array) -> dict[str, Any]:
         equations = equations_of_motion(model.system, t, q, v, model.stabilizer)
         acceleration, rows = model.formula.solve(equations), equations.rows
         return {
@@ -88,11 +88,14 @@ def _observe(model: Model, states: States) -> tuple[dict[str, Any], Names]:
             "position_error": rows.position_error,
             "velocity_error": rows.velocity_error,
             "energy": model.system.energy(t, q, v),
-        } | model.observed(t, q, v)  # what this replaces is not compiled
+        }
 
     def at(t: Any, q: Any, v: Any) -> dict[str, Any]:
         q, v = model.project(t, (q, v))
-        return {"t": t, "q": q, "v": v} | told(model, t, q, v)
+        by_code = {} if model.code is None else lazily_differentiated(Model.observed)(model, t, q, v)
+        # Apart, so that a program in which nobody asks for multipliers is without them.
+        others = lambda *of: {name: x for name, x in solved(*of).items() if name not in by_code}
+        return {"t": t, "q": q, "v": v} | lazily_differentiated(others)(model, t, q, v) | by_code
 
     rows = eqx.filter_eval_shape(constraint_rows, model.system, *(x[0] for x in states))
     return jax.vmap(at)(*states), (rows.names, rows.kinds)
@@ -105,12 +108,12 @@ def _energy(system: AbstractSystem, states: States) -> Array | None:
     return jax.vmap(energy)(*states)
 
 
-def _observe_on_host(model: Model, states: States, usual: bool) -> tuple[dict[str, Any], Names]:
+def _observe_on_host(model: Model, states: States, usual: int) -> tuple[dict[str, Any], Names]:
     """As `_observe`, on the host.
 
     **Arguments:** as `_observe`, and:
 
-    - `usual`: whether other runs will have as many states.
+    - `usual`: how many times other runs will save.
     """
     assert model.code is not None
     states = projected(model, states)
@@ -121,12 +124,17 @@ def _observe_on_host(model: Model, states: States, usual: bool) -> tuple[dict[st
     if "energy" not in columns:
         energy = _energy(model.system, states)
         columns["energy"] = None if energy is None else np.asarray(energy)
-    return _on_device(columns | states._asdict(), usual), (rows.names, rows.kinds)
+    again = len(states.t) in (usual, usual + 1)  # the end may be one more
+    return _on_device(columns | states._asdict(), again), (rows.names, rows.kinds)
 
 
-@jax.jit
-def _passed(arrays: Any) -> Any:
-    return arrays
+@partial(jax.jit, static_argnums=1)
+def _parted(numbers: Array, layout: tuple[tuple[str, tuple[int, ...], np.dtype], ...]) -> dict[str, Array]:
+    found, end = {}, 0
+    for name, shape, dtype in layout:
+        start, end = end, end + math.prod(shape)
+        found[name] = numbers[start:end].reshape(shape).astype(dtype)
+    return found
 
 
 def _on_device(columns: dict[str, np.ndarray | None], usual: bool) -> dict[str, Array | None]:
@@ -134,12 +142,16 @@ def _on_device(columns: dict[str, np.ndarray | None], usual: bool) -> dict[str, 
 
     **Arguments:**
 
-    - `columns`: the arrays.
-    - `usual`: whether arrays of these shapes will come again: a compiled function passes them on in a fifth of the time
+    - `columns`: the arrays, of one floating-point type, or of integers that it holds.
+    - `usual`: whether arrays of these shapes will come again: a compiled function makes all of one in a tenth of the time
       that `jax.device_put` takes, which compiles nothing.
     """
-    given = {name: np.asarray(x) for name, x in columns.items() if x is not None}
-    return dict.fromkeys(columns) | (_passed if usual else jax.device_put)(given)
+    given = {name: x for name, x in columns.items() if x is not None}
+    if not usual:
+        return dict.fromkeys(columns) | jax.device_put(given)
+    numbers = np.concatenate([x.reshape(-1) for x in given.values()], dtype=given["q"].dtype)
+    layout = tuple((name, x.shape, x.dtype) for name, x in given.items())
+    return dict.fromkeys(columns) | _parted(numbers, layout)
 
 
 def _padded(places: np.ndarray) -> np.ndarray:
@@ -158,13 +170,16 @@ def reached(t: Array | np.ndarray) -> np.ndarray:
     return np.flatnonzero(np.isfinite(t) & np.append(t[:-1] != t[-1], True))
 
 
-def _at_reached(model: Model, states: States, usual: bool) -> tuple[dict[str, Any], Names]:
+def _at_reached(model: Model, states: States, usual: int) -> tuple[dict[str, Any], Names]:
     """Of states with values: what holds at the times reached."""
-    places = reached(states.t)
-    taken = lambda places: States(*(np.asarray(x)[places] for x in states))
+    t, *y = map(np.asarray, states)
+    if t.size > 1 and t[-2] < t[-1] < np.inf:  # then all were reached, and the last one is none of them
+        places = np.arange(t.size) if model.code is None else slice(None)
+    else:
+        places = reached(t)
+    taken = lambda places: States(*(x[places] for x in (t, *y)))
     if model.code is not None:
-        all_reached = bool(np.all(np.isfinite(np.asarray(states.t))))
-        return _observe_on_host(model, taken(places), usual and all_reached)
+        return _observe_on_host(model, taken(places), usual)
     observed, names = _observe(model, taken(_padded(places)))
     return _first(observed, places.size), names
 
@@ -174,7 +189,7 @@ def _first(arrays: Any, kept: int) -> Any:
     return jax.tree.map(lambda x: x[:kept], arrays)
 
 
-def assembled(model: Model, solved: Solved, dense: bool, *, usual: bool = False, **told: Any) -> Trajectory:
+def assembled(model: Model, solved: Solved, dense: bool, *, usual: int = 0, **told: Any) -> Trajectory:
     """The trajectory of a run; where JAX traces it, it has an entry for each time asked for and, last, the final state.
 
     **Arguments:**
@@ -182,7 +197,7 @@ def assembled(model: Model, solved: Solved, dense: bool, *, usual: bool = False,
     - `model`: what was integrated.
     - `solved`: what the steps left behind.
     - `dense`: whether the motion between saved times is kept.
-    - `usual`: whether other runs will save as many states.
+    - `usual`: how many times other runs will save.
     - `told`: fields of the trajectory that are known before the run.
     """
     tracing = is_traced(solved)
@@ -194,7 +209,8 @@ def assembled(model: Model, solved: Solved, dense: bool, *, usual: bool = False,
         result = RESULTS.where(finite, result, RESULTS.diverged)
     elif not finite:
         result = RESULTS.diverged
-    return _trajectory(
+    return unchecked(
+        Trajectory,
         **observed,
         result=result,
         stats=solved.stats,
@@ -204,14 +220,6 @@ def assembled(model: Model, solved: Solved, dense: bool, *, usual: bool = False,
         dense=Dense(solved.interpolation, model.system, model.stabilizer) if dense else None,
         **told,
     )
-
-
-def _trajectory(**fields: Any) -> Trajectory:
-    """A trajectory without Equinox's checks of each field, which take as long as a short run."""
-    made = object.__new__(Trajectory)
-    for field in dataclasses.fields(Trajectory):
-        object.__setattr__(made, field.name, fields.get(field.name, field.default))
-    return made
 
 
 def throw_if_failed(trajectory: Trajectory) -> Trajectory:

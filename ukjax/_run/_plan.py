@@ -15,7 +15,6 @@ from jaxtyping import Array
 
 from .._compiler import machine_code_is_wanted, stays_here
 from .._misc._arguments import require_instance, require_solver, whole_number
-from .._misc._by_platform import by_platform
 from .._misc._closures import hoisted
 from .._misc._traced import Same
 from .._misc._types import is_traced
@@ -23,18 +22,18 @@ from .._motion._model import Model, coded
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem, names_of
 from . import _options
-from ._batch import Whole, can_be_pooled, whole_run
+from ._batch import whole_run
 from ._changeable import changeable_in, is_unchanged
 from ._contact_told import Tier, tier_of
 from ._event_resets import has_resets
 from ._events import as_diffrax, event_names
-from ._integrate import Span, State, integrate, integrate_whole
+from ._integrate import Span, State, integrate_whole
+from ._integrated import Static, integrated
 from ._interned import interned
 from ._made import key
 from ._observe import Solved
-from ._reverse import batched_with, changed
 from ._start import checked_start
-from ._start_moved import require_near
+from ._start_moved import require_near, start_moved
 
 _MOST = 64  # runs remembered
 
@@ -62,88 +61,6 @@ class Options(NamedTuple):
 
 
 @final
-class Static:
-    """What XLA compiles a run for, hashed once.
-
-    **Arguments:**
-
-    - `parts`: pytrees without arrays.
-    """
-
-    def __init__(self, parts: Any):
-        leaves, tree = jax.tree.flatten(parts)
-        self._leaves, self._tree = tuple(leaves), tree
-        self._hash = hash((self._leaves, tree))
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (
-            isinstance(other, Static) and (self._leaves, self._tree) == (other._leaves, other._tree)
-        )
-
-    def joined(self, arrays: Any) -> Any:
-        """The pytrees with their arrays."""
-        return eqx.combine(arrays, jax.tree.unflatten(self._tree, self._leaves))
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def integrated(
-    static: Static, whole: Whole | None, reverse: bool, arrays: Any, y0: State, span: Span, ts: Array | None
-) -> Solved:
-    """The steps of a run.
-
-    **Arguments:** as `integrate`, and:
-
-    - `static`, `arrays`: a model, settings, a solver, and whether the motion between saved times is kept.
-    - `whole`: the run as machine code, if it can be.
-    - `reverse`: whether reverse mode may be machine code as well.
-    """
-
-    def by_diffrax(arrays: Any, y0: State, span: Span, ts: Any, *, pooled: bool) -> Solved:
-        model, settings, solver, dense = static.joined(arrays)
-        return integrate(model, y0, span, ts, settings, solver, dense, pooled=pooled)
-
-    def native(arrays: Any, y0: State, span: Span, ts: Any) -> Solved:
-        model, settings, solver, _ = static.joined(arrays)
-        assert whole is not None
-        numbers = whole.numbers(model, settings["stepsize_controller"], at_once=False)
-        return integrate_whole(whole, numbers, model, y0, span, ts, solver, at_once=False)
-
-    in_pool = functools.partial(by_diffrax, pooled=True)
-
-    @eqx.filter_custom_jvp
-    def run(*given: Any) -> Solved:
-        if whole is None:
-            return in_pool(*given)
-        return by_platform(native, in_pool, *given, on_gpu=whole.runs_on_gpu)
-
-    differentiable = functools.partial(by_diffrax, pooled=False)
-
-    def pull(arrays: Any, y0: State, span: Span, ts: Array, of: Any) -> Any:
-        model, settings, _, _ = static.joined(arrays)
-        assert whole is not None
-        return whole.pulled(model, settings["stepsize_controller"], y0, span, ts, of)
-
-    @run.def_jvp
-    def _(primals: Any, tangents: Any) -> Any:
-        (_, *options), _, *others = tangents
-        _, settings, *_ = static.joined(primals[0])
-        if isinstance(settings["adjoint"], _options.REVERSE_ONLY):
-            native = reverse and whole is not None and whole.can_be_pulled
-            pulls = native and not jax.tree.leaves((options, others))
-            return changed(run, differentiable, pull if pulls else None, primals, tangents)
-        solved, change = eqx.filter_jvp(differentiable, primals, tangents)
-        return batched_with(primals, solved), change
-
-    _, settings, _, dense = static.joined(arrays)
-    if whole is None and not can_be_pooled(settings, ts, dense):
-        return differentiable(arrays, y0, span, ts)
-    return run(arrays, y0, span, ts)
-
-
-@final
 class Plan:
     """How runs of a system are made.
 
@@ -151,6 +68,8 @@ class Plan:
     - `automatic`: whether the formula is the default one.
     - `traced`: whether JAX traces any of it.
     - `told`: what it says of every trajectory: what became of the model, and names.
+    - `points`: the system's named points, if it has any.
+    - `usual`: how many times the first run made at once was to save; 0 before it.
     - `arrays`: what the run takes but state and times.
     """
 
@@ -162,8 +81,9 @@ class Plan:
         adjoint = _options.adjoint(o.adjoint, (q, v), max_steps)
         controller = _options.controller(o.stepsize_controller, o.solver, o.with_dt0, (o.rtol, o.atol), dtype)
         self.automatic = o.formula is None
-        self._begun: tuple[Any, State] | None = None
-        self._usual: int | None = None
+        self._begun: tuple[Any, State, Array] | None = None
+        self._started = False
+        self.usual = 0
         fixed = isinstance(controller, dfx.ConstantStepSize)
         formula = _options.formula(o.formula, o.stabilizer, dtype, fixed=fixed)
         event = as_diffrax(o.event, (t, q, v))
@@ -185,14 +105,16 @@ class Plan:
             "coordinate_names": names.coordinates,
             "velocity_names": names.velocities,
         }
+        self.points = getattr(system, "points", None)
         self.traced = is_traced(system, tuple(options), self.model)
         self.arrays, rest = eqx.partition((self.model, settings, o.solver, o.dense), eqx.is_array)
         self._static, self._whole, self._reverse = Static(rest), None, o.adjoint is None
         if not (event or o.dense or o.every_step or o.progress):
             self._whole = whole_run(self.model, o.solver, controller, (q, v), o.with_dt0, max_steps)
 
-    def start(self, t: Array, q: Array, v: Array, tolerance: float | None) -> State:
-        """The state to start from, checked, and projected if the stabilizer projects; the last one is remembered.
+    def start(self, t: Array, q: Array, v: Array, tolerance: float | None) -> tuple[State, Array]:
+        """The state to start from, checked, and projected if the stabilizer projects, and by how much it was moved; the
+        last one is remembered.
 
         **Arguments:**
 
@@ -204,22 +126,12 @@ class Plan:
         given = tolerance, *(np.asarray(x).tobytes() for x in (t, q, v))
         begun = self._begun
         if begun is not None and begun[0] == given:
-            return begun[1]
-        y0 = checked_start(self.model, t, q, v, self.automatic)
+            return begun[1:]
+        y0 = checked_start(self.model, t, q, v, self.automatic, symmetric=self._started)
         silent = require_near(self.model, t, (q, v), y0, tolerance, stacklevel=4)
-        self._begun = (given, y0) if silent else None
-        return y0
-
-    def is_usual(self, ts: Array | None) -> bool:
-        """Whether as many times are to be saved as in the first run.
-
-        **Arguments:**
-
-        - `ts`: the times to save at; None for every step.
-        """
-        if self._usual is None and ts is not None:
-            self._usual = len(ts)
-        return ts is not None and self._usual == len(ts)
+        moved = start_moved((q, v), y0)
+        self._begun, self._started = (given, y0, moved) if silent else None, True
+        return y0, moved
 
     @functools.cached_property
     def _known(self) -> Any:
@@ -235,7 +147,10 @@ class Plan:
 
         - `at_once`: whether all has values, and the run is to be made now.
         """
+        if at_once and ts is not None:
+            self.usual = self.usual or len(ts)
         if self._whole is None or not at_once:
+            ts = padded(ts, span[1]) if at_once else ts
             return integrated(self._static, self._whole, self._reverse, self.arrays, y0, span, ts)
         assert ts is not None
         numbers, model, solver = self._known

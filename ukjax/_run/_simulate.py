@@ -4,12 +4,14 @@ import dataclasses
 from typing import Any, Literal
 
 import diffrax as dfx
+import numpy as np
 from jaxtyping import Array
 
 from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import flag, real_values
 from .._misc._errors import InputError
-from .._misc._types import Numbers, Time, is_traced, is_tracing
+from .._misc._types import Numbers, Time, as_jax, is_traced, is_tracing
+from .._misc._unchecked import unchecked
 from .._motion._project import Projection
 from .._system._labels import title_of
 from .._system._problem import Problem, resolve_state
@@ -23,22 +25,27 @@ from ._events import Events
 from ._failure import explained
 from ._made import Again, Made
 from ._observe import assembled, throw_if_failed
-from ._plan import Options, padded, planned
+from ._plan import Options, planned
 from ._start_moved import checked_tolerance, start_moved
 from ._trajectory import Trajectory
 
 
 def _origin(
     given: AbstractSystem | Problem,
+    as_given: tuple[Any, Any],
     system: AbstractSystem,
     state: tuple[Array, Array, Array, Array],
     again: Again,
-    name: str,
+    **told: Any,
 ) -> dict[str, Any]:
     """What a trajectory knows of what was simulated, and how, where all has values."""
     if not isinstance(given, Problem):
-        q0, v0, t0, t1 = state
-        given = Problem(system, q0, v0, float(t0), float(t1), getattr(system, "points", None), name=name)
+        is_right = lambda x, y: isinstance(x, Array) and x.dtype == y.dtype
+        y0 = [
+            x if is_right(x, y) else as_jax(np.asarray(y)) for x, y in zip(as_given, state[:2], strict=True)
+        ]
+        t0, t1 = map(float, state[2:])
+        given = unchecked(Problem, system=system, q0=y0[0], v0=y0[1], t0=t0, t1=t1, **told)
     return {"problem": given, "made": Made(*state, again)}
 
 
@@ -88,9 +95,10 @@ def simulate(
       estimate their error, and steps of dt0 for others.
     - `rtol`: relative tolerance of the default controller; by default 1e-8, in float32 1e-5.
     - `atol`: absolute tolerance of the default controller; the same defaults.
-    - `adjoint`: how derivatives are taken: any of Diffrax's adjoints. By default `RecursiveCheckpointAdjoint`, for
-      reverse mode, with two megabytes of checkpoints, or the same as machine code on a CPU; `ForwardMode` is for forward
-      mode. `BacksolveAdjoint` excludes projection, events, `dense` and `ts="steps"`.
+    - `adjoint`: how derivatives are taken: any of Diffrax's adjoints. By default forward and reverse mode both work, by
+      machine code on a CPU; of runs with events, `dense` or `ts="steps"` only reverse mode does, by
+      `RecursiveCheckpointAdjoint` with two megabytes of checkpoints, and `ForwardMode` is for forward mode.
+      `BacksolveAdjoint` excludes projection, events, `dense` and `ts="steps"`.
     - `event`: stops the run where a real function of (t, q, v) crosses zero. Give the function; a `ukjax.Event` with a
       direction, a name, and a reset, after which the run goes on; a list of these, of which the first to occur counts; or
       a `diffrax.Event` of real functions of the pair (q, v). Two crossings within one step are not seen. A function that
@@ -119,7 +127,7 @@ def simulate(
     })  # fmt: skip
     t0 = system.t0 if t0 is None and isinstance(system, Problem) else t0
     t1 = system.t1 if t1 is None and isinstance(system, Problem) else t1
-    given = system
+    given, as_given = system, (q0, v0)
     name = system.name if isinstance(system, Problem) else title_of(system)
     system, t0, q0, v0 = resolve_state(system, t0, q0, v0)
     if t1 is None:
@@ -140,7 +148,8 @@ def simulate(
             system, options, (t0, q0, v0), (t1, dt0), ts, start_tolerance=start_tolerance, name=name
         )
         if not is_traced(trajectory):
-            origin = _origin(given, system, (q0, v0, t0, t1), again, name)
+            points = getattr(system, "points", None)
+            origin = _origin(given, as_given, system, (q0, v0, t0, t1), again, points=points, name=name)
             trajectory = dataclasses.replace(trajectory, **origin)
         return throw_if_failed(trajectory) if throw else trajectory
     told: dict[str, Any] = plan.told | {"name": name}
@@ -149,11 +158,10 @@ def simulate(
         solved = plan.run(y0, (t0, t1, dt0), ts, at_once=False)
         trajectory = assembled(plan.model, solved, dense, start_moved=start_moved((q0, v0), y0), **told)
         return throw_if_failed(trajectory) if throw else trajectory
-    y0 = plan.start(t0, q0, v0, start_tolerance)
-    solved = plan.run(y0, (t0, t1, dt0), padded(ts, t1), at_once=True)
-    told |= _origin(given, system, (q0, v0, t0, t1), again, name)
-    moved = start_moved((q0, v0), y0)
-    trajectory = assembled(plan.model, solved, dense, usual=plan.is_usual(ts), start_moved=moved, **told)
+    y0, moved = plan.start(t0, q0, v0, start_tolerance)
+    solved = plan.run(y0, (t0, t1, dt0), ts, at_once=True)
+    told |= _origin(given, as_given, system, (q0, v0, t0, t1), again, points=plan.points, name=name)
+    trajectory = assembled(plan.model, solved, dense, usual=plan.usual, start_moved=moved, **told)
     if not trajectory.ok:
         trajectory = explained(plan.model, trajectory, t1)
     return trajectory.raise_if_failed() if throw else trajectory

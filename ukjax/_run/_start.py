@@ -18,7 +18,7 @@ from .._formula._equations import require_energy
 from .._misc._errors import InputError
 from .._motion._model import Model
 from .._motion._project import project
-from .._motion._states import States, equations, observed, projected
+from .._motion._states import States, equations, mass_matrices, observed, projected
 from .._pseudoinverse import DEFAULT_RCOND, solved_on_host
 from ._doctor import inconsistent_rows
 
@@ -89,29 +89,36 @@ def equations_at(model: Model, t: Array, *states: State) -> list[Equations]:
     return [jax.tree.unflatten(tree, [x[i] for x in leaves]) for i in range(len(states))]
 
 
-def _is_fit(model: Model, t: Array, state: State, automatic: bool) -> bool:
-    """Whether a run can start here, as far as can be told without compiling a formula."""
-    regular = False
-    if model.code is not None:
-        rows = observed(model, _together(t, state))
-        if not _is_precise(model, rows["position_error"], rows["velocity_error"]):
-            return False
-        regular = bool(rows["regular"].all())
-        if not automatic:  # of a formula they are regular wherever it is finite
-            require_energy(model.system, t, *state)
-            (here,) = equations_at(model, t, state)
-            _require_symmetric(here.M)
-            return regular and not inconsistent_rows(here, rows["a"][0])
-        if regular and model.code.symmetric:
-            return True
-    (here,) = equations_at(model, t, state)
-    _require_symmetric(here.M)
-    return regular or (
-        _is_precise(model, here.rows.position_error, here.rows.velocity_error) and _has_acceleration(here)
-    )
+def _first_fit(model: Model, t: Array, automatic: bool, *states: State, symmetric: bool) -> State | None:
+    """The first of some states in which a run can start, as far as can be told without compiling a formula."""
+    rows = None if model.code is None else observed(model, _together(t, *states))
+    symmetric = symmetric or (model.code is not None and model.code.symmetric)
+    for i, state in enumerate(states):
+        if rows is not None:
+            if not _is_precise(model, rows["position_error"][i], rows["velocity_error"][i]):
+                continue
+            regular = bool(rows["regular"][i])
+            if not automatic:  # of a formula they are regular wherever it is finite
+                require_energy(model.system, t, *state)
+                (here,) = equations_at(model, t, state)
+                _require_symmetric(here.M)
+                if not regular or inconsistent_rows(here, rows["a"][i]):
+                    continue
+            if regular:
+                if not symmetric:
+                    _require_symmetric(mass_matrices(model, _together(t, state))[0])
+                return state
+        (here,) = equations_at(model, t, state)
+        _require_symmetric(here.M)
+        precise = _is_precise(model, here.rows.position_error, here.rows.velocity_error)
+        if precise and _has_acceleration(here):
+            return state
+    return None
 
 
-def checked_start(model: Model, t: Array, q: Array, v: Array, automatic: bool) -> State:
+def checked_start(
+    model: Model, t: Array, q: Array, v: Array, automatic: bool, *, symmetric: bool = False
+) -> State:
     """The state to start from.
 
     **Arguments:**
@@ -119,16 +126,16 @@ def checked_start(model: Model, t: Array, q: Array, v: Array, automatic: bool) -
     - `model`: what is to run.
     - `t`, `q`, `v`: the state given.
     - `automatic`: whether the formula is the default one, and the model has scalar code if there is any.
+    - `symmetric`: whether the mass matrix has been found to be.
 
     **Raises:** `InputError`, by constraint name, where a run could not start.
     """
-    if (automatic or model.code is not None) and _is_fit(model, t, (q, v), automatic):
-        return q, v
+    states: list[Any] = [(q, v)] if automatic or model.code is not None else []
     if model.projection is not None:
         found = projected(model, _together(t, (q, v)))
-        nearest: Any = found.q[0], found.v[0]
-        if _is_fit(model, t, nearest, automatic):
-            return nearest
+        states.append((found.q[0], found.v[0]))
+    if states and (fit := _first_fit(model, t, automatic, *states, symmetric=symmetric)) is not None:
+        return fit
     y, equations, acceleration = _projected(model, t, q, v)
     _require_symmetric(equations.M)
     rows = equations.rows

@@ -85,8 +85,8 @@ def _weights(model: Model, t: Array, start: State, M: np.ndarray) -> tuple[np.nd
 
 def _part(given: np.ndarray, start: np.ndarray, weights: np.ndarray) -> float:
     """The change of a state relative to its size, between 0 and 2."""
-    size = max(np.linalg.norm(weights * x) for x in (given, start))
-    return float(np.linalg.norm(weights * (start - given)) / size) if size else 0.0
+    squares = [float(np.sum((weights * x) ** 2)) for x in (given, start, start - given)]
+    return math.sqrt(squares[2] / max(squares[:2])) if max(squares[:2]) else 0.0
 
 
 def _turn(given: Equations, start: Equations, weights: np.ndarray) -> float:

@@ -101,7 +101,7 @@ def _stepped(model: Model, solver: dfx.AbstractSolver, *state: Array) -> tuple[A
     def native(arrays: Any, t: Array, q: Array, v: Array, dt: Array) -> tuple[Array, Array]:
         model, _ = eqx.combine(arrays, rest)
         numbers, none = whole.numbers(model, _ONE_STEP, at_once=False), jnp.zeros(0, q.dtype)
-        ends = whole(numbers, (q, v), (t, t + dt, dt), none, at_once=False)
+        ends = whole(numbers, (q, v), (t, t + dt, dt), none)
         return ends.q[-1], ends.v[-1]
 
     @eqx.filter_custom_jvp

@@ -11,7 +11,6 @@ import numpy as np
 
 from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import all_of, real_array, require_instance, require_solver, whole_number
-from .._misc._callbacks import cacheable
 from .._misc._called import called
 from .._misc._errors import InputError, shown
 from .._misc._names import unknown_name
@@ -88,7 +87,7 @@ def _check_extremes(build: Build, samples: AbstractSamples, options: dict[str, A
 
 def _returns_problem(build: Build, example: dict[str, np.ndarray]) -> bool:
     values = {name: jnp.asarray(x, float) for name, x in example.items()}
-    with cacheable(), jax.default_device(jax.devices()[0]):
+    with jax.default_device(jax.devices()[0]):
         made = called("the model", eqx.filter_eval_shape, build, values)
     return isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], RunSpec)
 

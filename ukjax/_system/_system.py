@@ -49,6 +49,11 @@ class AbstractSystem(_Constrained, eqx.Module):
         """The mass matrix of a kinematic tree, to solve with in proportion to its size; None (the default) of others."""
         return None
 
+    def coordinate_force(self, t: Time, q: Coordinates, v: Velocities) -> Forces | None:
+        """The part of the force that springs and dampers of single coordinates make (n,), which time stepping takes
+        implicitly; None (the default) where nothing is known of it."""
+        return None
+
     def kinematics(self, t: Time, q: Coordinates, v: Velocities) -> Coordinates:
         """The rate q' = N(t, q) v of the coordinates (n_q,); by default v itself. Override it for quasi-velocities, such
         as an angular velocity that turns a quaternion (Orsino 2017, section 2)."""
@@ -112,6 +117,9 @@ class AbstractForwardingSystem(AbstractSystem):
 
     def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
         return self.system.force(t, q, v)
+
+    def coordinate_force(self, t: Time, q: Coordinates, v: Velocities) -> Forces | None:
+        return self.system.coordinate_force(t, q, v)
 
     def kinematics(self, t: Time, q: Coordinates, v: Velocities) -> Coordinates:
         return self.system.kinematics(t, q, v)

@@ -57,6 +57,8 @@ class Mechanism(eqx.Module):
     - `name`: what plots, summaries and files of its runs are titled.
     - `visuals`: what bodies look like where they are shown; those without have a shape of their own.
     - `contacts`: limits and dry friction of joints, and contacts of shapes: `Limit`, `JointFriction`, `Contact`.
+    - `offsets`: how far each body of a tree, and all it carries, is put off from where its joint has it in the reference
+      posture, in axes of what carries it, which are the world's there [m] (bodies, 3).
 
     **Raises:** `InputError` for names that are used twice or not known, and for what does not fit together.
     """
@@ -67,6 +69,7 @@ class Mechanism(eqx.Module):
     name: str = eqx.field(static=True)
     visuals: tuple[Visual, ...] = eqx.field(static=True)
     contacts: tuple[AnyContact, ...]
+    offsets: Float[Array, "bodies 3"] | None
 
     def __init__(
         self,
@@ -76,7 +79,9 @@ class Mechanism(eqx.Module):
         name: str = "mechanism",
         visuals: Iterable[Visual] = (),
         contacts: Iterable[AnyContact] = (),
+        offsets: Array | None = None,
     ):
+        self.offsets = offsets
         self.name = checked_name("mechanism", name)
         self.bodies = all_of("bodies", bodies, AbstractBody, "rod('crank', (0, 0), (1, 0), 1.0)")
         joints = all_joints("joints", joints)
@@ -176,8 +181,8 @@ class Mechanism(eqx.Module):
         return points
 
     def drawing(self, placements: Placements) -> dict[str, Array]:
-        """Each body as a line through its named points, or else through its joints, closed where these are more than
-        two; rods and springs between bodies."""
+        """Each body as a line through its named points if there are several, or else through its joints, closed where
+        these are more than two; rods and springs between bodies."""
         outlines = {}
         for body in self.bodies:
             joints = [
@@ -185,7 +190,10 @@ class Mechanism(eqx.Module):
                 for j in self.joints
                 if body.name in j.bodies and getattr(j, "point", None) is not None
             ]
-            through = list(body.points.values()) or [*joints, *([body.centre] if len(joints) == 1 else [])]
+            through = list(body.points.values())
+            if len(through) < 2:
+                through = [*joints, *through]
+            through += [body.centre] if len(through) == 1 else []
             if len(through) > 2:  # an outline
                 through.append(through[0])
             if len(through) > 1:

@@ -130,6 +130,10 @@ class TreeSystem(AbstractSystem):
         loads = self._loads(at, t, at.chains.twists(at.posture, rates))
         return force(at.chains, at.posture, rates, loads) + self._on_coordinates(t, q, v)
 
+    def coordinate_force(self, t: Time, q: Coordinates, v: Velocities) -> Forces | None:
+        """The generalized forces of the loads on coordinates, if there are any."""
+        return self._on_coordinates(t, q, v) if self.on_coordinates else None
+
     def _on_coordinates(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
         """The generalized forces of the loads on coordinates."""
         loads = described(self.on_coordinates, q.dtype)

@@ -148,6 +148,7 @@ class Chains(eqx.Module):
 
     - `angular`, `linear`: what each velocity does.
     - `point`: of each element [m].
+    - `offset`: how far each is put off from there, with all behind it [m]; None for not at all.
     - `mass`, `centre`, `inertia`: of the bodies, about their centres.
     """
 
@@ -155,6 +156,7 @@ class Chains(eqx.Module):
     angular: Float[Array, "n 3"]
     linear: Float[Array, "n 3"]
     point: Float[Array, "elements 3"]
+    offset: Float[Array, "elements 3"] | None
     mass: Float[Array, " bodies"]
     centre: Float[Array, "bodies 3"]
     inertia: Float[Array, "bodies 3 3"]
@@ -194,7 +196,8 @@ class Chains(eqx.Module):
             return R @ rotation, origin + slip + R @ offset, R @ slid, angle + turned
 
         before = np.array(self.layout.before, int)
-        given = (*self._motions(q), self.point - points[before])
+        apart = self.point - points[before]
+        given = (*self._motions(q), apart if self.offset is None else apart + self.offset)
         R, origin, slip, angle = outwards(self.layout.before, behind, ground, given)
         carrying = R[np.array(self.layout.carriers(), int)]
         angular, linear = (jnp.einsum("kab,kb->ka", carrying, x) for x in (self.angular, self.linear))

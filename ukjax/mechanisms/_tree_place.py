@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from .._misc._types import Coordinates
 from ._alike import unstacked
 from ._bodies import GROUND, AbstractBody, Body, PlanarBody
-from ._freedoms import in_space
+from ._freedoms import Freedom, in_space
 from ._loads import Placements
 from ._mechanism import Mechanism, Twists
 from ._placement import AnyPlacement, Placement, PlanarPlacement, Twist, ground_placement, ground_twist
@@ -54,7 +54,8 @@ def chains_of(mechanism: Mechanism, layout: Layout) -> Chains:
     """
     bodies, by_name = mechanism.bodies, mechanism.by_name
     carrying = mechanism.joints[: len(bodies)]
-    free = [part for joint in carrying for part in joint.freedoms(by_name[joint.child])]
+    of_joints = [joint.freedoms(by_name[joint.child]) for joint in carrying]
+    free = [part for parts in of_joints for part in parts]
     angular, linear = (jnp.concatenate([getattr(part, x) for part in free]) for x in ("angular", "linear"))
     starts = np.cumsum([0, *(part.nv for part in free)]).tolist()
     by_start = dict(zip(starts, free, strict=False))
@@ -63,10 +64,25 @@ def chains_of(mechanism: Mechanism, layout: Layout) -> Chains:
         angular,
         linear,
         jnp.stack([by_start[element.v].point for element in layout.elements]),
+        None if mechanism.offsets is None else _offsets(mechanism, of_joints, layout),
         jnp.stack([body.mass for body in bodies]),
         jnp.stack([in_space(body.centre) for body in bodies]),
         jnp.stack([_inertia(body) for body in bodies]),
     )
+
+
+def _offsets(
+    mechanism: Mechanism, of_joints: Sequence[Sequence[Freedom]], layout: Layout
+) -> Float[Array, "elements 3"]:
+    """How far elements are put off: the first of each joint, by what its child is."""
+    number = {body.name: i for i, body in enumerate(mechanism.bodies)}
+    found, v = {}, 0
+    for joint, parts in zip(mechanism.joints, of_joints, strict=False):
+        if parts:
+            found[v] = mechanism.offsets[number[joint.child]]  # pyright: ignore[reportOptionalSubscript]
+        v += sum(part.nv for part in parts)
+    none = jnp.zeros_like(mechanism.offsets[0])  # pyright: ignore[reportOptionalSubscript]
+    return jnp.stack([found.get(element.v, none) for element in layout.elements])
 
 
 def placed(

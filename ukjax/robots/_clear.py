@@ -51,7 +51,7 @@ def _with(tree: TreeSystem, contacts: tuple) -> TreeSystem:
     return eqx.tree_at(
         lambda x: x.mechanism,
         tree,
-        Mechanism(m.bodies, m.joints, m.loads, m.name, m.visuals, contacts),
+        Mechanism(m.bodies, m.joints, m.loads, m.name, m.visuals, contacts, m.offsets),
     )
 
 

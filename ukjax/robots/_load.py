@@ -94,7 +94,7 @@ def load(
         constraints=list[Any](x for part in parts for x in part.constraints),
         armature=rotors,
         name=read_in.name,
-        visuals=visuals(at),
+        visuals=visuals(at, read_in.looks),
         contacts=[x for part in parts for x in part.contacts],
     )
     converted = conversion(at)
@@ -156,5 +156,10 @@ def _problem(
     if mechanism.constraints:
         q0, v0 = project(mechanism, 0.0, q0, v0)
     mechanism, q0, v0, found = cleared(mechanism, q0, v0)
-    places = Frames(mechanism, carriers, {name: as_jax(x) for name, (_, x) in points.items()})
+    own = {
+        name: as_jax(at.rotation(i))
+        for i, name in enumerate(at.names.bodies)
+        if name == at.carriers[i] != GROUND
+    }
+    places = Frames(mechanism, carriers, {name: as_jax(x) for name, (_, x) in points.items()}, own)
     return Problem(mechanism, q0, v0, 0.0, t1, places), found

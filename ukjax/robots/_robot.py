@@ -1,6 +1,7 @@
 """A robot: its problem and mechanism, its report, and conversions to MuJoCo's states."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import final
 
 import equinox as eqx
@@ -13,10 +14,13 @@ from .._formula._acceleration import UdwadiaKalaba
 from .._misc._arguments import real_values
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Forces, Numbers, Time, Velocities
+from .._motion._model import nearest_start
+from .._system._constraint import bilateral
 from .._system._problem import Problem
-from ..mechanisms import TreeSystem
+from ..mechanisms import GROUND, TreeSystem
 from ._actuators import Control, Inputs, inputs_of, with_inputs
 from ._clear import without_contacts
+from ._parameters import Axes, parameters, with_parameters
 from ._reference import Names
 from ._report import RobotReport
 from ._state import Conversion
@@ -28,11 +32,20 @@ class Frames(eqx.Module):
 
     - `carriers`: what carries each, by name.
     - `places`: in the reference posture [m] (3,), by name.
+    - `turns`: the axes that the file gives the tree's bodies, as columns in the reference posture (3, 3), by name.
     """
 
     mechanism: TreeSystem
     carriers: dict[str, str] = eqx.field(static=True)
     places: dict[str, Array]
+    turns: dict[str, Array]
+
+    @property
+    def axes(self) -> Axes:
+        """The frames of the tree's bodies and the ground in the reference posture."""
+        ground = jnp.zeros(3, self.mechanism.q0.dtype), jnp.eye(3, dtype=self.mechanism.q0.dtype)
+        own = {name: self.places[name] for name in self.turns}
+        return Axes(own | {GROUND: ground[0]}, self.turns | {GROUND: ground[1]})
 
     def __call__(self, t: Time | float, q: Coordinates) -> dict[str, Float[Array, "3"]]:
         """The world places of all bodies' origins and all sites [m], by their names in the file.
@@ -128,6 +141,39 @@ class Robot(eqx.Module):
         inputs = inputs_of(ctrl, np.zeros(count), self.inputs.activations)
         problem = dataclasses.replace(self.problem, system=with_inputs(self.mechanism, inputs))
         return dataclasses.replace(self, problem=problem, inputs=inputs)
+
+    @property
+    def parameters(self) -> dict[str, dict[str, Array]]:
+        """The numbers that `with_parameters` changes, as they are: by kind, then by the file's names."""
+        return parameters(self.mechanism, self.points.axes)
+
+    def with_parameters(self, **changes: Mapping[str, Numbers]) -> "Robot":
+        """The same robot with other numbers, which JAX may trace; nothing is read again.
+
+        What is on a body keeps its place there: another `position` of a body moves it with all it carries. The start is
+        brought onto loops that this opens. A body is one of the tree, with all that is fixed to it.
+
+        **Arguments:** of these kinds, each a mapping of names to values:
+
+        - `mass`: of bodies [kg].
+        - `centre`: of mass, in the body's axes in the file [m] (3,).
+        - `inertia`: about the centre of mass, in those axes [kg m^2] (3, 3).
+        - `position`: of a body's frame in that of the body that carries it by joints, the `pos` of an MJCF [m] (3,); a
+          link's length.
+        - `anchor`: of a connect, where it is on its first and on its second body, in their axes [m] (2, 3).
+        - `damping`: linear, of joints [N m s/rad] or [N s/m].
+        - `stiffness`: linear, of hinges and slides that have a spring [N m/rad] or [N/m].
+        - `armature`: of joints [kg m^2] or [kg].
+
+        **Raises:** `InputError` for unknown kinds and names, for wrong shapes, and where loops do not close.
+        """
+        tree, opened = with_parameters(self.mechanism, self.points.axes, changes)
+        q0, v0 = self.problem.q0, self.problem.v0
+        if opened and bilateral(tree.constraints):
+            q0, v0 = nearest_start(without_contacts(tree), jnp.asarray(self.problem.t0, q0.dtype), q0, v0)
+        points = dataclasses.replace(self.points, mechanism=tree)
+        problem = dataclasses.replace(self.problem, system=tree, q0=q0, v0=v0, points=points)
+        return dataclasses.replace(self, problem=problem)
 
     def apply(self, t: Time, q: Coordinates, v: Velocities, ctrl: Array) -> Forces:
         """What inputs add to the generalized force, beside those the robot has: the `apply` of an `Environment`.

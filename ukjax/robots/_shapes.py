@@ -5,6 +5,7 @@ import numpy as np
 from ..mechanisms import Visual
 from ._mujoco import mujoco
 from ._reference import Reference, cleaned
+from ._urdf_looks import Look, shown
 
 _SHOWN = 3  # MuJoCo's viewer shows the groups 0, 1 and 2; files put what only collides into others
 _GREY = (
@@ -49,15 +50,20 @@ def _shape(at: Reference, geom: int) -> dict[str, object] | None:
     return {"kind": kind, "size": sizes[kind]} if kind in sizes else None
 
 
-def visuals(at: Reference) -> list[Visual]:
-    """The geoms of the file, where MuJoCo's viewer would show them; planes and height fields are left out.
+def visuals(at: Reference, looks: tuple[Look, ...]) -> list[Visual]:
+    """The geoms of the file, where MuJoCo's viewer would show them; planes and height fields are left out. Bodies that
+    have visual elements are shown as these say.
 
     **Arguments:**
 
     - `at`: the model in its reference posture.
+    - `looks`: the visual elements of a URDF.
     """
-    found = []
+    found = shown(at, looks)
+    told = {visual.body for visual in found}
     for geom in _visible(at):
+        if at.carriers[at.model.geom_bodyid[geom]] in told:
+            continue
         shape = _shape(at, geom)
         if shape is not None:
             body, rotation = int(at.model.geom_bodyid[geom]), at.data.geom_xmat[geom].reshape(3, 3)

@@ -13,6 +13,7 @@ from ._missing import without_missing
 from ._mujoco import mujoco
 from ._report import Feature
 from ._urdf import urdf, with_mimics
+from ._urdf_looks import Look
 
 _UNREAD = "read by MuJoCo alone, which loses some of a URDF: limits of velocity, paths of meshes"
 
@@ -24,12 +25,14 @@ class Source(NamedTuple):
     - `title`: what reports call the source.
     - `name`: of the robot.
     - `features`: of the file that the model has lost.
+    - `looks`: visual elements that the model has lost.
     """
 
     model: Any
     title: str
     name: str
     features: tuple[Feature, ...]
+    looks: tuple[Look, ...] = ()
 
 
 def read(source: Any, free_base: bool) -> Source:
@@ -69,7 +72,7 @@ def read(source: Any, free_base: bool) -> Source:
         if spec.body(given.root) is None:  # before 4.0 the root link is the world, and loses its inertia
             spec = _said(title, mujoco().MjSpec.from_string, _on_a_world(root, given.root))
         with_mimics(spec, given)
-        return _compiled(spec, title, free_base, list(given.features))
+        return _compiled(spec, title, free_base, list(given.features))._replace(looks=given.looks)
     from_file, from_text = mujoco().MjSpec.from_file, mujoco().MjSpec.from_string
     spec = _said(title, from_text, source) if path is None else _said(title, from_file, str(path))
     return _compiled(spec, title, free_base, features)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from .._misc._errors import InputError
 from ._mujoco import mujoco
 from ._report import Feature
+from ._urdf_looks import Look, looks
 
 # Elements that no reader of ours or MuJoCo's looks at, and that say nothing of the motion.
 _OTHERS = ("transmission", "gazebo", "sensor", "calibration", "safety_controller", "ros2_control")
@@ -24,12 +25,14 @@ class Urdf(NamedTuple):
     - `root`: the name of its root link.
     - `mimics`: of joints that follow others: the names of both, offset and multiplier.
     - `features`: what MuJoCo does not read.
+    - `looks`: its visual elements.
     """
 
     text: str
     root: str
     mimics: tuple[tuple[str, str, float, float], ...]
     features: tuple[Feature, ...]
+    looks: tuple[Look, ...]
 
 
 def _meshes(element: ET.Element) -> list[ET.Element]:
@@ -58,7 +61,8 @@ def _without_meshes(links: Iterable[ET.Element], folder: Path) -> Iterator[tuple
                 meshes = _meshes(element)
                 if kind == "visual" or (meshes and weighed):
                     link.remove(element)
-                    yield kind, name
+                    if kind == "collision":
+                        yield kind, name
                 elif meshes:
                     file = _found(str(meshes[0].get("filename")), folder)
                     if file is None:
@@ -71,7 +75,7 @@ def _without_meshes(links: Iterable[ET.Element], folder: Path) -> Iterator[tuple
 
 
 _TOLD = {
-    "visual": ("visual geometry", "ignored", "for pictures", False),
+    "visual": ("visual geometry", "ignored", "its mesh is not there, or of a kind that is not read", False),
     "collision": (
         "collision mesh",
         "ignored",
@@ -139,7 +143,9 @@ def urdf(robot: ET.Element, folder: Path) -> Urdf:
     """
     if any("xacro" in x.tag for x in robot.iter()):
         raise InputError("this file is to be expanded by xacro first: `xacro robot.urdf.xacro > robot.urdf`.")
-    lost = list(_without_meshes(robot.findall("link"), folder))
+    visuals = list(looks(robot, lambda name: _found(name, folder)))
+    lost = [("visual", x) for x in visuals if isinstance(x, str)]
+    lost += _without_meshes(robot.findall("link"), folder)
     extension = robot.find("mujoco")
     extension = ET.SubElement(robot, "mujoco") if extension is None else extension
     compiler = extension.find("compiler")
@@ -148,7 +154,11 @@ def urdf(robot: ET.Element, folder: Path) -> Urdf:
     compiler.attrib.pop("meshdir", None)
     compiler.set("fusestatic", "false")  # links keep their names
     text = ET.tostring(robot, encoding="unicode")
-    return Urdf(text, _root(robot), tuple(_mimics(robot)), tuple(_features(robot, lost)))
+    seen = tuple(x for x in visuals if isinstance(x, Look))
+    used = Feature(
+        "visual geometry", tuple(dict.fromkeys(x.link for x in seen)), why="in pictures", moves=False
+    )
+    return Urdf(text, _root(robot), tuple(_mimics(robot)), (*_features(robot, lost), used), seen)
 
 
 def with_mimics(spec: Any, given: Urdf) -> None:

@@ -23,6 +23,7 @@ from ..._motion._model import Model
 from ._programs import Setting, begun, control_of, method_of
 
 _TERMS = dfx.ODETerm(lambda t, y, args: y)  # of which a solver asks what kind of equation they are
+_MOST = 64  # spans remembered
 _NEAR_END = 100  # units of rounding within which a step is moved to the end, as Diffrax does
 
 
@@ -58,6 +59,7 @@ class Whole:
     def __init__(self, setting: Setting, integration: Integration):
         self._integration = integration
         self._first = jax.jit(functools.partial(_first_step, setting))
+        self._begun = functools.lru_cache(_MOST)(self._begun_at)
 
     def numbers(self, model: Model, controller: Any, *, at_once: bool) -> list[Any]:
         """The operands that are the same whatever state and times are.
@@ -72,9 +74,10 @@ class Whole:
         assert numbers is not None
         of_projection = [x for x in numbers[1:] if x is not None]
         given = [numbers[0]], of_projection, jax.tree.leaves(eqx.filter(controller, eqx.is_array))
-        return [self._joined(x, np if at_once else jnp) for x in given]
+        joined = [self._joined(x) for x in given]
+        return list(map(np.asarray, joined)) if at_once else joined
 
-    def __call__(self, numbers: list[Any], y0: Any, span: Any, ts: Any, *, at_once: bool) -> Ends:
+    def __call__(self, numbers: list[Any], y0: Any, span: Any, ts: Any) -> Ends:
         """A run.
 
         **Arguments:**
@@ -83,13 +86,33 @@ class Whole:
         - `y0`: the state (q, v) to start from.
         - `span`: start, end, and the first step if it is given [s].
         - `ts`: the times to save at [s].
-        - `at_once`: whether all of these have values, and the run is to be made now, on NumPy arrays.
         """
-        xp = np if at_once else jnp
-        run = self._integration.on_host if at_once else self._integration
-        operands, forward = self._operands(numbers, y0, span, ts, xp)
-        saved, ends = run(*operands)
-        return self._ends(saved[0], ends[0], y0[0].size, ts, forward, xp)
+        operands, forward = self._operands(numbers, y0, span, ts)
+        (saved,), (end,) = self._integration(*operands)
+        result, steps, accepted, count = (x.astype(np.int32) for x in end[1:5])
+        y, n = jnp.concatenate([saved, end[None, 5:]]), y0[0].size
+        t = jnp.where(jnp.arange(len(saved), dtype=np.int32) < count, ts, jnp.inf)
+        return Ends(jnp.append(t, forward * end[0]), y[:, :n], y[:, n:], result, steps, accepted)
+
+    def at_once(self, numbers: list[Any], y0: Any, span: Any, ts: Any) -> Ends:
+        """The same run now, forward in time and of NumPy's arrays; without the times it did not get to, and without one
+        that is the end.
+
+        **Arguments:** as of a call.
+        """
+        begun = self._begun(numbers[2].tobytes(), *(x if x is None else float(x) for x in span))
+        (saved,), (end,) = self._integration.on_host(*numbers, begun, ts[None], np.concatenate(y0)[None])
+        kept = int(end[4])
+        kept -= kept > 0 and ts[kept - 1] == end[0]
+        t, y, n = np.append(ts[:kept], end[0]), np.concatenate([saved[:kept], end[None, 5:]]), y0[0].size
+        return Ends(t, y[:, :n], y[:, n:], *end[1:4].astype(np.int32))
+
+    def _begun_at(self, numbers: bytes, t0: float, t1: float, dt0: float | None) -> np.ndarray:
+        """The operand of how a run begins, which XLA computes in as long as a short run takes."""
+        dtype = self._integration.dtype
+        start, end, first = (x if x is None else dtype.type(x) for x in (t0, t1, dt0))
+        begun = np.asarray(self._first(np.frombuffer(numbers, dtype), end, start, first))
+        return np.array([[1, end, end - _NEAR_END * np.spacing(np.abs(end)), start, *begun]], dtype)
 
     def runs_on_gpu(self) -> bool:
         """Whether there is a GPU here that takes batches as a kernel."""
@@ -107,33 +130,53 @@ class Whole:
 
         - `of`: the cotangents of `Ends.q` and `Ends.v`.
         """
-        operands, _ = self._operands(self.numbers(model, controller, at_once=False), y0, span, ts, jnp)
+        operands, _ = self._operands(self.numbers(model, controller, at_once=False), y0, span, ts)
         states = jnp.concatenate([x.astype(self._integration.dtype) for x in of], axis=1)
         given = states[:-1].reshape(1, -1), states[-1:]
         field, projection, state = (x[0] for x in self._integration.pullback(*operands, *given))
         return (field, projection), (state[: y0[0].size], state[y0[0].size :])
 
-    def _joined(self, arrays: Any, xp: Any) -> Any:
+    @property
+    def can_be_pushed(self) -> bool:
+        """Whether there is machine code for `pushed`."""
+        return self._integration.pushforward.has_machine_code
+
+    def pushes_on_gpu(self) -> bool:
+        """Whether there is a GPU here that takes `pushed` as a kernel."""
+        return self._integration.pushforward.kernel.runs_here()
+
+    def pushed(self, model: Model, controller: Any, y0: Any, span: Any, ts: Any, of: Any) -> tuple[Any, Any]:
+        """The changes of `Ends.q` and `Ends.v`, the sizes of steps being constants.
+
+        **Arguments:** as of a call, and:
+
+        - `of`: the changes of the model's numbers and of the state to start from.
+        """
+        (field, projection), start = of
+        numbers = self.numbers(model, controller, at_once=False)
+        operands, _ = self._operands(numbers, y0, span, ts)
+        for i, change in ((0, field), (1, projection), (-1, start)):
+            operands[i] = jnp.concatenate([operands[i], self._joined(jax.tree.leaves(change))], axis=1)
+        saved, ends = self._integration.pushforward(*operands)
+        n = saved.shape[2]
+        change = jnp.concatenate([saved[0], ends[:, -n:]])[:, n // 2 :]
+        return change[:, : y0[0].size], change[:, y0[0].size :]
+
+    def _joined(self, arrays: Any) -> Any:
         """Arrays as the operand of one run."""
         dtype = self._integration.dtype
-        flat = [xp.ravel(x).astype(dtype) for x in map(xp.asarray, arrays)]
-        return xp.concatenate([xp.zeros(0, dtype), *flat])[None]
+        flat = [jnp.ravel(x).astype(dtype) for x in map(jnp.asarray, arrays)]
+        return jnp.concatenate([jnp.zeros(0, dtype), *flat])[None]
 
-    def _operands(self, numbers: list[Any], y0: Any, span: Any, ts: Any, xp: Any) -> tuple[list[Any], Any]:
+    def _operands(self, numbers: list[Any], y0: Any, span: Any, ts: Any) -> tuple[list[Any], Any]:
         """Those of the integration, and the direction of time."""
         dtype = self._integration.dtype
         t0, t1, dt0 = span
-        forward = xp.where(t1 < t0, -1, 1).astype(dtype)
+        forward = jnp.where(t1 < t0, -1, 1).astype(dtype)
         t0, t1, dt0 = forward * t0, forward * t1, None if dt0 is None else forward * dt0
-        near_end = t1 - _NEAR_END * xp.spacing(xp.abs(t1))
+        near_end = t1 - _NEAR_END * jnp.spacing(jnp.abs(t1))
         start = [forward, t1, near_end, t0, self._first(numbers[2][0], t1, t0, dt0)]
-        return [*numbers, *(self._joined(x, xp) for x in (start, [forward * ts], y0))], forward
-
-    def _ends(self, saved: Any, end: Any, n: int, ts: Any, forward: Any, xp: Any) -> Ends:
-        result, steps, accepted, count = (x.astype(np.int32) for x in end[1:5])
-        y = xp.concatenate([saved, end[None, 5:]])
-        reached = xp.where(xp.arange(len(saved), dtype=np.int32) < count, ts, xp.inf)
-        return Ends(xp.append(reached, forward * end[0]), y[:, :n], y[:, n:], result, steps, accepted)
+        return [*numbers, *(self._joined(x) for x in (start, [forward * ts], y0))], forward
 
 
 def _first_step(setting: Setting, numbers: Array, t1: Array, t0: Array, dt0: Array | None) -> Array:

@@ -1,0 +1,254 @@
+"""Derivatives of states, times and impulses with contacts to 1e-6, by all parameters: closed forms, and SciPy's events
+differentiated by differences."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from contact_references import G, compared, discs_at, followed, forward
+
+import ukjax as uk
+
+pytestmark = pytest.mark.slow
+
+
+def by_closed_form(run, exact, p, at=1e-8):
+    """Numbers and derivatives of `run` beside those of `exact`, which JAX differentiates."""
+    p = jnp.asarray(p, float)
+    found, slope, trajectory = forward(run, p)
+    np.testing.assert_allclose(found, exact(p), atol=at)
+    np.testing.assert_allclose(slope, jax.jacfwd(exact)(p), atol=1e-6, rtol=1e-6)
+    return trajectory
+
+
+def block(mu, g, m, pull, slope):
+    """On a plane that rises to the right."""
+    down = lambda g: m * g * jnp.stack([-jnp.sin(slope), -jnp.cos(slope)])
+    force = lambda t, q, v: down(g) + jnp.stack([pull(t), 0.0 * t])
+    plane = uk.Unilateral(lambda t, q: q[1], friction=mu, slip=lambda t, q, v: v[0], name="plane")
+    return uk.System(lambda t, q: m * jnp.eye(2), force, [plane])
+
+
+def pushed(system, v0, ts, options):
+    start = jnp.stack([v0, 0.0 * v0])
+    return uk.simulate(system, jnp.zeros(2), start, t1=float(ts[-1]), ts=jnp.asarray(ts), **options)
+
+
+def test_sliding_block():
+    """Problem 3a: the place where it stops, 0.4 s and the time when."""
+
+    def run(p, options):
+        v0, mu, g = p
+        found = pushed(block(mu, g, 2.0, lambda t: 0.0 * t, 0.0), v0, [0.4, 2.0], options)
+        return jnp.concatenate([found.q[:, 0], found.v[:1, 0], found.contacts.event_time[:1]]), found
+
+    def exact(p):
+        v0, mu, g = p
+        a = mu * g
+        return jnp.stack([v0 * 0.4 - a * 0.08, v0**2 / (2 * a), v0 - a * 0.4, v0 / a])
+
+    by_closed_form(run, exact, [3.0, 0.4, G])
+
+
+@pytest.mark.parametrize("slope", [0.35, 0.2])
+def test_block_pushed_up_an_incline(slope):
+    """Problem 3b: it slides back, or stays where it stops."""
+
+    def run(p, options):
+        alpha, mu, g, v0 = p
+        found = pushed(block(mu, g, 1.0, lambda t: 0.0 * t, alpha), v0, [1.0], options)
+        numbers = (found.q[-1, :1], found.v[-1, :1], found.contacts.event_time[:1], found.contacts.force[-1])
+        return jnp.concatenate(numbers), found
+
+    def exact(p):
+        alpha, mu, g, v0 = p
+        pressed, along = g * jnp.cos(alpha), g * jnp.sin(alpha)
+        turn = v0 / (along + mu * pressed)
+        back = along - mu * pressed if slope == 0.35 else 0.0 * v0
+        rubs = mu * pressed if slope == 0.35 else along
+        x = v0 * turn / 2 - back * (1 - turn) ** 2 / 2
+        return jnp.stack([x, -back * (1 - turn), turn, pressed, rubs])
+
+    by_closed_form(run, exact, [slope, 0.3, G, 2.0])
+
+
+@pytest.mark.parametrize("strength", [20.0, 6.0])
+def test_block_that_is_pulled_to_and_fro(strength):
+    """Problem 3c: states at five times by mu, the strength and the frequency of the pull, m and g."""
+    times = [0.3, 1.0, 2.0, 3.0, 5.0]
+
+    def run(p, options):
+        mu, F, w, m, g = p
+        found = pushed(block(mu, g, m, lambda t: F * jnp.sin(w * t), 0.0), 0.0 * mu, times, options)
+        return jnp.concatenate([found.q[:, 0], found.v[:, 0]]), found
+
+    def reference(p):
+        mu, F, w, m, g = p
+        limit, pull, side = mu * g, lambda t: F * np.sin(w * t) / m, [0.0]
+        rate = lambda t, y: [y[1], pull(t) - side[0] * limit if side[0] else 0.0]
+        stops = lambda t, y: y[1] * side[0] + 1e-13 if side[0] else 1.0
+        slips = lambda t, y: 1.0 if side[0] else limit - abs(pull(t))
+        stops.direction = slips.direction = -1
+
+        def jump(k, t, y):
+            side[0] = np.sign(pull(t)) if k == 1 or abs(pull(t)) > limit else 0.0
+            return [y[0], 0.0]
+
+        return followed(rate, [0.0, 0.0], 5.0, [stops, slips], jump, times)[0].T.ravel()
+
+    compared(run, reference, [0.4, strength, 3.0, 1.0, G], at=1e-7)
+
+
+@pytest.mark.parametrize("start", [(2, 0, 0, -60, 0), (3, 0, 0, 0, 0)], ids=["backspin", "no spin"])
+def test_sphere_that_slides_and_then_rolls(start):
+    """Problem 4, the whole state while it slides and when it rolls; with backspin it comes back."""
+
+    def run(p, options):
+        mu, R, g, vx, vy, *w = p
+        slip = lambda t, q, v: (v[:3] + jnp.cross(v[3:], -R * jnp.array([0.0, 0.0, 1.0])))[:2]
+        plane = uk.Unilateral(lambda t, q: q[2], friction=mu, slip=slip, name="plane")
+        M = lambda t, q: jnp.diag(jnp.concatenate([jnp.ones(3), 0.4 * R * R * jnp.ones(3)]))
+        ball = uk.System(M, lambda t, q, v: -g * jnp.eye(6)[2], [plane])
+        v0 = jnp.stack([vx, vy, 0.0 * vx, *w])
+        found = uk.simulate(ball, jnp.zeros(6), v0, t1=2.0, ts=jnp.array([0.2, 2.0]), **options)
+        states = jnp.concatenate([found.q[:, :2], found.v[:, :2], found.v[:, 3:]], axis=1)
+        return jnp.append(states.ravel(), found.contacts.event_time[0]), found
+
+    def exact(p):
+        mu, R, g, vx, vy, *w = p
+        v, w = jnp.stack([vx, vy]), jnp.stack(w)
+        u = v + R * jnp.stack([-w[1], w[0]])
+        unit = u / jnp.sqrt(u @ u)
+        end = 2 * jnp.sqrt(u @ u) / (7 * mu * g)
+
+        def at(t):
+            s = jnp.minimum(t, end)
+            now = v - mu * g * s * unit
+            x = v * s - mu * g * s * s / 2 * unit + now * (t - s)
+            spin = w[:2] + 2.5 * mu * g * s / R * jnp.stack([-unit[1], unit[0]])
+            return jnp.concatenate([x, now, spin, w[2:]])
+
+        return jnp.concatenate([at(0.2), at(2.0), end[None]])
+
+    by_closed_form(run, exact, [0.2, 0.11, G, *start])
+
+
+def test_billiards():
+    """Problem 5f: the whole Jacobian (8, 8)."""
+    radii, masses = [0.1, 0.1], [1.0, 1.0]
+
+    def run(p, options):
+        distance = lambda t, q: jnp.sqrt((q[:2] - q[2:]) @ (q[:2] - q[2:])) - 0.2
+        system = uk.System(jnp.eye(4), jnp.zeros(4), [uk.Unilateral(distance, restitution=1.0, name="discs")])
+        found = uk.simulate(system, p[:4], p[4:], t1=1.0, ts=jnp.array([1.0]), **options)
+        return jnp.concatenate([found.q[-1], found.v[-1]]), found
+
+    def reference(p):
+        q, v, _ = discs_at(
+            1.0, p[:4].reshape(2, 2), p[4:].reshape(2, 2), np.zeros((2, 2)), masses, radii, 1.0
+        )
+        return np.concatenate([q.ravel(), v.ravel()])
+
+    compared(run, reference, [0, 0, 0.6, 0.07, 1.5, 0, 0, 0])
+
+
+def test_pendulum_that_rests_on_a_stop_and_leaves_it():
+    """Problem 2b: what was before the stop is forgotten, d state / d theta0 = 0; times, impulse and force."""
+
+    def run(p, options):
+        th0, length, stop, g, m, tau, w = p
+        force = lambda t, q, v: -m * g * length * jnp.sin(q) - tau * jnp.cos(w * t)
+        held = uk.Unilateral(lambda t, q: q[0] - stop, name="stop")
+        system = uk.System(lambda t, q: m * length**2 * jnp.eye(1), force, [held])
+        found = uk.simulate(system, th0[None], jnp.zeros(1), t1=2.2, ts=jnp.array([1.0, 2.2]), **options)
+        at = found.contacts
+        numbers = (found.q[-1], found.v[-1], at.event_time[:2], at.impulse[0], at.force[0])
+        return jnp.concatenate(numbers), found
+
+    def reference(p):
+        th0, length, stop, g, m, tau, w = p
+        inertia, resting, impulse = m * length**2, [False], []
+        torque = lambda t: -tau * np.cos(w * t)
+        weight = lambda x: m * g * length * np.sin(x)
+        rate = lambda t, y: [0, 0] if resting[0] else [y[1], (torque(t) - weight(y[0])) / inertia]
+        hits = lambda t, y: 1.0 if resting[0] else y[0] - stop + 1e-14
+        leaves = lambda t, y: weight(stop) - torque(t) if resting[0] else 1.0
+        hits.direction = leaves.direction = -1
+
+        def jump(k, t, y):
+            impulse.append(-inertia * y[1])
+            resting[0] = k == 0
+            return [stop, 0.0]
+
+        states, times = followed(rate, [th0, 0.0], 2.2, [hits, leaves], jump, [2.2])
+        return np.concatenate([states[-1], times, impulse[:1], [weight(stop) - torque(1.0)]])
+
+    trajectory = compared(run, reference, [1.0, 0.8, 0.2, G, 1.0, 3.0, 1.5])
+    assert trajectory.contacts.num_events == 2
+
+
+def test_oscillator_with_dry_friction():
+    """Problem 12a: each half period takes 2 Tc / k of the angle, until the spring is weaker than Tc."""
+
+    def run(p, options):
+        th0, limit, k, inertia = p
+        rub = uk.DryFriction(lambda t, q, v: v[0], limit, name="rub")
+        system = uk.System(lambda t, q: inertia * jnp.eye(1), lambda t, q, v: -k * q, [rub])
+        found = uk.simulate(system, th0[None], jnp.zeros(1), t1=3.0, ts=jnp.array([1.0, 3.0]), **options)
+        numbers = (found.q[:, 0], found.v[:1, 0], found.contacts.event_time[:6], found.contacts.force[-1])
+        return jnp.concatenate(numbers), found
+
+    def exact(p):
+        th0, limit, k, inertia = p
+        w, shift = jnp.sqrt(k / inertia), limit / k
+        half = jnp.pi / w
+        passed = int(1.0 // half)
+        side = (-1.0) ** passed  # of the turning point before 1 s, from where it swings about the other shift
+        size, phase = th0 - 2 * passed * shift - shift, w * (1.0 - passed * half)
+        end = th0 - 12 * shift
+        now = side * (size * jnp.cos(phase) + shift), -side * size * w * jnp.sin(phase)
+        return jnp.stack([now[0], end, now[1], *(half * (i + 1) for i in range(6)), k * end])
+
+    by_closed_form(run, exact, [1.0, 0.12, 1.5, 0.02])
+
+
+def test_double_pendulum_against_a_wall():
+    """Problem 6, by the masses and lengths, the start, g, e and the wall."""
+
+    def mass(q, p, xp):
+        l1, l2, m1, m2 = p
+        c = m2 * l1 * l2 * xp.cos(q[0] - q[1])
+        return xp.stack([xp.stack([(m1 + m2) * l1 * l1, c]), xp.stack([c, m2 * l2 * l2])])
+
+    def force(q, v, p, g, xp):
+        l1, l2, m1, m2 = p
+        s = m2 * l1 * l2 * xp.sin(q[0] - q[1])
+        weight = xp.stack([(m1 + m2) * g * l1 * xp.sin(q[0]), m2 * g * l2 * xp.sin(q[1])])
+        return xp.stack([-s * v[1] ** 2, s * v[0] ** 2]) - weight
+
+    gap = lambda q, p, wall, xp: wall - p[0] * xp.sin(q[0]) - p[1] * xp.sin(q[1])
+
+    def run(p, options):
+        q0, v0, of, (g, e, wall) = p[:2], p[2:4], p[4:8], p[8:]
+        side = uk.Unilateral(lambda t, q: gap(q, of, wall, jnp), restitution=e, name="wall")
+        system = uk.System(lambda t, q: mass(q, of, jnp), lambda t, q, v: force(q, v, of, g, jnp), [side])
+        found = uk.simulate(system, q0, v0, t1=1.5, ts=jnp.array([1.5]), **options)
+        at = found.contacts
+        return jnp.concatenate([found.q[-1], found.v[-1], at.event_time[:1], at.impulse[0]]), found
+
+    def reference(p):
+        q0, v0, of, (g, e, wall) = p[:2], p[2:4], p[4:8], p[8:]
+        rate = lambda t, y: [*y[2:], *np.linalg.solve(mass(y, of, np), force(y, y[2:], of, g, np))]
+        hits = lambda t, y: gap(y, of, wall, np) + 1e-14
+        hits.direction, impulses = -1, []
+
+        def jump(k, t, y):
+            n = -np.array([of[0] * np.cos(y[0]), of[1] * np.cos(y[1])])
+            response = np.linalg.solve(mass(y, of, np), n)
+            impulses.append(-(1 + e) * (n @ y[2:]) / (n @ response))
+            return [*y[:2], *(y[2:] + response * impulses[-1])]
+
+        states, times = followed(rate, [*q0, *v0], 1.5, [hits], jump, [1.5])
+        return np.concatenate([states[-1], times[:1], impulses[:1]])
+
+    compared(run, reference, [-0.8, -0.5, 0, 0, 1.0, 0.8, 1.0, 0.7, G, 0.5, 0.6], at=1e-7)

@@ -1,0 +1,101 @@
+"""Impulses on contacts given by their rows, of which only some are active: laws, derivatives, and what goes wrong."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ukjax._contact._impulses import Rows, struck
+from ukjax._contact._newton_code import by_loops
+from ukjax._formula._contact_newton import on_arrays
+from ukjax._formula._contact_problem import ContactData, flattened
+
+LAYOUT = ((True, 2), (True, 0), (False, 1), (True, 2), (True, 1), (True, 2))
+STARTS, FREEDOMS, MEMBERS = np.array([0, 3, 4, 5, 8, 10]), 7, 21
+ROWS = 13
+
+
+def problems(members=MEMBERS):
+    """Random ones with a third of the contacts inactive, and one contact without friction."""
+    rng = np.random.default_rng(0)
+    J, A = rng.normal(size=(members, ROWS, FREEDOMS)), rng.normal(size=(members, FREEDOMS, FREEDOMS))
+    W = A @ np.swapaxes(A, 1, 2) + 0.1 * np.eye(FREEDOMS)
+    mu = rng.uniform(0.1, 0.4, (members, len(LAYOUT))) * (np.array(LAYOUT)[:, 0] & (np.arange(6) != 3))
+    c = np.where(np.array(LAYOUT)[:, 0], 0.0, 0.3) * np.ones((members, 1))
+    active = (rng.uniform(size=(members, len(LAYOUT))) > 0.33).astype(float)
+    v, u = rng.normal(size=(members, FREEDOMS)), 0.1 * rng.normal(size=(members, ROWS))
+    return [jnp.asarray(x) for x in (J, W, v, u, mu, c, active)]
+
+
+def solved(J, W, v, u, mu, c, active):
+    rows = Rows(J.reshape(-1), W.reshape(-1))
+    return struck(LAYOUT, rows, v, u, (mu, c), active, jnp.zeros(ROWS, u.dtype))
+
+
+def test_laws_hold_and_inactive_contacts_do_nothing():
+    given = problems()
+    found = jax.jit(jax.vmap(solved))(*given)
+    J, W, v, u, mu, c, active = map(np.asarray, given)
+    p = np.asarray(found.found.p)
+    change = np.einsum("bij,bkj,bk->bi", W, J, p)
+    np.testing.assert_allclose(found.change, change, atol=1e-12)
+    after = np.einsum("bij,bj->bi", J, v + change) + u
+    for k, (start, (normal, tangents)) in enumerate(zip(STARTS, LAYOUT, strict=True)):
+        on, size = active[:, k] > 0, normal + tangents
+        assert np.all(p[~on, start : start + size] == 0)
+        bound = c[:, k]
+        if normal:
+            np.testing.assert_allclose(np.minimum(p[on, start], after[on, start]), 0, atol=1e-10)
+            bound = bound + mu[:, k] * p[:, start]
+        force, slip = (x[on, start + normal : start + size] for x in (p, after))
+        length, speed = np.linalg.norm(force, axis=1), np.linalg.norm(slip, axis=1)
+        assert np.all(length <= bound[on] + 1e-10)
+        np.testing.assert_allclose((force * slip).sum(1), -bound[on] * speed, atol=1e-10)
+
+
+def test_alone_as_in_a_batch():
+    """To the last bit: members are solved one after the other."""
+    given = problems(3)
+    together = jax.jit(jax.vmap(solved))(*given)
+    alone = [jax.jit(solved)(*(x[i] for x in given)) for i in range(3)]
+    jax.tree.map(lambda x, *each: np.testing.assert_array_equal(x, np.stack(each)), together, *alone)
+
+
+def test_derivatives_against_differences():
+    *given, active = (x[:6] for x in problems())
+    rng = np.random.default_rng(1)
+    direction = [jnp.asarray(rng.normal(size=x.shape) * (np.asarray(x) != 0)) for x in given]
+    direction[1] = direction[1] + jnp.swapaxes(direction[1], 1, 2)
+    run = jax.jit(jax.vmap(lambda *x: solved(*x).change))
+    moved = lambda s: run(*(x + s * d for x, d in zip(given, direction, strict=True)), active)
+    of = lambda *x: run(*x, active)
+    slope = jax.jvp(of, tuple(given), tuple(direction))[1]
+    differences = (8 * (moved(1e-6) - moved(-1e-6)) - (moved(2e-6) - moved(-2e-6))) / 12e-6
+    np.testing.assert_allclose(slope, differences, rtol=1e-6, atol=1e-6)
+    pulled = jax.vjp(of, *given)[1](jnp.ones_like(slope))
+    np.testing.assert_allclose(
+        sum(jnp.vdot(x, d) for x, d in zip(pulled, direction, strict=True)), slope.sum()
+    )
+
+
+def test_machine_code_and_arrays_agree():
+    layout = ((True, 2),) * 3
+    rng = np.random.default_rng(2)
+    A = rng.normal(size=(9, 9))
+    data = ContactData(*map(jnp.asarray, (A @ A.T, rng.normal(size=9), np.full(3, 0.4), np.zeros(3))))
+    given, guess = flattened(data), jnp.zeros(9)
+    for x, y in zip(
+        by_loops(layout, 1e-12, given, guess), on_arrays(layout, 1e-12, given, guess), strict=True
+    ):
+        np.testing.assert_allclose(x, y, atol=1e-10)
+
+
+def test_what_is_not_a_number_is_not_iterated_on():
+    """Neither by machine code nor by arrays; the other members are solved."""
+    J, W, v, u, mu, c, active = problems(4)
+    active = jnp.ones_like(active)
+    found = jax.jit(jax.vmap(solved))(J, W, v.at[2].set(jnp.nan), u, mu, c, active).found
+    assert found.steps[2] == 0
+    assert np.all(np.delete(np.asarray(found.residual), 2) < 1e-11)
+    nan = jnp.full(3, jnp.nan)
+    data = flattened(ContactData(jnp.eye(3), nan, jnp.ones(1), jnp.zeros(1)))
+    assert on_arrays(((True, 2),), 1e-12, data, jnp.zeros(3)).steps == 0

@@ -1,0 +1,98 @@
+"""A function with loops (`_loops`) as one operation of JAX: on a CPU by machine code, one member after the other.
+
+`vmap` maps it over further members, each of which takes as long as its own loops do: none waits for another, as in a
+loop of XLA over a batch. It has no derivative.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+from jax.extend import core
+from jax.interpreters import batching, mlir
+from jaxtyping import Array
+
+from ._foreign import dimension, registered
+from ._lowered import flat, members_of
+from ._native import compiler_is_here
+from ._primitive import with_members
+
+
+class Looped(NamedTuple):
+    """A function of vectors.
+
+    - `text`: of a type, the function `compute` of numbers to work with, the result, how many members there are, and the
+      operands (count, members); and how many numbers it works with.
+    - `found`: how many numbers it returns.
+    - `on_arrays`: the same by operations of JAX on one member, for what has no machine code.
+    """
+
+    text: Callable[[str], tuple[str, int]]
+    found: int
+    on_arrays: Callable[..., Array]
+
+    def __call__(self, *given: Array) -> Array:
+        """The result (found,).
+
+        **Arguments:**
+
+        - `given`: vectors.
+        """
+        return looped_p.bind(*given, looped=self)
+
+
+looped_p = core.Primitive("looped_function")
+
+
+@looped_p.def_abstract_eval
+def _abstract(*given: Any, looped: Looped) -> Any:
+    return given[0].update(shape=(looped.found, *members_of(given)), weak_type=False)
+
+
+@functools.partial(jax.jit, static_argnames="looped")
+def _run(*given: Array, looped: Looped) -> Array:
+    return looped_p.bind(*given, looped=looped)
+
+
+@looped_p.def_impl
+def _impl(*given: Array, looped: Looped) -> Array:
+    return _run(*given, looped=looped)
+
+
+def _batched(operands: Sequence[Array], axes: Sequence[Any], *, looped: Looped) -> tuple[Array, int]:
+    placed, rank = with_members(operands, axes)
+    return looped_p.bind(*placed, looped=looped), rank
+
+
+def _called(*given: Array, looped: Looped) -> Array:
+    members, dtype = members_of(given), given[0].dtype
+    count = math.prod(members)
+    code, numbers = looped.text(dtype.name)
+    operands = "".join(f", ptr %in{i}" for i in range(len(given)))
+    call = f"  call void @compute(ptr %out1, ptr %out0, i64 %members{operands})"
+    name = registered(code, f"{dimension('out0', 1, 'members')}\n{call}", len(given), 2, loops=True)
+    shapes = [jax.ShapeDtypeStruct(shape, dtype) for shape in ((looped.found, count), (numbers,))]
+    found = jax.ffi.ffi_call(name, shapes)(*(flat(x, members) for x in given))[0]
+    return found.reshape(looped.found, *members)
+
+
+def _on_arrays(*given: Array, looped: Looped) -> Array:
+    members = members_of(given)
+    found = jax.vmap(looped.on_arrays, -1, -1)(*(flat(x, members) for x in given))
+    return found.reshape(looped.found, *members)
+
+
+batching.primitive_batchers[looped_p] = _batched
+mlir.register_lowering(looped_p, mlir.lower_fun(_on_arrays, multiple_results=False))
+
+
+def _on_cpu(ctx: Any, *operands: Any, looped: Looped) -> Any:
+    here = compiler_is_here() and not ctx.module_context.lowering_parameters.for_export
+    return mlir.lower_fun(_called if here else _on_arrays, multiple_results=False)(
+        ctx, *operands, looped=looped
+    )
+
+
+mlir.register_lowering(looped_p, _on_cpu, platform="cpu")

@@ -1,0 +1,66 @@
+"""Changes of whole runs in forward mode: runs of a state that carries its change along, at the steps of the run itself.
+
+With y = (q, v), parameters p and their changes y', p', the field f(t, y, p) becomes (f, df/dy y' + df/dp p'), and the
+projection of a step's end likewise. The control sees y alone, so that the sizes of steps count as constants.
+"""
+
+from collections.abc import Sequence
+
+from ._expressions import Expression, reachable
+from ._program import Program
+from ._run_layout import Control, Motion
+from ._scalars import Builder, copied
+
+
+def carrying_change(motion: Motion, control: Control) -> tuple[Motion, Control]:
+    """A motion of twice the size, whose parameters are twice as many, and its control.
+
+    **Arguments:**
+
+    - `motion`: of a state.
+    - `control`: of its steps.
+    """
+    n = motion.size
+    field = _carrying(motion.field, n, 0)
+    projection = motion.projection and _carrying(motion.projection, n, motion.multipliers)
+    return Motion(field, projection, motion.multipliers, 2 * n, motion.estimates), _looking_at_first(
+        control, n
+    )
+
+
+def _carrying(program: Program, n: int, multipliers: int) -> Program:
+    """Of parameters p, p', time, state y, y', and of a projection errors and multipliers: what it gives of y and y'."""
+    count, projects = sum(program.counts), len(program.outputs) > n
+    errors = n if projects else 0
+    p = count - 1 - n - errors - multipliers
+    first = 1 if p else 0
+    change = program.pushforward((*range(first), first + 1, first + 2), n)
+    state = 2 * p + 1
+    after = (
+        range(state + 2 * n, state + 2 * n + errors),
+        range(state + 2 * n + 2 * errors, state + 4 * n + multipliers),
+    )
+    own = [*range(p), 2 * p, *range(state, state + n), *after[0], *after[1][:multipliers]]
+    changes = [*range(p, 2 * p), *range(state + n, state + 2 * n)]
+    build = Builder()
+    kept = _renumbered(program.outputs, own, build)
+    moved = _renumbered(change.outputs, [*own, *changes], build)
+    without = [0.0] * n if len(kept) > n + multipliers + 2 else []  # a change has no error
+    counts = (2 * p, 1, 2 * n, 2 * errors, multipliers)
+    return Program([*kept[:n], *moved, *kept[n:], *without], counts, program.dtype, derived=True)
+
+
+def _looking_at_first(control: Control, n: int) -> Control:
+    """A control of states of twice as many numbers, of which it sees the first."""
+    count = sum(control.step.counts)
+    before = count - 1 - 3 * n
+    states = [before + 2 * n * i + j for i in range(3) for j in range(n)]
+    build, last = Builder(), before + 6 * n
+    outputs = _renumbered(control.step.outputs, [*range(before), *states, last], build)
+    return control._replace(step=Program(outputs, (last + 1,), control.step.dtype, derived=True))
+
+
+def _renumbered(outputs: Sequence[Expression], places: Sequence[int], build: Builder) -> list[Expression]:
+    """Expressions whose inputs have other numbers."""
+    inputs = {x: build.input(places[x.args[0]]) for x in reachable(outputs) if x.op == "input"}
+    return list(copied(outputs, inputs, build))

@@ -1,0 +1,78 @@
+"""Impulses on contacts given by their rows, and what they change. Only active contacts cost anything."""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from .._formula._contact_newton import Solution, changed
+from .._formula._contact_problem import Layout, apart
+from .._pseudoinverse._kernels import dot
+from ._newton_code import of_rows, of_velocities
+from ._solve import tolerance_of
+
+
+class Rows(NamedTuple):
+    """Rows of contacts, and the inertia they feel, both flattened.
+
+    - `J`: the rows (m v,).
+    - `W`: the inverse inertia (v v,).
+    """
+
+    J: Array
+    W: Array
+
+
+class Struck(NamedTuple):
+    """What contacts do to velocities.
+
+    - `found`: impulses and modes.
+    - `change`: W J^T p (v,).
+    """
+
+    found: Solution
+    change: Array
+
+
+def struck(
+    layout: Layout, rows: Rows, v: Array, u: Array, laws: tuple[Array, Array], active: Array, guess: Array
+) -> Struck:
+    """The impulses p with u = J (v + W J^T p) + u', and what they change; differentiable, with the modes kept.
+
+    **Arguments:**
+
+    - `layout`: whose rows are which.
+    - `rows`: the rows.
+    - `v`, `u`: velocities (v,), and u' (m,).
+    - `laws`: mu and c of each contact (n,).
+    - `active`: 1 for contacts that take part (n,).
+    - `guess`: impulses to start from.
+    """
+    guess, active = jax.lax.stop_gradient((guess, active))
+    *found, change = _struck(*rows, v, u, *laws, active, guess, layout)
+    return Struck(Solution(*found), change)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(8,))
+def _struck(
+    J: Array, W: Array, v: Array, u: Array, mu: Array, c: Array, active: Array, guess: Array, layout: Layout
+) -> tuple:
+    found, change = of_velocities(layout, tolerance_of(u.dtype), J, W, v, u, mu, c, active, guess)
+    return *found, change
+
+
+@_struck.defjvp
+def _(layout: Layout, primals: tuple, tangents: tuple) -> tuple:
+    *given, active, guess = primals
+    p, *others, change = _struck(*given, active, guess, layout)
+
+    def problem(J: Array, W: Array, v: Array, u: Array, mu: Array, c: Array) -> tuple:
+        J, W = J.reshape(u.size, v.size), W.reshape(v.size, v.size)
+        return apart(layout, of_rows(J, W, u + dot(J, v), mu, c), active), dot(W, dot(p, J))
+
+    (data, _), (d, moved) = jax.jvp(problem, tuple(given), tuple(tangents[:-2]))
+    dp = changed(layout, data, d, p)
+    J, W = given[0].reshape(p.size, -1), given[1].reshape(change.size, -1)
+    return (p, *others, change), (dp, *map(jnp.zeros_like, others), moved + dot(W, dot(dp, J)))

@@ -1,0 +1,277 @@
+"""The numbers of a robot by the file's names, and the robot with others: masses, places, dampers and the like.
+
+All of a body is told in its own axes, those that the file gives it. What is on a body keeps its place there: a longer
+link moves all behind it.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from .._misc._errors import InputError
+from .._misc._names import unknown_name
+from .._misc._types import Numbers
+from ..mechanisms import AbstractCoordinateLoad, AbstractJoint, Body, Free, TreeSystem
+from ..mechanisms._bodies import checked_array, checked_positive, checked_size
+from ._equalities import Connect
+from ._joints import SeveralJoints
+from ._passive import GravityCompensation, JointDamping, JointSprings
+
+Values = dict[str, Array]
+
+
+class Axes(NamedTuple):
+    """Of the tree's bodies and the ground, in the reference posture, by name.
+
+    - `origins`: of their frames in the file [m] (3,).
+    - `turns`: those frames' axes as columns (3, 3).
+    """
+
+    origins: dict[str, Array]
+    turns: dict[str, Array]
+
+
+class _Kind(NamedTuple):
+    """A kind of parameter.
+
+    - `known`: what it is of a tree, by name.
+    - `put`: the tree with others.
+    """
+
+    known: Callable[[TreeSystem, Axes], Values]
+    put: Callable[[TreeSystem, Axes, Values], TreeSystem]
+
+
+def _numbers(of: TreeSystem) -> dict[str, int]:
+    return {body.name: i for i, body in enumerate(of.bodies)}
+
+
+def _of_bodies(
+    field: str, seen: Callable[[Body, Axes], Array], made: Callable[[Body, Axes, Array], Array]
+) -> _Kind:
+    """A number of each body, which `seen` tells from a field and `made` turns into it."""
+
+    def known(tree: TreeSystem, axes: Axes) -> Values:
+        return {body.name: seen(body, axes) for body in tree.bodies}  # pyright: ignore[reportArgumentType]
+
+    def put(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
+        places = [_numbers(tree)[name] for name in values]
+        bodies: Any = tree.bodies
+        made_of = [made(bodies[i], axes, x) for i, x in zip(places, values.values(), strict=True)]
+        tree = _compensated(
+            tree, {n: (bodies[i], m) for n, i, m in zip(values, places, made_of, strict=True)}, field
+        )
+        return eqx.tree_at(lambda x: [getattr(x.mechanism.bodies[i], field) for i in places], tree, made_of)
+
+    return _Kind(known, put)
+
+
+def _compensated(tree: TreeSystem, changed: Mapping[str, tuple[Body, Array]], field: str) -> TreeSystem:
+    """What compensates the weight of bodies follows their masses and centres."""
+    for i, load in enumerate(tree.mechanism.loads):
+        if not isinstance(load, GravityCompensation):
+            continue
+        forces, centres = list(load.forces), list(load.centres)
+        for k, name in enumerate(load.carriers):
+            if name in changed and field == "mass":
+                forces[k] = forces[k] * (changed[name][1] / changed[name][0].mass)
+            elif name in changed and field == "centre":
+                centres[k] = centres[k] + (changed[name][1] - changed[name][0].centre)
+        other = dataclasses.replace(load, forces=jnp.stack(forces), centres=jnp.stack(centres))
+        tree = eqx.tree_at(lambda x, i=i: x.mechanism.loads[i], tree, other)
+    return tree
+
+
+def _hinged(tree: TreeSystem) -> dict[str, AbstractJoint]:
+    """The joint that carries each body that moves against its parent, but for those that move freely."""
+    carrying = {tree.joints[i].child: tree.joints[i] for i in tree.order.carrying}
+    free = lambda x: isinstance(x, Free) or not x.freedoms(tree.bodies[_numbers(tree)[x.child]])
+    return {name: joint for name, joint in carrying.items() if not free(joint)}
+
+
+def _positions(tree: TreeSystem, axes: Axes) -> Values:
+    offsets, found = tree.mechanism.offsets, {}
+    for name, joint in _hinged(tree).items():
+        apart = axes.origins[name] - axes.origins[joint.parent]
+        more = 0.0 if offsets is None else offsets[_numbers(tree)[name]]
+        found[name] = axes.turns[joint.parent].T @ (apart + more)
+    return found
+
+
+def _put_off(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
+    offsets, joints = tree.mechanism.offsets, _hinged(tree)
+    found = jnp.zeros((len(tree.bodies), 3), tree.q0.dtype) if offsets is None else offsets
+    for name, x in values.items():
+        apart = axes.origins[name] - axes.origins[joints[name].parent]
+        found = found.at[_numbers(tree)[name]].set(axes.turns[joints[name].parent] @ x - apart)
+    return eqx.tree_at(lambda x: x.mechanism.offsets, tree, found, is_leaf=lambda x: x is None)
+
+
+def _connects(tree: TreeSystem) -> dict[str, tuple[int, Connect]]:
+    return {x.name: (i, x) for i, x in enumerate(tree.joints) if isinstance(x, Connect)}
+
+
+def _anchors(tree: TreeSystem, axes: Axes) -> Values:
+    seen = lambda body, x: axes.turns[body].T @ (x - axes.origins[body])
+    return {
+        name: jnp.stack([seen(x.parent, x.parent_point), seen(x.child, x.point)])
+        for name, (_, x) in _connects(tree).items()
+    }
+
+
+def _anchored(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
+    for name, (first, second) in values.items():
+        i, old = _connects(tree)[name]
+        made = lambda body, x: axes.origins[body] + axes.turns[body] @ x
+        points = (made(old.parent, first), made(old.child, second))
+        at = lambda x, i=i: (x.mechanism.joints[i].parent_point, x.mechanism.joints[i].point)
+        tree = eqx.tree_at(at, tree, points)
+    return tree
+
+
+def _velocities(tree: TreeSystem) -> dict[str, range]:
+    """The velocities of each joint of the file."""
+    found, v = {}, 0
+    for joint, _ in zip(tree.joints, tree.bodies, strict=False):
+        for part in joint.parts if isinstance(joint, SeveralJoints) else (joint,):
+            n = sum(x.nv for x in part.freedoms(tree.bodies[_numbers(tree)[joint.child]]))
+            found |= {part.name: range(v, v + n)} if n else {}
+            v += n
+    return found
+
+
+def _load(tree: TreeSystem, kind: type) -> tuple[int, Any] | None:
+    return next(((i, x) for i, x in enumerate(tree.on_coordinates) if isinstance(x, kind)), None)
+
+
+def _with_load(tree: TreeSystem, i: int, load: AbstractCoordinateLoad) -> TreeSystem:
+    loads = (*tree.on_coordinates[:i], load, *tree.on_coordinates[i + 1 :])
+    return dataclasses.replace(tree, on_coordinates=loads)
+
+
+def _dampings(tree: TreeSystem, _: Axes) -> Values:
+    found = _load(tree, JointDamping)
+    own = {} if found is None else dict(zip(found[1].places, found[1].damping[:, 0], strict=True))
+    return {name: own.get(v[0], jnp.zeros((), tree.q0.dtype)) for name, v in _velocities(tree).items()}
+
+
+def _damped(tree: TreeSystem, _: Axes, values: Values) -> TreeSystem:
+    places = [k for name in values for k in _velocities(tree)[name]]
+    i, old = _load(tree, JointDamping) or (len(tree.on_coordinates), None)
+    if old is None:
+        old = JointDamping(jnp.zeros((0, 3), tree.q0.dtype), (), None)
+    more = [k for k in places if k not in old.places]
+    damping = jnp.concatenate([old.damping, jnp.zeros((len(more), 3), old.damping.dtype)])
+    every = (*old.places, *more)
+    for name, x in values.items():
+        for k in _velocities(tree)[name]:
+            damping = damping.at[every.index(k), 0].set(x)
+    return _with_load(tree, i, JointDamping(damping, every, old.conversion))
+
+
+def _stiffnesses(tree: TreeSystem, _: Axes) -> Values:
+    found = _load(tree, JointSprings)
+    if found is None:
+        return {}
+    own = dict(zip(found[1].places[1], found[1].stiffness[:, 0], strict=True))
+    return {name: own[v[0]] for name, v in _velocities(tree).items() if v[0] in own}
+
+
+def _stiffened(tree: TreeSystem, _: Axes, values: Values) -> TreeSystem:
+    i, old = _load(tree, JointSprings)  # pyright: ignore[reportGeneralTypeIssues]
+    stiffness = old.stiffness
+    for name, x in values.items():
+        stiffness = stiffness.at[old.places[1].index(_velocities(tree)[name][0]), 0].set(x)
+    return _with_load(tree, i, dataclasses.replace(old, stiffness=stiffness))
+
+
+def _rotors(tree: TreeSystem) -> Array:
+    return jnp.zeros(len(tree.velocity_labels), tree.q0.dtype) if tree.armature is None else tree.armature
+
+
+def _armatures(tree: TreeSystem, _: Axes) -> Values:
+    return {name: _rotors(tree)[v[0]] for name, v in _velocities(tree).items()}
+
+
+def _armed(tree: TreeSystem, _: Axes, values: Values) -> TreeSystem:
+    rotors = _rotors(tree)
+    for name, x in values.items():
+        for k in _velocities(tree)[name]:
+            rotors = rotors.at[k].set(x)
+    return dataclasses.replace(tree, armature=rotors)
+
+
+def _turned(body: Body, axes: Axes, x: Array) -> Array:
+    R = axes.turns[body.name]
+    return R @ x @ R.T
+
+
+_KINDS = {
+    "mass": _of_bodies("mass", lambda body, _: body.mass, lambda body, _, x: x),
+    "centre": _of_bodies(
+        "centre",
+        lambda body, axes: axes.turns[body.name].T @ (body.centre - axes.origins[body.name]),
+        lambda body, axes, x: axes.origins[body.name] + axes.turns[body.name] @ x,
+    ),
+    "inertia": _of_bodies(
+        "inertia",
+        lambda body, axes: axes.turns[body.name].T @ body.inertia @ axes.turns[body.name],
+        _turned,
+    ),
+    "position": _Kind(_positions, _put_off),
+    "anchor": _Kind(_anchors, _anchored),
+    "damping": _Kind(_dampings, _damped),
+    "stiffness": _Kind(_stiffnesses, _stiffened),
+    "armature": _Kind(_armatures, _armed),
+}
+_POSITIVE, _NOT_NEGATIVE = ("mass",), ("armature",)
+_MOVES = ("position", "anchor")  # what opens closed loops
+
+
+def parameters(tree: TreeSystem, axes: Axes) -> dict[str, Values]:
+    """All that `with_parameters` takes, as it is.
+
+    **Arguments:**
+
+    - `tree`: of a robot.
+    - `axes`: of its bodies in the file.
+    """
+    return {kind: x.known(tree, axes) for kind, x in _KINDS.items()}
+
+
+def with_parameters(
+    tree: TreeSystem, axes: Axes, changes: Mapping[str, Mapping[str, Numbers]]
+) -> tuple[TreeSystem, bool]:
+    """A robot's tree with other numbers, and whether its loops may have opened.
+
+    **Arguments:**
+
+    - `tree`, `axes`: as for `parameters`.
+    - `changes`: as for `Robot.with_parameters`.
+
+    **Raises:** `InputError` for unknown kinds and names, and for wrong shapes.
+    """
+    for kind, given in changes.items():
+        if kind not in _KINDS:
+            raise unknown_name("parameter", kind, _KINDS)
+        if not isinstance(given, Mapping):
+            raise InputError(f"{kind} must map names to values, such as {{'upper': 1.0}}, got {given!r}.")
+        known = _KINDS[kind].known(tree, axes)
+        values = {name: _checked(kind, name, x, known) for name, x in given.items()}
+        tree = _KINDS[kind].put(tree, axes, values) if values else tree
+    return tree, any(changes.get(kind) for kind in _MOVES)
+
+
+def _checked(kind: str, name: str, value: Numbers, known: Values) -> Array:
+    if not known:
+        raise InputError(f"this robot has no {kind} to set.")
+    if name not in known:
+        raise unknown_name(f"name of a {kind}:", name, known)
+    what = f"the {kind} of '{name}'"
+    if kind in _POSITIVE:
+        return checked_positive(what, value)
+    return (checked_size if kind in _NOT_NEGATIVE else checked_array)(what, value, known[name].shape)
