@@ -33,8 +33,9 @@ def system(in_A: float, in_b: float) -> uk.System:
     return uk.System(mass, lambda t, q, v: -q - 0.1 * v, [uk.AccelerationConstraint(rows, name="rows")])
 
 
+T0 = jnp.zeros(())
 RNG = np.random.default_rng(7)
-Q, V = RNG.normal(size=(2, 3, 4))
+Q, V = jnp.asarray(RNG.normal(size=(2, 3, 4)))
 
 
 @pytest.mark.parametrize("gaps", GAPS)
@@ -52,21 +53,21 @@ def test_derivatives(gaps: str) -> None:
     q, v, (dq, dv) = Q[0], V[0], RNG.normal(size=(2, 4))
 
     def acceleration(s: float) -> np.ndarray:
-        state = 0.0, q + s * dq, v + s * dv
-        M, force = np.asarray(given.mass_matrix(0.0, state[1])), np.asarray(given.force(*state))
+        state = T0, q + s * dq, v + s * dv
+        M, force = np.asarray(given.mass_matrix(T0, state[1])), np.asarray(given.force(*state))
         rows = uk.constraint_rows(given, *state)
         W = np.linalg.inv(np.linalg.cholesky(M))
         B, free = np.asarray(rows.A) @ W.T, W @ force
         return W.T @ (free + np.linalg.pinv(B, rcond=1e-9) @ (np.asarray(rows.b) - B @ free))
 
     one = uk.lanes(given, formula).one
-    a, change = jax.jvp(lambda q, v: one(0.0, q, v), (q, v), (dq, dv))
+    a, change = jax.jvp(lambda q, v: one(T0, q, v), (q, v), (dq, dv))
     np.testing.assert_allclose(a, acceleration(0.0), rtol=1e-9, atol=1e-10)
     h = 1e-3
     differences = [(acceleration(k * h) - acceleration(-k * h)) / (2 * k * h) for k in (1, 2)]
     expected = (4 * differences[0] - differences[1]) / 3
     np.testing.assert_allclose(change, expected, rtol=1e-6, atol=1e-6 * np.abs(expected).max())
-    pulled = jax.vjp(lambda q, v: one(0.0, q, v), q, v)[1](np.ones(4))
+    pulled = jax.vjp(lambda q, v: one(T0, q, v), q, v)[1](np.ones(4))
     np.testing.assert_allclose(pulled[0] @ dq + pulled[1] @ dv, change.sum(), rtol=1e-9)
 
 
@@ -103,9 +104,9 @@ def test_a_method_of_ones_own() -> None:
     given = system(*GAPS["nearly dependent"])
     on_arrays, lapack = (uk.UdwadiaKalaba(Pinv(by_lapack=x)) for x in (False, True))
     expected = FORMULAS["SVD"].acceleration(given, 0.0, Q[0], V[0]).a
-    np.testing.assert_allclose(uk.lanes(given, on_arrays).one(0.0, Q[0], V[0]), expected, rtol=1e-8)
+    np.testing.assert_allclose(uk.lanes(given, on_arrays).one(T0, Q[0], V[0]), expected, rtol=1e-8)
     with pytest.raises(TranslationError, match="no scalar code"):
-        uk.lanes(given, lapack).one(0.0, Q[0], V[0])
+        uk.lanes(given, lapack).one(T0, Q[0], V[0])
 
 
 def test_refuses() -> None:
@@ -119,4 +120,4 @@ def test_refuses() -> None:
         [uk.AccelerationConstraint(lambda t, q, v: (jnp.eye(20), 0 * q), name="all")],
     )
     with pytest.raises(TranslationError, match="20 rows by 20 would be too long"):
-        uk.lanes(many, FORMULAS["SVD"]).one(0.0, jnp.ones(20), jnp.ones(20))
+        uk.lanes(many, FORMULAS["SVD"]).one(T0, jnp.ones(20), jnp.ones(20))

@@ -13,7 +13,7 @@ import ukjax as uk
 import ukjax.mechanisms as um
 
 FULL = (jax.lax.Precision.HIGHEST, jax.lax.Precision.HIGHEST)
-ARRAYS = uk.UdwadiaKalaba()  # given, so that there is no scalar code
+ARRAYS = uk.NullSpace()  # which has no scalar code
 
 
 @pytest.fixture(autouse=True)

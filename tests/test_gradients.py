@@ -183,7 +183,7 @@ def test_adaptive_steps_are_held_fixed():
 
 @pytest.mark.slow
 def test_scalar_code_of_a_projected_run():
-    """Cases name their formula, so they are computed on arrays; without one the projected parallelogram is not."""
+    """By L D L^T, as cases name their formula: the projected parallelogram."""
 
     def end(mass, rate):
         run = uk.simulate(

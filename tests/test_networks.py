@@ -40,7 +40,7 @@ Q, V = jnp.array([0.6, -0.8]), jnp.array([0.8, 0.6])
 
 
 def code_of(system):
-    return code_for(system, uk.UdwadiaKalaba(), STABILIZER, jnp.zeros(()), Q, V)
+    return code_for(system, None, STABILIZER, jnp.zeros(()), Q, V)
 
 
 def test_a_network_adds_nothing_to_scalar_code():

@@ -37,7 +37,9 @@ class _Inverse(NamedTuple):
     V: np.ndarray | None
 
     def _in_range(self, r: Vector) -> Vector:
-        for _ in range(0 if self.V is None else 2):
+        if self.V is None:
+            return r
+        for _ in range(2):
             r = minus(self.build, r, times(self.build, self.V.T, times(self.build, self.V, r)))
         return r
 

@@ -175,11 +175,10 @@ def _made(structure: Structure, leaves: tuple[Leaf, ...], state: tuple[Any, ...]
 
 def _solution(build: Builder, e: Equations, how: How, dtype: Any) -> Solution:
     given = e.M, plus(build, e.Q, e.c), e.rows.A, e.rows.b
-    if isinstance(how, float) or not len(e.rows.A):
-        return acceleration(
-            build, *given, how if isinstance(how, float) else 1.0, float(jnp.finfo(dtype).eps)
-        )
-    return acceleration_by(how, build, *given, dtype)
+    if isinstance(how, AbstractPseudoinverse) and len(e.rows.A):
+        return acceleration_by(how, build, *given, dtype)
+    rcond = how.threshold(dtype) if isinstance(how, AbstractPseudoinverse) else how
+    return acceleration(build, *given, rcond, float(jnp.finfo(dtype).eps))
 
 
 def _written(

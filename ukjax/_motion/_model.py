@@ -174,6 +174,9 @@ def coded(
     - `t`, `q`, `v`: of these only shapes and types matter.
     - `automatic`: whether the formula is the default one, for which L D L^T may stand, with its threshold.
     """
+    projection = model.stabilizer.projection_method
+    if projection and projection.independent_rows and not automatic:
+        return model, f"arrays, so that {type(projection).__name__} says where rows depend on others"
     method = model.formula.inverted_by
     how = method.threshold(q.dtype) if automatic and method else model.formula
     by = "" if automatic else f" by {type(method).__name__}"

@@ -14,6 +14,7 @@ from .._formula._acceleration import (
     require_shapes,
     why_not_finite,
 )
+from .._formula._equations import require_energy
 from .._misc._errors import InputError
 from .._motion._model import Model
 from .._motion._project import project
@@ -97,9 +98,12 @@ def _first_fit(model: Model, t: Array, automatic: bool, *states: State, symmetri
             if not _is_precise(model, rows["position_error"][i], rows["velocity_error"][i]):
                 continue
             regular = bool(rows["regular"][i])
-            if regular and not automatic:  # of a formula they are regular wherever it is finite
+            if not automatic:  # of a formula they are regular wherever it is finite
+                require_energy(model.system, t, *state)
                 (here,) = equations_at(model, t, state)
-                regular = not inconsistent_rows(here, rows["a"][i])
+                _require_symmetric(here.M)
+                if not regular or inconsistent_rows(here, rows["a"][i]):
+                    continue
             if regular:
                 if not symmetric:
                     _require_symmetric(mass_matrices(model, _together(t, state))[0])
