@@ -50,7 +50,7 @@ def ours():
             robot.mechanism, q0, v, t1=STEPS * STEP, contact="steps", dt0=STEP, ts=jnp.array([1.0])
         )
 
-    for call, given, members in ((run, v0[0], 1), (jax.jit(jax.vmap(run)), v0, MEMBERS)):
+    for call, given, members in ((run, v0[0], 1), (jax.vmap(run), v0, MEMBERS)):
         found, seconds, compiled = timed(call, jnp.asarray(given))
         yield found, seconds / STEPS / members * 1e6, compiled
 

@@ -69,7 +69,8 @@ def rows(t1: float, rounds: int) -> Iterator[Row]:
         model.opt.disableflags |= int(getattr(mujoco.mjtDisableBit, f"mjDSBL_{flag}"))
     robot = uk.load(model, ctrl=lambda t: AMPLITUDE * jnp.sin(4 * jnp.pi * t))
     n_q = robot.problem.q0.size
-    start = tuple(np.asarray(x) for x in robot.state_to_mujoco(robot.problem.q0, robot.problem.v0))
+    qpos, qvel = robot.state_to_mujoco(robot.problem.q0, robot.problem.v0)
+    start = np.asarray(qpos), np.asarray(qvel)
 
     def places(qpos: np.ndarray) -> np.ndarray:
         at = mujoco.MjData(model)

@@ -6,7 +6,7 @@ from jax.extend import core
 
 
 def live(jaxpr: Any) -> list[Any]:
-    """Those that the outputs need, in order.
+    """Those that the outputs need, and those that do more than compute, in order.
 
     **Arguments:**
 
@@ -14,7 +14,7 @@ def live(jaxpr: Any) -> list[Any]:
     """
     needed, found = {x for x in jaxpr.outvars if not isinstance(x, core.Literal)}, []
     for equation in reversed(jaxpr.eqns):
-        if not needed.isdisjoint(equation.outvars):
+        if equation.effects or not needed.isdisjoint(equation.outvars):
             found.append(equation)
             needed.update(x for x in equation.invars if not isinstance(x, core.Literal))
     return found[::-1]

@@ -52,7 +52,11 @@ def empty_log(y: State) -> Log:
         zeros(n),
         zeros(n),
         zeros(m),
-        *(zeros() for _ in range(5)),
+        zeros(),
+        zeros(),
+        zeros(),
+        zeros(),
+        zeros(),
         jnp.zeros((), jnp.int32),
     )
 

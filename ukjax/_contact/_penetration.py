@@ -97,10 +97,10 @@ def _root(rows: Rows, given: Any, apart: Callable[..., Apart], layout: Layout, v
     """d and pi."""
     dtype = rows.W.dtype
     none, zero = jnp.zeros(v, dtype), jnp.zeros(len(layout.owner), dtype)
-    frictionless = (jnp.zeros(len(layout.contacts), dtype),) * 2
+    smooth = jnp.zeros(len(layout.contacts), dtype)
 
     def nearer(push: _Push) -> _Push:
-        problem = -push.d, push.at.gap, frictionless, push.at.pushed, push.pi
+        problem = -push.d, push.at.gap, (smooth, smooth), push.at.pushed, push.pi
         (pi, *_), d = struck(layout.contacts, rows, *problem)
         return _Push(pi, d, apart(d, pi, *given), push.tries + 1)
 

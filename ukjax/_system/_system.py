@@ -26,8 +26,8 @@ class _Constrained:  # no dataclass: of one, type checkers would take the field 
 class AbstractSystem(_Constrained, eqx.Module):
     """A mechanical system M(t, q) a = Q(t, q, v) under constraints.
 
-    Subclass it with the two methods below and `constraints`, a tuple (a field or a property). Parameters
-    kept as array fields can be differentiated. `kinematics`, `energy` and `nonideal_force` are optional.
+    Subclass it with the two methods below and `constraints`, a tuple (a field or a property). Parameters kept as array
+    fields can be differentiated. `kinematics`, `energy`, `nonideal_force`, `coordinate_force` are optional.
 
     So are these attributes, each a field, a property or a method: `labels`, names of the coordinates (by default `q[0]`,
     ...), and `velocity_labels`, of the velocities (by default the same); `points(t, q)`, named places;
@@ -50,8 +50,7 @@ class AbstractSystem(_Constrained, eqx.Module):
         return None
 
     def coordinate_force(self, t: Time, q: Coordinates, v: Velocities) -> Forces | None:
-        """The part of the force that springs and dampers of single coordinates make (n,), which time stepping takes
-        implicitly; None (the default) where nothing is known of it."""
+        """The part of Q by springs and dampers of coordinates (n,), implicit in time stepping; None if unknown."""
         return None
 
     def kinematics(self, t: Time, q: Coordinates, v: Velocities) -> Coordinates:
@@ -177,9 +176,8 @@ class LagrangianSystem(AbstractSystem):
         """L(t, q, v), which must be a real number."""
         value = number_array("the lagrangian", called("the lagrangian", self.lagrangian, t, q, v))
         if value.shape or not jnp.issubdtype(value.dtype, jnp.floating):
-            raise InputError(
-                f"the lagrangian is {value.dtype} of shape {value.shape}; it must be a real scalar."
-            )
+            what = f"{value.dtype} of shape {value.shape}"
+            raise InputError(f"the lagrangian is {what}; it must be a real scalar.")
         return value
 
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
@@ -189,10 +187,8 @@ class LagrangianSystem(AbstractSystem):
         t = jnp.asarray(t, q.dtype)
         momentum = jax.grad(self._scalar, argnums=2)
         convective = jax.jvp(lambda t, q: momentum(t, q, v), (t, q), (jnp.ones_like(t), v))[1]
-        own = called("generalized_force", self.generalized_force, t, q, v)
-        return (
-            jax.grad(self._scalar, argnums=1)(t, q, v) - convective + number_array("generalized_force", own)
-        )
+        own = number_array("generalized_force", called("generalized_force", self.generalized_force, t, q, v))
+        return jax.grad(self._scalar, argnums=1)(t, q, v) - convective + own
 
     def energy(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, ""] | None:
         """Jacobi's energy v . L_v - L [J]; the total energy where coordinates do not depend on time."""
@@ -229,8 +225,6 @@ def lagrangian_system(
     - `constraints`: any of `Holonomic`, `Nonholonomic`, `AccelerationConstraint`, `Unilateral`, `DryFriction`.
     - `generalized_force`: F(t, q, v) (n,), the forces that have no potential; by default none.
     - `labels`: names of the coordinates; by default `q[0]`, ...
-
-    **Returns:** the system.
     """
     require_function("lagrangian", lagrangian, "t, q, v")
     if generalized_force is not None:
@@ -281,10 +275,9 @@ class System(AbstractSystem):
         ):
             if fn is not None:
                 require_function(what, fn, takes)
-        self.mass_matrix_ = (
-            mass_matrix if callable(mass_matrix) else real_array("the mass matrix", mass_matrix)
-        )
-        self.force_ = force if callable(force) else real_array("the force", force)
+        either = lambda what, x: x if callable(x) else real_array(what, x)
+        self.mass_matrix_ = either("the mass matrix", mass_matrix)
+        self.force_ = either("the force", force)
         self.constraints = as_constraints(constraints)
         self.energy_ = energy
         self.nonideal_force_ = nonideal_force

@@ -163,14 +163,14 @@ def _damped(tree: TreeSystem, _: Axes, values: Values) -> TreeSystem:
     places = [k for name in values for k in _velocities(tree)[name]]
     i, old = _load(tree, JointDamping) or (len(tree.on_coordinates), None)
     if old is None:
-        old = JointDamping(jnp.zeros((0, 3), tree.q0.dtype), (), None)
+        old = JointDamping(damping=jnp.zeros((0, 3), tree.q0.dtype), places=(), conversion=None)
     more = [k for k in places if k not in old.places]
     damping = jnp.concatenate([old.damping, jnp.zeros((len(more), 3), old.damping.dtype)])
     every = (*old.places, *more)
     for name, x in values.items():
         for k in _velocities(tree)[name]:
             damping = damping.at[every.index(k), 0].set(x)
-    return _with_load(tree, i, JointDamping(damping, every, old.conversion))
+    return _with_load(tree, i, JointDamping(damping=damping, places=every, conversion=old.conversion))
 
 
 def _stiffnesses(tree: TreeSystem, _: Axes) -> Values:
