@@ -100,6 +100,8 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._system._constraint import AccelerationConstraint as AccelerationConstraint
     from ._system._constraint import Holonomic as Holonomic
     from ._system._constraint import Nonholonomic as Nonholonomic
+    from ._system._lagrangian import LagrangianSystem as LagrangianSystem
+    from ._system._lagrangian import lagrangian_system as lagrangian_system
     from ._system._problem import Problem as Problem
     from ._system._rows import Rows as Rows
     from ._system._rows import constraint_rows as constraint_rows
@@ -107,9 +109,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._system._stabilize import Baumgarte as Baumgarte
     from ._system._stabilize import NoStabilizer as NoStabilizer
     from ._system._system import AbstractSystem as AbstractSystem
-    from ._system._system import LagrangianSystem as LagrangianSystem
     from ._system._system import System as System
-    from ._system._system import lagrangian_system as lagrangian_system
     from ._system._tabulated import Tabulated as Tabulated
     from ._system._unilateral import DryFriction as DryFriction
     from ._system._unilateral import Unilateral as Unilateral
@@ -185,7 +185,8 @@ else:
         "_system._problem": "Problem",
         "_system._rows": "Rows constraint_rows",
         "_system._stabilize": "AbstractStabilizer Baumgarte NoStabilizer",
-        "_system._system": "AbstractSystem LagrangianSystem System lagrangian_system",
+        "_system._lagrangian": "LagrangianSystem lagrangian_system",
+        "_system._system": "AbstractSystem System",
         "_system._tabulated": "Tabulated",
         "_system._unilateral": "DryFriction Unilateral",
         "_tune": "TuneResult ViolationLoss tune",

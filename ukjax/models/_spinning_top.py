@@ -10,8 +10,9 @@ from jaxtyping import Array, Float
 from .._misc._lie import quaternion_product, quaternion_rate, rotation_matrix
 from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
 from .._system._constraint import AbstractConstraint, Holonomic
+from .._system._lagrangian import LagrangianSystem
 from .._system._problem import Problem
-from .._system._system import AbstractSystem, LagrangianSystem
+from .._system._system import AbstractSystem
 from ._parameters import Scalar, as_parameter, at_start, check_choice, check_finite, check_positive
 
 _CITATION = "Lagrange's top; H. Goldstein, Classical Mechanics, 2nd ed. 1980, section 5-7."
