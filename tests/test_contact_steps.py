@@ -203,3 +203,18 @@ def test_painleve_rod_has_an_impact_without_collision():
     found = stepped(system, [0.0, length * np.sin(phi), phi], v, 1e-6, 1, [1e-6])
     np.testing.assert_allclose(found.contacts.force[0] * 1e-6, impulse, rtol=1e-4)
     np.testing.assert_allclose(found.v[0], v + W @ J.T @ impulse, rtol=1e-4)
+
+
+def test_simulate_takes_steps_within_jit():
+    """A ball in free fall, then at rest on the floor: q = z - g t (t + h) / 2 of Moreau's scheme until it lands."""
+
+    def heights(z):
+        run = uk.simulate(ball(0.0), z[None], jnp.zeros(1), t0=0.0, t1=1.0, dt0=0.01, ts=6, contact="steps")
+        return run.q[:6, 0]
+
+    found = jax.jit(heights)(jnp.asarray(1.0))
+    fall = 1.0 - G * np.array([0.0, 0.2, 0.4]) ** 2 / 2
+    np.testing.assert_allclose(found[:3], fall, rtol=0, atol=G * 0.4 * 0.01)
+    np.testing.assert_allclose(found[3:], 0.0, atol=1e-10)
+    with pytest.raises(uk.InputError, match="t0, t1 and dt0 cannot be traced"):
+        jax.jit(lambda h: uk.simulate(ball(0.0), t1=1.0, dt0=h, q0=[1.0], v0=[0.0], contact="steps").q)(0.01)

@@ -233,7 +233,7 @@ def positive_time(name: str, value: Any) -> Array:
 
     **Raises:** `InputError` for anything else.
     """
-    array = real_array(name, value)
+    array = real_values(name, value)
     if array.ndim or fails(lambda x: (x > 0) & np.isfinite(x), value):
         raise InputError(f"{name} must be a positive time [s], got {value}.")
     return array
