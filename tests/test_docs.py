@@ -44,6 +44,7 @@ SLOW = (
     "gradients.md",
     "learning.md",
     "mechanisms.md",
+    "methods.md",
     "robots.md",
     "sweeps.md",
     "tuning.md",

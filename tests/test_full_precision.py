@@ -90,6 +90,7 @@ def test_simulate(solver: dfx.AbstractSolver) -> None:
     require_full(run, problem.q0, problem.v0)
 
 
+@pytest.mark.slow
 def test_derivatives_of_what_was_compiled() -> None:
     """The rules are traced after the function they are of."""
     problem = problem_of("own")

@@ -104,6 +104,7 @@ def _pairs(model, methods, formulas=tuple(FORMULAS)):
     return [(f, m) for f, m in every if applies(Case(model, f, m, "Baumgarte", "", ""))]
 
 
+@pytest.mark.slow
 def test_accelerations_at_repeated_and_zero_singular_values():
     """Every formula, where differentiating singular values and vectors would give NaN."""
     _check_accelerations("doubled rods", _pairs("doubled rods", ["GramSchmidt"]))

@@ -112,6 +112,7 @@ def held(x):
 held.defvjp(lambda x: (2 * x, None), lambda _, change: (0 * change,))
 
 
+@pytest.mark.slow
 def test_a_rule_for_reverse_mode_only_is_kept_on_arrays():
     system = Pulled(lambda q: held(q))
     with pytest.raises(TranslationError, match="reverse mode only"):

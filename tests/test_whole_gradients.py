@@ -57,7 +57,7 @@ def assert_alike(found, expected, rtol=1e-9):
     np.testing.assert_allclose(found, expected, rtol=rtol, atol=rtol * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [pytest.param(x, marks=[pytest.mark.slow] * (x == "servo")) for x in CASES])
 def test_gradients_are_slopes(case):
     """Along random changes of parameters, gains and start; of velocities alone where rows are to stay dependent."""
     make, t1, options = CASES[case]
