@@ -8,7 +8,7 @@ import pytest
 from jax.extend.core import jaxpr_as_fun
 
 import ukjax as uk
-from ukjax._misc._checks import times_unchecked, unchecked
+from ukjax._misc._checks import nan_for_errors, without_checks_of_times
 
 
 def positive(x):
@@ -49,7 +49,7 @@ def test_checks_become_nan_wherever_they_are(name: str) -> None:
         "custom_jvp": rule,
         "custom_vjp": other,
     }
-    run = jaxpr_as_fun(unchecked(jax.make_jaxpr(places[name])(1.0)))
+    run = jaxpr_as_fun(nan_for_errors(jax.make_jaxpr(places[name])(1.0)))
     (right,), (wrong,) = run(2.0), run(-2.0)
     assert right == places[name](2.0)
     assert np.isnan(wrong)
@@ -64,7 +64,7 @@ def test_only_checks_of_times_go() -> None:
         t0, t1 = times
         return positive(t1 - t0), positive(x), positive(x * t1)
 
-    run = jax.jit(lambda times, x: times_unchecked(fn, times, x))
+    run = jax.jit(lambda times, x: without_checks_of_times(fn, times, x))
     late, early = (jnp.asarray(0.0), jnp.asarray(1.0)), (jnp.asarray(1.0), jnp.asarray(0.0))
     np.testing.assert_array_equal(run(late, jnp.asarray(3.0)), [1.0, 3.0, 3.0])
     assert np.isnan(run(early, jnp.asarray(3.0))[0])

@@ -60,8 +60,8 @@ _ARRAY = """  %{of}{i}.place = getelementptr ptr, ptr %{of}, i64 {i}
   %{of}{i}.shape = load ptr, ptr %{of}{i}.shapes"""
 
 # How hard LLVM's code generator tries. What a run calls thousands of times is worth it, and 1 makes code as fast as 2 in
-# four fifths of the time; what is called once before and after a run is compiled in a quarter of the time without. All
-# compute the same bits: nothing is reassociated.
+# four fifths of the time; what is called once before and after a run is compiled in a quarter of the time without.
+# Nothing is reassociated, so results are alike: to the last bit at 1 and 2, to rounding at 0.
 _OPTIMIZED, AT_ONCE = 1, 0
 
 _lock = threading.Lock()

@@ -4,6 +4,7 @@ With y = (q, v), parameters p and their changes y', p', the field f(t, y, p) bec
 projection of a step's end likewise. The control sees y alone, so that the sizes of steps count as constants.
 """
 
+import itertools
 from collections.abc import Sequence
 
 from ._expressions import Expression, reachable
@@ -23,9 +24,8 @@ def carrying_change(motion: Motion, control: Control) -> tuple[Motion, Control]:
     n = motion.size
     field = _carrying(motion.field, n, 0)
     projection = motion.projection and _carrying(motion.projection, n, motion.multipliers)
-    return Motion(field, projection, motion.multipliers, 2 * n, motion.estimates), _looking_at_first(
-        control, n
-    )
+    motion = Motion(field, projection, motion.multipliers, 2 * n, motion.estimates)
+    return motion, _looking_at_first(control, n)
 
 
 def _carrying(program: Program, n: int, multipliers: int) -> Program:
@@ -35,18 +35,15 @@ def _carrying(program: Program, n: int, multipliers: int) -> Program:
     p = count - 1 - n - errors - multipliers
     first = 1 if p else 0
     change = program.pushforward((*range(first), first + 1, first + 2), n)
-    state = 2 * p + 1
-    after = (
-        range(state + 2 * n, state + 2 * n + errors),
-        range(state + 2 * n + 2 * errors, state + 4 * n + multipliers),
-    )
-    own = [*range(p), 2 * p, *range(state, state + n), *after[0], *after[1][:multipliers]]
-    changes = [*range(p, 2 * p), *range(state + n, state + 2 * n)]
+    counts = (2 * p, 1, 2 * n, 2 * errors, multipliers)
+    _, time, y, e, mu = itertools.accumulate((0, *counts[:-1]))  # where each begins
+    runs = (0, p), (time, 1), (y, n), (e, errors), (mu, multipliers)
+    own = [begin + i for begin, many in runs for i in range(many)]
+    changes = [*range(p, 2 * p), *range(y + n, y + 2 * n)]
     build = Builder()
     kept = _renumbered(program.outputs, own, build)
     moved = _renumbered(change.outputs, [*own, *changes], build)
     without = [0.0] * n if len(kept) > n + multipliers + 2 else []  # a change has no error
-    counts = (2 * p, 1, 2 * n, 2 * errors, multipliers)
     return Program([*kept[:n], *moved, *kept[n:], *without], counts, program.dtype, derived=True)
 
 

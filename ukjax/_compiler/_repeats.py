@@ -17,10 +17,8 @@ import numpy as np
 from ._expressions import Node
 
 _LONGEST_PERIOD = 1_024
-_CODES, _DISTANCES = (
-    16,
-    11,
-)  # bits that hold any code of an operation, and any distance up to the longest period
+_CODES = 16  # bits that hold any code of an operation
+_DISTANCES = 11  # bits that hold any distance up to the longest period
 _MOST_COMPARED = (
     10**8
 )  # pairs of operations: a second or two; of longer programs only shorter periods are looked for

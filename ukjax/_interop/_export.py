@@ -12,7 +12,7 @@ from jax.extend.core import jaxpr_as_fun
 from .._compiler import to_leave_process
 from .._misc._arguments import all_of, number_array, one_of, whole_number
 from .._misc._called import called
-from .._misc._checks import unchecked
+from .._misc._checks import nan_for_errors
 from .._misc._checksum import AT_END, intact, seal
 from .._misc._errors import InputError, missing_extra, shown
 from .._misc._paths import as_path, replacing, require_there
@@ -92,7 +92,7 @@ def export(
 
     with to_leave_process():
         program, made = jax.make_jaxpr(run, return_shape=True)(*shapes)
-        compute = jaxpr_as_fun(unchecked(program))
+        compute = jaxpr_as_fun(nan_for_errors(program))
 
         def unwrapped(*arrays: Any) -> Any:
             return jax.tree.unflatten(jax.tree.structure(made), compute(*jax.tree.leaves(arrays)))

@@ -15,7 +15,7 @@ from jaxtyping import Array
 _LOOPS = ("while", "scan")
 
 
-def unchecked(program: ClosedJaxpr, known: Sequence[bool] | None = None) -> ClosedJaxpr:
+def nan_for_errors(program: ClosedJaxpr, known: Sequence[bool] | None = None) -> ClosedJaxpr:
     """A program with NaN in place of errors.
 
     **Arguments:**
@@ -27,7 +27,7 @@ def unchecked(program: ClosedJaxpr, known: Sequence[bool] | None = None) -> Clos
     return _closed(program, known)
 
 
-def times_unchecked(fn: Callable[..., Any], times: Any, *arguments: Any) -> Any:
+def without_checks_of_times(fn: Callable[..., Any], times: Any, *arguments: Any) -> Any:
     """Calls a function without its checks of times, which the caller has made; others stay.
 
     **Arguments:**
@@ -39,7 +39,7 @@ def times_unchecked(fn: Callable[..., Any], times: Any, *arguments: Any) -> Any:
     program, struct, static = eqx.filter_make_jaxpr(fn)(times, *arguments)
     arrays = [jax.tree.leaves(eqx.filter(x, eqx.is_array)) for x in (times, arguments)]
     known = [True] * len(arrays[0]) + [False] * len(arrays[1])
-    found = jaxpr_as_fun(unchecked(program, known))(*arrays[0], *arrays[1])
+    found = jaxpr_as_fun(nan_for_errors(program, known))(*arrays[0], *arrays[1])
     return eqx.combine(jax.tree.unflatten(jax.tree.structure(struct), found), static)
 
 

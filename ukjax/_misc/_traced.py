@@ -9,7 +9,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 from jaxtyping import Array
 
-from ._checks import unchecked
+from ._checks import nan_for_errors
 
 
 def traced(fn: Callable[..., list[Array]], *arguments: Array) -> ClosedJaxpr:
@@ -22,7 +22,7 @@ def traced(fn: Callable[..., list[Array]], *arguments: Array) -> ClosedJaxpr:
     """
     # The device is part of the key under which JAX keeps what it traced: code kept from elsewhere may call back.
     with jax.default_device(jax.devices()[0]):
-        return unchecked(jax.make_jaxpr(fn)(*arguments))
+        return nan_for_errors(jax.make_jaxpr(fn)(*arguments))
 
 
 def fingerprint(program: ClosedJaxpr, *values: Array) -> str:
