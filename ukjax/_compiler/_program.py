@@ -10,7 +10,7 @@ ones in pieces (`_lowered`).
 import functools
 import itertools
 from collections.abc import Sequence
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import jax
 import jax.numpy as jnp
@@ -69,6 +69,8 @@ class Program:
     - `dtype`: of inputs and outputs.
     - `derived`: whether it is for a derivative.
     """
+
+    again: ClassVar[None] = None  # it is run once; another time by `Repeated`
 
     def __init__(
         self, outputs: Sequence[Expression], counts: Sequence[int], dtype: Any, derived: bool = False
