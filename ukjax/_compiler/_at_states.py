@@ -19,9 +19,12 @@ from .._formula._acceleration import (
     Equations,
     UdwadiaKalaba,
     equations_of_motion,
+    solved,
+    why_not_finite,
 )
 from .._formula._equations import require_energy
 from .._formula._on_host import accelerations
+from .._misc._errors import InputError
 from .._misc._types import is_traced
 from .._pseudoinverse import GramSchmidt, unit_rows_on_host
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
@@ -119,11 +122,6 @@ def _independent(formula: AbstractFormula, equations: Equations) -> Acceleration
     return Acceleration(*map(jnp.asarray, (a, force, multipliers, *told)))
 
 
-@eqx.filter_jit
-def _solved(formula: AbstractFormula, equations: Equations) -> Acceleration:
-    return formula.solve(equations)
-
-
 def acceleration_at(formula: AbstractFormula, system: AbstractSystem, t: Any, q: Any, v: Any) -> Acceleration:
     """What `formula.acceleration` returns; at a known state XLA compiles the linear algebra at most, and that only
     where rows may depend on each other, or for other formulas than the default.
@@ -135,5 +133,7 @@ def acceleration_at(formula: AbstractFormula, system: AbstractSystem, t: Any, q:
     if is_traced((formula, system, t, q, v)):
         return formula.acceleration(system, t, q, v)
     equations = equations_at(system, NoStabilizer(), t, q, v)
-    found = _independent(formula, equations) or _solved(formula, jax.tree.map(jnp.asarray, equations))
-    return found if np.all(np.isfinite(found.a)) else formula.acceleration(system, t, q, v)  # which says why
+    found = _independent(formula, equations) or solved(formula, equations)
+    if not np.all(np.isfinite(found.a)):
+        raise InputError(why_not_finite(formula, equations, t, q, v))
+    return found

@@ -20,7 +20,8 @@ from .._compiler import (
     machine_code_is_wanted,
     projection_for,
 )
-from .._formula._acceleration import AbstractFormula, UdwadiaKalaba, equations_of_motion
+from .._formula._acceleration import AbstractFormula, Equations, UdwadiaKalaba, equations_of_motion
+from .._formula._equations import with_dense_mass
 from .._misc._errors import InputError
 from .._misc._types import is_traced
 from .._system._stabilize import AbstractStabilizer
@@ -67,6 +68,20 @@ class Model(eqx.Module):
         )
         return dataclasses.replace(self, numbers=(code, projection))
 
+    @property
+    def is_solved(self) -> bool:
+        """Whether the acceleration is scalar code, and not the equations of motion alone."""
+        return self.code is not None and self.code.unsolved is None
+
+    def equations(self, t: Array, q: Array, v: Array) -> Equations:
+        """The equations of motion, by scalar code where there is any.
+
+        **Arguments:** as `acceleration`.
+        """
+        if self.code is None:
+            return equations_of_motion(self.system, t, q, v, self.stabilizer)
+        return with_dense_mass(self.code.equations(*_operands(self, t, q, v)))
+
     def acceleration(self, t: Array, q: Array, v: Array) -> Array:
         """The stabilized acceleration (n,).
 
@@ -76,8 +91,8 @@ class Model(eqx.Module):
         - `q`: generalized coordinates (n_q,).
         - `v`: generalized velocities (n,).
         """
-        if self.code is None:
-            return self.formula.solve(equations_of_motion(self.system, t, q, v, self.stabilizer)).a
+        if self.code is None or not self.is_solved:
+            return self.formula.solve(self.equations(t, q, v)).a
         return self.code(*_operands(self, t, q, v))
 
     def observed(self, t: Array, q: Array, v: Array) -> dict[str, Array]:
@@ -88,7 +103,8 @@ class Model(eqx.Module):
         if self.code is None:
             return {}
         found = self.code.observed(*_operands(self, t, q, v))
-        found["rank"] = found["rank"].astype(jnp.int32)
+        if self.is_solved:
+            found["rank"] = found["rank"].astype(jnp.int32)
         return {name: found[name] for name in found if name not in ("multipliers", "kept", "sure")}
 
     def project(self, t: Array, y: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -187,11 +203,16 @@ def coded(
     except Exception as reason:
         # Whatever user code does that scalar code cannot: the formula can, or says why not.
         return model, f"arrays, as there is no scalar code: {str(reason).partition(chr(10))[0]}"
-    size = code.program.size
-    if not _is_worthwhile(code.program, solver):
-        return model, f"arrays, as scalar code would take {size} operations"
+    program = code.equations.program if code.unsolved else code.program
+    if not _is_worthwhile(program, solver):
+        return model, f"arrays, as scalar code would take {program.size} operations"
     apart = " and the force on arrays" if code.apart else ""
-    model, said = dataclasses.replace(model, code=code), f"scalar code of {size} operations{by}{apart}"
+    if code.unsolved:
+        by = f" for the equations of motion, and the formula on arrays: {code.unsolved}"
+    model, said = (
+        dataclasses.replace(model, code=code),
+        f"scalar code of {program.size} operations{by}{apart}",
+    )
     method = model.stabilizer.projection_method
     if method is None:
         return model, said

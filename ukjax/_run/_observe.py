@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._formula._acceleration import equations_of_motion
 from .._misc._linear import lazily_differentiated
 from .._misc._precision import in_full_precision
 from .._misc._types import is_traced
@@ -81,7 +80,7 @@ def _observe(model: Model, states: States) -> tuple[dict[str, Any], Names]:
     """
 
     def solved(model: Model, t: Array, q: Array, v: Array) -> dict[str, Any]:
-        equations = equations_of_motion(model.system, t, q, v, model.stabilizer)
+        equations = model.equations(t, q, v)
         acceleration, rows = model.formula.solve(equations), equations.rows
         return {
             **{name: getattr(acceleration, name) for name in _SOLVED},
@@ -174,7 +173,7 @@ def _at_reached(model: Model, states: States, usual: int) -> tuple[dict[str, Any
     """Of states with values: what holds at the times reached."""
     t, *y = map(np.asarray, states)
     taken = lambda places: States(*(x[places] for x in (t, *y)))
-    if model.code is not None:
+    if model.is_solved:
         all_reached = t.size > 1 and t[-2] < t[-1] < np.inf  # each once
         return _observe_on_host(model, taken(slice(None) if all_reached else reached(t)), usual)
     places = reached(t)

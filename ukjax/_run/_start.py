@@ -12,6 +12,7 @@ from .._formula._acceleration import (
     Equations,
     equations_of_motion,
     require_shapes,
+    solved,
     why_not_finite,
 )
 from .._formula._equations import require_energy
@@ -29,15 +30,6 @@ State = tuple[Array, Array]
 def _equations(model: Model, t: Array, q: Array, v: Array) -> Equations:
     require_shapes(model.system, t, q, v)  # here, where it is traced once, and before anything else
     return equations_of_motion(model.system, t, q, v, model.stabilizer)
-
-
-@eqx.filter_jit
-def _projected(model: Model, t: Array, q: Array, v: Array) -> tuple[State, Equations, Acceleration]:
-    """The state the run starts from, and what holds there."""
-    require_shapes(model.system, t, q, v)
-    q, v = model.project(t, (q, v))
-    equations = equations_of_motion(model.system, t, q, v, model.stabilizer)
-    return (q, v), equations, model.formula.solve(equations)
 
 
 def _is_precise(model: Model, position_error: Array, velocity_error: Array) -> bool:
@@ -91,7 +83,7 @@ def equations_at(model: Model, t: Array, *states: State) -> list[Equations]:
 
 def _first_fit(model: Model, t: Array, automatic: bool, *states: State, symmetric: bool) -> State | None:
     """The first of some states in which a run can start, as far as can be told without compiling a formula."""
-    rows = None if model.code is None else observed(model, _together(t, *states))
+    rows = observed(model, _together(t, *states)) if model.is_solved else None
     symmetric = symmetric or (model.code is not None and model.code.symmetric)
     for i, state in enumerate(states):
         if rows is not None:
@@ -116,6 +108,16 @@ def _first_fit(model: Model, t: Array, automatic: bool, *states: State, symmetri
     return None
 
 
+def _solved_at(model: Model, t: Array, y: State) -> tuple[Equations, Acceleration]:
+    """What holds at a state, by the formula."""
+    (here,) = equations_at(model, t, y)
+    _require_symmetric(here.M)
+    acceleration = solved(model.formula, here)
+    if not np.all(np.isfinite(acceleration.a)):
+        raise InputError(why_not_finite(model.formula, here, t, *y))
+    return here, acceleration
+
+
 def checked_start(
     model: Model, t: Array, q: Array, v: Array, automatic: bool, *, symmetric: bool = False
 ) -> State:
@@ -130,24 +132,20 @@ def checked_start(
 
     **Raises:** `InputError`, by constraint name, where a run could not start.
     """
-    states: list[Any] = [(q, v)] if automatic or model.code is not None else []
-    if model.projection is not None:
-        found = projected(model, _together(t, (q, v)))
-        states.append((found.q[0], found.v[0]))
-    if states and (fit := _first_fit(model, t, automatic, *states, symmetric=symmetric)) is not None:
-        return fit
-    y, equations, acceleration = _projected(model, t, q, v)
-    _require_symmetric(equations.M)
-    rows = equations.rows
-    if not np.all(np.isfinite(acceleration.a)) or not _is_precise(
-        model, rows.position_error, rows.velocity_error
-    ):
-        model.formula.acceleration(model.system, t, q, v, stabilizer=model.stabilizer)  # raises what is wrong
-        if (method := model.stabilizer.projection_method) is not None:
-            y = project(model.system, t, q, v, pinv=method)
-        y, equations, acceleration = _projected(model, t, *y)
-    if not np.all(np.isfinite(acceleration.a)):
-        raise InputError(why_not_finite(model.formula, model.system, t, *y, model.stabilizer))
+    if automatic or model.is_solved:
+        states: list[Any] = [(q, v)]
+        if model.projection is not None:
+            found = projected(model, _together(t, (q, v)))
+            states.append((found.q[0], found.v[0]))
+        if (fit := _first_fit(model, t, automatic, *states, symmetric=symmetric)) is not None:
+            return fit
+    require_energy(model.system, t, q, v)
+    y: State = q, v
+    equations, acceleration = _solved_at(model, t, y)
+    if not _is_precise(model, equations.rows.position_error, equations.rows.velocity_error):
+        assert (method := model.stabilizer.projection_method) is not None
+        y = project(model.system, t, q, v, pinv=method)
+        equations, acceleration = _solved_at(model, t, y)
     yields = getattr(model.formula, "clearance", None) is not None  # rows that are not met by intent
     inconsistent = inconsistent_rows(equations, acceleration.a)
     if inconsistent and not yields:
