@@ -173,7 +173,7 @@ def _at_reached(model: Model, states: States, usual: int) -> tuple[dict[str, Any
     """Of states with values: what holds at the times reached."""
     t, *y = map(np.asarray, states)
     taken = lambda places: States(*(x[places] for x in (t, *y)))
-    if model.is_solved:
+    if model.code is not None:
         all_reached = t.size > 1 and t[-2] < t[-1] < np.inf  # each once
         return _observe_on_host(model, taken(slice(None) if all_reached else reached(t)), usual)
     places = reached(t)
