@@ -184,7 +184,7 @@ def _made(structure: Structure, leaves: tuple[Leaf, ...], state: tuple[Any, ...]
 def _solution(build: Builder, e: Equations, how: How, dtype: Any) -> Solution:
     given = e.M, plus(build, e.Q, e.c), e.rows.A, e.rows.b
     if isinstance(how, type):
-        raise TranslationError(f"{how.__name__} has no scalar code; UdwadiaKalaba and Schur have")
+        raise TranslationError(f"{how.__name__} has no scalar code")
     if isinstance(how, AbstractPseudoinverse) and len(e.rows.A):
         return acceleration_by(how, build, *given, dtype)
     rcond = how.threshold(dtype) if isinstance(how, AbstractPseudoinverse) else how

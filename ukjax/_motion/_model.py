@@ -195,7 +195,6 @@ def coded(
         return model, f"arrays, so that {type(projection).__name__} says where rows depend on others"
     method = model.formula.inverted_by
     how = method.threshold(q.dtype) if automatic and method else model.formula
-    by = "" if automatic else f" by {type(method).__name__}"
     try:
         code = code_for(model.system, how, model.stabilizer, t, q, v)
     except InputError:  # which says whose function is wrong, as the formula would
@@ -206,13 +205,12 @@ def coded(
     program = code.equations.program if code.unsolved else code.program
     if not _is_worthwhile(program, solver):
         return model, f"arrays, as scalar code would take {program.size} operations"
-    apart = " and the force on arrays" if code.apart else ""
+    said = f"scalar code of {program.size} operations"
     if code.unsolved:
-        by = f" for the equations of motion, and the formula on arrays: {code.unsolved}"
-    model, said = (
-        dataclasses.replace(model, code=code),
-        f"scalar code of {program.size} operations{by}{apart}",
-    )
+        said = f"arrays for {type(model.formula).__name__}, as {code.unsolved}; equations of motion by {said}"
+    elif not automatic:
+        said += f" by {type(method).__name__}"
+    model, said = dataclasses.replace(model, code=code), said + " and the force on arrays" * code.apart
     method = model.stabilizer.projection_method
     if method is None:
         return model, said

@@ -155,9 +155,9 @@ def checked_start(
             return state
     y: State = q, v
     equations, acceleration = _solved_at(model, t, y)
-    if not _is_precise(model, equations.rows.position_error, equations.rows.velocity_error):
-        method = model.stabilizer.projection_method
-        assert method is not None
+    method, rows = model.stabilizer.projection_method, equations.rows
+    precise = _is_precise(model, rows.position_error, rows.velocity_error)
+    if method and (method.independent_rows or not precise):  # which says where rows depend on others
         y = project(model.system, t, q, v, pinv=method)
         equations, acceleration = _solved_at(model, t, y)
     yields = getattr(model.formula, "clearance", None) is not None  # rows that are not met by intent
