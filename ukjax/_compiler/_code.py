@@ -3,6 +3,9 @@
 Code is kept by the structure of a system and the entries of its parameters that are folded in (`_parameters`), so that
 runs with other parameters share it, and what is compiled from it.
 
+A formula with no scalar code of its own, or too long a one, finds the acceleration on arrays, from equations of motion by
+scalar code: these are most of what XLA would compile, and for a mechanism of many bodies it would take minutes.
+
 A force with large products of matrices of parameters, as a neural network is, stays on arrays: scalar code of them is
 long, and so slow to compile, and no faster. Its value is then one more operand of the code. Elsewhere, in the mass matrix
 or the rows, such a product leaves a system without scalar code.
@@ -53,10 +56,11 @@ MOST = 1_000_000
 class Code:
     """The acceleration of systems of one structure as scalar code.
 
-    - `program`: the operations; its inputs are the varying entries of the parameters, t, q and v, and where the force
-      is apart, Q and c.
-    - `equations`: the `Equations` at states, in which the mass matrix may be that of a tree.
-    - `observed`: what a trajectory tells of states, and which rows are `kept`, and whether clearly so (`sure`).
+    - `equations`: the `Equations` at states, in which the mass matrix may be that of a tree. Inputs, of all programs, are
+      the varying entries of the parameters, t, q and v, and where the force is apart, Q and c.
+    - `observed`: what a trajectory tells of states, and which rows are `kept`, and whether clearly so (`sure`); of a
+      formula on arrays, errors and energy only.
+    - `unsolved`: why the formula is left to arrays; None where the acceleration is scalar code too.
     - `dependency`: how rows that are not kept depend on others: of one more operand, 1 for the row and 0 for the others,
       `z` with A^T z = 0, and whether it `holds` and b^T z = 0 too.
     - `apart`: whether the force is left to arrays.
@@ -65,24 +69,35 @@ class Code:
 
     def __init__(
         self,
-        program: Program,
+        solved: tuple[Program, Callable[[], Written]] | str,
         leaves: Sequence[Leaf],
         equations: Written,
         observed: Written,
-        dependency: Callable[[], Written],
         rates: Sequence[Expression],
         apart: bool,
     ):
-        self.program, self.equations, self.observed, self.apart = program, equations, observed, apart
-        self._rates, self._dependency = rates, dependency
+        self.equations, self.observed, self.apart = equations, observed, apart
+        self._rates, self._solved = rates, solved
+        self.unsolved = solved if isinstance(solved, str) else None
         M = equations.arrays.M
         same = lambda x, y: x is y or (is_number(x) and is_number(y) and x == y)
         self.symmetric = isinstance(M, TreeInertia) or all(map(same, M.flat, M.T.flat))
         self._leaves = leaves
 
+    @property
+    def program(self) -> Program:
+        """The acceleration's operations.
+
+        **Raises:** `TranslationError` where the formula is left to arrays.
+        """
+        if isinstance(self._solved, str):
+            raise TranslationError(self._solved)
+        return self._solved[0]
+
     @functools.cached_property
     def dependency(self) -> Written:  # which most systems never need
-        return self._dependency()
+        assert not isinstance(self._solved, str)
+        return self._solved[1]()
 
     @functools.cached_property
     def masses(self) -> Written:
@@ -93,8 +108,8 @@ class Code:
     @functools.cached_property
     def field(self) -> Program:
         """The derivative of the state: q' and the acceleration."""
-        of_state, dtype = [*self._rates, *self.observed.arrays["a"]], self.program.dtype
-        return Program(of_state, self.program.counts, dtype)
+        of_state, program = [*self._rates, *self.observed.arrays["a"]], self.program
+        return Program(of_state, program.counts, program.dtype)
 
     def numbers(self, system: AbstractSystem, stabilizer: AbstractStabilizer) -> Float[Array, " k"]:
         """The parameters the program takes. Make them once, outside of loops: their derivative is then one vector.
@@ -103,7 +118,7 @@ class Code:
 
         - `system`, `stabilizer`: of the structure, and with the folded entries, the code was made for.
         """
-        return numbers(self._leaves, system, stabilizer, self.program.dtype)
+        return numbers(self._leaves, system, stabilizer, self.equations.dtype)
 
     def applied(self, system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) -> tuple[Forces, ...]:
         """The operands after t, q and v: Q and c, by arrays, where the force is apart.
@@ -128,13 +143,6 @@ class Code:
         return run(self.program, numbers, t, q, v, *applied)
 
 
-def _method(formula: AbstractFormula) -> AbstractPseudoinverse:
-    method = formula.inverted_by
-    if method is None:
-        raise TranslationError(f"{type(formula).__name__} has no scalar code; UdwadiaKalaba and Schur have")
-    return method
-
-
 def code_for(
     system: AbstractSystem,
     how: AbstractFormula | float | None,
@@ -156,13 +164,13 @@ def code_for(
     leaves, structure = split(system, stabilizer)
     state = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (t, q, v))
     if isinstance(how, AbstractFormula):
-        return _made(structure, tuple(map(leaf, leaves)), state, _method(how))
+        return _made(structure, tuple(map(leaf, leaves)), state, how.inverted_by or type(how))
     rcond = GramSchmidt().threshold(q.dtype) if how is None else how
     return _made(structure, tuple(map(leaf, leaves)), state, rcond)
 
 
-How = AbstractPseudoinverse | float
-"""What B^+ is computed by, or the threshold of L D L^T."""
+How = AbstractPseudoinverse | type[AbstractFormula] | float
+"""What B^+ is computed by; the kind of a formula that has none; or the threshold of L D L^T."""
 
 
 @remembered
@@ -175,6 +183,8 @@ def _made(structure: Structure, leaves: tuple[Leaf, ...], state: tuple[Any, ...]
 
 def _solution(build: Builder, e: Equations, how: How, dtype: Any) -> Solution:
     given = e.M, plus(build, e.Q, e.c), e.rows.A, e.rows.b
+    if isinstance(how, type):
+        raise TranslationError(f"{how.__name__} has no scalar code")
     if isinstance(how, AbstractPseudoinverse) and len(e.rows.A):
         return acceleration_by(how, build, *given, dtype)
     rcond = how.threshold(dtype) if isinstance(how, AbstractPseudoinverse) else how
@@ -193,17 +203,26 @@ def _written(
     counts = [inputs.count, *(math.prod(x.shape) for x in state)]
     arguments = parameters + [inputs(x.shape) for x in state]
     e: Equations = jax.tree.unflatten(tree, interpreter.run(equations.jaxpr, equations.consts, arguments))
-    solution = _solution(build, e, how, dtype)
-    program = short_enough(Program(solution.a, counts, dtype))
-    observed = _observed(build, e, solution, how if isinstance(how, float) else 1.0)
+    written = Written(e, counts, dtype)
+    observed: dict[str, Any] = {
+        "position_error": e.rows.position_error,
+        "velocity_error": e.rows.velocity_error,
+    }
+    try:
+        solution = _solution(build, e, how, dtype)
+        program = short_enough(Program(solution.a, counts, dtype))
+        solved = program, functools.partial(_dependency, build, solution, len(e.rows.A), counts, dtype)
+        observed |= _observed(build, e, solution, how if isinstance(how, float) else 1.0)
+    except TranslationError as reason:
+        if isinstance(how, float):
+            raise
+        short_enough(written.program)
+        solved = str(reason)
     with contextlib.suppress(TranslationError):  # what the energy needs, the acceleration need not
         found = interpreter.run(energy.jaxpr, energy.consts, arguments)
         observed["energy"] = jax.tree.unflatten(energy_tree, found)
     (of_q,) = interpreter.run(rates.jaxpr, rates.consts, arguments)
-    written = Written(e, counts, dtype), Written(observed, counts, dtype)
-
-    dependency = functools.partial(_dependency, build, solution, len(e.rows.A), counts, dtype)
-    return Code(program, leaves, *written, dependency, list(of_q), apart)
+    return Code(solved, leaves, written, Written(observed, counts, dtype), list(of_q), apart)
 
 
 def _dependency(build: Builder, solution: Solution, m: int, counts: list[int], dtype: Any) -> Written:
@@ -214,7 +233,7 @@ def _dependency(build: Builder, solution: Solution, m: int, counts: list[int], d
 
 
 def _observed(build: Builder, e: Equations, solution: Solution, rcond: float) -> dict[str, Any]:
-    """What a trajectory tells of a state, but its energy."""
+    """What a trajectory tells of a solution."""
     sure = build.apply("lt", solution.nearness, 1 / (_CLEARLY * rcond))
     observed = {
         "a": solution.a,
@@ -224,8 +243,7 @@ def _observed(build: Builder, e: Equations, solution: Solution, rcond: float) ->
         "kept": solution.kept,
         "sure": build.number(sure, True),
     }
-    observed = {key: np.array(x, object) for key, x in observed.items()}
-    return observed | {"position_error": e.rows.position_error, "velocity_error": e.rows.velocity_error}
+    return {key: np.array(x, object) for key, x in observed.items()}
 
 
 def short_enough(program: Program) -> Program:

@@ -4,11 +4,12 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
 from .._compiler import Code
-from .._formula._acceleration import Equations
+from .._formula._acceleration import AbstractFormula, Equations
 from .._formula._equations import with_dense_mass
 from .._formula._on_host import accelerations
 from .._system._system import AbstractSystem
@@ -39,6 +40,12 @@ def _all_operands(code: Code, model: Model, states: States) -> tuple[np.ndarray,
 @eqx.filter_jit
 def _applied(code: Code, system: AbstractSystem, states: States) -> tuple[Array, ...]:
     return jax.vmap(lambda t, q, v: code.applied(system, t, q, v))(*states)
+
+
+@eqx.filter_jit
+def _by_formula(formula: AbstractFormula, equations: Equations) -> dict[str, Any]:
+    solved = jax.vmap(formula.solve)(equations)
+    return {name: getattr(solved, name) for name in ("a", "constraint_force", "multipliers", "rank")}
 
 
 @eqx.filter_jit
@@ -90,6 +97,10 @@ def observed(model: Model, states: States) -> dict[str, Any]:
     assert model.code is not None
     operands = _all_operands(model.code, model, states)
     found = model.code.observed.on_host(*operands)
+    if not model.is_solved:
+        here = jax.tree.map(jnp.asarray, equations(model, states))
+        found |= jax.tree.map(np.asarray, _by_formula(model.formula, here))
+        return found | {"regular": np.all(np.isfinite(found["a"]), axis=1)}
     kept, regular = found.pop("kept") > 0.5, found.pop("sure") > 0.5
     if not kept.all():
         of_least_norm, holds = _least_norm(model.code, operands, found["multipliers"], kept)
