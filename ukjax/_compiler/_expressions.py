@@ -137,6 +137,20 @@ def reachable(outputs: Sequence[Expression]) -> list[Node]:
     return list(found)
 
 
+def borders(outputs: Sequence[Expression], seen: set[Node]) -> list[Node]:
+    """The nodes among those `seen` that outputs are computed of, so that nothing behind them is needed."""
+    found: dict[Node, None] = {}
+    stack, visited = [x for x in outputs if type(x) is Node], set[Node]()
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            found[node] = None
+        elif node not in visited and node.op != "input":
+            visited.add(node)
+            stack += [x for x in node.args if type(x) is Node]
+    return list(found)
+
+
 def weight(x: Node) -> int:
     """How many operations one is where it is compiled for a CPU: sine and cosine are polynomials there."""
     return 20 if x.op in ("sin", "cos") else 1

@@ -90,15 +90,6 @@ class Program:
         return sum(map(weight, reachable(self.outputs)))
 
     @functools.cached_property
-    def _apart(self) -> Parts:
-        return parts(self.outputs, sum(self.counts))
-
-    @property
-    def is_apart(self) -> bool:
-        """Whether its parts are there already."""
-        return "_apart" in self.__dict__
-
-    @functools.cached_property
     def has_machine_code(self) -> bool:
         """Whether LLVM can compile it by itself, on a CPU."""
         return can_compile(self.outputs, self.dtype)
@@ -108,10 +99,10 @@ class Program:
         """The program for GPUs."""
         return ProgramKernel(self.outputs, self.counts, self.dtype)
 
-    @property
+    @functools.cached_property
     def native(self) -> Parts:
         """The parts it is compiled in as machine code."""
-        return self._apart
+        return parts(self.outputs, sum(self.counts))
 
     @functools.cached_property
     def pieces(self) -> Parts | None:
@@ -124,7 +115,7 @@ class Program:
     def on_host(self) -> HostFunction | OnHost:
         """The program on NumPy arrays: as machine code where that can be, else one operation of NumPy after the other."""
         if self.has_machine_code:
-            return HostFunction(self._apart, sum(self.counts), len(self.outputs), self.dtype)
+            return HostFunction(self.native, sum(self.counts), len(self.outputs), self.dtype)
         return OnHost(self.outputs, sum(self.counts), self.dtype)
 
     def __call__(self, *operands: Array) -> Array:

@@ -61,11 +61,6 @@ class ProjectionCode:
         """Without those for error estimates."""
         return self._without()
 
-    @functools.cached_property
-    def _of_states(self) -> Program:
-        """Of both, which give the same, the one that runs have taken apart: for a long one that takes seconds."""
-        return self.whole if self.whole.is_apart else self.bare
-
     def numbers(self, system: AbstractSystem, stabilizer: AbstractStabilizer) -> Float[Array, " k"]:
         """The parameters the projection takes, as `Code.numbers`.
 
@@ -111,14 +106,14 @@ class ProjectionCode:
         n_q, n = len(q), len(v)
         after = n_q + n + self.rows
         errors = np.zeros((n_q + n, 1))
-        found = self._of_states.on_host(numbers, t, q, v, errors, np.zeros((self.rows, 1)))
+        found = self.whole.on_host(numbers, t, q, v, errors, np.zeros((self.rows, 1)))
         for _ in range(_MOST_CALLS - 1):
             unsettled = found[after + 1] > 0.5
             if not unsettled.any():
                 break
             at = ... if unsettled.all() else np.flatnonzero(unsettled)
             state, mu = [x[:, at] for x in (t, q, v)], found[n_q + n : after, at]
-            found[:, at] = self._of_states.on_host(numbers, *state, errors, mu)
+            found[:, at] = self.whole.on_host(numbers, *state, errors, mu)
         return found[:n_q].T, found[n_q : n_q + n].T
 
 

@@ -59,6 +59,13 @@ class AbstractConstraint(eqx.Module):
         """The velocity errors of several `constraints` of this kind."""
         return [called(f"constraint '{c.name}'", c.velocity_error, t, q, v) for c in constraints]
 
+    @classmethod
+    def all_acceleration_rows(
+        cls, constraints: Sequence[Any], t: Time, q: Coordinates, v: Velocities
+    ) -> Sequence[tuple[Array, Array] | None]:
+        """The rows of several `constraints` of this kind that give them themselves."""
+        return [called(f"constraint '{c.name}'", c.acceleration_rows, t, q, v) for c in constraints]
+
 
 def _values(constraints: Sequence[Any], *arguments: Array) -> list[Array]:
     """What the functions of constraints return; those that can be evaluated together are."""
