@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from .._misc._once import once_traced
 from .._misc._types import Coordinates, Time, Velocities
-from .._system._rows import position_rows
+from .._system._rows import position_rows_and_jacobian
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem, has_quasi_velocities
 from ._code import MOST, short_enough
@@ -176,8 +176,8 @@ def _jaxprs(structure: Structure, avals: list[Any], state: tuple[Any, ...], quas
 
     n, shared = state[2].shape[0], common(structure, tuple(avals), state)
 
-    def positions(leaves: list[Array], t: Time, q: Coordinates) -> Array:
-        return position_rows(joined(structure, leaves)[0], t, q)
+    def positions(leaves: list[Array], t: Time, q: Coordinates) -> tuple[Array, Array]:
+        return position_rows_and_jacobian(joined(structure, leaves)[0], t, q)
 
     def velocities(leaves: list[Array], t: Time, q: Coordinates, v: Velocities) -> tuple[Array, Array]:
         nonlocal of_positions
@@ -195,7 +195,7 @@ def _jaxprs(structure: Structure, avals: list[Any], state: tuple[Any, ...], quas
         return closed, jax.tree.structure(shapes)
 
     at = once_traced(positions, avals, *state[:2])
-    of_q = [at, jax.jacfwd(at, argnums=2), shared.inertia, *([rates] if quasi else [])]
+    of_q = [lambda *x: at(*x)[0], lambda *x: at(*x)[1], shared.inertia, *([rates] if quasi else [])]
     return traced(velocities, *state), [traced(function, *state[:2]) for function in of_q], of_positions
 
 

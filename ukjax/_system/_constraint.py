@@ -53,6 +53,13 @@ class AbstractConstraint(eqx.Module):
         return [called(f"constraint '{c.name}'", c.position_error, t, q) for c in constraints]
 
     @classmethod
+    def position_jacobians(
+        cls, constraints: Sequence[Any], t: Time, q: Coordinates
+    ) -> Sequence[Array | None]:
+        """d phi / d q (k, n_q) of several `constraints` of this kind; None (the default) for what JAX finds of phi."""
+        return [None] * len(constraints)
+
+    @classmethod
     def velocity_errors(
         cls, constraints: Sequence[Any], t: Time, q: Coordinates, v: Velocities
     ) -> Sequence[Array | None]:

@@ -119,6 +119,26 @@ def position_rows(system: AbstractSystem, t: Time, q: Coordinates) -> Float[Arra
     return _stacked(_position_errors(_constraints_of(system), t, q), q.dtype)
 
 
+def position_rows_and_jacobian(
+    system: AbstractSystem, t: Time, q: Coordinates
+) -> tuple[Float[Array, " mh"], Float[Array, "mh nq"]]:
+    """phi(t, q) as `position_rows`, and d phi / d q."""
+    constraints = _constraints_of(system)
+    own = _of_each_kind(constraints, lambda kind, several: kind.position_jacobians(several, t, q))
+    left = [c for c, J in zip(constraints, own, strict=True) if J is None]
+    # Differentiated below: the user's functions are called once.
+    errors = once_traced(lambda q: _position_errors(left, t, q), q)
+    of_left = zip(errors(q), jax.jacfwd(errors)(q), strict=True)
+    given = [c for c, J in zip(constraints, own, strict=True) if J is not None]
+    of_given = zip(_position_errors(given, t, q), [J for J in own if J is not None], strict=True)
+    pairs = [next(of_left if J is None else of_given) for J in own]
+    found = [(phi, J) for phi, J in pairs if phi is not None]
+    if not found:
+        return jnp.zeros(0, q.dtype), jnp.zeros((0, q.size), q.dtype)
+    phi, J = map(jnp.concatenate, zip(*found, strict=True))
+    return phi, J
+
+
 def _errors(
     system: AbstractSystem, constraints: Sequence[AbstractConstraint], t: Time, q: Coordinates, v: Velocities
 ) -> tuple[list[Array | None], list[Array | None]]:
