@@ -14,7 +14,7 @@ or the rows, such a product leaves a system without scalar code.
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, final
 
 import jax
@@ -31,13 +31,13 @@ from .._system._system import AbstractSystem
 from .._system._tree_inertia import TreeInertia
 from ._by_pseudoinverse import acceleration_by
 from ._common import traced
-from ._expressions import Expression, is_number
+from ._expressions import Expression, borders, is_number, reachable
 from ._interpret import Interpreter, LargeProductError
 from ._native import machine_code_runs
 from ._parameters import Inputs, Leaf, Structure, leaf, numbers, read_by, split
 from ._program import Program
 from ._refusals import remembered
-from ._scalars import Builder, TranslationError
+from ._scalars import Builder, TranslationError, copied
 from ._solve import Solution, acceleration, plus
 from ._written import Written, run
 
@@ -47,6 +47,9 @@ however many they are."""
 
 _CLEARLY = 10.0
 """Rows are clearly independent if each is by so many times the rank rule's threshold, whatever the order asked in."""
+
+_OF_VALUES = ("multipliers", "kept", "sure", "known")
+"""What of `observed` has no derivative, or is of no use but to states that have values."""
 
 MOST = 1_000_000
 """More operations than this are not even written out: each takes some four kilobytes of memory until it is compiled."""
@@ -58,18 +61,16 @@ class Code:
 
     - `equations`: the `Equations` at states, in which the mass matrix may be that of a tree. Inputs, of all programs, are
       the varying entries of the parameters, t, q and v, and where the force is apart, Q and c.
-    - `observed`: what a trajectory tells of states, and which rows are `kept`, and whether clearly so (`sure`); of a
-      formula on arrays, errors and energy only.
+    - `observed`: what a trajectory tells of states, and which rows are `kept`, and whether clearly so (`sure`), and what
+      `dependency` takes (`known`); of a formula on arrays, errors and energy only.
     - `unsolved`: why the formula is left to arrays; None where the acceleration is scalar code too.
-    - `dependency`: how rows that are not kept depend on others: of one more operand, 1 for the row and 0 for the others,
-      `z` with A^T z = 0, and whether it `holds` and b^T z = 0 too.
     - `apart`: whether the force is left to arrays.
     - `symmetric`: whether the mass matrix is, whatever the numbers.
     """
 
     def __init__(
         self,
-        solved: tuple[Program, Callable[[], Written]] | str,
+        solved: tuple[Program, Written] | str,
         leaves: Sequence[Leaf],
         equations: Written,
         observed: Written,
@@ -94,10 +95,20 @@ class Code:
             raise TranslationError(self._solved)
         return self._solved[0]
 
-    @functools.cached_property
-    def dependency(self) -> Written:  # which most systems never need
+    @property
+    def dependency(self) -> Written:
+        """How rows that are not kept depend on others: of what is `known`, and 1 for the row and 0 for the others.
+
+        It gives `z` with A^T z = 0, and whether it `holds` and b^T z = 0 too.
+        """
         assert not isinstance(self._solved, str)
-        return self._solved[1]()
+        return self._solved[1]
+
+    @functools.cached_property
+    def told(self) -> Written:
+        """What of `observed` can be differentiated."""
+        kept = {x: y for x, y in self.observed.arrays.items() if x not in _OF_VALUES}
+        return Written(kept, self.observed.counts, self.observed.dtype)
 
     @functools.cached_property
     def masses(self) -> Written:
@@ -211,8 +222,9 @@ def _written(
     try:
         solution = _solution(build, e, how, dtype)
         program = short_enough(Program(solution.a, counts, dtype))
-        solved = program, functools.partial(_dependency, build, solution, len(e.rows.A), counts, dtype)
         observed |= _observed(build, e, solution, how if isinstance(how, float) else 1.0)
+        dependency, observed["known"] = _dependency(build, solution, len(e.rows.A), observed, dtype)
+        solved = program, dependency
     except TranslationError as reason:
         if isinstance(how, float):
             raise
@@ -225,11 +237,19 @@ def _written(
     return Code(solved, leaves, written, Written(observed, counts, dtype), list(of_q), apart)
 
 
-def _dependency(build: Builder, solution: Solution, m: int, counts: list[int], dtype: Any) -> Written:
-    """Of multipliers given as m further inputs."""
-    z, holds = solution.dependency([build.input(sum(counts) + i) for i in range(m)])
-    arrays = {"z": np.array(z, object), "holds": np.array(build.number(holds, True), object)}
-    return Written(arrays, [*counts, m], dtype)
+def _dependency(
+    build: Builder, solution: Solution, m: int, observed: dict[str, Any], dtype: Any
+) -> tuple[Written, np.ndarray]:
+    """How rows depend on others, and of what is observed that takes: neither is computed a second time."""
+    further = Builder()
+    z, holds = solution.dependency(given := [build.input(-1 - i) for i in range(m)])
+    found = [*z, build.number(holds, True)]
+    seen = set(reachable([x for array in jax.tree.leaves(observed) for x in array.reshape(-1)]))
+    known = borders(found, seen)
+    inputs = dict(zip((*known, *given), map(further.input, range(len(known) + m)), strict=True))
+    *z, holds = copied(found, inputs, further)
+    arrays = {"z": np.array(z, object), "holds": np.array(holds, object)}
+    return Written(arrays, [len(known), m], dtype), np.array(known, object)
 
 
 def _observed(build: Builder, e: Equations, solution: Solution, rcond: float) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from .._misc._once import once_traced
 from .._misc._types import Coordinates, Time, Velocities
-from .._system._rows import position_rows
+from .._system._rows import position_rows_and_jacobian
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem, has_quasi_velocities
 from ._code import MOST, short_enough
@@ -62,11 +62,6 @@ class ProjectionCode:
         """Without those for error estimates."""
         return self._without()
 
-    @functools.cached_property
-    def _of_states(self) -> Repeated:
-        """Of both, which give the same, the one that runs have taken apart: for a long one that takes seconds."""
-        return self._settling(self.whole if self.whole.is_apart else self.bare)
-
     def numbers(self, system: AbstractSystem, stabilizer: AbstractStabilizer) -> Float[Array, " k"]:
         """The parameters the projection takes, as `Code.numbers`.
 
@@ -110,7 +105,7 @@ class ProjectionCode:
         - `t`, `q`, `v`: the states, along the last axis: (1, k), (n_q, k), (n, k).
         """
         n_q, n = len(q), len(v)
-        found = self._of_states.on_host(numbers, t, q, v, np.zeros((n_q + n, 1)))
+        found = self._settling(self.whole).on_host(numbers, t, q, v, np.zeros((n_q + n, 1)))
         return found[:n_q].T, found[n_q : n_q + n].T
 
 
@@ -159,8 +154,8 @@ def _jaxprs(structure: Structure, avals: list[Any], state: tuple[Any, ...], quas
 
     n, shared = state[2].shape[0], common(structure, tuple(avals), state)
 
-    def positions(leaves: list[Array], t: Time, q: Coordinates) -> Array:
-        return position_rows(joined(structure, leaves)[0], t, q)
+    def positions(leaves: list[Array], t: Time, q: Coordinates) -> tuple[Array, Array]:
+        return position_rows_and_jacobian(joined(structure, leaves)[0], t, q)
 
     def velocities(leaves: list[Array], t: Time, q: Coordinates, v: Velocities) -> tuple[Array, Array]:
         nonlocal of_positions
@@ -178,7 +173,7 @@ def _jaxprs(structure: Structure, avals: list[Any], state: tuple[Any, ...], quas
         return closed, jax.tree.structure(shapes)
 
     at = once_traced(positions, avals, *state[:2])
-    of_q = [at, jax.jacfwd(at, argnums=2), shared.inertia, *([rates] if quasi else [])]
+    of_q = [lambda *x: at(*x)[0], lambda *x: at(*x)[1], shared.inertia, *([rates] if quasi else [])]
     return traced(velocities, *state), [traced(function, *state[:2]) for function in of_q], of_positions
 
 

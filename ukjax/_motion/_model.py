@@ -102,10 +102,8 @@ class Model(eqx.Module):
         """
         if self.code is None:
             return {}
-        found = self.code.observed(*_operands(self, t, q, v))
-        if self.is_solved:
-            found["rank"] = found["rank"].astype(jnp.int32)
-        return {name: found[name] for name in found if name not in ("multipliers", "kept", "sure")}
+        found = self.code.told(*_operands(self, t, q, v))
+        return found | {"rank": found["rank"].astype(jnp.int32)} if self.is_solved else found
 
     def project(self, t: Array, y: tuple[Array, Array]) -> tuple[Array, Array]:
         """The state (q, v), projected if the stabilizer projects: where a run starts or saves, not in its loop.

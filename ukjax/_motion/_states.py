@@ -101,9 +101,9 @@ def observed(model: Model, states: States) -> dict[str, Any]:
         here = jax.tree.map(jnp.asarray, equations(model, states))
         found |= jax.tree.map(np.asarray, _by_formula(model.formula, here))
         return found | {"regular": np.all(np.isfinite(found["a"]), axis=1)}
-    kept, regular = found.pop("kept") > 0.5, found.pop("sure") > 0.5
+    kept, regular, known = found.pop("kept") > 0.5, found.pop("sure") > 0.5, found.pop("known")
     if not kept.all():
-        of_least_norm, holds = _least_norm(model.code, operands, found["multipliers"], kept)
+        of_least_norm, holds = _least_norm(model.code, known, found["multipliers"], kept)
         found["multipliers"], regular = of_least_norm, regular & holds
     finite = np.all(np.isfinite(found["a"]), axis=1)
     unsure = np.flatnonzero(finite & ~regular)
@@ -115,23 +115,22 @@ def observed(model: Model, states: States) -> dict[str, Any]:
 
 
 def _least_norm(
-    code: Code, operands: tuple[np.ndarray, ...], multipliers: np.ndarray, kept: np.ndarray
+    code: Code, known: np.ndarray, multipliers: np.ndarray, kept: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Multipliers (k, m) without their part along the z of A^T z = 0, and where these z are exact but for rounding (k,).
 
     **Arguments:**
 
     - `code`: of the model.
-    - `operands`: of its code.
+    - `known`: what its code takes for this (k, numbers).
     - `multipliers`: zero in the rows left out.
     - `kept`: the rows that are not left out (k, m).
     """
     out = ~kept
     count = out.sum(axis=1)
     states, rows = np.nonzero(out)  # of each pair a z, with 1 in its row and 0 in the others left out
-    taken = [x[:, states] if x.shape[1] > 1 else x for x in operands]
     this = np.arange(kept.shape[1])[:, None] == rows
-    depends = code.dependency.on_host(*taken, this.astype(multipliers.dtype))
+    depends = code.dependency.on_host(known[states].T, this.astype(multipliers.dtype))
     exact = np.ones(len(kept), bool)
     np.logical_and.at(exact, states, depends["holds"] > 0.5)
     # Each z, as many as a state has, is taken out of those after it, and out of the multipliers.

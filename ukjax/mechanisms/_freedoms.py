@@ -48,7 +48,7 @@ class Freedom(NamedTuple):
         along = xp.asarray([0.0, 0.0, 1.0], point.dtype) if axis is None else xp.asarray(axis)
         still = isinstance(advance, float) and advance == 0.0
         linear = xp.zeros_like(along) if still else xp.asarray(advance) * along
-        return cls("twist", label, along[None], linear[None], in_space(point))
+        return cls("twist", label, xp.expand_dims(along, 0), xp.expand_dims(linear, 0), in_space(point))
 
     @classmethod
     def slide(cls, point: Array, axis: Array, label: str = "slide") -> "Freedom":
@@ -60,8 +60,9 @@ class Freedom(NamedTuple):
         - `axis`: of length 1 in the reference posture, of the same shape.
         - `label`: what the coordinate is called.
         """
-        axis = in_space(axis)[None]
-        return cls("twist", label, module_for(axis).zeros_like(axis), axis, in_space(point))
+        xp = module_for(axis := in_space(axis))
+        axis = xp.expand_dims(axis, 0)
+        return cls("twist", label, xp.zeros_like(axis), axis, in_space(point))
 
     @classmethod
     def ball(cls, point: Array) -> "Freedom":
