@@ -1,5 +1,8 @@
 """Stick, slip and rocking against closed forms and SciPy: states to 1e-8, times to 1e-9, derivatives to 1e-6."""
 
+import warnings
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -155,6 +158,7 @@ def test_rod_of_painleve():
     np.testing.assert_allclose(run.contacts.impulse[0], impulse, rtol=1e-5)
     assert run.contacts.sudden[0]
     assert run.contacts.event_time[0] == 0
+    assert run.contacts.told()[0].endswith("N s, without collision")
 
 
 def test_rod_that_slides():
@@ -168,13 +172,41 @@ def test_rod_that_slides():
 
 
 def test_rod_with_two_accelerations():
-    """p < 0 and b_n > 0: to part and to slide on both obey the laws. The run takes one, without an impulse."""
+    """p < 0 and b_n > 0: to part and to slide on both obey the laws. The run says so, and parts, in both ways."""
     system, q0, v0, inverse_inertia, free = rod(1.6, 6.0)
     p = inverse_inertia[0, 0] + 1.6 * inverse_inertia[0, 1]
     assert p < 0 < free[0]
-    run = uk.simulate(system, q0, v0, t1=1e-4, ts=[0.0], **TIGHT)
-    force = np.asarray(run.contacts.force[0])
-    parts, slides = np.zeros(2), -free[0] / p * np.array([1.0, 1.6])
-    taken = min(np.abs(force - x).max() for x in (parts, slides))
-    assert taken < 1e-8
+    with pytest.warns(uk.ContactWarning, match="several motions of tip obey the laws at 0 s"):
+        run = uk.simulate(system, q0, v0, t1=1e-4, ts=[0.0], **TIGHT)
+    np.testing.assert_allclose(run.contacts.force[0], 0, atol=1e-12)
     np.testing.assert_allclose(run.v[0], v0, atol=1e-9)
+    assert run.contacts.told() == ["0 s: other motions of tip obey the laws as well"]
+    with pytest.warns(uk.ContactWarning, match="several motions of tip"):
+        steps = uk.simulate(system, q0, v0, t1=1e-4, ts=[0.0], contact="steps", dt0=1e-5)
+    np.testing.assert_allclose(steps.contacts.force[0], 0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("speed", "spin", "several"), [(1.0, 2.0, True), (1.0, 0.0, False), (0.0, 0.0, False)])
+def test_table_on_four_legs(speed, spin, several):
+    """It slides and spins in many ways, as friction goes with how its legs share the weight; if it does one of the two,
+    or stands, there is one motion, and nothing to say."""
+    legs, height, m = np.array([[0.4, 0.3], [0.4, -0.3], [-0.4, 0.3], [-0.4, -0.3]]), 0.5, 5.0
+
+    def feet(q):
+        """Of place, small angles about x and y, and any angle about z."""
+        c, s, a, b = jnp.cos(q[5]), jnp.sin(q[5]), q[3], q[4]
+        turned = jnp.array([[c, -s, 0], [s, c, 0], [0, 0, 1.0]])
+        tilted = jnp.array([[1, 0, b], [0, 1, -a], [-b, a, 1.0]])
+        return q[None, :3] + np.hstack([legs, np.full((4, 1), -height)]) @ (turned @ tilted).T
+
+    slip = lambda t, q, v: jax.jvp(feet, (q,), (v,))[1][:, :2]
+    floor = uk.Unilateral(lambda t, q: feet(q)[:, 2], friction=0.4, slip=slip, name="leg")
+    M = jnp.diag(jnp.array([m, m, m, 0.5, 0.6, 0.9]))
+    system = uk.System(M, jnp.array([0, 0, -m * G, 0, 0, 0]), [floor])
+    for options in ({}, {"contact": "steps", "dt0": 1e-3}):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always", uk.ContactWarning)
+            run = uk.simulate(system, [0, 0, height, 0, 0, 0], [speed, 0, 0, 0, 0, spin], t1=0.05, ts=[0.05], **options)
+        assert bool(run.contacts.ambiguous.all()) is bool(run.contacts.ambiguous.any()) is several
+        assert any("of leg[0], leg[1], leg[2], leg[3] obey the laws" in str(x.message) for x in said) is several
+        np.testing.assert_allclose(run.contacts.force[0, ::3].sum(), m * G, rtol=1e-3)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._contact._history import ContactHistory
+from .._contact._history import AT_TIMES, ContactHistory
 from .._contact._hybrid import HybridSolver
 from .._contact._log import Log, preceded
 from .._contact._rows import contact_model, layout_of
@@ -145,6 +145,7 @@ def _at_saved(run: ContactRun, t: Array, y: State) -> dict[str, Any]:
         "force": p,
         "closed": mode.closed > 0,
         "sliding": args.sliding(mode.closed, mode.stick),
+        "ambiguous": args.ambiguous(contact, mode, p) > 0,
     }
 
 
@@ -160,9 +161,9 @@ def _run(
     struck = jnp.max(jnp.abs(happened.v - v), initial=0) > 1e3 * jnp.finfo(v.dtype).eps * (
         1 + jnp.max(jnp.abs(v), initial=0)
     )
-    solved = solved._replace(log=preceded(solved.log, t0, happened, struck))
-    told = jax.vmap(lambda t, y: _at_saved(run, t, y))(solved.t, solved.y)
-    return told, solved, y0
+    told = struck | jnp.any(happened.ambiguous > 0)
+    solved = solved._replace(log=preceded(solved.log, t0, happened, told))
+    return jax.vmap(lambda t, y: _at_saved(run, t, y))(solved.t, solved.y), solved, y0
 
 
 def contact_trajectory(
@@ -200,7 +201,8 @@ def contact_trajectory(
     history = ContactHistory(
         names=layout.names,
         contacts=layout.contacts,
-        **{name: observed.pop(name) for name in ("gap", "force", "closed", "sliding")},
+        angles=layout.angles,
+        **{name: observed.pop(name) for name in AT_TIMES},
         closed_before=begun[2].closed > 0,
         sliding_before=run.touching.sliding(begun[2].closed, begun[2].stick),
         event_time=log.t,
@@ -213,6 +215,7 @@ def contact_trajectory(
         reset=log.reset.astype(jnp.int32),
         reset_names=tuple(x.name for x in run.touching.resets),
         reset_moved=log.moved,
+        event_ambiguous=log.ambiguous > 0,
         num_events=log.number,
     )
     return trajectory_of(
