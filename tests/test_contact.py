@@ -45,13 +45,15 @@ def test_laws_hold(name):
 
 
 def test_several_solutions_are_told():
-    """Of a table that slides and spins other impulses, sought from elsewhere, obey the laws too, and turn it otherwise."""
+    """Of a table that slides and spins other impulses, sought from elsewhere, obey the laws too, and turn it more."""
     G, u, mu, dim = arrays("table_four_legs_spin_slide")
     first = uk.solve_contacts(G, u, mu)
     assert first.ambiguous.all()
     guess = first.impulses.at[::dim].add(jnp.array([0.2, -0.2, -0.2, 0.2]) * first.impulses.max())
     layout = ((True, dim - 1),) * len(mu)
-    other = np.asarray(solution_of(flattened(ContactData(*map(jnp.asarray, (G, u, mu, 0 * mu)))), layout, guess).p)
+    other = np.asarray(
+        solution_of(flattened(ContactData(*map(jnp.asarray, (G, u, mu, 0 * mu)))), layout, guess).p
+    )
     assert violation(G, u, mu, dim, other) < 1e-10
     assert np.abs(G @ (other - first.impulses)).max() > 1e-4 * np.abs(u).max()
     # What slides without turning does so by any of its solutions.
@@ -65,7 +67,9 @@ def test_sliding_contact_that_may_as_well_be_open():
     assert violation(G, u, np.array([mu]), 2, found.impulses) < 1e-10
     p = 0.1 * np.array([1.0, -mu])  # the other one: u_n = 0.1 + (1 - 2) p_n = 0
     assert violation(G, u, np.array([mu]), 2, p) < 1e-10
-    found = solution_of(flattened(ContactData(*map(jnp.asarray, (G, u, [mu], [0.0])))), ((True, 1),), jnp.asarray(p))
+    found = solution_of(
+        flattened(ContactData(*map(jnp.asarray, (G, u, [mu], [0.0])))), ((True, 1),), jnp.asarray(p)
+    )
     np.testing.assert_allclose(found.p, p, atol=1e-10)
     data = ContactData(*map(jnp.asarray, (G, G @ p + u, [mu], [0.0])))
     assert ambiguous_impulses(((True, 1),), data, found)[0] == 1

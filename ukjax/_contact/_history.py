@@ -10,7 +10,6 @@ from jaxtyping import Array, Bool, Float, Int
 from .._misc._errors import InputError
 from .._misc._types import is_traced
 
-
 UNSOLVED = (1e-7, 1e-3)
 """Of the scaled problem, in float64 and float32: with a larger residual there is no solution, or none was found."""
 
@@ -140,9 +139,7 @@ class ContactHistory(eqx.Module):
         return doubts + (["no motion obeys the laws"] if unsolved else [])
 
 
-def _word(
-    name: str, impulse: tuple[float, str], before: tuple[bool, bool], after: tuple[bool, bool]
-) -> str:
+def _word(name: str, impulse: tuple[float, str], before: tuple[bool, bool], after: tuple[bool, bool]) -> str:
     struck = f"{name} is struck by {impulse[0]:.4g} {impulse[1]}" if abs(impulse[0]) > 0 else ""
     if after[0] and not before[0]:
         state = "closes and slides" if after[1] else "closes"

@@ -170,7 +170,9 @@ def layout_of(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Lay
         angle = getattr(c, "angle", False)
         angles += [angle] * k if isinstance(angle, bool) else angle
         if len(angles) != len(contacts):
-            raise InputError(f"'{c.name}' has {k} contacts, but {len(angle)} answers to whether each is an angle.")
+            raise InputError(
+                f"'{c.name}' has {k} contacts, but {len(angle)} answers to whether each is an angle."
+            )
         for x in given:
             if x.shape not in ((), (k,)):
                 raise InputError(f"'{c.name}' has {k} contacts, but coefficients of shape {x.shape}.")

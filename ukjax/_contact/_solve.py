@@ -53,9 +53,9 @@ def solve_contacts(
         u = G p + u',   0 <= p_n  perp  u_n >= 0,   |p_t| <= mu p_n + c,   u_t != 0  =>  p_t = -(mu p_n + c) u_t / |u_t|
 
     The cone is the exact one, and a sliding contact does not lift, as it does in convex models of friction. Where
-    contacts are dependent, u and J^T p are the same for all solutions as long as they do not slide in different directions;
-    p is nearly the least of them. A problem can have several solutions: one is found, nearest to impulses of zero, and
-    `ambiguous` tells. Where there is none, `residual` stays large.
+    contacts are dependent, u and J^T p are the same for all solutions as long as they do not slide in different
+    directions; p is nearly the least of them. A problem can have several solutions: one is found, near impulses of
+    zero, and `ambiguous` tells. Where there is none, `residual` stays large.
 
     Derivatives are those of the solution with its modes (open, sticking, sliding) kept, by the implicit function theorem.
     On the border of two modes there is none.

@@ -160,7 +160,7 @@ def march(
     - `span`: the times of start and end.
     - `steps`: how many; see `steps_within`. An array with `room`.
     - `ts`: saved times within the span (k,).
-    - `room`: how many steps there may be, so that runs with fewer share what is compiled; those left cost next to nothing.
+    - `room`: how many steps there may be, so that runs with fewer share what is compiled; those left cost little.
     - `most_impacts`: how many of the impacts to tell of, the first ones.
     """
     (q0, v0), t0 = y0, jnp.asarray(span[0], y0[0].dtype)

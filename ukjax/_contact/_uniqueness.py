@@ -60,9 +60,7 @@ def _bistable(means: Means, contact: Contact, mode: Mode, p: Array, touching: Ar
     return jnp.where(slides & softer & (free > counts * size), 1, 0).astype(dtype)
 
 
-def ambiguous(
-    means: Means, contact: Contact, mode: Mode, p: Array, touching: Array
-) -> Float[Array, " n"]:
+def ambiguous(means: Means, contact: Contact, mode: Mode, p: Array, touching: Array) -> Float[Array, " n"]:
     """1 for contacts of which other forces obey the laws as well, and would move the system otherwise.
 
     **Arguments:**
@@ -109,7 +107,9 @@ def ambiguous_impulses(layout: tuple, data: ContactData, found: Solution) -> Flo
     coefficients = Coefficients(jnp.zeros_like(mu), mu, c)
     contact = Contact(rows.normal @ u, u, zero, zero, zero, G, zero, zero, zero)
     mode = _mode_of(rows, coefficients, u, closed, sliding)
-    return of_contacts(ambiguous, Layout((), layout, ()), coefficients, contact, mode, found.p, closed * sliding)
+    return of_contacts(
+        ambiguous, Layout((), layout, ()), coefficients, contact, mode, found.p, closed * sliding
+    )
 
 
 def _mode_of(rows: ContactRows, coefficients: Coefficients, u: Array, closed: Array, sliding: Array) -> Mode:
@@ -120,7 +120,12 @@ def _mode_of(rows: ContactRows, coefficients: Coefficients, u: Array, closed: Ar
 
 
 def ambiguous_step(
-    model: Model, layout: Layout, coefficients: Coefficients, h: Array, state: tuple[Array, Array, Array], found: tuple
+    model: Model,
+    layout: Layout,
+    coefficients: Coefficients,
+    h: Array,
+    state: tuple[Array, Array, Array],
+    found: tuple,
 ) -> Float[Array, " n"]:
     """The same of a state within a time step.
 

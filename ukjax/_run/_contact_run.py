@@ -166,6 +166,31 @@ def _run(
     return jax.vmap(lambda t, y: _at_saved(run, t, y))(solved.t, solved.y), solved, y0
 
 
+def _history(run: ContactRun, begun: State, log: Log, at_times: dict[str, Array]) -> ContactHistory:
+    """The contacts of a run: what began, what happened, and how they were at saved times."""
+    layout = run.touching.layout
+    return ContactHistory(
+        names=layout.names,
+        contacts=layout.contacts,
+        angles=layout.angles,
+        **at_times,
+        closed_before=begun[2].closed > 0,
+        sliding_before=run.touching.sliding(begun[2].closed, begun[2].stick),
+        event_time=log.t,
+        impulse=log.impulse,
+        event_closed=log.closed > 0,
+        event_sliding=run.touching.sliding(log.closed, log.stick),
+        speed=log.speed,
+        sudden=log.jumped > 0,
+        residual=log.residual,
+        reset=log.reset.astype(jnp.int32),
+        reset_names=tuple(x.name for x in run.touching.resets),
+        reset_moved=log.moved,
+        event_ambiguous=log.ambiguous > 0,
+        num_events=log.number,
+    )
+
+
 def contact_trajectory(
     system: AbstractSystem,
     options: Options,
@@ -197,27 +222,7 @@ def contact_trajectory(
         places = reached(observed["t"])
         observed = jax.tree.map(lambda x: x[places], observed)
         warn_of_resets(run.touching.resets, solved.log, observed["q"], observed["v"])
-    layout, log = run.touching.layout, solved.log
-    history = ContactHistory(
-        names=layout.names,
-        contacts=layout.contacts,
-        angles=layout.angles,
-        **{name: observed.pop(name) for name in AT_TIMES},
-        closed_before=begun[2].closed > 0,
-        sliding_before=run.touching.sliding(begun[2].closed, begun[2].stick),
-        event_time=log.t,
-        impulse=log.impulse,
-        event_closed=log.closed > 0,
-        event_sliding=run.touching.sliding(log.closed, log.stick),
-        speed=log.speed,
-        sudden=log.jumped > 0,
-        residual=log.residual,
-        reset=log.reset.astype(jnp.int32),
-        reset_names=tuple(x.name for x in run.touching.resets),
-        reset_moved=log.moved,
-        event_ambiguous=log.ambiguous > 0,
-        num_events=log.number,
-    )
+    history = _history(run, begun, solved.log, {name: observed.pop(name) for name in AT_TIMES})
     return trajectory_of(
         run,
         start,

@@ -19,8 +19,8 @@ from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
 from ._certify import certify
-from ._contact_march import steps_trajectory
 from ._contact_doubts import warn_of_contacts
+from ._contact_march import steps_trajectory
 from ._contact_run import contact_trajectory
 from ._events import Events
 from ._failure import explained
