@@ -22,6 +22,7 @@ class Freedom(NamedTuple):
       [m/rad, or 1] (k, 3).
     - `point`: of the axis, or the ball's centre [m] (3,).
     - `named`: whether the label is the whole name, without the joint's in front.
+    - `slides`: whether the coordinate is a displacement and no angle.
     """
 
     kind: Literal["twist", "ball"]
@@ -30,6 +31,7 @@ class Freedom(NamedTuple):
     linear: Float[Array, "k 3"]
     point: Float[Array, "3"]
     named: bool = False
+    slides: bool = False
 
     @classmethod
     def turn(
@@ -62,7 +64,7 @@ class Freedom(NamedTuple):
         """
         xp = module_for(axis := in_space(axis))
         axis = xp.expand_dims(axis, 0)
-        return cls("twist", label, xp.zeros_like(axis), axis, in_space(point))
+        return cls("twist", label, xp.zeros_like(axis), axis, in_space(point), slides=True)
 
     @classmethod
     def ball(cls, point: Array) -> "Freedom":
