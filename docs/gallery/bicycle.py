@@ -29,14 +29,15 @@ def eigenvalues(A):
 
 at = {speed: state_matrix(speed) for speed in (3.0, 5.0, 7.0)}
 published = [complex(-0.77534188219585, 4.46486771378823), -0.32286642900409, -14.07838969279822]
-print("at 5 m/s, off the published ones:", [float(abs(eigenvalues(at[5.0]) - x).min()) for x in published])
+apart = [abs(eigenvalues(at[5.0]) - x).min() for x in published]
+print("at 5 m/s, off the published ones by", ", ".join(f"{x:.0e}" for x in apart), "1/s")
 
 # %% [markdown]
 # Small motions obey M q'' + v C q' + (g K + v² L) q = 0, so the state matrix is a polynomial of second degree in the
 # speed v, and three speeds give it for all. Where all real parts are negative, the bicycle straightens up.
 
 # %%
-speeds = np.linspace(0.0, 10.0, 401)
+speeds = np.linspace(0.0, 10.0, 1001)
 powers = np.linalg.solve(np.vander(list(at)), np.stack(list(at.values())).reshape(3, -1))
 matrices = (np.vander(speeds, 3) @ powers).reshape(-1, *at[5.0].shape)
 real = np.array([np.sort(eigenvalues(A).real) for A in matrices])
@@ -45,7 +46,7 @@ print(f"stable from {stable[0]:.2f} to {stable[-1]:.2f} m/s")
 
 figure, axis = plt.subplots(layout="constrained", figsize=(6, 3.5))
 axis.axvspan(stable[0], stable[-1], color="#e4e4e4")
-axis.plot(speeds, real, ".", ms=3, color="#33527a")
+axis.plot(speeds, real, ".", ms=2, color="#33527a")
 axis.set(xlabel="speed [m/s]", ylabel="real part [1/s]", ylim=(-10, 10))
 figure.savefig("figure.png", dpi=100)
 
@@ -54,5 +55,5 @@ figure.savefig("figure.png", dpi=100)
 
 # %%
 pushed = uk.simulate(uk.models.bicycle(speed=4.6, roll_rate=0.5), t1=1.2, ts=151)
-print("energy changes by", float(pushed.energy_drift), "J of", float(pushed.energy[0]))
+print(f"energy changes by {pushed.energy_drift:.0e} J of {pushed.energy[0]:.0f} J")
 pushed.animate("motion.gif", speed=0.4, fps=12)
