@@ -44,7 +44,10 @@ def pinned(cores: int) -> Iterator[None]:
 
 
 def interleaved(
-    cases: Mapping[str, Callable[[], object]], rounds: int = 7, least: float = 0.02
+    cases: Mapping[str, Callable[[], object]],
+    rounds: int = 7,
+    least: float = 0.02,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, float]:
     """The median time of one call of each case [s], all cases in turn in every round.
 
@@ -53,21 +56,22 @@ def interleaved(
     - `cases`: functions of nothing; what they return is waited for. Each is called once before, to compile.
     - `rounds`: how often to go round.
     - `least`: how long one measurement should take at least [s]; short calls are repeated.
+    - `clock`: `time.process_time` counts the time of all threads of this process, and no other's.
     """
     repeats = {}
     for name, case in cases.items():
         jax.block_until_ready(case())
-        start = time.perf_counter()
+        start = clock()
         jax.block_until_ready(case())
-        repeats[name] = max(1, int(least / max(time.perf_counter() - start, 1e-7)))
+        repeats[name] = max(1, int(least / max(clock() - start, 1e-7)))
     found: dict[str, list[float]] = {name: [] for name in cases}
     for _ in range(rounds):
         for name, case in cases.items():
-            start = time.perf_counter()
+            start = clock()
             for _ in range(repeats[name]):
                 out = case()
             jax.block_until_ready(out)
-            found[name].append((time.perf_counter() - start) / repeats[name])
+            found[name].append((clock() - start) / repeats[name])
     return {name: float(np.median(times)) for name, times in found.items()}
 
 

@@ -1,4 +1,4 @@
-"""Batches of integrations on one core: the pool of lanes beside Diffrax in lockstep, by batch size, model and method.
+"""Batches of integrations on one core, by batch size, model and method.
 
 Times are processor time of this process, bound to one core, the least of several: other work on the machine disturbs
 that little. Batches are of different starting angles or parameters; a `step` is one of one run, rejected ones included.
@@ -34,7 +34,6 @@ METHODS: dict[str, dict[str, Any]] = {
     "fixed": {"solver": dfx.Tsit5(), "dt0": 0.01, "stepsize_controller": dfx.ConstantStepSize()},
     "adaptive": {"solver": dfx.Tsit5(), "rtol": 1e-6, "atol": 1e-6},
 }
-LOCKSTEP_LARGEST = 1024
 KEPT: dict[str, tuple[str, ...]] = {
     "the end": ("q",),
     "states": ("q", "v"),
@@ -55,13 +54,12 @@ def processor_time(case: Callable[[], Any], rounds: int) -> float:
 
 
 def batch(
-    problem: Callable[[Any], uk.Problem], values: np.ndarray, pooled: bool, t1: float, **options: Any
+    problem: Callable[[Any], uk.Problem], values: np.ndarray, t1: float, **options: Any
 ) -> tuple[functools.partial, int, float]:
     """A compiled batch, how many steps it takes, and how long compilation took [s]."""
 
     def run(x: Any) -> tuple[Any, Any]:
-        adjoint = dfx.ForwardMode() if pooled else dfx.RecursiveCheckpointAdjoint()
-        trajectory = uk.simulate(problem(x), t1=t1, ts=2, adjoint=adjoint, **options)
+        trajectory = uk.simulate(problem(x), t1=t1, ts=2, **options)
         return trajectory.q[-1], trajectory.stats["num_steps"]
 
     start = time.process_time()
@@ -80,14 +78,13 @@ def by_size(
         for method in methods:
             for size in sizes:
                 values = np.linspace(low, high, size)
-                for pooled in (True, False) if size <= LOCKSTEP_LARGEST else (True,):
-                    case, steps, compilation = batch(
-                        problem, values, pooled, t1, stabilizer=stabilizer, **METHODS[method]
-                    )
-                    took = processor_time(case, rounds)
-                    label = f"{name}, {method}, {size}, {'pool' if pooled else 'lockstep'}"
-                    rows[label] = [1e6 * took / steps, steps / took, size * t1 / took, compilation]
-                    print(label, *(f"{x:.3g}" for x in rows[label]), flush=True)
+                case, steps, compilation = batch(
+                    problem, values, t1, stabilizer=stabilizer, **METHODS[method]
+                )
+                took = processor_time(case, rounds)
+                label = f"{name}, {method}, {size}"
+                rows[label] = [1e6 * took / steps, steps / took, size * t1 / took, compilation]
+                print(label, *(f"{x:.3g}" for x in rows[label]), flush=True)
     print("\n" + table(["us / step", "steps / s", "simulated s / s", "compilation [s]"], rows) + "\n")
 
 
@@ -101,8 +98,7 @@ def by_saved(names: list[str], t1: float, rounds: int) -> None:
             times = 2 if label == "the end" else 201
 
             def run(x: Any, problem=problem, times=times, kept=kept) -> Any:
-                options = {"ts": times, "adjoint": dfx.ForwardMode(), **METHODS["adaptive"]}
-                found = uk.simulate(problem(x), t1=t1, **options)
+                found = uk.simulate(problem(x), t1=t1, ts=times, **METHODS["adaptive"])
                 return [getattr(found, what) for what in kept]
 
             compiled = jax.jit(jax.vmap(run)).lower(values).compile()
@@ -117,13 +113,9 @@ def by_difficulty(size: int, rounds: int) -> None:
     lengths = np.geomspace(1e-4, 1.0, size)
     mixed = np.random.default_rng(0).permutation(lengths)
     rows = {}
-    for label, parts, pooled in (
-        ("8 batches of like runs, pool", np.split(lengths, 8), True),
-        ("one batch, mixed, pool", [mixed], True),
-        ("one batch, mixed, lockstep", [mixed], False),
-    ):
+    for label, parts in (("8 batches of like runs", np.split(lengths, 8)), ("one batch, mixed", [mixed])):
         problem = lambda x: uk.models.pendulum(length=x, angle=1.0)
-        case, _, _ = batch(problem, parts[0], pooled, 2.0, **METHODS["adaptive"])
+        case, _, _ = batch(problem, parts[0], 2.0, **METHODS["adaptive"])
         runs = case.func
         steps = sum(int(np.sum(runs(x)[1])) for x in parts)
         took = sum(processor_time(functools.partial(runs, x), rounds) for x in parts)

@@ -4,6 +4,7 @@ python benchmarks/methods.py [--models parallelogram scara] [--only angles]
 """
 
 import argparse
+import time
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +20,7 @@ NARROW = 1e-9  # a rank threshold below all these sines
 
 
 def times(name: str) -> dict[str, list[float]]:
-    """Microseconds of an acceleration alone and in a batch of 256, and milliseconds of a run of 1 s, within `jit`."""
+    """Processor time of an acceleration alone and in a batch of 256 [us], and of a run of 1 s within `jit` [ms]."""
     problem, rng = uk.models.get(name), np.random.default_rng(0)
     q = problem.q0 + 1e-3 * rng.normal(size=(256, problem.q0.size))
     v = problem.v0 + 1e-3 * rng.normal(size=(256, problem.v0.size))
@@ -41,7 +42,8 @@ def times(name: str) -> dict[str, list[float]]:
     calls |= {f"{way} on arrays": on_arrays(x) for way, x in formulas.items()}
     found = {way: [float("nan")] * 3 for way in calls}
     for i, scale in enumerate((1e6, 1e6 / 256, 1e3)):
-        measured = interleaved({way: each[i] for way, each in calls.items() if i < len(each)})
+        cases = {way: each[i] for way, each in calls.items() if i < len(each)}
+        measured = interleaved(cases, rounds=11, clock=time.process_time)
         for way, seconds in measured.items():
             found[way][i] = scale * seconds
     return found

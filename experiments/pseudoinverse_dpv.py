@@ -198,7 +198,7 @@ def thresholds() -> Table:
         result.add_column(column)
     shipped = _options._WITHOUT_PROJECTION
     for rcond in (1e-2, 3e-3, 1e-3, 3e-4, 1e-4):
-        _options._WITHOUT_PROJECTION = rcond  # a formula with a threshold of its own would not be scalar code
+        _options._WITHOUT_PROJECTION = rcond  # of the default way, which takes no threshold
         for gains in (1000.0, 100.0), (100.0, 100.0), (20.0, 20.0):
             stabilizer, cells = uk.Baumgarte.squared(*gains), []
             for tolerance in tolerances:

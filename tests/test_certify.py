@@ -114,6 +114,9 @@ def test_files(tmp_path):
     assert text == str(certificate)
     assert f"| jax | {jax.__version__} |" in text
     assert "| solver | Dopri8 |" in text
+    assert "| formula | none given |" in text
+    assert "| start and end [s] | 0, 5 |" in text
+    assert told["method"]["rank_threshold"] == 1e-4
     assert repr(certificate).startswith("Certificate 'pendulum' (the run reached its end: holds")
 
 

@@ -198,11 +198,14 @@ def test_orsino_runs(script, tmp_path):
 
 @pytest.mark.usefixtures("optimized")
 @pytest.mark.slow
-def test_orsino_modules_run(script):
+def test_orsino_modules_run(script, tmp_path):
     """Figure 4: ten modules, four, one; at level 1 a rotor turns by t^2 torque / 2 J, and everywhere energy is kept."""
     modules = script("orsino_modules")
-    problem, runs = modules.main(["--quick"])
-    assert [len(modules.modules_at(problem, level)) for level in (1, 2, 3)] == [10, 4, 1]
+    problem, runs = modules.main(["--quick", "--out", str(tmp_path)])
+    names = [{modules.name_of(x) for x in modules.modules_at(problem, level)} for level in (1, 2, 3)]
+    assert names[0] == {f"{kind}_{leg}" for kind in "AUB" for leg in "ABC"} | {"L"}
+    assert names[1:] == [{"H_A", "H_B", "H_C", "L"}, {"M"}]
+    assert [path.name for path in tmp_path.iterdir()] == ["modules.png"]
     assert [int(run.rank[-1]) for run in runs] == [6, 15, 21]
     turned = 0.5 * modules.TORQUE / modules.ROTOR * np.asarray(runs[0].t)[:, None] ** 2
     np.testing.assert_allclose(runs[0].q[:, 21:], np.broadcast_to(turned, (21, 3)), rtol=1e-7, atol=1e-9)

@@ -43,7 +43,12 @@ class SVD(AbstractPseudoinverse):
 
 
 def _jacobi_pseudoinverse(B: Float[Array, "m n"], rcond: float) -> tuple[Array, Bool[Array, " k"]]:
-    """With B = R^T Q and J R = S U^T for a product J of rotations, B^+ = (J Q)^T S^+ U^T."""
+    """With B = R^T Q and J R = S U^T for a product J of rotations, B^+ = (J Q)^T S^+ U^T.
+
+    Written out for 12 rows this is long: 8 sweeps of 66 rotations. Without the QR up to 13 sweeps were needed. By R
+    alone, B^+ = B^T U S^-2 U^T, there would be a quarter less to do, but B B^+ z - z would grow with the square of the
+    condition number: where that is 1e4 it is 1e-9 in place of 3e-13.
+    """
     m = B.shape[0]
     Q, R, _, _ = gram_schmidt(B, above_rounding(0.0, B))
     rotated = _orthogonalize_rows(jnp.concatenate([R, Q], axis=1), m)

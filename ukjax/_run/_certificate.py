@@ -12,6 +12,24 @@ from .._misc._errors import InputError
 from .._misc._paths import as_path, replacing
 
 _SHOWN = 12  # of a list, in a line of a table; JSON has all
+_LABELS = {
+    "start_and_end": "start and end [s]",
+    "digest_of_all_numbers": "digest of all numbers, start included",
+    "step": "step [s]",
+    "time_of_event": "time of event [s]",
+    "tightened_by": "tolerances or step of the second run, times",
+    "largest_at_t": "largest at t [s]",
+    "energy": "energy [J]",
+    "start_moved": "start moved by, of a coordinate and of a velocity",
+    "at_the_start": "at the start [J]",
+    "at_the_end": "at the end [J]",
+    "largest_change": "largest change [J]",
+    "num_steps": "steps",
+    "num_accepted_steps": "accepted steps",
+    "num_rejected_steps": "rejected steps",
+    "num_evaluations": "evaluations of the acceleration",
+}
+"""How Markdown names what its key does not say in full: units, above all. Coordinates have units of their own."""
 _VERDICTS = {True: "holds", False: "FAILS", None: "undecided"}
 
 
@@ -122,4 +140,6 @@ def _shown(x: Any) -> str:
 
 def _table(rows: dict[str, Any], head: tuple[str, str]) -> list[str]:
     lines = [f"| {head[0]} | {head[1]} |", "|---|---|"]
-    return lines + [f"| {name.replace('_', ' ')} | {_shown(x)} |" for name, x in rows.items()]
+    return lines + [
+        f"| {_LABELS.get(name, name.replace('_', ' '))} | {_shown(x)} |" for name, x in rows.items()
+    ]

@@ -116,14 +116,17 @@ def _method(run: Trajectory, made: Made, tighter: Tighter) -> dict[str, Any]:
     fixed = isinstance(_controller(made), dfx.ConstantStepSize)
     formula = _options.formula(o["formula"], o["stabilizer"], made.q0.dtype, fixed=fixed)
     counts = {name: int(x) for name, x in run.stats.items() if np.ndim(x) == 0}
+    pinv = getattr(formula, "pinv", None)
     return {
-        "formula": str(formula),
+        "formula": "none given" if o["formula"] is None else str(formula),
         "computed_by": run.computed_by,
+        "rank_threshold": None if pinv is None else float(pinv.threshold(made.q0.dtype)),
         "stabilizer": str(o["stabilizer"]),
         "solver": type(o["solver"]).__name__,
         **tighter.told,
         "max_steps": o["max_steps"],
         **counts,
+        **({} if run.contacts is None else {"contact": o["contact"]}),
         "result": run.result_name,
         "event": run.event_name,
         "precision": str(made.q0.dtype),
@@ -174,7 +177,7 @@ def _compared(run: Trajectory, second: Trajectory | None, tighter: Tighter) -> d
 
 
 def _constraints(run: Trajectory) -> dict[str, Any]:
-    told: dict[str, Any] = {"start_moved_q_v": _numbers(run.start_moved)}
+    told: dict[str, Any] = {"start_moved": _numbers(run.start_moved)}
     for name, errors in (("position_error", run.position_error), ("velocity_error", run.velocity_error)):
         largest = np.abs(np.asarray(errors)).max(axis=0, initial=0)
         told[f"largest_{name}"] = float(largest.max(initial=0))

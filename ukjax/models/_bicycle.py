@@ -1,6 +1,7 @@
 """The bicycle of the benchmark: a rider who does nothing, and two wheels that roll without slipping."""
 
 import math
+from typing import Any
 
 from jaxtyping import Array
 
@@ -19,6 +20,13 @@ _UP, _LEFT = (0.0, 0.0, 1.0), (0.0, 1.0, 0.0)
 
 def _inertia(xx: float, xz: float, yy: float, zz: float, like: Array) -> Array:
     return module_for(like).asarray([[xx, 0.0, xz], [0.0, yy, 0.0], [xz, 0.0, zz]], like.dtype)
+
+
+def _rim(hub: Any, radius: Any) -> dict[str, Any]:
+    """Points of a wheel, to draw it, and its hub, so that one sees it turn."""
+    at = (2 * math.pi * k / 16 for k in range(16))
+    rim = {f"rim {k:02}": hub + radius * stacked((math.sin(x), 0.0, math.cos(x))) for k, x in enumerate(at)}
+    return rim | {"hub": hub}
 
 
 def bicycle(
@@ -61,9 +69,9 @@ def bicycle(
     rear, front = at(o, R), at(w, r)
     bodies = [
         Body("frame", 85.0, (0.3, 0.0, 0.9), _inertia(9.2, -2.4, 11.0, 2.8, w)),
-        Body("rear wheel", 2.0, rear, (0.0603, 0.12, 0.0603)),
+        Body("rear wheel", 2.0, rear, (0.0603, 0.12, 0.0603), _rim(rear, R)),
         Body("fork", 4.0, (0.9, 0.0, 0.7), _inertia(0.05892, 0.00756, 0.06, 0.00708, w)),
-        Body("front wheel", 3.0, front, (0.1405, 0.28, 0.1405)),
+        Body("front wheel", 3.0, front, (0.1405, 0.28, 0.1405), _rim(front, r)),
     ]
     joints = [
         Free("seat", GROUND, "frame", rear),

@@ -1,5 +1,6 @@
 """The rattleback: half an ellipsoid that turns one way, rattles, and turns back."""
 
+import math
 from typing import Any, ClassVar, final
 
 import equinox as eqx
@@ -95,7 +96,9 @@ def rattleback(
     xp = module_for(c_, h, x, y, z, xy, w, u)
     o = xp.zeros_like(c_)
     inertia = xp.stack([xp.stack([x, xy, o]), xp.stack([xy, y, o]), xp.stack([o, o, z])])
-    stone = Body("stone", mass, xp.stack([o, o, c_ - h]), inertia)
+    edge = (2 * math.pi * k / 24 for k in range(24))  # of the half ellipsoid: where it is drawn
+    rim = {f"edge {k:02}": stacked((a * math.cos(x), b * math.sin(x), c_)) for k, x in enumerate(edge)}
+    stone = Body("stone", mass, xp.stack([o, o, c_ - h]), inertia, rim)
     contact = EllipsoidOnPlane(semi_axes=stacked((a, b, c)), point=stacked((o, o, c_)))
     system = assemble([stone], [contact], [Gravity(stacked((0.0, 0.0, -gravity)))])
     v0 = stacked((o, -u * (c_ - h), o, u, o, w))
