@@ -1,6 +1,6 @@
 """Kernels of whole runs for GPUs, without one: registers, spills, instructions of a step, and what they allow.
 
-python benchmarks/gpu_static.py [pendulum parallelogram ...] [--output gpu_static.md]
+    python benchmarks/gpu_static.py [pendulum robot.xml ...] [--output gpu_static.md]
 
 Nothing here runs on a GPU. `ptxas` and `nvdisasm` must be there: pip install nvidia-cuda-nvcc-cu12 nvidia-cuda-nvdisasm.
 Steps are those of Tsit5: fixed ones under Baumgarte stabilization, and adaptive ones that are projected, by two calls of
@@ -62,6 +62,11 @@ CARDS = {
     "sm_100": None,  # of which too little is published
 }
 REGISTERS, SCHEDULERS, WARP, MOST_WARPS = 65_536, 4, 32, 32
+
+
+def problem_of(name: str) -> uk.Problem:
+    """A model by its name, or the robot of a file."""
+    return uk.load(name).problem if Path(name).exists() else uk.models.get(name)
 
 
 def integration_of(problem: uk.Problem, **options: Any) -> Integration:
@@ -134,12 +139,12 @@ def main() -> None:
     for name in given.models:
         for x64, way in itertools.product((True, False), WAYS):
             with jax.enable_x64(x64):
-                problem = uk.models.get(name)
+                problem = problem_of(name)
             ptx, took = written(problem, way, x64)
             for card, lines in rows.items():
                 cells = row(ptx, card, way == "adaptive", 8 if x64 else 4)
                 lines.append(
-                    " | ".join(["", name, "float64" if x64 else "float32", way, f"{took:.1f}", *cells, ""])
+                    " | ".join(["", Path(name).stem, "float64" if x64 else "float32", way, f"{took:.1f}", *cells, ""])
                 )
             print(rows["sm_90"][-1], flush=True)
     head = ["model", "type", "steps", *COLUMNS]

@@ -195,6 +195,20 @@ def test_motors_of_a_four_bar_bring_its_power(name: str) -> None:
     np.testing.assert_allclose(force, change, rtol=1e-5)  # what the ground exerts, less the weight
 
 
+def test_the_coriolis_matrix_of_two_links_is_the_textbooks() -> None:
+    """Spong, Hutchinson and Vidyasagar: h = -m2 l1 c2 sin(q2), C = [[h q2', h (q1' + q2')], [-h q1', 0]]."""
+    l1, c2, m2 = 0.7, 0.3, 1.7
+    links = [um.PlanarBody("upper", 2.0, (0.4, 0.0), 0.1), um.PlanarBody("lower", m2, (l1 + c2, 0.0), 0.05)]
+    hinges = [um.Revolute("A", "ground", "upper", (0.0, 0.0)), um.Revolute("B", "upper", "lower", (l1, 0.0))]
+    arm = um.tree(links, hinges)
+    q, v = np.array([0.4, -1.1]), np.array([0.9, 1.6])
+    h = -m2 * l1 * c2 * np.sin(q[1])
+    want = [[h * v[1], h * (v[0] + v[1])], [-h * v[0], 0.0]]
+    np.testing.assert_allclose(ua.coriolis_matrix(arm, 0.0, q, v), want, rtol=0, atol=1e-14)
+    with pytest.raises(uk.InputError, match="are not the rates of its coordinates"):
+        ua.coriolis_matrix(robot())
+
+
 def test_an_acceleration_that_breaks_rows_is_refused() -> None:
     start = um.problem(FOUR_BARS["tree"], rates={"A": 2.0})
     with pytest.raises(

@@ -3,6 +3,7 @@
 As a namespace: `ukjax.analysis`.
 """
 
+from ._coriolis import coriolis_matrix as coriolis_matrix
 from ._equilibrium import Equilibrium as Equilibrium
 from ._equilibrium import equilibrium as equilibrium
 from ._inverse_dynamics import InverseDynamics as InverseDynamics
