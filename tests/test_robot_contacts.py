@@ -221,7 +221,7 @@ def test_cassie_is_dropped() -> None:
 
 @pytest.mark.slow
 def test_cassie_stands() -> None:
-    """For 5 s, its joints held at the home posture. With its leaf springs that is unstable however stiff the motors are, so
+    """For 5 s, its joints held at the home posture. With leaf springs that is unstable however stiff the motors are, so
     ankles answer to where the pelvis is and how it leans forwards, hips to where it is sideways."""
     spec = mujoco.MjSpec.from_file(str(FILES / "cassie.xml"))
     plane = mujoco.mjtGeom.mjGEOM_PLANE
@@ -235,7 +235,7 @@ def test_cassie_stands() -> None:
     labels, rates = robot.mechanism.labels, robot.mechanism.velocity_labels
     at, moving = (np.array([names.index(x) for x in joints]) for names in (labels, rates))
     q0, gear = robot.problem.q0, np.array([25, 25, 16, 16, 50] * 2, float)
-    stiffness, damping = np.array([1000, 500, 1500, 2000, 100] * 2), np.array([30, 20, 40, 50, 5] * 2)
+    stiffness, damping = np.array([1e3, 5e2, 1.5e3, 2e3, 1e2] * 2), np.array([30.0, 20, 40, 50, 5] * 2)
     ankles, hips = np.array([0, 0, 0, 0, 1.0] * 2), np.array([1.0, 0, 0, 0, 0] * 2)
 
     def law(t, q, v):
