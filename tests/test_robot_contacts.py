@@ -220,6 +220,46 @@ def test_cassie_is_dropped() -> None:
 
 
 @pytest.mark.slow
+def test_cassie_stands() -> None:
+    """For 5 s, its joints held at the home posture. With leaf springs that is unstable however stiff the motors are, so
+    ankles answer to where the pelvis is and how it leans forwards, hips to where it is sideways."""
+    spec = mujoco.MjSpec.from_file(str(FILES / "cassie.xml"))
+    plane = mujoco.mjtGeom.mjGEOM_PLANE
+    spec.worldbody.add_geom(name="floor", type=plane, size=[0, 0, 1], conaffinity=15, condim=3)
+    robot = uk.load(spec, contact=[("left-foot", "floor"), ("right-foot", "floor")])
+    joints = [
+        f"{side}-{x}"
+        for side in ("left", "right")
+        for x in ("hip-roll", "hip-yaw", "hip-pitch", "knee", "foot")
+    ]
+    labels, rates = robot.mechanism.labels, robot.mechanism.velocity_labels
+    at, moving = (np.array([names.index(x) for x in joints]) for names in (labels, rates))
+    q0, gear = robot.problem.q0, np.array([25, 25, 16, 16, 50] * 2, float)
+    stiffness, damping = np.array([1e3, 5e2, 1.5e3, 2e3, 1e2] * 2), np.array([30.0, 20, 40, 50, 5] * 2)
+    ankles, hips = np.array([0, 0, 0, 0, 1.0] * 2), np.array([1.0, 0, 0, 0, 0] * 2)
+
+    def law(t, q, v):
+        forwards = -1000 * (q[0] - q0[0] - 0.02) - 150 * v[0] - 200 * q[5] - 10 * v[4]
+        sideways = 2000 * q[1] + 200 * v[1]
+        return (
+            stiffness * (q0[at] - q[at]) - damping * v[moving] + forwards * ankles + sideways * hips
+        ) / gear
+
+    ts = np.linspace(0.05, 5.0, 100)
+    standing = robot.with_inputs(law).mechanism
+    run = uk.simulate(standing, q0, robot.problem.v0, t1=5.0, dt0=1e-3, contact="steps", ts=ts)
+    assert run.ok
+    assert int(run.stats["num_unsolved_steps"]) == 0
+    assert np.abs(run.position_error).max() < 1e-12
+    assert run.contacts.gap.min() > -1e-10
+    assert run.contacts.closed[20:].all()
+    pelvis = np.asarray(run.q[:, :7])
+    assert np.abs(pelvis[:, :2] - np.asarray(q0[:2])).max() < 0.05
+    assert np.ptp(pelvis[20:, 2]) < 5e-3
+    assert np.abs(pelvis[:, 4:]).max() < 0.02  # of the quaternion
+
+
+@pytest.mark.slow
 def test_humanoid_falls() -> None:
     """With its limits, head, trunk, feet and hands on the floor: it ends lying there."""
     import gymnasium

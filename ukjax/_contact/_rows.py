@@ -168,11 +168,12 @@ def layout_of(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Lay
             assert isinstance(c, Unilateral)
             given = c.restitution, c.friction, zero
         angle = getattr(c, "angle", False)
-        angles += [angle] * k if isinstance(angle, bool) else angle
-        if len(angles) != len(contacts):
+        each = (angle,) * k if isinstance(angle, bool) else angle
+        if len(each) != k:
             raise InputError(
-                f"'{c.name}' has {k} contacts, but {len(angle)} answers to whether each is an angle."
+                f"'{c.name}' has {k} contacts, but {len(each)} answers to whether each is an angle."
             )
+        angles += each
         for x in given:
             if x.shape not in ((), (k,)):
                 raise InputError(f"'{c.name}' has {k} contacts, but coefficients of shape {x.shape}.")

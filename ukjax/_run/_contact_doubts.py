@@ -1,6 +1,7 @@
 """What a run warns of: contacts of which no motion obeys the laws, or several do."""
 
 import warnings
+from typing import Any
 
 import numpy as np
 
@@ -9,7 +10,7 @@ from .._misc._errors import ContactWarning
 from ._trajectory import Trajectory
 
 
-def _first(times: np.ndarray, found: np.ndarray) -> str:
+def _first(times: Any, found: Any) -> str:
     """When it was first, and how often."""
     which = np.flatnonzero(found)
     more = f" and at {which.size - 1} more of those times" if which.size > 1 else ""
@@ -30,7 +31,7 @@ def warn_of_contacts(trajectory: Trajectory) -> None:
     when = np.concatenate([np.asarray(history.event_time)[:count], np.asarray(trajectory.t)])
     several = np.concatenate([np.asarray(history.event_ambiguous)[:count], np.asarray(history.ambiguous)])
     if several.any():
-        names = [name for name, x in zip(history.names, several.any(axis=0), strict=True) if x]
+        names = [name for name, x in zip(history.names, np.any(several, axis=0).tolist(), strict=True) if x]
         by_steps = "num_unsolved_steps" in trajectory.stats
         rule = "the forces nearest to the step before" if by_steps else "the least normal forces"
         said.append(

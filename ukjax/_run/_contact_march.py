@@ -119,7 +119,7 @@ def steps_trajectory(
         observed, found, begun = _marched(run, (t0, t1), q, v, steps, None, jnp.asarray(at))
     else:
         q, v = begun_at(run, start, options.formula is None, start_tolerance)
-        room, ends = 2 ** (steps - 1).bit_length(), padded(at, t1)
+        room, ends = 2 ** (steps - 1).bit_length(), padded(np.asarray(at), t1)  # pyright: ignore[reportArgumentType]
         whole = _marched(run, (t0, t1), q, v, jnp.asarray(steps), room, jnp.asarray(ends))
         observed, found, begun = _first(len(at), *whole)
     run = run._replace(computed_by=f"{steps} {said}")
