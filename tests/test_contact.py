@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 
 import ukjax as uk
+from ukjax._contact._solve import solution_of
+from ukjax._contact._uniqueness import ambiguous_impulses
+from ukjax._formula._contact_problem import ContactData, flattened
 
 PROBLEMS = {x["name"]: x for x in json.loads((Path(__file__).parent / "contact_problems.json").read_text())}
 
@@ -37,7 +40,39 @@ def test_laws_hold(name):
     found = uk.solve_contacts(G, u, mu, tangents=dim - 1)
     assert violation(G, u, mu, dim, found.impulses) < 1e-10
     assert found.residual < 1e-10
+    assert bool(found.ambiguous.any()) == (name == "table_four_legs_spin_slide")
     np.testing.assert_allclose(found.velocities, G @ np.asarray(found.impulses) + u, atol=3e-12)
+
+
+def test_several_solutions_are_told():
+    """Of a table that slides and spins other impulses, sought from elsewhere, obey the laws too, and turn it more."""
+    G, u, mu, dim = arrays("table_four_legs_spin_slide")
+    first = uk.solve_contacts(G, u, mu)
+    assert first.ambiguous.all()
+    guess = first.impulses.at[::dim].add(jnp.array([0.2, -0.2, -0.2, 0.2]) * first.impulses.max())
+    layout = ((True, dim - 1),) * len(mu)
+    other = np.asarray(
+        solution_of(flattened(ContactData(*map(jnp.asarray, (G, u, mu, 0 * mu)))), layout, guess).p
+    )
+    assert violation(G, u, mu, dim, other) < 1e-10
+    assert np.abs(G @ (other - first.impulses)).max() > 1e-4 * np.abs(u).max()
+    # What slides without turning does so by any of its solutions.
+    assert not uk.solve_contacts(*arrays("box_four_corners_slide")[:3]).ambiguous.any()
+
+
+def test_sliding_contact_that_may_as_well_be_open():
+    """Painleve: G_nn - mu s G_nt < 0, so that u = (0.1, 1) may go on, and be slowed down by impulses."""
+    G, u, mu = np.array([[1.0, 2.0], [2.0, 8.0]]), np.array([0.1, 1.0]), 1.0
+    found = uk.solve_contacts(G, u, [mu])
+    assert violation(G, u, np.array([mu]), 2, found.impulses) < 1e-10
+    p = 0.1 * np.array([1.0, -mu])  # the other one: u_n = 0.1 + (1 - 2) p_n = 0
+    assert violation(G, u, np.array([mu]), 2, p) < 1e-10
+    found = solution_of(
+        flattened(ContactData(*map(jnp.asarray, (G, u, [mu], [0.0])))), ((True, 1),), jnp.asarray(p)
+    )
+    np.testing.assert_allclose(found.p, p, atol=1e-10)
+    data = ContactData(*map(jnp.asarray, (G, G @ p + u, [mu], [0.0])))
+    assert ambiguous_impulses(((True, 1),), data, found)[0] == 1
 
 
 def random_problems(rng, size, contacts, dim, freedoms):

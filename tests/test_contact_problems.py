@@ -5,7 +5,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contact_references import TIGHT, G, compared, discs_at, events_of, followed, slopes
+from contact_references import TIGHT, G, compared, discs_at, events_of, followed, forward, slopes
+from scipy.optimize import minimize
 
 import ukjax as uk
 
@@ -256,6 +257,45 @@ def test_two_balls_under_control():
         return np.array([*q[1], np.sum(q[1] ** 2) + 0.1 * np.sum(p[6:8] ** 2), times[0]])
 
     compared(run, reference, [-2.0, -2.0, 0.0, 0.0, -1.0, -1.0, 3.0, 3.0])
+
+
+def test_best_control_of_two_balls():
+    """Problem 5e (b): a control u = a + b t up to the contact. The loss by SciPy, from when and how fast they meet; at
+    its least our gradient is zero, elsewhere as the closed form's."""
+    way, left = (
+        np.sqrt(2) - 0.4,
+        np.sqrt(2),
+    )  # of the first ball to the contact, and of the second to the goal
+
+    def run(p, options):
+        along = jnp.array([1.0, 1.0, 0.0, 0.0]) / np.sqrt(2)
+        force = lambda t, q, v: (p[0] + p[1] * t) * along
+        q0 = jnp.array([-2.0, -2.0, -1.0, -1.0])
+        found = discs(q0, jnp.zeros(4), [1.0, 1.0], [0.2, 0.2], 1.0, 1.0, force=force, **options)
+        t = found.contacts.event_time[0]
+        spent = p[0] ** 2 * t + p[0] * p[1] * t**2 + p[1] ** 2 * t**3 / 3
+        return jnp.stack([jnp.sum(found.q[-1, 2:] ** 2) + 0.1 * spent, t]), found
+
+    def control(t, speed):
+        """a and b by which the first ball meets the second at t, with a speed."""
+        return np.linalg.solve([[t, t * t / 2], [t * t / 2, t**3 / 6]], [speed, way])
+
+    def loss(x):
+        (t, speed), (a, b) = x, control(*x)
+        return (left - speed * (1 - t)) ** 2 + 0.1 * (a * a * t + a * b * t**2 + b * b * t**3 / 3)
+
+    best = minimize(loss, [0.6, 3.0], method="Nelder-Mead", options={"xatol": 1e-11, "fatol": 1e-15}).x
+    a, b = control(*best)
+    found, slope, _ = forward(run, jnp.array([a, b]))
+    np.testing.assert_allclose(found, [loss(best), best[0]], atol=1e-8)
+    np.testing.assert_allclose(slope[0], 0, atol=1e-6)
+
+    def reference(p):
+        # |a t^2 / 2 + b t^3 / 6| = way, by the first of its roots
+        t = min(r.real for r in np.roots([p[1] / 6, p[0] / 2, 0, -way]) if abs(r.imag) < 1e-9 and r.real > 0)
+        return np.array([loss([t, p[0] * t + p[1] * t * t / 2]), t])
+
+    compared(run, reference, [4.0, 1.0])
 
 
 # ---- a blow through loops, and several at one instant

@@ -18,6 +18,7 @@ from kernels import captured, on_host, registers_of
 import ukjax as uk
 from ukjax._compiler._gpu._program_kernel import ProgramKernel
 from ukjax._compiler._program import program_of
+from ukjax._motion._model import Model, coded
 
 # The whole run of a kernel, on this machine.
 
@@ -146,6 +147,26 @@ def test_programs_as_kernels() -> None:
     one = np.where(x[0] > y[0], np.maximum(x[1], y[1]), np.minimum(x[1], y[1]))
     want = [one, np.sin(x[0]) / y[1], np.sign(x[0]) * np.floor(y[0]), np.sqrt(y[1]) ** x[1]]
     np.testing.assert_allclose(found, want, rtol=1e-14)
+
+
+def test_projections_are_kernels_and_loops_of_machine_code() -> None:
+    """States near and far, of few passes and many: each is on the circle through the same angle, its speed along it."""
+    problem, rng = uk.models.pendulum(), np.random.default_rng(0)
+    model = Model(problem.system, uk.UdwadiaKalaba(), uk.Projection())
+    state = jnp.asarray(problem.t0), problem.q0, problem.v0
+    model = coded(model, dfx.Tsit5(), *state, automatic=True)[0].ready()
+    q, v = rng.normal(size=(2, 2, 60))
+    q *= (1 + 10.0 ** rng.uniform(-12, -0.3, 60)) / np.linalg.norm(q, axis=0)
+    along = q / np.linalg.norm(q, axis=0)
+    want = np.concatenate([along, v - along * np.sum(along * v, axis=0)])
+    numbers, t = np.asarray(model.numbers[1])[:, None], np.zeros((1, 60))
+    given = [x for x in (numbers, t, q, v, np.zeros((4, 1))) if len(x)]
+    program = model.projection._settling(model.projection.whole)
+    (kernel,) = on_host(program.kernel.text, given, (60,), [(len(program.outputs), 60)])
+    code = jax.vmap(lambda t, q, v: model.project(t, (q, v)))(t[0], q.T, v.T)
+    here = model.projection.on_host(numbers, t, q, v)
+    for found in (kernel[:4].T, np.hstack(code), np.hstack(here)):
+        np.testing.assert_allclose(found, want.T, rtol=0, atol=1e-14)
 
 
 # The functions of kernels.

@@ -168,7 +168,9 @@ def test_coordinates_agree_on_limits() -> None:
     )
     names = ("hinge.lower", "hinge.upper", "slide.upper", "ball.upper", "slide friction")
     for system, state in ((tree, (q, tree.v0)), (absolute, (same, absolute_rest(absolute)))):
-        assert layout_of(system, t, *state)[0].names == names
+        layout = layout_of(system, t, *state)[0]
+        assert layout.names == names
+        assert layout.angles == (True, True, False, True, False)
 
 
 def absolute_rest(system: um.AbsoluteSystem) -> jax.Array:

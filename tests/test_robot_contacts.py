@@ -137,6 +137,7 @@ def test_pendulum_with_a_limit_and_frictionloss() -> None:
     assert run.contacts.names == ("pin friction", "pin.lower", "pin.upper")
     (struck,) = np.flatnonzero(np.asarray(run.contacts.impulse[:, 1]) > 1e-3)
     np.testing.assert_allclose(run.contacts.impulse[struck, 1], inertia * speed, rtol=1e-7)
+    assert run.contacts.told()[struck].endswith(f"{inertia * speed:.4g} N m s and closes")
     np.testing.assert_allclose(run.q[-1], STOP, atol=1e-10)
     np.testing.assert_allclose(run.contacts.force[-1, :2].sum(), weight * np.sin(STOP), rtol=1e-9)
     model = mujoco.MjModel.from_xml_string(PENDULUM)

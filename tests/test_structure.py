@@ -42,6 +42,8 @@ ROOMS = [
     "__main__",
 ]
 FILES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
+TEXTS = {path: (PACKAGE / path).read_text() for path in FILES}
+TREES = {path: ast.parse(text) for path, text in TEXTS.items()}
 
 
 def public_names(module: object) -> dict[str, object]:
@@ -61,7 +63,7 @@ def room_of(path: Path) -> str:
 
 def imports_of(path: Path) -> set[Path]:
     """The files of the package that a file imports, `if TYPE_CHECKING:` aside."""
-    tree = ast.parse((PACKAGE / path).read_text())
+    tree = TREES[path]
     typing_only = {
         id(node)
         for branch in ast.walk(tree)
@@ -86,17 +88,20 @@ def imports_of(path: Path) -> set[Path]:
     return found
 
 
-@pytest.mark.parametrize("path", FILES, ids=str)
-def test_files_import_only_from_lower_rooms(path: Path) -> None:
-    own = room_of(path)
-    assert own in ROOMS, f"{path} is in no room: add it to ROOMS"
-    for other in imports_of(path):
-        theirs = room_of(other)
-        assert theirs == own or ROOMS.index(theirs) < ROOMS.index(own), f"{path} imports {other}"
+IMPORTS = {path: imports_of(path) for path in FILES}
+
+
+def test_files_import_only_from_lower_rooms() -> None:
+    for path, imported in IMPORTS.items():
+        own = room_of(path)
+        assert own in ROOMS, f"{path} is in no room: add it to ROOMS"
+        for other in imported:
+            theirs = room_of(other)
+            assert theirs == own or ROOMS.index(theirs) < ROOMS.index(own), f"{path} imports {other}"
 
 
 def test_files_of_a_folder_do_not_import_in_circles() -> None:
-    graph = {path: {x for x in imports_of(path) if room_of(x) == room_of(path)} for path in FILES}
+    graph = {path: {x for x in found if room_of(x) == room_of(path)} for path, found in IMPORTS.items()}
     graph = {path: {x for x in found if x != path} for path, found in graph.items()}
     while graph:
         free = [path for path, found in graph.items() if not found & graph.keys()]
@@ -114,9 +119,7 @@ def test_rooms_are_listed_for_contributors() -> None:
     lines = [
         (
             room,
-            (ast.get_docstring(ast.parse((PACKAGE / room / "__init__.py").read_text())) or "").splitlines()[
-                0
-            ],
+            (ast.get_docstring(TREES[Path(room, "__init__.py")]) or "").splitlines()[0],
         )
         for room in ROOMS
         if (PACKAGE / room).is_dir()
@@ -126,29 +129,27 @@ def test_rooms_are_listed_for_contributors() -> None:
     assert listed == lines
 
 
-@pytest.mark.parametrize("path", FILES, ids=str)
-def test_files_are_short(path: Path) -> None:
-    assert len((PACKAGE / path).read_text().splitlines()) <= 300
+def test_files_are_short() -> None:
+    assert [path for path, text in TEXTS.items() if len(text.splitlines()) > 300] == []
 
 
 # It is a list of what is to be resolved and checked, in the order errors are to be told.
 LONG = {"simulate"}
 
 
-@pytest.mark.parametrize("path", FILES, ids=str)
-def test_functions_are_short(path: Path) -> None:
+def test_functions_are_short() -> None:
     """Their bodies, docstrings aside."""
-    for node in ast.walk(ast.parse((PACKAGE / path).read_text())):
-        if not isinstance(node, ast.FunctionDef) or node.name in LONG:
-            continue
-        body = node.body[1:] if ast.get_docstring(node) else node.body
-        lines = body[-1].end_lineno - body[0].lineno + 1 if body else 0
-        assert lines <= 40, f"{node.name} has {lines} lines"
+    for path, tree in TREES.items():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.FunctionDef) or node.name in LONG:
+                continue
+            body = node.body[1:] if ast.get_docstring(node) else node.body
+            lines = body[-1].end_lineno - body[0].lineno + 1 if body else 0
+            assert lines <= 40, f"{node.name} of {path} has {lines} lines"
 
 
-@pytest.mark.parametrize("path", FILES, ids=str)
-def test_modules_say_what_they_are(path: Path) -> None:
-    assert ast.get_docstring(ast.parse((PACKAGE / path).read_text()))
+def test_modules_say_what_they_are() -> None:
+    assert [path for path, tree in TREES.items() if not ast.get_docstring(tree)] == []
 
 
 def test_dependencies_are_declared() -> None:
@@ -170,8 +171,8 @@ def test_dependencies_are_declared() -> None:
     ]
     names = {re.match(r"[\w-]+", x).group() for x in declared}
     used = set()
-    for path in FILES:
-        for node in ast.walk(ast.parse((PACKAGE / path).read_text())):
+    for tree in TREES.values():
+        for node in ast.walk(tree):
             if isinstance(node, ast.Import):
                 used |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and not node.level:
@@ -205,7 +206,7 @@ def test_importing_does_nothing() -> None:
 
 
 def test_loading_of_names_and_what_type_checkers_see_agree() -> None:
-    tree = ast.parse((PACKAGE / "__init__.py").read_text())
+    tree = TREES[Path("__init__.py")]
     (seen,) = [x for x in tree.body if isinstance(x, ast.If) and ast.unparse(x.test) == "TYPE_CHECKING"]
     imports, renamed = (
         [x for x in seen.body if isinstance(x, kind)] for kind in (ast.ImportFrom, ast.Assign)
@@ -340,9 +341,9 @@ def test_readme_has_two_setup_commands() -> None:
 def test_private_names_of_jax() -> None:
     """They are asked for in one file, and these; a new JAX that lacks one fails here first."""
     asked = {
-        path: sorted(set(re.findall(r"from jax\._src import (\w+)", (PACKAGE / path).read_text())))
-        for path in FILES
-        if "jax._src" in (PACKAGE / path).read_text()
+        path: sorted(set(re.findall(r"from jax\._src import (\w+)", text)))
+        for path, text in TEXTS.items()
+        if "jax._src" in text
     }
     assert asked == {Path("_compiler/_primitive.py"): ["dispatch"]}
     from jax._src import dispatch

@@ -48,6 +48,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._interop._export import export as export
     from ._interop._export import load_exported as load_exported
     from ._interop._torch import to_torch as to_torch
+    from ._misc._errors import ContactWarning as ContactWarning
     from ._misc._errors import InputError as InputError
     from ._misc._errors import MissingExtraError as MissingExtraError
     from ._misc._errors import SimulationError as SimulationError
@@ -160,7 +161,7 @@ else:
         "_interop._environment": "Environment EnvironmentState",
         "_interop._export": "export load_exported",
         "_interop._torch": "to_torch",
-        "_misc._errors": "InputError MissingExtraError SimulationError StartMovedWarning SweepError",
+        "_misc._errors": "ContactWarning InputError MissingExtraError SimulationError StartMovedWarning SweepError",
         "_misc._lie": "zyz_angles zyz_rotation",
         "_motion._energy_projection": "EnergyProjection",
         "_motion._project": "Projection project",

@@ -19,11 +19,14 @@ from .._formula._acceleration import (
     Equations,
     UdwadiaKalaba,
     equations_of_motion,
+    solved,
+    why_not_finite,
 )
 from .._formula._equations import require_energy
-from .._formula._on_host import accelerations
+from .._formula._on_host import accelerations, clearly_independent
+from .._misc._errors import InputError
 from .._misc._types import is_traced
-from .._pseudoinverse import GramSchmidt, unit_rows_on_host
+from .._pseudoinverse import GramSchmidt
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractSystem
 from ._code import MOST
@@ -32,10 +35,6 @@ from ._parameters import Inputs, Leaf, Structure, joined, leaf, split
 from ._refusals import remembered
 from ._scalars import Builder, TranslationError
 from ._written import Written
-
-_CLEARLY = 10.0
-"""How far above the rank rule's threshold the least singular value must be for rows to be told independent by another
-rule than that of the formula: pivots and singular values differ, seldom by so much."""
 
 
 @remembered
@@ -104,11 +103,9 @@ def _independent(formula: AbstractFormula, equations: Equations) -> Acceleration
     if not (isinstance(formula, UdwadiaKalaba) and isinstance(formula.pinv, GramSchmidt)):
         return None
     A, b, M, Q = (np.asarray(x) for x in (equations.rows.A, equations.rows.b, equations.M, equations.Q))
-    m, n = A.shape
+    m = len(A)
     try:
-        unit = unit_rows_on_host(A @ np.linalg.inv(np.linalg.cholesky(M)).T)[0]
-        least = np.linalg.svd(unit, compute_uv=False).min(initial=1)
-        if m > n or not least > _CLEARLY * formula.pinv.threshold(A.dtype):
+        if not clearly_independent(equations, formula.pinv.threshold(A.dtype)):
             return None
         found = accelerations(jax.tree.map(lambda x: np.asarray(x)[None], equations), np.ones((1, m), bool))
     except np.linalg.LinAlgError:
@@ -117,11 +114,6 @@ def _independent(formula: AbstractFormula, equations: Equations) -> Acceleration
     gained = a - np.linalg.solve(M, Q + np.asarray(equations.c))
     told = np.int32(m), A @ a - b, gained @ M @ gained, np.True_
     return Acceleration(*map(jnp.asarray, (a, force, multipliers, *told)))
-
-
-@eqx.filter_jit
-def _solved(formula: AbstractFormula, equations: Equations) -> Acceleration:
-    return formula.solve(equations)
 
 
 def acceleration_at(formula: AbstractFormula, system: AbstractSystem, t: Any, q: Any, v: Any) -> Acceleration:
@@ -135,5 +127,7 @@ def acceleration_at(formula: AbstractFormula, system: AbstractSystem, t: Any, q:
     if is_traced((formula, system, t, q, v)):
         return formula.acceleration(system, t, q, v)
     equations = equations_at(system, NoStabilizer(), t, q, v)
-    found = _independent(formula, equations) or _solved(formula, jax.tree.map(jnp.asarray, equations))
-    return found if np.all(np.isfinite(found.a)) else formula.acceleration(system, t, q, v)  # which says why
+    found = _independent(formula, equations) or solved(formula, equations)
+    if not np.all(np.isfinite(found.a)):
+        raise InputError(why_not_finite(formula, equations, t, q, v))
+    return found

@@ -3,6 +3,9 @@
 Code is kept by the structure of a system and the entries of its parameters that are folded in (`_parameters`), so that
 runs with other parameters share it, and what is compiled from it.
 
+A formula with no scalar code of its own, or too long a one, finds the acceleration on arrays, from equations of motion by
+scalar code: these are most of what XLA would compile, and for a mechanism of many bodies it would take minutes.
+
 A force with large products of matrices of parameters, as a neural network is, stays on arrays: scalar code of them is
 long, and so slow to compile, and no faster. Its value is then one more operand of the code. Elsewhere, in the mass matrix
 or the rows, such a product leaves a system without scalar code.
@@ -11,7 +14,7 @@ or the rows, such a product leaves a system without scalar code.
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, final
 
 import jax
@@ -28,13 +31,13 @@ from .._system._system import AbstractSystem
 from .._system._tree_inertia import TreeInertia
 from ._by_pseudoinverse import acceleration_by
 from ._common import traced
-from ._expressions import Expression, is_number
+from ._expressions import Expression, borders, is_number, reachable
 from ._interpret import Interpreter, LargeProductError
 from ._native import machine_code_runs
 from ._parameters import Inputs, Leaf, Structure, leaf, numbers, read_by, split
 from ._program import Program
 from ._refusals import remembered
-from ._scalars import Builder, TranslationError
+from ._scalars import Builder, TranslationError, copied
 from ._solve import Solution, acceleration, plus
 from ._written import Written, run
 
@@ -45,6 +48,9 @@ however many they are."""
 _CLEARLY = 10.0
 """Rows are clearly independent if each is by so many times the rank rule's threshold, whatever the order asked in."""
 
+_OF_VALUES = ("multipliers", "kept", "sure", "known")
+"""What of `observed` has no derivative, or is of no use but to states that have values."""
+
 MOST = 1_000_000
 """More operations than this are not even written out: each takes some four kilobytes of memory until it is compiled."""
 
@@ -53,36 +59,56 @@ MOST = 1_000_000
 class Code:
     """The acceleration of systems of one structure as scalar code.
 
-    - `program`: the operations; its inputs are the varying entries of the parameters, t, q and v, and where the force
-      is apart, Q and c.
-    - `equations`: the `Equations` at states, in which the mass matrix may be that of a tree.
-    - `observed`: what a trajectory tells of states, and which rows are `kept`, and whether clearly so (`sure`).
-    - `dependency`: how rows that are not kept depend on others: of one more operand, 1 for the row and 0 for the others,
-      `z` with A^T z = 0, and whether it `holds` and b^T z = 0 too.
+    - `equations`: the `Equations` at states, in which the mass matrix may be that of a tree. Inputs, of all programs, are
+      the varying entries of the parameters, t, q and v, and where the force is apart, Q and c.
+    - `observed`: what a trajectory tells of states, and which rows are `kept`, and whether clearly so (`sure`), and what
+      `dependency` takes (`known`); of a formula on arrays, errors and energy only.
+    - `unsolved`: why the formula is left to arrays; None where the acceleration is scalar code too.
     - `apart`: whether the force is left to arrays.
     - `symmetric`: whether the mass matrix is, whatever the numbers.
     """
 
     def __init__(
         self,
-        program: Program,
+        solved: tuple[Program, Written] | str,
         leaves: Sequence[Leaf],
         equations: Written,
         observed: Written,
-        dependency: Callable[[], Written],
         rates: Sequence[Expression],
         apart: bool,
     ):
-        self.program, self.equations, self.observed, self.apart = program, equations, observed, apart
-        self._rates, self._dependency = rates, dependency
+        self.equations, self.observed, self.apart = equations, observed, apart
+        self._rates, self._solved = rates, solved
+        self.unsolved = solved if isinstance(solved, str) else None
         M = equations.arrays.M
         same = lambda x, y: x is y or (is_number(x) and is_number(y) and x == y)
         self.symmetric = isinstance(M, TreeInertia) or all(map(same, M.flat, M.T.flat))
         self._leaves = leaves
 
+    @property
+    def program(self) -> Program:
+        """The acceleration's operations.
+
+        **Raises:** `TranslationError` where the formula is left to arrays.
+        """
+        if isinstance(self._solved, str):
+            raise TranslationError(self._solved)
+        return self._solved[0]
+
+    @property
+    def dependency(self) -> Written:
+        """How rows that are not kept depend on others: of what is `known`, and 1 for the row and 0 for the others.
+
+        It gives `z` with A^T z = 0, and whether it `holds` and b^T z = 0 too.
+        """
+        assert not isinstance(self._solved, str)
+        return self._solved[1]
+
     @functools.cached_property
-    def dependency(self) -> Written:  # which most systems never need
-        return self._dependency()
+    def told(self) -> Written:
+        """What of `observed` can be differentiated."""
+        kept = {x: y for x, y in self.observed.arrays.items() if x not in _OF_VALUES}
+        return Written(kept, self.observed.counts, self.observed.dtype)
 
     @functools.cached_property
     def masses(self) -> Written:
@@ -93,8 +119,8 @@ class Code:
     @functools.cached_property
     def field(self) -> Program:
         """The derivative of the state: q' and the acceleration."""
-        of_state, dtype = [*self._rates, *self.observed.arrays["a"]], self.program.dtype
-        return Program(of_state, self.program.counts, dtype)
+        of_state, program = [*self._rates, *self.observed.arrays["a"]], self.program
+        return Program(of_state, program.counts, program.dtype)
 
     def numbers(self, system: AbstractSystem, stabilizer: AbstractStabilizer) -> Float[Array, " k"]:
         """The parameters the program takes. Make them once, outside of loops: their derivative is then one vector.
@@ -103,7 +129,7 @@ class Code:
 
         - `system`, `stabilizer`: of the structure, and with the folded entries, the code was made for.
         """
-        return numbers(self._leaves, system, stabilizer, self.program.dtype)
+        return numbers(self._leaves, system, stabilizer, self.equations.dtype)
 
     def applied(self, system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) -> tuple[Forces, ...]:
         """The operands after t, q and v: Q and c, by arrays, where the force is apart.
@@ -128,13 +154,6 @@ class Code:
         return run(self.program, numbers, t, q, v, *applied)
 
 
-def _method(formula: AbstractFormula) -> AbstractPseudoinverse:
-    method = formula.inverted_by
-    if method is None:
-        raise TranslationError(f"{type(formula).__name__} has no scalar code; UdwadiaKalaba and Schur have")
-    return method
-
-
 def code_for(
     system: AbstractSystem,
     how: AbstractFormula | float | None,
@@ -156,13 +175,13 @@ def code_for(
     leaves, structure = split(system, stabilizer)
     state = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (t, q, v))
     if isinstance(how, AbstractFormula):
-        return _made(structure, tuple(map(leaf, leaves)), state, _method(how))
+        return _made(structure, tuple(map(leaf, leaves)), state, how.inverted_by or type(how))
     rcond = GramSchmidt().threshold(q.dtype) if how is None else how
     return _made(structure, tuple(map(leaf, leaves)), state, rcond)
 
 
-How = AbstractPseudoinverse | float
-"""What B^+ is computed by, or the threshold of L D L^T."""
+How = AbstractPseudoinverse | type[AbstractFormula] | float
+"""What B^+ is computed by; the kind of a formula that has none; or the threshold of L D L^T."""
 
 
 @remembered
@@ -175,6 +194,8 @@ def _made(structure: Structure, leaves: tuple[Leaf, ...], state: tuple[Any, ...]
 
 def _solution(build: Builder, e: Equations, how: How, dtype: Any) -> Solution:
     given = e.M, plus(build, e.Q, e.c), e.rows.A, e.rows.b
+    if isinstance(how, type):
+        raise TranslationError(f"{how.__name__} has no scalar code")
     if isinstance(how, AbstractPseudoinverse) and len(e.rows.A):
         return acceleration_by(how, build, *given, dtype)
     rcond = how.threshold(dtype) if isinstance(how, AbstractPseudoinverse) else how
@@ -193,28 +214,46 @@ def _written(
     counts = [inputs.count, *(math.prod(x.shape) for x in state)]
     arguments = parameters + [inputs(x.shape) for x in state]
     e: Equations = jax.tree.unflatten(tree, interpreter.run(equations.jaxpr, equations.consts, arguments))
-    solution = _solution(build, e, how, dtype)
-    program = short_enough(Program(solution.a, counts, dtype))
-    observed = _observed(build, e, solution, how if isinstance(how, float) else 1.0)
+    written = Written(e, counts, dtype)
+    observed: dict[str, Any] = {
+        "position_error": e.rows.position_error,
+        "velocity_error": e.rows.velocity_error,
+    }
+    try:
+        solution = _solution(build, e, how, dtype)
+        program = short_enough(Program(solution.a, counts, dtype))
+        observed |= _observed(build, e, solution, how if isinstance(how, float) else 1.0)
+        dependency, observed["known"] = _dependency(build, solution, len(e.rows.A), observed, dtype)
+        solved = program, dependency
+    except TranslationError as reason:
+        if isinstance(how, float):
+            raise
+        short_enough(written.program)
+        solved = str(reason)
     with contextlib.suppress(TranslationError):  # what the energy needs, the acceleration need not
         found = interpreter.run(energy.jaxpr, energy.consts, arguments)
         observed["energy"] = jax.tree.unflatten(energy_tree, found)
     (of_q,) = interpreter.run(rates.jaxpr, rates.consts, arguments)
-    written = Written(e, counts, dtype), Written(observed, counts, dtype)
-
-    dependency = functools.partial(_dependency, build, solution, len(e.rows.A), counts, dtype)
-    return Code(program, leaves, *written, dependency, list(of_q), apart)
+    return Code(solved, leaves, written, Written(observed, counts, dtype), list(of_q), apart)
 
 
-def _dependency(build: Builder, solution: Solution, m: int, counts: list[int], dtype: Any) -> Written:
-    """Of multipliers given as m further inputs."""
-    z, holds = solution.dependency([build.input(sum(counts) + i) for i in range(m)])
-    arrays = {"z": np.array(z, object), "holds": np.array(build.number(holds, True), object)}
-    return Written(arrays, [*counts, m], dtype)
+def _dependency(
+    build: Builder, solution: Solution, m: int, observed: dict[str, Any], dtype: Any
+) -> tuple[Written, np.ndarray]:
+    """How rows depend on others, and of what is observed that takes: neither is computed a second time."""
+    further = Builder()
+    z, holds = solution.dependency(given := [build.input(-1 - i) for i in range(m)])
+    found = [*z, build.number(holds, True)]
+    seen = set(reachable([x for array in jax.tree.leaves(observed) for x in array.reshape(-1)]))
+    known = borders(found, seen)
+    inputs = dict(zip((*known, *given), map(further.input, range(len(known) + m)), strict=True))
+    *z, holds = copied(found, inputs, further)
+    arrays = {"z": np.array(z, object), "holds": np.array(holds, object)}
+    return Written(arrays, [len(known), m], dtype), np.array(known, object)
 
 
 def _observed(build: Builder, e: Equations, solution: Solution, rcond: float) -> dict[str, Any]:
-    """What a trajectory tells of a state, but its energy."""
+    """What a trajectory tells of a solution."""
     sure = build.apply("lt", solution.nearness, 1 / (_CLEARLY * rcond))
     observed = {
         "a": solution.a,
@@ -224,8 +263,7 @@ def _observed(build: Builder, e: Equations, solution: Solution, rcond: float) ->
         "kept": solution.kept,
         "sure": build.number(sure, True),
     }
-    observed = {key: np.array(x, object) for key, x in observed.items()}
-    return observed | {"position_error": e.rows.position_error, "velocity_error": e.rows.velocity_error}
+    return {key: np.array(x, object) for key, x in observed.items()}
 
 
 def short_enough(program: Program) -> Program:

@@ -122,18 +122,42 @@ def entries(x: Iterable[Expression]) -> Entries:
     return {i: value for i, value in enumerate(x) if isinstance(value, Node) or value != 0}
 
 
-def reachable(outputs: Sequence[Expression]) -> list[Node]:
-    """The nodes that outputs need, each after its operands."""
+CARRIERS = ("attached", "ruled")
+"""Operations that pass on a value, their first operand, with a derivative of its own."""
+
+
+def reachable(outputs: Sequence[Expression], *, values: bool = False) -> list[Node]:
+    """The nodes that outputs need, each after its operands.
+
+    **Arguments:**
+
+    - `outputs`: expressions.
+    - `values`: whether only for their values, and not for their derivatives.
+    """
     found: dict[Node, None] = {}
     stack = [x for x in outputs if type(x) is Node]
     while stack:
         node, waiting = stack[-1], len(stack)
         if node not in found and node.op != "input":
-            for x in node.args:
+            for x in node.args[:1] if values and node.op in CARRIERS else node.args:
                 if type(x) is Node and x not in found:
                     stack.append(x)
         if len(stack) == waiting:
             found[stack.pop()] = None
+    return list(found)
+
+
+def borders(outputs: Sequence[Expression], seen: set[Node]) -> list[Node]:
+    """The nodes among those `seen` that outputs are computed of, so that nothing behind them is needed."""
+    found: dict[Node, None] = {}
+    stack, visited = [x for x in outputs if type(x) is Node], set[Node]()
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            found[node] = None
+        elif node not in visited and node.op != "input":
+            visited.add(node)
+            stack += [x for x in node.args if type(x) is Node]
     return list(found)
 
 

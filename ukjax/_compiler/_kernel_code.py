@@ -17,6 +17,23 @@ from .._misc._garbage import collector_paused
 from ._machine_code import Body, Kind, functions
 from ._registers import Part, Parts
 
+MOST_CALLS = 16
+"""Of a program that is run again, each of which brings positions nearer."""
+
+
+class Again(NamedTuple):
+    """How a program is run again: in members where one output is above a half, with others in place of its last operand.
+
+    That operand is zero at first. Members that are done keep theirs, and so compute the same for as long as others go on.
+
+    - `flag`: the output that says so.
+    - `first`, `count`: the outputs that take the operand's place.
+    """
+
+    flag: int
+    first: int
+    count: int
+
 
 class Operand(NamedTuple):
     """An array of inputs: how many, and whether they are the same for all members."""
@@ -129,7 +146,7 @@ def declared(called: dict[str, int], kind: Kind) -> list[str]:
     return [f"declare {kind.number} @{name}({', '.join([kind.number] * n)})" for name, n in called.items()]
 
 
-def text(parts: Parts, operands: Sequence[Operand], kind: Kind) -> str:
+def text(parts: Parts, operands: Sequence[Operand], kind: Kind, again: Again | None = None) -> str:
     """The function `compute` of registers, outputs, the number of members, and arrays of inputs.
 
     Inputs and outputs are arrays (count, members); what is the same for all members (count,). Members are at least as
@@ -138,15 +155,64 @@ def text(parts: Parts, operands: Sequence[Operand], kind: Kind) -> str:
     **Arguments:**
 
     - `parts`: of the program.
-    - `operands`: what holds its inputs.
+    - `operands`: what holds its inputs, but for the last one of a program that is run again.
     - `kind`: of the vectors.
+    - `again`: how it is run again, if it is.
     """
     written, called = part_functions(parts, kind)
     lines = [*_moves(kind, parts.outputs), *written, *declared(called, kind)]
-    return "\n".join([*lines, _blocks(parts, operands, kind)])
+    calls = [f"  call void @part{i}(ptr %registers, ptr null, i64 0, i64 0)" for i in range(len(parts.parts))]
+    if again:
+        lines += _of_last(parts, kind, again, len(parts.constants) + sum(x.inputs for x in operands))
+        calls = _until_done(parts, kind, again, calls)
+    else:
+        calls += ["  br label %computed"]
+    return "\n".join([*lines, _blocks(parts, operands, kind, calls)])
 
 
-def _blocks(parts: Parts, operands: Sequence[Operand], kind: Kind) -> str:
+def _of_last(parts: Parts, kind: Kind, again: Again, last: int) -> list[str]:
+    """What sets the last operand, whose first row is given: to zero, and to outputs in members that go on."""
+    vector, at = kind.vector, f"align {kind.bytes}"
+    own = [f"  %row = add i64 %k, {last}", f"  %own = getelementptr {vector}, ptr %registers, i64 %row"]
+    zero = f"  store {vector} {kind.constant(0.0)}, ptr %own, {at}"
+    changed = f"""  %flag.row = getelementptr {vector}, ptr %registers, i64 {parts.outputs[again.flag]}
+  %flag = load {vector}, ptr %flag.row, {at}
+  %goes.on = fcmp ogt {vector} %flag, {kind.constant(0.5)}
+  %output = add i64 %k, {again.first}
+  %entry = getelementptr i32, ptr @outputs, i64 %output
+  %found.row = load i32, ptr %entry
+  %found = getelementptr {vector}, ptr %registers, i32 %found.row
+  %new = load {vector}, ptr %found, {at}
+  %old = load {vector}, ptr %own, {at}
+  %x = select {kind.truths} %goes.on, {vector} %new, {vector} %old
+  store {vector} %x, ptr %own, {at}"""
+    return [_loop("cleared", "%count", [*own, zero]), _loop("changed", "%count", [*own, changed])]
+
+
+def _until_done(parts: Parts, kind: Kind, again: Again, calls: Sequence[str]) -> list[str]:
+    """The calls of a block, until no member of it goes on."""
+    vector, width = kind.vector, kind.width
+    given = f"(ptr %registers, ptr null, i64 {again.count}, i64 0)"
+    return [
+        f"  call void @cleared{given}",
+        "  br label %pass",
+        "pass:",
+        "  %calls = phi i64 [0, %block], [%called, %pass]",
+        *calls,
+        f"  %flag.row = getelementptr {vector}, ptr %registers, i64 {parts.outputs[again.flag]}",
+        f"  %flag = load {vector}, ptr %flag.row, align {kind.bytes}",
+        f"  %go.on = fcmp ogt {vector} %flag, {kind.constant(0.5)}",
+        f"  %which = bitcast {kind.truths} %go.on to i{width}",
+        f"  %some = icmp ne i{width} %which, 0",
+        f"  call void @changed{given}",
+        "  %called = add i64 %calls, 1",
+        f"  %few = icmp ult i64 %called, {MOST_CALLS}",
+        "  %goes.on = and i1 %few, %some",
+        "  br i1 %goes.on, label %pass, label %computed",
+    ]
+
+
+def _blocks(parts: Parts, operands: Sequence[Operand], kind: Kind, calls: Sequence[str]) -> str:
     """The loop over blocks. The last one ends where members do: some are computed twice rather than fewer at a time."""
     constants = Operand(len(parts.constants), shared=True)
     once, each, row = list[str](), list[str](), 0
@@ -159,7 +225,7 @@ def _blocks(parts: Parts, operands: Sequence[Operand], kind: Kind) -> str:
             each += [f"  %some{i} = getelementptr {kind.number}, ptr {place}, i64 %start"]
             each += [f"  call void @filled(ptr %rows{i}, ptr %some{i}, i64 {count}, i64 %members)"]
         row += count
-    each += [f"  call void @part{i}(ptr %registers, ptr null, i64 0, i64 0)" for i in range(len(parts.parts))]
+    each += [*calls, "computed:"]
     if parts.outputs:
         each += [f"  %out = getelementptr {kind.number}, ptr %outputs, i64 %start"]
         each += [f"  call void @taken(ptr %registers, ptr %out, i64 {len(parts.outputs)}, i64 %members)"]
@@ -169,7 +235,7 @@ def _blocks(parts: Parts, operands: Sequence[Operand], kind: Kind) -> str:
 {lines(once)}
   br label %block
 block:
-  %member = phi i64 [0, %0], [%after, %block]
+  %member = phi i64 [0, %0], [%after, %computed]
   %fits = icmp ult i64 %member, %last
   %start = select i1 %fits, i64 %member, i64 %last
 {lines(each)}

@@ -11,6 +11,7 @@ from jax.interpreters import mlir
 from jaxtyping import Array
 
 from ._expressions import evaluate
+from ._kernel_code import MOST_CALLS
 from ._native import run
 
 
@@ -33,7 +34,7 @@ def flat(x: Array, members: tuple[int, ...]) -> Array:
 def _natively(*operands: Array, program: Any) -> Array:
     members = members_of(operands)
     apart = [x if x.ndim == 1 else flat(x, members) for x in operands]
-    found = run(program.native, apart, len(program.outputs), math.prod(members))
+    found = run(program.native, apart, len(program.outputs), math.prod(members), program.again)
     return found.reshape(-1, *members)
 
 
@@ -51,6 +52,8 @@ def separately_computed(*operands: Array, program: Any) -> Array:
     - `operands`: as those of the program.
     - `program`: the program.
     """
+    if program.again:
+        return _until_done(operands, program)
     members = members_of(operands)
     inputs = [row for x in operands for row in _rows(flat(x, members))]
     pieces = program.pieces
@@ -62,6 +65,22 @@ def separately_computed(*operands: Array, program: Any) -> Array:
             known += evaluate(piece.outputs, [known[i] for i in piece.reads[0]], program.dtype)
         found = [known[i] for i in pieces.outputs]
     return jnp.stack(found).reshape(-1, *members)
+
+
+def _until_done(operands: Sequence[Array], program: Any) -> Array:
+    (flag, first, count), members = program.again, members_of(operands)
+
+    def goes_on(state: tuple[Array, Array, Array]) -> Array:
+        return jnp.any(state[1][flag] > 0.5) & (state[0] < MOST_CALLS)
+
+    def once(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        calls, found, last = state
+        last = jnp.where(found[flag] > 0.5, found[first : first + count], last)
+        return calls + 1, separately_computed(*operands, last, program=program.once), last
+
+    last = jnp.zeros((count, *members), program.dtype)
+    start = separately_computed(*operands, last, program=program.once)
+    return lax.while_loop(goes_on, once, (jnp.ones((), int), start, last))[1]
 
 
 def _rows(x: Array) -> list[Array]:

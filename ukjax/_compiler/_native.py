@@ -12,7 +12,7 @@ from jaxtyping import Array
 
 from ._foreign import AT_ONCE, compiled, dimension, kind_for, llvm, registered, vector_bytes, version
 from ._gpu._call import kernels_run
-from ._kernel_code import Operand, text
+from ._kernel_code import Again, Operand, text
 from ._machine_code import Kind, functions
 from ._registers import Parts
 
@@ -65,7 +65,9 @@ def can_compile(outputs: Sequence[Any], dtype: Any) -> bool:
     return called is not None and all(llvm().address_of_symbol(name) for name in called)
 
 
-def run(parts: Parts, operands: Sequence[Array], outputs: int, members: int) -> Array:
+def run(
+    parts: Parts, operands: Sequence[Array], outputs: int, members: int, again: Again | None = None
+) -> Array:
     """The outputs (outputs, members) of a program.
 
     **Arguments:**
@@ -74,10 +76,11 @@ def run(parts: Parts, operands: Sequence[Array], outputs: int, members: int) -> 
     - `operands`: its inputs: arrays (count, members), or (count,) of those that are the same for all.
     - `outputs`: how many there are.
     - `members`: how many.
+    - `again`: how it is run again, if it is.
     """
     dtype = operands[0].dtype
     kind = kind_for(dtype, members)
-    code = text(parts, [Operand(len(x), x.ndim == 1) for x in operands], kind)
+    code = text(parts, [Operand(len(x), x.ndim == 1) for x in operands], kind, again)
     inputs = ", ".join(f"ptr %in{i}" for i in range(len(operands)))
     call = f"  call void @compute(ptr %out1, ptr %out0, i64 %members, {inputs})"
     name = registered(code, f"{dimension('out0', 1, 'members')}\n{call}", len(operands), 2)
@@ -96,12 +99,13 @@ class HostFunction:
     - `parts`: of the program.
     - `inputs`, `outputs`: how many there are.
     - `dtype`: of all.
+    - `again`: how it is run again, if it is.
     """
 
-    def __init__(self, parts: Parts, inputs: int, outputs: int, dtype: Any):
+    def __init__(self, parts: Parts, inputs: int, outputs: int, dtype: Any, again: Again | None = None):
         self._kind, self._rows = kind_for(dtype, vector_bytes()), inputs + outputs
         self._dtype, self._registers = np.dtype(dtype), parts.size * self._kind.width
-        code = text(parts, [Operand(inputs, shared=False)], self._kind)
+        code = text(parts, [Operand(inputs, shared=False)], self._kind, again)
         self._engine = compiled(code, AT_ONCE)  # which owns the code
         kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, ctypes.c_int64, ctypes.c_void_p)
         self._compute = kind(self._engine.get_function_address("compute"))

@@ -10,7 +10,7 @@ ones in pieces (`_lowered`).
 import functools
 import itertools
 from collections.abc import Sequence
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ from jaxtyping import Array
 
 from .._misc._garbage import collector_paused
 from ._derivative import Derivative
-from ._expressions import Expression, Node, evaluate, operations, reachable, weight
+from ._expressions import CARRIERS, Expression, Node, evaluate, operations, reachable, weight
 from ._gpu._program_kernel import ProgramKernel
 from ._interpret import Interpreter
 from ._kept import worth_keeping
@@ -28,7 +28,7 @@ from ._native import HostFunction, can_compile
 from ._on_host import OnHost
 from ._primitive import program_p
 from ._registers import Parts, parts
-from ._scalars import CARRIERS, Builder, copied
+from ._scalars import Builder, copied
 
 LONGEST = 2_800
 """What a program compiled by XLA as one piece may weigh.
@@ -45,18 +45,17 @@ MOST_KEPT = 1_000
 @collector_paused()
 def _renumbered(outputs: Sequence[Expression]) -> list[Expression]:
     """The same expressions without carriers, their nodes made anew in the order in which outputs need them."""
-    nodes = reachable(outputs)
-    distinct = len({x.number for x in nodes}) == len(nodes)  # as those of one builder are
-    if not distinct or any(x.op in CARRIERS for x in nodes):
+    nodes = reachable(outputs, values=True)
+    if len({x.number for x in nodes}) < len(nodes):  # of several builders
         return copied(outputs, {}, Builder())
-    copies: dict[Expression, Node] = {}
+    copies: dict[Expression, Expression] = {}
+    copy = lambda x: copies[x] if type(x) is Node else x
     for i, node in enumerate(nodes):
-        args = (
-            node.args
-            if node.op == "input"
-            else tuple([copies[x] if type(x) is Node else x for x in node.args])
-        )
-        copies[node] = Node(node.op, args, i)
+        if node.op in CARRIERS:
+            copies[node] = copy(node.args[0])
+        else:
+            args = node.args if node.op == "input" else tuple(map(copy, node.args))
+            copies[node] = Node(node.op, args, i)
     return [copies[x] if type(x) is Node else x for x in outputs]
 
 
@@ -69,6 +68,8 @@ class Program:
     - `dtype`: of inputs and outputs.
     - `derived`: whether it is for a derivative.
     """
+
+    again: ClassVar[None] = None  # it is run once; another time by `Repeated`
 
     def __init__(
         self, outputs: Sequence[Expression], counts: Sequence[int], dtype: Any, derived: bool = False
@@ -90,15 +91,6 @@ class Program:
         return sum(map(weight, reachable(self.outputs)))
 
     @functools.cached_property
-    def _apart(self) -> Parts:
-        return parts(self.outputs, sum(self.counts))
-
-    @property
-    def is_apart(self) -> bool:
-        """Whether its parts are there already."""
-        return "_apart" in self.__dict__
-
-    @functools.cached_property
     def has_machine_code(self) -> bool:
         """Whether LLVM can compile it by itself, on a CPU."""
         return can_compile(self.outputs, self.dtype)
@@ -108,10 +100,10 @@ class Program:
         """The program for GPUs."""
         return ProgramKernel(self.outputs, self.counts, self.dtype)
 
-    @property
+    @functools.cached_property
     def native(self) -> Parts:
         """The parts it is compiled in as machine code."""
-        return self._apart
+        return parts(self.outputs, sum(self.counts))
 
     @functools.cached_property
     def pieces(self) -> Parts | None:
@@ -124,7 +116,7 @@ class Program:
     def on_host(self) -> HostFunction | OnHost:
         """The program on NumPy arrays: as machine code where that can be, else one operation of NumPy after the other."""
         if self.has_machine_code:
-            return HostFunction(self._apart, sum(self.counts), len(self.outputs), self.dtype)
+            return HostFunction(self.native, sum(self.counts), len(self.outputs), self.dtype)
         return OnHost(self.outputs, sum(self.counts), self.dtype)
 
     def __call__(self, *operands: Array) -> Array:

@@ -13,20 +13,20 @@ from jaxtyping import Array, Float
 
 from .._misc._once import once_traced
 from .._misc._types import Coordinates, Time, Velocities
-from .._system._rows import position_rows
+from .._system._rows import position_rows_and_jacobian
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem, has_quasi_velocities
 from ._code import MOST, short_enough
 from ._common import common
 from ._interpret import Interpreter
+from ._kernel_code import Again
 from ._parameters import Inputs, Leaf, Structure, joined, leaf, numbers, read_by, split
 from ._program import Program
 from ._projection import Motion, projection
 from ._refusals import remembered
+from ._repeated import Repeated
 from ._scalars import Builder
 from ._written import run
-
-_MOST_CALLS = 16
 
 
 class Projected(NamedTuple):
@@ -52,19 +52,15 @@ class ProjectionCode:
     - `rows`: how many are on positions.
     """
 
-    def __init__(self, whole: Program, without: Callable[[], Program], leaves: Sequence[Leaf], rows: int):
-        self.whole, self.rows = whole, rows
+    def __init__(self, whole: Program, without: Callable[[], Program], leaves: Sequence[Leaf], again: Again):
+        self.whole, self.rows = whole, again.count
         self._without, self._leaves = without, leaves
+        self._settling = functools.cache(lambda program: Repeated(program, again))
 
     @functools.cached_property
     def bare(self) -> Program:
         """Without those for error estimates."""
         return self._without()
-
-    @functools.cached_property
-    def _of_states(self) -> Program:
-        """Of both, which give the same, the one that runs have taken apart: for a long one that takes seconds."""
-        return self.whole if self.whole.is_apart else self.bare
 
     def numbers(self, system: AbstractSystem, stabilizer: AbstractStabilizer) -> Float[Array, " k"]:
         """The parameters the projection takes, as `Code.numbers`.
@@ -93,7 +89,7 @@ class ProjectionCode:
         """
         program = self.bare if errors is None else self.whole
         estimates = jnp.zeros(q.size + v.size, q.dtype) if errors is None else jnp.concatenate(errors)
-        found = _projected((program, self.rows), numbers, t, q, v, lax.stop_gradient(estimates))
+        found = _projected(self._settling(program), numbers, t, q, v, lax.stop_gradient(estimates))
         ends = np.cumsum([q.size, v.size, self.rows + 2])
         q, v, rest, kept = jnp.split(found, ends)
         return Projected(q, v, None if errors is None else (kept[: q.size], kept[q.size :]), rest[-2])
@@ -109,44 +105,21 @@ class ProjectionCode:
         - `t`, `q`, `v`: the states, along the last axis: (1, k), (n_q, k), (n, k).
         """
         n_q, n = len(q), len(v)
-        after = n_q + n + self.rows
-        errors = np.zeros((n_q + n, 1))
-        found = self._of_states.on_host(numbers, t, q, v, errors, np.zeros((self.rows, 1)))
-        for _ in range(_MOST_CALLS - 1):
-            unsettled = found[after + 1] > 0.5
-            if not unsettled.any():
-                break
-            at = ... if unsettled.all() else np.flatnonzero(unsettled)
-            state, mu = [x[:, at] for x in (t, q, v)], found[n_q + n : after, at]
-            found[:, at] = self._of_states.on_host(numbers, *state, errors, mu)
+        found = self._settling(self.whole).on_host(numbers, t, q, v, np.zeros((n_q + n, 1)))
         return found[:n_q].T, found[n_q : n_q + n].T
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _projected(
-    code: tuple[Program, int], numbers: Array, t: Array, q: Array, v: Array, errors: Array
-) -> Array:
+def _projected(program: Repeated, numbers: Array, t: Array, q: Array, v: Array, errors: Array) -> Array:
     """All outputs, with mu iterated on for as long as that brings the positions nearer."""
-    program, rows = code
-    start = q.size + v.size
-    flag = start + rows + 1
-
-    def again(state: tuple[Any, Array]) -> Array:
-        return (state[1][flag] > 0.5) & (state[0] < _MOST_CALLS)
-
-    def iterate(state: tuple[Any, Array]) -> tuple[Any, Array]:
-        mu = state[1][start : start + rows]
-        return state[0] + 1, run(program, numbers, t, q, v, errors, mu)
-
-    first = jnp.zeros(len(program.outputs), q.dtype).at[flag].set(1)
-    return lax.while_loop(again, iterate, (0, first))[1]
+    return run(program, numbers, t, q, v, errors)
 
 
 @_projected.defjvp
-def _(code: tuple[Program, int], primals: Sequence[Array], tangents: Sequence[Array]) -> tuple[Array, Array]:
-    found, start = _projected(code, *primals), primals[2].size + primals[3].size
-    mu = found[start : start + code[1]]
-    return found, jax.jvp(lambda *x: run(code[0], *x, mu), tuple(primals), tuple(tangents))[1]
+def _(program: Repeated, primals: Sequence[Array], tangents: Sequence[Array]) -> tuple[Array, Array]:
+    found = _projected(program, *primals)
+    once = lambda *x: run(program.once, *x, found[program.last])
+    return found, jax.jvp(once, tuple(primals), tuple(tangents))[1]
 
 
 def projection_for(
@@ -181,8 +154,8 @@ def _jaxprs(structure: Structure, avals: list[Any], state: tuple[Any, ...], quas
 
     n, shared = state[2].shape[0], common(structure, tuple(avals), state)
 
-    def positions(leaves: list[Array], t: Time, q: Coordinates) -> Array:
-        return position_rows(joined(structure, leaves)[0], t, q)
+    def positions(leaves: list[Array], t: Time, q: Coordinates) -> tuple[Array, Array]:
+        return position_rows_and_jacobian(joined(structure, leaves)[0], t, q)
 
     def velocities(leaves: list[Array], t: Time, q: Coordinates, v: Velocities) -> tuple[Array, Array]:
         nonlocal of_positions
@@ -200,7 +173,7 @@ def _jaxprs(structure: Structure, avals: list[Any], state: tuple[Any, ...], quas
         return closed, jax.tree.structure(shapes)
 
     at = once_traced(positions, avals, *state[:2])
-    of_q = [at, jax.jacfwd(at, argnums=2), shared.inertia, *([rates] if quasi else [])]
+    of_q = [lambda *x: at(*x)[0], lambda *x: at(*x)[1], shared.inertia, *([rates] if quasi else [])]
     return traced(velocities, *state), [traced(function, *state[:2]) for function in of_q], of_positions
 
 
@@ -229,7 +202,8 @@ def _made(
     dtype = state[1].dtype
     found = projection(build, motion, (q, v), mu, (errors[0], errors[1]), rcond, dtype)
     without = lambda: Program(found[: n_q + n + rows + 2], counts, dtype)
-    return ProjectionCode(short_enough(Program(found, counts, dtype)), without, leaves, rows)
+    again = Again(n_q + n + rows + 1, n_q + n, rows)
+    return ProjectionCode(short_enough(Program(found, counts, dtype)), without, leaves, again)
 
 
 def _array(x: list[Any]) -> np.ndarray:

@@ -122,8 +122,8 @@ class Layout:
         self.of_projection = n + mu + 2 + n * motion.estimates
         self.controlled = rows.new(8 + control.kept)  # the outputs of that program
         self.stages, self.projected = rows.new(stages * n), rows.new(self.of_projection)
-        self.scratch = rows.new(max(self.of_projection, stages + 2))
-        self.new, self.due, self.unsettled, self.h = (rows.new(1) for _ in range(4))
+        self.scratch = rows.new(stages + 2)
+        self.new, self.due, self.h = (rows.new(1) for _ in range(3))
 
     @property
     def routines(self) -> list[Routine]:

@@ -4,10 +4,9 @@ from typing import final
 
 import numpy as np
 
+from ._kernel_code import MOST_CALLS
 from ._llvm_text import Writer
 from ._run_layout import Layout
-
-MOST_CALLS = 16  # of the projection in a step, each of which brings positions nearer
 
 
 @final
@@ -106,22 +105,23 @@ class Steps:
             rows.store(w, 0.0, at.near)
 
     def _project(self, w: Writer, mu: int) -> None:
-        """The end of the step on the constraints: again where that brings a lane nearer, while the others stay."""
+        """The end of the step on the constraints: again where that brings a lane nearer.
+
+        Lanes that are settled keep their multipliers, and so what is computed from them.
+        """
         at, rows, n, m = self._at, self._rows, self._at.motion.size, self._at.motion.multipliers
         assert at.project is not None
-        rows.store(w, 1.0, at.unsettled)
         rows.store(w, 0.0, at.h)
         with w.loop(m) as k:
             zero, to = rows.load(w, at.h), w.at(at.kind.vector, rows.place(w, mu), k)
             w.store(at.kind.vector, zero, to, rows.aligned)
         w.store("i64", 0, "%calls")
         with w.repeat() as going:
-            at.project.run(w, at.scratch)
-            rows.blend(w, at.projected, at.scratch, at.unsettled, at.of_projection)
-            rows.copy(w, mu, at.projected + n, m)
-            rows.copy(w, at.unsettled, at.projected + n + m + 1)
+            at.project.run(w, at.projected)
+            unsettled = at.projected + n + m + 1
+            rows.blend(w, mu, at.projected + n, unsettled, m)
             few = w.apply("icmp ult", "i64", w.increased("%calls"), MOST_CALLS)
-            going.append(w.apply("and", "i1", few, rows.any(w, at.unsettled)))
+            going.append(w.apply("and", "i1", few, rows.any(w, unsettled)))
         rows.copy(w, at.y1, at.projected, n)
         rows.copy(w, at.near, at.projected + n + m)
         if at.motion.estimates:

@@ -12,7 +12,7 @@ from typing import Any, final
 import numpy as np
 
 from .._misc._garbage import collector_paused
-from ._expressions import Call, Entries, Expression, Node, is_number, is_zero, reachable
+from ._expressions import CARRIERS, Call, Entries, Expression, Node, is_number, is_zero, reachable
 
 _CONSTANT: dict[str, Callable[..., Any]] = {
     "add": lambda x, y: x + y,
@@ -42,10 +42,6 @@ FOLDED = frozenset((*_CONSTANT, "and", "add_any", "square"))
 
 class TranslationError(Exception):
     """A program that cannot be written as scalar code; the message says why."""
-
-
-CARRIERS = ("attached", "ruled")
-"""Operations that pass on a value with a derivative of its own."""
 
 
 @final

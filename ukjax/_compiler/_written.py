@@ -12,6 +12,7 @@ from jaxtyping import Array
 
 from ._on_host import OnHost
 from ._program import Program
+from ._repeated import Repeated
 
 
 @final
@@ -76,7 +77,7 @@ class Written:
         return self._parted(run(self.program, *operands))
 
 
-def run(program: Program, *operands: Array) -> Array:
+def run(program: Program | Repeated, *operands: Array) -> Array:
     """The outputs of a program of all numbers in some arrays, as a vector.
 
     **Arguments:**

@@ -10,6 +10,13 @@ from jaxtyping import Array, Bool, Float, Int
 from .._misc._errors import InputError
 from .._misc._types import is_traced
 
+UNSOLVED = (1e-7, 1e-3)
+"""Of the scaled problem, in float64 and float32: with a larger residual there is no solution, or none was found."""
+
+
+AT_TIMES = ("gap", "force", "closed", "sliding", "ambiguous")
+"""The fields of a `ContactHistory` that are of saved times."""
+
 
 @final
 class ContactHistory(eqx.Module):
@@ -19,9 +26,14 @@ class ContactHistory(eqx.Module):
 
     - `names`: of the contacts, such as `foot[0]`.
     - `contacts`: of each, whether it has a gap, and how many tangential rows.
+    - `angles`: of each, whether its gap is an angle, in rad, with moments in N m and impulses in N m s.
     - `gap`: gaps (k, n) [m], zero for dry friction.
     - `force`: forces on the m rows (k, m) [N].
     - `closed`, `sliding`: whether contacts are closed, and whether closed ones slide (k, n).
+    - `ambiguous`: of which contacts other forces obey the laws as well, and would move the system otherwise (k, n):
+      dependent ones that slide in different directions, such as the legs of a table that slides and spins, and sliding
+      ones that may as well be open (Painleve). The run goes on with the least normal forces, by time stepping with those
+      nearest to the step before; and such a contact opens, unless it slides already.
     - `closed_before`, `sliding_before`: the same from the start on, until the first event (n,).
     - `event_time`: when contacts closed, opened, stuck or slipped (l,) [s], infinite where fewer did; of a contact that
       comes to rest, when infinitely many bounces would have ended.
@@ -32,6 +44,7 @@ class ContactHistory(eqx.Module):
     - `sudden`: whether there was an impact without collision, as accelerations had no solution (Painleve) (l,).
     - `residual`: of the problem solved at these times (l,), as in `solve_contacts`; where it is not small there is no
       solution, and what the run went on with does not obey the laws.
+    - `event_ambiguous`: as `ambiguous`, of what happened at these times (l, n); by time stepping False.
     - `reset`: which of the events with a reset it was, by place in `reset_names` (l,); -1 for none.
     - `reset_names`: of these events.
     - `reset_moved`: how far the state after a reset was off the bilateral constraints, onto which it was projected (l,).
@@ -43,10 +56,12 @@ class ContactHistory(eqx.Module):
 
     names: tuple[str, ...] = eqx.field(static=True)
     contacts: tuple[tuple[bool, int], ...] = eqx.field(static=True)
+    angles: tuple[bool, ...] = eqx.field(static=True)
     gap: Float[Array, "k n"]
     force: Float[Array, "k m"]
     closed: Bool[Array, "k n"]
     sliding: Bool[Array, "k n"]
+    ambiguous: Bool[Array, "k n"]
     closed_before: Bool[Array, " n"]
     sliding_before: Bool[Array, " n"]
     event_time: Float[Array, " l"]
@@ -56,6 +71,7 @@ class ContactHistory(eqx.Module):
     speed: Float[Array, " l"]
     sudden: Bool[Array, " l"]
     residual: Float[Array, " l"]
+    event_ambiguous: Bool[Array, "l n"]
     reset: Int[Array, " l"]
     reset_names: tuple[str, ...] = eqx.field(static=True)
     reset_moved: Float[Array, " l"]
@@ -101,21 +117,30 @@ class ContactHistory(eqx.Module):
                 if (
                     word := _word(
                         name,
-                        pushed[j] * (abs(pushed[j]) > noise),
+                        (pushed[j] * (abs(pushed[j]) > noise), "N m s" if self.angles[j] else "N s"),
                         (closed[j], sliding[j]),
                         (now[j], slides[j]),
                     )
                 )
             ]
+            parts += self._doubts(i)
             if (reset := int(self.reset[i])) >= 0:
                 parts = [self.reset_names[reset], *parts]
             lines.append(f"{float(self.event_time[i]):.10g} s: {', '.join(parts) or 'slip turns round'}")
             closed, sliding = now, slides
         return lines
 
+    def _doubts(self, i: int) -> list[str]:
+        """What is to be said of event i besides what happened."""
+        others = [name for name, x in zip(self.names, self.event_ambiguous[i], strict=True) if x]
+        unsolved = float(self.residual[i]) > UNSOLVED[self.residual.dtype != np.float64]
+        doubts = ["without collision"] if bool(self.sudden[i]) else []
+        doubts += [f"other motions of {', '.join(others)} obey the laws as well"] if others else []
+        return doubts + (["no motion obeys the laws"] if unsolved else [])
 
-def _word(name: str, impulse: float, before: tuple[bool, bool], after: tuple[bool, bool]) -> str:
-    struck = f"{name} is struck by {impulse:.4g} N s" if abs(impulse) > 0 else ""
+
+def _word(name: str, impulse: tuple[float, str], before: tuple[bool, bool], after: tuple[bool, bool]) -> str:
+    struck = f"{name} is struck by {impulse[0]:.4g} {impulse[1]}" if abs(impulse[0]) > 0 else ""
     if after[0] and not before[0]:
         state = "closes and slides" if after[1] else "closes"
     elif before[0] and not after[0]:

@@ -24,6 +24,7 @@ class Log(NamedTuple):
     - `residual`: of the problem that was solved.
     - `reset`: which of the user's own events it was, -1 for none.
     - `moved`: how far the state after it was off the constraints.
+    - `ambiguous`: 1 for contacts of which other impulses or forces obey the laws as well (l, n).
     - `number`: how many there were.
     """
 
@@ -37,6 +38,7 @@ class Log(NamedTuple):
     residual: Array
     reset: Array
     moved: Array
+    ambiguous: Array
     number: Array
 
 
@@ -57,6 +59,7 @@ def empty_log(y: State) -> Log:
         zeros(),
         zeros(),
         zeros(),
+        zeros(n),
         jnp.zeros((), jnp.int32),
     )
 
@@ -83,25 +86,26 @@ def logged(log: Log, t: Array, found: Settled, speed: Array, reset: tuple[Array,
         found.residual,
         reset[0].astype(t.dtype),
         reset[1],
+        found.ambiguous,
     )
     # Beyond the last place nothing is written.
     kept = [x.at[log.number].set(value, mode="drop") for x, value in zip(log[:-1], new, strict=True)]
     return Log(*kept, number=log.number + 1)
 
 
-def preceded(log: Log, t: Array, found: Settled, struck: Array) -> Log:
-    """The log with what happened at the start before all else, if contacts were `struck` there.
+def preceded(log: Log, t: Array, found: Settled, told: Array) -> Log:
+    """The log with what happened at the start before all else, if it is to be `told`.
 
     **Arguments:**
 
     - `log`: of the run.
     - `t`: its start.
     - `found`: what happened there.
-    - `struck`: whether the velocities changed.
+    - `told`: whether the velocities changed, or there is a doubt.
     """
     first = logged(
         jax.tree.map(jnp.zeros_like, log), t, found, jnp.zeros_like(t), (jnp.asarray(-1), jnp.zeros_like(t))
     )
     shifted = [jnp.concatenate([x[:1], y[:-1]]) for x, y in zip(first[:-1], log[:-1], strict=True)]
-    kept = [jnp.where(struck, x, y) for x, y in zip(shifted, log[:-1], strict=True)]
-    return Log(*kept, number=log.number + struck.astype(log.number.dtype))
+    kept = [jnp.where(told, x, y) for x, y in zip(shifted, log[:-1], strict=True)]
+    return Log(*kept, number=log.number + told.astype(log.number.dtype))

@@ -60,7 +60,7 @@ def slip_directions(rows: ContactRows, mode: Mode, u: Array) -> Array:
     return sliding * jnp.where(of_rows(rows, fast.astype(u.dtype)) > 0, unit, mode.direction)
 
 
-def _distributed(rows: ContactRows, mode: Mode, u: Array, coefficients: Coefficients) -> tuple[Array, Array]:
+def distributed(rows: ContactRows, mode: Mode, u: Array, coefficients: Coefficients) -> tuple[Array, Array]:
     """S (m, m) and s (m,) of the module's docstring, without the rows of open contacts."""
     held = mode.closed @ rows.normal + of_rows(rows, mode.stick)
     unit = slip_directions(rows, mode, u)
@@ -84,7 +84,7 @@ def contact_forces(means: Means, contact: Contact, mode: Mode) -> Float[Array, "
     - `mode`: the mode.
     """
     rows = rows_of(means.layout.contacts, contact.u.dtype)
-    S, s = _distributed(rows, mode, contact.u, means.coefficients)
+    S, s = distributed(rows, mode, contact.u, means.coefficients)
     held = held_rows(means.layout, mode)
     K = held[:, None] * (contact.G @ S)
     return S @ means.solve(K, -held * (contact.rate + contact.G @ s)) + s

@@ -132,7 +132,7 @@ class Iteration:
             s, pressed = x.start[k], f.variable()
             has_normal = x.normals[k] > 0
             with f.when(has_normal):
-                x.r[s] = 1.0 / (x.diagonal[s] + e)
+                x.r[s] = 1.0 / f.abs(x.diagonal[s] + e)
                 pressed[0] = y(s)
                 x.F[s] = x.p[s] - f.max(pressed[0], 0.0)
                 largest[0] = f.max(largest[0], f.abs(x.F[s]))

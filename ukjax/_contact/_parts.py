@@ -136,7 +136,7 @@ def of_model(function: Callable[..., Any], model: Model, *arrays: Array) -> Any:
     - `model`: of a `Pushed` system.
     - `arrays`: the arrays.
     """
-    if model.code is not None:
+    if model.code is not None and model.is_solved:
         try:
             code = system_function(_OfModel(function, model.code), model.system, model.stabilizer, *arrays)
             return code(model.system, model.stabilizer, *arrays)

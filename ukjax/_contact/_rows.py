@@ -64,10 +64,12 @@ class Layout(NamedTuple):
 
     - `names`: of the contacts, such as `foot[0]`.
     - `contacts`: of each, whether it has a normal row, and how many tangential ones.
+    - `angles`: of each, whether its gap is an angle.
     """
 
     names: tuple[str, ...]
     contacts: tuple[tuple[bool, int], ...]
+    angles: tuple[bool, ...]
 
     @property
     def normals(self) -> np.ndarray:
@@ -150,7 +152,7 @@ def layout_of(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Lay
 
     **Raises:** `InputError` for coefficients whose number is not that of the contacts.
     """
-    names, contacts, coefficients = [], [], []
+    names, contacts, angles, coefficients = [], [], [], []
     for c in unilateral(system.constraints):
         _, u = eqx.filter_eval_shape(_of_one, c, system, t, q, v)
         k, width = u.shape
@@ -165,12 +167,18 @@ def layout_of(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Lay
         else:
             assert isinstance(c, Unilateral)
             given = c.restitution, c.friction, zero
+        angle = getattr(c, "angle", False)
+        angles += [angle] * k if isinstance(angle, bool) else angle
+        if len(angles) != len(contacts):
+            raise InputError(
+                f"'{c.name}' has {k} contacts, but {len(angle)} answers to whether each is an angle."
+            )
         for x in given:
             if x.shape not in ((), (k,)):
                 raise InputError(f"'{c.name}' has {k} contacts, but coefficients of shape {x.shape}.")
         coefficients.append([jnp.broadcast_to(x.astype(q.dtype), (k,)) for x in given])
     stacked = [jnp.concatenate(x) for x in zip(*coefficients, strict=True)] or [jnp.zeros(0, q.dtype)] * 3
-    return Layout(tuple(names), tuple(contacts)), Coefficients(*stacked)
+    return Layout(tuple(names), tuple(contacts), tuple(angles)), Coefficients(*stacked)
 
 
 class Contact(NamedTuple):

@@ -17,18 +17,19 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from .._formula._contact_newton import Solution
 from .._formula._contact_problem import ContactData, ContactRows, flattened, rows_of
 from .._misc._types import by_precision
-from ._modes import Mode, gap_tolerance, of_rows, still, stopped
+from ._history import UNSOLVED
+from ._modes import Mode, contact_forces, gap_tolerance, of_rows, still, stopped
 from ._parts import Means, of_contacts
 from ._rows import Coefficients, Contact, Layout
 from ._solve import solution_of
+from ._uniqueness import ambiguous, ambiguous_impact
 
 # Contacts that part slower than this [m/s] are at rest if they are pressed: bouncing ends, within 1e-13 m in float64.
 # A ball that falls as deep as rounding lets a gap be is slower, some 5e-7 and 1e-2 m/s on Earth.
 REST = (1e-6, 2e-2)
-# Of the scaled problem: above this it has no solution.
-_UNSOLVED = (1e-7, 1e-3)
 # The vanishing step of time of an impact without collision [s].
 _INSTANT = (1e-7, 1e-4)
 
@@ -42,6 +43,7 @@ class Settled(NamedTuple):
     - `residual`: of the worse of the two problems; large where there is no solution.
     - `jumped`: whether there was an impact without collision.
     - `wait`: how long bouncing would still have gone on (n,) [s], of contacts that come to rest by it.
+    - `ambiguous`: 1 for contacts of which other impulses or forces obey the laws as well (n,); see `_uniqueness`.
     """
 
     v: Array
@@ -50,6 +52,7 @@ class Settled(NamedTuple):
     residual: Array
     jumped: Array
     wait: Array
+    ambiguous: Array
 
 
 def _only(rows: ContactRows, chosen: Array, G: Array, u: Array) -> tuple[Array, Array]:
@@ -147,6 +150,16 @@ def _wait(means: Means, contact: Contact, mode: Mode, p: Array, u: Array) -> Arr
     return jnp.where(bounces, 2 * parting / jnp.where(bounces, -open_ * (1 - e), 1), 0)
 
 
+def _ambiguous(
+    means: Means, contact: Contact, before: Contact, impact: Solution, mode: Mode, sudden: Array, rest: Array
+) -> Array:
+    """Of which contacts the impact, or what follows it, could have been another (n,)."""
+    of_impact = ambiguous_impact(means, before, impact.p, impact.closed, impact.sliding)
+    contact = contact._replace(u=contact.u + contact.G @ sudden)
+    forces = contact_forces(means, contact, mode)
+    return jnp.maximum(of_impact, ambiguous(means, contact, mode, forces, rest))
+
+
 def settled(
     at: Callable[[Array], Contact], layout: Layout, coefficients: Coefficients, t: Array, q: Array, v: Array
 ) -> Settled:
@@ -172,9 +185,11 @@ def settled(
         return _Found(sudden, unit, p, *(x.astype(p.dtype) for x in modes)), residual
 
     at_once = accelerating(jnp.zeros_like(impact.p))
-    unsolved = at_once[1] > by_precision(v.dtype, *_UNSOLVED)
+    unsolved = at_once[1] > by_precision(v.dtype, *UNSOLVED)
     jump = lambda: accelerating(solve(of(_jumping, contact, rest)).p)
     found, residual = jax.lax.cond(unsolved, jump, lambda: at_once)
     more, mode, impulse, wait = of(_left, contact, rest, found)
     residual = jnp.maximum(impact.residual, residual)
-    return Settled(v + change + more, mode, impact.p + impulse, residual, unsolved, wait)
+    numbers = impact._replace(closed=impact.closed.astype(v.dtype), sliding=impact.sliding.astype(v.dtype))
+    several = of(_ambiguous, contact, before, numbers, mode, found.sudden, rest)
+    return Settled(v + change + more, mode, impact.p + impulse, residual, unsolved, wait, several)

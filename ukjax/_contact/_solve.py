@@ -13,6 +13,7 @@ from .._misc._arguments import fails, real_array, require_finite, require_not_ne
 from .._misc._errors import InputError
 from .._pseudoinverse._kernels import dot
 from ._newton_code import by_loops
+from ._uniqueness import ambiguous_impulses
 
 
 @final
@@ -25,6 +26,8 @@ class Contacts(eqx.Module):
       the problem is solved: u' to a largest entry of 1, the mean of G's diagonal to 1.
     - `steps`: Newton steps.
     - `closed`, `sliding`: by contact (n,); what is closed and does not slide sticks.
+    - `ambiguous`: of which contacts other impulses obey the laws as well, with other velocities (n,): dependent ones that
+      slide in different directions, and sliding ones that may as well be open (Painleve).
     """
 
     impulses: Float[Array, " m"]
@@ -33,6 +36,7 @@ class Contacts(eqx.Module):
     steps: Int[Array, ""]
     closed: Bool[Array, " n"]
     sliding: Bool[Array, " n"]
+    ambiguous: Bool[Array, " n"]
 
 
 def solve_contacts(
@@ -49,8 +53,9 @@ def solve_contacts(
         u = G p + u',   0 <= p_n  perp  u_n >= 0,   |p_t| <= mu p_n + c,   u_t != 0  =>  p_t = -(mu p_n + c) u_t / |u_t|
 
     The cone is the exact one, and a sliding contact does not lift, as it does in convex models of friction. Where
-    contacts are dependent, u and J^T p are the same for all solutions as long as none of them slides and turns; p is one
-    of them. A problem can have several solutions (Painleve); one is found. Where there is none, `residual` stays large.
+    contacts are dependent, u and J^T p are the same for all solutions as long as they do not slide in different
+    directions; p is nearly the least of them. A problem can have several solutions: one is found, near impulses of
+    zero, and `ambiguous` tells. Where there is none, `residual` stays large.
 
     Derivatives are those of the solution with its modes (open, sticking, sliding) kept, by the implicit function theorem.
     On the border of two modes there is none.
@@ -73,7 +78,9 @@ def solve_contacts(
     """
     G, u, data, layout = _checked(delassus, velocity, friction, limit, tangents, normals)
     found = solution_of(flattened(data), layout)
-    return Contacts(found.p, dot(G, found.p) + u, *found[1:])
+    after = dot(G, found.p) + u
+    several = ambiguous_impulses(layout, data._replace(u=after), found)
+    return Contacts(found.p, after, *found[1:], several > 0)
 
 
 def solution_of(given: Array, layout: Layout, guess: Array | None = None) -> Solution:

@@ -37,6 +37,7 @@ from ._parts import of_model
 from ._penetration import Gaps, pushed_out
 from ._rows import Coefficients, Layout, kinematics
 from ._step import Arrive, Prepare, Prepared
+from ._uniqueness import ambiguous_step
 
 # Of the scaled problem: a residual above it means that impulses do not obey the laws.
 _UNSOLVED = (1e-8, 1e-3)
@@ -133,9 +134,10 @@ def march(
     coefficients: Coefficients,
     y0: tuple[Float[Array, " nq"], Float[Array, " n"]],
     span: tuple[Array, Array],
-    steps: int,
+    steps: int | Int[Array, ""],
     ts: Float[Array, " k"],
     *,
+    room: int | None = None,
     most_impacts: int = 100,
 ) -> March:
     """The motion by equal time steps, as the module's docstring says; for use inside `jit`, `vmap` and `grad`.
@@ -156,30 +158,33 @@ def march(
     - `layout`, `coefficients`: of its contacts.
     - `y0`: the state (q, v) at the start, consistent.
     - `span`: the times of start and end.
-    - `steps`: how many; see `steps_within`.
+    - `steps`: how many; see `steps_within`. An array with `room`.
     - `ts`: saved times within the span (k,).
+    - `room`: how many steps there may be, so that runs with fewer share what is compiled; those left cost little.
     - `most_impacts`: how many of the impacts to tell of, the first ones.
     """
     (q0, v0), t0 = y0, jnp.asarray(span[0], y0[0].dtype)
-    h = (jnp.asarray(span[1], q0.dtype) - t0) / steps
+    h = (jnp.asarray(span[1], q0.dtype) - t0) / jnp.asarray(steps, q0.dtype)
     model, n, m = model.ready(), len(layout.contacts), len(layout.owner)
     none, zero = jnp.zeros(n, bool), jnp.zeros((), q0.dtype)
     start = _Step(
         q0, v0, jnp.zeros(m, q0.dtype), none, none, none, zero, jnp.zeros((), jnp.int32), jnp.asarray(True)
     )
-    beginnings = t0 + h * jnp.arange(steps, dtype=q0.dtype)
+    one = lambda last, i: _advanced(model, layout, coefficients, h, last, t0 + h * i)
+    # Past the end nothing happens.
+    idle = lambda last, i: last._replace(struck=none, residual=zero, solver_steps=start.solver_steps)
 
-    def advanced(last: _Step, t: Array) -> tuple[_Step, _Step]:
-        new = _advanced(model, layout, coefficients, h, last, t)
+    def advanced(last: _Step, i: Array) -> tuple[_Step, _Step]:
+        new = one(last, i) if room is None else jax.lax.cond(i < steps, one, idle, last, i)
         return new, new
 
-    end, taken = jax.lax.scan(advanced, start, beginnings)
+    end, taken = jax.lax.scan(advanced, start, jnp.arange(steps if room is None else room, dtype=q0.dtype))
     q, v = _saved(model, y0, taken, t0, h, ts)
     return March(
         ts,
         q,
         v,
-        _history(model, layout, taken, (t0, h), (ts, q, v), most_impacts),
+        _history(model, layout, coefficients, taken, (t0, h), (ts, q, v), most_impacts),
         jnp.max(taken.residual),
         jnp.sum(taken.solver_steps),
         jnp.sum(jnp.any(taken.struck, axis=1)),
@@ -207,9 +212,24 @@ def _saved(
     return jax.vmap(model.project)(ts, y) if model.system.constraints else y
 
 
+def _ambiguous(
+    model: Model,
+    layout: Layout,
+    coefficients: Coefficients,
+    of_step: tuple[Array, Array],
+    saved: tuple[Array, Array, Array],
+    taken: _Step,
+) -> Array:
+    step, h = of_step
+    found = [x[step].astype(h.dtype) for x in (taken.p, taken.closed, taken.sliding)]
+    of_one = lambda state, found: ambiguous_step(model, layout, coefficients, h, state, found)
+    return jax.vmap(of_one)(*jax.lax.stop_gradient((saved, tuple(found)))) > 0
+
+
 def _history(
     model: Model,
     layout: Layout,
+    coefficients: Coefficients,
     taken: _Step,
     grid: tuple[Array, Array],
     saved: tuple[Array, Array, Array],
@@ -228,10 +248,12 @@ def _history(
     return ContactHistory(
         names=layout.names,
         contacts=layout.contacts,
+        angles=layout.angles,
         gap=gap,
         force=taken.p[step] / h,
         closed=taken.closed[step],
         sliding=taken.sliding[step],
+        ambiguous=_ambiguous(model, layout, coefficients, (step, h), saved, taken),
         closed_before=none,
         sliding_before=none,
         event_time=time,
@@ -241,6 +263,7 @@ def _history(
         speed=jnp.full(most, jnp.nan, h.dtype),
         sudden=jnp.zeros(most, bool),
         residual=taken.residual[which],
+        event_ambiguous=jnp.zeros((most, len(layout.contacts)), bool),
         reset=jnp.full(most, -1),
         reset_names=(),
         reset_moved=jnp.zeros(most, h.dtype),

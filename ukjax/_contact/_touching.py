@@ -16,6 +16,7 @@ from ._parts import Means, of_contacts, of_model
 from ._resets import Reset, after, leaving, values
 from ._rows import Coefficients, Contact, Layout, contact_at
 from ._settle import Settled, settled
+from ._uniqueness import ambiguous
 
 State = tuple[Array, Array, Mode]
 
@@ -106,6 +107,10 @@ class Touching(eqx.Module):
         q, v, mode = y
         contact = self.at(t, q, v)
         return contact, self._of(contact_forces, contact, mode)
+
+    def ambiguous(self, contact: Contact, mode: Mode, p: Array) -> Array:
+        """Of which contacts other forces obey the laws as well (n,), of what `forces` returns."""
+        return self._of(ambiguous, contact, mode, p, mode.closed)
 
     @in_full_precision
     def held(self, t: Array, y: State) -> State:

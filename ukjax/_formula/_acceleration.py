@@ -111,7 +111,7 @@ class AbstractFormula(eqx.Module):
         require_bilateral(f"the formula {type(self).__name__}", system.constraints)
         result = _accelerate(self, system, t, q, v, stabilizer)
         if not is_traced(result.a) and not np.all(np.isfinite(result.a)):
-            raise InputError(why_not_finite(self, system, t, q, v, stabilizer))
+            raise InputError(why_not_finite(self, _equations(system, t, q, v, stabilizer), t, q, v))
         return result
 
 
@@ -132,21 +132,29 @@ _factor = jax.jit(inverse_cholesky)
 
 
 @eqx.filter_jit
-def _rank(formula: AbstractFormula, equations: Equations) -> Array:
-    return formula.solve(equations).rank
+def _solved(formula: AbstractFormula, equations: Equations) -> Acceleration:
+    return formula.solve(equations)
+
+
+def solved(formula: AbstractFormula, equations: Equations) -> Acceleration:
+    """What a formula says of equations that have values; the formula alone is compiled.
+
+    **Arguments:**
+
+    - `formula`: the formula.
+    - `equations`: of NumPy's or JAX's arrays.
+    """
+    return _solved(formula, jax.tree.map(jnp.asarray, equations))
 
 
 def why_not_finite(
-    formula: AbstractFormula,
-    system: AbstractSystem,
-    t: Time,
-    q: Coordinates,
-    v: Velocities,
-    stabilizer: AbstractStabilizer,
+    formula: AbstractFormula, equations: Equations, t: Time, q: Coordinates, v: Velocities
 ) -> str:
     """One sentence on why the acceleration at this state is not finite.
 
-    **Arguments:** as `AbstractFormula.acceleration`, with `formula` itself.
+    **Arguments:** as `AbstractFormula.acceleration`, with `formula` itself, and:
+
+    - `equations`: the equations of motion there, with values.
     """
 
     def bad(x: Array) -> bool:
@@ -154,7 +162,6 @@ def why_not_finite(
 
     if bad(t) or bad(q) or bad(v):
         return f"the state is not finite: t = {t}, q = {q}, v = {v}."
-    equations = _equations(system, t, q, v, stabilizer)
     rows = equations.rows
     for what, array in (
         ("mass matrix", equations.M),
@@ -166,7 +173,7 @@ def why_not_finite(
     wrong = [name for name, A, b in zip(rows.names, rows.A, rows.b, strict=True) if bad(A) or bad(b)]
     if wrong:
         return f"the constraint rows {', '.join(wrong)} are not finite at t = {t}, q = {q}, v = {v}."
-    if formula.needs_definite_mass and bad(_factor(equations.M)):
+    if formula.needs_definite_mass and bad(_factor(jnp.asarray(equations.M))):
         return (
             f"the mass matrix is not positive definite at t = {t}, q = {q}, which {type(formula).__name__} "
             f"needs (eigenvalues {jnp.linalg.eigvalsh(equations.M)}); RangeForm does not."
@@ -177,7 +184,7 @@ def why_not_finite(
             f"the acceleration is not unique at t = {t}: [M; A] has rank {np.linalg.matrix_rank(stacked)} of "
             f"{v.size}, so neither inertia nor rows determine some motion; RangeForm gives the least one."
         )
-    rank, m = int(_rank(formula, equations)), len(rows.names)
+    rank, m = int(solved(formula, equations).rank), len(rows.names)
     return (
         f"the pseudoinverse failed on the {m} rows {', '.join(rows.names)}"
         + (f", of which only {rank} are independent" if 0 <= rank < m else "")

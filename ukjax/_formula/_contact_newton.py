@@ -33,8 +33,9 @@ STEPS = 400.0  # of 2,400 random problems of up to 8 contacts none took more tha
 
 
 def _sizes(rows: ContactRows, data: ContactData, e: Array) -> Array:
-    """r of each row: one over the mean of the diagonal of G + e 1 over the rows that are cut together."""
-    diagonal = jnp.diagonal(data.G) + e
+    """r of each row: one over the mean of the diagonal of G + e 1 over the rows that are cut together; positive also
+    where friction makes an entry negative (Painleve)."""
+    diagonal = jnp.abs(jnp.diagonal(data.G) + e)
     mean = dot(rows.tangent, diagonal) / jnp.maximum(jnp.sum(rows.tangent, axis=1), 1)
     return 1 / (jnp.sum(rows.normal, axis=0) * diagonal + dot(mean, rows.tangent))
 

@@ -4,7 +4,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .._pseudoinverse import unit_rows_on_host
 from ._equations import Equations
+
+_CLEARLY = 10.0
 
 
 class Found(NamedTuple):
@@ -18,6 +21,22 @@ class Found(NamedTuple):
 def _times(X: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Products of matrices and vectors."""
     return (X @ y[..., None])[..., 0]
+
+
+def clearly_independent(equations: Equations, rcond: float) -> bool:
+    """Whether any formula and method would find the rows of A independent, M being positive definite.
+
+    **Arguments:**
+
+    - `equations`: at one state.
+    - `rcond`: the rank rule's threshold. The singular values of the scaled A M^-1/2 exceed it by far then: pivots differ
+      from these, seldom by so much.
+    """
+    A, M = np.asarray(equations.rows.A), np.asarray(equations.M)
+    if len(A) > A.shape[1]:
+        return False
+    unit = unit_rows_on_host(A @ np.linalg.inv(np.linalg.cholesky(M)).T)[0]
+    return bool(np.linalg.svd(unit, compute_uv=False).min(initial=1) > _CLEARLY * rcond)
 
 
 def accelerations(equations: Equations, kept: np.ndarray) -> Found:

@@ -48,6 +48,10 @@ class StartMovedWarning(UserWarning):
     """An initial state that was visibly off the constraints: the run starts from the nearest one on them."""
 
 
+class ContactWarning(UserWarning):
+    """A run that met contacts of which no motion obeys the laws, or several do: it says by what rule it went on."""
+
+
 def missing_extra(feature: str, extra: str) -> MissingExtraError:
     """The error for a `feature` whose optional dependencies come with `ukjax[extra]`."""
     return MissingExtraError(

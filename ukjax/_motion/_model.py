@@ -20,7 +20,8 @@ from .._compiler import (
     machine_code_is_wanted,
     projection_for,
 )
-from .._formula._acceleration import AbstractFormula, UdwadiaKalaba, equations_of_motion
+from .._formula._acceleration import AbstractFormula, Equations, UdwadiaKalaba, equations_of_motion
+from .._formula._equations import with_dense_mass
 from .._misc._errors import InputError
 from .._misc._types import is_traced
 from .._system._stabilize import AbstractStabilizer
@@ -67,6 +68,20 @@ class Model(eqx.Module):
         )
         return dataclasses.replace(self, numbers=(code, projection))
 
+    @property
+    def is_solved(self) -> bool:
+        """Whether the acceleration is scalar code, and not the equations of motion alone."""
+        return self.code is not None and self.code.unsolved is None
+
+    def equations(self, t: Array, q: Array, v: Array) -> Equations:
+        """The equations of motion, by scalar code where there is any.
+
+        **Arguments:** as `acceleration`.
+        """
+        if self.code is None:
+            return equations_of_motion(self.system, t, q, v, self.stabilizer)
+        return with_dense_mass(self.code.equations(*_operands(self, t, q, v)))
+
     def acceleration(self, t: Array, q: Array, v: Array) -> Array:
         """The stabilized acceleration (n,).
 
@@ -76,8 +91,8 @@ class Model(eqx.Module):
         - `q`: generalized coordinates (n_q,).
         - `v`: generalized velocities (n,).
         """
-        if self.code is None:
-            return self.formula.solve(equations_of_motion(self.system, t, q, v, self.stabilizer)).a
+        if self.code is None or not self.is_solved:
+            return self.formula.solve(self.equations(t, q, v)).a
         return self.code(*_operands(self, t, q, v))
 
     def observed(self, t: Array, q: Array, v: Array) -> dict[str, Array]:
@@ -87,9 +102,8 @@ class Model(eqx.Module):
         """
         if self.code is None:
             return {}
-        found = self.code.observed(*_operands(self, t, q, v))
-        found["rank"] = found["rank"].astype(jnp.int32)
-        return {name: found[name] for name in found if name not in ("multipliers", "kept", "sure")}
+        found = self.code.told(*_operands(self, t, q, v))
+        return found | {"rank": found["rank"].astype(jnp.int32)} if self.is_solved else found
 
     def project(self, t: Array, y: tuple[Array, Array]) -> tuple[Array, Array]:
         """The state (q, v), projected if the stabilizer projects: where a run starts or saves, not in its loop.
@@ -179,7 +193,6 @@ def coded(
         return model, f"arrays, so that {type(projection).__name__} says where rows depend on others"
     method = model.formula.inverted_by
     how = method.threshold(q.dtype) if automatic and method else model.formula
-    by = "" if automatic else f" by {type(method).__name__}"
     try:
         code = code_for(model.system, how, model.stabilizer, t, q, v)
     except InputError:  # which says whose function is wrong, as the formula would
@@ -187,11 +200,15 @@ def coded(
     except Exception as reason:
         # Whatever user code does that scalar code cannot: the formula can, or says why not.
         return model, f"arrays, as there is no scalar code: {str(reason).partition(chr(10))[0]}"
-    size = code.program.size
-    if not _is_worthwhile(code.program, solver):
-        return model, f"arrays, as scalar code would take {size} operations"
-    apart = " and the force on arrays" if code.apart else ""
-    model, said = dataclasses.replace(model, code=code), f"scalar code of {size} operations{by}{apart}"
+    program = code.equations.program if code.unsolved else code.program
+    if not _is_worthwhile(program, solver):
+        return model, f"arrays, as scalar code would take {program.size} operations"
+    said = f"scalar code of {program.size} operations"
+    if code.unsolved:
+        said = f"arrays for {type(model.formula).__name__}, as {code.unsolved}; equations of motion by {said}"
+    elif not automatic:
+        said += f" by {type(method).__name__}"
+    model, said = dataclasses.replace(model, code=code), said + " and the force on arrays" * code.apart
     method = model.stabilizer.projection_method
     if method is None:
         return model, said

@@ -20,117 +20,33 @@ import jax
 import jax.numpy as jnp
 import lineax as lx
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
+from .._compiler import equations_at
 from .._formula._acceleration import require_shapes
 from .._misc._arguments import require_between
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
-from .._misc._types import Coordinates, MassMatrix, Numbers, Time, Velocities, is_traced
+from .._misc._types import Coordinates, Numbers, Time, Velocities, is_traced
 from .._pseudoinverse import (
     SVD,
     AbstractPseudoinverse,
     GramSchmidt,
     as_pseudoinverse,
-    inverse_cholesky,
     pinv,
 )
 from .._system._problem import Problem, resolve_state
-from .._system._rows import Rows, constraint_rows, position_rows
-from .._system._stabilize import AbstractStabilizer
-from .._system._system import AbstractSystem, has_quasi_velocities
+from .._system._rows import Rows, constraint_rows, position_rows, position_rows_and_jacobian
+from .._system._stabilize import AbstractStabilizer, NoStabilizer
+from .._system._system import AbstractSystem
+from ._directions import position_directions, position_root, velocity_directions
 from ._project_on_host import projected_on_host
-
-
-@final
-class Directions(eqx.Module):
-    """The directions constraints act in at one state: a change e of the state has the part G B^+ J e in them.
-
-    - `G`: root of the inverse mass matrix (n_q, k), or (n, n) for velocities.
-    - `J`: Jacobian of the rows (m, n_q), or (m, n).
-    - `inverse`: B^+ of B = J G (k, m).
-    """
-
-    G: Float[Array, "n k"]
-    J: Float[Array, "m n"]
-    inverse: Float[Array, "k m"]
-
-    def correction(self, error: Float[Array, " m"]) -> Float[Array, " n"]:
-        """The least change, in the mass metric, that removes an `error` of the rows.
-
-        **Arguments:**
-
-        - `error`: phi or psi (m,).
-        """
-        return -self.G @ (self.inverse @ error)
-
-
-def _metric_root(M: MassMatrix, J: Float[Array, "m n"]) -> Float[Array, "n n"]:
-    """A root G of the inverse metric, G G^T = M^-1; where M is singular, of M + J^T J scaled to its size.
-
-    The two give the same projection where both exist, since J dq is what is prescribed.
-    """
-    if not J.shape[0]:
-        return jnp.eye(
-            M.shape[0], dtype=M.dtype
-        )  # nothing to move onto, so any will do, also where M is singular
-    definite = jnp.all(jnp.isfinite(inverse_cholesky(jax.lax.stop_gradient(M))))
-    size = jnp.sum(J * J)
-    rows = jnp.trace(M) / jnp.where(size == 0, 1, size) * (J.T @ J)
-    return inverse_cholesky(jnp.where(definite, M, M + rows)).T
-
-
-def _position_root(
-    system: AbstractSystem, t: Time, q: Coordinates, J: Float[Array, "m nq"]
-) -> Float[Array, "nq k"]:
-    """G of the module's docstring."""
-    M = system.mass_matrix(t, q)
-    if not has_quasi_velocities(system):
-        return _metric_root(M, J)
-    N = jax.jacfwd(system.kinematics, argnums=2)(t, q, jnp.zeros(M.shape[0], q.dtype))
-    beyond = jnp.eye(q.size, dtype=q.dtype) - N @ pinv(N, GramSchmidt()).matrix
-    return jnp.concatenate([N @ _metric_root(M, J @ N), beyond], axis=1)
-
-
-def position_directions(
-    system: AbstractSystem, t: Time, q: Coordinates, method: AbstractPseudoinverse
-) -> Directions:
-    """The directions of the holonomic rows, for changes of q.
-
-    **Arguments:**
-
-    - `system`: the mechanical system.
-    - `t`: time [s].
-    - `q`: generalized coordinates (n_q,).
-    - `method`: the pseudoinverse method.
-    """
-    J = jax.jacfwd(position_rows, argnums=2)(system, t, q)
-    G = _position_root(system, t, q, J)
-    return Directions(G, J, pinv(J @ G, method).matrix)
-
-
-def velocity_directions(
-    system: AbstractSystem, t: Time, q: Coordinates, rows: Rows, method: AbstractPseudoinverse
-) -> tuple[Directions, Float[Array, " k"]]:
-    """The directions of all rows with a velocity error, for changes of v; and those errors psi.
-
-    **Arguments:**
-
-    - `system`: the mechanical system.
-    - `t`: time [s].
-    - `q`: generalized coordinates (n_q,).
-    - `rows`: the constraint rows.
-    - `method`: the pseudoinverse method.
-    """
-    A, psi = rows.A[rows.of_velocities], rows.velocity_error[rows.of_velocities]
-    G = _metric_root(system.mass_matrix(t, q), A)
-    return Directions(G, A, pinv(A @ G, method).matrix), psi
 
 
 def _moved(system: AbstractSystem, t: Time, q: Coordinates, mu: Array) -> tuple[Array, Array]:
     """q + G B^T mu, and phi there."""
-    J = jax.jacfwd(position_rows, argnums=2)(system, t, q)
-    G = _position_root(system, t, q, J)
+    J = position_rows_and_jacobian(system, t, q)[1]
+    G = position_root(system, t, q, J)
     moved = q + G @ ((J @ G).T @ mu)
     return moved, position_rows(system, t, moved)
 
@@ -168,7 +84,7 @@ def _project_positions_jvp(primals: tuple, tangents: tuple) -> tuple[tuple, tupl
     directions = position_directions(system, t, q, method)
     G, P = directions.G, directions.inverse
     B = directions.J @ G
-    B_end = jax.jacfwd(position_rows, argnums=2)(system, t, projected) @ G
+    B_end = position_rows_and_jacobian(system, t, projected)[1] @ G
     step = pinv((B_end @ P) @ B, method).matrix @ d_phi
     return (projected, mu), (d_moved - G @ step, -P.T @ step)
 
@@ -221,6 +137,9 @@ class Projection(AbstractStabilizer):
         return _project_positions(system, t, q, self.pinv)[0]
 
 
+_OF_NUMPY = GramSchmidt | SVD
+
+
 @eqx.filter_jit
 def _project_once(
     projection: Projection, system: AbstractSystem, t: Array, q: Array, v: Array
@@ -235,8 +154,7 @@ def _project_known(
     projection: Projection, system: AbstractSystem, t: Array, q: Any, v: Any
 ) -> tuple[Any, Any, Rows, Any]:
     """As `_project_once`, of a state that has values; by NumPy where the method is no other than NumPy's."""
-    if not isinstance(projection.pinv, GramSchmidt | SVD):
-        require_shapes(system, t, q, v)
+    if not isinstance(projection.pinv, _OF_NUMPY):
         return _project_once(projection, system, t, q, v)
     try:
         q, v, rows = projected_on_host(system, t, q, v, projection.pinv.threshold(q.dtype))
@@ -275,13 +193,35 @@ def project(
     **Raises:** `InputError`, naming the rows still violated, if no consistent state is found.
     """
     system, t, q, v = resolve_state(system, t, q, v)
-    tolerance = 1e4 * float(jnp.finfo(q.dtype).eps) if tolerance is None else tolerance
+    tolerance = tolerance_of(q.dtype) if tolerance is None else tolerance
     require_between("tolerance", tolerance, 0, np.inf)
-    projection = Projection(pinv)
-    if is_traced((system, t, q, v)):
+    projection, traced = Projection(pinv), is_traced((system, t, q, v))
+    if not traced and isinstance(projection.pinv, _OF_NUMPY):
+        equations_at(system, NoStabilizer(), t, q, v)  # which looks at all shapes, the first time
+    else:
         require_shapes(system, t, q, v)
+    if traced:
         return _project_once(projection, system, t, q, v)[:2]
-    tolerance = float(tolerance)
+    return project_known(projection, system, t, q, v, float(tolerance))
+
+
+def tolerance_of(dtype: Any) -> float:
+    """The largest error of a consistent state, by default.
+
+    **Arguments:**
+
+    - `dtype`: of the state.
+    """
+    return 1e4 * float(jnp.finfo(dtype).eps)
+
+
+def project_known(
+    projection: Projection, system: AbstractSystem, t: Array, q: Array, v: Array, tolerance: float
+) -> tuple[Coordinates, Velocities]:
+    """As `project`, of a state that has values and a system that returns arrays of the right shapes.
+
+    **Arguments:** as `project`.
+    """
     once = functools.partial(_project_known, projection)
     projected, rate, rows, error = once(system, t, q, v)
     for _ in range(50):

@@ -7,27 +7,34 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler import at_states, equations_at
-from .._misc._once import once_traced
+from .._compiler import at_states
+from .._formula._equations import inertia
 from .._pseudoinverse import solved_on_host
-from .._system._rows import Rows, position_rows
-from .._system._stabilize import NoStabilizer
+from .._system._rows import Rows, constraint_rows, position_rows_and_jacobian
 from .._system._system import AbstractSystem, has_quasi_velocities
+from .._system._tree_inertia import TreeInertia
 
 
-def _at_position(system: AbstractSystem, t: Array, q: Array) -> tuple[Array, ...]:
+def _at_position(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Any, ...]:
     """phi, phi_q, M, and N where q' = N v."""
-    rows = once_traced(lambda t, q: position_rows(system, t, q), t, q)
-    phi, J = rows(t, q), jax.jacfwd(rows, argnums=1)(t, q)
-    M = system.mass_matrix(t, q)
+    phi, J = position_rows_and_jacobian(system, t, q)
+    M = inertia(system, t, q, v.size)
     if not has_quasi_velocities(system):
         return phi, J, M
-    still = jnp.zeros(M.shape[0], q.dtype)
-    return phi, J, M, jax.jacfwd(system.kinematics, argnums=2)(t, q, still)
+    return phi, J, M, jax.jacfwd(system.kinematics, argnums=2)(t, q, jnp.zeros_like(v))
+
+
+def _at_velocity(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Any, Rows]:
+    """M, and all rows."""
+    return inertia(system, t, q, v.size), constraint_rows(system, t, q, v)
 
 
 def _at(function: Any, system: AbstractSystem, *state: np.ndarray) -> Any:
     return jax.tree.map(lambda x: x[0], at_states(function, system, *(x[None] for x in state)))
+
+
+def _entries(M: Any) -> np.ndarray:
+    return np.asarray(M.dense() if isinstance(M, TreeInertia) else M)
 
 
 def _metric_root(M: np.ndarray, J: np.ndarray) -> np.ndarray:
@@ -42,12 +49,14 @@ def _metric_root(M: np.ndarray, J: np.ndarray) -> np.ndarray:
     return np.linalg.inv(root).T
 
 
-def _positions(system: AbstractSystem, t: np.ndarray, q: np.ndarray, rcond: float) -> np.ndarray:
+def _positions(
+    system: AbstractSystem, t: np.ndarray, q: np.ndarray, v: np.ndarray, rcond: float
+) -> np.ndarray:
     """Chord iterations, for as long as each halves the error."""
-    phi, J, M, *rates = _at(_at_position, system, t, q)
+    phi, J, M, *rates = _at(_at_position, system, t, q, v)
     if not phi.size:
         return q
-    G = _metric_root(M, J @ rates[0] if rates else J)
+    G = _metric_root(_entries(M), J @ rates[0] if rates else J)
     if rates:  # and the directions that velocities do not reach
         N = rates[0]
         G = np.concatenate([N @ G, np.eye(q.size) - N @ np.linalg.pinv(N)], axis=1).astype(q.dtype)
@@ -57,7 +66,7 @@ def _positions(system: AbstractSystem, t: np.ndarray, q: np.ndarray, rcond: floa
         if not error < 0.5 * before:
             break
         before, q = error, q - G @ solved_on_host(J @ G, phi, rcond)
-        phi = _at(_at_position, system, t, q)[0]
+        phi = _at(_at_position, system, t, q, v)[0]
     return q
 
 
@@ -72,18 +81,14 @@ def projected_on_host(
     - `t`, `q`, `v`: the state; it has values.
     - `rcond`: the rank rule's threshold.
 
-    **Raises:** `InputError` for a system that returns arrays of wrong shapes; `numpy.linalg.LinAlgError` where matrices
-    are not finite.
+    **Raises:** `numpy.linalg.LinAlgError` where matrices are not finite.
     """
     at, q, v = map(np.asarray, (t, q, v))
-    equations_at(system, NoStabilizer(), at, q, v)  # which looks at all shapes
-    q = _positions(system, at, q, rcond)
-    here = equations_at(system, NoStabilizer(), at, q, v)
-    rows: Any = here.rows
-    M: Any = here.M
+    q = _positions(system, at, q, v, rcond)
+    M, rows = _at(_at_velocity, system, at, q, v)
     A, psi = rows.A[rows.of_velocities], rows.velocity_error[rows.of_velocities]
     if psi.size:
-        G = _metric_root(M, A)
+        G = _metric_root(_entries(M), A)
         v = v - G @ solved_on_host(A @ G, psi, rcond)
-        rows = equations_at(system, NoStabilizer(), at, q, v).rows
+        rows = _at(_at_velocity, system, at, q, v)[1]
     return q, v, rows

@@ -27,8 +27,9 @@ from .._misc._precision import in_full_precision
 from .._misc._types import T
 from .._system._rows import constraint_rows
 from .._system._system import has_quasi_velocities
+from ._directions import Directions, position_directions, velocity_directions
 from ._model import Model, projected_by_code
-from ._project import Directions, Projection, position_directions, velocity_directions
+from ._project import Projection
 from ._wrapped_solver import AbstractForwardingSolver
 
 # On the constraints redundant rows are dependent to rounding, so the threshold for the end of a step can be

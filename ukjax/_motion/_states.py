@@ -4,11 +4,12 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
 from .._compiler import Code
-from .._formula._acceleration import Equations
+from .._formula._acceleration import AbstractFormula, Equations
 from .._formula._equations import with_dense_mass
 from .._formula._on_host import accelerations
 from .._system._system import AbstractSystem
@@ -39,6 +40,12 @@ def _all_operands(code: Code, model: Model, states: States) -> tuple[np.ndarray,
 @eqx.filter_jit
 def _applied(code: Code, system: AbstractSystem, states: States) -> tuple[Array, ...]:
     return jax.vmap(lambda t, q, v: code.applied(system, t, q, v))(*states)
+
+
+@eqx.filter_jit
+def _by_formula(formula: AbstractFormula, equations: Equations) -> dict[str, Any]:
+    solved = jax.vmap(formula.solve)(equations)
+    return {name: getattr(solved, name) for name in ("a", "constraint_force", "multipliers", "rank")}
 
 
 @eqx.filter_jit
@@ -90,9 +97,13 @@ def observed(model: Model, states: States) -> dict[str, Any]:
     assert model.code is not None
     operands = _all_operands(model.code, model, states)
     found = model.code.observed.on_host(*operands)
-    kept, regular = found.pop("kept") > 0.5, found.pop("sure") > 0.5
+    if not model.is_solved:
+        here = jax.tree.map(jnp.asarray, equations(model, states))
+        found |= jax.tree.map(np.asarray, _by_formula(model.formula, here))
+        return found | {"regular": np.all(np.isfinite(found["a"]), axis=1)}
+    kept, regular, known = found.pop("kept") > 0.5, found.pop("sure") > 0.5, found.pop("known")
     if not kept.all():
-        of_least_norm, holds = _least_norm(model.code, operands, found["multipliers"], kept)
+        of_least_norm, holds = _least_norm(model.code, known, found["multipliers"], kept)
         found["multipliers"], regular = of_least_norm, regular & holds
     finite = np.all(np.isfinite(found["a"]), axis=1)
     unsure = np.flatnonzero(finite & ~regular)
@@ -104,23 +115,22 @@ def observed(model: Model, states: States) -> dict[str, Any]:
 
 
 def _least_norm(
-    code: Code, operands: tuple[np.ndarray, ...], multipliers: np.ndarray, kept: np.ndarray
+    code: Code, known: np.ndarray, multipliers: np.ndarray, kept: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Multipliers (k, m) without their part along the z of A^T z = 0, and where these z are exact but for rounding (k,).
 
     **Arguments:**
 
     - `code`: of the model.
-    - `operands`: of its code.
+    - `known`: what its code takes for this (k, numbers).
     - `multipliers`: zero in the rows left out.
     - `kept`: the rows that are not left out (k, m).
     """
     out = ~kept
     count = out.sum(axis=1)
     states, rows = np.nonzero(out)  # of each pair a z, with 1 in its row and 0 in the others left out
-    taken = [x[:, states] if x.shape[1] > 1 else x for x in operands]
     this = np.arange(kept.shape[1])[:, None] == rows
-    depends = code.dependency.on_host(*taken, this.astype(multipliers.dtype))
+    depends = code.dependency.on_host(known[states].T, this.astype(multipliers.dtype))
     exact = np.ones(len(kept), bool)
     np.logical_and.at(exact, states, depends["holds"] > 0.5)
     # Each z, as many as a state has, is taken out of those after it, and out of the multipliers.

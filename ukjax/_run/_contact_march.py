@@ -1,5 +1,6 @@
 """A run of a system with unilateral constraints by equal time steps."""
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._contact._history import AT_TIMES
 from .._contact._rows import contact_at, contact_model, layout_of
 from .._contact._stepping import March, march, steps_within
 from .._contact._touching import Touching
@@ -18,7 +20,7 @@ from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
 from ._contact_told import ContactRun, begun_at, told_of, trajectory_of
-from ._plan import Options
+from ._plan import Options, padded
 from ._results import RESULTS, promoted
 from ._trajectory import Trajectory
 
@@ -47,16 +49,30 @@ def _checked(options: Options, span: tuple[Array, Array, Array | None]) -> int:
 
 @eqx.filter_jit
 def _marched(
-    run: ContactRun, t0: Array, t1: Array, q: Array, v: Array, steps: int, ts: Array
+    run: ContactRun,
+    span: tuple[Array, Array],
+    q: Array,
+    v: Array,
+    steps: int | Array,
+    room: int | None,
+    ts: Array,
 ) -> tuple[dict[str, Any], March, tuple[Array, Array]]:
     args = run.touching
-    start = args.model.start(t0, (q, v))
-    found = march(args.model, args.layout, args.coefficients, start, (t0, t1), steps, ts)
+    start = args.model.start(span[0], (q, v))
+    found = march(args.model, args.layout, args.coefficients, start, span, steps, ts, room=room)
 
     def told(t: Array, q: Array, v: Array, force: Array) -> dict[str, Any]:
         return told_of(run, t, q, v, contact_at(args.model, t, q, v).J.T @ force)
 
     return jax.vmap(told)(ts, found.q, found.v, found.contacts.force), found, start
+
+
+def _first(count: int, observed: dict[str, Any], found: March, begun: tuple[Array, Array]) -> tuple:
+    """What `_marched` returns, without saved times that were only added to it."""
+    cut = lambda x: x[:count]
+    of_times = {name: cut(getattr(found.contacts, name)) for name in AT_TIMES}
+    contacts = dataclasses.replace(found.contacts, **of_times)
+    return jax.tree.map(cut, observed), found._replace(contacts=contacts), begun
 
 
 def steps_trajectory(
@@ -96,12 +112,17 @@ def steps_trajectory(
         automatic=options.formula is None,
         implicit=True,
     )
-    said = f"{steps} time steps with {len(layout.names)} contacts; bilateral motion by {said}"
+    said = f"time steps with {len(layout.names)} contacts; bilateral motion by {said}"
     run = ContactRun(Touching(model, coefficients, layout), formula, options.solver, {}, None, said)
-    if not (is_tracing() or is_traced(run, start)):
-        q, v = begun_at(run, start, options.formula is None, start_tolerance)
     at = np.linspace(float(t0), float(t1), steps + 1, dtype=q.dtype) if ts is None else ts
-    observed, found, begun = _marched(run, t0, t1, q, v, steps, jnp.asarray(at))
+    if is_tracing() or is_traced(run, start, at):
+        observed, found, begun = _marched(run, (t0, t1), q, v, steps, None, jnp.asarray(at))
+    else:
+        q, v = begun_at(run, start, options.formula is None, start_tolerance)
+        room, ends = 2 ** (steps - 1).bit_length(), padded(at, t1)
+        whole = _marched(run, (t0, t1), q, v, jnp.asarray(steps), room, jnp.asarray(ends))
+        observed, found, begun = _first(len(at), *whole)
+    run = run._replace(computed_by=f"{steps} {said}")
     counts = {"num_steps": steps, "num_accepted_steps": steps, "num_rejected_steps": 0}
     stats = {name: jnp.asarray(x, jnp.int32) for name, x in counts.items()}
     return trajectory_of(

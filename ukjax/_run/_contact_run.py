@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._contact._history import ContactHistory
+from .._contact._history import AT_TIMES, ContactHistory
 from .._contact._hybrid import HybridSolver
 from .._contact._log import Log, preceded
 from .._contact._rows import contact_model, layout_of
@@ -145,6 +145,7 @@ def _at_saved(run: ContactRun, t: Array, y: State) -> dict[str, Any]:
         "force": p,
         "closed": mode.closed > 0,
         "sliding": args.sliding(mode.closed, mode.stick),
+        "ambiguous": args.ambiguous(contact, mode, p) > 0,
     }
 
 
@@ -160,9 +161,34 @@ def _run(
     struck = jnp.max(jnp.abs(happened.v - v), initial=0) > 1e3 * jnp.finfo(v.dtype).eps * (
         1 + jnp.max(jnp.abs(v), initial=0)
     )
-    solved = solved._replace(log=preceded(solved.log, t0, happened, struck))
-    told = jax.vmap(lambda t, y: _at_saved(run, t, y))(solved.t, solved.y)
-    return told, solved, y0
+    told = struck | jnp.any(happened.ambiguous > 0)
+    solved = solved._replace(log=preceded(solved.log, t0, happened, told))
+    return jax.vmap(lambda t, y: _at_saved(run, t, y))(solved.t, solved.y), solved, y0
+
+
+def _history(run: ContactRun, begun: State, log: Log, at_times: dict[str, Array]) -> ContactHistory:
+    """The contacts of a run: what began, what happened, and how they were at saved times."""
+    layout = run.touching.layout
+    return ContactHistory(
+        names=layout.names,
+        contacts=layout.contacts,
+        angles=layout.angles,
+        **at_times,
+        closed_before=begun[2].closed > 0,
+        sliding_before=run.touching.sliding(begun[2].closed, begun[2].stick),
+        event_time=log.t,
+        impulse=log.impulse,
+        event_closed=log.closed > 0,
+        event_sliding=run.touching.sliding(log.closed, log.stick),
+        speed=log.speed,
+        sudden=log.jumped > 0,
+        residual=log.residual,
+        reset=log.reset.astype(jnp.int32),
+        reset_names=tuple(x.name for x in run.touching.resets),
+        reset_moved=log.moved,
+        event_ambiguous=log.ambiguous > 0,
+        num_events=log.number,
+    )
 
 
 def contact_trajectory(
@@ -196,25 +222,7 @@ def contact_trajectory(
         places = reached(observed["t"])
         observed = jax.tree.map(lambda x: x[places], observed)
         warn_of_resets(run.touching.resets, solved.log, observed["q"], observed["v"])
-    layout, log = run.touching.layout, solved.log
-    history = ContactHistory(
-        names=layout.names,
-        contacts=layout.contacts,
-        **{name: observed.pop(name) for name in ("gap", "force", "closed", "sliding")},
-        closed_before=begun[2].closed > 0,
-        sliding_before=run.touching.sliding(begun[2].closed, begun[2].stick),
-        event_time=log.t,
-        impulse=log.impulse,
-        event_closed=log.closed > 0,
-        event_sliding=run.touching.sliding(log.closed, log.stick),
-        speed=log.speed,
-        sudden=log.jumped > 0,
-        residual=log.residual,
-        reset=log.reset.astype(jnp.int32),
-        reset_names=tuple(x.name for x in run.touching.resets),
-        reset_moved=log.moved,
-        num_events=log.number,
-    )
+    history = _history(run, begun, solved.log, {name: observed.pop(name) for name in AT_TIMES})
     return trajectory_of(
         run,
         start,

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._formula._acceleration import equations_of_motion
 from .._misc._linear import lazily_differentiated
 from .._misc._precision import in_full_precision
 from .._misc._types import is_traced
@@ -81,7 +80,7 @@ def _observe(model: Model, states: States) -> tuple[dict[str, Any], Names]:
     """
 
     def solved(model: Model, t: Array, q: Array, v: Array) -> dict[str, Any]:
-        equations = equations_of_motion(model.system, t, q, v, model.stabilizer)
+        equations = model.equations(t, q, v)
         acceleration, rows = model.formula.solve(equations), equations.rows
         return {
             **{name: getattr(acceleration, name) for name in _SOLVED},

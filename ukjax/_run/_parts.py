@@ -162,7 +162,7 @@ def reactions(trajectory: "Trajectory") -> dict[str, Reaction]:
     """As `Trajectory.reactions`."""
     system, inputs = _mechanism(trajectory, "reactions")
     states = (trajectory.t, trajectory.q, trajectory.v, trajectory.a, trajectory.multipliers)
-    return reactions_along(system, states, inputs)
+    return reactions_along(system, states, inputs, trajectory.rank)
 
 
 def loads(trajectory: "Trajectory") -> dict[str, Effort]:

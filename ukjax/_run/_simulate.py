@@ -19,6 +19,7 @@ from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
 from ._certify import certify
+from ._contact_doubts import warn_of_contacts
 from ._contact_march import steps_trajectory
 from ._contact_run import contact_trajectory
 from ._events import Events
@@ -151,6 +152,7 @@ def simulate(
             points = getattr(system, "points", None)
             origin = _origin(given, as_given, system, (q0, v0, t0, t1), again, points=points, name=name)
             trajectory = dataclasses.replace(trajectory, **origin)
+            warn_of_contacts(trajectory)
         return throw_if_failed(trajectory) if throw else trajectory
     told: dict[str, Any] = plan.told | {"name": name}
     if plan.traced or is_tracing() or is_traced(t0, q0, v0, t1, ts, dt0):

@@ -1,5 +1,6 @@
 """What a run starts from: projected if the run projects, and checked, with errors that name what is wrong."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
@@ -8,18 +9,21 @@ import numpy as np
 from jaxtyping import Array
 
 from .._formula._acceleration import (
+    AbstractFormula,
     Acceleration,
     Equations,
     equations_of_motion,
     require_shapes,
+    solved,
     why_not_finite,
 )
 from .._formula._equations import require_energy
+from .._formula._on_host import clearly_independent
 from .._misc._errors import InputError
 from .._motion._model import Model
 from .._motion._project import project
 from .._motion._states import States, equations, mass_matrices, observed, projected
-from .._pseudoinverse import DEFAULT_RCOND, solved_on_host
+from .._pseudoinverse import DEFAULT_RCOND, GramSchmidt, solved_on_host
 from ._doctor import inconsistent_rows
 
 State = tuple[Array, Array]
@@ -29,15 +33,6 @@ State = tuple[Array, Array]
 def _equations(model: Model, t: Array, q: Array, v: Array) -> Equations:
     require_shapes(model.system, t, q, v)  # here, where it is traced once, and before anything else
     return equations_of_motion(model.system, t, q, v, model.stabilizer)
-
-
-@eqx.filter_jit
-def _projected(model: Model, t: Array, q: Array, v: Array) -> tuple[State, Equations, Acceleration]:
-    """The state the run starts from, and what holds there."""
-    require_shapes(model.system, t, q, v)
-    q, v = model.project(t, (q, v))
-    equations = equations_of_motion(model.system, t, q, v, model.stabilizer)
-    return (q, v), equations, model.formula.solve(equations)
 
 
 def _is_precise(model: Model, position_error: Array, velocity_error: Array) -> bool:
@@ -57,8 +52,15 @@ def _require_symmetric(M: Any) -> None:
         )
 
 
-def _has_acceleration(equations: Equations) -> bool:
-    """Whether M is positive definite and A a = b consistent: by NumPy, since compiling a formula takes seconds."""
+def _has_acceleration(equations: Equations, formula: AbstractFormula | None) -> bool:
+    """Whether M is positive definite and A a = b consistent: by NumPy, since compiling a formula takes seconds.
+
+    **Arguments:**
+
+    - `equations`: at the state.
+    - `formula`: if given, rows must be independent by its rule too, so that it has an acceleration whatever it makes of
+      others.
+    """
     rows = equations.rows
     M, A, b, *others = (np.asarray(x) for x in (equations.M, rows.A, rows.b, equations.Q, equations.c))
     if not all(np.all(np.isfinite(x)) for x in (M, A, b, *others)):
@@ -67,6 +69,9 @@ def _has_acceleration(equations: Equations) -> bool:
         np.linalg.cholesky(M)
     except np.linalg.LinAlgError:
         return False
+    if formula is not None:
+        method = formula.inverted_by or GramSchmidt()
+        return clearly_independent(equations, method.threshold(A.dtype))
     return not inconsistent_rows(equations, solved_on_host(A, b, DEFAULT_RCOND))
 
 
@@ -89,31 +94,44 @@ def equations_at(model: Model, t: Array, *states: State) -> list[Equations]:
     return [jax.tree.unflatten(tree, [x[i] for x in leaves]) for i in range(len(states))]
 
 
-def _first_fit(model: Model, t: Array, automatic: bool, *states: State, symmetric: bool) -> State | None:
-    """The first of some states in which a run can start, as far as can be told without compiling a formula."""
-    rows = None if model.code is None else observed(model, _together(t, *states))
+def _fits(model: Model, t: Array, state: State, automatic: bool, *, symmetric: bool) -> bool:
+    """Whether a run can start there, as far as can be told without compiling a formula."""
+    rows = observed(model, _together(t, state)) if model.is_solved else None
     symmetric = symmetric or (model.code is not None and model.code.symmetric)
-    for i, state in enumerate(states):
-        if rows is not None:
-            if not _is_precise(model, rows["position_error"][i], rows["velocity_error"][i]):
-                continue
-            regular = bool(rows["regular"][i])
-            if not automatic:  # of a formula they are regular wherever it is finite
-                require_energy(model.system, t, *state)
-                (here,) = equations_at(model, t, state)
-                _require_symmetric(here.M)
-                if not regular or inconsistent_rows(here, rows["a"][i]):
-                    continue
-            if regular:
-                if not symmetric:
-                    _require_symmetric(mass_matrices(model, _together(t, state))[0])
-                return state
-        (here,) = equations_at(model, t, state)
-        _require_symmetric(here.M)
-        precise = _is_precise(model, here.rows.position_error, here.rows.velocity_error)
-        if precise and _has_acceleration(here):
-            return state
-    return None
+    if rows is not None:
+        if not _is_precise(model, rows["position_error"], rows["velocity_error"]):
+            return False
+        regular = bool(rows["regular"][0])
+        if not automatic:  # of a formula they are regular wherever it is finite
+            (here,) = equations_at(model, t, state)
+            _require_symmetric(here.M)
+            return regular and not inconsistent_rows(here, rows["a"][0])
+        if regular:
+            if not symmetric:
+                _require_symmetric(mass_matrices(model, _together(t, state))[0])
+            return True
+    (here,) = equations_at(model, t, state)
+    _require_symmetric(here.M)
+    precise = _is_precise(model, here.rows.position_error, here.rows.velocity_error)
+    return precise and _has_acceleration(here, None if automatic else model.formula)
+
+
+def _candidates(model: Model, t: Array, state: State) -> Iterator[State]:
+    """The state given, and the one near it on the constraints, which is found only where it is asked for."""
+    yield state
+    if model.projection is not None:
+        found = projected(model, _together(t, state))
+        yield found.q[0], found.v[0]  # pyright: ignore[reportReturnType]
+
+
+def _solved_at(model: Model, t: Array, y: State) -> tuple[Equations, Acceleration]:
+    """What holds at a state, by the formula."""
+    (here,) = equations_at(model, t, y)
+    _require_symmetric(here.M)
+    acceleration = solved(model.formula, here)
+    if not np.all(np.isfinite(acceleration.a)):
+        raise InputError(why_not_finite(model.formula, here, t, *y))
+    return here, acceleration
 
 
 def checked_start(
@@ -130,24 +148,18 @@ def checked_start(
 
     **Raises:** `InputError`, by constraint name, where a run could not start.
     """
-    states: list[Any] = [(q, v)] if automatic or model.code is not None else []
-    if model.projection is not None:
-        found = projected(model, _together(t, (q, v)))
-        states.append((found.q[0], found.v[0]))
-    if states and (fit := _first_fit(model, t, automatic, *states, symmetric=symmetric)) is not None:
-        return fit
-    y, equations, acceleration = _projected(model, t, q, v)
-    _require_symmetric(equations.M)
-    rows = equations.rows
-    if not np.all(np.isfinite(acceleration.a)) or not _is_precise(
-        model, rows.position_error, rows.velocity_error
-    ):
-        model.formula.acceleration(model.system, t, q, v, stabilizer=model.stabilizer)  # raises what is wrong
-        if (method := model.stabilizer.projection_method) is not None:
-            y = project(model.system, t, q, v, pinv=method)
-        y, equations, acceleration = _projected(model, t, *y)
-    if not np.all(np.isfinite(acceleration.a)):
-        raise InputError(why_not_finite(model.formula, model.system, t, *y, model.stabilizer))
+    if not automatic:  # of others it is checked where scalar code is made
+        require_energy(model.system, t, q, v)
+    for state in _candidates(model, t, (q, v)):
+        if _fits(model, t, state, automatic, symmetric=symmetric):
+            return state
+    y: State = q, v
+    equations, acceleration = _solved_at(model, t, y)
+    method, rows = model.stabilizer.projection_method, equations.rows
+    precise = _is_precise(model, rows.position_error, rows.velocity_error)
+    if method and (method.independent_rows or not precise):  # which says where rows depend on others
+        y = project(model.system, t, q, v, pinv=method)
+        equations, acceleration = _solved_at(model, t, y)
     yields = getattr(model.formula, "clearance", None) is not None  # rows that are not met by intent
     inconsistent = inconsistent_rows(equations, acceleration.a)
     if inconsistent and not yields:

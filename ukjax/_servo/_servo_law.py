@@ -233,13 +233,13 @@ class Law(eqx.Module):
             if not all(np.all(np.isfinite(x)) for x in arrays):
                 return f"the {what} is not finite at t = {t}, q = {q}, v = {v}."
         formula = UdwadiaKalaba(self.pinv)
-        passive = formula.solve(equations_of_motion(system, t, q, v, self.passive_stabilizer)).a
-        if np.all(np.isfinite(passive)):
+        equations = equations_of_motion(system, t, q, v, self.passive_stabilizer)
+        if np.all(np.isfinite(formula.solve(equations).a)):
             return (
                 f"the pseudoinverse failed on the servo rows {', '.join(rows.names)} at t = {t}; "
                 "use a method that handles dependent rows, such as CompleteOrthogonal or SVD."
             )
-        text = why_not_finite(formula, system, t, q, v, self.passive_stabilizer)
+        text = why_not_finite(formula, equations, t, q, v)
         return text.replace("; RangeForm does not", "") + " Servo control needs M > 0."
 
 

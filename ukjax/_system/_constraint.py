@@ -53,11 +53,25 @@ class AbstractConstraint(eqx.Module):
         return [called(f"constraint '{c.name}'", c.position_error, t, q) for c in constraints]
 
     @classmethod
+    def position_jacobians(
+        cls, constraints: Sequence[Any], t: Time, q: Coordinates
+    ) -> Sequence[Array | None]:
+        """d phi / d q (k, n_q) of several `constraints` of this kind; None (the default) for what JAX finds of phi."""
+        return [None] * len(constraints)
+
+    @classmethod
     def velocity_errors(
         cls, constraints: Sequence[Any], t: Time, q: Coordinates, v: Velocities
     ) -> Sequence[Array | None]:
         """The velocity errors of several `constraints` of this kind."""
         return [called(f"constraint '{c.name}'", c.velocity_error, t, q, v) for c in constraints]
+
+    @classmethod
+    def all_acceleration_rows(
+        cls, constraints: Sequence[Any], t: Time, q: Coordinates, v: Velocities
+    ) -> Sequence[tuple[Array, Array] | None]:
+        """The rows of several `constraints` of this kind that give them themselves."""
+        return [called(f"constraint '{c.name}'", c.acceleration_rows, t, q, v) for c in constraints]
 
 
 def _values(constraints: Sequence[Any], *arguments: Array) -> list[Array]:

@@ -78,22 +78,31 @@ def _as_rows(value: Array, name: str) -> Array:
 
 def _of_each_kind(
     constraints: Sequence[AbstractConstraint],
-    ask: Callable[[type[AbstractConstraint], list[Any]], Sequence[Array | None]],
-) -> list[Array | None]:
-    """What the constraints answer, as rows, each kind being asked once; None where one does not."""
+    ask: Callable[[type[AbstractConstraint], list[Any]], Sequence[Any]],
+) -> list[Any]:
+    """What the constraints answer, each kind being asked once."""
     kinds: dict[type[AbstractConstraint], list[int]] = {}
     for i, c in enumerate(constraints):
         kinds.setdefault(type(c), []).append(i)
-    found: dict[int, Array | None] = {}
+    found: dict[int, Any] = {}
     for kind, places in kinds.items():
         found |= zip(places, ask(kind, [constraints[i] for i in places]), strict=True)
-    return [None if (x := found[i]) is None else _as_rows(x, c.name) for i, c in enumerate(constraints)]
+    return [found[i] for i in range(len(constraints))]
+
+
+def _errors_of_each_kind(
+    constraints: Sequence[AbstractConstraint],
+    ask: Callable[[type[AbstractConstraint], list[Any]], Sequence[Array | None]],
+) -> list[Array | None]:
+    """The same as rows; None where a constraint does not answer."""
+    found = zip(_of_each_kind(constraints, ask), constraints, strict=True)
+    return [None if x is None else _as_rows(x, c.name) for x, c in found]
 
 
 def _position_errors(
     constraints: Sequence[AbstractConstraint], t: Time, q: Coordinates
 ) -> list[Array | None]:
-    return _of_each_kind(constraints, lambda kind, several: kind.position_errors(several, t, q))
+    return _errors_of_each_kind(constraints, lambda kind, several: kind.position_errors(several, t, q))
 
 
 def _stacked(parts: Sequence[Array | None], dtype: Any) -> Array:
@@ -110,6 +119,26 @@ def position_rows(system: AbstractSystem, t: Time, q: Coordinates) -> Float[Arra
     return _stacked(_position_errors(_constraints_of(system), t, q), q.dtype)
 
 
+def position_rows_and_jacobian(
+    system: AbstractSystem, t: Time, q: Coordinates
+) -> tuple[Float[Array, " mh"], Float[Array, "mh nq"]]:
+    """phi(t, q) as `position_rows`, and d phi / d q."""
+    constraints = _constraints_of(system)
+    own = _of_each_kind(constraints, lambda kind, several: kind.position_jacobians(several, t, q))
+    left = [c for c, J in zip(constraints, own, strict=True) if J is None]
+    # Differentiated below: the user's functions are called once.
+    errors = once_traced(lambda q: _position_errors(left, t, q), q)
+    of_left = zip(errors(q), jax.jacfwd(errors)(q), strict=True)
+    given = [c for c, J in zip(constraints, own, strict=True) if J is not None]
+    of_given = zip(_position_errors(given, t, q), [J for J in own if J is not None], strict=True)
+    pairs = [next(of_left if J is None else of_given) for J in own]
+    found = [(phi, J) for phi, J in pairs if phi is not None]
+    if not found:
+        return jnp.zeros(0, q.dtype), jnp.zeros((0, q.size), q.dtype)
+    phi, J = map(jnp.concatenate, zip(*found, strict=True))
+    return phi, J
+
+
 def _errors(
     system: AbstractSystem, constraints: Sequence[AbstractConstraint], t: Time, q: Coordinates, v: Velocities
 ) -> tuple[list[Array | None], list[Array | None]]:
@@ -121,7 +150,7 @@ def _errors(
         )
     at = lambda t, q: _position_errors(constraints, t, q)
     phis, rates = jax.jvp(at, (t, q), (jnp.ones_like(t), qdot))
-    psis = _of_each_kind(constraints, lambda kind, several: kind.velocity_errors(several, t, q, v))
+    psis = _errors_of_each_kind(constraints, lambda kind, several: kind.velocity_errors(several, t, q, v))
     return phis, [rate if psi is None else psi for rate, psi in zip(rates, psis, strict=True)]
 
 
@@ -139,9 +168,8 @@ def _require_velocity_error(c: AbstractConstraint, psi: Array | None) -> Array:
     return psi
 
 
-def _own_rows(c: AbstractConstraint, t: Time, q: Coordinates, v: Velocities) -> tuple[Array, Array] | None:
-    """A and b where the constraint gives them itself."""
-    found = called(f"constraint '{c.name}'", c.acceleration_rows, t, q, v)
+def _own_rows(c: AbstractConstraint, v: Velocities, found: Any) -> tuple[Array, Array] | None:
+    """A and b where the constraint gives them itself, as `found`."""
     if found is None:
         return None
     if not isinstance(found, tuple | list) or len(found) != 2:
@@ -210,7 +238,9 @@ def constraint_rows(system: AbstractSystem, t: Time | float, q: Coordinates, v: 
             f"t, q, v have shapes {t.shape}, {q.shape}, {v.shape}; they must be (), (n_q,), (n,)."
         )
     constraints = _constraints_of(system)
-    own = [_own_rows(c, t, q, v) for c in constraints]
+    ask: Callable[..., Any] = lambda kind, several: kind.all_acceleration_rows(several, t, q, v)
+    asked = zip(constraints, _of_each_kind(constraints, ask), strict=True)
+    own = [_own_rows(c, v, found) for c, found in asked]
     given, left = (
         [c for c, x in zip(constraints, own, strict=True) if (x is None) == none] for none in (0, 1)
     )

@@ -64,6 +64,7 @@ class Unilateral(AbstractUnilateral):
       (k,) or (k, 2). It must be linear in v, and friction needs it.
     - `name`: what reports and errors call it; by default the function's name, of a lambda such as `contact 1`.
     - `names`: of each of the k contacts; by default `<name>[0]`, ...
+    - `angle`: whether the gaps are angles [rad], of which forces are moments; one answer, or one for each contact.
 
     **Raises:** `InputError` for coefficients that are negative or not finite, a restitution above 1, and friction without
     `slip`.
@@ -77,6 +78,7 @@ class Unilateral(AbstractUnilateral):
     slip: Slip | None
     name: str = eqx.field(static=True)
     names: tuple[str, ...] = eqx.field(static=True)
+    angle: bool | tuple[bool, ...] = eqx.field(static=True)
 
     def __init__(
         self,
@@ -87,6 +89,7 @@ class Unilateral(AbstractUnilateral):
         slip: Slip | None = None,
         name: str | None = None,
         names: Sequence[str] = (),
+        angle: bool | Sequence[bool] = False,
     ):
         self.fn = fn
         self.name, self.names = constraint_name(fn, name, "t, q"), _checked_names(names)
@@ -99,6 +102,7 @@ class Unilateral(AbstractUnilateral):
                 f"the friction of '{self.name}' needs its tangential velocity: give slip(t, q, v), linear in v."
             )
         self.slip = slip
+        self.angle = angle if isinstance(angle, bool) else tuple(map(bool, angle))
 
     def gaps(self, t: Time, q: Coordinates) -> Array:
         """g(t, q) as a vector (k,)."""

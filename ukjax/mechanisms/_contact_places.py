@@ -55,6 +55,10 @@ class TreePlaces(AbstractPlaces):
     def labels(self) -> tuple[str, ...]:
         return tuple(x for x in self.order.labels if x in self.order.velocity_labels)
 
+    @property
+    def slides(self) -> tuple[str, ...]:
+        return self.order.slides
+
     def coordinate(self, label: str) -> tuple[int, int] | None:
         labels, rates = self.order.labels, self.order.velocity_labels
         return (labels.index(label), rates.index(label)) if label in self.labels else None

@@ -17,7 +17,7 @@ from ._alike import each
 from ._contact_pairs import Meeting
 from ._contacts import Contact, JointFriction, Limit
 from ._joint_rows import rotation_angle
-from ._joints import Spherical
+from ._joints import Revolute, Spherical
 from ._mechanism import Mechanism, Placements, Twists
 from ._placement import AnyPlacement, Twist, rate_of
 
@@ -42,6 +42,11 @@ class AbstractPlaces(eqx.Module):
     @property
     def labels(self) -> tuple[str, ...]:
         """The coordinates whose rates are velocities."""
+        return ()
+
+    @property
+    def slides(self) -> tuple[str, ...]:
+        """Those that are displacements."""
         return ()
 
     def coordinate(self, label: str) -> tuple[int, int] | None:
@@ -233,6 +238,13 @@ def require_no_contacts(mechanism: Mechanism) -> None:
         )
 
 
+def _turns(places: AbstractPlaces, name: str) -> bool:
+    """Whether the position of a joint, or a coordinate, is an angle."""
+    if places.coordinate(name) is not None:
+        return name not in places.slides
+    return any(isinstance(x, (Revolute, Spherical)) for x in places.mechanism.joints if x.name == name)
+
+
 def unilateral_rows(places: AbstractPlaces) -> tuple[Any, ...]:
     """What a mechanism has of unilateral constraints: its limits, contacts with and without friction, and dry friction.
 
@@ -244,8 +256,9 @@ def unilateral_rows(places: AbstractPlaces) -> tuple[Any, ...]:
     limits = [x for x in contacts if isinstance(x, Limit)]
     if limits:
         restitution = _repeated((x.restitution, len(x.row_names)) for x in limits)
+        names, angle = _names(limits), [_turns(places, x.joint) for x in limits for _ in x.row_names]
         found.append(
-            Unilateral(LimitGaps(places), restitution=restitution, name="limits", names=_names(limits))
+            Unilateral(LimitGaps(places), restitution=restitution, name="limits", names=names, angle=angle)
         )
     for rough, word in ((False, "smooth contacts"), (True, "contacts")):
         own = _contacts(places.mechanism, rough)

@@ -3,7 +3,7 @@
 from typing import Any, ClassVar, final
 
 import equinox as eqx
-import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from ._abstract_joint import AbstractJoint, set_ends
@@ -40,7 +40,7 @@ class Free(AbstractJoint):
         return False
 
     def freedoms(self, child: AbstractBody) -> list[Freedom]:
-        axes = jnp.eye(self.dimension, dtype=self.point.dtype)
+        axes: Any = np.eye(self.dimension, dtype=self.point.dtype)
         slides = [Freedom.slide(self.point, axis, label) for axis, label in zip(axes, "xyz", strict=False)]
         if isinstance(child, PointMass):
             return slides

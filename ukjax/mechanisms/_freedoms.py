@@ -22,6 +22,7 @@ class Freedom(NamedTuple):
       [m/rad, or 1] (k, 3).
     - `point`: of the axis, or the ball's centre [m] (3,).
     - `named`: whether the label is the whole name, without the joint's in front.
+    - `slides`: whether the coordinate is a displacement and no angle.
     """
 
     kind: Literal["twist", "ball"]
@@ -30,6 +31,7 @@ class Freedom(NamedTuple):
     linear: Float[Array, "k 3"]
     point: Float[Array, "3"]
     named: bool = False
+    slides: bool = False
 
     @classmethod
     def turn(
@@ -48,7 +50,7 @@ class Freedom(NamedTuple):
         along = xp.asarray([0.0, 0.0, 1.0], point.dtype) if axis is None else xp.asarray(axis)
         still = isinstance(advance, float) and advance == 0.0
         linear = xp.zeros_like(along) if still else xp.asarray(advance) * along
-        return cls("twist", label, along[None], linear[None], in_space(point))
+        return cls("twist", label, xp.expand_dims(along, 0), xp.expand_dims(linear, 0), in_space(point))
 
     @classmethod
     def slide(cls, point: Array, axis: Array, label: str = "slide") -> "Freedom":
@@ -60,8 +62,9 @@ class Freedom(NamedTuple):
         - `axis`: of length 1 in the reference posture, of the same shape.
         - `label`: what the coordinate is called.
         """
-        axis = in_space(axis)[None]
-        return cls("twist", label, module_for(axis).zeros_like(axis), axis, in_space(point))
+        xp = module_for(axis := in_space(axis))
+        axis = xp.expand_dims(axis, 0)
+        return cls("twist", label, xp.zeros_like(axis), axis, in_space(point), slides=True)
 
     @classmethod
     def ball(cls, point: Array) -> "Freedom":

@@ -83,8 +83,12 @@ class ChildRows(eqx.Module):
         return self.joint.velocity_rows(self.t, self.placements, twists)
 
 
-Found = tuple[Array, dict[str, Any], dict[str, Any]]
-"""A; by joint the reaction but for `unique`; and by joint its multipliers, in a tree what it has of each multiplier."""
+Found = tuple[dict[str, Any], dict[str, Any]]
+"""By joint the reaction but for `unique`; and by joint its multipliers, in a tree what it has of each multiplier."""
+
+
+def _jacobian(system: Any, t: Time, q: Coordinates, v: Velocities, *_: Any) -> Array:
+    return constraint_rows(system, t, q, v).A
 
 
 def _reaction(
@@ -123,7 +127,7 @@ def _at(
     _: Velocities,
     multipliers: Float[Array, " m"],
 ) -> Found:
-    A, items, i = constraint_rows(system, t, q, v).A, [], 0
+    items, i = [], 0
     placements, twists = system.placements(t, q), system.twists(t, q, v)
     for joint in system.joints:
         ends, moves = (tuple(of[name] for name in joint.bodies) for of in (placements, twists))
@@ -136,25 +140,21 @@ def _at(
 
     names = [joint.name for joint in system.joints]
     by_joint = dict(zip(names, each(reaction, items), strict=True))
-    return A, by_joint, {name: own for name, (*_, own) in zip(names, items, strict=True)}
+    return by_joint, {name: own for name, (*_, own) in zip(names, items, strict=True)}
 
 
 def _at_tree(
     system: TreeSystem, t: Time, q: Coordinates, v: Velocities, a: Velocities, multipliers: Float[Array, " m"]
 ) -> Found:
-    A, placements, twists = (
-        constraint_rows(system, t, q, v).A,
-        system.placements(t, q),
-        system.twists(t, q, v),
-    )
-    every = jnp.eye(A.shape[0], dtype=A.dtype)
+    placements, twists = system.placements(t, q), system.twists(t, q, v)
+    every = jnp.eye(multipliers.size, dtype=q.dtype)
     wrenches, effect = jax.linearize(lambda x: system.joint_wrenches(t, q, v, a, x), multipliers)
     by_joint = {}
     for joint in system.joints:
         ends = tuple(placements[name] for name in joint.bodies)
         moves = tuple(twists[name] for name in joint.bodies)
         by_joint[joint.name] = _reaction(joint, ends, moves, wrenches[joint.name])
-    return A, by_joint, jax.vmap(effect)(every)
+    return by_joint, jax.vmap(effect)(every)
 
 
 def _held(A: Any) -> tuple[Any, Any]:
@@ -212,14 +212,16 @@ def _size(arrays: list[Any]) -> Any:
 
 @eqx.filter_jit
 @in_full_precision
-def _by_arrays(system: Any, inputs: Any, states: tuple[Array, ...]) -> Found:
-    function = _at_tree if isinstance(system, TreeSystem) else _at
+def _by_arrays(function: Any, system: Any, inputs: Any, states: tuple[Array, ...]) -> Any:
     return jax.vmap(lambda inputs, *state: function(commanded(system, inputs), *state))(inputs, *states)
 
 
 @in_full_precision
 def reactions_along(
-    system: AbsoluteSystem | TreeSystem, states: tuple[Array, ...], inputs: Mapping[str, Array]
+    system: AbsoluteSystem | TreeSystem,
+    states: tuple[Array, ...],
+    inputs: Mapping[str, Array],
+    rank: Array | None = None,
 ) -> dict[str, Reaction]:
     """The reactions at k states.
 
@@ -228,12 +230,17 @@ def reactions_along(
     - `system`: a mechanism.
     - `states`: t (k,), q (k, n_q), v (k, n), v' (k, n) and multipliers (k, m).
     - `inputs`: what actuators exert on top of their own drive (k,), by name.
+    - `rank`: that of all rows (k,), where it is known: if none depends on others, all reactions are unique.
     """
-    if inputs or is_traced((system, states)):
-        A, by_joint, effects = _by_arrays(system, inputs, states)
+    known = not (inputs or is_traced((system, states)))
+    at = lambda function: (
+        at_states(function, system, *states) if known else _by_arrays(function, system, inputs, states)
+    )
+    by_joint, effects = at(_at_tree if isinstance(system, TreeSystem) else _at)
+    if rank is None or is_traced(rank) or np.any(np.asarray(rank) < states[-1].shape[-1]):
+        unique = _uniqueness(system, at(_jacobian), effects)
     else:
-        A, by_joint, effects = at_states(_at_tree if isinstance(system, TreeSystem) else _at, system, *states)
-    unique = _uniqueness(system, A, effects)
+        unique = dict.fromkeys(by_joint, np.ones(states[0].shape, bool))
     return {
         name: jax.tree.map(jnp.asarray, Reaction(*x[:5], unique=unique[name], effort=x[5], power=x[6]))
         for name, x in by_joint.items()
@@ -282,7 +289,7 @@ def reactions(
     if hasattr(t, "row_names"):
         _require_own(system, t)
         names = ("t", "q", "v", "a", "multipliers")
-        return reactions_along(system, tuple(getattr(t, x) for x in names), {})
+        return reactions_along(system, tuple(getattr(t, x) for x in names), {}, t.rank)  # pyright: ignore[reportAttributeAccessIssue]
     if formula is None:
         parts = system.coordinates().values() if isinstance(system, AbsoluteSystem) else ()
         euler = any(isinstance(part, EulerCoordinates) for part in parts)

@@ -21,9 +21,10 @@ from ._joints import AbstractJoint
 from ._loads import AbstractCoordinateLoad, AbstractLoad
 from ._mechanism import Mechanism, Placements, Twists, all_joints, all_loads, require_unique, sum_of
 from ._placement import Twist
+from ._tree_closures import loop_constraints
 from ._tree_dynamics import force, gathered, needed, tree_inertia
 from ._tree_layout import Order, armature_of, order
-from ._tree_loops import loop_constraints, loop_wrenches
+from ._tree_loops import loop_wrenches
 from ._tree_place import Place, described, moving, place
 from ._visual import Visual
 

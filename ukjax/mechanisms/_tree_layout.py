@@ -21,6 +21,7 @@ class Order(NamedTuple):
     - `layout`: elements and the frames of the bodies.
     - `labels`: a name for each coordinate.
     - `velocity_labels`: a name for each velocity.
+    - `slides`: the labels of coordinates that are displacements.
     - `carrying`: the number of the joint that carries each body.
     - `parents`: the number of the body that carries each body; -1 for the ground.
     """
@@ -28,6 +29,7 @@ class Order(NamedTuple):
     layout: Layout
     labels: tuple[str, ...]
     velocity_labels: tuple[str, ...]
+    slides: tuple[str, ...]
     carrying: tuple[int, ...]
     parents: tuple[int, ...]
 
@@ -106,6 +108,12 @@ def order(bodies: Sequence[AbstractBody], joints: Sequence[AbstractJoint]) -> Or
         )
         for ball in (QUATERNION, ANGULAR_VELOCITY)
     )
+    slides = tuple(
+        label
+        for joint, parts in zip(joints, free, strict=True)
+        for label, part in zip(_named(joint, parts, ("",)), parts, strict=True)
+        if part.slides
+    )
     if not labels:
         raise InputError("no joint of the tree leaves any freedom, so nothing can move.")
 
@@ -128,7 +136,7 @@ def order(bodies: Sequence[AbstractBody], joints: Sequence[AbstractJoint]) -> Or
     carrying = tuple(by_child[body.name] for body in bodies)
     parents = tuple(number.get(joints[i].parent, -1) for i in carrying)
     layout = Layout(tuple(elements), tuple(frames[body.name] for body in bodies))
-    return Order(layout, labels, velocity_labels, carrying, parents)
+    return Order(layout, labels, velocity_labels, slides, carrying, parents)
 
 
 def armature_of(given: Any, labels: tuple[str, ...]) -> Float[Array, " n"]:

@@ -11,7 +11,6 @@ from jaxtyping import Array, Float
 
 from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Time, Velocities
-from .._system._constraint import AbstractConstraint, Holonomic, Nonholonomic
 from .._system._together import AbstractTogether
 from ._abstract_joint import AbstractJoint
 from ._alike import each
@@ -72,26 +71,34 @@ def _(primals: tuple, tangents: tuple, *, bodies: tuple[int, ...]) -> tuple[Ends
     return found, change
 
 
-def twists_of(
-    chains: Chains, posture: Posture, centres: Float[Array, "k 3"], v: Velocities, bodies: tuple[int, ...]
-) -> Twist:
-    """How some bodies move, stacked.
+def columns(chains: Chains, posture: Posture, centres: Float[Array, "k 3"], bodies: tuple[int, ...]) -> Twist:
+    """How each velocity moves some bodies, by itself: twists (k, n, 3).
 
     **Arguments:**
 
     - `chains`: the tree.
     - `posture`: where it is.
     - `centres`: of the bodies [m].
-    - `v`: its velocities.
     - `bodies`: their numbers.
     """
-    moves = jnp.asarray(chains.layout.moved(bodies), v.dtype)
+    moves = jnp.asarray(chains.layout.moved(bodies), centres.dtype)[:, :, None]
     points = posture.origin[1:][np.array(chains.layout.of_velocity, int)]
-    arm = moves[:, :, None] * (centres[:, None] - points[None])
-    linear = moves[:, :, None] * posture.linear[None] + cross(
-        jnp.broadcast_to(posture.angular, arm.shape), arm
-    )
-    return Twist(moves @ (v[:, None] * posture.angular), jnp.einsum("ika,k->ia", linear, v))
+    arm = moves * (centres[:, None] - points[None])
+    angular = jnp.broadcast_to(posture.angular, arm.shape)
+    return Twist(moves * angular, moves * posture.linear[None] + cross(angular, arm))
+
+
+def twists_of(
+    chains: Chains, posture: Posture, centres: Float[Array, "k 3"], v: Velocities, bodies: tuple[int, ...]
+) -> Twist:
+    """How some bodies move, stacked.
+
+    **Arguments:** as `columns`, and:
+
+    - `v`: the velocities of the tree.
+    """
+    of = columns(chains, posture, centres, bodies)
+    return jax.tree.map(lambda x: jnp.einsum("ika,k->ia", x, v), of)
 
 
 @final
@@ -103,8 +110,14 @@ class Loop(eqx.Module):
     number: int = eqx.field(static=True)
 
 
-def _joints(loops: Sequence[Loop], mechanism: Mechanism) -> tuple[list[AbstractJoint], tuple[int, ...]]:
-    """The joints, and the numbers of all bodies that they join."""
+def joints_of(loops: Sequence[Loop], mechanism: Mechanism) -> tuple[list[AbstractJoint], tuple[int, ...]]:
+    """The joints, and the numbers of all bodies that they join.
+
+    **Arguments:**
+
+    - `loops`: of one tree.
+    - `mechanism`: what it is of.
+    """
     joints = [mechanism.joints[loop.number] for loop in loops]
     joined = {name for joint in joints for name in joint.bodies}
     return joints, tuple(i for i, body in enumerate(mechanism.bodies) if body.name in joined)
@@ -125,26 +138,6 @@ def placements_by_name(mechanism: Mechanism, bodies: tuple[int, ...], found: End
 
 
 @final
-class LoopRows(AbstractTogether):
-    """phi of a loop's joint."""
-
-    loop: Loop
-
-    def __call__(self, t: Time, q: Coordinates) -> Array:
-        return self.together([self], t, q)[0]
-
-    @staticmethod
-    def together(functions: Sequence[Any], *arguments: Array) -> list[Array]:
-        (t, q), loops = arguments, [function.loop for function in functions]
-        mechanism = described(loops[0].mechanism, q.dtype)
-        joints, bodies = _joints(loops, mechanism)
-        found = ends(chains_of(mechanism, loops[0].layout), q, bodies=bodies)
-        placements = placements_by_name(mechanism, bodies, found)
-        items = [(joint, *(placements[name] for name in joint.bodies)) for joint in joints]
-        return each(lambda joint, *placements: joint.rows(t, *placements), items)
-
-
-@final
 class LoopSlip(AbstractTogether):
     """psi of a nonholonomic loop's joint."""
 
@@ -157,7 +150,7 @@ class LoopSlip(AbstractTogether):
     def together(functions: Sequence[Any], *arguments: Array) -> list[Array]:
         (t, q, v), loops = arguments, [function.loop for function in functions]
         mechanism = described(loops[0].mechanism, q.dtype)
-        joints, bodies = _joints(loops, mechanism)
+        joints, bodies = joints_of(loops, mechanism)
         chains = chains_of(mechanism, loops[0].layout)
         posture, found = found_at(chains, q, bodies)
         placements = placements_by_name(mechanism, bodies, found)
@@ -167,25 +160,6 @@ class LoopSlip(AbstractTogether):
         of = lambda by_name, joint: tuple(by_name[name] for name in joint.bodies)
         items = [(joint, of(placements, joint), of(twists, joint)) for joint in joints]
         return each(lambda joint, placements, twists: joint.slip(t, placements, twists), items)
-
-
-def loop_constraints(mechanism: Mechanism, layout: Layout) -> list[AbstractConstraint]:
-    """The rows of all loops, in their order.
-
-    **Arguments:**
-
-    - `mechanism`: its joints are those of the tree, then those that close loops.
-    - `layout`: what hangs on what.
-    """
-    found = list[AbstractConstraint]()
-    for i, joint in enumerate(mechanism.joints[len(mechanism.bodies) :], len(mechanism.bodies)):
-        loop = Loop(mechanism, layout, i)
-        if joint.holonomic:
-            found.append(Holonomic(LoopRows(loop), name=joint.name))
-        if joint.nonholonomic:
-            name = f"{joint.name}, no slip" if joint.holonomic else joint.name
-            found.append(Nonholonomic(LoopSlip(loop), name=name))
-    return found
 
 
 def loop_wrenches(

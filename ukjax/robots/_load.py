@@ -8,7 +8,7 @@ import numpy as np
 from .._misc._errors import InputError
 from .._misc._names import unknown_name
 from .._misc._types import as_jax
-from .._motion._project import project
+from .._motion._project import Projection, project_known, tolerance_of
 from .._system._problem import Problem
 from ..mechanisms import GROUND, Gravity, TreeSystem, tree
 from ._actuators import Inputs, inputs_of
@@ -27,7 +27,7 @@ from ._report import Feature, report_of
 from ._robot import Frames, Robot
 from ._shapes import visuals
 from ._source import read
-from ._state import Conversion, conversion
+from ._state import Conversion, conversion, state_of
 from ._tendons import tendon_lengths, tendons
 from ._unused import unused
 
@@ -152,9 +152,9 @@ def _problem(
     carriers = {name: carrier for name, (carrier, _) in points.items()}
     still = np.zeros(model.nv)
     qpos, qvel = (model.qpos0, still) if start is None else (model.key_qpos[start], model.key_qvel[start])
-    q0, v0 = converted.coordinates(as_jax(np.array(qpos))), converted.velocities(as_jax(np.array(qvel)))
+    q0, v0 = map(as_jax, state_of(converted, qpos, qvel))
     if mechanism.constraints:
-        q0, v0 = project(mechanism, 0.0, q0, v0)
+        q0, v0 = project_known(Projection(), mechanism, as_jax(0.0), q0, v0, tolerance_of(q0.dtype))
     mechanism, q0, v0, found = cleared(mechanism, q0, v0)
     own = {
         name: as_jax(at.rotation(i))

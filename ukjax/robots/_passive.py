@@ -17,7 +17,7 @@ from ._joints import kinds
 from ._parts import Parts
 from ._reference import Reference
 from ._report import Feature
-from ._state import Conversion, conjugate, conversion
+from ._state import Conversion, conjugate, conversion, state_of
 
 
 @final
@@ -237,17 +237,17 @@ def springs(at: Reference) -> Parts:
     starts = lambda i: (int(model.jnt_qposadr[i]), int(model.jnt_dofadr[i]))
     scalars = [i for i in stiff if i in of_kind["slide"] or i in of_kind["hinge"]]
     places = tuple(zip(*map(starts, scalars), strict=True))
-    slack = as_jax(np.array(model.qpos_spring))
-    rest, loads = conversion(at).coordinates(slack), list[AbstractCoordinateLoad]()
+    rest, _ = state_of(conversion(at), model.qpos_spring, np.zeros(model.nv))
+    loads = list[AbstractCoordinateLoad]()
     if scalars:
-        loads.append(JointSprings(as_jax(values[scalars]), rest[np.array(places[0])], places))  # pyright: ignore
+        loads.append(JointSprings(as_jax(values[scalars]), as_jax(rest[list(places[0])]), places))  # pyright: ignore
     for i in stiff:
         name, (q, v) = at.names.joints[i], starts(i)
         if i in of_kind["free"]:
-            loads.append(BallSpring(f"{name} spring", as_jax(values[i]), rest[q : q + 3], (q, v)))
+            loads.append(BallSpring(f"{name} spring", as_jax(values[i]), as_jax(rest[q : q + 3]), (q, v)))
             q, v, name = q + 3, v + 3, f"{name} rotation"
         if i not in scalars:
-            loads.append(BallSpring(f"{name} spring", as_jax(values[i]), rest[q : q + 4], (q, v)))
+            loads.append(BallSpring(f"{name} spring", as_jax(values[i]), as_jax(rest[q : q + 4]), (q, v)))
     features = [Feature("joint spring", tuple(at.names.joints[i] for i in stiff))]
     yields = getattr(model, "jnt_springyield", np.zeros(model.njnt))
     plastic = tuple(at.names.joints[i] for i in stiff if yields[i] > 0)

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._compiler import at_states
 from .._misc._lie import quaternion_product, rotation_matrix
 from .._misc._types import Coordinates, Velocities, as_jax
 from ._joints import kinds
@@ -100,6 +101,23 @@ def conjugate(p: Float[Array, "4"]) -> Float[Array, "4"]:
     - `p`: scalar first (4,).
     """
     return p * jnp.array([1.0, -1.0, -1.0, -1.0], p.dtype)
+
+
+def _converted(conversion: Conversion, qpos: Array, qvel: Array) -> tuple[Array, Array]:
+    return conversion.coordinates(qpos), conversion.velocities(qvel)
+
+
+def state_of(conversion: Conversion, qpos: np.ndarray, qvel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """q and v of a state that has values: nothing is compiled.
+
+    **Arguments:**
+
+    - `conversion`: of the model.
+    - `qpos`, `qvel`: MuJoCo's (nq,), (nv,).
+    """
+    given = (np.array(x, conversion.qpos0.dtype)[None] for x in (qpos, qvel))
+    q, v = at_states(_converted, conversion, *given)
+    return q[0], v[0]
 
 
 def conversion(at: Reference) -> Conversion:

@@ -7,9 +7,9 @@ memory.
 from collections.abc import Iterable, Sequence
 from typing import final
 
+from .._expressions import Expression
 from .._llvm_text import Writer
 from .._machine_code import Body, Kind, functions
-from .._program import Program
 
 TABLES = 4
 """The address space of constants: on a GPU memory of its own, on a host like any other."""
@@ -61,13 +61,13 @@ class Called:
     **Arguments:**
 
     - `name`: of the function.
-    - `program`: the program.
+    - `outputs`: of the program.
     - `kind`: of the numbers.
     - `parameters`: how many of its inputs, the first ones, stand in the device's memory, those of all runs side by side.
     """
 
-    def __init__(self, name: str, program: Program, kind: Kind, parameters: int):
-        self._name, self._program, self._kind, self.parameters = name, program, kind, parameters
+    def __init__(self, name: str, outputs: Sequence[Expression], kind: Kind, parameters: int):
+        self._name, self._outputs, self._kind, self.parameters = name, outputs, kind, parameters
 
     def text(self) -> str:
         """The function."""
@@ -85,7 +85,7 @@ class Called:
             body.lines.append(f"  store {number} {value}, ptr {place}")
 
         body = Body(self._kind, load)
-        body.compute(self._program.outputs, store)
+        body.compute(self._outputs, store)
         w.lines += body.lines
         return w.function(self._name, "ptr %numbers, i64 %apart, ptr %in, ptr %out", written_out=True)
 
@@ -102,7 +102,7 @@ class Called:
 
     def called(self) -> dict[str, int]:
         """The functions of C that it calls, with how many operands each."""
-        return functions(self._program.outputs, self._kind) or {}
+        return functions(self._outputs, self._kind) or {}
 
 
 def table(name: str, kind: Kind, values: Iterable[float]) -> str:

@@ -9,9 +9,12 @@ import numpy as np
 from jaxtyping import Array
 
 from .._expressions import Expression
+from .._kernel_code import MOST_CALLS, Again
+from .._llvm_text import Writer
 from .._machine_code import Body, Kind, functions
 from ._call import kernels_run, launched
 from ._functions import is_known
+from ._memory import Called, Local
 from ._ptx import ptx, writes_ptx
 from ._texts import Text, gpu_text, parameters
 
@@ -25,10 +28,14 @@ class ProgramKernel:
     - `outputs`: of the program.
     - `counts`: how many inputs each operand holds.
     - `dtype`: of all.
+    - `again`: how it is run again, if it is; the last operand is then the kernel's own.
     """
 
-    def __init__(self, outputs: Sequence[Expression], counts: Sequence[int], dtype: Any):
+    def __init__(
+        self, outputs: Sequence[Expression], counts: Sequence[int], dtype: Any, again: Again | None = None
+    ):
         self._outputs, self._counts, self._kind = outputs, counts, Kind(np.dtype(dtype).name, 1)
+        self._again = again
 
     @functools.cached_property
     def _called(self) -> dict[str, int] | None:
@@ -47,6 +54,42 @@ class ProgramKernel:
     @functools.cached_property
     def text(self) -> Text:
         """What one thread computes."""
+        return self._once() if self._again is None else self._until_done(self._again)
+
+    def _until_done(self, again: Again) -> Text:
+        """Its inputs but for those of the first operand, and its outputs, are arrays of the thread."""
+        w, kind, members = Writer(), self._kind, "%members"
+        *counts, _ = self._counts
+        called = Called("program", self._outputs, kind, counts[0])
+        given, found = (
+            Local(w, kind, "given", sum(self._counts[1:])),
+            Local(w, kind, "found", len(self._outputs)),
+        )
+        w.do("%calls = alloca i64")
+        for k in range(len(counts)):
+            shared = w.apply("icmp eq", "i64", f"%apart{k}", 1)
+            w.do(f"%first{k} = select i1 {shared}, i64 0, i64 %run")
+            w.do(f"%own{k} = getelementptr {kind.number}, ptr %in{k}, i64 %first{k}")
+        of_others = [(k, row) for k, count in enumerate(counts) if k for row in range(count)]
+        for i, (k, row) in enumerate(of_others):
+            place = w.at(kind.number, f"%own{k}", w.apply("mul", "i64", f"%apart{k}", row))
+            given.store(i, w.load(kind.number, place))
+        given.fill(len(of_others), [0.0] * again.count)
+        w.store("i64", 0, "%calls")
+        with w.repeat() as going:
+            called.run(w, "%own0", "%apart0", given.name, found.name)
+            given.fill(len(of_others), found.all(again.first, again.count))
+            goes_on = w.apply("fcmp ogt", kind.number, found.load(again.flag), kind.literal(0.5))
+            few = w.apply("icmp ult", "i64", w.increased("%calls"), MOST_CALLS)
+            going.append(w.apply("and", "i1", few, goes_on))
+        for i, x in enumerate(found.all(0, len(self._outputs))):
+            row = w.apply("add", "i64", w.apply("mul", "i64", members, i), "%run")
+            w.store(kind.number, x, w.at(kind.number, "%out0", row))
+        text = Text("", self._called or (), ("members",), len(counts), 1)
+        run = w.function("run", parameters(text), written_out=True)
+        return text._replace(functions="\n".join([called.text(), run, "!0 = !{}"]))
+
+    def _once(self) -> Text:
         number, ends = self._kind.number, np.cumsum(self._counts)
 
         def place(body: Body, array: str, row: int, apart: str, run: str) -> str:

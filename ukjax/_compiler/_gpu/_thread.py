@@ -9,10 +9,10 @@ from typing import final
 
 import numpy as np
 
+from .._kernel_code import MOST_CALLS
 from .._llvm_text import Writer
 from .._machine_code import Kind
 from .._run_layout import COUNTED, OPERANDS, Control, Method, Motion
-from .._run_steps import MOST_CALLS
 from ._memory import Called, Local, entry, table
 from ._texts import Text, parameters
 
@@ -34,13 +34,13 @@ class Thread:
     def __init__(self, motion: Motion, method: Method, control: Control, kind: Kind):
         self._motion, self._method, self._control, self._kind = motion, method, control, kind
         n, mu, stages = motion.size, motion.multipliers, len(method.c)
-        self._field = Called("field", motion.field, kind, sum(motion.field.counts) - 1 - n)
-        self._step = Called("step", control.step, kind, control.numbers)
-        self._weigh = Called("weigh", method.weights, kind, 0)
+        self._field = Called("field", motion.field.outputs, kind, sum(motion.field.counts) - 1 - n)
+        self._step = Called("step", control.step.outputs, kind, control.numbers)
+        self._weigh = Called("weigh", method.weights.outputs, kind, 0)
         self._project = None
         if motion.projection is not None:
             own = sum(motion.projection.counts) - 1 - 2 * n - mu
-            self._project = Called("project", motion.projection, kind, own)
+            self._project = Called("project", motion.projection.outputs, kind, own)
         self._w = w = Writer()
         local = lambda name, size: Local(w, kind, name, size)
         # The inputs of the control's program: a run keeps its state there.

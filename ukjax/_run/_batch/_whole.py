@@ -211,7 +211,12 @@ def whole_run(
     - `most`: the most steps to take.
     """
     projected = model.stabilizer.projection_method is not None
-    if model.code is None or model.code.apart or (projected and model.projection is None):
+    if (
+        model.code is None
+        or not model.is_solved
+        or model.code.apart
+        or (projected and model.projection is None)
+    ):
         return None
     if not stays_here():
         return None

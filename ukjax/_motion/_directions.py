@@ -1,0 +1,103 @@
+"""The directions that constraints act in at one state, in the mass metric."""
+
+from typing import final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._misc._types import Coordinates, MassMatrix, Time
+from .._pseudoinverse import AbstractPseudoinverse, GramSchmidt, inverse_cholesky, pinv
+from .._system._rows import Rows, position_rows_and_jacobian
+from .._system._system import AbstractSystem, has_quasi_velocities
+
+
+@final
+class Directions(eqx.Module):
+    """The directions constraints act in at one state: a change e of the state has the part G B^+ J e in them.
+
+    - `G`: root of the inverse mass matrix (n_q, k), or (n, n) for velocities.
+    - `J`: Jacobian of the rows (m, n_q), or (m, n).
+    - `inverse`: B^+ of B = J G (k, m).
+    """
+
+    G: Float[Array, "n k"]
+    J: Float[Array, "m n"]
+    inverse: Float[Array, "k m"]
+
+    def correction(self, error: Float[Array, " m"]) -> Float[Array, " n"]:
+        """The least change, in the mass metric, that removes an `error` of the rows.
+
+        **Arguments:**
+
+        - `error`: phi or psi (m,).
+        """
+        return -self.G @ (self.inverse @ error)
+
+
+def _metric_root(M: MassMatrix, J: Float[Array, "m n"]) -> Float[Array, "n n"]:
+    """A root G of the inverse metric, G G^T = M^-1; where M is singular, of M + J^T J scaled to its size.
+
+    The two give the same projection where both exist, since J dq is what is prescribed.
+    """
+    if not J.shape[0]:
+        return jnp.eye(
+            M.shape[0], dtype=M.dtype
+        )  # nothing to move onto, so any will do, also where M is singular
+    definite = jnp.all(jnp.isfinite(inverse_cholesky(jax.lax.stop_gradient(M))))
+    size = jnp.sum(J * J)
+    rows = jnp.trace(M) / jnp.where(size == 0, 1, size) * (J.T @ J)
+    return inverse_cholesky(jnp.where(definite, M, M + rows)).T
+
+
+def position_root(
+    system: AbstractSystem, t: Time, q: Coordinates, J: Float[Array, "m nq"]
+) -> Float[Array, "nq k"]:
+    """A root G of the inverse mass matrix, G G^T = N M^-1 N^T where q' = N v, and the directions N cannot reach.
+
+    **Arguments:** as `position_directions`, and:
+
+    - `J`: of the rows.
+    """
+    M = system.mass_matrix(t, q)
+    if not has_quasi_velocities(system):
+        return _metric_root(M, J)
+    N = jax.jacfwd(system.kinematics, argnums=2)(t, q, jnp.zeros(M.shape[0], q.dtype))
+    beyond = jnp.eye(q.size, dtype=q.dtype) - N @ pinv(N, GramSchmidt()).matrix
+    return jnp.concatenate([N @ _metric_root(M, J @ N), beyond], axis=1)
+
+
+def position_directions(
+    system: AbstractSystem, t: Time, q: Coordinates, method: AbstractPseudoinverse
+) -> Directions:
+    """The directions of the holonomic rows, for changes of q.
+
+    **Arguments:**
+
+    - `system`: the mechanical system.
+    - `t`: time [s].
+    - `q`: generalized coordinates (n_q,).
+    - `method`: the pseudoinverse method.
+    """
+    J = position_rows_and_jacobian(system, t, q)[1]
+    G = position_root(system, t, q, J)
+    return Directions(G, J, pinv(J @ G, method).matrix)
+
+
+def velocity_directions(
+    system: AbstractSystem, t: Time, q: Coordinates, rows: Rows, method: AbstractPseudoinverse
+) -> tuple[Directions, Float[Array, " k"]]:
+    """The directions of all rows with a velocity error, for changes of v; and those errors psi.
+
+    **Arguments:**
+
+    - `system`: the mechanical system.
+    - `t`: time [s].
+    - `q`: generalized coordinates (n_q,).
+    - `rows`: the constraint rows.
+    - `method`: the pseudoinverse method.
+    """
+    A, psi = rows.A[rows.of_velocities], rows.velocity_error[rows.of_velocities]
+    G = _metric_root(system.mass_matrix(t, q), A)
+    return Directions(G, A, pinv(A @ G, method).matrix), psi
