@@ -5,12 +5,16 @@
 The error is the largest distance of a body's place at the end from that of a run of ukjax at tolerance 1e-11. MuJoCo's
 equalities are soft, as its file has them, and as hard as its steps allow. Of Pinocchio, where it is installed, classical
 Runge-Kutta steps call `constraintDynamics` (2 iterations); what counts is the time of these calls alone, as in a program
-in C++. Contacts, limits and dry friction are off. All run on one core of one process, compiled before.
+in C++. Contacts, limits and dry friction are off. All run in turn on one core of one process, compiled before; told are
+the medians.
 """
 
 import argparse
+import copy
+import functools
+import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +29,17 @@ from _timing import machine, pinned
 import ukjax as uk
 
 FILE = Path(__file__).parent.parent / "experiments" / "robots" / "cassie.xml"
+STEPS = (("EULER", 5e-4), ("RK4", 5e-4), ("RK4", 1e-4))
 AMPLITUDE = 0.1 * np.array([4.5, 4.5, 12.2, 12.2, 0.9] * 2)  # a tenth of what the motors can do
-Row = tuple[str, float, float]
+Way = Callable[[], tuple[float, np.ndarray | None]]
+"""A run: its processor time [s], and qpos at the end; None where what computes it is not installed."""
 
 
-def taken(call: Callable[[], Any], rounds: int) -> tuple[float, Any]:
-    """The median of processor times [s], after a first call, and what is returned."""
-    found, times = call(), []
-    for _ in range(rounds):
-        begin = time.process_time()
-        found = call()
-        times.append(time.process_time() - begin)
-    return float(np.median(times)), found
+def timed(call: Callable[[], np.ndarray]) -> tuple[float, np.ndarray]:
+    """The processor time [s] of a call, and what it returns."""
+    begin = time.process_time()
+    found = call()
+    return time.process_time() - begin, found
 
 
 def by_ukjax(robot: uk.robots.Robot, t1: float, tolerance: float) -> np.ndarray:
@@ -62,8 +65,8 @@ def as_hard_as_steps_allow(model: Any, dt: float) -> None:
     model.eq_solimp[:, :2] = 0.9999
 
 
-def rows(t1: float, rounds: int) -> Iterator[Row]:
-    """Each way to run, its seconds and its error [m]."""
+def ways(t1: float) -> tuple[dict[str, Way], Callable[[np.ndarray], float]]:
+    """All that is measured, by name, and the error of where a run ends [m]."""
     model = mujoco.MjModel.from_xml_path(str(FILE))
     for flag in ("CONTACT", "LIMIT", "FRICTIONLOSS"):
         model.opt.disableflags |= int(getattr(mujoco.mjtDisableBit, f"mjDSBL_{flag}"))
@@ -78,23 +81,30 @@ def rows(t1: float, rounds: int) -> Iterator[Row]:
         mujoco.mj_kinematics(model, at)
         return np.array(at.xpos)
 
-    of_ours = lambda x: places(np.asarray(robot.state_to_mujoco(x[:n_q], x[n_q:])[0]))
-    wanted = of_ours(by_ukjax(robot, t1, 1e-11))
-    error = lambda found: float(np.max(np.linalg.norm(found - wanted, axis=1)))
-    for tolerance in (1e-4, 1e-6, 1e-8):
-        seconds, x = taken(lambda tolerance=tolerance: by_ukjax(robot, t1, tolerance), rounds)
-        yield f"ukjax, tolerance {tolerance:g}", seconds, error(of_ours(x))
-    for hard in (False, True):
-        for integrator, dt in (("EULER", 5e-4), ("RK4", 5e-4), ("RK4", 1e-4)):
-            if hard:
-                as_hard_as_steps_allow(model, dt)
-            run = lambda integrator=integrator, dt=dt: by_mujoco(model, start, t1, integrator, dt)
-            seconds, qpos = taken(run, 1)
-            yield f"MuJoCo, {integrator}, {dt:g} s{', hard' if hard else ''}", seconds, error(places(qpos))
-    for dt in (5e-4, 2.5e-4, 1.25e-4, 6.25e-5):
+    def ours(tolerance: float) -> tuple[float, np.ndarray]:
+        seconds, x = timed(lambda: by_ukjax(robot, t1, tolerance))
+        return seconds, np.asarray(robot.state_to_mujoco(x[:n_q], x[n_q:])[0])
+
+    def mujocos(hard: bool, integrator: str, dt: float) -> tuple[float, np.ndarray]:
+        own = copy.copy(model)
+        if hard:
+            as_hard_as_steps_allow(own, dt)
+        return timed(lambda: by_mujoco(own, start, t1, integrator, dt))
+
+    def pinocchios(dt: float) -> tuple[float, np.ndarray | None]:
         found = run_by_pinocchio(model, start, t1, dt, lambda t: AMPLITUDE * np.sin(4 * np.pi * t))
-        if found is not None:
-            yield f"Pinocchio, Runge-Kutta, {dt:g} s", found[0], error(places(found[1]))
+        return (np.nan, None) if found is None else found
+
+    wanted = places(ours(1e-11)[1])
+    found: dict[str, Way] = {}
+    for tolerance in (1e-4, 1e-6, 1e-8):
+        found[f"ukjax, tolerance {tolerance:g}"] = functools.partial(ours, tolerance)
+    for hard, (integrator, dt) in itertools.product((False, True), STEPS):
+        name = f"MuJoCo, {integrator}, steps of {1e3 * dt:g} ms{', hard' if hard else ''}"
+        found[name] = functools.partial(mujocos, hard, integrator, dt)
+    for dt in (5e-4, 2.5e-4, 1.25e-4, 6.25e-5):
+        found[f"Pinocchio, RK4, steps of {1e3 * dt:g} ms"] = functools.partial(pinocchios, dt)
+    return found, lambda qpos: float(np.max(np.linalg.norm(places(qpos) - wanted, axis=1)))
 
 
 def main() -> None:
@@ -107,8 +117,12 @@ def main() -> None:
     print(machine())
     print("\n| | s | error [m] |\n|---|---|---|")
     with pinned(1):
-        for name, seconds, error in rows(given.t1, given.rounds):
-            print(f"| {name} | {seconds:.3f} | {error:.1e} |", flush=True)
+        every, error = ways(given.t1)
+        ends = {name: run()[1] for name, run in every.items()}
+        times = [[run()[0] for run in every.values()] for _ in range(given.rounds)]  # in turn
+    for (name, qpos), seconds in zip(ends.items(), np.median(times, axis=0), strict=True):
+        if qpos is not None:
+            print(f"| {name} | {seconds:.3f} | {error(qpos):.1e} |", flush=True)
 
 
 if __name__ == "__main__":

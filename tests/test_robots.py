@@ -17,6 +17,7 @@ from numpy.testing import assert_allclose
 from typer.testing import CliRunner
 
 import ukjax as uk
+import ukjax.analysis as ua
 from ukjax._cli._commands import app
 
 ASSETS = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets"
@@ -291,3 +292,32 @@ def test_the_command_line_takes_files(tmp_path: Path) -> None:
     figures = json.loads(run.stdout)
     assert figures["result"] == "successful"
     assert math.hypot(*figures["points"]["lower"]) == pytest.approx(0.5)
+
+
+def test_a_linear_model_has_the_files_actuators_as_inputs():
+    """B of joints, a servo and a site against differences of the acceleration; frames by the names of sites."""
+    robot = uk.load(
+        """
+        <mujoco><worldbody>
+          <body name="upper"><joint name="shoulder" axis="0 1 0"/>
+            <geom type="capsule" fromto="0 0 0 0.4 0 0" size="0.03"/>
+            <body name="lower" pos="0.4 0 0"><joint name="elbow" axis="0 1 0"/>
+              <geom type="capsule" fromto="0 0 0 0.3 0 0" size="0.03"/><site name="tip" pos="0.3 0 0"/>
+            </body></body>
+        </worldbody><actuator>
+          <motor name="lift" joint="shoulder" gear="20"/>
+          <position name="bend" joint="elbow" kp="30"/>
+          <motor name="push" site="tip" gear="0 0 1 0 0 0"/>
+        </actuator></mujoco>"""
+    )
+    given, h = np.array([0.3, 0.2, -0.1]), 1e-4
+    robot = robot.with_inputs(given)
+    found = ua.linearize(robot.problem, outputs=["tip"])
+    assert found.inputs == ("lift", "bend", "push")
+    qpos, qvel = robot.state_to_mujoco(robot.problem.q0, robot.problem.v0)
+    qacc = lambda ctrl: np.asarray(robot.acceleration(qpos, qvel, ctrl=ctrl))
+    wanted = np.array([(qacc(given + h * e) - qacc(given - h * e)) / (2 * h) for e in np.eye(3)]).T
+    np.testing.assert_allclose(found.B[2:], wanted, rtol=1e-8)
+    np.testing.assert_array_equal(
+        found.C, np.hstack([ua.jacobian(robot.problem, "tip").linear, np.zeros((3, 2))])
+    )

@@ -16,6 +16,8 @@ from .._system._system import AbstractForwardingSystem, AbstractSystem
 from ..mechanisms._abstract_joint import AbstractAxisJoint
 from ..mechanisms._springs import Actuator
 from ..mechanisms._start import InputMatrix
+from ..mechanisms._tree import TreeSystem
+from ..robots._actuators import control_matrix
 from ._states import MechanismSystem, mechanism_of, selected
 
 Inputs = Iterable[str] | Array | Callable[[Time, Coordinates], Array] | None
@@ -89,6 +91,8 @@ def input_matrix_of(
         actuators = _actuators(mechanism, inputs, every)
         matrix = InputMatrix(mechanism, actuators)
         return matrix, matrix.labels, actuators
+    if inputs is None and not every and isinstance(mechanism, TreeSystem):
+        inputs = control_matrix(mechanism)
     if inputs is None:
         return Constant(jnp.eye(n, dtype=q.dtype)[:, : n if every else 0]), (), ()
     if callable(inputs):

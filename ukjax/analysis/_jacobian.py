@@ -82,16 +82,17 @@ def owner_of(mechanism: MechanismSystem, name: str) -> tuple[str, Array | None]:
     **Arguments:**
 
     - `mechanism`: the mechanism.
-    - `name`: of a body, or of a point as `body.point`.
+    - `name`: of a body, or of a point as `body.point`, or as `point` if no other has that name.
 
     **Raises:** `InputError` for a name that is not known.
     """
     for body in mechanism.bodies if isinstance(name, str) else ():
         if name == body.name:
             return name, None
-        for key, X in body.points.items():
-            if name == f"{body.name}.{key}":
-                return body.name, X
+    points = {(b.name, key): X for b in mechanism.bodies for key, X in b.points.items()}
+    own = [at for at in points if name == f"{at[0]}.{at[1]}"] or [at for at in points if name == at[1]]
+    if len(own) == 1:
+        return own[0][0], points[own[0]]
     raise unknown_name("body or point", name, frame_names(mechanism))
 
 

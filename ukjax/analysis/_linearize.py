@@ -173,7 +173,7 @@ def linearize(
     - `q`: generalized coordinates (n_q,); by default of a mechanism the reference posture.
     - `v`: generalized velocities (n,); by default zero.
     - `inputs`: names of actuators or of joints that are driven; or B_u (n, p), or a function of (t, q) that returns it.
-      By default the actuators, if there are any.
+      By default the actuators, if there are any; of a robot from a file a small change of what they follow.
     - `u`: the inputs at the state (p,); by default zero.
     - `outputs`: names of frames, whose positions are the outputs; or a function of (t, q, v, v') that returns a vector.
     - `independent`: names of independent velocities (of a mechanism `system.velocity_labels`), as many as the constraints

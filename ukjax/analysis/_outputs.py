@@ -71,7 +71,9 @@ def outputs_of(
         return No(), ()
     if not callable(outputs):
         mechanism = require_mechanism(system)
-        found = FramePositions(mechanism, selected("body or point", outputs, frame_names(mechanism)))
+        points = [key for body in mechanism.bodies for key in body.points]
+        known = [*frame_names(mechanism), *points]
+        found = FramePositions(mechanism, selected("body or point", outputs, known))
         return found, found.labels
     require_function("outputs", outputs, "t, q, v, a")
     shape = jax.eval_shape(lambda: number_array("outputs", called("outputs", outputs, t, q, v, v))).shape

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -89,12 +90,14 @@ class Inputs(eqx.Module):
     - `activations`: of those that have a state, constant (na,).
     - `takes`: how many arguments the function takes.
     - `held`: whether actuators with a filter follow their activation too; else they follow the input at once.
+    - `names`: of the actuators.
     """
 
     law: Control
     activations: Float[Array, " na"]
     takes: int = eqx.field(static=True)
     held: bool = eqx.field(static=True)
+    names: tuple[str, ...] = eqx.field(static=True)
 
     def replaced(self, ctrl: Any, act: Any) -> "Inputs":
         """With other inputs or activations, that all actuators which have one follow.
@@ -108,7 +111,7 @@ class Inputs(eqx.Module):
         """
         law = self.law if ctrl is None else _checked("ctrl", ctrl, self.law)
         activations = self.activations if act is None else _checked("act", act, self.activations)
-        return Inputs(law, activations, self.takes if ctrl is None else 0, True)
+        return Inputs(law, activations, self.takes if ctrl is None else 0, True, self.names)
 
     def __call__(self, t: Time, *state: Array) -> Float[Array, " nu"]:
         if not callable(self.law):
@@ -208,7 +211,43 @@ def _checked(name: str, value: Any, like: Any) -> Array:
     return array
 
 
-def inputs_of(ctrl: Any, ctrl0: np.ndarray, act0: np.ndarray | Array) -> Inputs:
+@final
+class ControlMatrix(eqx.Module):
+    """What a small change of each input adds to the generalized force at rest, near the inputs there are.
+
+    - `system`: a robot's tree.
+    - `inputs`: of its actuators.
+    """
+
+    system: TreeSystem
+    inputs: Inputs
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the actuators."""
+        return self.inputs.names
+
+    def __call__(self, t: Time, q: Coordinates) -> Float[Array, "n nu"]:
+        v, own = jnp.zeros(self.system.order.layout.nv, q.dtype), self.inputs
+        force = lambda u: with_inputs(self.system, Inputs(u, own.activations, 0, own.held, own.names)).force(
+            t, q, v
+        )
+        return jax.jacfwd(force)(own(t, q, v).astype(q.dtype))
+
+
+def control_matrix(system: TreeSystem) -> ControlMatrix | None:
+    """B_u of a robot's actuators; None where there are none.
+
+    **Arguments:**
+
+    - `system`: a tree.
+    """
+    loads = (*system.on_coordinates, *system.mechanism.loads)
+    found = [load.inputs for load in loads if isinstance(load, Actuators | BodyActuator)]
+    return ControlMatrix(system, found[0]) if found else None
+
+
+def inputs_of(ctrl: Any, ctrl0: np.ndarray, act0: np.ndarray | Array, names: tuple[str, ...]) -> Inputs:
     """The inputs of all actuators.
 
     **Arguments:**
@@ -216,13 +255,15 @@ def inputs_of(ctrl: Any, ctrl0: np.ndarray, act0: np.ndarray | Array) -> Inputs:
     - `ctrl`: an array (nu,), a function of (t) or of (t, q, v), or a `Tabulated`; None for `ctrl0`.
     - `ctrl0`: what they are by default (nu,).
     - `act0`: activations (na,).
+    - `names`: of the actuators.
 
     **Raises:** `InputError` for another shape, and a function of other arguments.
     """
     states = as_jax(act0)
     if callable(ctrl):
-        return Inputs(ctrl, states, _arguments(ctrl), False)  # pyright: ignore[reportArgumentType]
-    return Inputs(as_jax(ctrl0) if ctrl is None else _checked("ctrl", ctrl, ctrl0), states, 0, False)
+        return Inputs(ctrl, states, _arguments(ctrl), False, names)  # pyright: ignore[reportArgumentType]
+    law = as_jax(ctrl0) if ctrl is None else _checked("ctrl", ctrl, ctrl0)
+    return Inputs(law, states, 0, False, names)
 
 
 def _arguments(ctrl: Callable[..., Any]) -> int:

@@ -111,7 +111,7 @@ def _inputs(at: Reference, ctrl: Any, start: int | None) -> Inputs:
         if start is None
         else (model.key_ctrl[start], model.key_act[start])
     )
-    return inputs_of(ctrl, np.array(given), np.array(act))
+    return inputs_of(ctrl, np.array(given), np.array(act), at.names.actuators)
 
 
 def _keyframe(model: Any, wanted: str | int | None) -> int | None:

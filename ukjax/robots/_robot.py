@@ -138,7 +138,7 @@ class Robot(eqx.Module):
         **Raises:** `InputError` as `load` does.
         """
         count = len(self.names.actuators)
-        inputs = inputs_of(ctrl, np.zeros(count), self.inputs.activations)
+        inputs = inputs_of(ctrl, np.zeros(count), self.inputs.activations, self.names.actuators)
         problem = dataclasses.replace(self.problem, system=with_inputs(self.mechanism, inputs))
         return dataclasses.replace(self, problem=problem, inputs=inputs)
 

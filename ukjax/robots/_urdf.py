@@ -103,7 +103,7 @@ def _features(robot: ET.Element, lost: list[tuple[str, str]]) -> list[Feature]:
         name for name, x in limits if x is not None and float(x.get(kind) or 0) > 0
     )
     found = [
-        Feature("velocity limit", with_limit("velocity"), "ignored", "inequalities are not modelled"),
+        Feature("velocity limit", with_limit("velocity"), "ignored", "speeds have no limits"),
         Feature("effort limit", with_limit("effort"), "ignored", "a URDF has no actuators", moves=False),
     ]
     for kind, (feature, status, why, moves) in _TOLD.items():
