@@ -128,7 +128,8 @@ class Plan:
         if begun is not None and begun[0] == given:
             return begun[1:]
         y0 = checked_start(self.model, t, q, v, self.automatic, symmetric=self._started)
-        silent = require_near(self.model, t, (q, v), y0, tolerance, stacklevel=4)
+        as_given = y0[0] is q and y0[1] is v
+        silent = as_given or require_near(self.model, t, (q, v), y0, tolerance, stacklevel=4)
         moved = start_moved((q, v), y0)
         self._begun, self._started = (given, y0, moved) if silent else None, True
         return y0, moved

@@ -240,7 +240,7 @@ def reactions_along(
     if rank is None or is_traced(rank) or np.any(np.asarray(rank) < states[-1].shape[-1]):
         unique = _uniqueness(system, at(_jacobian), effects)
     else:
-        unique = dict.fromkeys(by_joint, np.ones(states[0].shape, bool))
+        unique: dict[str, Any] = dict.fromkeys(by_joint, np.ones(states[0].shape, bool))
     return {
         name: jax.tree.map(jnp.asarray, Reaction(*x[:5], unique=unique[name], effort=x[5], power=x[6]))
         for name, x in by_joint.items()
