@@ -144,7 +144,9 @@ def main() -> None:
             for card, lines in rows.items():
                 cells = row(ptx, card, way == "adaptive", 8 if x64 else 4)
                 lines.append(
-                    " | ".join(["", Path(name).stem, "float64" if x64 else "float32", way, f"{took:.1f}", *cells, ""])
+                    " | ".join(
+                        ["", Path(name).stem, "float64" if x64 else "float32", way, f"{took:.1f}", *cells, ""]
+                    )
                 )
             print(rows["sm_90"][-1], flush=True)
     head = ["model", "type", "steps", *COLUMNS]
