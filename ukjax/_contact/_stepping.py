@@ -147,7 +147,8 @@ def march(
 
     Derivatives are those of the steps, by the implicit function theorem at each solution. They are not those of the
     motion, however small h is, where there are impacts: the time of an impact does not move with the state, but stays in
-    its step. Of a ball that falls from h0 and bounces, d z/d h0 is +1 instead of -0.208.
+    its step. Of a ball that falls from h0 and bounces, d z/d h0 is +1, or 0 where its place was pushed out of the floor,
+    instead of -0.208.
 
     With restitution in the normal direction and none in the tangential one, Moreau's law can create energy in an impact
     with friction.
