@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.integrate
 
 import ukjax as uk
 from ukjax._compiler._scalars import TranslationError
@@ -121,3 +122,31 @@ def test_refuses() -> None:
     )
     with pytest.raises(TranslationError, match="20 rows by 20 would be too long"):
         uk.lanes(many, FORMULAS["SVD"]).one(T0, jnp.ones(20), jnp.ones(20))
+
+
+@pytest.mark.parametrize(
+    "formula", [uk.NullSpace(), uk.KKT(), uk.RangeForm()], ids=lambda x: type(x).__name__
+)
+def test_a_formula_on_arrays_takes_equations_from_scalar_code(formula: uk.AbstractFormula) -> None:
+    """Its run, against SciPy's with the pseudoinverse of NumPy."""
+    given, n = system(0.0, 0.0), Q.shape[1]
+
+    def field(t: float, y: np.ndarray) -> np.ndarray:
+        q, v = y[:n], y[n:]
+        A = np.array(
+            [[1.0, q[0], q[1] ** 2, np.sin(q[2])], np.zeros(n), [100 * q[2], 0.0, 100 * q[3], 100.0]]
+        )
+        b = np.array([q[3] - v[0] ** 2, 0.0, 5 * v[1]])
+        A[1], b[1] = 2 * A[0], 2 * b[0]
+        inverse_root = np.linalg.inv(np.linalg.cholesky(np.diag([1.0, 2.0, 3.0, 4.0]) + 0.3 * np.outer(q, q)))
+        free = inverse_root @ (-q - 0.1 * v)
+        B = A @ inverse_root.T
+        return np.concatenate([v, inverse_root.T @ (free + np.linalg.pinv(B, 1e-8) @ (b - B @ free))])
+
+    start, none = np.concatenate([Q[0], V[0]]), uk.NoStabilizer()
+    run = uk.simulate(given, Q[0], V[0], t1=0.3, formula=formula, stabilizer=none, rtol=1e-9, atol=1e-9)
+    assert "equations of motion by scalar code" in run.computed_by
+    want = scipy.integrate.solve_ivp(field, (0.0, 0.3), start, rtol=1e-11, atol=1e-11, method="DOP853").y[
+        :, -1
+    ]
+    np.testing.assert_allclose(np.concatenate([run.q[-1], run.v[-1]]), want, rtol=0, atol=1e-7)
