@@ -125,7 +125,9 @@ def test_refuses() -> None:
 
 
 @pytest.mark.parametrize(
-    "formula", [uk.NullSpace(), uk.KKT(), uk.RangeForm()], ids=lambda x: type(x).__name__
+    "formula",
+    [uk.NullSpace(), *(pytest.param(x, marks=pytest.mark.slow) for x in (uk.KKT(), uk.RangeForm()))],
+    ids=lambda x: type(x).__name__,
 )
 def test_a_formula_on_arrays_takes_equations_from_scalar_code(formula: uk.AbstractFormula) -> None:
     """Its run, against SciPy's with the pseudoinverse of NumPy."""
