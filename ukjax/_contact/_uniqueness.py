@@ -70,6 +70,8 @@ def ambiguous(means: Means, contact: Contact, mode: Mode, p: Array, touching: Ar
     - `p`: the forces (m,).
     - `touching`: 1 for contacts that bear or could (n,).
     """
+    if not means.layout.contacts:  # a run with resets alone
+        return jnp.zeros(0, p.dtype)
     contact, mode, p, touching = jax.lax.stop_gradient((contact, mode, p, touching))
     return jnp.maximum(_exchangeable(means, contact, mode), _bistable(means, contact, mode, p, touching))
 
@@ -84,6 +86,8 @@ def ambiguous_impact(
     - `p`: the impulses (m,).
     - `closed`, `sliding`: 1 for contacts that are closed in it, and slide after it (n,).
     """
+    if not means.layout.contacts:
+        return jnp.zeros(0, p.dtype)
     contact, p = jax.lax.stop_gradient((contact, p))
     rows, dtype = rows_of(means.layout.contacts, p.dtype), p.dtype
     u = contact.u + contact.G @ p
