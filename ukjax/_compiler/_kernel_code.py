@@ -27,12 +27,12 @@ class Again(NamedTuple):
     That operand is zero at first. Members that are done keep theirs, and so compute the same for as long as others go on.
 
     - `flag`: the output that says so.
-    - `first`, `count`: the outputs that take the operand's place.
+    - `first`, `size`: which outputs take the operand's place, and how many.
     """
 
     flag: int
     first: int
-    count: int
+    size: int
 
 
 class Operand(NamedTuple):
@@ -192,7 +192,7 @@ def _of_last(parts: Parts, kind: Kind, again: Again, last: int) -> list[str]:
 def _until_done(parts: Parts, kind: Kind, again: Again, calls: Sequence[str]) -> list[str]:
     """The calls of a block, until no member of it goes on."""
     vector, width = kind.vector, kind.width
-    given = f"(ptr %registers, ptr null, i64 {again.count}, i64 0)"
+    given = f"(ptr %registers, ptr null, i64 {again.size}, i64 0)"
     return [
         f"  call void @cleared{given}",
         "  br label %pass",

@@ -53,7 +53,7 @@ class ProjectionCode:
     """
 
     def __init__(self, whole: Program, without: Callable[[], Program], leaves: Sequence[Leaf], again: Again):
-        self.whole, self.rows = whole, again.count
+        self.whole, self.rows = whole, again.size
         self._without, self._leaves = without, leaves
         self._settling = functools.cache(lambda program: Repeated(program, again))
 

@@ -32,8 +32,8 @@ class Repeated:
 
     def __init__(self, once: Program, again: Again):
         self.once, self.outputs, self.dtype = once, once.outputs, once.dtype
-        self.again, self._flag = again if again.count else None, again.flag
-        self.last = slice(again.first, again.first + again.count)
+        self.again, self._flag = again if again.size else None, again.flag
+        self.last = slice(again.first, again.first + again.size)
 
     @property
     def has_machine_code(self) -> bool:
@@ -72,10 +72,10 @@ class Repeated:
         if self.has_machine_code:
             return self._by_machine_code(*operands)
         last = np.zeros((self.last.stop - self.last.start, max(x.shape[1] for x in operands)))
-        for _ in range(MOST_CALLS):
+        for _ in range(MOST_CALLS - 1):
             found = self.once.on_host(*operands, last)
             goes_on = found[self._flag] > 0.5
             if not goes_on.any():
-                break
+                return found
             last = np.where(goes_on, found[self.last], last)
-        return found
+        return self.once.on_host(*operands, last)

@@ -74,11 +74,11 @@ class ProgramKernel:
         for i, (k, row) in enumerate(of_others):
             place = w.at(kind.number, f"%own{k}", w.apply("mul", "i64", f"%apart{k}", row))
             given.store(i, w.load(kind.number, place))
-        given.fill(len(of_others), [0.0] * again.count)
+        given.fill(len(of_others), [0.0] * again.size)
         w.store("i64", 0, "%calls")
         with w.repeat() as going:
             called.run(w, "%own0", "%apart0", given.name, found.name)
-            given.fill(len(of_others), found.all(again.first, again.count))
+            given.fill(len(of_others), found.all(again.first, again.size))
             goes_on = w.apply("fcmp ogt", kind.number, found.load(again.flag), kind.literal(0.5))
             few = w.apply("icmp ult", "i64", w.increased("%calls"), MOST_CALLS)
             going.append(w.apply("and", "i1", few, goes_on))
