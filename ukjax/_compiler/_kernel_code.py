@@ -18,7 +18,7 @@ from ._machine_code import Body, Kind, functions
 from ._registers import Part, Parts
 
 MOST_CALLS = 16
-"""Of a program that is run again, each of which brings positions nearer."""
+"""How many times a program is run at most: each brings positions nearer, and two or three are usual."""
 
 
 class Again(NamedTuple):

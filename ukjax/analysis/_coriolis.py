@@ -19,7 +19,10 @@ from ._states import state_of
 def _coriolis(system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) -> Float[Array, "n n"]:
     along = lambda x: jax.jvp(lambda q: system.mass_matrix(t, q), (q,), (x,))[1]
     slopes = jax.jacfwd(lambda q: system.mass_matrix(t, q) @ v)(q)  # of sum_k M_ik v_k by q_j
-    return (along(v) + slopes - slopes.T) / 2
+    rates = jax.jacfwd(system.kinematics, argnums=2)(t, q, v)
+    return jnp.where(
+        jnp.all(rates == jnp.eye(v.size, dtype=rates.dtype)), (along(v) + slopes - slopes.T) / 2, jnp.nan
+    )
 
 
 def coriolis_matrix(
@@ -43,14 +46,13 @@ def coriolis_matrix(
 
     **Returns:** C (n, n); its units are those of M over s.
 
-    **Raises:** `InputError` for quasi-velocities, and wrong shapes.
+    **Raises:** `InputError` for quasi-velocities, which give NaN under `jit`, and for wrong shapes.
     """
     found, t, q, v = state_of(system, t, q, v)
-    rates = jax.jacfwd(found.kinematics, argnums=2)(t, q, v)
-    square = q.size == v.size
-    if not square or (not is_traced(rates) and np.any(rates != np.eye(q.size))):
+    C = _coriolis(found, jnp.asarray(t), q, v) if q.size == v.size else None
+    if C is None or (not is_traced(C) and np.any(np.isnan(C))):
         raise InputError(
             f"the velocities of {type(found).__name__} are not the rates of its coordinates, which Christoffel's symbols "
             "are of: a mechanism of hinges and slides has such."
         )
-    return _coriolis(found, jnp.asarray(t), q, v)
+    return C
