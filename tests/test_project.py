@@ -287,3 +287,14 @@ def test_derivative_by_what_the_rows_do_not_see():
     force = jnp.ones(4)
     for jacobian in jax.jit(lambda x: (jax.jacfwd(projected)(x), jax.jacrev(projected)(x)))(force):
         np.testing.assert_array_equal(jacobian, np.zeros((8, 4)))
+
+
+def test_a_single_precision_state_of_a_double_precision_system():
+    """Its rows are float64; the state stays float32, and is that of float64 rounded, within jit too."""
+    problem = uk.models.andrews()
+    q, v = problem.q0 + 1e-3, problem.v0
+    project = lambda q, v: uk.project(problem.system, 0.0, q, v)[0]
+    with jax.numpy_dtype_promotion("standard"):
+        found = jax.jit(project)(q.astype(jnp.float32), v.astype(jnp.float32))
+    assert found.dtype == jnp.float32
+    np.testing.assert_allclose(found, project(q, v), atol=1e-6)
