@@ -58,23 +58,37 @@ def assembled(ptx: str, card: str) -> Machine:
     return Machine(int(registers), stack, (stores, loads), _loops(*_instructions(text)))
 
 
-def _instructions(text: str) -> tuple[list[str], dict[str, int], list[tuple[int, int]]]:
-    """Those of the kernel; its labels; and its jumps back."""
+def _instructions(
+    text: str,
+) -> tuple[list[collections.Counter], dict[str, int], list[tuple[int, int]]]:
+    """Those of the kernel, a call with all of what it calls; its labels; and its jumps back."""
     section = re.search(r"\.section\s+\.text\.ukjax\S*,(.*?)(?=\n\s*\.section\s|\Z)", text, re.S)
     assert section
+    kernel, *functions = re.split(r"\n\s*(?=\$ukjax\$\S+:\n)", section[1])
+    called: dict[str, collections.Counter] = {}
+    for x in functions:
+        name, lines = x.split(":", 1)
+        called[name] = sum(_function(lines, {})[0], collections.Counter())
+    return _function(kernel, called)
+
+
+def _function(
+    text: str, called: dict[str, collections.Counter]
+) -> tuple[list[collections.Counter], dict[str, int], list[tuple[int, int]]]:
     found, labels, jumps = [], {}, []
-    for line in section[1].splitlines():
+    for line in text.splitlines():
         if label := re.match(r"\s*(\.L_x_\d+):", line):
             labels[label[1]] = len(found)
         elif one := re.match(r"\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P[T\d]+\s+)?([A-Z][A-Z0-9_]*)(.*)", line):
-            target = re.search(r"`\((\.L_x_\d+)\)", one[2])
+            target = re.search(r"`\((\S+)\)", one[2])
             if one[1] == "BRA" and target and target[1] in labels:
                 jumps.append((labels[target[1]], len(found)))
-            found.append(one[1])
+            inside = called.get(target[1]) if one[1] == "CALL" and target else None
+            found.append(collections.Counter([one[1]]) + (inside or collections.Counter()))
     return found, labels, jumps
 
 
-def _loops(found: list[str], labels: dict[str, int], jumps: list[tuple[int, int]]) -> Loop:
+def _loops(found: list[collections.Counter], labels: dict[str, int], jumps: list[tuple[int, int]]) -> Loop:
     """Loops within loops. Jumps back to one place are one loop."""
     ends: dict[int, int] = {}
     for start, end in jumps:
@@ -85,10 +99,9 @@ def _loops(found: list[str], labels: dict[str, int], jumps: list[tuple[int, int]
         for start, end in sorted(ends.items(), key=lambda x: (x[0], -x[1])):
             if start < place or end > last or (start, end) == (first, last):
                 continue
-            own.update(found[place:start])
+            own += sum(found[place:start], collections.Counter())
             inner.append(loop(start, end))
             place = end + 1
-        own.update(found[place : last + 1])
-        return Loop(own, inner)
+        return Loop(own + sum(found[place : last + 1], collections.Counter()), inner)
 
     return loop(0, len(found) - 1)

@@ -16,7 +16,9 @@ from jaxtyping import Array
 from kernels import captured, on_host, registers_of
 
 import ukjax as uk
+from ukjax._compiler._gpu import _memory
 from ukjax._compiler._gpu._program_kernel import ProgramKernel
+from ukjax._compiler._integration import Integration
 from ukjax._compiler._program import program_of
 from ukjax._motion._model import Model, coded
 
@@ -118,6 +120,14 @@ def test_kernels_of_changes_take_the_same_steps(name: str, way: str) -> None:
     assert apart(found, want) < 1e-7 * np.abs(want[1][:, 5:]).max()
 
 
+def test_long_programs_are_kernels_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a whole run: field and projection call functions of their own."""
+    monkeypatch.setattr(_memory, "_WHOLE", 0)
+    monkeypatch.setattr(_memory, "_PIECE", 60)
+    monkeypatch.setattr(Integration, "kernel", property(Integration.kernel.func))  # not that of other tests
+    test_kernels_give_what_simulate_gives("pendulum", "float64", 100, "adaptive")
+
+
 def test_runs_that_take_too_many_steps_fail_by_code() -> None:
     problem = uk.models.pendulum()
     options = {"t1": 10.0, "ts": 3, "throw": False, "max_steps": 4}
@@ -131,8 +141,12 @@ def test_runs_that_take_too_many_steps_fail_by_code() -> None:
     assert np.isinf(saved[-1]).all()
 
 
-def test_programs_as_kernels() -> None:
-    """Operands of all members, and shared ones, of a program with each kind of operation."""
+@pytest.mark.parametrize("pieces", [False, True])
+def test_programs_as_kernels(pieces: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operands of all members, and shared ones, of a program with each kind of operation, in one and in pieces."""
+    if pieces:
+        monkeypatch.setattr(_memory, "_WHOLE", 0)
+        monkeypatch.setattr(_memory, "_PIECE", 3)
 
     def function(x: Array, y: Array) -> Array:
         one = jnp.where(x[0] > y[0], jnp.maximum(x[1], y[1]), jnp.minimum(x[1], y[1]))
@@ -143,7 +157,9 @@ def test_programs_as_kernels() -> None:
     shapes = [jax.ShapeDtypeStruct((2,), jnp.float64)] * 2
     program = program_of(function, shapes, jnp.float64)
     x, y = np.random.default_rng(0).normal(size=(2, 50)), np.array([[0.3], [1.7]])
-    (found,) = on_host(program.kernel.text, [x, y], (50,), [(4, 50)])
+    text = ProgramKernel(program.outputs, program.counts, program.dtype).text
+    assert ("@program.2(" in text.functions) is pieces
+    (found,) = on_host(text, [x, y], (50,), [(4, 50)])
     one = np.where(x[0] > y[0], np.maximum(x[1], y[1]), np.minimum(x[1], y[1]))
     want = [one, np.sin(x[0]) / y[1], np.sign(x[0]) * np.floor(y[0]), np.sqrt(y[1]) ** x[1]]
     np.testing.assert_allclose(found, want, rtol=1e-14)

@@ -4,15 +4,21 @@ Wherever an entry is chosen by a number known to the text, LLVM keeps it in a re
 memory.
 """
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from typing import final
 
-from .._expressions import Expression
+from .._expressions import Expression, reachable, weight
 from .._llvm_text import Writer
 from .._machine_code import Body, Kind, functions
+from .._registers import Part, parts
 
 TABLES = 4
 """The address space of constants: on a GPU memory of its own, on a host like any other."""
+# By weight. NVIDIA's assembler takes 5 s or less for programs as long as `_WHOLE`, and a minute for one of 30,000
+# operations, which in pieces of half to all of `_PIECE` takes 4 s and spills a tenth. Calls save registers: shorter ones
+# are 10 to 40 % faster as a whole (benchmarks/gpu_static.py).
+_WHOLE, _PIECE = 8_000, 1_500
 
 
 @final
@@ -58,6 +64,9 @@ class Local:
 class Called:
     """A program as a function of an array of a thread, and another for its outputs.
 
+    A long one calls functions of its own, one after the other: a GPU's assembler takes more than in proportion to what it
+    compiles as one, and finds registers for less of it. What they pass on stands in a further array.
+
     **Arguments:**
 
     - `name`: of the function.
@@ -68,26 +77,46 @@ class Called:
 
     def __init__(self, name: str, outputs: Sequence[Expression], kind: Kind, parameters: int):
         self._name, self._outputs, self._kind, self.parameters = name, outputs, kind, parameters
+        self._inputs = 1 + max((x.args[0] for x in reachable(outputs) if x.op == "input"), default=-1)
+        is_long = sum(map(weight, reachable(outputs))) > _WHOLE
+        self._parts = parts(outputs, self._inputs, longest=_PIECE if is_long else math.inf)
+
+    def _number(self, write: Callable[[str], str], register: int) -> str:
+        """What stands in one of the registers of `_registers`: a constant, an input, or what was passed on."""
+        number, i = self._kind.number, register - len(self._parts.constants)
+        if i < 0:
+            return self._kind.literal(self._parts.constants[register])
+        if i < self.parameters:
+            row = write(f"mul i64 %apart, {i}")
+            place = write(f"getelementptr {number}, ptr %numbers, i64 {row}")
+            return write(f"load {number}, ptr {place}, !invariant.load !0")
+        array, first = ("%in", self.parameters) if i < self._inputs else ("%kept", self._inputs)
+        return write(f"load {number}, ptr {write(f'getelementptr {number}, ptr {array}, i64 {i - first}')}")
 
     def text(self) -> str:
-        """The function."""
-        w, number, count = Writer(), self._kind.number, self.parameters
+        """The function, and those that it calls."""
+        w, number, given = Writer(), self._kind.number, "ptr %numbers, i64 %apart, ptr %in, ptr"
+        found, first = self._parts, len(self._parts.constants) + self._inputs
+        kept, texts = Local(w, self._kind, "kept", found.size - first), []
+        for i, part in enumerate(found.parts):
+            texts.append(self._part(f"{self._name}.{i}", part, first, f"{given} %kept"))
+            w.do(f"call void @{self._name}.{i}({given} {kept.name})")
+        for i, register in enumerate(found.outputs):
+            w.store(number, self._number(w, register), w.at(number, "%out", i))
+        return "\n".join([*texts, w.function(self._name, f"{given} %out", written_out=True)])
 
-        def load(body: Body, i: int) -> str:
-            if i >= count:
-                return body(f"load {number}, ptr {body(f'getelementptr {number}, ptr %in, i64 {i - count}')}")
-            row = body(f"mul i64 %apart, {i}")
-            place = body(f"getelementptr {number}, ptr %numbers, i64 {row}")
-            return body(f"load {number}, ptr {place}, !invariant.load !0")
+    def _part(self, name: str, part: Part, first: int, given: str) -> str:
+        """One of them; `first` is the register that the array begins with."""
+        w, number = Writer(), self._kind.number
 
         def store(body: Body, i: int, value: str) -> None:
-            place = body(f"getelementptr {number}, ptr %out, i64 {i}")
+            place = body(f"getelementptr {number}, ptr %kept, i64 {part.writes + i - first}")
             body.lines.append(f"  store {number} {value}, ptr {place}")
 
-        body = Body(self._kind, load)
-        body.compute(self._outputs, store)
+        body = Body(self._kind, lambda body, i: self._number(body, int(part.reads[0, i])))
+        body.compute(part.outputs, store)
         w.lines += body.lines
-        return w.function(self._name, "ptr %numbers, i64 %apart, ptr %in, ptr %out", written_out=True)
+        return w.function(name, given, written_out=len(self._parts.parts) == 1)
 
     def run(self, w: Writer, numbers: str, apart: str, inputs: str, to: str) -> None:
         """Computes its outputs.

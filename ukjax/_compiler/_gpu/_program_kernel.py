@@ -1,7 +1,7 @@
 """Programs as kernels: one thread is one member."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import jax
@@ -11,7 +11,7 @@ from jaxtyping import Array
 from .._expressions import Expression
 from .._kernel_code import MOST_CALLS, Again
 from .._llvm_text import Writer
-from .._machine_code import Body, Kind, functions
+from .._machine_code import Kind, functions
 from ._call import kernels_run, launched
 from ._functions import is_known
 from ._memory import Called, Local
@@ -54,65 +54,50 @@ class ProgramKernel:
     @functools.cached_property
     def text(self) -> Text:
         """What one thread computes."""
-        return self._once() if self._again is None else self._until_done(self._again)
-
-    def _until_done(self, again: Again) -> Text:
-        """Its inputs but for those of the first operand, and its outputs, are arrays of the thread."""
-        w, kind, members = Writer(), self._kind, "%members"
-        *counts, _ = self._counts
+        w, kind, again = Writer(), self._kind, self._again
+        # What the kernel itself gives, where it is run again, comes last.
+        counts = self._counts if again is None else self._counts[:-1]
         called = Called("program", self._outputs, kind, counts[0])
         given, found = (
             Local(w, kind, "given", sum(self._counts[1:])),
             Local(w, kind, "found", len(self._outputs)),
         )
-        w.do("%calls = alloca i64")
+        self._fill(w, given, counts)
+        run = lambda: called.run(w, "%own0", "%apart0", given.name, found.name)
+        if again is None:
+            run()
+        else:
+            self._repeat(w, run, again, given, found)
+        for i, x in enumerate(found.all(0, len(self._outputs))):
+            row = w.apply("add", "i64", w.apply("mul", "i64", "%members", i), "%run")
+            w.store(kind.number, x, w.at(kind.number, "%out0", row))
+        text = Text("", self._called or (), ("members",), len(counts), 1)
+        function = w.function("run", parameters(text), written_out=True)
+        return text._replace(functions="\n".join([called.text(), function, "!0 = !{}"]))
+
+    def _fill(self, w: Writer, given: Local, counts: Sequence[int]) -> None:
+        """Takes the numbers of a member, but for those of the first operand."""
+        number = self._kind.number
         for k in range(len(counts)):
             shared = w.apply("icmp eq", "i64", f"%apart{k}", 1)
             w.do(f"%first{k} = select i1 {shared}, i64 0, i64 %run")
-            w.do(f"%own{k} = getelementptr {kind.number}, ptr %in{k}, i64 %first{k}")
-        of_others = [(k, row) for k, count in enumerate(counts) if k for row in range(count)]
-        for i, (k, row) in enumerate(of_others):
-            place = w.at(kind.number, f"%own{k}", w.apply("mul", "i64", f"%apart{k}", row))
-            given.store(i, w.load(kind.number, place))
-        given.fill(len(of_others), [0.0] * again.size)
+            w.do(f"%own{k} = getelementptr {number}, ptr %in{k}, i64 %first{k}")
+        rows = [(k, row) for k, count in enumerate(counts) if k for row in range(count)]
+        for i, (k, row) in enumerate(rows):
+            given.store(i, w.load(number, w.at(number, f"%own{k}", w.apply("mul", "i64", f"%apart{k}", row))))
+
+    def _repeat(self, w: Writer, run: Callable[[], None], again: Again, given: Local, found: Local) -> None:
+        """Until its flag is down, or it was run often enough."""
+        last = sum(self._counts[1:]) - again.size
+        given.fill(last, [0.0] * again.size)
+        w.do("%calls = alloca i64")
         w.store("i64", 0, "%calls")
         with w.repeat() as going:
-            called.run(w, "%own0", "%apart0", given.name, found.name)
-            given.fill(len(of_others), found.all(again.first, again.size))
-            goes_on = w.apply("fcmp ogt", kind.number, found.load(again.flag), kind.literal(0.5))
+            run()
+            given.fill(last, found.all(again.first, again.size))
+            goes_on = w.apply("fcmp ogt", self._kind.number, found.load(again.flag), self._kind.literal(0.5))
             few = w.apply("icmp ult", "i64", w.increased("%calls"), MOST_CALLS)
             going.append(w.apply("and", "i1", few, goes_on))
-        for i, x in enumerate(found.all(0, len(self._outputs))):
-            row = w.apply("add", "i64", w.apply("mul", "i64", members, i), "%run")
-            w.store(kind.number, x, w.at(kind.number, "%out0", row))
-        text = Text("", self._called or (), ("members",), len(counts), 1)
-        run = w.function("run", parameters(text), written_out=True)
-        return text._replace(functions="\n".join([called.text(), run, "!0 = !{}"]))
-
-    def _once(self) -> Text:
-        number, ends = self._kind.number, np.cumsum(self._counts)
-
-        def place(body: Body, array: str, row: int, apart: str, run: str) -> str:
-            at = body(f"add i64 {body(f'mul i64 {apart}, {row}')}, {run}")
-            return body(f"getelementptr {number}, ptr {array}, i64 {at}")
-
-        def load(body: Body, i: int) -> str:
-            k = int(np.searchsorted(ends, i, side="right"))
-            row = i - int(ends[k]) + self._counts[k]
-            return body(f"load {number}, ptr {place(body, f'%in{k}', row, f'%apart{k}', f'%own{k}')}")
-
-        def store(body: Body, i: int, value: str) -> None:
-            to = place(body, "%out0", i, "%members", "%run")
-            body.lines.append(f"  store {number} {value}, ptr {to}")
-
-        body = Body(self._kind, load)
-        for k in range(len(self._counts)):
-            body.lines.append(f"  %shared{k} = icmp eq i64 %apart{k}, 1")
-            body.lines.append(f"  %own{k} = select i1 %shared{k}, i64 0, i64 %run")
-        body.compute(self._outputs, store)
-        text = Text("", self._called or (), ("members",), len(self._counts), 1)
-        head, lines = f"define internal void @run({parameters(text)}) alwaysinline {{", "\n".join(body.lines)
-        return text._replace(functions=f"{head}\n{lines}\n  ret void\n}}")
 
     @functools.cached_property
     def ptx(self) -> str:
