@@ -1,5 +1,6 @@
-"""Limits and dry friction of a robot's joints: rigid stops, and friction that holds, where MuJoCo's are soft."""
+"""Limits and dry friction of a robot's joints and tendons: rigid stops, friction that holds; MuJoCo's are soft."""
 
+from collections.abc import Mapping, Sequence
 from typing import final
 
 import equinox as eqx
@@ -8,12 +9,18 @@ from jaxtyping import Array, Float
 
 from .._misc._types import Coordinates, Time, Velocities, as_jax
 from .._system._unilateral import DryFriction
-from ..mechanisms import Limit
+from ..mechanisms import JointFriction, Limit
+from ..mechanisms._abstract_length import AbstractLength
+from ..mechanisms._placement import AnyPlacement, Twist, rate_of
 from ._chosen import Chosen
 from ._joints import kinds
+from ._lengths import Lengths
+from ._mujoco import mujoco
 from ._parts import Parts
-from ._reference import Reference
+from ._paths import Path
+from ._reference import Reference, kind_of
 from ._report import Feature
+from ._rows import Row, features
 from ._state import Conversion, conversion
 
 _RIGID = "rigid stops without restitution, not soft"
@@ -32,6 +39,70 @@ class JointRates(eqx.Module):
 
     def __call__(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, " k"]:
         return (v if self.conversion is None else self.conversion.rates(v))[np.array(self.places)]
+
+
+@final
+class TendonLength(AbstractLength):
+    """The length of a tendon: linear in the coordinates, or that of a path through points of bodies."""
+
+    name: str = eqx.field(static=True)
+    length: Lengths | Path
+    turns: bool = eqx.field(static=True)
+
+    @property
+    def bodies(self) -> tuple[str, ...]:
+        return self.length.bodies if isinstance(self.length, Path) else ()
+
+    def value(self, q: Coordinates, placements: Sequence[AnyPlacement]) -> Float[Array, ""]:
+        return self.length(*placements) if isinstance(self.length, Path) else self.length(q)[0]
+
+    def rate(
+        self, v: Velocities, placements: Sequence[AnyPlacement], twists: Sequence[Twist]
+    ) -> Float[Array, ""]:
+        of = self.length
+        return rate_of(of, placements, twists) if isinstance(of, Path) else of.rate(v)[0]
+
+
+def tendon_stops(at: Reference, chosen: Chosen, lengths: Mapping[int, Lengths | Path]) -> Parts:
+    """The limits of tendons as stops, and their dry friction.
+
+    **Arguments:**
+
+    - `at`: the model.
+    - `chosen`: what of contact is used.
+    - `lengths`: of its tendons.
+    """
+    model, found, rows = at.model, list[Limit | JointFriction](), list[Row]()
+    limited = np.array(model.tendon_limited, bool) & (not at.disabled("LIMIT"))
+    loss = np.array(model.tendon_frictionloss) * (not at.disabled("FRICTIONLOSS"))
+    for i, length in lengths.items():
+        name, still = at.names.tendons[i], isinstance(length, Path) and len(length.bodies) < 2
+        own = TendonLength(name, length, _turns(at, i))
+        for has, feature, word, how in (
+            (limited[i], "tendon limits", "limits", _RIGID),
+            (loss[i] > 0, "tendon frictionloss", "friction", "it holds at rest, not soft"),
+        ):
+            if not has:
+                continue
+            if still or not chosen.has(word):
+                why = "its length does not change" if still else chosen.why(word)
+                rows.append((feature, name, "ignored", why))
+                continue
+            if word == "limits":
+                found.append(Limit(own, *map(float, model.tendon_range[i])))
+            else:
+                found.append(JointFriction(own, float(loss[i])))
+            rows.append((feature, name, "approximated", how))
+    return Parts(contacts=tuple(found), features=features(rows))
+
+
+def _turns(at: Reference, tendon: int) -> bool:
+    """Whether a tendon is a sum of angles."""
+    model, start = at.model, int(at.model.tendon_adr[tendon])
+    places = range(start, start + int(model.tendon_num[tendon]))
+    if any(model.wrap_type[k] != mujoco().mjtWrap.mjWRAP_JOINT for k in places):
+        return False
+    return all(kind_of(model, int(model.wrap_objid[k])) == "hinge" for k in places)
 
 
 def _named(at: Reference, has: np.ndarray) -> tuple[str, ...]:

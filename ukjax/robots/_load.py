@@ -19,7 +19,7 @@ from ._drives import actuators
 from ._equalities import equalities
 from ._geoms import contacts
 from ._joints import joints, kinds
-from ._limits import frictions, limits
+from ._limits import frictions, limits, tendon_stops
 from ._parts import Parts
 from ._passive import armature, compensation, damping, springs
 from ._reference import Reference, reference
@@ -55,8 +55,8 @@ def load(
     - `free_base`: whether a base that the file fixes to the world moves freely, as a walking robot's.
     - `keyframe`: name or number of the keyframe to start at; by default the first, or else the reference posture.
     - `contact`: which inequalities of the file the robot keeps: False for none, True for all, or a list of `"limits"`
-      of joints, `"friction"` in joints, `"ground"` for contact with what stands still, `"self"` for contact of moving
-      bodies, and pairs of geoms or bodies by name, such as `("foot", "floor")`.
+      and `"friction"` of joints and tendons, `"ground"` for contact with what stands still, `"self"` for contact of
+      moving bodies, and pairs of geoms or bodies by name, such as `("foot", "floor")`.
     - `ctrl`: inputs of the actuators (nu,), a function of (t) or of (t, q, v) that returns them, or a `Tabulated`; by
       default those of the keyframe, or else zeros.
     - `t1`: end of the problem [s].
@@ -75,7 +75,12 @@ def load(
     lengths, refused = tendon_lengths(at)
     inputs = _inputs(at, ctrl, start)
     passive = (_gravity(at), compensation(at), springs(at), damping(at))
-    unilateral = (limits(at, wanted), frictions(at, wanted), contacts(at, wanted))
+    unilateral = (
+        limits(at, wanted),
+        frictions(at, wanted),
+        tendon_stops(at, wanted, lengths),
+        contacts(at, wanted),
+    )
     parts = [
         *passive,
         *unilateral,
