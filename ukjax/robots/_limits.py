@@ -20,7 +20,8 @@ from ._parts import Parts
 from ._paths import Path
 from ._reference import Reference, kind_of
 from ._report import Feature
-from ._rows import Row, features
+from ._rows import Row
+from ._rows import features as as_features
 from ._state import Conversion, conversion
 
 _RIGID = "rigid stops without restitution, not soft"
@@ -84,16 +85,18 @@ def tendon_stops(at: Reference, chosen: Chosen, lengths: Mapping[int, Lengths | 
         ):
             if not has:
                 continue
-            if still or not chosen.has(word):
-                why = "its length does not change" if still else chosen.why(word)
-                rows.append((feature, name, "ignored", why))
+            if still:
+                rows.append((feature, name, "ignored", "its length does not change"))
+                continue
+            if not chosen.has(word):
+                rows += chosen.left_out(feature, [name], word)
                 continue
             if word == "limits":
                 found.append(Limit(own, *map(float, model.tendon_range[i])))
             else:
                 found.append(JointFriction(own, float(loss[i])))
-            rows.append((feature, name, "approximated", how))
-    return Parts(contacts=tuple(found), features=features(rows))
+            rows.append((feature, name, "used", how))
+    return Parts(contacts=tuple(found), features=as_features(rows))
 
 
 def _turns(at: Reference, tendon: int) -> bool:
@@ -131,16 +134,15 @@ def limits(at: Reference, chosen: Chosen) -> Parts:
     ]
     limited &= ~several
     if not chosen.has("limits"):
-        return Parts(
-            features=(Feature("joint limit", _named(at, limited), "ignored", chosen.why("limits")), *features)
-        )
+        left = chosen.left_out("joint limit", _named(at, limited), "limits")
+        return Parts(features=(*as_features(left), *features))
     for i in np.flatnonzero(limited).tolist():
         low, high = (float(x) for x in model.jnt_range[i])
         start = 0.0 if balls[i] else float(model.qpos0[model.jnt_qposadr[i]])
         found.append(Limit(at.names.joints[i], None if balls[i] else low - start, high - start))
     margins = _named(at, limited & (np.array(model.jnt_margin) > 0))
     features += [
-        Feature("joint limit", _named(at, limited), "approximated", _RIGID),
+        Feature("joint limit", _named(at, limited), why=_RIGID),
         Feature("margin of a limit", margins, "ignored", "stops are where the range ends"),
     ]
     return Parts(contacts=tuple(found), features=tuple(features))
@@ -157,13 +159,12 @@ def frictions(at: Reference, chosen: Chosen) -> Parts:
     owners = model.dof_jntid[places]
     names = tuple(at.names.joints[i] for i in dict.fromkeys(owners.tolist()))
     if not chosen.has("friction") or not len(places):
-        why = chosen.why("friction")
-        return Parts(features=(Feature("joint frictionloss", names, "ignored", why),))
+        return Parts(features=as_features(chosen.left_out("joint frictionloss", names, "friction")))
     turning = np.isin(owners, [*kinds(at)["ball"], *kinds(at)["free"]])
     rates = JointRates(tuple(places.tolist()), conversion(at) if turning.any() else None)
     own = [f"{at.names.joints[i]} friction" for i in owners]
     number = lambda k: own[:k].count(own[k])
     each = [name if own.count(name) == 1 else f"{name}[{number(k)}]" for k, name in enumerate(own)]
     friction = DryFriction(rates, as_jax(loss[places]), name="joint friction", names=each)
-    feature = Feature("joint frictionloss", names, "approximated", "it holds at rest, not soft")
+    feature = Feature("joint frictionloss", names, why="it holds at rest, not soft")
     return Parts(constraints=(friction,), features=(feature,))

@@ -39,7 +39,7 @@ def load(
     merge_fixed: bool = True,
     free_base: bool = False,
     keyframe: str | int | None = None,
-    contact: bool | Iterable[str | tuple[str, str]] = False,
+    contact: bool | Iterable[str | tuple[str, str]] | None = None,
     ctrl: Any = None,
     t1: float = 10.0,
 ) -> Robot:
@@ -50,13 +50,14 @@ def load(
     **Arguments:**
 
     - `source`: path of a file, its text, a `mujoco.MjSpec` or a `mujoco.MjModel`.
-    - `strict`: whether to refuse what would be approximated or ignored.
+    - `strict`: whether to refuse what would be approximated or ignored and changes the motion. Exact equalities and rigid
+      stops count as used, where MuJoCo's are soft; what `contact` leaves out has to be left out by name, as by False.
     - `merge_fixed`: whether bodies without a joint become parts of those they are fixed to, or bodies on `Fixed` joints.
     - `free_base`: whether a base that the file fixes to the world moves freely, as a walking robot's.
     - `keyframe`: name or number of the keyframe to start at; by default the first, or else the reference posture.
-    - `contact`: which inequalities of the file the robot keeps: False for none, True for all, or a list of `"limits"`
-      and `"friction"` of joints and tendons, `"ground"` for contact with what stands still, `"self"` for contact of
-      moving bodies, and pairs of geoms or bodies by name, such as `("foot", "floor")`.
+    - `contact`: which inequalities of the file the robot keeps: none by default and by False, True for all, or a list of
+      `"limits"` and `"friction"` of joints and tendons, `"ground"` for contact with what stands still, `"self"` for
+      contact of moving bodies, and pairs of geoms or bodies by name, such as `("foot", "floor")`.
     - `ctrl`: inputs of the actuators (nu,), a function of (t) or of (t, q, v) that returns them, or a `Tabulated`; by
       default those of the keyframe, or else zeros.
     - `t1`: end of the problem [s].
