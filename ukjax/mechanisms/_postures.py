@@ -107,22 +107,23 @@ def _held(system: MechanismSystem, values: dict[str, Array]) -> MechanismSystem:
     return dataclasses.replace(system, further=(*system.further, *rows))
 
 
-def _with_unit_quaternions(system: MechanismSystem, q: Coordinates) -> Coordinates:
-    """Rows on rotations leave the length of a quaternion open; steps change it."""
+def with_unit_quaternions(system: MechanismSystem, q: Coordinates) -> Coordinates:
+    """A posture with all quaternions of length 1: rows on rotations leave it open, and steps onto them change it.
+
+    **Arguments:**
+
+    - `system`: the mechanism.
+    - `q`: its coordinates.
+    """
     xp = module_for(q)
-    for i in quaternions(system):
+    for i in _quaternions(system):
         p = q[i : i + 4]
         q = xp.concatenate([q[:i], p / xp.sqrt(xp.dot(p, p)), q[i + 4 :]])
     return q
 
 
-def quaternions(system: MechanismSystem) -> list[int]:
-    """Where the coordinates of each quaternion start.
-
-    **Arguments:**
-
-    - `system`: the mechanism.
-    """
+def _quaternions(system: MechanismSystem) -> list[int]:
+    """Where the coordinates of each quaternion start."""
     if isinstance(system, TreeSystem):
         return [element.q for element in system.order.layout.elements if element.kind == "ball"]
     kinds = (QuaternionCoordinates, EulerCoordinates)
@@ -137,13 +138,13 @@ def _step(
     """One step on the way from a start to an end, for `jax.lax.scan`: the postures here and one before."""
     (system, t, start, end), (q, before), (share, onwards) = way, passed, how_far
     values = {name: start[name] + share * (x - start[name]) for name, x in end.items()}
-    ahead = _with_unit_quaternions(system, q + onwards * (q - before))
+    ahead = with_unit_quaternions(system, q + onwards * (q - before))
     for name, x in values.items():
         if is_coordinate(system, name):
             i = system.labels.index(name)
             ahead = module_for(ahead, x).concatenate([ahead[:i], x[None], ahead[i + 1 :]])
     nearest = Projection().positions(_held(system, values), t, ahead)
-    return (_with_unit_quaternions(system, nearest), q), None
+    return (with_unit_quaternions(system, nearest), q), None
 
 
 def _ways(dtype: Any) -> tuple[np.ndarray, np.ndarray]:

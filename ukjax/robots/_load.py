@@ -11,6 +11,7 @@ from .._misc._types import as_jax
 from .._motion._project import Projection, project_known, tolerance_of
 from .._system._problem import Problem
 from ..mechanisms import GROUND, Gravity, TreeSystem, tree
+from ..mechanisms._postures import with_unit_quaternions
 from ._actuators import Inputs, inputs_of
 from ._bodies import bodies, frames
 from ._chosen import chosen
@@ -161,6 +162,7 @@ def _problem(
     q0, v0 = map(as_jax, state_of(converted, qpos, qvel))
     if mechanism.constraints:
         q0, v0 = project_known(Projection(), mechanism, as_jax(0.0), q0, v0, tolerance_of(q0.dtype))
+        q0 = as_jax(with_unit_quaternions(mechanism, np.asarray(q0)))
     mechanism, q0, v0, found = cleared(mechanism, q0, v0)
     own = {
         name: as_jax(at.rotation(i))

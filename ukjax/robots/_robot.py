@@ -18,6 +18,7 @@ from .._motion._model import nearest_start
 from .._system._constraint import bilateral
 from .._system._problem import Problem
 from ..mechanisms import GROUND, TreeSystem
+from ..mechanisms._postures import with_unit_quaternions
 from ._actuators import Control, Inputs, inputs_of, with_inputs
 from ._clear import without_contacts
 from ._parameters import Axes, parameters, with_parameters
@@ -187,6 +188,7 @@ class Robot(eqx.Module):
         q0, v0 = self.problem.q0, self.problem.v0
         if opened and bilateral(tree.constraints):
             q0, v0 = nearest_start(without_contacts(tree), jnp.asarray(self.problem.t0, q0.dtype), q0, v0)
+            q0 = with_unit_quaternions(tree, q0)
         points = dataclasses.replace(self.points, mechanism=tree)
         problem = dataclasses.replace(self.problem, system=tree, q0=q0, v0=v0, points=points)
         return dataclasses.replace(self, problem=problem)
