@@ -121,3 +121,30 @@ def test_gains_of_a_robot_are_tuned() -> None:
         dt0=0.01, t1=0.5, starts=4, iterations=3,
     )  # fmt: skip
     assert found.loss < found.history.loss[0]
+
+
+HANGING = """
+<mujoco><worldbody>
+  <body name="bar" pos="0 0 1"><freejoint/><geom type="capsule" fromto="0 0 0 0.5 0 0" size="0.02"/></body>
+  <body name="link"><joint name="pin" axis="0 1 0"/><geom type="capsule" fromto="0 0 0 0 0 0.9" size="0.02"/></body>
+</worldbody>
+<equality>
+  <connect body1="bar" body2="world" anchor="0.5 0 0"/><connect body1="link" body2="bar" anchor="0 0 0.9"/>
+</equality>
+<keyframe><key qpos="0.1 -0.1 1 0.9 0.1 -0.2 0.3 0.1"/></keyframe></mujoco>
+"""
+
+
+def test_a_start_put_onto_loops_has_quaternions_of_length_one() -> None:
+    """To first order a step onto the loops keeps their length; not to second."""
+    robot = uk.load(HANGING)
+    np.testing.assert_allclose(np.linalg.norm(robot.problem.q0[3:7]), 1.0, rtol=0, atol=1e-15)
+
+
+@pytest.mark.slow
+def test_a_start_put_onto_longer_loops_has_them_too() -> None:
+    robot = uk.load(HANGING)
+    longer = robot.with_parameters(position={"link": [0.0, 0.05, 0.1]})
+    np.testing.assert_allclose(np.linalg.norm(longer.problem.q0[3:7]), 1.0, rtol=0, atol=1e-15)
+    errors = uk.constraint_rows(longer.mechanism, 0.0, longer.problem.q0, longer.problem.v0).position_error
+    np.testing.assert_allclose(errors, 0.0, atol=1e-12)

@@ -177,6 +177,21 @@ def test_every_lost_feature_is_told() -> None:
     uk.load(ARM.replace("<geom ", '<geom contype="0" conaffinity="0" '), strict=True)
 
 
+@pytest.mark.parametrize("name", ["robotiq_2f85", pytest.param("cassie", marks=pytest.mark.slow)])
+def test_strict_is_for_use(name: str) -> None:
+    """Exact equalities and rigid stops are no loss; what is left out on purpose is none either."""
+    file = str(Path(__file__).parent.parent / "experiments" / "robots" / f"{name}.xml")
+    robot = uk.load(file, strict=True, contact=False)
+    told = {x.feature: x for x in robot.report.features}
+    assert (told["equality connect"].status, told["equality connect"].why) == ("used", "exact, not soft")
+    assert (told["joint limit"].status, told["joint limit"].moves) == ("ignored", False)
+    outcome = CliRunner().invoke(app, ["load", file, "--strict", "--contact", "limits,self"])
+    assert (outcome.exit_code == 0) == (name == "cassie")
+    if name == "robotiq_2f85":
+        assert "contact of box and box" in outcome.output
+    assert CliRunner().invoke(app, ["load", file, "--strict", "--contact", "none"]).exit_code == 0
+
+
 def test_what_mujoco_loses_of_a_urdf() -> None:
     robot = uk.load(URDF)
     told = {x.feature: x for x in robot.report.features}

@@ -16,7 +16,7 @@ import ukjax as uk
 from ._terminal import print_json, start_jax
 
 _ENDINGS = (".xml", ".urdf", ".mjcf")
-_OPTIONS = {"free_base": False, "merge_fixed": True, "keyframe": ""}
+_OPTIONS = {"free_base": False, "merge_fixed": True, "keyframe": "", "contact": ""}
 
 
 def is_robot(name: str) -> bool:
@@ -30,9 +30,18 @@ def _word(label: str) -> str:
     return word if word.isidentifier() else f"_{word}"
 
 
+def _contact(text: str) -> Any:
+    """`contact` of `load` from words: all, none, or limits,friction,foot:floor; empty where it is not given."""
+    whole = {"": None, "none": False, "all": True}
+    if text in whole:
+        return whole[text]
+    return [tuple(x.split(":")) if ":" in x else x for x in text.split(",")]
+
+
 @functools.lru_cache(maxsize=4)
-def _loaded(path: str, free_base: bool, merge_fixed: bool, keyframe: str) -> uk.robots.Robot:
-    return uk.load(path, free_base=free_base, merge_fixed=merge_fixed, keyframe=keyframe or None)
+def _loaded(path: str, free_base: bool, merge_fixed: bool, keyframe: str, contact: str) -> uk.robots.Robot:
+    options = {"free_base": free_base, "merge_fixed": merge_fixed, "keyframe": keyframe or None}
+    return uk.load(path, contact=_contact(contact), **options)
 
 
 def robot_model(path: str) -> Callable[..., uk.Problem]:
@@ -77,11 +86,18 @@ def load(
     free_base: Annotated[
         bool, typer.Option("--free-base", help="Let a base that the file fixes to the world move freely.")
     ] = False,
+    contact: Annotated[
+        str,
+        typer.Option(
+            metavar="WHAT",
+            help="What to keep of limits, friction and contact: all, none, or limits,friction,foot:floor.",
+        ),
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Load a robot's file, and print what of it is used, approximated and ignored."""
     start_jax()
-    robot = uk.load(file, strict=strict, free_base=free_base)
+    robot = uk.load(file, strict=strict, free_base=free_base, contact=_contact(contact))
     if not as_json:
         print(robot.report)
         return

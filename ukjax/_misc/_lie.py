@@ -84,6 +84,20 @@ def rotation_matrix(p: Float[Array, "4"]) -> Float[Array, "3 3"]:
     return R / jnp.dot(p, p)
 
 
+def unit_quaternion(R: Float[Array, "3 3"]) -> Float[Array, "4"]:
+    """A unit quaternion p of a rotation, scalar first: the longest column of 4 p p^T, brought to length 1.
+
+    **Arguments:**
+
+    - `R`: rotation matrix (3, 3).
+    """
+    trace, turned, both = jnp.trace(R), R - R.T, R + R.T
+    u = jnp.stack([turned[2, 1], turned[0, 2], turned[1, 0]])[None]
+    K = jnp.block([[(1.0 + trace)[None, None], u], [u.T, both + (1.0 - trace) * jnp.eye(3, dtype=R.dtype)]])
+    p = K[jnp.argmax(jnp.diagonal(K))]
+    return p / jnp.sqrt(jnp.dot(p, p))
+
+
 def quaternion_rate(p: Float[Array, "4"], omega: Float[Array, "3"]) -> Float[Array, "4"]:
     """The rate p' = 1/2 p o (0, omega) from the angular velocity [rad/s] in body axes
     (the kinematics q' = N(q) v of Orsino 2017, section 2); it keeps |p|."""

@@ -40,7 +40,7 @@ from .._system._rows import Rows, constraint_rows, position_rows, position_rows_
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractSystem
 from ._directions import position_directions, position_root, velocity_directions
-from ._project_on_host import projected_on_host
+from ._project_on_host import positions_on_host, projected_on_host
 
 
 def _moved(system: AbstractSystem, t: Time, q: Coordinates, mu: Array) -> tuple[Array, Array]:
@@ -126,12 +126,14 @@ class Projection(AbstractStabilizer):
 
     @in_full_precision
     def positions(self, system: AbstractSystem, t: Time, q: Coordinates) -> Coordinates:
-        """The projected positions; for use inside `jit`.
+        """The projected positions, inside `jit` or at a state that has values.
 
         **Arguments:** as `project`.
 
         **Returns:** q, consistent if it was near enough for the iterations to converge.
         """
+        if isinstance(self.pinv, _OF_NUMPY) and not is_traced((system, t, q)):
+            return positions_on_host(system, t, q, self.pinv.threshold(q.dtype))
         if not jax.eval_shape(lambda t, q: position_rows(system, t, q), t, q).size:
             return q
         return _project_positions(system, t, q, self.pinv)[0]
@@ -145,7 +147,7 @@ def _project_once(
     projection: Projection, system: AbstractSystem, t: Array, q: Array, v: Array
 ) -> tuple[Array, Array, Rows, Array]:
     # The rows of a system with numbers of float64 are so too, also at a state of float32.
-    dtype, rows_dtype = q.dtype, jax.eval_shape(position_rows, system, t, q).dtype
+    dtype, rows_dtype = q.dtype, eqx.filter_eval_shape(position_rows, system, t, q).dtype
     projected = projection(system, *(x.astype(rows_dtype) for x in (t, q, v)))
     q, v = (x.astype(dtype) for x in projected)
     rows = constraint_rows(system, t, q, v)

@@ -15,13 +15,14 @@ from .._system._system import AbstractSystem, has_quasi_velocities
 from .._system._tree_inertia import TreeInertia
 
 
-def _at_position(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Any, ...]:
+def _at_position(system: AbstractSystem, t: Array, q: Array) -> tuple[Any, ...]:
     """phi, phi_q, M, and N where q' = N v."""
     phi, J = position_rows_and_jacobian(system, t, q)
+    v = jnp.zeros(jax.eval_shape(system.mass_matrix, t, q).shape[0], q.dtype)
     M = inertia(system, t, q, v.size)
     if not has_quasi_velocities(system):
         return phi, J, M
-    return phi, J, M, jax.jacfwd(system.kinematics, argnums=2)(t, q, jnp.zeros_like(v))
+    return phi, J, M, jax.jacfwd(system.kinematics, argnums=2)(t, q, v)
 
 
 def _at_velocity(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Any, Rows]:
@@ -49,11 +50,15 @@ def _metric_root(M: np.ndarray, J: np.ndarray) -> np.ndarray:
     return np.linalg.inv(root).T
 
 
-def _positions(
-    system: AbstractSystem, t: np.ndarray, q: np.ndarray, v: np.ndarray, rcond: float
-) -> np.ndarray:
-    """Chord iterations, for as long as each halves the error."""
-    phi, J, M, *rates = _at(_at_position, system, t, q, v)
+def positions_on_host(system: AbstractSystem, t: Any, q: Any, rcond: float) -> np.ndarray:
+    """The projected coordinates: by chord iterations, for as long as each halves the error.
+
+    **Arguments:** as `projected_on_host`.
+
+    **Raises:** as `projected_on_host`.
+    """
+    t, q = map(np.asarray, (t, q))
+    phi, J, M, *rates = _at(_at_position, system, t, q)
     if not phi.size:
         return q
     G = _metric_root(_entries(M), J @ rates[0] if rates else J)
@@ -66,7 +71,7 @@ def _positions(
         if not error < 0.5 * before:
             break
         before, q = error, q - G @ solved_on_host(J @ G, phi, rcond)
-        phi = _at(_at_position, system, t, q, v)[0]
+        phi = _at(_at_position, system, t, q)[0]
     return q
 
 
@@ -84,7 +89,7 @@ def projected_on_host(
     **Raises:** `numpy.linalg.LinAlgError` where matrices are not finite.
     """
     at, q, v = map(np.asarray, (t, q, v))
-    q = _positions(system, at, q, v, rcond)
+    q = positions_on_host(system, at, q, rcond)
     M, rows = _at(_at_velocity, system, at, q, v)
     A, psi = rows.A[rows.of_velocities], rows.velocity_error[rows.of_velocities]
     if psi.size:

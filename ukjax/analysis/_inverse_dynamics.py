@@ -143,7 +143,7 @@ def inverse_dynamics(
     mechanism, at = mechanism_of(system), {}
     if mechanism is not None:
         driven = tuple(dataclasses.replace(x, drive=u[i]) for i, x in enumerate(actuators))
-        loaded = eqx.tree_at(lambda s: s.mechanism.loads, mechanism, (*mechanism.loads, *driven))
+        loaded = eqx.tree_at(lambda s: s.mechanism.loads, mechanism, (*mechanism.mechanism.loads, *driven))
         states = tuple(x[None] for x in (t, q, v, a, multipliers))
         at = jax.tree.map(lambda x: x[0], reactions_along(loaded, states, {}))
     return InverseDynamics(u, names, multipliers, residual, realizable, at)

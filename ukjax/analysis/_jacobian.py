@@ -21,7 +21,9 @@ from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Numbers, Time, Velocities
 from .._system._problem import Problem
 from .._system._system import AbstractSystem
+from ..mechanisms._bodies import GROUND
 from ..mechanisms._placement import AnyPlacement, PlanarPlacement, rate_of
+from ..robots._robot import Frames
 from ._states import MechanismSystem, bodies_at, mechanism_of, require_mechanism, selected, state_of
 
 
@@ -135,6 +137,12 @@ def _jacobian(of: MechanismSystem | Problem, name: str, t: Time, q: Coordinates,
     return Jacobian(frame, matrix, velocity, bias, velocity.size - frame.position.size)
 
 
+def _standing(place: Float[Array, "3"], v: Velocities) -> Jacobian:
+    """Of a robot's frame that does not move."""
+    still = jnp.zeros(6, v.dtype)
+    return Jacobian(Frame(place, jnp.eye(3, dtype=v.dtype)), jnp.zeros((6, v.size), v.dtype), still, still, 3)
+
+
 def jacobian(
     system: AbstractSystem | Problem,
     frame: str,
@@ -147,7 +155,7 @@ def jacobian(
     **Arguments:**
 
     - `system`: a mechanism, or a `Problem` of one, which brings its state; or a `Problem` with named `points`, of which
-      there are velocities only.
+      there are velocities only. Of a robot's, also the sites and bodies that do not move.
     - `frame`: a body (its centre of mass), a point as `body.point`, or a named point of the problem.
     - `t`: time [s].
     - `q`: generalized coordinates (n_q,); by default of a mechanism the reference posture.
@@ -159,6 +167,9 @@ def jacobian(
     """
     found, t, q, v = state_of(system, t, q, v)
     mechanism = mechanism_of(found)
+    points = system.points if isinstance(system, Problem) else None
+    if isinstance(points, Frames) and points.carriers.get(frame) == GROUND:
+        return _standing(points.places[frame].astype(q.dtype), v)
     if mechanism is not None:
         owner_of(mechanism, frame)
         return _jacobian(mechanism, frame, t, q, v)

@@ -15,11 +15,9 @@ from .._system._problem import Problem, resolve_state
 from .._system._system import AbstractForwardingSystem, AbstractSystem
 from ..mechanisms._absolute import AbsoluteSystem
 from ..mechanisms._placement import AnyPlacement, Twist
-from ..mechanisms._tree import TreeSystem
+from ..mechanisms._present import MechanismSystem
 from ..mechanisms._tree_loops import twists_of
 from ..mechanisms._tree_place import moving, place
-
-MechanismSystem = AbsoluteSystem | TreeSystem
 
 
 def state_of(

@@ -64,7 +64,7 @@ def _position(joint: AbstractJoint, parent: AnyPlacement, child: AnyPlacement) -
 
 def _joints(places: AbstractPlaces, items: Sequence[Any], dtype: jnp.dtype) -> dict[str, AbstractJoint]:
     """The joints whose position is that of no coordinate, by name."""
-    wanted = {x.joint for x in items if places.coordinate(x.joint) is None}
+    wanted = {x.joint for x in items if x.length is None and places.coordinate(x.joint) is None}
     return {joint.name: joint for joint in places.described(dtype).joints if joint.name in wanted}
 
 
@@ -72,26 +72,28 @@ def _of_joints(
     places: AbstractPlaces, items: Sequence[Any], q: Coordinates, v: Velocities | None
 ) -> list[Array]:
     """The positions of the joints of limits and frictions; with v their rates."""
-    found: dict[str, Array] = {}
     joints = _joints(places, items, q.dtype)
-    names = {name: None for joint in joints.values() for name in joint.bodies}
-    if joints and v is None:
+    measured = [*joints.values(), *(x.length for x in items if x.length is not None)]
+    names = dict.fromkeys(name for x in measured for name in x.bodies)
+    placed, moved = {}, {}
+    if names and v is None:
         placed = places.placements(names, q)
-        values = each(_position, [(x, *(placed[name] for name in x.bodies)) for x in joints.values()])
-        found = dict(zip(joints, values, strict=True))
-    elif joints:
+    elif names:
         placed, moved = places.moving(names, q, v)  # pyright: ignore[reportArgumentType]
-        of = lambda by_name, joint: tuple(by_name[name] for name in joint.bodies)
-        rate = lambda joint, ends, moves: rate_of(lambda *ends: _position(joint, *ends), ends, moves)
-        found = dict(
-            zip(
-                joints,
-                each(rate, [(x, of(placed, x), of(moved, x)) for x in joints.values()]),
-                strict=True,
-            )
-        )
-    values = []
+    of = lambda by_name, x: tuple(by_name[name] for name in x.bodies)
+    rate = lambda joint, ends, moves: rate_of(lambda *ends: _position(joint, *ends), ends, moves)
+    if v is None:
+        by_joint = each(_position, [(x, *of(placed, x)) for x in joints.values()])
+    else:
+        by_joint = each(rate, [(x, of(placed, x), of(moved, x)) for x in joints.values()])
+    found, values = dict(zip(joints, by_joint, strict=True)), []
     for x in items:
+        if x.length is not None:
+            ends = of(placed, x.length)
+            values.append(
+                x.length.value(q, ends) if v is None else x.length.rate(v, ends, of(moved, x.length))
+            )
+            continue
         at = places.coordinate(x.joint)
         values.append(found[x.joint] if at is None else (q[at[0]] if v is None else v[at[1]]))
     return values
@@ -116,7 +118,7 @@ class FrictionRates(eqx.Module):
     places: AbstractPlaces
 
     def __call__(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, " k"]:
-        frictions = [x for x in self.places.mechanism.contacts if isinstance(x, JointFriction)]
+        frictions = [x for x in self.places.described(q.dtype).contacts if isinstance(x, JointFriction)]
         return jnp.stack(_of_joints(self.places, frictions, q, v))
 
 
@@ -221,7 +223,9 @@ def require_positions(places: AbstractPlaces) -> None:
     has = (AbstractAxisJoint, Spherical)
     known = [joint.name for joint in places.mechanism.joints if isinstance(joint, has)]
     for x in places.mechanism.contacts:
-        if not isinstance(x, Contact) and x.joint not in known and places.coordinate(x.joint) is None:
+        if isinstance(x, Contact) or x.length is not None:
+            continue
+        if x.joint not in known and places.coordinate(x.joint) is None:
             raise unknown_name(f"joint with a position, of '{x.name}':", x.joint, [*known, *places.labels])
 
 
@@ -238,8 +242,11 @@ def require_no_contacts(mechanism: Mechanism) -> None:
         )
 
 
-def _turns(places: AbstractPlaces, name: str) -> bool:
+def _turns(places: AbstractPlaces, limit: Limit) -> bool:
     """Whether the position of a joint, or a coordinate, is an angle."""
+    name = limit.joint
+    if limit.length is not None:
+        return limit.length.turns
     if places.coordinate(name) is not None:
         return name not in places.slides
     return any(isinstance(x, (Revolute, Spherical)) for x in places.mechanism.joints if x.name == name)
@@ -256,7 +263,7 @@ def unilateral_rows(places: AbstractPlaces) -> tuple[Any, ...]:
     limits = [x for x in contacts if isinstance(x, Limit)]
     if limits:
         restitution = _repeated((x.restitution, len(x.row_names)) for x in limits)
-        names, angle = _names(limits), [_turns(places, x.joint) for x in limits for _ in x.row_names]
+        names, angle = _names(limits), [_turns(places, x) for x in limits for _ in x.row_names]
         found.append(
             Unilateral(LimitGaps(places), restitution=restitution, name="limits", names=names, angle=angle)
         )

@@ -11,6 +11,7 @@ from .._misc._errors import InputError
 from .._misc._names import unknown_name
 from .._misc._types import is_traced
 from ._abstract_joint import AbstractJoint
+from ._abstract_length import AbstractLength
 from ._bodies import checked_array, checked_name, checked_size
 from ._contact_pairs import PAIRS, Meeting
 from ._contact_shapes import AbstractShape, Surface
@@ -18,7 +19,13 @@ from ._joint_rows import across
 from ._placement import AnyPlacement, ground_placement
 
 
+def _length_of(joint: Any) -> AbstractLength | None:
+    return joint if isinstance(joint, AbstractLength) else None
+
+
 def _name_of_joint(what: str, joint: Any) -> str:
+    if isinstance(joint, AbstractLength):
+        return joint.name
     require_instance(what, joint, (AbstractJoint, str), "Revolute(...), Prismatic(...) or the name of one")
     return checked_name("joint", joint if isinstance(joint, str) else joint.name)
 
@@ -43,7 +50,7 @@ class Limit(eqx.Module):
 
     **Arguments:**
 
-    - `joint`: the joint, its name, or the label of a coordinate of a tree.
+    - `joint`: the joint, its name, or the label of a coordinate of a tree; of a robot's tendon its length.
     - `lower`, `upper`: the least and the largest position; None for no stop.
     - `restitution`: e of Newton's law of impact, from 0 to 1.
     - `name`: by default the joint's.
@@ -52,6 +59,7 @@ class Limit(eqx.Module):
     """
 
     joint: str = eqx.field(static=True)
+    length: AbstractLength | None
     lower: Float[Array, ""] | None
     upper: Float[Array, ""] | None
     restitution: Float[Array, ""]
@@ -59,14 +67,14 @@ class Limit(eqx.Module):
 
     def __init__(
         self,
-        joint: AbstractJoint | str,
+        joint: AbstractJoint | AbstractLength | str,
         lower: Any = None,
         upper: Any = None,
         *,
         restitution: Any = 0.0,
         name: str | None = None,
     ):
-        self.joint = _name_of_joint("the joint of a limit", joint)
+        self.joint, self.length = _name_of_joint("the joint of a limit", joint), _length_of(joint)
         self.name = self.joint if name is None else checked_name("limit", name)
         if lower is None and upper is None:
             raise InputError(f"limit '{self.name}' has no stop: give lower, upper or both.")
@@ -112,11 +120,12 @@ class JointFriction(eqx.Module):
     """
 
     joint: str = eqx.field(static=True)
+    length: AbstractLength | None
     limit: Float[Array, ""]
     name: str = eqx.field(static=True)
 
-    def __init__(self, joint: AbstractJoint | str, limit: Any, *, name: str | None = None):
-        self.joint = _name_of_joint("the joint of a friction", joint)
+    def __init__(self, joint: AbstractJoint | AbstractLength | str, limit: Any, *, name: str | None = None):
+        self.joint, self.length = _name_of_joint("the joint of a friction", joint), _length_of(joint)
         self.name = self.joint if name is None else checked_name("friction", name)
         self.limit = checked_size(f"the limit of friction '{self.name}'", limit)
 

@@ -1,12 +1,13 @@
 """Starting postures: joints, bodies and points are put where they are wanted, and the rest of the mechanism follows.
 
-From the reference posture, with x of what is named and s from 0 to 1 in small steps,
+From one posture, the reference posture or a problem's start, with x of what is named and s from 0 to 1 in small steps,
 
     phi(t, q) = 0,    x(q) = x0 + s (x1 - x0),
 
 each solved by projection in the mass metric, from where the two steps before lead (continuation; Allgower and Georg,
-Introduction to Numerical Continuation Methods, 2003, chapter 2). So of several assemblies, elbow up or down, it is the
-one that the drawn posture leads to, and what is left open moves no more than it must.
+Introduction to Numerical Continuation Methods, 2003, chapter 2), with the coordinates that are named put in place. So
+of several assemblies, elbow up or down, it is the one that the drawn posture leads to, and what is left open moves no
+more than it must.
 """
 
 import dataclasses
@@ -20,68 +21,36 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._misc._arguments import fails
+from .._compiler import at_states
+from .._misc._arguments import fails, real_array
 from .._misc._errors import InputError
 from .._misc._lie import rotation_about, rotation_matrix
-from .._misc._names import unknown_name
 from .._misc._precision import in_full_precision
-from .._misc._types import Coordinates, Time, is_traced
+from .._misc._types import Coordinates, Time, as_jax, is_traced, module_for
 from .._motion._project import Projection
 from .._system._constraint import Holonomic
 from .._system._rows import constraint_rows, position_rows
-from ._absolute import AbsoluteSystem
 from ._abstract_joint import AbstractAxisJoint, AbstractJoint
-from ._bodies import GROUND, AbstractBody, Body, PlanarBody, PointMass, checked_array
+from ._bodies import GROUND, PlanarBody, PointMass, checked_array
 from ._coordinates import EulerCoordinates, QuaternionCoordinates
 from ._free import Free
 from ._given_motions import position_row
 from ._joint_rows import same_direction, same_point
 from ._joints import Revolute, Spherical, Universal
 from ._placement import AnyPlacement, Placement, PlanarPlacement
+from ._present import MechanismSystem, is_coordinate, now
 from ._tree import TreeSystem
-
-AnySystem = AbsoluteSystem | TreeSystem
 
 _STEPS = 64
 """On the way there: a full turn in steps of a tenth of a radian. In long ones a linkage could change its assembly."""
 
-_UPRIGHT = (1.0, 0.0, 0.0, 0.0)
 
+def _shapes(system: MechanismSystem, at: Mapping[str, Any], t: Time, q: Coordinates) -> dict[str, Any]:
+    """What values by name look like.
 
-def _turning(child: AbstractBody | None, dimension: int) -> tuple[float, ...]:
-    """An orientation in the reference posture: a quaternion, in the plane an angle, of a point mass nothing."""
-    return () if isinstance(child, PointMass) else _UPRIGHT if dimension == 3 else (0.0,)
-
-
-def _joint_reference(joint: AbstractJoint, child: AbstractBody | None) -> Any:
-    """The position of a joint in the reference posture; its shape is that of any."""
-    turning = _turning(child, joint.dimension)
-    if isinstance(joint, AbstractAxisJoint):
-        return 0.0
-    if isinstance(joint, Universal):
-        return (0.0, 0.0)
-    if isinstance(joint, Free):
-        return (0.0,) * joint.dimension + turning
-    if isinstance(joint, Spherical) and turning:
-        return turning if joint.dimension == 3 else 0.0
-    raise InputError(
-        f"joint '{joint.name}' ({type(joint).__name__}) has no position to start at; give that of a Revolute, Prismatic, "
-        "Cylindrical, Screw, Universal, Spherical or Free joint, of a body or of a point."
-    )
-
-
-def _reference(system: AnySystem, name: str) -> Any:
-    """Where in the reference posture a joint, a body or a point is, by its name."""
-    joints, bodies = {joint.name: joint for joint in system.joints}, system.mechanism.by_name
-    if name in joints:
-        return _joint_reference(joints[name], bodies.get(joints[name].child))
-    if name in bodies:
-        body = bodies[name]
-        return body.centre if isinstance(body, PointMass) else _UPRIGHT if isinstance(body, Body) else 0.0
-    points = {f"{body.name}.{key}": X for body in system.bodies for key, X in body.points.items()}
-    if name in points:
-        return points[name]
-    raise unknown_name("joint, body or point", name, dict.fromkeys([*joints, *bodies, *points]))
+    **Raises:** `InputError` for unknown names.
+    """
+    return eqx.filter_eval_shape(lambda t, q: now(system, tuple(at), t, q), t, q)
 
 
 def _orientation_rows(value: Array, parent: AnyPlacement, child: AnyPlacement) -> Array:
@@ -115,11 +84,13 @@ def _joint_rows(joint: AbstractJoint, value: Array, parent: AnyPlacement, child:
 class At(eqx.Module):
     """Rows that are zero where what bears a name is at a value."""
 
-    system: AnySystem
+    system: MechanismSystem
     name: str = eqx.field(static=True)
     value: Array
 
     def __call__(self, t: Time, q: Coordinates) -> Array:
+        if is_coordinate(self.system, self.name):
+            return q[self.system.labels.index(self.name)][None] - self.value
         placements = self.system.placements(t, q)
         joints = {joint.name: joint for joint in self.system.joints}
         if self.name in joints:
@@ -130,61 +101,107 @@ class At(eqx.Module):
         return self.system.points(t, q)[self.name] - self.value
 
 
-def _held(system: AnySystem, values: dict[str, Array]) -> AnySystem:
+def _held(system: MechanismSystem, values: dict[str, Array]) -> MechanismSystem:
     """The mechanism with rows that hold what is named."""
     rows = [Holonomic(At(system, name, x), name=f"{name}, as given") for name, x in values.items()]
     return dataclasses.replace(system, further=(*system.further, *rows))
 
 
-def _with_unit_quaternions(system: AnySystem, q: Coordinates) -> Coordinates:
-    """Rows on rotations leave the length of a quaternion open; steps change it."""
-    if isinstance(system, TreeSystem):
-        starts = [element.q for element in system.order.layout.elements if element.kind == "ball"]
-    else:
-        kinds = (QuaternionCoordinates, EulerCoordinates)
-        starts = [part.q_start + 3 for part in system.coordinates().values() if isinstance(part, kinds)]
-    for i in starts:
+def with_unit_quaternions(system: MechanismSystem, q: Coordinates) -> Coordinates:
+    """A posture with all quaternions of length 1: rows on rotations leave it open, and steps onto them change it.
+
+    **Arguments:**
+
+    - `system`: the mechanism.
+    - `q`: its coordinates.
+    """
+    xp = module_for(q)
+    for i in _quaternions(system):
         p = q[i : i + 4]
-        q = q.at[i : i + 4].set(p / jnp.sqrt(jnp.dot(p, p)))
+        q = xp.concatenate([q[:i], p / xp.sqrt(xp.dot(p, p)), q[i + 4 :]])
     return q
 
 
-@eqx.filter_jit
+def _quaternions(system: MechanismSystem) -> list[int]:
+    """Where the coordinates of each quaternion start."""
+    if isinstance(system, TreeSystem):
+        return [element.q for element in system.order.layout.elements if element.kind == "ball"]
+    kinds = (QuaternionCoordinates, EulerCoordinates)
+    return [part.q_start + 3 for part in system.coordinates().values() if isinstance(part, kinds)]
+
+
+def _step(
+    way: tuple[MechanismSystem, Time, dict[str, Array], dict[str, Array]],
+    passed: tuple[Coordinates, Coordinates],
+    how_far: tuple[Array, Array],
+) -> tuple[tuple[Coordinates, Coordinates], None]:
+    """One step on the way from a start to an end, for `jax.lax.scan`: the postures here and one before."""
+    (system, t, start, end), (q, before), (share, onwards) = way, passed, how_far
+    values = {name: start[name] + share * (x - start[name]) for name, x in end.items()}
+    ahead = with_unit_quaternions(system, q + onwards * (q - before))
+    for name, x in values.items():
+        if is_coordinate(system, name):
+            i = system.labels.index(name)
+            ahead = module_for(ahead, x).concatenate([ahead[:i], x[None], ahead[i + 1 :]])
+    nearest = Projection().positions(_held(system, values), t, ahead)
+    return (with_unit_quaternions(system, nearest), q), None
+
+
+def _ways(dtype: Any) -> tuple[np.ndarray, np.ndarray]:
+    """How far each step leads, and whether it goes on in the direction of the last one. Not so twice at the end: what
+    the last step left is removed to rounding."""
+    shares = np.append(np.linspace(0.0, 1.0, _STEPS + 1), (1.0, 1.0))
+    return shares.astype(dtype), np.append(np.ones(_STEPS + 1), (0.0, 0.0)).astype(dtype)
+
+
+def _now_at(parameters: tuple[MechanismSystem, tuple[str, ...]], t: Time, q: Coordinates) -> dict[str, Array]:
+    return now(*parameters, t, q)
+
+
 @in_full_precision
 def _followed(
-    system: AnySystem, t: Time, q: Coordinates, start: dict[str, Array], end: dict[str, Array]
+    system: MechanismSystem, t: Time, q: Coordinates, end: dict[str, Array]
 ) -> tuple[Coordinates, Array]:
-    """The posture at the end of the way, and phi there."""
+    """The posture at the end of the way, and phi there; by NumPy where all has values."""
+    if is_traced((system, t, q, end)):
+        return _followed_by_xla(system, t, q, end)
+    way = (
+        system,
+        t,
+        {name: x[0] for name, x in at_states(_now_at, (system, tuple(end)), t[None], q[None]).items()},
+        end,
+    )
+    passed = q, q
+    for how_far in zip(*_ways(q.dtype), strict=True):
+        passed, _ = _step(way, passed, how_far)
+    q = passed[0]
+    return q, at_states(position_rows, _held(system, end), t[None], q[None])[0]
 
-    def step(passed: tuple[Array, Array], way: tuple[Array, Array]) -> tuple[tuple[Array, Array], None]:
-        (q, before), (share, onwards) = passed, way
-        values = {name: start[name] + share * (x - start[name]) for name, x in end.items()}
-        ahead = _with_unit_quaternions(system, q + onwards * (q - before))
-        nearest = Projection().positions(_held(system, values), t, ahead)
-        return (_with_unit_quaternions(system, nearest), q), None
 
-    # Twice at the end without a step onwards: there what the last step left is removed to rounding.
-    shares = np.append(np.linspace(0.0, 1.0, _STEPS + 1), (1.0, 1.0))
-    onwards = np.append(np.ones(_STEPS + 1), (0.0, 0.0))
-    (q, _), _ = jax.lax.scan(step, (q, q), (jnp.asarray(shares, q.dtype), jnp.asarray(onwards, q.dtype)))
+@eqx.filter_jit
+def _followed_by_xla(
+    system: MechanismSystem, t: Time, q: Coordinates, end: dict[str, Array]
+) -> tuple[Coordinates, Array]:
+    way = (system, t, now(system, tuple(end), t, q), end)
+    (q, _), _ = jax.lax.scan(lambda *x: _step(way, *x), (q, q), _ways(q.dtype))
     return q, position_rows(_held(system, end), t, q)
 
 
-def _checked(name: str, value: Any, reference: Array) -> Array:
+def _checked(name: str, value: Any, like: Any) -> Array:
     """A value of the right shape; of the two unit quaternions that mean a rotation the one nearer to upright."""
-    array = checked_array(f"the value of '{name}' in at", value, reference.shape).astype(reference.dtype)
-    if reference.shape not in ((4,), (7,)):
+    array = checked_array(f"the value of '{name}' in at", value, like.shape).astype(like.dtype)
+    if like.shape not in ((4,), (7,)):
         return array
-    p = array[-4:]
+    xp, p = module_for(array), array[-4:]
     if fails(lambda x: abs(x[-4:] @ x[-4:] - 1.0) < 1e-3, value):
         raise InputError(
             f"the value of '{name}' in at must end in a unit quaternion, scalar first; got {value}."
         )
-    p = jnp.where(p[0] < 0, -1, 1).astype(p.dtype) * p / jnp.sqrt(jnp.dot(p, p))
-    return jnp.concatenate([array[:-4], p])
+    p = xp.where(p[0] < 0, -1, 1).astype(p.dtype) * p / xp.sqrt(xp.dot(p, p))
+    return xp.concatenate([array[:-4], p])
 
 
-def _angles(system: AnySystem, name: str, value: np.ndarray) -> np.ndarray:
+def _angles(system: MechanismSystem, name: str, value: np.ndarray) -> np.ndarray:
     """What of a value is angles (k,)."""
     joint = {joint.name: joint for joint in system.joints}.get(name)
     if isinstance(joint, Revolute | Universal):
@@ -198,7 +215,7 @@ def _angles(system: AnySystem, name: str, value: np.ndarray) -> np.ndarray:
     return np.zeros(0)
 
 
-def _warn_of_degrees(system: AnySystem, values: dict[str, Array]) -> None:
+def _warn_of_degrees(system: MechanismSystem, values: dict[str, Array]) -> None:
     """Warns of angles of more than a turn: they are legal, and more often degrees."""
     for name, value in values.items():
         angles = () if is_traced(value) else _angles(system, name, np.asarray(value))
@@ -211,7 +228,7 @@ def _warn_of_degrees(system: AnySystem, values: dict[str, Array]) -> None:
                 )
 
 
-def held_at(system: AnySystem, at: Mapping[str, Any], dtype: Any) -> AnySystem:
+def held_at(system: MechanismSystem, at: Mapping[str, Any], dtype: Any) -> MechanismSystem:
     """The mechanism with further rows, which hold what is named at a value.
 
     **Arguments:**
@@ -222,27 +239,28 @@ def held_at(system: AnySystem, at: Mapping[str, Any], dtype: Any) -> AnySystem:
 
     **Raises:** `InputError` for unknown names and wrong shapes.
     """
-    given = {name: jnp.asarray(_reference(system, name), dtype) for name in at}
-    return _held(system, {name: _checked(name, value, given[name]) for name, value in at.items()})
+    t, q = (jax.ShapeDtypeStruct(x, dtype) for x in ((), system.q0.shape))
+    shapes = _shapes(system, at, t, q)
+    return _held(system, {name: _checked(name, value, shapes[name]) for name, value in at.items()})
 
 
-def posture(system: AnySystem, at: Mapping[str, Any], t: Time | float) -> Coordinates:
-    """The posture that the reference posture leads to where what is named goes to a value.
+def posture(system: MechanismSystem, at: Mapping[str, Any], t: Time | float, q: Coordinates) -> Coordinates:
+    """The posture that another one leads to where what is named goes to a value.
 
     **Arguments:**
 
     - `system`: the mechanism.
     - `at`: values by name, as for `problem`.
     - `t`: time [s].
+    - `q`: the posture to start from.
 
     **Raises:** `InputError` for unknown names, wrong shapes, and where the mechanism cannot be closed there.
     """
-    q = system.q0
-    start = {name: jnp.asarray(_reference(system, name), q.dtype) for name in at}
-    end = {name: _checked(name, value, start[name]) for name, value in at.items()}
+    t = real_array("t", t).astype(q.dtype)
+    shapes = _shapes(system, at, t, q)
+    end = {name: _checked(name, value, shapes[name]) for name, value in at.items()}
     _warn_of_degrees(system, end)
-    t = jnp.asarray(t, q.dtype)
-    q, phi = _followed(system, t, q, start, end)
+    q, phi = _followed(system, t, q, end)
     tolerance = 1e4 * jnp.finfo(q.dtype).eps
     if not is_traced(phi) and not np.max(np.abs(phi), initial=0) <= tolerance:
         v = jnp.zeros(jax.eval_shape(system.mass_matrix, t, q).shape[0], q.dtype)
@@ -252,4 +270,4 @@ def posture(system: AnySystem, at: Mapping[str, Any], t: Time | float) -> Coordi
         off = ", ".join(f"{name} ({x:.1e})" for name, x in errors if not x <= tolerance)
         wanted = ", ".join(f"{name} = {x}" for name, x in at.items())
         raise InputError(f"the mechanism cannot be closed at {wanted}: still off are {off}.")
-    return q
+    return q if is_traced(q) else as_jax(q)

@@ -1,5 +1,6 @@
 """From a mechanism to a problem: a posture, velocities that fit the joints, and the inputs of actuators."""
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any, final
 
@@ -40,9 +41,12 @@ def named_rates(system: Any, names: Iterable[str], t: Time, q: Coordinates, v: V
     """
     bodies = {body.name: body for body in system.bodies}
     joints = {joint.name: joint for joint in system.joints if isinstance(joint, AbstractAxisJoint)}
+    labels = system.velocity_labels if isinstance(system, TreeSystem) else ()
     placements, twists = system.placements(t, q), system.twists(t, q, v)
 
     def rate(name: str) -> Array:
+        if name in labels:
+            return v[labels.index(name)]
         if name in joints:
             ends = joints[name].bodies
             return rate_of(joints[name].position, [placements[x] for x in ends], [twists[x] for x in ends])
@@ -91,6 +95,16 @@ def _require_mechanism(system: Any) -> None:
     require_instance("the system", system, (AbsoluteSystem, TreeSystem), such_as)
 
 
+def _as_problem(system: Any) -> Problem:
+    """A mechanism at rest in its reference posture, unless it is a problem already."""
+    if isinstance(system, Problem):
+        _require_mechanism(system.system)
+        return system
+    _require_mechanism(system)
+    still = np.zeros(len(system.velocity_labels), system.q0.dtype)
+    return Problem(system, system.q0, still, 0.0, 10.0, system.points)
+
+
 def _require_named(what: str, values: Any, such_as: str) -> None:
     if not isinstance(values, Mapping):
         raise InputError(f"{what} must be a dict of values by name, such as {such_as}, got {values!r}.")
@@ -105,19 +119,20 @@ def velocity(
 
     **Arguments:**
 
-    - `system`: a mechanism, assembled in any coordinates.
+    - `system`: a mechanism, assembled in any coordinates, or a `Problem` of one.
     - `rates`: by name: of a joint with a position, its rate [rad/s] or [m/s]; of a body, its angular velocity in
       world axes [rad/s], a scalar in the plane; of a point mass or a point `body.point`, its velocity [m/s].
     - `t`: time [s].
-    - `q`: generalized coordinates (n_q,); by default the reference posture.
+    - `q`: generalized coordinates (n_q,); by default the reference posture, or the problem's start.
 
     **Returns:** v (n,).
 
     **Raises:** `InputError` for an unknown name, and where the joints do not allow these rates.
     """
-    _require_mechanism(system)
+    given = _as_problem(system)
+    system = given.system
     _require_named("rates", rates, "{'crank': 3.0}")
-    q = real_array("q", system.q0 if q is None else q)
+    q = real_array("q", given.q0 if q is None else q)
     still = np.zeros(len(system.velocity_labels), q.dtype)
     system, t, q, _ = resolve_state(system, t, q, still)
     shapes = jax.eval_shape(lambda t, q, v: named_rates(system, rates, t, q, v), t, q, still) if rates else []
@@ -142,30 +157,33 @@ def problem(
     v0: Numbers | None = None,
     at: Mapping[str, Any] | None = None,
     rates: Mapping[str, Any] | None = None,
-    t0: float = 0.0,
-    t1: float = 10.0,
+    t0: float | None = None,
+    t1: float | None = None,
     name: str | None = None,
     citation: str = "",
 ) -> Problem:
     """A mechanism with its start, to be simulated.
 
-    With `at` it starts where joints are at given positions, exactly, and the rest follows: from the reference posture
-    they go there in small steps, and all joints stay closed. So a linkage keeps the assembly it is drawn in, elbow up or
-    down. What that leaves open moves as little as it can, in the mass metric.
+    With `at` it starts where joints are at given positions, exactly, and the rest follows: from the reference posture, or
+    from a problem's start, they go there in small steps, and all joints stay closed. So a linkage keeps the assembly it
+    is drawn in, elbow up or down. What that leaves open moves as little as it can, in the mass metric; the other joints
+    of an open tree not at all.
 
     **Arguments:**
 
-    - `system`: a mechanism, assembled in any coordinates.
-    - `q0`: initial coordinates (n_q,); by default the reference posture.
-    - `v0`: initial velocities (n,); by default those of `rates`.
-    - `at`: positions by name, from the reference posture: of a `Revolute`, `Prismatic`, `Cylindrical` or `Screw` joint,
-      the angle [rad] or slide [m]; of a `Universal`, its two angles; of a `Spherical`, the unit quaternion of the child
-      against the parent (4,), in the plane the angle; of a `Free`, displacement [m] and orientation, (7,) or (3,); of a
-      body in the plane, the angle it has turned, in space its unit quaternion; of a point mass or a point `body.point`,
-      its place [m]. Of an angle beyond a turn there is a warning, since it may be in degrees.
+    - `system`: a mechanism, assembled in any coordinates; or a `Problem` of one, such as a robot's, with another start.
+    - `q0`: initial coordinates (n_q,); by default the reference posture, or the problem's.
+    - `v0`: initial velocities (n,); by default those of `rates`; without any, the problem's own where its
+      start is kept.
+    - `at`: positions by name, counted from the reference posture: of a tree's coordinate its value; of a `Revolute`,
+      `Prismatic`, `Cylindrical` or `Screw` joint, the angle [rad] or slide [m]; of a `Universal`, its two angles; of a
+      `Spherical`, the unit quaternion of the child against the parent (4,), in the plane the angle; of a `Free`,
+      displacement [m] and orientation, (7,) or (3,); of a body in the plane, the angle it has turned, in space its unit
+      quaternion; of a point mass or a point `body.point`, its place [m]. Of an angle beyond a turn there is a warning,
+      since it may be in degrees.
     - `rates`: velocities by name, as for `velocity`; by default at rest, as far as the joints allow.
-    - `t0`, `t1`: start and end [s].
-    - `name`: what plots, summaries and files of its runs are titled; by default the mechanism's name.
+    - `t0`, `t1`: start and end [s]; by default the problem's, or 0 and 10.
+    - `name`: what plots, summaries and files of its runs are titled; by default the problem's or the mechanism's name.
     - `citation`: where it comes from.
 
     **Returns:** the `Problem`, with the mechanism's named points.
@@ -173,20 +191,22 @@ def problem(
     **Raises:** `InputError` as `velocity`, for both `v0` and `rates`, for both `q0` and `at`, and where the mechanism
     cannot be closed `at` these positions.
     """
-    _require_mechanism(system)
+    given = _as_problem(system)
     if v0 is not None and rates is not None:
         raise InputError("give v0 or rates, not both.")
     if q0 is not None and at is not None:
         raise InputError("give q0 or at, not both.")
     if at is not None:
         _require_named("at", at, "{'crank': 0.5}")
+    kept, system = system is given and q0 is None and at is None and rates is None, given.system
+    t0 = given.t0 if t0 is None else t0
+    q0 = given.q0 if q0 is None else q0
     if at:
-        q0 = posture(system, at, t0)
-    q0 = system.q0 if q0 is None else q0
-    v0 = velocity(system, {} if rates is None else rates, t0, q0) if v0 is None else v0
-    return Problem(
-        system, q0, v0, t0, t1, system.points, citation=citation, name="" if name is None else name
-    )
+        q0 = posture(system, at, t0, q0)
+    if v0 is None:
+        v0 = given.v0 if kept else velocity(system, {} if rates is None else rates, t0, q0)
+    own = dataclasses.replace(given, q0=q0, v0=v0, t0=t0, t1=given.t1 if t1 is None else t1, reference=None)
+    return dataclasses.replace(own, name=name or given.name, citation=citation or given.citation)
 
 
 @final

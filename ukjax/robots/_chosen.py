@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from .._misc._errors import InputError
+from ._rows import Row
 
 _WORDS = ("limits", "friction", "ground", "self")
 
@@ -13,10 +14,12 @@ class Chosen(NamedTuple):
 
     - `words`: of `"limits"`, `"friction"`, `"ground"`, `"self"`.
     - `pairs`: of geoms or bodies whose contact is taken besides.
+    - `given`: whether it was given, so that what is left out is so on purpose.
     """
 
     words: frozenset[str]
     pairs: frozenset[frozenset[str]]
+    given: bool
 
     def has(self, word: str) -> bool:
         """Whether something is taken over.
@@ -27,14 +30,17 @@ class Chosen(NamedTuple):
         """
         return word in self.words
 
-    def why(self, word: str) -> str:
-        """Why something is not.
+    def left_out(self, feature: str, names: Iterable[str], word: str) -> list[Row]:
+        """Lines for the report on what is not taken over.
 
         **Arguments:**
 
+        - `feature`: what it is.
+        - `names`: of what has it.
         - `word`: one of `words`.
         """
-        return f"not asked for: load(..., contact=True), or contact=['{word}']"
+        why = f"not asked for: load(..., contact=True), or contact=['{word}']"
+        return [(feature, name, "off" if self.given else "ignored", why) for name in names]
 
     def matching(self, *names: tuple[str, str]) -> set[frozenset[str]]:
         """Those of `pairs` that two geoms are.
@@ -56,8 +62,8 @@ def chosen(contact: Any) -> Chosen:
 
     **Raises:** `InputError` for anything else.
     """
-    if isinstance(contact, bool):
-        return Chosen(frozenset(_WORDS if contact else ()), frozenset())
+    if contact is None or isinstance(contact, bool):
+        return Chosen(frozenset(_WORDS if contact else ()), frozenset(), contact is not None)
     such = f"True, False, or a list of {', '.join(map(repr, _WORDS))} and pairs of geoms or bodies ('foot', 'floor')"
     if isinstance(contact, str) or not isinstance(contact, Iterable):
         raise InputError(f"contact must be {such}, got {contact!r}.")
@@ -69,4 +75,4 @@ def chosen(contact: Any) -> Chosen:
             pairs.add(frozenset(x))
         else:
             raise InputError(f"contact must be {such}, got {x!r} in it.")
-    return Chosen(frozenset(words), frozenset(pairs))
+    return Chosen(frozenset(words), frozenset(pairs), True)

@@ -254,7 +254,7 @@ def equalities(at: Reference, lengths: Mapping[int, Lengths | Path]) -> Parts:
         except RefusedError as why:
             rows.append((feature, name, "ignored", str(why)))
         else:
-            rows.append((feature, name, "approximated", "exact, not soft"))
+            rows.append((feature, name, "used", "exact, not soft"))
     return Parts((), tuple(loops), tuple(ties), features(rows))
 
 

@@ -146,7 +146,7 @@ def contacts(at: Reference, chosen: Chosen) -> Parts:
         asked |= own
         if not (own or chosen.has(word)):
             feature = "contact with what stands still" if word == "ground" else "contact of moving bodies"
-            rows.append((feature, name, "ignored", chosen.why(word)))
+            rows += chosen.left_out(feature, [name], word)
             continue
         first, second = shape_of(at, i), shape_of(at, j)
         if not _offered(first, second):
@@ -154,7 +154,7 @@ def contacts(at: Reference, chosen: Chosen) -> Parts:
             continue
         friction = float(touch.friction[0]) if touch.condim > 1 else 0.0
         found.append(Contact(first, second, friction=friction, name=name))  # pyright: ignore[reportArgumentType]
-        rows += [("contact", name, "approximated", _RIGID), *_lost(touch, name)]
+        rows += [("contact", name, "used", _RIGID), *_lost(touch, name)]
     _require_asked(at, chosen, names, asked)
     return Parts(contacts=tuple(found), features=(*features(rows), *_exclusions(at)))
 

@@ -1,5 +1,6 @@
-"""Limits and dry friction of a robot's joints: rigid stops, and friction that holds, where MuJoCo's are soft."""
+"""Limits and dry friction of a robot's joints and tendons: rigid stops, friction that holds; MuJoCo's are soft."""
 
+from collections.abc import Mapping, Sequence
 from typing import final
 
 import equinox as eqx
@@ -8,12 +9,19 @@ from jaxtyping import Array, Float
 
 from .._misc._types import Coordinates, Time, Velocities, as_jax
 from .._system._unilateral import DryFriction
-from ..mechanisms import Limit
+from ..mechanisms import JointFriction, Limit
+from ..mechanisms._abstract_length import AbstractLength
+from ..mechanisms._placement import AnyPlacement, Twist, rate_of
 from ._chosen import Chosen
 from ._joints import kinds
+from ._lengths import Lengths
+from ._mujoco import mujoco
 from ._parts import Parts
-from ._reference import Reference
+from ._paths import Path
+from ._reference import Reference, kind_of
 from ._report import Feature
+from ._rows import Row
+from ._rows import features as as_features
 from ._state import Conversion, conversion
 
 _RIGID = "rigid stops without restitution, not soft"
@@ -32,6 +40,72 @@ class JointRates(eqx.Module):
 
     def __call__(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, " k"]:
         return (v if self.conversion is None else self.conversion.rates(v))[np.array(self.places)]
+
+
+@final
+class TendonLength(AbstractLength):
+    """The length of a tendon: linear in the coordinates, or that of a path through points of bodies."""
+
+    name: str = eqx.field(static=True)
+    length: Lengths | Path
+    turns: bool = eqx.field(static=True)
+
+    @property
+    def bodies(self) -> tuple[str, ...]:
+        return self.length.bodies if isinstance(self.length, Path) else ()
+
+    def value(self, q: Coordinates, placements: Sequence[AnyPlacement]) -> Float[Array, ""]:
+        return self.length(*placements) if isinstance(self.length, Path) else self.length(q)[0]
+
+    def rate(
+        self, v: Velocities, placements: Sequence[AnyPlacement], twists: Sequence[Twist]
+    ) -> Float[Array, ""]:
+        of = self.length
+        return rate_of(of, placements, twists) if isinstance(of, Path) else of.rate(v)[0]
+
+
+def tendon_stops(at: Reference, chosen: Chosen, lengths: Mapping[int, Lengths | Path]) -> Parts:
+    """The limits of tendons as stops, and their dry friction.
+
+    **Arguments:**
+
+    - `at`: the model.
+    - `chosen`: what of contact is used.
+    - `lengths`: of its tendons.
+    """
+    model, found, rows = at.model, list[Limit | JointFriction](), list[Row]()
+    limited = np.array(model.tendon_limited, bool) & (not at.disabled("LIMIT"))
+    loss = np.array(model.tendon_frictionloss) * (not at.disabled("FRICTIONLOSS"))
+    for i, length in lengths.items():
+        name, still = at.names.tendons[i], isinstance(length, Path) and len(length.bodies) < 2
+        own = TendonLength(name, length, _turns(at, i))
+        for has, feature, word, how in (
+            (limited[i], "tendon limits", "limits", _RIGID),
+            (loss[i] > 0, "tendon frictionloss", "friction", "it holds at rest, not soft"),
+        ):
+            if not has:
+                continue
+            if still:
+                rows.append((feature, name, "ignored", "its length does not change"))
+                continue
+            if not chosen.has(word):
+                rows += chosen.left_out(feature, [name], word)
+                continue
+            if word == "limits":
+                found.append(Limit(own, *map(float, model.tendon_range[i])))
+            else:
+                found.append(JointFriction(own, float(loss[i])))
+            rows.append((feature, name, "used", how))
+    return Parts(contacts=tuple(found), features=as_features(rows))
+
+
+def _turns(at: Reference, tendon: int) -> bool:
+    """Whether a tendon is a sum of angles."""
+    model, start = at.model, int(at.model.tendon_adr[tendon])
+    places = range(start, start + int(model.tendon_num[tendon]))
+    if any(model.wrap_type[k] != mujoco().mjtWrap.mjWRAP_JOINT for k in places):
+        return False
+    return all(kind_of(model, int(model.wrap_objid[k])) == "hinge" for k in places)
 
 
 def _named(at: Reference, has: np.ndarray) -> tuple[str, ...]:
@@ -60,16 +134,15 @@ def limits(at: Reference, chosen: Chosen) -> Parts:
     ]
     limited &= ~several
     if not chosen.has("limits"):
-        return Parts(
-            features=(Feature("joint limit", _named(at, limited), "ignored", chosen.why("limits")), *features)
-        )
+        left = chosen.left_out("joint limit", _named(at, limited), "limits")
+        return Parts(features=(*as_features(left), *features))
     for i in np.flatnonzero(limited).tolist():
         low, high = (float(x) for x in model.jnt_range[i])
         start = 0.0 if balls[i] else float(model.qpos0[model.jnt_qposadr[i]])
         found.append(Limit(at.names.joints[i], None if balls[i] else low - start, high - start))
     margins = _named(at, limited & (np.array(model.jnt_margin) > 0))
     features += [
-        Feature("joint limit", _named(at, limited), "approximated", _RIGID),
+        Feature("joint limit", _named(at, limited), why=_RIGID),
         Feature("margin of a limit", margins, "ignored", "stops are where the range ends"),
     ]
     return Parts(contacts=tuple(found), features=tuple(features))
@@ -86,13 +159,12 @@ def frictions(at: Reference, chosen: Chosen) -> Parts:
     owners = model.dof_jntid[places]
     names = tuple(at.names.joints[i] for i in dict.fromkeys(owners.tolist()))
     if not chosen.has("friction") or not len(places):
-        why = chosen.why("friction")
-        return Parts(features=(Feature("joint frictionloss", names, "ignored", why),))
+        return Parts(features=as_features(chosen.left_out("joint frictionloss", names, "friction")))
     turning = np.isin(owners, [*kinds(at)["ball"], *kinds(at)["free"]])
     rates = JointRates(tuple(places.tolist()), conversion(at) if turning.any() else None)
     own = [f"{at.names.joints[i]} friction" for i in owners]
     number = lambda k: own[:k].count(own[k])
     each = [name if own.count(name) == 1 else f"{name}[{number(k)}]" for k, name in enumerate(own)]
     friction = DryFriction(rates, as_jax(loss[places]), name="joint friction", names=each)
-    feature = Feature("joint frictionloss", names, "approximated", "it holds at rest, not soft")
+    feature = Feature("joint frictionloss", names, why="it holds at rest, not soft")
     return Parts(constraints=(friction,), features=(feature,))

@@ -11,6 +11,7 @@ from .._misc._types import as_jax
 from .._motion._project import Projection, project_known, tolerance_of
 from .._system._problem import Problem
 from ..mechanisms import GROUND, Gravity, TreeSystem, tree
+from ..mechanisms._postures import with_unit_quaternions
 from ._actuators import Inputs, inputs_of
 from ._bodies import bodies, frames
 from ._chosen import chosen
@@ -19,7 +20,7 @@ from ._drives import actuators
 from ._equalities import equalities
 from ._geoms import contacts
 from ._joints import joints, kinds
-from ._limits import frictions, limits
+from ._limits import frictions, limits, tendon_stops
 from ._parts import Parts
 from ._passive import armature, compensation, damping, springs
 from ._reference import Reference, reference
@@ -39,7 +40,7 @@ def load(
     merge_fixed: bool = True,
     free_base: bool = False,
     keyframe: str | int | None = None,
-    contact: bool | Iterable[str | tuple[str, str]] = False,
+    contact: bool | Iterable[str | tuple[str, str]] | None = None,
     ctrl: Any = None,
     t1: float = 10.0,
 ) -> Robot:
@@ -50,13 +51,14 @@ def load(
     **Arguments:**
 
     - `source`: path of a file, its text, a `mujoco.MjSpec` or a `mujoco.MjModel`.
-    - `strict`: whether to refuse what would be approximated or ignored.
+    - `strict`: whether to refuse what would be approximated or ignored and changes the motion. Exact equalities and rigid
+      stops count as used, where MuJoCo's are soft; what `contact` leaves out has to be left out by name, as by False.
     - `merge_fixed`: whether bodies without a joint become parts of those they are fixed to, or bodies on `Fixed` joints.
     - `free_base`: whether a base that the file fixes to the world moves freely, as a walking robot's.
     - `keyframe`: name or number of the keyframe to start at; by default the first, or else the reference posture.
-    - `contact`: which inequalities of the file the robot keeps: False for none, True for all, or a list of `"limits"`
-      of joints, `"friction"` in joints, `"ground"` for contact with what stands still, `"self"` for contact of moving
-      bodies, and pairs of geoms or bodies by name, such as `("foot", "floor")`.
+    - `contact`: which inequalities of the file the robot keeps: none by default and by False, True for all, or a list of
+      `"limits"` and `"friction"` of joints and tendons, `"ground"` for contact with what stands still, `"self"` for
+      contact of moving bodies, and pairs of geoms or bodies by name, such as `("foot", "floor")`.
     - `ctrl`: inputs of the actuators (nu,), a function of (t) or of (t, q, v) that returns them, or a `Tabulated`; by
       default those of the keyframe, or else zeros.
     - `t1`: end of the problem [s].
@@ -75,7 +77,12 @@ def load(
     lengths, refused = tendon_lengths(at)
     inputs = _inputs(at, ctrl, start)
     passive = (_gravity(at), compensation(at), springs(at), damping(at))
-    unilateral = (limits(at, wanted), frictions(at, wanted), contacts(at, wanted))
+    unilateral = (
+        limits(at, wanted),
+        frictions(at, wanted),
+        tendon_stops(at, wanted, lengths),
+        contacts(at, wanted),
+    )
     parts = [
         *passive,
         *unilateral,
@@ -155,6 +162,7 @@ def _problem(
     q0, v0 = map(as_jax, state_of(converted, qpos, qvel))
     if mechanism.constraints:
         q0, v0 = project_known(Projection(), mechanism, as_jax(0.0), q0, v0, tolerance_of(q0.dtype))
+        q0 = as_jax(with_unit_quaternions(mechanism, np.asarray(q0)))
     mechanism, q0, v0, found = cleared(mechanism, q0, v0)
     own = {
         name: as_jax(at.rotation(i))

@@ -17,7 +17,7 @@ class Feature:
     - `feature`: what it is, such as `"joint damping"`.
     - `names`: what has it.
     - `status`: `"used"`, `"approximated"` or `"ignored"`.
-    - `why`: how it is approximated, or why it is ignored; empty for what is used as it stands.
+    - `why`: how it is used or approximated, or why it is ignored.
     - `moves`: whether it changes the motion, as contacts do and cameras do not.
     """
 

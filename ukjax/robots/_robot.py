@@ -9,15 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._compiler import acceleration_at
+from .._compiler import acceleration_at, at_states
 from .._formula._acceleration import UdwadiaKalaba
-from .._misc._arguments import real_values
+from .._misc._arguments import real_array, real_values
 from .._misc._errors import InputError
-from .._misc._types import Coordinates, Forces, Numbers, Time, Velocities
+from .._misc._types import Coordinates, Forces, Numbers, Time, Velocities, as_jax, is_traced
 from .._motion._model import nearest_start
 from .._system._constraint import bilateral
 from .._system._problem import Problem
 from ..mechanisms import GROUND, TreeSystem
+from ..mechanisms._postures import with_unit_quaternions
 from ._actuators import Control, Inputs, inputs_of, with_inputs
 from ._clear import without_contacts
 from ._parameters import Axes, parameters, with_parameters
@@ -55,10 +56,18 @@ class Frames(eqx.Module):
         - `t`: time [s].
         - `q`: coordinates of the tree (n_q,).
         """
-        placements = self.mechanism.placements(jnp.asarray(t, q.dtype), q)
-        return {
-            name: placements[self.carriers[name]].point(x.astype(q.dtype)) for name, x in self.places.items()
-        }
+        q = real_array("q", q)
+        t = real_array("t", t).astype(q.dtype)
+        if is_traced((self, t, q)):
+            return _places(self, t, q)
+        found = at_states(_places, self, t[None], q[None])
+        return {name: as_jax(found[name][0]) for name in self.places}
+
+
+def _places(frames: Frames, t: Time, q: Coordinates) -> dict[str, Float[Array, "3"]]:
+    placements = frames.mechanism.placements(t, q)
+    places = frames.places.items()
+    return {name: placements[frames.carriers[name]].point(x.astype(q.dtype)) for name, x in places}
 
 
 @final
@@ -77,6 +86,14 @@ class Robot(eqx.Module):
     names: Names = eqx.field(static=True)
     conversion: Conversion
     inputs: Inputs
+
+    def __repr__(self) -> str:
+        """One line: what it is, and how large."""
+        tree = self.mechanism
+        return (
+            f"Robot '{self.problem.name}': {len(tree.bodies)} bodies, {len(tree.velocity_labels)} velocities, "
+            f"{len(tree.constraints)} constraints, {len(self.names.actuators)} inputs"
+        )
 
     @property
     def mechanism(self) -> TreeSystem:
@@ -171,6 +188,7 @@ class Robot(eqx.Module):
         q0, v0 = self.problem.q0, self.problem.v0
         if opened and bilateral(tree.constraints):
             q0, v0 = nearest_start(without_contacts(tree), jnp.asarray(self.problem.t0, q0.dtype), q0, v0)
+            q0 = with_unit_quaternions(tree, q0)
         points = dataclasses.replace(self.points, mechanism=tree)
         problem = dataclasses.replace(self.problem, system=tree, q0=q0, v0=v0, points=points)
         return dataclasses.replace(self, problem=problem)

@@ -184,8 +184,6 @@ def _notes(at: Reference, i: int) -> list[Row]:
     """What of a tendon is not used."""
     model, name = at.model, at.names.tendons[i]
     notes = {
-        "tendon_limited": ("tendon limits", "one-sided constraints"),
-        "tendon_frictionloss": ("tendon frictionloss", "dry friction"),
         "tendon_armature": ("tendon armature", "it couples joints in the mass matrix"),
         "tendon_stiffnesspoly": ("tendon stiffness, nonlinear", "its linear part is used"),
         "tendon_dampingpoly": ("tendon damping, nonlinear", "its linear part is used"),
