@@ -145,7 +145,7 @@ def _project_once(
     projection: Projection, system: AbstractSystem, t: Array, q: Array, v: Array
 ) -> tuple[Array, Array, Rows, Array]:
     # The rows of a system with numbers of float64 are so too, also at a state of float32.
-    dtype, rows_dtype = q.dtype, jax.eval_shape(position_rows, system, t, q).dtype
+    dtype, rows_dtype = q.dtype, jax.eval_shape(lambda t, q: position_rows(system, t, q), t, q).dtype
     projected = projection(system, *(x.astype(rows_dtype) for x in (t, q, v)))
     q, v = (x.astype(dtype) for x in projected)
     rows = constraint_rows(system, t, q, v)

@@ -1,8 +1,8 @@
 """What of a file's limits, dry friction and contacts a robot takes over."""
 
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from .._misc._arguments import is_list
 from .._misc._errors import InputError
 
 _WORDS = ("limits", "friction", "ground", "self")
@@ -59,7 +59,7 @@ def chosen(contact: Any) -> Chosen:
     if isinstance(contact, bool):
         return Chosen(frozenset(_WORDS if contact else ()), frozenset())
     such = f"True, False, or a list of {', '.join(map(repr, _WORDS))} and pairs of geoms or bodies ('foot', 'floor')"
-    if isinstance(contact, str) or not isinstance(contact, Iterable):
+    if not is_list(contact):
         raise InputError(f"contact must be {such}, got {contact!r}.")
     words, pairs = set(), set()
     for x in contact:
