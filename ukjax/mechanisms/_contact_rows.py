@@ -209,6 +209,8 @@ def contact_frames(system: Any, t: Time | float, q: Coordinates) -> dict[str, Co
     places: AbstractPlaces = system.places
     mechanism = places.described(q.dtype)
     contacts = [*_contacts(mechanism, False), *_contacts(mechanism, True)]
+    if not contacts:
+        return {}
     placed, found = places.placements(_bodies(contacts), q), {}
     for x in contacts:
         ends = tuple(placed[name] for name in x.bodies)
