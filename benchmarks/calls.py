@@ -5,8 +5,8 @@
 
 Processor time, each model in processes of its own, after imports; the default solver and tolerances over one second of
 motion. Later calls are of the same problem, or of its system with another start each time, and what they take more than
-the run in `jit` is said too: medians of 50 calls, taken in turn, the least of 4 rounds. With `--build` all models are
-built and none is run.
+the run in `jit` is said too: medians of 50 calls, or of what a second has room for, taken in turn, the least of 4 rounds.
+Each model's row is printed when it is known. With `--build` all models are built and none is run.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def built(model: str) -> tuple[uk.Problem, float]:
     return problem, time.process_time() - start
 
 
-def measure(model: str) -> list[float]:
+def measure(model: str, only_first: bool) -> list[float]:
     """Seconds of building and of the first call; milliseconds of the run in `jit`, and how many more a later call takes,
     and one from a new start."""
     problem, building = built(model)
@@ -48,6 +48,8 @@ def measure(model: str) -> list[float]:
     start = time.process_time()
     run()
     first = time.process_time() - start
+    if only_first:
+        return [building, first]
     calls = within, run, anew
     for call in (*calls, *calls):
         call()
@@ -58,11 +60,20 @@ def measure(model: str) -> list[float]:
 
 def _median(call: Callable[[], object]) -> float:
     times = []
-    for _ in range(50):
+    while len(times) < 50 and sum(times) < 1.0:
         start = time.process_time()
         call()
         times.append(time.process_time() - start)
     return float(np.median(times))
+
+
+def _apart(cache: str, model: str, *options: str) -> list[float]:
+    """What a process of its own measures, with JAX's cache in a folder."""
+    # Without the second, JAX keeps only what took a second to compile.
+    more = {"JAX_COMPILATION_CACHE_DIR": cache, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    command = [sys.executable, __file__, "--one", model, *options]
+    done = subprocess.run(command, env=os.environ | more, check=True, stdout=subprocess.PIPE, text=True)
+    return json.loads(done.stdout)
 
 
 def main() -> None:
@@ -71,30 +82,25 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=usual)
     parser.add_argument("--build", action="store_true", help="build every model, and run none")
     parser.add_argument("--one", help="measure this model here, and print it as JSON")
+    parser.add_argument("--first", action="store_true", help="with --one: the first call only")
     given = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     if given.one:
-        print(json.dumps([built(given.one)[1]] if given.build else measure(given.one)))
+        print(json.dumps([built(given.one)[1]] if given.build else measure(given.one, given.first)))
         return
     models = list(uk.models.MODELS) if given.build or given.models == ["all"] else given.models
     print(f"float64, one second of motion. {machine()}.\n")
-    rows = {}
-    for model in models:
-        with tempfile.TemporaryDirectory() as cache:
-            # Without the second, JAX keeps only what took a second to compile.
-            more = {"JAX_COMPILATION_CACHE_DIR": cache, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
-            command = [sys.executable, __file__, "--one", model, *["--build"] * given.build]
-            said = [
-                subprocess.run(
-                    command, env=os.environ | more, check=True, capture_output=True, text=True
-                ).stdout
-                for _ in range(1 if given.build else 2)
-            ]
-        (building, *first), *second = map(json.loads, said)
-        rows[model] = [building, *first[:1], *(again for _, again, *_ in second), *first[1:]]
     more = "a later call more [ms]", "from a new start more [ms]"
     columns = ["building [s]", "first [s]", "first, cache filled [s]", "in jit [ms]", *more]
-    print(table(columns[:1] if given.build else columns, rows))
+    for model in models:
+        with tempfile.TemporaryDirectory() as cache:
+            if given.build:
+                row = _apart(cache, model, "--build")
+            else:
+                building, first, *later = _apart(cache, model)
+                row = [building, first, _apart(cache, model, "--first")[1], *later]
+        lines = table(columns[: len(row)], {model: row}).splitlines()
+        print("\n".join(lines if model == models[0] else lines[2:]), flush=True)
 
 
 if __name__ == "__main__":

@@ -578,11 +578,49 @@ class _Thing:
 
 HUGE = 10**30
 THINGS = (None, "text", _Thing(), {"a": 1.0}, [None], 1j, np.array(["a"]), b"ab", lambda: 1.0)
+STRANGE = (
+    "\0",
+    np.array(object()),
+    np.array(["\0"]),
+    jax.random.key(0),
+    int,
+    10**400,
+    [[1.0], [1.0, 2.0]],
+)
+FUNCTIONS = (
+    _raises,
+    max,
+    int,
+    lambda *of: None,
+    lambda *of: "text",
+    lambda *of: HUGE,
+    lambda *of: {"a": 1.0},
+)
+BLOCK = um.box("block", (0.5, 0.0, 0.0), (1.0, 0.1, 0.1), 20.0)
 DOOR = um.tree(
     [um.box("leaf", (0.5, 0.0), (1.0, 0.1), 20.0)], [um.Revolute("hinge", um.GROUND, "leaf", (0.0, 0.0))]
 )
 GAP = lambda t, q: q[0]
+URDF = (
+    '<robot name="r"><link name="a"/><link name="b"><inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" '
+    'ixy="0" ixz="0" iyz="0"/></inertial></link><joint name="j" type="continuous"><parent link="a"/><child link="b"/>'
+    '<axis xyz="0 0 1"/></joint></robot>'
+)
 FOLDERS = ("", ".", "..", "no/such\0name", "x" * 5_000, None, 3, b"run", ["run"])
+
+
+def _joined(kind, *more):
+    """The door in space, on a joint of some kind."""
+    return um.problem(um.assemble([BLOCK], [kind("joint", um.GROUND, "block", (0.0, 0.0, 0.0), *more)]))
+
+
+def _slips(slip):
+    contact = uk.Unilateral(GAP, friction=0.2, slip=slip)
+    return uk.check(_pendulum(constraints=[contact]), 0.0, [0.0, 0.0], V0)
+
+
+def _look(**parts):
+    return um.Visual("block", "box", **({"size": (1.0, 1.0, 1.0)} | parts))
 
 
 def _level(level):
@@ -696,6 +734,52 @@ def _level(level):
         ("names", uk.bench, [*THINGS[2:3], 1j, THINGS[-1], 3, np.ones(2)]),
         ("", uk.load_exported, FOLDERS),
         ("", uk.Trajectory.load, FOLDERS),
+        ("dt0", lambda x: uk.simulate(PROBLEM, dt0=x), [x for x in STRANGE if x is not int]),
+        ("rtol", lambda x: uk.simulate(PROBLEM, rtol=x), STRANGE),
+        ("start_tolerance", lambda x: uk.simulate(PROBLEM, start_tolerance=x), STRANGE[:-2]),
+        (
+            "energy",
+            lambda x: uk.simulate(_pendulum(energy=x), Q0, V0, t1=0.1),
+            [lambda *of: 1j, *FUNCTIONS[4:]],
+        ),
+        (
+            "force",
+            lambda x: uk.check(_pendulum(force=x), 0.0, Q0, V0),
+            [lambda t, q, v: 1j * q, *FUNCTIONS[3:]],
+        ),
+        ("slip", _slips, [lambda t, q, v: 1j, *FUNCTIONS]),
+        ("names", lambda x: uk.DryFriction(lambda t, q, v: v[0], 1.0, names=x), STRANGE[1:-1]),
+        ("levels", uk.Recursive, STRANGE[1:2]),
+        ("clearances", lambda x: uk.enforce_levels(V0, [(np.eye(2), V0)], x), STRANGE[1:2]),
+        ("ranks", lambda x: uk.null_space_bases([np.eye(2)], ranks=x), [*THINGS[1:], *STRANGE]),
+        ("eta", lambda x: uk.StackedForm(eta=x), [*THINGS[1:], *STRANGE, 1.0, np.eye(2)]),
+        (
+            "eta",
+            lambda x: uk.StackedForm(eta=x).acceleration(GOOD, 0.0, Q0, V0),
+            [np.ones(3), []],
+        ),
+        ("rcond", lambda x: uk.Lineax(lx.SVD(), x), [*THINGS[1:], *STRANGE]),
+        ("R", uk.zyz_angles, [*THINGS, *STRANGE, np.eye(2)]),
+        ("angles", uk.zyz_rotation, [*THINGS, *STRANGE, np.ones(2)]),
+        ("takes", lambda x: uk.sweep(x, {"x": [1.0]}), [int]),
+        ("t1", lambda x: uk.tune(PROBLEM, uk.Baumgarte(1.0, 1.0), dt0=0.1, t1=x), [1e30, HUGE]),
+        ("length", lambda x: _joined(um.Distance, (1.0, 0.0, 0.0), x), [*FUNCTIONS]),
+        ("joint", lambda x: _joined(um.Distance, (1.0, 0.0, 0.0), x), [lambda t: NAN]),
+        ("surface", lambda x: _joined(um.Guide, x), FUNCTIONS),
+        ("path", lambda x: _joined(um.PathMotion, x), FUNCTIONS),
+        ("coordinates", lambda x: um.assemble([BLOCK], coordinates=x), [*THINGS, *STRANGE, np.ones(7)]),
+        ("size", lambda x: _look(size=x), [*THINGS, *STRANGE]),
+        ("position", lambda x: _look(position=x), [*THINGS, *STRANGE]),
+        ("colour", lambda x: _look(colour=x), [*THINGS[1:], *STRANGE]),
+        ("rotation", lambda x: _look(rotation=x), [*THINGS[1:], *STRANGE]),
+        ("system", lambda x: um.contact_frames(x, 0.0, Q0), THINGS),
+        ("q", lambda x: um.contact_frames(DOOR, 0.0, x), [*THINGS, *STRANGE, np.ones(7)]),
+        ("strict", lambda x: uk.load(URDF, strict=x), [*THINGS, np.ones(2), 1]),
+        ("free_base", lambda x: uk.load(URDF, free_base=x), [*THINGS, np.ones(2), 1]),
+        ("merge_fixed", lambda x: uk.load(URDF, merge_fixed=x), [*THINGS, np.ones(2), 1]),
+        ("contact", lambda x: uk.load(URDF, contact=x), STRANGE[:2]),
+        ("ctrl", lambda x: uk.load(URDF, ctrl=x), [int, *THINGS[1:8]]),
+        ("", uk.load, FOLDERS),
     ],
     ids=lambda x: x if isinstance(x, str) else "",
 )

@@ -35,6 +35,8 @@ class Equations(eqx.Module):
 
 def _expect(what: str, array: Array, shape: tuple[int, ...]) -> Array:
     array = number_array(what, array)
+    if jnp.issubdtype(array.dtype, jnp.complexfloating):
+        raise InputError(f"{what} must be real, got {array.dtype}.")
     if array.shape != shape:
         raise InputError(f"{what} has shape {array.shape}; it must be {shape or 'a scalar'}.")
     return array
@@ -143,9 +145,13 @@ def require_energy(system: AbstractSystem, t: Time, q: Coordinates, v: Velocitie
 
     **Arguments:** as `equations_of_motion`.
     """
-    eqx.filter_eval_shape(_energy, system, t, q, v)
+    eqx.filter_eval_shape(energy_of, system, t, q, v)
 
 
-def _energy(system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) -> Array | None:
+def energy_of(system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) -> Array | None:
+    """The energy [J], with its shape checked, or None where the system has none.
+
+    **Arguments:** as `equations_of_motion`.
+    """
     energy = called(f"the energy of {type(system).__name__}", system.energy, t, q, v)
     return None if energy is None else _expect("the energy", energy, ())

@@ -57,10 +57,11 @@ def accelerations(equations: Equations, kept: np.ndarray) -> Found:
     B, x0 = A @ np.swapaxes(W, 1, 2), _times(W, Q + c)
     dx, multipliers = np.zeros_like(x0), np.zeros_like(b)
     for rows in {x.tobytes(): x for x in kept}.values():
-        at = np.all(kept == rows, axis=1)
-        basis = np.linalg.qr(np.swapaxes(B[at][:, rows], 1, 2))[0]
-        U, R = np.linalg.qr(B[at] @ basis)
-        lacking = b[at] - _times(B[at], x0[at])
+        at = np.flatnonzero(np.all(kept == rows, axis=1))
+        here = B[at]
+        basis = np.linalg.qr(np.swapaxes(here[:, rows], 1, 2))[0]
+        U, R = np.linalg.qr(here @ basis)
+        lacking = b[at] - _times(here, x0[at])
         y = np.linalg.solve(R, np.swapaxes(U, 1, 2) @ lacking[..., None])
         dx[at] = (basis @ y)[..., 0]
         multipliers[at] = (U @ np.linalg.solve(np.swapaxes(R, 1, 2), y))[..., 0]

@@ -6,12 +6,14 @@ in which the constraint force is gone, and A a = b.
 """
 
 import dataclasses
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, Bool, Float
 
+from .._misc._arguments import real_array, require_finite
+from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
 from .._pseudoinverse import (
     AbstractPseudoinverse,
@@ -85,6 +87,14 @@ class RangeForm(AbstractFormula):
         return result(equations, a, inverse, inverse.rank + Z.rank == M.shape[0])
 
 
+def _vector(eta: Any) -> Array:
+    array = real_array("eta", eta)
+    if array.ndim != 1:
+        raise InputError(f"eta has shape {array.shape}; it must be a vector.")
+    require_finite("eta", array)
+    return array
+
+
 @final
 class StackedForm(AbstractFormula):
     """a = [E M; A]^+ [E (Q + c); b] + (I - [E M; A]^+ [E M; A]) eta; M may be singular.
@@ -109,7 +119,7 @@ class StackedForm(AbstractFormula):
         eta: Float[Array, " n"] | None = None,
     ):
         self.pinv = as_pseudoinverse(pinv)
-        self.eta = None if eta is None else jnp.asarray(eta)
+        self.eta = None if eta is None else _vector(eta)
 
     @in_full_precision
     def solve(self, equations: Equations) -> Acceleration:
@@ -120,6 +130,8 @@ class StackedForm(AbstractFormula):
         right = jnp.concatenate([E @ (equations.Q + equations.c), equations.rows.b])
         a = both.matrix @ right
         if self.eta is not None:
+            if self.eta.shape != (n,):
+                raise InputError(f"eta has shape {self.eta.shape}; there are {n} velocities.")
             a = a + self.eta - both.matrix @ (stacked @ self.eta)
         return result(equations, a, inverse, both.rank == n)
 

@@ -29,6 +29,8 @@ def number_array(name: str, value: Any) -> Array:
     """
     require_own_process()
     try:
+        if isinstance(value, str | bytes):  # of which "\0" would be a truth value
+            raise TypeError("text")
         return jnp.asarray(value)
     except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{name} must be an array of numbers, got {shown(value)}.") from error
@@ -215,12 +217,23 @@ def all_of(name: str, values: Any, kind: type | tuple[type, ...], such_as: str) 
 
     **Raises:** `InputError` for anything else.
     """
-    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+    if not is_list(values):
         raise InputError(f"{name} must be a list of things like {such_as}, got {type(values).__name__}.")
     values = tuple(values)
     for value in values:
         require_instance(f"each of the {name}", value, kind, such_as)
     return values
+
+
+def is_list(values: Any) -> bool:
+    """Whether something can be iterated, other than text: an array of no dimension only says so.
+
+    **Arguments:**
+
+    - `values`: anything.
+    """
+    iterable = isinstance(values, Iterable) and not isinstance(values, str | bytes)
+    return iterable and getattr(values, "ndim", 1) > 0
 
 
 def positive_time(name: str, value: Any) -> Array:
@@ -251,10 +264,10 @@ def require_between(name: str, value: Any, low: float, high: float) -> None:
     """
     if is_traced(value):
         return
-    number = value.item() if isinstance(value, Array | np.ndarray) and np.ndim(value) == 0 else value
     try:
+        number = value.item() if isinstance(value, Array | np.ndarray) and np.ndim(value) == 0 else value
         inside = isinstance(number, numbers.Real) and low < float(number) < high
-    except OverflowError:
+    except (OverflowError, NotImplementedError):  # the latter of keys of randomness
         inside = False
     if not inside:
         raise InputError(f"{name} must lie between {low:g} and {high:g}, got {shown(value)}.")

@@ -5,8 +5,13 @@ a twist is xi = (v, omega), linear part first; a rigid motion is a matrix g = [[
 quaternion is scalar first. Every function is smooth where it is defined, at zero too.
 """
 
+from typing import Any
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float
+
+from ._arguments import real_array
+from ._errors import InputError
 
 
 def hat(omega: Float[Array, "3"]) -> Float[Array, "3 3"]:
@@ -104,6 +109,13 @@ def quaternion_rate(p: Float[Array, "4"], omega: Float[Array, "3"]) -> Float[Arr
     return 0.5 * quaternion_product(p, jnp.concatenate([jnp.zeros_like(omega[:1]), omega]))
 
 
+def _of_shape(name: str, value: Any, shape: tuple[int, ...]) -> Array:
+    array = real_array(name, value)
+    if array.shape != shape:
+        raise InputError(f"{name} has shape {array.shape}; it must be {shape}.")
+    return array
+
+
 def zyz_rotation(angles: Float[Array, "3"]) -> Float[Array, "3 3"]:
     """The rotation R_z(phi) R_y(psi) R_z(gamma) of ZYZ Euler angles (Xu-Liu 2017, eq. (42)).
 
@@ -112,7 +124,10 @@ def zyz_rotation(angles: Float[Array, "3"]) -> Float[Array, "3 3"]:
     - `angles`: phi, psi, gamma [rad] (3,).
 
     **Returns:** the rotation matrix (3, 3).
+
+    **Raises:** `InputError` for another shape.
     """
+    angles = _of_shape("angles", angles, (3,))
     (cf, cp, cg), (sf, sp, sg) = jnp.cos(angles), jnp.sin(angles)
     first = jnp.stack([cf * cp * cg - sf * sg, -cf * cp * sg - sf * cg, cf * sp])
     second = jnp.stack([sf * cp * cg + cf * sg, -sf * cp * sg + cf * cg, sf * sp])
@@ -130,7 +145,10 @@ def zyz_angles(R: Float[Array, "3 3"]) -> Float[Array, "3"]:
     - `R`: rotation matrix (3, 3).
 
     **Returns:** phi, psi, gamma (3,).
+
+    **Raises:** `InputError` for another shape.
     """
+    R = _of_shape("R", R, (3, 3))
     square = R[2, 0] ** 2 + R[2, 1] ** 2
     straight = square <= (16 * jnp.finfo(R.dtype).eps) ** 2
     sine = jnp.sqrt(jnp.where(straight, 1, square))

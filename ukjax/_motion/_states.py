@@ -130,9 +130,9 @@ def _least_norm(
     count = out.sum(axis=1)
     states, rows = np.nonzero(out)  # of each pair a z, with 1 in its row and 0 in the others left out
     this = np.arange(kept.shape[1])[:, None] == rows
-    depends = code.dependency.on_host(known[states].T, this.astype(multipliers.dtype))
+    depends = code.dependency.on_host(known.T[:, states], this.astype(multipliers.dtype))
     exact = np.ones(len(kept), bool)
-    np.logical_and.at(exact, states, depends["holds"] > 0.5)
+    exact[states[depends["holds"] <= 0.5]] = False
     # Each z, as many as a state has, is taken out of those after it, and out of the multipliers.
     most, m = int(count.max()), kept.shape[1]
     left = np.zeros((len(kept), most + 1, m), multipliers.dtype)

@@ -6,7 +6,6 @@ scaling is undone exactly afterwards, and the derivative at constant rank is wri
 
 import abc
 import dataclasses
-import math
 import numbers
 from typing import Any, ClassVar
 
@@ -58,8 +57,7 @@ class AbstractPseudoinverse(eqx.Module):
     def __check_init__(self):
         if self.rcond is None:
             return
-        number = isinstance(self.rcond, numbers.Real)
-        if not (number and math.isfinite(self.rcond) and 0.0 < self.rcond < 1.0):
+        if not (isinstance(self.rcond, numbers.Real) and 0.0 < self.rcond < 1.0):
             raise InputError(
                 f"rcond must be a number between 0 and 1, such as {DEFAULT_RCOND}; got {self.rcond!r}."
             )

@@ -19,7 +19,7 @@ from jaxtyping import Array
 from .._compiler._parameters import joined, split
 from .._contact._rows import kinematics as contact_kinematics
 from .._formula._acceleration import equations_of_motion
-from .._misc._called import called
+from .._formula._equations import energy_of
 from .._misc._closures import require_seen
 from .._misc._traced import signature
 from .._misc._types import is_traced
@@ -56,7 +56,7 @@ class Keyed:
 
 def _computed(system: AbstractSystem, stabilizer: AbstractStabilizer, *state: Array) -> Any:
     """All that runs ask of a system."""
-    energy = called(f"the energy of {type(system).__name__}", system.energy, *state)
+    energy = energy_of(system, *state)
     motion = equations_of_motion(system, *state, stabilizer=stabilizer), system.kinematics(*state), energy
     if unilateral(system.constraints):
         motion = motion, contact_kinematics(system, *state)

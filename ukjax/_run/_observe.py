@@ -201,7 +201,7 @@ def assembled(model: Model, solved: Solved, dense: bool, *, usual: int = 0, **to
     states, result = States(solved.t, solved.q, solved.v), solved.result
     observed, (names, kinds) = _observe(model, states) if tracing else _at_reached(model, states, usual)
     xp = jnp if tracing else np
-    finite = xp.all(xp.array([xp.all(xp.isfinite(xp.asarray(observed[x])[-1])) for x in ("q", "a")]))
+    finite = xp.all(xp.isfinite(xp.concatenate([xp.asarray(observed[x])[-1] for x in ("q", "a")])))
     if tracing:
         result = RESULTS.where(finite, result, RESULTS.diverged)
     elif not finite:

@@ -43,9 +43,16 @@ def checked_tolerance(given: Any) -> float | None:
         return None
     is_number = isinstance(given, numbers.Real) or (isinstance(given, Array | np.ndarray) and given.ndim == 0)
     value: Any = given  # one of Python's may be larger than a float can be
-    if isinstance(given, bool) or is_traced(given) or not is_number or not value >= 0:
+    if isinstance(given, bool) or is_traced(given) or not is_number or not _at_least_zero(value):
         raise InputError(f"start_tolerance must be a number of at least 0, or None, got {shown(given)}.")
     return float(min(given, sys.float_info.max)) if isinstance(given, int) else float(given)
+
+
+def _at_least_zero(value: Any) -> bool:
+    try:
+        return bool(value >= 0)
+    except TypeError:  # arrays of anything
+        return False
 
 
 def start_moved(given: State, start: State) -> Float[Array, "2"]:

@@ -113,7 +113,12 @@ def changed(spec: RunSpec, values: dict[str, Array], others: Iterable[str] = ())
 def _call(fn: Callable[..., Any], names: Iterable[str]) -> tuple[tuple[str, ...], bool]:
     """Which parameters a function takes, and whether all in one dict."""
     names = tuple(names)
-    taken = inspect.signature(fn).parameters
+    try:
+        taken = inspect.signature(fn).parameters
+    except ValueError as error:  # of some classes of Python nothing is known
+        raise InputError(
+            f"{shown(fn)} does not say what it takes: give a function with named arguments."
+        ) from error
     if any(p.kind is p.VAR_KEYWORD for p in taken.values()):
         return names, False
     positional = [p for p in taken.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]

@@ -9,7 +9,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._misc._arguments import fails, number_array, real_array, require_function, require_not_negative
+from .._misc._arguments import (
+    fails,
+    is_list,
+    number_array,
+    real_array,
+    require_function,
+    require_not_negative,
+)
 from .._misc._called import called
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time, Velocities, is_traced
@@ -44,7 +51,7 @@ def _coefficient(what: str, name: str, value: Any, most: float = math.inf) -> Ar
 
 
 def _checked_names(names: Any) -> tuple[str, ...]:
-    if isinstance(names, str) or not all(isinstance(x, str) and x for x in names):
+    if not is_list(names) or not all(isinstance(x, str) and x for x in names):
         raise InputError(f"names must be words, one for each contact, got {names!r}.")
     return tuple(names)
 
@@ -164,6 +171,8 @@ def slips(contact: Unilateral, count: int, t: Time, q: Coordinates, v: Velocitie
         return jnp.zeros((count, 0), v.dtype)
     what = f"the slip of '{contact.name}'"
     value = number_array(what, called(what, contact.slip, t, q, v))
+    if jnp.issubdtype(value.dtype, jnp.complexfloating):
+        raise InputError(f"{what} must be real, got {value.dtype}.")
     if count == 1 and value.ndim < 2:
         value = value.reshape(1, -1)
     if value.ndim == 1:

@@ -93,7 +93,9 @@ def _settings(problem: Problem, options: dict[str, Any], loss: Any) -> Settings:
     ts, max_steps = _options.times(t0, t1, options["ts"]), options["max_steps"]
     if isinstance(controller, dfx.ConstantStepSize):
         assert dt0 is not None
-        max_steps = min(max_steps, fixed_steps(t0, t1, dt0))
+        if (steps := fixed_steps(t0, t1, dt0)) > max_steps + 1:
+            raise InputError(f"t1 is {steps - 1} steps of dt0 away, more than max_steps = {max_steps}.")
+        max_steps = min(max_steps, steps)
         if options["ts"] is None:
             # `ViolationLoss` leaves out the rows to spare of a run that saves its steps; a loss of the user's sees none.
             ends = np.append(np.arange(float(t0), float(t1 - dt0 / 2), float(dt0)), float(t1))

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._misc._errors import InputError
+from .._misc._arguments import one_of
 from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities, as_jax, module_for
 from .._system._constraint import AbstractConstraint, Holonomic, Nonholonomic, as_constraints
 from .._system._system import AbstractSystem
@@ -268,8 +268,7 @@ def assemble(
 
     **Raises:** `InputError` for what does not fit together, in one line.
     """
-    if coordinates not in ("quaternion", "euler parameters"):
-        raise InputError(f"coordinates must be 'quaternion' or 'euler parameters', got {coordinates!r}.")
+    one_of("coordinates", coordinates, ("quaternion", "euler parameters"))
     mechanism, further = (
         Mechanism(bodies, joints, loads, name, visuals, contacts),
         as_constraints(constraints),

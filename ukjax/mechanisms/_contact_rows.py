@@ -8,7 +8,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._misc._errors import InputError
+from .._misc._arguments import real_array
+from .._misc._errors import InputError, shown
 from .._misc._names import unknown_name
 from .._misc._types import Coordinates, Time, Velocities, as_jax, module_for
 from .._system._unilateral import AbstractUnilateral, DryFriction, Unilateral
@@ -199,10 +200,19 @@ def contact_frames(system: Any, t: Time | float, q: Coordinates) -> dict[str, Co
     - `q`: coordinates (n_q,).
 
     **Returns:** a `ContactFrame` each.
+
+    **Raises:** `InputError` for what is no mechanism, and another shape.
     """
+    if not hasattr(system, "places"):
+        raise InputError(f"system must be a mechanism, got {shown(system)}.")
+    q = real_array("q", q)
+    if q.shape != system.q0.shape:
+        raise InputError(f"q has shape {q.shape}; the mechanism has {system.q0.size} coordinates.")
     places: AbstractPlaces = system.places
     mechanism = places.described(q.dtype)
     contacts = [*_contacts(mechanism, False), *_contacts(mechanism, True)]
+    if not contacts:
+        return {}
     placed, found = places.placements(_bodies(contacts), q), {}
     for x in contacts:
         ends = tuple(placed[name] for name in x.bodies)

@@ -7,7 +7,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._misc._arguments import require_function
+from .._misc._arguments import number_array, require_function
+from .._misc._called import called
 from .._misc._types import Time
 from ._abstract_joint import AbstractAxisJoint, AbstractJoint, require_axis_joint, set_ends
 from ._bodies import checked_array, checked_name
@@ -77,7 +78,8 @@ class Guide(AbstractJoint):
     def rows(self, t: Time, *placements: AnyPlacement) -> Array:
         parent, child = placements
         x = parent.centre + parent.back(child.point(self.point) - parent.p)
-        return jnp.atleast_1d(self.surface(x))
+        what = f"the surface of joint '{self.name}'"
+        return jnp.atleast_1d(number_array(f"what {what} returns", called(what, self.surface, x)))
 
 
 @final

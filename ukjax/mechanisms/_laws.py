@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._misc._arguments import number_array, require_function
+from .._misc._called import called
 from .._misc._errors import InputError
 from ._bodies import checked_array
 
@@ -42,7 +43,7 @@ def value_of(what: str, law: Any, shape: tuple[int, ...], *arguments: Array) -> 
     """
     if not callable(law):
         return law
-    value = number_array(f"what {what} returns", law(*arguments))
+    value = number_array(f"what {what} returns", called(what, law, *arguments))
     if value.shape != shape or not jnp.issubdtype(value.dtype, jnp.number):
         right = f"shape {shape}" if shape else "a scalar"
         raise InputError(f"{what} returned shape {value.shape}; it must return {right}.")

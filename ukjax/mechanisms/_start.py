@@ -85,6 +85,10 @@ def _solve(system: Any, t: Time, q: Coordinates, targets: dict[str, Array]) -> t
         v = pinv(A, method).matrix @ b
     else:
         A, b = (x[0] for x in at_states(_rows, (system, targets), t[None], q[None]))
+        if not (np.all(np.isfinite(A)) and np.all(np.isfinite(b))):
+            raise InputError(
+                f"rows of the joints are not finite at t = {t}, q = {q}: what do their functions return?"
+            )
         v = as_jax(solved_on_host(A, b, method.threshold(q.dtype)))
         return v, A @ np.asarray(v) - b
     return v, A @ v - b

@@ -55,9 +55,10 @@ class Visual:
         given = {x.name: getattr(self, x.name) for x in dataclasses.fields(self)}
         if is_traced(list(given.values())):
             raise InputError(f"{what} takes numbers that are known, not ones that JAX traces.")
+        size = self.size if _is_vector(self.size) else [self.size]
         rotation = np.eye(3) if self.rotation is None else self.rotation
         fixed = {
-            "size": _array(f"the size of {what}", np.atleast_1d(self.size), (_SIZES[self.kind],)),
+            "size": _array(f"the size of {what}", size, (_SIZES[self.kind],)),
             "position": _place(f"the position of {what}", self.position),
             "rotation": _array(f"the rotation of {what}", rotation, (3, 3)),
             "colour": None if self.colour is None else _colour(f"the colour of {what}", self.colour),
@@ -98,7 +99,7 @@ def _array(what: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
     """Finite numbers of a shape, in which -1 is any number of them; nobody writes to them."""
     try:
         array = np.array(value, float)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{what} must be an array of numbers, got {shown(value)}.") from error
     if len(array.shape) != len(shape) or any(
         n not in (-1, k) for k, n in zip(array.shape, shape, strict=True)
@@ -111,12 +112,16 @@ def _array(what: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
     return array
 
 
+def _is_vector(value: Any) -> bool:
+    return isinstance(value, tuple | list) or getattr(value, "ndim", 0) > 0
+
+
 def _place(what: str, value: Any) -> np.ndarray:
-    return _array(what, [*value, 0.0] if np.shape(value) == (2,) else value, (3,))
+    return _array(what, [*value, 0.0] if _is_vector(value) and len(value) == 2 else value, (3,))
 
 
 def _colour(what: str, value: Any) -> np.ndarray:
-    array = _array(what, value, (4 if np.shape(value) == (4,) else 3,))
+    array = _array(what, value, (4 if _is_vector(value) and len(value) == 4 else 3,))
     if np.any((array < 0) | (array > 1)):
         raise InputError(f"{what} must be numbers from 0 to 1, got {shown(value)}.")
     return array

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._misc._arguments import real_array
-from .._misc._errors import InputError
+from .._misc._errors import InputError, shown
 from .._misc._types import Coordinates, Time, Velocities, as_jax
 from ..mechanisms._bodies import AbstractBody
 from ..mechanisms._loads import AbstractCoordinateLoad, AbstractLoad, Placements, Twists, parts_of
@@ -270,9 +270,7 @@ def _arguments(ctrl: Callable[..., Any]) -> int:
     for count in (1, 3):
         try:
             inspect.signature(ctrl).bind(*range(count))
-        except TypeError:
+        except (TypeError, ValueError):  # the latter of classes of Python, which do not say what they take
             continue
         return count
-    raise InputError(
-        f"ctrl must be a function of (t) or (t, q, v); this one takes {inspect.signature(ctrl)}."
-    )
+    raise InputError(f"ctrl must be a function of (t) or (t, q, v), got {shown(ctrl)}.")

@@ -1,8 +1,8 @@
 """What of a file's limits, dry friction and contacts a robot takes over."""
 
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from .._misc._arguments import is_list
 from .._misc._errors import InputError
 from ._rows import Row
 
@@ -65,7 +65,7 @@ def chosen(contact: Any) -> Chosen:
     if contact is None or isinstance(contact, bool):
         return Chosen(frozenset(_WORDS if contact else ()), frozenset(), contact is not None)
     such = f"True, False, or a list of {', '.join(map(repr, _WORDS))} and pairs of geoms or bodies ('foot', 'floor')"
-    if isinstance(contact, str) or not isinstance(contact, Iterable):
+    if not is_list(contact):
         raise InputError(f"contact must be {such}, got {contact!r}.")
     words, pairs = set(), set()
     for x in contact:

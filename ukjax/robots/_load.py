@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from .._misc._arguments import flag
 from .._misc._errors import InputError
 from .._misc._names import unknown_name
 from .._misc._types import as_jax
@@ -69,6 +70,8 @@ def load(
     without `mujoco`.
     """
     wanted = chosen(contact)
+    for option, value in (("strict", strict), ("merge_fixed", merge_fixed), ("free_base", free_base)):
+        flag(option, value)
     read_in = read(source, free_base)
     if not read_in.model.nv:
         raise InputError(f"{read_in.title} has no joint, so nothing can move.")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._misc._arguments import require_instance
-from .._misc._errors import InputError
+from .._misc._errors import InputError, shown
 from ._missing import without_missing
 from ._mujoco import mujoco
 from ._report import Feature
@@ -79,9 +79,13 @@ def read(source: Any, free_base: bool) -> Source:
 
 
 def _file(path: Path) -> Path:
+    try:
+        found = path.is_file()
+    except (OSError, ValueError) as error:  # a name too long, a zero in it
+        raise InputError(f"{shown(str(path))} is no path of a file: {error}") from error
     if path.is_dir():
         raise InputError(f"'{path}' is a folder; give the path of an MJCF or URDF file.")
-    if not path.is_file():
+    if not found:
         raise InputError(f"there is no file '{path}'.")
     return path
 

@@ -18,7 +18,7 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..._misc._arguments import number_array
+from ..._misc._arguments import all_of, number_array, whole_number
 from ..._misc._errors import InputError, shown
 from ..._misc._types import is_traced
 from ..._pseudoinverse import AbstractPseudoinverse, GramSchmidt, as_pseudoinverse
@@ -230,8 +230,10 @@ def null_space_bases(
     **Raises:** `InputError` as `orthogonal_projectors`, and under `jit` without `ranks`.
     """
     rows, method = _checked(levels), as_pseudoinverse(pinv)
-    if ranks is not None and len(ranks) != len(rows):
-        raise InputError(f"ranks has {len(ranks)} entries; there are {len(rows)} levels.")
+    if ranks is not None:
+        ranks = [whole_number("each of the ranks", x, 0) for x in all_of("ranks", ranks, object, "2")]
+        if len(ranks) != len(rows):
+            raise InputError(f"ranks has {len(ranks)} entries; there are {len(rows)} levels.")
     S, result = jnp.eye(rows[0].shape[1], dtype=rows[0].dtype), []
     for level, A in enumerate(rows):
         restricted = restrict(A, S, method, projector=False)

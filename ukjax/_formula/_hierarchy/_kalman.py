@@ -18,7 +18,7 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..._misc._arguments import all_of, real_array, require_not_negative
+from ..._misc._arguments import all_of, is_list, real_array, require_not_negative
 from ..._misc._errors import InputError, shown
 from ..._pseudoinverse import AbstractPseudoinverse, GramSchmidt, as_pseudoinverse
 from ..._pseudoinverse._kernels import dot
@@ -137,8 +137,9 @@ def enforce_levels(
     if not all(len(pair) == 2 for pair in levels):
         raise InputError("each of the levels must be a pair (H, b).")
     pairs = [(real_array("H", H), real_array("b", b)) for H, b in levels]
-    if clearances is not None and not isinstance(clearances, Sequence | np.ndarray | Array):
+    if clearances is not None and not is_list(clearances):
         raise InputError(f"clearances must be a list, one for each level, got {shown(clearances)}.")
+    clearances = None if clearances is None else list(clearances)
     for H, b in pairs:
         if x0.ndim != 1 or H.ndim != 2 or H.shape[1] != x0.size or b.shape != H.shape[:1]:
             raise InputError(
