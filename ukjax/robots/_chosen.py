@@ -1,5 +1,6 @@
 """What of a file's limits, dry friction and contacts a robot takes over."""
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from .._misc._arguments import is_list
