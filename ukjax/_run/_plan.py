@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, final
 import diffrax as dfx
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
@@ -190,7 +189,7 @@ def planned(system: AbstractSystem, options: Options, t: Array, q: Array, v: Arr
     plan = tier_of(system, options.contact, has_resets(options.event)) or Plan(system, options, t, q, v)
     if isinstance(plan, Plan) and not plan.traced:
         with jax.ensure_compile_time_eval():
-            plan.arrays = jax.tree.map(jnp.asarray, plan.arrays)
+            plan.arrays = jax.device_put(plan.arrays)
     if not (plan.traced if isinstance(plan, Plan) else is_traced(system)):
         with _lock:
             _plans[remembered] = plan, changeable_in((system, tuple(options)))

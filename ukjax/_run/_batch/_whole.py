@@ -74,8 +74,7 @@ class Whole:
         assert numbers is not None
         of_projection = [x for x in numbers[1:] if x is not None]
         given = [numbers[0]], of_projection, jax.tree.leaves(eqx.filter(controller, eqx.is_array))
-        joined = [self._joined(x) for x in given]
-        return list(map(np.asarray, joined)) if at_once else joined
+        return [self._joined(x, np if at_once else jnp) for x in given]
 
     def __call__(self, numbers: list[Any], y0: Any, span: Any, ts: Any) -> Ends:
         """A run.
@@ -164,11 +163,11 @@ class Whole:
         change = jnp.concatenate([saved[0], ends[:, -n:]])[:, n // 2 :]
         return change[:, : y0[0].size], change[:, y0[0].size :]
 
-    def _joined(self, arrays: Any) -> Any:
-        """Arrays as the operand of one run."""
+    def _joined(self, arrays: Any, library: Any = jnp) -> Any:
+        """Arrays as the operand of one run, by NumPy or JAX."""
         dtype = self._integration.dtype
-        flat = [jnp.ravel(x).astype(dtype) for x in map(jnp.asarray, arrays)]
-        return jnp.concatenate([jnp.zeros(0, dtype), *flat])[None]
+        flat = [library.ravel(x).astype(dtype) for x in map(library.asarray, arrays)]
+        return library.concatenate([library.zeros(0, dtype), *flat])[None]
 
     def _operands(self, numbers: list[Any], y0: Any, span: Any, ts: Any) -> tuple[list[Any], Any]:
         """Those of the integration, and the direction of time."""
