@@ -12,7 +12,7 @@ from typing import Any, final
 import numpy as np
 
 from .._misc._garbage import collector_paused
-from ._expressions import CARRIERS, Call, Entries, Expression, Node, is_number, is_zero, reachable
+from ._expressions import CARRIERS, Call, Entries, Expression, Node, entries, is_number, is_zero, reachable
 
 _CONSTANT: dict[str, Callable[..., Any]] = {
     "add": lambda x, y: x + y,
@@ -225,6 +225,19 @@ class Builder:
     def dot(self, x: "Entries", y: "Entries") -> Expression:
         """The sum of products."""
         return self.total([self._mul(x[i], y[i]) for i in sorted(x.keys() & y.keys())])
+
+    def product(self, X: np.ndarray, Y: np.ndarray) -> list[list[Expression]]:
+        """The rows of X Y; only what is structurally zero in neither is looked at."""
+        known, found = list(map(entries, Y)), []
+        for row in X:
+            pairs: dict[int, list[tuple[Expression, Expression]]] = {}
+            for i, x in entries(row).items():
+                for j, y in known[i].items():
+                    pairs.setdefault(j, []).append((x, y))
+            found.append([0.0] * Y.shape[1])
+            for j in sorted(pairs):
+                found[-1][j] = self.total([self._mul(*pair) for pair in pairs[j]])
+        return found
 
 
 @collector_paused()
