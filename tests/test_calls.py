@@ -13,6 +13,7 @@ from jax import monitoring
 
 import ukjax as uk
 from ukjax import mechanisms as um
+from ukjax._run import _plan
 
 _BACKEND = "/jax/core/compile/backend_compile_duration"
 
@@ -237,6 +238,28 @@ def test_solvers_made_anew_share_what_is_compiled() -> None:
     with compilations() as found:
         end(oscillator(4.0), solver=dfx.Tsit5())
     assert found == []
+
+
+def test_options_made_anew_are_those_of_the_call() -> None:
+    """Options are known again by what they hold: equal ones are prepared once, others are not mixed up with them."""
+    system = uk.models.pendulum().system
+    given = {"t1": 0.3, "ts": 3, "start_tolerance": np.inf}
+    fall = lambda **options: np.asarray(uk.simulate(system, [0.9, 0.1], [0.0, 0.0], **given, **options).q)
+    stable = lambda gain: fall(stabilizer=uk.Baumgarte(gain, gain**2))
+    first = {gain: stable(gain) for gain in (1.0, 30.0)}
+    before = len(_plan._plans)
+    for gain in (30.0, 1.0, 30.0):
+        np.testing.assert_array_equal(stable(gain), first[gain])
+    assert len(_plan._plans) == before
+    apart = np.abs(np.linalg.norm(first[30.0][-1]) - 1), np.abs(np.linalg.norm(first[1.0][-1]) - 1)
+    assert apart[0] < 0.1 * apart[1]  # phi decays as exp(-30 t), or hardly
+    gains = np.array([1.0])
+    made = uk.Baumgarte(gains, gains**2)
+    slack = fall(stabilizer=made)
+    np.testing.assert_array_equal(slack, first[1.0])
+    options = {"solver": dfx.Tsit5(), "stepsize_controller": dfx.PIDController(1e-3, 1e-3)}
+    finer = options | {"stepsize_controller": dfx.PIDController(1e-9, 1e-9)}
+    assert not np.array_equal(fall(**options), fall(**finer))
 
 
 def test_functions_written_in_a_loop_are_those_of_each_pass() -> None:

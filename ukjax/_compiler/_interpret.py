@@ -9,6 +9,7 @@ where they are known, and refused where not.
 """
 
 import functools
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +19,7 @@ import numpy as np
 from jax.extend import core
 
 from ._choices import Choices, choices, place_of_most, selected, total_order
-from ._expressions import OF_NONE, OPERATIONS, REDUCTIONS, Call, Expression, Node, entries, is_number
+from ._expressions import OF_NONE, OPERATIONS, REDUCTIONS, Call, Expression, Node, is_number
 from ._integers import is_plain, must_be_known, needs_types
 from ._live import live
 from ._moves import (
@@ -225,8 +226,7 @@ class Interpreter:
         for xs, ys in zip(x, y, strict=True):
             self._require_small(xs)
             self._require_small(ys)
-            columns = list(map(entries, ys))
-            flat += [self.builder.dot(row, column) for row in map(entries, xs) for column in columns]
+            flat += itertools.chain.from_iterable(self.builder.product(xs, ys.T))
         return filled((*(inputs[0].shape[i] for i in batch_x), *free_x, *free_y), flat)
 
     def _require_small(self, matrix: Scalars) -> None:

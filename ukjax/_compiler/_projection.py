@@ -22,7 +22,7 @@ import numpy as np
 
 from .._misc._types import by_precision
 from .._system._tree_inertia import TreeInertia
-from ._expressions import Expression, entries, is_zero
+from ._expressions import Expression, is_zero
 from ._factors import Vector, by_factors, factor
 from ._noise import without_noise
 from ._scalars import Builder
@@ -90,9 +90,8 @@ class Basis(NamedTuple):
 
 def _product(build: Builder, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
     found = np.empty((len(X), Y.shape[1]), object)
-    columns = [entries(column) for column in Y.T]
-    for i, row in enumerate(X):
-        found[i] = [build.dot(entries(row), column) for column in columns]
+    for i, row in enumerate(build.product(X, Y)):
+        found[i] = row
     return found
 
 

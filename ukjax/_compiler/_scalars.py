@@ -12,7 +12,7 @@ from typing import Any, final
 import numpy as np
 
 from .._misc._garbage import collector_paused
-from ._expressions import CARRIERS, Call, Entries, Expression, Node, is_number, is_zero, reachable
+from ._expressions import CARRIERS, Call, Entries, Expression, Node, entries, is_number, is_zero, reachable
 
 _CONSTANT: dict[str, Callable[..., Any]] = {
     "add": lambda x, y: x + y,
@@ -99,32 +99,35 @@ class Builder:
 
     def _sorted(self, op: str, x: Any, y: Any) -> Node:
         """An operation whose operands may change places: numbers first, then in the order they were made."""
-        first = is_number(x) or (not is_number(y) and x.number <= y.number)
+        first = type(x) is not Node or (type(y) is Node and x.number <= y.number)
         return self._node(op, x, y) if first else self._node(op, y, x)
 
+    # The three below are called a million times for a large mechanism, mostly of zeros: a function more would show.
+
     def _add(self, x: Any, y: Any) -> Expression:
-        if is_number(x) and is_number(y):
-            return x + y
-        if is_number(x) and x == 0:
-            return y
-        if is_number(y) and y == 0:
+        if type(x) is not Node:
+            if type(y) is not Node:
+                return x + y
+            if x == 0:
+                return y
+        elif type(y) is not Node and y == 0:
             return x
-        if isinstance(y, Node) and y.op == "neg":
+        if type(y) is Node and y.op == "neg":
             return self._sub(x, y.args[0])
-        if isinstance(x, Node) and x.op == "neg":
+        if type(x) is Node and x.op == "neg":
             return self._sub(y, x.args[0])
         return self._sorted("add", x, y)
 
     def _sub(self, x: Any, y: Any) -> Expression:
-        if is_number(x) and is_number(y):
-            return x - y
-        if is_number(y) and y == 0:
-            return x
-        if is_number(x) and x == 0:
+        if type(y) is not Node:
+            if type(x) is not Node:
+                return x - y
+            return x if y == 0 else self._node("sub", x, y)
+        if type(x) is not Node and x == 0:
             return self._neg(y)
         if x is y:
             return 0.0
-        if isinstance(y, Node) and y.op == "neg":
+        if y.op == "neg":
             return self._add(x, y.args[0])
         return self._node("sub", x, y)
 
@@ -136,10 +139,10 @@ class Builder:
         return self._node("neg", x)
 
     def _mul(self, x: Any, y: Any) -> Expression:
-        if is_number(y):
+        if type(y) is not Node:
             x, y = y, x
-        if is_number(x):
-            if is_number(y):
+        if type(x) is not Node:
+            if type(y) is not Node:
                 return x * y
             if x == 0:
                 return 0.0
@@ -225,6 +228,19 @@ class Builder:
     def dot(self, x: "Entries", y: "Entries") -> Expression:
         """The sum of products."""
         return self.total([self._mul(x[i], y[i]) for i in sorted(x.keys() & y.keys())])
+
+    def product(self, X: np.ndarray, Y: np.ndarray) -> list[list[Expression]]:
+        """The rows of X Y; only what is structurally zero in neither is looked at."""
+        known, found = list(map(entries, Y)), []
+        for row in X:
+            pairs: dict[int, list[tuple[Expression, Expression]]] = {}
+            for i, x in entries(row).items():
+                for j, y in known[i].items():
+                    pairs.setdefault(j, []).append((x, y))
+            found.append([0.0] * Y.shape[1])
+            for j in sorted(pairs):
+                found[-1][j] = self.total([self._mul(*pair) for pair in pairs[j]])
+        return found
 
 
 @collector_paused()

@@ -9,7 +9,7 @@ from jaxtyping import Array
 
 from .._compiler import at_states
 from .._formula._equations import inertia
-from .._pseudoinverse import solved_on_host
+from .._pseudoinverse import solved_on_host, unit_rows_on_host
 from .._system._rows import Rows, constraint_rows, position_rows_and_jacobian
 from .._system._system import AbstractSystem, has_quasi_velocities
 from .._system._tree_inertia import TreeInertia
@@ -65,12 +65,13 @@ def positions_on_host(system: AbstractSystem, t: Any, q: Any, rcond: float) -> n
     if rates:  # and the directions that velocities do not reach
         N = rates[0]
         G = np.concatenate([N @ G, np.eye(q.size) - N @ np.linalg.pinv(N)], axis=1).astype(q.dtype)
-    before = np.inf
+    unit, norms = unit_rows_on_host(J @ G)
+    inverse, before = np.linalg.pinv(unit, rcond=rcond), np.inf
     for _ in range(50):
         error = np.max(np.abs(phi))
         if not error < 0.5 * before:
             break
-        before, q = error, q - G @ solved_on_host(J @ G, phi, rcond)
+        before, q = error, q - G @ (inverse @ (phi / norms))
         phi = _at(_at_position, system, t, q)[0]
     return q
 

@@ -211,6 +211,20 @@ def check(
     return _examined(system, time, position, velocity, stabilizer, rcond)
 
 
+def _consistent(
+    system: AbstractSystem, equations: Equations, t: Time, q: Coordinates, v: Velocities
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """The nearest state on the constraints: the one given, where it is on them but for rounding."""
+    errors = np.concatenate([equations.rows.position_error, equations.rows.velocity_error])
+    if np.abs(errors).max(initial=0) <= 1e3 * np.finfo(errors.dtype).eps:
+        return np.asarray(q), np.asarray(v)
+    try:
+        q, v = project(system, t, q, v)
+    except InputError:
+        return None
+    return np.asarray(q), np.asarray(v)
+
+
 def _examined(
     system: AbstractSystem,
     t: Time,
@@ -224,19 +238,16 @@ def _examined(
     names = equations.rows.names
     _require_finite_equations(equations)
     unit, norms = unit_rows_on_host(A)
-    singular_values = np.linalg.svd(unit, compute_uv=False)
+    U, singular_values, V = np.linalg.svd(unit, full_matrices=False)
     rank = int(np.sum(singular_values > rcond * singular_values.max(initial=0)))
-    inverse = np.linalg.pinv(unit, rcond=rcond)
+    inverse = V[:rank].T / singular_values[:rank] @ U[:, :rank].T
     projector = unit @ inverse
     tolerance = (10 * rcond) ** 2  # 1 - p_ii is the square of what the others share of row i
     scaled = M / max(np.abs(M).max(initial=0), np.finfo(M.dtype).tiny)
     mass_rank = int(np.sum(np.linalg.eigvalsh(scaled) > M.shape[0] * np.finfo(M.dtype).eps))
     stacked = np.concatenate([scaled, unit])
-    unique = bool(np.linalg.matrix_rank(stacked, tol=1e3 * np.finfo(M.dtype).eps) == M.shape[0])
-    try:
-        consistent = tuple(np.asarray(x) for x in project(system, t, q, v))
-    except InputError:
-        consistent = None
+    of_both = lambda: np.linalg.matrix_rank(stacked, tol=1e3 * np.finfo(M.dtype).eps)
+    unique = mass_rank == v.size or bool(of_both() == v.size)
     closed, redundant = closed_contacts(system, t, q, v, unit, rcond)
     return Report(
         rows=names,
@@ -251,7 +262,7 @@ def _examined(
         unique_acceleration=unique,
         position_error=np.asarray(equations.rows.position_error),
         velocity_error=np.asarray(equations.rows.velocity_error),
-        consistent_state=consistent,  # pyright: ignore[reportArgumentType]
+        consistent_state=_consistent(system, equations, t, q, v),
         n=v.size,
         labels=names_of(system, q, v),
         closed_contacts=closed,

@@ -1,23 +1,38 @@
 """How a run was made, so that it can be made again: from the same start with other options."""
 
+import contextlib
 import functools
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple, final
 
+import equinox as eqx
 import jax
+import numpy as np
 from jaxtyping import Array
 
 from .._misc._traced import Same
+from .._misc._types import is_traced
+
+_SMALL = 64  # numbers of an array that is compared by value
 
 
 def key(x: Any) -> Hashable:
-    """Of an option: simple values are equal by value, all else to itself alone.
+    """Of an option: simple values, and modules of such, as solvers and stabilizers are, are equal by value; all else is
+    equal to itself alone.
 
     **Arguments:**
 
     - `x`: the option.
     """
-    return (type(x), x) if x is None or isinstance(x, bool | int | float | str) else Same(x)
+    if x is None or isinstance(x, bool | int | float | str):
+        return type(x), x
+    if isinstance(x, Array | np.ndarray) and x.size <= _SMALL and x.dtype.kind in "biuf" and not is_traced(x):
+        return x.shape, x.dtype, np.asarray(x).tobytes()
+    if isinstance(x, eqx.Module):
+        leaves, tree = jax.tree.flatten(x)
+        with contextlib.suppress(TypeError):  # of fields that have no hash
+            return hash(tree), tree, *map(key, leaves)
+    return Same(x)
 
 
 @final

@@ -80,15 +80,10 @@ def load(
     lengths, refused = tendon_lengths(at)
     inputs = _inputs(at, ctrl, start)
     passive = (_gravity(at), compensation(at), springs(at), damping(at))
-    unilateral = (
-        limits(at, wanted),
-        frictions(at, wanted),
-        tendon_stops(at, wanted, lengths),
-        contacts(at, wanted),
-    )
     parts = [
         *passive,
-        *unilateral,
+        *(part(at, wanted) for part in (limits, frictions, contacts)),
+        tendon_stops(at, wanted, lengths),
         tendons(at, lengths, refused),
         actuators(at, lengths, inputs),
         equalities(at, lengths),
