@@ -105,13 +105,13 @@ class StepKernel:
 
     def _rows(self, count: int, to: Place, of: Rows) -> None:
         """Sets rows of all members, as a function of row and member."""
-        with self.f.loop(self.width) as k, self.f.loop(count) as j:
+        with self.f.loop(count) as j, self.f.loop(self.width) as k:
             to[j * self.width + k] = of(j, k)
 
     def _told(self, leaf: int, count: int, found: Place, members: Value, of: Rows) -> None:
         """Sets what the function returns."""
         to = found.at(members * sum(self.sizes[:leaf]))
-        with self.f.loop(self.width) as k, self.f.loop(count) as j:
+        with self.f.loop(count) as j, self.f.loop(self.width) as k:
             to[j * members + k] = of(j, k)
 
     def _own(self, place: Place) -> Rows:
