@@ -9,9 +9,12 @@ from ._integration import Integration as Integration
 from ._lanes import Lanes as Lanes
 from ._lanes import lanes as lanes
 from ._looped import Looped as Looped
+from ._looped import Text as Text
 from ._loops import Function as Function
 from ._loops import Place as Place
 from ._loops import Value as Value
+from ._machine_code import Kind as Kind
+from ._native import compiler_is_here as compiler_is_here
 from ._native import machine_code_is_wanted as machine_code_is_wanted
 from ._native import stays_here as stays_here
 from ._native import to_leave_process as to_leave_process
@@ -26,6 +29,9 @@ from ._run_layout import Control as Control
 from ._run_layout import Method as Method
 from ._run_layout import Motion as Motion
 from ._scalars import TranslationError as TranslationError
+from ._stage import Spread as Spread
+from ._stage import Stage as Stage
 from ._system_function import SystemFunction as SystemFunction
 from ._system_function import array_function as array_function
 from ._system_function import system_function as system_function
+from ._written import Written as Written

@@ -122,7 +122,14 @@ def _wanted() -> int:
 
 
 def registered(
-    code: str, call: str, operands: int, results: int, kind: str = "program", *, loops: bool = False
+    code: str,
+    call: str,
+    operands: int,
+    results: int,
+    kind: str = "program",
+    *,
+    loops: bool = False,
+    beside: str = "",
 ) -> str:
     """The name of a foreign function of XLA.
 
@@ -133,16 +140,16 @@ def registered(
     - `operands`, `results`: how many arrays it takes and gives.
     - `kind`: a word of the name.
     - `loops`: whether the code has loops that LLVM is to make vectors of.
+    - `beside`: the text of functions that it calls, without such loops.
     """
-    name = f"ukjax_{kind}_" + hashlib.sha256(f"{code}{call}{_wanted()}".encode()).hexdigest()[:32]
+    name = f"ukjax_{kind}_" + hashlib.sha256(f"{code}{beside}{call}{_wanted()}".encode()).hexdigest()[:32]
     with _lock:
         if name not in _made:
             arrays = [("in", i) for i in range(operands)] + [("out", i) for i in range(results)]
             major, minor = version() or (0, 0)
             written = "\n".join(_ARRAY.format(of=of, i=i) for of, i in arrays)
-            engine = compiled(
-                code + _HANDLER.format(major=major, minor=minor, arrays=written, call=call), loops=loops
-            )
+            handler = _HANDLER.format(major=major, minor=minor, arrays=written, call=call)
+            engine = compiled(code + handler, loops=loops, beside=beside)
             address = engine.get_function_address("handler")
             function = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(address)
             jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(function), platform="cpu")
@@ -150,7 +157,7 @@ def registered(
     return name
 
 
-def compiled(code: str, optimization: int | None = None, *, loops: bool = False) -> Any:
+def compiled(code: str, optimization: int | None = None, *, loops: bool = False, beside: str = "") -> Any:
     """The engine that holds the machine code of a text, and owns it.
 
     **Arguments:**
@@ -158,10 +165,12 @@ def compiled(code: str, optimization: int | None = None, *, loops: bool = False)
     - `code`: the text.
     - `optimization`: how hard LLVM tries, from 0 to 3; by default as XLA does.
     - `loops`: whether its loops are to become vectors; what is written out comes as vectors already.
+    - `beside`: the text of functions that it calls, without such loops.
     """
     binding, level = llvm(), _wanted() if optimization is None else optimization
     wide = f'"prefer-vector-width"="{8 * vector_bytes()}" "min-legal-vector-width"="{8 * vector_bytes()}"'
-    module = binding.parse_assembly(code.replace(") {\n", f") nounwind {wide} {{\n"))
+    parsed = lambda code: binding.parse_assembly(code.replace(") {\n", f") nounwind {wide} {{\n"))
+    module = parsed(code)
     target = binding.Target.from_default_triple().create_target_machine(
         cpu=binding.get_host_cpu_name(), features=binding.get_host_cpu_features().flatten(), opt=level
     )
@@ -171,5 +180,7 @@ def compiled(code: str, optimization: int | None = None, *, loops: bool = False)
         builder = binding.create_pass_builder(target, tuning)
         builder.getModulePassManager().run(module, builder)
     engine = binding.create_mcjit_compiler(module, target)
+    if beside:
+        engine.add_module(parsed(beside))
     engine.finalize_object()
     return engine

@@ -14,24 +14,40 @@ from jax.extend import core
 from jax.interpreters import batching, mlir
 from jaxtyping import Array
 
-from ._foreign import dimension, registered
+from ._foreign import dimension, kind_for, registered
 from ._lowered import flat, members_of
+from ._machine_code import Kind
 from ._native import compiler_is_here
 from ._primitive import with_members
+
+
+class Text(NamedTuple):
+    """The code of a function.
+
+    - `code`: the function `compute` of numbers to work with, the result, how many members there are, and the operands
+      (count, members), or (count,) of those that are the same for all.
+    - `numbers`: how many it works with.
+    - `beside`: functions it calls, on vectors already.
+    """
+
+    code: str
+    numbers: int
+    beside: str = ""
 
 
 class Looped(NamedTuple):
     """A function of vectors.
 
-    - `text`: of a type, the function `compute` of numbers to work with, the result, how many members there are, and the
-      operands (count, members); and how many numbers it works with.
+    - `text`: of the vectors that members may form, and which operands are the same for all of these.
     - `found`: how many numbers it returns.
     - `on_arrays`: the same by operations of JAX on one member, for what has no machine code.
+    - `shares`: whether operands may be the same for all members.
     """
 
-    text: Callable[[str], tuple[str, int]]
+    text: Callable[[Kind, tuple[bool, ...]], Text]
     found: int
     on_arrays: Callable[..., Array]
+    shares: bool = False
 
     def __call__(self, *given: Array) -> Array:
         """The result (found,).
@@ -69,12 +85,14 @@ def _batched(operands: Sequence[Array], axes: Sequence[Any], *, looped: Looped) 
 def _called(*given: Array, looped: Looped) -> Array:
     members, dtype = members_of(given), given[0].dtype
     count = math.prod(members)
-    code, numbers = looped.text(dtype.name)
+    apart = [x if looped.shares and x.ndim == 1 else flat(x, members) for x in given]
+    text = looped.text(kind_for(dtype, count), tuple(x.ndim == 1 for x in apart))
     operands = "".join(f", ptr %in{i}" for i in range(len(given)))
     call = f"  call void @compute(ptr %out1, ptr %out0, i64 %members{operands})"
-    name = registered(code, f"{dimension('out0', 1, 'members')}\n{call}", len(given), 2, loops=True)
-    shapes = [jax.ShapeDtypeStruct(shape, dtype) for shape in ((looped.found, count), (numbers,))]
-    found = jax.ffi.ffi_call(name, shapes)(*(flat(x, members) for x in given))[0]
+    whole = f"{dimension('out0', 1, 'members')}\n{call}"
+    name = registered(text.code, whole, len(given), 2, loops=True, beside=text.beside)
+    shapes = [jax.ShapeDtypeStruct(shape, dtype) for shape in ((looped.found, count), (text.numbers,))]
+    found = jax.ffi.ffi_call(name, shapes)(*apart)[0]
     return found.reshape(looped.found, *members)
 
 

@@ -34,7 +34,7 @@ class Written:
         return Program([x for leaf in leaves for x in leaf.reshape(-1)], self.counts, self.dtype)
 
     @functools.cached_property
-    def _layout(self) -> tuple[Any, list[tuple[int, int, tuple[int, ...]]]]:
+    def layout(self) -> tuple[Any, list[tuple[int, int, tuple[int, ...]]]]:
         """The pytree's structure, and of each array where its entries begin and end, and its shape."""
         leaves, tree = jax.tree.flatten(self.arrays)
         ends = itertools.accumulate(x.size for x in leaves)
@@ -42,7 +42,7 @@ class Written:
 
     def _parted(self, found: Any) -> Any:
         """The pytree, given its entries along the first axis; others come first in each array."""
-        (tree, arrays), others = self._layout, found.shape[1:]
+        (tree, arrays), others = self.layout, found.shape[1:]
         return jax.tree.unflatten(tree, [found[i:j].T.reshape(*others, *shape) for i, j, shape in arrays])
 
     def on_host(self, *operands: np.ndarray) -> Any:

@@ -5,12 +5,13 @@ It is the method of `_contact_newton`, on the active contacts only. A contact wi
 
 import functools
 import itertools
+from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler import Function, Looped, Place, Value, remembered
+from .._compiler import Function, Kind, Looped, Place, Spread, Text, Value, remembered
 from .._formula._contact_newton import Solution, on_arrays
 from .._formula._contact_problem import ContactData, Layout, apart, data_of, flattened, rows_in
 from .._pseudoinverse._kernels import dot
@@ -42,12 +43,12 @@ class Kernel:
 
     def text(self) -> str:
         """The function `compute` of numbers to work with, the result, how many members there are, and the operands."""
-        self.f = f = Function(self.dtype)
+        f = Function(self.dtype)
         operands = [x for x in self.sizes.operands if x]
         starts = itertools.accumulate((BLOCK * x for x in operands), initial=0)
         *places, free = (f.given("%work").at(x) for x in starts)
-        self.x, self.any = Arrays(f, self.sizes, free), f.several(self.sizes.n, "i64")
-        self.iteration = Iteration(f, self.sizes, self.x, self.tolerance)
+        self.begin(f, free)
+        self.any = f.several(self.sizes.n, "i64")
         members = Value(f, "i64", "%members")
         with f.loop((members + (BLOCK - 1)) // BLOCK) as block:
             first = block * BLOCK
@@ -57,10 +58,15 @@ class Kernel:
             self._fetched(given, places, operands, there)
             with f.loop(there[1]) as k:
                 own = [p.at(k * size) for p, size in zip(places, operands, strict=True)]
-                self._member(own, f.given("%found").at(first + k), members)
+                self.member(own, f.given("%found").at(first + k), members)
         names = "".join(f", ptr noalias %given{i}" for i in range(len(operands)))
         parameters = f"ptr noalias %work, ptr noalias %found, i64 %members{names}"
-        return "\n".join([f.declared(), *self._tables(), f.w.function("compute", parameters, internal=False)])
+        return "\n".join([f.declared(), *self.tables(), f.w.function("compute", parameters, internal=False)])
+
+    def begin(self, f: Function, free: Place) -> None:
+        """Begins to write within a function, where so many numbers as `sizes` says are free."""
+        self.f, self.x = f, Arrays(f, self.sizes, free)
+        self.iteration = Iteration(f, self.sizes, self.x, self.tolerance)
 
     def _fetched(
         self, given: list[Place], places: list[Place], operands: list[int], there: tuple[Value, Value]
@@ -103,7 +109,8 @@ class Kernel:
         """Of each contact its first row, whether it has a normal one, and how many tangential ones."""
         return [self.f.given(f"@{name}", "i64") for name in ("starts", "normals", "tangents")]
 
-    def _tables(self) -> list[str]:
+    def tables(self) -> list[str]:
+        """Of the contacts."""
         sizes = [int(n) + t for n, t in self.layout]
         tables = {
             "starts": np.cumsum([0, *sizes])[:-1],
@@ -115,7 +122,15 @@ class Kernel:
             for name, x in tables.items()
         ]
 
-    def _member(self, given: list[Place], found: Place, members: Value) -> None:
+    def member(self, given: Sequence[Place | Spread], found: Place, members: Value) -> None:
+        """Writes the solution of one member.
+
+        **Arguments:**
+
+        - `given`: its operands, as `Sizes` says.
+        - `found`: where its results go.
+        - `members`: how far apart these are.
+        """
         f, x, sizes = self.f, self.x, self.sizes
         J, *more, u, mu, c, active, guess = given
         parts = [found.at(members * int(i)) for i in np.cumsum([0, *sizes.found])]
@@ -145,7 +160,7 @@ class Kernel:
                     change[0] = change[0] + x.R[i * sizes.v + j] * x.p[i]
                 parts[5][j * members] = change[0]
 
-    def _gathered(self, mu: Place, c: Place, active: Place) -> None:
+    def _gathered(self, mu: Place | Spread, c: Place | Spread, active: Place | Spread) -> None:
         """Lists the active contacts and their rows."""
         f, x = self.f, self.x
         starts, normals, tangents = self._of_contacts
@@ -160,7 +175,7 @@ class Kernel:
                 x.row[row + j] = starts[i] + j
             x.contacts[0], x.rows[0] = k + 1, row + count
 
-    def _delassus(self, J: Place, W: Place | None = None) -> None:
+    def _delassus(self, J: Place | Spread, W: Place | Spread | None = None) -> None:
         """G of the active rows, and R = J W."""
         f, x, rows = self.f, self.x, self.x.rows[0]
         v, width = self.sizes.v, self.sizes.width
@@ -203,9 +218,9 @@ def _code(layout: Layout, v: int, tolerance: float) -> Looped:
     m = sizes.m
 
     @functools.cache
-    def text(dtype: str) -> tuple[str, int]:
-        kernel = Kernel(layout, v, tolerance, dtype)
-        return kernel.text(), kernel.numbers
+    def text(kind: Kind, shared: tuple[bool, ...]) -> Text:
+        kernel = Kernel(layout, v, tolerance, kind.dtype)
+        return Text(kernel.text(), kernel.numbers)
 
     def separately(J: Array, *given: Array) -> Array:
         *more, u, mu, c, active, guess = given

@@ -112,7 +112,7 @@ def of_contacts(
 
 
 @dataclasses.dataclass(frozen=True)
-class _OfModel:
+class OfModel:
     """A part as a function of system, stabilizer and arrays.
 
     - `function`: of a model and arrays.
@@ -138,7 +138,7 @@ def of_model(function: Callable[..., Any], model: Model, *arrays: Array) -> Any:
     """
     if model.code is not None and model.is_solved:
         try:
-            code = system_function(_OfModel(function, model.code), model.system, model.stabilizer, *arrays)
+            code = system_function(OfModel(function, model.code), model.system, model.stabilizer, *arrays)
             return code(model.system, model.stabilizer, *arrays)
         except TranslationError:  # of gaps and slips, or as there would be too many operations
             pass

@@ -26,7 +26,7 @@ from ._rows import Layout, kinematics
 # What gaps may lack: some rounding errors of positions of up to 100 m.
 _PENETRATION = (5e-11, 1e-4)
 # Each reduces the penetration by about h times the turning of normals; far out of the question more do not help.
-_TRIES = 10.0
+TRIES = 10.0
 
 
 class Apart(NamedTuple):
@@ -104,7 +104,7 @@ def _root(rows: Rows, given: Any, apart: Callable[..., Apart], layout: Layout, v
         (pi, *_), d = struck(layout.contacts, rows, *problem)
         return _Push(pi, d, apart(d, pi, *given), push.tries + 1)
 
-    goes = lambda push: (push.at.going > 0) & (push.tries < _TRIES)
+    goes = lambda push: (push.at.going > 0) & (push.tries < TRIES)
     end = jax.lax.while_loop(goes, nearer, _Push(zero, none, apart(none, zero, *given), jnp.zeros((), dtype)))
     return end.d, end.pi
 

@@ -32,11 +32,11 @@ from .._misc._errors import InputError
 from .._misc._types import by_precision
 from .._motion._model import Model
 from ._history import ContactHistory
-from ._impulses import Rows, struck
 from ._parts import of_model
-from ._penetration import Gaps, pushed_out
+from ._penetration import Apart, Gaps
 from ._rows import Coefficients, Layout, kinematics
-from ._step import Arrive, Prepare, Prepared
+from ._step import Arrive, Prepare
+from ._step_code import Moved, moved, step_code
 from ._uniqueness import ambiguous_step
 
 # Of the scaled problem: a residual above it means that impulses do not obey the laws.
@@ -99,33 +99,34 @@ def _advanced(
     model: Model, layout: Layout, coefficients: Coefficients, h: Array, last: _Step, t: Array
 ) -> _Step:
     """One step from time t."""
-    x = of_model(Prepare(layout), model, last.q, last.v, t, h, *coefficients)
-    rows, laws = Rows(x.J, x.W), (coefficients.friction, coefficients.limit * h)
-    going = x.active * last.finite.astype(x.active.dtype)  # a run that has ended has nothing to solve
-    found, change = struck(layout.contacts, rows, jnp.zeros_like(x.free), x.u, laws, going, last.p)
+    q, v, found, fast = _moved(model, layout, coefficients, h, last, t)
     p, residual, solver_steps, *modes = found
     closed, sliding = (mode > 0 for mode in modes)
-    q, v = _arrived(model, layout, x, (last.q, last.v, x.free + change), t, h)
     finite = last.finite & jnp.all(jnp.isfinite(q)) & jnp.all(jnp.isfinite(v)) & jnp.all(jnp.isfinite(p))
     step = _Step(
-        q, v, p, closed, sliding, closed & (x.fast > 0), residual, solver_steps.astype(jnp.int32), finite
+        q, v, p, closed, sliding, closed & (fast > 0), residual, solver_steps.astype(jnp.int32), finite
     )
     return jax.tree.map(lambda new, old: jnp.where(finite, new, old), step, last._replace(finite=finite))
 
 
-def _arrived(
-    model: Model, layout: Layout, x: Prepared, y: tuple[Array, Array, Array], t: Array, h: Array
-) -> tuple[Array, Array]:
-    """The state at the end: without penetration, and on the bilateral rows."""
-    q, before, v = y
+def _moved(
+    model: Model, layout: Layout, coefficients: Coefficients, h: Array, last: _Step, t: Array
+) -> Moved:
+    """Without penetration, and on the bilateral rows; all at once where there is code of that."""
+    at_once = step_code(model, layout, coefficients, t, h, (last.q, last.v, last.p))
+    if at_once:
+        return at_once()
+    x = of_model(Prepare(layout), model, last.q, last.v, t, h, *coefficients)
+    x = x._replace(
+        active=x.active * last.finite.astype(x.active.dtype)
+    )  # what has ended has nothing to solve
     project = model.project if model.system.constraints else lambda t, y: y
 
-    def at(d: Array) -> tuple[Array, Array]:
-        return project(t + h, (of_model(Arrive(), model, q, before + v, t, h, x.middle, d), v))
+    def after(both: Array, v: Array, d: Array, pi: Array) -> tuple[Array, Array, Apart]:
+        q, v = project(t + h, (of_model(Arrive(), model, last.q, both, t, h, x.middle, d), v))
+        return q, v, of_model(Gaps(layout), model, q, v, t + h, pi)
 
-    gaps = lambda d, pi: of_model(Gaps(layout), model, at(d)[0], v, t + h, pi)
-    still = jnp.zeros_like(v)
-    return at(pushed_out(gaps, layout, Rows(x.J, x.W), v.size) if len(layout.normals) else still)
+    return moved(layout, coefficients, h, x, (last.v, last.p), after)
 
 
 def march(

@@ -1,0 +1,189 @@
+"""A whole time step with contacts as one foreign function: no matrix of it ever leaves a block of members.
+
+It is written in `_step_kernel`, for systems without bilateral rows: positions are projected onto those by another
+program yet.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from .._compiler import Looped, TranslationError, Written, machine_code_is_wanted, remembered, system_function
+from .._formula._contact_newton import Solution
+from .._formula._contact_problem import rows_in
+from .._motion._model import Model
+from ._impulses import Rows, struck
+from ._parts import OfModel
+from ._penetration import Apart, Gaps, pushed_out
+from ._rows import Coefficients, Layout
+from ._solve import tolerance_of
+from ._step import Arrive, Prepare, Prepared
+from ._step_kernel import StepKernel
+
+
+class Arrived(NamedTuple):
+    """Positions at the end of a step (n_q,), and the contacts there."""
+
+    q: Array
+    apart: Apart
+
+
+class Ends(NamedTuple):
+    """The part of a step after its impulses.
+
+    - `layout`: of the contacts.
+    """
+
+    layout: Layout
+
+    def __call__(self, model: Model, q: Array, both: Array, v: Array, *given: Array) -> Arrived:
+        """**Arguments:** as `Arrive` and `Gaps`: the state at the beginning, v + v+, v+, time, step, middle, d, pi."""
+        t, h, middle, d, pi = given
+        q = Arrive()(model, q, both, t, h, middle, d)
+        return Arrived(q, Gaps(self.layout)(model, q, v, t + h, pi))
+
+
+class Moved(NamedTuple):
+    """What a step leaves: positions, velocities, impulses and modes, and 1 for contacts that were struck fast (n,)."""
+
+    q: Array
+    v: Array
+    found: Solution
+    fast: Array
+
+
+class StepCode:
+    """The steps of systems of one structure.
+
+    **Arguments:**
+
+    - `layout`: of the contacts.
+    - `before`, `after`: `Prepare` and `Ends` as scalar code.
+    - `tolerance`: of contact problems.
+    """
+
+    def __init__(self, layout: Layout, before: Written, after: Written, tolerance: float):
+        self.layout, self.before, self.after, self.tolerance = layout, before, after, tolerance
+        text = functools.cache(
+            lambda kind, shared: StepKernel(
+                layout, before, after, (tolerance, self.sizes), kind, shared
+            ).text()
+        )
+        self.looped = Looped(text, sum(self.sizes), lambda *x: _flat(self.separately(*x)), shares=True)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Numbers of q, v, p, residual, steps, which contacts are closed, which slide, and which were struck fast."""
+        n, m, x = len(self.layout.contacts), rows_in(self.layout.contacts), self.before.arrays
+        return len(x.middle), len(x.free), m, 1, 1, n, n, n
+
+    def __call__(self, *given: Array) -> Moved:
+        """A step; its derivatives are those of its parts.
+
+        **Arguments:**
+
+        - `given`: the numbers of both programs, t, h, restitution, friction and limits, q, v, and a guess of p.
+        """
+        found = _stepped(self, *(jnp.reshape(x, -1) for x in given))
+        q, v, p, residual, steps, *modes, fast = jnp.split(found, np.cumsum(self.sizes)[:-1])
+        return Moved(q, v, Solution(p, residual[0], steps[0], *modes), fast)
+
+    def separately(self, *given: Array) -> Moved:
+        """The same, part by part."""
+        of_before, of_after, t, h, *coefficients, q, v, guess = given
+        x: Prepared = self.before(of_before, q, v, t, h, *coefficients)
+
+        def after(both: Array, v: Array, d: Array, pi: Array) -> tuple[Array, Array, Apart]:
+            found: Arrived = self.after(of_after, q, both, v, t, h, x.middle, d, pi)
+            return found.q, v, found.apart
+
+        return moved(self.layout, Coefficients(*coefficients), h, x, (v, guess), after)
+
+
+def moved(
+    layout: Layout,
+    coefficients: Coefficients,
+    h: Array,
+    x: Prepared,
+    last: tuple[Array, Array],
+    after: Callable[[Array, Array, Array, Array], tuple[Array, Array, Apart]],
+) -> Moved:
+    """What a step leaves, once it is prepared.
+
+    **Arguments:**
+
+    - `layout`, `coefficients`: of the contacts.
+    - `h`: its length.
+    - `x`: what precedes the impulses.
+    - `last`: v and p before.
+    - `after`: where it arrives, q and v, and the contacts there, as a function of v + v+, v+, d and pi.
+    """
+    before, guess = last
+    rows, laws = Rows(x.J, x.W), (coefficients.friction, coefficients.limit * h)
+    found, change = struck(layout.contacts, rows, jnp.zeros_like(x.free), x.u, laws, x.active, guess)
+    v, still = x.free + change, jnp.zeros_like(x.free)
+    at = lambda d, pi: after(before + v, v, d, pi)
+    d = pushed_out(lambda d, pi: at(d, pi)[2], layout, rows, v.size) if len(layout.normals) else still
+    q, v, _ = at(d, jnp.zeros_like(guess))
+    return Moved(q, v, found, x.fast)
+
+
+def _flat(x: Moved) -> Array:
+    one = lambda x: jnp.atleast_1d(x).astype(x_type)
+    x_type = x.q.dtype
+    return jnp.concatenate([one(y) for y in (x.q, x.v, *x.found, x.fast)])
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _stepped(code: StepCode, *given: Array) -> Array:
+    return code.looped(*given)
+
+
+@_stepped.defjvp
+def _(code: StepCode, primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    return jax.jvp(lambda *x: _flat(code.separately(*x)), primals, tangents)
+
+
+@remembered
+def _made(layout: Layout, before: Written, after: Written, tolerance: float) -> StepCode:
+    if not (before.program.has_machine_code and after.program.has_machine_code):
+        raise TranslationError("there is no machine code here")
+    return StepCode(layout, before, after, tolerance)
+
+
+def step_code(
+    model: Model,
+    layout: Layout,
+    coefficients: Coefficients,
+    t: Array,
+    h: Array,
+    y: tuple[Array, Array, Array],
+) -> Callable[[], Moved] | None:
+    """A step from q, v and the p before it, if there is code of it: of a system without bilateral rows.
+
+    **Arguments:**
+
+    - `model`: of a `Pushed` system.
+    - `layout`, `coefficients`: of the contacts.
+    - `t`, `h`: its time and length.
+    - `y`: q, v and p.
+    """
+    if model.code is None or not model.is_solved or model.system.constraints or not machine_code_is_wanted():
+        return None
+    q, v, p = y
+    of = lambda part, *x: system_function(OfModel(part, model.code), model.system, model.stabilizer, *x)
+    try:
+        before, after = (
+            of(Prepare(layout), q, v, t, h, *coefficients),
+            of(Ends(layout), q, v, v, t, h, q, v, p),
+        )
+        code = _made(layout, before.written, after.written, tolerance_of(q.dtype))
+    except TranslationError:
+        return None
+    numbers = [x.numbers(model.system, model.stabilizer) for x in (before, after)]
+    return lambda: code(*numbers, t, h, *coefficients, *y)
