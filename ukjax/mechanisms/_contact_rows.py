@@ -77,10 +77,8 @@ def _of_joints(
     measured = [*joints.values(), *(x.length for x in items if x.length is not None)]
     names = dict.fromkeys(name for x in measured for name in x.bodies)
     placed, moved = {}, {}
-    if names and v is None:
-        placed = places.placements(names, q)
-    elif names:
-        placed, moved = places.moving(names, q, v)  # pyright: ignore[reportArgumentType]
+    if names:
+        placed, moved = (places.placements(names, q), {}) if v is None else places.moving(names, q, v)
     of = lambda by_name, x: tuple(by_name[name] for name in x.bodies)
     rate = lambda joint, ends, moves: rate_of(lambda *ends: _position(joint, *ends), ends, moves)
     if v is None:
@@ -232,9 +230,8 @@ def require_positions(places: AbstractPlaces) -> None:
     """
     has = (AbstractAxisJoint, Spherical)
     known = [joint.name for joint in places.mechanism.joints if isinstance(joint, has)]
-    for x in places.mechanism.contacts:
-        if isinstance(x, Contact) or x.length is not None:
-            continue
+    of_joints = (x for x in places.mechanism.contacts if not isinstance(x, Contact) and x.length is None)
+    for x in of_joints:
         if x.joint not in known and places.coordinate(x.joint) is None:
             raise unknown_name(f"joint with a position, of '{x.name}':", x.joint, [*known, *places.labels])
 
