@@ -1,6 +1,6 @@
 """Kernels of whole runs for GPUs, without one: registers, spills, instructions of a step, and what they allow.
 
-    python benchmarks/gpu_static.py [pendulum robot.xml ...] [--output gpu_static.md]
+    python benchmarks/gpu_static.py [pendulum robot.xml ...] [--cards sm_90] [--output gpu_static.md]
 
 Nothing here runs on a GPU. `ptxas` and `nvdisasm` must be there: pip install nvidia-cuda-nvcc-cu12 nvidia-cuda-nvdisasm.
 Steps are those of Tsit5: fixed ones under Baumgarte stabilization, and adaptive ones that are projected, by two calls of
@@ -133,9 +133,10 @@ def row(ptx: str, card: str, projected: bool, number: int) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("models", nargs="*", default=MODELS)
+    parser.add_argument("--cards", nargs="+", default=list(CARDS), choices=CARDS)
     parser.add_argument("--output", type=Path)
     given = parser.parse_args()
-    rows: dict[str, list[str]] = {card: [] for card in CARDS}
+    rows: dict[str, list[str]] = {card: [] for card in given.cards}
     for name in given.models:
         for x64, way in itertools.product((True, False), WAYS):
             with jax.enable_x64(x64):
@@ -148,10 +149,10 @@ def main() -> None:
                         ["", Path(name).stem, "float64" if x64 else "float32", way, f"{took:.1f}", *cells, ""]
                     )
                 )
-            print(rows["sm_90"][-1], flush=True)
+            print(*(lines[-1] for lines in rows.values()), sep="\n", flush=True)
     head = ["model", "type", "steps", *COLUMNS]
     text = [machine()]
-    for card, known in CARDS.items():
+    for card, known in ((card, CARDS[card]) for card in given.cards):
         text.append(f"### {card}{f' ({known.name})' if known else ''}")
         text.append("\n".join([f"| {' | '.join(head)} |", "|---" * len(head) + "|", *rows[card]]))
     if given.output:
