@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import final
 
 from .._expressions import Expression, reachable, weight
+from .._kernel_code import MOST_CALLS, Again
 from .._llvm_text import Writer
 from .._machine_code import Body, Kind, functions
 from .._registers import Part, parts
@@ -34,7 +35,7 @@ class Local:
     """
 
     def __init__(self, w: Writer, kind: Kind, name: str, size: int):
-        self._w, self._kind, self.name = w, kind, f"%{name}"
+        self._w, self._kind, self.name, self.size = w, kind, f"%{name}", size
         w.do(f"{self.name} = alloca [{max(size, 1)} x {kind.number}]")
 
     def place(self, i: int | str) -> str:
@@ -128,6 +129,27 @@ class Called:
         - `inputs`, `to`: where the other inputs are, and where the outputs go.
         """
         w.do(f"call void @{self._name}(ptr {numbers}, i64 {apart}, ptr {inputs}, ptr {to})")
+
+    def repeat(
+        self, w: Writer, numbers: str, apart: str, given: Local, found: Local, calls: str, again: Again
+    ) -> None:
+        """Computes its outputs until a flag among them is down, or it was run often enough.
+
+        **Arguments:** as of `run`, and:
+
+        - `given`, `found`: the arrays of inputs and outputs. What it is given again comes last, and is zero at first.
+        - `calls`: the place of an integer, to count in.
+        - `again`: how it is run again.
+        """
+        last = given.size - again.size
+        given.fill(last, [0.0] * again.size)
+        w.store("i64", 0, calls)
+        with w.repeat() as going:
+            self.run(w, numbers, apart, given.name, found.name)
+            given.fill(last, found.all(again.first, again.size))
+            few = w.apply("icmp ult", "i64", w.increased(calls), MOST_CALLS)
+            flag = w.apply("fcmp ogt", self._kind.number, found.load(again.flag), self._kind.literal(0.5))
+            going.append(w.apply("and", "i1", few, flag))
 
     def called(self) -> dict[str, int]:
         """The functions of C that it calls, with how many operands each."""

@@ -1,7 +1,7 @@
 """Programs as kernels: one thread is one member."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, final
 
 import jax
@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._expressions import Expression
-from .._kernel_code import MOST_CALLS, Again
+from .._kernel_code import Again
 from .._llvm_text import Writer
 from .._machine_code import Kind, functions
 from ._call import kernels_run, launched
@@ -63,11 +63,12 @@ class ProgramKernel:
             Local(w, kind, "found", len(self._outputs)),
         )
         self._fill(w, given, counts)
-        run = lambda: called.run(w, "%own0", "%apart0", given.name, found.name)
+        where = w, "%own0", "%apart0"
         if again is None:
-            run()
+            called.run(*where, given.name, found.name)
         else:
-            self._repeat(w, run, again, given, found)
+            w.do("%calls = alloca i64")
+            called.repeat(*where, given, found, "%calls", again)
         for i, x in enumerate(found.all(0, len(self._outputs))):
             row = w.apply("add", "i64", w.apply("mul", "i64", "%members", i), "%run")
             w.store(kind.number, x, w.at(kind.number, "%out0", row))
@@ -85,19 +86,6 @@ class ProgramKernel:
         rows = [(k, row) for k, count in enumerate(counts) if k for row in range(count)]
         for i, (k, row) in enumerate(rows):
             given.store(i, w.load(number, w.at(number, f"%own{k}", w.apply("mul", "i64", f"%apart{k}", row))))
-
-    def _repeat(self, w: Writer, run: Callable[[], None], again: Again, given: Local, found: Local) -> None:
-        """Until its flag is down, or it was run often enough."""
-        last = sum(self._counts[1:]) - again.size
-        given.fill(last, [0.0] * again.size)
-        w.do("%calls = alloca i64")
-        w.store("i64", 0, "%calls")
-        with w.repeat() as going:
-            run()
-            given.fill(last, found.all(again.first, again.size))
-            goes_on = w.apply("fcmp ogt", self._kind.number, found.load(again.flag), self._kind.literal(0.5))
-            few = w.apply("icmp ult", "i64", w.increased("%calls"), MOST_CALLS)
-            going.append(w.apply("and", "i1", few, goes_on))
 
     @functools.cached_property
     def ptx(self) -> str:

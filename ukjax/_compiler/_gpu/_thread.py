@@ -9,7 +9,7 @@ from typing import final
 
 import numpy as np
 
-from .._kernel_code import MOST_CALLS
+from .._kernel_code import Again
 from .._llvm_text import Writer
 from .._machine_code import Kind
 from .._run_layout import COUNTED, OPERANDS, Control, Method, Motion
@@ -179,13 +179,10 @@ class Thread:
         w, lane, found = self._w, self._lane, self._projected
         n, m = self._motion.size, self._motion.multipliers
         given = [*lane.all(self._y1, n), *(lane.all(self._error, n) if self._motion.estimates else [0.0] * n)]
-        self._ahead.fill(0, [t_next, *given, *[0.0] * m])
-        w.store("i64", 0, "%calls")
-        with w.repeat() as going:
-            project.run(w, f"%own{_PROJECTION}", f"%apart{_PROJECTION}", self._ahead.name, found.name)
-            self._ahead.fill(1 + 2 * n, found.all(n, m))
-            few = w.apply("icmp ult", "i64", w.increased("%calls"), MOST_CALLS)
-            going.append(w.apply("and", "i1", few, self._is_marked(found.load(n + m + 1))))
+        self._ahead.fill(0, [t_next, *given])
+        again = Again(n + m + 1, n, m)
+        where = w, f"%own{_PROJECTION}", f"%apart{_PROJECTION}"
+        project.repeat(*where, self._ahead, found, "%calls", again)
         lane.fill(self._y1, found.all(0, n))
         lane.store(self._near, found.load(n + m))
         if self._motion.estimates:
