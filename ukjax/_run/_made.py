@@ -26,7 +26,8 @@ def key(x: Any) -> Hashable:
     """
     if x is None or isinstance(x, bool | int | float | str):
         return type(x), x
-    if isinstance(x, Array | np.ndarray) and x.size <= _SMALL and x.dtype.kind in "biuf" and not is_traced(x):
+    small = isinstance(x, Array | np.ndarray) and x.size <= _SMALL and not is_traced(x)
+    if small and jax.numpy.issubdtype(x.dtype, np.number):
         return x.shape, x.dtype, np.asarray(x).tobytes()
     if isinstance(x, eqx.Module):
         leaves, tree = jax.tree.flatten(x)
