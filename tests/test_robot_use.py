@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import mujoco
 import numpy as np
+import pytest
 from numpy.testing import assert_allclose
 
 import ukjax as uk
@@ -97,3 +98,14 @@ def test_a_robot_prints_as_one_line_and_its_points_are_one_computation() -> None
     assert list(known) == ["post", "upper", "lower", "wall", "top", "hand"]
     for name, place in known.items():
         assert_allclose(place, traced[name], atol=1e-15)
+
+
+def test_a_sweep_names_joints() -> None:
+    """An angle and its rate by the joint's name, against the closed form of a hinge without weight."""
+    spin = """<mujoco><option gravity="0 0 0"/><worldbody><body name="wheel"><joint name="axle" axis="0 0 1"/>
+      <geom type="sphere" size="0.1"/></body></worldbody></mujoco>"""
+    table = uk.sweep(uk.load(spin).problem, {"axle": [0.1, 0.2], "axle'": [1.0, -3.0, 4.0]}, t1=0.5, ts=2)
+    wanted = np.array([[0.1], [0.2]]) + 0.5 * np.array([1.0, -3.0, 4.0])
+    assert_allclose(table.q_end[..., 0], wanted, rtol=1e-12)
+    with pytest.raises(uk.InputError, match="unknown parameter 'axel'; did you mean 'axle'"):
+        uk.sweep(uk.load(spin).problem, {"axel": [0.1, 0.2]})

@@ -16,7 +16,7 @@ from .._misc._errors import InputError, shown
 from .._misc._names import kind_of, unknown_name
 from .._system._problem import Problem
 from .._system._stabilize import AbstractStabilizer, Baumgarte
-from .._system._system import AbstractForwardingSystem, AbstractSystem
+from .._system._system import AbstractForwardingSystem, AbstractSystem, names_of
 
 _COMPONENT = re.compile(r"(.+)\[(\d+)\]$")
 _LONGEST_NAME = 100  # of a file most systems allow 255 bytes
@@ -59,11 +59,24 @@ def _is_number(x: Any) -> bool:
     return eqx.is_array_like(x) and not isinstance(x, bool)
 
 
+def _matches(known: list[str], name: str) -> list[int]:
+    """The leaves whose path a name is, or the part of it behind its first word."""
+    if name in known:
+        return [known.index(name)]
+    return [i for i, path in enumerate(known) if path.partition(".")[2] == name]
+
+
+def _by_label(spec: RunSpec) -> dict[str, str]:
+    """The initial coordinates and velocities by the labels a system gives them, such as those of joints."""
+    names = names_of(spec.system, spec.q0, spec.v0)
+    own = lambda labels: [(i, x) for i, x in enumerate(labels) if not _COMPONENT.match(x)]
+    of_q = {label: f"q0[{i}]" for i, label in own(names.coordinates)}
+    return of_q | {f"{label}'": f"v0[{i}]" for i, label in own(names.velocities)}
+
+
 def _place(known: list[str], name: str, others: Iterable[str]) -> int:
     """Which leaf a name means: its path, or the part of it that no other leaf shares."""
-    if name in known:
-        return known.index(name)
-    matches = [i for i, path in enumerate(known) if path.partition(".")[2] == name]
+    matches = _matches(known, name)
     if len(matches) > 1:
         raise InputError(f"'{name}' could be {' or '.join(known[i] for i in matches)}: give one of these.")
     if not matches:
@@ -101,11 +114,12 @@ def changed(spec: RunSpec, values: dict[str, Array], others: Iterable[str] = ())
     numbers, rest = eqx.partition(spec, _is_number)
     paths, structure = jax.tree_util.tree_flatten_with_path(numbers)
     known = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in paths]
-    leaves = [leaf for _, leaf in paths]
+    leaves, labels = [leaf for _, leaf in paths], _by_label(spec)
     for name, value in values.items():
-        match = _COMPONENT.match(name)
-        whole, component = (match[1], int(match[2])) if match else (name, None)
-        i = _place(known, whole, others)
+        meant = name if _matches(known, name) else labels.get(name, name)
+        match = _COMPONENT.match(meant)
+        whole, component = (match[1], int(match[2])) if match else (meant, None)
+        i = _place(known, whole, [*others, *labels])
         leaves[i] = _changed_leaf(name, leaves[i], component, value)
     return eqx.combine(jax.tree.unflatten(structure, leaves), rest)
 
