@@ -53,7 +53,9 @@ def step(system: uk.AbstractSystem, h: float, low: type, y: State, lost: State, 
     k2 = rate(plus(y, h / 2, k1))
     k3 = rate(plus(y, h / 2, k2))
     k4 = rate(plus(y, h, k3))
-    change = jax.tree.map(lambda a, b, c, d: jnp.asarray(h / 6, a.dtype) * (a + 2 * (b + c) + d), k1, k2, k3, k4)
+    change = jax.tree.map(
+        lambda a, b, c, d: jnp.asarray(h / 6, a.dtype) * (a + 2 * (b + c) + d), k1, k2, k3, k4
+    )
     end = computed(plus(y, 1.0, change))
     projected = uk.project(system, jnp.zeros((), low), *end)
     moved = wide(jax.tree.map(jnp.subtract, projected, end), y)
@@ -82,7 +84,9 @@ def errors(model: str, count: int) -> list[float]:
     """The median error of each way, relative to the largest entry of the state."""
     problem, rng = uk.models.get(model), np.random.default_rng(0)
     moved = lambda x: x + 0.01 * rng.standard_normal((count, x.size))
-    starts = jax.vmap(lambda q, v: uk.project(problem.system, 0.0, q, v))(moved(problem.q0), moved(problem.v0))
+    starts = jax.vmap(lambda q, v: uk.project(problem.system, 0.0, q, v))(
+        moved(problem.q0), moved(problem.v0)
+    )
     flat = lambda y: np.concatenate([np.asarray(x, float) for x in y], 1)
     exact = flat(ends(model, jnp.float64, jnp.float64)(*starts))
     runs = ((jnp.float32, False), (jnp.float32, True), (jnp.float64, False))

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from contact_references import violation
 
 import ukjax as uk
 from ukjax._contact._solve import solution_of
@@ -14,19 +15,6 @@ from ukjax._contact._uniqueness import ambiguous_impulses
 from ukjax._formula._contact_problem import ContactData, flattened
 
 PROBLEMS = {x["name"]: x for x in json.loads((Path(__file__).parent / "contact_problems.json").read_text())}
-
-
-def violation(G, u0, mu, dim, p):
-    """The largest violation of the laws of Signorini and Coulomb, by NumPy."""
-    p = np.asarray(p)
-    u = (G @ p + u0).reshape(-1, dim)
-    p = p.reshape(-1, dim)
-    found = [np.abs(np.minimum(p[:, 0], u[:, 0])).max()]
-    if dim > 1:
-        force, slip = np.linalg.norm(p[:, 1:], axis=1), np.linalg.norm(u[:, 1:], axis=1)
-        found.append((force - mu * p[:, 0]).max())
-        found.append(np.abs((p[:, 1:] * u[:, 1:]).sum(1) + mu * p[:, 0] * slip).max())
-    return max(found)
 
 
 def arrays(name):
