@@ -11,6 +11,7 @@ those without friction get two. Residuals are of u = G p + u' and p as they come
 
 import json
 import platform
+import sys
 import time
 from pathlib import Path
 
@@ -22,21 +23,13 @@ import pinocchio as pin
 
 import ukjax as uk
 
+TESTS = Path(__file__).parent.parent / "tests"
+sys.path.insert(0, str(TESTS))
+from contact_references import violation  # noqa: E402
+
 jax.config.update("jax_enable_x64", True)
-PROBLEMS = json.loads((Path(__file__).parent.parent / "tests" / "contact_problems.json").read_text())
+PROBLEMS = json.loads((TESTS / "contact_problems.json").read_text())
 COPIES, TOLERANCE, ITERATIONS = 64, 1e-10, 20_000
-
-
-def residual(G, u0, mu, dim, p):
-    """The largest violation of the laws."""
-    u = (G @ p + u0).reshape(-1, dim)
-    p = np.asarray(p).reshape(-1, dim)
-    found = [np.abs(np.minimum(p[:, 0], u[:, 0])).max()]
-    if dim > 1:
-        force, slip = np.linalg.norm(p[:, 1:], axis=1), np.linalg.norm(u[:, 1:], axis=1)
-        found.append((force - mu * p[:, 0]).max())
-        found.append(np.abs((p[:, 1:] * u[:, 1:]).sum(1) + mu * p[:, 0] * slip).max())
-    return max(found)
 
 
 def ours(G, us, mu, dim):
@@ -106,7 +99,7 @@ def main():
         changes = rng.normal(size=(COPIES, u0.size)) @ G
         us = u0 + 1e-3 * np.abs(u0).max() * changes / np.abs(changes).max()
         worst = lambda found, G=G, us=us, mu=mu, dim=dim: max(
-            residual(G, u, mu, dim, p) for u, p in zip(us, found, strict=True)
+            violation(G, u, mu, dim, p) for u, p in zip(us, found, strict=True)
         )
         found, batch, alone = ours(G, us, mu, dim)
         cells = [f"{batch:.1f}", f"{alone:.1f}", f"{worst(found):.0e}"]

@@ -10,6 +10,19 @@ G = 9.81
 TIGHT = {"rtol": 1e-11, "atol": 1e-11}
 
 
+def violation(G, u0, mu, dim, p):
+    """The largest violation of the laws of Signorini and Coulomb, by NumPy."""
+    p = np.asarray(p)
+    u = (G @ p + u0).reshape(-1, dim)
+    p = p.reshape(-1, dim)
+    found = [np.abs(np.minimum(p[:, 0], u[:, 0])).max()]
+    if dim > 1:
+        force, slip = np.linalg.norm(p[:, 1:], axis=1), np.linalg.norm(u[:, 1:], axis=1)
+        found.append((force - mu * p[:, 0]).max())
+        found.append(np.abs((p[:, 1:] * u[:, 1:]).sum(1) + mu * p[:, 0] * slip).max())
+    return max(found)
+
+
 def forward(run, p):
     """What run(p, options) returns, (numbers, trajectory), and derivatives of the numbers, from one compilation."""
 

@@ -112,6 +112,20 @@ def test_numbers_of_saved_times_share_the_run() -> None:
     np.testing.assert_allclose(run.q[:, 0], np.cos(2 * run.t), atol=1e-6)  # interpolated between steps
 
 
+def test_other_times_of_equal_steps_share_the_run() -> None:
+    """By time stepping, as long as the number of steps has the same next power of two."""
+    stop = uk.Unilateral(lambda t, q: q[0], name="stop")
+    falling = uk.System(jnp.eye(1), jnp.array([-9.81]), [stop])
+    run = lambda t0, t1, dt0: uk.simulate(
+        falling, [1.0], [0.0], t0=t0, t1=t1, ts=[t1], contact="steps", dt0=dt0
+    )
+    run(0.0, 0.1, 1e-3)
+    with compilations() as found:
+        end = run(0.05, 0.15, 9e-4)
+    assert not found
+    np.testing.assert_allclose(end.q[-1, 0], 1 - 9.81 * 0.1**2 / 2, rtol=1e-12)  # exact before the impact
+
+
 def test_a_start_that_changes_is_looked_at_again() -> None:
     """Also where the user changes an array in place; and what is refused, or warned of, is so each time."""
     system, q0, v0 = oscillator(4.0), np.ones(1), np.zeros(1)

@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from contact_references import violation
+from scipy.integrate import solve_ivp
 
 import ukjax as uk
 from ukjax._contact._solve import solution_of
@@ -14,19 +16,6 @@ from ukjax._contact._uniqueness import ambiguous_impulses
 from ukjax._formula._contact_problem import ContactData, flattened
 
 PROBLEMS = {x["name"]: x for x in json.loads((Path(__file__).parent / "contact_problems.json").read_text())}
-
-
-def violation(G, u0, mu, dim, p):
-    """The largest violation of the laws of Signorini and Coulomb, by NumPy."""
-    p = np.asarray(p)
-    u = (G @ p + u0).reshape(-1, dim)
-    p = p.reshape(-1, dim)
-    found = [np.abs(np.minimum(p[:, 0], u[:, 0])).max()]
-    if dim > 1:
-        force, slip = np.linalg.norm(p[:, 1:], axis=1), np.linalg.norm(u[:, 1:], axis=1)
-        found.append((force - mu * p[:, 0]).max())
-        found.append(np.abs((p[:, 1:] * u[:, 1:]).sum(1) + mu * p[:, 0] * slip).max())
-    return max(found)
 
 
 def arrays(name):
@@ -164,3 +153,70 @@ def test_float32():
 def test_bad_input(arguments, options, message):
     with pytest.raises(uk.InputError, match=message):
         uk.solve_contacts(*arguments, **options)
+
+
+def through_an_impact(G, u, mu, e):
+    """Impulses by SciPy, with friction that turns round within a nanometre a second; see `poisson_impact`."""
+
+    def rates(p, x):
+        friction = -mu * x[1] / np.sqrt(x[1] ** 2 + 1e-18)
+        return [*(G @ [1.0, friction]), friction]
+
+    ends = lambda p, x: x[0] + (1e-300 if p == 0 else 0.0)
+    ends.terminal, ends.direction = True, 1
+    how = {"method": "Radau", "rtol": 1e-10, "atol": 1e-12}
+    first = solve_ivp(rates, (0.0, 1e3), [*u, 0.0], events=[ends], **how)
+    compressed = first.t[-1]
+    if not e:
+        return np.array([compressed, first.y[2, -1]])
+    rest = solve_ivp(rates, (compressed, (1 + e) * compressed), first.y[:, -1], **how)
+    return np.array([rest.t[-1], rest.y[2, -1]])
+
+
+@pytest.mark.parametrize("e", [0.0, 0.5])
+def test_impacts_of_poisson(e):
+    """Of matrices with strong coupling, so that slip goes on, sticks, and turns round."""
+    rng, kinds = np.random.default_rng(2), set()
+    impact = jax.jit(uk.poisson_impact)
+    for _ in range(30):
+        R = rng.normal(size=(2, 2))
+        G, u, mu = R @ R.T + 0.02 * np.eye(2), rng.normal(size=2), rng.uniform(0.02, 0.8)
+        u[0] = -abs(u[0])
+        found = impact(G, u, mu, e)
+        np.testing.assert_allclose(found.impulses, through_an_impact(G, u, mu, e), rtol=1e-5, atol=1e-6)
+        after = u + G @ np.asarray(found.impulses)
+        np.testing.assert_allclose(found.velocities, after, atol=1e-12)
+        energy = 0.5 * after @ np.linalg.solve(G, after) - 0.5 * u @ np.linalg.solve(G, u)
+        np.testing.assert_allclose(found.energy, energy, atol=1e-10)
+        kinds.add((abs(after[1]) < 1e-9, after[1] * u[1] < -1e-9))
+    assert kinds == {(True, False), (False, True), (False, False)}
+
+
+@pytest.mark.parametrize("e", [0.0, 0.5])
+def test_impact_without_collision(e):
+    """The rod of Painleve, pressed together by its slip alone: u = 0 at p_c, where -G^-1 u is the impulse."""
+    phi, mu, u = 1.1, 1.6, np.array([0.0, -2.0])
+    arms = np.array([-0.5 * np.cos(phi), 0.5 * np.sin(phi)])
+    G = np.eye(2) + 12 * np.outer(arms, arms)
+    impact = jax.jit(uk.poisson_impact)
+    found = impact(G, u, mu, e)
+    stuck = -np.linalg.solve(G, u)
+    more = e * stuck[0] * np.array([1.0, -G[0, 1] / G[1, 1]])
+    np.testing.assert_allclose(found.compression, stuck[0], rtol=1e-13)
+    np.testing.assert_allclose(found.impulses, stuck + more, rtol=1e-13)
+    np.testing.assert_allclose(found.velocities[1], 0, atol=1e-14)
+    slope = jax.jit(jax.jacfwd(lambda u: impact(G, u, mu, 0.0).impulses))(u)
+    np.testing.assert_allclose(slope[:, 1], -np.linalg.inv(G)[:, 1], rtol=1e-12)
+    assert found.energy < 0
+    less = impact(G, u, 1.2, e)  # with less friction it is not pressed
+    np.testing.assert_allclose(less.impulses, 0, atol=0)
+
+
+def test_impacts_that_are_refused():
+    for given, why in (
+        ((np.eye(3), np.zeros(3), 0.1, 0.0), "delassus"),
+        ((-np.eye(2), np.zeros(2), 0.1, 0.0), "positive definite"),
+        ((np.eye(2), np.zeros(2), -0.1, 0.0), "friction"),
+    ):
+        with pytest.raises(uk.InputError, match=why):
+            uk.poisson_impact(*given)

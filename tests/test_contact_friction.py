@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contact_references import TIGHT, G, compared, followed, forward
+from contact_references import TIGHT, G, compared, events_of, followed, forward
 from scipy.integrate import quad
 
 import ukjax as uk
@@ -253,6 +253,28 @@ def test_rod_with_two_accelerations():
     with pytest.warns(uk.ContactWarning, match="several motions of tip"):
         steps = uk.simulate(system, q0, v0, t1=1e-4, ts=[0.0], contact="steps", dt0=1e-5)
     np.testing.assert_allclose(steps.contacts.force[0], 0, atol=1e-12)
+
+
+def test_bouncing_beside_an_end_that_slides():
+    """A plank whose one end slides while the other one bounces: it falls by b = -2 (N/m - g), N the force on the end that
+    slides, with its friction; and is at rest after t1 (1 + e) / (1 - e)."""
+    m, inertia, high, mu, e, height = 1.0, 0.5, 0.3, 0.4, 0.5, 0.1
+    ends = uk.Unilateral(
+        lambda t, q: jnp.stack([q[1] - q[2], q[1] + q[2]]),
+        restitution=jnp.array([0.0, e]),
+        friction=mu,
+        slip=lambda t, q, v: jnp.stack([v[0] + high * v[2]] * 2)[:, None],
+        name="end",
+    )
+    plank = uk.System(jnp.diag(jnp.array([m, m, inertia])), jnp.array([0.0, -m * G, 0.0]), [ends])
+    start = jnp.array([0.0, height / 2, height / 2]), jnp.array([6.0, 0.0, 0.0])
+    run = uk.simulate(plank, *start, t1=0.5, ts=[0.5])
+    force = G / (1 / m + (1 + high * mu) / inertia)
+    falls = np.sqrt(2 * height / (2 * (G - force / m)))
+    np.testing.assert_allclose(events_of(run)[0], falls, atol=1e-12)
+    np.testing.assert_allclose(events_of(run)[-1], falls * (1 + e) / (1 - e), atol=1e-10)
+    assert run.contacts.closed[-1].all()
+    assert run.contacts.sliding[-1].all()
 
 
 @pytest.mark.parametrize(

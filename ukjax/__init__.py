@@ -19,6 +19,8 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._compiler import lanes as lanes
     from ._compiler._whole_loops import compile_loops_whole as compile_loops_whole
     from ._contact._history import ContactHistory as ContactHistory
+    from ._contact._poisson import Impact as Impact
+    from ._contact._poisson import poisson_impact as poisson_impact
     from ._contact._solve import Contacts as Contacts
     from ._contact._solve import solve_contacts as solve_contacts
     from ._figures._serve import View as View
@@ -150,6 +152,7 @@ else:
         "_contact._history": "ContactHistory",
         "_figures._serve": "View",
         "_formula._acceleration": "AbstractFormula Acceleration Schur UdwadiaKalaba",
+        "_contact._poisson": "Impact poisson_impact",
         "_contact._solve": "Contacts solve_contacts",
         "_formula._kkt": "KKT",
         "_formula._singular_mass": "NullSpace RangeForm StackedForm",

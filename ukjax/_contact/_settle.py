@@ -124,7 +124,7 @@ def _left(means: Means, contact: Contact, rest: Array, found: _Found) -> tuple[A
     u = contact.u + contact.G @ found.sudden
     mode = _mode(means, rest, found)
     impulse = found.sudden + stopped(means, contact, mode, u)
-    return contact.response @ impulse, mode, impulse, _wait(means, contact, mode, found.p, u)
+    return contact.response @ impulse, mode, impulse, _wait(means, contact, mode, u)
 
 
 def _mode(means: Means, rest: Array, found: _Found) -> Mode:
@@ -141,13 +141,18 @@ def _mode(means: Means, rest: Array, found: _Found) -> Mode:
     return jax.lax.stop_gradient(Mode(bears.astype(p.dtype), stick.astype(p.dtype), direction))
 
 
-def _wait(means: Means, contact: Contact, mode: Mode, p: Array, u: Array) -> Array:
-    """How long a contact that comes to rest would go on bouncing: 2 u_n / (b (1 - e)), -b its acceleration when open."""
+def _wait(means: Means, contact: Contact, mode: Mode, u: Array) -> Array:
+    """How long contacts that come to rest would go on bouncing: 2 u_n / (b (1 - e)), -b their acceleration in the air.
+
+    All of them are in the air, and the others bear and rub as they then do.
+    """
     rows, e = rows_of(means.layout.contacts, u.dtype), means.coefficients.restitution
-    open_ = rows.normal @ (contact.rate + contact.G @ p) - rows.normal @ (jnp.diagonal(contact.G) * p)
     parting = jnp.maximum(rows.normal @ u, 0)
-    bounces = (mode.closed > 0) & (parting > 0) & (e > 0) & (e < 1) & (open_ < 0)
-    return jnp.where(bounces, 2 * parting / jnp.where(bounces, -open_ * (1 - e), 1), 0)
+    bounces = mode.closed * ((parting > 0) & (e > 0) & (e < 1)).astype(u.dtype)
+    others = mode._replace(closed=mode.closed - bounces, stick=mode.stick * (1 - bounces))
+    in_air = rows.normal @ (contact.rate + contact.G @ contact_forces(means, contact._replace(u=u), others))
+    falls = (bounces > 0) & (in_air < 0)
+    return jnp.where(falls, 2 * parting / jnp.where(falls, -in_air * (1 - e), 1), 0)
 
 
 def _ambiguous(
