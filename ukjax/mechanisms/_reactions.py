@@ -131,7 +131,7 @@ def _at(
     placements, twists = system.placements(t, q), system.twists(t, q, v)
     for joint in system.joints:
         ends, moves = (tuple(of[name] for name in joint.bodies) for of in (placements, twists))
-        size = jax.eval_shape(joint.velocity_rows, t, ends, moves).size
+        size = joint.row_count(t, ends, moves)
         items.append((joint, ends, moves, multipliers[i : (i := i + size)]))
 
     def reaction(joint: AbstractJoint, ends: tuple, moves: tuple, own: Array) -> tuple[Array, ...]:
