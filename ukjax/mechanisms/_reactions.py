@@ -130,7 +130,8 @@ def _at(
     items, i = [], 0
     placements, twists = system.placements(t, q), system.twists(t, q, v)
     for joint in system.joints:
-        ends, moves = (tuple(of[name] for name in joint.bodies) for of in (placements, twists))
+        ends = tuple(placements[name] for name in joint.bodies)
+        moves = tuple(twists[name] for name in joint.bodies)
         size = joint.row_count(t, ends, moves)
         items.append((joint, ends, moves, multipliers[i : (i := i + size)]))
 
