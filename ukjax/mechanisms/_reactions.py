@@ -132,8 +132,7 @@ def _at(
     for joint in system.joints:
         ends = tuple(placements[name] for name in joint.bodies)
         moves = tuple(twists[name] for name in joint.bodies)
-        size = joint.row_count(t, ends, moves)
-        items.append((joint, ends, moves, multipliers[i : (i := i + size)]))
+        items.append((joint, ends, moves, multipliers[i : (i := i + joint.row_count(t, ends, moves))]))
 
     def reaction(joint: AbstractJoint, ends: tuple, moves: tuple, own: Array) -> tuple[Array, ...]:
         transposed = jax.vjp(ChildRows(joint, t, ends, moves), moves[1])[1]
