@@ -77,7 +77,7 @@ def _apart(cache: str, model: str, *options: str) -> list[float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     usual = ["pendulum", "four_bars", "parallelogram", "scara", "planar_4rrr", "arm_6r"]
     parser.add_argument("--models", nargs="+", default=usual)
     parser.add_argument("--build", action="store_true", help="build every model, and run none")

@@ -4,6 +4,7 @@ import abc
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -99,6 +100,15 @@ class AbstractJoint(eqx.Module):
         if self.nonholonomic:
             parts.append(self.slip(t, placements, twists))
         return jnp.concatenate(parts) if parts else jnp.zeros(0, t.dtype)
+
+    def row_count(self, t: Time, placements: tuple[AnyPlacement, ...], twists: tuple[Twist, ...]) -> int:
+        """How many `velocity_rows` there are; differentiates nothing.
+
+        **Arguments:** as `velocity_rows`.
+        """
+        own = jax.eval_shape(lambda: self.rows(t, *placements)).size if self.holonomic else 0
+        slip = jax.eval_shape(lambda: self.slip(t, placements, twists)).size if self.nonholonomic else 0
+        return own + slip
 
 
 class AbstractAxisJoint(AbstractJoint):

@@ -130,9 +130,9 @@ def _at(
     items, i = [], 0
     placements, twists = system.placements(t, q), system.twists(t, q, v)
     for joint in system.joints:
-        ends, moves = (tuple(of[name] for name in joint.bodies) for of in (placements, twists))
-        size = jax.eval_shape(joint.velocity_rows, t, ends, moves).size
-        items.append((joint, ends, moves, multipliers[i : (i := i + size)]))
+        ends = tuple(placements[name] for name in joint.bodies)
+        moves = tuple(twists[name] for name in joint.bodies)
+        items.append((joint, ends, moves, multipliers[i : (i := i + joint.row_count(t, ends, moves))]))
 
     def reaction(joint: AbstractJoint, ends: tuple, moves: tuple, own: Array) -> tuple[Array, ...]:
         transposed = jax.vjp(ChildRows(joint, t, ends, moves), moves[1])[1]
