@@ -41,7 +41,7 @@ def timed(run, *given):
 
 
 def ours():
-    """Of one run and of all: state and gaps at the end and steps unsolved, microseconds a step and member, and seconds of compilation."""
+    """Of one run and of all: state, gaps and steps unsolved, microseconds a step and member, seconds of compilation."""
     robot = uk.load(str(FILE), contact=["limits", *((name, "floor") for name in TOUCHING)])
     q0, v0 = robot.problem.q0, velocities(robot.problem.v0.size)
 
