@@ -43,6 +43,24 @@ def bounced(e, t):
             return 0.0
 
 
+def test_members_of_a_batch_move_as_they_do_alone():
+    """Five are more than a block holds, and no multiple of it; each falls from its own height."""
+    heights, ts = jnp.array([0.6, 0.8, 1.0, 1.2, 1.4]), np.array([0.3, 0.9])
+
+    def run(h):
+        found = stepped(ball(0.5), h[None], [0.0], 0.9, 900, ts)
+        return found.q[:, 0], found.contacts.force[:, 0], found.impacts, found.unsolved
+
+    q, force, impacts, unsolved = jax.jit(jax.vmap(run))(heights)
+    assert impacts.min() > 0
+    assert unsolved.sum() == 0
+    alone = jax.jit(run)
+    for i, h in enumerate(heights):
+        np.testing.assert_allclose(q[i], alone(h)[0], rtol=1e-12)
+        np.testing.assert_allclose(force[i], alone(h)[1], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(q[:, 0], heights - G * ts[0] ** 2 / 2, rtol=1e-12)  # before the impact
+
+
 @pytest.mark.parametrize("e", [0.5, 1.0])
 def test_bouncing_ball_converges_at_first_order(e):
     ts = np.array([0.2, 0.6, 1.1, 1.7, 2.3, 4.2])

@@ -12,6 +12,7 @@ from ._looped import Looped as Looped
 from ._looped import Text as Text
 from ._loops import Function as Function
 from ._loops import Place as Place
+from ._loops import Spread as Spread
 from ._loops import Value as Value
 from ._machine_code import Kind as Kind
 from ._native import compiler_is_here as compiler_is_here
@@ -29,7 +30,6 @@ from ._run_layout import Control as Control
 from ._run_layout import Method as Method
 from ._run_layout import Motion as Motion
 from ._scalars import TranslationError as TranslationError
-from ._stage import Spread as Spread
 from ._stage import Stage as Stage
 from ._system_function import SystemFunction as SystemFunction
 from ._system_function import array_function as array_function

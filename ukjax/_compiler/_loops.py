@@ -116,6 +116,31 @@ class Place:
 
 
 @final
+class Spread:
+    """The numbers of one member, each of which stands in a row of a block; read as a `Place` is.
+
+    **Arguments:**
+
+    - `row`: that of the member, in the first row of the block.
+    - `width`: of rows.
+    - `which`: the row of each number, where they do not follow each other.
+    """
+
+    def __init__(self, row: Place, width: int, which: Place | None = None):
+        self._row, self._width, self._which = row, width, which
+
+    def at(self, i: Any) -> "Spread":
+        """The numbers from one on."""
+        if self._which is None:
+            return Spread(self._row.at(i * self._width), self._width)
+        return Spread(self._row, self._width, self._which.at(i))
+
+    def __getitem__(self, i: Any) -> Value:
+        row = i if self._which is None else self._which[i]
+        return self._row[row * self._width]
+
+
+@final
 class Function:
     """A function that is being written.
 
@@ -207,7 +232,7 @@ class Function:
         """The precision of its numbers."""
         return {8: 2.0**-52, 4: 2.0**-23}[self.bytes]
 
-    def dot(self, x: Place, y: Place, count: Any) -> Value:
+    def dot(self, x: Place | Spread, y: Place | Spread, count: Any) -> Value:
         """The sum of products."""
         total = self.variable()
         with self.loop(count) as i:
@@ -216,7 +241,7 @@ class Function:
             )
         return total[0]
 
-    def add(self, x: Place, factor: Value, y: Place, count: Any) -> None:
+    def add(self, x: Place, factor: Value, y: Place | Spread, count: Any) -> None:
         """Adds a multiple of y to x."""
         with self.loop(count) as i:
             x[i] = x[i] + factor * y[i]

@@ -1,37 +1,12 @@
 """Scalar programs as stages of a function with loops (`_loops`): they compute a block of members, on registers of its."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, final
+from typing import final
 
 from ._kernel_code import declared, part_functions, table
-from ._loops import Function, Place, Value
+from ._loops import Function, Place, Spread, Value
 from ._machine_code import Kind
 from ._written import Written
-
-
-@final
-class Spread:
-    """The numbers of one member, each of which stands in a row of a block; read as a `Place` is.
-
-    **Arguments:**
-
-    - `row`: that of the member, in the first row of the block.
-    - `width`: of rows.
-    - `which`: the row of each number, where they do not follow each other.
-    """
-
-    def __init__(self, row: Place, width: int, which: Place | None = None):
-        self._row, self._width, self._which = row, width, which
-
-    def at(self, i: Any) -> "Spread":
-        """The numbers from one on."""
-        if self._which is None:
-            return Spread(self._row.at(i * self._width), self._width)
-        return Spread(self._row, self._width, self._which.at(i))
-
-    def __getitem__(self, i: Any) -> Value:
-        row = i if self._which is None else self._which[i]
-        return self._row[row * self._width]
 
 
 @final

@@ -107,8 +107,19 @@ def of_contacts(
     - `more`: pytrees of arrays.
     """
     leaves, tree = jax.tree.flatten((coefficients, contact, more))
-    on_arrays = lambda *_: function(Means(layout, coefficients, _on_arrays), contact, *more)
+    on_arrays = lambda *_: of_contacts_on_arrays(function, layout, coefficients, contact, *more)
     return of_arrays(_OfContacts(function, layout, tree), *leaves, otherwise=on_arrays)
+
+
+@in_full_precision
+def of_contacts_on_arrays(
+    function: Callable[..., Any], layout: Layout, coefficients: Coefficients, contact: Contact, *more: Any
+) -> Any:
+    """The same without scalar code: what is asked at a few states need not be written out for each row.
+
+    **Arguments:** as `of_contacts`.
+    """
+    return function(Means(layout, coefficients, _on_arrays), contact, *more)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """One time step with contacts, in parts; see `_stepping` for the equations."""
 
 import dataclasses
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -66,10 +67,9 @@ class Prepare:
         model, damping = _stiffened(model, middle, q_middle, v, h)
         acceleration = lambda v, push: pushed_by(model, push).acceleration(middle, q_middle, v)
         v_middle = v + 0.5 * h * acceleration(v, jnp.zeros_like(v))
-        pushes = jnp.concatenate([jnp.zeros_like(v)[None], jnp.eye(v.size, dtype=v.dtype)])
-        pushes = pushes + (damping * (v_middle - v))[None]
-        a, *columns = jax.vmap(lambda push: acceleration(v_middle, push))(pushes)
-        W = jnp.stack(columns) - a[None]
+        pushed, push = functools.partial(acceleration, v_middle), damping * (v_middle - v)
+        a, unit = pushed(push), jnp.eye(v.size, dtype=v.dtype)
+        W = jax.vmap(lambda d: jax.jvp(pushed, (push,), (d,))[1])(unit)
         of = lambda t, q, v: kinematics(system.system, t, q, v)  # pyright: ignore[reportAttributeAccessIssue]
         velocities = lambda t, q, v: of(t, q, v).u
         J = jax.jacfwd(velocities, argnums=2)(middle, q_middle, v_middle)

@@ -176,7 +176,8 @@ def step_code(
     if model.code is None or not model.is_solved or model.system.constraints or not machine_code_is_wanted():
         return None
     q, v, p = y
-    of = lambda part, *x: system_function(OfModel(part, model.code), model.system, model.stabilizer, *x)
+    acceleration = model.code
+    of = lambda part, *x: system_function(OfModel(part, acceleration), model.system, model.stabilizer, *x)
     try:
         before, after = (
             of(Prepare(layout), q, v, t, h, *coefficients),

@@ -224,8 +224,9 @@ def _ambiguous(
 ) -> Array:
     step, h = of_step
     found = [x[step].astype(h.dtype) for x in (taken.p, taken.closed, taken.sliding)]
-    of_one = lambda state, found: ambiguous_step(model, layout, coefficients, h, state, found)
-    return jax.vmap(of_one)(*jax.lax.stop_gradient((saved, tuple(found)))) > 0
+    # One after the other, by the same code as steps: as a batch it would be compiled once more.
+    of_one = lambda x: ambiguous_step(model, layout, coefficients, h, *x)
+    return jax.lax.map(of_one, jax.lax.stop_gradient((saved, tuple(found)))) > 0
 
 
 def _history(

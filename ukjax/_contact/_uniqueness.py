@@ -19,7 +19,7 @@ from .._formula._contact_problem import ContactData, ContactRows, rows_of
 from .._misc._types import by_precision
 from .._motion._model import Model
 from ._modes import Mode, distributed, gap_tolerance, held_rows, of_rows, still
-from ._parts import Means, of_contacts, of_model
+from ._parts import Means, of_contacts, of_contacts_on_arrays, of_model
 from ._rows import Coefficients, Contact, Layout, kinematics
 from ._step import Prepare
 
@@ -152,4 +152,4 @@ def ambiguous_step(
     mode = _mode_of(rows, coefficients, u, closed, sliding)
     touches = (gap <= gap_tolerance(t, q, rows.normal @ u)).astype(q.dtype)
     touching = jnp.where(closed > 0, sliding, touches)
-    return of_contacts(ambiguous, layout, coefficients, contact, mode, p, touching)
+    return of_contacts_on_arrays(ambiguous, layout, coefficients, contact, mode, p, touching)
