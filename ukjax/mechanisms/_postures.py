@@ -246,7 +246,7 @@ def held_at(system: MechanismSystem, at: Mapping[str, Any], dtype: Any) -> Mecha
     **Raises:** `InputError` for unknown names and wrong shapes.
     """
     t, q = (jax.ShapeDtypeStruct(x, dtype) for x in ((), system.q0.shape))
-    shapes = _shapes(system, at, t, q)
+    shapes = _shapes(system, at, t, q)  # pyright: ignore[reportArgumentType]
     return _held(system, {name: _checked(name, value, shapes[name]) for name, value in at.items()})
 
 

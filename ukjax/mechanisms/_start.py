@@ -199,13 +199,15 @@ def problem(
     if at is not None:
         _require_named("at", at, "{'crank': 0.5}")
     kept, system = system is given and q0 is None and at is None and rates is None, given.system
-    t0 = given.t0 if t0 is None else t0
+    start: Any = given.t0 if t0 is None else t0
     q0 = given.q0 if q0 is None else q0
     if at:
-        q0 = posture(system, at, t0, q0)
+        q0 = posture(system, at, start, given.q0)
     if v0 is None:
-        v0 = given.v0 if kept else velocity(system, {} if rates is None else rates, t0, q0)
-    own = dataclasses.replace(given, q0=q0, v0=v0, t0=t0, t1=given.t1 if t1 is None else t1, reference=None)
+        v0 = given.v0 if kept else velocity(system, {} if rates is None else rates, start, q0)
+    own = dataclasses.replace(
+        given, q0=q0, v0=v0, t0=start, t1=given.t1 if t1 is None else t1, reference=None
+    )
     return dataclasses.replace(own, name=name or given.name, citation=citation or given.citation)
 
 
