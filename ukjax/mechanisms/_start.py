@@ -160,7 +160,7 @@ def problem(
     t0: float | None = None,
     t1: float | None = None,
     name: str | None = None,
-    citation: str = "",
+    citation: str | None = None,
 ) -> Problem:
     """A mechanism with its start, to be simulated.
 
@@ -184,7 +184,7 @@ def problem(
     - `rates`: velocities by name, as for `velocity`; by default at rest, as far as the joints allow.
     - `t0`, `t1`: start and end [s]; by default the problem's, or 0 and 10.
     - `name`: what plots, summaries and files of its runs are titled; by default the problem's or the mechanism's name.
-    - `citation`: where it comes from.
+    - `citation`: where it comes from; by default as of the problem.
 
     **Returns:** the `Problem`, with the mechanism's named points.
 
@@ -208,7 +208,11 @@ def problem(
     own = dataclasses.replace(
         given, q0=q0, v0=v0, t0=start, t1=given.t1 if t1 is None else t1, reference=None
     )
-    return dataclasses.replace(own, name=name or given.name, citation=citation or given.citation)
+    return dataclasses.replace(
+        own,
+        name=given.name if name is None else name,
+        citation=given.citation if citation is None else citation,
+    )
 
 
 @final
