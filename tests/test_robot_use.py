@@ -12,6 +12,7 @@ from numpy.testing import assert_allclose
 import ukjax as uk
 import ukjax.analysis as ua
 import ukjax.mechanisms as um
+from ukjax._cli._robot_files import robot_model
 
 ROBOTS = Path(__file__).parent.parent / "experiments" / "robots"
 
@@ -109,3 +110,16 @@ def test_a_sweep_names_joints() -> None:
     assert_allclose(table.q_end[..., 0], wanted, rtol=1e-12)
     with pytest.raises(uk.InputError, match="unknown parameter 'axel'; did you mean 'axle'"):
         uk.sweep(uk.load(spin).problem, {"axel": [0.1, 0.2]})
+
+
+@pytest.mark.slow
+def test_the_command_line_puts_a_joint_of_a_loop_where_it_is_set() -> None:
+    """Exactly there, with the loops closed; within `jit`, as in a sweep, too."""
+    model = robot_model(str(ROBOTS / "robotiq_2f85.xml"))
+    start = model(left_driver_joint=0.3, left_driver_joint_rate=0.5)
+    assert_allclose(np.asarray([start.q0[0], start.v0[0]]), [0.3, 0.5], atol=1e-14)
+    rows = uk.constraint_rows(start.system, 0.0, start.q0, start.v0)
+    assert_allclose(rows.position_error, 0, atol=1e-13)
+    assert_allclose(rows.velocity_error, 0, atol=1e-13)
+    traced = jax.jit(lambda x: model(left_driver_joint=x).q0)(0.3)
+    assert_allclose(traced, start.q0, atol=1e-9)

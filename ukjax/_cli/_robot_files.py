@@ -46,7 +46,7 @@ def _loaded(path: str, free_base: bool, merge_fixed: bool, keyframe: str, contac
 
 def robot_model(path: str) -> Callable[..., uk.Problem]:
     """The problem of a robot's file as a function of where it starts: of joints by their names, `hip` the position
-    [rad], [m] from the reference posture and `hip_rate` the velocity; and of the options of `load`.
+    [rad], [m] from the reference posture and `hip_rate` the velocity, loops closed; and of the options of `load`.
 
     **Arguments:**
 
@@ -57,11 +57,9 @@ def robot_model(path: str) -> Callable[..., uk.Problem]:
         options = {name: parameters.pop(name, default) for name, default in _OPTIONS.items()}
         problem = _loaded(path, **options).problem
         places = _places(problem.system)
-        q0, v0 = problem.q0, problem.v0
-        for name, value in parameters.items():
-            of_q, i = places[name]
-            q0, v0 = (q0.at[i].set(value), v0) if of_q else (q0, v0.at[i].set(value))
-        return dataclasses.replace(problem, q0=q0, v0=v0)
+        given = [(*places[name], value) for name, value in parameters.items()]
+        at, rates = ({label: x for of, label, x in given if of == of_q} for of_q in (True, False))
+        return uk.mechanisms.problem(problem, at=at or None, rates=rates or None)
 
     known = inspect.Parameter
     named = [known(name, known.KEYWORD_ONLY, default=default) for name, default in _OPTIONS.items()]
@@ -71,11 +69,11 @@ def robot_model(path: str) -> Callable[..., uk.Problem]:
     return model
 
 
-def _places(system: Any) -> dict[str, tuple[bool, int]]:
-    """By a parameter's name: whether it is a coordinate, or else a velocity, and its number."""
+def _places(system: Any) -> dict[str, tuple[bool, str]]:
+    """By a parameter's name: whether it is a coordinate, or else a velocity, and its label."""
     both = set(system.labels) & set(system.velocity_labels)  # not the quaternions
-    of_q = {_word(x): (True, i) for i, x in enumerate(system.labels) if x in both}
-    return of_q | {f"{_word(x)}_rate": (False, i) for i, x in enumerate(system.velocity_labels)}
+    of_q = {_word(x): (True, x) for x in system.labels if x in both}
+    return of_q | {f"{_word(x)}_rate": (False, x) for x in system.velocity_labels}
 
 
 def load(

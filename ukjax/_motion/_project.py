@@ -133,7 +133,7 @@ class Projection(AbstractStabilizer):
         **Returns:** q, consistent if it was near enough for the iterations to converge.
         """
         if isinstance(self.pinv, _OF_NUMPY) and not is_traced((system, t, q)):
-            return positions_on_host(system, t, q, self.pinv.threshold(q.dtype))
+            return positions_on_host(system, t, q, self.pinv.threshold(q.dtype))  # pyright: ignore[reportReturnType]
         if not jax.eval_shape(lambda t, q: position_rows(system, t, q), t, q).size:
             return q
         return _project_positions(system, t, q, self.pinv)[0]

@@ -27,6 +27,7 @@ from .._misc._errors import InputError
 from .._misc._lie import rotation_about, rotation_matrix
 from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Time, as_jax, is_traced, module_for
+from .._motion._model import nearest_start
 from .._motion._project import Projection
 from .._system._constraint import Holonomic
 from .._system._rows import constraint_rows, position_rows
@@ -143,7 +144,12 @@ def _step(
         if is_coordinate(system, name):
             i = system.labels.index(name)
             ahead = module_for(ahead, x).concatenate([ahead[:i], x[None], ahead[i + 1 :]])
-    nearest = Projection().positions(_held(system, values), t, ahead)
+    held = _held(system, values)
+    if is_traced((held, t, ahead)):
+        still = jnp.zeros(len(system.velocity_labels), q.dtype)
+        nearest = nearest_start(held, t, ahead, still)[0]
+    else:
+        nearest = Projection().positions(held, t, ahead)
     return (with_unit_quaternions(system, nearest), q), None
 
 
@@ -164,7 +170,7 @@ def _followed(
 ) -> tuple[Coordinates, Array]:
     """The posture at the end of the way, and phi there; by NumPy where all has values."""
     if is_traced((system, t, q, end)):
-        return _followed_by_xla(system, t, q, end)
+        return _followed_in_jit(system, t, q, end)
     way = (
         system,
         t,
@@ -179,7 +185,7 @@ def _followed(
 
 
 @eqx.filter_jit
-def _followed_by_xla(
+def _followed_in_jit(
     system: MechanismSystem, t: Time, q: Coordinates, end: dict[str, Array]
 ) -> tuple[Coordinates, Array]:
     way = (system, t, now(system, tuple(end), t, q), end)
@@ -240,7 +246,7 @@ def held_at(system: MechanismSystem, at: Mapping[str, Any], dtype: Any) -> Mecha
     **Raises:** `InputError` for unknown names and wrong shapes.
     """
     t, q = (jax.ShapeDtypeStruct(x, dtype) for x in ((), system.q0.shape))
-    shapes = _shapes(system, at, t, q)
+    shapes = _shapes(system, at, t, q)  # pyright: ignore[reportArgumentType]
     return _held(system, {name: _checked(name, value, shapes[name]) for name, value in at.items()})
 
 

@@ -164,7 +164,7 @@ def problem(
     t0: float | None = None,
     t1: float | None = None,
     name: str | None = None,
-    citation: str = "",
+    citation: str | None = None,
 ) -> Problem:
     """A mechanism with its start, to be simulated.
 
@@ -188,7 +188,7 @@ def problem(
     - `rates`: velocities by name, as for `velocity`; by default at rest, as far as the joints allow.
     - `t0`, `t1`: start and end [s]; by default the problem's, or 0 and 10.
     - `name`: what plots, summaries and files of its runs are titled; by default the problem's or the mechanism's name.
-    - `citation`: where it comes from.
+    - `citation`: where it comes from; by default as of the problem.
 
     **Returns:** the `Problem`, with the mechanism's named points.
 
@@ -203,14 +203,20 @@ def problem(
     if at is not None:
         _require_named("at", at, "{'crank': 0.5}")
     kept, system = system is given and q0 is None and at is None and rates is None, given.system
-    t0 = given.t0 if t0 is None else t0
+    start: Any = given.t0 if t0 is None else t0
     q0 = given.q0 if q0 is None else q0
     if at:
-        q0 = posture(system, at, t0, q0)
+        q0 = posture(system, at, start, given.q0)
     if v0 is None:
-        v0 = given.v0 if kept else velocity(system, {} if rates is None else rates, t0, q0)
-    own = dataclasses.replace(given, q0=q0, v0=v0, t0=t0, t1=given.t1 if t1 is None else t1, reference=None)
-    return dataclasses.replace(own, name=name or given.name, citation=citation or given.citation)
+        v0 = given.v0 if kept else velocity(system, {} if rates is None else rates, start, q0)
+    own = dataclasses.replace(
+        given, q0=q0, v0=v0, t0=start, t1=given.t1 if t1 is None else t1, reference=None
+    )
+    return dataclasses.replace(
+        own,
+        name=given.name if name is None else name,
+        citation=given.citation if citation is None else citation,
+    )
 
 
 @final

@@ -78,7 +78,7 @@ def tendon_stops(at: Reference, chosen: Chosen, lengths: Mapping[int, Lengths | 
     loss = np.array(model.tendon_frictionloss) * (not at.disabled("FRICTIONLOSS"))
     for i, length in lengths.items():
         name, still = at.names.tendons[i], isinstance(length, Path) and len(length.bodies) < 2
-        own = TendonLength(name, length, _turns(at, i))
+        own = TendonLength(name=name, length=length, turns=_turns(at, i))
         for has, feature, word, how in (
             (limited[i], "tendon limits", "limits", _RIGID),
             (loss[i] > 0, "tendon frictionloss", "friction", "it holds at rest, not soft"),

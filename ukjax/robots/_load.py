@@ -160,7 +160,7 @@ def _problem(
     q0, v0 = map(as_jax, state_of(converted, qpos, qvel))
     if mechanism.constraints:
         q0, v0 = project_known(Projection(), mechanism, as_jax(0.0), q0, v0, tolerance_of(q0.dtype))
-        q0 = as_jax(with_unit_quaternions(mechanism, np.asarray(q0)))
+        q0 = as_jax(with_unit_quaternions(mechanism, q0))
     mechanism, q0, v0, found = cleared(mechanism, q0, v0)
     own = {
         name: as_jax(at.rotation(i))
