@@ -25,8 +25,8 @@ from ._contact_problem import ContactData, ContactRows, Layout, data_of, inverte
 
 # Of e; over random problems all from (0.3, 10) to (0.03, 100) take as many steps within 20 %.
 SHRINK, GROW = 0.03, 30.0
-# Of e, beside the mean of G's diagonal. From 1e-4 on a falling humanoid takes a fifth fewer steps, but solutions just within
-# tolerance are less exact: derivatives through impacts of 1e-6 m/s, where rocking ends, were off by 1e-4.
+# Of e, beside the mean of G's diagonal. From 1e-4 on a falling humanoid takes a fifth fewer steps, but solutions just
+# within tolerance are less exact: derivatives through impacts of 1e-6 m/s, where rocking ends, were off by 1e-4.
 FIRST, LEAST, MOST = 1e-2, 1e-7, 1e2
 _IMPLICIT = 1e-5  # of e in derivatives
 NEARER = 0.3  # what one e is to leave of the error: to solve for it exactly would be in vain
