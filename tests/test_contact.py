@@ -212,6 +212,12 @@ def test_impact_without_collision(e):
     np.testing.assert_allclose(less.impulses, 0, atol=0)
 
 
+def test_an_impact_takes_what_is_symmetric_but_for_rounding():
+    """Without friction p_n = -(1 + e) u_n / G_nn."""
+    G = np.array([[2.0, 0.3], [np.nextafter(0.3, 1), 1.0]])
+    np.testing.assert_allclose(uk.poisson_impact(G, [-1.0, 0.5], 0.0, 0.5).impulses, [0.75, 0.0], rtol=1e-15)
+
+
 def test_impacts_that_are_refused():
     for given, why in (
         ((np.eye(3), np.zeros(3), 0.1, 0.0), "delassus"),

@@ -124,8 +124,17 @@ def test_long_programs_are_kernels_in_pieces(monkeypatch: pytest.MonkeyPatch) ->
     """Of a whole run: field and projection call functions of their own."""
     monkeypatch.setattr(_memory, "_WHOLE", 0)
     monkeypatch.setattr(_memory, "_PIECE", 60)
-    monkeypatch.setattr(Integration, "kernel", property(Integration.kernel.func))  # not that of other tests
+    made, texts = Integration.kernel.func, list[str]()
+
+    def kernel(self: Integration) -> Any:  # not that of other tests
+        found = made(self)
+        texts.append(found.text.functions)
+        return found
+
+    monkeypatch.setattr(Integration, "kernel", property(kernel))
     test_kernels_give_what_simulate_gives("pendulum", "float64", 100, "adaptive")
+    assert all("call void @project.1(" in x for x in texts)
+    assert texts
 
 
 def test_runs_that_take_too_many_steps_fail_by_code() -> None:

@@ -126,20 +126,25 @@ def test_start_is_moved_out_of_what_it_penetrates() -> None:
     np.testing.assert_allclose(robot.problem.q0[jnp.array([0, 2])], [0.05, 0.1], atol=1e-12)
 
 
+def fallen() -> tuple[float, float]:
+    """The pendulum's moment of inertia, and its energy at its stop: what its weight gave and friction left."""
+    work = MASS * G * LENGTH * (np.cos(STOP) - np.cos(START)) - LOSS * (START - STOP)
+    return MASS * LENGTH**2 + 1e-9, work
+
+
 @pytest.mark.slow
 def test_pendulum_with_a_limit_and_frictionloss() -> None:
     """It falls onto its stop with the energy that friction leaves, and rests there; MuJoCo's, which is soft, nearly."""
     robot = uk.load(PENDULUM, contact=True)
     run = uk.simulate(robot.problem, t1=1.0)
-    weight, inertia = MASS * G * LENGTH, MASS * LENGTH**2 + 1e-9
-    work = weight * (np.cos(STOP) - np.cos(START)) - LOSS * (START - STOP)
+    inertia, work = fallen()
     speed = np.sqrt(2 * work / inertia)
     assert run.contacts.names == ("pin friction", "pin.lower", "pin.upper")
     (struck,) = np.flatnonzero(np.asarray(run.contacts.impulse[:, 1]) > 1e-3)
     np.testing.assert_allclose(run.contacts.impulse[struck, 1], inertia * speed, rtol=1e-7)
     assert run.contacts.told()[struck].endswith(f"{inertia * speed:.4g} N m s and closes")
     np.testing.assert_allclose(run.q[-1], STOP, atol=1e-10)
-    np.testing.assert_allclose(run.contacts.force[-1, :2].sum(), weight * np.sin(STOP), rtol=1e-9)
+    np.testing.assert_allclose(run.contacts.force[-1, :2].sum(), MASS * G * LENGTH * np.sin(STOP), rtol=1e-9)
     model = mujoco.MjModel.from_xml_string(PENDULUM)
     data = mujoco.MjData(model)
     mujoco.mj_resetDataKeyframe(model, data, 0)
@@ -323,8 +328,7 @@ def test_tendons_stop_and_rub() -> None:
     """A strap around a pin with the stop and the friction of a joint; a rope that a falling weight pulls taut."""
     robot = uk.load(ROPES, contact=True)
     run = uk.simulate(robot.problem, t1=1.0)
-    weight, inertia = MASS * G * LENGTH, MASS * LENGTH**2 + 1e-9
-    work = weight * (np.cos(STOP) - np.cos(START)) - LOSS * (START - STOP)
+    inertia, work = fallen()
     drop, rub = 0.5, 3.0
     names = run.contacts.names
     impulses = dict(zip(names, np.asarray(run.contacts.impulse).max(axis=0), strict=True))

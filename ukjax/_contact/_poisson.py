@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 
 from .._misc._arguments import fails, real_array, require_finite, require_not_negative
 from .._misc._errors import InputError
+from ._solve import is_symmetric
 
 
 @final
@@ -89,7 +90,7 @@ def _checked(delassus: Any, velocity: Any, friction: Any, restitution: Any) -> t
         require_finite(name, x)
     for name in names[2:]:
         require_not_negative(name, given[name])
-    regular = lambda G: G[0, 1] == G[1, 0] and G[0, 0] > 0 and G[0, 0] * G[1, 1] > G[0, 1] ** 2
+    regular = lambda G: is_symmetric(G) and G[0, 0] > 0 and G[0, 0] * G[1, 1] > G[0, 1] ** 2
     if fails(regular, delassus):
         raise InputError("delassus must be symmetric and positive definite: it is J M^-1 J^T.")
     return G, u, mu.astype(u.dtype), e.astype(u.dtype)

@@ -107,11 +107,21 @@ def tolerance_of(dtype: Any) -> float:
     return float(5e3 if dtype == jnp.float64 else 1e2) * float(jnp.finfo(dtype).eps)
 
 
+def is_symmetric(G: np.ndarray) -> bool:
+    """Whether a matrix is its transpose but for rounding, also that of float32.
+
+    **Arguments:**
+
+    - `G`: the matrix, with values.
+    """
+    return np.allclose(G, G.T, rtol=1e-5, atol=1e-6 * np.abs(G).max(initial=0))
+
+
 def _checked(delassus: Any, velocity: Any, friction: Any, limit: Any, tangents: Any, normals: Any) -> tuple:
     G, u = real_array("delassus", delassus), real_array("velocity", velocity)
     if u.ndim != 1 or G.shape != (u.size, u.size):
         raise InputError(f"delassus must be (m, m) for velocity (m,), got {G.shape} and {u.shape}.")
-    if fails(lambda G: np.allclose(G, G.T, rtol=1e-5, atol=1e-6 * np.abs(G).max(initial=0)), delassus):
+    if fails(is_symmetric, delassus):
         raise InputError("delassus must be symmetric: it is J M^-1 J^T.")
     mu, c = real_array("friction", friction), real_array("limit", limit)
     for name, value in (("delassus", delassus), ("velocity", velocity)):

@@ -1,12 +1,11 @@
 """A whole time step with contacts as one foreign function: no matrix of it ever leaves a block of members.
 
-It is written in `_step_kernel`, for systems without bilateral rows: positions are projected onto those by another
-program yet.
+`_step_kernel` writes it. It is for systems without bilateral rows only: it does not project onto them.
 """
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 import jax
 import jax.numpy as jnp
@@ -57,6 +56,7 @@ class Moved(NamedTuple):
     fast: Array
 
 
+@final
 class StepCode:
     """The steps of systems of one structure.
 
@@ -134,9 +134,8 @@ def moved(
 
 
 def _flat(x: Moved) -> Array:
-    one = lambda x: jnp.atleast_1d(x).astype(x_type)
-    x_type = x.q.dtype
-    return jnp.concatenate([one(y) for y in (x.q, x.v, *x.found, x.fast)])
+    parts = (x.q, x.v, *x.found, x.fast)
+    return jnp.concatenate([jnp.atleast_1d(y).astype(x.q.dtype) for y in parts])
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))

@@ -6,6 +6,7 @@ and inverse inertia where they were computed. So a step waits for the slowest of
 """
 
 from collections.abc import Callable, Sequence
+from typing import final
 
 import numpy as np
 
@@ -18,6 +19,7 @@ Rows = Callable[[Value, Value], Value]
 """What rows hold, by row and member."""
 
 
+@final
 class StepKernel:
     """Writes the function.
 

@@ -112,14 +112,13 @@ def _advanced(
 def _moved(
     model: Model, layout: Layout, coefficients: Coefficients, h: Array, last: _Step, t: Array
 ) -> Moved:
-    """Without penetration, and on the bilateral rows; all at once where there is code of that."""
+    """The end of a step, without penetration and on the bilateral rows: by one function where there is code of it."""
     at_once = step_code(model, layout, coefficients, t, h, (last.q, last.v, last.p))
     if at_once:
         return at_once()
     x = of_model(Prepare(layout), model, last.q, last.v, t, h, *coefficients)
-    x = x._replace(
-        active=x.active * last.finite.astype(x.active.dtype)
-    )  # what has ended has nothing to solve
+    going = last.finite.astype(x.active.dtype)  # a run that has ended has nothing to solve
+    x = x._replace(active=x.active * going)
     project = model.project if model.system.constraints else lambda t, y: y
 
     def after(both: Array, v: Array, d: Array, pi: Array) -> tuple[Array, Array, Apart]:

@@ -130,7 +130,8 @@ class Projection(AbstractStabilizer):
 
         **Arguments:** as `project`.
 
-        **Returns:** q, consistent if it was near enough for the iterations to converge.
+        **Returns:** q, consistent if it was near enough for the iterations to converge; an array of NumPy where it was
+        computed at once.
         """
         if isinstance(self.pinv, _OF_NUMPY) and not is_traced((system, t, q)):
             return positions_on_host(system, t, q, self.pinv.threshold(q.dtype))  # pyright: ignore[reportReturnType]

@@ -246,8 +246,8 @@ def _examined(
     scaled = M / max(np.abs(M).max(initial=0), np.finfo(M.dtype).tiny)
     mass_rank = int(np.sum(np.linalg.eigvalsh(scaled) > M.shape[0] * np.finfo(M.dtype).eps))
     stacked = np.concatenate([scaled, unit])
-    of_both = lambda: np.linalg.matrix_rank(stacked, tol=1e3 * np.finfo(M.dtype).eps)
-    unique = mass_rank == v.size or bool(of_both() == v.size)
+    eps = np.finfo(M.dtype).eps
+    unique = mass_rank == v.size or bool(np.linalg.matrix_rank(stacked, tol=1e3 * eps) == v.size)
     closed, redundant = closed_contacts(system, t, q, v, unit, rcond)
     return Report(
         rows=names,

@@ -209,11 +209,13 @@ def problem(
         q0 = posture(system, at, start, given.q0)
     if v0 is None:
         v0 = given.v0 if kept else velocity(system, {} if rates is None else rates, start, q0)
-    own = dataclasses.replace(
-        given, q0=q0, v0=v0, t0=start, t1=given.t1 if t1 is None else t1, reference=None
-    )
     return dataclasses.replace(
-        own,
+        given,
+        q0=q0,
+        v0=v0,
+        t0=start,
+        t1=given.t1 if t1 is None else t1,
+        reference=None,
         name=given.name if name is None else name,
         citation=given.citation if citation is None else citation,
     )
