@@ -4,6 +4,7 @@ Most of their time is compilation. So what XLA compiles is kept in a folder, for
 the next run, and it is compiled quickly. A test that is about what users get asks for the fixture `optimized`.
 """
 
+import ctypes
 import gc
 import inspect
 import itertools
@@ -87,8 +88,18 @@ def much_memory() -> bool:
 
 
 def forget_programs() -> None:
+    """Their memory goes back to the system too: glibc would keep half of it, and `much_memory` be true ever after."""
     jax.clear_caches()
     gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+def pytest_collection_finish() -> None:
+    """What imports made stays to the end: no search for unused objects need look at it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
@@ -120,8 +131,12 @@ def bounded_maps():
 @pytest.fixture
 def optimized():
     """Programs as users get them: for what is about precision, and for long runs."""
-    jax.clear_caches()
-    jax.config.update("jax_disable_most_optimizations", False)
-    yield
-    jax.config.update("jax_disable_most_optimizations", True)
-    jax.clear_caches()
+
+
+@pytest.fixture(autouse=True)
+def optimization(request):
+    """Off or, for tests that ask for `optimized`, on. JAX would take programs that it has, so they go at each change."""
+    off = "optimized" not in request.fixturenames
+    if jax.config.jax_disable_most_optimizations != off:
+        jax.clear_caches()
+        jax.config.update("jax_disable_most_optimizations", off)
