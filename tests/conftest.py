@@ -18,8 +18,6 @@ import jaxtyping
 import pytest
 from shapes import check_shapes
 
-check_shapes()  # before anything imports ukjax
-
 # Also as variables of the environment, for commands that tests start. By default JAX keeps only what took more than a
 # second to compile: 10 of some 200 programs of a file. Source lines in programs are of no use here.
 SETTINGS = {
@@ -64,7 +62,10 @@ def _prepare() -> None:
     gc.set_threshold(OBJECTS, 50, 50)
 
 
-_prepare()
+def pytest_collection() -> None:
+    """Not in the process that only hands tests to others (pytest-xdist), which wait for it to start."""
+    check_shapes()  # before anything imports ukjax
+    _prepare()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -137,6 +138,6 @@ def optimized():
 def optimization(request):
     """Off or, for tests that ask for `optimized`, on. JAX would take programs that it has, so they go at each change."""
     off = "optimized" not in request.fixturenames
-    if jax.config.jax_disable_most_optimizations != off:
+    if jax.config.read("jax_disable_most_optimizations") != off:
         jax.clear_caches()
         jax.config.update("jax_disable_most_optimizations", off)
