@@ -34,5 +34,6 @@ from ._scalars import TranslationError as TranslationError
 from ._stage import Stage as Stage
 from ._system_function import SystemFunction as SystemFunction
 from ._system_function import array_function as array_function
+from ._system_function import by_code as by_code
 from ._system_function import system_function as system_function
 from ._written import Written as Written

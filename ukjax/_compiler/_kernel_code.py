@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._misc._garbage import collector_paused
-from ._machine_code import Body, Kind, functions
+from ._machine_code import Body, Kind
 from ._registers import Part, Parts
 
 MOST_CALLS = 16
@@ -57,8 +57,8 @@ def _loop(name: str, count: int | str, body: Sequence[str]) -> str:
     return "\n".join([*head, "  %k = phi i64 [0, %0], [%next, %pass]", *body, *end])
 
 
-def _part(name: str, part: Part, kind: Kind) -> list[str]:
-    """One part as a function, and the table of the rows it reads at no regular distance."""
+def _part(name: str, part: Part, kind: Kind) -> tuple[list[str], dict[str, int]]:
+    """One part as a function, with the table of rows it reads at no regular distance; and the functions of C it calls."""
     vector, irregular, apart = kind.vector, list[np.ndarray](), np.diff(part.reads.astype(int), axis=0)
     regular = (apart == apart[:1]).all(axis=0).tolist()
     first, distances = part.reads[0].tolist(), (apart[0] if len(apart) else 0 * part.reads[0]).tolist()
@@ -92,7 +92,7 @@ def _part(name: str, part: Part, kind: Kind) -> list[str]:
         before += [f"  %entry = mul i64 %k, {len(irregular)}"]
         before += [f"  %entries = getelementptr i32, ptr @{name}.rows, i64 %entry"]
     tables = [table(f"{name}.rows", "i32", np.array(irregular).T.ravel())] if irregular else []
-    return [*tables, _loop(name, len(part.reads), [*before, *body.lines])]
+    return [*tables, _loop(name, len(part.reads), [*before, *body.lines])], body.called
 
 
 def _moves(kind: Kind, outputs: Sequence[int]) -> list[str]:
@@ -129,8 +129,9 @@ def part_functions(parts: Parts, kind: Kind, prefix: str = "") -> tuple[list[str
     """
     lines, called = list[str](), dict[str, int]()
     for i, part in enumerate(parts.parts):
-        lines += _part(f"{prefix}part{i}", part, kind)
-        called |= functions(part.outputs, kind) or {}
+        written, needed = _part(f"{prefix}part{i}", part, kind)
+        lines += written
+        called |= needed
     lines += [table(f"{prefix}constants", kind.number, [kind.literal(x) for x in parts.constants])]
     return lines, called
 

@@ -112,10 +112,13 @@ class Body:
 
     - `kind`: of the vectors.
     - `load`: writes what loads an input, by its number.
+
+    `called` are the functions of the C library that they need, with how many operands each takes.
     """
 
     def __init__(self, kind: Kind, load: Callable[["Body", int], str]):
-        self.kind, self.lines = kind, []
+        self.kind, self.lines, self.called = kind, [], dict[str, int]()
+        self._vector, self._truths = kind.vector, kind.truths
         self._load, self._names = load, dict[Node, str]()
         self._turned = functools.cache(self._turned_once)
 
@@ -157,13 +160,13 @@ class Body:
         return self._names[x]
 
     def _operation(self, node: Node) -> str:
-        args, op, vector = [self.name(x) for x in node.args], node.op, self.kind.vector
+        args, op = [self.name(x) for x in node.args], node.op
         if op in _SAME:
             return args[0]
         if op in _LOGIC and is_truth(node.args[0]):
-            return self(f"{_LOGIC[op]} {self.kind.truths} {args[0]}, {args[1]}")
+            return self(f"{_LOGIC[op]} {self._truths} {args[0]}, {args[1]}")
         if op in _COMPARISONS:
-            return self(f"fcmp {_COMPARISONS[op]} {vector} {args[0]}, {args[1]}")
+            return self(f"fcmp {_COMPARISONS[op]} {self._vector} {args[0]}, {args[1]}")
         if op in _ARITHMETIC:
             return self._arithmetic(op, *args)
         if op in _INTRINSICS:
@@ -176,16 +179,18 @@ class Body:
 
     def _arithmetic(self, op: str, x: str, y: str) -> str:
         # A product and a sum may become one operation, as XLA has it on a CPU.
-        return self(f"{_ARITHMETIC[op]} contract {self.kind.vector} {x}, {y}")
+        return self(f"{_ARITHMETIC[op]} contract {self._vector} {x}, {y}")
 
     def _intrinsic(self, op: str, *args: str) -> str:
-        vector, operands = self.kind.vector, ", ".join(f"{self.kind.vector} {x}" for x in args)
+        vector = self._vector
+        operands = ", ".join(f"{vector} {x}" for x in args)
         several = f"v{self.kind.width}" if self.kind.width > 1 else ""
         return self(f"call {vector} @llvm.{_INTRINSICS[op]}.{several}f{8 * self.kind.bytes}({operands})")
 
     def _each(self, function: str, args: Sequence[str]) -> str:
         """A function of C, for one member after the other."""
-        number, vector = self.kind.number, self.kind.vector
+        number, vector = self.kind.number, self._vector
+        self.called[function] = len(args)
         of = lambda each: self(f"call {number} @{function}({', '.join(f'{number} {x}' for x in each)})")
         if self.kind.width == 1:
             return of(args)
@@ -196,17 +201,17 @@ class Body:
         return found
 
     def _select(self, which: str, x: str, y: str, truths: bool = False) -> str:
-        kind = self.kind.truths if truths else self.kind.vector
-        return self(f"select {self.kind.truths} {which}, {kind} {x}, {kind} {y}")
+        kind = self._truths if truths else self._vector
+        return self(f"select {self._truths} {which}, {kind} {x}, {kind} {y}")
 
     def _compared(self, how: str, x: str, y: float) -> str:
-        return self(f"fcmp {_COMPARISONS[how]} {self.kind.vector} {x}, {self.kind.constant(y)}")
+        return self(f"fcmp {_COMPARISONS[how]} {self._vector} {x}, {self.kind.constant(y)}")
 
     def _neg(self, x: str) -> str:
-        return self(f"fneg {self.kind.vector} {x}")
+        return self(f"fneg {self._vector} {x}")
 
     def _not(self, x: str) -> str:
-        return self(f"xor {self.kind.truths} {x}, {self.name(True)}")
+        return self(f"xor {self._truths} {x}, {self.name(True)}")
 
     def _sign(self, x: str) -> str:
         constant = self.kind.constant

@@ -19,7 +19,7 @@ from jaxtyping import Array
 
 from .._misc._garbage import collector_paused
 from ._derivative import Derivative
-from ._expressions import CARRIERS, Expression, Node, evaluate, operations, reachable, weight
+from ._expressions import CARRIERS, Expression, Node, evaluate, reachable, weight
 from ._gpu._program_kernel import ProgramKernel
 from ._interpret import Interpreter
 from ._kept import worth_keeping
@@ -82,13 +82,18 @@ class Program:
         self.transpose = functools.cache(self._transpose)
 
     @functools.cached_property
+    def _nodes(self) -> list[Node]:
+        """Inputs and operations, each after its operands."""
+        return reachable(self.outputs)
+
+    @functools.cached_property
     def size(self) -> int:
         """The number of operations."""
-        return operations(self.outputs)
+        return sum(x.op != "input" for x in self._nodes)
 
     @functools.cached_property
     def _weight(self) -> int:
-        return sum(map(weight, reachable(self.outputs)))
+        return sum(map(weight, self._nodes))
 
     @functools.cached_property
     def has_machine_code(self) -> bool:

@@ -73,8 +73,9 @@ class _Sequence:
         count = end - start
         periods = min(_LONGEST_PERIOD, count // _FEWEST_PASSES, _MOST_COMPARED // max(count, 1))
         for period, same in self.matches(start, end, periods):
-            # Of the passes of a stretch all but the last match.
-            if np.count_nonzero(same) < max((_FEWEST_PASSES - 1) * period, most + 1 - period):
+            # Of the passes of a stretch all but the last match, and so all of a block of half as many operations.
+            half = max((_FEWEST_PASSES - 1) * period, most + 1 - period) // 2
+            if not same[: len(same) // half * half].reshape(-1, half).all(axis=1).any():
                 continue
             edges = np.flatnonzero(np.diff(same, prepend=False, append=False))
             lengths = edges[1::2] - edges[::2]

@@ -1,21 +1,23 @@
 """Functions of arrays, and of a system and of arrays, as scalar code."""
 
+import contextlib
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import jax
 import numpy as np
 from jaxtyping import Array
 
 from .._misc._closures import require_seen
-from .._system._stabilize import AbstractStabilizer
+from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractSystem
 from ._code import MOST, short_enough
 from ._interpret import Interpreter
+from ._native import machine_code_is_wanted
 from ._parameters import Inputs, Leaf, Structure, joined, leaf, numbers, read_by, split
 from ._refusals import remembered
-from ._scalars import Builder
+from ._scalars import Builder, TranslationError
 from ._written import Written
 
 
@@ -76,6 +78,34 @@ def _made(
     require_seen(closed.consts)
     leaves, inputs = read_by(leaves, closed), Inputs(Builder(MOST))
     return SystemFunction(_written(closed, out, inputs, inputs.of(leaves), shapes), leaves)
+
+
+class _OfSystem(NamedTuple):
+    """A function of a system and arrays as one of a stabilizer too."""
+
+    function: Callable[..., Any]
+
+    def __call__(self, system: AbstractSystem, _: AbstractStabilizer, *arrays: Array) -> Any:
+        return self.function(system, *arrays)
+
+
+def by_code(function: Callable[..., Any], system: Any, *arrays: Any) -> Any:
+    """function(system, *arrays) within `jit`: by its machine code where there is any, so that XLA compiles one call where
+    it would compile a mechanism, for seconds.
+
+    **Arguments:**
+
+    - `function`: hashable, no closure made anew; returns a pytree of real arrays.
+    - `system`: the system, or a pytree with it.
+    - `arrays`: of one floating-point type.
+    """
+    stabilizer = NoStabilizer()
+    if machine_code_is_wanted():
+        with contextlib.suppress(TranslationError):
+            code = system_function(_OfSystem(function), system, stabilizer, *arrays)
+            if code.written.program.has_machine_code:
+                return code(system, stabilizer, *arrays)
+    return function(system, *arrays)
 
 
 def array_function(function: Callable[..., Any], *arrays: Any) -> Written:

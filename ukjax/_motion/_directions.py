@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._compiler import by_code
 from .._misc._types import Coordinates, MassMatrix, Time
 from .._pseudoinverse import AbstractPseudoinverse, GramSchmidt, inverse_cholesky, pinv
 from .._system._rows import Rows, position_rows_and_jacobian
@@ -51,21 +52,28 @@ def _metric_root(M: MassMatrix, J: Float[Array, "m n"]) -> Float[Array, "n n"]:
     return inverse_cholesky(jnp.where(definite, M, M + rows)).T
 
 
-def position_root(
-    system: AbstractSystem, t: Time, q: Coordinates, J: Float[Array, "m nq"]
-) -> Float[Array, "nq k"]:
-    """A root G of the inverse mass matrix, G G^T = N M^-1 N^T where q' = N v, and the directions N cannot reach.
-
-    **Arguments:** as `position_directions`, and:
-
-    - `J`: of the rows.
-    """
-    M = system.mass_matrix(t, q)
+def _at_position(system: AbstractSystem, t: Time, q: Coordinates) -> tuple[Array, ...]:
+    """J, M, and N where q' = N v."""
+    J, M = position_rows_and_jacobian(system, t, q)[1], system.mass_matrix(t, q)
     if not has_quasi_velocities(system):
-        return _metric_root(M, J)
-    N = jax.jacfwd(system.kinematics, argnums=2)(t, q, jnp.zeros(M.shape[0], q.dtype))
+        return J, M
+    return J, M, jax.jacfwd(system.kinematics, argnums=2)(t, q, jnp.zeros(M.shape[0], q.dtype))
+
+
+def position_root(
+    system: AbstractSystem, t: Time, q: Coordinates
+) -> tuple[Float[Array, "m nq"], Float[Array, "nq k"]]:
+    """The Jacobian J of the rows, and a root G of the inverse mass matrix, G G^T = N M^-1 N^T where q' = N v, and the
+    directions N cannot reach.
+
+    **Arguments:** as `position_directions`.
+    """
+    J, M, *rates = by_code(_at_position, system, t, q)
+    if not rates:
+        return J, _metric_root(M, J)
+    (N,) = rates
     beyond = jnp.eye(q.size, dtype=q.dtype) - N @ pinv(N, GramSchmidt()).matrix
-    return jnp.concatenate([N @ _metric_root(M, J @ N), beyond], axis=1)
+    return J, jnp.concatenate([N @ _metric_root(M, J @ N), beyond], axis=1)
 
 
 def position_directions(
@@ -80,8 +88,7 @@ def position_directions(
     - `q`: generalized coordinates (n_q,).
     - `method`: the pseudoinverse method.
     """
-    J = position_rows_and_jacobian(system, t, q)[1]
-    G = position_root(system, t, q, J)
+    J, G = position_root(system, t, q)
     return Directions(G, J, pinv(J @ G, method).matrix)
 
 

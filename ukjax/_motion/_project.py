@@ -22,7 +22,7 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler import equations_at
+from .._compiler import by_code, equations_at
 from .._formula._acceleration import require_shapes
 from .._misc._arguments import require_between
 from .._misc._errors import InputError
@@ -45,10 +45,9 @@ from ._project_on_host import positions_on_host, projected_on_host
 
 def _moved(system: AbstractSystem, t: Time, q: Coordinates, mu: Array) -> tuple[Array, Array]:
     """q + G B^T mu, and phi there."""
-    J = position_rows_and_jacobian(system, t, q)[1]
-    G = position_root(system, t, q, J)
+    J, G = position_root(system, t, q)
     moved = q + G @ ((J @ G).T @ mu)
-    return moved, position_rows(system, t, moved)
+    return moved, by_code(position_rows, system, t, moved)
 
 
 @eqx.filter_custom_jvp
@@ -66,9 +65,9 @@ def _project_positions(
         i, q, mu, phi, _ = state
         q = q + directions.correction(phi)
         mu = mu - directions.inverse.T @ (directions.inverse @ phi)
-        return i + 1, q, mu, position_rows(system, t, q), jnp.max(jnp.abs(phi))
+        return i + 1, q, mu, by_code(position_rows, system, t, q), jnp.max(jnp.abs(phi))
 
-    phi = position_rows(system, t, q)
+    phi = by_code(position_rows, system, t, q)
     start = (0, q, jnp.zeros_like(phi), phi, jnp.full((), jnp.inf, q.dtype))
     return jax.lax.while_loop(halved, correct, start)[1:3]
 
@@ -84,7 +83,7 @@ def _project_positions_jvp(primals: tuple, tangents: tuple) -> tuple[tuple, tupl
     directions = position_directions(system, t, q, method)
     G, P = directions.G, directions.inverse
     B = directions.J @ G
-    B_end = position_rows_and_jacobian(system, t, projected)[1] @ G
+    B_end = by_code(position_rows_and_jacobian, system, t, projected)[1] @ G
     step = pinv((B_end @ P) @ B, method).matrix @ d_phi
     return (projected, mu), (d_moved - G @ step, -P.T @ step)
 

@@ -32,3 +32,14 @@ def solved_on_host(A: np.ndarray, b: np.ndarray, rcond: float) -> np.ndarray:
     """
     unit, norms = unit_rows_on_host(A)
     return np.linalg.pinv(unit, rcond=rcond) @ (b / norms)
+
+
+def rank_on_host(A: np.ndarray, rcond: float) -> int:
+    """The rank of rows of unit norm: how many singular values are above `rcond` of the largest.
+
+    **Arguments:** as `solved_on_host`.
+    """
+    if not A.size:
+        return 0
+    sizes = np.linalg.svd(unit_rows_on_host(A)[0], compute_uv=False)
+    return int(np.sum(sizes > rcond * sizes[0]))

@@ -3,14 +3,13 @@
 from typing import Any, NamedTuple
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 
 from .._compiler import equations_at
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time, Velocities, is_traced
-from .._pseudoinverse import GramSchmidt, pinv
+from .._pseudoinverse import GramSchmidt, rank_on_host
 from .._system._rows import Rows, constraint_rows
 from .._system._stabilize import NoStabilizer
 from .._system._system import AbstractSystem
@@ -24,6 +23,10 @@ class Split(NamedTuple):
     velocities: tuple[int, ...]
 
 
+def _rank(A: np.ndarray) -> int:
+    return rank_on_host(A, GramSchmidt().threshold(A.dtype))
+
+
 def _chosen(A: np.ndarray, M: np.ndarray) -> tuple[int, ...]:
     """Independent columns: what is left when the rows are solved for the velocities that they determine best."""
     if not A.shape[0]:
@@ -31,7 +34,7 @@ def _chosen(A: np.ndarray, M: np.ndarray) -> tuple[int, ...]:
     sizes = np.maximum(np.diag(M), np.finfo(M.dtype).eps * np.trace(M))
     factors: Any = scipy.linalg.qr(A / np.sqrt(sizes), mode="r", pivoting=True)
     pivots = factors[1]
-    return tuple(sorted(int(i) for i in pivots[int(pinv(jnp.asarray(A), GramSchmidt()).rank) :]))
+    return tuple(sorted(int(i) for i in pivots[_rank(A) :]))
 
 
 def independent_of(
@@ -67,9 +70,7 @@ def independent_of(
     if own is None:
         return found
     rest = np.setdiff1d(every, own)
-    if len(own) != len(found.velocities) or pinv(jnp.asarray(A[of_v][:, rest]), GramSchmidt()).rank < len(
-        rest
-    ):
+    if len(own) != len(found.velocities) or _rank(A[of_v][:, rest]) < len(rest):
         raise InputError(
             f"independent must name {len(found.velocities)} velocities that determine all others here, such as "
             f"{', '.join(names[i] for i in found.velocities)}; got {', '.join(names[i] for i in own)}."

@@ -16,13 +16,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from .._compiler import by_code
+from .._formula._equations import Equations, equations_of_motion
 from .._misc._arguments import flag
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Forces, Numbers, Time, Velocities, is_traced
 from .._pseudoinverse import GramSchmidt, pinv
-from .._servo._servo_law import Law
-from .._system._constraint import AccelerationConstraint, require_bilateral
+from .._servo._servo_law import least_inputs
+from .._system._constraint import require_bilateral
 from .._system._problem import Problem
 from .._system._rows import Rows, constraint_rows
 from .._system._stabilize import NoStabilizer
@@ -54,22 +56,10 @@ class InverseDynamics(eqx.Module):
     reactions: dict[str, Reaction]
 
 
-@final
-class Wanted(eqx.Module):
-    """The rows M a = M a_given.
-
-    **Arguments:**
-
-    - `system`: whose mass matrix it is.
-    - `a`: the acceleration wanted (n,).
-    """
-
-    system: AbstractSystem
-    a: Velocities
-
-    def __call__(self, t: Time, q: Coordinates, v: Velocities) -> tuple[Array, Array]:
-        M = self.system.mass_matrix(t, q)
-        return M, M @ self.a
+def _at(given: tuple[Any, ...], t: Time, q: Coordinates, v: Velocities) -> tuple[Equations, Array]:
+    """The equations of motion and B_u, given a system and a function that returns B_u."""
+    system, matrix = given
+    return equations_of_motion(system, t, q, v, NoStabilizer()), matrix(t, q)
 
 
 @eqx.filter_jit
@@ -78,15 +68,10 @@ def _inverse_dynamics(
     system: AbstractSystem, matrix: Any, a: Velocities, t: Time, q: Coordinates, v: Velocities
 ) -> tuple[Array, Array, Array, Array, Rows]:
     """u, lambda, what is left of the forces, how large these are, and the rows."""
-    still = NoStabilizer()
-    rows = AccelerationConstraint(Wanted(system, a), name="acceleration")
-    law = Law(matrix, rows, still, still, "eliminate", None, None, GramSchmidt())
-    u = law.solve(system, t, q, v).u
-    own = constraint_rows(system, t, q, v)
-    needed = system.mass_matrix(t, q) @ a
-    c = system.nonideal_force(t, q, v)
-    given = system.force(t, q, v) + (0 if c is None else c)
-    driven = matrix(t, q) @ u
+    at, B = by_code(_at, (system, matrix), t, q, v)
+    own, needed, given = at.rows, at.M @ a, at.Q + at.c
+    u = least_inputs(at, at.M, needed, B, GramSchmidt())
+    driven = B @ u
     multipliers = pinv(own.A, GramSchmidt()).matrix.T @ (needed - given - driven)
     held = own.A.T @ multipliers
     sizes = jnp.abs(needed) + jnp.abs(given) + jnp.abs(driven) + jnp.abs(held)
@@ -149,15 +134,21 @@ def inverse_dynamics(
     return InverseDynamics(u, names, multipliers, residual, realizable, at)
 
 
+def _rates_at(given: tuple[Any, ...], t: Time, q: Coordinates, v: Velocities) -> tuple[Array, Array, Rows]:
+    """The rates that are given by name: how they change with v, and with everything else; and the rows."""
+    system, wanted = given
+    rates = lambda t, q, v: jnp.concatenate([jnp.atleast_1d(x) for x in named_rates(system, wanted, t, q, v)])
+    bias = jax.jvp(rates, (t, q, v), (jnp.ones_like(t), system.kinematics(t, q, v), jnp.zeros_like(v)))[1]
+    return jax.jacfwd(rates, argnums=2)(t, q, v), bias, constraint_rows(system, t, q, v)
+
+
 @eqx.filter_jit
 @in_full_precision
 def _by_name(
     system: AbstractSystem, wanted: dict[str, Array], t: Time, q: Coordinates, v: Velocities
 ) -> tuple[Array, Array]:
     """v' of which some are given, and by how much it misses these."""
-    rates = lambda t, q, v: jnp.concatenate([jnp.atleast_1d(x) for x in named_rates(system, wanted, t, q, v)])
-    J, rows = jax.jacfwd(rates, argnums=2)(t, q, v), constraint_rows(system, t, q, v)
-    bias = jax.jvp(rates, (t, q, v), (jnp.ones_like(t), system.kinematics(t, q, v), jnp.zeros_like(v)))[1]
+    J, bias, rows = by_code(_rates_at, (system, wanted), t, q, v)
     own = jnp.concatenate([jnp.atleast_1d(x) for x in wanted.values()]) - bias
     a = pinv(jnp.concatenate([rows.A, J]), GramSchmidt()).matrix @ jnp.concatenate([rows.b, own])
     return a, jnp.max(jnp.abs(J @ a - own))

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from .._compiler import by_code
 from .._misc._arguments import fails, flag, require_instance
 from .._misc._errors import InputError
 from .._misc._lie import rotation_matrix
@@ -88,6 +89,13 @@ class Pulled(AbstractForwardingSystem):
         rate = lambda v: jax.jvp(self.stretch, (q,), (self.kinematics(t, q, v),))[1]
         return -jax.vjp(rate, v)[1](self.stretch(q))[0]
 
+    def left(self, t: Time, q: Coordinates) -> tuple[Targets, Targets, Array, Array]:
+        """How far frames are from their targets, places and angles; `stretch`; and phi."""
+        found = self.frames(q)
+        off = {name: found[name].position - x for name, x in self.positions.items()}
+        turned = {name: _angle(found[name].rotation - R, R) for name, R in self.orientations.items()}  # pyright: ignore
+        return off, turned, self.stretch(q), position_rows(self, t, q)
+
     def nonideal_force(self, t: Time, q: Coordinates, v: Velocities) -> None:
         return None
 
@@ -121,13 +129,10 @@ def _angle(off: Array, R: Array) -> Float[Array, ""]:
 @in_full_precision
 def _reached(pulled: Pulled, t: Time, q: Coordinates) -> tuple[InverseKinematics, Array]:
     q = settled(pulled, t, q)[0]
-    found = pulled.frames(q)
-    off = {name: found[name].position - x for name, x in pulled.positions.items()}
-    turned = {name: _angle(found[name].rotation - R, R) for name, R in pulled.orientations.items()}  # pyright: ignore
+    off, turned, stretch, phi = by_code(Pulled.left, pulled, t, q)
     tolerance = 1e5 * jnp.finfo(q.dtype).eps
     sizes = [jnp.max(jnp.abs(x)) for x in (*pulled.positions.values(), pulled.length)]
-    phi = position_rows(pulled, t, q)
-    near = jnp.max(jnp.abs(pulled.stretch(q))) <= tolerance * jnp.max(jnp.stack(sizes))
+    near = jnp.max(jnp.abs(stretch)) <= tolerance * jnp.max(jnp.stack(sizes))
     closed = jnp.max(jnp.abs(phi), initial=0) <= tolerance
     return InverseKinematics(q, off, turned, near & closed), phi
 

@@ -24,9 +24,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._compiler import equations_at
+from .._compiler import by_code, equations_at
 from .._formula._acceleration import AbstractFormula, UdwadiaKalaba
-from .._formula._equations import equations_of_motion
+from .._formula._equations import Equations, equations_of_motion
 from .._misc._arguments import require_instance
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
@@ -83,6 +83,52 @@ def _kernel(J: Float[Array, "m n"], independent: tuple[int, ...]) -> Float[Array
     return Z.at[rest].set(-pinv(J[:, rest], GramSchmidt()).matrix @ J[:, i])
 
 
+def _at(
+    given: tuple[Any, ...], t: Time, q: Coordinates, v: Velocities, u: Array
+) -> tuple[Array, Array, Equations]:
+    """N, q', and the equations of motion, given a system, B_u and outputs."""
+    system, matrix, _ = given
+    rates = lambda v: system.kinematics(t, q, v)
+    return (
+        jax.jacfwd(rates)(v),
+        rates(v),
+        equations_of_motion(Driven(system, matrix, u), t, q, v, NoStabilizer()),
+    )
+
+
+def _near(
+    given: tuple[Any, ...],
+    t: Time,
+    q: Coordinates,
+    v: Velocities,
+    u: Array,
+    a: Velocities,
+    multipliers: Array,
+    along: Float[Array, "nq k"],
+) -> tuple[Any, Array]:
+    """How q', what is left of the equations of motion with v' and lambda held fixed, psi and y change with s, v and u,
+    where q changes by `along @ s`; and y."""
+    system, matrix, outputs = given
+
+    def near(s: Array, dv: Array, du: Array) -> tuple[Array, ...]:
+        q1, v1 = q + along @ s, v + dv
+        e = equations_of_motion(Driven(system, matrix, u + du), t, q1, v1, NoStabilizer())
+        force = e.M @ a - e.Q - e.c - e.rows.A.T @ multipliers
+        psi = e.rows.velocity_error[e.rows.of_velocities]
+        y = outputs(t, q1, v1, a).astype(q.dtype)
+        return system.kinematics(t, q1, v1), force, e.rows.A @ a - e.rows.b, psi, y
+
+    origin = jnp.zeros(along.shape[1], q.dtype), jnp.zeros_like(v), jnp.zeros_like(u)
+    return jax.jacfwd(near, argnums=(0, 1, 2))(*origin), outputs(t, q, v, a).astype(q.dtype)
+
+
+def _by_acceleration(
+    outputs: Callable[..., Array], t: Time, q: Coordinates, v: Velocities, a: Velocities
+) -> Float[Array, "o n"]:
+    """dy/dv'."""
+    return jax.jacfwd(lambda a: outputs(t, q, v, a).astype(q.dtype))(a)
+
+
 @eqx.filter_jit
 @in_full_precision
 def _linearize(
@@ -96,23 +142,13 @@ def _linearize(
     """The linearization but for its names."""
     (t, q, v), (matrix, u), (of_q, of_v) = state, driven, split
     n, zeros = v.size, lambda k: jnp.zeros(k, q.dtype)
-    N = jax.jacfwd(lambda v: system.kinematics(t, q, v))(v)
+    given = (system, matrix, outputs)
+    N, rate, at = by_code(_at, given, t, q, v, u)
     back = pinv(N, GramSchmidt()).matrix if has_quasi_velocities(system) else jnp.eye(n, dtype=q.dtype)
-    at = equations_of_motion(Driven(system, matrix, u), t, q, v, NoStabilizer())
     solved, A = formula.solve(at), at.rows.A
     Zq, Jv = _kernel(A[at.rows.of_positions], of_q), A[at.rows.of_velocities]
-
-    def near(s: Array, dv: Array, du: Array) -> tuple[Array, ...]:
-        """q', what is left of the equations of motion with v' and lambda held fixed, psi, and y."""
-        q1, v1 = q + N @ (Zq @ s), v + dv
-        e = equations_of_motion(Driven(system, matrix, u + du), t, q1, v1, NoStabilizer())
-        force = e.M @ solved.a - e.Q - e.c - e.rows.A.T @ solved.multipliers
-        psi = e.rows.velocity_error[at.rows.of_velocities]
-        y = outputs(t, q1, v1, solved.a).astype(q.dtype)
-        return back @ system.kinematics(t, q1, v1), force, e.rows.A @ solved.a - e.rows.b, psi, y
-
-    origin = zeros(len(of_q)), zeros(n), zeros(u.size)
-    by_s, by_v, by_u = zip(*jax.jacfwd(near, argnums=(0, 1, 2))(*origin), strict=True)
+    changes, y0 = by_code(_near, given, t, q, v, u, solved.a, solved.multipliers, N @ Zq)
+    by_s, by_v, by_u = zip(*changes, strict=True)
     rest = np.setdiff1d(np.arange(n), np.array(of_v, int))
     follow = zeros((n, len(of_q))).at[rest].set(-pinv(Jv[:, rest], GramSchmidt()).matrix @ by_s[3])
     to_v = jnp.concatenate([follow, _kernel(Jv, of_v)], axis=1)
@@ -124,12 +160,12 @@ def _linearize(
     # v' changes as the forces and rows that are left over ask: the same equations with another right-hand side.
     again = lambda Q, b: eqx.tree_at(lambda e: (e.Q, e.c, e.rows.b), at, (-Q, jnp.zeros_like(Q), -b))
     da = jax.vmap(lambda Q, b: formula.solve(again(Q, b)).a, in_axes=1, out_axes=1)(force, rows)
-    y = y + jax.jacfwd(lambda a: outputs(t, q, v, a).astype(q.dtype))(solved.a) @ da
+    y = y + by_code(_by_acceleration, outputs, t, q, v, solved.a) @ da
     pick = lambda of_rates, of_a: jnp.concatenate([of_rates[np.array(of_q, int)], of_a[np.array(of_v, int)]])
-    first, k = near(*origin), to_q.shape[1]
-    AB, drift = pick(moved, da), pick(first[0], solved.a)
+    k = to_q.shape[1]
+    AB, drift = pick(back @ moved, da), pick(back @ rate, solved.a)
     return Linearization(
-        A=AB[:, :k], B=AB[:, k:], C=y[:, :k], D=y[:, k:], drift=drift, y0=first[4], to_q=to_q, to_v=to_v
+        A=AB[:, :k], B=AB[:, k:], C=y[:, :k], D=y[:, k:], drift=drift, y0=y0, to_q=to_q, to_v=to_v
     )
 
 

@@ -21,9 +21,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from .._compiler import by_code
 from .._formula._equations import applied_forces
 from .._misc._precision import in_full_precision
-from .._misc._types import Coordinates, Forces, Time, Velocities, by_precision
+from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities, by_precision
 from .._motion._project import Projection
 from .._pseudoinverse import GramSchmidt, inverse_cholesky, pinv
 from .._system._rows import Rows, constraint_rows
@@ -85,21 +86,34 @@ def balance(
     return Q + c + rows.A.T @ multipliers, rows.position_error
 
 
+def _equations(system: AbstractSystem, t: Time, q: Coordinates) -> tuple[Rows, MassMatrix, Forces]:
+    """The rows, M, and Q + c at rest."""
+    still = at_rest(system, t, q)
+    Q, c = applied_forces(system, t, q, still)
+    return constraint_rows(system, t, q, still), system.mass_matrix(t, q), Q + c
+
+
+def _stiffness(
+    system: AbstractSystem, t: Time, q: Coordinates, multipliers: Float[Array, " m"]
+) -> Float[Array, "n n"]:
+    """K of the module's docstring."""
+    out = lambda dv: balance(system, t, q + system.kinematics(t, q, dv), multipliers)[0]
+    return -jax.jacfwd(out)(at_rest(system, t, q))
+
+
 def local(system: AbstractSystem, t: Time, q: Coordinates) -> Local:
     """Forces and stiffness at a posture on the constraints."""
-    still = at_rest(system, t, q)
-    rows, M = constraint_rows(system, t, q, still), system.mass_matrix(t, q)
-    Q, c = applied_forces(system, t, q, still)
+    rows, M, Q = by_code(_equations, system, t, q)
     inverse, unit = pinv(rows.A, GramSchmidt()), jnp.eye(M.shape[0], dtype=q.dtype)
     E = jnp.where(inverse.rank == M.shape[0], 0, unit - inverse.matrix @ rows.A)
-    multipliers = -inverse.matrix.T @ (Q + c)
-    K = -jax.jacfwd(lambda dv: balance(system, t, q + system.kinematics(t, q, dv), multipliers)[0])(still)
+    multipliers = -inverse.matrix.T @ Q
+    K = by_code(_stiffness, system, t, q, multipliers)
     size = jnp.trace(M) / M.shape[0]
     # A share of the identity, so that what has no mass may move, too; a metric only says which way leads there.
     least = jnp.sqrt(jnp.finfo(q.dtype).eps) * size
     W = inverse_cholesky(E @ M @ E + size * (unit - E) + least * unit)
-    forces = jnp.linalg.norm(W @ (Q + c)) + jnp.linalg.norm(W @ (rows.A.T @ multipliers))
-    return Local(rows, multipliers, E @ (Q + c), forces, E, W, K)
+    forces = jnp.linalg.norm(W @ Q) + jnp.linalg.norm(W @ (rows.A.T @ multipliers))
+    return Local(rows, multipliers, E @ Q, forces, E, W, K)
 
 
 def _solved(K: Float[Array, "n n"], r: Float[Array, " n"]) -> Float[Array, " n"]:
@@ -134,7 +148,7 @@ def _onwards(system: AbstractSystem, t: Time, way: Way) -> Way:
     r = here.W @ here.unbalanced
     shifted = here.reduced + way.mu * jnp.eye(len(r), dtype=q.dtype)
     dv = jnp.where(first, 0, here.E @ (here.W.T @ _solved(shifted, r)))
-    end = Projection().positions(system, t, moved(system, t, q, dv))
+    end = Projection().positions(system, t, by_code(moved, system, t, q, dv))
     there = local(system, t, end)
     off = _norm(here.W @ (here.E @ (there.unbalanced - here.unbalanced + here.K @ dv)))
     down = is_definite(shifted)
@@ -175,7 +189,7 @@ def settled(system: AbstractSystem, t: Time, q: Coordinates) -> tuple[Coordinate
 def _(primals: tuple, tangents: tuple) -> tuple[Any, Any]:
     system, t, _ = primals
     q, here = settled(*primals)
-    fixed = lambda system, t: balance(system, t, q, here.multipliers)
+    fixed = lambda system, t: by_code(balance, system, t, q, here.multipliers)
     found = eqx.filter_jvp(fixed, (system, t), tangents[:2])[1]
     force, phi = (jnp.zeros_like(x) if d is None else d for x, d in zip(fixed(system, t), found, strict=True))
     onto = -pinv(here.rows.A, GramSchmidt()).matrix @ phi
