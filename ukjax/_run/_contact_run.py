@@ -27,6 +27,7 @@ from ._event_resets import parted, warn_of_resets
 from ._event_separation import separated
 from ._events import as_diffrax, departing, event_names, which
 from ._observe import reached
+from ._interned import interned
 from ._plan import Options, padded
 from ._results import RESULTS
 from ._trajectory import Trajectory
@@ -214,7 +215,7 @@ def contact_trajectory(
     - `told`: fields of the trajectory that are known before the run.
     """
     t, q, v = start
-    run = contact_run(system, options, t, q, v)
+    run = contact_run(interned(system, t, q, v), options, t, q, v)
     traced = is_tracing() or is_traced(run, start, rest, ts)
     y = (q, v) if traced else begun_at(run, start, options.formula is None, start_tolerance)
     observed, solved, begun = _run(run, t, *y, rest, ts if traced else padded(ts, rest[0]))
