@@ -10,7 +10,8 @@ from jaxtyping import Array
 
 from .._contact._history import AT_TIMES, ContactHistory
 from .._contact._hybrid import HybridSolver
-from .._contact._log import Log, preceded
+from .._contact._log import Log, empty_log, preceded
+from .._contact._modes import open_mode
 from .._contact._rows import contact_model, layout_of
 from .._contact._touching import State, Touching, flow
 from .._misc._arguments import require_instance, require_solver, whole_number
@@ -56,16 +57,17 @@ def contact_run(system: AbstractSystem, options: Options, t: Array, q: Array, v:
     if o.dense:
         raise InputError("dense output does not go with contacts yet: give the times to save at, ts.")
     max_steps = whole_number("max_steps", o.max_steps)
+    layout, coefficients = layout_of(system, t, q, v)
+    carried = jax.eval_shape(lambda q, v: (y := (q, v, open_mode(layout, v.dtype)), empty_log(y)), q, v)
     settings = {
         "stepsize_controller": controller,
-        "adjoint": _options.adjoint(o.adjoint, (q, v), max_steps),
+        "adjoint": _options.adjoint(o.adjoint, carried, max_steps),
         "max_steps": max_steps,
         "progress_meter": _options.progress_meter(o.progress),
     }
     stops, resets = parted(o.event, (t, q, v))
     event = as_diffrax(stops, (t, q, v))
     formula = _options.formula(o.formula, o.stabilizer, q.dtype, fixed=False)
-    layout, coefficients = layout_of(system, t, q, v)
     model, said = contact_model(
         system, formula, o.stabilizer, o.solver, (t, q, v), automatic=o.formula is None
     )
