@@ -11,7 +11,17 @@ from jaxtyping import Array
 from .._formula._contact_problem import rows_of
 from .._misc._precision import in_full_precision
 from .._motion._model import Model
-from ._modes import Margins, Mode, contact_forces, margins, of_rows, open_mode, slip_directions, still, stopped
+from ._modes import (
+    Margins,
+    Mode,
+    contact_forces,
+    margins,
+    of_rows,
+    open_mode,
+    slip_directions,
+    still,
+    stopped,
+)
 from ._parts import Means, of_contacts, of_model
 from ._resets import Reset, after, leaving, values
 from ._rows import Coefficients, Contact, Layout, contact_at

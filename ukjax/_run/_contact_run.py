@@ -27,8 +27,8 @@ from ._contact_told import ContactRun, begun_at, told_of, trajectory_of
 from ._event_resets import parted, warn_of_resets
 from ._event_separation import separated
 from ._events import as_diffrax, departing, event_names, which
-from ._observe import reached
 from ._interned import interned
+from ._observe import reached
 from ._plan import Options, padded
 from ._results import RESULTS
 from ._trajectory import Trajectory

@@ -190,9 +190,7 @@ def progress_meter(progress: bool | dfx.AbstractProgressMeter) -> dfx.AbstractPr
     return progress
 
 
-def adjoint(
-    given: dfx.AbstractAdjoint | None, y0: Any, max_steps: int
-) -> dfx.AbstractAdjoint:
+def adjoint(given: dfx.AbstractAdjoint | None, y0: Any, max_steps: int) -> dfx.AbstractAdjoint:
     """How derivatives are taken: by default in reverse mode, with a checkpoint for every step as far as two megabytes go.
 
     A gradient then costs 0.65 to 0.85 of what it does with Diffrax's number, about the root of twice the steps
