@@ -251,6 +251,8 @@ def test_what_is_told(tmp_path):
     assert list(table.contact_row.values) == ["plane normal", "plane tangent 1", "wall normal"]
     np.testing.assert_allclose(table.contact_force[0], [G, -0.4 * G, 0], atol=1e-9)
     np.testing.assert_array_equal(run.contacts.rows("wall"), slice(2, 3))
+    np.testing.assert_allclose(table.event_time, [3.0 / (0.4 * G)], atol=1e-9)
+    np.testing.assert_array_equal(table.impulse.dims, ["event", "contact_row"])
     for name in ("run.nc", "run.npz", "run.csv"):
         run.save(tmp_path / name)
     np.testing.assert_array_equal(uk.Trajectory.load(tmp_path / "run.nc").q, run.q)
@@ -279,10 +281,37 @@ def test_what_is_refused():
     for door in doors:
         with pytest.raises(uk.InputError, match=r"unilateral constraints.*floor"):
             door(system)
+    assert "Penetrates: floor by 1.000e+00" in str(uk.check(system, 0.0, -q0, v0))
+    of = lambda *given, **more: uk.System(
+        jnp.eye(1), jnp.array([-G]), [uk.Unilateral(*given, name="floor", **more)]
+    )
+    slip = lambda t, q, v: v[0] ** 2
+    for wrong, words in (
+        (of(lambda t, q: q[:0]), "no contacts"),
+        (of(lambda t, q: jnp.log(q[0] - 2)), "not finite"),
+        (of(lambda t, q: q[0], friction=0.1, slip=slip), "linear in the velocities"),
+    ):
+        with pytest.raises(uk.InputError, match=words):
+            uk.simulate(wrong, q0, v0, t1=1.0)
     with pytest.raises(uk.InputError, match="at most 1"):
         uk.Unilateral(lambda t, q: q[0], restitution=1.5)
     with pytest.raises(uk.InputError, match="slip"):
         uk.Unilateral(lambda t, q: q[0], friction=0.5)
+
+
+def test_walls_that_close_in_on_a_body_are_told():
+    """Two walls that move by 1 m/s meet after 0.5 s, and there is nowhere to go."""
+    walls = [
+        uk.Unilateral(lambda t, q: q[0] - t, name="left"),
+        uk.Unilateral(lambda t, q: 1 - q[0] - t, name="right"),
+    ]
+    system = uk.System(jnp.eye(1), jnp.zeros(1), walls)
+    with pytest.warns(uk.ContactWarning, match=r"no motion .* at 0.5 s"):
+        run = uk.simulate(system, [0.4], [0.0], t1=1.0, max_steps=300)
+    assert not run.ok
+    np.testing.assert_allclose(run.t[-1], 0.5, atol=1e-9)
+    assert "may contradict each other" in run.message
+    assert "closed: left, right" in run.message
 
 
 def test_single_precision_does_not_fall_through():

@@ -39,6 +39,12 @@ class Mode(NamedTuple):
     direction: Float[Array, " m"]
 
 
+def open_mode(layout: Layout, dtype: jnp.dtype) -> Mode:
+    """The mode in which nothing bears."""
+    n, m = len(layout.contacts), len(layout.owner)
+    return Mode(*(jnp.zeros(k, dtype) for k in (n, n, m)))
+
+
 def still(dtype: jnp.dtype) -> float:
     """The slip below which a contact may stick [m/s]."""
     return by_precision(dtype, *_STILL)

@@ -150,12 +150,14 @@ def layout_of(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Lay
 
     **Arguments:** as `kinematics`; of the state only shapes and types matter.
 
-    **Raises:** `InputError` for coefficients whose number is not that of the contacts.
+    **Raises:** `InputError` for coefficients whose number is not that of the contacts, and where there are none.
     """
     names, contacts, angles, coefficients = [], [], [], []
     for c in unilateral(system.constraints):
         _, u = eqx.filter_eval_shape(_of_one, c, system, t, q, v)
         k, width = u.shape
+        if not k:
+            raise InputError(f"'{c.name}' has no contacts: what it returns is empty.")
         if c.names and len(c.names) != k:
             raise InputError(f"'{c.name}' has {k} contacts, but {len(c.names)} names.")
         names += c.names or ([c.name] if k == 1 else [f"{c.name}[{i}]" for i in range(k)])

@@ -11,7 +11,17 @@ from jaxtyping import Array
 from .._formula._contact_problem import rows_of
 from .._misc._precision import in_full_precision
 from .._motion._model import Model
-from ._modes import Margins, Mode, contact_forces, margins, of_rows, slip_directions, still, stopped
+from ._modes import (
+    Margins,
+    Mode,
+    contact_forces,
+    margins,
+    of_rows,
+    open_mode,
+    slip_directions,
+    still,
+    stopped,
+)
 from ._parts import Means, of_contacts, of_model
 from ._resets import Reset, after, leaving, values
 from ._rows import Coefficients, Contact, Layout, contact_at
@@ -125,9 +135,7 @@ class Touching(eqx.Module):
 
     def begun(self, t: Array, q: Array, v: Array) -> tuple[State, Settled]:
         """The state to start from, and what happens there: contacts that touch are struck, and the mode is found."""
-        n, m = len(self.layout.contacts), len(self.layout.owner)
-        zero = Mode(*(jnp.zeros(k, v.dtype) for k in (n, n, m)))
-        found = self.settled(t, (q, v, zero), jnp.asarray(-1))[1]
+        found = self.settled(t, (q, v, open_mode(self.layout, v.dtype)), jnp.asarray(-1))[1]
         return self.held(t, (q, found.v, found.mode)), found
 
     def sliding(self, closed: Array, stick: Array) -> Array:

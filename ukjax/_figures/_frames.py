@@ -34,7 +34,8 @@ def _all_flat(table: RunTable) -> dict[str, np.ndarray]:
     """Columns (k,) by names such as `q[0]`, `q[crank theta]`, `multipliers[pin]`, `energy`; `t` first."""
     columns: dict[str, np.ndarray] = {}
     for name, column in table.columns.items():
-        columns |= _flat(name, column, table)
+        if column.dims[0] == "time":  # not what happened between saved times
+            columns |= _flat(name, column, table)
     return {"t": columns.pop("t")} | columns
 
 

@@ -92,6 +92,22 @@ def _contact_forces(axes: Any, table: RunTable) -> None:
     _lines(axes, table, "contact_force", "Forces of contacts", "that are largest", _largest)
 
 
+def _impulses(axes: Any, table: RunTable) -> None:
+    """A stem for each impact, of the rows that are struck hardest."""
+    t, values = (table.columns[name].values for name in ("event_time", "impulse"))
+    labels = table.labels["contact_row"]
+    values = np.where(np.abs(values) > 1e-9 * np.abs(values).max(initial=0), values, 0)  # not rounding
+    struck = np.flatnonzero(_largest(values, 0))
+    shown = struck[np.argsort(-_largest(values, 0)[struck], kind="stable")][:_MOST_LINES]
+    for i in np.sort(shown):
+        at = np.abs(values[:, i]) > 0
+        (line,) = axes.plot(t[at], values[at, i], "o", ms=4, label=labels[i])
+        axes.vlines(t[at], 0, values[at, i], color=line.get_color(), lw=1)
+    more = f": {len(shown)} of {len(struck)}, those that are largest" if len(struck) > len(shown) else ""
+    axes.set_title(f"Impulses of impacts{more}", loc="left")
+    axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2)
+
+
 def _contact_states(axes: Any, table: RunTable) -> None:
     """A band for each contact: where it is closed, and darker where it slides."""
     t, names = table.columns["t"].values, table.labels["contact"]
@@ -131,6 +147,11 @@ def _rank(axes: Any, table: RunTable) -> None:
     axes.set_title("Rank of the constraints", loc="left")
 
 
+def _some(table: RunTable, name: str) -> bool:
+    """Whether there is a column in which not all is zero."""
+    return name in table.columns and bool(np.any(table.columns[name].values))
+
+
 def _panels(table: RunTable) -> list[Callable[[Any, RunTable], None]]:
     """What there is to show, and nothing that would be empty."""
     kinds = set(table.labels["row_kind"])
@@ -139,8 +160,9 @@ def _panels(table: RunTable) -> list[Callable[[Any, RunTable], None]]:
         _velocities: not kinds or not table.columns["q"].values.size,
         _forces: bool(kinds),
         _gaps: "gap" in table.columns,
-        _contact_forces: "gap" in table.columns,
-        _contact_states: "gap" in table.columns,
+        _contact_forces: _some(table, "contact_force"),
+        _impulses: _some(table, "impulse"),
+        _contact_states: _some(table, "closed"),
         _errors: bool(kinds & set(OF_VELOCITIES)),
         _servo: "inputs" in table.columns,
         _inputs: "inputs" in table.columns,

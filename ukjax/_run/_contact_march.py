@@ -20,6 +20,7 @@ from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
 from ._contact_told import ContactRun, begun_at, told_of, trajectory_of
+from ._interned import interned
 from ._plan import Options, padded
 from ._results import RESULTS, promoted
 from ._trajectory import Trajectory
@@ -100,7 +101,7 @@ def steps_trajectory(
     **Raises:** `InputError` for options that equal steps do not have.
     """
     (t0, q, v), (t1, dt0) = start, rest
-    steps = _checked(options, (t0, t1, dt0))
+    steps, system = _checked(options, (t0, t1, dt0)), interned(system, *start)
     formula = _options.formula(options.formula, options.stabilizer, q.dtype)
     layout, coefficients = layout_of(system, t0, q, v)
     model, said = contact_model(

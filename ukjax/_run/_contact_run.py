@@ -10,7 +10,8 @@ from jaxtyping import Array
 
 from .._contact._history import AT_TIMES, ContactHistory
 from .._contact._hybrid import HybridSolver
-from .._contact._log import Log, preceded
+from .._contact._log import Log, empty_log, preceded
+from .._contact._modes import open_mode
 from .._contact._rows import contact_model, layout_of
 from .._contact._touching import State, Touching, flow
 from .._misc._arguments import require_instance, require_solver, whole_number
@@ -26,6 +27,7 @@ from ._contact_told import ContactRun, begun_at, told_of, trajectory_of
 from ._event_resets import parted, warn_of_resets
 from ._event_separation import separated
 from ._events import as_diffrax, departing, event_names, which
+from ._interned import interned
 from ._observe import reached
 from ._plan import Options, padded
 from ._results import RESULTS
@@ -55,16 +57,17 @@ def contact_run(system: AbstractSystem, options: Options, t: Array, q: Array, v:
     if o.dense:
         raise InputError("dense output does not go with contacts yet: give the times to save at, ts.")
     max_steps = whole_number("max_steps", o.max_steps)
+    layout, coefficients = layout_of(system, t, q, v)
+    carried = jax.eval_shape(lambda q, v: (y := (q, v, open_mode(layout, v.dtype)), empty_log(y)), q, v)
     settings = {
         "stepsize_controller": controller,
-        "adjoint": _options.adjoint(o.adjoint, (q, v), max_steps),
+        "adjoint": _options.adjoint(o.adjoint, carried, max_steps),
         "max_steps": max_steps,
         "progress_meter": _options.progress_meter(o.progress),
     }
     stops, resets = parted(o.event, (t, q, v))
     event = as_diffrax(stops, (t, q, v))
     formula = _options.formula(o.formula, o.stabilizer, q.dtype)
-    layout, coefficients = layout_of(system, t, q, v)
     model, said = contact_model(
         system, formula, o.stabilizer, o.solver, (t, q, v), automatic=o.formula is None
     )
@@ -214,7 +217,7 @@ def contact_trajectory(
     - `told`: fields of the trajectory that are known before the run.
     """
     t, q, v = start
-    run = contact_run(system, options, t, q, v)
+    run = contact_run(interned(system, t, q, v), options, t, q, v)
     traced = is_tracing() or is_traced(run, start, rest, ts)
     y = (q, v) if traced else begun_at(run, start, options.formula is None, start_tolerance)
     observed, solved, begun = _run(run, t, *y, rest, ts if traced else padded(ts, rest[0]))

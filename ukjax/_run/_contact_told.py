@@ -68,6 +68,14 @@ class ContactRun(NamedTuple):
     computed_by: str
 
 
+def _gaps_and_bends(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
+    """Gaps (n,), and how far contact velocities are from linear in v, beside their size (m,)."""
+    found, step = kinematics(system, t, q, v), 1 + 0.5 * jnp.cos(jnp.arange(v.size, dtype=v.dtype) ** 2)
+    more, less = (kinematics(system, t, q, v + d).u for d in (step, -step))
+    size = jnp.abs(more) + jnp.abs(less) + jnp.abs(found.u)
+    return found.gap, jnp.abs(more + less - 2 * found.u) / jnp.where(size > 0, size, 1)
+
+
 def begun_at(
     run: ContactRun, start: tuple[Array, Array, Array], automatic: bool, tolerance: float | None
 ) -> tuple[Array, Array]:
@@ -80,16 +88,23 @@ def begun_at(
     - `automatic`: whether the formula is the default one.
     - `tolerance`: how far the start may be moved, as `simulate` takes it.
 
-    **Raises:** `InputError` where a run cannot start: also where a gap is negative.
+    **Raises:** `InputError` where a run cannot start: also where a gap is negative or not finite, and for a slip that is
+    not linear in v.
     """
     touching, (t, q, v) = run.touching, start
     y = checked_start(touching.model, t, q, v, automatic)
     require_near(touching.model, t, (q, v), y, tolerance, stacklevel=4)
     system: Any = touching.model.system
-    gap = np.asarray(eqx.filter_jit(kinematics)(system.system, t, *map(jnp.asarray, y)).gap)
+    gap, bend = map(np.asarray, eqx.filter_jit(_gaps_and_bends)(system.system, t, *map(jnp.asarray, y)))
     least = -_PENETRATION[q.dtype != np.float64] * (1 + np.max(np.abs(np.asarray(q)), initial=0))
     names = touching.layout.names
-    deep = [f"{name} by {-g:.3g}" for name, g in zip(names, gap, strict=True) if not g >= least]
+    bent = {names[i]: None for i in touching.layout.owner[bend > 1e4 * np.finfo(q.dtype).eps]}
+    if bent:
+        raise InputError(f"the slip of {', '.join(bent)} must be linear in the velocities v.")
+    lost = [name for name, g in zip(names, gap, strict=True) if not np.isfinite(g)]
+    if lost:
+        raise InputError(f"the gap of {', '.join(lost)} is not finite at t0.")
+    deep = [f"{name} by {-g:.3g}" for name, g in zip(names, gap, strict=True) if g < least]
     if deep:
         raise InputError(f"the start penetrates {', '.join(deep)}: gaps must be zero or positive at t0.")
     return y

@@ -1,6 +1,7 @@
 """Says in plain words what a set of constraints does at a state: which rows depend on others, and whether it
 can be satisfied, and whether the motion and the multipliers are unique."""
 
+import dataclasses
 from typing import Any, final
 
 import equinox as eqx
@@ -39,6 +40,7 @@ class Report(eqx.Module):
     - `labels`: the names of coordinates and velocities.
     - `closed_contacts`: the contacts whose gap is zero, and all dry friction.
     - `redundant_contacts`: sets of their rows of which, with the constraints, only resultants of forces are unique.
+    - `penetration`: of contacts whose gap is negative, by how much: a run cannot start there.
     """
 
     rows: tuple[str, ...]
@@ -56,6 +58,7 @@ class Report(eqx.Module):
     labels: Labels
     closed_contacts: tuple[str, ...] = ()
     redundant_contacts: tuple[tuple[str, ...], ...] = ()
+    penetration: dict[str, float] = dataclasses.field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -87,6 +90,7 @@ class Report(eqx.Module):
             lines.append(f"Multipliers that are unique: {unique}; of the others, only the total force is.")
         if self.closed_contacts:
             lines.append(f"Contacts that are closed: {', '.join(self.closed_contacts)}.")
+        lines += [f"Penetrates: {name} by {depth:.3e}." for name, depth in self.penetration.items()]
         for group in self.redundant_contacts:
             lines.append(f"Redundant contacts: of {', '.join(group)} only the resultant is unique.")
         worst = np.maximum(np.abs(self.position_error), np.abs(self.velocity_error))
@@ -248,7 +252,7 @@ def _examined(
     stacked = np.concatenate([scaled, unit])
     eps = np.finfo(M.dtype).eps
     unique = mass_rank == v.size or bool(np.linalg.matrix_rank(stacked, tol=1e3 * eps) == v.size)
-    closed, redundant = closed_contacts(system, t, q, v, unit, rcond)
+    closed, redundant, deep = closed_contacts(system, t, q, v, unit, rcond)
     return Report(
         rows=names,
         rank=rank,
@@ -267,4 +271,5 @@ def _examined(
         labels=names_of(system, q, v),
         closed_contacts=closed,
         redundant_contacts=redundant,
+        penetration=deep,
     )

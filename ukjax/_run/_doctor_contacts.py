@@ -44,8 +44,9 @@ def _rows(system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) -> tup
 
 def closed_contacts(
     system: AbstractSystem, t: Time, q: Coordinates, v: Velocities, rows: np.ndarray, rcond: float
-) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
-    """The contacts that are closed, dry friction among them, and sets of their rows that depend on each other.
+) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...], dict[str, float]]:
+    """The contacts that are closed, dry friction among them, sets of their rows that depend on each other, and by how
+    much contacts penetrate.
 
     **Arguments:**
 
@@ -54,10 +55,11 @@ def closed_contacts(
     - `rcond`: the relative threshold that decides rank.
     """
     if not unilateral(system.constraints):
-        return (), ()
+        return (), (), {}
     gap, J = (x[0] for x in at_states(_rows, system, *(np.asarray(x)[None] for x in (t, q, v))))
     layout = layout_of(system, t, q, v)[0]
-    closed = gap <= _CLOSED[q.dtype != np.float64] * (1 + np.max(np.abs(np.asarray(q)), initial=0))
+    zero = _CLOSED[q.dtype != np.float64] * (1 + np.max(np.abs(np.asarray(q)), initial=0))
+    closed, deep = gap <= zero, {name: -g for name, g in zip(layout.names, gap, strict=True) if g < -zero}
     words = [
         name + word
         for name, (normal, tangents) in zip(layout.names, layout.contacts, strict=True)
@@ -69,4 +71,4 @@ def closed_contacts(
     found = groups(unit @ np.linalg.pinv(unit, rcond=rcond), names, (10 * rcond) ** 2)
     of_contacts = (tuple(name for name in group if name in words) for group in found)
     which = tuple(name for name, on in zip(layout.names, closed, strict=True) if on)
-    return which, tuple(group for group in of_contacts if group)
+    return which, tuple(group for group in of_contacts if group), deep

@@ -8,6 +8,8 @@ from jaxtyping import Array
 
 from .._misc._errors import InputError
 from .._motion._model import Model
+from .._system._stabilize import AbstractStabilizer
+from .._system._system import AbstractSystem
 from ._doctor import check
 from ._results import RESULTS
 from ._trajectory import Trajectory
@@ -47,10 +49,28 @@ def explained(model: Model, trajectory: Trajectory, t1: Array) -> Trajectory:
     last = _last_finite(trajectory)
     met = _what_was_met(model, trajectory, last, t1)
     result = trajectory.result if met is None else RESULTS.diverged
+    trajectory = dataclasses.replace(trajectory, result=result)
+    return _told(model.system, model.stabilizer, trajectory, t1, "" if met is None else f" There {met}")
+
+
+def explained_with_contacts(
+    system: AbstractSystem, stabilizer: AbstractStabilizer, trajectory: Trajectory, t1: Array
+) -> Trajectory:
+    """A failed trajectory of a system with contacts, with its `message`.
+
+    **Arguments:** as `explained`, but the system and the stabilizer for the model.
+    """
+    met = " Contacts that touch there may contradict each other, or the constraints."
+    return _told(system, stabilizer, trajectory, t1, met)
+
+
+def _told(
+    system: AbstractSystem, stabilizer: AbstractStabilizer, trajectory: Trajectory, t1: Array, met: str
+) -> Trajectory:
+    last = _last_finite(trajectory)
     t, q, v = trajectory.t[last], trajectory.q[last], trajectory.v[last]
-    text = f"{RESULTS[result].strip()} It stopped at t = {float(t):.6g} s of {float(t1):.6g} s."
-    if met is not None:
-        text += f" There {met}"
+    stopped = f"It stopped at t = {float(t):.6g} s of {float(t1):.6g} s."
+    text = f"{RESULTS[trajectory.result].strip()} {stopped}{met}"
     with contextlib.suppress(InputError):  # of a state that is not finite, which the text has said
-        text += f" At the last state:\n{check(model.system, t, q, v, stabilizer=model.stabilizer)}"
-    return dataclasses.replace(trajectory, result=result, message=text)
+        text += f" At the last state:\n{check(system, t, q, v, stabilizer=stabilizer)}"
+    return dataclasses.replace(trajectory, message=text)

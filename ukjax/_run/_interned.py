@@ -20,9 +20,8 @@ from .._compiler._parameters import joined, split
 from .._contact._rows import kinematics as contact_kinematics
 from .._formula._acceleration import equations_of_motion
 from .._formula._equations import energy_of
-from .._misc._closures import require_seen
+from .._misc._closures import hoisted, require_seen
 from .._misc._traced import signature
-from .._misc._types import is_traced
 from .._servo._control import Servoed
 from .._system._constraint import unilateral
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
@@ -77,15 +76,16 @@ def _key(function: Callable, *shapes: Any) -> Hashable:
 
 
 def interned(system: AbstractSystem, t: Array, q: Array, v: Array) -> AbstractSystem:
-    """The same system, its functions keyed by what it computes.
+    """The same system, its functions keyed by what it computes, with the values that JAX traces among its arrays.
 
     **Arguments:**
 
     - `system`: the system.
     - `t`, `q`, `v`: of these only shapes and types matter.
     """
+    system = hoisted(system)
     leaves, structure = split(system, NoStabilizer())
-    if is_traced(leaves) or not any(isinstance(x, _FUNCTIONS) for x in structure.static):
+    if not any(isinstance(x, _FUNCTIONS) for x in structure.static):
         return system
     of_leaves = lambda x, *state: _computed(*joined(structure, x), *state)
     key = _key(of_leaves, _shapes(leaves), *_shapes((t, q, v)))

@@ -184,9 +184,7 @@ def progress_meter(progress: bool | dfx.AbstractProgressMeter) -> dfx.AbstractPr
     return progress
 
 
-def adjoint(
-    given: dfx.AbstractAdjoint | None, y0: tuple[Array, Array], max_steps: int
-) -> dfx.AbstractAdjoint:
+def adjoint(given: dfx.AbstractAdjoint | None, y0: Any, max_steps: int) -> dfx.AbstractAdjoint:
     """How derivatives are taken: by default in reverse mode, with a checkpoint for every step as far as two megabytes go.
 
     A gradient then costs 0.65 to 0.85 of what it does with Diffrax's number, about the root of twice the steps
@@ -195,7 +193,7 @@ def adjoint(
     **Arguments:**
 
     - `given`: the user's, or None.
-    - `y0`: a state (q, v).
+    - `y0`: a pytree of all that is carried from step to step but what is counted below: a state (q, v).
     - `max_steps`: the most steps of a run.
 
     **Raises:** `InputError` for what is no adjoint.
@@ -204,7 +202,7 @@ def adjoint(
         require_instance("adjoint", given, dfx.AbstractAdjoint, "diffrax.ForwardMode()")
         return given
     # The state, its derivative, and what the controller knows.
-    checkpoint = 2 * sum(x.size * x.dtype.itemsize for x in y0) + 64
+    checkpoint = 2 * sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(y0)) + 64
     affordable = min(max_steps, _CHECKPOINTS // checkpoint)
     usual = math.ceil(math.sqrt(2 * max_steps))
     return dfx.RecursiveCheckpointAdjoint(affordable if affordable > usual else None)

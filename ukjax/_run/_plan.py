@@ -14,7 +14,6 @@ from jaxtyping import Array
 
 from .._compiler import machine_code_is_wanted, stays_here
 from .._misc._arguments import require_instance, require_solver, whole_number
-from .._misc._closures import hoisted
 from .._misc._traced import Same
 from .._misc._types import is_traced
 from .._motion._model import Model, coded
@@ -94,7 +93,7 @@ class Plan:
         }
         projects = o.stabilizer.projection_method is not None
         _options.require_fitting(adjoint, o.every_step, event, o.dense, projects)
-        self.model = Model(interned(hoisted(system), t, q, v), formula, o.stabilizer)
+        self.model = Model(interned(system, t, q, v), formula, o.stabilizer)
         self.model, computed_by = coded(
             *(self.model, o.solver, t, q, v),
             automatic=self.automatic,

@@ -23,7 +23,7 @@ from ._contact_doubts import warn_of_contacts
 from ._contact_march import steps_trajectory
 from ._contact_run import contact_trajectory
 from ._events import Events
-from ._failure import explained
+from ._failure import explained, explained_with_contacts
 from ._made import Again, Made
 from ._observe import assembled, throw_if_failed
 from ._plan import Options, planned
@@ -153,6 +153,9 @@ def simulate(
             origin = _origin(given, as_given, system, (q0, v0, t0, t1), again, points=points, name=name)
             trajectory = dataclasses.replace(trajectory, **origin)
             warn_of_contacts(trajectory)
+            if not trajectory.ok:
+                trajectory = explained_with_contacts(system, stabilizer, trajectory, t1)
+            return trajectory.raise_if_failed() if throw else trajectory
         return throw_if_failed(trajectory) if throw else trajectory
     told: dict[str, Any] = plan.told | {"name": name}
     if plan.traced or is_tracing() or is_traced(t0, q0, v0, t1, ts, dt0):

@@ -48,6 +48,12 @@ CONTACT_COLUMNS: dict[str, tuple[tuple[str, ...], str]] = {
 }
 """The arrays of a `ContactHistory` at saved times."""
 
+IMPACT_COLUMNS: dict[str, tuple[tuple[str, ...], str]] = {
+    "event_time": (("event",), "s"),
+    "impulse": (("event", "contact_row"), "N s"),
+}
+"""Those of what happened between."""
+
 
 def _columns(owner: Any, columns: dict[str, tuple[tuple[str, ...], str]]) -> dict[str, Column]:
     field = lambda name: getattr(owner, name.removeprefix("servo_").removeprefix("contact_"))
@@ -79,6 +85,9 @@ def table(run: "Trajectory", parts: Any = ()) -> RunTable:
         }
     if run.contacts is not None:
         columns |= _columns(run.contacts, CONTACT_COLUMNS)
+        happened = np.isfinite(np.asarray(run.contacts.event_time))
+        for name, (dims, x, units) in _columns(run.contacts, IMPACT_COLUMNS).items():
+            columns[name] = Column(dims, x[happened], units)
         labels |= {"contact": run.contacts.names, "contact_row": run.contacts.row_names}
     for name, x in arrays_of(run, parts).items():
         columns[name] = Column(("time", *dims_of(name, x.shape[1:])), x, units_of(name))
