@@ -160,7 +160,7 @@ def _operands(model: Model, t: Array, q: Array, v: Array) -> tuple[Array, ...]:
     numbers = model.ready().numbers
     assert model.code is not None
     assert numbers is not None
-    near = jax.lax.stop_gradient(jnp.asarray(model.nearness, t.dtype))
+    near = jax.lax.stop_gradient(jnp.asarray(model.nearness, q.dtype))
     return (numbers[0], t, q, v, *model.code.applied(model.system, t, q, v), near)
 
 
