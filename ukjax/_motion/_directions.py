@@ -18,7 +18,7 @@ from .._system._system import AbstractSystem, has_quasi_velocities
 class Directions(eqx.Module):
     """The directions constraints act in at one state: a change e of the state has the part G B^+ J e in them.
 
-    - `G`: root of the inverse mass matrix (n_q, k), or (n, n) for velocities.
+    - `G`: root of the inverse metric (n_q, k), or (n, n) for velocities.
     - `J`: Jacobian of the rows (m, n_q), or (m, n).
     - `inverse`: B^+ of B = J G (k, m).
     """
@@ -38,18 +38,16 @@ class Directions(eqx.Module):
 
 
 def _metric_root(M: MassMatrix, J: Float[Array, "m n"]) -> Float[Array, "n n"]:
-    """A root G of the inverse metric, G G^T = M^-1; where M is singular, of M + J^T J scaled to its size.
+    """A root G of an inverse metric, G G^T = (M + c J^T J)^-1 with J scaled to the size of M, which may be singular.
 
-    The two give the same projection where both exist, since J dq is what is prescribed.
+    M alone gives the same projection, since J dq is what is prescribed.
     """
     if not J.shape[0]:
         return jnp.eye(
             M.shape[0], dtype=M.dtype
         )  # nothing to move onto, so any will do, also where M is singular
-    definite = jnp.all(jnp.isfinite(inverse_cholesky(jax.lax.stop_gradient(M))))
     size = jnp.sum(J * J)
-    rows = jnp.trace(M) / jnp.where(size == 0, 1, size) * (J.T @ J)
-    return inverse_cholesky(jnp.where(definite, M, M + rows)).T
+    return inverse_cholesky(M + jnp.trace(M) / jnp.where(size == 0, 1, size) * (J.T @ J)).T
 
 
 def _at_position(system: AbstractSystem, t: Time, q: Coordinates) -> tuple[Array, ...]:
@@ -63,8 +61,8 @@ def _at_position(system: AbstractSystem, t: Time, q: Coordinates) -> tuple[Array
 def position_root(
     system: AbstractSystem, t: Time, q: Coordinates
 ) -> tuple[Float[Array, "m nq"], Float[Array, "nq k"]]:
-    """The Jacobian J of the rows, and a root G of the inverse mass matrix, G G^T = N M^-1 N^T where q' = N v, and the
-    directions N cannot reach.
+    """The Jacobian J of the rows, and a root G of the inverse metric, N M^-1 N^T where q' = N v, and the directions N
+    cannot reach; see `_metric_root`.
 
     **Arguments:** as `position_directions`.
     """
@@ -73,7 +71,8 @@ def position_root(
         return J, _metric_root(M, J)
     (N,) = rates
     beyond = jnp.eye(q.size, dtype=q.dtype) - N @ pinv(N, GramSchmidt()).matrix
-    return J, jnp.concatenate([N @ _metric_root(M, J @ N), beyond], axis=1)
+    E, unit = jnp.concatenate([N, beyond], axis=1), jnp.eye(q.size, dtype=q.dtype)
+    return J, E @ _metric_root(jax.scipy.linalg.block_diag(M, unit), J @ E)
 
 
 def position_directions(

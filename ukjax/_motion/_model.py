@@ -232,6 +232,8 @@ def coded(
     method = model.stabilizer.projection_method
     if method is None:
         return model, said
+    if not model.formula.needs_definite_mass:  # whose L D L^T the scalar code takes
+        return model, f"{said}, projected on arrays, which allow a singular mass matrix"
     try:
         rcond = method.threshold(q.dtype)
         projection = projection_for(model.system, model.stabilizer, rcond, t, q, v)

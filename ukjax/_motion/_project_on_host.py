@@ -39,14 +39,11 @@ def _entries(M: Any) -> np.ndarray:
 
 
 def _metric_root(M: np.ndarray, J: np.ndarray) -> np.ndarray:
-    """As in `_project`: a root of M^-1; where M is singular, of (M + J^T J)^-1 with J scaled to its size."""
+    """As of `_directions`: a root of (M + c J^T J)^-1."""
     if not len(J):
         return np.eye(len(M), dtype=M.dtype)
-    try:
-        root = np.linalg.cholesky(M)
-    except np.linalg.LinAlgError:
-        size = np.sum(J * J)
-        root = np.linalg.cholesky(M + np.trace(M) / (size if size else 1) * (J.T @ J))
+    size = np.sum(J * J)
+    root = np.linalg.cholesky(M + np.trace(M) / (size if size else 1) * (J.T @ J))
     return np.linalg.inv(root).T
 
 
@@ -61,10 +58,12 @@ def positions_on_host(system: AbstractSystem, t: Any, q: Any, rcond: float) -> n
     phi, J, M, *rates = _at(_at_position, system, t, q)
     if not phi.size:
         return q
-    G = _metric_root(_entries(M), J @ rates[0] if rates else J)
+    M, E, unit = _entries(M), np.eye(q.size, dtype=q.dtype), np.eye(q.size, dtype=q.dtype)
     if rates:  # and the directions that velocities do not reach
         N = rates[0]
-        G = np.concatenate([N @ G, np.eye(q.size) - N @ np.linalg.pinv(N)], axis=1).astype(q.dtype)
+        E = np.concatenate([N, unit - N @ np.linalg.pinv(N)], axis=1).astype(q.dtype)
+        M = np.block([[M, np.zeros(N.T.shape, q.dtype)], [np.zeros(N.shape, q.dtype), unit]])
+    G = E @ _metric_root(M, J @ E)
     unit, norms = unit_rows_on_host(J @ G)
     inverse, before = np.linalg.pinv(unit, rcond=rcond), np.inf
     for _ in range(50):
