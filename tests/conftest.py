@@ -35,7 +35,7 @@ FLAGS = {"xla_cpu_use_fusion_emitters": "false", "xla_cpu_parallel_codegen_split
 # takes a sixth of the time.
 OBJECTS = 100_000
 TESTS_BETWEEN_COUNTS = 8
-MAPS, MEMORY = 20_000, 2 * 2**30
+MAPS, MEMORY = 40_000, 3 * 2**30
 _tests = itertools.count()
 
 
@@ -90,8 +90,12 @@ def much_memory() -> bool:
 
 def forget_programs() -> None:
     """Their memory goes back to the system too: glibc would keep half of it, and `much_memory` be true ever after."""
+    from ukjax._compiler._refusals import forget
+
+    forget()
     jax.clear_caches()
     gc.collect()
+    gc.freeze()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
