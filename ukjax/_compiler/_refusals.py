@@ -11,6 +11,14 @@ T = TypeVar("T")
 
 _KEPT = 64  # results, and refusals: those of the systems a session goes back and forth between
 
+_forget: list[Callable[[], None]] = []
+
+
+def forget() -> None:
+    """Drops all that is kept, as `jax.clear_caches` does with what JAX keeps: memory, where systems come by hundreds."""
+    for clear in _forget:
+        clear()
+
 
 def remembered(make: Callable[..., T]) -> Callable[..., T]:
     """The same function, which keeps what it made, by its arguments, and why it could not.
@@ -28,6 +36,8 @@ def remembered(make: Callable[..., T]) -> Callable[..., T]:
                 return make(*args)
         except TranslationError as reason:
             return str(reason)  # without the frames it was raised in, and all they hold
+
+    _forget.append(outcome.cache_clear)
 
     @functools.wraps(make)
     def kept(*args: Any) -> T:
