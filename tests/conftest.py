@@ -4,6 +4,7 @@ Most of their time is compilation. So what XLA compiles is kept in a folder, for
 the next run, and it is compiled quickly. A test that is about what users get asks for the fixture `optimized`.
 """
 
+import ctypes
 import gc
 import inspect
 import itertools
@@ -16,8 +17,6 @@ import jaxlib
 import jaxtyping
 import pytest
 from shapes import check_shapes
-
-check_shapes()  # before anything imports ukjax
 
 # Also as variables of the environment, for commands that tests start. By default JAX keeps only what took more than a
 # second to compile: 10 of some 200 programs of a file. Source lines in programs are of no use here.
@@ -63,7 +62,10 @@ def _prepare() -> None:
     gc.set_threshold(OBJECTS, 50, 50)
 
 
-_prepare()
+def pytest_collection() -> None:
+    """Not in the process that only hands tests to others (pytest-xdist), which wait for it to start."""
+    check_shapes()  # before anything imports ukjax
+    _prepare()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -87,8 +89,18 @@ def much_memory() -> bool:
 
 
 def forget_programs() -> None:
+    """Their memory goes back to the system too: glibc would keep half of it, and `much_memory` be true ever after."""
     jax.clear_caches()
     gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+def pytest_collection_finish() -> None:
+    """What imports made stays to the end: no search for unused objects need look at it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
@@ -120,8 +132,12 @@ def bounded_maps():
 @pytest.fixture
 def optimized():
     """Programs as users get them: for what is about precision, and for long runs."""
-    jax.clear_caches()
-    jax.config.update("jax_disable_most_optimizations", False)
-    yield
-    jax.config.update("jax_disable_most_optimizations", True)
-    jax.clear_caches()
+
+
+@pytest.fixture(autouse=True)
+def optimization(request):
+    """Off or, for tests that ask for `optimized`, on. JAX would take programs that it has, so they go at each change."""
+    off = "optimized" not in request.fixturenames
+    if jax.config.read("jax_disable_most_optimizations") != off:
+        jax.clear_caches()
+        jax.config.update("jax_disable_most_optimizations", off)

@@ -25,6 +25,7 @@ from ._projection import nearly_dependent as nearly_dependent
 from ._projection_code import Projected as Projected
 from ._projection_code import ProjectionCode as ProjectionCode
 from ._projection_code import projection_for as projection_for
+from ._rank_rule import AtStages as AtStages
 from ._refusals import remembered as remembered
 from ._run_layout import Control as Control
 from ._run_layout import Method as Method

@@ -25,20 +25,20 @@ from jaxtyping import Array, Float
 from .._formula._acceleration import AbstractFormula, Equations
 from .._formula._equations import applied_forces
 from .._misc._types import Coordinates, Forces, Time, Velocities
-from .._pseudoinverse import AbstractPseudoinverse, GramSchmidt
+from .._pseudoinverse import GramSchmidt
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from .._system._tree_inertia import TreeInertia
-from ._by_pseudoinverse import acceleration_by
 from ._common import traced
 from ._expressions import Expression, borders, is_number, reachable
 from ._interpret import Interpreter, LargeProductError
 from ._native import machine_code_runs
 from ._parameters import Inputs, Leaf, Structure, leaf, numbers, read_by, split
 from ._program import Program
+from ._rank_rule import AtStages, How, least_of, solution_by
 from ._refusals import remembered
 from ._scalars import Builder, TranslationError, copied
-from ._solve import Solution, acceleration, plus
+from ._solve import Solution, plus
 from ._written import Written, run
 
 LARGEST = 10_000
@@ -60,7 +60,8 @@ class Code:
     """The acceleration of systems of one structure as scalar code.
 
     - `equations`: the `Equations` at states, in which the mass matrix may be that of a tree. Inputs, of all programs, are
-      the varying entries of the parameters, t, q and v, and where the force is apart, Q and c.
+      the varying entries of the parameters, t, q and v, where the force is apart Q and c, and how close to singular the
+      rows are where a step starts: see `Projected`; infinite for a state that is no stage of a projected step.
     - `observed`: what a trajectory tells of states, and which rows are `kept`, and whether clearly so (`sure`), and what
       `dependency` takes (`known`); of a formula on arrays, errors and energy only.
     - `unsolved`: why the formula is left to arrays; None where the acceleration is scalar code too.
@@ -132,7 +133,7 @@ class Code:
         return numbers(self._leaves, system, stabilizer, self.equations.dtype)
 
     def applied(self, system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) -> tuple[Forces, ...]:
-        """The operands after t, q and v: Q and c, by arrays, where the force is apart.
+        """The operands after v: Q and c, by arrays, where the force is apart.
 
         **Arguments:** as `applied_forces`.
         """
@@ -141,7 +142,7 @@ class Code:
     def __call__(
         self, numbers: Float[Array, " k"], t: Time, q: Coordinates, v: Velocities, *applied: Forces
     ) -> Velocities:
-        """The acceleration (n,).
+        """The acceleration (n,) at a state that is no stage of a projected step.
 
         **Arguments:**
 
@@ -151,12 +152,21 @@ class Code:
         - `v`: generalized velocities (n,).
         - `applied`: what the method of this name gives.
         """
-        return run(self.program, numbers, t, q, v, *applied)
+        return self.stage(numbers, t, q, v, *applied, jnp.full_like(t, jnp.inf))
+
+    def stage(self, *operands: Array) -> Velocities:
+        """The acceleration (n,) at a stage of a step.
+
+        **Arguments:**
+
+        - `operands`: all inputs.
+        """
+        return run(self.program, *operands)
 
 
 def code_for(
     system: AbstractSystem,
-    how: AbstractFormula | float | None,
+    how: AbstractFormula | AtStages | float | None,
     stabilizer: AbstractStabilizer,
     t: Any,
     q: Any,
@@ -167,7 +177,7 @@ def code_for(
     **Arguments:**
 
     - `system`, `stabilizer`: what to compute. Entries of their arrays that JAX traces become inputs.
-    - `how`: a formula; or the threshold of the rank rule, for L D L^T, None for the default one.
+    - `how`: a formula; or the rank rule of L D L^T or its threshold, None for the default one.
     - `t`, `q`, `v`: of these only shapes and types matter.
 
     **Raises:** `TranslationError`.
@@ -180,26 +190,12 @@ def code_for(
     return _made(structure, tuple(map(leaf, leaves)), state, rcond)
 
 
-How = AbstractPseudoinverse | type[AbstractFormula] | float
-"""What B^+ is computed by; the kind of a formula that has none; or the threshold of L D L^T."""
-
-
 @remembered
 def _made(structure: Structure, leaves: tuple[Leaf, ...], state: tuple[Any, ...], how: How) -> Code:
     try:
         return _written(structure, leaves, state, how, apart=False)
     except LargeProductError:
         return _written(structure, leaves, state, how, apart=True)
-
-
-def _solution(build: Builder, e: Equations, how: How, dtype: Any) -> Solution:
-    given = e.M, plus(build, e.Q, e.c), e.rows.A, e.rows.b
-    if isinstance(how, type):
-        raise TranslationError(f"{how.__name__} has no scalar code")
-    if isinstance(how, AbstractPseudoinverse) and len(e.rows.A):
-        return acceleration_by(how, build, *given, dtype)
-    rcond = how.threshold(dtype) if isinstance(how, AbstractPseudoinverse) else how
-    return acceleration(build, *given, rcond, float(jnp.finfo(dtype).eps))
 
 
 def _written(
@@ -211,8 +207,8 @@ def _written(
     leaves, inputs = read_by(leaves, equations, energy, rates), Inputs(build)
     parameters = inputs.of(leaves)
     interpreter = Interpreter(build, inputs.count)
-    counts = [inputs.count, *(math.prod(x.shape) for x in state)]
-    arguments = parameters + [inputs(x.shape) for x in state]
+    counts = [inputs.count, *(math.prod(x.shape) for x in state), 1]
+    arguments, near = parameters + [inputs(x.shape) for x in state], inputs(()).item()
     e: Equations = jax.tree.unflatten(tree, interpreter.run(equations.jaxpr, equations.consts, arguments))
     written = Written(e, counts, dtype)
     observed: dict[str, Any] = {
@@ -220,13 +216,13 @@ def _written(
         "velocity_error": e.rows.velocity_error,
     }
     try:
-        solution = _solution(build, e, how, dtype)
+        solution = solution_by(how, build, e, near, dtype)
         program = short_enough(Program(solution.a, counts, dtype))
-        observed |= _observed(build, e, solution, how if isinstance(how, float) else 1.0)
+        observed |= _observed(build, e, solution, least_of(how))
         dependency, observed["known"] = _dependency(build, solution, len(e.rows.A), observed, dtype)
         solved = program, dependency
     except TranslationError as reason:
-        if isinstance(how, float):
+        if least_of(how) < 1:
             raise
         short_enough(written.program)
         solved = str(reason)

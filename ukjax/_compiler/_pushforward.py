@@ -22,28 +22,28 @@ def carrying_change(motion: Motion, control: Control) -> tuple[Motion, Control]:
     - `control`: of its steps.
     """
     n = motion.size
-    field = _carrying(motion.field, n, 0)
+    field = _carrying(motion.field, n, 1)
     projection = motion.projection and _carrying(motion.projection, n, motion.multipliers)
     motion = Motion(field, projection, motion.multipliers, 2 * n, motion.estimates)
     return motion, _looking_at_first(control, n)
 
 
-def _carrying(program: Program, n: int, multipliers: int) -> Program:
-    """Of parameters p, p', time, state y, y', and of a projection errors and multipliers: what it gives of y and y'."""
+def _carrying(program: Program, n: int, rest: int) -> Program:
+    """Of parameters p, p', time, state y, y', of a projection its errors, and the rest: what it gives of y and y'."""
     count, projects = sum(program.counts), len(program.outputs) > n
     errors = n if projects else 0
-    p = count - 1 - n - errors - multipliers
+    p = count - 1 - n - errors - rest
     first = 1 if p else 0
     change = program.pushforward((*range(first), first + 1, first + 2), n)
-    counts = (2 * p, 1, 2 * n, 2 * errors, multipliers)
-    _, time, y, e, mu = itertools.accumulate((0, *counts[:-1]))  # where each begins
-    runs = (0, p), (time, 1), (y, n), (e, errors), (mu, multipliers)
+    counts = (2 * p, 1, 2 * n, 2 * errors, rest)
+    _, time, y, e, last = itertools.accumulate((0, *counts[:-1]))  # where each begins
+    runs = (0, p), (time, 1), (y, n), (e, errors), (last, rest)
     own = [begin + i for begin, many in runs for i in range(many)]
     changes = [*range(p, 2 * p), *range(y + n, y + 2 * n)]
     build = Builder()
     kept = _renumbered(program.outputs, own, build)
     moved = _renumbered(change.outputs, [*own, *changes], build)
-    without = [0.0] * n if len(kept) > n + multipliers + 2 else []  # a change has no error
+    without = [0.0] * n if len(kept) > n + rest + 2 else []  # a change has no error
     return Program([*kept[:n], *moved, *kept[n:], *without], counts, program.dtype, derived=True)
 
 

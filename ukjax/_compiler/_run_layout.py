@@ -32,7 +32,8 @@ def as_operands() -> tuple[list[str], str]:
 class Motion(NamedTuple):
     """What is integrated.
 
-    - `field`: of parameters, t and the state: its derivative.
+    - `field`: of parameters, t, the state, and how close to singular the rows are where the step starts: the state's
+      derivative.
     - `projection`: of parameters, t, the state, its error and multipliers: the state, multipliers, nearness, whether to
       iterate on, and the error; if the steps are projected.
     - `multipliers`: how many there are.
@@ -111,8 +112,9 @@ class Layout:
         self.weigh = Routine("weigh", method.weights, rows)
         self.project = Routine("project", motion.projection, rows) if motion.projection else None
         of_projection = sum(motion.projection.counts) - 1 - 2 * n - mu if motion.projection else 0
-        self.numbers = sum(motion.field.counts) - 1 - n, of_projection, control.numbers
+        self.numbers = sum(motion.field.counts) - 2 - n, of_projection, control.numbers
         self.field_t = self.field.inputs + self.numbers[0]
+        self.field_near = self.field_t + 1 + n
         # A lane's state stands in the inputs of the control's program.
         self.direction = self.step.inputs + control.numbers
         self.t, self.t_next, self.kept = (self.direction + i for i in (3, 4, 5))

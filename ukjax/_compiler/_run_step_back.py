@@ -135,7 +135,8 @@ class StepBack:
         """
         at, rows, vector, n = self._at, self._rows, self._at.kind.vector, self._at.motion.size
         self.mark(w, step, self._active)
-        w.do(f"call void @copy(ptr {rows.place(w, at.t)}, ptr {self._tape.time(w, step)}, i64 2)")
+        self._tape.resume(w, step)
+        rows.copy(w, self._field.inputs + at.numbers[0] + 1 + n, at.nearness)
         t, t_next = (rows.product(w, rows.load(w, row), at.direction) for row in (at.t, at.t_next))
         rows.store(w, w.apply("fsub", vector, t_next, t), self._h)
         for row, count in ((self._start, n), (self._stages, n * len(at.method.c))):
@@ -185,7 +186,7 @@ class StepBack:
         row = routine.inputs + count
         rows.store(w, time, row)
         w.do(f"call void {total}(ptr {rows.place(w, row + 1)}, {given})")
-        cotangent, mu = row + 1 + n, of[1]
+        cotangent, mu = row + 1 + n + (routine is self._field), of[1]
         if mu:
             m = at.motion.multipliers
             w.do(f"call void @copy(ptr {rows.place(w, row + 1 + 2 * n)}, ptr {mu}, i64 {m})")

@@ -47,10 +47,8 @@ class Steps:
 
     def attempt(self, w: Writer) -> None:
         """One step of every lane, and what the control says of it."""
-        keeps_first = self._at.method.keeps_first
-        if keeps_first:
-            self._begin_new(w)
-        self.take(w, int(keeps_first))
+        self._begin_new(w)
+        self.take(w, int(self._at.method.keeps_first))
         self._at.step.run(w, self._at.controlled)
 
     def move_on(self, w: Writer) -> None:
@@ -62,13 +60,22 @@ class Steps:
         rows.copy(w, at.t, at.controlled + 2, 6 + at.control.kept)
 
     def _begin_new(self, w: Writer) -> None:
-        """The first stage of new runs, where the method keeps the last one for the next step."""
+        """How close to singular new runs start; their first stage where the method keeps the last for the next step."""
         at, rows, n = self._at, self._rows, self._at.motion.size
         with w.when(rows.any(w, at.new)):
-            rows.store(w, rows.product(w, rows.load(w, at.t), at.direction), at.field_t)
-            rows.copy(w, at.field_t + 1, at.y, n)
-            at.field.run(w, at.projected)
-            rows.blend(w, at.stages, at.projected, at.new, n)
+            t = rows.product(w, rows.load(w, at.t), at.direction)
+            if at.project:
+                time = at.project.inputs + at.numbers[1]
+                rows.store(w, t, time)
+                rows.copy(w, time + 1, at.y, n)
+                self._without_multipliers(w, time + 1 + 2 * n)
+                at.project.run(w, at.projected)
+                rows.blend(w, at.nearness, at.projected + n + at.motion.multipliers, at.new)
+            if at.method.keeps_first:
+                rows.store(w, t, at.field_t)
+                rows.copy(w, at.field_t + 1, at.y, n)
+                at.field.run(w, at.projected)
+                rows.blend(w, at.stages, at.projected, at.new, n)
             rows.store(w, 0.0, at.new)
 
     def take(self, w: Writer, first: int) -> None:
@@ -84,6 +91,7 @@ class Steps:
         t, t_next = (rows.product(w, rows.load(w, row), at.direction) for row in (at.t, at.t_next))
         h = w.apply("fsub", vector, t_next, t)
         rows.store(w, h, at.h)
+        rows.copy(w, at.field_near, at.nearness)
         given = ", ".join(f"ptr {rows.place(w, row)}" for row in (at.y, at.stages, at.h))
         for i in range(first, len(method.c)):
             later = w.apply("fmul contract", vector, h, at.kind.constant(float(method.c[i])))
@@ -111,10 +119,7 @@ class Steps:
         """
         at, rows, n, m = self._at, self._rows, self._at.motion.size, self._at.motion.multipliers
         assert at.project is not None
-        rows.store(w, 0.0, at.h)
-        with w.loop(m) as k:
-            zero, to = rows.load(w, at.h), w.at(at.kind.vector, rows.place(w, mu), k)
-            w.store(at.kind.vector, zero, to, rows.aligned)
+        self._without_multipliers(w, mu)
         w.store("i64", 0, "%calls")
         with w.repeat() as going:
             at.project.run(w, at.projected)
@@ -126,3 +131,13 @@ class Steps:
         rows.copy(w, at.near, at.projected + n + m)
         if at.motion.estimates:
             rows.copy(w, at.error, at.projected + n + m + 2, n)
+
+    def _without_multipliers(self, w: Writer, mu: int) -> None:
+        at, rows = self._at, self._rows
+        with w.loop(at.motion.multipliers) as k:
+            w.store(
+                at.kind.vector,
+                at.kind.constant(0.0),
+                w.at(at.kind.vector, rows.place(w, mu), k),
+                rows.aligned,
+            )

@@ -1,8 +1,8 @@
 """What is kept of the steps of a run, to go through them again from the last to the first.
 
-Each lane of a vector keeps its accepted steps: their times, of all; of those in one segment, a number of steps in a row,
-the state at their start, their stages and their multipliers; and the state at the start of every segment. Steps in
-segments before the last are computed once more.
+Each lane of a vector keeps its accepted steps: of all, their times and how close to singular they start; of those in one
+segment, a number of steps in a row, the state at their start, their stages and their multipliers; and the state at the
+start of every segment. Steps in segments before the last are computed once more.
 """
 
 import math
@@ -40,15 +40,22 @@ class Tape:
         self._kept = n * (1 + len(layout.method.c)) + layout.motion.multipliers
         affordable = _SEGMENT // (kind.bytes * self._kept)
         self._segment = max(1, min(most, max(affordable, math.isqrt(most))))
-        self._starts = 2 * most
+        self._starts = 3 * most
         self._several = most > self._segment
         self._steps_kept = self._starts + -(-most // self._segment) * n * self._several
         self.size = self._steps_kept + self._segment * self._kept
         self._later = self._rows.new(1)
 
     def time(self, w: Writer, step: str) -> str:
-        """Where the start of a step stands; its end follows."""
-        return w.at(self._at.kind.vector, "%tape", w.apply("mul", "i64", step, 2))
+        """Where the start of a step stands; its end follows, and then how close to singular it starts."""
+        return w.at(self._at.kind.vector, "%tape", w.apply("mul", "i64", step, 3))
+
+    def resume(self, w: Writer, step: str) -> None:
+        """Sets the times of a step, and how close to singular it starts, of all lanes."""
+        at, rows, time = self._at, self._rows, self.time(w, step)
+        w.do(f"call void @copy(ptr {rows.place(w, at.t)}, ptr {time}, i64 2)")
+        near = w.at(at.kind.vector, time, 2)
+        w.do(f"call void @copy(ptr {rows.place(w, at.nearness)}, ptr {near}, i64 1)")
 
     def _start(self, w: Writer, segment: str) -> str:
         """Where the state at the start of a segment stands."""
@@ -80,7 +87,9 @@ class Tape:
         - `steps`: where it is counted how many it has kept.
         """
         i, sources = w.load("i64", steps), self._sources(w)
-        moves = [(self.time(w, i), self._rows.place(w, self._at.t), 2)]
+        time = self.time(w, i)
+        moves = [(time, self._rows.place(w, self._at.t), 2)]
+        moves += [(w.at(self._at.kind.vector, time, 2), self._rows.place(w, self._at.nearness), 1)]
         place = w.apply("urem", "i64", i, self._segment)
         moves += [(to, *source) for to, source in zip(self.parts(w, place), sources, strict=True)]
         for to, of, count in moves:
@@ -121,8 +130,7 @@ class Tape:
         with w.when(rows.any(w, self._later)):
             w.do(f"call void @copy(ptr {rows.place(w, at.y)}, ptr {self._start(w, segment)}, i64 {n})")
             with w.loop(self._segment) as i:
-                time = self.time(w, w.apply("add", "i64", first, i))
-                w.do(f"call void @copy(ptr {rows.place(w, at.t)}, ptr {time}, i64 2)")
+                self.resume(w, w.apply("add", "i64", first, i))
                 self._steps.take(w, 0)
                 where = rows.place(w, self._later)
                 for to, (of, count) in zip(self.parts(w, i), self._sources(w), strict=True):

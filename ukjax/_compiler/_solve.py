@@ -83,13 +83,15 @@ class Solver:
     - `build`: makes the expressions.
     - `M`: mass matrix (n, n), by its entries or as that of a tree.
     - `A`: constraint Jacobian (m, n).
-    - `rcond`: the rank rule's threshold.
+    - `rcond`: the rank rule's threshold, a number or an expression.
     - `eps`: of the precision.
 
     Below, x stands for L^T a, of M = L D L^T.
     """
 
-    def __init__(self, build: Builder, M: np.ndarray | TreeInertia, A: np.ndarray, rcond: float, eps: float):
+    def __init__(
+        self, build: Builder, M: np.ndarray | TreeInertia, A: np.ndarray, rcond: Expression, eps: float
+    ):
         mass = Mass(build, M, A.shape[1] * eps)
         self.build, self.definite, self.mass = build, mass.definite, mass.factors
         self.W = [self.mass.forward(build, row) for row in A]
@@ -102,7 +104,8 @@ class Solver:
             for j in range(i + 1):
                 S[i, j] = S[j, i] = build.dot(rows[i], scaled[j])
         larger = lambda x, y: y if is_zero(x) else build.apply("max", x, y)
-        self.S, self.least, self.rounding = S, max(rcond, eps) ** 2, _ROUNDING * eps
+        self.S, self.rounding, least = S, _ROUNDING * eps, build.apply("max", eps, rcond)
+        self.least = build.apply("mul", least, least)
         self.noise = build.apply("mul", (ROW_NOISE * eps) ** 2, functools.reduce(larger, np.diag(S), 0.0))
         self.schur = factor(build, S, self.independent)
 
@@ -270,7 +273,7 @@ def _dependency(
     return z, apply("and", vanishes, within(dot(z, b), dot(size(z), of_b), _EXACT * eps))
 
 
-def acceleration(build: Builder, M: Any, Q: Any, A: Any, b: Any, rcond: float, eps: float) -> Solution:
+def acceleration(build: Builder, M: Any, Q: Any, A: Any, b: Any, rcond: Expression, eps: float) -> Solution:
     """The solution of M a = Q + A^T lambda, A a = b; see the module's docstring.
 
     **Arguments:**

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._compiler import (
+    AtStages,
     Code,
     Program,
     Projected,
@@ -23,13 +24,16 @@ from .._compiler import (
 from .._formula._acceleration import AbstractFormula, Equations, UdwadiaKalaba, equations_of_motion
 from .._formula._equations import with_dense_mass
 from .._misc._errors import InputError
-from .._misc._types import is_traced
+from .._misc._types import by_precision, is_traced
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from ._project import Projection, project
 
 # Operations of which an implicit solver takes tangents, where LLVM does not compile: XLA may need minutes for more.
 _WITHIN_NEWTON = 300
+# No controller shortens a fixed step that passes a singular position. Rows left out near it cost more there than a little
+# drift over a small sine does: experiments/fixed_steps.py.
+_AT_FIXED_STEPS = 1e-5
 _PROJECTIONS = 3  # of a start: each begins with the rows where the one before ended, as Newton's method does
 
 
@@ -50,6 +54,7 @@ class Model(eqx.Module):
     - `code`: the acceleration as scalar code, if it is to be used in place of the formula.
     - `projection`: the projection as scalar code, if there is any.
     - `numbers`: of the parameters, for the code and for the projection; see `ready`.
+    - `nearness`: how close to singular the rows are where a step starts of which states are stages; see `Projected`.
     """
 
     system: AbstractSystem
@@ -58,6 +63,7 @@ class Model(eqx.Module):
     code: Code | None = eqx.field(static=True, default=None)
     projection: ProjectionCode | None = eqx.field(static=True, default=None)
     numbers: tuple[Float[Array, " k"], Float[Array, " l"] | None] | None = None
+    nearness: Float[Array, ""] | float = jnp.inf
 
     def ready(self) -> "Model":
         """The same model with the numbers at hand, for use in a loop."""
@@ -93,7 +99,7 @@ class Model(eqx.Module):
         """
         if self.code is None or not self.is_solved:
             return self.formula.solve(self.equations(t, q, v)).a
-        return self.code(*_operands(self, t, q, v))
+        return self.code.stage(*_operands(self, t, q, v))
 
     def observed(self, t: Array, q: Array, v: Array) -> dict[str, Array]:
         """By scalar code, what a `Trajectory` tells of a state but its multipliers; nothing where there is none.
@@ -154,7 +160,8 @@ def _operands(model: Model, t: Array, q: Array, v: Array) -> tuple[Array, ...]:
     numbers = model.ready().numbers
     assert model.code is not None
     assert numbers is not None
-    return (numbers[0], t, q, v, *model.code.applied(model.system, t, q, v))
+    near = jax.lax.stop_gradient(jnp.asarray(model.nearness, t.dtype))
+    return (numbers[0], t, q, v, *model.code.applied(model.system, t, q, v), near)
 
 
 def projected_by_code(
@@ -177,7 +184,14 @@ def projected_by_code(
 
 
 def coded(
-    model: Model, solver: dfx.AbstractSolver, t: Array, q: Array, v: Array, *, automatic: bool
+    model: Model,
+    solver: dfx.AbstractSolver,
+    t: Array,
+    q: Array,
+    v: Array,
+    *,
+    automatic: bool,
+    fixed: bool = False,
 ) -> tuple[Model, str]:
     """The model with its acceleration as scalar code where that can be, and what became of it in words.
 
@@ -186,13 +200,19 @@ def coded(
     - `model`: what to compute.
     - `solver`: that is to integrate it.
     - `t`, `q`, `v`: of these only shapes and types matter.
-    - `automatic`: whether the formula is the default one, for which L D L^T may stand, with its threshold.
+    - `automatic`: whether the formula is the default one, for which L D L^T may stand: with its threshold, which at the
+      stages of projected steps is the least one.
+    - `fixed`: whether steps are all of one size.
     """
     projection = model.stabilizer.projection_method
     if projection and projection.independent_rows and not automatic:
         return model, f"arrays, so that {type(projection).__name__} says where rows depend on others"
     method = model.formula.inverted_by
-    how = method.threshold(q.dtype) if automatic and method else model.formula
+    how = model.formula
+    if automatic and method:
+        rcond = method.threshold(q.dtype)
+        least = min(rcond, by_precision(q.dtype, _AT_FIXED_STEPS, rcond)) if fixed else rcond
+        how = AtStages(least) if projection else rcond
     try:
         code = code_for(model.system, how, model.stabilizer, t, q, v)
     except InputError:  # which says whose function is wrong, as the formula would

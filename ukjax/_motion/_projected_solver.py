@@ -96,16 +96,19 @@ class ProjectedSolver(AbstractForwardingSolver):
     solver: dfx.AbstractSolver
 
     def init(self, terms: Any, t0: Any, t1: Any, y0: Any, args: Model) -> Any:
-        # No step is refused for where the run starts.
-        return self.solver.init(terms, t0, t1, y0, args), jnp.full((), jnp.inf, y0[0].dtype)
+        near = jnp.full((), jnp.inf, y0[0].dtype)  # no step is refused for where the run starts
+        if args.projection is not None:
+            near = projected_by_code(args, t0, y0, None).nearness
+        return self.solver.init(terms, t0, t1, y0, args), near
 
     def step(
         self, terms: Any, t0: Any, t1: Any, y0: Any, args: Model, solver_state: Any, made_jump: Any
     ) -> Any:
         inner, singular_before = solver_state
+        here = args if args.projection is None else dataclasses.replace(args, nearness=singular_before)
         # The state was moved after the last step: a stage kept from it (first same as last) is stale.
         y1, error, dense_info, inner, result = self.solver.step(
-            terms, t0, t1, y0, args, inner, made_jump=jnp.array(True)
+            terms, t0, t1, y0, here, inner, made_jump=jnp.array(True)
         )
         y1, error, singular = _end_of_step(args, t1, y1, error)
         if error is not None:

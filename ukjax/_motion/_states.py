@@ -34,7 +34,8 @@ def _operands(model: Model, states: States, of_projection: bool = False) -> tupl
 def _all_operands(code: Code, model: Model, states: States) -> tuple[np.ndarray, ...]:
     """Those of the acceleration's code, the force included where it is apart."""
     applied = _applied(code, model.system, states) if code.apart else ()
-    return *_operands(model, states), *(np.asarray(x).T for x in applied)
+    operands = _operands(model, states)
+    return *operands, *(np.asarray(x).T for x in applied), np.full((1, 1), np.inf, operands[1].dtype)
 
 
 @eqx.filter_jit

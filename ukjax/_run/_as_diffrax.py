@@ -76,7 +76,7 @@ def as_diffrax(
     require_bilateral("as_diffrax", system.constraints)
     require_instance("stabilizer", stabilizer, AbstractStabilizer, "Projection()")
     require_solver(solver)
-    chosen = _options.formula(formula, stabilizer, q.dtype, fixed=False)
+    chosen = _options.formula(formula, stabilizer, q.dtype)
     model = Model(system, chosen, stabilizer)
     model = coded(model, solver, t, q, v, automatic=formula is None)[0].ready()
     start = (

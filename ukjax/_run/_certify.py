@@ -113,8 +113,7 @@ def _problem(run: Trajectory, problem: Problem, made: Made) -> dict[str, Any]:
 
 def _method(run: Trajectory, made: Made, tighter: Tighter) -> dict[str, Any]:
     o = made.by.options
-    fixed = isinstance(_controller(made), dfx.ConstantStepSize)
-    formula = _options.formula(o["formula"], o["stabilizer"], made.q0.dtype, fixed=fixed)
+    formula = _options.formula(o["formula"], o["stabilizer"], made.q0.dtype)
     counts = {name: int(x) for name, x in run.stats.items() if np.ndim(x) == 0}
     pinv = getattr(formula, "pinv", None)
     return {

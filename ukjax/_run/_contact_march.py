@@ -101,7 +101,7 @@ def steps_trajectory(
     """
     (t0, q, v), (t1, dt0) = start, rest
     steps = _checked(options, (t0, t1, dt0))
-    formula = _options.formula(options.formula, options.stabilizer, q.dtype, fixed=True)
+    formula = _options.formula(options.formula, options.stabilizer, q.dtype)
     layout, coefficients = layout_of(system, t0, q, v)
     model, said = contact_model(
         system,

@@ -63,7 +63,7 @@ def contact_run(system: AbstractSystem, options: Options, t: Array, q: Array, v:
     }
     stops, resets = parted(o.event, (t, q, v))
     event = as_diffrax(stops, (t, q, v))
-    formula = _options.formula(o.formula, o.stabilizer, q.dtype, fixed=False)
+    formula = _options.formula(o.formula, o.stabilizer, q.dtype)
     layout, coefficients = layout_of(system, t, q, v)
     model, said = contact_model(
         system, formula, o.stabilizer, o.solver, (t, q, v), automatic=o.formula is None

@@ -34,34 +34,28 @@ REVERSE_ONLY = (dfx.RecursiveCheckpointAdjoint, dfx.BacksolveAdjoint)
 
 _CHECKPOINTS = 2**21  # bytes
 _RESOLVED = 1e3  # so that the times to save at, by default 201, differ
-# No controller shortens a fixed step that passes a singular position. Rows left out near it cost more there than a little
-# drift over a small sine does: experiments/fixed_steps.py.
-_AT_FIXED_STEPS = 1e-5
 # What positions are off by, divided by the least sine, is how far a motion strays beside a singular position; projection
 # keeps it at rounding, gains at the error of many steps: experiments/pseudoinverse_dpv.py --study rcond.
 _WITHOUT_PROJECTION = 1e-3
 
 
 def formula(
-    given: AbstractFormula | None, stabilizer: AbstractStabilizer, dtype: jnp.dtype, *, fixed: bool
+    given: AbstractFormula | None, stabilizer: AbstractStabilizer, dtype: jnp.dtype
 ) -> AbstractFormula:
-    """How accelerations are computed: by default `UdwadiaKalaba()`, with a finer rank rule at fixed steps that are
-    projected, and a wider one where no step is.
+    """How accelerations are computed: by default `UdwadiaKalaba()`, with a wider rank rule where no step is projected.
 
     **Arguments:**
 
     - `given`: the user's, or None.
     - `stabilizer`: how constraint errors are kept small.
     - `dtype`: of the state.
-    - `fixed`: whether steps are all of one size.
 
     **Raises:** `InputError` for anything else.
     """
     if given is not None:
         require_instance("formula", given, AbstractFormula, "UdwadiaKalaba()")
         return given
-    projected = _AT_FIXED_STEPS if fixed else None
-    rcond = _WITHOUT_PROJECTION if stabilizer.projection_method is None else projected
+    rcond = _WITHOUT_PROJECTION if stabilizer.projection_method is None else None
     return UdwadiaKalaba(GramSchmidt(by_precision(dtype, rcond, None)))
 
 

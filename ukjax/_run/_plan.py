@@ -83,8 +83,7 @@ class Plan:
         self._begun: tuple[Any, State, Array] | None = None
         self._started = False
         self.usual = 0
-        fixed = isinstance(controller, dfx.ConstantStepSize)
-        formula = _options.formula(o.formula, o.stabilizer, dtype, fixed=fixed)
+        formula = _options.formula(o.formula, o.stabilizer, dtype)
         event = as_diffrax(o.event, (t, q, v))
         settings = {
             "stepsize_controller": controller,
@@ -96,7 +95,11 @@ class Plan:
         projects = o.stabilizer.projection_method is not None
         _options.require_fitting(adjoint, o.every_step, event, o.dense, projects)
         self.model = Model(interned(hoisted(system), t, q, v), formula, o.stabilizer)
-        self.model, computed_by = coded(self.model, o.solver, t, q, v, automatic=self.automatic)
+        self.model, computed_by = coded(
+            *(self.model, o.solver, t, q, v),
+            automatic=self.automatic,
+            fixed=isinstance(controller, dfx.ConstantStepSize),
+        )
         self.model, names = self.model.ready(), names_of(system, q, v)
         self.told = {
             "computed_by": computed_by,

@@ -60,10 +60,10 @@ def step(
     dt = positive_time("dt", dt).astype(q.dtype)
     automatic = formula is None
     require_instance("stabilizer", stabilizer, AbstractStabilizer, "Projection()")
-    formula = _options.formula(formula, stabilizer, q.dtype, fixed=True)
+    formula = _options.formula(formula, stabilizer, q.dtype)
     require_solver(solver)
     model = Model(system, formula, stabilizer)
-    model = coded(model, solver, t, q, v, automatic=automatic)[0]
+    model = coded(model, solver, t, q, v, automatic=automatic, fixed=True)[0]
     solver = _options.with_tolerances(solver, q.dtype)
     return _stepped(model, solver, t, q, v, dt)
 

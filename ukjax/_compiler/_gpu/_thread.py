@@ -34,7 +34,7 @@ class Thread:
     def __init__(self, motion: Motion, method: Method, control: Control, kind: Kind):
         self._motion, self._method, self._control, self._kind = motion, method, control, kind
         n, mu, stages = motion.size, motion.multipliers, len(method.c)
-        self._field = Called("field", motion.field.outputs, kind, sum(motion.field.counts) - 1 - n)
+        self._field = Called("field", motion.field.outputs, kind, sum(motion.field.counts) - 2 - n)
         self._step = Called("step", control.step.outputs, kind, control.numbers)
         self._weigh = Called("weigh", method.weights.outputs, kind, 0)
         self._project = None
@@ -49,7 +49,7 @@ class Thread:
         self._y1, self._error, self._near = (self._y + i * n for i in (1, 2, 3))
         self._lane, self._controlled = local("lane", self._near + 1), local("controlled", 8 + control.kept)
         self._stages, self._sums = local("stages", stages * n), local("sums", n)
-        self._point, self._times = local("point", 1 + n), local("times", 3)
+        self._point, self._times = local("point", 2 + n), local("times", 3)
         self._weights, self._mixed = local("weights", 2 + stages), local("mixed", 2 + stages)
         self._ahead, self._projected = local("ahead", 1 + 2 * n + mu), local("projected", 2 * n + mu + 2)
         for name in ("count", "calls", "new"):
@@ -95,6 +95,8 @@ class Thread:
             w.do(f"%first{i} = select i1 {shared}, i64 0, i64 %run")
             w.do(f"%own{i} = getelementptr {self._kind.number}, ptr %in{i}, i64 %first{i}")
         self._begin()
+        if self._project:
+            self._start_near(self._project)
         with w.repeat() as going:
             self._take()
             self._step.run(w, f"%own{_CONTROL}", f"%apart{_CONTROL}", self._lane.name, self._controlled.name)
@@ -120,6 +122,15 @@ class Thread:
         lane.store(self._near, 0.0)
         w.store("i64", 0, "%count")
         w.store("i64", 1, "%new")
+
+    def _start_near(self, project: Called) -> None:
+        """How close to singular the run starts."""
+        n, m, lane = self._motion.size, self._motion.multipliers, self._lane
+        t = self._apply("fmul", lane.load(_T), lane.load(_DIRECTION))
+        self._ahead.fill(0, [t, *lane.all(self._y, n), *[0.0] * (n + m)])
+        given = f"%own{_PROJECTION}", f"%apart{_PROJECTION}"
+        project.run(self._w, *given, self._ahead.name, self._projected.name)
+        lane.store(self._nearness, self._projected.load(n + m))
 
     def _take(self) -> None:
         """One step from t to t_next: its stages, then its end, then its error."""
@@ -170,7 +181,8 @@ class Thread:
         w, kind = self._w, self._kind
         c = entry(w, kind, "stage.times", i)
         at_end = self._apply("fcmp oeq", c, kind.literal(1.0))
-        self._point.fill(0, [self._chosen(at_end, t_next, self._plus(t, h, c)), *y])
+        time = self._chosen(at_end, t_next, self._plus(t, h, c))
+        self._point.fill(0, [time, *y, self._lane.load(self._nearness)])
         to = self._stages.place(w.apply("mul", "i64", i, self._motion.size))
         self._field.run(w, f"%own{_FIELD}", f"%apart{_FIELD}", self._point.name, to)
 

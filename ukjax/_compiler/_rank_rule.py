@@ -1,0 +1,70 @@
+"""Which rows of the equations of motion count as dependent on others, by L D L^T or another method."""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from .._formula._acceleration import AbstractFormula, Equations
+from .._pseudoinverse import AbstractPseudoinverse
+from ._by_pseudoinverse import acceleration_by
+from ._expressions import Expression
+from ._scalars import Builder, TranslationError
+from ._solve import Solution, acceleration, plus
+
+# Bennett's linkage turns dependent rows by 1e-3 at steps of 0.04 s; what other sizes cost: experiments/fixed_steps.py.
+_OF_START = 3e-3
+
+
+class AtStages(NamedTuple):
+    """The rule of L D L^T at stages of projected steps: the threshold is the square of the least sine of the rows where
+    the step starts, times a constant, but at least `least`.
+
+    There, on the constraints, dependent rows are so but for rounding. At the stages they turn by how far these are off,
+    and are no less dependent: taken for independent they stop the motion. Rows that are nearly dependent at the start
+    are on their way through a singular position, and must stay.
+    """
+
+    least: float
+
+
+How = AbstractPseudoinverse | type[AbstractFormula] | AtStages | float
+"""What B^+ is computed by; the kind of a formula that has none; or the rule of L D L^T, or its threshold."""
+
+
+def least_of(how: How) -> float:
+    """The least threshold of L D L^T; 1 for anything else.
+
+    **Arguments:**
+
+    - `how`: as described.
+    """
+    if isinstance(how, AtStages):
+        return how.least
+    return how if isinstance(how, float) else 1.0
+
+
+def solution_by(how: How, build: Builder, e: Equations, near: Expression, dtype: Any) -> Solution:
+    """The acceleration, and what else is known of it.
+
+    **Arguments:**
+
+    - `how`: as described.
+    - `build`: makes the expressions.
+    - `e`: equations of motion, of expressions.
+    - `near`: how close to singular the rows are where the step starts, whose stage the state is; else infinite.
+    - `dtype`: of the state.
+
+    **Raises:** `TranslationError` if there is no such scalar code.
+    """
+    given = e.M, plus(build, e.Q, e.c), e.rows.A, e.rows.b
+    if isinstance(how, type):
+        raise TranslationError(f"{how.__name__} has no scalar code")
+    if isinstance(how, AbstractPseudoinverse) and len(e.rows.A):
+        return acceleration_by(how, build, *given, dtype)
+    rcond: Expression = least_of(how)
+    if isinstance(how, AtStages) and np.array_equal(e.rows.of_velocities, e.rows.of_accelerations):
+        square = build.apply("mul", near, near)
+        start = build.inverse(square, build.apply("gt", square, 0.0))
+        rcond = build.apply("max", rcond, build.apply("mul", _OF_START, start))
+    return acceleration(build, *given, rcond, float(jnp.finfo(dtype).eps))
