@@ -171,7 +171,7 @@ def _reaching(
     if all(any(_is_near(x, visual, 2.0 * width) for visual in given) for x in ends):
         return []
     if len(ends) == 1:
-        ends.append(np.mean([sum(_box(visual)) / 2.0 for visual in given], axis=0))
+        ends.append(np.mean([np.mean(_box(visual), axis=0) for visual in given], axis=0))
     around = _around(ends)
     return [_line(body.name, [*around, around[0]] if len(around) > 2 else around, width)]
 
