@@ -181,6 +181,8 @@ def test_what_cannot_be_meant_says_so(environment, at_rest):
         _environment(dt=0.0)
     with pytest.raises(uk.InputError, match="horizon must be an integer of at least 1"):
         _environment(horizon=0)
+    with pytest.raises(uk.InputError, match="substeps must be an integer of at least 1"):
+        _environment(substeps=0)
     with pytest.raises(uk.InputError, match="give sample, or a Problem"):
         _environment(uk.models.pendulum().system, sample=None)
     with pytest.raises(uk.InputError, match="reward must be a function"):

@@ -102,14 +102,16 @@ def test_inputs_are_replaced() -> None:
 def test_an_environment_of_a_robot() -> None:
     robot = uk.load(MOTOR)
     reward = lambda t, q, v, u: -(q[0] ** 2)
-    environment = uk.Environment(robot.problem, robot.apply, reward, dt=0.02, horizon=5)
     actions = jnp.array([[1.0, 0.5], [0.0, 0.1]])
-    state = environment.reset(jax.random.key(0))
-    after = jax.jit(jax.vmap(lambda u: environment.step(state, u)[0]))(actions)
-    for action, q in zip(actions, after.q, strict=True):
-        problem = robot.with_inputs(action).problem
-        run = uk.simulate(problem, t1=0.02, rtol=1e-12, atol=1e-12)
-        np.testing.assert_allclose(q, run.q[-1], atol=1e-7)  # of one step's error
+    ends = [uk.simulate(robot.with_inputs(u).problem, t1=0.02, rtol=1e-12, atol=1e-12).q[-1] for u in actions]
+    for substeps, error in ((1, 1e-7), (5, 1e-10)):  # of so many steps
+        environment = uk.Environment(
+            robot.problem, robot.apply, reward, dt=0.02, horizon=5, substeps=substeps
+        )
+        state = environment.reset(jax.random.key(0))
+        after = jax.jit(jax.vmap(lambda u, e=environment, s=state: e.step(s, u)[0]))(actions)
+        np.testing.assert_allclose(after.q, np.stack(ends), atol=error)
+        np.testing.assert_allclose(after.t, 0.02)
 
 
 @pytest.mark.slow

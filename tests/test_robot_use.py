@@ -13,6 +13,7 @@ import ukjax as uk
 import ukjax.analysis as ua
 import ukjax.mechanisms as um
 from ukjax._cli._robot_files import robot_model
+from ukjax.mechanisms._looks import looks
 
 ROBOTS = Path(__file__).parent.parent / "experiments" / "robots"
 
@@ -123,3 +124,27 @@ def test_the_command_line_puts_a_joint_of_a_loop_where_it_is_set() -> None:
     assert_allclose(rows.velocity_error, 0, atol=1e-13)
     traced = jax.jit(lambda x: model(left_driver_joint=x).q0)(0.3)
     assert_allclose(traced, start.q0, atol=1e-9)
+
+
+def _distance(x: np.ndarray, line: np.ndarray) -> float:
+    """From a point to a line through points."""
+    a, b = line[:-1], line[1:]
+    along = np.clip(np.sum((x - a) * (b - a), 1) / np.maximum(np.sum((b - a) ** 2, 1), 1e-300), 0, 1)
+    return float(np.linalg.norm(a + along[:, None] * (b - a) - x, axis=1).min())
+
+
+def test_links_whose_meshes_are_missing_are_shown_from_joint_to_joint() -> None:
+    """Also the followers, which still have their pads."""
+    gripper = uk.load(ROBOTS / "robotiq_2f85.xml")
+    drawn = gripper.mechanism.drawing(0.0, gripper.mechanism.q0)
+    for body in gripper.mechanism.bodies:
+        ends = [j.point for j in gripper.mechanism.mechanism.joints if body.name in j.bodies]
+        (line,) = (x.vertices for x in looks(gripper.mechanism) if x.body == body.name and x.kind == "line")
+        assert len(ends) > 1
+        for end in ends:
+            assert _distance(np.asarray(end), line) < 1e-7  # of single precision
+            assert _distance(np.asarray(end), np.asarray(drawn[body.name])) < 1e-12
+    assert {x.body for x in looks(gripper.mechanism) if x.kind == "box"} == {
+        "left_follower",
+        "right_follower",
+    }

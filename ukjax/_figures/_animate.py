@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.animation import FuncAnimation
 
 _WRITERS = {".gif": "pillow", ".mp4": "ffmpeg", ".html": "html"}
+_SLENDEREST = {2: 0.25, 3: 0.5}  # by dimension, the narrowest side of what is shown, of the longest
 _COLOURS = ("#33527a", "#c2683c", "#4d8a6a", "#8a5a8f", "#b1953c", "#5b8fa8", "#a34a53", "#6b6f77")
 
 
@@ -44,10 +45,13 @@ def _at_frames(times: np.ndarray, t: np.ndarray, values: np.ndarray) -> np.ndarr
 
 
 def _limits(arrays: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """The box that holds everything, with a margin, never flat."""
+    """The box that holds everything, with a margin, never flat, and in space not so slender that labels overlap."""
     every = np.concatenate([x.reshape(-1, x.shape[-1]) for x in arrays])
     low, high = every.min(axis=0), every.max(axis=0)
-    middle, span = (low + high) / 2, np.maximum(high - low, 0.25 * max((high - low).max(), 1e-3))
+    middle, span = (
+        (low + high) / 2,
+        np.maximum(high - low, _SLENDEREST[low.size] * max((high - low).max(), 1e-3)),
+    )
     return middle - 0.56 * span, middle + 0.56 * span
 
 
@@ -60,6 +64,7 @@ def _axes(figure: Any, arrays: list[np.ndarray]) -> Any:
     if spatial:
         axes.set(zlim=(low[2], high[2]), zlabel="z [m]")
         axes.locator_params(nbins=4)
+        axes.zaxis.labelpad = 8
         axes.set_box_aspect(high - low)
     else:
         axes.set_aspect("equal")

@@ -62,7 +62,7 @@ def _input_force(apply: Array) -> InputForce:
     return InputForce(B)
 
 
-def _require_meant(system, sample, reward, observe, done, dt, horizon) -> None:
+def _require_meant(system, sample, reward, observe, done, dt, horizon, substeps) -> None:
     """Raises `InputError` for invalid arguments of an `Environment`."""
     if not isinstance(system, AbstractSystem):
         raise InputError(f"expected a system or a Problem, got {type(system).__name__}.")
@@ -75,6 +75,7 @@ def _require_meant(system, sample, reward, observe, done, dt, horizon) -> None:
         require_function(name, function, takes)
     positive_time("dt", dt)
     whole_number("horizon", horizon)
+    whole_number("substeps", substeps)
 
 
 @final
@@ -121,7 +122,7 @@ class Environment(eqx.Module):
     """Episodes of a system under actions: `reset` and `step` are pure, for `jit`, `vmap`, `scan` and derivatives.
 
     An action is held over a step, while the force it makes follows the state: M a = Q + apply(t, q, v, action) +
-    constraint force. Steps are those of `ukjax.step`, so the constraints hold after each.
+    constraint force. Steps are made of those of `ukjax.step`, so the constraints hold after each.
 
     **Arguments:**
 
@@ -135,6 +136,8 @@ class Environment(eqx.Module):
     - `sample`: (q, v) to start from, a function of a random key; it is projected onto the constraints. By default
       the problem's initial state.
     - `done`: whether an episode ends before its horizon, a function of (t, q, v); by default never.
+    - `substeps`: how many steps of `ukjax.step` an action is held over, each of dt / substeps: stiff springs or dampers
+      take short ones, of half a millisecond for a robot as Cassie.
     - `t0`: start of every episode [s]; by default the problem's, or 0.
     - `formula`: as for `ukjax.step`.
     - `stabilizer`: as for `ukjax.step`.
@@ -151,6 +154,7 @@ class Environment(eqx.Module):
     observe: Callable[[Time, Coordinates, Velocities], Array]
     sample: Sample
     done: Callable[[Time, Coordinates, Velocities], Array]
+    substeps: int = eqx.field(static=True)
     t0: Array | float
     formula: AbstractFormula | None
     stabilizer: AbstractStabilizer
@@ -167,6 +171,7 @@ class Environment(eqx.Module):
         observe: Callable[[Time, Coordinates, Velocities], Array] = _whole_state,
         sample: Sample | None = None,
         done: Callable[[Time, Coordinates, Velocities], Array] = _never,
+        substeps: int = 1,
         t0: Array | float | None = None,
         formula: AbstractFormula | None = None,
         stabilizer: AbstractStabilizer = Projection(),
@@ -178,11 +183,12 @@ class Environment(eqx.Module):
             system = system.system
         if sample is None:
             raise InputError("an initial state is needed: give sample, or a Problem, which brings its own.")
-        _require_meant(system, sample, reward, observe, done, dt, horizon)
+        _require_meant(system, sample, reward, observe, done, dt, horizon, substeps)
         real_array("t0", 0.0 if t0 is None else t0)
         apply = apply if callable(apply) else _input_force(apply)
         self.system, self.apply, self.reward, self.dt, self.horizon = system, apply, reward, dt, horizon
-        self.observe, self.sample, self.done, self.t0 = observe, sample, done, 0.0 if t0 is None else t0
+        self.observe, self.sample, self.done, self.substeps = observe, sample, done, substeps
+        self.t0 = 0.0 if t0 is None else t0
         self.formula, self.stabilizer, self.solver = formula, stabilizer, solver
 
     def reset(self, key: Array) -> EnvironmentState:
@@ -226,7 +232,12 @@ class Environment(eqx.Module):
         action = numbers(action) if isinstance(self.apply, InputForce) else jax.tree.map(numbers, action)
         driven = Driven(self.system, self.apply, action)
         options = {"formula": self.formula, "stabilizer": self.stabilizer, "solver": self.solver}
-        q, v = step(driven, state.t, state.q, state.v, self.dt, **options)
+        h = jnp.asarray(self.dt, state.q.dtype) / self.substeps
+
+        def onwards(y: tuple[Array, Array], i: Array) -> tuple[tuple[Array, Array], None]:
+            return step(driven, state.t + i * h, *y, h, **options), None
+
+        (q, v), _ = jax.lax.scan(onwards, (state.q, state.v), jnp.arange(self.substeps, dtype=h.dtype))
         steps = state.steps + 1
         t = jnp.asarray(self.t0, q.dtype) + steps.astype(q.dtype) * jnp.asarray(self.dt, q.dtype)
         reward = _scalar("reward", called("reward", self.reward, t, q, v, action))

@@ -7,6 +7,10 @@ from typing import Any
 
 from ._errors import InputError
 
+_MOST_LISTED, _ALIKE = (
+    50,
+    12,
+)  # names in a message: a robot has hundreds, and the one that is meant is near the given one
 _KINDS = {kind.__name__: kind for kind in (float, int, bool, str)}
 
 
@@ -30,7 +34,7 @@ def kind_of(parameter: inspect.Parameter) -> type | None:
 
 
 def unknown_name(kind: str, name: Any, known: Iterable[str]) -> InputError:
-    """The error for a name that is not known, with the closest one that is.
+    """The error for a name that is not known, with the closest one that is, and all there are; of many those most alike.
 
     **Arguments:**
 
@@ -41,4 +45,8 @@ def unknown_name(kind: str, name: Any, known: Iterable[str]) -> InputError:
     known = list(known)
     close = difflib.get_close_matches(str(name), known, n=1)
     hint = f"; did you mean '{close[0]}'?" if close else "."
-    return InputError(f"unknown {kind} '{name}'{hint} Known: {', '.join(known)}.")
+    if len(known) <= _MOST_LISTED:
+        return InputError(f"unknown {kind} '{name}'{hint} Known: {', '.join(known)}.")
+    alike = difflib.get_close_matches(str(name), known, n=_ALIKE, cutoff=0)
+    rest = len(known) - len(alike)
+    return InputError(f"unknown {kind} '{name}'{hint} Known: {', '.join(alike)} and {rest} more.")

@@ -14,7 +14,7 @@ from .._misc._errors import InputError
 from .._misc._types import as_jax, is_traced, module_for
 from ._placement import AnyPlacement, Twist
 
-_SHAPES = {2: ("", "rod", "box", "disk"), 3: ("", "rod", "box", "disk", "ball")}
+_SHAPES = {2: ("", "rod", "box", "disk", "joints"), 3: ("", "rod", "box", "disk", "joints", "ball")}
 """By dimension, the words for what a body is shown as."""
 GROUND = "ground"
 """The name of what does not move; joints and loads may refer to it like to a body."""
@@ -159,7 +159,8 @@ class Body(AbstractBody):
     - `inertia`: about the centre of mass, in world axes at the reference posture [kg m^2] (3, 3), or its diagonal (3,).
     - `points`: further points to be reported: name -> place in the reference posture [m] (3,).
     - `shape`: what it is shown as: `"rod"` from its point `start` to `end`, `"box"`, `"disk"` or `"ball"`, of such a size
-      that the mass, spread evenly, has this inertia; by default lines through its points, or through its joints.
+      that the mass, spread evenly, has this inertia; `"joints"` as lines through its joints; by default lines through its
+      points, or through its joints.
 
     **Raises:** `InputError` for a mass that is not positive, and for an inertia that no body can have.
     """

@@ -34,16 +34,20 @@ def looks(system: Any) -> tuple[Visual, ...]:
     mechanism = getattr(system, "mechanism", None)
     if hasattr(system, "visuals") or not isinstance(mechanism, Mechanism):
         return getattr(system, "visuals", ())
-    given = {visual.body for visual in mechanism.visuals}
+    given = dict[str, list[Visual]]()
+    for visual in mechanism.visuals:
+        given.setdefault(visual.body, []).append(visual)
     width = _WIDTH * _span(mechanism)
     depths = _depths(mechanism, 3 * width)
     found = list(mechanism.visuals)
     for body in mechanism.bodies:
+        joints = [j for j in mechanism.joints if body.name in j.bodies and j.point is not None]
         if body.name not in given:
-            joints = [j for j in mechanism.joints if body.name in j.bodies and j.point is not None]
             found += _of_body(body, joints, width, depths[body.name])
+        elif getattr(body, "shape", "") == "joints":
+            found += _reaching(body, joints, given[body.name], width)
     for joint in mechanism.joints:
-        if not given & set(joint.bodies) and joint.point is not None:
+        if given.keys().isdisjoint(joint.bodies) and joint.point is not None:
             found += _of_joint(joint, width, *(depths[name] for name in joint.bodies[:2]))
     return tuple(found)
 
@@ -146,7 +150,8 @@ def _bare(body: AbstractBody, joints: Sequence[AbstractJoint], width: float, dep
     """Lines through points, or through joints, more than two as a plate; with less to go by the ellipsoid of inertia."""
     name, (spread, axes), centre = body.name, _spread(body), _in_space(body.centre, depth)
     ends = {tuple(_in_space(x, depth)) for x in (_end(joint, name) for joint in joints)}
-    named = [_in_space(x, depth) for x in body.points.values()]
+    of_joints = getattr(body, "shape", "") == "joints"
+    named = [] if of_joints else [_in_space(x, depth) for x in body.points.values()]
     through = named or _around([np.array(x) for x in sorted(ends)])
     found = []
     if len(through) < 2:
@@ -156,6 +161,31 @@ def _bare(body: AbstractBody, joints: Sequence[AbstractJoint], width: float, dep
         found += [] if named and len(named) > 3 else [_plate(name, through)]
         through = [*through, through[0]]
     return [*found, *([_line(name, through, width)] if len(through) > 1 else [])]
+
+
+def _reaching(
+    body: AbstractBody, joints: Sequence[AbstractJoint], given: Sequence[Visual], width: float
+) -> list[Visual]:
+    """A line from joint to joint, where what is shown of a body does not get to them, as where its meshes are missing."""
+    ends = [np.array(x) for x in sorted({tuple(_end(joint, body.name)) for joint in joints})]
+    if all(any(_is_near(x, visual, 2.0 * width) for visual in given) for x in ends):
+        return []
+    if len(ends) == 1:
+        ends.append(np.mean([np.mean(_box(visual), axis=0) for visual in given], axis=0))
+    around = _around(ends)
+    return [_line(body.name, [*around, around[0]] if len(around) > 2 else around, width)]
+
+
+def _box(visual: Visual) -> tuple[np.ndarray, np.ndarray]:
+    """The lowest and the highest corner of the box around what is shown, along the world's axes."""
+    low, high = visual.extent()
+    own, reach = visual.rotation @ (low + high) / 2.0, np.abs(visual.rotation) @ (high - low) / 2.0
+    return visual.position + own - reach, visual.position + own + reach
+
+
+def _is_near(place: np.ndarray, visual: Visual, distance: float) -> bool:
+    low, high = _box(visual)
+    return bool(np.all(place >= low - distance) and np.all(place <= high + distance))
 
 
 def _end(joint: AbstractJoint, body: str) -> np.ndarray:

@@ -182,7 +182,7 @@ class Mechanism(eqx.Module):
 
     def drawing(self, placements: Placements) -> dict[str, Array]:
         """Each body as a line through its named points if there are several, or else through its joints, closed where
-        these are more than two; rods and springs between bodies."""
+        these are more than two; one whose shape is "joints" through these first; rods and springs between bodies."""
         outlines = {}
         for body in self.bodies:
             joints = [
@@ -191,7 +191,10 @@ class Mechanism(eqx.Module):
                 if body.name in j.bodies and getattr(j, "point", None) is not None
             ]
             through = list(body.points.values())
-            if len(through) < 2:
+            if getattr(body, "shape", "") == "joints":
+                further = [X for name, X in body.points.items() if name != body.name]
+                through = joints if len(joints) > 1 else [*joints, *further]
+            elif len(through) < 2:
                 through = [*joints, *through]
             through += [body.centre] if len(through) == 1 else []
             if len(through) > 2:  # an outline

@@ -26,7 +26,7 @@ def _merged(at: Reference, members: list[int]) -> tuple[float, np.ndarray, np.nd
 
 def _body(name: str, mass: float, centre: np.ndarray, inertia: np.ndarray, points: dict[str, Any]) -> Body:
     """The body, also where its moments are such that no body can have them, as in some files."""
-    body = Body(name, mass, centre, np.ones(3), points)
+    body = Body(name, mass, centre, np.ones(3), points, "joints")
     return eqx.tree_at(
         lambda x: x.inertia, body, jnp.asarray(0.5 * (inertia + inertia.T), body.inertia.dtype)
     )
