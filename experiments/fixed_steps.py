@@ -1,8 +1,9 @@
-"""Which rank threshold at fixed steps? Linkages through singular positions by steps of many sizes.
+"""Which rank threshold at fixed steps? Linkages through singular positions, and overconstrained ones, by many steps.
 
-It justifies what ships: rcond = 1e-5 for accelerations at fixed, projected steps. No controller shortens a step there.
-Left out near such a position, rows that count let velocities stray; kept, redundant rows turn drift into accelerations.
-Steps are as those of `uk.step`, with accelerations by `uk.lanes`.
+It justifies what ships: at the stages of projected steps 3e-3 times the square of the least sine of the rows where the
+step starts, but at least 1e-5. No controller shortens a step there. Left out near a singular position, rows that count
+let velocities stray; kept, redundant rows turn drift into accelerations, and may stop the motion.
+The rule is that of `uk.simulate`; thresholds are those of `uk.lanes` in steps as those of `uk.step`.
 
     python experiments/fixed_steps.py [--sizes 128] [--quick]
 """
@@ -28,6 +29,8 @@ LOST = 0.05
 RCONDS = (1e-3, 1e-4, 1e-5, 1e-6)
 STEPS = ((dfx.Tsit5(), 0.01), (dfx.Dopri5(), 0.035), (dfx.Dopri8(), 0.02))
 """Solvers, and the smallest step of each [s]; the largest is 1.3 times that."""
+LARGE = (0.01, 0.02, 0.04)
+"""Steps of overconstrained linkages [s]."""
 
 
 def mechanisms() -> dict[str, tuple[uk.Problem, float]]:
@@ -44,35 +47,63 @@ def tips(problem: uk.Problem, w2: float, times: np.ndarray) -> np.ndarray:
     return np.stack([np.cos(angle), np.sin(angle)], axis=1)
 
 
-def errors(
-    problem: uk.Problem, w2: float, solver: dfx.AbstractSolver, steps: np.ndarray, rcond: float
-) -> np.ndarray:
-    """How far from the closed form runs by those steps (k,) end [m]; infinite where they are not finite (k,)."""
-    accelerate = uk.lanes(problem, stabilizer=uk.NoStabilizer(), rcond=rcond).one
-    terms, count = dfx.ODETerm(lambda t, y, _: (y[1], accelerate(t, *y))), round(END / steps[0])
+def ends(
+    problem: uk.Problem, solver: dfx.AbstractSolver, count: int, steps: np.ndarray, rcond: float | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Where so many of those steps (k,) lead: q (k, n_q) and v (k, n), by a threshold or by the rule that ships."""
 
-    def tip(h: jax.Array) -> jax.Array:
+    def shipped(h: jax.Array) -> tuple[jax.Array, jax.Array]:
+        options = {"stepsize_controller": dfx.ConstantStepSize(), "max_steps": count + 1, "throw": False}
+        run = uk.simulate(problem, t1=count * h, dt0=h, ts=2, solver=solver, **options)
+        return run.q[-1], run.v[-1]
+
+    def by_threshold(h: jax.Array) -> tuple[jax.Array, jax.Array]:
+        accelerate = uk.lanes(problem, stabilizer=uk.NoStabilizer(), rcond=rcond).one
+        terms = dfx.ODETerm(lambda t, y, _: (y[1], accelerate(t, *y)))
+
         def one(i: jax.Array, y: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             t, end = i * h, (i + 1) * h
             y = solver.step(terms, t, end, y, None, solver.init(terms, t, end, y, None), made_jump=True)[0]
             return uk.Projection()(problem.system, end, *y)
 
-        return 2 * jax.lax.fori_loop(0, count, one, (problem.q0, problem.v0))[0][:2]
+        return jax.lax.fori_loop(0, count, one, (problem.q0, problem.v0))
 
-    found = np.asarray(jax.jit(jax.vmap(tip))(jnp.asarray(steps)))
+    q, v = jax.jit(jax.vmap(shipped if rcond is None else by_threshold))(jnp.asarray(steps))
+    return np.asarray(q), np.asarray(v)
+
+
+def errors(
+    problem: uk.Problem, w2: float, solver: dfx.AbstractSolver, steps: np.ndarray, rcond: float | None
+) -> np.ndarray:
+    """How far from the closed form runs by those steps (k,) end [m]; infinite where they are not finite (k,)."""
+    count = round(END / steps[0])
+    found = 2 * ends(problem, solver, count, steps, rcond)[0][:, :2]
     apart = np.abs(found - tips(problem, w2, count * steps)).max(axis=1)
     return np.where(np.isfinite(apart), apart, np.inf)
 
 
-def main(arguments: list[str] | None = None) -> dict[tuple[str, str, float], np.ndarray]:
+def energy_changes(
+    problem: uk.Problem, solver: dfx.AbstractSolver, steps: np.ndarray, rcond: float | None
+) -> np.ndarray:
+    """By how much 10 of those steps (k,) change the energy, of the most there is in kinetic energy (k,)."""
+    q, v = ends(problem, solver, 10, steps, rcond)
+    energy = lambda q, v: float(problem.system.energy(0.0, q, v))
+    kinetic = lambda q, v: float(0.5 * v @ problem.system.mass_matrix(0.0, q) @ v)
+    before = energy(problem.q0, problem.v0)
+    states = list(zip(map(jnp.asarray, q), map(jnp.asarray, v), strict=True))
+    most = max(kinetic(problem.q0, problem.v0), *(kinetic(*y) for y in states if np.all(np.isfinite(y[0]))))
+    return np.array([abs(energy(*y) - before) / most for y in states])
+
+
+def main(arguments: list[str] | None = None) -> dict[tuple[str, str, float | None], np.ndarray]:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "--sizes", type=int, default=128, help="how many steps between the smallest and the largest"
     )
-    parser.add_argument("--quick", action="store_true", help="two thresholds, one solver, 32 sizes")
+    parser.add_argument("--quick", action="store_true", help="fewer thresholds, one solver, 32 sizes")
     options = parser.parse_args(arguments)
     jax.config.update("jax_enable_x64", True)
-    rconds, ways = ((1e-3, 1e-5), STEPS[:1]) if options.quick else (RCONDS, STEPS)
+    rconds, ways = ((None, 1e-3, 1e-5), STEPS[:1]) if options.quick else ((None, *RCONDS), STEPS)
     between = np.linspace(1.0, 1.3, 32 if options.quick else options.sizes)
     cases = [(name, *way, rcond) for name in mechanisms() for way in ways for rcond in rconds]
     found = {}
@@ -82,12 +113,22 @@ def main(arguments: list[str] | None = None) -> dict[tuple[str, str, float], np.
     table = Table(
         title=f"runs of {END:g} to {1.3 * END:g} s lost, of {between.size}; median error of the others [m]"
     )
-    for column in ("mechanism", "smallest step", *(f"rcond {x:.0e}" for x in rconds)):
+    columns = ["as shipped" if x is None else f"rcond {x:.0e}" for x in rconds]
+    for column in ("mechanism", "smallest step", *columns):
         table.add_column(column)
     for name, way in dict.fromkeys(key[:2] for key in found):
         each = [found[name, way, rcond] for rcond in rconds]
         table.add_row(name, way, *(f"{np.sum(x > LOST)}  {np.median(x[x <= LOST]):.0e}" for x in each))
     Console(width=120).print(table)
+    second = Table(title="change of energy of overconstrained linkages in 10 steps, of the kinetic energy")
+    for column in ("mechanism", "step", *columns):
+        second.add_column(column)
+    for name, problem in {"bennett": uk.models.bennett(), "bricard": uk.models.bricard()}.items():
+        for solver in (dfx.Heun(), dfx.Bosh3(), dfx.Tsit5()):
+            each = [energy_changes(problem, solver, np.array(LARGE), x) for x in rconds]
+            for h, row in zip(LARGE, np.transpose(each), strict=True):
+                second.add_row(name, f"{type(solver).__name__}, {h:g} s", *(f"{x:.0e}" for x in row))
+    Console(width=120).print(second)
     return found
 
 

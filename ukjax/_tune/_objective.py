@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from .._formula._acceleration import AbstractFormula, UdwadiaKalaba
+from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import number_array
 from .._misc._called import called
 from .._misc._closures import hoisted
@@ -148,8 +148,9 @@ class Objective(eqx.Module):
     ) -> tuple[Model, tuple[Array, Array], tuple[Array, Array, Array | None]]:
         """What is integrated, from where, and over what times."""
         s = self.settings
-        model = Model(system, s.formula or UdwadiaKalaba(), stabilizer)
-        model, _ = coded(model, s.solver, s.t0, q0, v0, automatic=s.formula is None)
+        model = Model(system, _options.formula(s.formula, stabilizer, q0.dtype), stabilizer)
+        fixed = isinstance(s.controller, dfx.ConstantStepSize)
+        model, _ = coded(model, s.solver, s.t0, q0, v0, automatic=s.formula is None, fixed=fixed)
         return model, (q0, v0), (s.t0, s.t1, s.dt0)
 
     def goes_back_by_machine_code(self, x: Float[Array, " d"]) -> bool:
