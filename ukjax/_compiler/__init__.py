@@ -6,6 +6,7 @@ from ._at_states import equations_at as equations_at
 from ._code import Code as Code
 from ._code import code_for as code_for
 from ._integration import Integration as Integration
+from ._kernel_code import MOST_CALLS as MOST_CALLS
 from ._lanes import Lanes as Lanes
 from ._lanes import lanes as lanes
 from ._looped import Looped as Looped

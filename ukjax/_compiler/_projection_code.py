@@ -50,12 +50,21 @@ class ProjectionCode:
 
     - `whole`: the operations, those for error estimates included.
     - `rows`: how many are on positions.
+    - `again`: how it is run again.
+    - `counts`: of the numbers of its operands.
     """
 
-    def __init__(self, whole: Program, without: Callable[[], Program], leaves: Sequence[Leaf], again: Again):
-        self.whole, self.rows = whole, again.size
+    def __init__(
+        self,
+        whole: Program,
+        without: Callable[[], Program],
+        leaves: Sequence[Leaf],
+        again: Again,
+        counts: Sequence[int],
+    ):
+        self.whole, self.rows, self.counts = whole, again.size, counts
         self._without, self._leaves = without, leaves
-        self._settling = functools.cache(lambda program: Repeated(program, again))
+        self.again, self._settling = again, functools.cache(lambda program: Repeated(program, again))
 
     @functools.cached_property
     def bare(self) -> Program:
@@ -203,7 +212,7 @@ def _made(
     found = projection(build, motion, (q, v), mu, (errors[0], errors[1]), rcond, dtype)
     without = lambda: Program(found[: n_q + n + rows + 2], counts, dtype)
     again = Again(n_q + n + rows + 1, n_q + n, rows)
-    return ProjectionCode(short_enough(Program(found, counts, dtype)), without, leaves, again)
+    return ProjectionCode(short_enough(Program(found, counts, dtype)), without, leaves, again, counts)
 
 
 def _array(x: list[Any]) -> np.ndarray:

@@ -6,7 +6,7 @@ from typing import final
 from ._kernel_code import declared, part_functions, table
 from ._loops import Function, Place, Spread, Value
 from ._machine_code import Kind
-from ._written import Written
+from ._program import Program
 
 
 @final
@@ -19,17 +19,28 @@ class Stage:
     **Arguments:**
 
     - `f`: the function.
-    - `written`: the program.
+    - `program`: the program.
+    - `counts`: of the numbers of its operands, those of none included.
+    - `starts`: of the arrays it returns, where among its outputs each begins.
     - `name`: of it.
     - `kind`: of the vectors of a block.
     - `place`: where so many numbers are free.
     """
 
-    def __init__(self, f: Function, written: Written, name: str, kind: Kind, place: Place):
+    def __init__(
+        self,
+        f: Function,
+        program: Program,
+        counts: Sequence[int],
+        starts: Sequence[int],
+        name: str,
+        kind: Kind,
+        place: Place,
+    ):
         self._f, self._name, self._kind, self._place = f, name, kind, place
-        self._parts, self._layout = written.program.native, written.layout[1]
+        self._parts, self._starts = program.native, starts
         row, self.inputs = len(self._parts.constants), list[Place]()
-        for count in written.counts:
+        for count in counts:
             self.inputs.append(place.at(row * kind.width))
             row += count
         self.size = self._parts.size * kind.width
@@ -50,7 +61,7 @@ class Stage:
 
     def output(self, i: int, member: Value) -> Spread:
         """The numbers of an array it returns, of one member of the block."""
-        which = self._f.given(f"@{self._name}.found", "i64").at(self._layout[i][0])
+        which = self._f.given(f"@{self._name}.found", "i64").at(self._starts[i])
         return Spread(self._place.at(member), self._kind.width, which)
 
     def tables(self) -> list[str]:

@@ -40,6 +40,11 @@ class Written:
         ends = itertools.accumulate(x.size for x in leaves)
         return tree, [(end - x.size, end, x.shape) for end, x in zip(ends, leaves, strict=True)]
 
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """Where the entries of each array begin."""
+        return tuple(start for start, _, _ in self.layout[1])
+
     def _parted(self, found: Any) -> Any:
         """The pytree, given its entries along the first axis; others come first in each array."""
         (tree, arrays), others = self.layout, found.shape[1:]

@@ -86,13 +86,20 @@ class Prepare:
         return Prepared(q_middle, free, u, flat(J), flat(0.5 * (W + W.T)), number(active), struck)
 
 
+class Arrived(NamedTuple):
+    """The end of a step: positions (n_q,) and time."""
+
+    q: Array
+    t: Array
+
+
 @dataclasses.dataclass(frozen=True)
 class Arrive:
     """Positions at the end of a step, moved by displacements d along velocities: q + h/2 N (v + v+) + N d."""
 
     def __call__(
         self, model: Model, q: Array, both: Array, t: Array, h: Array, middle: Array, d: Array
-    ) -> Array:
+    ) -> Arrived:
         """**Arguments:** positions at its beginning, v + v+, time, step, positions at its middle, and d."""
         of = lambda v: model.system.kinematics(t + 0.5 * h, middle, v)
-        return q + 0.5 * h * of(both) + jax.jvp(of, (both,), (d,))[1]
+        return Arrived(q + 0.5 * h * of(both) + jax.jvp(of, (both,), (d,))[1], t + h)

@@ -1,6 +1,6 @@
 """A whole time step with contacts as one foreign function: no matrix of it ever leaves a block of members.
 
-`_step_kernel` writes it. It is for systems without bilateral rows only: it does not project onto them.
+`_step_kernel` writes it. Where there is no machine code, the same parts are operations of JAX.
 """
 
 import functools
@@ -12,7 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler import Looped, TranslationError, Written, machine_code_is_wanted, remembered, system_function
+from .._compiler import (
+    Looped,
+    TranslationError,
+    machine_code_is_wanted,
+    remembered,
+    system_function,
+)
 from .._formula._contact_newton import Solution
 from .._formula._contact_problem import rows_in
 from .._motion._model import Model
@@ -21,30 +27,8 @@ from ._parts import OfModel
 from ._penetration import Apart, Gaps, pushed_out
 from ._rows import Coefficients, Layout
 from ._solve import tolerance_of
-from ._step import Arrive, Prepare, Prepared
-from ._step_kernel import StepKernel
-
-
-class Arrived(NamedTuple):
-    """Positions at the end of a step (n_q,), and the contacts there."""
-
-    q: Array
-    apart: Apart
-
-
-class Ends(NamedTuple):
-    """The part of a step after its impulses.
-
-    - `layout`: of the contacts.
-    """
-
-    layout: Layout
-
-    def __call__(self, model: Model, q: Array, both: Array, v: Array, *given: Array) -> Arrived:
-        """**Arguments:** as `Arrive` and `Gaps`: the state at the beginning, v + v+, v+, time, step, middle, d, pi."""
-        t, h, middle, d, pi = given
-        q = Arrive()(model, q, both, t, h, middle, d)
-        return Arrived(q, Gaps(self.layout)(model, q, v, t + h, pi))
+from ._step import Arrive, Arrived, Prepare, Prepared
+from ._step_kernel import Stages, StepKernel
 
 
 class Moved(NamedTuple):
@@ -63,23 +47,21 @@ class StepCode:
     **Arguments:**
 
     - `layout`: of the contacts.
-    - `before`, `after`: `Prepare` and `Ends` as scalar code.
+    - `stages`: its scalar code.
     - `tolerance`: of contact problems.
     """
 
-    def __init__(self, layout: Layout, before: Written, after: Written, tolerance: float):
-        self.layout, self.before, self.after, self.tolerance = layout, before, after, tolerance
+    def __init__(self, layout: Layout, stages: Stages, tolerance: float):
+        self.layout, self.stages, self.tolerance = layout, stages, tolerance
         text = functools.cache(
-            lambda kind, shared: StepKernel(
-                layout, before, after, (tolerance, self.sizes), kind, shared
-            ).text()
+            lambda kind, shared: StepKernel(layout, stages, (tolerance, self.sizes), kind, shared).text()
         )
         self.looped = Looped(text, sum(self.sizes), lambda *x: _flat(self.separately(*x)), shares=True)
 
     @property
     def sizes(self) -> tuple[int, ...]:
         """Numbers of q, v, p, residual, steps, which contacts are closed, which slide, and which were struck fast."""
-        n, m, x = len(self.layout.contacts), rows_in(self.layout.contacts), self.before.arrays
+        n, m, x = len(self.layout.contacts), rows_in(self.layout.contacts), self.stages.before.arrays
         return len(x.middle), len(x.free), m, 1, 1, n, n, n
 
     def __call__(self, *given: Array) -> Moved:
@@ -87,7 +69,7 @@ class StepCode:
 
         **Arguments:**
 
-        - `given`: the numbers of both programs, t, h, restitution, friction and limits, q, v, and a guess of p.
+        - `given`: the numbers of all stages, t, h, restitution, friction and limits, q, v, and a guess of p.
         """
         found = _stepped(self, *(jnp.reshape(x, -1) for x in given))
         q, v, p, residual, steps, *modes, fast = jnp.split(found, np.cumsum(self.sizes)[:-1])
@@ -95,12 +77,14 @@ class StepCode:
 
     def separately(self, *given: Array) -> Moved:
         """The same, part by part."""
-        of_before, of_after, t, h, *coefficients, q, v, guess = given
-        x: Prepared = self.before(of_before, q, v, t, h, *coefficients)
+        numbers, settle = given[:4], self.stages.settle
+        t, h, *coefficients, q, v, guess = given[4:]
+        x: Prepared = self.stages.before(numbers[0], q, v, t, h, *coefficients)
 
         def after(both: Array, v: Array, d: Array, pi: Array) -> tuple[Array, Array, Apart]:
-            found: Arrived = self.after(of_after, q, both, v, t, h, x.middle, d, pi)
-            return found.q, v, found.apart
+            end: Arrived = self.stages.arrive(numbers[1], q, both, t, h, x.middle, d)
+            at = (end.q, v) if settle is None else settle(numbers[2], end.t.reshape(()), end.q, v)[:2]
+            return *at, self.stages.gaps(numbers[3], *at, end.t, pi)
 
         return moved(self.layout, Coefficients(*coefficients), h, x, (v, guess), after)
 
@@ -149,10 +133,11 @@ def _(code: StepCode, primals: tuple, tangents: tuple) -> tuple[Array, Array]:
 
 
 @remembered
-def _made(layout: Layout, before: Written, after: Written, tolerance: float) -> StepCode:
-    if not (before.program.has_machine_code and after.program.has_machine_code):
+def _made(layout: Layout, stages: Stages, tolerance: float) -> StepCode:
+    programs = [x.program for x in (stages.before, stages.arrive, stages.gaps)]
+    if not all(x.has_machine_code for x in programs + ([stages.settle.bare] if stages.settle else [])):
         raise TranslationError("there is no machine code here")
-    return StepCode(layout, before, after, tolerance)
+    return StepCode(layout, stages, tolerance)
 
 
 def step_code(
@@ -163,7 +148,7 @@ def step_code(
     h: Array,
     y: tuple[Array, Array, Array],
 ) -> Callable[[], Moved] | None:
-    """A step from q, v and the p before it, if there is code of it: of a system without bilateral rows.
+    """A step from q, v and the p before it, if there is code of it.
 
     **Arguments:**
 
@@ -172,18 +157,26 @@ def step_code(
     - `t`, `h`: its time and length.
     - `y`: q, v and p.
     """
-    if model.code is None or not model.is_solved or model.system.constraints or not machine_code_is_wanted():
+    projects = bool(model.system.constraints) and model.stabilizer.projection_method is not None
+    if not (model.code and model.is_solved and machine_code_is_wanted()):
+        return None
+    if projects and model.projection is None:
         return None
     q, v, p = y
-    acceleration = model.code
+    acceleration, settle = model.code, model.projection if projects else None
     of = lambda part, *x: system_function(OfModel(part, acceleration), model.system, model.stabilizer, *x)
     try:
-        before, after = (
+        before, arrive, gaps = (
             of(Prepare(layout), q, v, t, h, *coefficients),
-            of(Ends(layout), q, v, v, t, h, q, v, p),
+            of(Arrive(), q, v, t, h, q, v),
+            of(Gaps(layout), q, v, t, p),
         )
-        code = _made(layout, before.written, after.written, tolerance_of(q.dtype))
+        stages = Stages(before.written, arrive.written, settle, gaps.written)
+        code = _made(layout, stages, tolerance_of(q.dtype))
     except TranslationError:
         return None
-    numbers = [x.numbers(model.system, model.stabilizer) for x in (before, after)]
+    none = jnp.zeros(0, q.dtype)
+    numbers = [
+        x.numbers(model.system, model.stabilizer) if x else none for x in (before, arrive, settle, gaps)
+    ]
     return lambda: code(*numbers, t, h, *coefficients, *y)

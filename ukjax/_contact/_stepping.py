@@ -122,8 +122,9 @@ def _moved(
     project = model.project if model.system.constraints else lambda t, y: y
 
     def after(both: Array, v: Array, d: Array, pi: Array) -> tuple[Array, Array, Apart]:
-        q, v = project(t + h, (of_model(Arrive(), model, last.q, both, t, h, x.middle, d), v))
-        return q, v, of_model(Gaps(layout), model, q, v, t + h, pi)
+        end = of_model(Arrive(), model, last.q, both, t, h, x.middle, d)
+        q, v = project(end.t, (end.q, v))
+        return q, v, of_model(Gaps(layout), model, q, v, end.t, pi)
 
     return moved(layout, coefficients, h, x, (last.v, last.p), after)
 
