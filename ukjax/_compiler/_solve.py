@@ -114,13 +114,14 @@ class Solver:
 
         So does one that is small enough beside the largest to be nothing but rounding.
         """
-        apply = self.build.apply
-        carried = [apply("mul", x, apply("mul", self.S[j, j], inverse)) for j, (x, inverse) in taken.items()]
-        least = apply("mul", self.least, self.S[i, i])
-        least = apply("max", least, apply("mul", self.rounding, self.build.total(carried)))
-        least = apply("max", least, self.noise)
-        kept = apply("gt", pivot, least)
-        return self.build.inverse(pivot, kept)
+        apply, least = self.build.apply, self.noise
+        if taken:
+            carried = (
+                apply("mul", x, apply("mul", self.S[j, j], inverse)) for j, (x, inverse) in taken.items()
+            )
+            most = apply("max", least, apply("mul", self.rounding, self.build.total(carried)))
+            least = apply("max", most, apply("mul", self.least, self.S[i, i]))
+        return self.build.inverse(pivot, apply("gt", pivot, least))
 
     def free(self, f: Sequence[Expression]) -> Vector:
         """x = L^T a, were there no rows."""
