@@ -48,10 +48,8 @@ def _limits(arrays: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """The box that holds everything, with a margin, never flat, and in space not so slender that labels overlap."""
     every = np.concatenate([x.reshape(-1, x.shape[-1]) for x in arrays])
     low, high = every.min(axis=0), every.max(axis=0)
-    middle, span = (
-        (low + high) / 2,
-        np.maximum(high - low, _SLENDEREST[low.size] * max((high - low).max(), 1e-3)),
-    )
+    middle, longest = (low + high) / 2, max((high - low).max(), 1e-3)
+    span = np.maximum(high - low, _SLENDEREST[low.size] * longest)
     return middle - 0.56 * span, middle + 0.56 * span
 
 

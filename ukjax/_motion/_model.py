@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from typing import final
+from typing import Any, final
 
 import diffrax as dfx
 import equinox as eqx
@@ -25,6 +25,7 @@ from .._formula._acceleration import AbstractFormula, Equations, UdwadiaKalaba, 
 from .._formula._equations import with_dense_mass
 from .._misc._errors import InputError
 from .._misc._types import by_precision, is_traced
+from .._pseudoinverse import AbstractPseudoinverse
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from ._project import Projection, project
@@ -183,6 +184,19 @@ def projected_by_code(
     return model.projection(numbers[1], t, *y, error)
 
 
+def least_threshold(method: AbstractPseudoinverse, dtype: Any, *, fixed: bool) -> float:
+    """The rank rule's threshold for L D L^T in place of a method; of projected steps the least one.
+
+    **Arguments:**
+
+    - `method`: of the default formula.
+    - `dtype`: of the state.
+    - `fixed`: whether steps are projected and all of one size.
+    """
+    rcond = method.threshold(dtype)
+    return min(rcond, by_precision(dtype, _AT_FIXED_STEPS, rcond)) if fixed else rcond
+
+
 def coded(
     model: Model,
     solver: dfx.AbstractSolver,
@@ -210,9 +224,8 @@ def coded(
     method = model.formula.inverted_by
     how = model.formula
     if automatic and method:
-        rcond = method.threshold(q.dtype)
-        least = min(rcond, by_precision(q.dtype, _AT_FIXED_STEPS, rcond)) if fixed else rcond
-        how = AtStages(least) if projection else rcond
+        rcond = least_threshold(method, q.dtype, fixed=fixed and projection is not None)
+        how = AtStages(rcond) if projection else rcond
     try:
         code = code_for(model.system, how, model.stabilizer, t, q, v)
     except InputError:  # which says whose function is wrong, as the formula would
