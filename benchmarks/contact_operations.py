@@ -52,6 +52,12 @@ def cassie():
     return spec, [("left-foot", "floor"), ("right-foot", "floor")], 0.01, 200
 
 
+def cassie_and_thighs():
+    """The same with eight contacts: those of the capsules at its hips as well."""
+    spec, feet, *more = cassie()
+    return spec, [*feet, ("left-hip-pitch", "floor"), ("right-hip-pitch", "floor")], *more
+
+
 def seconds(run, *given):
     """What a call returns, and its processor time, the least of three after the first."""
     found, least = jax.block_until_ready(run(*given)), np.inf
@@ -128,8 +134,8 @@ def of_mujoco(model, robot, q0, v, steps):
 def main():
     """Prints a table for each robot."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--robot", choices=("humanoid", "cassie"), action="append")
-    chosen = parser.parse_args().robot or ["humanoid", "cassie"]
+    parser.add_argument("--robot", choices=("humanoid", "cassie", "cassie_and_thighs"), action="append")
+    chosen = parser.parse_args().robot or ["humanoid", "cassie", "cassie_and_thighs"]
     print(f"{platform.machine()}, jax {jax.__version__}, MuJoCo {mujoco.__version__}, float64, one thread")
     for name in chosen:
         spec, contact, height, steps = globals()[name]()

@@ -30,6 +30,7 @@ from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from .._system._tree_inertia import TreeInertia
 from ._common import traced
+from ._copies import copied
 from ._expressions import Expression, borders, is_number, reachable
 from ._interpret import Interpreter, LargeProductError
 from ._native import machine_code_runs
@@ -37,7 +38,7 @@ from ._parameters import Inputs, Leaf, Structure, leaf, numbers, read_by, split
 from ._program import Program
 from ._rank_rule import AtStages, How, least_of, solution_by
 from ._refusals import remembered
-from ._scalars import Builder, TranslationError, copied
+from ._scalars import Builder, TranslationError
 from ._solve import Solution, plus
 from ._written import Written, run
 

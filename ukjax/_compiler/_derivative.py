@@ -12,9 +12,10 @@ from typing import Any, final
 import jax
 import numpy as np
 
+from ._copies import copied
 from ._expressions import BOOLEAN, OPERATIONS, Expression, Node, is_zero, reachable
 from ._interpret import Interpreter
-from ._scalars import Builder, copied
+from ._scalars import Builder
 
 _STEPS = frozenset((*BOOLEAN, "sign", "floor", "ceil", "stop_gradient"))
 """Operations that do not change, or jump."""

@@ -19,6 +19,7 @@ import numpy as np
 from jax.extend import core
 
 from ._choices import Choices, choices, place_of_most, selected, total_order
+from ._copies import inlined
 from ._expressions import OF_NONE, OPERATIONS, REDUCTIONS, Call, Expression, Node, is_number
 from ._integers import is_plain, must_be_known, needs_types
 from ._live import live
@@ -37,7 +38,7 @@ from ._moves import (
     scatter,
     shaped,
 )
-from ._scalars import FOLDED, Builder, TranslationError, inlined
+from ._scalars import FOLDED, Builder, TranslationError
 
 _LONGEST_UNROLLED = 256
 _LARGEST_MATRIX = 128  # parameters in a factor; products with more XLA compiles sooner, on arrays

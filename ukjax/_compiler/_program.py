@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._misc._garbage import collector_paused
+from ._copies import copied
 from ._derivative import Derivative
 from ._expressions import CARRIERS, Expression, Node, evaluate, reachable, weight
 from ._gpu._program_kernel import ProgramKernel
@@ -28,7 +29,7 @@ from ._native import HostFunction, can_compile
 from ._on_host import OnHost
 from ._primitive import program_p
 from ._registers import Parts, parts
-from ._scalars import Builder, copied
+from ._scalars import Builder
 
 LONGEST = 2_800
 """What a program compiled by XLA as one piece may weigh.

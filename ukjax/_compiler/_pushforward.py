@@ -7,10 +7,11 @@ projection of a step's end likewise. The control sees y alone, so that the sizes
 import itertools
 from collections.abc import Sequence
 
+from ._copies import copied
 from ._expressions import Expression, reachable
 from ._program import Program
 from ._run_layout import Control, Motion
-from ._scalars import Builder, copied
+from ._scalars import Builder
 
 
 def carrying_change(motion: Motion, control: Control) -> tuple[Motion, Control]:

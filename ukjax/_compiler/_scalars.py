@@ -6,13 +6,12 @@ never become code. A zero is structural: 0 x is 0 even where x is infinite.
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, final
 
 import numpy as np
 
-from .._misc._garbage import collector_paused
-from ._expressions import CARRIERS, Call, Entries, Expression, Node, entries, is_number, is_zero, reachable
+from ._expressions import Call, Entries, Expression, Node, entries, is_number, is_zero
 
 _CONSTANT: dict[str, Callable[..., Any]] = {
     "add": lambda x, y: x + y,
@@ -242,58 +241,3 @@ class Builder:
             for j in sorted(pairs):
                 found[-1][j] = self.total([self._mul(*pair) for pair in pairs[j]])
         return found
-
-
-@collector_paused()
-def copied(
-    outputs: Sequence[Expression], replaced: Mapping[Node, Expression], build: Builder
-) -> list[Expression]:
-    """The same expressions without carriers, made anew.
-
-    **Arguments:**
-
-    - `outputs`: expressions.
-    - `replaced`: nodes in whose place others are to stand, inputs among them.
-    - `build`: makes the copies.
-    """
-    copies = dict(replaced)
-    other = set(replaced)  # nodes whose copy is not the same operation: what uses them may become simpler
-
-    def copy(x: Expression) -> Expression:
-        return copies[x] if type(x) is Node else x
-
-    for node in reachable(outputs):
-        if node in copies:
-            continue
-        if node.op == "input":
-            copies[node] = build.input(node.args[0])
-        elif node.op in CARRIERS:
-            copies[node] = copy(node.args[0])
-            other.add(node)
-        elif other.isdisjoint(node.args):
-            copies[node] = build.repeated(node.op, *map(copy, node.args))
-        else:
-            found = copies[node] = build.apply(node.op, *map(copy, node.args))
-            if type(found) is not Node or found.op != node.op:
-                other.add(node)
-    return [copy(x) for x in outputs]
-
-
-def inlined(program: Any, operands: Sequence[np.ndarray], build: Builder) -> np.ndarray:
-    """The outputs of a program (outputs, *members) of expressions, as part of another one.
-
-    **Arguments:**
-
-    - `program`: with `outputs`, the expressions of its inputs.
-    - `operands`: its inputs (count, *members), or (count,).
-    - `build`: makes the expressions.
-    """
-    members = np.broadcast_shapes(*(x.shape[1:] for x in operands))
-    apart = [x.reshape(len(x), *(x.shape[1:] or (1,) * len(members))) for x in operands]
-    given = np.concatenate([np.broadcast_to(x, (len(x), *members)).reshape(len(x), -1) for x in apart])
-    inputs = [x for x in reachable(program.outputs) if x.op == "input"]
-    found = np.empty((len(program.outputs), given.shape[1]), object)
-    for k, column in enumerate(given.T):
-        for i, x in enumerate(copied(program.outputs, {x: column[x.args[0]] for x in inputs}, build)):
-            found[i, k] = x
-    return found.reshape(-1, *members)

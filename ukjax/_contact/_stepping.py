@@ -33,8 +33,9 @@ from .._misc._types import by_precision
 from .._motion._model import Model
 from ._history import ContactHistory
 from ._parts import of_model
+from ._passing import passing
 from ._penetration import Apart, Gaps
-from ._rows import Coefficients, Layout, kinematics
+from ._rows import Coefficients, Layout
 from ._step import Arrive, Prepare
 from ._step_code import Moved, moved, step_code
 from ._uniqueness import ambiguous_step
@@ -47,6 +48,7 @@ class March(NamedTuple):
     """A motion by time stepping, at its k saved times.
 
     - `t`, `q`, `v`: saved times (k,) and states (k, n_q), (k, n).
+    - `push`: the generalized force of the contacts there (k, n).
     - `contacts`: what became of the contacts.
     - `residual`: the largest of all steps, as in `solve_contacts`.
     - `solver_steps`: of the complementarity problems, all together.
@@ -58,6 +60,7 @@ class March(NamedTuple):
     t: Float[Array, " k"]
     q: Float[Array, "k nq"]
     v: Float[Array, "k n"]
+    push: Float[Array, "k n"]
     contacts: ContactHistory
     residual: Float[Array, ""]
     solver_steps: Int[Array, ""]
@@ -182,11 +185,13 @@ def march(
 
     end, taken = jax.lax.scan(advanced, start, jnp.arange(steps if room is None else room, dtype=q0.dtype))
     q, v = _saved(model, y0, taken, t0, h, ts)
+    history, push = _history(model, layout, coefficients, taken, (t0, h), (ts, q, v), most_impacts)
     return March(
         ts,
         q,
         v,
-        _history(model, layout, coefficients, taken, (t0, h), (ts, q, v), most_impacts),
+        push,
+        history,
         jnp.max(taken.residual),
         jnp.sum(taken.solver_steps),
         jnp.sum(jnp.any(taken.struck, axis=1)),
@@ -237,23 +242,25 @@ def _history(
     grid: tuple[Array, Array],
     saved: tuple[Array, Array, Array],
     most: int,
-) -> ContactHistory:
+) -> tuple[ContactHistory, Array]:
+    """What became of the contacts, and their generalized force at saved times (k, n)."""
     (t0, h), (ts, q, v) = grid, saved
     step, _ = _step_of(taken, t0, h, ts)
+    force = taken.p[step] / h
+    seen = jax.lax.map(lambda x: of_model(passing, model, *x), (ts, q, v, jnp.zeros_like(v), force))
     struck = jnp.any(taken.struck, axis=1)
     found = jnp.nonzero(struck, size=most, fill_value=struck.size)[0]
     there = found < struck.size
     which = jnp.minimum(found, struck.size - 1)
     time = jnp.where(there, t0 + (which.astype(h.dtype) + 0.5) * h, jnp.inf)
     impulse = jnp.where((there[:, None] & taken.struck[which])[:, layout.owner], taken.p[which], 0)
-    gap = jax.vmap(lambda t, q, v: kinematics(model.system.system, t, q, v).gap)(ts, q, v)  # pyright: ignore
     none = jnp.zeros(len(layout.contacts), bool)
-    return ContactHistory(
+    history = ContactHistory(
         names=layout.names,
         contacts=layout.contacts,
         angles=layout.angles,
-        gap=gap,
-        force=taken.p[step] / h,
+        gap=seen.gap,
+        force=force,
         closed=taken.closed[step],
         sliding=taken.sliding[step],
         ambiguous=_ambiguous(model, layout, coefficients, (step, h), saved, taken),
@@ -272,3 +279,4 @@ def _history(
         reset_moved=jnp.zeros(most, h.dtype),
         num_events=jnp.sum(struck),
     )
+    return history, seen.push

@@ -20,7 +20,8 @@ from .._misc._types import by_precision
 from .._motion._model import Model
 from ._modes import Mode, distributed, gap_tolerance, held_rows, of_rows, still
 from ._parts import Means, of_contacts, of_contacts_on_arrays, of_model
-from ._rows import Coefficients, Contact, Layout, kinematics
+from ._passing import passing
+from ._rows import Coefficients, Contact, Layout
 from ._step import Prepare
 
 # What counts beside the largest: rounding of a solution by a pull of 1e-9 is far below, what moves a table far above.
@@ -145,9 +146,7 @@ def ambiguous_step(
     rows, (p, closed, sliding) = rows_of(layout.contacts, q.dtype), found
     J = x.J.reshape(p.size, v.size)
     response = x.W.reshape(v.size, v.size) @ J.T
-    of = lambda *state: kinematics(model.system.system, *state)  # pyright: ignore[reportAttributeAccessIssue]
-    change = jnp.ones_like(t), model.system.kinematics(t, q, v), (x.free - v) / h
-    (gap, u), (_, rate) = jax.jvp(of, (t, q, v), change)
+    gap, u, rate, _ = of_model(passing, model, t, q, v, (x.free - v) / h, p)
     contact = Contact(gap, u, J, response, response, J @ response, v, v, rate)
     mode = _mode_of(rows, coefficients, u, closed, sliding)
     touches = (gap <= gap_tolerance(t, q, rows.normal @ u)).astype(q.dtype)

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._contact._history import AT_TIMES
-from .._contact._rows import contact_at, contact_model, layout_of
+from .._contact._rows import contact_model, layout_of
 from .._contact._stepping import March, march, steps_within
 from .._contact._touching import Touching
 from .._misc._arguments import require_instance, require_solver, whole_number
@@ -61,11 +61,8 @@ def _marched(
     args = run.touching
     start = args.model.start(span[0], (q, v))
     found = march(args.model, args.layout, args.coefficients, start, span, steps, ts, room=room)
-
-    def told(t: Array, q: Array, v: Array, force: Array) -> dict[str, Any]:
-        return told_of(run, t, q, v, contact_at(args.model, t, q, v).J.T @ force)
-
-    return jax.vmap(told)(ts, found.q, found.v, found.contacts.force), found, start
+    told = jax.vmap(lambda *state: told_of(run, *state))(ts, found.q, found.v, found.push)
+    return told, found, start
 
 
 def _first(count: int, observed: dict[str, Any], found: March, begun: tuple[Array, Array]) -> tuple:

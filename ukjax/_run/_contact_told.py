@@ -10,13 +10,14 @@ from jaxtyping import Array
 
 from .._contact._rows import kinematics, pushed_by
 from .._contact._touching import Touching
-from .._formula._acceleration import AbstractFormula, equations_of_motion
+from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import one_of
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
 from .._system._constraint import unilateral
 from .._system._rows import constraint_rows
 from .._system._system import AbstractSystem, names_of
+from ._observe import told_at
 from ._results import RESULTS
 from ._start import checked_start
 from ._start_moved import require_near
@@ -25,7 +26,6 @@ from ._trajectory import Trajectory
 Tier = Literal["events", "steps"]
 """How contacts are met."""
 
-_SOLVED = ("a", "constraint_force", "multipliers", "rank")
 # A start may be below a gap by rounding of what the user computed it from, relative to the size of q.
 _PENETRATION = (1e-9, 1e-4)
 
@@ -120,19 +120,8 @@ def told_of(run: ContactRun, t: Array, q: Array, v: Array, push: Array) -> dict[
     - `t`, `q`, `v`: the state.
     - `push`: the generalized force of the contacts (n,).
     """
-    model = pushed_by(run.touching.model, push)
-    equations = equations_of_motion(model.system, t, q, v, model.stabilizer)
-    acceleration, rows = run.formula.solve(equations), equations.rows
-    told = {name: getattr(acceleration, name) for name in _SOLVED}
-    return told | {
-        "t": t,
-        "q": q,
-        "v": v,
-        "constraint_force": acceleration.constraint_force + push,
-        "position_error": rows.position_error,
-        "velocity_error": rows.velocity_error,
-        "energy": model.system.energy(t, q, v),
-    }
+    told = told_at(pushed_by(run.touching.model, push), t, q, v)
+    return told | {"t": t, "q": q, "v": v, "constraint_force": told["constraint_force"] + push}
 
 
 def trajectory_of(

@@ -71,12 +71,13 @@ _SOLVED = ("a", "constraint_force", "multipliers", "rank")
 """What a formula tells."""
 
 
-@eqx.filter_jit
-@in_full_precision
-def _observe(model: Model, states: States) -> tuple[dict[str, Any], Names]:
-    """All a `Trajectory` holds of every saved state, which is projected here if it lies between steps.
+def told_at(model: Model, t: Array, q: Array, v: Array) -> dict[str, Any]:
+    """What a `Trajectory` tells of a state besides itself, by scalar code where there is any.
 
-    And the rows' names and kinds, which are known once it is traced.
+    **Arguments:**
+
+    - `model`: what is integrated.
+    - `t`, `q`, `v`: the state.
     """
 
     def solved(model: Model, t: Array, q: Array, v: Array) -> dict[str, Any]:
@@ -89,12 +90,23 @@ def _observe(model: Model, states: States) -> tuple[dict[str, Any], Names]:
             "energy": model.system.energy(t, q, v),
         }
 
+    by_code = {} if model.code is None else lazily_differentiated(Model.observed)(model, t, q, v)
+    # Apart, so that a program in which nobody asks for multipliers is without them.
+    others = lambda *of: {name: x for name, x in solved(*of).items() if name not in by_code}
+    return lazily_differentiated(others)(model, t, q, v) | by_code
+
+
+@eqx.filter_jit
+@in_full_precision
+def _observe(model: Model, states: States) -> tuple[dict[str, Any], Names]:
+    """All a `Trajectory` holds of every saved state, which is projected here if it lies between steps.
+
+    And the rows' names and kinds, which are known once it is traced.
+    """
+
     def at(t: Any, q: Any, v: Any) -> dict[str, Any]:
         q, v = model.project(t, (q, v))
-        by_code = {} if model.code is None else lazily_differentiated(Model.observed)(model, t, q, v)
-        # Apart, so that a program in which nobody asks for multipliers is without them.
-        others = lambda *of: {name: x for name, x in solved(*of).items() if name not in by_code}
-        return {"t": t, "q": q, "v": v} | lazily_differentiated(others)(model, t, q, v) | by_code
+        return {"t": t, "q": q, "v": v} | told_at(model, t, q, v)
 
     rows = eqx.filter_eval_shape(constraint_rows, model.system, *(x[0] for x in states))
     return jax.vmap(at)(*states), (rows.names, rows.kinds)

@@ -1,0 +1,39 @@
+"""What contacts do while a system moves, without the inertia they feel."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from .._misc._precision import in_full_precision
+from .._motion._model import Model
+from ._rows import Pushed, kinematics
+
+
+class Passing(NamedTuple):
+    """What contacts do while the system moves: gaps (n,), contact velocities and their rates (m,), and the generalized
+    force J^T p of forces p on their rows (n_v,)."""
+
+    gap: Array
+    u: Array
+    rate: Array
+    push: Array
+
+
+@in_full_precision
+def passing(model: Model, t: Array, q: Array, v: Array, a: Array, p: Array) -> Passing:
+    """The contacts of a motion at one state.
+
+    **Arguments:**
+
+    - `model`: of a `Pushed` system.
+    - `t`, `q`, `v`, `a`: the state, and its acceleration.
+    - `p`: forces on the rows (m,).
+    """
+    assert isinstance(model.system, Pushed)
+    system = model.system.system
+    of = lambda t, q, v: kinematics(system, t, q, v)
+    (gap, u), (_, rate) = jax.jvp(of, (t, q, v), (jnp.ones_like(t), system.kinematics(t, q, v), a))
+    J = jax.jacfwd(lambda v: of(t, q, v).u)(v)
+    return Passing(gap, u, rate, J.T @ p)
