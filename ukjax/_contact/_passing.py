@@ -12,28 +12,25 @@ from ._rows import Pushed, kinematics
 
 
 class Passing(NamedTuple):
-    """What contacts do while the system moves: gaps (n,), contact velocities and their rates (m,), and the generalized
-    force J^T p of forces p on their rows (n_v,)."""
+    """What contacts do while the system moves: gaps (n,), contact velocities and their rates (m,), and rows (m, n_v)."""
 
     gap: Array
     u: Array
     rate: Array
-    push: Array
+    J: Array
 
 
 @in_full_precision
-def passing(model: Model, t: Array, q: Array, v: Array, a: Array, p: Array) -> Passing:
+def passing(model: Model, t: Array, q: Array, v: Array, a: Array) -> Passing:
     """The contacts of a motion at one state.
 
     **Arguments:**
 
     - `model`: of a `Pushed` system.
     - `t`, `q`, `v`, `a`: the state, and its acceleration.
-    - `p`: forces on the rows (m,).
     """
     assert isinstance(model.system, Pushed)
     system = model.system.system
     of = lambda t, q, v: kinematics(system, t, q, v)
     (gap, u), (_, rate) = jax.jvp(of, (t, q, v), (jnp.ones_like(t), system.kinematics(t, q, v), a))
-    J = jax.jacfwd(lambda v: of(t, q, v).u)(v)
-    return Passing(gap, u, rate, J.T @ p)
+    return Passing(gap, u, rate, jax.jacfwd(lambda v: of(t, q, v).u)(v))

@@ -38,7 +38,7 @@ from ._penetration import Apart, Gaps
 from ._rows import Coefficients, Layout
 from ._step import Arrive, Prepare
 from ._step_code import Moved, moved, step_code
-from ._uniqueness import ambiguous_step
+from ._uniqueness import ambiguous_state
 
 # Of the scaled problem: a residual above it means that impulses do not obey the laws.
 _UNSOLVED = (1e-8, 1e-3)
@@ -223,15 +223,12 @@ def _ambiguous(
     model: Model,
     layout: Layout,
     coefficients: Coefficients,
-    of_step: tuple[Array, Array],
     saved: tuple[Array, Array, Array],
-    taken: _Step,
+    found: tuple[Array, Array, Array],
 ) -> Array:
-    step, h = of_step
-    found = [x[step].astype(h.dtype) for x in (taken.p, taken.closed, taken.sliding)]
-    # One after the other, by the same code as steps: as a batch it would be compiled once more.
-    of_one = lambda x: ambiguous_step(model, layout, coefficients, h, *x)
-    return jax.lax.map(of_one, jax.lax.stop_gradient((saved, tuple(found)))) > 0
+    of_one = lambda *x: ambiguous_state(model, layout, coefficients, *x)
+    found = jax.tree.map(lambda x: x.astype(saved[1].dtype), found)
+    return jax.vmap(of_one)(*jax.lax.stop_gradient((saved, found))) > 0
 
 
 def _history(
@@ -247,7 +244,8 @@ def _history(
     (t0, h), (ts, q, v) = grid, saved
     step, _ = _step_of(taken, t0, h, ts)
     force = taken.p[step] / h
-    seen = jax.lax.map(lambda x: of_model(passing, model, *x), (ts, q, v, jnp.zeros_like(v), force))
+    modes = taken.closed[step], taken.sliding[step]
+    seen = jax.vmap(lambda *x: of_model(passing, model, *x))(ts, q, v, jnp.zeros_like(v))
     struck = jnp.any(taken.struck, axis=1)
     found = jnp.nonzero(struck, size=most, fill_value=struck.size)[0]
     there = found < struck.size
@@ -261,9 +259,9 @@ def _history(
         angles=layout.angles,
         gap=seen.gap,
         force=force,
-        closed=taken.closed[step],
-        sliding=taken.sliding[step],
-        ambiguous=_ambiguous(model, layout, coefficients, (step, h), saved, taken),
+        closed=modes[0],
+        sliding=modes[1],
+        ambiguous=_ambiguous(model, layout, coefficients, saved, (force, *modes)),
         closed_before=none,
         sliding_before=none,
         event_time=time,
@@ -279,4 +277,4 @@ def _history(
         reset_moved=jnp.zeros(most, h.dtype),
         num_events=jnp.sum(struck),
     )
-    return history, seen.push
+    return history, jnp.einsum("km,kmv->kv", force, seen.J)

@@ -10,6 +10,8 @@ What the run goes on with: of dependent contacts the least normal forces, as of 
 stepping those nearest to the step before; of a contact that may open, that it opens, unless it slides already.
 """
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -21,8 +23,7 @@ from .._motion._model import Model
 from ._modes import Mode, distributed, gap_tolerance, held_rows, of_rows, still
 from ._parts import Means, of_contacts, of_contacts_on_arrays, of_model
 from ._passing import passing
-from ._rows import Coefficients, Contact, Layout
-from ._step import Prepare
+from ._rows import Coefficients, Contact, Layout, pushed_by
 
 # What counts beside the largest: rounding of a solution by a pull of 1e-9 is far below, what moves a table far above.
 _COUNTS = (1e-5, 1e-2)
@@ -124,30 +125,25 @@ def _mode_of(rows: ContactRows, coefficients: Coefficients, u: Array, closed: Ar
     return Mode(closed, closed * (1 - sliding) * rough, of_rows(rows, closed * sliding / length) * u)
 
 
-def ambiguous_step(
-    model: Model,
-    layout: Layout,
-    coefficients: Coefficients,
-    h: Array,
-    state: tuple[Array, Array, Array],
-    found: tuple,
+def ambiguous_state(
+    model: Model, layout: Layout, coefficients: Coefficients, state: tuple[Array, Array, Array], found: tuple
 ) -> Float[Array, " n"]:
-    """The same of a state within a time step.
+    """The same of a state by time stepping.
 
     **Arguments:**
 
     - `model`, `layout`, `coefficients`: as a step takes them.
-    - `h`: its length.
     - `state`: (t, q, v).
-    - `found`: of the step the impulses (m,), and by contact 1 where it is closed, and where it slides.
+    - `found`: of the step there the forces (m,), and by contact 1 where it is closed, and where it slides.
     """
     t, q, v = state
-    x = of_model(Prepare(layout), model, q, v, t, h, *coefficients)
     rows, (p, closed, sliding) = rows_of(layout.contacts, q.dtype), found
-    J = x.J.reshape(p.size, v.size)
-    response = x.W.reshape(v.size, v.size) @ J.T
-    gap, u, rate, _ = of_model(passing, model, t, q, v, (x.free - v) / h, p)
-    contact = Contact(gap, u, J, response, response, J @ response, v, v, rate)
+    equations = pushed_by(model, jnp.zeros_like(v)).equations(t, q, v)
+    accelerated = lambda Q: model.formula.solve(dataclasses.replace(equations, Q=Q)).a
+    a, change = jax.linearize(accelerated, equations.Q)
+    gap, u, rate, J = of_model(passing, model, t, q, v, a)
+    response = jax.vmap(change)(J).T
+    contact = Contact(gap, u, J, response, response, J @ response, v, a, rate)
     mode = _mode_of(rows, coefficients, u, closed, sliding)
     touches = (gap <= gap_tolerance(t, q, rows.normal @ u)).astype(q.dtype)
     touching = jnp.where(closed > 0, sliding, touches)
