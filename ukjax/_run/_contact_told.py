@@ -8,16 +8,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._compiler import at_states
+from .._contact._parts import of_model
 from .._contact._rows import kinematics, pushed_by
 from .._contact._touching import Touching
 from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import one_of
 from .._misc._errors import InputError
+from .._misc._linear import lazily_differentiated
 from .._misc._precision import in_full_precision
+from .._motion._model import Model
 from .._system._constraint import unilateral
 from .._system._rows import constraint_rows
 from .._system._system import AbstractSystem, names_of
-from ._observe import told_at
+from ._observe import by_equations
 from ._results import RESULTS
 from ._start import checked_start
 from ._start_moved import require_near
@@ -95,7 +99,8 @@ def begun_at(
     y = checked_start(touching.model, t, q, v, automatic)
     require_near(touching.model, t, (q, v), y, tolerance, stacklevel=4)
     system: Any = touching.model.system
-    gap, bend = map(np.asarray, eqx.filter_jit(_gaps_and_bends)(system.system, t, *map(jnp.asarray, y)))
+    states = (np.asarray(x)[None] for x in (t, *y))
+    gap, bend = (x[0] for x in at_states(_gaps_and_bends, system.system, *states))
     least = -_PENETRATION[q.dtype != np.float64] * (1 + np.max(np.abs(np.asarray(q)), initial=0))
     names = touching.layout.names
     bent = {names[i]: None for i in touching.layout.owner[bend > 1e4 * np.finfo(q.dtype).eps]}
@@ -110,6 +115,14 @@ def begun_at(
     return y
 
 
+def _energy_of(model: Model, *state: Array) -> Any:
+    return model.system.energy(*state)
+
+
+def _energy(model: Model, *state: Array) -> Any:
+    return of_model(_energy_of, model, *state)
+
+
 @in_full_precision
 def told_of(run: ContactRun, t: Array, q: Array, v: Array, push: Array) -> dict[str, Any]:
     """All a `Trajectory` holds of a state but its contacts.
@@ -120,8 +133,12 @@ def told_of(run: ContactRun, t: Array, q: Array, v: Array, push: Array) -> dict[
     - `t`, `q`, `v`: the state.
     - `push`: the generalized force of the contacts (n,).
     """
-    told = told_at(pushed_by(run.touching.model, push), t, q, v)
-    return told | {"t": t, "q": q, "v": v, "constraint_force": told["constraint_force"] + push}
+    model = pushed_by(run.touching.model, push)
+    told = lazily_differentiated(by_equations)(model, t, q, v)
+    has_energy = eqx.filter_eval_shape(model.system.energy, t, q, v) is not None
+    energy = lazily_differentiated(_energy)(model, t, q, v) if has_energy else None
+    force = told["constraint_force"] + push
+    return told | {"t": t, "q": q, "v": v, "constraint_force": force, "energy": energy}
 
 
 def trajectory_of(

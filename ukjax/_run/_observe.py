@@ -71,29 +71,18 @@ _SOLVED = ("a", "constraint_force", "multipliers", "rank")
 """What a formula tells."""
 
 
-def told_at(model: Model, t: Array, q: Array, v: Array) -> dict[str, Any]:
-    """What a `Trajectory` tells of a state besides itself, by scalar code where there is any.
+def by_equations(model: Model, t: Array, q: Array, v: Array) -> dict[str, Array]:
+    """What a `Trajectory` tells of a state, but its energy.
 
     **Arguments:**
 
     - `model`: what is integrated.
     - `t`, `q`, `v`: the state.
     """
-
-    def solved(model: Model, t: Array, q: Array, v: Array) -> dict[str, Any]:
-        equations = model.equations(t, q, v)
-        acceleration, rows = model.formula.solve(equations), equations.rows
-        return {
-            **{name: getattr(acceleration, name) for name in _SOLVED},
-            "position_error": rows.position_error,
-            "velocity_error": rows.velocity_error,
-            "energy": model.system.energy(t, q, v),
-        }
-
-    by_code = {} if model.code is None else lazily_differentiated(Model.observed)(model, t, q, v)
-    # Apart, so that a program in which nobody asks for multipliers is without them.
-    others = lambda *of: {name: x for name, x in solved(*of).items() if name not in by_code}
-    return lazily_differentiated(others)(model, t, q, v) | by_code
+    equations = model.equations(t, q, v)
+    acceleration, rows = model.formula.solve(equations), equations.rows
+    told = {name: getattr(acceleration, name) for name in _SOLVED}
+    return told | {"position_error": rows.position_error, "velocity_error": rows.velocity_error}
 
 
 @eqx.filter_jit
@@ -104,9 +93,15 @@ def _observe(model: Model, states: States) -> tuple[dict[str, Any], Names]:
     And the rows' names and kinds, which are known once it is traced.
     """
 
+    def solved(model: Model, *state: Array) -> dict[str, Any]:
+        return by_equations(model, *state) | {"energy": model.system.energy(*state)}
+
     def at(t: Any, q: Any, v: Any) -> dict[str, Any]:
         q, v = model.project(t, (q, v))
-        return {"t": t, "q": q, "v": v} | told_at(model, t, q, v)
+        by_code = {} if model.code is None else lazily_differentiated(Model.observed)(model, t, q, v)
+        # Apart, so that a program in which nobody asks for multipliers is without them.
+        others = lambda *of: {name: x for name, x in solved(*of).items() if name not in by_code}
+        return {"t": t, "q": q, "v": v} | lazily_differentiated(others)(model, t, q, v) | by_code
 
     rows = eqx.filter_eval_shape(constraint_rows, model.system, *(x[0] for x in states))
     return jax.vmap(at)(*states), (rows.names, rows.kinds)
