@@ -4,8 +4,7 @@ Index operations (slices, gathers, concatenations) only move expressions about, 
 sums over what is not structurally zero, and loops of known length are unrolled. A place that a computation finds is one
 of few (`_choices`). What depends on values in any other way (`while`, sorting, LAPACK) raises `TranslationError`.
 
-Numbers here know no type. So of integers only what is right without a limit is done here; anything else is left to JAX
-where they are known, and refused where not.
+Numbers here know no type. Of integers only what is right without a limit is done; else JAX does it where they are known.
 """
 
 import functools

@@ -216,7 +216,8 @@ def _saved(
     s = s[:, None]
     between = lambda x0, x: (1 - s) * jnp.concatenate([x0[None], x])[step] + s * x[step]
     y = between(y0[0], taken.q), between(y0[1], taken.v)
-    return jax.vmap(model.project)(ts, y) if model.system.constraints else y
+    # One after the other, by the code that the start is projected by: as a batch it would be compiled once more.
+    return jax.lax.map(lambda x: model.project(*x), (ts, y)) if model.system.constraints else y
 
 
 def _ambiguous(

@@ -67,7 +67,7 @@ def _marched(
 
 def _first(count: int, observed: dict[str, Any], found: March, begun: tuple[Array, Array]) -> tuple:
     """What `_marched` returns, without saved times that were only added to it."""
-    cut = lambda x: x[:count]
+    cut = lambda x: jnp.asarray(np.asarray(x)[:count])  # by NumPy: each shape would be compiled
     of_times = {name: cut(getattr(found.contacts, name)) for name in AT_TIMES}
     contacts = dataclasses.replace(found.contacts, **of_times)
     return jax.tree.map(cut, observed), found._replace(contacts=contacts), begun

@@ -6,6 +6,7 @@ import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from .._contact._history import AT_TIMES, ContactHistory
@@ -155,8 +156,9 @@ def _at_saved(run: ContactRun, t: Array, y: State) -> dict[str, Any]:
 @eqx.filter_jit
 def _run(
     run: ContactRun, t0: Array, q: Array, v: Array, rest: tuple[Array, Array | None], ts: Array | None
-) -> tuple[dict[str, Any], _Solved, State]:
-    """What is told of the saved states, what the steps left, and the state the run started from."""
+) -> tuple[dict[str, Any], _Solved, dict[str, Array], tuple[Array, Array]]:
+    """What is told of saved states, what the steps left, what a `ContactHistory` tells of events, and the state (q, v)
+    the run started from."""
     q, v = run.touching.model.start(t0, (q, v))
     y0, happened = run.touching.begun(t0, q, v)
     solved = _integrated(run, y0, (t0, *rest), ts)
@@ -166,32 +168,27 @@ def _run(
     )
     told = struck | jnp.any(happened.ambiguous > 0)
     solved = solved._replace(log=preceded(solved.log, t0, happened, told))
-    return jax.vmap(lambda t, y: _at_saved(run, t, y))(solved.t, solved.y), solved, y0
+    observed = jax.vmap(lambda t, y: _at_saved(run, t, y))(solved.t, solved.y)
+    return observed, solved, _of_events(run, y0, solved.log), y0[:2]
 
 
-def _history(run: ContactRun, begun: State, log: Log, at_times: dict[str, Array]) -> ContactHistory:
-    """The contacts of a run: what began, what happened, and how they were at saved times."""
-    layout = run.touching.layout
-    return ContactHistory(
-        names=layout.names,
-        contacts=layout.contacts,
-        angles=layout.angles,
-        **at_times,
-        closed_before=begun[2].closed > 0,
-        sliding_before=run.touching.sliding(begun[2].closed, begun[2].stick),
-        event_time=log.t,
-        impulse=log.impulse,
-        event_closed=log.closed > 0,
-        event_sliding=run.touching.sliding(log.closed, log.stick),
-        speed=log.speed,
-        sudden=log.jumped > 0,
-        residual=log.residual,
-        reset=log.reset.astype(jnp.int32),
-        reset_names=tuple(x.name for x in run.touching.resets),
-        reset_moved=log.moved,
-        event_ambiguous=log.ambiguous > 0,
-        num_events=log.number,
-    )
+def _of_events(run: ContactRun, begun: State, log: Log) -> dict[str, Array]:
+    """What a `ContactHistory` tells of what began and what happened."""
+    return {
+        "closed_before": begun[2].closed > 0,
+        "sliding_before": run.touching.sliding(begun[2].closed, begun[2].stick),
+        "event_time": log.t,
+        "impulse": log.impulse,
+        "event_closed": log.closed > 0,
+        "event_sliding": run.touching.sliding(log.closed, log.stick),
+        "speed": log.speed,
+        "sudden": log.jumped > 0,
+        "residual": log.residual,
+        "reset": log.reset.astype(jnp.int32),
+        "reset_moved": log.moved,
+        "event_ambiguous": log.ambiguous > 0,
+        "num_events": log.number,
+    }
 
 
 def contact_trajectory(
@@ -220,17 +217,26 @@ def contact_trajectory(
     run = contact_run(interned(system, t, q, v), options, t, q, v)
     traced = is_tracing() or is_traced(run, start, rest, ts)
     y = (q, v) if traced else begun_at(run, start, options.formula is None, start_tolerance)
-    observed, solved, begun = _run(run, t, *y, rest, ts if traced else padded(ts, rest[0]))
+    observed, solved, events, begun = _run(run, t, *y, rest, ts if traced else padded(ts, rest[0]))
     if not traced:
         places = reached(observed["t"])
-        observed = jax.tree.map(lambda x: x[places], observed)
+        # By NumPy: each shape would be compiled.
+        observed = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[places]), observed)
         warn_of_resets(run.touching.resets, solved.log, observed["q"], observed["v"])
-    history = _history(run, begun, solved.log, {name: observed.pop(name) for name in AT_TIMES})
+    layout, resets = run.touching.layout, tuple(x.name for x in run.touching.resets)
+    at_times = {name: observed.pop(name) for name in AT_TIMES}
+    names = {
+        "names": layout.names,
+        "contacts": layout.contacts,
+        "angles": layout.angles,
+        "reset_names": resets,
+    }
+    history = ContactHistory(**names, **at_times, **events)
     return trajectory_of(
         run,
         start,
         observed,
-        begun=begun[:2],
+        begun=begun,
         contacts=history,
         stats=solved.stats,
         result=solved.result,
