@@ -226,3 +226,29 @@ def test_impacts_that_are_refused():
     ):
         with pytest.raises(uk.InputError, match=why):
             uk.poisson_impact(*given)
+
+
+def test_a_ton_on_a_gram():
+    """Two cubes in a stack, on four corners each, for a millisecond: impulses carry their weight, to rounding.
+
+    Impulses are a million times what moves the lower one, and what slip dissipates beside them is not compared with it.
+    """
+    half, masses = 0.1, np.array([1e-3, 1e3])
+
+    def rows(corner):
+        x, y, z = corner
+        spin = np.array([[0, z, -y], [-z, 0, x], [y, -x, 0]])  # of a velocity by the angular one
+        return np.hstack([np.eye(3), spin])[[2, 0, 1]]
+
+    corners = [(x, y) for x in (-half, half) for y in (-half, half)]
+    lower = [np.hstack([rows((*c, -half)), np.zeros((3, 6))]) for c in corners]
+    upper = [np.hstack([-rows((*c, half)), rows((*c, -half))]) for c in corners]
+    J, own = np.vstack(lower + upper), np.repeat([1, 2 * half**2 / 3], 3)
+    fall = np.zeros(12)
+    fall[[2, 8]] = -9.81e-3
+    G, u = J / np.outer(masses, own).ravel() @ J.T, J @ fall
+    found = uk.solve_contacts(G, u, 0.9 * np.ones(8), tangents=2)
+    carried = 9.81e-3 * np.array([masses.sum(), masses[1]])
+    np.testing.assert_allclose(found.impulses[::3].reshape(2, 4).sum(1), carried, rtol=1e-7)
+    assert violation(G, u, 0.9, 3, found.impulses) < 1e-10
+    assert found.residual < 1e-7

@@ -236,3 +236,22 @@ def test_simulate_takes_steps_within_jit():
     np.testing.assert_allclose(found[3:], 0.0, atol=1e-10)
     with pytest.raises(uk.InputError, match="t0, t1 and dt0 cannot be traced"):
         jax.jit(lambda h: uk.simulate(ball(0.0), t1=1.0, dt0=h, q0=[1.0], v0=[0.0], contact="steps").q)(0.01)
+
+
+@pytest.mark.slow
+def test_tuning_finds_the_friction_of_a_block():
+    """From the places of a block that slides and stops, by time steps of 1 ms, of first order."""
+    times, mu = jnp.linspace(0.0, 1.5, 16), 0.37
+    stop = 3.0 / (mu * 9.81)
+    measured = 3.0 * jnp.minimum(times, stop) - mu * 9.81 * jnp.minimum(times, stop) ** 2 / 2
+
+    def rubbed(gains):
+        plane = uk.Unilateral(
+            lambda t, q: q[1], friction=gains["mu"], slip=lambda t, q, v: v[0], name="plane"
+        )
+        block = uk.System(2.0 * jnp.eye(2), jnp.array([0.0, -19.62]), [plane])
+        return uk.Problem(block, jnp.zeros(2), jnp.array([3.0, 0.0]), 0.0, 1.5)
+
+    off = lambda run: jnp.mean((run.q[:16, 0] - measured) ** 2) + 1e-12
+    found = uk.tune(rubbed, {"mu": 0.2}, off, ts=times, dt0=1e-3, contact="steps", starts=0)
+    np.testing.assert_allclose(found.gains["mu"], mu, rtol=1e-3)

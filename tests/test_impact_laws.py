@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 import ukjax as uk
+import ukjax.mechanisms as um
+from ukjax._contact._rows import layout_of
 
 
 def impact(gaps, M, v, e, **more):
@@ -50,6 +52,19 @@ def test_what_is_refused():
     system = uk.System(jnp.eye(1), jnp.zeros(1), [uk.Unilateral(gap, restitution=0.5, impact="poisson")])
     with pytest.raises(uk.InputError, match="knows Newton's law of impact alone"):
         uk.simulate(system, [1.0], [0.0], t1=1.0, dt0=0.1, contact="steps")
+    with pytest.raises(uk.InputError, match="the impact of 'stop' must be 'newton' or 'poisson'"):
+        um.Limit("hinge", 0.0, 1.0, impact="hertz", name="stop")
+
+
+def test_mechanisms_bring_their_laws():
+    """In the order of their contacts, of which a capsule on a plane has two."""
+    body = um.Body("a", 1.0, (0, 0, 0), (0.1, 0.2, 0.25))
+    plane, capsule = um.HalfSpace("ground", (0, 0, 0)), um.Capsule("a", (0, -0.5, 0), (0, 0.5, 0), 0.1)
+    ball = um.Sphere("a", (0, 0, 0.3), 0.1)
+    contacts = [um.Contact(plane, capsule, impact="poisson"), um.Contact(plane, ball, name="ball")]
+    system = um.assemble([body], contacts=contacts)
+    q = jnp.array([0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0])
+    assert layout_of(system, jnp.zeros(()), q, jnp.zeros(6))[0].poisson == (True, True, False)
 
 
 def test_contacts_of_one_name():
