@@ -25,10 +25,11 @@ from .._misc._errors import InputError, missing_extra, shown
 from .._misc._types import Coordinates, Forces, Time, Velocities
 from .._motion._project import Projection, project
 from .._run._step import step
+from .._system._driven import Driven
 from .._system._problem import Problem
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
-from ._driven import Driven, InputForce
+from ._input_force import InputForce
 
 if TYPE_CHECKING:
     from ._gymnasium import VectorEnvironment
