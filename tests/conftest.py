@@ -160,7 +160,7 @@ def bounded_maps():
 
 @pytest.fixture
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The current folder is a new one, and no module that comes from there stays: the next test may have one of its name."""
+    """A new folder as the current one. No module from there stays, for the next test may have one of its name."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield tmp_path
