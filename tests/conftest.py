@@ -10,7 +10,9 @@ import inspect
 import itertools
 import mmap
 import os
+import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +156,18 @@ def bounded_maps():
     yield
     if next(_tests) % TESTS_BETWEEN_COUNTS == 0 and many_maps():
         forget_programs()
+
+
+@pytest.fixture
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A new folder as the current one. No module from there stays, for the next test may have one of its name."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield tmp_path
+    for name, module in list(sys.modules.items()):
+        places = [getattr(module, "__file__", None), *getattr(module, "__path__", [])]
+        if any(Path(place).is_relative_to(tmp_path) for place in places if place):
+            del sys.modules[name]
 
 
 @pytest.fixture

@@ -83,14 +83,15 @@ def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=shlex.join)
-def test_commands_are_understood(command: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_commands_are_understood(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, own_folder: Path
+) -> None:
     def stop(*args, **kwargs):
         raise InputError("so far so good")
 
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mymodel.py").write_text(OWN_MODEL)
+    (own_folder / "mymodel.py").write_text(OWN_MODEL)
     for robot in ROBOTS.glob("*.xml"):
-        shutil.copy(robot, tmp_path)
+        shutil.copy(robot, own_folder)
     for name in ("simulate", "check", "tune", "sweep", "bench"):
         monkeypatch.setattr(ukjax, name, stop)
     result = CliRunner().invoke(cli.app, command, env={"UKJAX_CACHE": "0"})
