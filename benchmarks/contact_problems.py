@@ -1,6 +1,7 @@
 """Contact problems with Coulomb friction beside Pinocchio's PGS and ADMM, in one process and thread.
 
-The 21 problems are those of tests/contact_problems.json. Each is solved 64 times with free velocities that differ by a
+The 21 problems are those of tests/contact_problems.json, or those below a folder, such as a copy of ContactBench:
+`python benchmarks/contact_problems.py ContactBench`. Each is solved 64 times with free velocities that differ by a
 thousandth, and times are those of one. Pinocchio's are told by its solvers, called one after the other, with a tolerance
 of 1e-10 and at most 20,000 iterations; ukjax's are processor time of a batch of 64, and of one call within `jit`.
 
@@ -20,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pinocchio as pin
+from _contact_bench import problems
 
 import ukjax as uk
 
@@ -28,7 +30,6 @@ sys.path.insert(0, str(TESTS))
 from contact_references import violation  # noqa: E402
 
 jax.config.update("jax_enable_x64", True)
-PROBLEMS = json.loads((TESTS / "contact_problems.json").read_text())
 COPIES, TOLERANCE, ITERATIONS = 64, 1e-10, 20_000
 
 
@@ -83,6 +84,14 @@ def theirs(G, us, mu, dim, solver, settings, results):
     return np.array(found), seconds / len(us) * 1e6, finished
 
 
+def asked(folder):
+    """(name, G, free velocities, mu, dimension) of each problem: those of `folder`, or of the tests."""
+    if folder:
+        return [(*problem, 3) for problem in problems(folder[0])]
+    told = json.loads((TESTS / "contact_problems.json").read_text())
+    return [(x["name"], *(np.array(x[k]) for k in ("G", "u_free", "mu")), x["dim"]) for x in told]
+
+
 def main():
     """Prints the table."""
     rng = np.random.default_rng(0)
@@ -92,8 +101,7 @@ def main():
         "|---|---|---|---|---|---|---|---|---|"
     )
     faster = []
-    for x in PROBLEMS:
-        G, u0, mu, dim = np.array(x["G"]), np.array(x["u_free"]), np.array(x["mu"]), x["dim"]
+    for name, G, u0, mu, dim in asked(sys.argv[1:]):
         mu = mu if mu.size else np.zeros(len(u0) // dim)
         # J^T p of velocities that the bodies can have: a change within the range of G.
         changes = rng.normal(size=(COPIES, u0.size)) @ G
@@ -115,7 +123,7 @@ def main():
                 least.append(us_each)
         if least:
             faster.append(min(least) / batch)
-        print(f"| {x['name']} | {len(u0)} | " + " | ".join(cells) + " |", flush=True)
+        print(f"| {name} | {len(u0)} | " + " | ".join(cells) + " |", flush=True)
     print("\n* not all 64 ended within the iterations.")
     print(
         f"Where one of Pinocchio's is below 1e-8, {len(faster)} problems, the faster one takes times as long as a"

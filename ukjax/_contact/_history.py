@@ -24,7 +24,7 @@ class ContactHistory(eqx.Module):
 
     Rows are those of the n contacts one after the other: of each the normal one first, then the tangential ones.
 
-    - `names`: of the contacts, such as `foot[0]`.
+    - `names`: of the contacts, such as `foot[0]`; of those with one name the second is `foot 2`.
     - `contacts`: of each, whether it has a gap, and how many tangential rows.
     - `angles`: of each, whether its gap is an angle, in rad, with moments in N m and impulses in N m s.
     - `gap`: gaps (k, n) [m], zero for dry friction.
@@ -76,6 +76,16 @@ class ContactHistory(eqx.Module):
     reset_names: tuple[str, ...] = eqx.field(static=True)
     reset_moved: Float[Array, " l"]
     num_events: Int[Array, ""]
+
+    def __repr__(self) -> str:
+        of = f"ContactHistory of {', '.join(self.names + self.reset_names)}"
+        if is_traced(self.event_time) or np.shape(self.num_events):
+            return f"{of}: gap {np.shape(self.gap)}, events {np.shape(self.event_time)}"
+        count, times = int(self.num_events), np.asarray(self.event_time)
+        span = (
+            f", {times[0]:.6g} to {times[min(count, times.size) - 1]:.6g} s" if min(count, times.size) else ""
+        )
+        return f"{of}: {len(self.gap)} times, {count} events{span}"
 
     @property
     def row_names(self) -> tuple[str, ...]:

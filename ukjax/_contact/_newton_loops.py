@@ -4,7 +4,7 @@ import itertools
 from typing import NamedTuple
 
 from .._compiler import Function, Place, Value
-from .._formula._contact_newton import FIRST, GROW, LEAST, MOST, NEARER, SHRINK, STEPS, TRIES
+from .._formula._contact_newton import FIRST, GROW, LEAST, MOST, NEARER, ROUNDING, SHRINK, STEPS, TRIES
 
 
 class Sizes(NamedTuple):
@@ -76,7 +76,7 @@ class Iteration:
     def __init__(self, f: Function, sizes: Sizes, x: Arrays, tolerance: float):
         self.f, self.sizes, self.x, self.tolerance = f, sizes, x, tolerance
         self.e, self.tries, self.steps = f.variable(), f.variable(), f.variable()
-        self.residual = f.variable()
+        self.residual, self.size, self.enough = f.variable(), f.variable(), f.variable()
 
     def run(self) -> None:
         """From a guess p to the best p found, its residual, and the modes there."""
@@ -85,10 +85,11 @@ class Iteration:
         self._copy((x.centre, x.p), (x.u_centre, x.u), (x.best, x.p))
         self.e[0], self.tries[0], self.steps[0] = FIRST, 0.0, 0.0
         self.residual[0] = self._violation()
+        self.enough[0] = f.max(f.value(self.tolerance), self._rounding)
         # False for what is not a number: nothing can be found there.
-        with f.when(self.residual[0] > self.tolerance), f.repeat() as again:
+        with f.when(self.residual[0] > self.enough[0]), f.repeat() as again:
             self._step()
-            again.append(((self.residual[0] > self.tolerance) & (self.steps[0] < STEPS)).name)
+            again.append(((self.residual[0] > self.enough[0]) & (self.steps[0] < STEPS)).name)
         self._copy((x.p, x.best))
         self._move()
         self._cut(f.value(0.0), x.p)
@@ -104,10 +105,18 @@ class Iteration:
         with f.loop(x.rows[0]) as i:
             x.u[i] = f.dot(x.G.at(i * self.sizes.width), x.p, x.rows[0]) + x.base[i]
 
+    @property
+    def _rounding(self) -> Value:
+        """That of G p + u', where p is."""
+        return self.f.eps * ROUNDING * self.size[0]
+
     def _violation(self) -> Value:
-        """The largest: of Signorini's conditions, of the cone, and of maximum dissipation."""
+        """The largest: of Signorini's conditions, of the cone, and, over the size of p, of maximum dissipation."""
         f, x = self.f, self.x
         largest = f.variable()
+        self.size[0] = 1.0
+        with f.loop(x.rows[0]) as i:
+            self.size[0] = f.max(self.size[0], 1.0 + f.abs(x.p[i]))
         with f.loop(x.contacts[0]) as k:
             s, bound = x.start[k], f.variable()
             bound[0] = x.c[k]
@@ -119,7 +128,7 @@ class Iteration:
             with f.when(count > 0):
                 p, u = x.p.at(t), x.u.at(t)
                 force, slip = (f.sqrt(f.dot(y, y, count)) for y in (p, u))
-                off = f.abs(f.dot(p, u, count) + bound[0] * slip)
+                off = f.abs(f.dot(p, u, count) + bound[0] * slip) / self.size[0]
                 largest[0] = f.max(f.max(largest[0], force - bound[0]), off)
         return largest[0]
 
@@ -166,11 +175,8 @@ class Iteration:
     def _step(self) -> None:
         """One step, with another e where this one has done its part, or failed; see `newton_step`."""
         f, x, e = self.f, self.x, self.e
-        error, whole, size = self._cut(e[0], x.centre), self._cut(e[0], x.p), f.variable(1.0)
-        with f.loop(x.rows[0]) as i:
-            size[0] = f.max(size[0], 1.0 + f.abs(x.p[i]))
-        rounding = f.eps * 30.0 * size[0]
-        done = error < f.max(NEARER * whole, rounding)
+        error, whole = self._cut(e[0], x.centre), self._cut(e[0], x.p)
+        done = error < f.max(NEARER * whole, self._rounding)
         failed = ~done & ~(self.tries[0] < TRIES)
         less, more = f.max(e[0] * SHRINK, LEAST), f.min(e[0] * GROW, MOST)
         e[0] = f.where(done, less, f.where(failed, more, e[0]))
@@ -188,7 +194,7 @@ class Iteration:
         self.steps[0] = self.steps[0] + 1.0
         residual = self._violation()
         with f.when(residual < self.residual[0]):
-            self.residual[0] = residual
+            self.residual[0], self.enough[0] = residual, f.max(f.value(self.tolerance), self._rounding)
             self._copy((x.best, x.p))
 
     def _linearized(self) -> None:

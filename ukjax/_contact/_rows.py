@@ -21,6 +21,7 @@ from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
 from .._motion._model import Model, coded
 from .._system._constraint import AbstractConstraint, bilateral, unilateral
+from .._system._labels import unique_names
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractForwardingSystem, AbstractSystem
 from .._system._tree_inertia import TreeInertia
@@ -62,14 +63,16 @@ class Pushed(AbstractForwardingSystem):
 class Layout(NamedTuple):
     """Whose rows are which, known once the contacts are traced.
 
-    - `names`: of the contacts, such as `foot[0]`.
+    - `names`: of the contacts, such as `foot[0]`; no two are equal.
     - `contacts`: of each, whether it has a normal row, and how many tangential ones.
     - `angles`: of each, whether its gap is an angle.
+    - `poisson`: of each, whether its restitution is of impulses; none for no such contact.
     """
 
     names: tuple[str, ...]
     contacts: tuple[tuple[bool, int], ...]
     angles: tuple[bool, ...]
+    poisson: tuple[bool, ...] = ()
 
     @property
     def normals(self) -> np.ndarray:
@@ -101,7 +104,7 @@ class Layout(NamedTuple):
 
 
 class Coefficients(NamedTuple):
-    """Of each contact (n,): Newton's e, Coulomb's mu, and the limit of dry friction."""
+    """Of each contact (n,): e of the law of impact, Coulomb's mu, and the limit of dry friction."""
 
     restitution: Array
     friction: Array
@@ -152,7 +155,8 @@ def layout_of(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Lay
 
     **Raises:** `InputError` for coefficients whose number is not that of the contacts, and where there are none.
     """
-    names, contacts, angles, coefficients = [], [], [], []
+    names, contacts, coefficients = [], [], []
+    told: dict[str, list] = {"angle": [], "impact": []}
     for c in unilateral(system.constraints):
         _, u = eqx.filter_eval_shape(_of_one, c, system, t, q, v)
         k, width = u.shape
@@ -169,19 +173,22 @@ def layout_of(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Lay
         else:
             assert isinstance(c, Unilateral)
             given = c.restitution, c.friction, zero
-        angle = getattr(c, "angle", False)
-        each = (angle,) * k if isinstance(angle, bool) else angle
-        if len(each) != k:
-            raise InputError(
-                f"'{c.name}' has {k} contacts, but {len(each)} answers to whether each is an angle."
-            )
-        angles += each
+        for word, usual in (("angle", False), ("impact", "newton")):
+            given_of = getattr(c, word, usual)
+            each = given_of if isinstance(given_of, tuple) else (given_of,) * k
+            if len(each) != k:
+                raise InputError(f"'{c.name}' has {k} contacts, but {len(each)} answers to `{word}`.")
+            told[word] += each
         for x in given:
             if x.shape not in ((), (k,)):
                 raise InputError(f"'{c.name}' has {k} contacts, but coefficients of shape {x.shape}.")
         coefficients.append([jnp.broadcast_to(x.astype(q.dtype), (k,)) for x in given])
     stacked = [jnp.concatenate(x) for x in zip(*coefficients, strict=True)] or [jnp.zeros(0, q.dtype)] * 3
-    return Layout(tuple(names), tuple(contacts), tuple(angles)), Coefficients(*stacked)
+    poisson = tuple(x == "poisson" for x in told["impact"])
+    layout = Layout(
+        unique_names(names), tuple(contacts), tuple(told["angle"]), poisson if any(poisson) else ()
+    )
+    return layout, Coefficients(*stacked)
 
 
 class Contact(NamedTuple):

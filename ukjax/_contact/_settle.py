@@ -4,6 +4,9 @@ The impact is Moreau's: with u' = u- + e min(u_n-, 0) on normal rows find impuls
 0 <= p_n perp u_n >= 0 and Coulomb's law holds of the tangential velocity after it. So each contact that is struck leaves
 by Newton's law, u_n+ = -e u_n-, unless others push it away; simultaneous impacts are one problem.
 
+By Poisson's law that problem, without the restitution, is the compression. A second one, from the velocities it leaves,
+is the expansion: 0 <= p_n - e p_c perp u_n >= 0, with friction of up to mu p_n (Glocker and Pfeiffer 1995).
+
 The mode is that of accelerations: of contacts that touch and do not part, 0 <= p_n perp du_n/dt >= 0, with friction
 against the slip where there is any and Coulomb's law of the tangential acceleration where there is none. Contacts that
 part slower than a threshold count as not parting: infinitely many bounces end there. Where accelerations have no
@@ -15,6 +18,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from .._formula._contact_newton import Solution
@@ -69,14 +73,30 @@ def _apart(G: Array, u: Array, mu: Array, c: Array) -> Array:
     return flattened(ContactData(G + jnp.diag(own), u, mu, c))
 
 
+def _rebound(means: Means, contact: Contact) -> Array:
+    """What Newton's law adds to the velocities before the impact (m,)."""
+    rows, e = rows_of(means.layout.contacts, contact.u.dtype), means.coefficients.restitution
+    newton = jnp.where(np.array(means.layout.poisson), 0, e) if means.layout.poisson else e
+    return (newton @ rows.normal) * jnp.minimum(contact.u, 0)
+
+
 def _struck(means: Means, contact: Contact, t: Array, q: Array) -> tuple[Array, Array]:
     """Which contacts touch (n,), and the problem of the impact."""
     coefficients, rows = means.coefficients, rows_of(means.layout.contacts, q.dtype)
     near = contact.gap <= gap_tolerance(t, q, rows.normal @ contact.u)
     touching = (near | ~means.layout.has_gap).astype(q.dtype)
-    rebound = (coefficients.restitution @ rows.normal) * jnp.minimum(contact.u, 0)
-    G, u = _only(rows, touching, contact.G, contact.u + rebound)
+    G, u = _only(rows, touching, contact.G, contact.u + _rebound(means, contact))
     return touching, _apart(G, u, coefficients.friction, jnp.zeros_like(coefficients.limit))
+
+
+def _expanding(means: Means, contact: Contact, p: Array, touching: Array) -> tuple[Array, Array]:
+    """The impulses by Poisson's law that compression p has left (m,), and the problem of what else expansion needs."""
+    coefficients, rows = means.coefficients, rows_of(means.layout.contacts, p.dtype)
+    stored = jnp.where(np.array(means.layout.poisson), coefficients.restitution * (rows.normal @ p), 0)
+    given = stored @ rows.normal
+    before = contact.u + _rebound(means, contact)
+    G, u = _only(rows, touching, contact.G, before + contact.G @ (p + given))
+    return given, _apart(G, u, coefficients.friction, coefficients.friction * stored)
 
 
 def _parted(means: Means, contact: Contact, p: Array, touching: Array) -> tuple[Array, Array]:
@@ -181,7 +201,12 @@ def settled(
     before = at(v)
     touching, problem = of(_struck, before, t, q)
     impact = solve(problem)
-    change, rest = of(_parted, before, impact.p, touching)
+    struck, unstruck = impact.p, impact.residual
+    if layout.poisson:
+        given, problem = of(_expanding, before, struck, touching)
+        expansion = solve(problem)
+        struck, unstruck = struck + given + expansion.p, jnp.maximum(unstruck, expansion.residual)
+    change, rest = of(_parted, before, struck, touching)
     contact = at(v + change)
 
     def accelerating(sudden: Array) -> tuple[_Found, Array]:
@@ -189,12 +214,12 @@ def settled(
         p, residual, _, *modes = solve(problem)
         return _Found(sudden, unit, p, *(x.astype(p.dtype) for x in modes)), residual
 
-    at_once = accelerating(jnp.zeros_like(impact.p))
+    at_once = accelerating(jnp.zeros_like(struck))
     unsolved = at_once[1] > by_precision(v.dtype, *UNSOLVED)
     jump = lambda: accelerating(solve(of(_jumping, contact, rest)).p)
     found, residual = jax.lax.cond(unsolved, jump, lambda: at_once)
     more, mode, impulse, wait = of(_left, contact, rest, found)
-    residual = jnp.maximum(impact.residual, residual)
+    residual = jnp.maximum(unstruck, residual)
     numbers = impact._replace(closed=impact.closed.astype(v.dtype), sliding=impact.sliding.astype(v.dtype))
     several = of(_ambiguous, contact, before, numbers, mode, found.sudden, rest)
-    return Settled(v + change + more, mode, impact.p + impulse, residual, unsolved, wait, several)
+    return Settled(v + change + more, mode, struck + impulse, residual, unsolved, wait, several)

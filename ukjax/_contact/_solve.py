@@ -22,8 +22,8 @@ class Contacts(eqx.Module):
 
     - `impulses`: p (m,) [N s], or forces [N].
     - `velocities`: u = G p + u' (m,) [m/s], or accelerations.
-    - `residual`: the largest of |min(p_n, u_n)| and of the violations of cone and maximum dissipation, both scaled as
-      the problem is solved: u' to a largest entry of 1, the mean of G's diagonal to 1.
+    - `residual`: the largest of |min(p_n, u_n)| and of the violations of cone and maximum dissipation, scaled as the
+      problem is solved: u' to a largest entry of 1, the mean of G's diagonal to 1; dissipation over 1 + the largest p.
     - `steps`: Newton steps.
     - `closed`, `sliding`: by contact (n,); what is closed and does not slide sticks.
     - `ambiguous`: of which contacts other impulses obey the laws as well, with other velocities (n,): dependent ones that

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .._misc._errors import missing_extra
-from .._system._labels import numbered
+from .._system._labels import numbered, unique_names
 from ._table import Column, RunTable
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def _places(dim: str, size: int, table: RunTable) -> list[str]:
     labels = table.labels.get(dim)
     if labels is None or any(labels == list(numbered(x, size)) for x in "qvu"):
         return [str(i) for i in range(size)]
-    return labels
+    return list(unique_names(labels))
 
 
 def _flat(name: str, column: Column, table: RunTable) -> dict[str, np.ndarray]:

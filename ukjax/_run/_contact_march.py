@@ -104,6 +104,10 @@ def steps_trajectory(
     steps, system = _checked(options, (t0, t1, dt0)), interned(system, *start)
     formula = _options.formula(options.formula, options.stabilizer, q.dtype)
     layout, coefficients = layout_of(system, t0, q, v)
+    if layout.poisson:
+        raise InputError(
+            "contact='steps' knows Newton's law of impact alone: give impact='newton', or contact='events'."
+        )
     model, said = contact_model(
         system,
         formula,

@@ -1,5 +1,6 @@
 """What the entries of q, v and u are called, and what a run is: the one place that plots, tables and reports ask."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from .._misc._errors import InputError
@@ -21,6 +22,23 @@ def numbered(symbol: str, count: int) -> tuple[str, ...]:
     - `count`: how many entries it has.
     """
     return tuple(f"{symbol}[{i}]" for i in range(count))
+
+
+def unique_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Names with a number behind those that were there before.
+
+    **Arguments:**
+
+    - `names`: in any order.
+    """
+    found: list[str] = []
+    for name in names:
+        again = 2
+        unique = name
+        while unique in found:
+            unique, again = f"{name} {again}", again + 1
+        found.append(unique)
+    return tuple(found)
 
 
 def own_labels(owner: Any, what: str, count: int) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Literal, final, get_args
 
 import equinox as eqx
 import jax
@@ -13,6 +13,7 @@ from .._misc._arguments import (
     fails,
     is_list,
     number_array,
+    one_of,
     real_array,
     require_function,
     require_not_negative,
@@ -23,6 +24,8 @@ from .._misc._types import Coordinates, Time, Velocities, is_traced
 from ._constraint_names import constraint_name
 
 Slip = Callable[[Time, Coordinates, Velocities], Array]
+ImpactLaw = Literal["newton", "poisson"]
+"""What a restitution says: of velocities (Newton), or of impulses (Poisson)."""
 
 
 class AbstractUnilateral(eqx.Module):
@@ -50,6 +53,19 @@ def _coefficient(what: str, name: str, value: Any, most: float = math.inf) -> Ar
     return numbers
 
 
+def impact_law(name: str, value: Any) -> ImpactLaw:
+    """One of the laws of impact.
+
+    **Arguments:**
+
+    - `name`: of the contact.
+    - `value`: what was given for it.
+
+    **Raises:** `InputError` for another.
+    """
+    return one_of(f"the impact of '{name}'", value, get_args(ImpactLaw))
+
+
 def _checked_names(names: Any) -> tuple[str, ...]:
     if not is_list(names) or not all(isinstance(x, str) and x for x in names):
         raise InputError(f"names must be words, one for each contact, got {names!r}.")
@@ -62,10 +78,14 @@ class Unilateral(AbstractUnilateral):
 
         0 <= lambda  perp  g >= 0,    u_n+ = -e u_n-  in an impact,    |lambda_t| <= mu lambda
 
+    By Poisson's law an impact has two phases: impulses p_c compress until u_n >= 0, and impulses of at least e p_c, with
+    friction of their own, expand (Glocker and Pfeiffer 1995). Of one contact without friction it is Newton's.
+
     **Arguments:**
 
     - `fn`: g(t, q), a scalar or (k,): the gaps of k contacts, positive where they are open [m].
-    - `restitution`: e of Newton's law of impact, from 0 to 1, a number or one for each contact.
+    - `restitution`: e of the law of impact, from 0 to 1, a number or one for each contact.
+    - `impact`: that law, `"newton"` or `"poisson"`; one, or one for each contact.
     - `friction`: mu of Coulomb's law, a number or one for each contact.
     - `slip`: the tangential velocity s(t, q, v) of a contact [m/s]: a number in the plane, (2,) in space; of k contacts
       (k,) or (k, 2). It must be linear in v, and friction needs it.
@@ -86,6 +106,7 @@ class Unilateral(AbstractUnilateral):
     name: str = eqx.field(static=True)
     names: tuple[str, ...] = eqx.field(static=True)
     angle: bool | tuple[bool, ...] = eqx.field(static=True)
+    impact: ImpactLaw | tuple[ImpactLaw, ...] = eqx.field(static=True)
 
     def __init__(
         self,
@@ -97,6 +118,7 @@ class Unilateral(AbstractUnilateral):
         name: str | None = None,
         names: Sequence[str] = (),
         angle: bool | Sequence[bool] = False,
+        impact: ImpactLaw | Sequence[ImpactLaw] = "newton",
     ):
         self.fn = fn
         self.name, self.names = constraint_name(fn, name, "t, q"), _checked_names(names)
@@ -110,6 +132,10 @@ class Unilateral(AbstractUnilateral):
             )
         self.slip = slip
         self.angle = angle if isinstance(angle, bool) else tuple(map(bool, angle))
+        one = isinstance(impact, str)
+        self.impact = (
+            impact_law(self.name, impact) if one else tuple(impact_law(self.name, x) for x in impact)
+        )
 
     def gaps(self, t: Time, q: Coordinates) -> Array:
         """g(t, q) as a vector (k,)."""

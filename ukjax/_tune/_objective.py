@@ -36,21 +36,28 @@ Aggregate = Literal["mean", "worst"]
 
 @final
 class Settings(eqx.Module):
-    """How each run is made: arguments of `simulate`, checked. `ts` is None for every step of a fixed size."""
+    """How each run is made: arguments of `simulate`, checked. `ts` is None for every step of a fixed size; times are
+    numbers where contacts are met by equal steps, whose number must be known."""
 
-    t0: Array
-    t1: Array
-    dt0: Array | None
+    t0: Array | float
+    t1: Array | float
+    dt0: Array | float | None
     ts: Array | None
     formula: AbstractFormula | None
     stabilizer: AbstractStabilizer
     solver: dfx.AbstractSolver
     controller: dfx.AbstractStepSizeController
     max_steps: int = eqx.field(static=True)
+    contact: Any = eqx.field(static=True, default=None)
 
     @property
     def adaptive(self) -> bool:
         return not isinstance(self.controller, dfx.ConstantStepSize)
+
+    @property
+    def in_steps(self) -> bool:
+        """Whether contacts are met by equal steps, of a length that is all they need to be told."""
+        return self.contact == "steps" and not self.adaptive
 
 
 def stacked(problems: Sequence[Problem]) -> tuple[AbstractSystem, Array, Array]:
@@ -127,10 +134,12 @@ class Objective(eqx.Module):
             )  # fmt: skip
             loss = self.loss(Violation(t, *errors))
         else:
+            # Equal steps between contacts are the scheme's own, and differentiable in both modes.
+            controller, adjoint = (None, None) if s.in_steps else (s.controller, adjoint)
             run = simulate(
                 system, q0, v0, t0=s.t0, t1=s.t1, dt0=s.dt0, ts="steps" if s.ts is None else s.ts,
-                formula=s.formula, stabilizer=stabilizer, solver=s.solver, stepsize_controller=s.controller,
-                adjoint=adjoint if forward else None, max_steps=s.max_steps,
+                formula=s.formula, stabilizer=stabilizer, solver=s.solver, stepsize_controller=controller,
+                adjoint=adjoint if forward else None, contact=s.contact, max_steps=s.max_steps,
             )  # fmt: skip
             told = run.with_problem(system if problem is None else problem)
             loss, stats = _scalar(called("the loss", self.loss, told)), run.stats
@@ -160,7 +169,7 @@ class Objective(eqx.Module):
 
         - `x`: the logarithms of the gains.
         """
-        if self.settings.ts is None and not isinstance(self.loss, ViolationLoss):
+        if self.settings.in_steps or (self.settings.ts is None and not isinstance(self.loss, ViolationLoss)):
             return False
         problems, stabilizer = self._built(self.space.gains(x))
         p, settings = problems[0], self._run_settings(dfx.ForwardMode())

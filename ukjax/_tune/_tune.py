@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import diffrax as dfx
 import equinox as eqx
@@ -95,6 +95,7 @@ def tune(
     stepsize_controller: dfx.AbstractStepSizeController | None = None,
     rtol: float | None = None,
     atol: float | None = None,
+    contact: Literal["events", "steps"] | None = None,
     max_steps: int = 100_000,
     aggregate: Aggregate = "mean",
     convention: Convention = "plain",
@@ -126,7 +127,7 @@ def tune(
     - `t1`: end [s].
     - `dt0`: the step size [s]; by default steps are adaptive.
     - `ts`: the times that count [s], or their number; by default every step of a fixed size, else 201.
-    - `formula`, `solver`, `stepsize_controller`, `rtol`, `atol`, `max_steps`: as for `simulate`.
+    - `formula`, `solver`, `stepsize_controller`, `rtol`, `atol`, `contact`, `max_steps`: as for `simulate`.
     - `stabilizer`: of the runs, where `system` is a function that returns none.
     - `aggregate`: `"mean"` or `"worst"` loss of several problems.
     - `convention`: how alpha and beta are searched and reported: `"plain"`, or `"squared"` as `Baumgarte.squared`.
@@ -159,7 +160,13 @@ def tune(
     require_between("tolerance", tolerance, 0, 1)
     options = {"q0": q0, "v0": v0, "t0": t0, "t1": t1, "dt0": dt0, "ts": ts, "formula": formula}
     options |= {"stabilizer": stabilizer, "solver": solver, "stepsize_controller": stepsize_controller}
-    options |= {"rtol": rtol, "atol": atol, "max_steps": max_steps, "aggregate": aggregate}
+    options |= {
+        "rtol": rtol,
+        "atol": atol,
+        "contact": contact,
+        "max_steps": max_steps,
+        "aggregate": aggregate,
+    }
     objective, problems = prepare(system, gains, loss, convention, per_row, options)
     path = None if checkpoint is None else as_path("checkpoint", checkpoint)
     if path is not None and path.suffix != ".npz":

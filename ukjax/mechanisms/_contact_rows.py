@@ -269,32 +269,32 @@ def unilateral_rows(places: AbstractPlaces) -> tuple[Any, ...]:
     contacts, found = places.mechanism.contacts, list[AbstractUnilateral]()
     limits = [x for x in contacts if isinstance(x, Limit)]
     if limits:
-        restitution = _repeated((x.restitution, len(x.row_names)) for x in limits)
-        names, angle = _names(limits), [_turns(places, x) for x in limits for _ in x.row_names]
-        found.append(
-            Unilateral(LimitGaps(places), restitution=restitution, name="limits", names=names, angle=angle)
-        )
+        angle = [_turns(places, x) for x in limits for _ in x.row_names]
+        found.append(Unilateral(LimitGaps(places), name="limits", angle=angle, **_impacts(limits)))
     for rough, word in ((False, "smooth contacts"), (True, "contacts")):
         own = _contacts(places.mechanism, rough)
         if own:
-            restitution = _repeated((x.restitution, x.count) for x in own)
-            friction = _repeated((x.friction, x.count) for x in own)
-            rubs = {"friction": friction, "slip": ContactSlips(places)} if rough else {}
-            gaps = ContactGaps(places, rough)
-            found.append(Unilateral(gaps, restitution=restitution, name=word, names=_names(own), **rubs))
+            rubs = {"friction": _repeated(own, "friction"), "slip": ContactSlips(places)} if rough else {}
+            found.append(Unilateral(ContactGaps(places, rough), name=word, **_impacts(own), **rubs))
     frictions = [x for x in contacts if isinstance(x, JointFriction)]
     if frictions:
-        most = _repeated((x.limit, 1) for x in frictions)
-        found.append(DryFriction(FrictionRates(places), most, name="joint friction", names=_names(frictions)))
+        most, names = _repeated(frictions, "limit"), _names(frictions)
+        found.append(DryFriction(FrictionRates(places), most, name="joint friction", names=names))
     return tuple(found)
+
+
+def _impacts(items: Sequence[Any]) -> dict[str, Any]:
+    """Names and laws of impact of each contact or stop."""
+    laws = [x.impact for x in items for _ in x.row_names]
+    return {"restitution": _repeated(items, "restitution"), "impact": laws, "names": _names(items)}
 
 
 def _names(items: Sequence[Any]) -> tuple[str, ...]:
     return tuple(name for x in items for name in x.row_names)
 
 
-def _repeated(items: Iterable[tuple[Array, int]]) -> Array:
-    """Each value as often as it says, by NumPy where values are known."""
-    pairs = list(items)
+def _repeated(items: Sequence[Any], what: str) -> Array:
+    """A number of each item, as often as it has rows, by NumPy where values are known."""
+    pairs = [(getattr(x, what), len(x.row_names)) for x in items]
     xp = module_for(*(x for x, _ in pairs))
     return as_jax(xp.concatenate([xp.full(count, xp.asarray(x)) for x, count in pairs]))

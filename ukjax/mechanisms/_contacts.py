@@ -10,6 +10,7 @@ from .._misc._arguments import fails, require_instance
 from .._misc._errors import InputError
 from .._misc._names import unknown_name
 from .._misc._types import is_traced
+from .._system._unilateral import ImpactLaw, impact_law
 from ._abstract_joint import AbstractJoint
 from ._abstract_length import AbstractLength
 from ._bodies import checked_array, checked_name, checked_size
@@ -39,7 +40,7 @@ def _share(what: str, value: Any) -> Array:
 
 @final
 class Limit(eqx.Module):
-    """Stops of a joint: its position stays between two values, with impacts by Newton's law.
+    """Stops of a joint: its position stays between two values, with impacts by Newton's or Poisson's law.
 
     The position is that of `Revolute`, `Prismatic`, `Cylindrical` and `Screw`, an angle [rad] or a slide [m] from the
     reference posture, or of `Spherical` the whole angle by which it is turned. In a tree any coordinate that is no
@@ -52,7 +53,8 @@ class Limit(eqx.Module):
 
     - `joint`: the joint, its name, or the label of a coordinate of a tree; of a robot's tendon its length.
     - `lower`, `upper`: the least and the largest position; None for no stop.
-    - `restitution`: e of Newton's law of impact, from 0 to 1.
+    - `restitution`: e of the law of impact, from 0 to 1.
+    - `impact`: that law, `"newton"` or `"poisson"`, as of `ukjax.Unilateral`.
     - `name`: by default the joint's.
 
     **Raises:** `InputError` without any stop, for stops in the wrong order, and a restitution that is not from 0 to 1.
@@ -63,6 +65,7 @@ class Limit(eqx.Module):
     lower: Float[Array, ""] | None
     upper: Float[Array, ""] | None
     restitution: Float[Array, ""]
+    impact: ImpactLaw = eqx.field(static=True)
     name: str = eqx.field(static=True)
 
     def __init__(
@@ -72,6 +75,7 @@ class Limit(eqx.Module):
         upper: Any = None,
         *,
         restitution: Any = 0.0,
+        impact: ImpactLaw = "newton",
         name: str | None = None,
     ):
         self.joint, self.length = _name_of_joint("the joint of a limit", joint), _length_of(joint)
@@ -86,6 +90,7 @@ class Limit(eqx.Module):
         if None not in (lower, upper) and fails(lambda a, b: a < b, lower, upper):
             raise InputError(f"limit '{self.name}' needs lower < upper, got {lower} and {upper}.")
         self.restitution = _share(f"the restitution of limit '{self.name}'", restitution)
+        self.impact = impact_law(self.name, impact)
 
     @property
     def row_names(self) -> list[str]:
@@ -137,7 +142,7 @@ class JointFriction(eqx.Module):
 
 @final
 class Contact(eqx.Module):
-    """Two shapes that may touch, with impacts by Newton's law and Coulomb's friction.
+    """Two shapes that may touch, with impacts by Newton's or Poisson's law and Coulomb's friction.
 
     A `HalfSpace` meets a `Sphere` (one contact), a `Capsule` (two) and a `Cuboid` (its corners); a `Surface` meets a
     point; a `Sphere` meets a `Sphere`, a `Capsule` and a `Cuboid`, and a `Capsule` a `Capsule` (one contact each). Not
@@ -152,7 +157,8 @@ class Contact(eqx.Module):
     **Arguments:**
 
     - `first`, `second`: shapes of two bodies.
-    - `restitution`: e of Newton's law of impact, from 0 to 1.
+    - `restitution`: e of the law of impact, from 0 to 1.
+    - `impact`: that law, `"newton"` or `"poisson"`, as of `ukjax.Unilateral`.
     - `friction`: mu of Coulomb's law.
     - `name`: by default the names of the two bodies, such as `foot-ground`.
 
@@ -162,6 +168,7 @@ class Contact(eqx.Module):
     shapes: tuple[AbstractShape, AbstractShape]
     restitution: Float[Array, ""]
     friction: Float[Array, ""]
+    impact: ImpactLaw = eqx.field(static=True)
     direction: Array
     rough: bool = eqx.field(static=True)
     name: str = eqx.field(static=True)
@@ -172,6 +179,7 @@ class Contact(eqx.Module):
         second: AbstractShape,
         *,
         restitution: Any = 0.0,
+        impact: ImpactLaw = "newton",
         friction: Any = 0.0,
         name: str | None = None,
     ):
@@ -180,6 +188,7 @@ class Contact(eqx.Module):
         self.name = f"{first.body}-{second.body}" if name is None else checked_name("contact", name)
         self.shapes = _in_order(self.name, first, second)
         self.restitution = _share(f"the restitution of contact '{self.name}'", restitution)
+        self.impact = impact_law(self.name, impact)
         self.friction = checked_size(f"the friction of contact '{self.name}'", friction)
         self.rough = is_traced(friction) or fails(lambda x: x == 0, friction)
         still = ground_placement(self.dimension, self.restitution.dtype)

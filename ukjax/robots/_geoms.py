@@ -7,12 +7,13 @@ import numpy as np
 
 from .._misc._errors import InputError
 from .._misc._names import unknown_name
+from .._system._labels import unique_names
 from ..mechanisms import GROUND, AbstractShape, Capsule, Contact, Cuboid, HalfSpace, Sphere
 from ..mechanisms._contact_pairs import PAIRS
 from ._chosen import Chosen
 from ._mujoco import mujoco
 from ._parts import Parts
-from ._reference import Reference, unique_names
+from ._reference import Reference
 from ._report import Feature
 from ._rows import Row, features, frame_of
 

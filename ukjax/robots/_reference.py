@@ -3,11 +3,11 @@
 The reference posture is the one at `qpos0`, so every place and direction of the tree is one of MuJoCo's there.
 """
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._system._labels import unique_names
 from ..mechanisms import GROUND
 from ._mujoco import mujoco
 
@@ -95,23 +95,6 @@ def cleaned(x: np.ndarray, size: float = 1.0) -> np.ndarray:
     - `size`: what they are small against.
     """
     return np.where(np.abs(x) < _ROUNDING * size, 0.0, x)
-
-
-def unique_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Names with a number behind those that were there before.
-
-    **Arguments:**
-
-    - `names`: in any order.
-    """
-    found: list[str] = []
-    for name in names:
-        again = 2
-        unique = name
-        while unique in found:
-            unique, again = f"{name} {again}", again + 1
-        found.append(unique)
-    return tuple(found)
 
 
 def kind_of(model: Any, joint: int) -> str:
