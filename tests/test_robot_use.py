@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 import pytest
+from helpers import rows_of
 from numpy.testing import assert_allclose
 
 import ukjax as uk
