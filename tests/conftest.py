@@ -11,16 +11,13 @@ import itertools
 import mmap
 import os
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import jax
 import jaxlib
 import jaxtyping
 import pytest
-from jax._src.interpreters import mlir
 from shapes import check_shapes
 
 # Also as variables of the environment, for commands that tests start. By default JAX keeps only what took more than a
@@ -42,7 +39,6 @@ OBJECTS = 100_000
 TESTS_BETWEEN_COUNTS = 8
 MAPS, MEMORY = 40_000, 3 * 2**30
 _tests = itertools.count()
-_contexts = threading.local()
 
 
 def _known_to_xla() -> list[str]:
@@ -52,23 +48,6 @@ def _known_to_xla() -> list[str]:
         return []
     with library.open() as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         return [name for name in FLAGS if text.find(name.encode()) >= 0]
-
-
-def _share_contexts() -> None:
-    """One MLIR context for all programs of a thread. JAX makes one for each, and keeps it: 3 ms, and 1.2 MB of 1.4.
-
-    A program that is written while another one is has its own: it would become a part of the other.
-    """
-    make = mlir.make_ir_context
-
-    def shared() -> Any:
-        if mlir.ir.Context.current is not None:
-            return make()
-        if not hasattr(_contexts, "one"):
-            _contexts.one = make()
-        return _contexts.one
-
-    mlir.make_ir_context = shared
 
 
 def _prepare() -> None:
@@ -89,7 +68,6 @@ def pytest_collection() -> None:
     """Not in the process that only hands tests to others (pytest-xdist), which wait for it to start."""
     check_shapes()  # before anything imports ukjax
     _prepare()
-    _share_contexts()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -117,7 +95,6 @@ def forget_programs() -> None:
     from ukjax._compiler._refusals import forget
 
     forget()
-    vars(_contexts).clear()
     jax.clear_caches()
     gc.collect()
     gc.freeze()

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import central, equations, state, textbook
+from helpers import central, equations, solve, state, textbook
 from scipy.integrate import simpson
 from typer.testing import CliRunner
 
@@ -102,9 +102,6 @@ def _filled(M, Q, A, b) -> Equations:
     return Equations(M, grown(Q, VELOCITIES), np.zeros(VELOCITIES), rows)
 
 
-_solve = eqx.filter_jit(lambda formula, equations: formula.solve(equations))
-
-
 # They have tests of their own in test_field_models.py; every formula for each takes ten seconds or more of compilation.
 LONG = ("bicycle", "rattleback", "stewart", "strandbeest", "turntable_ball")
 CASES = [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in MODELS]
@@ -138,7 +135,7 @@ def test_every_formula_is_the_least_squares_answer(case):
     a, _ = case.exact
     equations = _filled(*case.terms)
     for name, formula in case.formulas.items():
-        found = np.asarray(_solve(formula, equations).a)
+        found = solve(formula, equations).a
         np.testing.assert_allclose(found[: a.size], a, rtol=0, atol=1e-8 * (1 + abs(a).max()), err_msg=name)
         assert not found[a.size :].any()
 
@@ -164,11 +161,11 @@ def test_definite_masses_have_the_textbooks_answer(case, faster):
     terms = [np.asarray(x) for x in (M, Q, rows.A, rows.b)]
     expected = textbook(*terms, rcond=1e-6)
     for formula in TEXTBOOK:
-        computed = _solve(FORMULAS[formula], _filled(*terms))
+        computed = solve(FORMULAS[formula], _filled(*terms))
         for name in ("a", "constraint_force", "multipliers"):
             truth = getattr(expected, name)
             size = 1e-10 * (1 + np.abs(truth).max(initial=0))
-            found = np.asarray(getattr(computed, name))[: truth.size]
+            found = getattr(computed, name)[: truth.size]
             np.testing.assert_allclose(found, truth, atol=size, err_msg=name)
         assert computed.rank == expected.rank
 

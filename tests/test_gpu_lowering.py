@@ -141,7 +141,8 @@ PATHS: dict[str, Callable[[], Callable[[Array], Any]]] = {
 }
 KERNELS = frozenset(PATHS) - {"acceleration"}  # of a formula on arrays
 LONG = {"implicit", "reverse mode", "forward mode", "sweep of gradients", "gradient of tune"}
-ALIKE = {"fixed steps", "all observed", "compiled", "every step"}  # in float32 as the others
+# In float32 as the others.
+ALIKE = {"fixed steps", "all observed", "compiled", "every step", "environment", "sweep", "tune"}
 CASES = [
     pytest.param(x, x64, marks=[pytest.mark.slow] * (x in LONG or (x in ALIKE and not x64)))
     for x in PATHS
