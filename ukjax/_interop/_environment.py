@@ -123,7 +123,8 @@ class Environment(eqx.Module):
     """Episodes of a system under actions: `reset` and `step` are pure, for `jit`, `vmap`, `scan` and derivatives.
 
     An action is held over a step, while the force it makes follows the state: M a = Q + apply(t, q, v, action) +
-    constraint force. Steps are made of those of `ukjax.step`, so the constraints hold after each.
+    constraint force. Steps are made of those of `ukjax.step`, so the constraints hold after each. Methods are compiled by
+    `equinox.filter_jit(env.step)`; `jax.jit` takes a function of its own, `lambda state, u: env.step(state, u)`.
 
     **Arguments:**
 
