@@ -10,15 +10,14 @@ import inspect
 import itertools
 import mmap
 import os
-import threading
+import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import jax
 import jaxlib
 import jaxtyping
 import pytest
-from jax._src.interpreters import mlir
 from shapes import check_shapes
 
 # Also as variables of the environment, for commands that tests start. By default JAX keeps only what took more than a
@@ -40,7 +39,6 @@ OBJECTS = 100_000
 TESTS_BETWEEN_COUNTS = 8
 MAPS, MEMORY = 40_000, 3 * 2**30
 _tests = itertools.count()
-_contexts = threading.local()
 
 
 def _known_to_xla() -> list[str]:
@@ -50,23 +48,6 @@ def _known_to_xla() -> list[str]:
         return []
     with library.open() as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         return [name for name in FLAGS if text.find(name.encode()) >= 0]
-
-
-def _share_contexts() -> None:
-    """One MLIR context for all programs of a thread. JAX makes one for each, and keeps it: 3 ms, and 1.2 MB of 1.4.
-
-    A program that is written while another one is has its own: it would become a part of the other.
-    """
-    make = mlir.make_ir_context
-
-    def shared() -> Any:
-        if mlir.ir.Context.current is not None:
-            return make()
-        if not hasattr(_contexts, "one"):
-            _contexts.one = make()
-        return _contexts.one
-
-    mlir.make_ir_context = shared
 
 
 def _prepare() -> None:
@@ -87,7 +68,6 @@ def pytest_collection() -> None:
     """Not in the process that only hands tests to others (pytest-xdist), which wait for it to start."""
     check_shapes()  # before anything imports ukjax
     _prepare()
-    _share_contexts()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -115,7 +95,6 @@ def forget_programs() -> None:
     from ukjax._compiler._refusals import forget
 
     forget()
-    vars(_contexts).clear()
     jax.clear_caches()
     gc.collect()
     gc.freeze()
@@ -154,6 +133,18 @@ def bounded_maps():
     yield
     if next(_tests) % TESTS_BETWEEN_COUNTS == 0 and many_maps():
         forget_programs()
+
+
+@pytest.fixture
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A new folder as the current one. No module from there stays, for the next test may have one of its name."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield tmp_path
+    for name, module in list(sys.modules.items()):
+        places = [getattr(module, "__file__", None), *getattr(module, "__path__", [])]
+        if any(Path(place).is_relative_to(tmp_path) for place in places if place):
+            del sys.modules[name]
 
 
 @pytest.fixture

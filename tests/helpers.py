@@ -131,6 +131,17 @@ rows_of = eqx.filter_jit(uk.constraint_rows)
 
 
 @eqx.filter_jit
+def _solve(formula, equations):
+    return formula.solve(equations)
+
+
+def solve(formula, equations):
+    """What a formula makes of equations, as one program; where it has values, as arrays of NumPy."""
+    found = _solve(formula, equations)
+    return found if isinstance(found.a, jax.core.Tracer) else jax.tree.map(np.asarray, found)
+
+
+@eqx.filter_jit
 def equations(system, t, q, v) -> tuple:
     """M, Q and the rows of a system, as one program: its parts on their own would be a hundred small ones."""
     return system.mass_matrix(t, q), system.force(t, q, v), uk.constraint_rows(system, t, q, v)

@@ -16,7 +16,7 @@ from typing import Any
 import jaxtyping
 from beartype import beartype
 
-ROOMS = ("_pseudoinverse", "_system", "_formula", "_servo", "mechanisms", "models")
+ROOMS = ("_pseudoinverse", "_system", "_formula", "mechanisms", "models")
 """Those that compute on arrays. Scalar code has arrays of expressions, and others have few annotations with shapes."""
 
 

@@ -224,14 +224,14 @@ FORBIDDEN = ("callback", "svd", "qr", "eigh", "cholesky", "lu", "triangular_solv
 def test_no_callback_and_no_lapack(formula, method):
     """Nothing in a small acceleration or its derivatives leaves XLA or runs LAPACK, which batches badly."""
     compute = FORMULAS[formula](METHODS[method])
-    q, v, _ = (jnp.asarray(x) for x in oracles.parallelogram_state(THETA, RATE))
+    equations = random_equations(0, 12, 12, 11)
 
-    def a(q, v):
-        return _a(compute, PARALLELOGRAM, q, v)
+    def a(A, b):
+        return _accelerate(compute, equations._replace(A=A, b=b)).a
 
-    def derivatives(q, v):  # and with each the value
-        return jax.jvp(a, (q, v), (q, v)), jax.vjp(a, q, v)[1](q)
+    def derivatives(A, b):  # and with each the value
+        return jax.jvp(a, (A, b), (A, b)), jax.vjp(a, A, b)[1](b)
 
-    found = primitives(jax.make_jaxpr(derivatives)(q, v))
+    found = primitives(jax.make_jaxpr(derivatives)(jnp.asarray(equations.A), jnp.asarray(equations.b)))
     assert "dot_general" in found  # the walk looked inside
     assert not [p for p in found if any(p == x or x + "_" in p or "_" + x in p for x in FORBIDDEN)], found

@@ -177,7 +177,7 @@ FOUR_BARS = {
 def test_motors_of_a_four_bar_bring_its_power(name: str) -> None:
     """At a steady rate, effort times rate is the change of the energy; three motors share it by least squares."""
     system = FOUR_BARS[name]
-    at = lambda s: um.problem(system, at={"A": -0.4 + s}, rates={"A": 2.0})
+    at = functools.cache(lambda s: um.problem(system, at={"A": -0.4 + s}, rates={"A": 2.0}))
     energy = lambda s: float(system.energy(0.0, at(s).q0, at(s).v0))
     power = (energy(1e-4) - energy(-1e-4)) / 1e-4  # at 2 rad/s
     one = ua.inverse_dynamics(at(0.0), {"A": 0.0}, inputs=["A"])

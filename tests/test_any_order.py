@@ -309,12 +309,13 @@ def test_energy_of_the_ladder_is_kept_without_resistance():
 
 
 def test_derivative_by_a_parameter():
+    @jax.jit
     def force(radius):
         problem = uk.models.jerk_point(radius=radius)
         return uk.UdwadiaKalaba().acceleration(problem.system, 0.0, problem.q0, problem.v0).constraint_force
 
     np.testing.assert_allclose(
-        jax.jacfwd(force)(0.5), central(lambda s: force(0.5 + s)), rtol=1e-8, atol=1e-8
+        jax.jit(jax.jacfwd(force))(0.5), central(lambda s: force(0.5 + s)), rtol=1e-8, atol=1e-8
     )
 
 

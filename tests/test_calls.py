@@ -65,6 +65,21 @@ def test_functions_of_the_same_code_share_what_is_compiled() -> None:
     assert found == []
 
 
+def test_gradients_outside_jit_share_what_is_compiled() -> None:
+    def of(length: jax.Array) -> jax.Array:
+        rod = uk.Holonomic(lambda t, q: q @ q - length**2)
+        pendulum = uk.System(mass_matrix=jnp.eye(2), force=jnp.array([0.0, -9.81]), constraints=[rod])
+        q0 = jnp.stack([jnp.zeros_like(length), -length])
+        return uk.simulate(pendulum, q0, jnp.array([1.0, 0.0]), t1=1.0).q[-1, 0]
+
+    jax.grad(of)(jnp.asarray(1.0))
+    with compilations() as found:
+        slope = jax.grad(of)(jnp.asarray(1.2))
+    assert not found
+    above, below = (float(of(jnp.asarray(1.2 + h))) for h in (1e-4, -1e-4))
+    assert jnp.isclose(slope, (above - below) / 2e-4, rtol=1e-6)
+
+
 def test_functions_that_differ_in_a_number_do_not() -> None:
     end(oscillator(4.0))
     assert end(oscillator(9.0)) == pytest.approx(np.cos(3.0), abs=1e-8)

@@ -370,12 +370,11 @@ def test_no_traceback_from_a_real_process(tmp_path: Path) -> None:
     assert not (tmp_path / "cache").exists()
 
 
-def test_progress_goes_to_standard_error(tmp_path: Path) -> None:
-    run = process(tmp_path, *PENDULUM, *SHORT, "--progress", "--json", UKJAX_CACHE="0")
-    out, err = run.communicate(timeout=300)
-    assert run.returncode == 0
-    strict(out)
-    assert "100.00%" in err
+def test_progress_goes_to_standard_error() -> None:
+    result = ukjax(*PENDULUM, *SHORT, "--progress", "--json")
+    assert result.exit_code == 0
+    strict(result.stdout)
+    assert "100.00%" in result.stderr
 
 
 def test_interrupt(tmp_path: Path) -> None:

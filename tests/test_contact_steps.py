@@ -10,6 +10,7 @@ import ukjax as uk
 from ukjax._contact._rows import contact_model, layout_of
 from ukjax._contact._stepping import march
 from ukjax._formula._acceleration import UdwadiaKalaba
+from ukjax._misc._types import is_traced
 from ukjax._motion._project import Projection
 from ukjax._system._unilateral import DryFriction, Unilateral
 
@@ -17,10 +18,14 @@ G = 9.81
 
 
 def stepped(system, q, v, end, steps, ts):
-    q, v, ts = (jnp.asarray(x, float) for x in (q, v, ts))
-    state = jnp.asarray(0.0), q, v
-    model, _ = contact_model(system, UdwadiaKalaba(), Projection(), dfx.Tsit5(), state, automatic=True)
-    return march(model, *layout_of(system, *state), (q, v), (0.0, end), steps, ts)
+    @jax.jit
+    def marched(q, v, ts):
+        state = jnp.zeros(()), q, v
+        model, _ = contact_model(system, UdwadiaKalaba(), Projection(), dfx.Tsit5(), state, automatic=True)
+        return march(model, *layout_of(system, *state), (q, v), (0.0, end), steps, ts)
+
+    found = marched(*(jnp.asarray(x, float) for x in (q, v, ts)))
+    return found if is_traced(found) else jax.device_get(found)
 
 
 def ball(e):

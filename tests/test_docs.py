@@ -59,38 +59,63 @@ COMMANDS = [
     if re.search(r"(^|/|\$ )ukjax ", line)
 ]
 
-# As the tests themselves run: with fewer searches for unused objects, which take a sixth of the time.
-RUN = "import gc, runpy, sys; gc.set_threshold(100_000, 50, 50); runpy.run_path(sys.argv[1], run_name='__main__')"
+# Each page in a process of its own, since tests switch JAX to stricter rules than users have. They are copies of one that
+# has imported what all need, and which, as the tests do, seldom searches for unused objects: a sixth of the time.
+RUN = """
+import gc, os, runpy, sys, traceback
+gc.set_threshold(100_000, 50, 50)
+import jax, ukjax
+ukjax.simulate
+failed = []
+for folder in sys.argv[1:]:
+    if (process := os.fork()) == 0:
+        os.chdir(folder)
+        try:
+            runpy.run_path("blocks.py", run_name="__main__")
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    if os.waitpid(process, 0)[1]:
+        failed.append(folder)
+sys.exit(" ".join(failed) or 0)
+"""
+TOGETHER = tuple(page for page in WITH_PYTHON if page.name not in SLOW)
+APART = [page for page in WITH_PYTHON if page.name in SLOW]
 
 
 @pytest.mark.parametrize(
-    "page",
-    [pytest.param(p, marks=pytest.mark.slow if p.name in SLOW else (), id=p.name) for p in WITH_PYTHON],
+    "pages",
+    [
+        pytest.param(TOGETHER, id="short ones"),
+        *(pytest.param((page,), marks=pytest.mark.slow, id=page.name) for page in APART),
+    ],
 )
-def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
-    """In a process of its own, since tests switch JAX to stricter rules than users have."""
-    script = tmp_path / "blocks.py"
-    script.write_text("\n".join(blocks(page, "python")))
-    for robot in ROBOTS.glob("*.xml"):
-        shutil.copy(robot, tmp_path)
+def test_python_blocks_run(pages: tuple[Path, ...], tmp_path: Path) -> None:
+    folders = [tmp_path / page.stem for page in pages]
+    for page, folder in zip(pages, folders, strict=True):
+        folder.mkdir()
+        (folder / "blocks.py").write_text("\n".join(blocks(page, "python")))
+        for robot in ROBOTS.glob("*.xml"):
+            shutil.copy(robot, folder)
     # What trains or tunes runs longer than it compiles.
-    environment = os.environ | ({"JAX_DISABLE_MOST_OPTIMIZATIONS": "false"} if page.name in SLOW else {})
+    environment = os.environ | ({} if pages == TOGETHER else {"JAX_DISABLE_MOST_OPTIMIZATIONS": "false"})
     done = subprocess.run(
-        [sys.executable, "-c", RUN, script],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", RUN, *folders], env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=shlex.join)
-def test_commands_are_understood(command: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_commands_are_understood(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, own_folder: Path
+) -> None:
     def stop(*args, **kwargs):
         raise InputError("so far so good")
 
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mymodel.py").write_text(OWN_MODEL)
+    (own_folder / "mymodel.py").write_text(OWN_MODEL)
     for robot in ROBOTS.glob("*.xml"):
-        shutil.copy(robot, tmp_path)
+        shutil.copy(robot, own_folder)
     for name in ("simulate", "check", "tune", "sweep", "bench"):
         monkeypatch.setattr(ukjax, name, stop)
     result = CliRunner().invoke(cli.app, command, env={"UKJAX_CACHE": "0"})

@@ -9,7 +9,8 @@ import oracles
 import pytest
 
 import ukjax as uk
-from ukjax._interop._driven import Driven, InputForce
+from ukjax._interop._input_force import InputForce
+from ukjax._system._driven import Driven
 
 B = jnp.asarray([[1.0], [0.0]])  # a push along x
 STEPS = 8

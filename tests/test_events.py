@@ -20,6 +20,10 @@ def _x(t, q, v):
     return q[0]
 
 
+def _far(t, q, v):
+    return q[0] - 2.0
+
+
 def _run(event, t1=10.0, **options):
     return uk.simulate(SPRING, X0, V0, t1=t1, event=event, **(TIGHT | options))
 
@@ -57,10 +61,21 @@ CASES = {
 }
 
 
+FIXED = {"solver": dfx.Tsit5(), "dt0": 0.01, "stepsize_controller": dfx.ConstantStepSize()}
+# Short steps, which hold one event each, ask for no more than one case of each end.
+QUICK = "in three directions", "never"
+
+
 @pytest.mark.parametrize(
-    "options", [{}, {"solver": dfx.Tsit5(), "dt0": 0.01, "stepsize_controller": dfx.ConstantStepSize()}]
+    ("name", "options"),
+    [
+        *(pytest.param(x, {}, id=x) for x in CASES),
+        *(
+            pytest.param(x, FIXED, id=f"{x}, fixed", marks=[pytest.mark.slow] * (x not in QUICK))
+            for x in CASES
+        ),
+    ],
 )
-@pytest.mark.parametrize("name", CASES)
 def test_as_scipy(name, options):
     """The default solver's steps of some 0.3 s hold several events each."""
     events = CASES[name]
@@ -101,7 +116,7 @@ def test_simultaneous_events_are_the_first_of_the_list():
 def test_a_start_on_the_crossing_does_not_stop_there(speed, direction):
     """x = +-sin(w (t - 1)) / w crosses zero again after half a period, in the direction it started in after a whole."""
     t = 1.0 + np.pi / RATE * (2 if direction == ("up" if speed > 0 else "down") else 1)
-    event = [uk.Event(_x, direction, name="zero"), lambda t, q, v: q[0] - 2.0]
+    event = [uk.Event(_x, direction, name="zero"), _far]
     start = jnp.zeros(1), jnp.asarray([speed])
     run = uk.simulate(SPRING, *start, t0=1.0, t1=5.0, event=event, **TIGHT)
     np.testing.assert_allclose(run.t[-1], t, atol=1e-8)

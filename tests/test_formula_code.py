@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.integrate
+from helpers import equations
 
 import ukjax as uk
 from ukjax._compiler._scalars import TranslationError
@@ -54,21 +55,19 @@ def test_derivatives(gaps: str) -> None:
     q, v, (dq, dv) = Q[0], V[0], RNG.normal(size=(2, 4))
 
     def acceleration(s: float) -> np.ndarray:
-        state = T0, q + s * dq, v + s * dv
-        M, force = np.asarray(given.mass_matrix(T0, state[1])), np.asarray(given.force(*state))
-        rows = uk.constraint_rows(given, *state)
+        M, force, rows = jax.device_get(equations(given, T0, q + s * dq, v + s * dv))
         W = np.linalg.inv(np.linalg.cholesky(M))
-        B, free = np.asarray(rows.A) @ W.T, W @ force
-        return W.T @ (free + np.linalg.pinv(B, rcond=1e-9) @ (np.asarray(rows.b) - B @ free))
+        B, free = rows.A @ W.T, W @ force
+        return W.T @ (free + np.linalg.pinv(B, rcond=1e-9) @ (rows.b - B @ free))
 
     one = uk.lanes(given, formula).one
-    a, change = jax.jvp(lambda q, v: one(T0, q, v), (q, v), (dq, dv))
+    a, change = jax.jit(lambda *x: jax.jvp(lambda q, v: one(T0, q, v), x, (dq, dv)))(q, v)
     np.testing.assert_allclose(a, acceleration(0.0), rtol=1e-9, atol=1e-10)
     h = 1e-3
     differences = [(acceleration(k * h) - acceleration(-k * h)) / (2 * k * h) for k in (1, 2)]
     expected = (4 * differences[0] - differences[1]) / 3
     np.testing.assert_allclose(change, expected, rtol=1e-6, atol=1e-6 * np.abs(expected).max())
-    pulled = jax.vjp(lambda q, v: one(T0, q, v), q, v)[1](np.ones(4))
+    pulled = jax.jit(lambda *x: jax.vjp(lambda q, v: one(T0, q, v), *x)[1](jnp.ones(4)))(q, v)
     np.testing.assert_allclose(pulled[0] @ dq + pulled[1] @ dv, change.sum(), rtol=1e-9)
 
 

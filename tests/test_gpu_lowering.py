@@ -95,7 +95,7 @@ def objective() -> _objective.Objective:
     """What tuning minimizes."""
     options = {"q0": None, "v0": None, "t0": None, "t1": 0.1, "dt0": 0.01, "ts": None, "formula": None}
     options |= {"stabilizer": uk.Projection(), "solver": dfx.Tsit5(), "stepsize_controller": None}
-    options |= {"rtol": None, "atol": None, "max_steps": 1000, "aggregate": "mean"}
+    options |= {"contact": None, "rtol": None, "atol": None, "max_steps": 1000, "aggregate": "mean"}
     gains, loss = uk.Baumgarte(10.0, 10.0), uk.ViolationLoss()
     return prepare(uk.models.pendulum(), gains, loss, "plain", False, options)[0]
 
@@ -141,7 +141,8 @@ PATHS: dict[str, Callable[[], Callable[[Array], Any]]] = {
 }
 KERNELS = frozenset(PATHS) - {"acceleration"}  # of a formula on arrays
 LONG = {"implicit", "reverse mode", "forward mode", "sweep of gradients", "gradient of tune"}
-ALIKE = {"fixed steps", "all observed", "compiled", "every step"}  # in float32 as the others
+# In float32 as the others.
+ALIKE = {"fixed steps", "all observed", "compiled", "every step", "environment", "sweep", "tune"}
 CASES = [
     pytest.param(x, x64, marks=[pytest.mark.slow] * (x in LONG or (x in ALIKE and not x64)))
     for x in PATHS

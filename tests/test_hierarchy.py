@@ -13,13 +13,14 @@ import ukjax as uk
 from ukjax._formula._acceleration import Equations
 from ukjax._system._rows import Rows
 
-N = 8
-# What each level adds: how many random rows, and how many combinations of all rows so far.
+N = 7
+# What each level adds: how many random rows, and how many combinations of all rows so far. Those of two rows a level
+# share what is compiled.
 SHAPES = {
-    "independent": ((2, 0), (3, 0), (1, 0)),
-    "dependent on levels below": ((3, 0), (1, 2), (2, 1)),
-    "nothing new": ((3, 1), (0, 2), (2, 0)),
-    "determined": ((4, 0), (3, 1), (3, 2)),
+    "independent": ((2, 0), (2, 0), (2, 0)),
+    "dependent on levels below": ((2, 0), (1, 1), (1, 1)),
+    "nothing new": ((1, 1), (0, 2), (2, 0)),
+    "determined": ((4, 0), (2, 1), (1, 1)),
     "one level": ((3, 2),),
 }
 
@@ -72,7 +73,13 @@ def _solve(formula, equations):
     return formula.solve(equations)
 
 
+def _in_numpy(x):
+    """Arithmetic of tests needs no programs."""
+    return jax.tree.map(np.asarray, x)
+
+
 _enforce = eqx.filter_jit(uk.enforce_levels)
+_pinv = eqx.filter_jit(uk.pinv)
 
 
 def _close(found, expected, tolerance=1e-12):
@@ -91,7 +98,9 @@ CASES = [(shape, "GramSchmidt") for shape in SHAPES] + [("nothing new", "SVD"), 
 def test_every_level_is_the_acceleration_all_at_once(shape, method):
     levels, x, rng = _levels(SHAPES[shape])
     equations, names = _equations(levels, x, rng)
-    found = _solve_levels(uk.Recursive(names, pinv=METHODS[method]), equations)
+    found, equations = _in_numpy(
+        (_solve_levels(uk.Recursive(names, pinv=METHODS[method]), equations), equations)
+    )
     for result, A in zip(found, _stacked(levels), strict=True):
         a = _all_at_once(equations, len(A))
         _close(result.a, a)
@@ -103,7 +112,7 @@ def test_every_level_is_the_acceleration_all_at_once(shape, method):
         _close(result.multipliers[: len(A)], least, 1e-10)
         _close(result.residual, equations.rows.A @ a - equations.rows.b, 1e-11)
         da = a - np.linalg.solve(equations.M, equations.Q + equations.c)
-        _close(result.gauss, da @ np.asarray(equations.M) @ da, 1e-11)
+        _close(result.gauss, da @ equations.M @ da, 1e-11)
 
 
 def test_the_last_level_is_the_formula_and_levels_default_to_constraints():
@@ -125,13 +134,13 @@ def test_the_order_of_levels_does_not_matter_for_consistent_rows():
 
 @pytest.mark.parametrize("drift", [1e-12, 1e-8, 1e-6])
 def test_a_row_that_depends_on_levels_below_but_for_drift_is_not_inverted(drift):
-    levels, x, rng = _levels(((3, 0), (0, 2), (1, 0)))
+    levels, x, rng = _levels(((2, 0), (0, 2), (2, 0)))
     exact, names = _equations(levels, x, rng)
     drifted = eqx.tree_at(
         lambda e: e.rows.A, exact, exact.rows.A + drift * jnp.asarray(rng.normal(size=(6, N)))
     )
     found = _solve_levels(uk.Recursive(names), drifted)
-    assert [int(r.rank) for r in found] == [3, 3, 4]
+    assert [int(r.rank) for r in found] == [2, 2, 4]
     _close(found[-1].a, _solve(uk.Recursive(names), exact).a, 1e3 * drift)
     # With its redundant rows the drifted model is as near to that without them as the drift is small.
     _close(found[1].a, found[0].a, 1e-14)
@@ -143,9 +152,9 @@ def test_the_rank_is_decided_against_rows_of_unit_norm(size):
     rng = np.random.default_rng(0)
     e = np.linalg.qr(rng.normal(size=(N, N)))[0]
     first, second = e[:1], np.stack([e[0] + size * e[1], e[0] + size * e[1] + 1e-2 * size * e[2]])
-    H, b = jnp.asarray(np.concatenate([first, second])), jnp.zeros(3)
-    rank = int(uk.pinv(H, uk.GramSchmidt()).rank)
-    found = _enforce(jnp.ones(N), [(H[:1], b[:1]), (H[1:], b[1:])])
+    H, b = np.concatenate([first, second]), np.zeros(3)
+    rank = int(_pinv(H, uk.GramSchmidt()).rank)
+    found = _enforce(np.ones(N), [(H[:1], b[:1]), (H[1:], b[1:])])
     assert int(found[-1].rank) == rank
     assert rank == (2 if size > 1e-4 else 1)
 
@@ -198,7 +207,7 @@ def _modular(seed, variables=((0, 2, 4), (1, 3, 5))):
 
 
 @pytest.mark.parametrize(
-    "variables", [((0, 2, 4), (1, 3, 5)), pytest.param(((0, 2), (1, 3, 5, 7)), marks=pytest.mark.slow)]
+    "variables", [((0, 2, 4), (1, 3, 5)), pytest.param(((0, 2), (1, 3, 5, 6)), marks=pytest.mark.slow)]
 )
 @pytest.mark.parametrize(
     "clearance", [None, pytest.param(0.2, marks=pytest.mark.slow), {"c1": 0.3, "c2": 0.1}]
@@ -217,7 +226,7 @@ def test_modules_change_nothing(variables, clearance):
 
 def test_rows_beyond_their_module_give_nan():
     equations, levels, modules = _modular(0)
-    beyond = eqx.tree_at(lambda e: e.rows.A, equations, equations.rows.A.at[0, 7].set(0.1))
+    beyond = eqx.tree_at(lambda e: e.rows.A, equations, equations.rows.A.at[0, 6].set(0.1))
     assert np.isnan(_solve(uk.Recursive(levels, modules=modules), beyond).a).all()
 
 
@@ -335,12 +344,12 @@ def test_a_clearance_is_an_acceleration_error_per_force():
     _close(found.multipliers, solution[N:], 1e-11)
     _close(found.residual, -R * solution[N:], 1e-11)
     by_name = {
-        f"c{k}": R[i : i + len(rows)] for k, (i, rows) in enumerate(zip((0, 3, 6), levels, strict=True))
+        f"c{k}": R[i : i + len(rows)] for k, (i, rows) in enumerate(zip((0, 2, 4), levels, strict=True))
     }
     _close(_solve(uk.Recursive(names, by_name), equations).a, solution[:N])
     some = _solve(uk.Recursive(names, {"c1": 0.5}), equations)
-    _close(some.residual[:3], np.zeros(3), 1e-11)
-    _close(some.residual[3:6], -0.5 * some.multipliers[3:6], 1e-11)
+    _close(some.residual[:2], np.zeros(2), 1e-11)
+    _close(some.residual[2:4], -0.5 * some.multipliers[2:4], 1e-11)
 
 
 # Operators
@@ -350,15 +359,9 @@ def test_a_clearance_is_an_acceleration_error_per_force():
     "shape", [pytest.param(s, marks=pytest.mark.slow if s == "independent" else ()) for s in SHAPES]
 )
 def test_projectors_inverses_and_bases_satisfy_their_equations(shape):
-    levels = [jnp.asarray(A) for A in _levels(SHAPES[shape])[0]]
-    found = zip(
-        _stacked(levels),
-        uk.orthogonal_projectors(levels),
-        uk.one_four_inverses(levels),
-        uk.null_space_bases(levels),
-        uk.orthonormal_rows(levels),
-        strict=True,
-    )
+    levels = _levels(SHAPES[shape])[0]
+    operators = (uk.orthogonal_projectors, uk.one_four_inverses, uk.null_space_bases, uk.orthonormal_rows)
+    found = zip(_stacked(levels), *_in_numpy([operator(levels) for operator in operators]), strict=True)
     for A, S, inverse, basis, rows in found:
         rank = np.linalg.matrix_rank(A, rtol=1e-9)
         _close(S, np.eye(N) - scipy.linalg.pinv(A, rtol=1e-9) @ A)
@@ -387,10 +390,10 @@ def test_orthonormal_rows_of_levels_below_stay():
 
 
 def test_null_space_bases_under_jit_need_ranks():
-    levels = [jnp.asarray(A) for A in _levels(SHAPES["dependent on levels below"])[0]]
+    levels = _levels(SHAPES["dependent on levels below"])[0]
     with pytest.raises(uk.InputError, match="give `ranks`"):
         jax.jit(uk.null_space_bases)(levels)
-    found = jax.jit(lambda levels: uk.null_space_bases(levels, ranks=(3, 1, 2)))(levels)
+    found = jax.jit(lambda levels: uk.null_space_bases(levels, ranks=(2, 1, 1)))(levels)
     for S, expected in zip(found, uk.null_space_bases(levels), strict=True):
         np.testing.assert_allclose(S, expected, atol=1e-13)
 
@@ -520,9 +523,7 @@ def test_oblique_projectors(shape):
     levels, _, rng = _levels(shape)
     T = rng.normal(size=(N, N)) + 4 * np.eye(N)
     M = np.linalg.inv(T @ T.T)
-    for A, Y in zip(
-        _stacked(levels), uk.oblique_projectors([jnp.asarray(x) for x in levels], T), strict=True
-    ):
+    for A, Y in zip(_stacked(levels), _in_numpy(uk.oblique_projectors(levels, T)), strict=True):
         inverse = T @ np.linalg.pinv(A @ T, rcond=1e-9)
         np.testing.assert_allclose(A @ inverse @ A, A, atol=1e-9)
         np.testing.assert_allclose(Y, np.eye(N) - inverse @ A, atol=1e-9)

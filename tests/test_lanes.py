@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import central
+from helpers import central, equations
 from jax import lax
 
 import ukjax as uk
@@ -99,6 +99,7 @@ def test_derivatives_by_state_and_parameter():
     q, v = (x[None] for x in (problem.q0, problem.v0 + 0.0))
     weights = jnp.asarray(np.random.default_rng(1).normal(size=(1, 12)))
 
+    @jax.jit
     def value(mass, angle):
         other = uk.models.parallelogram(mass=mass, angle=angle, rate=1.0)
         return jnp.sum(weights * uk.lanes(other)(0.0, other.q0[None], other.v0[None]))
@@ -108,8 +109,8 @@ def test_derivatives_by_state_and_parameter():
         (value(1.2 + step, 0.9) - value(1.2 - step, 0.9)) / (2 * step),
         (value(1.2, 0.9 + step) - value(1.2, 0.9 - step)) / (2 * step),
     ]
-    np.testing.assert_allclose(jax.jacrev(value, argnums=(0, 1))(*point), expected, rtol=1e-7)
-    np.testing.assert_allclose(jax.jacfwd(value, argnums=(0, 1))(*point), expected, rtol=1e-7)
+    for mode in (jax.jacrev, jax.jacfwd):
+        np.testing.assert_allclose(jax.jit(mode(value, argnums=(0, 1)))(*point), expected, rtol=1e-7)
     assert uk.lanes(problem)(0.0, q, v).shape == (1, 12)
 
 
@@ -294,8 +295,8 @@ def test_second_derivatives_of_a_coupled_mass_matrix():
     mass = lambda q: jnp.array([[2 + q[0] ** 2, q[1]], [q[1], 2 + jnp.cos(q[0])]])
     fast = uk.lanes(uk.System(lambda t, q: mass(q), lambda t, q, v: -(q**3)))
     q, weights = jnp.array([0.3, 0.5]), jnp.array([1.0, 2.0])
-    found = jax.hessian(lambda q: fast(0.0, q[None], jnp.zeros((1, 2)))[0] @ weights)(q)
-    expected = jax.hessian(lambda q: jnp.linalg.solve(mass(q), -(q**3)) @ weights)(q)
+    found = jax.jit(jax.hessian(lambda q: fast(0.0, q[None], jnp.zeros((1, 2)))[0] @ weights))(q)
+    expected = jax.jit(jax.hessian(lambda q: jnp.linalg.solve(mass(q), -(q**3)) @ weights))(q)
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
@@ -326,10 +327,8 @@ def test_a_long_chain_runs_as_loops(batch):
     q = np.asarray(problem.q0) + 0.1 * rng.normal(size=(batch, problem.q0.size))
     v = rng.normal(size=q.shape)
     found = uk.lanes(problem)(0.0, q, v)
-    t = jnp.zeros(())
-    for a, *state in zip(found, q, v, strict=True):
-        rows = uk.constraint_rows(problem.system, t, *state)
-        M, Q = problem.system.mass_matrix(t, state[0]), problem.system.force(t, *state)
+    for a, *at in zip(np.asarray(found), jnp.asarray(q), jnp.asarray(v), strict=True):
+        M, Q, rows = equations(problem.system, jnp.zeros(()), *at)
         expected = _by_numpy(*map(np.asarray, (M, Q, rows.A, rows.b)))
         np.testing.assert_allclose(a, expected, rtol=0, atol=1e-10 * (1 + abs(expected).max()))
 
@@ -394,18 +393,22 @@ def test_what_a_trajectory_tells_is_what_the_formula_says(name, compiled):
     run = lambda: uk.simulate(problem, t1=problem.t0 + 0.5)
     found, ts = (jax.jit(run) if compiled else run)(), (5, 117, -1)
     assert "scalar code" in found.computed_by
+
+    @jax.jit
+    def by_formula(t, q, v):
+        told = uk.UdwadiaKalaba(uk.SVD()).acceleration(problem.system, t, q, v)
+        return told, uk.constraint_rows(problem.system, t, q, v), problem.system.energy(t, q, v)
+
+    column = lambda name: np.asarray(getattr(found, name))
     for i in ts:
-        t, q, v = found.t[i], found.q[i], found.v[i]
-        expected = uk.UdwadiaKalaba(uk.SVD()).acceleration(problem.system, t, q, v)
+        expected, rows, energy = by_formula(*(column(x)[i] for x in ("t", "q", "v")))
         for what in ("a", "constraint_force", "multipliers", "rank"):
             value = np.asarray(getattr(expected, what))
-            np.testing.assert_allclose(getattr(found, what)[i], value, rtol=1e-7, atol=1e-7, err_msg=what)
-        rows = uk.constraint_rows(problem.system, t, q, v)
-        np.testing.assert_allclose(found.position_error[i], rows.position_error, atol=1e-14)
-        np.testing.assert_allclose(found.velocity_error[i], rows.velocity_error, atol=1e-13)
-        energy = problem.system.energy(t, q, v)
+            np.testing.assert_allclose(column(what)[i], value, rtol=1e-7, atol=1e-7, err_msg=what)
+        np.testing.assert_allclose(column("position_error")[i], rows.position_error, atol=1e-14)
+        np.testing.assert_allclose(column("velocity_error")[i], rows.velocity_error, atol=1e-13)
         if energy is not None:
-            np.testing.assert_allclose(found.energy[i], energy, rtol=1e-13)
+            np.testing.assert_allclose(column("energy")[i], energy, rtol=1e-13)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Limits, dry friction and contacts of mechanisms: gaps against MuJoCo's distances, slips against differences, and
 motions against closed forms."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import mujoco
@@ -9,9 +10,12 @@ import pytest
 
 import ukjax as uk
 import ukjax.mechanisms as um
-from ukjax._contact._rows import kinematics, layout_of
+from ukjax._contact import _rows
+from ukjax._contact._rows import layout_of
 
 G = 9.81
+kinematics = eqx.filter_jit(_rows.kinematics)
+frames_of = eqx.filter_jit(um.contact_frames)
 
 
 def at_random(seed: int, bodies: int) -> tuple[np.ndarray, np.ndarray]:
@@ -85,7 +89,7 @@ def test_velocities_are_those_of_material_points(first: str, second: str) -> Non
     q, v = at_random(3, 2)
     t, given = jnp.zeros(()), (jnp.asarray(q), jnp.asarray(v))
     u = np.asarray(kinematics(system, t, *given).u).reshape(-1, 3)
-    frames = um.contact_frames(system, 0.0, given[0])
+    frames = frames_of(system, t, given[0])
 
     def moved(body: str, x: np.ndarray, dt: float) -> np.ndarray:
         if body == "ground":
@@ -157,12 +161,13 @@ def test_coordinates_agree_on_limits() -> None:
     )
     half = 0.35
     q = jnp.array([0.7, -0.2, np.cos(half), np.sin(half) * 0.6, 0.0, np.sin(half) * 0.8])
-    at, t = tree.placements(0.0, q), jnp.zeros(())
-    found = kinematics(tree, t, q, tree.v0.at[:2].set(jnp.array([0.4, 0.9])))
+    t, rates = jnp.zeros(()), np.zeros(tree.v0.size)
+    at = jax.device_get(jax.jit(lambda q: tree.placements(0.0, q))(q))
+    rates[:2] = 0.4, 0.9
+    found = kinematics(tree, t, q, jnp.asarray(rates))
     np.testing.assert_allclose(found.gap[:4], [1.7, 1.3, 0.5, 1.2 - 2 * half], atol=1e-14)
     np.testing.assert_allclose(found.u, [0.4, -0.4, -0.9, 0.0, 0.9], atol=1e-14)
-    quaternion = lambda R: jnp.array(_quaternion(np.asarray(R)))
-    same = jnp.concatenate([x for name in "abc" for x in (at[name].p, quaternion(at[name].R))])
+    same = jnp.asarray(np.concatenate([x for name in "abc" for x in (at[name].p, _quaternion(at[name].R))]))
     np.testing.assert_allclose(
         kinematics(absolute, t, same, absolute_rest(absolute)).gap, found.gap, atol=1e-13
     )

@@ -1,5 +1,7 @@
 """The misprints that docs/theory.md lists: what is printed fails, and what is said to be meant holds."""
 
+import functools
+
 import numpy as np
 import pytest
 from scipy.linalg import expm
@@ -18,7 +20,10 @@ def _hat(w):
     return np.array([[0, -w[2], w[1]], [w[2], 0, -w[0]], [-w[1], w[0], 0]])
 
 
-def _exp(xi, x):
+@functools.cache
+def _turn(link, x):
+    """exp(xi x) of a link's twist."""
+    xi = TWISTS[link]
     return expm(np.block([[_hat(xi[3:]), xi[:3, None]], [np.zeros((1, 4))]]) * x)
 
 
@@ -37,7 +42,7 @@ def _between(q, i, j):
     """A_ij of eq. (25), i >= j."""
     g = np.eye(4)
     for k in range(j + 1, i + 1):
-        g = g @ _exp(TWISTS[k], q[k])
+        g = g @ _turn(k, q[k])
     return np.linalg.inv(_adjoint(g))
 
 
@@ -45,7 +50,7 @@ def _link(q, i):
     """Ad of g_SCi(q) (eq. (15)); at q = 0 of the frame at rest."""
     g = np.eye(4)
     for k in range(i + 1):
-        g = g @ _exp(TWISTS[k], q[k])
+        g = g @ _turn(k, q[k])
     rest = np.eye(4)
     rest[1, 3] = CENTRES[i]
     return _adjoint(g @ rest)

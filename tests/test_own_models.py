@@ -56,19 +56,14 @@ SHORT = ["--times", "3", "--solver", "tsit5"]
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "mymodel.py").write_text(MODEL)
-    (tmp_path / "beside.py").write_text("GRAVITY = 9.81\n")
-    (tmp_path / "syntax.py").write_text("import ukjax\n\ndef hoop(:\n")
-    (tmp_path / "imports.py").write_text("import no_such_library\n")
-    (tmp_path / "package").mkdir()
-    (tmp_path / "package" / "models.py").write_text("from mymodel import hoop\n")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    before = set(sys.modules)
-    yield tmp_path
-    for name in {"mymodel", "beside", "package", "package.models", "syntax", "imports"} - before:
-        sys.modules.pop(name, None)
+def folder(own_folder: Path) -> Path:
+    (own_folder / "mymodel.py").write_text(MODEL)
+    (own_folder / "beside.py").write_text("GRAVITY = 9.81\n")
+    (own_folder / "syntax.py").write_text("import ukjax\n\ndef hoop(:\n")
+    (own_folder / "imports.py").write_text("import no_such_library\n")
+    (own_folder / "package").mkdir()
+    (own_folder / "package" / "models.py").write_text("from mymodel import hoop\n")
+    return own_folder
 
 
 def ukjax(*args: str) -> Result:

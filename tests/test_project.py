@@ -234,8 +234,13 @@ def _point(consistent):
     return jnp.concatenate([q, v, t[None], jnp.asarray([1.2, 0.3])])
 
 
+# Rows that depend on each other take every step that others do.
 FUNCTIONS = pytest.mark.parametrize(
-    "fn", [_projected, _projected_redundant], ids=["independent", "redundant"]
+    "fn",
+    [
+        pytest.param(_projected, marks=pytest.mark.slow, id="independent"),
+        pytest.param(_projected_redundant, id="redundant"),
+    ],
 )
 
 

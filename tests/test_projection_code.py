@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import central
+from helpers import central, rows_of
 
 import ukjax as uk
 from ukjax._compiler import nearly_dependent
@@ -45,21 +45,28 @@ def test_states(case):
     found, expected = (jax.jit(lambda m=m: _end_of_step(m, t, (q, v), errors))() for m in (code, arrays))
     for x, y in zip(found[0], expected[0], strict=True):
         np.testing.assert_allclose(x, y, rtol=0, atol=1e-9)
-    rows = uk.constraint_rows(code.system, t, *found[0])
+    rows = rows_of(code.system, t, *found[0])
     np.testing.assert_allclose(rows.position_error, 0.0, atol=1e-13)
     np.testing.assert_allclose(rows.velocity_error, 0.0, atol=1e-12)
+
+
+@eqx.filter_jit
+def _directions(system, t, q, v):
+    """Of q' = N v, and of rows on positions."""
+    return jax.jacfwd(system.kinematics, argnums=2)(t, q, v), jax.jacfwd(position_rows, argnums=2)(
+        system, t, q
+    )
 
 
 def test_errors(case):
     """Less their parts along nearly dependent rows: e - N M^-1 A^T (S^+ - (S + delta^2 diag S)^-1) J e, by NumPy."""
     code, _, (t, q, v), errors = case
     (after, rate), found, _ = jax.jit(lambda: _end_of_step(code, t, (q, v), errors))()
-    rows = uk.constraint_rows(code.system, t, after, rate)
+    rows = rows_of(code.system, t, after, rate)
     known = np.array(rows.kinds) != "acceleration"
     A, kinds = np.asarray(rows.A)[known], np.array(rows.kinds)[known]
     M = np.asarray(code.system.mass_matrix(t, after))
-    N = np.asarray(jax.jacfwd(code.system.kinematics, argnums=2)(t, jnp.asarray(q), jnp.asarray(v)))
-    J = np.asarray(jax.jacfwd(position_rows, argnums=2)(code.system, t, jnp.asarray(q)))
+    N, J = jax.device_get(_directions(code.system, t, jnp.asarray(q), jnp.asarray(v)))
     of_q = A[kinds != "nonholonomic"], J, N, found[0], errors[0]
     for rows, along, into, e, given in (of_q, (A, A, np.eye(len(M)), found[1], errors[1])):
         S = rows @ np.linalg.solve(M, rows.T)

@@ -1,5 +1,7 @@
 """Equalities, tendons and actuators of robot files against MuJoCo's terms and exact constraints by NumPy."""
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -122,12 +124,30 @@ def statuses(robot):
     return {x.feature: x.status for x in robot.report.features}
 
 
-@pytest.mark.parametrize("kind", EQUALITIES)
-def test_equalities_are_exact_and_give_the_accelerations_of_the_formula(kind):
+# Each by itself in the slow suite: what is traced of a robot takes a second.
+TOGETHER = {
+    "connections": ("connect bodies", "joint", "one tendon"),
+    "welds": ("weld bodies", "one joint", "tendons"),
+    "connected sites": ("connect sites", "joint"),
+    "welded sites": ("weld sites", "one tendon"),
+    "paths": ("connect world", "paths"),
+    "to the world": ("weld world", "one path"),
+    "dependent": ("dependent",),
+}
+EACH = [pytest.param((kind,), marks=pytest.mark.slow, id=kind) for kind in EQUALITIES if kind != "dependent"]
+
+
+def test_every_equality_is_in_a_group() -> None:
+    assert {kind for kinds in TOGETHER.values() for kind in kinds} == set(EQUALITIES)
+
+
+@pytest.mark.parametrize("kinds", [*(pytest.param(x, id=name) for name, x in TOGETHER.items()), *EACH])
+def test_equalities_are_exact_and_give_the_accelerations_of_the_formula(kinds):
     cross = '<fixed name="cross"><joint joint="second" coef="0.4"/><joint joint="fourth" coef="1.2"/></fixed>'
     line = '<spatial name="line"><site site="on a"/><site site="on c"/></spatial>'
-    tendon = FIXED + cross + SPATIAL + line if "tendon" in EQUALITIES[kind] else ""
-    model, robot = robot_of(equality=EQUALITIES[kind], tendon=tendon)
+    equality = "".join(EQUALITIES[kind] for kind in kinds)
+    tendon = FIXED + cross + SPATIAL + line if "tendon" in equality else ""
+    model, robot = robot_of(equality=equality, tendon=tendon)
     assert len(robot.mechanism.constraints) == model.neq
     agree(model, robot)
     qpos = np.array(robot.state_to_mujoco(robot.problem.q0, robot.problem.v0)[0])
@@ -135,29 +155,43 @@ def test_equalities_are_exact_and_give_the_accelerations_of_the_formula(kind):
     np.testing.assert_allclose(residual, 0.0, atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", TENDONS)
-def test_springs_and_dampers_of_tendons(kind):
-    model, robot = robot_of(tendon=TENDONS[kind])
+def names(text, name):
+    """The text of a tendon with that name."""
+    return text.replace('name="t"', f'name="{name}"')
+
+
+def together(kinds):
+    """All at once, which is one mechanism; each by itself in the slow suite."""
+    return [
+        pytest.param(tuple(kinds), id="together"),
+        *(pytest.param((kind,), marks=pytest.mark.slow, id=kind) for kind in kinds),
+    ]
+
+
+@pytest.mark.parametrize("kinds", together(TENDONS))
+def test_springs_and_dampers_of_tendons(kinds):
+    model, robot = robot_of(tendon="".join(names(TENDONS[kind], kind) for kind in kinds))
     assert statuses(robot)["tendon spring or damper"] == "used"
     agree(model, robot)
 
 
 def test_the_energy_of_tendons_is_that_of_mujoco():
-    kinds = "".join(TENDONS[kind].replace('name="t"', f'name="{kind}"') for kind in TENDONS)
-    model, robot = robot_of(tendon=kinds)
+    model, robot = robot_of(tendon="".join(names(TENDONS[kind], kind) for kind in TENDONS))
     model.opt.gravity[:] = 0.0
+    energies = jax.jit(lambda q, v: robot.mechanism.energies(0.0, q, v))
     for qpos, qvel, *_ in states(model, robot):
         at = reference.data(model, qpos, qvel)
         mujoco.mj_energyPos(model, at)
-        own = robot.mechanism.energies(0.0, *robot.state_from_mujoco(qpos, qvel))
+        own = energies(*robot.state_from_mujoco(qpos, qvel))
         potential = sum(float(x) for name, x in own.items() if name.startswith("potential_tendon"))
         assert potential == pytest.approx(at.energy[0], rel=1e-12)
 
 
-@pytest.mark.parametrize("kind", ACTUATORS)
-def test_actuators(kind):
-    tendon = FIXED + SPATIAL if "tendon" in ACTUATORS[kind] else ""
-    model, robot = robot_of(actuator=ACTUATORS[kind], tendon=tendon)
+@pytest.mark.parametrize("kinds", together(ACTUATORS))
+def test_actuators(kinds):
+    actuator = "".join(ACTUATORS[kind] for kind in kinds)
+    tendon = FIXED + SPATIAL if "tendon" in actuator else ""
+    model, robot = robot_of(actuator=actuator, tendon=tendon)
     agree(model, robot)
 
 
@@ -195,11 +229,12 @@ def test_inputs_are_constant_or_functions_or_tables():
         lambda t, q, v: jnp.array([1.0, 2.0]) + 0 * q[1],
         table,
     )
+    force = eqx.filter_jit(lambda system: system.force(jnp.asarray(0.5), system.q0, system.v0))
     forces = []
     for law in laws:
         text = f"<mujoco>{CHAIN}<actuator>{ACTUATORS['motor']}</actuator></mujoco>"
         system = load(text, ctrl=law).problem.system
-        forces.append(system.force(jnp.asarray(0.5), system.q0, system.v0))
+        forces.append(force(system))
     np.testing.assert_allclose(forces, [forces[0]] * 4, rtol=1e-14)
     with pytest.raises(uk.InputError, match=r"ctrl has shape \(3,\); this robot needs \(2,\)"):
         load(f"<mujoco>{CHAIN}<actuator>{ACTUATORS['motor']}</actuator></mujoco>", ctrl=np.zeros(3))

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 import pytest
+from helpers import rows_of
 from numpy.testing import assert_allclose
 
 import ukjax as uk
@@ -86,7 +87,7 @@ def test_a_robot_starts_where_its_joints_are_put() -> None:
     gripper = uk.load(str(ROBOTS / "robotiq_2f85.xml"))
     closing = um.problem(gripper.problem, at={"left_driver_joint": 0.3})
     assert_allclose(np.asarray(closing.q0)[[0, 3]], 0.3, atol=1e-12)  # by the equality of its two sides
-    rows = uk.constraint_rows(closing.system, 0.0, closing.q0, closing.v0)
+    rows = rows_of(closing.system, jnp.zeros(()), closing.q0, closing.v0)
     assert_allclose(rows.position_error, 0, atol=1e-13)
 
 
@@ -136,7 +137,7 @@ def _distance(x: np.ndarray, line: np.ndarray) -> float:
 def test_links_whose_meshes_are_missing_are_shown_from_joint_to_joint() -> None:
     """Also the followers, which still have their pads."""
     gripper = uk.load(ROBOTS / "robotiq_2f85.xml")
-    drawn = gripper.mechanism.drawing(0.0, gripper.mechanism.q0)
+    drawn = jax.jit(lambda q: gripper.mechanism.drawing(0.0, q))(gripper.mechanism.q0)
     for body in gripper.mechanism.bodies:
         ends = [j.point for j in gripper.mechanism.mechanism.joints if body.name in j.bodies]
         (line,) = (x.vertices for x in looks(gripper.mechanism) if x.body == body.name and x.kind == "line")

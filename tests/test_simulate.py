@@ -282,7 +282,16 @@ FIXED = {"dt0": 0.02, "stepsize_controller": dfx.ConstantStepSize()}
 
 
 @pytest.mark.parametrize("stabilizer", [uk.NoStabilizer(), uk.Projection()], ids=["free", "projected"])
-@pytest.mark.parametrize("solver", [dfx.Euler(), dfx.Heun(), dfx.Tsit5(), dfx.Bosh3()], ids=str)
+@pytest.mark.parametrize(
+    "solver",
+    [  # with and without a last stage that is the next first; each kind once more in the slow suite
+        dfx.Heun(),
+        dfx.Tsit5(),
+        pytest.param(dfx.Euler(), marks=pytest.mark.slow),
+        pytest.param(dfx.Bosh3(), marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
 def test_evaluations_of_fixed_steps(solver, stabilizer):
     counted, run = _counted(solver, stabilizer, **FIXED)
     assert run.stats["num_steps"] == 50

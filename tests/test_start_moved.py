@@ -206,5 +206,5 @@ def test_forward_mode_names_its_adjoint(name):
     with pytest.raises(uk.InputError, match=r"adjoint=diffrax\.ForwardMode\(\)"):
         FORWARD[name](end, PENDULUM.q0)
     if name == "jacfwd":
-        forward = jax.jacfwd(lambda q: end(q, adjoint=dfx.ForwardMode()))(PENDULUM.q0)
+        forward = jax.jit(jax.jacfwd(lambda q: end(q, adjoint=dfx.ForwardMode())))(PENDULUM.q0)
         np.testing.assert_allclose(jax.jit(jax.jacrev(end))(PENDULUM.q0), forward, atol=1e-10)

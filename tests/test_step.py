@@ -115,6 +115,7 @@ def test_what_cannot_be_meant_says_so():
 
 
 def test_a_loop_in_python_compiles_once():
+    jax.clear_caches()  # whatever tests before it compiled
     compiled = []
     jax.monitoring.register_event_duration_secs_listener(
         lambda event, _, **__: compiled.append(event) if "backend_compile" in event else None

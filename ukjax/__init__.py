@@ -42,6 +42,11 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._formula._hierarchy._recursive import at_level as at_level
     from ._formula._hierarchy._recursive import recursive_levels as recursive_levels
     from ._formula._kkt import KKT as KKT
+    from ._formula._servo._control import Servoed as Servoed
+    from ._formula._servo._control import servo_control as servo_control
+    from ._formula._servo._control import with_servo as with_servo
+    from ._formula._servo._servo_report import ServoControl as ServoControl
+    from ._formula._servo._servo_report import ServoRun as ServoRun
     from ._formula._singular_mass import NullSpace as NullSpace
     from ._formula._singular_mass import RangeForm as RangeForm
     from ._formula._singular_mass import StackedForm as StackedForm
@@ -85,11 +90,6 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._run._step import step as step
     from ._run._trajectory import Trajectory as Trajectory
     from ._run._view import view as view
-    from ._servo._control import Servoed as Servoed
-    from ._servo._control import servo_control as servo_control
-    from ._servo._control import with_servo as with_servo
-    from ._servo._servo_report import ServoControl as ServoControl
-    from ._servo._servo_report import ServoRun as ServoRun
     from ._sweep import AbstractSamples as AbstractSamples
     from ._sweep import Grid as Grid
     from ._sweep import LatinHypercube as LatinHypercube
@@ -161,6 +161,8 @@ else:
         "_formula._hierarchy._kalman": "Enforced enforce_levels",
         "_formula._hierarchy._levels": "Module find_modules",
         "_formula._hierarchy._recursive": "Recursive at_level recursive_levels",
+        "_formula._servo._control": "Servoed servo_control with_servo",
+        "_formula._servo._servo_report": "ServoControl ServoRun",
         "_interop._environment": "Environment EnvironmentState",
         "_interop._export": "export load_exported",
         "_interop._torch": "to_torch",
@@ -181,8 +183,6 @@ else:
         "_run._step": "step",
         "_run._trajectory": "Trajectory",
         "_run._view": "view",
-        "_servo._control": "Servoed servo_control with_servo",
-        "_servo._servo_report": "ServoControl ServoRun",
         "_sweep": "AbstractSamples Grid LatinHypercube Sobol Table sweep",
         "_system._any_order": "AnyOrderSystem OfOrder",
         "_system._constraint": "AbstractConstraint AccelerationConstraint Holonomic Nonholonomic",

@@ -1,5 +1,6 @@
 """Scalar code, found by tracing: accelerations, projections and whole runs, as machine code on a CPU."""
 
+from ._at_states import AtStates as AtStates
 from ._at_states import acceleration_at as acceleration_at
 from ._at_states import at_states as at_states
 from ._at_states import equations_at as equations_at

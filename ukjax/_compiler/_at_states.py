@@ -5,7 +5,7 @@ its reactions. To trace these and to write them out as scalars takes a tenth of 
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, final
 
 import equinox as eqx
 import jax
@@ -56,6 +56,33 @@ def _by_arrays(function: Callable[..., Any], parameters: Any, states: tuple[Any,
     return jax.vmap(lambda *state: function(parameters, *state))(*states)
 
 
+@final
+class AtStates:
+    """A function of some parameters, at one batch of states after the other, as `at_states` tells.
+
+    **Arguments:**
+
+    - `function`, `parameters`: as there.
+    """
+
+    def __init__(self, function: Callable[..., Any], parameters: Any):
+        leaves, self._structure = split(parameters, None)
+        self._function, self._parameters = function, parameters
+        self._forms = tuple(map(leaf, leaves))
+        varying = zip(leaves, self._forms, strict=True)
+        self._numbers = [np.asarray(x).reshape(-1)[list(form.varying)] for x, form in varying]
+
+    def __call__(self, *states: Array | np.ndarray) -> Any:
+        state = tuple(jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for x in states)
+        try:
+            written = _written(self._function, self._structure, self._forms, state)
+        except TranslationError:
+            return jax.tree.map(np.asarray, _by_arrays(self._function, self._parameters, states))
+        numbers = np.concatenate([np.zeros(0, state[0].dtype), *self._numbers])
+        columns = (np.asarray(x).reshape(len(x), -1).T for x in states)
+        return written.by_numpy(numbers[:, None], *columns)
+
+
 def at_states(function: Callable[..., Any], parameters: Any, *states: Array | np.ndarray) -> Any:
     """What a function of parameters and states returns, each array of it with the states along its first axis.
 
@@ -68,17 +95,7 @@ def at_states(function: Callable[..., Any], parameters: Any, *states: Array | np
     - `parameters`: a pytree, such as a system; its arrays have values.
     - `states`: arrays of one floating-point type with values, with the states along the first axis.
     """
-    leaves, structure = split(parameters, None)
-    state = tuple(jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for x in states)
-    forms = tuple(map(leaf, leaves))
-    try:
-        written = _written(function, structure, forms, state)
-    except TranslationError:
-        return jax.tree.map(np.asarray, _by_arrays(function, parameters, states))
-    varying = [np.asarray(x).reshape(-1)[list(form.varying)] for x, form in zip(leaves, forms, strict=True)]
-    numbers = np.concatenate([np.zeros(0, state[0].dtype), *varying])
-    columns = (np.asarray(x).reshape(len(x), -1).T for x in states)
-    return written.by_numpy(numbers[:, None], *columns)
+    return AtStates(function, parameters)(*states)
 
 
 def _equations(

@@ -8,6 +8,7 @@ import functools
 import hashlib
 import re
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import jax
 import numpy as np
 
 from ._machine_code import Kind
+from ._objects import objects
 
 # XLA's interface is that of its `xla/ffi/api/c_api.h`. A call is a frame: at byte 8 its extensions, at 40 operands and
 # behind them results, both with their own size first, and at 32 of them pointers to arrays; of an array at 24 its
@@ -168,18 +170,44 @@ def compiled(code: str, optimization: int | None = None, *, loops: bool = False,
     - `beside`: the text of functions that it calls, without such loops.
     """
     binding, level = llvm(), _wanted() if optimization is None else optimization
+    machine = binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten()
+    make = functools.partial(_compiled, code, beside, level, loops, *machine)
+    found = objects([code, beside, level, loops, machine, binding.llvm_version_info], 1 + bool(beside), make)
+    if not isinstance(found, list):
+        return found
+    engine = binding.create_mcjit_compiler(binding.parse_assembly(""), _target(level, *machine))
+    for contents in found:
+        engine.add_object_file(binding.ObjectFileRef.from_data(contents))
+    engine.finalize_object()
+    return engine
+
+
+def _target(level: int, processor: str, features: str) -> Any:
+    of_host = llvm().Target.from_default_triple()
+    return of_host.create_target_machine(cpu=processor, features=features, opt=level)
+
+
+def _compiled(
+    code: str,
+    beside: str,
+    level: int,
+    loops: bool,
+    processor: str,
+    features: str,
+    keep: Callable[[bytes], None],
+) -> Any:
+    """The engine, whose machine code is given to `keep`."""
+    binding, target = llvm(), _target(level, processor, features)
     wide = f'"prefer-vector-width"="{8 * vector_bytes()}" "min-legal-vector-width"="{8 * vector_bytes()}"'
     parsed = lambda code: binding.parse_assembly(code.replace(") {\n", f") nounwind {wide} {{\n"))
     module = parsed(code)
-    target = binding.Target.from_default_triple().create_target_machine(
-        cpu=binding.get_host_cpu_name(), features=binding.get_host_cpu_features().flatten(), opt=level
-    )
     if loops:
         tuning = binding.create_pipeline_tuning_options(speed_level=2)
         tuning.loop_vectorization = tuning.slp_vectorization = True
         builder = binding.create_pass_builder(target, tuning)
         builder.getModulePassManager().run(module, builder)
     engine = binding.create_mcjit_compiler(module, target)
+    engine.set_object_cache(lambda _, contents: keep(contents))
     if beside:
         engine.add_module(parsed(beside))
     engine.finalize_object()

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .._formula._contact_problem import ContactRows, rows_of
@@ -91,9 +92,25 @@ def contact_forces(means: Means, contact: Contact, mode: Mode) -> Float[Array, "
     """
     rows = rows_of(means.layout.contacts, contact.u.dtype)
     S, s = distributed(rows, mode, contact.u, means.coefficients)
+    return _against(means, contact, mode, S, contact.rate + contact.G @ s) + s
+
+
+def _against(means: Means, contact: Contact, mode: Mode, S: Array, rate: Array) -> Float[Array, " m"]:
+    """The forces on all rows that take rates away on the rows held."""
     held = held_rows(means.layout, mode)
-    K = held[:, None] * (contact.G @ S)
-    return S @ means.solve(K, -held * (contact.rate + contact.G @ s)) + s
+    return S @ means.solve(held[:, None] * (contact.G @ S), -held * rate)
+
+
+def _of_rounding(means: Means, contact: Contact, mode: Mode) -> Float[Array, ""]:
+    """The largest force that rounding of the accelerations makes: on dependent rows not a small one.
+
+    Pressed by nothing, as the fingers of an open gripper at their stops, these would open and close without end.
+    """
+    eps, rows = jnp.finfo(contact.u.dtype).eps, rows_of(means.layout.contacts, contact.u.dtype)
+    S, _ = distributed(rows, mode, contact.u, means.coefficients)
+    signs = np.cos(np.arange(contact.u.size) ** 2).astype(contact.u.dtype)  # along no dependency
+    rate = eps * jnp.max(jnp.abs(contact.a), initial=0) * signs
+    return jnp.max(jnp.abs(_against(means, contact, mode, S, rate)), initial=0)
 
 
 def stopped(means: Means, contact: Contact, mode: Mode, u: Array) -> Float[Array, " m"]:
@@ -131,7 +148,10 @@ def margins(means: Means, contact: Contact, mode: Mode, t: Array, q: Array) -> M
     friction = bound - jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
     slip = rows.tangent @ (contact.u * mode.direction)
     gap_slack = gap_tolerance(t, q, rows.normal @ contact.u)
-    force_slack = 1e5 * eps * largest * one  # forces are solved for, and some are small beside others
+    rounding = jax.lax.stop_gradient(_of_rounding(means, contact, mode))
+    force_slack = (
+        1e5 * eps * largest + rounding
+    ) * one  # forces are solved for, and some are small beside others
     value = (
         jnp.where(closed, jnp.where(has_gap, normal, one), contact.gap),
         jnp.where(rubs & stick, friction, one),

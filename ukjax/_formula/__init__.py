@@ -1,1 +1,1 @@
-"""How accelerations follow from the equations of motion: Udwadia-Kalaba, Schur, singular mass matrices, hierarchies."""
+"""How accelerations follow from the equations of motion, by which formula, and which inputs make a motion."""

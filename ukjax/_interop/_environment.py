@@ -25,10 +25,11 @@ from .._misc._errors import InputError, missing_extra, shown
 from .._misc._types import Coordinates, Forces, Time, Velocities
 from .._motion._project import Projection, project
 from .._run._step import step
+from .._system._driven import Driven
 from .._system._problem import Problem
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
-from ._driven import Driven, InputForce
+from ._input_force import InputForce
 
 if TYPE_CHECKING:
     from ._gymnasium import VectorEnvironment
@@ -122,7 +123,8 @@ class Environment(eqx.Module):
     """Episodes of a system under actions: `reset` and `step` are pure, for `jit`, `vmap`, `scan` and derivatives.
 
     An action is held over a step, while the force it makes follows the state: M a = Q + apply(t, q, v, action) +
-    constraint force. Steps are made of those of `ukjax.step`, so the constraints hold after each.
+    constraint force. Steps are made of those of `ukjax.step`, so the constraints hold after each. Methods are compiled by
+    `equinox.filter_jit(env.step)`; `jax.jit` takes a function of its own, `lambda state, u: env.step(state, u)`.
 
     **Arguments:**
 

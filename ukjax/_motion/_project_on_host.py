@@ -1,5 +1,6 @@
 """The projection of `_project` for a state that has values, by NumPy: nothing is compiled."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -7,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler import at_states
+from .._compiler import AtStates
 from .._formula._equations import inertia
 from .._pseudoinverse import solved_on_host, unit_rows_on_host
 from .._system._rows import Rows, constraint_rows, position_rows_and_jacobian
@@ -30,8 +31,9 @@ def _at_velocity(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[
     return inertia(system, t, q, v.size), constraint_rows(system, t, q, v)
 
 
-def _at(function: Any, system: AbstractSystem, *state: np.ndarray) -> Any:
-    return jax.tree.map(lambda x: x[0], at_states(function, system, *(x[None] for x in state)))
+def _at(function: Any, system: AbstractSystem) -> Callable[..., Any]:
+    at = AtStates(function, system)
+    return lambda *state: jax.tree.map(lambda x: x[0], at(*(x[None] for x in state)))
 
 
 def _entries(M: Any) -> np.ndarray:
@@ -55,7 +57,8 @@ def positions_on_host(system: AbstractSystem, t: Any, q: Any, rcond: float) -> n
     **Raises:** as `projected_on_host`.
     """
     t, q = map(np.asarray, (t, q))
-    phi, J, M, *rates = _at(_at_position, system, t, q)
+    at = _at(_at_position, system)
+    phi, J, M, *rates = at(t, q)
     if not phi.size:
         return q
     M, E, unit = _entries(M), np.eye(q.size, dtype=q.dtype), np.eye(q.size, dtype=q.dtype)
@@ -71,7 +74,7 @@ def positions_on_host(system: AbstractSystem, t: Any, q: Any, rcond: float) -> n
         if not error < 0.5 * before:
             break
         before, q = error, q - G @ (inverse @ (phi / norms))
-        phi = _at(_at_position, system, t, q)[0]
+        phi = at(t, q)[0]
     return q
 
 
@@ -88,12 +91,12 @@ def projected_on_host(
 
     **Raises:** `numpy.linalg.LinAlgError` where matrices are not finite.
     """
-    at, q, v = map(np.asarray, (t, q, v))
-    q = positions_on_host(system, at, q, rcond)
-    M, rows = _at(_at_velocity, system, at, q, v)
+    t, q, v = map(np.asarray, (t, q, v))
+    q, at = positions_on_host(system, t, q, rcond), _at(_at_velocity, system)
+    M, rows = at(t, q, v)
     A, psi = rows.A[rows.of_velocities], rows.velocity_error[rows.of_velocities]
     if psi.size:
         G = _metric_root(_entries(M), A)
         v = v - G @ solved_on_host(A @ G, psi, rcond)
-        rows = _at(_at_velocity, system, at, q, v)[1]
+        rows = at(t, q, v)[1]
     return q, v, rows

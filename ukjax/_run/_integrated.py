@@ -44,6 +44,17 @@ class Static:
         return eqx.combine(arrays, jax.tree.unflatten(self._tree, self._leaves))
 
 
+def parted(parts: Any) -> tuple[Static, Any]:
+    """What XLA compiles a run for, and the arrays it is compiled of.
+
+    **Arguments:**
+
+    - `parts`: pytrees.
+    """
+    arrays, rest = eqx.partition(parts, eqx.is_array)
+    return Static(rest), arrays
+
+
 class _Run(NamedTuple):
     """A run of the arrays of a model and more, the state to start from, the span, and the times to save at.
 

@@ -20,9 +20,9 @@ from .._compiler._parameters import joined, split
 from .._contact._rows import kinematics as contact_kinematics
 from .._formula._acceleration import equations_of_motion
 from .._formula._equations import energy_of
+from .._formula._servo._control import Servoed
 from .._misc._closures import hoisted, require_seen
 from .._misc._traced import signature
-from .._servo._control import Servoed
 from .._system._constraint import unilateral
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractSystem

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._formula._servo._control import Servoed
 from .._misc._linear import lazily_differentiated
 from .._misc._precision import in_full_precision
 from .._misc._types import is_traced
@@ -18,7 +19,6 @@ from .._misc._unchecked import unchecked
 from .._motion._model import Model
 from .._motion._states import States, projected
 from .._motion._states import observed as at_states
-from .._servo._control import Servoed
 from .._system._constraint_names import Kind
 from .._system._rows import constraint_rows
 from .._system._system import AbstractSystem

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._formula._servo._control import Servoed, followed
+from .._formula._servo._servo_report import ServoRun
 from .._misc._arguments import real_array
 from .._misc._errors import InputError
 from .._misc._names import unknown_name
-from .._servo._control import Servoed, followed
-from .._servo._servo_report import ServoRun
 from .._system._labels import title_of
 from .._system._problem import Problem
 from .._system._system import AbstractSystem

@@ -20,18 +20,19 @@ from .._motion._model import Model, coded
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem, names_of
 from . import _options
-from ._batch import whole_run
+from ._batch import Whole, whole_run
 from ._changeable import changeable_in, is_unchanged
 from ._contact_told import Tier, tier_of
 from ._event_resets import has_resets
 from ._events import as_diffrax, event_names
 from ._integrate import Span, State, integrate_whole
-from ._integrated import Static, integrated
+from ._integrated import Static, integrated, parted
 from ._interned import interned
 from ._made import key
-from ._observe import Solved
+from ._observe import Solved, assembled
 from ._start import checked_start
 from ._start_moved import require_near, start_moved
+from ._trajectory import Trajectory
 
 _MOST = 64  # runs remembered
 
@@ -99,17 +100,14 @@ class Plan:
             automatic=self.automatic,
             fixed=isinstance(controller, dfx.ConstantStepSize),
         )
-        self.model, names = self.model.ready(), names_of(system, q, v)
-        self.told = {
-            "computed_by": computed_by,
-            "event_names": event_names(event),
-            "coordinate_names": names.coordinates,
-            "velocity_names": names.velocities,
-        }
+        names = names_of(system, q, v)
+        self.told = {"computed_by": computed_by, "event_names": event_names(event)}
+        self.told |= {"coordinate_names": names.coordinates, "velocity_names": names.velocities}
         self.points = getattr(system, "points", None)
         self.traced = is_traced(system, tuple(options), self.model)
-        self.arrays, rest = eqx.partition((self.model, settings, o.solver, o.dense), eqx.is_array)
-        self._static, self._whole, self._reverse = Static(rest), None, o.adjoint is None
+        self.model = self.model if self.traced else self.model.ready()
+        self._static, self.arrays = parted((self.model, settings, o.solver, o.dense))
+        self._whole, self._reverse = None, o.adjoint is None
         if not (event or o.dense or o.every_step or o.progress):
             self._whole = whole_run(self.model, o.solver, controller, (q, v), o.with_dt0, max_steps)
 
@@ -142,21 +140,51 @@ class Plan:
         assert self._whole is not None
         return self._whole.numbers(model, settings["stepsize_controller"], at_once=True), model, solver
 
-    def run(self, y0: State, span: Span, ts: Array | None, *, at_once: bool) -> Solved:
-        """The steps of a run: compiled once.
+    def run(self, y0: State, span: Span, ts: Array | None) -> Solved:
+        """The steps of a run now, of which all has values.
 
-        **Arguments:** as `integrate`, and:
-
-        - `at_once`: whether all has values, and the run is to be made now.
+        **Arguments:** as `integrate`.
         """
-        if at_once and ts is not None:
+        if ts is not None:
             self.usual = self.usual or len(ts)
-        if self._whole is None or not at_once:
-            ts = padded(ts, span[1]) if at_once else ts
-            return integrated(self._static, self._whole, self._reverse, self.arrays, y0, span, ts)
+        if self._whole is None:
+            given = self._static, self._whole, self._reverse, self.arrays
+            return integrated(*given, y0, span, padded(ts, span[1]))
         assert ts is not None
         numbers, model, solver = self._known
         return integrate_whole(self._whole, numbers, model, y0, span, ts, solver, at_once=True)
+
+
+    def traced_run(self, state: State, span: Span, ts: Array | None, told: dict[str, Any]) -> Trajectory:
+        """A run where JAX traces some of it: start, steps and what is told of them, as one compiled function.
+
+        **Arguments:**
+
+        - `state`: as given.
+        - `span`, `ts`: as of `run`.
+        - `told`: fields of the trajectory.
+        """
+        given = self._static, self._whole, self._reverse, self.arrays
+        return _traced_run(*given, state, span, ts, told)
+
+
+@eqx.filter_jit
+def _traced_run(
+    static: Static,
+    whole: Whole | None,
+    reverse: bool,
+    arrays: Any,
+    state: State,
+    span: Span,
+    ts: Any,
+    told: Any,
+) -> Trajectory:
+    model, *others = static.joined(arrays)
+    model = model.ready()
+    static, arrays = parted((model, *others))
+    y0 = model.start(span[0], state)
+    solved = integrated(static, whole, reverse, arrays, y0, span, ts)
+    return assembled(model, solved, others[-1], start_moved=start_moved(state, y0), **told)
 
 
 _lock = threading.Lock()

@@ -27,7 +27,7 @@ from ._failure import explained, explained_with_contacts
 from ._made import Again, Made
 from ._observe import assembled, throw_if_failed
 from ._plan import Options, planned
-from ._start_moved import checked_tolerance, start_moved
+from ._start_moved import checked_tolerance
 from ._trajectory import Trajectory
 
 
@@ -160,12 +160,10 @@ def simulate(
         return throw_if_failed(trajectory) if throw else trajectory
     told: dict[str, Any] = plan.told | {"name": name}
     if plan.traced or is_tracing() or is_traced(t0, q0, v0, t1, ts, dt0):
-        y0 = plan.model.start(t0, (q0, v0))
-        solved = plan.run(y0, (t0, t1, dt0), ts, at_once=False)
-        trajectory = assembled(plan.model, solved, dense, start_moved=start_moved((q0, v0), y0), **told)
+        trajectory = plan.traced_run((q0, v0), (t0, t1, dt0), ts, told)
         return throw_if_failed(trajectory) if throw else trajectory
     y0, moved = plan.start(t0, q0, v0, start_tolerance)
-    solved = plan.run(y0, (t0, t1, dt0), ts, at_once=True)
+    solved = plan.run(y0, (t0, t1, dt0), ts)
     told |= _origin(given, as_given, system, (q0, v0, t0, t1), again, points=plan.points, name=name)
     trajectory = assembled(plan.model, solved, dense, usual=plan.usual, start_moved=moved, **told)
     if not trajectory.ok:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._figures._table import Column, RunTable
-from .._servo._servo_report import ServoRun
+from .._formula._servo._servo_report import ServoRun
 from ._parts import arrays_of, dims_of, is_servoed, units_of
 
 if TYPE_CHECKING:

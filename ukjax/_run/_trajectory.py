@@ -11,8 +11,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._contact._history import ContactHistory
 from .._figures import _animate, _files, _frames, _plot
+from .._formula._servo._servo_report import ServoRun
 from .._misc._errors import SimulationError
-from .._servo._servo_report import ServoRun
 from .._system._constraint_names import Kind
 from .._system._labels import Labels, numbered
 from .._system._problem import Problem

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._formula._servo._servo_report import ServoRun
 from .._misc._arguments import number_array
 from .._misc._called import called
 from .._misc._errors import InputError, shown
@@ -16,7 +17,6 @@ from .._run._parts import PARTS, dims_of, is_servoed, units_of
 from .._run._results import RESULTS
 from .._run._tables import COLUMNS, SERVO_COLUMNS
 from .._run._trajectory import Trajectory
-from .._servo._servo_report import ServoRun
 from ._names import RunSpec, require_name
 
 OUTCOMES = dict(zip(RESULTS._name_to_item, RESULTS._index_to_message, strict=True)) | {

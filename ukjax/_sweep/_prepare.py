@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._formula._acceleration import AbstractFormula
+from .._formula._servo._control import followed
 from .._misc._arguments import all_of, real_array, require_instance, require_solver, whole_number
 from .._misc._called import called
 from .._misc._errors import InputError, shown
 from .._misc._names import unknown_name
 from .._run import _options
-from .._servo._control import followed
 from .._system._problem import Problem, resolve_state
 from .._system._rows import constraint_rows
 from .._system._stabilize import AbstractStabilizer

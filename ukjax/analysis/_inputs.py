@@ -12,7 +12,7 @@ from .._misc._called import called
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Forces, Time, Velocities
 from .._system._labels import numbered, own_labels
-from .._system._system import AbstractForwardingSystem, AbstractSystem
+from .._system._system import AbstractSystem
 from ..mechanisms._abstract_joint import AbstractAxisJoint
 from ..mechanisms._springs import Actuator
 from ..mechanisms._start import InputMatrix
@@ -42,22 +42,18 @@ class Constant(eqx.Module):
 
 
 @final
-class Driven(AbstractForwardingSystem):
-    """A system with constant inputs: its force gains B_u(t, q) u.
+class MatrixForce(eqx.Module):
+    """The generalized force B_u(t, q) u of inputs u.
 
     **Arguments:**
 
-    - `system`: the system without them.
     - `matrix`: B_u, a function of (t, q).
-    - `u`: the inputs (p,).
     """
 
-    system: AbstractSystem
     matrix: Callable[[Time, Coordinates], Array]
-    u: Float[Array, " p"]
 
-    def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
-        return self.system.force(t, q, v) + self.matrix(t, q) @ self.u
+    def __call__(self, t: Time, q: Coordinates, v: Velocities, u: Array) -> Forces:
+        return self.matrix(t, q) @ u
 
 
 def _actuators(system: MechanismSystem, names: Any, every: bool) -> tuple[Actuator, ...]:

@@ -34,12 +34,13 @@ from .._misc._types import Coordinates, Numbers, Time, Velocities, is_traced
 from .._pseudoinverse import GramSchmidt, pinv
 from .._system._any_order import AnyOrderSystem
 from .._system._constraint import require_bilateral
+from .._system._driven import Driven
 from .._system._problem import Problem
 from .._system._stabilize import NoStabilizer
 from .._system._system import AbstractSystem, has_quasi_velocities, names_of
 from ..mechanisms._bodies import checked_array
 from ._independent import Split, independent_of
-from ._inputs import Driven, Inputs, input_matrix_of
+from ._inputs import Inputs, MatrixForce, input_matrix_of
 from ._outputs import Outputs, outputs_of
 from ._states import state_of
 
@@ -92,7 +93,7 @@ def _at(
     return (
         jax.jacfwd(rates)(v),
         rates(v),
-        equations_of_motion(Driven(system, matrix, u), t, q, v, NoStabilizer()),
+        equations_of_motion(Driven(system, MatrixForce(matrix), u), t, q, v, NoStabilizer()),
     )
 
 
@@ -112,7 +113,7 @@ def _near(
 
     def near(s: Array, dv: Array, du: Array) -> tuple[Array, ...]:
         q1, v1 = q + along @ s, v + dv
-        e = equations_of_motion(Driven(system, matrix, u + du), t, q1, v1, NoStabilizer())
+        e = equations_of_motion(Driven(system, MatrixForce(matrix), u + du), t, q1, v1, NoStabilizer())
         force = e.M @ a - e.Q - e.c - e.rows.A.T @ multipliers
         psi = e.rows.velocity_error[e.rows.of_velocities]
         y = outputs(t, q1, v1, a).astype(q.dtype)

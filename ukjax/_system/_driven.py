@@ -3,14 +3,13 @@
 from collections.abc import Callable
 from typing import final
 
-import equinox as eqx
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from .._misc._arguments import number_array
 from .._misc._called import called
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Forces, Time, Velocities
-from .._system._system import AbstractForwardingSystem, AbstractSystem
+from ._system import AbstractForwardingSystem, AbstractSystem
 
 
 @final
@@ -34,20 +33,3 @@ class Driven(AbstractForwardingSystem):
         if gained.shape != own.shape:
             raise InputError(f"apply must return a force of shape {own.shape}, got {gained.shape}.")
         return own + gained
-
-
-@final
-class InputForce(eqx.Module):
-    """The generalized force B u of an action u.
-
-    **Arguments:**
-
-    - `B`: input matrix (n, p).
-    """
-
-    B: Float[Array, "n p"]
-
-    def __call__(self, t: Time, q: Coordinates, v: Velocities, u: Array) -> Forces:
-        if u.shape != self.B.shape[1:]:
-            raise InputError(f"an action for an input matrix {self.B.shape} has shape {u.shape}.")
-        return self.B @ u

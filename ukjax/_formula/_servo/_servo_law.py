@@ -23,17 +23,17 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from .._formula._acceleration import Equations, UdwadiaKalaba, equations_of_motion, why_not_finite
-from .._misc._arguments import all_of, one_of, real_array, require_function, require_instance
-from .._misc._called import called
-from .._misc._errors import InputError
-from .._misc._precision import in_full_precision
-from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities, is_traced
-from .._pseudoinverse import AbstractPseudoinverse, as_pseudoinverse, inverse_cholesky, pinv
-from .._system._constraint import AbstractConstraint
-from .._system._rows import Rows, constraint_rows
-from .._system._stabilize import AbstractStabilizer
-from .._system._system import AbstractSystem, System
+from ..._misc._arguments import all_of, one_of, real_array, require_function, require_instance
+from ..._misc._called import called
+from ..._misc._errors import InputError
+from ..._misc._precision import in_full_precision
+from ..._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities, is_traced
+from ..._pseudoinverse import AbstractPseudoinverse, as_pseudoinverse, inverse_cholesky, pinv
+from ..._system._constraint import AbstractConstraint
+from ..._system._rows import Rows, constraint_rows
+from ..._system._stabilize import AbstractStabilizer
+from ..._system._system import AbstractSystem, System
+from .._acceleration import Equations, UdwadiaKalaba, equations_of_motion, why_not_finite
 from ._servo_report import ServoControl
 
 Formula = Literal["eliminate", "paper"]

@@ -6,8 +6,8 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .._misc._types import Forces, Velocities, is_traced
-from .._system._constraint_names import Kind
+from ..._misc._types import Forces, Velocities, is_traced
+from ..._system._constraint_names import Kind
 
 
 @final

@@ -13,16 +13,16 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._misc._arguments import flag, require_instance
-from .._misc._errors import InputError
-from .._misc._types import Coordinates, Forces, Numbers, Time, Velocities, is_traced
-from .._pseudoinverse import AbstractPseudoinverse, GramSchmidt
-from .._system._constraint import require_bilateral
-from .._system._labels import numbered, own_labels
-from .._system._problem import Problem, resolve_state
-from .._system._rows import Rows
-from .._system._stabilize import AbstractStabilizer, NoStabilizer
-from .._system._system import AbstractForwardingSystem, AbstractSystem
+from ..._misc._arguments import flag, require_instance
+from ..._misc._errors import InputError
+from ..._misc._types import Coordinates, Forces, Numbers, Time, Velocities, is_traced
+from ..._pseudoinverse import AbstractPseudoinverse, GramSchmidt
+from ..._system._constraint import require_bilateral
+from ..._system._labels import numbered, own_labels
+from ..._system._problem import Problem, resolve_state
+from ..._system._rows import Rows
+from ..._system._stabilize import AbstractStabilizer, NoStabilizer
+from ..._system._system import AbstractForwardingSystem, AbstractSystem
 from ._servo_law import Formula, FreeVector, InputMatrix, Law, ServoConstraints
 from ._servo_report import ServoControl, ServoRun
 
