@@ -154,7 +154,6 @@ class Plan:
         numbers, model, solver = self._known
         return integrate_whole(self._whole, numbers, model, y0, span, ts, solver, at_once=True)
 
-
     def traced_run(self, state: State, span: Span, ts: Array | None, told: dict[str, Any]) -> Trajectory:
         """A run where JAX traces some of it: start, steps and what is told of them, as one compiled function.
 
