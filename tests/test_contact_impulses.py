@@ -63,17 +63,23 @@ def test_alone_as_in_a_batch():
 def test_derivatives_against_differences():
     *given, active = (x[:6] for x in problems())
     rng = np.random.default_rng(1)
-    direction = [jnp.asarray(rng.normal(size=x.shape) * (np.asarray(x) != 0)) for x in given]
-    direction[1] = direction[1] + jnp.swapaxes(direction[1], 1, 2)
+    direction = [rng.normal(size=x.shape) * (np.asarray(x) != 0) for x in given]
+    direction[1] = direction[1] + np.swapaxes(direction[1], 1, 2)
+    direction = [jnp.asarray(x) for x in direction]
     run = jax.jit(jax.vmap(lambda *x: solved(*x).change))
-    moved = lambda s: run(*(x + s * d for x, d in zip(given, direction, strict=True)), active)
+    moved = lambda s: np.asarray(
+        run(
+            *(jnp.asarray(np.asarray(x) + s * np.asarray(d)) for x, d in zip(given, direction, strict=True)),
+            active,
+        )
+    )
     of = lambda *x: run(*x, active)
-    slope = jax.jvp(of, tuple(given), tuple(direction))[1]
+    slope = np.asarray(jax.jit(lambda *x: jax.jvp(of, x, tuple(direction))[1])(*given))
     differences = (8 * (moved(1e-6) - moved(-1e-6)) - (moved(2e-6) - moved(-2e-6))) / 12e-6
     np.testing.assert_allclose(slope, differences, rtol=1e-6, atol=1e-6)
-    pulled = jax.vjp(of, *given)[1](jnp.ones_like(slope))
+    pulled = jax.jit(lambda *x: jax.vjp(of, *x)[1](jnp.ones_like(slope)))(*given)
     np.testing.assert_allclose(
-        sum(jnp.vdot(x, d) for x, d in zip(pulled, direction, strict=True)), slope.sum()
+        sum(np.vdot(x, d) for x, d in zip(pulled, direction, strict=True)), slope.sum()
     )
 
 
@@ -83,9 +89,10 @@ def test_machine_code_and_arrays_agree():
     A = rng.normal(size=(9, 9))
     data = ContactData(*map(jnp.asarray, (A @ A.T, rng.normal(size=9), np.full(3, 0.4), np.zeros(3))))
     given, guess = flattened(data), jnp.zeros(9)
-    for x, y in zip(
-        by_loops(layout, 1e-12, given, guess), on_arrays(layout, 1e-12, given, guess), strict=True
-    ):
+    found, expected = (
+        jax.jit(lambda *x, by=by: by(layout, 1e-12, *x))(given, guess) for by in (by_loops, on_arrays)
+    )
+    for x, y in zip(found, expected, strict=True):
         np.testing.assert_allclose(x, y, atol=1e-10)
 
 

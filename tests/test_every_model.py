@@ -102,7 +102,7 @@ def _filled(M, Q, A, b) -> Equations:
     return Equations(M, grown(Q, VELOCITIES), np.zeros(VELOCITIES), rows)
 
 
-# They have tests of their own in test_field_models.py; every formula for each takes ten seconds or more of compilation.
+# They have tests of their own in test_field_models.py.
 LONG = ("bicycle", "rattleback", "stewart", "strandbeest", "turntable_ball")
 CASES = [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in MODELS]
 
