@@ -224,14 +224,14 @@ def contact_trajectory(
         observed = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[places]), observed)
         warn_of_resets(run.touching.resets, solved.log, observed["q"], observed["v"])
     layout, resets = run.touching.layout, tuple(x.name for x in run.touching.resets)
-    at_times = {name: observed.pop(name) for name in AT_TIMES}
-    names = {
-        "names": layout.names,
-        "contacts": layout.contacts,
-        "angles": layout.angles,
-        "reset_names": resets,
-    }
-    history = ContactHistory(**names, **at_times, **events)
+    of_contacts: dict[str, Any] = events | {name: observed.pop(name) for name in AT_TIMES}
+    history = ContactHistory(
+        names=layout.names,
+        contacts=layout.contacts,
+        angles=layout.angles,
+        reset_names=resets,
+        **of_contacts,
+    )
     return trajectory_of(
         run,
         start,

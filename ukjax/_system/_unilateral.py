@@ -132,10 +132,8 @@ class Unilateral(AbstractUnilateral):
             )
         self.slip = slip
         self.angle = angle if isinstance(angle, bool) else tuple(map(bool, angle))
-        one = isinstance(impact, str)
-        self.impact = (
-            impact_law(self.name, impact) if one else tuple(impact_law(self.name, x) for x in impact)
-        )
+        law: Callable[[Any], ImpactLaw] = lambda x: impact_law(self.name, x)
+        self.impact = law(impact) if isinstance(impact, str) else tuple(map(law, impact))
 
     def gaps(self, t: Time, q: Coordinates) -> Array:
         """g(t, q) as a vector (k,)."""

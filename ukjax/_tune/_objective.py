@@ -39,9 +39,9 @@ class Settings(eqx.Module):
     """How each run is made: arguments of `simulate`, checked. `ts` is None for every step of a fixed size; times are
     numbers where contacts are met by equal steps, whose number must be known."""
 
-    t0: Array | float
-    t1: Array | float
-    dt0: Array | float | None
+    t0: Any
+    t1: Any
+    dt0: Any
     ts: Array | None
     formula: AbstractFormula | None
     stabilizer: AbstractStabilizer

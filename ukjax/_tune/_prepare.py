@@ -103,7 +103,7 @@ def _settings(problem: Problem, options: dict[str, Any], loss: Any) -> Settings:
             ts = None if isinstance(loss, ViolationLoss) else jnp.asarray(ends, dtype)
     formula, stabilizer, contact = options["formula"], options["stabilizer"], options["contact"]
     if tier_of(problem.system, contact, resets=False) == "steps":
-        t0, t1, dt0 = (x if x is None else float(x) for x in (t0, t1, dt0))
+        t0, t1, dt0 = float(t0), float(t1), dt0 if dt0 is None else float(dt0)
     return Settings(t0, t1, dt0, ts, formula, stabilizer, solver, controller, max_steps, contact)
 
 
