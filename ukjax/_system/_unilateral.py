@@ -132,8 +132,9 @@ class Unilateral(AbstractUnilateral):
             )
         self.slip = slip
         self.angle = angle if isinstance(angle, bool) else tuple(map(bool, angle))
-        law: Callable[[Any], ImpactLaw] = lambda x: impact_law(self.name, x)
-        self.impact = law(impact) if isinstance(impact, str) else tuple(map(law, impact))
+        laws: Sequence[Any] = (impact,) if isinstance(impact, str) else impact
+        checked = tuple(impact_law(self.name, x) for x in laws)
+        self.impact = checked[0] if isinstance(impact, str) else checked
 
     def gaps(self, t: Time, q: Coordinates) -> Array:
         """g(t, q) as a vector (k,)."""
