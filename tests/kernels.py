@@ -18,12 +18,12 @@ import pytest
 from ukjax._compiler._foreign import llvm
 from ukjax._compiler._gpu import _program_kernel, _run_kernel
 from ukjax._compiler._gpu._ptx import optimized
-from ukjax._compiler._gpu._texts import ENTRY, Text, host_text
+from ukjax._compiler._gpu._texts import ENTRY, KernelText, host_text
 from ukjax._compiler._integration import Integration
 
 
 def on_host(
-    text: Text, operands: list, sizes: tuple[int, ...], shapes: list[tuple[int, ...]]
+    text: KernelText, operands: list, sizes: tuple[int, ...], shapes: list[tuple[int, ...]]
 ) -> list[np.ndarray]:
     """What a kernel writes: results of these shapes, filled with NaN before."""
     binding, code = llvm(), host_text(text)

@@ -10,7 +10,7 @@ from contact_references import TIGHT, G, events_of, followed, impacts_of
 import ukjax as uk
 from ukjax._contact import _modes as modes
 from ukjax._contact._parts import of_contacts_on_arrays
-from ukjax._contact._rows import Coefficients, Contact, Layout
+from ukjax._contact._rows import Coefficients, ContactLayout, ContactState
 
 # ---- the bouncing ball
 
@@ -328,10 +328,10 @@ def test_single_precision_does_not_fall_through():
 
 def test_dependent_contacts_pressed_by_nothing_stay_closed():
     """Their forces are zero; rounding of the motion beside them, over what is left of a dependency, is no force."""
-    layout = Layout(("first", "second"), ((True, 0), (True, 0)), (False, False))
+    layout = ContactLayout(("first", "second"), ((True, 0), (True, 0)), (False, False))
     zero, closed = jnp.zeros(2), jnp.ones(2)
     G, noise = jnp.full((2, 2), 4.0), 1e-15 * jnp.array([1.0, -1.0])
-    contact = Contact(zero, zero, jnp.eye(2), G, G, G, zero, jnp.array([20.0, 0.0]), noise)
+    contact = ContactState(zero, zero, jnp.eye(2), G, G, G, zero, jnp.array([20.0, 0.0]), noise)
     margins = lambda means, contact, mode: modes.margins(means, contact, mode, jnp.zeros(()), zero)
     mode = modes.Mode(closed, zero, zero)
     found = of_contacts_on_arrays(margins, layout, Coefficients(zero, zero, zero), contact, mode)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ukjax._contact._impulses import Rows, struck
+from ukjax._contact._impulses import ImpulseRows, struck
 from ukjax._contact._newton_code import by_loops
 from ukjax._formula._contact_newton import on_arrays
 from ukjax._formula._contact_problem import ContactData, flattened
@@ -27,7 +27,7 @@ def problems(members=MEMBERS):
 
 
 def solved(J, W, v, u, mu, c, active):
-    rows = Rows(J.reshape(-1), W.reshape(-1))
+    rows = ImpulseRows(J.reshape(-1), W.reshape(-1))
     return struck(LAYOUT, rows, v, u, (mu, c), active, jnp.zeros(ROWS, u.dtype))
 
 

@@ -129,6 +129,11 @@ def test_rooms_are_listed_for_contributors() -> None:
     assert listed == lines
 
 
+def test_a_name_is_that_of_one_class() -> None:
+    names = [x.name for tree in TREES.values() for x in ast.walk(tree) if isinstance(x, ast.ClassDef)]
+    assert {x for x in names if names.count(x) > 1} == set()
+
+
 def test_files_are_short() -> None:
     assert [path for path, text in TEXTS.items() if len(text.splitlines()) > 300] == []
 

@@ -11,7 +11,7 @@ from scipy.spatial.transform import Rotation
 
 import ukjax as uk
 import ukjax.mechanisms as um
-from ukjax._figures._moving import Curve, Node
+from ukjax._figures._moving import Curve, SceneNode
 from ukjax._figures._page import _FIELD, _camera
 from ukjax._figures._scene import Scene, scene_of
 from ukjax._run._view import _by_name, _shown
@@ -67,11 +67,11 @@ def scene(*runs: uk.Trajectory, parts=(), **options) -> Scene:
     )
 
 
-def nodes(shown: Scene, run: str) -> dict[str, Node]:
-    return {part.name: part for part in shown.parts[run] if isinstance(part, Node)}
+def nodes(shown: Scene, run: str) -> dict[str, SceneNode]:
+    return {part.name: part for part in shown.parts[run] if isinstance(part, SceneNode)}
 
 
-def moved(node: Node, frame: int, points: np.ndarray) -> np.ndarray:
+def moved(node: SceneNode, frame: int, points: np.ndarray) -> np.ndarray:
     return points @ Rotation.from_quat(np.roll(node.wxyz[frame], -1)).as_matrix().T + node.position[frame]
 
 

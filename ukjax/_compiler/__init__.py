@@ -11,9 +11,9 @@ from ._kernel_code import MOST_CALLS as MOST_CALLS
 from ._lanes import Lanes as Lanes
 from ._lanes import lanes as lanes
 from ._looped import Looped as Looped
-from ._looped import Text as Text
+from ._looped import LoopText as LoopText
+from ._loops import ArrayPlace as ArrayPlace
 from ._loops import Function as Function
-from ._loops import Place as Place
 from ._loops import Spread as Spread
 from ._loops import Value as Value
 from ._machine_code import Kind as Kind
@@ -31,7 +31,7 @@ from ._rank_rule import AtStages as AtStages
 from ._refusals import remembered as remembered
 from ._run_layout import Control as Control
 from ._run_layout import Method as Method
-from ._run_layout import Motion as Motion
+from ._run_layout import MotionPrograms as MotionPrograms
 from ._scalars import TranslationError as TranslationError
 from ._stage import Stage as Stage
 from ._system_function import SystemFunction as SystemFunction

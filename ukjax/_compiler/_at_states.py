@@ -31,7 +31,7 @@ from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractSystem
 from ._code import MOST
 from ._interpret import Interpreter
-from ._parameters import Inputs, Leaf, Structure, joined, leaf, split
+from ._parameters import InputMaker, Leaf, Structure, joined, leaf, split
 from ._refusals import remembered
 from ._scalars import Builder, TranslationError
 from ._written import Written
@@ -41,7 +41,7 @@ from ._written import Written
 def _written(
     function: Callable[..., Any], structure: Structure, leaves: tuple[Leaf, ...], state: tuple[Any, ...]
 ) -> Written:
-    inputs = Inputs(build := Builder(MOST))
+    inputs = InputMaker(build := Builder(MOST))
     parameters = inputs.of(leaves)
     counts = [inputs.count, *(int(np.prod(x.shape)) for x in state)]
     arguments = parameters + [inputs(x.shape) for x in state]

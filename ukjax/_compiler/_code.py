@@ -34,7 +34,7 @@ from ._copies import copied
 from ._expressions import Expression, borders, is_number, reachable
 from ._interpret import Interpreter, LargeProductError
 from ._native import machine_code_runs
-from ._parameters import Inputs, Leaf, Structure, leaf, numbers, read_by, split
+from ._parameters import InputMaker, Leaf, Structure, leaf, numbers, read_by, split
 from ._program import Program
 from ._rank_rule import AtStages, How, least_of, solution_by
 from ._refusals import remembered
@@ -205,7 +205,7 @@ def _written(
     dtype, build = state[1].dtype, Builder(MOST)
     state = (*state, state[2], state[2]) if apart else state
     (equations, tree), (energy, energy_tree), (rates, _) = traced(structure, [x.aval for x in leaves], state)
-    leaves, inputs = read_by(leaves, equations, energy, rates), Inputs(build)
+    leaves, inputs = read_by(leaves, equations, energy, rates), InputMaker(build)
     parameters = inputs.of(leaves)
     interpreter = Interpreter(build, inputs.count)
     counts = [inputs.count, *(math.prod(x.shape) for x in state), 1]

@@ -14,7 +14,7 @@ from ._foreign import compiled, kind_for, registered
 from ._gpu._run_kernel import RunKernel
 from ._pullback import Pullback
 from ._pushforward import carrying_change
-from ._run_layout import COUNTED, OPERANDS, Control, Layout, Method, Motion
+from ._run_layout import COUNTED, OPERANDS, Control, Method, MotionPrograms, RunLayout
 from ._runs import runs_p, sizes
 from ._whole_run import WholeRun
 
@@ -28,7 +28,7 @@ class Integration:
     - `motion`, `method`, `control`: as their classes say.
     """
 
-    def __init__(self, motion: Motion, method: Method, control: Control):
+    def __init__(self, motion: MotionPrograms, method: Method, control: Control):
         self.size, self.dtype = motion.size, motion.field.dtype
         self._parts = motion, method, control
         self._written = functools.cache(self._written_for)
@@ -60,7 +60,7 @@ class Integration:
 
     def _written_for(self, width: int) -> tuple[str, int]:
         """The text for so many lanes, and how many numbers it works on."""
-        layout = Layout(*self._parts, kind_for(self.dtype, width))
+        layout = RunLayout(*self._parts, kind_for(self.dtype, width))
         return WholeRun(layout).text(), layout.rows.size * width
 
     def _compiled_for(self, width: int) -> tuple[Any, Any]:

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._misc._garbage import collector_paused
-from ._machine_code import Body, Kind
-from ._registers import Part, Parts
+from ._machine_code import Instructions, Kind
+from ._registers import Part, ProgramParts
 
 MOST_CALLS = 16
 """How many times a program is run at most: each brings positions nearer, and two or three are usual."""
@@ -66,11 +66,11 @@ def _part(name: str, part: Part, kind: Kind) -> tuple[list[str], dict[str, int]]
         int, str
     ]()  # where a pass counts rows from, by how far that is from where the one before does
 
-    def row(body: Body, first: int, distance: int) -> str:
+    def row(body: Instructions, first: int, distance: int) -> str:
         start = starts.setdefault(distance, f"%start{len(starts)}")
         return body(f"getelementptr {vector}, ptr {start}, i64 {first}")
 
-    def load(body: Body, i: int) -> str:
+    def load(body: Instructions, i: int) -> str:
         if regular[i]:
             place = row(body, first[i], distances[i])
         else:
@@ -79,11 +79,11 @@ def _part(name: str, part: Part, kind: Kind) -> tuple[list[str], dict[str, int]]
             place = body(f"getelementptr {vector}, ptr %registers, i32 {body(f'load i32, ptr {entry}')}")
         return body(f"load {vector}, ptr {place}, align {kind.bytes}")
 
-    def store(body: Body, i: int, value: str) -> None:
+    def store(body: Instructions, i: int, value: str) -> None:
         place = row(body, part.writes + i, len(part.outputs) if len(part.reads) > 1 else 0)
         body.lines.append(f"  store {vector} {value}, ptr {place}, align {kind.bytes}")
 
-    body, before = Body(kind, load), list[str]()
+    body, before = Instructions(kind, load), list[str]()
     body.compute(part.outputs, store)
     for distance, start in starts.items():
         before += [f"  {start}.row = mul i64 %k, {distance}"]
@@ -102,7 +102,7 @@ def _moves(kind: Kind, outputs: Sequence[int]) -> list[str]:
     theirs = f"  %first = mul i64 %k, %members\n  %theirs = getelementptr {number}, ptr %numbers, i64 %first"
     load = f"  %x = load {vector}, ptr"
     store = f"  store {vector} %x, ptr"
-    of_one = Body(kind, lambda body, i: "")
+    of_one = Instructions(kind, lambda body, i: "")
     spread = kind.spread(of_one, "%one")
     to_spread = [f"  %place = getelementptr {number}, ptr %numbers, i64 %k"]
     to_spread += [f"  %one = load {number}, ptr %place", *of_one.lines]
@@ -118,7 +118,7 @@ def _moves(kind: Kind, outputs: Sequence[int]) -> list[str]:
 
 
 @collector_paused()
-def part_functions(parts: Parts, kind: Kind, prefix: str = "") -> tuple[list[str], dict[str, int]]:
+def part_functions(parts: ProgramParts, kind: Kind, prefix: str = "") -> tuple[list[str], dict[str, int]]:
     """The parts of a program as functions, with the table of its constants, and the functions of C that they call.
 
     **Arguments:**
@@ -147,7 +147,7 @@ def declared(called: dict[str, int], kind: Kind) -> list[str]:
     return [f"declare {kind.number} @{name}({', '.join([kind.number] * n)})" for name, n in called.items()]
 
 
-def text(parts: Parts, operands: Sequence[Operand], kind: Kind, again: Again | None = None) -> str:
+def text(parts: ProgramParts, operands: Sequence[Operand], kind: Kind, again: Again | None = None) -> str:
     """The function `compute` of registers, outputs, the number of members, and arrays of inputs.
 
     Inputs and outputs are arrays (count, members); what is the same for all members (count,). Members are at least as
@@ -171,7 +171,7 @@ def text(parts: Parts, operands: Sequence[Operand], kind: Kind, again: Again | N
     return "\n".join([*lines, _blocks(parts, operands, kind, calls)])
 
 
-def _of_last(parts: Parts, kind: Kind, again: Again, last: int) -> list[str]:
+def _of_last(parts: ProgramParts, kind: Kind, again: Again, last: int) -> list[str]:
     """What sets the last operand, whose first row is given: to zero, and to outputs in members that go on."""
     vector, at = kind.vector, f"align {kind.bytes}"
     own = [f"  %row = add i64 %k, {last}", f"  %own = getelementptr {vector}, ptr %registers, i64 %row"]
@@ -190,7 +190,7 @@ def _of_last(parts: Parts, kind: Kind, again: Again, last: int) -> list[str]:
     return [_loop("cleared", "%count", [*own, zero]), _loop("changed", "%count", [*own, changed])]
 
 
-def _until_done(parts: Parts, kind: Kind, again: Again, calls: Sequence[str]) -> list[str]:
+def _until_done(parts: ProgramParts, kind: Kind, again: Again, calls: Sequence[str]) -> list[str]:
     """The calls of a block, until no member of it goes on."""
     vector, width = kind.vector, kind.width
     given = f"(ptr %registers, ptr null, i64 {again.size}, i64 0)"
@@ -213,7 +213,7 @@ def _until_done(parts: Parts, kind: Kind, again: Again, calls: Sequence[str]) ->
     ]
 
 
-def _blocks(parts: Parts, operands: Sequence[Operand], kind: Kind, calls: Sequence[str]) -> str:
+def _blocks(parts: ProgramParts, operands: Sequence[Operand], kind: Kind, calls: Sequence[str]) -> str:
     """The loop over blocks. The last one ends where members do: some are computed twice rather than fewer at a time."""
     constants = Operand(len(parts.constants), shared=True)
     once, each, row = list[str](), list[str](), 0

@@ -21,7 +21,7 @@ from ._native import compiler_is_here
 from ._primitive import with_members
 
 
-class Text(NamedTuple):
+class LoopText(NamedTuple):
     """The code of a function.
 
     - `code`: the function `compute` of numbers to work with, the result, how many members there are, and the operands
@@ -44,7 +44,7 @@ class Looped(NamedTuple):
     - `shares`: whether operands may be the same for all members.
     """
 
-    text: Callable[[Kind, tuple[bool, ...]], Text]
+    text: Callable[[Kind, tuple[bool, ...]], LoopText]
     found: int
     on_arrays: Callable[..., Array]
     shares: bool = False

@@ -94,7 +94,7 @@ class Value:
 
 
 @final
-class Place:
+class ArrayPlace:
     """An array of a function, from some entry on.
 
     - `kind`: the LLVM type of its entries.
@@ -104,9 +104,11 @@ class Place:
     def __init__(self, f: "Function", kind: str, name: str):
         self._f, self.kind, self.name = f, kind, name
 
-    def at(self, i: Any) -> "Place":
+    def at(self, i: Any) -> "ArrayPlace":
         """The array from entry i on."""
-        return Place(self._f, self.kind, self._f.w.at(self.kind, self.name, self._f.value(i, "i64").name))
+        return ArrayPlace(
+            self._f, self.kind, self._f.w.at(self.kind, self.name, self._f.value(i, "i64").name)
+        )
 
     def __getitem__(self, i: Any) -> Value:
         return Value(self._f, self.kind, self._f.w.load(self.kind, self.at(i).name))
@@ -117,7 +119,7 @@ class Place:
 
 @final
 class Spread:
-    """The numbers of one member, each of which stands in a row of a block; read as a `Place` is.
+    """The numbers of one member, each of which stands in a row of a block; read as a `ArrayPlace` is.
 
     **Arguments:**
 
@@ -126,7 +128,7 @@ class Spread:
     - `which`: the row of each number, where they do not follow each other.
     """
 
-    def __init__(self, row: Place, width: int, which: Place | None = None):
+    def __init__(self, row: ArrayPlace, width: int, which: ArrayPlace | None = None):
         self._row, self._width, self._which = row, width, which
 
     def at(self, i: Any) -> "Spread":
@@ -162,21 +164,21 @@ class Function:
         kind = self.number if kind is None else kind
         return Value(self, kind, self._kind.literal(x) if kind == self.number else str(x).lower())
 
-    def given(self, name: str, kind: str | None = None) -> Place:
+    def given(self, name: str, kind: str | None = None) -> ArrayPlace:
         """An array that is one of the parameters."""
-        return Place(self, kind or self.number, name)
+        return ArrayPlace(self, kind or self.number, name)
 
-    def variable(self, start: Any = 0.0, kind: str | None = None) -> Place:
+    def variable(self, start: Any = 0.0, kind: str | None = None) -> ArrayPlace:
         """What holds one value, at entry 0, which may be set again."""
         place = self.several(1, kind)
         place[0] = start
         return place
 
-    def several(self, count: int, kind: str | None = None) -> Place:
+    def several(self, count: int, kind: str | None = None) -> ArrayPlace:
         """A few values on the stack."""
         kind, name = kind or self.number, f"%own{len(self.w.lines)}"
         self.w.lines.insert(1, f"  {name} = alloca [{count} x {kind}], align 64")
-        return Place(self, kind, name)
+        return ArrayPlace(self, kind, name)
 
     @contextlib.contextmanager
     def loop(self, count: Any) -> Iterator[Value]:
@@ -232,7 +234,7 @@ class Function:
         """The precision of its numbers."""
         return {8: 2.0**-52, 4: 2.0**-23}[self.bytes]
 
-    def dot(self, x: Place | Spread, y: Place | Spread, count: Any) -> Value:
+    def dot(self, x: ArrayPlace | Spread, y: ArrayPlace | Spread, count: Any) -> Value:
         """The sum of products."""
         total = self.variable()
         with self.loop(count) as i:
@@ -241,7 +243,7 @@ class Function:
             )
         return total[0]
 
-    def add(self, x: Place, factor: Value, y: Place | Spread, count: Any) -> None:
+    def add(self, x: ArrayPlace, factor: Value, y: ArrayPlace | Spread, count: Any) -> None:
         """Adds a multiple of y to x."""
         with self.loop(count) as i:
             x[i] = x[i] + factor * y[i]

@@ -105,7 +105,7 @@ def functions(outputs: Sequence[Expression], kind: Kind) -> dict[str, int] | Non
 
 
 @final
-class Body:
+class Instructions:
     """Instructions that compute expressions.
 
     **Arguments:**
@@ -116,7 +116,7 @@ class Body:
     `called` are the functions of the C library that they need, with how many operands each takes.
     """
 
-    def __init__(self, kind: Kind, load: Callable[["Body", int], str]):
+    def __init__(self, kind: Kind, load: Callable[["Instructions", int], str]):
         self.kind, self.lines, self.called = kind, [], dict[str, int]()
         self._vector, self._truths = kind.vector, kind.truths
         self._load, self._names = load, dict[Node, str]()
@@ -128,7 +128,9 @@ class Body:
         self.lines.append(f"  {name} = {text}")
         return name
 
-    def compute(self, outputs: Sequence[Expression], store: Callable[["Body", int, str], None]) -> None:
+    def compute(
+        self, outputs: Sequence[Expression], store: Callable[["Instructions", int, str], None]
+    ) -> None:
         """Writes what computes expressions.
 
         **Arguments:**

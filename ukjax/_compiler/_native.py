@@ -14,7 +14,7 @@ from ._foreign import AT_ONCE, compiled, dimension, kind_for, llvm, registered, 
 from ._gpu._call import kernels_run
 from ._kernel_code import Again, Operand, text
 from ._machine_code import Kind, functions
-from ._registers import Parts
+from ._registers import ProgramParts
 
 _leaves: contextvars.ContextVar[bool] = contextvars.ContextVar("leaves", default=False)
 
@@ -66,7 +66,7 @@ def can_compile(outputs: Sequence[Any], dtype: Any) -> bool:
 
 
 def run(
-    parts: Parts, operands: Sequence[Array], outputs: int, members: int, again: Again | None = None
+    parts: ProgramParts, operands: Sequence[Array], outputs: int, members: int, again: Again | None = None
 ) -> Array:
     """The outputs (outputs, members) of a program.
 
@@ -102,7 +102,9 @@ class HostFunction:
     - `again`: how it is run again, if it is.
     """
 
-    def __init__(self, parts: Parts, inputs: int, outputs: int, dtype: Any, again: Again | None = None):
+    def __init__(
+        self, parts: ProgramParts, inputs: int, outputs: int, dtype: Any, again: Again | None = None
+    ):
         self._kind, self._rows = kind_for(dtype, vector_bytes()), inputs + outputs
         self._dtype, self._registers = np.dtype(dtype), parts.size * self._kind.width
         code = text(parts, [Operand(inputs, shared=False)], self._kind, again)

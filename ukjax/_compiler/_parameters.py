@@ -65,7 +65,7 @@ def joined(structure: Structure, leaves: Sequence[Array]) -> tuple[AbstractSyste
     return eqx.combine(jax.tree.unflatten(structure.arrays, leaves), static)
 
 
-class Inputs:
+class InputMaker:
     """Makes the inputs of a program, in order.
 
     **Arguments:**

@@ -28,7 +28,7 @@ from ._moves import Scalars, filled
 from ._native import HostFunction, can_compile
 from ._on_host import OnHost
 from ._primitive import program_p
-from ._registers import Parts, parts
+from ._registers import ProgramParts, parts
 from ._scalars import Builder
 
 LONGEST = 2_800
@@ -107,12 +107,12 @@ class Program:
         return ProgramKernel(self.outputs, self.counts, self.dtype)
 
     @functools.cached_property
-    def native(self) -> Parts:
+    def native(self) -> ProgramParts:
         """The parts it is compiled in as machine code."""
         return parts(self.outputs, sum(self.counts))
 
     @functools.cached_property
-    def pieces(self) -> Parts | None:
+    def pieces(self) -> ProgramParts | None:
         """The program in pieces, if it is too long for XLA to compile as one."""
         if self._weight <= LONGEST:
             return None

@@ -46,7 +46,7 @@ def nearly_dependent(dtype: Any) -> float:
     return by_precision(dtype, 3e-2, 0.1)
 
 
-class Motion(NamedTuple):
+class MotionFunctions(NamedTuple):
     """The functions of a system, of expressions.
 
     - `positions`: q -> phi (h,).
@@ -118,7 +118,7 @@ def _basis(build: Builder, N: np.ndarray | None, M: np.ndarray | TreeInertia, dt
     return Basis(np.concatenate([N, beyond], axis=1), widened(M, beyond.shape[1]))
 
 
-class Settled(NamedTuple):
+class ProjectedPositions(NamedTuple):
     """Positions on their constraints.
 
     - `q`: the positions (n_q,).
@@ -155,7 +155,9 @@ def _damped(build: Builder, solver: Solver, delta: float) -> Solver:
     return damped
 
 
-def positions(build: Builder, motion: Motion, q: Vector, mu: Vector, rcond: float, dtype: Any) -> Settled:
+def positions(
+    build: Builder, motion: MotionFunctions, q: Vector, mu: Vector, rcond: float, dtype: Any
+) -> ProjectedPositions:
     """The projected positions.
 
     **Arguments:**
@@ -191,12 +193,12 @@ def positions(build: Builder, motion: Motion, q: Vector, mu: Vector, rcond: floa
     again = apply("select", apply("and", halved, short), 1.0, 0.0)
     carried = _carried(build, motion, (q, moved, change), mu, solver, to, rows)
     attached = [apply("attached", *pair) for pair in zip(moved, carried, strict=True)]
-    return Settled(attached, mu, again, damped, to, J)
+    return ProjectedPositions(attached, mu, again, damped, to, J)
 
 
 def _carried(
     build: Builder,
-    motion: Motion,
+    motion: MotionFunctions,
     moves: tuple[Vector, Vector, Vector],
     mu: Vector,
     solver: Solver,
@@ -229,7 +231,7 @@ def _strong(build: Builder, solver: Solver, damped: Solver, A: np.ndarray, e: Ve
 
 def projection(
     build: Builder,
-    motion: Motion,
+    motion: MotionFunctions,
     state: tuple[Vector, Vector],
     mu: Vector,
     errors: tuple[Vector, Vector],

@@ -20,9 +20,9 @@ from ._code import MOST, short_enough
 from ._common import common
 from ._interpret import Interpreter
 from ._kernel_code import Again
-from ._parameters import Inputs, Leaf, Structure, joined, leaf, numbers, read_by, split
+from ._parameters import InputMaker, Leaf, Structure, joined, leaf, numbers, read_by, split
 from ._program import Program
-from ._projection import Motion, projection
+from ._projection import MotionFunctions, projection
 from ._refusals import remembered
 from ._repeated import Repeated
 from ._scalars import Builder
@@ -155,7 +155,7 @@ def projection_for(
 
 
 def _jaxprs(structure: Structure, avals: list[Any], state: tuple[Any, ...], quasi: bool) -> tuple[Any, ...]:
-    """The functions of a `Motion`, traced, with the pytrees they return; and which rows of velocities have positions.
+    """The functions of `MotionFunctions`, traced, with the pytrees they return; and which rows are those of positions.
 
     They take parameters, t and q, and v.
     """
@@ -193,7 +193,7 @@ def _made(
     velocity, of_q, of_positions = _jaxprs(structure, [x.aval for x in leaves], state, quasi)
     leaves = read_by(leaves, *(x for x, _ in (velocity, *of_q)))
     build = Builder(MOST)
-    inputs = Inputs(build)
+    inputs = InputMaker(build)
     parameters = [*inputs.of(leaves), inputs(())]
     interpreter = Interpreter(build, inputs.count - 1)
     (n_q,), (n,), rows = state[1].shape, state[2].shape, of_q[0][0].out_avals[0].shape[0]
@@ -207,7 +207,7 @@ def _made(
 
     positions, jacobian, masses, *rates = map(evaluated, of_q)
     quasi_rates = rates[0] if rates else None
-    motion = Motion(positions, jacobian, evaluated(velocity), masses, quasi_rates, of_positions)
+    motion = MotionFunctions(positions, jacobian, evaluated(velocity), masses, quasi_rates, of_positions)
     dtype = state[1].dtype
     found = projection(build, motion, (q, v), mu, (errors[0], errors[1]), rcond, dtype)
     without = lambda: Program(found[: n_q + n + rows + 2], counts, dtype)

@@ -10,7 +10,7 @@ from jaxtyping import Array
 from ._foreign import kind_for, registered
 from ._program import Program
 from ._run_backward import Backward
-from ._run_layout import Control, Layout, Method, Motion
+from ._run_layout import Control, Method, MotionPrograms, RunLayout
 from ._runs import runs_p, sizes
 from ._scalars import TranslationError
 
@@ -32,14 +32,14 @@ class Pullback:
     - `motion`, `method`, `control`: as of the `Integration`.
     """
 
-    def __init__(self, motion: Motion, method: Method, control: Control):
+    def __init__(self, motion: MotionPrograms, method: Method, control: Control):
         self.dtype, self._parts = motion.field.dtype, (motion, method, control)
         self._written = functools.cache(self._written_for)
 
     @functools.cached_property
     def _numbers(self) -> tuple[int, int]:
         """How many parameters the field and the projection have."""
-        return Layout(*self._parts, kind_for(self.dtype, 1)).numbers[:2]
+        return RunLayout(*self._parts, kind_for(self.dtype, 1)).numbers[:2]
 
     @functools.cached_property
     def _programs(self) -> tuple[Program, Program | None]:
@@ -58,8 +58,8 @@ class Pullback:
         few = backward.tape.size * kind.width * kind.bytes <= _MOST_KEPT
         return few and all(x.has_machine_code for x in self._programs if x is not None)
 
-    def _made(self, width: int) -> tuple[Layout, Backward]:
-        layout = Layout(*self._parts, kind_for(self.dtype, width))
+    def _made(self, width: int) -> tuple[RunLayout, Backward]:
+        layout = RunLayout(*self._parts, kind_for(self.dtype, width))
         return layout, Backward(layout, *self._programs, self._parts[2].most)
 
     def _written_for(self, width: int) -> tuple[str, int, int]:

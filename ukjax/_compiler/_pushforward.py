@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from ._copies import copied
 from ._expressions import Expression, reachable
 from ._program import Program
-from ._run_layout import Control, Motion
+from ._run_layout import Control, MotionPrograms
 from ._scalars import Builder
 
 
-def carrying_change(motion: Motion, control: Control) -> tuple[Motion, Control]:
+def carrying_change(motion: MotionPrograms, control: Control) -> tuple[MotionPrograms, Control]:
     """A motion of twice the size, whose parameters are twice as many, and its control.
 
     **Arguments:**
@@ -25,7 +25,7 @@ def carrying_change(motion: Motion, control: Control) -> tuple[Motion, Control]:
     n = motion.size
     field = _carrying(motion.field, n, 1)
     projection = motion.projection and _carrying(motion.projection, n, motion.multipliers)
-    motion = Motion(field, projection, motion.multipliers, 2 * n, motion.estimates)
+    motion = MotionPrograms(field, projection, motion.multipliers, 2 * n, motion.estimates)
     return motion, _looking_at_first(control, n)
 
 

@@ -29,7 +29,7 @@ class Part(NamedTuple):
     writes: int
 
 
-class Parts(NamedTuple):
+class ProgramParts(NamedTuple):
     """A program in parts.
 
     - `constants`: what the first registers hold; the inputs follow.
@@ -93,7 +93,7 @@ def _wanted(every: Sequence[Sequence[Node]], outputs: Sequence[Expression]) -> s
 
 
 @collector_paused()
-def parts(outputs: Sequence[Expression], count: int, longest: float | None = None) -> Parts:
+def parts(outputs: Sequence[Expression], count: int, longest: float | None = None) -> ProgramParts:
     """A program in parts, those that repeat as loops.
 
     **Arguments:**
@@ -114,4 +114,6 @@ def parts(outputs: Sequence[Expression], count: int, longest: float | None = Non
     offset = len(registers.constants)
     at = lambda x: np.where(x < 0, -1 - x, x + offset)
     moved = [part._replace(reads=at(part.reads), writes=part.writes + offset) for part in made]
-    return Parts(list(registers.constants), moved, registers.size + offset, at(np.array(given, int)).tolist())
+    return ProgramParts(
+        list(registers.constants), moved, registers.size + offset, at(np.array(given, int)).tolist()
+    )

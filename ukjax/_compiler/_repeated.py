@@ -11,7 +11,7 @@ from ._kernel_code import MOST_CALLS, Again
 from ._native import HostFunction
 from ._primitive import program_p
 from ._program import Program
-from ._registers import Parts
+from ._registers import ProgramParts
 
 
 @final
@@ -41,7 +41,7 @@ class Repeated:
         return self.once.has_machine_code
 
     @property
-    def native(self) -> Parts:
+    def native(self) -> ProgramParts:
         """The parts it is compiled in as machine code."""
         return self.once.native
 

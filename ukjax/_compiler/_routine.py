@@ -14,7 +14,7 @@ from ._program import Program
 
 
 @final
-class Rows:
+class RegisterRows:
     """Gives out the rows of the array `%rows`, and writes what moves them.
 
     **Arguments:**
@@ -120,7 +120,7 @@ class Routine:
     - `rows`: where it gets its rows.
     """
 
-    def __init__(self, name: str, program: Program, rows: Rows):
+    def __init__(self, name: str, program: Program, rows: RegisterRows):
         self._name, self._parts, self._rows = name, program.native, rows
         self._start = rows.new(self._parts.size)
         self.inputs = self._start + len(self._parts.constants)

@@ -9,10 +9,10 @@ from ._foreign import dimension
 from ._llvm_text import Writer
 from ._program import Program
 from ._routine import texts
-from ._run_lanes import Lanes
-from ._run_layout import OPERANDS, Layout, as_operands
+from ._run_lanes import RunLanes
+from ._run_layout import OPERANDS, RunLayout, as_operands
 from ._run_step_back import StepBack
-from ._run_steps import Steps
+from ._run_steps import RunSteps
 from ._run_tape import Tape
 
 
@@ -33,9 +33,9 @@ class Backward:
     - `most`: the most steps of a run.
     """
 
-    def __init__(self, layout: Layout, field: Program, projection: Program | None, most: int):
+    def __init__(self, layout: RunLayout, field: Program, projection: Program | None, most: int):
         self._at, self._rows, self._number = layout, layout.rows, layout.kind.number
-        self._steps, self._lanes, self.tape = Steps(layout), Lanes(layout), Tape(layout, most)
+        self._steps, self._lanes, self.tape = RunSteps(layout), RunLanes(layout), Tape(layout, most)
         self._back, self._alive = StepBack(layout, self.tape, field, projection), layout.rows.new(1)
 
     def text(self) -> str:

@@ -5,11 +5,11 @@ from typing import final
 import numpy as np
 
 from ._llvm_text import Writer
-from ._run_layout import COUNTED, OPERANDS, Layout
+from ._run_layout import COUNTED, OPERANDS, RunLayout
 
 
 @final
-class Lanes:
+class RunLanes:
     """Writes what is done for one lane after the other.
 
     **Arguments:**
@@ -17,7 +17,7 @@ class Lanes:
     - `layout`: where everything is.
     """
 
-    def __init__(self, layout: Layout):
+    def __init__(self, layout: RunLayout):
         self._at, self._rows, self._number = layout, layout.rows, layout.kind.number
 
     def functions(self) -> list[str]:

@@ -8,7 +8,7 @@ from ._expressions import reachable
 from ._foreign import dimension
 from ._machine_code import Kind
 from ._program import Program
-from ._routine import Routine, Rows
+from ._routine import RegisterRows, Routine
 
 OPERANDS = ("field", "projection", "control", "start", "times", "state")
 """Arrays (runs, count), or (1, count) for all runs: the parameters of three programs; the direction of time, 1 or -1, t1,
@@ -29,7 +29,7 @@ def as_operands() -> tuple[list[str], str]:
     return lines, ", ".join(f"ptr %in{i}, i64 %stride{i}" for i in range(len(OPERANDS)))
 
 
-class Motion(NamedTuple):
+class MotionPrograms(NamedTuple):
     """What is integrated.
 
     - `field`: of parameters, t, the state, and how close to singular the rows are where the step starts: the state's
@@ -95,7 +95,7 @@ class Control(NamedTuple):
 
 
 @final
-class Layout:
+class RunLayout:
     """The rows of an integration: of its programs, of the lanes' states, and to work on.
 
     **Arguments:**
@@ -104,10 +104,10 @@ class Layout:
     - `kind`: of the vectors.
     """
 
-    def __init__(self, motion: Motion, method: Method, control: Control, kind: Kind):
+    def __init__(self, motion: MotionPrograms, method: Method, control: Control, kind: Kind):
         self.motion, self.method, self.control, self.kind = motion, method, control, kind
         n, stages, mu = motion.size, len(method.c), motion.multipliers
-        self.rows = rows = Rows(kind)
+        self.rows = rows = RegisterRows(kind)
         self.field, self.step = Routine("field", motion.field, rows), Routine("step", control.step, rows)
         self.weigh = Routine("weigh", method.weights, rows)
         self.project = Routine("project", motion.projection, rows) if motion.projection else None

@@ -12,7 +12,7 @@ import numpy as np
 from ._llvm_text import Writer
 from ._program import Program
 from ._routine import Routine
-from ._run_layout import OPERANDS, Layout
+from ._run_layout import OPERANDS, RunLayout
 from ._run_tape import Tape
 
 
@@ -32,7 +32,7 @@ class StepBack:
       parameters and of the state.
     """
 
-    def __init__(self, layout: Layout, tape: Tape, field: Program, projection: Program | None):
+    def __init__(self, layout: RunLayout, tape: Tape, field: Program, projection: Program | None):
         self._at, self._rows, self._tape = layout, layout.rows, tape
         self._number = layout.kind.number
         rows, n, (own, theirs, _) = layout.rows, layout.motion.size, layout.numbers

@@ -6,11 +6,11 @@ import numpy as np
 
 from ._kernel_code import MOST_CALLS
 from ._llvm_text import Writer
-from ._run_layout import Layout
+from ._run_layout import RunLayout
 
 
 @final
-class Steps:
+class RunSteps:
     """Writes what makes one step of all lanes.
 
     **Arguments:**
@@ -18,7 +18,7 @@ class Steps:
     - `layout`: where everything is.
     """
 
-    def __init__(self, layout: Layout):
+    def __init__(self, layout: RunLayout):
         self._at, self._rows = layout, layout.rows
 
     def functions(self) -> list[str]:

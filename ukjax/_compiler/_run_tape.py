@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import final
 
 from ._llvm_text import Writer
-from ._run_layout import Layout
-from ._run_steps import Steps
+from ._run_layout import RunLayout
+from ._run_steps import RunSteps
 
 _SEGMENT = 2**21  # bytes of each lane for the steps of one segment, which then stay in the processor's cache
 
@@ -34,8 +34,8 @@ class Tape:
     - `most`: the most steps of a run.
     """
 
-    def __init__(self, layout: Layout, most: int):
-        self._at, self._rows, self._steps = layout, layout.rows, Steps(layout)
+    def __init__(self, layout: RunLayout, most: int):
+        self._at, self._rows, self._steps = layout, layout.rows, RunSteps(layout)
         n, kind = layout.motion.size, layout.kind
         self._kept = n * (1 + len(layout.method.c)) + layout.motion.multipliers
         affordable = _SEGMENT // (kind.bytes * self._kept)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import final
 
 from ._kernel_code import declared, part_functions, table
-from ._loops import Function, Place, Spread, Value
+from ._loops import ArrayPlace, Function, Spread, Value
 from ._machine_code import Kind
 from ._program import Program
 
@@ -35,11 +35,11 @@ class Stage:
         starts: Sequence[int],
         name: str,
         kind: Kind,
-        place: Place,
+        place: ArrayPlace,
     ):
         self._f, self._name, self._kind, self._place = f, name, kind, place
         self._parts, self._starts = program.native, starts
-        row, self.inputs = len(self._parts.constants), list[Place]()
+        row, self.inputs = len(self._parts.constants), list[ArrayPlace]()
         for count in counts:
             self.inputs.append(place.at(row * kind.width))
             row += count

@@ -15,7 +15,7 @@ from .._system._system import AbstractSystem
 from ._code import MOST, short_enough
 from ._interpret import Interpreter
 from ._native import machine_code_is_wanted
-from ._parameters import Inputs, Leaf, Structure, joined, leaf, numbers, read_by, split
+from ._parameters import InputMaker, Leaf, Structure, joined, leaf, numbers, read_by, split
 from ._refusals import remembered
 from ._scalars import Builder, TranslationError
 from ._written import Written
@@ -76,7 +76,7 @@ def _made(
     of_leaves = lambda leaves, *arrays: function(*joined(structure, leaves), *arrays)
     closed, out = jax.make_jaxpr(of_leaves, return_shape=True)([x.aval for x in leaves], *shapes)
     require_seen(closed.consts)
-    leaves, inputs = read_by(leaves, closed), Inputs(Builder(MOST))
+    leaves, inputs = read_by(leaves, closed), InputMaker(Builder(MOST))
     return SystemFunction(_written(closed, out, inputs, inputs.of(leaves), shapes), leaves)
 
 
@@ -124,10 +124,12 @@ def array_function(function: Callable[..., Any], *arrays: Any) -> Written:
 @remembered
 def _of_arrays(function: Callable[..., Any], shapes: tuple[Any, ...]) -> Written:
     closed, out = jax.make_jaxpr(function, return_shape=True)(*shapes)
-    return _written(closed, out, Inputs(Builder(MOST)), [], shapes)
+    return _written(closed, out, InputMaker(Builder(MOST)), [], shapes)
 
 
-def _written(closed: Any, out: Any, inputs: Inputs, parameters: list[Any], shapes: Sequence[Any]) -> Written:
+def _written(
+    closed: Any, out: Any, inputs: InputMaker, parameters: list[Any], shapes: Sequence[Any]
+) -> Written:
     """The code of a jaxpr that takes parameters, which are inputs already, and arrays."""
     counts = [inputs.count, *(math.prod(x.shape) for x in shapes)]
     arguments = parameters + [inputs(x.shape) for x in shapes]

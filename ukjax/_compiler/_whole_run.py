@@ -10,9 +10,9 @@ from typing import final
 from ._foreign import dimension
 from ._llvm_text import Writer
 from ._routine import texts
-from ._run_lanes import Lanes
-from ._run_layout import Layout, as_operands
-from ._run_steps import Steps
+from ._run_lanes import RunLanes
+from ._run_layout import RunLayout, as_operands
+from ._run_steps import RunSteps
 
 
 @final
@@ -27,9 +27,9 @@ class WholeRun:
     - `layout`: of what is integrated.
     """
 
-    def __init__(self, layout: Layout):
+    def __init__(self, layout: RunLayout):
         self._at, self._rows = layout, layout.rows
-        self._steps, self._lanes = Steps(layout), Lanes(layout)
+        self._steps, self._lanes = RunSteps(layout), RunLanes(layout)
 
     def text(self) -> str:
         """All functions."""

@@ -20,7 +20,7 @@ from .._misc._precision import in_full_precision
 from .._motion._wrapped_solver import AbstractForwardingSolver
 from ._log import Log, empty_log, logged
 from ._touching import State, Touching
-from ._watch import Curve, Stepped, Steps, first_event, watched
+from ._watch import Curve, InnerSteps, Stepped, first_event, watched
 
 _REFUSED = 1e8  # times the state: the error of a step that is to be refused
 
@@ -99,7 +99,9 @@ class HybridSolver(AbstractForwardingSolver):
         found = watched(args, t0, t1, y0, curve(whole.dense, t0, t1), whole.y)
 
         def split() -> tuple[Stepped, Array, Any, Log]:
-            t, fixed, before, speed, which = first_event(args, found, t0, t1, y0, Steps(one, curve), whole)
+            t, fixed, before, speed, which = first_event(
+                args, found, t0, t1, y0, InnerSteps(one, curve), whole
+            )
             q, what, moved = args.settled(t, before.y, which)
             start = q, what.v, what.mode
             after = one(args, t, t1, start)

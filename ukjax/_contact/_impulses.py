@@ -7,14 +7,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._formula._contact_newton import Solution, changed
+from .._formula._contact_newton import ContactSolution, changed
 from .._formula._contact_problem import Layout, apart
 from .._pseudoinverse._kernels import dot
 from ._newton_code import of_rows, of_velocities
 from ._solve import tolerance_of
 
 
-class Rows(NamedTuple):
+class ImpulseRows(NamedTuple):
     """Rows of contacts, and the inertia they feel, both flattened.
 
     - `J`: the rows (m v,).
@@ -32,12 +32,18 @@ class Struck(NamedTuple):
     - `change`: W J^T p (v,).
     """
 
-    found: Solution
+    found: ContactSolution
     change: Array
 
 
 def struck(
-    layout: Layout, rows: Rows, v: Array, u: Array, laws: tuple[Array, Array], active: Array, guess: Array
+    layout: Layout,
+    rows: ImpulseRows,
+    v: Array,
+    u: Array,
+    laws: tuple[Array, Array],
+    active: Array,
+    guess: Array,
 ) -> Struck:
     """The impulses p with u = J (v + W J^T p) + u', and what they change; differentiable, with the modes kept.
 
@@ -52,7 +58,7 @@ def struck(
     """
     guess, active = jax.lax.stop_gradient((guess, active))
     *found, change = _struck(*rows, v, u, *laws, active, guess, layout)
-    return Struck(Solution(*found), change)
+    return Struck(ContactSolution(*found), change)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(8,))

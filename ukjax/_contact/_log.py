@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ._settle import Settled
+from ._settle import SettledContacts
 from ._touching import State
 
 LOGGED = 512
@@ -64,7 +64,7 @@ def empty_log(y: State) -> Log:
     )
 
 
-def logged(log: Log, t: Array, found: Settled, speed: Array, reset: tuple[Array, Array]) -> Log:
+def logged(log: Log, t: Array, found: SettledContacts, speed: Array, reset: tuple[Array, Array]) -> Log:
     """The log with one more event.
 
     **Arguments:**
@@ -93,7 +93,7 @@ def logged(log: Log, t: Array, found: Settled, speed: Array, reset: tuple[Array,
     return Log(*kept, number=log.number + 1)
 
 
-def preceded(log: Log, t: Array, found: Settled, told: Array) -> Log:
+def preceded(log: Log, t: Array, found: SettledContacts, told: Array) -> Log:
     """The log with what happened at the start before all else, if it is to be `told`.
 
     **Arguments:**

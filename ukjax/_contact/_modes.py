@@ -21,7 +21,7 @@ from jaxtyping import Array, Float
 from .._formula._contact_problem import ContactRows, rows_of
 from .._misc._types import by_precision
 from ._parts import Means
-from ._rows import Coefficients, Contact, Layout
+from ._rows import Coefficients, ContactLayout, ContactState
 
 # Slower than this [m/s] a contact sticks if it can: less than tolerances, far above rounding.
 _STILL = (1e-9, 1e-4)
@@ -40,7 +40,7 @@ class Mode(NamedTuple):
     direction: Float[Array, " m"]
 
 
-def open_mode(layout: Layout, dtype: jnp.dtype) -> Mode:
+def open_mode(layout: ContactLayout, dtype: jnp.dtype) -> Mode:
     """The mode in which nothing bears."""
     n, m = len(layout.contacts), len(layout.owner)
     return Mode(*(jnp.zeros(k, dtype) for k in (n, n, m)))
@@ -75,13 +75,13 @@ def distributed(rows: ContactRows, mode: Mode, u: Array, coefficients: Coefficie
     return jnp.diag(held) - by_normal * held[None], -unit * of_rows(rows, coefficients.limit)
 
 
-def held_rows(layout: Layout, mode: Mode) -> Float[Array, " m"]:
+def held_rows(layout: ContactLayout, mode: Mode) -> Float[Array, " m"]:
     """Ones on the rows held."""
     rows = rows_of(layout.contacts, mode.closed.dtype)
     return mode.closed @ rows.normal + of_rows(rows, mode.stick)
 
 
-def contact_forces(means: Means, contact: Contact, mode: Mode) -> Float[Array, " m"]:
+def contact_forces(means: Means, contact: ContactState, mode: Mode) -> Float[Array, " m"]:
     """The forces on all rows in a mode.
 
     **Arguments:**
@@ -95,13 +95,13 @@ def contact_forces(means: Means, contact: Contact, mode: Mode) -> Float[Array, "
     return _against(means, contact, mode, S, contact.rate + contact.G @ s) + s
 
 
-def _against(means: Means, contact: Contact, mode: Mode, S: Array, rate: Array) -> Float[Array, " m"]:
+def _against(means: Means, contact: ContactState, mode: Mode, S: Array, rate: Array) -> Float[Array, " m"]:
     """The forces on all rows that take rates away on the rows held."""
     held = held_rows(means.layout, mode)
     return S @ means.solve(held[:, None] * (contact.G @ S), -held * rate)
 
 
-def _of_rounding(means: Means, contact: Contact, mode: Mode) -> Float[Array, ""]:
+def _of_rounding(means: Means, contact: ContactState, mode: Mode) -> Float[Array, ""]:
     """The largest force that rounding of the accelerations makes: on dependent rows not a small one.
 
     Pressed by nothing, as the fingers of an open gripper at their stops, these would open and close without end.
@@ -113,7 +113,7 @@ def _of_rounding(means: Means, contact: Contact, mode: Mode) -> Float[Array, ""]
     return jnp.max(jnp.abs(_against(means, contact, mode, S, rate)), initial=0)
 
 
-def stopped(means: Means, contact: Contact, mode: Mode, u: Array) -> Float[Array, " m"]:
+def stopped(means: Means, contact: ContactState, mode: Mode, u: Array) -> Float[Array, " m"]:
     """The impulses on the rows held that take their velocities away.
 
     **Arguments:** as `contact_forces`, and the velocities `u` of all rows.
@@ -129,7 +129,7 @@ class Margins(NamedTuple):
     slack: Array
 
 
-def margins(means: Means, contact: Contact, mode: Mode, t: Array, q: Array) -> Margins:
+def margins(means: Means, contact: ContactState, mode: Mode, t: Array, q: Array) -> Margins:
     """The margins of a mode: gaps or normal forces (n,), friction left (n,), slip (n,).
 
     **Arguments:** as `contact_forces`, and the time `t` and coordinates `q`, which gaps are compared with.

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler import Function, Kind, Looped, Place, Spread, Text, Value, remembered
-from .._formula._contact_newton import Solution, on_arrays
+from .._compiler import ArrayPlace, Function, Kind, Looped, LoopText, Spread, Value, remembered
+from .._formula._contact_newton import ContactSolution, on_arrays
 from .._formula._contact_problem import ContactData, Layout, apart, data_of, flattened, rows_in
 from .._pseudoinverse._kernels import dot
 from ._newton_loops import Arrays, Iteration, Sizes
@@ -63,13 +63,17 @@ class Kernel:
         parameters = f"ptr noalias %work, ptr noalias %found, i64 %members{names}"
         return "\n".join([f.declared(), *self.tables(), f.w.function("compute", parameters, internal=False)])
 
-    def begin(self, f: Function, free: Place) -> None:
+    def begin(self, f: Function, free: ArrayPlace) -> None:
         """Begins to write within a function, where so many numbers as `sizes` says are free."""
         self.f, self.x = f, Arrays(f, self.sizes, free)
         self.iteration = Iteration(f, self.sizes, self.x, self.tolerance)
 
     def _fetched(
-        self, given: list[Place], places: list[Place], operands: list[int], there: tuple[Value, Value]
+        self,
+        given: list[ArrayPlace],
+        places: list[ArrayPlace],
+        operands: list[int],
+        there: tuple[Value, Value],
     ) -> None:
         """Copies what a block of members needs: of J the rows of contacts that are active in one of them."""
         f, (n, m, v), active, some = self.f, self.sizes, places[-2], self.f.variable(0, "i64")
@@ -90,8 +94,8 @@ class Kernel:
 
     def _copied(
         self,
-        of: Place,
-        to: Place,
+        of: ArrayPlace,
+        to: ArrayPlace,
         size: int,
         first: Value | int,
         count: Value | int,
@@ -105,7 +109,7 @@ class Kernel:
                 to.at(k * size)[i] = line[k]
 
     @property
-    def _of_contacts(self) -> list[Place]:
+    def _of_contacts(self) -> list[ArrayPlace]:
         """Of each contact its first row, whether it has a normal one, and how many tangential ones."""
         return [self.f.given(f"@{name}", "i64") for name in ("starts", "normals", "tangents")]
 
@@ -122,7 +126,7 @@ class Kernel:
             for name, x in tables.items()
         ]
 
-    def member(self, given: Sequence[Place | Spread], found: Place, members: Value) -> None:
+    def member(self, given: Sequence[ArrayPlace | Spread], found: ArrayPlace, members: Value) -> None:
         """Writes the solution of one member.
 
         **Arguments:**
@@ -160,7 +164,7 @@ class Kernel:
                     change[0] = change[0] + x.R[i * sizes.v + j] * x.p[i]
                 parts[5][j * members] = change[0]
 
-    def _gathered(self, mu: Place | Spread, c: Place | Spread, active: Place | Spread) -> None:
+    def _gathered(self, mu: ArrayPlace | Spread, c: ArrayPlace | Spread, active: ArrayPlace | Spread) -> None:
         """Lists the active contacts and their rows."""
         f, x = self.f, self.x
         starts, normals, tangents = self._of_contacts
@@ -175,7 +179,7 @@ class Kernel:
                 x.row[row + j] = starts[i] + j
             x.contacts[0], x.rows[0] = k + 1, row + count
 
-    def _delassus(self, J: Place | Spread, W: Place | Spread | None = None) -> None:
+    def _delassus(self, J: ArrayPlace | Spread, W: ArrayPlace | Spread | None = None) -> None:
         """G of the active rows, and R = J W."""
         f, x, rows = self.f, self.x, self.x.rows[0]
         v, width = self.sizes.v, self.sizes.width
@@ -218,9 +222,9 @@ def _code(layout: Layout, v: int, tolerance: float) -> Looped:
     m = sizes.m
 
     @functools.cache
-    def text(kind: Kind, shared: tuple[bool, ...]) -> Text:
+    def text(kind: Kind, shared: tuple[bool, ...]) -> LoopText:
         kernel = Kernel(layout, v, tolerance, kind.dtype)
-        return Text(kernel.text(), kernel.numbers)
+        return LoopText(kernel.text(), kernel.numbers)
 
     def separately(J: Array, *given: Array) -> Array:
         *more, u, mu, c, active, guess = given
@@ -244,7 +248,7 @@ def of_rows(J: Array, W: Array, u: Array, mu: Array, c: Array) -> ContactData:
     return ContactData(0.5 * (G + G.T), u, mu, c)
 
 
-def by_loops(layout: Layout, tolerance: float, given: Array, guess: Array) -> Solution:
+def by_loops(layout: Layout, tolerance: float, given: Array, guess: Array) -> ContactSolution:
     """The solution of a problem, flattened, as machine code where there can be such."""
     G, u, mu, c = data_of(layout, given)
     found = _code(layout, 0, tolerance)(G.reshape(-1), u, mu, c, jnp.ones_like(mu), guess)
@@ -253,7 +257,7 @@ def by_loops(layout: Layout, tolerance: float, given: Array, guess: Array) -> So
 
 def of_velocities(
     layout: Layout, tolerance: float, J: Array, W: Array, *given: Array
-) -> tuple[Solution, Array]:
+) -> tuple[ContactSolution, Array]:
     """The solution of the problem of rows J, flattened, and the change of velocities W J^T p.
 
     **Arguments:**
@@ -267,7 +271,7 @@ def of_velocities(
     return _parts(layout, _code(layout, given[0].size, tolerance)(J, W, *given))
 
 
-def _parts(layout: Layout, found: Array) -> tuple[Solution, Array]:
+def _parts(layout: Layout, found: Array) -> tuple[ContactSolution, Array]:
     m, n = rows_in(layout), len(layout)
     p, residual, steps, closed, sliding, change = jnp.split(found, np.cumsum([m, 1, 1, n, n]))
-    return Solution(p, residual[0], steps[0], closed, sliding), change
+    return ContactSolution(p, residual[0], steps[0], closed, sliding), change

@@ -3,7 +3,7 @@
 import itertools
 from typing import NamedTuple
 
-from .._compiler import Function, Place, Value
+from .._compiler import ArrayPlace, Function, Value
 from .._formula._contact_newton import FIRST, GROW, LEAST, MOST, NEARER, ROUNDING, SHRINK, STEPS, TRIES
 
 
@@ -48,7 +48,7 @@ class Arrays:
     - `free`: where so many numbers are free.
     """
 
-    def __init__(self, f: Function, sizes: Sizes, free: Place):
+    def __init__(self, f: Function, sizes: Sizes, free: ArrayPlace):
         n, m, v = sizes
         lengths = (*[m * sizes.width] * 2, m * v, *[m] * 12, *[n] * 5)
         places = iter([free.at(start) for start in itertools.accumulate(lengths, initial=0)])
@@ -94,7 +94,7 @@ class Iteration:
         self._move()
         self._cut(f.value(0.0), x.p)
 
-    def _copy(self, *pairs: tuple[Place, Place]) -> None:
+    def _copy(self, *pairs: tuple[ArrayPlace, ArrayPlace]) -> None:
         with self.f.loop(self.x.rows[0]) as i:
             for to, of in pairs:
                 to[i] = of[i]
@@ -132,7 +132,7 @@ class Iteration:
                 largest[0] = f.max(f.max(largest[0], force - bound[0]), off)
         return largest[0]
 
-    def _cut(self, e: Value, centre: Place) -> Value:
+    def _cut(self, e: Value, centre: ArrayPlace) -> Value:
         """F = p - P(p - r u) of G + e 1, with r, modes and what derivatives need; returns its largest entry."""
         f, x = self.f, self.x
         largest = f.variable()

@@ -21,7 +21,7 @@ from .._motion._model import Model
 from .._pseudoinverse._kernels import dot
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
-from ._rows import Coefficients, Contact, Layout
+from ._rows import Coefficients, ContactLayout, ContactState
 
 # On the diagonal, beside its mean. Dependent rows get the least of their forces, to rounding over this; what it leaves
 # of the others goes with its cube.
@@ -49,7 +49,7 @@ class Means(NamedTuple):
     - `solve`: the least p with K p = b, dependent rows included (proximal point); rows of zeros keep a p of zero.
     """
 
-    layout: Layout
+    layout: ContactLayout
     coefficients: Coefficients
     solve: Callable[[Array, Array], Array]
 
@@ -79,13 +79,13 @@ def of_arrays(
 class _OfContacts:
     """A part as a function of the leaves of coefficients, contacts and more.
 
-    - `function`: of `Means`, a `Contact` and more.
+    - `function`: of `Means`, a `ContactState` and more.
     - `layout`: of the contacts.
     - `tree`: the structure of the leaves.
     """
 
     function: Callable[..., Any]
-    layout: Layout
+    layout: ContactLayout
     tree: Any
 
     def __call__(self, *leaves: Array) -> Any:
@@ -95,13 +95,17 @@ class _OfContacts:
 
 @in_full_precision
 def of_contacts(
-    function: Callable[..., Any], layout: Layout, coefficients: Coefficients, contact: Contact, *more: Any
+    function: Callable[..., Any],
+    layout: ContactLayout,
+    coefficients: Coefficients,
+    contact: ContactState,
+    *more: Any,
 ) -> Any:
     """What a part returns that needs no model.
 
     **Arguments:**
 
-    - `function`: of `Means`, a `Contact` and more; it returns a pytree of real arrays.
+    - `function`: of `Means`, a `ContactState` and more; it returns a pytree of real arrays.
     - `layout`, `coefficients`: of the contacts.
     - `contact`: at the state.
     - `more`: pytrees of arrays.
@@ -113,7 +117,11 @@ def of_contacts(
 
 @in_full_precision
 def of_contacts_on_arrays(
-    function: Callable[..., Any], layout: Layout, coefficients: Coefficients, contact: Contact, *more: Any
+    function: Callable[..., Any],
+    layout: ContactLayout,
+    coefficients: Coefficients,
+    contact: ContactState,
+    *more: Any,
 ) -> Any:
     """The same without scalar code: what is asked at a few states need not be written out for each row.
 

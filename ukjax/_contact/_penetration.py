@@ -20,8 +20,8 @@ from .._formula._contact_problem import rows_of
 from .._misc._types import by_precision
 from .._motion._model import Model
 from .._pseudoinverse import GramSchmidt, pinv
-from ._impulses import Rows, struck
-from ._rows import Layout, kinematics
+from ._impulses import ImpulseRows, struck
+from ._rows import ContactLayout, kinematics
 
 # What gaps may lack: some rounding errors of positions of up to 100 m.
 _PENETRATION = (5e-11, 1e-4)
@@ -49,7 +49,7 @@ class Gaps:
     - `layout`: of the contacts.
     """
 
-    layout: Layout
+    layout: ContactLayout
 
     def __call__(self, model: Model, q: Array, v: Array, t: Array, pi: Array) -> Apart:
         """**Arguments:** the state, of which velocities do not matter, and impulses of positions (m,)."""
@@ -72,7 +72,10 @@ class _Push(NamedTuple):
 
 
 def pushed_out(
-    apart: Callable[[Float[Array, " v"], Float[Array, " m"]], Apart], layout: Layout, rows: Rows, v: int
+    apart: Callable[[Float[Array, " v"], Float[Array, " m"]], Apart],
+    layout: ContactLayout,
+    rows: ImpulseRows,
+    v: int,
 ) -> Float[Array, " v"]:
     """d of the module's docstring; its derivatives are those of the root, with the set of closed contacts kept.
 
@@ -88,12 +91,14 @@ def pushed_out(
     return _root(rows, given, pure, layout, v)[0]
 
 
-def _moved(rows: Rows, pi: Array, v: int) -> Array:
+def _moved(rows: ImpulseRows, pi: Array, v: int) -> Array:
     return rows.W.reshape(v, v) @ (pi @ rows.J.reshape(pi.size, v))
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(2, 3, 4))
-def _root(rows: Rows, given: Any, apart: Callable[..., Apart], layout: Layout, v: int) -> tuple[Array, Array]:
+def _root(
+    rows: ImpulseRows, given: Any, apart: Callable[..., Apart], layout: ContactLayout, v: int
+) -> tuple[Array, Array]:
     """d and pi."""
     dtype = rows.W.dtype
     none, zero = jnp.zeros(v, dtype), jnp.zeros(len(layout.owner), dtype)
@@ -110,10 +115,10 @@ def _root(rows: Rows, given: Any, apart: Callable[..., Apart], layout: Layout, v
 
 
 @_root.defjvp
-def _(apart: Callable[..., Apart], layout: Layout, v: int, primals: tuple, tangents: tuple) -> tuple:
+def _(apart: Callable[..., Apart], layout: ContactLayout, v: int, primals: tuple, tangents: tuple) -> tuple:
     d, pi = _root(*primals, apart, layout, v)
 
-    def violation(pi: Array, rows: Rows, given: Any) -> Array:
+    def violation(pi: Array, rows: ImpulseRows, given: Any) -> Array:
         return jnp.where(pi > 0, apart(_moved(rows, pi, v), pi, *given).gap, pi)
 
     slope = jax.jacfwd(violation)(pi, *primals)

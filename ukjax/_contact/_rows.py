@@ -60,7 +60,7 @@ class Pushed(AbstractForwardingSystem):
         return self.system.force(t, q, v) + self.push
 
 
-class Layout(NamedTuple):
+class ContactLayout(NamedTuple):
     """Whose rows are which, known once the contacts are traced.
 
     - `names`: of the contacts, such as `foot[0]`; no two are equal.
@@ -148,7 +148,7 @@ def kinematics(system: AbstractSystem, t: Array, q: Array, v: Array) -> Kinemati
     )
 
 
-def layout_of(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Layout, Coefficients]:
+def layout_of(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[ContactLayout, Coefficients]:
     """Whose rows are which, and the coefficients of each contact.
 
     **Arguments:** as `kinematics`; of the state only shapes and types matter.
@@ -185,13 +185,13 @@ def layout_of(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Lay
         coefficients.append([jnp.broadcast_to(x.astype(q.dtype), (k,)) for x in given])
     stacked = [jnp.concatenate(x) for x in zip(*coefficients, strict=True)] or [jnp.zeros(0, q.dtype)] * 3
     poisson = tuple(x == "poisson" for x in told["impact"])
-    layout = Layout(
+    layout = ContactLayout(
         unique_names(names), tuple(contacts), tuple(told["angle"]), poisson if any(poisson) else ()
     )
     return layout, Coefficients(*stacked)
 
 
-class Contact(NamedTuple):
+class ContactState(NamedTuple):
     """The contacts at one state.
 
     - `gap`: gaps (n,).
@@ -217,7 +217,7 @@ class Contact(NamedTuple):
 
 
 @in_full_precision
-def contact_at(model: Model, t: Array, q: Array, v: Array) -> Contact:
+def contact_at(model: Model, t: Array, q: Array, v: Array) -> ContactState:
     """All of the contacts at one state.
 
     **Arguments:**
@@ -237,7 +237,7 @@ def contact_at(model: Model, t: Array, q: Array, v: Array) -> Contact:
     rate = jax.jvp(velocities, (t, q, v), (jnp.ones_like(t), q_rate, a))[1]
     rates = jax.jacfwd(lambda v: system.kinematics(t, q, v))(v)
     G = J @ response
-    return Contact(gap, u, J, response, rates @ response, 0.5 * (G + G.T), q_rate, a, rate)
+    return ContactState(gap, u, J, response, rates @ response, 0.5 * (G + G.T), q_rate, a, rate)
 
 
 def pushed_by(model: Model, push: Array) -> Model:

@@ -21,13 +21,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._formula._contact_newton import Solution
+from .._formula._contact_newton import ContactSolution
 from .._formula._contact_problem import ContactData, ContactRows, flattened, rows_of
 from .._misc._types import by_precision
 from ._history import UNSOLVED
 from ._modes import Mode, contact_forces, gap_tolerance, of_rows, still, stopped
 from ._parts import Means, of_contacts
-from ._rows import Coefficients, Contact, Layout
+from ._rows import Coefficients, ContactLayout, ContactState
 from ._solve import solution_of
 from ._uniqueness import ambiguous, ambiguous_impact
 
@@ -38,7 +38,7 @@ REST = (1e-6, 2e-2)
 _INSTANT = (1e-7, 1e-4)
 
 
-class Settled(NamedTuple):
+class SettledContacts(NamedTuple):
     """What an instant leaves.
 
     - `v`: velocities after it.
@@ -73,14 +73,14 @@ def _apart(G: Array, u: Array, mu: Array, c: Array) -> Array:
     return flattened(ContactData(G + jnp.diag(own), u, mu, c))
 
 
-def _rebound(means: Means, contact: Contact) -> Array:
+def _rebound(means: Means, contact: ContactState) -> Array:
     """What Newton's law adds to the velocities before the impact (m,)."""
     rows, e = rows_of(means.layout.contacts, contact.u.dtype), means.coefficients.restitution
     newton = jnp.where(np.array(means.layout.poisson), 0, e) if means.layout.poisson else e
     return (newton @ rows.normal) * jnp.minimum(contact.u, 0)
 
 
-def _struck(means: Means, contact: Contact, t: Array, q: Array) -> tuple[Array, Array]:
+def _struck(means: Means, contact: ContactState, t: Array, q: Array) -> tuple[Array, Array]:
     """Which contacts touch (n,), and the problem of the impact."""
     coefficients, rows = means.coefficients, rows_of(means.layout.contacts, q.dtype)
     near = contact.gap <= gap_tolerance(t, q, rows.normal @ contact.u)
@@ -89,7 +89,7 @@ def _struck(means: Means, contact: Contact, t: Array, q: Array) -> tuple[Array, 
     return touching, _apart(G, u, coefficients.friction, jnp.zeros_like(coefficients.limit))
 
 
-def _expanding(means: Means, contact: Contact, p: Array, touching: Array) -> tuple[Array, Array]:
+def _expanding(means: Means, contact: ContactState, p: Array, touching: Array) -> tuple[Array, Array]:
     """The impulses by Poisson's law that compression p has left (m,), and the problem of what else expansion needs."""
     coefficients, rows = means.coefficients, rows_of(means.layout.contacts, p.dtype)
     stored = jnp.where(np.array(means.layout.poisson), coefficients.restitution * (rows.normal @ p), 0)
@@ -99,14 +99,14 @@ def _expanding(means: Means, contact: Contact, p: Array, touching: Array) -> tup
     return given, _apart(G, u, coefficients.friction, coefficients.friction * stored)
 
 
-def _parted(means: Means, contact: Contact, p: Array, touching: Array) -> tuple[Array, Array]:
+def _parted(means: Means, contact: ContactState, p: Array, touching: Array) -> tuple[Array, Array]:
     """The change of velocities by the impulses p, and which contacts do not part then."""
     rows = rows_of(means.layout.contacts, p.dtype)
     parting = rows.normal @ (contact.u + contact.G @ p)
     return contact.response @ p, touching * (parting <= by_precision(p.dtype, *REST)).astype(p.dtype)
 
 
-def _accelerating(means: Means, contact: Contact, sudden: Array, rest: Array) -> tuple[Array, Array]:
+def _accelerating(means: Means, contact: ContactState, sudden: Array, rest: Array) -> tuple[Array, Array]:
     """The slip of contacts that slide already, as unit vectors (m,), and the problem of accelerations."""
     coefficients, rows = means.coefficients, rows_of(means.layout.contacts, sudden.dtype)
     u = contact.u + contact.G @ sudden
@@ -122,14 +122,14 @@ def _accelerating(means: Means, contact: Contact, sudden: Array, rest: Array) ->
     return unit, _apart(G, rate * free, mu, c)
 
 
-def _jumping(means: Means, contact: Contact, rest: Array) -> Array:
+def _jumping(means: Means, contact: ContactState, rest: Array) -> Array:
     """The problem of an impact without collision."""
     rows, h = rows_of(means.layout.contacts, rest.dtype), by_precision(rest.dtype, *_INSTANT)
     G, u = _only(rows, rest, contact.G, contact.u + h * contact.rate)
     return _apart(G, u, means.coefficients.friction, h * means.coefficients.limit)
 
 
-class _Found(NamedTuple):
+class _AccelerationLevel(NamedTuple):
     """Of the accelerations: the impulse before, slip as unit vectors, forces (m,), and modes (n,)."""
 
     sudden: Array
@@ -139,7 +139,9 @@ class _Found(NamedTuple):
     sliding: Array
 
 
-def _left(means: Means, contact: Contact, rest: Array, found: _Found) -> tuple[Array, Mode, Array, Array]:
+def _left(
+    means: Means, contact: ContactState, rest: Array, found: _AccelerationLevel
+) -> tuple[Array, Mode, Array, Array]:
     """The change of velocities, mode and impulses (m,) in the end, and how long bouncing would have gone on (n,)."""
     u = contact.u + contact.G @ found.sudden
     mode = _mode(means, rest, found)
@@ -147,7 +149,7 @@ def _left(means: Means, contact: Contact, rest: Array, found: _Found) -> tuple[A
     return contact.response @ impulse, mode, impulse, _wait(means, contact, mode, u)
 
 
-def _mode(means: Means, rest: Array, found: _Found) -> Mode:
+def _mode(means: Means, rest: Array, found: _AccelerationLevel) -> Mode:
     (_, unit, p, *modes), layout, coefficients = found, means.layout, means.coefficients
     (closed, sliding), rows = (x > 0 for x in modes), rows_of(layout.contacts, p.dtype)
     slides = rows.tangent @ (unit * unit) > 0
@@ -161,7 +163,7 @@ def _mode(means: Means, rest: Array, found: _Found) -> Mode:
     return jax.lax.stop_gradient(Mode(bears.astype(p.dtype), stick.astype(p.dtype), direction))
 
 
-def _wait(means: Means, contact: Contact, mode: Mode, u: Array) -> Array:
+def _wait(means: Means, contact: ContactState, mode: Mode, u: Array) -> Array:
     """How long contacts that come to rest would go on bouncing: 2 u_n / (b (1 - e)), -b their acceleration in the air.
 
     All of them are in the air, and the others bear and rub as they then do.
@@ -176,7 +178,13 @@ def _wait(means: Means, contact: Contact, mode: Mode, u: Array) -> Array:
 
 
 def _ambiguous(
-    means: Means, contact: Contact, before: Contact, impact: Solution, mode: Mode, sudden: Array, rest: Array
+    means: Means,
+    contact: ContactState,
+    before: ContactState,
+    impact: ContactSolution,
+    mode: Mode,
+    sudden: Array,
+    rest: Array,
 ) -> Array:
     """Of which contacts the impact, or what follows it, could have been another (n,)."""
     of_impact = ambiguous_impact(means, before, impact.p, impact.closed, impact.sliding)
@@ -186,8 +194,13 @@ def _ambiguous(
 
 
 def settled(
-    at: Callable[[Array], Contact], layout: Layout, coefficients: Coefficients, t: Array, q: Array, v: Array
-) -> Settled:
+    at: Callable[[Array], ContactState],
+    layout: ContactLayout,
+    coefficients: Coefficients,
+    t: Array,
+    q: Array,
+    v: Array,
+) -> SettledContacts:
     """What happens at one instant.
 
     **Arguments:**
@@ -209,10 +222,10 @@ def settled(
     change, rest = of(_parted, before, struck, touching)
     contact = at(v + change)
 
-    def accelerating(sudden: Array) -> tuple[_Found, Array]:
+    def accelerating(sudden: Array) -> tuple[_AccelerationLevel, Array]:
         unit, problem = of(_accelerating, contact, sudden, rest)
         p, residual, _, *modes = solve(problem)
-        return _Found(sudden, unit, p, *(x.astype(p.dtype) for x in modes)), residual
+        return _AccelerationLevel(sudden, unit, p, *(x.astype(p.dtype) for x in modes)), residual
 
     at_once = accelerating(jnp.zeros_like(struck))
     unsolved = at_once[1] > by_precision(v.dtype, *UNSOLVED)
@@ -222,4 +235,4 @@ def settled(
     residual = jnp.maximum(unstruck, residual)
     numbers = impact._replace(closed=impact.closed.astype(v.dtype), sliding=impact.sliding.astype(v.dtype))
     several = of(_ambiguous, contact, before, numbers, mode, found.sudden, rest)
-    return Settled(v + change + more, mode, struck + impulse, residual, unsolved, wait, several)
+    return SettledContacts(v + change + more, mode, struck + impulse, residual, unsolved, wait, several)

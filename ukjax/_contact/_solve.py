@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .._formula._contact_newton import Solution, solution
+from .._formula._contact_newton import ContactSolution, solution
 from .._formula._contact_problem import ContactData, Layout, flattened, rows_in
 from .._misc._arguments import fails, real_array, require_finite, require_not_negative
 from .._misc._errors import InputError
@@ -83,7 +83,7 @@ def solve_contacts(
     return Contacts(found.p, after, *found[1:], several > 0)
 
 
-def solution_of(given: Array, layout: Layout, guess: Array | None = None) -> Solution:
+def solution_of(given: Array, layout: Layout, guess: Array | None = None) -> ContactSolution:
     """The solution of a problem; for use inside `jit`.
 
     **Arguments:**
@@ -95,10 +95,10 @@ def solution_of(given: Array, layout: Layout, guess: Array | None = None) -> Sol
     dtype, guess = given.dtype, jnp.zeros(rows_in(layout), given.dtype) if guess is None else guess
     if not guess.size:
         none, zero = jnp.zeros(len(layout), bool), jnp.zeros((), dtype)
-        return Solution(guess, zero, zero.astype(jnp.int32), none, none)
+        return ContactSolution(guess, zero, zero.astype(jnp.int32), none, none)
     tolerance = tolerance_of(dtype)
     p, residual, steps, *modes = solution(given, guess, layout, tolerance, by_loops)
-    return Solution(p, residual, steps.astype(jnp.int32), *(x > 0 for x in modes))
+    return ContactSolution(p, residual, steps.astype(jnp.int32), *(x > 0 for x in modes))
 
 
 def tolerance_of(dtype: Any) -> float:

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._motion._model import Model
-from ._rows import Coefficients, Layout, kinematics, pushed_by
+from ._rows import Coefficients, ContactLayout, kinematics, pushed_by
 
 
-class Prepared(NamedTuple):
+class PreparedStep(NamedTuple):
     """A step before its impulses are known; matrices as vectors, which a batch of scalar programs passes on as they are.
 
     - `middle`: the positions at its middle, where all is computed (n_q,).
@@ -32,7 +32,7 @@ class Prepared(NamedTuple):
     fast: Array
 
 
-def _of_contacts(layout: Layout, x: Array) -> Array:
+def _of_contacts(layout: ContactLayout, x: Array) -> Array:
     """What rows have on the normal ones, by contact (n,); zero for dry friction."""
     return jnp.zeros(len(layout.contacts), x.dtype).at[layout.owner[layout.normals]].set(x[layout.normals])
 
@@ -58,9 +58,9 @@ class Prepare:
     - `layout`: of the contacts.
     """
 
-    layout: Layout
+    layout: ContactLayout
 
-    def __call__(self, model: Model, q: Array, v: Array, t: Array, h: Array, *given: Array) -> Prepared:
+    def __call__(self, model: Model, q: Array, v: Array, t: Array, h: Array, *given: Array) -> PreparedStep:
         """**Arguments:** the state, its time, the step, and the coefficients of contacts."""
         layout, coefficients, system = self.layout, Coefficients(*given), model.system
         middle, q_middle = t + 0.5 * h, q + 0.5 * h * system.kinematics(t, q, v)
@@ -83,7 +83,7 @@ class Prepare:
         number, active = lambda x: x.astype(q.dtype), jnp.asarray(~layout.has_gap) | near
         flat = lambda x: x.reshape(-1)
         struck = _of_contacts(layout, number(fast))
-        return Prepared(q_middle, free, u, flat(J), flat(0.5 * (W + W.T)), number(active), struck)
+        return PreparedStep(q_middle, free, u, flat(J), flat(0.5 * (W + W.T)), number(active), struck)
 
 
 class Arrived(NamedTuple):

@@ -19,15 +19,15 @@ from .._compiler import (
     remembered,
     system_function,
 )
-from .._formula._contact_newton import Solution
+from .._formula._contact_newton import ContactSolution
 from .._formula._contact_problem import rows_in
 from .._motion._model import Model
-from ._impulses import Rows, struck
+from ._impulses import ImpulseRows, struck
 from ._parts import OfModel
 from ._penetration import Apart, Gaps, pushed_out
-from ._rows import Coefficients, Layout
+from ._rows import Coefficients, ContactLayout
 from ._solve import tolerance_of
-from ._step import Arrive, Arrived, Prepare, Prepared
+from ._step import Arrive, Arrived, Prepare, PreparedStep
 from ._step_kernel import Stages, StepKernel
 
 
@@ -36,7 +36,7 @@ class Moved(NamedTuple):
 
     q: Array
     v: Array
-    found: Solution
+    found: ContactSolution
     fast: Array
 
 
@@ -51,7 +51,7 @@ class StepCode:
     - `tolerance`: of contact problems.
     """
 
-    def __init__(self, layout: Layout, stages: Stages, tolerance: float):
+    def __init__(self, layout: ContactLayout, stages: Stages, tolerance: float):
         self.layout, self.stages, self.tolerance = layout, stages, tolerance
         text = functools.cache(
             lambda kind, shared: StepKernel(layout, stages, (tolerance, self.sizes), kind, shared).text()
@@ -73,13 +73,13 @@ class StepCode:
         """
         found = _stepped(self, *(jnp.reshape(x, -1) for x in given))
         q, v, p, residual, steps, *modes, fast = jnp.split(found, np.cumsum(self.sizes)[:-1])
-        return Moved(q, v, Solution(p, residual[0], steps[0], *modes), fast)
+        return Moved(q, v, ContactSolution(p, residual[0], steps[0], *modes), fast)
 
     def separately(self, *given: Array) -> Moved:
         """The same, part by part."""
         numbers, settle = given[:4], self.stages.settle
         t, h, *coefficients, q, v, guess = given[4:]
-        x: Prepared = self.stages.before(numbers[0], q, v, t, h, *coefficients)
+        x: PreparedStep = self.stages.before(numbers[0], q, v, t, h, *coefficients)
 
         def after(both: Array, v: Array, d: Array, pi: Array) -> tuple[Array, Array, Apart]:
             end: Arrived = self.stages.arrive(numbers[1], q, both, t, h, x.middle, d)
@@ -90,10 +90,10 @@ class StepCode:
 
 
 def moved(
-    layout: Layout,
+    layout: ContactLayout,
     coefficients: Coefficients,
     h: Array,
-    x: Prepared,
+    x: PreparedStep,
     last: tuple[Array, Array],
     after: Callable[[Array, Array, Array, Array], tuple[Array, Array, Apart]],
 ) -> Moved:
@@ -108,7 +108,7 @@ def moved(
     - `after`: where it arrives, q and v, and the contacts there, as a function of v + v+, v+, d and pi.
     """
     before, guess = last
-    rows, laws = Rows(x.J, x.W), (coefficients.friction, coefficients.limit * h)
+    rows, laws = ImpulseRows(x.J, x.W), (coefficients.friction, coefficients.limit * h)
     found, change = struck(layout.contacts, rows, jnp.zeros_like(x.free), x.u, laws, x.active, guess)
     v, still = x.free + change, jnp.zeros_like(x.free)
     at = lambda d, pi: after(before + v, v, d, pi)
@@ -133,7 +133,7 @@ def _(code: StepCode, primals: tuple, tangents: tuple) -> tuple[Array, Array]:
 
 
 @remembered
-def _made(layout: Layout, stages: Stages, tolerance: float) -> StepCode:
+def _made(layout: ContactLayout, stages: Stages, tolerance: float) -> StepCode:
     programs = [x.program for x in (stages.before, stages.arrive, stages.gaps)]
     if not all(x.has_machine_code for x in programs + ([stages.settle.bare] if stages.settle else [])):
         raise TranslationError("there is no machine code here")
@@ -142,7 +142,7 @@ def _made(layout: Layout, stages: Stages, tolerance: float) -> StepCode:
 
 def step_code(
     model: Model,
-    layout: Layout,
+    layout: ContactLayout,
     coefficients: Coefficients,
     t: Array,
     h: Array,

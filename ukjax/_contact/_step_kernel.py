@@ -13,20 +13,20 @@ import numpy as np
 
 from .._compiler import (
     MOST_CALLS,
+    ArrayPlace,
     Function,
     Kind,
-    Place,
+    LoopText,
     Program,
     ProjectionCode,
     Spread,
     Stage,
-    Text,
     Value,
     Written,
 )
 from ._newton_code import Kernel
 from ._penetration import TRIES
-from ._rows import Layout
+from ._rows import ContactLayout
 
 Rows = Callable[[Value, Value], Value]
 """What rows hold, by row and member."""
@@ -62,7 +62,7 @@ class StepKernel:
 
     def __init__(
         self,
-        layout: Layout,
+        layout: ContactLayout,
         stages: Stages,
         how: tuple[float, tuple[int, ...]],
         kind: Kind,
@@ -105,7 +105,7 @@ class StepKernel:
         self.start += stage.size
         return stage
 
-    def text(self) -> Text:
+    def text(self) -> LoopText:
         """The code."""
         f, width = self.f, self.width
         stages = [x for x in (self.before, self.arrive, self.settle, self.gaps) if x is not None]
@@ -123,7 +123,7 @@ class StepKernel:
         head = f"ptr noalias %work, ptr noalias %found, i64 %members{names}"
         tables = [x for of in (self.newton, *stages) for x in of.tables()]
         code = "\n".join([f.declared(), *tables, f.w.function("compute", head, internal=False)])
-        return Text(code, self.numbers, Stage.functions(stages))
+        return LoopText(code, self.numbers, Stage.functions(stages))
 
     def _filled(self, shared: bool, first: Value | int = 0, members: Value | int = 1) -> None:
         """Fills the inputs of all programs that are the same for all members, or the others."""
@@ -150,24 +150,24 @@ class StepKernel:
                         for place in to:
                             place[j * self.width + k] = of[0 if shared else k]
 
-    def _rows(self, count: int, to: Place, of: Rows) -> None:
+    def _rows(self, count: int, to: ArrayPlace, of: Rows) -> None:
         """Sets rows of all members, as a function of row and member."""
         with self.f.loop(count) as j, self.f.loop(self.width) as k:
             to[j * self.width + k] = of(j, k)
 
-    def _told(self, leaf: int, count: int, found: Place, members: Value, of: Rows) -> None:
+    def _told(self, leaf: int, count: int, found: ArrayPlace, members: Value, of: Rows) -> None:
         """Sets what the function returns."""
         to = found.at(members * sum(self.sizes[:leaf]))
         with self.f.loop(count) as j, self.f.loop(self.width) as k:
             to[j * members + k] = of(j, k)
 
-    def _own(self, place: Place) -> Rows:
+    def _own(self, place: ArrayPlace) -> Rows:
         return lambda j, k: place[j * self.width + k]
 
     def _of(self, stage: Stage, leaf: int) -> Rows:
         return lambda j, k: stage.output(leaf, k)[j]
 
-    def _member_by_member(self, found: Place, members: Value) -> None:
+    def _member_by_member(self, found: ArrayPlace, members: Value) -> None:
         """Impulses, and then displacements for as long as contacts are not apart."""
         f, (n_q, v, m, *_), width = self.f, self.sizes, self.width
         *_, h, _, friction, limit = self.before.inputs
@@ -237,7 +237,7 @@ class StepKernel:
             given = [*rows, *(Spread(x.at(k), width) for x in self.problem)]
             self.newton.member(given, self.found[0].at(k), f.value(width, "i64"))
 
-    def _struck(self, found: Place, members: Value) -> None:
+    def _struck(self, found: ArrayPlace, members: Value) -> None:
         """What impulses leave; there is no displacement yet."""
         f, (n_q, v, m, _, _, n, _, _), width = self.f, self.sizes, self.width
         both, middle = self.arrive.inputs[2], self.arrive.inputs[5]

@@ -35,7 +35,7 @@ from ._history import ContactHistory
 from ._parts import of_model
 from ._passing import passing
 from ._penetration import Apart, Gaps
-from ._rows import Coefficients, Layout
+from ._rows import Coefficients, ContactLayout
 from ._step import Arrive, Prepare
 from ._step_code import Moved, moved, step_code
 from ._uniqueness import ambiguous_state
@@ -99,7 +99,7 @@ def steps_within(t0: float, t1: float, h: float) -> int:
 
 
 def _advanced(
-    model: Model, layout: Layout, coefficients: Coefficients, h: Array, last: _Step, t: Array
+    model: Model, layout: ContactLayout, coefficients: Coefficients, h: Array, last: _Step, t: Array
 ) -> _Step:
     """One step from time t."""
     q, v, found, fast = _moved(model, layout, coefficients, h, last, t)
@@ -113,7 +113,7 @@ def _advanced(
 
 
 def _moved(
-    model: Model, layout: Layout, coefficients: Coefficients, h: Array, last: _Step, t: Array
+    model: Model, layout: ContactLayout, coefficients: Coefficients, h: Array, last: _Step, t: Array
 ) -> Moved:
     """The end of a step, without penetration and on the bilateral rows: by one function where there is code of it."""
     at_once = step_code(model, layout, coefficients, t, h, (last.q, last.v, last.p))
@@ -134,7 +134,7 @@ def _moved(
 
 def march(
     model: Model,
-    layout: Layout,
+    layout: ContactLayout,
     coefficients: Coefficients,
     y0: tuple[Float[Array, " nq"], Float[Array, " n"]],
     span: tuple[Array, Array],
@@ -222,7 +222,7 @@ def _saved(
 
 def _ambiguous(
     model: Model,
-    layout: Layout,
+    layout: ContactLayout,
     coefficients: Coefficients,
     saved: tuple[Array, Array, Array],
     found: tuple[Array, Array, Array],
@@ -234,7 +234,7 @@ def _ambiguous(
 
 def _history(
     model: Model,
-    layout: Layout,
+    layout: ContactLayout,
     coefficients: Coefficients,
     taken: _Step,
     grid: tuple[Array, Array],

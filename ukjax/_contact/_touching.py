@@ -24,25 +24,25 @@ from ._modes import (
 )
 from ._parts import Means, of_contacts, of_model
 from ._resets import Reset, after, leaving, values
-from ._rows import Coefficients, Contact, Layout, contact_at
-from ._settle import Settled, settled
+from ._rows import Coefficients, ContactLayout, ContactState, contact_at
+from ._settle import SettledContacts, settled
 from ._uniqueness import ambiguous
 
 State = tuple[Array, Array, Mode]
 
 
-def _rates(means: Means, contact: Contact, mode: Mode) -> tuple[Array, Array]:
+def _rates(means: Means, contact: ContactState, mode: Mode) -> tuple[Array, Array]:
     return contact.q_rate, contact.a + contact.response @ contact_forces(means, contact, mode)
 
 
-def _closer(means: Means, contact: Contact, mode: Mode) -> Array:
+def _closer(means: Means, contact: ContactState, mode: Mode) -> Array:
     """What closes the gaps of closed contacts, but for the square of what they were."""
     gap = (contact.gap * mode.closed) @ rows_of(means.layout.contacts, contact.gap.dtype).normal
     gaps_only = mode._replace(stick=jnp.zeros_like(mode.stick))
     return contact.moved @ stopped(means, contact, gaps_only, gap)
 
 
-def _kept(means: Means, contact: Contact, mode: Mode) -> tuple[Array, Array]:
+def _kept(means: Means, contact: ContactState, mode: Mode) -> tuple[Array, Array]:
     """The change of velocities to those on the rows held, and the direction of slip brought up to date."""
     rows, dtype = rows_of(means.layout.contacts, contact.u.dtype), contact.u.dtype
     unit = slip_directions(rows, mode, contact.u)
@@ -63,13 +63,13 @@ class Touching(eqx.Module):
 
     model: Model
     coefficients: Coefficients
-    layout: Layout = eqx.field(static=True)
+    layout: ContactLayout = eqx.field(static=True)
     resets: tuple[Reset, ...] = ()
 
-    def _of(self, part: Callable[..., Any], contact: Contact, *more: Any) -> Any:
+    def _of(self, part: Callable[..., Any], contact: ContactState, *more: Any) -> Any:
         return of_contacts(part, self.layout, self.coefficients, contact, *more)
 
-    def at(self, t: Array, q: Array, v: Array) -> Contact:
+    def at(self, t: Array, q: Array, v: Array) -> ContactState:
         """The contacts at a state."""
         return of_model(contact_at, self.model, t, q, v)
 
@@ -91,7 +91,7 @@ class Touching(eqx.Module):
         q, v, mode = y
         return self._of(_rates, self.at(t, q, v), mode)
 
-    def settled(self, t: Array, y: State, which: Array) -> tuple[Array, Settled, Array]:
+    def settled(self, t: Array, y: State, which: Array) -> tuple[Array, SettledContacts, Array]:
         """Coordinates after an instant, what happens there, and by how much a state after a reset was off the rows.
 
         **Arguments:**
@@ -112,13 +112,13 @@ class Touching(eqx.Module):
         """Which of the user's own events a margin is, -1 for none."""
         return jnp.maximum(which - 3 * len(self.layout.contacts), -1)
 
-    def forces(self, t: Array, y: State) -> tuple[Contact, Array]:
+    def forces(self, t: Array, y: State) -> tuple[ContactState, Array]:
         """The contacts, and the forces on their rows."""
         q, v, mode = y
         contact = self.at(t, q, v)
         return contact, self._of(contact_forces, contact, mode)
 
-    def ambiguous(self, contact: Contact, mode: Mode, p: Array) -> Array:
+    def ambiguous(self, contact: ContactState, mode: Mode, p: Array) -> Array:
         """Of which contacts other forces obey the laws as well (n,), of what `forces` returns."""
         return self._of(ambiguous, contact, mode, p, mode.closed)
 
@@ -133,7 +133,7 @@ class Touching(eqx.Module):
         change, direction = self._of(_kept, self.at(t, q, v), mode)
         return q, v + change, mode._replace(direction=jax.lax.stop_gradient(direction))
 
-    def begun(self, t: Array, q: Array, v: Array) -> tuple[State, Settled]:
+    def begun(self, t: Array, q: Array, v: Array) -> tuple[State, SettledContacts]:
         """The state to start from, and what happens there: contacts that touch are struck, and the mode is found."""
         found = self.settled(t, (q, v, open_mode(self.layout, v.dtype)), jnp.asarray(-1))[1]
         return self.held(t, (q, found.v, found.mode)), found

@@ -16,14 +16,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._formula._contact_newton import Solution
+from .._formula._contact_newton import ContactSolution
 from .._formula._contact_problem import ContactData, ContactRows, rows_of
 from .._misc._types import by_precision
 from .._motion._model import Model
 from ._modes import Mode, distributed, gap_tolerance, held_rows, of_rows, still
 from ._parts import Means, of_contacts, of_contacts_on_arrays, of_model
 from ._passing import passing
-from ._rows import Coefficients, Contact, Layout, pushed_by
+from ._rows import Coefficients, ContactLayout, ContactState, pushed_by
 
 # What counts beside the largest: rounding of a solution by a pull of 1e-9 is far below, what moves a table far above.
 _COUNTS = (1e-5, 1e-2)
@@ -34,7 +34,7 @@ def _generic(m: int, dtype: jnp.dtype) -> Array:
     return 1 + 0.5 * jnp.cos(jnp.arange(m, dtype=dtype) ** 2)
 
 
-def _exchangeable(means: Means, contact: Contact, mode: Mode) -> Float[Array, " n"]:
+def _exchangeable(means: Means, contact: ContactState, mode: Mode) -> Float[Array, " n"]:
     """1 for dependent contacts among which forces may be exchanged, so that the motion changes."""
     rows, dtype = rows_of(means.layout.contacts, contact.u.dtype), contact.u.dtype
     counts, held = by_precision(dtype, *_COUNTS), held_rows(means.layout, mode)
@@ -47,7 +47,9 @@ def _exchangeable(means: Means, contact: Contact, mode: Mode) -> Float[Array, " 
     return jnp.where(moves & (share > counts * size), 1, 0).astype(dtype)
 
 
-def _bistable(means: Means, contact: Contact, mode: Mode, p: Array, touching: Array) -> Float[Array, " n"]:
+def _bistable(
+    means: Means, contact: ContactState, mode: Mode, p: Array, touching: Array
+) -> Float[Array, " n"]:
     """1 for sliding contacts that may be open as well as closed."""
     rows, dtype = rows_of(means.layout.contacts, contact.u.dtype), contact.u.dtype
     square = rows.tangent @ (contact.u * contact.u)
@@ -62,7 +64,9 @@ def _bistable(means: Means, contact: Contact, mode: Mode, p: Array, touching: Ar
     return jnp.where(slides & softer & (free > counts * size), 1, 0).astype(dtype)
 
 
-def ambiguous(means: Means, contact: Contact, mode: Mode, p: Array, touching: Array) -> Float[Array, " n"]:
+def ambiguous(
+    means: Means, contact: ContactState, mode: Mode, p: Array, touching: Array
+) -> Float[Array, " n"]:
     """1 for contacts of which other forces obey the laws as well, and would move the system otherwise.
 
     **Arguments:**
@@ -79,7 +83,7 @@ def ambiguous(means: Means, contact: Contact, mode: Mode, p: Array, touching: Ar
 
 
 def ambiguous_impact(
-    means: Means, contact: Contact, p: Array, closed: Array, sliding: Array
+    means: Means, contact: ContactState, p: Array, closed: Array, sliding: Array
 ) -> Float[Array, " n"]:
     """The same of the impulses of an impact, among dependent contacts.
 
@@ -99,7 +103,7 @@ def ambiguous_impact(
     return _exchangeable(means, contact._replace(u=u), mode)
 
 
-def ambiguous_impulses(layout: tuple, data: ContactData, found: Solution) -> Float[Array, " n"]:
+def ambiguous_impulses(layout: tuple, data: ContactData, found: ContactSolution) -> Float[Array, " n"]:
     """The same of a problem at one instant.
 
     **Arguments:**
@@ -111,10 +115,10 @@ def ambiguous_impulses(layout: tuple, data: ContactData, found: Solution) -> Flo
     rows, zero, (G, u, mu, c) = rows_of(layout, data.u.dtype), jnp.zeros_like(data.u), data
     closed, sliding = (x.astype(u.dtype) for x in (found.closed, found.sliding))
     coefficients = Coefficients(jnp.zeros_like(mu), mu, c)
-    contact = Contact(rows.normal @ u, u, zero, zero, zero, G, zero, zero, zero)
+    contact = ContactState(rows.normal @ u, u, zero, zero, zero, G, zero, zero, zero)
     mode = _mode_of(rows, coefficients, u, closed, sliding)
     return of_contacts(
-        ambiguous, Layout((), layout, ()), coefficients, contact, mode, found.p, closed * sliding
+        ambiguous, ContactLayout((), layout, ()), coefficients, contact, mode, found.p, closed * sliding
     )
 
 
@@ -126,7 +130,11 @@ def _mode_of(rows: ContactRows, coefficients: Coefficients, u: Array, closed: Ar
 
 
 def ambiguous_state(
-    model: Model, layout: Layout, coefficients: Coefficients, state: tuple[Array, Array, Array], found: tuple
+    model: Model,
+    layout: ContactLayout,
+    coefficients: Coefficients,
+    state: tuple[Array, Array, Array],
+    found: tuple,
 ) -> Float[Array, " n"]:
     """The same of a state by time stepping.
 
@@ -143,7 +151,7 @@ def ambiguous_state(
     a, change = jax.linearize(accelerated, equations.Q)
     gap, u, rate, J = of_model(passing, model, t, q, v, a)
     response = jax.vmap(change)(J).T
-    contact = Contact(gap, u, J, response, response, J @ response, v, a, rate)
+    contact = ContactState(gap, u, J, response, response, J @ response, v, a, rate)
     mode = _mode_of(rows, coefficients, u, closed, sliding)
     touches = (gap <= gap_tolerance(t, q, rows.normal @ u)).astype(q.dtype)
     touching = jnp.where(closed > 0, sliding, touches)

@@ -91,7 +91,7 @@ class Stepped(NamedTuple):
     result: Any
 
 
-class Steps(NamedTuple):
+class InnerSteps(NamedTuple):
     """Steps by the inner solver, of whatever motion, time and state.
 
     - `one`: a step (args, t0, t1, y0) -> Stepped.
@@ -108,7 +108,7 @@ def _still(x: Any) -> Any:
 
 
 def _searched(
-    args: Touching, found: Watched, t0: Array, t1: Array, y0: State, steps: Steps, dense: Any
+    args: Touching, found: Watched, t0: Array, t1: Array, y0: State, steps: InnerSteps, dense: Any
 ) -> Any:
     """When a margin runs out, which it is, and the rate at which it does."""
 
@@ -129,7 +129,7 @@ def _searched(
 
 
 def first_event(
-    args: Touching, found: Watched, t0: Array, t1: Array, y0: State, steps: Steps, whole: Stepped
+    args: Touching, found: Watched, t0: Array, t1: Array, y0: State, steps: InnerSteps, whole: Stepped
 ) -> tuple[Array, Array, Stepped, Array, Array]:
     """When the first margin runs out, differentiable and not, the step that ends there, the rate at which it does, and
     which it is.

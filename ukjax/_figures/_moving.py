@@ -30,7 +30,7 @@ FORCES = "forces/"
 """How the names of arrows begin."""
 
 
-class Node(NamedTuple):
+class SceneNode(NamedTuple):
     """Shapes that move together.
 
     - `name`: by which the viewer lists it.
@@ -68,7 +68,7 @@ class Moving(NamedTuple):
     - `planar`: whether it moves in the plane.
     """
 
-    parts: list[Node | Curve]
+    parts: list[SceneNode | Curve]
     size: float
     planar: bool
 
@@ -146,7 +146,7 @@ def _wxyz(rotation: Any) -> np.ndarray:
     return np.roll(rotation.as_quat(), 1, axis=-1)
 
 
-def _bodies(system: Any, t: np.ndarray, q: np.ndarray, times: np.ndarray) -> list[Node]:
+def _bodies(system: Any, t: np.ndarray, q: np.ndarray, times: np.ndarray) -> list[SceneNode]:
     """The bodies of a system whose looks are known."""
     visuals: dict[str, list[Visual]] = {}
     for visual in looks(system):
@@ -158,21 +158,21 @@ def _bodies(system: Any, t: np.ndarray, q: np.ndarray, times: np.ndarray) -> lis
         turned, p, centre = (np.asarray(x, float) for x in places[name])
         rotation = _turning(times, t, turned)
         origin = at_frames(times, t, _in_space(p)) - rotation.apply(_in_space(centre[0]))
-        found.append(Node(name, tuple(shapes), origin, _wxyz(rotation)))
+        found.append(SceneNode(name, tuple(shapes), origin, _wxyz(rotation)))
     return found
 
 
-def _stretched(name: str, visual: Visual, a: np.ndarray, b: np.ndarray) -> Node:
+def _stretched(name: str, visual: Visual, a: np.ndarray, b: np.ndarray) -> SceneNode:
     """A shape one long between two places (k, 3) that move."""
     from scipy.spatial.transform import Rotation
 
     length = np.linalg.norm(b - a, axis=1)
     along = np.where(length[:, None] > 0, b - a, [0.0, 0.0, 1.0])
     scale = np.stack([np.ones_like(length), np.ones_like(length), np.maximum(length, _FLAT)], axis=1)
-    return Node(name, (visual,), (a + b) / 2, _wxyz(Rotation.from_matrix(facing(along))), scale)
+    return SceneNode(name, (visual,), (a + b) / 2, _wxyz(Rotation.from_matrix(facing(along))), scale)
 
 
-def _lines(name: str, line: np.ndarray, width: float, colour: Any, spring: bool) -> list[Node | Curve]:
+def _lines(name: str, line: np.ndarray, width: float, colour: Any, spring: bool) -> list[SceneNode | Curve]:
     """A drawn line (k, p, 3): a spring, bars with balls at their ends, or a curve."""
     count = line.shape[1]
     if spring and count == 2:
@@ -183,7 +183,7 @@ def _lines(name: str, line: np.ndarray, width: float, colour: Any, spring: bool)
     ball = Visual(name, "sphere", 1.6 * width, colour=colour)
     still = np.tile([1.0, 0.0, 0.0, 0.0], (len(line), 1))
     bars = [_stretched(f"{name}/{i + 1}", bar, line[:, i], line[:, i + 1]) for i in range(count - 1)]
-    return [*bars, *(Node(f"{name}/end {i}", (ball,), line[:, i], still) for i in range(count))]
+    return [*bars, *(SceneNode(f"{name}/end {i}", (ball,), line[:, i], still) for i in range(count))]
 
 
 def _coil(name: str, radius: float, colour: Any) -> Visual:
@@ -207,7 +207,7 @@ def _arrow(name: str, radius: float) -> Visual:
     return Visual(name, "mesh", colour=_FORCE, vertices=rings.reshape(-1, 3), faces=faces)
 
 
-def arrows(run: Shown, times: np.ndarray, scale: float, size: float, front: float) -> list[Node | Curve]:
+def arrows(run: Shown, times: np.ndarray, scale: float, size: float, front: float) -> list[SceneNode | Curve]:
     """The force at each joint, an arrow from the joint's point.
 
     **Arguments:**
@@ -239,7 +239,7 @@ def innermost(system: Any) -> Any:
     return system
 
 
-def corners(part: Node | Curve) -> np.ndarray:
+def corners(part: SceneNode | Curve) -> np.ndarray:
     """Places that a part stays within at each frame (k, n, 3), of one that does not move (1, n, 3).
 
     **Arguments:**
@@ -288,9 +288,11 @@ def of_run(run: Shown, times: np.ndarray) -> Moving:
     size = float(np.linalg.norm(np.ptp(every, axis=1), axis=1).max() or motion or 1.0)
     width, still = _WIDTH * size, np.tile([1.0, 0.0, 0.0, 0.0], (times.size, 1))
     springs = {load.name for load in getattr(system, "loads", ()) if isinstance(load, SpringDamper)}
-    found: list[Node | Curve] = list(bodies)
+    found: list[SceneNode | Curve] = list(bodies)
     for name, line in lines.items():
         found += _lines(name, line, width, _STEEL if mechanism else None, name in springs)
-    found += [Node(k, (Visual(k, "sphere", 1.7 * width, colour=_MARK),), x, still) for k, x in marks.items()]
+    found += [
+        SceneNode(k, (Visual(k, "sphere", 1.7 * width, colour=_MARK),), x, still) for k, x in marks.items()
+    ]
     found += [Curve(f"paths/{k}", place(x)[None], 0.25 * width) for k, x in run.paths.items()]
     return Moving(found, size, mechanism.dimension == 2 if mechanism else flat)

@@ -11,7 +11,7 @@ import numpy as np
 from .._misc._errors import missing_extra
 from ..mechanisms import GROUND, Visual
 from ..mechanisms._looks import facing
-from ._moving import FORCES, Curve, Node
+from ._moving import FORCES, Curve, SceneNode
 from ._scene import Scene
 
 _COLOURS = ("#33527a", "#c2683c", "#4d8a6a", "#8a5a8f", "#b1953c", "#5b8fa8", "#a34a53", "#6b6f77")
@@ -85,7 +85,7 @@ def _add(scene: Any, name: str, visual: Visual, colour: tuple[Any, ...]) -> Any:
     return scene.add_mesh_simple(name, *mesh, **look)
 
 
-def _add_part(scene: Any, name: str, part: Node | Curve, colour: tuple[Any, ...]) -> Any:
+def _add_part(scene: Any, name: str, part: SceneNode | Curve, colour: tuple[Any, ...]) -> Any:
     """A part, as what is moved from frame to frame."""
     if isinstance(part, Curve):
         thickness = 2.0 * float(part.radius)
@@ -98,7 +98,7 @@ def _add_part(scene: Any, name: str, part: Node | Curve, colour: tuple[Any, ...]
     return frame
 
 
-def _move(handle: Any, part: Node | Curve, frame: int) -> None:
+def _move(handle: Any, part: SceneNode | Curve, frame: int) -> None:
     if isinstance(part, Curve):
         handle.points = _segments(part.points[min(frame, len(part.points) - 1)])
         return
@@ -176,7 +176,7 @@ def page(scene: Scene, title: str) -> str:
     return text.replace("<title>Viser</title>", f"<title>{html.escape(title)}</title>")
 
 
-def _drawn(server: Any, scene: Scene) -> list[tuple[Any, Node | Curve]]:
+def _drawn(server: Any, scene: Scene) -> list[tuple[Any, SceneNode | Curve]]:
     """All of a scene at its first frame; what is moved from there."""
     server.scene.set_up_direction(tuple(scene.up))
     _grid(server.scene, scene)

@@ -7,7 +7,7 @@ import numpy as np
 
 from .._misc._arguments import require_between
 from ..mechanisms import Gravity
-from ._moving import Curve, Node, Shown, arrows, corners, innermost, of_run
+from ._moving import Curve, SceneNode, Shown, arrows, corners, innermost, of_run
 
 _ARROW = (
     0.25  # the arrow of the usual force, of the size of a run; those of impacts may reach beyond the window
@@ -31,7 +31,7 @@ class Scene(NamedTuple):
     """
 
     times: np.ndarray
-    parts: dict[str, list[Node | Curve]]
+    parts: dict[str, list[SceneNode | Curve]]
     captions: list[tuple[str, np.ndarray]]
     low: np.ndarray
     high: np.ndarray
@@ -57,7 +57,7 @@ def _up(system: Any, planar: bool) -> np.ndarray:
     return np.array([0.0, 0.0, 1.0])
 
 
-def _shifted(part: Node | Curve, by: np.ndarray) -> Node | Curve:
+def _shifted(part: SceneNode | Curve, by: np.ndarray) -> SceneNode | Curve:
     if isinstance(part, Curve):
         return part._replace(points=part.points + by)
     return part._replace(position=part.position + by)

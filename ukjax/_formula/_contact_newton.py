@@ -194,7 +194,7 @@ def newton_step(layout: Layout, data: ContactData, state: State) -> State:
     )
 
 
-class Solution(NamedTuple):
+class ContactSolution(NamedTuple):
     """Impulses p (m,), residual, steps, and which contacts are closed and which slide (n,), all as numbers."""
 
     p: Array
@@ -204,7 +204,7 @@ class Solution(NamedTuple):
     sliding: Array
 
 
-def ended(layout: Layout, scaled: Scaled, state: State) -> Solution:
+def ended(layout: Layout, scaled: Scaled, state: State) -> ContactSolution:
     """What the iteration has found.
 
     **Arguments:**
@@ -217,10 +217,10 @@ def ended(layout: Layout, scaled: Scaled, state: State) -> Solution:
     r = _sizes(rows, data, jnp.zeros((), p.dtype))
     cut = _cut(rows, data, p - r * (dot(data.G, p) + data.u))
     modes = (x.astype(p.dtype) for x in (cut.closed, cut.sliding))
-    return Solution(p * scaled.unit, state.residual, state.steps, *modes)
+    return ContactSolution(p * scaled.unit, state.residual, state.steps, *modes)
 
 
-def on_arrays(layout: Layout, tolerance: float, given: Array, guess: Array) -> Solution:
+def on_arrays(layout: Layout, tolerance: float, given: Array, guess: Array) -> ContactSolution:
     """The solution by operations on arrays; see `solution`."""
     scaled, state = begun(layout, data_of(layout, given), guess)
     goes = lambda state: goes_on(state, tolerance)
@@ -228,11 +228,11 @@ def on_arrays(layout: Layout, tolerance: float, given: Array, guess: Array) -> S
     return ended(layout, scaled, jax.lax.while_loop(goes, step, state))
 
 
-Method = Callable[[Layout, float, Array, Array], Solution]
+Method = Callable[[Layout, float, Array, Array], ContactSolution]
 """What solves a problem, given layout, tolerance, problem and guess: by arrays or by machine code."""
 
 
-def solution(given: Array, guess: Array, layout: Layout, tolerance: float, method: Method) -> Solution:
+def solution(given: Array, guess: Array, layout: Layout, tolerance: float, method: Method) -> ContactSolution:
     """The solution of a problem, differentiable.
 
     **Arguments:**
@@ -242,7 +242,7 @@ def solution(given: Array, guess: Array, layout: Layout, tolerance: float, metho
     - `tolerance`: of the residual, of the scaled problem.
     - `method`: what solves it.
     """
-    return Solution(*_solution(given, jax.lax.stop_gradient(guess), layout, tolerance, method))
+    return ContactSolution(*_solution(given, jax.lax.stop_gradient(guess), layout, tolerance, method))
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(2, 3, 4))

@@ -38,7 +38,7 @@ def key(x: Any) -> Hashable:
 
 @final
 @jax.tree_util.register_static
-class Again:
+class RunOptions:
     """The options of a run, and what can be done with them. JAX compiles nothing anew for equal ones.
 
     **Arguments:**
@@ -59,7 +59,7 @@ class Again:
         return hash(self._key)
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Again) and self._key == other._key)
+        return self is other or (isinstance(other, RunOptions) and self._key == other._key)
 
 
 class Made(NamedTuple):
@@ -73,7 +73,7 @@ class Made(NamedTuple):
     v0: Array
     t0: Array
     t1: Array
-    by: Again
+    by: RunOptions
 
     def again(self, system: Any, **changes: Any) -> Any:
         """The `Trajectory` of the same run with some arguments changed.

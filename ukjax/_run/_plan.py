@@ -60,7 +60,7 @@ class Options(NamedTuple):
 
 
 @final
-class Plan:
+class RunPlan:
     """How runs of a system are made.
 
     - `model`: what is integrated.
@@ -187,10 +187,10 @@ def _traced_run(
 
 
 _lock = threading.Lock()
-_plans: OrderedDict[Hashable, tuple[Plan | Tier, list[tuple[Any, Any]]]] = OrderedDict()
+_plans: OrderedDict[Hashable, tuple[RunPlan | Tier, list[tuple[Any, Any]]]] = OrderedDict()
 
 
-def planned(system: AbstractSystem, options: Options, t: Array, q: Array, v: Array) -> Plan | Tier:
+def planned(system: AbstractSystem, options: Options, t: Array, q: Array, v: Array) -> RunPlan | Tier:
     """The plan of a run, or how contacts are met where there are any; remembered for the next call with the same objects.
 
     **Arguments:**
@@ -215,11 +215,11 @@ def planned(system: AbstractSystem, options: Options, t: Array, q: Array, v: Arr
         if plan is not None and all(is_unchanged(*x) for x in changeable):
             _plans.move_to_end(remembered)
             return plan
-    plan = tier_of(system, options.contact, has_resets(options.event)) or Plan(system, options, t, q, v)
-    if isinstance(plan, Plan) and not plan.traced:
+    plan = tier_of(system, options.contact, has_resets(options.event)) or RunPlan(system, options, t, q, v)
+    if isinstance(plan, RunPlan) and not plan.traced:
         with jax.ensure_compile_time_eval():
             plan.arrays = jax.device_put(plan.arrays)
-    if not (plan.traced if isinstance(plan, Plan) else is_traced(system)):
+    if not (plan.traced if isinstance(plan, RunPlan) else is_traced(system)):
         with _lock:
             _plans[remembered] = plan, changeable_in((system, tuple(options)))
             if len(_plans) > _MOST:

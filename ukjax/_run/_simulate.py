@@ -24,7 +24,7 @@ from ._contact_march import steps_trajectory
 from ._contact_run import contact_trajectory
 from ._events import Events
 from ._failure import explained, explained_with_contacts
-from ._made import Again, Made
+from ._made import Made, RunOptions
 from ._observe import assembled, throw_if_failed
 from ._plan import Options, planned
 from ._start_moved import checked_tolerance
@@ -36,7 +36,7 @@ def _origin(
     as_given: tuple[Any, Any],
     system: AbstractSystem,
     state: tuple[Array, Array, Array, Array],
-    again: Again,
+    again: RunOptions,
     **told: Any,
 ) -> dict[str, Any]:
     """What a trajectory knows of what was simulated, and how, where all has values."""
@@ -123,7 +123,7 @@ def simulate(
     **Raises:** `InputError` before the run for wrong shapes, non-finite values, an invalid span or tolerance, a mass
     matrix that is not positive definite, inconsistent constraints (by name), and a start far from them.
     """
-    again = Again(simulate, certify, {
+    again = RunOptions(simulate, certify, {
         "dt0": dt0, "ts": ts, "formula": formula, "stabilizer": stabilizer, "solver": solver,
         "stepsize_controller": stepsize_controller, "rtol": rtol, "atol": atol, "adjoint": adjoint, "event": event,
         "contact": contact, "start_tolerance": start_tolerance, "max_steps": max_steps,

@@ -12,7 +12,7 @@ from .._compiler._foreign import llvm
 from ._chunks import chunk_shape, extent, runs_at_once
 from ._member import RESULT
 from ._outputs import succeeded
-from ._prepare import Plan, Reductions, values_of
+from ._prepare import Reductions, SweepPlan, values_of
 from ._run import Batch, compiled
 from ._store import AbstractTarget
 from ._template import PROCESSOR
@@ -48,7 +48,7 @@ def processor(device: Any) -> str:
     return f"{platform.machine()} {name} {sha256(features.encode()).hexdigest()[:8]}"
 
 
-def maker_for(plan: Plan, shape: tuple[int, ...], devices: Sequence[Any]) -> Maker:
+def maker_for(plan: SweepPlan, shape: tuple[int, ...], devices: Sequence[Any]) -> Maker:
     """What makes chunks of a shape.
 
     **Arguments:**
@@ -60,7 +60,7 @@ def maker_for(plan: Plan, shape: tuple[int, ...], devices: Sequence[Any]) -> Mak
     return _maker_for(plan, shape, devices)[0]
 
 
-def _maker_for(plan: Plan, shape: tuple[int, ...], devices: Sequence[Any]) -> tuple[Maker, int]:
+def _maker_for(plan: SweepPlan, shape: tuple[int, ...], devices: Sequence[Any]) -> tuple[Maker, int]:
     batch = -(-math.prod(shape) // len(devices)) * len(devices)
     run, used = compiled(plan.program, values_of(plan.samples, 0), batch, devices)
     return Maker(run, batch, plan.reductions, processor(devices[0])), used
@@ -84,7 +84,7 @@ def memory_for(device: Any) -> float:
 
 
 def fitted(
-    plan: Plan, sizes: tuple[int, ...], memory: float | None, devices: Sequence[Any], parts: int = 1
+    plan: SweepPlan, sizes: tuple[int, ...], memory: float | None, devices: Sequence[Any], parts: int = 1
 ) -> tuple[int, ...]:
     """The shape of the largest chunks that go into the memory by what the compiler says of them.
 

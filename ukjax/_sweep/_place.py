@@ -132,7 +132,7 @@ def _innermost(error: OSError) -> OSError:
 
 
 @final
-class Local(AbstractPlace):
+class LocalFolder(AbstractPlace):
     """A folder.
 
     **Arguments:**
@@ -156,7 +156,7 @@ class Local(AbstractPlace):
             shutil.rmtree(new, ignore_errors=True)
             self.path.parent.mkdir(parents=True, exist_ok=True)
             lay_out(new)
-            lock = Local(new).locked()
+            lock = LocalFolder(new).locked()
             if replace:
                 shutil.rmtree(self.path)
             try:
@@ -275,4 +275,4 @@ def place_of(store: Any) -> AbstractPlace:
     """
     if isinstance(store, str) and "://" in store and not store.startswith("file://"):
         return Remote(store)
-    return Local(as_path("store", store.removeprefix("file://") if isinstance(store, str) else store))
+    return LocalFolder(as_path("store", store.removeprefix("file://") if isinstance(store, str) else store))

@@ -34,7 +34,7 @@ _UNITS = {"alpha": "1/s", "beta": "1/s^2", "q0": "generalized coordinate", "v0":
 Reductions = dict[str, tuple[AbstractReduction, ...]]
 
 
-class Plan(NamedTuple):
+class SweepPlan(NamedTuple):
     """A sweep that can be run.
 
     - `samples`: what varies.
@@ -217,7 +217,7 @@ def prepare(
     formula: AbstractFormula | None,
     options: dict[str, Any],
     reductions: Reductions,
-) -> Plan:
+) -> SweepPlan:
     """A plan of a sweep.
 
     **Arguments:** as `sweep`; `options` are those of `simulate`.
@@ -260,4 +260,4 @@ def prepare(
     name = problem.name if problem is not None else getattr(model, "__name__", type(model).__name__)
     attributes = _provenance(name, samples, member, columns, reductions, options)
     template = Template(samples.sizes, columns, coordinates | labels, attributes)
-    return Plan(samples, program, reductions, template)
+    return SweepPlan(samples, program, reductions, template)

@@ -22,7 +22,7 @@ from ._chunk import fitted, make_chunks, maker_for, merged
 from ._chunks import Chunks, chunk_shape
 from ._outputs import Outputs
 from ._place import AbstractPlace, place_of
-from ._prepare import Plan, checked_reductions, prepare
+from ._prepare import SweepPlan, checked_reductions, prepare
 from ._progress import Update, bar
 from ._samples import AbstractSamples, as_samples, count
 from ._store import AbstractTarget, Memory, Store, check_installed, claimed, require_same
@@ -58,7 +58,7 @@ def _devices(devices: Any) -> tuple[Any, ...]:
 class _Here(NamedTuple):
     """Chunks made in this process."""
 
-    plan: Plan
+    plan: SweepPlan
     devices: tuple[Any, ...]
     stored: bool
 
@@ -79,7 +79,7 @@ class _Here(NamedTuple):
             update(*made)
 
 
-def _target(plan: Plan, place: AbstractPlace | None, chunks: Chunks, overwrite: bool) -> AbstractTarget:
+def _target(plan: SweepPlan, place: AbstractPlace | None, chunks: Chunks, overwrite: bool) -> AbstractTarget:
     if place is None:
         return Memory(plan.template, chunks)
     lock = claimed(place, plan.template, chunks, overwrite)
@@ -104,7 +104,7 @@ def _fill(maker: "_Here | Cluster", target: AbstractTarget, update: Update) -> N
 
 
 def _run(
-    plan: Plan,
+    plan: SweepPlan,
     place: AbstractPlace | None,
     maker: "_Here | Cluster",
     overwrite: bool,

@@ -133,7 +133,7 @@ class Unilateral(AbstractUnilateral):
         self.slip = slip
         self.angle = angle if isinstance(angle, bool) else tuple(map(bool, angle))
         laws: Sequence[Any] = (impact,) if isinstance(impact, str) else impact
-        checked = tuple(impact_law(self.name, x) for x in laws)
+        checked: tuple[ImpactLaw, ...] = tuple(impact_law(self.name, x) for x in laws)
         self.impact = checked[0] if isinstance(impact, str) else checked
 
     def gaps(self, t: Time, q: Coordinates) -> Array:

@@ -16,7 +16,7 @@ from .._system._problem import Problem
 from .._system._rows import Rows
 from .._system._system import AbstractSystem, names_of
 from ..mechanisms._reactions import Reaction, reactions_along
-from ._settle import Local, is_definite, left_to_go, settled
+from ._settle import Stiffness, is_definite, left_to_go, settled
 from ._states import at_rest, mechanism_of, state_of
 
 
@@ -52,7 +52,7 @@ def _open(rows: Rows) -> Float[Array, " m"]:
     return jnp.max(jnp.stack(parts), axis=0)
 
 
-def _settles(here: Local, q: Coordinates) -> Bool[Array, ""]:
+def _settles(here: Stiffness, q: Coordinates) -> Bool[Array, ""]:
     """Whether forces are in balance, and no more than a hair's breadth is left to go."""
     root = jnp.sqrt(jnp.finfo(q.dtype).eps)
     balanced = jnp.linalg.norm(here.W @ here.unbalanced) <= root * here.size
@@ -62,7 +62,7 @@ def _settles(here: Local, q: Coordinates) -> Bool[Array, ""]:
 
 @eqx.filter_jit
 @in_full_precision
-def _equilibrium(system: AbstractSystem, t: Time, q: Coordinates) -> tuple[Equilibrium, Local]:
+def _equilibrium(system: AbstractSystem, t: Time, q: Coordinates) -> tuple[Equilibrium, Stiffness]:
     q, here = settled(system, t, q)
     unit = jnp.eye(len(here.E), dtype=q.dtype)
     least = jnp.sqrt(jnp.finfo(q.dtype).eps) * jnp.linalg.norm(here.reduced)
@@ -81,7 +81,7 @@ def _equilibrium(system: AbstractSystem, t: Time, q: Coordinates) -> tuple[Equil
     return found, here
 
 
-def _require_found(system: AbstractSystem, found: Equilibrium, here: Local) -> None:
+def _require_found(system: AbstractSystem, found: Equilibrium, here: Stiffness) -> None:
     """Raises `InputError` with the names of what still moves, or of what is open."""
     if is_traced(found) or found.found:
         return

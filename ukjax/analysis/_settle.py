@@ -38,7 +38,7 @@ _FORETOLD = 0.5
 """A step counts where the force at its end differs from the foretold one by at most this share of that at its start."""
 
 
-class Local(NamedTuple):
+class Stiffness(NamedTuple):
     """Forces and stiffness at one posture, v = 0.
 
     - `rows`: the constraint rows.
@@ -101,7 +101,7 @@ def _stiffness(
     return -jax.jacfwd(out)(at_rest(system, t, q))
 
 
-def local(system: AbstractSystem, t: Time, q: Coordinates) -> Local:
+def local(system: AbstractSystem, t: Time, q: Coordinates) -> Stiffness:
     """Forces and stiffness at a posture on the constraints."""
     rows, M, Q = by_code(_equations, system, t, q)
     inverse, unit = pinv(rows.A, GramSchmidt()), jnp.eye(M.shape[0], dtype=q.dtype)
@@ -113,7 +113,7 @@ def local(system: AbstractSystem, t: Time, q: Coordinates) -> Local:
     least = jnp.sqrt(jnp.finfo(q.dtype).eps) * size
     W = inverse_cholesky(E @ M @ E + size * (unit - E) + least * unit)
     forces = jnp.linalg.norm(W @ Q) + jnp.linalg.norm(W @ (rows.A.T @ multipliers))
-    return Local(rows, multipliers, E @ Q, forces, E, W, K)
+    return Stiffness(rows, multipliers, E @ Q, forces, E, W, K)
 
 
 def _solved(K: Float[Array, "n n"], r: Float[Array, " n"]) -> Float[Array, " n"]:
@@ -130,7 +130,7 @@ class Way(NamedTuple):
     """Where the search stands: posture, what is known there, mu, number of steps, size of forces met, whether it ends."""
 
     q: Coordinates
-    here: Local
+    here: Stiffness
     mu: Float[Array, ""]
     step: Array
     size: Float[Array, ""]
@@ -169,7 +169,7 @@ def _onwards(system: AbstractSystem, t: Time, way: Way) -> Way:
 
 
 @eqx.filter_custom_jvp
-def settled(system: AbstractSystem, t: Time, q: Coordinates) -> tuple[Coordinates, Local]:
+def settled(system: AbstractSystem, t: Time, q: Coordinates) -> tuple[Coordinates, Stiffness]:
     """The posture a system settles in from q, on the constraints, and what is known there; where it does not settle,
     that where it came to.
 
@@ -198,7 +198,7 @@ def _(primals: tuple, tangents: tuple) -> tuple[Any, Any]:
     return (q, here), (dq, eqx.filter_jvp(local, (system, t, q), (*tangents[:2], dq))[1])
 
 
-def left_to_go(here: Local) -> Velocities:
+def left_to_go(here: Stiffness) -> Velocities:
     """The step that linear equations would still take from a posture: zero in an equilibrium."""
     least = jnp.sqrt(jnp.finfo(here.K.dtype).eps) * _norm(here.reduced)
     shifted = here.reduced + least * jnp.eye(len(here.K), dtype=here.K.dtype)

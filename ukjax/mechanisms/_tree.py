@@ -25,7 +25,7 @@ from ._tree_closures import loop_constraints
 from ._tree_dynamics import force, gathered, needed, tree_inertia
 from ._tree_layout import Order, armature_of, order
 from ._tree_loops import loop_wrenches
-from ._tree_place import Place, described, moving, place
+from ._tree_place import TreeAt, described, moving, place
 from ._visual import Visual
 
 
@@ -89,14 +89,14 @@ class TreeSystem(AbstractSystem):
         """Velocities zero."""
         return jnp.zeros(self.order.layout.nv, self.mechanism.bodies[0].mass.dtype)
 
-    def _at(self, q: Coordinates) -> Place:
+    def _at(self, q: Coordinates) -> TreeAt:
         return place(self.mechanism, self.order.layout, q)
 
     def _by_name(self, twists: Twist) -> Twists:
         """Stacked twists as those of the bodies and the ground by name."""
         return moving(self.bodies, twists)
 
-    def _twists(self, at: Place, v: Velocities) -> Twists:
+    def _twists(self, at: TreeAt, v: Velocities) -> Twists:
         return self._by_name(at.chains.twists(at.posture, at.chains.rates(at.posture, v)))
 
     def placements(self, t: Time, q: Coordinates) -> Placements:
@@ -150,7 +150,7 @@ class TreeSystem(AbstractSystem):
         found = {load.name: load.potential(q) for load in described(self.on_coordinates, q.dtype)}
         return {name: x for name, x in found.items() if x is not None}
 
-    def _loads(self, at: Place, t: Time, twists: Twist) -> Twist:
+    def _loads(self, at: TreeAt, t: Time, twists: Twist) -> Twist:
         """The force at the centre of each body and the torque on it that all loads come to, stacked."""
         _, transposed = jax.vjp(lambda x: at.mechanism.rates(at.placements, self._by_name(x)), twists)
         return transposed(at.mechanism.efforts(t, at.placements, self._by_name(twists)))[0]

@@ -26,7 +26,7 @@ from ._alike import each
 from ._bodies import GROUND, AbstractBody
 from ._mechanism import Mechanism, Placements, Twists, sum_of
 from ._placement import Twist, rate_of
-from ._tree_layout import Layout
+from ._tree_layout import TreeLayout
 from ._tree_loops import Ends, Loop, LoopSlip, columns, found_at, joints_of, placements_by_name
 from ._tree_motion import Chains, Posture, cross
 from ._tree_place import chains_of, described, moving
@@ -150,7 +150,7 @@ class LoopClosure(AbstractConstraint):
         return list(zip(A, b, strict=True))
 
 
-def loop_constraints(mechanism: Mechanism, layout: Layout) -> list[AbstractConstraint]:
+def loop_constraints(mechanism: Mechanism, layout: TreeLayout) -> list[AbstractConstraint]:
     """The rows of all loops, in their order.
 
     **Arguments:**

@@ -17,11 +17,11 @@ from jaxtyping import Array, Float
 from .._misc._types import Forces
 from .._system._tree_inertia import TreeInertia
 from ._placement import Twist
-from ._tree_motion import Chains, Layout, Posture, Rates, cross
+from ._tree_motion import Chains, Posture, Rates, TreeLayout, cross
 from ._tree_recursion import inwards
 
 
-def _on_elements(layout: Layout, of_bodies: Float[Array, "bodies ..."]) -> Float[Array, "elements ..."]:
+def _on_elements(layout: TreeLayout, of_bodies: Float[Array, "bodies ..."]) -> Float[Array, "elements ..."]:
     """The sum over all bodies on the frame behind each element."""
     on = [[i for i, frame in enumerate(layout.frames) if frame == e + 1] for e in range(len(layout.elements))]
     padded = jnp.concatenate([of_bodies, jnp.zeros_like(of_bodies[:1])])

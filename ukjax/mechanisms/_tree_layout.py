@@ -12,7 +12,7 @@ from ._abstract_joint import AbstractJoint
 from ._bodies import GROUND, AbstractBody, checked_size
 from ._coordinates import ANGULAR_VELOCITY, QUATERNION
 from ._freedoms import Freedom
-from ._tree_motion import Element, Layout
+from ._tree_motion import Element, TreeLayout
 
 
 class Order(NamedTuple):
@@ -26,7 +26,7 @@ class Order(NamedTuple):
     - `parents`: the number of the body that carries each body; -1 for the ground.
     """
 
-    layout: Layout
+    layout: TreeLayout
     labels: tuple[str, ...]
     velocity_labels: tuple[str, ...]
     slides: tuple[str, ...]
@@ -135,7 +135,7 @@ def order(bodies: Sequence[AbstractBody], joints: Sequence[AbstractJoint]) -> Or
     by_child = {joint.child: i for i, joint in enumerate(joints)}
     carrying = tuple(by_child[body.name] for body in bodies)
     parents = tuple(number.get(joints[i].parent, -1) for i in carrying)
-    layout = Layout(tuple(elements), tuple(frames[body.name] for body in bodies))
+    layout = TreeLayout(tuple(elements), tuple(frames[body.name] for body in bodies))
     return Order(layout, labels, velocity_labels, slides, carrying, parents)
 
 

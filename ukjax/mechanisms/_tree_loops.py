@@ -17,7 +17,7 @@ from ._alike import each
 from ._bodies import GROUND
 from ._mechanism import Mechanism, Placements, Twists
 from ._placement import Twist, ground_placement, ground_twist
-from ._tree_layout import Layout
+from ._tree_layout import TreeLayout
 from ._tree_motion import Chains, Posture, cross
 from ._tree_place import chains_of, described, moving, placed
 
@@ -106,7 +106,7 @@ class Loop(eqx.Module):
     """A joint that closes a loop, and the tree it is of: `layout` says what hangs on what."""
 
     mechanism: Mechanism
-    layout: Layout = eqx.field(static=True)
+    layout: TreeLayout = eqx.field(static=True)
     number: int = eqx.field(static=True)
 
 

@@ -58,7 +58,7 @@ class Element(NamedTuple):
         return range(self.v, self.v + (3 if self.kind == "ball" else 1))
 
 
-class Layout(NamedTuple):
+class TreeLayout(NamedTuple):
     """What hangs on what: elements from the ground outwards, and the frame of each body."""
 
     elements: tuple[Element, ...]
@@ -152,7 +152,7 @@ class Chains(eqx.Module):
     - `mass`, `centre`, `inertia`: of the bodies, about their centres.
     """
 
-    layout: Layout = eqx.field(static=True)
+    layout: TreeLayout = eqx.field(static=True)
     angular: Float[Array, "n 3"]
     linear: Float[Array, "n 3"]
     point: Float[Array, "elements 3"]

@@ -16,11 +16,11 @@ from ._freedoms import Freedom, in_space
 from ._loads import Placements
 from ._mechanism import Mechanism, Twists
 from ._placement import AnyPlacement, Placement, PlanarPlacement, Twist, ground_placement, ground_twist
-from ._tree_layout import Layout
+from ._tree_layout import TreeLayout
 from ._tree_motion import Chains, Posture
 
 
-class Place(NamedTuple):
+class TreeAt(NamedTuple):
     """A tree at one q."""
 
     mechanism: Mechanism
@@ -44,7 +44,7 @@ def described(parts: Any, dtype: jnp.dtype) -> Any:
     return eqx.combine(jax.tree.map(lambda x: x.astype(dtype), arrays), rest)
 
 
-def chains_of(mechanism: Mechanism, layout: Layout) -> Chains:
+def chains_of(mechanism: Mechanism, layout: TreeLayout) -> Chains:
     """The description as arrays, velocities in their order.
 
     **Arguments:**
@@ -72,7 +72,7 @@ def chains_of(mechanism: Mechanism, layout: Layout) -> Chains:
 
 
 def _offsets(
-    mechanism: Mechanism, of_joints: Sequence[Sequence[Freedom]], layout: Layout
+    mechanism: Mechanism, of_joints: Sequence[Sequence[Freedom]], layout: TreeLayout
 ) -> Float[Array, "elements 3"]:
     """How far elements are put off: the first of each joint, by what its child is."""
     number = {body.name: i for i, body in enumerate(mechanism.bodies)}
@@ -122,7 +122,7 @@ def moving(bodies: Sequence[AbstractBody], twists: Twist) -> Twists:
     return {GROUND: ground_twist(d, twists.omega.dtype)} | found
 
 
-def place(mechanism: Mechanism, layout: Layout, q: Coordinates) -> Place:
+def place(mechanism: Mechanism, layout: TreeLayout, q: Coordinates) -> TreeAt:
     """A tree at one q.
 
     **Arguments:**
@@ -138,4 +138,4 @@ def place(mechanism: Mechanism, layout: Layout, q: Coordinates) -> Place:
     found = placed(bodies, posture.rotation[frames], centres, posture.angle[frames])
     placements = {body.name: x for body, x in zip(bodies, found, strict=True)}
     placements[GROUND] = ground_placement(mechanism.dimension, q.dtype)
-    return Place(mechanism, chains, posture, centres, placements)
+    return TreeAt(mechanism, chains, posture, centres, placements)

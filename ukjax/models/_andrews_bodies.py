@@ -148,7 +148,7 @@ class ConstantTorque(AbstractLoad):
         return -self.torque * placement.angle
 
 
-class Posture(NamedTuple):
+class AndrewsPosture(NamedTuple):
     """Where the bodies are: the seven angles q, angles and centres of K1 to K7, and points."""
 
     q: Coordinates
@@ -157,15 +157,17 @@ class Posture(NamedTuple):
     points: dict[str, Array]
 
 
-def closed_posture(x: Dimensions, Theta: Array) -> Posture:
+def closed_posture(x: Dimensions, Theta: Array) -> AndrewsPosture:
     """The posture with this angle of K2 against the crank."""
     q = x.closed(Theta)
     beta, Theta, gamma, Phi, delta, Omega, epsilon = q
     angles = [beta, beta + Theta, gamma, Phi + delta, delta, Omega + epsilon, epsilon]
-    return Posture(q, angles, list(x.centres(q)), x.places(q))
+    return AndrewsPosture(q, angles, list(x.centres(q)), x.places(q))
 
 
-def squeezer(x: Dimensions, start: Posture, drive: Array, stiffness: Array, rest: Array) -> AbsoluteSystem:
+def squeezer(
+    x: Dimensions, start: AndrewsPosture, drive: Array, stiffness: Array, rest: Array
+) -> AbsoluteSystem:
     """The mechanism of bodies K1 to K7, ten hinges, the drive and the spring, in its reference posture."""
     at, xp = start.points, module_for(x)
     ends = ("F", "E", "D", "E", "G", "E", "H")

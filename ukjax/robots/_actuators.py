@@ -48,7 +48,11 @@ class Forces(eqx.Module):
     limited: tuple[bool, ...] = eqx.field(static=True)
 
     def __call__(
-        self, inputs: "Inputs", u: Float[Array, " nu"], length: Float[Array, " k"], rate: Float[Array, " k"]
+        self,
+        inputs: "ActuatorInputs",
+        u: Float[Array, " nu"],
+        length: Float[Array, " k"],
+        rate: Float[Array, " k"],
     ) -> Float[Array, " k"]:
         """f (k,).
 
@@ -83,7 +87,7 @@ Control = Array | Callable[..., Array]
 
 
 @final
-class Inputs(eqx.Module):
+class ActuatorInputs(eqx.Module):
     """The inputs of all actuators.
 
     - `law`: constant, or a function.
@@ -99,7 +103,7 @@ class Inputs(eqx.Module):
     held: bool = eqx.field(static=True)
     names: tuple[str, ...] = eqx.field(static=True)
 
-    def replaced(self, ctrl: Any, act: Any) -> "Inputs":
+    def replaced(self, ctrl: Any, act: Any) -> "ActuatorInputs":
         """With other inputs or activations, that all actuators which have one follow.
 
         **Arguments:**
@@ -111,7 +115,7 @@ class Inputs(eqx.Module):
         """
         law = self.law if ctrl is None else _checked("ctrl", ctrl, self.law)
         activations = self.activations if act is None else _checked("act", act, self.activations)
-        return Inputs(law, activations, self.takes if ctrl is None else 0, True, self.names)
+        return ActuatorInputs(law, activations, self.takes if ctrl is None else 0, True, self.names)
 
     def __call__(self, t: Time, *state: Array) -> Float[Array, " nu"]:
         if not callable(self.law):
@@ -133,7 +137,7 @@ class Actuators(AbstractCoordinateLoad):
     name: str = eqx.field(static=True)
     lengths: Lengths
     forces: Forces
-    inputs: Inputs
+    inputs: ActuatorInputs
     joint_ranges: Float[Array, "j 2"]
     limits: tuple[int, ...] = eqx.field(static=True)
 
@@ -164,7 +168,7 @@ class BodyActuator(AbstractLoad):
     name: str = eqx.field(static=True)
     transmission: AbstractTransmission
     forces: Forces
-    inputs: Inputs
+    inputs: ActuatorInputs
 
     @property
     def bodies(self) -> tuple[str, ...]:
@@ -181,7 +185,7 @@ class BodyActuator(AbstractLoad):
         return self.forces(self.inputs, self.inputs(t), length[None], rate[None])[0]
 
 
-def with_inputs(system: TreeSystem, inputs: Inputs) -> TreeSystem:
+def with_inputs(system: TreeSystem, inputs: ActuatorInputs) -> TreeSystem:
     """A robot's tree with other inputs of its actuators.
 
     **Arguments:**
@@ -220,7 +224,7 @@ class ControlMatrix(eqx.Module):
     """
 
     system: TreeSystem
-    inputs: Inputs
+    inputs: ActuatorInputs
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -229,9 +233,9 @@ class ControlMatrix(eqx.Module):
 
     def __call__(self, t: Time, q: Coordinates) -> Float[Array, "n nu"]:
         v, own = jnp.zeros(self.system.order.layout.nv, q.dtype), self.inputs
-        force = lambda u: with_inputs(self.system, Inputs(u, own.activations, 0, own.held, own.names)).force(
-            t, q, v
-        )
+        force = lambda u: with_inputs(
+            self.system, ActuatorInputs(u, own.activations, 0, own.held, own.names)
+        ).force(t, q, v)
         return jax.jacfwd(force)(own(t, q, v).astype(q.dtype))
 
 
@@ -247,7 +251,9 @@ def control_matrix(system: TreeSystem) -> ControlMatrix | None:
     return ControlMatrix(system, found[0]) if found else None
 
 
-def inputs_of(ctrl: Any, ctrl0: np.ndarray, act0: np.ndarray | Array, names: tuple[str, ...]) -> Inputs:
+def inputs_of(
+    ctrl: Any, ctrl0: np.ndarray, act0: np.ndarray | Array, names: tuple[str, ...]
+) -> ActuatorInputs:
     """The inputs of all actuators.
 
     **Arguments:**
@@ -261,9 +267,9 @@ def inputs_of(ctrl: Any, ctrl0: np.ndarray, act0: np.ndarray | Array, names: tup
     """
     states = as_jax(act0)
     if callable(ctrl):
-        return Inputs(ctrl, states, _arguments(ctrl), False, names)  # pyright: ignore[reportArgumentType]
+        return ActuatorInputs(ctrl, states, _arguments(ctrl), False, names)  # pyright: ignore[reportArgumentType]
     law = as_jax(ctrl0) if ctrl is None else _checked("ctrl", ctrl, ctrl0)
-    return Inputs(law, states, 0, False, names)
+    return ActuatorInputs(law, states, 0, False, names)
 
 
 def _arguments(ctrl: Callable[..., Any]) -> int:

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._misc._errors import InputError
-from ._actuators import Actuators, BodyActuator, Forces, Inputs
+from ._actuators import ActuatorInputs, Actuators, BodyActuator, Forces
 from ._lengths import Lengths, Term
 from ._mujoco import mujoco
-from ._parts import Parts
+from ._parts import FeatureParts
 from ._paths import Path
 from ._reference import Reference
 from ._rows import RefusedError, Row, features
@@ -18,7 +18,7 @@ from ._targets import crank, on_joint, on_sites
 from ._transmissions import AbstractTransmission, PathTransmission
 
 
-class _Found(NamedTuple):
+class _Drives(NamedTuple):
     """Actuators on coordinates with their lengths, and those on bodies with what they work on."""
 
     on_coordinates: list[int]
@@ -56,7 +56,7 @@ def _flag(model: Any, field: str, i: int) -> bool:
 
 
 def _add(
-    at: Reference, i: int, gear: np.ndarray, lengths: Mapping[int, Lengths | Path], found: _Found
+    at: Reference, i: int, gear: np.ndarray, lengths: Mapping[int, Lengths | Path], found: _Drives
 ) -> None:
     """Finds what an actuator works on."""
     model, kinds = at.model, mujoco().mjtTrn
@@ -115,7 +115,7 @@ def _forces(model: Any, which: Sequence[int]) -> Forces:
     )
 
 
-def actuators(at: Reference, lengths: Mapping[int, Lengths | Path], inputs: Inputs) -> Parts:
+def actuators(at: Reference, lengths: Mapping[int, Lengths | Path], inputs: ActuatorInputs) -> FeatureParts:
     """The actuators of a model as loads.
 
     **Arguments:**
@@ -142,12 +142,12 @@ def actuators(at: Reference, lengths: Mapping[int, Lengths | Path], inputs: Inpu
         forces = _forces(model, [i])
         loads.append(BodyActuator(f"actuator {at.names.actuators[i]}", transmission, forces, inputs))
     rows += _joint_limits(at, found)
-    return Parts(loads=tuple(loads), features=features(rows))
+    return FeatureParts(loads=tuple(loads), features=features(rows))
 
 
-def _read(at: Reference, lengths: Mapping[int, Lengths | Path]) -> tuple[_Found, list[Row]]:
+def _read(at: Reference, lengths: Mapping[int, Lengths | Path]) -> tuple[_Drives, list[Row]]:
     """What works on what, and lines for the report."""
-    model, rows, found = at.model, list[Row](), _Found([], [], [], [])
+    model, rows, found = at.model, list[Row](), _Drives([], [], [], [])
     for i, name in enumerate(at.names.actuators):
         kind, off = f"actuator on {_kind_of_target(model, i)}", _why_off(at, i)
         if off:
@@ -199,7 +199,7 @@ def _notes(at: Reference, i: int, name: str) -> list[Row]:
     return rows
 
 
-def _limits(model: Any, found: _Found) -> tuple[tuple[int, ...], np.ndarray]:
+def _limits(model: Any, found: _Drives) -> tuple[tuple[int, ...], np.ndarray]:
     """The velocities of joints whose total actuator force is limited, of those that have any, and the ranges."""
     acted = {v for terms, _ in found.lengths for _, v, _ in terms}
     joints = [
@@ -208,7 +208,7 @@ def _limits(model: Any, found: _Found) -> tuple[tuple[int, ...], np.ndarray]:
     return tuple(int(model.jnt_dofadr[j]) for j in joints), np.array(model.jnt_actfrcrange[joints], float)
 
 
-def _joint_limits(at: Reference, found: _Found) -> list[Row]:
+def _joint_limits(at: Reference, found: _Drives) -> list[Row]:
     """What the report says of limits of the total actuator force on joints and tendons."""
     model, rows = at.model, list[Row]()
     for j, name in enumerate(at.names.joints):

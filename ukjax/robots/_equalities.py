@@ -19,7 +19,7 @@ from ..mechanisms._bodies import checked_array
 from ..mechanisms._placement import AnyPlacement, Placement
 from ._lengths import Lengths, stacked
 from ._mujoco import mujoco
-from ._parts import Parts
+from ._parts import FeatureParts
 from ._paths import Path
 from ._reference import Reference
 from ._rows import RefusedError, features, frame_of
@@ -225,7 +225,7 @@ def _tie(at: Reference, i: int, name: str, lengths: Mapping[int, Lengths | Path]
     return tie
 
 
-def equalities(at: Reference, lengths: Mapping[int, Lengths | Path]) -> Parts:
+def equalities(at: Reference, lengths: Mapping[int, Lengths | Path]) -> FeatureParts:
     """The equalities of a model: loops of the tree, and constraints on its coordinates.
 
     **Arguments:**
@@ -255,7 +255,7 @@ def equalities(at: Reference, lengths: Mapping[int, Lengths | Path]) -> Parts:
             rows.append((feature, name, "ignored", str(why)))
         else:
             rows.append((feature, name, "used", "exact, not soft"))
-    return Parts((), tuple(loops), tuple(ties), features(rows))
+    return FeatureParts((), tuple(loops), tuple(ties), features(rows))
 
 
 def _name(at: Reference, i: int, taken: set[str]) -> str:

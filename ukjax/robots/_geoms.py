@@ -12,7 +12,7 @@ from ..mechanisms import GROUND, AbstractShape, Capsule, Contact, Cuboid, HalfSp
 from ..mechanisms._contact_pairs import PAIRS
 from ._chosen import Chosen
 from ._mujoco import mujoco
-from ._parts import Parts
+from ._parts import FeatureParts
 from ._reference import Reference
 from ._report import Feature
 from ._rows import Row, features, frame_of
@@ -129,7 +129,7 @@ def _offered(first: AbstractShape | None, second: AbstractShape | None) -> bool:
     return (type(a), type(b)) in PAIRS
 
 
-def contacts(at: Reference, chosen: Chosen) -> Parts:
+def contacts(at: Reference, chosen: Chosen) -> FeatureParts:
     """The contacts of geoms, with a ground that stands still and with each other.
 
     **Arguments:**
@@ -157,7 +157,7 @@ def contacts(at: Reference, chosen: Chosen) -> Parts:
         found.append(Contact(first, second, friction=friction, name=name))  # pyright: ignore[reportArgumentType]
         rows += [("contact", name, "used", _RIGID), *_lost(touch, name)]
     _require_asked(at, chosen, names, asked)
-    return Parts(contacts=tuple(found), features=(*features(rows), *_exclusions(at)))
+    return FeatureParts(contacts=tuple(found), features=(*features(rows), *_exclusions(at)))
 
 
 def _lost(touch: Touch, name: str) -> list[Row]:

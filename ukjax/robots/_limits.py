@@ -16,7 +16,7 @@ from ._chosen import Chosen
 from ._joints import kinds
 from ._lengths import Lengths
 from ._mujoco import mujoco
-from ._parts import Parts
+from ._parts import FeatureParts
 from ._paths import Path
 from ._reference import Reference, kind_of
 from ._report import Feature
@@ -64,7 +64,7 @@ class TendonLength(AbstractLength):
         return rate_of(of, placements, twists) if isinstance(of, Path) else of.rate(v)[0]
 
 
-def tendon_stops(at: Reference, chosen: Chosen, lengths: Mapping[int, Lengths | Path]) -> Parts:
+def tendon_stops(at: Reference, chosen: Chosen, lengths: Mapping[int, Lengths | Path]) -> FeatureParts:
     """The limits of tendons as stops, and their dry friction.
 
     **Arguments:**
@@ -96,7 +96,7 @@ def tendon_stops(at: Reference, chosen: Chosen, lengths: Mapping[int, Lengths | 
             else:
                 found.append(JointFriction(own, float(loss[i])))
             rows.append((feature, name, "used", how))
-    return Parts(contacts=tuple(found), features=as_features(rows))
+    return FeatureParts(contacts=tuple(found), features=as_features(rows))
 
 
 def _turns(at: Reference, tendon: int) -> bool:
@@ -112,7 +112,7 @@ def _named(at: Reference, has: np.ndarray) -> tuple[str, ...]:
     return tuple(at.names.joints[i] for i in np.flatnonzero(has))
 
 
-def limits(at: Reference, chosen: Chosen) -> Parts:
+def limits(at: Reference, chosen: Chosen) -> FeatureParts:
     """The limits of joints as stops, from the reference posture.
 
     **Arguments:**
@@ -135,7 +135,7 @@ def limits(at: Reference, chosen: Chosen) -> Parts:
     limited &= ~several
     if not chosen.has("limits"):
         left = chosen.left_out("joint limit", _named(at, limited), "limits")
-        return Parts(features=(*as_features(left), *features))
+        return FeatureParts(features=(*as_features(left), *features))
     for i in np.flatnonzero(limited).tolist():
         low, high = (float(x) for x in model.jnt_range[i])
         start = 0.0 if balls[i] else float(model.qpos0[model.jnt_qposadr[i]])
@@ -145,10 +145,10 @@ def limits(at: Reference, chosen: Chosen) -> Parts:
         Feature("joint limit", _named(at, limited), why=_RIGID),
         Feature("margin of a limit", margins, "ignored", "stops are where the range ends"),
     ]
-    return Parts(contacts=tuple(found), features=tuple(features))
+    return FeatureParts(contacts=tuple(found), features=tuple(features))
 
 
-def frictions(at: Reference, chosen: Chosen) -> Parts:
+def frictions(at: Reference, chosen: Chosen) -> FeatureParts:
     """The dry friction of joints.
 
     **Arguments:** as `limits`.
@@ -159,7 +159,7 @@ def frictions(at: Reference, chosen: Chosen) -> Parts:
     owners = model.dof_jntid[places]
     names = tuple(at.names.joints[i] for i in dict.fromkeys(owners.tolist()))
     if not chosen.has("friction") or not len(places):
-        return Parts(features=as_features(chosen.left_out("joint frictionloss", names, "friction")))
+        return FeatureParts(features=as_features(chosen.left_out("joint frictionloss", names, "friction")))
     turning = np.isin(owners, [*kinds(at)["ball"], *kinds(at)["free"]])
     rates = JointRates(tuple(places.tolist()), conversion(at) if turning.any() else None)
     own = [f"{at.names.joints[i]} friction" for i in owners]
@@ -167,4 +167,4 @@ def frictions(at: Reference, chosen: Chosen) -> Parts:
     each = [name if own.count(name) == 1 else f"{name}[{number(k)}]" for k, name in enumerate(own)]
     friction = DryFriction(rates, as_jax(loss[places]), name="joint friction", names=each)
     feature = Feature("joint frictionloss", names, why="it holds at rest, not soft")
-    return Parts(constraints=(friction,), features=(feature,))
+    return FeatureParts(constraints=(friction,), features=(feature,))

@@ -13,7 +13,7 @@ from .._motion._project import Projection, project_known, tolerance_of
 from .._system._problem import Problem
 from ..mechanisms import GROUND, Gravity, TreeSystem, tree
 from ..mechanisms._postures import with_unit_quaternions
-from ._actuators import Inputs, inputs_of
+from ._actuators import ActuatorInputs, inputs_of
 from ._bodies import bodies, frames
 from ._chosen import chosen
 from ._clear import cleared
@@ -22,7 +22,7 @@ from ._equalities import equalities
 from ._geoms import contacts
 from ._joints import joints, kinds
 from ._limits import frictions, limits, tendon_stops
-from ._parts import Parts
+from ._parts import FeatureParts
 from ._passive import armature, compensation, damping, springs
 from ._reference import Reference, reference
 from ._report import Feature, report_of
@@ -108,7 +108,7 @@ def load(
     return Robot(problem, report, at.names, converted, inputs)
 
 
-def _inputs(at: Reference, ctrl: Any, start: int | None) -> Inputs:
+def _inputs(at: Reference, ctrl: Any, start: int | None) -> ActuatorInputs:
     """The inputs of the actuators, at a keyframe by default as there."""
     model = at.model
     given, act = (
@@ -131,11 +131,13 @@ def _keyframe(model: Any, wanted: str | int | None) -> int | None:
     raise unknown_name("keyframe", wanted, [name or str(i) for i, name in enumerate(names)])
 
 
-def _gravity(at: Reference) -> Parts:
+def _gravity(at: Reference) -> FeatureParts:
     g = np.array(at.model.opt.gravity)
     if at.disabled("GRAVITY") or not g.any():
-        return Parts()
-    return Parts(loads=(Gravity(g),), features=(Feature("gravity", (f"{np.linalg.norm(g):g} m/s^2",)),))
+        return FeatureParts()
+    return FeatureParts(
+        loads=(Gravity(g),), features=(Feature("gravity", (f"{np.linalg.norm(g):g} m/s^2",)),)
+    )
 
 
 def _moving(at: Reference) -> list[Feature]:

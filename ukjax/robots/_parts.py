@@ -9,7 +9,7 @@ from ..mechanisms._contacts import AnyContact
 from ._report import Feature
 
 
-class Parts(NamedTuple):
+class FeatureParts(NamedTuple):
     """What one kind of feature, such as equalities or tendons, brings.
 
     - `loads`: on bodies or on coordinates.

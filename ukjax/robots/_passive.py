@@ -14,7 +14,7 @@ from ..mechanisms import GROUND, AbstractBody, AbstractCoordinateLoad, AbstractL
 from ..mechanisms._loads import Placements, Twists
 from ..mechanisms._placement import rate_of
 from ._joints import kinds
-from ._parts import Parts
+from ._parts import FeatureParts
 from ._reference import Reference
 from ._report import Feature
 from ._state import Conversion, conjugate, conversion, state_of
@@ -203,7 +203,7 @@ def _joints_with(at: Reference, values: np.ndarray) -> tuple[str, ...]:
     return tuple(at.names.joints[i] for i in dict.fromkeys(at.model.dof_jntid[has].tolist()))
 
 
-def damping(at: Reference) -> Parts:
+def damping(at: Reference) -> FeatureParts:
     """Damping of joints, that of the actuators on them included.
 
     **Arguments:**
@@ -214,16 +214,16 @@ def damping(at: Reference) -> Parts:
     if hasattr(at.model, "actuator_damping"):
         values = _from_actuators(at, values, _coefficients(at.model, "actuator", "damping"))
     if at.disabled("DAMPER") or at.disabled("PASSIVE") or not values.any():
-        return Parts()
+        return FeatureParts()
     places = tuple(np.flatnonzero(values.any(axis=1)).tolist())
     turning = kinds(at)["ball"] + kinds(at)["free"]
     of_balls = [i for i in places if at.model.dof_jntid[i] in turning]
     turned = conversion(at) if values[of_balls, 1:].any() else None
     load = JointDamping(damping=as_jax(values[list(places)]), places=places, conversion=turned)
-    return Parts((load,), features=(Feature("joint damping", _joints_with(at, values)),))
+    return FeatureParts((load,), features=(Feature("joint damping", _joints_with(at, values)),))
 
 
-def springs(at: Reference) -> Parts:
+def springs(at: Reference) -> FeatureParts:
     """Springs of joints.
 
     **Arguments:**
@@ -232,7 +232,7 @@ def springs(at: Reference) -> Parts:
     """
     values, model = _coefficients(at.model, "jnt", "stiffness"), at.model
     if at.disabled("SPRING") or at.disabled("PASSIVE") or not values.any():
-        return Parts()
+        return FeatureParts()
     stiff, of_kind = np.flatnonzero(values.any(axis=1)).tolist(), kinds(at)
     starts = lambda i: (int(model.jnt_qposadr[i]), int(model.jnt_dofadr[i]))
     scalars = [i for i in stiff if i in of_kind["slide"] or i in of_kind["hinge"]]
@@ -252,10 +252,10 @@ def springs(at: Reference) -> Parts:
     yields = getattr(model, "jnt_springyield", np.zeros(model.njnt))
     plastic = tuple(at.names.joints[i] for i in stiff if yields[i] > 0)
     features.append(Feature("yield of a spring", plastic, "approximated", "the spring stays elastic"))
-    return Parts(tuple(loads), features=tuple(features))
+    return FeatureParts(tuple(loads), features=tuple(features))
 
 
-def compensation(at: Reference) -> Parts:
+def compensation(at: Reference) -> FeatureParts:
     """Gravity compensation of bodies.
 
     **Arguments:**
@@ -265,11 +265,13 @@ def compensation(at: Reference) -> Parts:
     model = at.model
     has = [i for i in np.flatnonzero(model.body_gravcomp).tolist() if at.carriers[i] != GROUND]
     if not has or any(map(at.disabled, ("GRAVITY", "PASSIVE"))) or not model.opt.gravity.any():
-        return Parts()
+        return FeatureParts()
     shares = (model.body_gravcomp * model.body_mass)[has]
     load = GravityCompensation(
         carriers=tuple(at.carriers[i] for i in has),
         centres=as_jax(np.array(at.data.xipos[has])),
         forces=as_jax(-shares[:, None] * model.opt.gravity),
     )
-    return Parts((load,), features=(Feature("gravity compensation", tuple(at.names.bodies[i] for i in has)),))
+    return FeatureParts(
+        (load,), features=(Feature("gravity compensation", tuple(at.names.bodies[i] for i in has)),)
+    )

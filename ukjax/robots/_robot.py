@@ -19,7 +19,7 @@ from .._system._constraint import bilateral
 from .._system._problem import Problem
 from ..mechanisms import GROUND, TreeSystem
 from ..mechanisms._postures import with_unit_quaternions
-from ._actuators import Control, Inputs, inputs_of, with_inputs
+from ._actuators import ActuatorInputs, Control, inputs_of, with_inputs
 from ._clear import without_contacts
 from ._parameters import Axes, parameters, with_parameters
 from ._reference import Names
@@ -85,7 +85,7 @@ class Robot(eqx.Module):
     report: RobotReport = eqx.field(static=True)
     names: Names = eqx.field(static=True)
     conversion: Conversion
-    inputs: Inputs
+    inputs: ActuatorInputs
 
     def __repr__(self) -> str:
         """One line: what it is, and how large."""

@@ -14,7 +14,7 @@ from ..mechanisms._loads import AbstractCoordinateLoad, AbstractLoad, Placements
 from ..mechanisms._placement import rate_of
 from ._lengths import Lengths
 from ._mujoco import mujoco
-from ._parts import Parts
+from ._parts import FeatureParts
 from ._paths import Anchor, Around, Path, Straight
 from ._reference import Reference
 from ._rows import RefusedError, Row, features, frame_of
@@ -196,7 +196,7 @@ def _notes(at: Reference, i: int) -> list[Row]:
     ]
 
 
-def tendons(at: Reference, lengths: Mapping[int, Lengths | Path], refused: Mapping[int, str]) -> Parts:
+def tendons(at: Reference, lengths: Mapping[int, Lengths | Path], refused: Mapping[int, str]) -> FeatureParts:
     """The springs and dampers of the tendons.
 
     **Arguments:**
@@ -230,4 +230,4 @@ def tendons(at: Reference, lengths: Mapping[int, Lengths | Path], refused: Mappi
             else:
                 loads.append(FixedTendon(own, length, elastic))
             rows.append(("tendon spring or damper", name, "used", ""))
-    return Parts(loads=tuple(loads), features=features(rows))
+    return FeatureParts(loads=tuple(loads), features=features(rows))

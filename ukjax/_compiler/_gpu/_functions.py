@@ -10,7 +10,7 @@ from jax import lax
 from jaxtyping import Array
 
 from .._interpret import Interpreter
-from .._machine_code import Body, Kind, functions
+from .._machine_code import Instructions, Kind, functions
 from .._moves import filled
 from .._scalars import Builder
 from ._primitive_functions import OPERANDS, primitive
@@ -148,7 +148,7 @@ def _composed(name: str) -> tuple[str, frozenset[str]]:
         ((output,),) = (x.reshape(-1) for x in Interpreter(build).run(closed.jaxpr, closed.consts, inputs))
     outputs = [output]
     found: list[str] = []
-    body = Body(_KIND, lambda _, i: f"%in{i}")
+    body = Instructions(_KIND, lambda _, i: f"%in{i}")
     body.compute(outputs, lambda _, i, value: found.append(value))
     given, lines = ", ".join(f"double %in{i}" for i in range(count)), "\n".join(body.lines)
     text = f"define internal double @{name}({given}) {{\n{lines}\n  ret double {found[0]}\n}}"

@@ -11,7 +11,7 @@ from typing import final
 from .._expressions import Expression, reachable, weight
 from .._kernel_code import MOST_CALLS, Again
 from .._llvm_text import Writer
-from .._machine_code import Body, Kind, functions
+from .._machine_code import Instructions, Kind, functions
 from .._registers import Part, parts
 
 TABLES = 4
@@ -23,7 +23,7 @@ _WHOLE, _PIECE = 8_000, 1_500
 
 
 @final
-class Local:
+class LocalArray:
     """An array of numbers.
 
     **Arguments:**
@@ -98,7 +98,7 @@ class Called:
         """The function, and those that it calls."""
         w, number, given = Writer(), self._kind.number, "ptr %numbers, i64 %apart, ptr %in, ptr"
         found, first = self._parts, len(self._parts.constants) + self._inputs
-        kept, texts = Local(w, self._kind, "kept", found.size - first), []
+        kept, texts = LocalArray(w, self._kind, "kept", found.size - first), []
         for i, part in enumerate(found.parts):
             texts.append(self._part(f"{self._name}.{i}", part, first, f"{given} %kept"))
             w.do(f"call void @{self._name}.{i}({given} {kept.name})")
@@ -110,11 +110,11 @@ class Called:
         """One of them; `first` is the register that the array begins with."""
         w, number = Writer(), self._kind.number
 
-        def store(body: Body, i: int, value: str) -> None:
+        def store(body: Instructions, i: int, value: str) -> None:
             place = body(f"getelementptr {number}, ptr %kept, i64 {part.writes + i - first}")
             body.lines.append(f"  store {number} {value}, ptr {place}")
 
-        body = Body(self._kind, lambda body, i: self._number(body, int(part.reads[0, i])))
+        body = Instructions(self._kind, lambda body, i: self._number(body, int(part.reads[0, i])))
         body.compute(part.outputs, store)
         w.lines += body.lines
         return w.function(name, given, written_out=len(self._parts.parts) == 1)
@@ -131,7 +131,14 @@ class Called:
         w.do(f"call void @{self._name}(ptr {numbers}, i64 {apart}, ptr {inputs}, ptr {to})")
 
     def repeat(
-        self, w: Writer, numbers: str, apart: str, given: Local, found: Local, calls: str, again: Again
+        self,
+        w: Writer,
+        numbers: str,
+        apart: str,
+        given: LocalArray,
+        found: LocalArray,
+        calls: str,
+        again: Again,
     ) -> None:
         """Computes its outputs until a flag among them is down, or it was run often enough.
 

@@ -14,9 +14,9 @@ from .._llvm_text import Writer
 from .._machine_code import Kind, functions
 from ._call import kernels_run, launched
 from ._functions import is_known
-from ._memory import Called, Local
+from ._memory import Called, LocalArray
 from ._ptx import ptx, writes_ptx
-from ._texts import Text, gpu_text, parameters
+from ._texts import KernelText, gpu_text, parameters
 
 
 @final
@@ -52,15 +52,15 @@ class ProgramKernel:
         return self.exists and kernels_run()
 
     @functools.cached_property
-    def text(self) -> Text:
+    def text(self) -> KernelText:
         """What one thread computes."""
         w, kind, again = Writer(), self._kind, self._again
         # What the kernel itself gives, where it is run again, comes last.
         counts = self._counts if again is None else self._counts[:-1]
         called = Called("program", self._outputs, kind, counts[0])
         given, found = (
-            Local(w, kind, "given", sum(self._counts[1:])),
-            Local(w, kind, "found", len(self._outputs)),
+            LocalArray(w, kind, "given", sum(self._counts[1:])),
+            LocalArray(w, kind, "found", len(self._outputs)),
         )
         self._fill(w, given, counts)
         where = w, "%own0", "%apart0"
@@ -72,11 +72,11 @@ class ProgramKernel:
         for i, x in enumerate(found.all(0, len(self._outputs))):
             row = w.apply("add", "i64", w.apply("mul", "i64", "%members", i), "%run")
             w.store(kind.number, x, w.at(kind.number, "%out0", row))
-        text = Text("", self._called or (), ("members",), len(counts), 1)
+        text = KernelText("", self._called or (), ("members",), len(counts), 1)
         function = w.function("run", parameters(text), written_out=True)
         return text._replace(functions="\n".join([called.text(), function, "!0 = !{}"]))
 
-    def _fill(self, w: Writer, given: Local, counts: Sequence[int]) -> None:
+    def _fill(self, w: Writer, given: LocalArray, counts: Sequence[int]) -> None:
         """Takes the numbers of a member, but for those of the first operand."""
         number = self._kind.number
         for k in range(len(counts)):

@@ -9,11 +9,11 @@ import numpy as np
 from jaxtyping import Array
 
 from .._machine_code import Kind
-from .._run_layout import COUNTED, OPERANDS, Control, Method, Motion
+from .._run_layout import COUNTED, OPERANDS, Control, Method, MotionPrograms
 from ._call import kernels_run, launched
 from ._functions import is_known
 from ._ptx import ptx, writes_ptx
-from ._texts import Text, gpu_text
+from ._texts import KernelText, gpu_text
 from ._thread import Thread
 
 
@@ -26,7 +26,7 @@ class RunKernel:
     - `motion`, `method`, `control`: as their classes say.
     """
 
-    def __init__(self, motion: Motion, method: Method, control: Control):
+    def __init__(self, motion: MotionPrograms, method: Method, control: Control):
         self._size, self._dtype = motion.size, np.dtype(motion.field.dtype).name
         self._parts = motion, method, control
 
@@ -40,7 +40,7 @@ class RunKernel:
         return writes_ptx() and all(map(is_known, self._thread.called))
 
     @property
-    def text(self) -> Text:
+    def text(self) -> KernelText:
         """What one thread computes."""
         return self._thread.text
 

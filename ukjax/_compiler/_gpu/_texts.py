@@ -82,7 +82,7 @@ def _without_calls(text: str) -> str:
     return re.sub(r"@llvm\.(maximum|minimum)\.f64\(", r"@\1(", text)
 
 
-class Text(NamedTuple):
+class KernelText(NamedTuple):
     """What one thread computes.
 
     - `functions`: LLVM's text. Its function `run` takes the number of the run or member, the sizes, pointers to results,
@@ -103,7 +103,7 @@ ENTRY = "ukjax"
 """The name of what is entered: takes operands, sizes and how far apart numbers are in each (int32), and results."""
 
 
-def parameters(text: Text) -> str:
+def parameters(text: KernelText) -> str:
     """Those of its function `run`."""
     sizes = [f"i64 %{name}" for name in ("run", *text.sizes)]
     results = [f"ptr noalias %out{i}" for i in range(text.results)]
@@ -111,7 +111,7 @@ def parameters(text: Text) -> str:
     return ", ".join([*sizes, *results, *operands])
 
 
-def _all(text: Text, where: str) -> str:
+def _all(text: KernelText, where: str) -> str:
     functions = _without_calls(f"{definitions(text.called)}\n{text.functions}")
     extremes = [
         _EXTREMES.format(name=name, how=how) for name, how in (("maximum", "ogt"), ("minimum", "olt"))
@@ -120,7 +120,7 @@ def _all(text: Text, where: str) -> str:
     return "\n".join([functions, *extremes, *kinds])
 
 
-def _entry(text: Text) -> tuple[str, str]:
+def _entry(text: KernelText) -> tuple[str, str]:
     """Its parameters and the instructions that read sizes."""
     taken = [f"ptr noalias readonly %in{i}" for i in range(text.operands)]
     taken += ["ptr noalias readonly %sizes", *(f"ptr noalias %out{i}" for i in range(text.results))]
@@ -134,7 +134,7 @@ def _entry(text: Text) -> tuple[str, str]:
     return ", ".join(taken), read
 
 
-def gpu_text(text: Text) -> str:
+def gpu_text(text: KernelText) -> str:
     """A kernel, whose threads are counted through all blocks.
 
     **Arguments:**
@@ -164,7 +164,7 @@ end:
 }}"""
 
 
-def host_text(text: Text) -> str:
+def host_text(text: KernelText) -> str:
     """A function of the same parameters that makes one run after the other.
 
     **Arguments:** as of `gpu_text`.

@@ -12,9 +12,9 @@ import numpy as np
 from .._kernel_code import Again
 from .._llvm_text import Writer
 from .._machine_code import Kind
-from .._run_layout import COUNTED, OPERANDS, Control, Method, Motion
-from ._memory import Called, Local, entry, table
-from ._texts import Text, parameters
+from .._run_layout import COUNTED, OPERANDS, Control, Method, MotionPrograms
+from ._memory import Called, LocalArray, entry, table
+from ._texts import KernelText, parameters
 
 _FIELD, _PROJECTION, _CONTROL, _START, _TIMES, _STATE = range(len(OPERANDS))
 _SAVED, _ENDS = "%out0", "%out1"
@@ -31,7 +31,7 @@ class Thread:
     - `kind`: of all numbers.
     """
 
-    def __init__(self, motion: Motion, method: Method, control: Control, kind: Kind):
+    def __init__(self, motion: MotionPrograms, method: Method, control: Control, kind: Kind):
         self._motion, self._method, self._control, self._kind = motion, method, control, kind
         n, mu, stages = motion.size, motion.multipliers, len(method.c)
         self._field = Called("field", motion.field.outputs, kind, sum(motion.field.counts) - 2 - n)
@@ -42,7 +42,7 @@ class Thread:
             own = sum(motion.projection.counts) - 1 - 2 * n - mu
             self._project = Called("project", motion.projection.outputs, kind, own)
         self._w = w = Writer()
-        local = lambda name, size: Local(w, kind, name, size)
+        local = lambda name, size: LocalArray(w, kind, name, size)
         # The inputs of the control's program: a run keeps its state there.
         self._nearness = _KEPT + control.kept
         self._steps, self._y = self._nearness + 1, self._nearness + 4
@@ -57,13 +57,13 @@ class Thread:
         w.do("%due = alloca i1")
 
     @functools.cached_property
-    def text(self) -> Text:
+    def text(self) -> KernelText:
         """All of it."""
         method, kind = self._method, self._kind
         weights = np.vstack([method.a, method.ends])
         tables = [table("stage.weights", kind, weights.ravel()), table("stage.times", kind, method.c)]
         texts = [*tables, *(x.text() for x in self._programs), "!0 = !{}"]
-        text = Text("", self.called, ("runs", "saves"), len(OPERANDS), 2)
+        text = KernelText("", self.called, ("runs", "saves"), len(OPERANDS), 2)
         return text._replace(functions="\n".join([*texts, self._run(parameters(text))]))
 
     @property
@@ -170,7 +170,7 @@ class Thread:
         with w.loop(w(f"select i1 {fewer}, i64 {i}, i64 {stages}")) as j:
             self._add(self._sums, entry(w, self._kind, "stage.weights", w.apply("add", "i64", row, j)), j)
 
-    def _add(self, sums: Local, weight: str, j: str) -> None:
+    def _add(self, sums: LocalArray, weight: str, j: str) -> None:
         """Adds a stage times its weight."""
         start = self._w.apply("mul", "i64", j, self._motion.size)
         for r in range(self._motion.size):

@@ -13,7 +13,7 @@ from jaxtyping import Array
 from ..._compiler import (
     Code,
     Integration,
-    Motion,
+    MotionPrograms,
     ProjectionCode,
     TranslationError,
     remembered,
@@ -234,7 +234,7 @@ def _made(code: Code, projection: ProjectionCode | None, solver: Any, setting: S
     size, control = sum(x.size for x in setting.state), control_of(setting)
     estimates = control.reads_error(size)
     projects = projection and (projection.whole if estimates else projection.bare)
-    motion = Motion(code.field, projects, projection.rows if projection else 0, size, estimates)
+    motion = MotionPrograms(code.field, projects, projection.rows if projection else 0, size, estimates)
     method = method_of(solver, code.program.dtype, setting.projected)
     integration = Integration(motion, method, control)
     if not integration.has_machine_code:

@@ -14,7 +14,7 @@ from ..._misc._errors import InputError, MissingExtraError
 from ..._misc._precision import in_float64
 from .._chunk import Maker, fitted, make_chunks, maker_for
 from .._place import place_of
-from .._prepare import Plan, prepare
+from .._prepare import SweepPlan, prepare
 from .._samples import Table
 from .._store import Store, differences
 from .._template import NOT_RUN
@@ -50,10 +50,10 @@ class Status(NamedTuple):
     final: bool = False
 
 
-class Prepared(NamedTuple):
+class PreparedSweep(NamedTuple):
     """A sweep in a worker: the plan, and what of its attributes a worker decides."""
 
-    plan: Plan
+    plan: SweepPlan
     attributes: dict[str, Any]
 
 
@@ -76,7 +76,7 @@ def _told(task: Any) -> Any:
 
 
 @functools.lru_cache(_REMEMBERED)
-def _prepared(pickled: bytes, x64: bool) -> Prepared:
+def _prepared(pickled: bytes, x64: bool) -> PreparedSweep:
     import cloudpickle
 
     try:
@@ -89,7 +89,7 @@ def _prepared(pickled: bytes, x64: bool) -> Prepared:
     plan = prepare(definition.model, Table(definition.example), *definition[2:])
     attributes = {name: plan.template.attributes[name] for name in ("precision", "ukjax", "jax", "jaxlib")}
     device = jax.local_devices()[0]
-    return Prepared(
+    return PreparedSweep(
         plan, attributes | {"devices": f"1 {device.platform}", "program": plan.program.fingerprint()}
     )
 
