@@ -132,8 +132,8 @@ class Unilateral(AbstractUnilateral):
             )
         self.slip = slip
         self.angle = angle if isinstance(angle, bool) else tuple(map(bool, angle))
-        law: Callable[[Any], ImpactLaw] = lambda x: impact_law(self.name, x)
-        self.impact = law(impact) if isinstance(impact, str) else tuple(map(law, impact))
+        law: Callable[[Any], Any] = lambda x: impact_law(self.name, x)
+        self.impact = law(impact) if isinstance(impact, str) else tuple(law(x) for x in impact)
 
     def gaps(self, t: Time, q: Coordinates) -> Array:
         """g(t, q) as a vector (k,)."""
