@@ -148,10 +148,9 @@ def margins(means: Means, contact: ContactState, mode: Mode, t: Array, q: Array)
     friction = bound - jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
     slip = rows.tangent @ (contact.u * mode.direction)
     gap_slack = gap_tolerance(t, q, rows.normal @ contact.u)
-    rounding = jax.lax.stop_gradient(_of_rounding(means, contact, mode))
-    force_slack = (
-        1e5 * eps * largest + rounding
-    ) * one  # forces are solved for, and some are small beside others
+    # Forces are solved for, and some are small beside others.
+    unsure = 1e5 * eps * largest + jax.lax.stop_gradient(_of_rounding(means, contact, mode))
+    force_slack = unsure * one
     value = (
         jnp.where(closed, jnp.where(has_gap, normal, one), contact.gap),
         jnp.where(rubs & stick, friction, one),
