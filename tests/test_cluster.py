@@ -335,12 +335,12 @@ def test_two_drivers_of_one_store(tmp_path: Path) -> None:
     pytest.importorskip("fcntl")
     store = tmp_path / "runs.zarr"
     uk.sweep(linear, LINE, store=store)
-    lock = _place.Local(store).locked()
-    assert _place.Local(store).in_use()
+    lock = _place.LocalFolder(store).locked()
+    assert _place.LocalFolder(store).in_use()
     with pytest.raises(uk.InputError, match="another process is writing"):
         uk.sweep(linear, LINE, store=store, executor=ThreadPoolExecutor(1))
     lock.close()
-    assert not _place.Local(store).in_use()
+    assert not _place.LocalFolder(store).in_use()
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
@@ -401,7 +401,7 @@ def test_a_store_that_stays_away_is_told(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_store_that_was_replaced_is_not_written_to(tmp_path: Path) -> None:
     """A worker that comes back after its sweep was given up, and another one started in the same place."""
     store = tmp_path / "runs.zarr"
-    place = _place.Local(store)
+    place = _place.LocalFolder(store)
     uk.sweep(linear, LINE, store=store, chunk=2)
     worker = _store.Store(place, place.attributes())
     uk.sweep(linear, {"x": -LINE["x"]}, store=store, chunk=2, overwrite=True)

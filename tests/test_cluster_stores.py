@@ -138,7 +138,7 @@ def test_a_second_driver_in_another_process_is_refused(tmp_path: Path) -> None:
         assert driver.poll() is None
         time.sleep(0.001)
     with pytest.raises(uk.InputError, match="another process is writing"):
-        _place.Local(store).locked()
+        _place.LocalFolder(store).locked()
     assert driver.wait() == 0
     uk.sweep(chaotic, PARAMS, chunk=11, store=tmp_path / "whole.zarr")
     assert contents(store) == contents(tmp_path / "whole.zarr")

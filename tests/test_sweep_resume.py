@@ -273,7 +273,7 @@ def test_a_store_that_replaces_another_is_locked(store: Path, monkeypatch: pytes
 
     def writing(self, number, values):
         with pytest.raises(uk.InputError, match="another process is writing"):
-            _place.Local(store).locked()
+            _place.LocalFolder(store).locked()
         write(self, number, values)
 
     monkeypatch.setattr(_store.AbstractTarget, "write", writing)
