@@ -1,6 +1,7 @@
 """Time stepping with contacts, against closed forms."""
 
 import diffrax as dfx
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -260,3 +261,30 @@ def test_tuning_finds_the_friction_of_a_block():
     off = lambda run: jnp.mean((run.q[:16, 0] - measured) ** 2) + 1e-12
     found = uk.tune(rubbed, {"mu": 0.2}, off, ts=times, dt0=1e-3, contact="steps", starts=0)
     np.testing.assert_allclose(found.gains["mu"], mu, rtol=1e-3)
+
+
+def test_steps_of_ones_own_stop_where_friction_does():
+    """A block that slides stops after v^2 / (2 mu g)."""
+    mu, v, h = 0.3, 2.0, 1e-3
+    floor = Unilateral(lambda t, q: q[1], friction=mu, slip=lambda t, q, v: v[:1])
+    block = uk.System(2.0 * jnp.eye(2), jnp.array([0.0, -2.0 * G]), [floor])
+    onwards = lambda y, i: (uk.step(block, i * h, *y, h), None)
+    end = jax.jit(lambda *y: jax.lax.scan(onwards, y, jnp.arange(1000.0))[0])
+    q, v_end = end(jnp.zeros(2), jnp.array([v, 0.0]))
+    np.testing.assert_allclose(q, [v**2 / (2 * mu * G), 0], atol=1e-5)
+    np.testing.assert_allclose(v_end, 0, atol=1e-12)
+
+
+def test_an_environment_has_stops():
+    """A mass pushed to a stop rests there; one pulled away moves as u t^2 / 2, by Moreau's midpoint steps exactly."""
+    stop = Unilateral(lambda t, q: 0.5 - q[0])
+    mass = uk.Problem(uk.System(jnp.eye(1), jnp.zeros(1), [stop]), jnp.zeros(1), jnp.zeros(1), 0.0, 1.0)
+    env = uk.Environment(mass, jnp.eye(1), lambda t, q, v, u: -q[0], dt=0.01, horizon=1000)
+    step, state = eqx.filter_jit(env.step), env.reset(jax.random.key(0))
+    for _ in range(100):
+        state = step(state, jnp.array([3.0]))[0]
+    np.testing.assert_allclose(state.q, 0.5, atol=1e-12)
+    np.testing.assert_allclose(state.v, 0, atol=1e-12)
+    for _ in range(20):
+        state = step(state, jnp.array([-2.0]))[0]
+    np.testing.assert_allclose(state.q, 0.5 - 0.2**2, atol=1e-12)

@@ -191,6 +191,14 @@ def layout_of(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Con
     return layout, Coefficients(*stacked)
 
 
+def require_newton(layout: ContactLayout) -> None:
+    """Raises `InputError` for contacts whose law of impact time steps do not have."""
+    if layout.poisson:
+        raise InputError(
+            "time steps know Newton's law of impact alone: give impact='newton', or contact='events'."
+        )
+
+
 class ContactState(NamedTuple):
     """The contacts at one state.
 

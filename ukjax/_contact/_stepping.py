@@ -98,6 +98,31 @@ def steps_within(t0: float, t1: float, h: float) -> int:
     return max(1, math.ceil((t1 - t0) / h * (1 - 1e-12)))
 
 
+def _before(layout: ContactLayout, q: Array, v: Array) -> _Step:
+    """What there is before a first step."""
+    p, none, zero = jnp.zeros(len(layout.owner), q.dtype), jnp.zeros(len(layout.contacts), bool), jnp.int32(0)
+    return _Step(q, v, p, none, none, none, jnp.zeros((), q.dtype), zero, jnp.asarray(True))
+
+
+def one_step(
+    model: Model,
+    layout: ContactLayout,
+    coefficients: Coefficients,
+    t: Array,
+    y: tuple[Array, Array],
+    h: Array,
+) -> tuple[Array, Array]:
+    """The state (q, v) after one step; NaN where it is not finite.
+
+    **Arguments:** as of `march`, and:
+
+    - `t`, `y`: where it starts.
+    - `h`: its length [s].
+    """
+    end = _advanced(model.ready(), layout, coefficients, h, _before(layout, *y), t)
+    return jnp.where(end.finite, end.q, jnp.nan), jnp.where(end.finite, end.v, jnp.nan)
+
+
 def _advanced(
     model: Model, layout: ContactLayout, coefficients: Coefficients, h: Array, last: _Step, t: Array
 ) -> _Step:
@@ -168,16 +193,13 @@ def march(
     - `room`: how many steps there may be, so that runs with fewer share what is compiled; those left cost little.
     - `most_impacts`: how many of the impacts to tell of, the first ones.
     """
-    (q0, v0), t0 = y0, jnp.asarray(span[0], y0[0].dtype)
+    q0, t0 = y0[0], jnp.asarray(span[0], y0[0].dtype)
     h = (jnp.asarray(span[1], q0.dtype) - t0) / jnp.asarray(steps, q0.dtype)
-    model, n, m = model.ready(), len(layout.contacts), len(layout.owner)
-    none, zero = jnp.zeros(n, bool), jnp.zeros((), q0.dtype)
-    start = _Step(
-        q0, v0, jnp.zeros(m, q0.dtype), none, none, none, zero, jnp.zeros((), jnp.int32), jnp.asarray(True)
-    )
+    model, start = model.ready(), _before(layout, *y0)
     one = lambda last, i: _advanced(model, layout, coefficients, h, last, t0 + h * i)
     # Past the end nothing happens.
-    idle = lambda last, i: last._replace(struck=none, residual=zero, solver_steps=start.solver_steps)
+    of_start = {name: getattr(start, name) for name in ("struck", "residual", "solver_steps")}
+    idle = lambda last, i: last._replace(**of_start)
 
     def advanced(last: _Step, i: Array) -> tuple[_Step, _Step]:
         new = one(last, i) if room is None else jax.lax.cond(i < steps, one, idle, last, i)
@@ -186,18 +208,10 @@ def march(
     end, taken = jax.lax.scan(advanced, start, jnp.arange(steps if room is None else room, dtype=q0.dtype))
     q, v = _saved(model, y0, taken, t0, h, ts)
     history, push = _history(model, layout, coefficients, taken, (t0, h), (ts, q, v), most_impacts)
-    return March(
-        ts,
-        q,
-        v,
-        push,
-        history,
-        jnp.max(taken.residual),
-        jnp.sum(taken.solver_steps),
-        jnp.sum(jnp.any(taken.struck, axis=1)),
-        jnp.sum(taken.residual > by_precision(q0.dtype, *_UNSOLVED)),
-        ~end.finite,
-    )
+    residual, struck = taken.residual, jnp.any(taken.struck, axis=1)
+    unsolved = jnp.sum(residual > by_precision(q0.dtype, *_UNSOLVED))
+    told = jnp.max(residual), jnp.sum(taken.solver_steps), jnp.sum(struck), unsolved, ~end.finite
+    return March(ts, q, v, push, history, *told)
 
 
 def _step_of(taken: _Step, t0: Array, h: Array, ts: Array) -> tuple[Array, Array]:

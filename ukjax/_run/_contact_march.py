@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._contact._history import AT_TIMES
-from .._contact._rows import contact_model, layout_of
+from .._contact._rows import contact_model, layout_of, require_newton
 from .._contact._stepping import March, march, steps_within
 from .._contact._touching import Touching
 from .._misc._arguments import require_instance, require_solver, whole_number
@@ -101,10 +101,7 @@ def steps_trajectory(
     steps, system = _checked(options, (t0, t1, dt0)), interned(system, *start)
     formula = _options.formula(options.formula, options.stabilizer, q.dtype)
     layout, coefficients = layout_of(system, t0, q, v)
-    if layout.poisson:
-        raise InputError(
-            "contact='steps' knows Newton's law of impact alone: give impact='newton', or contact='events'."
-        )
+    require_newton(layout)
     model, said = contact_model(
         system,
         formula,

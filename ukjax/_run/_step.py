@@ -7,6 +7,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from .._contact._rows import contact_model, layout_of, require_newton
+from .._contact._stepping import one_step
 from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import positive_time, require_instance, require_solver
 from .._misc._by_platform import by_platform
@@ -14,13 +16,14 @@ from .._misc._types import Coordinates, Numbers, Time, Velocities
 from .._motion._energy_projection import projected
 from .._motion._model import Model, coded
 from .._motion._project import Projection
-from .._system._constraint import require_bilateral
+from .._system._constraint import unilateral
 from .._system._problem import Problem, resolve_state
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
 from ._batch import whole_run
 from ._integrate import vector_field
+from ._interned import interned
 
 
 def step(
@@ -39,6 +42,9 @@ def step(
     Use it inside `jax.jit`, `jax.vmap` or `jax.lax.scan`; outside, each call takes some milliseconds more. It can be
     differentiated in both modes. The start should be consistent (`uk.project`); with `Projection` the end is.
 
+    Where the system has unilateral constraints, it is a step of Moreau's scheme, as of `simulate(contact="steps")`: of
+    first order, whatever the solver.
+
     **Arguments:**
 
     - `system`: the mechanical system, or a `Problem`, which brings the t, q and v that are None.
@@ -56,16 +62,29 @@ def step(
     **Raises:** `InputError` for wrong shapes, non-finite states, and a step that is not positive.
     """
     system, t, q, v = resolve_state(system, t, q, v)
-    require_bilateral("step", system.constraints)
     dt = positive_time("dt", dt).astype(q.dtype)
     automatic = formula is None
     require_instance("stabilizer", stabilizer, AbstractStabilizer, "Projection()")
     formula = _options.formula(formula, stabilizer, q.dtype)
     require_solver(solver)
+    if unilateral(system.constraints):
+        return _with_contacts(system, formula, stabilizer, solver, (t, q, v), dt, automatic)
     model = Model(system, formula, stabilizer)
     model = coded(model, solver, t, q, v, automatic=automatic, fixed=True)[0]
     solver = _options.with_tolerances(solver, q.dtype)
     return _stepped(model, solver, t, q, v, dt)
+
+
+def _with_contacts(
+    system: AbstractSystem, formula: Any, stabilizer: Any, solver: Any, start: Any, dt: Array, automatic: bool
+) -> tuple[Array, Array]:
+    """A step of Moreau's scheme."""
+    system = interned(system, *start)
+    layout, coefficients = layout_of(system, *start)
+    require_newton(layout)
+    model, _ = contact_model(system, formula, stabilizer, solver, start, automatic=automatic, implicit=True)
+    t, *y = start
+    return eqx.filter_jit(one_step)(model, layout, coefficients, t, tuple(y), dt)
 
 
 @final
