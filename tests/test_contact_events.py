@@ -275,7 +275,6 @@ def test_what_is_refused():
         uk.simulate(uk.models.pendulum(), contact="events")
     doors = (
         uk.lanes,
-        lambda s: uk.step(s, 0.0, q0, v0, 0.1),
         lambda s: uk.as_diffrax(s, q0, v0),
         lambda s: uk.analysis.equilibrium(s, q=q0),
         lambda s: uk.analysis.linearize(s, q=q0),

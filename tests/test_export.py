@@ -126,3 +126,13 @@ def test_what_cannot_be_exported_says_so(tmp_path):
             uk.load_exported(path)
     finally:
         jax.config.update("jax_enable_x64", True)
+
+
+def test_a_bouncing_ball_in_a_file_bounces() -> None:
+    """A system without bilateral rows, so that its projection is none: z = v t - g t^2 / 2 after the first impact."""
+    floor = uk.Unilateral(lambda t, q: q[0], restitution=0.8)
+    ball = uk.System(jnp.eye(1), jnp.array([-9.81]), [floor])
+    run = jax.jit(lambda q: uk.simulate(ball, q, jnp.zeros(1), t1=0.6, ts=2).q[-1, 0])
+    end = jax.export.export(run)(jax.ShapeDtypeStruct((1,), float)).call(jnp.ones(1))
+    since = 0.6 - np.sqrt(2 / 9.81)
+    assert end == pytest.approx(0.8 * np.sqrt(2 * 9.81) * since - 9.81 * since**2 / 2, abs=1e-8)

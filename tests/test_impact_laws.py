@@ -50,7 +50,7 @@ def test_what_is_refused():
     with pytest.raises(uk.InputError, match="must be 'newton' or 'poisson'"):
         uk.Unilateral(gap, impact="hertz")
     system = uk.System(jnp.eye(1), jnp.zeros(1), [uk.Unilateral(gap, restitution=0.5, impact="poisson")])
-    with pytest.raises(uk.InputError, match="knows Newton's law of impact alone"):
+    with pytest.raises(uk.InputError, match="know Newton's law of impact alone"):
         uk.simulate(system, [1.0], [0.0], t1=1.0, dt0=0.1, contact="steps")
     with pytest.raises(uk.InputError, match="the impact of 'stop' must be 'newton' or 'poisson'"):
         um.Limit("hinge", 0.0, 1.0, impact="hertz", name="stop")

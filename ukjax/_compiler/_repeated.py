@@ -45,6 +45,11 @@ class Repeated:
         """The parts it is compiled in as machine code."""
         return self.once.native
 
+    @property
+    def pieces(self) -> ProgramParts | None:
+        """The program in pieces, if it is too long for XLA to compile as one."""
+        return self.once.pieces
+
     @functools.cached_property
     def kernel(self) -> ProgramKernel:
         """The program for GPUs."""
