@@ -166,7 +166,8 @@ def compiled(code: str, optimization: int | None = None, *, loops: bool = False,
 
     - `code`: the text.
     - `optimization`: how hard LLVM tries, from 0 to 3; by default as XLA does.
-    - `loops`: whether its loops are to become vectors; what is written out comes as vectors already.
+    - `loops`: whether its loops are to become vectors where LLVM is to try at all; what is written out comes as vectors
+      already.
     - `beside`: the text of functions that it calls, without such loops.
     """
     binding, level = llvm(), _wanted() if optimization is None else optimization
@@ -201,7 +202,7 @@ def _compiled(
     wide = f'"prefer-vector-width"="{8 * vector_bytes()}" "min-legal-vector-width"="{8 * vector_bytes()}"'
     parsed = lambda code: binding.parse_assembly(code.replace(") {\n", f") nounwind {wide} {{\n"))
     module = parsed(code)
-    if loops:
+    if loops and level > AT_ONCE:
         tuning = binding.create_pipeline_tuning_options(speed_level=2)
         tuning.loop_vectorization = tuning.slp_vectorization = True
         builder = binding.create_pass_builder(target, tuning)

@@ -3,6 +3,7 @@
 from typing import Any, final
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -53,7 +54,13 @@ def poisson_impact(delassus: Any, velocity: Any, friction: Any, restitution: Any
     **Raises:** `InputError` for wrong shapes, values that are not finite, negative coefficients, and a G that is not
     symmetric and positive definite.
     """
-    G, u, mu, e = _checked(delassus, velocity, friction, restitution)
+    return _impact(*_checked(delassus, velocity, friction, restitution))
+
+
+@jax.jit
+def _impact(
+    G: Float[Array, "2 2"], u: Float[Array, " 2"], mu: Float[Array, ""], e: Float[Array, ""]
+) -> Impact:
     Gnt, Gtt = G[1]
     s, turned = jnp.sign(u[1]), jnp.sign(Gnt)
     sticks = jnp.abs(Gnt) <= mu * Gtt

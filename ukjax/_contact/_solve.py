@@ -1,8 +1,10 @@
 """Contacts with Coulomb friction at one instant: the function users call, its checks and what it returns."""
 
+import functools
 from typing import Any, final
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
@@ -76,9 +78,15 @@ def solve_contacts(
     **Raises:** `InputError` for wrong shapes, values that are not finite, negative coefficients, and a G that is not
     symmetric.
     """
-    G, u, data, layout = _checked(delassus, velocity, friction, limit, tangents, normals)
+    data, layout = _checked(delassus, velocity, friction, limit, tangents, normals)
+    return _contacts(data, layout)
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _contacts(data: ContactData, layout: Layout) -> Contacts:
+    """As one program: outside of jit its dozens of operations would be compiled and called one by one."""
     found = solution_of(flattened(data), layout)
-    after = dot(G, found.p) + u
+    after = dot(data.G, found.p) + data.u
     several = ambiguous_impulses(layout, data._replace(u=after), found)
     return Contacts(found.p, after, *found[1:], several > 0)
 
@@ -145,4 +153,4 @@ def _checked(delassus: Any, velocity: Any, friction: Any, limit: Any, tangents: 
             f"{each_normal}, tangents {each}."
         )
     mu, c = (jnp.broadcast_to(x, (n,)).astype(u.dtype) for x in (mu, c))
-    return G, u, ContactData(G, u, mu, c), tuple(zip(each_normal, each, strict=True))
+    return ContactData(G, u, mu, c), tuple(zip(each_normal, each, strict=True))
