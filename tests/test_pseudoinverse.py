@@ -60,16 +60,16 @@ def assert_close(P, expected: np.ndarray, tolerance: float) -> None:
     assert np.abs(np.asarray(P) - expected).max(initial=0) <= tolerance * np.abs(expected).max(initial=0)
 
 
-@by_name("shape", [(3, 5), (5, 5), (6, 4), (1, 4), (12, 12)], ids=str)
+@by_name("shape", [(3, 5), (6, 4), (1, 4), (12, 12)], ids=str)
 @by_name("method", RANK_SAFE, ids=lambda m: m.__name__)
 def test_grid(method, shape):
     full = min(shape)
     ranks = sorted({full, max(full - 1, 0), full // 2, 0})
     cases = [(r, scale) for r in ranks for scale in (1.0, 1e-8, 1e8)]
     Bs = [scale * matrix(*shape, r, seed=r) for r, scale in cases]
-    out = run_batch(method(), jnp.array(Bs))
+    out = run_batch(method(), np.array(Bs))
     assert out.rank.dtype == jnp.int32
-    for (r, _), B, P, rank in zip(cases, Bs, np.asarray(out.matrix), out.rank, strict=True):
+    for (r, _), B, P, rank in zip(cases, Bs, np.asarray(out.matrix), np.asarray(out.rank), strict=True):
         assert rank == r
         assert_penrose(B, P, 1e-12)
         assert_close(P, scipy.linalg.pinv(B, rtol=1e-4), 1e-12)
@@ -79,7 +79,7 @@ def test_grid(method, shape):
 def test_large(method):
     for rank in (40, 25):
         B = matrix(40, 50, rank, 100.0)
-        out = run(method(), jnp.array(B))
+        out = run(method(), B)
         assert out.rank == rank
         assert_penrose(B, np.asarray(out.matrix), 1e-11)
         assert_close(out.matrix, scipy.linalg.pinv(B, rtol=1e-4), 1e-11)
@@ -89,8 +89,10 @@ def test_large(method):
 def test_conditioning(method):
     cases = [(r, 10.0**p) for r in (8, 6) for p in (2, 4, 6, 8, 10)]
     Bs = [matrix(8, 8, r, condition) for r, condition in cases]
-    out = run_batch(method(rcond=1e-13), jnp.array(Bs))
-    for (r, condition), B, P, rank in zip(cases, Bs, np.asarray(out.matrix), out.rank, strict=True):
+    out = run_batch(method(rcond=1e-13), np.array(Bs))
+    for (r, condition), B, P, rank in zip(
+        cases, Bs, np.asarray(out.matrix), np.asarray(out.rank), strict=True
+    ):
         assert rank == r
         assert_close(P, scipy.linalg.pinv(B, rtol=1e-13), 1e-14 * condition)
         assert_penrose(B, P, 1e-14 * condition)
@@ -112,7 +114,7 @@ def run_eight(method, Bs) -> tuple[np.ndarray, np.ndarray]:
     m, n = Bs[0].shape
     padded = np.zeros((8, 8, 8))
     padded[: len(Bs), :m, :n] = Bs
-    out = run_batch(method(), jnp.array(padded))
+    out = run_batch(method(), padded)
     P = np.asarray(out.matrix)
     assert not P[:, n:].any()
     assert not P[:, :, m:].any()
@@ -175,30 +177,31 @@ def test_rank_follows_rcond_not_drift(method):
 def test_special_matrices(method):
     """No rows, no columns, identity and permutation (all singular values equal), and NaN in, NaN out."""
     for shape in ((0, 4), (3, 0), (0, 0)):
-        out = run(method(), jnp.zeros(shape))
+        out = run(method(), np.zeros(shape))
         assert out.matrix.shape == shape[::-1]
         assert out.rank == 0
     spoilt, infinite = np.eye(5), np.eye(5)
     spoilt[1, 2], infinite[0, 0] = np.nan, np.inf
     Bs = np.stack([np.eye(5), np.eye(5)[[2, 0, 3, 4, 1]], spoilt, infinite, *8 * [np.eye(5)]])
-    out = run_batch(method(), jnp.array(Bs))
-    np.testing.assert_allclose(out.matrix[:2], Bs[:2].transpose(0, 2, 1), atol=1e-15)
-    assert np.isnan(out.matrix[2:4]).all()
-    assert out.rank[:4].tolist() == [5, 5, -1, -1]
+    out = run_batch(method(), np.array(Bs))
+    P, rank = np.asarray(out.matrix), np.asarray(out.rank)
+    np.testing.assert_allclose(P[:2], Bs[:2].transpose(0, 2, 1), atol=1e-15)
+    assert np.isnan(P[2:4]).all()
+    assert rank[:4].tolist() == [5, 5, -1, -1]
 
 
 def test_cholesky():
     """Agrees with scipy on independent rows and says so, by NaN, on dependent ones."""
     Bs = [scale * matrix(4, 6, 4, condition) for scale in (1e-8, 1.0, 1e8) for condition in (1, 10, 1e3)]
-    out = run_batch(Cholesky(), jnp.array(Bs))
+    out = run_batch(Cholesky(), np.array(Bs))
     assert (out.rank == 4).all()
     for B, P in zip(Bs, out.matrix, strict=True):
         assert_close(P, scipy.linalg.pinv(B), 1e-9)
     for deficient in (matrix(4, 6, 3), np.zeros((4, 6)), matrix(4, 6, 4, 1e6)):
-        out = run(Cholesky(), jnp.array(deficient))
+        out = run(Cholesky(), deficient)
         assert np.isnan(out.matrix).all()
         assert out.rank < 4
-    out = run(Cholesky(), jnp.array(matrix(6, 4, 4)))
+    out = run(Cholesky(), matrix(6, 4, 4))
     assert np.isnan(out.matrix).all()
     assert out.rank == 4
 
@@ -207,7 +210,7 @@ def test_cholesky():
 def test_float32(method):
     rank = 6 if method is Cholesky else 5
     B = matrix(6, 8, rank).astype(np.float32)
-    out = run(method(), jnp.array(B))
+    out = run(method(), B)
     assert out.matrix.dtype == jnp.float32
     assert out.rank == rank
     assert_close(out.matrix, scipy.linalg.pinv(B.astype(float), rtol=1e-4), 2e-5)
@@ -219,10 +222,11 @@ def test_big_batch_returns(method):
     """Batched LAPACK hangs on two cores from a few thousand matrices on; ours must not."""
     rng = np.random.default_rng(2)
     inner = 12 if method is Cholesky else 11
-    B = jnp.array(rng.normal(size=(16384, 12, inner)) @ rng.normal(size=(16384, inner, 12)))
+    B = rng.normal(size=(8192, 12, inner)) @ rng.normal(size=(8192, inner, 12))
     out = run_batch(method(rcond=1e-6), B)
-    residual = jnp.abs(B @ out.matrix @ B - B).max(axis=(1, 2))
-    good = np.asarray(out.rank == inner)
+    P, rank = np.asarray(out.matrix), np.asarray(out.rank)
+    residual = np.abs(B @ P @ B - B).max(axis=(1, 2))
+    good = rank == inner
     assert good.mean() > 0.999
     assert residual[good].max() < 1e-6
 
@@ -280,7 +284,7 @@ CALLBACKS = {"pure_callback", "io_callback", "debug_callback"}
     ids=lambda m: getattr(m, "__name__", "Lineax"),
 )
 def test_no_callback_and_no_lapack_when_small(method):
-    B = jnp.array(matrix(7, 32, 7))
+    B = matrix(7, 32, 7)
     for names in transforms(method(), B):
         assert "mul" in names
         assert not names & CALLBACKS
@@ -288,12 +292,15 @@ def test_no_callback_and_no_lapack_when_small(method):
             assert not names & LAPACK
 
 
+_inverse_cholesky = jax.jit(inverse_cholesky)
+
+
 @by_name("n", [1, 3, 12, 17, 70])
 def test_inverse_cholesky(n):
     rng = np.random.default_rng(n)
     A = rng.normal(size=(n, n))
     M = A @ A.T + 0.1 * np.eye(n)
-    W = jax.jit(inverse_cholesky)(jnp.array(M))
+    W = _inverse_cholesky(M)
     expected = np.linalg.inv(np.linalg.cholesky(M))
     np.testing.assert_allclose(W, expected, rtol=0, atol=1e-10 * np.abs(expected).max())
     assert not np.triu(W, 1).any()
@@ -303,11 +310,11 @@ def test_inverse_cholesky_refuses():
     singular = np.outer([1.0, 2, 3], [1.0, 2, 3])
     indefinite = np.diag([1.0, -1, 2])
     for M in (singular, indefinite, np.zeros((3, 3)), np.full((3, 3), np.nan), -np.eye(20)):
-        assert np.isnan(inverse_cholesky(jnp.array(M))).all()
+        assert np.isnan(_inverse_cholesky(M)).all()
     scales = np.diag([1e-9, 1.0, 1e9])
     M = scales @ (np.eye(3) + 0.5) @ scales
     expected = np.tril(np.linalg.inv(np.linalg.cholesky(M)))
-    np.testing.assert_allclose(inverse_cholesky(jnp.array(M)), expected, rtol=1e-12, atol=0)
+    np.testing.assert_allclose(_inverse_cholesky(M), expected, rtol=1e-12, atol=0)
 
 
 def test_lineax_plugins():
@@ -319,10 +326,10 @@ def test_lineax_plugins():
     ]
     for solver, shape in cases:
         B = matrix(*shape)
-        out = run(as_pseudoinverse(solver), jnp.array(B))
+        out = run(as_pseudoinverse(solver), B)
         assert out.rank == shape[2]
         assert_close(out.matrix, scipy.linalg.pinv(B, rtol=1e-4), 1e-8)
-    refused = run(Lineax(lx.QR()), jnp.array(matrix(5, 5, 3)))
+    refused = run(Lineax(lx.QR()), matrix(5, 5, 3))
     assert np.isnan(refused.matrix).all()
     assert refused.rank == -1
 
@@ -330,7 +337,7 @@ def test_lineax_plugins():
 def test_lineax_scaled_inconsistent():
     rng = np.random.default_rng(5)
     case = 10.0 ** rng.uniform(-2, 2, 6), rng.normal(size=(6, 3)), rng.normal(size=(3, 5))
-    out = run(Lineax(lx.SVD(rcond=1e-4)), jnp.array(case[0][:, None] * (case[1] @ case[2])))
+    out = run(Lineax(lx.SVD(rcond=1e-4)), case[0][:, None] * (case[1] @ case[2]))
     assert_close(out.matrix, exact_pinv(*case), 1e-10)
 
 
