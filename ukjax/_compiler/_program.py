@@ -123,6 +123,11 @@ class Program:
         """The program on NumPy arrays: as machine code where that can be, else one operation of NumPy after the other."""
         if self.has_machine_code:
             return HostFunction(self.native, sum(self.counts), len(self.outputs), self.dtype)
+        return self.by_numpy
+
+    @functools.cached_property
+    def by_numpy(self) -> OnHost:
+        """As `on_host`, one operation of NumPy after the other: what is asked once or a few times is not compiled."""
         return OnHost(self.outputs, sum(self.counts), self.dtype)
 
     def __call__(self, *operands: Array) -> Array:

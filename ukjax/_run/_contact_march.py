@@ -22,7 +22,7 @@ from . import _options
 from ._contact_told import ContactRun, begun_at, told_of, trajectory_of
 from ._interned import interned
 from ._plan import Options, padded
-from ._results import RESULTS, promoted
+from ._results import RESULTS
 from ._trajectory import Trajectory
 
 
@@ -131,6 +131,6 @@ def steps_trajectory(
         begun=begun,
         contacts=found.contacts,
         stats=stats | {"num_unsolved_steps": found.unsolved},
-        result=RESULTS.where(found.diverged, RESULTS.diverged, promoted(0)),
+        result=RESULTS.where(found.diverged, RESULTS.diverged, RESULTS.successful),
         **told,
     )

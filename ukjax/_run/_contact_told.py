@@ -47,7 +47,8 @@ def tier_of(system: AbstractSystem, given: Any, resets: bool) -> Tier | None:
     """
     if given is not None:
         one_of("contact", given, get_args(Tier))
-    if unilateral(system.constraints) or resets:
+    # Of shapes, for to compute the constraints would compile each of their operations.
+    if resets or unilateral(eqx.filter_eval_shape(lambda system: system.constraints, system)):
         return given or "events"
     if given is not None:
         raise InputError(f"contact={given!r} needs a system with Unilateral constraints or DryFriction.")

@@ -20,7 +20,7 @@ from ._batch import Pooled, Whole, can_be_pooled
 from ._event_separation import separated
 from ._events import departing
 from ._observe import Solved
-from ._results import RESULTS, promoted, result_of
+from ._results import RESULTS, result_of
 
 State = tuple[Array, Array]
 Span = tuple[Array, Array, Array | None]
@@ -156,5 +156,4 @@ def integrate_whole(
     """
     ends = (whole.at_once if at_once else whole)(numbers, y0, span, ts)
     stats = _stats(model, solver, ends.steps, ends.accepted)
-    result = result_of(int(ends.result)) if at_once else promoted(ends.result)
-    return Solved(ends.t, ends.q, ends.v, stats, result, None, None)
+    return Solved(ends.t, ends.q, ends.v, stats, result_of(ends.result), None, None)

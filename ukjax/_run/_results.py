@@ -6,9 +6,9 @@ from typing import Any, final
 import diffrax as dfx
 import equinox as eqx
 import jax
-import numpy as np
 from jaxtyping import Array
 
+from .._misc._types import as_jax
 from .._motion._project import Projection
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
@@ -23,25 +23,16 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
     )
 
 
-def promoted(number: Any) -> RESULTS:
-    """The result of a number among Diffrax's codes.
+def result_of(number: Any) -> RESULTS:
+    """The result of a number among Diffrax's codes, which come first here.
+
+    `RESULTS.promote` gives the same, by operations that compile where the number has a value.
 
     **Arguments:**
 
-    - `number`: the number.
+    - `number`: the number, a 32-bit integer of NumPy or JAX.
     """
-    return RESULTS.promote(jax.tree.unflatten(_DIFFRAX, [number]))
-
-
-@functools.cache
-def result_of(number: int) -> RESULTS:
-    """As `promoted`, of a number that has a value: to make one takes as long as a short run.
-
-    **Arguments:**
-
-    - `number`: the number.
-    """
-    return promoted(np.int32(number))
+    return jax.tree.unflatten(_STRUCTURE, [as_jax(number)])
 
 
 def code(result: Any) -> int:
@@ -54,7 +45,7 @@ def code(result: Any) -> int:
     return int(jax.tree.leaves(result)[0])
 
 
-_DIFFRAX = jax.tree.structure(dfx.RESULTS.successful)
+_STRUCTURE = jax.tree.structure(RESULTS.successful)
 
 
 @functools.cache
