@@ -20,6 +20,7 @@ from ._code import MOST, short_enough
 from ._common import common
 from ._interpret import Interpreter
 from ._kernel_code import Again
+from ._moves import filled
 from ._parameters import InputMaker, Leaf, Structure, joined, leaf, numbers, read_by, split
 from ._program import Program
 from ._projection import MotionFunctions, projection
@@ -202,7 +203,9 @@ def _made(
 
     def evaluated(traced: tuple[core.ClosedJaxpr, Any]) -> Any:
         closed, tree = traced
-        run = lambda *x: interpreter.run(closed.jaxpr, closed.consts, [*parameters, *map(_array, x)])
+        run = lambda *x: interpreter.run(
+            closed.jaxpr, closed.consts, [*parameters, *(filled((len(y),), y) for y in x)]
+        )
         return lambda *x: jax.tree.unflatten(tree, run(*x))
 
     positions, jacobian, masses, *rates = map(evaluated, of_q)
@@ -213,9 +216,3 @@ def _made(
     without = lambda: Program(found[: n_q + n + rows + 2], counts, dtype)
     again = Again(n_q + n + rows + 1, n_q + n, rows)
     return ProjectionCode(short_enough(Program(found, counts, dtype)), without, leaves, again, counts)
-
-
-def _array(x: list[Any]) -> np.ndarray:
-    found = np.empty(len(x), object)
-    found[:] = x
-    return found

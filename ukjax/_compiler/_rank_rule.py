@@ -10,7 +10,8 @@ from .._pseudoinverse import AbstractPseudoinverse
 from ._by_pseudoinverse import acceleration_by
 from ._expressions import Expression
 from ._scalars import Builder, TranslationError
-from ._solve import Solution, acceleration, plus
+from ._solve import Solution, acceleration
+from ._vectors import plus
 
 # Bennett's linkage turns dependent rows by 1e-3 at steps of 0.04 s; what other sizes cost: experiments/fixed_steps.py.
 _OF_START = 3e-3
