@@ -116,10 +116,3 @@ class Integration:
         shapes = [jax.ShapeDtypeStruct(x, self.dtype) for x in (*self.shapes(runs, saves), (numbers,))]
         saved, ends, _ = jax.ffi.ffi_call(name, shapes)(*operands)
         return saved, ends
-
-    def called_on_gpu(self, *operands: Array) -> tuple[Array, Array]:
-        """The call of the kernel.
-
-        **Arguments:** as of a call.
-        """
-        return self.kernel(*operands)

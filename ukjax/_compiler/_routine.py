@@ -74,6 +74,10 @@ class RegisterRows:
         given = ", ".join(f"ptr {self.place(w, row)}" for row in (to, of, where))
         w.do(f"call void @blend({given}, i64 {count})")
 
+    def clear(self, w: Writer, row: int, count: int) -> None:
+        """Sets rows to zero."""
+        w.do(f"call void @clear(ptr {self.place(w, row)}, i64 {count})")
+
     def functions(self) -> Iterator[str]:
         """The functions that move rows."""
         for name, given in {
@@ -83,6 +87,10 @@ class RegisterRows:
             "spread": "",
         }.items():
             yield self._mover(name, given)
+        w = Writer()
+        with w.loop("%count") as k:
+            w.store(self.kind.vector, self.kind.constant(0.0), w.at(self.kind.vector, "%to", k), self.aligned)
+        yield w.function("clear", "ptr %to, i64 %count")
 
     def _mover(self, name: str, given: str) -> str:
         """A function that sets `%count` rows from `%to` on, from `%of`."""

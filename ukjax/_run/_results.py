@@ -6,9 +6,11 @@ from typing import Any, final
 import diffrax as dfx
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._misc._types import is_traced
 from .._motion._project import Projection
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
@@ -21,6 +23,18 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "The state or the acceleration became infinite or NaN: the motion diverged, the mass matrix lost its "
         "positive definiteness, or the pseudoinverse method met rows it cannot handle."
     )
+
+
+def step_counts(steps: Any, accepted: Any) -> dict[str, Any]:
+    """The statistics of the steps of a run.
+
+    **Arguments:**
+
+    - `steps`, `accepted`: how many were tried, and how many accepted.
+    """
+    counts = {"num_steps": steps, "num_accepted_steps": accepted, "num_rejected_steps": steps - accepted}
+    integer = jnp.asarray if is_traced(steps) else np.asarray
+    return {name: integer(x, np.int32) for name, x in counts.items()}
 
 
 def promoted(number: Any) -> RESULTS:

@@ -12,6 +12,7 @@ from jaxtyping import Array
 from ..._compiler import Control, Method, TranslationError, program_of
 from ..._motion._projected_solver import refused_where_singular
 from ._runge_kutta import square
+from ._steps import next_times
 
 
 def method_of(kind: type[dfx.AbstractSolver], dtype: Any, projected: bool) -> Method:
@@ -134,9 +135,7 @@ def _stepped(
     accept, t, t_next, jumped, kept, controlled = controller.adapt_step_size(*given)
     if jumped is not False:
         raise TranslationError("a controller that jumps has no scalar code")
-    t = jnp.minimum(t, t1)
-    short = jnp.where(accept, t1, t + 0.5 * (t1 - t))
-    t_next = jnp.where(t_next > near_end, short, t_next)
+    t, t_next = next_times(accept, t, t_next, t1, near_end)
     before = jax.tree.unflatten(_RESULT, [result])
     after = dfx.RESULTS.where(dfx.is_okay(before), controlled, before)
     steps, accepted = steps + 1, accepted + jnp.where(accept, 1, 0)
