@@ -40,7 +40,7 @@ from ._options import (
 )
 from ._robot_files import load
 from ._sweep import sweep
-from ._terminal import OneLineErrors, interruptible, print_json, run_alone, start_jax, watch_compilation
+from ._terminal import OneLineErrors, interruptible, print_json, start_jax, watch_compilation
 from ._tune import tune
 
 app = typer.Typer(name="ukjax", cls=OneLineErrors, add_completion=False, pretty_exceptions_enable=False)
@@ -49,7 +49,7 @@ app = typer.Typer(name="ukjax", cls=OneLineErrors, add_completion=False, pretty_
 def main() -> None:
     """Runs the command line, and leaves at once on Ctrl-C."""
     try:
-        run_alone(app)
+        app(prog_name="ukjax")
     except SystemExit as leaving:
         if leaving.code != 130:
             raise
