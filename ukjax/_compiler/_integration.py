@@ -21,12 +21,7 @@ from ._whole_run import WholeRun
 
 @final
 class Integration:
-    """Runs of one motion by one method under one control.
-
-    **Arguments:**
-
-    - `motion`, `method`, `control`: as their classes say.
-    """
+    """Runs of one motion by one method under one control."""
 
     def __init__(self, motion: MotionPrograms, method: Method, control: Control):
         self.size, self.dtype = motion.size, motion.field.dtype

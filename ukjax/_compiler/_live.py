@@ -6,12 +6,7 @@ from jax.extend import core
 
 
 def live(jaxpr: Any) -> list[Any]:
-    """Those that the outputs need, and those that do more than compute, in order.
-
-    **Arguments:**
-
-    - `jaxpr`: the program.
-    """
+    """The equations of a jaxpr that its outputs need, and those that do more than compute, in order."""
     needed, found = {x for x in jaxpr.outvars if not isinstance(x, core.Literal)}, []
     for equation in reversed(jaxpr.eqns):
         if equation.effects or not needed.isdisjoint(equation.outvars):

@@ -39,12 +39,7 @@ _CONSISTENT_RCOND = 1e-5
 
 
 def nearly_dependent(dtype: Any) -> float:
-    """Sines below which rows count as nearly dependent, so that errors along them are left to the projection.
-
-    **Arguments:**
-
-    - `dtype`: of the state.
-    """
+    """Sines below which rows count as nearly dependent, so that errors along them are left to the projection."""
     return by_precision(dtype, 3e-2, 0.1)
 
 

@@ -15,13 +15,7 @@ from ._scalars import Builder
 
 
 def carrying_change(motion: MotionPrograms, control: Control) -> tuple[MotionPrograms, Control]:
-    """A motion of twice the size, whose parameters are twice as many, and its control.
-
-    **Arguments:**
-
-    - `motion`: of a state.
-    - `control`: of its steps.
-    """
+    """A motion of twice the size, whose parameters are twice as many, and its control."""
     n = motion.size
     field = _carrying(motion.field, n, 1)
     projection = motion.projection and _carrying(motion.projection, n, motion.multipliers)

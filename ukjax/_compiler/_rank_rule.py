@@ -34,12 +34,7 @@ How = AbstractPseudoinverse | type[AbstractFormula] | AtStages | float
 
 
 def least_of(how: How) -> float:
-    """The least threshold of L D L^T; 1 for anything else.
-
-    **Arguments:**
-
-    - `how`: as described.
-    """
+    """The least threshold of L D L^T; 1 for anything else."""
     if isinstance(how, AtStages):
         return how.least
     return how if isinstance(how, float) else 1.0

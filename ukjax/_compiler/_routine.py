@@ -15,12 +15,7 @@ from ._program import Program
 
 @final
 class RegisterRows:
-    """Gives out the rows of the array `%rows`, and writes what moves them.
-
-    **Arguments:**
-
-    - `kind`: of the vectors.
-    """
+    """Gives out the rows of the array `%rows`, and writes what moves them."""
 
     def __init__(self, kind: Kind):
         self.kind, self.size, self.aligned = kind, 0, f", align {kind.bytes}"

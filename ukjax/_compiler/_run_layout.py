@@ -87,12 +87,7 @@ class Control(NamedTuple):
     step: Program
 
     def reads_error(self, size: int) -> bool:
-        """Whether the program needs the error of a step.
-
-        **Arguments:**
-
-        - `size`: of the state.
-        """
+        """Whether the program needs the error of a step."""
         count = sum(self.step.counts)
         read = (x.args[0] for x in reachable(self.step.outputs) if x.op == "input")
         return any(count - 1 - size <= i < count - 1 for i in read)

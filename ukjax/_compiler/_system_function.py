@@ -32,22 +32,11 @@ class SystemFunction:
         self.written, self._leaves = written, leaves
 
     def numbers(self, system: Any, stabilizer: AbstractStabilizer | None) -> Array:
-        """The parameters it takes, as a vector.
-
-        **Arguments:**
-
-        - `system`, `stabilizer`: of the structure.
-        """
+        """The parameters it takes, as a vector."""
         return numbers(self._leaves, system, stabilizer, self.written.dtype)
 
     def __call__(self, system: AbstractSystem, stabilizer: AbstractStabilizer, *arrays: Array) -> Any:
-        """What the function returns.
-
-        **Arguments:**
-
-        - `system`, `stabilizer`: of the structure.
-        - `arrays`: the arrays.
-        """
+        """What the function returns."""
         return self.written(self.numbers(system, stabilizer), *arrays)
 
 

@@ -21,10 +21,6 @@ class WholeRun:
 
     Its function `integrate` takes rows to work on, saved states (runs, saves, n) and ends (runs, 5 + n) to set, how many
     runs and saves there are, and the operands, each with how far apart its runs are.
-
-    **Arguments:**
-
-    - `layout`: of what is integrated.
     """
 
     def __init__(self, layout: RunLayout):

@@ -73,12 +73,7 @@ class Written:
         return self._parted(self._by_numpy(*operands))
 
     def __call__(self, *operands: Array) -> Any:
-        """The pytree.
-
-        **Arguments:**
-
-        - `operands`: the inputs.
-        """
+        """The pytree."""
         return self._parted(run(self.program, *operands))
 
 

@@ -38,33 +38,18 @@ def step_counts(steps: Any, accepted: Any) -> dict[str, Any]:
 
 
 def promoted(number: Any) -> RESULTS:
-    """The result of a number among Diffrax's codes.
-
-    **Arguments:**
-
-    - `number`: the number.
-    """
+    """The result of a number among Diffrax's codes."""
     return RESULTS.promote(jax.tree.unflatten(_DIFFRAX, [number]))
 
 
 @functools.cache
 def result_of(number: int) -> RESULTS:
-    """As `promoted`, of a number that has a value: to make one takes as long as a short run.
-
-    **Arguments:**
-
-    - `number`: the number.
-    """
+    """As `promoted`, of a number that has a value: to make one takes as long as a short run."""
     return promoted(np.int32(number))
 
 
 def code(result: Any) -> int:
-    """The number of a result that has a value: comparing results themselves would compile.
-
-    **Arguments:**
-
-    - `result`: of a run.
-    """
+    """The number of a result that has a value: comparing results themselves would compile."""
     return int(jax.tree.leaves(result)[0])
 
 
@@ -77,12 +62,7 @@ def _good() -> tuple[int, ...]:
 
 
 def is_good(result: Any) -> bool:
-    """Whether a result that has a value is that of a run that did as it was asked.
-
-    **Arguments:**
-
-    - `result`: of a run.
-    """
+    """Whether a result that has a value is that of a run that did as it was asked."""
     return code(result) in _good()
 
 

@@ -52,12 +52,7 @@ class AbstractSamples(eqx.Module):
 
 
 def count(samples: AbstractSamples) -> int:
-    """How many runs there are.
-
-    **Arguments:**
-
-    - `samples`: of them.
-    """
+    """How many runs there are."""
     return int(np.prod(list(samples.sizes.values()), dtype=np.int64))
 
 

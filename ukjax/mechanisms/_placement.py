@@ -22,12 +22,7 @@ from .._misc._lie import hat
 
 
 def norm(d: Array) -> Float[Array, ""]:
-    """|d| of a vector, with derivative zero at d = 0.
-
-    **Arguments:**
-
-    - `d`: the vector.
-    """
+    """|d| of a vector, with derivative zero at d = 0."""
     square = jnp.dot(d, d)
     return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
 

@@ -64,12 +64,7 @@ class Step(NamedTuple):
 
 
 def begun(run: DiffraxRun) -> Slot:
-    """The run before its first step.
-
-    **Arguments:**
-
-    - `run`: the run.
-    """
+    """The run before its first step."""
     state, solver_state = run.state, run.state.solver_state
     if isinstance(run.solver, dfx.AbstractERK) and isinstance(solver_state, tuple) and len(solver_state) == 2:
         first, derivative = solver_state
