@@ -63,6 +63,10 @@ class AtStates:
         columns = (np.asarray(x).reshape(len(x), -1).T for x in states)
         return code.written.by_numpy(self._numbers(code)[:, None], *columns)
 
+    def one(self, *state: Array | np.ndarray) -> Any:
+        """The same at one state, by arrays without an axis for the states."""
+        return jax.tree.map(lambda x: x[0], self(*(np.asarray(x)[None] for x in state)))
+
 
 def at_states(function: Callable[..., Any], parameters: Any, *states: Array | np.ndarray) -> Any:
     """What a function of parameters and states returns, each array of it with the states along its first axis.
@@ -79,6 +83,11 @@ def at_states(function: Callable[..., Any], parameters: Any, *states: Array | np
     return AtStates(function, parameters)(*states)
 
 
+def at_state(function: Callable[..., Any], parameters: Any, *state: Array | np.ndarray) -> Any:
+    """As `at_states`, at one state."""
+    return AtStates(function, parameters).one(*state)
+
+
 def _equations(
     parameters: tuple[AbstractSystem, AbstractStabilizer], t: Array, q: Array, v: Array
 ) -> Equations:
@@ -92,8 +101,7 @@ def equations_at(system: AbstractSystem, stabilizer: AbstractStabilizer, t: Any,
 
     **Arguments:** as `equations_of_motion`.
     """
-    states = (np.asarray(x)[None] for x in (t, q, v))
-    return jax.tree.map(lambda x: x[0], at_states(_equations, (system, stabilizer), *states))
+    return at_state(_equations, (system, stabilizer), t, q, v)
 
 
 def _independent(formula: AbstractFormula, equations: Equations) -> Acceleration | None:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler import at_states
+from .._compiler import at_state
 from .._contact._parts import of_model
 from .._contact._rows import kinematics, pushed_by
 from .._contact._touching import Touching
@@ -97,8 +97,7 @@ def begun_at(
     y = checked_start(touching.model, t, q, v, automatic)
     require_near(touching.model, t, (q, v), y, tolerance, stacklevel=4)
     system: Any = touching.model.system
-    states = (np.asarray(x)[None] for x in (t, *y))
-    gap, bend = (x[0] for x in at_states(_gaps_and_bends, system.system, *states))
+    gap, bend = at_state(_gaps_and_bends, system.system, t, *y)
     names = touching.layout.names
     bent = {names[i]: None for i in touching.layout.owner[bend > 1e4 * np.finfo(q.dtype).eps]}
     if bent:

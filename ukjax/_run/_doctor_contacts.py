@@ -4,7 +4,7 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler import at_states
+from .._compiler import at_state
 from .._contact._rows import kinematics, layout_of
 from .._misc._types import Coordinates, Time, Velocities, by_precision
 from .._pseudoinverse import unit_rows_on_host
@@ -59,7 +59,7 @@ def closed_contacts(
     """
     if not unilateral(system.constraints):
         return (), (), {}
-    gap, J = (x[0] for x in at_states(_rows, system, *(np.asarray(x)[None] for x in (t, q, v))))
+    gap, J = at_state(_rows, system, t, q, v)
     layout = layout_of(system, t, q, v)[0]
     zero = rounding_of_gaps(q)
     closed, deep = gap <= zero, {name: -g for name, g in zip(layout.names, gap, strict=True) if g < -zero}
