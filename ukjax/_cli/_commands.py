@@ -104,7 +104,7 @@ def _summary_table(problem: "uk.Problem", figures: dict[str, Any], rows: dict[st
 
 
 @app.command("list")
-def list_models(as_json: Json = False) -> None:
+def list_models(as_json: _options.Json = False) -> None:
     """List the models."""
     # What was read off the models once: to build them all takes seconds. A test compares it with them.
     entries = json.loads(
@@ -193,7 +193,7 @@ def simulate(
 
 
 @app.command()
-def check(name: Name, parameters: Set = None, as_json: Json = False) -> None:
+def check(name: _options.Name, parameters: _options.Set = None, as_json: _options.Json = False) -> None:
     """Examine a model's constraints: rank, redundant and inconsistent rows, uniqueness."""
     start_jax()
     problem = _options.problem_of(name, parameters)
