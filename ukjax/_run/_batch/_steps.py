@@ -92,7 +92,7 @@ def goes_on(run: DiffraxRun, slot: Slot) -> Array:
     return (slot.t < run.t1) & dfx.is_successful(slot.result) & (slot.steps < run.max_steps)
 
 
-def next_times(accepted: Array, t: Array, t_next: Array, t1: Array, near_end: Array) -> tuple[Array, Array]:
+def next_times(accepted: Any, t: Any, t_next: Any, t1: Array, near_end: Array) -> tuple[Array, Array]:
     """The start and the end of the next step: one that would end near the end of the run ends there.
 
     **Arguments:**
