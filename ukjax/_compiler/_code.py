@@ -39,7 +39,8 @@ from ._program import Program
 from ._rank_rule import AtStages, How, least_of, solution_by
 from ._refusals import remembered
 from ._scalars import Builder, TranslationError
-from ._solve import Solution, plus
+from ._solve import Solution
+from ._vectors import plus
 from ._written import Written, run
 
 LARGEST = 10_000

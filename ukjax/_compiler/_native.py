@@ -52,13 +52,7 @@ def compiler_is_here() -> bool:
 
 
 def can_compile(outputs: Sequence[Any], dtype: Any) -> bool:
-    """Whether expressions can be compiled here.
-
-    **Arguments:**
-
-    - `outputs`: the expressions.
-    - `dtype`: of their inputs.
-    """
+    """Whether expressions can be compiled here."""
     if not compiler_is_here() or np.dtype(dtype).name not in ("float64", "float32"):
         return False
     called = functions(outputs, Kind(np.dtype(dtype).name, 1))

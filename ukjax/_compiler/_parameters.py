@@ -66,12 +66,7 @@ def joined(structure: Structure, leaves: Sequence[Array]) -> tuple[AbstractSyste
 
 
 class InputMaker:
-    """Makes the inputs of a program, in order.
-
-    **Arguments:**
-
-    - `build`: makes the expressions.
-    """
+    """Makes the inputs of a program, in order."""
 
     def __init__(self, build: Builder):
         self.build, self.count = build, 0

@@ -22,12 +22,7 @@ from ._lowered import by_kernel, members_of, natively, separately
 
 
 def needs_devices(primitive: core.Primitive) -> None:
-    """Has JAX lower an operation with its devices known, as custom partitioning asks for.
-
-    **Arguments:**
-
-    - `primitive`: the operation.
-    """
+    """Has JAX lower an operation with its devices known, as custom partitioning asks for."""
     dispatch.prim_requires_devices_during_lowering.add(primitive)
 
 

@@ -67,16 +67,12 @@ class Program:
     - `outputs`: the expressions.
     - `counts`: how many inputs each operand holds; those without any are left out.
     - `dtype`: of inputs and outputs.
-    - `derived`: whether it is for a derivative.
     """
 
     again: ClassVar[None] = None  # it is run once; another time by `Repeated`
 
-    def __init__(
-        self, outputs: Sequence[Expression], counts: Sequence[int], dtype: Any, derived: bool = False
-    ):
+    def __init__(self, outputs: Sequence[Expression], counts: Sequence[int], dtype: Any):
         self.outputs, self.dtype = tuple(_renumbered(outputs)), jnp.dtype(dtype)
-        self.derived = derived
         self.counts = tuple(x for x in counts if x)
         self._differentiated = tuple(outputs)
         self.linearized = functools.cache(self._linearized)
@@ -168,7 +164,7 @@ class Program:
             return Program(taken, self.counts, self.dtype)._tangent(varied)._transpose(changes)
         of = Derivative(taken, self._numbers(varied), {}, self.dtype)
         found = of.cotangents([of.build.input(count + i) for i in range(len(taken))])
-        return Program(found, (*self.counts, len(taken)), self.dtype, derived=True)
+        return Program(found, (*self.counts, len(taken)), self.dtype)
 
     def pushforward(self, varied: tuple[int, ...], outputs: int) -> "Program":
         """The change of the first outputs, from all operands and the changes of those `varied`.
@@ -200,8 +196,8 @@ class Program:
                 replaced[node] = build.input(node.args[0] + len(kept))
         change = copied(tangent.outputs, replaced, build)
         counts = (*self.counts, len(kept), *tangent.counts[len(self.counts) :])
-        keeping = Program((*self._differentiated, *kept), self.counts, self.dtype, derived=True)
-        return keeping, Program(change, counts, self.dtype, derived=True)
+        keeping = Program((*self._differentiated, *kept), self.counts, self.dtype)
+        return keeping, Program(change, counts, self.dtype)
 
     def _tangent(self, varied: tuple[int, ...]) -> "Program":
         """The change of the outputs, from the operands and the changes of those `varied`."""
@@ -210,7 +206,7 @@ class Program:
             of = Derivative(self._differentiated, self._numbers(varied), {}, self.dtype)
             found = of.changes([of.build.input(count + i) for i in range(len(self._numbers(varied)))])
             counts = (*self.counts, *(self.counts[i] for i in varied))
-            return Program(found, counts, self.dtype, derived=True)
+            return Program(found, counts, self.dtype)
 
         def change(*args: Array) -> list[Array]:
             operands = self._split(args[:count])
@@ -235,9 +231,7 @@ class Program:
                 self._differentiated, self._numbers(linear), {x: i for i, x in enumerate(order)}, self.dtype
             )
             found = of.cotangents([of.build.input(known + i) for i in range(len(self.outputs))])
-            return Program(
-                found, (*(self.counts[i] for i in others), len(self.outputs)), self.dtype, derived=True
-            )
+            return Program(found, (*(self.counts[i] for i in others), len(self.outputs)), self.dtype)
 
         def pulled(*args: Array) -> Sequence[Array]:
             given = list(args[:known])
@@ -280,9 +274,7 @@ def program_of(function: Any, shapes: Sequence[Any], dtype: Any) -> Program:
         for aval, array in zip(closed.out_avals, outputs, strict=True)
         for x in array.reshape(-1)
     ]
-    return Program(
-        found, [sum(x.size for x in jax.tree.leaves(each)) for each in shapes], dtype, derived=True
-    )
+    return Program(found, [sum(x.size for x in jax.tree.leaves(each)) for each in shapes], dtype)
 
 
 def traced(function: Any, counts: Sequence[int], dtype: Any) -> Program:

@@ -68,12 +68,7 @@ class Written:
         return self._parted(self.program.by_numpy(*operands))
 
     def __call__(self, *operands: Array) -> Any:
-        """The pytree.
-
-        **Arguments:**
-
-        - `operands`: the inputs.
-        """
+        """The pytree."""
         return self._parted(run(self.program, *operands))
 
 

@@ -261,12 +261,6 @@ def _(layout: Layout, tolerance: float, method: Method, primals: tuple, tangents
 def changed(layout: Layout, data: ContactData, d: ContactData, p: Array) -> Array:
     """The change of a solution: its modes stay as they are; J dp = -dF, with the same pull towards zero where contacts
     are dependent.
-
-    **Arguments:**
-
-    - `layout`, `data`: the problem.
-    - `d`: its change.
-    - `p`: its solution.
     """
     rows = rows_of(layout, data.u.dtype)
     mean = jnp.trace(data.G) / p.size

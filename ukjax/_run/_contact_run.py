@@ -31,7 +31,7 @@ from ._events import as_diffrax, departing, event_names, which
 from ._interned import interned
 from ._observe import reached
 from ._plan import Options, padded
-from ._results import RESULTS
+from ._results import RESULTS, step_counts
 from ._trajectory import Trajectory
 
 
@@ -113,9 +113,7 @@ def _integrated(
     assert solution.ys is not None
     assert solution.solver_state is not None
     y = jax.tree.map(lambda *x: jnp.concatenate(x), *solution.ys)
-    steps, accepted = (solution.stats[f"num_{name}steps"] for name in ("", "accepted_"))
-    counts = {"num_steps": steps, "num_accepted_steps": accepted, "num_rejected_steps": steps - accepted}
-    stats = {name: jnp.asarray(x, jnp.int32) for name, x in counts.items()}
+    stats = step_counts(*(solution.stats[f"num_{name}steps"] for name in ("", "accepted_")))
     result: Any = RESULTS.promote(solution.result)
     return _Solved(
         jnp.concatenate(solution.ts), y, solution.solver_state[1], stats, result, which(solution.event_mask)
@@ -126,10 +124,8 @@ def _stopped_by(run: ContactRun, t0: Array, y0: State) -> dict[str, Any]:
     """The event that stops the run, as one of the state (q, v, mode), and the controller that keeps several apart."""
     if run.event is None:
         return {}
-    rate = flow(t0, y0, run.touching)[:2]
-    kinematics = run.touching.model.system.kinematics
-    bend = jax.jvp(kinematics, (t0, *y0[:2]), (jnp.ones_like(t0), *rate))[1]
-    event = departing(run.event, t0, y0[:2], rate, bend)
+    kinematics, rate = run.touching.model.system.kinematics, flow(t0, y0, run.touching)[:2]
+    event = departing(run.event, kinematics, t0, y0[:2], rate)
     assert event is not None
     whole = lambda fn: lambda t, y, args, **more: fn(t, y[:2], args, **more)
     event = dfx.Event(

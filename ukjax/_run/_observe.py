@@ -74,13 +74,7 @@ _SOLVED = ("a", "constraint_force", "multipliers", "rank")
 
 
 def by_equations(model: Model, t: Array, q: Array, v: Array) -> dict[str, Array]:
-    """What a `Trajectory` tells of a state, but its energy.
-
-    **Arguments:**
-
-    - `model`: what is integrated.
-    - `t`, `q`, `v`: the state.
-    """
+    """What a `Trajectory` tells of a state, but its energy."""
     equations = model.equations(t, q, v)
     acceleration, rows = model.formula.solve(equations), equations.rows
     told = {name: getattr(acceleration, name) for name in _SOLVED}
@@ -234,11 +228,6 @@ def assembled(model: Model, solved: Solved, dense: bool, **told: Any) -> Traject
 
 
 def throw_if_failed(trajectory: Trajectory) -> Trajectory:
-    """The trajectory, with a runtime error attached that is raised where a compiled run fails.
-
-    **Arguments:**
-
-    - `trajectory`: of the run.
-    """
+    """The trajectory, with a runtime error attached that is raised where a compiled run fails."""
     failed = (trajectory.result != RESULTS.successful) & (trajectory.result != RESULTS.event_occurred)
     return trajectory.result.error_if(trajectory, failed)

@@ -23,10 +23,10 @@ from ..._compiler import (
 )
 from ..._motion._model import Model
 from ._programs import Setting, begun, control_of, method_of
+from ._steps import NEAR_END
 
 _TERMS = dfx.ODETerm(lambda t, y, args: y)  # of which a solver asks what kind of equation they are
 _MOST = 64  # spans remembered
-_NEAR_END = 100  # units of rounding within which a step is moved to the end, as Diffrax does
 
 
 class Ends(NamedTuple):
@@ -116,7 +116,7 @@ class Whole:
         given = np.array([t1, t0] if dt0 is None else [t1, t0, dt0], dtype)
         begun = self._first.by_numpy(np.concatenate([np.frombuffer(numbers, dtype), given])[:, None])
         end = given[0]
-        return np.array([[1, end, end - _NEAR_END * np.spacing(np.abs(end)), given[1], *begun[:, 0]]], dtype)
+        return np.array([[1, end, end - NEAR_END * np.spacing(np.abs(end)), given[1], *begun[:, 0]]], dtype)
 
     def runs_on_gpu(self) -> bool:
         """Whether there is a GPU here that takes batches as a kernel."""
@@ -178,7 +178,7 @@ class Whole:
         t0, t1, dt0 = span
         forward = jnp.where(t1 < t0, -1, 1).astype(dtype)
         t0, t1, dt0 = forward * t0, forward * t1, None if dt0 is None else forward * dt0
-        near_end = t1 - _NEAR_END * jnp.spacing(jnp.abs(t1))
+        near_end = t1 - NEAR_END * jnp.spacing(jnp.abs(t1))
         first = self._first.evaluate([*numbers[2][0], *(x for x in (t1, t0, dt0) if x is not None)])
         start = [forward, t1, near_end, t0, *first]
         return [*numbers, *(self._joined(x) for x in (start, [forward * ts], y0))], forward
