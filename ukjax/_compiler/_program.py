@@ -44,11 +44,12 @@ MOST_KEPT = 1_000
 
 
 @collector_paused()
-def _renumbered(outputs: Sequence[Expression]) -> list[Expression]:
-    """The same expressions without carriers, their nodes made anew in the order in which outputs need them."""
+def _renumbered(outputs: Sequence[Expression]) -> tuple[list[Expression], list[Node]]:
+    """The same expressions without carriers, and their nodes: made anew, in the order in which outputs need them."""
     nodes = reachable(outputs, values=True)
     if len({x.number for x in nodes}) < len(nodes):  # of several builders
-        return copied(outputs, {}, Builder())
+        found = copied(outputs, {}, Builder())
+        return found, sorted(reachable(found), key=lambda x: x.number)
     copies: dict[Expression, Expression] = {}
     copy = lambda x: copies[x] if type(x) is Node else x
     for i, node in enumerate(nodes):
@@ -57,7 +58,8 @@ def _renumbered(outputs: Sequence[Expression]) -> list[Expression]:
         else:
             args = node.args if node.op == "input" else tuple(map(copy, node.args))
             copies[node] = Node(node.op, args, i)
-    return [copies[x] if type(x) is Node else x for x in outputs]
+    found = [copies[x] if type(x) is Node else x for x in outputs]
+    return found, [copies[x] for x in nodes if x.op not in CARRIERS]
 
 
 @final
@@ -75,17 +77,13 @@ class Program:
     def __init__(
         self, outputs: Sequence[Expression], counts: Sequence[int], dtype: Any, derived: bool = False
     ):
-        self.outputs, self.dtype = tuple(_renumbered(outputs)), jnp.dtype(dtype)
+        renumbered, self._nodes = _renumbered(outputs)  # inputs and operations, each after its operands
+        self.outputs, self.dtype = tuple(renumbered), jnp.dtype(dtype)
         self.derived = derived
         self.counts = tuple(x for x in counts if x)
         self._differentiated = tuple(outputs)
         self.linearized = functools.cache(self._linearized)
         self.transpose = functools.cache(self._transpose)
-
-    @functools.cached_property
-    def _nodes(self) -> list[Node]:
-        """Inputs and operations, each after its operands."""
-        return reachable(self.outputs)
 
     @functools.cached_property
     def size(self) -> int:
@@ -99,7 +97,7 @@ class Program:
     @functools.cached_property
     def has_machine_code(self) -> bool:
         """Whether LLVM can compile it by itself, on a CPU."""
-        return can_compile(self.outputs, self.dtype)
+        return can_compile(self._nodes, self.dtype)
 
     @functools.cached_property
     def kernel(self) -> ProgramKernel:
@@ -109,14 +107,14 @@ class Program:
     @functools.cached_property
     def native(self) -> ProgramParts:
         """The parts it is compiled in as machine code."""
-        return parts(self.outputs, sum(self.counts))
+        return parts(self.outputs, sum(self.counts), nodes=self._nodes)
 
     @functools.cached_property
     def pieces(self) -> ProgramParts | None:
         """The program in pieces, if it is too long for XLA to compile as one."""
         if self._weight <= LONGEST:
             return None
-        return parts(self.outputs, sum(self.counts), longest=_PIECE)
+        return parts(self.outputs, sum(self.counts), longest=_PIECE, nodes=self._nodes)
 
     @functools.cached_property
     def on_host(self) -> HostFunction | OnHost:

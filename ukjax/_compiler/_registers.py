@@ -93,7 +93,12 @@ def _wanted(every: Sequence[Sequence[Node]], outputs: Sequence[Expression]) -> s
 
 
 @collector_paused()
-def parts(outputs: Sequence[Expression], count: int, longest: float | None = None) -> ProgramParts:
+def parts(
+    outputs: Sequence[Expression],
+    count: int,
+    longest: float | None = None,
+    nodes: Sequence[Node] | None = None,
+) -> ProgramParts:
     """A program in parts, those that repeat as loops.
 
     **Arguments:**
@@ -101,8 +106,10 @@ def parts(outputs: Sequence[Expression], count: int, longest: float | None = Non
     - `outputs`: of the program.
     - `count`: of its inputs.
     - `longest`: if given, parts weigh no more, and none is a loop.
+    - `nodes`: all that outputs need, in the order of their numbers, where they are known.
     """
-    nodes = sorted((x for x in reachable(outputs) if x.op != "input"), key=lambda x: x.number)
+    nodes = sorted(reachable(outputs), key=lambda x: x.number) if nodes is None else nodes
+    nodes = [x for x in nodes if x.op != "input"]
     if longest:
         found = [[x] for x in pieces(nodes, outputs, longest)]
     else:

@@ -25,10 +25,11 @@ class WholeRun:
     **Arguments:**
 
     - `layout`: of what is integrated.
+    - `settled`: whether saved states that lie between steps are projected, as the ends of steps are.
     """
 
-    def __init__(self, layout: RunLayout):
-        self._at, self._rows = layout, layout.rows
+    def __init__(self, layout: RunLayout, settled: bool):
+        self._at, self._rows, self._settled = layout, layout.rows, settled
         self._steps, self._lanes = RunSteps(layout), RunLanes(layout)
 
     def text(self) -> str:
@@ -53,7 +54,7 @@ class WholeRun:
         self._lanes.begin(w)
         with w.repeat() as going:
             self._steps.attempt(w)
-            self._lanes.save(w)
+            self._lanes.save(w, self._steps.settle if self._settled else None)
             self._steps.move_on(w)
             going.append(self._lanes.end(w))
         given = f"ptr %rows, ptr %saved, ptr %ends, i64 %runs, i64 %saves, {at.given}"

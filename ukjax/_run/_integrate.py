@@ -157,4 +157,4 @@ def integrate_whole(
     ends = (whole.at_once if at_once else whole)(numbers, y0, span, ts)
     stats = _stats(model, solver, ends.steps, ends.accepted)
     result = result_of(int(ends.result)) if at_once else promoted(ends.result)
-    return Solved(ends.t, ends.q, ends.v, stats, result, None, None)
+    return Solved(ends.t, ends.q, ends.v, stats, result, None, None, settled=at_once)
