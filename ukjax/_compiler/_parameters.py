@@ -111,7 +111,7 @@ def read_by(leaves: Sequence[Leaf], *traced: core.ClosedJaxpr) -> tuple[Leaf, ..
 
 
 def numbers(
-    leaves: Sequence[Leaf], system: AbstractSystem, stabilizer: AbstractStabilizer, dtype: Any
+    leaves: Sequence[Leaf], system: AbstractSystem, stabilizer: AbstractStabilizer | None, dtype: Any
 ) -> Float[Array, " k"]:
     """The parameters that are inputs, as a vector.
 

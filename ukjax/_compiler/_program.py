@@ -44,20 +44,22 @@ MOST_KEPT = 1_000
 
 
 @collector_paused()
-def _renumbered(outputs: Sequence[Expression]) -> list[Expression]:
-    """The same expressions without carriers, their nodes made anew in the order in which outputs need them."""
+def _renumbered(outputs: Sequence[Expression]) -> tuple[list[Expression], list[Node]]:
+    """The same expressions without carriers, and their nodes: made anew, in the order in which outputs need them."""
     nodes = reachable(outputs, values=True)
     if len({x.number for x in nodes}) < len(nodes):  # of several builders
-        return copied(outputs, {}, Builder())
-    copies: dict[Expression, Expression] = {}
+        found = copied(outputs, {}, Builder())
+        return found, sorted(reachable(found), key=lambda x: x.number)
+    copies, kept = dict[Expression, Expression](), list[Node]()
     copy = lambda x: copies[x] if type(x) is Node else x
     for i, node in enumerate(nodes):
         if node.op in CARRIERS:
             copies[node] = copy(node.args[0])
         else:
             args = node.args if node.op == "input" else tuple(map(copy, node.args))
-            copies[node] = Node(node.op, args, i)
-    return [copies[x] if type(x) is Node else x for x in outputs]
+            copies[node] = made = Node(node.op, args, i)
+            kept.append(made)
+    return [copies[x] if type(x) is Node else x for x in outputs], kept
 
 
 @final
@@ -72,16 +74,12 @@ class Program:
     again: ClassVar[None] = None  # it is run once; another time by `Repeated`
 
     def __init__(self, outputs: Sequence[Expression], counts: Sequence[int], dtype: Any):
-        self.outputs, self.dtype = tuple(_renumbered(outputs)), jnp.dtype(dtype)
+        renumbered, self._nodes = _renumbered(outputs)  # inputs and operations, each after its operands
+        self.outputs, self.dtype = tuple(renumbered), jnp.dtype(dtype)
         self.counts = tuple(x for x in counts if x)
         self._differentiated = tuple(outputs)
         self.linearized = functools.cache(self._linearized)
         self.transpose = functools.cache(self._transpose)
-
-    @functools.cached_property
-    def _nodes(self) -> list[Node]:
-        """Inputs and operations, each after its operands."""
-        return reachable(self.outputs)
 
     @functools.cached_property
     def size(self) -> int:
@@ -95,7 +93,7 @@ class Program:
     @functools.cached_property
     def has_machine_code(self) -> bool:
         """Whether LLVM can compile it by itself, on a CPU."""
-        return can_compile(self.outputs, self.dtype)
+        return can_compile(self._nodes, self.dtype)
 
     @functools.cached_property
     def kernel(self) -> ProgramKernel:
@@ -105,14 +103,14 @@ class Program:
     @functools.cached_property
     def native(self) -> ProgramParts:
         """The parts it is compiled in as machine code."""
-        return parts(self.outputs, sum(self.counts))
+        return parts(self.outputs, sum(self.counts), nodes=self._nodes)
 
     @functools.cached_property
     def pieces(self) -> ProgramParts | None:
         """The program in pieces, if it is too long for XLA to compile as one."""
         if self._weight <= LONGEST:
             return None
-        return parts(self.outputs, sum(self.counts), longest=_PIECE)
+        return parts(self.outputs, sum(self.counts), longest=_PIECE, nodes=self._nodes)
 
     @functools.cached_property
     def on_host(self) -> HostFunction | OnHost:

@@ -21,10 +21,15 @@ class WholeRun:
 
     Its function `integrate` takes rows to work on, saved states (runs, saves, n) and ends (runs, 5 + n) to set, how many
     runs and saves there are, and the operands, each with how far apart its runs are.
+
+    **Arguments:**
+
+    - `layout`: of what is integrated.
+    - `settled`: whether saved states that lie between steps are projected, as the ends of steps are.
     """
 
-    def __init__(self, layout: RunLayout):
-        self._at, self._rows = layout, layout.rows
+    def __init__(self, layout: RunLayout, settled: bool):
+        self._at, self._rows, self._settled = layout, layout.rows, settled
         self._steps, self._lanes = RunSteps(layout), RunLanes(layout)
 
     def text(self) -> str:
@@ -48,7 +53,7 @@ class WholeRun:
         self._lanes.begin(w)
         with w.repeat() as going:
             self._steps.attempt(w)
-            self._lanes.save(w)
+            self._lanes.save(w, self._steps.settle if self._settled else None)
             self._steps.move_on(w)
             going.append(self._lanes.end(w))
         given = f"ptr %rows, ptr %saved, ptr %ends, i64 %runs, i64 %saves, {GIVEN}"

@@ -22,7 +22,7 @@ from . import _options
 from ._contact_told import ContactRun, begun_at, told_of, trajectory_of
 from ._interned import interned
 from ._plan import Options, padded
-from ._results import RESULTS, step_counts
+from ._results import RESULTS, result_of, step_counts
 from ._trajectory import Trajectory
 
 
@@ -129,6 +129,6 @@ def steps_trajectory(
         begun=begun,
         contacts=found.contacts,
         stats=step_counts(steps, steps) | {"num_unsolved_steps": found.unsolved},
-        result=RESULTS.where(found.diverged, RESULTS.diverged, RESULTS.successful),
+        result=RESULTS.where(found.diverged, RESULTS.diverged, result_of(np.int32(0))),
         **told,
     )

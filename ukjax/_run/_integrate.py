@@ -152,4 +152,4 @@ def integrate_whole(
     """
     ends = (whole.at_once if at_once else whole)(numbers, y0, span, ts)
     stats = _stats(model, solver, ends.steps, ends.accepted)
-    return Solved(ends.t, ends.q, ends.v, stats, result_of(ends.result), None, None)
+    return Solved(ends.t, ends.q, ends.v, stats, result_of(ends.result), None, None, settled=at_once)

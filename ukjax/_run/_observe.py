@@ -39,6 +39,7 @@ class Solved(NamedTuple):
     - `result`: a code of `RESULTS`.
     - `interpolation`: the motion between saved times, if it was asked for.
     - `event_mask`: which events occurred, if there are any.
+    - `settled`: whether the states between steps are projected already.
     """
 
     t: Array
@@ -48,6 +49,7 @@ class Solved(NamedTuple):
     result: RESULTS
     interpolation: Any
     event_mask: Any
+    settled: bool = False
 
 
 def errors_at(t: Array, y: tuple[Array, Array], model: Model) -> tuple[Array, Array]:
@@ -110,10 +112,10 @@ def _energy(system: AbstractSystem, states: States) -> Array | None:
     return jax.vmap(energy)(*states)
 
 
-def _observe_on_host(model: Model, states: States) -> tuple[dict[str, Any], Names]:
-    """As `_observe`, on the host."""
+def _observe_on_host(model: Model, states: States, settled: bool) -> tuple[dict[str, Any], Names]:
+    """As `_observe`, on the host, of states that are projected if they are `settled`."""
     assert model.code is not None
-    states = projected(model, states)
+    states = states if settled else projected(model, states)
     columns = at_states(model, states)
     rows = model.code.equations.arrays.rows
     columns["rank"] = columns["rank"].astype(np.int32)
@@ -178,13 +180,14 @@ def reached(t: Array | np.ndarray) -> np.ndarray:
     return np.flatnonzero(np.isfinite(t) & np.append(t[:-1] != t[-1], True))
 
 
-def _at_reached(model: Model, states: States) -> tuple[dict[str, Any], Names]:
+def _at_reached(model: Model, solved: Solved) -> tuple[dict[str, Any], Names]:
     """Of states with values: what holds at the times reached."""
-    t, *y = map(np.asarray, states)
+    t, *y = map(np.asarray, (solved.t, solved.q, solved.v))
     taken = lambda places: States(*(x[places] for x in (t, *y)))
     if model.code is not None:
         all_reached = t.size > 1 and t[-2] < t[-1] < np.inf  # each once
-        return _observe_on_host(model, taken(slice(None) if all_reached else reached(t)))
+        states = taken(slice(None) if all_reached else reached(t))
+        return _observe_on_host(model, states, solved.settled)
     places = reached(t)
     observed, names = _observe(model, taken(_padded(places)))
     return _first(observed, places.size), names
@@ -206,8 +209,11 @@ def assembled(model: Model, solved: Solved, dense: bool, **told: Any) -> Traject
     - `told`: fields of the trajectory that are known before the run.
     """
     tracing = is_traced(solved)
-    states, result = States(solved.t, solved.q, solved.v), solved.result
-    observed, (names, kinds) = _observe(model, states) if tracing else _at_reached(model, states)
+    result = solved.result
+    if tracing:
+        observed, (names, kinds) = _observe(model, States(solved.t, solved.q, solved.v))
+    else:
+        observed, (names, kinds) = _at_reached(model, solved)
     xp = jnp if tracing else np
     finite = xp.all(xp.isfinite(xp.concatenate([xp.asarray(observed[x])[-1] for x in ("q", "a")])))
     if tracing:
