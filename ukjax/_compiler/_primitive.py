@@ -94,7 +94,7 @@ def _transposed(cotangent: Any, *operands: Any, program: Any) -> list[Any]:
         if len(shape) < x.ndim:
             x = jnp.sum(x, tuple(range(1, x.ndim)))
         wide = tuple(k for k in range(1, len(shape)) if shape[k] != x.shape[k])
-        found[i] = jnp.sum(x, wide, keepdims=True)
+        found[i] = jnp.sum(x, wide, keepdims=True) if wide else x
     return found
 
 
