@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
+from .._misc._garbage import collector_paused
 from ._foreign import compiled, kind_for, registered
 from ._gpu._run_kernel import RunKernel
 from ._pullback import Pullback
@@ -21,12 +22,7 @@ from ._whole_run import WholeRun
 
 @final
 class Integration:
-    """Runs of one motion by one method under one control.
-
-    **Arguments:**
-
-    - `motion`, `method`, `control`: as their classes say.
-    """
+    """Runs of one motion by one method under one control."""
 
     def __init__(self, motion: MotionPrograms, method: Method, control: Control):
         self.size, self.dtype = motion.size, motion.field.dtype
@@ -58,13 +54,14 @@ class Integration:
         motion, control = carrying_change(motion, control)
         return Integration(motion, method, control)
 
-    def _written_for(self, width: int) -> tuple[str, int]:
+    def _written_for(self, width: int, settled: bool) -> tuple[str, int]:
         """The text for so many lanes, and how many numbers it works on."""
         layout = RunLayout(*self._parts, kind_for(self.dtype, width))
-        return WholeRun(layout).text(), layout.rows.size * width
+        return WholeRun(layout, settled).text(), layout.rows.size * width
 
+    @collector_paused()
     def _compiled_for(self, width: int) -> tuple[Any, Any]:
-        engine = compiled(self._written(width)[0])
+        engine = compiled(self._written(width, True)[0])
         pointer, integer = ctypes.c_void_p, ctypes.c_int64
         kinds = [pointer] * 3 + [integer] * 2 + [pointer, integer] * len(OPERANDS)
         return engine, ctypes.CFUNCTYPE(None, *kinds)(engine.get_function_address("integrate"))
@@ -84,13 +81,13 @@ class Integration:
         return saved, ends
 
     def on_host(self, *operands: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The same, at once.
+        """The same, at once, and all saved states are projected if steps are.
 
         **Arguments:** as of a call.
         """
         runs, saves = sizes(operands)
         width = kind_for(self.dtype, runs).width
-        shapes = [(self._written(width)[1],), *self.shapes(runs, saves)]
+        shapes = [(self._written(width, True)[1],), *self.shapes(runs, saves)]
         ends = list(itertools.accumulate([*map(math.prod, shapes), *(x.size for x in operands)]))
         # All in one array: to ask for the place of another takes as long as to fill it.
         numbers = np.empty(ends[-1], self.dtype)
@@ -111,15 +108,8 @@ class Integration:
         """
         runs, saves = sizes(operands)
         width = kind_for(self.dtype, runs).width
-        text, numbers = self._written(width)
+        text, numbers = self._written(width, False)
         name = registered(text, WholeRun.call(), len(operands), 3, "integration")
         shapes = [jax.ShapeDtypeStruct(x, self.dtype) for x in (*self.shapes(runs, saves), (numbers,))]
         saved, ends, _ = jax.ffi.ffi_call(name, shapes)(*operands)
         return saved, ends
-
-    def called_on_gpu(self, *operands: Array) -> tuple[Array, Array]:
-        """The call of the kernel.
-
-        **Arguments:** as of a call.
-        """
-        return self.kernel(*operands)

@@ -96,12 +96,12 @@ class Kind(NamedTuple):
         return name and name + ("f" if self.dtype == "float32" else "")
 
 
-def functions(outputs: Sequence[Expression], kind: Kind) -> dict[str, int] | None:
-    """Functions of the C library that expressions need, with how many operands they take; None if some are not known."""
-    nodes = [x for x in reachable(outputs) if x.op != "input"]
-    if any(x.op not in _KNOWN for x in nodes):
+def functions(nodes: Sequence[Node], kind: Kind) -> dict[str, int] | None:
+    """Functions of the C library that operations need, with how many operands they take; None if some are not known."""
+    ops = {x.op: len(x.args) for x in nodes if x.op != "input"}
+    if not ops.keys() <= _KNOWN:
         return None
-    return {name: len(x.args) for x in nodes if (name := kind.of_c(x.op))}
+    return {name: count for op, count in ops.items() if (name := kind.of_c(op))}
 
 
 @final

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
+from .._misc._garbage import collector_paused
 from ._foreign import AT_ONCE, compiled, dimension, kind_for, llvm, registered, vector_bytes, version
 from ._gpu._call import kernels_run
 from ._kernel_code import Again, Operand, text
@@ -51,17 +52,17 @@ def compiler_is_here() -> bool:
     return llvm() is not None and version() is not None
 
 
-def can_compile(outputs: Sequence[Any], dtype: Any) -> bool:
+def can_compile(nodes: Sequence[Any], dtype: Any) -> bool:
     """Whether expressions can be compiled here.
 
     **Arguments:**
 
-    - `outputs`: the expressions.
+    - `nodes`: their inputs and operations.
     - `dtype`: of their inputs.
     """
     if not compiler_is_here() or np.dtype(dtype).name not in ("float64", "float32"):
         return False
-    called = functions(outputs, Kind(np.dtype(dtype).name, 1))
+    called = functions(nodes, Kind(np.dtype(dtype).name, 1))
     return called is not None and all(llvm().address_of_symbol(name) for name in called)
 
 
@@ -102,6 +103,7 @@ class HostFunction:
     - `again`: how it is run again, if it is.
     """
 
+    @collector_paused()
     def __init__(
         self, parts: ProgramParts, inputs: int, outputs: int, dtype: Any, again: Again | None = None
     ):

@@ -4,13 +4,14 @@ All numbers that pass from one stretch to another stand in one array of register
 then what each stretch stores, pass after pass.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from .._misc._garbage import collector_paused
-from ._expressions import Expression, Node, is_number, is_truth, reachable
+from ._expressions import Expression, Node, is_truth, reachable
 from ._pieces import pieces
 from ._repeats import stretches
 from ._scalars import Builder
@@ -66,19 +67,26 @@ def _part(passes: Sequence[Sequence[Node]], wanted: set[Node], registers: _Regis
         registers.stored |= {nodes[i]: registers.size + k for k, i in enumerate(kept)}
         registers.size += len(kept)
 
-    build, reads, made = Builder(), {}, {}
+    build, reads = Builder(), {}
+    made: dict[Expression, Expression] = {}
 
-    def operand(each: tuple[Expression, ...]) -> Expression:
-        first = each[0]
-        if all(type(x) is type(first) and x == first for x in each) and is_number(first):
-            return first
+    def read(each: tuple[Expression, ...]) -> Expression:
         found = build.input(reads.setdefault(tuple(map(registers.of, each)), len(reads)))
         return build.apply("ne", found, 0.0) if any(map(is_truth, each)) else found
 
-    for offset, node in enumerate(passes[0]):
-        operands = zip(*(nodes[offset].args for nodes in passes), strict=True)
-        args = [made[each[0]] if each[0] in made else operand(each) for each in operands]
-        made[node] = build.repeated(node.op, *args)
+    read_once = functools.cache(read)
+
+    def operand(each: tuple[Expression, ...]) -> Expression:
+        first = each[0]
+        if type(first) is Node:
+            return made[first] if first in made else read_once(each)
+        if all(type(x) is type(first) and x == first for x in each):
+            return first
+        return read(each)  # each time: of constants 1.0 and True are equal
+
+    for several in zip(*passes, strict=True):
+        args = map(operand, zip(*(x.args for x in several), strict=True))
+        made[several[0]] = build.repeated(several[0].op, *args)
     outputs = [build.number(made[passes[0][i]], is_truth(passes[0][i])) for i in kept]
     return Part(outputs, np.array(list(reads), np.int32).reshape(-1, len(passes)).T, writes)
 
@@ -93,7 +101,12 @@ def _wanted(every: Sequence[Sequence[Node]], outputs: Sequence[Expression]) -> s
 
 
 @collector_paused()
-def parts(outputs: Sequence[Expression], count: int, longest: float | None = None) -> ProgramParts:
+def parts(
+    outputs: Sequence[Expression],
+    count: int,
+    longest: float | None = None,
+    nodes: Sequence[Node] | None = None,
+) -> ProgramParts:
     """A program in parts, those that repeat as loops.
 
     **Arguments:**
@@ -101,8 +114,10 @@ def parts(outputs: Sequence[Expression], count: int, longest: float | None = Non
     - `outputs`: of the program.
     - `count`: of its inputs.
     - `longest`: if given, parts weigh no more, and none is a loop.
+    - `nodes`: all that outputs need, in the order of their numbers, where they are known.
     """
-    nodes = sorted((x for x in reachable(outputs) if x.op != "input"), key=lambda x: x.number)
+    nodes = sorted(reachable(outputs), key=lambda x: x.number) if nodes is None else nodes
+    nodes = [x for x in nodes if x.op != "input"]
     if longest:
         found = [[x] for x in pieces(nodes, outputs, longest)]
     else:

@@ -1,11 +1,12 @@
 """The lanes of a whole integration: how each begins a run, saves its states, and ends it."""
 
+from collections.abc import Callable
 from typing import final
 
 import numpy as np
 
 from ._llvm_text import Writer
-from ._run_layout import COUNTED, OPERANDS, RunLayout
+from ._run_layout import COUNTED, GIVEN, OPERANDS, RunLayout
 
 
 @final
@@ -52,7 +53,7 @@ class RunLanes:
         begun = {at.nearness: np.inf, at.steps: 0.0, at.accepted: 0.0, at.result: 0.0, at.new: 1.0}
         for row, value in begun.items():
             w.store(self._number, at.kind.literal(value), rows.number(w, row, "%lane"))
-        return w.function("fill", f"ptr %rows, i64 %lane, i64 %run, {at.given}")
+        return w.function("fill", f"ptr %rows, i64 %lane, i64 %run, {GIVEN}")
 
     def _finish(self) -> str:
         """Writes the end of a run, and the states it did not get to as infinite."""
@@ -98,7 +99,7 @@ class RunLanes:
         with w.when(w.apply("icmp ult", "i64", run, "%runs")):
             w.store("i64", run, own)
             w.store("i64", 0, w.at("i64", "%count", lane))
-            w.do(f"call void @fill(ptr %rows, i64 {lane}, i64 {run}, {self._at.given})")
+            w.do(f"call void @fill(ptr %rows, i64 {lane}, i64 {run}, {GIVEN})")
             w.increased("%next")
             w.increased("%active")
 
@@ -119,8 +120,14 @@ class RunLanes:
                 self._take_next(w, lane)
         return w.apply("icmp ne", "i64", w.load("i64", "%active"), 0)
 
-    def save(self, w: Writer) -> None:
-        """Saves the states at the times to save at that lie in an accepted step: of each lane one at a time."""
+    def save(self, w: Writer, settle: Callable[[Writer, int], None] | None = None) -> None:
+        """Saves the states at the times to save at that lie in an accepted step: of each lane one at a time.
+
+        **Arguments:**
+
+        - `w`: writes it.
+        - `settle`: projects states, given the row of their times; None to save them as they are.
+        """
         at, rows = self._at, self._rows
         rows.copy(w, at.weigh.inputs, at.t, 2)
         with w.repeat() as going:
@@ -133,7 +140,7 @@ class RunLanes:
                     self._mark_due(w, lane, run, count)
             due = rows.any(w, at.due)
             with w.when(due):
-                self._save_due(w)
+                self._save_due(w, settle)
             going.append(due)
 
     def _mark_due(self, w: Writer, lane: str, run: str, count: str) -> None:
@@ -145,7 +152,7 @@ class RunLanes:
             w.store(self._number, t, self._rows.number(w, at.weigh.inputs + 2, lane))
             w.store(self._number, at.kind.literal(1.0), self._rows.number(w, at.due, lane))
 
-    def _save_due(self, w: Writer) -> None:
+    def _save_due(self, w: Writer, settle: Callable[[Writer, int], None] | None) -> None:
         at, rows, vector, n = self._at, self._rows, self._at.kind.vector, self._at.motion.size
         stages = len(at.method.c)
         at.weigh.run(w, at.scratch)
@@ -159,6 +166,8 @@ class RunLanes:
                 x = w.load(vector, w.at(vector, place, k), rows.aligned)
                 total = w.apply("fadd contract", vector, total, w.apply("fmul contract", vector, weight, x))
             w.store(vector, total, w.at(vector, mixed, k), rows.aligned)
+        if settle:
+            settle(w, at.weigh.inputs + 2)
         with w.loop(at.kind.width) as lane, w.when(rows.is_marked(w, at.due, lane)):
             run, count, _ = self._known(w, lane)
             to = self._saved(w, run, count)

@@ -68,7 +68,7 @@ class RunSteps:
                 time = at.project.inputs + at.numbers[1]
                 rows.store(w, t, time)
                 rows.copy(w, time + 1, at.y, n)
-                self._without_multipliers(w, time + 1 + 2 * n)
+                rows.clear(w, time + 1 + 2 * n, at.motion.multipliers)
                 at.project.run(w, at.projected)
                 rows.blend(w, at.nearness, at.projected + n + at.motion.multipliers, at.new)
             if at.method.keeps_first:
@@ -113,13 +113,38 @@ class RunSteps:
             rows.store(w, 0.0, at.near)
 
     def _project(self, w: Writer, mu: int) -> None:
-        """The end of the step on the constraints: again where that brings a lane nearer.
+        """The end of the step on the constraints."""
+        at, rows, n, m = self._at, self._rows, self._at.motion.size, self._at.motion.multipliers
+        self._settle(w, mu)
+        rows.copy(w, at.y1, at.projected, n)
+        rows.copy(w, at.near, at.projected + n + m)
+        if at.motion.estimates:
+            rows.copy(w, at.error, at.projected + n + m + 2, n)
+
+    def settle(self, w: Writer, time: int) -> None:
+        """Projects the states in the rows of what a projection gives, if steps are projected.
+
+        **Arguments:**
+
+        - `w`: writes it.
+        - `time`: the row of their times, multiplied by the direction of time.
+        """
+        at, rows, n = self._at, self._rows, self._at.motion.size
+        if at.project is None:
+            return
+        to = at.project.inputs + at.numbers[1]
+        rows.store(w, rows.product(w, rows.load(w, time), at.direction), to)
+        rows.copy(w, to + 1, at.projected, n)
+        self._settle(w, to + 1 + 2 * n)  # whatever the errors are: the state does not depend on them
+
+    def _settle(self, w: Writer, mu: int) -> None:
+        """The projection: again where that brings a lane nearer.
 
         Lanes that are settled keep their multipliers, and so what is computed from them.
         """
         at, rows, n, m = self._at, self._rows, self._at.motion.size, self._at.motion.multipliers
         assert at.project is not None
-        self._without_multipliers(w, mu)
+        rows.clear(w, mu, m)
         w.store("i64", 0, "%calls")
         with w.repeat() as going:
             at.project.run(w, at.projected)
@@ -127,17 +152,3 @@ class RunSteps:
             rows.blend(w, mu, at.projected + n, unsettled, m)
             few = w.apply("icmp ult", "i64", w.increased("%calls"), MOST_CALLS)
             going.append(w.apply("and", "i1", few, rows.any(w, unsettled)))
-        rows.copy(w, at.y1, at.projected, n)
-        rows.copy(w, at.near, at.projected + n + m)
-        if at.motion.estimates:
-            rows.copy(w, at.error, at.projected + n + m + 2, n)
-
-    def _without_multipliers(self, w: Writer, mu: int) -> None:
-        at, rows = self._at, self._rows
-        with w.loop(at.motion.multipliers) as k:
-            w.store(
-                at.kind.vector,
-                at.kind.constant(0.0),
-                w.at(at.kind.vector, rows.place(w, mu), k),
-                rows.aligned,
-            )

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
+from .._expressions import reachable
 from .._interpret import Interpreter
 from .._machine_code import Instructions, Kind, functions
 from .._moves import filled
@@ -152,7 +153,7 @@ def _composed(name: str) -> tuple[str, frozenset[str]]:
     body.compute(outputs, lambda _, i, value: found.append(value))
     given, lines = ", ".join(f"double %in{i}" for i in range(count)), "\n".join(body.lines)
     text = f"define internal double @{name}({given}) {{\n{lines}\n  ret double {found[0]}\n}}"
-    return text, frozenset(functions(outputs, _KIND) or {})
+    return text, frozenset(functions(reachable(outputs), _KIND) or {})
 
 
 def definitions(names: Iterable[str]) -> str:
