@@ -4,6 +4,8 @@ import contextlib
 import gc
 from collections.abc import Iterator
 
+_MANY = 100_000  # objects made: those of a large mechanism's scalar code are half a million
+
 
 @contextlib.contextmanager
 def collector_paused() -> Iterator[None]:
@@ -18,7 +20,8 @@ def collector_paused() -> Iterator[None]:
         yield
     finally:
         if was_on:
-            if not gc.get_freeze_count():  # else someone wants objects left alone, which this would undo
+            # Few are searched through sooner than those are counted that someone wants left alone: this would undo it.
+            if gc.get_count()[0] > _MANY and not gc.get_freeze_count():
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()
