@@ -4,6 +4,7 @@ import itertools
 import subprocess
 import sys
 
+import diffrax as dfx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -212,3 +213,14 @@ def test_arrays_shared_between_devices():
     """Each device computes its members, along one axis or two, with the shared ones of another: as on one device."""
     done = subprocess.run([sys.executable, "-c", OVER_DEVICES], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "controller", [dfx.ConstantStepSize(), dfx.PIDController(1e-6, 1e-6)], ids=["fixed", "adaptive"]
+)
+def test_runs_of_one_method_and_another_control_are_one_call(controller):
+    problem = uk.models.pendulum()
+    run = lambda q: uk.simulate(
+        problem.system, q, problem.v0, t1=0.1, dt0=0.01, ts=2, solver=dfx.Tsit5(), stepsize_controller=controller
+    ).q  # fmt: skip
+    assert "ukjax_integration" in jax.jit(run).lower(problem.q0).as_text()
