@@ -66,8 +66,9 @@ def kept(trajectory: uk.Trajectory) -> dict[str, jax.Array]:
 
 
 def require_same(batch: dict, one: Callable[[int], dict], runs: range, tolerance: float = 1e-12) -> None:
+    batch, one = jax.device_get(batch), jax.jit(one)
     for i in runs:
-        for name, x in jax.jit(one)(i).items():
+        for name, x in jax.device_get(one(i)).items():
             np.testing.assert_allclose(
                 batch[name][i], x, rtol=tolerance, atol=tolerance, err_msg=f"{name} {i}"
             )
@@ -134,9 +135,10 @@ def test_each_run_has_its_own_span() -> None:
     np.testing.assert_allclose(batch["q"][..., 0], np.cos(2 * batch["t"]), atol=1e-7)
 
 
-def test_work_is_the_sum_of_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_is_the_sum_of_the_runs(few_slots: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of runs whose numbers of steps differ 100-fold, in mixed order."""
-    monkeypatch.setattr(_plan, "whole_run", lambda *_: None)
+    if few_slots == "machine code":
+        pytest.skip("which has no slots")
 
     def counting(make, leaves, batched, count, size):
         outcome, iterations = pool(make, leaves, batched, count, size)
@@ -155,10 +157,11 @@ def test_work_is_the_sum_of_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_runs_that_fail_are_alone() -> None:
     """One of NaN, one that needs too many steps, one whose span is empty; to the last bit nothing else changes."""
-    many = jax.jit(jax.vmap(lambda k, t1: kept(oscillator(k, t1=t1, max_steps=100))))
-    k, ends = jnp.array([1.0, 2.0, 4.0, 6.0, 9.0, 16.0, 25.0]), jnp.ones(7)
+    compiled = jax.jit(jax.vmap(lambda k, t1: kept(oscillator(k, t1=t1, max_steps=100))))
+    many = lambda *given: jax.device_get(compiled(*given))
+    k, ends = np.array([1.0, 2.0, 4.0, 6.0, 9.0, 16.0, 25.0]), np.ones(7)
     alone = many(k, ends)
-    batch = many(k.at[1].set(jnp.nan).at[3].set(1e6), ends.at[4].set(0.0))
+    batch = many(np.array([1.0, np.nan, 4.0, 1e6, 9.0, 16.0, 25.0]), np.array([1.0, 1, 1, 1, 0, 1, 1]))
     names = list(uk.RESULTS._name_to_item)
     found = [names[int(x)] for x in batch["result"]]
     assert [found[i] for i in (0, 2, 4, 5, 6)] == 5 * ["successful"]
