@@ -185,8 +185,12 @@ class Chains(eqx.Module):
         starts, none = np.array([e.q for e in elements]), jnp.zeros((len(elements), 3), q.dtype)
         return jax.vmap(rotation_matrix)(q[starts[:, None] + np.arange(4)]), none, none[:, 0]
 
+    @eqx.filter_jit
     def posture(self, q: Coordinates) -> Posture:
-        """Where frames and axes are at q (Xu-Liu 2017, eqs. (15) and (37))."""
+        """Where frames and axes are at q (Xu-Liu 2017, eqs. (15) and (37)).
+
+        Compiled: outside of `jit` JAX would compile the loop over the tree at each call.
+        """
         o = jnp.zeros(3, q.dtype)
         points = jnp.concatenate([o[None], self.point])
         ground = (jnp.eye(3, dtype=q.dtype), o, o, jnp.zeros((), q.dtype))
@@ -211,6 +215,7 @@ class Chains(eqx.Module):
         turned = jnp.einsum("iab,ib->ia", posture.rotation[frames], self.centre - points[frames])
         return posture.slip[frames] + turned
 
+    @eqx.filter_jit
     def rates(self, posture: Posture, v: Velocities, a: Velocities | None = None) -> Rates:
         """How frames move with velocities v and accelerations v' = a, by default zero."""
         owned = jnp.asarray(self.layout.owned(), v.dtype)
