@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 import ukjax
 from ukjax import InputError
 from ukjax._cli import _commands as cli
+from ukjax._cli._options import METHODS
 from ukjax.models import MODELS
 
 ROOT = Path(__file__).parent.parent
@@ -125,7 +126,7 @@ def test_pages_list_every_model_and_method() -> None:
     models, choosing = ((ROOT / "docs" / page).read_text() for page in ("models.md", "choosing.md"))
     for name in MODELS:
         assert f"| `{name}` |" in models
-    for name, method in cli.METHODS.items():
+    for name, method in METHODS.items():
         assert re.search(rf"^\| `{method}`.*\| `{name}` \|", choosing, re.MULTILINE)
     assert f"`{type(ukjax.UdwadiaKalaba().pinv).__name__}` (default)" in choosing
 
