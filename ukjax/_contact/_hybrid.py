@@ -70,11 +70,11 @@ class _Pieced(NamedTuple):
     """Makes the interpolation of a step in two pieces, each by the solver's own.
 
     - `of_piece`: the solver's.
-    - `count`: of coordinates.
+    - `coordinates`: how many.
     """
 
     of_piece: Any
-    count: int
+    coordinates: int
 
     def __call__(
         self,
@@ -93,7 +93,7 @@ class _Pieced(NamedTuple):
             self.of_piece(t0=t0, t1=long(t0, until), **first),
             self.of_piece(t0=since, t1=long(since, t1), **second),
         )
-        return _Pieces(t0, t1, until, *pieces, modes, self.count)
+        return _Pieces(t0, t1, until, *pieces, modes, self.coordinates)
 
 
 @final

@@ -61,13 +61,11 @@ def empty_log(y: State) -> Log:
 
 def events_of(log: Log, mode: Mode) -> Happened:
     """The events of a log, of a system with modes like `mode`."""
-    one, n, m = 1, mode.closed.size, mode.direction.size
-    sizes = Happened(one, m, n, n, m, one, one, one, one, one, n)
-    parts = jnp.split(log.rows, np.cumsum(sizes)[:-1], axis=1)
-    numbers = ("t", "speed", "jumped", "residual", "reset", "moved")
-    return Happened(
-        *(x[:, 0] if name in numbers else x for name, x in zip(sizes._fields, parts, strict=True))
-    )
+    n, m = mode.closed.size, mode.direction.size
+    wide = {"impulse": m, "closed": n, "stick": n, "direction": m, "ambiguous": n}
+    sizes = [wide.get(name, 1) for name in Happened._fields]
+    parts = zip(Happened._fields, jnp.split(log.rows, np.cumsum(sizes)[:-1], axis=1), strict=True)
+    return Happened(*(x if name in wide else x[:, 0] for name, x in parts))
 
 
 def _row(t: Array, found: SettledContacts, speed: Array, reset: tuple[Array, Array]) -> Array:
