@@ -50,16 +50,16 @@ def _renumbered(outputs: Sequence[Expression]) -> tuple[list[Expression], list[N
     if len({x.number for x in nodes}) < len(nodes):  # of several builders
         found = copied(outputs, {}, Builder())
         return found, sorted(reachable(found), key=lambda x: x.number)
-    copies: dict[Expression, Expression] = {}
+    copies, made = dict[Expression, Expression](), list[Node]()
     copy = lambda x: copies[x] if type(x) is Node else x
     for i, node in enumerate(nodes):
         if node.op in CARRIERS:
             copies[node] = copy(node.args[0])
         else:
             args = node.args if node.op == "input" else tuple(map(copy, node.args))
-            copies[node] = Node(node.op, args, i)
-    found = [copies[x] if type(x) is Node else x for x in outputs]
-    return found, [copies[x] for x in nodes if x.op not in CARRIERS]
+            copies[node] = new = Node(node.op, args, i)
+            made.append(new)
+    return [copies[x] if type(x) is Node else x for x in outputs], made
 
 
 @final
