@@ -50,4 +50,4 @@ def jacobian(task):
 
 
 if __name__ == "__main__":
-    print(json.dumps([jacobian(task).tolist() for task in TASKS]))
+    print(json.dumps({"nimblephysics": [jacobian(task).tolist() for task in TASKS]}))

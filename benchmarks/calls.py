@@ -10,6 +10,7 @@ Each model's row is printed when it is known. With `--build` all models are buil
 """
 
 import argparse
+import compileall
 import itertools
 import json
 import os
@@ -18,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -88,6 +90,9 @@ def main() -> None:
     if given.one:
         print(json.dumps([built(given.one)[1]] if given.build else measure(given.one, given.first)))
         return
+    compileall.compile_dir(
+        Path(uk.__file__).parent, quiet=1
+    )  # byte code, as pip makes it of an installed package
     models = list(uk.models.MODELS) if given.build or given.models == ["all"] else given.models
     print(f"float64, one second of motion. {machine()}.\n")
     more = "a later call more [ms]", "from a new start more [ms]"

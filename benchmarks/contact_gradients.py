@@ -4,8 +4,8 @@ The tasks are nimblephysics' issue 97 (two balls on a line), the three of diff_s
 gradient computation for differentiable physics simulation with contacts": one bounce; ground and wall; two balls and a
 force), a ball that bounces with restitution, and an oblique billiard. Others are run where they are installed, each with
 1,000 steps: MJX with stiff contacts whose damping gives the restitution; Brax (`positional` and `spring`) with its
-`elasticity`; nimblephysics by the Jacobians of its steps, in an interpreter that the
-environment variable NIMBLE_PYTHON names. Warp has no simulator any more (it went to Newton), and is not run.
+`elasticity`; nimblephysics by the Jacobians of its steps, and Warp 1.9 (the last one with a simulator) by its tape, each
+in an interpreter of its own, which the environment variables NIMBLE_PYTHON and WARP_PYTHON name.
 """
 
 import json
@@ -172,15 +172,14 @@ def by_brax(pipeline):
     return of
 
 
-def by_nimble():
-    """All Jacobians; of an interpreter that `NIMBLE_PYTHON` names, where it is installed."""
-    if "NIMBLE_PYTHON" not in os.environ:
-        return None
-    script = Path(__file__).parent / "_gradients_nimble.py"
-    told = subprocess.run(
-        [os.environ["NIMBLE_PYTHON"], str(script)], check=True, capture_output=True, text=True
-    )
-    return [np.array(x) for x in json.loads(told.stdout)]
+def elsewhere(script, variable):
+    """All Jacobians by each simulator of a script, run by the interpreter that a variable of the environment names."""
+    if variable not in os.environ:
+        return {}
+    command = [os.environ[variable], str(Path(__file__).parent / script)]
+    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    found = json.loads(told.splitlines()[-1])  # Warp tells of a missing GPU before
+    return {name: [np.array(x) for x in of] for name, of in found.items()}
 
 
 SIMULATORS = {
@@ -195,12 +194,15 @@ SIMULATORS = {
 def main():
     """Prints the table: the largest error of any entry of the Jacobian."""
     print(f"{platform.machine()}, jax {jax.__version__}, float64\n")
-    print("| | largest entry |", " | ".join([*SIMULATORS, "nimblephysics"]), "|")
-    print("|---|---|" + "---|" * (len(SIMULATORS) + 1))
-    nimble = by_nimble()
+    others = elsewhere("_gradients_nimble.py", "NIMBLE_PYTHON") | elsewhere(
+        "_gradients_warp.py", "WARP_PYTHON"
+    )
+    names = [*SIMULATORS, *others]
+    print("| | largest entry |", " | ".join(names), "|")
+    print("|---|---|" + "---|" * len(names))
     for i, task in enumerate(TASKS):
         right = np.asarray(jax.jacfwd(exact(task))(jnp.asarray(task.start, float)))
-        found = [attempted(of, task) for of in SIMULATORS.values()] + [nimble and nimble[i]]
+        found = [attempted(of, task) for of in SIMULATORS.values()] + [x[i] for x in others.values()]
         cells = ["" if x is None else f"{np.abs(x - right).max():.1e}" for x in found]
         print(f"| {task.name} | {np.abs(right).max():.2f} |", " | ".join(cells), "|", flush=True)
 

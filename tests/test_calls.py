@@ -14,6 +14,7 @@ from jax import monitoring
 import ukjax as uk
 from ukjax import mechanisms as um
 from ukjax._run import _plan
+from ukjax._run._results import RESULTS, code, result_of
 
 _BACKEND = "/jax/core/compile/backend_compile_duration"
 
@@ -56,6 +57,23 @@ def test_fields_that_were_one_change_without_compilation() -> None:
     with compilations() as found:
         run(1.3)
     assert found == []
+
+
+@pytest.mark.parametrize("model", ["scara", "parallelogram"])
+def test_a_first_run_asks_nothing_of_xla(model) -> None:
+    """Machine code is made by LLVM, and a program of XLA would cost each process more than a short run."""
+    problem = uk.models.get(model)
+    jax.clear_caches()
+    with compilations() as found:
+        uk.simulate(problem, t1=0.0125)
+    assert found == []
+
+
+def test_results_are_those_of_diffrax() -> None:
+    for name, result in dfx.RESULTS._name_to_item.items():
+        ours = result_of(np.int32(code(result)))
+        assert code(ours) == code(RESULTS.promote(result)), name
+        assert RESULTS[ours] == dfx.RESULTS[result]
 
 
 def test_functions_of_the_same_code_share_what_is_compiled() -> None:

@@ -71,6 +71,18 @@ def random_problems(rng, size, contacts, dim, freedoms):
     return 0.5 * (G + np.swapaxes(G, 1, 2)), u, rng.uniform(0.0, 1.2, (size, contacts))
 
 
+def test_what_is_printed():
+    """A block of 2 kg falls at 1 m/s: 2 N s, and it slides."""
+    found = uk.solve_contacts(np.eye(2) / 2, [-1.0, 3.0], [0.5])
+    told = repr(found)
+    assert told.startswith("Contacts: 1 of 1 closed, of which 1 slide; residual ")
+    assert told.endswith("impulses [ 2. -1.]")
+    assert "other motions" not in told
+    traced = []
+    jax.jit(lambda u: traced.append(repr(uk.solve_contacts(jnp.eye(2), u, jnp.array([0.5])))))(jnp.ones(2))
+    assert traced == ["Contacts: impulses (2,), closed (1,)"]
+
+
 @pytest.mark.parametrize("shape", [(4, 3, 6), (6, 2, 5), (5, 1, 3)])
 def test_laws_hold_in_batches_of_dependent_contacts(shape):
     G, u, mu = random_problems(np.random.default_rng(1), 50, *shape)

@@ -23,24 +23,11 @@ from rich.table import Table
 import ukjax as uk
 
 from .._misc._errors import InputError
+from . import _options
 from ._bench import bench
-from ._options import (
-    FORMULAS,
-    METHODS,
-    STABILIZERS,
-    Json,
-    Name,
-    Set,
-    check_targets,
-    choose,
-    formula_of,
-    problem_of,
-    solvers,
-    stabilizer_of,
-)
 from ._robot_files import load
 from ._sweep import sweep
-from ._terminal import OneLineErrors, interruptible, print_json, run_alone, start_jax, watch_compilation
+from ._terminal import OneLineErrors, interruptible, print_json, start_jax, watch_compilation
 from ._tune import tune
 
 app = typer.Typer(name="ukjax", cls=OneLineErrors, add_completion=False, pretty_exceptions_enable=False)
@@ -49,7 +36,7 @@ app = typer.Typer(name="ukjax", cls=OneLineErrors, add_completion=False, pretty_
 def main() -> None:
     """Runs the command line, and leaves at once on Ctrl-C."""
     try:
-        run_alone(app)
+        app(prog_name="ukjax")
     except SystemExit as leaving:
         if leaving.code != 130:
             raise
@@ -117,7 +104,7 @@ def _summary_table(problem: "uk.Problem", figures: dict[str, Any], rows: dict[st
 
 
 @app.command("list")
-def list_models(as_json: Json = False) -> None:
+def list_models(as_json: _options.Json = False) -> None:
     """List the models."""
     # What was read off the models once: to build them all takes seconds. A test compares it with them.
     entries = json.loads(
@@ -136,26 +123,24 @@ def list_models(as_json: Json = False) -> None:
 
 @app.command()
 def simulate(
-    name: Name,
-    parameters: Set = None,
-    t1: Annotated[float | None, typer.Option(help="End in s; by default the model's.")] = None,
-    dt0: Annotated[float | None, typer.Option(help="First or fixed step in s.")] = None,
-    method: Annotated[str | None, typer.Option(help=f"Pseudoinverse: {', '.join(METHODS)}.")] = None,
-    formula: Annotated[str, typer.Option(help=f"{', '.join(FORMULAS)}.")] = "udwadia-kalaba",
-    rcond: Annotated[
-        float | None, typer.Option(help="The rank rule's threshold; 1e-4, in float32 0.03.")
-    ] = None,
-    stabilizer: Annotated[str, typer.Option(help=f"{', '.join(STABILIZERS)}.")] = "projection",
-    alpha: Annotated[float | None, typer.Option(help="Baumgarte's velocity gain.")] = None,
-    beta: Annotated[float | None, typer.Option(help="Baumgarte's position gain.")] = None,
-    rtol: Annotated[float | None, typer.Option(help="Relative tolerance; 1e-8, float32 1e-5.")] = None,
-    atol: Annotated[float | None, typer.Option(help="Absolute tolerance; 1e-8, float32 1e-5.")] = None,
-    solver: Annotated[str, typer.Option(help="A Diffrax solver: tsit5, kvaerno5, heun, ...")] = ("dopri8"),
-    times: Annotated[int | None, typer.Option(help="How many times to save at; 201.")] = None,
+    name: _options.Name,
+    parameters: _options.Set = None,
+    t1: _options.End = None,
+    dt0: _options.Step = None,
+    method: _options.Method = None,
+    formula: _options.Formula = "udwadia-kalaba",
+    rcond: _options.Rcond = None,
+    stabilizer: _options.Stabilizer = "projection",
+    alpha: _options.Alpha = None,
+    beta: _options.Beta = None,
+    rtol: _options.Rtol = None,
+    atol: _options.Atol = None,
+    solver: _options.Solver = "dopri8",
+    times: _options.Times = None,
     save_steps: Annotated[bool, typer.Option("--save-steps", help="Save every step.")] = False,
-    max_steps: Annotated[int, typer.Option(help="Give up after so many steps.")] = 100_000,
-    float32: Annotated[bool, typer.Option("--float32", help="Compute in single precision.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="Draw to a .png, .pdf or .svg file.")] = None,
+    max_steps: _options.MaxSteps = 100_000,
+    float32: _options.Float32 = False,
+    plot: _options.Plot = None,
     out: Annotated[
         Path | None, typer.Option("--out", "--save", help="Save to a .npz, .nc, .zarr, .csv or .html file.")
     ] = None,
@@ -164,23 +149,23 @@ def simulate(
     ] = None,
     view: Annotated[bool, typer.Option("--view", help="Show it in the browser, until Ctrl-C.")] = False,
     progress: Annotated[bool, typer.Option(help="Show how far the run is.")] = False,
-    as_json: Json = False,
+    as_json: _options.Json = False,
 ) -> None:
     """Simulate a model, and print how well its constraints were kept."""
     if save_steps and times is not None:
         raise InputError("--save-steps saves every step; leave out --times.")
-    check_targets(plot, out, progress, view, report)
+    _options.check_targets(plot, out, progress, view, report)
     start_jax(float32)
     import diffrax as dfx
 
     settings: dict[str, Any] = {
-        "formula": formula_of(formula, method, rcond),
-        "stabilizer": stabilizer_of(stabilizer, alpha, beta, rcond),
-        "solver": choose("solver", solver, solvers())(),
+        "formula": _options.formula_of(formula, method, rcond),
+        "stabilizer": _options.stabilizer_of(stabilizer, alpha, beta, rcond),
+        "solver": _options.choose("solver", solver, _options.solvers())(),
         "progress": dfx.TqdmProgressMeter() if progress else False,
     }
     settings |= {"t1": t1, "dt0": dt0, "rtol": rtol, "atol": atol, "max_steps": max_steps}
-    problem = problem_of(name, parameters)
+    problem = _options.problem_of(name, parameters)
     compiling, start = watch_compilation(), time.perf_counter()
     trajectory = interruptible(lambda: uk.simulate(problem, ts="steps" if save_steps else times, **settings))
     wall_time = time.perf_counter() - start
@@ -208,10 +193,10 @@ def simulate(
 
 
 @app.command()
-def check(name: Name, parameters: Set = None, as_json: Json = False) -> None:
+def check(name: _options.Name, parameters: _options.Set = None, as_json: _options.Json = False) -> None:
     """Examine a model's constraints: rank, redundant and inconsistent rows, uniqueness."""
     start_jax()
-    problem = problem_of(name, parameters)
+    problem = _options.problem_of(name, parameters)
     report = interruptible(lambda: uk.check(problem))
     if not as_json:
         print(report)

@@ -61,6 +61,22 @@ Name = Annotated[
     ),
 ]
 
+Method = Annotated[str | None, typer.Option(help=f"Pseudoinverse: {', '.join(METHODS)}.")]
+Formula = Annotated[str, typer.Option(help=f"{', '.join(FORMULAS)}.")]
+Rcond = Annotated[float | None, typer.Option(help="The rank rule's threshold; 1e-4, in float32 0.03.")]
+Stabilizer = Annotated[str, typer.Option(help=f"{', '.join(STABILIZERS)}.")]
+Alpha = Annotated[float | None, typer.Option(help="Baumgarte's velocity gain.")]
+Beta = Annotated[float | None, typer.Option(help="Baumgarte's position gain.")]
+Solver = Annotated[str, typer.Option(help="A Diffrax solver: tsit5, kvaerno5, heun, ...")]
+Rtol = Annotated[float | None, typer.Option(help="Relative tolerance; 1e-8, float32 1e-5.")]
+Atol = Annotated[float | None, typer.Option(help="Absolute tolerance; 1e-8, float32 1e-5.")]
+End = Annotated[float | None, typer.Option(help="End in s; by default the model's.")]
+Step = Annotated[float | None, typer.Option(help="First or fixed step in s.")]
+Times = Annotated[int | None, typer.Option(help="How many times to save at; 201.")]
+MaxSteps = Annotated[int, typer.Option(help="Give up after so many steps.")]
+Float32 = Annotated[bool, typer.Option("--float32", help="Compute in single precision.")]
+Plot = Annotated[Path | None, typer.Option(help="Draw to a .png, .pdf or .svg file.")]
+
 
 def _key(name: str) -> str:
     return re.sub("[-_ ]", "", name).lower()

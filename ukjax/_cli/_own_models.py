@@ -126,12 +126,7 @@ class OwnModel:
 
 
 def line_of_own_model(error: BaseException) -> str | None:
-    """Where in a user's model an exception came from, such as "mymodel.py, line 12"; None where it did not.
-
-    **Arguments:**
-
-    - `error`: the exception.
-    """
+    """Where in a user's model an exception came from, such as "mymodel.py, line 12"; None where it did not."""
     lines = [(x.filename, x.lineno) for x in traceback.extract_tb(error.__traceback__)]
     if isinstance(error, SyntaxError):
         lines.append((str(error.filename), error.lineno))

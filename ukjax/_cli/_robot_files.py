@@ -47,10 +47,6 @@ def _loaded(path: str, free_base: bool, merge_fixed: bool, keyframe: str, contac
 def robot_model(path: str) -> Callable[..., uk.Problem]:
     """The problem of a robot's file as a function of where it starts: of joints by their names, `hip` the position
     [rad], [m] from the reference posture and `hip_rate` the velocity, loops closed; and of the options of `load`.
-
-    **Arguments:**
-
-    - `path`: of the file.
     """
 
     def model(**parameters: Any) -> uk.Problem:

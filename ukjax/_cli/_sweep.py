@@ -18,20 +18,8 @@ import ukjax as uk
 
 from .._misc._errors import InputError
 from .._system._labels import numbered
+from . import _options
 from ._cluster import executor_of, tell_status
-from ._options import (
-    FORMULAS,
-    METHODS,
-    STABILIZERS,
-    Json,
-    Name,
-    Set,
-    choose,
-    formula_of,
-    model_of,
-    solvers,
-    stabilizer_of,
-)
 from ._terminal import interruptible, print_json, share_cores, start_jax
 
 _SEQUENCES = {"sobol": "Sobol", "latin-hypercube": "LatinHypercube"}  # names in `ukjax`, which load JAX
@@ -93,7 +81,7 @@ def _samples(
         return _read(table)
     if grid:
         return uk.samples.Grid(_distinct("--grid", [_axis(pair) for pair in grid]))
-    kind = getattr(uk, choose("sequence", sequence, _SEQUENCES))
+    kind = getattr(uk, _options.choose("sequence", sequence, _SEQUENCES))
     return kind(_distinct("--sample", [_range(pair) for pair in sample]), runs, seed)
 
 
@@ -178,8 +166,8 @@ def _show(summary: dict[str, Any], out: str | None) -> None:
 
 
 def sweep(
-    name: Name,
-    parameters: Set = None,
+    name: _options.Name,
+    parameters: _options.Set = None,
     grid: Annotated[
         list[str] | None,
         typer.Option(
@@ -221,22 +209,22 @@ def sweep(
             metavar="STORE", is_eager=True, callback=tell_status, help="Tell how far a store is, and end."
         ),
     ] = None,
-    t1: Annotated[float | None, typer.Option(help="End in s; by default the model's.")] = None,
-    dt0: Annotated[float | None, typer.Option(help="First or fixed step in s.")] = None,
-    times: Annotated[int | None, typer.Option(help="How many times to save at; 201.")] = None,
-    method: Annotated[str | None, typer.Option(help=f"Pseudoinverse: {', '.join(METHODS)}.")] = None,
-    formula: Annotated[str, typer.Option(help=f"{', '.join(FORMULAS)}.")] = "udwadia-kalaba",
-    rcond: Annotated[float | None, typer.Option(help="The rank rule's threshold.")] = None,
-    stabilizer: Annotated[str, typer.Option(help=f"{', '.join(STABILIZERS)}.")] = "projection",
-    alpha: Annotated[float | None, typer.Option(help="Baumgarte's velocity gain.")] = None,
-    beta: Annotated[float | None, typer.Option(help="Baumgarte's position gain.")] = None,
-    solver: Annotated[str, typer.Option(help="A Diffrax solver: tsit5, dopri8, heun, ...")] = "dopri8",
-    rtol: Annotated[float | None, typer.Option(help="Relative tolerance; 1e-8, float32 1e-5.")] = None,
-    atol: Annotated[float | None, typer.Option(help="Absolute tolerance; 1e-8, float32 1e-5.")] = None,
-    max_steps: Annotated[int, typer.Option(help="Give a run up after so many steps.")] = 100_000,
-    float32: Annotated[bool, typer.Option("--float32", help="Compute in single precision.")] = False,
+    t1: _options.End = None,
+    dt0: _options.Step = None,
+    times: _options.Times = None,
+    method: _options.Method = None,
+    formula: _options.Formula = "udwadia-kalaba",
+    rcond: _options.Rcond = None,
+    stabilizer: _options.Stabilizer = "projection",
+    alpha: _options.Alpha = None,
+    beta: _options.Beta = None,
+    solver: _options.Solver = "dopri8",
+    rtol: _options.Rtol = None,
+    atol: _options.Atol = None,
+    max_steps: _options.MaxSteps = 100_000,
+    float32: _options.Float32 = False,
     progress: Annotated[bool, typer.Option(help="Show runs per second and the time left.")] = True,
-    as_json: Json = False,
+    as_json: _options.Json = False,
 ) -> None:
     """Make many runs of a model, which differ in parameters, initial states or gains."""
     if out is not None and not out.endswith(".zarr"):
@@ -248,13 +236,13 @@ def sweep(
     elif out is None or cores is not None:
         raise InputError("workers need --out, where they write to, and no --cores: each has one.")
     samples = _samples(grid or [], sample or [], table, runs, sequence, seed)
-    model, fixed = model_of(name, parameters)
+    model, fixed = _options.model_of(name, parameters)
     if both := fixed.keys() & set(samples.names):
         raise InputError(f"{min(both)} is both set and varied.")
     settings: dict[str, Any] = {
-        "formula": formula_of(formula, method, rcond),
-        "stabilizer": stabilizer_of(stabilizer, alpha, beta, rcond),
-        "solver": choose("solver", solver, solvers())(),
+        "formula": _options.formula_of(formula, method, rcond),
+        "stabilizer": _options.stabilizer_of(stabilizer, alpha, beta, rcond),
+        "solver": _options.choose("solver", solver, _options.solvers())(),
         "outputs": output or None,
         "gradients": gradient or (),
     }

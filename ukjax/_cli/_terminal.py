@@ -21,19 +21,6 @@ from ._own_models import line_of_own_model
 
 _T = TypeVar("_T")
 _DEVICES = "xla_force_host_platform_device_count"
-_own_process = False
-
-
-def run_alone(app: Callable[..., Any]) -> None:
-    """Runs the command line in a process that does nothing else, whose settings it may choose.
-
-    **Arguments:**
-
-    - `app`: the command line.
-    """
-    global _own_process
-    _own_process = True
-    app(prog_name="ukjax")
 
 
 # Typer brings its own copy of Click, or the package, by its version; this class is the one it raises.

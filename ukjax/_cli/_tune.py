@@ -14,18 +14,7 @@ from rich.table import Table
 import ukjax as uk
 
 from .._misc._errors import InputError
-from ._options import (
-    METHODS,
-    Json,
-    Name,
-    Set,
-    check_targets,
-    choose,
-    formula_of,
-    problem_of,
-    solvers,
-    stabilizer_of,
-)
+from . import _options
 from ._terminal import interruptible, print_json, start_jax
 
 _OPTIMIZERS = ("lbfgs", "adam", "sgd")
@@ -34,7 +23,7 @@ _OPTIMIZERS = ("lbfgs", "adam", "sgd")
 def _optimizer(name: str) -> Any:
     import optax
 
-    chosen = choose("optimizer", name, {x: x for x in _OPTIMIZERS})
+    chosen = _options.choose("optimizer", name, {x: x for x in _OPTIMIZERS})
     return {"lbfgs": None, "adam": optax.adam(0.2), "sgd": optax.sgd(0.1)}[chosen]
 
 
@@ -66,8 +55,8 @@ def _table(summary: dict[str, Any], written: list[str], seconds: float) -> Table
 
 
 def tune(
-    name: Name,
-    parameters: Set = None,
+    name: _options.Name,
+    parameters: _options.Set = None,
     stabilizer: Annotated[str, typer.Option(help="baumgarte or baumgarte-squared.")] = "baumgarte",
     alpha: Annotated[float | None, typer.Option(help="Velocity gain to start from.")] = None,
     beta: Annotated[float | None, typer.Option(help="Position gain to start from.")] = None,
@@ -84,25 +73,25 @@ def tune(
     worst: Annotated[
         bool, typer.Option("--worst", help="Of several starts the worst, not the mean.")
     ] = False,
-    method: Annotated[str | None, typer.Option(help=f"Pseudoinverse: {', '.join(METHODS)}.")] = None,
-    formula: Annotated[str, typer.Option(help="As for simulate.")] = "udwadia-kalaba",
-    rcond: Annotated[float | None, typer.Option(help="The rank rule's threshold.")] = None,
-    solver: Annotated[str, typer.Option(help="A Diffrax solver: tsit5, dopri8, heun, ...")] = "tsit5",
-    rtol: Annotated[float | None, typer.Option(help="Relative tolerance of adaptive steps.")] = None,
-    atol: Annotated[float | None, typer.Option(help="Absolute tolerance of adaptive steps.")] = None,
-    max_steps: Annotated[int, typer.Option(help="Give a run up after so many steps.")] = 100_000,
+    method: _options.Method = None,
+    formula: _options.Formula = "udwadia-kalaba",
+    rcond: _options.Rcond = None,
+    solver: _options.Solver = "tsit5",
+    rtol: _options.Rtol = None,
+    atol: _options.Atol = None,
+    max_steps: _options.MaxSteps = 100_000,
     optimizer: Annotated[str, typer.Option(help=f"{', '.join(_OPTIMIZERS)}.")] = "lbfgs",
     starts: Annotated[int, typer.Option(help="How many gains to try first.")] = 32,
     iterations: Annotated[int, typer.Option(help="The most steps of the optimizer.")] = 40,
     checkpoint: Annotated[Path | None, typer.Option(help="An .npz file to go on from later.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw to a .png, .pdf or .svg file.")] = None,
+    plot: _options.Plot = None,
     resolution: Annotated[int, typer.Option(min=2, help="Points along each gain of the plot.")] = 32,
-    float32: Annotated[bool, typer.Option("--float32", help="Compute in single precision.")] = False,
+    float32: _options.Float32 = False,
     progress: Annotated[bool, typer.Option(help="Show the loss while it falls.")] = True,
-    as_json: Json = False,
+    as_json: _options.Json = False,
 ) -> None:
     """Tune Baumgarte's gains of a model, so that its constraint errors are small."""
-    check_targets(plot, None, False)
+    _options.check_targets(plot, None, False)
     if stabilizer not in ("baumgarte", "baumgarte-squared"):
         raise InputError(f"only baumgarte and baumgarte-squared have gains to tune, not '{stabilizer}'.")
     if adaptive and dt0 is not None:
@@ -113,19 +102,19 @@ def tune(
         x if given is None else given
         for given, x in zip((alpha, beta), (0.25, 200.0**0.5) if squared else (0.5, 200.0), strict=True)
     )
-    problem = problem_of(name, parameters)
+    problem = _options.problem_of(name, parameters)
     settings: dict[str, Any] = {
         "optimizer": _optimizer(optimizer),
         "t1": min(problem.t1, problem.t0 + 5.0) if t1 is None else t1,
         "dt0": None if adaptive else 0.01 if dt0 is None else dt0,
-        "formula": formula_of(formula, method, rcond),
-        "solver": choose("solver", solver, solvers())(),
+        "formula": _options.formula_of(formula, method, rcond),
+        "solver": _options.choose("solver", solver, _options.solvers())(),
         "convention": "squared" if squared else "plain",
         "aggregate": "worst" if worst else "mean",
     }
     settings |= {"rtol": rtol, "atol": atol, "max_steps": max_steps, "per_row": per_row, "starts": starts}
     settings |= {"iterations": iterations, "checkpoint": checkpoint, "progress": progress}
-    gains = stabilizer_of(stabilizer, alpha, beta, rcond)
+    gains = _options.stabilizer_of(stabilizer, alpha, beta, rcond)
     loss = uk.ViolationLoss(position, velocity, window=window, budget=budget)
     start = time.perf_counter()
     result = interruptible(lambda: uk.tune(_started_off(problem, off, samples), gains, loss, **settings))

@@ -2,6 +2,7 @@
 
 from ._at_states import AtStates as AtStates
 from ._at_states import acceleration_at as acceleration_at
+from ._at_states import at_state as at_state
 from ._at_states import at_states as at_states
 from ._at_states import equations_at as equations_at
 from ._code import Code as Code

@@ -4,6 +4,7 @@ Compilation by XLA takes seconds for what is asked of a mechanism once or a few 
 its reactions. To trace these and to write them out as scalars takes a tenth of that.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, final
 
@@ -29,26 +30,9 @@ from .._misc._types import is_traced
 from .._pseudoinverse import GramSchmidt
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractSystem
-from ._code import MOST
-from ._interpret import Interpreter
-from ._parameters import InputMaker, Leaf, Structure, joined, leaf, split
-from ._refusals import remembered
-from ._scalars import Builder, TranslationError
-from ._written import Written
-
-
-@remembered
-def _written(
-    function: Callable[..., Any], structure: Structure, leaves: tuple[Leaf, ...], state: tuple[Any, ...]
-) -> Written:
-    inputs = InputMaker(build := Builder(MOST))
-    parameters = inputs.of(leaves)
-    counts = [inputs.count, *(int(np.prod(x.shape)) for x in state)]
-    arguments = parameters + [inputs(x.shape) for x in state]
-    of_leaves = lambda leaves, *state: function(joined(structure, leaves)[0], *state)
-    closed, shapes = jax.make_jaxpr(of_leaves, return_shape=True)([x.aval for x in leaves], *state)
-    found = Interpreter(build, inputs.count).run(closed.jaxpr, closed.consts, arguments)
-    return Written(jax.tree.unflatten(jax.tree.structure(shapes), found), counts, state[0].dtype)
+from ._parameters import leaf, split
+from ._scalars import TranslationError
+from ._system_function import OfSystem, written_function
 
 
 @eqx.filter_jit
@@ -67,20 +51,21 @@ class AtStates:
 
     def __init__(self, function: Callable[..., Any], parameters: Any):
         leaves, self._structure = split(parameters, None)
-        self._function, self._parameters = function, parameters
-        self._forms = tuple(map(leaf, leaves))
-        varying = zip(leaves, self._forms, strict=True)
-        self._numbers = [np.asarray(x).reshape(-1)[list(form.varying)] for x, form in varying]
+        self._function, self._parameters, self._leaves = function, parameters, tuple(map(leaf, leaves))
+        self._numbers = functools.cache(lambda code: np.asarray(code.numbers(parameters, None)))
 
     def __call__(self, *states: Array | np.ndarray) -> Any:
         state = tuple(jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for x in states)
         try:
-            written = _written(self._function, self._structure, self._forms, state)
+            code = written_function(OfSystem(self._function), self._structure, self._leaves, state)
         except TranslationError:
             return jax.tree.map(np.asarray, _by_arrays(self._function, self._parameters, states))
-        numbers = np.concatenate([np.zeros(0, state[0].dtype), *self._numbers])
         columns = (np.asarray(x).reshape(len(x), -1).T for x in states)
-        return written.by_numpy(numbers[:, None], *columns)
+        return code.written.by_numpy(self._numbers(code)[:, None], *columns)
+
+    def one(self, *state: Array | np.ndarray) -> Any:
+        """The same at one state, by arrays without an axis for the states."""
+        return jax.tree.map(lambda x: x[0], self(*(np.asarray(x)[None] for x in state)))
 
 
 def at_states(function: Callable[..., Any], parameters: Any, *states: Array | np.ndarray) -> Any:
@@ -98,6 +83,11 @@ def at_states(function: Callable[..., Any], parameters: Any, *states: Array | np
     return AtStates(function, parameters)(*states)
 
 
+def at_state(function: Callable[..., Any], parameters: Any, *state: Array | np.ndarray) -> Any:
+    """As `at_states`, at one state."""
+    return AtStates(function, parameters).one(*state)
+
+
 def _equations(
     parameters: tuple[AbstractSystem, AbstractStabilizer], t: Array, q: Array, v: Array
 ) -> Equations:
@@ -111,8 +101,7 @@ def equations_at(system: AbstractSystem, stabilizer: AbstractStabilizer, t: Any,
 
     **Arguments:** as `equations_of_motion`.
     """
-    states = (np.asarray(x)[None] for x in (t, q, v))
-    return jax.tree.map(lambda x: x[0], at_states(_equations, (system, stabilizer), *states))
+    return at_state(_equations, (system, stabilizer), t, q, v)
 
 
 def _independent(formula: AbstractFormula, equations: Equations) -> Acceleration | None:

@@ -17,11 +17,12 @@ import numpy as np
 
 from .._pseudoinverse import AbstractPseudoinverse, solving
 from ._expressions import Expression
-from ._factors import Vector
 from ._interpret import Interpreter
+from ._moves import filled
 from ._scalars import Builder, TranslationError
-from ._solve import Mass, Solution, minus, plus, times
+from ._solve import Mass, Solution
 from ._tree_factors import product
+from ._vectors import Vector, minus, plus, times
 
 _LARGEST = 3_500
 """Rows and velocities, the larger number squared times the smaller one, up to which a method is written out. Each takes
@@ -61,9 +62,7 @@ def _inverse(
     closed, shapes = jax.make_jaxpr(lambda B: solving(B, method), return_shape=True)(
         jax.ShapeDtypeStruct(B.shape, dtype)
     )
-    held = np.empty(B.shape, object)
-    for i, row in enumerate(B):
-        held[i] = build.frozen(row)
+    held = filled(B.shape, build.frozen(B.reshape(-1)))
     found = Interpreter(build).run(closed.jaxpr, closed.consts, [held])
     found = jax.tree.unflatten(jax.tree.structure(shapes), found)
     return _Inverse(build, held, found.P, found.V), found.rank.item()
@@ -91,9 +90,7 @@ def acceleration_by(
         raise TranslationError(f"{type(method).__name__} of {m} rows by {n} would be too long")
     mass, freeze = Mass(build, M, n * float(np.finfo(dtype).eps)), build.frozen
     still = mass.frozen()
-    B = np.empty(A.shape, object)
-    for i, row in enumerate(A):
-        B[i] = mass.whitened(row)
+    B = filled(A.shape, [x for row in A for x in mass.whitened(row)])
     inverse, rank = _inverse(build, B, method, dtype)
     x0 = freeze(mass.whitened(Q))
     dx = inverse.step(freeze(b), x0)

@@ -62,12 +62,7 @@ def _restricted(array: Scalars, condition: Node, holds: bool) -> Scalars:
 
 
 def choices(arrays: Sequence[Scalars]) -> Choices | None:
-    """All ways in which arrays of integers may come out; None if that is not known, or they are too many.
-
-    **Arguments:**
-
-    - `arrays`: of expressions.
-    """
+    """All ways in which arrays of integers may come out; None if that is not known, or they are too many."""
     known: dict[Node, bool] = {}
     if not all(_is_choice(x, known) for array in arrays for x in array.reshape(-1)):
         return None

@@ -29,7 +29,7 @@ from .._pseudoinverse import GramSchmidt
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from .._system._tree_inertia import TreeInertia
-from ._common import traced
+from ._common import common, of_motion
 from ._copies import copied
 from ._expressions import Expression, borders, is_number, reachable
 from ._interpret import Interpreter, LargeProductError
@@ -39,7 +39,8 @@ from ._program import Program
 from ._rank_rule import AtStages, How, least_of, solution_by
 from ._refusals import remembered
 from ._scalars import Builder, TranslationError
-from ._solve import Solution, plus
+from ._solve import Solution
+from ._vectors import plus
 from ._written import Written, run
 
 LARGEST = 10_000
@@ -204,13 +205,22 @@ def _written(
 ) -> Code:
     dtype, build = state[1].dtype, Builder(MOST)
     state = (*state, state[2], state[2]) if apart else state
-    (equations, tree), (energy, energy_tree), (rates, _) = traced(structure, [x.aval for x in leaves], state)
-    leaves, inputs = read_by(leaves, equations, energy, rates), InputMaker(build)
+    avals = tuple(x.aval for x in leaves)
+    rows, inertia = shared = common(structure, avals, tuple(state[:3]))
+    equations, energy, rates = of_motion(structure, avals, state, shared)
+    leaves, inputs = (
+        read_by(leaves, *(x.program for x in (rows, inertia, equations, energy, rates))),
+        InputMaker(build),
+    )
     parameters = inputs.of(leaves)
     interpreter = Interpreter(build, inputs.count)
     counts = [inputs.count, *(math.prod(x.shape) for x in state), 1]
-    arguments, near = parameters + [inputs(x.shape) for x in state], inputs(()).item()
-    e: Equations = jax.tree.unflatten(tree, interpreter.run(equations.jaxpr, equations.consts, arguments))
+    arguments, near = (parameters, [inputs(x.shape) for x in state]), inputs(()).item()
+    known = (
+        inertia.by(interpreter, parameters, arguments[1][:2]),
+        rows.by(interpreter, parameters, arguments[1][:3]),
+    )
+    e: Equations = equations.by(interpreter, *arguments, *known)
     written = Written(e, counts, dtype)
     observed: dict[str, Any] = {
         "position_error": e.rows.position_error,
@@ -228,9 +238,8 @@ def _written(
         short_enough(written.program)
         solved = str(reason)
     with contextlib.suppress(TranslationError):  # what the energy needs, the acceleration need not
-        found = interpreter.run(energy.jaxpr, energy.consts, arguments)
-        observed["energy"] = jax.tree.unflatten(energy_tree, found)
-    (of_q,) = interpreter.run(rates.jaxpr, rates.consts, arguments)
+        observed["energy"] = energy.by(interpreter, *arguments)
+    of_q = rates.by(interpreter, *arguments)
     return Code(solved, leaves, written, Written(observed, counts, dtype), list(of_q), apart)
 
 

@@ -1,33 +1,81 @@
-"""What the scalar code of an acceleration and that of a projection both take, traced once: rows and mass matrix."""
+"""What the scalar code of an acceleration and that of a projection take, as JAX traced it."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
+from jax.extend import core
 
 from .._formula._equations import equations_of_motion, inertia
 from .._misc._called import called
 from .._misc._closures import require_seen
-from .._misc._once import once_traced
 from .._system._rows import constraint_rows
+from ._interpret import Interpreter
 from ._parameters import Structure, joined
 from ._refusals import remembered
 
 
+class Traced(NamedTuple):
+    """A function as JAX traced it.
+
+    - `program`: its operations.
+    - `outputs`: the pytree it returns, of the program's variables.
+    - `shapes`: the same, of shapes and types.
+    """
+
+    program: core.ClosedJaxpr
+    outputs: Any
+    shapes: Any
+
+    def part(self, of: Callable[[Any], Any]) -> "Traced":
+        """The function that returns a part only: what that does not need is left out where it is interpreted.
+
+        **Arguments:**
+
+        - `of`: takes the part from the pytree.
+        """
+        return self._replace(outputs=of(self.outputs), shapes=of(self.shapes))
+
+    def by(self, interpreter: Interpreter, *inputs: Any) -> Any:
+        """The pytree of expressions.
+
+        **Arguments:**
+
+        - `interpreter`: of the program.
+        - `inputs`: pytrees of expressions.
+        """
+        outputs, tree = jax.tree.flatten(self.outputs)
+        jaxpr, consts = self.program.jaxpr, self.program.consts
+        return jax.tree.unflatten(tree, interpreter.run(jaxpr, consts, jax.tree.leaves(inputs), outputs))
+
+
+def trace(function: Callable[..., Any], *shapes: Any) -> Traced:
+    """A function as JAX traces it.
+
+    **Arguments:**
+
+    - `function`: from arrays to a pytree of arrays.
+    - `shapes`: of the arrays, with their types.
+    """
+    program, found = jax.make_jaxpr(function, return_shape=True)(*shapes)
+    require_seen(program.consts)
+    return Traced(program, jax.tree.unflatten(jax.tree.structure(found), program.jaxpr.outvars), found)
+
+
 class Common(NamedTuple):
-    """Functions of parameter arrays and the state, as JAX traced them.
+    """Functions of parameter arrays and the state.
 
     - `rows`: all constraints, of the parameters, t, q and v.
     - `inertia`: the mass matrix, of the parameters, t and q.
     """
 
-    rows: Callable[..., Any]
-    inertia: Callable[..., Any]
+    rows: Traced
+    inertia: Traced
 
 
 @remembered
 def common(structure: Structure, avals: tuple[Any, ...], state: tuple[Any, ...]) -> Common:
-    """What is traced of a system, once for each structure.
+    """What both kinds of code take of a system, traced once for each structure.
 
     **Arguments:**
 
@@ -37,37 +85,40 @@ def common(structure: Structure, avals: tuple[Any, ...], state: tuple[Any, ...])
     """
     system = lambda leaves: joined(structure, leaves)[0]
     n = state[2].shape[0]
-    rows = once_traced(lambda leaves, *state: constraint_rows(system(leaves), *state), [*avals], *state)
-    masses = once_traced(lambda leaves, t, q: inertia(system(leaves), t, q, n), [*avals], *state[:2])
+    rows = trace(lambda leaves, *state: constraint_rows(system(leaves), *state), [*avals], *state)
+    masses = trace(lambda leaves, t, q: inertia(system(leaves), t, q, n), [*avals], *state[:2])
     return Common(rows, masses)
 
 
-def traced(structure: Structure, avals: Sequence[Any], state: Sequence[Any]) -> list[tuple[Any, Any]]:
-    """The equations of motion, the energy and the rates of the coordinates, each with the pytree it returns.
+def of_motion(
+    structure: Structure, avals: Sequence[Any], state: Sequence[Any], shared: Common
+) -> tuple[Traced, Traced, Traced]:
+    """The equations of motion, the energy and the rates of the coordinates, of parameters and state.
+
+    The equations take two more operands: what the functions of `shared` return.
 
     **Arguments:**
 
     - `structure`: of a system and a stabilizer.
     - `avals`: shapes and types of their parameters.
     - `state`: shapes and types of t, q and v, and of the two applied forces where those are given.
+    - `shared`: of the system.
     """
-    shared = common(structure, tuple(avals), tuple(state[:3]))
 
-    def equations(leaves: Any, t: Any, q: Any, v: Any, *applied: Any) -> Any:
+    def equations(leaves: Any, state: Any, M: Any, rows: Any) -> Any:
         system, stabilizer = joined(structure, leaves)
-        known = shared.inertia(leaves, t, q), shared.rows(leaves, t, q, v)
-        return equations_of_motion(system, t, q, v, stabilizer, applied or None, *known)  # pyright: ignore[reportArgumentType]
+        t, q, v, *applied = state
+        return equations_of_motion(
+            system, t, q, v, stabilizer, (applied[0], applied[1]) if applied else None, M, rows
+        )
 
-    def energy(leaves: Any, t: Any, q: Any, v: Any, *applied: Any) -> Any:
+    def energy(leaves: Any, state: Any) -> Any:
         system, _ = joined(structure, leaves)
-        return called(f"the energy of {type(system).__name__}", system.energy, t, q, v)
+        return called(f"the energy of {type(system).__name__}", system.energy, *state[:3])
 
-    def rates(leaves: Any, t: Any, q: Any, v: Any, *applied: Any) -> Any:
-        return joined(structure, leaves)[0].kinematics(t, q, v)
+    def rates(leaves: Any, state: Any) -> Any:
+        return joined(structure, leaves)[0].kinematics(*state[:3])
 
-    def of(function: Callable[..., Any]) -> tuple[Any, Any]:
-        closed, shapes = jax.make_jaxpr(function, return_shape=True)(list(avals), *state)
-        require_seen(closed.consts)
-        return closed, jax.tree.structure(shapes)
-
-    return [of(function) for function in (equations, energy, rates)]
+    given = [*avals], [*state]
+    known = shared.inertia.shapes, shared.rows.shapes
+    return trace(equations, *given, *known), trace(energy, *given), trace(rates, *given)

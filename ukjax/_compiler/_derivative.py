@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 import jax
-import numpy as np
 
 from ._copies import copied
 from ._expressions import BOOLEAN, OPERATIONS, Expression, Node, is_zero, reachable
 from ._interpret import Interpreter
+from ._moves import filled
 from ._scalars import Builder
 
 _STEPS = frozenset((*BOOLEAN, "sign", "floor", "ceil", "stop_gradient"))
@@ -51,12 +51,6 @@ def _traced(op: str, i: int, count: int, dtype: Any) -> Any:
         return jax.jvp(lambda x: OPERATIONS[op](*args[:i], x, *args[i + 1 :]), (args[i],), (t,))[1]
 
     return jax.make_jaxpr(change)(*[number] * (1 + count))
-
-
-def _of(x: Expression) -> np.ndarray:
-    found = np.empty((), object)
-    found[()] = x
-    return found
 
 
 @final
@@ -101,7 +95,9 @@ class Derivative:
         if factor is not None:
             return factor(self.build, t, args, self._values[node])
         closed = _traced(node.op, i, len(args), self._dtype)
-        (found,) = Interpreter(self.build).run(closed.jaxpr, closed.consts, [_of(x) for x in (t, *args)])
+        (found,) = Interpreter(self.build).run(
+            closed.jaxpr, closed.consts, [filled((), [x]) for x in (t, *args)]
+        )
         return found.item()
 
     def changes(self, of: Sequence[Expression]) -> list[Expression]:

@@ -5,8 +5,7 @@ An expression is a Python number or a `Node`.
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeGuard, final
 
 import jax.numpy as jnp
@@ -166,17 +165,7 @@ def weight(x: Node) -> int:
     return 20 if x.op in ("sin", "cos") else 1
 
 
-def operations(outputs: Sequence[Expression]) -> int:
-    """The number of operations that outputs take."""
-    return sum(node.op != "input" for node in reachable(outputs))
-
-
-def evaluate(
-    outputs: Sequence[Expression],
-    inputs: Sequence[Array],
-    dtype: Any,
-    instead: Mapping[str, Callable[..., Array]] = MappingProxyType({}),
-) -> list[Array]:
+def evaluate(outputs: Sequence[Expression], inputs: Sequence[Array], dtype: Any) -> list[Array]:
     """The values of expressions, by JAX operations.
 
     **Arguments:**
@@ -184,9 +173,8 @@ def evaluate(
     - `outputs`: expressions.
     - `inputs`: the array of each input number, all of one shape; at least one.
     - `dtype`: of constants.
-    - `instead`: operations computed otherwise than by `OPERATIONS`.
     """
-    shape, by = inputs[0].shape, {**OPERATIONS, **instead}
+    shape = inputs[0].shape
     values: dict[int, Array] = {}
     called: dict[tuple, list[Array]] = {}
 
@@ -207,5 +195,5 @@ def evaluate(
         elif node.op == "ruled":
             values[id(node)] = by_rule(*node.args)
         else:
-            values[id(node)] = by[node.op](*map(value, node.args))
+            values[id(node)] = OPERATIONS[node.op](*map(value, node.args))
     return [value(x) for x in outputs]

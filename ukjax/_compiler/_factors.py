@@ -7,8 +7,8 @@ import numpy as np
 
 from ._expressions import Entries, Expression, is_zero
 from ._scalars import Builder
+from ._vectors import Vector
 
-Vector = list[Expression]
 Taken = dict[int, tuple[Expression, Expression]]
 
 

@@ -18,13 +18,7 @@ _WITHOUT_TYPES = frozenset((
 
 
 def must_be_known(equation: Any, inputs: list[Scalars]) -> list[int]:
-    """Which inputs that are not known are integers, but for those that are only moved about.
-
-    **Arguments:**
-
-    - `equation`: of a jaxpr.
-    - `inputs`: its inputs.
-    """
+    """Which inputs that are not known are integers, but for those that are only moved about."""
     name = equation.primitive.name
     if name in MOVES or (name == "convert_element_type" and not needs_types(equation)):
         return []
@@ -36,22 +30,12 @@ def must_be_known(equation: Any, inputs: list[Scalars]) -> list[int]:
 
 
 def is_plain(equation: Any) -> bool:
-    """Whether an operation is one on numbers one by one.
-
-    **Arguments:**
-
-    - `equation`: of a jaxpr.
-    """
+    """Whether an operation is one on numbers one by one."""
     return equation.primitive.name in OPERATIONS or equation.primitive.name == "clamp"
 
 
 def needs_types(equation: Any) -> bool:
-    """Whether an operation on integers depends on their type: quotients, bits, and whatever may wrap.
-
-    **Arguments:**
-
-    - `equation`: of a jaxpr.
-    """
+    """Whether an operation on integers depends on their type: quotients, bits, and whatever may wrap."""
     if equation.primitive.name in ("select_n", *OPERANDS):  # which only move them
         return False
     types = [x.aval.dtype for x in (*equation.invars, *equation.outvars)]

@@ -22,12 +22,7 @@ from ._whole_run import WholeRun
 
 @final
 class Integration:
-    """Runs of one motion by one method under one control.
-
-    **Arguments:**
-
-    - `motion`, `method`, `control`: as their classes say.
-    """
+    """Runs of one motion by one method under one control."""
 
     def __init__(self, motion: MotionPrograms, method: Method, control: Control):
         self.size, self.dtype = motion.size, motion.field.dtype
@@ -118,10 +113,3 @@ class Integration:
         shapes = [jax.ShapeDtypeStruct(x, self.dtype) for x in (*self.shapes(runs, saves), (numbers,))]
         saved, ends, _ = jax.ffi.ffi_call(name, shapes)(*operands)
         return saved, ends
-
-    def called_on_gpu(self, *operands: Array) -> tuple[Array, Array]:
-        """The call of the kernel.
-
-        **Arguments:** as of a call.
-        """
-        return self.kernel(*operands)

@@ -59,19 +59,19 @@ class Interpreter:
     def __init__(self, builder: Builder, parameters: int = 0):
         self.builder, self._parameters = builder, parameters
 
-    def run(self, jaxpr: Any, consts: Any, inputs: list[Scalars]) -> list[Scalars]:
-        """The outputs of a jaxpr for inputs of expressions."""
+    def run(self, jaxpr: Any, consts: Any, inputs: list[Scalars], of: Any = None) -> list[Scalars]:
+        """The outputs of a jaxpr for inputs of expressions; or of its variables those that are asked for."""
         values: dict[Any, Scalars] = dict(zip(jaxpr.constvars, map(as_scalars, consts), strict=True))
         values |= dict(zip(jaxpr.invars, inputs, strict=True))
-
-        def read(x: Any) -> Scalars:
-            return scalars(x.val) if isinstance(x, core.Literal) else values[x]
-
-        for equation in live(jaxpr):
-            outputs = self._equation(equation, [read(x) for x in equation.invars])
-            for variable, output in zip(equation.outvars, outputs, strict=True):
+        read: Callable[[Any], Scalars] = lambda x: (
+            scalars(x.val) if isinstance(x, core.Literal) else values[x]
+        )
+        of = jaxpr.outvars if of is None else of
+        for equation in live(jaxpr, of):
+            found = self._equation(equation, [read(x) for x in equation.invars])
+            for variable, output in zip(equation.outvars, found, strict=True):
                 values[variable] = output
-        return [read(x) for x in jaxpr.outvars]
+        return [read(x) for x in of]
 
     def _equation(self, equation: Any, inputs: list[Scalars]) -> list[Scalars]:
         name, params = equation.primitive.name, equation.params

@@ -119,14 +119,7 @@ def _moves(kind: Kind, outputs: Sequence[int]) -> list[str]:
 
 @collector_paused()
 def part_functions(parts: ProgramParts, kind: Kind, prefix: str = "") -> tuple[list[str], dict[str, int]]:
-    """The parts of a program as functions, with the table of its constants, and the functions of C that they call.
-
-    **Arguments:**
-
-    - `parts`: of the program.
-    - `kind`: of the vectors.
-    - `prefix`: of all names.
-    """
+    """The parts of a program as functions, with the table of its constants, and the functions of C that they call."""
     lines, called = list[str](), dict[str, int]()
     for i, part in enumerate(parts.parts):
         written, needed = _part(f"{prefix}part{i}", part, kind)

@@ -5,14 +5,15 @@ from typing import Any
 from jax.extend import core
 
 
-def live(jaxpr: Any) -> list[Any]:
+def live(jaxpr: Any, outputs: Any) -> list[Any]:
     """Those that the outputs need, and those that do more than compute, in order.
 
     **Arguments:**
 
     - `jaxpr`: the program.
+    - `outputs`: of its variables those that are asked for.
     """
-    needed, found = {x for x in jaxpr.outvars if not isinstance(x, core.Literal)}, []
+    needed, found = {x for x in outputs if not isinstance(x, core.Literal)}, []
     for equation in reversed(jaxpr.eqns):
         if equation.effects or not needed.isdisjoint(equation.outvars):
             found.append(equation)

@@ -50,12 +50,7 @@ class Looped(NamedTuple):
     shares: bool = False
 
     def __call__(self, *given: Array) -> Array:
-        """The result (found,).
-
-        **Arguments:**
-
-        - `given`: vectors.
-        """
+        """The result (found,)."""
         return looped_p.bind(*given, looped=self)
 
 

@@ -3,8 +3,9 @@
 import numpy as np
 
 from .._pseudoinverse import ROW_NOISE
-from ._expressions import Expression, Node, entries, is_zero
+from ._expressions import Expression, Node, is_zero
 from ._scalars import Builder
+from ._vectors import dot
 
 
 def _terms(x: Expression) -> list[Expression]:
@@ -33,6 +34,6 @@ def without_noise(build: Builder, A: np.ndarray, eps: float) -> np.ndarray:
     for i, (row, each) in enumerate(zip(A, terms, strict=True)):
         sizes = [apply("square", build.total([apply("abs", x) for x in some])) for some in each]
         least = apply("mul", (ROW_NOISE * eps) ** 2, build.total(sizes))
-        known = apply("gt", build.dot(entries(row), entries(row)), least)
+        known = apply("gt", dot(build, row, row), least)
         out[i] = [x if is_zero(x) else apply("select", known, x, 0.0) for x in row]
     return out

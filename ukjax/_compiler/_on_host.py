@@ -59,14 +59,7 @@ def operation(op: str) -> Callable[..., Any]:
 
 @final
 class OnHost:
-    """Expressions evaluated by NumPy, for one or more members.
-
-    **Arguments:**
-
-    - `outputs`: the expressions.
-    - `count`: of their inputs.
-    - `dtype`: of all.
-    """
+    """Expressions evaluated by NumPy, for one or more members."""
 
     def __init__(self, outputs: Sequence[Expression], count: int, dtype: Any):
         self._dtype, self._count = dtype, count

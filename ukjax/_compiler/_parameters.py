@@ -66,12 +66,7 @@ def joined(structure: Structure, leaves: Sequence[Array]) -> tuple[AbstractSyste
 
 
 class InputMaker:
-    """Makes the inputs of a program, in order.
-
-    **Arguments:**
-
-    - `build`: makes the expressions.
-    """
+    """Makes the inputs of a program, in order."""
 
     def __init__(self, build: Builder):
         self.build, self.count = build, 0
@@ -116,7 +111,7 @@ def read_by(leaves: Sequence[Leaf], *traced: core.ClosedJaxpr) -> tuple[Leaf, ..
 
 
 def numbers(
-    leaves: Sequence[Leaf], system: AbstractSystem, stabilizer: AbstractStabilizer, dtype: Any
+    leaves: Sequence[Leaf], system: AbstractSystem, stabilizer: AbstractStabilizer | None, dtype: Any
 ) -> Float[Array, " k"]:
     """The parameters that are inputs, as a vector.
 

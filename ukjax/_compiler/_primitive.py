@@ -22,12 +22,7 @@ from ._lowered import by_kernel, members_of, natively, separately
 
 
 def needs_devices(primitive: core.Primitive) -> None:
-    """Has JAX lower an operation with its devices known, as custom partitioning asks for.
-
-    **Arguments:**
-
-    - `primitive`: the operation.
-    """
+    """Has JAX lower an operation with its devices known, as custom partitioning asks for."""
     dispatch.prim_requires_devices_during_lowering.add(primitive)
 
 
@@ -99,7 +94,7 @@ def _transposed(cotangent: Any, *operands: Any, program: Any) -> list[Any]:
         if len(shape) < x.ndim:
             x = jnp.sum(x, tuple(range(1, x.ndim)))
         wide = tuple(k for k in range(1, len(shape)) if shape[k] != x.shape[k])
-        found[i] = jnp.sum(x, wide, keepdims=True)
+        found[i] = jnp.sum(x, wide, keepdims=True) if wide else x
     return found
 
 

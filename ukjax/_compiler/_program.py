@@ -50,16 +50,16 @@ def _renumbered(outputs: Sequence[Expression]) -> tuple[list[Expression], list[N
     if len({x.number for x in nodes}) < len(nodes):  # of several builders
         found = copied(outputs, {}, Builder())
         return found, sorted(reachable(found), key=lambda x: x.number)
-    copies, made = dict[Expression, Expression](), list[Node]()
+    copies, kept = dict[Expression, Expression](), list[Node]()
     copy = lambda x: copies[x] if type(x) is Node else x
     for i, node in enumerate(nodes):
         if node.op in CARRIERS:
             copies[node] = copy(node.args[0])
         else:
             args = node.args if node.op == "input" else tuple(map(copy, node.args))
-            copies[node] = new = Node(node.op, args, i)
-            made.append(new)
-    return [copies[x] if type(x) is Node else x for x in outputs], made
+            copies[node] = made = Node(node.op, args, i)
+            kept.append(made)
+    return [copies[x] if type(x) is Node else x for x in outputs], kept
 
 
 @final
@@ -69,17 +69,13 @@ class Program:
     - `outputs`: the expressions.
     - `counts`: how many inputs each operand holds; those without any are left out.
     - `dtype`: of inputs and outputs.
-    - `derived`: whether it is for a derivative.
     """
 
     again: ClassVar[None] = None  # it is run once; another time by `Repeated`
 
-    def __init__(
-        self, outputs: Sequence[Expression], counts: Sequence[int], dtype: Any, derived: bool = False
-    ):
+    def __init__(self, outputs: Sequence[Expression], counts: Sequence[int], dtype: Any):
         renumbered, self._nodes = _renumbered(outputs)  # inputs and operations, each after its operands
         self.outputs, self.dtype = tuple(renumbered), jnp.dtype(dtype)
-        self.derived = derived
         self.counts = tuple(x for x in counts if x)
         self._differentiated = tuple(outputs)
         self.linearized = functools.cache(self._linearized)
@@ -121,6 +117,11 @@ class Program:
         """The program on NumPy arrays: as machine code where that can be, else one operation of NumPy after the other."""
         if self.has_machine_code:
             return HostFunction(self.native, sum(self.counts), len(self.outputs), self.dtype)
+        return self.by_numpy
+
+    @functools.cached_property
+    def by_numpy(self) -> OnHost:
+        """As `on_host`, one operation of NumPy after the other: what is asked once or a few times is not compiled."""
         return OnHost(self.outputs, sum(self.counts), self.dtype)
 
     def __call__(self, *operands: Array) -> Array:
@@ -161,7 +162,7 @@ class Program:
             return Program(taken, self.counts, self.dtype)._tangent(varied)._transpose(changes)
         of = Derivative(taken, self._numbers(varied), {}, self.dtype)
         found = of.cotangents([of.build.input(count + i) for i in range(len(taken))])
-        return Program(found, (*self.counts, len(taken)), self.dtype, derived=True)
+        return Program(found, (*self.counts, len(taken)), self.dtype)
 
     def pushforward(self, varied: tuple[int, ...], outputs: int) -> "Program":
         """The change of the first outputs, from all operands and the changes of those `varied`.
@@ -193,8 +194,8 @@ class Program:
                 replaced[node] = build.input(node.args[0] + len(kept))
         change = copied(tangent.outputs, replaced, build)
         counts = (*self.counts, len(kept), *tangent.counts[len(self.counts) :])
-        keeping = Program((*self._differentiated, *kept), self.counts, self.dtype, derived=True)
-        return keeping, Program(change, counts, self.dtype, derived=True)
+        keeping = Program((*self._differentiated, *kept), self.counts, self.dtype)
+        return keeping, Program(change, counts, self.dtype)
 
     def _tangent(self, varied: tuple[int, ...]) -> "Program":
         """The change of the outputs, from the operands and the changes of those `varied`."""
@@ -203,7 +204,7 @@ class Program:
             of = Derivative(self._differentiated, self._numbers(varied), {}, self.dtype)
             found = of.changes([of.build.input(count + i) for i in range(len(self._numbers(varied)))])
             counts = (*self.counts, *(self.counts[i] for i in varied))
-            return Program(found, counts, self.dtype, derived=True)
+            return Program(found, counts, self.dtype)
 
         def change(*args: Array) -> list[Array]:
             operands = self._split(args[:count])
@@ -228,9 +229,7 @@ class Program:
                 self._differentiated, self._numbers(linear), {x: i for i, x in enumerate(order)}, self.dtype
             )
             found = of.cotangents([of.build.input(known + i) for i in range(len(self.outputs))])
-            return Program(
-                found, (*(self.counts[i] for i in others), len(self.outputs)), self.dtype, derived=True
-            )
+            return Program(found, (*(self.counts[i] for i in others), len(self.outputs)), self.dtype)
 
         def pulled(*args: Array) -> Sequence[Array]:
             given = list(args[:known])
@@ -273,9 +272,7 @@ def program_of(function: Any, shapes: Sequence[Any], dtype: Any) -> Program:
         for aval, array in zip(closed.out_avals, outputs, strict=True)
         for x in array.reshape(-1)
     ]
-    return Program(
-        found, [sum(x.size for x in jax.tree.leaves(each)) for each in shapes], dtype, derived=True
-    )
+    return Program(found, [sum(x.size for x in jax.tree.leaves(each)) for each in shapes], dtype)
 
 
 def traced(function: Any, counts: Sequence[int], dtype: Any) -> Program:

@@ -23,11 +23,13 @@ import numpy as np
 from .._misc._types import by_precision
 from .._system._tree_inertia import TreeInertia
 from ._expressions import Expression, is_zero
-from ._factors import Vector, by_factors, factor
+from ._factors import by_factors, factor
+from ._moves import filled
 from ._noise import without_noise
 from ._scalars import Builder
-from ._solve import Solver, largest, minus, plus, solve, times
+from ._solve import Solver, solve
 from ._tree_factors import product, widened
+from ._vectors import Vector, largest, minus, plus, times
 
 _ITERATIONS = 2
 _REFINEMENTS = 5  # of the change, which converges as fast as the positions do, with no check of its own
@@ -37,12 +39,7 @@ _CONSISTENT_RCOND = 1e-5
 
 
 def nearly_dependent(dtype: Any) -> float:
-    """Sines below which rows count as nearly dependent, so that errors along them are left to the projection.
-
-    **Arguments:**
-
-    - `dtype`: of the state.
-    """
+    """Sines below which rows count as nearly dependent, so that errors along them are left to the projection."""
     return by_precision(dtype, 3e-2, 0.1)
 
 
@@ -89,10 +86,7 @@ class Basis(NamedTuple):
 
 
 def _product(build: Builder, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
-    found = np.empty((len(X), Y.shape[1]), object)
-    for i, row in enumerate(build.product(X, Y)):
-        found[i] = row
-    return found
+    return filled((len(X), Y.shape[1]), [x for row in build.product(X, Y) for x in row])
 
 
 def _basis(build: Builder, N: np.ndarray | None, M: np.ndarray | TreeInertia, dtype: Any) -> Basis:

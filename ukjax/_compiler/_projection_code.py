@@ -8,18 +8,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend import core
 from jaxtyping import Array, Float
 
-from .._misc._once import once_traced
 from .._misc._types import Coordinates, Time, Velocities
-from .._system._rows import position_rows_and_jacobian
+from .._system._rows import Rows, position_rows_and_jacobian
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem, has_quasi_velocities
 from ._code import MOST, short_enough
-from ._common import common
+from ._common import Traced, common, trace
 from ._interpret import Interpreter
 from ._kernel_code import Again
+from ._moves import filled
 from ._parameters import InputMaker, Leaf, Structure, joined, leaf, numbers, read_by, split
 from ._program import Program
 from ._projection import MotionFunctions, projection
@@ -154,68 +153,56 @@ def projection_for(
     return _made(structure, tuple(map(leaf, leaves)), state, rcond, has_quasi_velocities(system))
 
 
-def _jaxprs(structure: Structure, avals: list[Any], state: tuple[Any, ...], quasi: bool) -> tuple[Any, ...]:
-    """The functions of `MotionFunctions`, traced, with the pytrees they return; and which rows are those of positions.
-
-    They take parameters, t and q, and v.
-    """
-    of_positions: tuple[bool, ...] = ()
-
-    n, shared = state[2].shape[0], common(structure, tuple(avals), state)
-
-    def positions(leaves: list[Array], t: Time, q: Coordinates) -> tuple[Array, Array]:
-        return position_rows_and_jacobian(joined(structure, leaves)[0], t, q)
-
-    def velocities(leaves: list[Array], t: Time, q: Coordinates, v: Velocities) -> tuple[Array, Array]:
-        nonlocal of_positions
-        rows = shared.rows(leaves, t, q, v)
-        known = rows.of_velocities
-        of_positions = tuple(map(bool, rows.of_positions[known]))
-        return rows.A[known], rows.velocity_error[known]
+def _functions(
+    structure: Structure, avals: tuple[Any, ...], state: tuple[Any, ...], quasi: bool
+) -> tuple[list[Traced], Rows]:
+    """What `MotionFunctions` are made of, of parameters, t and q, the second to last of v too; and the shapes of the
+    rows."""
+    rows, masses = common(structure, avals, state)
+    at = trace(
+        lambda leaves, *of: position_rows_and_jacobian(joined(structure, leaves)[0], *of),
+        [*avals],
+        *state[:2],
+    )
 
     def rates(leaves: list[Array], t: Time, q: Coordinates) -> Array:
         system, _ = joined(structure, leaves)
-        return jax.jacfwd(system.kinematics, argnums=2)(t, q, jnp.zeros(n, state[2].dtype))
+        return jax.jacfwd(system.kinematics, argnums=2)(t, q, jnp.zeros_like(state[2]))
 
-    def traced(function: Any, *state: Any) -> tuple[core.ClosedJaxpr, Any]:
-        closed, shapes = jax.make_jaxpr(function, return_shape=True)(avals, *state)
-        return closed, jax.tree.structure(shapes)
-
-    at = once_traced(positions, avals, *state[:2])
-    of_q = [lambda *x: at(*x)[0], lambda *x: at(*x)[1], shared.inertia, *([rates] if quasi else [])]
-    return traced(velocities, *state), [traced(function, *state[:2]) for function in of_q], of_positions
+    found = [
+        at.part(lambda x: x[0]),
+        at.part(lambda x: x[1]),
+        masses,
+        rows.part(lambda x: (x.A, x.velocity_error)),
+    ]
+    return found + ([trace(rates, [*avals], *state[:2])] if quasi else []), rows.shapes
 
 
 @remembered
 def _made(
     structure: Structure, leaves: tuple[Leaf, ...], state: tuple[Any, ...], rcond: float, quasi: bool
 ) -> ProjectionCode:
-    velocity, of_q, of_positions = _jaxprs(structure, [x.aval for x in leaves], state, quasi)
-    leaves = read_by(leaves, *(x for x, _ in (velocity, *of_q)))
+    functions, known = _functions(structure, tuple(x.aval for x in leaves), state, quasi)
+    leaves = read_by(leaves, *(x.program for x in functions))
     build = Builder(MOST)
     inputs = InputMaker(build)
-    parameters = [*inputs.of(leaves), inputs(())]
+    parameters, t = inputs.of(leaves), inputs(())
     interpreter = Interpreter(build, inputs.count - 1)
-    (n_q,), (n,), rows = state[1].shape, state[2].shape, of_q[0][0].out_avals[0].shape[0]
+    (n_q,), (n,), (rows,) = state[1].shape, state[2].shape, functions[0].shapes.shape
     counts = [inputs.count - 1, 1, n_q, n, n_q + n, rows]
     q, v, *errors, mu = (list(inputs((k,))) for k in (n_q, n, n_q, n, rows))
 
-    def evaluated(traced: tuple[core.ClosedJaxpr, Any]) -> Any:
-        closed, tree = traced
-        run = lambda *x: interpreter.run(closed.jaxpr, closed.consts, [*parameters, *map(_array, x)])
-        return lambda *x: jax.tree.unflatten(tree, run(*x))
+    def evaluated(function: Traced) -> Any:
+        return lambda *x: function.by(interpreter, parameters, t, [filled((len(y),), y) for y in x])
 
-    positions, jacobian, masses, *rates = map(evaluated, of_q)
-    quasi_rates = rates[0] if rates else None
-    motion = MotionFunctions(positions, jacobian, evaluated(velocity), masses, quasi_rates, of_positions)
+    positions, jacobian, masses, velocities, *rates = map(evaluated, functions)
+    of_velocities = lambda *x: tuple(of[known.of_velocities] for of in velocities(*x))
+    holonomic = tuple(map(bool, known.of_positions[known.of_velocities]))
+    motion = MotionFunctions(
+        positions, jacobian, of_velocities, masses, rates[0] if rates else None, holonomic
+    )
     dtype = state[1].dtype
     found = projection(build, motion, (q, v), mu, (errors[0], errors[1]), rcond, dtype)
     without = lambda: Program(found[: n_q + n + rows + 2], counts, dtype)
     again = Again(n_q + n + rows + 1, n_q + n, rows)
     return ProjectionCode(short_enough(Program(found, counts, dtype)), without, leaves, again, counts)
-
-
-def _array(x: list[Any]) -> np.ndarray:
-    found = np.empty(len(x), object)
-    found[:] = x
-    return found

@@ -15,13 +15,7 @@ from ._scalars import Builder
 
 
 def carrying_change(motion: MotionPrograms, control: Control) -> tuple[MotionPrograms, Control]:
-    """A motion of twice the size, whose parameters are twice as many, and its control.
-
-    **Arguments:**
-
-    - `motion`: of a state.
-    - `control`: of its steps.
-    """
+    """A motion of twice the size, whose parameters are twice as many, and its control."""
     n = motion.size
     field = _carrying(motion.field, n, 1)
     projection = motion.projection and _carrying(motion.projection, n, motion.multipliers)
@@ -45,7 +39,7 @@ def _carrying(program: Program, n: int, rest: int) -> Program:
     kept = _renumbered(program.outputs, own, build)
     moved = _renumbered(change.outputs, [*own, *changes], build)
     without = [0.0] * n if len(kept) > n + rest + 2 else []  # a change has no error
-    return Program([*kept[:n], *moved, *kept[n:], *without], counts, program.dtype, derived=True)
+    return Program([*kept[:n], *moved, *kept[n:], *without], counts, program.dtype)
 
 
 def _looking_at_first(control: Control, n: int) -> Control:
@@ -55,7 +49,7 @@ def _looking_at_first(control: Control, n: int) -> Control:
     states = [before + 2 * n * i + j for i in range(3) for j in range(n)]
     build, last = Builder(), before + 6 * n
     outputs = _renumbered(control.step.outputs, [*range(before), *states, last], build)
-    return control._replace(step=Program(outputs, (last + 1,), control.step.dtype, derived=True))
+    return control._replace(step=Program(outputs, (last + 1,), control.step.dtype))
 
 
 def _renumbered(outputs: Sequence[Expression], places: Sequence[int], build: Builder) -> list[Expression]:

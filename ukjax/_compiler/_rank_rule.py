@@ -10,7 +10,8 @@ from .._pseudoinverse import AbstractPseudoinverse
 from ._by_pseudoinverse import acceleration_by
 from ._expressions import Expression
 from ._scalars import Builder, TranslationError
-from ._solve import Solution, acceleration, plus
+from ._solve import Solution, acceleration
+from ._vectors import plus
 
 # Bennett's linkage turns dependent rows by 1e-3 at steps of 0.04 s; what other sizes cost: experiments/fixed_steps.py.
 _OF_START = 3e-3
@@ -33,12 +34,7 @@ How = AbstractPseudoinverse | type[AbstractFormula] | AtStages | float
 
 
 def least_of(how: How) -> float:
-    """The least threshold of L D L^T; 1 for anything else.
-
-    **Arguments:**
-
-    - `how`: as described.
-    """
+    """The least threshold of L D L^T; 1 for anything else."""
     if isinstance(how, AtStages):
         return how.least
     return how if isinstance(how, float) else 1.0

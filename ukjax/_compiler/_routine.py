@@ -15,12 +15,7 @@ from ._program import Program
 
 @final
 class RegisterRows:
-    """Gives out the rows of the array `%rows`, and writes what moves them.
-
-    **Arguments:**
-
-    - `kind`: of the vectors.
-    """
+    """Gives out the rows of the array `%rows`, and writes what moves them."""
 
     def __init__(self, kind: Kind):
         self.kind, self.size, self.aligned = kind, 0, f", align {kind.bytes}"
@@ -74,6 +69,10 @@ class RegisterRows:
         given = ", ".join(f"ptr {self.place(w, row)}" for row in (to, of, where))
         w.do(f"call void @blend({given}, i64 {count})")
 
+    def clear(self, w: Writer, row: int, count: int) -> None:
+        """Sets rows to zero."""
+        w.do(f"call void @clear(ptr {self.place(w, row)}, i64 {count})")
+
     def functions(self) -> Iterator[str]:
         """The functions that move rows."""
         for name, given in {
@@ -83,6 +82,10 @@ class RegisterRows:
             "spread": "",
         }.items():
             yield self._mover(name, given)
+        w = Writer()
+        with w.loop("%count") as k:
+            w.store(self.kind.vector, self.kind.constant(0.0), w.at(self.kind.vector, "%to", k), self.aligned)
+        yield w.function("clear", "ptr %to, i64 %count")
 
     def _mover(self, name: str, given: str) -> str:
         """A function that sets `%count` rows from `%to` on, from `%of`."""

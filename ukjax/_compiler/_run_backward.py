@@ -10,7 +10,7 @@ from ._llvm_text import Writer
 from ._program import Program
 from ._routine import texts
 from ._run_lanes import RunLanes
-from ._run_layout import OPERANDS, RunLayout, as_operands
+from ._run_layout import GIVEN, OPERANDS, RunLayout, strides
 from ._run_step_back import StepBack
 from ._run_steps import RunSteps
 from ._run_tape import Tape
@@ -50,10 +50,9 @@ class Backward:
         """The instructions by which a foreign function of XLA calls it: results are cotangents, rows and the tape."""
         count, times = len(OPERANDS), OPERANDS.index("times")
         sizes = [dimension(f"in{count + 1}", 0, "runs"), dimension(f"in{times}", 1, "saves")]
-        lines, given = as_operands()
         results = ", ".join(f"ptr %out{i}" for i in (3, 4, 0, 1, 2))
-        given = f"{results}, i64 %runs, i64 %saves, {given}, ptr %in{count}, ptr %in{count + 1}"
-        return "\n".join([*sizes, *lines, f"  call void @pull({given})"])
+        given = f"{results}, i64 %runs, i64 %saves, {GIVEN}, ptr %in{count}, ptr %in{count + 1}"
+        return "\n".join([*sizes, *strides(), f"  call void @pull({given})"])
 
     def _pull(self) -> str:
         w, width = Writer(), self._at.kind.width
@@ -84,7 +83,9 @@ class Backward:
                         f"call void @give(ptr {place}, ptr {self._rows.place(w, row)}, i64 {lane}, i64 {count})"
                     )
             groups.append(w.apply("icmp ult", "i64", w.increased("%group", width), "%runs"))
-        given = f"ptr %rows, ptr %tape, ptr %field, ptr %projection, ptr %state, i64 %runs, i64 %saves, {self._at.given}"
+        given = (
+            f"ptr %rows, ptr %tape, ptr %field, ptr %projection, ptr %state, i64 %runs, i64 %saves, {GIVEN}"
+        )
         return w.function("pull", f"{given}, ptr %ofsaved, ptr %ofend", internal=False)
 
     def _of_run(self, w: Writer, array: str, run: str, count: int) -> str:
@@ -99,7 +100,7 @@ class Backward:
             run = w.apply("add", "i64", first, lane)
             w.store("i64", run, w.at("i64", "%run", lane))
             w.store("i64", 0, w.at("i64", "%steps", lane))
-            w.do(f"call void @fill(ptr %rows, i64 {lane}, i64 {run}, {at.given})")
+            w.do(f"call void @fill(ptr %rows, i64 {lane}, i64 {run}, {GIVEN})")
             of = w.at(self._number, "%ofend", w.apply("mul", "i64", run, at.motion.size))
             end = rows.place(w, self._back.outputs[2][0])
             w.do(f"call void @fetch(ptr {end}, ptr {of}, i64 {lane}, i64 {at.motion.size})")

@@ -6,7 +6,7 @@ from typing import final
 import numpy as np
 
 from ._llvm_text import Writer
-from ._run_layout import COUNTED, OPERANDS, RunLayout
+from ._run_layout import COUNTED, GIVEN, OPERANDS, RunLayout
 
 
 @final
@@ -53,7 +53,7 @@ class RunLanes:
         begun = {at.nearness: np.inf, at.steps: 0.0, at.accepted: 0.0, at.result: 0.0, at.new: 1.0}
         for row, value in begun.items():
             w.store(self._number, at.kind.literal(value), rows.number(w, row, "%lane"))
-        return w.function("fill", f"ptr %rows, i64 %lane, i64 %run, {at.given}")
+        return w.function("fill", f"ptr %rows, i64 %lane, i64 %run, {GIVEN}")
 
     def _finish(self) -> str:
         """Writes the end of a run, and the states it did not get to as infinite."""
@@ -99,7 +99,7 @@ class RunLanes:
         with w.when(w.apply("icmp ult", "i64", run, "%runs")):
             w.store("i64", run, own)
             w.store("i64", 0, w.at("i64", "%count", lane))
-            w.do(f"call void @fill(ptr %rows, i64 {lane}, i64 {run}, {self._at.given})")
+            w.do(f"call void @fill(ptr %rows, i64 {lane}, i64 {run}, {GIVEN})")
             w.increased("%next")
             w.increased("%active")
 

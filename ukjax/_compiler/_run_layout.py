@@ -19,14 +19,18 @@ COUNTED = ("t", "result", "steps", "accepted", "saved")
 """What stands before the state at the end of a run."""
 
 
-def as_operands() -> tuple[list[str], str]:
-    """Instructions of a foreign function of XLA: how far apart the runs are in each operand; and what to pass on."""
+GIVEN = ", ".join(f"ptr %in{i}, i64 %stride{i}" for i in range(len(OPERANDS)))
+"""The parameters of functions that take the operands: arrays, and how far apart the runs are in each."""
+
+
+def strides() -> list[str]:
+    """Instructions of a foreign function of XLA: how far apart the runs are in each operand."""
     lines = list[str]()
     for i in range(len(OPERANDS)):
         lines += [dimension(f"in{i}", axis, f"size{i}.{axis}") for axis in (0, 1)]
         lines += [f"  %shared{i} = icmp eq i64 %size{i}.0, 1"]
         lines += [f"  %stride{i} = select i1 %shared{i}, i64 0, i64 %size{i}.1"]
-    return lines, ", ".join(f"ptr %in{i}, i64 %stride{i}" for i in range(len(OPERANDS)))
+    return lines
 
 
 class MotionPrograms(NamedTuple):
@@ -83,12 +87,7 @@ class Control(NamedTuple):
     step: Program
 
     def reads_error(self, size: int) -> bool:
-        """Whether the program needs the error of a step.
-
-        **Arguments:**
-
-        - `size`: of the state.
-        """
+        """Whether the program needs the error of a step."""
         count = sum(self.step.counts)
         read = (x.args[0] for x in reachable(self.step.outputs) if x.op == "input")
         return any(count - 1 - size <= i < count - 1 for i in read)
@@ -141,8 +140,3 @@ class RunLayout:
     def goes_on(self) -> int:
         """The row that marks the lanes whose run has not ended."""
         return self.controlled + 1
-
-    @property
-    def given(self) -> str:
-        """The parameters of functions that take the operands: arrays, and how far apart the runs are in each."""
-        return ", ".join(f"ptr %in{i}, i64 %stride{i}" for i in range(len(OPERANDS)))

@@ -54,13 +54,13 @@ class StepBack:
         """Sets what stays the same for all steps of a run."""
         at, rows = self._at, self._rows
         for row, count in self.outputs[:2]:
-            w.do(f"call void @clear(ptr {rows.place(w, row)}, i64 {count})")
+            rows.clear(w, row, count)
         rows.copy(w, self._field.inputs, at.field.inputs, at.numbers[0])
         if self._project and at.project:
             rows.copy(w, self._project.inputs, at.project.inputs, at.numbers[1])
 
     def _movers(self) -> list[str]:
-        """Functions that move the numbers of one lane, set rows to zero, and add rows in marked lanes."""
+        """Functions that move the numbers of one lane, and add rows in marked lanes."""
         kind, rows, found = self._at.kind, self._rows, []
         for name in ("put", "give"):
             w = Writer()
@@ -69,10 +69,6 @@ class StepBack:
                 own = w.at(kind.number, w.at(kind.vector, "%to", k), "%lane")
                 w.store(kind.number, x, own if name == "put" else w.at(kind.number, "%to", k))
             found.append(w.function(name, "ptr %to, ptr %of, i64 %lane, i64 %count"))
-        w = Writer()
-        with w.loop("%count") as k:
-            w.store(kind.vector, kind.constant(0.0), w.at(kind.vector, "%to", k), rows.aligned)
-        found.append(w.function("clear", "ptr %to, i64 %count"))
         w = Writer()
         marked = w.apply(
             "fcmp ogt", kind.vector, w.load(kind.vector, "%where", rows.aligned), kind.constant(0.5)
@@ -140,7 +136,7 @@ class StepBack:
         t, t_next = (rows.product(w, rows.load(w, row), at.direction) for row in (at.t, at.t_next))
         rows.store(w, w.apply("fsub", vector, t_next, t), self._h)
         for row, count in ((self._start, n), (self._stages, n * len(at.method.c))):
-            w.do(f"call void @clear(ptr {rows.place(w, row)}, i64 {count})")
+            rows.clear(w, row, count)
         w.store("i64", 0, "%calls")  # of saved states in the step
         self._add_saved(w, step)
         y, stages, mu = self._tape.parts(w, place)
@@ -204,7 +200,7 @@ class StepBack:
         rows.copy(w, at.weigh.inputs, at.t, 2)
         with w.repeat() as going:
             rows.store(w, 0.0, at.due)
-            w.do(f"call void @clear(ptr {rows.place(w, self._saved)}, i64 {at.motion.size})")
+            rows.clear(w, self._saved, at.motion.size)
             with w.loop(at.kind.width) as lane:
                 left = w.load("i64", w.at("i64", "%left", lane))
                 some = w.apply("icmp ugt", "i64", left, 0)

@@ -68,7 +68,7 @@ class RunSteps:
                 time = at.project.inputs + at.numbers[1]
                 rows.store(w, t, time)
                 rows.copy(w, time + 1, at.y, n)
-                self._without_multipliers(w, time + 1 + 2 * n)
+                rows.clear(w, time + 1 + 2 * n, at.motion.multipliers)
                 at.project.run(w, at.projected)
                 rows.blend(w, at.nearness, at.projected + n + at.motion.multipliers, at.new)
             if at.method.keeps_first:
@@ -144,7 +144,7 @@ class RunSteps:
         """
         at, rows, n, m = self._at, self._rows, self._at.motion.size, self._at.motion.multipliers
         assert at.project is not None
-        self._without_multipliers(w, mu)
+        rows.clear(w, mu, m)
         w.store("i64", 0, "%calls")
         with w.repeat() as going:
             at.project.run(w, at.projected)
@@ -152,13 +152,3 @@ class RunSteps:
             rows.blend(w, mu, at.projected + n, unsettled, m)
             few = w.apply("icmp ult", "i64", w.increased("%calls"), MOST_CALLS)
             going.append(w.apply("and", "i1", few, rows.any(w, unsettled)))
-
-    def _without_multipliers(self, w: Writer, mu: int) -> None:
-        at, rows = self._at, self._rows
-        with w.loop(at.motion.multipliers) as k:
-            w.store(
-                at.kind.vector,
-                at.kind.constant(0.0),
-                w.at(at.kind.vector, rows.place(w, mu), k),
-                rows.aligned,
-            )

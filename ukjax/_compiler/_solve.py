@@ -22,11 +22,12 @@ import numpy as np
 
 from .._pseudoinverse import ROW_NOISE
 from .._system._tree_inertia import TreeInertia
-from ._expressions import Expression, entries, is_number, is_zero
-from ._factors import Taken, Vector, by_factors, factor
+from ._expressions import Expression, entries, is_zero
+from ._factors import Taken, by_factors, factor
 from ._noise import without_noise
 from ._scalars import Builder
 from ._tree_factors import factored, product
+from ._vectors import Vector, dot, largest, minus, plus, times
 
 _EXACT = 1e4  # machine epsilons, within which rows depend on each other but for rounding
 _ROUNDING = 32.0  # machine epsilons, times what pivots a row builds on: as much of its own may be rounding
@@ -180,31 +181,6 @@ class Solver:
         return solver
 
 
-def plus(build: Builder, x: Iterable[Expression], y: Iterable[Expression]) -> Vector:
-    """The sum of two vectors."""
-    return [build.apply("add", *pair) for pair in zip(x, y, strict=True)]
-
-
-def minus(build: Builder, x: Iterable[Expression], y: Iterable[Expression]) -> Vector:
-    """The difference of two vectors."""
-    return [build.apply("sub", *pair) for pair in zip(x, y, strict=True)]
-
-
-def times(build: Builder, X: Iterable[Sequence[Expression]], y: Sequence[Expression]) -> Vector:
-    """The product of a matrix, by its rows, and a vector."""
-    known = entries(y)
-    return [build.dot(entries(row), known) for row in X]
-
-
-def largest(build: Builder, x: Iterable[Expression]) -> Expression:
-    """The largest absolute value of a vector."""
-    sizes = [build.apply("abs", value) for value in x]
-    found: Expression = max((float(size) for size in sizes if is_number(size)), default=0.0)
-    for size in dict.fromkeys(size for size in sizes if not is_number(size)):
-        found = build.apply("max", found, size)
-    return found
-
-
 def solve(
     solver: Solver,
     M: np.ndarray | TreeInertia,
@@ -264,14 +240,15 @@ def _dependency(
 ) -> tuple[Vector, Expression]:
     """As in `Solution`, within rounding: A^T z in the norm of M^-1, beside what each row adds to it."""
     build, apply = solver.build, solver.build.apply
-    dot = lambda x, y: build.dot(entries(x), entries(y))
     within = lambda x, limit, part: apply("le", apply("abs", x), apply("mul", part, limit))
     size = lambda x: [apply("abs", entry) for entry in x]
     z = solver.dependency(e)
     squares = [apply("mul", x, x) for x in z]
-    vanishes = within(dot(z, solver.effect(z)), dot(squares, np.diag(solver.S)), (_EXACT * eps) ** 2)
+    vanishes = within(
+        dot(build, z, solver.effect(z)), dot(build, squares, np.diag(solver.S)), (_EXACT * eps) ** 2
+    )
     of_b = plus(build, size(b), times(build, map(size, A), size(a)))  # b is what terms as large as A a leave
-    return z, apply("and", vanishes, within(dot(z, b), dot(size(z), of_b), _EXACT * eps))
+    return z, apply("and", vanishes, within(dot(build, z, b), dot(build, size(z), of_b), _EXACT * eps))
 
 
 def acceleration(build: Builder, M: Any, Q: Any, A: Any, b: Any, rcond: Expression, eps: float) -> Solution:

@@ -31,23 +31,12 @@ class SystemFunction:
     def __init__(self, written: Written, leaves: Sequence[Leaf]):
         self.written, self._leaves = written, leaves
 
-    def numbers(self, system: AbstractSystem, stabilizer: AbstractStabilizer) -> Array:
-        """The parameters it takes, as a vector.
-
-        **Arguments:**
-
-        - `system`, `stabilizer`: of the structure.
-        """
+    def numbers(self, system: Any, stabilizer: AbstractStabilizer | None) -> Array:
+        """The parameters it takes, as a vector."""
         return numbers(self._leaves, system, stabilizer, self.written.dtype)
 
     def __call__(self, system: AbstractSystem, stabilizer: AbstractStabilizer, *arrays: Array) -> Any:
-        """What the function returns.
-
-        **Arguments:**
-
-        - `system`, `stabilizer`: of the structure.
-        - `arrays`: the arrays.
-        """
+        """What the function returns."""
         return self.written(self.numbers(system, stabilizer), *arrays)
 
 
@@ -66,13 +55,19 @@ def system_function(
     """
     leaves, structure = split(system, stabilizer)
     shapes = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays)
-    return _made(function, structure, tuple(map(leaf, leaves)), shapes)
+    code = written_function(function, structure, tuple(map(leaf, leaves)), shapes)
+    short_enough(code.written.program)
+    return code
 
 
 @remembered
-def _made(
+def written_function(
     function: Callable[..., Any], structure: Structure, leaves: tuple[Leaf, ...], shapes: tuple[Any, ...]
 ) -> SystemFunction:
+    """As `system_function`, however long, for evaluation by NumPy.
+
+    **Arguments:** as there, the system and the stabilizer as `split` gives them.
+    """
     of_leaves = lambda leaves, *arrays: function(*joined(structure, leaves), *arrays)
     closed, out = jax.make_jaxpr(of_leaves, return_shape=True)([x.aval for x in leaves], *shapes)
     require_seen(closed.consts)
@@ -80,7 +75,7 @@ def _made(
     return SystemFunction(_written(closed, out, inputs, inputs.of(leaves), shapes), leaves)
 
 
-class _OfSystem(NamedTuple):
+class OfSystem(NamedTuple):
     """A function of a system and arrays as one of a stabilizer too."""
 
     function: Callable[..., Any]
@@ -102,7 +97,7 @@ def by_code(function: Callable[..., Any], system: Any, *arrays: Any) -> Any:
     stabilizer = NoStabilizer()
     if machine_code_is_wanted():
         with contextlib.suppress(TranslationError):
-            code = system_function(_OfSystem(function), system, stabilizer, *arrays)
+            code = system_function(OfSystem(function), system, stabilizer, *arrays)
             if code.written.program.has_machine_code:
                 return code(system, stabilizer, *arrays)
     return function(system, *arrays)
@@ -118,7 +113,9 @@ def array_function(function: Callable[..., Any], *arrays: Any) -> Written:
 
     **Raises:** `TranslationError`.
     """
-    return _of_arrays(function, tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays))
+    written = _of_arrays(function, tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays))
+    short_enough(written.program)
+    return written
 
 
 @remembered
@@ -135,6 +132,4 @@ def _written(
     arguments = parameters + [inputs(x.shape) for x in shapes]
     found = Interpreter(inputs.build, counts[0]).run(closed.jaxpr, closed.consts, arguments)
     arrays = jax.tree.unflatten(jax.tree.structure(out), [np.asarray(x, object) for x in found])
-    written = Written(arrays, counts, shapes[0].dtype)
-    short_enough(written.program)
-    return written
+    return Written(arrays, counts, shapes[0].dtype)

@@ -17,9 +17,10 @@ from typing import NamedTuple
 import numpy as np
 
 from .._system._tree_inertia import TreeInertia
-from ._expressions import Expression, entries, is_zero
-from ._factors import Factors, Vector, factor
+from ._expressions import Expression, is_zero
+from ._factors import Factors, factor
 from ._scalars import Builder
+from ._vectors import Vector, dot, plus, scaled, times
 
 
 class Link(NamedTuple):
@@ -36,18 +37,6 @@ def _links(M: TreeInertia) -> list[Link]:
     return [Link(k, M.parents[k], list(M.axes[k]), list(M.arms[k])) for k in reversed(M.outwards())]
 
 
-def _dot(build: Builder, x: Vector, y: Vector) -> Expression:
-    return build.dot(entries(x), entries(y))
-
-
-def _added(build: Builder, x: Vector, y: Vector) -> Vector:
-    return [build.apply("add", *pair) for pair in zip(x, y, strict=True)]
-
-
-def _scaled(build: Builder, x: Expression, y: Vector) -> Vector:
-    return [build.apply("mul", x, value) for value in y]
-
-
 def _cross(build: Builder, x: Vector, y: Vector) -> Vector:
     parts = ((1, 2), (2, 0), (0, 1))
     mul = functools.partial(build.apply, "mul")
@@ -56,12 +45,12 @@ def _cross(build: Builder, x: Vector, y: Vector) -> Vector:
 
 def _carried(build: Builder, arm: Vector, twist: Vector) -> Vector:
     """A twist about the point at the start of the arm, about that at its end."""
-    return [*twist[:3], *_added(build, twist[3:], _cross(build, twist[:3], arm))]
+    return [*twist[:3], *plus(build, twist[3:], _cross(build, twist[:3], arm))]
 
 
 def _passed(build: Builder, arm: Vector, wrench: Vector) -> Vector:
     """A wrench about the point at the end of the arm, about that at its start."""
-    return [*_added(build, wrench[:3], _cross(build, arm, wrench[3:])), *wrench[3:]]
+    return [*plus(build, wrench[:3], _cross(build, arm, wrench[3:])), *wrench[3:]]
 
 
 def _moved(build: Builder, arm: Vector, given: np.ndarray) -> np.ndarray:
@@ -70,7 +59,7 @@ def _moved(build: Builder, arm: Vector, given: np.ndarray) -> np.ndarray:
         return given
     found = given.copy()
     for c in range(3):
-        found[:3, 3 + c] = _added(build, list(given[:3, 3 + c]), _cross(build, arm, list(given[3:, 3 + c])))
+        found[:3, 3 + c] = plus(build, list(given[:3, 3 + c]), _cross(build, arm, list(given[3:, 3 + c])))
     found[3:, :3] = found[:3, 3:].T
     for a in range(3):
         right = _cross(build, arm, list(found[a, 3:]))
@@ -108,11 +97,11 @@ class TreeFactors(NamedTuple):
         wrenches: dict[int, Vector] = {}
         for link, gain in zip(self.links, self.gain, strict=True):
             wrench = wrenches.get(link.place, [0.0] * 6)
-            out.append(build.apply("sub", x[link.place], _dot(build, link.axis, wrench)))
+            out.append(build.apply("sub", x[link.place], dot(build, link.axis, wrench)))
             if link.parent >= 0:
-                through = _passed(build, link.arm, _added(build, wrench, _scaled(build, out[-1], gain)))
+                through = _passed(build, link.arm, plus(build, wrench, scaled(build, out[-1], gain)))
                 before = wrenches.get(link.parent)
-                wrenches[link.parent] = through if before is None else _added(build, before, through)
+                wrenches[link.parent] = through if before is None else plus(build, before, through)
         return out
 
     def backward(self, build: Builder, y: Sequence[Expression]) -> Vector:
@@ -121,8 +110,8 @@ class TreeFactors(NamedTuple):
         twists: dict[int, Vector] = {-1: [0.0] * 6}
         for link, gain, value in reversed(list(zip(self.links, self.gain, y, strict=True))):
             twist = _carried(build, link.arm, twists[link.parent])
-            x = out[link.place] = build.apply("sub", value, _dot(build, gain, twist))
-            twists[link.place] = _added(build, twist, _scaled(build, x, link.axis))
+            x = out[link.place] = build.apply("sub", value, dot(build, gain, twist))
+            twists[link.place] = plus(build, twist, scaled(build, x, link.axis))
         return out
 
     def frozen(self, build: Builder) -> "TreeFactors":
@@ -150,10 +139,10 @@ def factored(
     taken: dict[int, Expression] = {}
     for link in links:
         own = articulated[link.place]
-        U = [_dot(build, list(row), link.axis) for row in own]
-        D = build.apply("add", _dot(build, link.axis, U), armature[link.place])
+        U = times(build, own, link.axis)
+        D = build.apply("add", dot(build, link.axis, U), armature[link.place])
         inverse = invert(D, build.apply("add", D, taken.get(link.place, 0.0)))
-        gain = _scaled(build, inverse, U)
+        gain = scaled(build, inverse, U)
         found.inverse.append(inverse)
         found.gain.append(gain)
         if link.parent < 0:
@@ -163,7 +152,7 @@ def factored(
         moved, before = _moved(build, link.arm, own), articulated[link.parent]
         for a, b in zip(*np.triu_indices(6), strict=True):
             before[a, b] = before[b, a] = build.apply("add", before[a, b], moved[a, b])
-        along = _dot(build, U, _carried(build, link.arm, axes[link.parent]))
+        along = dot(build, U, _carried(build, link.arm, axes[link.parent]))
         given = build.apply("mul", inverse, build.apply("mul", along, along))
         taken[link.parent] = build.apply("add", taken.get(link.parent, 0.0), given)
     return found
@@ -179,25 +168,21 @@ def product(build: Builder, M: np.ndarray | TreeInertia, x: Sequence[Expression]
     - `x`: (n,).
     """
     if not isinstance(M, TreeInertia):
-        known = entries(x)
-        return [build.dot(entries(row), known) for row in M]
+        return times(build, M, x)
     links, armature, out = _links(M), _armature(M), list(x)
     twists: dict[int, Vector] = {-1: [0.0] * 6}
     for link in reversed(links):
-        moved = _scaled(build, x[link.place], link.axis)
-        twists[link.place] = _added(build, _carried(build, link.arm, twists[link.parent]), moved)
+        moved = scaled(build, x[link.place], link.axis)
+        twists[link.place] = plus(build, _carried(build, link.arm, twists[link.parent]), moved)
     wrenches: dict[int, Vector] = {}
     for link in links:
-        wrench = [
-            _dot(build, list(row), twists[link.place])
-            for row in _symmetric(np.asarray(M.inertia[link.place]))
-        ]
-        wrench = _added(build, wrench, wrenches.get(link.place, [0.0] * 6))
+        wrench = times(build, _symmetric(np.asarray(M.inertia[link.place])), twists[link.place])
+        wrench = plus(build, wrench, wrenches.get(link.place, [0.0] * 6))
         own = build.apply("mul", armature[link.place], x[link.place])
-        out[link.place] = build.apply("add", _dot(build, link.axis, wrench), own)
+        out[link.place] = build.apply("add", dot(build, link.axis, wrench), own)
         if link.parent >= 0:
             through = _passed(build, link.arm, wrench)
-            wrenches[link.parent] = _added(build, through, wrenches.get(link.parent, [0.0] * 6))
+            wrenches[link.parent] = plus(build, through, wrenches.get(link.parent, [0.0] * 6))
     return out
 
 

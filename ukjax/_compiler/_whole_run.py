@@ -11,7 +11,7 @@ from ._foreign import dimension
 from ._llvm_text import Writer
 from ._routine import texts
 from ._run_lanes import RunLanes
-from ._run_layout import RunLayout, as_operands
+from ._run_layout import GIVEN, RunLayout, strides
 from ._run_steps import RunSteps
 
 
@@ -42,9 +42,8 @@ class WholeRun:
     def call() -> str:
         """The instructions by which a foreign function of XLA calls it: results are saved states, ends and rows."""
         sizes = [dimension("out0", axis, name) for axis, name in ((0, "runs"), (1, "saves"))]
-        lines, given = as_operands()
-        call = f"  call void @integrate(ptr %out2, ptr %out0, ptr %out1, i64 %runs, i64 %saves, {given})"
-        return "\n".join([*sizes, *lines, call])
+        call = f"  call void @integrate(ptr %out2, ptr %out0, ptr %out1, i64 %runs, i64 %saves, {GIVEN})"
+        return "\n".join([*sizes, *strides(), call])
 
     def _integrate(self) -> str:
         w, at = Writer(), self._at
@@ -57,5 +56,5 @@ class WholeRun:
             self._lanes.save(w, self._steps.settle if self._settled else None)
             self._steps.move_on(w)
             going.append(self._lanes.end(w))
-        given = f"ptr %rows, ptr %saved, ptr %ends, i64 %runs, i64 %saves, {at.given}"
+        given = f"ptr %rows, ptr %saved, ptr %ends, i64 %runs, i64 %saves, {GIVEN}"
         return w.function("integrate", given, internal=False)

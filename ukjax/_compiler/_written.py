@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ._on_host import OnHost
 from ._program import Program
 from ._repeated import Repeated
 
@@ -59,26 +58,17 @@ class Written:
         """
         return self._parted(self.program.on_host(*operands))
 
-    @functools.cached_property
-    def _by_numpy(self) -> OnHost:
-        return OnHost(self.program.outputs, sum(self.counts), self.dtype)
-
     def by_numpy(self, *operands: np.ndarray) -> Any:
-        """As `on_host`, one operation of NumPy after the other: what is asked once or a few times is not compiled.
+        """As `on_host`, by `Program.by_numpy`.
 
         **Arguments:**
 
         - `operands`: as for `OnHost`.
         """
-        return self._parted(self._by_numpy(*operands))
+        return self._parted(self.program.by_numpy(*operands))
 
     def __call__(self, *operands: Array) -> Any:
-        """The pytree.
-
-        **Arguments:**
-
-        - `operands`: the inputs.
-        """
+        """The pytree."""
         return self._parted(run(self.program, *operands))
 
 

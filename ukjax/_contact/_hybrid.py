@@ -5,6 +5,8 @@ first such time t* is found on the step's interpolation, then by Newton's method
 t* is settled, and a second step goes on to the end. So all times between are states of steps of the solver's own order,
 and Diffrax sees an ordinary step. A step with a second event is refused, and tried again shorter.
 
+The solver sees (q, v) as one vector, and the mode as an argument, so that it computes nothing for what stays.
+
 t* is found without being differentiated, and corrected by one step of Newton's method that is: so it has the derivative
 of the implicit function, and the state after it that of the saltation matrix (Aizerman and Gantmakher 1958).
 """
@@ -12,6 +14,7 @@ of the implicit function, and the state after it that of the saltation matrix (A
 from typing import Any, NamedTuple, final
 
 import diffrax as dfx
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
@@ -19,26 +22,47 @@ from jaxtyping import Array
 from .._misc._precision import in_full_precision
 from .._motion._wrapped_solver import AbstractForwardingSolver
 from ._log import Log, empty_log, logged
+from ._modes import Mode
 from ._touching import State, Touching
-from ._watch import Curve, InnerSteps, Stepped, first_event, watched
+from ._watch import Curve, InnerSteps, Stepped, Watched, constant, first_event, watched
 
 _REFUSED = 1e8  # times the state: the error of a step that is to be refused
 
 
+def _split(x: Array, count: int) -> tuple[Array, Array]:
+    return x[:count], x[count:]
+
+
+def _packed(y: State) -> Array:
+    return jnp.concatenate(y[:2])
+
+
+def _within_mode(t: Array, x: Array, args: tuple[Touching, Mode, Array]) -> Array:
+    """The rate of (q, v) as one vector, of which q are the first, as many as a third argument has entries."""
+    of, mode, q = args
+    return jnp.concatenate(of.rates(t, (*_split(x, q.size), mode)))
+
+
+_TERM = dfx.ODETerm(_within_mode)  # pyright: ignore[reportArgumentType]
+
+
 @final
 class _Pieces(dfx.AbstractLocalInterpolation):
-    """Two interpolations, the second from `until` on."""
+    """Two interpolations, the second from `until` on, with the modes of their states."""
 
     t0: Array
     t1: Array
     until: Array
     first: Any
     second: Any
+    modes: tuple[Mode, Mode]
+    count: int = eqx.field(static=True)
 
     def evaluate(self, t0: Any, t1: Any = None, left: bool = True) -> Any:
         if t1 is not None:
             return jax.tree.map(jnp.subtract, self.evaluate(t1), self.evaluate(t0))
-        pair = self.first.evaluate(t0), self.second.evaluate(t0)
+        pieces = zip((self.first, self.second), self.modes, strict=True)
+        pair = [(*_split(of.evaluate(t0), self.count), mode) for of, mode in pieces]
         return jax.tree.map(lambda x, y: jnp.where(t0 <= self.until, x, y), *pair)
 
 
@@ -46,12 +70,22 @@ class _Pieced(NamedTuple):
     """Makes the interpolation of a step in two pieces, each by the solver's own.
 
     - `of_piece`: the solver's.
+    - `count`: of coordinates.
     """
 
     of_piece: Any
+    count: int
 
     def __call__(
-        self, *, t0: Array, t1: Array, first: Any, second: Any, until: Array, since: Array
+        self,
+        *,
+        t0: Array,
+        t1: Array,
+        first: Any,
+        second: Any,
+        until: Array,
+        since: Array,
+        modes: tuple[Mode, Mode],
     ) -> _Pieces:
         # A piece without length is never asked, but must be finite.
         long = lambda start, end: jnp.where(end == start, start + 1, end)
@@ -59,7 +93,7 @@ class _Pieced(NamedTuple):
             self.of_piece(t0=t0, t1=long(t0, until), **first),
             self.of_piece(t0=since, t1=long(since, t1), **second),
         )
-        return _Pieces(t0, t1, until, *pieces)
+        return _Pieces(t0, t1, until, *pieces, modes, self.count)
 
 
 @final
@@ -69,16 +103,19 @@ class HybridSolver(AbstractForwardingSolver):
     **Arguments:**
 
     - `solver`: a solver that estimates its error.
+    - `count`: of coordinates q.
     """
 
     solver: dfx.AbstractSolver
+    count: int = eqx.field(static=True)
 
     @property
     def interpolation_cls(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return _Pieced(self.solver.interpolation_cls)
+        return _Pieced(self.solver.interpolation_cls, self.count)
 
     def init(self, terms: Any, t0: Any, t1: Any, y0: Any, args: Touching) -> Any:
-        return self.solver.init(terms, t0, t1, y0, args), empty_log(y0)
+        inner = self.solver.init(_TERM, t0, t1, _packed(y0), (args, y0[2], y0[0]))
+        return inner, empty_log(y0)
 
     @in_full_precision
     def step(
@@ -88,15 +125,20 @@ class HybridSolver(AbstractForwardingSolver):
 
         def one(args: Touching, t0: Array, t1: Array, y0: State) -> Stepped:
             # The state is moved after each step: a stage kept from it (first same as last) is stale.
-            y, error, dense, _, result = self.solver.step(terms, t0, t1, y0, args, inner, jnp.array(True))
-            return Stepped((y[0], y[1], y0[2]), error, dense, result)
+            given = _packed(y0), (args, y0[2], y0[0]), inner, jnp.array(True)
+            x, error, dense, _, result = self.solver.step(_TERM, t0, t1, *given)
+            return Stepped((*_split(x, self.count), y0[2]), error, dense, result)
 
         def curve(dense: Any, t0: Array, t1: Array) -> Curve:
             of = self.solver.interpolation_cls(t0=t0, t1=jnp.where(t1 == t0, t0 + 1, t1), **dense)
-            return lambda s: of.evaluate(t0 + s * (t1 - t0))
+            return lambda s: _split(of.evaluate(t0 + s * (t1 - t0)), self.count)
+
+        def seen(*step: Any) -> Watched:
+            of, t0, t1, y0, stepped = constant((args, *step))
+            return watched(of, t0, t1, y0, curve(stepped.dense, t0, t1), stepped.y)
 
         whole = one(args, t0, t1, y0)
-        found = watched(args, t0, t1, y0, curve(whole.dense, t0, t1), whole.y)
+        found = seen(t0, t1, y0, whole)
 
         def split() -> tuple[Stepped, Array, Any, Log]:
             t, fixed, before, speed, which = first_event(
@@ -105,7 +147,7 @@ class HybridSolver(AbstractForwardingSolver):
             q, what, moved = args.settled(t, before.y, which)
             start = q, what.v, what.mode
             after = one(args, t, t1, start)
-            again = watched(args, t, t1, start, curve(after.dense, t, t1), after.y).happens
+            again = seen(t, t1, start, after).happens
             now = logged(log, t, what, speed, (args.reset_of(which), moved))
             return _joined(before, after, again), fixed, t, now
 
@@ -114,13 +156,15 @@ class HybridSolver(AbstractForwardingSolver):
 
         step, until, since, log = jax.lax.cond(found.happens | found.stale, split, undivided)
         first, second = step.dense
-        dense = {"first": first, "second": second, "until": until, "since": since}
-        return args.held(t1, step.y), step.error, dense, (inner, log), step.result
+        modes = y0[2], step.y[2]
+        dense = {"first": first, "second": second, "until": until, "since": since, "modes": modes}
+        error = *_split(step.error, self.count), jax.tree.map(jnp.zeros_like, y0[2])
+        return args.held(t1, step.y), error, dense, (inner, log), step.result
 
 
 def _joined(before: Stepped, after: Stepped, refused: Array) -> Stepped:
     """Two steps as one, whose error is so large that the controller refuses it where it should."""
-    error = jax.tree.map(lambda x, y: jnp.abs(x) + jnp.abs(y), before.error, after.error)
-    error = jax.tree.map(lambda e, y: jnp.where(refused, _REFUSED * (1 + jnp.abs(y)), e), error, after.y)
+    error = jnp.abs(before.error) + jnp.abs(after.error)
+    error = jnp.where(refused, _REFUSED * (1 + jnp.abs(_packed(after.y))), error)
     result = dfx.RESULTS.where(before.result == dfx.RESULTS.successful, after.result, before.result)
     return Stepped(after.y, error, (before.dense, after.dense), result)

@@ -2,10 +2,11 @@
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
+from ._modes import Mode
 from ._settle import SettledContacts
 from ._touching import State
 
@@ -13,19 +14,18 @@ LOGGED = 512
 """Events that are kept; later ones are only counted."""
 
 
-class Log(NamedTuple):
-    """Events in their order (l,), those that did not occur at infinite times.
+class Happened(NamedTuple):
+    """What happened at one instant, or (l, ...) at several.
 
-    - `t`: times; of a contact that comes to rest by bouncing, when infinitely many bounces would have ended.
-    - `impulse`: on the rows (l, m).
-    - `closed`, `stick`, `direction`: the modes that followed.
+    - `t`: when; of a contact that comes to rest by bouncing, when infinitely many bounces would have ended.
+    - `impulse`: on the rows (m,).
+    - `closed`, `stick`, `direction`: the mode that followed.
     - `speed`: the rate at which a margin ran out: near zero the event is grazing, and has no derivative.
     - `jumped`: 1 where there was an impact without collision.
     - `residual`: of the problem that was solved.
     - `reset`: which of the user's own events it was, -1 for none.
     - `moved`: how far the state after it was off the constraints.
-    - `ambiguous`: 1 for contacts of which other impulses or forces obey the laws as well (l, n).
-    - `number`: how many there were.
+    - `ambiguous`: 1 for contacts of which other impulses or forces obey the laws as well (n,).
     """
 
     t: Array
@@ -39,29 +39,52 @@ class Log(NamedTuple):
     reset: Array
     moved: Array
     ambiguous: Array
+
+
+class Log(NamedTuple):
+    """Events in their order, as one array: a loop that carries it carries one thing.
+
+    - `rows`: what a `Happened` holds, one after the other (l, k); infinite times of those that did not occur.
+    - `number`: how many there were.
+    """
+
+    rows: Array
     number: Array
 
 
 def empty_log(y: State) -> Log:
     """The log of a run without events, for states like `y`."""
-    mode, dtype = y[2], y[1].dtype
-    n, m = mode.closed.size, mode.direction.size
-    zeros = lambda *shape: jnp.zeros((LOGGED, *shape), dtype)
-    never = jnp.full(LOGGED, jnp.inf, dtype)
-    return Log(
-        never,
-        zeros(m),
-        zeros(n),
-        zeros(n),
-        zeros(m),
-        zeros(),
-        zeros(),
-        zeros(),
-        zeros(),
-        zeros(),
-        zeros(n),
-        jnp.zeros((), jnp.int32),
+    n, m, dtype = y[2].closed.size, y[2].direction.size, y[1].dtype
+    rows = jnp.zeros((LOGGED, 6 + 3 * n + 2 * m), dtype)
+    return Log(rows.at[:, 0].set(jnp.inf), jnp.zeros((), jnp.int32))
+
+
+def events_of(log: Log, mode: Mode) -> Happened:
+    """The events of a log, of a system with modes like `mode`."""
+    one, n, m = 1, mode.closed.size, mode.direction.size
+    sizes = Happened(one, m, n, n, m, one, one, one, one, one, n)
+    parts = jnp.split(log.rows, np.cumsum(sizes)[:-1], axis=1)
+    numbers = ("t", "speed", "jumped", "residual", "reset", "moved")
+    return Happened(
+        *(x[:, 0] if name in numbers else x for name, x in zip(sizes._fields, parts, strict=True))
     )
+
+
+def _row(t: Array, found: SettledContacts, speed: Array, reset: tuple[Array, Array]) -> Array:
+    # of none the derivative of the largest is 0 / 0
+    later = t + jnp.max(found.wait) if found.wait.size else t
+    told = Happened(
+        later,
+        found.impulse,
+        *found.mode,
+        speed,
+        found.jumped.astype(t.dtype),
+        found.residual,
+        reset[0].astype(t.dtype),
+        reset[1],
+        found.ambiguous,
+    )
+    return jnp.concatenate([jnp.atleast_1d(x) for x in told])
 
 
 def logged(log: Log, t: Array, found: SettledContacts, speed: Array, reset: tuple[Array, Array]) -> Log:
@@ -75,22 +98,8 @@ def logged(log: Log, t: Array, found: SettledContacts, speed: Array, reset: tupl
     - `speed`: the rate at which a margin ran out.
     - `reset`: which of the user's own events it was, -1 for none; and how far the state after it was off.
     """
-    # of none the derivative of the largest is 0 / 0
-    later = t + jnp.max(found.wait) if found.wait.size else t
-    new = (
-        later,
-        found.impulse,
-        *found.mode,
-        speed,
-        found.jumped.astype(t.dtype),
-        found.residual,
-        reset[0].astype(t.dtype),
-        reset[1],
-        found.ambiguous,
-    )
     # Beyond the last place nothing is written.
-    kept = [x.at[log.number].set(value, mode="drop") for x, value in zip(log[:-1], new, strict=True)]
-    return Log(*kept, number=log.number + 1)
+    return Log(log.rows.at[log.number].set(_row(t, found, speed, reset), mode="drop"), log.number + 1)
 
 
 def preceded(log: Log, t: Array, found: SettledContacts, told: Array) -> Log:
@@ -103,9 +112,6 @@ def preceded(log: Log, t: Array, found: SettledContacts, told: Array) -> Log:
     - `found`: what happened there.
     - `told`: whether the velocities changed, or there is a doubt.
     """
-    first = logged(
-        jax.tree.map(jnp.zeros_like, log), t, found, jnp.zeros_like(t), (jnp.asarray(-1), jnp.zeros_like(t))
-    )
-    shifted = [jnp.concatenate([x[:1], y[:-1]]) for x, y in zip(first[:-1], log[:-1], strict=True)]
-    kept = [jnp.where(told, x, y) for x, y in zip(shifted, log[:-1], strict=True)]
-    return Log(*kept, number=log.number + told.astype(log.number.dtype))
+    first = _row(t, found, jnp.zeros_like(t), (jnp.asarray(-1), jnp.zeros_like(t)))
+    shifted = jnp.concatenate([first[None], log.rows[:-1]])
+    return Log(jnp.where(told, shifted, log.rows), log.number + told.astype(log.number.dtype))

@@ -11,6 +11,7 @@ from .._formula._contact_newton import ContactSolution, solution
 from .._formula._contact_problem import ContactData, Layout, flattened, rows_in
 from .._misc._arguments import fails, real_array, require_finite, require_not_negative
 from .._misc._errors import InputError
+from .._misc._types import is_traced
 from .._pseudoinverse._kernels import dot
 from ._newton_code import by_loops
 from ._uniqueness import ambiguous_impulses
@@ -37,6 +38,18 @@ class Contacts(eqx.Module):
     closed: Bool[Array, " n"]
     sliding: Bool[Array, " n"]
     ambiguous: Bool[Array, " n"]
+
+    def __repr__(self) -> str:
+        if is_traced(self.residual) or np.ndim(self.residual):
+            return f"Contacts: impulses {np.shape(self.impulses)}, closed {np.shape(self.closed)}"
+        count = lambda x: int(np.sum(np.asarray(x)))
+        closed, sliding, several = map(count, (self.closed, self.sliding, self.ambiguous))
+        doubt = f", other motions of {several} obey the laws as well" if several else ""
+        return (
+            f"Contacts: {closed} of {self.closed.size} closed, of which {sliding} slide; residual "
+            f"{float(self.residual):.1e} after {int(self.steps)} Newton steps{doubt}; impulses "
+            f"{np.array2string(np.asarray(self.impulses), precision=6, threshold=24)}"
+        )
 
 
 def solve_contacts(

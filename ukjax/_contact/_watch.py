@@ -14,8 +14,8 @@ _WITHIN = (0.25, 0.5, 0.75)  # of a step, where margins are looked at besides it
 _HALVINGS = 12  # then Newton's method starts within a few ten-thousandths of the step
 _CORRECTIONS = 5  # each squares the error, once near
 
-Curve = Callable[[Array], State]
-"""The states of a step, by the part of it that has gone."""
+Curve = Callable[[Array], tuple[Array, Array]]
+"""The states (q, v) of a step, by the part of it that has gone."""
 
 
 class Watched(NamedTuple):
@@ -41,7 +41,7 @@ def _slackened(args: Touching, t: Array, y: State) -> Array:
 
 
 def watched(args: Touching, t0: Array, t1: Array, y0: State, curve: Curve, y1: State) -> Watched:
-    """What happens in a step from t0 to t1.
+    """What happens in a step from t0 to t1, which has no derivative; nor should what is given.
 
     **Arguments:**
 
@@ -59,14 +59,14 @@ def watched(args: Touching, t0: Array, t1: Array, y0: State, curve: Curve, y1: S
     happened = jnp.any(negative & eligible[None], axis=1)
     i = jnp.argmax(happened)
     stale = jnp.any(negative[-1] & negative[0] & ~own)
-    return jax.lax.stop_gradient(Watched(eligible, jnp.any(happened), stale, parts[i - 1], parts[i]))
+    return Watched(eligible, jnp.any(happened), stale, parts[i - 1], parts[i])
 
 
 def _bracketed(
     args: Touching, found: Watched, t0: Array, t1: Array, y0: State, curve: Curve
 ) -> tuple[Array, Array]:
     """Nearly the part of the step at which a margin runs out, and which margin it is."""
-    at = lambda s: _slackened(args, t0 + s * (t1 - t0), (*curve(s)[:2], y0[2]))
+    at = lambda s: _slackened(args, t0 + s * (t1 - t0), (*curve(s), y0[2]))
 
     def halve(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
         lower, upper = ends
@@ -102,7 +102,7 @@ class InnerSteps(NamedTuple):
     curve: Callable[[Any, Array, Array], Curve]
 
 
-def _still(x: Any) -> Any:
+def constant(x: Any) -> Any:
     """A pytree whose arrays have no derivative."""
     return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if eqx.is_array(x) else x, x)
 
@@ -143,8 +143,8 @@ def first_event(
     - `steps`: the solver's.
     - `whole`: the step from t0 to t1.
     """
-    still_args, *still = _still((args, found, t0, t1, y0))
-    t, k, rate = _still(_searched(still_args, *still, steps=steps, dense=_still(whole.dense)))
+    of, *given = constant((args, found, t0, t1, y0))
+    t, k, rate = constant(_searched(of, *given, steps=steps, dense=constant(whole.dense)))
     t, rate = jnp.where(found.happens, t, t1), jnp.where(found.happens, rate, 0)
     step = steps.one(args, t0, t, y0)
     # By the last step of Newton's method, less than rounding, the time depends on all that the state does.

@@ -3,17 +3,14 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+from .._compiler import at_states
 from .._misc._arguments import require_between, require_instance
-from .._misc._called import called
 from .._misc._errors import InputError, missing_extra
 from .._misc._paths import as_path, writing
-from .._misc._types import Coordinates, Time
 from .._system._problem import Problem
+from ._moving import at_frames, drawn
 from ._plot import STYLE
 
 if TYPE_CHECKING:
@@ -22,26 +19,6 @@ if TYPE_CHECKING:
 _WRITERS = {".gif": "pillow", ".mp4": "ffmpeg", ".html": "html"}
 _SLENDEREST = {2: 0.25, 3: 0.5}  # by dimension, the narrowest side of what is shown, of the longest
 _COLOURS = ("#33527a", "#c2683c", "#4d8a6a", "#8a5a8f", "#b1953c", "#5b8fa8", "#a34a53", "#6b6f77")
-
-
-def _scene(problem: Problem, t: np.ndarray, q: np.ndarray) -> tuple[dict, dict]:
-    """Lines (k, p, d) and points (k, d) of a problem at k states."""
-
-    @eqx.filter_jit
-    def at(problem: Problem, t: Time, q: Coordinates) -> tuple[dict, dict]:
-        points = {} if problem.points is None else called("points", problem.points, t, q)
-        return called("drawing", problem.system.drawing, t, q), {
-            k: x for k, x in points.items() if jnp.size(x) in (2, 3)
-        }
-
-    shown = jax.vmap(lambda t, q: at(problem, t, q))(jnp.asarray(t), jnp.asarray(q))
-    return jax.tree.map(np.asarray, shown)
-
-
-def _at_frames(times: np.ndarray, t: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Values (k, ...) known at t, at other times, by linear interpolation."""
-    columns = values.reshape(t.size, -1).T
-    return np.stack([np.interp(times, t, x) for x in columns], axis=1).reshape(-1, *values.shape[1:])
 
 
 def _limits(arrays: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -117,13 +94,13 @@ def animate(
     require_instance("problem", problem, Problem, "uk.models.pendulum()")
     for name, x in (("speed", speed), ("fps", fps)):
         require_between(name, x, 0, np.inf)
-    lines, points = _scene(problem, t, q)
+    lines, points = at_states(drawn, problem, t, q)
     if not lines and not points:
         raise InputError(
             f"there is nothing to draw of {problem.name}: its system has no drawing and its Problem no points."
         )
     frames = np.linspace(t[0], t[-1], max(2, round((t[-1] - t[0]) / speed * fps) + 1))
-    lines, points = ({k: _at_frames(frames, t, x) for k, x in each.items()} for each in (lines, points))
+    lines, points = ({k: at_frames(frames, t, x) for k, x in each.items()} for each in (lines, points))
     with rc_context(STYLE):
         figure = Figure(figsize=(6.0, 5.0), layout="constrained")
         axes = _axes(figure, [*lines.values(), *points.values()])

@@ -23,10 +23,6 @@ Layout = dict[str, tuple[tuple[str, ...], str]]
 def to_xarray(table: RunTable) -> "xarray.Dataset":
     """The table as an `xarray.Dataset`, with `units` in the attributes of each variable.
 
-    **Arguments:**
-
-    - `table`: the table.
-
     **Raises:** `MissingExtraError` without xarray.
     """
     try:
@@ -70,11 +66,6 @@ def checked_suffix(path: Path) -> str:
 
 def save(table: RunTable, path: str | Path) -> Path:
     """Writes a table; the suffix (.npz, .nc, .zarr, .csv) chooses the format. A file of that name is replaced whole.
-
-    **Arguments:**
-
-    - `table`: the table.
-    - `path`: where to.
 
     **Returns:** the path.
 

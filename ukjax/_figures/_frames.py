@@ -42,10 +42,6 @@ def _all_flat(table: RunTable) -> dict[str, np.ndarray]:
 def to_pandas(table: RunTable) -> "pandas.DataFrame":
     """The table as a data frame over time, its attributes in `attrs`.
 
-    **Arguments:**
-
-    - `table`: the table.
-
     **Raises:** `MissingExtraError` without pandas.
     """
     try:
@@ -59,13 +55,7 @@ def to_pandas(table: RunTable) -> "pandas.DataFrame":
 
 
 def write_csv(table: RunTable, path: Path) -> None:
-    """Writes comma-separated values: a line of names, then one for each time, every number to its last digit.
-
-    **Arguments:**
-
-    - `table`: the table.
-    - `path`: where to.
-    """
+    """Writes comma-separated values: a line of names, then one for each time, every number to its last digit."""
     columns = _all_flat(table)
     with path.open("w", newline="") as file:
         writer = csv.writer(file)

@@ -98,13 +98,7 @@ def _placed(system: Any, t: Time, q: Coordinates) -> dict[str, Any]:
 
 
 def drawn(problem: Problem, t: Time, q: Coordinates) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The lines (p, d) of a system's drawing and the points (d,) of its problem.
-
-    **Arguments:**
-
-    - `problem`: the problem.
-    - `t`, `q`: a state.
-    """
+    """The lines (p, d) of a system's drawing and the points (d,) of its problem."""
     points = {} if problem.points is None else called("points", problem.points, t, q)
     lines = called("drawing", problem.system.drawing, t, q)
     return lines, {k: x for k, x in points.items() if jnp.size(x) in (2, 3)}
@@ -228,24 +222,14 @@ def arrows(run: Shown, times: np.ndarray, scale: float, size: float, front: floa
 
 
 def innermost(system: Any) -> Any:
-    """The system itself, of one under servo control and the like.
-
-    **Arguments:**
-
-    - `system`: the system.
-    """
+    """The system itself, of one under servo control and the like."""
     while isinstance(system, AbstractForwardingSystem):
         system = system.system
     return system
 
 
 def corners(part: SceneNode | Curve) -> np.ndarray:
-    """Places that a part stays within at each frame (k, n, 3), of one that does not move (1, n, 3).
-
-    **Arguments:**
-
-    - `part`: the part.
-    """
+    """Places that a part stays within at each frame (k, n, 3), of one that does not move (1, n, 3)."""
     if isinstance(part, Curve):
         return part.points
     from scipy.spatial.transform import Rotation
@@ -261,11 +245,6 @@ def corners(part: SceneNode | Curve) -> np.ndarray:
 
 def of_run(run: Shown, times: np.ndarray) -> Moving:
     """The bodies of a run, what is drawn of it besides, and the paths of its points.
-
-    **Arguments:**
-
-    - `run`: the run.
-    - `times`: of the frames.
 
     **Raises:** `InputError` where there is nothing to show.
     """

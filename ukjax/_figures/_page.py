@@ -148,11 +148,6 @@ def _grid(viser_scene: Any, scene: Scene) -> None:
 def page(scene: Scene, title: str) -> str:
     """A scene as the text of an HTML file.
 
-    **Arguments:**
-
-    - `scene`: what is shown.
-    - `title`: of the page.
-
     **Raises:** `MissingExtraError` without viser.
     """
     try:

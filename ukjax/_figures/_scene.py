@@ -12,9 +12,6 @@ from ._moving import Curve, SceneNode, Shown, arrows, corners, innermost, of_run
 _ARROW = (
     0.25  # the arrow of the usual force, of the size of a run; those of impacts may reach beyond the window
 )
-_USUAL = (
-    90  # percent of the time the largest force is no larger: arrows of impacts may be longer than the scene
-)
 _GAP = 0.3  # between runs side by side, of the width of one
 
 

@@ -81,12 +81,7 @@ def inertia(system: AbstractSystem, t: Time, q: Coordinates, n: int) -> MassMatr
 
 
 def with_dense_mass(equations: Equations) -> Equations:
-    """Equations of motion at several states, along the first axes, with the mass matrix as an array whatever it was.
-
-    **Arguments:**
-
-    - `equations`: the equations.
-    """
+    """Equations of motion at several states, along the first axes, with the mass matrix as an array whatever it was."""
     if not isinstance(equations.M, TreeInertia):
         return equations
     return eqx.tree_at(

@@ -226,12 +226,7 @@ def all_of(name: str, values: Any, kind: type | tuple[type, ...], such_as: str) 
 
 
 def is_list(values: Any) -> bool:
-    """Whether something can be iterated, other than text: an array of no dimension only says so.
-
-    **Arguments:**
-
-    - `values`: anything.
-    """
+    """Whether something can be iterated, other than text: an array of no dimension only says so."""
     iterable = isinstance(values, Iterable) and not isinstance(values, str | bytes)
     return iterable and getattr(values, "ndim", 1) > 0
 

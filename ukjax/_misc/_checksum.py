@@ -45,10 +45,6 @@ def seal(path: Path) -> None:
 def intact(path: Path) -> bytes:
     """What is in a file, without its checksum; a file that never had one, such as of an earlier version, as it is.
 
-    **Arguments:**
-
-    - `path`: the file.
-
     **Raises:** `InputError` where the checksum is another or lost.
     """
     content = path.read_bytes()
@@ -78,12 +74,7 @@ def digest_of_folder(path: Path, attributes: dict[str, Any]) -> str:
 
 
 def require_intact_folder(path: Path) -> None:
-    """Raises `InputError` for a Zarr folder whose files are not those it was written with, where it has a checksum.
-
-    **Arguments:**
-
-    - `path`: the folder.
-    """
+    """Raises `InputError` for a Zarr folder whose files are not those it was written with, where it has a checksum."""
     attributes = json.loads((path / "zarr.json").read_bytes())["attributes"]
     if ATTRIBUTE in attributes and attributes[ATTRIBUTE] != digest_of_folder(path, attributes):
         raise _refused(path)

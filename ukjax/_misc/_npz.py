@@ -18,12 +18,6 @@ _HEADER = "header"
 def write_npz(path: Path, header: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
     """Writes arrays, whole or not at all.
 
-    **Arguments:**
-
-    - `path`: the file.
-    - `header`: of what JSON knows.
-    - `arrays`: by name.
-
     **Raises:** `InputError` where it cannot be written.
     """
     with replacing(path) as partial:
@@ -37,10 +31,6 @@ def _array(content: bytes) -> np.ndarray:
 
 def read_npz(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The header and the arrays.
-
-    **Arguments:**
-
-    - `path`: the file.
 
     **Raises:** `InputError` if there is none, or it is not such a file.
     """

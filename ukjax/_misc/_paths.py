@@ -75,12 +75,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def require_there(path: Path) -> None:
-    """Raises `InputError` unless there is a file or folder of that name.
-
-    **Arguments:**
-
-    - `path`: of a file to be read.
-    """
+    """Raises `InputError` unless there is a file or folder of that name."""
     try:
         path.stat()
     except (OSError, ValueError) as error:

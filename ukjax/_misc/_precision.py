@@ -20,10 +20,6 @@ def in_full_precision(function: Callable[P, T]) -> Callable[P, T]:
     """The same function, with all matrix products that it traces in full precision, those of users' code too.
 
     Rules of derivatives need it for themselves: JAX may trace them long after the function they are of.
-
-    **Arguments:**
-
-    - `function`: any.
     """
 
     @functools.wraps(function)

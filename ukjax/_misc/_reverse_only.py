@@ -45,10 +45,5 @@ mlir.register_lowering(_tangent_p, _refuse)
 
 
 def reverse_only(tree: T) -> T:
-    """The same pytree, whose floating-point arrays raise `InputError` under forward-mode differentiation.
-
-    **Arguments:**
-
-    - `tree`: a pytree.
-    """
+    """The same pytree, whose floating-point arrays raise `InputError` under forward-mode differentiation."""
     return jax.tree.map(lambda x: _identity_p.bind(x) if eqx.is_inexact_array(x) else x, tree)

@@ -98,12 +98,7 @@ def _content(x: Any, rules: tuple[str, ...]) -> Hashable:
 
 
 class Same:
-    """An object that is equal to itself alone, and lives as long as it is asked for.
-
-    **Arguments:**
-
-    - `of`: the object.
-    """
+    """An object that is equal to itself alone, and lives as long as it is asked for."""
 
     def __init__(self, of: Any):
         self.of = of

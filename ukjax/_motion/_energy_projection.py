@@ -98,12 +98,7 @@ class EnergyProjection(AbstractForwardingSolver):
 
 
 def projected(solver: dfx.AbstractSolver) -> dfx.AbstractSolver:
-    """The solver with its steps projected onto the constraints, and after that onto the energy if it is to be.
-
-    **Arguments:**
-
-    - `solver`: a Diffrax solver.
-    """
+    """The solver with its steps projected onto the constraints, and after that onto the energy if it is to be."""
     if isinstance(solver, EnergyProjection):
         return EnergyProjection(ProjectedSolver(solver.solver))
     return ProjectedSolver(solver)

@@ -211,12 +211,7 @@ def project(
 
 
 def tolerance_of(dtype: Any) -> float:
-    """The largest error of a consistent state, by default.
-
-    **Arguments:**
-
-    - `dtype`: of the state.
-    """
+    """The largest error of a consistent state, by default."""
     return 1e4 * float(jnp.finfo(dtype).eps)
 
 

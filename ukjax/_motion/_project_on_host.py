@@ -1,6 +1,5 @@
 """The projection of `_project` for a state that has values, by NumPy: nothing is compiled."""
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -31,11 +30,6 @@ def _at_velocity(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[
     return inertia(system, t, q, v.size), constraint_rows(system, t, q, v)
 
 
-def _at(function: Any, system: AbstractSystem) -> Callable[..., Any]:
-    at = AtStates(function, system)
-    return lambda *state: jax.tree.map(lambda x: x[0], at(*(x[None] for x in state)))
-
-
 def _entries(M: Any) -> np.ndarray:
     return np.asarray(M.dense() if isinstance(M, TreeInertia) else M)
 
@@ -57,7 +51,7 @@ def positions_on_host(system: AbstractSystem, t: Any, q: Any, rcond: float) -> n
     **Raises:** as `projected_on_host`.
     """
     t, q = map(np.asarray, (t, q))
-    at = _at(_at_position, system)
+    at = AtStates(_at_position, system).one
     phi, J, M, *rates = at(t, q)
     if not phi.size:
         return q
@@ -92,7 +86,7 @@ def projected_on_host(
     **Raises:** `numpy.linalg.LinAlgError` where matrices are not finite.
     """
     t, q, v = map(np.asarray, (t, q, v))
-    q, at = positions_on_host(system, t, q, rcond), _at(_at_velocity, system)
+    q, at = positions_on_host(system, t, q, rcond), AtStates(_at_velocity, system).one
     M, rows = at(t, q, v)
     A, psi = rows.A[rows.of_velocities], rows.velocity_error[rows.of_velocities]
     if psi.size:

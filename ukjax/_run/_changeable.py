@@ -7,12 +7,7 @@ import numpy as np
 
 
 def changeable_in(given: Any) -> list[tuple[Any, Any]]:
-    """All in a pytree whose contents can change, each with what it holds now: dictionaries, lists, arrays of NumPy's.
-
-    **Arguments:**
-
-    - `given`: the pytree.
-    """
+    """All in a pytree whose contents can change, each with what it holds now: dictionaries, lists, arrays of NumPy's."""
     containers = lambda x: isinstance(x, list | dict)
     parts = [x for x in jax.tree.leaves(given, is_leaf=containers) if isinstance(x, list | dict | np.ndarray)]
     within = [changeable_in(tuple(x.values() if isinstance(x, dict) else x)) for x in parts if containers(x)]

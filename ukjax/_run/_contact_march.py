@@ -22,7 +22,7 @@ from . import _options
 from ._contact_told import ContactRun, begun_at, told_of, trajectory_of
 from ._interned import interned
 from ._plan import Options, padded
-from ._results import RESULTS, promoted
+from ._results import RESULTS, result_of, step_counts
 from ._trajectory import Trajectory
 
 
@@ -122,15 +122,13 @@ def steps_trajectory(
         whole = _marched(run, (t0, t1), q, v, jnp.asarray(steps), room, jnp.asarray(ends))
         observed, found, begun = _first(len(at), *whole)
     run = run._replace(computed_by=f"{steps} {said}")
-    counts = {"num_steps": steps, "num_accepted_steps": steps, "num_rejected_steps": 0}
-    stats = {name: jnp.asarray(x, jnp.int32) for name, x in counts.items()}
     return trajectory_of(
         run,
         start,
         observed,
         begun=begun,
         contacts=found.contacts,
-        stats=stats | {"num_unsolved_steps": found.unsolved},
-        result=RESULTS.where(found.diverged, RESULTS.diverged, promoted(0)),
+        stats=step_counts(steps, steps) | {"num_unsolved_steps": found.unsolved},
+        result=RESULTS.where(found.diverged, RESULTS.diverged, result_of(np.int32(0))),
         **told,
     )

@@ -11,8 +11,8 @@ from jaxtyping import Array
 
 from .._contact._history import AT_TIMES, ContactHistory
 from .._contact._hybrid import HybridSolver
-from .._contact._log import Log, empty_log, preceded
-from .._contact._modes import open_mode
+from .._contact._log import Log, empty_log, events_of, preceded
+from .._contact._modes import Mode, open_mode
 from .._contact._rows import contact_model, layout_of
 from .._contact._touching import State, Touching, flow
 from .._misc._arguments import require_instance, require_solver, whole_number
@@ -31,7 +31,7 @@ from ._events import as_diffrax, departing, event_names, which
 from ._interned import interned
 from ._observe import reached
 from ._plan import Options, padded
-from ._results import RESULTS
+from ._results import RESULTS, step_counts
 from ._trajectory import Trajectory
 
 
@@ -104,8 +104,9 @@ def _integrated(
         kept = dfx.SubSaveAt(t0=ts is None, ts=ts, steps=ts is None)
         saveat = dfx.SaveAt(subs=(kept, dfx.SubSaveAt(t1=True)), solver_state=True)
         term = dfx.ODETerm(flow)  # pyright: ignore[reportArgumentType]
+        solver = HybridSolver(run.solver, y0[0].size)
         return dfx.diffeqsolve(
-            term, HybridSolver(run.solver), t0, t1, dt0, y0, args=args, saveat=saveat, throw=False, **settings
+            term, solver, t0, t1, dt0, y0, args=args, saveat=saveat, throw=False, **settings
         )
 
     solution = without_checks_of_times(solve, (span, ts), y0, args)
@@ -113,9 +114,7 @@ def _integrated(
     assert solution.ys is not None
     assert solution.solver_state is not None
     y = jax.tree.map(lambda *x: jnp.concatenate(x), *solution.ys)
-    steps, accepted = (solution.stats[f"num_{name}steps"] for name in ("", "accepted_"))
-    counts = {"num_steps": steps, "num_accepted_steps": accepted, "num_rejected_steps": steps - accepted}
-    stats = {name: jnp.asarray(x, jnp.int32) for name, x in counts.items()}
+    stats = step_counts(*(solution.stats[f"num_{name}steps"] for name in ("", "accepted_")))
     result: Any = RESULTS.promote(solution.result)
     return _Solved(
         jnp.concatenate(solution.ts), y, solution.solver_state[1], stats, result, which(solution.event_mask)
@@ -126,10 +125,8 @@ def _stopped_by(run: ContactRun, t0: Array, y0: State) -> dict[str, Any]:
     """The event that stops the run, as one of the state (q, v, mode), and the controller that keeps several apart."""
     if run.event is None:
         return {}
-    rate = flow(t0, y0, run.touching)[:2]
-    kinematics = run.touching.model.system.kinematics
-    bend = jax.jvp(kinematics, (t0, *y0[:2]), (jnp.ones_like(t0), *rate))[1]
-    event = departing(run.event, t0, y0[:2], rate, bend)
+    kinematics, rate = run.touching.model.system.kinematics, flow(t0, y0, run.touching)[:2]
+    event = departing(run.event, kinematics, t0, y0[:2], rate)
     assert event is not None
     whole = lambda fn: lambda t, y, args, **more: fn(t, y[:2], args, **more)
     event = dfx.Event(
@@ -169,24 +166,25 @@ def _run(
     told = struck | jnp.any(happened.ambiguous > 0)
     solved = solved._replace(log=preceded(solved.log, t0, happened, told))
     observed = jax.vmap(lambda t, y: _at_saved(run, t, y))(solved.t, solved.y)
-    return observed, solved, _of_events(run, y0, solved.log), y0[:2]
+    return observed, solved, _of_events(run, y0[2], solved.log), y0[:2]
 
 
-def _of_events(run: ContactRun, begun: State, log: Log) -> dict[str, Array]:
-    """What a `ContactHistory` tells of what began and what happened."""
+def _of_events(run: ContactRun, begun: Mode, log: Log) -> dict[str, Array]:
+    """What a `ContactHistory` tells of the mode in which it began and of what happened."""
+    found = events_of(log, begun)
     return {
-        "closed_before": begun[2].closed > 0,
-        "sliding_before": run.touching.sliding(begun[2].closed, begun[2].stick),
-        "event_time": log.t,
-        "impulse": log.impulse,
-        "event_closed": log.closed > 0,
-        "event_sliding": run.touching.sliding(log.closed, log.stick),
-        "speed": log.speed,
-        "sudden": log.jumped > 0,
-        "residual": log.residual,
-        "reset": log.reset.astype(jnp.int32),
-        "reset_moved": log.moved,
-        "event_ambiguous": log.ambiguous > 0,
+        "closed_before": begun.closed > 0,
+        "sliding_before": run.touching.sliding(begun.closed, begun.stick),
+        "event_time": found.t,
+        "impulse": found.impulse,
+        "event_closed": found.closed > 0,
+        "event_sliding": run.touching.sliding(found.closed, found.stick),
+        "speed": found.speed,
+        "sudden": found.jumped > 0,
+        "residual": found.residual,
+        "reset": found.reset.astype(jnp.int32),
+        "reset_moved": found.moved,
+        "event_ambiguous": found.ambiguous > 0,
         "num_events": log.number,
     }
 
@@ -222,7 +220,7 @@ def contact_trajectory(
         places = reached(observed["t"])
         # By NumPy: each shape would be compiled.
         observed = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[places]), observed)
-        warn_of_resets(run.touching.resets, solved.log, observed["q"], observed["v"])
+        warn_of_resets(run.touching.resets, events, observed["q"], observed["v"])
     layout, resets = run.touching.layout, tuple(x.name for x in run.touching.resets)
     of_contacts: dict[str, Any] = events | {name: observed.pop(name) for name in AT_TIMES}
     history = ContactHistory(

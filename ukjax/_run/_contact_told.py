@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler import at_states
+from .._compiler import at_state
 from .._contact._parts import of_model
 from .._contact._rows import kinematics, pushed_by
 from .._contact._touching import Touching
@@ -21,17 +21,15 @@ from .._motion._model import Model
 from .._system._constraint import unilateral
 from .._system._rows import constraint_rows
 from .._system._system import AbstractSystem, names_of
+from ._doctor_contacts import rounding_of_gaps
 from ._observe import by_equations
 from ._results import RESULTS
 from ._start import checked_start
-from ._start_moved import require_near
+from ._start_moved import require_near, start_moved
 from ._trajectory import Trajectory
 
 Tier = Literal["events", "steps"]
 """How contacts are met."""
-
-# A start may be below a gap by rounding of what the user computed it from, relative to the size of q.
-_PENETRATION = (1e-9, 1e-4)
 
 
 def tier_of(system: AbstractSystem, given: Any, resets: bool) -> Tier | None:
@@ -47,7 +45,8 @@ def tier_of(system: AbstractSystem, given: Any, resets: bool) -> Tier | None:
     """
     if given is not None:
         one_of("contact", given, get_args(Tier))
-    if unilateral(system.constraints) or resets:
+    # Of shapes, for to compute the constraints would compile each of their operations.
+    if resets or unilateral(eqx.filter_eval_shape(lambda system: system.constraints, system)):
         return given or "events"
     if given is not None:
         raise InputError(f"contact={given!r} needs a system with Unilateral constraints or DryFriction.")
@@ -99,9 +98,7 @@ def begun_at(
     y = checked_start(touching.model, t, q, v, automatic)
     require_near(touching.model, t, (q, v), y, tolerance, stacklevel=4)
     system: Any = touching.model.system
-    states = (np.asarray(x)[None] for x in (t, *y))
-    gap, bend = (x[0] for x in at_states(_gaps_and_bends, system.system, *states))
-    least = -_PENETRATION[q.dtype != np.float64] * (1 + np.max(np.abs(np.asarray(q)), initial=0))
+    gap, bend = at_state(_gaps_and_bends, system.system, t, *y)
     names = touching.layout.names
     bent = {names[i]: None for i in touching.layout.owner[bend > 1e4 * np.finfo(q.dtype).eps]}
     if bent:
@@ -109,7 +106,7 @@ def begun_at(
     lost = [name for name, g in zip(names, gap, strict=True) if not np.isfinite(g)]
     if lost:
         raise InputError(f"the gap of {', '.join(lost)} is not finite at t0.")
-    deep = [f"{name} by {-g:.3g}" for name, g in zip(names, gap, strict=True) if g < least]
+    deep = [f"{name} by {-g:.3g}" for name, g in zip(names, gap, strict=True) if g < -rounding_of_gaps(q)]
     if deep:
         raise InputError(f"the start penetrates {', '.join(deep)}: gaps must be zero or positive at t0.")
     return y
@@ -164,13 +161,12 @@ def trajectory_of(
     system = run.touching.model.system
     rows, names = eqx.filter_eval_shape(constraint_rows, system, *start), names_of(system, *start[1:])
     finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(observed[x][-1])) for x in ("q", "a")]))
-    moved = jnp.stack([jnp.max(jnp.abs(a - b), initial=0) for a, b in zip(begun, start[1:], strict=True)])
     return Trajectory(
         **observed,
         result=RESULTS.where(finite, result, RESULTS.diverged),
         row_names=rows.names,
         row_kinds=rows.kinds,
-        start_moved=moved,
+        start_moved=start_moved(start[1:], begun),
         computed_by=run.computed_by,
         coordinate_names=names.coordinates,
         velocity_names=names.velocities,

@@ -4,14 +4,17 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler import at_states
+from .._compiler import at_state
 from .._contact._rows import kinematics, layout_of
-from .._misc._types import Coordinates, Time, Velocities
+from .._misc._types import Coordinates, Time, Velocities, by_precision
 from .._pseudoinverse import unit_rows_on_host
 from .._system._constraint import unilateral
 from .._system._system import AbstractSystem
 
-_CLOSED = (1e-9, 1e-4)  # of gaps, relative to the size of q: as far as a run may start below zero
+
+def rounding_of_gaps(q: Array) -> float:
+    """How far from zero a gap may be by rounding of what the user computed q from: so far below, a run may start."""
+    return by_precision(q.dtype, 1e-9, 1e-4) * (1 + np.max(np.abs(np.asarray(q)), initial=0))
 
 
 def groups(projector: np.ndarray, names: tuple[str, ...], tolerance: float) -> tuple[tuple[str, ...], ...]:
@@ -56,9 +59,9 @@ def closed_contacts(
     """
     if not unilateral(system.constraints):
         return (), (), {}
-    gap, J = (x[0] for x in at_states(_rows, system, *(np.asarray(x)[None] for x in (t, q, v))))
+    gap, J = at_state(_rows, system, t, q, v)
     layout = layout_of(system, t, q, v)[0]
-    zero = _CLOSED[q.dtype != np.float64] * (1 + np.max(np.abs(np.asarray(q)), initial=0))
+    zero = rounding_of_gaps(q)
     closed, deep = gap <= zero, {name: -g for name, g in zip(layout.names, gap, strict=True) if g < -zero}
     words = [
         name + word

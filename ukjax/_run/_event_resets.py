@@ -8,7 +8,6 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array
 
-from .._contact._log import Log
 from .._contact._resets import Reset
 from .._misc._arguments import number_array
 from .._misc._called import called
@@ -59,23 +58,24 @@ _NEGLIGIBLE = (
 )
 
 
-def warn_of_resets(resets: tuple[Reset, ...], log: Log, q: Array, v: Array) -> None:
+def warn_of_resets(resets: tuple[Reset, ...], events: dict[str, Array], q: Array, v: Array) -> None:
     """Warns where the state after a reset was off the constraints; for a run that has values.
 
     **Arguments:**
 
     - `resets`: of the run.
-    - `log`: its events.
+    - `events`: what a `ContactHistory` tells of its events.
     - `q`, `v`: its states, which say how large they are.
     """
-    moved = np.asarray(log.moved)
+    moved = np.asarray(events["reset_moved"])
     most = _NEGLIGIBLE * (1 + max(np.max(np.abs(np.asarray(x)), initial=0) for x in (q, v)))
     off = np.flatnonzero(moved > most)
     if off.size:
         first = off[0]
+        name, t = resets[int(events["reset"][first])].name, float(events["event_time"][first])
         more = f" (and {off.size - 1} more)" if off.size > 1 else ""
         warnings.warn(
-            f"the state after {called_event(resets[int(log.reset[first])].name)} at {float(log.t[first]):.6g} s{more} "
+            f"the state after {called_event(name)} at {t:.6g} s{more} "
             f"is off the constraints. Projecting it changes it by up to {moved.max():.3g}. The run goes on from there; "
             "contacts.reset_moved has all. Return a state that is on the constraints.",
             StartMovedWarning,

@@ -191,7 +191,9 @@ def interned(fn: Callable, name: str, state: tuple[Array, Array, Array]) -> Call
     return fn if is_traced(fn) else called(called_event(name), interned_function, fn, *state)
 
 
-def departing(event: dfx.Event | None, t: Array, y: State, rate: State, bend: Array) -> dfx.Event | None:
+def departing(
+    event: dfx.Event | None, kinematics: Callable[..., Array], t: Array, y: State, rate: State
+) -> dfx.Event | None:
     """Events that do not occur at the start of a run where they are zero there.
 
     Such an event gets the sign it has just after the start: that of its first derivative along the motion, or of the
@@ -201,12 +203,13 @@ def departing(event: dfx.Event | None, t: Array, y: State, rate: State, bend: Ar
     **Arguments:**
 
     - `event`: as `as_diffrax` gives it.
+    - `kinematics`: q' of (t, q, v).
     - `t`, `y`: the start, with y = (q, v).
     - `rate`: y' there.
-    - `bend`: q'' there.
     """
     if event is None or not isinstance(event.root_finder, Bracketing):
         return event
+    _, bend = jax.jvp(kinematics, (t, *y), (jnp.ones_like(t), *rate))
     conditions = [
         dataclasses.replace(x, start=(t, _value_at_start(x, t, y, rate, bend))) for x in event.cond_fn
     ]
@@ -214,7 +217,7 @@ def departing(event: dfx.Event | None, t: Array, y: State, rate: State, bend: Ar
 
 
 def _value_at_start(condition: Condition, t: Array, y: State, rate: State, bend: Array) -> Array:
-    """The value of an event; where it is zero to rounding, a number of the sign just after."""
+    """The value of an event; where it is zero to rounding, a number of the sign just after. `bend` is q''."""
     (q, v), (u, a) = y, rate
     eps = jnp.finfo(q.dtype).eps
     along = lambda s: condition(t + s, (q + s * u + s * s / 2 * bend, v + s * a), None)

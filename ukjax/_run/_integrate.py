@@ -4,7 +4,6 @@ import dataclasses
 from typing import Any
 
 import diffrax as dfx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
@@ -20,7 +19,7 @@ from ._batch import Pooled, Whole, can_be_pooled
 from ._event_separation import separated
 from ._events import departing
 from ._observe import Solved
-from ._results import RESULTS, promoted, result_of
+from ._results import RESULTS, result_of, step_counts
 
 State = tuple[Array, Array]
 Span = tuple[Array, Array, Array | None]
@@ -89,9 +88,7 @@ def _with_start(settings: dict[str, Any], model: Model, t0: Array, y0: State) ->
     """The event, told where the run starts, and the controller that keeps several of them apart."""
     if settings["event"] is None:
         return {}
-    rate = vector_field(t0, y0, model)
-    bend = jax.jvp(model.system.kinematics, (t0, *y0), (jnp.ones_like(t0), *rate))[1]
-    event = departing(settings["event"], t0, y0, rate, bend)
+    event = departing(settings["event"], model.system.kinematics, t0, y0, vector_field(t0, y0, model))
     return {"event": event, "stepsize_controller": separated(settings["stepsize_controller"], event)}
 
 
@@ -131,12 +128,11 @@ def integrate(
 
 
 def _stats(model: Model, solver: dfx.AbstractSolver, steps: Any, accepted: Any) -> dict[str, Any]:
-    counts = {"num_steps": steps, "num_accepted_steps": accepted, "num_rejected_steps": steps - accepted}
+    counts = step_counts(steps, accepted)
     evaluations = _options.evaluations(solver, model.stabilizer, counts)
     if evaluations is not None:
-        counts["num_evaluations"] = evaluations
-    integer = jnp.asarray if is_traced(steps) else np.asarray
-    return {name: integer(x, np.int32) for name, x in counts.items()}
+        counts["num_evaluations"] = (jnp if is_traced(steps) else np).asarray(evaluations, np.int32)
+    return counts
 
 
 def integrate_whole(
@@ -156,5 +152,4 @@ def integrate_whole(
     """
     ends = (whole.at_once if at_once else whole)(numbers, y0, span, ts)
     stats = _stats(model, solver, ends.steps, ends.accepted)
-    result = result_of(int(ends.result)) if at_once else promoted(ends.result)
-    return Solved(ends.t, ends.q, ends.v, stats, result, None, None, settled=at_once)
+    return Solved(ends.t, ends.q, ends.v, stats, result_of(ends.result), None, None, settled=at_once)

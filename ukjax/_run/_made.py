@@ -19,10 +19,6 @@ _SMALL = 64  # numbers of an array that is compared by value
 def key(x: Any) -> Hashable:
     """Of an option: simple values, and modules of such, as solvers and stabilizers are, are equal by value; all else is
     equal to itself alone.
-
-    **Arguments:**
-
-    - `x`: the option.
     """
     if x is None or isinstance(x, bool | int | float | str):
         return type(x), x

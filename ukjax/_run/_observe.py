@@ -1,7 +1,9 @@
 """What a `Trajectory` tells of the states a run saved: forces, errors, energy and rank there."""
 
+import functools
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -74,13 +76,7 @@ _SOLVED = ("a", "constraint_force", "multipliers", "rank")
 
 
 def by_equations(model: Model, t: Array, q: Array, v: Array) -> dict[str, Array]:
-    """What a `Trajectory` tells of a state, but its energy.
-
-    **Arguments:**
-
-    - `model`: what is integrated.
-    - `t`, `q`, `v`: the state.
-    """
+    """What a `Trajectory` tells of a state, but its energy."""
     equations = model.equations(t, q, v)
     acceleration, rows = model.formula.solve(equations), equations.rows
     told = {name: getattr(acceleration, name) for name in _SOLVED}
@@ -116,14 +112,8 @@ def _energy(system: AbstractSystem, states: States) -> Array | None:
     return jax.vmap(energy)(*states)
 
 
-def _observe_on_host(model: Model, states: States, usual: int, settled: bool) -> tuple[dict[str, Any], Names]:
-    """As `_observe`, on the host.
-
-    **Arguments:** as `_observe`, and:
-
-    - `settled`: whether the states are projected.
-    - `usual`: how many times other runs will save.
-    """
+def _observe_on_host(model: Model, states: States, settled: bool) -> tuple[dict[str, Any], Names]:
+    """As `_observe`, on the host, of states that are projected if they are `settled`."""
     assert model.code is not None
     states = states if settled else projected(model, states)
     columns = at_states(model, states)
@@ -133,12 +123,16 @@ def _observe_on_host(model: Model, states: States, usual: int, settled: bool) ->
     if "energy" not in columns:
         energy = _energy(model.system, states)
         columns["energy"] = None if energy is None else np.asarray(energy)
-    again = len(states.t) in (usual, usual + 1)  # the end may be one more
-    return _on_device(columns | states._asdict(), again), (rows.names, rows.kinds)
+    return _on_device(columns | states._asdict()), (rows.names, rows.kinds)
+
+
+# To compile takes as long as some hundred calls without. Who makes three runs alike may well make a thousand.
+_RARE = 3
+Layout = tuple[tuple[str, tuple[int, ...], np.dtype], ...]
 
 
 @partial(jax.jit, static_argnums=1)
-def _parted(numbers: Array, layout: tuple[tuple[str, tuple[int, ...], np.dtype], ...]) -> dict[str, Array]:
+def _parted(numbers: Array, layout: Layout) -> dict[str, Array]:
     found, end = {}, 0
     for name, shape, dtype in layout:
         start, end = end, end + math.prod(shape)
@@ -146,20 +140,27 @@ def _parted(numbers: Array, layout: tuple[tuple[str, tuple[int, ...], np.dtype],
     return found
 
 
-def _on_device(columns: dict[str, np.ndarray | None], usual: bool) -> dict[str, Array | None]:
+@functools.lru_cache
+def _calls(layout: Layout) -> Iterator[int]:
+    """Counts the runs that have left arrays of these shapes."""
+    return itertools.count()
+
+
+def _on_device(columns: dict[str, np.ndarray | None]) -> dict[str, Array | None]:
     """NumPy's arrays as JAX's.
+
+    A compiled function makes all of one in a tenth of the time that `jax.device_put` takes, which compiles nothing: so it
+    is for shapes that have come before.
 
     **Arguments:**
 
     - `columns`: the arrays, of one floating-point type, or of integers that it holds.
-    - `usual`: whether arrays of these shapes will come again: a compiled function makes all of one in a tenth of the time
-      that `jax.device_put` takes, which compiles nothing.
     """
     given = {name: x for name, x in columns.items() if x is not None}
-    if not usual:
+    layout = tuple((name, x.shape, x.dtype) for name, x in given.items())
+    if next(_calls(layout)) < _RARE:
         return dict.fromkeys(columns) | jax.device_put(given)
     numbers = np.concatenate([x.reshape(-1) for x in given.values()], dtype=given["q"].dtype)
-    layout = tuple((name, x.shape, x.dtype) for name, x in given.items())
     return dict.fromkeys(columns) | _parted(numbers, layout)
 
 
@@ -179,14 +180,14 @@ def reached(t: Array | np.ndarray) -> np.ndarray:
     return np.flatnonzero(np.isfinite(t) & np.append(t[:-1] != t[-1], True))
 
 
-def _at_reached(model: Model, solved: Solved, usual: int) -> tuple[dict[str, Any], Names]:
+def _at_reached(model: Model, solved: Solved) -> tuple[dict[str, Any], Names]:
     """Of states with values: what holds at the times reached."""
     t, *y = map(np.asarray, (solved.t, solved.q, solved.v))
     taken = lambda places: States(*(x[places] for x in (t, *y)))
     if model.code is not None:
         all_reached = t.size > 1 and t[-2] < t[-1] < np.inf  # each once
         states = taken(slice(None) if all_reached else reached(t))
-        return _observe_on_host(model, states, usual, solved.settled)
+        return _observe_on_host(model, states, solved.settled)
     places = reached(t)
     observed, names = _observe(model, taken(_padded(places)))
     return _first(observed, places.size), names
@@ -197,7 +198,7 @@ def _first(arrays: Any, kept: int) -> Any:
     return jax.tree.map(lambda x: x[:kept], arrays)
 
 
-def assembled(model: Model, solved: Solved, dense: bool, *, usual: int = 0, **told: Any) -> Trajectory:
+def assembled(model: Model, solved: Solved, dense: bool, **told: Any) -> Trajectory:
     """The trajectory of a run; where JAX traces it, it has an entry for each time asked for and, last, the final state.
 
     **Arguments:**
@@ -205,7 +206,6 @@ def assembled(model: Model, solved: Solved, dense: bool, *, usual: int = 0, **to
     - `model`: what was integrated.
     - `solved`: what the steps left behind.
     - `dense`: whether the motion between saved times is kept.
-    - `usual`: how many times other runs will save.
     - `told`: fields of the trajectory that are known before the run.
     """
     tracing = is_traced(solved)
@@ -213,7 +213,7 @@ def assembled(model: Model, solved: Solved, dense: bool, *, usual: int = 0, **to
     if tracing:
         observed, (names, kinds) = _observe(model, States(solved.t, solved.q, solved.v))
     else:
-        observed, (names, kinds) = _at_reached(model, solved, usual)
+        observed, (names, kinds) = _at_reached(model, solved)
     xp = jnp if tracing else np
     finite = xp.all(xp.isfinite(xp.concatenate([xp.asarray(observed[x])[-1] for x in ("q", "a")])))
     if tracing:
@@ -234,11 +234,6 @@ def assembled(model: Model, solved: Solved, dense: bool, *, usual: int = 0, **to
 
 
 def throw_if_failed(trajectory: Trajectory) -> Trajectory:
-    """The trajectory, with a runtime error attached that is raised where a compiled run fails.
-
-    **Arguments:**
-
-    - `trajectory`: of the run.
-    """
+    """The trajectory, with a runtime error attached that is raised where a compiled run fails."""
     failed = (trajectory.result != RESULTS.successful) & (trajectory.result != RESULTS.event_occurred)
     return trajectory.result.error_if(trajectory, failed)

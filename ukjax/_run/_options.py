@@ -60,12 +60,7 @@ def formula(
 
 
 def stages(solver: dfx.AbstractSolver) -> int | None:
-    """Evaluations of the vector field in a step of an explicit Runge-Kutta solver; None for others.
-
-    **Arguments:**
-
-    - `solver`: a Diffrax solver.
-    """
+    """Evaluations of the vector field in a step of an explicit Runge-Kutta solver; None for others."""
     while isinstance(solver, AbstractForwardingSolver):
         solver = solver.solver
     kind = type(solver)  # Diffrax's wrappers, such as HalfSolver, are instances of what they wrap
@@ -137,13 +132,7 @@ def controller(
 
 
 def with_tolerances(solver: dfx.AbstractSolver, dtype: jnp.dtype) -> dfx.AbstractSolver:
-    """A solver for steps without a controller: where its root finder would take tolerances from one, the default ones.
-
-    **Arguments:**
-
-    - `solver`: a Diffrax solver.
-    - `dtype`: of the state.
-    """
+    """A solver for steps without a controller: where its root finder would take tolerances from one, the default ones."""
     finder = getattr(solver, "root_finder", None)
     if finder is None:
         return solver

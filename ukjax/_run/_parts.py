@@ -49,10 +49,6 @@ def as_problem(trajectory: "Trajectory", given: Any) -> Problem:
 def known(trajectory: "Trajectory") -> Problem:
     """What was simulated.
 
-    **Arguments:**
-
-    - `trajectory`: of it.
-
     **Raises:** `InputError` where it is not known.
     """
     if trajectory.problem is None:
@@ -69,12 +65,7 @@ def _along(fn: Callable[..., dict[str, Array]], *states: Array) -> dict[str, Arr
 
 
 def made_of(trajectory: "Trajectory") -> Made:
-    """How a run was made; raises `InputError` where that is not known.
-
-    **Arguments:**
-
-    - `trajectory`: of the run.
-    """
+    """How a run was made; raises `InputError` where that is not known."""
     if trajectory.made is None:
         raise InputError(
             "this trajectory does not know how it was made: it comes from a file, or from within jit. Call simulate "
@@ -131,12 +122,7 @@ def servo(trajectory: "Trajectory") -> ServoRun:
 
 
 def is_servoed(trajectory: "Trajectory") -> bool:
-    """Whether a run is known to be under servo control.
-
-    **Arguments:**
-
-    - `trajectory`: of the run.
-    """
+    """Whether a run is known to be under servo control."""
     known = trajectory.problem is not None and isinstance(trajectory.problem.system, Servoed)
     return known or trajectory.tracking is not None
 
@@ -179,10 +165,6 @@ def _frames_along(system: AbsoluteSystem | TreeSystem, t: Array, q: Array) -> di
 
 def contacts(trajectory: "Trajectory") -> dict[str, tuple[Array, Array]]:
     """Of contacts of shapes the place [m] and the force on the second body [N], in world axes, by name.
-
-    **Arguments:**
-
-    - `trajectory`: of the run.
 
     **Raises:** `InputError` for a run without such.
     """
@@ -233,12 +215,7 @@ _UNITS = {
 
 
 def units_of(name: str) -> str:
-    """The unit of an array that a part has.
-
-    **Arguments:**
-
-    - `name`: of the array.
-    """
+    """The unit of an array that a part has."""
     return _UNITS[name.partition("_")[0]]
 
 

@@ -68,7 +68,6 @@ class RunPlan:
     - `traced`: whether JAX traces any of it.
     - `told`: what it says of every trajectory: what became of the model, and names.
     - `points`: the system's named points, if it has any.
-    - `usual`: how many times the first run made at once was to save; 0 before it.
     - `arrays`: what the run takes but state and times.
     """
 
@@ -82,7 +81,6 @@ class RunPlan:
         self.automatic = o.formula is None
         self._begun: tuple[Any, State, Array] | None = None
         self._started = False
-        self.usual = 0
         formula = _options.formula(o.formula, o.stabilizer, dtype)
         event = as_diffrax(o.event, (t, q, v))
         settings = {
@@ -145,8 +143,6 @@ class RunPlan:
 
         **Arguments:** as `integrate`.
         """
-        if ts is not None:
-            self.usual = self.usual or len(ts)
         if self._whole is None:
             given = self._static, self._whole, self._reverse, self.arrays
             return integrated(*given, y0, span, padded(ts, span[1]))

@@ -6,9 +6,11 @@ from typing import Any, final
 import diffrax as dfx
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._misc._types import as_jax, is_traced
 from .._motion._project import Projection
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
@@ -23,38 +25,36 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
     )
 
 
-def promoted(number: Any) -> RESULTS:
-    """The result of a number among Diffrax's codes.
+def result_of(number: Any) -> RESULTS:
+    """The result of a number among Diffrax's codes, which come first here.
+
+    `RESULTS.promote` gives the same, by operations that compile where the number has a value.
 
     **Arguments:**
 
-    - `number`: the number.
+    - `number`: the number, a 32-bit integer of NumPy or JAX.
     """
-    return RESULTS.promote(jax.tree.unflatten(_DIFFRAX, [number]))
+    return jax.tree.unflatten(_STRUCTURE, [as_jax(number)])
 
 
-@functools.cache
-def result_of(number: int) -> RESULTS:
-    """As `promoted`, of a number that has a value: to make one takes as long as a short run.
+def step_counts(steps: Any, accepted: Any) -> dict[str, Any]:
+    """The statistics of the steps of a run.
 
     **Arguments:**
 
-    - `number`: the number.
+    - `steps`, `accepted`: how many were tried, and how many accepted.
     """
-    return promoted(np.int32(number))
+    counts = {"num_steps": steps, "num_accepted_steps": accepted, "num_rejected_steps": steps - accepted}
+    integer = jnp.asarray if is_traced(steps) else np.asarray
+    return {name: integer(x, np.int32) for name, x in counts.items()}
 
 
 def code(result: Any) -> int:
-    """The number of a result that has a value: comparing results themselves would compile.
-
-    **Arguments:**
-
-    - `result`: of a run.
-    """
+    """The number of a result that has a value: comparing results themselves would compile."""
     return int(jax.tree.leaves(result)[0])
 
 
-_DIFFRAX = jax.tree.structure(dfx.RESULTS.successful)
+_STRUCTURE = jax.tree.structure(RESULTS.successful)
 
 
 @functools.cache
@@ -63,12 +63,7 @@ def _good() -> tuple[int, ...]:
 
 
 def is_good(result: Any) -> bool:
-    """Whether a result that has a value is that of a run that did as it was asked.
-
-    **Arguments:**
-
-    - `result`: of a run.
-    """
+    """Whether a result that has a value is that of a run that did as it was asked."""
     return code(result) in _good()
 
 

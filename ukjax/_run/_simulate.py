@@ -166,7 +166,7 @@ def simulate(
     y0, moved = plan.start(t0, q0, v0, start_tolerance)
     solved = plan.run(y0, (t0, t1, dt0), ts)
     told |= _origin(given, as_given, system, (q0, v0, t0, t1), again, points=plan.points, name=name)
-    trajectory = assembled(plan.model, solved, dense, usual=plan.usual, start_moved=moved, **told)
+    trajectory = assembled(plan.model, solved, dense, start_moved=moved, **told)
     if not trajectory.ok:
         trajectory = explained(plan.model, trajectory, t1)
     return trajectory.raise_if_failed() if throw else trajectory

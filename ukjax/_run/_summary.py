@@ -97,12 +97,7 @@ def as_line(run: "Trajectory") -> str:
 
 
 def as_html(run: "Trajectory") -> str:
-    """The summary as a table; of a batch or within `jit`, its line.
-
-    **Arguments:**
-
-    - `run`: the trajectory.
-    """
+    """The summary as a table; of a batch or within `jit`, its line."""
     if is_traced(run.t) or run.t.ndim != 1:
         return f"<pre>{html.escape(repr(run))}</pre>"
     figures = run.summary()

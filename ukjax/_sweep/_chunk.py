@@ -34,12 +34,7 @@ class Maker(NamedTuple):
 
 
 def processor(device: Any) -> str:
-    """The kind of a device: programs compiled for equal ones give equal bits.
-
-    **Arguments:**
-
-    - `device`: of JAX.
-    """
+    """The kind of a device: programs compiled for equal ones give equal bits."""
     if device.platform != "cpu":
         return str(device.device_kind)
     known = llvm()
@@ -71,12 +66,7 @@ _MEMORY_OF_CPU, _SHARE = 1e9, 0.5
 
 
 def memory_for(device: Any) -> float:
-    """What a chunk may take on a device by default [bytes].
-
-    **Arguments:**
-
-    - `device`: of JAX.
-    """
+    """What a chunk may take on a device by default [bytes]."""
     stats = None if device.platform == "cpu" else device.memory_stats()
     if not stats or "bytes_limit" not in stats:
         return _MEMORY_OF_CPU

@@ -50,21 +50,11 @@ class Chunks(NamedTuple):
         return tuple(math.ceil(size / step) for size, step in zip(self.sizes, self.shape, strict=True))
 
     def place(self, number: int) -> Region:
-        """Where a chunk lies in the grid of chunks.
-
-        **Arguments:**
-
-        - `number`: of the chunk.
-        """
+        """Where a chunk lies in the grid of chunks."""
         return tuple(slice(int(i), int(i) + 1) for i in np.unravel_index(number, self.grid))
 
     def region(self, number: int) -> Region:
-        """Where the runs of a chunk lie.
-
-        **Arguments:**
-
-        - `number`: of the chunk.
-        """
+        """Where the runs of a chunk lie."""
         return tuple(
             slice(at.start * step, min(at.stop * step, size))
             for at, step, size in zip(self.place(number), self.shape, self.sizes, strict=True)
@@ -85,12 +75,7 @@ class Chunks(NamedTuple):
 
 
 def extent(region: Region) -> tuple[int, ...]:
-    """The shape of a region.
-
-    **Arguments:**
-
-    - `region`: it.
-    """
+    """The shape of a region."""
     return tuple(part.stop - part.start for part in region)
 
 
@@ -128,12 +113,7 @@ def _inner(jaxpr: Jaxpr) -> Iterator[Jaxpr]:
 
 
 def bytes_of_run(program: ClosedJaxpr) -> int:
-    """An estimate of the memory one run takes: what it returns, and some copies of its largest array.
-
-    **Arguments:**
-
-    - `program`: of one run.
-    """
+    """An estimate of the memory one run takes: what it returns, and some copies of its largest array."""
     size = lambda x: math.prod(x.shape) * x.dtype.itemsize if hasattr(x, "dtype") else 0
     returned = sum(size(x) for x in program.out_avals)
     largest = max((size(x.aval) for j in _inner(program.jaxpr) for e in j.eqns for x in e.outvars), default=0)

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any, final
 
 import diffrax as dfx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -14,9 +13,9 @@ _SHORTEST = 64.0
 
 @final
 class Guarded(dfx.AbstractAdaptiveStepSizeController):
-    """An adaptive controller to which a step that leads to NaN is one with an infinite error.
+    """An adaptive controller whose first step is never NaN, and that ends a run whose steps become too short.
 
-    Diffrax's own would go on with a NaN for step size, to the largest number of steps.
+    Diffrax's own would go on to the largest number of steps.
 
     **Arguments:**
 
@@ -71,8 +70,6 @@ class Guarded(dfx.AbstractAdaptiveStepSizeController):
         error_order: Any,
         controller_state: Any,
     ) -> Any:
-        if y_error is not None:
-            y_error = jax.tree.map(lambda e: jnp.where(jnp.isnan(e), jnp.inf, e), y_error)
         *kept, start, end, jump, state, result = self.controller.adapt_step_size(
             t0, t1, y0, y1_candidate, args, y_error, error_order, controller_state
         )

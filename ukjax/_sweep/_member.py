@@ -84,12 +84,7 @@ class Member(eqx.Module):
         return FinishedRun(trajectory, spec)
 
     def observe(self, values: Values) -> tuple[Values, Array]:
-        """All outputs of one run as they are, and the code of its outcome.
-
-        **Arguments:**
-
-        - `values`: of the parameters.
-        """
+        """All outputs of one run as they are, and the code of its outcome."""
         made: Any = self.build(values)
         if not self.of_function:
             run = self.integrate(*made)
@@ -105,12 +100,7 @@ class Member(eqx.Module):
         return outputs, code.astype(jnp.int8)
 
     def __call__(self, values: Values) -> tuple[Values, Values, Array]:
-        """Outputs, their derivatives by name, and the code of the outcome.
-
-        **Arguments:**
-
-        - `values`: of the parameters.
-        """
+        """Outputs, their derivatives by name, and the code of the outcome."""
         if not self.gradients:
             outputs, code = self.observe(values)
             return outputs, {}, code
@@ -164,12 +154,7 @@ class TracedRun(eqx.Module):
     variables: dict[str, Variable]
 
     def __call__(self, values: Values) -> Values:
-        """What one run gives; NaN or -1 where it failed and that would mean nothing.
-
-        **Arguments:**
-
-        - `values`: of the parameters.
-        """
+        """What one run gives; NaN or -1 where it failed and that would mean nothing."""
         made = map(
             jnp.asarray, jaxpr_as_fun(self.traced)(*jax.tree.leaves(values))
         )  # constants are no arrays
@@ -215,11 +200,6 @@ def _variables(member: Member, values: Values, outputs: Values, slopes: Values) 
 
 def trace(member: Member, example: dict[str, np.ndarray]) -> TracedRun:
     """The program of one run.
-
-    **Arguments:**
-
-    - `member`: the run.
-    - `example`: its values.
 
     **Raises:** `InputError` for invalid outputs, shapes and options.
     """

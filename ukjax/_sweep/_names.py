@@ -180,12 +180,7 @@ class Build(eqx.Module):
         self.own, self.as_dict = ((), False) if isinstance(model, Problem) else _call(model, names)
 
     def __call__(self, values: dict[str, Array]) -> tuple[Problem, RunSpec] | Any:
-        """What the values lead to.
-
-        **Arguments:**
-
-        - `values`: by name.
-        """
+        """What the values lead to."""
         own = {name: values[name] for name in self.own}
         rest = {name: x for name, x in values.items() if name not in own}
         made = self.model
@@ -203,10 +198,6 @@ class Build(eqx.Module):
 
     def check(self, values: dict[str, Array]) -> Problem | None:
         """The problem of values that are not traced, so that the model can object to them; None if it is of no problem.
-
-        **Arguments:**
-
-        - `values`: by name.
 
         **Raises:** `InputError` as the model does, and for negative gains.
         """
@@ -236,12 +227,7 @@ def points_of(problem: Problem, system: AbstractSystem) -> Callable[..., dict[st
 
 
 def documented_units(fn: Any) -> dict[str, str]:
-    """The units in the docstring of a model, such as of "- `mass`, `length`: of the rod [kg], [m]."
-
-    **Arguments:**
-
-    - `fn`: the model.
-    """
+    """The units in the docstring of a model, such as of "- `mass`, `length`: of the rod [kg], [m]"."""
     by_name: dict[str, str] = {}
     doc = inspect.getdoc(getattr(fn, "func", fn)) or ""
     for head, text in re.findall(r"^- (`[^:\n]*`): ((?:.|\n(?=  ))*)", doc, re.MULTILINE):

@@ -199,12 +199,7 @@ def description(name: str, value: Array, outputs: dict[str, Named]) -> Named:
 
 
 def outcome(run: FinishedRun) -> Array:
-    """The code of how a run ended, an index of `OUTCOMES`.
-
-    **Arguments:**
-
-    - `run`: the run.
-    """
+    """The code of how a run ended, an index of `OUTCOMES`."""
     trajectory = run.trajectory
     code = trajectory.result._value  # pyright: ignore[reportAttributeAccessIssue]
     code = jnp.asarray(code, jnp.int8)
@@ -216,12 +211,7 @@ def outcome(run: FinishedRun) -> Array:
 
 
 def succeeded(code: Array | np.ndarray) -> Array:
-    """Whether a run reached its end, or the event it was to stop at.
-
-    **Arguments:**
-
-    - `code`: of its outcome.
-    """
+    """Whether a run reached its end, or the event it was to stop at."""
     names = list(OUTCOMES)
     good = [names.index(name) for name in ("successful", "event_occurred")]
     return (code == good[0]) | (code == good[1])

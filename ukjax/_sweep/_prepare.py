@@ -61,13 +61,7 @@ def _extremes(samples: AbstractSamples) -> list[int]:
 
 
 def values_of(samples: AbstractSamples, run: int) -> dict[str, np.ndarray]:
-    """The values of one run.
-
-    **Arguments:**
-
-    - `samples`: of all runs.
-    - `run`: its number.
-    """
+    """The values of one run."""
     return {name: x[0] for name, x in samples.at(np.array([run])).items()}
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from .._misc._arguments import whole_number
-from .._misc._errors import InputError, missing_extra, shown
+from .._misc._errors import InputError, shown
 from ._names import require_name
 
 RUN = "run"
@@ -52,12 +52,7 @@ class AbstractSamples(eqx.Module):
 
 
 def count(samples: AbstractSamples) -> int:
-    """How many runs there are.
-
-    **Arguments:**
-
-    - `samples`: of them.
-    """
+    """How many runs there are."""
     return int(np.prod(list(samples.sizes.values()), dtype=np.int64))
 
 
@@ -202,10 +197,8 @@ class Table(AbstractRows):
 
 
 def _sampler(kind: str) -> Any:
-    try:
-        from scipy.stats import qmc
-    except ImportError as error:
-        raise missing_extra(kind, "sweep") from error
+    from scipy.stats import qmc
+
     return getattr(qmc, kind)
 
 
@@ -240,7 +233,7 @@ class LatinHypercube(AbstractRows):
     - `n`: how many runs.
     - `seed`: of the random numbers; the same seed gives the same samples.
 
-    **Raises:** `InputError` for what is no range; `MissingExtraError` without SciPy (`ukjax[sweep]`).
+    **Raises:** `InputError` for what is no range.
     """
 
     values: dict[str, np.ndarray]
@@ -266,7 +259,7 @@ class Sobol(AbstractRows):
     - `n`: how many runs.
     - `seed`: of the scrambling; the same seed gives the same samples.
 
-    **Raises:** `InputError` for what is no range; `MissingExtraError` without SciPy (`ukjax[sweep]`).
+    **Raises:** `InputError` for what is no range.
     """
 
     values: dict[str, np.ndarray]

@@ -47,12 +47,7 @@ class Template(NamedTuple):
         return [name for name, x in self.columns.items() if x.of_chunk]
 
     def dims(self, name: str) -> tuple[str, ...]:
-        """The dimensions of an array.
-
-        **Arguments:**
-
-        - `name`: of it.
-        """
+        """The dimensions of an array."""
         x = self.columns[name]
         return (*(f"chunk_{dim}" if x.of_chunk else dim for dim in self.sizes), *x.dims)
 

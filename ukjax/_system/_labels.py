@@ -79,11 +79,6 @@ def labels_of(system: Any, coordinates: int, velocities: int, *, quasi: bool) ->
 
 
 def title_of(system: Any) -> str:
-    """What a run of a system is called: its `title`, or the name of its class.
-
-    **Arguments:**
-
-    - `system`: the mechanical system.
-    """
+    """What a run of a system is called: its `title`, or the name of its class."""
     title = getattr(system, "title", None)
     return title if isinstance(title, str) and title else type(system).__name__

@@ -97,12 +97,7 @@ class GainSpace(eqx.Module):
         return jnp.log(jnp.concatenate([leaf.ravel().astype(float) for leaf in leaves]))
 
     def gains(self, x: Float[Array, " d"]) -> Any:
-        """The gains of a vector.
-
-        **Arguments:**
-
-        - `x`: the logarithms.
-        """
+        """The gains of a vector."""
         values, rest = eqx.partition(self.given, eqx.is_array)
         leaves, structure = jax.tree.flatten(values)
         ends = np.cumsum([leaf.size for leaf in leaves])

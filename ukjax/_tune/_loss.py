@@ -119,12 +119,7 @@ class ViolationLoss(eqx.Module):
 
 
 def fastest_rate(gains: Any) -> Float[Array, ""] | None:
-    """A bound on the fastest rate [1/s] at which the stabilizers among the gains damp an error; None where none does.
-
-    **Arguments:**
-
-    - `gains`: a pytree.
-    """
+    """A bound on the fastest rate [1/s] at which the stabilizers among the gains damp an error; None where none does."""
     is_stabilizer = lambda x: isinstance(x, AbstractStabilizer)
     each = [x.fastest_rate for x in jax.tree.leaves(gains, is_leaf=is_stabilizer) if is_stabilizer(x)]
     rates = [rate for rate in each if rate is not None]

@@ -26,7 +26,7 @@ from ._coordinates import (
     GroundCoordinates,
     coordinates_of,
 )
-from ._each_body import gyroscopic_of, inertias_of, placements_of, rates_of, twists_of
+from ._each_body import of_each
 from ._loads import AbstractLoad
 from ._mechanism import Mechanism
 from ._placement import AnyPlacement, Twist
@@ -51,7 +51,7 @@ class JointRows(AbstractTogether):
     @staticmethod
     def together(functions: Sequence[Any], *arguments: Array) -> list[Array]:
         (t, q), ends = arguments, _ends(functions)
-        placed = dict(zip(ends, placements_of(ends.values(), q), strict=True))
+        placed = of_each("placement", ends, q)
         items = [(x.joint, *(placed[id(end)] for end in x.ends)) for x in functions]
         return each(lambda joint, *placements: joint.rows(t, *placements), items)
 
@@ -69,8 +69,8 @@ class JointSlip(AbstractTogether):
     @staticmethod
     def together(functions: Sequence[Any], *arguments: Array) -> list[Array]:
         (t, q, v), ends = arguments, _ends(functions)
-        placed = dict(zip(ends, placements_of(ends.values(), q), strict=True))
-        moved = dict(zip(ends, twists_of(ends.values(), q, v), strict=True))
+        placed = of_each("placement", ends, q)
+        moved = of_each("twist", ends, q, v)
         of = lambda by_end, function: tuple(by_end[id(end)] for end in function.ends)
         items = [(x.joint, of(placed, x), of(moved, x)) for x in functions]
         return each(lambda joint, placements, twists: joint.slip(t, placements, twists), items)
@@ -168,13 +168,11 @@ class AbsoluteSystem(AbstractSystem):
 
     def placements(self, t: Time | float, q: Coordinates) -> dict[str, AnyPlacement]:
         """Where all bodies are, and the ground, by name."""
-        parts = self._all_coordinates()
-        return dict(zip(parts, placements_of(parts.values(), q), strict=True))
+        return of_each("placement", self._all_coordinates(), q)
 
     def twists(self, t: Time, q: Coordinates, v: Velocities) -> dict[str, Twist]:
         """How all bodies move, and the ground, by name."""
-        parts = self._all_coordinates()
-        return dict(zip(parts, twists_of(parts.values(), q, v), strict=True))
+        return of_each("twist", self._all_coordinates(), q, v)
 
     def points(self, t: Time | float, q: Coordinates) -> dict[str, Array]:
         """The named world points [m]: centres under the bodies' names, their further points as `body.point`."""
@@ -184,14 +182,16 @@ class AbsoluteSystem(AbstractSystem):
         return self.mechanism.drawing(self.placements(t, q))
 
     def mass_matrix(self, t: Time, q: Coordinates) -> MassMatrix:
-        blocks = inertias_of(self.coordinates().values(), q)
+        blocks = list(of_each("inertia", self.coordinates(), q).values())
         if all(block.ndim == 1 for block in blocks):
             return jnp.diag(jnp.concatenate(blocks)).astype(q.dtype)
         square = [jnp.diag(block) if block.ndim == 1 else block for block in blocks]
         return jax.scipy.linalg.block_diag(*square).astype(q.dtype)
 
     def force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
-        return self._load_force(t, q, v) + jnp.concatenate(gyroscopic_of(self.coordinates().values(), q, v))
+        return self._load_force(t, q, v) + jnp.concatenate(
+            list(of_each("gyroscopic", self.coordinates(), q, v).values())
+        )
 
     def _load_force(self, t: Time, q: Coordinates, v: Velocities) -> Forces:
         """Q = (dr / dv)^T e over all loads."""
@@ -235,7 +235,7 @@ class QuaternionSystem(AbsoluteSystem):
 
     def kinematics(self, t: Time, q: Coordinates, v: Velocities) -> Coordinates:
         """p' = 1/2 p o (0, omega) for each quaternion p, which keeps its length."""
-        return jnp.concatenate(rates_of(self.coordinates().values(), q, v))
+        return jnp.concatenate(list(of_each("rate", self.coordinates(), q, v).values()))
 
 
 def assemble(

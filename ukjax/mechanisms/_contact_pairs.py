@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ._contact_shapes import AbstractShape, Capsule, Cuboid, HalfSpace, Sphere, Surface, from_world
-from ._placement import AnyPlacement
+from ._placement import AnyPlacement, norm
 
 
 class Meeting(NamedTuple):
@@ -30,19 +30,13 @@ class Meeting(NamedTuple):
     normal: Float[Array, "k d"]
 
 
-def _length(d: Array) -> Array:
-    """|d|, with derivative zero at d = 0."""
-    square = jnp.dot(d, d)
-    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
-
-
 def _upwards(d: int, dtype: jnp.dtype) -> Array:
     return jnp.asarray(np.eye(d)[-1], dtype)
 
 
 def _between(x: Array, y: Array, r: Array, s: Array) -> Meeting:
     """Of balls of radii r about x and s about y."""
-    distance = _length(y - x)
+    distance = norm(y - x)
     safe = jnp.where(distance > 0, distance, 1)
     normal = jnp.where(distance > 0, (y - x) / safe, _upwards(x.size, x.dtype))
     gap = distance - r - s
@@ -74,7 +68,7 @@ def _plane_cuboid(a: HalfSpace, b: Cuboid, first: AnyPlacement, second: AnyPlace
 def _surface_point(a: Surface, b: Sphere, first: AnyPlacement, second: AnyPlacement) -> Meeting:
     x = second.point(b.centre)
     value, slope = jax.value_and_grad(lambda x: jnp.reshape(a.function(x), ()))(from_world(first, x))
-    steep = _length(slope)
+    steep = norm(slope)
     steep = jnp.where(steep > 0, steep, 1)
     gap, normal = value / steep, first.vector(slope / steep)
     return Meeting(gap[None], (x - 0.5 * gap * normal)[None], normal[None])
@@ -119,7 +113,7 @@ def _cuboid_sphere(a: Cuboid, b: Sphere, first: AnyPlacement, second: AnyPlaceme
     x = second.point(b.centre)
     local, half = a.rotation.T @ (from_world(first, x) - a.centre), 0.5 * a.size
     off = local - jnp.clip(local, -half, half)
-    distance = _length(off)
+    distance = norm(off)
     outside = distance > 0
     depth = jnp.abs(local) - half
     face = jnp.arange(depth.size) == jnp.argmax(depth)

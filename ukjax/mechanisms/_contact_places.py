@@ -10,11 +10,10 @@ from .._misc._types import Coordinates, Velocities
 from ._bodies import GROUND
 from ._contact_rows import AbstractPlaces
 from ._coordinates import AbstractCoordinates, GroundCoordinates
-from ._each_body import placements_of, twists_of
+from ._each_body import of_each
 from ._mechanism import Mechanism, Placements, Twists
 from ._tree_layout import Order
-from ._tree_loops import ends, found_at, placements_by_name
-from ._tree_loops import twists_of as tree_twists_of
+from ._tree_loops import ends, found_at, placements_by_name, twists_of
 from ._tree_place import chains_of, described, moving
 
 
@@ -34,11 +33,11 @@ class AbsolutePlaces(AbstractPlaces):
 
     def placements(self, names: Iterable[str], q: Coordinates) -> Placements:
         parts = self._parts(names)
-        return dict(zip(parts, placements_of(parts.values(), q), strict=True))
+        return of_each("placement", parts, q)
 
     def moving(self, names: Iterable[str], q: Coordinates, v: Velocities) -> tuple[Placements, Twists]:
         parts = self._parts(names)
-        return self.placements(names, q), dict(zip(parts, twists_of(parts.values(), q, v), strict=True))
+        return self.placements(names, q), of_each("twist", parts, q, v)
 
 
 @final
@@ -77,5 +76,5 @@ class TreePlaces(AbstractPlaces):
         chains = chains_of(mechanism, self.order.layout)
         posture, found = found_at(chains, q, numbers)
         own = [mechanism.bodies[i] for i in numbers]
-        twists = tree_twists_of(chains, posture, found[1], v, numbers)
+        twists = twists_of(chains, posture, found[1], v, numbers)
         return placements_by_name(mechanism, numbers, found), moving(own, twists)

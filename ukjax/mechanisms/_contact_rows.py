@@ -222,12 +222,7 @@ def contact_frames(system: Any, t: Time | float, q: Coordinates) -> dict[str, Co
 
 
 def require_positions(places: AbstractPlaces) -> None:
-    """Raises `InputError` for a limit or friction of what has no position of its own.
-
-    **Arguments:**
-
-    - `places`: of a mechanism.
-    """
+    """Raises `InputError` for a limit or friction of what has no position of its own."""
     has = (AbstractAxisJoint, Spherical)
     known = [joint.name for joint in places.mechanism.joints if isinstance(joint, has)]
     of_joints = (x for x in places.mechanism.contacts if not isinstance(x, Contact) and x.length is None)
@@ -237,12 +232,7 @@ def require_positions(places: AbstractPlaces) -> None:
 
 
 def require_no_contacts(mechanism: Mechanism) -> None:
-    """Raises `InputError` for reactions that contacts of shapes would add to: in a tree nothing tells these forces.
-
-    **Arguments:**
-
-    - `mechanism`: the mechanism.
-    """
+    """Raises `InputError` for reactions that contacts of shapes would add to: in a tree nothing tells these forces."""
     if found := [x.name for x in mechanism.contacts if isinstance(x, Contact)]:
         raise InputError(
             f"reactions of a tree with contacts ({', '.join(found[:3])}) are not offered: use `assemble`."

@@ -172,7 +172,7 @@ class Force(AbstractLoad):
         self.name, self.body = checked_name("load", name), checked_name("body", body)
         self.point = checked_array(f"the point of force '{name}'", point, (2,), (3,))
         self.force = checked_law(f"force '{name}'", force, "t, x, v", self.point.shape)
-        self.frame = checked_frame(f"the frame of force '{name}'", frame)
+        self.frame = one_of(f"the frame of force '{name}'", frame, ("world", "body"))
 
     @property
     def bodies(self) -> tuple[str, ...]:
@@ -211,7 +211,7 @@ class Torque(AbstractLoad):
     def __init__(self, name: str, body: str, torque: Any, frame: str = "world"):
         self.name, self.body = checked_name("load", name), checked_name("body", body)
         self.torque = checked_law(f"torque '{name}'", torque, "t, turned, omega", (), (3,))
-        self.frame = checked_frame(f"the frame of torque '{name}'", frame)
+        self.frame = one_of(f"the frame of torque '{name}'", frame, ("world", "body"))
 
     @property
     def bodies(self) -> tuple[str, ...]:
@@ -228,16 +228,3 @@ class Torque(AbstractLoad):
         motion = placement.angle if planar else placement.R, twists[self.body].omega
         torque = value_of(f"torque '{self.name}'", self.torque, () if planar else (3,), t, *motion)
         return torque if planar or self.frame == "world" else placement.vector(torque)
-
-
-def checked_frame(what: str, frame: Any) -> str:
-    """One of `"world"` and `"body"`.
-
-    **Arguments:**
-
-    - `what`: what the message calls it.
-    - `frame`: the choice.
-
-    **Raises:** `InputError` for anything else.
-    """
-    return one_of(what, frame, ("world", "body"))

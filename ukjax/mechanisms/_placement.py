@@ -21,6 +21,12 @@ from jaxtyping import Array, Float
 from .._misc._lie import hat
 
 
+def norm(d: Array) -> Float[Array, ""]:
+    """|d| of a vector, with derivative zero at d = 0."""
+    square = jnp.dot(d, d)
+    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
+
+
 @final
 class Twist(eqx.Module):
     """The velocity of a body, or by the same two fields a force and a torque on it.

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._compiler import at_states
+from .._compiler import at_state
 from .._misc._arguments import fails, real_array
 from .._misc._errors import InputError
 from .._misc._lie import rotation_about, rotation_matrix
@@ -171,17 +171,12 @@ def _followed(
     """The posture at the end of the way, and phi there; by NumPy where all has values."""
     if is_traced((system, t, q, end)):
         return _followed_in_jit(system, t, q, end)
-    way = (
-        system,
-        t,
-        {name: x[0] for name, x in at_states(_now_at, (system, tuple(end)), t[None], q[None]).items()},
-        end,
-    )
+    way = system, t, at_state(_now_at, (system, tuple(end)), t, q), end
     passed = q, q
     for how_far in zip(*_ways(q.dtype), strict=True):
         passed, _ = _step(way, passed, how_far)
     q = passed[0]
-    return q, at_states(position_rows, _held(system, end), t[None], q[None])[0]
+    return q, at_state(position_rows, _held(system, end), t, q)
 
 
 @eqx.filter_jit

@@ -53,13 +53,7 @@ def _of_joint(joint: AbstractJoint, child: AbstractBody | None, ends: tuple[AnyP
 
 
 def is_coordinate(system: MechanismSystem, name: str) -> bool:
-    """Whether a coordinate of a tree has this name, as those of joints with one freedom do.
-
-    **Arguments:**
-
-    - `system`: the mechanism.
-    - `name`: any.
-    """
+    """Whether a coordinate of a tree has this name, as those of joints with one freedom do."""
     return isinstance(system, TreeSystem) and name in system.labels
 
 

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, final
 
 import equinox as eqx
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._misc._errors import InputError
@@ -13,7 +12,7 @@ from ._abstract_joint import AbstractAxisJoint, require_axis_joint
 from ._bodies import AbstractBody, checked_array, checked_name
 from ._laws import checked_law, value_of
 from ._loads import AbstractLoad, Placements, Twists, parts_of
-from ._placement import AnyPlacement, rate_of
+from ._placement import AnyPlacement, norm, rate_of
 
 
 @final
@@ -59,7 +58,7 @@ class SpringDamper(AbstractLoad):
         )
         self.stiffness = checked_array(f"the stiffness of spring '{name}'", stiffness, ())
         self.damping = checked_array(f"the damping of spring '{name}'", damping, ())
-        length = _norm(self.point - self.parent_point) if length is None else length
+        length = norm(self.point - self.parent_point) if length is None else length
         self.length = checked_array(f"the length of spring '{name}'", length, ())
 
     @property
@@ -67,7 +66,7 @@ class SpringDamper(AbstractLoad):
         return (self.parent, self.child)
 
     def _length(self, parent: AnyPlacement, child: AnyPlacement) -> Float[Array, ""]:
-        return _norm(child.point(self.point) - parent.point(self.parent_point))
+        return norm(child.point(self.point) - parent.point(self.parent_point))
 
     def rate(self, bodies: Mapping[str, AbstractBody], placements: Placements, twists: Twists) -> Array:
         return rate_of(self._length, parts_of(self, placements), parts_of(self, twists))
@@ -80,12 +79,6 @@ class SpringDamper(AbstractLoad):
 
     def potential(self, bodies: Mapping[str, AbstractBody], placements: Placements) -> Float[Array, ""]:
         return 0.5 * self.stiffness * (self._length(*parts_of(self, placements)) - self.length) ** 2
-
-
-def _norm(d: Array) -> Float[Array, ""]:
-    """|d|, with derivative zero at d = 0, where a spring has no direction to pull in."""
-    square = jnp.dot(d, d)
-    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
 
 
 @final

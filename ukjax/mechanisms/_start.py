@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._compiler import at_states
+from .._compiler import at_state
 from .._misc._arguments import real_array, require_instance
 from .._misc._errors import InputError
 from .._misc._names import unknown_name
@@ -84,7 +84,7 @@ def _solve(system: Any, t: Time, q: Coordinates, targets: dict[str, Array]) -> t
         A, b = _rows((system, targets), t, q)
         v = pinv(A, method).matrix @ b
     else:
-        A, b = (x[0] for x in at_states(_rows, (system, targets), t[None], q[None]))
+        A, b = at_state(_rows, (system, targets), t, q)
         if not (np.all(np.isfinite(A)) and np.all(np.isfinite(b))):
             raise InputError(
                 f"rows of the joints are not finite at t = {t}, q = {q}: what do their functions return?"

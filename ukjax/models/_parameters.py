@@ -13,7 +13,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array
 
-from .._compiler import at_states
+from .._compiler import at_state
 from .._misc._arguments import whole_number
 from .._misc._errors import InputError
 from .._misc._types import as_jax, is_traced, module_for
@@ -54,8 +54,7 @@ def at_start(function: Callable[..., Any], parameters: Any, *values: Scalar) -> 
     arrays = [as_parameter(x) for x in values]
     if is_traced((parameters, arrays)):
         return function(parameters, *arrays)
-    found = at_states(function, parameters, *(np.asarray(x)[None] for x in arrays))
-    return jax.tree.map(lambda x: as_jax(x[0]), found)
+    return jax.tree.map(as_jax, at_state(function, parameters, *arrays))
 
 
 def _number(name: str, value: Any) -> float | None:

@@ -115,13 +115,15 @@ class PlanarRRR(AbstractSystem):
         return q, jnp.zeros_like(q)
 
 
-def _problem(
-    name: str, figure: int, angles: tuple[float, ...], x: Scalar, y: Scalar, phi: Scalar, **parameters: Scalar
-) -> Problem:
-    gravity = parameters.pop("gravity")
-    check_positive(**parameters)
+_POSITIVE = ("base_radius", "platform_radius", "length", "mass", "platform_mass", "platform_inertia")
+
+
+def _problem(name: str, figure: int, angles: tuple[float, ...], *parameters: Scalar) -> Problem:
+    *positive, gravity, x, y, phi = parameters
+    sizes = dict(zip(_POSITIVE, positive, strict=True))
+    check_positive(**sizes)
     check_finite(gravity=gravity, x=x, y=y, phi=phi)
-    system = PlanarRRR(**parameters, gravity=gravity, angles=angles)  # pyright: ignore[reportArgumentType]
+    system = PlanarRRR(**sizes, gravity=gravity, angles=angles)  # pyright: ignore[reportArgumentType]
     q0, v0 = at_start(PlanarRRR.state, system, x, y, phi)
     check(not fails(np.isfinite, q0), "x, y and phi must be within reach: no leg is that long.")
     citation = CITATION.format(figure=figure)
@@ -163,20 +165,9 @@ def planar_3rrr(
     **Raises:** `InputError`, naming the parameter that is wrong.
     """
     return _problem(
-        "planar_3rrr",
-        2,
-        (90.0, 210.0, 330.0),
-        base_radius=base_radius,
-        platform_radius=platform_radius,
-        length=length,
-        mass=mass,
-        platform_mass=platform_mass,
-        platform_inertia=platform_inertia,
-        gravity=gravity,
-        x=x,
-        y=y,
-        phi=phi,
-    )
+        "planar_3rrr", 2, (90.0, 210.0, 330.0),
+        base_radius, platform_radius, length, mass, platform_mass, platform_inertia, gravity, x, y, phi,
+    )  # fmt: skip
 
 
 def planar_2rrr(
@@ -207,20 +198,9 @@ def planar_2rrr(
     **Raises:** `InputError`, naming the parameter that is wrong.
     """
     return _problem(
-        "planar_2rrr",
-        1,
-        (30.0, 150.0),
-        base_radius=base_radius,
-        platform_radius=platform_radius,
-        length=length,
-        mass=mass,
-        platform_mass=platform_mass,
-        platform_inertia=platform_inertia,
-        gravity=gravity,
-        x=x,
-        y=y,
-        phi=phi,
-    )
+        "planar_2rrr", 1, (30.0, 150.0),
+        base_radius, platform_radius, length, mass, platform_mass, platform_inertia, gravity, x, y, phi,
+    )  # fmt: skip
 
 
 def planar_4rrr(
@@ -252,17 +232,6 @@ def planar_4rrr(
     **Raises:** `InputError`, naming the parameter that is wrong.
     """
     return _problem(
-        "planar_4rrr",
-        1,
-        (45.0, 135.0, 225.0, 315.0),
-        base_radius=base_radius,
-        platform_radius=platform_radius,
-        length=length,
-        mass=mass,
-        platform_mass=platform_mass,
-        platform_inertia=platform_inertia,
-        gravity=gravity,
-        x=x,
-        y=y,
-        phi=phi,
-    )
+        "planar_4rrr", 1, (45.0, 135.0, 225.0, 315.0),
+        base_radius, platform_radius, length, mass, platform_mass, platform_inertia, gravity, x, y, phi,
+    )  # fmt: skip

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler import at_states
+from .._compiler import at_state
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time, Velocities
 from .._motion._project import project
@@ -43,7 +43,7 @@ def _gaps(tree: TreeSystem, t: Time, q: Coordinates) -> Array:
 
 def _gaps_at(tree: TreeSystem, q: Coordinates) -> np.ndarray:
     """By NumPy: nothing is compiled."""
-    return at_states(_gaps, tree, jnp.zeros(1, q.dtype), q[None])[0]
+    return at_state(_gaps, tree, np.zeros((), q.dtype), q)
 
 
 def _with(tree: TreeSystem, contacts: tuple) -> TreeSystem:

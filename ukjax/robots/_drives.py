@@ -9,7 +9,7 @@ import numpy as np
 from .._misc._errors import InputError
 from ._actuators import ActuatorInputs, Actuators, BodyActuator, Forces
 from ._lengths import Lengths, Term
-from ._mujoco import mujoco
+from ._mujoco import is_given, mujoco
 from ._parts import FeatureParts
 from ._paths import Path
 from ._reference import Reference
@@ -46,13 +46,8 @@ def _checked(at: Reference, i: int) -> None:
             raise RefusedError(f"its {what} is '{kind}', which is not supported, so it exerts no force")
     if model.actuator_plugin[i] >= 0:
         raise RefusedError("it is a plugin, so it exerts no force")
-    if _flag(model, "actuator_delay", i):
+    if is_given(model, "actuator_delay", i):
         raise RefusedError("its input is delayed, so it exerts no force")
-
-
-def _flag(model: Any, field: str, i: int) -> bool:
-    """Whether a field, which older versions of MuJoCo lack, is there and not zero."""
-    return bool(np.any(getattr(model, field, np.zeros(i + 1))[i]))
 
 
 def _add(
@@ -192,7 +187,7 @@ def _notes(at: Reference, i: int, name: str) -> list[Row]:
     if model.actuator_actearly[i]:
         rows.append(("actuator actearly", name, "ignored", "it is about time steps"))
     for field in ("actuator_damping", "actuator_dampingpoly", "actuator_armature"):
-        if _flag(model, field, i):
+        if is_given(model, field, i):
             rows.append((field.replace("_", " "), name, "ignored", "not supported"))
     if model.actuator_forcelimited[i]:
         rows.append(("actuator forcerange", name, "used", ""))
@@ -217,6 +212,6 @@ def _joint_limits(at: Reference, found: _Drives) -> list[Row]:
             why = "of actuators on joints and fixed tendons only" if partly else ""
             rows.append(("joint actuatorfrcrange", name, "approximated" if partly else "used", why))
     for i, name in enumerate(at.names.tendons):
-        if _flag(model, "tendon_actfrclimited", i):
+        if is_given(model, "tendon_actfrclimited", i):
             rows.append(("tendon actuatorfrcrange", name, "ignored", "not supported"))
     return rows

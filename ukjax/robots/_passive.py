@@ -12,7 +12,7 @@ from .._misc._lie import quaternion_product
 from .._misc._types import Coordinates, Time, Velocities, as_jax
 from ..mechanisms import GROUND, AbstractBody, AbstractCoordinateLoad, AbstractLoad
 from ..mechanisms._loads import Placements, Twists
-from ..mechanisms._placement import rate_of
+from ..mechanisms._placement import norm, rate_of
 from ._joints import kinds
 from ._parts import FeatureParts
 from ._reference import Reference
@@ -74,10 +74,10 @@ class BallSpring(AbstractCoordinateLoad):
 
     def effort(self, t: Time, q: Coordinates, v: Velocities) -> Float[Array, "3"]:
         x = self._stretch(q)
-        return -_polynomial(self.stiffness, _length(x)) * x
+        return -_polynomial(self.stiffness, norm(x)) * x
 
     def potential(self, q: Coordinates) -> Float[Array, ""]:
-        return _energy(self.stiffness, _length(self._stretch(q)))
+        return _energy(self.stiffness, norm(self._stretch(q)))
 
 
 @final
@@ -142,12 +142,6 @@ def _polynomial(of: Float[Array, "*k 3"], x: Float[Array, "*k"]) -> Float[Array,
 def _energy(of: Float[Array, "*k 3"], x: Float[Array, "*k"]) -> Float[Array, "*k"]:
     """The integral of (of0 + of1 x + of2 x^2) x from 0."""
     return (of[..., 0] / 2.0 + (of[..., 1] / 3.0 + of[..., 2] / 4.0 * x) * x) * x**2
-
-
-def _length(x: Float[Array, "3"]) -> Float[Array, ""]:
-    """|x|, with derivative zero at x = 0."""
-    square = jnp.dot(x, x)
-    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
 
 
 def rotation_vector(p: Float[Array, "4"]) -> Float[Array, "3"]:

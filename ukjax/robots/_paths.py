@@ -10,7 +10,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..mechanisms._placement import AnyPlacement
+from ..mechanisms._placement import AnyPlacement, norm
 
 
 @final
@@ -98,17 +98,6 @@ class Path(eqx.Module):
         for part, divisor in zip(self.parts, self.divisors, strict=True):
             found = found + part(placements) / divisor
         return found
-
-
-def norm(d: Array) -> Float[Array, ""]:
-    """|d|, with derivative zero at d = 0.
-
-    **Arguments:**
-
-    - `d`: a vector.
-    """
-    square = jnp.dot(d, d)
-    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
 
 
 def _unit(d: Array) -> Array:

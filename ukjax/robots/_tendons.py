@@ -13,7 +13,7 @@ from ..mechanisms._bodies import AbstractBody
 from ..mechanisms._loads import AbstractCoordinateLoad, AbstractLoad, Placements, Twists, parts_of
 from ..mechanisms._placement import rate_of
 from ._lengths import Lengths
-from ._mujoco import mujoco
+from ._mujoco import is_given, mujoco
 from ._parts import FeatureParts
 from ._paths import Anchor, Around, Path, Straight
 from ._reference import Reference
@@ -175,11 +175,6 @@ def tendon_lengths(at: Reference) -> tuple[dict[int, Lengths | Path], dict[int, 
     return found, refused
 
 
-def _given(model: Any, field: str, i: int) -> bool:
-    """Whether a model has a field, which older versions of MuJoCo lack, and it is not zero."""
-    return bool(np.any(getattr(model, field, np.zeros(i + 1))[i]))
-
-
 def _notes(at: Reference, i: int) -> list[Row]:
     """What of a tendon is not used."""
     model, name = at.model, at.names.tendons[i]
@@ -192,7 +187,7 @@ def _notes(at: Reference, i: int) -> list[Row]:
     return [
         (feature, name, "approximated" if "linear" in why else "ignored", why)
         for field, (feature, why) in notes.items()
-        if _given(model, field, i)
+        if is_given(model, field, i)
     ]
 
 

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import importlib.metadata
-import importlib.util
 import math
 import os
 import platform
@@ -22,7 +21,7 @@ from jax.experimental.compilation_cache import compilation_cache
 from jaxtyping import Array
 
 from ..._misc._arguments import all_of, require_between, whole_number
-from ..._misc._errors import InputError, missing_extra
+from ..._misc._errors import InputError
 from ..._misc._names import unknown_name
 from ..._run._simulate import simulate
 from ..._run._trajectory import Trajectory
@@ -226,7 +225,7 @@ def bench(
     **Returns:** a `BenchResult` for each problem.
 
     **Raises:** `InputError` for an unknown problem, a tolerance outside (0, 1), fewer than 3 repeats, and in single
-    precision; `MissingExtraError` without SciPy.
+    precision.
     """
     chosen = _chosen(names, quick)
     tolerances = tuple((QUICK_TOLERANCES if quick else TOLERANCES) if tolerances is None else tolerances)
@@ -237,8 +236,6 @@ def bench(
     whole_number("repeats", repeats, 3)
     if jnp.zeros(()).dtype != jnp.float64:
         raise InputError("bench() measures in double precision: jax.config.update('jax_enable_x64', True).")
-    if importlib.util.find_spec("scipy") is None:
-        raise missing_extra("bench()", "bench")
     with _progress_bar(progress, len(chosen) * len(tolerances)) as begin:
         return [_measure(name, tolerances, repeats, begin(_name(name))) for name in chosen]
 

@@ -160,7 +160,7 @@ class Called:
 
     def called(self) -> dict[str, int]:
         """The functions of C that it calls, with how many operands each."""
-        return functions(self._outputs, self._kind) or {}
+        return functions(reachable(self._outputs), self._kind) or {}
 
 
 def table(name: str, kind: Kind, values: Iterable[float]) -> str:

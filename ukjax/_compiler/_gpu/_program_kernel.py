@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from .._expressions import Expression
+from .._expressions import Expression, reachable
 from .._kernel_code import Again
 from .._llvm_text import Writer
 from .._machine_code import Kind, functions
@@ -39,7 +39,7 @@ class ProgramKernel:
 
     @functools.cached_property
     def _called(self) -> dict[str, int] | None:
-        return functions(self._outputs, self._kind)
+        return functions(reachable(self._outputs), self._kind)
 
     @functools.cached_property
     def exists(self) -> bool:

@@ -51,12 +51,7 @@ def optimized(module: Any, machine: Any) -> None:
 
 
 def ptx(text: str) -> str:
-    """The PTX of a text.
-
-    **Arguments:**
-
-    - `text`: of LLVM.
-    """
+    """The PTX of a text."""
     machine = _target().create_target_machine(cpu=_CARD, features=_VERSION, opt=3)
     module = llvm().parse_assembly(text)
     module.triple = _TRIPLE

@@ -19,12 +19,7 @@ from ._thread import Thread
 
 @final
 class RunKernel:
-    """Runs of one motion by one method under one control, for GPUs.
-
-    **Arguments:**
-
-    - `motion`, `method`, `control`: as their classes say.
-    """
+    """Runs of one motion by one method under one control, for GPUs."""
 
     def __init__(self, motion: MotionPrograms, method: Method, control: Control):
         self._size, self._dtype = motion.size, np.dtype(motion.field.dtype).name

@@ -135,12 +135,7 @@ def _entry(text: KernelText) -> tuple[str, str]:
 
 
 def gpu_text(text: KernelText) -> str:
-    """A kernel, whose threads are counted through all blocks.
-
-    **Arguments:**
-
-    - `text`: of one thread.
-    """
+    """A kernel, whose threads are counted through all blocks."""
     taken, read = _entry(text)
     return f"""declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()
 declare i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
@@ -165,10 +160,7 @@ end:
 
 
 def host_text(text: KernelText) -> str:
-    """A function of the same parameters that makes one run after the other.
-
-    **Arguments:** as of `gpu_text`.
-    """
+    """A function of the same parameters that makes one run after the other."""
     taken, read = _entry(text)
     return f"""{_all(text, "host")}
 define void @{ENTRY}({taken}) {{

@@ -12,7 +12,6 @@ from jax.custom_batching import custom_vmap
 from jaxtyping import Array
 
 from ._pool import Outcome, pool
-from ._runge_kutta import in_slots
 from ._steps import DiffraxRun
 
 # On a CPU wider loops barely help, and more of their slots idle while the last runs end.
@@ -89,7 +88,7 @@ def _in_pool(
     """With the slots of the platform it is compiled for, which need not be that of the process."""
 
     def with_slots(slots: int) -> Callable[..., Outcome]:
-        return lambda *leaves: pool(lambda x: _for_slots(make(x)), leaves, batched, count, slots)[0]
+        return lambda *leaves: pool(make, leaves, batched, count, slots)[0]
 
     here, elsewhere = (slots_for(count, on_cpu) for on_cpu in (True, False))
     if here == elsewhere:
@@ -107,10 +106,6 @@ def _alone(run: DiffraxRun, others: dict[str, Any]) -> Outcome:
     t, y = jax.tree.map(lambda x: x[0], (last.ts, last.ys))
     tried, accepted = (jnp.asarray(x, jnp.int32) for x in (final.num_steps, final.num_accepted_steps))
     return Outcome(kept.ts, kept.ys, t, y, jax.tree.map(jnp.asarray, final.result), tried, accepted)
-
-
-def _for_slots(run: DiffraxRun) -> DiffraxRun:
-    return eqx.tree_at(lambda run: run.solver, run, in_slots(run.solver))
 
 
 @final

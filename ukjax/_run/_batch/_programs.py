@@ -11,7 +11,16 @@ from jaxtyping import Array
 
 from ..._compiler import Control, Method, TranslationError, program_of
 from ..._motion._projected_solver import refused_where_singular
-from ._runge_kutta import square
+from ._steps import next_times
+
+
+def _square(tableau: dfx.ButcherTableau) -> tuple[np.ndarray, np.ndarray]:
+    """The coefficients a (s, s) and c (s,) of all stages of an explicit method, the first among them."""
+    a, c = np.zeros((tableau.num_stages,) * 2), np.zeros(tableau.num_stages)
+    for i, row in enumerate(tableau.a_lower):
+        a[i + 1, : i + 1] = row
+    c[1:] = tableau.c
+    return a, c
 
 
 def method_of(kind: type[dfx.AbstractSolver], dtype: Any, projected: bool) -> Method:
@@ -37,7 +46,7 @@ def method_of(kind: type[dfx.AbstractSolver], dtype: Any, projected: bool) -> Me
         between = kind.interpolation_cls(t0=t0, t1=t1, y0=unit[0], y1=unit[1], k=(t1 - t0) * unit[2:])
         return between.evaluate(t)
 
-    (a, c), ends = square(tableau), np.stack([tableau.b_sol, tableau.b_error])
+    (a, c), ends = _square(tableau), np.stack([tableau.b_sol, tableau.b_error])
     times = [jax.ShapeDtypeStruct((), dtype)] * 3
     return Method(a, c, ends, tableau.fsal and not projected, program_of(weights, times, dtype))
 
@@ -134,9 +143,7 @@ def _stepped(
     accept, t, t_next, jumped, kept, controlled = controller.adapt_step_size(*given)
     if jumped is not False:
         raise TranslationError("a controller that jumps has no scalar code")
-    t = jnp.minimum(t, t1)
-    short = jnp.where(accept, t1, t + 0.5 * (t1 - t))
-    t_next = jnp.where(t_next > near_end, short, t_next)
+    t, t_next = next_times(accept, t, t_next, t1, near_end)
     before = jax.tree.unflatten(_RESULT, [result])
     after = dfx.RESULTS.where(dfx.is_okay(before), controlled, before)
     steps, accepted = steps + 1, accepted + jnp.where(accept, 1, 0)

@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-_NEAR_END = 100  # units of rounding within which a step is moved to the end, as Diffrax does
+NEAR_END = 100
+"""Units of rounding within which a step is moved to the end, as Diffrax does."""
 
 
 @final
@@ -63,12 +64,7 @@ class Step(NamedTuple):
 
 
 def begun(run: DiffraxRun) -> Slot:
-    """The run before its first step.
-
-    **Arguments:**
-
-    - `run`: the run.
-    """
+    """The run before its first step."""
     state, solver_state = run.state, run.state.solver_state
     if isinstance(run.solver, dfx.AbstractERK) and isinstance(solver_state, tuple) and len(solver_state) == 2:
         first, derivative = solver_state
@@ -77,7 +73,7 @@ def begun(run: DiffraxRun) -> Slot:
             derivative = run.solver.func(run.terms, state.tprev, state.y, run.args)
             solver_state = jnp.zeros_like(first), derivative
     zero = jnp.zeros((), jnp.int32)
-    near_end = run.t1 - _NEAR_END * jnp.spacing(jnp.abs(run.t1))
+    near_end = run.t1 - NEAR_END * jnp.spacing(jnp.abs(run.t1))
     made_jump = jnp.asarray(state.made_jump)
     return Slot(
         state.tprev, state.tnext, state.y, made_jump, solver_state, state.controller_state, state.result,
@@ -94,6 +90,21 @@ def goes_on(run: DiffraxRun, slot: Slot) -> Array:
     - `slot`: where it is.
     """
     return (slot.t < run.t1) & dfx.is_successful(slot.result) & (slot.steps < run.max_steps)
+
+
+def next_times(accepted: Any, t: Any, t_next: Any, t1: Array, near_end: Array) -> tuple[Array, Array]:
+    """The start and the end of the next step: one that would end near the end of the run ends there.
+
+    **Arguments:**
+
+    - `accepted`: whether the last step was.
+    - `t`, `t_next`: as the controller gives them.
+    - `t1`: the end of the run.
+    - `near_end`: the time that is near it.
+    """
+    t = jnp.minimum(t, t1)
+    short = jnp.where(accepted, t1, t + 0.5 * (t1 - t))
+    return t, jnp.where(t_next > near_end, short, t_next)
 
 
 def attempt(run: DiffraxRun, slot: Slot) -> tuple[Slot, Step]:
@@ -113,9 +124,7 @@ def attempt(run: DiffraxRun, slot: Slot) -> tuple[Slot, Step]:
     accepted, t, t_next, made_jump, controller_state, controlled = run.controller.adapt_step_size(
         slot.t, slot.t_next, slot.y, y, run.args, error, order, slot.controller_state
     )
-    t = jnp.minimum(t, run.t1)
-    short = jnp.where(accepted, run.t1, t + 0.5 * (run.t1 - t))
-    t_next = jnp.where(t_next > slot.near_end, short, t_next)
+    t, t_next = next_times(accepted, t, t_next, run.t1, slot.near_end)
     keep = lambda new, old: jnp.where(accepted, new, old)
     y, solver_state, made_jump = jax.tree.map(
         keep, (y, solver_state, made_jump), (slot.y, slot.solver_state, slot.made_jump)

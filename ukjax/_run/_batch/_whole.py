@@ -14,17 +14,19 @@ from ..._compiler import (
     Code,
     Integration,
     MotionPrograms,
+    Program,
     ProjectionCode,
     TranslationError,
+    program_of,
     remembered,
     stays_here,
 )
 from ..._motion._model import Model
 from ._programs import Setting, begun, control_of, method_of
+from ._steps import NEAR_END
 
 _TERMS = dfx.ODETerm(lambda t, y, args: y)  # of which a solver asks what kind of equation they are
 _MOST = 64  # spans remembered
-_NEAR_END = 100  # units of rounding within which a step is moved to the end, as Diffrax does
 
 
 class Ends(NamedTuple):
@@ -58,7 +60,7 @@ class Whole:
 
     def __init__(self, setting: Setting, integration: Integration):
         self._integration = integration
-        self._first = jax.jit(functools.partial(_first_step, setting))
+        self._first = _first_step(setting, integration.dtype)
         self._begun = functools.lru_cache(_MOST)(self._begun_at)
 
     def numbers(self, model: Model, controller: Any, *, at_once: bool) -> list[Any]:
@@ -109,11 +111,12 @@ class Whole:
         return Ends(t, y[:, :n], y[:, n:], *end[1:4].astype(np.int32))
 
     def _begun_at(self, numbers: bytes, t0: float, t1: float, dt0: float | None) -> np.ndarray:
-        """The operand of how a run begins, which XLA computes in as long as a short run takes."""
+        """The operand of how a run begins, which NumPy computes in as long as a short run takes."""
         dtype = self._integration.dtype
-        start, end, first = dtype.type(t0), dtype.type(t1), None if dt0 is None else dtype.type(dt0)
-        begun = np.asarray(self._first(np.frombuffer(numbers, dtype), end, start, first))
-        return np.array([[1, end, end - _NEAR_END * np.spacing(np.abs(end)), start, *begun]], dtype)
+        given = np.array([t1, t0] if dt0 is None else [t1, t0, dt0], dtype)
+        begun = self._first.by_numpy(np.concatenate([np.frombuffer(numbers, dtype), given])[:, None])
+        end = given[0]
+        return np.array([[1, end, end - NEAR_END * np.spacing(np.abs(end)), given[1], *begun[:, 0]]], dtype)
 
     def runs_on_gpu(self) -> bool:
         """Whether there is a GPU here that takes batches as a kernel."""
@@ -175,19 +178,21 @@ class Whole:
         t0, t1, dt0 = span
         forward = jnp.where(t1 < t0, -1, 1).astype(dtype)
         t0, t1, dt0 = forward * t0, forward * t1, None if dt0 is None else forward * dt0
-        near_end = t1 - _NEAR_END * jnp.spacing(jnp.abs(t1))
-        start = [forward, t1, near_end, t0, self._first(numbers[2][0], t1, t0, dt0)]
+        near_end = t1 - NEAR_END * jnp.spacing(jnp.abs(t1))
+        first = self._first.evaluate([*numbers[2][0], *(x for x in (t1, t0, dt0) if x is not None)])
+        start = [forward, t1, near_end, t0, *first]
         return [*numbers, *(self._joined(x) for x in (start, [forward * ts], y0))], forward
 
 
-def _first_step(setting: Setting, numbers: Array, t1: Array, t0: Array, dt0: Array | None) -> Array:
-    """What `begun` returns, as one array; of a controller's numbers as one array."""
-    shapes, rest = eqx.partition(setting.controller, lambda x: isinstance(x, jax.ShapeDtypeStruct))
-    listed, tree = jax.tree.flatten(shapes)
-    parts = jnp.split(numbers, np.cumsum([x.size for x in listed])[:-1]) if listed else []
-    own = [part.reshape(x.shape) for part, x in zip(parts, listed, strict=True)]
-    found = begun(setting, eqx.combine(jax.tree.unflatten(tree, own), rest), t1, t0, dt0)
-    return jnp.concatenate([jnp.ravel(x).astype(numbers.dtype) for x in jax.tree.leaves(found)])
+def _first_step(setting: Setting, dtype: Any) -> Program:
+    """What `begun` returns, of a controller's numbers, the end, the start, and the first step if it is given."""
+    numbers, rest = eqx.partition(setting.controller, lambda x: isinstance(x, jax.ShapeDtypeStruct))
+    times = [jax.ShapeDtypeStruct((), dtype)] * (3 if setting.given else 2)
+
+    def first(numbers: Any, t1: Array, t0: Array, dt0: Array | None = None) -> Any:
+        return begun(setting, eqx.combine(numbers, rest), t1, t0, dt0)
+
+    return program_of(first, [numbers, *times], dtype)
 
 
 def whole_run(

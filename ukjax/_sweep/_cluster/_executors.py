@@ -57,11 +57,6 @@ class Workers:
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Future:
         """Hands over a task.
 
-        **Arguments:**
-
-        - `function`: to call.
-        - `arguments`: of it.
-
         **Raises:** `BrokenExecutor` where its processes are gone.
         """
         return self._executor.submit(function, *arguments)

@@ -12,10 +12,6 @@ _DEPTH = 6  # how deep to look for what cannot be sent
 def pickled(definition: Any) -> bytes:
     """The bytes of a definition of a sweep.
 
-    **Arguments:**
-
-    - `definition`: a named tuple.
-
     **Raises:** `InputError` that names what cannot be sent.
     """
     try:
