@@ -1,12 +1,13 @@
 """Robots from files beside MuJoCo and Pinocchio: one acceleration, on one core, in one process, in turn.
 
-    python benchmarks/robots.py FILE... [--batch 256 1024] [--rounds 7] [--free-base] [--first]
+    python benchmarks/robots.py FILE... [--batch 256 1024] [--rounds 7] [--free-base] [--first [--limits]]
 
 ukjax computes a batch of random states by scalar code; MuJoCo goes through the same states with `mj_forward` and
 `mj_step` (Euler), with contacts, limits and dry friction off and its soft equalities on; Pinocchio, where it is
 installed, with `aba`, or with `constraintDynamics` where the file has connects, from a model rebuilt of MuJoCo's joint by
 joint. The times are processor time; each of Pinocchio's calls has some 0.5 us of Python. With `--first` instead: `load`,
-the first run of 0.1 s and the first batch, each in a process of its own, nothing cached.
+the first run of 0.1 s and the first batch, each in a process of its own, nothing cached; with `--limits` too, the first
+run of the robot with the limits of its joints, event by event.
 """
 
 import argparse
@@ -109,13 +110,15 @@ def measured(file: str, free_base: bool, batches: list[int], rounds: int) -> dic
     return {name: float(np.median(times)) for name, times in found.items()}
 
 
-def first(file: str, free_base: bool) -> dict[str, float]:
-    """Seconds of processor time: to load, for the first run, and for the first batch of 256."""
+def first(file: str, free_base: bool, limits: bool) -> dict[str, float]:
+    """Seconds of processor time: to load, for the first run, and, without limits, for the first batch of 256."""
     begin = time.process_time()
-    robot = uk.load(file, free_base=free_base)
+    robot = uk.load(file, free_base=free_base, contact=["limits"] if limits else None)
     loaded = time.process_time()
     jax.block_until_ready(uk.simulate(robot.problem, t1=0.1).q)
     run = time.process_time()
+    if limits:
+        return {"load": loaded - begin, "first run, limits": run - loaded}
     q, v = (jnp.tile(x, (256, 1)) for x in (robot.problem.q0, robot.problem.v0))
     lanes = uk.lanes(robot.problem)
     jax.block_until_ready(jax.jit(lambda t, q, v: lanes(t, q, v))(jnp.asarray(0.0), q, v))
@@ -131,17 +134,19 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--free-base", action="store_true", help="for URDFs of walking robots")
     parser.add_argument("--first", action="store_true", help="first calls in place of later ones")
+    parser.add_argument("--limits", action="store_true", help="first calls with the limits of joints")
     parser.add_argument("--one", action="store_true", help="the first calls here, printed as JSON")
     given = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_enable_compilation_cache", False)
     if given.one:
-        print(json.dumps(first(given.files[0], given.free_base)))
+        print(json.dumps(first(given.files[0], given.free_base, given.limits)))
         return
     rows = {}
     for file in given.files:
         if given.first:
-            command = [sys.executable, __file__, file, "--one", *["--free-base"] * given.free_base]
+            options = [*["--free-base"] * given.free_base, *["--limits"] * given.limits]
+            command = [sys.executable, __file__, file, "--one", *options]
             rows[file] = json.loads(
                 subprocess.run(command, check=True, capture_output=True, text=True).stdout
             )

@@ -150,6 +150,27 @@ def test_forces_that_follow_the_state_and_projected_steps():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("substeps", [1, 3])
+def test_the_error_of_a_step_is_that_against_the_closed_form(substeps):
+    """Of a stiff motor that holds a mass at the action's place: v' = w^2 (u - q)."""
+    w, dt, q0, u = 40.0, 0.02, 0.3, 0.1
+    free = uk.System(mass_matrix=jnp.eye(1), force=lambda t, q, v: -(w**2) * q)
+    environment = uk.Environment(
+        free,
+        jnp.full((1, 1), w**2),
+        lambda t, q, v, u: q[0],
+        dt=dt,
+        horizon=4,
+        substeps=substeps,
+        sample=lambda key: (jnp.full(1, q0), jnp.zeros(1)),
+    )
+    state = environment.reset(jax.random.key(0))
+    after, *_ = environment.step(state, jnp.full(1, u))
+    exact = np.array([u + (q0 - u) * np.cos(w * dt), -(q0 - u) * w * np.sin(w * dt)])
+    off = exact - np.concatenate([after.q, after.v])
+    np.testing.assert_allclose(np.concatenate(environment.error(state, jnp.full(1, u))), off, rtol=0.1)
+
+
 def test_quasi_velocities_are_passed_on():
     """A top with more coordinates than velocities: without an action it moves as the system alone."""
     problem = uk.models.spinning_top()

@@ -51,7 +51,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._formula._singular_mass import RangeForm as RangeForm
     from ._formula._singular_mass import StackedForm as StackedForm
     from ._interop._environment import Environment as Environment
-    from ._interop._environment import EnvironmentState as EnvironmentState
+    from ._interop._environment_state import EnvironmentState as EnvironmentState
     from ._interop._export import export as export
     from ._interop._export import load_exported as load_exported
     from ._interop._torch import to_torch as to_torch
@@ -163,7 +163,8 @@ else:
         "_formula._hierarchy._recursive": "Recursive at_level recursive_levels",
         "_formula._servo._control": "Servoed servo_control with_servo",
         "_formula._servo._servo_report": "ServoControl ServoRun",
-        "_interop._environment": "Environment EnvironmentState",
+        "_interop._environment": "Environment",
+        "_interop._environment_state": "EnvironmentState",
         "_interop._export": "export load_exported",
         "_interop._torch": "to_torch",
         "_misc._errors": "ContactWarning InputError MissingExtraError SimulationError StartMovedWarning SweepError",

@@ -17,7 +17,6 @@ from .._misc._arguments import (
     positive_time,
     real_array,
     require_function,
-    require_instance,
     whole_number,
 )
 from .._misc._called import called
@@ -29,6 +28,7 @@ from .._system._driven import Driven
 from .._system._problem import Problem
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
+from ._environment_state import EnvironmentState, require_state
 from ._input_force import InputForce
 
 if TYPE_CHECKING:
@@ -79,28 +79,6 @@ def _require_meant(system, sample, reward, observe, done, dt, horizon, substeps)
     whole_number("substeps", substeps)
 
 
-@final
-class EnvironmentState(eqx.Module):
-    """What an `Environment` hands from step to step.
-
-    - `t`: time [s].
-    - `q`: generalized coordinates (n_q,).
-    - `v`: generalized velocities (n,).
-    - `steps`: steps since the start of the episode.
-    - `key`: random key for the next episode.
-    """
-
-    t: Time
-    q: Coordinates
-    v: Velocities
-    steps: Array
-    key: Array
-
-
-def _require_state(state: Any) -> None:
-    require_instance("state", state, EnvironmentState, "what `reset` and `step` return")
-
-
 def _split(key: Any) -> Array:
     try:
         return jax.random.split(key)
@@ -123,8 +101,9 @@ class Environment(eqx.Module):
     """Episodes of a system under actions: `reset` and `step` are pure, for `jit`, `vmap`, `scan` and derivatives.
 
     An action is held over a step, while the force it makes follows the state: M a = Q + apply(t, q, v, action) +
-    constraint force. Steps are made of those of `ukjax.step`, so the constraints hold after each. Methods are compiled by
-    `equinox.filter_jit(env.step)`; `jax.jit` takes a function of its own, `lambda state, u: env.step(state, u)`.
+    constraint force. Steps are made of those of `ukjax.step`, so the constraints hold after each; with unilateral
+    constraints they are Moreau's, of first order. Methods are compiled by `equinox.filter_jit(env.step)`;
+    `jax.jit` takes a function of its own, `lambda state, u: env.step(state, u)`.
 
     **Arguments:**
 
@@ -139,7 +118,7 @@ class Environment(eqx.Module):
       the problem's initial state.
     - `done`: whether an episode ends before its horizon, a function of (t, q, v); by default never.
     - `substeps`: how many steps of `ukjax.step` an action is held over, each of dt / substeps: stiff springs or dampers
-      take short ones, of half a millisecond for a robot as Cassie.
+      take short ones, of half a millisecond for a robot as Cassie. Method `error` tells whether they are short enough.
     - `t0`: start of every episode [s]; by default the problem's, or 0.
     - `formula`: as for `ukjax.step`.
     - `stabilizer`: as for `ukjax.step`.
@@ -216,8 +195,38 @@ class Environment(eqx.Module):
 
         - `state`: from `reset` or `step`.
         """
-        _require_state(state)
+        require_state(state)
         return called("observe", self.observe, state.t, state.q, state.v)
+
+    def _reached(self, state: EnvironmentState, action: Array, substeps: int) -> tuple[Array, Array, Any]:
+        """(q, v) after a step, and the action as numbers."""
+        require_state(state)
+        numbers = partial(number_array, "action")
+        action = numbers(action) if isinstance(self.apply, InputForce) else jax.tree.map(numbers, action)
+        driven = Driven(self.system, self.apply, action)
+        options = {"formula": self.formula, "stabilizer": self.stabilizer, "solver": self.solver}
+        h = jnp.asarray(self.dt, state.q.dtype) / substeps
+
+        def onwards(y: tuple[Array, Array], i: Array) -> tuple[tuple[Array, Array], None]:
+            return step(driven, state.t + i * h, *y, h, **options), None
+
+        (q, v), _ = jax.lax.scan(onwards, (state.q, state.v), jnp.arange(substeps, dtype=h.dtype))
+        return q, v, action
+
+    def error(self, state: EnvironmentState, action: Array) -> tuple[Coordinates, Velocities]:
+        """How far off a step is, which none tells by itself: what twice the substeps add to the state reached.
+
+        Of a method of order p that is 1 - 2^-p of the error, where steps are short enough for it to be small.
+
+        **Arguments:**
+
+        - `state`: from `reset` or `step`.
+        - `action`: held over the step.
+
+        **Returns:** the changes of q (n_q,) and v (n,).
+        """
+        (q, v, _), (q2, v2, _) = (self._reached(state, action, k * self.substeps) for k in (1, 2))
+        return q2 - q, v2 - v
 
     def advance(self, state: EnvironmentState, action: Array) -> tuple[EnvironmentState, Array, Array, Array]:
         """One step, with the two ways an episode ends told apart.
@@ -229,17 +238,7 @@ class Environment(eqx.Module):
 
         **Returns:** (state, reward, terminated, truncated): terminated by `done`, truncated at the horizon.
         """
-        _require_state(state)
-        numbers = partial(number_array, "action")
-        action = numbers(action) if isinstance(self.apply, InputForce) else jax.tree.map(numbers, action)
-        driven = Driven(self.system, self.apply, action)
-        options = {"formula": self.formula, "stabilizer": self.stabilizer, "solver": self.solver}
-        h = jnp.asarray(self.dt, state.q.dtype) / self.substeps
-
-        def onwards(y: tuple[Array, Array], i: Array) -> tuple[tuple[Array, Array], None]:
-            return step(driven, state.t + i * h, *y, h, **options), None
-
-        (q, v), _ = jax.lax.scan(onwards, (state.q, state.v), jnp.arange(self.substeps, dtype=h.dtype))
+        q, v, action = self._reached(state, action, self.substeps)
         steps = state.steps + 1
         t = jnp.asarray(self.t0, q.dtype) + steps.astype(q.dtype) * jnp.asarray(self.dt, q.dtype)
         reward = _scalar("reward", called("reward", self.reward, t, q, v, action))
@@ -288,13 +287,4 @@ class Environment(eqx.Module):
             from ._gymnasium import VectorEnvironment
         except ImportError as error:
             raise missing_extra("Environment.gymnasium()", "gym") from error
-        low, high = real_array("low", low), real_array("high", high)
-        try:
-            shape = jnp.broadcast_shapes(low.shape, high.shape)
-            shape = self.apply.B.shape[1:] if isinstance(self.apply, InputForce) else shape
-            low, high = jnp.broadcast_to(low, shape), jnp.broadcast_to(high, shape)
-        except ValueError as error:
-            raise InputError(
-                f"low and high must have the shape of an action, got {low.shape} and {high.shape}."
-            ) from error
         return VectorEnvironment(self, num_envs, low, high)

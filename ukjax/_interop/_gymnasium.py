@@ -12,9 +12,11 @@ from jaxtyping import Array
 
 from .._misc._arguments import real_array, whole_number
 from .._misc._errors import InputError
+from ._input_force import InputForce
 
 if TYPE_CHECKING:
-    from ._environment import Environment, EnvironmentState
+    from ._environment import Environment
+    from ._environment_state import EnvironmentState
 
 
 @eqx.filter_jit
@@ -36,6 +38,19 @@ def _step(environment: "Environment", states: "EnvironmentState", over: Array, a
     return jax.vmap(each)(states, over, actions)
 
 
+def _bounds(environment: "Environment", low: Any, high: Any) -> list[np.ndarray]:
+    """Least and greatest action, of the shape of an action."""
+    low, high = real_array("low", low), real_array("high", high)
+    try:
+        shape = np.broadcast_shapes(low.shape, high.shape)
+        shape = environment.apply.B.shape[1:] if isinstance(environment.apply, InputForce) else shape
+        return [np.broadcast_to(x, shape) for x in (low, high)]
+    except ValueError as error:
+        raise InputError(
+            f"low and high must have the shape of an action, got {low.shape} and {high.shape}."
+        ) from error
+
+
 @final
 class VectorEnvironment(gym.vector.VectorEnv):
     """Copies of an `Environment`, seeded by Gymnasium's rules; an ended episode starts anew at the next step.
@@ -44,8 +59,7 @@ class VectorEnvironment(gym.vector.VectorEnv):
 
     - `environment`: what is copied.
     - `num_envs`: how many copies.
-    - `low`: least action, of the shape of an action.
-    - `high`: greatest action.
+    - `low`, `high`: least and greatest action, as for `Environment.gymnasium`.
     """
 
     def __init__(self, environment: "Environment", num_envs: int, low: Any, high: Any):
@@ -56,7 +70,7 @@ class VectorEnvironment(gym.vector.VectorEnv):
         if not isinstance(seen, jax.ShapeDtypeStruct):
             raise InputError("for Gymnasium observe must return one array.")
         self._dtype = state.q.dtype
-        low, high = (np.asarray(x, self._dtype) for x in (low, high))
+        low, high = (np.array(x, self._dtype) for x in _bounds(environment, low, high))
         if not np.all(low < high):
             raise InputError(f"low must lie below high, got {low} and {high}.")
         self.single_action_space = gym.spaces.Box(low, high, dtype=self._dtype.type)
