@@ -18,7 +18,6 @@ from ._loops import Function as Function
 from ._loops import Spread as Spread
 from ._loops import Value as Value
 from ._machine_code import Kind as Kind
-from ._native import compiler_is_here as compiler_is_here
 from ._native import machine_code_is_wanted as machine_code_is_wanted
 from ._native import stays_here as stays_here
 from ._native import to_leave_process as to_leave_process
@@ -35,7 +34,6 @@ from ._run_layout import Method as Method
 from ._run_layout import MotionPrograms as MotionPrograms
 from ._scalars import TranslationError as TranslationError
 from ._stage import Stage as Stage
-from ._system_function import SystemFunction as SystemFunction
 from ._system_function import array_function as array_function
 from ._system_function import by_code as by_code
 from ._system_function import system_function as system_function

@@ -24,6 +24,7 @@ from jaxtyping import Array, Float
 
 from .._formula._acceleration import AbstractFormula, Equations
 from .._formula._equations import applied_forces
+from .._formula._on_host import CLEARLY
 from .._misc._types import Coordinates, Forces, Time, Velocities
 from .._pseudoinverse import GramSchmidt
 from .._system._stabilize import AbstractStabilizer
@@ -46,9 +47,6 @@ from ._written import Written, run
 LARGEST = 10_000
 """More operations than this XLA does not compile: it would take minutes. LLVM alone takes some seconds for each 50,000,
 however many they are."""
-
-_CLEARLY = 10.0
-"""Rows are clearly independent if each is by so many times the rank rule's threshold, whatever the order asked in."""
 
 _OF_VALUES = ("multipliers", "kept", "sure", "known")
 """What of `observed` has no derivative, or is of no use but to states that have values."""
@@ -260,7 +258,7 @@ def _dependency(
 
 def _observed(build: Builder, e: Equations, solution: Solution, rcond: float) -> dict[str, Any]:
     """What a trajectory tells of a solution."""
-    sure = build.apply("lt", solution.nearness, 1 / (_CLEARLY * rcond))
+    sure = build.apply("lt", solution.nearness, 1 / (CLEARLY * rcond))
     observed = {
         "a": solution.a,
         "constraint_force": plus(build, solution.force, e.c),

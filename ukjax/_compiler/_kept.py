@@ -17,7 +17,7 @@ KEEPING = 20
 COSTS = {"div": 8, "sqrt": 8, "sin": 25, "cos": 25}
 """Operations that those beyond 1 take as long as."""
 
-_ENDLESS = 10**6
+_ENDLESS = 10**6  # more than all other capacities of the cut together
 
 
 def _by_changes(nodes: Sequence[Node], count: int) -> set[Node]:

@@ -22,7 +22,7 @@ _DISTANCES = 11  # bits that hold any distance up to the longest period
 _MOST_COMPARED = (
     10**8
 )  # pairs of operations: a second or two; of longer programs only shorter periods are looked for
-_FEWEST_PASSES = 4
+_FEWEST_PASSES = 4  # of a loop: of fewer the operations are written out
 _SHORTEST = 48  # operations of a loop body, if there are as many: a pass costs some time by itself
 _LONGEST = 1_000  # operations in one piece: compilation takes more than in proportion to what it passes on
 

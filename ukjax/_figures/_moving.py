@@ -11,7 +11,7 @@ from .._misc._called import called
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time
 from .._system._problem import Problem
-from .._system._system import AbstractForwardingSystem
+from .._system._system import innermost
 from ..mechanisms import SpringDamper, Visual
 from ..mechanisms._looks import facing, looks
 
@@ -219,13 +219,6 @@ def arrows(run: Shown, times: np.ndarray, scale: float, size: float, front: floa
         arrow = _arrow(name, 1.5 * _WIDTH * size)
         found.append(_stretched(f"{FORCES}{name}", arrow, point, point + scale * force))
     return found
-
-
-def innermost(system: Any) -> Any:
-    """The system itself, of one under servo control and the like."""
-    while isinstance(system, AbstractForwardingSystem):
-        system = system.system
-    return system
 
 
 def corners(part: SceneNode | Curve) -> np.ndarray:

@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._misc._arguments import require_between
+from .._system._system import innermost
 from ..mechanisms import Gravity
-from ._moving import Curve, SceneNode, Shown, arrows, corners, innermost, of_run
+from ._moving import Curve, SceneNode, Shown, arrows, corners, of_run
 
 _ARROW = (
     0.25  # the arrow of the usual force, of the size of a run; those of impacts may reach beyond the window

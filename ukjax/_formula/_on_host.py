@@ -7,7 +7,8 @@ import numpy as np
 from .._pseudoinverse import unit_rows_on_host
 from ._equations import Equations
 
-_CLEARLY = 10.0
+CLEARLY = 10.0
+"""Rows are clearly independent if each is by so many times the rank rule's threshold, whatever the order asked in."""
 
 
 class Found(NamedTuple):
@@ -36,7 +37,7 @@ def clearly_independent(equations: Equations, rcond: float) -> bool:
     if len(A) > A.shape[1]:
         return False
     unit = unit_rows_on_host(A @ np.linalg.inv(np.linalg.cholesky(M)).T)[0]
-    return bool(np.linalg.svd(unit, compute_uv=False).min(initial=1) > _CLEARLY * rcond)
+    return bool(np.linalg.svd(unit, compute_uv=False).min(initial=1) > CLEARLY * rcond)
 
 
 def accelerations(equations: Equations, kept: np.ndarray) -> Found:

@@ -23,7 +23,7 @@ from ._wrapped_solver import AbstractForwardingSolver
 
 # Near a turning point a little energy is much velocity: there it is left to the next step, which knows E0 as well.
 _MOVING = 0.1
-_TOO_FAR = 0.25
+_TOO_FAR = 0.25  # the least part of the kinetic energy that a correction may leave
 
 
 @in_full_precision

@@ -18,8 +18,9 @@ from .._misc._names import unknown_name
 from .._system._labels import title_of
 from .._system._problem import Problem
 from .._system._system import AbstractSystem
-from ..mechanisms import AbsoluteSystem, Contact, Effort, Reaction, TreeSystem, contact_frames
+from ..mechanisms import Contact, Effort, Reaction, contact_frames
 from ..mechanisms._efforts import efforts_along
+from ..mechanisms._present import MechanismSystem
 from ..mechanisms._reactions import reactions_along
 from ..mechanisms._start import InputMatrix
 from ._made import Made
@@ -127,7 +128,7 @@ def is_servoed(trajectory: "Trajectory") -> bool:
     return known or trajectory.tracking is not None
 
 
-def _mechanism(trajectory: "Trajectory", method: str) -> tuple[AbsoluteSystem | TreeSystem, dict[str, Array]]:
+def _mechanism(trajectory: "Trajectory", method: str) -> tuple[MechanismSystem, dict[str, Array]]:
     """The mechanism that was simulated, and what servo control had its actuators do."""
     system = known(trajectory).system
     inputs = {}
@@ -136,7 +137,7 @@ def _mechanism(trajectory: "Trajectory", method: str) -> tuple[AbsoluteSystem | 
             u = followed(system, trajectory.t, trajectory.q, trajectory.v).inputs
             inputs = dict(zip(matrix.labels, u.T, strict=True))
         system = system.system
-    if not isinstance(system, AbsoluteSystem | TreeSystem):
+    if not isinstance(system, MechanismSystem):
         raise InputError(
             f"{title_of(system)} is not a mechanism of bodies, joints and loads, so it has no {method}(); build it "
             f"by ukjax.mechanisms.assemble or tree."
@@ -158,7 +159,7 @@ def loads(trajectory: "Trajectory") -> dict[str, Effort]:
 
 
 @eqx.filter_jit
-def _frames_along(system: AbsoluteSystem | TreeSystem, t: Array, q: Array) -> dict[str, tuple[Array, Array]]:
+def _frames_along(system: MechanismSystem, t: Array, q: Array) -> dict[str, tuple[Array, Array]]:
     frames = jax.vmap(lambda t, q: {k: x[:2] for k, x in contact_frames(system, t, q).items()})
     return frames(t, q)
 

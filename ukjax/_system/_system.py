@@ -129,12 +129,18 @@ class AbstractForwardingSystem(AbstractSystem):
         return self.system.drawing(t, q)
 
 
+def innermost(system: Any) -> Any:
+    """The system that others are made around, as the mechanism under servo control; any other one itself."""
+    while isinstance(system, AbstractForwardingSystem):
+        system = system.system
+    return system
+
+
 def has_quasi_velocities(system: AbstractSystem) -> bool:
     """Whether `kinematics` is the system's own, so that v need not be q'."""
+    system = innermost(system)
     if isinstance(system, System):
         return system.kinematics_ is not None
-    if isinstance(system, AbstractForwardingSystem):
-        return has_quasi_velocities(system.system)
     return type(system).kinematics is not AbstractSystem.kinematics
 
 

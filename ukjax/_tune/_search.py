@@ -24,16 +24,21 @@ from .._misc._traced import fingerprint, traced
 from ._gains import scattered
 from ._objective import Objective, loss_and_gradient, losses
 
-_HALVINGS = 10
-_RISE = float(np.log(2.0))
-_LONGEST = 1.0
-_SCANNED = 1e-1, 1e4
-_AROUND = 0.7
-_FINER = 8
-_BATCH = 32
-_ROUNDS = 8
-_FLAT, _ROUGH = 1e-2, 1e-1
-_FORWARD_UP_TO = 32
+_HALVINGS = 10  # of a step, before it is given up
+_RISE = float(np.log(2.0))  # of log(loss) that a step may bring
+_LONGEST = 1.0  # change of a log(gain) by a step: a factor e
+_SCANNED = 1e-1, 1e4  # the gains between which starts are tried
+_AROUND = (
+    0.7  # how far from the best, in log(gain), points are tried where steps no longer help: a factor two
+)
+_FINER = 8  # times as many points as starts are tried there, in as many parts
+_BATCH = 32  # points tried at once
+_ROUNDS = 8  # of starts, until one is finite; of points around the best, at most
+_FLAT, _ROUGH = (
+    1e-2,
+    1e-1,
+)  # slopes of log(loss): below the first it is a minimum, above the second it may be rough
+_FORWARD_UP_TO = 32  # gains, for which forward mode computes all derivatives in one run
 
 
 class Point(NamedTuple):

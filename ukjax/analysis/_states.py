@@ -12,7 +12,7 @@ from .._misc._errors import InputError
 from .._misc._names import unknown_name
 from .._misc._types import Coordinates, Numbers, Time, Velocities
 from .._system._problem import Problem, resolve_state
-from .._system._system import AbstractForwardingSystem, AbstractSystem
+from .._system._system import AbstractSystem, innermost
 from ..mechanisms._absolute import AbsoluteSystem
 from ..mechanisms._placement import AnyPlacement, Twist
 from ..mechanisms._present import MechanismSystem
@@ -50,9 +50,8 @@ def at_rest(system: AbstractSystem, t: Time, q: Coordinates) -> Velocities:
 
 def mechanism_of(system: AbstractSystem) -> MechanismSystem | None:
     """The mechanism a system is, or is made around; None where it is none."""
-    while isinstance(system, AbstractForwardingSystem):
-        system = system.system
-    return system if isinstance(system, MechanismSystem) else None
+    found = innermost(system)
+    return found if isinstance(found, MechanismSystem) else None
 
 
 def require_mechanism(system: AbstractSystem) -> MechanismSystem:

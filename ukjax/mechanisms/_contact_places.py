@@ -32,12 +32,10 @@ class AbsolutePlaces(AbstractPlaces):
         return {name: ground if name == GROUND else self.parts[name] for name in names}
 
     def placements(self, names: Iterable[str], q: Coordinates) -> Placements:
-        parts = self._parts(names)
-        return of_each("placement", parts, q)
+        return of_each("placement", self._parts(names), q)
 
     def moving(self, names: Iterable[str], q: Coordinates, v: Velocities) -> tuple[Placements, Twists]:
-        parts = self._parts(names)
-        return self.placements(names, q), of_each("twist", parts, q, v)
+        return self.placements(names, q), of_each("twist", self._parts(names), q, v)
 
 
 @final

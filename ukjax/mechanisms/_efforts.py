@@ -8,11 +8,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._misc._arguments import require_instance
 from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Numbers, Time, Velocities
 from .._system._problem import resolve_state
-from ._absolute import AbsoluteSystem
+from ._present import MechanismSystem, require_mechanism
 from ._springs import commanded
 from ._tree import TreeSystem
 
@@ -38,7 +37,7 @@ class Effort(eqx.Module):
 @eqx.filter_jit
 @in_full_precision
 def efforts_along(
-    system: AbsoluteSystem | TreeSystem, states: tuple[Array, ...], inputs: Mapping[str, Array]
+    system: MechanismSystem, states: tuple[Array, ...], inputs: Mapping[str, Array]
 ) -> dict[str, Effort]:
     """The efforts of all loads at k states.
 
@@ -64,7 +63,7 @@ def efforts_along(
 
 
 def efforts(
-    system: AbsoluteSystem | TreeSystem,
+    system: MechanismSystem,
     t: "Time | float | Trajectory",
     q: Numbers | None = None,
     v: Numbers | None = None,
@@ -85,7 +84,7 @@ def efforts(
 
     **Raises:** `InputError` for a system that is no mechanism, and a state of wrong shape.
     """
-    require_instance("the system", system, (AbsoluteSystem, TreeSystem), "assemble(bodies, joints, loads)")
+    require_mechanism(system)
     if hasattr(t, "multipliers"):
         return efforts_along(system, tuple(getattr(t, x) for x in ("t", "q", "v")), {})
     states = tuple(x[None] for x in resolve_state(system, t, q, v)[1:])  # pyright: ignore[reportArgumentType]

@@ -1,8 +1,11 @@
 """Where joints, bodies and points of a mechanism are in a posture."""
 
+from typing import Any
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._misc._arguments import require_instance
 from .._misc._errors import InputError
 from .._misc._lie import unit_quaternion
 from .._misc._names import unknown_name
@@ -17,6 +20,12 @@ from ._placement import AnyPlacement, PlanarPlacement
 from ._tree import TreeSystem
 
 MechanismSystem = AbsoluteSystem | TreeSystem
+
+
+def require_mechanism(system: Any) -> None:
+    """Raises `InputError` unless a system is a mechanism, in any coordinates."""
+    such_as = "assemble(bodies, joints, loads) or tree(bodies, joints, loads)"
+    require_instance("the system", system, (AbsoluteSystem, TreeSystem), such_as)
 
 
 def _angles_of(joint: Universal, R: Float[Array, "3 3"]) -> Float[Array, "2"]:

@@ -21,7 +21,6 @@ from jaxtyping import Array, Bool, Float
 from .._compiler import acceleration_at, at_states
 from .._formula._acceleration import AbstractFormula, UdwadiaKalaba
 from .._formula._singular_mass import RangeForm
-from .._misc._arguments import require_instance
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Numbers, Time, Velocities, is_traced
@@ -35,6 +34,7 @@ from ._coordinates import EulerCoordinates
 from ._given_motions import Drive
 from ._joints import Revolute
 from ._placement import AnyPlacement, PlanarPlacement, Twist, rate_of
+from ._present import MechanismSystem, require_mechanism
 from ._springs import commanded
 from ._tree import TreeSystem
 
@@ -186,7 +186,7 @@ def _onto_range(gram: np.ndarray, rcond: float) -> np.ndarray:
     return held
 
 
-def _uniqueness(system: AbsoluteSystem | TreeSystem, A: Any, effects: dict[str, Any]) -> dict[str, Any]:
+def _uniqueness(system: MechanismSystem, A: Any, effects: dict[str, Any]) -> dict[str, Any]:
     """By joint, whether its reaction is unique at each state."""
     (held, norms), unique, i = _held(A), {}, 0
     for joint in system.joints:
@@ -218,7 +218,7 @@ def _by_arrays(function: Any, system: Any, inputs: Any, states: tuple[Array, ...
 
 @in_full_precision
 def reactions_along(
-    system: AbsoluteSystem | TreeSystem,
+    system: MechanismSystem,
     states: tuple[Array, ...],
     inputs: Mapping[str, Array],
     rank: Array | None = None,
@@ -247,7 +247,7 @@ def reactions_along(
     }
 
 
-def _require_own(system: AbsoluteSystem | TreeSystem, run: Any) -> None:
+def _require_own(system: MechanismSystem, run: Any) -> None:
     """Raises `InputError` unless a trajectory has a mechanism's coordinates and rows; behind them may be a servo's."""
     t, q = jax.ShapeDtypeStruct((), run.q.dtype), jax.ShapeDtypeStruct(system.q0.shape, run.q.dtype)
     v = jax.eval_shape(lambda t, q: system.mass_matrix(t, q)[0], t, q)
@@ -261,7 +261,7 @@ def _require_own(system: AbsoluteSystem | TreeSystem, run: Any) -> None:
 
 
 def reactions(
-    system: AbsoluteSystem | TreeSystem,
+    system: MechanismSystem,
     t: "Time | float | Trajectory",
     q: Numbers | None = None,
     v: Numbers | None = None,
@@ -285,7 +285,7 @@ def reactions(
 
     **Raises:** `InputError` for a system that is no mechanism, for a trajectory of another one, and as the formula.
     """
-    require_instance("the system", system, (AbsoluteSystem, TreeSystem), "assemble(bodies, joints, loads)")
+    require_mechanism(system)
     if hasattr(t, "row_names"):
         _require_own(system, t)
         names = ("t", "q", "v", "a", "multipliers")

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._compiler import at_state
-from .._misc._arguments import real_array, require_instance
+from .._misc._arguments import real_array
 from .._misc._errors import InputError
 from .._misc._names import unknown_name
 from .._misc._precision import in_full_precision
@@ -19,11 +19,11 @@ from .._misc._types import Coordinates, Numbers, Time, Velocities, as_jax, is_tr
 from .._pseudoinverse import GramSchmidt, pinv, solved_on_host
 from .._system._problem import Problem, resolve_state
 from .._system._rows import velocity_rows
-from ._absolute import AbsoluteSystem
 from ._abstract_joint import AbstractAxisJoint
 from ._bodies import PointMass, checked_array
 from ._placement import rate_of
 from ._postures import posture
+from ._present import require_mechanism
 from ._springs import Actuator
 from ._tree import TreeSystem
 
@@ -94,17 +94,12 @@ def _solve(system: Any, t: Time, q: Coordinates, targets: dict[str, Array]) -> t
     return v, A @ v - b
 
 
-def _require_mechanism(system: Any) -> None:
-    such_as = "assemble(bodies, joints, loads) or tree(bodies, joints, loads)"
-    require_instance("the system", system, (AbsoluteSystem, TreeSystem), such_as)
-
-
 def _as_problem(system: Any) -> Problem:
     """A mechanism at rest in its reference posture, unless it is a problem already."""
     if isinstance(system, Problem):
-        _require_mechanism(system.system)
+        require_mechanism(system.system)
         return system
-    _require_mechanism(system)
+    require_mechanism(system)
     still = np.zeros(len(system.velocity_labels), system.q0.dtype)
     return Problem(system, system.q0, still, 0.0, 10.0, system.points)
 
@@ -257,7 +252,7 @@ def input_matrix(system: Any, *names: str) -> InputMatrix:
 
     **Raises:** `InputError` for an unknown name, and for a mechanism without actuators.
     """
-    _require_mechanism(system)
+    require_mechanism(system)
     known = {load.name: load for load in system.loads if isinstance(load, Actuator)}
     if not known:
         raise InputError("this mechanism has no actuators: give Actuator('motor', joint) among its loads.")
