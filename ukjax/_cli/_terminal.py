@@ -103,20 +103,6 @@ def interruptible(fn: Callable[[], _T]) -> _T:
     return outcome[0]
 
 
-def watch_compilation() -> list[float]:
-    """A list that fills with the seconds JAX spends on tracing and compiling."""
-    seconds: list[float] = []
-
-    def listen(event: str, duration_secs: float, **_: str | int) -> None:
-        if event.startswith("/jax/core/compile/"):
-            seconds.append(duration_secs)
-
-    import jax
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    return seconds
-
-
 def plain(value: Any) -> Any:
     """`value` as JSON can hold it; NaN and infinity become null."""
     if isinstance(value, dict):
