@@ -185,6 +185,7 @@ class Whole:
         return [*numbers, *(self._joined(x) for x in (start, [forward * ts], y0))], forward
 
 
+@final
 class _ByXla:
     """What `begun` returns of a controller whose start has no scalar code: Diffrax's fixed steps count whole numbers."""
 
