@@ -90,9 +90,8 @@ def main() -> None:
     if given.one:
         print(json.dumps([built(given.one)[1]] if given.build else measure(given.one, given.first)))
         return
-    compileall.compile_dir(
-        Path(uk.__file__).parent, quiet=1
-    )  # byte code, as pip makes it of an installed package
+    # Byte code, as pip makes it of an installed package.
+    compileall.compile_dir(Path(uk.__file__).parent, quiet=1)
     models = list(uk.models.MODELS) if given.build or given.models == ["all"] else given.models
     print(f"float64, one second of motion. {machine()}.\n")
     more = "a later call more [ms]", "from a new start more [ms]"

@@ -118,9 +118,8 @@ def their_models(copy):
         return geometry
 
     models.addBallsToTalos = on_frames
-    models.addBall = lambda *given: with_ball(
-        *given[:-1], 0.0, given[-1]
-    )  # a restitution their call leaves out
+    # Their call leaves the restitution out.
+    models.addBall = lambda *given: with_ball(*given[:-1], 0.0, given[-1])
     return models
 
 
