@@ -66,6 +66,7 @@ def test_a_first_run_asks_nothing_of_xla(model) -> None:
     jax.clear_caches()
     with compilations() as found:
         uk.simulate(problem, t1=0.0125)
+        uk.simulate(problem, t1=0.0125, dt0=0.0025, stepsize_controller=dfx.ConstantStepSize())
     assert found == []
 
 
