@@ -11,8 +11,8 @@ from jax.interpreters import mlir
 from jaxtyping import Array
 
 from ._expressions import evaluate
-from ._kernel_code import MOST_CALLS
 from ._native import run
+from ._routine import MOST_CALLS
 
 
 def members_of(operands: Sequence[Any]) -> tuple[int, ...]:

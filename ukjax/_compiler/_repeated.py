@@ -7,11 +7,11 @@ import numpy as np
 from jaxtyping import Array
 
 from ._gpu._program_kernel import ProgramKernel
-from ._kernel_code import MOST_CALLS, Again
 from ._native import HostFunction
 from ._primitive import program_p
 from ._program import Program
 from ._registers import ProgramParts
+from ._routine import MOST_CALLS, Again
 
 
 @final

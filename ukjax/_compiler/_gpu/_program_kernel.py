@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Array
 
 from .._expressions import Expression, reachable
-from .._kernel_code import Again
 from .._llvm_text import Writer
 from .._machine_code import Kind, functions
+from .._routine import Again
 from ._call import kernels_run, launched
 from ._functions import is_known
 from ._memory import Called, LocalArray

@@ -9,9 +9,9 @@ from typing import final
 
 import numpy as np
 
-from .._kernel_code import Again
 from .._llvm_text import Writer
 from .._machine_code import Kind
+from .._routine import Again
 from .._run_layout import COUNTED, OPERANDS, Control, Method, MotionPrograms
 from ._memory import Called, LocalArray, entry, table
 from ._texts import KernelText, parameters
