@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from ukjax._compiler._foreign import llvm
-from ukjax._compiler._gpu import _program_kernel, _run_kernel
+from ukjax._compiler._gpu import _kernel
 from ukjax._compiler._gpu._ptx import optimized
 from ukjax._compiler._gpu._texts import ENTRY, KernelText, host_text
 from ukjax._compiler._integration import Integration
@@ -48,8 +48,7 @@ def on_host(
 def as_with_gpu() -> Iterator[None]:
     """As where there is a GPU that takes kernels; what was traced before is lowered anew."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (_program_kernel, _run_kernel):
-            patch.setattr(module, "kernels_run", lambda: True)
+        patch.setattr(_kernel, "kernels_run", lambda: True)
         jax.clear_caches()
         yield
     jax.clear_caches()

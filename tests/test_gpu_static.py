@@ -17,7 +17,8 @@ from kernels import captured, on_host, registers_of
 
 import ukjax as uk
 from ukjax._compiler._gpu import _memory
-from ukjax._compiler._gpu._program_kernel import ProgramKernel
+from ukjax._compiler._gpu._kernel import GpuKernel
+from ukjax._compiler._gpu._program_thread import ProgramThread
 from ukjax._compiler._integration import Integration
 from ukjax._compiler._program import program_of
 from ukjax._motion._model import Model, coded
@@ -171,7 +172,7 @@ def test_programs_as_kernels(pieces: bool, monkeypatch: pytest.MonkeyPatch) -> N
     shapes = [jax.ShapeDtypeStruct((2,), jnp.float64)] * 2
     program = program_of(function, shapes, jnp.float64)
     x, y = np.random.default_rng(0).normal(size=(2, 50)), np.array([[0.3], [1.7]])
-    text = ProgramKernel(program.outputs, program.counts, program.dtype).text
+    text = ProgramThread(program.outputs, program.counts, program.dtype).text()
     assert ("@program.2(" in text.functions) is pieces
     (found,) = on_host(text, [x, y], (50,), [(4, 50)])
     one = np.where(x[0] > y[0], np.maximum(x[1], y[1]), np.minimum(x[1], y[1]))
@@ -210,7 +211,7 @@ RANGES: dict[str, tuple[float, float]] = {
 EXACT = {"exp2": lambda x: mpmath.mpf(2) ** x, "cbrt": lambda x: mpmath.sign(x) * mpmath.cbrt(abs(x))}
 
 
-def kernel_of(name: str, count: int, dtype: Any = np.float64) -> ProgramKernel:
+def kernel_of(name: str, count: int, dtype: Any = np.float64) -> GpuKernel:
     number = jax.ShapeDtypeStruct((1,), dtype)
     with jax.enable_x64(True):
         function = getattr(jax.lax, name)

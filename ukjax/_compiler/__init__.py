@@ -8,7 +8,6 @@ from ._at_states import equations_at as equations_at
 from ._code import Code as Code
 from ._code import code_for as code_for
 from ._integration import Integration as Integration
-from ._kernel_code import MOST_CALLS as MOST_CALLS
 from ._lanes import Lanes as Lanes
 from ._lanes import lanes as lanes
 from ._looped import Looped as Looped
@@ -29,6 +28,7 @@ from ._projection_code import ProjectionCode as ProjectionCode
 from ._projection_code import projection_for as projection_for
 from ._rank_rule import AtStages as AtStages
 from ._refusals import remembered as remembered
+from ._routine import MOST_CALLS as MOST_CALLS
 from ._run_layout import Control as Control
 from ._run_layout import Method as Method
 from ._run_layout import MotionPrograms as MotionPrograms

@@ -7,12 +7,15 @@ import math
 from typing import Any, final
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
 from .._misc._garbage import collector_paused
 from ._foreign import compiled, kind_for, registered
-from ._gpu._run_kernel import RunKernel
+from ._gpu._kernel import GpuKernel
+from ._gpu._thread import Thread
+from ._machine_code import Kind
 from ._pullback import Pullback
 from ._pushforward import carrying_change
 from ._run_layout import COUNTED, OPERANDS, Control, Method, MotionPrograms, RunLayout
@@ -38,9 +41,9 @@ class Integration:
         return all(x.has_machine_code for x in programs if x is not None)
 
     @functools.cached_property
-    def kernel(self) -> RunKernel:
+    def kernel(self) -> GpuKernel:
         """The same for GPUs."""
-        return RunKernel(*self._parts)
+        return GpuKernel(Thread(*self._parts, Kind(np.dtype(self.dtype).name, 1)))
 
     @functools.cached_property
     def pullback(self) -> Pullback:
@@ -113,3 +116,12 @@ class Integration:
         shapes = [jax.ShapeDtypeStruct(x, self.dtype) for x in (*self.shapes(runs, saves), (numbers,))]
         saved, ends, _ = jax.ffi.ffi_call(name, shapes)(*operands)
         return saved, ends
+
+    def by_kernel(self, *operands: Array) -> tuple[Array, Array]:
+        """The call of the kernel.
+
+        **Arguments:** as of a call.
+        """
+        found = [jax.ShapeDtypeStruct((*x[1:], x[0]), self.dtype) for x in self.shapes(*sizes(operands))]
+        saved, ends = self.kernel([x.T for x in operands], sizes(operands), found)
+        return jnp.moveaxis(saved, -1, 0), ends.T

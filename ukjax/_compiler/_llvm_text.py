@@ -101,8 +101,16 @@ class Writer:
         self.do(f"br i1 {going[0]}, label %{head}, label %{after}")
         self._begin(after)
 
-    def function(self, name: str, given: str, *, internal: bool = True, written_out: bool = False) -> str:
-        """The text of the function, which returns nothing.
+    def function(
+        self,
+        name: str,
+        given: str,
+        *,
+        internal: bool = True,
+        written_out: bool = False,
+        returns: str = "void",
+    ) -> str:
+        """The text of the function.
 
         **Arguments:**
 
@@ -110,7 +118,8 @@ class Writer:
         - `given`: its parameters.
         - `internal`: whether only this module calls it.
         - `written_out`: whether it is to become part of what calls it.
+        - `returns`: the type and the name of what it returns.
         """
-        lines = "\n".join([*self.lines, "  ret void"])
+        lines = "\n".join([*self.lines, f"  ret {returns}"])
         kind, how = "internal " if internal else "", "alwaysinline " if written_out else ""
-        return f"define {kind}void @{name}({given}) {how}{{\n{lines}\n}}"
+        return f"define {kind}{returns.split()[0]} @{name}({given}) {how}{{\n{lines}\n}}"

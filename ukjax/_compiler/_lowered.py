@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -11,8 +12,8 @@ from jax.interpreters import mlir
 from jaxtyping import Array
 
 from ._expressions import evaluate
-from ._kernel_code import MOST_CALLS
 from ._native import run
+from ._routine import MOST_CALLS
 
 
 def members_of(operands: Sequence[Any]) -> tuple[int, ...]:
@@ -40,7 +41,9 @@ def _natively(*operands: Array, program: Any) -> Array:
 
 def _by_kernel(*operands: Array, program: Any) -> Array:
     members = members_of(operands)
-    found = program.kernel(*(x[:, None] if x.ndim == 1 else flat(x, members) for x in operands))
+    given = [x[:, None] if x.ndim == 1 else flat(x, members) for x in operands]
+    shape = jax.ShapeDtypeStruct((len(program.outputs), max(x.shape[1] for x in given)), program.dtype)
+    (found,) = program.kernel(given, shape.shape[1:], [shape])
     return found.reshape(-1, *members)
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple, final
 import numpy as np
 
 from ._expressions import Expression, Node, is_truth, reachable
+from ._llvm_text import Writer
 from ._trigonometry import COEFFICIENTS
 
 _ARITHMETIC = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
@@ -110,27 +111,20 @@ class Instructions:
 
     **Arguments:**
 
+    - `w`: writes them.
     - `kind`: of the vectors.
     - `load`: writes what loads an input, by its number.
 
     `called` are the functions of the C library that they need, with how many operands each takes.
     """
 
-    def __init__(self, kind: Kind, load: Callable[["Instructions", int], str]):
-        self.kind, self.lines, self.called = kind, [], dict[str, int]()
+    def __init__(self, w: Writer, kind: Kind, load: Callable[[int], str]):
+        self._w, self.kind, self.called = w, kind, dict[str, int]()
         self._vector, self._truths = kind.vector, kind.truths
         self._load, self._names = load, dict[Node, str]()
         self._turned = functools.cache(self._turned_once)
 
-    def __call__(self, text: str) -> str:
-        """The name of the result of an instruction."""
-        name = f"%x{len(self.lines)}"
-        self.lines.append(f"  {name} = {text}")
-        return name
-
-    def compute(
-        self, outputs: Sequence[Expression], store: Callable[["Instructions", int, str], None]
-    ) -> None:
+    def compute(self, outputs: Sequence[Expression], store: Callable[[int, str], None]) -> None:
         """Writes what computes expressions.
 
         **Arguments:**
@@ -143,13 +137,13 @@ class Instructions:
             if isinstance(x, Node) and x.op != "input":
                 places.setdefault(x, []).append(i)
             else:
-                store(self, i, self.name(x))
+                store(i, self.name(x))
         for node in reachable(outputs):
             if node.op == "input":
                 continue
             self._names[node] = self._operation(node)
             for i in places.get(node, ()):  # at once, so that it need not be kept
-                store(self, i, self._names[node])
+                store(i, self._names[node])
 
     def name(self, x: Expression) -> str:
         """What an expression that was computed, an input or a constant is called."""
@@ -158,7 +152,7 @@ class Instructions:
         if not isinstance(x, Node):
             return self.kind.constant(x)
         if x.op == "input" and x not in self._names:
-            self._names[x] = self._load(self, x.args[0])
+            self._names[x] = self._load(x.args[0])
         return self._names[x]
 
     def _operation(self, node: Node) -> str:
@@ -166,9 +160,9 @@ class Instructions:
         if op in _SAME:
             return args[0]
         if op in _LOGIC and is_truth(node.args[0]):
-            return self(f"{_LOGIC[op]} {self._truths} {args[0]}, {args[1]}")
+            return self._w(f"{_LOGIC[op]} {self._truths} {args[0]}, {args[1]}")
         if op in _COMPARISONS:
-            return self(f"fcmp {_COMPARISONS[op]} {self._vector} {args[0]}, {args[1]}")
+            return self._w(f"fcmp {_COMPARISONS[op]} {self._vector} {args[0]}, {args[1]}")
         if op in _ARITHMETIC:
             return self._arithmetic(op, *args)
         if op in _INTRINSICS:
@@ -181,39 +175,39 @@ class Instructions:
 
     def _arithmetic(self, op: str, x: str, y: str) -> str:
         # A product and a sum may become one operation, as XLA has it on a CPU.
-        return self(f"{_ARITHMETIC[op]} contract {self._vector} {x}, {y}")
+        return self._w(f"{_ARITHMETIC[op]} contract {self._vector} {x}, {y}")
 
     def _intrinsic(self, op: str, *args: str) -> str:
         vector = self._vector
         operands = ", ".join(f"{vector} {x}" for x in args)
         several = f"v{self.kind.width}" if self.kind.width > 1 else ""
-        return self(f"call {vector} @llvm.{_INTRINSICS[op]}.{several}f{8 * self.kind.bytes}({operands})")
+        return self._w(f"call {vector} @llvm.{_INTRINSICS[op]}.{several}f{8 * self.kind.bytes}({operands})")
 
     def _each(self, function: str, args: Sequence[str]) -> str:
         """A function of C, for one member after the other."""
         number, vector = self.kind.number, self._vector
         self.called[function] = len(args)
-        of = lambda each: self(f"call {number} @{function}({', '.join(f'{number} {x}' for x in each)})")
+        of = lambda each: self._w(f"call {number} @{function}({', '.join(f'{number} {x}' for x in each)})")
         if self.kind.width == 1:
             return of(args)
         found = "undef"
         for i in range(self.kind.width):
-            value = of([self(f"extractelement {vector} {x}, i32 {i}") for x in args])
-            found = self(f"insertelement {vector} {found}, {number} {value}, i32 {i}")
+            value = of([self._w(f"extractelement {vector} {x}, i32 {i}") for x in args])
+            found = self._w(f"insertelement {vector} {found}, {number} {value}, i32 {i}")
         return found
 
     def _select(self, which: str, x: str, y: str, truths: bool = False) -> str:
         kind = self._truths if truths else self._vector
-        return self(f"select {self._truths} {which}, {kind} {x}, {kind} {y}")
+        return self._w(f"select {self._truths} {which}, {kind} {x}, {kind} {y}")
 
     def _compared(self, how: str, x: str, y: float) -> str:
-        return self(f"fcmp {_COMPARISONS[how]} {self._vector} {x}, {self.kind.constant(y)}")
+        return self._w(f"fcmp {_COMPARISONS[how]} {self._vector} {x}, {self.kind.constant(y)}")
 
     def _neg(self, x: str) -> str:
-        return self(f"fneg {self._vector} {x}")
+        return self._w(f"fneg {self._vector} {x}")
 
     def _not(self, x: str) -> str:
-        return self(f"xor {self._truths} {x}, {self.name(True)}")
+        return self._w(f"xor {self._truths} {x}, {self.name(True)}")
 
     def _sign(self, x: str) -> str:
         constant = self.kind.constant

@@ -13,9 +13,10 @@ from jaxtyping import Array
 from .._misc._garbage import collector_paused
 from ._foreign import AT_ONCE, compiled, dimension, kind_for, llvm, registered, vector_bytes, version
 from ._gpu._call import kernels_run
-from ._kernel_code import Again, Operand, text
+from ._kernel_code import Operand, rows_of, text
 from ._machine_code import Kind, functions
 from ._registers import ProgramParts
+from ._routine import Again
 
 _leaves: contextvars.ContextVar[bool] = contextvars.ContextVar("leaves", default=False)
 
@@ -86,7 +87,7 @@ def run(
     call = f"  call void @compute(ptr %out1, ptr %out0, i64 %members, {inputs})"
     name = registered(code, f"{dimension('out0', 1, 'members')}\n{call}", len(operands), 2)
     shapes = [
-        jax.ShapeDtypeStruct(shape, dtype) for shape in ((outputs, members), (parts.size * kind.width,))
+        jax.ShapeDtypeStruct(shape, dtype) for shape in ((outputs, members), (rows_of(parts) * kind.width,))
     ]
     return jax.ffi.ffi_call(name, shapes)(*operands)[0]
 
@@ -108,7 +109,7 @@ class HostFunction:
         self, parts: ProgramParts, inputs: int, outputs: int, dtype: Any, again: Again | None = None
     ):
         self._kind, self._rows = kind_for(dtype, vector_bytes()), inputs + outputs
-        self._dtype, self._registers = np.dtype(dtype), parts.size * self._kind.width
+        self._dtype, self._registers = np.dtype(dtype), rows_of(parts) * self._kind.width
         code = text(parts, [Operand(inputs, shared=False)], self._kind, again)
         self._engine = compiled(code, AT_ONCE)  # which owns the code
         kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, ctypes.c_int64, ctypes.c_void_p)

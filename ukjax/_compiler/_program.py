@@ -21,7 +21,8 @@ from .._misc._garbage import collector_paused
 from ._copies import copied
 from ._derivative import Derivative
 from ._expressions import CARRIERS, Expression, Node, evaluate, reachable, weight
-from ._gpu._program_kernel import ProgramKernel
+from ._gpu._kernel import GpuKernel
+from ._gpu._program_thread import ProgramThread
 from ._interpret import Interpreter
 from ._kept import worth_keeping
 from ._moves import Scalars, filled
@@ -96,9 +97,9 @@ class Program:
         return can_compile(self._nodes, self.dtype)
 
     @functools.cached_property
-    def kernel(self) -> ProgramKernel:
+    def kernel(self) -> GpuKernel:
         """The program for GPUs."""
-        return ProgramKernel(self.outputs, self.counts, self.dtype)
+        return GpuKernel(ProgramThread(self.outputs, self.counts, self.dtype))
 
     @functools.cached_property
     def native(self) -> ProgramParts:

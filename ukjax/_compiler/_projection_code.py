@@ -17,13 +17,13 @@ from .._system._system import AbstractSystem, has_quasi_velocities
 from ._code import MOST, short_enough
 from ._common import Traced, common, trace
 from ._interpret import Interpreter
-from ._kernel_code import Again
 from ._moves import filled
 from ._parameters import InputMaker, Leaf, Structure, joined, leaf, numbers, read_by, split
 from ._program import Program
 from ._projection import MotionFunctions, projection
 from ._refusals import remembered
 from ._repeated import Repeated
+from ._routine import Again
 from ._scalars import Builder
 from ._written import run
 

@@ -6,12 +6,13 @@ from typing import final
 import numpy as np
 from jaxtyping import Array
 
-from ._gpu._program_kernel import ProgramKernel
-from ._kernel_code import MOST_CALLS, Again
+from ._gpu._kernel import GpuKernel
+from ._gpu._program_thread import ProgramThread
 from ._native import HostFunction
 from ._primitive import program_p
 from ._program import Program
 from ._registers import ProgramParts
+from ._routine import MOST_CALLS, Again
 
 
 @final
@@ -51,9 +52,9 @@ class Repeated:
         return self.once.pieces
 
     @functools.cached_property
-    def kernel(self) -> ProgramKernel:
+    def kernel(self) -> GpuKernel:
         """The program for GPUs."""
-        return ProgramKernel(self.outputs, self.once.counts, self.dtype, self.again)
+        return GpuKernel(ProgramThread(self.outputs, self.once.counts, self.dtype, self.again))
 
     def __call__(self, *operands: Array) -> Array:
         """The values of the outputs (outputs, *members).

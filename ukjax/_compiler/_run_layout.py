@@ -107,9 +107,12 @@ class RunLayout:
         self.motion, self.method, self.control, self.kind = motion, method, control, kind
         n, stages, mu = motion.size, len(method.c), motion.multipliers
         self.rows = rows = RegisterRows(kind)
-        self.field, self.step = Routine("field", motion.field, rows), Routine("step", control.step, rows)
-        self.weigh = Routine("weigh", method.weights, rows)
-        self.project = Routine("project", motion.projection, rows) if motion.projection else None
+        self.field, self.step = (
+            Routine("field", motion.field.native, rows),
+            Routine("step", control.step.native, rows),
+        )
+        self.weigh = Routine("weigh", method.weights.native, rows)
+        self.project = Routine("project", motion.projection.native, rows) if motion.projection else None
         of_projection = sum(motion.projection.counts) - 1 - 2 * n - mu if motion.projection else 0
         self.numbers = sum(motion.field.counts) - 2 - n, of_projection, control.numbers
         self.field_t = self.field.inputs + self.numbers[0]

@@ -36,8 +36,8 @@ class StepBack:
         self._at, self._rows, self._tape = layout, layout.rows, tape
         self._number = layout.kind.number
         rows, n, (own, theirs, _) = layout.rows, layout.motion.size, layout.numbers
-        self._field = Routine("pullfield", field, rows)
-        self._project = Routine("pullproject", projection, rows) if projection else None
+        self._field = Routine("pullfield", field.native, rows)
+        self._project = Routine("pullproject", projection.native, rows) if projection else None
         self._pulled = rows.new(max(own, theirs) + n)
         self._of_field, self._of_projection, self._end = rows.new(own), rows.new(theirs), rows.new(n)
         self._start, self._stages = rows.new(n), rows.new(n * len(layout.method.c))

@@ -4,8 +4,8 @@ from typing import final
 
 import numpy as np
 
-from ._kernel_code import MOST_CALLS
 from ._llvm_text import Writer
+from ._routine import Again
 from ._run_layout import RunLayout
 
 
@@ -142,13 +142,6 @@ class RunSteps:
 
         Lanes that are settled keep their multipliers, and so what is computed from them.
         """
-        at, rows, n, m = self._at, self._rows, self._at.motion.size, self._at.motion.multipliers
+        at, n, m = self._at, self._at.motion.size, self._at.motion.multipliers
         assert at.project is not None
-        rows.clear(w, mu, m)
-        w.store("i64", 0, "%calls")
-        with w.repeat() as going:
-            at.project.run(w, at.projected)
-            unsettled = at.projected + n + m + 1
-            rows.blend(w, mu, at.projected + n, unsettled, m)
-            few = w.apply("icmp ult", "i64", w.increased("%calls"), MOST_CALLS)
-            going.append(w.apply("and", "i1", few, rows.any(w, unsettled)))
+        at.project.repeat(w, at.projected, Again(n + m + 1, n, m), mu)

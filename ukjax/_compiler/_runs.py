@@ -113,5 +113,5 @@ def _lowered(ctx: Any, *operands: Any, program: Runs, by: str) -> Any:
 
 
 batching.primitive_batchers[runs_p] = _batched
-for _platform, _by in (("cpu", "called"), ("cuda", "kernel")):
+for _platform, _by in (("cpu", "called"), ("cuda", "by_kernel")):
     mlir.register_lowering(runs_p, functools.partial(_lowered, by=_by), platform=_platform)

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Sequence
 from typing import final
 
-from ._kernel_code import declared, part_functions, table
 from ._loops import ArrayPlace, Function, Spread, Value
 from ._machine_code import Kind
 from ._program import Program
+from ._routine import declared, part_functions, table
 
 
 @final
@@ -57,7 +57,7 @@ class Stage:
     def call(self) -> None:
         """Writes what runs it."""
         for i in range(len(self._parts.parts)):
-            self._f.w.do(f"call void @{self._name}.part{i}(ptr {self._place.name}, ptr null, i64 0, i64 0)")
+            self._f.w.do(f"call void @{self._name}.part{i}(ptr {self._place.name})")
 
     def output(self, i: int, member: Value) -> Spread:
         """The numbers of an array it returns, of one member of the block."""
@@ -67,10 +67,7 @@ class Stage:
     def tables(self) -> list[str]:
         """What the function needs of it."""
         constants = [self._kind.literal(x) for x in self._parts.constants]
-        parts = [
-            f"declare void @{self._name}.part{i}(ptr noalias, ptr noalias, i64, i64)"
-            for i in range(len(self._parts.parts))
-        ]
+        parts = [f"declare void @{self._name}.part{i}(ptr)" for i in range(len(self._parts.parts))]
         return [
             table(f"{self._name}.given", self._kind.number, constants),
             table(f"{self._name}.found", "i64", self._parts.outputs),

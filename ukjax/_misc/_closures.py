@@ -18,35 +18,26 @@ import numpy as np
 from jax.core import Tracer
 
 from ._errors import InputError
+from ._keyed import Keyed, by_identity
 from ._types import is_traced
 
 T = TypeVar("T")
 
 
-@final
-class _Kept:
+def _kept(x: Any) -> Keyed[Any]:
     """Anything that is not traced: numbers and arrays equal by value, so that equal closures share what is compiled."""
-
-    def __init__(self, value: Any):
-        self.value = value
-        self._key: Any = (
-            (type(value), repr(value)) if isinstance(value, int | float | complex | str) else id(value)
-        )
-        if isinstance(value, jax.Array | np.ndarray) and value.dtype != object:
-            self._key = (type(value), value.shape, str(value.dtype), np.asarray(value).tobytes())
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Kept) and self._key == other._key
-
-    def __hash__(self) -> int:
-        return hash(self._key)
+    if isinstance(x, int | float | complex | str):
+        return Keyed(x, (type(x), repr(x)))
+    if isinstance(x, jax.Array | np.ndarray) and x.dtype != object:
+        return Keyed(x, (type(x), x.shape, str(x.dtype), np.asarray(x).tobytes()))
+    return by_identity(x)
 
 
 class _Function(NamedTuple):
     """What a Python function is but for its contents: the values in its cells, and its defaults."""
 
     code: types.CodeType
-    names: _Kept
+    names: Keyed[Any]
     name: str
 
     def __call__(self, cells: Sequence[Any], defaults: Any, keywords: Any) -> Callable:
@@ -83,7 +74,7 @@ def _contents(x: Any) -> tuple[Callable[..., Any], tuple[Any, ...]] | None:
             cells = [cell.cell_contents for cell in x.__closure__ or ()]
         except ValueError:  # a cell that is still empty
             return None
-        made = _Function(x.__code__, _Kept(x.__globals__), x.__name__)
+        made = _Function(x.__code__, _kept(x.__globals__), x.__name__)
         return made, (cells, x.__defaults__, x.__kwdefaults__)
     if isinstance(x, functools.partial):
         return _partial, (x.func, x.args, x.keywords)
@@ -147,7 +138,7 @@ def _opened(x: Any, within: tuple[int, ...] = ()) -> tuple[_Opened, list[Tracer]
                 kept.append((contents[0], inner))
                 arrays += own
                 continue
-        kept.append(_Kept(leaf))
+        kept.append(_kept(leaf))
     return _Opened(structure, tuple(kept)), arrays
 
 

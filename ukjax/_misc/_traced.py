@@ -10,6 +10,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 from jaxtyping import Array
 
 from ._checks import nan_for_errors
+from ._keyed import by_identity
 
 
 def traced(fn: Callable[..., list[Array]], *arguments: Array) -> ClosedJaxpr:
@@ -93,18 +94,5 @@ def _content(x: Any, rules: tuple[str, ...]) -> Hashable:
     try:
         hash(x)
     except TypeError:
-        return Same(x)
+        return by_identity(x)
     return type(x), x
-
-
-class Same:
-    """An object that is equal to itself alone, and lives as long as it is asked for."""
-
-    def __init__(self, of: Any):
-        self.of = of
-
-    def __hash__(self) -> int:
-        return id(self.of)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and other.of is self.of

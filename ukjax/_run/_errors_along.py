@@ -3,7 +3,6 @@
 from typing import Any
 
 import diffrax as dfx
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
@@ -11,7 +10,7 @@ from jaxtyping import Array
 from .._motion._model import Model
 from ._batch import Whole, whole_run
 from ._integrate import Span, State
-from ._integrated import Static, integrated
+from ._integrated import integrated, parted
 from ._observe import errors_at
 from ._results import RESULTS
 
@@ -66,9 +65,9 @@ def errors_along(
     times, there = (ts, True) if ts is not None else _ends_of_steps(span, settings["max_steps"])
     model = model.ready()
     whole = machine_code_of(model, y0, span, settings, solver)
-    arrays, rest = eqx.partition((model, settings, solver, False), eqx.is_array)
+    static, arrays = parted((model, settings, solver, False))
     start = model.project(span[0], y0)
-    solved = integrated(Static(rest), whole, reverse, arrays, start, span, times)
+    solved = integrated(static, whole, reverse, arrays, start, span, times)
     t = jnp.where(there, solved.t[:-1], jnp.inf)
     # States that were not reached are infinite, and so would be their derivatives.
     reached = jnp.isfinite(t)[:, None]

@@ -1,7 +1,7 @@
 """The steps of a run, compiled once by XLA, and how they are differentiated."""
 
 import functools
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple
 
 import diffrax as dfx
 import equinox as eqx
@@ -9,6 +9,7 @@ import jax
 from jaxtyping import Array
 
 from .._misc._by_platform import by_platform
+from .._misc._keyed import Keyed
 from .._misc._linear import Ways
 from . import _options
 from ._batch import Whole, can_be_pooled
@@ -16,32 +17,8 @@ from ._integrate import Span, State, integrate, integrate_whole
 from ._observe import Solved
 from ._reverse import changed
 
-
-@final
-class Static:
-    """What XLA compiles a run for, hashed once.
-
-    **Arguments:**
-
-    - `parts`: pytrees without arrays.
-    """
-
-    def __init__(self, parts: Any):
-        leaves, tree = jax.tree.flatten(parts)
-        self._leaves, self._tree = tuple(leaves), tree
-        self._hash = hash((self._leaves, tree))
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (
-            isinstance(other, Static) and (self._leaves, self._tree) == (other._leaves, other._tree)
-        )
-
-    def joined(self, arrays: Any) -> Any:
-        """The pytrees with their arrays."""
-        return eqx.combine(arrays, jax.tree.unflatten(self._tree, self._leaves))
+Static = Keyed[Any]
+"""What XLA compiles a run for: pytrees without arrays."""
 
 
 def parted(parts: Any) -> tuple[Static, Any]:
@@ -52,7 +29,18 @@ def parted(parts: Any) -> tuple[Static, Any]:
     - `parts`: pytrees.
     """
     arrays, rest = eqx.partition(parts, eqx.is_array)
-    return Static(rest), arrays
+    leaves, tree = jax.tree.flatten(rest)
+    return Keyed(rest, (tuple(leaves), tree)), arrays
+
+
+def joined(static: Static, arrays: Any) -> Any:
+    """The pytrees that were parted.
+
+    **Arguments:**
+
+    - `static`, `arrays`: as `parted` gives them.
+    """
+    return eqx.combine(arrays, static.value)
 
 
 class _Run(NamedTuple):
@@ -69,14 +57,14 @@ class _Run(NamedTuple):
         self, arrays: Any, y0: State, span: Span, ts: Any, *, pooled: bool = False, ahead: bool = False
     ) -> Solved:
         """By Diffrax: of many runs in a pool, or to be differentiated, ahead in forward mode."""
-        model, settings, solver, dense = self.static.joined(arrays)
+        model, settings, solver, dense = joined(self.static, arrays)
         if ahead and isinstance(settings["adjoint"], _options.REVERSE_ONLY):
             settings = settings | {"adjoint": dfx.ForwardMode()}
         return integrate(model, y0, span, ts, settings, solver, dense, pooled=pooled)
 
     def native(self, arrays: Any, y0: State, span: Span, ts: Any) -> Solved:
         """By machine code."""
-        model, settings, solver, _ = self.static.joined(arrays)
+        model, settings, solver, _ = joined(self.static, arrays)
         assert self.whole is not None
         numbers = self.whole.numbers(model, settings["stepsize_controller"], at_once=False)
         return integrate_whole(self.whole, numbers, model, y0, span, ts, solver, at_once=False)
@@ -96,7 +84,7 @@ class _Run(NamedTuple):
         return ways
 
     def _along(self, way: Any, arrays: Any, y0: State, span: Span, ts: Array, of: Any) -> Any:
-        model, settings, _, _ = self.static.joined(arrays)
+        model, settings, _, _ = joined(self.static, arrays)
         return way(model, settings["stepsize_controller"], y0, span, ts, of)
 
 
@@ -125,7 +113,7 @@ def integrated(
     def _(primals: Any, tangents: Any) -> Any:
         return changed(run, of.ways(tangents), primals, tangents)
 
-    _, settings, _, dense = static.joined(arrays)
+    _, settings, _, dense = joined(static, arrays)
     if whole is None and not can_be_pooled(settings, ts, dense):
         return of.by_diffrax(arrays, y0, span, ts)
     return run(arrays, y0, span, ts)

@@ -10,7 +10,7 @@ and functions with derivative rules of their own that are made anew.
 import functools
 import types
 from collections.abc import Callable, Hashable
-from typing import Any, final
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,35 +22,13 @@ from .._formula._acceleration import equations_of_motion
 from .._formula._equations import energy_of
 from .._formula._servo._control import Servoed
 from .._misc._closures import hoisted, require_seen
+from .._misc._keyed import Keyed
 from .._misc._traced import signature
 from .._system._constraint import unilateral
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractSystem
 
 _FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
-
-
-@final
-class Keyed:
-    """A function that equals those of the same key.
-
-    **Arguments:**
-
-    - `function`: the function.
-    - `key`: what it computes.
-    """
-
-    def __init__(self, function: Callable, key: Hashable):
-        self.function, self._key, self._hash = function, key, hash(key)
-
-    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        return self.function(*arguments, **keywords)
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Keyed) and self._hash == other._hash and self._key == other._key
 
 
 def _computed(system: AbstractSystem, stabilizer: AbstractStabilizer, *state: Array) -> Any:

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from .._misc._traced import Same
+from .._misc._keyed import by_identity
 from .._misc._types import is_traced
 
 _SMALL = 64  # numbers of an array that is compared by value
@@ -29,7 +29,7 @@ def key(x: Any) -> Hashable:
         leaves, tree = jax.tree.flatten(x)
         with contextlib.suppress(TypeError):  # of fields that have no hash
             return hash(tree), tree, *map(key, leaves)
-    return Same(x)
+    return by_identity(x)
 
 
 @final

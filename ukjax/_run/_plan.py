@@ -14,7 +14,7 @@ from jaxtyping import Array
 
 from .._compiler import machine_code_is_wanted, stays_here
 from .._misc._arguments import require_instance, require_solver, whole_number
-from .._misc._traced import Same
+from .._misc._keyed import by_identity
 from .._misc._types import is_traced
 from .._motion._model import Model, coded
 from .._system._stabilize import AbstractStabilizer
@@ -26,7 +26,7 @@ from ._contact_told import Tier, tier_of
 from ._event_resets import has_resets
 from ._events import as_diffrax, event_names
 from ._integrate import Span, State, integrate_whole
-from ._integrated import Static, integrated, parted
+from ._integrated import Static, integrated, joined, parted
 from ._interned import interned
 from ._made import key
 from ._observe import Solved, assembled
@@ -134,7 +134,7 @@ class RunPlan:
     @functools.cached_property
     def _known(self) -> Any:
         """The numbers for a run at once, the model and the solver, of a plan whose arrays have values."""
-        model, settings, solver, _ = self._static.joined(self.arrays)
+        model, settings, solver, _ = joined(self._static, self.arrays)
         assert self._whole is not None
         return self._whole.numbers(model, settings["stepsize_controller"], at_once=True), model, solver
 
@@ -174,7 +174,7 @@ def _traced_run(
     ts: Any,
     told: Any,
 ) -> Trajectory:
-    model, *others = static.joined(arrays)
+    model, *others = joined(static, arrays)
     model = model.ready()
     static, arrays = parted((model, *others))
     y0 = model.start(span[0], state)
@@ -198,7 +198,7 @@ def planned(system: AbstractSystem, options: Options, t: Array, q: Array, v: Arr
     **Raises:** `InputError` for invalid arguments.
     """
     remembered = (
-        Same(system),
+        by_identity(system),
         *map(key, options),
         q.dtype,
         q.shape,

@@ -11,6 +11,7 @@ from jaxtyping import Array
 
 from .._expressions import reachable
 from .._interpret import Interpreter
+from .._llvm_text import Writer
 from .._machine_code import Instructions, Kind, functions
 from .._moves import filled
 from .._scalars import Builder
@@ -147,13 +148,11 @@ def _composed(name: str) -> tuple[str, frozenset[str]]:
         closed = jax.make_jaxpr(_COMPOSED[name])(*[jax.ShapeDtypeStruct((), jnp.float64)] * count)
         inputs = [filled((), [build.input(i)]) for i in range(count)]
         ((output,),) = (x.reshape(-1) for x in Interpreter(build).run(closed.jaxpr, closed.consts, inputs))
-    outputs = [output]
     found: list[str] = []
-    body = Instructions(_KIND, lambda _, i: f"%in{i}")
-    body.compute(outputs, lambda _, i, value: found.append(value))
-    given, lines = ", ".join(f"double %in{i}" for i in range(count)), "\n".join(body.lines)
-    text = f"define internal double @{name}({given}) {{\n{lines}\n  ret double {found[0]}\n}}"
-    return text, frozenset(functions(reachable(outputs), _KIND) or {})
+    w = Writer()
+    Instructions(w, _KIND, lambda i: f"%in{i}").compute([output], lambda i, value: found.append(value))
+    text = w.function(name, ", ".join(f"double %in{i}" for i in range(count)), returns=f"double {found[0]}")
+    return text, frozenset(functions(reachable([output]), _KIND) or {})
 
 
 def definitions(names: Iterable[str]) -> str:

@@ -5,14 +5,14 @@ memory.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import final
 
 from .._expressions import Expression, reachable, weight
-from .._kernel_code import MOST_CALLS, Again
 from .._llvm_text import Writer
 from .._machine_code import Instructions, Kind, functions
 from .._registers import Part, parts
+from .._routine import MOST_CALLS, Again
 
 TABLES = 4
 """The address space of constants: on a GPU memory of its own, on a host like any other."""
@@ -82,17 +82,16 @@ class Called:
         is_long = sum(map(weight, reachable(outputs))) > _WHOLE
         self._parts = parts(outputs, self._inputs, longest=_PIECE if is_long else math.inf)
 
-    def _number(self, write: Callable[[str], str], register: int) -> str:
+    def _number(self, w: Writer, register: int) -> str:
         """What stands in one of the registers of `_registers`: a constant, an input, or what was passed on."""
         number, i = self._kind.number, register - len(self._parts.constants)
         if i < 0:
             return self._kind.literal(self._parts.constants[register])
         if i < self.parameters:
-            row = write(f"mul i64 %apart, {i}")
-            place = write(f"getelementptr {number}, ptr %numbers, i64 {row}")
-            return write(f"load {number}, ptr {place}, !invariant.load !0")
+            place = w.at(number, "%numbers", w.apply("mul", "i64", "%apart", i))
+            return w.load(number, place, ", !invariant.load !0")
         array, first = ("%in", self.parameters) if i < self._inputs else ("%kept", self._inputs)
-        return write(f"load {number}, ptr {write(f'getelementptr {number}, ptr {array}, i64 {i - first}')}")
+        return w.load(number, w.at(number, array, i - first))
 
     def text(self) -> str:
         """The function, and those that it calls."""
@@ -109,14 +108,9 @@ class Called:
     def _part(self, name: str, part: Part, first: int, given: str) -> str:
         """One of them; `first` is the register that the array begins with."""
         w, number = Writer(), self._kind.number
-
-        def store(body: Instructions, i: int, value: str) -> None:
-            place = body(f"getelementptr {number}, ptr %kept, i64 {part.writes + i - first}")
-            body.lines.append(f"  store {number} {value}, ptr {place}")
-
-        body = Instructions(self._kind, lambda body, i: self._number(body, int(part.reads[0, i])))
-        body.compute(part.outputs, store)
-        w.lines += body.lines
+        body = Instructions(w, self._kind, lambda i: self._number(w, int(part.reads[0, i])))
+        kept = lambda i: w.at(number, "%kept", part.writes + i - first)
+        body.compute(part.outputs, lambda i, value: w.store(number, value, kept(i)))
         return w.function(name, given, written_out=len(self._parts.parts) == 1)
 
     def run(self, w: Writer, numbers: str, apart: str, inputs: str, to: str) -> None:

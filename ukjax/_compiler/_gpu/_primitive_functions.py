@@ -253,6 +253,4 @@ def primitive(name: str) -> str:
     w = Writer()
     given = ("%x", "%y")[: OPERANDS[name]]
     found = _WRITTEN[name](*(_Number(w, x) for x in given))
-    lines = "\n".join(w.lines)
-    takes = ", ".join(f"double {x}" for x in given)
-    return f"define internal double @{name}({takes}) {{\n{lines}\n  ret double {found.name}\n}}"
+    return w.function(name, ", ".join(f"double {x}" for x in given), returns=f"double {found.name}")

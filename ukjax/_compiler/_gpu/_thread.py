@@ -4,14 +4,13 @@ Its stages, its calls of the projection and its saved times are loops, so that e
 and ends have the runs last: threads side by side read and write numbers side by side.
 """
 
-import functools
 from typing import final
 
 import numpy as np
 
-from .._kernel_code import Again
 from .._llvm_text import Writer
 from .._machine_code import Kind
+from .._routine import Again
 from .._run_layout import COUNTED, OPERANDS, Control, Method, MotionPrograms
 from ._memory import Called, LocalArray, entry, table
 from ._texts import KernelText, parameters
@@ -56,21 +55,19 @@ class Thread:
             w.do(f"%{name} = alloca i64")
         w.do("%due = alloca i1")
 
-    @functools.cached_property
     def text(self) -> KernelText:
         """All of it."""
         method, kind = self._method, self._kind
         weights = np.vstack([method.a, method.ends])
         tables = [table("stage.weights", kind, weights.ravel()), table("stage.times", kind, method.c)]
         texts = [*tables, *(x.text() for x in self._programs), "!0 = !{}"]
-        text = KernelText("", self.called, ("runs", "saves"), len(OPERANDS), 2)
+        text = KernelText("", self.called(), ("runs", "saves"), len(OPERANDS), 2)
         return text._replace(functions="\n".join([*texts, self._run(parameters(text))]))
 
     @property
     def _programs(self) -> list[Called]:
         return [x for x in (self._field, self._step, self._weigh, self._project) if x]
 
-    @property
     def called(self) -> set[str]:
         """The functions of C that it calls."""
         return {name for x in self._programs for name in x.called()}

@@ -1,27 +1,21 @@
-"""Programs as kernels: one thread is one member."""
+"""One member of a program as a function of LLVM: what a thread of a GPU computes."""
 
-import functools
 from collections.abc import Sequence
 from typing import Any, final
 
-import jax
 import numpy as np
-from jaxtyping import Array
 
 from .._expressions import Expression, reachable
-from .._kernel_code import Again
 from .._llvm_text import Writer
 from .._machine_code import Kind, functions
-from ._call import kernels_run, launched
-from ._functions import is_known
+from .._routine import Again
 from ._memory import Called, LocalArray
-from ._ptx import ptx, writes_ptx
-from ._texts import KernelText, gpu_text, parameters
+from ._texts import KernelText, parameters
 
 
 @final
-class ProgramKernel:
-    """A program mapped over members: one thread is one member.
+class ProgramThread:
+    """One member of a program; its results are the outputs (outputs, members).
 
     **Arguments:**
 
@@ -37,23 +31,12 @@ class ProgramKernel:
         self._outputs, self._counts, self._kind = outputs, counts, Kind(np.dtype(dtype).name, 1)
         self._again = again
 
-    @functools.cached_property
-    def _called(self) -> dict[str, int] | None:
+    def called(self) -> dict[str, int] | None:
+        """The functions of C that it calls; None where there are operations that are not known."""
         return functions(reachable(self._outputs), self._kind)
 
-    @functools.cached_property
-    def exists(self) -> bool:
-        """Whether LLVM can write it: of operations and functions that are known here."""
-        called = self._called
-        return writes_ptx() and called is not None and all(map(is_known, called))
-
-    def runs_here(self) -> bool:
-        """Whether it is there, and a GPU of this process that takes it."""
-        return self.exists and kernels_run()
-
-    @functools.cached_property
     def text(self) -> KernelText:
-        """What one thread computes."""
+        """All of it."""
         w, kind, again = Writer(), self._kind, self._again
         # What the kernel itself gives, where it is run again, comes last.
         counts = self._counts if again is None else self._counts[:-1]
@@ -72,7 +55,7 @@ class ProgramKernel:
         for i, x in enumerate(found.all(0, len(self._outputs))):
             row = w.apply("add", "i64", w.apply("mul", "i64", "%members", i), "%run")
             w.store(kind.number, x, w.at(kind.number, "%out0", row))
-        text = KernelText("", self._called or (), ("members",), len(counts), 1)
+        text = KernelText("", self.called() or (), ("members",), len(counts), 1)
         function = w.function("run", parameters(text), written_out=True)
         return text._replace(functions="\n".join([called.text(), function, "!0 = !{}"]))
 
@@ -86,19 +69,3 @@ class ProgramKernel:
         rows = [(k, row) for k, count in enumerate(counts) if k for row in range(count)]
         for i, (k, row) in enumerate(rows):
             given.store(i, w.load(number, w.at(number, f"%own{k}", w.apply("mul", "i64", f"%apart{k}", row))))
-
-    @functools.cached_property
-    def ptx(self) -> str:
-        """The same for a GPU."""
-        return ptx(gpu_text(self.text))
-
-    def __call__(self, *operands: Array) -> Array:
-        """The outputs (outputs, members).
-
-        **Arguments:**
-
-        - `operands`: arrays (count, members), or (count, 1) where all members have the same.
-        """
-        members = max(x.shape[1] for x in operands)
-        shape = jax.ShapeDtypeStruct((len(self._outputs), members), self._kind.dtype)
-        return launched(self.ptx, operands, (members,), [shape])[0]

@@ -1,0 +1,36 @@
+"""What is compared by a key, so that what was compiled for one serves its equals."""
+
+from collections.abc import Hashable
+from typing import Any, Generic, TypeVar, final
+
+T = TypeVar("T")
+
+
+@final
+class Keyed(Generic[T]):
+    """Something that equals all of the same key, which is hashed once; a function can be called as it is.
+
+    **Arguments:**
+
+    - `value`: the thing, which lives as long.
+    - `key`: what tells it from others.
+    """
+
+    def __init__(self, value: T, key: Hashable):
+        self.value, self._key, self._hash = value, key, hash(key)
+
+    def __call__(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        return self.value(*arguments, **keywords)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other or not isinstance(other, Keyed):
+            return self is other
+        return self._hash == other._hash and self._key == other._key
+
+
+def by_identity(x: T) -> Keyed[T]:
+    """Something that is equal to itself alone."""
+    return Keyed(x, id(x))
