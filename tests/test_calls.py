@@ -59,13 +59,20 @@ def test_fields_that_were_one_change_without_compilation() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("model", ["scara", "parallelogram"])
-def test_a_first_run_asks_nothing_of_xla(model) -> None:
+FIXED = {"solver": dfx.Heun(), "dt0": 1e-3, "stepsize_controller": dfx.ConstantStepSize()}
+
+
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [("scara", {}), ("parallelogram", {}), ("pendulum", FIXED)],
+    ids=["scara", "parallelogram", "fixed steps"],
+)
+def test_a_first_run_asks_nothing_of_xla(model, options) -> None:
     """Machine code is made by LLVM, and a program of XLA would cost each process more than a short run."""
     problem = uk.models.get(model)
     jax.clear_caches()
     with compilations() as found:
-        uk.simulate(problem, t1=0.0125)
+        uk.simulate(problem, t1=0.0125, **options)
     assert found == []
 
 

@@ -62,6 +62,10 @@ def _(primals, tangents):
     return scaled(x, power), {"square": 3 * x**2 * tangents[0], "power": tangents[1] * x[0]}
 
 
+def above(x):
+    return lax.nextafter(x, jnp.full(x.shape, jnp.inf))
+
+
 WHOLE = {
     "quotients": lambda q: -(jnp.arange(2, 4) // 2) * q,
     "quotients towards zero": lambda q: lax.div(jnp.array([-3, 4]), 2) * q,
@@ -74,6 +78,10 @@ WHOLE = {
     "quotients of counts": lambda q: (jnp.sum(q > 0.1) // 2) * q,
     "counts": lambda q: jnp.sum(q > 0.1) * q,
     "choices": lambda q: lax.select_n((q > 0.1).astype(jnp.int32), -q, 2 * q),
+    "without fractions": lambda q: (9 * q - 4).astype(jnp.int32) * q,
+    "too large for integers": lambda q: (jnp.array([-1e12, 1e12]) * q).astype(jnp.int32) * q,
+    "not a number": lambda q: jnp.sqrt(-q).astype(jnp.int32) + q,
+    "next numbers": lambda q: lax.stop_gradient(above(lax.stop_gradient(q)) - q) * 2.0**53 * q,
     "sums of nothing": lambda q: q + jnp.sum(q[:0]) + jnp.prod(q[:0]),
     "infinities": lambda q: jnp.where(jnp.isnan(jnp.zeros(2) / jnp.zeros(2)), q, -q),
     "roots of less than nothing": lambda q: jnp.where(jnp.isnan(jnp.sqrt(jnp.array(-1.0))), q, -q),

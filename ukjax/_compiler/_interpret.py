@@ -20,7 +20,7 @@ from jax.extend import core
 from ._choices import Choices, choices, place_of_most, selected, total_order
 from ._copies import inlined
 from ._expressions import OF_NONE, OPERATIONS, REDUCTIONS, Call, Expression, Node, is_number
-from ._integers import is_plain, must_be_known, needs_types
+from ._integers import is_plain, must_be_known, needs_types, next_above, whole
 from ._live import live
 from ._moves import (
     MOVES,
@@ -130,13 +130,8 @@ class Interpreter:
         given = {
             v: x for v, x in zip(equation.invars, inputs, strict=True) if not isinstance(v, core.Literal)
         }
-        alone = core.Jaxpr(
-            (),
-            [*given],
-            equation.outvars,
-            [equation],
-            debug_info=equation.params["call_jaxpr"].jaxpr.debug_info,
-        )
+        told = equation.params["call_jaxpr"].jaxpr.debug_info
+        alone = core.Jaxpr((), [*given], equation.outvars, [equation], debug_info=told)
         function = core.jaxpr_as_fun(core.ClosedJaxpr(alone, ()))
         call = Call(function, tuple(v.aval for v in given))
         flat = [x for array in given.values() for x in array.reshape(-1)]
@@ -176,7 +171,8 @@ class Interpreter:
         if jnp.issubdtype(source, jnp.floating) and not jnp.issubdtype(target, jnp.floating):
             if is_constant(inputs[0]):
                 return evaluated(equation, inputs)[0]
-            raise TranslationError(f"a conversion from {source} to {target} has no scalar code")
+            integer: Any = np.frompyfunc(lambda x: whole(self.builder, x, target), 1, 1)
+            return integer(inputs[0])
         boolean = source == jnp.bool_
         convert: Any = np.frompyfunc(lambda x: self.builder.number(x, boolean), 1, 1)
         return convert(inputs[0])
@@ -287,6 +283,7 @@ _RULES: dict[str, Callable[..., Scalars]] = {
     "square": lambda i, x, p, e: i._elementwise("square", x),
     "select_n": Interpreter._select_n,
     "clamp": Interpreter._clamp,
+    "nextafter": lambda i, x, p, e: next_above(i.builder, x, e),
     "convert_element_type": Interpreter._convert,
     "dot_general": Interpreter._dot_general,
     **dict.fromkeys(("argmax", "argmin"), Interpreter._place_of_most),

@@ -1,7 +1,6 @@
 """Whole runs as machine code: the steps that Diffrax would take, saved states included, in one call."""
 
 import functools
-from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, final
 
 import diffrax as dfx
@@ -185,29 +184,7 @@ class Whole:
         return [*numbers, *(self._joined(x) for x in (start, [forward * ts], y0))], forward
 
 
-@final
-class _ByXla:
-    """What `begun` returns of a controller whose start has no scalar code: Diffrax's fixed steps count whole numbers."""
-
-    def __init__(self, first: Callable[..., Any], shapes: Sequence[Any]):
-        jax.eval_shape(first, *shapes)
-        self._first, self._tree = first, jax.tree.structure(shapes)
-        self._shapes, self._compiled = jax.tree.leaves(shapes), jax.jit(self._joined)
-
-    def _joined(self, numbers: Array) -> Array:
-        parts = jnp.split(numbers, np.cumsum([x.size for x in self._shapes])[:-1])
-        given = [part.reshape(x.shape) for part, x in zip(parts, self._shapes, strict=True)]
-        found = self._first(*jax.tree.unflatten(self._tree, given))
-        return jnp.concatenate([jnp.ravel(x).astype(numbers.dtype) for x in jax.tree.leaves(found)])
-
-    def evaluate(self, numbers: Sequence[Array]) -> list[Array]:
-        return list(self._compiled(jnp.stack(numbers)))
-
-    def by_numpy(self, numbers: np.ndarray) -> np.ndarray:
-        return np.asarray(self._compiled(numbers[:, 0]))[:, None]
-
-
-def _first_step(setting: Setting, dtype: Any) -> Program | _ByXla:
+def _first_step(setting: Setting, dtype: Any) -> Program:
     """What `begun` returns, of a controller's numbers, the end, the start, and the first step if it is given."""
     numbers, rest = eqx.partition(setting.controller, lambda x: isinstance(x, jax.ShapeDtypeStruct))
     times = [jax.ShapeDtypeStruct((), dtype)] * (3 if setting.given else 2)
@@ -215,10 +192,7 @@ def _first_step(setting: Setting, dtype: Any) -> Program | _ByXla:
     def first(numbers: Any, t1: Array, t0: Array, dt0: Array | None = None) -> Any:
         return begun(setting, eqx.combine(numbers, rest), t1, t0, dt0)
 
-    try:
-        return program_of(first, [numbers, *times], dtype)
-    except TranslationError:
-        return _ByXla(first, [numbers, *times])
+    return program_of(first, [numbers, *times], dtype)
 
 
 def whole_run(
