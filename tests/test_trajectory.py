@@ -14,6 +14,14 @@ import ukjax as uk
 ERRORS = ("position_error", "velocity_error")
 ARRAYS = ("t", "q", "v", "a", "constraint_force", "multipliers", *ERRORS, "energy", "rank")
 SUFFIXES = ("npz", "nc", "zarr")
+OF_EVENTS = (
+    "impulse",
+    "speed",
+    "sudden",
+    "residual",
+    "reset",
+    "reset_moved",
+)  # of those that there were
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +109,7 @@ def test_round_trip(which, suffix, tmp_path, request):
     assert {k: int(x) for k, x in loaded.stats.items()} == {k: int(x) for k, x in original.stats.items()}
     assert loaded.dense is None
     assert loaded.problem is None
-    assert loaded.computed_by == ""
+    assert loaded.computed_by == original.computed_by
 
 
 def test_npz_needs_no_pickle(trajectory, tmp_path):
@@ -123,6 +131,29 @@ def test_saving_replaces_what_was_there(suffix, trajectory, free, tmp_path):
     assert loaded.energy is None
     assert loaded.q.shape == free.q.shape
     assert [x.name for x in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("options", [{}, {"contact": "steps", "dt0": 0.01}], ids=["events", "steps"])
+def test_contacts_are_read_back(options, tmp_path):
+    floor = uk.Unilateral(
+        lambda t, q: q[1], restitution=0.5, friction=0.3, slip=lambda t, q, v: v[0], name="floor"
+    )
+    system = uk.System(jnp.eye(2), jnp.array([0.0, -9.81]), [floor])
+    run = uk.simulate(system, [0.0, 1.0], [1.0, 0.0], t1=1.0, ts=11, **options)
+    happened = np.isfinite(run.contacts.event_time)
+    assert happened.any()
+    for suffix in SUFFIXES:
+        read = uk.Trajectory.load(run.save(tmp_path / f"run.{suffix}"))
+        assert read.computed_by == run.computed_by
+        assert read.contacts.told() == run.contacts.told()
+        for name, x in vars(run.contacts).items():
+            found = getattr(read.contacts, name)
+            if isinstance(x, tuple):
+                assert found == x, name
+            else:
+                of_events = name.startswith("event_") or name in OF_EVENTS
+                np.testing.assert_array_equal(found, x[happened] if of_events else x, err_msg=name)
+                assert found.dtype.kind == x.dtype.kind, name
 
 
 def test_bad_files(trajectory, tmp_path):

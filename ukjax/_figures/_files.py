@@ -181,7 +181,7 @@ def _require_layout(table: RunTable, columns: Layout, results: Container[str]) -
             raise TypeError(f"{name} must be a word for each of {sizes['row']} rows")
     words = {"model", "result", "message"}
     for name in words | {"num_steps"} | table.attributes.keys():
-        kind = str if name in words | {"event"} else int | float | np.number
+        kind = str if name in words | {"event", "computed_by"} else int | float | np.number
         if not isinstance(table.attributes[name], kind):
             raise TypeError(f"{name} cannot be {table.attributes[name]!r}")
     if str(table.attributes["result"]) not in results:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 import numpy as np
 
+from .._contact._history import ContactHistory
 from .._figures._table import Column, RunTable
 from .._formula._servo._servo_report import ServoRun
 from ._parts import arrays_of, dims_of, is_servoed, units_of
@@ -27,6 +28,7 @@ COLUMNS: dict[str, tuple[tuple[str, ...], str]] = {
 }
 """The arrays of a trajectory."""
 
+_EVENTS = "num_contact_events"
 _MOVED = ("start_moved_q", "start_moved_v")
 
 SERVO_COLUMNS: dict[str, tuple[tuple[str, ...], str]] = {
@@ -45,20 +47,48 @@ CONTACT_COLUMNS: dict[str, tuple[tuple[str, ...], str]] = {
     "contact_force": (("time", "contact_row"), "N"),
     "closed": (("time", "contact"), "1"),
     "sliding": (("time", "contact"), "1"),
+    "ambiguous": (("time", "contact"), "1"),
+    "contacts": (("contact", "normal_and_tangents"), "1"),
+    "angles": (("contact",), "1"),
+    "closed_before": (("contact",), "1"),
+    "sliding_before": (("contact",), "1"),
 }
-"""The arrays of a `ContactHistory` at saved times."""
+"""The arrays of a `ContactHistory` that are not of its events."""
 
-IMPACT_COLUMNS: dict[str, tuple[tuple[str, ...], str]] = {
+EVENT_COLUMNS: dict[str, tuple[tuple[str, ...], str]] = {
     "event_time": (("event",), "s"),
     "impulse": (("event", "contact_row"), "N s"),
+    "event_closed": (("event", "contact"), "1"),
+    "event_sliding": (("event", "contact"), "1"),
+    "event_ambiguous": (("event", "contact"), "1"),
+    "event_speed": (("event",), "unit of what ran out / s"),
+    "event_sudden": (("event",), "1"),
+    "event_residual": (("event",), "1"),
+    "event_reset": (("event",), "1"),
+    "event_reset_moved": (("event",), "unit of the state"),
 }
-"""Those of what happened between."""
+"""Those of what happened."""
+
+
+def _field(of: Any, column: str) -> str:
+    """What a column is called in its owner: without a first word that only tells it from others of the table."""
+    return column if column in of.__dataclass_fields__ else column.partition("_")[2]
 
 
 def _columns(owner: Any, columns: dict[str, tuple[tuple[str, ...], str]]) -> dict[str, Column]:
-    field = lambda name: getattr(owner, name.removeprefix("servo_").removeprefix("contact_"))
-    named = {k: (dims, field(k), units) for k, (dims, units) in columns.items()}
+    named = {k: (dims, getattr(owner, _field(owner, k)), units) for k, (dims, units) in columns.items()}
     return {k: Column(d, np.asarray(x), u) for k, (d, x, u) in named.items() if x is not None}
+
+
+def _of_contacts(history: ContactHistory) -> dict[str, Column]:
+    """All of them; of events those that there were."""
+    columns = _columns(history, CONTACT_COLUMNS)
+    dims, contacts, unit = columns["contacts"]
+    columns["contacts"] = Column(dims, contacts.reshape(-1, 2).astype(np.int32), unit)
+    columns["angles"] = columns["angles"]._replace(values=columns["angles"].values.astype(bool))
+    happened = np.isfinite(np.asarray(history.event_time))
+    of_events = _columns(history, EVENT_COLUMNS)
+    return columns | {name: x._replace(values=x.values[happened]) for name, x in of_events.items()}
 
 
 def table(run: "Trajectory", parts: Any = ()) -> RunTable:
@@ -84,11 +114,9 @@ def table(run: "Trajectory", parts: Any = ()) -> RunTable:
             "servo_row_kind": servo.row_kinds,
         }
     if run.contacts is not None:
-        columns |= _columns(run.contacts, CONTACT_COLUMNS)
-        happened = np.isfinite(np.asarray(run.contacts.event_time))
-        for name, (dims, x, units) in _columns(run.contacts, IMPACT_COLUMNS).items():
-            columns[name] = Column(dims, x[happened], units)
+        columns |= _of_contacts(run.contacts)
         labels |= {"contact": run.contacts.names, "contact_row": run.contacts.row_names}
+        labels |= {"reset": run.contacts.reset_names} if run.contacts.reset_names else {}
     for name, x in arrays_of(run, parts).items():
         columns[name] = Column(("time", *dims_of(name, x.shape[1:])), x, units_of(name))
         if columns[name].dims[-1] == "axis":
@@ -97,11 +125,13 @@ def table(run: "Trajectory", parts: Any = ()) -> RunTable:
         "model": run.name,
         "result": run.result_name,
         "message": run.message,
+        "computed_by": run.computed_by,
     }
     attributes |= {"event": run.event_name or ""} | dict(
         zip(_MOVED, map(float, run.start_moved), strict=True)
     )
     attributes |= {name: int(value) for name, value in run.stats.items()}
+    attributes |= {} if run.contacts is None else {_EVENTS: int(run.contacts.num_events)}
     return RunTable(columns, {name: list(x) for name, x in labels.items()}, attributes)
 
 
@@ -116,6 +146,28 @@ def _servo_from(table: RunTable) -> ServoRun | None:
     )
 
 
+def _contacts_from(table: RunTable, count: int) -> ContactHistory | None:
+    """The contacts, of which there were `count` events; None in a file of a version that left them out."""
+    if "contacts" not in table.columns:
+        return None
+    columns = {_field(ContactHistory, k): table.columns[k].values for k in CONTACT_COLUMNS | EVENT_COLUMNS}
+    truths = ("closed", "sliding", "ambiguous", "closed_before", "sliding_before", "sudden")
+    columns |= {
+        k: x.astype(bool)
+        for k, x in columns.items()
+        if k in truths or (k.startswith("event_") and x.ndim == 2)
+    }
+    contacts, angles = columns.pop("contacts").tolist(), columns.pop("angles").tolist()
+    return ContactHistory(
+        names=tuple(table.labels["contact"]),
+        contacts=tuple((bool(normal), tangents) for normal, tangents in contacts),
+        angles=tuple(map(bool, angles)),
+        reset_names=tuple(table.labels.get("reset", ())),
+        num_events=jnp.asarray(count),
+        **{name: jnp.asarray(x) for name, x in columns.items()},
+    )
+
+
 def fields_from(table: RunTable) -> dict[str, Any]:
     """The fields of the trajectory a table was made of, but for `result`, whose name comes in its place.
 
@@ -125,8 +177,9 @@ def fields_from(table: RunTable) -> dict[str, Any]:
     """
     attributes = dict(table.attributes)
     name, result, message = (str(attributes.pop(key)) for key in ("model", "result", "message"))
-    event = str(attributes.pop("event", ""))
+    event, computed_by = (str(attributes.pop(key, "")) for key in ("event", "computed_by"))
     moved = jnp.asarray([float(attributes.pop(key, 0.0)) for key in _MOVED])
+    events = int(attributes.pop(_EVENTS, 0))
     arrays = {k: jnp.asarray(table.columns[k].values) for k in COLUMNS if k in table.columns}
     return {
         **{name: arrays.get(name) for name in COLUMNS},
@@ -136,10 +189,12 @@ def fields_from(table: RunTable) -> dict[str, Any]:
         "row_kinds": tuple(table.labels["row_kind"]),
         "name": name,
         "message": message,
+        "computed_by": computed_by,
         "start_moved": moved,
         "event": np.asarray(0 if event else -1),
         "event_names": (event,) if event else (),
         "coordinate_names": tuple(table.labels.get("coordinate", ())),
         "velocity_names": tuple(table.labels.get("velocity", ())),
         "tracking": _servo_from(table),
+        "contacts": _contacts_from(table, events),
     }

@@ -238,13 +238,13 @@ class Trajectory(eqx.Module):
         return _frames.to_pandas(_tables.table(self, parts))
 
     def save(self, path: str | Path, *, parts: str | Sequence[str] = ()) -> Path:
-        """Writes the trajectory to a file: all but `dense`, `problem`, `computed_by` and events; or what `view` shows.
+        """Writes the trajectory to a file: all but `dense` and `problem`; or what `view` shows.
 
         **Arguments:**
 
         - `path`: its suffix chooses the format: .npz, .nc (NetCDF) or .zarr, which `load` reads; .csv, for other
           programs, with the columns of `to_pandas`; .html, which any browser shows without a network.
-        - `parts`: as for `to_xarray`; `load` leaves them out, and contacts too.
+        - `parts`: as for `to_xarray`; `load` leaves them out.
 
         **Returns:** the path. **Raises:** `InputError` for another suffix, `MissingExtraError` without its library.
         """
