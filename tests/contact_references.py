@@ -39,13 +39,6 @@ def events_of(run):
     return np.asarray(run.contacts.event_time)[: int(run.contacts.num_events)]
 
 
-def impacts_of(run):
-    """Times of events with an impulse on the first contact, and these."""
-    impulse = np.asarray(run.contacts.impulse)[: int(run.contacts.num_events), 0]
-    struck = np.abs(impulse) > 1e-9
-    return events_of(run)[struck], impulse[struck]
-
-
 def followed(rate, y0, t1, events, jump, at, most=10_000):
     """States at times `at` of a motion that starts anew, by `jump(k, t, y)`, wherever one of SciPy's events occurs."""
     t, y, found, times = 0.0, np.asarray(y0, float), [], []
@@ -102,12 +95,29 @@ def discs_at(t1, q, v, a, masses, radii, e):
         v[i], v[j] = v[i] + p * n / masses[i], v[j] - p * n / masses[j]
 
 
-def compared(run, reference, p, *, at=1e-8, slope=1e-6, skip=()):
-    """Numbers and derivatives of `run` beside those of `reference`; the trajectory."""
-    p = jnp.asarray(p, float)
-    found, derivative, trajectory = forward(run, p)
-    np.testing.assert_allclose(found, reference(np.asarray(p)), atol=at)
-    exact = slopes(reference, p)
-    kept = np.setdiff1d(np.arange(p.size), skip)
-    np.testing.assert_allclose(derivative[..., kept], exact[..., kept], atol=slope, rtol=slope)
+def within(bound, found, exact):
+    """That numbers differ by no more than a bound, however large they are."""
+    np.testing.assert_allclose(found, exact, rtol=0, atol=bound)
+
+
+def exactly(function, p):
+    """Derivatives of a closed form, by JAX."""
+    return jax.jit(jax.jacfwd(function))(jnp.asarray(p, float))
+
+
+def compared(run, reference, p, by=slopes):
+    """States and the like to 1e-8, times to 1e-9 and derivatives of both to 1e-6; the trajectory.
+
+    **Arguments:**
+
+    - `run`: of p and options, ((states, times), trajectory).
+    - `reference`: of p, (states, times).
+    - `p`: the parameters.
+    - `by`: how the derivatives of a function are found at p.
+    """
+    found, derivatives, trajectory = forward(run, jnp.asarray(p, float))
+    for bound, x, exact in zip((1e-8, 1e-9), found, reference(np.asarray(p, float)), strict=True):
+        within(bound, x, exact)
+    joined = lambda p: jnp.concatenate([jnp.asarray(x) for x in reference(p)])
+    within(1e-6, np.concatenate(derivatives), by(joined, p))
     return trajectory

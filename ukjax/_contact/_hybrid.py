@@ -141,14 +141,14 @@ class HybridSolver(AbstractForwardingSolver):
         found = seen(t0, t1, y0, whole)
 
         def split() -> tuple[Stepped, Array, Any, Log]:
-            t, fixed, before, speed, which = first_event(
+            t, fixed, before, speed, ran_out = first_event(
                 args, found, t0, t1, y0, InnerSteps(one, curve), whole
             )
-            q, what, moved = args.settled(t, before.y, which)
+            q, what, moved = args.settled(t, before.y, ran_out)
             start = q, what.v, what.mode
             after = one(args, t, t1, start)
             again = seen(t, t1, start, after).happens
-            now = logged(log, t, what, speed, (args.reset_of(which), moved))
+            now = logged(log, t, what, speed, (args.reset_of(ran_out.which), moved))
             return _joined(before, after, again), fixed, t, now
 
         def undivided() -> tuple[Stepped, Array, Any, Log]:

@@ -36,6 +36,8 @@ from ._uniqueness import ambiguous, ambiguous_impact
 REST = (1e-6, 2e-2)
 # The vanishing step of time of an impact without collision [s].
 _INSTANT = (1e-7, 1e-4)
+# By what part of forces and accelerations a contact is helped to open or to slide at the instant it is about to.
+_SPENT = (1e-9, 1e-4)
 
 
 class SettledContacts(NamedTuple):
@@ -106,19 +108,26 @@ def _parted(means: Means, contact: ContactState, p: Array, touching: Array) -> t
     return contact.response @ p, touching * (parting <= by_precision(p.dtype, *REST)).astype(p.dtype)
 
 
-def _accelerating(means: Means, contact: ContactState, sudden: Array, rest: Array) -> tuple[Array, Array]:
-    """The slip of contacts that slide already, as unit vectors (m,), and the problem of accelerations."""
+def _accelerating(
+    means: Means, contact: ContactState, sudden: Array, rest: Array, spent: Array
+) -> tuple[Array, Array]:
+    """The slip of contacts that slide already, as unit vectors (m,), and the problem of accelerations.
+
+    At the instant a normal force or the friction left is `spent`, to stay and to go on both solve it, to rounding.
+    """
     coefficients, rows = means.coefficients, rows_of(means.layout.contacts, sudden.dtype)
+    opens, slips = jnp.split(by_precision(rest.dtype, *_SPENT) * spent, 2)
     u = contact.u + contact.G @ sudden
     square = rows.tangent @ (u * u)
     slides = rest * (square > still(u.dtype) ** 2).astype(u.dtype)
     unit = of_rows(rows, slides / jnp.sqrt(jnp.where(slides > 0, square, 1))) * u
     by_normal = (rows.tangent.T * (unit * of_rows(rows, coefficients.friction))[:, None]) @ rows.normal
     dry = -unit * of_rows(rows, coefficients.limit)
-    G, rate = _only(rows, rest, contact.G, contact.rate + contact.G @ dry)
+    lifting = (jnp.max(jnp.abs(contact.rate), initial=0) * opens) @ rows.normal
+    G, rate = _only(rows, rest, contact.G, contact.rate + lifting + contact.G @ dry)
     free = 1 - of_rows(rows, slides)  # rows whose force is still to be found
     G = free[:, None] * (G @ (jnp.eye(u.size, dtype=u.dtype) - by_normal)) * free[None]
-    mu, c = (x * (1 - slides) for x in (coefficients.friction, coefficients.limit))
+    mu, c = (x * (1 - slides) * (1 - slips) for x in (coefficients.friction, coefficients.limit))
     return unit, _apart(G, rate * free, mu, c)
 
 
@@ -140,13 +149,15 @@ class _AccelerationLevel(NamedTuple):
 
 
 def _left(
-    means: Means, contact: ContactState, rest: Array, found: _AccelerationLevel
+    means: Means, contact: ContactState, before: Array, rest: Array, found: _AccelerationLevel
 ) -> tuple[Array, Mode, Array, Array]:
-    """The change of velocities, mode and impulses (m,) in the end, and how long bouncing would have gone on (n,)."""
+    """The change of velocities, mode and impulses (m,) in the end, and how long bouncing would have gone on (n,), of
+    contacts that had the velocities `before`."""
     u = contact.u + contact.G @ found.sudden
     mode = _mode(means, rest, found)
     impulse = found.sudden + stopped(means, contact, mode, u)
-    return contact.response @ impulse, mode, impulse, _wait(means, contact, mode, u)
+    wait = _wait(means, contact, mode, (before, u))
+    return contact.response @ impulse, mode, impulse, wait
 
 
 def _mode(means: Means, rest: Array, found: _AccelerationLevel) -> Mode:
@@ -163,18 +174,25 @@ def _mode(means: Means, rest: Array, found: _AccelerationLevel) -> Mode:
     return jax.lax.stop_gradient(Mode(bears.astype(p.dtype), stick.astype(p.dtype), direction))
 
 
-def _wait(means: Means, contact: ContactState, mode: Mode, u: Array) -> Array:
-    """How long contacts that come to rest would go on bouncing: 2 u_n / (b (1 - e)), -b their acceleration in the air.
+def _wait(means: Means, contact: ContactState, mode: Mode, u: tuple[Array, Array]) -> Array:
+    """How long contacts that come to rest would go on bouncing or rocking, by their velocities before and after: if all
+    that follow are alike, each r times as fast as the one before, 2 u_n / (b (1 - r)), -b their acceleration in the air.
 
-    All of them are in the air, and the others bear and rub as they then do.
+    All of them are in the air, and the others bear and rub as they then do. By r they part slower than they were struck,
+    or, where others were, as the corner of a block that rocks, than the fastest of these.
     """
-    rows, e = rows_of(means.layout.contacts, u.dtype), means.coefficients.restitution
-    parting = jnp.maximum(rows.normal @ u, 0)
-    bounces = mode.closed * ((parting > 0) & (e > 0) & (e < 1)).astype(u.dtype)
+    rows, slow = rows_of(means.layout.contacts, u[1].dtype), still(u[1].dtype)
+    struck, parting = mode.closed * -(rows.normal @ u[0]), rows.normal @ u[1]
+    own = jnp.where(struck > slow, struck, jnp.max(struck, initial=0))
+    ratio = parting / jnp.where(own > slow, own, 1)
+    alike = (own > slow) & (ratio < 1 - jnp.sqrt(jnp.finfo(ratio.dtype).eps))
+    bounces = mode.closed * ((parting > slow) & alike).astype(parting.dtype)
     others = mode._replace(closed=mode.closed - bounces, stick=mode.stick * (1 - bounces))
-    in_air = rows.normal @ (contact.rate + contact.G @ contact_forces(means, contact._replace(u=u), others))
+    in_air = rows.normal @ (
+        contact.rate + contact.G @ contact_forces(means, contact._replace(u=u[1]), others)
+    )
     falls = (bounces > 0) & (in_air < 0)
-    return jnp.where(falls, 2 * parting / jnp.where(falls, -in_air * (1 - e), 1), 0)
+    return jnp.where(falls, 2 * parting / jnp.where(falls, -in_air * (1 - ratio), 1), 0)
 
 
 def _ambiguous(
@@ -197,9 +215,8 @@ def settled(
     at: Callable[[Array], ContactState],
     layout: ContactLayout,
     coefficients: Coefficients,
-    t: Array,
-    q: Array,
-    v: Array,
+    state: tuple[Array, Array, Array],
+    spent: Array,
 ) -> SettledContacts:
     """What happens at one instant.
 
@@ -207,8 +224,10 @@ def settled(
 
     - `at`: the contacts at q and some velocities.
     - `layout`, `coefficients`: of the contacts.
-    - `t`, `q`, `v`: the state before.
+    - `state`: (t, q, v) before.
+    - `spent`: 1 for contacts whose normal force (n,), or friction left (n,), ran out just then.
     """
+    t, q, v = state
     solve = lambda problem: solution_of(problem, layout.contacts)
     of = lambda part, contact, *more: of_contacts(part, layout, coefficients, contact, *more)
     before = at(v)
@@ -223,7 +242,7 @@ def settled(
     contact = at(v + change)
 
     def accelerating(sudden: Array) -> tuple[_AccelerationLevel, Array]:
-        unit, problem = of(_accelerating, contact, sudden, rest)
+        unit, problem = of(_accelerating, contact, sudden, rest, spent)
         p, residual, _, *modes = solve(problem)
         return _AccelerationLevel(sudden, unit, p, *(x.astype(p.dtype) for x in modes)), residual
 
@@ -231,7 +250,7 @@ def settled(
     unsolved = at_once[1] > by_precision(v.dtype, *UNSOLVED)
     jump = lambda: accelerating(solve(of(_jumping, contact, rest)).p)
     found, residual = jax.lax.cond(unsolved, jump, lambda: at_once)
-    more, mode, impulse, wait = of(_left, contact, rest, found)
+    more, mode, impulse, wait = of(_left, contact, before.u, rest, found)
     residual = jnp.maximum(unstruck, residual)
     numbers = impact._replace(closed=impact.closed.astype(v.dtype), sliding=impact.sliding.astype(v.dtype))
     several = of(_ambiguous, contact, before, numbers, mode, found.sudden, rest)

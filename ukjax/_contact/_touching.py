@@ -1,7 +1,7 @@
 """The motion in a mode: what a vector field, a projection and the search for events compute with."""
 
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import equinox as eqx
 import jax
@@ -29,6 +29,17 @@ from ._settle import SettledContacts, settled
 from ._uniqueness import ambiguous
 
 State = tuple[Array, Array, Mode]
+
+
+class RanOut(NamedTuple):
+    """Of the margins of a mode:
+
+    - `which`: the one that ran out, -1 for none.
+    - `spent`: 1 for normal forces (n,), or for what is left of friction (n,), that ran out with it, to rounding.
+    """
+
+    which: Array
+    spent: Array
 
 
 def _rates(means: Means, contact: ContactState, mode: Mode) -> tuple[Array, Array]:
@@ -91,22 +102,23 @@ class Touching(eqx.Module):
         q, v, mode = y
         return self._of(_rates, self.at(t, q, v), mode)
 
-    def settled(self, t: Array, y: State, which: Array) -> tuple[Array, SettledContacts, Array]:
+    def settled(self, t: Array, y: State, ran_out: RanOut) -> tuple[Array, SettledContacts, Array]:
         """Coordinates after an instant, what happens there, and by how much a state after a reset was off the rows.
 
         **Arguments:**
 
         - `t`, `y`: the state before.
-        - `which`: of the margins, the one that ran out.
+        - `ran_out`: what did.
         """
         q, v, _ = y
         moved = jnp.zeros_like(t)
         if self.resets:
-            given = after(self.resets, self.reset_of(which), t, q, v)
+            given = after(self.resets, self.reset_of(ran_out.which), t, q, v)
             q, v = self.model.project(t, given)
             off = jnp.max(jnp.abs(jnp.concatenate([q - given[0], v - given[1]])))
-            moved = jax.lax.stop_gradient(jnp.where(self.reset_of(which) >= 0, off, 0))
-        return q, settled(lambda v: self.at(t, q, v), self.layout, self.coefficients, t, q, v), moved
+            moved = jax.lax.stop_gradient(jnp.where(self.reset_of(ran_out.which) >= 0, off, 0))
+        at = lambda v: self.at(t, q, v)
+        return q, settled(at, self.layout, self.coefficients, (t, q, v), ran_out.spent), moved
 
     def reset_of(self, which: Array) -> Array:
         """Which of the user's own events a margin is, -1 for none."""
@@ -135,7 +147,8 @@ class Touching(eqx.Module):
 
     def begun(self, t: Array, q: Array, v: Array) -> tuple[State, SettledContacts]:
         """The state to start from, and what happens there: contacts that touch are struck, and the mode is found."""
-        found = self.settled(t, (q, v, open_mode(self.layout, v.dtype)), jnp.asarray(-1))[1]
+        nothing = RanOut(jnp.asarray(-1), jnp.zeros(2 * len(self.layout.contacts), v.dtype))
+        found = self.settled(t, (q, v, open_mode(self.layout, v.dtype)), nothing)[1]
         return self.held(t, (q, found.v, found.mode)), found
 
     def sliding(self, closed: Array, stick: Array) -> Array:

@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ._touching import State, Touching, flow
+from ._modes import Margins, Mode
+from ._touching import RanOut, State, Touching, flow
 
 _WITHIN = (0.25, 0.5, 0.75)  # of a step, where margins are looked at besides its end
 _HALVINGS = 12  # then Newton's method starts within a few ten-thousandths of the step
@@ -117,24 +118,35 @@ def _searched(
         of = lambda t, y: args.margins(t, y).value[k]
         return jax.jvp(of, (t, y), (jnp.ones_like(t), flow(t, y, args)))
 
-    def corrected(_: Any, now: tuple[Array, Array]) -> tuple[Array, Array]:
+    def corrected(i: Any, now: tuple[Array, Array]) -> tuple[Array, Array]:
         t = now[0]
         value, rate = at(t)
-        return jnp.clip(t - value / jnp.where(rate == 0, jnp.inf, rate), t0, t1), rate
+        # The last one only tells the rate at the time found: of a slow impact it changes within rounding of the gap.
+        step = jnp.where((rate == 0) | (i == _CORRECTIONS), 0, value / jnp.where(rate == 0, 1, rate))
+        return jnp.clip(t - step, t0, t1), rate
 
     part, k = _bracketed(args, found, t0, t1, y0, steps.curve(dense, t0, t1))
     start = t0 + part * (t1 - t0)
-    t, rate = jax.lax.fori_loop(0, _CORRECTIONS, corrected, (start, jnp.zeros_like(start)))
+    t, rate = jax.lax.fori_loop(0, _CORRECTIONS + 1, corrected, (start, jnp.zeros_like(start)))
     return t, k, rate
+
+
+def _ran_out(margins: Margins, mode: Mode, which: Array) -> RanOut:
+    """Besides one of the margins of a mode, which others of its kind are spent, of contacts it holds."""
+    held = jnp.concatenate([mode.closed, mode.stick])
+    kinds = jnp.arange(held.size) // max(mode.closed.size, 1)
+    alike = (which >= 0) & (kinds == which // max(mode.closed.size, 1))
+    spent = alike & (margins.value <= margins.slack)[: held.size]
+    return RanOut(which, jnp.where(spent, held, 0))
 
 
 def first_event(
     args: Touching, found: Watched, t0: Array, t1: Array, y0: State, steps: InnerSteps, whole: Stepped
-) -> tuple[Array, Array, Stepped, Array, Array]:
+) -> tuple[Array, Array, Stepped, Array, RanOut]:
     """When the first margin runs out, differentiable and not, the step that ends there, the rate at which it does, and
-    which it is.
+    what does.
 
-    Where none does, the end, the whole step, and -1. The first time, and the state at the end of the step, have first
+    Where none does, the end and the whole step. The first time, and the state at the end of the step, have first
     derivatives; between, the step has those of one that ends at the second time.
 
     **Arguments:** as `watched`, and:
@@ -148,8 +160,11 @@ def first_event(
     t, rate = jnp.where(found.happens, t, t1), jnp.where(found.happens, rate, 0)
     step = steps.one(args, t0, t, y0)
     # By the last step of Newton's method, less than rounding, the time depends on all that the state does.
-    moved = -args.margins(t, step.y).value[k] / jnp.where(rate == 0, jnp.inf, rate)
+    margins = args.margins(t, step.y)
+    moved = -margins.value[k] / jnp.where(rate == 0, jnp.inf, rate)
     moved = jnp.where(jnp.abs(moved) <= t1 - t0, moved, 0)
-    dq, dv, _ = flow(t, step.y, args)
+    # As if it were none: with derivatives by it, their squares would be missed, in a slow impact more than rounding.
+    dq, dv, _ = flow(*constant((t, step.y, args)))
     y = step.y[0] + moved * dq, step.y[1] + moved * dv, step.y[2]
-    return t + moved, t, step._replace(y=y), rate, jnp.where(found.happens, k, -1)
+    ran_out = _ran_out(constant(margins), y0[2], jnp.where(found.happens, k, -1))
+    return t + moved, t, step._replace(y=y), rate, ran_out
