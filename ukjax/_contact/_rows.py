@@ -148,6 +148,7 @@ def kinematics(system: AbstractSystem, t: Array, q: Array, v: Array) -> Kinemati
     )
 
 
+@eqx.filter_jit  # so that it is traced once
 def layout_of(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[ContactLayout, Coefficients]:
     """Whose rows are which, and the coefficients of each contact.
 

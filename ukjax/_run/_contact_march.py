@@ -19,8 +19,9 @@ from .._misc._types import is_traced, is_tracing
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
-from ._contact_told import ContactRun, begun_at, told_of, trajectory_of
+from ._contact_told import ContactRun, begun_at, rows_told, told_of, trajectory_of
 from ._interned import interned
+from ._observe import Names
 from ._plan import Options, padded
 from ._results import RESULTS, result_of, step_counts
 from ._trajectory import Trajectory
@@ -57,20 +58,22 @@ def _marched(
     steps: int | Array,
     room: int | None,
     ts: Array,
-) -> tuple[dict[str, Any], March, tuple[Array, Array]]:
+) -> tuple[dict[str, Any], March, tuple[Array, Array], Names]:
     args = run.touching
     start = args.model.start(span[0], (q, v))
     found = march(args.model, args.layout, args.coefficients, start, span, steps, ts, room=room)
     told = jax.vmap(lambda *state: told_of(run, *state))(ts, found.q, found.v, found.push)
-    return told, found, start
+    return told, found, start, rows_told(run, span[0], *start)
 
 
-def _first(count: int, observed: dict[str, Any], found: March, begun: tuple[Array, Array]) -> tuple:
+def _first(
+    count: int, observed: dict[str, Any], found: March, begun: tuple[Array, Array], rows: Names
+) -> tuple:
     """What `_marched` returns, without saved times that were only added to it."""
     cut = lambda x: jnp.asarray(np.asarray(x)[:count])  # by NumPy: each shape would be compiled
     of_times = {name: cut(getattr(found.contacts, name)) for name in AT_TIMES}
     contacts = dataclasses.replace(found.contacts, **of_times)
-    return jax.tree.map(cut, observed), found._replace(contacts=contacts), begun
+    return jax.tree.map(cut, observed), found._replace(contacts=contacts), begun, rows
 
 
 def steps_trajectory(
@@ -115,18 +118,19 @@ def steps_trajectory(
     run = ContactRun(Touching(model, coefficients, layout), formula, options.solver, {}, None, said)
     at = np.linspace(float(t0), float(t1), steps + 1, dtype=q.dtype) if ts is None else ts
     if is_tracing() or is_traced(run, start, at):
-        observed, found, begun = _marched(run, (t0, t1), q, v, steps, None, jnp.asarray(at))
+        observed, found, begun, rows = _marched(run, (t0, t1), q, v, steps, None, jnp.asarray(at))
     else:
         q, v = begun_at(run, start, options.formula is None, start_tolerance)
         room, ends = 2 ** (steps - 1).bit_length(), padded(np.asarray(at), t1)  # pyright: ignore[reportArgumentType]
         whole = _marched(run, (t0, t1), q, v, jnp.asarray(steps), room, jnp.asarray(ends))
-        observed, found, begun = _first(len(at), *whole)
+        observed, found, begun, rows = _first(len(at), *whole)
     run = run._replace(computed_by=f"{steps} {said}")
     return trajectory_of(
         run,
         start,
         observed,
         begun=begun,
+        rows=rows,
         contacts=found.contacts,
         stats=step_counts(steps, steps) | {"num_unsolved_steps": found.unsolved},
         result=RESULTS.where(found.diverged, RESULTS.diverged, result_of(np.int32(0))),

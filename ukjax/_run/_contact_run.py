@@ -24,12 +24,12 @@ from .._misc._types import is_traced, is_tracing
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
-from ._contact_told import ContactRun, begun_at, told_of, trajectory_of
+from ._contact_told import ContactRun, begun_at, rows_told, told_of, trajectory_of
 from ._event_resets import parted, warn_of_resets
 from ._event_separation import separated
 from ._events import as_diffrax, departing, event_names, which
 from ._interned import interned
-from ._observe import reached
+from ._observe import Names, reached
 from ._plan import Options, padded
 from ._results import RESULTS, step_counts
 from ._trajectory import Trajectory
@@ -153,9 +153,9 @@ def _at_saved(run: ContactRun, t: Array, y: State) -> dict[str, Any]:
 @eqx.filter_jit
 def _run(
     run: ContactRun, t0: Array, q: Array, v: Array, rest: tuple[Array, Array | None], ts: Array | None
-) -> tuple[dict[str, Any], _Solved, dict[str, Array], tuple[Array, Array]]:
-    """What is told of saved states, what the steps left, what a `ContactHistory` tells of events, and the state (q, v)
-    the run started from."""
+) -> tuple[dict[str, Any], _Solved, dict[str, Array], tuple[Array, Array], Names]:
+    """What is told of saved states, what the steps left, what a `ContactHistory` tells of events, the state (q, v) the
+    run started from, and the names of rows."""
     q, v = run.touching.model.start(t0, (q, v))
     y0, happened = run.touching.begun(t0, q, v)
     solved = _integrated(run, y0, (t0, *rest), ts)
@@ -166,7 +166,7 @@ def _run(
     told = struck | jnp.any(happened.ambiguous > 0)
     solved = solved._replace(log=preceded(solved.log, t0, happened, told))
     observed = jax.vmap(lambda t, y: _at_saved(run, t, y))(solved.t, solved.y)
-    return observed, solved, _of_events(run, y0[2], solved.log), y0[:2]
+    return observed, solved, _of_events(run, y0[2], solved.log), y0[:2], rows_told(run, t0, *y0[:2])
 
 
 def _of_events(run: ContactRun, begun: Mode, log: Log) -> dict[str, Array]:
@@ -215,7 +215,7 @@ def contact_trajectory(
     run = contact_run(interned(system, t, q, v), options, t, q, v)
     traced = is_tracing() or is_traced(run, start, rest, ts)
     y = (q, v) if traced else begun_at(run, start, options.formula is None, start_tolerance)
-    observed, solved, events, begun = _run(run, t, *y, rest, ts if traced else padded(ts, rest[0]))
+    observed, solved, events, begun, rows = _run(run, t, *y, rest, ts if traced else padded(ts, rest[0]))
     if not traced:
         places = reached(observed["t"])
         # By NumPy: each shape would be compiled.
@@ -235,6 +235,7 @@ def contact_trajectory(
         start,
         observed,
         begun=begun,
+        rows=rows,
         contacts=history,
         stats=solved.stats,
         result=solved.result,

@@ -22,7 +22,7 @@ from .._system._constraint import unilateral
 from .._system._rows import constraint_rows
 from .._system._system import AbstractSystem, names_of
 from ._doctor_contacts import rounding_of_gaps
-from ._observe import by_equations
+from ._observe import Names, by_equations
 from ._results import RESULTS
 from ._start import checked_start
 from ._start_moved import require_near, start_moved
@@ -138,12 +138,19 @@ def told_of(run: ContactRun, t: Array, q: Array, v: Array, push: Array) -> dict[
     return told | {"t": t, "q": q, "v": v, "constraint_force": force, "energy": energy}
 
 
+def rows_told(run: ContactRun, *state: Array) -> Names:
+    """The names and kinds of the bilateral rows, where JAX traces the run."""
+    rows = eqx.filter_eval_shape(constraint_rows, run.touching.model.system, *state)
+    return rows.names, rows.kinds
+
+
 def trajectory_of(
     run: ContactRun,
     start: tuple[Array, Array, Array],
     observed: dict[str, Any],
     *,
     begun: tuple[Array, Array],
+    rows: Names,
     result: Any,
     **fields: Any,
 ) -> Trajectory:
@@ -155,17 +162,17 @@ def trajectory_of(
     - `start`: (t, q, v) as given.
     - `observed`: of the saved states.
     - `begun`: (q, v) the run started from.
+    - `rows`: what `rows_told` found.
     - `result`: how it ended.
     - `fields`: the others.
     """
-    system = run.touching.model.system
-    rows, names = eqx.filter_eval_shape(constraint_rows, system, *start), names_of(system, *start[1:])
+    names = names_of(run.touching.model.system, *start[1:])
     finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(observed[x][-1])) for x in ("q", "a")]))
     return Trajectory(
         **observed,
         result=RESULTS.where(finite, result, RESULTS.diverged),
-        row_names=rows.names,
-        row_kinds=rows.kinds,
+        row_names=rows[0],
+        row_kinds=rows[1],
         start_moved=start_moved(start[1:], begun),
         computed_by=run.computed_by,
         coordinate_names=names.coordinates,
