@@ -44,7 +44,11 @@ Q, V = jnp.asarray(RNG.normal(size=(2, 3, 4)))
 def test_as_on_arrays(name: str) -> None:
     """Three states with each of the gaps, which are parameters of the code."""
     formula = FORMULAS[name]
-    gaps, q, v = jnp.repeat(jnp.asarray([*GAPS.values()]), 3, axis=0), jnp.tile(Q, (3, 1)), jnp.tile(V, (3, 1))
+    gaps, q, v = (
+        jnp.repeat(jnp.asarray([*GAPS.values()]), 3, axis=0),
+        jnp.tile(Q, (3, 1)),
+        jnp.tile(V, (3, 1)),
+    )
     on_arrays = lambda gaps, q, v: formula.acceleration(system(*gaps), 0.0, q, v).a
     by_code = lambda gaps, q, v: uk.lanes(system(*gaps), formula).one(T0, q, v)
     both = jax.jit(jax.vmap(lambda *x: (by_code(*x), on_arrays(*x))))
