@@ -95,7 +95,7 @@ def _step(
     here = args if args.projection is None else dataclasses.replace(args, nearness=singular_before)
     # The state was moved after the last step: a stage kept from it (first same as last) is stale.
     y1, error, dense_info, inner, result = solver.step(
-        terms, t0, t1, y0, here, inner, made_jump=jnp.array(True)
+        terms, t0, t1, y0, here, inner, made_jump=np.array(True)
     )
     y1, error, singular = _end_of_step(args, t1, y1, error)
     if error is not None:
