@@ -98,7 +98,7 @@ class _Pieced(NamedTuple):
         return _Pieces(t0, t1, until, *pieces, modes, self.coordinates)
 
 
-@functools.partial(eqx.filter_jit, inline=True)
+@eqx.filter_jit
 def _within(
     solver: dfx.AbstractSolver, inner: Any, args: Touching, t0: Array, t1: Array, y0: State
 ) -> Stepped:
@@ -110,7 +110,7 @@ def _within(
     return Stepped((*_split(x, count), y0[2]), error, dense, result)
 
 
-@functools.partial(eqx.filter_jit, inline=True)
+@eqx.filter_jit
 @in_full_precision
 def _step(solver: dfx.AbstractSolver, t0: Any, t1: Any, y0: Any, args: Touching, solver_state: Any) -> Any:
     """A step of `HybridSolver`: Diffrax asks for it four times in a run, and JAX keeps what it traced."""

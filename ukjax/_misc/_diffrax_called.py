@@ -47,7 +47,7 @@ def _with_loops(program: ClosedJaxpr) -> ClosedJaxpr:
 
 def _looped(jaxpr: Jaxpr) -> Jaxpr:
     inputs = [x for xs in (jaxpr.outvars, *(e.invars for e in jaxpr.eqns)) for x in xs]
-    used = Counter(x for x in inputs if isinstance(x, Var))
+    used: Counter[Any] = Counter(x for x in inputs if isinstance(x, Var))
     rows: list[list[JaxprEqn]] = []
     for equation in jaxpr.eqns:
         if rows and _is_repeated(rows[-1][-1], equation) and used[equation.invars[0]] == 1:

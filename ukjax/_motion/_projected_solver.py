@@ -14,7 +14,6 @@ singular position, and the next one passes it.
 """
 
 import dataclasses
-import functools
 from typing import Any, final
 
 import diffrax as dfx
@@ -86,7 +85,7 @@ def refused_where_singular(error: T, after: Array, before: Array) -> T:
     return jax.tree.map(lambda e: jnp.where(refused, _REFUSED * e, e), error)
 
 
-@functools.partial(eqx.filter_jit, inline=True)
+@eqx.filter_jit
 def _step(
     solver: dfx.AbstractSolver, terms: Any, t0: Any, t1: Any, y0: Any, args: Model, solver_state: Any
 ) -> Any:
