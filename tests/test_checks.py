@@ -1,6 +1,7 @@
 """Equinox's checks in programs: those of times go, since `simulate` has made them; a user's stay, or become NaN."""
 
 import equinox as eqx
+import equinox.internal as eqxi
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +9,8 @@ import pytest
 from jax.extend.core import jaxpr_as_fun
 
 import ukjax as uk
-from ukjax._misc._checks import nan_for_errors, without_checks_of_times
+from ukjax._misc._checks import nan_for_errors
+from ukjax._misc._diffrax_called import diffrax_called
 
 
 def positive(x):
@@ -64,12 +66,34 @@ def test_only_checks_of_times_go() -> None:
         t0, t1 = times
         return positive(t1 - t0), positive(x), positive(x * t1)
 
-    run = jax.jit(lambda times, x: without_checks_of_times(fn, times, x))
+    run = jax.jit(lambda times, x: diffrax_called(fn, times, x))
     late, early = (jnp.asarray(0.0), jnp.asarray(1.0)), (jnp.asarray(1.0), jnp.asarray(0.0))
     np.testing.assert_array_equal(run(late, jnp.asarray(3.0)), [1.0, 3.0, 3.0])
     assert np.isnan(run(early, jnp.asarray(3.0))[0])
     with pytest.raises(Exception, match="negative"):
         run(late, jnp.asarray(-3.0))
+
+
+@pytest.mark.parametrize("start", [3.0, 1e-300, 0.0, -2.0])
+def test_numbers_before_are_found_by_a_loop(start: float) -> None:
+    """A hundred of them, as Diffrax asks for; a few stay as they are."""
+
+    def fn(times, x):
+        (t,) = times
+        for _ in range(100):
+            t = eqxi.prevbefore(t)
+        return t * x, eqxi.prevbefore(eqxi.prevbefore(x))
+
+    traced = jax.make_jaxpr(lambda t, x: diffrax_called(fn, (t,), x))(*jnp.asarray([start, 1.0]))
+    assert str(traced).count("custom_jvp_call") == 3
+    of = lambda t: diffrax_called(fn, (t,), jnp.asarray(1.0))
+    (found, near), change = jax.jit(lambda t: jax.jvp(of, (t,), (jnp.ones_like(t),)))(jnp.asarray(start))
+    expected = np.float64(start)
+    for _ in range(100):
+        expected = np.nextafter(expected, -np.inf) if expected else -np.finfo(float).tiny
+    assert found == expected
+    assert near == np.nextafter(np.nextafter(1.0, 0.0), 0.0)
+    assert change[0] == 1.0
 
 
 def test_the_users_checks_raise_in_runs() -> None:

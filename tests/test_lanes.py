@@ -399,21 +399,28 @@ def test_numpy_computes_what_jax_does(op):
     np.testing.assert_allclose(operation(op)(*_operands(op)), _by_jax()[op], rtol=1e-14)
 
 
+@functools.cache
+def _by_formula(name):
+    """A model, and at a state of it the acceleration by the formula on arrays, the rows and the energy."""
+    problem = uk.models.get(name)
+
+    @jax.jit
+    def of(t, q, v):
+        told = uk.UdwadiaKalaba(uk.SVD()).acceleration(problem.system, t, q, v)
+        return told, uk.constraint_rows(problem.system, t, q, v), problem.system.energy(t, q, v)
+
+    return problem, of
+
+
 @pytest.mark.parametrize("compiled", [False, True], ids=["", "in jit"])
 @pytest.mark.parametrize(
     "name", ["parallelogram", pytest.param("scara", marks=pytest.mark.slow), "rolling_disk", "five_bar"]
 )
 def test_what_a_trajectory_tells_is_what_the_formula_says(name, compiled):
-    problem = uk.models.get(name)
+    problem, by_formula = _by_formula(name)
     run = lambda: uk.simulate(problem, t1=problem.t0 + 0.5)
     found, ts = (jax.jit(run) if compiled else run)(), (5, 117, -1)
     assert "scalar code" in found.computed_by
-
-    @jax.jit
-    def by_formula(t, q, v):
-        told = uk.UdwadiaKalaba(uk.SVD()).acceleration(problem.system, t, q, v)
-        return told, uk.constraint_rows(problem.system, t, q, v), problem.system.energy(t, q, v)
-
     column = lambda name: np.asarray(getattr(found, name))
     for i in ts:
         expected, rows, energy = by_formula(*(column(x)[i] for x in ("t", "q", "v")))

@@ -57,18 +57,24 @@ def assert_alike(found, expected, rtol=1e-9):
     np.testing.assert_allclose(found, expected, rtol=rtol, atol=rtol * np.abs(expected).max())
 
 
+@functools.cache
+def value_and_gradient(case):
+    """A function, where to take its derivative, and both by machine code."""
+    make, t1, options = CASES[case]
+    of, at = loss(make(), t1, **options)
+    return of, at, jax.jit(jax.value_and_grad(of))(at)
+
+
 @pytest.mark.parametrize("case", [pytest.param(x, marks=[pytest.mark.slow] * (x == "servo")) for x in CASES])
 def test_gradients_are_slopes(case):
     """Along random changes of parameters, gains and start; of velocities alone where rows are to stay dependent."""
-    make, t1, options = CASES[case]
-    of, at = loss(make(), t1, **options)
+    of, at, (value, gradient) = value_and_gradient(case)
     rng = np.random.default_rng(1)
     along = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape) * (0.1 + np.abs(x))), at)
     if case == "dependent rows":
         along = *jax.tree.map(jnp.zeros_like, along[:2]), along[2]
     moved = lambda s: jax.tree.map(lambda x, dx: x + s * dx, at, along)
     pushed = jax.jit(lambda s: jax.jvp(of, (moved(s),), (along,)))
-    value, gradient = jax.jit(jax.value_and_grad(of))(at)
     slope = sum(np.vdot(x, dx) for x, dx in zip(*map(jax.tree.leaves, (gradient, along)), strict=True))
     np.testing.assert_allclose(slope, central(lambda s: pushed(s)[0], 1e-4), rtol=1e-5)
     np.testing.assert_allclose(pushed(0.0), (value, slope), rtol=1e-9)
@@ -76,9 +82,8 @@ def test_gradients_are_slopes(case):
 
 @pytest.mark.parametrize("case", ["pendulum", "the last stage is the next first"])
 def test_gradients_are_those_of_diffrax(case):
-    make, t1, options = CASES[case]
-    of, at = loss(make(), t1, **options)
-    assert_alike(jax.jit(jax.value_and_grad(of))(at), jax.jit(jax.value_and_grad(by_diffrax(of)))(at))
+    of, at, found = value_and_gradient(case)
+    assert_alike(found, jax.jit(jax.value_and_grad(by_diffrax(of)))(at))
 
 
 def end(length, speed, t1=1.0, **options):
@@ -167,13 +172,10 @@ def test_forward_mode_of_batches_and_failures():
 
 def test_forward_mode_is_that_of_diffrax():
     given = jnp.asarray(1.0), jnp.array([0.1, 0.0])
-    by_code, by_arrays = (
-        jax.jit(jax.jacfwd(functools.partial(end, **options)))(*given)
-        for options in ({}, {"solver": dfx.Kvaerno3(), "adjoint": dfx.ForwardMode()})
-    )
-    np.testing.assert_allclose(by_code, by_arrays, rtol=1e-5)
-    twice = jax.jit(jax.jacfwd(jax.jacfwd(end)))(*given)
     slope = jax.jit(jax.jacfwd(end))
+    by_arrays = functools.partial(end, solver=dfx.Kvaerno3(), adjoint=dfx.ForwardMode())
+    np.testing.assert_allclose(slope(*given), jax.jit(jax.jacfwd(by_arrays))(*given), rtol=1e-5)
+    twice = jax.jit(jax.jacfwd(jax.jacfwd(end)))(*given)
     np.testing.assert_allclose(twice, central(lambda h: slope(given[0] + h, given[1]), 1e-3), rtol=1e-5)
 
 

@@ -11,12 +11,14 @@ t* is found without being differentiated, and corrected by one step of Newton's 
 of the implicit function, and the state after it that of the saltation matrix (Aizerman and Gantmakher 1958).
 """
 
+import functools
 from typing import Any, NamedTuple, final
 
 import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from .._misc._precision import in_full_precision
@@ -96,6 +98,57 @@ class _Pieced(NamedTuple):
         return _Pieces(t0, t1, until, *pieces, modes, self.coordinates)
 
 
+@eqx.filter_jit
+def _within(
+    solver: dfx.AbstractSolver, inner: Any, args: Touching, t0: Array, t1: Array, y0: State
+) -> Stepped:
+    """A step within a mode, of which there are several in one of `HybridSolver`; JAX traces it once."""
+    count = y0[0].size
+    # The state is moved after each step: a stage kept from it (first same as last) is stale.
+    given = _packed(y0), (args, y0[2], y0[0]), inner, np.array(True)
+    x, error, dense, _, result = solver.step(_TERM, t0, t1, *given)
+    return Stepped((*_split(x, count), y0[2]), error, dense, result)
+
+
+@eqx.filter_jit
+@in_full_precision
+def _step(solver: dfx.AbstractSolver, t0: Any, t1: Any, y0: Any, args: Touching, solver_state: Any) -> Any:
+    """A step of `HybridSolver`: Diffrax asks for it four times in a run, and JAX keeps what it traced."""
+    (inner, log), count = solver_state, y0[0].size
+
+    one = functools.partial(_within, solver, inner)
+
+    def curve(dense: Any, t0: Array, t1: Array) -> Curve:
+        of = solver.interpolation_cls(t0=t0, t1=jnp.where(t1 == t0, t0 + 1, t1), **dense)
+        return lambda s: _split(of.evaluate(t0 + s * (t1 - t0)), count)
+
+    def seen(*step: Any) -> Watched:
+        of, t0, t1, y0, stepped = constant((args, *step))
+        return watched(of, t0, t1, y0, curve(stepped.dense, t0, t1), stepped.y)
+
+    whole = one(args, t0, t1, y0)
+    found = seen(t0, t1, y0, whole)
+
+    def split() -> tuple[Stepped, Array, Any, Log]:
+        t, fixed, before, speed, ran_out = first_event(args, found, t0, t1, y0, InnerSteps(one, curve), whole)
+        q, what, moved = args.settled(t, before.y, ran_out)
+        start = q, what.v, what.mode
+        after = one(args, t, t1, start)
+        again = seen(t, t1, start, after).happens
+        now = logged(log, t, what, speed, (args.reset_of(ran_out.which), moved))
+        return _joined(before, after, again), fixed, t, now
+
+    def undivided() -> tuple[Stepped, Array, Any, Log]:
+        return whole._replace(dense=(whole.dense, whole.dense)), t1, t0, log
+
+    step, until, since, log = jax.lax.cond(found.happens | found.stale, split, undivided)
+    first, second = step.dense
+    modes = y0[2], step.y[2]
+    dense = {"first": first, "second": second, "until": until, "since": since, "modes": modes}
+    error = *_split(step.error, count), jax.tree.map(jnp.zeros_like, y0[2])
+    return args.held(t1, step.y), error, dense, (inner, log), step.result
+
+
 @final
 class HybridSolver(AbstractForwardingSolver):
     """Wraps a Diffrax solver for the state (q, v, mode), with a `Touching` for arguments.
@@ -117,49 +170,10 @@ class HybridSolver(AbstractForwardingSolver):
         inner = self.solver.init(_TERM, t0, t1, _packed(y0), (args, y0[2], y0[0]))
         return inner, empty_log(y0)
 
-    @in_full_precision
     def step(
         self, terms: Any, t0: Any, t1: Any, y0: Any, args: Touching, solver_state: Any, made_jump: Any
     ) -> Any:
-        inner, log = solver_state
-
-        def one(args: Touching, t0: Array, t1: Array, y0: State) -> Stepped:
-            # The state is moved after each step: a stage kept from it (first same as last) is stale.
-            given = _packed(y0), (args, y0[2], y0[0]), inner, jnp.array(True)
-            x, error, dense, _, result = self.solver.step(_TERM, t0, t1, *given)
-            return Stepped((*_split(x, self.count), y0[2]), error, dense, result)
-
-        def curve(dense: Any, t0: Array, t1: Array) -> Curve:
-            of = self.solver.interpolation_cls(t0=t0, t1=jnp.where(t1 == t0, t0 + 1, t1), **dense)
-            return lambda s: _split(of.evaluate(t0 + s * (t1 - t0)), self.count)
-
-        def seen(*step: Any) -> Watched:
-            of, t0, t1, y0, stepped = constant((args, *step))
-            return watched(of, t0, t1, y0, curve(stepped.dense, t0, t1), stepped.y)
-
-        whole = one(args, t0, t1, y0)
-        found = seen(t0, t1, y0, whole)
-
-        def split() -> tuple[Stepped, Array, Any, Log]:
-            t, fixed, before, speed, ran_out = first_event(
-                args, found, t0, t1, y0, InnerSteps(one, curve), whole
-            )
-            q, what, moved = args.settled(t, before.y, ran_out)
-            start = q, what.v, what.mode
-            after = one(args, t, t1, start)
-            again = seen(t, t1, start, after).happens
-            now = logged(log, t, what, speed, (args.reset_of(ran_out.which), moved))
-            return _joined(before, after, again), fixed, t, now
-
-        def undivided() -> tuple[Stepped, Array, Any, Log]:
-            return whole._replace(dense=(whole.dense, whole.dense)), t1, t0, log
-
-        step, until, since, log = jax.lax.cond(found.happens | found.stale, split, undivided)
-        first, second = step.dense
-        modes = y0[2], step.y[2]
-        dense = {"first": first, "second": second, "until": until, "since": since, "modes": modes}
-        error = *_split(step.error, self.count), jax.tree.map(jnp.zeros_like, y0[2])
-        return args.held(t1, step.y), error, dense, (inner, log), step.result
+        return _step(self.solver, t0, t1, y0, args, solver_state)
 
 
 def _joined(before: Stepped, after: Stepped, refused: Array) -> Stepped:

@@ -24,7 +24,7 @@ from jaxtyping import Array, Bool, Float, Int
 from .._misc._arguments import require_instance
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
-from .._misc._types import Coordinates, Forces, Time, Velocities, is_traced
+from .._misc._types import Coordinates, Forces, Time, Velocities, as_jax, is_traced
 from .._pseudoinverse import (
     AbstractPseudoinverse,
     Cholesky,
@@ -144,7 +144,7 @@ def solved(formula: AbstractFormula, equations: Equations) -> Acceleration:
     - `formula`: the formula.
     - `equations`: of NumPy's or JAX's arrays.
     """
-    return _solved(formula, jax.tree.map(jnp.asarray, equations))
+    return _solved(formula, jax.tree.map(as_jax, equations))
 
 
 def why_not_finite(

@@ -3,8 +3,7 @@
 A check calls back to Python. JAX keeps no program that does in its cache of compiled programs, and exports none.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import equinox as eqx
 import jax
@@ -25,22 +24,6 @@ def nan_for_errors(program: ClosedJaxpr, known: Sequence[bool] | None = None) ->
     """
     known = [True] * len(program.in_avals) if known is None else known
     return _closed(program, known)
-
-
-def without_checks_of_times(fn: Callable[..., Any], times: Any, *arguments: Any) -> Any:
-    """Calls a function without its checks of times, which the caller has made; others stay.
-
-    **Arguments:**
-
-    - `fn`: of the times and the other arguments, which are PyTrees.
-    - `times`: its first argument.
-    - `arguments`: the others.
-    """
-    program, struct, static = eqx.filter_make_jaxpr(fn)(times, *arguments)
-    arrays = [jax.tree.leaves(eqx.filter(x, eqx.is_array)) for x in (times, arguments)]
-    known = [True] * len(arrays[0]) + [False] * len(arrays[1])
-    found = jaxpr_as_fun(nan_for_errors(program, known))(*arrays[0], *arrays[1])
-    return eqx.combine(jax.tree.unflatten(jax.tree.structure(struct), found), static)
 
 
 def _closed(program: ClosedJaxpr, known: Sequence[bool]) -> ClosedJaxpr:

@@ -14,7 +14,6 @@ singular position, and the next one passes it.
 """
 
 import dataclasses
-import functools
 from typing import Any, final
 
 import diffrax as dfx
@@ -86,7 +85,7 @@ def refused_where_singular(error: T, after: Array, before: Array) -> T:
     return jax.tree.map(lambda e: jnp.where(refused, _REFUSED * e, e), error)
 
 
-@functools.partial(eqx.filter_jit, inline=True)
+@eqx.filter_jit
 def _step(
     solver: dfx.AbstractSolver, terms: Any, t0: Any, t1: Any, y0: Any, args: Model, solver_state: Any
 ) -> Any:
@@ -95,7 +94,7 @@ def _step(
     here = args if args.projection is None else dataclasses.replace(args, nearness=singular_before)
     # The state was moved after the last step: a stage kept from it (first same as last) is stale.
     y1, error, dense_info, inner, result = solver.step(
-        terms, t0, t1, y0, here, inner, made_jump=jnp.array(True)
+        terms, t0, t1, y0, here, inner, made_jump=np.array(True)
     )
     y1, error, singular = _end_of_step(args, t1, y1, error)
     if error is not None:

@@ -4,7 +4,6 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
@@ -12,6 +11,7 @@ from .._compiler import Code
 from .._formula._acceleration import AbstractFormula, Equations
 from .._formula._equations import with_dense_mass
 from .._formula._on_host import accelerations
+from .._misc._types import as_jax
 from .._system._system import AbstractSystem
 from ._model import Model
 
@@ -99,7 +99,7 @@ def observed(model: Model, states: States) -> dict[str, Any]:
     operands = _all_operands(model.code, model, states)
     found = model.code.observed.on_host(*operands)
     if not model.is_solved:
-        here = jax.tree.map(jnp.asarray, equations(model, states))
+        here = jax.tree.map(as_jax, equations(model, states))
         found |= jax.tree.map(np.asarray, _by_formula(model.formula, here))
         return found | {"regular": np.all(np.isfinite(found["a"]), axis=1)}
     kept, regular, known = found.pop("kept") > 0.5, found.pop("sure") > 0.5, found.pop("known")

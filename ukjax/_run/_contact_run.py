@@ -16,7 +16,7 @@ from .._contact._modes import Mode, open_mode
 from .._contact._rows import contact_model, layout_of
 from .._contact._touching import State, Touching, flow
 from .._misc._arguments import require_instance, require_solver, whole_number
-from .._misc._checks import without_checks_of_times
+from .._misc._diffrax_called import diffrax_called
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
 from .._misc._reverse_only import reverse_only
@@ -164,7 +164,7 @@ def _integrated(
             term, solver, t0, t1, dt0, y0, args=args, saveat=saveat, throw=False, **settings
         )
 
-    solution = without_checks_of_times(solve, (span, ts), y0, args)
+    solution = diffrax_called(solve, (span, ts), y0, args)
     assert solution.ts is not None
     assert solution.ys is not None
     assert solution.solver_state is not None

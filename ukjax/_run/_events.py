@@ -16,7 +16,7 @@ from .._misc._arguments import number_array, require_function
 from .._misc._called import called
 from .._misc._closures import hoisted
 from .._misc._errors import InputError
-from .._misc._types import Coordinates, Time, Velocities, is_traced
+from .._misc._types import Coordinates, Time, Velocities, as_jax, is_traced, module_for
 from ._event_location import Bracketing
 from ._interned import interned_function
 
@@ -252,5 +252,6 @@ def which(event_mask: Any) -> Int[Array, ""]:
     mask = jax.tree.leaves(event_mask)
     if not mask:
         return np.asarray(-1)  # pyright: ignore[reportReturnType]
-    mask = jnp.stack(mask)
-    return jnp.where(jnp.any(mask), jnp.argmax(mask), -1)
+    xp = module_for(mask)
+    mask = xp.stack(mask)
+    return as_jax(xp.where(xp.any(mask), xp.argmax(mask), -1))

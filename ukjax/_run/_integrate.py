@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._misc._checks import without_checks_of_times
+from .._misc._diffrax_called import diffrax_called
 from .._misc._precision import in_full_precision
 from .._misc._reverse_only import reverse_only
 from .._misc._types import is_traced
@@ -76,7 +76,7 @@ def _diffeqsolve(
             term, solver, t0, t1, dt0, y0, args=model.ready(), saveat=saveat, throw=False, **settings
         )
 
-    solution = without_checks_of_times(run, (span, ts), y0, model, settings)
+    solution = diffrax_called(run, (span, ts), y0, model, settings)
     if backsolve:
         ts, ys = solution.ts, solution.ys
         solution = dataclasses.replace(solution, ts=(ts, ts[:0]), ys=(ys, tuple(x[:0] for x in ys)))  # pyright: ignore

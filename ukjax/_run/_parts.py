@@ -15,6 +15,7 @@ from .._formula._servo._servo_report import ServoRun
 from .._misc._arguments import real_array
 from .._misc._errors import InputError
 from .._misc._names import unknown_name
+from .._misc._types import as_jax, module_for
 from .._system._labels import title_of
 from .._system._problem import Problem
 from .._system._system import AbstractSystem
@@ -89,6 +90,36 @@ def evaluated(trajectory: "Trajectory", t: Any) -> tuple[Array, Array]:
     if t.ndim:
         raise InputError(f"t has shape {t.shape}; it is one time (use jax.vmap for many).")
     return trajectory.dense(t)
+
+
+# Below, times that are not finite were not reached: a compiled run that ended early has some, which mean nothing.
+
+
+def largest(t: Array, x: Any) -> Array:
+    """As `Trajectory.largest`; by NumPy where values are known, which compiles nothing.
+
+    **Arguments:**
+
+    - `t`: the saved times [s] (k,).
+    - `x`: an array with the k times in front.
+    """
+    xp = module_for(t, x)
+    reached = xp.isfinite(t).reshape(-1, *[1] * (x.ndim - 1))
+    return as_jax(xp.max(xp.abs(xp.where(reached, x, 0)), initial=0))
+
+
+def drift(t: Array, energy: Array) -> Array:
+    """The largest change of an energy (k,) [J] since the first saved time, as `largest`."""
+    xp = module_for(t, energy)
+    return largest(t, xp.subtract(energy, xp.asarray(energy)[xp.argmax(xp.isfinite(t))]))
+
+
+def ranks(t: Array, rank: Array) -> tuple[Array, Array]:
+    """The least and the largest of the ranks (k,) at saved times, as `largest`."""
+    xp = module_for(t, rank)
+    reached = xp.isfinite(t)
+    least = xp.min(xp.where(reached, rank, np.iinfo(rank.dtype).max))
+    return as_jax(least), as_jax(xp.max(xp.where(reached, rank, -1)))
 
 
 def points(trajectory: "Trajectory") -> dict[str, Array]:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 import equinox as eqx
-import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from .._contact._history import ContactHistory
@@ -93,11 +92,6 @@ class Trajectory(eqx.Module):
         """Whether the run reached its end, or the event it was to stop at."""
         return is_good(self.result)
 
-    @property
-    def _reached(self) -> Bool[Array, " k"]:
-        """Which saved times the run reached: a compiled run that ended early has others, which mean nothing."""
-        return jnp.isfinite(self.t)
-
     def largest(self, x: Float[Array, "k ..."]) -> Float[Array, ""]:
         """The largest magnitude over the saved times reached.
 
@@ -105,7 +99,7 @@ class Trajectory(eqx.Module):
 
         - `x`: an array with the k times in front.
         """
-        return jnp.max(jnp.abs(jnp.where(jnp.expand_dims(self._reached, range(1, x.ndim)), x, 0)), initial=0)
+        return _parts.largest(self.t, x)
 
     @property
     def max_position_error(self) -> Float[Array, ""]:
@@ -120,18 +114,17 @@ class Trajectory(eqx.Module):
     @property
     def energy_drift(self) -> Float[Array, ""] | None:
         """The largest |E(t) - E(t0)| over the saved times reached [J]: an error where the energy is conserved."""
-        E = self.energy
-        return None if E is None else self.largest(E - E[jnp.argmax(self._reached)])
+        return None if self.energy is None else _parts.drift(self.t, self.energy)
 
     @property
     def rank_min(self) -> Int[Array, ""]:
         """The least rank at the saved times reached."""
-        return jnp.min(jnp.where(self._reached, self.rank, jnp.iinfo(self.rank.dtype).max))
+        return _parts.ranks(self.t, self.rank)[0]
 
     @property
     def rank_max(self) -> Int[Array, ""]:
         """The largest rank at the saved times reached."""
-        return jnp.max(jnp.where(self._reached, self.rank, -1))
+        return _parts.ranks(self.t, self.rank)[1]
 
     @property
     def rank_changed(self) -> Bool[Array, ""]:
