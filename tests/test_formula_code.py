@@ -40,12 +40,19 @@ RNG = np.random.default_rng(7)
 Q, V = jnp.asarray(RNG.normal(size=(2, 3, 4)))
 
 
-@pytest.mark.parametrize("gaps", GAPS)
 @pytest.mark.parametrize("name", FORMULAS)
-def test_as_on_arrays(name: str, gaps: str) -> None:
-    formula, given = FORMULAS[name], system(*GAPS[gaps])
-    on_arrays = jax.vmap(lambda q, v: formula.acceleration(given, 0.0, q, v).a)(Q, V)
-    np.testing.assert_allclose(uk.lanes(given, formula)(0.0, Q, V), on_arrays, rtol=1e-10, atol=1e-10)
+def test_as_on_arrays(name: str) -> None:
+    """Three states with each of the gaps, which are parameters of the code."""
+    formula = FORMULAS[name]
+    gaps, q, v = (
+        jnp.repeat(jnp.asarray([*GAPS.values()]), 3, axis=0),
+        jnp.tile(Q, (3, 1)),
+        jnp.tile(V, (3, 1)),
+    )
+    on_arrays = lambda gaps, q, v: formula.acceleration(system(*gaps), 0.0, q, v).a
+    by_code = lambda gaps, q, v: uk.lanes(system(*gaps), formula).one(T0, q, v)
+    both = jax.jit(jax.vmap(lambda *x: (by_code(*x), on_arrays(*x))))
+    np.testing.assert_allclose(*both(gaps, q, v), rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("gaps", GAPS)

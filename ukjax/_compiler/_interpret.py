@@ -20,7 +20,7 @@ from jax.extend import core
 from ._choices import Choices, choices, place_of_most, selected, total_order
 from ._copies import inlined
 from ._expressions import OF_NONE, OPERATIONS, REDUCTIONS, Call, Expression, Node, is_number
-from ._integers import is_plain, must_be_known, needs_types, next_above, whole
+from ._integers import is_plain, must_be_known, needs_types
 from ._live import live
 from ._moves import (
     MOVES,
@@ -37,6 +37,7 @@ from ._moves import (
     scatter,
     shaped,
 )
+from ._rounding import next_after, whole
 from ._scalars import FOLDED, Builder, TranslationError
 
 _LONGEST_UNROLLED = 256
@@ -130,8 +131,13 @@ class Interpreter:
         given = {
             v: x for v, x in zip(equation.invars, inputs, strict=True) if not isinstance(v, core.Literal)
         }
-        told = equation.params["call_jaxpr"].jaxpr.debug_info
-        alone = core.Jaxpr((), [*given], equation.outvars, [equation], debug_info=told)
+        alone = core.Jaxpr(
+            (),
+            [*given],
+            equation.outvars,
+            [equation],
+            debug_info=equation.params["call_jaxpr"].jaxpr.debug_info,
+        )
         function = core.jaxpr_as_fun(core.ClosedJaxpr(alone, ()))
         call = Call(function, tuple(v.aval for v in given))
         flat = [x for array in given.values() for x in array.reshape(-1)]
@@ -149,9 +155,17 @@ class Interpreter:
         with np.errstate(all="ignore"):  # NumPy would warn of constants that are infinite or no number
             return shaped(apply(*inputs), np.broadcast_shapes(*(x.shape for x in inputs)))
 
-    def _power(self, inputs: list[Scalars], params: dict, _: Any) -> Scalars:
-        power: Any = np.frompyfunc(lambda x: self.builder.power(x, params["y"]), 1, 1)
-        return power(inputs[0])
+    def _each(self, rule: Callable[..., Expression], inputs: list[Scalars], equation: Any) -> Scalars:
+        """A rule for each number, which folds no constants."""
+        return evaluated(equation, inputs)[0] if all(map(is_constant, inputs)) else self._by(rule, *inputs)
+
+    def _by(self, rule: Callable[..., Expression], *inputs: Scalars) -> Scalars:
+        apply: Any = np.frompyfunc(rule, len(inputs), 1)
+        return apply(*inputs)
+
+    def _next_after(self, inputs: list[Scalars], params: dict, equation: Any) -> Scalars:
+        kind = equation.outvars[0].aval.dtype
+        return self._each(functools.partial(next_after, self.builder, kind=kind), inputs, equation)
 
     def _select_n(self, inputs: list[Scalars], params: dict, equation: Any) -> Scalars:
         if equation.invars[0].aval.dtype != jnp.bool_:
@@ -162,20 +176,13 @@ class Interpreter:
         which, no, yes = inputs
         return self._elementwise("select", [np.broadcast_to(which, yes.shape), yes, no])
 
-    def _clamp(self, inputs: list[Scalars], params: dict, _: Any) -> Scalars:
-        low, x, high = inputs
-        return self._elementwise("min", [self._elementwise("max", [low, x]), high])
-
     def _convert(self, inputs: list[Scalars], params: dict, equation: Any) -> Scalars:
         source, target = equation.invars[0].aval.dtype, params["new_dtype"]
         if jnp.issubdtype(source, jnp.floating) and not jnp.issubdtype(target, jnp.floating):
-            if is_constant(inputs[0]):
-                return evaluated(equation, inputs)[0]
-            integer: Any = np.frompyfunc(lambda x: whole(self.builder, x, target), 1, 1)
-            return integer(inputs[0])
-        boolean = source == jnp.bool_
-        convert: Any = np.frompyfunc(lambda x: self.builder.number(x, boolean), 1, 1)
-        return convert(inputs[0])
+            if not (jnp.issubdtype(target, jnp.signedinteger) or is_constant(inputs[0])):
+                raise TranslationError(f"a conversion from {source} to {target} has no scalar code")
+            return self._each(functools.partial(whole, self.builder, target=target), inputs, equation)
+        return self._by(lambda x: self.builder.number(x, source == jnp.bool_), *inputs)
 
     def _reduce(self, fold: Callable, inputs: list[Scalars], axes: tuple[int, ...]) -> Scalars:
         (x,) = inputs
@@ -184,19 +191,10 @@ class Interpreter:
         rows = np.transpose(x, [*kept, *axes]).reshape(math.prod(shape), count)
         return filled(shape, [fold(list(row)) for row in rows])
 
-    def _pairwise(self, op: str) -> Callable[[list[Expression]], Expression]:
-        def fold(terms: list[Expression]) -> Expression:
-            first, *rest = terms or [OF_NONE[op]]
-            for x in rest:
-                first = self.builder.apply(op, first, x)
-            return first
-
-        return fold
-
     def _reduction(self, inputs: list[Scalars], params: dict, equation: Any) -> Scalars:
         op = REDUCTIONS[equation.primitive.name]
-        fold = self.builder.total if op == "add" else self._pairwise(op)
-        return self._reduce(fold, inputs, params["axes"])
+        one_by_one = lambda row: functools.reduce(self.builder.rule(op), row or [OF_NONE[op]])
+        return self._reduce(self.builder.total if op == "add" else one_by_one, inputs, params["axes"])
 
     def _cumulative(self, inputs: list[Scalars], params: dict, equation: Any) -> Scalars:
         op = {"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin": "min"}[equation.primitive.name]
@@ -264,27 +262,25 @@ class Interpreter:
     def _place_of_most(self, inputs: list[Scalars], params: dict, equation: Any) -> Scalars:
         better = {"argmax": "gt", "argmin": "lt"}[equation.primitive.name]
         if equation.invars[0].aval.dtype == jnp.bool_:
-            number: Any = np.frompyfunc(lambda x: self.builder.number(x, True), 1, 1)
-            inputs = [number(x) for x in inputs]
+            inputs = [self._by(lambda x: self.builder.number(x, True), x) for x in inputs]
         return self._reduce(lambda row: place_of_most(self.builder, better, row), inputs, params["axes"])
 
     def _total_order(self, inputs: list[Scalars], params: dict, equation: Any) -> Scalars:
-        less: Any = np.frompyfunc(functools.partial(total_order, self.builder), 2, 1)
-        if equation.primitive.name == "lt_to":
-            return less(*inputs)
-        return self._elementwise("not", [shaped(less(*inputs[::-1]), equation.outvars[0].aval.shape)])
+        less, strict = functools.partial(total_order, self.builder), equation.primitive.name == "lt_to"
+        found = shaped(self._by(less, *inputs[:: 1 if strict else -1]), equation.outvars[0].aval.shape)
+        return found if strict else self._elementwise("not", [found])
 
 
 _CALLS = frozenset(("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint"))
 _WITH_RULES = frozenset(("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"))
 _RENAMED = {"add_any": "add"}
 _RULES: dict[str, Callable[..., Scalars]] = {
-    "integer_pow": Interpreter._power,
+    "integer_pow": lambda i, x, p, e: i._by(lambda a: i.builder.power(a, p["y"]), *x),
     "square": lambda i, x, p, e: i._elementwise("square", x),
     "select_n": Interpreter._select_n,
-    "clamp": Interpreter._clamp,
-    "nextafter": lambda i, x, p, e: next_above(i.builder, x, e),
+    "clamp": lambda i, x, p, e: i._elementwise("min", [i._elementwise("max", x[:2]), x[2]]),
     "convert_element_type": Interpreter._convert,
+    "nextafter": Interpreter._next_after,
     "dot_general": Interpreter._dot_general,
     **dict.fromkeys(("argmax", "argmin"), Interpreter._place_of_most),
     **dict.fromkeys(("lt_to", "le_to"), Interpreter._total_order),

@@ -14,9 +14,11 @@ singular position, and the next one passes it.
 """
 
 import dataclasses
+import functools
 from typing import Any, final
 
 import diffrax as dfx
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -84,6 +86,25 @@ def refused_where_singular(error: T, after: Array, before: Array) -> T:
     return jax.tree.map(lambda e: jnp.where(refused, _REFUSED * e, e), error)
 
 
+@functools.partial(eqx.filter_jit, inline=True)
+def _step(
+    solver: dfx.AbstractSolver, terms: Any, t0: Any, t1: Any, y0: Any, args: Model, solver_state: Any
+) -> Any:
+    """A step as `ProjectedSolver.step`: Diffrax asks for it four times in a run, and JAX keeps what it traced."""
+    inner, singular_before = solver_state
+    here = args if args.projection is None else dataclasses.replace(args, nearness=singular_before)
+    # The state was moved after the last step: a stage kept from it (first same as last) is stale.
+    y1, error, dense_info, inner, result = solver.step(
+        terms, t0, t1, y0, here, inner, made_jump=jnp.array(True)
+    )
+    y1, error, singular = _end_of_step(args, t1, y1, error)
+    if error is not None:
+        error = refused_where_singular(error, singular, singular_before)
+    if "y1" in dense_info:
+        dense_info = dense_info | {"y1": y1}
+    return y1, error, dense_info, (inner, singular), result
+
+
 @final
 class ProjectedSolver(AbstractForwardingSolver):
     """Wraps a Diffrax solver for the state (q, v), with a `Model` for arguments.
@@ -104,15 +125,4 @@ class ProjectedSolver(AbstractForwardingSolver):
     def step(
         self, terms: Any, t0: Any, t1: Any, y0: Any, args: Model, solver_state: Any, made_jump: Any
     ) -> Any:
-        inner, singular_before = solver_state
-        here = args if args.projection is None else dataclasses.replace(args, nearness=singular_before)
-        # The state was moved after the last step: a stage kept from it (first same as last) is stale.
-        y1, error, dense_info, inner, result = self.solver.step(
-            terms, t0, t1, y0, here, inner, made_jump=jnp.array(True)
-        )
-        y1, error, singular = _end_of_step(args, t1, y1, error)
-        if error is not None:
-            error = refused_where_singular(error, singular, singular_before)
-        if "y1" in dense_info:
-            dense_info = dense_info | {"y1": y1}
-        return y1, error, dense_info, (inner, singular), result
+        return _step(self.solver, terms, t0, t1, y0, args, solver_state)

@@ -1,7 +1,7 @@
 """A run of a system with unilateral constraints by equal time steps."""
 
 import dataclasses
-from typing import Any
+from typing import Any, final
 
 import equinox as eqx
 import jax
@@ -19,32 +19,99 @@ from .._misc._types import is_traced, is_tracing
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
-from ._contact_told import ContactRun, begun_at, told_of, trajectory_of
+from ._contact_told import Beginning, ContactRun, at_hand, names_told, told_of, trajectory_of
 from ._interned import interned
 from ._plan import Options, padded
 from ._results import RESULTS, result_of, step_counts
 from ._trajectory import Trajectory
 
 
-def _checked(options: Options, span: tuple[Array, Array, Array | None]) -> int:
-    """The number of steps."""
-    o, (t0, t1, dt0) = options, span
+@final
+class StepsPlan:
+    """How runs of a system with contacts are made, by equal time steps.
+
+    - `run`: all but state and times.
+    - `traced`: whether JAX traces any of it.
+    """
+
+    def __init__(self, system: AbstractSystem, options: Options, t: Array, q: Array, v: Array):
+        o = options
+        _require_fitting(o)
+        formula = _options.formula(o.formula, o.stabilizer, q.dtype)
+        system = interned(system, t, q, v)
+        layout, coefficients = layout_of(system, t, q, v)
+        require_newton(layout)
+        given = system, formula, o.stabilizer, o.solver, (t, q, v)
+        model, said = contact_model(*given, automatic=o.formula is None, implicit=True)
+        said = f"time steps with {len(layout.names)} contacts; bilateral motion by {said}"
+        self.run = ContactRun(Touching(model, coefficients, layout), formula, o.solver, {}, None, said)
+        self.traced = is_traced(system, tuple(options), self.run)
+        self.run = self.run if self.traced else at_hand(self.run)
+        self._begun = Beginning(self.run, options.formula is None)
+        self._most = whole_number("max_steps", o.max_steps)
+        self._told = names_told(self.run, t, q, v)
+
+    def trajectory(
+        self,
+        start: tuple[Array, Array, Array],
+        rest: tuple[Array, Array | None],
+        ts: Array | None,
+        *,
+        start_tolerance: float | None,
+        **told: Any,
+    ) -> Trajectory:
+        """The trajectory of a run.
+
+        **Arguments:**
+
+        - `start`: (t, q, v).
+        - `rest`: the end, and the length of the steps.
+        - `ts`: the times to save at; None for every step.
+        - `start_tolerance`: how far the start may be moved.
+        - `told`: fields of the trajectory that are known before the run.
+
+        **Raises:** `InputError` for times that are traced, and for too many steps.
+        """
+        (t0, q, v), (t1, dt0), run = start, rest, self.run
+        steps = _number_of_steps((t0, t1, dt0), self._most)
+        at = np.linspace(float(t0), float(t1), steps + 1, dtype=q.dtype) if ts is None else ts
+        if self.traced or is_tracing() or is_traced(start, at):
+            observed, found, begun = _marched(run, (t0, t1), q, v, steps, None, jnp.asarray(at))
+        else:
+            q, v = self._begun(start, start_tolerance)
+            room, ends = 2 ** (steps - 1).bit_length(), padded(np.asarray(at), t1)  # pyright: ignore[reportArgumentType]
+            whole = _marched(run, (t0, t1), q, v, jnp.asarray(steps), room, jnp.asarray(ends))
+            observed, found, begun = _first(len(at), *whole)
+        told |= self._told | {"computed_by": f"{steps} {run.computed_by}", "begun": begun}
+        told |= {"contacts": found.contacts}
+        told |= {"stats": step_counts(steps, steps) | {"num_unsolved_steps": found.unsolved}}
+        result = RESULTS.where(found.diverged, RESULTS.diverged, result_of(np.int32(0)))
+        return trajectory_of(start, observed, result=result, **told)
+
+
+def _require_fitting(options: Options) -> None:
+    """Raises `InputError` for options that equal steps do not have."""
+    o = options
     require_instance("stabilizer", o.stabilizer, AbstractStabilizer, "Projection()")
     require_solver(o.solver)
-    if dt0 is None:
+    if not o.with_dt0:
         raise InputError("contact='steps' needs dt0, the length of its steps [s].")
-    if is_traced(t0, t1, dt0):
-        raise InputError(
-            "contact='steps' needs to know the number of its steps: t0, t1 and dt0 cannot be traced."
-        )
     for name in ("event", "dense", "stepsize_controller", "adjoint", "progress"):
         if getattr(o, name) not in (None, False):
             raise InputError(
                 f"contact='steps' takes equal steps of its own and knows no {name}; contact='events' does."
             )
-    steps, most = steps_within(float(t0), float(t1), float(dt0)), whole_number("max_steps", o.max_steps)
+
+
+def _number_of_steps(span: tuple[Array, Array, Any], most: int) -> int:
+    if is_traced(*span):
+        raise InputError(
+            "contact='steps' needs to know the number of its steps: t0, t1 and dt0 cannot be traced."
+        )
+    t0, t1, dt0 = map(float, span)
+    steps = steps_within(t0, t1, dt0)
     if steps > most:
-        raise InputError(f"{steps} steps of {float(dt0):g} s are more than max_steps = {most}.")
+        raise InputError(f"{steps} steps of {dt0:g} s are more than max_steps = {most}.")
     return steps
 
 
@@ -71,64 +138,3 @@ def _first(count: int, observed: dict[str, Any], found: March, begun: tuple[Arra
     of_times = {name: cut(getattr(found.contacts, name)) for name in AT_TIMES}
     contacts = dataclasses.replace(found.contacts, **of_times)
     return jax.tree.map(cut, observed), found._replace(contacts=contacts), begun
-
-
-def steps_trajectory(
-    system: AbstractSystem,
-    options: Options,
-    start: tuple[Array, Array, Array],
-    rest: tuple[Array, Array | None],
-    ts: Array | None,
-    *,
-    start_tolerance: float | None,
-    **told: Any,
-) -> Trajectory:
-    """The trajectory of a run by equal time steps.
-
-    **Arguments:**
-
-    - `system`: with contacts.
-    - `options`: as given to `simulate`.
-    - `start`: (t, q, v).
-    - `rest`: the end, and the length of the steps.
-    - `ts`: the times to save at; None for every step.
-    - `start_tolerance`: how far the start may be moved.
-    - `told`: fields of the trajectory that are known before the run.
-
-    **Raises:** `InputError` for options that equal steps do not have.
-    """
-    (t0, q, v), (t1, dt0) = start, rest
-    steps, system = _checked(options, (t0, t1, dt0)), interned(system, *start)
-    formula = _options.formula(options.formula, options.stabilizer, q.dtype)
-    layout, coefficients = layout_of(system, t0, q, v)
-    require_newton(layout)
-    model, said = contact_model(
-        system,
-        formula,
-        options.stabilizer,
-        options.solver,
-        start,
-        automatic=options.formula is None,
-        implicit=True,
-    )
-    said = f"time steps with {len(layout.names)} contacts; bilateral motion by {said}"
-    run = ContactRun(Touching(model, coefficients, layout), formula, options.solver, {}, None, said)
-    at = np.linspace(float(t0), float(t1), steps + 1, dtype=q.dtype) if ts is None else ts
-    if is_tracing() or is_traced(run, start, at):
-        observed, found, begun = _marched(run, (t0, t1), q, v, steps, None, jnp.asarray(at))
-    else:
-        q, v = begun_at(run, start, options.formula is None, start_tolerance)
-        room, ends = 2 ** (steps - 1).bit_length(), padded(np.asarray(at), t1)  # pyright: ignore[reportArgumentType]
-        whole = _marched(run, (t0, t1), q, v, jnp.asarray(steps), room, jnp.asarray(ends))
-        observed, found, begun = _first(len(at), *whole)
-    run = run._replace(computed_by=f"{steps} {said}")
-    return trajectory_of(
-        run,
-        start,
-        observed,
-        begun=begun,
-        contacts=found.contacts,
-        stats=step_counts(steps, steps) | {"num_unsolved_steps": found.unsolved},
-        result=RESULTS.where(found.diverged, RESULTS.diverged, result_of(np.int32(0))),
-        **told,
-    )

@@ -1,6 +1,6 @@
 """A run of a system with unilateral constraints: planned, begun, integrated from event to event, and observed."""
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 import diffrax as dfx
 import equinox as eqx
@@ -24,7 +24,7 @@ from .._misc._types import is_traced, is_tracing
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
-from ._contact_told import ContactRun, begun_at, told_of, trajectory_of
+from ._contact_told import Beginning, ContactRun, at_hand, names_told, told_of, trajectory_of
 from ._event_resets import parted, warn_of_resets
 from ._event_separation import separated
 from ._events import as_diffrax, departing, event_names, which
@@ -35,17 +35,72 @@ from ._results import RESULTS, step_counts
 from ._trajectory import Trajectory
 
 
-def contact_run(system: AbstractSystem, options: Options, t: Array, q: Array, v: Array) -> ContactRun:
-    """The run of a system with contacts.
+@final
+class EventsPlan:
+    """How runs of a system with contacts are made, event by event.
 
-    **Arguments:**
-
-    - `system`: the system.
-    - `options`: as given to `simulate`.
-    - `t`, `q`, `v`: the start, of which only shapes and types matter.
-
-    **Raises:** `InputError` for invalid options, and those contacts do not go with.
+    - `run`: all but state and times.
+    - `traced`: whether JAX traces any of it.
     """
+
+    def __init__(self, system: AbstractSystem, options: Options, t: Array, q: Array, v: Array):
+        self.run = _planned_run(interned(system, t, q, v), options, t, q, v)
+        self.traced = is_traced(system, tuple(options), self.run)
+        self.run = self.run if self.traced else at_hand(self.run)
+        self._begun = Beginning(self.run, options.formula is None)
+        self._told = names_told(self.run, t, q, v) | {
+            "computed_by": self.run.computed_by,
+            "event_names": event_names(self.run.event),
+        }
+
+    def trajectory(
+        self,
+        start: tuple[Array, Array, Array],
+        rest: tuple[Array, Array | None],
+        ts: Array | None,
+        *,
+        start_tolerance: float | None,
+        **told: Any,
+    ) -> Trajectory:
+        """The trajectory of a run.
+
+        **Arguments:**
+
+        - `start`: (t, q, v).
+        - `rest`: the end, and the first step, if it is given.
+        - `ts`: the times to save at; None for every step.
+        - `start_tolerance`: how far the start may be moved.
+        - `told`: fields of the trajectory that are known before the run.
+        """
+        (t, q, v), run = start, self.run
+        traced = self.traced or is_tracing() or is_traced(start, rest, ts)
+        q, v = (q, v) if traced else self._begun(start, start_tolerance)
+        observed, solved, events, begun = _run(run, t, q, v, rest, ts if traced else padded(ts, rest[0]))
+        if not traced:
+            places = reached(observed["t"])
+            # By NumPy: each shape would be compiled.
+            observed = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[places]), observed)
+            warn_of_resets(run.touching.resets, events, observed["q"], observed["v"])
+        told |= self._told | {"begun": begun, "contacts": _history(run, events, observed)}
+        told |= {"stats": solved.stats, "result": solved.result, "event": solved.event}
+        return trajectory_of(start, observed, **told)
+
+
+def _history(run: ContactRun, events: dict[str, Any], observed: dict[str, Any]) -> ContactHistory:
+    """What is told of contacts, of which the part at saved times is taken out of `observed`."""
+    layout, resets = run.touching.layout, tuple(x.name for x in run.touching.resets)
+    at_times: dict[str, Any] = {name: observed.pop(name) for name in AT_TIMES}
+    return ContactHistory(
+        names=layout.names,
+        contacts=layout.contacts,
+        angles=layout.angles,
+        reset_names=resets,
+        **events,
+        **at_times,
+    )
+
+
+def _planned_run(system: AbstractSystem, options: Options, t: Array, q: Array, v: Array) -> ContactRun:
     o = options
     require_instance("stabilizer", o.stabilizer, AbstractStabilizer, "Projection()")
     require_solver(o.solver)
@@ -187,58 +242,3 @@ def _of_events(run: ContactRun, begun: Mode, log: Log) -> dict[str, Array]:
         "event_ambiguous": found.ambiguous > 0,
         "num_events": log.number,
     }
-
-
-def contact_trajectory(
-    system: AbstractSystem,
-    options: Options,
-    start: tuple[Array, Array, Array],
-    rest: tuple[Array, Array | None],
-    ts: Array | None,
-    *,
-    start_tolerance: float | None,
-    **told: Any,
-) -> Trajectory:
-    """The trajectory of a run with contacts, event by event.
-
-    **Arguments:**
-
-    - `system`: with contacts.
-    - `options`: as given to `simulate`.
-    - `start`: (t, q, v).
-    - `rest`: the end, and the first step, if it is given.
-    - `ts`: the times to save at; None for every step.
-    - `start_tolerance`: how far the start may be moved.
-    - `told`: fields of the trajectory that are known before the run.
-    """
-    t, q, v = start
-    run = contact_run(interned(system, t, q, v), options, t, q, v)
-    traced = is_tracing() or is_traced(run, start, rest, ts)
-    y = (q, v) if traced else begun_at(run, start, options.formula is None, start_tolerance)
-    observed, solved, events, begun = _run(run, t, *y, rest, ts if traced else padded(ts, rest[0]))
-    if not traced:
-        places = reached(observed["t"])
-        # By NumPy: each shape would be compiled.
-        observed = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[places]), observed)
-        warn_of_resets(run.touching.resets, events, observed["q"], observed["v"])
-    layout, resets = run.touching.layout, tuple(x.name for x in run.touching.resets)
-    of_contacts: dict[str, Any] = events | {name: observed.pop(name) for name in AT_TIMES}
-    history = ContactHistory(
-        names=layout.names,
-        contacts=layout.contacts,
-        angles=layout.angles,
-        reset_names=resets,
-        **of_contacts,
-    )
-    return trajectory_of(
-        run,
-        start,
-        observed,
-        begun=begun,
-        contacts=history,
-        stats=solved.stats,
-        result=solved.result,
-        event=solved.event,
-        event_names=event_names(run.event),
-        **told,
-    )

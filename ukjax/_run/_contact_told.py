@@ -1,6 +1,8 @@
 """What both ways of running a system with unilateral constraints share: what is checked first, and what is told after."""
 
-from typing import Any, Literal, NamedTuple, get_args
+import dataclasses
+import functools
+from typing import Any, Literal, NamedTuple, final, get_args
 
 import diffrax as dfx
 import equinox as eqx
@@ -8,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler import at_state
+from .._compiler import AtStates
 from .._contact._parts import of_model
 from .._contact._rows import kinematics, pushed_by
 from .._contact._touching import Touching
@@ -79,37 +81,50 @@ def _gaps_and_bends(system: AbstractSystem, t: Array, q: Array, v: Array) -> tup
     return found.gap, jnp.abs(more + less - 2 * found.u) / jnp.where(size > 0, size, 1)
 
 
-def begun_at(
-    run: ContactRun, start: tuple[Array, Array, Array], automatic: bool, tolerance: float | None
-) -> tuple[Array, Array]:
-    """The state (q, v) to start from, for a start that has values: on the bilateral constraints.
+@final
+class Beginning:
+    """Where runs begin.
 
     **Arguments:**
 
     - `run`: the run.
-    - `start`: (t, q, v) as given.
     - `automatic`: whether the formula is the default one.
-    - `tolerance`: how far the start may be moved, as `simulate` takes it.
-
-    **Raises:** `InputError` where a run cannot start: also where a gap is negative or not finite, and for a slip that is
-    not linear in v.
     """
-    touching, (t, q, v) = run.touching, start
-    y = checked_start(touching.model, t, q, v, automatic)
-    require_near(touching.model, t, (q, v), y, tolerance, stacklevel=4)
-    system: Any = touching.model.system
-    gap, bend = at_state(_gaps_and_bends, system.system, t, *y)
-    names = touching.layout.names
-    bent = {names[i]: None for i in touching.layout.owner[bend > 1e4 * np.finfo(q.dtype).eps]}
-    if bent:
-        raise InputError(f"the slip of {', '.join(bent)} must be linear in the velocities v.")
-    lost = [name for name, g in zip(names, gap, strict=True) if not np.isfinite(g)]
-    if lost:
-        raise InputError(f"the gap of {', '.join(lost)} is not finite at t0.")
-    deep = [f"{name} by {-g:.3g}" for name, g in zip(names, gap, strict=True) if g < -rounding_of_gaps(q)]
-    if deep:
-        raise InputError(f"the start penetrates {', '.join(deep)}: gaps must be zero or positive at t0.")
-    return y
+
+    def __init__(self, run: ContactRun, automatic: bool):
+        self._run, self._automatic = run, automatic
+
+    @functools.cached_property
+    def _gaps(self) -> AtStates:
+        system: Any = self._run.touching.model.system
+        return AtStates(_gaps_and_bends, system.system)
+
+    def __call__(self, start: tuple[Array, Array, Array], tolerance: float | None) -> tuple[Array, Array]:
+        """The state (q, v) to start from, for a start that has values: on the bilateral constraints.
+
+        **Arguments:**
+
+        - `start`: (t, q, v) as given.
+        - `tolerance`: how far the start may be moved, as `simulate` takes it.
+
+        **Raises:** `InputError` where a run cannot start: also where a gap is negative or not finite, and for a slip that
+        is not linear in v.
+        """
+        touching, (t, q, v) = self._run.touching, start
+        y = checked_start(touching.model, t, q, v, self._automatic)
+        require_near(touching.model, t, (q, v), y, tolerance, stacklevel=4)
+        gap, bend = self._gaps.one(t, *y)
+        names = touching.layout.names
+        bent = {names[i]: None for i in touching.layout.owner[bend > 1e4 * np.finfo(q.dtype).eps]}
+        if bent:
+            raise InputError(f"the slip of {', '.join(bent)} must be linear in the velocities v.")
+        lost = [name for name, g in zip(names, gap, strict=True) if not np.isfinite(g)]
+        if lost:
+            raise InputError(f"the gap of {', '.join(lost)} is not finite at t0.")
+        deep = [f"{name} by {-g:.3g}" for name, g in zip(names, gap, strict=True) if g < -rounding_of_gaps(q)]
+        if deep:
+            raise InputError(f"the start penetrates {', '.join(deep)}: gaps must be zero or positive at t0.")
+        return y
 
 
 def _energy_of(model: Model, *state: Array) -> Any:
@@ -138,8 +153,31 @@ def told_of(run: ContactRun, t: Array, q: Array, v: Array, push: Array) -> dict[
     return told | {"t": t, "q": q, "v": v, "constraint_force": force, "energy": energy}
 
 
+def at_hand(run: ContactRun) -> ContactRun:
+    """The same run with the numbers of its model at hand."""
+    model = run.touching.model.ready()
+    return run._replace(touching=dataclasses.replace(run.touching, model=model))
+
+
+def names_told(run: ContactRun, t: Array, q: Array, v: Array) -> dict[str, Any]:
+    """The names of bilateral rows, coordinates and velocities, as fields of a `Trajectory`.
+
+    **Arguments:**
+
+    - `run`: the run.
+    - `t`, `q`, `v`: of these only shapes and types matter.
+    """
+    system = run.touching.model.system
+    rows, names = eqx.filter_eval_shape(constraint_rows, system, t, q, v), names_of(system, q, v)
+    return {
+        "row_names": rows.names,
+        "row_kinds": rows.kinds,
+        "coordinate_names": names.coordinates,
+        "velocity_names": names.velocities,
+    }
+
+
 def trajectory_of(
-    run: ContactRun,
     start: tuple[Array, Array, Array],
     observed: dict[str, Any],
     *,
@@ -147,28 +185,16 @@ def trajectory_of(
     result: Any,
     **fields: Any,
 ) -> Trajectory:
-    """The trajectory, with names, and `diverged` for result where its end is not finite.
+    """The trajectory, with `diverged` for result where its end is not finite.
 
     **Arguments:**
 
-    - `run`: the run.
     - `start`: (t, q, v) as given.
     - `observed`: of the saved states.
     - `begun`: (q, v) the run started from.
     - `result`: how it ended.
     - `fields`: the others.
     """
-    system = run.touching.model.system
-    rows, names = eqx.filter_eval_shape(constraint_rows, system, *start), names_of(system, *start[1:])
     finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(observed[x][-1])) for x in ("q", "a")]))
-    return Trajectory(
-        **observed,
-        result=RESULTS.where(finite, result, RESULTS.diverged),
-        row_names=rows.names,
-        row_kinds=rows.kinds,
-        start_moved=start_moved(start[1:], begun),
-        computed_by=run.computed_by,
-        coordinate_names=names.coordinates,
-        velocity_names=names.velocities,
-        **fields,
-    )
+    result = RESULTS.where(finite, result, RESULTS.diverged)
+    return Trajectory(**observed, result=result, start_moved=start_moved(start[1:], begun), **fields)

@@ -1,9 +1,6 @@
 """What a `Trajectory` tells of the states a run saved: forces, errors, energy and rank there."""
 
-import functools
-import itertools
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -123,45 +120,8 @@ def _observe_on_host(model: Model, states: States, settled: bool) -> tuple[dict[
     if "energy" not in columns:
         energy = _energy(model.system, states)
         columns["energy"] = None if energy is None else np.asarray(energy)
-    return _on_device(columns | states._asdict()), (rows.names, rows.kinds)
-
-
-# To compile takes as long as some hundred calls without. Who makes three runs alike may well make a thousand.
-_RARE = 3
-Layout = tuple[tuple[str, tuple[int, ...], np.dtype], ...]
-
-
-@partial(jax.jit, static_argnums=1)
-def _parted(numbers: Array, layout: Layout) -> dict[str, Array]:
-    found, end = {}, 0
-    for name, shape, dtype in layout:
-        start, end = end, end + math.prod(shape)
-        found[name] = numbers[start:end].reshape(shape).astype(dtype)
-    return found
-
-
-@functools.lru_cache
-def _calls(layout: Layout) -> Iterator[int]:
-    """Counts the runs that have left arrays of these shapes."""
-    return itertools.count()
-
-
-def _on_device(columns: dict[str, np.ndarray | None]) -> dict[str, Array | None]:
-    """NumPy's arrays as JAX's.
-
-    A compiled function makes all of one in a tenth of the time that `jax.device_put` takes, which compiles nothing: so it
-    is for shapes that have come before.
-
-    **Arguments:**
-
-    - `columns`: the arrays, of one floating-point type, or of integers that it holds.
-    """
-    given = {name: x for name, x in columns.items() if x is not None}
-    layout = tuple((name, x.shape, x.dtype) for name, x in given.items())
-    if next(_calls(layout)) < _RARE:
-        return dict.fromkeys(columns) | jax.device_put(given)
-    numbers = np.concatenate([x.reshape(-1) for x in given.values()], dtype=given["q"].dtype)
-    return dict.fromkeys(columns) | _parted(numbers, layout)
+    # JAX compiles nothing for `device_put`, as it does for `jnp.asarray` of an array of NumPy.
+    return jax.device_put(columns | states._asdict()), (rows.names, rows.kinds)
 
 
 def _padded(places: np.ndarray) -> np.ndarray:

@@ -1,9 +1,6 @@
 """All of a run that its state and times do not change: checked, translated and compiled once, and then remembered."""
 
 import functools
-import threading
-from collections import OrderedDict
-from collections.abc import Hashable
 from typing import Any, NamedTuple, final
 
 import diffrax as dfx
@@ -12,29 +9,21 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler import machine_code_is_wanted, stays_here
 from .._misc._arguments import require_instance, require_solver, whole_number
-from .._misc._keyed import by_identity
 from .._misc._types import is_traced
 from .._motion._model import Model, coded
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem, names_of
 from . import _options
 from ._batch import Whole, whole_run
-from ._changeable import changeable_in, is_unchanged
-from ._contact_told import Tier, tier_of
-from ._event_resets import has_resets
 from ._events import as_diffrax, event_names
 from ._integrate import Span, State, integrate_whole
 from ._integrated import Static, integrated, joined, parted
 from ._interned import interned
-from ._made import key
 from ._observe import Solved, assembled
 from ._start import checked_start
 from ._start_moved import require_near, start_moved
 from ._trajectory import Trajectory
-
-_MOST = 64  # runs remembered
 
 
 class Options(NamedTuple):
@@ -106,6 +95,9 @@ class RunPlan:
         self.model = self.model if self.traced else self.model.ready()
         self._static, self.arrays = parted((self.model, settings, o.solver, o.dense))
         self._whole, self._reverse = None, o.adjoint is None
+        if not self.traced:
+            with jax.ensure_compile_time_eval():
+                self.arrays = jax.device_put(self.arrays)
         if not (event or o.dense or o.every_step or o.progress):
             self._whole = whole_run(self.model, o.solver, controller, (q, v), o.with_dt0, max_steps)
 
@@ -180,47 +172,6 @@ def _traced_run(
     y0 = model.start(span[0], state)
     solved = integrated(static, whole, reverse, arrays, y0, span, ts)
     return assembled(model, solved, others[-1], start_moved=start_moved(state, y0), **told)
-
-
-_lock = threading.Lock()
-_plans: OrderedDict[Hashable, tuple[RunPlan | Tier, list[tuple[Any, Any]]]] = OrderedDict()
-
-
-def planned(system: AbstractSystem, options: Options, t: Array, q: Array, v: Array) -> RunPlan | Tier:
-    """The plan of a run, or how contacts are met where there are any; remembered for the next call with the same objects.
-
-    **Arguments:**
-
-    - `system`: the system.
-    - `options`: as given.
-    - `t`, `q`, `v`: of these only shapes and types matter.
-
-    **Raises:** `InputError` for invalid arguments.
-    """
-    remembered = (
-        by_identity(system),
-        *map(key, options),
-        q.dtype,
-        q.shape,
-        v.shape,
-        machine_code_is_wanted(),
-        stays_here(),
-    )
-    with _lock:
-        plan, changeable = _plans.get(remembered, (None, ()))
-        if plan is not None and all(is_unchanged(*x) for x in changeable):
-            _plans.move_to_end(remembered)
-            return plan
-    plan = tier_of(system, options.contact, has_resets(options.event)) or RunPlan(system, options, t, q, v)
-    if isinstance(plan, RunPlan) and not plan.traced:
-        with jax.ensure_compile_time_eval():
-            plan.arrays = jax.device_put(plan.arrays)
-    if not (plan.traced if isinstance(plan, RunPlan) else is_traced(system)):
-        with _lock:
-            _plans[remembered] = plan, changeable_in((system, tuple(options)))
-            if len(_plans) > _MOST:
-                _plans.popitem(last=False)
-    return plan
 
 
 def padded(ts: Array | None, t1: Array) -> Array | None:

@@ -20,13 +20,12 @@ from .._system._system import AbstractSystem
 from . import _options
 from ._certify import certify
 from ._contact_doubts import warn_of_contacts
-from ._contact_march import steps_trajectory
-from ._contact_run import contact_trajectory
 from ._events import Events
 from ._failure import explained, explained_with_contacts
 from ._made import Made, RunOptions
 from ._observe import assembled, throw_if_failed
-from ._plan import Options, planned
+from ._plan import Options, RunPlan
+from ._planned import planned
 from ._start_moved import checked_tolerance
 from ._trajectory import Trajectory
 
@@ -145,11 +144,9 @@ def simulate(
         dt0 is not None, ts is None,
     )  # fmt: skip
     plan = planned(system, options, t0, q0, v0)
-    if isinstance(plan, str):
-        by = steps_trajectory if plan == "steps" else contact_trajectory
-        trajectory = by(
-            system, options, (t0, q0, v0), (t1, dt0), ts, start_tolerance=start_tolerance, name=name
-        )
+    if not isinstance(plan, RunPlan):
+        given_run = (t0, q0, v0), (t1, dt0), ts
+        trajectory = plan.trajectory(*given_run, start_tolerance=start_tolerance, name=name)
         if not is_traced(trajectory):
             points = getattr(system, "points", None)
             origin = _origin(given, as_given, system, (q0, v0, t0, t1), again, points=points, name=name)

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._misc._arguments import number_array, real_array
+from .._misc._arguments import is_traced, number_array, real_array
 from .._misc._called import called
 from .._misc._errors import InputError, shown
 from .._misc._once import once_traced
@@ -237,6 +237,10 @@ def constraint_rows(system: AbstractSystem, t: Time | float, q: Coordinates, v: 
         raise InputError(
             f"t, q, v have shapes {t.shape}, {q.shape}, {v.shape}; they must be (), (n_q,), (n,)."
         )
+    return (_rows if is_traced((system, t, q, v)) else _compiled_rows)(system, t, q, v)
+
+
+def _rows(system: AbstractSystem, t: Array, q: Array, v: Array) -> Rows:
     constraints = _constraints_of(system)
     ask: Callable[..., Any] = lambda kind, several: kind.all_acceleration_rows(several, t, q, v)
     asked = zip(constraints, _of_each_kind(constraints, ask), strict=True)
@@ -266,3 +270,7 @@ def constraint_rows(system: AbstractSystem, t: Time | float, q: Coordinates, v: 
         names=tuple(names),
         kinds=tuple(kinds),
     )
+
+
+_compiled_rows = eqx.filter_jit(_rows)
+"""As one program: outside of jit its dozens of operations would be compiled and called one by one."""

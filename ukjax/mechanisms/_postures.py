@@ -172,7 +172,7 @@ def _followed(
     if is_traced((system, t, q, end)):
         return _followed_in_jit(system, t, q, end)
     way = system, t, at_state(_now_at, (system, tuple(end)), t, q), end
-    passed = q, q
+    passed = np.asarray(q), np.asarray(q)
     for how_far in zip(*_ways(q.dtype), strict=True):
         passed, _ = _step(way, passed, how_far)
     q = passed[0]

@@ -1,0 +1,53 @@
+"""The plans of runs, by the kind of run, remembered for the next call with the same objects."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Any
+
+from jaxtyping import Array
+
+from .._compiler import machine_code_is_wanted, stays_here
+from .._misc._keyed import by_identity
+from .._system._system import AbstractSystem
+from ._changeable import changeable_in, is_unchanged
+from ._contact_march import StepsPlan
+from ._contact_run import EventsPlan
+from ._contact_told import tier_of
+from ._event_resets import has_resets
+from ._made import key
+from ._plan import Options, RunPlan
+
+_KINDS = {None: RunPlan, "events": EventsPlan, "steps": StepsPlan}
+_MOST = 64  # plans remembered
+AnyPlan = RunPlan | EventsPlan | StepsPlan
+
+_lock = threading.Lock()
+_plans: OrderedDict[Hashable, tuple[AnyPlan, list[tuple[Any, Any]]]] = OrderedDict()
+
+
+def planned(system: AbstractSystem, options: Options, t: Array, q: Array, v: Array) -> AnyPlan:
+    """The plan of a run.
+
+    **Arguments:**
+
+    - `system`: the system.
+    - `options`: as given.
+    - `t`, `q`, `v`: of these only shapes and types matter.
+
+    **Raises:** `InputError` for invalid arguments.
+    """
+    here = machine_code_is_wanted(), stays_here()
+    remembered = by_identity(system), *map(key, options), q.dtype, q.shape, v.shape, *here
+    with _lock:
+        plan, changeable = _plans.get(remembered, (None, ()))
+        if plan is not None and all(is_unchanged(*x) for x in changeable):
+            _plans.move_to_end(remembered)
+            return plan
+    plan = _KINDS[tier_of(system, options.contact, has_resets(options.event))](system, options, t, q, v)
+    if not plan.traced:
+        with _lock:
+            _plans[remembered] = plan, changeable_in((system, tuple(options)))
+            if len(_plans) > _MOST:
+                _plans.popitem(last=False)
+    return plan
