@@ -12,11 +12,11 @@ import pytest
 
 import ukjax as uk
 from ukjax._run import _plan
-from ukjax._run._batch import _adjoint
+from ukjax._run._batch import _pool
 from ukjax._run._batch._pool import pool
 
 SLOTS = 4
-SLOTS_FOR = _adjoint.slots_for
+SLOTS_FOR = _pool.slots_for
 
 
 @pytest.fixture(autouse=True, scope="module", params=["machine code", "pool"])
@@ -27,7 +27,7 @@ def few_slots(request):
     """
     jax.clear_caches()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_adjoint, "slots_for", lambda count, on_cpu: min(count, SLOTS + (not on_cpu)))
+        patch.setattr(_pool, "slots_for", lambda count, on_cpu: min(count, SLOTS + (not on_cpu)))
         if request.param == "pool":
             patch.setattr(_plan, "whole_run", lambda *_: None)
         yield request.param
@@ -140,12 +140,13 @@ def test_work_is_the_sum_of_the_runs(few_slots: str, monkeypatch: pytest.MonkeyP
     if few_slots == "machine code":
         pytest.skip("which has no slots")
 
-    def counting(make, leaves, batched, count, size):
-        outcome, iterations = pool(make, leaves, batched, count, size)
-        return outcome._replace(accepted=jnp.broadcast_to(iterations, (count,))), iterations
+    def counting(runs, count, size):
+        ends, iterations = pool(runs, count, size)
+        told = jnp.broadcast_to(iterations, (count,))
+        return eqx.tree_at(lambda x: x.num_accepted_steps, ends, told), iterations
 
     jax.clear_caches()
-    monkeypatch.setattr(_adjoint, "pool", counting)
+    monkeypatch.setattr(_pool, "pool", counting)
     rates = np.random.default_rng(0).permutation(np.geomspace(1.0, 100.0, 200))
     batch = jax.jit(jax.vmap(lambda k: kept(oscillator(k, t1=10.0))))(jnp.asarray(rates**2))
     jax.clear_caches()

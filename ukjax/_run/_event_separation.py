@@ -39,18 +39,8 @@ class _Separated(dfx.AbstractStepSizeController):
     def wrap(self, direction: Any) -> "_Separated":
         return _Separated(self.controller.wrap(direction), self.event)
 
-    def init(
-        self,
-        terms: Any,
-        t0: Any,
-        t1: Any,
-        y0: Any,
-        dt0: Any,
-        args: Any,
-        func: Callable[..., Any],
-        error_order: Any,
-    ) -> tuple[Any, Any]:
-        return self.controller.init(terms, t0, t1, y0, dt0, args, func, error_order)
+    def init(self, *given: Any, **named: Any) -> tuple[Any, Any]:
+        return self.controller.init(*given, **named)
 
     def adapt_step_size(
         self,

@@ -45,34 +45,12 @@ class Guarded(dfx.AbstractAdaptiveStepSizeController):
         wrapped: Any = self.controller.wrap(direction)
         return Guarded(wrapped, self.end)
 
-    def init(
-        self,
-        terms: Any,
-        t0: Any,
-        t1: Any,
-        y0: Any,
-        dt0: Any,
-        args: Any,
-        func: Callable[..., Any],
-        error_order: Any,
-    ) -> tuple[Any, Any]:
-        first, state = self.controller.init(terms, t0, t1, y0, dt0, args, func, error_order)
+    def init(self, terms: Any, t0: Any, t1: Any, *given: Any, **named: Any) -> tuple[Any, Any]:
+        first, state = self.controller.init(terms, t0, t1, *given, **named)
         return jnp.where(jnp.isfinite(first), first, t0 + (t1 - t0) / 1000), state
 
-    def adapt_step_size(
-        self,
-        t0: Any,
-        t1: Any,
-        y0: Any,
-        y1_candidate: Any,
-        args: Any,
-        y_error: Any,
-        error_order: Any,
-        controller_state: Any,
-    ) -> Any:
-        *kept, start, end, jump, state, result = self.controller.adapt_step_size(
-            t0, t1, y0, y1_candidate, args, y_error, error_order, controller_state
-        )
+    def adapt_step_size(self, *given: Any, **named: Any) -> Any:
+        *kept, start, end, jump, state, result = self.controller.adapt_step_size(*given, **named)
         shortest = _SHORTEST * jnp.finfo(self.end.dtype).eps * self.end
         stuck = ~(end - start > shortest)
         return *kept, start, end, jump, state, dfx.RESULTS.where(stuck, dfx.RESULTS.dt_min_reached, result)

@@ -11,7 +11,9 @@ from jaxtyping import Array
 
 from ..._compiler import Control, Method, TranslationError, program_of
 from ..._motion._projected_solver import refused_where_singular
-from ._steps import next_times
+
+NEAR_END = 100
+"""Units of rounding within which a step is moved to the end, as Diffrax does."""
 
 
 def _square(tableau: dfx.ButcherTableau) -> tuple[np.ndarray, np.ndarray]:
@@ -127,6 +129,21 @@ def control_of(setting: Setting) -> Control:
     shapes = [numbers, *[time] * 5, kept, time, count, count, count, *states, time]
     count_of = lambda tree: sum(x.size for x in jax.tree.leaves(tree))
     return Control(count_of(numbers), count_of(kept), setting.max_steps, program_of(step, shapes, dtype))
+
+
+def next_times(accepted: Any, t: Any, t_next: Any, t1: Array, near_end: Array) -> tuple[Array, Array]:
+    """The start and the end of the next step: one that would end near the end of the run ends there.
+
+    **Arguments:**
+
+    - `accepted`: whether the last step was.
+    - `t`, `t_next`: as the controller gives them.
+    - `t1`: the end of the run.
+    - `near_end`: the time that is near it.
+    """
+    t = jnp.minimum(t, t1)
+    short = jnp.where(accepted, t1, t + 0.5 * (t1 - t))
+    return t, jnp.where(t_next > near_end, short, t_next)
 
 
 def _stepped(

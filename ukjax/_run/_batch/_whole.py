@@ -22,8 +22,7 @@ from ..._compiler import (
     stays_here,
 )
 from ..._motion._model import Model
-from ._programs import Setting, begun, control_of, method_of
-from ._steps import NEAR_END
+from ._programs import NEAR_END, Setting, begun, control_of, method_of
 
 _TERMS = dfx.ODETerm(lambda t, y, args: y)  # of which a solver asks what kind of equation they are
 _MOST = 64  # spans remembered
