@@ -1,6 +1,7 @@
 """Reports on runs: estimated errors against a closed form, derivatives that are wrong found out, files read back."""
 
 import json
+import re
 
 import diffrax as dfx
 import jax
@@ -42,6 +43,26 @@ def test_estimated_errors_at_fixed_steps(solver, order):
     assert np.all((0.97 * (1 - 0.25**order) * true <= estimate) & (estimate <= 1.03 * true))
     assert certificate.sections["method"]["step"] == 5e-4
     assert certificate.ok
+
+
+@pytest.mark.parametrize(
+    ("row", "name", "error"),
+    [
+        (uk.Holonomic(lambda t, q: jnp.stack([q[0], q[0] - t**3]), name="walls"), "walls[1]", 0.5),
+        (uk.Nonholonomic(lambda t, q, v: q[0], name="of positions"), "of positions", 0.5),
+    ],
+    ids=["contradicting", "of another kind"],
+)
+def test_rows_that_no_motion_keeps_are_told_of(row, name, error):
+    """q_0 goes half way between 0 and t^3; and a row of positions that is taken for one of velocities holds nothing back,
+    so that q_0 = t^2 / 2."""
+    force = jnp.array([0.0 if row.name == "walls" else 1.0, -9.81])
+    with pytest.warns(uk.ConstraintWarning, match=rf"{re.escape(name)}' is {error} at 1 s"):
+        run = uk.simulate(uk.System(jnp.eye(2), force, [row]), jnp.zeros(2), jnp.zeros(2), t1=1.0)
+    np.testing.assert_allclose(run.q[-1, 0], 0.5, rtol=1e-3)
+    with pytest.warns(uk.ConstraintWarning):
+        certificate = run.certify(directions=0)
+    assert certificate.checks["constraints are kept"] is False
 
 
 def falls(force) -> uk.Problem:

@@ -65,6 +65,9 @@ def _points(problem: "uk.Problem", trajectory: "uk.Trajectory") -> dict[str, Any
     return problem.points(trajectory.t[-1], trajectory.q[-1])
 
 
+_EVENTS_SHOWN = 8  # lines of a table
+
+
 def _summary_table(problem: "uk.Problem", figures: dict[str, Any], rows: dict[str, str]) -> Table:
     """What a person reads of a run: its figures in words, then further rows."""
 
@@ -98,6 +101,9 @@ def _summary_table(problem: "uk.Problem", figures: dict[str, Any], rows: dict[st
     for name, point in figures["points"].items():
         rounded = np.round(np.asarray(point), 9) + 0.0  # no -0
         shown[f"{name} at the end"] = ", ".join(f"{x:.9g}" for x in rounded) + " m"
+    if (told := figures.get("contact_events")) is not None:
+        more = [f"and {len(told) - _EVENTS_SHOWN} more (--json)"] if len(told) > _EVENTS_SHOWN else []
+        shown["contacts"] = "\n".join([*told[:_EVENTS_SHOWN], *more]) or "none met"
     for name, value in (shown | rows).items():
         table.add_row(escape(name), escape(value))
     return table
@@ -127,6 +133,7 @@ def simulate(
     parameters: _options.Set = None,
     t1: _options.End = None,
     dt0: _options.Step = None,
+    contact: _options.ContactBy = None,
     method: _options.Method = None,
     formula: _options.Formula = "udwadia-kalaba",
     rcond: _options.Rcond = None,
@@ -164,7 +171,7 @@ def simulate(
         "solver": _options.choose("solver", solver, _options.solvers())(),
         "progress": dfx.TqdmProgressMeter() if progress else False,
     }
-    settings |= {"t1": t1, "dt0": dt0, "rtol": rtol, "atol": atol, "max_steps": max_steps}
+    settings |= {"t1": t1, "dt0": dt0, "contact": contact, "rtol": rtol, "atol": atol, "max_steps": max_steps}
     problem = _options.problem_of(name, parameters)
     start = time.perf_counter()
     trajectory = interruptible(lambda: uk.simulate(problem, ts="steps" if save_steps else times, **settings))
@@ -179,6 +186,7 @@ def simulate(
         "message": trajectory.message,
         "wall_time": wall_time,
     }
+    figures |= {} if trajectory.contacts is None else {"contact_events": trajectory.contacts.told()}
     if as_json:
         print_json(figures)
     else:

@@ -70,6 +70,10 @@ Beta = Annotated[float | None, typer.Option(help="Baumgarte's position gain.")]
 Solver = Annotated[str, typer.Option(help="A Diffrax solver: tsit5, kvaerno5, heun, ...")]
 Rtol = Annotated[float | None, typer.Option(help="Relative tolerance; 1e-8, float32 1e-5.")]
 Atol = Annotated[float | None, typer.Option(help="Absolute tolerance; 1e-8, float32 1e-5.")]
+ContactBy = Annotated[
+    str | None,
+    typer.Option("--contact", help="How contacts are met: events, the default, or steps of --dt0."),
+]
 End = Annotated[float | None, typer.Option(help="End in s; by default the model's.")]
 Step = Annotated[float | None, typer.Option(help="First or fixed step in s.")]
 Times = Annotated[int | None, typer.Option(help="How many times to save at; 201.")]

@@ -31,11 +31,13 @@ def _word(label: str) -> str:
 
 
 def _contact(text: str) -> Any:
-    """`contact` of `load` from words: all, none, or limits,friction,foot:floor; empty where it is not given."""
-    whole = {"": None, "none": False, "all": True}
-    if text in whole:
-        return whole[text]
-    return [tuple(x.split(":")) if ":" in x else x for x in text.split(",")]
+    """`contact` of `load` from words: all, none, or limits,friction,foot:floor; empty where it is not given. As in Python
+    it may also be true, false or a list of JSON."""
+    whole = {"": None, "none": False, "false": False, "all": True, "true": True}
+    if text.lower() in whole:
+        return whole[text.lower()]
+    words = re.sub(r"[][\s\"']", "", text).split(",")
+    return [tuple(x.split(":")) if ":" in x else x for x in words if x]
 
 
 @functools.lru_cache(maxsize=4)

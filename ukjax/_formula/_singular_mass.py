@@ -64,7 +64,8 @@ def result(
 class RangeForm(AbstractFormula):
     """a = Z (Q + c) + (A^+ - Z M A^+) b, Z = (E M E)^+; M may be singular (DPV 2008, eq. (41)).
 
-    Where [M; A] has rank below n, it is the solution without a part in their common kernel.
+    Where [M; A] has rank below n, it is the solution without a part in their common kernel. A force there, which nothing
+    could balance, leaves no solution; it is then told of among the constraint forces.
 
     **Arguments:**
 

@@ -48,6 +48,10 @@ class StartMovedWarning(UserWarning):
     """An initial state that was visibly off the constraints: the run starts from the nearest one on them."""
 
 
+class ConstraintWarning(UserWarning):
+    """A run whose constraints are not kept, though its states are projected onto them: they contradict each other."""
+
+
 class ContactWarning(UserWarning):
     """A run that met contacts of which no motion obeys the laws, or several do: it says by what rule it went on."""
 

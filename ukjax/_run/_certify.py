@@ -22,6 +22,7 @@ from ._derivative_check import derivatives
 from ._made import Made
 from ._observe import reached
 from ._passages import passages
+from ._rows_kept import rows_not_kept
 from ._trajectory import Trajectory
 
 _TIGHTER = 1e-2  # of tolerances: then the second run's error is some hundredths of the first's
@@ -118,7 +119,7 @@ def _method(run: Trajectory, made: Made, tighter: Tighter) -> dict[str, Any]:
     counts = {name: int(x) for name, x in run.stats.items() if np.ndim(x) == 0}
     pinv, dtype = getattr(formula, "pinv", None), made.q0.dtype
     fixed = isinstance(_controller(made), dfx.ConstantStepSize)
-    fixed &= o["formula"] is None and o["stabilizer"].projection_method is not None
+    fixed &= o["formula"] is None and _projects(made)
     return {
         "formula": "none given" if o["formula"] is None else str(formula),
         "computed_by": run.computed_by,
@@ -133,6 +134,10 @@ def _method(run: Trajectory, made: Made, tighter: Tighter) -> dict[str, Any]:
         "event": run.event_name,
         "precision": str(made.q0.dtype),
     }
+
+
+def _projects(made: Made) -> bool:
+    return made.by.options["stabilizer"].projection_method is not None
 
 
 def _software() -> dict[str, Any]:
@@ -241,6 +246,7 @@ def certify(run: Trajectory, path: str | Path | None, directions: int) -> Certif
     }
     checks: dict[str, bool | None] = {
         "the run reached its end": run.ok,
+        "constraints are kept": not rows_not_kept(run) if _projects(made) else None,
         "the second run reached its end": None if second is None else second.ok,
         "tolerances or steps could be tightened enough": tighter.factor <= _SHORTER,
         "the error is estimated": bool(np.all(np.isfinite(errors["coordinates"] + errors["velocities"]))),

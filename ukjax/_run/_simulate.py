@@ -26,6 +26,7 @@ from ._made import Made, RunOptions
 from ._observe import assembled, throw_if_failed
 from ._plan import Options, RunPlan
 from ._planned import planned
+from ._rows_kept import warn_of_rows
 from ._start_moved import checked_tolerance
 from ._trajectory import Trajectory
 
@@ -152,6 +153,7 @@ def simulate(
             origin = _origin(given, as_given, system, (q0, v0, t0, t1), again, points=points, name=name)
             trajectory = dataclasses.replace(trajectory, **origin)
             warn_of_contacts(trajectory)
+            warn_of_rows(trajectory, stabilizer)
             if not trajectory.ok:
                 trajectory = explained_with_contacts(system, stabilizer, trajectory, t1)
             return trajectory.raise_if_failed() if throw else trajectory
@@ -164,6 +166,7 @@ def simulate(
     solved = plan.run(y0, (t0, t1, dt0), ts)
     told |= _origin(given, as_given, system, (q0, v0, t0, t1), again, points=plan.points, name=name)
     trajectory = assembled(plan.model, solved, dense, start_moved=moved, **told)
+    warn_of_rows(trajectory, stabilizer)
     if not trajectory.ok:
         trajectory = explained(plan.model, trajectory, t1)
     return trajectory.raise_if_failed() if throw else trajectory
