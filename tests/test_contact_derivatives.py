@@ -4,7 +4,7 @@ differentiated by differences."""
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contact_references import G, compared, discs_at, exactly, followed
+from contact_references import G, compared, discs_at, exactly, followed, forward, within
 
 import ukjax as uk
 
@@ -98,6 +98,49 @@ def test_block_that_is_pulled_to_and_fro(strength, events):
 
     trajectory = compared(run, reference, [0.4, strength, 3.0, 1.0, G])
     assert trajectory.contacts.num_events == events
+
+
+def test_block_that_is_pulled_off_two_feet():
+    """By a force F sin(w t), at once by both, when it is as large as the weight."""
+
+    def run(p, options):
+        F, w, m, g = p
+        feet = uk.Unilateral(lambda t, q: jnp.stack([q[1] - 0.3 * q[2], q[1] + 0.3 * q[2]]), name="foot")
+        force = lambda t, q, v: jnp.stack([0 * t, F * jnp.sin(w * t) - m * g, 0 * t])
+        system = uk.System(lambda t, q: m * jnp.eye(3), force, [feet])
+        found = uk.simulate(system, jnp.zeros(3), jnp.zeros(3), t1=0.6, ts=jnp.array([0.6]), **options)
+        return (jnp.concatenate([found.q[-1], found.v[-1]]), found.contacts.event_time[:1]), found
+
+    def exact(p):
+        F, w, m, g = p
+        t, start, c = 0.6, jnp.arcsin(m * g / F) / w, F / m / w
+        s, speed = t - start, c * jnp.cos(w * start)
+        y = speed * s + c / w * (jnp.sin(w * start) - jnp.sin(w * t)) - g * s * s / 2
+        v = speed - c * jnp.cos(w * t) - g * s
+        return jnp.stack([0 * y, y, 0 * y, 0 * y, v, 0 * y]), start[None]
+
+    trajectory = compared(run, exact, [20.0, 3.0, 1.0, G], exactly)
+    assert trajectory.contacts.num_events == 1
+
+
+def test_block_that_starts_to_slide_on_dependent_contacts():
+    """The two share its weight in any way, known to rounding over 1e-9: so is when they start to slide."""
+
+    def run(p, options):
+        mu, F, w, m, g = p
+        slip = lambda t, q, v: jnp.stack([v[:1], v[:1]])
+        planes = uk.Unilateral(lambda t, q: jnp.stack([q[1], q[1]]), friction=mu, slip=slip, name="plane")
+        force = lambda t, q, v: jnp.stack([F * jnp.sin(w * t), -m * g + 0 * t])
+        system = uk.System(lambda t, q: m * jnp.eye(2), force, [planes])
+        found = uk.simulate(system, jnp.zeros(2), jnp.zeros(2), t1=0.5, ts=jnp.array([0.5]), **options)
+        return found.contacts.event_time[:1], found
+
+    p = jnp.array([0.4, 6.0, 3.0, 1.0, G])
+    exact = lambda p: jnp.arcsin(p[0] * p[3] * p[4] / p[1])[None] / p[2]
+    found, slope, trajectory = forward(run, p)
+    within(1e-7, found, exact(p))
+    within(1e-6, slope, exactly(exact, p))
+    assert trajectory.contacts.num_events == 1
 
 
 @pytest.mark.parametrize(

@@ -36,8 +36,9 @@ from ._uniqueness import ambiguous, ambiguous_impact
 REST = (1e-6, 2e-2)
 # The vanishing step of time of an impact without collision [s].
 _INSTANT = (1e-7, 1e-4)
-# By what part of forces and accelerations a contact is helped to open or to slide at the instant it is about to.
-_SPENT = (1e-9, 1e-4)
+# A contact about to open or to slide is helped by as much: in m/s^2 and parts of accelerations, in parts of friction.
+# More than forces on dependent rows are uncertain by.
+_SPENT = (1e-6, 1e-3)
 
 
 class SettledContacts(NamedTuple):
@@ -123,7 +124,7 @@ def _accelerating(
     unit = of_rows(rows, slides / jnp.sqrt(jnp.where(slides > 0, square, 1))) * u
     by_normal = (rows.tangent.T * (unit * of_rows(rows, coefficients.friction))[:, None]) @ rows.normal
     dry = -unit * of_rows(rows, coefficients.limit)
-    lifting = (jnp.max(jnp.abs(contact.rate), initial=0) * opens) @ rows.normal
+    lifting = ((1 + jnp.max(jnp.abs(contact.rate), initial=0)) * opens) @ rows.normal
     G, rate = _only(rows, rest, contact.G, contact.rate + lifting + contact.G @ dry)
     free = 1 - of_rows(rows, slides)  # rows whose force is still to be found
     G = free[:, None] * (G @ (jnp.eye(u.size, dtype=u.dtype) - by_normal)) * free[None]

@@ -13,6 +13,7 @@ from ._touching import RanOut, State, Touching, flow
 
 _WITHIN = (0.25, 0.5, 0.75)  # of a step, where margins are looked at besides its end
 _HALVINGS = 12  # then Newton's method starts within a few ten-thousandths of the step
+_MOMENT = 1e3  # roundings of the time: margins that run out so soon after one another do so at one instant
 _CORRECTIONS = 5  # each squares the error, once near
 
 Curve = Callable[[Array], tuple[Array, Array]]
@@ -131,12 +132,12 @@ def _searched(
     return t, k, rate
 
 
-def _ran_out(margins: Margins, mode: Mode, which: Array) -> RanOut:
-    """Besides one of the margins of a mode, which others of its kind are spent, of contacts it holds."""
-    held = jnp.concatenate([mode.closed, mode.stick])
-    kinds = jnp.arange(held.size) // max(mode.closed.size, 1)
-    alike = (which >= 0) & (kinds == which // max(mode.closed.size, 1))
-    spent = alike & (margins.value <= margins.slack)[: held.size]
+def _ran_out(t: Array, margins: Margins, mode: Mode, which: Array, rate: Array) -> RanOut:
+    """Besides the margin of a mode that runs out at a rate, which others of its kind are spent, of contacts it holds."""
+    held, n = jnp.concatenate([mode.closed, mode.stick]), max(mode.closed.size, 1)
+    alike = (which >= 0) & (jnp.arange(held.size) // n == which // n)
+    moment = _MOMENT * jnp.finfo(t.dtype).eps * (1 + jnp.abs(t))
+    spent = alike & (margins.value <= jnp.maximum(margins.slack, moment * jnp.abs(rate)))[: held.size]
     return RanOut(which, jnp.where(spent, held, 0))
 
 
@@ -166,5 +167,5 @@ def first_event(
     # As if it were none: with derivatives by it, their squares would be missed, in a slow impact more than rounding.
     dq, dv, _ = flow(*constant((t, step.y, args)))
     y = step.y[0] + moved * dq, step.y[1] + moved * dv, step.y[2]
-    ran_out = _ran_out(constant(margins), y0[2], jnp.where(found.happens, k, -1))
+    ran_out = _ran_out(t, constant(margins), y0[2], jnp.where(found.happens, k, -1), rate)
     return t + moved, t, step._replace(y=y), rate, ran_out
