@@ -237,9 +237,8 @@ def constraint_rows(system: AbstractSystem, t: Time | float, q: Coordinates, v: 
         raise InputError(
             f"t, q, v have shapes {t.shape}, {q.shape}, {v.shape}; they must be (), (n_q,), (n,)."
         )
-    if not isinstance(system, AbstractSystem):
-        _constraints_of(system)  # which refuses what has none
-    return (_rows if is_traced((system, t, q, v)) else _compiled_rows)(system, t, q, v)
+    compiled = isinstance(system, AbstractSystem) and not is_traced((system, t, q, v))
+    return (_compiled_rows if compiled else _rows)(system, t, q, v)
 
 
 def _rows(system: AbstractSystem, t: Array, q: Array, v: Array) -> Rows:
