@@ -19,6 +19,7 @@ from typer.testing import CliRunner, Result
 
 import ukjax as uk
 from ukjax._cli import _commands as cli
+from ukjax._cli._options import solvers
 from ukjax.models import MODELS
 
 SHORT = ["--t1", "0.2", "--times", "5", "--solver", "tsit5"]
@@ -297,7 +298,7 @@ def test_missing_extras_are_named_before_the_run(
 @pytest.mark.slow
 def test_every_solver_offered_can_be_used() -> None:
     problem = uk.models.pendulum()
-    for name, solver in cli.solvers().items():
+    for name, solver in solvers().items():
         dt0 = None if name in ("dopri5", "kvaerno3") else 0.01
         shape = jax.eval_shape(
             lambda q, s=solver, h=dt0: uk.simulate(problem, q, t1=0.1, dt0=h, solver=s()).q, problem.q0
