@@ -605,6 +605,24 @@ class Accelerator(NamedTuple):
         return self.stats
 
 
+def rubbed(mu: float = 0.3) -> uk.Problem:
+    """A block that slides on the level at 3 m/s."""
+    slip = lambda t, q, v: v[0]
+    floor = uk.Unilateral(lambda t, q: q[1], friction=mu, slip=slip, name="floor")
+    system = uk.System(jnp.eye(2), jnp.array([0.0, -9.81]), [floor])
+    return uk.Problem(system, [0.0, 0.0], [3.0, 0.0], 0.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"), [({}, 1e-10), ({"contact": "steps", "dt0": 1e-3}, 1e-5)], ids=["events", "steps"]
+)
+def test_contacts(options, error):
+    """It stops after v^2 / (2 mu g): exactly by events, and to some parts of v dt0 by steps."""
+    mu = np.array([0.3, 0.4, 0.5])
+    found = uk.sweep(rubbed, {"mu": mu}, outputs="q_end", progress=False, **options)
+    np.testing.assert_allclose(found.q_end[:, 0], 9 / (2 * 9.81 * mu), atol=error)
+
+
 def test_memory_is_planned_from_the_device() -> None:
     gpu = Accelerator("gpu", {"bytes_limit": 80_000, "bytes_in_use": 20_000})
     assert memory_for(gpu) == 30_000

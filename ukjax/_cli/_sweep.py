@@ -211,6 +211,7 @@ def sweep(
     ] = None,
     t1: _options.End = None,
     dt0: _options.Step = None,
+    contact: _options.ContactBy = None,
     times: _options.Times = None,
     method: _options.Method = None,
     formula: _options.Formula = "udwadia-kalaba",
@@ -246,7 +247,15 @@ def sweep(
         "outputs": output or None,
         "gradients": gradient or (),
     }
-    settings |= {"t1": t1, "dt0": dt0, "ts": times, "rtol": rtol, "atol": atol, "max_steps": max_steps}
+    settings |= {
+        "t1": t1,
+        "dt0": dt0,
+        "contact": contact,
+        "ts": times,
+        "rtol": rtol,
+        "atol": atol,
+        "max_steps": max_steps,
+    }
     settings |= {"store": out, "overwrite": overwrite, "chunk": chunk, "progress": progress}
     settings |= {"executor": executor}
     start = time.perf_counter()

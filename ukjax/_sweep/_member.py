@@ -65,23 +65,27 @@ class Member(eqx.Module):
         - `problem`: it belongs to.
         - `spec`: what is run.
         """
-        options = dict(self.options)
-        t0, t1 = options["t0"], options["t1"]
-        dtype, tolerances = jnp.result_type(spec.q0), (options.pop("rtol"), options.pop("atol"))
-        controller = _options.controller(
-            options["stepsize_controller"], options["solver"], options["dt0"] is not None, tolerances, dtype
-        )
-        if isinstance(controller, dfx.AbstractAdaptiveStepSizeController):
-            controller = Guarded(controller, jnp.asarray(max(abs(t0), abs(t1)), dtype))
-        options["stepsize_controller"] = controller
-        trajectory = simulate(
-            spec.system, spec.q0, spec.v0, formula=spec.formula, stabilizer=spec.stabilizer, adjoint=dfx.ForwardMode(),
-            **options,
-        )  # fmt: skip
+        options = self.options
+        if options["contact"] != "steps":  # which are equal, and have derivatives of their own
+            options = options | self._integration(jnp.result_type(spec.q0))
+        given = {"formula": spec.formula, "stabilizer": spec.stabilizer}
+        trajectory = simulate(spec.system, spec.q0, spec.v0, **given, **options)
         points = points_of(problem, spec.system)
         known = dataclasses.replace(problem, system=spec.system, q0=spec.q0, v0=spec.v0, points=points)
         trajectory = dataclasses.replace(trajectory, problem=known, name=problem.name)
         return FinishedRun(trajectory, spec)
+
+    def _integration(self, dtype: Any) -> dict[str, Any]:
+        """How Diffrax integrates: options of `simulate`."""
+        o = self.options
+        tolerances, most = (o["rtol"], o["atol"]), max(abs(o["t0"]), abs(o["t1"]))
+        controller = _options.controller(
+            o["stepsize_controller"], o["solver"], o["dt0"] is not None, tolerances, dtype
+        )
+        if isinstance(controller, dfx.AbstractAdaptiveStepSizeController):
+            controller = Guarded(controller, jnp.asarray(most, dtype))
+        of_controller = {"stepsize_controller": controller, "rtol": None, "atol": None}
+        return of_controller | {"adjoint": dfx.ForwardMode()}
 
     def observe(self, values: Values) -> tuple[Values, Array]:
         """All outputs of one run as they are, and the code of its outcome."""

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import diffrax as dfx
 import jax
@@ -147,6 +147,7 @@ def sweep(
     rtol: float | None = None,
     atol: float | None = None,
     event: Events | None = None,
+    contact: Literal["events", "steps"] | None = None,
     max_steps: int = 100_000,
     store: str | Path | None = None,
     overwrite: bool = False,
@@ -179,7 +180,7 @@ def sweep(
     - `gradients`: names of outputs to differentiate by every parameter; the result is `d_<output>_d_<parameter>`.
     - `t0`, `t1`: start and end [s], the same for all runs; by default the problem's.
     - `ts`: times to save at [s], or their number; by default 201.
-    - `dt0`, `formula`, `stabilizer`, `solver`, `stepsize_controller`, `rtol`, `atol`, `event`, `max_steps`: as for
+    - `dt0`, `formula`, `stabilizer`, `solver`, `stepsize_controller`, `rtol`, `atol`, `event`, `contact`, `max_steps`: as for
       `simulate`.
     - `store`: a Zarr folder to write to, such as "runs.zarr", or a URL that fsspec knows, such as "s3://bucket/runs.zarr".
     - `overwrite`: replace the folder, if it is of an earlier sweep.
@@ -210,6 +211,7 @@ def sweep(
     samples, place = as_samples(params), None if store is None else place_of(store)
     options = {"t0": t0, "t1": t1, "dt0": dt0, "ts": ts, "solver": solver, "max_steps": max_steps}
     options |= {"stepsize_controller": stepsize_controller, "rtol": rtol, "atol": atol, "event": event}
+    options |= {"contact": contact}
     reduced = checked_reductions(reductions)
     definition = (outputs, gradients, stabilizer, formula, options, reduced)
     if executor is None:

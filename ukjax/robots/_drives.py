@@ -207,7 +207,9 @@ def _joint_limits(at: Reference, found: _Drives) -> list[Row]:
     """What the report says of limits of the total actuator force on joints and tendons."""
     model, rows = at.model, list[Row]()
     for j, name in enumerate(at.names.joints):
-        if model.jnt_actfrclimited[j]:
+        if (
+            model.jnt_actfrclimited[j] and model.nu
+        ):  # without actuators, as in a URDF, there is nothing to limit
             partly = found.on_bodies or model.jnt_actgravcomp[j]
             why = "of actuators on joints and fixed tendons only" if partly else ""
             rows.append(("joint actuatorfrcrange", name, "approximated" if partly else "used", why))
