@@ -180,8 +180,8 @@ def sweep(
     - `gradients`: names of outputs to differentiate by every parameter; the result is `d_<output>_d_<parameter>`.
     - `t0`, `t1`: start and end [s], the same for all runs; by default the problem's.
     - `ts`: times to save at [s], or their number; by default 201.
-    - `dt0`, `formula`, `stabilizer`, `solver`, `stepsize_controller`, `rtol`, `atol`, `event`, `contact`, `max_steps`: as for
-      `simulate`.
+    - `dt0`, `formula`, `stabilizer`, `solver`, `stepsize_controller`, `rtol`, `atol`, `event`, `contact`, `max_steps`: as
+      for `simulate`.
     - `store`: a Zarr folder to write to, such as "runs.zarr", or a URL that fsspec knows, such as "s3://bucket/runs.zarr".
     - `overwrite`: replace the folder, if it is of an earlier sweep.
     - `chunk`: the most runs at once; by default by memory, and with an executor at most a hundredth of all.
