@@ -143,7 +143,8 @@ def passages(
     times = np.append((known[:-1, None] + np.diff(known)[:, None] * parts).ravel(), known[-1])
     sampled = values(times)
     ranks = _ranks(sampled, rcond)
-    lowest = lambda sigma: sigma[:, ranks.max() - 1] / sigma[:, 0]
+    least = np.finfo(sampled.dtype).tiny  # rows may be zero
+    lowest = lambda sigma: sigma[:, ranks.max() - 1] / np.maximum(sigma[:, 0], least)
     sigma = lowest(sampled)
     (minima,) = np.nonzero((sigma[1:-1] < sigma[:-2]) & (sigma[1:-1] <= sigma[2:]))
     if not minima.size:
