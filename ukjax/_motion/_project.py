@@ -230,6 +230,10 @@ def project_known(
         # Velocity rows need not be linear; but a velocity projected at positions still off is no start.
         settled = np.max(np.abs(rows.position_error), initial=0) <= tolerance
         projected, rate, rows, error = once(system, t, projected, rate if settled else v)
-    worst = np.maximum(np.abs(rows.position_error), np.abs(rows.velocity_error))
-    violated = [f"{name} ({e:.1e})" for name, e in zip(rows.names, worst, strict=True) if not e <= tolerance]
+    violated = [
+        f"{name} ({e:.1e}{words})"
+        for words, errors in (("", rows.position_error), (" of velocities", rows.velocity_error))
+        for name, e in zip(rows.names, np.abs(errors), strict=True)
+        if not e <= tolerance
+    ]
     raise InputError(f"no consistent state was found near q = {q}: still violated are {', '.join(violated)}.")

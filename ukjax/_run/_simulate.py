@@ -121,7 +121,8 @@ def simulate(
     `ts` for that time, and times that were not reached are infinite.
 
     **Raises:** `InputError` before the run for wrong shapes, non-finite values, an invalid span or tolerance, a mass
-    matrix that is not positive definite, inconsistent constraints (by name), and a start far from them.
+    matrix that is not positive definite, inconsistent constraints (by name), and a start far from them. Outside `jit` it
+    warns: `StartMovedWarning`, `ConstraintWarning` of constraints that are not kept, and `ContactWarning`.
     """
     again = RunOptions(simulate, certify, {
         "dt0": dt0, "ts": ts, "formula": formula, "stabilizer": stabilizer, "solver": solver,
