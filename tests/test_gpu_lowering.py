@@ -84,7 +84,7 @@ def chunk(*gradients: str) -> Callable[[Array], Any]:
     """What a sweep computes of a chunk."""
     samples = as_samples({"angle": np.linspace(0.3, 1.0, FEW)})
     options = {"t0": None, "t1": 0.1, "dt0": None, "ts": 3, "solver": dfx.Dopri8(), "max_steps": 1000}
-    options |= {"stepsize_controller": None, "rtol": None, "atol": None, "event": None}
+    options |= {"stepsize_controller": None, "rtol": None, "atol": None, "event": None, "contact": None}
     outputs = "q_end", "energy_drift"
     given = uk.models.pendulum, samples, outputs, gradients, uk.Projection(), None, options, {}
     program = _prepare.prepare(*given).program
