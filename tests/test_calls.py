@@ -220,13 +220,16 @@ def height(t: jax.Array, q: jax.Array) -> jax.Array:
 height.calls = 0
 
 
-@pytest.mark.parametrize("options", [{}, {"contact": "steps", "dt0": 0.01}], ids=["events", "steps"])
-def test_later_calls_with_contacts_call_no_function_of_the_user(options) -> None:
+@pytest.mark.parametrize(
+    ("options", "error"), [({}, 1e-8), ({"contact": "steps", "dt0": 0.01}, 0.02)], ids=["events", "steps"]
+)
+def test_later_calls_with_contacts_call_no_function_of_the_user(options, error) -> None:
+    """By steps it falls by g dt0 t / 2 too far."""
     ball = uk.System(jnp.eye(1), lambda t, q, v: jnp.array([-9.81]), [uk.Unilateral(height)])
     run = lambda speed: uk.simulate(ball, jnp.array([1.0]), jnp.array([speed]), t1=0.4, **options)
     run(0.0)
     before = height.calls
-    np.testing.assert_allclose(run(0.5).q[-1, 0], 1 + 0.5 * 0.4 - 9.81 * 0.08, atol=0.02)
+    np.testing.assert_allclose(run(0.5).q[-1, 0], 1 + 0.5 * 0.4 - 9.81 * 0.08, atol=error)
     assert height.calls == before > 0
 
 

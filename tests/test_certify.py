@@ -59,7 +59,7 @@ def test_rows_that_no_motion_keeps_are_told_of(row, name, error):
     force = jnp.array([0.0 if row.name == "walls" else 1.0, -9.81])
     with pytest.warns(uk.ConstraintWarning, match=rf"{re.escape(name)}' is {error} at 1 s"):
         run = uk.simulate(uk.System(jnp.eye(2), force, [row]), jnp.zeros(2), jnp.zeros(2), t1=1.0)
-    np.testing.assert_allclose(run.q[-1, 0], 0.5, rtol=1e-3)
+    np.testing.assert_allclose(run.q[-1, 0], 0.5, rtol=1e-3 if row.name == "walls" else 1e-8)
     with pytest.warns(uk.ConstraintWarning):
         certificate = run.certify(directions=0)
     assert certificate.checks["constraints are kept"] is False

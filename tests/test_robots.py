@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 import ukjax as uk
 import ukjax.analysis as ua
 from ukjax._cli._commands import app
+from ukjax._cli._robot_files import _contact
 
 ASSETS = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets"
 POLYNOMIALS = int(mujoco.__version__.partition(".")[0]) >= 4  # of springs and dampers
@@ -340,3 +341,14 @@ def test_a_linear_model_has_the_files_actuators_as_inputs():
     np.testing.assert_array_equal(
         found.C, np.hstack([ua.jacobian(robot.problem, "tip").linear, np.zeros((3, 2))])
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("", None), ("none", False), ("False", False), ("all", True), ("true", True), ("limits", ["limits"]),
+        ('["limits", "friction"]', ["limits", "friction"]), ("foot:floor", [("foot", "floor")]), ("[]", []),
+    ],
+)  # fmt: skip
+def test_words_of_the_command_line_are_those_of_load(text, kept):
+    assert _contact(text) == kept

@@ -19,7 +19,7 @@ from .._misc._types import is_traced, is_tracing
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
-from ._contact_told import Beginning, ContactRun, at_hand, names_told, told_of, trajectory_of
+from ._contact_told import Asked, ContactRun, Prepared, told_of, trajectory_of
 from ._interned import interned
 from ._plan import Options, padded
 from ._results import RESULTS, result_of, step_counts
@@ -30,7 +30,6 @@ from ._trajectory import Trajectory
 class StepsPlan:
     """How runs of a system with contacts are made, by equal time steps.
 
-    - `run`: all but state and times.
     - `traced`: whether JAX traces any of it.
     """
 
@@ -44,49 +43,36 @@ class StepsPlan:
         given = system, formula, o.stabilizer, o.solver, (t, q, v)
         model, said = contact_model(*given, automatic=o.formula is None, implicit=True)
         said = f"time steps with {len(layout.names)} contacts; bilateral motion by {said}"
-        self.run = ContactRun(Touching(model, coefficients, layout), formula, o.solver, {}, None, said)
-        self.traced = is_traced(system, tuple(options), self.run)
-        self.run = self.run if self.traced else at_hand(self.run)
-        self._begun = Beginning(self.run, options.formula is None)
-        self._most = whole_number("max_steps", o.max_steps)
-        self._told = names_told(self.run, t, q, v)
+        run = ContactRun(Touching(model, coefficients, layout), formula, o.solver, {}, None, said)
+        self._prepared = Prepared(run, (system, o), (t, q, v))
+        self.traced, self._most = self._prepared.traced, whole_number("max_steps", o.max_steps)
 
-    def trajectory(
-        self,
-        start: tuple[Array, Array, Array],
-        rest: tuple[Array, Array | None],
-        ts: Array | None,
-        *,
-        start_tolerance: float | None,
-        **told: Any,
-    ) -> Trajectory:
+    def trajectory(self, asked: Asked, **told: Any) -> Trajectory:
         """The trajectory of a run.
 
         **Arguments:**
 
-        - `start`: (t, q, v).
-        - `rest`: the end, and the length of the steps.
-        - `ts`: the times to save at; None for every step.
-        - `start_tolerance`: how far the start may be moved.
+        - `asked`: what is asked of it.
         - `told`: fields of the trajectory that are known before the run.
 
         **Raises:** `InputError` for times that are traced, and for too many steps.
         """
-        (t0, q, v), (t1, dt0), run = start, rest, self.run
+        (t0, q, v), t1, dt0, ts, _ = asked
+        run = self._prepared.run
         steps = _number_of_steps((t0, t1, dt0), self._most)
         at = np.linspace(float(t0), float(t1), steps + 1, dtype=q.dtype) if ts is None else ts
-        if self.traced or is_tracing() or is_traced(start, at):
+        if self.traced or is_tracing() or is_traced(asked.start, at):
             observed, found, begun = _marched(run, (t0, t1), q, v, steps, None, jnp.asarray(at))
         else:
-            q, v = self._begun(start, start_tolerance)
+            q, v = self._prepared.begun(asked)
             room, ends = 2 ** (steps - 1).bit_length(), padded(np.asarray(at), t1)  # pyright: ignore[reportArgumentType]
             whole = _marched(run, (t0, t1), q, v, jnp.asarray(steps), room, jnp.asarray(ends))
             observed, found, begun = _first(len(at), *whole)
-        told |= self._told | {"computed_by": f"{steps} {run.computed_by}", "begun": begun}
+        told |= self._prepared.told | {"computed_by": f"{steps} {run.computed_by}", "begun": begun}
         told |= {"contacts": found.contacts}
         told |= {"stats": step_counts(steps, steps) | {"num_unsolved_steps": found.unsolved}}
         result = RESULTS.where(found.diverged, RESULTS.diverged, result_of(np.int32(0)))
-        return trajectory_of(start, observed, result=result, **told)
+        return trajectory_of(asked.start, observed, result=result, **told)
 
 
 def _require_fitting(options: Options) -> None:

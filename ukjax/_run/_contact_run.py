@@ -24,7 +24,7 @@ from .._misc._types import is_traced, is_tracing
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
-from ._contact_told import Beginning, ContactRun, at_hand, names_told, told_of, trajectory_of
+from ._contact_told import Asked, ContactRun, Prepared, told_of, trajectory_of
 from ._event_resets import parted, warn_of_resets
 from ._event_separation import separated
 from ._events import as_diffrax, departing, event_names, which
@@ -39,51 +39,35 @@ from ._trajectory import Trajectory
 class EventsPlan:
     """How runs of a system with contacts are made, event by event.
 
-    - `run`: all but state and times.
     - `traced`: whether JAX traces any of it.
     """
 
     def __init__(self, system: AbstractSystem, options: Options, t: Array, q: Array, v: Array):
-        self.run = _planned_run(interned(system, t, q, v), options, t, q, v)
-        self.traced = is_traced(system, tuple(options), self.run)
-        self.run = self.run if self.traced else at_hand(self.run)
-        self._begun = Beginning(self.run, options.formula is None)
-        self._told = names_told(self.run, t, q, v) | {
-            "computed_by": self.run.computed_by,
-            "event_names": event_names(self.run.event),
-        }
+        run = _planned_run(interned(system, t, q, v), options, t, q, v)
+        self._prepared = Prepared(run, (system, options), (t, q, v))
+        self.traced = self._prepared.traced
 
-    def trajectory(
-        self,
-        start: tuple[Array, Array, Array],
-        rest: tuple[Array, Array | None],
-        ts: Array | None,
-        *,
-        start_tolerance: float | None,
-        **told: Any,
-    ) -> Trajectory:
+    def trajectory(self, asked: Asked, **told: Any) -> Trajectory:
         """The trajectory of a run.
 
         **Arguments:**
 
-        - `start`: (t, q, v).
-        - `rest`: the end, and the first step, if it is given.
-        - `ts`: the times to save at; None for every step.
-        - `start_tolerance`: how far the start may be moved.
+        - `asked`: what is asked of it.
         - `told`: fields of the trajectory that are known before the run.
         """
-        (t, q, v), run = start, self.run
-        traced = self.traced or is_tracing() or is_traced(start, rest, ts)
-        q, v = (q, v) if traced else self._begun(start, start_tolerance)
-        observed, solved, events, begun = _run(run, t, q, v, rest, ts if traced else padded(ts, rest[0]))
+        (t, q, v), t1, dt0, ts, _ = asked
+        run, traced = self._prepared.run, self.traced or is_tracing() or is_traced(asked)
+        q, v = (q, v) if traced else self._prepared.begun(asked)
+        observed, solved, events, begun = _run(run, t, q, v, (t1, dt0), ts if traced else padded(ts, t1))
         if not traced:
             places = reached(observed["t"])
             # By NumPy: each shape would be compiled.
             observed = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[places]), observed)
             warn_of_resets(run.touching.resets, events, observed["q"], observed["v"])
-        told |= self._told | {"begun": begun, "contacts": _history(run, events, observed)}
+        told |= self._prepared.told | {"computed_by": run.computed_by, "event_names": event_names(run.event)}
+        told |= {"begun": begun, "contacts": _history(run, events, observed)}
         told |= {"stats": solved.stats, "result": solved.result, "event": solved.event}
-        return trajectory_of(start, observed, **told)
+        return trajectory_of(asked.start, observed, **told)
 
 
 def _history(run: ContactRun, events: dict[str, Any], observed: dict[str, Any]) -> ContactHistory:

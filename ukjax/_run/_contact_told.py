@@ -19,6 +19,7 @@ from .._misc._arguments import one_of
 from .._misc._errors import InputError
 from .._misc._linear import lazily_differentiated
 from .._misc._precision import in_full_precision
+from .._misc._types import is_traced
 from .._motion._model import Model
 from .._system._constraint import unilateral
 from .._system._rows import constraint_rows
@@ -81,38 +82,70 @@ def _gaps_and_bends(system: AbstractSystem, t: Array, q: Array, v: Array) -> tup
     return found.gap, jnp.abs(more + less - 2 * found.u) / jnp.where(size > 0, size, 1)
 
 
+class Asked(NamedTuple):
+    """What is asked of one run.
+
+    - `start`: (t, q, v).
+    - `t1`: the end [s].
+    - `dt0`: the first step, or the length of all [s], if it is given.
+    - `ts`: the times to save at [s]; None for every step.
+    - `start_tolerance`: how far the start may be moved.
+    """
+
+    start: tuple[Array, Array, Array]
+    t1: Array
+    dt0: Array | None
+    ts: Array | None
+    start_tolerance: float | None
+
+
 @final
-class Beginning:
-    """Where runs begin.
+class Prepared:
+    """A run as far as it is known before its start.
+
+    - `run`: with the numbers of its model at hand, unless it is traced.
+    - `traced`: whether JAX traces any of it.
+    - `told`: the names of bilateral rows, coordinates and velocities, as fields of a `Trajectory`.
 
     **Arguments:**
 
     - `run`: the run.
-    - `automatic`: whether the formula is the default one.
+    - `given`: the system and the options it was made of, the formula as it was given.
+    - `state`: (t, q, v), of which only shapes and types matter.
     """
 
-    def __init__(self, run: ContactRun, automatic: bool):
-        self._run, self._automatic = run, automatic
+    def __init__(self, run: ContactRun, given: tuple[AbstractSystem, Any], state: tuple[Array, Array, Array]):
+        system, model = run.touching.model.system, run.touching.model
+        self.traced, self._automatic = is_traced(given, run), given[1].formula is None
+        if not self.traced:
+            run = run._replace(touching=dataclasses.replace(run.touching, model=model.ready()))
+        self.run = run
+        rows, names = eqx.filter_eval_shape(constraint_rows, system, *state), names_of(system, *state[1:])
+        self.told = {
+            "row_names": rows.names,
+            "row_kinds": rows.kinds,
+            "coordinate_names": names.coordinates,
+            "velocity_names": names.velocities,
+        }
 
     @functools.cached_property
     def _gaps(self) -> AtStates:
-        system: Any = self._run.touching.model.system
+        system: Any = self.run.touching.model.system
         return AtStates(_gaps_and_bends, system.system)
 
-    def __call__(self, start: tuple[Array, Array, Array], tolerance: float | None) -> tuple[Array, Array]:
+    def begun(self, asked: Asked) -> tuple[Array, Array]:
         """The state (q, v) to start from, for a start that has values: on the bilateral constraints.
 
         **Arguments:**
 
-        - `start`: (t, q, v) as given.
-        - `tolerance`: how far the start may be moved, as `simulate` takes it.
+        - `asked`: with the start as given.
 
         **Raises:** `InputError` where a run cannot start: also where a gap is negative or not finite, and for a slip that
         is not linear in v.
         """
-        touching, (t, q, v) = self._run.touching, start
+        touching, (t, q, v) = self.run.touching, asked.start
         y = checked_start(touching.model, t, q, v, self._automatic)
-        require_near(touching.model, t, (q, v), y, tolerance, stacklevel=4)
+        require_near(touching.model, t, (q, v), y, asked.start_tolerance, stacklevel=4)
         gap, bend = self._gaps.one(t, *y)
         names = touching.layout.names
         bent = {names[i]: None for i in touching.layout.owner[bend > 1e4 * np.finfo(q.dtype).eps]}
@@ -151,30 +184,6 @@ def told_of(run: ContactRun, t: Array, q: Array, v: Array, push: Array) -> dict[
     energy = lazily_differentiated(_energy)(model, t, q, v) if has_energy else None
     force = told["constraint_force"] + push
     return told | {"t": t, "q": q, "v": v, "constraint_force": force, "energy": energy}
-
-
-def at_hand(run: ContactRun) -> ContactRun:
-    """The same run with the numbers of its model at hand."""
-    model = run.touching.model.ready()
-    return run._replace(touching=dataclasses.replace(run.touching, model=model))
-
-
-def names_told(run: ContactRun, t: Array, q: Array, v: Array) -> dict[str, Any]:
-    """The names of bilateral rows, coordinates and velocities, as fields of a `Trajectory`.
-
-    **Arguments:**
-
-    - `run`: the run.
-    - `t`, `q`, `v`: of these only shapes and types matter.
-    """
-    system = run.touching.model.system
-    rows, names = eqx.filter_eval_shape(constraint_rows, system, t, q, v), names_of(system, q, v)
-    return {
-        "row_names": rows.names,
-        "row_kinds": rows.kinds,
-        "coordinate_names": names.coordinates,
-        "velocity_names": names.velocities,
-    }
 
 
 def trajectory_of(

@@ -20,6 +20,7 @@ from .._system._system import AbstractSystem
 from . import _options
 from ._certify import certify
 from ._contact_doubts import warn_of_contacts
+from ._contact_told import Asked
 from ._events import Events
 from ._failure import explained, explained_with_contacts
 from ._made import Made, RunOptions
@@ -147,8 +148,7 @@ def simulate(
     )  # fmt: skip
     plan = planned(system, options, t0, q0, v0)
     if not isinstance(plan, RunPlan):
-        given_run = (t0, q0, v0), (t1, dt0), ts
-        trajectory = plan.trajectory(*given_run, start_tolerance=start_tolerance, name=name)
+        trajectory = plan.trajectory(Asked((t0, q0, v0), t1, dt0, ts, start_tolerance), name=name)
         if not is_traced(trajectory):
             points = getattr(system, "points", None)
             origin = _origin(given, as_given, system, (q0, v0, t0, t1), again, points=points, name=name)

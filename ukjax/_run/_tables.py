@@ -151,12 +151,6 @@ def _contacts_from(table: RunTable, count: int) -> ContactHistory | None:
     if "contacts" not in table.columns:
         return None
     columns = {_field(ContactHistory, k): table.columns[k].values for k in CONTACT_COLUMNS | EVENT_COLUMNS}
-    truths = ("closed", "sliding", "ambiguous", "closed_before", "sliding_before", "sudden")
-    columns |= {
-        k: x.astype(bool)
-        for k, x in columns.items()
-        if k in truths or (k.startswith("event_") and x.ndim == 2)
-    }
     contacts, angles = columns.pop("contacts").tolist(), columns.pop("angles").tolist()
     return ContactHistory(
         names=tuple(table.labels["contact"]),
