@@ -83,7 +83,7 @@ def moved(inputs: list[Scalars], params: dict, primitive: Any) -> Scalars:
     operands, indices = inputs[:count], inputs[count:]
     if not all(map(is_constant, indices)):
         raise TranslationError(f"'{primitive.name}' at places that are not known has no scalar code")
-    flat = [x for operand in operands for x in operand.reshape(-1)]
+    flat = np.concatenate([x.reshape(-1) for x in operands])
     starts = np.cumsum([0, *(x.size for x in operands)])
     counted = [
         np.arange(start, start + x.size).reshape(x.shape) for start, x in zip(starts, operands, strict=False)
@@ -92,7 +92,7 @@ def moved(inputs: list[Scalars], params: dict, primitive: Any) -> Scalars:
     found = _INDEXED[primitive.name](counted, known, params)
     if found.size and not (found.min() >= 0 and found.max() < len(flat)):
         raise TranslationError(f"'{primitive.name}' reaches out of bounds")
-    return filled(found.shape, [flat[i] for i in found.reshape(-1)])
+    return shaped(flat[found], found.shape)
 
 
 def _gathered(counted: list[np.ndarray], known: list[np.ndarray], params: dict) -> np.ndarray:
