@@ -1,5 +1,6 @@
 """What constraints are called: as they were named, as their functions are, or by kind and number; and their kinds."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -27,7 +28,8 @@ def constraint_name(fn: Callable, name: str | None, takes: str = "t, q, v") -> s
 
 
 def names_by_kind(names: Sequence[str], kinds: Sequence[str]) -> list[str]:
-    """The names, but for functions that have none their kind and number, such as `holonomic 2`.
+    """The names, but for functions that have none their kind and number, such as `holonomic 2`; and what several are
+    called is numbered too, such as `rod 1` and `rod 2`: functions of one loop have one name.
 
     **Arguments:**
 
@@ -38,4 +40,5 @@ def names_by_kind(names: Sequence[str], kinds: Sequence[str]) -> list[str]:
     for name, kind in zip(names, kinds, strict=True):
         counts[kind] += 1
         found.append(f"{kind} {counts[kind]}" if name == _UNNAMED else name)
-    return found
+    alike = {name: itertools.count(1) for name in found if found.count(name) > 1}
+    return [f"{name} {next(alike[name])}" if name in alike else name for name in found]
