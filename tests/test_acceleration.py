@@ -145,7 +145,13 @@ def _states(thetas):
     )
 
 
-@pytest.mark.parametrize("method", RANK_DEFICIENT)
+@pytest.mark.parametrize(
+    "method",
+    [
+        pytest.param(x, marks=() if x in ("GramSchmidt", "lineax.SVD") else pytest.mark.slow)
+        for x in RANK_DEFICIENT
+    ],
+)
 def test_jit_and_vmap(method):
     """Batches of redundant rows, against the closed form of the one degree of freedom."""
     q, v, a = _states(np.linspace(-1.2, 4.0, 7) + 0.1)
@@ -155,7 +161,11 @@ def test_jit_and_vmap(method):
 
 @pytest.mark.parametrize(
     ("formula", "method"),
-    [("Schur", "CompleteOrthogonal"), ("UdwadiaKalaba", "SVD"), ("UdwadiaKalaba", "GramSchmidt")],
+    [
+        pytest.param("Schur", "CompleteOrthogonal", marks=pytest.mark.slow),
+        pytest.param("UdwadiaKalaba", "SVD", marks=pytest.mark.slow),
+        ("UdwadiaKalaba", "GramSchmidt"),
+    ],
 )
 def test_derivative_along_the_motion(formula, method):
     """jvp and vjp of a by (q, v), in the direction of theta, against differences of the closed form.
