@@ -102,8 +102,9 @@ def _filled(M, Q, A, b) -> Equations:
     return Equations(M, grown(Q, VELOCITIES), np.zeros(VELOCITIES), rows)
 
 
-# They have tests of their own in test_field_models.py.
-LONG = ("bicycle", "rattleback", "stewart", "strandbeest", "turntable_ball")
+# They have tests of their own in test_field_models.py and test_trees.py.
+LONG = ("arm_6r", "bennett", "bicycle", "rattleback", "spatial_slider_crank", "stewart", "strandbeest")
+LONG += ("turntable_ball",)
 CASES = [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in MODELS]
 
 
