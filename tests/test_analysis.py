@@ -157,9 +157,17 @@ def test_inverse_dynamics_is_mujocos() -> None:
     mujoco.mj_inverse(model, data)
     found = ua.inverse_dynamics(robot(), a, 0.0, q, v, inputs=np.eye(10))
     np.testing.assert_allclose(found.efforts, data.qfrc_inverse, atol=1e-11)
+
+
+def test_what_motors_cannot_do_is_told() -> None:
+    bodies = [um.PlanarBody("torso", 3.0, (0.0, 0.0), 0.2), um.PlanarBody("arm", 1.0, (0.5, 0.0), 0.05)]
+    joints = [um.Free("free", "ground", "torso", (0.0, 0.0))]
+    joints += [um.Revolute("shoulder", "torso", "arm", (0.2, 0.0))]
+    flat = um.tree(bodies, joints, [um.Gravity(), um.Actuator("motor", "shoulder")])
+    at = np.ones(4), 0.0, flat.q0, np.zeros(4)
     with pytest.raises(uk.InputError, match=r"the inputs motor cannot give this acceleration: .* free x \("):
-        ua.inverse_dynamics(robot(), a, 0.0, q, v)
-    missed = ua.inverse_dynamics(robot(), a, 0.0, q, v, throw=False)
+        ua.inverse_dynamics(flat, *at)
+    missed = ua.inverse_dynamics(flat, *at, throw=False)
     assert not missed.realizable
     assert np.abs(missed.residual).max() > 0.1
 

@@ -305,7 +305,9 @@ def _filter(x, P, H, b, R):
 
 
 @pytest.mark.parametrize("R", [1.0, 1e-3])
-@pytest.mark.parametrize("shape", ["independent", "dependent on levels below", "determined"])
+@pytest.mark.parametrize(
+    "shape", [pytest.param("independent", marks=pytest.mark.slow), "dependent on levels below", "determined"]
+)
 def test_clearances_are_the_measurement_noise_of_a_kalman_filter(shape, R):
     levels, x, rng = _levels(SHAPES[shape])
     pairs = [(A, A @ x + rng.normal(size=len(A))) for A in levels]
@@ -344,7 +346,9 @@ def test_exact_and_yielding_levels_mix_in_any_order():
         _close(result.P, state[1], 1e-11)
 
 
-@pytest.mark.parametrize("shape", ["dependent on levels below", "nothing new"])
+@pytest.mark.parametrize(
+    "shape", [pytest.param("dependent on levels below", marks=pytest.mark.slow), "nothing new"]
+)
 def test_vanishing_clearance_is_exact_enforcement(shape):
     levels, x, rng = _levels(SHAPES[shape])
     equations, names = _equations(levels, x, rng)

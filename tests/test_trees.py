@@ -548,6 +548,7 @@ def test_reactions_of_two_links_are_those_of_newton_and_euler():
         assert reaction.unique
 
 
+@pytest.mark.slow
 def test_reactions_of_loops_equal_those_in_absolute_coordinates(four_bars):
     found = []
     for system in four_bars:
