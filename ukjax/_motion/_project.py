@@ -133,7 +133,7 @@ class Projection(AbstractStabilizer):
         computed at once.
         """
         if isinstance(self.pinv, _OF_NUMPY) and not is_traced((system, t, q)):
-            here, t = AtStates(at_position, system).one, np.asarray(t)
+            here = AtStates(at_position, system).one
             return positions_on_host(lambda q: here(t, q), q, self.pinv.threshold(q.dtype))  # pyright: ignore[reportReturnType]
         if not jax.eval_shape(lambda t, q: position_rows(system, t, q), t, q).size:
             return q

@@ -133,7 +133,7 @@ def _quaternions(system: MechanismSystem) -> list[int]:
 
 
 def _step(
-    way: tuple[MechanismSystem, dict[str, Array], dict[str, Array], Callable[..., Coordinates]],
+    way: tuple[MechanismSystem, dict[str, Array], dict[str, Array], Callable[..., Any]],
     passed: tuple[Coordinates, Coordinates],
     how_far: tuple[Array, Array],
 ) -> tuple[tuple[Coordinates, Coordinates], None]:
