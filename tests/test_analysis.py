@@ -82,13 +82,18 @@ def test_absolute_coordinates_have_the_same_frames() -> None:
     """A hinge in 12 velocities of which one is free, and in one: J v and J v' + J' v are the same."""
     arm = um.rod("arm", (0.0, 0.0, 0.0), (1.0, 0.0, 0.0), 1.0, radius=0.1)
     hinge = um.Revolute("hinge", "ground", "arm", (0.0, 0.0, 0.0), Z)
-    found = []
-    for system in (um.tree([arm], [hinge]), um.assemble([arm], [hinge])):
-        start = um.problem(system, at={"hinge": 0.7}, rates={"hinge": 2.0})
-        tip = ua.jacobian(start, "arm.end")
-        a = uk.RangeForm().acceleration(system, 0.0, start.q0, start.v0).a
-        found.append((tip.frame.position, tip.frame.rotation, tip.velocity, tip.matrix @ a + tip.bias))
     c, s = np.cos(0.7), np.sin(0.7)
+    turned = (
+        [c / 2, s / 2, 0, np.cos(0.35), 0, 0, np.sin(0.35)],
+        [-s, c, 0, 0, 0, 2],
+        [-2 * c, -2 * s, 0, 0, 0, 0],
+    )
+    found = []
+    for make, (q, v, a) in ((um.tree, ([0.7], [2.0], [0.0])), (um.assemble, turned)):
+        tip = ua.jacobian(make([arm], [hinge]), "arm.end", q=np.array(q), v=np.array(v, float))
+        found.append(
+            (tip.frame.position, tip.frame.rotation, tip.velocity, tip.matrix @ np.array(a) + tip.bias)
+        )
     known = (
         (c, s, 0),
         ((c, -s, 0), (s, c, 0), (0, 0, 1)),
@@ -152,9 +157,17 @@ def test_inverse_dynamics_is_mujocos() -> None:
     mujoco.mj_inverse(model, data)
     found = ua.inverse_dynamics(robot(), a, 0.0, q, v, inputs=np.eye(10))
     np.testing.assert_allclose(found.efforts, data.qfrc_inverse, atol=1e-11)
+
+
+def test_what_motors_cannot_do_is_told() -> None:
+    bodies = [um.PlanarBody("torso", 3.0, (0.0, 0.0), 0.2), um.PlanarBody("arm", 1.0, (0.5, 0.0), 0.05)]
+    joints = [um.Free("free", "ground", "torso", (0.0, 0.0))]
+    joints += [um.Revolute("shoulder", "torso", "arm", (0.2, 0.0))]
+    flat = um.tree(bodies, joints, [um.Gravity(), um.Actuator("motor", "shoulder")])
+    at = np.ones(4), 0.0, flat.q0, np.zeros(4)
     with pytest.raises(uk.InputError, match=r"the inputs motor cannot give this acceleration: .* free x \("):
-        ua.inverse_dynamics(robot(), a, 0.0, q, v)
-    missed = ua.inverse_dynamics(robot(), a, 0.0, q, v, throw=False)
+        ua.inverse_dynamics(flat, *at)
+    missed = ua.inverse_dynamics(flat, *at, throw=False)
     assert not missed.realizable
     assert np.abs(missed.residual).max() > 0.1
 

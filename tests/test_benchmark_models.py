@@ -123,6 +123,7 @@ def test_andrews_starts_as_published(coordinates):
     np.testing.assert_allclose(q, ANDREWS_START, atol=2e-15)
 
 
+@pytest.mark.slow
 def test_andrews_moves_alike_in_both_coordinates():
     """Centres and angles of the bodies as functions of the seven angles carry one acceleration to the other."""
     classical, absolute = (models.andrews(coordinates=x) for x in ("classical", "absolute"))

@@ -126,7 +126,7 @@ def test_weighted_least_norm(kind):
     np.testing.assert_allclose(found.u, u, rtol=1e-9, atol=1e-10)
 
 
-@pytest.mark.parametrize("formula", ["eliminate", "paper"])
+@pytest.mark.parametrize("formula", ["eliminate", pytest.param("paper", marks=pytest.mark.slow)])
 def test_free_vector_changes_the_inputs_but_not_the_motion(formula):
     equations = random_equations(4, 2, 5, 2)
     rng = np.random.default_rng(6)
@@ -341,7 +341,7 @@ def _robots_u(mass, t, q, v, **options):
 STATE = ([1.2, -0.7, 0.1, 0.8, -1.3], [0.4, -0.3, 0.2, 0.1, 0.5])
 
 
-@pytest.mark.parametrize("formula", ["eliminate", "paper"])
+@pytest.mark.parametrize("formula", ["eliminate", pytest.param("paper", marks=pytest.mark.slow)])
 def test_derivatives(formula):
     t, q, v = state(0.4, *STATE)
     direction = jnp.array([0.3, -0.2, 0.5, 0.1, -0.4])

@@ -102,7 +102,11 @@ def _close(found, expected, tolerance=1e-12):
 # The acceleration
 
 
-CASES = [(shape, "GramSchmidt") for shape in SHAPES] + [("nothing new", "SVD"), ("determined", "Greville")]
+CASES = [
+    pytest.param(shape, "GramSchmidt", marks=pytest.mark.slow if shape == "determined" else ())
+    for shape in SHAPES
+]
+CASES += [pytest.param("nothing new", "SVD", marks=pytest.mark.slow), ("determined", "Greville")]
 
 
 @pytest.mark.parametrize(("shape", "method"), CASES)
@@ -135,12 +139,20 @@ def test_the_last_level_is_the_formula_and_levels_default_to_constraints():
         assert eqx.tree_equal(found, expected, rtol=1e-14, atol=1e-14)
 
 
-def test_the_order_of_levels_does_not_matter_for_consistent_rows():
+@pytest.mark.parametrize(
+    "order",
+    [
+        (("c1", "c2"), ("c0",)),
+        *(
+            pytest.param(x, marks=pytest.mark.slow)
+            for x in ((("c2",), ("c0",), ("c1",)), (("c2", "c0", "c1"),))
+        ),
+    ],
+)
+def test_the_order_of_levels_does_not_matter_for_consistent_rows(order):
     levels, x, rng = _levels(SHAPES["dependent on levels below"])
     equations, _ = _equations(levels, x, rng)
-    expected = _all_at_once(equations, None)
-    for order in (("c2",), ("c0",), ("c1",)), (("c1", "c2"), ("c0",)), (("c2", "c0", "c1"),):
-        _close(_solve(uk.Recursive(order), equations).a, expected)
+    _close(_solve(uk.Recursive(order), equations).a, _all_at_once(equations, None))
 
 
 @pytest.mark.parametrize("drift", [1e-12, 1e-8, 1e-6])
@@ -219,7 +231,7 @@ def _modular(seed, variables=((0, 2, 4), (1, 3, 5))):
     "variables", [((0, 2, 4), (1, 3, 5)), pytest.param(((0, 2), (1, 3, 5, 6)), marks=pytest.mark.slow)]
 )
 @pytest.mark.parametrize(
-    "clearance", [None, pytest.param(0.2, marks=pytest.mark.slow), {"c1": 0.3, "c2": 0.1}]
+    "clearance", [None, *(pytest.param(x, marks=pytest.mark.slow) for x in (0.2, {"c1": 0.3, "c2": 0.1}))]
 )
 def test_modules_change_nothing(variables, clearance):
     """Identical ones, computed as a batch, and others; also where only some of the rows have a clearance."""
@@ -293,7 +305,9 @@ def _filter(x, P, H, b, R):
 
 
 @pytest.mark.parametrize("R", [1.0, 1e-3])
-@pytest.mark.parametrize("shape", ["independent", "dependent on levels below", "determined"])
+@pytest.mark.parametrize(
+    "shape", [pytest.param("independent", marks=pytest.mark.slow), "dependent on levels below", "determined"]
+)
 def test_clearances_are_the_measurement_noise_of_a_kalman_filter(shape, R):
     levels, x, rng = _levels(SHAPES[shape])
     pairs = [(A, A @ x + rng.normal(size=len(A))) for A in levels]
@@ -332,7 +346,9 @@ def test_exact_and_yielding_levels_mix_in_any_order():
         _close(result.P, state[1], 1e-11)
 
 
-@pytest.mark.parametrize("shape", ["dependent on levels below", "nothing new"])
+@pytest.mark.parametrize(
+    "shape", [pytest.param("dependent on levels below", marks=pytest.mark.slow), "nothing new"]
+)
 def test_vanishing_clearance_is_exact_enforcement(shape):
     levels, x, rng = _levels(SHAPES[shape])
     equations, names = _equations(levels, x, rng)
@@ -381,7 +397,8 @@ _null_space_bases = eqx.filter_jit(uk.null_space_bases)
 
 
 @pytest.mark.parametrize(
-    "shape", [pytest.param(s, marks=pytest.mark.slow if s == "independent" else ()) for s in SHAPES]
+    "shape",
+    [pytest.param(s, marks=pytest.mark.slow if s in ("independent", "determined") else ()) for s in SHAPES],
 )
 def test_projectors_inverses_and_bases_satisfy_their_equations(shape):
     levels = _levels(SHAPES[shape])[0]

@@ -23,7 +23,7 @@ def test_a_winch_pulls_with_weight_and_acceleration() -> None:
 
 
 @pytest.mark.parametrize("kind", ["absolute", "tree"])
-@pytest.mark.parametrize("rate", [2.0, -2.0])
+@pytest.mark.parametrize("rate", [pytest.param(2.0, marks=pytest.mark.slow), -2.0])
 def test_effort_and_power_of_a_motor(kind: str, rate: float) -> None:
     """A rod turned at a constant rate: the motor carries the weight, m g L/2 cos(angle), whichever way it turns."""
     drive = um.Drive("motor", "pin" if kind == "absolute" else PIN, lambda t: rate * t)

@@ -126,10 +126,13 @@ def test_simulates_as_scipy_does(kind) -> None:
         assert max(run.max_position_error, run.max_velocity_error) < 1e-13
 
 
-# Which rows a kind has is tested above; two have all that there are.
+# Which rows a kind has is tested above, and a run on arrays that projects below.
 @pytest.mark.parametrize(
     "kind",
-    [MovingRod, RowsAlone, *(pytest.param(x, marks=pytest.mark.slow) for x in (PositionsAlone, RatesAlone))],
+    [
+        RowsAlone,
+        *(pytest.param(x, marks=pytest.mark.slow) for x in (MovingRod, PositionsAlone, RatesAlone)),
+    ],
 )
 def test_simulates_on_arrays_as_scipy_does(kind) -> None:
     ts = np.linspace(0, END, 11)
@@ -312,4 +315,5 @@ def test_pseudoinverse_method_in_a_run() -> None:
     ts = np.linspace(0, END, 3)
     formula, projected = uk.UdwadiaKalaba(Eigen()), uk.Projection(Eigen())
     run = uk.simulate(_problem(), ts=ts, rtol=1e-10, atol=1e-10, formula=formula, stabilizer=projected)
+    assert run.computed_by.startswith("arrays")
     np.testing.assert_allclose(run.q, _place(1.0, ts), atol=2e-8)

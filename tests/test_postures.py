@@ -1,5 +1,6 @@
 """Starts by name: joints, bodies and points at given positions, against the geometry of linkages in closed form."""
 
+import functools
 import warnings
 
 import equinox as eqx
@@ -36,12 +37,19 @@ def ends(angle: float, side: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
     return b, b + along * x + side * np.array([-along[1], along[0]]) * np.sqrt(coupler**2 - x**2)
 
 
+@functools.cache
+def turned(kind: str, angle: float) -> np.ndarray:
+    """The coordinates where the crank is turned by so much."""
+    return um.problem(FOUR_BARS[kind], at={"A": angle}, v0=STILL[kind]).q0
+
+
+@pytest.mark.parametrize("angles", [(0.5, 5.0), pytest.param((-1.0, 2.5), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", FOUR_BARS)
-def test_a_four_bar_closes_as_it_is_drawn(kind: str) -> None:
+def test_a_four_bar_closes_as_it_is_drawn(kind: str, angles: tuple[float, ...]) -> None:
     system = FOUR_BARS[kind]
-    for angle in (0.5, -1.0, 2.5, 5.0):
+    for angle in angles:
         b, c = ends(angle)
-        found = points(system, um.problem(system, at={"A": angle}, v0=STILL[kind]).q0)
+        found = points(system, turned(kind, angle))
         np.testing.assert_allclose(found["crank.end"], b, atol=1e-14)
         np.testing.assert_allclose([found["coupler.end"], found["rocker.end"]], [c, c], atol=1e-13)
         assert np.abs(c - ends(angle, side=-1.0)[1]).max() > 0.5
@@ -50,7 +58,7 @@ def test_a_four_bar_closes_as_it_is_drawn(kind: str) -> None:
 def test_bodies_and_points_may_be_named() -> None:
     system, still = FOUR_BARS["absolute"], STILL["absolute"]
     c = ends(0.5)[1]
-    by_joint = um.problem(system, at={"A": 0.5}, v0=still).q0
+    by_joint = turned("absolute", 0.5)
     np.testing.assert_allclose(um.problem(system, at={"coupler.end": c}, v0=still).q0, by_joint, atol=1e-13)
     rocker = np.arctan2(*(c - D)[::-1]) - np.pi / 2
     np.testing.assert_allclose(um.problem(system, at={"rocker": rocker}, v0=still).q0, by_joint, atol=1e-13)
@@ -62,7 +70,7 @@ def test_rates_are_of_that_posture() -> None:
     speed = jax.jvp(lambda q: points(system, q)["coupler.end"], (problem.q0,), (problem.v0,))[1]
     by_differences = (ends(0.5 + 2e-6)[1] - ends(0.5 - 2e-6)[1]) / 2e-6
     np.testing.assert_allclose(speed, by_differences, rtol=1e-8)
-    run = uk.simulate(um.problem(system, at={"A": 0.5}, rates={"A": 2.0}, t1=0.1), ts=2)
+    run = uk.simulate(problem, t1=0.1, ts=2)
     np.testing.assert_allclose(run.q[0], problem.q0, atol=1e-14)  # nothing is moved again
 
 
@@ -77,7 +85,10 @@ def test_the_same_within_jit_and_its_derivative() -> None:
     np.testing.assert_allclose(slope, (ends(0.5 + 1e-6)[1] - ends(0.5 - 1e-6)[1]) / 2e-6, rtol=1e-8)
 
 
-def test_a_slider_crank_in_closed_form() -> None:
+@pytest.mark.parametrize(
+    "angles", [(-2.0,), pytest.param((1.0, 3.0), marks=pytest.mark.slow)], ids=["back", "forward"]
+)
+def test_a_slider_crank_in_closed_form(angles: tuple[float, ...]) -> None:
     r, length = 0.5, 1.3
     parts = [um.rod("crank", (0, 0), (r, 0), 1.0), um.rod("rod", (r, 0), (r + length, 0), 1.0)]
     parts += [um.box("slider", (r + length, 0), (0.1, 0.1), 1.0)]
@@ -85,7 +96,7 @@ def test_a_slider_crank_in_closed_form() -> None:
     joints += [um.Revolute("wrist", "rod", "slider", (r + length, 0))]
     slide = um.Prismatic("slide", "ground", "slider", (r + length, 0), (1, 0))
     system = um.assemble(parts, [*joints, slide])
-    for angle in (1.0, -2.0, 3.0):
+    for angle in angles:
         q = um.problem(system, at={"main": angle}, v0=np.zeros(9)).q0
         x = r * np.cos(angle) + np.sqrt(length**2 - (r * np.sin(angle)) ** 2)
         np.testing.assert_allclose(points(system, q)["slider"], (x, 0.0), atol=1e-13)
@@ -100,17 +111,25 @@ ARM = um.box("arm", (1.5, 0, 0), (1, 0.1, 0.2), 1.0)
 TURN = Rotation.from_rotvec([1.0, 2.0, -0.5])
 
 
+@pytest.mark.parametrize(
+    ("angle", "turn"),
+    [
+        pytest.param(0.4, TURN, marks=pytest.mark.slow),
+        (2.9, Rotation.from_rotvec([np.pi, 0, 0])),
+        pytest.param(4.5, TURN.inv(), marks=pytest.mark.slow),
+    ],
+    ids=["near", "half a turn", "far"],
+)
 @pytest.mark.parametrize("make", [um.assemble, um.tree])
-def test_orientations_in_space(make) -> None:
+def test_orientations_in_space(make, angle: float, turn: Rotation) -> None:
     hinge = um.Revolute("hinge", "ground", "box", (0, 0, 0), (0, 1, 1))
     system = make([BOX, ARM], [hinge, um.Spherical("ball", "box", "arm", (1, 0, 0))])
     still = np.zeros(12 if make is um.assemble else 4)
-    for angle, turn in ((0.4, TURN), (2.9, Rotation.from_rotvec([np.pi, 0, 0])), (4.5, TURN.inv())):
-        at = {"hinge": angle, "ball": -scalar_first(turn)}  # of the two quaternions either
-        found = placements(system, um.problem(system, at=at, v0=still).q0)
-        box = Rotation.from_rotvec(angle * np.array([0, 1, 1]) / np.sqrt(2)).as_matrix()
-        np.testing.assert_allclose(found["box"].R, box, atol=1e-13)
-        np.testing.assert_allclose(found["arm"].R, box @ turn.as_matrix(), atol=1e-13)
+    at = {"hinge": angle, "ball": -scalar_first(turn)}  # of the two quaternions either
+    found = placements(system, um.problem(system, at=at, v0=still).q0)
+    box = Rotation.from_rotvec(angle * np.array([0, 1, 1]) / np.sqrt(2)).as_matrix()
+    np.testing.assert_allclose(found["box"].R, box, atol=1e-13)
+    np.testing.assert_allclose(found["arm"].R, box @ turn.as_matrix(), atol=1e-13)
 
 
 def test_coordinates_of_a_tree() -> None:

@@ -60,7 +60,7 @@ def assert_close(P, expected: np.ndarray, tolerance: float) -> None:
     assert np.abs(np.asarray(P) - expected).max(initial=0) <= tolerance * np.abs(expected).max(initial=0)
 
 
-@by_name("shape", [(3, 5), (6, 4), (1, 4), (12, 12)], ids=str)
+@by_name("shape", [(3, 5), (6, 4), (1, 4), pytest.param((12, 12), marks=pytest.mark.slow)], ids=str)
 @by_name("method", RANK_SAFE, ids=lambda m: m.__name__)
 def test_grid(method, shape):
     full = min(shape)
@@ -217,7 +217,14 @@ def test_float32(method):
 
 
 @pytest.mark.usefixtures("optimized")
-@by_name("method", ALL, ids=lambda m: m.__name__)
+@by_name(
+    "method",
+    [
+        *(pytest.param(m, marks=pytest.mark.slow) for m in (SVD, CompleteOrthogonal, HouseholderQR)),
+        *(Greville, GramSchmidt, Cholesky),
+    ],
+    ids=lambda m: m.__name__,
+)
 def test_big_batch_returns(method):
     """Batched LAPACK hangs on two cores from a few thousand matrices on; ours must not."""
     rng = np.random.default_rng(2)

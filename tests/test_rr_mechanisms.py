@@ -202,6 +202,14 @@ def test_levels_are_modules_chains_mechanism(mechanism):
     assert bodies[2 * joints.legs :] == last
 
 
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in ("planar_2rrr", "planar_4rrr") else ())
+        for name in MECHANISMS
+    ],
+    indirect=True,
+)
 def test_acceleration_is_that_of_joint_coordinates(mechanism):
     problem, joints = mechanism
     formula = uk.Recursive(problem.system.levels)

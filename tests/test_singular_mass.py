@@ -34,7 +34,13 @@ def _random(n: int, m: int, rank: int, kernel: int, seed: int):
 
 
 @pytest.mark.parametrize("formula", ANY_MASS + POSITIVE, ids=lambda f: type(f).__name__)
-@pytest.mark.parametrize("shape", [(6, 4, 3, 0), (6, 4, 3, 2), (5, 2, 2, 1), (4, 0, 0, 0), (4, 6, 3, 2)])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        *((6, 4, 3, 0), (6, 4, 3, 2), (4, 0, 0, 0), (4, 6, 3, 2)),
+        pytest.param((5, 2, 2, 1), marks=pytest.mark.slow),
+    ],
+)
 def test_equals_the_kkt_system(formula, shape):
     if shape[3] and formula.needs_definite_mass:
         pytest.skip("needs M > 0")
@@ -68,7 +74,14 @@ def test_what_is_not_unique_says_so_and_eta_chooses():
         uk.NullSpace().acceleration(system, 0.0, zero, zero)
 
 
-@pytest.mark.parametrize("formula", ANY_MASS, ids=lambda f: type(f).__name__)
+@pytest.mark.parametrize(
+    "formula",
+    [
+        *(uk.RangeForm(), uk.KKT()),
+        *(pytest.param(f, marks=pytest.mark.slow) for f in (uk.StackedForm(), uk.NullSpace())),
+    ],
+    ids=lambda f: type(f).__name__,
+)
 def test_derivative_by_a_mass(formula):
     """Against central differences of LAPACK's solution of the KKT system."""
     A, b = np.array([[1.0, 2.0, 0.0, 1.0], [0.0, 1.0, 1.0, 1.0]]), np.array([1.0, -1.0])

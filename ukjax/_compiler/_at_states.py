@@ -50,14 +50,16 @@ class AtStates:
     """
 
     def __init__(self, function: Callable[..., Any], parameters: Any):
-        leaves, self._structure = split(parameters, None)
-        self._function, self._parameters, self._leaves = function, parameters, tuple(map(leaf, leaves))
+        arrays, structure = split(parameters, None)
+        leaves, of_system = tuple(map(leaf, arrays)), OfSystem(function)
+        self._function, self._parameters = function, parameters
+        self._code = functools.cache(lambda *state: written_function(of_system, structure, leaves, state))
         self._numbers = functools.cache(lambda code: np.asarray(code.numbers(parameters, None)))
 
     def __call__(self, *states: Array | np.ndarray) -> Any:
         state = tuple(jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for x in states)
         try:
-            code = written_function(OfSystem(self._function), self._structure, self._leaves, state)
+            code = self._code(*state)
         except TranslationError:
             return jax.tree.map(np.asarray, _by_arrays(self._function, self._parameters, states))
         columns = (np.asarray(x).reshape(len(x), -1).T for x in states)

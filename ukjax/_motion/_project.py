@@ -22,7 +22,7 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler import by_code, equations_at
+from .._compiler import AtStates, by_code, equations_at
 from .._formula._acceleration import require_shapes
 from .._misc._arguments import require_between
 from .._misc._errors import InputError
@@ -40,7 +40,7 @@ from .._system._rows import Rows, constraint_rows, position_rows, position_rows_
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractSystem
 from ._directions import position_directions, position_root, velocity_directions
-from ._project_on_host import positions_on_host, projected_on_host
+from ._project_on_host import at_position, positions_on_host, projected_on_host
 
 
 def _moved(system: AbstractSystem, t: Time, q: Coordinates, mu: Array) -> tuple[Array, Array]:
@@ -133,7 +133,8 @@ class Projection(AbstractStabilizer):
         computed at once.
         """
         if isinstance(self.pinv, _OF_NUMPY) and not is_traced((system, t, q)):
-            return positions_on_host(system, t, q, self.pinv.threshold(q.dtype))  # pyright: ignore[reportReturnType]
+            here = AtStates(at_position, system).one
+            return positions_on_host(lambda q: here(t, q), q, self.pinv.threshold(q.dtype))  # pyright: ignore[reportReturnType]
         if not jax.eval_shape(lambda t, q: position_rows(system, t, q), t, q).size:
             return q
         return _project_positions(system, t, q, self.pinv)[0]

@@ -1,5 +1,6 @@
 """The projection of `_project` for a state that has values, by NumPy: nothing is compiled."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -15,7 +16,7 @@ from .._system._system import AbstractSystem, has_quasi_velocities
 from .._system._tree_inertia import TreeInertia
 
 
-def _at_position(system: AbstractSystem, t: Array, q: Array) -> tuple[Any, ...]:
+def at_position(system: AbstractSystem, t: Array, q: Array) -> tuple[Any, ...]:
     """phi, phi_q, M, and N where q' = N v."""
     phi, J = position_rows_and_jacobian(system, t, q)
     v = jnp.zeros(jax.eval_shape(system.mass_matrix, t, q).shape[0], q.dtype)
@@ -43,16 +44,19 @@ def _metric_root(M: np.ndarray, J: np.ndarray) -> np.ndarray:
     return np.linalg.inv(root).T
 
 
-def positions_on_host(system: AbstractSystem, t: Any, q: Any, rcond: float) -> np.ndarray:
+def positions_on_host(at: Callable[[np.ndarray], tuple[Any, ...]], q: Any, rcond: float) -> np.ndarray:
     """The projected coordinates: by chord iterations, for as long as each halves the error.
 
-    **Arguments:** as `projected_on_host`.
+    **Arguments:**
+
+    - `at`: what `at_position` says of the system at some coordinates, as arrays of NumPy.
+    - `q`: the coordinates; they have values.
+    - `rcond`: the rank rule's threshold.
 
     **Raises:** as `projected_on_host`.
     """
-    t, q = map(np.asarray, (t, q))
-    at = AtStates(_at_position, system).one
-    phi, J, M, *rates = at(t, q)
+    q = np.asarray(q)
+    phi, J, M, *rates = at(q)
     if not phi.size:
         return q
     M, E, unit = _entries(M), np.eye(q.size, dtype=q.dtype), np.eye(q.size, dtype=q.dtype)
@@ -68,7 +72,7 @@ def positions_on_host(system: AbstractSystem, t: Any, q: Any, rcond: float) -> n
         if not error < 0.5 * before:
             break
         before, q = error, q - G @ (inverse @ (phi / norms))
-        phi = at(t, q)[0]
+        phi = at(q)[0]
     return q
 
 
@@ -86,7 +90,8 @@ def projected_on_host(
     **Raises:** `numpy.linalg.LinAlgError` where matrices are not finite.
     """
     t, q, v = map(np.asarray, (t, q, v))
-    q, at = positions_on_host(system, t, q, rcond), AtStates(_at_velocity, system).one
+    here, at = AtStates(at_position, system).one, AtStates(_at_velocity, system).one
+    q = positions_on_host(lambda q: here(t, q), q, rcond)
     M, rows = at(t, q, v)
     A, psi = rows.A[rows.of_velocities], rows.velocity_error[rows.of_velocities]
     if psi.size:

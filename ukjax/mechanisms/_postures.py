@@ -12,7 +12,7 @@ more than it must.
 
 import dataclasses
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, final
 
 import equinox as eqx
@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._compiler import at_state
+from .._compiler import AtStates, at_state
 from .._misc._arguments import fails, real_array
 from .._misc._errors import InputError
 from .._misc._lie import rotation_about, rotation_matrix
@@ -29,6 +29,7 @@ from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Time, as_jax, is_traced, module_for
 from .._motion._model import nearest_start
 from .._motion._project import Projection
+from .._motion._project_on_host import at_position, positions_on_host
 from .._system._constraint import Holonomic
 from .._system._rows import constraint_rows, position_rows
 from ._abstract_joint import AbstractAxisJoint, AbstractJoint
@@ -132,25 +133,20 @@ def _quaternions(system: MechanismSystem) -> list[int]:
 
 
 def _step(
-    way: tuple[MechanismSystem, Time, dict[str, Array], dict[str, Array]],
+    way: tuple[MechanismSystem, dict[str, Array], dict[str, Array], Callable[..., Any]],
     passed: tuple[Coordinates, Coordinates],
     how_far: tuple[Array, Array],
 ) -> tuple[tuple[Coordinates, Coordinates], None]:
-    """One step on the way from a start to an end, for `jax.lax.scan`: the postures here and one before."""
-    (system, t, start, end), (q, before), (share, onwards) = way, passed, how_far
+    """One step on the way from a start to an end, for `jax.lax.scan`: the postures here and one before. The last of the
+    way projects coordinates to where what is named has some values."""
+    (system, start, end, nearest), (q, before), (share, onwards) = way, passed, how_far
     values = {name: start[name] + share * (x - start[name]) for name, x in end.items()}
     ahead = with_unit_quaternions(system, q + onwards * (q - before))
     for name, x in values.items():
         if is_coordinate(system, name):
             i = system.labels.index(name)
             ahead = module_for(ahead, x).concatenate([ahead[:i], x[None], ahead[i + 1 :]])
-    held = _held(system, values)
-    if is_traced((held, t, ahead)):
-        still = jnp.zeros(len(system.velocity_labels), q.dtype)
-        nearest = nearest_start(held, t, ahead, still)[0]
-    else:
-        nearest = Projection().positions(held, t, ahead)
-    return (with_unit_quaternions(system, nearest), q), None
+    return (with_unit_quaternions(system, nearest(values, ahead)), q), None
 
 
 def _ways(dtype: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -158,6 +154,13 @@ def _ways(dtype: Any) -> tuple[np.ndarray, np.ndarray]:
     the last step left is removed to rounding."""
     shares = np.append(np.linspace(0.0, 1.0, _STEPS + 1), (1.0, 1.0))
     return shares.astype(dtype), np.append(np.ones(_STEPS + 1), (0.0, 0.0)).astype(dtype)
+
+
+def _held_at(
+    parameters: tuple[MechanismSystem, tuple[str, ...]], t: Time, q: Coordinates, *values: Array
+) -> tuple[Any, ...]:
+    system, names = parameters
+    return at_position(_held(system, dict(zip(names, values, strict=True))), t, q)
 
 
 def _now_at(parameters: tuple[MechanismSystem, tuple[str, ...]], t: Time, q: Coordinates) -> dict[str, Array]:
@@ -171,7 +174,11 @@ def _followed(
     """The posture at the end of the way, and phi there; by NumPy where all has values."""
     if is_traced((system, t, q, end)):
         return _followed_in_jit(system, t, q, end)
-    way = system, t, at_state(_now_at, (system, tuple(end)), t, q), end
+    # The values are arguments: the system is prepared once, not for each step.
+    held, rcond = AtStates(_held_at, (system, tuple(end))), Projection().pinv.threshold(q.dtype)
+    at = lambda values: lambda q: held.one(t, q, *values.values())
+    nearest = lambda values, q: positions_on_host(at(values), q, rcond)
+    way = system, at_state(_now_at, (system, tuple(end)), t, q), end, nearest
     passed: Any = (np.asarray(q), np.asarray(q))
     for how_far in zip(*_ways(q.dtype), strict=True):
         passed, _ = _step(way, passed, how_far)
@@ -183,7 +190,9 @@ def _followed(
 def _followed_in_jit(
     system: MechanismSystem, t: Time, q: Coordinates, end: dict[str, Array]
 ) -> tuple[Coordinates, Array]:
-    way = (system, t, now(system, tuple(end), t, q), end)
+    still = jnp.zeros(len(system.velocity_labels), q.dtype)
+    nearest = lambda values, q: nearest_start(_held(system, values), t, q, still)[0]
+    way = (system, now(system, tuple(end), t, q), end, nearest)
     (q, _), _ = jax.lax.scan(lambda *x: _step(way, *x), (q, q), _ways(q.dtype))
     return q, position_rows(_held(system, end), t, q)
 
