@@ -103,9 +103,7 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(x, marks=[pytest.mark.slow] * (x == "ant")) for x in MODELS]
-)
+@pytest.mark.parametrize("name", [pytest.param(x, marks=[pytest.mark.slow] * (x == "ant")) for x in MODELS])
 def test_a_robot_moves_as_in_mujoco(name: str) -> None:
     source, merged = MODELS[name]
     model = reference.smooth(without_fluid(source))
@@ -292,6 +290,7 @@ def test_the_derivative_of_a_run_by_a_mass() -> None:
     assert_allclose(jax.grad(end)(mass), wanted, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_sweep_of_a_robot() -> None:
     problem = uk.load(ARM).problem
     runs = uk.sweep(

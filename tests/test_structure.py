@@ -1,6 +1,7 @@
 """The shape of the project: who imports whom, what an import does, how long files are, what is documented."""
 
 import ast
+import functools
 import inspect
 import re
 import subprocess
@@ -42,7 +43,18 @@ ROOMS = [
 ]
 FILES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 TEXTS = {path: (PACKAGE / path).read_text() for path in FILES}
-TREES = {path: ast.parse(text) for path, text in TEXTS.items()}
+
+
+@functools.cache
+def trees() -> dict[Path, ast.Module]:
+    """Not as this file is imported, which every process of a run of the tests does."""
+    return {path: ast.parse(text) for path, text in TEXTS.items()}
+
+
+@functools.cache
+def nodes() -> dict[Path, list[ast.AST]]:
+    """To walk the trees takes as long as to parse them."""
+    return {path: list(ast.walk(tree)) for path, tree in trees().items()}
 
 
 def public_names(module: object) -> dict[str, object]:
@@ -62,16 +74,15 @@ def room_of(path: Path) -> str:
 
 def imports_of(path: Path) -> set[Path]:
     """The files of the package that a file imports, `if TYPE_CHECKING:` aside."""
-    tree = TREES[path]
     typing_only = {
         id(node)
-        for branch in ast.walk(tree)
+        for branch in nodes()[path]
         if isinstance(branch, ast.If) and ast.unparse(branch.test) == "TYPE_CHECKING"
         for statement in branch.body
         for node in ast.walk(statement)
     }
     found = set()
-    for node in ast.walk(tree):
+    for node in nodes()[path]:
         if not isinstance(node, ast.ImportFrom) or not node.level or id(node) in typing_only:
             continue
         folder = PACKAGE.joinpath(*path.parts[: len(path.parts) - node.level])
@@ -87,11 +98,13 @@ def imports_of(path: Path) -> set[Path]:
     return found
 
 
-IMPORTS = {path: imports_of(path) for path in FILES}
+@functools.cache
+def imports() -> dict[Path, set[Path]]:
+    return {path: imports_of(path) for path in FILES}
 
 
 def test_files_import_only_from_lower_rooms() -> None:
-    for path, imported in IMPORTS.items():
+    for path, imported in imports().items():
         own = room_of(path)
         assert own in ROOMS, f"{path} is in no room: add it to ROOMS"
         for other in imported:
@@ -100,7 +113,7 @@ def test_files_import_only_from_lower_rooms() -> None:
 
 
 def test_files_of_a_folder_do_not_import_in_circles() -> None:
-    graph = {path: {x for x in found if room_of(x) == room_of(path)} for path, found in IMPORTS.items()}
+    graph = {path: {x for x in found if room_of(x) == room_of(path)} for path, found in imports().items()}
     graph = {path: {x for x in found if x != path} for path, found in graph.items()}
     while graph:
         free = [path for path, found in graph.items() if not found & graph.keys()]
@@ -119,7 +132,7 @@ def test_rooms_are_listed_for_contributors() -> None:
     lines = [
         (
             room,
-            (ast.get_docstring(TREES[Path(room, "__init__.py")]) or "").splitlines()[0],
+            (ast.get_docstring(trees()[Path(room, "__init__.py")]) or "").splitlines()[0],
         )
         for room in ROOMS
         if (PACKAGE / room).is_dir()
@@ -130,7 +143,7 @@ def test_rooms_are_listed_for_contributors() -> None:
 
 
 def test_a_name_is_that_of_one_class() -> None:
-    names = [x.name for tree in TREES.values() for x in ast.walk(tree) if isinstance(x, ast.ClassDef)]
+    names = [x.name for found in nodes().values() for x in found if isinstance(x, ast.ClassDef)]
     assert {x for x in names if names.count(x) > 1} == set()
 
 
@@ -144,17 +157,17 @@ LONG = {"simulate"}
 
 def test_functions_are_short() -> None:
     """Their bodies, docstrings aside."""
-    for path, tree in TREES.items():
-        for node in ast.walk(tree):
+    for path, found in nodes().items():
+        for node in found:
             if not isinstance(node, ast.FunctionDef) or node.name in LONG:
                 continue
-            body = node.body[1:] if ast.get_docstring(node) else node.body
+            body = node.body[1:] if ast.get_docstring(node, clean=False) else node.body
             lines = body[-1].end_lineno - body[0].lineno + 1 if body else 0
             assert lines <= 40, f"{node.name} of {path} has {lines} lines"
 
 
 def test_modules_say_what_they_are() -> None:
-    assert [path for path, tree in TREES.items() if not ast.get_docstring(tree)] == []
+    assert [path for path, tree in trees().items() if not ast.get_docstring(tree)] == []
 
 
 def test_dependencies_are_declared() -> None:
@@ -176,8 +189,8 @@ def test_dependencies_are_declared() -> None:
     ]
     names = {re.match(r"[\w-]+", x).group() for x in declared}
     used = set()
-    for tree in TREES.values():
-        for node in ast.walk(tree):
+    for found in nodes().values():
+        for node in found:
             if isinstance(node, ast.Import):
                 used |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and not node.level:
@@ -211,7 +224,7 @@ def test_importing_does_nothing() -> None:
 
 
 def test_loading_of_names_and_what_type_checkers_see_agree() -> None:
-    tree = TREES[Path("__init__.py")]
+    tree = trees()[Path("__init__.py")]
     (seen,) = [x for x in tree.body if isinstance(x, ast.If) and ast.unparse(x.test) == "TYPE_CHECKING"]
     imports, renamed = (
         [x for x in seen.body if isinstance(x, kind)] for kind in (ast.ImportFrom, ast.Assign)
