@@ -24,7 +24,7 @@ def arrays(name):
     return np.array(x["G"]), np.array(x["u_free"]), np.array(x["mu"]), x["dim"]
 
 
-# Of the largest, 1.5 s of compilation, the law is that of the planar stack.
+# The largest takes 1.5 s to compile; the planar stack goes the same way.
 @pytest.mark.parametrize(
     "name", [pytest.param(x, marks=[pytest.mark.slow] * (x == "stack_three_boxes_stick")) for x in PROBLEMS]
 )

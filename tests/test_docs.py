@@ -152,7 +152,7 @@ def test_links_of_the_readme_lead_somewhere() -> None:
     assert [link for link in links if not (ROOT / link).exists()] == []
 
 
-BEGINNING = 16  # of a text, which no line of code parts: not to parse all files takes a sixth of the time
+BEGINNING = 16  # of a text, which no line of code parts; files without it are not parsed
 
 
 def test_errors_of_the_faq_are_those_of_the_code() -> None:
