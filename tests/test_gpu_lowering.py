@@ -144,7 +144,7 @@ LONG = {"implicit", "reverse mode", "forward mode", "sweep of gradients", "gradi
 # The loop is that of "simulate", or with fixed steps that of "tune"; what is saved that of "all observed".
 SAME = {"fixed steps", "compiled", "every step"}
 # In float32 as the others.
-ALIKE = {"all observed", "environment", "sweep", "tune"}
+ALIKE = {"simulate", "all observed", "environment", "sweep", "tune"}
 CASES = [
     pytest.param(x, x64, marks=[pytest.mark.slow] * (x in LONG | SAME or (x in ALIKE and not x64)))
     for x in PATHS
