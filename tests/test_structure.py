@@ -57,6 +57,14 @@ def nodes() -> dict[Path, list[ast.AST]]:
     return {path: list(ast.walk(tree)) for path, tree in trees().items()}
 
 
+@pytest.fixture(autouse=True, scope="module")
+def parsed_for_this_file():
+    """The trees are large, and nothing to the tests of other files."""
+    yield
+    nodes.cache_clear()
+    trees.cache_clear()
+
+
 def public_names(module: object) -> dict[str, object]:
     found = {k: getattr(module, k) for k in dir(module) if not k.startswith("_")}
     return {k: x for k, x in found.items() if not inspect.ismodule(x)}
