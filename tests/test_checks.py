@@ -20,15 +20,24 @@ def positive(x):
 def thrown(t1, force):
     """How high a ball is that is thrown up from the floor, when it comes down or at the end."""
     problem = uk.Problem(uk.System(jnp.eye(1), force), jnp.zeros(1), jnp.array([5.0]), 0.0, 1.0)
-    return uk.simulate(problem, t1=t1, event=lambda t, q, v: q[0] + 1e-3, throw=False).q[-1, 0]
+    return uk.simulate(problem, t1=t1, event=below_the_floor, throw=False).q[-1, 0]
+
+
+def below_the_floor(t, q, v):
+    return q[0] + 1e-3
 
 
 def weight(t, q, v):
     return jnp.array([-10.0])
 
 
-def weight_below(limit):
-    return lambda t, q, v: weight(t, q, v) + 0 * positive(limit - q)
+class WeightBelow(eqx.Module):
+    """With a check, and a limit that one program takes."""
+
+    limit: jax.Array
+
+    def __call__(self, t, q, v):
+        return weight(t, q, v) + 0 * positive(self.limit - q)
 
 
 def test_runs_with_events_call_nothing_back() -> None:
@@ -97,6 +106,6 @@ def test_numbers_before_are_found_by_a_loop(start: float) -> None:
 
 
 def test_the_users_checks_raise_in_runs() -> None:
-    np.testing.assert_allclose(thrown(0.5, weight_below(10.0)), 5.0 * 0.5 - 5.0 * 0.5**2, rtol=1e-6)
+    np.testing.assert_allclose(thrown(0.5, WeightBelow(jnp.array(10.0))), 5.0 * 0.5 - 5.0 * 0.5**2, rtol=1e-6)
     with pytest.raises(Exception, match="negative"):
-        thrown(0.5, weight_below(0.5))
+        thrown(0.5, WeightBelow(jnp.array(0.5)))

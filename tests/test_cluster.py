@@ -20,26 +20,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import swept
 import xarray as xr
+from swept import PARAMS, chaotic, linear
 from typer.testing import CliRunner
 
 import ukjax as uk
 from ukjax._cli import _commands as cli
 from ukjax._sweep import _lease, _place, _run, _store
 
-
-def chaotic(start, rate):
-    """Every rounding error shows."""
-    x = jax.lax.fori_loop(0, 10_000, lambda i, x: rate * x * (1 - x), start)
-    return {"end": x, "many": jnp.linspace(x, 1 - x, 5)}
-
-
-def linear(x):
-    return {"double": 2 * x}
-
-
-PARAMS = {"start": np.linspace(0.1, 0.9, 12), "rate": np.linspace(3.6, 4.0, 11)}
 CHUNKS = 12
+FEW = PARAMS | {"start": PARAMS["start"][:3]}  # of stores at a URL, where a chunk is dozens of requests
 LINE = {"x": np.arange(10.0)}
 
 
@@ -86,12 +77,16 @@ def test_the_callers_precision(pool, tmp_path: Path) -> None:
     assert contents(tmp_path / "runs.zarr") == contents(tmp_path / "one.zarr")
 
 
-@pytest.mark.parametrize(("memory", "size"), [(1e9, 3), (3e3, 1)])
+@pytest.mark.parametrize(
+    ("memory", "size", "executor"),
+    [(1e9, 2, ThreadPoolExecutor(2)), (3e3, 1, None)],
+    ids=["threads", "processes"],
+)
 def test_chunks_of_a_mechanism_are_many_and_fit_the_memory(
-    memory: float, size: int, pool, tmp_path: Path
+    memory: float, size: int, executor, pool, tmp_path: Path
 ) -> None:
-    params, options = {"angle": np.linspace(0.1, 1.0, 230)}, {"t1": 0.1, "ts": 3, "outputs": "q_end"}
-    settings = {"memory": memory, "store": tmp_path / "runs.zarr", "executor": pool}
+    params, options = {"angle": np.linspace(0.1, 1.0, 110)}, {"t1": 0.1, "ts": 3, "outputs": "q_end"}
+    settings = {"memory": memory, "store": tmp_path / "runs.zarr", "executor": executor or pool}
     runs = uk.sweep(uk.models.pendulum, params, **settings, **options)
     assert runs.attrs["chunk"] == [size]
     uk.sweep(uk.models.pendulum, params, store=tmp_path / "one.zarr", chunk=size, **options)
@@ -103,12 +98,11 @@ def test_chunks_of_a_mechanism_are_many_and_fit_the_memory(
 def test_other_executors(kind: str, whole: Path, tmp_path: Path) -> None:
     package = pytest.importorskip(kind)
     executor = functools.partial(package.get_reusable_executor, 2) if kind == "loky" else "local"
-    here = sys.modules[__name__]
-    cloudpickle.register_pickle_by_value(here)  # Ray's workers do not find the folder of tests
+    cloudpickle.register_pickle_by_value(swept)  # Ray's workers do not find the folder of tests
     try:
         uk.sweep(chaotic, PARAMS, chunk=11, store=tmp_path / "runs.zarr", executor=executor)
     finally:
-        cloudpickle.unregister_pickle_by_value(here)
+        cloudpickle.unregister_pickle_by_value(swept)
     assert contents(tmp_path / "runs.zarr") == contents(whole)
 
 
@@ -137,7 +131,8 @@ def kill_after(store: Path, chunks: int, process: int) -> None:
     os.kill(process, signal.SIGKILL)
 
 
-def test_a_pool_that_breaks_is_made_again(whole: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_pool_that_breaks_is_made_again(processes: int, whole: Path, tmp_path: Path) -> None:
     """A killed process takes its whole pool with it; what was done before is not done again."""
     store, written = tmp_path / "runs.zarr", {}
     others = {x.pid for x in multiprocessing.active_children()}
@@ -150,7 +145,7 @@ def test_a_pool_that_breaks_is_made_again(whole: Path, tmp_path: Path) -> None:
 
     killer = threading.Thread(target=kill)
     killer.start()
-    uk.sweep(chaotic, PARAMS, chunk=11, store=store, executor=2)
+    uk.sweep(chaotic, PARAMS, chunk=11, store=store, executor=processes)
     killer.join()
     assert contents(store) == contents(whole)
     after = done(store)
@@ -162,7 +157,7 @@ DRIVER = """
 import sys
 import jax
 import ukjax as uk
-from test_cluster import PARAMS, chaotic
+from swept import PARAMS, chaotic
 
 if __name__ == "__main__":
     jax.config.update("jax_enable_x64", True)
@@ -374,7 +369,7 @@ def test_a_store_that_vanishes_is_waited_for(executor, whole: Path, tmp_path: Pa
         while len(done(store)) < 3:
             time.sleep(0.001)
         store.rename(away)
-        time.sleep(1.0)
+        time.sleep(0.3)
         shutil.rmtree(
             store, ignore_errors=True
         )  # of what was written meanwhile, a file system put back shows nothing
@@ -470,21 +465,22 @@ def objects(url: str) -> dict[str, bytes]:
     return {key.removeprefix(f"{path}/"): files.cat_file(key) for key in files.find(path)}
 
 
-def test_a_store_at_a_url_has_the_bytes_of_a_folder(bucket: str, whole: Path) -> None:
-    url = f"{bucket}/runs.zarr"
-    runs = uk.sweep(chaotic, PARAMS, chunk=11, store=url, executor=ThreadPoolExecutor(2))
+def test_a_store_at_a_url_has_the_bytes_of_a_folder(bucket: str, tmp_path: Path) -> None:
+    url, whole = f"{bucket}/runs.zarr", tmp_path / "whole.zarr"
+    uk.sweep(chaotic, FEW, chunk=11, store=whole)
+    runs = uk.sweep(chaotic, FEW, chunk=11, store=url, executor=ThreadPoolExecutor(2))
     expected = contents(whole)
     assert objects(url) == expected
     xr.testing.assert_identical(runs.load(), xr.open_zarr(whole)[list(runs)].load())
     import s3fs
 
-    for name in ("result/c/3/0", "end/c/3/0", "many/c/7/0/0"):  # one chunk was not done, one cannot be
+    for name in ("result/c/1/0", "end/c/1/0", "many/c/2/0/0"):  # one chunk was not done, one cannot be
         s3fs.S3FileSystem().rm_file(f"{url}/{name}")
-    uk.sweep(chaotic, PARAMS, chunk=11, store=url)
+    uk.sweep(chaotic, FEW, chunk=11, store=url)
     again = objects(url)
-    assert expected.keys() - again.keys() == {"many/c/7/0/0"}
+    assert expected.keys() - again.keys() == {"many/c/2/0/0"}
     assert again.items() <= expected.items()
-    uk.sweep(chaotic, PARAMS, chunk=11, store=url, overwrite=True)
+    uk.sweep(chaotic, FEW, chunk=11, store=url, overwrite=True)
     assert objects(url) == expected
     assert objects(f"{url}.driver") == {}
 

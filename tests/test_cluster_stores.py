@@ -11,11 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_cluster import DRIVER, LINE, PARAMS, chaotic, contents, done, linear
+from swept import PARAMS, chaotic, linear
+from test_cluster import DRIVER, LINE, contents, done
 
 import ukjax as uk
-from ukjax._sweep import _place
+from ukjax._sweep import _place, _store
 
+FEW = PARAMS | {"start": PARAMS["start"][:6]}
 MANY = {"x": np.random.default_rng(0).normal(size=40_000)}  # noise, which no compression makes small
 
 
@@ -87,27 +89,24 @@ def server(monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize("seconds", [1.0, pytest.param(20.0, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_url_that_vanishes_is_waited_for(
-    server: Server, seconds: float, workers: int, tmp_path: Path
+    server: Server, seconds: float, workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     s3fs = pytest.importorskip("s3fs")
-    uk.sweep(chaotic, PARAMS, chunk=11, store=tmp_path / "whole.zarr")
-    files, path, away = s3fs.S3FileSystem(), f"away/{seconds:.0f}-{workers}.zarr", []
+    uk.sweep(chaotic, FEW, chunk=11, store=tmp_path / "whole.zarr")
+    files, path, back = s3fs.S3FileSystem(), f"away/{seconds:.0f}-{workers}.zarr", []
+    write = _store.AbstractTarget.write
 
-    def vanish() -> None:
-        looks = s3fs.S3FileSystem(skip_instance_cache=True, use_listings_cache=False)
-        while len(looks.find(f"{path}/result/c")) < 3:
-            time.sleep(0.01)
-        server.stop()
-        away.append(time.monotonic())
-        time.sleep(seconds)
-        server.start()
+    def vanishing(self, chunk: int, values: dict) -> None:
+        if chunk == 3 and not back:
+            server.stop()
+            back.append(threading.Timer(seconds, server.start))
+            back[0].start()
+        write(self, chunk, values)
 
-    thread = threading.Thread(target=vanish)
-    thread.start()
+    monkeypatch.setattr(_store.AbstractTarget, "write", vanishing)
     executor = Slow(workers) if workers else None
-    uk.sweep(chaotic, PARAMS, chunk=11, store=f"s3://{path}", executor=executor)
-    thread.join()
-    assert away, "the sweep was over before"
+    uk.sweep(chaotic, FEW, chunk=11, store=f"s3://{path}", executor=executor)
+    back[0].join()
     files.invalidate_cache()
     stored = {key.removeprefix(f"{path}/"): files.cat_file(key) for key in files.find(path)}
     assert stored == contents(tmp_path / "whole.zarr")

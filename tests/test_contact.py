@@ -24,7 +24,10 @@ def arrays(name):
     return np.array(x["G"]), np.array(x["u_free"]), np.array(x["mu"]), x["dim"]
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
+# The largest takes 1.5 s to compile; the planar stack goes the same way.
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=[pytest.mark.slow] * (x == "stack_three_boxes_stick")) for x in PROBLEMS]
+)
 def test_laws_hold(name):
     G, u, mu, dim = arrays(name)
     found = uk.solve_contacts(G, u, mu, tangents=dim - 1)
@@ -89,7 +92,9 @@ def test_what_is_printed():
 
 
 @pytest.mark.usefixtures("optimized")
-@pytest.mark.parametrize("shape", [(4, 3, 6), (6, 2, 5), (5, 1, 3)])
+@pytest.mark.parametrize(
+    "shape", [(4, 3, 6), *(pytest.param(x, marks=pytest.mark.slow) for x in ((6, 2, 5), (5, 1, 3)))]
+)
 def test_laws_hold_in_batches_of_dependent_contacts(shape):
     G, u, mu = random_problems(np.random.default_rng(1), 50, *shape)
     solve = jax.jit(jax.vmap(lambda G, u, mu: uk.solve_contacts(G, u, mu).impulses))

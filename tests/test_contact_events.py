@@ -130,6 +130,7 @@ def test_walls_that_close_in_on_a_body_are_told():
     assert "closed: left, right" in run.message
 
 
+@pytest.mark.slow
 def test_single_precision_does_not_fall_through():
     with jax.enable_x64(False):
         floor = uk.Unilateral(lambda t, q: q[0], restitution=0.8)

@@ -128,6 +128,7 @@ def test_what_cannot_be_exported_says_so(tmp_path):
         jax.config.update("jax_enable_x64", True)
 
 
+@pytest.mark.slow
 def test_a_bouncing_ball_in_a_file_bounces() -> None:
     """A system without bilateral rows, so that its projection is none: z = v t - g t^2 / 2 after the first impact."""
     floor = uk.Unilateral(lambda t, q: q[0], restitution=0.8)

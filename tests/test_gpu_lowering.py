@@ -141,10 +141,12 @@ PATHS: dict[str, Callable[[], Callable[[Array], Any]]] = {
 }
 KERNELS = frozenset(PATHS) - {"acceleration"}  # of a formula on arrays
 LONG = {"implicit", "reverse mode", "forward mode", "sweep of gradients", "gradient of tune"}
+# The loop is that of "simulate", or with fixed steps that of "tune"; what is saved that of "all observed".
+SAME = {"fixed steps", "compiled", "every step"}
 # In float32 as the others.
-ALIKE = {"fixed steps", "all observed", "compiled", "every step", "environment", "sweep", "tune"}
+ALIKE = {"simulate", "all observed", "environment", "sweep", "tune"}
 CASES = [
-    pytest.param(x, x64, marks=[pytest.mark.slow] * (x in LONG or (x in ALIKE and not x64)))
+    pytest.param(x, x64, marks=[pytest.mark.slow] * (x in LONG | SAME or (x in ALIKE and not x64)))
     for x in PATHS
     for x64 in (True, False)
 ]
@@ -184,14 +186,14 @@ def test_calls_that_only_cpus_have_are_found() -> None:
     """On a CPU there are some; and of those put into a path none is overlooked."""
 
     def foreign(x: Array) -> Array:
-        return end(x) * jax.ffi.ffi_call("ukjax_put_in", jax.ShapeDtypeStruct((), x.dtype))(x)
+        return step(x) * jax.ffi.ffi_call("ukjax_put_in", jax.ShapeDtypeStruct((), x.dtype))(x)
 
     def of_python(x: Array) -> Array:
-        return end(x) * jax.pure_callback(
+        return step(x) * jax.pure_callback(
             np.sin, jax.ShapeDtypeStruct((), x.dtype), x, vmap_method="sequential"
         )
 
-    assert refused(lowered(PATHS["simulate"](), ["cpu"]))
+    assert refused(lowered(PATHS["step"](), ["cpu"]))
     with pytest.raises((ValueError, NotImplementedError)):  # not even lowered
         lowered(lambda x: of_python(x[0]), ["cuda"])
     assert "ukjax_put_in" in refused(lowered(lambda x: foreign(x[0]), ["cuda"]))
@@ -199,7 +201,7 @@ def test_calls_that_only_cpus_have_are_found() -> None:
 
 def test_numbers_of_another_precision_are_found() -> None:
     def mixed(x: Array) -> Array:
-        return end(x[0]) * jax.lax.convert_element_type(jnp.sin(x[0].astype(jnp.float32)), x.dtype)
+        return step(x[0]) * jax.lax.convert_element_type(jnp.sin(x[0].astype(jnp.float32)), x.dtype)
 
     assert refused(lowered(mixed, ["cuda"])) == {"f32"}
 
@@ -222,11 +224,12 @@ def test_a_batch_is_few_kernels_and_waits_for_nothing(path: str) -> None:
     assert text.count("stablehlo.while") == len(counted) == loops
 
 
-def test_what_is_exported_has_no_kernels() -> None:
+@pytest.mark.parametrize("function", [step, pytest.param(end, marks=pytest.mark.slow)])
+def test_what_is_exported_has_no_kernels(function: Callable[[Array], Array]) -> None:
     """It may run where the card, or its driver, is another."""
     shape = jax.ShapeDtypeStruct((FEW,), jnp.float64)
     with as_with_gpu():
-        exported = jax.export.export(jax.jit(jax.vmap(end)), platforms=("cuda",))(shape)
+        exported = jax.export.export(jax.jit(jax.vmap(function)), platforms=("cuda",))(shape)
     assert "__gpu$" not in exported.mlir_module()
 
 

@@ -299,7 +299,10 @@ BUDGET = {  # registers, and bytes of spills written
 }
 
 
-@pytest.mark.parametrize(("name", "dtype"), BUDGET)
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [pytest.param(*x, marks=[pytest.mark.slow] * (x[0] in ("scara", "parallelogram"))) for x in BUDGET],
+)
 def test_registers_and_spills(name: str, dtype: str) -> None:
     """By NVIDIA's assembler, where it is installed: `pip install nvidia-cuda-nvcc-cu12`."""
     with jax.enable_x64(dtype == "float64"):

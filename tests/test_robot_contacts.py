@@ -33,7 +33,7 @@ SEVERAL = """
   <worldbody>
     <geom name="floor" type="plane" size="0 0 1"/>
     <geom name="post" type="cylinder" size="0.1 0.5" pos="3 0 0"/>
-    <body name="trunk" pos="0 0 1"><freejoint/>
+    <body name="trunk" pos="0 0 1.2"><freejoint/>
       <geom name="belly" type="sphere" size="0.2" friction="0.7"/>
       <geom name="back" type="box" size="0.1 0.1 0.1" pos="0.4 0 0" condim="4"/>
       <body name="thigh" pos="0 0 -0.3"><joint name="hip" range="-60 60" axis="0 1 0"/>
@@ -43,7 +43,7 @@ SEVERAL = """
         </body>
       </body>
     </body>
-    <body name="ball" pos="0.9 0 1"><freejoint/><geom type="sphere" size="0.1" priority="1" friction="0.2"/></body>
+    <body name="ball" pos="0.9 0 1.2"><freejoint/><geom type="sphere" size="0.1" priority="1" friction="0.2"/></body>
     <body name="egg" pos="0.9 0 2"><freejoint/><geom type="ellipsoid" size="0.1 0.2 0.3"/></body>
   </worldbody>
   <contact>

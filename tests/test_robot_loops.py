@@ -69,7 +69,7 @@ def closes_and_keeps_its_energy(source: Path | str, rates: dict[int, float], ran
         assert np.abs(at.efc_pos[equal]).max() < 1e-12
 
 
-@pytest.mark.parametrize("name", PASSIVE)
+@pytest.mark.parametrize("name", ["four-bar", pytest.param("robotiq_2f85", marks=pytest.mark.slow)])
 def test_ten_seconds_close_and_keep_their_energy(name: str) -> None:
     closes_and_keeps_its_energy(*PASSIVE[name])
 

@@ -75,6 +75,33 @@ def test_frames_that_stand_have_a_jacobian_of_zero() -> None:
         assert not np.any(np.concatenate([found.matrix.ravel(), found.bias]))
 
 
+FINGERS = """
+<mujoco>
+  <worldbody><body name="palm"><geom size="0.02"/>
+    <body name="left"><joint name="left" axis="0 1 0"/><geom type="capsule" fromto="0 0 0 0 0 -0.1" size="0.01"/></body>
+    <body name="right"><joint name="right" axis="0 1 0"/><geom type="capsule" fromto="0 0 0 0 0 -0.1" size="0.01"/></body>
+  </body></worldbody>
+  <equality><joint joint1="right" joint2="left"/></equality>
+</mujoco>
+"""
+
+
+@pytest.mark.parametrize(
+    ("gripper", "left", "right"),
+    [
+        pytest.param(FINGERS, 0, 1, id="fingers"),
+        pytest.param(str(ROBOTS / "robotiq_2f85.xml"), 0, 3, marks=pytest.mark.slow, id="robotiq_2f85"),
+    ],
+)
+def test_one_side_follows_the_other(gripper: str, left: int, right: int) -> None:
+    """Where one finger is put, the other goes by their equality."""
+    name = "left" if gripper is FINGERS else "left_driver_joint"
+    closing = um.problem(uk.load(gripper).problem, at={name: 0.3})
+    assert_allclose(np.asarray(closing.q0)[[left, right]], 0.3, atol=1e-12)
+    rows = rows_of(closing.system, jnp.zeros(()), closing.q0, closing.v0)
+    assert_allclose(rows.position_error, 0, atol=1e-13)
+
+
 def test_a_robot_starts_where_its_joints_are_put() -> None:
     """From the keyframe on, not from the reference posture: what is not named stays."""
     robot = uk.load(ELASTIC)
@@ -84,11 +111,6 @@ def test_a_robot_starts_where_its_joints_are_put() -> None:
     assert (moved.t1, moved.name) == (3.0, robot.problem.name)
     assert_allclose(moved.points(0.0, moved.q0)["wall"], (0.4, 0.1, 0.2))
     assert_allclose(um.problem(robot.problem, t1=1.0).v0, robot.problem.v0)  # nothing else is asked for
-    gripper = uk.load(str(ROBOTS / "robotiq_2f85.xml"))
-    closing = um.problem(gripper.problem, at={"left_driver_joint": 0.3})
-    assert_allclose(np.asarray(closing.q0)[[0, 3]], 0.3, atol=1e-12)  # by the equality of its two sides
-    rows = rows_of(closing.system, jnp.zeros(()), closing.q0, closing.v0)
-    assert_allclose(rows.position_error, 0, atol=1e-13)
 
 
 def test_a_robot_prints_as_one_line_and_its_points_are_one_computation() -> None:

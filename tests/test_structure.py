@@ -47,8 +47,22 @@ TEXTS = {path: (PACKAGE / path).read_text() for path in FILES}
 
 @functools.cache
 def trees() -> dict[Path, ast.Module]:
-    """What the files say, read by the process that runs these tests: each imports this file."""
+    """Not as this file is imported, which every process of a run of the tests does."""
     return {path: ast.parse(text) for path, text in TEXTS.items()}
+
+
+@functools.cache
+def nodes() -> dict[Path, list[ast.AST]]:
+    """To walk the trees takes as long as to parse them."""
+    return {path: list(ast.walk(tree)) for path, tree in trees().items()}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def parsed_for_this_file():
+    """The trees are large, and nothing to the tests of other files."""
+    yield
+    nodes.cache_clear()
+    trees.cache_clear()
 
 
 def public_names(module: object) -> dict[str, object]:
@@ -68,16 +82,15 @@ def room_of(path: Path) -> str:
 
 def imports_of(path: Path) -> set[Path]:
     """The files of the package that a file imports, `if TYPE_CHECKING:` aside."""
-    tree = trees()[path]
     typing_only = {
         id(node)
-        for branch in ast.walk(tree)
+        for branch in nodes()[path]
         if isinstance(branch, ast.If) and ast.unparse(branch.test) == "TYPE_CHECKING"
         for statement in branch.body
         for node in ast.walk(statement)
     }
     found = set()
-    for node in ast.walk(tree):
+    for node in nodes()[path]:
         if not isinstance(node, ast.ImportFrom) or not node.level or id(node) in typing_only:
             continue
         folder = PACKAGE.joinpath(*path.parts[: len(path.parts) - node.level])
@@ -138,7 +151,7 @@ def test_rooms_are_listed_for_contributors() -> None:
 
 
 def test_a_name_is_that_of_one_class() -> None:
-    names = [x.name for tree in trees().values() for x in ast.walk(tree) if isinstance(x, ast.ClassDef)]
+    names = [x.name for found in nodes().values() for x in found if isinstance(x, ast.ClassDef)]
     assert {x for x in names if names.count(x) > 1} == set()
 
 
@@ -152,11 +165,11 @@ LONG = {"simulate"}
 
 def test_functions_are_short() -> None:
     """Their bodies, docstrings aside."""
-    for path, tree in trees().items():
-        for node in ast.walk(tree):
+    for path, found in nodes().items():
+        for node in found:
             if not isinstance(node, ast.FunctionDef) or node.name in LONG:
                 continue
-            body = node.body[1:] if ast.get_docstring(node) else node.body
+            body = node.body[1:] if ast.get_docstring(node, clean=False) else node.body
             lines = body[-1].end_lineno - body[0].lineno + 1 if body else 0
             assert lines <= 40, f"{node.name} of {path} has {lines} lines"
 
@@ -184,8 +197,8 @@ def test_dependencies_are_declared() -> None:
     ]
     names = {re.match(r"[\w-]+", x).group() for x in declared}
     used = set()
-    for tree in trees().values():
-        for node in ast.walk(tree):
+    for found in nodes().values():
+        for node in found:
             if isinstance(node, ast.Import):
                 used |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and not node.level:

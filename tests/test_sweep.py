@@ -614,7 +614,11 @@ def rubbed(mu: float = 0.3) -> uk.Problem:
 
 
 @pytest.mark.parametrize(
-    ("options", "error"), [({}, 1e-10), ({"contact": "steps", "dt0": 1e-3}, 1e-5)], ids=["events", "steps"]
+    ("options", "error"),
+    [
+        pytest.param({}, 1e-10, id="events", marks=pytest.mark.slow),
+        pytest.param({"contact": "steps", "dt0": 1e-3}, 1e-5, id="steps"),
+    ],
 )
 def test_contacts(options, error):
     """It stops after v^2 / (2 mu g): exactly by events, and to some parts of v dt0 by steps."""

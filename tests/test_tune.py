@@ -285,6 +285,7 @@ def pushed(force):
     return uk.Problem(system, jnp.asarray(PHI), jnp.asarray(PSI) + jnp.array([0.0, 0.1]), 0.0, 1.0)
 
 
+@pytest.mark.slow
 def test_checkpoints_of_other_functions_are_refused(tmp_path):
     """What differs has no name and no arrays of its own: a force, a loss, an optimizer with as much memory."""
     path, short = tmp_path / "search.npz", {"dt0": 0.05, "t1": 0.2, "starts": 0, "iterations": 1}
