@@ -79,7 +79,9 @@ def test_step(name: str, stabilizer: uk.AbstractStabilizer, formula: uk.Abstract
         assert set(precisions(jax.make_jaxpr(step)(problem.q0, problem.v0).jaxpr)) <= {FULL}
 
 
-@pytest.mark.parametrize("solver", [dfx.Tsit5(), dfx.Kvaerno3()], ids=str)
+@pytest.mark.parametrize(
+    "solver", [pytest.param(dfx.Tsit5(), marks=pytest.mark.slow), dfx.Kvaerno3()], ids=str
+)
 def test_simulate(solver: dfx.AbstractSolver) -> None:
     """With what a trajectory tells, and a user's event."""
     problem = problem_of("own")
