@@ -281,16 +281,16 @@ def _counted(solver, stabilizer, **options):
 FIXED = {"dt0": 0.02, "stepsize_controller": dfx.ConstantStepSize()}
 
 
-@pytest.mark.parametrize("stabilizer", [uk.NoStabilizer(), uk.Projection()], ids=["free", "projected"])
+OFTEN = (dfx.Heun(), uk.Projection()), (dfx.Tsit5(), uk.NoStabilizer())
+
+
 @pytest.mark.parametrize(
-    "solver",
+    ("solver", "stabilizer"),
     [  # with and without a last stage that is the next first; each kind once more in the slow suite
-        dfx.Heun(),
-        dfx.Tsit5(),
-        pytest.param(dfx.Euler(), marks=pytest.mark.slow),
-        pytest.param(dfx.Bosh3(), marks=pytest.mark.slow),
+        pytest.param(*pair, id=f"{pair[0]}-{how}", marks=[pytest.mark.slow] * (pair not in OFTEN))
+        for how, stabilizer in (("free", uk.NoStabilizer()), ("projected", uk.Projection()))
+        for pair in ((x, stabilizer) for x in (dfx.Heun(), dfx.Tsit5(), dfx.Euler(), dfx.Bosh3()))
     ],
-    ids=str,
 )
 def test_evaluations_of_fixed_steps(solver, stabilizer):
     counted, run = _counted(solver, stabilizer, **FIXED)
