@@ -192,9 +192,9 @@ def derivatives(way: str, end: Callable, k: jax.Array, x0: jax.Array) -> jax.Arr
     return jax.vmap(jax.jacfwd(end, (0, 1)))(k, x0)[0]
 
 
-@pytest.mark.parametrize("way", [
-    "of the batch", "of each", pytest.param("all", marks=pytest.mark.slow)
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "way", ["of each", *(pytest.param(x, marks=pytest.mark.slow) for x in ("of the batch", "all"))]
+)
 def test_forward_derivatives(way: str) -> None:
     """d/dk of x0 cos(sqrt(k))."""
     k, x0 = jnp.linspace(1.0, 100.0, 7), jnp.linspace(1.0, 2.0, 7)

@@ -180,7 +180,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_num_cpu_devices", 4)
-problem, rng = uk.models.four_bars(n=5), np.random.default_rng(0)
+problem, rng = uk.models.four_bars(n=2), np.random.default_rng(0)
 q = np.asarray(problem.q0) + 1e-3 * rng.normal(size=(8, 6, problem.q0.size))
 v = np.asarray(problem.v0) + 1e-3 * rng.normal(size=(6, problem.v0.size))
 a = uk.lanes(problem).one

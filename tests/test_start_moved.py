@@ -80,7 +80,9 @@ def test_bounds_that_are_none(given):
         _run(start_tolerance=given)
 
 
-@pytest.mark.parametrize("name", ["parallelogram", "slider_crank", "andrews"])
+@pytest.mark.parametrize(
+    "name", ["parallelogram", pytest.param("slider_crank", marks=pytest.mark.slow), "andrews"]
+)
 def test_degrees_for_radians_are_not_silent(name):
     problem = uk.models.get(name)
     with warnings.catch_warnings(record=True) as said:

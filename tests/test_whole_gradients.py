@@ -184,7 +184,9 @@ def test_forward_mode_is_that_of_diffrax():
     np.testing.assert_allclose(twice, central(lambda h: slope(given[0] + h, given[1]), 1e-3), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_forward_mode_of_other_runs_says_what_to_do():
+    """At once and within jit: `test_forward_mode_names_its_adjoint`."""
     stops = lambda t, q, v: q[1]
     with pytest.raises(uk.InputError, match="ForwardMode"):
         jax.jit(jax.jacfwd(lambda length: end(length, jnp.zeros(2), event=stops)))(jnp.asarray(1.0))
