@@ -178,7 +178,7 @@ def test_forward_mode_of_batches_and_failures():
 def test_forward_mode_is_that_of_diffrax():
     given = jnp.asarray(1.0), jnp.array([0.1, 0.0])
     slope = jax.jit(jax.jacfwd(end))
-    by_arrays = functools.partial(end, formula=uk.UdwadiaKalaba(), adjoint=dfx.ForwardMode())
+    by_arrays = functools.partial(end, solver=dfx.Kvaerno3(), adjoint=dfx.ForwardMode())
     np.testing.assert_allclose(slope(*given), jax.jit(jax.jacfwd(by_arrays))(*given), rtol=1e-5)
     twice = jax.jit(jax.jacfwd(jax.jacfwd(end)))(*given)
     np.testing.assert_allclose(twice, central(lambda h: slope(given[0] + h, given[1]), 1e-3), rtol=1e-5)
