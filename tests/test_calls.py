@@ -59,7 +59,7 @@ def test_fields_that_were_one_change_without_compilation() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("model", ["scara", "parallelogram"])
+@pytest.mark.parametrize("model", [pytest.param("scara", marks=pytest.mark.slow), "parallelogram"])
 def test_a_first_run_asks_nothing_of_xla(model) -> None:
     """Machine code is made by LLVM, and a program of XLA would cost each process more than a short run."""
     problem = uk.models.get(model)

@@ -88,21 +88,33 @@ def test_as_scipy(name, options):
     assert run.summary()["event"] == run.event_name
 
 
-def test_closed_form_and_derivative_in_jit():
-    """x = cos(w t) falls through h at acos(h) / w, where dt/dh = -1 / (w sqrt(1 - h^2)); which event, also in batches."""
+HEIGHTS = jnp.asarray([0.2, 0.6, 0.9])
+FALLEN = np.arccos(HEIGHTS) / RATE < 0.5
 
-    def stopped(h):
-        events = [lambda t, q, v: t - 0.5, uk.Event(lambda t, q, v: q[0] - h, "down")]
-        run = _run(events, adjoint=dfx.RecursiveCheckpointAdjoint())
-        return run.t[-1], (run.event, run.start_moved)
 
-    h = jnp.asarray([0.2, 0.6, 0.9])
-    (t, (event, moved)), slope = jax.jit(jax.vmap(jax.value_and_grad(stopped, has_aux=True)))(h)
-    first = np.arccos(h) / RATE < 0.5
-    np.testing.assert_allclose(t, np.where(first, np.arccos(h) / RATE, 0.5), atol=1e-9)
-    np.testing.assert_allclose(slope, np.where(first, -1 / (RATE * np.sqrt(1 - h**2)), 0.0), atol=1e-6)
-    np.testing.assert_array_equal(event, first.astype(int))
+def _stopped(h, **options):
+    """x = cos(w t) falls through h at acos(h) / w, if not after 0.5 s."""
+    events = [lambda t, q, v: t - 0.5, uk.Event(lambda t, q, v: q[0] - h, "down")]
+    run = _run(events, **options)
+    return run.t[-1], (run.event, run.start_moved)
+
+
+def test_closed_form_in_jit():
+    """When, and by which event, in a batch."""
+    t, (event, moved) = jax.jit(jax.vmap(_stopped))(HEIGHTS)
+    np.testing.assert_allclose(t, np.where(FALLEN, np.arccos(HEIGHTS) / RATE, 0.5), atol=1e-9)
+    np.testing.assert_array_equal(event, FALLEN.astype(int))
     np.testing.assert_array_equal(moved, np.zeros((3, 2)))
+
+
+@pytest.mark.slow
+def test_derivative_in_jit():
+    """dt/dh = -1 / (w sqrt(1 - h^2)); of one run, `test_starts_at_zero`."""
+    of = lambda h: _stopped(h, adjoint=dfx.RecursiveCheckpointAdjoint())
+    (t, (event, _)), slope = jax.jit(jax.vmap(jax.value_and_grad(of, has_aux=True)))(HEIGHTS)
+    np.testing.assert_allclose(t, np.where(FALLEN, np.arccos(HEIGHTS) / RATE, 0.5), atol=1e-9)
+    np.testing.assert_allclose(slope, np.where(FALLEN, -1 / (RATE * np.sqrt(1 - HEIGHTS**2)), 0.0), atol=1e-6)
+    np.testing.assert_array_equal(event, FALLEN.astype(int))
 
 
 def test_simultaneous_events_are_the_first_of_the_list():

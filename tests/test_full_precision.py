@@ -65,9 +65,14 @@ def problem_of(name: str) -> uk.Problem:
     return uk.Problem(own_system(), jnp.array([0.3, 0.4]), jnp.zeros(2), 0.0, 1.0)
 
 
-@pytest.mark.parametrize("name", ["own", "arm_6r"])
 @pytest.mark.parametrize(
-    "stabilizer", [uk.Baumgarte(1.0, 10.0), uk.Projection()], ids=lambda x: type(x).__name__
+    ("name", "stabilizer"),
+    [
+        pytest.param("own", uk.Baumgarte(1.0, 10.0), id="Baumgarte-own"),
+        pytest.param("own", uk.Projection(), id="Projection-own"),
+        pytest.param("arm_6r", uk.Baumgarte(1.0, 10.0), id="Baumgarte-arm_6r", marks=pytest.mark.slow),
+        pytest.param("arm_6r", uk.Projection(), id="Projection-arm_6r"),
+    ],
 )
 @pytest.mark.parametrize("formula", [ARRAYS, None], ids=["arrays", "default"])
 def test_step(name: str, stabilizer: uk.AbstractStabilizer, formula: uk.AbstractFormula | None) -> None:
@@ -79,7 +84,9 @@ def test_step(name: str, stabilizer: uk.AbstractStabilizer, formula: uk.Abstract
         assert set(precisions(jax.make_jaxpr(step)(problem.q0, problem.v0).jaxpr)) <= {FULL}
 
 
-@pytest.mark.parametrize("solver", [dfx.Tsit5(), dfx.Kvaerno3()], ids=str)
+@pytest.mark.parametrize(
+    "solver", [pytest.param(dfx.Tsit5(), marks=pytest.mark.slow), dfx.Kvaerno3()], ids=str
+)
 def test_simulate(solver: dfx.AbstractSolver) -> None:
     """With what a trajectory tells, and a user's event."""
     problem = problem_of("own")

@@ -33,7 +33,6 @@ from ukjax._formula._acceleration import equations_of_motion
 QUICK = {
     Case("pendulum", "UdwadiaKalaba", "Cholesky", "Baumgarte", "RecursiveCheckpointAdjoint", "fixed"),
     Case("rolling_disk", "Schur", "Greville", "Baumgarte, per row", "ForwardMode", "adaptive"),
-    Case("slider_crank", "StackedForm", "GramSchmidt", "NoStabilizer", "ForwardMode", "fixed"),
 }
 
 

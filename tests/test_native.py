@@ -168,23 +168,19 @@ def test_what_is_exported_runs_elsewhere():
     np.testing.assert_allclose(exported.call(q, v), a(q, v), rtol=1e-9)
 
 
-def test_functions_of_c_are_found_by_the_first_program():
-    """Before LLVM has compiled anything in a process."""
-    code = (
-        "from ukjax._compiler._native import can_compile; from ukjax._compiler._scalars import Builder; "
-        "b = Builder(); assert can_compile([b.apply('tanh', b.input(0))], 'float64')"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
+IN_A_NEW_PROCESS = """
+from ukjax._compiler._native import can_compile
+from ukjax._compiler._scalars import Builder
 
+b = Builder()
+assert can_compile([b.apply("tanh", b.input(0))], "float64"), "functions of C"
 
-OVER_DEVICES = """
-import sys
 import diffrax as dfx, jax, jax.numpy as jnp, numpy as np, ukjax as uk
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_num_cpu_devices", 4)
-problem, rng = uk.models.four_bars(n=5), np.random.default_rng(0)
+problem, rng = uk.models.four_bars(n=2), np.random.default_rng(0)
 q = np.asarray(problem.q0) + 1e-3 * rng.normal(size=(8, 6, problem.q0.size))
 v = np.asarray(problem.v0) + 1e-3 * rng.normal(size=(6, problem.v0.size))
 a = uk.lanes(problem).one
@@ -209,9 +205,14 @@ np.testing.assert_allclose(spread, ends(angles), rtol=0, atol=1e-13)
 """
 
 
-def test_arrays_shared_between_devices():
-    """Each device computes its members, along one axis or two, with the shared ones of another: as on one device."""
-    done = subprocess.run([sys.executable, "-c", OVER_DEVICES], capture_output=True, text=True, check=False)
+def test_in_a_new_process():
+    """Functions of C are found before LLVM has compiled anything; then arrays that devices share.
+
+    Each device computes its members, along one axis or two, with the shared ones of another: as on one device.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_NEW_PROCESS], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 

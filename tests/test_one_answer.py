@@ -37,8 +37,8 @@ PROBLEMS = {
     **{f"random {seed}": lambda seed=seed: random_system(seed) for seed in range(4)},
 }  # fmt: skip
 STABILIZERS = {"projected": uk.Projection(), "damped": uk.Baumgarte(20.0, 200.0)}
-LONG = "slider_crank", "random 1", "random 2", "random 3"  # of the kinds that the others are of
-LONGEST = ("parallelogram", "projected"), ("scara", "projected")  # half a minute
+LONG = "slider_crank", "scara", "random 1", "random 2", "random 3"  # of the kinds that the others are of
+LONGEST = ("parallelogram", "projected"), ("spinning_top", "damped")
 
 
 @pytest.mark.parametrize(

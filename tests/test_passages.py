@@ -69,7 +69,11 @@ def test_a_pendulum_passes_none():
 
 
 @pytest.mark.parametrize(
-    "options", [{"event": lambda t, q, v: t - 1.0}, {}], ids=["ended early", "to its end"]
+    "options",
+    [
+        pytest.param({"event": lambda t, q, v: t - 1.0}, id="ended early", marks=pytest.mark.slow),
+        pytest.param({}, id="to its end"),
+    ],
 )
 def test_a_compiled_run_passes_what_the_same_run_does(options):
     """It has entries for times not reached, and its last time twice if that was saved."""

@@ -18,7 +18,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize(
-    "way", [pytest.param(x, marks=pytest.mark.slow) if x == "arrays" else x for x in WAYS]
+    "way", [pytest.param(x, marks=pytest.mark.slow) if x in ("arrays", "an event") else x for x in WAYS]
 )
 def test_gradient_of_a_batch(way):
     def end(length, speed):

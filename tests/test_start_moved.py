@@ -80,7 +80,9 @@ def test_bounds_that_are_none(given):
         _run(start_tolerance=given)
 
 
-@pytest.mark.parametrize("name", ["parallelogram", "slider_crank", "andrews"])
+@pytest.mark.parametrize(
+    "name", ["parallelogram", pytest.param("slider_crank", marks=pytest.mark.slow), "andrews"]
+)
 def test_degrees_for_radians_are_not_silent(name):
     problem = uk.models.get(name)
     with warnings.catch_warnings(record=True) as said:
@@ -191,6 +193,10 @@ def test_spans_too_short(t0, t1):
     assert _run(t1=1e-12).ok
 
 
+def _stopped(q, **options):
+    return _run(q, event=lambda t, q, v: q[0] + 0.5, **options).q[-1]
+
+
 FORWARD = {
     "jvp": lambda f, q: jax.jvp(f, (q,), (q,)),
     "jacfwd": lambda f, q: jax.jacfwd(f)(q),
@@ -202,9 +208,12 @@ FORWARD = {
 @pytest.mark.parametrize("name", FORWARD)
 def test_forward_mode_names_its_adjoint(name):
     """Where a run has none by default: here for its event."""
-    end = lambda q, **options: _run(q, event=lambda t, q, v: q[0] + 0.5, **options).q[-1]
     with pytest.raises(uk.InputError, match=r"adjoint=diffrax\.ForwardMode\(\)"):
-        FORWARD[name](end, PENDULUM.q0)
-    if name == "jacfwd":
-        forward = jax.jit(jax.jacfwd(lambda q: end(q, adjoint=dfx.ForwardMode())))(PENDULUM.q0)
-        np.testing.assert_allclose(jax.jit(jax.jacrev(end))(PENDULUM.q0), forward, atol=1e-10)
+        FORWARD[name](_stopped, PENDULUM.q0)
+
+
+@pytest.mark.slow
+def test_forward_mode_with_that_adjoint():
+    """In closed form where an event stops a run: `test_an_event_of_a_closure`."""
+    forward = jax.jit(jax.jacfwd(lambda q: _stopped(q, adjoint=dfx.ForwardMode())))(PENDULUM.q0)
+    np.testing.assert_allclose(jax.jit(jax.jacrev(_stopped))(PENDULUM.q0), forward, atol=1e-10)

@@ -65,7 +65,10 @@ def value_and_gradient(case):
     return of, at, jax.jit(jax.value_and_grad(of))(at)
 
 
-@pytest.mark.parametrize("case", [pytest.param(x, marks=[pytest.mark.slow] * (x == "servo")) for x in CASES])
+LONG = "servo", "four-bar"  # of the kinds that the others are of
+
+
+@pytest.mark.parametrize("case", [pytest.param(x, marks=[pytest.mark.slow] * (x in LONG)) for x in CASES])
 def test_gradients_are_slopes(case):
     """Along random changes of parameters, gains and start; of velocities alone where rows are to stay dependent."""
     of, at, (value, gradient) = value_and_gradient(case)
@@ -80,7 +83,9 @@ def test_gradients_are_slopes(case):
     np.testing.assert_allclose(pushed(0.0), (value, slope), rtol=1e-9)
 
 
-@pytest.mark.parametrize("case", ["pendulum", "the last stage is the next first"])
+@pytest.mark.parametrize(
+    "case", ["pendulum", pytest.param("the last stage is the next first", marks=pytest.mark.slow)]
+)
 def test_gradients_are_those_of_diffrax(case):
     of, at, found = value_and_gradient(case)
     assert_alike(found, jax.jit(jax.value_and_grad(by_diffrax(of)))(at))
@@ -179,7 +184,9 @@ def test_forward_mode_is_that_of_diffrax():
     np.testing.assert_allclose(twice, central(lambda h: slope(given[0] + h, given[1]), 1e-3), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_forward_mode_of_other_runs_says_what_to_do():
+    """At once and within jit: `test_forward_mode_names_its_adjoint`."""
     stops = lambda t, q, v: q[1]
     with pytest.raises(uk.InputError, match="ForwardMode"):
         jax.jit(jax.jacfwd(lambda length: end(length, jnp.zeros(2), event=stops)))(jnp.asarray(1.0))
