@@ -1,11 +1,11 @@
 """What constraints are called: as they were named, as their functions are, or by kind and number; and their kinds."""
 
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Literal
 
 from .._misc._arguments import require_function
 from .._misc._errors import InputError
+from ._labels import unique_names
 
 Kind = Literal["holonomic", "nonholonomic", "acceleration", "position"]
 OF_POSITIONS: tuple[Kind, ...] = ("holonomic", "position")
@@ -27,9 +27,9 @@ def constraint_name(fn: Callable, name: str | None, takes: str = "t, q, v") -> s
     return name
 
 
-def names_by_kind(names: Sequence[str], kinds: Sequence[str]) -> list[str]:
-    """The names, but for functions that have none their kind and number, such as `holonomic 2`; and what several are
-    called is numbered too, such as `rod 1` and `rod 2`: functions of one loop have one name.
+def names_by_kind(names: Sequence[str], kinds: Sequence[str]) -> tuple[str, ...]:
+    """The names, but for functions that have none their kind and number, such as `holonomic 2`; and a number behind
+    those that were there before, such as `rod` and `rod 2`: functions made in a loop have one name.
 
     **Arguments:**
 
@@ -40,5 +40,4 @@ def names_by_kind(names: Sequence[str], kinds: Sequence[str]) -> list[str]:
     for name, kind in zip(names, kinds, strict=True):
         counts[kind] += 1
         found.append(f"{kind} {counts[kind]}" if name == _UNNAMED else name)
-    alike = {name: itertools.count(1) for name in found if found.count(name) > 1}
-    return [f"{name} {next(alike[name])}" if name in alike else name for name in found]
+    return unique_names(found)
