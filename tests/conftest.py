@@ -37,7 +37,7 @@ FLAGS = {"xla_cpu_use_fusion_emitters": "false", "xla_cpu_parallel_codegen_split
 # takes a sixth of the time.
 OBJECTS = 100_000
 TESTS_BETWEEN_COUNTS = 8
-MAPS, MEMORY = 40_000, 3 * 2**30
+MAPS, MEMORY = 40_000, 4 * 2**30
 _tests = itertools.count()
 
 

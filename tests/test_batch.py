@@ -135,6 +135,7 @@ def test_each_run_has_its_own_span() -> None:
     np.testing.assert_allclose(batch["q"][..., 0], np.cos(2 * batch["t"]), atol=1e-7)
 
 
+@pytest.mark.slow
 def test_work_is_the_sum_of_the_runs(few_slots: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of runs whose numbers of steps differ 100-fold, in mixed order."""
     if few_slots == "machine code":

@@ -71,7 +71,7 @@ def problem_of(name: str) -> uk.Problem:
         pytest.param("own", uk.Baumgarte(1.0, 10.0), id="Baumgarte-own"),
         pytest.param("own", uk.Projection(), id="Projection-own"),
         pytest.param("arm_6r", uk.Baumgarte(1.0, 10.0), id="Baumgarte-arm_6r", marks=pytest.mark.slow),
-        pytest.param("arm_6r", uk.Projection(), id="Projection-arm_6r"),
+        pytest.param("arm_6r", uk.Projection(), id="Projection-arm_6r", marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.parametrize("formula", [ARRAYS, None], ids=["arrays", "default"])

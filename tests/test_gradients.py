@@ -31,7 +31,6 @@ import ukjax as uk
 from ukjax._formula._acceleration import equations_of_motion
 
 QUICK = {
-    Case("pendulum", "UdwadiaKalaba", "Cholesky", "Baumgarte", "RecursiveCheckpointAdjoint", "fixed"),
     Case("rolling_disk", "Schur", "Greville", "Baumgarte, per row", "ForwardMode", "adaptive"),
 }
 

@@ -217,7 +217,11 @@ def test_in_a_new_process():
 
 
 @pytest.mark.parametrize(
-    "controller", [dfx.ConstantStepSize(), dfx.PIDController(1e-6, 1e-6)], ids=["fixed", "adaptive"]
+    "controller",
+    [
+        pytest.param(dfx.ConstantStepSize(), id="fixed"),
+        pytest.param(dfx.PIDController(1e-6, 1e-6), id="adaptive", marks=pytest.mark.slow),
+    ],
 )
 def test_runs_of_one_method_and_another_control_are_one_call(controller):
     problem = uk.models.pendulum()

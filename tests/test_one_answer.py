@@ -38,7 +38,7 @@ PROBLEMS = {
 }  # fmt: skip
 STABILIZERS = {"projected": uk.Projection(), "damped": uk.Baumgarte(20.0, 200.0)}
 LONG = "slider_crank", "scara", "random 1", "random 2", "random 3"  # of the kinds that the others are of
-LONGEST = ("parallelogram", "projected"), ("spinning_top", "damped")
+LONGEST = ("parallelogram", "projected"), ("spinning_top", "damped"), ("random 0", "damped")
 
 
 @pytest.mark.parametrize(

@@ -220,8 +220,11 @@ def test_float32(method):
 @by_name(
     "method",
     [
-        *(pytest.param(m, marks=pytest.mark.slow) for m in (SVD, CompleteOrthogonal, HouseholderQR)),
-        *(Greville, GramSchmidt, Cholesky),
+        *(
+            pytest.param(m, marks=pytest.mark.slow)
+            for m in (SVD, CompleteOrthogonal, HouseholderQR, Greville)
+        ),
+        *(GramSchmidt, Cholesky),
     ],
     ids=lambda m: m.__name__,
 )

@@ -204,10 +204,7 @@ def test_levels_are_modules_chains_mechanism(mechanism):
 
 @pytest.mark.parametrize(
     "mechanism",
-    [
-        pytest.param(name, marks=pytest.mark.slow if name in ("planar_2rrr", "planar_4rrr") else ())
-        for name in MECHANISMS
-    ],
+    [pytest.param(name, marks=() if name == "five_bar" else pytest.mark.slow) for name in MECHANISMS],
     indirect=True,
 )
 def test_acceleration_is_that_of_joint_coordinates(mechanism):

@@ -25,7 +25,7 @@ def run(problem, solver, count, formula=None, growth=0.0):
 
 @pytest.mark.parametrize("way", ["at once", "jit", "vmap"])
 @pytest.mark.parametrize("solver", STEPS)
-@pytest.mark.parametrize("linkage", LINKAGES)
+@pytest.mark.parametrize("linkage", ["bennett", pytest.param("bricard", marks=pytest.mark.slow)])
 def test_energy_stays(linkage, solver, way):
     """Taken for independent, a dependent row stops the one motion there is: half of the velocity was lost in a step."""
     problem, (solver, count, bound) = LINKAGES[linkage], STEPS[solver]

@@ -133,7 +133,13 @@ def test_saving_replaces_what_was_there(suffix, trajectory, free, tmp_path):
     assert [x.name for x in tmp_path.iterdir()] == [path.name]
 
 
-@pytest.mark.parametrize("options", [{}, {"contact": "steps", "dt0": 0.01}], ids=["events", "steps"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({}, id="events", marks=pytest.mark.slow),
+        pytest.param({"contact": "steps", "dt0": 0.01}, id="steps"),
+    ],
+)
 def test_contacts_are_read_back(options, tmp_path):
     floor = uk.Unilateral(
         lambda t, q: q[1], restitution=0.5, friction=0.3, slip=lambda t, q, v: v[0], name="floor"
