@@ -86,7 +86,7 @@ def server(monkeypatch: pytest.MonkeyPatch):
     server.stop()
 
 
-@pytest.mark.parametrize("seconds", [1.0, pytest.param(20.0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seconds", [0.3, pytest.param(20.0, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_url_that_vanishes_is_waited_for(
     server: Server, seconds: float, workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -140,11 +140,11 @@ PATHS: dict[str, Callable[[], Callable[[Array], Any]]] = {
     "gradient of tune": loss_and_gradient,
 }
 KERNELS = frozenset(PATHS) - {"acceleration"}  # of a formula on arrays
-LONG = {"implicit", "reverse mode", "forward mode", "sweep of gradients", "gradient of tune"}
-# The loop is that of "simulate", or with fixed steps that of "tune"; what is saved that of "all observed".
+LONG = {"implicit", "reverse mode", "forward mode", "sweep of gradients", "gradient of tune", "all observed"}
+# The loop is that of "simulate", or with fixed steps that of "tune"; what is saved that of "sweep".
 SAME = {"fixed steps", "compiled", "every step"}
 # In float32 as the others.
-ALIKE = {"simulate", "all observed", "environment", "sweep", "tune"}
+ALIKE = {"simulate", "environment", "sweep", "tune"}
 CASES = [
     pytest.param(x, x64, marks=[pytest.mark.slow] * (x in LONG | SAME or (x in ALIKE and not x64)))
     for x in PATHS

@@ -100,6 +100,7 @@ def test_sweep_tune_and_bench() -> None:
     assert figures("tune", "mymodel.py:hoop", *few)["model"] == "hoop"
 
 
+@pytest.mark.slow
 def test_bench_of_a_problem() -> None:
     """The pendulum's mass goes as elliptic functions say; without them it is compared with a tighter run."""
     problem = uk.models.pendulum()

@@ -139,7 +139,16 @@ def test_every_equality_is_in_a_group() -> None:
     assert {kind for kinds in TOGETHER.values() for kind in kinds} == set(EQUALITIES) - BETWEEN_SITES
 
 
-@pytest.mark.parametrize("kinds", [*(pytest.param(x, id=name) for name, x in TOGETHER.items()), *EACH])
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        *(
+            pytest.param(x, id=name, marks=[pytest.mark.slow] * (name == "to the world"))
+            for name, x in TOGETHER.items()
+        ),
+        *EACH,
+    ],
+)
 def test_equalities_are_exact_and_give_the_accelerations_of_the_formula(kinds):
     cross = '<fixed name="cross"><joint joint="second" coef="0.4"/><joint joint="fourth" coef="1.2"/></fixed>'
     line = '<spatial name="line"><site site="on a"/><site site="on c"/></spatial>'

@@ -223,6 +223,7 @@ def test_acceleration_is_that_of_joint_coordinates(mechanism):
         np.testing.assert_allclose(found[-1].a, a, rtol=0, atol=1e-11 * np.abs(a).max())
 
 
+@pytest.mark.slow
 def test_every_level_is_the_acceleration_all_at_once():
     """The lower levels of planar_3rrr: the same constraints, enforced by the other formula."""
     problem, joints = uk.models.planar_3rrr(), MECHANISMS["planar_3rrr"]

@@ -266,13 +266,13 @@ def test_pandas_that_is_missing_is_named(monkeypatch):
 
 
 def test_of_many_coordinates_those_that_move_most_are_drawn():
-    """Thirty oscillators, the amplitude of each that of its number, in mixed order."""
-    amplitudes = np.random.default_rng(0).permutation(30) + 1.0
-    run = uk.simulate(uk.System(jnp.eye(30), lambda t, q, v: -q), amplitudes, np.zeros(30), t1=3.0, ts=9)
+    """Twelve oscillators, the amplitude of each that of its number, in mixed order."""
+    amplitudes = np.random.default_rng(0).permutation(12) + 1.0
+    run = uk.simulate(uk.System(jnp.eye(12), lambda t, q, v: -q), amplitudes, np.zeros(12), t1=3.0, ts=9)
     axes = run.plot().axes[0]
-    assert "10 of 30" in axes.get_title(loc="left")
+    assert "10 of 12" in axes.get_title(loc="left")
     drawn = {line.get_label() for line in axes.lines}
-    assert drawn == {f"q[{i}]" for i in np.flatnonzero(amplitudes > 20)}
+    assert drawn == {f"q[{i}]" for i in np.flatnonzero(amplitudes > 2)}
     assert {text.get_text() for text in axes.get_legend().get_texts()} == drawn
 
 
