@@ -221,7 +221,11 @@ height.calls = 0
 
 
 @pytest.mark.parametrize(
-    ("options", "error"), [({}, 1e-8), ({"contact": "steps", "dt0": 0.01}, 0.02)], ids=["events", "steps"]
+    ("options", "error"),
+    [
+        pytest.param({}, 1e-8, id="events", marks=pytest.mark.slow),
+        pytest.param({"contact": "steps", "dt0": 0.01}, 0.02, id="steps"),
+    ],
 )
 def test_later_calls_with_contacts_call_no_function_of_the_user(options, error) -> None:
     """By steps it falls by g dt0 t / 2 too far."""

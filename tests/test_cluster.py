@@ -79,8 +79,10 @@ def test_the_callers_precision(pool, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("memory", "size", "executor"),
-    [(1e9, 2, ThreadPoolExecutor(2)), (3e3, 1, None)],
-    ids=["threads", "processes"],
+    [
+        pytest.param(1e9, 2, ThreadPoolExecutor(2), id="threads", marks=pytest.mark.slow),
+        pytest.param(3e3, 1, None, id="processes"),
+    ],
 )
 def test_chunks_of_a_mechanism_are_many_and_fit_the_memory(
     memory: float, size: int, executor, pool, tmp_path: Path

@@ -64,12 +64,13 @@ CASES = {
 FIXED = {"solver": dfx.Tsit5(), "dt0": 0.01, "stepsize_controller": dfx.ConstantStepSize()}
 # Short steps, which hold one event each, ask for no more than one case of each end.
 QUICK = "in three directions", "never"
+LIKE_OTHERS = "down", "a crossing between two that do not count"  # those in three directions
 
 
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        *(pytest.param(x, {}, id=x) for x in CASES),
+        *(pytest.param(x, {}, id=x, marks=[pytest.mark.slow] * (x in LIKE_OTHERS)) for x in CASES),
         *(
             pytest.param(x, FIXED, id=f"{x}, fixed", marks=[pytest.mark.slow] * (x not in QUICK))
             for x in CASES
@@ -124,7 +125,7 @@ def test_simultaneous_events_are_the_first_of_the_list():
 
 
 @pytest.mark.parametrize("direction", [None, "up", "down"])
-@pytest.mark.parametrize("speed", [1.0, -1.0])
+@pytest.mark.parametrize("speed", [1.0, pytest.param(-1.0, marks=pytest.mark.slow)])
 def test_a_start_on_the_crossing_does_not_stop_there(speed, direction):
     """x = +-sin(w (t - 1)) / w crosses zero again after half a period, in the direction it started in after a whole."""
     t = 1.0 + np.pi / RATE * (2 if direction == ("up" if speed > 0 else "down") else 1)

@@ -416,7 +416,12 @@ def _by_formula(name):
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["", "in jit"])
 @pytest.mark.parametrize(
-    "name", ["parallelogram", pytest.param("scara", marks=pytest.mark.slow), "rolling_disk", "five_bar"]
+    "name",
+    [
+        "parallelogram",
+        "rolling_disk",
+        *(pytest.param(x, marks=pytest.mark.slow) for x in ("scara", "five_bar")),
+    ],
 )
 def test_what_a_trajectory_tells_is_what_the_formula_says(name, compiled):
     problem, by_formula = _by_formula(name)
@@ -436,7 +441,12 @@ def test_what_a_trajectory_tells_is_what_the_formula_says(name, compiled):
 
 
 @pytest.mark.parametrize(
-    "name", ["parallelogram", "scara", "rolling_disk", pytest.param("five_bar", marks=pytest.mark.slow)]
+    "name",
+    [
+        "parallelogram",
+        "rolling_disk",
+        *(pytest.param(x, marks=pytest.mark.slow) for x in ("scara", "five_bar")),
+    ],
 )
 def test_derivatives_of_what_a_trajectory_tells(name):
     """By every parameter of the system along one direction, in one compiled run, against differences of such runs."""

@@ -365,7 +365,7 @@ def _single_precision(problem):
     assert all(x.dtype == jnp.float32 for x in results), [x.dtype for x in results]
 
 
-@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("name", [pytest.param(x, marks=[pytest.mark.slow] * (x == "scara")) for x in OWN])
 def test_single_precision(name):
     """A float32 state stays float32, whether x64 is on or off."""
     _single_precision(models.get(name))

@@ -89,7 +89,7 @@ def test_acceleration_and_gradients(through):
     np.testing.assert_allclose(found, (at(1e-5) - at(-1e-5)) / 2e-5, rtol=1e-6)
 
 
-@pytest.mark.parametrize("stabilizer", [STABILIZER, uk.Projection()])
+@pytest.mark.parametrize("stabilizer", [STABILIZER, pytest.param(uk.Projection(), marks=pytest.mark.slow)])
 def test_runs_equal_those_on_arrays(stabilizer):
     system, span = pulled(16), {"t0": 0.0, "t1": 0.2, "ts": 3, "stabilizer": stabilizer}
     run = uk.simulate(system, Q, V, **span)

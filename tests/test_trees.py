@@ -249,6 +249,7 @@ class _XuLiu(eqx.Module):
         return total
 
 
+@pytest.mark.slow
 def test_a_chain_equals_the_lagrangian_form():
     """A hinge, a screw and a slide; also the energy."""
     rng = np.random.default_rng(7)
@@ -366,6 +367,7 @@ def _run(system, q0, v0, ts):
     return solve_ivp(of_one_type, (0.0, ts[-1]), start, "DOP853", ts, rtol=1e-12, atol=1e-12).y.T
 
 
+@pytest.mark.slow
 def test_a_four_bar_as_tree_and_loop_moves_as_in_absolute_coordinates(four_bars):
     ts = np.linspace(0.0, 2.0, 9)
     found = []
