@@ -355,7 +355,9 @@ def test_the_oldest_versions_tested_are_those_allowed() -> None:
 
 def test_versions_agree() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    released = re.search(rf"^version: {version}\ndate-released: (.+)$", (ROOT / "CITATION.cff").read_text(), re.M)
+    released = re.search(
+        rf"^version: {version}\ndate-released: (.+)$", (ROOT / "CITATION.cff").read_text(), re.M
+    )
     assert f"\n## [{version}] - {released[1]}\n" in (ROOT / "CHANGELOG.md").read_text()
     assert (PACKAGE / "py.typed").exists()
 
