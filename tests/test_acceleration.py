@@ -200,7 +200,7 @@ def test_derivative_along_the_motion(formula, method):
     np.testing.assert_allclose(back_q @ dq + back_v @ dv, weights @ da, atol=1e-8)
 
 
-@pytest.mark.parametrize("formula", FORMULAS)
+@pytest.mark.parametrize("formula", ["UdwadiaKalaba", pytest.param("Schur", marks=pytest.mark.slow)])
 def test_derivative_by_parameters(formula):
     """By the masses, inertias and gravity, in both modes, against central differences."""
     q, v, _ = (jnp.asarray(x) for x in oracles.parallelogram_state(THETA, RATE))

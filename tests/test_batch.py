@@ -81,7 +81,7 @@ SOLVERS = {
     "many stages": {"solver": dfx.Dopri8()},
     "jumps": {"stepsize_controller": dfx.ClipStepSizeController(dfx.PIDController(1e-9, 1e-9), jump_ts=np.array([0.3]))},
 }  # fmt: skip
-SLOW = ("first same as last", "many stages", "jumps", "Euler")  # in closed form below
+SLOW = ("first same as last", "many stages", "jumps", "Euler")  # the first are held to closed forms below
 
 
 @pytest.mark.parametrize(

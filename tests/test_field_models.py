@@ -64,7 +64,6 @@ def _frames(crank: float, rod: float, y: float, z: float, angle: float):
     return slider, 0.5 * (slider + pin), jnp.stack([d, across, jnp.cross(d, across)], axis=1)
 
 
-@pytest.mark.slow
 def test_spatial_slider_crank_moves_as_its_crank_alone():
     """Lagrange's equation of the crank's angle, J(s) s'' + J'(s) s'^2 / 2 + V'(s) = 0, integrated by SciPy."""
     frames = lambda s: _frames(0.08, 0.3, 0.1, 0.12, s)
@@ -120,7 +119,6 @@ HOLY = {
 }
 
 
-@pytest.mark.slow
 def test_the_foot_of_the_strandbeest():
     """Where Jansen's eleven lengths put it, found by solving the distances for all pins at once."""
     problem = uk.models.strandbeest(scale=1.0, density=1e-3)

@@ -140,9 +140,9 @@ PATHS: dict[str, Callable[[], Callable[[Array], Any]]] = {
     "gradient of tune": loss_and_gradient,
 }
 KERNELS = frozenset(PATHS) - {"acceleration"}  # of a formula on arrays
-LONG = {"implicit", "reverse mode", "forward mode", "sweep of gradients", "gradient of tune", "all observed"}
+LONG = {"implicit", "reverse mode", "forward mode", "sweep of gradients", "gradient of tune"}
 # The loop is that of "simulate", or with fixed steps that of "tune"; what is saved that of "sweep".
-SAME = {"fixed steps", "compiled", "every step"}
+SAME = {"fixed steps", "compiled", "every step", "all observed"}
 # In float32 as the others.
 ALIKE = {"simulate", "environment", "sweep", "tune"}
 CASES = [
