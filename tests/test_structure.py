@@ -150,30 +150,6 @@ def test_rooms_are_listed_for_contributors() -> None:
     assert listed == lines
 
 
-def test_a_name_is_that_of_one_class() -> None:
-    names = [x.name for found in nodes().values() for x in found if isinstance(x, ast.ClassDef)]
-    assert {x for x in names if names.count(x) > 1} == set()
-
-
-def test_files_are_short() -> None:
-    assert [path for path, text in TEXTS.items() if len(text.splitlines()) > 300] == []
-
-
-# It is a list of what is to be resolved and checked, in the order errors are to be told.
-LONG = {"simulate"}
-
-
-def test_functions_are_short() -> None:
-    """Their bodies, docstrings aside."""
-    for path, found in nodes().items():
-        for node in found:
-            if not isinstance(node, ast.FunctionDef) or node.name in LONG:
-                continue
-            body = node.body[1:] if ast.get_docstring(node, clean=False) else node.body
-            lines = body[-1].end_lineno - body[0].lineno + 1 if body else 0
-            assert lines <= 40, f"{node.name} of {path} has {lines} lines"
-
-
 def test_modules_say_what_they_are() -> None:
     assert [path for path, tree in trees().items() if not ast.get_docstring(tree)] == []
 
