@@ -95,7 +95,7 @@ def moved(inputs: list[Scalars], params: dict, primitive: Any) -> Scalars:
     return shaped(flat[found], found.shape)
 
 
-def _gathered(counted: list[np.ndarray], known: list[np.ndarray], params: dict) -> np.ndarray:
+def gather_entries(counted: list[np.ndarray], known: list[np.ndarray], params: dict) -> np.ndarray:
     """XLA's gather: windows of an operand from the places an array holds in its last axis; -1 for out of bounds."""
     (x,), (places,), dims = counted, known, params["dimension_numbers"]
     batch, sizes = places.shape[:-1], params["slice_sizes"]
@@ -119,7 +119,7 @@ def _gathered(counted: list[np.ndarray], known: list[np.ndarray], params: dict) 
     return np.moveaxis(found, range(len(batch), found.ndim), dims.offset_dims)
 
 
-def _window(x: np.ndarray, starts: list[np.ndarray], sizes: Any) -> tuple[slice, ...]:
+def read_window(x: np.ndarray, starts: list[np.ndarray], sizes: Any) -> tuple[slice, ...]:
     """A block of an array, moved to lie within it."""
     first = [int(np.clip(s, 0, n - k)) for s, n, k in zip(starts, x.shape, sizes, strict=True)]
     return tuple(slice(s, s + k) for s, k in zip(first, sizes, strict=True))
@@ -128,11 +128,11 @@ def _window(x: np.ndarray, starts: list[np.ndarray], sizes: Any) -> tuple[slice,
 def _updated(counted: list[np.ndarray], known: list[np.ndarray], params: dict) -> np.ndarray:
     x, update = counted
     out = x.copy()
-    out[_window(x, known, update.shape)] = update
+    out[read_window(x, known, update.shape)] = update
     return out
 
 
-def _padded(counted: list[np.ndarray], known: list[np.ndarray], params: dict) -> np.ndarray:
+def pad_entries(counted: list[np.ndarray], known: list[np.ndarray], params: dict) -> np.ndarray:
     """By NumPy: JAX would compile it anew for every shape."""
     x, padding = counted
     for axis, (low, high, between) in enumerate(params["padding_config"]):
@@ -166,7 +166,7 @@ def places(equation: Any, inputs: list[Scalars]) -> list[int]:
     sizes = tuple(1 if i in alone else next(windows) for i in range(operand.ndim))
     params = {"dimension_numbers": as_gather, "slice_sizes": sizes, "mode": equation.params["mode"]}
     counted = np.arange(operand.size).reshape(operand.shape)
-    return _gathered([counted], [np.asarray(indices.tolist(), int)], params).reshape(-1).tolist()
+    return gather_entries([counted], [np.asarray(indices.tolist(), int)], params).reshape(-1).tolist()
 
 
 def scatter(equation: Any, inputs: list[Scalars]) -> Scalars:
@@ -202,10 +202,10 @@ def _split(inputs: list[Scalars], params: dict) -> list[Scalars]:
 
 
 _INDEXED: dict[str, Callable[..., np.ndarray]] = {
-    "gather": _gathered,
-    "dynamic_slice": lambda x, known, p: x[0][_window(x[0], known, p["slice_sizes"])],
+    "gather": gather_entries,
+    "dynamic_slice": lambda x, known, p: x[0][read_window(x[0], known, p["slice_sizes"])],
     "dynamic_update_slice": _updated,
-    "pad": _padded,
+    "pad": pad_entries,
 }
 
 OPERANDS = {"gather": 1, "dynamic_slice": 1, "dynamic_update_slice": 2, "pad": 2}

@@ -1,0 +1,1 @@
+"""Programs of scalars with loops, branches and arrays, traced from JAX: representation, derivatives, machine code."""

@@ -1,0 +1,305 @@
+"""Dense linear algebra and sorting of small arrays, in plain JAX: what JAX itself leaves to LAPACK or to XLA's sort.
+
+Each function stands for a primitive of JAX, with its operands, parameters and outputs. Matrices of up to `_WRITTEN_OUT` rows
+are written out, column by column; larger ones are loops.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from ._ir import Untranslatable
+
+_WRITTEN_OUT = 8
+_SWEEPS = 12  # of Jacobi's method; quadratic convergence needs some 6 for matrices of this size
+
+
+def _for(count: int, body: Callable[[Any, Any], Any], state: Any, small: int | None = None) -> Any:
+    """state after `count` passes of a body, which takes the number of the pass and the state."""
+    if (count if small is None else small) <= _WRITTEN_OUT:
+        for k in range(count):
+            state = body(k, state)
+        return state
+    return lax.fori_loop(0, count, body, state)
+
+
+def _stacked(function: Callable[..., Any], *arrays: Any, ndims: tuple[int, ...]) -> Any:
+    """A function of matrices, over the leading axes of stacks of them."""
+    import jax
+
+    for _ in range(arrays[0].ndim - ndims[0]):
+        function = jax.vmap(function)
+    return function(*arrays)
+
+
+def lu(x: Any, **params: Any) -> Any:
+    """P A = L U by rows' largest pivots: both factors in one matrix, the pivots, and the permutation."""
+
+    def factor(a: Any) -> Any:
+        rows, columns = a.shape
+        places = jnp.arange(rows)
+
+        def column(k: Any, state: Any) -> Any:
+            a, pivots, order = state
+            size = jnp.where(places >= k, jnp.abs(a[:, k]), -1.0)
+            pivot = jnp.argmax(size).astype(jnp.int32)
+            a, order = _exchange_rows(a, k, pivot), _exchange_rows(order, k, pivot)
+            top = a[k]
+            below = places > k
+            safe = jnp.where(top[k] == 0, 1.0, top[k]).astype(a.dtype)
+            factors = jnp.where(below, jnp.where(top[k] == 0, a[:, k], a[:, k] / safe), 0.0).astype(a.dtype)
+            right = jnp.arange(columns) > k
+            a = a - jnp.outer(factors, jnp.where(right, top, 0.0))
+            a = jnp.where(below[:, None] & (jnp.arange(columns) == k)[None, :], factors[:, None], a)
+            return a, pivots.at[k].set(pivot), order
+
+        count = min(rows, columns)
+        start = (a, jnp.zeros(count, jnp.int32), jnp.arange(rows, dtype=jnp.int32))
+        return _for(count, column, start)
+
+    return _stacked(factor, x, ndims=(2,))
+
+
+def lu_pivots_to_permutation(pivots: Any, *, permutation_size: int) -> Any:
+    """The order of rows that exchanges of them one after the other lead to."""
+
+    def exchange(k: Any, order: Any) -> Any:
+        return _exchange_rows(order, k, pivots[k])
+
+    return _for(pivots.shape[0], exchange, jnp.arange(permutation_size, dtype=pivots.dtype))
+
+
+def _exchange_rows(x: Any, k: Any, pivot: Any) -> Any:
+    """x with rows k and `pivot` in each other's place."""
+    places = jnp.arange(x.shape[0])
+    other = jnp.sum(jnp.where((places == pivot).reshape(-1, *[1] * (x.ndim - 1)), x, 0), 0).astype(x.dtype)
+    mine = x[k]
+    select = lambda which, new, old: jnp.where(which.reshape(-1, *[1] * (x.ndim - 1)), new[None], old)
+    return select(places == k, other, select(places == pivot, mine, x))
+
+
+def cholesky(x: Any, **params: Any) -> Any:
+    """The lower factor L of a symmetric matrix L L^T; NaN where it is not positive definite."""
+
+    def factor(a: Any) -> Any:
+        n = a.shape[0]
+        places = jnp.arange(n)
+
+        def column(k: Any, l: Any) -> Any:
+            rest = a[:, k] - l @ l[k]
+            pivot = jnp.sqrt(rest[k])
+            new = jnp.where(places > k, rest / pivot, jnp.where(places == k, pivot, 0.0))
+            return jnp.where((places == k)[None, :], new[:, None], l)
+
+        return _for(n, column, jnp.zeros_like(a))
+
+    return _stacked(factor, x, ndims=(2,))
+
+
+def triangular_solve(
+    a: Any, b: Any, *, left_side: bool, lower: bool, transpose_a: bool, conjugate_a: bool, unit_diagonal: bool, **_: Any
+) -> Any:
+    """x of A x = B, or of x A = B, for a triangular A."""
+
+    def solve(a: Any, b: Any) -> Any:
+        a = a.T if transpose_a else a
+        below = lower != transpose_a
+        if not left_side:
+            a, b, below = a.T, b.T, not below
+        n = a.shape[0]
+        places = jnp.arange(n)
+
+        def row(i: Any, x: Any) -> Any:
+            k = i if below else n - 1 - i
+            known = places < k if below else places > k
+            rest = b[k] - jnp.where(known, a[k], 0.0) @ x
+            new = rest if unit_diagonal else rest / a[k, k]
+            return jnp.where((places == k)[:, None], new[None, :], x)
+
+        x = _for(n, row, jnp.zeros_like(b))
+        return x if left_side else x.T
+
+    return _stacked(solve, a, b, ndims=(2,))
+
+
+def geqrf(x: Any, **params: Any) -> Any:
+    """Householder's QR: R above, reflectors below the diagonal, and their factors."""
+
+    def factor(a: Any) -> Any:
+        rows, columns = a.shape
+        places = jnp.arange(rows)
+
+        def column(k: Any, state: Any) -> Any:
+            a, taus = state
+            x = jnp.where(places >= k, a[:, k], 0.0)
+            alpha, rest = a[k, k], jnp.sum(jnp.where(places > k, x * x, 0.0))
+            flat = rest == 0
+            norm = jnp.sqrt(jnp.where(flat, 1.0, alpha * alpha + rest))
+            beta = jnp.where(alpha > 0, -norm, norm)
+            scale = jnp.where(flat, 1.0, alpha - beta)
+            v = jnp.where(places == k, 1.0, jnp.where(places > k, x / scale, 0.0))
+            tau = jnp.where(flat, 0.0, (beta - alpha) / beta)
+            right = jnp.arange(columns) > k
+            a = a - jnp.where(right[None, :], tau * jnp.outer(v, v @ a), 0.0)
+            new = jnp.where(places > k, v, jnp.where(places == k, jnp.where(flat, alpha, beta), a[:, k]))
+            a = jnp.where((jnp.arange(columns) == k)[None, :], new[:, None], a)
+            return a, taus.at[k].set(tau)
+
+        count = min(rows, columns)
+        return _for(count, column, (a, jnp.zeros(count, a.dtype)))
+
+    return _stacked(factor, x, ndims=(2,))
+
+
+def householder_product(a: Any, taus: Any, **params: Any) -> Any:
+    """The orthogonal matrix of Householder's reflectors."""
+
+    def product(a: Any, taus: Any) -> Any:
+        rows, columns = a.shape
+        places = jnp.arange(rows)
+        count = taus.shape[0]
+
+        def reflect(i: Any, q: Any) -> Any:
+            k = count - 1 - i
+            v = jnp.where(places == k, 1.0, jnp.where(places > k, a[:, k], 0.0))
+            return q - taus[k] * jnp.outer(v, v @ q)
+
+        return _for(count, reflect, jnp.eye(rows, columns, dtype=a.dtype))
+
+    return _stacked(product, a, taus, ndims=(2, 1))
+
+
+def qr(x: Any, *, pivoting: bool, full_matrices: bool, **_: Any) -> Any:
+    """An orthogonal and an upper triangular factor."""
+    if pivoting:
+        raise Untranslatable("a QR decomposition with pivoting has no scalar code")
+    rows, columns = x.shape[-2:]
+    a, taus = geqrf(x)
+    wide = jnp.concatenate([a, jnp.zeros((*a.shape[:-1], max(rows - columns, 0)), a.dtype)], -1)
+    q = householder_product(wide if full_matrices and rows > columns else a[..., : min(rows, columns)], taus)
+    r = jnp.triu(a if full_matrices else a[..., : min(rows, columns), :])
+    return q, r
+
+
+def eigh(x: Any, *, lower: bool = True, sort_eigenvalues: bool = True, **_: Any) -> Any:
+    """Eigenvectors and eigenvalues of a symmetric matrix, by Jacobi's method (Golub and Van Loan, section 8.5)."""
+
+    def decompose(a: Any) -> Any:
+        n = a.shape[0]
+        a = jnp.tril(a) + jnp.tril(a, -1).T if lower else jnp.triu(a) + jnp.triu(a, 1).T
+        pairs = np.array([(p, q) for p in range(n) for q in range(p + 1, n)], np.int32).reshape(-1, 2)
+
+        def rotate(i: Any, state: Any) -> Any:
+            a, v = state
+            p, q = jnp.asarray(pairs)[i] if not isinstance(i, int) else pairs[i]
+            cosine, sine = _rotation(a[p, p], a[q, q], a[p, q])
+            a = _turn_columns(_turn_columns(a, p, q, cosine, sine).T, p, q, cosine, sine).T
+            return a, _turn_columns(v, p, q, cosine, sine)
+
+        sweep = lambda _, state: _for(len(pairs), rotate, state, n)
+        state = (a, jnp.eye(n, dtype=a.dtype))
+        a, v = lax.fori_loop(0, _SWEEPS, sweep, state) if n > 1 else state
+        w = jnp.diagonal(a)
+        if sort_eigenvalues:
+            order = jnp.argsort(w)
+            v, w = v[:, order], w[order]
+        return v, w
+
+    return _stacked(decompose, x, ndims=(2,))
+
+
+def _rotation(app: Any, aqq: Any, apq: Any) -> tuple[Any, Any]:
+    """Cosine and sine of the rotation that makes an entry zero."""
+    none = apq == 0
+    theta = (aqq - app) / (2 * jnp.where(none, 1.0, apq))
+    t = jnp.where(theta >= 0, 1.0, -1.0) / (jnp.abs(theta) + jnp.sqrt(theta * theta + 1))
+    t = jnp.where(none, 0.0, t)
+    cosine = 1 / jnp.sqrt(t * t + 1)
+    return cosine, t * cosine
+
+
+def _turn_columns(a: Any, p: Any, q: Any, cosine: Any, sine: Any) -> Any:
+    """a with columns p and q rotated."""
+    x, y = a[:, p], a[:, q]
+    return a.at[:, p].set(cosine * x - sine * y).at[:, q].set(sine * x + cosine * y)
+
+
+def svd(x: Any, *, full_matrices: bool, compute_uv: bool, **_: Any) -> Any:
+    """Singular values and vectors, by one-sided Jacobi rotations (Golub and Van Loan, section 8.6)."""
+
+    def decompose(a: Any) -> Any:
+        rows, columns = a.shape
+        if rows < columns:
+            found = decompose(a.T)
+            return (found[0], found[2].T, found[1].T) if compute_uv else found
+        n = columns
+        pairs = np.array([(p, q) for p in range(n) for q in range(p + 1, n)], np.int32).reshape(-1, 2)
+
+        def rotate(i: Any, state: Any) -> Any:
+            a, v = state
+            p, q = jnp.asarray(pairs)[i] if not isinstance(i, int) else pairs[i]
+            x, y = a[:, p], a[:, q]
+            cosine, sine = _rotation(x @ x, y @ y, x @ y)
+            return _turn_columns(a, p, q, cosine, sine), _turn_columns(v, p, q, cosine, sine)
+
+        sweep = lambda _, state: _for(len(pairs), rotate, state, n)
+        state = (a, jnp.eye(n, dtype=a.dtype))
+        a, v = lax.fori_loop(0, _SWEEPS, sweep, state) if n > 1 else state
+        s = jnp.sqrt(jnp.sum(a * a, 0))
+        order = jnp.argsort(-s)
+        a, v, s = a[:, order], v[:, order], s[order]
+        if not compute_uv:
+            return (s,)
+        # Columns of zero singular values are filled up so that U is orthogonal: by QR of those that are not.
+        u = a / jnp.where(s == 0, 1.0, s)
+        q, taus = geqrf(jnp.where(s > 0, u, 0.0))
+        full = householder_product(jnp.concatenate([q, jnp.zeros((rows, rows - n), a.dtype)], 1), taus)
+        own = jnp.concatenate([s > 0, jnp.zeros(rows - n, bool)])
+        u = jnp.where(own[None, :], jnp.concatenate([u, jnp.zeros((rows, rows - n), a.dtype)], 1), full)
+        return s, (u if full_matrices else u[:, :n]), v.T
+
+    return _stacked(decompose, x, ndims=(2,))
+
+
+def sort(*operands: Any, dimension: int, num_keys: int, **_: Any) -> Any:
+    """Arrays in the order of the first ones, by a stable odd-even transposition sort."""
+    arrays = [jnp.moveaxis(x, dimension, 0) for x in operands]
+    n = arrays[0].shape[0]
+    columns = [list(x) for x in arrays] if n else []
+
+    def before(j: int, i: int) -> Any:
+        """Whether entry j is to stand before entry i: strictly, so that equal ones stay."""
+        smaller, same = None, None
+        for x in columns[:num_keys]:
+            less, equal = lax.lt_to_p.bind(x[j], x[i]), ~(lax.lt_to_p.bind(x[j], x[i]) | lax.lt_to_p.bind(x[i], x[j]))
+            smaller = less if smaller is None else smaller | (same & less)
+            same = equal if same is None else same & equal
+        return smaller
+
+    for step in range(n):
+        for i in range(step % 2, n - 1, 2):
+            swap = before(i + 1, i)
+            for x in columns:
+                x[i], x[i + 1] = jnp.where(swap, x[i + 1], x[i]), jnp.where(swap, x[i], x[i + 1])
+    out = [jnp.stack(x) if n else y for x, y in zip(columns, arrays, strict=True)] if n else arrays
+    return [jnp.moveaxis(x, 0, dimension) for x in out]
+
+
+REPLACED: dict[str, Callable[..., Any]] = {
+    "lu": lu,
+    "lu_pivots_to_permutation": lu_pivots_to_permutation,
+    "cholesky": cholesky,
+    "triangular_solve": triangular_solve,
+    "geqrf": geqrf,
+    "householder_product": householder_product,
+    "qr": qr,
+    "eigh": eigh,
+    "svd": svd,
+    "sort": sort,
+}
+
+DIFFERENTIATED_BY_JAX = frozenset(("qr", "eigh", "svd"))
+"""What has a derivative of its own: that of the iteration would be another where it stops early."""

@@ -1,0 +1,704 @@
+"""Derivatives of programs: programs again, so that they can be differentiated again.
+
+Forward mode carries tangents beside values. Reverse mode runs the program with a tape of what each loop carries, and then
+back: a pass of a loop is computed again from the tape, and the cotangents of its results are pulled back through it. A
+branch is computed again from what it was given. So no value of a pass is kept but what the loop carries.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import jax
+
+from ._ir import (
+    GROWING,
+    OPERATIONS,
+    Builder,
+    DerivativeRule,
+    Needed,
+    Node,
+    Operand,
+    Region,
+    convert_number,
+    is_float,
+    is_number,
+    zero,
+)
+from ._trace import Interpreter, filled
+
+_WITHOUT = frozenset(("floor", "ceil", "round", "sign", "stop_gradient", "table", "tape", "zeros_like"))  # no derivative
+_SNAPSHOT_BY_LOOP = 64  # entries of an array above which a loop copies them to a tape and back
+
+
+def find_varied(needed: Needed, seeds: set[Node]) -> set[Node]:
+    """The real nodes that depend on some, by more than steps."""
+    varied = set(seeds)
+
+    def visit(nodes: Sequence[Node]) -> None:
+        for node in nodes:
+            if node.op == "loop":
+                body, live = node.data, needed.carried(node)
+                params = [(k, body.region.params[k]) for k in live if is_float(body.region.params[k].type)]
+                varied.update(p for k, p in params if node.args[k] in varied)
+                more = True
+                while more:
+                    visit(needed.of(body.region))
+                    found = {p for k, p in params if body.results[k] in varied} - varied
+                    varied.update(found)
+                    more = bool(found)
+                outs = needed.outputs.get(node, ())
+                varied.update(x for x in outs if body.region.params[x.data] in varied)
+            elif node.op == "branch":
+                for region_, results in zip(node.data.regions, node.data.results, strict=True):
+                    given = needed.given(node)
+                    varied.update(region_.params[i] for i in given if node.args[1 + i] in varied)
+                    visit(needed.of(region_))
+                    varied.update(x for x in needed.outputs.get(node, ()) if results[x.data] in varied)
+            elif is_float(node.type) and node.op not in _WITHOUT and any(x in varied for x in node.args):
+                varied.add(node)
+
+    visit(needed.outermost)
+    return varied
+
+
+Extra = tuple[Operand, tuple[str, int | None]]  # a first value and its type
+Within = Callable[[Sequence[Operand]], Callable[[], Sequence[Operand]]]
+
+
+class Rebuilder:
+    """Makes the nodes of a program again with another builder.
+
+    - `values`: of each node, what it became.
+    """
+
+    def __init__(self, builder: Builder, needed: Needed, values: dict[Any, Any]):
+        self.b, self.needed, self.values = builder, needed, values
+
+    def get(self, x: Any) -> Any:
+        return self.values.get(x, x) if x.__class__ is Node else x
+
+    def nodes(self, nodes: Sequence[Node]) -> None:
+        for node in nodes:
+            if node.op == "loop":
+                self.loop(node)
+            elif node.op == "branch":
+                self.branch(node)
+            else:
+                self.values[node] = self.scalar(node)
+
+    def scalar(self, node: Node) -> Any:
+        """A node that does not control, of what its operands became."""
+        b, op, t, args = self.b, node.op, node.type, [self.get(x) for x in node.args]
+        if op == "load":
+            return b.load(args[0], args[1])
+        if op == "store":
+            return b.store(args[0], args[1], args[2])
+        if op == "pack":
+            return b.pack(args, t)
+        if op == "fill":
+            return b.fill(args[0], node.size, t)  # pyright: ignore[reportArgumentType]
+        if op == "table":
+            return b.node("table", t, data=node.data, size=node.size)
+        if op == "tape":
+            return b.tape(t)
+        if op == "zeros_like":
+            return b.zeros_like(args[0])
+        if op == "rule":
+            return b.rule(args[0], *node.data, inputs=args[1:])
+        if op == "refuse":
+            return b.refuse(args[0], *node.data)
+        if op in ("convert", "bitcast"):
+            if op == "convert" and is_number(args[0]):
+                return convert_number(args[0], t)
+            return b.node(op, t, *args, data=node.data)
+        return b.apply(op, node.data if t == "bool" and node.data else t, *args)
+
+    def _loop(self, node: Node, extra: Sequence[Extra], within: Within) -> list[Node]:
+        """A loop that carries what it did, and more.
+
+        **Arguments:**
+
+        - `extra`: first values and types of what it carries besides.
+        - `within`: is told their values in a pass before its nodes are made, and returns what gives the next ones after.
+
+        **Returns:** what it carries besides, at the end.
+        """
+        body, live = node.data, self.needed.carried(node)
+        params, mine = [body.region.params[k] for k in live], self.needed.of(body.region)
+        asked = set(Needed([body.condition]).nodes)
+        first = [self.get(node.args[k]) for k in live]
+        types = [(p.type, p.size) for p in params]
+
+        def step(carried: Sequence[Operand]) -> Any:
+            self.values.update(zip(params, carried, strict=False))
+            finish = within(carried[len(params) :])
+            self.nodes([x for x in mine if x in asked])
+
+            def advance() -> list[Operand]:
+                self.nodes([x for x in mine if x not in asked])
+                return [*(self.get(body.results[k]) for k in live), *finish()]
+
+            return self.get(body.condition), advance
+
+        outputs = self.b.loop([*first, *(x for x, _ in extra)], [*types, *(t for _, t in extra)], step)
+        place = {k: i for i, k in enumerate(live)}
+        for out in self.needed.outputs.get(node, ()):
+            self.values[out] = outputs[place[out.data]]
+        return outputs[len(live) :]
+
+    def loop(self, node: Node) -> None:
+        self._loop(node, [], lambda more: list)
+
+    def branch(self, node: Node) -> None:
+        self._branch(node, [], [], lambda side, more: list)
+
+    def _branch(
+        self,
+        node: Node,
+        extra: Sequence[Extra],
+        gives: Sequence[tuple[str, int | None]],
+        within: Callable[[int, Sequence[Operand]], Callable[[], Sequence[Operand]]],
+        values: bool = True,
+    ) -> list[Node]:
+        """A branch that is given what it was, and more, and gives what it did if `values`, and more of the types `gives`."""
+        body, given = node.data, self.needed.given(node)
+        outs = self.needed.outputs.get(node, []) if values else []
+        types = [(body.regions[0].params[i].type, body.regions[0].params[i].size) for i in given]
+
+        def side(k: int) -> Callable[..., Any]:
+            def run(carried: Sequence[Operand]) -> list[Operand]:
+                self.values.update(zip([body.regions[k].params[i] for i in given], carried, strict=False))
+                finish = within(k, carried[len(given) :])
+                self.nodes(self.needed.of(body.regions[k]))
+                return [*(self.get(body.results[k][x.data]) for x in outs), *finish()]
+
+            return run
+
+        first = [*(self.get(node.args[1 + i]) for i in given), *(x for x, _ in extra)]
+        out_types = [*((x.type, x.size) for x in outs), *gives]
+        in_types = [*types, *(t for _, t in extra)]
+        made = self.b.branch(self.get(node.args[0]), first, (side(0), side(1)), out_types, in_types)
+        self.values.update(zip(outs, made, strict=False))
+        return made[len(outs) :]
+
+
+def _changes_of(rule: DerivativeRule, varied: tuple[int, ...], inputs: Sequence[Any], moved: Sequence[Any]) -> list[Any]:
+    """The changes of a function with a rule of its own, along changes of some inputs; of whole numbers none."""
+
+    def some(*values: Any) -> Any:
+        return rule.function(*[values[varied.index(i)] if i in varied else x for i, x in enumerate(inputs)])
+
+    found = jax.jvp(some, tuple(inputs[i] for i in varied), tuple(moved))[1]
+    return [None if x.dtype == jax.dtypes.float0 else x for x in found]
+
+
+def _shapes(avals: Sequence[Any]) -> list[Any]:
+    return [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in avals]
+
+
+@functools.lru_cache(maxsize=256)
+def _rule_changes(rule: DerivativeRule, varied: tuple[int, ...]) -> tuple[Any, list[int]]:
+    """A jaxpr of the changes of real outputs, from all inputs and the changes of some, and which outputs are real."""
+    shapes, real = _shapes(rule.inputs), list[int]()
+
+    def changes(inputs: Sequence[Any], moved: Sequence[Any]) -> Any:
+        found = _changes_of(rule, varied, inputs, moved)
+        real[:] = [k for k, x in enumerate(found) if x is not None]
+        return [x for x in found if x is not None]
+
+    return jax.make_jaxpr(changes)(shapes, [shapes[i] for i in varied]), real
+
+
+@functools.lru_cache(maxsize=256)
+def _rule_pullback(rule: DerivativeRule, varied: tuple[int, ...]) -> tuple[Any, list[tuple[int, Any]]]:
+    """A jaxpr of the cotangents of some inputs, from all inputs and those of real outputs, with their numbers and shapes."""
+    shapes = _shapes(rule.inputs)
+    closed, real = _rule_changes(rule, varied)
+
+    def pulled(inputs: Sequence[Any], cotangents: Sequence[Any]) -> Any:
+        along = lambda *moved: [x for x in _changes_of(rule, varied, inputs, moved) if x is not None]
+        return jax.linear_transpose(along, *[shapes[i] for i in varied])(list(cotangents))
+
+    outs = _shapes(closed.out_avals)
+    return jax.make_jaxpr(pulled)(shapes, outs), list(zip(real, closed.out_avals, strict=True))
+
+
+def _changes_by_rule(b: Builder, rule: DerivativeRule, inputs: Sequence[Operand], moved: Sequence[Operand | None]) -> dict[int, Any]:
+    """The changes of each output of a function, whose inputs are given entry by entry; no change is None."""
+    arrays, tangents, varied, start = [], [], [], 0
+    for i, aval in enumerate(rule.inputs):
+        end = start + aval.size
+        arrays.append(filled(aval.shape, list(inputs[start:end])))
+        changes = moved[start:end]
+        if is_float(str(aval.dtype)) and any(x is not None for x in changes):
+            varied.append(i)
+            tangents.append(filled(aval.shape, [0.0 if x is None else x for x in changes]))
+        start = end
+    interpreter = Interpreter(b)
+    closed, real = _rule_changes(rule, tuple(varied))
+    outputs = interpreter.closed(closed, [*arrays, *tangents])
+    return {k: interpreter.scalars(x).reshape(-1) for k, x in zip(real, outputs, strict=True)}
+
+
+# --- forward mode -----------------------------------------------------------------------------------------------------
+
+
+@final
+class _Forward(Rebuilder):
+    """Makes values and tangents; what has none is not in `tangents`."""
+
+    def __init__(self, builder: Builder, needed: Needed, values: dict, varied: set[Node]):
+        super().__init__(builder, needed, values)
+        self.varied, self.tangents = varied, dict[Node, Any]()
+        self._by_rule: dict[Any, Any] = {}
+
+    def tangent(self, x: Any) -> Any:
+        """The tangent of an operand; zero where it has none."""
+        if x.__class__ is Node and x in self.tangents:
+            return self.tangents[x]
+        if x.__class__ is Node and x.size is not None:
+            return self.b.tape(x.type) if x.size == GROWING else self.b.fill(0.0, x.size, x.type)
+        return 0.0
+
+    def scalar(self, node: Node) -> Any:
+        value = super().scalar(node)
+        if node in self.varied:
+            self.tangents[node] = self._change(node, value)
+        return value
+
+    def _change(self, node: Node, value: Any) -> Any:
+        b, op, t = self.b, node.op, node.type
+        args = [self.get(x) for x in node.args]
+        if op == "load":
+            return b.load(self.tangent(node.args[0]), args[1])
+        if op == "store":
+            return b.store(self.tangent(node.args[0]), args[1], self.tangent(node.args[2]))
+        if op == "pack":
+            return b.pack([self.tangent(x) for x in node.args], t)
+        if op == "fill":
+            return b.fill(self.tangent(node.args[0]), node.size, t)  # pyright: ignore[reportArgumentType]
+        if op == "refuse":
+            message, backward = node.data
+            if not backward:
+                raise _refusal(message)
+            return b.refuse(self.tangent(node.args[0]), message, backward)
+        if op == "rule":
+            rule, k, i = node.data
+            key = (rule, node.args[1:])
+            if key not in self._by_rule:
+                moved = [self.tangents.get(x) if x.__class__ is Node else None for x in node.args[1:]]
+                self._by_rule[key] = _changes_by_rule(b, rule, args[1:], moved)
+            return self._by_rule[key][k][i]
+        if op == "convert":
+            return b.convert(self.tangent(node.args[0]), node.data, t)
+        if op == "select":
+            return b.select(args[0], self.tangent(node.args[1]), self.tangent(node.args[2]), t)
+        partials = OPERATIONS[op].partials
+        assert partials is not None, op
+        terms = []
+        for x, slope in zip(node.args, partials(b, t, *args, value), strict=True):
+            if x in self.varied and slope is not None:
+                terms.append(b.mul(slope, self.tangent(x), t))
+        return b.total(terms, t)
+
+    def loop(self, node: Node) -> None:
+        body = node.data
+        moving = [k for k in self.needed.carried(node) if body.region.params[k] in self.varied]
+        params = [body.region.params[k] for k in moving]
+
+        def within(more: Sequence[Operand]) -> Any:
+            self.tangents.update(zip(params, more, strict=True))
+            return lambda: [self.tangent(body.results[k]) for k in moving]
+
+        extra = [(self.tangent(node.args[k]), (p.type, p.size)) for k, p in zip(moving, params, strict=True)]
+        outputs = dict(zip(moving, self._loop(node, extra, within), strict=True))
+        for out in self.needed.outputs.get(node, ()):
+            if out.data in outputs:
+                self.tangents[out] = outputs[out.data]
+
+    def branch(self, node: Node) -> None:
+        body = node.data
+        moving = [i for i in self.needed.given(node) if node.args[1 + i] in self.varied]
+        outs = [x for x in self.needed.outputs.get(node, ()) if x in self.varied]
+
+        def within(side: int, more: Sequence[Operand]) -> Any:
+            self.tangents.update(zip([body.regions[side].params[i] for i in moving], more, strict=True))
+            return lambda: [self.tangent(body.results[side][x.data]) for x in outs]
+
+        params = [body.regions[0].params[i] for i in moving]
+        extra = [(self.tangent(node.args[1 + i]), (p.type, p.size)) for i, p in zip(moving, params, strict=True)]
+        found = self._branch(node, extra, [(x.type, x.size) for x in outs], within)
+        self.tangents.update(zip(outs, found, strict=True))
+
+
+def push_forward(program: Any, varied: Sequence[int]) -> tuple[Region, list[Any], list[tuple[str, int]]]:
+    """What a program of the changes of real results consists of: it is given all operands, and changes of those varied."""
+    build, needed = Builder(), Needed(program.flat)
+    values = {p: build.parameter(build.top, p.type, p.size) for p in program.params}
+    seeds = [program.params[i] for i in varied]
+    maker = _Forward(build, needed, values, find_varied(needed, set(seeds)))
+    maker.tangents.update({p: build.parameter(build.top, p.type, p.size) for p in seeds})
+    maker.nodes(needed.outermost)
+    outputs = [
+        maker.tangent(out) if isinstance(out, Node) else tuple(maker.tangent(x) for x in out)
+        for out in (program.outputs[k] for k in program.real_results)
+    ]
+    return build.top, outputs, [program.results[k] for k in program.real_results]
+
+
+# --- reverse mode -----------------------------------------------------------------------------------------------------
+
+
+@final
+class _Reverse(Rebuilder):
+    """Makes a program again with tapes, and then runs it back.
+
+    - `cotangents`: of each node of reals, what has come back to it so far.
+    """
+
+    def __init__(self, builder: Builder, needed: Needed, values: dict, varied: set[Node]):
+        super().__init__(builder, needed, values)
+        self.varied, self.cotangents = varied, dict[Node, Any]()
+        self.tapes: dict[Node, tuple[Operand, list[Any]]] = {}
+
+    # --- with tapes
+
+    def loop(self, node: Node) -> None:
+        body, live = node.data, self.needed.carried(node)
+        if not any(body.region.params[k] in self.varied for k in live):
+            return super().loop(node)
+        kept = self._kept(node)
+        kinds = sorted({p.type for p in kept})
+        widths = {t: sum(_entries(p) for p in kept if p.type == t) for t in kinds}
+
+        def within(more: Sequence[Operand]) -> Any:
+            count, *tapes = more
+
+            # Written before the pass, so that it may change arrays in place.
+            written: dict[str, Any] = dict(zip(kinds, tapes, strict=True))
+            start = {t: self.b.mul(count, widths[t], "int64") for t in kinds}
+            offset = dict.fromkeys(kinds, 0)
+            for p in kept:
+                place = self.b.add(start[p.type], offset[p.type], "int64")
+                written[p.type] = self._write(written[p.type], place, p, self.values[p])
+                offset[p.type] += _entries(p)
+            return lambda: [self.b.add(count, 1, "int64"), *(written[t] for t in kinds)]
+
+        extra: list[Extra] = [(0, ("int64", None)), *((self.b.tape(t), (t, GROWING)) for t in kinds)]
+        count, *tapes = self._loop(node, extra, within)
+        self.tapes[node] = count, tapes
+        return None
+
+    def _kept(self, node: Node) -> list[Node]:
+        """What of the values that a loop carries a pass is computed again from: scalars, and arrays that it reads."""
+        region = node.data.region
+        read: set[Node] = set()
+
+        def mark(array: Any) -> None:
+            while array.__class__ is Node and array not in read:
+                read.add(array)
+                if array.op == "store":
+                    array = array.args[0]
+                elif array.op == "output" and array.args[0].op == "loop":
+                    loop, k = array.args[0], array.data
+                    mark(loop.data.results[k])
+                    array = loop.args[k]
+                elif array.op == "output":
+                    for results in array.args[0].data.results:
+                        mark(results[array.data])
+                    return
+                elif array.op == "parameter" and array.region is not region and array.region in self.needed.owner:
+                    owner = self.needed.owner[array.region]
+                    if owner.op == "loop":
+                        mark(owner.data.results[array.data])
+                        array = owner.args[array.data]
+                    else:
+                        array = owner.args[1 + array.data]
+                else:
+                    return
+
+        for inner in self._inside(region):
+            for x in self.needed.of(inner):
+                if x.op == "load":
+                    mark(x.args[0])
+        live = [region.params[k] for k in self.needed.carried(node)]
+        return [p for p in live if p.size is None or (p.size != GROWING and p in read)]
+
+    def _inside(self, region: Region) -> list[Region]:
+        """A region and those within it."""
+        found = [region]
+        for node in self.needed.of(region):
+            inner = [node.data.region] if node.op == "loop" else node.data.regions if node.op == "branch" else ()
+            for x in inner:
+                found += self._inside(x)
+        return found
+
+    def _write(self, tape: Any, start: Operand, p: Node, value: Any) -> Any:
+        """A tape with a value written from a place on."""
+        b = self.b
+        if p.size is None:
+            return b.store(tape, start, value)
+        if p.size <= _SNAPSHOT_BY_LOOP:
+            for i in range(p.size):
+                tape = b.store(tape, b.add(start, i, "int64"), b.load(value, i))
+            return tape
+
+        def step(carried: Sequence[Any]) -> Any:
+            i, growing = carried
+            copy = lambda: [b.add(i, 1, "int64"), b.store(growing, b.add(start, i, "int64"), b.load(value, i))]
+            return b.compare("lt", i, p.size, "int64"), copy
+
+        return b.loop([0, tape], [("int64", None), (p.type, GROWING)], step)[1]
+
+    def _read(self, tape: Any, start: Operand, p: Node) -> Any:
+        """What was written to a tape from a place on."""
+        b = self.b
+        if p.size is None:
+            return b.load(tape, start)
+        if p.size <= _SNAPSHOT_BY_LOOP:
+            return b.pack([b.load(tape, b.add(start, i, "int64")) for i in range(p.size)], p.type)
+
+        def step(carried: Sequence[Any]) -> Any:
+            i, array = carried
+            copy = lambda: [b.add(i, 1, "int64"), b.store(array, i, b.load(tape, b.add(start, i, "int64")))]
+            return b.compare("lt", i, p.size, "int64"), copy
+
+        return b.loop([0, b.fill(zero(p.type), p.size, p.type)], [("int64", None), (p.type, p.size)], step)[1]
+
+    # --- and back
+
+    def give(self, x: Any, change: Any) -> None:
+        """Adds to the cotangent of an operand."""
+        if x.__class__ is not Node or x not in self.varied or (is_number(change) and change == 0):
+            return
+        if x not in self.cotangents:
+            self.cotangents[x] = change
+        elif x.size is None:
+            self.cotangents[x] = self.b.add(self.cotangents[x], change, x.type)
+        else:
+            self.cotangents[x] = self._sum(x, self.cotangents[x], change)
+
+    def _sum(self, x: Node, u: Any, v: Any) -> Any:
+        """The sum of two arrays."""
+        b, size, t = self.b, x.size, x.type
+        if size == GROWING:
+            raise _refusal("a tape of a loop is used in two ways")
+        if v.op == "fill" and v.args[0] == 0:
+            return u
+        if u.op == "fill" and u.args[0] == 0:
+            return v
+
+        def step(carried: Sequence[Any]) -> Any:
+            i, array = carried
+            more = lambda: [b.add(i, 1, "int64"), b.store(array, i, b.add(b.load(array, i), b.load(v, i), t))]
+            return b.compare("lt", i, size, "int64"), more  # pyright: ignore[reportArgumentType]
+
+        return b.loop([0, u], [("int64", None), (t, size)], step)[1]
+
+    def array_cotangent(self, x: Node) -> Any:
+        """The cotangent of an array as it is so far."""
+        return self.cotangents.get(x) or self.b.zeros_like(self.get(x))
+
+    def back(self, nodes: Sequence[Node]) -> None:
+        """Pulls the cotangents of nodes back to their operands, from the last to the first."""
+        for node in reversed(nodes):
+            if node.op == "loop":
+                self._loop_back(node)
+            elif node.op == "branch":
+                self._branch_back(node)
+            elif node in self.cotangents and node in self.varied:
+                self._node_back(node, nodes)
+
+    def _node_back(self, node: Node, nodes: Sequence[Node]) -> None:
+        b, op, t = self.b, node.op, node.type
+        if op == "rule":
+            return self._rule_back(node, nodes)
+        change = self.cotangents.pop(node)
+        args = [self.get(x) for x in node.args]
+        if op == "load":
+            array = node.args[0]
+            so_far = self.array_cotangent(array)
+            self.cotangents[array] = b.store(so_far, args[1], b.add(b.load(so_far, args[1]), change, t))
+        elif op == "store":
+            array, index, value = node.args
+            self.give(value, b.load(change, args[1]))
+            self.give(array, b.store(change, args[1], 0.0))
+        elif op == "pack":
+            for i, x in enumerate(node.args):
+                self.give(x, b.load(change, i))
+        elif op == "fill":
+            self.give(node.args[0], b.total([b.load(change, i) for i in range(node.size or 0)], t))
+        elif op == "convert":
+            self.give(node.args[0], b.convert(change, t, node.data))
+        elif op == "select":
+            self.give(node.args[1], b.select(args[0], change, 0.0, t))
+            self.give(node.args[2], b.select(args[0], 0.0, change, t))
+        elif op == "refuse":
+            raise _refusal(node.data[0])
+        else:
+            partials = OPERATIONS[op].partials
+            assert partials is not None, op
+            for x, slope in zip(node.args, partials(b, t, *args, self.values.get(node, node)), strict=True):
+                if slope is not None:
+                    self.give(x, b.mul(slope, change, t))
+        return None
+
+    def _rule_back(self, node: Node, nodes: Sequence[Node]) -> None:
+        """By the transpose of its author's changes, which are linear in those of the inputs."""
+        rule, inputs = node.data[0], node.args[1:]
+        group = [x for x in nodes if x.op == "rule" and x.data[0] is rule and x.args[1:] == inputs and x in self.cotangents]
+        changes = {x.data[1:]: self.cotangents.pop(x) for x in group}
+        arrays, varied, start = [], [], 0
+        for i, aval in enumerate(rule.inputs):
+            entries = inputs[start : start + aval.size]
+            arrays.append(filled(aval.shape, [self.get(x) for x in entries]))
+            if any(x.__class__ is Node and x in self.varied for x in entries):
+                varied.append(i)
+            start += aval.size
+        closed, real = _rule_pullback(rule, tuple(varied))
+        given = [filled(v.shape, [changes.get((k, i), 0.0) for i in range(v.size)]) for k, v in real]
+        interpreter = Interpreter(self.b)
+        found = iter(interpreter.closed(closed, [*arrays, *given]))
+        start = 0
+        for i, aval in enumerate(rule.inputs):
+            if i in varied:
+                for x, change in zip(inputs[start : start + aval.size], interpreter.scalars(next(found)).reshape(-1), strict=True):
+                    self.give(x, change)
+            start += aval.size
+
+    def _captured(self, node: Node) -> list[Node]:
+        """What a loop uses of what stands around it and varies."""
+        regions = set(self._inside(node.data.region))
+        found: dict[Node, None] = {}
+        for region in regions:
+            for x in self.needed.of(region):
+                operands = list(x.args)
+                if x.op == "loop":
+                    operands = [x.args[k] for k in self.needed.carried(x)] + [x.data.results[k] for k in self.needed.carried(x)]
+                for y in operands:
+                    if y.__class__ is Node and y.region not in regions and y in self.varied:
+                        found[y] = None
+        for k in self.needed.carried(node):
+            y = node.data.results[k]
+            if y.__class__ is Node and y.region not in regions and y in self.varied:
+                found[y] = None
+        return list(found)
+
+    def _loop_back(self, node: Node) -> None:
+        body = node.data
+        outs = [x for x in self.needed.outputs.get(node, ()) if x in self.cotangents]
+        if not outs:
+            return
+        moving = [k for k in self.needed.carried(node) if body.region.params[k] in self.varied]
+        params = [body.region.params[k] for k in moving]
+        captured, kept = self._captured(node), self._kept(node)
+        count, tapes = self.tapes[node]
+        kinds = sorted({p.type for p in kept})
+        widths = {t: sum(_entries(p) for p in kept if p.type == t) for t in kinds}
+        ends = {x.data: self.cotangents.pop(x) for x in outs}
+        zero_of = lambda p, x: 0.0 if p.size is None else self.b.zeros_like(x)
+        final = {x.data: self.values[x] for x in self.needed.outputs.get(node, ())}
+        first: list[Operand] = [count]
+        for k, p in zip(moving, params, strict=True):
+            first.append(ends[k] if k in ends else zero_of(p, final.get(k, self.get(node.args[k]))))
+        first += [self.cotangents[x] if x in self.cotangents else zero_of(x, self.get(x)) for x in captured]
+        types = [("int64", None), *((p.type, p.size) for p in params), *((x.type, x.size) for x in captured)]
+        around, outside = self.values, self.cotangents
+
+        def step(carried: Sequence[Operand]) -> Any:
+            left = carried[0]
+
+            def advance() -> list[Operand]:
+                b = self.b
+                last = b.sub(left, 1, "int64")
+                place = b.apply("max", "int64", last, 0)
+                self.values = dict(around)
+                offset = dict.fromkeys(kinds, 0)
+                by_kind = dict(zip(kinds, tapes, strict=True))
+                for p in kept:
+                    start = b.add(b.mul(place, widths[p.type], "int64"), offset[p.type], "int64")
+                    self.values[p] = self._read(by_kind[p.type], start, p)
+                    offset[p.type] += _entries(p)
+                for p in (body.region.params[k] for k in self.needed.carried(node)):
+                    if p not in kept:  # an array that no pass reads
+                        self.values[p] = b.tape(p.type) if p.size == GROWING else b.fill(zero(p.type), p.size, p.type)
+                self.nodes(self.needed.of(body.region))
+                self.cotangents = dict(zip(captured, carried[1 + len(moving) :], strict=True))
+                for k, change in zip(moving, carried[1:], strict=False):
+                    result = body.results[k]
+                    self.give(result, change)
+                self.back(self.needed.of(body.region))
+                pulled = [self.cotangents.get(p) for p in params]
+                pulled = [zero_of(p, self.values[p]) if x is None else x for x, p in zip(pulled, params, strict=True)]
+                return [last, *pulled, *(self.cotangents[x] for x in captured)]
+
+            return self.b.compare("gt", left, 0, "int64"), advance
+
+        made = self.b.loop(first, types, step)
+        self.values, self.cotangents = around, outside
+        self.cotangents.update(zip(captured, made[1 + len(moving) :], strict=True))
+        for k, change in zip(moving, made[1:], strict=False):
+            self.give(node.args[k], change)
+
+    def _branch_back(self, node: Node) -> None:
+        body = node.data
+        outs = [x for x in self.needed.outputs.get(node, ()) if x in self.cotangents]
+        if not outs:
+            return
+        moving = [i for i in self.needed.given(node) if node.args[1 + i] in self.varied]
+        around, outside = self.values, self.cotangents
+        self.values = dict(around)
+        params = [body.regions[0].params[i] for i in moving]
+        extra: list[Extra] = [(self.cotangents.pop(x), (x.type, x.size)) for x in outs]
+
+        def within(side: int, more: Sequence[Operand]) -> Any:
+            def finish() -> list[Operand]:
+                self.cotangents = {}
+                for x, change in zip(outs, more, strict=True):
+                    self.give(body.results[side][x.data], change)
+                self.back(self.needed.of(body.regions[side]))
+                found = []
+                for i in moving:
+                    p = body.regions[side].params[i]
+                    none = 0.0 if p.size is None else self.b.zeros_like(self.values[p])
+                    found.append(self.cotangents.get(p, none))
+                return found
+
+            return finish
+
+        found = self._branch(node, extra, [(p.type, p.size) for p in params], within, values=False)
+        self.values, self.cotangents = around, outside
+        for i, change in zip(moving, found, strict=True):
+            self.give(node.args[1 + i], change)
+
+
+def _entries(p: Node) -> int:
+    return 1 if p.size is None else p.size
+
+
+def _refusal(message: str) -> Exception:
+    return RuntimeError(f"no derivative exists here: {message}")
+
+
+def pull_back(program: Any, varied: Sequence[int]) -> tuple[Region, list[Any], list[tuple[str, int]]]:
+    """What a program of cotangents of the operands varied consists of: it is given all operands, and those of real results."""
+    build, needed = Builder(), Needed(program.flat)
+    values = {p: build.parameter(build.top, p.type, p.size) for p in program.params}
+    seeds = [program.params[i] for i in varied]
+    maker = _Reverse(build, needed, values, find_varied(needed, set(seeds)))
+    given = [build.parameter(build.top, *program.results[k]) for k in program.real_results]
+    maker.nodes(needed.outermost)
+    for change, k in zip(given, program.real_results, strict=True):
+        out = program.outputs[k]
+        if isinstance(out, Node):
+            maker.give(out, build.pack([build.load(change, i) for i in range(out.size or 0)], out.type))
+        else:
+            for i, x in enumerate(out):
+                maker.give(x, build.load(change, i))
+    maker.back(needed.outermost)
+    outputs = []
+    for p in seeds:
+        change = maker.cotangents.get(p)
+        outputs.append((0.0,) * (p.size or 0) if change is None else tuple(build.load(change, i) for i in range(p.size or 0)))
+    return build.top, outputs, [program.operands[i] for i in varied]

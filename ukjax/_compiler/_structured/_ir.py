@@ -1,0 +1,815 @@
+"""The representation of a program over scalars: nodes, regions, and the one table of operations.
+
+A node is one operation on operands; an operand is a node or a Python number, whose type the node gives. Equal operations on
+equal operands are one node, constants are folded, and structural zeros vanish (0 x is 0 even where x is infinite).
+
+Control flow is structured. A `loop` carries values round a region while a condition holds there; a `branch` runs one of two
+regions. A node belongs to the deepest region among its operands', so what does not change in a loop stands before it.
+Nodes are numbered as they are made, and run in that order: an operand always comes before its use.
+
+Arrays that are indexed at run time are values too: `load` reads an entry, `store` gives the array with an entry replaced.
+Who writes machine code may do that in place, where the former array is not read any more.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, final
+
+import numpy as np
+
+Number = float | int | bool
+
+
+class Untranslatable(Exception):  # noqa: N818: a public name that is a contract
+    """A function that cannot be written as a program of scalars; the message says which operation of it, and why."""
+
+
+@final
+class Region:
+    """Where nodes run: the whole program, the body of a loop, or one side of a branch.
+
+    - `depth`: how many regions are around it.
+    - `params`: the nodes that stand for what it is given.
+    """
+
+    __slots__ = ("depth", "params")
+
+    def __init__(self, depth: int):
+        self.depth, self.params = depth, list[Node]()
+
+
+@final
+class Node:
+    """One operation.
+
+    - `op`: a key of `OPERATIONS`, or one of those that `Builder` makes by name.
+    - `args`: its operands.
+    - `type`: a NumPy name of a type, of the value or of an array's entries.
+    - `data`: what else determines it.
+    - `region`: where it runs.
+    - `number`: when it was made.
+    - `size`: of an array, how many entries; `GROWING` where that is not known; None of a scalar.
+    """
+
+    __slots__ = ("args", "data", "number", "op", "region", "size", "type")
+
+    def __init__(self, op: str, args: tuple, type: str, data: Any, region: Region, number: int, size: Any):
+        self.op, self.args, self.type, self.data = op, args, type, data
+        self.region, self.number, self.size = region, number, size
+
+    def __repr__(self) -> str:
+        return f"%{self.number}"
+
+
+GROWING = -1
+"""The size of an array that grows as it is stored to: the tape of a loop."""
+
+Operand = Node | Number
+
+
+class LoopBody(NamedTuple):
+    """What a loop does: `args` of its node are the first values of what it carries.
+
+    - `region`: its parameters are the values carried.
+    - `condition`: it goes on while this holds.
+    - `results`: the next values.
+    """
+
+    region: Region
+    condition: Operand
+    results: tuple[Operand, ...]
+
+
+class BranchBody(NamedTuple):
+    """What a branch does: `args` of its node are the condition, and what both sides are given.
+
+    - `regions`: the side where the condition holds, and the other.
+    - `results`: of each.
+    - `types`: of results, with sizes.
+    """
+
+    regions: tuple[Region, Region]
+    results: tuple[tuple[Operand, ...], tuple[Operand, ...]]
+    types: tuple[tuple[str, int | None], ...]
+
+
+class DerivativeRule(NamedTuple):
+    """A function of arrays whose derivative JAX is to give, as its author wrote it.
+
+    - `function`: takes and returns lists of arrays.
+    - `inputs`: their shapes and types.
+    """
+
+    function: Callable[..., Any]
+    inputs: tuple[Any, ...]
+
+
+def is_number(x: Operand) -> bool:
+    """Whether an operand is known."""
+    return type(x) is not Node
+
+
+def is_float(type: str) -> bool:
+    """Whether a type is that of real numbers."""
+    return type[0] == "f"
+
+
+def is_integer(type: str) -> bool:
+    """Whether a type is that of whole numbers."""
+    return type[0] in "iu"
+
+
+# --- the table of operations ------------------------------------------------------------------------------------------
+
+
+class Operation(NamedTuple):
+    """One row of the table.
+
+    - `numpy`: computes it, also for constants.
+    - `partials`: its derivatives by each operand, from builder, type, operands and value; None where there is none.
+    - `llvm`: how LLVM has it: an instruction for real numbers and one for whole ones, an intrinsic `@name`, a function of
+      the C library `name()`; an empty text where `_llvm` writes it out.
+    - `jax`: its name in `jax.lax`, if another.
+    - `cost`: in additions.
+    """
+
+    numpy: Callable[..., Any]
+    partials: Callable[..., tuple] | None = None
+    llvm: str = ""
+    jax: str = ""
+    cost: int = 1
+
+
+def _erf_slope(b: "Builder", t: str, x: Operand, sign: float) -> Operand:
+    return b.mul(b.apply("exp", t, b.neg(b.mul(x, x, t), t)), sign * 2.0 / math.sqrt(math.pi), t)
+
+
+def _tie(b: "Builder", t: str, less: Operand, equal: Operand) -> Operand:
+    """The derivative of a maximum: half of each where both are equal, as JAX has it."""
+    return b.select(less, 1.0, b.select(equal, 0.5, 0.0, t), t)
+
+
+def _power(b: "Builder", t: str, x: Operand, y: Operand, z: Operand) -> tuple:
+    by_x = b.mul(y, b.apply("pow", t, x, b.sub(y, 1.0, t)), t)
+    known = is_number(y)
+    by_y = None if known else b.mul(z, b.apply("log", t, b.select(b.compare("eq", x, 0.0, t), 1.0, x, t)), t)
+    return by_x if known else b.select(b.compare("eq", y, 0.0, t), 0.0, by_x, t), by_y
+
+
+def _vectorized(function: Callable[..., float]) -> Callable[..., Any]:
+    return np.vectorize(function, otypes=[float])
+
+
+def _unary(slope: Callable[["Builder", str, Any, Any], Operand]) -> Callable[..., tuple]:
+    return lambda b, t, x, y: (slope(b, t, x, y),)
+
+
+def _no_slope(b: "Builder", t: str, *args: Operand) -> tuple:
+    return (None,) * (len(args) - 1)
+
+
+_one_less = lambda b, t, y: b.sub(1.0, b.mul(y, y, t), t)
+_root = lambda b, t, x: b.apply("sqrt", t, x)
+
+OPERATIONS: dict[str, Operation] = {
+    "add": Operation(np.add, lambda b, t, x, y, z: (1.0, 1.0), "fadd add"),
+    "sub": Operation(np.subtract, lambda b, t, x, y, z: (1.0, -1.0), "fsub sub"),
+    "mul": Operation(np.multiply, lambda b, t, x, y, z: (y, x), "fmul mul"),
+    "div": Operation(
+        np.divide,
+        lambda b, t, x, y, z: (
+            b.div(1.0, y, t),
+            None if is_number(y) else b.neg(b.div(z, y, t), t),
+        ),
+        "fdiv",
+        cost=4,
+    ),
+    "neg": Operation(np.negative, _unary(lambda b, t, x, y: -1.0)),
+    "max": Operation(
+        np.maximum,
+        lambda b, t, x, y, z: (
+            _tie(b, t, b.compare("gt", x, y, t), b.compare("eq", x, y, t)),
+            _tie(b, t, b.compare("lt", x, y, t), b.compare("eq", x, y, t)),
+        ),
+        "@maximum",
+    ),
+    "min": Operation(
+        np.minimum,
+        lambda b, t, x, y, z: (
+            _tie(b, t, b.compare("lt", x, y, t), b.compare("eq", x, y, t)),
+            _tie(b, t, b.compare("gt", x, y, t), b.compare("eq", x, y, t)),
+        ),
+        "@minimum",
+    ),
+    "rem": Operation(
+        np.fmod,
+        lambda b, t, x, y, z: (1.0, b.neg(b.truncate(b.div(x, y, t), t), t)),
+        "fmod()",
+        cost=20,
+    ),
+    "pow": Operation(np.power, _power, "pow()", cost=40),
+    "atan2": Operation(
+        np.arctan2,
+        lambda b, t, x, y, z: (
+            b.div(y, b.add(b.mul(x, x, t), b.mul(y, y, t), t), t),
+            b.neg(b.div(x, b.add(b.mul(x, x, t), b.mul(y, y, t), t), t), t),
+        ),
+        "atan2()",
+        cost=40,
+    ),
+    "abs": Operation(np.abs, _unary(lambda b, t, x, y: b.apply("sign", t, x)), "@fabs"),
+    "sign": Operation(np.sign, _no_slope),
+    "floor": Operation(np.floor, _no_slope, "@floor"),
+    "ceil": Operation(np.ceil, _no_slope, "@ceil"),
+    "round": Operation(np.round, _no_slope, "@roundeven"),
+    "sqrt": Operation(np.sqrt, _unary(lambda b, t, x, y: b.div(0.5, y, t)), "@sqrt", cost=6),
+    "cbrt": Operation(
+        np.cbrt, _unary(lambda b, t, x, y: b.div(1 / 3, b.mul(y, y, t), t)), "cbrt()", cost=30
+    ),
+    "exp": Operation(np.exp, _unary(lambda b, t, x, y: y), "exp()", cost=20),
+    "exp2": Operation(np.exp2, _unary(lambda b, t, x, y: b.mul(y, math.log(2), t)), "exp2()", cost=20),
+    "expm1": Operation(np.expm1, _unary(lambda b, t, x, y: b.add(y, 1.0, t)), "expm1()", cost=20),
+    "log": Operation(np.log, _unary(lambda b, t, x, y: b.div(1.0, x, t)), "log()", cost=20),
+    "log1p": Operation(
+        np.log1p, _unary(lambda b, t, x, y: b.div(1.0, b.add(x, 1.0, t), t)), "log1p()", cost=20
+    ),
+    "sin": Operation(np.sin, _unary(lambda b, t, x, y: b.apply("cos", t, x)), cost=20),
+    "cos": Operation(np.cos, _unary(lambda b, t, x, y: b.neg(b.apply("sin", t, x), t)), cost=20),
+    "tan": Operation(np.tan, _unary(lambda b, t, x, y: b.add(b.mul(y, y, t), 1.0, t)), "tan()", cost=30),
+    "asin": Operation(
+        np.arcsin, _unary(lambda b, t, x, y: b.div(1.0, _root(b, t, _one_less(b, t, x)), t)), "asin()", cost=30
+    ),
+    "acos": Operation(
+        np.arccos, _unary(lambda b, t, x, y: b.div(-1.0, _root(b, t, _one_less(b, t, x)), t)), "acos()", cost=30
+    ),
+    "atan": Operation(
+        np.arctan, _unary(lambda b, t, x, y: b.div(1.0, b.add(b.mul(x, x, t), 1.0, t), t)), "atan()", cost=30
+    ),
+    "sinh": Operation(np.sinh, _unary(lambda b, t, x, y: b.apply("cosh", t, x)), "sinh()", cost=30),
+    "cosh": Operation(np.cosh, _unary(lambda b, t, x, y: b.apply("sinh", t, x)), "cosh()", cost=30),
+    "tanh": Operation(np.tanh, _unary(lambda b, t, x, y: _one_less(b, t, y)), "tanh()", cost=30),
+    "asinh": Operation(
+        np.arcsinh,
+        _unary(lambda b, t, x, y: b.div(1.0, _root(b, t, b.add(b.mul(x, x, t), 1.0, t)), t)),
+        "asinh()",
+        cost=30,
+    ),
+    "acosh": Operation(
+        np.arccosh,
+        _unary(lambda b, t, x, y: b.div(1.0, _root(b, t, b.sub(b.mul(x, x, t), 1.0, t)), t)),
+        "acosh()",
+        cost=30,
+    ),
+    "atanh": Operation(
+        np.arctanh, _unary(lambda b, t, x, y: b.div(1.0, _one_less(b, t, x), t)), "atanh()", cost=30
+    ),
+    "erf": Operation(
+        _vectorized(math.erf), _unary(lambda b, t, x, y: _erf_slope(b, t, x, 1.0)), "erf()", cost=40
+    ),
+    "erfc": Operation(
+        _vectorized(math.erfc), _unary(lambda b, t, x, y: _erf_slope(b, t, x, -1.0)), "erfc()", cost=40
+    ),
+    "lt": Operation(np.less, llvm="olt slt ult"),
+    "le": Operation(np.less_equal, llvm="ole sle ule"),
+    "gt": Operation(np.greater, llvm="ogt sgt ugt"),
+    "ge": Operation(np.greater_equal, llvm="oge sge uge"),
+    "eq": Operation(np.equal, llvm="oeq eq eq"),
+    "ne": Operation(np.not_equal, llvm="une ne ne"),
+    "and": Operation(np.bitwise_and, llvm="and and", jax="bitwise_and"),
+    "or": Operation(np.bitwise_or, llvm="or or", jax="bitwise_or"),
+    "xor": Operation(np.bitwise_xor, llvm="xor xor", jax="bitwise_xor"),
+    "not": Operation(np.invert, jax="bitwise_not"),
+    "shift_left": Operation(np.left_shift, llvm="shl shl"),
+    "shift_right_logical": Operation(
+        lambda x, y: np.right_shift(x.view(f"u{x.dtype.itemsize}"), y.view(f"u{x.dtype.itemsize}")).view(x.dtype),
+        llvm="lshr lshr",
+    ),
+    "shift_right_arithmetic": Operation(np.right_shift, llvm="ashr ashr"),
+    "quotient": Operation(lambda x, y: np.trunc(x / y).astype(x.dtype), llvm="sdiv udiv", jax="div", cost=20),
+    "remainder": Operation(np.fmod, llvm="srem urem", jax="rem", cost=20),
+    "select": Operation(np.where, lambda b, t, p, x, y, z: (None, b.select(p, 1.0, 0.0, t), b.select(p, 0.0, 1.0, t))),
+    "is_finite": Operation(np.isfinite),
+    "convert": Operation(lambda x: x, _unary(lambda b, t, x, y: 1.0), jax="convert_element_type"),
+    "bitcast": Operation(lambda x: x, jax="bitcast_convert_type"),
+    "stop_gradient": Operation(lambda x: x, _no_slope),
+}
+"""What a program can do with scalars; what is not here, nor written in terms of it by `_trace`, cannot be translated."""
+
+TRUTHS = frozenset(("lt", "le", "gt", "ge", "eq", "ne", "is_finite"))
+"""Operations whose operands have another type than their value, which is true or false."""
+
+
+# --- the builder ------------------------------------------------------------------------------------------------------
+
+
+@final
+class Builder:
+    """Makes nodes, each distinct one once, simplified as it goes.
+
+    **Arguments:**
+
+    - `most`: nodes to make; an attempt at more raises `Untranslatable`.
+    """
+
+    def __init__(self, most: float = math.inf):
+        self.top = Region(0)
+        self.region = self.top  # of what is being made now
+        self._known: dict[tuple, Node] = {}
+        self._count, self._most = 0, most
+
+    def node(self, op: str, type: str, *args: Any, data: Any = None, size: int | None = None) -> Node:
+        """A node as it stands, or the one made before of the same operands."""
+        # 1, 1.0 and True are equal as keys, so the class goes in.
+        key = (op, type, data, *[x if x.__class__ is Node else (x.__class__, x) for x in args])
+        node = self._known.get(key)
+        if node is None:
+            node = self._known[key] = self._new(op, args, type, data, size)
+        return node
+
+    def _new(self, op: str, args: tuple, type: str, data: Any, size: int | None) -> Node:
+        self._count += 1
+        if self._count > self._most:
+            raise Untranslatable(f"it takes more than {self._most:,} operations, too many to write out")
+        region = self.top
+        for x in args:
+            if x.__class__ is Node and x.region.depth > region.depth:
+                region = x.region
+        return Node(op, args, type, data, region, self._count, size)
+
+    # --- regions
+
+    def parameter(self, region: Region, type: str, size: int | None = None) -> Node:
+        """A new value that a region is given."""
+        self._count += 1
+        node = Node("parameter", (), type, len(region.params), region, self._count, size)
+        region.params.append(node)
+        return node
+
+    def open_region(self) -> Region:
+        """A region within the present one, in which nodes are made until `close_region`."""
+        self.region = Region(self.region.depth + 1)
+        return self.region
+
+    def _control(self, op: str, args: Sequence[Operand], body: Any, types: Sequence[tuple[str, int | None]]) -> list[Node]:
+        self._count += 1
+        node = Node(op, tuple(args), "", body, self.region, self._count, None)
+        outputs = []
+        for k, (type, size) in enumerate(types):
+            self._count += 1
+            outputs.append(Node("output", (node,), type, k, self.region, self._count, size))
+        return outputs
+
+    def loop(
+        self, first: Sequence[Operand], types: Sequence[tuple[str, int | None]], step: Callable[..., Any]
+    ) -> list[Node]:
+        """What is carried after the last pass.
+
+        **Arguments:**
+
+        - `first`: the first values.
+        - `types`: of each, its type and, of an array, its size.
+        - `step`: gives the condition, and a function that gives the next values, from the values carried.
+        """
+        outer = self.region
+        region = self.open_region()
+        carried = [self.parameter(region, *t) for t in types]
+        condition, advance = step(carried)
+        results = tuple(advance())
+        self.region = outer
+        return self._control("loop", first, LoopBody(region, condition, results), types)
+
+    def branch(
+        self,
+        condition: Operand,
+        given: Sequence[Operand],
+        sides: tuple[Callable[..., Sequence[Operand]], Callable[..., Sequence[Operand]]],
+        types: Sequence[tuple[str, int | None]],
+        given_types: Sequence[tuple[str, int | None]],
+    ) -> list[Node]:
+        """The outputs of one of two sides.
+
+        **Arguments:**
+
+        - `condition`: the first side where it holds.
+        - `given`: what both sides take.
+        - `sides`: give their outputs.
+        - `types`, `given_types`: of outputs, and of what is given.
+        """
+        outer, regions, results = self.region, [], []
+        for side in sides:
+            region = self.open_region()
+            results.append(tuple(side([self.parameter(region, *t) for t in given_types])))
+            regions.append(region)
+            self.region = outer
+        body = BranchBody((regions[0], regions[1]), (results[0], results[1]), tuple(types))
+        return self._control("branch", (condition, *given), body, types)
+
+    # --- scalars
+
+    def apply(self, op: str, type: str, *args: Operand) -> Operand:
+        """Any operation of the table.
+
+        **Arguments:**
+
+        - `op`: its name.
+        - `type`: of the value; of those that compare, of the operands.
+        - `args`: its operands.
+        """
+        special = _SPECIAL.get(op)
+        if special is not None:
+            return special(self, *args, type)
+        if op in TRUTHS:
+            return self.compare(op, *args, type)
+        if all(map(is_number, args)):
+            return fold(op, type, args)
+        return self.node(op, type, *args)
+
+    def compare(self, op: str, *args: Any) -> Operand:
+        """A comparison of operands, whose type comes last."""
+        *operands, type = args
+        if all(map(is_number, operands)):
+            return bool(fold(op, type, operands))
+        if len(operands) == 2 and operands[0] is operands[1] and is_integer(type):
+            return op in ("eq", "le", "ge")
+        return self.node(op, "bool", *operands, data=type)
+
+    # Sums and products are made a million times for a large mechanism, mostly of zeros: classes are compared here, and
+    # not by a function, for that shows.
+
+    def add(self, x: Any, y: Any, t: str) -> Operand:
+        if x.__class__ is not Node:
+            if y.__class__ is not Node:
+                return x + y if t == "float64" else fold("add", t, (x, y))
+            if x == 0:
+                return y
+        elif y.__class__ is not Node and y == 0:
+            return x
+        if y.__class__ is Node and y.op == "neg":
+            return self.sub(x, y.args[0], t)
+        if x.__class__ is Node and x.op == "neg":
+            return self.sub(y, x.args[0], t)
+        return self._sorted("add", x, y, t)
+
+    def sub(self, x: Any, y: Any, t: str) -> Operand:
+        if y.__class__ is not Node:
+            if x.__class__ is not Node:
+                return x - y if t == "float64" else fold("sub", t, (x, y))
+            return x if y == 0 else self.node("sub", t, x, y)
+        if x.__class__ is not Node and x == 0:
+            return self.neg(y, t)
+        if x is y:
+            return zero(t)
+        if y.op == "neg":
+            return self.add(x, y.args[0], t)
+        return self.node("sub", t, x, y)
+
+    def neg(self, x: Any, t: str) -> Operand:
+        if x.__class__ is not Node:
+            return -x if t == "float64" else fold("neg", t, (x,))
+        return x.args[0] if x.op == "neg" else self.node("neg", t, x)
+
+    def mul(self, x: Any, y: Any, t: str) -> Operand:
+        if y.__class__ is not Node:
+            x, y = y, x
+        if x.__class__ is not Node:
+            if y.__class__ is not Node:
+                return x * y if t == "float64" else fold("mul", t, (x, y))
+            if x == 0:
+                return zero(t)
+            if x == 1:
+                return y
+            if x == -1:
+                return self.neg(y, t)
+        elif x.op == "neg":
+            return self.neg(self.mul(x.args[0], y, t), t)
+        if y.op == "neg":
+            return self.neg(self.mul(x, y.args[0], t), t)
+        return self._sorted("mul", x, y, t)
+
+    def div(self, x: Any, y: Any, t: str) -> Operand:
+        if not is_float(t):
+            return self.apply("quotient", t, x, y)
+        if x.__class__ is not Node:
+            if y.__class__ is not Node:
+                return fold("div", t, (x, y))
+            if x == 0:
+                return 0.0
+        if y.__class__ is not Node and y in (1.0, -1.0):
+            return self.mul(x, y, t)
+        if y.__class__ is not Node and y != 0 and math.frexp(y)[0] in (0.5, -0.5):  # a power of two: exact
+            return self.mul(x, 1.0 / y, t)
+        return self.node("div", t, x, y)
+
+    def _sorted(self, op: str, x: Any, y: Any, t: str) -> Node:
+        """Operands that may change places: numbers first, then in the order they were made."""
+        first = x.__class__ is not Node or (y.__class__ is Node and x.number <= y.number)
+        return self.node(op, t, x, y) if first else self.node(op, t, y, x)
+
+    def select(self, which: Any, x: Any, y: Any, t: str) -> Operand:
+        """x where `which` holds, else y."""
+        if which.__class__ is not Node:
+            return x if which else y
+        if x is y or (is_number(x) and is_number(y) and x == y):
+            return x
+        if t == "bool":
+            if x is True:
+                return self.either(which, y, t)
+            if x is False:
+                return self.both(self.invert(which, t), y, t)
+            if y is False:
+                return self.both(which, x, t)
+            if y is True:
+                return self.either(self.invert(which, t), x, t)
+        return self.node("select", t, which, x, y)
+
+    def both(self, x: Any, y: Any, t: str) -> Operand:
+        if t != "bool" or (is_number(x) and is_number(y)):
+            return fold("and", t, (x, y)) if is_number(x) and is_number(y) else self.node("and", t, x, y)
+        for u, v in ((x, y), (y, x)):
+            if u.__class__ is not Node:
+                return v if u else False
+        return x if x is y else self._sorted("and", x, y, t)
+
+    def either(self, x: Any, y: Any, t: str) -> Operand:
+        if t != "bool" or (is_number(x) and is_number(y)):
+            return fold("or", t, (x, y)) if is_number(x) and is_number(y) else self.node("or", t, x, y)
+        for u, v in ((x, y), (y, x)):
+            if u.__class__ is not Node:
+                return True if u else v
+        return x if x is y else self._sorted("or", x, y, t)
+
+    def invert(self, x: Any, t: str) -> Operand:
+        if x.__class__ is not Node:
+            return (not x) if t == "bool" else fold("not", t, (x,))
+        return x.args[0] if x.op == "not" else self.node("not", t, x)
+
+    def convert(self, x: Any, source: str, target: str) -> Operand:
+        """A value as another type: reals towards zero and within its limits as whole numbers, as XLA has it."""
+        if source == target:
+            return x
+        if x.__class__ is not Node:
+            return convert_number(x, target)
+        if target == "bool":
+            return self.compare("ne", x, zero(source), source)
+        if is_float(source) and is_integer(target):
+            info = np.iinfo(target)
+            bounded = self.apply("min", source, self.apply("max", source, x, float(info.min)), _largest(source, target))
+            return self.node("convert", target, self.select(self.compare("eq", x, x, source), bounded, 0.0, source), data=source)
+        return self.node("convert", target, x, data=source)
+
+    def truncate(self, x: Operand, t: str) -> Operand:
+        """x without its fraction."""
+        down = self.compare("lt", x, 0.0, t)
+        return self.select(down, self.apply("ceil", t, x), self.apply("floor", t, x), t)
+
+    def power(self, x: Operand, exponent: int, t: str) -> Operand:
+        """x to an integer power, by repeated squaring."""
+        if exponent < 0:
+            return self.div(1.0, self.power(x, -exponent, t), t)
+        if exponent == 0:
+            return convert_number(1, t)
+        half = self.power(x, exponent // 2, t)
+        square = self.mul(half, half, t) if exponent > 1 else convert_number(1, t)
+        return self.mul(square, x, t) if exponent % 2 else square
+
+    def total(self, terms: Iterable[Operand], t: str) -> Operand:
+        """The sum, pairwise, so that rounding errors stay small."""
+        terms = [x for x in terms if x.__class__ is Node or x != 0]
+        if not terms:
+            return zero(t)
+        while len(terms) > 1:
+            pairs = [self.add(x, y, t) for x, y in zip(terms[::2], terms[1::2], strict=False)]
+            terms = pairs + terms[len(pairs) * 2 :]
+        return terms[0]
+
+    def rule(self, value: Operand, rule: DerivativeRule, k: int, i: int, inputs: Sequence[Operand]) -> Operand:
+        """A value, entry i of output k of a function of the inputs that has a derivative of its own."""
+        if is_number(value):
+            return value
+        return self.node("rule", value.type, value, *inputs, data=(rule, k, i))
+
+    def refuse(self, value: Operand, message: str, backward: bool) -> Operand:
+        """A value whose derivative raises: in reverse mode only where `backward`."""
+        return value if is_number(value) else self.node("refuse", value.type, value, data=(message, backward))
+
+    # --- arrays
+
+    def load(self, array: Node, index: Operand) -> Operand:
+        """An entry of an array; within bounds it must be."""
+        if array.op == "pack" and is_number(index):
+            return array.args[int(index)]
+        if array.op == "table" and is_number(index):
+            return array.data[0][int(index)]
+        if array.op == "fill":
+            return array.args[0]
+        while array.op == "store" and is_number(index) and is_number(array.args[1]):
+            if index == array.args[1]:
+                return array.args[2]
+            array = array.args[0]
+            if array.op in ("pack", "table", "fill"):
+                return self.load(array, index)
+        return self.node("load", array.type, array, index)
+
+    def store(self, array: Node, index: Operand, value: Operand) -> Node:
+        """The array with an entry replaced."""
+        return self.node("store", array.type, array, index, value, size=array.size)
+
+    def pack(self, entries: Sequence[Operand], t: str) -> Node:
+        """An array of these entries."""
+        entries = list(entries)
+        if all(map(is_number, entries)):
+            if all(x == entries[0] for x in entries):
+                return self.fill(entries[0] if entries else 0, len(entries), t)
+            return self.node("table", t, data=(tuple(entries),), size=len(entries))
+        return self.node("pack", t, *entries, size=len(entries))
+
+    def zeros_like(self, array: Node) -> Node:
+        """An array of zeros as large as another."""
+        if array.size != GROWING:
+            return self.fill(zero(array.type), array.size, array.type)
+        self._count += 1
+        return Node("zeros_like", (array,), array.type, None, self.region, self._count, GROWING)
+
+    def fill(self, value: Operand, size: int, t: str) -> Node:
+        """An array of equal entries."""
+        return self.node("fill", t, value, data=size, size=size)
+
+    def tape(self, t: str) -> Node:
+        """An array without entries that grows as it is stored to; each a new one."""
+        self._count += 1
+        return Node("tape", (), t, None, self.region, self._count, GROWING)
+
+
+def zero(t: str) -> Number:
+    """Zero of a type."""
+    return 0.0 if is_float(t) else False if t == "bool" else 0
+
+
+def _largest(source: str, target: str) -> float:
+    """The largest number of a real type that a whole one can hold."""
+    most = np.dtype(source).type(np.iinfo(target).max)
+    return float(most if int(most) <= np.iinfo(target).max else np.nextafter(most, np.dtype(source).type(0)))
+
+
+def convert_number(x: Any, t: str) -> Number:
+    """A number as one of a type."""
+    if t == "bool":
+        return bool(x)
+    if is_float(t):
+        return float(np.dtype(t).type(x))
+    info = np.iinfo(t)
+    if isinstance(x, float):
+        x = 0 if math.isnan(x) else min(max(x, info.min), info.max)
+    x, span = int(x), 1 << info.bits
+    return (x - int(info.min)) % span + int(info.min)
+
+
+def fold(op: str, t: str, args: Sequence[Any]) -> Number:
+    """An operation on numbers that are known."""
+    dtype = np.dtype(t)
+    with np.errstate(all="ignore"):
+        given = [x if op == "select" and i == 0 else dtype.type(x) for i, x in enumerate(args)]
+        return np.asarray(OPERATIONS[op].numpy(*given)).item()
+
+
+_SPECIAL: dict[str, Callable[..., Operand]] = {
+    "add": Builder.add,
+    "sub": Builder.sub,
+    "mul": Builder.mul,
+    "div": Builder.div,
+    "neg": Builder.neg,
+    "select": Builder.select,
+    "and": Builder.both,
+    "or": Builder.either,
+    "not": Builder.invert,
+}
+
+
+# --- what programs consist of -----------------------------------------------------------------------------------------
+
+
+@final
+class Needed:
+    """What outputs need of a program.
+
+    - `nodes`: in the order in which they were made.
+    - `within`: those of each region that compute; parameters and outputs of control aside.
+    - `live`: of each loop, which of the values it carries are needed.
+    - `owner`: the node each region belongs to.
+    - `outputs`: of each node that controls, those of its outputs that are needed.
+    """
+
+    def __init__(self, outputs: Iterable[Operand]):
+        self.live: dict[Node, set[int]] = {}
+        self.owner: dict[Region, Node] = {}
+        self.outputs: dict[Node, list[Node]] = {}
+        self._seen: set[Node] = set()
+        self._stack: list[Node] = []
+        self._need(outputs)
+        while self._stack:
+            self._visit(self._stack.pop())
+        self.nodes = sorted(self._seen, key=lambda x: x.number)
+        self.within: dict[Region, list[Node]] = {}
+        for node in self.nodes:
+            if node.op == "output":
+                self.outputs.setdefault(node.args[0], []).append(node)
+            elif node.op != "parameter":
+                self.within.setdefault(node.region, []).append(node)
+
+    @functools.cached_property
+    def outermost(self) -> list[Node]:
+        """The nodes that compute outside of all loops and branches, in order."""
+        return [x for x in self.nodes if x.region not in self.owner and x.op not in ("parameter", "output")]
+
+    def _need(self, operands: Iterable[Any]) -> None:
+        for x in operands:
+            if x.__class__ is Node and x not in self._seen:
+                self._seen.add(x)
+                self._stack.append(x)
+
+    def _visit(self, node: Node) -> None:
+        if node.op == "output":
+            (control,) = node.args
+            self._need(node.args)
+            if control.op == "loop":
+                self._need_carried(control, node.data)
+            else:
+                self.owner.update(dict.fromkeys(control.data.regions, control))  # before its parameters are seen
+                self._need(results[node.data] for results in control.data.results)
+        elif node.op == "parameter":
+            control = self.owner.get(node.region)
+            if control is not None and control.op == "loop":
+                self._need_carried(control, node.data)
+            elif control is not None:
+                self._need([control.args[1 + node.data]])
+        elif node.op == "loop":
+            self.owner[node.data.region] = node
+            self.live.setdefault(node, set())
+            self._need([node.data.condition])
+        elif node.op == "branch":
+            self._need([node.args[0]])
+        else:
+            self._need(node.args)
+
+    def _need_carried(self, loop: Node, k: int) -> None:
+        live = self.live.setdefault(loop, set())
+        if k not in live:
+            live.add(k)
+            self.owner[loop.data.region] = loop
+            self._need([loop.args[k], loop.data.results[k], loop.data.region.params[k]])
+
+    def carried(self, loop: Node) -> list[int]:
+        """Which of the values that a loop carries are needed, in order."""
+        return sorted(self.live.get(loop, ()))
+
+    def given(self, branch: Node) -> list[int]:
+        """Which of the values that a branch is given are needed on either side, in order."""
+        params = (p for region in branch.data.regions for p in region.params)
+        return sorted({p.data for p in params if p in self._seen})
+
+    def of(self, region: Region) -> list[Node]:
+        """The nodes of a region that compute, in order."""
+        return self.within.get(region, [])
+
+
+def cost(nodes: Iterable[Node]) -> int:
+    """About how many additions nodes take, written out."""
+    return sum(OPERATIONS[x.op].cost if x.op in OPERATIONS else 1 for x in nodes)
+
+
+def as_text(outputs: Sequence[Operand]) -> str:
+    """A program as a person reads it, one operation a line, regions indented."""
+    needed = Needed(outputs)
+    lines: list[str] = []
+    listed = lambda operands: ", ".join(map(repr, operands))
+
+    def block(region: Region, indent: str) -> None:
+        for node in needed.of(region):
+            size = "" if node.size is None else f"[{'*' if node.size == GROWING else node.size}]"
+            if node.op == "loop":
+                body, live = node.data, needed.carried(node)
+                outs = {x.data: x for x in needed.outputs.get(node, ())}
+                lines.append(f"{indent}{node!r}: loop from {listed(node.args[k] for k in live)}")
+                lines.append(f"{indent}  {listed(body.region.params[k] for k in live)}:")
+                block(body.region, indent + "    ")
+                lines.append(f"{indent}  while {body.condition!r} next {listed(body.results[k] for k in live)}")
+                lines.append(f"{indent}  gives {', '.join(f'{x!r} = {body.region.params[k]!r}' for k, x in outs.items())}")
+            elif node.op == "branch":
+                given, outs = needed.given(node), needed.outputs.get(node, ())
+                lines.append(f"{indent}{node!r}: branch {node.args[0]!r} of {listed(node.args[1 + k] for k in given)}")
+                for word, region_, results in zip(("if so", "else"), node.data.regions, node.data.results, strict=True):
+                    lines.append(f"{indent}  {word} {listed(region_.params[k] for k in given)}:")
+                    block(region_, indent + "    ")
+                    lines.append(f"{indent}    gives {listed(results[x.data] for x in outs)}")
+                lines.append(f"{indent}  gives {listed(outs)}")
+            else:
+                about = f" [{node.data}]" if node.op in ("convert", "parameter") or node.op in TRUTHS else ""
+                lines.append(f"{indent}{node!r}: {node.type}{size} = {node.op}{about} {listed(node.args)}".rstrip())
+
+    params = [x for x in needed.nodes if x.op == "parameter" and x.region.depth == 0]
+    lines.append(f"given {', '.join(f'{x!r}: {x.type}[{x.size}]' for x in params)}")
+    for region in [x for x in needed.within if x.depth == 0]:
+        block(region, "")
+    lines.append(f"gives {listed(outputs)}")
+    return "\n".join(lines)

@@ -1,0 +1,813 @@
+"""Programs of scalars as the text of LLVM functions: each scalar a register, or a vector of one number of each member.
+
+Members of a batch lie side by side in vectors. In a loop, those that have ended keep what they carry, and the loop goes on
+until the last one has; what is stored meanwhile is stored for the others only.
+
+Arrays in memory are changed in place where nothing reads their former entries any more, and copied where something does.
+"""
+
+import math
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, final
+
+import numpy as np
+
+from .._trigonometry import COEFFICIENTS
+from ._ir import (
+    GROWING,
+    OPERATIONS,
+    Needed,
+    Node,
+    Operand,
+    Region,
+    is_float,
+    is_integer,
+    is_number,
+)
+
+_INTS = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
+
+
+def scalar_type(t: str) -> str:
+    """LLVM's name of a type."""
+    if t == "bool":
+        return "i1"
+    return {"float64": "double", "float32": "float"}[t] if is_float(t) else _INTS[np.dtype(t).itemsize]
+
+
+def stored_type(t: str) -> str:
+    """LLVM's name of a type in memory, where truths are bytes."""
+    return "i8" if t == "bool" else scalar_type(t)
+
+
+def literal(x: Any, t: str) -> str:
+    """One number as LLVM reads it, exactly."""
+    if is_float(t):
+        return f"0x{struct.unpack('>Q', struct.pack('>d', float(np.dtype(t).type(x))))[0]:016X}"
+    return str(int(x))
+
+
+class ArrayOperand(NamedTuple):
+    """How an array is given to a program, or taken from it.
+
+    - `type`, `size`: of its entries, and how many.
+    - `shared`: whether all members have the same.
+    """
+
+    type: str
+    size: int
+    shared: bool
+
+
+class _Place(NamedTuple):
+    """Where an array is: entry i of member m at `pointer` + (i * stride + m * lane) entries.
+
+    - `stride`: between entries, a number or a name.
+    - `lane`: 1, or 0 where all members have the same.
+    - `own`: whether it may be written to.
+    - `header`: of a growing array, where its pointer and capacity stand.
+    """
+
+    pointer: str
+    stride: str
+    lane: int
+    own: bool
+    header: str = ""
+
+
+def write_function(
+    outputs: Sequence[Any], operands: Sequence[ArrayOperand], results: Sequence[ArrayOperand], params: Sequence[Node], width: int
+) -> str:
+    """The text of `compute(members, results..., operands...)`, and what it declares.
+
+    **Arguments:**
+
+    - `outputs`: of each result its entries, or its array.
+    - `operands`, `results`: what is given and taken.
+    - `params`: the nodes of the operands.
+    - `width`: members side by side.
+    """
+    return _Function(outputs, operands, results, params, width).text()
+
+
+@final
+class _Function:
+    def __init__(
+        self, outputs: Sequence[Any], operands: Sequence[ArrayOperand], results: Sequence[ArrayOperand], params: Sequence[Node], width: int
+    ):
+        self.width, self.lines, self._count = width, list[str](), 0
+        self.block, self.mask = "entry", ""
+        self.names: dict[Any, str] = {}
+        self.places: dict[Node, _Place] = {}
+        self.declared: dict[str, str] = {}
+        self.globals: list[str] = []
+        self.room = 0  # bytes of arrays in memory
+        self.tapes = list[str]()  # headers of growing arrays
+        self.turned: dict[tuple[str, str], Any] = {}
+        flat = [x for out in outputs for x in ([out] if isinstance(out, Node) else out)]
+        self.needed = Needed(flat)
+        self._note_uses(flat)
+        self._outputs, self._operands, self._results, self._params = outputs, operands, results, params
+
+    # --- writing
+
+    def new(self, word: str = "v") -> str:
+        self._count += 1
+        return f"%{word}{self._count}"
+
+    def __call__(self, instruction: str) -> str:
+        self._count += 1
+        name = f"%v{self._count}"
+        self.lines.append(f"  {name} = {instruction}")
+        return name
+
+    def do(self, instruction: str) -> None:
+        self.lines.append(f"  {instruction}")
+
+    def labels(self, *words: str) -> list[str]:
+        self._count += 1
+        return [f"{word}{self._count}" for word in words]
+
+    def begin(self, label: str) -> None:
+        self.lines.append(f"{label}:")
+        self.block = label
+
+    def vector(self, t: str) -> str:
+        return self.lanes(scalar_type(t))
+
+    def lanes(self, one: str) -> str:
+        return one if self.width == 1 else f"<{self.width} x {one}>"
+
+    def repeat(self, kind: str, one: str) -> str:
+        return one if self.width == 1 else "<" + ", ".join([f"{kind} {one}"] * self.width) + ">"
+
+    def constant(self, x: Any, t: str) -> str:
+        key = (x.__class__, t, x if x == x else "nan", math.copysign(1, x) if x.__class__ is float else 0)
+        name = self.names.get(key)
+        if name is None:
+            name = self.names[key] = self.repeat(scalar_type(t), literal(x, t))
+        return name
+
+    def value(self, x: Operand, t: str) -> str:
+        """The name of an operand of a type."""
+        if x.__class__ is Node:
+            return self.names[x]
+        return self.constant(x, t)
+
+    def spread(self, one: str, kind: str) -> str:
+        """A scalar for all members."""
+        if self.width == 1:
+            return one
+        kinds = self.lanes(kind)
+        first = self(f"insertelement {kinds} poison, {kind} {one}, i32 0")
+        return self(f"shufflevector {kinds} {first}, {kinds} poison, <{self.width} x i32> zeroinitializer")
+
+    def truth(self, x: str) -> str:
+        """Of a byte in memory, the truth."""
+        return self(f"trunc {self.lanes('i8')} {x} to {self.lanes('i1')}")
+
+    # --- the whole
+
+    def text(self) -> str:
+        given = [*(f"ptr noalias %out{i}" for i in range(len(self._results))), *(f"ptr noalias %in{i}" for i in range(len(self._operands)))]
+        head, body, done = "members", "block", "done"
+        self.begin("run")
+        self.do(f"br label %{head}")
+        self.lines.append(f"{head}:")
+        self.do(f"%at = phi i64 [0, %run], [%next, %last]")
+        self.do(f"%any = icmp ult i64 %at, %count")
+        self.do(f"br i1 %any, label %{body}, label %{done}")
+        self.begin(body)
+        if self.width > 1:  # the last block takes some members again, so that it is whole
+            last = self(f"sub i64 %count, {self.width}")
+            over = self(f"icmp ugt i64 %at, {last}")
+            self.do(f"%first = select i1 {over}, i64 {last}, i64 %at")
+        else:
+            self.do("%first = add i64 %at, 0")
+        for i, (operand, node) in enumerate(zip(self._operands, self._params, strict=True)):
+            shift = "0" if operand.shared else "%first"
+            pointer = self(f"getelementptr {stored_type(operand.type)}, ptr %in{i}, i64 {shift}")
+            self.places[node] = _Place(pointer, "1" if operand.shared else "%count", 0 if operand.shared else 1, own=False)
+        self.nodes(self.needed.outermost)
+        for i, (out, result) in enumerate(zip(self._outputs, self._results, strict=True)):
+            pointer = self(f"getelementptr {stored_type(result.type)}, ptr %out{i}, i64 %first")
+            place = _Place(pointer, "%count", 1, own=True)
+            if isinstance(out, Node):
+                self.copy(self.places[out], place, result.type, result.size, "")
+            else:
+                for k, x in enumerate(out):
+                    self.write(place, str(k), self.value(x, result.type), result.type)
+        self.do("br label %last")
+        self.lines += ["last:", f"  %next = add i64 %at, {self.width}", f"  br label %{head}", f"{done}:"]
+        first = []
+        if self.room:
+            first = [f"  %room = call ptr @malloc(i64 {self.room})"]
+            self.declared["malloc"], self.declared["free"] = "ptr @malloc(i64)", "void @free(ptr)"
+            for offset in self.tapes:
+                first += [
+                    f"  %tape{offset} = getelementptr i8, ptr %room, i64 {offset}",
+                    f"  store ptr null, ptr %tape{offset}",
+                    f"  %tape{offset}.size = getelementptr i8, ptr %tape{offset}, i64 8",
+                    f"  store i64 0, ptr %tape{offset}.size",
+                ]
+            for offset in self.tapes:
+                p = self(f"load ptr, ptr %tape{offset}")
+                self.do(f"call void @free(ptr {p})")
+            self.do("call void @free(ptr %room)")
+        self.do("ret void")
+        first.append("  br label %run")
+        lines = "\n".join(["entry:", *first, *self.lines])
+        declared = "\n".join(f"declare {x}" for x in self.declared.values())
+        return "\n".join([declared, *self.globals, f"define void @compute(i64 %count, {', '.join(given)}) {{\n{lines}\n}}\n"])
+
+    # --- memory
+
+    def _note_uses(self, outputs: Sequence[Operand]) -> None:
+        """When each array is read last, by the numbers of nodes; what a region gives is read at its end."""
+        self.last_use: dict[Node, float] = {}
+        needed = self.needed
+
+        def use(x: Any, number: float, region: Region) -> None:
+            if x.__class__ is not Node or x.size is None:
+                return
+            while region is not x.region and region in needed.owner:  # within a loop or branch, it is read when that runs
+                control = needed.owner[region]
+                number, region = control.number + 0.5, control.region  # after what the control itself takes over
+            self.last_use[x] = max(self.last_use.get(x, 0), number)
+
+        for node in needed.nodes:
+            if node.op == "output":
+                continue
+            if node.op == "loop":
+                for k in needed.carried(node):
+                    use(node.args[k], node.number, node.region)
+                    use(node.data.results[k], math.inf, node.data.region)
+                continue
+            for x in node.args:
+                use(x, node.number, node.region)
+            if node.op == "branch":
+                for region, results in zip(node.data.regions, node.data.results, strict=True):
+                    for out in needed.outputs.get(node, ()):
+                        use(results[out.data], math.inf, region)
+        for x in outputs:
+            use(x, math.inf, Region(0))
+
+    def _may_overwrite(self, array: Node, by: Node) -> bool:
+        """Whether an array's place is free once a node has read it."""
+        return self.places[array].own and array.region is by.region and self.last_use[array] <= by.number
+
+    def allocate(self, t: str, size: int) -> _Place:
+        """Room for an array of each member."""
+        if size == GROWING:
+            offset = self.room
+            self.room += 16
+            self.tapes.append(str(offset))
+            header = self(f"getelementptr i8, ptr %room, i64 {offset}")
+            return _Place("", str(self.width), 1, own=True, header=header)
+        offset, bytes = self.room, max(size, 1) * self.width * np.dtype(t).itemsize
+        self.room += -(-bytes // 64) * 64
+        return _Place(self(f"getelementptr i8, ptr %room, i64 {offset}"), str(self.width), 1, own=True)
+
+    def address(self, place: _Place, index: str, t: str) -> str:
+        """Where an entry of the first member is."""
+        pointer = self(f"load ptr, ptr {place.header}") if place.header else place.pointer
+        if index.isdigit() and place.stride.isdigit():
+            return self(f"getelementptr {stored_type(t)}, ptr {pointer}, i64 {int(index) * int(place.stride)}")
+        offset = index if place.stride == "1" else self(f"mul i64 {index}, {place.stride}")
+        return self(f"getelementptr {stored_type(t)}, ptr {pointer}, i64 {offset}")
+
+    def read(self, place: _Place, index: str, t: str) -> str:
+        """An entry of all members, at the same place of each."""
+        address, kind = self.address(place, index, t), stored_type(t)
+        if place.lane == 0:
+            value = self.spread(self(f"load {kind}, ptr {address}"), kind)
+        else:
+            value = self(f"load {self.lanes(kind)}, ptr {address}, align {np.dtype(t).itemsize}")
+        return self.truth(value) if t == "bool" else value
+
+    def write(self, place: _Place, index: str, value: str, t: str, mask: str = "") -> None:
+        """Stores an entry of all members, at the same place of each."""
+        kind = self.lanes(stored_type(t))
+        if mask:
+            value = self(f"select {self.lanes('i1')} {mask}, {self.vector(t)} {value}, {self.vector(t)} {self.read(place, index, t)}")
+        if t == "bool":
+            value = self(f"zext {self.lanes('i1')} {value} to {kind}")
+        self.do(f"store {kind} {value}, ptr {self.address(place, index, t)}, align {np.dtype(t).itemsize}")
+
+    def _addresses(self, place: _Place, index: str, t: str) -> str:
+        """Where the entries are that each member asks for."""
+        pointer = self(f"load ptr, ptr {place.header}") if place.header else place.pointer
+        many = self.lanes("i64")
+        stride = self.spread(place.stride, "i64") if place.stride.startswith("%") else self.repeat("i64", place.stride)
+        offset = self(f"mul {many} {index}, {stride}")
+        if place.lane:
+            lanes = "<" + ", ".join(f"i64 {k}" for k in range(self.width)) + ">"
+            offset = self(f"add {many} {offset}, {lanes}")
+        return self(f"getelementptr {stored_type(t)}, ptr {pointer}, {many} {offset}")
+
+    def read_at(self, place: _Place, index: str, t: str) -> str:
+        """An entry of each member, at a place of its own."""
+        if self.width == 1:
+            return self.read(place, index, t)
+        kind, kinds, bytes = stored_type(t), self.lanes(stored_type(t)), np.dtype(t).itemsize
+        short = f"v{self.width}{_short(kind)}"
+        name = f"llvm.masked.gather.{short}.v{self.width}p0"
+        self.declared[name] = f"{kinds} @{name}({self.lanes('ptr')}, i32, {self.lanes('i1')}, {kinds})"
+        where = self._addresses(place, index, t)
+        every = self.constant(True, "bool")
+        value = self(f"call {kinds} @{name}({self.lanes('ptr')} {where}, i32 {bytes}, {self.lanes('i1')} {every}, {kinds} poison)")
+        return self.truth(value) if t == "bool" else value
+
+    def write_at(self, place: _Place, index: str, value: str, t: str) -> None:
+        """Stores an entry of each member that goes on, at a place of its own."""
+        if self.width == 1:
+            return self.write(place, index, value, t)
+        kind, kinds, bytes = stored_type(t), self.lanes(stored_type(t)), np.dtype(t).itemsize
+        if t == "bool":
+            value = self(f"zext {self.lanes('i1')} {value} to {kinds}")
+        name = f"llvm.masked.scatter.v{self.width}{_short(kind)}.v{self.width}p0"
+        self.declared[name] = f"void @{name}({kinds}, {self.lanes('ptr')}, i32, {self.lanes('i1')})"
+        where = self._addresses(place, index, t)
+        mask = self.mask or self.constant(True, "bool")
+        self.do(f"call void @{name}({kinds} {value}, {self.lanes('ptr')} {where}, i32 {bytes}, {self.lanes('i1')} {mask})")
+
+    def count_up(self, count: str, body: Callable[[str], None]) -> None:
+        """A body for each number below a count."""
+        head, inner, after = self.labels("head", "inner", "after")
+        before, k = self.block, f"%{head}.k"
+        self.do(f"br label %{head}")
+        self.begin(head)
+        place = len(self.lines)
+        self.lines.append("")
+        more = self(f"icmp ult i64 {k}, {count}")
+        self.do(f"br i1 {more}, label %{inner}, label %{after}")
+        self.begin(inner)
+        body(k)
+        self.do(f"{k}.next = add i64 {k}, 1")
+        self.lines[place] = f"  {k} = phi i64 [0, %{before}], [{k}.next, %{self.block}]"
+        self.do(f"br label %{head}")
+        self.begin(after)
+
+    def copy(self, source: _Place, target: _Place, t: str, size: int, mask: str) -> None:
+        """Copies an array of each member."""
+        if source == target:
+            return
+        if size <= 8:
+            for k in range(size):
+                self.write(target, str(k), self.read(source, str(k), t), t, mask)
+        else:
+            self.count_up(str(size), lambda k: self.write(target, k, self.read(source, k, t), t, mask))
+
+    # --- nodes
+
+    def nodes(self, nodes: Sequence[Node]) -> None:
+        """Writes nodes in order."""
+        for node in nodes:
+            if node.op == "loop":
+                self.loop(node)
+            elif node.op == "branch":
+                self.branch(node)
+            elif node.size is not None:
+                self.array(node)
+            elif node.op == "load":
+                self.load(node)
+            else:
+                self.names[node] = self.scalar(node)
+
+    def array(self, node: Node) -> None:
+        if node.op == "table":
+            self.places[node] = self.table(node)
+        elif node.op == "tape":
+            self.places[node] = self.allocate(node.type, GROWING)
+        elif node.op == "zeros_like":
+            place = self.places[node] = self.allocate(node.type, GROWING)
+            self.clear(place, self.places[node.args[0]], node.type)
+        elif node.op == "fill":
+            place = self.places[node] = self.allocate(node.type, node.data)
+            value = self.value(node.args[0], node.type)
+            self.count_up(str(node.data), lambda k: self.write(place, k, value, node.type))
+        elif node.op == "pack":
+            place = self.places[node] = self.allocate(node.type, node.size)
+            for k, x in enumerate(node.args):
+                self.write(place, str(k), self.value(x, node.type), node.type)
+        else:
+            self.store(node)
+
+    def table(self, node: Node) -> _Place:
+        kind, name = stored_type(node.type), f"@table{node.number}"
+        entries = ", ".join(f"{kind} {literal(x, node.type)}" for x in node.data[0])
+        self.globals.append(f"{name} = internal constant [{node.size} x {kind}] [{entries}]")
+        return _Place(name, "1", 0, own=False)
+
+    def load(self, node: Node) -> None:
+        array, index = node.args
+        place = self.places[array]
+        if is_number(index):
+            self.names[node] = self.read(place, str(int(index)), node.type)
+        else:
+            self.names[node] = self.read_at(place, self.names[index], node.type)
+
+    def store(self, node: Node) -> None:
+        array, index, value = node.args
+        place = self.places[array]
+        if array.size != GROWING and not self._may_overwrite(array, node):
+            place = self.allocate(node.type, array.size)
+            self.copy(self.places[array], place, node.type, array.size, "")
+        self.places[node] = place
+        if array.size == GROWING:
+            self.grow(place, self.value(index, "int64"), node.type)
+        named = self.value(value, node.type)
+        if is_number(index):
+            self.write(place, str(int(index)), named, node.type, self.mask)
+        else:
+            self.write_at(place, self.names[index], named, node.type)
+
+    def grow(self, place: _Place, index: str, t: str, of_all: bool = False) -> None:
+        """Has a growing array hold an entry, at a place of each member or one `of_all`."""
+        if self.width > 1 and not of_all:
+            name = f"llvm.vector.reduce.smax.v{self.width}i64"
+            self.declared[name] = f"i64 @{name}({self.lanes('i64')})"
+            index = self(f"call i64 @{name}({self.lanes('i64')} {index})")
+        sizes = self(f"getelementptr i8, ptr {place.header}, i64 8")
+        size = self(f"load i64, ptr {sizes}")
+        full, more, after = self(f"icmp sge i64 {index}, {size}"), *self.labels("more", "after")
+        self.do(f"br i1 {full}, label %{more}, label %{after}")
+        self.begin(more)
+        twice = self(f"mul i64 {size}, 2")
+        needed = self(f"add i64 {index}, 64")
+        bigger = self(f"icmp sgt i64 {twice}, {needed}")
+        new = self(f"select i1 {bigger}, i64 {twice}, i64 {needed}")
+        self.do(f"store i64 {new}, ptr {sizes}")
+        bytes = self.width * np.dtype(t).itemsize
+        old, room = self(f"load ptr, ptr {place.header}"), self(f"mul i64 {new}, {bytes}")
+        self.declared["realloc"] = "ptr @realloc(ptr, i64)"
+        moved = self(f"call ptr @realloc(ptr {old}, i64 {room})")
+        self.do(f"store ptr {moved}, ptr {place.header}")
+        begin, length = self(f"mul i64 {size}, {bytes}"), self(f"sub i64 {new}, {size}")
+        rest = self(f"getelementptr i8, ptr {moved}, i64 {begin}")
+        self.declared["llvm.memset.p0.i64"] = "void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
+        length = self(f"mul i64 {length}, {bytes}")
+        self.do(f"call void @llvm.memset.p0.i64(ptr {rest}, i8 0, i64 {length}, i1 0)")
+        self.do(f"br label %{after}")
+        self.begin(after)
+
+    def clear(self, place: _Place, like: _Place, t: str) -> None:
+        """Has a growing array be zero wherever another has entries."""
+        sizes = self(f"getelementptr i8, ptr {like.header}, i64 8")
+        last = self(f"sub i64 {self(f'load i64, ptr {sizes}')}, 1")
+        self.grow(place, last, t, of_all=True)
+        size = self(f"load i64, ptr {self(f'getelementptr i8, ptr {place.header}, i64 8')}")
+        bytes = self(f"mul i64 {size}, {self.width * np.dtype(t).itemsize}")
+        pointer = self(f"load ptr, ptr {place.header}")
+        self.do(f"call void @llvm.memset.p0.i64(ptr {pointer}, i8 0, i64 {bytes}, i1 0)")
+
+    # --- control
+
+    def loop(self, node: Node) -> None:
+        body, mask = node.data, self.mask
+        live = self.needed.carried(node)
+        params, results = [body.region.params[k] for k in live], [body.results[k] for k in live]
+        first: list[str] = []
+        taken: set[Any] = set()
+        for param, x in zip(params, [node.args[k] for k in live], strict=True):
+            if param.size is None:
+                first.append(self.value(x, param.type))
+                continue
+            place = self.places[x]
+            free = x not in taken and self._may_overwrite(x, node)
+            taken.add(x)
+            if param.size != GROWING and not free:
+                place = self.allocate(param.type, param.size)
+                self.copy(self.places[x], place, param.type, param.size, "")
+            self.places[param] = place
+        scalars = [(p, r) for p, r in zip(params, results, strict=True) if p.size is None]
+        head, inner, after = self.labels("loop", "body", "end")
+        before = self.block
+        self.do(f"br label %{head}")
+        self.begin(head)
+        start = len(self.lines)
+        for param, _ in scalars:
+            self.names[param] = self.new("p")
+            self.lines.append("")
+        asked = set(Needed([body.condition]).nodes)
+        mine = self.needed.of(body.region)
+        self.nodes([x for x in mine if x in asked])
+        go = self.value(body.condition, "bool")
+        if mask:
+            go = self(f"and {self.lanes('i1')} {go}, {mask}")
+        more = go
+        if self.width > 1:
+            more, self.mask = self.any(go), go
+        self.do(f"br i1 {more}, label %{inner}, label %{after}")
+        self.begin(inner)
+        self.nodes([x for x in mine if x not in asked])
+        self._pass_on_arrays(params, results)
+        following = []
+        for param, result in scalars:
+            kind, value = self.vector(param.type), self.value(result, param.type)
+            if self.width > 1 and value != self.names[param]:
+                value = self(f"select {self.lanes('i1')} {go}, {kind} {value}, {kind} {self.names[param]}")
+            following.append(value)
+        for i, ((param, _), begin, value) in enumerate(zip(scalars, first, following, strict=True)):
+            kind = self.vector(param.type)
+            self.lines[start + i] = f"  {self.names[param]} = phi {kind} [{begin}, %{before}], [{value}, %{self.block}]"
+        self.do(f"br label %{head}")
+        self.begin(after)
+        self.mask = mask
+        self._name_outputs(node, {k: (self.names.get(p, ""), self.places.get(p)) for k, p in zip(live, params, strict=True)})
+
+    def any(self, mask: str) -> str:
+        """Whether any member is among those of a mask."""
+        name = f"llvm.vector.reduce.or.v{self.width}i1"
+        self.declared[name] = f"i1 @{name}({self.lanes('i1')})"
+        return self(f"call i1 @{name}({self.lanes('i1')} {mask})")
+
+    def _name_outputs(self, node: Node, values: dict[int, tuple[str, Any]]) -> None:
+        for out in self.needed.outputs.get(node, ()):
+            name, place = values[out.data]
+            if out.size is None:
+                self.names[out] = name
+            else:
+                self.places[out] = place
+
+    def _pass_on_arrays(self, params: Sequence[Node], results: Sequence[Operand]) -> None:
+        """Has the arrays that a pass gives stand where the next one reads them."""
+        moves = [
+            (self.places[r], self.places[p], p)  # pyright: ignore[reportArgumentType]
+            for p, r in zip(params, results, strict=True)
+            if p.size is not None and not _same_place(self.places[r], self.places[p])  # pyright: ignore[reportArgumentType]
+        ]
+        targets = {target.pointer for _, target, _ in moves}
+        staged = []
+        for source, target, p in moves:
+            if source.pointer in targets and len(moves) > 1:
+                temporary = self.allocate(p.type, p.size)
+                self.copy(source, temporary, p.type, p.size, "")
+                source = temporary
+            staged.append((source, target, p))
+        for source, target, p in staged:
+            self.copy(source, target, p.type, p.size, self.mask)
+
+    def branch(self, node: Node) -> None:
+        body, mask, given = node.data, self.mask, node.args[1:]
+        go = self.value(node.args[0], "bool")
+        sides = list(zip(body.regions, body.results, strict=True))
+        outputs = [(x.data, *body.types[x.data]) for x in self.needed.outputs.get(node, ())]
+        in_place = self._changed_in_place(node)
+        arrays = {
+            k: self.places[given[in_place[k]]] if k in in_place else self.allocate(t, size)
+            for k, t, size in outputs
+            if size is not None
+        }
+        scalars = [(k, t) for k, t, size in outputs if size is None]
+        masks = ["", ""]
+        if self.width > 1:
+            masks = [go, self(f"xor {self.lanes('i1')} {go}, {self.constant(True, 'bool')}")]
+            masks = [self(f"and {self.lanes('i1')} {m}, {mask}") for m in masks] if mask else masks
+        yes, no, middle, join = self.labels("yes", "no", "middle", "join")
+
+        def run(side: int) -> list[str]:
+            region, results = sides[side]
+            for i in self.needed.given(node):
+                param = region.params[i]
+                if param.size is None:
+                    self.names[param] = self.value(given[i], param.type)
+                else:
+                    self.places[param] = self.places[given[i]]._replace(own=i in in_place.values())
+            self.nodes(self.needed.of(region))
+            for k, place in arrays.items():
+                source = self.places[results[k]]
+                if source.pointer != place.pointer:
+                    self.copy(source, place, *body.types[k], self.mask)  # pyright: ignore[reportArgumentType]
+            return [self.value(results[k], t) for k, t in scalars]
+
+        if self.width == 1:
+            self.do(f"br i1 {go}, label %{yes}, label %{no}")
+            arms = []
+            for side, label in enumerate((yes, no)):
+                self.begin(label)
+                arms.append((run(side), self.block))
+                self.do(f"br label %{join}")
+            self.begin(join)
+            (a, p), (b, q) = arms
+            merged = [self(f"phi {self.vector(t)} [{x}, %{p}], [{y}, %{q}]") for x, y, (_, t) in zip(a, b, scalars, strict=True)]
+        else:  # each side is run where a member takes it, and leaves the others alone
+            merged = [self.constant(0.0 if is_float(t) else 0, t) for _, t in scalars]
+            for side, (enter, leave) in enumerate(((yes, middle), (no, join))):
+                before, self.mask = self.block, masks[side]
+                self.do(f"br i1 {self.any(masks[side])}, label %{enter}, label %{leave}")
+                before = self.block
+                self.begin(enter)
+                values = run(side)
+                if side:
+                    values = [self.choose(masks[1], x, y, t) for x, y, (_, t) in zip(values, merged, scalars, strict=True)]
+                end = self.block
+                self.do(f"br label %{leave}")
+                self.begin(leave)
+                merged = [
+                    self(f"phi {self.vector(t)} [{x}, %{end}], [{y}, %{before}]")
+                    for x, y, (_, t) in zip(values, merged, scalars, strict=True)
+                ]
+        self.mask = mask
+        named = {k: (x, None) for (k, _), x in zip(scalars, merged, strict=True)}
+        self._name_outputs(node, named | {k: ("", place) for k, place in arrays.items()})
+
+    def _changed_in_place(self, node: Node) -> dict[int, int]:
+        """Of arrays that both sides of a branch make of the same one, which nobody reads later, the number of that one."""
+        body, given = node.data, node.args[1:]
+        found: dict[int, int] = {}
+        for k in (x.data for x in self.needed.outputs.get(node, ()) if x.size is not None):
+            roots = [_root(results[k]) for results in body.results]
+            if not all(x.op == "parameter" and x.region is region for x, region in zip(roots, body.regions, strict=True)):
+                continue
+            i = roots[0].data
+            alone = sum(x is given[i] for x in given) == 1 and i not in found.values()
+            if roots[1].data == i and alone and self._may_overwrite(given[i], node):
+                found[k] = i
+        return found
+
+    # --- scalars
+
+    def scalar(self, node: Node) -> str:
+        """Writes one operation."""
+        op, t = node.op, node.type
+        if op in ("rule", "refuse", "stop_gradient"):
+            return self.value(node.args[0], t)
+        if op in _WRITTEN:
+            return _WRITTEN[op](self, node)
+        names = [self.value(x, t) for x in node.args]
+        how = OPERATIONS[op].llvm
+        if how.startswith("@"):
+            return self.intrinsic(how[1:], names, t)
+        if how.endswith("()"):
+            return self.library(how[:-2], names, t)
+        instruction = how.split()[0 if is_float(t) or len(how.split()) < 2 else 1]
+        if op in ("quotient", "remainder"):
+            instruction = how.split()[t[0] == "u"]
+        return self(f"{instruction} {self.vector(t)} {names[0]}, {names[1]}")
+
+    def intrinsic(self, name: str, operands: Sequence[str], t: str) -> str:
+        if is_integer(t):
+            name = {"maximum": "smax", "minimum": "smin", "fabs": "abs"}[name]
+            name = name.replace("s", "u", 1) if t[0] == "u" and name != "abs" else name
+        full = f"llvm.{name}.{'' if self.width == 1 else f'v{self.width}'}{_short(scalar_type(t))}"
+        kind = self.vector(t)
+        given = [f"{kind} {x}" for x in operands] + (["i1 false"] if name == "abs" else [])
+        self.declared[full] = f"{kind} @{full}({', '.join([kind] * len(operands) + (['i1'] if name == 'abs' else []))})"
+        return self(f"call {kind} @{full}({', '.join(given)})")
+
+    def library(self, name: str, operands: Sequence[str], t: str) -> str:
+        """A function of the C library, for one member after the other."""
+        kind = scalar_type(t)
+        name += "f" if t == "float32" else ""
+        self.declared[name] = f"{kind} @{name}({', '.join([kind] * len(operands))})"
+        call = lambda given: self(f"call {kind} @{name}({', '.join(f'{kind} {x}' for x in given)})")
+        if self.width == 1:
+            return call(operands)
+        kinds, out = self.vector(t), "poison"
+        for k in range(self.width):
+            one = call([self(f"extractelement {kinds} {x}, i32 {k}") for x in operands])
+            out = self(f"insertelement {kinds} {out}, {kind} {one}, i32 {k}")
+        return out
+
+    def compare(self, how: str, x: str, y: str, t: str) -> str:
+        ordered, signed, unsigned = OPERATIONS[how].llvm.split() if " " in OPERATIONS[how].llvm else ("", "", "")
+        if is_float(t):
+            return self(f"fcmp {ordered} {self.vector(t)} {x}, {y}")
+        return self(f"icmp {unsigned if t[0] == 'u' or t == 'bool' else signed} {self.vector(t)} {x}, {y}")
+
+    def choose(self, which: str, x: str, y: str, t: str) -> str:
+        return self(f"select {self.lanes('i1')} {which}, {self.vector(t)} {x}, {self.vector(t)} {y}")
+
+    def arithmetic(self, op: str, x: str, y: str, t: str) -> str:
+        return self(f"f{op} {self.vector(t)} {x}, {y}")
+
+    def polynomial(self, x: str, coefficients: Sequence[float], t: str) -> str:
+        value = self.constant(coefficients[-1], t)
+        for c in coefficients[-2::-1]:
+            value = self.arithmetic("add", self.arithmetic("mul", value, x, t), self.constant(c, t), t)
+        return value
+
+    def turn(self, x: str, t: str) -> Any:
+        """As in `_trigonometry`: sine and cosine of the rest, the fraction of a turn, and whether they change places."""
+        key = (x, self.block)
+        if key in self.turned:
+            return self.turned[key]
+        known, constant = COEFFICIENTS[t], lambda c: self.constant(c, t)
+        do = lambda op, a, b: self.arithmetic(op, a, b, t)
+        quarters = self.intrinsic("floor", [do("add", do("mul", x, constant(2 / np.pi)), constant(0.5))], t)
+        rest = x
+        for part in known.half_pi:
+            rest = do("sub", rest, do("mul", quarters, constant(part)))
+        small = self.compare("lt", self.intrinsic("fabs", [rest], t), constant(1.0), t)
+        rest = self.choose(small, rest, do("sub", rest, rest), t)
+        square = do("mul", rest, rest)
+        sine = do("mul", do("mul", rest, square), self.polynomial(square, known.sine, t))
+        cosine = do("mul", square, self.polynomial(square, known.cosine, t))
+        fraction = do("mul", quarters, constant(0.25))
+        fraction = do("sub", fraction, self.intrinsic("floor", [fraction], t))
+        odd = self.compare("eq", self.intrinsic("fabs", [do("sub", fraction, constant(0.5))], t), constant(0.25), t)
+        self.turned[key] = do("add", rest, sine), do("add", constant(1.0), cosine), fraction, odd
+        return self.turned[key]
+
+
+def _same_place(a: _Place, b: _Place) -> bool:
+    return (a.pointer, a.header) == (b.pointer, b.header)
+
+
+def _root(array: Any) -> Node:
+    """The array that another was made of by changing entries."""
+    while array.op == "store" or (array.op == "output" and array.args[0].op == "loop"):
+        array = array.args[0] if array.op == "store" else array.args[0].args[array.data]
+    return array
+
+
+def _short(kind: str) -> str:
+    return {"double": "f64", "float": "f32"}.get(kind, kind)
+
+
+def _comparison(f: _Function, node: Node) -> str:
+    t = node.data
+    return f.compare(node.op, f.value(node.args[0], t), f.value(node.args[1], t), t)
+
+
+def _select(f: _Function, node: Node) -> str:
+    p, x, y = node.args
+    return f.choose(f.value(p, "bool"), f.value(x, node.type), f.value(y, node.type), node.type)
+
+
+def _neg(f: _Function, node: Node) -> str:
+    t, x = node.type, f.value(node.args[0], node.type)
+    return f(f"fneg {f.vector(t)} {x}") if is_float(t) else f(f"sub {f.vector(t)} {f.constant(0, t)}, {x}")
+
+
+def _not(f: _Function, node: Node) -> str:
+    t = node.type
+    return f(f"xor {f.vector(t)} {f.value(node.args[0], t)}, {f.constant(True if t == 'bool' else -1, t)}")
+
+
+def _sign(f: _Function, node: Node) -> str:
+    t, x, zero = node.type, f.value(node.args[0], node.type), f.constant(0.0 if is_float(node.type) else 0, node.type)
+    one = lambda c: f.constant(float(c) if is_float(t) else c, t)
+    below = f.choose(f.compare("lt", x, zero, t), one(-1), x, t)
+    return f.choose(f.compare("gt", x, zero, t), one(1), below, t)
+
+
+def _is_finite(f: _Function, node: Node) -> str:
+    t = node.data
+    return f.compare("lt", f.intrinsic("fabs", [f.value(node.args[0], t)], t), f.constant(math.inf, t), t)
+
+
+def _convert(f: _Function, node: Node) -> str:
+    source, target = node.data, node.type
+    x = f.value(node.args[0], source)
+    if source == "bool":
+        how = "uitofp" if is_float(target) else "zext"
+    elif is_float(source) and is_float(target):
+        how = "fpext" if source == "float32" else "fptrunc"
+    elif is_float(source):
+        how = "fptoui" if target[0] == "u" else "fptosi"
+    elif is_float(target):
+        how = "uitofp" if source[0] == "u" else "sitofp"
+    else:
+        a, b = np.dtype(source).itemsize, np.dtype(target).itemsize
+        if a == b:
+            return x
+        how = "trunc" if a > b else "zext" if source[0] == "u" else "sext"
+    return f(f"{how} {f.vector(source)} {x} to {f.vector(target)}")
+
+
+def _bitcast(f: _Function, node: Node) -> str:
+    if scalar_type(node.data) == scalar_type(node.type):
+        return f.value(node.args[0], node.data)
+    return f(f"bitcast {f.vector(node.data)} {f.value(node.args[0], node.data)} to {f.vector(node.type)}")
+
+
+def _sine(f: _Function, node: Node) -> str:
+    t = node.type
+    sine, cosine, fraction, odd = f.turn(f.value(node.args[0], t), t)
+    value = f.choose(odd, cosine, sine, t)
+    return f.choose(f.compare("lt", fraction, f.constant(0.5, t), t), value, f(f"fneg {f.vector(t)} {value}"), t)
+
+
+def _cosine(f: _Function, node: Node) -> str:
+    t = node.type
+    sine, cosine, fraction, odd = f.turn(f.value(node.args[0], t), t)
+    value = f.choose(odd, sine, cosine, t)
+    middle = f.intrinsic("fabs", [f.arithmetic("sub", fraction, f.constant(0.375, t), t)], t)
+    return f.choose(f.compare("lt", middle, f.constant(0.25, t), t), f(f"fneg {f.vector(t)} {value}"), value, t)
+
+
+_WRITTEN: dict[str, Callable[[_Function, Node], str]] = {
+    **dict.fromkeys(("lt", "le", "gt", "ge", "eq", "ne"), _comparison),
+    "select": _select,
+    "neg": _neg,
+    "not": _not,
+    "sign": _sign,
+    "is_finite": _is_finite,
+    "convert": _convert,
+    "bitcast": _bitcast,
+    "sin": _sine,
+    "cos": _cosine,
+}

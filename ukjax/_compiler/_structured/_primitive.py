@@ -1,0 +1,144 @@
+"""A program of scalars as operations of JAX, closed under what JAX does with operations.
+
+`scalars_p` computes a program; its `vmap` is itself with members along a second axis of its operands. `change_p` computes
+the change of its results along changes of operands, in which it is linear; its transpose is the program pulled back.
+"""
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core
+from jax.interpreters import ad, batching, mlir
+from jaxtyping import Array
+
+from ._program import Program
+
+scalars_p = core.Primitive("scalars")
+scalars_p.multiple_results = True
+change_p = core.Primitive("scalars_change")
+change_p.multiple_results = True
+
+
+def _members(operands: Sequence[Any]) -> tuple[int, ...]:
+    return next((x.shape[1:] for x in operands if x.ndim > 1), ())
+
+
+@scalars_p.def_abstract_eval
+def _abstract(*operands: Any, program: Program) -> Any:
+    members = _members(operands)
+    return [jax.core.ShapedArray((n, *members), np.dtype(t)) for t, n in program.results]
+
+
+@functools.partial(jax.jit, static_argnames="program")
+def _run(*operands: Array, program: Program) -> Any:
+    return scalars_p.bind(*operands, program=program)
+
+
+scalars_p.def_impl(lambda *operands, program: _run(*operands, program=program))
+
+
+def _call(*operands: Array, program: Program) -> Any:
+    """As one foreign function on a CPU."""
+    members = _members(operands)
+    count = math.prod(members)
+    if count == 0:
+        return [jnp.zeros((n, *members), t) for t, n in program.results]
+    name = program.target(tuple(x.ndim == 1 for x in operands), count)
+    shapes = [jax.ShapeDtypeStruct((n, count), np.dtype(t)) for t, n in program.results]
+    found = jax.ffi.ffi_call(name, shapes)(*operands)
+    return [x.reshape(n, *members) for x, (_, n) in zip(found, program.results, strict=True)]
+
+
+mlir.register_lowering(scalars_p, mlir.lower_fun(_call, multiple_results=True), platform="cpu")
+
+
+def _batched(primitive: Any, operands: Sequence[Array], axes: Sequence[Any], **params: Any) -> Any:
+    """The members of a new axis beside those there are."""
+    inner = next((x.shape[1 + (0 if a is None else 1) :] for x, a in zip(operands, axes, strict=True) if x.ndim - (a is not None) > 1), ())
+    count = next(x.shape[a] for x, a in zip(operands, axes, strict=True) if a is not None)
+
+    def place(x: Array, axis: Any) -> Array:
+        if axis is None and x.ndim == 1:
+            return x
+        x = jnp.moveaxis(x, axis, 1) if axis is not None else jnp.broadcast_to(x[:, None], (x.shape[0], count, *x.shape[1:]))
+        if inner:
+            x = jnp.broadcast_to(x[..., None], (*x.shape[:2], *inner)) if x.ndim == 2 else x
+            x = x.reshape(x.shape[0], count * inner[0])
+        return x
+
+    found = primitive.bind(*map(place, operands, axes), **params)
+    found = [x.reshape(x.shape[0], count, *inner) for x in found]
+    return found, [1] * len(found)
+
+
+def _jvp(primals: Sequence[Array], tangents: Sequence[Any], *, program: Program) -> Any:
+    varied = tuple(i for i, x in enumerate(tangents) if type(x) is not ad.Zero and jnp.issubdtype(primals[i].dtype, jnp.floating))
+    values = scalars_p.bind(*primals, program=program)
+    changes = change_p.bind(*primals, *(tangents[i] for i in varied), program=program, varied=varied) if varied else []
+    return values, _with_zeros(program, values, changes)
+
+
+def _with_zeros(program: Program, values: Sequence[Any], changes: Sequence[Any]) -> list[Any]:
+    given = dict(zip(program.real_results, changes, strict=False))
+    return [given[k] if k in given else ad.Zero(x.aval.to_tangent_aval()) for k, x in enumerate(values)]
+
+
+ad.primitive_jvps[scalars_p] = _jvp
+batching.primitive_batchers[scalars_p] = functools.partial(_batched, scalars_p)
+
+
+@change_p.def_abstract_eval
+def _abstract_change(*operands: Any, program: Program, varied: tuple[int, ...]) -> Any:
+    members = _members(operands)
+    return [jax.core.ShapedArray((program.results[k][1], *members), np.dtype(program.results[k][0])) for k in program.real_results]
+
+
+def _as_program(*operands: Array, program: Program, varied: tuple[int, ...]) -> Any:
+    return scalars_p.bind(*operands, program=program.push_forward(varied))
+
+
+change_p.def_impl(_as_program)
+mlir.register_lowering(change_p, mlir.lower_fun(_as_program, multiple_results=True))
+batching.primitive_batchers[change_p] = functools.partial(_batched, change_p)
+
+
+def _change_jvp(primals: Sequence[Array], tangents: Sequence[Any], *, program: Program, varied: tuple[int, ...]) -> Any:
+    count = len(program.operands)
+    outer = tuple(i for i, x in enumerate(tangents) if type(x) is not ad.Zero and jnp.issubdtype(primals[i].dtype, jnp.floating))
+    values = change_p.bind(*primals, program=program, varied=varied)
+    if not outer:
+        return values, [ad.Zero(x.aval.to_tangent_aval()) for x in values]
+    if all(i >= count for i in outer):  # along changes alone it is linear
+        moved = [tangents[i] if i in outer else jnp.zeros_like(primals[i]) for i in range(count, len(primals))]
+        return values, change_p.bind(*primals[:count], *moved, program=program, varied=varied)
+    change = program.push_forward(varied)
+    return values, change_p.bind(*primals, *(tangents[i] for i in outer), program=change, varied=outer)
+
+
+def _change_transposed(cotangents: Sequence[Any], *operands: Any, program: Program, varied: tuple[int, ...]) -> list[Any]:
+    count = len(program.operands)
+    known = operands[:count]
+    if any(ad.is_undefined_primal(x) for x in known):
+        raise NotImplementedError("a change is transposed by operands that it is not linear in")
+    linear = [i for i, x in enumerate(operands[count:]) if ad.is_undefined_primal(x)]
+    found: list[Any] = [None] * len(operands)
+    if all(type(x) is ad.Zero for x in cotangents):
+        for i in linear:
+            found[count + i] = ad.Zero(operands[count + i].aval)
+        return found
+    whole = [x.instantiate() if type(x) is ad.Zero else x for x in map(ad.instantiate_zeros, cotangents)]
+    pulled = scalars_p.bind(*known, *whole, program=program.pull_back(tuple(varied[i] for i in linear)))
+    for i, x in zip(linear, pulled, strict=True):
+        if operands[count + i].aval.ndim < x.ndim:
+            x = jnp.sum(x, tuple(range(1, x.ndim)))
+        found[count + i] = x
+    return found
+
+
+ad.primitive_jvps[change_p] = _change_jvp
+ad.primitive_transposes[change_p] = _change_transposed

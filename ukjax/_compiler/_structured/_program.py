@@ -1,0 +1,127 @@
+"""A program of scalars: what it is given, what it gives, and its derivatives, which are programs again."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import jax
+import numpy as np
+
+from ..._misc._garbage import collector_paused
+from .._foreign import kind_for, registered
+from ._differentiate import pull_back, push_forward
+from ._ir import Builder, Needed, Node, Operand, Region, as_text, is_float
+from ._llvm import ArrayOperand, write_function
+from ._trace import Interpreter, Stored, filled, type_of
+
+
+@final
+class Program:
+    """Arrays from arrays, each of them flat.
+
+    - `params`: the nodes of the arrays given.
+    - `outputs`: of each array its entries, or the node of the array.
+    - `operands`, `results`: (type, size) of each.
+    """
+
+    def __init__(
+        self,
+        region: Region,
+        outputs: Sequence[Any],
+        results: Sequence[tuple[str, int]],
+    ):
+        self.region, self.outputs = region, tuple(outputs)
+        self.params = tuple(region.params)
+        self.operands = tuple((x.type, x.size) for x in self.params)
+        self.results = tuple(results)
+        self.push_forward = functools.cache(self._push_forward)
+        self.pull_back = functools.cache(self._pull_back)
+        self._targets = dict[Any, str]()
+
+    @property
+    def flat(self) -> list[Operand]:
+        """All that it gives, entry by entry, arrays as they are."""
+        return [x for out in self.outputs for x in ([out] if isinstance(out, Node) else out)]
+
+    def as_text(self) -> str:
+        """The program as a person reads it."""
+        return as_text(self.flat)
+
+    @functools.cached_property
+    def size(self) -> int:
+        """How many operations it has."""
+        return sum(x.op not in ("parameter", "output") for x in Needed(self.flat).nodes)
+
+    def _push_forward(self, varied: tuple[int, ...]) -> "Program":
+        """The changes of real results, from all operands and the changes of those varied."""
+        return Program(*push_forward(self, varied))
+
+    def _pull_back(self, varied: tuple[int, ...]) -> "Program":
+        """The cotangents of operands varied, from all operands and the cotangents of real results."""
+        return Program(*pull_back(self, varied))
+
+    @property
+    def real_results(self) -> list[int]:
+        """Which results have derivatives."""
+        return [k for k, (t, _) in enumerate(self.results) if is_float(t)]
+
+    def target(self, shared: tuple[bool, ...], members: int) -> str:
+        """The name of the foreign function that computes it for so many members.
+
+        **Arguments:**
+
+        - `shared`: which operands are the same for all members.
+        - `members`: how many.
+        """
+        reals = [t for t, _ in (*self.operands, *self.results) if is_float(t)] or ["float64"]
+        width = kind_for(min(reals, key=lambda t: np.dtype(t).itemsize), members).width
+        key = shared, width
+        if key not in self._targets:
+            with collector_paused():
+                given = [ArrayOperand(t, n, s) for (t, n), s in zip(self.operands, shared, strict=True)]
+                taken = [ArrayOperand(t, n, shared=False) for t, n in self.results]
+                code = write_function(self.outputs, given, taken, self.params, width)
+            arrays = [f"ptr %out{i}" for i in range(len(taken))] + [f"ptr %in{i}" for i in range(len(given))]
+            count = """  %members.place = getelementptr i64, ptr %out0.shape, i64 1
+  %members = load i64, ptr %members.place"""
+            call = f"{count}\n  call void @compute(i64 %members, {', '.join(arrays)})"
+            self._targets[key] = registered(code, call, len(given), len(taken), "scalars")
+        return self._targets[key]
+
+
+@collector_paused()
+def trace_program(function: Callable[..., Any], avals: Sequence[Any]) -> tuple[Program, Any]:
+    """The program of a function of arrays, and the shapes of what it gives.
+
+    **Arguments:**
+
+    - `function`: takes and returns arrays.
+    - `avals`: their shapes and types.
+
+    **Raises:** `Untranslatable`.
+    """
+    closed = jax.make_jaxpr(function)(*avals)
+    return program_of(closed)
+
+
+def program_of(closed: Any) -> tuple[Program, Any]:
+    """The program of a closed jaxpr, and the shapes of what it gives."""
+    build = Builder()
+    interpreter = Interpreter(build)
+    inputs = []
+    for aval in closed.in_avals:
+        node = build.parameter(build.top, type_of(aval), max(aval.size, 1))
+        large = aval.size > 1000
+        inputs.append(
+            Stored(node, aval.shape)
+            if large
+            else filled(aval.shape, [build.load(node, i) for i in range(aval.size)])
+        )
+    outputs = interpreter.run(closed.jaxpr, closed.consts, inputs)
+    flat, results = [], []
+    for x, aval in zip(outputs, closed.out_avals, strict=True):
+        t = type_of(aval)
+        results.append((t, max(aval.size, 1)))
+        entries = x.node if isinstance(x, Stored) else tuple(x.reshape(-1).tolist()) or (0,)
+        flat.append(entries)
+    return Program(build.top, flat, results), closed.out_avals

@@ -1,0 +1,898 @@
+"""Traced JAX programs (jaxprs) as programs of scalars.
+
+A small array becomes a NumPy array of operands; what only moves its entries makes no nodes. An array that is indexed at run
+time, or is large where a loop carries it, stays an array (`Stored`). `while_loop`, `scan` and `cond` become loops and
+branches; those that are short, of a length known now, are written out.
+
+What JAX leaves to LAPACK or to a sorting routine is traced again from functions in plain JAX (`_dense`).
+"""
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend import core
+
+from .._moves import MOVES, gather_entries, pad_entries, read_window
+from ._dense import DIFFERENTIATED_BY_JAX, REPLACED
+from ._ir import OPERATIONS, Builder, DerivativeRule, Node, Operand, Untranslatable, convert_number, is_float, is_integer, is_number, zero
+
+Scalars = np.ndarray
+"""An array of operands, of dtype object."""
+
+_WRITTEN_OUT = 400  # operations that a loop of known length may become; more stay a loop
+_MOST_PASSES = 64
+_SELECTED = 8  # entries up to which a place that is not known is found by comparing, not in memory
+_CARRIED = 40  # entries above which what a loop carries stays an array
+_BRANCHES = 60  # operations up to which both sides of a branch are computed
+_MATERIALIZED = 20_000  # entries of an array that become scalars
+
+
+class Stored(NamedTuple):
+    """An array in memory, in rows.
+
+    - `node`: the array.
+    - `shape`: its shape.
+    """
+
+    node: Node
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """How many entries."""
+        return math.prod(self.shape)
+
+    @property
+    def ndim(self) -> int:
+        """How many axes."""
+        return len(self.shape)
+
+
+Value = Scalars | Stored
+
+
+def filled(shape: tuple[int, ...], flat: Any) -> Scalars:
+    """An array of that shape with the operands of a flat list."""
+    out = np.empty(len(flat), object)
+    out[:] = flat
+    return out.reshape(shape)
+
+
+def shaped(x: Any, shape: tuple[int, ...]) -> Scalars:
+    """x as an array: NumPy hands out bare objects where a result has no axes."""
+    return np.broadcast_to(x, shape) if isinstance(x, np.ndarray) else filled((), [x])
+
+
+def constants(values: Any) -> Scalars:
+    """Numbers as an array of operands."""
+    array = np.asarray(values)
+    if array.size > 1 and not any(array.strides):
+        return np.broadcast_to(filled((), [array.flat[0].item()]), array.shape)
+    return filled(array.shape, array.reshape(-1).tolist())
+
+
+def is_known(x: Value) -> bool:
+    """Whether all entries are numbers."""
+    if isinstance(x, Stored):
+        return False
+    if x.size > 1 and not any(x.strides):
+        return is_number(x.flat[0])
+    return all(y.__class__ is not Node for y in x.flat)
+
+
+def type_of(aval: Any) -> str:
+    """The type of an array's entries."""
+    name = np.dtype(aval.dtype).name if not jax.dtypes.issubdtype(aval.dtype, jax.dtypes.extended) else str(aval.dtype)
+    if name not in _TYPES:
+        raise Untranslatable(f"numbers of type {name} have no scalar code")
+    return name
+
+
+_TYPES = frozenset(("float64", "float32", "bool", *(f"{s}int{k}" for s in ("", "u") for k in (8, 16, 32, 64))))
+
+
+def weight(jaxpr: Any) -> int:
+    """About how many operations a jaxpr becomes, loops counted once."""
+    total = 0
+    for equation in jaxpr.eqns:
+        name = equation.primitive.name
+        inner = [core_jaxpr(x) for x in _jaxprs(equation.params)]
+        if inner:
+            total += sum(map(weight, inner)) + (_WRITTEN_OUT if name == "while" else 0)
+        elif name == "dot_general":
+            axes = equation.params["dimension_numbers"][0][0]
+            shape = equation.invars[0].aval.shape
+            total += 2 * equation.outvars[0].aval.size * math.prod(shape[i] for i in axes)
+        elif name in REPLACED:
+            total += equation.invars[0].aval.size ** 2
+        elif name not in MOVES:
+            total += max(v.aval.size for v in (*equation.outvars, *equation.invars))
+    return total
+
+
+def core_jaxpr(x: Any) -> Any:
+    """A jaxpr without the constants it may come with."""
+    return x.jaxpr if hasattr(x, "jaxpr") else x
+
+
+def _jaxprs(params: dict) -> list[Any]:
+    values = itertools.chain.from_iterable(x if isinstance(x, tuple | list) else [x] for x in params.values())
+    return [x for x in values if hasattr(x, "eqns") or hasattr(x, "jaxpr")]
+
+
+class Interpreter:
+    """Interprets jaxprs with one `Builder`."""
+
+    def __init__(self, builder: Builder):
+        self.b, self._debug_info = builder, None
+
+    # --- values
+
+    def scalars(self, x: Value) -> Scalars:
+        """An array as scalars."""
+        if not isinstance(x, Stored):
+            return x
+        if x.size > _MATERIALIZED:
+            raise Untranslatable(f"an array of {x.size:,} entries is too large to be written out as scalars")
+        return filled(x.shape, [self.b.load(x.node, i) for i in range(x.size)])
+
+    def stored(self, x: Value, t: str) -> Stored:
+        """An array in memory; the one it was read from, where it is that as it stands."""
+        if isinstance(x, Stored):
+            return x
+        if x.size and not any(x.strides) and is_number(x.flat[0]):
+            return Stored(self.b.fill(x.flat[0], x.size, t), x.shape)
+        flat = x.reshape(-1)
+        first = flat[0] if x.size else 0
+        if isinstance(first, Node) and first.op == "load" and first.args[0].size == x.size and all(
+            isinstance(y, Node) and y.op == "load" and y.args == (first.args[0], i) for i, y in enumerate(flat)
+        ):
+            return Stored(first.args[0], x.shape)
+        return Stored(self.b.pack(flat.tolist(), t), x.shape)
+
+    def each(self, function: Callable[..., Operand], *arrays: Scalars) -> Scalars:
+        """A function of scalars, of each entry."""
+        shape = np.broadcast_shapes(*(x.shape for x in arrays))
+        apply: Any = np.frompyfunc(function, len(arrays), 1)
+        return shaped(apply(*arrays), shape)
+
+    # --- jaxprs
+
+    def closed(self, closed: Any, inputs: Sequence[Value]) -> list[Value]:
+        """The outputs of a jaxpr, closed or not."""
+        return self.run(core_jaxpr(closed), getattr(closed, "consts", ()), inputs)
+
+    def function(self, function: Callable[..., Any], avals: Sequence[Any], inputs: Sequence[Value]) -> list[Value]:
+        """The outputs of a function in plain JAX."""
+        shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in avals]
+        return self.closed(jax.make_jaxpr(function)(*shapes), inputs)
+
+    def run(self, jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Value]) -> list[Value]:
+        """The outputs of a jaxpr."""
+        self._debug_info = jaxpr.debug_info
+        values: dict[Any, Value] = dict(zip(jaxpr.constvars, map(self.constant, consts), strict=True))
+        values |= dict(zip(jaxpr.invars, inputs, strict=True))
+
+        def read(x: Any) -> Value:
+            return constants(x.val) if isinstance(x, core.Literal) else values[x]
+
+        for equation in live_equations(jaxpr):
+            outputs = self.equation(equation, [read(x) for x in equation.invars])
+            for variable, output in zip(equation.outvars, outputs, strict=True):
+                if not isinstance(output, Stored) and output.shape != variable.aval.shape:
+                    assert output.size == variable.aval.size, (equation, output.shape)
+                    output = output.reshape(variable.aval.shape)
+                values[variable] = output
+        return [read(x) for x in jaxpr.outvars]
+
+    def constant(self, x: Any) -> Value:
+        """An array that a jaxpr closes over."""
+        return x if isinstance(x, Stored) or (isinstance(x, np.ndarray) and x.dtype == object) else constants(x)
+
+    def equation(self, e: Any, inputs: list[Value]) -> list[Value]:
+        """The outputs of one equation."""
+        name, params = e.primitive.name, e.params
+        if name in _INLINED:
+            called = params.get("jaxpr") or params.get("call_jaxpr") or params.get("fun_jaxpr")
+            return self.closed(called, inputs)
+        if name == "custom_jvp_call":
+            return self._with_rule(e, inputs, self.closed(params["call_jaxpr"], inputs))
+        if name == "custom_linear_solve":
+            sizes, solve = params["const_lengths"], params["jaxprs"].solve
+            start = sizes.matvec + sizes.vecmat
+            given = [*inputs[start : start + sizes.solve], *inputs[sum(sizes) :]]
+            return self._with_rule(e, inputs, self.closed(solve, given))
+        if name in _CONTROL:
+            return _CONTROL[name](self, e, inputs)
+        if name in ("dynamic_slice", "dynamic_update_slice", "gather", "scatter", "scatter-add", "scatter_add"):
+            return [_INDEXED[name](self, e, inputs)]
+        if name == "reshape" and isinstance(inputs[0], Stored):
+            return [Stored(inputs[0].node, e.outvars[0].aval.shape)]
+        if name in _PASSED:
+            return [inputs[_PASSED[name]]]
+        if name in _REFUSED:
+            x = self.scalars(inputs[0])
+            message, backward = params.get("msg") or params.get("message") or name, name != "nondifferentiable"
+            return [self.each(lambda y: self.b.refuse(y, str(message), backward), x)]
+        if name in MOVES:
+            outputs = MOVES[name]([self.scalars(x) for x in inputs], params)
+            return [shaped(x, v.aval.shape) for x, v in zip(outputs, e.outvars, strict=True)]
+        if name in REPLACED:
+            function = functools.partial(REPLACED[name], **params)
+            outputs = self.function(function, [v.aval for v in e.invars], inputs)
+            return self._with_rule(e, inputs, outputs) if name in DIFFERENTIATED_BY_JAX else outputs
+        flat = [self.scalars(x) for x in inputs]
+        if name in _RULES:
+            return [_RULES[name](self, e, flat)]
+        op = _NAMES.get(name, name)
+        if op in OPERATIONS:
+            types = [type_of(v.aval) for v in e.invars]
+            op = {"div": "quotient", "rem": "remainder"}.get(op, op) if is_integer(types[0]) else op
+            t = types[-1] if op == "select" else types[0]
+            return [self.each(lambda *x: self.b.apply(op, t, *x), *flat)]
+        return self._by_its_own_function(e, inputs)
+
+    def _by_its_own_function(self, e: Any, inputs: list[Value]) -> list[Value]:
+        """The outputs of an operation that others defined in terms of JAX's: Equinox, Lineax, Optimistix."""
+        function = getattr(e.primitive, "impl", None)
+        if e.effects or function is None or isinstance(function, functools.partial):  # JAX's own are partials
+            raise Untranslatable(f"'{e.primitive.name}' has no scalar code")
+        for v in (*e.invars, *e.outvars):
+            type_of(v.aval)
+        shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in e.invars]
+        closed = jax.make_jaxpr(lambda *x: function(*x, **e.params))(*shapes)
+        if any(x.primitive is e.primitive for x in closed.jaxpr.eqns):
+            raise Untranslatable(f"'{e.primitive.name}' has no scalar code")
+        return self.closed(closed, inputs)
+
+    def _with_rule(self, e: Any, inputs: list[Value], values: list[Value]) -> list[Value]:
+        """The values of a function whose author gave its derivative, marked as such."""
+        if all(map(is_known, inputs)) or any(isinstance(x, Stored) for x in (*inputs, *values)):
+            return values
+        given = {v: self.scalars(x) for v, x in zip(e.invars, inputs, strict=True) if not isinstance(v, core.Literal)}
+        alone = core.Jaxpr((), [*given], e.outvars, [e], debug_info=self._debug_info)
+        function = core.jaxpr_as_fun(core.ClosedJaxpr(alone, ()))
+        rule = DerivativeRule(function, tuple(v.aval for v in given))
+        flat = [x for array in given.values() for x in array.reshape(-1)]
+
+        def marked(k: int, array: Any) -> Scalars:
+            if not is_float(type_of(e.outvars[k].aval)):
+                return array
+            return filled(array.shape, [self.b.rule(x, rule, k, i, flat) for i, x in enumerate(array.reshape(-1))])
+
+        return [marked(k, x) for k, x in enumerate(values)]
+
+    # --- loops and branches
+
+    def _while(self, e: Any, inputs: list[Value]) -> list[Value]:
+        p = e.params
+        nc, nb = p["cond_nconsts"], p["body_nconsts"]
+        condition_consts, body_consts, first = inputs[:nc], inputs[nc : nc + nb], inputs[nc + nb :]
+        goes_on = lambda x: self.scalars(self.closed(p["cond_jaxpr"], [*condition_consts, *x])[0])[()]
+        advance = lambda x: self.closed(p["body_jaxpr"], [*body_consts, *x])
+        body = core_jaxpr(p["body_jaxpr"])
+        fixed = [body.outvars[i] is v for i, v in enumerate(body.invars[nb:])]  # what no pass changes
+        written = self._write_out(weight(body), first, goes_on, advance)
+        return written or self._loop(first, [v.aval for v in e.outvars], fixed, goes_on, advance, {body, core_jaxpr(p["cond_jaxpr"])})
+
+    def _write_out(self, each: int, first: list[Value], goes_on: Any, advance: Any) -> list[Value] | None:
+        """The passes of a loop one after the other, if they are few and their number is known."""
+        most = min(_WRITTEN_OUT // max(each, 1), _MOST_PASSES)
+        if most == 0 or not is_number(goes_on(first)):
+            return None
+        state = first
+        for _ in range(most + 1):
+            go = goes_on(state)
+            if not is_number(go):
+                return None
+            if not go:
+                return state
+            state = advance(state)
+        return None
+
+    def _loop(
+        self, first: list[Value], avals: Sequence[Any], fixed: Sequence[bool], goes_on: Any, advance: Any, within: set
+    ) -> list[Value]:
+        """A loop as it is: large arrays and those indexed in it stay arrays, all else is carried as scalars."""
+        indexed = set().union(*map(_indexed_shapes, within))
+        flat: list[Operand] = []
+        types: list[tuple[str, int | None]] = []
+        plan: list[tuple[int, str, tuple[int, ...], bool] | None] = []
+        for x, aval, same in zip(first, avals, fixed, strict=True):
+            if same:
+                plan.append(None)
+                continue
+            t = type_of(aval)
+            as_array = isinstance(x, Stored) or x.size > _CARRIED or (aval.shape in indexed and x.size > _SELECTED)
+            plan.append((len(flat), t, aval.shape, as_array))
+            if as_array:
+                flat.append(self.stored(x, t).node)
+                types.append((t, max(aval.size, 1)))
+            else:
+                flat += x.reshape(-1).tolist()
+                types += [(t, None)] * x.size
+
+        def pack(values: Sequence[Operand]) -> list[Value]:
+            packed: list[Value] = []
+            for x, place in zip(first, plan, strict=True):
+                if place is None:
+                    packed.append(x)
+                    continue
+                start, _, shape, as_array = place
+                if as_array:
+                    packed.append(Stored(values[start], shape))  # pyright: ignore[reportArgumentType]
+                else:
+                    packed.append(filled(shape, list(values[start : start + math.prod(shape)])))
+            return packed
+
+        def unpack(values: Sequence[Value]) -> list[Operand]:
+            unpacked: list[Operand] = []
+            for x, place in zip(values, plan, strict=True):
+                if place is None:
+                    continue
+                if place[3]:
+                    unpacked.append(self.stored(x, place[1]).node)
+                else:
+                    unpacked += self.scalars(x).reshape(-1).tolist()
+            return unpacked
+
+        def step(carried: Sequence[Operand]) -> Any:
+            state = pack(carried)
+            return goes_on(state), lambda: unpack(advance(state))
+
+        return pack(self.b.loop(flat, types, step))
+
+    def _scan(self, e: Any, inputs: list[Value]) -> list[Value]:
+        p = e.params
+        length, fixed, kept = p["length"], p["num_consts"], p["num_carry"]
+        consts, carry, columns = inputs[:fixed], inputs[fixed : fixed + kept], inputs[fixed + kept :]
+        body, outs = core_jaxpr(p["jaxpr"]), [v.aval for v in e.outvars]
+        index = lambda i: self.b.sub(length - 1, i, "int64") if p["reverse"] else i
+        if length * max(weight(body), 1) <= _WRITTEN_OUT or length <= 1:
+            rows_of = [self.scalars(x) for x in columns]
+            collected: dict[int, list[Scalars]] = {}
+            for i in range(length)[:: -1 if p["reverse"] else 1]:
+                rows = [shaped(x[i], x.shape[1:]) for x in rows_of]
+                outputs = self.closed(p["jaxpr"], [*consts, *carry, *rows])
+                carry, collected[i] = outputs[:kept], [self.scalars(x) for x in outputs[kept:]]
+            if not length:
+                return [*carry, *(constants(np.zeros(v.shape, v.dtype)) for v in outs[kept:])]
+            return [*carry, *(np.stack(x) for x in zip(*(collected[i] for i in range(length)), strict=True))]
+        rows_of = [self.stored(x, type_of(v.aval)) for x, v in zip(columns, e.invars[fixed + kept :], strict=True)]
+        saved = [Stored(self.b.fill(zero(type_of(v)), max(v.size, 1), type_of(v)), v.shape) for v in outs[kept:]]
+        counter = jax.ShapeDtypeStruct((), np.int64)
+
+        def advance(state: list[Value]) -> list[Value]:
+            i, buffers = self.scalars(state[0])[()], state[1 + kept :]
+            rows: list[Value] = []
+            for x in rows_of:
+                size = math.prod(x.shape[1:])
+                start = self.b.mul(index(i), size, "int64")
+                rows.append(filled(x.shape[1:], [self.b.load(x.node, self.b.add(start, k, "int64")) for k in range(size)]))
+            outputs = self.closed(p["jaxpr"], [*consts, *state[1 : 1 + kept], *rows])
+            written: list[Value] = []
+            for buffer, row in zip(buffers, outputs[kept:], strict=True):
+                node, size = buffer.node, math.prod(buffer.shape[1:])  # pyright: ignore[reportAttributeAccessIssue]
+                start = self.b.mul(index(i), size, "int64")
+                for k, y in enumerate(self.scalars(row).reshape(-1)):
+                    node = self.b.store(node, self.b.add(start, k, "int64"), y)
+                written.append(Stored(node, buffer.shape))
+            return [filled((), [self.b.add(i, 1, "int64")]), *outputs[:kept], *written]
+
+        same = [body.outvars[k] is v for k, v in enumerate(body.invars[fixed : fixed + kept])]
+        goes_on = lambda state: self.b.compare("lt", self.scalars(state[0])[()], length, "int64")
+        first = [filled((), [0]), *carry, *saved]
+        avals = [counter, *outs]
+        return self._loop(first, avals, [False, *same, *[False] * len(saved)], goes_on, advance, {body})[1:]
+
+    def _cond(self, e: Any, inputs: list[Value]) -> list[Value]:
+        index, given, branches = self.scalars(inputs[0])[()], inputs[1:], e.params["branches"]
+        if is_number(index):
+            return self.closed(branches[min(max(int(index), 0), len(branches) - 1)], given)
+        raising = [_raises(core_jaxpr(x)) for x in branches]
+        if any(raising):
+            return self._error(e, index, given, branches, raising)
+        avals, given_avals = [v.aval for v in e.outvars], [v.aval for v in e.invars[1:]]
+        return self._choose(index, branches, 0, given, given_avals, avals)
+
+    def _choose(
+        self, index: Operand, branches: Any, k: int, given: list[Value], given_avals: list[Any], avals: list[Any]
+    ) -> list[Value]:
+        """The outputs of branch `index`, which is not before branch k."""
+        if k == len(branches) - 1:
+            return self.closed(branches[k], given)
+        here = self.b.compare("le", index, k, "int32")
+        cheap = all(weight(core_jaxpr(x)) <= _BRANCHES for x in branches[k:])
+        if cheap and not any(isinstance(x, Stored) or x.size > _CARRIED for x in given):
+            yes = self.closed(branches[k], given)
+            no = self._choose(index, branches, k + 1, given, given_avals, avals)
+            if not any(isinstance(x, Stored) for x in (*yes, *no)):
+                return [
+                    self.each(lambda x, y, t=type_of(v): self.b.select(here, x, y, t), a, b)
+                    for a, b, v in zip(yes, no, avals, strict=True)
+                ]
+        flat: list[Operand] = [index]
+        types: list[tuple[str, int | None]] = [("int32", None)]
+        plan: list[Any] = []
+        for x, v in zip(given, given_avals, strict=True):
+            t = type_of(v)
+            if isinstance(x, Stored) or x.size > _CARRIED and not is_known(x):
+                plan.append(len(flat))
+                flat.append(self.stored(x, t).node)
+                types.append((t, max(v.size, 1)))
+            else:
+                places = []
+                for y in x.reshape(-1):
+                    places.append(len(flat) if isinstance(y, Node) else None)
+                    if isinstance(y, Node):
+                        flat.append(y)
+                        types.append((t, None))
+                plan.append(places)
+        kept = [isinstance(x, Stored) for x in given]
+        outs = [(type_of(v), v.shape, v.size > _CARRIED or (any(kept) and v.size > _SELECTED)) for v in avals]
+
+        def inside(params: Sequence[Operand]) -> list[Value]:
+            return [
+                Stored(params[place], v.shape)  # pyright: ignore[reportArgumentType]
+                if isinstance(place, int)
+                else filled(v.shape, [y if i is None else params[i] for y, i in zip(x.reshape(-1), place, strict=True)])  # pyright: ignore[reportAttributeAccessIssue]
+                for x, v, place in zip(given, given_avals, plan, strict=True)
+            ]
+
+        def flatten(values: list[Value]) -> list[Operand]:
+            flat: list[Operand] = []
+            for x, (t, _, as_array) in zip(values, outs, strict=True):
+                flat += [self.stored(x, t).node] if as_array else self.scalars(x).reshape(-1).tolist()
+            return flat
+
+        sides = (
+            lambda params: flatten(self.closed(branches[k], inside(params))),
+            lambda params: flatten(self._choose(params[0], branches, k + 1, inside(params), given_avals, avals)),
+        )
+        out_types = [
+            x for t, shape, as_array in outs for x in ([(t, max(math.prod(shape), 1))] if as_array else [(t, None)] * math.prod(shape))
+        ]
+        results = iter(self.b.branch(here, flat, sides, out_types, types))
+        return [
+            Stored(next(results), shape) if as_array else filled(shape, [next(results) for _ in range(math.prod(shape))])
+            for _, shape, as_array in outs
+        ]
+
+    def _error(self, e: Any, index: Operand, given: list[Value], branches: Any, raising: list[bool]) -> list[Value]:
+        """An error that Equinox would raise: its outputs become NaN there, as by Equinox's own `EQX_ON_ERROR=nan`."""
+        passed = self.closed(branches[raising.index(False)], given)
+        wrong: Operand = False
+        for k, it in enumerate(raising):
+            if it:
+                wrong = self.b.either(wrong, self.b.compare("eq", index, k, "int32"), "bool")
+        poisoned = []
+        for x, v in zip(passed, e.outvars, strict=True):
+            t = type_of(v.aval)
+            mark = lambda y, t=t: self.b.select(wrong, math.nan, y, t)
+            poisoned.append(self.each(mark, self.scalars(x)) if is_float(t) else x)
+        return poisoned
+
+    # --- places that are not known
+
+    def _flat_start(self, starts: Sequence[Operand], shape: Sequence[int], sizes: Sequence[int], t: str) -> Operand:
+        """Where a window begins in a flat array, moved to lie within it."""
+        flat: Operand = 0
+        for start, length, size in zip(starts, shape, sizes, strict=True):
+            most = length - size
+            if is_number(start):
+                place: Operand = min(max(int(start), 0), most)
+            elif most == 0:
+                place = 0
+            else:
+                place = self.b.convert(start, t, "int64")
+                place = self.b.apply("min", "int64", self.b.apply("max", "int64", place, 0), most)
+            flat = self.b.add(self.b.mul(flat, length, "int64"), place, "int64")
+        return flat
+
+    def _offsets(self, shape: Sequence[int], window: Sequence[int]) -> np.ndarray:
+        """Of each entry of a window, how far from its first in a flat array."""
+        strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+        grids = np.indices(window).reshape(len(window), -1) if window else np.zeros((0, 1), int)
+        return np.asarray(sum((s * g for s, g in zip(strides, grids, strict=True)), np.zeros(grids.shape[1], int)))
+
+    def _read(self, x: Value, t: str, start: Operand, offsets: np.ndarray) -> list[Operand]:
+        """Entries of an array from a place on."""
+        if not isinstance(x, Stored) and x.size <= _SELECTED and not is_number(start):
+            flat, most = x.reshape(-1), x.size - 1 - int(offsets.max(initial=0))
+            read = []
+            for offset in offsets:
+                value = flat[int(offset)]
+                for k in range(1, most + 1):
+                    value = self.b.select(self.b.compare("eq", start, k, "int64"), flat[k + int(offset)], value, t)
+                read.append(value)
+            return read
+        node = self.stored(x, t).node
+        return [self.b.load(node, self.b.add(start, int(k), "int64")) for k in offsets]
+
+    def _write(self, x: Value, t: str, start: Operand, offsets: np.ndarray, values: Sequence[Operand]) -> Value:
+        """The array with entries replaced from a place on."""
+        if not isinstance(x, Stored) and (x.size <= _SELECTED or is_number(start)):
+            flat, most = x.reshape(-1).copy(), x.size - 1 - int(offsets.max(initial=0))
+            old = flat.copy()
+            for offset, value in zip(offsets, values, strict=True):
+                if is_number(start):
+                    flat[int(start) + int(offset)] = value
+                    continue
+                for k in range(most + 1):
+                    here = self.b.compare("eq", start, k, "int64")
+                    flat[k + int(offset)] = self.b.select(here, value, flat[k + int(offset)], t)
+            del old
+            return flat.reshape(x.shape)
+        stored = self.stored(x, t)
+        node = stored.node
+        for offset, value in zip(offsets, values, strict=True):
+            node = self.b.store(node, self.b.add(start, int(offset), "int64"), value)
+        return Stored(node, stored.shape)
+
+    def _dynamic_slice(self, e: Any, inputs: list[Value]) -> Value:
+        x, sizes, t = inputs[0], e.params["slice_sizes"], type_of(e.outvars[0].aval)
+        starts = [self.scalars(s)[()] for s in inputs[1:]]
+        if all(map(is_number, starts)) and not isinstance(x, Stored):
+            return x[read_window(x, starts, sizes)]
+        start = self._flat_start(starts, x.shape, sizes, type_of(e.invars[1].aval) if starts else "int64")
+        return filled(sizes, self._read(x, t, start, self._offsets(x.shape, sizes)))
+
+    def _dynamic_update_slice(self, e: Any, inputs: list[Value]) -> Value:
+        x, update, t = inputs[0], self.scalars(inputs[1]), type_of(e.outvars[0].aval)
+        starts = [self.scalars(s)[()] for s in inputs[2:]]
+        start = self._flat_start(starts, x.shape, update.shape, type_of(e.invars[2].aval) if starts else "int64")
+        return self._write(x, t, start, self._offsets(x.shape, update.shape), update.reshape(-1).tolist())
+
+    def _gather(self, e: Any, inputs: list[Value]) -> Value:
+        x, places = inputs[0], self.scalars(inputs[1])
+        p, t = e.params, type_of(e.outvars[0].aval)
+        fill = p["fill_value"]
+        if fill is None:
+            fill = math.nan if is_float(t) else np.iinfo(t).min if t[0] == "i" else np.iinfo(t).max if is_integer(t) else True
+        if is_known(places):
+            counted = np.arange(x.size).reshape(x.shape)
+            found = gather_entries([counted], [np.asarray(places.tolist(), int).reshape(places.shape)], p)
+            if isinstance(x, Stored):
+                read = lambda i: fill if i < 0 else self.b.load(x.node, int(i))
+            else:
+                flat = x.reshape(-1)
+                read = lambda i: fill if i < 0 else flat[int(i)]
+            return filled(found.shape, [read(i) for i in found.reshape(-1)])
+        dims, sizes = p["dimension_numbers"], p["slice_sizes"]
+        index_type, batch = type_of(e.invars[1].aval), places.shape[:-1]
+        offsets = self._offsets(x.shape, sizes)
+        out = np.empty((*batch, len(offsets)), object)
+        drops = p["mode"] == lax.GatherScatterMode.FILL_OR_DROP
+        for at in np.ndindex(batch):
+            starts = self._starts(at, places[at], dims.start_index_map, dims.operand_batching_dims, dims.start_indices_batching_dims, x.ndim)
+            start = self._flat_start(starts, x.shape, sizes, index_type)
+            read = self._read(x, t, start, offsets)
+            if drops:
+                inside = self._inside(starts, x.shape, sizes, index_type)
+                read = [self.b.select(inside, y, fill, t) for y in read]
+            out[at] = filled((len(read),), read)
+        dropped = (*dims.collapsed_slice_dims, *dims.operand_batching_dims)
+        found = out.reshape(*batch, *sizes).squeeze(tuple(len(batch) + i for i in dropped))
+        return np.moveaxis(found, range(len(batch), found.ndim), dims.offset_dims)
+
+    def _starts(self, at: tuple[int, ...], place: Scalars, axes: Any, batching: Any, along: Any, ndim: int) -> list[Operand]:
+        starts: list[Operand] = [0] * ndim
+        for axis, start in zip(axes, place, strict=True):
+            starts[axis] = start
+        for axis, k in zip(batching, along, strict=True):
+            starts[axis] = at[k]
+        return starts
+
+    def _inside(self, starts: Sequence[Operand], shape: Sequence[int], sizes: Sequence[int], t: str) -> Operand:
+        """Whether a window lies within an array."""
+        inside: Operand = True
+        for start, length, size in zip(starts, shape, sizes, strict=True):
+            if is_number(start):
+                inside = self.b.both(inside, 0 <= int(start) <= length - size, "bool")
+            else:
+                inside = self.b.both(inside, self.b.compare("ge", start, 0, t), "bool")
+                inside = self.b.both(inside, self.b.compare("le", start, length - size, t), "bool")
+        return inside
+
+    def _scatter(self, e: Any, inputs: list[Value]) -> Value:
+        x, places, updates = inputs[0], self.scalars(inputs[1]), self.scalars(inputs[2])
+        p, t, adds = e.params, type_of(e.outvars[0].aval), e.primitive.name != "scatter"
+        dims = p["dimension_numbers"]
+        alone = {*dims.inserted_window_dims, *dims.operand_batching_dims}
+        windows = iter(updates.shape[i] for i in dims.update_window_dims)
+        sizes = tuple(1 if i in alone else next(windows) for i in range(x.ndim))
+        batch = places.shape[:-1]
+        updates = np.moveaxis(updates, dims.update_window_dims, range(len(batch), updates.ndim)) if dims.update_window_dims else updates
+        updates = updates.reshape(*batch, -1)
+        offsets, index_type = self._offsets(x.shape, sizes), type_of(e.invars[1].aval)
+        clips = p["mode"] == lax.GatherScatterMode.CLIP
+        value: Value = x
+        for at in np.ndindex(batch):
+            starts = self._starts(at, places[at], dims.scatter_dims_to_operand_dims, dims.operand_batching_dims, dims.scatter_indices_batching_dims, x.ndim)
+            inside = True if clips else self._inside(starts, x.shape, sizes, index_type)
+            if inside is False:
+                continue
+            start = self._flat_start(starts, x.shape, sizes, index_type)
+            row = updates[at].tolist()
+            if adds or inside is not True:
+                old = self._read(value, t, start, offsets)
+                row = [self.b.add(y, z, t) for y, z in zip(old, row, strict=True)] if adds else row
+                row = [self.b.select(inside, z, y, t) for y, z in zip(old, row, strict=True)]
+            value = self._write(value, t, start, offsets, row)
+        return value
+
+    # --- reductions, products, conversions
+
+    def _reduce(self, fold: Callable[[list[Operand]], Operand], x: Scalars, axes: Sequence[int]) -> Scalars:
+        kept = [i for i in range(x.ndim) if i not in axes]
+        shape, count = tuple(x.shape[i] for i in kept), math.prod(x.shape[i] for i in axes)
+        rows = np.transpose(x, [*kept, *axes]).reshape(math.prod(shape), count)
+        return filled(shape, [fold(list(row)) for row in rows])
+
+    def _reduction(self, e: Any, inputs: list[Scalars]) -> Scalars:
+        op, t = _REDUCTIONS[e.primitive.name], type_of(e.invars[0].aval)
+        axes = e.params.get("axes", range(inputs[0].ndim))
+        if op == "add":
+            return self._reduce(lambda row: self.b.total(row, t), inputs[0], axes)
+        none = _of_none(op, t)
+        one_by_one = lambda row: functools.reduce(lambda x, y: self.b.apply(op, t, x, y), row) if row else none
+        return self._reduce(one_by_one, inputs[0], axes)
+
+    def _place_of_most(self, e: Any, inputs: list[Scalars]) -> Scalars:
+        better, t = {"argmax": "gt", "argmin": "lt"}[e.primitive.name], type_of(e.invars[0].aval)
+        if t == "bool":
+            inputs, t = [self.each(lambda x: self.b.convert(x, "bool", "int32"), inputs[0])], "int32"
+        out = type_of(e.outvars[0].aval)
+
+        def place(row: list[Operand]) -> Operand:
+            found, best = 0, row[0]
+            for i, x in enumerate(row[1:], 1):
+                taken = self.b.compare(better, x, best, t)
+                if is_float(t):
+                    taken = self.b.both(self.b.compare("eq", best, best, t), self.b.either(taken, self.b.compare("ne", x, x, t), "bool"), "bool")
+                found, best = self.b.select(taken, i, found, out), self.b.select(taken, x, best, t)
+            return found
+
+        return self._reduce(place, inputs[0], e.params["axes"])
+
+    def _cumulative(self, e: Any, inputs: list[Scalars]) -> Scalars:
+        op, t = _CUMULATIVE[e.primitive.name], type_of(e.outvars[0].aval)
+        x = np.moveaxis(inputs[0], e.params["axis"], -1)
+        x = x[..., ::-1] if e.params["reverse"] else x
+        columns = [x[..., :1]]
+        for i in range(1, x.shape[-1]):
+            columns.append(self.each(lambda a, b: self.b.apply(op, t, a, b), columns[-1], x[..., i : i + 1]))
+        out = np.concatenate(columns[::-1] if e.params["reverse"] else columns, axis=-1)
+        return np.moveaxis(out, -1, e.params["axis"])
+
+    def _dot_general(self, e: Any, inputs: list[Scalars]) -> Scalars:
+        (contract_x, contract_y), (batch_x, batch_y) = e.params["dimension_numbers"]
+        t = type_of(e.outvars[0].aval)
+
+        def arranged(x: Scalars, batch: Any, contract: Any) -> tuple[Scalars, list[int]]:
+            free = [i for i in range(x.ndim) if i not in (*batch, *contract)]
+            count = [math.prod(x.shape[i] for i in axes) for axes in (batch, free, contract)]
+            return np.transpose(x, [*batch, *free, *contract]).reshape(count), [x.shape[i] for i in free]
+
+        x, free_x = arranged(inputs[0], batch_x, contract_x)
+        y, free_y = arranged(inputs[1], batch_y, contract_y)
+        flat: list[Operand] = []
+        for xs, ys in zip(x, y, strict=True):
+            flat += itertools.chain.from_iterable(self._product(xs, ys, t))
+        return filled((*(inputs[0].shape[i] for i in batch_x), *free_x, *free_y), flat)
+
+    def _product(self, xs: Scalars, ys: Scalars, t: str) -> list[list[Operand]]:
+        """The products of rows with rows; only what is structurally zero in neither is looked at."""
+        entries = lambda row: {k: v for k, v in enumerate(row) if v.__class__ is Node or v != 0}
+        columns: dict[int, dict[int, Operand]] = {}
+        for j, row in enumerate(ys):
+            for k, v in entries(row).items():
+                columns.setdefault(k, {})[j] = v
+        product = []
+        for row in xs:
+            pairs: dict[int, list[Operand]] = {}
+            for k, v in entries(row).items():
+                for j, w in columns.get(k, {}).items():
+                    pairs.setdefault(j, []).append(self.b.mul(v, w, t))
+            product.append([self.b.total(pairs[j], t) if j in pairs else zero(t) for j in range(len(ys))])
+        return product
+
+    def _select_n(self, e: Any, inputs: list[Scalars]) -> Scalars:
+        which, *cases = inputs
+        t, kind = type_of(e.outvars[0].aval), type_of(e.invars[0].aval)
+        if kind == "bool":
+            no, yes = cases
+            return self.each(lambda p, x, y: self.b.select(p, x, y, t), np.broadcast_to(which, yes.shape), yes, no)
+
+        def choose(p: Operand, *x: Operand) -> Operand:
+            value = x[-1]
+            for k in range(len(x) - 2, -1, -1):
+                value = self.b.select(self.b.compare("le", p, k, kind), x[k], value, t)
+            return value
+
+        return self.each(choose, np.broadcast_to(which, cases[0].shape), *cases)
+
+    def _convert(self, e: Any, inputs: list[Scalars]) -> Scalars:
+        source, target = type_of(e.invars[0].aval), type_of(e.outvars[0].aval)
+        return self.each(lambda x: self.b.convert(x, source, target), inputs[0]) if source != target else inputs[0]
+
+    def _next_after(self, e: Any, inputs: list[Scalars]) -> Scalars:
+        """By S. M. Rump et al., "Computing predecessor and successor in rounding to nearest", BIT 49, 2009."""
+        b, t = self.b, type_of(e.outvars[0].aval)
+        info = np.finfo(t)
+        unit, most, least = float(info.eps) / 2, float(info.max), float(info.tiny)
+
+        def after(x: Operand, y: Operand) -> Operand:
+            if is_number(x) and is_number(y):
+                return np.nextafter(np.dtype(t).type(x), np.dtype(t).type(y)).item()
+            size = b.apply("min", t, b.apply("abs", t, x), most)
+            step = b.apply("max", t, b.mul(unit * (1 + 2 * unit), size, t), least)
+            up = b.apply("max", t, b.add(x, step, t), -most)
+            down = b.apply("min", t, b.sub(x, step, t), most)
+            back = b.select(b.compare("gt", x, y, t), down, b.add(x, y, t), t)
+            other = b.select(b.compare("eq", x, y, t), y, back, t)
+            return b.select(b.compare("lt", x, y, t), up, other, t)
+
+        return self.each(after, *inputs)
+
+    def _pad(self, e: Any, inputs: list[Scalars]) -> Scalars:
+        x, fill = inputs
+        places = pad_entries([np.arange(x.size).reshape(x.shape), np.asarray(x.size)], [], e.params)
+        flat = [*x.reshape(-1), fill[()]]
+        return filled(places.shape, [flat[int(i)] for i in places.reshape(-1)])
+
+    def _clamp(self, e: Any, inputs: list[Scalars]) -> Scalars:
+        t = type_of(e.outvars[0].aval)
+        low, x, high = inputs
+        return self.each(lambda l, y, h: self.b.apply("min", t, self.b.apply("max", t, y, l), h), *np.broadcast_arrays(low, x, high))
+
+    def _integer_pow(self, e: Any, inputs: list[Scalars]) -> Scalars:
+        t = type_of(e.outvars[0].aval)
+        return self.each(lambda x: self.b.power(x, e.params["y"], t), inputs[0])
+
+    def _composed(self, e: Any, inputs: list[Scalars]) -> Scalars:
+        t = type_of(e.outvars[0].aval)
+        return self.each(lambda *x: _COMPOSED[e.primitive.name](self.b, t, *x), *inputs)
+
+    def _round(self, e: Any, inputs: list[Scalars]) -> Scalars:
+        b, t = self.b, type_of(e.outvars[0].aval)
+        if e.params["rounding_method"] == lax.RoundingMethod.TO_NEAREST_EVEN:
+            return self.each(lambda x: b.apply("round", t, x), inputs[0])
+        away = lambda x: b.mul(b.apply("sign", t, x), b.apply("floor", t, b.add(b.apply("abs", t, x), 0.5, t)), t)
+        return self.each(away, inputs[0])
+
+    def _bitcast(self, e: Any, inputs: list[Scalars]) -> Scalars:
+        source, target = type_of(e.invars[0].aval), type_of(e.outvars[0].aval)
+        if np.dtype(source).itemsize != np.dtype(target).itemsize:
+            raise Untranslatable(f"a bit cast from {source} to {target} has no scalar code")
+        known = lambda x: np.dtype(source).type(x).view(target).item()
+        return self.each(lambda x: known(x) if is_number(x) else self.b.node("bitcast", target, x, data=source), inputs[0])
+
+    def _total_order(self, e: Any, inputs: list[Scalars]) -> Scalars:
+        b, t = self.b, type_of(e.invars[0].aval)
+        strict = e.primitive.name == "lt_to"
+
+        def less(x: Operand, y: Operand) -> Operand:
+            found = b.compare("lt", x, y, t)
+            if not is_float(t):
+                return found
+            last = b.both(b.compare("eq", x, x, t), b.compare("ne", y, y, t), "bool")
+            return b.either(last, found, "bool")
+
+        return self.each(less if strict else lambda x, y: b.invert(less(y, x), "bool"), *inputs)
+
+
+def live_equations(jaxpr: Any) -> list[Any]:
+    """The equations that the outputs need, or that have effects."""
+    needed, kept = {v for v in jaxpr.outvars if not isinstance(v, core.Literal)}, []
+    for e in reversed(jaxpr.eqns):
+        if e.effects or any(v in needed for v in e.outvars):
+            kept.append(e)
+            needed.update(v for v in e.invars if not isinstance(v, core.Literal))
+    return kept[::-1]
+
+
+def _indexed_shapes(jaxpr: Any) -> set[tuple[int, ...]]:
+    """The shapes of arrays that a jaxpr indexes at places it does not know."""
+    shapes: set[tuple[int, ...]] = set()
+    for e in jaxpr.eqns:
+        name = e.primitive.name
+        places = e.invars[1:] if name in ("dynamic_slice", "gather") else e.invars[2:] if name == "dynamic_update_slice" else e.invars[1:2]
+        if name in ("dynamic_slice", "gather", "dynamic_update_slice", "scatter", "scatter-add") and not all(
+            isinstance(x, core.Literal) for x in places
+        ):
+            shapes.add(e.invars[0].aval.shape)
+        if name == "maybe_set":
+            shapes.add(e.invars[1].aval.shape)
+        for inner in _jaxprs(e.params):
+            shapes |= _indexed_shapes(core_jaxpr(inner))
+    return shapes
+
+
+def _raises(jaxpr: Any) -> bool:
+    """Whether a branch does nothing but raise, as `equinox.error_if` has it."""
+    return any(
+        e.primitive.name == "pure_callback" and "_error.<locals>" in str(e.params.get("callback")) for e in jaxpr.eqns
+    )
+
+
+def _of_none(op: str, t: str) -> Operand:
+    """What a reduction gives of no numbers."""
+    if op in ("and", "or"):
+        return (op == "and") if t == "bool" else convert_number(-1 if op == "and" else 0, t)
+    if op == "mul":
+        return convert_number(1, t)
+    if t == "bool":
+        return op == "min"
+    if is_float(t):
+        return -math.inf if op == "max" else math.inf
+    return int(np.iinfo(t).min if op == "max" else np.iinfo(t).max)
+
+
+_INLINED = frozenset(("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint", "custom_vjp_call", "custom_vjp_call_jaxpr", "custom_lin"))
+_CONTROL: dict[str, Callable[..., list[Value]]] = {"while": Interpreter._while, "scan": Interpreter._scan, "cond": Interpreter._cond}
+_INDEXED: dict[str, Callable[..., Value]] = {
+    "dynamic_slice": Interpreter._dynamic_slice,
+    "dynamic_update_slice": Interpreter._dynamic_update_slice,
+    "gather": Interpreter._gather,
+    **dict.fromkeys(("scatter", "scatter-add", "scatter_add"), Interpreter._scatter),
+}
+# Passed on as they are: members of a batch that have ended are masked by the loop itself, so Equinox's need not be.
+_PASSED = {
+    "select_if_vmap": 1,
+    **dict.fromkeys(
+        ("nonbatchable", "copy", "copy_p", "reduce_precision", "device_put", "sharding_constraint", "pvary"), 0
+    ),
+}
+_REFUSED = frozenset(("nondifferentiable", "nondifferentiable_backward"))
+_NAMES = {"add_any": "add"}
+_REDUCTIONS = {
+    "reduce_sum": "add", "reduce_max": "max", "reduce_min": "min", "reduce_prod": "mul", "reduce_and": "and", "reduce_or": "or",
+    "unvmap_max": "max", "unvmap_all": "and", "unvmap_any": "or",  # of Equinox, over all entries
+}
+_CUMULATIVE = {"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin": "min"}
+_COMPOSED: dict[str, Callable[..., Operand]] = {
+    "square": lambda b, t, x: b.mul(x, x, t),
+    "rsqrt": lambda b, t, x: b.div(1.0, b.apply("sqrt", t, x), t),
+    "logistic": lambda b, t, x: b.div(1.0, b.add(1.0, b.apply("exp", t, b.neg(x, t)), t), t),
+}
+_RULES: dict[str, Callable[..., Scalars]] = {
+    "select_n": Interpreter._select_n,
+    "convert_element_type": Interpreter._convert,
+    "nextafter": Interpreter._next_after,
+    "clamp": Interpreter._clamp,
+    "pad": Interpreter._pad,
+    "integer_pow": Interpreter._integer_pow,
+    "dot_general": Interpreter._dot_general,
+    "round": Interpreter._round,
+    "bitcast_convert_type": Interpreter._bitcast,
+    **dict.fromkeys(_COMPOSED, Interpreter._composed),
+    **dict.fromkeys(("argmax", "argmin"), Interpreter._place_of_most),
+    **dict.fromkeys(("lt_to", "le_to"), Interpreter._total_order),
+    **dict.fromkeys(_REDUCTIONS, Interpreter._reduction),
+    **dict.fromkeys(_CUMULATIVE, Interpreter._cumulative),
+}
+
+
+def _platform(interpreter: Interpreter, e: Any, inputs: list[Scalars]) -> Scalars:
+    """Which of several ways JAX takes: that of a CPU, or the default."""
+    ways = e.params["platforms"]
+    default = next((k for k, names in enumerate(ways) if names is None), 0)
+    return constants(np.int32(next((k for k, names in enumerate(ways) if names and "cpu" in names), default)))
+
+
+def empty(aval: Any) -> Scalars:
+    """An array whose entries nobody reads, as zeros."""
+    return constants(np.broadcast_to(np.zeros((), aval.dtype), aval.shape))
+
+
+_RULES["platform_index"] = _platform
+for _name in ("empty", "empty2"):
+    _RULES[_name] = lambda interpreter, e, inputs: empty(e.outvars[0].aval)
