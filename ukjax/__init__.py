@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._compiler import Lanes as Lanes
     from ._compiler import TranslationError as TranslationError
     from ._compiler import lanes as lanes
+    from ._compiler._structured import scalarize as scalarize
     from ._compiler._whole_loops import compile_loops_whole as compile_loops_whole
     from ._contact._history import ContactHistory as ContactHistory
     from ._contact._poisson import Impact as Impact
@@ -62,6 +63,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._misc._errors import SimulationError as SimulationError
     from ._misc._errors import StartMovedWarning as StartMovedWarning
     from ._misc._errors import SweepError as SweepError
+    from ._misc._errors import Untranslatable as Untranslatable
     from ._misc._lie import zyz_angles as zyz_angles
     from ._misc._lie import zyz_rotation as zyz_rotation
     from ._motion._energy_projection import EnergyProjection as EnergyProjection
@@ -149,6 +151,7 @@ else:
     _NAMES = {
         "_cli._benchmark": "BenchResult bench",
         "_compiler": "Lanes TranslationError lanes",
+        "_compiler._structured": "scalarize",
         "_compiler._whole_loops": "compile_loops_whole",
         "_contact._history": "ContactHistory",
         "_figures._serve": "View",
@@ -169,7 +172,7 @@ else:
         "_interop._export": "export load_exported",
         "_interop._torch": "to_torch",
         "_misc._errors": "ConstraintWarning ContactWarning InputError MissingExtraError SimulationError "
-        "StartMovedWarning SweepError",
+        "StartMovedWarning SweepError Untranslatable",
         "_misc._lie": "zyz_angles zyz_rotation",
         "_motion._energy_projection": "EnergyProjection",
         "_motion._project": "Projection project",

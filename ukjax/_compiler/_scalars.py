@@ -11,6 +11,7 @@ from typing import Any, final
 
 import numpy as np
 
+from .._misc._errors import Untranslatable
 from ._expressions import Call, Entries, Expression, Node, entries, is_number, is_zero
 
 _CONSTANT: dict[str, Callable[..., Any]] = {
@@ -39,8 +40,7 @@ FOLDED = frozenset((*_CONSTANT, "and", "add_any", "square"))
 """Operations that are done at once on numbers that are known."""
 
 
-class TranslationError(Exception):
-    """A program that cannot be written as scalar code; the message says why."""
+TranslationError = Untranslatable  # its former name
 
 
 @final

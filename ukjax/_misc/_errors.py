@@ -17,6 +17,10 @@ class InputError(ValueError):
         super().__init__(" ".join(str(message).split()))
 
 
+class Untranslatable(Exception):  # noqa: N818: a public name that is a contract
+    """A function that cannot be written as a program of scalars; the message says which operation of it, and why."""
+
+
 class SimulationError(RuntimeError):
     """A simulation that could not be finished, raised only where `throw=True` was asked for."""
 

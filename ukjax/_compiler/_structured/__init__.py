@@ -1,1 +1,3 @@
 """Programs of scalars with loops, branches and arrays, traced from JAX: representation, derivatives, machine code."""
+
+from ._scalarize import scalarize as scalarize

@@ -1,7 +1,7 @@
 """Dense linear algebra and sorting of small arrays, in plain JAX: what JAX itself leaves to LAPACK or to XLA's sort.
 
-Each function stands for a primitive of JAX, with its operands, parameters and outputs. Matrices of up to `_WRITTEN_OUT` rows
-are written out, column by column; larger ones are loops.
+Each function stands for a primitive of JAX, with its operands, parameters and outputs. Matrices of up to `_WRITTEN_OUT`
+rows are written out, column by column; larger ones are loops.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ._ir import Untranslatable
+from ..._misc._errors import Untranslatable
 
 _WRITTEN_OUT = 8
 _SWEEPS = 12  # of Jacobi's method; quadratic convergence needs some 6 for matrices of this size
@@ -88,11 +88,11 @@ def cholesky(x: Any, **params: Any) -> Any:
         n = a.shape[0]
         places = jnp.arange(n)
 
-        def column(k: Any, l: Any) -> Any:
-            rest = a[:, k] - l @ l[k]
+        def column(k: Any, factor: Any) -> Any:
+            rest = a[:, k] - factor @ factor[k]
             pivot = jnp.sqrt(rest[k])
             new = jnp.where(places > k, rest / pivot, jnp.where(places == k, pivot, 0.0))
-            return jnp.where((places == k)[None, :], new[:, None], l)
+            return jnp.where((places == k)[None, :], new[:, None], factor)
 
         return _for(n, column, jnp.zeros_like(a))
 
@@ -100,7 +100,15 @@ def cholesky(x: Any, **params: Any) -> Any:
 
 
 def triangular_solve(
-    a: Any, b: Any, *, left_side: bool, lower: bool, transpose_a: bool, conjugate_a: bool, unit_diagonal: bool, **_: Any
+    a: Any,
+    b: Any,
+    *,
+    left_side: bool,
+    lower: bool,
+    transpose_a: bool,
+    conjugate_a: bool,
+    unit_diagonal: bool,
+    **_: Any,
 ) -> Any:
     """x of A x = B, or of x A = B, for a triangular A."""
 
@@ -274,7 +282,10 @@ def sort(*operands: Any, dimension: int, num_keys: int, **_: Any) -> Any:
         """Whether entry j is to stand before entry i: strictly, so that equal ones stay."""
         smaller, same = None, None
         for x in columns[:num_keys]:
-            less, equal = lax.lt_to_p.bind(x[j], x[i]), ~(lax.lt_to_p.bind(x[j], x[i]) | lax.lt_to_p.bind(x[i], x[j]))
+            less, equal = (
+                lax.lt_to_p.bind(x[j], x[i]),
+                ~(lax.lt_to_p.bind(x[j], x[i]) | lax.lt_to_p.bind(x[i], x[j])),
+            )
             smaller = less if smaller is None else smaller | (same & less)
             same = equal if same is None else same & equal
         return smaller

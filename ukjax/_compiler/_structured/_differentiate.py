@@ -11,6 +11,7 @@ from typing import Any, final
 
 import jax
 
+from ..._misc._errors import Untranslatable
 from ._ir import (
     GROWING,
     OPERATIONS,
@@ -27,7 +28,9 @@ from ._ir import (
 )
 from ._trace import Interpreter, filled
 
-_WITHOUT = frozenset(("floor", "ceil", "round", "sign", "stop_gradient", "table", "tape", "zeros_like"))  # no derivative
+_WITHOUT = frozenset(
+    ("floor", "ceil", "round", "sign", "stop_gradient", "table", "tape", "zeros_like")
+)  # no derivative
 _SNAPSHOT_BY_LOOP = 64  # entries of an array above which a loop copies them to a tape and back
 
 
@@ -161,7 +164,7 @@ class Rebuilder:
         within: Callable[[int, Sequence[Operand]], Callable[[], Sequence[Operand]]],
         values: bool = True,
     ) -> list[Node]:
-        """A branch that is given what it was, and more, and gives what it did if `values`, and more of the types `gives`."""
+        """A branch that is given more, and gives what it did, if `values`, and more, of the types `gives`."""
         body, given = node.data, self.needed.given(node)
         outs = self.needed.outputs.get(node, []) if values else []
         types = [(body.regions[0].params[i].type, body.regions[0].params[i].size) for i in given]
@@ -183,7 +186,9 @@ class Rebuilder:
         return made[len(outs) :]
 
 
-def _changes_of(rule: DerivativeRule, varied: tuple[int, ...], inputs: Sequence[Any], moved: Sequence[Any]) -> list[Any]:
+def _changes_of(
+    rule: DerivativeRule, varied: tuple[int, ...], inputs: Sequence[Any], moved: Sequence[Any]
+) -> list[Any]:
     """The changes of a function with a rule of its own, along changes of some inputs; of whole numbers none."""
 
     def some(*values: Any) -> Any:
@@ -212,7 +217,7 @@ def _rule_changes(rule: DerivativeRule, varied: tuple[int, ...]) -> tuple[Any, l
 
 @functools.lru_cache(maxsize=256)
 def _rule_pullback(rule: DerivativeRule, varied: tuple[int, ...]) -> tuple[Any, list[tuple[int, Any]]]:
-    """A jaxpr of the cotangents of some inputs, from all inputs and those of real outputs, with their numbers and shapes."""
+    """A jaxpr of the cotangents of some inputs, from inputs and those of real outputs, and which and what these are."""
     shapes = _shapes(rule.inputs)
     closed, real = _rule_changes(rule, varied)
 
@@ -224,7 +229,9 @@ def _rule_pullback(rule: DerivativeRule, varied: tuple[int, ...]) -> tuple[Any, 
     return jax.make_jaxpr(pulled)(shapes, outs), list(zip(real, closed.out_avals, strict=True))
 
 
-def _changes_by_rule(b: Builder, rule: DerivativeRule, inputs: Sequence[Operand], moved: Sequence[Operand | None]) -> dict[int, Any]:
+def _changes_by_rule(
+    b: Builder, rule: DerivativeRule, inputs: Sequence[Operand], moved: Sequence[Operand | None]
+) -> dict[int, Any]:
     """The changes of each output of a function, whose inputs are given entry by entry; no change is None."""
     arrays, tangents, varied, start = [], [], [], 0
     for i, aval in enumerate(rule.inputs):
@@ -327,13 +334,15 @@ class _Forward(Rebuilder):
             return lambda: [self.tangent(body.results[side][x.data]) for x in outs]
 
         params = [body.regions[0].params[i] for i in moving]
-        extra = [(self.tangent(node.args[1 + i]), (p.type, p.size)) for i, p in zip(moving, params, strict=True)]
+        extra = [
+            (self.tangent(node.args[1 + i]), (p.type, p.size)) for i, p in zip(moving, params, strict=True)
+        ]
         found = self._branch(node, extra, [(x.type, x.size) for x in outs], within)
         self.tangents.update(zip(outs, found, strict=True))
 
 
 def push_forward(program: Any, varied: Sequence[int]) -> tuple[Region, list[Any], list[tuple[str, int]]]:
-    """What a program of the changes of real results consists of: it is given all operands, and changes of those varied."""
+    """What a program of the changes of real results consists of: it takes all operands, and changes of those varied."""
     build, needed = Builder(), Needed(program.flat)
     values = {p: build.parameter(build.top, p.type, p.size) for p in program.params}
     seeds = [program.params[i] for i in varied]
@@ -408,7 +417,11 @@ class _Reverse(Rebuilder):
                     for results in array.args[0].data.results:
                         mark(results[array.data])
                     return
-                elif array.op == "parameter" and array.region is not region and array.region in self.needed.owner:
+                elif (
+                    array.op == "parameter"
+                    and array.region is not region
+                    and array.region in self.needed.owner
+                ):
                     owner = self.needed.owner[array.region]
                     if owner.op == "loop":
                         mark(owner.data.results[array.data])
@@ -429,7 +442,9 @@ class _Reverse(Rebuilder):
         """A region and those within it."""
         found = [region]
         for node in self.needed.of(region):
-            inner = [node.data.region] if node.op == "loop" else node.data.regions if node.op == "branch" else ()
+            inner = (
+                [node.data.region] if node.op == "loop" else node.data.regions if node.op == "branch" else ()
+            )
             for x in inner:
                 found += self._inside(x)
         return found
@@ -446,7 +461,10 @@ class _Reverse(Rebuilder):
 
         def step(carried: Sequence[Any]) -> Any:
             i, growing = carried
-            copy = lambda: [b.add(i, 1, "int64"), b.store(growing, b.add(start, i, "int64"), b.load(value, i))]
+            copy = lambda: [
+                b.add(i, 1, "int64"),
+                b.store(growing, b.add(start, i, "int64"), b.load(value, i)),
+            ]
             return b.compare("lt", i, p.size, "int64"), copy
 
         return b.loop([0, tape], [("int64", None), (p.type, GROWING)], step)[1]
@@ -521,7 +539,7 @@ class _Reverse(Rebuilder):
             so_far = self.array_cotangent(array)
             self.cotangents[array] = b.store(so_far, args[1], b.add(b.load(so_far, args[1]), change, t))
         elif op == "store":
-            array, index, value = node.args
+            array, _, value = node.args
             self.give(value, b.load(change, args[1]))
             self.give(array, b.store(change, args[1], 0.0))
         elif op == "pack":
@@ -547,7 +565,11 @@ class _Reverse(Rebuilder):
     def _rule_back(self, node: Node, nodes: Sequence[Node]) -> None:
         """By the transpose of its author's changes, which are linear in those of the inputs."""
         rule, inputs = node.data[0], node.args[1:]
-        group = [x for x in nodes if x.op == "rule" and x.data[0] is rule and x.args[1:] == inputs and x in self.cotangents]
+        group = [
+            x
+            for x in nodes
+            if x.op == "rule" and x.data[0] is rule and x.args[1:] == inputs and x in self.cotangents
+        ]
         changes = {x.data[1:]: self.cotangents.pop(x) for x in group}
         arrays, varied, start = [], [], 0
         for i, aval in enumerate(rule.inputs):
@@ -563,7 +585,11 @@ class _Reverse(Rebuilder):
         start = 0
         for i, aval in enumerate(rule.inputs):
             if i in varied:
-                for x, change in zip(inputs[start : start + aval.size], interpreter.scalars(next(found)).reshape(-1), strict=True):
+                for x, change in zip(
+                    inputs[start : start + aval.size],
+                    interpreter.scalars(next(found)).reshape(-1),
+                    strict=True,
+                ):
                     self.give(x, change)
             start += aval.size
 
@@ -575,7 +601,9 @@ class _Reverse(Rebuilder):
             for x in self.needed.of(region):
                 operands = list(x.args)
                 if x.op == "loop":
-                    operands = [x.args[k] for k in self.needed.carried(x)] + [x.data.results[k] for k in self.needed.carried(x)]
+                    operands = [x.args[k] for k in self.needed.carried(x)] + [
+                        x.data.results[k] for k in self.needed.carried(x)
+                    ]
                 for y in operands:
                     if y.__class__ is Node and y.region not in regions and y in self.varied:
                         found[y] = None
@@ -622,7 +650,9 @@ class _Reverse(Rebuilder):
                     offset[p.type] += _entries(p)
                 for p in (body.region.params[k] for k in self.needed.carried(node)):
                     if p not in kept:  # an array that no pass reads
-                        self.values[p] = b.tape(p.type) if p.size == GROWING else b.fill(zero(p.type), p.size, p.type)
+                        self.values[p] = (
+                            b.tape(p.type) if p.size == GROWING else b.fill(zero(p.type), p.size, p.type)
+                        )
                 self.nodes(self.needed.of(body.region))
                 self.cotangents = dict(zip(captured, carried[1 + len(moving) :], strict=True))
                 for k, change in zip(moving, carried[1:], strict=False):
@@ -630,7 +660,10 @@ class _Reverse(Rebuilder):
                     self.give(result, change)
                 self.back(self.needed.of(body.region))
                 pulled = [self.cotangents.get(p) for p in params]
-                pulled = [zero_of(p, self.values[p]) if x is None else x for x, p in zip(pulled, params, strict=True)]
+                pulled = [
+                    zero_of(p, self.values[p]) if x is None else x
+                    for x, p in zip(pulled, params, strict=True)
+                ]
                 return [last, *pulled, *(self.cotangents[x] for x in captured)]
 
             return self.b.compare("gt", left, 0, "int64"), advance
@@ -678,11 +711,11 @@ def _entries(p: Node) -> int:
 
 
 def _refusal(message: str) -> Exception:
-    return RuntimeError(f"no derivative exists here: {message}")
+    return Untranslatable(f"no derivative: {message}")
 
 
 def pull_back(program: Any, varied: Sequence[int]) -> tuple[Region, list[Any], list[tuple[str, int]]]:
-    """What a program of cotangents of the operands varied consists of: it is given all operands, and those of real results."""
+    """What a program of cotangents of operands varied consists of: it takes all operands, and those of real results."""
     build, needed = Builder(), Needed(program.flat)
     values = {p: build.parameter(build.top, p.type, p.size) for p in program.params}
     seeds = [program.params[i] for i in varied]
@@ -700,5 +733,9 @@ def pull_back(program: Any, varied: Sequence[int]) -> tuple[Region, list[Any], l
     outputs = []
     for p in seeds:
         change = maker.cotangents.get(p)
-        outputs.append((0.0,) * (p.size or 0) if change is None else tuple(build.load(change, i) for i in range(p.size or 0)))
+        outputs.append(
+            (0.0,) * (p.size or 0)
+            if change is None
+            else tuple(build.load(change, i) for i in range(p.size or 0))
+        )
     return build.top, outputs, [program.operands[i] for i in varied]

@@ -1,10 +1,10 @@
 """The representation of a program over scalars: nodes, regions, and the one table of operations.
 
-A node is one operation on operands; an operand is a node or a Python number, whose type the node gives. Equal operations on
-equal operands are one node, constants are folded, and structural zeros vanish (0 x is 0 even where x is infinite).
+A node is one operation on operands; an operand is a node or a Python number, whose type the node gives. Equal operations
+on equal operands are one node, constants are folded, and structural zeros vanish (0 x is 0 even where x is infinite).
 
-Control flow is structured. A `loop` carries values round a region while a condition holds there; a `branch` runs one of two
-regions. A node belongs to the deepest region among its operands', so what does not change in a loop stands before it.
+Control flow is structured. A `loop` carries values round a region while a condition holds there; a `branch` runs one of
+two regions. A node belongs to the deepest region among its operands', so what does not change in a loop stands before it.
 Nodes are numbered as they are made, and run in that order: an operand always comes before its use.
 
 Arrays that are indexed at run time are values too: `load` reads an entry, `store` gives the array with an entry replaced.
@@ -18,11 +18,9 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
+from ..._misc._errors import Untranslatable
+
 Number = float | int | bool
-
-
-class Untranslatable(Exception):  # noqa: N818: a public name that is a contract
-    """A function that cannot be written as a program of scalars; the message says which operation of it, and why."""
 
 
 @final
@@ -224,9 +222,7 @@ OPERATIONS: dict[str, Operation] = {
     "ceil": Operation(np.ceil, _no_slope, "@ceil"),
     "round": Operation(np.round, _no_slope, "@roundeven"),
     "sqrt": Operation(np.sqrt, _unary(lambda b, t, x, y: b.div(0.5, y, t)), "@sqrt", cost=6),
-    "cbrt": Operation(
-        np.cbrt, _unary(lambda b, t, x, y: b.div(1 / 3, b.mul(y, y, t), t)), "cbrt()", cost=30
-    ),
+    "cbrt": Operation(np.cbrt, _unary(lambda b, t, x, y: b.div(1 / 3, b.mul(y, y, t), t)), "cbrt()", cost=30),
     "exp": Operation(np.exp, _unary(lambda b, t, x, y: y), "exp()", cost=20),
     "exp2": Operation(np.exp2, _unary(lambda b, t, x, y: b.mul(y, math.log(2), t)), "exp2()", cost=20),
     "expm1": Operation(np.expm1, _unary(lambda b, t, x, y: b.add(y, 1.0, t)), "expm1()", cost=20),
@@ -238,10 +234,16 @@ OPERATIONS: dict[str, Operation] = {
     "cos": Operation(np.cos, _unary(lambda b, t, x, y: b.neg(b.apply("sin", t, x), t)), cost=20),
     "tan": Operation(np.tan, _unary(lambda b, t, x, y: b.add(b.mul(y, y, t), 1.0, t)), "tan()", cost=30),
     "asin": Operation(
-        np.arcsin, _unary(lambda b, t, x, y: b.div(1.0, _root(b, t, _one_less(b, t, x)), t)), "asin()", cost=30
+        np.arcsin,
+        _unary(lambda b, t, x, y: b.div(1.0, _root(b, t, _one_less(b, t, x)), t)),
+        "asin()",
+        cost=30,
     ),
     "acos": Operation(
-        np.arccos, _unary(lambda b, t, x, y: b.div(-1.0, _root(b, t, _one_less(b, t, x)), t)), "acos()", cost=30
+        np.arccos,
+        _unary(lambda b, t, x, y: b.div(-1.0, _root(b, t, _one_less(b, t, x)), t)),
+        "acos()",
+        cost=30,
     ),
     "atan": Operation(
         np.arctan, _unary(lambda b, t, x, y: b.div(1.0, b.add(b.mul(x, x, t), 1.0, t), t)), "atan()", cost=30
@@ -282,13 +284,17 @@ OPERATIONS: dict[str, Operation] = {
     "not": Operation(np.invert, jax="bitwise_not"),
     "shift_left": Operation(np.left_shift, llvm="shl shl"),
     "shift_right_logical": Operation(
-        lambda x, y: np.right_shift(x.view(f"u{x.dtype.itemsize}"), y.view(f"u{x.dtype.itemsize}")).view(x.dtype),
+        lambda x, y: np.right_shift(x.view(f"u{x.dtype.itemsize}"), y.view(f"u{x.dtype.itemsize}")).view(
+            x.dtype
+        ),
         llvm="lshr lshr",
     ),
     "shift_right_arithmetic": Operation(np.right_shift, llvm="ashr ashr"),
     "quotient": Operation(lambda x, y: np.trunc(x / y).astype(x.dtype), llvm="sdiv udiv", jax="div", cost=20),
     "remainder": Operation(np.fmod, llvm="srem urem", jax="rem", cost=20),
-    "select": Operation(np.where, lambda b, t, p, x, y, z: (None, b.select(p, 1.0, 0.0, t), b.select(p, 0.0, 1.0, t))),
+    "select": Operation(
+        np.where, lambda b, t, p, x, y, z: (None, b.select(p, 1.0, 0.0, t), b.select(p, 0.0, 1.0, t))
+    ),
     "is_finite": Operation(np.isfinite),
     "convert": Operation(lambda x: x, _unary(lambda b, t, x, y: 1.0), jax="convert_element_type"),
     "bitcast": Operation(lambda x: x, jax="bitcast_convert_type"),
@@ -351,7 +357,9 @@ class Builder:
         self.region = Region(self.region.depth + 1)
         return self.region
 
-    def _control(self, op: str, args: Sequence[Operand], body: Any, types: Sequence[tuple[str, int | None]]) -> list[Node]:
+    def _control(
+        self, op: str, args: Sequence[Operand], body: Any, types: Sequence[tuple[str, int | None]]
+    ) -> list[Node]:
         self._count += 1
         node = Node(op, tuple(args), "", body, self.region, self._count, None)
         outputs = []
@@ -554,8 +562,15 @@ class Builder:
             return self.compare("ne", x, zero(source), source)
         if is_float(source) and is_integer(target):
             info = np.iinfo(target)
-            bounded = self.apply("min", source, self.apply("max", source, x, float(info.min)), _largest(source, target))
-            return self.node("convert", target, self.select(self.compare("eq", x, x, source), bounded, 0.0, source), data=source)
+            bounded = self.apply(
+                "min", source, self.apply("max", source, x, float(info.min)), _largest(source, target)
+            )
+            return self.node(
+                "convert",
+                target,
+                self.select(self.compare("eq", x, x, source), bounded, 0.0, source),
+                data=source,
+            )
         return self.node("convert", target, x, data=source)
 
     def truncate(self, x: Operand, t: str) -> Operand:
@@ -583,7 +598,9 @@ class Builder:
             terms = pairs + terms[len(pairs) * 2 :]
         return terms[0]
 
-    def rule(self, value: Operand, rule: DerivativeRule, k: int, i: int, inputs: Sequence[Operand]) -> Operand:
+    def rule(
+        self, value: Operand, rule: DerivativeRule, k: int, i: int, inputs: Sequence[Operand]
+    ) -> Operand:
         """A value, entry i of output k of a function of the inputs that has a derivative of its own."""
         if is_number(value):
             return value
@@ -735,7 +752,9 @@ class Needed:
             if control.op == "loop":
                 self._need_carried(control, node.data)
             else:
-                self.owner.update(dict.fromkeys(control.data.regions, control))  # before its parameters are seen
+                self.owner.update(
+                    dict.fromkeys(control.data.regions, control)
+                )  # before its parameters are seen
                 self._need(results[node.data] for results in control.data.results)
         elif node.op == "parameter":
             control = self.owner.get(node.region)
@@ -793,19 +812,29 @@ def as_text(outputs: Sequence[Operand]) -> str:
                 lines.append(f"{indent}{node!r}: loop from {listed(node.args[k] for k in live)}")
                 lines.append(f"{indent}  {listed(body.region.params[k] for k in live)}:")
                 block(body.region, indent + "    ")
-                lines.append(f"{indent}  while {body.condition!r} next {listed(body.results[k] for k in live)}")
-                lines.append(f"{indent}  gives {', '.join(f'{x!r} = {body.region.params[k]!r}' for k, x in outs.items())}")
+                lines.append(
+                    f"{indent}  while {body.condition!r} next {listed(body.results[k] for k in live)}"
+                )
+                lines.append(
+                    f"{indent}  gives {', '.join(f'{x!r} = {body.region.params[k]!r}' for k, x in outs.items())}"
+                )
             elif node.op == "branch":
                 given, outs = needed.given(node), needed.outputs.get(node, ())
-                lines.append(f"{indent}{node!r}: branch {node.args[0]!r} of {listed(node.args[1 + k] for k in given)}")
-                for word, region_, results in zip(("if so", "else"), node.data.regions, node.data.results, strict=True):
+                lines.append(
+                    f"{indent}{node!r}: branch {node.args[0]!r} of {listed(node.args[1 + k] for k in given)}"
+                )
+                for word, region_, results in zip(
+                    ("if so", "else"), node.data.regions, node.data.results, strict=True
+                ):
                     lines.append(f"{indent}  {word} {listed(region_.params[k] for k in given)}:")
                     block(region_, indent + "    ")
                     lines.append(f"{indent}    gives {listed(results[x.data] for x in outs)}")
                 lines.append(f"{indent}  gives {listed(outs)}")
             else:
                 about = f" [{node.data}]" if node.op in ("convert", "parameter") or node.op in TRUTHS else ""
-                lines.append(f"{indent}{node!r}: {node.type}{size} = {node.op}{about} {listed(node.args)}".rstrip())
+                lines.append(
+                    f"{indent}{node!r}: {node.type}{size} = {node.op}{about} {listed(node.args)}".rstrip()
+                )
 
     params = [x for x in needed.nodes if x.op == "parameter" and x.region.depth == 0]
     lines.append(f"given {', '.join(f'{x!r}: {x.type}[{x.size}]' for x in params)}")

@@ -77,7 +77,11 @@ class _Place(NamedTuple):
 
 
 def write_function(
-    outputs: Sequence[Any], operands: Sequence[ArrayOperand], results: Sequence[ArrayOperand], params: Sequence[Node], width: int
+    outputs: Sequence[Any],
+    operands: Sequence[ArrayOperand],
+    results: Sequence[ArrayOperand],
+    params: Sequence[Node],
+    width: int,
 ) -> str:
     """The text of `compute(members, results..., operands...)`, and what it declares.
 
@@ -94,7 +98,12 @@ def write_function(
 @final
 class _Function:
     def __init__(
-        self, outputs: Sequence[Any], operands: Sequence[ArrayOperand], results: Sequence[ArrayOperand], params: Sequence[Node], width: int
+        self,
+        outputs: Sequence[Any],
+        operands: Sequence[ArrayOperand],
+        results: Sequence[ArrayOperand],
+        params: Sequence[Node],
+        width: int,
     ):
         self.width, self.lines, self._count = width, list[str](), 0
         self.block, self.mask = "entry", ""
@@ -170,13 +179,16 @@ class _Function:
     # --- the whole
 
     def text(self) -> str:
-        given = [*(f"ptr noalias %out{i}" for i in range(len(self._results))), *(f"ptr noalias %in{i}" for i in range(len(self._operands)))]
+        given = [
+            *(f"ptr noalias %out{i}" for i in range(len(self._results))),
+            *(f"ptr noalias %in{i}" for i in range(len(self._operands))),
+        ]
         head, body, done = "members", "block", "done"
         self.begin("run")
         self.do(f"br label %{head}")
         self.lines.append(f"{head}:")
-        self.do(f"%at = phi i64 [0, %run], [%next, %last]")
-        self.do(f"%any = icmp ult i64 %at, %count")
+        self.do("%at = phi i64 [0, %run], [%next, %last]")
+        self.do("%any = icmp ult i64 %at, %count")
         self.do(f"br i1 %any, label %{body}, label %{done}")
         self.begin(body)
         if self.width > 1:  # the last block takes some members again, so that it is whole
@@ -188,7 +200,9 @@ class _Function:
         for i, (operand, node) in enumerate(zip(self._operands, self._params, strict=True)):
             shift = "0" if operand.shared else "%first"
             pointer = self(f"getelementptr {stored_type(operand.type)}, ptr %in{i}, i64 {shift}")
-            self.places[node] = _Place(pointer, "1" if operand.shared else "%count", 0 if operand.shared else 1, own=False)
+            self.places[node] = _Place(
+                pointer, "1" if operand.shared else "%count", 0 if operand.shared else 1, own=False
+            )
         self.nodes(self.needed.outermost)
         for i, (out, result) in enumerate(zip(self._outputs, self._results, strict=True)):
             pointer = self(f"getelementptr {stored_type(result.type)}, ptr %out{i}, i64 %first")
@@ -219,7 +233,13 @@ class _Function:
         first.append("  br label %run")
         lines = "\n".join(["entry:", *first, *self.lines])
         declared = "\n".join(f"declare {x}" for x in self.declared.values())
-        return "\n".join([declared, *self.globals, f"define void @compute(i64 %count, {', '.join(given)}) {{\n{lines}\n}}\n"])
+        return "\n".join(
+            [
+                declared,
+                *self.globals,
+                f"define void @compute(i64 %count, {', '.join(given)}) {{\n{lines}\n}}\n",
+            ]
+        )
 
     # --- memory
 
@@ -231,9 +251,14 @@ class _Function:
         def use(x: Any, number: float, region: Region) -> None:
             if x.__class__ is not Node or x.size is None:
                 return
-            while region is not x.region and region in needed.owner:  # within a loop or branch, it is read when that runs
+            while (
+                region is not x.region and region in needed.owner
+            ):  # within a loop or branch, it is read when that runs
                 control = needed.owner[region]
-                number, region = control.number + 0.5, control.region  # after what the control itself takes over
+                number, region = (
+                    control.number + 0.5,
+                    control.region,
+                )  # after what the control itself takes over
             self.last_use[x] = max(self.last_use.get(x, 0), number)
 
         for node in needed.nodes:
@@ -273,7 +298,9 @@ class _Function:
         """Where an entry of the first member is."""
         pointer = self(f"load ptr, ptr {place.header}") if place.header else place.pointer
         if index.isdigit() and place.stride.isdigit():
-            return self(f"getelementptr {stored_type(t)}, ptr {pointer}, i64 {int(index) * int(place.stride)}")
+            return self(
+                f"getelementptr {stored_type(t)}, ptr {pointer}, i64 {int(index) * int(place.stride)}"
+            )
         offset = index if place.stride == "1" else self(f"mul i64 {index}, {place.stride}")
         return self(f"getelementptr {stored_type(t)}, ptr {pointer}, i64 {offset}")
 
@@ -290,7 +317,9 @@ class _Function:
         """Stores an entry of all members, at the same place of each."""
         kind = self.lanes(stored_type(t))
         if mask:
-            value = self(f"select {self.lanes('i1')} {mask}, {self.vector(t)} {value}, {self.vector(t)} {self.read(place, index, t)}")
+            value = self(
+                f"select {self.lanes('i1')} {mask}, {self.vector(t)} {value}, {self.vector(t)} {self.read(place, index, t)}"
+            )
         if t == "bool":
             value = self(f"zext {self.lanes('i1')} {value} to {kind}")
         self.do(f"store {kind} {value}, ptr {self.address(place, index, t)}, align {np.dtype(t).itemsize}")
@@ -299,7 +328,11 @@ class _Function:
         """Where the entries are that each member asks for."""
         pointer = self(f"load ptr, ptr {place.header}") if place.header else place.pointer
         many = self.lanes("i64")
-        stride = self.spread(place.stride, "i64") if place.stride.startswith("%") else self.repeat("i64", place.stride)
+        stride = (
+            self.spread(place.stride, "i64")
+            if place.stride.startswith("%")
+            else self.repeat("i64", place.stride)
+        )
         offset = self(f"mul {many} {index}, {stride}")
         if place.lane:
             lanes = "<" + ", ".join(f"i64 {k}" for k in range(self.width)) + ">"
@@ -316,7 +349,9 @@ class _Function:
         self.declared[name] = f"{kinds} @{name}({self.lanes('ptr')}, i32, {self.lanes('i1')}, {kinds})"
         where = self._addresses(place, index, t)
         every = self.constant(True, "bool")
-        value = self(f"call {kinds} @{name}({self.lanes('ptr')} {where}, i32 {bytes}, {self.lanes('i1')} {every}, {kinds} poison)")
+        value = self(
+            f"call {kinds} @{name}({self.lanes('ptr')} {where}, i32 {bytes}, {self.lanes('i1')} {every}, {kinds} poison)"
+        )
         return self.truth(value) if t == "bool" else value
 
     def write_at(self, place: _Place, index: str, value: str, t: str) -> None:
@@ -330,7 +365,9 @@ class _Function:
         self.declared[name] = f"void @{name}({kinds}, {self.lanes('ptr')}, i32, {self.lanes('i1')})"
         where = self._addresses(place, index, t)
         mask = self.mask or self.constant(True, "bool")
-        self.do(f"call void @{name}({kinds} {value}, {self.lanes('ptr')} {where}, i32 {bytes}, {self.lanes('i1')} {mask})")
+        self.do(
+            f"call void @{name}({kinds} {value}, {self.lanes('ptr')} {where}, i32 {bytes}, {self.lanes('i1')} {mask})"
+        )
 
     def count_up(self, count: str, body: Callable[[str], None]) -> None:
         """A body for each number below a count."""
@@ -511,11 +548,15 @@ class _Function:
             following.append(value)
         for i, ((param, _), begin, value) in enumerate(zip(scalars, first, following, strict=True)):
             kind = self.vector(param.type)
-            self.lines[start + i] = f"  {self.names[param]} = phi {kind} [{begin}, %{before}], [{value}, %{self.block}]"
+            self.lines[start + i] = (
+                f"  {self.names[param]} = phi {kind} [{begin}, %{before}], [{value}, %{self.block}]"
+            )
         self.do(f"br label %{head}")
         self.begin(after)
         self.mask = mask
-        self._name_outputs(node, {k: (self.names.get(p, ""), self.places.get(p)) for k, p in zip(live, params, strict=True)})
+        self._name_outputs(
+            node, {k: (self.names.get(p, ""), self.places.get(p)) for k, p in zip(live, params, strict=True)}
+        )
 
     def any(self, mask: str) -> str:
         """Whether any member is among those of a mask."""
@@ -591,7 +632,10 @@ class _Function:
                 self.do(f"br label %{join}")
             self.begin(join)
             (a, p), (b, q) = arms
-            merged = [self(f"phi {self.vector(t)} [{x}, %{p}], [{y}, %{q}]") for x, y, (_, t) in zip(a, b, scalars, strict=True)]
+            merged = [
+                self(f"phi {self.vector(t)} [{x}, %{p}], [{y}, %{q}]")
+                for x, y, (_, t) in zip(a, b, scalars, strict=True)
+            ]
         else:  # each side is run where a member takes it, and leaves the others alone
             merged = [self.constant(0.0 if is_float(t) else 0, t) for _, t in scalars]
             for side, (enter, leave) in enumerate(((yes, middle), (no, join))):
@@ -601,7 +645,10 @@ class _Function:
                 self.begin(enter)
                 values = run(side)
                 if side:
-                    values = [self.choose(masks[1], x, y, t) for x, y, (_, t) in zip(values, merged, scalars, strict=True)]
+                    values = [
+                        self.choose(masks[1], x, y, t)
+                        for x, y, (_, t) in zip(values, merged, scalars, strict=True)
+                    ]
                 end = self.block
                 self.do(f"br label %{leave}")
                 self.begin(leave)
@@ -619,7 +666,10 @@ class _Function:
         found: dict[int, int] = {}
         for k in (x.data for x in self.needed.outputs.get(node, ()) if x.size is not None):
             roots = [_root(results[k]) for results in body.results]
-            if not all(x.op == "parameter" and x.region is region for x, region in zip(roots, body.regions, strict=True)):
+            if not all(
+                x.op == "parameter" and x.region is region
+                for x, region in zip(roots, body.regions, strict=True)
+            ):
                 continue
             i = roots[0].data
             alone = sum(x is given[i] for x in given) == 1 and i not in found.values()
@@ -654,7 +704,9 @@ class _Function:
         full = f"llvm.{name}.{'' if self.width == 1 else f'v{self.width}'}{_short(scalar_type(t))}"
         kind = self.vector(t)
         given = [f"{kind} {x}" for x in operands] + (["i1 false"] if name == "abs" else [])
-        self.declared[full] = f"{kind} @{full}({', '.join([kind] * len(operands) + (['i1'] if name == 'abs' else []))})"
+        self.declared[full] = (
+            f"{kind} @{full}({', '.join([kind] * len(operands) + (['i1'] if name == 'abs' else []))})"
+        )
         return self(f"call {kind} @{full}({', '.join(given)})")
 
     def library(self, name: str, operands: Sequence[str], t: str) -> str:
@@ -672,7 +724,9 @@ class _Function:
         return out
 
     def compare(self, how: str, x: str, y: str, t: str) -> str:
-        ordered, signed, unsigned = OPERATIONS[how].llvm.split() if " " in OPERATIONS[how].llvm else ("", "", "")
+        ordered, signed, unsigned = (
+            OPERATIONS[how].llvm.split() if " " in OPERATIONS[how].llvm else ("", "", "")
+        )
         if is_float(t):
             return self(f"fcmp {ordered} {self.vector(t)} {x}, {y}")
         return self(f"icmp {unsigned if t[0] == 'u' or t == 'bool' else signed} {self.vector(t)} {x}, {y}")
@@ -707,7 +761,9 @@ class _Function:
         cosine = do("mul", square, self.polynomial(square, known.cosine, t))
         fraction = do("mul", quarters, constant(0.25))
         fraction = do("sub", fraction, self.intrinsic("floor", [fraction], t))
-        odd = self.compare("eq", self.intrinsic("fabs", [do("sub", fraction, constant(0.5))], t), constant(0.25), t)
+        odd = self.compare(
+            "eq", self.intrinsic("fabs", [do("sub", fraction, constant(0.5))], t), constant(0.25), t
+        )
         self.turned[key] = do("add", rest, sine), do("add", constant(1.0), cosine), fraction, odd
         return self.turned[key]
 
@@ -748,7 +804,11 @@ def _not(f: _Function, node: Node) -> str:
 
 
 def _sign(f: _Function, node: Node) -> str:
-    t, x, zero = node.type, f.value(node.args[0], node.type), f.constant(0.0 if is_float(node.type) else 0, node.type)
+    t, x, zero = (
+        node.type,
+        f.value(node.args[0], node.type),
+        f.constant(0.0 if is_float(node.type) else 0, node.type),
+    )
     one = lambda c: f.constant(float(c) if is_float(t) else c, t)
     below = f.choose(f.compare("lt", x, zero, t), one(-1), x, t)
     return f.choose(f.compare("gt", x, zero, t), one(1), below, t)
@@ -788,7 +848,9 @@ def _sine(f: _Function, node: Node) -> str:
     t = node.type
     sine, cosine, fraction, odd = f.turn(f.value(node.args[0], t), t)
     value = f.choose(odd, cosine, sine, t)
-    return f.choose(f.compare("lt", fraction, f.constant(0.5, t), t), value, f(f"fneg {f.vector(t)} {value}"), t)
+    return f.choose(
+        f.compare("lt", fraction, f.constant(0.5, t), t), value, f(f"fneg {f.vector(t)} {value}"), t
+    )
 
 
 def _cosine(f: _Function, node: Node) -> str:
@@ -796,7 +858,9 @@ def _cosine(f: _Function, node: Node) -> str:
     sine, cosine, fraction, odd = f.turn(f.value(node.args[0], t), t)
     value = f.choose(odd, sine, cosine, t)
     middle = f.intrinsic("fabs", [f.arithmetic("sub", fraction, f.constant(0.375, t), t)], t)
-    return f.choose(f.compare("lt", middle, f.constant(0.25, t), t), f(f"fneg {f.vector(t)} {value}"), value, t)
+    return f.choose(
+        f.compare("lt", middle, f.constant(0.25, t), t), f(f"fneg {f.vector(t)} {value}"), value, t
+    )
 
 
 _WRITTEN: dict[str, Callable[[_Function, Node], str]] = {

@@ -16,6 +16,8 @@ from jax.extend import core
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array
 
+from .._native import compiler_is_here
+from ._by_jax import evaluate
 from ._program import Program
 
 scalars_p = core.Primitive("scalars")
@@ -54,18 +56,50 @@ def _call(*operands: Array, program: Program) -> Any:
     return [x.reshape(n, *members) for x, (_, n) in zip(found, program.results, strict=True)]
 
 
-mlir.register_lowering(scalars_p, mlir.lower_fun(_call, multiple_results=True), platform="cpu")
+def _separately(*operands: Array, program: Program) -> Any:
+    """As operations of JAX, one for each of the program."""
+    members = _members(operands)
+    found = evaluate(
+        program.outputs, program.params, [x if x.ndim == 1 else x.reshape(x.shape[0], -1) for x in operands]
+    )
+    return [x.reshape(x.shape[0], *members) for x in found]
+
+
+_by_machine_code, _by_jax = (mlir.lower_fun(x, multiple_results=True) for x in (_call, _separately))
+
+
+def _lowered(ctx: Any, *operands: Any, program: Program) -> Any:
+    # What is exported is to run where this process and its machine code are not.
+    exported = ctx.module_context.lowering_parameters.for_export
+    return (_by_jax if exported or not compiler_is_here() else _by_machine_code)(
+        ctx, *operands, program=program
+    )
+
+
+mlir.register_lowering(scalars_p, _by_jax)
+mlir.register_lowering(scalars_p, _lowered, platform="cpu")
 
 
 def _batched(primitive: Any, operands: Sequence[Array], axes: Sequence[Any], **params: Any) -> Any:
     """The members of a new axis beside those there are."""
-    inner = next((x.shape[1 + (0 if a is None else 1) :] for x, a in zip(operands, axes, strict=True) if x.ndim - (a is not None) > 1), ())
+    inner = next(
+        (
+            x.shape[1 + (0 if a is None else 1) :]
+            for x, a in zip(operands, axes, strict=True)
+            if x.ndim - (a is not None) > 1
+        ),
+        (),
+    )
     count = next(x.shape[a] for x, a in zip(operands, axes, strict=True) if a is not None)
 
     def place(x: Array, axis: Any) -> Array:
         if axis is None and x.ndim == 1:
             return x
-        x = jnp.moveaxis(x, axis, 1) if axis is not None else jnp.broadcast_to(x[:, None], (x.shape[0], count, *x.shape[1:]))
+        x = (
+            jnp.moveaxis(x, axis, 1)
+            if axis is not None
+            else jnp.broadcast_to(x[:, None], (x.shape[0], count, *x.shape[1:]))
+        )
         if inner:
             x = jnp.broadcast_to(x[..., None], (*x.shape[:2], *inner)) if x.ndim == 2 else x
             x = x.reshape(x.shape[0], count * inner[0])
@@ -77,9 +111,17 @@ def _batched(primitive: Any, operands: Sequence[Array], axes: Sequence[Any], **p
 
 
 def _jvp(primals: Sequence[Array], tangents: Sequence[Any], *, program: Program) -> Any:
-    varied = tuple(i for i, x in enumerate(tangents) if type(x) is not ad.Zero and jnp.issubdtype(primals[i].dtype, jnp.floating))
+    varied = tuple(
+        i
+        for i, x in enumerate(tangents)
+        if type(x) is not ad.Zero and jnp.issubdtype(primals[i].dtype, jnp.floating)
+    )
     values = scalars_p.bind(*primals, program=program)
-    changes = change_p.bind(*primals, *(tangents[i] for i in varied), program=program, varied=varied) if varied else []
+    changes = (
+        change_p.bind(*primals, *(tangents[i] for i in varied), program=program, varied=varied)
+        if varied
+        else []
+    )
     return values, _with_zeros(program, values, changes)
 
 
@@ -95,7 +137,10 @@ batching.primitive_batchers[scalars_p] = functools.partial(_batched, scalars_p)
 @change_p.def_abstract_eval
 def _abstract_change(*operands: Any, program: Program, varied: tuple[int, ...]) -> Any:
     members = _members(operands)
-    return [jax.core.ShapedArray((program.results[k][1], *members), np.dtype(program.results[k][0])) for k in program.real_results]
+    return [
+        jax.core.ShapedArray((program.results[k][1], *members), np.dtype(program.results[k][0]))
+        for k in program.real_results
+    ]
 
 
 def _as_program(*operands: Array, program: Program, varied: tuple[int, ...]) -> Any:
@@ -107,20 +152,30 @@ mlir.register_lowering(change_p, mlir.lower_fun(_as_program, multiple_results=Tr
 batching.primitive_batchers[change_p] = functools.partial(_batched, change_p)
 
 
-def _change_jvp(primals: Sequence[Array], tangents: Sequence[Any], *, program: Program, varied: tuple[int, ...]) -> Any:
+def _change_jvp(
+    primals: Sequence[Array], tangents: Sequence[Any], *, program: Program, varied: tuple[int, ...]
+) -> Any:
     count = len(program.operands)
-    outer = tuple(i for i, x in enumerate(tangents) if type(x) is not ad.Zero and jnp.issubdtype(primals[i].dtype, jnp.floating))
+    outer = tuple(
+        i
+        for i, x in enumerate(tangents)
+        if type(x) is not ad.Zero and jnp.issubdtype(primals[i].dtype, jnp.floating)
+    )
     values = change_p.bind(*primals, program=program, varied=varied)
     if not outer:
         return values, [ad.Zero(x.aval.to_tangent_aval()) for x in values]
     if all(i >= count for i in outer):  # along changes alone it is linear
-        moved = [tangents[i] if i in outer else jnp.zeros_like(primals[i]) for i in range(count, len(primals))]
+        moved = [
+            tangents[i] if i in outer else jnp.zeros_like(primals[i]) for i in range(count, len(primals))
+        ]
         return values, change_p.bind(*primals[:count], *moved, program=program, varied=varied)
     change = program.push_forward(varied)
     return values, change_p.bind(*primals, *(tangents[i] for i in outer), program=change, varied=outer)
 
 
-def _change_transposed(cotangents: Sequence[Any], *operands: Any, program: Program, varied: tuple[int, ...]) -> list[Any]:
+def _change_transposed(
+    cotangents: Sequence[Any], *operands: Any, program: Program, varied: tuple[int, ...]
+) -> list[Any]:
     count = len(program.operands)
     known = operands[:count]
     if any(ad.is_undefined_primal(x) for x in known):

@@ -12,7 +12,7 @@ from .._foreign import kind_for, registered
 from ._differentiate import pull_back, push_forward
 from ._ir import Builder, Needed, Node, Operand, Region, as_text, is_float
 from ._llvm import ArrayOperand, write_function
-from ._trace import Interpreter, Stored, filled, type_of
+from ._trace import MATERIALIZED, Interpreter, Stored, Value, filled, type_of
 
 
 @final
@@ -90,38 +90,33 @@ class Program:
 
 
 @collector_paused()
-def trace_program(function: Callable[..., Any], avals: Sequence[Any]) -> tuple[Program, Any]:
-    """The program of a function of arrays, and the shapes of what it gives.
+def program_of(closed: Any, is_operand: Callable[[Any], bool]) -> tuple[Program, list[Any], Sequence[Any]]:
+    """The program of a closed jaxpr, what it closes over that the program takes as operands, and the shapes of outputs.
+
+    Arrays without entries are neither operands nor results.
 
     **Arguments:**
 
-    - `function`: takes and returns arrays.
-    - `avals`: their shapes and types.
+    - `closed`: the jaxpr.
+    - `is_operand`: whether an array that it closes over is an operand, not part of the code.
 
     **Raises:** `Untranslatable`.
     """
-    closed = jax.make_jaxpr(function)(*avals)
-    return program_of(closed)
-
-
-def program_of(closed: Any) -> tuple[Program, Any]:
-    """The program of a closed jaxpr, and the shapes of what it gives."""
     build = Builder()
     interpreter = Interpreter(build)
-    inputs = []
-    for aval in closed.in_avals:
-        node = build.parameter(build.top, type_of(aval), max(aval.size, 1))
-        large = aval.size > 1000
-        inputs.append(
-            Stored(node, aval.shape)
-            if large
-            else filled(aval.shape, [build.load(node, i) for i in range(aval.size)])
-        )
-    outputs = interpreter.run(closed.jaxpr, closed.consts, inputs)
-    flat, results = [], []
-    for x, aval in zip(outputs, closed.out_avals, strict=True):
-        t = type_of(aval)
-        results.append((t, max(aval.size, 1)))
-        entries = x.node if isinstance(x, Stored) else tuple(x.reshape(-1).tolist()) or (0,)
-        flat.append(entries)
-    return Program(build.top, flat, results), closed.out_avals
+
+    def given(aval: Any) -> Value:
+        if aval.size == 0:
+            return filled(aval.shape, [])
+        node = build.parameter(build.top, type_of(aval), aval.size)
+        if aval.size > MATERIALIZED:
+            return Stored(node, aval.shape)
+        return filled(aval.shape, [build.load(node, i) for i in range(aval.size)])
+
+    inputs = [given(aval) for aval in closed.in_avals]
+    taken = [x for x in closed.consts if is_operand(x)]
+    consts = [given(jax.typeof(x)) if is_operand(x) else x for x in closed.consts]
+    outputs = interpreter.run(closed.jaxpr, consts, inputs)
+    made = [(x, v) for x, v in zip(outputs, closed.out_avals, strict=True) if v.size]
+    flat = [x.node if isinstance(x, Stored) else tuple(x.reshape(-1).tolist()) for x, _ in made]
+    return Program(build.top, flat, [(type_of(v), v.size) for _, v in made]), taken, closed.out_avals

@@ -1,7 +1,7 @@
 """Traced JAX programs (jaxprs) as programs of scalars.
 
-A small array becomes a NumPy array of operands; what only moves its entries makes no nodes. An array that is indexed at run
-time, or is large where a loop carries it, stays an array (`Stored`). `while_loop`, `scan` and `cond` become loops and
+A small array becomes a NumPy array of operands; what only moves its entries makes no nodes. An array that is indexed at
+run time, or is large where a loop carries it, stays an array (`Stored`). `while_loop`, `scan` and `cond` become loops and
 branches; those that are short, of a length known now, are written out.
 
 What JAX leaves to LAPACK or to a sorting routine is traced again from functions in plain JAX (`_dense`).
@@ -14,14 +14,25 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.extend import core
 
+from ..._misc._errors import Untranslatable
 from .._moves import MOVES, gather_entries, pad_entries, read_window
 from ._dense import DIFFERENTIATED_BY_JAX, REPLACED
-from ._ir import OPERATIONS, Builder, DerivativeRule, Node, Operand, Untranslatable, convert_number, is_float, is_integer, is_number, zero
+from ._ir import (
+    OPERATIONS,
+    Builder,
+    DerivativeRule,
+    Node,
+    Operand,
+    convert_number,
+    is_float,
+    is_integer,
+    is_number,
+    zero,
+)
 
 Scalars = np.ndarray
 """An array of operands, of dtype object."""
@@ -31,7 +42,8 @@ _MOST_PASSES = 64
 _SELECTED = 8  # entries up to which a place that is not known is found by comparing, not in memory
 _CARRIED = 40  # entries above which what a loop carries stays an array
 _BRANCHES = 60  # operations up to which both sides of a branch are computed
-_MATERIALIZED = 20_000  # entries of an array that become scalars
+MATERIALIZED = 2_000
+"""Entries of an array that become scalars; a larger one can only be indexed."""
 
 
 class Stored(NamedTuple):
@@ -89,13 +101,19 @@ def is_known(x: Value) -> bool:
 
 def type_of(aval: Any) -> str:
     """The type of an array's entries."""
-    name = np.dtype(aval.dtype).name if not jax.dtypes.issubdtype(aval.dtype, jax.dtypes.extended) else str(aval.dtype)
+    name = (
+        np.dtype(aval.dtype).name
+        if not jax.dtypes.issubdtype(aval.dtype, jax.dtypes.extended)
+        else str(aval.dtype)
+    )
     if name not in _TYPES:
         raise Untranslatable(f"numbers of type {name} have no scalar code")
     return name
 
 
-_TYPES = frozenset(("float64", "float32", "bool", *(f"{s}int{k}" for s in ("", "u") for k in (8, 16, 32, 64))))
+_TYPES = frozenset(
+    ("float64", "float32", "bool", *(f"{s}int{k}" for s in ("", "u") for k in (8, 16, 32, 64)))
+)
 
 
 def weight(jaxpr: Any) -> int:
@@ -139,7 +157,7 @@ class Interpreter:
         """An array as scalars."""
         if not isinstance(x, Stored):
             return x
-        if x.size > _MATERIALIZED:
+        if x.size > MATERIALIZED:
             raise Untranslatable(f"an array of {x.size:,} entries is too large to be written out as scalars")
         return filled(x.shape, [self.b.load(x.node, i) for i in range(x.size)])
 
@@ -151,11 +169,27 @@ class Interpreter:
             return Stored(self.b.fill(x.flat[0], x.size, t), x.shape)
         flat = x.reshape(-1)
         first = flat[0] if x.size else 0
-        if isinstance(first, Node) and first.op == "load" and first.args[0].size == x.size and all(
-            isinstance(y, Node) and y.op == "load" and y.args == (first.args[0], i) for i, y in enumerate(flat)
+        if (
+            isinstance(first, Node)
+            and first.op == "load"
+            and first.args[0].size == x.size
+            and all(
+                isinstance(y, Node) and y.op == "load" and y.args == (first.args[0], i)
+                for i, y in enumerate(flat)
+            )
         ):
             return Stored(first.args[0], x.shape)
         return Stored(self.b.pack(flat.tolist(), t), x.shape)
+
+    def _part(self, x: Stored, places: np.ndarray) -> Value:
+        """Entries of an array in memory, of which only those asked for become scalars."""
+        if places.size == x.size and np.array_equal(places.reshape(-1), np.arange(x.size)):
+            return Stored(x.node, places.shape)
+        if places.size > MATERIALIZED:
+            raise Untranslatable(
+                f"an array of {places.size:,} entries is too large to be written out as scalars"
+            )
+        return filled(places.shape, [self.b.load(x.node, int(i)) for i in places.reshape(-1)])
 
     def each(self, function: Callable[..., Operand], *arrays: Scalars) -> Scalars:
         """A function of scalars, of each entry."""
@@ -169,10 +203,14 @@ class Interpreter:
         """The outputs of a jaxpr, closed or not."""
         return self.run(core_jaxpr(closed), getattr(closed, "consts", ()), inputs)
 
-    def function(self, function: Callable[..., Any], avals: Sequence[Any], inputs: Sequence[Value]) -> list[Value]:
+    def function(
+        self, function: Callable[..., Any], avals: Sequence[Any], inputs: Sequence[Value]
+    ) -> list[Value]:
         """The outputs of a function in plain JAX."""
         shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in avals]
-        return self.closed(jax.make_jaxpr(function)(*shapes), inputs)
+        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+            closed = jax.make_jaxpr(function)(*shapes)
+        return self.closed(closed, inputs)
 
     def run(self, jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Value]) -> list[Value]:
         """The outputs of a jaxpr."""
@@ -194,7 +232,9 @@ class Interpreter:
 
     def constant(self, x: Any) -> Value:
         """An array that a jaxpr closes over."""
-        return x if isinstance(x, Stored) or (isinstance(x, np.ndarray) and x.dtype == object) else constants(x)
+        return (
+            x if isinstance(x, Stored) or (isinstance(x, np.ndarray) and x.dtype == object) else constants(x)
+        )
 
     def equation(self, e: Any, inputs: list[Value]) -> list[Value]:
         """The outputs of one equation."""
@@ -211,15 +251,28 @@ class Interpreter:
             return self._with_rule(e, inputs, self.closed(solve, given))
         if name in _CONTROL:
             return _CONTROL[name](self, e, inputs)
-        if name in ("dynamic_slice", "dynamic_update_slice", "gather", "scatter", "scatter-add", "scatter_add"):
+        if name in (
+            "dynamic_slice",
+            "dynamic_update_slice",
+            "gather",
+            "scatter",
+            "scatter-add",
+            "scatter_add",
+        ):
             return [_INDEXED[name](self, e, inputs)]
-        if name == "reshape" and isinstance(inputs[0], Stored):
-            return [Stored(inputs[0].node, e.outvars[0].aval.shape)]
+        if name in MOVES and len(inputs) == 1 and isinstance(inputs[0], Stored):
+            return [
+                self._part(inputs[0], x)
+                for x in MOVES[name]([np.arange(inputs[0].size).reshape(inputs[0].shape)], params)
+            ]
         if name in _PASSED:
             return [inputs[_PASSED[name]]]
         if name in _REFUSED:
             x = self.scalars(inputs[0])
-            message, backward = params.get("msg") or params.get("message") or name, name != "nondifferentiable"
+            message, backward = (
+                params.get("msg") or params.get("message") or name,
+                name != "nondifferentiable",
+            )
             return [self.each(lambda y: self.b.refuse(y, str(message), backward), x)]
         if name in MOVES:
             outputs = MOVES[name]([self.scalars(x) for x in inputs], params)
@@ -256,7 +309,11 @@ class Interpreter:
         """The values of a function whose author gave its derivative, marked as such."""
         if all(map(is_known, inputs)) or any(isinstance(x, Stored) for x in (*inputs, *values)):
             return values
-        given = {v: self.scalars(x) for v, x in zip(e.invars, inputs, strict=True) if not isinstance(v, core.Literal)}
+        given = {
+            v: self.scalars(x)
+            for v, x in zip(e.invars, inputs, strict=True)
+            if not isinstance(v, core.Literal)
+        }
         alone = core.Jaxpr((), [*given], e.outvars, [e], debug_info=self._debug_info)
         function = core.jaxpr_as_fun(core.ClosedJaxpr(alone, ()))
         rule = DerivativeRule(function, tuple(v.aval for v in given))
@@ -265,7 +322,9 @@ class Interpreter:
         def marked(k: int, array: Any) -> Scalars:
             if not is_float(type_of(e.outvars[k].aval)):
                 return array
-            return filled(array.shape, [self.b.rule(x, rule, k, i, flat) for i, x in enumerate(array.reshape(-1))])
+            return filled(
+                array.shape, [self.b.rule(x, rule, k, i, flat) for i, x in enumerate(array.reshape(-1))]
+            )
 
         return [marked(k, x) for k, x in enumerate(values)]
 
@@ -280,7 +339,9 @@ class Interpreter:
         body = core_jaxpr(p["body_jaxpr"])
         fixed = [body.outvars[i] is v for i, v in enumerate(body.invars[nb:])]  # what no pass changes
         written = self._write_out(weight(body), first, goes_on, advance)
-        return written or self._loop(first, [v.aval for v in e.outvars], fixed, goes_on, advance, {body, core_jaxpr(p["cond_jaxpr"])})
+        return written or self._loop(
+            first, [v.aval for v in e.outvars], fixed, goes_on, advance, {body, core_jaxpr(p["cond_jaxpr"])}
+        )
 
     def _write_out(self, each: int, first: list[Value], goes_on: Any, advance: Any) -> list[Value] | None:
         """The passes of a loop one after the other, if they are few and their number is known."""
@@ -298,7 +359,13 @@ class Interpreter:
         return None
 
     def _loop(
-        self, first: list[Value], avals: Sequence[Any], fixed: Sequence[bool], goes_on: Any, advance: Any, within: set
+        self,
+        first: list[Value],
+        avals: Sequence[Any],
+        fixed: Sequence[bool],
+        goes_on: Any,
+        advance: Any,
+        within: set,
     ) -> list[Value]:
         """A loop as it is: large arrays and those indexed in it stay arrays, all else is carried as scalars."""
         indexed = set().union(*map(_indexed_shapes, within))
@@ -310,7 +377,9 @@ class Interpreter:
                 plan.append(None)
                 continue
             t = type_of(aval)
-            as_array = isinstance(x, Stored) or x.size > _CARRIED or (aval.shape in indexed and x.size > _SELECTED)
+            as_array = (
+                isinstance(x, Stored) or x.size > _CARRIED or (aval.shape in indexed and x.size > _SELECTED)
+            )
             plan.append((len(flat), t, aval.shape, as_array))
             if as_array:
                 flat.append(self.stored(x, t).node)
@@ -365,8 +434,12 @@ class Interpreter:
             if not length:
                 return [*carry, *(constants(np.zeros(v.shape, v.dtype)) for v in outs[kept:])]
             return [*carry, *(np.stack(x) for x in zip(*(collected[i] for i in range(length)), strict=True))]
-        rows_of = [self.stored(x, type_of(v.aval)) for x, v in zip(columns, e.invars[fixed + kept :], strict=True)]
-        saved = [Stored(self.b.fill(zero(type_of(v)), max(v.size, 1), type_of(v)), v.shape) for v in outs[kept:]]
+        rows_of = [
+            self.stored(x, type_of(v.aval)) for x, v in zip(columns, e.invars[fixed + kept :], strict=True)
+        ]
+        saved = [
+            Stored(self.b.fill(zero(type_of(v)), max(v.size, 1), type_of(v)), v.shape) for v in outs[kept:]
+        ]
         counter = jax.ShapeDtypeStruct((), np.int64)
 
         def advance(state: list[Value]) -> list[Value]:
@@ -375,7 +448,11 @@ class Interpreter:
             for x in rows_of:
                 size = math.prod(x.shape[1:])
                 start = self.b.mul(index(i), size, "int64")
-                rows.append(filled(x.shape[1:], [self.b.load(x.node, self.b.add(start, k, "int64")) for k in range(size)]))
+                rows.append(
+                    filled(
+                        x.shape[1:], [self.b.load(x.node, self.b.add(start, k, "int64")) for k in range(size)]
+                    )
+                )
             outputs = self.closed(p["jaxpr"], [*consts, *state[1 : 1 + kept], *rows])
             written: list[Value] = []
             for buffer, row in zip(buffers, outputs[kept:], strict=True):
@@ -403,7 +480,13 @@ class Interpreter:
         return self._choose(index, branches, 0, given, given_avals, avals)
 
     def _choose(
-        self, index: Operand, branches: Any, k: int, given: list[Value], given_avals: list[Any], avals: list[Any]
+        self,
+        index: Operand,
+        branches: Any,
+        k: int,
+        given: list[Value],
+        given_avals: list[Any],
+        avals: list[Any],
     ) -> list[Value]:
         """The outputs of branch `index`, which is not before branch k."""
         if k == len(branches) - 1:
@@ -423,7 +506,7 @@ class Interpreter:
         plan: list[Any] = []
         for x, v in zip(given, given_avals, strict=True):
             t = type_of(v)
-            if isinstance(x, Stored) or x.size > _CARRIED and not is_known(x):
+            if isinstance(x, Stored) or (x.size > _CARRIED and not is_known(x)):
                 plan.append(len(flat))
                 flat.append(self.stored(x, t).node)
                 types.append((t, max(v.size, 1)))
@@ -442,7 +525,10 @@ class Interpreter:
             return [
                 Stored(params[place], v.shape)  # pyright: ignore[reportArgumentType]
                 if isinstance(place, int)
-                else filled(v.shape, [y if i is None else params[i] for y, i in zip(x.reshape(-1), place, strict=True)])  # pyright: ignore[reportAttributeAccessIssue]
+                else filled(
+                    v.shape,
+                    [y if i is None else params[i] for y, i in zip(x.reshape(-1), place, strict=True)],
+                )  # pyright: ignore[reportAttributeAccessIssue]
                 for x, v, place in zip(given, given_avals, plan, strict=True)
             ]
 
@@ -454,18 +540,26 @@ class Interpreter:
 
         sides = (
             lambda params: flatten(self.closed(branches[k], inside(params))),
-            lambda params: flatten(self._choose(params[0], branches, k + 1, inside(params), given_avals, avals)),
+            lambda params: flatten(
+                self._choose(params[0], branches, k + 1, inside(params), given_avals, avals)
+            ),
         )
         out_types = [
-            x for t, shape, as_array in outs for x in ([(t, max(math.prod(shape), 1))] if as_array else [(t, None)] * math.prod(shape))
+            x
+            for t, shape, as_array in outs
+            for x in ([(t, max(math.prod(shape), 1))] if as_array else [(t, None)] * math.prod(shape))
         ]
         results = iter(self.b.branch(here, flat, sides, out_types, types))
         return [
-            Stored(next(results), shape) if as_array else filled(shape, [next(results) for _ in range(math.prod(shape))])
+            Stored(next(results), shape)
+            if as_array
+            else filled(shape, [next(results) for _ in range(math.prod(shape))])
             for _, shape, as_array in outs
         ]
 
-    def _error(self, e: Any, index: Operand, given: list[Value], branches: Any, raising: list[bool]) -> list[Value]:
+    def _error(
+        self, e: Any, index: Operand, given: list[Value], branches: Any, raising: list[bool]
+    ) -> list[Value]:
         """An error that Equinox would raise: its outputs become NaN there, as by Equinox's own `EQX_ON_ERROR=nan`."""
         passed = self.closed(branches[raising.index(False)], given)
         wrong: Operand = False
@@ -481,7 +575,9 @@ class Interpreter:
 
     # --- places that are not known
 
-    def _flat_start(self, starts: Sequence[Operand], shape: Sequence[int], sizes: Sequence[int], t: str) -> Operand:
+    def _flat_start(
+        self, starts: Sequence[Operand], shape: Sequence[int], sizes: Sequence[int], t: str
+    ) -> Operand:
         """Where a window begins in a flat array, moved to lie within it."""
         flat: Operand = 0
         for start, length, size in zip(starts, shape, sizes, strict=True):
@@ -500,7 +596,9 @@ class Interpreter:
         """Of each entry of a window, how far from its first in a flat array."""
         strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
         grids = np.indices(window).reshape(len(window), -1) if window else np.zeros((0, 1), int)
-        return np.asarray(sum((s * g for s, g in zip(strides, grids, strict=True)), np.zeros(grids.shape[1], int)))
+        return np.asarray(
+            sum((s * g for s, g in zip(strides, grids, strict=True)), np.zeros(grids.shape[1], int))
+        )
 
     def _read(self, x: Value, t: str, start: Operand, offsets: np.ndarray) -> list[Operand]:
         """Entries of an array from a place on."""
@@ -510,13 +608,17 @@ class Interpreter:
             for offset in offsets:
                 value = flat[int(offset)]
                 for k in range(1, most + 1):
-                    value = self.b.select(self.b.compare("eq", start, k, "int64"), flat[k + int(offset)], value, t)
+                    value = self.b.select(
+                        self.b.compare("eq", start, k, "int64"), flat[k + int(offset)], value, t
+                    )
                 read.append(value)
             return read
         node = self.stored(x, t).node
         return [self.b.load(node, self.b.add(start, int(k), "int64")) for k in offsets]
 
-    def _write(self, x: Value, t: str, start: Operand, offsets: np.ndarray, values: Sequence[Operand]) -> Value:
+    def _write(
+        self, x: Value, t: str, start: Operand, offsets: np.ndarray, values: Sequence[Operand]
+    ) -> Value:
         """The array with entries replaced from a place on."""
         if not isinstance(x, Stored) and (x.size <= _SELECTED or is_number(start)):
             flat, most = x.reshape(-1).copy(), x.size - 1 - int(offsets.max(initial=0))
@@ -547,7 +649,9 @@ class Interpreter:
     def _dynamic_update_slice(self, e: Any, inputs: list[Value]) -> Value:
         x, update, t = inputs[0], self.scalars(inputs[1]), type_of(e.outvars[0].aval)
         starts = [self.scalars(s)[()] for s in inputs[2:]]
-        start = self._flat_start(starts, x.shape, update.shape, type_of(e.invars[2].aval) if starts else "int64")
+        start = self._flat_start(
+            starts, x.shape, update.shape, type_of(e.invars[2].aval) if starts else "int64"
+        )
         return self._write(x, t, start, self._offsets(x.shape, update.shape), update.reshape(-1).tolist())
 
     def _gather(self, e: Any, inputs: list[Value]) -> Value:
@@ -555,7 +659,15 @@ class Interpreter:
         p, t = e.params, type_of(e.outvars[0].aval)
         fill = p["fill_value"]
         if fill is None:
-            fill = math.nan if is_float(t) else np.iinfo(t).min if t[0] == "i" else np.iinfo(t).max if is_integer(t) else True
+            fill = (
+                math.nan
+                if is_float(t)
+                else np.iinfo(t).min
+                if t[0] == "i"
+                else np.iinfo(t).max
+                if is_integer(t)
+                else True
+            )
         if is_known(places):
             counted = np.arange(x.size).reshape(x.shape)
             found = gather_entries([counted], [np.asarray(places.tolist(), int).reshape(places.shape)], p)
@@ -571,7 +683,14 @@ class Interpreter:
         out = np.empty((*batch, len(offsets)), object)
         drops = p["mode"] == lax.GatherScatterMode.FILL_OR_DROP
         for at in np.ndindex(batch):
-            starts = self._starts(at, places[at], dims.start_index_map, dims.operand_batching_dims, dims.start_indices_batching_dims, x.ndim)
+            starts = self._starts(
+                at,
+                places[at],
+                dims.start_index_map,
+                dims.operand_batching_dims,
+                dims.start_indices_batching_dims,
+                x.ndim,
+            )
             start = self._flat_start(starts, x.shape, sizes, index_type)
             read = self._read(x, t, start, offsets)
             if drops:
@@ -582,7 +701,9 @@ class Interpreter:
         found = out.reshape(*batch, *sizes).squeeze(tuple(len(batch) + i for i in dropped))
         return np.moveaxis(found, range(len(batch), found.ndim), dims.offset_dims)
 
-    def _starts(self, at: tuple[int, ...], place: Scalars, axes: Any, batching: Any, along: Any, ndim: int) -> list[Operand]:
+    def _starts(
+        self, at: tuple[int, ...], place: Scalars, axes: Any, batching: Any, along: Any, ndim: int
+    ) -> list[Operand]:
         starts: list[Operand] = [0] * ndim
         for axis, start in zip(axes, place, strict=True):
             starts[axis] = start
@@ -590,7 +711,9 @@ class Interpreter:
             starts[axis] = at[k]
         return starts
 
-    def _inside(self, starts: Sequence[Operand], shape: Sequence[int], sizes: Sequence[int], t: str) -> Operand:
+    def _inside(
+        self, starts: Sequence[Operand], shape: Sequence[int], sizes: Sequence[int], t: str
+    ) -> Operand:
         """Whether a window lies within an array."""
         inside: Operand = True
         for start, length, size in zip(starts, shape, sizes, strict=True):
@@ -609,13 +732,24 @@ class Interpreter:
         windows = iter(updates.shape[i] for i in dims.update_window_dims)
         sizes = tuple(1 if i in alone else next(windows) for i in range(x.ndim))
         batch = places.shape[:-1]
-        updates = np.moveaxis(updates, dims.update_window_dims, range(len(batch), updates.ndim)) if dims.update_window_dims else updates
+        updates = (
+            np.moveaxis(updates, dims.update_window_dims, range(len(batch), updates.ndim))
+            if dims.update_window_dims
+            else updates
+        )
         updates = updates.reshape(*batch, -1)
         offsets, index_type = self._offsets(x.shape, sizes), type_of(e.invars[1].aval)
         clips = p["mode"] == lax.GatherScatterMode.CLIP
         value: Value = x
         for at in np.ndindex(batch):
-            starts = self._starts(at, places[at], dims.scatter_dims_to_operand_dims, dims.operand_batching_dims, dims.scatter_indices_batching_dims, x.ndim)
+            starts = self._starts(
+                at,
+                places[at],
+                dims.scatter_dims_to_operand_dims,
+                dims.operand_batching_dims,
+                dims.scatter_indices_batching_dims,
+                x.ndim,
+            )
             inside = True if clips else self._inside(starts, x.shape, sizes, index_type)
             if inside is False:
                 continue
@@ -642,7 +776,9 @@ class Interpreter:
         if op == "add":
             return self._reduce(lambda row: self.b.total(row, t), inputs[0], axes)
         none = _of_none(op, t)
-        one_by_one = lambda row: functools.reduce(lambda x, y: self.b.apply(op, t, x, y), row) if row else none
+        one_by_one = lambda row: (
+            functools.reduce(lambda x, y: self.b.apply(op, t, x, y), row) if row else none
+        )
         return self._reduce(one_by_one, inputs[0], axes)
 
     def _place_of_most(self, e: Any, inputs: list[Scalars]) -> Scalars:
@@ -656,7 +792,11 @@ class Interpreter:
             for i, x in enumerate(row[1:], 1):
                 taken = self.b.compare(better, x, best, t)
                 if is_float(t):
-                    taken = self.b.both(self.b.compare("eq", best, best, t), self.b.either(taken, self.b.compare("ne", x, x, t), "bool"), "bool")
+                    taken = self.b.both(
+                        self.b.compare("eq", best, best, t),
+                        self.b.either(taken, self.b.compare("ne", x, x, t), "bool"),
+                        "bool",
+                    )
                 found, best = self.b.select(taken, i, found, out), self.b.select(taken, x, best, t)
             return found
 
@@ -709,7 +849,9 @@ class Interpreter:
         t, kind = type_of(e.outvars[0].aval), type_of(e.invars[0].aval)
         if kind == "bool":
             no, yes = cases
-            return self.each(lambda p, x, y: self.b.select(p, x, y, t), np.broadcast_to(which, yes.shape), yes, no)
+            return self.each(
+                lambda p, x, y: self.b.select(p, x, y, t), np.broadcast_to(which, yes.shape), yes, no
+            )
 
         def choose(p: Operand, *x: Operand) -> Operand:
             value = x[-1]
@@ -721,7 +863,11 @@ class Interpreter:
 
     def _convert(self, e: Any, inputs: list[Scalars]) -> Scalars:
         source, target = type_of(e.invars[0].aval), type_of(e.outvars[0].aval)
-        return self.each(lambda x: self.b.convert(x, source, target), inputs[0]) if source != target else inputs[0]
+        return (
+            self.each(lambda x: self.b.convert(x, source, target), inputs[0])
+            if source != target
+            else inputs[0]
+        )
 
     def _next_after(self, e: Any, inputs: list[Scalars]) -> Scalars:
         """By S. M. Rump et al., "Computing predecessor and successor in rounding to nearest", BIT 49, 2009."""
@@ -751,7 +897,10 @@ class Interpreter:
     def _clamp(self, e: Any, inputs: list[Scalars]) -> Scalars:
         t = type_of(e.outvars[0].aval)
         low, x, high = inputs
-        return self.each(lambda l, y, h: self.b.apply("min", t, self.b.apply("max", t, y, l), h), *np.broadcast_arrays(low, x, high))
+        return self.each(
+            lambda least, y, most: self.b.apply("min", t, self.b.apply("max", t, y, least), most),
+            *np.broadcast_arrays(low, x, high),
+        )
 
     def _integer_pow(self, e: Any, inputs: list[Scalars]) -> Scalars:
         t = type_of(e.outvars[0].aval)
@@ -765,7 +914,9 @@ class Interpreter:
         b, t = self.b, type_of(e.outvars[0].aval)
         if e.params["rounding_method"] == lax.RoundingMethod.TO_NEAREST_EVEN:
             return self.each(lambda x: b.apply("round", t, x), inputs[0])
-        away = lambda x: b.mul(b.apply("sign", t, x), b.apply("floor", t, b.add(b.apply("abs", t, x), 0.5, t)), t)
+        away = lambda x: b.mul(
+            b.apply("sign", t, x), b.apply("floor", t, b.add(b.apply("abs", t, x), 0.5, t)), t
+        )
         return self.each(away, inputs[0])
 
     def _bitcast(self, e: Any, inputs: list[Scalars]) -> Scalars:
@@ -773,7 +924,9 @@ class Interpreter:
         if np.dtype(source).itemsize != np.dtype(target).itemsize:
             raise Untranslatable(f"a bit cast from {source} to {target} has no scalar code")
         known = lambda x: np.dtype(source).type(x).view(target).item()
-        return self.each(lambda x: known(x) if is_number(x) else self.b.node("bitcast", target, x, data=source), inputs[0])
+        return self.each(
+            lambda x: known(x) if is_number(x) else self.b.node("bitcast", target, x, data=source), inputs[0]
+        )
 
     def _total_order(self, e: Any, inputs: list[Scalars]) -> Scalars:
         b, t = self.b, type_of(e.invars[0].aval)
@@ -804,7 +957,13 @@ def _indexed_shapes(jaxpr: Any) -> set[tuple[int, ...]]:
     shapes: set[tuple[int, ...]] = set()
     for e in jaxpr.eqns:
         name = e.primitive.name
-        places = e.invars[1:] if name in ("dynamic_slice", "gather") else e.invars[2:] if name == "dynamic_update_slice" else e.invars[1:2]
+        places = (
+            e.invars[1:]
+            if name in ("dynamic_slice", "gather")
+            else e.invars[2:]
+            if name == "dynamic_update_slice"
+            else e.invars[1:2]
+        )
         if name in ("dynamic_slice", "gather", "dynamic_update_slice", "scatter", "scatter-add") and not all(
             isinstance(x, core.Literal) for x in places
         ):
@@ -819,7 +978,8 @@ def _indexed_shapes(jaxpr: Any) -> set[tuple[int, ...]]:
 def _raises(jaxpr: Any) -> bool:
     """Whether a branch does nothing but raise, as `equinox.error_if` has it."""
     return any(
-        e.primitive.name == "pure_callback" and "_error.<locals>" in str(e.params.get("callback")) for e in jaxpr.eqns
+        e.primitive.name == "pure_callback" and "_error.<locals>" in str(e.params.get("callback"))
+        for e in jaxpr.eqns
     )
 
 
@@ -836,8 +996,25 @@ def _of_none(op: str, t: str) -> Operand:
     return int(np.iinfo(t).min if op == "max" else np.iinfo(t).max)
 
 
-_INLINED = frozenset(("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint", "custom_vjp_call", "custom_vjp_call_jaxpr", "custom_lin"))
-_CONTROL: dict[str, Callable[..., list[Value]]] = {"while": Interpreter._while, "scan": Interpreter._scan, "cond": Interpreter._cond}
+_INLINED = frozenset(
+    (
+        "jit",
+        "pjit",
+        "closed_call",
+        "core_call",
+        "remat",
+        "remat2",
+        "checkpoint",
+        "custom_vjp_call",
+        "custom_vjp_call_jaxpr",
+        "custom_lin",
+    )
+)
+_CONTROL: dict[str, Callable[..., list[Value]]] = {
+    "while": Interpreter._while,
+    "scan": Interpreter._scan,
+    "cond": Interpreter._cond,
+}
 _INDEXED: dict[str, Callable[..., Value]] = {
     "dynamic_slice": Interpreter._dynamic_slice,
     "dynamic_update_slice": Interpreter._dynamic_update_slice,
@@ -848,14 +1025,22 @@ _INDEXED: dict[str, Callable[..., Value]] = {
 _PASSED = {
     "select_if_vmap": 1,
     **dict.fromkeys(
-        ("nonbatchable", "copy", "copy_p", "reduce_precision", "device_put", "sharding_constraint", "pvary"), 0
+        ("nonbatchable", "copy", "copy_p", "reduce_precision", "device_put", "sharding_constraint", "pvary"),
+        0,
     ),
 }
 _REFUSED = frozenset(("nondifferentiable", "nondifferentiable_backward"))
 _NAMES = {"add_any": "add"}
 _REDUCTIONS = {
-    "reduce_sum": "add", "reduce_max": "max", "reduce_min": "min", "reduce_prod": "mul", "reduce_and": "and", "reduce_or": "or",
-    "unvmap_max": "max", "unvmap_all": "and", "unvmap_any": "or",  # of Equinox, over all entries
+    "reduce_sum": "add",
+    "reduce_max": "max",
+    "reduce_min": "min",
+    "reduce_prod": "mul",
+    "reduce_and": "and",
+    "reduce_or": "or",
+    "unvmap_max": "max",
+    "unvmap_all": "and",
+    "unvmap_any": "or",  # of Equinox, over all entries
 }
 _CUMULATIVE = {"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin": "min"}
 _COMPOSED: dict[str, Callable[..., Operand]] = {

@@ -1,0 +1,351 @@
+"""Functions as programs of scalars, beside the same functions by `jax.jit`, finite differences and closed forms."""
+
+from collections.abc import Callable
+from typing import Any
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optimistix as optx
+import pytest
+from jax import lax
+from numpy.testing import assert_allclose
+
+import ukjax as uk
+
+X = jnp.array([0.5, 1.5, 2.5])
+MATRIX = jnp.asarray(np.random.default_rng(0).normal(size=(4, 4)))
+
+
+def _newton(x: Any) -> Any:
+    """Square roots, each by as many steps as it takes."""
+    step = lambda y: 0.5 * (y + x / y)
+    return lax.while_loop(lambda y: jnp.any(jnp.abs(y * y - x) > 1e-13), step, x + 1.0)
+
+
+def _indexed(x: Any) -> Any:
+    """A loop that reads and writes an array at places it computes."""
+    step = lambda i, a: a.at[i % 50].add(0.01 * jnp.sin(a[(i * 7) % 50]))
+    return lax.fori_loop(0, 300, step, jnp.zeros(50).at[:3].set(x))
+
+
+def _scanned(x: Any) -> Any:
+    """A loop over rows that gives rows."""
+    step = lambda c, y: (0.9 * c + jnp.sin(y * x[2]), 0.01 * c * c)
+    return lax.scan(step, x[0], jnp.tile(x, 40))
+
+
+def _chosen(x: Any) -> Any:
+    """A side with a loop, and one without."""
+    long = lambda y: lax.fori_loop(0, 300, lambda i, s: 1.01 * jnp.sin(s), y)
+    return lax.cond(x[0] > 0.4, long, lambda y: 2 * jnp.cos(y), x)
+
+
+def _nested(x: Any) -> Any:
+    """A loop within a loop, whose length each pass decides."""
+
+    def outer(i: Any, s: Any) -> Any:
+        goes_on = lambda u: jnp.abs(u * u - s[1] - i) > 1e-12
+        root = lax.while_loop(goes_on, lambda u: 0.5 * (u + (s[1] + i) / u), s[0])
+        return 0.5 * s + 0.3 * root * x[2] + 0.1
+
+    return lax.fori_loop(0, 30, outer, x)
+
+
+@jax.custom_jvp
+def _doubled_slope(x: Any) -> Any:
+    return jnp.sin(x)
+
+
+_doubled_slope.defjvp(lambda x, dx: (jnp.sin(x[0]), 2 * jnp.cos(x[0]) * dx[0]))
+
+SMOOTH: dict[str, tuple[Callable[..., Any], Any]] = {
+    "entries": (lambda x: (jnp.sin(x) * x.sum(), x[::-1] ** 2 / jnp.tanh(x)), X),
+    "functions": (
+        lambda x: [
+            f(x / 3)
+            for f in (jnp.exp, jnp.log, jnp.arctan, jnp.arcsin, jnp.sqrt, jnp.cbrt, jax.lax.erf, jnp.cosh)
+        ],
+        X,
+    ),
+    "powers": (lambda x: (x**3, x**2.5, x ** x[0], jnp.arctan2(x, x[0]), jnp.hypot(x, x[1])), X),
+    "while": (_newton, X),
+    "indexed": (_indexed, X),
+    "scan": (_scanned, X),
+    "cond": (_chosen, X),
+    "nested": (_nested, X),
+    "solve": (lambda a: (jnp.linalg.solve(a, a[0]), jnp.linalg.inv(a), jnp.linalg.det(a)), MATRIX),
+    "cholesky": (lambda a: jnp.linalg.cholesky(a @ a.T + jnp.eye(4)), MATRIX),
+    "eigh": (lambda a: jnp.linalg.eigvalsh(a + a.T), MATRIX),
+    "svd": (lambda a: jnp.linalg.svd(a[:3], compute_uv=False), MATRIX),
+    "qr": (lambda a: jnp.linalg.qr(a)[1], MATRIX),
+}
+ROUGH: dict[str, tuple[Callable[..., Any], Any]] = {
+    "order": (lambda x: (jnp.sort(x), jnp.argsort(-x), jnp.argmax(x), jnp.sort(jnp.stack([x, -x]), 0)), X),
+    "places": (
+        lambda x: (x[jnp.argmax(x)], jnp.arange(40.0)[jnp.int32(x[0] * 30)], x.at[jnp.int32(x[1])].set(7)),
+        X,
+    ),
+    "integers": (
+        lambda x: (
+            lambda k: (
+                k // 3,
+                k % 3,
+                -k // 3,
+                k << 30,
+                k >> 1,
+                k & 6,
+                k ^ 5,
+                k * k * 10**9,
+                jnp.uint32(k) - 7,
+            )
+        )(jnp.int32(x * 4)),
+        X,
+    ),
+    "rounding": (
+        lambda x: (
+            jnp.floor(x),
+            jnp.round(x),
+            jnp.trunc(-x),
+            jnp.sign(x - 1),
+            jnp.nextafter(x, 9.0),
+            jnp.rint(x),
+        ),
+        X,
+    ),
+    "bits": (lambda x: jnp.uint32(x[0]) * jnp.uint32(0x9E3779B9) ^ (jnp.uint32(x[2]) << jnp.uint32(7)), X),
+    "truths": (
+        lambda x: (x > 1, jnp.any(x > 2), jnp.all(x > 0) & ~(x[0] > x), jnp.where(x > 1, x, jnp.inf)),
+        X,
+    ),
+    "tables": (
+        lambda x: (
+            jnp.interp(x, jnp.arange(9.0), jnp.arange(9.0) ** 2),
+            jnp.searchsorted(jnp.arange(30.0), x),
+        ),
+        X,
+    ),
+}
+CASES = SMOOTH | ROUGH
+
+
+def _total(f: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda x: sum(jnp.sum(jnp.sin(y)) for y in jax.tree.leaves(f(x)))
+
+
+def _assert_same(found: Any, wanted: Any, rtol: float = 1e-12) -> None:
+    assert jax.tree.structure(found) == jax.tree.structure(wanted)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        assert (a.shape, a.dtype) == (b.shape, b.dtype)
+        assert_allclose(a, b, rtol=rtol, atol=rtol)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_function_gives_what_it_gives_by_xla(name: str) -> None:
+    f, x = CASES[name]
+    _assert_same(uk.scalarize(f)(x), jax.jit(f)(x))
+
+
+@pytest.mark.parametrize("name", ["while", "cond", "nested", "solve", "places", "indexed"])
+def test_members_of_a_batch_are_those_alone(name: str) -> None:
+    f, x = CASES[name]
+    scalar = uk.scalarize(f)
+    batch = jnp.stack([(1 + 0.07 * k) * x for k in range(11)], 1)
+    alone = [scalar(batch[:, k]) for k in range(11)]
+    _assert_same(jax.vmap(scalar, 1)(batch), jax.tree.map(lambda *y: jnp.stack(y), *alone))
+    pairs = jnp.stack([batch[:, :3], 2 * batch[:, :3]])  # nested, in other axes
+    twice = jax.vmap(jax.vmap(scalar, -1), 0)(pairs)
+    _assert_same(jax.tree.map(lambda y: y[0, 1], twice), alone[1])
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_first_and_second_derivatives_are_those_of_differences(name: str) -> None:
+    f, x = SMOOTH[name]
+    scalar, h = _total(uk.scalarize(f)), 1e-6
+    d = jnp.asarray(np.random.default_rng(1).normal(size=x.shape))
+    slope = (_total(jax.jit(f))(x + h * d) - _total(jax.jit(f))(x - h * d)) / (2 * h)
+    assert_allclose(jax.jvp(scalar, (x,), (d,))[1], slope, rtol=1e-5, atol=1e-8)
+    gradient = jax.jit(jax.grad(scalar))
+    assert_allclose(jnp.sum(gradient(x) * d), slope, rtol=1e-5, atol=1e-8)
+    bend = (gradient(x + h * d) - gradient(x - h * d)) / (2 * h)
+    scale = float(jnp.max(jnp.abs(bend))) + 1e-3
+    ways = {
+        "forward over reverse": lambda: jax.jvp(jax.grad(scalar), (x,), (d,))[1],
+        "reverse over reverse": lambda: jax.grad(lambda y: jnp.sum(jax.grad(scalar)(y) * d))(x),
+        "reverse over forward": lambda: jax.grad(lambda y: jax.jvp(scalar, (y,), (d,))[1])(x),
+    }
+    for way, second in ways.items():
+        assert_allclose(second() / scale, bend / scale, rtol=0, atol=1e-6, err_msg=way)
+
+
+@pytest.mark.parametrize("name", ["while", "cond", "solve"])
+def test_derivatives_of_members_are_those_alone(name: str) -> None:
+    f, x = SMOOTH[name]
+    gradient = jax.grad(_total(uk.scalarize(f)))
+    batch = jnp.stack([x, 1.1 * x, 0.3 * x])
+    alone = jnp.stack([gradient(y) for y in batch])
+    assert_allclose(jax.vmap(gradient)(batch), alone, rtol=1e-12)
+    summed = jax.grad(lambda y: jnp.sum(jax.vmap(_total(uk.scalarize(f)))(y)))(batch)
+    assert_allclose(summed, alone, rtol=1e-12)
+
+
+def test_a_derivative_that_an_author_gives_is_taken() -> None:
+    scalar = uk.scalarize(lambda x: jnp.sum(_doubled_slope(x) * x))
+    wanted = jax.jacfwd(lambda x: jnp.sum(_doubled_slope(x) * x))(X)
+    assert_allclose(jax.grad(scalar)(X), wanted, rtol=1e-14)
+    assert_allclose(jax.jacfwd(scalar)(X), wanted, rtol=1e-14)
+
+
+NARROW: dict[str, Callable[..., Any]] = {
+    "loop": lambda x: lax.fori_loop(0, 40, lambda i, y: 0.5 * (y + x / y), x + 1),
+    "indexed": lambda x: lax.fori_loop(
+        0, 99, lambda i, a: a.at[i % 9].add(a[(i * 7) % 9] / 9), jnp.tile(x, 3)
+    ),
+    "cond": _chosen,
+    "solve": lambda x: jnp.linalg.solve(jnp.outer(x, x) + jnp.eye(3, dtype=x.dtype), x),
+    "sines": lambda x: (jnp.sin(40 * x), jnp.cos(x), x**2.5, jnp.exp(-x)),
+}
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_float32_stays_float32(name: str) -> None:
+    x, f = X.astype(jnp.float32), NARROW[name]
+    _assert_same(uk.scalarize(f)(x), jax.jit(f)(x), rtol=3e-6)
+
+
+class _Oscillator(eqx.Module):
+    stiffness: Any
+    name: str = eqx.field(static=True, default="oscillator")
+
+    def force(self, x: Any) -> Any:
+        return -self.stiffness * x
+
+
+def test_arguments_are_pytrees_and_statics() -> None:
+    @uk.scalarize
+    def step(model: _Oscillator, state: dict, *, steps: int, kind: str) -> Any:
+        assert kind == "plain"
+        v = state["v"] + 0.1 * steps * model.force(state["x"])
+        return {"x": state["x"] + v, "v": v}, jnp.zeros((0, 3))
+
+    state = {"x": jnp.ones(2), "v": jnp.zeros(2)}
+    found, empty = step(_Oscillator(jnp.asarray(4.0)), state, steps=2, kind="plain")
+    assert_allclose(found["v"], -0.8 * np.ones(2))
+    assert empty.shape == (0, 3)
+    slope = jax.grad(lambda k: step(_Oscillator(k), state, steps=2, kind="plain")[0]["x"].sum())(
+        jnp.asarray(4.0)
+    )
+    assert_allclose(slope, -0.4)
+
+
+def test_what_is_closed_over_may_be_traced() -> None:
+    def loss(y: Any) -> Any:
+        return jnp.sum(uk.scalarize(lambda x: x * y * jnp.sin(y))(X))
+
+    assert_allclose(jax.grad(loss)(2.0), float(X.sum()) * (np.sin(2) + 2 * np.cos(2)), rtol=1e-14)
+    assert_allclose(
+        jax.jit(jax.vmap(loss))(jnp.array([1.0, 2.0])),
+        [X.sum() * np.sin(1), 2 * X.sum() * np.sin(2)],
+        rtol=1e-14,
+    )
+
+
+def test_large_arrays_are_read_from_memory() -> None:
+    table = jnp.asarray(np.random.default_rng(2).normal(size=5000))
+    long = jnp.arange(3000.0)
+    assert_allclose(uk.scalarize(lambda i, x: table[i] * x[17])(4321, long), table[4321] * 17)
+
+
+def test_an_operation_without_scalar_code_is_named() -> None:
+    callback = lambda x: jax.pure_callback(np.sin, jax.ShapeDtypeStruct((3,), jnp.float64), x)
+    with pytest.raises(uk.Untranslatable, match="pure_callback"):
+        uk.scalarize(callback)(X)
+    assert_allclose(uk.scalarize(callback, fallback="xla")(X), np.sin(X))
+    with pytest.raises(uk.InputError, match="fallback"):
+        uk.scalarize(callback, fallback="numpy")  # type: ignore[arg-type]
+    with pytest.raises(uk.InputError, match="takes a function"):
+        uk.scalarize(3)  # type: ignore[arg-type]
+
+
+def test_an_error_that_equinox_would_raise_is_nan() -> None:
+    f = uk.scalarize(lambda x: eqx.error_if(x, x < 0, "negative"))
+    assert_allclose(f(X), X)
+    assert np.isnan(f(-X)).all()
+
+
+def test_the_text_shows_loops() -> None:
+    text = uk.scalarize(_newton).as_text(X)
+    assert "loop from" in text
+    assert "while" in text
+
+
+def test_what_is_exported_gives_the_same() -> None:
+    scalar = uk.scalarize(_newton)
+    exported = jax.export.export(jax.jit(scalar))(jax.ShapeDtypeStruct((3,), jnp.float64))
+    assert_allclose(exported.call(X), np.sqrt(X), rtol=1e-14)
+
+
+# --- whole integrations by Diffrax ------------------------------------------------------------------------------------
+
+
+def _robertson(t: Any, y: Any, rates: Any) -> Any:
+    slow, fast, medium = rates
+    first = -slow * y[0] + medium * y[1] * y[2]
+    last = fast * y[1] ** 2
+    return jnp.stack([first, -first - last, last])
+
+
+RATES, START = jnp.array([0.04, 3e2, 1e2]), jnp.array([1.0, 0.0, 0.0])
+
+
+def _integrate(rates: Any, solver: Any, **options: Any) -> Any:
+    saveat = options.pop("saveat", dfx.SaveAt(t1=True))
+    return dfx.diffeqsolve(
+        dfx.ODETerm(_robertson),
+        solver,
+        0.0,
+        10.0,
+        None,
+        START,
+        rates,
+        saveat=saveat,
+        stepsize_controller=dfx.PIDController(rtol=1e-8, atol=1e-8),
+        adjoint=dfx.ForwardMode(),
+        throw=False,
+        max_steps=4096,
+        **options,
+    )
+
+
+WHOLE: dict[str, Callable[[Any], Any]] = {
+    "Tsit5": lambda k: _integrate(k, dfx.Tsit5()).ys,
+    "times": lambda k: _integrate(k, dfx.Dopri5(), saveat=dfx.SaveAt(ts=jnp.linspace(0, 10, 7))).ys,
+    "Kvaerno5": lambda k: _integrate(k, dfx.Kvaerno5()).ys,
+    "event": lambda k: (lambda s: (s.ts, s.ys))(
+        _integrate(
+            k, dfx.Tsit5(), event=dfx.Event(lambda t, y, args, **_: y[0] - 0.9, optx.Newton(1e-10, 1e-10))
+        )
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "name", ["Tsit5", *(pytest.param(x, marks=pytest.mark.slow) for x in WHOLE if x != "Tsit5")]
+)
+def test_diffrax_runs_as_one_program(name: str) -> None:
+    run, d = WHOLE[name], jnp.array([0.01, 30.0, -5.0])
+    scalar = uk.scalarize(run)
+    _assert_same(scalar(RATES), jax.jit(run)(RATES), rtol=1e-9)
+    slope = jax.jvp(_total(run), (RATES,), (d,))[1]  # by JAX itself
+    assert_allclose(jax.jvp(_total(scalar), (RATES,), (d,))[1], slope, rtol=1e-6)
+    gradient = jax.grad(_total(scalar))
+    assert_allclose(jnp.sum(gradient(RATES) * d), slope, rtol=1e-6)
+    if name == "Tsit5":
+        second = jax.jvp(jax.grad(_total(scalar)), (RATES,), (d,))[1]
+        assert_allclose(
+            jax.grad(lambda k: jnp.sum(jax.grad(_total(scalar))(k) * d))(RATES), second, rtol=1e-6
+        )
+        members = jnp.stack([RATES, 2 * RATES, 0.1 * RATES])
+        assert_allclose(jax.vmap(scalar)(members)[1:, 0], [scalar(x)[0] for x in members[1:]], rtol=1e-12)
