@@ -156,7 +156,7 @@ def test_members_of_a_batch_are_those_alone(name: str) -> None:
     alone = [scalar(batch[:, k]) for k in range(11)]
     _assert_same(jax.vmap(scalar, 1)(batch), jax.tree.map(lambda *y: jnp.stack(y), *alone))
     pairs = jnp.stack([batch[:, :3], 2 * batch[:, :3]])  # nested, in other axes
-    twice = jax.vmap(jax.vmap(scalar, -1), 0)(pairs)
+    twice = jax.vmap(jax.vmap(scalar, 1), 0)(pairs)
     _assert_same(jax.tree.map(lambda y: y[0, 1], twice), alone[1])
 
 

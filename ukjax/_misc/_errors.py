@@ -17,7 +17,7 @@ class InputError(ValueError):
         super().__init__(" ".join(str(message).split()))
 
 
-class Untranslatable(Exception):  # noqa: N818: a public name that is a contract
+class Untranslatable(Exception):  # noqa: N818
     """A function that cannot be written as a program of scalars; the message says which operation of it, and why."""
 
 

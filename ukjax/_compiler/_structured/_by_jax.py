@@ -29,7 +29,7 @@ def evaluate(outputs: Sequence[Any], params: Sequence[Node], operands: Sequence[
     members = next((x.shape[1] for x in operands if x.ndim > 1), 1)
     flat = [x for out in outputs for x in ([out] if isinstance(out, Node) else out)]
     values = {p: x if x.ndim > 1 else x[:, None] for p, x in zip(params, operands, strict=True)}
-    run = _Evaluator(Needed(flat), values, members)
+    run = _Evaluator(Needed(flat, values=True), values, members)
     run.nodes(run.needed.outermost)
     found = []
     for out in outputs:
@@ -86,7 +86,7 @@ class _Evaluator:
                 self.typed(args[1], "int64"), (self.members,)
             )
             return jnp.where(here & self.mask, self.typed(args[2], t), array)
-        if op in ("rule", "refuse"):
+        if op in ("rule", "refuse", "attached"):
             return self.typed(args[0], t)
         if op == "convert":
             return lax.convert_element_type(self.values[args[0]], np.dtype(t))
@@ -109,7 +109,7 @@ class _Evaluator:
         params, mine = [body.region.params[k] for k in live], self.needed.of(body.region)
         if any(p.size == GROWING for p in params):
             raise Untranslatable("reverse mode through a loop needs machine code, which runs on a CPU")
-        asked, around, outer = set(Needed([body.condition]).nodes), dict(self.values), self.mask
+        asked, around, outer = set(Needed([body.condition], values=True).nodes), dict(self.values), self.mask
 
         def active(state: Sequence[Array]) -> Array:
             self.values = around | dict(zip(params, state, strict=True))

@@ -63,7 +63,8 @@ class Node:
 GROWING = -1
 """The size of an array that grows as it is stored to: the tape of a loop."""
 
-Operand = Node | Number
+Operand = Any
+"""A node or a number. Type checkers cannot follow which, as it is told by class, for speed."""
 
 
 class LoopBody(NamedTuple):
@@ -299,6 +300,7 @@ OPERATIONS: dict[str, Operation] = {
     "convert": Operation(lambda x: x, _unary(lambda b, t, x, y: 1.0), jax="convert_element_type"),
     "bitcast": Operation(lambda x: x, jax="bitcast_convert_type"),
     "stop_gradient": Operation(lambda x: x, _no_slope),
+    "attached": Operation(lambda x, carrier: x, lambda b, t, x, carrier, y: (None, 1.0)),
 }
 """What a program can do with scalars; what is not here, nor written in terms of it by `_trace`, cannot be translated."""
 
@@ -717,7 +719,8 @@ class Needed:
     - `outputs`: of each node that controls, those of its outputs that are needed.
     """
 
-    def __init__(self, outputs: Iterable[Operand]):
+    def __init__(self, outputs: Iterable[Operand], values: bool = False):
+        self._values = values  # whether derivatives are not asked for
         self.live: dict[Node, set[int]] = {}
         self.owner: dict[Region, Node] = {}
         self.outputs: dict[Node, list[Node]] = {}
@@ -769,7 +772,7 @@ class Needed:
         elif node.op == "branch":
             self._need([node.args[0]])
         else:
-            self._need(node.args)
+            self._need(node.args[:1] if self._values and node.op in ("rule", "attached") else node.args)
 
     def _need_carried(self, loop: Node, k: int) -> None:
         live = self.live.setdefault(loop, set())

@@ -1,7 +1,7 @@
 """Programs of scalars as the text of LLVM functions: each scalar a register, or a vector of one number of each member.
 
-Members of a batch lie side by side in vectors. In a loop, those that have ended keep what they carry, and the loop goes on
-until the last one has; what is stored meanwhile is stored for the others only.
+Members of a batch lie side by side in vectors. In a loop, those that have ended keep what they carry, and the loop goes
+on until the last one has; what is stored meanwhile is stored for the others only.
 
 Arrays in memory are changed in place where nothing reads their former entries any more, and copied where something does.
 """
@@ -115,7 +115,7 @@ class _Function:
         self.tapes = list[str]()  # headers of growing arrays
         self.turned: dict[tuple[str, str], Any] = {}
         flat = [x for out in outputs for x in ([out] if isinstance(out, Node) else out)]
-        self.needed = Needed(flat)
+        self.needed = Needed(flat, values=True)
         self._note_uses(flat)
         self._outputs, self._operands, self._results, self._params = outputs, operands, results, params
 
@@ -269,7 +269,7 @@ class _Function:
                     use(node.args[k], node.number, node.region)
                     use(node.data.results[k], math.inf, node.data.region)
                 continue
-            for x in node.args:
+            for x in node.args[:1] if node.op in ("rule", "attached") else node.args:
                 use(x, node.number, node.region)
             if node.op == "branch":
                 for region, results in zip(node.data.regions, node.data.results, strict=True):
@@ -317,9 +317,7 @@ class _Function:
         """Stores an entry of all members, at the same place of each."""
         kind = self.lanes(stored_type(t))
         if mask:
-            value = self(
-                f"select {self.lanes('i1')} {mask}, {self.vector(t)} {value}, {self.vector(t)} {self.read(place, index, t)}"
-            )
+            value = self.choose(mask, value, self.read(place, index, t), t)
         if t == "bool":
             value = self(f"zext {self.lanes('i1')} {value} to {kind}")
         self.do(f"store {kind} {value}, ptr {self.address(place, index, t)}, align {np.dtype(t).itemsize}")
@@ -527,7 +525,7 @@ class _Function:
         for param, _ in scalars:
             self.names[param] = self.new("p")
             self.lines.append("")
-        asked = set(Needed([body.condition]).nodes)
+        asked = set(Needed([body.condition], values=True).nodes)
         mine = self.needed.of(body.region)
         self.nodes([x for x in mine if x in asked])
         go = self.value(body.condition, "bool")
@@ -661,7 +659,7 @@ class _Function:
         self._name_outputs(node, named | {k: ("", place) for k, place in arrays.items()})
 
     def _changed_in_place(self, node: Node) -> dict[int, int]:
-        """Of arrays that both sides of a branch make of the same one, which nobody reads later, the number of that one."""
+        """Of arrays that both sides make of the same one, which nobody reads later, the number of that one."""
         body, given = node.data, node.args[1:]
         found: dict[int, int] = {}
         for k in (x.data for x in self.needed.outputs.get(node, ()) if x.size is not None):
@@ -682,7 +680,7 @@ class _Function:
     def scalar(self, node: Node) -> str:
         """Writes one operation."""
         op, t = node.op, node.type
-        if op in ("rule", "refuse", "stop_gradient"):
+        if op in ("rule", "refuse", "stop_gradient", "attached"):
             return self.value(node.args[0], t)
         if op in _WRITTEN:
             return _WRITTEN[op](self, node)

@@ -14,6 +14,8 @@ from ._ir import Builder, Needed, Node, Operand, Region, as_text, is_float
 from ._llvm import ArrayOperand, write_function
 from ._trace import MATERIALIZED, Interpreter, Stored, Value, filled, type_of
 
+_MOST = 200_000  # operations of a program: LLVM takes minutes for more
+
 
 @final
 class Program:
@@ -102,7 +104,7 @@ def program_of(closed: Any, is_operand: Callable[[Any], bool]) -> tuple[Program,
 
     **Raises:** `Untranslatable`.
     """
-    build = Builder()
+    build = Builder(_MOST)
     interpreter = Interpreter(build)
 
     def given(aval: Any) -> Value:

@@ -41,6 +41,7 @@ _WRITTEN_OUT = 400  # operations that a loop of known length may become; more st
 _MOST_PASSES = 64
 _SELECTED = 8  # entries up to which a place that is not known is found by comparing, not in memory
 _CARRIED = 40  # entries above which what a loop carries stays an array
+_LONG = 64  # entries of an array in memory above which an operation on it is a loop
 _BRANCHES = 60  # operations up to which both sides of a branch are computed
 MATERIALIZED = 2_000
 """Entries of an array that become scalars; a larger one can only be indexed."""
@@ -150,6 +151,7 @@ class Interpreter:
 
     def __init__(self, builder: Builder):
         self.b, self._debug_info = builder, None
+        self._opened: list[Any] = []  # operations that are being traced by their own functions
 
     # --- values
 
@@ -181,15 +183,94 @@ class Interpreter:
             return Stored(first.args[0], x.shape)
         return Stored(self.b.pack(flat.tolist(), t), x.shape)
 
-    def _part(self, x: Stored, places: np.ndarray) -> Value:
-        """Entries of an array in memory, of which only those asked for become scalars."""
-        if places.size == x.size and np.array_equal(places.reshape(-1), np.arange(x.size)):
-            return Stored(x.node, places.shape)
-        if places.size > MATERIALIZED:
-            raise Untranslatable(
-                f"an array of {places.size:,} entries is too large to be written out as scalars"
-            )
-        return filled(places.shape, [self.b.load(x.node, int(i)) for i in places.reshape(-1)])
+    def tabulate(
+        self, shape: tuple[int, ...], t: str, entry: Callable[[Operand], Operand], into: Any = None
+    ) -> Stored:
+        """An array in memory, of which a loop computes each entry from its place; or those that follow a place in one."""
+        node, start = into or (self.b.fill(zero(t), math.prod(shape), t), 0)
+        count = math.prod(shape)
+
+        def step(carried: Sequence[Any]) -> Any:
+            i, array = carried
+            place = self.b.add(i, start, "int64")
+            write = lambda: [self.b.add(i, 1, "int64"), self.b.store(array, place, entry(i))]
+            return self.b.compare("lt", i, count, "int64"), write
+
+        return Stored(self.b.loop([0, node], [("int64", None), (t, node.size)], step)[1], shape)
+
+    def _move_stored(self, e: Any, inputs: list[Value]) -> list[Value]:
+        """Slices, joins and the like of arrays in memory: of few entries as scalars, else copied by loops."""
+        starts = np.cumsum([0, *(x.size for x in inputs)])
+        numbered = [np.arange(a, a + x.size).reshape(x.shape) for a, x in zip(starts, inputs, strict=False)]
+        outputs = []
+        for places, variable in zip(MOVES[e.primitive.name](numbered, e.params), e.outvars, strict=True):
+            places, t, shape = np.asarray(places).reshape(-1), type_of(variable.aval), variable.aval.shape
+            whole = len(inputs) == 1 and places.size == inputs[0].size
+            if whole and isinstance(inputs[0], Stored) and np.array_equal(places, np.arange(places.size)):
+                outputs.append(Stored(inputs[0].node, shape))
+            elif places.size <= _LONG:
+                owner = np.searchsorted(starts, places, "right") - 1
+                outputs.append(
+                    filled(
+                        shape,
+                        [
+                            self._entry(inputs[k], int(i - starts[k]))
+                            for k, i in zip(owner, places, strict=True)
+                        ],
+                    )
+                )
+            else:
+                outputs.append(self._join(inputs, starts, places, t, shape))
+        return outputs
+
+    def _entry(self, x: Value, i: int) -> Operand:
+        return self.b.load(x.node, i) if isinstance(x, Stored) else x.reshape(-1)[i]
+
+    def _join(
+        self, inputs: list[Value], starts: Any, places: np.ndarray, t: str, shape: tuple[int, ...]
+    ) -> Stored:
+        """An array of runs of entries of others."""
+        breaks = np.flatnonzero((np.diff(places) != 1) | np.isin(places[1:], starts)) + 1
+        node = self.b.fill(zero(t), places.size, t)
+        for a, z in zip([0, *breaks], [*breaks, places.size], strict=True):
+            k = int(np.searchsorted(starts, places[a], "right") - 1)
+            first, x = int(places[a] - starts[k]), inputs[k]
+            if z - a <= 8:
+                for i in range(a, z):
+                    node = self.b.store(node, i, self._entry(x, first + i - a))
+            else:
+                source = self.stored(x, t).node
+                read = lambda i, source=source, first=first: self.b.load(
+                    source, self.b.add(i, first, "int64")
+                )
+                node = self.tabulate((int(z - a),), t, read, into=(node, int(a))).node
+        return Stored(node, shape)
+
+    def _entry_by_entry(self, e: Any, inputs: list[Value]) -> list[Value]:
+        """An operation on each entry of arrays in memory, as a loop."""
+        uniform = lambda x: x.size == 1 or (not isinstance(x, Stored) and not any(x.strides))
+        types = [type_of(v.aval) for v in e.invars]
+        single = [self._entry(x, 0) if uniform(x) else None for x in inputs]
+        nodes = [None if uniform(x) else self.stored(x, t).node for x, t in zip(inputs, types, strict=True)]
+
+        def entry(i: Operand) -> Operand:
+            given = [
+                filled((), [x if n is None else self.b.load(n, i)])
+                for x, n in zip(single, nodes, strict=True)
+            ]
+            return self._each_rule(e, given).reshape(())[()]
+
+        return [self.tabulate(e.outvars[0].aval.shape, type_of(e.outvars[0].aval), entry)]
+
+    def _reduce_stored(self, op: str, x: Stored, t: str, first: Operand) -> list[Value]:
+        """A reduction of a whole array in memory, as a loop."""
+
+        def step(carried: Sequence[Any]) -> Any:
+            i, so_far = carried
+            more = lambda: [self.b.add(i, 1, "int64"), self.b.apply(op, t, so_far, self.b.load(x.node, i))]
+            return self.b.compare("lt", i, x.size, "int64"), more
+
+        return [filled((), [self.b.loop([0, first], [("int64", None), (t, None)], step)[1]])]
 
     def each(self, function: Callable[..., Operand], *arrays: Scalars) -> Scalars:
         """A function of scalars, of each entry."""
@@ -249,6 +330,14 @@ class Interpreter:
             start = sizes.matvec + sizes.vecmat
             given = [*inputs[start : start + sizes.solve], *inputs[sum(sizes) :]]
             return self._with_rule(e, inputs, self.closed(solve, given))
+        if name == "attached":
+            t = type_of(e.outvars[0].aval)
+            return [
+                self.each(
+                    lambda x, y: x if is_number(x) else self.b.node("attached", t, x, y),
+                    *map(self.scalars, inputs),
+                )
+            ]
         if name in _CONTROL:
             return _CONTROL[name](self, e, inputs)
         if name in (
@@ -260,11 +349,8 @@ class Interpreter:
             "scatter_add",
         ):
             return [_INDEXED[name](self, e, inputs)]
-        if name in MOVES and len(inputs) == 1 and isinstance(inputs[0], Stored):
-            return [
-                self._part(inputs[0], x)
-                for x in MOVES[name]([np.arange(inputs[0].size).reshape(inputs[0].shape)], params)
-            ]
+        if name in MOVES and any(isinstance(x, Stored) for x in inputs):
+            return self._move_stored(e, inputs)
         if name in _PASSED:
             return [inputs[_PASSED[name]]]
         if name in _REFUSED:
@@ -281,29 +367,44 @@ class Interpreter:
             function = functools.partial(REPLACED[name], **params)
             outputs = self.function(function, [v.aval for v in e.invars], inputs)
             return self._with_rule(e, inputs, outputs) if name in DIFFERENTIATED_BY_JAX else outputs
-        flat = [self.scalars(x) for x in inputs]
-        if name in _RULES:
-            return [_RULES[name](self, e, flat)]
-        op = _NAMES.get(name, name)
-        if op in OPERATIONS:
-            types = [type_of(v.aval) for v in e.invars]
-            op = {"div": "quotient", "rem": "remainder"}.get(op, op) if is_integer(types[0]) else op
-            t = types[-1] if op == "select" else types[0]
-            return [self.each(lambda *x: self.b.apply(op, t, *x), *flat)]
+        long = [isinstance(x, Stored) and x.size > _LONG for x in inputs]
+        if any(long) and self._is_of_entries(name):
+            return self._entry_by_entry(e, inputs)
+        if long == [True] and name in _REDUCTIONS and e.outvars[0].aval.size == 1:
+            op, t = _REDUCTIONS[name], type_of(e.invars[0].aval)
+            return self._reduce_stored(op, inputs[0], t, zero(t) if op == "add" else _of_none(op, t))  # type: ignore[arg-type]
+        if name in _RULES or self._is_of_entries(name):
+            return [self._each_rule(e, [self.scalars(x) for x in inputs])]
         return self._by_its_own_function(e, inputs)
+
+    def _is_of_entries(self, name: str) -> bool:
+        """Whether an operation is one on each entry."""
+        return name in _OF_ENTRIES or (name not in _RULES and _NAMES.get(name, name) in OPERATIONS)
+
+    def _each_rule(self, e: Any, flat: list[Scalars]) -> Scalars:
+        name = e.primitive.name
+        if name in _RULES:
+            return _RULES[name](self, e, flat)
+        types = [type_of(v.aval) for v in e.invars]
+        op = _NAMES.get(name, name)
+        op = {"div": "quotient", "rem": "remainder"}.get(op, op) if is_integer(types[0]) else op
+        t = types[-1] if op == "select" else types[0]
+        return self.each(lambda *x: self.b.apply(op, t, *x), *flat)
 
     def _by_its_own_function(self, e: Any, inputs: list[Value]) -> list[Value]:
         """The outputs of an operation that others defined in terms of JAX's: Equinox, Lineax, Optimistix."""
         function = getattr(e.primitive, "impl", None)
-        if e.effects or function is None or isinstance(function, functools.partial):  # JAX's own are partials
+        own = isinstance(function, functools.partial)  # JAX's own are partials
+        if e.effects or function is None or own or e.primitive in self._opened:
             raise Untranslatable(f"'{e.primitive.name}' has no scalar code")
         for v in (*e.invars, *e.outvars):
             type_of(v.aval)
         shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in e.invars]
         closed = jax.make_jaxpr(lambda *x: function(*x, **e.params))(*shapes)
-        if any(x.primitive is e.primitive for x in closed.jaxpr.eqns):
-            raise Untranslatable(f"'{e.primitive.name}' has no scalar code")
-        return self.closed(closed, inputs)
+        self._opened.append(e.primitive)
+        outputs = self.closed(closed, inputs)
+        self._opened.pop()
+        return outputs
 
     def _with_rule(self, e: Any, inputs: list[Value], values: list[Value]) -> list[Value]:
         """The values of a function whose author gave its derivative, marked as such."""
@@ -1014,6 +1115,7 @@ _CONTROL: dict[str, Callable[..., list[Value]]] = {
     "while": Interpreter._while,
     "scan": Interpreter._scan,
     "cond": Interpreter._cond,
+    "scalar_program": lambda i, e, x: _program(i, e, x),
 }
 _INDEXED: dict[str, Callable[..., Value]] = {
     "dynamic_slice": Interpreter._dynamic_slice,
@@ -1066,6 +1168,92 @@ _RULES: dict[str, Callable[..., Scalars]] = {
 }
 
 
+def _program(interpreter: Interpreter, e: Any, inputs: list[Value]) -> list[Value]:
+    """A program of the package's former compiler, of which a loop may be what runs it again."""
+    b, program = interpreter.b, e.params["program"]
+    t = np.dtype(program.dtype).name
+    arrays = [interpreter.scalars(x) for x in inputs]
+    members = np.broadcast_shapes(*(x.shape[1:] for x in arrays))
+    flat = [
+        np.broadcast_to(x.reshape(len(x), *(x.shape[1:] or (1,) * len(members))), (len(x), *members))
+        for x in arrays
+    ]
+    columns = np.concatenate([x.reshape(len(x), -1) for x in flat]).T
+    outputs = np.empty((len(program.outputs), len(columns)), object)
+    for k, column in enumerate(columns):
+        outputs[:, k] = (
+            _repeat(b, program, list(column), t) if program.again else _inline(b, program, list(column), t)
+        )
+    return [outputs.reshape(-1, *members)]
+
+
+def _inline(b: Builder, program: Any, inputs: list[Operand], t: str) -> list[Operand]:
+    """The outputs of a program of the former compiler."""
+    from .._expressions import reachable
+
+    outputs = getattr(program, "_differentiated", program.outputs)
+    values: dict[Any, Operand] = {}
+    known = lambda x: values[x] if hasattr(x, "op") else x
+    for node in reachable(outputs):
+        if node.op == "input":
+            values[node] = inputs[node.args[0]]
+            continue
+        if node.op == "ruled":
+            x, (call, k, i), *given = node.args
+            rule = _former_rule(call)
+            values[node] = b.rule(known(x), rule, k, i, [known(y) for y in given])
+            continue
+        args = [known(x) for x in node.args]
+        op = node.op
+        kinds = [x.type if isinstance(x, Node) else "bool" if isinstance(x, bool) else t for x in args]
+        if op in _COMPOSED:
+            values[node] = _COMPOSED[op](b, t, *args)
+        elif op in ("eq", "ne", "and", "or", "xor", "not") and "bool" in kinds:
+            args = [bool(x) if is_number(x) else x for x in args]
+            op = {"eq": "xor", "ne": "xor"}.get(op, op)
+            value = b.apply(op, "bool", *args)
+            values[node] = b.invert(value, "bool") if node.op == "eq" else value
+        elif op == "select":
+            kind = "bool" if kinds[1] == "bool" and kinds[2] == "bool" else t
+            values[node] = b.select(args[0], args[1], args[2], kind)
+        else:
+            values[node] = b.apply(op, t, *(x if isinstance(x, Node) else float(x) for x in args))
+    return [
+        b.convert(known(x), "bool", t)
+        if isinstance(known(x), bool) or getattr(known(x), "type", t) == "bool"
+        else known(x)
+        for x in outputs
+    ]
+
+
+@functools.cache
+def _former_rule(call: Any) -> DerivativeRule:
+    return DerivativeRule(call.function, tuple(call.inputs))
+
+
+def _repeat(b: Builder, program: Any, inputs: list[Operand], t: str) -> list[Operand]:
+    """The outputs of a program that is run again while one of them says so, with others in place of its last operand."""
+    flag, first, size = program.again
+    count = len(program.outputs)
+
+    def step(carried: Sequence[Operand]) -> Any:
+        calls, before = carried[0], list(carried[1:])
+        more = b.both(
+            b.compare("gt", before[flag], 0.5, t), b.compare("lt", calls, _MOST_CALLS, "int64"), "bool"
+        )
+        again = lambda: [
+            b.add(calls, 1, "int64"),
+            *_inline(b, program.once, [*inputs, *before[first : first + size]], t),
+        ]
+        return more, again
+
+    start = _inline(b, program.once, [*inputs, *[0.0] * size], t)
+    return list(b.loop([1, *start], [("int64", None), *[(t, None)] * count], step)[1:])
+
+
+_MOST_CALLS = 16
+
+
 def _platform(interpreter: Interpreter, e: Any, inputs: list[Scalars]) -> Scalars:
     """Which of several ways JAX takes: that of a CPU, or the default."""
     ways = e.params["platforms"]
@@ -1078,6 +1266,19 @@ def empty(aval: Any) -> Scalars:
     return constants(np.broadcast_to(np.zeros((), aval.dtype), aval.shape))
 
 
+_OF_ENTRIES = frozenset(
+    (
+        *_COMPOSED,
+        "select_n",
+        "convert_element_type",
+        "nextafter",
+        "clamp",
+        "integer_pow",
+        "round",
+        "lt_to",
+        "le_to",
+    )
+)
 _RULES["platform_index"] = _platform
 for _name in ("empty", "empty2"):
     _RULES[_name] = lambda interpreter, e, inputs: empty(e.outvars[0].aval)
