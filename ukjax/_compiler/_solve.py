@@ -142,7 +142,9 @@ class Solver:
         ]
         S = _gram(build, list(map(entries, self.W)), list(map(entries, self.scaled)))
         self.S, self.noise, self.lost = S, _noise(build, S, eps), 0.0
-        self.schur = factor(build, S, self._by_rows(A, rcond, eps) if by_rows else _rule(build, S, rcond, eps))
+        self.schur = factor(
+            build, S, self._by_rows(A, rcond, eps) if by_rows else _rule(build, S, rcond, eps)
+        )
 
     def _by_rows(self, A: np.ndarray, rcond: Expression, eps: float) -> Callable[..., Expression]:
         """The rule by A alone: of a light body the rows are nearly parallel in the metric of M^-1, and still independent."""
@@ -150,7 +152,9 @@ class Solver:
         rows = list(map(entries, A))
         angles = _gram(build, rows, rows)
         factors = factor(build, angles, _rule(build, angles, rcond, eps))
-        sines = {i: apply("mul", angles[i, i], x) for i, x in zip(factors.order, factors.inverse, strict=True)}
+        sines = {
+            i: apply("mul", angles[i, i], x) for i, x in zip(factors.order, factors.inverse, strict=True)
+        }
 
         def invert(pivot: Expression, i: int, _: Taken) -> Expression:
             kept, size = apply("ne", sines[i], 0.0), self.S[i, i]

@@ -11,7 +11,9 @@ from .._misc._arguments import fails, real_array, require_finite, require_not_ne
 from .._misc._errors import InputError
 from ._solve import is_symmetric
 
-_ROUNDING = 1e3  # machine epsilons of the slip, below which a normal velocity is zero: it comes of terms as large
+_ROUNDING = (
+    1e3  # machine epsilons of the slip, below which a normal velocity is zero: it comes of terms as large
+)
 
 
 @final
