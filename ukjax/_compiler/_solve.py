@@ -147,7 +147,7 @@ class Solver:
         )
 
     def _by_rows(self, A: np.ndarray, rcond: Expression, eps: float) -> Callable[..., Expression]:
-        """The rule by A alone: of a light body the rows are nearly parallel in the metric of M^-1, and still independent."""
+        """The rule by A alone: rows of a light body, independent in A, are nearly parallel in the metric of M^-1."""
         build, apply = self.build, self.build.apply
         rows = list(map(entries, A))
         angles = _gram(build, rows, rows)

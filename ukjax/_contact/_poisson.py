@@ -39,10 +39,10 @@ def poisson_impact(delassus: Any, velocity: Any, friction: Any, restitution: Any
 
         du/dp_n = G (1, -mu s),  s = sign u_t;      at u_t = 0 sticking, (1, -G_nt / G_tt), where |G_nt| <= mu G_tt
 
-    Compression lasts until u_n = 0, at p_c; the impact ends at (1 + e) p_c. A contact that does not close, u_n = 0 but for rounding, is
-    struck all the same where slip would press it together however large the force, G_nn - mu s G_nt < 0 (Painleve): an
-    impact without collision. For e = 0 it is that of runs; otherwise Newton's law, which runs obey, may give other
-    impulses where slip ends or turns round. This one never creates energy with e = 0.
+    Compression lasts until u_n = 0, at p_c; the impact ends at (1 + e) p_c. A contact that does not close, u_n = 0 but
+    for rounding, is struck all the same where slip would press it together however large the force,
+    G_nn - mu s G_nt < 0 (Painleve): an impact without collision. For e = 0 it is that of runs; otherwise Newton's law,
+    which runs obey, may give other impulses where slip ends or turns round. This one never creates energy with e = 0.
 
     Derivatives are those of the phases the impact has.
 

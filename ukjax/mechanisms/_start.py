@@ -160,8 +160,8 @@ def _why_no_motion(
         name for name, miss in zip(np.array(rows.names)[rows.of_velocities], missed, strict=True) if miss
     ]
     return (
-        f"no motion of the mechanism meets the rows {', '.join(names)} at t = {state[0]}: off by {worst:.1e}. A drive asks "
-        "for a rate that it cannot have in this posture, such as a dead centre: start from another, or drive another joint."
+        f"no motion of the mechanism meets the rows {', '.join(names)} at t = {state[0]}: off by {worst:.1e}. A drive "
+        "asks for a rate that it cannot have in this posture, such as a dead centre: start from another."
     )
 
 
