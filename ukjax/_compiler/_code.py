@@ -24,7 +24,7 @@ from jaxtyping import Array, Float
 
 from .._formula._acceleration import AbstractFormula, Equations
 from .._formula._equations import applied_forces
-from .._formula._on_host import CLEARLY
+from .._misc._tolerances import CLEARLY
 from .._misc._types import Coordinates, Forces, Time, Velocities
 from .._pseudoinverse import GramSchmidt
 from .._system._stabilize import AbstractStabilizer

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._formula._acceleration import AbstractFormula, Equations
+from .._misc._tolerances import KEPT_AT_STAGES, TURNED_AT_STAGES
 from .._pseudoinverse import AbstractPseudoinverse
 from ._by_pseudoinverse import acceleration_by
 from ._expressions import Expression
@@ -13,18 +14,15 @@ from ._scalars import Builder, TranslationError
 from ._solve import Solution, acceleration
 from ._vectors import plus
 
-_SHRINKS = 0.1  # a row that is independent where a step starts, by its sine there, is so at the stages down to a tenth
-# Bennett's linkage turns dependent rows by 1e-3 at steps of 0.04 s; what other sizes cost: experiments/fixed_steps.py.
-_OF_START = 3e-3
-
 
 class AtStages(NamedTuple):
     """The rule of L D L^T at stages of projected steps: the threshold is the square of the least sine of the rows where
-    the step starts, times a constant, but at least `least`.
+    the step starts, times a constant, but at least `least`, or a tenth of that sine where this is less.
 
     There, on the constraints, dependent rows are so but for rounding. At the stages they turn by how far these are off,
     and are no less dependent: taken for independent they stop the motion. Rows that are nearly dependent at the start
-    are on their way through a singular position, and must stay.
+    are on their way through a singular position, and must stay. Which rows are independent at the start is decided by A; sines are those in the metric of M^-1, in which
+    the rows of a light body are nearly parallel: a tenth of these, too, must stay.
     """
 
     least: float
@@ -67,6 +65,6 @@ def solution_by(how: How, build: Builder, e: Equations, near: Expression | None,
     apply = build.apply
     start = build.inverse(near, apply("gt", near, 0.0))
     known = apply("gt", start, 0.0)
-    least = apply("select", known, apply("min", rcond, apply("mul", _SHRINKS, start)), rcond)
-    rcond = apply("max", least, apply("mul", _OF_START, apply("mul", start, start)))
+    least = apply("select", known, apply("min", rcond, apply("mul", KEPT_AT_STAGES, start)), rcond)
+    rcond = apply("max", least, apply("mul", TURNED_AT_STAGES, apply("mul", start, start)))
     return acceleration(build, *given, rcond, eps, by_rows=False)

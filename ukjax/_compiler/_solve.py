@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from .._pseudoinverse import ROW_NOISE
+from .._misc._tolerances import EXACT, REFINED, ROUNDING, ROW_NOISE
 from .._system._tree_inertia import TreeInertia
 from ._expressions import Expression, entries, is_zero
 from ._factors import Taken, by_factors, factor
@@ -28,10 +28,6 @@ from ._noise import without_noise
 from ._scalars import Builder
 from ._tree_factors import factored, product
 from ._vectors import Vector, dot, largest, minus, plus, times
-
-_EXACT = 1e4  # machine epsilons, within which rows depend on each other but for rounding
-_ROUNDING = 32.0  # machine epsilons, times what pivots a row builds on: as much of its own may be rounding
-_REFINED = 0.1  # roots of machine epsilon, by which masses may bring rows nearer: refinement leaves 100 epsilons then
 
 
 @final
@@ -100,7 +96,7 @@ def _rule(build: Builder, X: np.ndarray, rcond: Expression, eps: float) -> Calla
         least = noise
         if taken:
             carried = (apply("mul", x, apply("mul", X[j, j], inverse)) for j, (x, inverse) in taken.items())
-            most = apply("max", least, apply("mul", _ROUNDING * eps, build.total(carried)))
+            most = apply("max", least, apply("mul", ROUNDING * eps, build.total(carried)))
             least = apply("max", most, apply("mul", square, X[i, i]))
         return build.inverse(pivot, apply("gt", pivot, least))
 
@@ -158,9 +154,9 @@ class Solver:
 
         def invert(pivot: Expression, i: int, _: Taken) -> Expression:
             kept, size = apply("ne", sines[i], 0.0), self.S[i, i]
-            least = apply("max", self.noise, apply("mul", _ROUNDING * eps, size))
+            least = apply("max", self.noise, apply("mul", ROUNDING * eps, size))
             # By how much less the row is independent in the metric of M^-1.
-            exact = apply("gt", apply("mul", pivot, sines[i]), apply("mul", _REFINED * eps**0.5, size))
+            exact = apply("gt", apply("mul", pivot, sines[i]), apply("mul", REFINED * eps**0.5, size))
             told = apply("and", exact, apply("gt", pivot, least))
             lost = apply("select", apply("and", kept, apply("not", told)), 1.0, 0.0)
             self.lost = apply("add", self.lost, lost)
@@ -292,10 +288,10 @@ def _dependency(
     z = solver.dependency(e)
     squares = [apply("mul", x, x) for x in z]
     vanishes = within(
-        dot(build, z, solver.effect(z)), dot(build, squares, np.diag(solver.S)), (_EXACT * eps) ** 2
+        dot(build, z, solver.effect(z)), dot(build, squares, np.diag(solver.S)), (EXACT * eps) ** 2
     )
     of_b = plus(build, size(b), times(build, map(size, A), size(a)))  # b is what terms as large as A a leave
-    return z, apply("and", vanishes, within(dot(build, z, b), dot(build, size(z), of_b), _EXACT * eps))
+    return z, apply("and", vanishes, within(dot(build, z, b), dot(build, size(z), of_b), EXACT * eps))
 
 
 def acceleration(
