@@ -21,8 +21,8 @@ class AtStages(NamedTuple):
 
     There, on the constraints, dependent rows are so but for rounding. At the stages they turn by how far these are off,
     and are no less dependent: taken for independent they stop the motion. Rows that are nearly dependent at the start
-    are on their way through a singular position, and must stay. Which rows are independent at the start is decided by A; sines are those in the metric of M^-1, in which
-    the rows of a light body are nearly parallel: a tenth of these, too, must stay.
+    are on their way through a singular position, and must stay. Which are independent at the start A decides; sines are
+    those in the metric of M^-1, in which the rows of a light body are nearly parallel: these must stay too.
     """
 
     least: float
