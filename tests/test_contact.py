@@ -242,6 +242,15 @@ def test_impact_without_collision(e):
     np.testing.assert_allclose(less.impulses, 0, atol=0)
 
 
+@pytest.mark.parametrize("u_n", [-1e-16, -5e-324, 0.0, 5e-17, 1e-14])
+def test_impact_without_collision_of_a_computed_velocity(u_n):
+    """A velocity that is zero but for rounding is zero: what presses the contact together is slip."""
+    G = np.array([[1.6172483, -1.2127446], [-1.2127446, 3.3827517]])
+    stuck = np.linalg.solve(G, [0.0, 2.0])
+    np.testing.assert_allclose(uk.poisson_impact(G, [u_n, -2.0], 1.6, 0.0).impulses, stuck, rtol=1e-13)
+    np.testing.assert_allclose(uk.poisson_impact(G, [1e-6, -2.0], 1.6, 0.0).impulses, 0, atol=0)
+
+
 def test_an_impact_takes_what_is_symmetric_but_for_rounding():
     """Without friction p_n = -(1 + e) u_n / G_nn."""
     G = np.array([[2.0, 0.3], [np.nextafter(0.3, 1), 1.0]])

@@ -416,6 +416,15 @@ BAD = {
         lambda: um.velocity(um.assemble([BODY], [PIN]), {"pin": 1.0, "rod": 2.0}),
         "no motion of the mechanism has the rates given for pin, rod",
     ),
+    "a dead centre": (
+        lambda: um.problem(
+            um.assemble(
+                [BODY],
+                [PIN, um.Drive("motor", "pin", lambda t: t), um.Drive("other", "pin", lambda t: 2 * t)],
+            )
+        ),
+        "no motion of the mechanism meets the rows motor, other at t = 0.0: off by 5.0e-01.",
+    ),
     "unknown rate": (
         lambda: um.velocity(um.assemble([BODY], [PIN]), {"rod.ende": 1.0}),
         "unknown joint, body or point 'rod.ende'; did you mean 'rod.end'?",

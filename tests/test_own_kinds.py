@@ -317,3 +317,56 @@ def test_pseudoinverse_method_in_a_run() -> None:
     run = uk.simulate(_problem(), ts=ts, rtol=1e-10, atol=1e-10, formula=formula, stabilizer=projected)
     assert run.computed_by.startswith("arrays")
     np.testing.assert_allclose(run.q, _place(1.0, ts), atol=2e-8)
+
+
+class _Wrong(uk.AbstractConstraint):
+    """`MovingRod` with one of its derivatives wrong."""
+
+    length: Array
+    what: str = eqx.field(static=True)
+    name: str = eqx.field(static=True, default="rod")
+
+    def position_error(self, t, q):
+        return MovingRod(self.length).position_error(t, q)
+
+    def velocity_error(self, t, q, v):
+        right = MovingRod(self.length).velocity_error(t, q, v)
+        return -right - 1e-3 if self.what == "velocity error" else right
+
+    def acceleration_rows(self, t, q, v):
+        A, b = MovingRod(self.length).acceleration_rows(t, q, v)
+        return (2 * A if self.what == "A" else A), (-b if self.what == "b" else b)
+
+
+@pytest.mark.parametrize("what", ["velocity error", "A", "b", "nothing"])
+def test_rows_that_are_not_the_rates_of_their_errors_are_told(what):
+    """At rest too, where a b of the wrong sign is nothing: rows are looked at with a velocity that keeps them."""
+    rod = _Wrong(jnp.array(1.0), what)
+    system = uk.System(jnp.eye(2), jnp.array([0.0, -GRAVITY]), (rod,))
+    report = uk.check(system, [0.0, -1.0], [AMPLITUDE * RATE, 0.0])
+    right = what == "nothing"
+    assert report.ok == right
+    assert list(report.unfit) == ([] if right else ["rod"])
+    assert right or f"Wrong: of constraint 'rod', its {what} is not " in str(report)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_certificate_and_a_closed_loop_say_so_too(sign):
+    """A point on a circle, whose rows have a b of either sign; as a constraint, and as what a motor follows."""
+
+    class Circle(uk.AbstractConstraint):
+        name: str = eqx.field(static=True, default="circle")
+
+        def position_error(self, t, q):
+            return (q @ q - 1) / 2
+
+        def acceleration_rows(self, t, q, v):
+            return q[None], -sign * (v @ v)[None]
+
+    free = uk.System(jnp.eye(2), jnp.zeros(2))
+    run = uk.simulate(uk.System(jnp.eye(2), jnp.zeros(2), (Circle(),)), [1.0, 0.0], [0.0, 1.0], t1=0.1, ts=3)
+    certificate = run.certify(directions=0)
+    assert certificate.checks["rows are the rates of their errors"] == (sign == 1)
+    assert certificate.ok == (sign == 1)
+    servoed = uk.with_servo(free, np.eye(2), Circle(), stabilizer=uk.Baumgarte(2.0, 1.0))
+    assert list(uk.check(servoed, [1.0, 0.0], [0.0, 1.0]).unfit) == ([] if sign == 1 else ["circle"])

@@ -24,7 +24,7 @@ from jaxtyping import Array, Float
 
 from .._formula._acceleration import AbstractFormula, Equations
 from .._formula._equations import applied_forces
-from .._formula._on_host import CLEARLY
+from .._misc._tolerances import CLEARLY
 from .._misc._types import Coordinates, Forces, Time, Velocities
 from .._pseudoinverse import GramSchmidt
 from .._system._stabilize import AbstractStabilizer
@@ -48,7 +48,7 @@ LARGEST = 10_000
 """More operations than this XLA does not compile: it would take minutes. LLVM alone takes some seconds for each 50,000,
 however many they are."""
 
-_OF_VALUES = ("multipliers", "kept", "sure", "known")
+_OF_VALUES = ("multipliers", "kept", "sure", "known", "lost")
 """What of `observed` has no derivative, or is of no use but to states that have values."""
 
 MOST = 1_000_000
@@ -120,8 +120,8 @@ class Code:
     @functools.cached_property
     def field(self) -> Program:
         """The derivative of the state: q' and the acceleration."""
-        of_state, program = [*self._rates, *self.observed.arrays["a"]], self.program
-        return Program(of_state, program.counts, program.dtype)
+        program = self.program
+        return Program([*self._rates, *program.outputs], program.counts, program.dtype)
 
     def numbers(self, system: AbstractSystem, stabilizer: AbstractStabilizer) -> Float[Array, " k"]:
         """The parameters the program takes. Make them once, outside of loops: their derivative is then one vector.
@@ -227,6 +227,8 @@ def _written(
     try:
         solution = solution_by(how, build, e, near, dtype)
         program = short_enough(Program(solution.a, counts, dtype))
+        if isinstance(how, AtStages):
+            solution = solution_by(how, build, e, None, dtype)
         observed |= _observed(build, e, solution, least_of(how))
         dependency, observed["known"] = _dependency(build, solution, len(e.rows.A), observed, dtype)
         solved = program, dependency
@@ -266,6 +268,7 @@ def _observed(build: Builder, e: Equations, solution: Solution, rcond: float) ->
         "rank": solution.rank,
         "kept": solution.kept,
         "sure": build.number(sure, True),
+        "lost": solution.lost,
     }
     return {key: np.array(x, object) for key, x in observed.items()}
 

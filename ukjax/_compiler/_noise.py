@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .._pseudoinverse import ROW_NOISE
+from .._misc._tolerances import ROW_NOISE
 from ._expressions import Expression, Node, is_zero
 from ._scalars import Builder
 from ._vectors import dot

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from .._misc._types import by_precision
+from .._misc._tolerances import ON_CONSTRAINTS, nearly_dependent
 from .._system._tree_inertia import TreeInertia
 from ._expressions import Expression, is_zero
 from ._factors import by_factors, factor
@@ -33,14 +33,6 @@ from ._vectors import Vector, largest, minus, plus, times
 
 _ITERATIONS = 2
 _REFINEMENTS = 5  # of the change, which converges as fast as the positions do, with no check of its own
-# On the constraints redundant rows are dependent to rounding; but the velocities a step leaves there are corrected by
-# rounding over the sine of nearly dependent ones, which is energy: with 1e-7 some 1e-8 of it a step.
-_CONSISTENT_RCOND = 1e-5
-
-
-def nearly_dependent(dtype: Any) -> float:
-    """Sines below which rows count as nearly dependent, so that errors along them are left to the projection."""
-    return by_precision(dtype, 3e-2, 0.1)
 
 
 class MotionFunctions(NamedTuple):
@@ -253,14 +245,14 @@ def projection(
         return [*q, *v, *build.frozen([*mu, 0.0, again, *errors[0], *errors[1]])]
     M, eps = motion.inertia(q), float(jnp.finfo(dtype).eps)
     A, to = without_noise(build, A, eps), Basis(None, M)
-    solver = Solver(build, M, A, _CONSISTENT_RCOND, eps)
+    solver = Solver(build, M, A, ON_CONSTRAINTS, eps)
     alike = motion.rates is None and all(motion.holonomic)  # the rows of velocities and those of positions
     damped = settled.damped if settled and alike else _damped(build, solver, nearly_dependent(dtype))
     change, _ = solve(solver, M, A, [0.0] * len(v), [build.apply("neg", x) for x in psi], damped)
     v = plus(build, v, change)
     if settled:
         rows, every = A[list(motion.holonomic)], all(motion.holonomic)
-        of_q = solver if every else Solver(build, M, rows, _CONSISTENT_RCOND, eps)
+        of_q = solver if every else Solver(build, M, rows, ON_CONSTRAINTS, eps)
         if motion.rates is None:
             kept = _strong(build, of_q, settled.damped, rows, kept, to)
         else:  # by the same rows: what N does not reach is not nearly dependent

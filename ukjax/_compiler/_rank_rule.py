@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._formula._acceleration import AbstractFormula, Equations
+from .._misc._tolerances import KEPT_AT_STAGES, TURNED_AT_STAGES
 from .._pseudoinverse import AbstractPseudoinverse
 from ._by_pseudoinverse import acceleration_by
 from ._expressions import Expression
@@ -13,17 +14,15 @@ from ._scalars import Builder, TranslationError
 from ._solve import Solution, acceleration
 from ._vectors import plus
 
-# Bennett's linkage turns dependent rows by 1e-3 at steps of 0.04 s; what other sizes cost: experiments/fixed_steps.py.
-_OF_START = 3e-3
-
 
 class AtStages(NamedTuple):
     """The rule of L D L^T at stages of projected steps: the threshold is the square of the least sine of the rows where
-    the step starts, times a constant, but at least `least`.
+    the step starts, times a constant, but at least `least`, or a tenth of that sine where this is less.
 
     There, on the constraints, dependent rows are so but for rounding. At the stages they turn by how far these are off,
     and are no less dependent: taken for independent they stop the motion. Rows that are nearly dependent at the start
-    are on their way through a singular position, and must stay.
+    are on their way through a singular position, and must stay. Which are independent at the start A decides; sines are
+    those in the metric of M^-1, in which the rows of a light body are nearly parallel: these must stay too.
     """
 
     least: float
@@ -40,7 +39,7 @@ def least_of(how: How) -> float:
     return how if isinstance(how, float) else 1.0
 
 
-def solution_by(how: How, build: Builder, e: Equations, near: Expression, dtype: Any) -> Solution:
+def solution_by(how: How, build: Builder, e: Equations, near: Expression | None, dtype: Any) -> Solution:
     """The acceleration, and what else is known of it.
 
     **Arguments:**
@@ -48,7 +47,8 @@ def solution_by(how: How, build: Builder, e: Equations, near: Expression, dtype:
     - `how`: as described.
     - `build`: makes the expressions.
     - `e`: equations of motion, of expressions.
-    - `near`: how close to singular the rows are where the step starts, whose stage the state is; else infinite.
+    - `near`: how close to singular the rows are where the step starts, whose stage the state is; infinite where it
+      is not known; None at states on the constraints.
     - `dtype`: of the state.
 
     **Raises:** `TranslationError` if there is no such scalar code.
@@ -58,9 +58,13 @@ def solution_by(how: How, build: Builder, e: Equations, near: Expression, dtype:
         raise TranslationError(f"{how.__name__} has no scalar code")
     if isinstance(how, AbstractPseudoinverse) and len(e.rows.A):
         return acceleration_by(how, build, *given, dtype)
-    rcond: Expression = least_of(how)
-    if isinstance(how, AtStages) and np.array_equal(e.rows.of_velocities, e.rows.of_accelerations):
-        square = build.apply("mul", near, near)
-        start = build.inverse(square, build.apply("gt", square, 0.0))
-        rcond = build.apply("max", rcond, build.apply("mul", _OF_START, start))
-    return acceleration(build, *given, rcond, float(jnp.finfo(dtype).eps))
+    rcond, eps = least_of(how), float(jnp.finfo(dtype).eps)
+    alike = np.array_equal(e.rows.of_velocities, e.rows.of_accelerations)  # of which `near` is known
+    if near is None or not alike or not isinstance(how, AtStages):
+        return acceleration(build, *given, rcond, eps)
+    apply = build.apply
+    start = build.inverse(near, apply("gt", near, 0.0))
+    known = apply("gt", start, 0.0)
+    least = apply("select", known, apply("min", rcond, apply("mul", KEPT_AT_STAGES, start)), rcond)
+    rcond = apply("max", least, apply("mul", TURNED_AT_STAGES, apply("mul", start, start)))
+    return acceleration(build, *given, rcond, eps, by_rows=False)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from .._pseudoinverse import ROW_NOISE
+from .._misc._tolerances import EXACT, REFINED, ROUNDING, ROW_NOISE
 from .._system._tree_inertia import TreeInertia
 from ._expressions import Expression, entries, is_zero
 from ._factors import Taken, by_factors, factor
@@ -28,9 +28,6 @@ from ._noise import without_noise
 from ._scalars import Builder
 from ._tree_factors import factored, product
 from ._vectors import Vector, dot, largest, minus, plus, times
-
-_EXACT = 1e4  # machine epsilons, within which rows depend on each other but for rounding
-_ROUNDING = 32.0  # machine epsilons, times what pivots a row builds on: as much of its own may be rounding
 
 
 @final
@@ -75,6 +72,37 @@ class Mass:
         return mass
 
 
+def _gram(build: Builder, left: Sequence[Any], right: Sequence[Any]) -> np.ndarray:
+    """The symmetric matrix of products of rows, given by their entries."""
+    X = np.empty((len(left), len(left)), object)
+    for i, row in enumerate(left):
+        for j in range(i + 1):
+            X[i, j] = X[j, i] = build.dot(row, right[j])
+    return X
+
+
+def _noise(build: Builder, X: np.ndarray, eps: float) -> Expression:
+    """What rows leave that are small enough beside the largest to be nothing but rounding."""
+    larger = lambda x, y: y if is_zero(x) else build.apply("max", x, y)
+    return build.apply("mul", (ROW_NOISE * eps) ** 2, functools.reduce(larger, np.diag(X), 0.0))
+
+
+def _rule(build: Builder, X: np.ndarray, rcond: Expression, eps: float) -> Callable[..., Expression]:
+    """1 / D_i of a row, or zero if it depends on those before it, by the rank rule or as far as rounding can tell."""
+    apply, noise, sine = build.apply, _noise(build, X, eps), build.apply("max", eps, rcond)
+    square = apply("mul", sine, sine)
+
+    def invert(pivot: Expression, i: int, taken: Taken) -> Expression:
+        least = noise
+        if taken:
+            carried = (apply("mul", x, apply("mul", X[j, j], inverse)) for j, (x, inverse) in taken.items())
+            most = apply("max", least, apply("mul", ROUNDING * eps, build.total(carried)))
+            least = apply("max", most, apply("mul", square, X[i, i]))
+        return build.inverse(pivot, apply("gt", pivot, least))
+
+    return invert
+
+
 @final
 class Solver:
     """Solves M a - A^T lambda = f, A a = b for scalars, M and A being factored once.
@@ -86,12 +114,21 @@ class Solver:
     - `A`: constraint Jacobian (m, n).
     - `rcond`: the rank rule's threshold, a number or an expression.
     - `eps`: of the precision.
+    - `by_rows`: whether rows depend by their angles in A, or, at stages, by those in the metric of M^-1, of which it is
+      known how small they are where the step starts: that takes no second factorization.
 
     Below, x stands for L^T a, of M = L D L^T.
     """
 
     def __init__(
-        self, build: Builder, M: np.ndarray | TreeInertia, A: np.ndarray, rcond: Expression, eps: float
+        self,
+        build: Builder,
+        M: np.ndarray | TreeInertia,
+        A: np.ndarray,
+        rcond: Expression,
+        eps: float,
+        *,
+        by_rows: bool = True,
     ):
         mass = Mass(build, M, A.shape[1] * eps)
         self.build, self.definite, self.mass = build, mass.definite, mass.factors
@@ -99,30 +136,33 @@ class Solver:
         self.scaled = [
             [build.apply("mul", d, w) for d, w in zip(self.mass.inverse, row, strict=True)] for row in self.W
         ]
-        m, rows, scaled = len(self.W), list(map(entries, self.W)), list(map(entries, self.scaled))
-        S = np.empty((m, m), object)
-        for i in range(m):
-            for j in range(i + 1):
-                S[i, j] = S[j, i] = build.dot(rows[i], scaled[j])
-        larger = lambda x, y: y if is_zero(x) else build.apply("max", x, y)
-        self.S, self.rounding, least = S, _ROUNDING * eps, build.apply("max", eps, rcond)
-        self.least = build.apply("mul", least, least)
-        self.noise = build.apply("mul", (ROW_NOISE * eps) ** 2, functools.reduce(larger, np.diag(S), 0.0))
-        self.schur = factor(build, S, self.independent)
+        S = _gram(build, list(map(entries, self.W)), list(map(entries, self.scaled)))
+        self.S, self.noise, self.lost = S, _noise(build, S, eps), 0.0
+        self.schur = factor(
+            build, S, self._by_rows(A, rcond, eps) if by_rows else _rule(build, S, rcond, eps)
+        )
 
-    def independent(self, pivot: Expression, i: int, taken: Taken) -> Expression:
-        """1 / D_i of a row, or zero if it depends on those before it, by the rank rule or as far as rounding can tell.
+    def _by_rows(self, A: np.ndarray, rcond: Expression, eps: float) -> Callable[..., Expression]:
+        """The rule by A alone: rows of a light body, independent in A, are nearly parallel in the metric of M^-1."""
+        build, apply = self.build, self.build.apply
+        rows = list(map(entries, A))
+        angles = _gram(build, rows, rows)
+        factors = factor(build, angles, _rule(build, angles, rcond, eps))
+        sines = {
+            i: apply("mul", angles[i, i], x) for i, x in zip(factors.order, factors.inverse, strict=True)
+        }
 
-        So does one that is small enough beside the largest to be nothing but rounding.
-        """
-        apply, least = self.build.apply, self.noise
-        if taken:
-            carried = (
-                apply("mul", x, apply("mul", self.S[j, j], inverse)) for j, (x, inverse) in taken.items()
-            )
-            most = apply("max", least, apply("mul", self.rounding, self.build.total(carried)))
-            least = apply("max", most, apply("mul", self.least, self.S[i, i]))
-        return self.build.inverse(pivot, apply("gt", pivot, least))
+        def invert(pivot: Expression, i: int, _: Taken) -> Expression:
+            kept, size = apply("ne", sines[i], 0.0), self.S[i, i]
+            least = apply("max", self.noise, apply("mul", ROUNDING * eps, size))
+            # By how much less the row is independent in the metric of M^-1.
+            exact = apply("gt", apply("mul", pivot, sines[i]), apply("mul", REFINED * eps**0.5, size))
+            told = apply("and", exact, apply("gt", pivot, least))
+            lost = apply("select", apply("and", kept, apply("not", told)), 1.0, 0.0)
+            self.lost = apply("add", self.lost, lost)
+            return build.inverse(pivot, apply("and", kept, apply("gt", pivot, least)))
+
+        return invert
 
     def free(self, f: Sequence[Expression]) -> Vector:
         """x = L^T a, were there no rows."""
@@ -224,6 +264,8 @@ class Solution(NamedTuple):
     - `kept`: which rows were not left out.
     - `dependency`: of the entries of z in the rows left out: z with A^T z = 0, and whether so it is, and b^T z = 0.
     - `rank`: of the rows.
+    - `lost`: how many rows are independent in A, of which the metric of M^-1 leaves too little beside rounding: of bodies
+      too light for the precision.
     """
 
     a: Vector
@@ -233,6 +275,7 @@ class Solution(NamedTuple):
     kept: Vector
     dependency: Callable[[Sequence[Expression]], tuple[Vector, Expression]]
     rank: Expression
+    lost: Expression = 0.0
 
 
 def _dependency(
@@ -245,13 +288,15 @@ def _dependency(
     z = solver.dependency(e)
     squares = [apply("mul", x, x) for x in z]
     vanishes = within(
-        dot(build, z, solver.effect(z)), dot(build, squares, np.diag(solver.S)), (_EXACT * eps) ** 2
+        dot(build, z, solver.effect(z)), dot(build, squares, np.diag(solver.S)), (EXACT * eps) ** 2
     )
     of_b = plus(build, size(b), times(build, map(size, A), size(a)))  # b is what terms as large as A a leave
-    return z, apply("and", vanishes, within(dot(build, z, b), dot(build, size(z), of_b), _EXACT * eps))
+    return z, apply("and", vanishes, within(dot(build, z, b), dot(build, size(z), of_b), EXACT * eps))
 
 
-def acceleration(build: Builder, M: Any, Q: Any, A: Any, b: Any, rcond: Expression, eps: float) -> Solution:
+def acceleration(
+    build: Builder, M: Any, Q: Any, A: Any, b: Any, rcond: Expression, eps: float, *, by_rows: bool = True
+) -> Solution:
     """The solution of M a = Q + A^T lambda, A a = b; see the module's docstring.
 
     **Arguments:**
@@ -263,9 +308,10 @@ def acceleration(build: Builder, M: Any, Q: Any, A: Any, b: Any, rcond: Expressi
     - `b`: right-hand side (m,), stabilized.
     - `rcond`: the rank rule's threshold.
     - `eps`: of the precision.
+    - `by_rows`: as of `Solver`.
     """
     A = without_noise(build, A, eps)
-    solver = Solver(build, M, A, rcond, eps)
+    solver = Solver(build, M, A, rcond, eps, by_rows=by_rows)
     a, multipliers = solve(solver, M, A, list(Q), list(b))
     a = [build.apply("select", solver.definite, x, float("nan")) for x in a]
     force = times(build, A.T, multipliers) if len(A) else [0.0] * len(a)
@@ -273,4 +319,4 @@ def acceleration(build: Builder, M: Any, Q: Any, A: Any, b: Any, rcond: Expressi
     force = [build.apply("attached", *pair) for pair in zip(force, needed, strict=True)]
     depends = functools.partial(_dependency, solver, A, list(b), a, eps)
     kept = solver.kept()
-    return Solution(a, multipliers, force, solver.nearness(), kept, depends, build.total(kept))
+    return Solution(a, multipliers, force, solver.nearness(), kept, depends, build.total(kept), solver.lost)

@@ -11,6 +11,10 @@ from .._misc._arguments import fails, real_array, require_finite, require_not_ne
 from .._misc._errors import InputError
 from ._solve import is_symmetric
 
+_ROUNDING = (
+    1e3  # machine epsilons of the slip, below which a normal velocity is zero: it comes of terms as large
+)
+
 
 @final
 class Impact(eqx.Module):
@@ -35,10 +39,10 @@ def poisson_impact(delassus: Any, velocity: Any, friction: Any, restitution: Any
 
         du/dp_n = G (1, -mu s),  s = sign u_t;      at u_t = 0 sticking, (1, -G_nt / G_tt), where |G_nt| <= mu G_tt
 
-    Compression lasts until u_n = 0, at p_c; the impact ends at (1 + e) p_c. A contact that does not close, u_n = 0, is
-    struck all the same where slip would press it together however large the force, G_nn - mu s G_nt < 0 (Painleve): an
-    impact without collision. For e = 0 it is that of runs; otherwise Newton's law, which runs obey, may give other
-    impulses where slip ends or turns round. This one never creates energy with e = 0.
+    Compression lasts until u_n = 0, at p_c; the impact ends at (1 + e) p_c. A contact that does not close, u_n = 0 but
+    for rounding, is struck all the same where slip would press it together however large the force,
+    G_nn - mu s G_nt < 0 (Painleve): an impact without collision. For e = 0 it is that of runs; otherwise Newton's law,
+    which runs obey, may give other impulses where slip ends or turns round. This one never creates energy with e = 0.
 
     Derivatives are those of the phases the impact has.
 
@@ -75,7 +79,8 @@ def _impact(
     root = jnp.where(
         sliding, -u[0] / jnp.where(sliding, a, 1), before_end - jnp.where(sliding, 0, at_end) / c
     )
-    struck = (u[0] < 0) | ((u[0] == 0) & (a < 0) & (s != 0))
+    parts = u[0] > _ROUNDING * jnp.finfo(u.dtype).eps * jnp.abs(u[1])
+    struck = (u[0] < 0) | (~parts & (a < 0) & (s != 0))
     compression = jnp.where(struck, root, 0)
     whole = (1 + e) * compression
     slipped = jnp.minimum(whole, slips)

@@ -7,13 +7,10 @@ import jax.numpy as jnp
 import lineax as lx
 
 from .._misc._precision import in_full_precision
+from .._misc._tolerances import OF_WHOLE_SYSTEM
 from .._pseudoinverse import AbstractPseudoinverse, GramSchmidt, as_pseudoinverse, pinv
 from ._acceleration import AbstractFormula, Acceleration, Equations
 from ._singular_mass import result
-
-# Rows at an angle s to the others leave a singular value of about s^2 in the matrix of the system. Rows are cut off
-# before that, at the threshold of the method; here only what neither inertia nor rows determine is to be found.
-_RCOND = 1e-12
 
 
 @final
@@ -61,7 +58,7 @@ class KKT(AbstractFormula):
             [jnp.concatenate([M / size, -rows.T], axis=1), jnp.concatenate([rows, left], axis=1)]
         )
         right = jnp.concatenate([(equations.Q + equations.c) / size, (reach @ b) / norm])
-        whole = pinv(K, dataclasses.replace(GramSchmidt(), rcond=_RCOND))
+        whole = pinv(K, dataclasses.replace(GramSchmidt(), rcond=OF_WHOLE_SYSTEM))
         unique = whole.rank == n + m
         a = jnp.where(unique, (whole.matrix @ right)[:n], jnp.nan)
         return result(equations, a, inverse, unique)

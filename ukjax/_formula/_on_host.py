@@ -4,11 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .._misc._tolerances import CLEARLY as CLEARLY
 from .._pseudoinverse import unit_rows_on_host
 from ._equations import Equations
-
-CLEARLY = 10.0
-"""Rows are clearly independent if each is by so many times the rank rule's threshold, whatever the order asked in."""
 
 
 class Found(NamedTuple):

@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float
 from .._misc._arguments import real_array, require_finite
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
+from .._misc._tolerances import OF_PROJECTED_MASS
 from .._pseudoinverse import (
     AbstractPseudoinverse,
     GramSchmidt,
@@ -24,10 +25,6 @@ from .._pseudoinverse import (
     pinv,
 )
 from ._acceleration import AbstractFormula, Acceleration, Equations
-
-# E is a projector to rounding, so the rank of what it leaves of M is decided near rounding: the threshold for
-# drifting rows would cut off light bodies.
-_PROJECTED_RCOND = 1e-9
 
 
 def _projector(equations: Equations, method: AbstractPseudoinverse) -> tuple[RankedInverse, Array]:
@@ -39,7 +36,7 @@ def _projector(equations: Equations, method: AbstractPseudoinverse) -> tuple[Ran
 
 
 def _fine(method: AbstractPseudoinverse) -> AbstractPseudoinverse:
-    return dataclasses.replace(method, rcond=min(method.rcond or 1.0, _PROJECTED_RCOND))
+    return dataclasses.replace(method, rcond=min(method.rcond or 1.0, OF_PROJECTED_MASS))
 
 
 def result(

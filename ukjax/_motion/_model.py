@@ -24,6 +24,7 @@ from .._compiler import (
 from .._formula._acceleration import AbstractFormula, Equations, UdwadiaKalaba, equations_of_motion
 from .._formula._equations import with_dense_mass
 from .._misc._errors import InputError
+from .._misc._tolerances import AT_FIXED_STEPS
 from .._misc._types import by_precision, is_traced
 from .._pseudoinverse import AbstractPseudoinverse
 from .._system._stabilize import AbstractStabilizer
@@ -32,9 +33,6 @@ from ._project import Projection, project
 
 # Operations of which an implicit solver takes tangents, where LLVM does not compile: XLA may need minutes for more.
 _WITHIN_NEWTON = 300
-# No controller shortens a fixed step that passes a singular position. Rows left out near it cost more there than a little
-# drift over a small sine does: experiments/fixed_steps.py.
-_AT_FIXED_STEPS = 1e-5
 _PROJECTIONS = 3  # of a start: each begins with the rows where the one before ended, as Newton's method does
 
 
@@ -194,7 +192,7 @@ def least_threshold(method: AbstractPseudoinverse, dtype: Any, *, fixed: bool) -
     - `fixed`: whether steps are projected and all of one size.
     """
     rcond = method.threshold(dtype)
-    return min(rcond, by_precision(dtype, _AT_FIXED_STEPS, rcond)) if fixed else rcond
+    return min(rcond, by_precision(dtype, AT_FIXED_STEPS, rcond)) if fixed else rcond
 
 
 def coded(

@@ -23,8 +23,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler import nearly_dependent
 from .._misc._precision import in_full_precision
+from .._misc._tolerances import CLOSER_TO_SINGULAR, ON_CONSTRAINTS, nearly_dependent
 from .._misc._types import T
 from .._system._rows import constraint_rows
 from .._system._system import has_quasi_velocities
@@ -33,10 +33,6 @@ from ._model import Model, projected_by_code
 from ._project import Projection
 from ._wrapped_solver import AbstractForwardingSolver
 
-# On the constraints redundant rows are dependent to rounding, so the threshold for the end of a step can be
-# far below the drift of the stages, which `Projection.pinv` must exceed.
-_CONSISTENT_RCOND = 1e-9
-_CLOSER_TO_SINGULAR = 30.0
 _REFUSED = 1e8
 
 
@@ -59,7 +55,7 @@ def _end_of_step(
     q, v = Projection(method).positions(system, t, y[0]), y[1]
     rows = constraint_rows(system, t, q, v)
     every, strong = (
-        dataclasses.replace(method, rcond=rcond) for rcond in (_CONSISTENT_RCOND, nearly_dependent(q.dtype))
+        dataclasses.replace(method, rcond=rcond) for rcond in (ON_CONSTRAINTS, nearly_dependent(q.dtype))
     )
     directions, psi = velocity_directions(system, t, q, rows, every)
     v = v + directions.correction(psi)
@@ -81,7 +77,7 @@ def refused_where_singular(error: T, after: Array, before: Array) -> T:
     - `error`: the estimate, a pytree.
     - `after`, `before`: how close to singular the rows are at the ends of the step.
     """
-    refused = after > _CLOSER_TO_SINGULAR * before
+    refused = after > CLOSER_TO_SINGULAR * before
     return jax.tree.map(lambda e: jnp.where(refused, _REFUSED * e, e), error)
 
 

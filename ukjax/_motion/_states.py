@@ -103,6 +103,7 @@ def observed(model: Model, states: States) -> dict[str, Any]:
         found |= jax.tree.map(np.asarray, _by_formula(model.formula, here))
         return found | {"regular": np.all(np.isfinite(found["a"]), axis=1)}
     kept, regular, known = found.pop("kept") > 0.5, found.pop("sure") > 0.5, found.pop("known")
+    found.pop("lost")
     if not kept.all():
         of_least_norm, holds = _least_norm(model.code, known, found["multipliers"], kept)
         found["multipliers"], regular = of_least_norm, regular & holds
@@ -113,6 +114,15 @@ def observed(model: Model, states: States) -> dict[str, Any]:
         for name, x in accelerations(equations(model, taken), kept[unsure])._asdict().items():
             found[name][unsure] = x
     return found | {"regular": finite & regular}
+
+
+def loses_rows(model: Model, t: Array, q: Array, v: Array) -> bool:
+    """Whether bodies are too light for scalar code: in the metric of M^-1 nothing but rounding is left of their rows."""
+    if model.code is None or not model.is_solved:
+        return False
+    states = States(*(np.asarray(x)[None] for x in (t, q, v)))
+    found = model.code.observed.on_host(*_all_operands(model.code, model, states))
+    return bool(np.any(found["lost"] > 0.5))
 
 
 def _least_norm(

@@ -15,18 +15,11 @@ from jaxtyping import Array, Float, Int
 
 from .._misc._arguments import number_array
 from .._misc._errors import InputError
+from .._misc._tolerances import DEFAULT_RCOND as DEFAULT_RCOND
+from .._misc._tolerances import IN_SINGLE_PRECISION
 from .._misc._types import by_precision
 from ._kernels import dot
 from ._scaling import left_null_space, unit_rows
-
-DEFAULT_RCOND = 1e-4
-"""Rows count as dependent when what they add, relative to rows of unit norm, is below this.
-
-In an overconstrained mechanism the redundant singular value is not zero but about as large as the drift of
-the positions. So the threshold is relative and wider than any drift held in practice (1e-6 and less), not
-near machine epsilon; being decided on rows of unit norm, it does not depend on their units.
-"""
-_IN_SINGLE_PRECISION = 0.03  # as tolerances are wider there, positions within a step drift more
 
 
 class RankedInverse(eqx.Module):
@@ -91,7 +84,7 @@ class AbstractPseudoinverse(eqx.Module):
         """
         if self.rcond is not None:
             return self.rcond
-        return by_precision(dtype, DEFAULT_RCOND, _IN_SINGLE_PRECISION)
+        return by_precision(dtype, DEFAULT_RCOND, IN_SINGLE_PRECISION)
 
     def squared(self, dtype: Any) -> "AbstractPseudoinverse":
         """The same method for B B^T, whose singular values are squares: with rcond^2 for rcond.

@@ -9,10 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from .._misc._tolerances import ROW_NOISE as ROW_NOISE
 from ._kernels import dot, one_hot_largest
-
-ROW_NOISE = 1e3
-"""Rows smaller than this many machine epsilons of the largest row are rounding noise."""
 
 
 def unit_rows(

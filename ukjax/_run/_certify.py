@@ -22,6 +22,7 @@ from ._derivative_check import derivatives
 from ._made import Made
 from ._observe import reached
 from ._passages import passages
+from ._rows_fit import rows_that_do_not_fit
 from ._rows_kept import rows_not_kept
 from ._trajectory import Trajectory
 
@@ -183,8 +184,11 @@ def _compared(run: Trajectory, second: Trajectory | None, tighter: Tighter) -> d
     return {"coordinates": _numbers(q), "velocities": _numbers(v)} | told
 
 
-def _constraints(run: Trajectory) -> dict[str, Any]:
+def _constraints(run: Trajectory, problem: Problem) -> dict[str, Any]:
     told: dict[str, Any] = {"start_moved": _numbers(run.start_moved)}
+    last = int(np.flatnonzero(reached(run.t))[-1])
+    if unfit := rows_that_do_not_fit(problem.system, run.t[last], run.q[last], run.v[last]):
+        told["rows_that_do_not_fit"] = [f"{name}: {why}" for name, why in unfit.items()]
     for name, errors in (("position_error", run.position_error), ("velocity_error", run.velocity_error)):
         largest = np.abs(np.asarray(errors)).max(axis=0, initial=0)
         told[f"largest_{name}"] = float(largest.max(initial=0))
@@ -240,12 +244,13 @@ def certify(run: Trajectory, path: str | Path | None, directions: int) -> Certif
         "problem": _problem(run, problem, made),
         "method": _method(run, made, tighter),
         "errors": errors,
-        "constraints": _constraints(run),
+        "constraints": _constraints(run, problem),
         "energy": _energy(run),
         "rank": _rank(run),
     }
     checks: dict[str, bool | None] = {
         "the run reached its end": run.ok,
+        "rows are the rates of their errors": "rows_that_do_not_fit" not in sections["constraints"],
         "constraints are kept": not rows_not_kept(run) if _projects(made) else None,
         "the second run reached its end": None if second is None else second.ok,
         "tolerances or steps could be tightened enough": tighter.factor <= _SHORTER,

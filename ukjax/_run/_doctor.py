@@ -20,6 +20,7 @@ from .._system._problem import Problem, resolve_state
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractSystem, names_of
 from ._doctor_contacts import closed_contacts, groups
+from ._rows_fit import rows_that_do_not_fit
 
 
 @final
@@ -41,6 +42,7 @@ class Report(eqx.Module):
     - `closed_contacts`: the contacts whose gap is zero, and all dry friction.
     - `redundant_contacts`: sets of their rows of which, with the constraints, only resultants of forces are unique.
     - `penetration`: of contacts whose gap is negative, by how much: a run cannot start there.
+    - `unfit`: constraints whose own velocity error or rows are not the rate of what they say of positions, and how.
     """
 
     rows: tuple[str, ...]
@@ -59,11 +61,16 @@ class Report(eqx.Module):
     closed_contacts: tuple[str, ...] = ()
     redundant_contacts: tuple[tuple[str, ...], ...] = ()
     penetration: dict[str, float] = dataclasses.field(default_factory=dict)
+    unfit: dict[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
-        """Whether the rows can be satisfied by one acceleration, uniquely. Redundant rows are fine."""
-        return not self.inconsistent and self.unique_acceleration and self.consistent_state is not None
+        """Whether the rows fit their errors and one acceleration satisfies them, uniquely. Redundant rows are fine."""
+        return (
+            not (self.inconsistent or self.unfit)
+            and self.unique_acceleration
+            and self.consistent_state is not None
+        )
 
     @property
     def degrees_of_freedom(self) -> int:
@@ -84,6 +91,7 @@ class Report(eqx.Module):
             lines.append(f"Redundant: {', '.join(group)} {says}.")
         for name, residual in self.inconsistent.items():
             lines.append(f"Inconsistent: {name} cannot be satisfied (residual {residual:.1e}).")
+        lines += [f"Wrong: of constraint '{name}', {why}." for name, why in self.unfit.items()]
         lines.append(_mass_line(self.mass_rank, self.n, self.unique_acceleration))
         if len(self.unique_multipliers) < m:
             unique = ", ".join(self.unique_multipliers) or "none"
@@ -252,6 +260,7 @@ def _examined(
     stacked = np.concatenate([scaled, unit])
     eps = np.finfo(M.dtype).eps
     unique = mass_rank == v.size or bool(np.linalg.matrix_rank(stacked, tol=1e3 * eps) == v.size)
+    consistent = _consistent(system, equations, t, q, v)
     closed, redundant, deep = closed_contacts(system, t, q, v, unit, rcond)
     return Report(
         rows=names,
@@ -266,10 +275,11 @@ def _examined(
         unique_acceleration=unique,
         position_error=np.asarray(equations.rows.position_error),
         velocity_error=np.asarray(equations.rows.velocity_error),
-        consistent_state=_consistent(system, equations, t, q, v),
+        consistent_state=consistent,
         n=v.size,
         labels=names_of(system, q, v),
         closed_contacts=closed,
         redundant_contacts=redundant,
         penetration=deep,
+        unfit=rows_that_do_not_fit(system, t, *((q, v) if consistent is None else consistent)),
     )

@@ -23,6 +23,7 @@ from .._misc._arguments import (
     whole_number,
 )
 from .._misc._errors import InputError
+from .._misc._tolerances import WITHOUT_PROJECTION
 from .._misc._types import by_precision, is_traced
 from .._motion._project import Projection
 from .._motion._wrapped_solver import AbstractForwardingSolver
@@ -34,9 +35,6 @@ REVERSE_ONLY = (dfx.RecursiveCheckpointAdjoint, dfx.BacksolveAdjoint)
 
 _CHECKPOINTS = 2**21  # bytes
 _RESOLVED = 1e3  # so that the times to save at, by default 201, differ
-# What positions are off by, divided by the least sine, is how far a motion strays beside a singular position; projection
-# keeps it at rounding, gains at the error of many steps: experiments/pseudoinverse_dpv.py --study rcond.
-_WITHOUT_PROJECTION = 1e-3
 
 
 def formula(
@@ -55,7 +53,7 @@ def formula(
     if given is not None:
         require_instance("formula", given, AbstractFormula, "UdwadiaKalaba()")
         return given
-    rcond = _WITHOUT_PROJECTION if stabilizer.projection_method is None else None
+    rcond = WITHOUT_PROJECTION if stabilizer.projection_method is None else None
     return UdwadiaKalaba(GramSchmidt(by_precision(dtype, rcond, None)))
 
 

@@ -15,8 +15,8 @@ from jaxtyping import Array
 
 from .._misc._arguments import require_between, require_instance, whole_number
 from .._misc._errors import InputError
+from .._misc._tolerances import DEFAULT_RCOND
 from .._motion._project import Projection
-from .._pseudoinverse._base import DEFAULT_RCOND
 from .._system._rows import constraint_rows
 from .._system._system import AbstractSystem
 from ._observe import reached

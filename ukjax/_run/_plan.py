@@ -9,9 +9,11 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
+from .._formula._singular_mass import NullSpace
 from .._misc._arguments import require_instance, require_solver, whole_number
-from .._misc._types import is_traced
+from .._misc._types import is_traced, is_tracing
 from .._motion._model import Model, coded
+from .._motion._states import loses_rows
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem, names_of
 from . import _options
@@ -87,6 +89,10 @@ class RunPlan:
             automatic=self.automatic,
             fixed=isinstance(controller, dfx.ConstantStepSize),
         )
+        known = self.automatic and not (is_tracing() or is_traced(system, tuple(options), t, q, v))
+        if known and loses_rows(self.model, t, q, v):
+            self.automatic, self.model = False, Model(self.model.system, NullSpace(), o.stabilizer)
+            self.model, computed_by = coded(self.model, o.solver, t, q, v, automatic=False)
         names = names_of(system, q, v)
         self.told = {"computed_by": computed_by, "event_names": event_names(event)}
         self.told |= {"coordinate_names": names.coordinates, "velocity_names": names.velocities}

@@ -192,6 +192,42 @@ def _differentiated(
     return A, -jax.jvp(psi, (t, q, v), (jnp.ones_like(t), system.kinematics(t, q, v), jnp.zeros_like(v)))[1]
 
 
+class Level(NamedTuple):
+    """What a constraint writes out, what follows by differentiation, and the size of the terms of both."""
+
+    written: Array
+    derived: Array
+    size: Array
+
+
+def written_and_derived(
+    system: AbstractSystem, c: AbstractConstraint, t: Time, q: Coordinates, v: Velocities
+) -> dict[str, Level]:
+    """Of one constraint each level that it writes out itself, beside the derivative of the level before."""
+    qdot, one, levels = system.kinematics(t, q, v), jnp.ones_like(t), {}
+    position = lambda t, q: _position_errors([c], t, q)[0]
+    rate = lambda t, q, v: jax.jvp(position, (t, q), (one, system.kinematics(t, q, v)))[1]
+    own = lambda t, q, v: _errors_of_each_kind([c], lambda kind, same: kind.velocity_errors(same, t, q, v))[0]
+    add = lambda what, x, y, more: levels.update({what: Level(x, y, jnp.abs(x) + jnp.abs(y) + more)})
+    has_position, psi = position(t, q) is not None, own(t, q, v)
+    if has_position and (J := type(c).position_jacobians([c], t, q)[0]) is not None:
+        derived = jax.jacfwd(position, argnums=1)(t, q)
+        add("jacobian", J, derived, jnp.max(jnp.abs(derived), initial=0))
+    if has_position and psi is not None:
+        derived = rate(t, q, v)
+        add("velocity", psi, derived, jnp.abs(jax.jacfwd(position, argnums=1)(t, q)) @ jnp.abs(qdot))
+    if not has_position and psi is None:
+        return levels
+    error = rate if psi is None else own
+    found = _own_rows(c, v, type(c).all_acceleration_rows([c], t, q, v)[0])
+    if found is not None:
+        A = jax.jacfwd(error, argnums=2)(t, q, v)
+        b = -jax.jvp(error, (t, q, v), (one, qdot, jnp.zeros_like(v)))[1]
+        add("A", found[0], A, jnp.max(jnp.abs(A), initial=0))
+        add("b", found[1], b, jnp.abs(A) @ jnp.abs(v))
+    return levels
+
+
 class _Part(NamedTuple):
     """The rows of one constraint."""
 

@@ -57,7 +57,7 @@ class Linearization(eqx.Module):
     - `y0`: the outputs at the state itself (o,).
     - `to_q`: the change of all coordinates, `to_q @ x` (n_q, k).
     - `to_v`: the change of all velocities, `to_v @ x` (n, k).
-    - `states`: names of x: of independent coordinates, then of velocities with a dash, such as `crank`, `crank'`.
+    - `states`: names of x: of independent coordinates, then of velocities, such as `crank`, `crank'`, or `q[0]`, `v[0]`.
     - `inputs`, `outputs`: names of u and y.
     - `labels`: names of all coordinates.
     """
@@ -237,9 +237,10 @@ def linearize(
     if not is_traced(result.A) and not np.all(np.isfinite(result.A)):
         formula.acceleration(system, t, q, v)  # which says why it is not
         raise InputError(f"the derivatives are not finite at t = {t}, q = {q}, v = {v}.")
-    states = [names.velocities[i] for i in split.positions] + [
-        f"{names.velocities[i]}'" for i in split.velocities
-    ]
+    # Quasi-velocities go where no coordinate alone does: a position is then named as its velocity is.
+    of_q = names.velocities if has_quasi_velocities(system) else names.coordinates
+    of_v = [f"{v}'" if v == q else v for q, v in zip(of_q, names.velocities, strict=True)]
+    states = [of_q[i] for i in split.positions] + [of_v[i] for i in split.velocities]
     return dataclasses.replace(
         result, states=tuple(states), inputs=input_names, outputs=output_names, labels=names.coordinates
     )

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._compiler import at_state
+from .._compiler import at_state, equations_at
 from .._misc._arguments import real_array
 from .._misc._errors import InputError
 from .._misc._names import unknown_name
@@ -19,6 +19,7 @@ from .._misc._types import Coordinates, Numbers, Time, Velocities, as_jax, is_tr
 from .._pseudoinverse import GramSchmidt, pinv, solved_on_host
 from .._system._problem import Problem, resolve_state
 from .._system._rows import velocity_rows
+from .._system._stabilize import NoStabilizer
 from ._abstract_joint import AbstractAxisJoint
 from ._bodies import PointMass, checked_array
 from ._placement import rate_of
@@ -141,12 +142,27 @@ def velocity(
     }
     v, miss = _solve(system, t, q, targets)
     if not is_traced(miss):
-        worst, size = np.max(np.abs(miss), initial=0), np.max(np.abs(v), initial=0)
-        if worst > np.sqrt(jnp.finfo(q.dtype).eps) * max(size, 1.0):
-            raise InputError(
-                f"no motion of the mechanism has the rates given for {', '.join(rates)}: off by {worst:.1e}."
-            )
+        off, size = np.abs(miss), np.max(np.abs(v), initial=0)
+        least = np.sqrt(jnp.finfo(q.dtype).eps) * max(size, 1.0)
+        if off.max(initial=0) > least:
+            raise InputError(_why_no_motion(system, rates, off > least, off.max(), (t, q, still)))
     return v
+
+
+def _why_no_motion(
+    system: Any, rates: Mapping[str, Any], missed: np.ndarray, worst: float, state: tuple[Any, ...]
+) -> str:
+    """Which rows no velocities meet: those that joints and drives have without them, or those of the rates given."""
+    if rates:
+        return f"no motion of the mechanism has the rates given for {', '.join(rates)}: off by {worst:.1e}."
+    rows = equations_at(system, NoStabilizer(), *state).rows
+    names = [
+        name for name, miss in zip(np.array(rows.names)[rows.of_velocities], missed, strict=True) if miss
+    ]
+    return (
+        f"no motion of the mechanism meets the rows {', '.join(names)} at t = {state[0]}: off by {worst:.1e}. A drive "
+        "asks for a rate that it cannot have in this posture, such as a dead centre: start from another."
+    )
 
 
 def problem(

@@ -27,6 +27,7 @@ from ..._misc._arguments import all_of, one_of, real_array, require_function, re
 from ..._misc._called import called
 from ..._misc._errors import InputError
 from ..._misc._precision import in_full_precision
+from ..._misc._tolerances import ROW_NOISE
 from ..._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities, is_traced
 from ..._pseudoinverse import AbstractPseudoinverse, as_pseudoinverse, inverse_cholesky, pinv
 from ..._system._constraint import AbstractConstraint
@@ -63,7 +64,7 @@ class _Reduced(eqx.Module):
 def _without_noise(effect: Array, C: Array, E: Array) -> Array:
     """`effect`, a product of C and E, with entries that are rounding of it set to zero."""
     sizes = jnp.sum(C * C, axis=1)[:, None] * jnp.sum(E * E, axis=0)[None, :]
-    noise = 1e3 * jnp.finfo(effect.dtype).eps
+    noise = ROW_NOISE * jnp.finfo(effect.dtype).eps
     return jnp.where(effect**2 <= noise**2 * sizes, 0, effect)
 
 

@@ -1,0 +1,146 @@
+"""Dependence of rows is a matter of A: neither masses nor units change which rows count as independent."""
+
+from fractions import Fraction
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.integrate
+from jaxtyping import Array
+
+import ukjax as uk
+import ukjax.mechanisms as um
+
+GRAVITY = 9.81
+ROPES = ((1.0, 0.0, 0.0, 1.0), (0.0, 1.0, 1.0, -2.0))
+START = (-1.0, -3.0, -4.0, -2.0)
+
+
+class Atwood(uk.AbstractSystem):
+    """Three weights and a pulley of mass mu on two ropes; `more` rows of them are redundant."""
+
+    mu: Array
+    more: int = 0
+
+    def mass_matrix(self, t, q):
+        return jnp.diag(jnp.concatenate([jnp.array([1.0, 2.0, 3.0], q.dtype), self.mu[None].astype(q.dtype)]))
+
+    def force(self, t, q, v):
+        return -GRAVITY * jnp.diag(self.mass_matrix(t, q))
+
+    @property
+    def constraints(self):
+        def ropes(t, q):
+            rows = [q[0] + q[3] + 3, q[1] + q[2] - 2 * q[3] + 3]
+            return jnp.stack([*rows, 0.7 * rows[0] - 0.3 * rows[1]][: 2 + self.more])
+
+        return (uk.Holonomic(ropes, name="ropes"),)
+
+
+def exact(mu):
+    """The acceleration by Gauss-Jordan elimination of [M, -A^T; A, 0] in fractions."""
+    M, A = (
+        np.diag([Fraction(x) for x in (1, 2, 3, mu)]),
+        np.array([[Fraction(x) for x in row] for row in ROPES]),
+    )
+    right = [*(-Fraction(GRAVITY) * np.diag(M)), Fraction(0), Fraction(0)]
+    zero = np.full((2, 2), Fraction(0))
+    K = np.column_stack([np.block([[M, -A.T], [A, zero]]), right])
+    for i in range(6):
+        pivot = i + int(np.argmax(np.abs(K[i:, i])))
+        K[[i, pivot]] = K[[pivot, i]]
+        K[i] = K[i] / K[i, i]
+        for j in set(range(6)) - {i}:
+            K[j] = K[j] - K[j, i] * K[i]
+    return K[:4, 6].astype(float)
+
+
+def decades(*some):
+    every = [10.0**k for k in range(-16, 17)]
+    return [pytest.param(mu, marks=() if mu in some else pytest.mark.slow) for mu in every]
+
+
+@pytest.mark.parametrize("mu", decades(1e-9, 1e16))
+def test_a_pulley_of_any_mass(mu):
+    system = Atwood(jnp.asarray(mu))
+    run = uk.simulate(system, START, np.zeros(4), t0=0.0, t1=1.0, ts=2)
+    np.testing.assert_allclose(run.q[-1], np.array(START) + exact(mu) / 2, atol=1e-12)
+    assert run.rank_min == run.rank_max == uk.check(system, run.q[-1], run.v[-1]).rank == 2
+
+
+@pytest.mark.parametrize("mu", decades(1e-4, 1e16))
+def test_a_pulley_of_any_mass_in_single_precision(mu):
+    system = Atwood(jnp.asarray(mu, jnp.float32))
+    start = jnp.asarray(START, jnp.float32)
+    run = uk.simulate(system, start, jnp.zeros(4, jnp.float32), t0=0.0, t1=1.0, ts=2)
+    right = np.array(START) + exact(float(np.float32(mu))) / 2
+    np.testing.assert_allclose(run.q[-1], right, atol=1e-5)
+    assert run.rank_min == run.rank_max == 2
+
+
+@pytest.mark.parametrize("stabilizer", [uk.NoStabilizer(), uk.Baumgarte(10.0, 25.0)])
+def test_without_projection_and_where_masses_are_traced(stabilizer):
+    """With a redundant row beside; of one mass alone and of several at once."""
+    mus = jnp.array([1e-12, 1e-6, 1.0])
+    ends = lambda mu: uk.simulate(
+        Atwood(mu, 1), jnp.array(START), jnp.zeros(4), t0=0.0, t1=1.0, ts=2, stabilizer=stabilizer
+    )
+    runs = jax.vmap(ends)(mus)
+    for q, mu, rank in zip(runs.q[:, 1], mus, runs.rank[:, 1], strict=True):
+        np.testing.assert_allclose(q, np.array(START) + exact(float(mu)) / 2, atol=1e-11)
+        assert rank == 2
+
+
+def test_explicit_formulas_say_that_bodies_are_too_light():
+    for pinv in (uk.GramSchmidt(), uk.SVD()):
+        with pytest.raises(uk.InputError, match=r"too light .* NullSpace"):
+            uk.simulate(
+                Atwood(jnp.asarray(1e-10)), START, np.zeros(4), t0=0.0, t1=1.0, formula=uk.UdwadiaKalaba(pinv)
+            )
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_trolley_of_a_tenth_of_a_gram_under_a_bob_of_a_kilogram(dtype):
+    """x'' and theta'' of the two freedoms, by SciPy; the rod's row has the light coordinate alone where it hangs."""
+    m, M, L, angle = 1e-4, 1.0, 1.0, 0.6
+
+    def slope(t, y):
+        c, s = np.cos(y[1]), np.sin(y[1])
+        matrix = [[m + M, M * L * c], [M * L * c, M * L**2]]
+        return [*y[2:], *np.linalg.solve(matrix, [M * L * s * y[3] ** 2, -M * GRAVITY * L * s])]
+
+    y = scipy.integrate.solve_ivp(slope, (0, 1), [0, angle, 0, 0], rtol=1e-10, atol=1e-11, method="DOP853").y[
+        :, -1
+    ]
+    right = [y[0], 0.0, y[0] + L * np.sin(y[1]), -L * np.cos(y[1])]
+    mass, pull = np.diag([m, m, M, M]).astype(dtype), (-GRAVITY * np.array([0, m, 0, M])).astype(dtype)
+    rows = (
+        uk.Holonomic(lambda t, q: q[1], name="rail"),
+        uk.Holonomic(lambda t, q: (jnp.sum((q[2:] - q[:2]) ** 2) - L**2) / 2, name="rod"),
+    )
+    system = uk.System(jnp.asarray(mass), jnp.asarray(pull), rows)
+    start = jnp.asarray([0, 0, L * np.sin(angle), -L * np.cos(angle)], dtype)
+    run = uk.simulate(system, start, jnp.zeros(4, dtype), t0=0.0, t1=1.0, ts=2)
+    np.testing.assert_allclose(run.q[-1], right, atol=2e-4 if dtype == np.float32 else 1e-5)
+    assert run.rank_min == uk.check(system, run.q[-1], run.v[-1]).rank == 2
+
+
+@pytest.mark.parametrize("mass", [1.0, 1e-4, 1e-8])
+def test_light_links_and_a_redundant_one_carry_a_load(mass):
+    """Three parallel links under a coupler of 1 kg: without their mass it is a pendulum; with it, one of closed form."""
+    bodies, joints, tops = [], [], [(x + 0.5, 0.75**0.5) for x in (0.0, 1.0, 2.0)]
+    for i, top in enumerate(tops):
+        bodies.append(um.rod(f"link {i}", (float(i), 0.0), top, mass=mass))
+        joints += [
+            um.Revolute(f"foot {i}", "ground", f"link {i}", (float(i), 0.0)),
+            um.Revolute(f"top {i}", f"link {i}", "coupler", top),
+        ]
+    bodies.append(um.rod("coupler", tops[0], tops[2], mass=1.0))
+    problem = um.problem(um.assemble(bodies, joints, [um.Gravity((0, -GRAVITY))]), t1=2.0)
+    inertia, weight = 1.0 + 3 * mass / 3, 1.0 + 3 * mass / 2
+    slope = lambda t, y: [y[1], -GRAVITY * weight / inertia * np.cos(y[0])]
+    angle = scipy.integrate.solve_ivp(slope, (0, 2), [np.pi / 3, 0], rtol=1e-12, atol=1e-12).y[0, -1]
+    run = uk.simulate(problem, ts=2, rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(run.points()["link 0.end"][-1], [np.cos(angle), np.sin(angle)], atol=1e-5)
+    assert (run.rank_max, len(run.row_names), run.stats["num_steps"] < 1000) == (11, 12, True)
