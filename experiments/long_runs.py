@@ -23,7 +23,7 @@ from rattle import COMPOSED, PLAIN, rattle
 from rich.console import Console
 from rich.table import Table
 from scipy.special import ellipj, ellipk, ellipkinc
-from ukjax._bench import machine
+from ukjax._cli._benchmark import machine
 
 import ukjax as uk
 

@@ -21,7 +21,7 @@ import numpy as np
 import optimistix as optx
 from rich.console import Console
 from rich.table import Table
-from ukjax._bench import CASES, machine
+from ukjax._cli._benchmark import CASES, machine
 
 import ukjax as uk
 
