@@ -21,11 +21,10 @@ import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 from rollout import rollout
 from scipy.integrate import simpson
 from scipy.optimize import OptimizeResult, minimize
+from tables import Table
 
 import ukjax as uk
 from ukjax._figures._plot import STYLE
@@ -204,9 +203,7 @@ def figure(found: Found, runs: list, history: list, file: Path) -> None:
 
 
 def table(found: Found) -> Table:
-    shown = Table(title="Effort: the integral of u . u [N² m² s]")
-    for column in ("", "simulated", "numpy"):
-        shown.add_column(column, justify="right" if column else "left")
+    shown = Table("", "effort [N² m² s]", "through the simulation", "inverse dynamics in numpy")
     shown.add_row("naive path", f"{found.naive:.4f}", f"{found.in_numpy[0]:.4f}")
     shown.add_row("best path", f"{found.best:.4f}", f"{found.in_numpy[1]:.4f}")
     shown.add_row("the best that SciPy finds from another start", "", f"{found.elsewhere:.4f}")
@@ -244,7 +241,7 @@ def main(arguments: list[str] | None = None) -> Found:
         int(result.nfev),
         result.x,
     )
-    Console().print(table(found))
+    print(table(found))
     figure(found, runs, history, options.out / "optimal_control.png")
     print(f"{found.evaluations} runs, CPU time {time.process_time():.0f} s")
     return found
