@@ -6,7 +6,7 @@ threshold is the tolerance of the integrator; `--rcond` gives another. The paper
 degrees at rest the linkage swings through its flat position, from -60 it never lies flat. A run ends where a link has
 left the closed form, or where one interval of 0.05 s takes more than `--most` steps.
 
-    python experiments/adams.py [--out out/adams] [--most 20000] [--rcond 1e-4] [--longest 1.4e-5]
+    python experiments/adams.py [--out out/adams] [--most 3000] [--rcond 1e-4] [--longest 1.4e-5]
         [--method SVD Greville] [--angle -60]
 """
 
@@ -110,7 +110,7 @@ def main(arguments: list[str] | None = None) -> dict[tuple[str, float, int], Run
     parser = argparse.ArgumentParser(description="Tables 7-9 and Figure 2 of DPV 2008 by Adams methods")
     parser.add_argument("--out", type=Path, default=Path("out/adams"), help="folder of the figure")
     parser.add_argument(
-        "--most", type=int, default=20_000, help="steps in 0.05 s after which a run is given up"
+        "--most", type=int, default=3_000, help="steps in 0.05 s after which a run is given up"
     )
     parser.add_argument("--longest", type=float, default=0.0, help="longest step [s]; 0 for any")
     parser.add_argument(

@@ -138,7 +138,7 @@ def table(start: str, tolerance: float, rows: list[Row]) -> Table:
     """All methods and stabilizers from one start at one tolerance, beside the paper where it has that stabilizer."""
     result = Table(
         "ΣΨ²: sum of squares of the position violation at the end; error: the worst of θ [rad]",
-        f"from {start} at {tolerance:.0e}: method", "stabilizer", "result", "ΣΨ²", "NFUNC", "NSTEPS", "CPU [s]",
+        f"from {start} at {tolerance:.0e}: method", "stabilizer", "result", "ΣΨ²", "NFUNC", "CPU [s]",
         "error of θ", "the paper: result", "its ΣΨ²", "its NFUNC", "its CPU [s]", names=2,
     )  # fmt: skip
     for row in rows:
@@ -148,7 +148,6 @@ def table(start: str, tolerance: float, rows: list[Row]) -> Table:
             str(o).lower(),
             f"{o.violation:.0e}",
             f"{o.evaluations:,}",
-            f"{o.steps:,}",
             f"{row.cpu:.2g}",
             error,
         )
