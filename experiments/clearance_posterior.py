@@ -183,7 +183,10 @@ class Found(NamedTuple):
 
 
 def table(found: Found) -> Table:
-    shown = Table("", "posterior: mean ± standard deviation", "length of the coupler [m]", "log R")
+    draws = found.sampled.samples.reshape(-1, 2).shape[0]
+    shown = Table(
+        "", f"posterior by {draws} draws: mean ± standard deviation", "length of the coupler [m]", "log R"
+    )
     words = lambda m, s: f"{m:.5f} ± {s:.5f}"
     shown.add_row("true", f"{LENGTH:.5f}", f"{np.log(CLEARANCE):.5f}")
     shown.add_row("sampled", *map(words, found.mean, found.deviation))

@@ -205,6 +205,7 @@ def judge(name: str, trained: Trained, q: jax.Array, v: jax.Array) -> Judged:
 
 
 def table(judged: list[Judged]) -> Table:
+    iterations = judged[0].trained.loss.size
     columns = (
         "error of the pins, held out (r.m.s.) [m]",
         "of a rod's length, held out [m]",
@@ -212,7 +213,11 @@ def table(judged: list[Judged]) -> Table:
         "of the friction [N m]",
         "CPU [s]",
     )
-    shown = Table("The same network, with the Udwadia-Kalaba layer and without", "network", *columns)
+    shown = Table(
+        "The same network, with the Udwadia-Kalaba layer and without",
+        f"network, {iterations} iterations",
+        *columns,
+    )
     for j in judged:
         off = np.sqrt(np.nanmean((j.torque - np.asarray(torque(RATES))) ** 2))
         numbers = (f"{x:.1e}" for x in (j.error, j.violation, j.trained.violation.max(), off))

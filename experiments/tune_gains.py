@@ -56,8 +56,16 @@ def study(name: str, resolution: int, t1: float, out: Path) -> list[Row]:
     return rows
 
 
-def table(rows: list[Row]) -> Table:
-    columns = "model", "gains", "with 0.5, 200", "best of grid", "tuned", "tuned / grid", "alpha, beta"
+def table(rows: list[Row], t1: float) -> Table:
+    columns = (
+        f"model, over {t1:g} s",
+        "gains",
+        "with 0.5, 200",
+        "best of grid",
+        "tuned",
+        "tuned / grid",
+        "alpha, beta",
+    )
     shown = Table("Mean squared position error", *columns, "wall [s]", "CPU [s]", names=2)
     for r in rows:
         losses = (f"{x:.3e}" for x in (r.before, r.best_of_grid, r.tuned))
@@ -76,10 +84,10 @@ def main(arguments: list[str] | None = None) -> list[Row]:
     plt.switch_backend("agg")
     options.out.mkdir(parents=True, exist_ok=True)
     rows = []
+    resolution, t1 = (12, 1.0) if options.quick else (60, 5.0)
     for name in ["scara"] if options.quick else options.models:
-        resolution, t1 = (12, 1.0) if options.quick else (60, 5.0)
         rows += study(name, resolution, t1, options.out)
-    print(table(rows))
+    print(table(rows, t1))
     return rows
 
 

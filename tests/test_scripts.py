@@ -8,17 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from pages import ROOT, check_figures, tables
 
 import ukjax as uk
 
-ROOT = Path(__file__).parents[1]
 FOLDERS = ROOT / "experiments", ROOT / "benchmarks"
 FILES = [x for folder in FOLDERS for x in sorted(folder.glob("*.py"))]
 SCRIPTS = [str(x.relative_to(ROOT)) for x in FILES if "__main__" in x.read_text() and x.stem[0] != "_"]
-sys.path.append(str(FOLDERS[0]))
-
-import tables  # noqa: E402
-
 CASSIE = ROOT / "experiments" / "robots" / "cassie.xml"
 GRIPPER = str(CASSIE.with_name("robotiq_2f85.xml"))
 # Arguments that shorten a script. `figures.py` runs all the others; what other tests run has None.
@@ -143,13 +139,6 @@ def test_script(name: str, tmp_path: Path) -> None:
     assert run.returncode == 0, run.stderr[-3000:]
     assert not any(line.rstrip().endswith("…") for line in run.stdout.splitlines())
     check_figures(run.stdout, COMPARED.get(Path(name).stem, 0))
-
-
-def check_figures(printed: str, least: int) -> None:
-    pages = [ROOT / "experiments" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-    each = [tables.differences(printed, page.read_text()) for page in pages]
-    assert not [x for _, found in each for x in found]
-    assert sum(count for count, _ in each) >= least
 
 
 @pytest.mark.slow
