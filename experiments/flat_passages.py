@@ -112,8 +112,11 @@ def main(arguments: list[str] | None = None) -> dict[tuple[str, tuple[float, flo
     parser.add_argument("--gains", nargs="+", default=["1000,100", "1000,300", "100,100"])
     parser.add_argument("--tolerance", type=float, default=1e-8)
     parser.add_argument("--max-steps", type=int, default=40_000)
+    parser.add_argument("--quick", action="store_true", help="SVD with (100, 100) at 1e-6")
     parser.add_argument("--each", action="store_true", help="print every passage")
     options = parser.parse_args(arguments)
+    if options.quick:
+        options.method, options.gains, options.tolerance = ["SVD"], ["100,100"], 1e-6
     jax.config.update("jax_enable_x64", True)
     results = {}
     title = f"To {END:g} s at tolerance {options.tolerance:.0e}, at most {options.max_steps:,} steps"

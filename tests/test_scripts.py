@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 from pages import ROOT, check_figures, tables
 
-import ukjax as uk
-
 FOLDERS = ROOT / "experiments", ROOT / "benchmarks"
 FILES = [x for folder in FOLDERS for x in sorted(folder.glob("*.py"))]
 SCRIPTS = [str(x.relative_to(ROOT)) for x in FILES if "__main__" in x.read_text() and x.stem[0] != "_"]
@@ -29,6 +27,7 @@ SHORT: dict[str, list[str] | None] = {
     "experiments/liu_servo.py": ["--quick"],
     "experiments/long_runs.py": ["--quick"],
     "experiments/neural_force.py": None,
+    "experiments/operations.py": ["--quick"],
     "experiments/optimal_control.py": None,
     "experiments/orsino_3rrr.py": None,
     "experiments/orsino_modules.py": None,
@@ -52,15 +51,15 @@ SHORT: dict[str, list[str] | None] = {
     ],
     "benchmarks/calls.py": ["--models", "pendulum"],
     "benchmarks/chains.py": ["--links", "3", "--batch", "8"],
-    "benchmarks/clearance_bias.py": ["--quick"],
+    "benchmarks/clearance_bias.py": ["--clearances", "0.1"],
     "benchmarks/cluster.py": ["--quick", "--overhead", "pool", "--rounds", "1"],
     "benchmarks/compilation.py": ["--models", "pendulum", "--batches", "1"],
     "benchmarks/compile_choices.py": ["--one", "pendulum, uk.Tabulated of 50 entries"],
-    "benchmarks/contact.py": ["--quick"],
+    "benchmarks/contact.py": [],
     "benchmarks/contact_bench_problems.py": ["--help"],
-    "benchmarks/contact_gradients.py": ["--quick"],
-    "benchmarks/contact_operations.py": ["--robot", "cassie", "--quick"],
-    "benchmarks/contact_order.py": ["--quick"],
+    "benchmarks/contact_gradients.py": [],
+    "benchmarks/contact_operations.py": ["--robot", "cassie"],
+    "benchmarks/contact_order.py": ["--only", "a block slides to its stop"],
     "benchmarks/contact_problems.py": [],
     "benchmarks/contact_starts.py": ["--starts", "8", "--only", "box"],
     "benchmarks/gpu.py": None,
@@ -72,15 +71,15 @@ SHORT: dict[str, list[str] | None] = {
     "benchmarks/peers.py": ["--cases", "pendulum", "--batch-cases", "--programs", "ukjax", "--quick"],
     "benchmarks/pseudoinverse.py": ["--size", "4", "--rank", "3", "--batches", "1", "8"],
     "benchmarks/reverse_mode.py": ["--steps", "100", "--stabilizers", "Projection", "--batch", "8"],
-    "benchmarks/robot_contacts.py": ["--quick"],
+    "benchmarks/robot_contacts.py": [],
     "benchmarks/robot_files.py": [str(CASSIE.parent), "--only", "robotiq", "--states", "1"],
     "benchmarks/robot_runs.py": ["--t1", "0.02", "--rounds", "1"],
     "benchmarks/robots.py": [GRIPPER, "--batch", "8", "--rounds", "1"],
     "benchmarks/roofline.py": ["pendulum", "--batch", "8"],
     "benchmarks/stewart.py": ["--legs", "3", "--order", "leg"],
-    "benchmarks/view.py": ["--quick"],
+    "benchmarks/view.py": ["--models", "pendulum"],
 }
-COMPARED = {"adams": 10, "liu_servo": 40, "pseudoinverse_dpv": 2}
+COMPARED = {"adams": 6, "liu_servo": 40, "operations": 3, "pseudoinverse_dpv": 3}
 """How many figures of a shortened script stand in a page too, at least."""
 
 
@@ -139,21 +138,6 @@ def test_script(name: str, tmp_path: Path) -> None:
     assert run.returncode == 0, run.stderr[-3000:]
     assert not any(line.rstrip().endswith("…") for line in run.stdout.splitlines())
     check_figures(run.stdout, COMPARED.get(Path(name).stem, 0))
-
-
-@pytest.mark.slow
-def test_operations_of_the_page() -> None:
-    """docs/performance.md says how many operations an acceleration takes."""
-    page = next(
-        x
-        for x in tables.blocks((ROOT / "docs" / "performance.md").read_text())
-        if "operations of an acceleration" in x.header
-    )
-    for (name, *_), row in page.rows.items():
-        model = name.partition("(")[0].rpartition(".")[2]
-        problem = uk.models.get(model)
-        counted = sum(uk.lanes(problem).operations(0.0, problem.q0, problem.v0).values())
-        assert row["operations of an acceleration"] == f"{counted:,}", name
 
 
 # --- What compares figures
