@@ -21,9 +21,9 @@ import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 from linkage import END, RIGHT, TIMES, closed_form
+from paper_tables import Table
 from pseudoinverse_dpv import METHODS, NONE, PAPER
 from scipy.integrate import ode
-from tables import Table
 
 import ukjax as uk
 

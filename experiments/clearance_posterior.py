@@ -24,9 +24,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 from four_bar import LENGTHS, FourBar
 from loose_four_bar import GAINS, SAMPLES, SECONDS, pins_by_scipy
+from paper_tables import Table
 from rollout import rollout
 from scipy.optimize import least_squares
-from tables import Table
 
 import ukjax as uk
 from ukjax._figures._plot import STYLE

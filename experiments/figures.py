@@ -17,7 +17,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tables import differences, replaced
+from paper_tables import differences, replaced
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent

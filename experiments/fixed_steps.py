@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from linkage import GRAVITY, W2, closed_form
+from paper_tables import Table
 from rich.progress import track
-from tables import Table
 
 import ukjax as uk
 

@@ -14,7 +14,7 @@ import diffrax as dfx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from tables import Table
+from paper_tables import Table
 
 import ukjax as uk
 

@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Literal, jaxpr_as_fun
+from paper_tables import Table
 from pseudoinverse_dpv import METHODS
-from tables import Table
 
 import ukjax as uk
 from ukjax._formula._acceleration import Equations

@@ -27,10 +27,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 from base_parameters import Basis, Study, bases, combination, deviations, in_words, unseen_changes
 from four_bar import LENGTHS, NAMES, FourBar, angles, outline, tracer
+from paper_tables import Table
 from rollout import rollout
 from scara_runs import DRIVES, MASSES, arm_on_helix, arm_on_rail
 from scipy.optimize import least_squares
-from tables import Table
 
 import ukjax as uk
 from ukjax._figures._plot import STYLE

@@ -13,7 +13,7 @@ from pathlib import Path
 import jax
 import matplotlib.pyplot as plt
 import numpy as np
-from tables import Table
+from paper_tables import Table
 
 import ukjax as uk
 

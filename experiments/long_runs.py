@@ -19,9 +19,9 @@ import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
+from paper_tables import Table
 from rattle import COMPOSED, PLAIN, rattle
 from scipy.special import ellipj, ellipk, ellipkinc
-from tables import Table
 
 import ukjax as uk
 from ukjax._cli._benchmark import machine

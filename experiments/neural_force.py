@@ -25,8 +25,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import optax
 from four_bar import LENGTHS, FourBar
+from paper_tables import Table
 from rollout import rollout
-from tables import Table
 
 import ukjax as uk
 from ukjax._figures._plot import STYLE

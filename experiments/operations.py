@@ -6,7 +6,7 @@ python experiments/operations.py
 import argparse
 
 import jax
-from tables import Table
+from paper_tables import Table
 
 import ukjax as uk
 

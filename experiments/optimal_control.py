@@ -21,10 +21,10 @@ import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
+from paper_tables import Table
 from rollout import rollout
 from scipy.integrate import simpson
 from scipy.optimize import OptimizeResult, minimize
-from tables import Table
 
 import ukjax as uk
 from ukjax._figures._plot import STYLE

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
-from tables import Table
+from paper_tables import Table
 
 import ukjax as uk
 from ukjax._formula._acceleration import Equations, equations_of_motion

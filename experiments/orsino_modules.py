@@ -17,9 +17,9 @@ import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 import orsino_3rrr as orsino
+from paper_tables import Table
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
-from tables import Table
 
 import ukjax as uk
 

@@ -16,9 +16,9 @@ from pathlib import Path
 import jax
 import numpy as np
 from linkage import END, RIGHT, TIMES, Case, Outcome, closed_form, run
+from paper_tables import Table
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from tables import Table
 
 import ukjax as uk
 from ukjax._run import _options

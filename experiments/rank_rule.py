@@ -16,9 +16,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 from linkage import Case, Outcome, run
 from matplotlib import colors
+from paper_tables import Table
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from tables import Table
 
 import ukjax as uk
 

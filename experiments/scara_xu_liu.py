@@ -12,8 +12,8 @@ from pathlib import Path
 import jax
 import matplotlib.pyplot as plt
 import numpy as np
+from paper_tables import Table
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from tables import Table
 
 import ukjax as uk
 

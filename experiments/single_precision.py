@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from fixed_steps import END, mechanisms, tips
 from linkage import W2
+from paper_tables import Table
 from rich.progress import track
-from tables import Table
 
 import ukjax as uk
 

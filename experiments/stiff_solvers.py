@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 import optimistix as optx
-from tables import Table
+from paper_tables import Table
 
 import ukjax as uk
 from ukjax._cli._benchmark import CASES, machine

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import jax
 import matplotlib.pyplot as plt
 import numpy as np
-from tables import Table
+from paper_tables import Table
 
 import ukjax as uk
 
