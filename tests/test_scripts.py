@@ -42,7 +42,7 @@ SHORT: dict[str, list[str] | None] = {
         "--models",
         "four_bars",
         "--methods",
-        "lanes",
+        "fixed",
         "--batches",
         "1",
         "8",
@@ -63,7 +63,7 @@ SHORT: dict[str, list[str] | None] = {
     "benchmarks/contact_problems.py": [],
     "benchmarks/contact_starts.py": ["--starts", "8", "--only", "box"],
     "benchmarks/gpu.py": None,
-    "benchmarks/gpu_static.py": ["pendulum", "--cards", "H100"],
+    "benchmarks/gpu_static.py": ["pendulum", "--cards", "sm_90"],
     "benchmarks/growth.py": ["--sizes", "1", "2", "--batches", "1"],
     "benchmarks/methods.py": ["--only", "angles"],
     "benchmarks/mixed_precision.py": ["--models", "pendulum", "--starts", "2"],
@@ -135,6 +135,8 @@ def test_script(name: str, tmp_path: Path) -> None:
         env={**os.environ, "COLUMNS": "80", "PYTHONPATH": str(ROOT)},
         cwd=tmp_path, capture_output=True, text=True, timeout=900,
     )  # fmt: skip
+    if "is missing: pip install" in run.stderr:  # of CUDA, or another program
+        pytest.skip(run.stderr.splitlines()[-1])
     assert run.returncode == 0, run.stderr[-3000:]
     assert not any(line.rstrip().endswith("…") for line in run.stdout.splitlines())
     check_figures(run.stdout, COMPARED.get(Path(name).stem, 0))
