@@ -1,9 +1,9 @@
 """All figures that README.md and the pages of docs quote from these scripts: runs them, and says which figures differ.
 
 The commands are those of README.md. Each runs by itself, one after the other, for an hour of processor time in all.
-What it prints is kept in `out/figures`, so that the same command goes on where it was stopped. A table that a page has
-too, by its header, is compared figure by figure, times left out; `--write` puts it, and the CPU times, into the page.
-Sentences around the tables are to be read by a person.
+What it prints is kept in `out/figures` until code changes, so that the same command goes on where it was stopped. A
+table that a page has too, by its header, is compared figure by figure, times left out; `--write` puts it, and the CPU
+times, into the page. Sentences around the tables are to be read by a person.
 
     python experiments/figures.py [--only adams flop_counts] [--write] [--quick] [--again]
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 
 from paper_tables import differences, replaced
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 README = HERE / "README.md"
 PAGES = (README, *sorted((ROOT / "docs").glob("*.md")))
@@ -31,20 +31,22 @@ def commands() -> list[str]:
     return _COMMAND.findall(README.read_text())
 
 
+def changed() -> float:
+    """When the package or a script was last changed."""
+    return max(x.stat().st_mtime for folder in (ROOT / "ukjax", HERE) for x in folder.rglob("*.py"))
+
+
 def printed_by(command: str, quick: bool, again: bool) -> tuple[str, float | None]:
-    """What a command prints, and its processor time [s], unless it is kept from an earlier time."""
+    """What a command prints, and its processor time [s], unless that was kept since the last change."""
     parts = shlex.split(command) + (["--quick"] if quick else [])
     kept = ROOT / "out" / "figures" / (re.sub(r"\W+", "_", " ".join(parts)).strip("_") + ".txt")
-    if kept.exists() and not again:
+    if not again and kept.exists() and kept.stat().st_mtime > changed():
         return kept.read_text(), None
     kept.parent.mkdir(parents=True, exist_ok=True)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    run = subprocess.run(
-        [sys.executable, str(HERE / parts[0]), *parts[1:]], stdout=subprocess.PIPE, text=True, cwd=ROOT
-    )
+    script = [sys.executable, str(HERE / parts[0]), *parts[1:]]
+    run = subprocess.run(script, stdout=subprocess.PIPE, text=True, cwd=ROOT, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if run.returncode:
-        raise SystemExit(f"python experiments/{' '.join(parts)} ended with status {run.returncode}.")
     kept.write_text(run.stdout)
     return run.stdout, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
@@ -66,7 +68,7 @@ def write(command: str, printed: str, seconds: float | None) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """How many figures differ."""
+    """How many figures differ, and scripts fail."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", help="the scripts of these names")
     parser.add_argument("--write", action="store_true", help="put the tables into the pages")
@@ -79,7 +81,12 @@ def main(arguments: list[str] | None = None) -> int:
     for command in commands():
         if options.only and command.split(".py")[0] not in options.only:
             continue
-        printed, seconds = printed_by(command, options.quick, options.again)
+        try:
+            printed, seconds = printed_by(command, options.quick, options.again)
+        except subprocess.CalledProcessError as error:
+            print(f"\n## {command} ended with status {error.returncode}")
+            others += 1
+            continue
         print(f"\n## {command}" + ("" if seconds is None else f": {in_words(seconds)} of processor time"))
         print(printed, flush=True)
         for page in PAGES:
@@ -89,7 +96,7 @@ def main(arguments: list[str] | None = None) -> int:
                 print(f"{page.relative_to(ROOT)}: {count} figures, {len(found)} others", *found, sep="\n- ")
         if options.write:
             write(command, printed, seconds)
-    print(f"\n{datetime.date.today()}: {others} figures differ from the pages.")
+    print(f"\n{datetime.date.today()}: {others} figures differ from the pages, or scripts failed.")
     return others
 
 
