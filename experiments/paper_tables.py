@@ -40,7 +40,8 @@ class Table:
         place = lambda i, cell: cell.ljust(widths[i]) if i < self.names else cell.rjust(widths[i])
         lines = [[place(i, cell) for i, cell in enumerate(row)] for row in self.rows]
         lines.insert(1, rule)
-        return "\n".join([self.title, "", *("| " + " | ".join(line) + " |" for line in lines), ""])
+        title = [self.title, ""] if self.title else []
+        return "\n".join([*title, *("| " + " | ".join(line) + " |" for line in lines), ""])
 
 
 class Block(NamedTuple):
@@ -96,7 +97,7 @@ def _agree(printed: str, shown: str) -> bool:
         return False
     for texts in pairs:
         a, b = (float(x.replace(",", "")) for x in texts)
-        unit = max(_last_digit(x) for x in texts) if max(map(_digits, texts)) < 3 else 0.0
+        unit = max((_last_digit(x) for x in texts if _digits(x) < 3), default=0.0)
         if abs(a - b) > max(_NEAR * max(abs(a), abs(b)), 1.01 * unit, _ROUNDING):
             return False
     return True

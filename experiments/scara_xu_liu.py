@@ -249,9 +249,9 @@ def measures(runs: dict[str, uk.Trajectory]) -> dict[str, np.ndarray]:
     return result
 
 
-def tables(found: dict[str, np.ndarray]) -> list[Table]:
+def tables(found: dict[str, np.ndarray], count: int) -> list[Table]:
     """Displacement errors, joint errors against the algebraic motion, and the reference numbers."""
-    errors = Table("", "largest displacement error of the tool, 0 to 20 s [m]", "x", "y", "z")
+    errors = Table("", f"largest displacement error of the tool, at {count} times to 20 s [m]", "x", "y", "z")
     number = lambda x: f"{x:.3e}"
     errors.add_row("paper, without stabilization", *(number(x) for x in PAPER_ERRORS))
     errors.add_row("without stabilization, largest", *map(number, found["none: displacement"]))
@@ -285,9 +285,10 @@ def main(arguments: list[str] | None = None) -> dict[str, np.ndarray]:
     options = parser.parse_args(arguments)
     jax.config.update("jax_enable_x64", True)
     plt.switch_backend("agg")
-    runs = simulate(201 if options.quick else options.count)
+    count = 201 if options.quick else options.count
+    runs = simulate(count)
     found = measures(runs)
-    for table in tables(found):
+    for table in tables(found, count):
         print(table)
     figures(runs, options.out)
     print(f"wrote fig02.png .. fig10.png to {options.out}")

@@ -83,10 +83,10 @@ COMPARED = {"adams": 6, "liu_servo": 40, "operations": 3, "pseudoinverse_dpv": 3
 """How many figures of a shortened script stand in a page too, at least."""
 
 
-def imported(file: Path) -> list[tuple[str, list[str]]]:
-    """Modules that a script imports anywhere, and the names it takes of them."""
-    modules = []
-    for node in ast.walk(ast.parse(file.read_text())):
+def imported(file: Path, needed: bool = False) -> list[tuple[str, list[str]]]:
+    """Modules that a script imports, anywhere or where it begins, and the names it takes of them."""
+    modules, tree = [], ast.parse(file.read_text())
+    for node in tree.body if needed else ast.walk(tree):
         if isinstance(node, ast.Import):
             modules += [(x.name, []) for x in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -127,7 +127,7 @@ def test_every_script_is_run() -> None:
 @pytest.mark.parametrize("name", [name for name, arguments in SHORT.items() if arguments is not None])
 def test_script(name: str, tmp_path: Path) -> None:
     """By itself as a user runs it, in a terminal of 80 columns; its figures are those that the pages show."""
-    for module, _ in imported(ROOT / name):
+    for module, _ in imported(ROOT / name, needed=True):
         if module.partition(".")[0] not in {"ukjax", *(x.stem for x in FILES)}:
             pytest.importorskip(module.partition(".")[0])
     run = subprocess.run(
