@@ -1,7 +1,9 @@
 """How far a clearance R, which smooths the change of rank at the parallelogram's flat position, bends the motion.
 
-python benchmarks/clearance_bias.py
+python benchmarks/clearance_bias.py [--clearances 1 0.1]
 """
+
+import argparse
 
 import diffrax as dfx
 import jax
@@ -37,11 +39,14 @@ def angle(gravity: jax.Array, clearance: jax.Array) -> jax.Array:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--clearances", type=float, nargs="+", default=CLEARANCES, help="[1/kg]")
+    clearances = parser.parse_args().clearances
     jax.config.update("jax_enable_x64", True)
     both = jax.jit(lambda g, R: jax.jvp(lambda g: angle(g, R), (g,), (jnp.ones(()),)))
     slope = (exact(9.81 + 1e-3) - exact(9.81 - 1e-3)) / 2e-3
     rows = {}
-    for R in CLEARANCES:
+    for R in clearances:
         value, change = (float(x) for x in both(jnp.asarray(9.81), jnp.asarray(R)))
         rows[f"{R:g}"] = [abs(value - exact(9.81)), abs(change / slope - 1)]
     print(f"Baumgarte({ALPHA:g}, {BETA:g}), {END} s, Tsit5 at {STEP} s, float64. {machine()}.\n")

@@ -1,10 +1,11 @@
 """What a run takes as an HTML file: seconds for 200 frames, the first time and later, and the size of the file.
 
-    python benchmarks/view.py
+    python benchmarks/view.py [--models pendulum]
 
 Processor time of the whole process, of runs over 200/30 s.
 """
 
+import argparse
 import tempfile
 import time
 from pathlib import Path
@@ -29,12 +30,15 @@ def measure(model: str, path: Path) -> list[float]:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--models", nargs="+", default=MODELS)
+    models = parser.parse_args().models
     jax.config.update("jax_enable_x64", True)
     print(machine(), end="\n\n")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.html"
         print(
-            table(["first [s]", "later [s]", "file [MB]"], {model: measure(model, path) for model in MODELS})
+            table(["first [s]", "later [s]", "file [MB]"], {model: measure(model, path) for model in models})
         )
 
 

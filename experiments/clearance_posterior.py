@@ -24,8 +24,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from four_bar import LENGTHS, FourBar
 from loose_four_bar import GAINS, SAMPLES, SECONDS, pins_by_scipy
-from rich.console import Console
-from rich.table import Table
+from paper_tables import Table
 from rollout import rollout
 from scipy.optimize import least_squares
 
@@ -184,9 +183,10 @@ class Found(NamedTuple):
 
 
 def table(found: Found) -> Table:
-    shown = Table(title="Posterior: mean ± standard deviation")
-    for column in ("", "length of the coupler [m]", "log R"):
-        shown.add_column(column, justify="right" if column else "left")
+    draws = found.sampled.samples.reshape(-1, 2).shape[0]
+    shown = Table(
+        "", f"posterior by {draws} draws: mean ± standard deviation", "length of the coupler [m]", "log R"
+    )
     words = lambda m, s: f"{m:.5f} ± {s:.5f}"
     shown.add_row("true", f"{LENGTH:.5f}", f"{np.log(CLEARANCE):.5f}")
     shown.add_row("sampled", *map(words, found.mean, found.deviation))
@@ -253,7 +253,7 @@ def main(arguments: list[str] | None = None) -> Found:
     flat, (rigid_mean, rigid_deviation) = sampled.samples.reshape(-1, 2), rigid.moments()
     moments = flat.mean(axis=0), flat.std(axis=0), *grid.moments()
     found = Found(sampled, *moments, float(rigid_mean[0]), float(rigid_deviation[0]))
-    Console().print(table(found))
+    print(table(found))
     figure(found, data, grid, rigid, options.out / "clearance_posterior.png")
     print(
         f"acceptance {sampled.acceptance:.2f}, {sampled.divergent} divergent, CPU time {time.process_time():.0f} s"

@@ -16,9 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from linkage import GRAVITY, W2, closed_form
-from rich.console import Console
+from paper_tables import Table
 from rich.progress import track
-from rich.table import Table
 
 import ukjax as uk
 
@@ -110,25 +109,21 @@ def main(arguments: list[str] | None = None) -> dict[tuple[str, str, float | Non
     for name, solver, smallest, rcond in track(cases, "runs"):
         key = name, f"{type(solver).__name__}, {smallest:g} s", rcond
         found[key] = errors(*mechanisms()[name], solver, smallest * between, rcond)
-    table = Table(
-        title=f"runs of {END:g} to {1.3 * END:g} s lost, of {between.size}; median error of the others [m]"
-    )
+    title = f"runs of {END:g} to {1.3 * END:g} s lost, of {between.size}; median error of the others [m]"
     columns = ["as shipped" if x is None else f"rcond {x:.0e}" for x in rconds]
-    for column in ("mechanism", "smallest step", *columns):
-        table.add_column(column)
+    table = Table(title, f"of {between.size} runs", "smallest step", *columns, names=2)
     for name, way in dict.fromkeys(key[:2] for key in found):
         each = [found[name, way, rcond] for rcond in rconds]
         table.add_row(name, way, *(f"{np.sum(x > LOST)}  {np.median(x[x <= LOST]):.0e}" for x in each))
-    Console(width=120).print(table)
-    second = Table(title="change of energy of overconstrained linkages in 10 steps, of the kinetic energy")
-    for column in ("mechanism", "step", *columns):
-        second.add_column(column)
+    print(table)
+    title = "change of energy of overconstrained linkages in 10 steps, of the kinetic energy"
+    second = Table(title, "change of energy", "step", *columns, names=2)
     for name, problem in {"bennett": uk.models.bennett(), "bricard": uk.models.bricard()}.items():
         for solver in (dfx.Heun(), dfx.Bosh3(), dfx.Tsit5()):
             each = [energy_changes(problem, solver, np.array(LARGE), x) for x in rconds]
             for h, row in zip(LARGE, np.transpose(each), strict=True):
                 second.add_row(name, f"{type(solver).__name__}, {h:g} s", *(f"{x:.0e}" for x in row))
-    Console(width=120).print(second)
+    print(second)
     return found
 
 

@@ -14,8 +14,7 @@ import diffrax as dfx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from rich.console import Console
-from rich.table import Table
+from paper_tables import Table
 
 import ukjax as uk
 
@@ -113,25 +112,16 @@ def main(arguments: list[str] | None = None) -> dict[tuple[str, tuple[float, flo
     parser.add_argument("--gains", nargs="+", default=["1000,100", "1000,300", "100,100"])
     parser.add_argument("--tolerance", type=float, default=1e-8)
     parser.add_argument("--max-steps", type=int, default=40_000)
+    parser.add_argument("--quick", action="store_true", help="SVD with (100, 100) at 1e-6")
     parser.add_argument("--each", action="store_true", help="print every passage")
     options = parser.parse_args(arguments)
+    if options.quick:
+        options.method, options.gains, options.tolerance = ["SVD"], ["100,100"], 1e-6
     jax.config.update("jax_enable_x64", True)
-    console, results = Console(), {}
-    summary = Table(
-        title=f"To {END:g} s at tolerance {options.tolerance:.0e}, at most {options.max_steps:,} steps"
-    )
-    columns = (
-        "method",
-        "gains",
-        "slow root [1/s]",
-        "reached [s]",
-        "steps",
-        "growth in 1 s",
-        "rank changes",
-        "largest a",
-    )
-    for column in columns:
-        summary.add_column(column)
+    results = {}
+    title = f"To {END:g} s at tolerance {options.tolerance:.0e}, at most {options.max_steps:,} steps"
+    columns = "slow root [1/s]", "reached [s]", "steps", "growth in 1 s", "rank changes", "largest a"
+    summary = Table(title, "method", "gains", *columns, names=2)
     for method in options.method:
         for text in options.gains:
             alpha, beta = (float(x) for x in text.split(","))
@@ -149,8 +139,8 @@ def main(arguments: list[str] | None = None) -> dict[tuple[str, tuple[float, flo
             summary.add_row(method, text, *cells, f"{steps.acceleration.max():.1e}")
             if options.each:
                 for p in found:
-                    console.print(method, text, *(f"{x:.3g}" for x in p))
-    console.print(summary)
+                    print(method, text, *(f"{x:.3g}" for x in p))
+    print(summary)
     return results
 
 

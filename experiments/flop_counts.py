@@ -16,9 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Literal, jaxpr_as_fun
+from paper_tables import Table
 from pseudoinverse_dpv import METHODS
-from rich.console import Console
-from rich.table import Table
 
 import ukjax as uk
 from ukjax._formula._acceleration import Equations
@@ -248,12 +247,10 @@ def accelerations(
 
 
 def _table(title: str, columns: Sequence[str], found: dict[Any, tuple[int | None, ...]]) -> Table:
-    result = Table(title=title, caption="in brackets: in parts of the paper's count")
-    for column in ("m", "n", "rank", *columns):
-        result.add_column(column, justify="right", no_wrap=True)
-    for key, (paper, *counts) in found.items():
-        ours = ["-" if x is None else f"{x:,} ({x / paper:.2f})" for x in counts]
-        result.add_row(*map(str, key), f"{paper:,}", *ours)
+    result = Table(f"{title}; in brackets: in parts of the paper's count", "m × n, rank", *columns, names=2)
+    for (m, n, rank, name), (paper, *counts) in found.items():
+        ours = ["LAPACK" if x is None else f"{x:,} ({x / paper:.2f})" for x in counts]
+        result.add_row(f"{m} × {n}, {rank}", name, f"{paper:,}", *ours)
     return result
 
 
@@ -263,13 +260,12 @@ def main(arguments: list[str] | None = None) -> tuple[dict, dict]:
     options = parser.parse_args(arguments)
     jax.config.update("jax_enable_x64", True)
     sizes = SIZES[:1] if options.quick else SIZES
-    console = Console(width=110)
     inverses = pseudoinverses(sizes)
-    columns = ("method", "paper (SVD)", "kernel", "with scaling", "XLA's report")
-    console.print(_table("Floating-point operations of a pseudoinverse", columns, inverses))
+    columns = ("method", "the paper (SVD)", "method by itself", "with scaling", "XLA's report")
+    print(_table("Floating-point operations of a pseudoinverse", columns, inverses))
     accelerated = accelerations(sizes)
-    columns = ("equation", "paper", "GramSchmidt", "SVD")
-    console.print(_table("... of an acceleration", columns, accelerated))
+    columns = ("equation", "the paper", "GramSchmidt", "SVD")
+    print(_table("... of an acceleration", columns, accelerated))
     return inverses, accelerated
 
 

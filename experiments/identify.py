@@ -27,8 +27,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from base_parameters import Basis, Study, bases, combination, deviations, in_words, unseen_changes
 from four_bar import LENGTHS, NAMES, FourBar, angles, outline, tracer
-from rich.console import Console
-from rich.table import Table
+from paper_tables import Table
 from rollout import rollout
 from scara_runs import DRIVES, MASSES, arm_on_helix, arm_on_rail
 from scipy.optimize import least_squares
@@ -159,9 +158,7 @@ def identify(study: Study, seed: int = 0) -> Found:
 
 
 def table(found: Found) -> Table:
-    shown = Table(title=found.study.name)
-    for column in ("identifiable", "true", "estimate", "error [%]", "1 sigma [%]"):
-        shown.add_column(column, justify="left" if column == "identifiable" else "right")
+    shown = Table("", found.study.name, "true", "estimate", "error [%]", "one standard deviation [%]")
     columns = found.combinations, found.true, found.estimate, 100 * found.error, 100 * found.deviation
     for name, true, estimate, error, deviation in zip(*columns, strict=True):
         shown.add_row(name, f"{true:.6g}", f"{estimate:.6g}", f"{error:+.3f}", f"{deviation:.3f}")
@@ -236,14 +233,14 @@ def main(arguments: list[str] | None = None) -> list[Found]:
     jax.config.update("jax_enable_x64", True)
     plt.switch_backend("agg")
     options.out.mkdir(parents=True, exist_ok=True)
-    console, all_found = Console(), []
+    all_found = []
     for study in studies(100 if options.quick else 300):
         all_found.append(identify(study))
-        console.print(table(all_found[-1]))
+        print(table(all_found[-1]))
         for change in all_found[-1].unseen:
-            console.print(f"  changes nothing: {change}", highlight=False)
+            print(f"  changes nothing: {change}")
     figure(all_found, options.out / "identify.png")
-    console.print(f"CPU time {time.process_time():.0f} s; wrote {options.out / 'identify.png'}")
+    print(f"CPU time {time.process_time():.0f} s; wrote {options.out / 'identify.png'}")
     return all_found
 
 

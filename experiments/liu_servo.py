@@ -13,15 +13,14 @@ from pathlib import Path
 import jax
 import matplotlib.pyplot as plt
 import numpy as np
-from rich.console import Console
-from rich.table import Table
+from paper_tables import Table
 
 import ukjax as uk
 
 # As the paper's text reads its Figures 9 to 14; of u2 it gives the magnitude.
 PAPER_RANGES = ((0, 10), (3, 5), (-8, -5.5), (4.5, 10), (-4.5, 0.5), (-5, 0))
 FORMULAS = {"paper": "paper's formula", "eliminate": "least norm"}
-OTHERS = ("Qc without u", "no Qc", "no pin")
+OTHERS = {"Qc without u": "Qc without u", "no Qc": "no Qc in (71)", "no pin": "far pin as a servo row"}
 COLOURS = ("#0b5fa5", "#c8452b")
 STYLE = {
     "font.size": 9,
@@ -107,18 +106,15 @@ def measures(run: uk.Trajectory, reports: dict[str, uk.ServoControl]) -> dict[st
 
 def tables(found: dict[str, np.ndarray]) -> list[Table]:
     """Torque ranges beside the paper's, and the errors."""
-    torques = Table(title="Joint torques over one period (N m)")
-    for name in ("torque", "paper, as read", *FORMULAS.values(), *OTHERS):
-        torques.add_column(name, justify="left" if name == "torque" else "right")
+    title = "Joint torques over one period"
+    torques = Table(title, "torque [N m]", "the paper's text", *FORMULAS.values(), *OTHERS.values())
     for i, (low, high) in enumerate(PAPER_RANGES):
         ranges = (
             "{:.2f} .. {:.2f}".format(*(found[f"{name}: range"][i].round(2) + 0.0))
             for name in (*FORMULAS, *OTHERS)
         )
         torques.add_row(f"u{i + 1}", f"{low} .. {high}", *ranges)
-    errors = Table(title="Errors over one period")
-    for name in ("quantity", "largest"):
-        errors.add_column(name, justify="left" if name == "quantity" else "right")
+    errors = Table("Errors", "over one period", "largest")
     errors.add_row("angles against the closed form (rad)", f"{found['angle error']:.1e}")
     errors.add_row("closing rows (60) (m)", f"{found['closing error']:.1e}")
     errors.add_row("servo rows (68), accelerations", f"{found['residual']:.1e}")
@@ -186,16 +182,16 @@ def main(arguments: list[str] | None = None) -> dict[str, np.ndarray]:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("out/liu_servo"), help="folder of the figures")
     parser.add_argument("--count", type=int, default=401, help="saved times")
+    parser.add_argument("--quick", action="store_true", help="101 saved times")
     options = parser.parse_args(arguments)
     jax.config.update("jax_enable_x64", True)
     plt.switch_backend("agg")
-    console = Console()
-    run, reports = simulate(options.count)
+    run, reports = simulate(101 if options.quick else options.count)
     found = measures(run, reports)
     for table in tables(found):
-        console.print(table)
+        print(table)
     figures(run, reports, options.out)
-    console.print(f"wrote angles.png, rates.png and torques.png to {options.out}")
+    print(f"wrote angles.png, rates.png and torques.png to {options.out}")
     return found
 
 

@@ -19,13 +19,12 @@ import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
+from paper_tables import Table
 from rattle import COMPOSED, PLAIN, rattle
-from rich.console import Console
-from rich.table import Table
 from scipy.special import ellipj, ellipk, ellipkinc
-from ukjax._bench import machine
 
 import ukjax as uk
+from ukjax._cli._benchmark import machine
 
 GRAVITY = 9.81
 PERIOD = (
@@ -189,9 +188,8 @@ def measured(study: Study, method: str, run: Run) -> Found:
 
 
 def table(study: Study, found: list[Found]) -> Table:
-    made = Table(title=f"{study.name}, {study.t1:.6g} s", box=None, padding=(0, 2, 0, 0))
-    for column in ("method", "steps", "time \\[s]", "energy error", "error at end \\[m]"):
-        made.add_column(column, no_wrap=True)
+    columns = "steps", "wall [s]", "energy error", "error of the position at the end [m]"
+    made = Table("", f"{study.name}, {study.t1:.6g} s", *columns)
     for x in found:
         figures = f"{x.steps:,}", f"{x.seconds:.2g}", f"{np.abs(x.energy).max():.1e}", f"{x.error:.1e}"
         made.add_row(x.method, *figures)
@@ -217,11 +215,11 @@ def main(arguments: list[str] | None = None) -> dict[str, list[Found]]:
     jax.config.update("jax_enable_x64", True)
     plt.switch_backend("agg")
     options.out.mkdir(parents=True, exist_ok=True)
-    console, about, all_found = Console(), machine(), {}
+    about, all_found = machine(), {}
     chosen = [x for x in studies(options.quick) if options.only in (None, x.name)]
     for study in chosen:
         all_found[study.name] = [measured(study, name, run) for name, run in methods(study).items()]
-        console.print(table(study, all_found[study.name]), "")
+        print(table(study, all_found[study.name]))
     with plt.rc_context(STYLE):
         fig, axes = plt.subplots(
             1, len(chosen), figsize=(6.0 * len(chosen), 4.5), layout="constrained", squeeze=False
@@ -230,10 +228,8 @@ def main(arguments: list[str] | None = None) -> dict[str, list[Found]]:
             draw(axis, study, all_found[study.name])
         fig.savefig(options.out / "long_runs.png", dpi=160)
         plt.close(fig)
-    console.print(
-        f"{about['processor']}, {about['cores']} cores, load {about['load']:.1f}, JAX {about['jax']}"
-    )
-    console.print(f"CPU time {time.process_time():.0f} s; wrote {options.out / 'long_runs.png'}")
+    print(f"{about['processor']}, {about['cores']} cores, load {about['load']:.1f}, JAX {about['jax']}")
+    print(f"CPU time {time.process_time():.0f} s; wrote {options.out / 'long_runs.png'}")
     return all_found
 
 

@@ -25,8 +25,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import optax
 from four_bar import LENGTHS, FourBar
-from rich.console import Console
-from rich.table import Table
+from paper_tables import Table
 from rollout import rollout
 
 import ukjax as uk
@@ -206,16 +205,19 @@ def judge(name: str, trained: Trained, q: jax.Array, v: jax.Array) -> Judged:
 
 
 def table(judged: list[Judged]) -> Table:
-    shown = Table(title="The same network, with the Udwadia-Kalaba layer and without")
+    iterations = judged[0].trained.loss.size
     columns = (
-        "error of held-out runs [m]",
-        "of a length, held out [m]",
+        "error of the pins, held out (r.m.s.) [m]",
+        "of a rod's length, held out [m]",
         "in training [m]",
-        "of friction [N m]",
+        "of the friction [N m]",
         "CPU [s]",
     )
-    for column in ("network", *columns):
-        shown.add_column(column, justify="left" if column == "network" else "right")
+    shown = Table(
+        "The same network, with the Udwadia-Kalaba layer and without",
+        f"network, {iterations} iterations",
+        *columns,
+    )
     for j in judged:
         off = np.sqrt(np.nanmean((j.torque - np.asarray(torque(RATES))) ** 2))
         numbers = (f"{x:.1e}" for x in (j.error, j.violation, j.trained.violation.max(), off))
@@ -264,7 +266,7 @@ def main(arguments: list[str] | None = None) -> list[Judged]:
     for name, (held, weight) in CASES.items():
         trained = train(held, weight, data, iterations)
         judged.append(judge(name, trained, q[known:], v[known:]))
-    Console().print(table(judged))
+    print(table(judged))
     figure(judged, np.asarray(q[known:]), options.out / "neural_force.png")
     print(f"CPU time {time.process_time():.0f} s; wrote {options.out / 'neural_force.png'}")
     return judged

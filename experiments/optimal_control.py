@@ -21,8 +21,7 @@ import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
-from rich.console import Console
-from rich.table import Table
+from paper_tables import Table
 from rollout import rollout
 from scipy.integrate import simpson
 from scipy.optimize import OptimizeResult, minimize
@@ -203,10 +202,10 @@ def figure(found: Found, runs: list, history: list, file: Path) -> None:
         plt.close(fig)
 
 
-def table(found: Found) -> Table:
-    shown = Table(title="Effort: the integral of u . u [N² m² s]")
-    for column in ("", "simulated", "numpy"):
-        shown.add_column(column, justify="right" if column else "left")
+def table(found: Found, steps: int) -> Table:
+    shown = Table(
+        "", f"effort [N² m² s], {steps} steps", "through the simulation", "inverse dynamics in numpy"
+    )
     shown.add_row("naive path", f"{found.naive:.4f}", f"{found.in_numpy[0]:.4f}")
     shown.add_row("best path", f"{found.best:.4f}", f"{found.in_numpy[1]:.4f}")
     shown.add_row("the best that SciPy finds from another start", "", f"{found.elsewhere:.4f}")
@@ -228,7 +227,8 @@ def main(arguments: list[str] | None = None) -> Found:
     jax.config.update("jax_enable_x64", True)
     plt.switch_backend("agg")
     options.out.mkdir(parents=True, exist_ok=True)
-    result, runs, history = shoot(40 if options.quick else 80, 60)
+    steps = 40 if options.quick else 80
+    result, runs, history = shoot(steps, 60)
     elsewhere = np.nan
     if not options.quick:
         start = np.random.default_rng(0).uniform(-0.15, 0.15, size=3 * DEGREES)
@@ -244,7 +244,7 @@ def main(arguments: list[str] | None = None) -> Found:
         int(result.nfev),
         result.x,
     )
-    Console().print(table(found))
+    print(table(found, steps))
     figure(found, runs, history, options.out / "optimal_control.png")
     print(f"{found.evaluations} runs, CPU time {time.process_time():.0f} s")
     return found

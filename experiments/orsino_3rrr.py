@@ -16,8 +16,7 @@ import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
-from rich.console import Console
-from rich.table import Table
+from paper_tables import Table
 
 import ukjax as uk
 from ukjax._formula._acceleration import Equations, equations_of_motion
@@ -159,9 +158,8 @@ def _many_legs(legs: int) -> tuple[Equations, list[list[str]], list[uk.hierarchy
 
 def many_legs(counts: tuple[int, ...]) -> Table:
     """Time of one acceleration and of its compilation, by the number of legs."""
-    table = Table(title="One acceleration with many legs: time, CPU time to compile, difference of a")
-    for name in ("legs", "all at once", "level by level", "legs as a batch"):
-        table.add_column(name, justify="right")
+    title = "One acceleration with many legs: wall time, CPU time to compile, difference of a"
+    table = Table(title, "legs: an acceleration", "all at once", "level by level", "legs as a batch")
     for legs in counts:
         equations, levels, modules = _many_legs(legs)
         arrays, static = eqx.partition(equations, eqx.is_array)
@@ -188,46 +186,30 @@ def _row_names(problem: uk.Problem) -> tuple[str, ...]:
 
 
 def tables(runs: list[uk.Trajectory], cost: dict[str, list[Cost]], found: Clearances) -> list[Table]:
-    first = Table(title=f"The model of each level, at rest at t = 0, at {T1} s")
-    for name in ("level", "rank", "freedoms", "steps", "platform fell [m]", "energy drift [J]"):
-        first.add_column(name, justify="left" if name == "level" else "right")
+    columns = "level", "rank", "freedoms", "steps", "platform fell [m]", "change of energy [J]"
+    first = Table(f"The model of each level, at rest at t = 0, at {T1} s", *columns)
     for level, run in enumerate(runs):
         rank, steps = int(run.rank[-1]), int(run.stats["num_steps"])
         fell, drift = float(run.q[0, 19] - run.q[-1, 19]), float(np.ptp(run.energy))
         first.add_row(
-            f"{level} {NAMES[level]}", str(rank), str(21 - rank), str(steps), f"{fell:.9f}", f"{drift:.0e}"
+            f"{level}: {NAMES[level]}", str(rank), str(21 - rank), str(steps), f"{fell:.9f}", f"{drift:.0e}"
         )
-    second = Table(title="An acceleration from given M, Q, A, b: operations XLA counts, and time in a batch")
-    second.add_column("up to level")
-    for name in cost:
-        second.add_column(name, justify="right")
+    title = "An acceleration from given M, Q, A, b: operations XLA counts, and wall time in a batch"
+    second = Table(title, "up to level", *cost)
     for level in range(3):
         cells = [cells[level] for cells in cost.values()]
         second.add_row(
             str(level + 1), *(f"{c.operations / 1e3:,.0f} k, {1e6 * c.seconds:.1f} us" for c in cells)
         )
-    third = Table(title="Platform pins with clearance R [1/kg]")
-    for name in (
-        "R",
-        "force [N]",
-        "off the ideal",
-        "A a - b [m/s2]",
-        "gap after the run [m]",
-        "R lambda/beta [m]",
-    ):
-        third.add_column(name, justify="right")
+    columns = "R [1/kg]", "force [N]", "relative difference from ideal", "A a − b [m/s²]"
+    third = Table("Platform pins with clearance, at the start", *columns)
     for i in range(0, found.R.size, max(1, found.R.size // 8)):
-        third.add_row(
-            f"{found.R[i]:.0e}",
-            f"{found.force[i]:.6f}",
-            f"{found.error[i]:.1e}",
-            f"{found.violation[i]:.1e}",
-            "",
-            "",
-        )
+        figures = f"{found.force[i]:.6f}", f"{found.error[i]:.1e}", f"{found.violation[i]:.1e}"
+        third.add_row(f"{found.R[i]:.0e}", *figures)
+    fourth = Table(f"... after {T1} s", "with gains, R [1/kg]", "gap [m]", "R λ/β [m]")
     for r, gap, expected in zip(found.run_r, found.gap, found.expected_gap, strict=True):
-        third.add_row(f"{r:.0e}", "", "", "", f"{gap:.2e}", f"{expected:.2e}")
-    return [first, second, third]
+        fourth.add_row(f"{r:.0e}", f"{gap:.1e}", f"{expected:.1e}")
+    return [first, second, third, fourth]
 
 
 def _draw(axis, q: np.ndarray, colour: str) -> None:
@@ -289,17 +271,17 @@ def main(arguments: list[str] | None = None) -> dict:
     options = parser.parse_args(arguments)
     jax.config.update("jax_enable_x64", True)
     plt.switch_backend("agg")
-    console, problem = Console(), uk.models.planar_3rrr()
+    problem = uk.models.planar_3rrr()
     if options.legs:
-        console.print(many_legs((3, 8, 32)))
+        print(many_legs((3, 8, 32)))
         return {}
     runs = simulate_levels(problem, 41)
     cost = costs(problem)
     found = clearances(problem, *((9, 2) if options.quick else (33, 7)))
     for table in tables(runs, cost, found):
-        console.print(table)
+        print(table)
     figures(runs, found, options.out)
-    console.print(f"wrote levels.png and clearance.png to {options.out}")
+    print(f"wrote levels.png and clearance.png to {options.out}")
     return {"runs": runs, "costs": cost, "clearances": found}
 
 

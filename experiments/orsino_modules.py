@@ -17,8 +17,7 @@ import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 import orsino_3rrr as orsino
-from rich.console import Console
-from rich.table import Table
+from paper_tables import Table
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
@@ -140,17 +139,8 @@ def ratios(legs: int, rounds: int) -> tuple[float, dict[str, tuple[float, float,
 
 
 def tables(problem: uk.Problem, runs: list[uk.Trajectory], quick: bool) -> list[Table]:
-    first = Table(title=f"The active mechanism by levels, after {T1} s")
-    for name in (
-        "level",
-        "modules",
-        "rank",
-        "freedoms",
-        "gear A turned [rad]",
-        "platform fell [m]",
-        "energy drift [J]",
-    ):
-        first.add_column(name, justify="right")
+    columns = "rank", "freedoms", "rotor A turned [rad]", "platform fell [m]", "change of energy [J]"
+    first = Table(f"The active mechanism by levels, after {T1} s", "level", "modules", *columns, names=2)
     for level, run in enumerate(runs, 1):
         rank, fell = int(run.rank[-1]), float(run.q[0, 19] - run.q[-1, 19])
         modules = len(modules_at(problem, level))
@@ -161,9 +151,12 @@ def tables(problem: uk.Problem, runs: list[uk.Trajectory], quick: bool) -> list[
             f"{fell:.9f}",
             f"{run.energy_drift:.0e}",
         )
-    second = Table(title="One acceleration: processor time, and parts of it (median, quartiles)")
-    for name in ("legs", "all at once", "level by level", "legs as a batch"):
-        second.add_column(name, justify="right")
+    columns = (
+        "CPU time, all at once",
+        "CPU, level by level, in parts of that",
+        "CPU, legs as a batch, in parts",
+    )
+    second = Table("One acceleration (median, quartiles)", "legs", *columns)
     for legs in (3, 8) if quick else (3, 8, 32):
         whole, found = ratios(legs, 20 if quick else 200)
         cells = (f"{x:.2f} ({low:.2f} to {high:.2f})" for x, low, high in found.values())
@@ -236,12 +229,12 @@ def main(arguments: list[str] | None = None) -> tuple[uk.Problem, list[uk.Trajec
     options = parser.parse_args(arguments)
     jax.config.update("jax_enable_x64", True)
     plt.switch_backend("agg")
-    console, problem = Console(), active()
+    problem = active()
     runs = run_levels(problem)
     for table in tables(problem, runs, options.quick):
-        console.print(table)
+        print(table)
     figure(problem, runs, options.out)
-    console.print(f"wrote modules.png to {options.out}")
+    print(f"wrote modules.png to {options.out}")
     return problem, runs
 
 

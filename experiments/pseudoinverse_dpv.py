@@ -1,8 +1,9 @@
 """Tables 7-12 of de Falco, Pennestri and Vita (2008) again: does the pseudoinverse method decide the outcome?
 
-Five methods x three tolerances x four stabilizers x two starts of the parallelogram, 20 s, Dopri8.
+Five methods x three tolerances x four stabilizers x two starts of the parallelogram, 20 s, Dopri8. `--study adams` has
+Tables 7 to 9 by an Adams method, as the paper's, from two more starts; it is `adams.py`.
 
-    python experiments/pseudoinverse_dpv.py [--out out/pseudoinverse_dpv] [--quick] [--study gains | rcond]
+    python experiments/pseudoinverse_dpv.py [--out out/pseudoinverse_dpv] [--quick] [--study gains | rcond | adams]
 """
 
 import argparse
@@ -15,9 +16,9 @@ from pathlib import Path
 import jax
 import numpy as np
 from linkage import END, RIGHT, TIMES, Case, Outcome, closed_form, run
+from paper_tables import Table
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 import ukjax as uk
 from ukjax._run import _options
@@ -106,7 +107,7 @@ class Plan:
     max_steps: int = 15_000
 
 
-QUICK = Plan(("GramSchmidt",), (NONE, BETTER), (1e-6,), ("rest",), 2_000)
+QUICK = Plan(("GramSchmidt",), (BETTER,), (1e-10,), ("rest",))
 
 
 def _seconds_per_step(pinv: uk.AbstractPseudoinverse, projection: bool) -> float:
@@ -133,44 +134,43 @@ def rows_of(method: str, plan: Plan) -> list[Row]:
     return result
 
 
-def table(stabilizer: str, start: str, rows: list[Row]) -> Table:
-    """One stabilizer and start, by tolerance and method, beside the paper where it has that stabilizer."""
-    published = any(key[0] == stabilizer for key in PAPER)
-    caption = "Psi^2: sum of squares of the position violation at the end; error: of theta, worst (rad)"
-    result = Table(title=f"{stabilizer}, start {start!r}", caption=caption)
-    columns = ["TOL", "method", "result", "Psi^2", "NFUNC", "NSTEPS", "CPU s", "error"]
-    if published:
-        columns += ["paper", "Psi^2", "NFUNC", "NSTEPS", "CPU s"]
-    for column in columns:
-        text = column in ("TOL", "method", "result", "paper")
-        style = "cyan" if len(result.columns) > 7 else None
-        result.add_column(column, justify="left" if text else "right", style=style, no_wrap=True)
-    for i, row in enumerate(rows):
-        o = row.outcome
-        cells = [f"{row.tolerance:.0e}", row.method, str(o), f"{o.violation:.1e}", f"{o.evaluations:,}"]
-        cells += [f"{o.steps:,}", f"{row.cpu:.2f}", f"{o.error:.0e}"]
-        if published:
-            p = PAPER[stabilizer, row.tolerance, row.method]
-            cells += [p.result, "-" if p.violation is None else f"{p.violation:.1e}"]
-            cells += ["-" if x is None else f"{x / 1e6:.2f} M" for x in (p.functions, p.steps)]
-            cells += ["-" if p.cpu is None else f"{p.cpu:g}"]
-        last = i + 1 == len(rows) or rows[i + 1].tolerance != row.tolerance
-        result.add_row(*cells, style="" if o.kind == "right" else "yellow", end_section=last)
+def table(start: str, tolerance: float, rows: list[Row]) -> Table:
+    """All methods and stabilizers from one start at one tolerance, beside the paper where it has that stabilizer."""
+    result = Table(
+        "ΣΨ²: sum of squares of the position violation at the end; error: the worst of θ [rad]",
+        f"from {start} at {tolerance:.0e}: method", "stabilizer", "result", "ΣΨ²", "NFUNC", "CPU [s]",
+        "error of θ", "the paper: result", "its ΣΨ²", "its NFUNC", "its CPU [s]", names=2,
+    )  # fmt: skip
+    for row in rows:
+        o, p = row.outcome, PAPER.get((row.stabilizer, tolerance, row.method), Paper(""))
+        error = "-" if o.kind == "wrong branch" else f"{o.error:.0e}"
+        ours = (
+            str(o).lower(),
+            f"{o.violation:.0e}",
+            f"{o.evaluations:,}",
+            f"{row.cpu:.2g}",
+            error,
+        )
+        violation = "" if p.violation is None else f"{p.violation:.1e}"
+        functions = "" if p.functions is None else f"{p.functions:,}"
+        theirs = p.result.lower(), violation, functions, "" if p.cpu is None else f"{p.cpu:g}"
+        result.add_row(row.method, row.stabilizer, *ours, *theirs)
     return result
 
 
 def summary(rows: list[Row]) -> Table:
     """One line per stabilizer: over methods, tolerances and starts."""
-    result = Table(title="All methods, tolerances and starts", caption="steps and errors of the correct runs")
-    for column in ("stabilizer", "correct", "gave up", "wrong branch", "drifted", "steps", "error of theta"):
-        result.add_column(column, justify="left" if column == "stabilizer" else "right")
+    columns = "correct", "gave up", "wrong branch", "drifted", "steps", "error of θ [rad]"
+    result = Table(
+        "All methods, tolerances and starts; steps and errors of the correct runs", "stabilizer", *columns
+    )
     for name in dict.fromkeys(row.stabilizer for row in rows):
         outcomes = [row.outcome for row in rows if row.stabilizer == name]
         right = [o for o in outcomes if o.kind == "right"]
         counts = [sum(o.kind == kind for o in outcomes) for kind in ("gave up", "wrong branch", "drifted")]
-        steps = f"{min(o.steps for o in right):,} - {max(o.steps for o in right):,}" if right else "-"
-        errors = f"{min(o.error for o in right):.0e} - {max(o.error for o in right):.0e}" if right else "-"
-        result.add_row(name, f"{len(right)} of {len(outcomes)}", *map(str, counts), steps, errors)
+        steps = f"{min(o.steps for o in right):,} to {max(o.steps for o in right):,}" if right else "-"
+        errors = f"{min(o.error for o in right):.0e} to {max(o.error for o in right):.0e}" if right else "-"
+        result.add_row(name, f"{len(right)} of {len(outcomes)}", *counts, steps, errors)
     return result
 
 
@@ -181,23 +181,26 @@ def gains() -> Table:
     tried |= {"squared(1000, 100)": GAINS[THEIRS], "Baumgarte(100, 100)": (100.0, 100.0)}
     cases = [Case(*STARTS["rest"], tol, *pair) for pair in tried.values() for tol in tolerances]
     outcomes = iter(run(cases, uk.GramSchmidt(), projection=False, max_steps=6_000))
-    result = Table(title="Baumgarte's gains: error of theta (rad) and steps, at most 6,000")
-    for column in ("gains", *(f"TOL {tol:.0e}" for tol in tolerances)):
-        result.add_column(column)
+    title = "Baumgarte's gains: error of θ [rad] and steps, at most 6,000"
+    result = Table(title, "gains", *(f"TOL {tol:.0e}" for tol in tolerances))
     for name in tried:
         both = next(outcomes), next(outcomes)
-        result.add_row(name, *(f"{o.error:.0e}  {o.steps:,}" if o.kind == "right" else str(o) for o in both))
+        result.add_row(
+            name, *(f"{o.error:.0e} {o.steps:,}" if o.kind == "right" else str(o).lower() for o in both)
+        )
     return result
 
 
-def thresholds() -> Table:
+def thresholds(quick: bool) -> Table:
     """Rank thresholds of the default scalar code without projection, over four starts: which pass flat positions."""
-    tolerances, starts = (1e-5, 1e-6, 1e-8, 1e-10), (*STARTS.values(), (-1.4, 5.0), (math.pi / 6, 0.0))
-    result = Table(title="Right of 4 starts, worst error of theta (rad), median steps; at most 40,000")
-    for column in ("rcond", "gains", *(f"TOL {tol:.0e}" for tol in tolerances)):
-        result.add_column(column)
+    tolerances = (1e-6,) if quick else (1e-5, 1e-6, 1e-8, 1e-10)
+    starts = (*STARTS.values(), (-1.4, 5.0), (math.pi / 6, 0.0))
+    title = "Right of 4 starts, worst error of θ [rad], median steps; at most 40,000"
+    result = Table(
+        title, "rcond", "gains, without projection", *(f"TOL {x:.0e}" for x in tolerances), names=2
+    )
     shipped = _options._WITHOUT_PROJECTION
-    for rcond in (1e-2, 3e-3, 1e-3, 3e-4, 1e-4):
+    for rcond in (1e-3,) if quick else (1e-2, 3e-3, 1e-3, 3e-4, 1e-4):
         _options._WITHOUT_PROJECTION = rcond  # of the default way, which takes no threshold
         for gains in (1000.0, 100.0), (100.0, 100.0), (20.0, 20.0):
             stabilizer, cells = uk.Baumgarte.squared(*gains), []
@@ -205,7 +208,7 @@ def thresholds() -> Table:
                 right = [x for x in (_error(*s, tolerance, stabilizer) for s in starts) if x[0] < RIGHT]
                 worst, steps = max((x[0] for x in right), default=0), [x[1] for x in right]
                 cells.append(f"{len(right)} {worst:.0e} {int(np.median(steps)) if steps else 0:,}")
-            result.add_row(f"{rcond:.0e}", f"{gains}", *cells)
+            result.add_row(f"{rcond:.0e}", f"({gains[0]:g}, {gains[1]:g})", *cells)
     _options._WITHOUT_PROJECTION = shipped
     return result
 
@@ -237,32 +240,37 @@ def main(arguments: list[str] | None = None) -> list[Row]:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("out/pseudoinverse_dpv"))
     parser.add_argument("--quick", action="store_true", help="one method, one tolerance, one start")
-    parser.add_argument("--study", choices=["tables", "gains", "rcond"], default="tables")
+    parser.add_argument("--study", choices=["tables", "gains", "rcond", "adams"], default="tables")
     parser.add_argument("--max-steps", type=int, help="steps after which a run gives up")
     options = parser.parse_args(arguments)
     jax.config.update("jax_enable_x64", True)
     plan = QUICK if options.quick else Plan()
     if options.max_steps:
         plan = dataclasses.replace(plan, max_steps=options.max_steps)
-    console = Console()
+    if options.study == "adams":
+        from adams import main as by_adams  # which takes the paper's tables from here
+
+        by_adams(["--out", str(options.out), *(["--quick"] if options.quick else [])])
+        return []
     if options.study != "tables":
-        console.print(gains() if options.study == "gains" else thresholds())
+        print(gains() if options.study == "gains" else thresholds(options.quick))
         return []
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     rows: list[Row] = []
-    with Progress(*columns, console=console, transient=True) as progress:
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("", total=len(plan.methods))
         for method in plan.methods:
             progress.update(task, description=method)
             rows += rows_of(method, plan)
             progress.advance(task)
-    for stabilizer in (*plan.gains, PROJECTED):
+    rows.sort(key=lambda row: (*GAINS, PROJECTED).index(row.stabilizer))
+    for tolerance in plan.tolerances:
         for start in plan.starts:
-            chosen = [r for r in rows if (r.stabilizer, r.start) == (stabilizer, start)]
-            console.print(table(stabilizer, start, sorted(chosen, key=lambda r: r.tolerance)))
-    console.print(summary(rows))
+            print(table(start, tolerance, [r for r in rows if (r.start, r.tolerance) == (start, tolerance)]))
+    if not options.quick:
+        print(summary(rows))
     write(rows, options.out / "runs.csv")
-    console.print(f"wrote {options.out / 'runs.csv'}; gave up: {plan.max_steps:,} steps taken")
+    print(f"wrote {options.out / 'runs.csv'}; gave up: {plan.max_steps:,} steps taken")
     return rows
 
 

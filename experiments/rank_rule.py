@@ -16,9 +16,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 from linkage import Case, Outcome, run
 from matplotlib import colors
+from paper_tables import Table
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 import ukjax as uk
 
@@ -44,8 +44,8 @@ FULL = (
     Stabilizer("Projection", None, 8, (1e-5, 1e-6, 1e-8, 1e-10, 1e-12), 5_000),
 )
 QUICK = (
-    Stabilizer("Baumgarte.squared(100, 100)", (200.0, 1e4), 2, (1e-6,), 2_500),
-    Stabilizer("Projection", None, 3, (1e-6, 1e-10), 2_000),
+    Stabilizer("Baumgarte.squared(100, 100)", (200.0, 1e4), 3, (1e-6,), 15_000),
+    Stabilizer("Projection", None, 8, (1e-6, 1e-10), 5_000),
 )
 
 
@@ -100,22 +100,20 @@ def power(x: float) -> str:
 
 
 def table(kind: Stabilizer, cells: Cells) -> Table:
-    title = f"{kind.name}: {kind.starts} starts, at most {kind.max_steps:,} steps"
-    result = Table(
-        title=title, caption="starts on the right motion, worst error of theta (rad), median steps"
+    title = (
+        f"At most {kind.max_steps:,} steps: starts on the right motion, worst error of θ [rad], median steps"
     )
-    result.add_column("rcond")
-    for tol in kind.tolerances:
-        result.add_column(f"tol {power(tol)}")
+    columns = f"{kind.name}, {kind.starts} starts: rcond", *(f"TOL {power(x)}" for x in kind.tolerances)
+    result = Table(title, *columns)
     for rcond in dict.fromkeys(rcond for rcond, _ in cells):
         row = [cells[rcond, tol] for tol in kind.tolerances]
         text = [
-            f"{c.right}/{kind.starts}"
-            + (f"  {c.error:.0e}  {c.steps:,}" if c.right else "")
-            + ("" if c.all_right else f"\n{c.failures()}")
+            f"{c.right}"
+            + (f" {c.error:.0e} {c.steps:,}" if c.right else "")
+            + ("" if c.all_right else f" ({c.failures()})")
             for c in row
         ]
-        result.add_row(power(rcond), *text, style="" if all(c.all_right for c in row) else "yellow")
+        result.add_row(power(rcond), *text)
     return result
 
 
@@ -177,26 +175,25 @@ def main(arguments: list[str] | None = None) -> dict[Stabilizer, Cells]:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("out/rank_rule"))
     parser.add_argument("--method", default="CompleteOrthogonal", help="the pseudoinverse method")
-    parser.add_argument("--quick", action="store_true", help="three thresholds, few starts")
+    parser.add_argument("--quick", action="store_true", help="two thresholds, few tolerances")
     options = parser.parse_args(arguments)
     jax.config.update("jax_enable_x64", True)
     plt.switch_backend("agg")
     method = getattr(uk, options.method)
-    kinds, rconds = (QUICK, (1e-2, 1e-4, 1e-8)) if options.quick else (FULL, RCONDS)
-    console = Console()
+    kinds, rconds = (QUICK, (1e-3, 1e-4)) if options.quick else (FULL, RCONDS)
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     results = {}
-    with Progress(*columns, console=console) as progress:
+    with Progress(*columns, console=Console(stderr=True)) as progress:
         task = progress.add_task("thresholds", total=len(kinds) * len(rconds))
         for kind in kinds:
             progress.update(task, description=kind.name)
             results[kind] = study(kind, method, rconds, lambda: progress.advance(task))
     for kind, cells in results.items():
-        console.print(table(kind, cells))
+        print(table(kind, cells))
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / "rank_rule.png"
     figure(results, path)
-    console.print(f"wrote {path}")
+    print(f"wrote {path}")
     return results
 
 

@@ -14,9 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from fixed_steps import END, mechanisms, tips
 from linkage import W2
-from rich.console import Console
+from paper_tables import Table
 from rich.progress import track
-from rich.table import Table
 
 import ukjax as uk
 
@@ -66,11 +65,8 @@ def main(arguments: list[str] | None = None) -> dict[tuple[str, str], np.ndarray
     names = ["four_bars(1)"] if options.quick else list(turning)
     ways = ["tolerance 1e-5 (default)"] if options.quick else [*WAYS, NARROW]
     speeds = np.linspace(0.5, 2.0, 16 if options.quick else options.starts)
-    table = Table(
-        title=f"float32: runs of {END:g} s lost, of {speeds.size}; median and largest error of the others [m]"
-    )
-    for column in ("mechanism", *ways):
-        table.add_column(column)
+    title = f"float32: runs of {END:g} s lost, of {speeds.size}; median and largest error of the others [m]"
+    table = Table(title, f"float32, of {speeds.size} runs", *ways)
     found = {}
     with jax.enable_x64(False):
         for name, way in track([(name, way) for name in names for way in ways], "runs"):
@@ -84,7 +80,7 @@ def main(arguments: list[str] | None = None) -> dict[tuple[str, str], np.ndarray
                 f"{np.sum(x > LOST)}" + (f"  {np.median(kept):.0e}  {kept.max():.0e}" if kept.size else "")
             )
         table.add_row(name, *cells)
-    Console(width=140).print(table)
+    print(table)
     return found
 
 

@@ -19,11 +19,10 @@ import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 import optimistix as optx
-from rich.console import Console
-from rich.table import Table
-from ukjax._bench import CASES, machine
+from paper_tables import Table
 
 import ukjax as uk
+from ukjax._cli._benchmark import CASES, machine
 
 MAX_STEPS = 3_000_000
 GAIN = 1_000.0  # of Baumgarte.squared [1/s]
@@ -144,7 +143,7 @@ class Counted(uk.AbstractSystem):
         return self.inner.force(t, q, v)
 
 
-def count(console: Console) -> None:
+def count() -> None:
     """Evaluations by which Kvaerno5 brings the governor through 10 s, compiled fast and run slowly."""
     jax.config.update("jax_disable_most_optimizations", True)
     case = CASES["flyball_governor"]
@@ -157,14 +156,13 @@ def count(console: Console) -> None:
         jax.effects_barrier()
         error = np.abs(case.observe(problem, run)[:11] - expected).max()
         steps = int(run.stats["num_steps"])
-        console.print(f"{tolerance:.0e}: error {error:.1e} m, {steps} steps, {len(calls)} evaluations")
+        print(f"{tolerance:.0e}: error {error:.1e} m, {steps} steps, {len(calls)} evaluations")
 
 
 def table(study: Study, all_found: list[Found]) -> Table:
     case = CASES[study.case]
-    made = Table(title=f"{study.name}, {study.t1:g} s: {case.quantity}", box=None, padding=(0, 2, 0, 0))
-    for column in ("solver", "tolerance", f"error \\[{case.unit}]", "steps", "time \\[ms]"):
-        made.add_column(column, no_wrap=True)
+    columns = f"{study.name}, {study.t1:g} s", "tolerance", f"error [{case.unit}]", "steps", "wall [ms]"
+    made = Table(case.quantity, *columns, names=2)
     for x in all_found:
         for row in zip(x.tolerances, x.error, x.steps, x.seconds, strict=True):
             made.add_row(x.solver, f"{row[0]:.0e}", f"{row[1]:.1e}", f"{row[2]:,}", f"{1e3 * row[3]:.2g}")
@@ -200,19 +198,17 @@ def main(arguments: list[str] | None = None) -> dict[str, list[Found]]:
     jax.config.update("jax_enable_x64", True)
     plt.switch_backend("agg")
     options.out.mkdir(parents=True, exist_ok=True)
-    console, about, found = Console(), machine(), {}
+    about, found = machine(), {}
     if options.count:
-        count(console)
+        count()
         return found
     for study in studies(options.quick):
         if options.only in (None, study.name):
             found[study.name] = [measured(study, name) for name in options.solvers]
-            console.print(table(study, found[study.name]), "")
+            print(table(study, found[study.name]))
     figure(found, options.out / "stiff_solvers.png")
-    console.print(
-        f"{about['processor']}, {about['cores']} cores, load {about['load']:.1f}, JAX {about['jax']}"
-    )
-    console.print(f"CPU time {time.process_time():.0f} s; wrote {options.out / 'stiff_solvers.png'}")
+    print(f"{about['processor']}, {about['cores']} cores, load {about['load']:.1f}, JAX {about['jax']}")
+    print(f"CPU time {time.process_time():.0f} s; wrote {options.out / 'stiff_solvers.png'}")
     return found
 
 

@@ -16,8 +16,7 @@ from typing import NamedTuple
 import jax
 import matplotlib.pyplot as plt
 import numpy as np
-from rich.console import Console
-from rich.table import Table
+from paper_tables import Table
 
 import ukjax as uk
 
@@ -57,11 +56,17 @@ def study(name: str, resolution: int, t1: float, out: Path) -> list[Row]:
     return rows
 
 
-def table(rows: list[Row]) -> Table:
-    shown = Table(title="Mean squared position error")
-    columns = "model", "gains", "with 0.5, 200", "best of grid", "tuned", "tuned / grid", "alpha, beta"
-    for column in (*columns, "time [s]", "CPU [s]"):
-        shown.add_column(column, justify="left" if column in ("model", "gains") else "right")
+def table(rows: list[Row], t1: float) -> Table:
+    columns = (
+        f"model, over {t1:g} s",
+        "gains",
+        "with 0.5, 200",
+        "best of grid",
+        "tuned",
+        "tuned / grid",
+        "alpha, beta",
+    )
+    shown = Table("Mean squared position error", *columns, "wall [s]", "CPU [s]", names=2)
     for r in rows:
         losses = (f"{x:.3e}" for x in (r.before, r.best_of_grid, r.tuned))
         times = f"{r.seconds:.0f}", f"{r.cpu:.0f}"
@@ -78,11 +83,11 @@ def main(arguments: list[str] | None = None) -> list[Row]:
     jax.config.update("jax_enable_x64", True)
     plt.switch_backend("agg")
     options.out.mkdir(parents=True, exist_ok=True)
-    console, rows = Console(), []
+    rows = []
+    resolution, t1 = (12, 1.0) if options.quick else (60, 5.0)
     for name in ["scara"] if options.quick else options.models:
-        resolution, t1 = (12, 1.0) if options.quick else (60, 5.0)
         rows += study(name, resolution, t1, options.out)
-    console.print(table(rows))
+    print(table(rows, t1))
     return rows
 
 

@@ -1,7 +1,6 @@
 """`bench`: its references against other computations, and what it measures of the pendulum."""
 
 import dataclasses
-import io
 import json
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import numpy as np
 import pytest
 from benchmark_oracles import bricard_corners
 from oracles import integrate
-from rich.console import Console
 from scipy.integrate import solve_ivp
 from typer.testing import CliRunner, Result
 
@@ -21,6 +19,7 @@ from ukjax._cli import _commands as cli
 from ukjax._cli._bench import _table
 from ukjax._cli._benchmark import CASES, _references
 from ukjax._cli._benchmark._run import _compiled
+from ukjax._cli._terminal import show
 
 G = 9.81
 
@@ -137,14 +136,25 @@ def test_the_command_prints_and_writes_the_same(tmp_path: Path) -> None:
     assert (tmp_path / "new" / "work_precision.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_table_says_where_figures_were_measured(result) -> None:
+def test_the_table_says_where_figures_were_measured(result, monkeypatch, capsys) -> None:
     peers = list(CASES["four_bars"].peers)
-    console = Console(width=80, record=True, file=io.StringIO())
-    console.print(_table(dataclasses.replace(result, peers=peers)))
-    text = console.export_text()
+    monkeypatch.setenv("COLUMNS", "80")
+    show(_table(dataclasses.replace(result, peers=peers)))
+    text = capsys.readouterr().out
     assert text.count("elsewhere") == len(peers) == 8
     assert text.count(" here ") == 2
     assert max(map(len, text.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("columns", [20, 80])
+def test_tables_lose_no_figure(result, monkeypatch, capsys, columns) -> None:
+    """Long figures in a narrow terminal: the table is wider, and none is cut off or broken."""
+    long = {"steps": [12_345_678, 9], "energy_drift": [-1.2e-113, -1.0], "warm": [0.000123, 1.0]}
+    monkeypatch.setenv("COLUMNS", str(columns))
+    show(_table(dataclasses.replace(result, **long)))
+    text = capsys.readouterr().out
+    assert all(figure in text.split() for figure in ("12345678", "-1.2e-113", "0.000123"))
+    assert "\N{HORIZONTAL ELLIPSIS}" not in text
 
 
 @pytest.mark.parametrize(

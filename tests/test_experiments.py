@@ -11,6 +11,7 @@ import numpy as np
 import oracles
 import pytest
 from jax.extend.core import jaxpr_as_fun
+from pages import check_figures
 
 import ukjax as uk
 
@@ -142,8 +143,9 @@ def test_flops_of_a_kernel_are_those_of_its_steps_written_out(script):
 
 @pytest.mark.usefixtures("optimized")
 @pytest.mark.slow
-def test_flop_counts_run(script):
+def test_flop_counts_run(script, capsys):
     inverses, accelerations = script("flop_counts").main(["--quick"])
+    check_figures(capsys.readouterr().out, 32)
     assert len(inverses) == 5
     assert len(accelerations) == 4
     # The kernel does fewer operations than pinv, which scales its rows and takes that back.
@@ -167,8 +169,9 @@ def test_scara_runs(script, tmp_path):
 
 @pytest.mark.usefixtures("optimized")
 @pytest.mark.slow
-def test_pseudoinverses_run(script, tmp_path):
+def test_pseudoinverses_run(script, tmp_path, capsys):
     rows = script("pseudoinverse_dpv").main(["--quick", "--out", str(tmp_path)])
+    check_figures(capsys.readouterr().out, 14)
     kinds = {row.stabilizer: row.outcome.kind for row in rows}
     assert kinds["squared(100, 100)"] == kinds["Projection"] == "right"
     assert len((tmp_path / "runs.csv").read_text().splitlines()) == len(rows) + 1
@@ -231,8 +234,9 @@ def test_single_precision_runs(script):
 
 @pytest.mark.usefixtures("optimized")
 @pytest.mark.slow
-def test_rank_rule_runs(script, tmp_path):
+def test_rank_rule_runs(script, tmp_path, capsys):
     results = script("rank_rule").main(["--quick", "--out", str(tmp_path)])
+    check_figures(capsys.readouterr().out, 6)
     cells = next(cells for kind, cells in results.items() if kind.name == "Projection")
     assert all(cell.all_right for (rcond, _), cell in cells.items() if rcond == 1e-4)
     assert (tmp_path / "rank_rule.png").stat().st_size > 10_000

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -17,7 +16,7 @@ from .._misc._errors import InputError, missing_extra
 from ._options import Json, problem_of
 from ._own_models import is_own
 from ._robot_files import is_robot
-from ._terminal import interruptible, plain, print_json, start_jax
+from ._terminal import interruptible, plain, print_json, show, start_jax
 
 _PROBLEMS = (
     "pendulum", "scara", "parallelogram", "four_bars", "four_bars_10", "andrews", "andrews_energy", "bricard",
@@ -25,12 +24,12 @@ _PROBLEMS = (
 )  # fmt: skip
 _COLUMNS = (
     "run",
-    "error at end",
-    "largest error",
-    "warm [s]",
+    "error\nat end",
+    "largest\nerror",
+    "warm\n[s]",
     "steps",
-    "energy [J]",
-    "row error",
+    "energy\n[J]",
+    "row\nerror",
     "measured",
 )
 
@@ -46,7 +45,7 @@ def _table(result: "uk.BenchResult") -> Table:
     first = f"first run {result.cold:.1f} s with compilation, by {result.solver}{ended}"
     table = Table(title=escape(title), caption=escape(first), box=None, padding=(0, 1, 0, 0))
     for column in _COLUMNS:
-        table.add_column(escape(column), width={"run": None, "measured": 9}.get(column, 7))
+        table.add_column(escape(column), no_wrap=column != "run")
     for i, rtol in enumerate(result.rtol):
         errors = (_short(result.end_error[i]), _short(result.error[i]))
         kept = (_short(result.energy_drift[i]), _short(result.position_error[i]))
@@ -60,12 +59,12 @@ def _table(result: "uk.BenchResult") -> Table:
 
 def _show(results: "list[uk.BenchResult]", about: dict[str, Any]) -> None:
     """What a person reads."""
-    console = Console()
     for result in results:
-        console.print(_table(result), "")
-    console.print(f"here: {about['processor']}, {about['cores']} cores, JAX {about['jax']}")
+        show(_table(result))
+        print()
+    print(f"here: {about['processor']}, {about['cores']} cores, JAX {about['jax']}")
     if any(result.peers for result in results):
-        console.print(f"elsewhere: other programs, {results[0].peers_source}")
+        print(f"elsewhere: other programs, {results[0].peers_source}")
 
 
 def _checked_folder(out: Path) -> None:

@@ -16,7 +16,6 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -27,7 +26,7 @@ from . import _options
 from ._bench import bench
 from ._robot_files import load
 from ._sweep import sweep
-from ._terminal import OneLineErrors, interruptible, print_json, start_jax
+from ._terminal import OneLineErrors, interruptible, print_json, show, start_jax
 from ._tune import tune
 
 app = typer.Typer(name="ukjax", cls=OneLineErrors, add_completion=False, pretty_exceptions_enable=False)
@@ -124,7 +123,7 @@ def list_models(as_json: _options.Json = False) -> None:
     for entry in entries:
         *numbers, description, citation = (escape(str(x)) for x in entry.values())
         table.add_row(*numbers, f"{description}\n[dim]{citation}[/dim]")
-    Console().print(table)
+    show(table)
 
 
 @app.command()
@@ -192,7 +191,7 @@ def simulate(
     else:
         rows = {"wall time": f"{wall_time:.1f} s, compiling included"}
         rows |= {"written": ", ".join(written)} if written else {}
-        Console().print(_summary_table(problem, figures, rows))
+        show(_summary_table(problem, figures, rows))
     if view:
         trajectory.view().wait()
     if not trajectory.ok:

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -20,7 +19,7 @@ from .._misc._errors import InputError
 from .._system._labels import numbered
 from . import _options
 from ._cluster import executor_of, tell_status
-from ._terminal import interruptible, print_json, share_cores, start_jax
+from ._terminal import interruptible, print_json, share_cores, show, start_jax
 
 _SEQUENCES = {"sobol": "Sobol", "latin-hypercube": "LatinHypercube"}  # names in `ukjax`, which load JAX
 
@@ -153,14 +152,14 @@ def _show(summary: dict[str, Any], out: str | None) -> None:
     results = ", ".join(f"{n} {name}" for name, n in summary["results"].items())
     table = Table(title=f"{summary['model']}: {results}", caption=f"{summary['wall_time']:.1f} s")
     for column in ("output", "least", "at", "median", "largest", "at"):
-        table.add_column(column, no_wrap=column == "output")
+        table.add_column(column, no_wrap=column != "at")
     for name, x in summary["outputs"].items():
         at = ["\n".join(f"{k} {v:.4g}" for k, v in x[key].items()) for key in ("at_min", "at_max")]
         if x["min"] == x["max"]:
             at = ["", ""]
         shown = (name, f"{x['min']:.4g}", at[0], f"{x['median']:.4g}", f"{x['max']:.4g}", at[1])
         table.add_row(*map(escape, shown))
-    Console().print(table)
+    show(table)
     if out is not None:
         print("written:", out)
 

@@ -13,6 +13,9 @@ from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import typer
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
 from typer.core import TyperGroup
 
 import ukjax as uk
@@ -112,6 +115,15 @@ def plain(value: Any) -> Any:
     if hasattr(value, "__array__"):
         return plain(np.asarray(value).tolist())
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def show(table: Table) -> None:
+    """Prints a table: wider than the terminal where its longest words and figures are, so that none is cut off."""
+    for column in table.columns:
+        column.overflow = "fold"
+    console = Console()
+    least = Measurement.get(console, console.options.update(max_width=10_000), table).minimum
+    Console(width=max(console.width, least)).print(table)
 
 
 def print_json(value: Any) -> None:

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -15,7 +14,7 @@ import ukjax as uk
 
 from .._misc._errors import InputError
 from . import _options
-from ._terminal import interruptible, print_json, start_jax
+from ._terminal import interruptible, print_json, show, start_jax
 
 _OPTIMIZERS = ("lbfgs", "adam", "sgd")
 
@@ -124,4 +123,4 @@ def tune(
         interruptible(lambda: result.plot(plot, resolution=resolution))
     if as_json:
         return print_json(result.summary() | {"wall_time": seconds})
-    Console().print(_table(result.summary(), written, seconds))
+    show(_table(result.summary(), written, seconds))
