@@ -9,12 +9,13 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ._modes import Margins, Mode
+from ._rows import kinematics
 from ._touching import RanOut, State, Touching, flow
 
 _WITHIN = (0.25, 0.5, 0.75)  # of a step, where margins are looked at besides its end
 _HALVINGS = 12  # then Newton's method starts within a few ten-thousandths of the step
-_MOMENT = 1e3  # roundings of the time: margins that run out so soon after one another do so at one instant
-_CORRECTIONS = 5  # each squares the error, once near
+_MOMENT = 1e3  # roundings of the time: what happens so soon after one another does so at one instant
+_MOST = 100  # evaluations of a search, of which halving a whole step down to rounding takes some 60
 
 Curve = Callable[[Array], tuple[Array, Array]]
 """The states (q, v) of a step, by the part of it that has gone."""
@@ -109,35 +110,66 @@ def constant(x: Any) -> Any:
     return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if eqx.is_array(x) else x, x)
 
 
+class _Search(NamedTuple):
+    """A root within [lower, upper], after whose sign changes: Newton's method, or halving where that is no faster.
+
+    - `last`: the length of the step before.
+    - `near`: whether the margin is zero but for its slack, so that one more step of Newton's method finds it.
+    - `narrow`: whether there is nothing left between the ends.
+    """
+
+    t: Array
+    lower: Array
+    upper: Array
+    last: Array
+    rate: Array
+    near: Array
+    narrow: Array
+    count: Array
+
+
+def moment(t: Array) -> Array:
+    """How far apart times are that are one instant [s]."""
+    return _MOMENT * jnp.finfo(t.dtype).eps * (1 + jnp.abs(t))
+
+
 def _searched(
     args: Touching, found: Watched, t0: Array, t1: Array, y0: State, steps: InnerSteps, dense: Any
-) -> Any:
-    """When a margin runs out, which it is, and the rate at which it does."""
+) -> tuple[Array, Array, Array, Array]:
+    """When a margin runs out, which it is, the rate at which it does, and whether it jumps below zero: then the last
+    time before."""
 
-    def at(t: Array) -> tuple[Array, Array]:
+    def at(t: Array) -> tuple[Array, Array, Array]:
+        def of(t: Array, y: State) -> tuple[Array, Array]:
+            now = args.margins(t, y)
+            return now.value[k], now.slack[k]
+
         y = steps.one(args, t0, t, y0).y
-        of = lambda t, y: args.margins(t, y).value[k]
-        return jax.jvp(of, (t, y), (jnp.ones_like(t), flow(t, y, args)))
+        return jax.jvp(of, (t, y), (jnp.ones_like(t), flow(t, y, args)), has_aux=True)
 
-    def corrected(i: Any, now: tuple[Array, Array]) -> tuple[Array, Array]:
-        t = now[0]
-        value, rate = at(t)
-        # The last one only tells the rate at the time found: of a slow impact it changes within rounding of the gap.
-        step = jnp.where((rate == 0) | (i == _CORRECTIONS), 0, value / jnp.where(rate == 0, 1, rate))
-        return jnp.clip(t - step, t0, t1), rate
+    def advanced(s: _Search) -> _Search:
+        value, rate, slack = at(s.t)
+        lower, upper = jnp.where(value > 0, s.t, s.lower), jnp.where(value > 0, s.upper, s.t)
+        newton = s.t - value / jnp.where(rate == 0, 1, rate)
+        good = (rate != 0) & (newton > lower) & (newton < upper) & (jnp.abs(newton - s.t) <= 0.5 * s.last)
+        near, narrow = jnp.abs(value) <= slack, upper - lower <= 4 * jnp.finfo(upper.dtype).eps * (1 + jnp.abs(upper))
+        done = s.near | (narrow & ~near)
+        t = jnp.where(done, s.t, jnp.where(good, newton, jnp.where(near, s.t, 0.5 * (lower + upper))))
+        return _Search(t, lower, upper, jnp.abs(t - s.t), rate, s.near | near, done, s.count + 1)
 
     part, k = _bracketed(args, found, t0, t1, y0, steps.curve(dense, t0, t1))
-    start = t0 + part * (t1 - t0)
-    t, rate = jax.lax.fori_loop(0, _CORRECTIONS + 1, corrected, (start, jnp.zeros_like(start)))
-    return t, k, rate
+    start, lower, upper = (t0 + x * (t1 - t0) for x in (part, found.lower, found.upper))
+    no, zero = jnp.zeros((), bool), jnp.zeros_like(start)
+    begun = _Search(start, lower, upper, upper - lower, zero, no, ~found.happens, jnp.zeros((), int))
+    s = jax.lax.while_loop(lambda s: ~s.narrow & (s.count < _MOST), advanced, begun)
+    return jnp.where(s.near, s.t, s.lower), k, s.rate, ~s.near
 
 
 def _ran_out(t: Array, margins: Margins, mode: Mode, which: Array, rate: Array) -> RanOut:
     """Besides the margin of a mode that runs out at a rate, which others of its kind are spent, of contacts it holds."""
     held, n = jnp.concatenate([mode.closed, mode.stick]), max(mode.closed.size, 1)
     alike = (which >= 0) & (jnp.arange(held.size) // n == which // n)
-    moment = _MOMENT * jnp.finfo(t.dtype).eps * (1 + jnp.abs(t))
-    spent = alike & (margins.value <= jnp.maximum(margins.slack, moment * jnp.abs(rate)))[: held.size]
+    spent = alike & (margins.value <= jnp.maximum(margins.slack, moment(t) * jnp.abs(rate)))[: held.size]
     return RanOut(which, jnp.where(spent, held, 0))
 
 
@@ -157,7 +189,8 @@ def first_event(
     - `whole`: the step from t0 to t1.
     """
     of, *given = constant((args, found, t0, t1, y0))
-    t, k, rate = constant(_searched(of, *given, steps=steps, dense=constant(whole.dense)))
+    t, k, rate, jumps = constant(_searched(of, *given, steps=steps, dense=constant(whole.dense)))
+    jumps = found.happens & jumps
     t, rate = jnp.where(found.happens, t, t1), jnp.where(found.happens, rate, 0)
     step = steps.one(args, t0, t, y0)
     # By the last step of Newton's method, less than rounding, the time depends on all that the state does.
@@ -166,6 +199,30 @@ def first_event(
     moved = jnp.where(jnp.abs(moved) <= t1 - t0, moved, 0)
     # As if it were none: with derivatives by it, their squares would be missed, in a slow impact more than rounding.
     dq, dv, _ = flow(*constant((t, step.y, args)))
+    # What follows a jump is seen behind it.
+    moved = jnp.where(jumps, moment(t) + _edge_time(args, t, step.y, dq), moved)
     y = step.y[0] + moved * dq, step.y[1] + moved * dv, step.y[2]
     ran_out = _ran_out(t, constant(margins), y0[2], jnp.where(found.happens, k, -1), rate)
-    return t + moved, t, step._replace(y=y), rate, ran_out
+    return t + moved, t, step._replace(y=y), jnp.where(jumps, -jnp.inf, rate), ran_out
+
+
+def _edge_time(args: Touching, t: Array, y: State, dq: Array) -> Array:
+    """Zero, with the derivative of the time at which a gap or a slip gets another curvature, as where a ball leaves a
+    face for an edge.
+
+    Gaps have continuous gradients there, so the jump of their Hessians is a multiple of n n^T, with n normal to the
+    surface of (t, q) on which they jump (Hadamard). So it is n that the jump K of the rates of contact velocities is a
+    multiple of, and the motion meets that surface later by -K(dt, dq) / K(1, q').
+    """
+    system, ahead, v = args.model.system.system, moment(t), constant(y[1])
+    before = lambda t, q: kinematics(system, t, q, v).u
+    after = lambda t, q: before(t + ahead, q + ahead * dq)
+    at, along = constant((t, y[0])), (jnp.ones_like(t), dq)
+    jump = lambda *x: after(*x) - before(*x)
+    K, slower, faster = (jax.jvp(of, at, along)[1] for of in (jump, before, after))
+    # Of forces that jump nothing is known.
+    small = jnp.sqrt(jnp.finfo(v.dtype).eps) * (jnp.abs(slower) + jnp.abs(faster))
+    K = constant(jnp.where(jnp.abs(K) > small, K, 0))
+    square = jnp.dot(K, K)
+    moved = jnp.dot(K, jump(t, y[0])) / jnp.where(square > 0, square, 1)
+    return constant(moved) - moved
