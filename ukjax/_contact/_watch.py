@@ -8,13 +8,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ._modes import Margins, Mode
+from ._modes import Approach, Margins, Mode
 from ._rows import kinematics
 from ._touching import RanOut, State, Touching, flow
 
 _WITHIN = (0.25, 0.5, 0.75)  # of a step, where margins are looked at besides its end
-_HALVINGS = 12  # then Newton's method starts within a few ten-thousandths of the step
+_NARROW = 2.0**-14  # of a step: then Newton's method starts
 _MOMENT = 1e3  # roundings of the time: what happens so soon after one another does so at one instant
+_MOST_PLACES = 1000  # of a step, at which gaps are looked at where contacts are near
 _MOST = 100  # evaluations of a search, of which halving a whole step down to rounding takes some 60
 
 Curve = Callable[[Array], tuple[Array, Array]]
@@ -28,7 +29,8 @@ class Watched(NamedTuple):
       for events of the user's own.
     - `happens`: whether one of these becomes negative.
     - `stale`: whether one of the others is negative at the end.
-    - `lower`, `upper`: the parts of the step between which the first becomes negative.
+    - `lower`, `upper`: the parts of the step between which the first becomes negative, of gaps; what else may have become
+      negative before did so after `last`.
     """
 
     eligible: Array
@@ -36,11 +38,7 @@ class Watched(NamedTuple):
     stale: Array
     lower: Array
     upper: Array
-
-
-def _slackened(args: Touching, t: Array, y: State) -> Array:
-    found = args.margins(t, y)
-    return found.value + found.slack
+    last: Array
 
 
 def watched(args: Touching, t0: Array, t1: Array, y0: State, curve: Curve, y1: State) -> Watched:
@@ -56,28 +54,117 @@ def watched(args: Touching, t0: Array, t1: Array, y0: State, curve: Curve, y1: S
     within = jax.vmap(curve)(parts[1:-1])
     with_ends = lambda x, inner, y: jnp.concatenate([x[None], inner, y[None]])
     q, v = (with_ends(y0[i], within[i], y1[i]) for i in (0, 1))
-    values = jax.vmap(lambda s, q, v: _slackened(args, t0 + s * (t1 - t0), (q, v, y0[2])))(parts, q, v)
-    negative, (own, passing) = values < 0, args.apart(t0, y0)
+    margins, near = jax.vmap(lambda s, q, v: args.looked_at(t0 + s * (t1 - t0), (q, v, y0[2])))(parts, q, v)
+    negative, (own, passing) = margins.value + margins.slack < 0, args.apart(t0, y0)
     eligible = ~negative[0] & ~passing
     happened = jnp.any(negative & eligible[None], axis=1)
     i = jnp.argmax(happened)
+    end = jnp.where(happened[i], parts[i], 1)
+    n = near.gap.shape[1]
+    lower, upper, touches = parts[i - 1], parts[i], jnp.zeros((), bool)
+    if n:
+        watch, slack = eligible[:n] & (y0[2].closed == 0), jnp.max(margins.slack[:, :n], axis=0)
+        start, end, touches = _first_touch(args, near, (watch, slack), (t0, t1 - t0), jnp.where(happened[i], upper, 1), curve)
+        lower, upper = jnp.where(touches, start, lower), jnp.where(touches, end, upper)
     stale = jnp.any(negative[-1] & negative[0] & ~own)
-    return Watched(eligible, jnp.any(happened), stale, parts[i - 1], parts[i])
+    last = parts[jnp.searchsorted(parts, lower, side="right") - 1]
+    return Watched(eligible, happened[i] | touches, stale, lower, upper, last)
+
+
+def _stays_open(h: Array, start: tuple[Array, Array], end: tuple[Array, Array], bend: Array) -> Array:
+    """Whether gaps cannot become negative in a time, by their values and rates at both ends and what rates fall by.
+
+    With g'' >= -c, g - c s (h - s) / 2 is convex and no larger than g, so it lies above its tangents at both ends. Where
+    values and rates contradict that, c is larger.
+    """
+    (g0, rate0), (g1, rate1) = start, end
+    h = jnp.where(h > 0, h, 1)
+    mean = (g1 - g0) / h
+    c = jnp.maximum(bend, 4 * jnp.maximum(rate0 - mean, mean - rate1) / h)
+    down, up = rate0 - 0.5 * c * h, rate1 + 0.5 * c * h
+    dips = (down < 0) & (up > 0)
+    lowest = g0 + down * (g1 - g0 - up * h) / jnp.where(dips, down - up, 1)
+    return (g0 >= 0) & (g1 >= 0) & (~dips | (lowest >= 0))
+
+
+class _March(NamedTuple):
+    """Gaps are not negative up to the part `s` of a step, where they and their rates are `start`; `h` is tried next."""
+
+    s: Array
+    h: Array
+    start: tuple[Array, Array]
+    touches: Array
+    count: Array
+
+
+def _first_touch(
+    args: Touching,
+    near: Approach,
+    open_ones: tuple[Array, Array],
+    step: tuple[Array, Array],
+    end: Array,
+    curve: Curve,
+) -> tuple[Array, Array, Array]:
+    """Between which parts of a step the first gap becomes negative, and whether one does before `end`.
+
+    Where nothing is near, what is known of the places of `near` tells so. Else the step is gone through from the left, by
+    parts in which nothing can touch.
+
+    **Arguments:** as `watched`, and:
+
+    - `near`: at places at equal distances.
+    - `open_ones`: which contacts are, and what rounding may take their gaps below zero.
+    - `step`: its start and its length.
+    - `end`: the part of the step that counts.
+    """
+    (watch, slack), (t0, long) = open_ones, step
+    gap, pairs = near.gap + slack[None], len(near.gap) - 1
+    # Between two places a normal may turn, and more may fall than at either.
+    turned = jnp.linalg.norm(near.J[1:] - near.J[:-1], axis=2)
+    pull = jnp.linalg.norm(near.a, axis=1)
+    bend = 2 * jnp.maximum(near.bend[1:], near.bend[:-1]) + turned * jnp.maximum(pull[1:], pull[:-1])[:, None]
+    doubt = lambda *ends_and_bend: jnp.any(watch & ~_stays_open(long / pairs, *ends_and_bend))
+    parts = jnp.arange(pairs).astype(t0.dtype) / pairs
+    ends = (gap[:-1], near.rate[:-1]), (gap[1:], near.rate[1:])
+    doubtful = jax.vmap(doubt)(*ends, bend) & (parts < end)
+    first, bend = jnp.argmax(doubtful), jnp.max(bend, axis=0)
+
+    def advanced(m: _March) -> _March:
+        then = m.s + m.h
+        found, rate = args.gaps(t0 + then * long, *curve(then))
+        now = found + slack, rate
+        clear = ~jnp.any(watch & ~_stays_open(m.h * long, m.start, now, bend))
+        touches = jnp.any(watch & (now[0] < 0)) & (m.h <= _NARROW)
+        s, start = jax.tree.map(lambda x, y: jnp.where(clear, x, y), (then, now), (m.s, m.start))
+        h = jnp.where(clear, jnp.minimum(2 * m.h, end - s), jnp.where(touches, 1, 0.5) * m.h)
+        return _March(s, h, start, touches, m.count + 1)
+
+    no, start = jnp.zeros((), bool), (gap[first], near.rate[first])
+    begun = _March(jnp.where(doubtful[first], parts[first], end), end / pairs, start, no, jnp.zeros((), int))
+    m = jax.lax.while_loop(lambda m: ~m.touches & (m.s < end) & (m.count < _MOST_PLACES), advanced, begun)
+    return m.s, m.s + m.h, m.touches
 
 
 def _bracketed(
     args: Touching, found: Watched, t0: Array, t1: Array, y0: State, curve: Curve
 ) -> tuple[Array, Array]:
     """Nearly the part of the step at which a margin runs out, and which margin it is."""
-    at = lambda s: _slackened(args, t0 + s * (t1 - t0), (*curve(s), y0[2]))
 
-    def halve(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+    def at(s: Array) -> Array:
+        margins = args.margins(t0 + s * (t1 - t0), (*curve(s), y0[2]))
+        return margins.value + margins.slack
+
+    passed = lambda s: jnp.any(found.eligible & (at(s) < 0))
+
+    def halve(ends: tuple[Array, Array]) -> tuple[Array, Array]:
         lower, upper = ends
         middle = 0.5 * (lower + upper)
-        passed = jnp.any(found.eligible & (at(middle) < 0))
-        return jnp.where(passed, lower, middle), jnp.where(passed, middle, upper)
+        before = passed(middle)
+        return jnp.where(before, lower, middle), jnp.where(before, middle, upper)
 
-    lower, upper = jax.lax.fori_loop(0, _HALVINGS, halve, (found.lower, found.upper))
+    earlier = passed(found.lower)
+    ends = jnp.where(earlier, found.last, found.lower), jnp.where(earlier, found.lower, found.upper)
+    lower, upper = jax.lax.while_loop(lambda ends: ends[1] - ends[0] > _NARROW, halve, ends)
     below, above = at(lower), at(upper)
     runs_out = found.eligible & (above < 0)
     part = jnp.where(runs_out, below / jnp.where(runs_out, below - above, 1), jnp.inf)
@@ -158,7 +245,8 @@ def _searched(
         return _Search(t, lower, upper, jnp.abs(t - s.t), rate, s.near | near, done, s.count + 1)
 
     part, k = _bracketed(args, found, t0, t1, y0, steps.curve(dense, t0, t1))
-    start, lower, upper = (t0 + x * (t1 - t0) for x in (part, found.lower, found.upper))
+    # A quarter to both sides: a step that ends there may differ from what is interpolated.
+    start, lower, upper = (t0 + x * (t1 - t0) for x in (part, *jnp.clip(part + jnp.array((-0.25, 0.25)), 0, 1)))
     no, zero = jnp.zeros((), bool), jnp.zeros_like(start)
     begun = _Search(start, lower, upper, upper - lower, zero, no, ~found.happens, jnp.zeros((), int))
     s = jax.lax.while_loop(lambda s: ~s.narrow & (s.count < _MOST), advanced, begun)
