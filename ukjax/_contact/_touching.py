@@ -26,7 +26,7 @@ from ._modes import (
 )
 from ._parts import Means, of_contacts, of_model
 from ._resets import Reset, after, leaving, values
-from ._rows import Coefficients, ContactLayout, ContactState, Pushed, contact_at, kinematics
+from ._rows import Coefficients, ContactLayout, ContactState, Kinematics, Pushed, contact_at, kinematics
 from ._settle import SettledContacts, settled
 from ._uniqueness import ambiguous
 
@@ -54,9 +54,9 @@ def _looked_at(
     return margins(means, contact, mode, t, q), approach(means, contact, mode)
 
 
-def _gaps(model: Model, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
+def _kinematics(model: Model, t: Array, q: Array, v: Array) -> Kinematics:
     assert isinstance(model.system, Pushed)
-    return tuple(kinematics(model.system.system, t, q, v))
+    return kinematics(model.system.system, t, q, v)
 
 
 def _closer(means: Means, contact: ContactState, mode: Mode) -> Array:
@@ -111,10 +111,9 @@ class Touching(eqx.Module):
         of_mode, near = self._of(_looked_at, self.at(t, q, v), mode, t, q)
         return self._with_own(of_mode, t, y), near
 
-    def gaps(self, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
-        """Gaps and their rates (n,)."""
-        gap, u = of_model(_gaps, self.model, t, q, v)
-        return gap, rows_of(self.layout.contacts, u.dtype).normal @ u
+    def kinematics(self, t: Array, q: Array, v: Array) -> Kinematics:
+        """Gaps and contact velocities."""
+        return of_model(_kinematics, self.model, t, q, v)
 
     def apart(self, t: Array, y: State) -> tuple[Array, Array]:
         """Of the margins, which are events of the user's own, and which of these are about to become negative."""

@@ -8,14 +8,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from .._formula._contact_problem import rows_of
 from ._modes import Approach, Margins, Mode
-from ._rows import kinematics
 from ._touching import RanOut, State, Touching, flow
 
 _WITHIN = (0.25, 0.5, 0.75)  # of a step, where margins are looked at besides its end
 _NARROW = 2.0**-14  # of a step: then Newton's method starts
 _MOMENT = 1e3  # roundings of the time: what happens so soon after one another does so at one instant
-_MOST_PLACES = 1000  # of a step, at which gaps are looked at where contacts are near
+_MOST_PLACES = 300  # of a step, at which gaps are looked at: some 40 tell, but of what slides along without being pressed
 _MOST = 100  # evaluations of a search, of which halving a whole step down to rounding takes some 60
 
 Curve = Callable[[Array], tuple[Array, Array]]
@@ -59,12 +59,12 @@ def watched(args: Touching, t0: Array, t1: Array, y0: State, curve: Curve, y1: S
     eligible = ~negative[0] & ~passing
     happened = jnp.any(negative & eligible[None], axis=1)
     i = jnp.argmax(happened)
-    end = jnp.where(happened[i], parts[i], 1)
     n = near.gap.shape[1]
     lower, upper, touches = parts[i - 1], parts[i], jnp.zeros((), bool)
     if n:
         watch, slack = eligible[:n] & (y0[2].closed == 0), jnp.max(margins.slack[:, :n], axis=0)
-        start, end, touches = _first_touch(args, near, (watch, slack), (t0, t1 - t0), jnp.where(happened[i], upper, 1), curve)
+        end = jnp.where(happened[i], upper, 1)
+        start, end, touches = _first_touch(args, near, (watch, slack), (t0, t1 - t0), end, curve)
         lower, upper = jnp.where(touches, start, lower), jnp.where(touches, end, upper)
     stale = jnp.any(negative[-1] & negative[0] & ~own)
     last = parts[jnp.searchsorted(parts, lower, side="right") - 1]
@@ -94,7 +94,7 @@ class _March(NamedTuple):
     h: Array
     start: tuple[Array, Array]
     touches: Array
-    count: Array
+    tries: Array
 
 
 def _first_touch(
@@ -119,6 +119,7 @@ def _first_touch(
     """
     (watch, slack), (t0, long) = open_ones, step
     gap, pairs = near.gap + slack[None], len(near.gap) - 1
+    normal = rows_of(args.layout.contacts, gap.dtype).normal
     # Between two places a normal may turn, and more may fall than at either.
     turned = jnp.linalg.norm(near.J[1:] - near.J[:-1], axis=2)
     pull = jnp.linalg.norm(near.a, axis=1)
@@ -131,17 +132,17 @@ def _first_touch(
 
     def advanced(m: _March) -> _March:
         then = m.s + m.h
-        found, rate = args.gaps(t0 + then * long, *curve(then))
-        now = found + slack, rate
+        found, u = args.kinematics(t0 + then * long, *curve(then))
+        now = found + slack, normal @ u
         clear = ~jnp.any(watch & ~_stays_open(m.h * long, m.start, now, bend))
         touches = jnp.any(watch & (now[0] < 0)) & (m.h <= _NARROW)
         s, start = jax.tree.map(lambda x, y: jnp.where(clear, x, y), (then, now), (m.s, m.start))
         h = jnp.where(clear, jnp.minimum(2 * m.h, end - s), jnp.where(touches, 1, 0.5) * m.h)
-        return _March(s, h, start, touches, m.count + 1)
+        return _March(s, h, start, touches, m.tries + 1)
 
     no, start = jnp.zeros((), bool), (gap[first], near.rate[first])
     begun = _March(jnp.where(doubtful[first], parts[first], end), end / pairs, start, no, jnp.zeros((), int))
-    m = jax.lax.while_loop(lambda m: ~m.touches & (m.s < end) & (m.count < _MOST_PLACES), advanced, begun)
+    m = jax.lax.while_loop(lambda m: ~m.touches & (m.s < end) & (m.tries < _MOST_PLACES), advanced, begun)
     return m.s, m.s + m.h, m.touches
 
 
@@ -201,7 +202,7 @@ class _Search(NamedTuple):
     """A root within [lower, upper], after whose sign changes: Newton's method, or halving where that is no faster.
 
     - `last`: the length of the step before.
-    - `near`: whether the margin is zero but for its slack, so that one more step of Newton's method finds it.
+    - `near`: whether the margin is zero to rounding, so that one more step of Newton's method finds it.
     - `narrow`: whether there is nothing left between the ends.
     """
 
@@ -212,12 +213,17 @@ class _Search(NamedTuple):
     rate: Array
     near: Array
     narrow: Array
-    count: Array
+    tries: Array
 
 
 def moment(t: Array) -> Array:
     """How far apart times are that are one instant [s]."""
     return _MOMENT * jnp.finfo(t.dtype).eps * (1 + jnp.abs(t))
+
+
+def _to_zero(t: Array, slack: Array, rate: Array) -> Array:
+    """How near to zero a margin is zero, whose values or whose time are rounded."""
+    return jnp.maximum(slack, moment(t) * jnp.abs(rate))
 
 
 def _searched(
@@ -239,25 +245,30 @@ def _searched(
         lower, upper = jnp.where(value > 0, s.t, s.lower), jnp.where(value > 0, s.upper, s.t)
         newton = s.t - value / jnp.where(rate == 0, 1, rate)
         good = (rate != 0) & (newton > lower) & (newton < upper) & (jnp.abs(newton - s.t) <= 0.5 * s.last)
-        near, narrow = jnp.abs(value) <= slack, upper - lower <= 4 * jnp.finfo(upper.dtype).eps * (1 + jnp.abs(upper))
-        done = s.near | (narrow & ~near)
+        near = jnp.abs(value) <= _to_zero(s.t, slack, rate)
+        done = s.near | (~near & (upper - lower <= 4 * jnp.finfo(upper.dtype).eps * (1 + jnp.abs(upper))))
         t = jnp.where(done, s.t, jnp.where(good, newton, jnp.where(near, s.t, 0.5 * (lower + upper))))
-        return _Search(t, lower, upper, jnp.abs(t - s.t), rate, s.near | near, done, s.count + 1)
+        return _Search(t, lower, upper, jnp.abs(t - s.t), rate, s.near | near, done, s.tries + 1)
 
     part, k = _bracketed(args, found, t0, t1, y0, steps.curve(dense, t0, t1))
     # A quarter to both sides: a step that ends there may differ from what is interpolated.
-    start, lower, upper = (t0 + x * (t1 - t0) for x in (part, *jnp.clip(part + jnp.array((-0.25, 0.25)), 0, 1)))
+    start, lower, upper = (
+        t0 + x * (t1 - t0) for x in (part, *jnp.clip(part + jnp.array((-0.25, 0.25)), 0, 1))
+    )
     no, zero = jnp.zeros((), bool), jnp.zeros_like(start)
     begun = _Search(start, lower, upper, upper - lower, zero, no, ~found.happens, jnp.zeros((), int))
-    s = jax.lax.while_loop(lambda s: ~s.narrow & (s.count < _MOST), advanced, begun)
-    return jnp.where(s.near, s.t, s.lower), k, s.rate, ~s.near
+    s = jax.lax.while_loop(lambda s: ~s.narrow & (s.tries < _MOST), advanced, begun)
+    # Grazed to the accuracy of the interpolation only, it did not run out.
+    grazed = ~s.near & (s.upper == upper)
+    t = jnp.where(s.near, s.t, jnp.where(grazed, start, s.lower))
+    return t, k, s.rate, ~s.near & ~grazed
 
 
 def _ran_out(t: Array, margins: Margins, mode: Mode, which: Array, rate: Array) -> RanOut:
     """Besides the margin of a mode that runs out at a rate, which others of its kind are spent, of contacts it holds."""
     held, n = jnp.concatenate([mode.closed, mode.stick]), max(mode.closed.size, 1)
     alike = (which >= 0) & (jnp.arange(held.size) // n == which // n)
-    spent = alike & (margins.value <= jnp.maximum(margins.slack, moment(t) * jnp.abs(rate)))[: held.size]
+    spent = alike & (margins.value <= _to_zero(t, margins.slack, rate))[: held.size]
     return RanOut(which, jnp.where(spent, held, 0))
 
 
@@ -284,7 +295,8 @@ def first_event(
     # By the last step of Newton's method, less than rounding, the time depends on all that the state does.
     margins = args.margins(t, step.y)
     moved = -margins.value[k] / jnp.where(rate == 0, jnp.inf, rate)
-    moved = jnp.where(jnp.abs(moved) <= t1 - t0, moved, 0)
+    known = (jnp.abs(moved) <= t1 - t0) & (jnp.abs(margins.value[k]) <= _to_zero(t, margins.slack[k], rate))
+    moved = jnp.where(known, moved, 0)
     # As if it were none: with derivatives by it, their squares would be missed, in a slow impact more than rounding.
     dq, dv, _ = flow(*constant((t, step.y, args)))
     # What follows a jump is seen behind it.
@@ -302,8 +314,8 @@ def _edge_time(args: Touching, t: Array, y: State, dq: Array) -> Array:
     surface of (t, q) on which they jump (Hadamard). So it is n that the jump K of the rates of contact velocities is a
     multiple of, and the motion meets that surface later by -K(dt, dq) / K(1, q').
     """
-    system, ahead, v = args.model.system.system, moment(t), constant(y[1])
-    before = lambda t, q: kinematics(system, t, q, v).u
+    ahead, v = moment(t), constant(y[1])
+    before = lambda t, q: args.kinematics(t, q, v).u
     after = lambda t, q: before(t + ahead, q + ahead * dq)
     at, along = constant((t, y[0])), (jnp.ones_like(t), dq)
     jump = lambda *x: after(*x) - before(*x)
