@@ -36,11 +36,11 @@ class ContactHistory(eqx.Module):
       nearest to the step before; and such a contact opens, unless it slides already.
     - `closed_before`, `sliding_before`: the same from the start on, until the first event (n,).
     - `event_time`: when contacts closed, opened, stuck or slipped (l,) [s], infinite where fewer did; of a contact that
-      comes to rest, when infinitely many bounces would have ended.
+      comes to rest, when infinitely many bounces would have ended. A state saved at such a time is the one before it.
     - `impulse`: on the rows at these times (l, m) [N s]; zero where nothing was struck.
     - `event_closed`, `event_sliding`: as `closed` and `sliding`, from then on (l, n).
-    - `speed`: the rate at which the gap, the force or the slip ran out (l,). Near zero the event is grazing, and the run
-      has no derivative there.
+    - `speed`: the rate at which the gap, the force or the slip ran out (l,), -inf where it jumped. Near zero the event is
+      grazing, and the run has no derivative there.
     - `sudden`: whether there was an impact without collision, as accelerations had no solution (Painleve) (l,).
     - `residual`: of the problem solved at these times (l,), as in `solve_contacts`; where it is not small there is no
       solution, and what the run went on with does not obey the laws.

@@ -26,7 +26,7 @@ from .._motion._wrapped_solver import AbstractForwardingSolver
 from ._log import Log, empty_log, logged
 from ._modes import Mode
 from ._touching import State, Touching
-from ._watch import Curve, InnerSteps, Stepped, Watched, constant, first_event, watched
+from ._watch import Curve, InnerSteps, Stepped, Watched, constant, first_event, moment, watched
 
 _REFUSED = 1e8  # times the state: the error of a step that is to be refused
 
@@ -63,9 +63,12 @@ class _Pieces(dfx.AbstractLocalInterpolation):
     def evaluate(self, t0: Any, t1: Any = None, left: bool = True) -> Any:
         if t1 is not None:
             return jax.tree.map(jnp.subtract, self.evaluate(t1), self.evaluate(t0))
-        pieces = zip((self.first, self.second), self.modes, strict=True)
-        pair = [(*_split(of.evaluate(t0), self.count), mode) for of, mode in pieces]
-        return jax.tree.map(lambda x, y: jnp.where(t0 <= self.until, x, y), *pair)
+        # The state at an event is the one before it, also where the time differs by rounding.
+        before = t0 <= self.until + moment(self.until)
+        first = t0 + jax.lax.stop_gradient(jnp.minimum(t0, self.until) - t0)
+        pieces = zip((self.first, self.second), (first, t0), self.modes, strict=True)
+        pair = [(*_split(of.evaluate(t), self.count), mode) for of, t, mode in pieces]
+        return jax.tree.map(lambda x, y: jnp.where(before, x, y), *pair)
 
 
 class _Pieced(NamedTuple):

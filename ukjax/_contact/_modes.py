@@ -160,6 +160,31 @@ def margins(means: Means, contact: ContactState, mode: Mode, t: Array, q: Array)
     return Margins(jnp.concatenate(value), jnp.concatenate(slack))
 
 
+class Approach(NamedTuple):
+    """How n contacts near each other, of which those count that are open.
+
+    - `gap`, `rate`: gaps and their rates (n,).
+    - `J`: the rows of these rates (n, n_v).
+    - `a`: the acceleration (n_v,).
+    - `bend`: how fast rates fall by the acceleration and by the bend of gaps, each by itself (n,).
+    """
+
+    gap: Array
+    rate: Array
+    J: Array
+    a: Array
+    bend: Array
+
+
+def approach(means: Means, contact: ContactState, mode: Mode) -> Approach:
+    """How contacts near each other in a mode."""
+    normal = rows_of(means.layout.contacts, contact.u.dtype).normal
+    a = contact.a + contact.response @ contact_forces(means, contact, mode)
+    J, by_bend = normal @ contact.J, normal @ (contact.rate - contact.J @ contact.a)
+    bend = jnp.maximum(-(J @ a), 0) + jnp.maximum(-by_bend, 0)
+    return Approach(contact.gap, normal @ contact.u, J, a, bend)
+
+
 def gap_tolerance(t: Array, q: Array, rate: Float[Array, " n"]) -> Float[Array, " n"]:
     """To how much gaps are zero: some roundings of what they are made of, and of the time times their `rate` [m]."""
     t, q, rate = jax.lax.stop_gradient((t, q, rate))

@@ -12,8 +12,10 @@ from .._formula._contact_problem import rows_of
 from .._misc._precision import in_full_precision
 from .._motion._model import Model
 from ._modes import (
+    Approach,
     Margins,
     Mode,
+    approach,
     contact_forces,
     margins,
     of_rows,
@@ -24,7 +26,7 @@ from ._modes import (
 )
 from ._parts import Means, of_contacts, of_model
 from ._resets import Reset, after, leaving, values
-from ._rows import Coefficients, ContactLayout, ContactState, contact_at
+from ._rows import Coefficients, ContactLayout, ContactState, Kinematics, Pushed, contact_at, kinematics
 from ._settle import SettledContacts, settled
 from ._uniqueness import ambiguous
 
@@ -44,6 +46,17 @@ class RanOut(NamedTuple):
 
 def _rates(means: Means, contact: ContactState, mode: Mode) -> tuple[Array, Array]:
     return contact.q_rate, contact.a + contact.response @ contact_forces(means, contact, mode)
+
+
+def _looked_at(
+    means: Means, contact: ContactState, mode: Mode, t: Array, q: Array
+) -> tuple[Margins, Approach]:
+    return margins(means, contact, mode, t, q), approach(means, contact, mode)
+
+
+def _kinematics(model: Model, t: Array, q: Array, v: Array) -> Kinematics:
+    assert isinstance(model.system, Pushed)
+    return kinematics(model.system.system, t, q, v)
 
 
 def _closer(means: Means, contact: ContactState, mode: Mode) -> Array:
@@ -87,8 +100,20 @@ class Touching(eqx.Module):
     def margins(self, t: Array, y: State) -> Margins:
         """The margins of the mode of a state."""
         q, v, mode = y
-        of_mode, more = self._of(margins, self.at(t, q, v), mode, t, q), values(self.resets, t, q, v)
-        return Margins(*(jnp.concatenate(x) for x in zip(of_mode, more, strict=True)))
+        return self._with_own(self._of(margins, self.at(t, q, v), mode, t, q), t, y)
+
+    def _with_own(self, of_mode: Margins, t: Array, y: State) -> Margins:
+        return Margins(*map(jnp.append, of_mode, values(self.resets, t, *y[:2])))
+
+    def looked_at(self, t: Array, y: State) -> tuple[Margins, Approach]:
+        """The margins of the mode of a state, and how open contacts near each other."""
+        q, v, mode = y
+        of_mode, near = self._of(_looked_at, self.at(t, q, v), mode, t, q)
+        return self._with_own(of_mode, t, y), near
+
+    def kinematics(self, t: Array, q: Array, v: Array) -> Kinematics:
+        """Gaps and contact velocities."""
+        return of_model(_kinematics, self.model, t, q, v)
 
     def apart(self, t: Array, y: State) -> tuple[Array, Array]:
         """Of the margins, which are events of the user's own, and which of these are about to become negative."""

@@ -8,13 +8,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ._modes import Margins, Mode
+from .._formula._contact_problem import rows_of
+from ._modes import Approach, Margins, Mode
 from ._touching import RanOut, State, Touching, flow
 
 _WITHIN = (0.25, 0.5, 0.75)  # of a step, where margins are looked at besides its end
-_HALVINGS = 12  # then Newton's method starts within a few ten-thousandths of the step
-_MOMENT = 1e3  # roundings of the time: margins that run out so soon after one another do so at one instant
-_CORRECTIONS = 5  # each squares the error, once near
+_NARROW = 2.0**-14  # of a step: then Newton's method starts
+_MOMENT = 1e3  # roundings of the time: what happens so soon after one another does so at one instant
+_MOST_PLACES = 300  # of a step, at which gaps are looked at: some 40 tell, but of what slides along without being pressed
+_MOST = 100  # evaluations of a search, of which halving a whole step down to rounding takes some 60
 
 Curve = Callable[[Array], tuple[Array, Array]]
 """The states (q, v) of a step, by the part of it that has gone."""
@@ -27,7 +29,8 @@ class Watched(NamedTuple):
       for events of the user's own.
     - `happens`: whether one of these becomes negative.
     - `stale`: whether one of the others is negative at the end.
-    - `lower`, `upper`: the parts of the step between which the first becomes negative.
+    - `lower`, `upper`: the parts of the step between which the first becomes negative, of gaps; what else may have become
+      negative before did so after `last`.
     """
 
     eligible: Array
@@ -35,11 +38,7 @@ class Watched(NamedTuple):
     stale: Array
     lower: Array
     upper: Array
-
-
-def _slackened(args: Touching, t: Array, y: State) -> Array:
-    found = args.margins(t, y)
-    return found.value + found.slack
+    last: Array
 
 
 def watched(args: Touching, t0: Array, t1: Array, y0: State, curve: Curve, y1: State) -> Watched:
@@ -55,28 +54,118 @@ def watched(args: Touching, t0: Array, t1: Array, y0: State, curve: Curve, y1: S
     within = jax.vmap(curve)(parts[1:-1])
     with_ends = lambda x, inner, y: jnp.concatenate([x[None], inner, y[None]])
     q, v = (with_ends(y0[i], within[i], y1[i]) for i in (0, 1))
-    values = jax.vmap(lambda s, q, v: _slackened(args, t0 + s * (t1 - t0), (q, v, y0[2])))(parts, q, v)
-    negative, (own, passing) = values < 0, args.apart(t0, y0)
+    margins, near = jax.vmap(lambda s, q, v: args.looked_at(t0 + s * (t1 - t0), (q, v, y0[2])))(parts, q, v)
+    negative, (own, passing) = margins.value + margins.slack < 0, args.apart(t0, y0)
     eligible = ~negative[0] & ~passing
     happened = jnp.any(negative & eligible[None], axis=1)
     i = jnp.argmax(happened)
+    n = near.gap.shape[1]
+    lower, upper, touches = parts[i - 1], parts[i], jnp.zeros((), bool)
+    if n:
+        watch, slack = eligible[:n] & (y0[2].closed == 0), jnp.max(margins.slack[:, :n], axis=0)
+        end = jnp.where(happened[i], upper, 1)
+        start, end, touches = _first_touch(args, near, (watch, slack), (t0, t1 - t0), end, curve)
+        lower, upper = jnp.where(touches, start, lower), jnp.where(touches, end, upper)
     stale = jnp.any(negative[-1] & negative[0] & ~own)
-    return Watched(eligible, jnp.any(happened), stale, parts[i - 1], parts[i])
+    last = parts[jnp.searchsorted(parts, lower, side="right") - 1]
+    return Watched(eligible, happened[i] | touches, stale, lower, upper, last)
+
+
+def _stays_open(h: Array, start: tuple[Array, Array], end: tuple[Array, Array], bend: Array) -> Array:
+    """Whether gaps cannot become negative in a time, by their values and rates at both ends and what rates fall by.
+
+    With g'' >= -c, g - c s (h - s) / 2 is convex and no larger than g, so it lies above its tangents at both ends. Where
+    values and rates contradict that, c is larger.
+    """
+    (g0, rate0), (g1, rate1) = start, end
+    h = jnp.where(h > 0, h, 1)
+    mean = (g1 - g0) / h
+    c = jnp.maximum(bend, 4 * jnp.maximum(rate0 - mean, mean - rate1) / h)
+    down, up = rate0 - 0.5 * c * h, rate1 + 0.5 * c * h
+    dips = (down < 0) & (up > 0)
+    lowest = g0 + down * (g1 - g0 - up * h) / jnp.where(dips, down - up, 1)
+    return (g0 >= 0) & (g1 >= 0) & (~dips | (lowest >= 0))
+
+
+class _March(NamedTuple):
+    """Gaps are not negative up to the part `s` of a step, where they and their rates are `start`; `h` is tried next."""
+
+    s: Array
+    h: Array
+    start: tuple[Array, Array]
+    touches: Array
+    tries: Array
+
+
+def _first_touch(
+    args: Touching,
+    near: Approach,
+    open_ones: tuple[Array, Array],
+    step: tuple[Array, Array],
+    end: Array,
+    curve: Curve,
+) -> tuple[Array, Array, Array]:
+    """Between which parts of a step the first gap becomes negative, and whether one does before `end`.
+
+    Where nothing is near, what is known of the places of `near` tells so. Else the step is gone through from the left, by
+    parts in which nothing can touch.
+
+    **Arguments:** as `watched`, and:
+
+    - `near`: at places at equal distances.
+    - `open_ones`: which contacts are, and what rounding may take their gaps below zero.
+    - `step`: its start and its length.
+    - `end`: the part of the step that counts.
+    """
+    (watch, slack), (t0, long) = open_ones, step
+    gap, pairs = near.gap + slack[None], len(near.gap) - 1
+    normal = rows_of(args.layout.contacts, gap.dtype).normal
+    # Between two places a normal may turn, and more may fall than at either.
+    turned = jnp.linalg.norm(near.J[1:] - near.J[:-1], axis=2)
+    pull = jnp.linalg.norm(near.a, axis=1)
+    bend = 2 * jnp.maximum(near.bend[1:], near.bend[:-1]) + turned * jnp.maximum(pull[1:], pull[:-1])[:, None]
+    doubt = lambda *ends_and_bend: jnp.any(watch & ~_stays_open(long / pairs, *ends_and_bend))
+    parts = jnp.arange(pairs).astype(t0.dtype) / pairs
+    ends = (gap[:-1], near.rate[:-1]), (gap[1:], near.rate[1:])
+    doubtful = jax.vmap(doubt)(*ends, bend) & (parts < end)
+    first, bend = jnp.argmax(doubtful), jnp.max(bend, axis=0)
+
+    def advanced(m: _March) -> _March:
+        then = m.s + m.h
+        found, u = args.kinematics(t0 + then * long, *curve(then))
+        now = found + slack, normal @ u
+        clear = ~jnp.any(watch & ~_stays_open(m.h * long, m.start, now, bend))
+        touches = jnp.any(watch & (now[0] < 0)) & (m.h <= _NARROW)
+        s, start = jax.tree.map(lambda x, y: jnp.where(clear, x, y), (then, now), (m.s, m.start))
+        h = jnp.where(clear, jnp.minimum(2 * m.h, end - s), jnp.where(touches, 1, 0.5) * m.h)
+        return _March(s, h, start, touches, m.tries + 1)
+
+    no, start = jnp.zeros((), bool), (gap[first], near.rate[first])
+    begun = _March(jnp.where(doubtful[first], parts[first], end), end / pairs, start, no, jnp.zeros((), int))
+    m = jax.lax.while_loop(lambda m: ~m.touches & (m.s < end) & (m.tries < _MOST_PLACES), advanced, begun)
+    return m.s, m.s + m.h, m.touches
 
 
 def _bracketed(
     args: Touching, found: Watched, t0: Array, t1: Array, y0: State, curve: Curve
 ) -> tuple[Array, Array]:
     """Nearly the part of the step at which a margin runs out, and which margin it is."""
-    at = lambda s: _slackened(args, t0 + s * (t1 - t0), (*curve(s), y0[2]))
 
-    def halve(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+    def at(s: Array) -> Array:
+        margins = args.margins(t0 + s * (t1 - t0), (*curve(s), y0[2]))
+        return margins.value + margins.slack
+
+    passed = lambda s: jnp.any(found.eligible & (at(s) < 0))
+
+    def halve(ends: tuple[Array, Array]) -> tuple[Array, Array]:
         lower, upper = ends
         middle = 0.5 * (lower + upper)
-        passed = jnp.any(found.eligible & (at(middle) < 0))
-        return jnp.where(passed, lower, middle), jnp.where(passed, middle, upper)
+        before = passed(middle)
+        return jnp.where(before, lower, middle), jnp.where(before, middle, upper)
 
-    lower, upper = jax.lax.fori_loop(0, _HALVINGS, halve, (found.lower, found.upper))
+    earlier = passed(found.lower)
+    ends = jnp.where(earlier, found.last, found.lower), jnp.where(earlier, found.lower, found.upper)
+    lower, upper = jax.lax.while_loop(lambda ends: ends[1] - ends[0] > _NARROW, halve, ends)
     below, above = at(lower), at(upper)
     runs_out = found.eligible & (above < 0)
     part = jnp.where(runs_out, below / jnp.where(runs_out, below - above, 1), jnp.inf)
@@ -109,35 +198,77 @@ def constant(x: Any) -> Any:
     return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if eqx.is_array(x) else x, x)
 
 
+class _Search(NamedTuple):
+    """A root within [lower, upper], after whose sign changes: Newton's method, or halving where that is no faster.
+
+    - `last`: the length of the step before.
+    - `near`: whether the margin is zero to rounding, so that one more step of Newton's method finds it.
+    - `narrow`: whether there is nothing left between the ends.
+    """
+
+    t: Array
+    lower: Array
+    upper: Array
+    last: Array
+    rate: Array
+    near: Array
+    narrow: Array
+    tries: Array
+
+
+def moment(t: Array) -> Array:
+    """How far apart times are that are one instant [s]."""
+    return _MOMENT * jnp.finfo(t.dtype).eps * (1 + jnp.abs(t))
+
+
+def _to_zero(t: Array, slack: Array, rate: Array) -> Array:
+    """How near to zero a margin is zero, whose values or whose time are rounded."""
+    return jnp.maximum(slack, moment(t) * jnp.abs(rate))
+
+
 def _searched(
     args: Touching, found: Watched, t0: Array, t1: Array, y0: State, steps: InnerSteps, dense: Any
-) -> Any:
-    """When a margin runs out, which it is, and the rate at which it does."""
+) -> tuple[Array, Array, Array, Array]:
+    """When a margin runs out, which it is, the rate at which it does, and whether it jumps below zero: then the last
+    time before."""
 
-    def at(t: Array) -> tuple[Array, Array]:
+    def at(t: Array) -> tuple[Array, Array, Array]:
+        def of(t: Array, y: State) -> tuple[Array, Array]:
+            now = args.margins(t, y)
+            return now.value[k], now.slack[k]
+
         y = steps.one(args, t0, t, y0).y
-        of = lambda t, y: args.margins(t, y).value[k]
-        return jax.jvp(of, (t, y), (jnp.ones_like(t), flow(t, y, args)))
+        return jax.jvp(of, (t, y), (jnp.ones_like(t), flow(t, y, args)), has_aux=True)
 
-    def corrected(i: Any, now: tuple[Array, Array]) -> tuple[Array, Array]:
-        t = now[0]
-        value, rate = at(t)
-        # The last one only tells the rate at the time found: of a slow impact it changes within rounding of the gap.
-        step = jnp.where((rate == 0) | (i == _CORRECTIONS), 0, value / jnp.where(rate == 0, 1, rate))
-        return jnp.clip(t - step, t0, t1), rate
+    def advanced(s: _Search) -> _Search:
+        value, rate, slack = at(s.t)
+        lower, upper = jnp.where(value > 0, s.t, s.lower), jnp.where(value > 0, s.upper, s.t)
+        newton = s.t - value / jnp.where(rate == 0, 1, rate)
+        good = (rate != 0) & (newton > lower) & (newton < upper) & (jnp.abs(newton - s.t) <= 0.5 * s.last)
+        near = jnp.abs(value) <= _to_zero(s.t, slack, rate)
+        done = s.near | (~near & (upper - lower <= 4 * jnp.finfo(upper.dtype).eps * (1 + jnp.abs(upper))))
+        t = jnp.where(done, s.t, jnp.where(good, newton, jnp.where(near, s.t, 0.5 * (lower + upper))))
+        return _Search(t, lower, upper, jnp.abs(t - s.t), rate, s.near | near, done, s.tries + 1)
 
     part, k = _bracketed(args, found, t0, t1, y0, steps.curve(dense, t0, t1))
-    start = t0 + part * (t1 - t0)
-    t, rate = jax.lax.fori_loop(0, _CORRECTIONS + 1, corrected, (start, jnp.zeros_like(start)))
-    return t, k, rate
+    # A quarter to both sides: a step that ends there may differ from what is interpolated.
+    start, lower, upper = (
+        t0 + x * (t1 - t0) for x in (part, *jnp.clip(part + jnp.array((-0.25, 0.25)), 0, 1))
+    )
+    no, zero = jnp.zeros((), bool), jnp.zeros_like(start)
+    begun = _Search(start, lower, upper, upper - lower, zero, no, ~found.happens, jnp.zeros((), int))
+    s = jax.lax.while_loop(lambda s: ~s.narrow & (s.tries < _MOST), advanced, begun)
+    # Grazed to the accuracy of the interpolation only, it did not run out.
+    grazed = ~s.near & (s.upper == upper)
+    t = jnp.where(s.near, s.t, jnp.where(grazed, start, s.lower))
+    return t, k, s.rate, ~s.near & ~grazed
 
 
 def _ran_out(t: Array, margins: Margins, mode: Mode, which: Array, rate: Array) -> RanOut:
     """Besides the margin of a mode that runs out at a rate, which others of its kind are spent, of contacts it holds."""
     held, n = jnp.concatenate([mode.closed, mode.stick]), max(mode.closed.size, 1)
     alike = (which >= 0) & (jnp.arange(held.size) // n == which // n)
-    moment = _MOMENT * jnp.finfo(t.dtype).eps * (1 + jnp.abs(t))
-    spent = alike & (margins.value <= jnp.maximum(margins.slack, moment * jnp.abs(rate)))[: held.size]
+    spent = alike & (margins.value <= _to_zero(t, margins.slack, rate))[: held.size]
     return RanOut(which, jnp.where(spent, held, 0))
 
 
@@ -157,15 +288,41 @@ def first_event(
     - `whole`: the step from t0 to t1.
     """
     of, *given = constant((args, found, t0, t1, y0))
-    t, k, rate = constant(_searched(of, *given, steps=steps, dense=constant(whole.dense)))
+    t, k, rate, jumps = constant(_searched(of, *given, steps=steps, dense=constant(whole.dense)))
+    jumps = found.happens & jumps
     t, rate = jnp.where(found.happens, t, t1), jnp.where(found.happens, rate, 0)
     step = steps.one(args, t0, t, y0)
     # By the last step of Newton's method, less than rounding, the time depends on all that the state does.
     margins = args.margins(t, step.y)
     moved = -margins.value[k] / jnp.where(rate == 0, jnp.inf, rate)
-    moved = jnp.where(jnp.abs(moved) <= t1 - t0, moved, 0)
+    known = (jnp.abs(moved) <= t1 - t0) & (jnp.abs(margins.value[k]) <= _to_zero(t, margins.slack[k], rate))
+    moved = jnp.where(known, moved, 0)
     # As if it were none: with derivatives by it, their squares would be missed, in a slow impact more than rounding.
     dq, dv, _ = flow(*constant((t, step.y, args)))
+    # What follows a jump is seen behind it.
+    moved = jnp.where(jumps, moment(t) + _edge_time(args, t, step.y, dq), moved)
     y = step.y[0] + moved * dq, step.y[1] + moved * dv, step.y[2]
     ran_out = _ran_out(t, constant(margins), y0[2], jnp.where(found.happens, k, -1), rate)
-    return t + moved, t, step._replace(y=y), rate, ran_out
+    return t + moved, t, step._replace(y=y), jnp.where(jumps, -jnp.inf, rate), ran_out
+
+
+def _edge_time(args: Touching, t: Array, y: State, dq: Array) -> Array:
+    """Zero, with the derivative of the time at which a gap or a slip gets another curvature, as where a ball leaves a
+    face for an edge.
+
+    Gaps have continuous gradients there, so the jump of their Hessians is a multiple of n n^T, with n normal to the
+    surface of (t, q) on which they jump (Hadamard). So it is n that the jump K of the rates of contact velocities is a
+    multiple of, and the motion meets that surface later by -K(dt, dq) / K(1, q').
+    """
+    ahead, v = moment(t), constant(y[1])
+    before = lambda t, q: args.kinematics(t, q, v).u
+    after = lambda t, q: before(t + ahead, q + ahead * dq)
+    at, along = constant((t, y[0])), (jnp.ones_like(t), dq)
+    jump = lambda *x: after(*x) - before(*x)
+    K, slower, faster = (jax.jvp(of, at, along)[1] for of in (jump, before, after))
+    # Of forces that jump nothing is known.
+    small = jnp.sqrt(jnp.finfo(v.dtype).eps) * (jnp.abs(slower) + jnp.abs(faster))
+    K = constant(jnp.where(jnp.abs(K) > small, K, 0))
+    square = jnp.dot(K, K)
+    moved = jnp.dot(K, jump(t, y[0])) / jnp.where(square > 0, square, 1)
+    return constant(moved) - moved
