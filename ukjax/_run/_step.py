@@ -127,7 +127,11 @@ def _stepped(model: Model, solver: dfx.AbstractSolver, *state: Array) -> tuple[A
     def run(*given: Any) -> tuple[Array, Array]:
         return by_platform(native, by_diffrax, *given, on_gpu=whole.runs_on_gpu)
 
-    run.def_jvp(lambda primals, tangents: eqx.filter_jvp(by_diffrax, primals, tangents))
+    @run.def_jvp
+    def _(primals: Any, tangents: Any) -> Any:
+        # The value is the function's own: see `tests/test_rules.py` for what `vmap` makes of another one.
+        return run(*primals), eqx.filter_jvp(by_diffrax, primals, tangents)[1]
+
     return run(arrays, *state)
 
 
