@@ -1,6 +1,6 @@
-"""Arrays that may be differentiated in reverse mode only: forward mode ends in a sentence, not in JAX's trace.
+"""Arrays that may not be differentiated, or in reverse mode only: the rest ends in a sentence, not in JAX's trace.
 
-`reverse_only` is the identity. The tangent of its result goes through a linear primitive that can be transposed, which is
+`not_differentiable` is the identity, and so is `reverse_only`. The tangent of what the latter returns goes through a linear primitive that can be transposed, which is
 all that reverse mode does with it, but neither computed nor compiled, which is what forward mode would do.
 """
 
@@ -16,6 +16,7 @@ from ._types import T
 
 _identity_p = Primitive("reverse_only")
 _tangent_p = Primitive("reverse_only_tangent")
+_constant_p = Primitive("not_differentiable")
 
 
 def _refuse(*_: Any, **__: Any) -> NoReturn:
@@ -42,6 +43,31 @@ _tangent_p.def_abstract_eval(lambda x: x)
 ad.deflinear2(_tangent_p, lambda change, _: (change,))
 batching.primitive_batchers[_tangent_p] = _refuse
 mlir.register_lowering(_tangent_p, _refuse)
+
+
+def _has_none(primals: tuple, tangents: tuple, *, message: str) -> tuple[Any, Any]:
+    if type(tangents[0]) is not ad.Zero:
+        raise InputError(message)
+    return _constant_p.bind(*primals, message=message), tangents[0]
+
+
+_constant_p.def_impl(lambda x, **_: x)
+_constant_p.def_abstract_eval(lambda x, **_: x)
+ad.primitive_jvps[_constant_p] = _has_none
+batching.primitive_batchers[_constant_p] = lambda args, axes, **of: (_constant_p.bind(*args, **of), axes[0])
+mlir.register_lowering(_constant_p, lambda _, x, **__: [x])
+
+
+def not_differentiable(tree: T, message: str) -> T:
+    """The same pytree, whose floating-point arrays raise `InputError` when they are differentiated.
+
+    **Arguments:**
+
+    - `tree`: the pytree.
+    - `message`: of the error.
+    """
+    bound = lambda x: _constant_p.bind(x, message=message) if eqx.is_inexact_array(x) else x
+    return jax.tree.map(bound, tree)
 
 
 def reverse_only(tree: T) -> T:

@@ -67,7 +67,7 @@ def _tighter(made: Made, problem: Problem) -> Tighter:
     most = {"max_steps": min(10 * o["max_steps"], 10**8)}
     controller = _controller(made)
     told: dict[str, Any] = {"step_control": type(controller).__name__}
-    by_steps = o["contact"] == "steps"
+    by_steps = o["contact"] in BY_STEPS
     if by_steps or isinstance(controller, dfx.ConstantStepSize):
         told["step"] = float(o["dt0"])
         return Tighter(most | {"dt0": _SHORTER * o["dt0"]}, _SHORTER, told)

@@ -66,7 +66,7 @@ class Member(eqx.Module):
         - `spec`: what is run.
         """
         options = self.options
-        if options["contact"] != "steps":  # which are equal, and have derivatives of their own
+        if options["contact"] not in BY_STEPS:  # which are equal, and have derivatives of their own
             options = options | self._integration(jnp.result_type(spec.q0))
         given = {"formula": spec.formula, "stabilizer": spec.stabilizer}
         trajectory = simulate(spec.system, spec.q0, spec.v0, **given, **options)

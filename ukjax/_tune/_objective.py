@@ -57,7 +57,7 @@ class Settings(eqx.Module):
     @property
     def in_steps(self) -> bool:
         """Whether contacts are met by equal steps, of a length that is all they need to be told."""
-        return self.contact == "steps" and not self.adaptive
+        return self.contact in BY_STEPS and not self.adaptive
 
 
 def stacked(problems: Sequence[Problem]) -> tuple[AbstractSystem, Array, Array]:
