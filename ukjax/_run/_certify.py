@@ -18,6 +18,7 @@ from .._motion._model import least_threshold
 from .._system._problem import Problem
 from . import _options, _parts
 from ._certificate import Certificate, require_suffix
+from ._contact_told import BY_STEPS
 from ._derivative_check import derivatives
 from ._made import Made
 from ._observe import reached
@@ -251,7 +252,7 @@ def certify(run: Trajectory, path: str | Path | None, directions: int) -> Certif
         "tolerances or steps could be tightened enough": tighter.factor <= _SHORTER,
         "the error is estimated": bool(np.all(np.isfinite(errors["coordinates"] + errors["velocities"]))),
     }
-    if directions and run.ok:
+    if directions and run.ok and made.by.options["contact"] != "steps":  # which has no derivatives
         noise = tighter.factor * max(errors["coordinates"] + errors["velocities"])
         agree, sections["derivatives"] = derivatives(made, problem, run, tighter.changes, noise, directions)
         checks["derivatives agree with differences"] = agree

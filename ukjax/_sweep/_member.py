@@ -16,6 +16,7 @@ from .._misc._errors import InputError
 from .._misc._names import unknown_name
 from .._misc._traced import fingerprint, traced
 from .._run import _options
+from .._run._contact_told import BY_STEPS
 from .._run._simulate import simulate
 from .._system._problem import Problem
 from ._guard import Guarded
