@@ -209,7 +209,7 @@ CASES = {
     "step with a contact": Case(_contact_step, *_BLOCK),
     "contact events": Case(_slide, *_BLOCK, forward=False),
     "contact events, forwards": Case(functools.partial(_slide, adjoint=dfx.ForwardMode()), *_BLOCK, reverse=False),
-    "contact steps": Case(functools.partial(_slide, contact="steps", dt0=0.02), *_BLOCK),
+    "contact steps": Case(functools.partial(_slide, contact="differentiated steps", dt0=0.02), *_BLOCK),
     "impacts": Case(_fall, *_BALL, forward=False),
     "impacts, forwards": Case(functools.partial(_fall, adjoint=dfx.ForwardMode()), *_BALL, reverse=False),
     "project": _swings(_project),
@@ -524,9 +524,8 @@ def test_batches_in_pytorch():
         np.testing.assert_allclose(found.grad.numpy(), pulled, rtol=1e-9, atol=1e-9)
 
 
-# Where the package gives a function a derivative rule of its own, and a case above that goes through it.
+# Where the package gives a function a derivative rule of its own by JAX's decorator, and a case above that goes through it.
 RULES = {
-    "_compiler/_projection_code.py": "step",
     "_contact/_impulses.py": "step with a contact",
     "_contact/_penetration.py": "step with a contact",
     "_contact/_step_code.py": "step with a contact",

@@ -21,8 +21,9 @@ _constant_p = Primitive("not_differentiable")
 
 def _refuse(*_: Any, **__: Any) -> NoReturn:
     raise InputError(
-        "forward-mode differentiation (jax.jvp, jax.jacfwd) cannot go through the adjoint of this run, which "
-        "is for reverse mode (jax.grad, jax.jacrev): call simulate(..., adjoint=diffrax.ForwardMode())."
+        "forward-mode differentiation (jax.jvp, jax.jacfwd, and second derivatives by jax.hessian) cannot go through the "
+        "adjoint of this run, which is for one derivative in reverse mode (jax.grad, jax.jacrev): call simulate(..., "
+        "adjoint=diffrax.ForwardMode()); second derivatives are jax.jacfwd(jax.jacfwd(...))."
     )
 
 
