@@ -31,9 +31,9 @@ class Contacts(eqx.Module):
     - `closed`, `sliding`: by contact (n,); what is closed and does not slide sticks.
     - `ambiguous`: of which contacts other impulses obey the laws as well, with other velocities (n,): dependent ones that
       slide in different directions, and sliding ones that may as well be open (Painleve).
-    - `border`: which contacts are on the border of two modes, as far as rounding tells (n,): about to open or to close, at
-      the limit of friction without slip, or closed and dependent. There derivatives are those of one side, or of changes
-      that keep contacts dependent; by others they are as large as 1e6 over G.
+    - `border`: which contacts are on the border of two modes, as far as rounding tells (n,): about to open or to close,
+      at the limit of friction without slip, or closed and dependent. There derivatives are those of one side, or of
+      changes that keep contacts dependent; by others they are as large as 1e6 over G.
     """
 
     impulses: Float[Array, " m"]
@@ -108,7 +108,9 @@ def _contacts(data: ContactData, layout: Layout) -> Contacts:
     several = ambiguous_impulses(layout, data._replace(u=after), found)
     border = jnp.zeros(0, bool)
     if data.u.size:
-        border = on_border(layout, jax.lax.stop_gradient(data), jax.lax.stop_gradient(found.p), tolerance_of(after.dtype))
+        border = on_border(
+            layout, jax.lax.stop_gradient(data), jax.lax.stop_gradient(found.p), tolerance_of(after.dtype)
+        )
     return Contacts(found.p, after, *found[1:], several > 0, border)
 
 

@@ -302,7 +302,7 @@ def on_border(layout: Layout, data: ContactData, p: Array, tolerance: float) -> 
     bound = data.mu * jnp.maximum(dot(rows.normal, y), 0) + data.c
     rubs = cut.closed & (bound > least) & jnp.any(rows.tangent > 0, axis=1)
     slips = rubs & (jnp.abs(jnp.sqrt(dot(rows.tangent, y * y)) - bound) <= least)
-    # Where closed contacts depend on each other, there is one for some changes of u' alone: K is as large as e lets it be.
+    # Where closed contacts depend on each other, u' may change so that there is none: K is as large as e lets it be.
     by_velocity = dot(K, cut.by_y * r[None]) * mean
     large = (jnp.sqrt(jnp.sum(by_velocity**2, axis=1)) > 1 / _IMPLICIT).astype(p.dtype)
     return opens | slips | (dot(rows.normal + rows.tangent, large) > 0)

@@ -1,7 +1,8 @@
-"""Arrays that may not be differentiated, or in reverse mode only: the rest ends in a sentence, not in JAX's trace.
+"""Arrays that may be differentiated in one mode only, or not at all: the rest ends in a sentence, not in JAX's trace.
 
-`not_differentiable` is the identity, and so is `reverse_only`. The tangent of what the latter returns goes through a linear primitive that can be transposed, which is
-all that reverse mode does with it, but neither computed nor compiled, which is what forward mode would do.
+All functions here are the identity. The tangent of what `reverse_only` returns goes through a linear primitive that can be
+transposed, which is all that reverse mode does with it, but neither computed nor compiled, which is what forward mode
+would do; that of `forward_only` through one that cannot be transposed.
 """
 
 from typing import Any, NoReturn
@@ -17,6 +18,7 @@ from ._types import T
 _identity_p = Primitive("reverse_only")
 _tangent_p = Primitive("reverse_only_tangent")
 _constant_p = Primitive("not_differentiable")
+_onward_p = Primitive("forward_only")
 
 
 def _refuse(*_: Any, **__: Any) -> NoReturn:
@@ -44,6 +46,25 @@ _tangent_p.def_abstract_eval(lambda x: x)
 ad.deflinear2(_tangent_p, lambda change, _: (change,))
 batching.primitive_batchers[_tangent_p] = _refuse
 mlir.register_lowering(_tangent_p, _refuse)
+
+
+def _cannot_be_transposed(*_: Any, **__: Any) -> NoReturn:
+    raise InputError(
+        "reverse-mode differentiation (jax.grad, jax.jacrev) cannot go through the forward mode of a run "
+        "(diffrax.ForwardMode(), or jax.jvp within): second derivatives are jax.jacfwd(jax.jacfwd(...))."
+    )
+
+
+_onward_p.def_impl(lambda x: x)
+_onward_p.def_abstract_eval(lambda x: x)
+ad.deflinear2(_onward_p, _cannot_be_transposed)
+batching.primitive_batchers[_onward_p] = lambda args, axes: (_onward_p.bind(*args), axes[0])
+mlir.register_lowering(_onward_p, lambda _, x: [x])
+
+
+def forward_only(tree: T) -> T:
+    """The same pytree, whose floating-point arrays raise `InputError` under reverse-mode differentiation."""
+    return jax.tree.map(lambda x: _onward_p.bind(x) if eqx.is_inexact_array(x) else x, tree)
 
 
 def _has_none(primals: tuple, tangents: tuple, *, message: str) -> tuple[Any, Any]:

@@ -27,8 +27,8 @@ from ._results import RESULTS, result_of, step_counts
 from ._trajectory import Trajectory
 
 _NO_DERIVATIVE = (
-    "contact='steps' has no derivatives: times of impacts stay in their steps, so derivatives of the steps are not those of "
-    "the motion. contact='events' has these; contact='differentiated steps' takes those of the steps, which are right "
+    "contact='steps' has no derivatives: times of impacts stay in their steps, so derivatives of the steps are not those "
+    "of the motion. contact='events' has these; contact='differentiated steps' takes those of the steps, which are right "
     "as long as no gap closes and no slip turns round."
 )
 

@@ -43,8 +43,8 @@ def step(
     differentiated in both modes. The start should be consistent (`uk.project`); with `Projection` the end is.
 
     Where the system has unilateral constraints, it is a step of Moreau's scheme, as of `simulate(contact="steps")`: of
-    first order, whatever the solver. Its derivative is that of the step, as with `contact="differentiated steps"`: past an
-    impact it is not that of the motion.
+    first order, whatever the solver. Its derivative is that of the step, as with `contact="differentiated
+    steps"`: past an impact it is not that of the motion.
 
     **Arguments:**
 
