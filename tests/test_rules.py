@@ -7,6 +7,7 @@ long, where that would go unseen but for the numbers, and of another size.
 """
 
 import functools
+import itertools
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -550,6 +551,57 @@ def test_batches_in_pytorch():
     uk.to_torch(jax.vmap(CASES["step"].function))(*tensors).backward(torch.tensor(np.asarray(w)))
     for found, pulled in zip(tensors, right.pulled, strict=True):
         np.testing.assert_allclose(found.grad.numpy(), pulled, rtol=1e-9, atol=1e-9)
+
+
+def _end(x, **options):
+    """Of a pendulum by its length and gravity."""
+    problem = uk.models.pendulum(length=x[0], gravity=x[1])
+    return uk.simulate(problem, t1=0.2, ts=[0.2], **options).q[0] @ jnp.array([1.0, 2.0])
+
+
+SECOND = {
+    "forward over reverse": jax.hessian,
+    "reverse over reverse": lambda function: jax.jacrev(jax.jacrev(function)),
+    "reverse over forward": lambda function: jax.jacrev(jax.jacfwd(function)),
+}
+RUNS = {
+    "Projection": {},
+    "Baumgarte": {"stabilizer": uk.Baumgarte(5.0, 20.0)},
+    "backwards only": {"adjoint": dfx.RecursiveCheckpointAdjoint()},
+}
+_LENGTH_AND_GRAVITY = jnp.array([1.0, 9.81])
+
+
+_CHEAP = ("Baumgarte", "reverse over reverse"), ("Baumgarte", "reverse over forward")
+
+
+@pytest.mark.parametrize(
+    ("run", "way"),
+    [pytest.param(*x, marks=[] if x in _CHEAP else slow) for x in itertools.product(RUNS, SECOND)],
+)
+def test_second_derivatives_end_in_a_sentence(run, way):
+    """Those that there are not, before anything is compiled."""
+    end = functools.partial(_end, **RUNS[run])
+    says = "ForwardMode|second derivatives" if run == "backwards only" else "second derivatives"
+    with pytest.raises(uk.InputError, match=says):
+        jax.eval_shape(SECOND[way](end), _LENGTH_AND_GRAVITY)
+
+
+@slow
+@pytest.mark.parametrize("run", ["Projection", "Baumgarte"])
+def test_second_derivatives_that_there_are(run):
+    """Forward over forward, and by `DirectAdjoint` what goes over reverse, against differences of gradients."""
+    end = functools.partial(_end, **RUNS[run])
+    slope = jax.jit(jax.grad(end))
+    at = lambda k, s: slope(_LENGTH_AND_GRAVITY.at[k].add(s))
+    right = np.stack([central(functools.partial(at, k), 1e-3) for k in range(2)])
+    np.testing.assert_allclose(jax.jacfwd(jax.jacfwd(end))(_LENGTH_AND_GRAVITY), right, atol=1e-5)
+    fixed = {"dt0": 0.1, "stepsize_controller": dfx.ConstantStepSize(), "solver": dfx.Heun(), "max_steps": 3}
+    direct = functools.partial(_end, adjoint=dfx.DirectAdjoint(), **RUNS[run], **fixed)
+    slope = jax.jit(jax.grad(direct))
+    right = np.stack([central(functools.partial(at, k), 1e-3) for k in range(2)])
+    for way in ("forward over reverse", "reverse over reverse"):
+        np.testing.assert_allclose(jax.jit(SECOND[way](direct))(_LENGTH_AND_GRAVITY), right, atol=1e-7)
 
 
 # Where the package gives a function a derivative rule by JAX's decorator, and a case above that goes through it.

@@ -1,8 +1,8 @@
 """Arrays that may be differentiated in one mode only, or not at all: the rest ends in a sentence, not in JAX's trace.
 
-All functions here are the identity. The tangent of what `reverse_only` returns goes through a linear primitive that can be
-transposed, which is all that reverse mode does with it, but neither computed nor compiled, which is what forward mode
-would do; that of `forward_only` through one that cannot be transposed.
+All functions here are the identity. The tangent of what `reverse_only` returns goes through a linear primitive that can
+be transposed, which is all that reverse mode does with it, but neither computed nor compiled, which is what forward
+mode would do; that of `forward_only` through one that cannot be transposed.
 """
 
 from typing import Any, NoReturn
@@ -20,12 +20,16 @@ _tangent_p = Primitive("reverse_only_tangent")
 _constant_p = Primitive("not_differentiable")
 _onward_p = Primitive("forward_only")
 
+_ONCE = (
+    "second derivatives cannot go through the reverse mode of this run, which is for one derivative: take "
+    "jax.jacfwd(jax.jacfwd(...)), or give adjoint=diffrax.DirectAdjoint() and a max_steps near what the run takes."
+)
+
 
 def _refuse(*_: Any, **__: Any) -> NoReturn:
     raise InputError(
-        "forward-mode differentiation (jax.jvp, jax.jacfwd, and second derivatives by jax.hessian) cannot go through the "
-        "adjoint of this run, which is for one derivative in reverse mode (jax.grad, jax.jacrev): call simulate(..., "
-        "adjoint=diffrax.ForwardMode()); second derivatives are jax.jacfwd(jax.jacfwd(...))."
+        "forward-mode differentiation (jax.jvp, jax.jacfwd) cannot go through the adjoint of this run, which "
+        "is for reverse mode (jax.grad, jax.jacrev): call simulate(..., adjoint=diffrax.ForwardMode())."
     )
 
 
@@ -43,7 +47,7 @@ mlir.register_lowering(_identity_p, lambda _, x: [x])
 
 _tangent_p.def_impl(_refuse)
 _tangent_p.def_abstract_eval(lambda x: x)
-ad.deflinear2(_tangent_p, lambda change, _: (change,))
+ad.deflinear2(_tangent_p, lambda change, _: (_constant_p.bind(change, message=_ONCE),))
 batching.primitive_batchers[_tangent_p] = _refuse
 mlir.register_lowering(_tangent_p, _refuse)
 
@@ -51,7 +55,8 @@ mlir.register_lowering(_tangent_p, _refuse)
 def _cannot_be_transposed(*_: Any, **__: Any) -> NoReturn:
     raise InputError(
         "reverse-mode differentiation (jax.grad, jax.jacrev) cannot go through the forward mode of a run "
-        "(diffrax.ForwardMode(), or jax.jvp within): second derivatives are jax.jacfwd(jax.jacfwd(...))."
+        "(diffrax.ForwardMode(), or jax.jvp within): second derivatives are jax.jacfwd(jax.jacfwd(...)), or those of "
+        "diffrax.DirectAdjoint()."
     )
 
 
