@@ -105,7 +105,7 @@ def by_events(task):
 
 
 def by_steps(task):
-    return ours(task, contact="steps", dt0=task.end / STEPS)
+    return ours(task, contact="differentiated steps", dt0=task.end / STEPS)
 
 
 def mjcf(task, contact):

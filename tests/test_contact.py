@@ -44,6 +44,49 @@ def _from(layout, data, guess):
     return solution_of(flattened(data), layout, guess)
 
 
+# Of two contacts G, u', mu, and which are on the border of two modes.
+BORDERS = {
+    "none": (np.array([[2.0, 0.5], [0.5, 1.0]]), (-1.0, 0.1), (0.0, 0.0), (False, False)),
+    "about to close": (np.array([[2.0, 0.5], [0.5, 1.0]]), (-1.0, -0.25), (0.0, 0.0), (False, True)),
+    "nothing closes": (np.array([[2.0, 0.5], [0.5, 1.0]]), (0.0, 0.0), (0.0, 0.0), (True, True)),
+    "both bear what one could": (np.ones((2, 2)), (-1.0, -1.0), (0.0, 0.0), (True, True)),
+    "between two walls": (np.array([[1.0, -1.0], [-1.0, 1.0]]), (-1.0, 1.0), (0.0, 0.0), (False, True)),
+    "at the limit of friction": (np.eye(4), (-1.0, 0.3, -1.0, 0.2), (0.3, 0.3), (True, False)),
+}
+
+
+@pytest.mark.parametrize("name", BORDERS)
+def test_borders_of_modes_are_told(name):
+    """Where differences to the two sides are not the same, or the impulses are one of many solutions."""
+    G, u, mu, border = BORDERS[name]
+    found = uk.solve_contacts(G, np.array(u), np.array(mu))
+    np.testing.assert_array_equal(found.border, border)
+    assert not found.ambiguous.any()  # velocities are those of all solutions
+    with jax.debug_nans(True):
+        slopes = jax.jacfwd(lambda u: uk.solve_contacts(G, u, np.array(mu)).velocities)(jnp.array(u))
+    at = lambda u: np.asarray(uk.solve_contacts(G, u, np.array(mu)).velocities)
+    two_sided = True
+    for k, one in enumerate(1e-4 * np.eye(len(u))):
+        ahead, back = (at(u + one) - at(np.array(u))) / 1e-4, (at(np.array(u)) - at(u - one)) / 1e-4
+        two_sided &= bool(np.allclose(ahead, back, atol=1e-6))
+        if not any(border):
+            np.testing.assert_allclose(slopes[:, k], ahead, atol=1e-6)
+    assert two_sided == (not any(border))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(20))
+def test_no_border_is_told_of_where_there_is_none(seed):
+    """Random contacts with friction: derivatives are differences, or modes are on a border."""
+    rng = np.random.default_rng(seed)
+    J, mu = rng.normal(size=(6, 6)), np.array([0.3, 0.6])
+    G, u, du = J @ J.T, rng.normal(size=6), rng.normal(size=6)
+    solve = lambda u: uk.solve_contacts(G, u, mu).velocities
+    assert not uk.solve_contacts(G, u, mu).border.any()
+    slope = jax.jvp(solve, (jnp.array(u),), (jnp.array(du),))[1]
+    np.testing.assert_allclose(slope, (solve(u + 1e-6 * du) - solve(u - 1e-6 * du)) / 2e-6, atol=1e-6)
+
+
 def test_several_solutions_are_told():
     """Of a table that slides and spins other impulses, sought from elsewhere, obey the laws too, and turn it more."""
     G, u, mu, dim = arrays("table_four_legs_spin_slide")

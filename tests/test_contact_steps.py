@@ -1,5 +1,7 @@
 """Time stepping with contacts, against closed forms."""
 
+import functools
+
 import diffrax as dfx
 import equinox as eqx
 import jax
@@ -213,6 +215,64 @@ def test_derivatives_are_those_of_the_steps():
     np.testing.assert_allclose(jax.grad(slid)(0.4), -0.5 * G * 0.36, rtol=1e-9)
 
 
+def _bounced(h0, **options):
+    """Where a ball of e = 0.8 is after 1 s."""
+    return uk.simulate(ball(0.8), h0[None], jnp.zeros(1), t1=1.0, ts=[1.0], **options).q[0, 0]
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        jax.grad,
+        lambda f: jax.jit(jax.grad(jax.jit(f))),
+        lambda f: lambda x: jax.jvp(f, (x,), (x,)),
+        lambda f: lambda x: jax.jvp(jax.vmap(f), (x[None],), (x[None],)),
+    ],
+    ids=["reverse", "jit", "forward", "batch"],
+)
+def test_steps_have_no_derivatives_but_by_name(of):
+    """Theirs is 0 or 1, that of the ball's motion 1.3865."""
+    fall = functools.partial(_bounced, contact="steps", dt0=0.01)
+    with pytest.raises(uk.InputError, match="contact='events' has these; contact='differentiated steps'"):
+        of(fall)(jnp.asarray(1.0))
+
+
+def test_steps_that_are_not_differentiated_go_on():
+    """Other arrays may be differentiated beside them; of the places there are only values."""
+    place = float(_bounced(jnp.asarray(1.0), contact="steps", dt0=1e-3))
+    fallen, e, h0 = np.sqrt(2 / G), 0.8, 1.0
+    up, left = e * np.sqrt(2 * G * h0), 1.0 - fallen
+    np.testing.assert_allclose(place, up * left - G * left**2 / 2, atol=1e-2)
+    beside = lambda x: x * _bounced(jnp.asarray(1.0), contact="steps", dt0=1e-3)
+    np.testing.assert_allclose(jax.grad(beside)(2.0), place, rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_derivatives_by_name_are_right_where_nothing_closes():
+    """A block that slides to its stop, v^2 / (2 mu g): by mu and v, to first order in the step; by events exactly."""
+    mu, v = 0.3, 2.0
+
+    def stop(mu, v, **options):
+        run = uk.simulate(block(mu), jnp.zeros(2), jnp.stack([v, 0.0 * v]), t1=2.0, ts=[2.0], **options)
+        return run.q[0, 0]
+
+    slopes = -(v**2) / (2 * mu**2 * G), v / (mu * G)
+    for h in (1e-2, 1e-3):
+        by_steps = functools.partial(stop, contact="differentiated steps", dt0=h)
+        np.testing.assert_allclose(jax.grad(by_steps, (0, 1))(mu, v), slopes, rtol=2 * h)
+    np.testing.assert_allclose(jax.grad(stop, (0, 1))(mu, v), slopes, rtol=1e-7)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("e", [0.8, 0.0])
+def test_derivatives_through_impacts_are_those_of_events(e):
+    """z = v t' - g t'^2 / 2 of t' = 1 - sqrt(2 h0 / g) after a bounce: 1.3865; without one, 0."""
+    fall = lambda h0: uk.simulate(ball(e), h0[None], jnp.zeros(1), t1=1.0, ts=[1.0]).q[0, 0]
+    left = lambda h0: 1 - jnp.sqrt(2 * h0 / G)
+    exact = lambda h0: e * jnp.sqrt(2 * G * h0) * left(h0) - G * left(h0) ** 2 / 2 * (e > 0)
+    np.testing.assert_allclose(jax.grad(fall)(1.0), jax.grad(exact)(1.0) if e else 0.0, atol=1e-7)
+
+
 def test_painleve_rod_has_an_impact_without_collision():
     """One step gives the impulse that stops its tip, P = -G^-1 u, where accelerations have no solution."""
     length, phi = 0.5, 1.1
@@ -266,7 +326,7 @@ def test_tuning_finds_the_friction_of_a_block():
         return uk.Problem(block, jnp.zeros(2), jnp.array([3.0, 0.0]), 0.0, 1.5)
 
     off = lambda run: jnp.mean((run.q[:16, 0] - measured) ** 2) + 1e-12
-    found = uk.tune(rubbed, {"mu": 0.2}, off, ts=times, dt0=1e-3, contact="steps", starts=0)
+    found = uk.tune(rubbed, {"mu": 0.2}, off, ts=times, dt0=1e-3, contact="differentiated steps", starts=0)
     np.testing.assert_allclose(found.gains["mu"], mu, rtol=1e-3)
 
 

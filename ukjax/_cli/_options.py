@@ -72,7 +72,10 @@ Rtol = Annotated[float | None, typer.Option(help="Relative tolerance; 1e-8, floa
 Atol = Annotated[float | None, typer.Option(help="Absolute tolerance; 1e-8, float32 1e-5.")]
 ContactBy = Annotated[
     str | None,
-    typer.Option("--contact", help="How contacts are met: events, the default, or steps of --dt0."),
+    typer.Option(
+        "--contact",
+        help="How contacts are met: events, the default, or steps of --dt0; gradients need 'differentiated steps'.",
+    ),
 ]
 End = Annotated[float | None, typer.Option(help="End in s; by default the model's.")]
 Step = Annotated[float | None, typer.Option(help="First or fixed step in s.")]

@@ -72,6 +72,11 @@ def _batched(operands: Sequence[Array], axes: Sequence[Any], *, program: Any) ->
 
 
 def _jvp(primals: Sequence[Array], tangents: Sequence[Any], *, program: Any) -> tuple[Array, Array]:
+    if not hasattr(program, "linearized"):  # it is run again with what it returns: this is what is kept
+        found = program_p.bind(*primals, program=program)
+        last = [x for x in [found[program.last]] if x.shape[0]]
+        still = [ad.Zero(jax.typeof(x).to_tangent_aval()) for x in last]
+        return found, _jvp((*primals, *last), (*tangents, *still), program=program.once)[1]
     varied = tuple(i for i, x in enumerate(tangents) if type(x) is not ad.Zero)
     keeping, change = program.linearized(varied)
     found = program_p.bind(*primals, program=keeping)

@@ -97,7 +97,7 @@ class ProjectionCode:
         """
         program = self.bare if errors is None else self.whole
         estimates = jnp.zeros(q.size + v.size, q.dtype) if errors is None else jnp.concatenate(errors)
-        found = _projected(self._settling(program), numbers, t, q, v, lax.stop_gradient(estimates))
+        found = run(self._settling(program), numbers, t, q, v, lax.stop_gradient(estimates))
         ends = np.cumsum([q.size, v.size, self.rows + 2])
         q, v, rest, kept = jnp.split(found, ends)
         return Projected(q, v, None if errors is None else (kept[: q.size], kept[q.size :]), rest[-2])
@@ -115,19 +115,6 @@ class ProjectionCode:
         n_q, n = len(q), len(v)
         found = self._settling(self.whole).on_host(numbers, t, q, v, np.zeros((n_q + n, 1)))
         return found[:n_q].T, found[n_q : n_q + n].T
-
-
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _projected(program: Repeated, numbers: Array, t: Array, q: Array, v: Array, errors: Array) -> Array:
-    """All outputs, with mu iterated on for as long as that brings the positions nearer."""
-    return run(program, numbers, t, q, v, errors)
-
-
-@_projected.defjvp
-def _(program: Repeated, primals: Sequence[Array], tangents: Sequence[Array]) -> tuple[Array, Array]:
-    found = _projected(program, *primals)
-    once = lambda *x: run(program.once, *x, found[program.last])
-    return found, jax.jvp(once, tuple(primals), tuple(tangents))[1]
 
 
 def projection_for(

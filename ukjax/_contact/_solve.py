@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .._formula._contact_newton import ContactSolution, solution
+from .._formula._contact_newton import ContactSolution, on_border, solution
 from .._formula._contact_problem import ContactData, Layout, flattened, rows_in
 from .._misc._arguments import fails, real_array, require_finite, require_not_negative
 from .._misc._errors import InputError
@@ -31,6 +31,9 @@ class Contacts(eqx.Module):
     - `closed`, `sliding`: by contact (n,); what is closed and does not slide sticks.
     - `ambiguous`: of which contacts other impulses obey the laws as well, with other velocities (n,): dependent ones that
       slide in different directions, and sliding ones that may as well be open (Painleve).
+    - `border`: which contacts are on the border of two modes, as far as rounding tells (n,): about to open or to close,
+      at the limit of friction without slip, or closed and dependent. There derivatives are those of one side, or of
+      changes that keep contacts dependent; by others they are as large as 1e6 over G.
     """
 
     impulses: Float[Array, " m"]
@@ -40,6 +43,7 @@ class Contacts(eqx.Module):
     closed: Bool[Array, " n"]
     sliding: Bool[Array, " n"]
     ambiguous: Bool[Array, " n"]
+    border: Bool[Array, " n"]
 
     def __repr__(self) -> str:
         if is_traced(self.residual) or np.ndim(self.residual):
@@ -73,7 +77,8 @@ def solve_contacts(
     zero, and `ambiguous` tells. Where there is none, `residual` stays large.
 
     Derivatives are those of the solution with its modes (open, sticking, sliding) kept, by the implicit function theorem.
-    On the border of two modes there is none.
+    On the border of two modes there is none, and `border` tells; nor for changes of dependent contacts that would part
+    them.
 
     **Arguments:**
 
@@ -101,7 +106,12 @@ def _contacts(data: ContactData, layout: Layout) -> Contacts:
     found = solution_of(flattened(data), layout)
     after = dot(data.G, found.p) + data.u
     several = ambiguous_impulses(layout, data._replace(u=after), found)
-    return Contacts(found.p, after, *found[1:], several > 0)
+    border = jnp.zeros(0, bool)
+    if data.u.size:
+        border = on_border(
+            layout, jax.lax.stop_gradient(data), jax.lax.stop_gradient(found.p), tolerance_of(after.dtype)
+        )
+    return Contacts(found.p, after, *found[1:], several > 0, border)
 
 
 def solution_of(given: Array, layout: Layout, guess: Array | None = None) -> ContactSolution:

@@ -129,7 +129,7 @@ def _stepped(code: StepCode, *given: Array) -> Array:
 
 @_stepped.defjvp
 def _(code: StepCode, primals: tuple, tangents: tuple) -> tuple[Array, Array]:
-    return jax.jvp(lambda *x: _flat(code.separately(*x)), primals, tangents)
+    return _stepped(code, *primals), jax.jvp(lambda *x: _flat(code.separately(*x)), primals, tangents)[1]
 
 
 @remembered

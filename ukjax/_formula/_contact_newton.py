@@ -258,11 +258,16 @@ def _(layout: Layout, tolerance: float, method: Method, primals: tuple, tangents
     return (p, *others), (dp, *map(jnp.zeros_like, others))
 
 
-def changed(layout: Layout, data: ContactData, d: ContactData, p: Array) -> Array:
-    """The change of a solution: its modes stay as they are; J dp = -dF, with the same pull towards zero where contacts
-    are dependent.
-    """
-    rows = rows_of(layout, data.u.dtype)
+class _Sensitivity(NamedTuple):
+    """Of a solution: sizes r of its rows, y = p - r u and the cut there, and K with dp = K (change of P(y) at p kept)."""
+
+    r: Array
+    y: Array
+    cut: _Cut
+    K: Array
+
+
+def _sensitivity(rows: ContactRows, data: ContactData, p: Array) -> _Sensitivity:
     mean = jnp.trace(data.G) / p.size
     e = _IMPLICIT * jnp.where(mean > 0, mean, 1)
     r, unit = _sizes(rows, data, e), jnp.eye(p.size, dtype=p.dtype)
@@ -274,5 +279,30 @@ def changed(layout: Layout, data: ContactData, d: ContactData, p: Array) -> Arra
     again = dot(inverse, cut.by_y * (r * e)[None])
     for _ in range(3):
         inverse, again = inverse + dot(again, inverse), dot(again, again)
+    return _Sensitivity(r, y, cut, inverse)
+
+
+def changed(layout: Layout, data: ContactData, d: ContactData, p: Array) -> Array:
+    """The change of a solution: its modes stay as they are; J dp = -dF, with the same pull towards zero where contacts
+    are dependent.
+    """
+    rows = rows_of(layout, data.u.dtype)
+    r, y, cut, K = _sensitivity(rows, data, p)
     bound = d.mu * jnp.maximum(dot(rows.normal, y), 0) + d.c
-    return dot(inverse, dot(cut.by_bound, bound) - dot(cut.by_y, r * (dot(d.G, p) + d.u)))
+    return dot(K, dot(cut.by_bound, bound) - dot(cut.by_y, r * (dot(d.G, p) + d.u)))
+
+
+def on_border(layout: Layout, data: ContactData, p: Array, tolerance: float) -> Array:
+    """Which contacts are on the border of two modes, so far as a solution within the tolerance tells (n,)."""
+    rows, mean = rows_of(layout, p.dtype), jnp.trace(data.G) / p.size
+    (r, y, cut, K), mean = _sensitivity(rows, data, p), jnp.where(mean > 0, mean, 1)
+    largest = lambda x: jnp.max(jnp.abs(x), initial=0)
+    least = 10 * tolerance * (largest(data.u) / mean + largest(p))
+    opens = rows.has_normal & (jnp.abs(dot(rows.normal, y)) <= least)
+    bound = data.mu * jnp.maximum(dot(rows.normal, y), 0) + data.c
+    rubs = cut.closed & (bound > least) & jnp.any(rows.tangent > 0, axis=1)
+    slips = rubs & (jnp.abs(jnp.sqrt(dot(rows.tangent, y * y)) - bound) <= least)
+    # Where closed contacts depend on each other, u' may change so that there is none: K is as large as e lets it be.
+    by_velocity = dot(K, cut.by_y * r[None]) * mean
+    large = (jnp.sqrt(jnp.sum(by_velocity**2, axis=1)) > 1 / _IMPLICIT).astype(p.dtype)
+    return opens | slips | (dot(rows.normal + rows.tangent, large) > 0)

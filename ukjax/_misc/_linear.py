@@ -95,7 +95,10 @@ def _natively(native: Map, usual: Map, on_gpu: Callable[[], bool]) -> Map:
     def computed(*given: Any) -> list[Any]:
         return by_platform(native, usual, *given, on_gpu=on_gpu)
 
-    computed.defjvp(lambda primals, tangents: jax.jvp(usual, primals, tangents))
+    @computed.defjvp
+    def _(primals: Any, tangents: Any) -> Any:
+        return computed(*primals), jax.jvp(usual, primals, tangents)[1]
+
     return computed
 
 

@@ -1,7 +1,8 @@
-"""Arrays that may be differentiated in reverse mode only: forward mode ends in a sentence, not in JAX's trace.
+"""Arrays that may be differentiated in one mode only, or not at all: the rest ends in a sentence, not in JAX's trace.
 
-`reverse_only` is the identity. The tangent of its result goes through a linear primitive that can be transposed, which is
-all that reverse mode does with it, but neither computed nor compiled, which is what forward mode would do.
+All functions here are the identity. The tangent of what `reverse_only` returns goes through a linear primitive that can
+be transposed, which is all that reverse mode does with it, but neither computed nor compiled, which is what forward
+mode would do; that of `forward_only` through one that cannot be transposed.
 """
 
 from typing import Any, NoReturn
@@ -16,6 +17,13 @@ from ._types import T
 
 _identity_p = Primitive("reverse_only")
 _tangent_p = Primitive("reverse_only_tangent")
+_constant_p = Primitive("not_differentiable")
+_onward_p = Primitive("forward_only")
+
+_ONCE = (
+    "second derivatives cannot go through the reverse mode of this run, which is for one derivative: take "
+    "jax.jacfwd(jax.jacfwd(...)), or give adjoint=diffrax.DirectAdjoint() and a max_steps near what the run takes."
+)
 
 
 def _refuse(*_: Any, **__: Any) -> NoReturn:
@@ -39,9 +47,54 @@ mlir.register_lowering(_identity_p, lambda _, x: [x])
 
 _tangent_p.def_impl(_refuse)
 _tangent_p.def_abstract_eval(lambda x: x)
-ad.deflinear2(_tangent_p, lambda change, _: (change,))
+ad.deflinear2(_tangent_p, lambda change, _: (_constant_p.bind(change, message=_ONCE),))
 batching.primitive_batchers[_tangent_p] = _refuse
 mlir.register_lowering(_tangent_p, _refuse)
+
+
+def _cannot_be_transposed(*_: Any, **__: Any) -> NoReturn:
+    raise InputError(
+        "reverse-mode differentiation (jax.grad, jax.jacrev) cannot go through the forward mode of a run "
+        "(diffrax.ForwardMode(), or jax.jvp within): second derivatives are jax.jacfwd(jax.jacfwd(...)), or those of "
+        "diffrax.DirectAdjoint()."
+    )
+
+
+_onward_p.def_impl(lambda x: x)
+_onward_p.def_abstract_eval(lambda x: x)
+ad.deflinear2(_onward_p, _cannot_be_transposed)
+batching.primitive_batchers[_onward_p] = lambda args, axes: (_onward_p.bind(*args), axes[0])
+mlir.register_lowering(_onward_p, lambda _, x: [x])
+
+
+def forward_only(tree: T) -> T:
+    """The same pytree, whose floating-point arrays raise `InputError` under reverse-mode differentiation."""
+    return jax.tree.map(lambda x: _onward_p.bind(x) if eqx.is_inexact_array(x) else x, tree)
+
+
+def _has_none(primals: tuple, tangents: tuple, *, message: str) -> tuple[Any, Any]:
+    if type(tangents[0]) is not ad.Zero:
+        raise InputError(message)
+    return _constant_p.bind(*primals, message=message), tangents[0]
+
+
+_constant_p.def_impl(lambda x, **_: x)
+_constant_p.def_abstract_eval(lambda x, **_: x)
+ad.primitive_jvps[_constant_p] = _has_none
+batching.primitive_batchers[_constant_p] = lambda args, axes, **of: (_constant_p.bind(*args, **of), axes[0])
+mlir.register_lowering(_constant_p, lambda _, x, **__: [x])
+
+
+def not_differentiable(tree: T, message: str) -> T:
+    """The same pytree, whose floating-point arrays raise `InputError` when they are differentiated.
+
+    **Arguments:**
+
+    - `tree`: the pytree.
+    - `message`: of the error.
+    """
+    bound = lambda x: _constant_p.bind(x, message=message) if eqx.is_inexact_array(x) else x
+    return jax.tree.map(bound, tree)
 
 
 def reverse_only(tree: T) -> T:

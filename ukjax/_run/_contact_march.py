@@ -15,6 +15,7 @@ from .._contact._stepping import March, march, steps_within
 from .._contact._touching import Touching
 from .._misc._arguments import require_instance, require_solver, whole_number
 from .._misc._errors import InputError
+from .._misc._reverse_only import not_differentiable
 from .._misc._types import is_traced, is_tracing
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
@@ -24,6 +25,12 @@ from ._interned import interned
 from ._plan import Options, padded
 from ._results import RESULTS, result_of, step_counts
 from ._trajectory import Trajectory
+
+_NO_DERIVATIVE = (
+    "contact='steps' has no derivatives: times of impacts stay in their steps, so derivatives of the steps are not those "
+    "of the motion. contact='events' has these; contact='differentiated steps' takes those of the steps, which are right "
+    "as long as no gap closes and no slip turns round."
+)
 
 
 @final
@@ -46,6 +53,7 @@ class StepsPlan:
         run = ContactRun(Touching(model, coefficients, layout), formula, o.solver, {}, None, said)
         self._prepared = Prepared(run, (system, o), (t, q, v))
         self.traced, self._most = self._prepared.traced, whole_number("max_steps", o.max_steps)
+        self._differentiated = o.contact == "differentiated steps"
 
     def trajectory(self, asked: Asked, **told: Any) -> Trajectory:
         """The trajectory of a run.
@@ -62,6 +70,8 @@ class StepsPlan:
         steps = _number_of_steps((t0, t1, dt0), self._most)
         at = np.linspace(float(t0), float(t1), steps + 1, dtype=q.dtype) if ts is None else ts
         if self.traced or is_tracing() or is_traced(asked.start, at):
+            if not self._differentiated:
+                run, q, v = not_differentiable((run, q, v), _NO_DERIVATIVE)
             observed, found, begun = _marched(run, (t0, t1), q, v, steps, None, jnp.asarray(at))
         else:
             q, v = self._prepared.begun(asked)

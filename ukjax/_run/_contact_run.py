@@ -19,7 +19,7 @@ from .._misc._arguments import require_instance, require_solver, whole_number
 from .._misc._diffrax_called import diffrax_called
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
-from .._misc._reverse_only import reverse_only
+from .._misc._reverse_only import forward_only, reverse_only
 from .._misc._types import is_traced, is_tracing
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
@@ -153,6 +153,8 @@ def _integrated(
     assert solution.ys is not None
     assert solution.solver_state is not None
     y = jax.tree.map(lambda *x: jnp.concatenate(x), *solution.ys)
+    if isinstance(settings["adjoint"], dfx.ForwardMode):
+        y = forward_only(y)
     stats = step_counts(*(solution.stats[f"num_{name}steps"] for name in ("", "accepted_")))
     result: Any = RESULTS.promote(solution.result)
     return _Solved(

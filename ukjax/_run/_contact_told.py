@@ -31,8 +31,9 @@ from ._start import checked_start
 from ._start_moved import require_near, start_moved
 from ._trajectory import Trajectory
 
-Tier = Literal["events", "steps"]
+Tier = Literal["events", "steps", "differentiated steps"]
 """How contacts are met."""
+BY_STEPS = ("steps", "differentiated steps")
 
 
 def tier_of(system: AbstractSystem, given: Any, resets: bool) -> Tier | None:

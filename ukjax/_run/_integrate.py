@@ -10,7 +10,7 @@ from jaxtyping import Array
 
 from .._misc._diffrax_called import diffrax_called
 from .._misc._precision import in_full_precision
-from .._misc._reverse_only import reverse_only
+from .._misc._reverse_only import forward_only, reverse_only
 from .._misc._types import is_traced
 from .._motion._energy_projection import projected
 from .._motion._model import Model
@@ -80,6 +80,8 @@ def _diffeqsolve(
     if backsolve:
         ts, ys = solution.ts, solution.ys
         solution = dataclasses.replace(solution, ts=(ts, ts[:0]), ys=(ys, tuple(x[:0] for x in ys)))  # pyright: ignore
+    if isinstance(settings["adjoint"], dfx.ForwardMode):
+        solution = dataclasses.replace(solution, ts=forward_only(solution.ts), ys=forward_only(solution.ys))
     return dataclasses.replace(solution, result=RESULTS.promote(solution.result))
 
 

@@ -13,12 +13,12 @@ from .._system._system import AbstractSystem
 from ._changeable import changeable_in, is_unchanged
 from ._contact_march import StepsPlan
 from ._contact_run import EventsPlan
-from ._contact_told import tier_of
+from ._contact_told import BY_STEPS, tier_of
 from ._event_resets import has_resets
 from ._made import key
 from ._plan import Options, RunPlan
 
-_KINDS = {None: RunPlan, "events": EventsPlan, "steps": StepsPlan}
+_KINDS = {None: RunPlan, "events": EventsPlan, **dict.fromkeys(BY_STEPS, StepsPlan)}
 _MOST = 64  # plans remembered
 AnyPlan = RunPlan | EventsPlan | StepsPlan
 

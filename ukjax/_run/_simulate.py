@@ -20,7 +20,7 @@ from .._system._system import AbstractSystem
 from . import _options
 from ._certify import certify
 from ._contact_doubts import warn_of_contacts
-from ._contact_told import Asked
+from ._contact_told import Asked, Tier
 from ._events import Events
 from ._failure import explained, explained_with_contacts
 from ._made import Made, RunOptions
@@ -68,7 +68,7 @@ def simulate(
     atol: Array | float | None = None,
     adjoint: dfx.AbstractAdjoint | None = None,
     event: Events | None = None,
-    contact: Literal["events", "steps"] | None = None,
+    contact: Tier | None = None,
     start_tolerance: float | None = None,
     dense: bool = False,
     max_steps: int = 100_000,
@@ -108,8 +108,9 @@ def simulate(
       is zero at t0 stops the run when it crosses zero next (a `diffrax.Event` stops it at t0).
     - `contact`: how the unilateral constraints of the system are met: `"events"`, the default, locates every closing,
       opening, sticking and slipping, with impacts by Newton's law and derivatives of all of it; `"steps"` takes equal
-      steps of dt0 of Moreau's scheme: for many contacts, of first order, and with derivatives of the steps only. Which
-      contacts a robot from a file has is chosen by `uk.load(..., contact=[...])`.
+      steps of dt0 of Moreau's scheme: for many contacts, of first order, and without derivatives. `"differentiated
+      steps"` are the same with derivatives of the steps, which are those of the motion as long as no gap closes and no
+      slip turns round. Which contacts a robot from a file has is chosen by `uk.load(..., contact=[...])`.
     - `start_tolerance`: how far `Projection` may move the initial state, relative to its size: q (or the direction of a
       constraint row, if that changes more) and v. By default 0.5, with a `StartMovedWarning` from 0.05 on; a v0 of zeros
       may change to anything. `jnp.inf` accepts any start. Under `jit` nothing is raised: see `Trajectory.start_moved`.

@@ -43,7 +43,8 @@ def step(
     differentiated in both modes. The start should be consistent (`uk.project`); with `Projection` the end is.
 
     Where the system has unilateral constraints, it is a step of Moreau's scheme, as of `simulate(contact="steps")`: of
-    first order, whatever the solver.
+    first order, whatever the solver. Its derivative is that of the step, as with `contact="differentiated
+    steps"`: past an impact it is not that of the motion.
 
     **Arguments:**
 
@@ -127,7 +128,11 @@ def _stepped(model: Model, solver: dfx.AbstractSolver, *state: Array) -> tuple[A
     def run(*given: Any) -> tuple[Array, Array]:
         return by_platform(native, by_diffrax, *given, on_gpu=whole.runs_on_gpu)
 
-    run.def_jvp(lambda primals, tangents: eqx.filter_jvp(by_diffrax, primals, tangents))
+    @run.def_jvp
+    def _(primals: Any, tangents: Any) -> Any:
+        # The value is the function's own: see `tests/test_rules.py` for what `vmap` makes of another one.
+        return run(*primals), eqx.filter_jvp(by_diffrax, primals, tangents)[1]
+
     return run(arrays, *state)
 
 

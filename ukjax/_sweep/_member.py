@@ -16,6 +16,7 @@ from .._misc._errors import InputError
 from .._misc._names import unknown_name
 from .._misc._traced import fingerprint, traced
 from .._run import _options
+from .._run._contact_told import BY_STEPS
 from .._run._simulate import simulate
 from .._system._problem import Problem
 from ._guard import Guarded
@@ -66,7 +67,7 @@ class Member(eqx.Module):
         - `spec`: what is run.
         """
         options = self.options
-        if options["contact"] != "steps":  # which are equal, and have derivatives of their own
+        if options["contact"] not in BY_STEPS:  # which are equal, and have derivatives of their own
             options = options | self._integration(jnp.result_type(spec.q0))
         given = {"formula": spec.formula, "stabilizer": spec.stabilizer}
         trajectory = simulate(spec.system, spec.q0, spec.v0, **given, **options)

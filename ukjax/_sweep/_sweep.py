@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import diffrax as dfx
 import jax
@@ -15,6 +15,7 @@ from .._misc._errors import InputError, SweepError
 from .._misc._process import require_own_process
 from .._misc._types import Numbers, Time
 from .._motion._project import Projection
+from .._run._contact_told import Tier
 from .._run._events import Events
 from .._system._problem import Problem
 from .._system._stabilize import AbstractStabilizer
@@ -147,7 +148,7 @@ def sweep(
     rtol: float | None = None,
     atol: float | None = None,
     event: Events | None = None,
-    contact: Literal["events", "steps"] | None = None,
+    contact: Tier | None = None,
     max_steps: int = 100_000,
     store: str | Path | None = None,
     overwrite: bool = False,

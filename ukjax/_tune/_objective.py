@@ -21,6 +21,7 @@ from .._misc._closures import hoisted
 from .._misc._errors import InputError
 from .._motion._model import Model, coded
 from .._run import _options
+from .._run._contact_told import BY_STEPS
 from .._run._errors_along import errors_along, machine_code_of
 from .._run._results import RESULTS
 from .._run._simulate import simulate
@@ -57,7 +58,7 @@ class Settings(eqx.Module):
     @property
     def in_steps(self) -> bool:
         """Whether contacts are met by equal steps, of a length that is all they need to be told."""
-        return self.contact == "steps" and not self.adaptive
+        return self.contact in BY_STEPS and not self.adaptive
 
 
 def stacked(problems: Sequence[Problem]) -> tuple[AbstractSystem, Array, Array]:

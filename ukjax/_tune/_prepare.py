@@ -17,7 +17,7 @@ from .._misc._types import is_traced
 from .._motion._model import Model
 from .._motion._project import project
 from .._run import _options
-from .._run._contact_told import tier_of
+from .._run._contact_told import BY_STEPS, tier_of
 from .._run._observe import errors_at
 from .._run._start_moved import require_near
 from .._system._labels import title_of
@@ -102,7 +102,7 @@ def _settings(problem: Problem, options: dict[str, Any], loss: Any) -> Settings:
             ends = np.append(np.arange(float(t0), float(t1 - dt0 / 2), float(dt0)), float(t1))
             ts = None if isinstance(loss, ViolationLoss) else jnp.asarray(ends, dtype)
     formula, stabilizer, contact = options["formula"], options["stabilizer"], options["contact"]
-    if tier_of(problem.system, contact, resets=False) == "steps":
+    if tier_of(problem.system, contact, resets=False) in BY_STEPS:
         t0, t1, dt0 = float(t0), float(t1), dt0 if dt0 is None else float(dt0)
     return Settings(t0, t1, dt0, ts, formula, stabilizer, solver, controller, max_steps, contact)
 

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import diffrax as dfx
 import equinox as eqx
@@ -21,6 +21,7 @@ from .._misc._paths import as_path
 from .._misc._types import Numbers, Time
 from .._motion._project import Projection
 from .._run import _options
+from .._run._contact_told import Tier
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from ._checkpoint import load, save
@@ -95,7 +96,7 @@ def tune(
     stepsize_controller: dfx.AbstractStepSizeController | None = None,
     rtol: float | None = None,
     atol: float | None = None,
-    contact: Literal["events", "steps"] | None = None,
+    contact: Tier | None = None,
     max_steps: int = 100_000,
     aggregate: Aggregate = "mean",
     convention: Convention = "plain",
