@@ -285,3 +285,14 @@ def test_gymnasium_wrappers_work(vector):
     recorded.reset(seed=0)
     infos = [recorded.step(np.zeros((3, 1)))[-1] for _ in range(STEPS)]
     assert "episode" in infos[-1]
+
+
+def test_an_episode_ends_where_the_state_is_not_finite(environment, at_rest):
+    """And with `auto_reset` the next one starts as ever."""
+    wrong = jnp.full(1, jnp.nan)
+    _, _, _, done = environment.step(at_rest, wrong)
+    assert bool(done)
+    state, observation, _, done = environment.step(at_rest, wrong, auto_reset=True)
+    assert bool(done)
+    assert int(state.steps) == 0
+    assert np.isfinite(observation).all()

@@ -103,7 +103,8 @@ class Environment(eqx.Module):
     An action is held over a step, while the force it makes follows the state: M a = Q + apply(t, q, v, action) +
     constraint force. Steps are made of those of `ukjax.step`, so the constraints hold after each; with unilateral
     constraints they are Moreau's, of first order. Methods are compiled by `equinox.filter_jit(env.step)`;
-    `jax.jit` takes a function of its own, `lambda state, u: env.step(state, u)`.
+    `jax.jit` takes a function of its own, `lambda state, u: env.step(state, u)`. An episode ends (it is terminated) where
+    its state is not finite: after an action that is not, or a step that `ukjax.step` cannot take.
 
     **Arguments:**
 
@@ -236,13 +237,15 @@ class Environment(eqx.Module):
         - `state`: from `reset` or `step`.
         - `action`: held over the step.
 
-        **Returns:** (state, reward, terminated, truncated): terminated by `done`, truncated at the horizon.
+        **Returns:** (state, reward, terminated, truncated): terminated by `done` or a state that is not finite, truncated
+        at the horizon.
         """
         q, v, action = self._reached(state, action, self.substeps)
         steps = state.steps + 1
         t = jnp.asarray(self.t0, q.dtype) + steps.astype(q.dtype) * jnp.asarray(self.dt, q.dtype)
         reward = _scalar("reward", called("reward", self.reward, t, q, v, action))
         done = _scalar("done", called("done", self.done, t, q, v)).astype(bool)
+        done = done | ~(jnp.all(jnp.isfinite(q)) & jnp.all(jnp.isfinite(v)))
         return EnvironmentState(t, q, v, steps, state.key), reward, done, steps >= self.horizon
 
     def step(
