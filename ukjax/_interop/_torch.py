@@ -37,7 +37,7 @@ def _reverse_mode_alone() -> Iterator[None]:
         if not any(word in str(error) for word in ("setup_context", "jvp function")):
             raise
         raise InputError(
-            "a function of to_torch has `backward`, no torch.func and no forward mode: use jax.vmap, jax.jvp or jax.jacrev "
+            "a function of to_torch has `backward`, no torch.func and no forward mode: use jax.vmap, jax.jvp or jax.grad "
             "within the function that is bridged, or torch.autograd around it."
         ) from error
 
