@@ -32,7 +32,8 @@ from ._environment_state import EnvironmentState, require_state
 from ._input_force import InputForce
 
 if TYPE_CHECKING:
-    from ._gymnasium import VectorEnvironment
+    from ._gymnasium import SingleEnvironment, VectorEnvironment
+    from ._stable_baselines import StableBaselinesEnvironment
 
 Sample = Callable[[Array], tuple[Coordinates, Velocities]]
 
@@ -291,3 +292,43 @@ class Environment(eqx.Module):
         except ImportError as error:
             raise missing_extra("Environment.gymnasium()", "gym") from error
         return VectorEnvironment(self, num_envs, low, high)
+
+    def gymnasium_env(self, low: Array | float, high: Array | float) -> "SingleEnvironment":
+        """This environment as a single `gymnasium.Env`, for programs that take no other; a batch is far faster.
+
+        **Arguments:**
+
+        - `low`, `high`: least and greatest action, as for `gymnasium`.
+
+        **Returns:** the `gymnasium.Env`.
+
+        **Raises:** as `gymnasium`.
+        """
+        try:
+            from ._gymnasium import SingleEnvironment
+        except ImportError as error:
+            raise missing_extra("Environment.gymnasium_env()", "gym") from error
+        return SingleEnvironment(self, low, high)
+
+    def stable_baselines(
+        self, num_envs: int, low: Array | float, high: Array | float
+    ) -> "StableBaselinesEnvironment":
+        """Many copies as a vector environment of Stable-Baselines3, compiled as one.
+
+        Episodes that ended start anew in the same step; `infos` has what was last observed of them, and whether they
+        ended at the horizon only, as that library expects.
+
+        **Arguments:**
+
+        - `num_envs`: how many.
+        - `low`, `high`: least and greatest action, as for `gymnasium`.
+
+        **Returns:** the `stable_baselines3.common.vec_env.VecEnv`.
+
+        **Raises:** `MissingExtraError` without stable-baselines3 (`ukjax[sb3]`), and `InputError` as `gymnasium`.
+        """
+        try:
+            from ._stable_baselines import StableBaselinesEnvironment
+        except ImportError as error:
+            raise missing_extra("Environment.stable_baselines()", "sb3") from error
+        return StableBaselinesEnvironment(self, num_envs, low, high)

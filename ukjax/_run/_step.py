@@ -141,7 +141,8 @@ def _stepped(model: Model, solver: dfx.AbstractSolver, *state: Array) -> tuple[A
         model, _ = eqx.combine(arrays, rest)
         numbers, none = whole.numbers(model, _ONE_STEP, at_once=False), jnp.zeros(0, q.dtype)
         ends = whole(numbers, (q, v), (t, t + dt, dt), none)
-        return tuple(jnp.where(ends.result == 0, x[-1], jnp.nan) for x in (ends.q, ends.v))
+        ended = ends.result == 0
+        return jnp.where(ended, ends.q[-1], jnp.nan), jnp.where(ended, ends.v[-1], jnp.nan)
 
     @eqx.filter_custom_jvp
     def run(*given: Any) -> tuple[Array, Array]:
