@@ -377,4 +377,4 @@ def test_stable_baselines_trains(environment):
     before = mean(lambda seen: np.zeros((16, 1)))
     model.learn(6_400)
     best = mean(lambda seen: np.full((16, 1), -4.0))
-    assert mean(lambda seen: model.predict(seen, deterministic=True)[0]) > before + 0.7 * (best - before)
+    assert mean(lambda seen: model.predict(seen, deterministic=True)[0]) > before + 0.5 * (best - before)

@@ -28,6 +28,7 @@ from ._projection_code import Projected as Projected
 from ._projection_code import ProjectionCode as ProjectionCode
 from ._projection_code import projection_for as projection_for
 from ._rank_rule import AtStages as AtStages
+from ._refusals import forget as forget
 from ._refusals import remembered as remembered
 from ._routine import MOST_CALLS as MOST_CALLS
 from ._run_layout import Control as Control

@@ -51,7 +51,7 @@ class AtKnots(dfx.AbstractStepSizeController):
         t, t_next = jnp.where(jumps, after, t), jnp.where(jumps, t_next + (after - t), t_next)
         return accepted, t, self._clipped(t, t_next, last), jumped | jumps, (kept, last), result
 
-    def _clipped(self, t: Array, t_next: Array, last: Array) -> Array:
+    def _clipped(self, t: Any, t_next: Any, last: Any) -> Array:
         knot = jnp.min(jnp.where(self.knots > t, self.knots, jnp.inf))
         before = jnp.nextafter(knot, jnp.full_like(knot, -jnp.inf))
         before = jnp.where((knot > last) & (t < last), jnp.minimum(before, last), before)
