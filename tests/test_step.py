@@ -151,3 +151,16 @@ def test_a_step_far_too_long_is_nan():
     assert np.isnan(after(1e6)[0]).all()
     slope = jax.grad(lambda h: after(h)[0][0])(0.05)
     np.testing.assert_allclose(slope, (after(0.0501)[0][0] - after(0.0499)[0][0]) / 2e-4, rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_jax_debug_nans_stops_at_a_nan():
+    """Nothing is machine code then, of which JAX sees only what it returns."""
+    system = uk.System(jnp.eye(1), lambda t, q, v: jnp.log(0.5 - t) * jnp.ones(1))
+    state = jnp.zeros(1), jnp.zeros(1)
+    jax.config.update("jax_debug_nans", True)
+    try:
+        with pytest.raises(FloatingPointError, match="nan"):
+            uk.step(system, 1.0, *state, 0.1)
+    finally:
+        jax.config.update("jax_debug_nans", False)
