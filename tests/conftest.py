@@ -93,11 +93,9 @@ def much_memory() -> bool:
 
 def forget_programs() -> None:
     """Their memory goes back to the system too: glibc would keep half of it, and `much_memory` be true ever after."""
-    from ukjax._compiler._refusals import forget
+    from ukjax import clear_caches
 
-    forget()
-    jax.clear_caches()
-    gc.collect()
+    clear_caches()
     gc.freeze()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

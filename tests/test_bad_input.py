@@ -4,6 +4,7 @@ import multiprocessing
 import os
 
 import diffrax as dfx
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import lineax as lx
@@ -827,3 +828,43 @@ def _in_a_child(kind):
 def test_a_forked_process_says_so_instead_of_waiting(kind):
     with multiprocessing.get_context("fork").Pool(1) as pool, pytest.raises(uk.InputError, match="'spawn'"):
         pool.apply_async(_in_a_child, (kind,)).get(timeout=20)
+
+
+class _Reads(uk.AbstractSystem):
+    place: int = eqx.field(static=True)
+    of: str = eqx.field(static=True)
+
+    def mass_matrix(self, t, q):
+        return jnp.eye(2) * (q[self.place] if self.of == "mass" else 1.0)
+
+    def force(self, t, q, v):
+        return jnp.ones(2) * (v[self.place] if self.of == "force" else 0.0)
+
+    @property
+    def constraints(self):
+        read = lambda t, q: q[self.place if self.of == "constraint" else 0]
+        return (uk.Holonomic(read, name="rod"),)
+
+
+@pytest.mark.parametrize("of", ["mass", "force", "constraint"])
+@pytest.mark.parametrize("place", [5, -3])
+def test_places_that_are_not_there(of, place):
+    """JAX would take the nearest entry."""
+    system, state = _Reads(place, of), (jnp.zeros(2), jnp.zeros(2))
+    with pytest.raises(uk.InputError, match=rf"reads entry {place} of an axis of 2"):
+        uk.simulate(system, *state, t0=0.0, t1=0.1)
+    with pytest.raises(uk.InputError, match=rf"reads entry {place} of an axis of 2"):
+        uk.step(system, 0.0, *state, 0.1)
+
+
+def test_loops_may_leave_the_last_place_out():
+    """`lax.scan` over i with x[i + 1], which is not used in the last pass, is right."""
+
+    class Chain(_Reads):
+        def force(self, t, q, v):
+            i = jnp.arange(2)
+            following = jax.lax.map(lambda i: jnp.where(i + 1 < 2, q[i + 1], 0.0), i)
+            return following
+
+    run = uk.simulate(Chain(0, ""), jnp.array([0.0, 0.5]), jnp.zeros(2), t0=0.0, t1=0.1)
+    np.testing.assert_allclose(run.q[-1], [0.0, 0.5], atol=1e-12)

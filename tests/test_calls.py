@@ -1,6 +1,7 @@
 """Calls of `simulate` from Python: what compiles again and what does not, and that what is shared is right."""
 
 import contextlib
+import weakref
 from collections.abc import Iterator
 
 import diffrax as dfx
@@ -405,3 +406,20 @@ def test_a_controller_that_looks_at_the_model():
     expected = uk.simulate(uk.models.pendulum(), t1=0.5, ts=2, rtol=1e-10, atol=1e-10)
     assert int(found.stats["num_steps"]) == 50
     np.testing.assert_allclose(found.q[-1], expected.q[-1], atol=1e-9)
+
+
+def test_models_are_let_go_of() -> None:
+    """Systems and what was compiled for them live as long as caches hold them, and no longer."""
+    kept = []
+
+    def run(k: int) -> uk.Trajectory:
+        force = lambda t, q, v: -k * jnp.sin(q)
+        system = uk.System(jnp.eye(2), force, (uk.Holonomic(lambda t, q: q[0] + k * q[1], name="row"),))
+        kept.extend(map(weakref.ref, (force, system)))
+        return uk.simulate(system, jnp.zeros(2), jnp.zeros(2), t1=0.01, ts=2)
+
+    ends = [run(k).q[-1] for k in (1, 2)]
+    assert any(x() is not None for x in kept)
+    uk.clear_caches()
+    assert all(x() is None for x in kept)
+    np.testing.assert_array_equal(run(1).q[-1], ends[0])  # compiled anew

@@ -140,6 +140,56 @@ def test_files_without_checksums_are_read(suffix, tmp_path):
             np.testing.assert_array_equal(opened.q, RUN.q)
 
 
+@pytest.fixture
+def little_room():
+    """This process cannot make files of more bytes, as where a disk is full."""
+    resource = pytest.importorskip("resource")
+    usual, kept = resource.getrlimit(resource.RLIMIT_FSIZE), "jax_persistent_cache_min_compile_time_secs"
+    before = jax.config.values[kept]
+    jax.config.update(kept, 1e9)  # JAX would leave half files in the cache of the tests
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300, usual[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+    jax.config.update(kept, before)
+
+
+@pytest.mark.parametrize("suffix", ["npz", "nc", "zarr", "csv"])
+def test_a_full_disk(suffix, tmp_path, little_room):
+    """One sentence, the run is still there, and so is what was there before."""
+    path = tmp_path / f"run.{suffix}"
+    with pytest.raises(uk.InputError, match=rf"run\.{suffix}' cannot be written: .*File too large"):
+        RUN.save(path)
+    assert not list(tmp_path.iterdir())
+    if suffix == "csv":  # not read again
+        return
+    import resource
+
+    least, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    RUN.save(path)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (least, most))
+    with pytest.raises(uk.InputError, match="cannot be written"):
+        RUN.save(path)
+    assert list(tmp_path.iterdir()) == [path]
+    assert not _refused_or_same(path)
+
+
+@pytest.mark.slow
+def test_pages_and_animations_on_a_full_disk(tmp_path, little_room):
+    plane = {name: getattr(RUN, name)[:, :2] for name in ("q", "v", "a", "constraint_force")}
+    own = dataclasses.replace(RUN, **plane).with_problem(uk.models.pendulum())
+    for name, write in (("run.html", own.save), ("run.gif", own.animate)):
+        with pytest.raises(uk.InputError, match=f"{name}' cannot be written"):
+            write(tmp_path / name)
+        assert not list(tmp_path.iterdir())
+
+
+def test_a_sweep_on_a_full_disk(tmp_path, little_room):
+    with pytest.raises(uk.InputError, match=r"runs.zarr' cannot be written"):
+        uk.sweep(lambda x: {"y": x}, {"x": np.linspace(0.0, 1.0, 2000)}, store=tmp_path / "runs.zarr")
+    assert not list(tmp_path.iterdir())
+
+
 def _npz(path: Path, change):
     """The file with another header, columns left out, or put in."""
     with np.load(RUN.save(path)) as file:

@@ -285,3 +285,96 @@ def test_gymnasium_wrappers_work(vector):
     recorded.reset(seed=0)
     infos = [recorded.step(np.zeros((3, 1)))[-1] for _ in range(STEPS)]
     assert "episode" in infos[-1]
+
+
+def test_an_episode_ends_where_the_state_is_not_finite(environment, at_rest):
+    """And with `auto_reset` the next one starts as ever."""
+    wrong = jnp.full(1, jnp.nan)
+    _, _, _, done = environment.step(at_rest, wrong)
+    assert bool(done)
+    state, observation, _, done = environment.step(at_rest, wrong, auto_reset=True)
+    assert bool(done)
+    assert int(state.steps) == 0
+    assert np.isfinite(observation).all()
+
+
+def test_actions_that_are_not_finite_are_refused(vector):
+    vector.reset(seed=0)
+    with pytest.raises(uk.InputError, match="actions"):
+        vector.step(np.full((3, 1), np.nan))
+
+
+@pytest.mark.filterwarnings("ignore:.*WARN.*:UserWarning")
+def test_a_single_environment_is_as_gymnasium_has_it(environment):
+    checker = pytest.importorskip("gymnasium.utils.env_checker")
+    single = environment.gymnasium_env(-4.0, 4.0)
+    checker.check_env(single, skip_render_check=True)
+    many = environment.gymnasium(1, -4.0, 4.0)
+    one, _ = single.reset(seed=5)
+    all_, _ = many.reset(seed=5)
+    np.testing.assert_array_equal(one, all_[0])
+    for action in np.linspace(-4.0, 4.0, STEPS):
+        told, others = single.step(np.full(1, action)), many.step(np.full((1, 1), action))
+        for x, y in zip(told[:4], others[:4], strict=True):
+            np.testing.assert_array_equal(x, y[0])
+        if told[2] or told[3]:
+            break
+
+
+@pytest.fixture
+def baselines(environment):
+    pytest.importorskip("stable_baselines3")
+    return environment.stable_baselines(3, -4.0, 4.0)
+
+
+def test_stable_baselines_sees_the_episodes_of_gymnasium(baselines, environment):
+    """The same but for the step in which an episode starts anew."""
+    baselines.seed(1)
+    seen = baselines.reset()
+    count = np.zeros(3, int)
+    for i in range(2 * STEPS):
+        actions = np.full((3, 1), np.sin(i))
+        before = seen
+        seen, reward, done, infos = baselines.step(actions)
+        count += 1
+        last = np.stack([info.get("terminal_observation", x) for info, x in zip(infos, seen, strict=True)])
+        far = last[:, 0] > 0.3
+        np.testing.assert_array_equal(done, far | (count == STEPS))
+        np.testing.assert_array_equal([x["TimeLimit.truncated"] for x in infos], (count == STEPS) & ~far)
+        expected = last[:, 1] - 0.01 * actions[:, 0] ** 2 + 0.1 * 0.05 * count
+        np.testing.assert_allclose(reward, expected, atol=1e-6)
+        assert np.all(np.abs(last - before) < 2)
+        count = np.where(done, 0, count)
+    baselines.seed(1)
+    np.testing.assert_array_equal(baselines.reset(), (baselines.seed(1), baselines.reset())[1])
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_stable_baselines_trains(environment):
+    """PPO learns to push towards the goal: to the left, where the reward counts x."""
+    sb3 = pytest.importorskip("stable_baselines3")
+    pytest.importorskip("torch").set_num_threads(1)
+    left = uk.Environment(
+        uk.models.pendulum(),
+        B,
+        lambda t, q, v, u: -q[0],
+        dt=0.05,
+        horizon=20,
+        sample=_random_angle,
+        stabilizer=uk.NoStabilizer(),
+    ).stable_baselines(16, -4.0, 4.0)
+
+    def mean(policy):
+        left.seed(0)
+        seen, total = left.reset(), 0.0
+        for _ in range(20):
+            seen, reward, _, _ = left.step(policy(seen))
+            total += reward.mean()
+        return total
+
+    model = sb3.PPO("MlpPolicy", left, n_steps=20, batch_size=80, seed=0, device="cpu", learning_rate=3e-3)
+    before = mean(lambda seen: np.zeros((16, 1)))
+    model.learn(6_400)
+    best = mean(lambda seen: np.full((16, 1), -4.0))
+    assert mean(lambda seen: model.predict(seen, deterministic=True)[0]) > before + 0.5 * (best - before)

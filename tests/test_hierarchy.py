@@ -300,7 +300,7 @@ def test_modules_that_are_refused():
 def _filter(x, P, H, b, R):
     kalman = KalmanFilter(dim_x=x.size, dim_z=b.size)
     kalman.x, kalman.P = x[:, None], P
-    kalman.update(b[:, None], R=np.diag(R), H=H)
+    kalman.update(b[:, None], R=np.diag(R) if R.ndim == 1 else R, H=H)
     return kalman.x[:, 0], kalman.P
 
 
@@ -320,6 +320,45 @@ def test_clearances_are_the_measurement_noise_of_a_kalman_filter(shape, R):
         _close(result.P, state[1], 1e-10)
         _close(result.P, result.P.T, 1e-15)
         assert np.linalg.eigvalsh(result.P).min() > -1e-14
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_correlated_clearances_are_those_of_a_kalman_filter(missing):
+    """A covariance of full rank, and one that lacks a direction."""
+    levels, x, rng = _levels(SHAPES["independent"])
+    pairs = [(A, A @ x + rng.normal(size=len(A))) for A in levels]
+    factors = [rng.normal(size=(len(A), len(A) - missing)) for A in levels]
+    noise, state = [S @ S.T for S in factors], (rng.normal(size=N), np.eye(N))
+    found = _enforce(state[0], pairs, noise)
+    for result, (A, b), R in zip(found, pairs, noise, strict=True):
+        state = _filter(*state, A, b, R)
+        _close(result.x, state[0], 1e-9)
+        _close(result.P, state[1], 1e-10)
+
+
+@pytest.mark.slow
+def test_correlated_clearances_of_a_system():
+    """A a = b - R lambda by LAPACK, R with entries between levels too; and by name those of a constraint's rows."""
+    levels, x, rng = _levels(SHAPES["independent"])
+    equations, names = _equations(levels, x, rng)
+    A, m = np.asarray(equations.rows.A), len(equations.rows.A)
+    S = rng.normal(size=(m, m))
+    R = S @ S.T
+    right = np.concatenate([equations.Q + equations.c, equations.rows.b])
+    by_lapack = lambda R: np.linalg.solve(np.block([[np.asarray(equations.M), -A.T], [A, R]]), right)
+    found = _solve(uk.Recursive(names, jnp.asarray(R)), equations)
+    _close(found.a, by_lapack(R)[:N], 1e-10)
+    _close(found.multipliers, by_lapack(R)[N:], 1e-10)
+    rows, alone = range(len(levels[0]), len(levels[0]) + len(levels[1])), np.zeros((m, m))
+    alone[np.ix_(rows, rows)] = R[np.ix_(rows, rows)]
+    found = _solve(uk.Recursive(names, {"c1": jnp.asarray(R[np.ix_(rows, rows)])}), equations)
+    _close(found.a, by_lapack(alone)[:N], 1e-10)
+
+
+@pytest.mark.parametrize("R", [[[1.0, 2.0], [2.0, 1.0]], [[1.0, 0.5], [0.0, 1.0]], [[1.0, 0.0]]])
+def test_clearances_that_are_no_covariance(R):
+    with pytest.raises(uk.InputError, match="symmetric, positive semidefinite"):
+        uk.Recursive(None, jnp.asarray(R))
 
 
 def test_noiseless_measurements_and_exact_rows_are_the_same():

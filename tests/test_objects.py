@@ -2,6 +2,8 @@
 
 import ctypes
 import math
+import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -79,3 +81,62 @@ def test_nothing_is_kept_where_nothing_is_to_be(
         assert math.isclose(doubled_sine(0.3), 2 * math.sin(0.3), rel_tol=1e-15)
     assert len(compilations) == 2
     assert not list(tmp_path.rglob("*.o"))
+
+
+def _halves_swapped(x: bytes) -> bytes:
+    return x[len(x) // 2 :] + x[: len(x) // 2]
+
+
+DAMAGE = {
+    "empty": lambda x: b"",
+    "cut": lambda x: x[: len(x) // 2],
+    "cut by a byte": lambda x: x[:-1],
+    "one bit": lambda x: x[: len(x) // 2] + bytes([x[len(x) // 2] ^ 1]) + x[len(x) // 2 + 1 :],
+    "zeros at the end": lambda x: x[: len(x) // 2] + bytes(len(x) - len(x) // 2),
+    "longer": lambda x: x + b"\0",
+    "swapped": _halves_swapped,
+    "no digest": lambda x: x[32:],
+    "text": lambda x: b"no machine code",
+}
+
+
+def test_damaged_files_are_made_anew(tmp_path: Path, compilations: list[str], keep: Any) -> None:
+    """LLVM takes what it is handed: of a damaged file the process would die."""
+    keep(str(tmp_path), 0)
+    doubled_sine(0.3)
+    files = sorted(tmp_path.rglob("*.o"))
+    whole = [x.read_bytes() for x in files]
+    for i, damaged in enumerate(DAMAGE.values()):
+        file = files[i % 2]
+        file.write_bytes(damaged(file.read_bytes()))
+        assert math.isclose(doubled_sine(0.3 + i), 2 * math.sin(0.3 + i), rel_tol=1e-14)
+        assert len(compilations) == 2 + i
+    files[0].write_bytes(whole[1])  # whole, but another's
+    assert math.isclose(doubled_sine(0.3), 2 * math.sin(0.3), rel_tol=1e-15)
+    assert [x.read_bytes() for x in files] == whole
+
+
+def test_half_files_are_removed(
+    tmp_path: Path, compilations: list[str], keep: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of processes that were killed, after an hour; and of a full disk at once."""
+    keep(str(tmp_path), 0)
+    folder = tmp_path / "machine_code"
+    folder.mkdir()
+    abandoned, current = folder / "a.1.1.partial", folder / "b.2.2.partial"
+    for file in (abandoned, current):
+        file.write_bytes(b"half")
+    os.utime(abandoned, (time.time() - 7200,) * 2)
+
+    def full(path: Path, contents: bytes) -> None:
+        with path.open("wb") as file:
+            file.write(contents[:10])
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", full)
+        assert math.isclose(doubled_sine(0.3), 2 * math.sin(0.3), rel_tol=1e-15)
+    assert list(folder.iterdir()) == [current]
+    for _ in range(2):
+        assert math.isclose(doubled_sine(0.3), 2 * math.sin(0.3), rel_tol=1e-15)
+    assert len(compilations) == 2

@@ -1,5 +1,6 @@
 """Pseudoinverses against scipy.linalg.pinv, mpmath, closed forms and Penrose's four conditions."""
 
+import dataclasses
 import functools
 
 import equinox as eqx
@@ -362,10 +363,38 @@ def test_arguments():
         jnp.zeros(3),
         jnp.zeros((2, 3, 4)),
         jnp.zeros((2, 2), int),
-        jnp.zeros((2, 2), complex),
+        jnp.zeros((2, 2), bool),
     ):
         with pytest.raises(InputError, match="matrix"):
             pinv(bad, SVD())
     assert as_pseudoinverse(SVD()) == SVD()
     with pytest.raises(InputError, match="GramSchmidt"):
         as_pseudoinverse("svd")
+
+
+@by_name(
+    "method",
+    [x if x is GramSchmidt else pytest.param(x, marks=pytest.mark.slow) for x in RANK_SAFE],
+    ids=lambda m: m.__name__,
+)
+def test_complex_matrices(method):
+    """Against NumPy: of full rank, of rank two, Hermitian and none; and Penrose's conditions with conjugates."""
+    rng = np.random.default_rng(0)
+    drawn = lambda *shape: rng.normal(size=shape) + 1j * rng.normal(size=shape)
+    full, low = drawn(3, 4), drawn(4, 2) @ drawn(2, 3)
+    for B in (full, low, low @ low.conj().T, drawn(0, 2)):
+        P, rank = (np.asarray(x) for x in dataclasses.astuple(method()(jnp.asarray(B))))
+        np.testing.assert_allclose(P, np.linalg.pinv(B, rcond=1e-4), atol=1e-11)
+        assert rank == (np.linalg.matrix_rank(B, tol=1e-4) if B.size else 0)
+        for X in (B @ P, P @ B):
+            np.testing.assert_allclose(X, np.conj(X.T), atol=1e-11)
+
+
+def test_derivatives_of_complex_inverses():
+    """By the entries of B, which are complex, at constant rank: central differences."""
+    rng = np.random.default_rng(1)
+    B, dB = (rng.normal(size=(2, 3)) + 1j * rng.normal(size=(2, 3)) for _ in range(2))
+    of = lambda s: pinv(jnp.asarray(B) + s * jnp.asarray(dB), GramSchmidt()).matrix
+    h = 1e-5
+    expected = (np.linalg.pinv(B + h * dB) - np.linalg.pinv(B - h * dB)) / (2 * h)
+    np.testing.assert_allclose(jax.jvp(of, (0.0 + 0.0j,), (1.0 + 0.0j,))[1], expected, atol=1e-8)

@@ -138,3 +138,29 @@ def test_implicit_solvers_take_default_tolerances(solver, accuracy):
         state = uk.step(problem, 0.01 * i, *state, 0.01, solver=solver)
     expected = uk.simulate(problem, t1=0.2, ts=2, rtol=1e-11, atol=1e-11)
     np.testing.assert_allclose(state[0], expected.q[-1], rtol=0, atol=accuracy)
+
+
+def test_a_step_far_too_long_is_nan():
+    """Alone, in a batch beside others that are right, and for the step it cannot take only."""
+    problem = uk.models.pendulum()
+    after = lambda h: uk.step(problem, None, None, None, h)
+    q, v = jax.vmap(after)(jnp.array([0.05, 1e6, 0.1]))
+    np.testing.assert_array_equal(np.isfinite(q).all(axis=1), [True, False, True])
+    np.testing.assert_array_equal(np.isnan(v), np.isnan(q))
+    np.testing.assert_allclose(q[0], after(0.05)[0], rtol=1e-13)
+    assert np.isnan(after(1e6)[0]).all()
+    slope = jax.grad(lambda h: after(h)[0][0])(0.05)
+    np.testing.assert_allclose(slope, (after(0.0501)[0][0] - after(0.0499)[0][0]) / 2e-4, rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_jax_debug_nans_stops_at_a_nan():
+    """Nothing is machine code then, of which JAX sees only what it returns."""
+    system = uk.System(jnp.eye(1), lambda t, q, v: jnp.log(0.5 - t) * jnp.ones(1))
+    state = jnp.zeros(1), jnp.zeros(1)
+    jax.config.update("jax_debug_nans", True)
+    try:
+        with pytest.raises(FloatingPointError, match="nan"):
+            uk.step(system, 1.0, *state, 0.1)
+    finally:
+        jax.config.update("jax_debug_nans", False)

@@ -164,6 +164,7 @@ def test_dependencies_are_declared() -> None:
         *extras["progress"],
         *extras["sweep"],
         *extras["gym"],
+        *extras["sb3"],
         *extras["export"],
         *extras["torch"],
         *extras["cluster"],
@@ -171,7 +172,7 @@ def test_dependencies_are_declared() -> None:
         *extras["robots"],
         *extras["view"],
     ]
-    names = {re.match(r"[\w-]+", x).group() for x in declared}
+    names = {re.match(r"[\w-]+", x).group().replace("-", "_") for x in declared}
     used = set()
     for found in nodes().values():
         for node in found:

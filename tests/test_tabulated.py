@@ -69,7 +69,8 @@ def test_it_is_of_one_type():
         ([0.0], np.zeros(1), {}, "at least 2 times"),
         ([0.0, 1.0, 2.0], np.zeros(3), {"kind": "cubic"}, "at least 4 times"),
         ([0.0, 1.0], [0.0, np.nan], {}, "values"),
-        ([0.0, 1.0], [0.0, 1.0], {"kind": "quadratic"}, "'linear' or 'cubic'"),
+        ([], np.zeros(0), {"kind": "hold"}, "at least 1 times"),
+        ([0.0, 1.0], [0.0, 1.0], {"kind": "quadratic"}, "'hold' or 'linear' or 'cubic'"),
     ],
 )
 def test_bad_tables(times, values, options, words):
@@ -145,3 +146,69 @@ def test_the_largest_of_what_is_not_a_number():
     system = uk.System(jnp.eye(3), lambda t, q, v: f(q) * jnp.ones(3))
     q = jnp.asarray([[1.0, jnp.nan, 5.0], [jnp.nan, 2.0, 1.0], [0.0, 4.0, 4.0], [0.0, 1.0, jnp.nan]])
     np.testing.assert_array_equal(uk.lanes(system)(0.0, q, 0 * q)[:, 0], jax.vmap(f)(q))
+
+
+@pytest.mark.parametrize("shape", [(), (2,)])
+def test_held_values_are_those_of_scipy(shape):
+    values = RANDOM.normal(size=(12, *shape))
+    at = np.concatenate([WITHIN, TIMES])
+    known = scipy.interpolate.interp1d(TIMES, values, kind="previous", axis=0)
+    held = jax.jit(jax.vmap(uk.Tabulated(TIMES, values, kind="hold")))
+    np.testing.assert_array_equal(held(at), known(at))
+    np.testing.assert_array_equal(held(OUTSIDE), values[[0, -1]])
+    assert uk.Tabulated([1.0], [2.0], kind="hold")(jnp.float64(0.3)) == 2.0
+
+
+class Cart(uk.AbstractSystem):
+    """On a rail, pushed."""
+
+    push: object
+
+    def mass_matrix(self, t, q):
+        return jnp.eye(2, dtype=q.dtype)
+
+    def force(self, t, q, v):
+        return jnp.stack([self.push(t), v[0]])  # pyright: ignore[reportCallIssue]
+
+    @property
+    def constraints(self):
+        return (uk.Holonomic(lambda t, q: q[1], name="rail"),)
+
+
+KNOTS = np.linspace(0.0, 2.0, 21)  # the last one at the end of the run
+PUSHES = RANDOM.normal(size=21)
+LAST = np.float64(0.1) * (2.0 - KNOTS[:-1] - 0.05)  # d q(2) / d push, of a double integrator
+
+
+def _pushed(push, **options):
+    return uk.simulate(Cart(push), jnp.zeros(2), jnp.zeros(2), t0=0.0, t1=2.0, ts=5, **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"dt0": 0.03},
+        {"solver": dfx.Heun(), "dt0": 0.02, "stepsize_controller": dfx.ConstantStepSize()},
+        pytest.param({"solver": dfx.Tsit5(), "stabilizer": uk.Baumgarte(5.0, 5.0)}, marks=pytest.mark.slow),
+        pytest.param({"event": lambda t, q, v: q[0] - 1e3}, marks=pytest.mark.slow),
+    ],
+    ids=["default", "dt0", "fixed", "stages kept", "event"],
+)
+def test_steps_end_where_held_values_jump(options):
+    """Methods of order two and more are exact between: with a step across a jump none would be."""
+    run = _pushed(uk.Tabulated(KNOTS, PUSHES, kind="hold"), **options)
+    assert run.ok
+    np.testing.assert_allclose(run.q[-1, 0], LAST @ PUSHES[:-1], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(run.v[-1, 0], 0.1 * PUSHES[:-1].sum(), rtol=0, atol=1e-12)
+    assert run.stats["num_rejected_steps"] == 0
+    assert run.stats["num_steps"] <= (110 if "stepsize_controller" in options else 30)
+
+
+def test_held_values_in_functions_and_derivatives():
+    table = uk.Tabulated(KNOTS, PUSHES, kind="hold")
+    assert _pushed(lambda t: 2.0 * table(t)).stats["num_rejected_steps"] == 0
+    last = lambda pushes: _pushed(uk.Tabulated(KNOTS, pushes, kind="hold")).q[-1, 0]
+    value, slopes = jax.value_and_grad(last)(jnp.asarray(PUSHES))
+    np.testing.assert_allclose(value, LAST @ PUSHES[:-1], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(slopes, [*LAST, 0.0], rtol=0, atol=1e-10)

@@ -76,3 +76,24 @@ def test_what_cannot_be_meant_says_so():
         torch.testing.assert_close(out, torch.sin(torch.ones(2)))
     finally:
         jax.config.update("jax_enable_x64", True)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_floats_of_16_bits_are_refused(dtype):
+    with pytest.raises(uk.InputError, match="too coarse"):
+        uk.to_torch(jnp.sin)(torch.ones(2, dtype=dtype))
+
+
+def test_what_torch_transforms():
+    """`torch.compile` works around the bridge; the rest says so in one sentence."""
+    bridge, x = uk.to_torch(lambda x: jnp.sum(jnp.sin(x))), _tensor(3)
+    compiled = torch.compile(lambda x: 2 * bridge(x), backend="eager")
+    torch.testing.assert_close(compiled(x), 2 * torch.sin(x).sum())
+    (slope,) = torch.autograd.grad(compiled(x), x)
+    torch.testing.assert_close(slope, 2 * torch.cos(x))
+    x = x.detach()
+    for transformed in (torch.func.grad(bridge), torch.func.vmap(bridge), torch.func.jacrev(bridge)):
+        with pytest.raises(uk.InputError, match=r"no torch\.func"):
+            transformed(x)
+    with pytest.raises(uk.InputError, match=r"no torch\.func"):
+        torch.func.jvp(bridge, (x,), (x,))

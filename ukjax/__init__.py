@@ -81,6 +81,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._pseudoinverse._methods import HouseholderQR as HouseholderQR
     from ._run._as_diffrax import DiffraxProblem as DiffraxProblem
     from ._run._as_diffrax import as_diffrax as as_diffrax
+    from ._run._caches import clear_caches as clear_caches
     from ._run._certificate import Certificate as Certificate
     from ._run._compiled import compiled as compiled
     from ._run._doctor import Report as Report
@@ -186,6 +187,7 @@ else:
         "_run._passages": "Passage passages",
         "_run._results": "RESULTS",
         "_run._simulate": "simulate",
+        "_run._caches": "clear_caches",
         "_run._step": "step",
         "_run._trajectory": "Trajectory",
         "_run._view": "view",

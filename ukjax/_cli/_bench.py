@@ -13,6 +13,7 @@ from rich.table import Table
 import ukjax as uk
 
 from .._misc._errors import InputError, missing_extra
+from .._misc._paths import replacing
 from ._options import Json, problem_of
 from ._own_models import is_own
 from ._robot_files import is_robot
@@ -103,7 +104,8 @@ def bench(
     about = machine()
     report = {"machine": about, "results": [result.summary() for result in results]}
     if out is not None:
-        (out / "bench.json").write_text(json.dumps(plain(report), indent=1, allow_nan=False) + "\n")
+        with replacing(out / "bench.json") as partial:
+            partial.write_text(json.dumps(plain(report), indent=1, allow_nan=False) + "\n")
         work_precision(results, out / "work_precision.png")
     if as_json:
         print_json(report)

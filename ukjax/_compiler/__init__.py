@@ -17,6 +17,7 @@ from ._loops import Function as Function
 from ._loops import Spread as Spread
 from ._loops import Value as Value
 from ._machine_code import Kind as Kind
+from ._native import looks_for_nans as looks_for_nans
 from ._native import machine_code_is_wanted as machine_code_is_wanted
 from ._native import stays_here as stays_here
 from ._native import to_leave_process as to_leave_process
@@ -26,6 +27,7 @@ from ._projection_code import Projected as Projected
 from ._projection_code import ProjectionCode as ProjectionCode
 from ._projection_code import projection_for as projection_for
 from ._rank_rule import AtStages as AtStages
+from ._refusals import forget as forget
 from ._refusals import remembered as remembered
 from ._routine import MOST_CALLS as MOST_CALLS
 from ._run_layout import Control as Control

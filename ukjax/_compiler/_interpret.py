@@ -33,6 +33,7 @@ from ._moves import (
     is_constant,
     moved,
     places,
+    require_within,
     scalars,
     scatter,
     shaped,
@@ -59,6 +60,9 @@ class Interpreter:
 
     def __init__(self, builder: Builder, parameters: int = 0):
         self.builder, self._parameters = builder, parameters
+        self._repeats = (
+            False  # in passes of a loop and in cases, what reaches out of an array may be left out later
+        )
 
     def run(self, jaxpr: Any, consts: Any, inputs: list[Scalars], of: Any = None) -> list[Scalars]:
         """The outputs of a jaxpr for inputs of expressions; or of its variables those that are asked for."""
@@ -114,6 +118,7 @@ class Interpreter:
         self, equation: Any, inputs: list[Scalars], unknown: list[int], found: Choices
     ) -> list[Scalars]:
         """The outputs where some inputs are integers of which each is one of few."""
+        self._repeats, before = True, self._repeats
         each = [list(inputs) for _ in found.cases]
         for case, arrays in zip(each, found.cases, strict=True):
             for i, array in zip(unknown, arrays, strict=True):
@@ -122,6 +127,7 @@ class Interpreter:
             results = evaluated_together(equation, each)
         else:
             results = [self._equation(equation, case) for case in each]
+        self._repeats = before
         return selected(self.builder, found.tree, results)
 
     def _ruled(self, equation: Any, inputs: list[Scalars], values: list[Scalars]) -> list[Scalars]:
@@ -245,12 +251,19 @@ class Interpreter:
         consts, carry, columns = inputs[:fixed], inputs[fixed:first], inputs[first:]
         passes = range(length)[::-1] if params["reverse"] else range(length)
         collected: dict[int, list[Scalars]] = {}
+        self._repeats, before = True, self._repeats
         for i in passes:
             rows = [shaped(x[i], x.shape[1:]) for x in columns]
             outputs = self.run(body.jaxpr, body.consts, [*consts, *carry, *rows])
             carry, collected[i] = outputs[: params["num_carry"]], outputs[params["num_carry"] :]
+        self._repeats = before
         stacked = [np.stack(rows) for rows in zip(*(collected[i] for i in range(length)), strict=True)]
         return [*carry, *stacked]
+
+    def _dynamic_slice(self, inputs: list[Scalars], params: dict, equation: Any) -> Scalars:
+        if not self._repeats:
+            require_within(inputs, params["slice_sizes"])
+        return moved(inputs, params, equation.primitive)
 
     def _cond(self, params: dict, inputs: list[Scalars]) -> list[Scalars]:
         index = inputs[0][()]
@@ -290,4 +303,5 @@ _RULES: dict[str, Callable[..., Scalars]] = {
     **dict.fromkeys(REDUCTIONS, Interpreter._reduction),
     **dict.fromkeys(("cumsum", "cumprod", "cummax", "cummin"), Interpreter._cumulative),
     **dict.fromkeys(OPERANDS, lambda i, x, p, e: moved(x, p, e.primitive)),
+    "dynamic_slice": Interpreter._dynamic_slice,
 }

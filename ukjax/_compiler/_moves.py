@@ -9,6 +9,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
+from .._misc._errors import InputError
 from .._misc._types import as_jax
 from ._expressions import is_number
 from ._scalars import TranslationError
@@ -93,6 +94,18 @@ def moved(inputs: list[Scalars], params: dict, primitive: Any) -> Scalars:
     if found.size and not (found.min() >= 0 and found.max() < len(flat)):
         raise TranslationError(f"'{primitive.name}' reaches out of bounds")
     return shaped(flat[found], found.shape)
+
+
+def require_within(inputs: list[Scalars], sizes: Any) -> None:
+    """Raises `InputError` for an index that is known and lies outside: JAX would take the entry next to it."""
+    x, *starts = inputs
+    for start, length, size in zip(starts, x.shape, sizes, strict=True):
+        if size == 1 and is_constant(start) and not 0 <= (place := int(start[()])) < length:
+            where = place - length if place < 0 else place
+            raise InputError(
+                f"a function of the system reads entry {where} of an axis of {length}: indices must lie between "
+                f"{-length} and {length - 1}. (JAX takes the last or first entry in its place.)"
+            )
 
 
 def gather_entries(counted: list[np.ndarray], known: list[np.ndarray], params: dict) -> np.ndarray:

@@ -45,7 +45,12 @@ def machine_code_runs() -> bool:
 
 def machine_code_is_wanted() -> bool:
     """Whether what is traced now may be machine code."""
-    return stays_here() and machine_code_runs()
+    return stays_here() and machine_code_runs() and not looks_for_nans()
+
+
+def looks_for_nans() -> bool:
+    """Whether JAX is to stop where a NaN is made: it sees operations on arrays, and nothing of machine code."""
+    return jax.config.jax_debug_nans  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def compiler_is_here() -> bool:

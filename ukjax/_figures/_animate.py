@@ -8,7 +8,7 @@ import numpy as np
 from .._compiler import at_states
 from .._misc._arguments import require_between, require_instance
 from .._misc._errors import InputError, missing_extra
-from .._misc._paths import as_path, writing
+from .._misc._paths import as_path, replacing
 from .._system._problem import Problem
 from ._moving import at_frames, drawn
 from ._plot import STYLE
@@ -51,11 +51,11 @@ def _write(animation: "FuncAnimation", path: Path, fps: int) -> None:
 
     writer = _WRITERS[path.suffix]
     if writer == "html":
-        path.write_text(animation.to_jshtml(fps=fps))
+        path.write_text(animation.to_jshtml(fps=fps), encoding="utf-8")
         return
     if not matplotlib_animation.writers.is_available(writer):
         raise InputError(
-            f"cannot write '{path}': {writer} is not installed; a name ending in .gif needs nothing more."
+            f"cannot write {path.suffix}: {writer} is not installed; a name ending in .gif needs nothing more."
         )
     animation.save(path, writer=writer, fps=fps, dpi=110)
 
@@ -110,8 +110,8 @@ def animate(
         figure.canvas.draw()
         figure.set_layout_engine("none")  # laid out once: it would cost most of the time of every frame
         if path is not None:
-            with writing(path):
-                _write(animation, path, fps)
+            with replacing(path) as partial:
+                _write(animation, partial, fps)
     return animation
 
 

@@ -1,5 +1,6 @@
 """Tables of named arrays with dimensions and units, to xarray and to files: npz, NetCDF or Zarr, never pickle."""
 
+import io
 import warnings
 from collections.abc import Container
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .._misc._checksum import AT_END, ATTRIBUTE, digest_of_folder, intact, require_intact_folder, seal
+from .._misc._checksum import AT_END, ATTRIBUTE, digest_of_folder, intact, require_intact_folder, sealed
 from .._misc._errors import InputError, MissingExtraError, missing_extra
 from .._misc._npz import read_npz, write_npz
 from .._misc._paths import as_path, replacing, require_there
@@ -95,9 +96,10 @@ def save(table: RunTable, path: str | Path) -> Path:
 
 
 def _write_netcdf(dataset: "xarray.Dataset", path: Path) -> None:
+    content = io.BytesIO()  # in memory: HDF5 ends the process where a disk is full
+    dataset.assign_attrs({ATTRIBUTE: AT_END}).to_netcdf(content, engine="h5netcdf")
     with replacing(path) as partial:
-        dataset.assign_attrs({ATTRIBUTE: AT_END}).to_netcdf(partial, engine="h5netcdf")
-        seal(partial)
+        partial.write_bytes(sealed(content.getvalue()))
 
 
 def _write_zarr(dataset: "xarray.Dataset", path: Path) -> None:

@@ -32,7 +32,8 @@ from ._environment_state import EnvironmentState, require_state
 from ._input_force import InputForce
 
 if TYPE_CHECKING:
-    from ._gymnasium import VectorEnvironment
+    from ._gymnasium import SingleEnvironment, VectorEnvironment
+    from ._stable_baselines import StableBaselinesEnvironment
 
 Sample = Callable[[Array], tuple[Coordinates, Velocities]]
 
@@ -103,7 +104,8 @@ class Environment(eqx.Module):
     An action is held over a step, while the force it makes follows the state: M a = Q + apply(t, q, v, action) +
     constraint force. Steps are made of those of `ukjax.step`, so the constraints hold after each; with unilateral
     constraints they are Moreau's, of first order. Methods are compiled by `equinox.filter_jit(env.step)`;
-    `jax.jit` takes a function of its own, `lambda state, u: env.step(state, u)`.
+    `jax.jit` takes a function of its own, `lambda state, u: env.step(state, u)`. An episode ends (it is terminated) where
+    its state is not finite: after an action that is not, or a step that `ukjax.step` cannot take.
 
     **Arguments:**
 
@@ -236,13 +238,15 @@ class Environment(eqx.Module):
         - `state`: from `reset` or `step`.
         - `action`: held over the step.
 
-        **Returns:** (state, reward, terminated, truncated): terminated by `done`, truncated at the horizon.
+        **Returns:** (state, reward, terminated, truncated): terminated by `done` or a state that is not finite, truncated
+        at the horizon.
         """
         q, v, action = self._reached(state, action, self.substeps)
         steps = state.steps + 1
         t = jnp.asarray(self.t0, q.dtype) + steps.astype(q.dtype) * jnp.asarray(self.dt, q.dtype)
         reward = _scalar("reward", called("reward", self.reward, t, q, v, action))
         done = _scalar("done", called("done", self.done, t, q, v)).astype(bool)
+        done = done | ~(jnp.all(jnp.isfinite(q)) & jnp.all(jnp.isfinite(v)))
         return EnvironmentState(t, q, v, steps, state.key), reward, done, steps >= self.horizon
 
     def step(
@@ -288,3 +292,43 @@ class Environment(eqx.Module):
         except ImportError as error:
             raise missing_extra("Environment.gymnasium()", "gym") from error
         return VectorEnvironment(self, num_envs, low, high)
+
+    def gymnasium_env(self, low: Array | float, high: Array | float) -> "SingleEnvironment":
+        """This environment as a single `gymnasium.Env`, for programs that take no other; a batch is far faster.
+
+        **Arguments:**
+
+        - `low`, `high`: least and greatest action, as for `gymnasium`.
+
+        **Returns:** the `gymnasium.Env`.
+
+        **Raises:** as `gymnasium`.
+        """
+        try:
+            from ._gymnasium import SingleEnvironment
+        except ImportError as error:
+            raise missing_extra("Environment.gymnasium_env()", "gym") from error
+        return SingleEnvironment(self, low, high)
+
+    def stable_baselines(
+        self, num_envs: int, low: Array | float, high: Array | float
+    ) -> "StableBaselinesEnvironment":
+        """Many copies as a vector environment of Stable-Baselines3, compiled as one.
+
+        Episodes that ended start anew in the same step; `infos` has what was last observed of them, and whether they
+        ended at the horizon only, as that library expects.
+
+        **Arguments:**
+
+        - `num_envs`: how many.
+        - `low`, `high`: least and greatest action, as for `gymnasium`.
+
+        **Returns:** the `stable_baselines3.common.vec_env.VecEnv`.
+
+        **Raises:** `MissingExtraError` without stable-baselines3 (`ukjax[sb3]`), and `InputError` as `gymnasium`.
+        """
+        try:
+            from ._stable_baselines import StableBaselinesEnvironment
+        except ImportError as error:
+            raise missing_extra("Environment.stable_baselines()", "sb3") from error
+        return StableBaselinesEnvironment(self, num_envs, low, high)

@@ -13,7 +13,7 @@ from .._compiler import to_leave_process
 from .._misc._arguments import all_of, number_array, one_of, whole_number
 from .._misc._called import called
 from .._misc._checks import nan_for_errors
-from .._misc._checksum import AT_END, intact, seal
+from .._misc._checksum import AT_END, intact, sealed
 from .._misc._errors import InputError, missing_extra, shown
 from .._misc._paths import as_path, replacing, require_there
 from .._run._results import RESULTS
@@ -104,8 +104,7 @@ def export(
         except NotImplementedError as error:
             raise InputError(f"function cannot be exported: {error}.") from error
     with replacing(path) as partial:
-        partial.write_bytes(data)
-        seal(partial)
+        partial.write_bytes(sealed(bytes(data)))
     return path
 
 

@@ -1,4 +1,4 @@
-"""An environment as a Gymnasium vector environment: all copies are one compiled step."""
+"""An environment as Gymnasium has them: copies as one vector environment, of one compiled step, or one alone."""
 
 from typing import TYPE_CHECKING, Any, final
 
@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Array
 
-from .._misc._arguments import real_array, whole_number
+from .._misc._arguments import real_array, require_finite, whole_number
 from .._misc._errors import InputError
 from ._input_force import InputForce
 
@@ -52,6 +52,49 @@ def _bounds(environment: "Environment", low: Any, high: Any) -> list[np.ndarray]
 
 
 @final
+class Copies:
+    """The states of copies of an environment, and the spaces of one of them.
+
+    **Arguments:** as `VectorEnvironment`.
+    """
+
+    def __init__(self, environment: "Environment", num_envs: int, low: Any, high: Any):
+        self.environment, self.num_envs = environment, whole_number("num_envs", num_envs, most=10**6)
+        state = eqx.filter_eval_shape(environment.reset, jax.random.key(0))
+        seen = eqx.filter_eval_shape(environment.observation, state)
+        if not isinstance(seen, jax.ShapeDtypeStruct):
+            raise InputError("for Gymnasium observe must return one array.")
+        self._dtype = state.q.dtype
+        low, high = (np.array(x, self._dtype) for x in _bounds(environment, low, high))
+        if not np.all(low < high):
+            raise InputError(f"low must lie below high, got {low} and {high}.")
+        self.action_space = gym.spaces.Box(low, high, dtype=self._dtype.type)
+        self.observation_space = gym.spaces.Box(-np.inf, np.inf, seen.shape, dtype=seen.dtype.type)
+        self.states: Any = None
+
+    def reset(self, random: np.random.Generator) -> np.ndarray:
+        """What is observed of new episodes."""
+        key = jax.random.key(int(random.integers(2**31)))
+        self.states, seen = _reset(self.environment, jax.random.split(key, self.num_envs))
+        return np.array(seen)
+
+    def checked(self, actions: Any) -> Array:
+        """Actions of all copies."""
+        if self.states is None:
+            raise gym.error.ResetNeeded("reset must be called before step.")  # as Gymnasium has it
+        actions = real_array("actions", actions).astype(self._dtype)
+        shape = (self.num_envs, *self.action_space.shape)
+        if actions.shape != shape:
+            raise InputError(f"actions must have shape {shape}, got {actions.shape}.")
+        require_finite("actions", actions)
+        return actions
+
+
+def _checked_seed(seed: int | None) -> int | None:
+    return None if seed is None else whole_number("seed", seed, 0, 2**128)
+
+
+@final
 class VectorEnvironment(gym.vector.VectorEnv):
     """Copies of an `Environment`, seeded by Gymnasium's rules; an ended episode starts anew at the next step.
 
@@ -63,40 +106,54 @@ class VectorEnvironment(gym.vector.VectorEnv):
     """
 
     def __init__(self, environment: "Environment", num_envs: int, low: Any, high: Any):
-        self.environment, self.num_envs = environment, whole_number("num_envs", num_envs, most=10**6)
+        self.environment, self._copies = environment, Copies(environment, num_envs, low, high)
+        self.num_envs = num_envs
         self.metadata = {"autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP}
-        state = eqx.filter_eval_shape(environment.reset, jax.random.key(0))
-        seen = eqx.filter_eval_shape(environment.observation, state)
-        if not isinstance(seen, jax.ShapeDtypeStruct):
-            raise InputError("for Gymnasium observe must return one array.")
-        self._dtype = state.q.dtype
-        low, high = (np.array(x, self._dtype) for x in _bounds(environment, low, high))
-        if not np.all(low < high):
-            raise InputError(f"low must lie below high, got {low} and {high}.")
-        self.single_action_space = gym.spaces.Box(low, high, dtype=self._dtype.type)
-        self.single_observation_space = gym.spaces.Box(-np.inf, np.inf, seen.shape, dtype=seen.dtype.type)
+        self.single_action_space = self._copies.action_space
+        self.single_observation_space = self._copies.observation_space
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self._states, self._over = None, jnp.zeros(num_envs, bool)
+        self._over = jnp.zeros(num_envs, bool)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        if seed is not None:
-            seed = whole_number("seed", seed, 0, 2**128)
-        super().reset(seed=seed)
-        key = jax.random.key(int(self.np_random.integers(2**31)))
-        self._states, seen = _reset(self.environment, jax.random.split(key, self.num_envs))
+        super().reset(seed=_checked_seed(seed))
         self._over = jnp.zeros(self.num_envs, bool)
-        return np.array(seen), {}
+        return self._copies.reset(self.np_random), {}
 
     def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        if self._states is None:
-            raise gym.error.ResetNeeded("reset must be called before step.")  # as Gymnasium has it
-        actions = real_array("actions", actions).astype(self._dtype)
-        if actions.shape != self.action_space.shape:
-            raise InputError(f"actions must have shape {self.action_space.shape}, got {actions.shape}.")
-        self._states, *told = _step(self.environment, self._states, self._over, actions)
+        copies = self._copies
+        actions = copies.checked(actions)
+        copies.states, *told = _step(self.environment, copies.states, self._over, actions)
         seen, reward, terminated, truncated = (np.array(x) for x in told)
         self._over = jnp.asarray(terminated | truncated)
         return seen, reward, terminated, truncated, {}
+
+
+@final
+class SingleEnvironment(gym.Env):
+    """One `Environment` as a `gymnasium.Env`, seeded by Gymnasium's rules.
+
+    **Arguments:**
+
+    - `environment`: the environment.
+    - `low`, `high`: least and greatest action, as for `Environment.gymnasium_env`.
+    """
+
+    def __init__(self, environment: "Environment", low: Any, high: Any):
+        self.environment, self._copies = environment, Copies(environment, 1, low, high)
+        self.action_space, self.observation_space = self._copies.action_space, self._copies.observation_space
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=_checked_seed(seed))
+        return self._copies.reset(self.np_random)[0], {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        copies = self._copies
+        actions = copies.checked(real_array("action", action)[None])
+        copies.states, *told = _step(self.environment, copies.states, jnp.zeros(1, bool), actions)
+        seen, reward, terminated, truncated = (np.array(x)[0] for x in told)
+        return seen, float(reward), bool(terminated), bool(truncated), {}

@@ -1,7 +1,8 @@
 """JAX functions in PyTorch programs: values over DLPack, derivatives of any order by JAX's reverse mode."""
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -20,7 +21,25 @@ def _as_array(tensor: "torch.Tensor") -> Array:
         raise InputError(
             f"tensors of {tensor.dtype} need jax.config.update('jax_enable_x64', True), or convert them."
         )
+    if tensor.is_floating_point() and tensor.element_size() < 4:
+        raise InputError(
+            f"tensors of {tensor.dtype} are too coarse for a motion: convert them, as by tensor.float()."
+        )
     return jnp.from_dlpack(tensor.detach().contiguous())
+
+
+@contextlib.contextmanager
+def _reverse_mode_alone() -> Iterator[None]:
+    """Turns what PyTorch says of transformations that a bridge cannot take part in into one sentence."""
+    try:
+        yield
+    except (RuntimeError, NotImplementedError) as error:
+        if not any(word in str(error) for word in ("setup_context", "jvp function")):
+            raise
+        raise InputError(
+            "a function of to_torch has `backward`, no torch.func and no forward mode: use jax.vmap, jax.jvp or jax.grad "
+            "within the function that is bridged, or torch.autograd around it."
+        ) from error
 
 
 def _as_tensor(array: Array, inputs: tuple["torch.Tensor", ...]) -> "torch.Tensor":
@@ -58,6 +77,7 @@ def to_torch(function: Callable[..., Any]) -> Callable[..., Any]:
 
     It is compiled by `jax.jit`. On the same device memory is shared over DLPack, not copied, where the layouts agree.
     The derivative is `jax.vjp` of the function, itself such a function, so that it can be differentiated again.
+    `torch.compile` leaves it as it is; `torch.func` and PyTorch's forward mode cannot go through it.
 
     **Arguments:**
 
@@ -66,8 +86,8 @@ def to_torch(function: Callable[..., Any]) -> Callable[..., Any]:
 
     **Returns:** the function of as many tensors, with tensors in the same container for its result.
 
-    **Raises:** `MissingExtraError` without torch; when called, `InputError` for what is not a tensor, and for 64-bit
-    tensors where JAX's 64-bit types are off.
+    **Raises:** `MissingExtraError` without torch; when called, `InputError` for what is not a tensor, for 64-bit
+    tensors where JAX's 64-bit types are off, for floats of 16 bits, and within `torch.func`.
     """
     try:
         import torch  # pyright: ignore[reportMissingImports]
@@ -104,7 +124,8 @@ def to_torch(function: Callable[..., Any]) -> Callable[..., Any]:
             if not isinstance(x, torch.Tensor):
                 raise InputError(f"expected tensors, got {type(x).__name__}.")
         structure: list = []
-        outputs = Bridge.apply(structure, *tensors)
+        with _reverse_mode_alone():
+            outputs = Bridge.apply(structure, *tensors)
         return jax.tree.unflatten(structure[0], outputs)
 
-    return call
+    return torch.compiler.disable(call)  # which is compiled already

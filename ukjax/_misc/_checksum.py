@@ -30,16 +30,9 @@ def _line(content: bytes) -> bytes:
     return _LINE + sha256(content).hexdigest().encode()
 
 
-def seal(path: Path) -> None:
-    """Writes the checksum of a file at its end.
-
-    **Arguments:**
-
-    - `path`: the file, which holds `AT_END`.
-    """
-    content = path.read_bytes()
-    with path.open("ab") as file:
-        file.write(_line(content))
+def sealed(content: bytes) -> bytes:
+    """A file's content, which holds `AT_END`, with its checksum at the end."""
+    return content + _line(content)
 
 
 def intact(path: Path) -> bytes:

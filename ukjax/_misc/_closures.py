@@ -275,3 +275,23 @@ def hoisted(tree: T) -> T:
         return x
 
     return _mapped(of, tree, lambda x: isinstance(x, eqx.Module) or _holds_functions(x))
+
+
+def held_within(tree: Any, kind: type[T]) -> list[T]:
+    """All of a kind in a pytree, and in what its functions hold where `hoisted` sees it."""
+    found, seen = list[T](), set[int]()
+
+    def look(x: Any) -> None:
+        for leaf in jax.tree.leaves(
+            x, is_leaf=lambda y: isinstance(y, kind | Hoisted) or _holds_functions(y)
+        ):
+            if isinstance(leaf, kind):
+                found.append(leaf)
+            elif isinstance(leaf, Hoisted):
+                look(leaf.rest.filled(iter(leaf.held)))
+            elif id(leaf) not in seen and (contents := _contents(leaf)):
+                seen.add(id(leaf))
+                look(contents[1])
+
+    look(tree)
+    return found

@@ -18,6 +18,7 @@ from .._compiler import (
     ProjectionCode,
     TranslationError,
     code_for,
+    looks_for_nans,
     machine_code_is_wanted,
     projection_for,
 )
@@ -216,6 +217,8 @@ def coded(
       stages of projected steps is the least one.
     - `fixed`: whether steps are all of one size.
     """
+    if looks_for_nans():
+        return model, "arrays, so that jax_debug_nans sees all operations"
     projection = model.stabilizer.projection_method
     if projection and projection.independent_rows and not automatic:
         return model, f"arrays, so that {type(projection).__name__} says where rows depend on others"

@@ -10,8 +10,9 @@ import numbers
 from typing import Any, ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Complex, Float, Inexact, Int
 
 from .._misc._arguments import number_array
 from .._misc._errors import InputError
@@ -29,7 +30,7 @@ class RankedInverse(eqx.Module):
     plugged-in solver (rank -1), and for dependent rows given to `Cholesky`.
     """
 
-    matrix: Float[Array, "n m"]
+    matrix: Inexact[Array, "n m"]
     rank: Int[Array, ""]
 
 
@@ -63,17 +64,25 @@ class AbstractPseudoinverse(eqx.Module):
         symmetric: `undifferentiated` makes it so.
         """
 
-    def __call__(self, B: Float[Array, "m n"]) -> RankedInverse:
+    def __call__(self, B: Inexact[Array, "m n"]) -> RankedInverse:
         """The same as `ukjax.pinv(B, self)`."""
         B = number_array("B", B)
-        if B.ndim != 2 or not jnp.issubdtype(B.dtype, jnp.floating):
+        if B.ndim != 2 or not jnp.issubdtype(B.dtype, jnp.inexact):
             raise InputError(
-                f"pinv needs one real floating-point matrix of shape (m, n), use jax.vmap for several; "
+                f"pinv needs one floating-point matrix of shape (m, n), use jax.vmap for several; "
                 f"got shape {B.shape} and dtype {B.dtype}."
             )
+        if jnp.iscomplexobj(B):
+            return self._of_complex(B)
         # Of nothing there is no derivative: JAX cannot differentiate a custom rule that was vmapped, then jitted, for it.
         find = undifferentiated if 0 in B.shape else _pinv
         return RankedInverse(*find(B, method=self))
+
+    def _of_complex(self, B: Complex[Array, "m n"]) -> RankedInverse:
+        """By the real matrix [[Re B, -Im B], [Im B, Re B]], of twice the rank, whose inverse is made in the same way."""
+        m, n = B.shape
+        found = self(jnp.block([[B.real, -B.imag], [B.imag, B.real]]))
+        return RankedInverse(jax.lax.complex(found.matrix[:n, :m], found.matrix[n:, :m]), found.rank // 2)
 
     def threshold(self, dtype: Any) -> float:
         """`rcond`, or what stands for it: 1e-4, and 0.03 in float32.

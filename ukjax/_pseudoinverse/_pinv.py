@@ -3,7 +3,7 @@
 from typing import Any
 
 import lineax as lx
-from jaxtyping import Array, Float
+from jaxtyping import Array, Inexact
 
 from .._misc._errors import InputError
 from . import _methods
@@ -24,7 +24,7 @@ def as_pseudoinverse(x: Any) -> AbstractPseudoinverse:
     raise InputError(f"a pseudoinverse method must be one of {known}, or a lineax solver; got {x!r}.")
 
 
-def pinv(B: Float[Array, "m n"], method: AbstractPseudoinverse | lx.AbstractLinearSolver) -> RankedInverse:
+def pinv(B: Inexact[Array, "m n"], method: AbstractPseudoinverse | lx.AbstractLinearSolver) -> RankedInverse:
     r"""The Moore-Penrose inverse B^+ by any method (DPV 2008, section 3), differentiable at constant rank.
 
     Rows are scaled to unit norm, B = C Bs; rows smaller than 1e3 machine epsilons of the largest are rounding
@@ -39,11 +39,12 @@ def pinv(B: Float[Array, "m n"], method: AbstractPseudoinverse | lx.AbstractLine
 
     **Arguments:**
 
-    - `B`: a real floating-point matrix of shape (m, n), any m and n, zero included.
+    - `B`: a floating-point matrix of shape (m, n), any m and n, zero included; a complex one goes through the real
+      matrix [[Re B, -Im B], [Im B, Re B]], and transposes above are then conjugate ones.
     - `method`: an `AbstractPseudoinverse`, such as `SVD()`, or a lineax solver.
 
     **Returns:** `RankedInverse`: `matrix` of shape (n, m) in B's dtype, and `rank`, an int32 scalar.
 
-    **Raises:** `InputError` if B is not a real floating-point matrix, or the method is none.
+    **Raises:** `InputError` if B is not a floating-point matrix, or the method is none.
     """
     return as_pseudoinverse(method)(B)

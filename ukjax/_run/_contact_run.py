@@ -29,6 +29,7 @@ from ._event_resets import parted, warn_of_resets
 from ._event_separation import separated
 from ._events import as_diffrax, departing, event_names, which
 from ._interned import interned
+from ._knots import at_knots
 from ._observe import reached
 from ._plan import Options, padded
 from ._results import RESULTS, step_counts
@@ -100,7 +101,7 @@ def _planned_run(system: AbstractSystem, options: Options, t: Array, q: Array, v
     layout, coefficients = layout_of(system, t, q, v)
     carried = jax.eval_shape(lambda q, v: (y := (q, v, open_mode(layout, v.dtype)), empty_log(y)), q, v)
     settings = {
-        "stepsize_controller": controller,
+        "stepsize_controller": at_knots(controller, system, q.dtype),
         "adjoint": _options.adjoint(o.adjoint, carried, max_steps),
         "max_steps": max_steps,
         "progress_meter": _options.progress_meter(o.progress),

@@ -3,7 +3,6 @@
 A step in which more than one occurs is taken again at half its size, until one is left, or until they are simultaneous.
 """
 
-from collections.abc import Callable
 from typing import Any, final
 
 import diffrax as dfx
@@ -12,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from ._event_location import Bracketing
+from ._tolerances import with_tolerances
 
 _SIMULTANEOUS = 1e3
 """Times nearer than this, in units of their rounding, are one: that of an event is not known better."""
@@ -69,45 +69,6 @@ class _Separated(dfx.AbstractStepSizeController):
         return *chosen, dfx.RESULTS.where(several, again[-1], usual[-1])
 
 
-@final
-class _SeparatedAdaptive(dfx.AbstractAdaptiveStepSizeController):
-    """As `_Separated`, of a controller whose tolerances implicit solvers ask for.
-
-    - `separated`: it does the work.
-    """
-
-    separated: _Separated
-
-    def __init__(self, separated: _Separated):
-        self.separated = separated
-
-    @property
-    def rtol(self) -> Any:
-        return self._adaptive.rtol
-
-    @property
-    def atol(self) -> Any:
-        return self._adaptive.atol
-
-    @property
-    def norm(self) -> Callable[[Any], Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return self._adaptive.norm
-
-    @property
-    def _adaptive(self) -> dfx.AbstractAdaptiveStepSizeController:
-        assert isinstance(self.separated.controller, dfx.AbstractAdaptiveStepSizeController)
-        return self.separated.controller
-
-    def wrap(self, direction: Any) -> "_SeparatedAdaptive":
-        return _SeparatedAdaptive(self.separated.wrap(direction))
-
-    def init(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        return self.separated.init(*args, **kwargs)
-
-    def adapt_step_size(self, *args: Any, **kwargs: Any) -> Any:
-        return self.separated.adapt_step_size(*args, **kwargs)
-
-
 def separated(
     controller: dfx.AbstractStepSizeController, event: dfx.Event | None
 ) -> dfx.AbstractStepSizeController:
@@ -122,7 +83,4 @@ def separated(
         return controller
     if len(jax.tree.leaves(event.cond_fn, is_leaf=callable)) < 2:
         return controller
-    apart = _Separated(controller, event)
-    if isinstance(controller, dfx.AbstractAdaptiveStepSizeController):
-        return _SeparatedAdaptive(apart)
-    return apart
+    return with_tolerances(_Separated(controller, event))

@@ -47,6 +47,9 @@ class RunOptions:
     def __init__(self, simulate: Callable[..., Any], certify: Callable[..., Any], options: dict[str, Any]):
         self.simulate, self.certify, self.options = simulate, certify, options
 
+    def __reduce__(self):  # without the key, in which objects stand by where they lie in memory
+        return RunOptions, (self.simulate, self.certify, self.options)
+
     @functools.cached_property
     def _key(self) -> Hashable:
         return tuple((name, key(x)) for name, x in self.options.items())

@@ -22,6 +22,7 @@ from ._events import as_diffrax, event_names
 from ._integrate import Span, State, integrate_whole
 from ._integrated import Static, integrated, joined, parted
 from ._interned import interned
+from ._knots import at_knots
 from ._observe import Solved, assembled
 from ._start import checked_start
 from ._start_moved import require_near, start_moved
@@ -74,6 +75,8 @@ class RunPlan:
         self._started = False
         formula = _options.formula(o.formula, o.stabilizer, dtype)
         event = as_diffrax(o.event, (t, q, v))
+        fixed = isinstance(controller, dfx.ConstantStepSize)
+        controller = at_knots(controller, system, dtype)
         settings = {
             "stepsize_controller": controller,
             "adjoint": adjoint,
@@ -87,7 +90,7 @@ class RunPlan:
         self.model, computed_by = coded(
             *(self.model, o.solver, t, q, v),
             automatic=self.automatic,
-            fixed=isinstance(controller, dfx.ConstantStepSize),
+            fixed=fixed,
         )
         known = self.automatic and not (is_tracing() or is_traced(system, tuple(options), t, q, v))
         if known and loses_rows(self.model, t, q, v):

@@ -51,3 +51,9 @@ def planned(system: AbstractSystem, options: Options, t: Array, q: Array, v: Arr
             if len(_plans) > _MOST:
                 _plans.popitem(last=False)
     return plan
+
+
+def forget_plans() -> None:
+    """Drops all plans."""
+    with _lock:
+        _plans.clear()

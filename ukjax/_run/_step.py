@@ -4,26 +4,32 @@ from typing import Any, final
 
 import diffrax as dfx
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from .._compiler import by_code
 from .._contact._rows import contact_model, layout_of, require_newton
 from .._contact._stepping import one_step
 from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import positive_time, require_instance, require_solver
 from .._misc._by_platform import by_platform
-from .._misc._types import Coordinates, Numbers, Time, Velocities
+from .._misc._types import Coordinates, Numbers, Time, Velocities, by_precision
 from .._motion._energy_projection import projected
 from .._motion._model import Model, coded
 from .._motion._project import Projection
 from .._system._constraint import unilateral
 from .._system._problem import Problem, resolve_state
+from .._system._rows import position_rows
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
 from ._batch import whole_run
 from ._integrate import vector_field
 from ._interned import interned
+
+# Of positions, to the size of the coordinates; what a projection that converges leaves is smaller by far.
+_CONSISTENT = (1e-6, 1e-3)
 
 
 def step(
@@ -40,7 +46,8 @@ def step(
     """The state after one step of a solver. Nothing is kept between calls, and no costly checks are made.
 
     Use it inside `jax.jit`, `jax.vmap` or `jax.lax.scan`; outside, each call takes some milliseconds more. It can be
-    differentiated in both modes. The start should be consistent (`uk.project`); with `Projection` the end is.
+    differentiated in both modes. The start should be consistent (`uk.project`); with `Projection` the end is. Where no
+    such end is found, as of a step far too long, or the acceleration is not finite, q and v are NaN.
 
     Where the system has unilateral constraints, it is a step of Moreau's scheme, as of `simulate(contact="steps")`: of
     first order, whatever the solver. Its derivative is that of the step, as with `contact="differentiated
@@ -73,7 +80,20 @@ def step(
     model = Model(system, formula, stabilizer)
     model = coded(model, solver, t, q, v, automatic=automatic, fixed=True)[0]
     solver = _options.with_tolerances(solver, q.dtype)
-    return _stepped(model, solver, t, q, v, dt)
+    return _reached(model, t + dt, *_stepped(model, solver, t, q, v, dt))
+
+
+@eqx.filter_jit
+def _reached(model: Model, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
+    """The end of a step; NaN unless it is finite and, where steps are projected, on the constraints."""
+    good = jnp.all(jnp.isfinite(q)) & jnp.all(jnp.isfinite(v))
+    if model.stabilizer.projection_method is not None and model.system.constraints:
+        fixed = jax.tree.map(
+            lambda x: jax.lax.stop_gradient(x) if eqx.is_array(x) else x, (model.system, t, q)
+        )
+        error, size = (jnp.max(jnp.abs(x), initial=0) for x in (by_code(position_rows, *fixed), fixed[2]))
+        good &= error <= by_precision(q.dtype, *_CONSISTENT) * jnp.maximum(1, size)
+    return jnp.where(good, q, jnp.nan), jnp.where(good, v, jnp.nan)
 
 
 def _with_contacts(
@@ -122,7 +142,8 @@ def _stepped(model: Model, solver: dfx.AbstractSolver, *state: Array) -> tuple[A
         model, _ = eqx.combine(arrays, rest)
         numbers, none = whole.numbers(model, _ONE_STEP, at_once=False), jnp.zeros(0, q.dtype)
         ends = whole(numbers, (q, v), (t, t + dt, dt), none)
-        return ends.q[-1], ends.v[-1]
+        ended = ends.result == 0
+        return jnp.where(ended, ends.q[-1], jnp.nan), jnp.where(ended, ends.v[-1], jnp.nan)
 
     @eqx.filter_custom_jvp
     def run(*given: Any) -> tuple[Array, Array]:

@@ -12,6 +12,7 @@ from .._contact._history import ContactHistory
 from .._figures import _animate, _files, _frames, _plot
 from .._formula._servo._servo_report import ServoRun
 from .._misc._errors import SimulationError
+from .._misc._pickled import reduced
 from .._system._constraint_names import Kind
 from .._system._labels import Labels, numbered
 from .._system._problem import Problem
@@ -86,6 +87,9 @@ class Trajectory(eqx.Module):
 
     def __len__(self) -> int:
         return self.t.shape[0]
+
+    def __reduce__(self):
+        return reduced(self)
 
     @property
     def ok(self) -> bool:

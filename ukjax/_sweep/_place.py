@@ -155,16 +155,15 @@ class LocalFolder(AbstractPlace):
             new = self.path.with_name(f".{self.path.name}.new")
             shutil.rmtree(new, ignore_errors=True)
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            lay_out(new)
-            lock = LocalFolder(new).locked()
-            if replace:
-                shutil.rmtree(self.path)
-            try:
+            with contextlib.ExitStack() as failed:
+                failed.callback(shutil.rmtree, new, ignore_errors=True)
+                lay_out(new)
+                lock = LocalFolder(new).locked()
+                failed.callback(lock.close)
+                if replace:
+                    shutil.rmtree(self.path)
                 new.rename(self.path)
-            except OSError:
-                lock.close()
-                shutil.rmtree(new, ignore_errors=True)
-                raise
+                failed.pop_all()
             return lock
 
     def locked(self) -> contextlib.ExitStack:

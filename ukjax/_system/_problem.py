@@ -12,6 +12,7 @@ from jaxtyping import Array
 from .._misc._arguments import real_array, real_values, require_finite
 from .._misc._closures import hoisted
 from .._misc._errors import InputError, shown
+from .._misc._pickled import reduced
 from .._misc._types import Coordinates, Numbers, Time, Velocities, is_transforming
 from ._labels import title_of
 from ._system import AbstractSystem, has_quasi_velocities
@@ -52,6 +53,9 @@ class Problem(eqx.Module):
             if not isinstance(x := getattr(self, end), float) and real_values(end, x).ndim:
                 raise InputError(f"{end} has shape {jnp.shape(x)}; it must be a scalar.")
         self.name = self.name or title_of(self.system)
+
+    def __reduce__(self):
+        return reduced(self)
 
 
 def resolve_state(

@@ -13,8 +13,8 @@ from .._misc._arguments import fails, one_of, real_array, require_finite
 from .._misc._errors import InputError
 from .._misc._types import Numbers, Time
 
-Kind = Literal["linear", "cubic"]
-_LEAST: dict[Kind, int] = {"linear": 2, "cubic": 4}
+Kind = Literal["hold", "linear", "cubic"]
+_LEAST: dict[Kind, int] = {"hold": 1, "linear": 2, "cubic": 4}
 
 
 @final
@@ -23,23 +23,28 @@ class Tabulated(eqx.Module):
 
     Between times it is a straight line, or a cubic spline, whose first and second derivatives are continuous
     (C. de Boor, A Practical Guide to Splines, 1978, chapter IV, "not-a-knot": the third derivative is continuous at the
-    second and the last but one time). For what is differentiated twice, such as a driven motion, take the spline. Before
-    the first and after the last time the value at the end is held.
+    second and the last but one time). For what is differentiated twice, such as a driven motion, take the spline. Or the
+    value is held until the next time: f(t) = y_i for t_i <= t < t_i+1, a zero-order hold, as of a digital controller.
+    Before the first and after the last time the value at the end is held.
 
-    It can be differentiated by its argument, by `values` and by `times`. It has scalar code for up to some 4,000 times.
+    In a run of `simulate` steps end where a held value jumps, if the table is a field of the system, or a local variable
+    around its functions. Steps of your own (`step`, Diffrax's solvers) should end there as well.
+
+    It can be differentiated by its argument and by `values`, and by `times` but for held values, where that derivative is
+    zero, which for a run it is not. It has scalar code for up to some 4,000 times.
 
     **Arguments:**
 
-    - `times`: increasing times [s] (k,), k >= 2; k >= 4 for `"cubic"`.
+    - `times`: increasing times [s] (k,), k >= 2; k >= 4 for `"cubic"`, k >= 1 for `"hold"`.
     - `values`: the values there (k,) or (k, ...), in any unit.
-    - `kind`: `"linear"` or `"cubic"`.
+    - `kind`: `"linear"`, `"cubic"` or `"hold"`.
 
     **Raises:** `InputError` for times that do not increase, shapes that do not fit, and numbers that are not finite.
     """
 
     times: Float[Array, " k"]
-    coefficients: tuple[Float[Array, "k-1 ..."], ...]
-    """Of the powers of t - t_i in each interval, the constant first."""
+    coefficients: tuple[Float[Array, "intervals ..."], ...]
+    """Of the powers of t - t_i in each interval, the constant first; held values have an interval after the last time."""
 
     def __init__(self, times: Numbers, values: Numbers, *, kind: Kind = "linear"):
         times, values = real_array("times", times), real_array("values", values)
@@ -57,7 +62,13 @@ class Tabulated(eqx.Module):
         with jax.numpy_dtype_promotion("standard"):
             dtype = jnp.result_type(times, values)
         self.times, values = times.astype(dtype), values.astype(dtype)
-        self.coefficients = (_lines if kind == "linear" else _spline)(self.times, values)
+        make = {"linear": _lines, "cubic": _spline, "hold": lambda times, values: (values,)}[kind]
+        self.coefficients = make(self.times, values)
+
+    @property
+    def holds(self) -> bool:
+        """Whether values are held until the next time, and jump there."""
+        return len(self.coefficients) == 1
 
     def __call__(self, t: Time | float) -> Float[Array, "..."]:
         """f(t), of the shape of one of the values.
@@ -69,7 +80,7 @@ class Tabulated(eqx.Module):
         times = self.times
         t = real_array("t", t).astype(times.dtype)
         t = jnp.where(t < times[0], times[0], jnp.where(t > times[-1], times[-1], t))
-        i = jnp.clip(jnp.searchsorted(times, t, side="right") - 1, 0, times.size - 2)
+        i = jnp.clip(jnp.searchsorted(times, t, side="right") - 1, 0, len(self.coefficients[0]) - 1)
         rest, (*lower, found) = t - times[i], (c[i] for c in self.coefficients)
         for c in reversed(lower):
             found = c + rest * found

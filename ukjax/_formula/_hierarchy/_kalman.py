@@ -18,11 +18,13 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..._misc._arguments import all_of, is_list, real_array, require_not_negative
+from ..._misc._arguments import all_of, fails, is_list, real_array, require_finite, require_not_negative
 from ..._misc._errors import InputError, shown
 from ..._pseudoinverse import AbstractPseudoinverse, GramSchmidt, as_pseudoinverse
 from ..._pseudoinverse._kernels import dot
 from ._hierarchy import project_further, restrict
+
+_ROUNDING = 100.0  # of a matrix of covariances, in units of its entries' rounding
 
 
 @final
@@ -102,11 +104,11 @@ def _by_blocks(
     return result
 
 
-def with_clearance(H: Float[Array, "m n"], root: Float[Array, " m"] | None, soft: Sequence[int]) -> Array:
+def with_clearance(H: Float[Array, "m n"], root: Float[Array, "m m"] | None, soft: Sequence[int]) -> Array:
     """[H, R^1/2]: one more coordinate for each row that has a clearance."""
     if root is None:
         return H
-    return jnp.concatenate([H, jnp.diag(root)[:, np.asarray(soft, int)]], axis=1)
+    return jnp.concatenate([H, root[:, np.asarray(soft, int)]], axis=1)
 
 
 def enforce_levels(
@@ -124,13 +126,13 @@ def enforce_levels(
 
     - `x0`: the estimate without any rows (n,).
     - `levels`: the pairs (H, b) of shapes (m_r, n) and (m_r,), the lowest level first.
-    - `clearances`: R of each level, the variances of its rows: None (exact), a scalar or (m_r,); by default all
-      exact.
+    - `clearances`: R of each level: None (exact), the variances of its rows, a scalar or (m_r,), or their covariance
+      (m_r, m_r); by default all exact.
     - `pinv`: a pseudoinverse method that handles dependent rows, or a lineax solver.
 
     **Returns:** an `Enforced` for each level.
 
-    **Raises:** `InputError` for wrong shapes, and for variances that are negative or not finite.
+    **Raises:** `InputError` for wrong shapes, and for an R that is not finite, symmetric and positive semidefinite.
     """
     x0 = real_array("x0", x0)
     levels = all_of("levels", levels, (tuple, list), "(H, b)")
@@ -156,34 +158,62 @@ def enforce_levels(
     root, soft = None, []
     if clearances is not None and any(R is not None for R in clearances):
         soft = [i for rows, R in zip(index, clearances, strict=True) if R is not None for i in rows]
-        spread = [
-            jnp.zeros(len(rows), b.dtype) if R is None else variances(R, len(rows), f"level {k + 1}", b.dtype)
-            for k, (rows, R) in enumerate(zip(index, clearances, strict=True))
-        ]
-        root = clearance_root(jnp.concatenate(spread))
+        root = jnp.zeros((b.size, b.size), b.dtype)
+        for k, (rows, R) in enumerate(zip(index, clearances, strict=True)):
+            if R is not None:
+                root = with_block(root, rows, clearance_root(R, len(rows), f"level {k + 1}", b.dtype))
     z0 = jnp.concatenate([x0, jnp.zeros(len(soft), x0.dtype)])
     n = x0.size
     by_level = recursion(with_clearance(H, root, soft), b, z0, index, as_pseudoinverse(pinv))
     return tuple(Enforced(e.x[:n], e.P[:n, :n], e.rank) for e in by_level)
 
 
-def as_variances(value: Array | float, of: str) -> Array:
-    """`value` as an array, checked but for its shape."""
-    array = real_array(f"the clearance of {of}", value)
-    require_not_negative(f"the clearance of {of}", value)
+def as_clearance(value: Array | float, of: str) -> Array:
+    """`value` as an array, checked but for its shape: variances, or a covariance."""
+    name = f"the clearance of {of}"
+    array = real_array(name, value)
+    if array.ndim < 2:
+        require_not_negative(name, value)
+        return array
+    require_finite(name, array)
+    if array.ndim > 2 or array.shape[0] != array.shape[1] or fails(_is_covariance, array):
+        raise InputError(f"{name} must be a symmetric, positive semidefinite matrix, got {shown(value)}.")
     return array
 
 
-def variances(value: Array | float, m: int, of: str, dtype: jnp.dtype) -> Float[Array, " m"]:
-    """`value` spread over m rows, checked."""
-    array = as_variances(value, of).astype(dtype)
+def _is_covariance(R: np.ndarray) -> bool:
+    size = _ROUNDING * np.finfo(R.dtype).eps * np.max(np.abs(R), initial=0)
+    return bool(np.all(np.abs(R - R.T) <= size) and np.all(np.linalg.eigvalsh(R) >= -size))
+
+
+def clearance_root(value: Array | float, m: int, of: str, dtype: jnp.dtype) -> Float[Array, "m m"]:
+    """S with S S^T = R, of the clearance of m rows; checked."""
+    array = as_clearance(value, of).astype(dtype)
+    if array.shape == (m, m):
+        return _covariance_root(array)
     if array.shape not in ((), (m,)):
         raise InputError(
-            f"the clearance of {of} has shape {array.shape}; give a scalar or one value for each of its {m} rows."
+            f"the clearance of {of} has shape {array.shape}; give a scalar, one value for each of its {m} rows, or their "
+            f"covariance ({m}, {m})."
         )
-    return jnp.broadcast_to(array, (m,))
+    return jnp.diag(_root(jnp.broadcast_to(array, (m,)), jnp.zeros(m, dtype)))
 
 
-def clearance_root(R: Array) -> Array:
-    """R^1/2, with derivative zero, not infinity, where R = 0."""
-    return jnp.where(R > 0, jnp.sqrt(jnp.where(R > 0, R, 1)), 0)
+def _root(x: Array, least: Array) -> Array:
+    """Of what is above its least, with derivative zero, not infinity, where it is not."""
+    return jnp.where(x > least, jnp.sqrt(jnp.where(x > least, x, 1)), 0)
+
+
+def _covariance_root(R: Float[Array, "m m"]) -> Float[Array, "m m"]:
+    """By Cholesky's method, in which a pivot that is rounding has no column: what R is only semidefinite for."""
+    least, columns = _ROUNDING * jnp.finfo(R.dtype).eps * jnp.diagonal(R), []
+    for j in range(len(R)):
+        pivot = _root(R[j, j], least[j])
+        columns.append(jnp.where(pivot > 0, R[:, j] / jnp.where(pivot > 0, pivot, 1), 0))
+        R = R - columns[-1][:, None] * columns[-1][None, :]
+    return jnp.stack(columns, axis=1)
+
+
+def with_block(root: Float[Array, "m m"], rows: Sequence[int], block: Float[Array, "k k"]) -> Array:
+    """The matrix with a block on its diagonal, of these rows."""
+    return root.at[np.ix_(np.asarray(rows, int), np.asarray(rows, int))].set(block)

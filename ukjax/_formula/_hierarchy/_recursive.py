@@ -28,7 +28,7 @@ from ..._system._problem import Problem, resolve_state
 from ..._system._stabilize import AbstractStabilizer, NoStabilizer
 from ..._system._system import AbstractForwardingSystem, AbstractSystem
 from .._acceleration import AbstractFormula, Acceleration, Equations, equations_of_motion
-from ._kalman import Enforced, as_variances, clearance_root, recursion, variances, with_clearance
+from ._kalman import Enforced, as_clearance, clearance_root, recursion, with_block, with_clearance
 from ._levels import Levels, Module, as_levels, as_modules, blocks, row_levels
 
 Clearance = Array | Mapping[str, Array] | None
@@ -82,15 +82,16 @@ class Recursive(AbstractFormula):
     - `levels`: names of constraints, a tuple for each level, the lowest first; each constraint in one level. By
       default every constraint is a level, in order.
     - `clearance`: R, the acceleration error a row has per unit of its force: None (exact), a scalar, one per row
-      (m,), or a dict of scalars or vectors by constraint name, the others being exact. In units of A M^-1 A^T: for
-      a joint measured in metres [1/kg], for one measured in radians [1/(kg m^2)].
+      (m,), a symmetric positive semidefinite matrix (m, m) where the errors of rows are correlated, or a dict of such by
+      constraint name, the others being exact. In units of A M^-1 A^T: for a joint measured in metres [1/kg], for one
+      measured in radians [1/(kg m^2)].
     - `pinv`: a pseudoinverse method that handles dependent rows, or a lineax solver.
     - `modules`: the parts the lowest levels leave apart, as `find_modules` gives them: `Module`s, or pairs of numbers
       of velocities and names of constraints. Those of one size are computed as one batch. Rows of a module that
       touch velocities of another give NaN.
 
-    **Raises:** `InputError` for a name given twice and a negative clearance; in use, for a name that is no
-    constraint's and for a constraint left out.
+    **Raises:** `InputError` for a name given twice and a clearance that is negative or no covariance; in use, for a name
+    that is no constraint's and for a constraint left out.
     """
 
     levels: Levels | None = eqx.field(static=True)
@@ -108,30 +109,28 @@ class Recursive(AbstractFormula):
     ):
         self.levels = as_levels(levels)
         if isinstance(clearance, Mapping):
-            self.clearance = {name: as_variances(value, f"'{name}'") for name, value in clearance.items()}
+            self.clearance = {name: as_clearance(value, f"'{name}'") for name, value in clearance.items()}
         else:
-            self.clearance = None if clearance is None else as_variances(clearance, "the rows")
+            self.clearance = None if clearance is None else as_clearance(clearance, "the rows")
         self.pinv = as_pseudoinverse(pinv)
         self.modules = as_modules(modules)
 
     def _soft(
         self, names: Sequence[str], known: dict[str, list[int]], dtype: jnp.dtype
-    ) -> tuple[Float[Array, " m"] | None, list[int]]:
-        """R^1/2 by row, and which rows have one; (None, []) where all are exact."""
+    ) -> tuple[Float[Array, "m m"] | None, list[int]]:
+        """R^1/2, and which rows have a clearance; (None, []) where all are exact."""
         if self.clearance is None:
             return None, []
         if not isinstance(self.clearance, Mapping):
-            return clearance_root(variances(self.clearance, len(names), "the rows", dtype)), list(
-                range(len(names))
-            )
-        R, soft = jnp.zeros(len(names), dtype), []
+            return clearance_root(self.clearance, len(names), "the rows", dtype), list(range(len(names)))
+        root, soft = jnp.zeros((len(names), len(names)), dtype), []
         for name, value in self.clearance.items():
             if name not in known:
                 raise InputError(f"clearance names '{name}'; the constraints are {', '.join(known)}.")
             rows = known[name]
-            R = R.at[np.asarray(rows)].set(variances(value, len(rows), f"'{name}'", dtype))
+            root = with_block(root, rows, clearance_root(value, len(rows), f"'{name}'", dtype))
             soft += rows
-        return clearance_root(R), soft
+        return root, soft
 
     def _recursed(self, equations: Equations) -> "_Recursed":
         rows = equations.rows

@@ -158,8 +158,8 @@ def _stepped(
     error = jax.tree.map(lambda x: jnp.where(jnp.isnan(x), jnp.inf, x), error)
     given = t, t_next, (q, v), (q1, v1), _UNKNOWN, error, setting.error_order, kept
     accept, t, t_next, jumped, kept, controlled = controller.adapt_step_size(*given)
-    if jumped is not False:
-        raise TranslationError("a controller that jumps has no scalar code")
+    if jumped is not False and not setting.projected:  # a projected step keeps no stage for the next
+        raise TranslationError("a controller that jumps has no scalar code without projection")
     t, t_next = next_times(accept, t, t_next, t1, near_end)
     before = jax.tree.unflatten(_RESULT, [result])
     after = dfx.RESULTS.where(dfx.is_okay(before), controlled, before)

@@ -1,0 +1,83 @@
+"""An environment as a vector environment of Stable-Baselines3, all copies one compiled step."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from stable_baselines3.common.vec_env import VecEnv  # pyright: ignore[reportMissingImports]
+
+from ._gymnasium import Copies
+
+if TYPE_CHECKING:
+    from ._environment import Environment
+    from ._environment_state import EnvironmentState
+
+
+@eqx.filter_jit
+def _step(environment: "Environment", states: "EnvironmentState", actions: Any) -> tuple:
+    """The states to go on from, what is seen of them, and what a step told; ended episodes start anew at once."""
+
+    def each(state: "EnvironmentState", action: Any) -> tuple:
+        after, reward, terminated, truncated = environment.advance(state, action)
+        over, fresh = terminated | truncated, environment.reset(after.key)
+        onward = jax.tree.map(lambda new, old: jnp.where(over, new, old), fresh, after)
+        last = environment.observation(after)
+        return onward, environment.observation(onward), last, reward, terminated, truncated
+
+    return jax.vmap(each)(states, actions)
+
+
+@final
+class StableBaselinesEnvironment(VecEnv):
+    """Copies of an `Environment` by the rules of Stable-Baselines3: an ended episode starts anew in the same step, and
+    its last observation is in `infos`.
+
+    **Arguments:** as `Environment.stable_baselines`.
+    """
+
+    def __init__(self, environment: "Environment", num_envs: int, low: Any, high: Any):
+        self.environment, self._copies = environment, Copies(environment, num_envs, low, high)
+        self.render_mode, self._actions = None, None
+        super().__init__(num_envs, self._copies.observation_space, self._copies.action_space)
+
+    def reset(self) -> np.ndarray:
+        seeds = [x for x in self._seeds if x is not None]
+        self._reset_seeds()
+        return self._copies.reset(np.random.default_rng(seeds) if seeds else np.random.default_rng())
+
+    def step_async(self, actions: Any) -> None:
+        self._actions = self._copies.checked(actions)
+
+    def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
+        copies = self._copies
+        copies.states, *told = _step(self.environment, copies.states, self._actions)
+        seen, last, reward, terminated, truncated = (np.array(x) for x in told)
+        done = terminated | truncated
+        infos: list[dict[str, Any]] = [
+            {"TimeLimit.truncated": bool(truncated[i] and not terminated[i])}
+            | ({"terminal_observation": last[i]} if done[i] else {})
+            for i in range(self.num_envs)
+        ]
+        return seen, reward.astype(np.float32), done, infos
+
+    def close(self) -> None:
+        pass
+
+    def _of(self, indices: Any) -> Iterable[int]:
+        return self._get_indices(indices)
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        return [getattr(self, attr_name) for _ in self._of(indices)]
+
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+        setattr(self, attr_name, value)
+
+    def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list[Any]:
+        method = getattr(self.environment, method_name)
+        return [method(*args, **kwargs) for _ in self._of(indices)]
+
+    def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
+        return [False for _ in self._of(indices)]

@@ -1,0 +1,49 @@
+"""Modules made ready to be pickled, in any pickler.
+
+A bound method of an Equinox module carries the annotations of its function, and classes of arrays that stand in them
+cannot be pickled. So it travels as its module and its name.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+
+
+class _Method(NamedTuple):
+    of: Any
+    name: str
+
+
+def _is_method(x: Any) -> bool:
+    return isinstance(x, eqx.Module) and hasattr(x, "__func__") and hasattr(x, "__self__")
+
+
+def _named(x: Any) -> Any:
+    if not _is_method(x):
+        return x
+    name = x.__func__.__name__
+    same = getattr(getattr(x.__self__, name, None), "__func__", None) is x.__func__
+    return _Method(_with_names(x.__self__), name) if same else x
+
+
+def _with_names(tree: Any) -> Any:
+    return jax.tree.map(_named, tree, is_leaf=_is_method)
+
+
+def _with_methods(tree: Any) -> Any:
+    method = lambda x: getattr(_with_methods(x.of), x.name) if isinstance(x, _Method) else x
+    return jax.tree.map(method, tree, is_leaf=lambda x: isinstance(x, _Method))
+
+
+def _restored(cls: type, fields: dict[str, Any]) -> Any:
+    made = object.__new__(cls)
+    for name, x in fields.items():
+        object.__setattr__(made, name, _with_methods(x))
+    return made
+
+
+def reduced(module: eqx.Module) -> tuple[Callable[..., Any], tuple[type, dict[str, Any]]]:
+    """What `__reduce__` of a module returns, whose fields may hold methods of modules at any depth."""
+    return _restored, (type(module), {name: _with_names(x) for name, x in vars(module).items()})
