@@ -101,6 +101,7 @@ def _nearest(tree: TreeSystem, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             p, raw = q[k : k + 4], (start + G @ y)[k : k + 4]
             D[k : k + 4, k : k + 4] -= np.outer(p, p)
             D[k : k + 4, k : k + 4] /= np.linalg.norm(raw)
+        slope = np.nan_to_num(slope)  # of shapes about one point, which no motion is known to part
         A, B, home = J @ D @ G, slope @ D @ G, y if any_will_do else 0 * y
         d = home + _least(A, A @ (y - home) - phi, B, B @ (y - home) - gap, rcond) - y
         far = np.max(np.abs(G @ d), initial=0)

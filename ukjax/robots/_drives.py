@@ -22,7 +22,7 @@ class _Drives(NamedTuple):
     """Actuators on coordinates with their lengths, and those on bodies with what they work on."""
 
     on_coordinates: list[int]
-    lengths: list[tuple[list[Term], float]]
+    lengths: list[tuple[list[Term], float, int]]
     on_bodies: list[int]
     transmissions: list[AbstractTransmission]
 
@@ -43,11 +43,11 @@ def _checked(at: Reference, i: int) -> None:
         ("dynamics", dynamics, ("none", "filter", "filterexact", "integrator")),
     ):
         if kind not in known:
-            raise RefusedError(f"its {what} is '{kind}', which is not supported, so it exerts no force")
+            raise RefusedError(f"its {what} is '{kind}', which is not supported, so here it exerts no force")
     if model.actuator_plugin[i] >= 0:
-        raise RefusedError("it is a plugin, so it exerts no force")
+        raise RefusedError("it is a plugin, so here it exerts no force")
     if is_given(model, "actuator_delay", i):
-        raise RefusedError("its input is delayed, so it exerts no force")
+        raise RefusedError("its input is delayed, so here it exerts no force")
 
 
 def _add(
@@ -63,7 +63,7 @@ def _add(
         terms = zip(
             length.coordinates[0], length.velocities[0], np.asarray(length.coefficients[0]), strict=True
         )
-        own = [(q, v, float(gear[0] * c)) for q, v, c in terms], float(gear[0] * length.reference[0])
+        own = [(q, v, float(gear[0] * c)) for q, v, c in terms], float(gear[0] * length.reference[0]), -1
     else:
         found.transmissions.append(_on_bodies(at, i, kind, gear, lengths.get(target)))
         found.on_bodies.append(i)
@@ -81,7 +81,7 @@ def _on_bodies(at: Reference, i: int, kind: int, gear: np.ndarray, length: Any) 
     if kind == kinds.mjTRN_SLIDERCRANK:
         return crank(at, i, gear)
     raise RefusedError(
-        f"it works on '{_kind(kinds, kind, 'mjTRN_')}', which is not supported, so it exerts no force"
+        f"it works on '{_kind(kinds, kind, 'mjTRN_')}', which is not supported, so here it exerts no force"
     )
 
 
@@ -125,7 +125,8 @@ def actuators(at: Reference, lengths: Mapping[int, Lengths | Path], inputs: Actu
     found, rows = _read(at, lengths)
     if found.on_coordinates:
         joints, limits = _limits(model, found)
-        own = Lengths.of([terms for terms, _ in found.lengths], [x for _, x in found.lengths])
+        terms, reference, balls = zip(*found.lengths, strict=True)
+        own = Lengths.of(terms, reference, balls if max(balls) >= 0 else ())
         forces = _forces(model, found.on_coordinates)
         loads.append(Actuators("actuators", own, forces, inputs, jnp.asarray(limits), joints))
     if found.on_bodies and inputs.takes > 1:
@@ -196,7 +197,7 @@ def _notes(at: Reference, i: int, name: str) -> list[Row]:
 
 def _limits(model: Any, found: _Drives) -> tuple[tuple[int, ...], np.ndarray]:
     """The velocities of joints whose total actuator force is limited, of those that have any, and the ranges."""
-    acted = {v for terms, _ in found.lengths for _, v, _ in terms}
+    acted = {v for terms, *_ in found.lengths for _, v, _ in terms}
     joints = [
         j for j in range(model.njnt) if model.jnt_actfrclimited[j] and int(model.jnt_dofadr[j]) in acted
     ]

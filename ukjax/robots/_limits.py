@@ -92,11 +92,17 @@ def tendon_stops(at: Reference, chosen: Chosen, lengths: Mapping[int, Lengths | 
                 rows += chosen.left_out(feature, [name], word)
                 continue
             if word == "limits":
-                found.append(Limit(own, *map(float, model.tendon_range[i])))
+                found += stops(own, *map(float, model.tendon_range[i]))
             else:
                 found.append(JointFriction(own, float(loss[i])))
             rows.append((feature, name, "used", how))
     return FeatureParts(contacts=tuple(found), features=as_features(rows))
+
+
+def stops(of: str | TendonLength, low: float, high: float) -> list[Limit]:
+    """The limit of a range; none where it has no end, which a file may say of what it calls limited."""
+    lower, upper = (float(x) if np.isfinite(x) else None for x in (low, high))
+    return [] if lower is upper is None else [Limit(of, lower, upper)]
 
 
 def _turns(at: Reference, tendon: int) -> bool:
@@ -139,7 +145,7 @@ def limits(at: Reference, chosen: Chosen) -> FeatureParts:
     for i in np.flatnonzero(limited).tolist():
         low, high = (float(x) for x in model.jnt_range[i])
         start = 0.0 if balls[i] else float(model.qpos0[model.jnt_qposadr[i]])
-        found.append(Limit(at.names.joints[i], None if balls[i] else low - start, high - start))
+        found += stops(at.names.joints[i], -np.inf if balls[i] else low - start, high - start)
     margins = _named(at, limited & (np.array(model.jnt_margin) > 0))
     features += [
         Feature("joint limit", _named(at, limited), why=_RIGID),

@@ -18,7 +18,7 @@ from ._bodies import bodies, frames
 from ._chosen import chosen
 from ._clear import Start, cleared
 from ._drives import actuators
-from ._equalities import equalities
+from ._equalities import equalities, half_turned
 from ._geoms import contacts
 from ._joints import joints, kinds
 from ._limits import frictions, limits, tendon_stops
@@ -165,10 +165,16 @@ def _problem(
     still = np.zeros(model.nv)
     qpos, qvel = (model.qpos0, still) if key is None else (model.key_qpos[key], model.key_qvel[key])
     q0, v0 = map(as_jax, state_of(converted, qpos, qvel))
+    around = half_turned(mechanism, q0)
+    if around:  # nothing says which way round: any small turn does
+        aside = 10 * np.sqrt(np.finfo(q0.dtype).eps) * np.cos(np.arange(q0.size, dtype=q0.dtype) ** 2)
+        q0 = as_jax(with_unit_quaternions(mechanism, np.asarray(q0) + aside))
     if mechanism.constraints:
         q0, v0 = project_known(Projection(), mechanism, as_jax(0.0), q0, v0, tolerance_of(q0.dtype))
         q0 = as_jax(with_unit_quaternions(mechanism, q0))
     q0, v0, of_start = cleared(mechanism, q0, v0, start)
+    why = "closed one of the two ways round; MuJoCo holds it so, as its force vanishes there"
+    of_start.append(Feature("weld half a turn apart at the start", around, "approximated", why))
     own = {
         name: as_jax(at.rotation(i))
         for i, name in enumerate(at.names.bodies)
