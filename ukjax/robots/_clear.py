@@ -18,6 +18,7 @@ from .._pseudoinverse import GramSchmidt, unit_rows_on_host
 from .._system._constraint import bilateral
 from .._system._unilateral import Unilateral
 from ..mechanisms import Mechanism, TreeSystem
+from ..mechanisms._contacts import AnyContact
 from ..mechanisms._contact_rows import unilateral_rows
 from ..mechanisms._postures import quaternions, with_unit_quaternions
 from ._report import Feature
@@ -31,6 +32,7 @@ _NEAREST, _TRIES = 20, 40
 _FARTHEST = 0.5  # that a coordinate moves in one step [m], [rad]
 # Of the largest row: how far a step may miss gaps that cannot be opened together. What it misses else goes with its square.
 _SLACK = 1e-4
+_CONSTANT = 1e-7  # of the largest slope of a gap: one that no motion changes
 _SHOWN = 5  # coordinates and gaps in a sentence
 
 
@@ -48,11 +50,15 @@ def _at_posture(tree: TreeSystem, t: Time, q: Coordinates) -> tuple[Array, Array
     return gaps(q), jax.jacfwd(gaps)(q), at_position(without_contacts(tree), t, q)
 
 
+def _with(tree: TreeSystem, contacts: tuple[AnyContact, ...]) -> TreeSystem:
+    m = tree.mechanism
+    other = Mechanism(m.bodies, m.joints, m.loads, m.name, m.visuals, contacts, m.offsets)
+    return eqx.tree_at(lambda x: x.mechanism, tree, other)
+
+
 def without_contacts(tree: TreeSystem) -> TreeSystem:
     """A tree whose constraints all act in both directions."""
-    m = tree.mechanism
-    smooth = Mechanism(m.bodies, m.joints, m.loads, m.name, m.visuals, (), m.offsets)
-    return eqx.tree_at(lambda x: (x.mechanism, x.further), tree, (smooth, bilateral(tree.further)))
+    return eqx.tree_at(lambda x: x.further, _with(tree, ()), bilateral(tree.further))
 
 
 def _least(A: np.ndarray, b: np.ndarray, B: np.ndarray, h: np.ndarray, rcond: float) -> np.ndarray:
@@ -76,14 +82,15 @@ def _least(A: np.ndarray, b: np.ndarray, B: np.ndarray, h: np.ndarray, rcond: fl
     return x - size * miss[: x.size] / miss[-1]
 
 
-def _nearest(tree: TreeSystem, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The posture nearest to q, in the mass metric there, that is clear, and its gaps; negative where none was reached.
+def _nearest(tree: TreeSystem, q: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The posture nearest to q, in the mass metric there, that is clear, and its gaps; negative where none was reached;
+    and which gaps no motion changes.
 
     Displacements are G y with G G^T = N M^-1 N^T, and each step is the least |y| for gaps and constraints linear in y.
     """
     at, t, turning = AtStates(_at_posture, tree).one, np.zeros((), q.dtype), quaternions(tree)
     rcond, clear = GramSchmidt().threshold(q.dtype), by_precision(q.dtype, *_CLEAR)
-    start, y, G, moved, any_will_do = q, np.zeros(0), np.zeros(0), np.inf, False
+    start, y, G, B, moved, any_will_do = q, np.zeros(0), np.zeros(0), np.zeros((0, 0)), np.inf, False
     for i in range(_TRIES):
         gap, slope, (phi, J, M, *rates) = at(t, q)
         if not i:
@@ -91,6 +98,7 @@ def _nearest(tree: TreeSystem, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             least = np.finfo(M.dtype).eps * np.trace(M) * np.eye(len(M))  # of bodies without inertia
             root = np.linalg.inv(np.linalg.cholesky(M + least)).T
             G, y = (rates[0] @ root if rates else root), np.zeros(len(M), M.dtype)
+            B = np.zeros((gap.size, len(M)), M.dtype)
         good = gap.min() >= -clear and np.max(np.abs(phi), initial=0) <= tolerance_of(q.dtype)
         near = moved <= by_precision(q.dtype, *_NEAR)
         if (any_will_do and (good or moved <= clear)) or (good and near) or not np.all(np.isfinite(gap)):
@@ -101,53 +109,57 @@ def _nearest(tree: TreeSystem, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             p, raw = q[k : k + 4], (start + G @ y)[k : k + 4]
             D[k : k + 4, k : k + 4] -= np.outer(p, p)
             D[k : k + 4, k : k + 4] /= np.linalg.norm(raw)
-        slope = np.nan_to_num(slope)  # of shapes about one point, which no motion is known to part
+        slope = np.where(np.isfinite(slope), slope, 0)  # of shapes about one point, which no motion is known to part
         A, B, home = J @ D @ G, slope @ D @ G, y if any_will_do else 0 * y
         d = home + _least(A, A @ (y - home) - phi, B, B @ (y - home) - gap, rcond) - y
         far = np.max(np.abs(G @ d), initial=0)
         y = y + d * min(1.0, _FARTHEST / max(far, _FARTHEST))
         before, q = q, np.asarray(with_unit_quaternions(tree, start + G @ y), start.dtype)  # pyright: ignore
         moved = np.max(np.abs(q - before), initial=0)
-    return q, gap
+    return q, gap, np.max(np.abs(B), axis=1) <= _CONSTANT * np.max(np.abs(B))
 
 
-def _shown(what: Sequence[tuple[str, float]]) -> str:
+def _shown(what: dict[str, float]) -> str:
     """Names and numbers, the largest first."""
-    largest = sorted(what, key=lambda x: -abs(x[1]))
+    largest = sorted(what.items(), key=lambda x: -abs(x[1]))
     more = f" and {len(largest) - _SHOWN} more" if len(largest) > _SHOWN else ""
     return ", ".join(f"{name} by {x:.3g}" for name, x in largest[:_SHOWN]) + more
 
 
 def cleared(
     tree: TreeSystem, q: Coordinates, v: Velocities, start: Start
-) -> tuple[Coordinates, Velocities, list[Feature]]:
-    """A start that penetrates nothing, and what is to be said of it.
+) -> tuple[TreeSystem, Coordinates, Velocities, list[Feature]]:
+    """A tree and a start that penetrates nothing, and what is to be said of it.
 
     **Raises:** `InputError` where none is found.
     """
     if not _rows(tree):
-        return q, v, []
-    names = [name for x in _rows(tree) for name in x.names]
-    gaps = at_state(_gaps, tree, np.zeros((), q.dtype), q)
-    clear = by_precision(q.dtype, *_CLEAR)
-    deep = [(name, -gap) for name, gap in zip(names, gaps, strict=True) if gap < -clear]
+        return tree, q, v, []
+    names, clear = [name for x in _rows(tree) for name in x.names], by_precision(q.dtype, *_CLEAR)
+    below = lambda gaps: {name: -gap for name, gap in zip(names, gaps, strict=True) if not gap >= -clear}
+    deep = below(at_state(_gaps, tree, np.zeros((), q.dtype), q))
     if not deep:
-        return q, v, []
-    beyond = tuple(name for name, _ in deep)
+        return tree, q, v, []
     if start == "as it is":
-        why = f"as it is, deep in {_shown(deep)}: simulate(contact='steps', start_tolerance=inf) starts there"
-        return q, v, [Feature("start beyond a gap", beyond, why=why)]
-    nearest, gaps = _nearest(tree, np.asarray(q))
-    left = [(name, -gap) for name, gap in zip(names, gaps, strict=True) if not gap >= -clear]
+        why = f"as it is, by {_shown(deep)}: simulate(contact='steps', start_tolerance=inf) starts there"
+        return tree, q, v, [Feature("start beyond a gap", tuple(deep), why=why)]
+    nearest, gaps, constant = _nearest(tree, np.asarray(q))
+    left, stuck = below(gaps), {name for name, still in zip(names, constant, strict=True) if still}
+    lost = [x for x in tree.mechanism.contacts if left.keys() & x.row_names and stuck.issuperset(x.row_names)]
+    if lost:
+        kept = tuple(x for x in tree.mechanism.contacts if x not in lost)
+        of_lost = Feature("contact", tuple(x.name for x in lost), "ignored", "no motion changes their overlap")
+        tree, q, v, features = cleared(_with(tree, kept), q, v, start)
+        return tree, q, v, [of_lost, *features]
     if left:
         raise InputError(
-            f"the start is deep in {_shown(deep)}, and no posture near it is clear: at best it is deep in "
-            f"{_shown(left)}. Give another keyframe, choose what touches by contact=[...], or start='as it is'."
+            f"the start is beyond {_shown(deep)}, and no posture near it is not: at best it is beyond {_shown(left)}. "
+            "Give another keyframe, choose what touches by contact=[...], or start='as it is'."
         )
     moves = zip(tree.labels, nearest - np.asarray(q), strict=True)
-    moved = _shown([(label, x) for label, x in moves if abs(x) > clear])
-    why = f"deep in {_shown(deep)}; the nearest posture that is clear moves {moved}"
+    moved = _shown({label: x for label, x in moves if abs(x) > clear})
+    why = f"by {_shown(deep)}; the nearest posture that is not moves {moved}"
     q = as_jax(nearest)
     if bilateral(tree.constraints):
         q, v = project(without_contacts(tree), 0.0, q, v)
-    return q, v, [Feature("start beyond a gap", beyond, "approximated", why)]
+    return tree, q, v, [Feature("start beyond a gap", tuple(deep), "approximated", why)]

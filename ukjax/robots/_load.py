@@ -172,7 +172,7 @@ def _problem(
     if mechanism.constraints:
         q0, v0 = project_known(Projection(), mechanism, as_jax(0.0), q0, v0, tolerance_of(q0.dtype))
         q0 = as_jax(with_unit_quaternions(mechanism, q0))
-    q0, v0, of_start = cleared(mechanism, q0, v0, start)
+    mechanism, q0, v0, of_start = cleared(mechanism, q0, v0, start)
     why = "closed one of the two ways round; MuJoCo holds it so, as its force vanishes there"
     of_start.append(Feature("weld half a turn apart at the start", around, "approximated", why))
     own = {
