@@ -32,7 +32,7 @@ _NEAREST, _TRIES = 20, 40
 _FARTHEST = 0.5  # that a coordinate moves in one step [m], [rad]
 # Of the largest row: how far a step may miss gaps that cannot be opened together. What it misses else goes with its square.
 _SLACK = 1e-4
-_CONSTANT = 1e-7  # of the largest slope of a gap: one that no motion changes
+_CONSTANT = (1e-9, 1e-5)  # a slope of a gap [m/m], [m/rad] of what no motion changes
 _SHOWN = 5  # coordinates and gaps in a sentence
 
 
@@ -90,15 +90,15 @@ def _nearest(tree: TreeSystem, q: np.ndarray) -> tuple[np.ndarray, np.ndarray, n
     """
     at, t, turning = AtStates(_at_posture, tree).one, np.zeros((), q.dtype), quaternions(tree)
     rcond, clear = GramSchmidt().threshold(q.dtype), by_precision(q.dtype, *_CLEAR)
-    start, y, G, B, moved, any_will_do = q, np.zeros(0), np.zeros(0), np.zeros((0, 0)), np.inf, False
+    start, moved, any_will_do = q, np.inf, False
+    M, N, root, G, y, slopes = (np.zeros((0, 0)),) * 6
     for i in range(_TRIES):
         gap, slope, (phi, J, M, *rates) = at(t, q)
         if not i:
             M = entries(M)
             least = np.finfo(M.dtype).eps * np.trace(M) * np.eye(len(M))  # of bodies without inertia
-            root = np.linalg.inv(np.linalg.cholesky(M + least)).T
-            G, y = (rates[0] @ root if rates else root), np.zeros(len(M), M.dtype)
-            B = np.zeros((gap.size, len(M)), M.dtype)
+            root, N = np.linalg.inv(np.linalg.cholesky(M + least)).T, rates[0] if rates else np.eye(len(M))
+            G, y, slopes = N @ root, np.zeros(len(M), M.dtype), np.zeros((gap.size, len(M)), M.dtype)
         good = gap.min() >= -clear and np.max(np.abs(phi), initial=0) <= tolerance_of(q.dtype)
         near = moved <= by_precision(q.dtype, *_NEAR)
         if (any_will_do and (good or moved <= clear)) or (good and near) or not np.all(np.isfinite(gap)):
@@ -109,14 +109,16 @@ def _nearest(tree: TreeSystem, q: np.ndarray) -> tuple[np.ndarray, np.ndarray, n
             p, raw = q[k : k + 4], (start + G @ y)[k : k + 4]
             D[k : k + 4, k : k + 4] -= np.outer(p, p)
             D[k : k + 4, k : k + 4] /= np.linalg.norm(raw)
-        slope = np.where(np.isfinite(slope), slope, 0)  # of shapes about one point, which no motion is known to part
-        A, B, home = J @ D @ G, slope @ D @ G, y if any_will_do else 0 * y
+        slopes = slope @ D @ N
+        # Of shapes about one point there is none: nothing is known to part them.
+        slopes = np.where(np.abs(slopes) > by_precision(q.dtype, *_CONSTANT), slopes, 0)
+        A, B, home = J @ D @ G, slopes @ root, y if any_will_do else 0 * y
         d = home + _least(A, A @ (y - home) - phi, B, B @ (y - home) - gap, rcond) - y
         far = np.max(np.abs(G @ d), initial=0)
         y = y + d * min(1.0, _FARTHEST / max(far, _FARTHEST))
         before, q = q, np.asarray(with_unit_quaternions(tree, start + G @ y), start.dtype)  # pyright: ignore
         moved = np.max(np.abs(q - before), initial=0)
-    return q, gap, np.max(np.abs(B), axis=1) <= _CONSTANT * np.max(np.abs(B))
+    return q, gap, ~np.any(slopes, axis=1)
 
 
 def _shown(what: dict[str, float]) -> str:

@@ -14,7 +14,7 @@ from .._system._problem import Problem
 from ..mechanisms import GROUND, Gravity, TreeSystem, tree
 from ..mechanisms._postures import with_unit_quaternions
 from ._actuators import ActuatorInputs, inputs_of
-from ._bodies import bodies, frames
+from ._bodies import bodies, frames, require_unique_motion
 from ._chosen import chosen
 from ._clear import Start, cleared
 from ._drives import actuators
@@ -165,6 +165,7 @@ def _problem(
     still = np.zeros(model.nv)
     qpos, qvel = (model.qpos0, still) if key is None else (model.key_qpos[key], model.key_qvel[key])
     q0, v0 = map(as_jax, state_of(converted, qpos, qvel))
+    require_unique_motion(mechanism, q0)
     around = half_turned(mechanism, q0)
     if around:  # nothing says which way round: any small turn does
         aside = 10 * np.sqrt(np.finfo(q0.dtype).eps) * np.cos(np.arange(q0.size, dtype=q0.dtype) ** 2)
