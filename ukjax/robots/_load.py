@@ -1,6 +1,6 @@
 """From a robot's file to a tree of `mechanisms`, its start, and the report."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, get_args
 
 import numpy as np
@@ -19,7 +19,7 @@ from ._chosen import chosen
 from ._clear import Start, cleared
 from ._drives import actuators
 from ._equalities import equalities, half_turned
-from ._geoms import contacts
+from ._geoms import contacts, geom_names
 from ._joints import joints, kinds
 from ._limits import frictions, limits, tendon_stops
 from ._parts import FeatureParts
@@ -42,6 +42,8 @@ def load(
     free_base: bool = False,
     keyframe: str | int | None = None,
     contact: bool | Iterable[str | tuple[str, str]] | None = None,
+    restitution: float | Mapping[str | tuple[str, str], float] | None = None,
+    friction: float | Mapping[str | tuple[str, str], float] | None = None,
     start: Start = "nearest",
     ctrl: Any = None,
     t1: float = 10.0,
@@ -61,6 +63,11 @@ def load(
     - `contact`: which inequalities of the file the robot keeps: none by default and by False, True for all, or a list of
       `"limits"` and `"friction"` of joints and tendons, `"ground"` for contact with what stands still, `"self"` for
       contact of moving bodies, and pairs of geoms or bodies by name, such as `("foot", "floor")`.
+    - `restitution`: e of Newton's law of impact, from 0 to 1: one for all contacts and stops, or by geom, body, joint,
+      tendon and pair of geoms or bodies, of which a pair counts before one, and of two the larger; by default as the
+      file's `solref` implies: of a damping ratio zeta < 1 that of a spring and a damper that do not pull (`"-1000 0"`: 1),
+      else 0.
+    - `friction`: mu of contacts likewise, by default the file's.
     - `start`: what becomes of one that is beyond limits or in contact: by `"nearest"` the robot starts at the nearest
       posture with all gaps >= 0, by the mass metric, and the report says what moves; by `"as it is"` at that of the file,
       for `simulate(..., contact="steps", start_tolerance=inf)`, whose first steps push it out.
@@ -73,7 +80,7 @@ def load(
     **Raises:** `InputError` for what is no robot, with `strict` for what is not modelled, and where no posture near the
     start is clear, with the depth of each contact by its geoms; `MissingExtraError` without `mujoco`.
     """
-    wanted = chosen(contact)
+    wanted = chosen(contact, restitution, friction)
     one_of("start", start, get_args(Start))
     for option, value in (("strict", strict), ("merge_fixed", merge_fixed), ("free_base", free_base)):
         flag(option, value)
@@ -84,6 +91,9 @@ def load(
     at = reference(read_in.model, key, merge_fixed)
     lengths, refused = tendon_lengths(at)
     inputs = _inputs(at, ctrl, key)
+    of_geoms = (*geom_names(at), *at.names.bodies)
+    wanted.restitution.require_known("restitution", (*of_geoms, *at.names.joints, *at.names.tendons))
+    wanted.friction.require_known("friction", of_geoms)
     passive = (_gravity(at), compensation(at), springs(at), damping(at))
     parts = [
         *passive,
