@@ -18,8 +18,8 @@ from .._pseudoinverse import GramSchmidt, unit_rows_on_host
 from .._system._constraint import bilateral
 from .._system._unilateral import Unilateral
 from ..mechanisms import Mechanism, TreeSystem
-from ..mechanisms._contacts import AnyContact
 from ..mechanisms._contact_rows import unilateral_rows
+from ..mechanisms._contacts import AnyContact
 from ..mechanisms._postures import quaternions, with_unit_quaternions
 from ._report import Feature
 
@@ -30,7 +30,8 @@ _NEAR = (1e-7, 1e-4)  # what steps towards the nearest posture end with
 # Steps towards the nearest posture, then towards any: far from gaps' linear range the first may go round in circles.
 _NEAREST, _TRIES = 20, 40
 _FARTHEST = 0.5  # that a coordinate moves in one step [m], [rad]
-# Of the largest row: how far a step may miss gaps that cannot be opened together. What it misses else goes with its square.
+# Of the largest row: so gaps that cannot be opened together are missed by little. What others are missed by goes with
+# its square, and a last step mends it.
 _SLACK = 1e-4
 _CONSTANT = (1e-9, 1e-5)  # a slope of a gap [m/m], [m/rad] of what no motion changes
 _SHOWN = 5  # coordinates and gaps in a sentence
@@ -50,7 +51,8 @@ def _at_posture(tree: TreeSystem, t: Time, q: Coordinates) -> tuple[Array, Array
     return gaps(q), jax.jacfwd(gaps)(q), at_position(without_contacts(tree), t, q)
 
 
-def _with(tree: TreeSystem, contacts: tuple[AnyContact, ...]) -> TreeSystem:
+def with_contacts(tree: TreeSystem, contacts: tuple[AnyContact, ...]) -> TreeSystem:
+    """A tree with other limits, contacts and dry friction."""
     m = tree.mechanism
     other = Mechanism(m.bodies, m.joints, m.loads, m.name, m.visuals, contacts, m.offsets)
     return eqx.tree_at(lambda x: x.mechanism, tree, other)
@@ -58,7 +60,7 @@ def _with(tree: TreeSystem, contacts: tuple[AnyContact, ...]) -> TreeSystem:
 
 def without_contacts(tree: TreeSystem) -> TreeSystem:
     """A tree whose constraints all act in both directions."""
-    return eqx.tree_at(lambda x: x.further, _with(tree, ()), bilateral(tree.further))
+    return eqx.tree_at(lambda x: x.further, with_contacts(tree, ()), bilateral(tree.further))
 
 
 def _least(A: np.ndarray, b: np.ndarray, B: np.ndarray, h: np.ndarray, rcond: float) -> np.ndarray:
@@ -101,7 +103,7 @@ def _nearest(tree: TreeSystem, q: np.ndarray) -> tuple[np.ndarray, np.ndarray, n
             G, y, slopes = N @ root, np.zeros(len(M), M.dtype), np.zeros((gap.size, len(M)), M.dtype)
         good = gap.min() >= -clear and np.max(np.abs(phi), initial=0) <= tolerance_of(q.dtype)
         near = moved <= by_precision(q.dtype, *_NEAR)
-        if (any_will_do and (good or moved <= clear)) or (good and near) or not np.all(np.isfinite(gap)):
+        if (any_will_do and (good or moved <= clear)) or not np.all(np.isfinite(gap)):
             break
         any_will_do |= near or i >= _NEAREST
         D = np.eye(q.size)
@@ -150,8 +152,10 @@ def cleared(
     lost = [x for x in tree.mechanism.contacts if left.keys() & x.row_names and stuck.issuperset(x.row_names)]
     if lost:
         kept = tuple(x for x in tree.mechanism.contacts if x not in lost)
-        of_lost = Feature("contact", tuple(x.name for x in lost), "ignored", "no motion changes their overlap")
-        tree, q, v, features = cleared(_with(tree, kept), q, v, start)
+        of_lost = Feature(
+            "contact", tuple(x.name for x in lost), "ignored", "no motion changes their overlap"
+        )
+        tree, q, v, features = cleared(with_contacts(tree, kept), q, v, start)
         return tree, q, v, [of_lost, *features]
     if left:
         raise InputError(

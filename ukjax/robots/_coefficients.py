@@ -19,7 +19,7 @@ class Coefficients(NamedTuple):
     by_name: dict[frozenset[str], float]
 
     def of(self, *names: tuple[str, ...]) -> float | None:
-        """That of one thing or of two, each by the names it goes by: of the pair, else the larger of the two's, else of all."""
+        """That of one thing or of two, each by its names: of the pair, else the larger of the two's, else of all."""
         if len(names) == 2:
             pairs = [
                 self.by_name[key]
@@ -44,7 +44,7 @@ def coefficients(what: str, value: Any, most: float) -> Coefficients:
 
     **Raises:** `InputError` for anything but a number of 0 to `most`, or a mapping of names and pairs to such.
     """
-    such = f"{what} must be a number, or map geoms, bodies, joints and pairs of them to numbers, as {{('foot', 'floor'): 0.5}}"
+    such = f"{what} must be a number, or map geoms, bodies, joints and pairs to such, as {{('foot', 'floor'): 0.5}}"
 
     def checked(x: Any) -> float:
         number = np.asarray(real_array(f"a value of {what}", x))

@@ -128,7 +128,12 @@ def actuators(at: Reference, lengths: Mapping[int, Lengths | Path], inputs: Actu
         terms, reference, balls = zip(*found.lengths, strict=True)
         own = Lengths.of(terms, reference, balls if max(balls) >= 0 else ())
         forces = _forces(model, found.on_coordinates)
-        loads.append(Actuators("actuators", own, forces, inputs, jnp.asarray(limits), joints))
+        which = tuple(found.on_coordinates)
+        several = np.array([all(place is None for place, *_ in x) for x in terms], bool)
+        first = np.asarray(model.actuator_gear)[[_first(model, "out", i) for i in which], 0]
+        geared = tuple(np.flatnonzero((first != 0) & ~several).tolist())
+        range_of, gear = jnp.asarray(limits), jnp.asarray(first)
+        loads.append(Actuators("actuators", own, forces, inputs, range_of, joints, gear, geared, which))
     if found.on_bodies and inputs.takes > 1:
         raise InputError(
             f"ctrl must not look at q and v, since actuator '{at.names.actuators[found.on_bodies[0]]}' works on a site "
@@ -136,7 +141,7 @@ def actuators(at: Reference, lengths: Mapping[int, Lengths | Path], inputs: Actu
         )
     for i, transmission in zip(found.on_bodies, found.transmissions, strict=True):
         forces = _forces(model, [i])
-        loads.append(BodyActuator(f"actuator {at.names.actuators[i]}", transmission, forces, inputs))
+        loads.append(BodyActuator(f"actuator {at.names.actuators[i]}", transmission, forces, inputs, i))
     rows += _joint_limits(at, found)
     return FeatureParts(loads=tuple(loads), features=features(rows))
 

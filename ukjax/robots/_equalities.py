@@ -61,7 +61,7 @@ class Weld(AbstractJoint):
     """A weld that may be open in the reference posture: a frame of the child meets one of the parent. 6 rows.
 
     Three are x' - x, three the vector part of the quaternion of the child's frame against the parent's, which is
-    sin(angle / 2) times the axis. Half a turn away that has no slope along the axis, as MuJoCo's, so nothing turns it back.
+    sin(angle / 2) times the axis. Half a turn away that has no slope along the axis, as MuJoCo's: nothing turns it back.
 
     **Arguments:**
 

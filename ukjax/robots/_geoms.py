@@ -26,7 +26,6 @@ def rigid_words(what: str, e: float) -> str:
     return f"{what}, {f'with restitution {e:.3g}' if e else 'without restitution'}, not soft"
 
 
-
 class Touch(NamedTuple):
     """Two geoms that may touch.
 
@@ -104,7 +103,13 @@ def touching(at: Reference) -> Iterator[Touch]:
         i, j = int(model.pair_geom1[k]), int(model.pair_geom2[k])
         given.add((min(i, j), max(i, j)))
         margin = float(model.pair_margin[k] - model.pair_gap[k])
-        yield Touch((i, j), np.array(model.pair_friction[k][:2]), int(model.pair_dim[k]), margin, np.array(model.pair_solref[k]))
+        yield Touch(
+            (i, j),
+            np.array(model.pair_friction[k][:2]),
+            int(model.pair_dim[k]),
+            margin,
+            np.array(model.pair_solref[k]),
+        )
     excluded = {tuple(sorted((int(x) >> 16, int(x) & 0xFFFF))) for x in model.exclude_signature}
     kind, affinity = np.array(model.geom_contype), np.array(model.geom_conaffinity)
     active = np.flatnonzero(kind | affinity).tolist()

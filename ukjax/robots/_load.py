@@ -65,7 +65,7 @@ def load(
       contact of moving bodies, and pairs of geoms or bodies by name, such as `("foot", "floor")`.
     - `restitution`: e of Newton's law of impact, from 0 to 1: one for all contacts and stops, or by geom, body, joint,
       tendon and pair of geoms or bodies, of which a pair counts before one, and of two the larger; by default as the
-      file's `solref` implies: of a damping ratio zeta < 1 that of a spring and a damper that do not pull (`"-1000 0"`: 1),
+      file's `solref` implies: of a damping ratio below 1 that of a spring and a damper that do not pull (`"-1000 0"`: 1),
       else 0.
     - `friction`: mu of contacts likewise, by default the file's.
     - `start`: what becomes of one that is beyond limits or in contact: by `"nearest"` the robot starts at the nearest
@@ -127,9 +127,7 @@ def _inputs(at: Reference, ctrl: Any, key: int | None) -> ActuatorInputs:
     """The inputs of the actuators, at a keyframe by default as there."""
     model = at.model
     given, act = (
-        (np.zeros(model.nu), np.zeros(model.na))
-        if key is None
-        else (model.key_ctrl[key], model.key_act[key])
+        (np.zeros(model.nu), np.zeros(model.na)) if key is None else (model.key_ctrl[key], model.key_act[key])
     )
     return inputs_of(ctrl, np.array(given), np.array(act), at.names.actuators)
 

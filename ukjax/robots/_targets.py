@@ -21,19 +21,25 @@ def _servo(model: Any, i: int) -> bool:
 
 
 def on_joint(at: Reference, i: int, gear: np.ndarray) -> tuple[list[Term], float, int]:
-    """The terms of its length, what it is in the reference posture, and where a quaternion that it knows starts, or -1."""
+    """The terms of its length, what it is in the reference posture, and where its quaternion starts, or -1."""
     model, joint = at.model, int(at.model.actuator_trnid[i][0])
     kind, kinds = int(model.jnt_type[joint]), mujoco().mjtJoint
     q, v = int(model.jnt_qposadr[joint]), int(model.jnt_dofadr[joint])
     if kind in (kinds.mjJNT_HINGE, kinds.mjJNT_SLIDE):
         return [(q, v, float(gear[0]))], float(gear[0] * model.qpos0[model.jnt_qposadr[joint]]), -1
     if model.actuator_trntype[i] == mujoco().mjtTrn.mjTRN_JOINTINPARENT:
-        raise RefusedError("it works in the parent's frame of a ball or free joint, so here it exerts no force")
+        raise RefusedError(
+            "it works in the parent's frame of a ball or free joint, so here it exerts no force"
+        )
     frame = frame_of(at, "body", int(model.jnt_bodyid[joint]))[2]
     ball = kind == kinds.mjJNT_BALL
     turning = frame @ (gear[:3] if ball else gear[3:])
     forces = turning if ball else np.concatenate([gear[:3], turning])
-    return [(None, v + k, float(x)) for k, x in enumerate(forces)], 0.0, q if ball and _servo(model, i) else -1
+    return (
+        [(None, v + k, float(x)) for k, x in enumerate(forces)],
+        0.0,
+        q if ball and _servo(model, i) else -1,
+    )
 
 
 def _within(model: Any, body: int, ancestor: int) -> bool:
