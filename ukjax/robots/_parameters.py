@@ -331,9 +331,8 @@ def _of_drives(field: str) -> _Kind:
     def put(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
         for name, x in values.items():
             at, n = _drives(tree, axes)[name]
-            tree = eqx.tree_at(
-                lambda x: getattr(at(x).forces, field), tree, replace_fn=lambda y: y.at[n].set(x)
-            )
+            new = getattr(at(tree).forces, field).at[n].set(x)
+            tree = eqx.tree_at(lambda x, at=at: getattr(at(x).forces, field), tree, new)
         return tree
 
     return _Kind(known, put)
@@ -356,7 +355,7 @@ def _geared(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
         load = at(tree)
         if isinstance(load, Actuators):
             lengths, share = load.lengths, x / load.gear[n]
-            where = lambda y: (at(y).lengths.coefficients, at(y).lengths.reference, at(y).gear)
+            where = lambda y, at=at: (at(y).lengths.coefficients, at(y).lengths.reference, at(y).gear)
             new = (
                 lengths.coefficients.at[n].multiply(share),
                 lengths.reference.at[n].multiply(share),
@@ -364,7 +363,7 @@ def _geared(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
             )
             tree = eqx.tree_at(where, tree, new)
         else:
-            tree = eqx.tree_at(lambda y: at(y).transmission.gear, tree, x)
+            tree = eqx.tree_at(lambda y, at=at: at(y).transmission.gear, tree, x)
     return tree
 
 
