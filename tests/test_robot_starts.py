@@ -120,7 +120,8 @@ def test_quaternions_of_mujoco_are_of_unit_length():
 
 def test_weld_half_a_turn_apart():
     text = """<mujoco><option gravity="0 0 0"><flag contact="disable"/></option><worldbody>
-      <body name="a"><freejoint/><geom size=".1"/></body><body name="b" quat="0 1 0 0"><freejoint/><geom size=".1"/></body>
+      <body name="a"><freejoint/><geom size=".1"/></body>
+      <body name="b" quat="0 1 0 0"><freejoint/><geom size=".1"/></body>
       </worldbody><equality><weld name="w" body1="a" body2="b" relpose="0 0 0 1 0 0 0"/></equality></mujoco>"""
     model = mujoco.MjModel.from_xml_string(text)
     data = mujoco.MjData(model)
@@ -133,7 +134,8 @@ def test_weld_half_a_turn_apart():
 
 
 def _urdf(axes):
-    inertial = '<inertial><origin xyz="0 0 -.5"/><mass value="1"/><inertia ixx=".1" iyy=".1" izz=".05" ixy="0" ixz="0" iyz="0"/></inertial>'
+    inertial = """<inertial><origin xyz="0 0 -.5"/><mass value="1"/>
+      <inertia ixx=".1" iyy=".1" izz=".05" ixy="0" ixz="0" iyz="0"/></inertial>"""
     joints = "".join(
         f'<joint name="j{i}" type="continuous"><parent link="l{i}"/><child link="l{i + 1}"/><axis xyz="{axis}"/></joint>'
         for i, axis in enumerate(axes)
