@@ -93,7 +93,7 @@ def _nearest(tree: TreeSystem, q: np.ndarray) -> tuple[np.ndarray, np.ndarray, n
     at, t, turning = AtStates(_at_posture, tree).one, np.zeros((), q.dtype), quaternions(tree)
     rcond, clear = GramSchmidt().threshold(q.dtype), by_precision(q.dtype, *_CLEAR)
     start, moved, any_will_do = q, np.inf, False
-    M, N, root, G, y, slopes = (np.zeros((0, 0)),) * 6
+    M, N, root, G, y, slopes, gap = (np.zeros((0, 0)),) * 7
     for i in range(_TRIES):
         gap, slope, (phi, J, M, *rates) = at(t, q)
         if not i:

@@ -93,7 +93,8 @@ def tendon_stops(at: Reference, chosen: Chosen, lengths: Mapping[int, Lengths | 
                 rows += chosen.left_out(feature, [name], word)
                 continue
             if word == "limits":
-                found += _stops(own, *map(float, model.tendon_range[i]), e)
+                low, high = map(float, model.tendon_range[i])
+                found += _stops(own, low, high, e)
                 rows += e_rows
             else:
                 found.append(JointFriction(own, float(loss[i])))

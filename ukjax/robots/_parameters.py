@@ -304,7 +304,8 @@ def _rubbed(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
         i, old = own
         of_joints = {k: name for name, v in _velocities(tree).items() for k in v}
         places = old.rate.places  # pyright: ignore[reportFunctionMemberAccess]
-        limit = jnp.stack([values.get(of_joints[k], x) for k, x in zip(places, old.limit, strict=True)])
+        given = (values.get(of_joints[k]) for k in places)
+        limit = jnp.stack([old if new is None else new for old, new in zip(old.limit, given, strict=True)])
         tree = eqx.tree_at(lambda x: x.further[i].limit, tree, limit)
     return _of_contacts((JointFriction,), "limit").put(tree, axes, values)
 
