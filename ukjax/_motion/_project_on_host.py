@@ -31,7 +31,7 @@ def _at_velocity(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[
     return inertia(system, t, q, v.size), constraint_rows(system, t, q, v)
 
 
-def _entries(M: Any) -> np.ndarray:
+def entries(M: Any) -> np.ndarray:
     return np.asarray(M.dense() if isinstance(M, TreeInertia) else M)
 
 
@@ -59,7 +59,7 @@ def positions_on_host(at: Callable[[np.ndarray], tuple[Any, ...]], q: Any, rcond
     phi, J, M, *rates = at(q)
     if not phi.size:
         return q
-    M, E, unit = _entries(M), np.eye(q.size, dtype=q.dtype), np.eye(q.size, dtype=q.dtype)
+    M, E, unit = entries(M), np.eye(q.size, dtype=q.dtype), np.eye(q.size, dtype=q.dtype)
     if rates:  # and the directions that velocities do not reach
         N = rates[0]
         E = np.concatenate([N, unit - N @ np.linalg.pinv(N)], axis=1).astype(q.dtype)
@@ -95,7 +95,7 @@ def projected_on_host(
     M, rows = at(t, q, v)
     A, psi = rows.A[rows.of_velocities], rows.velocity_error[rows.of_velocities]
     if psi.size:
-        G = _metric_root(_entries(M), A)
+        G = _metric_root(entries(M), A)
         v = v - G @ solved_on_host(A @ G, psi, rcond)
         rows = at(t, q, v)[1]
     return q, v, rows

@@ -156,8 +156,11 @@ class Prepared:
         if lost:
             raise InputError(f"the gap of {', '.join(lost)} is not finite at t0.")
         deep = [f"{name} by {-g:.3g}" for name, g in zip(names, gap, strict=True) if g < -rounding_of_gaps(q)]
-        if deep:
-            raise InputError(f"the start penetrates {', '.join(deep)}: gaps must be zero or positive at t0.")
+        if deep and asked.start_tolerance != np.inf:
+            raise InputError(
+                f"the start penetrates {', '.join(deep)}: gaps must be zero or positive at t0, unless "
+                "start_tolerance=inf says that it may be pushed out."
+            )
         return y
 
 

@@ -1,7 +1,6 @@
 """The kinds of constraints: what each says of a system's positions, velocities or accelerations."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, final
 
 import equinox as eqx
@@ -10,6 +9,7 @@ from jaxtyping import Array
 from .._misc._called import called
 from .._misc._errors import InputError
 from .._misc._types import Coordinates, Time, Velocities
+from .._misc._unchecked import unchecked
 from ._constraint_names import Kind, constraint_name, names_by_kind
 from ._together import AbstractTogether
 from ._unilateral import AbstractUnilateral
@@ -221,7 +221,9 @@ def as_constraints(value: Any) -> tuple[Any, ...]:
             f"Unilateral(fn), got {got}."
         )
     names = names_by_kind([c.name for c in value], [c.kind for c in value])
-    return tuple(c if c.name == name else replace(c, name=name) for c, name in zip(value, names, strict=True))
+    # Not by `replace`, which would check numbers again that may stand for shapes.
+    renamed = lambda c, name: unchecked(type(c), **(vars(c) | {"name": name}))
+    return tuple(c if c.name == name else renamed(c, name) for c, name in zip(value, names, strict=True))
 
 
 def bilateral(value: Any) -> tuple[AbstractConstraint, ...]:

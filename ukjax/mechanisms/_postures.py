@@ -118,13 +118,13 @@ def with_unit_quaternions(system: MechanismSystem, q: Coordinates) -> Coordinate
     - `q`: its coordinates.
     """
     xp = module_for(q)
-    for i in _quaternions(system):
+    for i in quaternions(system):
         p = q[i : i + 4]
         q = xp.concatenate([q[:i], p / xp.sqrt(xp.dot(p, p)), q[i + 4 :]])
     return q
 
 
-def _quaternions(system: MechanismSystem) -> list[int]:
+def quaternions(system: MechanismSystem) -> list[int]:
     """Where the coordinates of each quaternion start."""
     if isinstance(system, TreeSystem):
         return [element.q for element in system.order.layout.elements if element.kind == "ball"]

@@ -132,6 +132,8 @@ class Actuators(AbstractCoordinateLoad):
 
     - `lengths`: theirs.
     - `limits`: of each joint that has one, its velocity's number; with `joint_ranges` (j, 2).
+    - `gear`: the ratio that is in the lengths (k,); `geared` says which have one, unlike those on balls and free joints.
+    - `which`: the numbers of the actuators.
     """
 
     name: str = eqx.field(static=True)
@@ -140,6 +142,9 @@ class Actuators(AbstractCoordinateLoad):
     inputs: ActuatorInputs
     joint_ranges: Float[Array, "j 2"]
     limits: tuple[int, ...] = eqx.field(static=True)
+    gear: Float[Array, " k"]
+    geared: tuple[int, ...] = eqx.field(static=True)
+    which: tuple[int, ...] = eqx.field(static=True)
 
     def rate(self, q: Coordinates, v: Velocities) -> Float[Array, " k+j"]:
         return jnp.concatenate([self.lengths.rate(v), v[np.array(self.limits, int)]])
@@ -169,6 +174,7 @@ class BodyActuator(AbstractLoad):
     transmission: AbstractTransmission
     forces: Forces
     inputs: ActuatorInputs
+    number: int = eqx.field(static=True)
 
     @property
     def bodies(self) -> tuple[str, ...]:

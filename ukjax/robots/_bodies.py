@@ -5,10 +5,15 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
+from .._compiler import at_state
 from .._misc._errors import InputError
-from ..mechanisms import GROUND, Body
+from .._misc._types import Coordinates, Time
+from ..mechanisms import GROUND, Body, TreeSystem
 from ._reference import Reference, cleaned
+
+_SINGULAR = 1e3  # roundings of a mass matrix with a diagonal of 1
 
 
 def _merged(at: Reference, members: list[int]) -> tuple[float, np.ndarray, np.ndarray]:
@@ -25,11 +30,10 @@ def _merged(at: Reference, members: list[int]) -> tuple[float, np.ndarray, np.nd
 
 
 def _body(name: str, mass: float, centre: np.ndarray, inertia: np.ndarray, points: dict[str, Any]) -> Body:
-    """The body, also where its moments are such that no body can have them, as in some files."""
-    body = Body(name, mass, centre, np.ones(3), points, "joints")
-    return eqx.tree_at(
-        lambda x: x.inertia, body, jnp.asarray(0.5 * (inertia + inertia.T), body.inertia.dtype)
-    )
+    """The body, also without mass, and where its moments are such that no body can have them, as in some files."""
+    body = Body(name, 1.0, centre, np.ones(3), points, "joints")
+    numbers = (jnp.asarray(x, body.inertia.dtype) for x in (mass, 0.5 * (inertia + inertia.T)))
+    return eqx.tree_at(lambda x: (x.mass, x.inertia), body, tuple(numbers))
 
 
 def bodies(at: Reference) -> list[Body]:
@@ -38,8 +42,6 @@ def bodies(at: Reference) -> list[Body]:
     **Arguments:**
 
     - `at`: the model in its reference posture.
-
-    **Raises:** `InputError` for a body that moves and has no mass.
     """
     members: dict[str, list[int]] = {}
     for i, carrier in enumerate(at.carriers):
@@ -50,11 +52,28 @@ def bodies(at: Reference) -> list[Body]:
         if name == GROUND:
             continue
         mass, centre, inertia = _merged(at, own)
-        if not mass > 0:
-            raise InputError(f"body '{name}' moves and has no mass: give it one in the file.")
         named = {frame: x for frame, (carrier, x) in points.items() if carrier == name}
         found.append(_body(name, mass, centre, inertia, named))
     return found
+
+
+def _mass_matrix(tree: TreeSystem, t: Time, q: Coordinates) -> Array:
+    return tree.mass_matrix(t, q)
+
+
+def require_unique_motion(tree: TreeSystem, q: Coordinates) -> None:
+    """Raises `InputError` where bodies without mass leave an acceleration open."""
+    light = [body.name for body in tree.bodies if float(body.mass) == 0]
+    if not light:
+        return
+    M = at_state(_mass_matrix, tree, np.zeros((), q.dtype), q)
+    size = np.sqrt(np.diag(M))
+    if size.min() > 0 and np.linalg.eigvalsh(M / np.outer(size, size))[0] > _SINGULAR * np.finfo(M.dtype).eps:
+        return
+    raise InputError(
+        f"of bodies without mass, {', '.join(map(repr, light))}, some can move while nothing with mass does, so that no "
+        "acceleration follows: give them a mass, or their joints an armature, in the file."
+    )
 
 
 def frames(at: Reference) -> dict[str, tuple[str, np.ndarray]]:

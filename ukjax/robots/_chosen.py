@@ -1,10 +1,12 @@
 """What of a file's limits, dry friction and contacts a robot takes over."""
 
+import math
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from .._misc._arguments import is_list
 from .._misc._errors import InputError
+from ._coefficients import Coefficients, coefficients
 from ._rows import Row
 
 _WORDS = ("limits", "friction", "ground", "self")
@@ -16,11 +18,14 @@ class Chosen(NamedTuple):
     - `words`: of `"limits"`, `"friction"`, `"ground"`, `"self"`.
     - `pairs`: of geoms or bodies whose contact is taken besides.
     - `given`: whether it was given, so that what is left out is so on purpose.
+    - `restitution`, `friction`: in place of the file's.
     """
 
     words: frozenset[str]
     pairs: frozenset[frozenset[str]]
     given: bool
+    restitution: Coefficients = Coefficients(None, {})
+    friction: Coefficients = Coefficients(None, {})
 
     def has(self, word: str) -> bool:
         """Whether something is taken over.
@@ -54,15 +59,19 @@ class Chosen(NamedTuple):
         return {frozenset((a, b)) for a in first for b in second} & self.pairs
 
 
-def chosen(contact: Any) -> Chosen:
-    """The choice that a user made.
-
-    **Arguments:**
-
-    - `contact`: as given to `load`.
+def chosen(contact: Any, restitution: Any, friction: Any) -> Chosen:
+    """The choice that a user made, as given to `load`.
 
     **Raises:** `InputError` for anything else.
     """
+    found = _chosen_parts(contact)
+    return found._replace(
+        restitution=coefficients("restitution", restitution, 1.0),
+        friction=coefficients("friction", friction, math.inf),
+    )
+
+
+def _chosen_parts(contact: Any) -> Chosen:
     if contact is None or isinstance(contact, bool):
         return Chosen(frozenset(_WORDS if contact else ()), frozenset(), contact is not None)
     such = f"True, False, or a list of {', '.join(map(repr, _WORDS))} and pairs of geoms or bodies ('foot', 'floor')"

@@ -1,36 +1,40 @@
-"""A start that is clear: out of what it would penetrate, and beyond no limit."""
+"""A start that is clear: the nearest one that penetrates nothing and is beyond no limit."""
 
 from collections.abc import Sequence
-from typing import final
+from typing import Any, Literal
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler import at_state
+from .._compiler import AtStates, at_state
 from .._misc._errors import InputError
-from .._misc._types import Coordinates, Time, Velocities
-from .._motion._project import project
-from .._system._constraint import Holonomic, bilateral
+from .._misc._types import Coordinates, Time, Velocities, as_jax, by_precision
+from .._motion._project import project, tolerance_of
+from .._motion._project_on_host import at_position, entries
+from .._pseudoinverse import GramSchmidt, unit_rows_on_host
+from .._system._constraint import bilateral
 from .._system._unilateral import Unilateral
-from ..mechanisms import GROUND, Contact, Mechanism, TreeSystem
+from ..mechanisms import Mechanism, TreeSystem
 from ..mechanisms._contact_rows import unilateral_rows
+from ..mechanisms._contacts import AnyContact
+from ..mechanisms._postures import quaternions, with_unit_quaternions
 from ._report import Feature
 
-_CLEAR = 1e-10  # of a gap [m], [rad]: what a projection leaves is less
-_TRIES = 10  # each adds what is newly penetrated; a few are many
+Start = Literal["nearest", "as it is"]
 
-
-@final
-class _Some(eqx.Module):
-    """Some of the gaps of a tree."""
-
-    tree: TreeSystem
-    which: tuple[int, ...] = eqx.field(static=True)
-
-    def __call__(self, t: Time, q: Coordinates) -> Array:
-        return _gaps(self.tree, t, q)[np.array(self.which)]
+_CLEAR = (1e-10, 1e-5)  # of a gap [m], [rad]: a run takes ten times that for zero
+_NEAR = (1e-7, 1e-4)  # what steps towards the nearest posture end with
+# Steps towards the nearest posture, then towards any: far from gaps' linear range the first may go round in circles.
+_NEAREST, _TRIES = 20, 40
+_FARTHEST = 0.5  # that a coordinate moves in one step [m], [rad]
+# Of the largest row: so gaps that cannot be opened together are missed by little. What others are missed by goes with
+# its square, and a last step mends it.
+_SLACK = 1e-4
+_CONSTANT = (1e-9, 1e-5)  # a slope of a gap [m/m], [m/rad] of what no motion changes
+_SHOWN = 5  # coordinates and gaps in a sentence
 
 
 def _rows(tree: TreeSystem) -> Sequence[Unilateral]:
@@ -41,77 +45,127 @@ def _gaps(tree: TreeSystem, t: Time, q: Coordinates) -> Array:
     return jnp.concatenate([x.gaps(t, q) for x in _rows(tree)])
 
 
-def _gaps_at(tree: TreeSystem, q: Coordinates) -> np.ndarray:
-    """By NumPy: nothing is compiled."""
-    return at_state(_gaps, tree, np.zeros((), q.dtype), q)
+def _at_posture(tree: TreeSystem, t: Time, q: Coordinates) -> tuple[Array, Array, tuple[Any, ...]]:
+    """Gaps, their slopes, and the same of what holds in both directions, with inertia."""
+    gaps = lambda q: _gaps(tree, t, q)
+    return gaps(q), jax.jacfwd(gaps)(q), at_position(without_contacts(tree), t, q)
 
 
-def _with(tree: TreeSystem, contacts: tuple) -> TreeSystem:
+def with_contacts(tree: TreeSystem, contacts: tuple[AnyContact, ...]) -> TreeSystem:
+    """A tree with other limits, contacts and dry friction."""
     m = tree.mechanism
-    return eqx.tree_at(
-        lambda x: x.mechanism,
-        tree,
-        Mechanism(m.bodies, m.joints, m.loads, m.name, m.visuals, contacts, m.offsets),
-    )
+    other = Mechanism(m.bodies, m.joints, m.loads, m.name, m.visuals, contacts, m.offsets)
+    return eqx.tree_at(lambda x: x.mechanism, tree, other)
 
 
 def without_contacts(tree: TreeSystem) -> TreeSystem:
-    """A tree whose constraints all act in both directions.
+    """A tree whose constraints all act in both directions."""
+    return eqx.tree_at(lambda x: x.further, with_contacts(tree, ()), bilateral(tree.further))
 
-    **Arguments:**
 
-    - `tree`: the tree.
+def _least(A: np.ndarray, b: np.ndarray, B: np.ndarray, h: np.ndarray, rcond: float) -> np.ndarray:
+    """x of least norm with A x = b and B x >= h, which is missed by little where nothing else does.
+
+    Inequalities by a dual problem of least squares over signs (Lawson and Hanson 1974, section 23.4, LDP).
     """
-    further = bilateral(tree.further)
-    return eqx.tree_at(lambda x: x.further, _with(tree, ()), further)
+    from scipy.optimize import nnls
+
+    unit, norms = unit_rows_on_host(A)
+    inverse = np.linalg.pinv(unit, rcond=rcond)
+    x = inverse @ (b / norms)
+    h, free = h - B @ x, B - (B @ inverse) @ unit
+    size = h.max(initial=0)
+    if size <= 0:
+        return x
+    slack = _SLACK * np.sqrt(np.sum(free**2, axis=1).max()) or 1.0
+    rows = np.concatenate([free, slack * np.eye(len(h))], axis=1)
+    E = np.concatenate([rows.T, h[None] / size])
+    miss = E @ nnls(E, np.eye(len(E))[-1])[0] - np.eye(len(E))[-1]
+    return x - size * miss[: x.size] / miss[-1]
+
+
+def _nearest(tree: TreeSystem, q: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The posture nearest to q, in the mass metric there, that is clear, and its gaps; negative where none was reached;
+    and which gaps no motion changes.
+
+    Displacements are G y with G G^T = N M^-1 N^T, and each step is the least |y| for gaps and constraints linear in y.
+    """
+    at, t, turning = AtStates(_at_posture, tree).one, np.zeros((), q.dtype), quaternions(tree)
+    rcond, clear = GramSchmidt().threshold(q.dtype), by_precision(q.dtype, *_CLEAR)
+    start, moved, any_will_do = q, np.inf, False
+    M, N, root, G, y, slopes, gap = (np.zeros((0, 0)),) * 7
+    for i in range(_TRIES):
+        gap, slope, (phi, J, M, *rates) = at(t, q)
+        if not i:
+            M = entries(M)
+            least = np.finfo(M.dtype).eps * np.trace(M) * np.eye(len(M))  # of bodies without inertia
+            root, N = np.linalg.inv(np.linalg.cholesky(M + least)).T, rates[0] if rates else np.eye(len(M))
+            G, y, slopes = N @ root, np.zeros(len(M), M.dtype), np.zeros((gap.size, len(M)), M.dtype)
+        good = gap.min() >= -clear and np.max(np.abs(phi), initial=0) <= tolerance_of(q.dtype)
+        near = moved <= by_precision(q.dtype, *_NEAR)
+        if (any_will_do and (good or moved <= clear)) or not np.all(np.isfinite(gap)):
+            break
+        any_will_do |= near or i >= _NEAREST
+        D = np.eye(q.size)
+        for k in turning:  # quaternions keep their length
+            p, raw = q[k : k + 4], (start + G @ y)[k : k + 4]
+            D[k : k + 4, k : k + 4] -= np.outer(p, p)
+            D[k : k + 4, k : k + 4] /= np.linalg.norm(raw)
+        slopes = slope @ D @ N
+        # Of shapes about one point there is none: nothing is known to part them.
+        slopes = np.where(np.abs(slopes) > by_precision(q.dtype, *_CONSTANT), slopes, 0)
+        A, B, home = J @ D @ G, slopes @ root, y if any_will_do else 0 * y
+        d = home + _least(A, A @ (y - home) - phi, B, B @ (y - home) - gap, rcond) - y
+        far = np.max(np.abs(G @ d), initial=0)
+        y = y + d * min(1.0, _FARTHEST / max(far, _FARTHEST))
+        before, q = q, np.asarray(with_unit_quaternions(tree, start + G @ y), start.dtype)  # pyright: ignore
+        moved = np.max(np.abs(q - before), initial=0)
+    return q, gap, ~np.any(slopes, axis=1)
+
+
+def _shown(what: dict[str, float]) -> str:
+    """Names and numbers, the largest first."""
+    largest = sorted(what.items(), key=lambda x: -abs(x[1]))
+    more = f" and {len(largest) - _SHOWN} more" if len(largest) > _SHOWN else ""
+    return ", ".join(f"{name} by {x:.3g}" for name, x in largest[:_SHOWN]) + more
 
 
 def cleared(
-    tree: TreeSystem, q: Coordinates, v: Velocities
+    tree: TreeSystem, q: Coordinates, v: Velocities, start: Start
 ) -> tuple[TreeSystem, Coordinates, Velocities, list[Feature]]:
-    """A tree and a start that penetrates nothing, and what became of contacts for that.
+    """A tree and a start that penetrates nothing, and what is to be said of it.
 
-    Moving bodies that overlap at the start do not touch each other: they are meant to overlap. Out of limits and of what
-    stands still the start moves, as little as it can in the mass metric.
-
-    **Arguments:**
-
-    - `tree`: the tree.
-    - `q`, `v`: the start, its loops closed.
-
-    **Raises:** `InputError` where that does not come to an end.
+    **Raises:** `InputError` where none is found.
     """
     if not _rows(tree):
         return tree, q, v, []
-    names = [name for x in _rows(tree) for name in x.names]
-    below = {name for name, gap in zip(names, _gaps_at(tree, q), strict=True) if gap < -_CLEAR}
-    overlap = [
-        x
-        for x in tree.mechanism.contacts
-        if isinstance(x, Contact) and GROUND not in x.bodies and below & set(x.row_names)
-    ]
-    tree = _with(tree, tuple(x for x in tree.mechanism.contacts if x not in overlap))
-    features = [
-        Feature("contact", tuple(x.name for x in overlap), "ignored", "the two overlap at the start"),
-    ]
-    if not _rows(tree):
-        return tree, q, v, features
-    names, held = [name for x in _rows(tree) for name in x.names], set[int]()
-    smooth = without_contacts(tree)
-    for _ in range(_TRIES):
-        gaps = _gaps_at(tree, q)
-        new = set(np.flatnonzero(gaps < -_CLEAR).tolist()) - held
-        if not new:
-            break
-        held |= new
-        rows = Holonomic(_Some(tree, tuple(sorted(held))), name="gaps that were negative")
-        q, v = project(eqx.tree_at(lambda x: x.further, smooth, (*smooth.further, rows)), 0.0, q, v)
-    if (gaps := _gaps_at(tree, q)).min() < -_CLEAR:
-        worst = names[int(np.argmin(gaps))]
-        raise InputError(
-            f"the start is beyond '{worst}' by {-gaps.min():.2g}, and no posture near it is not: give another keyframe, "
-            "or choose what touches by contact=[...]."
+    names, clear = [name for x in _rows(tree) for name in x.names], by_precision(q.dtype, *_CLEAR)
+    below = lambda gaps: {name: -gap for name, gap in zip(names, gaps, strict=True) if not gap >= -clear}
+    deep = below(at_state(_gaps, tree, np.zeros((), q.dtype), q))
+    if not deep:
+        return tree, q, v, []
+    if start == "as it is":
+        why = f"as it is, by {_shown(deep)}: simulate(contact='steps', start_tolerance=inf) starts there"
+        return tree, q, v, [Feature("start beyond a gap", tuple(deep), why=why)]
+    nearest, gaps, constant = _nearest(tree, np.asarray(q))
+    left, stuck = below(gaps), {name for name, still in zip(names, constant, strict=True) if still}
+    lost = [x for x in tree.mechanism.contacts if left.keys() & x.row_names and stuck.issuperset(x.row_names)]
+    if lost:
+        kept = tuple(x for x in tree.mechanism.contacts if x not in lost)
+        of_lost = Feature(
+            "contact", tuple(x.name for x in lost), "ignored", "no motion changes their overlap"
         )
-    moved = tuple(names[i] for i in sorted(held))
-    features.append(Feature("start beyond a gap", moved, "approximated", "moved onto it"))
-    return tree, q, v, features
+        tree, q, v, features = cleared(with_contacts(tree, kept), q, v, start)
+        return tree, q, v, [of_lost, *features]
+    if left:
+        raise InputError(
+            f"the start is beyond {_shown(deep)}, and no posture near it is not: at best it is beyond {_shown(left)}. "
+            "Give another keyframe, choose what touches by contact=[...], or start='as it is'."
+        )
+    moves = zip(tree.labels, nearest - np.asarray(q), strict=True)
+    moved = _shown({label: x for label, x in moves if abs(x) > clear})
+    why = f"by {_shown(deep)}; the nearest posture that is not moves {moved}"
+    q = as_jax(nearest)
+    if bilateral(tree.constraints):
+        q, v = project(without_contacts(tree), 0.0, q, v)
+    return tree, q, v, [Feature("start beyond a gap", tuple(deep), "approximated", why)]

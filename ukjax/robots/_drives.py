@@ -22,7 +22,7 @@ class _Drives(NamedTuple):
     """Actuators on coordinates with their lengths, and those on bodies with what they work on."""
 
     on_coordinates: list[int]
-    lengths: list[tuple[list[Term], float]]
+    lengths: list[tuple[list[Term], float, int]]
     on_bodies: list[int]
     transmissions: list[AbstractTransmission]
 
@@ -43,11 +43,11 @@ def _checked(at: Reference, i: int) -> None:
         ("dynamics", dynamics, ("none", "filter", "filterexact", "integrator")),
     ):
         if kind not in known:
-            raise RefusedError(f"its {what} is '{kind}', which is not supported, so it exerts no force")
+            raise RefusedError(f"its {what} is '{kind}', which is not supported, so here it exerts no force")
     if model.actuator_plugin[i] >= 0:
-        raise RefusedError("it is a plugin, so it exerts no force")
+        raise RefusedError("it is a plugin, so here it exerts no force")
     if is_given(model, "actuator_delay", i):
-        raise RefusedError("its input is delayed, so it exerts no force")
+        raise RefusedError("its input is delayed, so here it exerts no force")
 
 
 def _add(
@@ -63,7 +63,7 @@ def _add(
         terms = zip(
             length.coordinates[0], length.velocities[0], np.asarray(length.coefficients[0]), strict=True
         )
-        own = [(q, v, float(gear[0] * c)) for q, v, c in terms], float(gear[0] * length.reference[0])
+        own = [(q, v, float(gear[0] * c)) for q, v, c in terms], float(gear[0] * length.reference[0]), -1
     else:
         found.transmissions.append(_on_bodies(at, i, kind, gear, lengths.get(target)))
         found.on_bodies.append(i)
@@ -81,7 +81,7 @@ def _on_bodies(at: Reference, i: int, kind: int, gear: np.ndarray, length: Any) 
     if kind == kinds.mjTRN_SLIDERCRANK:
         return crank(at, i, gear)
     raise RefusedError(
-        f"it works on '{_kind(kinds, kind, 'mjTRN_')}', which is not supported, so it exerts no force"
+        f"it works on '{_kind(kinds, kind, 'mjTRN_')}', which is not supported, so here it exerts no force"
     )
 
 
@@ -125,9 +125,15 @@ def actuators(at: Reference, lengths: Mapping[int, Lengths | Path], inputs: Actu
     found, rows = _read(at, lengths)
     if found.on_coordinates:
         joints, limits = _limits(model, found)
-        own = Lengths.of([terms for terms, _ in found.lengths], [x for _, x in found.lengths])
+        terms, reference, balls = zip(*found.lengths, strict=True)
+        own = Lengths.of(terms, reference, balls if max(balls) >= 0 else ())
         forces = _forces(model, found.on_coordinates)
-        loads.append(Actuators("actuators", own, forces, inputs, jnp.asarray(limits), joints))
+        which = tuple(found.on_coordinates)
+        several = np.array([all(place is None for place, *_ in x) for x in terms], bool)
+        first = np.asarray(model.actuator_gear)[[_first(model, "out", i) for i in which], 0]
+        geared = tuple(np.flatnonzero((first != 0) & ~several).tolist())
+        range_of, gear = jnp.asarray(limits), jnp.asarray(first)
+        loads.append(Actuators("actuators", own, forces, inputs, range_of, joints, gear, geared, which))
     if found.on_bodies and inputs.takes > 1:
         raise InputError(
             f"ctrl must not look at q and v, since actuator '{at.names.actuators[found.on_bodies[0]]}' works on a site "
@@ -135,7 +141,7 @@ def actuators(at: Reference, lengths: Mapping[int, Lengths | Path], inputs: Actu
         )
     for i, transmission in zip(found.on_bodies, found.transmissions, strict=True):
         forces = _forces(model, [i])
-        loads.append(BodyActuator(f"actuator {at.names.actuators[i]}", transmission, forces, inputs))
+        loads.append(BodyActuator(f"actuator {at.names.actuators[i]}", transmission, forces, inputs, i))
     rows += _joint_limits(at, found)
     return FeatureParts(loads=tuple(loads), features=features(rows))
 
@@ -196,7 +202,7 @@ def _notes(at: Reference, i: int, name: str) -> list[Row]:
 
 def _limits(model: Any, found: _Drives) -> tuple[tuple[int, ...], np.ndarray]:
     """The velocities of joints whose total actuator force is limited, of those that have any, and the ranges."""
-    acted = {v for terms, _ in found.lengths for _, v, _ in terms}
+    acted = {v for terms, *_ in found.lengths for _, v, _ in terms}
     joints = [
         j for j in range(model.njnt) if model.jnt_actfrclimited[j] and int(model.jnt_dofadr[j]) in acted
     ]

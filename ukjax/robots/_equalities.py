@@ -12,11 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._compiler import at_state
 from .._misc._types import Coordinates, Time
 from .._system._constraint import Holonomic
+from ..mechanisms import TreeSystem
 from ..mechanisms._abstract_joint import AbstractJoint, set_ends
 from ..mechanisms._bodies import checked_array
-from ..mechanisms._placement import AnyPlacement, Placement
+from ..mechanisms._placement import AnyPlacement, Placement, norm
 from ._lengths import Lengths, stacked
 from ._mujoco import mujoco
 from ._parts import FeatureParts
@@ -59,7 +61,7 @@ class Weld(AbstractJoint):
     """A weld that may be open in the reference posture: a frame of the child meets one of the parent. 6 rows.
 
     Three are x' - x, three the vector part of the quaternion of the child's frame against the parent's, which is
-    sin(angle / 2) times the axis.
+    sin(angle / 2) times the axis. Half a turn away that has no slope along the axis, as MuJoCo's: nothing turns it back.
 
     **Arguments:**
 
@@ -96,6 +98,11 @@ class Weld(AbstractJoint):
         self.parent_frame = checked_array(f"the parent's frame of '{name}'", parent_frame, (3, 3))
         self.frame = checked_array(f"the frame of '{name}'", frame, (3, 3))
 
+    def is_half_turned(self, parent: AnyPlacement, child: AnyPlacement) -> Float[Array, ""]:
+        """1 where the frames are half a turn apart, to rounding; else 0."""
+        rows = self.rows(jnp.zeros((), parent.p.dtype), parent, child)
+        return (norm(rows[3:]) > 1.0 - 4.0 * jnp.finfo(rows.dtype).eps).astype(rows.dtype)
+
     def rows(self, t: Time, *placements: AnyPlacement) -> Float[Array, "6"]:
         parent, child = placements
         assert isinstance(parent, Placement)
@@ -106,7 +113,23 @@ class Weld(AbstractJoint):
         least = jnp.finfo(S.dtype).eps
         twice = jnp.sqrt(jnp.where(square > least, square, least))
         vector = jnp.stack([S[2, 1] - S[1, 2], S[0, 2] - S[2, 0], S[1, 0] - S[0, 1]]) / (2.0 * twice)
+        # There S = 2 a a^T - 1, whose skew part has lost the axis a.
+        column = (S + jnp.eye(3, dtype=S.dtype))[:, jnp.argmax(jnp.diag(S))]
+        vector = jnp.where(square > least, vector, column / norm(column))
         return jnp.concatenate([child.point(self.point) - parent.point(self.parent_point), vector])
+
+
+def _half_turns(tree: TreeSystem, t: Time, q: Coordinates) -> Array:
+    at = tree.placements(t, q)
+    welds = [x for x in tree.joints if isinstance(x, Weld)]
+    return jnp.stack([weld.is_half_turned(at[weld.parent], at[weld.child]) for weld in welds])
+
+
+def half_turned(tree: TreeSystem, q: Coordinates) -> tuple[str, ...]:
+    """The names of welds whose frames are half a turn apart."""
+    names = [x.name for x in tree.joints if isinstance(x, Weld)]
+    far = at_state(_half_turns, tree, np.zeros((), q.dtype), q) if names else ()
+    return tuple(name for name, x in zip(names, far, strict=True) if x)
 
 
 def polynomial(coefficients: Float[Array, "5"], x: Array) -> Array:

@@ -11,13 +11,19 @@ from .._system._labels import unique_names
 from ..mechanisms import GROUND, AbstractShape, Capsule, Contact, Cuboid, HalfSpace, Sphere
 from ..mechanisms._contact_pairs import PAIRS
 from ._chosen import Chosen
+from ._coefficients import is_usual, restitution_of
 from ._mujoco import mujoco
 from ._parts import FeatureParts
 from ._reference import Reference
 from ._report import Feature
 from ._rows import Row, features, frame_of
 
-_RIGID = "rigid, without restitution, not soft"
+UNUSED_SOLREF = "its damping ratio is 1 or more, so rigid and without restitution"
+
+
+def rigid_words(what: str, e: float) -> str:
+    """How something soft is used, by its restitution."""
+    return f"{what}, {f'with restitution {e:.3g}' if e else 'without restitution'}, not soft"
 
 
 class Touch(NamedTuple):
@@ -27,12 +33,14 @@ class Touch(NamedTuple):
     - `friction`: sliding, along two directions.
     - `condim`: 1 without friction, 3 with sliding friction, 4 and 6 with friction against turning and rolling.
     - `margin`: the distance at which MuJoCo's contact starts to push.
+    - `solref`: how MuJoCo's contact pushes back (2,).
     """
 
     geoms: tuple[int, int]
     friction: np.ndarray
     condim: int
     margin: float
+    solref: np.ndarray
 
 
 def geom_names(at: Reference) -> tuple[str, ...]:
@@ -63,12 +71,21 @@ def _mixed(model: Any, i: int, j: int) -> Touch:
     """What MuJoCo makes of the coefficients of two geoms."""
     if model.geom_priority[i] != model.geom_priority[j]:
         k = i if model.geom_priority[i] > model.geom_priority[j] else j
-        friction, condim = model.geom_friction[k], model.geom_condim[k]
+        friction, condim, solref = model.geom_friction[k], model.geom_condim[k], model.geom_solref[k]
     else:
+        solref = _mixed_solref(model, i, j)
         friction = np.maximum(model.geom_friction[i], model.geom_friction[j])
         condim = max(model.geom_condim[i], model.geom_condim[j])
     margin = model.geom_margin[i] + model.geom_margin[j] - model.geom_gap[i] - model.geom_gap[j]
-    return Touch((i, j), friction[[0, 0]], int(condim), float(margin))
+    return Touch((i, j), friction[[0, 0]], int(condim), float(margin), np.array(solref))
+
+
+def _mixed_solref(model: Any, i: int, j: int) -> np.ndarray:
+    first, second = model.geom_solref[i], model.geom_solref[j]
+    if first[0] <= 0 or second[0] <= 0:
+        return np.minimum(first, second)
+    a, b = (max(float(model.geom_solmix[k]), mujoco().mjMINVAL) for k in (i, j))
+    return (a * first + b * second) / (a + b)
 
 
 def touching(at: Reference) -> Iterator[Touch]:
@@ -86,7 +103,13 @@ def touching(at: Reference) -> Iterator[Touch]:
         i, j = int(model.pair_geom1[k]), int(model.pair_geom2[k])
         given.add((min(i, j), max(i, j)))
         margin = float(model.pair_margin[k] - model.pair_gap[k])
-        yield Touch((i, j), np.array(model.pair_friction[k][:2]), int(model.pair_dim[k]), margin)
+        yield Touch(
+            (i, j),
+            np.array(model.pair_friction[k][:2]),
+            int(model.pair_dim[k]),
+            margin,
+            np.array(model.pair_solref[k]),
+        )
     excluded = {tuple(sorted((int(x) >> 16, int(x) & 0xFFFF))) for x in model.exclude_signature}
     kind, affinity = np.array(model.geom_contype), np.array(model.geom_conaffinity)
     active = np.flatnonzero(kind | affinity).tolist()
@@ -130,13 +153,7 @@ def _offered(first: AbstractShape | None, second: AbstractShape | None) -> bool:
 
 
 def contacts(at: Reference, chosen: Chosen) -> FeatureParts:
-    """The contacts of geoms, with a ground that stands still and with each other.
-
-    **Arguments:**
-
-    - `at`: the model in its reference posture.
-    - `chosen`: what of contact is used.
-    """
+    """The contacts of geoms, with a ground that stands still and with each other."""
     names, found, rows, asked = geom_names(at), list[Contact](), list[Row](), set[frozenset[str]]()
     for touch in touching(at):
         i, j = sorted(touch.geoms, key=lambda x: at.carriers[at.model.geom_bodyid[x]] == GROUND)
@@ -153,9 +170,16 @@ def contacts(at: Reference, chosen: Chosen) -> FeatureParts:
         if not _offered(first, second):
             rows.append((f"contact of {kinds}", name, "ignored", "these shapes are not offered"))
             continue
-        friction = float(touch.friction[0]) if touch.condim > 1 else 0.0
-        found.append(Contact(first, second, friction=friction, name=name))  # pyright: ignore[reportArgumentType]
-        rows += [("contact", name, "used", _RIGID), *_lost(touch, name)]
+        called = (names[i], bodies[0]), (names[j], bodies[1])
+        e, mu = chosen.restitution.of(*called), chosen.friction.of(*called)
+        if e is None:
+            e = restitution_of(touch.solref)
+            if not (e or is_usual(touch.solref)):
+                rows.append(("solref of a contact", name, "off", UNUSED_SOLREF))
+        if mu is None:
+            mu = float(touch.friction[0]) if touch.condim > 1 else 0.0
+        found.append(Contact(first, second, friction=mu, restitution=e, name=name))  # pyright: ignore[reportArgumentType]
+        rows += [("contact", name, "used", rigid_words("rigid", e)), *_lost(touch, name)]
     _require_asked(at, chosen, names, asked)
     return FeatureParts(contacts=tuple(found), features=(*features(rows), *_exclusions(at)))
 

@@ -1,4 +1,4 @@
-"""Lengths that are linear in the coordinates of a tree: of joints, fixed tendons, and actuators on them."""
+"""Lengths of joints, fixed tendons, and actuators on them: linear in the coordinates, and in the rotations of balls."""
 
 from collections.abc import Sequence
 from typing import final
@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._misc._types import Coordinates, Velocities
+from ._state import rotation_vector
 
 Term = tuple[int | None, int, float]
 """One joint's part in a length: the number of its coordinate, or None where the length does not know it, the number
@@ -19,26 +20,26 @@ of its velocity, and its coefficient."""
 class Lengths(eqx.Module):
     """k lengths l = l0 + sum c_i q_i; each has as many terms as the longest, those it lacks with c = 0.
 
+    That of a servo on a ball is c.x of its rotation vector x, whose rate counts as the angular velocity, as in MuJoCo.
+
     - `coordinates`: the numbers of the coordinates of each; -1 where the length does not know it.
     - `velocities`: the numbers of their velocities.
     - `coefficients`: c (k, terms).
     - `reference`: l0, in the reference posture (k,).
+    - `balls`: where the quaternion of a ball starts, for each length; -1 for none.
     """
 
     coordinates: tuple[tuple[int, ...], ...] = eqx.field(static=True)
     velocities: tuple[tuple[int, ...], ...] = eqx.field(static=True)
     coefficients: Float[Array, "k terms"]
     reference: Float[Array, " k"]
+    balls: tuple[int, ...] = eqx.field(static=True, default=())
 
     @classmethod
-    def of(cls, terms: Sequence[Sequence[Term]], reference: Sequence[float]) -> "Lengths":
-        """From the terms of each.
-
-        **Arguments:**
-
-        - `terms`: of each length.
-        - `reference`: l0.
-        """
+    def of(
+        cls, terms: Sequence[Sequence[Term]], reference: Sequence[float], balls: Sequence[int] = ()
+    ) -> "Lengths":
+        """From the terms of each."""
         width = max((len(own) for own in terms), default=0)
         filled = [[*own, *[(None, 0, 0.0)] * (width - len(own))] for own in terms]
         number = lambda i: -1 if i is None else i
@@ -49,6 +50,7 @@ class Lengths(eqx.Module):
                 np.array([[c for _, _, c in own] for own in filled], float).reshape(len(terms), width)
             ),
             jnp.asarray(np.asarray(reference, float)),
+            tuple(balls),
         )
 
     def __len__(self) -> int:
@@ -63,7 +65,12 @@ class Lengths(eqx.Module):
         """
         at = np.array(self.coordinates, int).reshape(self.coefficients.shape)
         known = (at >= 0).astype(q.dtype)
-        return jnp.sum(known * self.coefficients.astype(q.dtype) * q[np.maximum(at, 0)], axis=1)
+        coefficients = self.coefficients.astype(q.dtype)
+        found = jnp.sum(known * coefficients * q[np.maximum(at, 0)], axis=1)
+        for k, ball in enumerate(self.balls):
+            if ball >= 0:
+                found = found.at[k].add(jnp.dot(coefficients[k, :3], rotation_vector(q[ball : ball + 4])))
+        return found
 
     def rate(self, v: Velocities) -> Float[Array, " k"]:
         """l'.

@@ -13,6 +13,8 @@ from ..mechanisms import JointFriction, Limit
 from ..mechanisms._abstract_length import AbstractLength
 from ..mechanisms._placement import AnyPlacement, Twist, rate_of
 from ._chosen import Chosen
+from ._coefficients import is_usual, restitution_of
+from ._geoms import UNUSED_SOLREF, rigid_words
 from ._joints import kinds
 from ._lengths import Lengths
 from ._mujoco import mujoco
@@ -23,8 +25,6 @@ from ._report import Feature
 from ._rows import Row
 from ._rows import features as as_features
 from ._state import Conversion, conversion
-
-_RIGID = "rigid stops without restitution, not soft"
 
 
 @final
@@ -79,8 +79,9 @@ def tendon_stops(at: Reference, chosen: Chosen, lengths: Mapping[int, Lengths | 
     for i, length in lengths.items():
         name, still = at.names.tendons[i], isinstance(length, Path) and len(length.bodies) < 2
         own = TendonLength(name=name, length=length, turns=_turns(at, i))
+        e, e_rows = _restitution(chosen, name, model.tendon_solref_lim[i])
         for has, feature, word, how in (
-            (limited[i], "tendon limits", "limits", _RIGID),
+            (limited[i], "tendon limits", "limits", rigid_words("rigid stops", e)),
             (loss[i] > 0, "tendon frictionloss", "friction", "it holds at rest, not soft"),
         ):
             if not has:
@@ -92,11 +93,28 @@ def tendon_stops(at: Reference, chosen: Chosen, lengths: Mapping[int, Lengths | 
                 rows += chosen.left_out(feature, [name], word)
                 continue
             if word == "limits":
-                found.append(Limit(own, *map(float, model.tendon_range[i])))
+                low, high = map(float, model.tendon_range[i])
+                found += _stops(own, low, high, e)
+                rows += e_rows
             else:
                 found.append(JointFriction(own, float(loss[i])))
             rows.append((feature, name, "used", how))
     return FeatureParts(contacts=tuple(found), features=as_features(rows))
+
+
+def _stops(of: str | TendonLength, low: float, high: float, e: float) -> list[Limit]:
+    """The limit of a range; none where it has no end, which a file may say of what it calls limited."""
+    lower, upper = (float(x) if np.isfinite(x) else None for x in (low, high))
+    return [] if lower is upper is None else [Limit(of, lower, upper, restitution=e)]
+
+
+def _restitution(chosen: Chosen, name: str, solref: np.ndarray) -> tuple[float, list[Row]]:
+    """That of a stop, and what is to be said of its solref."""
+    given = chosen.restitution.of((name,))
+    if given is not None:
+        return given, []
+    e = restitution_of(solref)
+    return e, [] if e or is_usual(solref) else [("solref of a limit", name, "off", UNUSED_SOLREF)]
 
 
 def _turns(at: Reference, tendon: int) -> bool:
@@ -120,7 +138,7 @@ def limits(at: Reference, chosen: Chosen) -> FeatureParts:
     - `at`: the model in its reference posture.
     - `chosen`: what of contact is used.
     """
-    model, of_kind, found = at.model, kinds(at), []
+    model, of_kind, found, rows = at.model, kinds(at), [], list[Row]()
     limited = np.array(model.jnt_limited, bool) & (not at.disabled("LIMIT"))
     balls = np.isin(np.arange(model.njnt), of_kind["ball"])
     several = limited & balls & (np.array(model.body_jntnum)[model.jnt_bodyid] > 1)
@@ -139,10 +157,12 @@ def limits(at: Reference, chosen: Chosen) -> FeatureParts:
     for i in np.flatnonzero(limited).tolist():
         low, high = (float(x) for x in model.jnt_range[i])
         start = 0.0 if balls[i] else float(model.qpos0[model.jnt_qposadr[i]])
-        found.append(Limit(at.names.joints[i], None if balls[i] else low - start, high - start))
+        e, of_stop = _restitution(chosen, name := at.names.joints[i], model.jnt_solref[i])
+        found += _stops(name, -np.inf if balls[i] else low - start, high - start, e)
+        rows += [("joint limit", name, "used", rigid_words("rigid stops", e)), *of_stop]
     margins = _named(at, limited & (np.array(model.jnt_margin) > 0))
     features += [
-        Feature("joint limit", _named(at, limited), why=_RIGID),
+        *as_features(rows),
         Feature("margin of a limit", margins, "ignored", "stops are where the range ends"),
     ]
     return FeatureParts(contacts=tuple(found), features=tuple(features))

@@ -1,11 +1,11 @@
 """From a robot's file to a tree of `mechanisms`, its start, and the report."""
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, get_args
 
 import numpy as np
 
-from .._misc._arguments import flag
+from .._misc._arguments import flag, one_of
 from .._misc._errors import InputError
 from .._misc._names import unknown_name
 from .._misc._types import as_jax
@@ -14,12 +14,12 @@ from .._system._problem import Problem
 from ..mechanisms import GROUND, Gravity, TreeSystem, tree
 from ..mechanisms._postures import with_unit_quaternions
 from ._actuators import ActuatorInputs, inputs_of
-from ._bodies import bodies, frames
+from ._bodies import bodies, frames, require_unique_motion
 from ._chosen import chosen
-from ._clear import cleared
+from ._clear import Start, cleared
 from ._drives import actuators
-from ._equalities import equalities
-from ._geoms import contacts
+from ._equalities import equalities, half_turned
+from ._geoms import contacts, geom_names
 from ._joints import joints, kinds
 from ._limits import frictions, limits, tendon_stops
 from ._parts import FeatureParts
@@ -42,6 +42,9 @@ def load(
     free_base: bool = False,
     keyframe: str | int | None = None,
     contact: bool | Iterable[str | tuple[str, str]] | None = None,
+    restitution: float | Mapping[str | tuple[str, str], float] | None = None,
+    friction: float | Mapping[str | tuple[str, str], float] | None = None,
+    start: Start = "nearest",
     ctrl: Any = None,
     t1: float = 10.0,
 ) -> Robot:
@@ -60,25 +63,37 @@ def load(
     - `contact`: which inequalities of the file the robot keeps: none by default and by False, True for all, or a list of
       `"limits"` and `"friction"` of joints and tendons, `"ground"` for contact with what stands still, `"self"` for
       contact of moving bodies, and pairs of geoms or bodies by name, such as `("foot", "floor")`.
+    - `restitution`: e of Newton's law of impact, from 0 to 1: one for all contacts and stops, or by geom, body, joint,
+      tendon and pair of geoms or bodies, of which a pair counts before one, and of two the larger; by default as the
+      file's `solref` implies: of a damping ratio below 1 that of a spring and a damper that do not pull (`"-1000 0"`: 1),
+      else 0.
+    - `friction`: mu of contacts likewise, by default the file's.
+    - `start`: what becomes of one that is beyond limits or in contact: by `"nearest"` the robot starts at the nearest
+      posture with all gaps >= 0, by the mass metric, and the report says what moves; by `"as it is"` at that of the file,
+      for `simulate(..., contact="steps", start_tolerance=inf)`, whose first steps push it out.
     - `ctrl`: inputs of the actuators (nu,), a function of (t) or of (t, q, v) that returns them, or a `Tabulated`; by
       default those of the keyframe, or else zeros.
     - `t1`: end of the problem [s].
 
     **Returns:** the `Robot`.
 
-    **Raises:** `InputError` for what is no robot, and with `strict` for what is not modelled; `MissingExtraError`
-    without `mujoco`.
+    **Raises:** `InputError` for what is no robot, with `strict` for what is not modelled, and where no posture near the
+    start is clear, with the depth of each contact by its geoms; `MissingExtraError` without `mujoco`.
     """
-    wanted = chosen(contact)
+    wanted = chosen(contact, restitution, friction)
+    one_of("start", start, get_args(Start))
     for option, value in (("strict", strict), ("merge_fixed", merge_fixed), ("free_base", free_base)):
         flag(option, value)
     read_in = read(source, free_base)
     if not read_in.model.nv:
         raise InputError(f"{read_in.title} has no joint, so nothing can move.")
-    start = _keyframe(read_in.model, keyframe)
-    at = reference(read_in.model, start, merge_fixed)
+    key = _keyframe(read_in.model, keyframe)
+    at = reference(read_in.model, key, merge_fixed)
     lengths, refused = tendon_lengths(at)
-    inputs = _inputs(at, ctrl, start)
+    inputs = _inputs(at, ctrl, key)
+    of_geoms = (*geom_names(at), *at.names.bodies)
+    wanted.restitution.require_known("restitution", (*of_geoms, *at.names.joints, *at.names.tendons))
+    wanted.friction.require_known("friction", of_geoms)
     passive = (_gravity(at), compensation(at), springs(at), damping(at))
     parts = [
         *passive,
@@ -90,7 +105,7 @@ def load(
     ]
     rotors, of_rotors = armature(at)
     of_parts = (x for part in parts for x in part.features)
-    features = [*_moving(at), *of_rotors, *of_parts, *unused(at, start), *read_in.features]
+    features = [*_moving(at), *of_rotors, *of_parts, *unused(at, key), *read_in.features]
     mechanism = tree(
         bodies(at),
         joints(at),
@@ -103,18 +118,16 @@ def load(
         contacts=[x for part in parts for x in part.contacts],
     )
     converted = conversion(at)
-    problem, of_start = _problem(at, mechanism, converted, start, t1)
+    problem, of_start = _problem(at, mechanism, converted, key, start, t1)
     report = report_of(read_in.title, [*features, *of_start], strict)
     return Robot(problem, report, at.names, converted, inputs)
 
 
-def _inputs(at: Reference, ctrl: Any, start: int | None) -> ActuatorInputs:
+def _inputs(at: Reference, ctrl: Any, key: int | None) -> ActuatorInputs:
     """The inputs of the actuators, at a keyframe by default as there."""
     model = at.model
     given, act = (
-        (np.zeros(model.nu), np.zeros(model.na))
-        if start is None
-        else (model.key_ctrl[start], model.key_act[start])
+        (np.zeros(model.nu), np.zeros(model.na)) if key is None else (model.key_ctrl[key], model.key_act[key])
     )
     return inputs_of(ctrl, np.array(given), np.array(act), at.names.actuators)
 
@@ -152,22 +165,29 @@ def _moving(at: Reference) -> list[Feature]:
 
 
 def _problem(
-    at: Reference, mechanism: TreeSystem, converted: Conversion, start: int | None, t1: float
+    at: Reference, mechanism: TreeSystem, converted: Conversion, key: int | None, start: Start, t1: float
 ) -> tuple[Problem, list[Feature]]:
-    """The tree at its start, on its constraints, and what became of contacts for that."""
+    """The tree at its start, on its constraints and clear, and what is to be said of that."""
     model, points = at.model, frames(at)
     carriers = {name: carrier for name, (carrier, _) in points.items()}
     still = np.zeros(model.nv)
-    qpos, qvel = (model.qpos0, still) if start is None else (model.key_qpos[start], model.key_qvel[start])
+    qpos, qvel = (model.qpos0, still) if key is None else (model.key_qpos[key], model.key_qvel[key])
     q0, v0 = map(as_jax, state_of(converted, qpos, qvel))
+    require_unique_motion(mechanism, q0)
+    around = half_turned(mechanism, q0)
+    if around:  # nothing says which way round: any small turn does
+        aside = 10 * np.sqrt(np.finfo(q0.dtype).eps) * np.cos(np.arange(q0.size, dtype=q0.dtype) ** 2)
+        q0 = as_jax(with_unit_quaternions(mechanism, np.asarray(q0) + aside))
     if mechanism.constraints:
         q0, v0 = project_known(Projection(), mechanism, as_jax(0.0), q0, v0, tolerance_of(q0.dtype))
         q0 = as_jax(with_unit_quaternions(mechanism, q0))
-    mechanism, q0, v0, found = cleared(mechanism, q0, v0)
+    mechanism, q0, v0, of_start = cleared(mechanism, q0, v0, start)
+    why = "closed one of the two ways round; MuJoCo holds it so, as its force vanishes there"
+    of_start.append(Feature("weld half a turn apart at the start", around, "approximated", why))
     own = {
         name: as_jax(at.rotation(i))
         for i, name in enumerate(at.names.bodies)
         if name == at.carriers[i] != GROUND
     }
     places = Frames(mechanism, carriers, {name: as_jax(x) for name, (_, x) in points.items()}, own)
-    return Problem(mechanism, q0, v0, 0.0, t1, places), found
+    return Problem(mechanism, q0, v0, 0.0, t1, places), of_start

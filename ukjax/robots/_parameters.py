@@ -10,16 +10,32 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
+from .._misc._arguments import fails, real_array
 from .._misc._errors import InputError
 from .._misc._names import unknown_name
 from .._misc._types import Numbers
-from ..mechanisms import AbstractCoordinateLoad, AbstractJoint, Body, Free, TreeSystem
+from .._system._unilateral import DryFriction
+from ..mechanisms import (
+    AbstractCoordinateLoad,
+    AbstractJoint,
+    Body,
+    Contact,
+    Free,
+    JointFriction,
+    Limit,
+    TreeSystem,
+)
 from ..mechanisms._bodies import checked_array, checked_positive, checked_size
+from ._actuators import Actuators, BodyActuator
+from ._clear import with_contacts
 from ._equalities import Connect
 from ._joints import SeveralJoints
+from ._limits import JointRates
 from ._passive import GravityCompensation, JointDamping, JointSprings
+from ._transmissions import Crank, PathTransmission
 
 Values = dict[str, Array]
 
@@ -29,10 +45,14 @@ class Axes(NamedTuple):
 
     - `origins`: of their frames in the file [m] (3,).
     - `turns`: those frames' axes as columns (3, 3).
+    - `starts`: of coordinates of joints, the file's there [rad], [m].
+    - `actuators`: their names.
     """
 
     origins: dict[str, Array]
     turns: dict[str, Array]
+    starts: dict[str, Array]
+    actuators: tuple[str, ...]
 
 
 class _Kind(NamedTuple):
@@ -205,6 +225,149 @@ def _armed(tree: TreeSystem, _: Axes, values: Values) -> TreeSystem:
     return dataclasses.replace(tree, armature=rotors)
 
 
+def _of_contacts(kinds: tuple[type, ...], field: str) -> _Kind:
+    """A number of contacts, or of these and of stops, by their names."""
+
+    def known(tree: TreeSystem, _: Axes) -> Values:
+        return {x.name: getattr(x, field) for x in tree.mechanism.contacts if isinstance(x, kinds)}
+
+    def put(tree: TreeSystem, _: Axes, values: Values) -> TreeSystem:
+        def changed(x: Any) -> Any:
+            if not (isinstance(x, kinds) and x.name in values):
+                return x
+            if isinstance(x, Contact) and field == "friction":  # whether it has any is known when it is made
+                first, second = x.shapes
+                return Contact(
+                    first,
+                    second,
+                    restitution=x.restitution,
+                    impact=x.impact,
+                    friction=values[x.name],
+                    name=x.name,
+                )
+            return eqx.tree_at(lambda x: getattr(x, field), x, values[x.name])
+
+        return with_contacts(tree, tuple(map(changed, tree.mechanism.contacts)))
+
+    return _Kind(known, put)
+
+
+def _limits(tree: TreeSystem, axes: Axes) -> Values:
+    zero = jnp.zeros((), tree.q0.dtype)
+    found = {}
+    for x in tree.mechanism.contacts:
+        if isinstance(x, Limit):
+            ends = (-jnp.inf if x.lower is None else x.lower, jnp.inf if x.upper is None else x.upper)
+            found[x.name] = jnp.stack([zero + end for end in ends]) + axes.starts.get(x.name, zero)
+    return found
+
+
+def _limited(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
+    def changed(x: Any) -> Any:
+        if not (isinstance(x, Limit) and x.name in values):
+            return x
+        lower, upper = values[x.name] - axes.starts.get(x.name, 0.0)
+        given = (None if x.lower is None else lower, None if x.upper is None else upper)
+        return Limit(
+            x.joint if x.length is None else x.length,
+            *given,
+            restitution=x.restitution,
+            impact=x.impact,
+            name=x.name,
+        )
+
+    return with_contacts(tree, tuple(map(changed, tree.mechanism.contacts)))
+
+
+def _joint_friction(tree: TreeSystem) -> tuple[int, DryFriction] | None:
+    return next(
+        (
+            (i, x)
+            for i, x in enumerate(tree.further)
+            if isinstance(x, DryFriction) and isinstance(x.rate, JointRates)
+        ),
+        None,
+    )
+
+
+def _losses(tree: TreeSystem, _: Axes) -> Values:
+    found = {x.name: x.limit for x in tree.mechanism.contacts if isinstance(x, JointFriction)}
+    if own := _joint_friction(tree):
+        places = own[1].rate.places  # pyright: ignore[reportFunctionMemberAccess]
+        of_joints = {k: name for name, v in _velocities(tree).items() for k in v}
+        found |= {of_joints[k]: x for k, x in reversed(list(zip(places, own[1].limit, strict=True)))}
+    return found
+
+
+def _rubbed(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
+    if own := _joint_friction(tree):
+        i, old = own
+        of_joints = {k: name for name, v in _velocities(tree).items() for k in v}
+        places = old.rate.places  # pyright: ignore[reportFunctionMemberAccess]
+        given = (values.get(of_joints[k]) for k in places)
+        limit = jnp.stack([old if new is None else new for old, new in zip(old.limit, given, strict=True)])
+        tree = eqx.tree_at(lambda x: x.further[i].limit, tree, limit)
+    return _of_contacts((JointFriction,), "limit").put(tree, axes, values)
+
+
+def _drives(tree: TreeSystem, axes: Axes) -> dict[str, tuple[Callable[[TreeSystem], Any], int]]:
+    """Where the load of each actuator is in a tree, and its place in that load."""
+    found: dict[str, tuple[Callable[[TreeSystem], Any], int]] = {}
+    for i, load in enumerate(tree.on_coordinates):
+        if isinstance(load, Actuators):
+            at = lambda x, i=i: x.on_coordinates[i]
+            found |= {axes.actuators[k]: (at, n) for n, k in enumerate(load.which)}
+    for i, load in enumerate(tree.mechanism.loads):
+        if isinstance(load, BodyActuator):
+            found[axes.actuators[load.number]] = (lambda x, i=i: x.mechanism.loads[i], 0)
+    return found
+
+
+def _of_drives(field: str) -> _Kind:
+    """Three numbers of each actuator."""
+
+    def known(tree: TreeSystem, axes: Axes) -> Values:
+        return {name: getattr(at(tree).forces, field)[n] for name, (at, n) in _drives(tree, axes).items()}
+
+    def put(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
+        for name, x in values.items():
+            at, n = _drives(tree, axes)[name]
+            new = getattr(at(tree).forces, field).at[n].set(x)
+            tree = eqx.tree_at(lambda x, at=at: getattr(at(x).forces, field), tree, new)
+        return tree
+
+    return _Kind(known, put)
+
+
+def _gears(tree: TreeSystem, axes: Axes) -> Values:
+    found = {}
+    for name, (at, n) in _drives(tree, axes).items():
+        load = at(tree)
+        if isinstance(load, Actuators):
+            found |= {name: load.gear[n]} if n in load.geared else {}
+        elif isinstance(load.transmission, PathTransmission | Crank):
+            found[name] = load.transmission.gear
+    return found
+
+
+def _geared(tree: TreeSystem, axes: Axes, values: Values) -> TreeSystem:
+    for name, x in values.items():
+        at, n = _drives(tree, axes)[name]
+        load = at(tree)
+        if isinstance(load, Actuators):
+            lengths, share = load.lengths, x / load.gear[n]
+            where = lambda y, at=at: (at(y).lengths.coefficients, at(y).lengths.reference, at(y).gear)
+            new = (
+                lengths.coefficients.at[n].multiply(share),
+                lengths.reference.at[n].multiply(share),
+                load.gear.at[n].set(x),
+            )
+            tree = eqx.tree_at(where, tree, new)
+        else:
+            tree = eqx.tree_at(lambda y, at=at: at(y).transmission.gear, tree, x)
+    return tree
+
+
 def _turned(body: Body, axes: Axes, x: Array) -> Array:
     R = axes.turns[body.name]
     return R @ x @ R.T
@@ -227,8 +390,15 @@ _KINDS = {
     "damping": _Kind(_dampings, _damped),
     "stiffness": _Kind(_stiffnesses, _stiffened),
     "armature": _Kind(_armatures, _armed),
+    "friction": _of_contacts((Contact,), "friction"),
+    "restitution": _of_contacts((Contact, Limit), "restitution"),
+    "frictionloss": _Kind(_losses, _rubbed),
+    "limit": _Kind(_limits, _limited),
+    "gain": _of_drives("gain"),
+    "bias": _of_drives("bias"),
+    "gear": _Kind(_gears, _geared),
 }
-_POSITIVE, _NOT_NEGATIVE = ("mass",), ("armature",)
+_POSITIVE, _NOT_NEGATIVE = ("mass",), ("armature", "friction", "frictionloss", "restitution")
 _MOVES = ("position", "anchor")  # what opens closed loops
 
 
@@ -274,4 +444,18 @@ def _checked(kind: str, name: str, value: Numbers, known: Values) -> Array:
     what = f"the {kind} of '{name}'"
     if kind in _POSITIVE:
         return checked_positive(what, value)
+    if kind == "restitution" and fails(lambda x: x <= 1, value):
+        raise InputError(f"{what} must be at most 1, got {value}.")
+    if kind == "limit":
+        return _checked_ends(what, value, known[name])
     return (checked_size if kind in _NOT_NEGATIVE else checked_array)(what, value, known[name].shape)
+
+
+def _checked_ends(what: str, value: Numbers, known: Array) -> Array:
+    """A range, without an end where it has none."""
+    array = real_array(what, value)
+    if array.shape != (2,) or fails(lambda x: np.all((x == np.asarray(known)) | np.isfinite(x)), value):
+        raise InputError(f"{what} must be (lower, upper) as finite as {known}, got {value}.")
+    if fails(lambda x: x[0] < x[1], value):
+        raise InputError(f"{what} must have lower < upper, got {value}.")
+    return array

@@ -17,7 +17,7 @@ from ._joints import kinds
 from ._parts import FeatureParts
 from ._reference import Reference
 from ._report import Feature
-from ._state import Conversion, conjugate, conversion, state_of
+from ._state import Conversion, conjugate, conversion, rotation_vector, state_of
 
 
 @final
@@ -142,23 +142,6 @@ def _polynomial(of: Float[Array, "*k 3"], x: Float[Array, "*k"]) -> Float[Array,
 def _energy(of: Float[Array, "*k 3"], x: Float[Array, "*k"]) -> Float[Array, "*k"]:
     """The integral of (of0 + of1 x + of2 x^2) x from 0."""
     return (of[..., 0] / 2.0 + (of[..., 1] / 3.0 + of[..., 2] / 4.0 * x) * x) * x**2
-
-
-def rotation_vector(p: Float[Array, "4"]) -> Float[Array, "3"]:
-    """The axis of a unit quaternion's rotation times its angle, of at most pi [rad].
-
-    **Arguments:**
-
-    - `p`: scalar first (4,).
-    """
-    p = jnp.where(p[0] < 0, -p, p)
-    square = jnp.dot(p[1:], p[1:])
-    tiny = square < 1e-12  # there the series below is exact to rounding
-    sine = jnp.sqrt(jnp.where(tiny, 1.0, square))
-    share = jnp.where(
-        tiny, 2.0 / p[0] * (1.0 - square / (3.0 * p[0] ** 2)), 2.0 * jnp.arctan2(sine, p[0]) / sine
-    )
-    return share * p[1:]
 
 
 def _coefficients(model: Any, kind: str, linear: str) -> np.ndarray:

@@ -41,12 +41,11 @@ class Frames(eqx.Module):
     places: dict[str, Array]
     turns: dict[str, Array]
 
-    @property
-    def axes(self) -> Axes:
-        """The frames of the tree's bodies and the ground in the reference posture."""
+    def axes(self, starts: dict[str, Array], actuators: tuple[str, ...]) -> Axes:
+        """The frames of the tree's bodies and the ground in the reference posture, and what else has the file's names."""
         ground = jnp.zeros(3, self.mechanism.q0.dtype), jnp.eye(3, dtype=self.mechanism.q0.dtype)
         own = {name: self.places[name] for name in self.turns}
-        return Axes(own | {GROUND: ground[0]}, self.turns | {GROUND: ground[1]})
+        return Axes(own | {GROUND: ground[0]}, self.turns | {GROUND: ground[1]}, starts, actuators)
 
     def __call__(self, t: Time | float, q: Coordinates) -> dict[str, Float[Array, "3"]]:
         """The world places of all bodies' origins and all sites [m], by their names in the file.
@@ -162,7 +161,12 @@ class Robot(eqx.Module):
     @property
     def parameters(self) -> dict[str, dict[str, Array]]:
         """The numbers that `with_parameters` changes, as they are: by kind, then by the file's names."""
-        return parameters(self.mechanism, self.points.axes)
+        return parameters(self.mechanism, self._axes)
+
+    @property
+    def _axes(self) -> Axes:
+        starts = dict(zip(self.mechanism.labels, self.conversion.qpos0, strict=True))
+        return self.points.axes(starts, self.names.actuators)
 
     def with_parameters(self, **changes: Mapping[str, Numbers]) -> "Robot":
         """The same robot with other numbers, which JAX may trace; nothing is read again.
@@ -181,10 +185,18 @@ class Robot(eqx.Module):
         - `damping`: linear, of joints [N m s/rad] or [N s/m].
         - `stiffness`: linear, of hinges and slides that have a spring [N m/rad] or [N/m].
         - `armature`: of joints [kg m^2] or [kg].
+        - `friction`: mu of contacts, by their names, such as `foot-floor`.
+        - `restitution`: e of contacts, and of the stops of joints and tendons by theirs.
+        - `frictionloss`: of joints and tendons that have dry friction [N m] or [N].
+        - `limit`: the range of joints and tendons that have stops [rad] or [m] (2,).
+        - `gain`, `bias`: of actuators: g and b of (g0 + g1 l + g2 l') u + b0 + b1 l + b2 l' (3,).
+        - `gear`: of actuators on hinges, slides, tendons and cranks.
+
+        Contacts, stops and dry friction are those that the robot was loaded with by `contact`.
 
         **Raises:** `InputError` for unknown kinds and names, for wrong shapes, and where loops do not close.
         """
-        tree, opened = with_parameters(self.mechanism, self.points.axes, changes)
+        tree, opened = with_parameters(self.mechanism, self._axes, changes)
         q0, v0 = self.problem.q0, self.problem.v0
         if opened and bilateral(tree.constraints):
             q0, v0 = nearest_start(without_contacts(tree), jnp.asarray(self.problem.t0, q0.dtype), q0, v0)

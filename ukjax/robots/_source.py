@@ -15,6 +15,7 @@ from ._report import Feature
 from ._urdf import urdf, with_mimics
 from ._urdf_looks import Look
 
+_NO_MASS = 1e-14  # [kg], [kg m^2]: above the least that MuJoCo lets a body have that moves
 _UNREAD = "read by MuJoCo alone, which loses some of a URDF: limits of velocity, paths of meshes"
 
 
@@ -113,7 +114,13 @@ def _compiled(spec: Any, title: str, free_base: bool, features: list[Feature]) -
     features += without_missing(spec)
     impossible = {} if spec.compiler.balanceinertia else _impossible(spec)
     masses = [body.mass for body in impossible]
+    bounds = spec.compiler.boundmass, spec.compiler.boundinertia
+    if not any(bounds):  # bodies without mass pass by what is nothing beside others
+        spec.compiler.boundmass = spec.compiler.boundinertia = _NO_MASS
     model = _said(title, spec.compile)
+    if not any(bounds):
+        light = np.array(model.body_mass) <= _NO_MASS
+        model.body_mass[light], model.body_inertia[light] = 0.0, 0.0
     for (body, moments), mass in zip(impossible.items(), masses, strict=True):
         # A file may set the total mass, which scales all.
         model.body_inertia[body.id] = moments * (model.body_mass[body.id] / mass if mass > 0 else 1.0)
@@ -151,7 +158,8 @@ def _impossible(spec: Any) -> dict[Any, np.ndarray]:
         known = bool(np.isfinite(full).all())
         moments, axes = np.linalg.eigh(full) if known else (np.array(body.inertia), np.eye(3))
         least, middle, most = np.sort(moments)
-        if not body.explicitinertial or (least > 0 and least + middle >= most):
+        none = body.mass == 0 and not moments.any()
+        if not body.explicitinertial or none or (least > 0 and least + middle >= most):
             continue
         found[body] = moments
         body.inertia = np.ones(3)

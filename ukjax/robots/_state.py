@@ -80,7 +80,7 @@ class Conversion(eqx.Module):
 
     @eqx.filter_jit
     def positions(self, q: Coordinates) -> Array:
-        """qpos of q.
+        """qpos of q; quaternions are brought to length 1.
 
         **Arguments:**
 
@@ -88,7 +88,8 @@ class Conversion(eqx.Module):
         """
         qpos = q + self.qpos0.astype(q.dtype)
         for (i, _, free), p0 in zip(self.balls, self.upright.astype(q.dtype), strict=True):
-            p = quaternion_product(q[i : i + 4], p0)
+            p = q[i : i + 4]
+            p = quaternion_product(p / jnp.sqrt(jnp.dot(p, p)), p0)
             qpos = qpos.at[i : i + 4].set(p if free else quaternion_product(conjugate(p0), p))
         return qpos
 
@@ -101,6 +102,23 @@ def conjugate(p: Float[Array, "4"]) -> Float[Array, "4"]:
     - `p`: scalar first (4,).
     """
     return p * jnp.array([1.0, -1.0, -1.0, -1.0], p.dtype)
+
+
+def rotation_vector(p: Float[Array, "4"]) -> Float[Array, "3"]:
+    """The axis of a unit quaternion's rotation times its angle, of at most pi [rad].
+
+    **Arguments:**
+
+    - `p`: scalar first (4,).
+    """
+    p = jnp.where(p[0] < 0, -p, p)
+    square = jnp.dot(p[1:], p[1:])
+    tiny = square < 1e-12  # there the series below is exact to rounding
+    sine = jnp.sqrt(jnp.where(tiny, 1.0, square))
+    share = jnp.where(
+        tiny, 2.0 / p[0] * (1.0 - square / (3.0 * p[0] ** 2)), 2.0 * jnp.arctan2(sine, p[0]) / sine
+    )
+    return share * p[1:]
 
 
 def _converted(conversion: Conversion, qpos: Array, qvel: Array) -> tuple[Array, Array]:

@@ -20,21 +20,26 @@ def _servo(model: Any, i: int) -> bool:
     )
 
 
-def on_joint(at: Reference, i: int, gear: np.ndarray) -> tuple[list[Term], float]:
+def on_joint(at: Reference, i: int, gear: np.ndarray) -> tuple[list[Term], float, int]:
+    """The terms of its length, what it is in the reference posture, and where its quaternion starts, or -1."""
     model, joint = at.model, int(at.model.actuator_trnid[i][0])
     kind, kinds = int(model.jnt_type[joint]), mujoco().mjtJoint
     q, v = int(model.jnt_qposadr[joint]), int(model.jnt_dofadr[joint])
     if kind in (kinds.mjJNT_HINGE, kinds.mjJNT_SLIDE):
-        return [(q, v, float(gear[0]))], float(gear[0] * model.qpos0[model.jnt_qposadr[joint]])
+        return [(q, v, float(gear[0]))], float(gear[0] * model.qpos0[model.jnt_qposadr[joint]]), -1
     if model.actuator_trntype[i] == mujoco().mjtTrn.mjTRN_JOINTINPARENT:
-        raise RefusedError("it works in the parent's frame of a ball or free joint, so it exerts no force")
-    if _servo(model, i) and kind == kinds.mjJNT_BALL:
-        raise RefusedError("it is a position servo of a ball joint, so it exerts no force")
+        raise RefusedError(
+            "it works in the parent's frame of a ball or free joint, so here it exerts no force"
+        )
     frame = frame_of(at, "body", int(model.jnt_bodyid[joint]))[2]
     ball = kind == kinds.mjJNT_BALL
     turning = frame @ (gear[:3] if ball else gear[3:])
     forces = turning if ball else np.concatenate([gear[:3], turning])
-    return [(None, v + k, float(x)) for k, x in enumerate(forces)], 0.0
+    return (
+        [(None, v + k, float(x)) for k, x in enumerate(forces)],
+        0.0,
+        q if ball and _servo(model, i) else -1,
+    )
 
 
 def _within(model: Any, body: int, ancestor: int) -> bool:
@@ -53,11 +58,11 @@ def on_sites(at: Reference, i: int, gear: np.ndarray) -> AbstractTransmission:
         return SiteTransmission((carrier,), jnp.asarray(point), *vectors)
     origin_carrier, origin, axes = frame_of(at, "site", other)
     if not _within(model, int(model.site_bodyid[site]), int(model.site_bodyid[other])):
-        raise RefusedError("its reference site is on another branch, so it exerts no force")
+        raise RefusedError("its reference site is on another branch, so here it exerts no force")
     if np.any(gear[3:]) and _servo(model, i):
-        raise RefusedError("it is a servo of a rotation, so it exerts no force")
+        raise RefusedError("it is a servo of a rotation, so here it exerts no force")
     if carrier == origin_carrier:
-        raise RefusedError("both of its sites are on one body, so it exerts no force")
+        raise RefusedError("both of its sites are on one body, so here it exerts no force")
     force, torque = (jnp.asarray(axes @ x) for x in (gear[:3], gear[3:]))
     return SiteAgainst((origin_carrier, carrier), jnp.asarray(origin), jnp.asarray(point), force, torque)
 
