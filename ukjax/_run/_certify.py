@@ -20,9 +20,8 @@ from . import _options, _parts
 from ._certificate import Certificate, require_suffix
 from ._derivative_check import derivatives
 from ._made import Made
-from ._observe import reached
+from ._end import until_end
 from ._passages import passages
-from ._rows_kept import rows_not_kept
 from ._trajectory import Trajectory
 
 _TIGHTER = 1e-2  # of tolerances: then the second run's error is some hundredths of the first's
@@ -228,13 +227,13 @@ def certify(run: Trajectory, path: str | Path | None, directions: int) -> Certif
     """
     directions = whole_number("directions", directions, 0)
     path = None if path is None else require_suffix(path)
-    made, problem = _parts.made_of(run), _parts.known(run)
+    made, problem, run = _parts.made_of(run), _parts.known(run), until_end(run)
     tighter = _tighter(made, problem)
     second = None
     if tighter.changes:
-        times = np.asarray(run.t)[reached(run.t)]
+        times = np.asarray(run.t)
         within = times if run.event < 0 else times[:-1]
-        second = made.again(problem.system, ts=within if within.size else 2, **tighter.changes)
+        second = until_end(made.again(problem.system, ts=within if within.size else 2, **tighter.changes))
     errors = _compared(run, second, tighter)
     sections = {
         "problem": _problem(run, problem, made),
@@ -246,7 +245,7 @@ def certify(run: Trajectory, path: str | Path | None, directions: int) -> Certif
     }
     checks: dict[str, bool | None] = {
         "the run reached its end": run.ok,
-        "constraints are kept": not rows_not_kept(run) if _projects(made) else None,
+        "constraints are kept": run.result_name != "constraints_broken" if _projects(made) else None,
         "the second run reached its end": None if second is None else second.ok,
         "tolerances or steps could be tightened enough": tighter.factor <= _SHORTER,
         "the error is estimated": bool(np.all(np.isfinite(errors["coordinates"] + errors["velocities"]))),

@@ -18,8 +18,10 @@ from .._system._problem import Problem
 from .._system._system import AbstractSystem
 from ..mechanisms import Effort, Reaction
 from . import _parts, _summary, _tables, _view
+from ._end import End, joined, until_end
 from ._made import Made
 from ._results import RESULTS, Dense, is_good
+from ._rows_kept import first_broken
 
 if TYPE_CHECKING:
     import pandas
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
 class Trajectory(eqx.Module):
     """A simulated motion at k saved times, of n_q coordinates, n velocities and m constraint rows.
 
+    There are as many as times were asked for, within `jit` and outside. Of a run that ended before some of these their
+    time is infinite, and all else NaN (False, -1). Where it ended stands apart, in `end`.
+
     - `t`: saved times [s] (k,); `q`, `v`, `a`: coordinates (k, n_q), velocities and accelerations (k, n).
     - `constraint_force`: generalized constraint force Q_c (k, n); `multipliers`: those of least norm (k, m).
     - `position_error`: phi of holonomic rows, `velocity_error`: psi; each 0 for rows that have none (k, m).
@@ -43,6 +48,7 @@ class Trajectory(eqx.Module):
     - `stats`: `num_steps`, `num_accepted_steps`, `num_rejected_steps`, and `num_evaluations` of the acceleration, where
       the solver's stages tell it: an upper bound for unprojected first-same-as-last runs with rejected steps.
     - `result`: a code of `RESULTS`.
+    - `end`: where the run ended, at t1, at an event or where it failed: an `End`, with the fields above and no axis of times.
     - `row_names`, `row_kinds`: the names and kinds of the m rows, as in `Rows`.
     - `name`: of the problem, or of the system's class; `message`: why the run ended early, empty if it did not.
     - `dense`: the motion as a function of time, if `simulate` was asked for it.
@@ -68,6 +74,7 @@ class Trajectory(eqx.Module):
     rank: Int[Array, " k"]
     stats: dict[str, Array]
     result: RESULTS
+    end: End
     row_names: tuple[str, ...] = eqx.field(static=True)
     row_kinds: tuple[Kind, ...] = eqx.field(static=True)
     name: str = eqx.field(static=True, default="simulation")
@@ -92,6 +99,26 @@ class Trajectory(eqx.Module):
         """Whether the run reached its end, or the event it was to stop at."""
         return is_good(self.result)
 
+    @property
+    def t_end(self) -> Float[Array, ""]:
+        """When the run ended [s]: t1, or the time it stopped at."""
+        return self.end.t
+
+    @property
+    def q_end(self) -> Float[Array, " nq"]:
+        """The coordinates in which it ended (n_q,)."""
+        return self.end.q
+
+    @property
+    def v_end(self) -> Float[Array, " n"]:
+        """The velocities with which it ended (n,)."""
+        return self.end.v
+
+    @property
+    def broken_rows(self) -> tuple[str, ...]:
+        """The names of the constraint rows that could be kept no longer, of a run with this result; outside `jit`."""
+        return first_broken(self)[1] if self.result_name == "constraints_broken" else ()
+
     def largest(self, x: Float[Array, "k ..."]) -> Float[Array, ""]:
         """The largest magnitude over the saved times reached.
 
@@ -103,28 +130,28 @@ class Trajectory(eqx.Module):
 
     @property
     def max_position_error(self) -> Float[Array, ""]:
-        """The largest |phi| over all rows and the saved times reached."""
-        return self.largest(self.position_error)
+        """The largest |phi| over all rows, the saved times reached and the end."""
+        return _parts.largest(*joined(self, "t", "position_error"))
 
     @property
     def max_velocity_error(self) -> Float[Array, ""]:
-        """The largest |psi| over all rows and the saved times reached."""
-        return self.largest(self.velocity_error)
+        """The largest |psi| over all rows, the saved times reached and the end."""
+        return _parts.largest(*joined(self, "t", "velocity_error"))
 
     @property
     def energy_drift(self) -> Float[Array, ""] | None:
-        """The largest |E(t) - E(t0)| over the saved times reached [J]: an error where the energy is conserved."""
-        return None if self.energy is None else _parts.drift(self.t, self.energy)
+        """The largest |E(t) - E(t0)| over the saved times reached and the end [J]: an error where it is conserved."""
+        return None if self.energy is None else _parts.drift(*joined(self, "t", "energy"))
 
     @property
     def rank_min(self) -> Int[Array, ""]:
-        """The least rank at the saved times reached."""
-        return _parts.ranks(self.t, self.rank)[0]
+        """The least rank at the saved times reached and the end."""
+        return _parts.ranks(*joined(self, "t", "rank"))[0]
 
     @property
     def rank_max(self) -> Int[Array, ""]:
-        """The largest rank at the saved times reached."""
-        return _parts.ranks(self.t, self.rank)[1]
+        """The largest rank at the saved times reached and the end."""
+        return _parts.ranks(*joined(self, "t", "rank"))[1]
 
     @property
     def rank_changed(self) -> Bool[Array, ""]:
@@ -289,4 +316,5 @@ class Trajectory(eqx.Module):
         **Returns:** the matplotlib animation. **Raises:** `InputError` where there is nothing to draw, or for a file
         that cannot be written; `MissingExtraError` without matplotlib (`ukjax[plot]`).
         """
-        return _animate.animate(problem or self.problem, self.t, self.q, path, speed=speed, fps=fps)
+        run = until_end(self)
+        return _animate.animate(problem or run.problem, run.t, run.q, path, speed=speed, fps=fps)
