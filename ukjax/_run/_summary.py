@@ -42,6 +42,7 @@ def _of_ends(run: "Trajectory") -> dict[str, Any]:
         "start_moved": [float(x) for x in run.start_moved],
         "event": run.event_name,
         "result": run.result_name,
+        "broken_rows": list(run.broken_rows),
     }
 
 
