@@ -42,7 +42,7 @@ def test_in_a_line(trajectory, free):
     phi, psi = (np.abs(getattr(trajectory, name)).max() for name in ERRORS)
     errors = f"position error {phi:.1e}, velocity error {psi:.1e}"
     assert str(trajectory) == f"Trajectory 'pendulum': 0 to 1 s at 11 times, successful, {errors}"
-    assert f"to {free.t[-1]:.6g} s at {len(free)} times, max_steps_reached" in repr(free)
+    assert f"to {free.t_end:.6g} s at {np.sum(np.isfinite(free.t))} of 6 times, max_steps_reached" in repr(free)
     batch = jax.tree.map(lambda x: jnp.stack([x, x]), trajectory)
     shapes = "Trajectory 'pendulum': t (2, 11), q (2, 11, 2), 1 constraint rows"
     assert repr(batch) == shapes
@@ -51,7 +51,7 @@ def test_in_a_line(trajectory, free):
     assert within == [shapes]
     assert repr(jax.tree.map(lambda x: None, trajectory)) == "Trajectory 'pendulum'"
     early = uk.compiled(uk.models.pendulum(), t1=1.0, ts=11, event=lambda t, q, v: t - 0.55)()
-    assert repr(early).startswith("Trajectory 'Pendulum': 0 to 0.55 s at 7 times, event_occurred")
+    assert repr(early).startswith("Trajectory 'Pendulum': 0 to 0.55 s at 6 of 11 times, event_occurred")
 
 
 def test_to_xarray(trajectory):
@@ -255,12 +255,16 @@ def test_compiled_run_that_ended_early_has_the_figures_of_the_other():
 
     compiled, expected = jax.jit(run)(problem.q0), run(problem.q0)
     assert compiled.ok
-    assert len(compiled) == 32 > len(expected)
+    assert len(compiled) == len(expected) == 31
+    np.testing.assert_array_equal(compiled.t, expected.t)
     assert np.isinf(compiled.t).any()
+    assert np.array_equal(np.isnan(compiled.q), np.isinf(compiled.t)[:, None] | np.zeros((31, 2), bool))
+    np.testing.assert_allclose(compiled.q_end, expected.q_end, atol=1e-12)
     assert not compiled.rank_changed
-    energy = np.asarray(expected.energy)
+    reached = np.isfinite(expected.t)
+    energy = np.append(np.asarray(expected.energy)[reached], expected.end.energy)
     np.testing.assert_allclose(compiled.energy_drift, np.abs(energy - energy[0]).max(), rtol=1e-6)
-    errors = {name: np.abs(getattr(expected, name)).max() for name in ERRORS}
+    errors = {name: np.abs(getattr(expected, name))[reached].max() for name in ERRORS}
     for name, error in errors.items():
         np.testing.assert_allclose(getattr(compiled, f"max_{name}"), error, rtol=0, atol=1e-14)
     summary = compiled.summary()
@@ -272,7 +276,8 @@ def test_compiled_run_that_ended_early_has_the_figures_of_the_other():
 def test_first_time_saved_may_lie_after_the_end():
     problem, late = uk.models.pendulum(), jnp.array([2.0, 2.5])
     run = jax.jit(lambda q: uk.simulate(problem, q, t1=3.0, ts=late, event=lambda t, q, v: q[0]))(problem.q0)
-    assert np.isfinite(run.t).tolist() == [False, False, True]
+    assert np.isfinite(run.t).tolist() == [False, False]
+    np.testing.assert_allclose(run.q_end, [0.0, -1.0], atol=1e-6)
     assert (float(run.energy_drift), bool(run.rank_changed)) == (0.0, False)
 
 

@@ -64,10 +64,13 @@ def split(columns: dict[str, Any], count: int) -> tuple[dict[str, Any], dict[str
     def saved(name: str, x: Any) -> Any:
         nothing = np.asarray(_nothing(name, x.dtype), x.dtype)
         if tracing:
-            reached = jnp.isfinite(t[:-1]).reshape(-1, *[1] * (x.ndim - 1))
-            return jnp.where(reached, x[:-1], nothing)
+            along = lambda which: which.reshape(-1, *[1] * (x.ndim - 1))
+            # A time saved that is the end has its state, which differs from the interpolated one by rounding.
+            of_end = jnp.where(along(t[:-1] == t[-1]), x[-1], x[:-1])
+            return jnp.where(along(jnp.isfinite(t[:-1])), of_end, nothing)
         x = np.asarray(x)
-        return np.concatenate([x[:-1], np.full((count + 1 - len(x), *x.shape[1:]), nothing)])
+        places = np.where(np.asarray(t)[:-1] == np.asarray(t)[-1], len(x) - 1, np.arange(len(x) - 1))
+        return np.concatenate([x[places], np.full((count + 1 - len(x), *x.shape[1:]), nothing)])
 
     known = {name: x for name, x in columns.items() if x is not None}
     without = {name: None for name, x in columns.items() if x is None}

@@ -93,7 +93,9 @@ def as_line(run: "Trajectory") -> str:
         return f"{head}: t {t.shape}, q {run.q.shape}, {len(run.row_names)} constraint rows"
     times, *errors = map(np.asarray, joined(run, "t", "position_error", "velocity_error"))
     reached = np.isfinite(times)
-    span = f"{times[reached][0]:.6g} to {times[-1]:.6g} s, {np.sum(reached[:-1])} of {len(run)} times"
+    count = int(np.sum(reached[:-1]))
+    of = "" if count == len(run) else f" of {len(run)}"
+    span = f"{times[reached][0]:.6g} to {times[-1]:.6g} s at {count}{of} times"
     phi, psi = (np.max(np.abs(x[reached]), initial=0) for x in errors)
     result = next(name for name, x in RESULTS._name_to_item.items() if code(x) == code(run.result))
     return f"{head}: {span}, {result}, position error {phi:.1e}, velocity error {psi:.1e}"
