@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import ukjax as uk
 import ukjax.mechanisms as um
-from ukjax._cli import app
+from ukjax._cli._commands import app
 
 RATE = 0.2
 REACHED = (1 - 0.6) / RATE
@@ -42,9 +42,9 @@ def _run(rate=RATE, **options):
     ("options", "late"),
     [
         ({}, 1e-6),
-        ({"ts": "steps"}, 1e-6),
-        ({"event": lambda t, q, v: q[1] + 0.5}, 1e-6),
-        ({"formula": uk.UdwadiaKalaba(uk.SVD())}, 1e-6),
+        pytest.param({"ts": "steps"}, 1e-6, marks=pytest.mark.slow),
+        pytest.param({"event": lambda t, q, v: q[1] + 0.5}, 1e-6, marks=pytest.mark.slow),
+        pytest.param({"formula": uk.UdwadiaKalaba(uk.SVD())}, 1e-6, marks=pytest.mark.slow),
         ({"stepsize_controller": dfx.ConstantStepSize(), "dt0": 0.05}, 0.051),
     ],
     ids=["default", "steps", "event", "SVD", "fixed steps"],
@@ -83,15 +83,21 @@ def test_within_jit_and_in_batches():
     assert names == ["successful", "constraints_broken"] * 2 + ["successful"]
     stuck = np.array([1, 3])
     np.testing.assert_allclose(runs.t_end[stuck], (1 - 0.6) / rates[stuck], atol=1e-6)
-    np.testing.assert_array_equal(runs.t_end[[0, 2, 4]], 4.0)
+    np.testing.assert_array_equal(runs.t_end[np.array([0, 2, 4])], 4.0)
     np.testing.assert_array_equal(np.isfinite(runs.t[3]), runs.t[0] < 1.0 + 1e-9)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         alone = _run(0.4)
     np.testing.assert_array_equal(alone.t, runs.t[3])
-    np.testing.assert_allclose(alone.q, runs.q[3], atol=1e-9)
-    slope = jax.grad(lambda rate: _run(rate).q_end[1])(0.05)  # of a run that gets to its end
-    np.testing.assert_allclose(slope, -0.8 / np.sqrt(1 - 0.8**2) * 4.0, rtol=1e-6)
+    before = np.asarray(alone.t) < 0.95  # up to where velocities grow without bound
+    np.testing.assert_allclose(alone.q[before], runs.q[3][before], atol=1e-9)
+
+
+@pytest.mark.slow
+def test_a_derivative_beside_runs_that_stop():
+    """Of a batch in which one run gets to its end, at x = 0.8 where y = sqrt(1 - x^2)."""
+    slope = jax.grad(lambda rates: jax.vmap(_run)(rates).q_end[0, 1])(jnp.array([0.05, 0.4]))
+    np.testing.assert_allclose(slope, [-0.8 / 0.6 * 4.0, 0.0], rtol=1e-6)
 
 
 def test_contradictions_of_velocities():
@@ -105,13 +111,17 @@ def test_contradictions_of_velocities():
     assert run.broken_rows == ("belt", "wall")
 
 
+@pytest.mark.slow
 def test_in_float32():
     with jax.enable_x64(False), pytest.warns(uk.ConstraintWarning):
-        run = uk.simulate(_pulled(np.float32(RATE)), np.float32(Q0), RATE * np.float32([1.0, -0.75]), t1=4.0, ts=5)
+        run = uk.simulate(
+            _pulled(np.float32(RATE)), np.float32(Q0), RATE * np.float32([1.0, -0.75]), t1=4.0, ts=5
+        )
     assert run.result_name == "constraints_broken"
     np.testing.assert_allclose(run.t_end, REACHED, atol=0.02)
 
 
+@pytest.mark.slow
 def test_of_a_run_with_contacts():
     """It goes on, and has the result."""
     system = _pulled()
@@ -123,7 +133,7 @@ def test_of_a_run_with_contacts():
     assert not run.ok
 
 
-def test_a_sweep_and_the_command_line(tmp_path):
+def test_a_sweep():
     rates = np.array([0.05, 0.2, 0.4])
     problem = lambda rate: uk.Problem(_pulled(rate), Q0, rate * jnp.array([1.0, -0.75]), 0.0, 4.0)
     runs = uk.sweep(problem, {"rate": rates}, progress=False)
@@ -131,6 +141,9 @@ def test_a_sweep_and_the_command_line(tmp_path):
     assert runs.result.attrs["flag_meanings"].split()[int(runs.result[1]) + 1] == "constraints_broken"
     np.testing.assert_allclose(runs.t_end, [4.0, 2.0, 1.0], atol=1e-6)
     assert np.isnan(runs.q_end.values[1:]).all()
+
+
+def test_on_the_command_line(tmp_path):
     model = tmp_path / "pulled.py"
     model.write_text(
         "import jax.numpy as jnp\nimport ukjax as uk\n"
@@ -190,7 +203,21 @@ def _folded(rng, count):
     return lengths, points, rng.normal(size=2) * rng.uniform(0.1, 0.8)
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(3, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.slow)])
+def _stuck_at(lengths, points, amplitude):
+    """When the end of the path is first too far for all rods, or too near for the longest; None if it never is."""
+
+    def room(t):
+        distance = np.linalg.norm(points[-1] + amplitude * np.sin(2 * t))
+        return min(sum(lengths) - distance, distance - 2 * max(lengths) + sum(lengths))
+
+    ts = np.linspace(0, 1.5, 3001)
+    first = np.flatnonzero([room(t) < 0 for t in ts])
+    return brentq(room, ts[first[0] - 1], ts[first[0]]) if first.size else None
+
+
+@pytest.mark.parametrize(
+    "count", [2, pytest.param(3, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.slow)]
+)
 def test_result_zero_means_kept(count):
     """Random chains whose end is moved to and fro by random amounts: the result is 0 where that can be, and then
     errors are below 1e-6; else it is known when it cannot, of two rods on either side."""
@@ -201,21 +228,17 @@ def test_result_zero_means_kept(count):
         path = lambda t: points[-1] + amplitude * jnp.sin(2 * t)
         v0 = jnp.zeros(2 * count - 2)
         start = points[:-1].reshape(-1)
-        return uk.simulate(_chain(lengths, path), start, v0, t1=1.5, ts=61, start_tolerance=jnp.inf, max_steps=4000)
+        return uk.simulate(
+            _chain(lengths, path), start, v0, t1=1.5, ts=61, start_tolerance=jnp.inf, max_steps=4000
+        )
 
     runs = jax.jit(jax.vmap(run))(*(jnp.array(x) for x in zip(*chains, strict=True)))
     results = np.asarray(jax.tree.leaves(runs.result)[0])
     errors = np.maximum(np.abs(runs.position_error), np.abs(runs.velocity_error)).max(axis=(1, 2))
     assert errors[results == 0].max() < 1e-6
-    for i, (lengths, points, amplitude) in enumerate(chains):
-        distance = lambda t: np.linalg.norm(points[-1] + amplitude * np.sin(2 * t))
-        room = lambda t: min(sum(lengths) - distance(t), distance(t) - 2 * max(lengths) + sum(lengths))
-        ts = np.linspace(0, 1.5, 3001)
-        first = np.flatnonzero([room(t) < 0 for t in ts])
-        if not first.size:
-            assert results[i] == 0, i
-        else:
-            assert results[i] == 16, i
-            when = brentq(room, ts[first[0] - 1], ts[first[0]])
+    for i, chain in enumerate(chains):
+        when = _stuck_at(*chain)
+        assert results[i] == (0 if when is None else 16), i
+        if when is not None:
             np.testing.assert_allclose(runs.t_end[i], when, atol=1e-4)
     assert 5 < np.sum(results == 0) < 35

@@ -211,7 +211,7 @@ def test_impacts_at_one_instant_are_one_problem(apart, after):
     """
     run = discs([0, 0, 0.5, 0, 0.7 + apart, 0], [1, 0, 0, 0, 0, 0], [1.0] * 3, [0.1] * 3, 1.0, 1.0, **TIGHT)
     within(1e-9, run.v_end[::2], after)
-    within(1e-12, [run.v_end.sum(), (run.v_end ** 2).sum()], [1, 1])  # momentum, twice the energy
+    within(1e-12, [run.v_end.sum(), (run.v_end**2).sum()], [1, 1])  # momentum, twice the energy
 
 
 def test_ball_on_ground_and_wall():

@@ -196,7 +196,9 @@ def test_times_between_steps():
     run = uk.simulate(problem, t1=2.0, ts=ts)
     np.testing.assert_array_equal(run.t, ts)
     assert run.t_end == 2.0
-    np.testing.assert_allclose(np.concatenate([run.q_end, run.v_end]), _pendulum(run.t_end[None])[0], atol=1e-6)
+    np.testing.assert_allclose(
+        np.concatenate([run.q_end, run.v_end]), _pendulum(run.t_end[None])[0], atol=1e-6
+    )
     np.testing.assert_allclose(_state(run), _pendulum(run.t), atol=1e-6)
     assert _errors(run) < 1e-12
     until = uk.simulate(problem, t1=2.0, ts=np.append(ts[1:], 2.0))

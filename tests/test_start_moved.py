@@ -177,7 +177,7 @@ def test_tuning_refuses_far_starts():
         return uk.Problem(PENDULUM.system, jnp.asarray([3.0, 0.0]), jnp.zeros(2), 0.0, 0.01)
 
     with pytest.raises(uk.InputError, match="start_tolerance"):
-        uk.tune(plant, {"k": 1.0}, lambda run: jnp.sum(run.q_end ** 2), stabilizer=uk.Projection())
+        uk.tune(plant, {"k": 1.0}, lambda run: jnp.sum(run.q_end**2), stabilizer=uk.Projection())
 
 
 @pytest.mark.parametrize("returned", [lambda run: run.q_end, lambda run: run.rank[-1], lambda run: "none"])

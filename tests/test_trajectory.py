@@ -42,7 +42,9 @@ def test_in_a_line(trajectory, free):
     phi, psi = (np.abs(getattr(trajectory, name)).max() for name in ERRORS)
     errors = f"position error {phi:.1e}, velocity error {psi:.1e}"
     assert str(trajectory) == f"Trajectory 'pendulum': 0 to 1 s at 11 times, successful, {errors}"
-    assert f"to {free.t_end:.6g} s at {np.sum(np.isfinite(free.t))} of 6 times, max_steps_reached" in repr(free)
+    assert f"to {free.t_end:.6g} s at {np.sum(np.isfinite(free.t))} of 6 times, max_steps_reached" in repr(
+        free
+    )
     batch = jax.tree.map(lambda x: jnp.stack([x, x]), trajectory)
     shapes = "Trajectory 'pendulum': t (2, 11), q (2, 11, 2), 1 constraint rows"
     assert repr(batch) == shapes

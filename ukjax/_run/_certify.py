@@ -19,8 +19,8 @@ from .._system._problem import Problem
 from . import _options, _parts
 from ._certificate import Certificate, require_suffix
 from ._derivative_check import derivatives
-from ._made import Made
 from ._end import until_end
+from ._made import Made
 from ._passages import passages
 from ._trajectory import Trajectory
 

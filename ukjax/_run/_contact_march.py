@@ -67,7 +67,9 @@ class StepsPlan:
         else:
             q, v = self._prepared.begun(asked)
             room, ends = 2 ** (steps - 1).bit_length(), padded(np.append(at, t1), t1)  # pyright: ignore[reportArgumentType]
-            observed, found, begun = _marched(run, (t0, t1), q, v, jnp.asarray(steps), room, jnp.asarray(ends))
+            observed, found, begun = _marched(
+                run, (t0, t1), q, v, jnp.asarray(steps), room, jnp.asarray(ends)
+            )
             observed = jax.tree.map(lambda x: np.asarray(x)[: len(at) + 1], observed)
         told |= self._prepared.told | {"computed_by": f"{steps} {run.computed_by}", "begun": begun}
         told |= {"contacts": lambda at_times: dataclasses.replace(found.contacts, **at_times)}

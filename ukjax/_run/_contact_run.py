@@ -68,7 +68,9 @@ class EventsPlan:
         told |= {"begun": begun, "contacts": lambda at_times: _history(run, events, at_times)}
         told |= {"stats": solved.stats, "result": solved.result, "event": solved.event}
         told |= {"judged": is_judged(run.formula, run.touching.model.stabilizer)}
-        return trajectory_of(asked.start, observed, len(observed["t"]) - 1 if count is None else count, **told)
+        return trajectory_of(
+            asked.start, observed, len(observed["t"]) - 1 if count is None else count, **told
+        )
 
 
 def _history(run: ContactRun, events: dict[str, Any], at_times: dict[str, Any]) -> ContactHistory:

@@ -27,8 +27,8 @@ from .._system._constraint import unilateral
 from .._system._rows import constraint_rows
 from .._system._system import AbstractSystem, names_of
 from ._doctor_contacts import rounding_of_gaps
-from ._observe import by_equations
 from ._end import end_of, split
+from ._observe import by_equations
 from ._results import judgement
 from ._start import checked_start
 from ._start_moved import require_near, start_moved

@@ -47,7 +47,7 @@ def _nothing(name: str, dtype: Any) -> Any:
     """What stands at times that were not reached."""
     if name == "t":
         return np.inf
-    return np.nan if jnp.issubdtype(dtype, jnp.inexact) else False if dtype == bool else -1
+    return np.nan if dtype.kind == "f" else False if dtype.kind == "b" else -1
 
 
 def split(columns: dict[str, Any], count: int) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -75,7 +75,9 @@ def split(columns: dict[str, Any], count: int) -> tuple[dict[str, Any], dict[str
     known = {name: x for name, x in columns.items() if x is not None}
     without = {name: None for name, x in columns.items() if x is None}
     found = {name: saved(name, x) for name, x in known.items()}, {name: x[-1] for name, x in known.items()}
-    of_times, of_end = found if tracing else jax.device_put(found)  # which compiles nothing, as `jnp.asarray` does
+    of_times, of_end = (
+        found if tracing else jax.device_put(found)
+    )  # which compiles nothing, as `jnp.asarray` does
     return of_times | without, of_end | without
 
 

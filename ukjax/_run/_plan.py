@@ -26,7 +26,6 @@ from ._start import checked_start
 from ._start_moved import require_near, start_moved
 from ._trajectory import Trajectory
 
-
 OnViolation = Literal["stop", "continue"]
 """What becomes of a run where no motion keeps the constraints."""
 

@@ -12,8 +12,8 @@ from jaxtyping import Array
 
 from .._misc._types import as_jax, is_traced, module_for
 from .._motion._project import Projection
-from .._system._stabilize import AbstractStabilizer
 from .._system._rows import most_off
+from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 
 
@@ -25,9 +25,7 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "positive definiteness, or the pseudoinverse method met rows it cannot handle."
     )
     inconsistent_start = "No initial state near the one given satisfies the constraints."
-    constraints_broken = (
-        "The constraints could be kept no longer: they contradict each other, or no position near by satisfies them."
-    )
+    constraints_broken = "The constraints could be kept no longer: they contradict each other, or no position near by satisfies them."
 
 
 def result_of(number: Any) -> RESULTS:

@@ -122,8 +122,8 @@ def simulate(
     - `progress`: True for a progress meter, or a Diffrax meter.
     - `throw`: raise `SimulationError` if the run ends early, instead of returning what was computed.
 
-    **Returns:** `Trajectory`, with an entry for each of `ts`; times that were not reached are infinite. The state at t1, or
-    where the run stopped, is in its `end`. With `ts="steps"` it has an entry for the start and each step; under `jit`
+    **Returns:** `Trajectory`, with an entry for each of `ts`; times that were not reached are infinite. The state at t1,
+    or where the run stopped, is in its `end`. With `ts="steps"` it has an entry for the start and each step; under `jit`
     for as many as `max_steps` allows.
 
     **Raises:** `InputError` before the run for wrong shapes, non-finite values, an invalid span or tolerance, a mass

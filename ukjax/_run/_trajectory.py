@@ -48,7 +48,7 @@ class Trajectory(eqx.Module):
     - `stats`: `num_steps`, `num_accepted_steps`, `num_rejected_steps`, and `num_evaluations` of the acceleration, where
       the solver's stages tell it: an upper bound for unprojected first-same-as-last runs with rejected steps.
     - `result`: a code of `RESULTS`.
-    - `end`: where the run ended, at t1, at an event or where it failed: an `End`, with the fields above and no axis of times.
+    - `end`: where the run ended, at t1, at an event or where it failed: the fields above without an axis of times.
     - `row_names`, `row_kinds`: the names and kinds of the m rows, as in `Rows`.
     - `name`: of the problem, or of the system's class; `message`: why the run ended early, empty if it did not.
     - `dense`: the motion as a function of time, if `simulate` was asked for it.
@@ -116,7 +116,8 @@ class Trajectory(eqx.Module):
 
     @property
     def broken_rows(self) -> tuple[str, ...]:
-        """The names of the constraint rows that could be kept no longer, of a run with this result; outside `jit`."""
+        """The names of the constraint rows that could be kept no longer, of a run with this result; outside `jit`. Where
+        the problem is not known (see `with_problem`), of those that contradict each other only the ones that are off."""
         return first_broken(self)[1] if self.result_name == "constraints_broken" else ()
 
     def largest(self, x: Float[Array, "k ..."]) -> Float[Array, ""]:
