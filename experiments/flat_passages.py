@@ -141,7 +141,7 @@ def main(arguments: list[str] | None = None) -> dict[tuple[str, tuple[float, flo
             changes = sum(p.rank_changes for p in found)
             cells = (
                 f"{slow:.3g}",
-                f"{steps.t_end:.2f}",
+                f"{steps.t[-1]:.2f}",
                 f"{steps.taken:,}",
                 f"{growth(found):.3g}",
                 f"{changes:,}",

@@ -74,11 +74,10 @@ def split(columns: dict[str, Any], count: int) -> tuple[dict[str, Any], dict[str
 
     known = {name: x for name, x in columns.items() if x is not None}
     without = {name: None for name, x in columns.items() if x is None}
-    found = {name: saved(name, x) for name, x in known.items()}, {name: x[-1] for name, x in known.items()}
-    of_times, of_end = (
-        found if tracing else jax.device_put(found)
-    )  # which compiles nothing, as `jnp.asarray` does
-    return of_times | without, of_end | without
+    of_times = {name: saved(name, x) for name, x in known.items()}
+    of_end = {name: x[-1] if tracing else np.asarray(x[-1]) for name, x in known.items()}
+    # `device_put` compiles nothing, as `jnp.asarray` does; it takes longer than all else, so the end stays with NumPy.
+    return (of_times if tracing else jax.device_put(of_times)) | without, of_end | without
 
 
 def end_of(columns: dict[str, Any]) -> End:

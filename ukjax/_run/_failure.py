@@ -78,8 +78,7 @@ def _told(
     stopped = f"It stopped at t = {float(t):.6g} s of {float(t1):.6g} s."
     if trajectory.broken_rows:
         when, names = first_broken(trajectory)
-        on = "it stopped there" if float(trajectory.t_end) < float(t1) else "it went on"
-        stopped = f"That was from t = {when:.6g} s of {float(t1):.6g} s on, where {on}. The rows are {in_words(names)}."
+        stopped += f" Not kept from t = {when:.6g} s on: {in_words(names)}."
     text = f"{RESULTS[trajectory.result].strip()} {stopped}{met}"
     with contextlib.suppress(InputError):  # of a state that is not finite, which the text has said
         text += f" At the last state:\n{check(system, t, q, v, stabilizer=stabilizer)}"

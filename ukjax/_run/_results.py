@@ -25,7 +25,10 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "positive definiteness, or the pseudoinverse method met rows it cannot handle."
     )
     inconsistent_start = "No initial state near the one given satisfies the constraints."
-    constraints_broken = "The constraints could be kept no longer: they contradict each other, or no position near by satisfies them."
+    constraints_broken = (
+        "The constraints could be kept no longer: they contradict each other, or no position near by satisfies "
+        "them."
+    )
 
 
 def result_of(number: Any) -> RESULTS:

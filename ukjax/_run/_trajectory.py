@@ -12,6 +12,7 @@ from .._contact._history import ContactHistory
 from .._figures import _animate, _files, _frames, _plot
 from .._formula._servo._servo_report import ServoRun
 from .._misc._errors import SimulationError
+from .._misc._types import as_jax
 from .._system._constraint_names import Kind
 from .._system._labels import Labels, numbered
 from .._system._problem import Problem
@@ -102,17 +103,17 @@ class Trajectory(eqx.Module):
     @property
     def t_end(self) -> Float[Array, ""]:
         """When the run ended [s]: t1, or the time it stopped at."""
-        return self.end.t
+        return as_jax(self.end.t)
 
     @property
     def q_end(self) -> Float[Array, " nq"]:
         """The coordinates in which it ended (n_q,)."""
-        return self.end.q
+        return as_jax(self.end.q)
 
     @property
     def v_end(self) -> Float[Array, " n"]:
         """The velocities with which it ended (n,)."""
-        return self.end.v
+        return as_jax(self.end.v)
 
     @property
     def broken_rows(self) -> tuple[str, ...]:
