@@ -20,7 +20,7 @@ from .._system._problem import Problem
 from .._system._stabilize import AbstractStabilizer
 from ._chunk import fitted, make_chunks, maker_for, merged
 from ._chunks import Chunks, chunk_shape
-from ._outputs import Outputs, succeeded
+from ._outputs import Outputs
 from ._place import AbstractPlace, place_of
 from ._prepare import SweepPlan, checked_reductions, prepare
 from ._progress import Update, bar
@@ -127,11 +127,7 @@ def _run(
     with contextlib.closing(target):
         _fill(maker, target, update)
         figures = merged(target, plan.reductions)
-    runs = target.dataset().assign(figures)
-    if "ok" in runs.variables:  # an output of the user's
-        return runs
-    result = runs["result"]
-    return runs.assign(ok=(result.dims, np.asarray(succeeded(result.values)), {"units": "1"}))
+    return target.dataset().assign(figures)
 
 
 def sweep(
@@ -204,7 +200,7 @@ def sweep(
 
     **Returns:** an `xarray.Dataset`: outputs with the dimensions of the samples (of a grid its parameters, else `run`)
     and inner ones (`time`, `coordinate`, `velocity`, `row`, `axis`); parameters as coordinates; `result`, whose
-    attributes explain its codes; `ok`, whether a run reached its end or the event it was to stop at; and how it was made
+    attributes explain its codes (0 for a run that reached its end, 11 for one that an event ended); and how it was made
     in the attributes. With `store` arrays are read when used.
 
     **Raises:** `InputError` before anything is run for invalid names, values and options, and for a store
