@@ -242,3 +242,18 @@ def test_result_zero_means_kept(count):
         if when is not None:
             np.testing.assert_allclose(runs.t_end[i], when, atol=1e-4)
     assert 5 < np.sum(results == 0) < 35
+
+
+def _held(reach):
+    """A point held by two rods of length 1, from (0, 0) and (reach, 0): beyond 2 there is none."""
+    rods = lambda t, q: jnp.stack([jnp.sum(q**2), (q[0] - reach) ** 2 + q[1] ** 2]) - 1.0
+    system = uk.System(jnp.eye(2), jnp.zeros(2), [uk.Holonomic(rods, name="rods")])
+    return uk.Problem(system, jnp.stack([reach / 2, jnp.sqrt(1 - reach**2 / 4)]), jnp.zeros(2), 0.0, 1.0)
+
+
+def test_a_first_run_that_cannot_start_does_not_end_a_sweep():
+    runs = uk.sweep(_held, {"reach": [2.5, 1.0, 1.5]}, progress=False)
+    names = runs.result.attrs["flag_meanings"].split()
+    assert [names[i + 1] for i in runs.result.values] == ["diverged", "successful", "successful"]
+    np.testing.assert_allclose(runs.q_end[1:, 0], [0.5, 0.75], atol=1e-12)
+    assert np.isnan(runs.q_end[0]).all()

@@ -298,3 +298,43 @@ def test_summary_and_length(trajectory, free):
     with pytest.raises(uk.SimulationError, match="maximum number of solver steps"):
         free.raise_if_failed()
     assert trajectory.raise_if_failed() is trajectory
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        pytest.param({"event": lambda t, q, v: q[0] - 0.4}, marks=pytest.mark.slow),
+        pytest.param({"contact": "steps", "dt0": 0.01}, marks=pytest.mark.slow),
+        pytest.param({"contact": "events"}, marks=pytest.mark.slow),
+    ],
+    ids=["plain", "event", "steps", "events"],
+)
+def test_one_number_within_jit_and_outside(options):
+    """A ball that falls from 1 m: as many entries as times, and the same, alone, in `jit`, in a batch and in `grad`."""
+    floor = [uk.Unilateral(lambda t, q: q[0] + 10.0, name="floor")] if "contact" in options else []
+    ball = uk.System(jnp.eye(1), jnp.array([-9.81]), floor)
+    ts = np.linspace(0.0, 0.4, 5)
+
+    def run(height):
+        return uk.simulate(ball, height[None], jnp.zeros(1), t1=0.5, ts=ts, **options)
+
+    size = lambda height: jnp.nansum(run(height).q ** 2)
+    height = jnp.asarray(1.0)
+    end = np.sqrt(2 * 0.6 / 9.81) if "event" in options else 0.5
+    fallen = 1.0 - 9.81 / 2 * ts[ts <= end] ** 2
+    found = (
+        run(height),
+        jax.jit(run)(height),
+        jax.tree.map(lambda x: x[1], jax.vmap(run)(jnp.stack([height + 1, height]))),
+    )
+    for one in found:
+        assert one.q.shape == (5, 1)
+        np.testing.assert_allclose(one.t, np.where(ts <= end, ts, np.inf))
+        np.testing.assert_allclose(one.q[ts <= end, 0], fallen, atol=1e-7)
+        np.testing.assert_allclose(one.t_end, end, atol=1e-8)
+        np.testing.assert_allclose(one.q_end, [1.0 - 9.81 / 2 * end**2], atol=1e-7)
+        assert one.end.energy is None
+    value, slope = jax.value_and_grad(size)(height)
+    np.testing.assert_allclose(value, np.sum(fallen**2), atol=1e-7)
+    np.testing.assert_allclose(slope, 2 * np.sum(fallen), atol=1e-6)
