@@ -32,7 +32,7 @@ def test_block_whose_direction_turns():
         found = uk.simulate(block, jnp.zeros(3), start, t1=3.0, ts=jnp.array([3.0]), event=turned, **options)
         speed = jnp.sqrt(jnp.sum(found.v_end[:2] ** 2))
         states = jnp.concatenate([found.q_end[:2], found.v_end[:2], speed[None]])
-        return (states, found.t[-1:]), found
+        return (states, found.t_end[None]), found
 
     def reference(p):
         v0, g = p
