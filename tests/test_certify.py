@@ -49,7 +49,7 @@ def test_estimated_errors_at_fixed_steps(solver, order):
     ("row", "name", "error"),
     [
         (uk.Holonomic(lambda t, q: jnp.stack([q[0], q[0] - t**3]), name="walls"), "walls[1]", 0.5),
-        (uk.Nonholonomic(lambda t, q, v: q[0], name="of positions"), "of positions", 0.5),
+        (uk.Nonholonomic(lambda t, q, v: q[0], name="of positions"), "of positions", ".* 0.5"),
     ],
     ids=["contradicting", "of another kind"],
 )
@@ -57,8 +57,12 @@ def test_rows_that_no_motion_keeps_are_told_of(row, name, error):
     """q_0 goes half way between 0 and t^3; and a row of positions that is taken for one of velocities holds nothing back,
     so that q_0 = t^2 / 2."""
     force = jnp.array([0.0 if row.name == "walls" else 1.0, -9.81])
-    with pytest.warns(uk.ConstraintWarning, match=rf"{re.escape(name)}' is {error} at 1 s"):
-        run = uk.simulate(uk.System(jnp.eye(2), force, [row]), jnp.zeros(2), jnp.zeros(2), t1=1.0)
+    system = uk.System(jnp.eye(2), force, [row])
+    with pytest.warns(
+        uk.ConstraintWarning, match=rf"{re.escape(name)}\..* went on with errors up to {error}"
+    ):
+        run = uk.simulate(system, jnp.zeros(2), jnp.zeros(2), t1=1.0, on_violation="continue")
+    assert run.result_name == "constraints_broken"
     np.testing.assert_allclose(run.q_end[0], 0.5, rtol=1e-3 if row.name == "walls" else 1e-8)
     with pytest.warns(uk.ConstraintWarning):
         certificate = run.certify(directions=0)

@@ -91,6 +91,15 @@ def end_of(columns: dict[str, Any]) -> End:
     return End(**{name: columns[name] for name in _OF_RUN}, contacts=of_contacts or None)
 
 
+def last_of(run: "Trajectory") -> End:
+    """The end of a run; of one that was put together by hand without it, its last saved time."""
+    return (
+        end_of({name: x if (x := getattr(run, name)) is None else x[-1] for name in _OF_RUN})
+        if run.end is None
+        else run.end
+    )
+
+
 def joined(run: "Trajectory", *names: str) -> list[Any]:
     """Arrays of a run with what holds at its end behind what holds at the saved times.
 
@@ -99,7 +108,7 @@ def joined(run: "Trajectory", *names: str) -> list[Any]:
     - `run`: the run.
     - `names`: of its arrays.
     """
-    return [_joined(getattr(run, name), getattr(run.end, name)) for name in names]
+    return [_joined(getattr(run, name), getattr(last_of(run), name)) for name in names]
 
 
 def _joined(x: Any, last: Any) -> Any:
@@ -118,7 +127,7 @@ def with_end(run: "Trajectory") -> "Trajectory":
     """
     changes: dict[str, Any] = dict(zip(_OF_RUN, joined(run, *_OF_RUN), strict=True))
     for name in ("contacts", "tracking"):
-        of, last = getattr(run, name), getattr(run.end, name)
+        of, last = getattr(run, name), getattr(last_of(run), name)
         if of is not None and last is not None:
             of_end = {field: _joined(getattr(of, field), x) for field, x in last.items()}
             changes[name] = dataclasses.replace(of, **of_end)
@@ -132,13 +141,13 @@ def until_end(run: "Trajectory") -> "Trajectory":
 
     - `run`: of one run.
     """
-    t = np.append(np.asarray(run.t), np.asarray(run.end.t))
+    t = np.append(np.asarray(run.t), np.asarray(last_of(run).t))
     places = np.flatnonzero(np.isfinite(t) & np.append(t[:-1] != t[-1], True))
     whole = with_end(run)
     taken = lambda x: None if x is None else jax.device_put(np.asarray(x)[places])
     changes: dict[str, Any] = {name: taken(getattr(whole, name)) for name in _OF_RUN}
     for name in ("contacts", "tracking"):
-        of, last = getattr(whole, name), getattr(run.end, name)
+        of, last = getattr(whole, name), getattr(last_of(run), name)
         if of is not None and last is not None:
             changes[name] = dataclasses.replace(of, **{field: taken(getattr(of, field)) for field in last})
     return dataclasses.replace(whole, **changes)

@@ -19,7 +19,7 @@ from .._system._problem import Problem
 from .._system._system import AbstractSystem
 from ..mechanisms import Effort, Reaction
 from . import _parts, _summary, _tables, _view
-from ._end import End, joined, until_end
+from ._end import End, joined, last_of, until_end
 from ._made import Made
 from ._results import RESULTS, Dense, is_good
 from ._rows_kept import first_broken
@@ -49,7 +49,6 @@ class Trajectory(eqx.Module):
     - `stats`: `num_steps`, `num_accepted_steps`, `num_rejected_steps`, and `num_evaluations` of the acceleration, where
       the solver's stages tell it: an upper bound for unprojected first-same-as-last runs with rejected steps.
     - `result`: a code of `RESULTS`.
-    - `end`: where the run ended, at t1, at an event or where it failed: the fields above without an axis of times.
     - `row_names`, `row_kinds`: the names and kinds of the m rows, as in `Rows`.
     - `name`: of the problem, or of the system's class; `message`: why the run ended early, empty if it did not.
     - `dense`: the motion as a function of time, if `simulate` was asked for it.
@@ -61,6 +60,7 @@ class Trajectory(eqx.Module):
     - `tracking`: of a run read from a file, how the servo rows were followed (see `servo`).
     - `contacts`: gaps, forces and events of unilateral constraints; None of systems without such.
     - `made`: from which start and by which options, for `certify`; None where `problem` is.
+    - `end`: where the run ended, at t1, at an event or where it failed: the first ten fields without an axis of times.
     """
 
     t: Float[Array, " k"]
@@ -75,7 +75,6 @@ class Trajectory(eqx.Module):
     rank: Int[Array, " k"]
     stats: dict[str, Array]
     result: RESULTS
-    end: End
     row_names: tuple[str, ...] = eqx.field(static=True)
     row_kinds: tuple[Kind, ...] = eqx.field(static=True)
     name: str = eqx.field(static=True, default="simulation")
@@ -91,6 +90,7 @@ class Trajectory(eqx.Module):
     tracking: ServoRun | None = None
     contacts: ContactHistory | None = None
     made: Made | None = None
+    end: End | None = None
 
     def __len__(self) -> int:
         return self.t.shape[0]
@@ -103,17 +103,17 @@ class Trajectory(eqx.Module):
     @property
     def t_end(self) -> Float[Array, ""]:
         """When the run ended [s]: t1, or the time it stopped at."""
-        return as_jax(self.end.t)
+        return as_jax(last_of(self).t)
 
     @property
     def q_end(self) -> Float[Array, " nq"]:
         """The coordinates in which it ended (n_q,)."""
-        return as_jax(self.end.q)
+        return as_jax(last_of(self).q)
 
     @property
     def v_end(self) -> Float[Array, " n"]:
         """The velocities with which it ended (n,)."""
-        return as_jax(self.end.v)
+        return as_jax(last_of(self).v)
 
     @property
     def broken_rows(self) -> tuple[str, ...]:
