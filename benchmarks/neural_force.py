@@ -69,7 +69,7 @@ def loss(net: eqx.nn.MLP, way: str, stabilizer: str) -> jax.Array:
             return found.ys[0]
         more = {"formula": uk.UdwadiaKalaba()} if way == "arrays" else {}
         run = uk.simulate(system, q, v, ts=ts, stabilizer=STABILIZERS[stabilizer], **TIMES, **more, **options)
-        return run.q[:-1]  # the last is that of the end once more
+        return run.q
 
     return jnp.mean((jax.vmap(positions)(STARTS) - 0.3) ** 2)
 

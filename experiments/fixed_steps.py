@@ -54,7 +54,7 @@ def ends(
     def shipped(h: jax.Array) -> tuple[jax.Array, jax.Array]:
         options = {"stepsize_controller": dfx.ConstantStepSize(), "max_steps": count + 1, "throw": False}
         run = uk.simulate(problem, t1=count * h, dt0=h, ts=2, solver=solver, **options)
-        return run.q[-1], run.v[-1]
+        return run.q_end, run.v_end
 
     def by_threshold(h: jax.Array) -> tuple[jax.Array, jax.Array]:
         accelerate = uk.lanes(problem, stabilizer=uk.NoStabilizer(), rcond=rcond).one

@@ -109,8 +109,9 @@ def _run(system, formula, stabilizer, q, v, tolerance, max_steps):
         atol=tolerance,
         max_steps=max_steps,
     )
-    stats = trajectory.stats
-    return trajectory.t, trajectory.q, trajectory.position_error, stats["num_steps"], stats["num_evaluations"]
+    stats, end = trajectory.stats, trajectory.end
+    with_end = lambda name: jnp.append(getattr(trajectory, name), getattr(end, name)[None], axis=0)
+    return *map(with_end, ("t", "q", "position_error")), stats["num_steps"], stats["num_evaluations"]
 
 
 _run_many = eqx.filter_jit(

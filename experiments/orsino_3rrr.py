@@ -190,7 +190,7 @@ def tables(runs: list[uk.Trajectory], cost: dict[str, list[Cost]], found: Cleara
     first = Table(f"The model of each level, at rest at t = 0, at {T1} s", *columns)
     for level, run in enumerate(runs):
         rank, steps = int(run.rank[-1]), int(run.stats["num_steps"])
-        fell, drift = float(run.q[0, 19] - run.q[-1, 19]), float(np.ptp(run.energy))
+        fell, drift = float(run.q[0, 19] - run.q_end[19]), float(np.ptp(run.energy))
         first.add_row(
             f"{level}: {NAMES[level]}", str(rank), str(21 - rank), str(steps), f"{fell:.9f}", f"{drift:.0e}"
         )

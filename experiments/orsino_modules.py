@@ -142,9 +142,9 @@ def tables(problem: uk.Problem, runs: list[uk.Trajectory], quick: bool) -> list[
     columns = "rank", "freedoms", "rotor A turned [rad]", "platform fell [m]", "change of energy [J]"
     first = Table(f"The active mechanism by levels, after {T1} s", "level", "modules", *columns, names=2)
     for level, run in enumerate(runs, 1):
-        rank, fell = int(run.rank[-1]), float(run.q[0, 19] - run.q[-1, 19])
+        rank, fell = int(run.rank[-1]), float(run.q[0, 19] - run.q_end[19])
         modules = len(modules_at(problem, level))
-        turned = float(run.q[-1, 21])
+        turned = float(run.q_end[21])
         first.add_row(
             *(str(x) for x in (level, modules, rank, 24 - rank)),
             f"{turned:.6f}",
@@ -213,7 +213,7 @@ def figure(problem: uk.Problem, runs: list[uk.Trajectory], out: Path) -> None:
         axes = fig.subplot_mosaic([["1", "2", "3"], ["tree"] * 3], height_ratios=[1.1, 1.0])
         for level, run in enumerate(runs, 1):
             modules = modules_at(problem, level)
-            _draw_posture(axes[str(level)], np.asarray(run.q[-1]), modules)
+            _draw_posture(axes[str(level)], np.asarray(run.q_end), modules)
             title = f"level {level}: {len(modules)} module{'s' if len(modules) > 1 else ''}"
             axes[str(level)].set_title(title, fontsize=9)
         _draw_tree(axes["tree"], problem)

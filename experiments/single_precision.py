@@ -47,7 +47,7 @@ def errors(problem: uk.Problem, w2: float, speeds: np.ndarray, way: str) -> np.n
             max_steps=2_000,
             **options,
         )
-        return jnp.where(run.t[-1] > 0.999 * END, 2 * run.q[-1, :2], jnp.inf)
+        return jnp.where(run.t_end > 0.999 * END, 2 * run.q_end[:2], jnp.inf)
 
     found = np.asarray(jax.jit(jax.vmap(tip))(single(speeds)))
     starts = [dataclasses.replace(problem, v0=np.asarray(problem.v0) * float(single(x))) for x in speeds]

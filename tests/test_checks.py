@@ -20,7 +20,7 @@ def positive(x):
 def thrown(t1, force):
     """How high a ball is that is thrown up from the floor, when it comes down or at the end."""
     problem = uk.Problem(uk.System(jnp.eye(1), force), jnp.zeros(1), jnp.array([5.0]), 0.0, 1.0)
-    return uk.simulate(problem, t1=t1, event=below_the_floor, throw=False).q[-1, 0]
+    return uk.simulate(problem, t1=t1, event=below_the_floor, throw=False).q_end[0]
 
 
 def below_the_floor(t, q, v):

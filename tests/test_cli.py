@@ -52,7 +52,15 @@ def test_simulate_prints_one_object() -> None:
     contract = (
         "model t1 steps max_position_error max_velocity_error energy_drift rank_min rank_max points result"
     )
-    assert set(figures) == {*contract.split(), "evaluations", "message", "wall_time", "start_moved", "event"}
+    assert set(figures) == {
+        *contract.split(),
+        "evaluations",
+        "message",
+        "wall_time",
+        "start_moved",
+        "event",
+        "broken_rows",
+    }
     assert (figures["model"], figures["t1"], figures["result"]) == ("pendulum", 0.2, "successful")
     assert figures["rank_min"] == figures["rank_max"] == 1
     assert figures["steps"] > 0

@@ -126,7 +126,7 @@ def _damped(k, c):
 
 def test_slope_of_a_run():
     slope = (_damped(20.0 + 1e-5, 2.0) - _damped(20.0 - 1e-5, 2.0)) / 2e-5
-    end = lambda k, **options: uk.simulate(_spring({"k": k, "c": 2.0}), ts=2, **options).q[-1, 0]
+    end = lambda k, **options: uk.simulate(_spring({"k": k, "c": 2.0}), ts=2, **options).q_end[0]
     np.testing.assert_allclose(jax.grad(end)(20.0), slope, rtol=1e-5)
     along = jax.jvp(lambda k: end(k, adjoint=dfx.ForwardMode()), (20.0,), (1.0,))
     np.testing.assert_allclose(along, (_damped(20.0, 2.0), slope), rtol=1e-5)
@@ -136,7 +136,7 @@ def test_slope_of_a_run():
 
 def test_a_sweep_of_a_closure():
     run = lambda k: _spring({"k": k, "c": 2.0})
-    found = uk.sweep(run, {"k": [20.0, 30.0]}, outputs={"end": lambda run: run.q[-1, 0]}, gradients=["end"])
+    found = uk.sweep(run, {"k": [20.0, 30.0]}, outputs={"end": lambda run: run.q_end[0]}, gradients=["end"])
     np.testing.assert_allclose(found.end, _damped(np.array([20.0, 30.0]), 2.0), rtol=1e-6)
     slope = (_damped(20.0 + 1e-5, 2.0) - _damped(20.0 - 1e-5, 2.0)) / 2e-5
     np.testing.assert_allclose(found.d_end_d_k[0], slope, rtol=1e-5)
@@ -144,7 +144,7 @@ def test_a_sweep_of_a_closure():
 
 def test_tuning_a_closure():
     """Of an oscillator that is to be at -0.1 after 0.5 s, where the closed form must agree."""
-    loss = lambda run: 1e-6 + (run.q[-1, 0] + 0.1) ** 2
+    loss = lambda run: 1e-6 + (run.q_end[0] + 0.1) ** 2
     start = {"k": 20.0, "c": 2.0}
     options = {"optimizer": optax.adam(0.1), "starts": 0, "iterations": 10}
     found = uk.tune(_spring, start, loss, **options)
@@ -167,7 +167,7 @@ def test_an_event_of_a_closure():
     """A body that falls by h from rest does so in sqrt(2 h / g)."""
     ball = uk.System(jnp.eye(1), jnp.array([-G]))
     options = {"t1": 5.0, "ts": 2, "adjoint": dfx.ForwardMode()}
-    fall = lambda h: uk.simulate(ball, [0.0], [0.0], event=lambda t, q, v: q[0] + h, **options).t[-1]
+    fall = lambda h: uk.simulate(ball, [0.0], [0.0], event=lambda t, q, v: q[0] + h, **options).t_end
     found = jax.jit(lambda h: jax.jvp(fall, (h,), (jnp.ones(()),)))(2.0)
     np.testing.assert_allclose(found, (np.sqrt(2 * 2.0 / G), np.sqrt(0.5 / (G * 2.0))), rtol=1e-5)
 
@@ -199,7 +199,7 @@ def test_a_value_that_cannot_be_found_is_refused():
         HELD["length"] = length
         try:
             rod = lambda t, q: jnp.hypot(q[0], q[1]) - HELD["length"]
-            return uk.simulate(_of_rod(rod, jnp.asarray(1.0))).q[-1, 1]
+            return uk.simulate(_of_rod(rod, jnp.asarray(1.0))).q_end[1]
         finally:
             HELD.clear()
 
@@ -229,7 +229,7 @@ def test_values_kept_from_an_earlier_run_are_told():
         run(force)
     assert "\n" not in str(refused.value)
     log.clear()
-    np.testing.assert_allclose(run(force).q[-1], np.cos(0.1), rtol=1e-7)
+    np.testing.assert_allclose(run(force).q_end, np.cos(0.1), rtol=1e-7)
     log.clear()
     run(lambda t, q, v: -q, event)
     with pytest.raises(uk.InputError, match=r"^event keeps values of an earlier run"):

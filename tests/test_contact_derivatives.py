@@ -109,7 +109,7 @@ def test_block_that_is_pulled_off_two_feet():
         force = lambda t, q, v: jnp.stack([0 * t, F * jnp.sin(w * t) - m * g, 0 * t])
         system = uk.System(lambda t, q: m * jnp.eye(3), force, [feet])
         found = uk.simulate(system, jnp.zeros(3), jnp.zeros(3), t1=0.6, ts=jnp.array([0.6]), **options)
-        return (jnp.concatenate([found.q[-1], found.v[-1]]), found.contacts.event_time[:1]), found
+        return (jnp.concatenate([found.q_end, found.v_end]), found.contacts.event_time[:1]), found
 
     def exact(p):
         F, w, m, g = p
@@ -189,7 +189,7 @@ def test_billiards():
         distance = lambda t, q: jnp.sqrt((q[:2] - q[2:]) @ (q[:2] - q[2:])) - 0.2
         system = uk.System(jnp.eye(4), jnp.zeros(4), [uk.Unilateral(distance, restitution=1.0, name="discs")])
         found = uk.simulate(system, p[:4], p[4:], t1=1.0, ts=jnp.array([1.0]), **options)
-        return (jnp.concatenate([found.q[-1], found.v[-1]]), found.contacts.event_time[:1]), found
+        return (jnp.concatenate([found.q_end, found.v_end]), found.contacts.event_time[:1]), found
 
     def reference(p):
         q, v, times = discs_at(
@@ -213,7 +213,7 @@ def test_pendulum_that_rests_on_a_stop_and_leaves_it():
         ts = jnp.array([just_after, 1.0, 2.2])
         found = uk.simulate(system, th0[None], jnp.zeros(1), t1=2.2, ts=ts, **options)
         told = found.contacts
-        states = found.q[-1], found.v[-1], told.impulse[0], told.force[:2, 0]
+        states = found.q_end, found.v_end, told.impulse[0], told.force[:2, 0]
         return (jnp.concatenate(states), told.event_time[:2]), found
 
     def reference(p):
@@ -294,7 +294,7 @@ def test_double_pendulum_against_a_wall():
         system = uk.System(lambda t, q: mass(q, of, jnp), lambda t, q, v: force(q, v, of, g, jnp), [side])
         found = uk.simulate(system, q0, v0, t1=3.4, ts=jnp.array([3.4]), **options)
         told = found.contacts
-        return (jnp.concatenate([found.q[-1], found.v[-1], told.impulse[:2, 0]]), told.event_time[:2]), found
+        return (jnp.concatenate([found.q_end, found.v_end, told.impulse[:2, 0]]), told.event_time[:2]), found
 
     def reference(p):
         q0, v0, of, (g, e, wall) = p[:2], p[2:4], p[4:8], p[8:]

@@ -125,7 +125,7 @@ def test_walls_that_close_in_on_a_body_are_told():
     with pytest.warns(uk.ContactWarning, match=r"no motion .* at 0.5 s"):
         run = uk.simulate(system, [0.4], [0.0], t1=1.0, max_steps=300)
     assert not run.ok
-    np.testing.assert_allclose(run.t[-1], 0.5, atol=1e-9)
+    np.testing.assert_allclose(run.t_end, 0.5, atol=1e-9)
     assert "may contradict each other" in run.message
     assert "closed: left, right" in run.message
 

@@ -30,9 +30,9 @@ def test_block_whose_direction_turns():
         block = uk.System(jnp.eye(3), weight, [plane])
         start = jnp.stack([v0, 0 * v0, 0 * v0])
         found = uk.simulate(block, jnp.zeros(3), start, t1=3.0, ts=jnp.array([3.0]), event=turned, **options)
-        speed = jnp.sqrt(jnp.sum(found.v[-1, :2] ** 2))
-        states = jnp.concatenate([found.q[-1, :2], found.v[-1, :2], speed[None]])
-        return (states, found.t[-1:]), found
+        speed = jnp.sqrt(jnp.sum(found.v_end[:2] ** 2))
+        states = jnp.concatenate([found.q_end[:2], found.v_end[:2], speed[None]])
+        return (states, found.t_end[None]), found
 
     def reference(p):
         v0, g = p
@@ -194,7 +194,7 @@ def test_rocking_ends():
         start = jnp.append(tilted(b, h, tilt, jnp), -tilt)
         found = uk.simulate(block(b, h, g), start, jnp.zeros(3), t1=2.0, ts=jnp.array([2.0]), **options)
         last = jnp.take(found.contacts.event_time, found.contacts.num_events - 1)
-        return (jnp.concatenate([found.q[-1, 1:], found.v[-1]]), last[None]), found
+        return (jnp.concatenate([found.q_end[1:], found.v_end]), last[None]), found
 
     compared(run, lambda p: ([p[1], 0, 0, 0, 0], [rest_of_rocking(*p)]), [0.2, 0.3, 0.3, G])
 

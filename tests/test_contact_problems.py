@@ -148,7 +148,7 @@ def test_two_unequal_balls_on_a_line():
         zero = jnp.zeros_like(x1)
         q0, v0 = jnp.stack([x1, zero, x2, zero]), jnp.stack([v1, zero, v2, zero])
         found = discs(q0, v0, [m1, m2], [r, r], e, 0.8, **options)
-        states = jnp.concatenate([found.q[-1, ::2], found.v[-1, ::2]])
+        states = jnp.concatenate([found.q_end[::2], found.v_end[::2]])
         return (states, found.contacts.event_time[:1]), found
 
     def reference(p):
@@ -168,7 +168,7 @@ def test_three_discs_two_collisions():
 
     def run(p, options):
         found = discs(p[:6], p[6:], masses, radii, e, 1.0, **options)
-        return (jnp.concatenate([found.q[-1], found.v[-1]]), found.contacts.event_time[:2]), found
+        return (jnp.concatenate([found.q_end, found.v_end]), found.contacts.event_time[:2]), found
 
     def reference(p):
         q, v, times = discs_at(
@@ -194,7 +194,7 @@ def test_two_balls_on_a_line():
             1.0,
             **TIGHT,
         )
-        return run.q[-1, ::2], (run.q[-1, ::2], run.v[-1, ::2], run.contacts.event_time[0])
+        return run.q_end[::2], (run.q_end[::2], run.v_end[::2], run.contacts.event_time[0])
 
     jacobian, found = jax.jit(jax.jacrev(end, has_aux=True))(jnp.array([0.0, 0.52, 1.0, 0.0]))
     within(1e-9, jacobian, [[0, 1, 0, 1], [1, 0, 1, 0]])
@@ -210,8 +210,8 @@ def test_impacts_at_one_instant_are_one_problem(apart, after):
     with -1/3, 2/3 and 2/3. However little they are apart, the impacts follow each other, and only the last one leaves.
     """
     run = discs([0, 0, 0.5, 0, 0.7 + apart, 0], [1, 0, 0, 0, 0, 0], [1.0] * 3, [0.1] * 3, 1.0, 1.0, **TIGHT)
-    within(1e-9, run.v[-1, ::2], after)
-    within(1e-12, [run.v[-1].sum(), (run.v[-1] ** 2).sum()], [1, 1])  # momentum, twice the energy
+    within(1e-9, run.v_end[::2], after)
+    within(1e-12, [run.v_end.sum(), (run.v_end**2).sum()], [1, 1])  # momentum, twice the energy
 
 
 def test_ball_on_ground_and_wall():
@@ -225,8 +225,8 @@ def test_ball_on_ground_and_wall():
         ]
         ball = uk.System(jnp.eye(2), jnp.stack([0 * g, -g]), both)
         found = uk.simulate(ball, jnp.stack([x0, y0]), jnp.stack([vx, vy]), t1=0.6, ts=[0.6], **options)
-        loss = jnp.sum((found.q[-1] - jnp.array([-2.0, 1.5])) ** 2)
-        states = jnp.concatenate([found.q[-1], found.v[-1], loss[None]])
+        loss = jnp.sum((found.q_end - jnp.array([-2.0, 1.5])) ** 2)
+        states = jnp.concatenate([found.q_end, found.v_end, loss[None]])
         return (states, found.contacts.event_time[:2]), found
 
     def reference(p):
@@ -244,7 +244,7 @@ def test_ball_on_ground_and_wall():
     def fallen(y, v, e, r):
         floor = uk.Unilateral(lambda t, q: q[0] - r, restitution=e, name="floor")
         ball = uk.System(jnp.eye(1), jnp.zeros(1), [floor])
-        return uk.simulate(ball, jnp.reshape(y, 1), jnp.reshape(v, 1), t1=1.0, ts=[1.0]).q[-1, 0]
+        return uk.simulate(ball, jnp.reshape(y, 1), jnp.reshape(v, 1), t1=1.0, ts=[1.0]).q_end[0]
 
     value, slope = jax.jit(jax.value_and_grad(fallen, (0, 1, 2, 3)))(1.0, -2.0, 1.0, 0.1)
     # y = r - e v (1 - t), t = (y0 - r) / -v
@@ -260,7 +260,7 @@ def test_two_balls_under_control():
         found = discs(
             jnp.concatenate([p[:2], p[4:6]]), v0, [1.0, 1.0], [0.2, 0.2], 1.0, 1.0, force=control, **options
         )
-        end = found.q[-1, 2:]
+        end = found.q_end[2:]
         loss = jnp.sum(end**2) + 0.1 * jnp.sum(p[6:8] ** 2)
         return (jnp.append(end, loss), found.contacts.event_time[:1]), found
 
@@ -287,8 +287,8 @@ def test_best_control_of_two_balls():
         found = discs(q0, jnp.zeros(4), [1.0, 1.0], [0.2, 0.2], 1.0, 1.0, force=force, **options)
         t = found.contacts.event_time[0]
         spent = p[0] ** 2 * t + p[0] * p[1] * t**2 + p[1] ** 2 * t**3 / 3
-        speed = jnp.sqrt(jnp.sum(found.v[-1, 2:] ** 2))  # of the second ball, as of the first one before
-        return (jnp.stack([jnp.sum(found.q[-1, 2:] ** 2) + 0.1 * spent, speed]), t[None]), found
+        speed = jnp.sqrt(jnp.sum(found.v_end[2:] ** 2))  # of the second ball, as of the first one before
+        return (jnp.stack([jnp.sum(found.q_end[2:] ** 2) + 0.1 * spent, speed]), t[None]), found
 
     def control(t, speed):
         """a and b by which the first ball meets the second at t, with a speed."""

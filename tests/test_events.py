@@ -81,7 +81,7 @@ def test_as_scipy(name, options):
     events = CASES[name]
     run = _run([uk.Event(fn, d or None, name=f"no. {i}") for i, (fn, d) in enumerate(events)], **options)
     t, index = _scipy(events)
-    np.testing.assert_allclose(run.t[-1], t, atol=1e-8)
+    np.testing.assert_allclose(run.t_end, t, atol=1e-8)
     assert run.event == index
     assert run.event_name == (None if index < 0 else f"no. {index}")
     assert run.result_name == ("successful" if index < 0 else "event_occurred")
@@ -96,7 +96,7 @@ def _stopped(h, **options):
     """x = cos(w t) falls through h at acos(h) / w, if not after 0.5 s."""
     events = [lambda t, q, v: t - 0.5, uk.Event(lambda t, q, v: q[0] - h, "down")]
     run = _run(events, **options)
-    return run.t[-1], (run.event, run.start_moved)
+    return run.t_end, (run.event, run.start_moved)
 
 
 def test_closed_form_in_jit():
@@ -119,7 +119,7 @@ def test_derivative_in_jit():
 
 def test_simultaneous_events_are_the_first_of_the_list():
     run = _run([_x, lambda t, q, v: 2 * q[0]])
-    np.testing.assert_allclose(run.t[-1], np.pi / 2 / RATE, atol=1e-9)
+    np.testing.assert_allclose(run.t_end, np.pi / 2 / RATE, atol=1e-9)
     assert run.event_name == "_x"
 
 
@@ -131,20 +131,20 @@ def test_a_start_on_the_crossing_does_not_stop_there(speed, direction):
     event = [uk.Event(_x, direction, name="zero"), _far]
     start = jnp.zeros(1), jnp.asarray([speed])
     run = uk.simulate(SPRING, *start, t0=1.0, t1=5.0, event=event, **TIGHT)
-    np.testing.assert_allclose(run.t[-1], t, atol=1e-8)
+    np.testing.assert_allclose(run.t_end, t, atol=1e-8)
     assert run.event_name == "zero"
 
 
 def test_starts_at_zero():
     """At rest the second derivative tells; a parabola, which one long step follows, comes down after 2 v / g."""
     fallen = _run(lambda t, q, v: q[0] - 1.0, t1=4.0)
-    np.testing.assert_allclose(fallen.t[-1], 4.0)  # it comes back to 1 at pi and turns there: no crossing
+    np.testing.assert_allclose(fallen.t_end, 4.0)  # it comes back to 1 at pi and turns there: no crossing
     turned = _run(lambda t, q, v: v[0])
-    np.testing.assert_allclose(turned.t[-1], np.pi / RATE, atol=1e-8)
+    np.testing.assert_allclose(turned.t_end, np.pi / RATE, atol=1e-8)
     ball = uk.System(jnp.eye(1), jnp.asarray([-10.0]))
     up = lambda speed: uk.simulate(ball, X0, speed * X0, t1=3.0, event=lambda t, q, v: q[0] - 1.0, ts=2)
-    np.testing.assert_allclose(up(10.0).t[-1], 2.0, atol=1e-9)
-    time, slope = jax.jit(jax.value_and_grad(lambda speed: up(speed).t[-1]))(10.0)
+    np.testing.assert_allclose(up(10.0).t_end, 2.0, atol=1e-9)
+    time, slope = jax.jit(jax.value_and_grad(lambda speed: up(speed).t_end))(10.0)
     np.testing.assert_allclose((time, slope), (2.0, 0.2), atol=1e-8)
 
 
@@ -152,13 +152,13 @@ def test_a_projected_start_is_zero_to_rounding():
     """The start is moved along the rod by rounding alone; hanging, q[0] is 1e-17, and the swing comes back later."""
     hanging = jnp.asarray([1e-17, -1.0]), jnp.asarray([0.01, 0.0])
     run = uk.simulate(uk.models.pendulum(), *hanging, t1=3.0, event=_x, **TIGHT)
-    np.testing.assert_allclose(run.t[-1], np.pi / np.sqrt(9.81), atol=1e-5)  # of small swings
+    np.testing.assert_allclose(run.t_end, np.pi / np.sqrt(9.81), atol=1e-5)  # of small swings
 
 
 def test_a_steep_root_is_found():
     """Newton's method takes many steps at a triple root."""
     run = _run(lambda t, q, v: q[0] ** 3)
-    np.testing.assert_allclose(run.t[-1], np.pi / 2 / RATE, atol=1e-9)
+    np.testing.assert_allclose(run.t_end, np.pi / 2 / RATE, atol=1e-9)
 
 
 def test_the_pendulum_of_the_documentation():
@@ -170,14 +170,14 @@ def test_the_pendulum_of_the_documentation():
         uk.simulate(pendulum, event=lambda t, q, v: q[0] < 0)
     quarter = ellipk(np.sin(np.pi / 6) ** 2) / np.sqrt(9.81)
     run = uk.simulate(pendulum, event=uk.Event(_x, "down", name="down"), **TIGHT)
-    np.testing.assert_allclose(run.t[-1], quarter, atol=1e-8)
+    np.testing.assert_allclose(run.t_end, quarter, atol=1e-8)
 
 
 def test_of_diffrax():
     far, turning = lambda t, y, args, **_: y[0][0] - 2.0, lambda t, y, args, **_: y[1][0]
     event = dfx.Event({"a": far, "b": turning}, optx.Newton(1e-12, 1e-12), {"a": None, "b": True})
     run = _run(event)
-    np.testing.assert_allclose(run.t[-1], np.pi / RATE, atol=1e-8)
+    np.testing.assert_allclose(run.t_end, np.pi / RATE, atol=1e-8)
     assert run.event_name == "b"
 
 

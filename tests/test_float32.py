@@ -38,14 +38,14 @@ def test_models(name):
     run = uk.simulate(problem, t1=0.1, ts=3)
     assert run.ok, run.message
     _is_single(run)
-    assert run.t[-1] == np.float32(0.1)
+    assert run.t_end == np.float32(0.1)
     scale = 1 + float(np.abs(run.v).max(initial=0))
     assert np.abs(run.position_error).max(initial=0) < 1e-5
     assert np.abs(run.velocity_error).max(initial=0) < 1e-5 * scale
     with jax.enable_x64(True):
         double = uk.simulate(uk.models.get(name), t1=0.1, ts=3)
     assert double.q.dtype == jnp.float64
-    np.testing.assert_allclose(run.q[-1], double.q[-1], atol=2e-4)
+    np.testing.assert_allclose(run.q_end, double.q_end, atol=2e-4)
     np.testing.assert_array_equal(run.rank, double.rank)
 
 
@@ -102,7 +102,7 @@ def test_events_dense_and_steps():
     assert run.result_name == "event_occurred"
     _is_single(run)
     assert all(x.dtype == jnp.float32 for x in run.evaluate(0.1))
-    np.testing.assert_allclose(run.t[-1], 0.5384, atol=1e-3)  # K(sin 30 deg) / sqrt(9.81)
+    np.testing.assert_allclose(run.t_end, 0.5384, atol=1e-3)  # K(sin 30 deg) / sqrt(9.81)
 
 
 def test_derivatives():
@@ -110,7 +110,7 @@ def test_derivatives():
 
     def end(gravity):
         problem = uk.models.pendulum(gravity=gravity)
-        return uk.simulate(problem.system, problem.q0, problem.v0, t1=0.2, ts=2, max_steps=64).q[-1, 0]
+        return uk.simulate(problem.system, problem.q0, problem.v0, t1=0.2, ts=2, max_steps=64).q_end[0]
 
     gradient = jax.jit(jax.grad(end))(jnp.asarray(9.81))
     assert gradient.dtype == jnp.float32
@@ -142,4 +142,4 @@ def test_flat_positions_are_passed(count, speed, formula):
     run = uk.simulate(problem, ts=2, formula=formula, max_steps=1_000)
     assert run.ok, run.message
     tip = four_bars_top(np.array([problem.t1]), count, speed=speed)[1][0]
-    np.testing.assert_allclose(2 * run.q[-1, :2], tip, rtol=0, atol=0.05)  # another branch is a metre away
+    np.testing.assert_allclose(2 * run.q_end[:2], tip, rtol=0, atol=0.05)  # another branch is a metre away

@@ -202,7 +202,7 @@ def test_point_leaves_a_ball() -> None:
     t = float(run.contacts.event_time[0])
     assert run.t[left - 1] <= t <= run.t[left]
     there = uk.simulate(um.problem(bead, v0=jnp.array([speed, 0.0])), t1=t)
-    np.testing.assert_allclose(there.q[-1, 1] / radius, 2 / 3 + speed**2 / (3 * G * radius), rtol=1e-8)
+    np.testing.assert_allclose(there.q_end[1] / radius, 2 / 3 + speed**2 / (3 * G * radius), rtol=1e-8)
 
 
 @pytest.mark.slow
@@ -233,7 +233,7 @@ def test_a_crate_comes_to_rest() -> None:
     told = run.to_xarray(parts="contacts")
     force = np.stack([told[f"contact_{name}"].values[-1] for name in names])
     np.testing.assert_allclose(force.sum(axis=0), [0.0, 2.0 * G], atol=1e-9)
-    places = np.stack([np.asarray(um.contact_frames(system, 0.0, run.q[-1])[name].point) for name in names])
+    places = np.stack([np.asarray(um.contact_frames(system, 0.0, run.q_end)[name].point) for name in names])
     np.testing.assert_allclose(
         places[[0, 2]] - np.asarray(run.q)[-1, :2], [[-0.3, -0.2], [0.3, -0.2]], atol=1e-9
     )

@@ -43,7 +43,7 @@ def test_pendulum(angle, rate):
     run = uk.simulate(uk.models.pendulum(angle=angle, rate=rate), **TIGHT)
     np.testing.assert_allclose(_state(run), _pendulum(run.t, angle, rate), atol=1e-9)
     assert run.t[0] == 0.0
-    assert run.t[-1] == 10.0
+    assert run.t_end == 10.0
     assert _errors(run) < 1e-12
     # The rod's force along the inward normal: m (l w^2 + g cos(angle))
     x, w = oracles.pendulum_elliptic(run.t, angle, rate, W2)
@@ -56,7 +56,7 @@ def test_pendulum(angle, rate):
 @pytest.mark.parametrize("name", ["knife_edge", "rolling_disk"])
 def test_nonholonomic_closed_forms(name):
     run = uk.simulate(uk.models.get(name), **TIGHT)
-    assert run.t[-1] == 10.0
+    assert run.t_end == 10.0
     np.testing.assert_allclose(_state(run)[:, : run.q.shape[1]], getattr(oracles, name)(run.t), atol=1e-9)
     assert _errors(run) < 1e-12
 
@@ -88,7 +88,7 @@ def test_scara_of_the_paper():
     run = uk.simulate(uk.models.scara(), stabilizer=gains, **TIGHT)
     assert run.ok
     end = [0.53666328855, -0.95820673947, 0.42142591849, 0.39999998686]
-    np.testing.assert_allclose(run.q[-1], end, atol=1e-8)
+    np.testing.assert_allclose(run.q_end, end, atol=1e-8)
     force = [13.0174926619, 6.0793177838, 0.0701612309, 4.900125]
     np.testing.assert_allclose(run.constraint_force[0], force, atol=1e-8)
 
@@ -98,7 +98,7 @@ def test_scara_of_the_paper():
 def test_scara_follows_its_path():
     """As many rows as joints: q(t) is algebraic."""
     run = uk.simulate(uk.models.scara(exact_start=True), **TIGHT)
-    assert run.t[-1] == 20.0
+    assert run.t_end == 20.0
     expected = [oracles.scara_posture(t)[:2] for t in np.asarray(run.t)]
     np.testing.assert_allclose(_state(run), [np.concatenate(x) for x in expected], atol=1e-9)
 
@@ -115,7 +115,7 @@ def _parallelogram(start, tolerance, method=None):
         uk.models.parallelogram(start=start), rtol=tolerance, atol=tolerance, ts="steps", **options
     )
     assert run.ok, run.message
-    assert run.t[-1] == 20.0
+    assert run.t_end == 20.0
     angle = oracles.parallelogram_elliptic(run.t, *STARTS[start])[0]
     return np.abs(run.q[:, [2, 5, 8]] - angle[:, None]).max(), run
 
@@ -190,19 +190,23 @@ def test_projection_holds_the_rows_at_every_time(dense):
 
 
 def test_times_between_steps():
-    """At the times asked for, whatever the steps; the final time is added where it is not among them."""
+    """At the times asked for, whatever the steps; the end stands apart."""
     problem = uk.models.pendulum()
     ts = np.array([0.0, 0.013, 0.5, 0.77, 1.9])
     run = uk.simulate(problem, t1=2.0, ts=ts)
-    np.testing.assert_array_equal(run.t, [*ts, 2.0])
+    np.testing.assert_array_equal(run.t, ts)
+    assert run.t_end == 2.0
+    np.testing.assert_allclose(
+        np.concatenate([run.q_end, run.v_end]), _pendulum(run.t_end[None])[0], atol=1e-6
+    )
     np.testing.assert_allclose(_state(run), _pendulum(run.t), atol=1e-6)
     assert _errors(run) < 1e-12
     until = uk.simulate(problem, t1=2.0, ts=np.append(ts[1:], 2.0))
     np.testing.assert_array_equal(until.t, [*ts[1:], 2.0])
-    np.testing.assert_allclose(until.q[-1], run.q[-1], atol=1e-14)
+    np.testing.assert_allclose(until.q_end, run.q_end, atol=1e-14)
     steps = uk.simulate(problem, t1=2.0, ts="steps")
     assert len(steps) == steps.stats["num_accepted_steps"] + 1
-    np.testing.assert_allclose(steps.q[-1], run.q[-1], atol=1e-14)
+    np.testing.assert_allclose(steps.q_end, run.q_end, atol=1e-14)
     assert len(uk.simulate(problem, t1=2.0)) == 201
 
 
@@ -324,10 +328,13 @@ def test_event_stops_at_the_crossing():
     assert run.result_name == "event_occurred"
     assert run.ok
     assert run.message == ""
-    np.testing.assert_allclose(run.t[-1], quarter, atol=1e-8)
-    np.testing.assert_allclose(run.q[-1], [0.0, -1.0], atol=1e-7)
-    assert np.all(np.diff(run.t) > 0)
-    assert np.all(np.isfinite(run.q))
+    np.testing.assert_allclose(run.t_end, quarter, atol=1e-8)
+    np.testing.assert_allclose(run.q_end, [0.0, -1.0], atol=1e-7)
+    before = np.asarray(run.t) < quarter
+    assert len(run) == 201
+    assert np.all(np.isfinite(run.q[before]))
+    assert np.all(np.isinf(run.t[~before]))
+    assert np.all(np.isnan(run.q[~before]))
 
 
 def test_diffrax_events():
@@ -335,7 +342,7 @@ def test_diffrax_events():
     event = dfx.Event(lambda t, y, args, **_: y[0][0])
     run = uk.simulate(uk.models.pendulum(), t1=3.0, event=event, ts="steps")
     assert run.result_name == "event_occurred"
-    assert run.q[-1, 0] < 0 < run.q[-2, 0]
+    assert run.q_end[0] < 0 < run.q[run.t < run.t_end][-1, 0]
 
 
 # Failures
@@ -347,11 +354,13 @@ def test_max_steps_keeps_what_there_is():
     assert not run.ok
     assert run.result_name == "max_steps_reached"
     assert run.stats["num_steps"] == 5
-    assert 0 < run.t[-1] < 10
-    assert len(run) > 2
-    np.testing.assert_allclose(np.concatenate([run.q, run.v], 1), _pendulum(run.t), atol=1e-5)
+    assert 0 < run.t_end < 10
+    reached = np.isfinite(run.t)
+    assert 2 < reached.sum() < len(run) == 101
+    states = np.concatenate([run.q, run.v], 1)[reached]
+    np.testing.assert_allclose(states, _pendulum(run.t[reached]), atol=1e-5)
     assert "maximum number of solver steps" in run.message
-    assert f"stopped at t = {float(run.t[-1]):.6g} s of 10 s" in run.message
+    assert f"stopped at t = {float(run.t_end):.6g} s of 10 s" in run.message
     with pytest.raises(uk.SimulationError) as error:
         uk.simulate(problem, max_steps=5, ts=101, throw=True)
     assert str(error.value) == run.message
@@ -389,7 +398,7 @@ def test_divergence_is_a_result_with_a_reason(system, words):
     assert words in run.message
     if words:
         assert run.result_name == "diverged"
-        np.testing.assert_allclose(run.t[-1], 0.5, atol=0.1)
+        np.testing.assert_allclose(run.t_end, 0.5, atol=0.1)
 
 
 def _closing(t, q, v):
@@ -421,7 +430,7 @@ def _end(gravity, angle, *, adjoint=None, t1=0.5):
     q0 = jnp.stack([jnp.sin(angle), -jnp.cos(angle)])
     options = {} if adjoint is None else {"adjoint": adjoint}
     run = uk.simulate(system, q0, jnp.zeros(2), t1=t1, ts=2, rtol=1e-10, atol=1e-10, max_steps=256, **options)
-    return jnp.concatenate([run.q[-1], run.v[-1]])
+    return jnp.concatenate([run.q_end, run.v_end])
 
 
 def _exact(gravity, angle):
@@ -458,9 +467,9 @@ def test_under_jit_failures_are_values():
 
     trajectory = run(jnp.asarray(100.0))
     assert trajectory.result_name == "max_steps_reached"
-    assert trajectory.t.shape == (6,)
+    assert trajectory.t.shape == (5,)
     assert np.isinf(trajectory.t[-2])
-    assert np.isfinite(trajectory.t[-1])
+    assert np.isfinite(trajectory.t_end)
     assert run(jnp.asarray(0.01)).ok
 
 
@@ -497,6 +506,6 @@ def test_a_start_from_far_away_within_jit_is_the_one_without():
     """One projection does not reach it: the next begins with the rows where the first ended."""
     problem = uk.models.pendulum()
     for scale in (0.6, 2.5):
-        alone = uk.simulate(problem, scale * problem.q0, t1=0.1, ts=2, start_tolerance=jnp.inf).q[-1]
-        within = jax.jit(lambda q0: uk.simulate(problem, q0, t1=0.1, ts=2).q[-1])(scale * problem.q0)
+        alone = uk.simulate(problem, scale * problem.q0, t1=0.1, ts=2, start_tolerance=jnp.inf).q_end
+        within = jax.jit(lambda q0: uk.simulate(problem, q0, t1=0.1, ts=2).q_end)(scale * problem.q0)
         np.testing.assert_allclose(within, alone, atol=1e-9)

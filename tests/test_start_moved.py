@@ -177,10 +177,10 @@ def test_tuning_refuses_far_starts():
         return uk.Problem(PENDULUM.system, jnp.asarray([3.0, 0.0]), jnp.zeros(2), 0.0, 0.01)
 
     with pytest.raises(uk.InputError, match="start_tolerance"):
-        uk.tune(plant, {"k": 1.0}, lambda run: jnp.sum(run.q[-1] ** 2), stabilizer=uk.Projection())
+        uk.tune(plant, {"k": 1.0}, lambda run: jnp.sum(run.q_end**2), stabilizer=uk.Projection())
 
 
-@pytest.mark.parametrize("returned", [lambda run: run.q[-1], lambda run: run.rank[-1], lambda run: "none"])
+@pytest.mark.parametrize("returned", [lambda run: run.q_end, lambda run: run.rank[-1], lambda run: "none"])
 def test_losses_are_real_numbers(returned):
     with pytest.raises(uk.InputError, match="the loss return"):
         uk.tune(lambda gains: PENDULUM, {"k": 1.0}, returned, t1=0.01)
@@ -194,7 +194,7 @@ def test_spans_too_short(t0, t1):
 
 
 def _stopped(q, **options):
-    return _run(q, event=lambda t, q, v: q[0] + 0.5, **options).q[-1]
+    return _run(q, event=lambda t, q, v: q[0] + 0.5, **options).q_end
 
 
 FORWARD = {

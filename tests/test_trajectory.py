@@ -42,7 +42,9 @@ def test_in_a_line(trajectory, free):
     phi, psi = (np.abs(getattr(trajectory, name)).max() for name in ERRORS)
     errors = f"position error {phi:.1e}, velocity error {psi:.1e}"
     assert str(trajectory) == f"Trajectory 'pendulum': 0 to 1 s at 11 times, successful, {errors}"
-    assert f"to {free.t[-1]:.6g} s at {len(free)} times, max_steps_reached" in repr(free)
+    assert f"to {free.t_end:.6g} s at {np.sum(np.isfinite(free.t))} of 6 times, max_steps_reached" in repr(
+        free
+    )
     batch = jax.tree.map(lambda x: jnp.stack([x, x]), trajectory)
     shapes = "Trajectory 'pendulum': t (2, 11), q (2, 11, 2), 1 constraint rows"
     assert repr(batch) == shapes
@@ -51,7 +53,7 @@ def test_in_a_line(trajectory, free):
     assert within == [shapes]
     assert repr(jax.tree.map(lambda x: None, trajectory)) == "Trajectory 'pendulum'"
     early = uk.compiled(uk.models.pendulum(), t1=1.0, ts=11, event=lambda t, q, v: t - 0.55)()
-    assert repr(early).startswith("Trajectory 'Pendulum': 0 to 0.55 s at 7 times, event_occurred")
+    assert repr(early).startswith("Trajectory 'Pendulum': 0 to 0.55 s at 6 of 11 times, event_occurred")
 
 
 def test_to_xarray(trajectory):
@@ -255,12 +257,16 @@ def test_compiled_run_that_ended_early_has_the_figures_of_the_other():
 
     compiled, expected = jax.jit(run)(problem.q0), run(problem.q0)
     assert compiled.ok
-    assert len(compiled) == 32 > len(expected)
+    assert len(compiled) == len(expected) == 31
+    np.testing.assert_array_equal(compiled.t, expected.t)
     assert np.isinf(compiled.t).any()
+    assert np.array_equal(np.isnan(compiled.q), np.isinf(compiled.t)[:, None] | np.zeros((31, 2), bool))
+    np.testing.assert_allclose(compiled.q_end, expected.q_end, atol=1e-12)
     assert not compiled.rank_changed
-    energy = np.asarray(expected.energy)
+    reached = np.isfinite(expected.t)
+    energy = np.append(np.asarray(expected.energy)[reached], expected.end.energy)
     np.testing.assert_allclose(compiled.energy_drift, np.abs(energy - energy[0]).max(), rtol=1e-6)
-    errors = {name: np.abs(getattr(expected, name)).max() for name in ERRORS}
+    errors = {name: np.abs(getattr(expected, name))[reached].max() for name in ERRORS}
     for name, error in errors.items():
         np.testing.assert_allclose(getattr(compiled, f"max_{name}"), error, rtol=0, atol=1e-14)
     summary = compiled.summary()
@@ -272,7 +278,8 @@ def test_compiled_run_that_ended_early_has_the_figures_of_the_other():
 def test_first_time_saved_may_lie_after_the_end():
     problem, late = uk.models.pendulum(), jnp.array([2.0, 2.5])
     run = jax.jit(lambda q: uk.simulate(problem, q, t1=3.0, ts=late, event=lambda t, q, v: q[0]))(problem.q0)
-    assert np.isfinite(run.t).tolist() == [False, False, True]
+    assert np.isfinite(run.t).tolist() == [False, False]
+    np.testing.assert_allclose(run.q_end, [0.0, -1.0], atol=1e-6)
     assert (float(run.energy_drift), bool(run.rank_changed)) == (0.0, False)
 
 
@@ -291,3 +298,43 @@ def test_summary_and_length(trajectory, free):
     with pytest.raises(uk.SimulationError, match="maximum number of solver steps"):
         free.raise_if_failed()
     assert trajectory.raise_if_failed() is trajectory
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        pytest.param({"event": lambda t, q, v: q[0] - 0.4}, marks=pytest.mark.slow),
+        pytest.param({"contact": "steps", "dt0": 0.01}, marks=pytest.mark.slow),
+        pytest.param({"contact": "events"}, marks=pytest.mark.slow),
+    ],
+    ids=["plain", "event", "steps", "events"],
+)
+def test_one_number_within_jit_and_outside(options):
+    """A ball that falls from 1 m: as many entries as times, and the same, alone, in `jit`, in a batch and in `grad`."""
+    floor = [uk.Unilateral(lambda t, q: q[0] + 10.0, name="floor")] if "contact" in options else []
+    ball = uk.System(jnp.eye(1), jnp.array([-9.81]), floor)
+    ts = np.linspace(0.0, 0.4, 5)
+
+    def run(height):
+        return uk.simulate(ball, height[None], jnp.zeros(1), t1=0.5, ts=ts, **options)
+
+    size = lambda height: jnp.nansum(run(height).q ** 2)
+    height = jnp.asarray(1.0)
+    end = np.sqrt(2 * 0.6 / 9.81) if "event" in options else 0.5
+    fallen = 1.0 - 9.81 / 2 * ts[ts <= end] ** 2
+    found = (
+        run(height),
+        jax.jit(run)(height),
+        jax.tree.map(lambda x: x[1], jax.vmap(run)(jnp.stack([height + 1, height]))),
+    )
+    for one in found:
+        assert one.q.shape == (5, 1)
+        np.testing.assert_allclose(one.t, np.where(ts <= end, ts, np.inf))
+        np.testing.assert_allclose(one.q[ts <= end, 0], fallen, atol=1e-7)
+        np.testing.assert_allclose(one.t_end, end, atol=1e-8)
+        np.testing.assert_allclose(one.q_end, [1.0 - 9.81 / 2 * end**2], atol=1e-7)
+        assert one.end.energy is None
+    value, slope = jax.value_and_grad(size)(height)
+    np.testing.assert_allclose(value, np.sum(fallen**2), atol=1e-7)
+    np.testing.assert_allclose(slope, 2 * np.sum(fallen), atol=1e-6)

@@ -40,7 +40,7 @@ def end(forces):
     run = uk.simulate(
         Pushed(pendulum.system, forces), pendulum.q0, pendulum.v0, t1=2.0, ts=2, rtol=1e-6, atol=1e-6
     )
-    return jnp.concatenate([run.q[-1] - jnp.array([1.0, 0.0]), run.v[-1]])
+    return jnp.concatenate([run.q_end - jnp.array([1.0, 0.0]), run.v_end])
 
 
 cost = lambda forces: 1e3 * jnp.sum(end(forces) ** 2) + 0.01 * jnp.sum(forces**2)

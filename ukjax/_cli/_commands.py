@@ -61,7 +61,7 @@ def _application(
 def _points(problem: "uk.Problem", trajectory: "uk.Trajectory") -> dict[str, Any]:
     if problem.points is None:
         return {}
-    return problem.points(trajectory.t[-1], trajectory.q[-1])
+    return problem.points(trajectory.t_end, trajectory.q_end)
 
 
 _EVENTS_SHOWN = 8  # lines of a table
@@ -145,6 +145,7 @@ def simulate(
     times: _options.Times = None,
     save_steps: Annotated[bool, typer.Option("--save-steps", help="Save every step.")] = False,
     max_steps: _options.MaxSteps = 100_000,
+    on_violation: _options.OnViolation = "stop",
     float32: _options.Float32 = False,
     plot: _options.Plot = None,
     out: Annotated[
@@ -171,6 +172,7 @@ def simulate(
         "progress": dfx.TqdmProgressMeter() if progress else False,
     }
     settings |= {"t1": t1, "dt0": dt0, "contact": contact, "rtol": rtol, "atol": atol, "max_steps": max_steps}
+    settings |= {"on_violation": on_violation}
     problem = _options.problem_of(name, parameters)
     start = time.perf_counter()
     trajectory = interruptible(lambda: uk.simulate(problem, ts="steps" if save_steps else times, **settings))

@@ -81,6 +81,9 @@ End = Annotated[float | None, typer.Option(help="End in s; by default the model'
 Step = Annotated[float | None, typer.Option(help="First or fixed step in s.")]
 Times = Annotated[int | None, typer.Option(help="How many times to save at; 201.")]
 MaxSteps = Annotated[int, typer.Option(help="Give up after so many steps.")]
+OnViolation = Annotated[
+    str, typer.Option(help="Where no motion keeps the constraints: stop, or continue by least squares.")
+]
 Float32 = Annotated[bool, typer.Option("--float32", help="Compute in single precision.")]
 Plot = Annotated[Path | None, typer.Option(help="Draw to a .png, .pdf or .svg file.")]
 

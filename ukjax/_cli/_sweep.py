@@ -222,6 +222,7 @@ def sweep(
     rtol: _options.Rtol = None,
     atol: _options.Atol = None,
     max_steps: _options.MaxSteps = 100_000,
+    on_violation: _options.OnViolation = "stop",
     float32: _options.Float32 = False,
     progress: Annotated[bool, typer.Option(help="Show runs per second and the time left.")] = True,
     as_json: _options.Json = False,
@@ -254,6 +255,7 @@ def sweep(
         "rtol": rtol,
         "atol": atol,
         "max_steps": max_steps,
+        "on_violation": on_violation,
     }
     settings |= {"store": out, "overwrite": overwrite, "chunk": chunk, "progress": progress}
     settings |= {"executor": executor}

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._misc._tolerances import ON_CONSTRAINTS, nearly_dependent
+from .._system._rows import most_off
 from .._system._tree_inertia import TreeInertia
 from ._expressions import Expression, is_zero
 from ._factors import by_factors, factor
@@ -113,6 +114,7 @@ class ProjectedPositions(NamedTuple):
     - `damped`: the damped solver.
     - `to`: where they could move.
     - `J`: of the rows, where they came from (h, n_q).
+    - `error`: of the rows, at most.
     """
 
     q: Vector
@@ -121,6 +123,7 @@ class ProjectedPositions(NamedTuple):
     damped: Solver
     to: Basis
     J: np.ndarray
+    error: Expression
 
 
 def _pushed(solver: Solver, multipliers: Vector) -> Vector:
@@ -179,7 +182,7 @@ def positions(
     again = apply("select", apply("and", halved, short), 1.0, 0.0)
     carried = _carried(build, motion, (q, moved, change), mu, solver, to, rows)
     attached = [apply("attached", *pair) for pair in zip(moved, carried, strict=True)]
-    return ProjectedPositions(attached, mu, again, damped, to, J)
+    return ProjectedPositions(attached, mu, again, damped, to, J, after)
 
 
 def _carried(
@@ -226,6 +229,8 @@ def projection(
 ) -> Vector:
     """All of the projection: q, v, mu, how close to singular, whether to iterate on, and the errors of q and v.
 
+    How close to singular the rows are is negative where they are still off: no state near this one obeys them.
+
     **Arguments:**
 
     - `build`: makes the expressions.
@@ -236,13 +241,16 @@ def projection(
     - `rcond`: the rank rule's threshold for positions.
     - `dtype`: of the state.
     """
-    (q, v), again, settled, kept = state, 0.0, None, errors[0]
+    (q, v), again, settled, kept, apply = state, 0.0, None, errors[0], build.apply
+    limit = lambda x: apply("mul", most_off(dtype), apply("add", 1.0, largest(build, x)))
+    is_off: Expression = 0.0
     if mu:
         settled = positions(build, motion, q, mu, rcond, dtype)
         q, mu, again = settled.q, settled.mu, settled.again
+        is_off = apply("select", apply("gt", settled.error, limit(q)), 1.0, 0.0)
     A, psi = motion.velocities(q, v)
     if not len(psi):
-        return [*q, *v, *build.frozen([*mu, 0.0, again, *errors[0], *errors[1]])]
+        return [*q, *v, *build.frozen([*mu, apply("neg", is_off), again, *errors[0], *errors[1]])]
     M, eps = motion.inertia(q), float(jnp.finfo(dtype).eps)
     A, to = without_noise(build, A, eps), Basis(None, M)
     solver = Solver(build, M, A, ON_CONSTRAINTS, eps)
@@ -250,6 +258,11 @@ def projection(
     damped = settled.damped if settled and alike else _damped(build, solver, nearly_dependent(dtype))
     change, _ = solve(solver, M, A, [0.0] * len(v), [build.apply("neg", x) for x in psi], damped)
     v = plus(build, v, change)
+    short = plus(build, psi, times(build, A, change))
+    is_off = apply("select", apply("gt", largest(build, short), limit(v)), 1.0, is_off)
+    near = solver.nearness()
+    marked = apply("neg", apply("max", 1.0, near))  # it is zero where no row is left
+    near = apply("select", apply("gt", is_off, 0.5), marked, near)
     if settled:
         rows, every = A[list(motion.holonomic)], all(motion.holonomic)
         of_q = solver if every else Solver(build, M, rows, ON_CONSTRAINTS, eps)
@@ -258,5 +271,5 @@ def projection(
         else:  # by the same rows: what N does not reach is not nearly dependent
             weak = damped if every else _damped(build, of_q, nearly_dependent(dtype))
             kept = _strong(build, of_q, weak, settled.J, kept, settled.to.reached(len(v)))
-    rest = [*mu, solver.nearness(), again, *kept, *_strong(build, solver, damped, A, errors[1], to)]
+    rest = [*mu, near, again, *kept, *_strong(build, solver, damped, A, errors[1], to)]
     return [*q, *v, *build.frozen(rest)]

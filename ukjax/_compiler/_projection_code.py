@@ -34,7 +34,7 @@ class Projected(NamedTuple):
     - `q`: generalized coordinates (n_q,).
     - `v`: generalized velocities (n,).
     - `errors`: of both, less their parts along nearly dependent rows, if they were given.
-    - `nearness`: how close to singular the rows are: grows without bound.
+    - `nearness`: how close to singular the rows are: grows without bound; negative where they are still off.
     """
 
     q: Coordinates

@@ -27,7 +27,8 @@ def _as_dict(x: Trajectory) -> dict[str, Any]:
     """The arrays of a trajectory."""
     columns = {name: getattr(x, name) for name in COLUMNS}
     ok = (x.result == RESULTS.successful) | (x.result == RESULTS.event_occurred)
-    return {name: array for name, array in columns.items() if array is not None} | {"ok": ok}
+    ends = {"t_end": x.t_end, "q_end": x.q_end, "v_end": x.v_end, "ok": ok}
+    return {name: array for name, array in columns.items() if array is not None} | ends
 
 
 def _shape(x: Any) -> jax.ShapeDtypeStruct:
@@ -64,7 +65,7 @@ def export(
     **Arguments:**
 
     - `function`: made of JAX operations; its result is arrays, or containers of them. A `Trajectory` becomes a dict
-      of its arrays, with `ok` for whether the run reached its end.
+      of its arrays, with `t_end`, `q_end` and `v_end`, and `ok` for whether the run reached its end.
     - `path`: the file to write.
     - `arguments`: arrays, or containers of them, of the shapes and types the file is to be called with. Their values
       do not matter; `jax.ShapeDtypeStruct` will do.

@@ -18,7 +18,7 @@ from .._misc._arguments import require_solver
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
 from ._model import Model
-from ._projected_solver import ProjectedSolver
+from ._projected_solver import ProjectedSolver, Stop
 from ._wrapped_solver import AbstractForwardingSolver
 
 # Near a turning point a little energy is much velocity: there it is left to the next step, which knows E0 as well.
@@ -97,8 +97,14 @@ class EnergyProjection(AbstractForwardingSolver):
         return y1, error, dense_info, (inner, wanted), result
 
 
-def projected(solver: dfx.AbstractSolver) -> dfx.AbstractSolver:
-    """The solver with its steps projected onto the constraints, and after that onto the energy if it is to be."""
+def projected(solver: dfx.AbstractSolver, stop: Stop | None = None) -> dfx.AbstractSolver:
+    """The solver with its steps projected onto the constraints, and after that onto the energy if it is to be.
+
+    **Arguments:**
+
+    - `solver`: the solver.
+    - `stop`: as for `ProjectedSolver`.
+    """
     if isinstance(solver, EnergyProjection):
-        return EnergyProjection(ProjectedSolver(solver.solver))
-    return ProjectedSolver(solver)
+        return EnergyProjection(ProjectedSolver(solver.solver, stop))
+    return ProjectedSolver(solver, stop)

@@ -11,10 +11,14 @@ it guards the convergence of the projection, and the states between steps.)
 A step that ends where the rows are much closer to singular than where it began is refused. It would be
 consistent, but the next acceleration would amplify rounding. A refused step is retried shorter, ends before the
 singular position, and the next one passes it.
+
+A step from whose end no projection reaches the constraints is refused too, until it is too short to be the reason: then
+no motion keeps them any longer, and the run ends there.
 """
 
 import dataclasses
-from typing import Any, final
+import functools
+from typing import Any, NamedTuple, final
 
 import diffrax as dfx
 import equinox as eqx
@@ -26,7 +30,7 @@ from jaxtyping import Array
 from .._misc._precision import in_full_precision
 from .._misc._tolerances import CLOSER_TO_SINGULAR, ON_CONSTRAINTS, nearly_dependent
 from .._misc._types import T
-from .._system._rows import constraint_rows
+from .._system._rows import constraint_rows, most_off
 from .._system._system import has_quasi_velocities
 from ._directions import Directions, position_directions, velocity_directions
 from ._model import Model, projected_by_code
@@ -34,6 +38,9 @@ from ._project import Projection
 from ._wrapped_solver import AbstractForwardingSolver
 
 _REFUSED = 1e8
+# In units of rounding of the time: a step this short changes nothing. More than `Guarded` of sweeps gives up at, by more
+# than a controller shrinks a step at once.
+_SHORTEST = 1e3
 
 
 def _without_weak_part(e: Array, every: Directions, strong: Directions) -> Array:
@@ -46,7 +53,7 @@ def _without_weak_part(e: Array, every: Directions, strong: Directions) -> Array
 def _end_of_step(
     model: Model, t: Array, y: tuple[Array, Array], error: tuple[Array, Array] | None
 ) -> tuple[tuple[Array, Array], tuple[Array, Array] | None, Any]:
-    """The projected state, the error the controller is to see, and how close to singular the rows are."""
+    """The projected state, the error the controller is to see, and how close to singular the rows are, as `Projected`."""
     system, method = model.system, model.stabilizer.projection_method
     assert method is not None
     if model.projection is not None:
@@ -58,7 +65,9 @@ def _end_of_step(
         dataclasses.replace(method, rcond=rcond) for rcond in (ON_CONSTRAINTS, nearly_dependent(q.dtype))
     )
     directions, psi = velocity_directions(system, t, q, rows, every)
-    v = v + directions.correction(psi)
+    change = directions.correction(psi)
+    v, psi = v + change, psi + directions.J @ change
+    off = _is_off(rows.position_error, q) | _is_off(psi, v)
     if error is not None:
         pair = directions, velocity_directions(system, t, q, rows, strong)[0]
         if has_quasi_velocities(system) or np.any(rows.of_velocities & ~rows.of_positions):
@@ -66,24 +75,47 @@ def _end_of_step(
         else:
             of_q = pair
         error = _without_weak_part(error[0], *of_q), _without_weak_part(error[1], *pair)
-    return (q, v), error, jnp.max(jnp.abs(directions.inverse), initial=0)
+    near = jnp.max(jnp.abs(directions.inverse), initial=0)
+    return (q, v), error, jnp.where(off, -jnp.maximum(near, 1), near)
 
 
-def refused_where_singular(error: T, after: Array, before: Array) -> T:
+def _is_off(error: Array, x: Array) -> Array:
+    largest = lambda x: jnp.max(jnp.abs(x), initial=0)
+    return largest(error) > most_off(x.dtype) * (1 + largest(x))
+
+
+def shortest_step(*times: Array) -> Array:
+    """The length of a step that is too short to change anything at these times [s]."""
+    return _SHORTEST * jnp.finfo(times[0].dtype).eps * functools.reduce(jnp.maximum, map(jnp.abs, times))
+
+
+def refused(error: T, after: Array, before: Array, short: Any) -> T:
     """The error estimate of a step; that of a step to refuse is made so large that the controller does.
 
     **Arguments:**
 
     - `error`: the estimate, a pytree.
-    - `after`, `before`: how close to singular the rows are at the ends of the step.
+    - `after`, `before`: how close to singular the rows are at the ends of the step, as `Projected`.
+    - `short`: whether the step is too short for another to be shorter; None where the run is to go on off the rows.
     """
-    refused = after > CLOSER_TO_SINGULAR * before
-    return jax.tree.map(lambda e: jnp.where(refused, _REFUSED * e, e), error)
+    singular = jnp.abs(after) > CLOSER_TO_SINGULAR * jnp.abs(before)
+    error = jax.tree.map(lambda e: jnp.where(singular, _REFUSED * e, e), error)
+    if short is None:
+        return error
+    of_step = jnp.where(short, 0.0, jnp.inf)
+    return jax.tree.map(lambda e: jnp.where(after < 0, of_step.astype(e.dtype), e), error)
 
 
 @eqx.filter_jit
 def _step(
-    solver: dfx.AbstractSolver, terms: Any, t0: Any, t1: Any, y0: Any, args: Model, solver_state: Any
+    solver: dfx.AbstractSolver,
+    terms: Any,
+    t0: Any,
+    t1: Any,
+    y0: Any,
+    args: Model,
+    solver_state: Any,
+    stop: "Stop | None",
 ) -> Any:
     """A step as `ProjectedSolver.step`: Diffrax asks for it four times in a run, and JAX keeps what it traced."""
     inner, singular_before = solver_state
@@ -94,10 +126,23 @@ def _step(
     )
     y1, error, singular = _end_of_step(args, t1, y1, error)
     if error is not None:
-        error = refused_where_singular(error, singular, singular_before)
+        error = refused(error, singular, singular_before, stop and t1 - t0 <= stop.shortest)
+    if stop is not None:  # Diffrax heeds it where the step is accepted
+        result = dfx.RESULTS.where(singular < 0, stop.result, result)
     if "y1" in dense_info:
         dense_info = dense_info | {"y1": y1}
     return y1, error, dense_info, (inner, singular), result
+
+
+class Stop(NamedTuple):
+    """How a run ends where no motion keeps the constraints.
+
+    - `shortest`: the step that is too short to be the reason [s].
+    - `result`: the code to end with, as one of Diffrax's.
+    """
+
+    shortest: Array
+    result: Any
 
 
 @final
@@ -107,9 +152,11 @@ class ProjectedSolver(AbstractForwardingSolver):
     **Arguments:**
 
     - `solver`: the solver whose steps are projected.
+    - `stop`: how the run ends where no motion keeps the constraints; None for one that goes on.
     """
 
     solver: dfx.AbstractSolver
+    stop: Stop | None = None
 
     def init(self, terms: Any, t0: Any, t1: Any, y0: Any, args: Model) -> Any:
         near = jnp.full((), jnp.inf, y0[0].dtype)  # no step is refused for where the run starts
@@ -120,4 +167,4 @@ class ProjectedSolver(AbstractForwardingSolver):
     def step(
         self, terms: Any, t0: Any, t1: Any, y0: Any, args: Model, solver_state: Any, made_jump: Any
     ) -> Any:
-        return _step(self.solver, terms, t0, t1, y0, args, solver_state)
+        return _step(self.solver, terms, t0, t1, y0, args, solver_state, self.stop)

@@ -20,11 +20,10 @@ from . import _options, _parts
 from ._certificate import Certificate, require_suffix
 from ._contact_told import BY_STEPS
 from ._derivative_check import derivatives
+from ._end import until_end
 from ._made import Made
-from ._observe import reached
 from ._passages import passages
 from ._rows_fit import rows_that_do_not_fit
-from ._rows_kept import rows_not_kept
 from ._trajectory import Trajectory
 
 _TIGHTER = 1e-2  # of tolerances: then the second run's error is some hundredths of the first's
@@ -187,8 +186,7 @@ def _compared(run: Trajectory, second: Trajectory | None, tighter: Tighter) -> d
 
 def _constraints(run: Trajectory, problem: Problem) -> dict[str, Any]:
     told: dict[str, Any] = {"start_moved": _numbers(run.start_moved)}
-    last = int(np.flatnonzero(reached(run.t))[-1])
-    if unfit := rows_that_do_not_fit(problem.system, run.t[last], run.q[last], run.v[last]):
+    if unfit := rows_that_do_not_fit(problem.system, run.t[-1], run.q[-1], run.v[-1]):
         told["rows_that_do_not_fit"] = [f"{name}: {why}" for name, why in unfit.items()]
     for name, errors in (("position_error", run.position_error), ("velocity_error", run.velocity_error)):
         largest = np.abs(np.asarray(errors)).max(axis=0, initial=0)
@@ -233,13 +231,13 @@ def certify(run: Trajectory, path: str | Path | None, directions: int) -> Certif
     """
     directions = whole_number("directions", directions, 0)
     path = None if path is None else require_suffix(path)
-    made, problem = _parts.made_of(run), _parts.known(run)
+    made, problem, run = _parts.made_of(run), _parts.known(run), until_end(run)
     tighter = _tighter(made, problem)
     second = None
     if tighter.changes:
-        times = np.asarray(run.t)[reached(run.t)]
+        times = np.asarray(run.t)
         within = times if run.event < 0 else times[:-1]
-        second = made.again(problem.system, ts=within if within.size else 2, **tighter.changes)
+        second = until_end(made.again(problem.system, ts=within if within.size else 2, **tighter.changes))
     errors = _compared(run, second, tighter)
     sections = {
         "problem": _problem(run, problem, made),
@@ -252,7 +250,7 @@ def certify(run: Trajectory, path: str | Path | None, directions: int) -> Certif
     checks: dict[str, bool | None] = {
         "the run reached its end": run.ok,
         "rows are the rates of their errors": "rows_that_do_not_fit" not in sections["constraints"],
-        "constraints are kept": not rows_not_kept(run) if _projects(made) else None,
+        "constraints are kept": run.result_name != "constraints_broken" if _projects(made) else None,
         "the second run reached its end": None if second is None else second.ok,
         "tolerances or steps could be tightened enough": tighter.factor <= _SHORTER,
         "the error is estimated": bool(np.all(np.isfinite(errors["coordinates"] + errors["velocities"]))),

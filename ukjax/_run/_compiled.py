@@ -52,7 +52,7 @@ def compiled(
 ) -> Callable[..., Any]:
     """A run as one compiled function of its start and system: `simulate` under `jax.jit`, without checks at each call.
 
-        run = uk.compiled(uk.models.pendulum(), t1=2.0, outputs=lambda trajectory: trajectory.q[-1])
+        run = uk.compiled(uk.models.pendulum(), t1=2.0, outputs=lambda trajectory: trajectory.q_end)
         for speed in speeds:
             end = run(v0=speed)
 
@@ -65,8 +65,7 @@ def compiled(
     - `system`: the system, or a `Problem`, which brings q0, v0, t0 and t1.
     - `q0`: initial coordinates (n_q,), where a call does not give others.
     - `v0`: initial velocities (n,), likewise.
-    - `outputs`: what to return of the `Trajectory`; by default all of it, as under `jit`: with one entry more than
-      `ts`, and infinite times that were not reached.
+    - `outputs`: what to return of the `Trajectory`; by default all of it.
     - `options`: those of `simulate`: t0, t1, ts, solver and so on.
 
     **Returns:** `run(q0=..., v0=..., system=...)`, all optional; `system` is one like the first, with other numbers in

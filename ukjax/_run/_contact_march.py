@@ -22,7 +22,7 @@ from .._system._system import AbstractSystem
 from . import _options
 from ._contact_told import Asked, ContactRun, Prepared, told_of, trajectory_of
 from ._interned import interned
-from ._plan import Options, padded
+from ._plan import Options, is_judged, padded
 from ._results import RESULTS, result_of, step_counts
 from ._trajectory import Trajectory
 
@@ -72,17 +72,21 @@ class StepsPlan:
         if self.traced or is_tracing() or is_traced(asked.start, at):
             if not self._differentiated:
                 run, q, v = not_differentiable((run, q, v), _NO_DERIVATIVE)
-            observed, found, begun = _marched(run, (t0, t1), q, v, steps, None, jnp.asarray(at))
+            ends = jnp.append(jnp.asarray(at), t1)
+            observed, found, begun = _marched(run, (t0, t1), q, v, steps, None, ends)
         else:
             q, v = self._prepared.begun(asked)
-            room, ends = 2 ** (steps - 1).bit_length(), padded(np.asarray(at), t1)  # pyright: ignore[reportArgumentType]
-            whole = _marched(run, (t0, t1), q, v, jnp.asarray(steps), room, jnp.asarray(ends))
-            observed, found, begun = _first(len(at), *whole)
+            room, ends = 2 ** (steps - 1).bit_length(), padded(np.append(at, t1), t1)  # pyright: ignore[reportArgumentType]
+            observed, found, begun = _marched(
+                run, (t0, t1), q, v, jnp.asarray(steps), room, jnp.asarray(ends)
+            )
+            observed = jax.tree.map(lambda x: np.asarray(x)[: len(at) + 1], observed)
         told |= self._prepared.told | {"computed_by": f"{steps} {run.computed_by}", "begun": begun}
-        told |= {"contacts": found.contacts}
+        told |= {"contacts": lambda at_times: dataclasses.replace(found.contacts, **at_times)}
         told |= {"stats": step_counts(steps, steps) | {"num_unsolved_steps": found.unsolved}}
         result = RESULTS.where(found.diverged, RESULTS.diverged, result_of(np.int32(0)))
-        return trajectory_of(asked.start, observed, result=result, **told)
+        judged = is_judged(run.formula, run.touching.model.stabilizer)
+        return trajectory_of(asked.start, observed, len(at), result=result, judged=judged, **told)
 
 
 def _require_fitting(options: Options) -> None:
@@ -125,12 +129,4 @@ def _marched(
     start = args.model.start(span[0], (q, v))
     found = march(args.model, args.layout, args.coefficients, start, span, steps, ts, room=room)
     told = jax.vmap(lambda *state: told_of(run, *state))(ts, found.q, found.v, found.push)
-    return told, found, start
-
-
-def _first(count: int, observed: dict[str, Any], found: March, begun: tuple[Array, Array]) -> tuple:
-    """What `_marched` returns, without saved times that were only added to it."""
-    cut = lambda x: jnp.asarray(np.asarray(x)[:count])  # by NumPy: each shape would be compiled
-    of_times = {name: cut(getattr(found.contacts, name)) for name in AT_TIMES}
-    contacts = dataclasses.replace(found.contacts, **of_times)
-    return jax.tree.map(cut, observed), found._replace(contacts=contacts), begun
+    return told | {name: getattr(found.contacts, name) for name in AT_TIMES}, found, start

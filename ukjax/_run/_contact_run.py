@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._contact._history import AT_TIMES, ContactHistory
+from .._contact._history import ContactHistory
 from .._contact._hybrid import HybridSolver
 from .._contact._log import Log, empty_log, events_of, preceded
 from .._contact._modes import Mode, open_mode
@@ -31,7 +31,7 @@ from ._events import as_diffrax, departing, event_names, which
 from ._interned import interned
 from ._knots import at_knots
 from ._observe import reached
-from ._plan import Options, padded
+from ._plan import Options, is_judged, padded
 from ._results import RESULTS, step_counts
 from ._trajectory import Trajectory
 
@@ -60,21 +60,23 @@ class EventsPlan:
         run, traced = self._prepared.run, self.traced or is_tracing() or is_traced(asked)
         q, v = (q, v) if traced else self._prepared.begun(asked)
         observed, solved, events, begun = _run(run, t, q, v, (t1, dt0), ts if traced else padded(ts, t1))
+        count = None if ts is None else len(ts)
         if not traced:
-            places = reached(observed["t"])
-            # By NumPy: each shape would be compiled.
-            observed = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[places]), observed)
+            places = reached(observed["t"], count)
+            observed = jax.tree.map(lambda x: np.asarray(x)[places], observed)
             warn_of_resets(run.touching.resets, events, observed["q"], observed["v"])
         told |= self._prepared.told | {"computed_by": run.computed_by, "event_names": event_names(run.event)}
-        told |= {"begun": begun, "contacts": _history(run, events, observed)}
+        told |= {"begun": begun, "contacts": lambda at_times: _history(run, events, at_times)}
         told |= {"stats": solved.stats, "result": solved.result, "event": solved.event}
-        return trajectory_of(asked.start, observed, **told)
+        told |= {"judged": is_judged(run.formula, run.touching.model.stabilizer)}
+        return trajectory_of(
+            asked.start, observed, len(observed["t"]) - 1 if count is None else count, **told
+        )
 
 
-def _history(run: ContactRun, events: dict[str, Any], observed: dict[str, Any]) -> ContactHistory:
-    """What is told of contacts, of which the part at saved times is taken out of `observed`."""
+def _history(run: ContactRun, events: dict[str, Any], at_times: dict[str, Any]) -> ContactHistory:
+    """What is told of contacts."""
     layout, resets = run.touching.layout, tuple(x.name for x in run.touching.resets)
-    at_times: dict[str, Any] = {name: observed.pop(name) for name in AT_TIMES}
     return ContactHistory(
         names=layout.names,
         contacts=layout.contacts,

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, final, get_args
 
 import diffrax as dfx
@@ -11,6 +12,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._compiler import AtStates
+from .._contact._history import AT_TIMES, ContactHistory
 from .._contact._parts import of_model
 from .._contact._rows import kinematics, pushed_by
 from .._contact._touching import Touching
@@ -25,8 +27,9 @@ from .._system._constraint import unilateral
 from .._system._rows import constraint_rows
 from .._system._system import AbstractSystem, names_of
 from ._doctor_contacts import rounding_of_gaps
+from ._end import end_of, split
 from ._observe import by_equations
-from ._results import RESULTS
+from ._results import judgement
 from ._start import checked_start
 from ._start_moved import require_near, start_moved
 from ._trajectory import Trajectory
@@ -193,21 +196,29 @@ def told_of(run: ContactRun, t: Array, q: Array, v: Array, push: Array) -> dict[
 def trajectory_of(
     start: tuple[Array, Array, Array],
     observed: dict[str, Any],
+    count: int,
     *,
+    contacts: Callable[[dict[str, Any]], ContactHistory],
     begun: tuple[Array, Array],
     result: Any,
+    judged: bool,
     **fields: Any,
 ) -> Trajectory:
-    """The trajectory, with `diverged` for result where its end is not finite.
+    """The trajectory, with a result that says so where its end is not finite, or constraints are not kept.
 
     **Arguments:**
 
     - `start`: (t, q, v) as given.
-    - `observed`: of the saved states.
+    - `observed`: of the saved states, and last of the end.
+    - `count`: how many times were asked for.
+    - `contacts`: what is told of contacts, of the arrays at saved times.
     - `begun`: (q, v) the run started from.
     - `result`: how it ended.
+    - `judged`: whether bilateral constraints are to be kept.
     - `fields`: the others.
     """
-    finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(observed[x][-1])) for x in ("q", "a")]))
-    result = RESULTS.where(finite, result, RESULTS.diverged)
-    return Trajectory(**observed, result=result, start_moved=start_moved(start[1:], begun), **fields)
+    result = judgement(observed, result, judged)
+    saved, end = split(observed, count)
+    history = contacts({name: saved.pop(name) for name in AT_TIMES})
+    moved = start_moved(start[1:], begun)
+    return Trajectory(**saved, end=end_of(end), result=result, contacts=history, start_moved=moved, **fields)

@@ -61,7 +61,7 @@ def derivatives(
         (q0, v0), parameters = x
         system = eqx.combine(parameters, rest)
         again = made.again(system, q0=q0, v0=v0, ts=2, start_tolerance=jnp.inf, **changes)
-        return weights[0] @ again.q[-1] + weights[1] @ again.v[-1]
+        return weights[0] @ again.q_end + weights[1] @ again.v_end
 
     along = _directions(x0, rng, count)
     if isinstance(made.by.options["adjoint"], dfx.ForwardMode):

@@ -11,22 +11,27 @@ from .._motion._model import Model
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from ._doctor import check
+from ._end import joined
 from ._results import RESULTS
+from ._rows_kept import first_broken, in_words
 from ._trajectory import Trajectory
 
 # How far ahead to look for what the solver met: an adaptive one stops just short of it.
 _AHEAD = (0.0, 1e-9, 1e-6, 1e-3, 1.0)
 
 
-def _last_finite(trajectory: Trajectory) -> int:
-    state = np.concatenate([trajectory.q, trajectory.v], axis=1)
-    return int(np.flatnonzero(np.all(np.isfinite(state), axis=1)).max(initial=0))
+def _last_finite(trajectory: Trajectory) -> tuple[Array, Array, Array]:
+    """The last state (t, q, v) that is finite."""
+    t, q, v = joined(trajectory, "t", "q", "v")
+    finite = np.all(np.isfinite(np.concatenate([q, v], axis=1)), axis=1)
+    last = int(np.flatnonzero(finite).max(initial=0))
+    return t[last], q[last], v[last]
 
 
-def _what_was_met(model: Model, trajectory: Trajectory, last: int, t1: Array) -> str | None:
+def _what_was_met(model: Model, trajectory: Trajectory, t1: Array) -> str | None:
     """What makes the acceleration infinite or NaN at the last finite state or shortly after it, if anything."""
-    t, q, v = trajectory.t[last], trajectory.q[last], trajectory.v[last]
-    following = trajectory.t[last + 1] if last + 1 < len(trajectory) else t1
+    t, q, v = _last_finite(trajectory)
+    following = trajectory.t_end if t < trajectory.t_end else t1
     rate = model.system.kinematics(t, q, v)
     for fraction in _AHEAD:
         dt = fraction * (following - t)
@@ -46,8 +51,9 @@ def explained(model: Model, trajectory: Trajectory, t1: Array) -> Trajectory:
     - `trajectory`: what there is of the motion.
     - `t1`: the end that was asked for [s].
     """
-    last = _last_finite(trajectory)
-    met = _what_was_met(model, trajectory, last, t1)
+    if trajectory.broken_rows:
+        return _told(model.system, model.stabilizer, trajectory, t1, "")
+    met = _what_was_met(model, trajectory, t1)
     result = trajectory.result if met is None else RESULTS.diverged
     trajectory = dataclasses.replace(trajectory, result=result)
     return _told(model.system, model.stabilizer, trajectory, t1, "" if met is None else f" There {met}")
@@ -61,15 +67,18 @@ def explained_with_contacts(
     **Arguments:** as `explained`, but the system and the stabilizer for the model.
     """
     met = " Contacts that touch there may contradict each other, or the constraints."
+    met = "" if trajectory.broken_rows else met
     return _told(system, stabilizer, trajectory, t1, met)
 
 
 def _told(
     system: AbstractSystem, stabilizer: AbstractStabilizer, trajectory: Trajectory, t1: Array, met: str
 ) -> Trajectory:
-    last = _last_finite(trajectory)
-    t, q, v = trajectory.t[last], trajectory.q[last], trajectory.v[last]
+    t, q, v = _last_finite(trajectory)
     stopped = f"It stopped at t = {float(t):.6g} s of {float(t1):.6g} s."
+    if trajectory.broken_rows:
+        when, names = first_broken(trajectory)
+        stopped += f" Not kept from t = {when:.6g} s on: {in_words(names)}."
     text = f"{RESULTS[trajectory.result].strip()} {stopped}{met}"
     with contextlib.suppress(InputError):  # of a state that is not finite, which the text has said
         text += f" At the last state:\n{check(system, t, q, v, stabilizer=stabilizer)}"

@@ -4,8 +4,10 @@ import dataclasses
 from typing import Any
 
 import diffrax as dfx
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array
 
 from .._misc._diffrax_called import diffrax_called
@@ -14,12 +16,13 @@ from .._misc._reverse_only import forward_only, reverse_only
 from .._misc._types import is_traced
 from .._motion._energy_projection import projected
 from .._motion._model import Model
+from .._motion._projected_solver import Stop, shortest_step
 from . import _options
 from ._batch import Pooled, Whole, can_be_pooled
 from ._event_separation import separated
 from ._events import departing
 from ._observe import Solved
-from ._results import RESULTS, result_of, step_counts
+from ._results import of_diffrax, result_of, step_counts
 
 State = tuple[Array, Array]
 Span = tuple[Array, Array, Array | None]
@@ -55,8 +58,8 @@ def _diffeqsolve(
     """The Diffrax solve: saves the state at `ts` (None: at every step), and the final state."""
     if not pooled and isinstance(settings["adjoint"], _options.REVERSE_ONLY):
         model, y0, span, ts = reverse_only((model, y0, span, ts))
-    if model.stabilizer.projection_method is not None:
-        solver = projected(solver)
+    settings = dict(settings)
+    number = settings.pop("stop", None)
     if pooled and can_be_pooled(settings, ts, dense):
         settings = settings | {"adjoint": Pooled()}
     backsolve = isinstance(settings["adjoint"], dfx.BacksolveAdjoint)
@@ -65,6 +68,10 @@ def _diffeqsolve(
         times: tuple[Span, Array | None], y0: State, model: Model, settings: dict[str, Any]
     ) -> dfx.Solution:
         (t0, t1, dt0), ts = times
+        wrapped = solver
+        if model.stabilizer.projection_method is not None:
+            shortest = lax.stop_gradient(shortest_step(t0, t1))
+            wrapped = projected(solver, None if number is None else Stop(shortest, of_diffrax(number)))
         kept = dfx.SubSaveAt(t0=ts is None, ts=ts, steps=ts is None)
         subs = (kept, dfx.SubSaveAt(t1=True))
         saveat = dfx.SaveAt(subs=subs, dense=dense)
@@ -73,7 +80,7 @@ def _diffeqsolve(
             saveat = dfx.SaveAt(ts=jnp.append(ts, t1))
         term = dfx.ODETerm(vector_field)  # pyright: ignore[reportArgumentType]
         return dfx.diffeqsolve(
-            term, solver, t0, t1, dt0, y0, args=model.ready(), saveat=saveat, throw=False, **settings
+            term, wrapped, t0, t1, dt0, y0, args=model.ready(), saveat=saveat, throw=False, **settings
         )
 
     solution = diffrax_called(run, (span, ts), y0, model, settings)
@@ -82,7 +89,8 @@ def _diffeqsolve(
         solution = dataclasses.replace(solution, ts=(ts, ts[:0]), ys=(ys, tuple(x[:0] for x in ys)))  # pyright: ignore
     if isinstance(settings["adjoint"], dfx.ForwardMode):
         solution = dataclasses.replace(solution, ts=forward_only(solution.ts), ys=forward_only(solution.ys))
-    return dataclasses.replace(solution, result=RESULTS.promote(solution.result))
+    (result,) = jax.tree.leaves(solution.result)  # which may be one of ours
+    return dataclasses.replace(solution, result=result_of(result))
 
 
 @in_full_precision
@@ -113,7 +121,8 @@ def integrate(
     - `y0`: the state to start from.
     - `span`: start, end, and the first step, if it is given.
     - `ts`: the times to save at; None for every step.
-    - `settings`: of `diffrax.diffeqsolve`.
+    - `settings`: of `diffrax.diffeqsolve`; and `stop`, the code a run ends with where no motion keeps the constraints,
+      if it is to end there.
     - `solver`: a Diffrax solver.
     - `dense`: whether the motion between saved times is kept.
     - `pooled`: whether batches are to go through a pool, which has no derivative.

@@ -21,17 +21,18 @@ from .._motion._states import observed as at_states
 from .._system._constraint_names import Kind
 from .._system._rows import constraint_rows
 from .._system._system import AbstractSystem
+from ._end import end_of, split
 from ._events import which
-from ._results import RESULTS, Dense
+from ._results import RESULTS, Dense, judgement
 from ._trajectory import Trajectory
 
 
 class Solved(NamedTuple):
-    """What the steps of a run left behind; the final state is the last of the saved ones.
+    """What the steps of a run left behind; last of the saved states stands the one in which it ended.
 
-    - `t`: saved times [s] (k,).
-    - `q`: generalized coordinates (k, n_q).
-    - `v`: generalized velocities (k, n).
+    - `t`: saved times, infinite where they were not reached, and the end [s] (k + 1,).
+    - `q`: generalized coordinates (k + 1, n_q).
+    - `v`: generalized velocities (k + 1, n).
     - `stats`: Diffrax's, and `num_evaluations` where that is known.
     - `result`: a code of `RESULTS`.
     - `interpolation`: the motion between saved times, if it was asked for.
@@ -120,8 +121,7 @@ def _observe_on_host(model: Model, states: States, settled: bool) -> tuple[dict[
     if "energy" not in columns:
         energy = _energy(model.system, states)
         columns["energy"] = None if energy is None else np.asarray(energy)
-    # JAX compiles nothing for `device_put`, as it does for `jnp.asarray` of an array of NumPy.
-    return jax.device_put(columns | states._asdict()), (rows.names, rows.kinds)
+    return columns | states._asdict(), (rows.names, rows.kinds)
 
 
 def _padded(places: np.ndarray) -> np.ndarray:
@@ -129,26 +129,25 @@ def _padded(places: np.ndarray) -> np.ndarray:
     return np.append(places, np.full(2 ** (places.size - 1).bit_length() - places.size, places[-1]))
 
 
-def reached(t: Array | np.ndarray) -> np.ndarray:
-    """Indices of the saved times that a run reached, each once; the last is where it stopped.
+def reached(t: Array | np.ndarray, count: int | None) -> np.ndarray:
+    """Indices of the saved times that a run reached, and of its end, the last.
 
     **Arguments:**
 
-    - `t`: saved times with values, infinite where they were not reached (k,).
+    - `t`: saved times with values, infinite where they were not reached, and the end.
+    - `count`: how many of the times were asked for, those beyond being none; None for all.
     """
     t = np.asarray(t)
-    return np.flatnonzero(np.isfinite(t) & np.append(t[:-1] != t[-1], True))
+    return np.append(np.flatnonzero(np.isfinite(t[:-1][:count])), t.size - 1)
 
 
-def _at_reached(model: Model, solved: Solved) -> tuple[dict[str, Any], Names]:
-    """Of states with values: what holds at the times reached."""
+def _at_reached(model: Model, solved: Solved, count: int | None) -> tuple[dict[str, Any], Names]:
+    """Of states with values: what holds at the times reached, and at the end."""
     t, *y = map(np.asarray, (solved.t, solved.q, solved.v))
     taken = lambda places: States(*(x[places] for x in (t, *y)))
+    places = reached(t, count)
     if model.code is not None:
-        all_reached = t.size > 1 and t[-2] < t[-1] < np.inf  # each once
-        states = taken(slice(None) if all_reached else reached(t))
-        return _observe_on_host(model, states, solved.settled)
-    places = reached(t)
+        return _observe_on_host(model, taken(places), solved.settled)
     observed, names = _observe(model, taken(_padded(places)))
     return _first(observed, places.size), names
 
@@ -158,14 +157,18 @@ def _first(arrays: Any, kept: int) -> Any:
     return jax.tree.map(lambda x: x[:kept], arrays)
 
 
-def assembled(model: Model, solved: Solved, dense: bool, **told: Any) -> Trajectory:
-    """The trajectory of a run; where JAX traces it, it has an entry for each time asked for and, last, the final state.
+def assembled(
+    model: Model, solved: Solved, dense: bool, count: int | None, judged: bool, **told: Any
+) -> Trajectory:
+    """The trajectory of a run.
 
     **Arguments:**
 
     - `model`: what was integrated.
     - `solved`: what the steps left behind.
     - `dense`: whether the motion between saved times is kept.
+    - `count`: how many times were asked for; None for every step.
+    - `judged`: whether a run that did not keep its constraints is none that succeeded.
     - `told`: fields of the trajectory that are known before the run.
     """
     tracing = is_traced(solved)
@@ -173,16 +176,13 @@ def assembled(model: Model, solved: Solved, dense: bool, **told: Any) -> Traject
     if tracing:
         observed, (names, kinds) = _observe(model, States(solved.t, solved.q, solved.v))
     else:
-        observed, (names, kinds) = _at_reached(model, solved)
-    xp = jnp if tracing else np
-    finite = xp.all(xp.isfinite(xp.concatenate([xp.asarray(observed[x])[-1] for x in ("q", "a")])))
-    if tracing:
-        result = RESULTS.where(finite, result, RESULTS.diverged)
-    elif not finite:
-        result = RESULTS.diverged
+        observed, (names, kinds) = _at_reached(model, solved, count)
+    result = judgement(observed, result, judged)
+    saved, end = split(observed, len(observed["t"]) - 1 if count is None else count)
     return unchecked(
         Trajectory,
-        **observed,
+        **saved,
+        end=end_of(end),
         result=result,
         stats=solved.stats,
         row_names=names,

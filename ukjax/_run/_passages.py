@@ -19,7 +19,7 @@ from .._misc._tolerances import DEFAULT_RCOND
 from .._motion._project import Projection
 from .._system._rows import constraint_rows
 from .._system._system import AbstractSystem
-from ._observe import reached
+from ._end import until_end
 from ._trajectory import Trajectory
 
 _CHUNK = 64
@@ -73,10 +73,10 @@ def _unit_rows(system: AbstractSystem, t: Array, steps: tuple[Array, ...]) -> Ar
 def _known(trajectory: Trajectory) -> list[np.ndarray]:
     """Times, coordinates, velocities and accelerations (k, ...) where a run got to, also of a compiled one."""
     if trajectory.t.ndim == 1:
-        places = reached(trajectory.t)
-        columns = [np.asarray(x)[places] for x in (trajectory.t, trajectory.q, trajectory.v, trajectory.a)]
+        run = until_end(trajectory)
+        columns = [np.asarray(x) for x in (run.t, run.q, run.v, run.a)]
         # Where it diverged, its last state is none.
-        finite = np.all([np.isfinite(x).reshape(places.size, -1).all(axis=1) for x in columns], axis=0)
+        finite = np.all([np.isfinite(x).reshape(len(run), -1).all(axis=1) for x in columns], axis=0)
         if np.sum(finite) >= 3:
             return [x[finite] for x in columns]
     raise InputError(

@@ -1,7 +1,7 @@
 """All of a run that its state and times do not change: checked, translated and compiled once, and then remembered."""
 
 import functools
-from typing import Any, NamedTuple, final
+from typing import Any, Literal, NamedTuple, final, get_args
 
 import diffrax as dfx
 import equinox as eqx
@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._formula._singular_mass import NullSpace
-from .._misc._arguments import require_instance, require_solver, whole_number
+from .._misc._arguments import one_of, require_instance, require_solver, whole_number
 from .._misc._types import is_traced, is_tracing
 from .._motion._model import Model, coded
 from .._motion._states import loses_rows
@@ -24,15 +24,20 @@ from ._integrated import Static, integrated, joined, parted
 from ._interned import interned
 from ._knots import at_knots
 from ._observe import Solved, assembled
+from ._results import RESULTS, code
 from ._start import checked_start
 from ._start_moved import require_near, start_moved
 from ._trajectory import Trajectory
+
+OnViolation = Literal["stop", "continue"]
+"""What becomes of a run where no motion keeps the constraints."""
 
 
 class Options(NamedTuple):
     """The arguments of `simulate` that are neither state nor time, as they were given.
 
     - `with_dt0`, `every_step`: whether a first step is given, and whether every step is saved.
+    - `on_violation`: what becomes of a run where no motion keeps the constraints.
     """
 
     formula: Any
@@ -49,6 +54,18 @@ class Options(NamedTuple):
     max_steps: Any
     with_dt0: bool
     every_step: bool
+    on_violation: Any = "stop"
+
+
+def is_judged(formula: Any, stabilizer: AbstractStabilizer) -> bool:
+    """Whether a run is to keep its constraints: whether its states are projected, and its rows met, which those of a
+    hierarchy that yields are not.
+
+    **Arguments:**
+
+    - `formula`, `stabilizer`: of the run.
+    """
+    return stabilizer.projection_method is not None and getattr(formula, "clearance", None) is None
 
 
 @final
@@ -57,6 +74,7 @@ class RunPlan:
 
     - `model`: what is integrated.
     - `automatic`: whether the formula is the default one.
+    - `judged`: as `is_judged`.
     - `traced`: whether JAX traces any of it.
     - `told`: what it says of every trajectory: what became of the model, and names.
     - `points`: the system's named points, if it has any.
@@ -77,12 +95,16 @@ class RunPlan:
         event = as_diffrax(o.event, (t, q, v))
         fixed = isinstance(controller, dfx.ConstantStepSize)
         controller = at_knots(controller, system, dtype)
+        self.judged = is_judged(formula, o.stabilizer)
+        one_of("on_violation", o.on_violation, get_args(OnViolation))
+        stop = code(RESULTS.constraints_broken) if self.judged and o.on_violation == "stop" else None
         settings = {
             "stepsize_controller": controller,
             "adjoint": adjoint,
             "event": event,
             "max_steps": max_steps,
             "progress_meter": _options.progress_meter(o.progress),
+            "stop": stop,
         }
         projects = o.stabilizer.projection_method is not None
         _options.require_fitting(adjoint, o.every_step, event, o.dense, projects)
@@ -108,7 +130,7 @@ class RunPlan:
             with jax.ensure_compile_time_eval():
                 self.arrays = jax.device_put(self.arrays)
         if not (event or o.dense or o.every_step or o.progress):
-            self._whole = whole_run(self.model, o.solver, controller, (q, v), o.with_dt0, max_steps)
+            self._whole = whole_run(self.model, o.solver, controller, (q, v), o.with_dt0, max_steps, stop)
 
     def start(self, t: Array, q: Array, v: Array, tolerance: float | None) -> tuple[State, Array]:
         """The state to start from, checked, and projected if the stabilizer projects, and by how much it was moved; the
@@ -161,7 +183,7 @@ class RunPlan:
         - `told`: fields of the trajectory.
         """
         given = self._static, self._whole, self._reverse, self.arrays
-        return _traced_run(*given, state, span, ts, told)
+        return _traced_run(*given, state, span, ts, self.judged, told)
 
 
 @eqx.filter_jit
@@ -173,6 +195,7 @@ def _traced_run(
     state: State,
     span: Span,
     ts: Any,
+    judged: bool,
     told: Any,
 ) -> Trajectory:
     model, *others = joined(static, arrays)
@@ -180,13 +203,14 @@ def _traced_run(
     static, arrays = parted((model, *others))
     y0 = model.start(span[0], state)
     solved = integrated(static, whole, reverse, arrays, y0, span, ts)
-    return assembled(model, solved, others[-1], start_moved=start_moved(state, y0), **told)
+    count = None if ts is None else len(ts)
+    return assembled(model, solved, others[-1], count, judged, start_moved=start_moved(state, y0), **told)
 
 
 def padded(ts: Array | None, t1: Array) -> Array | None:
     """Times to save at, their number a power of two, so that runs that differ in it share what is compiled.
 
-    The end is added as often as needed, which `assembled` undoes; a saved time costs next to nothing.
+    The end is added as often as needed, which `reached` undoes; a saved time costs next to nothing.
 
     **Arguments:**
 

@@ -10,18 +10,24 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._misc._types import as_jax, is_traced
+from .._misc._types import as_jax, is_traced, module_for
 from .._motion._project import Projection
+from .._system._rows import most_off
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 
 
 class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
-    """How a simulation ended: Diffrax's codes, and `diverged`."""
+    """How a simulation ended: Diffrax's codes, and those below."""
 
     diverged = (
         "The state or the acceleration became infinite or NaN: the motion diverged, the mass matrix lost its "
         "positive definiteness, or the pseudoinverse method met rows it cannot handle."
+    )
+    inconsistent_start = "No initial state near the one given satisfies the constraints."
+    constraints_broken = (
+        "The constraints could be kept no longer: they contradict each other, or no position near by satisfies "
+        "them."
     )
 
 
@@ -35,6 +41,16 @@ def result_of(number: Any) -> RESULTS:
     - `number`: the number, a 32-bit integer of NumPy or JAX.
     """
     return jax.tree.unflatten(_STRUCTURE, [as_jax(number)])
+
+
+def of_diffrax(number: int) -> dfx.RESULTS:
+    """A number of ours as one of Diffrax's codes, which its loop hands on as it is.
+
+    **Arguments:**
+
+    - `number`: the number.
+    """
+    return jax.tree.unflatten(jax.tree.structure(dfx.RESULTS.successful), [np.asarray(number, np.int32)])
 
 
 def step_counts(steps: Any, accepted: Any) -> dict[str, Any]:
@@ -65,6 +81,44 @@ def _good() -> tuple[int, ...]:
 def is_good(result: Any) -> bool:
     """Whether a result that has a value is that of a run that did as it was asked."""
     return code(result) in _good()
+
+
+def judgement(columns: dict[str, Any], result: RESULTS, judged: bool) -> RESULTS:
+    """The result of a run, by its saved states and its end: `diverged` where this is not finite, `constraints_broken`
+    where one of them is off the constraints.
+
+    **Arguments:**
+
+    - `columns`: arrays as `ukjax._run._end.split` takes them.
+    - `result`: of the steps.
+    - `judged`: whether constraints are to be kept.
+    """
+    xp = module_for(columns, result)
+    finite = xp.all(xp.isfinite(xp.concatenate([xp.asarray(columns[x])[-1] for x in ("q", "a")])))
+    off = judged and xp.any(off_by(columns) > 1)
+    if xp is np:
+        result = RESULTS.constraints_broken if off and is_good(result) else result
+        return result if finite else RESULTS.diverged
+    good = (result == RESULTS.successful) | (result == RESULTS.event_occurred)
+    result = RESULTS.where(good & off, RESULTS.constraints_broken, result)
+    return RESULTS.where(finite, result, RESULTS.diverged)
+
+
+def off_by(columns: dict[str, Any]) -> Array:
+    """How far each row is off, (k, m): in position or in velocity, beside what counts as kept.
+
+    **Arguments:**
+
+    - `columns`: of a trajectory, by name.
+    """
+    t = columns["t"]
+    xp = module_for(columns)
+    reached = xp.isfinite(t)[:, None]
+    found: Any = 0.0
+    for errors, state in (("position_error", "q"), ("velocity_error", "v")):
+        errors, state = (xp.abs(xp.where(reached, columns[x], 0)) for x in (errors, state))
+        found = xp.maximum(found, errors / (most_off(errors.dtype) * (1 + xp.max(state, initial=0))))
+    return found
 
 
 @final

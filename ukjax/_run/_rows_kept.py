@@ -1,55 +1,94 @@
 """Whether a run that projects its states has kept its constraints: rows that contradict each other no motion keeps."""
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING
 
+import jax.numpy as jnp
 import numpy as np
 
+from .._compiler import equations_at
 from .._misc._errors import ConstraintWarning
-from .._misc._types import by_precision
-from .._system._stabilize import AbstractStabilizer
-from ._trajectory import Trajectory
+from .._system._stabilize import NoStabilizer
+from ._end import joined
+from ._results import RESULTS, code, off_by
 
-# Beside 1 and the largest coordinate, or velocity. A projection leaves some 1e-12 in float64, and 1e-9 where a linkage
-# passes a singular position; rows that contradict each other are off by parts of what they say.
-_KEPT = (1e-6, 1e-2)
+if TYPE_CHECKING:
+    from ._trajectory import Trajectory
+
+_INVOLVED = 1e-2  # of the row that takes part most
+_DEPENDENT = (
+    1e-2  # singular values of rows of unit norm below this, or twice the least, are of rows that contradict
+)
 
 
-def rows_not_kept(run: Trajectory) -> dict[str, tuple[str, float, float]]:
-    """The names of rows that are off: whether in position or velocity, by how much at most, and when.
+def _involved(run: "Trajectory", at: dict[str, np.ndarray], off: np.ndarray) -> np.ndarray:
+    """How far each row takes part in what cannot be met: the part of what is off along z with A^T z = 0.
+
+    Of rows that contradict each other a projection may leave all that is missing to one of them. Where the system is not
+    known, only that one is.
+    """
+    if run.problem is None or not all(np.all(np.isfinite(at[name])) for name in "tqv"):
+        return off
+    state = (jnp.asarray(at[name]) for name in "tqv")
+    A = np.asarray(equations_at(run.problem.system, NoStabilizer(), *state).rows.A, float)
+    if A.shape[0] != off.size or not np.all(np.isfinite(A)):
+        return off
+    norms = np.linalg.norm(A, axis=1, keepdims=True)
+    U, s, _ = np.linalg.svd(A / np.where(norms > 0, norms, 1))
+    s = np.append(s, np.zeros(len(A) - s.size))
+    U = U[:, s <= max(_DEPENDENT * s.max(initial=0), 2 * s.min(initial=np.inf))]
+    return np.maximum(np.abs(U @ (U.T @ off)), off * (norms[:, 0] == 0))
+
+
+def first_broken(run: "Trajectory") -> tuple[float, tuple[str, ...]]:
+    """When constraints were first off among the saved times and the end, and the names of the rows that were then.
 
     **Arguments:**
 
-    - `run`: with values.
+    - `run`: with values, that did not keep its constraints.
     """
-    found, t = {}, np.asarray(run.t)
-    pairs = ("velocity", run.velocity_error, run.v), ("position", run.position_error, run.q)
-    for level, errors, state in pairs:
-        size = 1 + np.max(np.abs(np.asarray(state)), initial=0)
-        off = np.abs(np.asarray(errors))
-        for i in np.flatnonzero(np.any(off > by_precision(off.dtype, *_KEPT) * size, axis=0)):
-            when = int(np.argmax(off[:, i]))
-            found[run.row_names[i]] = level, float(off[when, i]), float(t[when])
-    return found
+    names = ["t", "q", "v", "position_error", "velocity_error"]
+    columns = dict(zip(names, joined(run, *names), strict=True))
+    off = np.asarray(off_by(columns))
+    worst = np.max(off, axis=1, initial=0)
+    # Where the run stopped, they are off by just as much as counts.
+    first = int(np.argmax(worst > 1)) if np.any(worst > 1) else len(worst) - 1
+    part = _involved(run, {name: np.asarray(x)[first] for name, x in columns.items()}, off[first])
+    involved = np.flatnonzero(part >= _INVOLVED * part.max()) if worst[first] > 0 else ()
+    return float(columns["t"][first]), tuple(run.row_names[i] for i in involved)
 
 
-def warn_of_rows(run: Trajectory, stabilizer: Any) -> None:
-    """Warns of rows that are not kept, of a run with values to its end whose stabilizer projects.
+def in_words(names: tuple[str, ...]) -> str:
+    """The first of some names.
+
+    **Arguments:**
+
+    - `names`: of rows.
+    """
+    more = f" and {len(names) - 6} more" if len(names) > 6 else ""
+    return f"{', '.join(names[:6])}{more}"
+
+
+def warn_of_rows(run: "Trajectory") -> None:
+    """Warns of constraints that a run with values did not keep.
 
     **Arguments:**
 
     - `run`: the run.
-    - `stabilizer`: of it.
     """
-    projects = isinstance(stabilizer, AbstractStabilizer) and stabilizer.projection_method is not None
-    if not (projects and run.ok and (found := rows_not_kept(run))):
+    if code(run.result) != code(RESULTS.constraints_broken):
         return
-    name, (level, error, when) = max(found.items(), key=lambda x: x[1][1])
-    more = f", and {len(found) - 1} more" if len(found) > 1 else ""
+    when, names = first_broken(run)
+    errors = float(run.max_position_error), float(run.max_velocity_error)
+    went_on = float(run.t_end) > when
+    where = (
+        "went on with errors up to {:.3g} of positions and {:.3g} of velocities"
+        if went_on
+        else "stopped there"
+    )
     warnings.warn(
-        f"constraints are not kept: the {level} error of '{name}' is {error:.3g} at {when:.6g} s{more}. No motion keeps "
-        "rows that contradict each other, and none that say of velocities what only positions decide; the run follows "
-        "their least-squares solution.",
+        f"constraints are not kept from {when:.6g} s on: {in_words(names)}. The run {where.format(*errors)}. No motion "
+        "keeps rows that contradict each other, and none that say of velocities what only positions decide.",
         ConstraintWarning,
         stacklevel=3,
     )

@@ -72,6 +72,7 @@ def simulate(
     start_tolerance: float | None = None,
     dense: bool = False,
     max_steps: int = 100_000,
+    on_violation: Literal["stop", "continue"] = "stop",
     progress: bool | dfx.AbstractProgressMeter = False,
     throw: bool = False,
 ) -> Trajectory:
@@ -116,11 +117,15 @@ def simulate(
       may change to anything. `jnp.inf` accepts any start. Under `jit` nothing is raised: see `Trajectory.start_moved`.
     - `dense`: also keep the motion between saved times, for `Trajectory.evaluate`.
     - `max_steps`: the most steps to take.
+    - `on_violation`: what to do where no motion keeps the constraints, as of a drive beyond its reach, and states are
+      projected: `"stop"` ends the run there, `"continue"` follows the least-squares solution. The result of both is
+      `constraints_broken`. A run with contacts always goes on.
     - `progress`: True for a progress meter, or a Diffrax meter.
     - `throw`: raise `SimulationError` if the run ends early, instead of returning what was computed.
 
-    **Returns:** `Trajectory`. Its last time is t1, or the time the run stopped at. Under `jit` it has one more entry than
-    `ts` for that time, and times that were not reached are infinite.
+    **Returns:** `Trajectory`, with an entry for each of `ts`; times that were not reached are infinite. The state at t1,
+    or where the run stopped, is in its `end`. With `ts="steps"` it has an entry for the start and each step; under `jit`
+    for as many as `max_steps` allows.
 
     **Raises:** `InputError` before the run for wrong shapes, non-finite values, an invalid span or tolerance, a mass
     matrix that is not positive definite, inconsistent constraints (by name), and a start far from them. Outside `jit` it
@@ -129,7 +134,7 @@ def simulate(
     again = RunOptions(simulate, certify, {
         "dt0": dt0, "ts": ts, "formula": formula, "stabilizer": stabilizer, "solver": solver,
         "stepsize_controller": stepsize_controller, "rtol": rtol, "atol": atol, "adjoint": adjoint, "event": event,
-        "contact": contact, "start_tolerance": start_tolerance, "max_steps": max_steps,
+        "contact": contact, "start_tolerance": start_tolerance, "max_steps": max_steps, "on_violation": on_violation,
     })  # fmt: skip
     t0 = system.t0 if t0 is None and isinstance(system, Problem) else t0
     t1 = system.t1 if t1 is None and isinstance(system, Problem) else t1
@@ -145,7 +150,7 @@ def simulate(
     dense, throw = flag("dense", dense), flag("throw", throw)
     options = Options(
         formula, stabilizer, solver, stepsize_controller, rtol, atol, adjoint, event, contact, progress, dense, max_steps,
-        dt0 is not None, ts is None,
+        dt0 is not None, ts is None, on_violation,
     )  # fmt: skip
     plan = planned(system, options, t0, q0, v0)
     if not isinstance(plan, RunPlan):
@@ -155,7 +160,7 @@ def simulate(
             origin = _origin(given, as_given, system, (q0, v0, t0, t1), again, points=points, name=name)
             trajectory = dataclasses.replace(trajectory, **origin)
             warn_of_contacts(trajectory)
-            warn_of_rows(trajectory, stabilizer)
+            warn_of_rows(trajectory)
             if not trajectory.ok:
                 trajectory = explained_with_contacts(system, stabilizer, trajectory, t1)
             return trajectory.raise_if_failed() if throw else trajectory
@@ -167,8 +172,9 @@ def simulate(
     y0, moved = plan.start(t0, q0, v0, start_tolerance)
     solved = plan.run(y0, (t0, t1, dt0), ts)
     told |= _origin(given, as_given, system, (q0, v0, t0, t1), again, points=plan.points, name=name)
-    trajectory = assembled(plan.model, solved, dense, start_moved=moved, **told)
-    warn_of_rows(trajectory, stabilizer)
+    count = None if ts is None else len(ts)
+    trajectory = assembled(plan.model, solved, dense, count, plan.judged, start_moved=moved, **told)
+    warn_of_rows(trajectory)
     if not trajectory.ok:
         trajectory = explained(plan.model, trajectory, t1)
     return trajectory.raise_if_failed() if throw else trajectory

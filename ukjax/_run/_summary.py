@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from .._misc._types import is_traced
+from ._end import joined, until_end
 from ._parts import is_servoed
 from ._results import RESULTS, code
 
@@ -19,7 +20,7 @@ def _of_run(run: "Trajectory") -> dict[str, Any]:
     evaluations = run.stats.get("num_evaluations")
     return {
         "model": run.name,
-        "t1": float(run.t[-1]),
+        "t1": float(run.t_end),
         "steps": int(run.stats["num_steps"]),
         "evaluations": None if evaluations is None else int(evaluations),
     }
@@ -41,6 +42,7 @@ def _of_ends(run: "Trajectory") -> dict[str, Any]:
         "start_moved": [float(x) for x in run.start_moved],
         "event": run.event_name,
         "result": run.result_name,
+        "broken_rows": list(run.broken_rows),
     }
 
 
@@ -48,6 +50,7 @@ def _of_servo(run: "Trajectory") -> dict[str, Any]:
     """How servo rows were followed, which are none of the constraints."""
     if not is_servoed(run):
         return {}
+    run = until_end(run)
     servo = run.servo()
     return {
         "max_servo_position_error": float(run.largest(servo.position_error)),
@@ -88,10 +91,12 @@ def as_line(run: "Trajectory") -> str:
     known = not is_traced(run) and all(isinstance(x, jax.Array | np.ndarray) for x in (t, *errors))
     if not known or t.ndim != 1:
         return f"{head}: t {t.shape}, q {run.q.shape}, {len(run.row_names)} constraint rows"
-    reached = np.isfinite(t)
-    times = np.asarray(t)[reached]
-    span = f"{times[0]:.6g} to {times[-1]:.6g} s at {times.size} times" if times.size else "no times"
-    phi, psi = (np.max(np.abs(np.asarray(x)[reached]), initial=0) for x in errors)
+    times, *errors = map(np.asarray, joined(run, "t", "position_error", "velocity_error"))
+    reached = np.isfinite(times)
+    count = int(np.sum(reached[:-1]))
+    of = "" if count == len(run) else f" of {len(run)}"
+    span = f"{times[reached][0]:.6g} to {times[-1]:.6g} s at {count}{of} times"
+    phi, psi = (np.max(np.abs(x[reached]), initial=0) for x in errors)
     result = next(name for name, x in RESULTS._name_to_item.items() if code(x) == code(run.result))
     return f"{head}: {span}, {result}, position error {phi:.1e}, velocity error {psi:.1e}"
 

@@ -1,14 +1,16 @@
 """A trajectory as a table of named arrays with dimensions, labels and units, for xarray, pandas, plots and files; and
 back from it."""
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from .._contact._history import ContactHistory
+from .._contact._history import AT_TIMES, ContactHistory
 from .._figures._table import Column, RunTable
 from .._formula._servo._servo_report import ServoRun
+from ._end import end_of, split, until_end
 from ._parts import arrays_of, dims_of, is_servoed, units_of
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ COLUMNS: dict[str, tuple[tuple[str, ...], str]] = {
 
 _EVENTS = "num_contact_events"
 _MOVED = ("start_moved_q", "start_moved_v")
+_ASKED, _REACHED = "saved_times", "saved_times_reached"
 
 SERVO_COLUMNS: dict[str, tuple[tuple[str, ...], str]] = {
     "inputs": (("time", "input"), "unit of the input"),
@@ -92,7 +95,7 @@ def _of_contacts(history: ContactHistory) -> dict[str, Column]:
 
 
 def table(run: "Trajectory", parts: Any = ()) -> RunTable:
-    """The arrays with their dimensions, labels and units.
+    """The arrays with their dimensions, labels and units, at the saved times reached, and last at the end.
 
     **Arguments:**
 
@@ -101,6 +104,7 @@ def table(run: "Trajectory", parts: Any = ()) -> RunTable:
 
     **Raises:** `InputError` for unknown ones, and those there is nothing to tell of.
     """
+    asked, reached, run = len(run), int(np.sum(np.isfinite(run.t))), until_end(run)
     columns = _columns(run, COLUMNS)
     names = run.names
     labels = {"coordinate": names.coordinates, "velocity": names.velocities}
@@ -130,27 +134,29 @@ def table(run: "Trajectory", parts: Any = ()) -> RunTable:
     attributes |= {"event": run.event_name or ""} | dict(
         zip(_MOVED, map(float, run.start_moved), strict=True)
     )
+    attributes |= {_ASKED: asked, _REACHED: reached}
     attributes |= {name: int(value) for name, value in run.stats.items()}
     attributes |= {} if run.contacts is None else {_EVENTS: int(run.contacts.num_events)}
     return RunTable(columns, {name: list(x) for name, x in labels.items()}, attributes)
 
 
-def _servo_from(table: RunTable) -> ServoRun | None:
+def _servo_from(table: RunTable, at_times: dict[str, Any]) -> ServoRun | None:
     if "inputs" not in table.columns:
         return None
     return ServoRun(
-        **{name.removeprefix("servo_"): jnp.asarray(table.columns[name].values) for name in SERVO_COLUMNS},
+        **at_times,
         row_names=tuple(table.labels["servo_row"]),
         row_kinds=tuple(table.labels["servo_row_kind"]),  # pyright: ignore[reportArgumentType]
         input_names=tuple(table.labels["input"]),
     )
 
 
-def _contacts_from(table: RunTable, count: int) -> ContactHistory | None:
+def _contacts_from(table: RunTable, at_times: dict[str, Any], count: int) -> ContactHistory | None:
     """The contacts, of which there were `count` events; None in a file of a version that left them out."""
     if "contacts" not in table.columns:
         return None
     columns = {_field(ContactHistory, k): table.columns[k].values for k in CONTACT_COLUMNS | EVENT_COLUMNS}
+    columns |= at_times
     contacts, angles = columns.pop("contacts").tolist(), columns.pop("angles").tolist()
     return ContactHistory(
         names=tuple(table.labels["contact"]),
@@ -174,9 +180,20 @@ def fields_from(table: RunTable) -> dict[str, Any]:
     event, computed_by = (str(attributes.pop(key, "")) for key in ("event", "computed_by"))
     moved = jnp.asarray([float(attributes.pop(key, 0.0)) for key in _MOVED])
     events = int(attributes.pop(_EVENTS, 0))
-    arrays = {k: jnp.asarray(table.columns[k].values) for k in COLUMNS if k in table.columns}
+    rows = len(table.columns["t"].values)
+    asked, reached = (int(attributes.pop(key, rows)) for key in (_ASKED, _REACHED))
+    of_contacts = {k: k if k in AT_TIMES else _field(ContactHistory, k) for k in CONTACT_COLUMNS}
+    of_contacts = {k: field for k, field in of_contacts.items() if field in AT_TIMES}
+    of_servo = {k: k.removeprefix("servo_") for k in SERVO_COLUMNS}
+    along = [*COLUMNS, *of_contacts, *of_servo]
+    # The end is the last row, which may be that of a saved time as well.
+    ends = lambda x: np.concatenate([x[:reached], x[-1:]])
+    saved, end = split({k: ends(table.columns[k].values) for k in along if k in table.columns}, asked)
+    chosen = lambda of, names: {field: of[k] for k, field in names.items() if k in of}
+    last = end_of({name: end.get(name) for name in COLUMNS} | chosen(end, of_contacts))
     return {
-        **{name: arrays.get(name) for name in COLUMNS},
+        **{name: saved.get(name) for name in COLUMNS},
+        "end": dataclasses.replace(last, tracking=chosen(end, of_servo) or None),
         "stats": {name: jnp.asarray(value) for name, value in attributes.items()},
         "result": result,
         "row_names": tuple(table.labels["row"]),
@@ -189,6 +206,6 @@ def fields_from(table: RunTable) -> dict[str, Any]:
         "event_names": (event,) if event else (),
         "coordinate_names": tuple(table.labels.get("coordinate", ())),
         "velocity_names": tuple(table.labels.get("velocity", ())),
-        "tracking": _servo_from(table),
-        "contacts": _contacts_from(table, events),
+        "tracking": _servo_from(table, chosen(saved, of_servo)),
+        "contacts": _contacts_from(table, chosen(saved, of_contacts), events),
     }

@@ -13,14 +13,17 @@ from .._figures import _animate, _files, _frames, _plot
 from .._formula._servo._servo_report import ServoRun
 from .._misc._errors import SimulationError
 from .._misc._pickled import reduced
+from .._misc._types import as_jax
 from .._system._constraint_names import Kind
 from .._system._labels import Labels, numbered
 from .._system._problem import Problem
 from .._system._system import AbstractSystem
 from ..mechanisms import Effort, Reaction
 from . import _parts, _summary, _tables, _view
+from ._end import End, joined, last_of, until_end
 from ._made import Made
 from ._results import RESULTS, Dense, is_good
+from ._rows_kept import first_broken
 
 if TYPE_CHECKING:
     import pandas
@@ -35,6 +38,9 @@ if TYPE_CHECKING:
 @final
 class Trajectory(eqx.Module):
     """A simulated motion at k saved times, of n_q coordinates, n velocities and m constraint rows.
+
+    There are as many as times were asked for, within `jit` and outside. Of a run that ended before some of these their
+    time is infinite, and all else NaN (False, -1). Where it ended stands apart, in `end`.
 
     - `t`: saved times [s] (k,); `q`, `v`, `a`: coordinates (k, n_q), velocities and accelerations (k, n).
     - `constraint_force`: generalized constraint force Q_c (k, n); `multipliers`: those of least norm (k, m).
@@ -55,6 +61,7 @@ class Trajectory(eqx.Module):
     - `tracking`: of a run read from a file, how the servo rows were followed (see `servo`).
     - `contacts`: gaps, forces and events of unilateral constraints; None of systems without such.
     - `made`: from which start and by which options, for `certify`; None where `problem` is.
+    - `end`: where the run ended, at t1, at an event or where it failed: the first ten fields without an axis of times.
     """
 
     t: Float[Array, " k"]
@@ -84,6 +91,7 @@ class Trajectory(eqx.Module):
     tracking: ServoRun | None = None
     contacts: ContactHistory | None = None
     made: Made | None = None
+    end: End | None = None
 
     def __len__(self) -> int:
         return self.t.shape[0]
@@ -96,6 +104,27 @@ class Trajectory(eqx.Module):
         """Whether the run reached its end, or the event it was to stop at."""
         return is_good(self.result)
 
+    @property
+    def t_end(self) -> Float[Array, ""]:
+        """When the run ended [s]: t1, or the time it stopped at."""
+        return as_jax(last_of(self).t)
+
+    @property
+    def q_end(self) -> Float[Array, " nq"]:
+        """The coordinates in which it ended (n_q,)."""
+        return as_jax(last_of(self).q)
+
+    @property
+    def v_end(self) -> Float[Array, " n"]:
+        """The velocities with which it ended (n,)."""
+        return as_jax(last_of(self).v)
+
+    @property
+    def broken_rows(self) -> tuple[str, ...]:
+        """The names of the constraint rows that could be kept no longer, of a run with this result; outside `jit`. Where
+        the problem is not known (see `with_problem`), of those that contradict each other only the ones that are off."""
+        return first_broken(self)[1] if self.result_name == "constraints_broken" else ()
+
     def largest(self, x: Float[Array, "k ..."]) -> Float[Array, ""]:
         """The largest magnitude over the saved times reached.
 
@@ -107,28 +136,28 @@ class Trajectory(eqx.Module):
 
     @property
     def max_position_error(self) -> Float[Array, ""]:
-        """The largest |phi| over all rows and the saved times reached."""
-        return self.largest(self.position_error)
+        """The largest |phi| over all rows, the saved times reached and the end."""
+        return _parts.largest(*joined(self, "t", "position_error"))
 
     @property
     def max_velocity_error(self) -> Float[Array, ""]:
-        """The largest |psi| over all rows and the saved times reached."""
-        return self.largest(self.velocity_error)
+        """The largest |psi| over all rows, the saved times reached and the end."""
+        return _parts.largest(*joined(self, "t", "velocity_error"))
 
     @property
     def energy_drift(self) -> Float[Array, ""] | None:
-        """The largest |E(t) - E(t0)| over the saved times reached [J]: an error where the energy is conserved."""
-        return None if self.energy is None else _parts.drift(self.t, self.energy)
+        """The largest |E(t) - E(t0)| over the saved times reached and the end [J]: an error where it is conserved."""
+        return None if self.energy is None else _parts.drift(*joined(self, "t", "energy"))
 
     @property
     def rank_min(self) -> Int[Array, ""]:
-        """The least rank at the saved times reached."""
-        return _parts.ranks(self.t, self.rank)[0]
+        """The least rank at the saved times reached and the end."""
+        return _parts.ranks(*joined(self, "t", "rank"))[0]
 
     @property
     def rank_max(self) -> Int[Array, ""]:
-        """The largest rank at the saved times reached."""
-        return _parts.ranks(self.t, self.rank)[1]
+        """The largest rank at the saved times reached and the end."""
+        return _parts.ranks(*joined(self, "t", "rank"))[1]
 
     @property
     def rank_changed(self) -> Bool[Array, ""]:
@@ -293,4 +322,5 @@ class Trajectory(eqx.Module):
         **Returns:** the matplotlib animation. **Raises:** `InputError` where there is nothing to draw, or for a file
         that cannot be written; `MissingExtraError` without matplotlib (`ukjax[plot]`).
         """
-        return _animate.animate(problem or self.problem, self.t, self.q, path, speed=speed, fps=fps)
+        run = until_end(self)
+        return _animate.animate(problem or run.problem, run.t, run.q, path, speed=speed, fps=fps)

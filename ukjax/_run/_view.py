@@ -14,6 +14,7 @@ from .._figures._serve import View, write_page
 from .._misc._arguments import all_of, whole_number
 from .._misc._errors import InputError
 from . import _parts
+from ._end import until_end
 
 if TYPE_CHECKING:
     from ._trajectory import Trajectory
@@ -101,23 +102,23 @@ def _by_name(runs: Any) -> "dict[str, Trajectory]":
 
 
 def _shown(name: str, run: "Trajectory", parts: tuple[str, ...]) -> Shown:
-    """What of a run is shown, at the saved times that it reached."""
-    problem, t = _parts.known(run), np.asarray(run.t)
-    if t.ndim != 1:
+    """What of a run is shown, up to its end."""
+    problem = _parts.known(run)
+    if run.t.ndim != 1:
         raise InputError(
             f"'{name}' is a batch of runs: show them one by one, as jax.tree.map(lambda x: x[0], runs)."
         )
-    reached = np.isfinite(t)
+    run = until_end(run)
     forces = _parts.reactions(run) if "reactions" in parts else {}
     paths = _parts.points(run) if "points" in parts else {}
     arrows = {k: (x.point, x.force) for k, x in forces.items()}
     arrows |= _parts.contacts(run) if "contacts" in parts else {}
-    at_joints = {k: (np.asarray(x)[reached], np.asarray(force)[reached]) for k, (x, force) in arrows.items()}
+    at_joints = {k: (np.asarray(x), np.asarray(force)) for k, (x, force) in arrows.items()}
     return Shown(
         name,
         problem,
-        t[reached],
-        np.asarray(run.q)[reached],
+        np.asarray(run.t),
+        np.asarray(run.q),
         at_joints,
-        {k: np.asarray(x)[reached] for k, x in paths.items() if x.shape[1:] in ((2,), (3,))},
+        {k: np.asarray(x) for k, x in paths.items() if x.shape[1:] in ((2,), (3,))},
     )

@@ -17,6 +17,7 @@ from .._misc._names import unknown_name
 from .._misc._traced import fingerprint, traced
 from .._run import _options
 from .._run._contact_told import BY_STEPS
+from .._run._end import with_end
 from .._run._simulate import simulate
 from .._system._problem import Problem
 from ._guard import Guarded
@@ -74,7 +75,7 @@ class Member(eqx.Module):
         points = points_of(problem, spec.system)
         known = dataclasses.replace(problem, system=spec.system, q0=spec.q0, v0=spec.v0, points=points)
         trajectory = dataclasses.replace(trajectory, problem=known, name=problem.name)
-        return FinishedRun(trajectory, spec)
+        return FinishedRun(trajectory, spec, with_end(trajectory))
 
     def _integration(self, dtype: Any) -> dict[str, Any]:
         """How Diffrax integrates: options of `simulate`."""

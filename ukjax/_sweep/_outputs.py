@@ -15,25 +15,27 @@ from .._misc._errors import InputError, shown
 from .._misc._names import unknown_name
 from .._run._parts import PARTS, dims_of, is_servoed, units_of
 from .._run._results import RESULTS
+from .._run._results import code as code_of
 from .._run._tables import COLUMNS, SERVO_COLUMNS
 from .._run._trajectory import Trajectory
 from ._names import RunSpec, require_name
 
-OUTCOMES = dict(zip(RESULTS._name_to_item, RESULTS._index_to_message, strict=True)) | {
-    "inconsistent_start": "No initial state near the one given satisfies the constraints."
-}
+OUTCOMES = dict(zip(RESULTS._name_to_item, RESULTS._index_to_message, strict=True))
 """The results a run can have, in the order of their codes, and what they mean."""
-INCONSISTENT = len(OUTCOMES) - 1
 
 Output = str | Callable[[Trajectory], Array]
 Outputs = str | Sequence[Output] | Mapping[str, Output] | None
 
 
 class FinishedRun(NamedTuple):
-    """A run that was made, and of what; the trajectory knows its problem."""
+    """A run that was made, and of what; the trajectory knows its problem.
+
+    - `whole`: the same with its end as one more saved time, the last.
+    """
 
     trajectory: Trajectory
     spec: RunSpec
+    whole: Trajectory
 
 
 class Named(NamedTuple):
@@ -47,25 +49,21 @@ class Named(NamedTuple):
 
 
 def _part(name: str) -> Callable[[FinishedRun], dict[str, Array]]:
-    """A part of what a run tells, as arrays by name; the last of each is of the final state, and left out."""
-    return lambda run: {key: x[:-1] for key, x in PARTS[name](run.trajectory).items()}
+    """A part of what a run tells, as arrays by name."""
+    return lambda run: {key: x[:-1] for key, x in PARTS[name](run.whole).items()}
 
 
 def _points_end(run: FinishedRun) -> dict[str, Array]:
-    return {f"{name}_end": x[-1] for name, x in PARTS["points"](run.trajectory).items()}
+    return {f"{name}_end": x[-1] for name, x in PARTS["points"](run.whole).items()}
 
 
 def _along(name: str) -> Callable[[FinishedRun], Array | None]:
-    def of(run: FinishedRun) -> Array | None:
-        x = getattr(run.trajectory, name)
-        return None if x is None else x[:-1]  # the last is the final state
-
-    return of
+    return lambda run: getattr(run.trajectory, name)
 
 
 def _of_servo(fn: Callable[[Trajectory, ServoRun], Array]) -> Callable[[FinishedRun], Array | None]:
     """What needs servo control; None without."""
-    return lambda run: fn(run.trajectory, run.trajectory.servo()) if is_servoed(run.trajectory) else None
+    return lambda run: fn(run.whole, run.whole.servo()) if is_servoed(run.whole) else None
 
 
 def _along_servo(name: str) -> Callable[[FinishedRun], Array | None]:
@@ -77,9 +75,9 @@ def _figures() -> dict[str, Named]:
     of = lambda fn: lambda run: fn(run.trajectory)
     position, velocity = "unit of the row", "unit of the row / s"
     return {
-        "t_end": Named((), "s", of(lambda run: run.t[-1]), kept=True),
-        "q_end": Named(("coordinate",), COLUMNS["q"][1], of(lambda run: run.q[-1])),
-        "v_end": Named(("velocity",), COLUMNS["v"][1], of(lambda run: run.v[-1])),
+        "t_end": Named((), "s", of(lambda run: run.t_end), kept=True),
+        "q_end": Named(("coordinate",), COLUMNS["q"][1], of(lambda run: run.q_end)),
+        "v_end": Named(("velocity",), COLUMNS["v"][1], of(lambda run: run.v_end)),
         "max_position_error": Named((), position, of(lambda run: run.max_position_error)),
         "max_velocity_error": Named((), velocity, of(lambda run: run.max_velocity_error)),
         "max_servo_position_error": Named(
@@ -165,9 +163,8 @@ def observed(run: FinishedRun, outputs: dict[str, Named], optional: bool) -> dic
     - `optional`: whether to leave out what the system does not define, instead of objecting.
     """
     columns: dict[str, Array] = {}
-    trajectory = run.trajectory
-    if is_servoed(trajectory) and _SERVO & outputs.keys():  # found once for all of them
-        run = FinishedRun(dataclasses.replace(trajectory, tracking=trajectory.servo()), run.spec)
+    if is_servoed(run.whole) and _SERVO & outputs.keys():  # found once for all of them
+        run = run._replace(whole=dataclasses.replace(run.whole, tracking=run.whole.servo()))
     for name, output in outputs.items():
         value = output.of(run)
         if value is None:
@@ -207,7 +204,7 @@ def outcome(run: FinishedRun) -> Array:
         return code
     start = jnp.concatenate([trajectory.position_error[0], trajectory.velocity_error[0]])
     off = jnp.max(jnp.abs(start), initial=0) > jnp.sqrt(jnp.finfo(start.dtype).eps)
-    return jnp.where(off, jnp.asarray(INCONSISTENT, jnp.int8), code)
+    return jnp.where(off, jnp.asarray(code_of(RESULTS.inconsistent_start), jnp.int8), code)
 
 
 def succeeded(code: Array | np.ndarray) -> Array:

@@ -105,7 +105,8 @@ def _span(problem: Problem, options: dict[str, Any]) -> dict[str, Any]:
 def _labels(program: TracedRun, problem: Problem, spec: RunSpec, options: dict[str, Any]) -> dict[str, Any]:
     """Coordinates along the inner dimensions: times, and names of coordinates, velocities, rows and inputs."""
     used = {x for variable in program.variables.values() for x in variable.dims}
-    system, t, q, v = resolve_state(spec.system, problem.t0, spec.q0, spec.v0)
+    # Of the first run, which may be one that cannot start; only the shape of its state is asked for.
+    system, t, q, v = resolve_state(spec.system, problem.t0, *map(jnp.zeros_like, (spec.q0, spec.v0)))
     names = names_of(system, q, v)
     labels = {"coordinate": names.coordinates, "velocity": names.velocities}
     if "row" in used:

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import diffrax as dfx
 import jax
@@ -150,6 +150,7 @@ def sweep(
     event: Events | None = None,
     contact: Tier | None = None,
     max_steps: int = 100_000,
+    on_violation: Literal["stop", "continue"] = "stop",
     store: str | Path | None = None,
     overwrite: bool = False,
     chunk: int | None = None,
@@ -181,8 +182,8 @@ def sweep(
     - `gradients`: names of outputs to differentiate by every parameter; the result is `d_<output>_d_<parameter>`.
     - `t0`, `t1`: start and end [s], the same for all runs; by default the problem's.
     - `ts`: times to save at [s], or their number; by default 201.
-    - `dt0`, `formula`, `stabilizer`, `solver`, `stepsize_controller`, `rtol`, `atol`, `event`, `contact`, `max_steps`: as
-      for `simulate`.
+    - `dt0`, `formula`, `stabilizer`, `solver`, `stepsize_controller`, `rtol`, `atol`, `event`, `contact`, `max_steps`,
+      `on_violation`: as for `simulate`.
     - `store`: a Zarr folder to write to, such as "runs.zarr", or a URL that fsspec knows, such as "s3://bucket/runs.zarr".
     - `overwrite`: replace the folder, if it is of an earlier sweep.
     - `chunk`: the most runs at once; by default by memory, and with an executor at most a hundredth of all.
@@ -200,7 +201,8 @@ def sweep(
 
     **Returns:** an `xarray.Dataset`: outputs with the dimensions of the samples (of a grid its parameters, else `run`)
     and inner ones (`time`, `coordinate`, `velocity`, `row`, `axis`); parameters as coordinates; `result`, whose
-    attributes explain its codes; and how it was made in the attributes. With `store` arrays are read when used.
+    attributes explain its codes (0 for a run that reached its end, 11 for one that an event ended); and how it was made
+    in the attributes. With `store` arrays are read when used.
 
     **Raises:** `InputError` before anything is run for invalid names, values and options, and for a store
     of another sweep, saying what differs; `MissingExtraError` without xarray (`ukjax[sweep]`); `SweepError` for chunks
@@ -212,7 +214,7 @@ def sweep(
     samples, place = as_samples(params), None if store is None else place_of(store)
     options = {"t0": t0, "t1": t1, "dt0": dt0, "ts": ts, "solver": solver, "max_steps": max_steps}
     options |= {"stepsize_controller": stepsize_controller, "rtol": rtol, "atol": atol, "event": event}
-    options |= {"contact": contact}
+    options |= {"contact": contact, "on_violation": on_violation}
     reduced = checked_reductions(reductions)
     definition = (outputs, gradients, stabilizer, formula, options, reduced)
     if executor is None:

@@ -24,10 +24,19 @@ from .._misc._called import called
 from .._misc._errors import InputError, shown
 from .._misc._once import once_traced
 from .._misc._precision import in_full_precision
-from .._misc._types import Coordinates, Time, Velocities
+from .._misc._types import Coordinates, Time, Velocities, by_precision
 from ._constraint import AbstractConstraint, bilateral
 from ._constraint_names import OF_POSITIONS, OF_VELOCITIES, Kind
 from ._system import AbstractSystem
+
+
+def most_off(dtype: Any) -> float:
+    """How far rows may be off and count as kept, of a projected state: times 1 and the largest coordinate, or velocity.
+
+    A projection leaves some 1e-12 in float64, and 1e-9 where a linkage passes a singular position; rows that no state
+    obeys are off by parts of what they say.
+    """
+    return by_precision(dtype, 1e-7, 1e-3)
 
 
 @final

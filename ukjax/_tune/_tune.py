@@ -120,8 +120,8 @@ def tune(
       structure, over which the loss is averaged. Or a function from gains to a `Problem`, a list, or a pair of that
       and a stabilizer, for gains of anything else, such as of a servo.
     - `gains`: `Baumgarte(alpha, beta)`, scalar or per row; for a function of the gains any pytree of positive numbers.
-    - `loss`: `ViolationLoss(...)`, or a function from a `Trajectory` to a positive scalar. As under `jit`, the trajectory
-      has one entry more than `ts`, the final state: compare `run.q[:-1]` with data at `ts`.
+    - `loss`: `ViolationLoss(...)`, or a function from a `Trajectory` to a positive scalar: compare `run.q` with data at
+      `ts`; where the run ended is in `run.q_end` and `run.v_end`.
     - `optimizer`: any Optax optimizer; by default `optax.lbfgs(1.0, linesearch=None)`.
     - `q0`: initial coordinates (n_q,), or several (b, n_q), to tune for all of them.
     - `v0`: initial velocities (n,), or several (b, n).

@@ -618,7 +618,8 @@ class _Function:
             for k, place in arrays.items():
                 source = self.places[results[k]]
                 if source.pointer != place.pointer:
-                    self.copy(source, place, *body.types[k], self.mask)  # pyright: ignore[reportArgumentType]
+                    t, size = body.types[k]
+                    self.copy(source, place, t, size or 0, self.mask)
             return [self.value(results[k], t) for k, t in scalars]
 
         if self.width == 1:

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import ShapedArray
 from jax.extend import core
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array
@@ -33,7 +34,7 @@ def _members(operands: Sequence[Any]) -> tuple[int, ...]:
 @scalars_p.def_abstract_eval
 def _abstract(*operands: Any, program: Program) -> Any:
     members = _members(operands)
-    return [jax.core.ShapedArray((n, *members), np.dtype(t)) for t, n in program.results]
+    return [ShapedArray((n, *members), np.dtype(t)) for t, n in program.results]
 
 
 @functools.partial(jax.jit, static_argnames="program")
@@ -138,7 +139,7 @@ batching.primitive_batchers[scalars_p] = functools.partial(_batched, scalars_p)
 def _abstract_change(*operands: Any, program: Program, varied: tuple[int, ...]) -> Any:
     members = _members(operands)
     return [
-        jax.core.ShapedArray((program.results[k][1], *members), np.dtype(program.results[k][0]))
+        ShapedArray((program.results[k][1], *members), np.dtype(program.results[k][0]))
         for k in program.real_results
     ]
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.extend import core
@@ -68,7 +69,8 @@ class Stored(NamedTuple):
         return len(self.shape)
 
 
-Value = Scalars | Stored
+Value = Any
+"""An array of scalars, or one in memory. Type checkers cannot follow which of the two."""
 
 
 def filled(shape: tuple[int, ...], flat: Any) -> Scalars:
@@ -103,9 +105,7 @@ def is_known(x: Value) -> bool:
 def type_of(aval: Any) -> str:
     """The type of an array's entries."""
     name = (
-        np.dtype(aval.dtype).name
-        if not jax.dtypes.issubdtype(aval.dtype, jax.dtypes.extended)
-        else str(aval.dtype)
+        np.dtype(aval.dtype).name if not jnp.issubdtype(aval.dtype, jax.dtypes.extended) else str(aval.dtype)
     )
     if name not in _TYPES:
         raise Untranslatable(f"numbers of type {name} have no scalar code")
@@ -150,7 +150,8 @@ class Interpreter:
     """Interprets jaxprs with one `Builder`."""
 
     def __init__(self, builder: Builder):
-        self.b, self._debug_info = builder, None
+        self.b = builder
+        self._debug_info: Any = None
         self._opened: list[Any] = []  # operations that are being traced by their own functions
 
     # --- values
@@ -237,7 +238,7 @@ class Interpreter:
             first, x = int(places[a] - starts[k]), inputs[k]
             if z - a <= 8:
                 for i in range(a, z):
-                    node = self.b.store(node, i, self._entry(x, first + i - a))
+                    node = self.b.store(node, i, self._entry(x, int(first + i - a)))
             else:
                 source = self.stored(x, t).node
                 read = lambda i, source=source, first=first: self.b.load(
@@ -386,7 +387,7 @@ class Interpreter:
         if name in _RULES:
             return _RULES[name](self, e, flat)
         types = [type_of(v.aval) for v in e.invars]
-        op = _NAMES.get(name, name)
+        op: str = _NAMES.get(name) or name
         op = {"div": "quotient", "rem": "remainder"}.get(op, op) if is_integer(types[0]) else op
         t = types[-1] if op == "select" else types[0]
         return self.each(lambda *x: self.b.apply(op, t, *x), *flat)

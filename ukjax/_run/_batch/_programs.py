@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ..._compiler import Control, Method, TranslationError, program_of
-from ..._motion._projected_solver import refused_where_singular
+from ..._motion._projected_solver import refused, shortest_step
 
 NEAR_END = 100
 """Units of rounding within which a step is moved to the end, as Diffrax does."""
@@ -62,6 +62,7 @@ class Setting(NamedTuple):
     - `projected`: whether steps are.
     - `given`: whether the first step is.
     - `max_steps`: the most to take.
+    - `stop`: the code with which a run ends where no motion keeps the constraints; None for one that goes on.
     """
 
     controller: Any
@@ -70,6 +71,7 @@ class Setting(NamedTuple):
     projected: bool
     given: bool
     max_steps: int
+    stop: int | None = None
 
 
 class _Unknown:
@@ -154,7 +156,8 @@ def _stepped(
     """What Diffrax's loop does after a step: whether it is accepted, whether the run goes on, and what is then known."""
     error = eq, ev
     if setting.projected:
-        error = refused_where_singular(error, nearness1, nearness)
+        short = None if setting.stop is None else t_next - t <= shortest_step(t, t1)
+        error = refused(error, nearness1, nearness, short)
     error = jax.tree.map(lambda x: jnp.where(jnp.isnan(x), jnp.inf, x), error)
     given = t, t_next, (q, v), (q1, v1), _UNKNOWN, error, setting.error_order, kept
     accept, t, t_next, jumped, kept, controlled = controller.adapt_step_size(*given)
@@ -162,6 +165,9 @@ def _stepped(
         raise TranslationError("a controller that jumps has no scalar code without projection")
     t, t_next = next_times(accept, t, t_next, t1, near_end)
     before = jax.tree.unflatten(_RESULT, [result])
+    if setting.projected and setting.stop is not None:
+        broken = jnp.where(accept & (nearness1 < 0), setting.stop, result)
+        before = jax.tree.unflatten(_RESULT, [broken.astype(result.dtype)])
     after = dfx.RESULTS.where(dfx.is_okay(before), controlled, before)
     steps, accepted = steps + 1, accepted + jnp.where(accept, 1, 0)
     succeeds = dfx.is_successful(after)

@@ -95,15 +95,13 @@ class Whole:
         return Ends(jnp.append(t, forward * end[0]), y[:, :n], y[:, n:], result, steps, accepted)
 
     def at_once(self, numbers: list[Any], y0: Any, span: Any, ts: Any) -> Ends:
-        """The same run now, forward in time and of NumPy's arrays; without the times it did not get to, and without one
-        that is the end.
+        """The same run now, forward in time and of NumPy's arrays; without the times it did not get to.
 
         **Arguments:** as of a call.
         """
         begun = self._begun(numbers[2].tobytes(), *(x if x is None else float(x) for x in span))
         (saved,), (end,) = self._integration.on_host(*numbers, begun, ts[None], np.concatenate(y0)[None])
         kept = int(end[4])
-        kept -= kept > 0 and ts[kept - 1] == end[0]
         y: Any = np.concatenate([saved[:kept], end[None, 5:]])
         t: Any = np.append(ts[:kept], end[0])
         n = y0[0].size
@@ -201,6 +199,7 @@ def whole_run(
     state: tuple[Array, Array],
     given: bool,
     most: int,
+    stop: int | None = None,
 ) -> Whole | None:
     """Runs as machine code; None where they cannot be.
 
@@ -212,6 +211,7 @@ def whole_run(
     - `state`: of (q, v) only shapes and types matter.
     - `given`: whether the first step is given.
     - `most`: the most steps to take.
+    - `stop`: as of a `Setting`.
     """
     projected = model.stabilizer.projection_method is not None
     if (
@@ -227,7 +227,7 @@ def whole_run(
     q, v = (jax.ShapeDtypeStruct(x.shape, x.dtype) for x in state)
     try:
         order = solver.error_order(_TERMS)
-        setting = Setting(jax.tree.map(shape, controller), order, (q, v), projected, given, most)
+        setting = Setting(jax.tree.map(shape, controller), order, (q, v), projected, given, most, stop)
         return _made(model.code, model.projection, type(solver), setting)
     except TranslationError:
         return None
