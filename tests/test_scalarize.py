@@ -210,6 +210,31 @@ NARROW: dict[str, Callable[..., Any]] = {
 
 
 @pytest.mark.parametrize("name", NARROW)
+@jax.custom_vjp
+def _clipped(x: Any) -> Any:
+    return 2 * x
+
+
+_clipped.defvjp(lambda x: (2 * x, None), lambda _, g: (jnp.clip(g, -1, 1),))
+
+
+def test_a_rule_that_is_not_looked_at_is_not_passed_over() -> None:
+    scalar = uk.scalarize(lambda x: jnp.sum(_clipped(x) ** 2))
+    assert_allclose(scalar(X), 4 * jnp.sum(X**2))
+    for derivative in (jax.grad(scalar), jax.jacfwd(scalar)):
+        with pytest.raises(uk.Untranslatable, match="custom_vjp"):
+            derivative(X)
+
+
+def test_accelerations_by_lanes_can_be_part_of_a_program() -> None:
+    problem = uk.models.four_bars(1)
+    lanes, q, v = uk.lanes(problem.system), jnp.asarray(problem.q0)[None], jnp.asarray(problem.v0)[None]
+    scalar = uk.scalarize(lambda q, v: lanes(0.0, q, v))
+    assert_allclose(scalar(q, v), lanes(0.0, q, v), rtol=1e-12, atol=1e-12)
+    along = lambda f: jax.jvp(lambda v: f(0.0, q, v), (v,), (v,))[1]
+    assert_allclose(along(lambda t, q, v: scalar(q, v)), along(lanes), rtol=1e-9, atol=1e-9)
+
+
 def test_float32_stays_float32(name: str) -> None:
     x, f = X.astype(jnp.float32), NARROW[name]
     _assert_same(uk.scalarize(f)(x), jax.jit(f)(x), rtol=3e-6)

@@ -322,10 +322,14 @@ class Interpreter:
         """The outputs of one equation."""
         name, params = e.primitive.name, e.params
         if name in _INLINED:
-            called = params.get("jaxpr") or params.get("call_jaxpr") or params.get("fun_jaxpr")
-            return self.closed(called, inputs)
+            return self._called(e, inputs)
         if name == "custom_jvp_call":
             return self._with_rule(e, inputs, self.closed(params["call_jaxpr"], inputs))
+        if name.startswith("custom_vjp_call"):
+            return [
+                self._without_derivative(x, type_of(v.aval))
+                for x, v in zip(self._called(e, inputs), e.outvars, strict=True)
+            ]
         if name == "custom_linear_solve":
             sizes, solve = params["const_lengths"], params["jaxprs"].solve
             start = sizes.matvec + sizes.vecmat
@@ -377,6 +381,21 @@ class Interpreter:
         if name in _RULES or self._is_of_entries(name):
             return [self._each_rule(e, [self.scalars(x) for x in inputs])]
         return self._by_its_own_function(e, inputs)
+
+    def _called(self, e: Any, inputs: list[Value]) -> list[Value]:
+        called = e.params.get("jaxpr") or e.params.get("call_jaxpr") or e.params.get("fun_jaxpr")
+        return self.closed(called, inputs)
+
+    def _without_derivative(self, x: Value, t: str) -> Value:
+        """What a function with a rule for reverse mode gives. That rule is not looked at, so nothing is differentiated."""
+        if not is_float(t):
+            return x
+        refuse = lambda y: self.b.refuse(y, _CUSTOM_VJP, False)
+        return (
+            self.tabulate(x.shape, t, lambda i: refuse(self.b.load(x.node, i)))
+            if isinstance(x, Stored)
+            else self.each(refuse, x)
+        )
 
     def _is_of_entries(self, name: str) -> bool:
         """Whether an operation is one on each entry."""
@@ -487,7 +506,7 @@ class Interpreter:
                 flat.append(self.stored(x, t).node)
                 types.append((t, max(aval.size, 1)))
             else:
-                flat += x.reshape(-1).tolist()
+                flat += self.scalars(x).reshape(-1).tolist()
                 types += [(t, None)] * x.size
 
         def pack(values: Sequence[Operand]) -> list[Value]:
@@ -1107,11 +1126,10 @@ _INLINED = frozenset(
         "remat",
         "remat2",
         "checkpoint",
-        "custom_vjp_call",
-        "custom_vjp_call_jaxpr",
         "custom_lin",
     )
 )
+_CUSTOM_VJP = "rules by jax.custom_vjp are not looked at (of Diffrax's adjoints, ForwardMode() has none)"
 _CONTROL: dict[str, Callable[..., list[Value]]] = {
     "while": Interpreter._while,
     "scan": Interpreter._scan,
