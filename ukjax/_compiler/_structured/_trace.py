@@ -20,7 +20,9 @@ from jax import lax
 from jax.extend import core
 
 from ..._misc._errors import Untranslatable
+from .._expressions import reachable
 from .._moves import MOVES, gather_entries, pad_entries, read_window
+from .._routine import MOST_CALLS
 from ._dense import DIFFERENTIATED_BY_JAX, REPLACED
 from ._ir import (
     OPERATIONS,
@@ -387,7 +389,7 @@ class Interpreter:
         return self.closed(called, inputs)
 
     def _without_derivative(self, x: Value, t: str) -> Value:
-        """What a function with a rule for reverse mode gives. That rule is not looked at, so nothing is differentiated."""
+        """What a function with a rule for reverse mode gives: that rule is not looked at, so it has no derivative."""
         if not is_float(t):
             return x
         refuse = lambda y: self.b.refuse(y, _CUSTOM_VJP, False)
@@ -1208,8 +1210,6 @@ def _program(interpreter: Interpreter, e: Any, inputs: list[Value]) -> list[Valu
 
 def _inline(b: Builder, program: Any, inputs: list[Operand], t: str) -> list[Operand]:
     """The outputs of a program of the former compiler."""
-    from .._expressions import reachable
-
     outputs = getattr(program, "_differentiated", program.outputs)
     values: dict[Any, Operand] = {}
     known = lambda x: values[x] if hasattr(x, "op") else x
@@ -1258,7 +1258,7 @@ def _repeat(b: Builder, program: Any, inputs: list[Operand], t: str) -> list[Ope
     def step(carried: Sequence[Operand]) -> Any:
         calls, before = carried[0], list(carried[1:])
         more = b.both(
-            b.compare("gt", before[flag], 0.5, t), b.compare("lt", calls, _MOST_CALLS, "int64"), "bool"
+            b.compare("gt", before[flag], 0.5, t), b.compare("lt", calls, MOST_CALLS, "int64"), "bool"
         )
         again = lambda: [
             b.add(calls, 1, "int64"),
@@ -1268,9 +1268,6 @@ def _repeat(b: Builder, program: Any, inputs: list[Operand], t: str) -> list[Ope
 
     start = _inline(b, program.once, [*inputs, *[0.0] * size], t)
     return list(b.loop([1, *start], [("int64", None), *[(t, None)] * count], step)[1:])
-
-
-_MOST_CALLS = 16
 
 
 def _platform(interpreter: Interpreter, e: Any, inputs: list[Scalars]) -> Scalars:
