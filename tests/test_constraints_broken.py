@@ -54,7 +54,7 @@ def test_it_stops_where_no_motion_is_left(options, late):
         run = _run(**options)
     assert run.result_name == "constraints_broken"
     assert not run.ok
-    assert 0 <= run.t_end - REACHED < late
+    assert -1e-9 <= run.t_end - REACHED < late
     assert run.broken_rows == ("rod", "pull")
     assert "rod, pull" in run.message
     before = np.asarray(run.t) < REACHED
@@ -64,15 +64,22 @@ def test_it_stops_where_no_motion_is_left(options, late):
         run.raise_if_failed()
 
 
+def _contradicting(**options):
+    """Rows of one rank that ask for different velocities from t = 0.5 on."""
+    first = uk.Nonholonomic(lambda t, q, v: v[0] - 1.0, name="belt")
+    second = uk.Nonholonomic(lambda t, q, v: v[0] - 1.0 - jnp.maximum(t - 0.5, 0.0), name="wall")
+    return uk.simulate(uk.System(jnp.eye(1), jnp.zeros(1), [first, second]), [0.0], [1.0], t1=1.0, **options)
+
+
 def test_it_goes_on_where_asked():
     with pytest.warns(uk.ConstraintWarning, match="went on"):
-        run = _run(on_violation="continue")
+        run = _contradicting(on_violation="continue")
     assert run.result_name == "constraints_broken"
-    assert run.t_end == 4.0
-    assert run.max_position_error > 0.1
+    assert run.t_end == 1.0
+    np.testing.assert_allclose(run.max_velocity_error, 0.25, atol=0.01)  # least squares of 1 and 1.5
     assert np.all(np.isfinite(run.t))
     with pytest.raises(uk.InputError, match="on_violation"):
-        _run(on_violation="ignore")
+        _contradicting(on_violation="ignore")
 
 
 def test_within_jit_and_in_batches():
@@ -84,7 +91,9 @@ def test_within_jit_and_in_batches():
     stuck = np.array([1, 3])
     np.testing.assert_allclose(runs.t_end[stuck], (1 - 0.6) / rates[stuck], atol=1e-6)
     np.testing.assert_array_equal(runs.t_end[np.array([0, 2, 4])], 4.0)
-    np.testing.assert_array_equal(np.isfinite(runs.t[3]), runs.t[0] < 1.0 + 1e-9)
+    np.testing.assert_array_equal(
+        np.isfinite(runs.t[3])[runs.t[0] != 1.0], (runs.t[0] < 1.0)[runs.t[0] != 1.0]
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         alone = _run(0.4)
@@ -101,11 +110,8 @@ def test_a_derivative_beside_runs_that_stop():
 
 
 def test_contradictions_of_velocities():
-    """Rows of one rank that ask for different velocities from t = 0.5 on."""
-    first = uk.Nonholonomic(lambda t, q, v: v[0] - 1.0, name="belt")
-    second = uk.Nonholonomic(lambda t, q, v: v[0] - 1.0 - jnp.maximum(t - 0.5, 0.0), name="wall")
     with pytest.warns(uk.ConstraintWarning):
-        run = uk.simulate(uk.System(jnp.eye(1), jnp.zeros(1), [first, second]), [0.0], [1.0], t1=1.0)
+        run = _contradicting()
     assert run.result_name == "constraints_broken"
     np.testing.assert_allclose(run.t_end, 0.5, atol=1e-3)
     assert run.broken_rows == ("belt", "wall")

@@ -206,9 +206,9 @@ def test_numbers_of_another_precision_are_found() -> None:
     assert refused(lowered(mixed, ["cuda"])) == {"f32"}
 
 
-FEWEST = {"step": (1, 0), "lanes": (1, 0), "tune": (1, 0), "simulate": (4, 1), "sweep": (5, 1)}
-"""Kernels: of a run, and where states are asked for, of the start, the first step and what is saved and observed. Loops
-of XLA: the start is projected three times."""
+FEWEST = {"step": (2, 0), "lanes": (1, 0), "tune": (1, 0), "simulate": (4, 1), "sweep": (5, 1)}
+"""Kernels: of a run (and of a step, whether it is on the constraints), and where states are asked for, of the start, the
+first step and what is saved and observed. Loops of XLA: the start is projected three times."""
 
 
 @pytest.mark.parametrize("path", FEWEST)

@@ -19,7 +19,7 @@ from ukjax._compiler._code import code_for
 from ukjax._compiler._expressions import OPERATIONS, Node, reachable, weight
 from ukjax._compiler._kept import COSTS, KEEPING, worth_keeping
 from ukjax._compiler._lowered import separately_computed
-from ukjax._compiler._moves import _padded
+from ukjax._compiler._moves import pad_entries
 from ukjax._compiler._on_host import operation
 from ukjax._compiler._pieces import pieces
 from ukjax._compiler._program import Program, traced
@@ -179,7 +179,7 @@ def test_padding_is_that_of_lax(shape):
     configs = [[each] * x.ndim for each in [(2, 1, 0), (0, 3, 2), (1, -1, 1), (-1, 2, 1)]]
     expected = jax.jit(lambda x: [lax.pad(x, jnp.asarray(-7, x.dtype), config) for config in configs])(x)
     for config, exact in zip(configs, expected, strict=True):
-        found = _padded([x, np.asarray(-7)], [], {"padding_config": config})
+        found = pad_entries([x, np.asarray(-7)], [], {"padding_config": config})
         np.testing.assert_array_equal(found, exact)
 
 

@@ -11,7 +11,7 @@ import pytest
 from helpers import central, rows_of
 
 import ukjax as uk
-from ukjax._compiler import nearly_dependent
+from ukjax._misc._tolerances import nearly_dependent
 from ukjax._motion._model import Model, coded
 from ukjax._motion._projected_solver import _end_of_step
 from ukjax._system._rows import position_rows

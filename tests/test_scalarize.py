@@ -209,7 +209,6 @@ NARROW: dict[str, Callable[..., Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", NARROW)
 @jax.custom_vjp
 def _clipped(x: Any) -> Any:
     return 2 * x
@@ -235,6 +234,7 @@ def test_accelerations_by_lanes_can_be_part_of_a_program() -> None:
     assert_allclose(along(lambda t, q, v: scalar(q, v)), along(lanes), rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("name", NARROW)
 def test_float32_stays_float32(name: str) -> None:
     x, f = X.astype(jnp.float32), NARROW[name]
     _assert_same(uk.scalarize(f)(x), jax.jit(f)(x), rtol=3e-6)
