@@ -46,7 +46,7 @@ def test_parallelogram_passes_flat_positions():
     assert {x[1:] for x in found} == {(11, 10, 11)}
 
 
-# A stage's threshold is at most a tenth of the least sine where its step starts, for the sake of light bodies. Near a flat
+# A stage's threshold is at most a tenth of the least sine where its step starts, for light bodies. Near a flat
 # position that keeps rows that are rounding: 1.5e-9 here, where 4e-11 is reached without.
 _FOR_LIGHT_BODIES = pytest.mark.xfail(
     reason="the rule of stages cannot tell light bodies from flat positions"
