@@ -265,6 +265,16 @@ def test_arguments_are_pytrees_and_statics() -> None:
     assert_allclose(slope, -0.4)
 
 
+class _Doubler:
+    @uk.scalarize
+    def double(self, x: Any) -> Any:
+        return 2 * x
+
+
+def test_a_method_is_one_of_its_object() -> None:
+    assert_allclose(_Doubler().double(X), 2 * X)
+
+
 def test_what_is_closed_over_may_be_traced() -> None:
     def loss(y: Any) -> Any:
         return jnp.sum(uk.scalarize(lambda x: x * y * jnp.sin(y))(X))

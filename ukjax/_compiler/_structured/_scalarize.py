@@ -53,6 +53,9 @@ class Scalarized(Generic[P, R]):
             return self._by_xla(args, kwargs)
         return traced.call(*arrays, *traced.consts)
 
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
     def as_text(self, *args: P.args, **kwargs: P.kwargs) -> str:
         """The program for such arguments, one operation a line: loops and branches are indented.
 
