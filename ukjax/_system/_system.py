@@ -75,6 +75,11 @@ class AbstractSystem(_Constrained, eqx.Module):
         friction are those of least norm. Where the multipliers answer a change of friction with a larger one (jamming),
         or there is no fixed point, the force is NaN. Needs M > 0, and excludes unilateral constraints, whose friction is
         an argument of theirs. Friction at rest is to be a smooth function of v, as mu |lambda| tanh(v / v_s): it creeps.
+
+        **Arguments:**
+
+        - `t`, `q`, `v`: time [s], coordinates (n_q,) and velocities (n,).
+        - `multipliers`: lambda (m,), one a row [N], [N m], ... as the rows ask.
         """
 
     def drawing(self, t: Time, q: Coordinates) -> dict[str, Array]:
