@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+import diffrax as dfx
 import jax
 import matplotlib.pyplot as plt
 import numpy as np
@@ -22,6 +23,7 @@ import ukjax as uk
 
 GAINS = (0.5, 200.0)  # alpha, beta of Xu-Liu (52)
 RANGE = (1e-1, 1e4)
+FIXED = {"dt0": 0.01, "stepsize_controller": dfx.ConstantStepSize()}
 
 
 class Row(NamedTuple):
@@ -46,7 +48,7 @@ def study(name: str, resolution: int, t1: float, out: Path) -> list[Row]:
     rows, best, before, gains = [], np.nan, np.nan, uk.Baumgarte(*GAINS)
     for kind, per_row in (("scalar", False), ("per row", True)):
         wall, cpu = time.perf_counter(), time.process_time()
-        result = uk.tune(uk.models.get(name), gains, dt0=0.01, t1=t1, per_row=per_row, progress=True)
+        result = uk.tune(uk.models.get(name), gains, t1=t1, per_row=per_row, progress=True, **FIXED)
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         if not per_row:
             before, gains = float(result.history.loss[0]), result.gains

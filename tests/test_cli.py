@@ -272,7 +272,6 @@ BAD_INPUT = {
         ["tune", "scara", "--stabilizer", "projection"],
         "baumgarte and baumgarte-squared have gains",
     ),
-    "fixed and adaptive": (["tune", "scara", "--adaptive", "--dt0", "0.1"], "leave it out with --adaptive"),
     "optimizer": (["tune", "scara", "--optimizer", "adm"], "did you mean 'adam'?"),
     "gain to tune": (["tune", "scara", "--alpha", "0"], "the gain alpha must be positive to be tuned"),
     "nothing to tune": (["tune", "two_mass_spring"], "no constraints that could be violated"),

@@ -3,6 +3,7 @@
 import dataclasses
 from pathlib import Path
 
+import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -133,7 +134,7 @@ def test_gains_of_a_robot_are_tuned() -> None:
     start = dataclasses.replace(robot.problem, q0=robot.problem.q0 + 1e-3)
     found = uk.tune(
         start.system, uk.Baumgarte(1.0, 100.0), q0=start.q0, v0=start.v0,
-        dt0=0.01, t1=0.5, starts=4, iterations=3,
+        dt0=0.01, t1=0.5, starts=4, iterations=3, stepsize_controller=dfx.ConstantStepSize(),
     )  # fmt: skip
     assert found.loss < found.history.loss[0]
 

@@ -16,7 +16,8 @@ from ukjax._tune._gains import GainSpace
 from ukjax._tune._loss import Violation
 
 GAINS = uk.Baumgarte(0.5, 200.0)
-STEPS = {"dt0": 0.01, "t1": 1.0}
+FIXED = {"dt0": 0.01, "stepsize_controller": dfx.ConstantStepSize()}
+STEPS = FIXED | {"t1": 1.0}
 PHI, PSI = np.array([0.02, -0.01]), np.array([0.0, 0.3])
 
 
@@ -178,16 +179,28 @@ def test_violation_loss_is_the_weighted_mean():
 def test_a_loss_of_the_whole_trajectory():
     """Position errors plus a price for forces: against the same runs, one by one, by `simulate`."""
     price = lambda run: jnp.mean(jnp.sum(run.position_error**2 + 1e-9 * run.constraint_force**2, axis=1))
-    options, fixed = {"solver": dfx.Heun(), "dt0": 0.02, "t1": 0.5}, dfx.ConstantStepSize()
+    options = FIXED | {"solver": dfx.Heun(), "dt0": 0.02, "t1": 0.5}
     found = uk.tune(linear(), GAINS, price, ts=26, starts=0, iterations=6, **options)
     for gains, loss in zip(found.history.gains, found.history.loss, strict=True):
-        run = uk.simulate(
-            linear(), ts=26, stabilizer=uk.Baumgarte(*gains), stepsize_controller=fixed, **options
-        )
+        run = uk.simulate(linear(), ts=26, stabilizer=uk.Baumgarte(*gains), **options)
         assert price(run) == pytest.approx(
             loss, rel=0.1
         )  # a run outside jit keeps its end once, inside twice
     assert found.loss < 0.5 * found.history.loss[0]
+
+
+def test_dt0_is_the_first_step():
+    """As many steps as the same run by `simulate` takes; without a controller all of dt0, with a warning."""
+    options = {"dt0": 0.01, "t1": 0.3, "ts": [0.3]}
+    search = {"loss": lambda run: jnp.asarray(run.stats["num_steps"], float), "starts": 0, "iterations": 0}
+    for controller in (dfx.ConstantStepSize(), dfx.PIDController(rtol=1e-6, atol=1e-6)):
+        run = uk.simulate(
+            linear(), solver=dfx.Tsit5(), stabilizer=GAINS, stepsize_controller=controller, **options
+        )
+        found = uk.tune(linear(), GAINS, stepsize_controller=controller, **options, **search)
+        assert round(found.loss) == run.stats["num_steps"]
+    with pytest.warns(FutureWarning, match="dt0 is the first step, as in simulate, and Tsit5 would adapt"):
+        assert round(uk.tune(linear(), GAINS, **options, **search).loss) == 30
 
 
 @pytest.mark.usefixtures("optimized")
@@ -288,7 +301,7 @@ def pushed(force):
 @pytest.mark.slow
 def test_checkpoints_of_other_functions_are_refused(tmp_path):
     """What differs has no name and no arrays of its own: a force, a loss, an optimizer with as much memory."""
-    path, short = tmp_path / "search.npz", {"dt0": 0.05, "t1": 0.2, "starts": 0, "iterations": 1}
+    path, short = tmp_path / "search.npz", FIXED | {"dt0": 0.05, "t1": 0.2, "starts": 0, "iterations": 1}
     given = {
         "system": pushed(lambda t, q, v: -q),
         "gains": GAINS,
@@ -390,7 +403,7 @@ def test_scara(solver, grid):
     expected = lambda gains: oracles.linear_error_loss(*gains, *errors, 0.01, 500, solver.tableau).sum(
         axis=-1
     )
-    found = uk.tune(problem, GAINS, solver=solver, dt0=0.01, t1=5.0)
+    found = uk.tune(problem, GAINS, solver=solver, t1=5.0, **FIXED)
     best = np.min(expected(np.meshgrid(grid, grid, indexing="ij")))
     assert found.history.loss[0] == pytest.approx(expected((0.5, 200.0)), rel=1e-3)
     assert found.loss == pytest.approx(expected((found.alpha, found.beta)), rel=1e-2)
@@ -450,13 +463,13 @@ def test_parallelogram():
     problem, steps = uk.models.parallelogram(), 40
     q, v = np.asarray(problem.q0), np.asarray(problem.v0)
     loss = lambda alpha, beta: Linkage().loss(np.ravel(alpha), np.ravel(beta), q, v, 0.01, steps)
-    found = uk.tune(problem, GAINS, dt0=0.01, t1=0.01 * steps)
+    found = uk.tune(problem, GAINS, t1=0.01 * steps, **FIXED)
     with np.errstate(all="ignore"):
         grid = loss(*np.meshgrid(*2 * [np.geomspace(1e-1, 1e4, 24)]))
     assert found.loss == pytest.approx(loss(found.alpha, found.beta)[0], rel=1e-3)
     assert found.history.loss[0] == pytest.approx(loss(0.5, 200.0)[0], rel=1e-3)
     assert found.loss < 1.02 * np.nanmin(grid)
-    rows = uk.tune(problem, GAINS, dt0=0.01, t1=0.01 * steps, per_row=True)
+    rows = uk.tune(problem, GAINS, t1=0.01 * steps, per_row=True, **FIXED)
     assert rows.loss < 1.001 * found.loss
 
 
@@ -465,6 +478,6 @@ def test_a_loss_of_the_users_at_fixed_steps_sees_only_times_reached():
     loss = lambda run: (
         jnp.mean(run.position_error**2) + 0.0 * jnp.sum(run.t)
     )  # not a number for any that is infinite
-    options = {"q0": 1.01 * problem.q0, "dt0": 0.01, "t1": 0.5, "starts": 0, "iterations": 1}
+    options = FIXED | {"q0": 1.01 * problem.q0, "t1": 0.5, "starts": 0, "iterations": 1}
     found = uk.tune(problem, uk.Baumgarte(0.5, 200.0), loss, **options)
     assert found.loss < found.history.loss[0] < np.inf

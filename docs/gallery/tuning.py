@@ -5,6 +5,7 @@
 # the simulation.
 
 # %%
+import diffrax as dfx
 import jax
 import matplotlib.pyplot as plt
 
@@ -15,7 +16,8 @@ jax.config.update("jax_enable_x64", True)
 # %%
 problem = uk.models.pendulum(rate=0.5)
 off = 1.01 * problem.q0
-result = uk.tune(problem, uk.Baumgarte(0.5, 200.0), q0=off, dt0=0.01, t1=1.0)
+fixed = {"dt0": 0.01, "stepsize_controller": dfx.ConstantStepSize()}
+result = uk.tune(problem, uk.Baumgarte(0.5, 200.0), q0=off, t1=1.0, **fixed)
 print(result.gains)
 
 # %%

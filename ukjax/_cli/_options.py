@@ -78,7 +78,7 @@ ContactBy = Annotated[
     ),
 ]
 End = Annotated[float | None, typer.Option(help="End in s; by default the model's.")]
-Step = Annotated[float | None, typer.Option(help="First or fixed step in s.")]
+Step = Annotated[float | None, typer.Option(help="First step in s, and all of them where none adapts.")]
 Times = Annotated[int | None, typer.Option(help="How many times to save at; 201.")]
 MaxSteps = Annotated[int, typer.Option(help="Give up after so many steps.")]
 OnViolation = Annotated[

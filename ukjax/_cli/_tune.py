@@ -61,7 +61,9 @@ def tune(
     beta: Annotated[float | None, typer.Option(help="Position gain to start from.")] = None,
     per_row: Annotated[bool, typer.Option("--per-row", help="Gains of its own for every row.")] = False,
     t1: Annotated[float | None, typer.Option(help="End in s; by default the model's, at most 5 s.")] = None,
-    dt0: Annotated[float | None, typer.Option(help="Fixed step in s; 0.01.")] = None,
+    dt0: Annotated[
+        float | None, typer.Option(help="First step in s; 0.01 and all of them without --adaptive.")
+    ] = None,
     adaptive: Annotated[bool, typer.Option("--adaptive", help="Adaptive steps; stiffness costs.")] = False,
     budget: Annotated[float | None, typer.Option(help="Evaluations that runs may take.")] = None,
     position: Annotated[float, typer.Option(help="Weight of the position errors.")] = 1.0,
@@ -93,9 +95,9 @@ def tune(
     _options.check_targets(plot, None, False)
     if stabilizer not in ("baumgarte", "baumgarte-squared"):
         raise InputError(f"only baumgarte and baumgarte-squared have gains to tune, not '{stabilizer}'.")
-    if adaptive and dt0 is not None:
-        raise InputError("--dt0 is the fixed step; leave it out with --adaptive.")
     start_jax(float32)
+    import diffrax as dfx
+
     squared = stabilizer == "baumgarte-squared"
     alpha, beta = (
         x if given is None else given
@@ -105,7 +107,8 @@ def tune(
     settings: dict[str, Any] = {
         "optimizer": _optimizer(optimizer),
         "t1": min(problem.t1, problem.t0 + 5.0) if t1 is None else t1,
-        "dt0": None if adaptive else 0.01 if dt0 is None else dt0,
+        "dt0": 0.01 if dt0 is None and not adaptive else dt0,
+        "stepsize_controller": None if adaptive else dfx.ConstantStepSize(),
         "formula": _options.formula_of(formula, method, rcond),
         "solver": _options.choose("solver", solver, _options.solvers())(),
         "convention": "squared" if squared else "plain",

@@ -169,7 +169,8 @@ def why_not_finite(
         ("non-ideal force", equations.c),
     ):
         if bad(array):
-            return f"the {what} is not finite at t = {t}, q = {q}, v = {v}."
+            jams = ", or friction that depends on the multipliers jams" if what == "non-ideal force" else ""
+            return f"the {what} is not finite at t = {t}, q = {q}, v = {v}{jams}."
     wrong = [name for name, A, b in zip(rows.names, rows.A, rows.b, strict=True) if bad(A) or bad(b)]
     if wrong:
         return f"the constraint rows {', '.join(wrong)} are not finite at t = {t}, q = {q}, v = {v}."

@@ -3,6 +3,7 @@
 from typing import Any, final
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
@@ -11,6 +12,8 @@ from .._misc._called import called
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
+from .._pseudoinverse import GramSchmidt, inverse_cholesky, pinv
+from .._system._constraint import unilateral
 from .._system._rows import Rows, constraint_rows
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractSystem
@@ -123,7 +126,65 @@ def equations_of_motion(
     _expect("the rate of the coordinates from `kinematics`", rate, q.shape)
     known = constraint_rows(system, t, q, v) if rows is None else rows
     enforced = eqx.tree_at(lambda r: r.b, known, stabilizer.right_hand_side(known))
-    return Equations(M, Q, c, enforced)
+    friction = _friction(system, t, q, v, Equations(M, Q, c, enforced))
+    return Equations(M, Q, c if friction is None else c + friction, enforced)
+
+
+# Newton's method doubles the digits; the steps after which derivatives are taken double their order too.
+_STEPS, _DIFFERENTIATED_STEPS, _SQUARINGS = 8, 2, 6
+
+
+def _friction(
+    system: AbstractSystem, t: Time, q: Coordinates, v: Velocities, equations: Equations
+) -> Forces | None:
+    """The friction c that goes with the multipliers of M a = Q + c + A^T lambda, A a = b; NaN if none is stable.
+
+    With B = A W^T of `_acceleration` lambda = (B^+)^T (B^+ b - W (Q + c(lambda))), solved by Newton's method from the
+    multipliers without friction. A change of friction by dc changes lambda by G dlambda, G = -(B^+)^T W dc/dlambda; if
+    these do not die out, friction jams, and of several solutions none can be told from the others.
+    """
+    what = f"the friction force of {type(system).__name__}"
+    m = len(equations.rows.b)
+    if called(what, system.friction_force, t, q, v, jnp.zeros(m, v.dtype)) is None:
+        return None
+    if bad := unilateral(system.constraints):
+        raise InputError(
+            f"a friction_force cannot see the forces of unilateral constraints, and the system has "
+            f"{', '.join(c.name for c in bad)}: give them friction by their own arguments, or a nonideal_force(t, q, v)."
+        )
+
+    def friction(multipliers: Array) -> Array:
+        c = called(what, system.friction_force, t, q, v, multipliers)
+        return _expect("the friction force", c, (v.size,))
+
+    if m == 0:
+        return friction(jnp.zeros(0, v.dtype))
+    M = equations.M.dense() if isinstance(equations.M, TreeInertia) else equations.M
+    W = inverse_cholesky(M)
+    inverse = pinv(equations.rows.A @ W.T, GramSchmidt()).matrix
+    per_force = inverse.T @ W
+    without = inverse.T @ (inverse @ equations.rows.b) - per_force @ (equations.Q + equations.c)
+
+    def step(multipliers: Array, to: tuple[Array, Array]) -> tuple[Array, Array, Array]:
+        without, per_force = to
+        answer = -per_force @ jax.jacfwd(friction)(multipliers)
+        off = without - per_force @ friction(multipliers) - multipliers
+        dx = pinv(jnp.eye(m, dtype=v.dtype) - answer, GramSchmidt()).matrix @ off
+        return multipliers + dx, dx, answer
+
+    constant = jax.lax.stop_gradient((without, per_force))
+    found = constant[0]
+    loop = lambda _, at: jax.lax.stop_gradient(step(at[0], constant))
+    found, dx, answer = jax.lax.fori_loop(0, _STEPS, loop, (found, found, constant[1] @ constant[1].T))
+    answer = jax.lax.fori_loop(0, _SQUARINGS, lambda _, x: x @ x, answer)
+    small = jnp.finfo(v.dtype).eps ** 0.5 * jnp.maximum(
+        jnp.max(jnp.abs(found)), jnp.max(jnp.abs(constant[0]))
+    )
+    # The trace, the sum of powers of eigenvalues, does not depend on the units of rows.
+    stable = jnp.all(jnp.abs(dx) <= small) & (jnp.abs(jnp.trace(answer)) < 1)
+    for _ in range(_DIFFERENTIATED_STEPS):
+        found, _, _ = step(found, (without, per_force))
+    return jnp.where(stable, friction(found), jnp.nan)
 
 
 def require_shapes(system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) -> None:

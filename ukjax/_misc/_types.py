@@ -21,6 +21,8 @@ Velocities = Float[Array, " n"]
 """Generalized velocities (or quasi-velocities) v."""
 Forces = Float[Array, " n"]
 """Generalized forces, conjugate to v."""
+Multipliers = Float[Array, " m"]
+"""Constraint multipliers lambda, one a row."""
 MassMatrix = Float[Array, "n n"]
 Numbers = ArrayLike | Sequence[float]
 """What users may give where an array is wanted: an array of JAX or NumPy, or a list of numbers."""

@@ -87,7 +87,8 @@ def simulate(
     - `v0`: initial generalized velocities (n,).
     - `t0`: start [s]; by default the problem's, or 0.
     - `t1`: end [s].
-    - `dt0`: the first step, or the step size of a fixed-step run [s]; by default chosen automatically.
+    - `dt0`: the first step [s]; by default chosen automatically. It is the length of all steps where nothing changes it:
+      with `diffrax.ConstantStepSize()`, by solvers that do not estimate their error, and with `contact="steps"`.
     - `ts`: increasing times to save at [s], or how many evenly spaced ones (by default 201), or `"steps"` for every
       step. Under `jit` their order is not checked: times that do not increase give NaN.
     - `formula`: how the acceleration is computed; by default that of `UdwadiaKalaba()`, by scalar code (`uk.lanes`) where

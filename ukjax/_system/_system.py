@@ -8,7 +8,8 @@ import equinox as eqx
 from jaxtyping import Array, Float
 
 from .._misc._arguments import real_array, require_function
-from .._misc._types import Coordinates, Forces, MassMatrix, Time, Velocities
+from .._misc._errors import InputError
+from .._misc._types import Coordinates, Forces, MassMatrix, Multipliers, Time, Velocities
 from ._constraint import AbstractConstraint, as_constraints
 from ._labels import Labels, labels_of, title_of
 from ._tree_inertia import TreeInertia
@@ -23,7 +24,8 @@ class AbstractSystem(_Constrained, eqx.Module):
     """A mechanical system M(t, q) a = Q(t, q, v) under constraints.
 
     Subclass it with the two methods below and `constraints`, a tuple (a field or a property). Parameters kept as array
-    fields can be differentiated. `kinematics`, `energy`, `nonideal_force`, `coordinate_force` are optional.
+    fields can be differentiated. `kinematics`, `energy`, `nonideal_force`, `friction_force`, `coordinate_force` are
+    optional.
 
     So are these attributes, each a field, a property or a method: `labels`, names of the coordinates (by default `q[0]`,
     ...), and `velocity_labels`, of the velocities (by default the same); `points(t, q)`, named places;
@@ -61,6 +63,24 @@ class AbstractSystem(_Constrained, eqx.Module):
     def nonideal_force(self, t: Time, q: Coordinates, v: Velocities) -> Forces | None:
         """The force c (n,) whose work in every virtual displacement is that of the non-ideal constraint
         force (Liu 2015, eqs. (12)-(13)), or None for ideal constraints (the default)."""
+
+    def friction_force(
+        self, t: Time, q: Coordinates, v: Velocities, multipliers: Multipliers
+    ) -> Forces | None:
+        """A part of the non-ideal force (n,) that depends on the multipliers (m,), as Coulomb friction in joints does;
+        None (the default) if there is none.
+
+        They are those of the motion with this force, M a = Q + c + A^T lambda with c = friction_force(.., lambda): a
+        fixed point. The row of a multiplier is that of `constraint_rows`; where rows depend on others, multipliers and
+        friction are those of least norm. Where the multipliers answer a change of friction with a larger one (jamming),
+        or there is no fixed point, the force is NaN. Needs M > 0, and excludes unilateral constraints, whose friction is
+        an argument of theirs. Friction at rest is to be a smooth function of v, as mu |lambda| tanh(v / v_s): it creeps.
+
+        **Arguments:**
+
+        - `t`, `q`, `v`: time [s], coordinates (n_q,) and velocities (n,).
+        - `multipliers`: lambda (m,), one a row [N], [N m], ... as the rows ask.
+        """
 
     def drawing(self, t: Time, q: Coordinates) -> dict[str, Array]:
         """The bodies as named polylines (k, 2) or (k, 3) [m], for `Trajectory.animate`; by default none."""
@@ -125,6 +145,11 @@ class AbstractForwardingSystem(AbstractSystem):
     def nonideal_force(self, t: Time, q: Coordinates, v: Velocities) -> Forces | None:
         return self.system.nonideal_force(t, q, v)
 
+    def friction_force(
+        self, t: Time, q: Coordinates, v: Velocities, multipliers: Multipliers
+    ) -> Forces | None:
+        return self.system.friction_force(t, q, v, multipliers)
+
     def drawing(self, t: Time, q: Coordinates) -> dict[str, Array]:
         return self.system.drawing(t, q)
 
@@ -142,6 +167,23 @@ def has_quasi_velocities(system: AbstractSystem) -> bool:
     if isinstance(system, System):
         return system.kinematics_ is not None
     return type(system).kinematics is not AbstractSystem.kinematics
+
+
+def require_no_friction(what: str, system: AbstractSystem) -> None:
+    """Raises `InputError` where forces are to be known before the multipliers are."""
+    while isinstance(system, AbstractForwardingSystem) and (
+        type(system).friction_force is AbstractForwardingSystem.friction_force
+    ):
+        system = system.system
+    if isinstance(system, System):
+        frictionless = system.friction_force_ is None
+    else:
+        frictionless = type(system).friction_force is AbstractSystem.friction_force
+    if not frictionless:
+        raise InputError(
+            f"{what} does not know a friction_force, which depends on the inputs it looks for: give the friction as a "
+            "nonideal_force(t, q, v), or leave it out."
+        )
 
 
 def names_of(system: AbstractSystem, q: Array, v: Array) -> Labels:
@@ -168,6 +210,8 @@ class System(AbstractSystem):
     - `constraints`: any of `Holonomic`, `Nonholonomic`, `AccelerationConstraint`, `Unilateral`, `DryFriction`.
     - `energy`: E(t, q, v) [J], if it is to be reported.
     - `nonideal_force`: c(t, q, v) (n,) of non-ideal constraints (Liu 2015, eqs. (12)-(13)).
+    - `friction_force`: c(t, q, v, multipliers) (n,), friction that depends on the constraint forces: see
+      `AbstractSystem.friction_force`.
     - `kinematics`: q' = N(t, q) v for quasi-velocities; by default q' = v.
     - `labels`: names of the coordinates; by default `q[0]`, ...
     """
@@ -177,6 +221,7 @@ class System(AbstractSystem):
     constraints: tuple[AbstractConstraint, ...]
     energy_: Callable[[Time, Coordinates, Velocities], Array] | None
     nonideal_force_: Callable[[Time, Coordinates, Velocities], Array] | None
+    friction_force_: Callable[[Time, Coordinates, Velocities, Multipliers], Array] | None
     kinematics_: Callable[[Time, Coordinates, Velocities], Array] | None
     labels: tuple[str, ...] = eqx.field(static=True)
 
@@ -188,6 +233,7 @@ class System(AbstractSystem):
         *,
         energy: Callable[[Time, Coordinates, Velocities], Array] | None = None,
         nonideal_force: Callable[[Time, Coordinates, Velocities], Array] | None = None,
+        friction_force: Callable[[Time, Coordinates, Velocities, Multipliers], Array] | None = None,
         kinematics: Callable[[Time, Coordinates, Velocities], Array] | None = None,
         labels: tuple[str, ...] | list[str] = (),
     ):
@@ -196,6 +242,7 @@ class System(AbstractSystem):
             ("the force", force if callable(force) else None, "t, q, v"),
             ("energy", energy, "t, q, v"),
             ("nonideal_force", nonideal_force, "t, q, v"),
+            ("friction_force", friction_force, "t, q, v, multipliers"),
             ("kinematics", kinematics, "t, q, v"),
         ):
             if fn is not None:
@@ -207,6 +254,7 @@ class System(AbstractSystem):
         self.constraints = as_constraints(constraints)
         self.energy_ = energy
         self.nonideal_force_ = nonideal_force
+        self.friction_force_ = friction_force
         self.kinematics_ = kinematics
         self.labels = tuple(labels)
 
@@ -224,3 +272,8 @@ class System(AbstractSystem):
 
     def nonideal_force(self, t: Time, q: Coordinates, v: Velocities) -> Forces | None:
         return None if self.nonideal_force_ is None else self.nonideal_force_(t, q, v)
+
+    def friction_force(
+        self, t: Time, q: Coordinates, v: Velocities, multipliers: Multipliers
+    ) -> Forces | None:
+        return None if self.friction_force_ is None else self.friction_force_(t, q, v, multipliers)

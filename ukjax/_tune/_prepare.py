@@ -1,6 +1,7 @@
 """What `tune` makes of its arguments: an objective, each argument checked by name before anything is computed."""
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -73,8 +74,14 @@ def _problems(
     return tuple(problems)
 
 
+_ALL_OF_DT0 = (
+    "dt0 is the first step, as in simulate, and {} would adapt the next ones. This run takes them all of dt0, as it "
+    "used to; give stepsize_controller=diffrax.ConstantStepSize() for that, or PIDController(rtol, atol) to adapt them."
+)
+
+
 def _settings(problem: Problem, options: dict[str, Any], loss: Any) -> Settings:
-    """How each run is made; with dt0 and no controller, by steps of dt0."""
+    """How each run is made."""
     dtype = problem.q0.dtype
     t0, t1 = (real_array(name, getattr(problem, name)).astype(dtype) for name in ("t0", "t1"))
     dt0, solver = _options.first_step(options["dt0"], dtype), options["solver"]
@@ -86,8 +93,11 @@ def _settings(problem: Problem, options: dict[str, Any], loss: Any) -> Settings:
             require_instance(argument, options[argument], kind, such_as)
     require_solver(solver)
     whole_number("max_steps", options["max_steps"])
-    controller = options["stepsize_controller"]
+    controller, contact = options["stepsize_controller"], options["contact"]
+    by_steps = tier_of(problem.system, contact, resets=False) in BY_STEPS
     if controller is None and dt0 is not None:
+        if isinstance(solver, dfx.AbstractAdaptiveSolver) and not by_steps:
+            warnings.warn(_ALL_OF_DT0.format(type(solver).__name__), FutureWarning, stacklevel=4)
         controller = dfx.ConstantStepSize()
     tolerances = options["rtol"], options["atol"]
     controller = _options.controller(controller, solver, dt0 is not None, tolerances, dtype)
@@ -101,8 +111,8 @@ def _settings(problem: Problem, options: dict[str, Any], loss: Any) -> Settings:
             # `ViolationLoss` leaves out the rows to spare of a run that saves its steps; a loss of the user's sees none.
             ends = np.append(np.arange(float(t0), float(t1 - dt0 / 2), float(dt0)), float(t1))
             ts = None if isinstance(loss, ViolationLoss) else jnp.asarray(ends, dtype)
-    formula, stabilizer, contact = options["formula"], options["stabilizer"], options["contact"]
-    if tier_of(problem.system, contact, resets=False) in BY_STEPS:
+    formula, stabilizer = options["formula"], options["stabilizer"]
+    if by_steps:
         t0, t1, dt0 = float(t0), float(t1), dt0 if dt0 is None else float(dt0)
     return Settings(t0, t1, dt0, ts, formula, stabilizer, solver, controller, max_steps, contact)
 

@@ -127,7 +127,8 @@ def tune(
     - `v0`: initial velocities (n,), or several (b, n).
     - `t0`: start [s]; by default the problem's, or 0.
     - `t1`: end [s].
-    - `dt0`: the step size [s]; by default steps are adaptive.
+    - `dt0`: the first step [s], as for `simulate`; for fixed steps give `diffrax.ConstantStepSize()`. Where that is left
+      out beside `dt0` all steps are of that length, with a `FutureWarning`.
     - `ts`: the times that count [s], or their number; by default every step of a fixed size, else 201.
     - `formula`, `solver`, `stepsize_controller`, `rtol`, `atol`, `contact`, `max_steps`: as for `simulate`.
     - `stabilizer`: of the runs, where `system` is a function that returns none.

@@ -28,7 +28,7 @@ from .._system._constraint import require_bilateral
 from .._system._problem import Problem
 from .._system._rows import Rows, constraint_rows
 from .._system._stabilize import NoStabilizer
-from .._system._system import AbstractSystem, names_of
+from .._system._system import AbstractSystem, names_of, require_no_friction
 from ..mechanisms._bodies import checked_array
 from ..mechanisms._reactions import Reaction, reactions_along
 from ..mechanisms._start import named_rates
@@ -111,6 +111,7 @@ def inverse_dynamics(
     flag("throw", throw)
     system, t, q, v = state_of(system, t, q, v)
     require_bilateral("inverse_dynamics", system.constraints)
+    require_no_friction("inverse_dynamics", system)
     a = (
         _named(system, a, t, q, v)
         if isinstance(a, Mapping)

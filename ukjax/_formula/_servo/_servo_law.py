@@ -33,7 +33,7 @@ from ..._pseudoinverse import AbstractPseudoinverse, as_pseudoinverse, inverse_c
 from ..._system._constraint import AbstractConstraint
 from ..._system._rows import Rows, constraint_rows
 from ..._system._stabilize import AbstractStabilizer
-from ..._system._system import AbstractSystem, System
+from ..._system._system import AbstractSystem, System, require_no_friction
 from .._acceleration import Equations, UdwadiaKalaba, equations_of_motion, why_not_finite
 from ._servo_report import ServoControl
 
@@ -149,6 +149,7 @@ class Law(eqx.Module):
 
     def task(self, system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) -> Rows:
         """The servo rows, their b stabilized."""
+        require_no_friction("servo control", system)
         servo = System(system.mass_matrix, system.force, self.servo_constraints, kinematics=system.kinematics)
         rows = constraint_rows(servo, t, q, v)
         if not rows.names:
