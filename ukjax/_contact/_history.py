@@ -111,8 +111,8 @@ class ContactHistory(eqx.Module):
         return slice(sum(sizes[:i]), sum(sizes[: i + 1]))
 
     def told(self) -> list[str]:
-        """What happened, a line for each event, such as `0.4515 s: floor is struck by 7.97 N s`; outside `jit` only. Events
-        with a reset are counted: `0.53 s: brake (1 of 4)`, or `of 4+` where more happened than are kept."""
+        """What happened, a line for each event, such as `0.4515 s: floor is struck by 7.97 N s`; outside `jit` only.
+        Events with a reset are counted: `0.53 s: brake (1 of 4)`, or `of 4+` where more happened than are kept."""
         if is_traced(self.event_time):
             raise InputError("events are told of a run that has values, outside jit.")
         count = min(int(self.num_events), self.event_time.size)

@@ -74,8 +74,8 @@ def rank_nearby(system: AbstractSystem, t: Array, q: Array, v: Array, kernel: np
 
 
 def told_of_run(run: "Trajectory") -> tuple[float | None, tuple[str, ...]]:
-    """The least sine of the rows at the saved times of a run, and their names; None where there is nothing to explain: the
-    rank stayed and few steps were refused, or no rows are nearly dependent.
+    """The least sine of the rows at the saved times of a run, and their names; None where there is nothing to explain:
+    the rank stayed and few steps were refused, or no rows are nearly dependent.
 
     **Arguments:**
 
