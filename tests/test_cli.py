@@ -60,6 +60,9 @@ def test_simulate_prints_one_object() -> None:
         "start_moved",
         "event",
         "broken_rows",
+        "rejected_steps",
+        "least_sine",
+        "nearly_dependent",
     }
     assert (figures["model"], figures["t1"], figures["result"]) == ("pendulum", 0.2, "successful")
     assert figures["rank_min"] == figures["rank_max"] == 1

@@ -295,3 +295,51 @@ def test_not_within_jit():
     problem = uk.models.pendulum()
     with pytest.raises(uk.InputError, match="outside jit"):
         jax.jit(lambda q: uk.check(problem.system, q, problem.v0).rank)(problem.q0)
+
+
+def _net():
+    """Four triangles of rods around a point, flat."""
+    points = np.array([[1.0, 0, 0], [0, 1, 0], [-1, 0, 0], [0, -1, 0], [0, 0, 0]])
+    rods = np.array([[0, 1], [1, 2], [2, 3], [3, 0], [0, 4], [1, 4], [2, 4], [3, 4]])
+    squares = np.sum(np.diff(points[rods], axis=1)[:, 0] ** 2, axis=1)
+
+    def lengths(t, q):
+        x = q.reshape(5, 3)
+        return jnp.sum((x[rods[:, 0]] - x[rods[:, 1]]) ** 2, axis=1) - squares
+
+    return uk.System(jnp.eye(15), jnp.zeros(15), [uk.Holonomic(lengths, name="net")]), points.reshape(-1)
+
+
+def test_a_flat_net_is_told_from_one_that_is_redundant_everywhere():
+    """In a plane five points have seven freedoms inside it, so eight rods are one too many; out of it they are not."""
+    system, q = _net()
+    report = uk.check(system, q, jnp.zeros(15))
+    assert (report.rank, report.rank_nearby) == (7, 8)
+    assert "Singular position: near by the rows have rank 8, here 7" in str(report)
+    rod = uk.Holonomic(lambda t, q: jnp.stack([1.0, 2.0]) * (q[0] ** 2 + q[1] ** 2 - 1.0), name="rod")
+    report = uk.check(uk.System(jnp.eye(2), jnp.zeros(2), [rod]), jnp.array([1.0, 0.0]), jnp.zeros(2))
+    assert (report.rank, report.rank_nearby) == (1, 1)
+    assert "Singular" not in str(report)
+
+
+@pytest.mark.parametrize("sine", [1e-2, 1e-3])
+def test_rows_that_are_nearly_dependent_are_named(sine):
+    """Two rods at a small angle, beside a third row: singular values sqrt(1 -+ cos) of two unit rows."""
+    side = np.sqrt(1 - sine**2)
+    rows = lambda t, q: jnp.stack([q[0], side * q[0] + sine * q[1], q[2]])
+    system = uk.System(jnp.eye(3), jnp.zeros(3), [uk.Holonomic(rows, name="rods")])
+    report = uk.check(system, jnp.zeros(3), jnp.zeros(3))
+    assert report.nearly_dependent == ("rods[0]", "rods[1]")
+    np.testing.assert_allclose(report.least_sine, np.sqrt((1 - side) / (1 + side)), rtol=1e-6)
+    assert "Nearly dependent: rods[0], rods[1], by a sine of" in str(report)
+
+
+def test_the_summary_of_a_run_from_a_flat_start_names_the_rows():
+    system, q = _net()
+    push = uk.System(jnp.eye(15), jnp.zeros(15).at[14].set(1.0), system.constraints)
+    told = uk.simulate(push, q, jnp.zeros(15), t1=0.5, ts=6).summary()
+    assert told["rank_min"] == 7
+    assert told["rank_max"] == 8
+    assert told["least_sine"] < 1e-6
+    assert set(told["nearly_dependent"]) == {f"net[{i}]" for i in range(8)}
+    assert uk.simulate(uk.models.pendulum(), t1=0.1, ts=2).summary()["nearly_dependent"] == []

@@ -32,7 +32,17 @@ def test_reset_is_applied_where_the_function_crosses_zero():
     found, derivative, trajectory = forward(run, jnp.array([1.0, 0.8]))
     np.testing.assert_allclose(found, reference([1.0, 0.8]), atol=1e-9)
     np.testing.assert_allclose(derivative, slopes(reference, [1.0, 0.8]), atol=1e-7)
-    assert [x.split(": ")[1] for x in trajectory.contacts.told()] == ["floor", "floor"]
+    assert [x.split(": ")[1] for x in trajectory.contacts.told()] == ["floor (1 of 2)", "floor (2 of 2)"]
+
+
+def test_resets_of_both_directions_are_counted_together():
+    """An oscillator of period 2 pi that passes its middle twice in it, once upwards."""
+    swing = uk.System(jnp.eye(1), lambda t, q, v: -q)
+    count = uk.Event(lambda t, q, v: q[0], reset=lambda t, q, v: (q, v), name="middle")
+    told = uk.simulate(swing, [1.0], [0.0], t1=3 * np.pi, ts=2, event=count).contacts.told()
+    times, words = zip(*(x.split(" s: ") for x in told), strict=True)
+    np.testing.assert_allclose(np.array(times, float), np.pi * np.array([0.5, 1.5, 2.5]), atol=1e-6)
+    assert words == ("middle (1 of 3)", "middle (2 of 3)", "middle (3 of 3)")
 
 
 @pytest.mark.slow

@@ -92,6 +92,25 @@ def test_without_projection_and_where_masses_are_traced(stabilizer):
         assert rank == 2
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(
+    "stabilizer", [pytest.param(uk.Projection(), marks=pytest.mark.slow), uk.NoStabilizer()]
+)
+def test_rows_lost_where_masses_are_traced_are_no_success(stabilizer, dtype):
+    """The formula cannot be changed there; a run that succeeds is right, and lighter bodies make none that does."""
+    mus = jnp.array([1e-16, 1e-14, 1e-7, 1e-5, 1e-3], dtype)
+    ends = lambda mu: uk.simulate(
+        Atwood(mu), jnp.array(START, dtype), jnp.zeros(4, dtype), t0=0.0, t1=1.0, ts=2, stabilizer=stabilizer
+    )
+    runs = jax.jit(jax.vmap(ends))(mus)
+    good = np.asarray(runs.result == uk.RESULTS.successful)
+    broken = np.asarray(runs.result == uk.RESULTS.constraints_broken)
+    np.testing.assert_array_equal(good, ~broken)
+    assert (good[0], good[-1]) == (False, True)
+    for q, mu in zip(runs.q_end[good], mus[good], strict=True):
+        np.testing.assert_allclose(q, np.array(START) + exact(float(mu)) / 2, rtol=1e-6)
+
+
 def test_explicit_formulas_say_that_bodies_are_too_light():
     for pinv in (uk.GramSchmidt(), uk.SVD()):
         with pytest.raises(uk.InputError, match=r"too light .* NullSpace"):

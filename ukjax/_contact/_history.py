@@ -111,12 +111,15 @@ class ContactHistory(eqx.Module):
         return slice(sum(sizes[:i]), sum(sizes[: i + 1]))
 
     def told(self) -> list[str]:
-        """What happened, a line for each event, such as `0.4515 s: floor is struck by 7.97 N s`; outside `jit` only."""
+        """What happened, a line for each event, such as `0.4515 s: floor is struck by 7.97 N s`; outside `jit` only.
+        Events with a reset are counted: `0.53 s: brake (1 of 4)`, or `of 4+` where more happened than are kept."""
         if is_traced(self.event_time):
             raise InputError("events are told of a run that has values, outside jit.")
         count = min(int(self.num_events), self.event_time.size)
         lines, closed, sliding = [], np.asarray(self.closed_before), np.asarray(self.sliding_before)
         noise = 1e-12 + 1e-9 * np.max(np.abs(np.asarray(self.impulse)), initial=0)  # of rounding
+        resets = [self.reset_names[k] if k >= 0 else None for k in np.asarray(self.reset)[:count]]
+        more = "+" if int(self.num_events) > count else ""
         normals = jnp.array([self.rows(name).start for name in self.names], int)
         for i in range(count):
             now, slides = np.asarray(self.event_closed[i]), np.asarray(self.event_sliding[i])
@@ -134,8 +137,8 @@ class ContactHistory(eqx.Module):
                 )
             ]
             parts += self._doubts(i)
-            if (reset := int(self.reset[i])) >= 0:
-                parts = [self.reset_names[reset], *parts]
+            if (reset := resets[i]) is not None:
+                parts = [f"{reset} ({resets[: i + 1].count(reset)} of {resets.count(reset)}{more})", *parts]
             lines.append(f"{float(self.event_time[i]):.10g} s: {', '.join(parts) or 'slip turns round'}")
             closed, sliding = now, slides
         return lines

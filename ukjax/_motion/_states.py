@@ -90,7 +90,8 @@ def mass_matrices(model: Model, states: States) -> np.ndarray:
 def observed(model: Model, states: States) -> dict[str, Any]:
     """Accelerations, constraint forces, multipliers of least norm, errors, ranks, the energy where there is code of it.
 
-    And where the rows are `regular`: clearly independent of each other, or dependent on others but for rounding.
+    And where the rows are `regular`: clearly independent of each other, or dependent on others but for rounding; and how
+    many are `lost`, as `loses_rows` has them.
     Elsewhere the formula tells accelerations, forces and multipliers.
 
     **Arguments:** as `projected`.
@@ -103,7 +104,6 @@ def observed(model: Model, states: States) -> dict[str, Any]:
         found |= jax.tree.map(np.asarray, _by_formula(model.formula, here))
         return found | {"regular": np.all(np.isfinite(found["a"]), axis=1)}
     kept, regular, known = found.pop("kept") > 0.5, found.pop("sure") > 0.5, found.pop("known")
-    found.pop("lost")
     if not kept.all():
         of_least_norm, holds = _least_norm(model.code, known, found["multipliers"], kept)
         found["multipliers"], regular = of_least_norm, regular & holds

@@ -12,6 +12,7 @@ from .._compiler import equations_at
 from .._formula._acceleration import Equations
 from .._misc._arguments import require_between, require_instance
 from .._misc._errors import InputError
+from .._misc._tolerances import nearly_dependent
 from .._misc._types import Coordinates, Numbers, Time, Velocities, is_traced
 from .._motion._project import project
 from .._pseudoinverse import DEFAULT_RCOND, unit_rows_on_host
@@ -20,6 +21,7 @@ from .._system._problem import Problem, resolve_state
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractSystem, names_of
 from ._doctor_contacts import closed_contacts, groups
+from ._nearness import least_sine, rank_nearby
 from ._rows_fit import rows_that_do_not_fit
 
 
@@ -42,6 +44,11 @@ class Report(eqx.Module):
     - `closed_contacts`: the contacts whose gap is zero, and all dry friction.
     - `redundant_contacts`: sets of their rows of which, with the constraints, only resultants of forces are unique.
     - `penetration`: of contacts whose gap is negative, by how much: a run cannot start there.
+    - `least_sine`: by how much the independent rows are so, beside rows of unit norm; 1 without rows.
+    - `nearly_dependent`: the rows of which this is the sine, where it is small (0.03, in float32 0.1): a run may take
+      many steps near by.
+    - `rank_nearby`: the rank at a state near by that the rows allow, where rows are redundant and such a state was found;
+      if it is larger than `rank`, the position is singular: motions may branch there.
     - `unfit`: constraints whose own velocity error or rows are not the rate of what they say of positions, and how.
     """
 
@@ -62,6 +69,9 @@ class Report(eqx.Module):
     redundant_contacts: tuple[tuple[str, ...], ...] = ()
     penetration: dict[str, float] = dataclasses.field(default_factory=dict)
     unfit: dict[str, str] = dataclasses.field(default_factory=dict)
+    least_sine: float = 1.0
+    nearly_dependent: tuple[str, ...] = ()
+    rank_nearby: int | None = None
 
     @property
     def ok(self) -> bool:
@@ -89,6 +99,16 @@ class Report(eqx.Module):
         for group in self.redundant:
             says = "depend on each other" if len(group) > 1 else "asks nothing of the acceleration"
             lines.append(f"Redundant: {', '.join(group)} {says}.")
+        if self.nearly_dependent:
+            names = ", ".join(self.nearly_dependent)
+            lines.append(
+                f"Nearly dependent: {names}, by a sine of {self.least_sine:.1e}; a run may take many steps."
+            )
+        if (near := self.rank_nearby or 0) > self.rank:
+            lines.append(
+                f"Singular position: near by the rows have rank {near}, here {self.rank}. Motions may branch, and "
+                "a run may take many steps until it has left."
+            )
         for name, residual in self.inconsistent.items():
             lines.append(f"Inconsistent: {name} cannot be satisfied (residual {residual:.1e}).")
         lines += [f"Wrong: of constraint '{name}', {why}." for name, why in self.unfit.items()]
@@ -261,6 +281,9 @@ def _examined(
     eps = np.finfo(M.dtype).eps
     unique = mass_rank == v.size or bool(np.linalg.matrix_rank(stacked, tol=1e3 * eps) == v.size)
     consistent = _consistent(system, equations, t, q, v)
+    sine, involved = least_sine(unit, rank) if rank else (1.0, [])
+    involved = involved if sine < nearly_dependent(M.dtype) else ()
+    kernel = np.linalg.svd(unit)[2][rank:] if rank < len(names) else V[:0]
     closed, redundant, deep = closed_contacts(system, t, q, v, unit, rcond)
     return Report(
         rows=names,
@@ -281,5 +304,8 @@ def _examined(
         closed_contacts=closed,
         redundant_contacts=redundant,
         penetration=deep,
+        least_sine=sine,
+        nearly_dependent=tuple(names[i] for i in involved),
+        rank_nearby=rank_nearby(system, t, q, v, kernel),
         unfit=rows_that_do_not_fit(system, t, *((q, v) if consistent is None else consistent)),
     )

@@ -172,12 +172,12 @@ def assembled(
     - `told`: fields of the trajectory that are known before the run.
     """
     tracing = is_traced(solved)
-    result = solved.result
     if tracing:
         observed, (names, kinds) = _observe(model, States(solved.t, solved.q, solved.v))
     else:
         observed, (names, kinds) = _at_reached(model, solved, count)
-    result = judgement(observed, result, judged)
+    lost = observed.pop("lost", 0.0)
+    result = judgement(observed, solved.result, judged, lost)
     saved, end = split(observed, len(observed["t"]) - 1 if count is None else count)
     return unchecked(
         Trajectory,

@@ -26,8 +26,8 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
     )
     inconsistent_start = "No initial state near the one given satisfies the constraints."
     constraints_broken = (
-        "The constraints could be kept no longer: they contradict each other, or no position near by satisfies "
-        "them."
+        "The constraints could be kept no longer: they contradict each other, no position near by satisfies "
+        "them, or bodies are too light for the precision."
     )
 
 
@@ -83,19 +83,20 @@ def is_good(result: Any) -> bool:
     return code(result) in _good()
 
 
-def judgement(columns: dict[str, Any], result: RESULTS, judged: bool) -> RESULTS:
+def judgement(columns: dict[str, Any], result: RESULTS, judged: bool, lost: Any = 0.0) -> RESULTS:
     """The result of a run, by its saved states and its end: `diverged` where this is not finite, `constraints_broken`
-    where one of them is off the constraints.
+    where one of them is off the constraints, or bodies are too light for their rows and no projection mends that.
 
     **Arguments:**
 
     - `columns`: arrays as `ukjax._run._end.split` takes them.
     - `result`: of the steps.
     - `judged`: whether constraints are to be kept.
+    - `lost`: how many rows too light bodies lose, (k,).
     """
     xp = module_for(columns, result)
     finite = xp.all(xp.isfinite(xp.concatenate([xp.asarray(columns[x])[-1] for x in ("q", "a")])))
-    off = judged and xp.any(off_by(columns) > 1)
+    off = xp.any(off_by(columns) > 1 if judged else xp.isfinite(columns["t"]) & (xp.asarray(lost) > 0.5))
     if xp is np:
         result = RESULTS.constraints_broken if off and is_good(result) else result
         return result if finite else RESULTS.diverged

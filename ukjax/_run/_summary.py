@@ -9,6 +9,7 @@ import numpy as np
 
 from .._misc._types import is_traced
 from ._end import joined, until_end
+from ._nearness import told_of_run
 from ._parts import is_servoed
 from ._results import RESULTS, code
 
@@ -38,7 +39,11 @@ def _of_constraints(run: "Trajectory") -> dict[str, Any]:
 
 
 def _of_ends(run: "Trajectory") -> dict[str, Any]:
+    sine, rows = told_of_run(run)
     return {
+        "rejected_steps": int(run.stats["num_rejected_steps"]),
+        "least_sine": sine,
+        "nearly_dependent": list(rows),
         "start_moved": [float(x) for x in run.start_moved],
         "event": run.event_name,
         "result": run.result_name,
