@@ -103,7 +103,7 @@ def _first_event(angle, rate, **options):
     still = dfx.Event(lambda t, y, args, **_: y[1][0], dfx.VeryChord(1e-10, 1e-10))
     pendulum = uk.System(jnp.eye(1), lambda t, q, v: -9.81 * jnp.sin(q))
     run = uk.simulate(pendulum, angle[None], rate[None], t1=2.0, ts=[2.0], event=still, **options)
-    return run.q[-1]
+    return run.q_end
 
 
 def _reset(speed, q, v, **options):
@@ -396,6 +396,8 @@ def test_derivatives_of_a_batch(name, count):
 @pytest.mark.parametrize("around", AROUND)
 def test_derivatives_within_and_around(name, around):
     """A batch under other transformations; in `jit`, as programs differ from calls."""
+    if (name, around) == ("run, backwards only", "shard_map"):
+        pytest.xfail("Equinox's loop with checkpoints raises within shard_map")
     case, (x, dx, w, right) = CASES[name], _one_by_one(name, 2)
     batch = AROUND[around](case.function)
     _same(Found(jax.jit(batch)(*x)), right)
