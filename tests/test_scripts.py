@@ -76,6 +76,7 @@ SHORT: dict[str, list[str] | None] = {
     "benchmarks/robot_runs.py": ["--t1", "0.02", "--rounds", "1"],
     "benchmarks/robots.py": [GRIPPER, "--batch", "8", "--rounds", "1"],
     "benchmarks/roofline.py": ["pendulum", "--batch", "8"],
+    "benchmarks/scalarize.py": ["Kalman filter"],
     "benchmarks/stewart.py": ["--legs", "3", "--order", "leg"],
     "benchmarks/view.py": ["--models", "pendulum"],
 }

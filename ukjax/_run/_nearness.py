@@ -81,7 +81,8 @@ def told_of_run(run: "Trajectory") -> tuple[float | None, tuple[str, ...]]:
 
     - `run`: with values.
     """
-    refused = 2 * int(run.stats["num_rejected_steps"]) > int(run.stats["num_accepted_steps"])
+    rejected, accepted = (int(run.stats.get(f"num_{kind}_steps", 0)) for kind in ("rejected", "accepted"))
+    refused = 2 * rejected > accepted
     if run.problem is None or not run.row_names or not (refused or bool(run.rank_changed)):
         return None, ()
     columns = [np.asarray(x) for x in joined(run, "t", "q", "v")]

@@ -40,8 +40,9 @@ def _of_constraints(run: "Trajectory") -> dict[str, Any]:
 
 def _of_ends(run: "Trajectory") -> dict[str, Any]:
     sine, rows = told_of_run(run)
+    rejected = run.stats.get("num_rejected_steps")  # which a trajectory put together by hand may lack
     return {
-        "rejected_steps": int(run.stats["num_rejected_steps"]),
+        "rejected_steps": None if rejected is None else int(rejected),
         "least_sine": sine,
         "nearly_dependent": list(rows),
         "start_moved": [float(x) for x in run.start_moved],
