@@ -141,8 +141,9 @@ def scalarize(fn: Callable[P, R], *, fallback: Literal["xla"] | None = None) -> 
 
     Every small array becomes its numbers, structural zeros vanish, `lax.while_loop`, `scan` and `cond` stay loops and
     branches, and the whole is one function of machine code on a CPU. XLA runs such a function operation by operation, at
-    some microseconds each; here an operation costs what it costs the processor. So whole integrations by Diffrax, Newton
-    iterations and filters of small matrices run 5 to 80 times as fast as by `jax.jit` on a CPU, and compile sooner. Large
+    some microseconds each; here an operation costs what it costs the processor. Whole integrations by Diffrax, Newton
+    iterations and filters of small matrices run 1.4 to 49 times as fast as by `jax.jit` on a CPU, and compile sooner
+    (docs/scalarize.md). Large
     matrix products, convolutions and whatever fills vectors by itself belong to `jax.jit`.
 
     `vmap`, `jvp`, `vjp`, `grad` and `hessian` of the result work, also through `while_loop`, which JAX itself refuses in
