@@ -67,8 +67,9 @@ def test_resets_stops_and_contacts_in_one_run():
 
     states, times = followed(rate, [1.0, 0.0], 2.9, [passes, hits], jump, [2.0, 2.9])
     np.testing.assert_allclose(events_of(run), times, atol=1e-8)
-    np.testing.assert_allclose(run.t, [2.0, 2.9], atol=1e-10)
-    np.testing.assert_allclose(np.concatenate([run.q, run.v], axis=1), states, atol=1e-7)
+    np.testing.assert_allclose([run.t[0], run.t_end], [2.0, 2.9], atol=1e-10)
+    found = np.stack([[run.q[0], run.v[0]], [run.q_end, run.v_end]])[..., 0]
+    np.testing.assert_allclose(found, states, atol=1e-7)
     assert run.event_name == "late"
 
 
