@@ -103,7 +103,9 @@ def test_within_jit_and_in_batches():
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(reason="of a run that stops where velocities grow without bound reverse mode gives NaN, not 0")
+@pytest.mark.xfail(
+    reason="of a run that stops where velocities grow without bound reverse mode gives NaN, not 0"
+)
 def test_a_derivative_beside_runs_that_stop():
     """Of a batch in which one run gets to its end, at x = 0.8 where y = sqrt(1 - x^2)."""
     slope = jax.grad(lambda rates: jax.vmap(_run)(rates).q_end[0, 1])(jnp.array([0.05, 0.4]))
