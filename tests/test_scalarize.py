@@ -320,6 +320,10 @@ def test_what_is_exported_gives_the_same() -> None:
     scalar = uk.scalarize(_newton)
     exported = jax.export.export(jax.jit(scalar))(jax.ShapeDtypeStruct((3,), jnp.float64))
     assert_allclose(exported.call(X), np.sqrt(X), rtol=1e-14)
+    mixed = uk.scalarize(lambda x: (jnp.sin(x), jnp.float32(2), jnp.arange(3), x > 1))
+    exported = jax.export.export(jax.jit(mixed))(jax.ShapeDtypeStruct((3,), jnp.float32))
+    x = X.astype(jnp.float32)
+    _assert_same(exported.call(x), mixed(x), rtol=1e-6)
 
 
 # --- whole integrations by Diffrax ------------------------------------------------------------------------------------

@@ -15,12 +15,15 @@ from ..._misc._errors import Untranslatable
 from ._ir import GROWING, OPERATIONS, TRUTHS, Needed, Node, Operand
 
 
-def evaluate(outputs: Sequence[Any], params: Sequence[Node], operands: Sequence[Array]) -> list[Array]:
+def evaluate(
+    outputs: Sequence[Any], types: Sequence[str], params: Sequence[Node], operands: Sequence[Array]
+) -> list[Array]:
     """The outputs of a program, each (entries, members).
 
     **Arguments:**
 
     - `outputs`: of each its entries, or its array.
+    - `types`: of the entries of each.
     - `params`: the nodes of the operands.
     - `operands`: their arrays, (entries, members), or (entries,) where all members have the same.
 
@@ -32,8 +35,8 @@ def evaluate(outputs: Sequence[Any], params: Sequence[Node], operands: Sequence[
     run = _Evaluator(Needed(flat, values=True), values, members)
     run.nodes(run.needed.outermost)
     found = []
-    for out in outputs:
-        rows = run.values[out] if isinstance(out, Node) else jnp.stack([run.get(x) for x in out])
+    for out, t in zip(outputs, types, strict=True):
+        rows = run.values[out] if isinstance(out, Node) else jnp.stack([run.typed(x, t) for x in out])
         found.append(jnp.broadcast_to(rows, (rows.shape[0], members)))
     return found
 
@@ -44,15 +47,8 @@ class _Evaluator:
         self.needed, self.values, self.members = needed, values, members
         self.mask: Any = True
 
-    def get(self, x: Operand, t: str = "float64") -> Any:
-        """The value of an operand."""
-        return (
-            self.values[x]
-            if isinstance(x, Node)
-            else jnp.full((self.members,), x, np.bool_ if isinstance(x, bool) else t)
-        )
-
     def typed(self, x: Operand, t: str) -> Any:
+        """An operand of a type."""
         return self.values[x] if isinstance(x, Node) else jnp.full((self.members,), x, np.dtype(t))
 
     def nodes(self, nodes: Sequence[Node]) -> None:

@@ -795,11 +795,6 @@ class Needed:
         return self.within.get(region, [])
 
 
-def cost(nodes: Iterable[Node]) -> int:
-    """About how many additions nodes take, written out."""
-    return sum(OPERATIONS[x.op].cost if x.op in OPERATIONS else 1 for x in nodes)
-
-
 def as_text(outputs: Sequence[Operand]) -> str:
     """A program as a person reads it, one operation a line, regions indented."""
     needed = Needed(outputs)

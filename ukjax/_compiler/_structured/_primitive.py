@@ -60,9 +60,9 @@ def _call(*operands: Array, program: Program) -> Any:
 def _separately(*operands: Array, program: Program) -> Any:
     """As operations of JAX, one for each of the program."""
     members = _members(operands)
-    found = evaluate(
-        program.outputs, program.params, [x if x.ndim == 1 else x.reshape(x.shape[0], -1) for x in operands]
-    )
+    types = [t for t, _ in program.results]
+    whole = [x if x.ndim == 1 else x.reshape(x.shape[0], -1) for x in operands]
+    found = evaluate(program.outputs, types, program.params, whole)
     return [x.reshape(x.shape[0], *members) for x in found]
 
 

@@ -745,7 +745,6 @@ class Interpreter:
         """The array with entries replaced from a place on."""
         if not isinstance(x, Stored) and (x.size <= _SELECTED or is_number(start)):
             flat, most = x.reshape(-1).copy(), x.size - 1 - int(offsets.max(initial=0))
-            old = flat.copy()
             for offset, value in zip(offsets, values, strict=True):
                 if is_number(start):
                     flat[int(start) + int(offset)] = value
@@ -753,7 +752,6 @@ class Interpreter:
                 for k in range(most + 1):
                     here = self.b.compare("eq", start, k, "int64")
                     flat[k + int(offset)] = self.b.select(here, value, flat[k + int(offset)], t)
-            del old
             return flat.reshape(x.shape)
         stored = self.stored(x, t)
         node = stored.node
