@@ -19,7 +19,7 @@ from .._misc._arguments import require_instance, require_solver, whole_number
 from .._misc._diffrax_called import diffrax_called
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
-from .._misc._reverse_only import forward_only, reverse_only
+from .._misc._reverse_only import reverse_only
 from .._misc._types import is_traced, is_tracing
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
@@ -28,6 +28,8 @@ from ._contact_told import Asked, ContactRun, Prepared, told_of, trajectory_of
 from ._event_resets import parted, warn_of_resets
 from ._event_separation import separated
 from ._events import as_diffrax, departing, event_names, which
+from ._integrated import by_one_program, joined
+from ._integrated import parted as divided
 from ._interned import interned
 from ._knots import at_knots
 from ._observe import reached
@@ -104,7 +106,7 @@ def _planned_run(system: AbstractSystem, options: Options, t: Array, q: Array, v
     carried = jax.eval_shape(lambda q, v: (y := (q, v, open_mode(layout, v.dtype)), empty_log(y)), q, v)
     settings = {
         "stepsize_controller": at_knots(controller, system, q.dtype),
-        "adjoint": _options.adjoint(o.adjoint, carried, max_steps),
+        "adjoint": (o.adjoint, _options.adjoint(o.adjoint, carried, max_steps)),
         "max_steps": max_steps,
         "progress_meter": _options.progress_meter(o.progress),
     }
@@ -131,15 +133,27 @@ class _Solved(NamedTuple):
     event: Array
 
 
-@in_full_precision
 def _integrated(
     run: ContactRun, y0: State, span: tuple[Array, Array, Array | None], ts: Array | None
 ) -> _Solved:
+    static, arrays = divided(run)
+    fn = lambda adjoint, arrays, *given: _by_diffrax(adjoint, joined(static, arrays), *given)
+    return by_one_program(fn, *run.settings["adjoint"], arrays, y0, span, ts)
+
+
+@in_full_precision
+def _by_diffrax(
+    adjoint: dfx.AbstractAdjoint,
+    run: ContactRun,
+    y0: State,
+    span: tuple[Array, Array, Array | None],
+    ts: Array | None,
+) -> _Solved:
     args, t0 = run.touching, span[0]
-    if isinstance(run.settings["adjoint"], _options.REVERSE_ONLY):
+    if isinstance(adjoint, _options.REVERSE_ONLY):
         args, y0, span, ts = reverse_only((args, y0, span, ts))
         t0 = span[0]
-    settings = run.settings | _stopped_by(run, t0, y0)
+    settings = run.settings | {"adjoint": adjoint} | _stopped_by(run, t0, y0)
 
     def solve(times: tuple[Any, Array | None], y0: State, args: Touching) -> dfx.Solution:
         (t0, t1, dt0), ts = times
@@ -156,8 +170,6 @@ def _integrated(
     assert solution.ys is not None
     assert solution.solver_state is not None
     y = jax.tree.map(lambda *x: jnp.concatenate(x), *solution.ys)
-    if isinstance(settings["adjoint"], dfx.ForwardMode):
-        y = forward_only(y)
     stats = step_counts(*(solution.stats[f"num_{name}steps"] for name in ("", "accepted_")))
     result: Any = RESULTS.promote(solution.result)
     return _Solved(

@@ -12,13 +12,12 @@ from jaxtyping import Array
 
 from .._misc._diffrax_called import diffrax_called
 from .._misc._precision import in_full_precision
-from .._misc._reverse_only import forward_only, reverse_only
+from .._misc._reverse_only import reverse_only
 from .._misc._types import is_traced
 from .._motion._energy_projection import projected
 from .._motion._model import Model
 from .._motion._projected_solver import Stop, shortest_step
 from . import _options
-from ._batch import Pooled, Whole, can_be_pooled
 from ._event_separation import separated
 from ._events import departing
 from ._observe import Solved
@@ -43,6 +42,11 @@ def vector_field(t: Array, y: State, model: Model) -> State:
     return model.system.kinematics(t, q, v), model.acceleration(t, q, v)
 
 
+def _saved(t: Array, y: State, model: Model) -> State:
+    """A state between steps, which lies off the constraints by what interpolation errs."""
+    return model.project(t, y)
+
+
 @in_full_precision
 def _diffeqsolve(
     model: Model,
@@ -52,16 +56,12 @@ def _diffeqsolve(
     settings: dict[str, Any],
     solver: dfx.AbstractSolver,
     dense: bool,
-    *,
-    pooled: bool,
 ) -> dfx.Solution:
     """The Diffrax solve: saves the state at `ts` (None: at every step), and the final state."""
-    if not pooled and isinstance(settings["adjoint"], _options.REVERSE_ONLY):
+    if isinstance(settings["adjoint"], _options.REVERSE_ONLY):
         model, y0, span, ts = reverse_only((model, y0, span, ts))
     settings = dict(settings)
     number = settings.pop("stop", None)
-    if pooled and can_be_pooled(settings, ts, dense):
-        settings = settings | {"adjoint": Pooled()}
     backsolve = isinstance(settings["adjoint"], dfx.BacksolveAdjoint)
 
     def run(
@@ -72,7 +72,7 @@ def _diffeqsolve(
         if model.stabilizer.projection_method is not None:
             shortest = lax.stop_gradient(shortest_step(t0, t1))
             wrapped = projected(solver, None if number is None else Stop(shortest, of_diffrax(number)))
-        kept = dfx.SubSaveAt(t0=ts is None, ts=ts, steps=ts is None)
+        kept = dfx.SubSaveAt(t0=ts is None, ts=ts, steps=ts is None, fn=_saved)
         subs = (kept, dfx.SubSaveAt(t1=True))
         saveat = dfx.SaveAt(subs=subs, dense=dense)
         if backsolve:  # takes one list of times only
@@ -87,8 +87,6 @@ def _diffeqsolve(
     if backsolve:
         ts, ys = solution.ts, solution.ys
         solution = dataclasses.replace(solution, ts=(ts, ts[:0]), ys=(ys, tuple(x[:0] for x in ys)))  # pyright: ignore
-    if isinstance(settings["adjoint"], dfx.ForwardMode):
-        solution = dataclasses.replace(solution, ts=forward_only(solution.ts), ys=forward_only(solution.ys))
     (result,) = jax.tree.leaves(solution.result)  # which may be one of ours
     return dataclasses.replace(solution, result=result_of(result))
 
@@ -110,8 +108,6 @@ def integrate(
     settings: dict[str, Any],
     solver: dfx.AbstractSolver,
     dense: bool,
-    *,
-    pooled: bool,
 ) -> Solved:
     """The steps of a run, by Diffrax.
 
@@ -125,10 +121,9 @@ def integrate(
       if it is to end there.
     - `solver`: a Diffrax solver.
     - `dense`: whether the motion between saved times is kept.
-    - `pooled`: whether batches are to go through a pool, which has no derivative.
     """
     settings = settings | _with_start(settings, model, span[0], y0)
-    solution = _diffeqsolve(model, y0, span, ts, settings, solver, dense, pooled=pooled)
+    solution = _diffeqsolve(model, y0, span, ts, settings, solver, dense)
     assert solution.ts is not None
     assert solution.ys is not None
     stats = _stats(model, solver, *(solution.stats[f"num_{name}steps"] for name in ("", "accepted_")))
@@ -144,23 +139,3 @@ def _stats(model: Model, solver: dfx.AbstractSolver, steps: Any, accepted: Any) 
     if evaluations is not None:
         counts["num_evaluations"] = (jnp if is_traced(steps) else np).asarray(evaluations, np.int32)
     return counts
-
-
-def integrate_whole(
-    whole: Whole,
-    numbers: list[Any],
-    model: Model,
-    y0: State,
-    span: Span,
-    ts: Array,
-    solver: dfx.AbstractSolver,
-    *,
-    at_once: bool,
-) -> Solved:
-    """The steps of a run, by machine code.
-
-    **Arguments:** as `integrate`, and as a `Whole` takes them.
-    """
-    ends = (whole.at_once if at_once else whole)(numbers, y0, span, ts)
-    stats = _stats(model, solver, ends.steps, ends.accepted)
-    return Solved(ends.t, ends.q, ends.v, stats, result_of(ends.result), None, None, settled=at_once)

@@ -1,28 +1,31 @@
-"""The steps of a run, compiled once by XLA, and how they are differentiated."""
+"""The steps of a run as one program of scalars, Diffrax's loop and all."""
 
 import functools
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import diffrax as dfx
 import equinox as eqx
 import jax
 from jaxtyping import Array
 
-from .._misc._by_platform import by_platform
+from .._compiler._structured import scalarize
+from .._misc._errors import Untranslatable
 from .._misc._keyed import Keyed
-from .._misc._linear import Ways
-from . import _options
-from ._batch import Whole, can_be_pooled
-from ._integrate import Span, State, integrate, integrate_whole
+from ._integrate import Span, State, integrate
 from ._observe import Solved
-from ._reverse import changed
+
+R = TypeVar("R")
 
 Static = Keyed[Any]
-"""What XLA compiles a run for: pytrees without arrays."""
+"""What a run is compiled for: pytrees without arrays."""
+
+# Adjoints whose derivatives are those of the steps, which a program of scalars has in both modes by itself.
+_OF_STEPS = (dfx.ForwardMode, dfx.DirectAdjoint)
 
 
 def parted(parts: Any) -> tuple[Static, Any]:
-    """What XLA compiles a run for, and the arrays it is compiled of.
+    """What a run is compiled for, and the arrays it is compiled of.
 
     **Arguments:**
 
@@ -43,77 +46,40 @@ def joined(static: Static, arrays: Any) -> Any:
     return eqx.combine(arrays, static.value)
 
 
-class _Run(NamedTuple):
-    """A run of the arrays of a model and more, the state to start from, the span, and the times to save at.
+def by_one_program(
+    fn: Callable[..., R], adjoint: dfx.AbstractAdjoint | None, default: dfx.AbstractAdjoint, *arrays: Any
+) -> R:
+    """What a function that integrates gives, as one program of scalars, which has derivatives by itself.
 
-    - `static`, `whole`, `reverse`: as `integrated` takes them.
+    What has no scalar code, and a run with an adjoint that is told how to go back, is left to XLA.
+
+    **Arguments:**
+
+    - `fn`: of an adjoint and the arrays.
+    - `adjoint`: that was asked for, if any was.
+    - `default`: that of a run by XLA.
+    - `arrays`: pytrees of arrays.
     """
-
-    static: Static
-    whole: Whole | None
-    reverse: bool
-
-    def by_diffrax(
-        self, arrays: Any, y0: State, span: Span, ts: Any, *, pooled: bool = False, ahead: bool = False
-    ) -> Solved:
-        """By Diffrax: of many runs in a pool, or to be differentiated, ahead in forward mode."""
-        model, settings, solver, dense = joined(self.static, arrays)
-        if ahead and isinstance(settings["adjoint"], _options.REVERSE_ONLY):
-            settings = settings | {"adjoint": dfx.ForwardMode()}
-        return integrate(model, y0, span, ts, settings, solver, dense, pooled=pooled)
-
-    def native(self, arrays: Any, y0: State, span: Span, ts: Any) -> Solved:
-        """By machine code."""
-        model, settings, solver, _ = joined(self.static, arrays)
-        assert self.whole is not None
-        numbers = self.whole.numbers(model, settings["stepsize_controller"], at_once=False)
-        return integrate_whole(self.whole, numbers, model, y0, span, ts, solver, at_once=False)
-
-    def ways(self, tangents: Any) -> Ways:
-        """How its change is computed: by machine code where model and start change, and nothing else."""
-        (_, *options), _, *others = tangents
-        whole = None if jax.tree.leaves((options, others)) else self.whole
-        forward = functools.partial(self.by_diffrax, ahead=True)
-        ways = Ways(forward, self.by_diffrax)
-        if whole is not None and whole.can_be_pushed:
-            ways = ways._replace(
-                push=functools.partial(self._along, whole.pushed), on_gpu=whole.pushes_on_gpu
-            )
-        if whole is not None and self.reverse and whole.can_be_pulled:
-            ways = ways._replace(pull=functools.partial(self._along, whole.pulled))
-        return ways
-
-    def _along(self, way: Any, arrays: Any, y0: State, span: Span, ts: Array, of: Any) -> Any:
-        model, settings, _, _ = joined(self.static, arrays)
-        return way(model, settings["stepsize_controller"], y0, span, ts, of)
+    if adjoint is None or isinstance(adjoint, _OF_STEPS):
+        try:
+            return scalarize(functools.partial(fn, dfx.ForwardMode()))(*arrays)
+        except Untranslatable:
+            pass
+    return fn(default if adjoint is None else adjoint, *arrays)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def integrated(
-    static: Static, whole: Whole | None, reverse: bool, arrays: Any, y0: State, span: Span, ts: Array | None
-) -> Solved:
+@functools.partial(jax.jit, static_argnums=0)
+def integrated(static: Static, arrays: Any, y0: State, span: Span, ts: Array | None) -> Solved:
     """The steps of a run.
 
     **Arguments:** as `integrate`, and:
 
     - `static`, `arrays`: a model, settings, a solver, and whether the motion between saved times is kept.
-    - `whole`: the run as machine code, if it can be.
-    - `reverse`: whether reverse mode may be machine code as well.
     """
-    of = _Run(static, whole, reverse)
-    in_pool = functools.partial(of.by_diffrax, pooled=True)
 
-    @eqx.filter_custom_jvp
-    def run(*given: Any) -> Solved:
-        if whole is None:
-            return in_pool(*given)
-        return by_platform(of.native, in_pool, *given, on_gpu=whole.runs_on_gpu)
+    def run(adjoint: dfx.AbstractAdjoint, arrays: Any, y0: State, span: Span, ts: Array | None) -> Solved:
+        model, settings, solver, dense = joined(static, arrays)
+        return integrate(model, y0, span, ts, settings | {"adjoint": adjoint}, solver, dense)
 
-    @run.def_jvp
-    def _(primals: Any, tangents: Any) -> Any:
-        return changed(run, of.ways(tangents), primals, tangents)
-
-    _, settings, _, dense = joined(static, arrays)
-    if whole is None and not can_be_pooled(settings, ts, dense):
-        return of.by_diffrax(arrays, y0, span, ts)
-    return run(arrays, y0, span, ts)
+    _, settings, _, _ = joined(static, arrays)
+    return by_one_program(run, *settings["adjoint"], arrays, y0, span, ts)

@@ -1,6 +1,6 @@
 """One step of the motion without a run around it, for loops of one's own: control, learning, games."""
 
-from typing import Any, final
+from typing import Any
 
 import diffrax as dfx
 import equinox as eqx
@@ -13,7 +13,6 @@ from .._contact._rows import contact_model, layout_of, require_newton
 from .._contact._stepping import one_step
 from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import positive_time, require_instance, require_solver
-from .._misc._by_platform import by_platform
 from .._misc._types import Coordinates, Numbers, Time, Velocities, by_precision
 from .._motion._energy_projection import projected
 from .._motion._model import Model, coded
@@ -24,8 +23,8 @@ from .._system._rows import position_rows
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
-from ._batch import whole_run
 from ._integrate import vector_field
+from ._integrated import by_one_program, joined, parted
 from ._interned import interned
 
 # Of positions, to the size of the coordinates; what a projection that converges leaves is smaller by far.
@@ -108,58 +107,19 @@ def _with_contacts(
     return eqx.filter_jit(one_step)(model, layout, coefficients, t, tuple(y), dt)
 
 
-@final
-class _OneStep(dfx.AbstractStepSizeController):
-    """Has the first step be the whole run."""
-
-    def wrap(self, direction: Any) -> "_OneStep":
-        return self
-
-    def init(
-        self, terms: Any, t0: Any, t1: Any, y0: Any, dt0: Any, args: Any, func: Any, error_order: Any
-    ) -> Any:
-        return t0 + dt0, ()
-
-    def adapt_step_size(
-        self, t0: Any, t1: Any, y0: Any, y1_candidate: Any, args: Any, y_error: Any, error_order: Any,
-        controller_state: Any,
-    ) -> Any:  # fmt: skip
-        return True, t1, t1, False, (), dfx.RESULTS.successful
-
-
-_ONE_STEP = _OneStep()
-
-
 @eqx.filter_jit
 def _stepped(model: Model, solver: dfx.AbstractSolver, *state: Array) -> tuple[Array, Array]:
-    whole = whole_run(model, solver, _ONE_STEP, (state[1], state[2]), True, 1)
-    arrays, rest = eqx.partition((model, solver), eqx.is_array)
-    by_diffrax = lambda arrays, *state: _by_diffrax(*eqx.combine(arrays, rest), *state)
-    if whole is None:
-        return by_diffrax(arrays, *state)
-
-    def native(arrays: Any, t: Array, q: Array, v: Array, dt: Array) -> tuple[Array, Array]:
-        model, _ = eqx.combine(arrays, rest)
-        numbers, none = whole.numbers(model, _ONE_STEP, at_once=False), jnp.zeros(0, q.dtype)
-        ends = whole(numbers, (q, v), (t, t + dt, dt), none)
-        ended = ends.result == 0
-        return jnp.where(ended, ends.q[-1], jnp.nan), jnp.where(ended, ends.v[-1], jnp.nan)
-
-    @eqx.filter_custom_jvp
-    def run(*given: Any) -> tuple[Array, Array]:
-        return by_platform(native, by_diffrax, *given, on_gpu=whole.runs_on_gpu)
-
-    @run.def_jvp
-    def _(primals: Any, tangents: Any) -> Any:
-        # The value is the function's own: see `tests/test_rules.py` for what `vmap` makes of another one.
-        return run(*primals), eqx.filter_jvp(by_diffrax, primals, tangents)[1]
-
-    return run(arrays, *state)
+    static, arrays = parted((model, solver))
+    fn = lambda adjoint, arrays, *state: _by_diffrax(adjoint, *joined(static, arrays), *state)
+    return by_one_program(fn, None, dfx.DirectAdjoint(), arrays, *state)
 
 
-def _by_diffrax(model: Model, solver: Any, t: Array, q: Array, v: Array, dt: Array) -> tuple[Array, Array]:
-    if getattr(solver, "scan_kind", "") is None:  # a loop over the stages that both modes can differentiate
-        solver = eqx.tree_at(lambda s: s.scan_kind, solver, "bounded", is_leaf=lambda x: x is None)
+def _by_diffrax(
+    adjoint: dfx.AbstractAdjoint, model: Model, solver: Any, t: Array, q: Array, v: Array, dt: Array
+) -> tuple[Array, Array]:
+    if getattr(solver, "scan_kind", "") is None:  # what Diffrax's loop would choose for such an adjoint
+        kind = "lax" if isinstance(adjoint, dfx.ForwardMode) else "bounded"
+        solver = eqx.tree_at(lambda s: s.scan_kind, solver, kind, is_leaf=lambda x: x is None)
     terms = dfx.ODETerm(vector_field)  # pyright: ignore[reportArgumentType]
     solver = projected(solver) if model.stabilizer.projection_method is not None else solver
     end, y = t + dt, (q, v)

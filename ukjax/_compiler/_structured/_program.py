@@ -12,7 +12,7 @@ from .._foreign import kind_for, registered
 from ._differentiate import pull_back, push_forward
 from ._ir import Builder, Needed, Node, Operand, Region, as_text, is_float
 from ._llvm import ArrayOperand, write_function
-from ._trace import MATERIALIZED, Interpreter, Stored, Value, filled, type_of
+from ._trace import LONG, Interpreter, Stored, Value, filled, type_of
 
 _MOST = 200_000  # operations of a program: LLVM takes minutes for more
 
@@ -111,7 +111,7 @@ def program_of(closed: Any, is_operand: Callable[[Any], bool]) -> tuple[Program,
         if aval.size == 0:
             return filled(aval.shape, [])
         node = build.parameter(build.top, type_of(aval), aval.size)
-        if aval.size > MATERIALIZED:
+        if aval.size > LONG:
             return Stored(node, aval.shape)
         return filled(aval.shape, [build.load(node, i) for i in range(aval.size)])
 

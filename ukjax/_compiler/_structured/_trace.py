@@ -44,7 +44,7 @@ _WRITTEN_OUT = 400  # operations that a loop of known length may become; more st
 _MOST_PASSES = 64
 _SELECTED = 8  # entries up to which a place that is not known is found by comparing, not in memory
 _CARRIED = 40  # entries above which what a loop carries stays an array
-_LONG = 64  # entries of an array in memory above which an operation on it is a loop
+LONG = 64  # entries of an array in memory above which an operation on it is a loop
 _BRANCHES = 60  # operations up to which both sides of a branch are computed
 MATERIALIZED = 2_000
 """Entries of an array that become scalars; a larger one can only be indexed."""
@@ -211,7 +211,7 @@ class Interpreter:
             whole = len(inputs) == 1 and places.size == inputs[0].size
             if whole and isinstance(inputs[0], Stored) and np.array_equal(places, np.arange(places.size)):
                 outputs.append(Stored(inputs[0].node, shape))
-            elif places.size <= _LONG:
+            elif places.size <= LONG:
                 owner = np.searchsorted(starts, places, "right") - 1
                 outputs.append(
                     filled(
@@ -374,7 +374,7 @@ class Interpreter:
             function = functools.partial(REPLACED[name], **params)
             outputs = self.function(function, [v.aval for v in e.invars], inputs)
             return self._with_rule(e, inputs, outputs) if name in DIFFERENTIATED_BY_JAX else outputs
-        long = [isinstance(x, Stored) and x.size > _LONG for x in inputs]
+        long = [isinstance(x, Stored) and x.size > LONG for x in inputs]
         if any(long) and self._is_of_entries(name):
             return self._entry_by_entry(e, inputs)
         if long == [True] and name in _REDUCTIONS and e.outvars[0].aval.size == 1:
@@ -547,7 +547,7 @@ class Interpreter:
         consts, carry, columns = inputs[:fixed], inputs[fixed : fixed + kept], inputs[fixed + kept :]
         body, outs = core_jaxpr(p["jaxpr"]), [v.aval for v in e.outvars]
         index = lambda i: self.b.sub(length - 1, i, "int64") if p["reverse"] else i
-        if length * max(weight(body), 1) <= _WRITTEN_OUT or length <= 1:
+        if length * max(weight(body), 1) <= _WRITTEN_OUT and length <= _MOST_PASSES:
             rows_of = [self.scalars(x) for x in columns]
             collected: dict[int, list[Scalars]] = {}
             for i in range(length)[:: -1 if p["reverse"] else 1]:
