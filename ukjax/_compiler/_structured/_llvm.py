@@ -21,6 +21,7 @@ from ._ir import (
     Node,
     Operand,
     Region,
+    Subprogram,
     is_float,
     is_integer,
     is_number,
@@ -92,32 +93,77 @@ def write_function(
     - `params`: the nodes of the operands.
     - `width`: members side by side.
     """
-    return _Function(outputs, operands, results, params, width).text()
+    module, flat = _Module(width), [x for out in outputs for x in ([out] if isinstance(out, Node) else out)]
+    function = _Function(module, Needed(flat, values=True), flat)
+    return module.text(function.compute(outputs, operands, results, params))
+
+
+@final
+class _Module:
+    """What functions share.
+
+    - `width`: members side by side.
+    - `declared`: what they call of others, by name.
+    - `globals`: tables.
+    - `room`: bytes of memory that they use, each its own part: none runs within itself.
+    - `tapes`: where in it headers of growing arrays are.
+    """
+
+    def __init__(self, width: int):
+        self.width, self.room = width, 0
+        self.declared: dict[str, str] = {}
+        self.globals: list[str] = []
+        self.tapes = list[int]()
+        self._callees: dict[tuple[Subprogram, tuple[int, ...]], tuple[str, int]] = {}
+        self._functions: list[str] = []
+
+    def text(self, function: str) -> str:
+        declared = [f"declare {x}" for x in self.declared.values()]
+        return "\n".join([*declared, *self.globals, *self._functions, function])
+
+    def reserve(self, bytes: int) -> int:
+        """Where in memory there is room for so many bytes."""
+        offset, self.room = self.room, self.room + -(-bytes // 64) * 64
+        return offset
+
+    def reserve_tape(self) -> int:
+        """Where in memory there is room for a header of a growing array."""
+        self.tapes.append(self.room)
+        return self.reserve(16)
+
+    def callee(self, program: Subprogram, results: tuple[int, ...]) -> tuple[str, int]:
+        """The name of the function of some results of a sub-program, and where in memory it leaves them."""
+        key = program, results
+        if key not in self._callees:
+            chosen = [program.results[k] for k in results]
+            place = self.reserve(max(len(results), 1) * self.width * 8)
+            name = f"@callee{len(self._callees)}"
+            self._callees[key] = name, place
+            function = _Function(self, program.needed(results, values=True), chosen)
+            self._functions.append(function.subprogram(name, program, results, place))
+        return self._callees[key]
 
 
 @final
 class _Function:
-    def __init__(
-        self,
-        outputs: Sequence[Any],
-        operands: Sequence[ArrayOperand],
-        results: Sequence[ArrayOperand],
-        params: Sequence[Node],
-        width: int,
-    ):
-        self.width, self.lines, self._count = width, list[str](), 0
+    """Writes one function.
+
+    **Arguments:**
+
+    - `module`: what it shares with others.
+    - `needed`: what it computes.
+    - `flat`: what it gives.
+    """
+
+    def __init__(self, module: _Module, needed: Needed, flat: Sequence[Operand]):
+        self.module, self.width, self.lines, self._count = module, module.width, list[str](), 0
         self.block, self.mask = "entry", ""
         self.names: dict[Any, str] = {}
         self.places: dict[Node, _Place] = {}
-        self.declared: dict[str, str] = {}
-        self.globals: list[str] = []
-        self.room = 0  # bytes of arrays in memory
-        self.tapes = list[str]()  # headers of growing arrays
+        self.declared = module.declared
         self.turned: dict[tuple[str, str], Any] = {}
-        flat = [x for out in outputs for x in ([out] if isinstance(out, Node) else out)]
-        self.needed = Needed(flat, values=True)
+        self.needed = needed
         self._note_uses(flat)
-        self._outputs, self._operands, self._results, self._params = outputs, operands, results, params
 
     # --- writing
 
@@ -178,10 +224,17 @@ class _Function:
 
     # --- the whole
 
-    def text(self) -> str:
+    def compute(
+        self,
+        outputs: Sequence[Any],
+        operands: Sequence[ArrayOperand],
+        results: Sequence[ArrayOperand],
+        params: Sequence[Node],
+    ) -> str:
+        """The text of the function that computes a program for all members, block by block."""
         given = [
-            *(f"ptr noalias %out{i}" for i in range(len(self._results))),
-            *(f"ptr noalias %in{i}" for i in range(len(self._operands))),
+            *(f"ptr noalias %out{i}" for i in range(len(results))),
+            *(f"ptr noalias %in{i}" for i in range(len(operands))),
         ]
         head, body, done = "members", "block", "done"
         self.begin("run")
@@ -197,14 +250,14 @@ class _Function:
             self.do(f"%first = select i1 {over}, i64 {last}, i64 %at")
         else:
             self.do("%first = add i64 %at, 0")
-        for i, (operand, node) in enumerate(zip(self._operands, self._params, strict=True)):
+        for i, (operand, node) in enumerate(zip(operands, params, strict=True)):
             shift = "0" if operand.shared else "%first"
             pointer = self(f"getelementptr {stored_type(operand.type)}, ptr %in{i}, i64 {shift}")
             self.places[node] = _Place(
                 pointer, "1" if operand.shared else "%count", 0 if operand.shared else 1, own=False
             )
         self.nodes(self.needed.outermost)
-        for i, (out, result) in enumerate(zip(self._outputs, self._results, strict=True)):
+        for i, (out, result) in enumerate(zip(outputs, results, strict=True)):
             pointer = self(f"getelementptr {stored_type(result.type)}, ptr %out{i}, i64 %first")
             place = _Place(pointer, "%count", 1, own=True)
             if isinstance(out, Node):
@@ -215,31 +268,61 @@ class _Function:
         self.do("br label %last")
         self.lines += ["last:", f"  %next = add i64 %at, {self.width}", f"  br label %{head}", f"{done}:"]
         first = []
-        if self.room:
-            first = [f"  %room = call ptr @malloc(i64 {self.room})"]
+        if self.module.room:
+            first = [f"  %room = call ptr @malloc(i64 {self.module.room})"]
             self.declared["malloc"], self.declared["free"] = "ptr @malloc(i64)", "void @free(ptr)"
-            for offset in self.tapes:
+            for offset in self.module.tapes:
                 first += [
                     f"  %tape{offset} = getelementptr i8, ptr %room, i64 {offset}",
                     f"  store ptr null, ptr %tape{offset}",
                     f"  %tape{offset}.size = getelementptr i8, ptr %tape{offset}, i64 8",
                     f"  store i64 0, ptr %tape{offset}.size",
                 ]
-            for offset in self.tapes:
+            for offset in self.module.tapes:
                 p = self(f"load ptr, ptr %tape{offset}")
                 self.do(f"call void @free(ptr {p})")
             self.do("call void @free(ptr %room)")
         self.do("ret void")
-        first.append("  br label %run")
-        lines = "\n".join(["entry:", *first, *self.lines])
-        declared = "\n".join(f"declare {x}" for x in self.declared.values())
-        return "\n".join(
-            [
-                declared,
-                *self.globals,
-                f"define void @compute(i64 %count, {', '.join(given)}) {{\n{lines}\n}}\n",
-            ]
-        )
+        lines = "\n".join(["entry:", *first, "  br label %run", *self.lines])
+        return f"define void @compute(i64 %count, {', '.join(given)}) {{\n{lines}\n}}\n"
+
+    def subprogram(self, name: str, program: Subprogram, results: tuple[int, ...], place: int) -> str:
+        """The text of a function of some results of a sub-program, which takes numbers and leaves its own in memory."""
+        given = ["ptr %room"]
+        if self.width > 1:
+            self.mask = "%mask"
+            given.append(f"{self.lanes('i1')} %mask")
+        for i in program.given(results, values=True):
+            param = program.region.params[i]
+            self.names[param] = f"%given{i}"
+            given.append(f"{self.vector(param.type)} %given{i}")
+        self.nodes(self.needed.outermost)
+        for i, k in enumerate(results):
+            x = program.results[k]
+            at = _Place(self.at(place + i * 8 * self.width), str(self.width), 1, own=True)
+            self.write(at, "0", self.names[x], x.type)
+        lines = "\n".join(["entry:", *self.lines, "  ret void"])
+        return f"define internal void {name}({', '.join(given)}) {{\n{lines}\n}}\n"
+
+    def call(self, node: Node) -> None:
+        """Calls the function of a sub-program."""
+        program, results = node.data, self.needed.results(node)
+        name, place = self.module.callee(program, results)
+        given = ["ptr %room"]
+        if self.width > 1:
+            given.append(f"{self.lanes('i1')} {self.mask or self.constant(True, 'bool')}")
+        for i in program.given(results, values=True):
+            t = program.region.params[i].type
+            given.append(f"{self.vector(t)} {self.value(node.args[i], t)}")
+        self.do(f"call void {name}({', '.join(given)})")
+        order = {k: i for i, k in enumerate(results)}
+        for out in self.needed.outputs[node]:
+            at = self.at(place + order[out.data] * 8 * self.width)
+            self.names[out] = self.read(_Place(at, str(self.width), 1, own=False), "0", out.type)
+
+    def at(self, offset: int) -> str:
+        """A place in memory."""
+        return self(f"getelementptr i8, ptr %room, i64 {offset}")
 
     # --- memory
 
@@ -285,14 +368,10 @@ class _Function:
     def allocate(self, t: str, size: int) -> _Place:
         """Room for an array of each member."""
         if size == GROWING:
-            offset = self.room
-            self.room += 16
-            self.tapes.append(str(offset))
-            header = self(f"getelementptr i8, ptr %room, i64 {offset}")
+            header = self.at(self.module.reserve_tape())
             return _Place("", str(self.width), 1, own=True, header=header)
-        offset, bytes = self.room, max(size, 1) * self.width * np.dtype(t).itemsize
-        self.room += -(-bytes // 64) * 64
-        return _Place(self(f"getelementptr i8, ptr %room, i64 {offset}"), str(self.width), 1, own=True)
+        offset = self.module.reserve(max(size, 1) * self.width * np.dtype(t).itemsize)
+        return _Place(self.at(offset), str(self.width), 1, own=True)
 
     def address(self, place: _Place, index: str, t: str) -> str:
         """Where an entry of the first member is."""
@@ -403,6 +482,8 @@ class _Function:
                 self.loop(node)
             elif node.op == "branch":
                 self.branch(node)
+            elif node.op == "call":
+                self.call(node)
             elif node.size is not None:
                 self.array(node)
             elif node.op == "load":
@@ -430,9 +511,9 @@ class _Function:
             self.store(node)
 
     def table(self, node: Node) -> _Place:
-        kind, name = stored_type(node.type), f"@table{node.number}"
+        kind, name = stored_type(node.type), f"@table{len(self.module.globals)}"
         entries = ", ".join(f"{kind} {literal(x, node.type)}" for x in node.data[0])
-        self.globals.append(f"{name} = internal constant [{node.size} x {kind}] [{entries}]")
+        self.module.globals.append(f"{name} = internal constant [{node.size} x {kind}] [{entries}]")
         return _Place(name, "1", 0, own=False)
 
     def load(self, node: Node) -> None:
