@@ -368,7 +368,7 @@ class Builder:
         self.top = Region(0)
         self.region = self.top  # of what is being made now
         self._known: dict[tuple, Node] = {}
-        self._count, self._most = 0, most
+        self.count, self._most = 0, most  # of nodes made so far
 
     def node(self, op: str, type: str, *args: Any, data: Any = None, size: int | None = None) -> Node:
         """A node as it stands, or the one made before of the same operands."""
@@ -380,14 +380,14 @@ class Builder:
         return node
 
     def _new(self, op: str, args: tuple, type: str, data: Any, size: int | None) -> Node:
-        self._count += 1
-        if self._count > self._most:
+        self.count += 1
+        if self.count > self._most:
             raise Untranslatable(f"it takes more than {self._most:,} operations, too many to write out")
         region = self.top
         for x in args:
             if x.__class__ is Node and x.region.depth > region.depth:
                 region = x.region
-        return Node(op, args, type, data, region, self._count, size)
+        return Node(op, args, type, data, region, self.count, size)
 
     def another(self) -> "Builder":
         """A builder of a program by itself, of as many nodes at most."""
@@ -397,8 +397,8 @@ class Builder:
 
     def parameter(self, region: Region, type: str, size: int | None = None) -> Node:
         """A new value that a region is given."""
-        self._count += 1
-        node = Node("parameter", (), type, len(region.params), region, self._count, size)
+        self.count += 1
+        node = Node("parameter", (), type, len(region.params), region, self.count, size)
         region.params.append(node)
         return node
 
@@ -410,12 +410,12 @@ class Builder:
     def _control(
         self, op: str, args: Sequence[Operand], body: Any, types: Sequence[tuple[str, int | None]]
     ) -> list[Node]:
-        self._count += 1
-        node = Node(op, tuple(args), "", body, self.region, self._count, None)
+        self.count += 1
+        node = Node(op, tuple(args), "", body, self.region, self.count, None)
         outputs = []
         for k, (type, size) in enumerate(types):
-            self._count += 1
-            outputs.append(Node("output", (node,), type, k, self.region, self._count, size))
+            self.count += 1
+            outputs.append(Node("output", (node,), type, k, self.region, self.count, size))
         return outputs
 
     def loop(
@@ -710,8 +710,8 @@ class Builder:
         """An array of zeros as large as another."""
         if array.size != GROWING:
             return self.fill(zero(array.type), array.size, array.type)
-        self._count += 1
-        return Node("zeros_like", (array,), array.type, None, self.region, self._count, GROWING)
+        self.count += 1
+        return Node("zeros_like", (array,), array.type, None, self.region, self.count, GROWING)
 
     def fill(self, value: Operand, size: int, t: str) -> Node:
         """An array of equal entries."""
@@ -719,8 +719,8 @@ class Builder:
 
     def tape(self, t: str) -> Node:
         """An array without entries that grows as it is stored to; each a new one."""
-        self._count += 1
-        return Node("tape", (), t, None, self.region, self._count, GROWING)
+        self.count += 1
+        return Node("tape", (), t, None, self.region, self.count, GROWING)
 
 
 def zero(t: str) -> Number:

@@ -41,7 +41,8 @@ from ._ir import (
 Scalars = np.ndarray
 """An array of operands, of dtype object."""
 
-_WRITTEN_OUT = 400  # operations that a loop of known length may become; more stay a loop
+_WRITTEN_OUT = 5_000  # operations that a loop may become whose number of passes is found as it is traced
+_SHORT = 400  # operations that a scan may become; more stay a loop
 _MOST_PASSES = 64
 _SELECTED = 8  # entries up to which a place that is not known is found by comparing, not in memory
 _CARRIED = 40  # entries above which what a loop carries stays an array
@@ -129,7 +130,7 @@ def weight(jaxpr: Any) -> int:
         name = equation.primitive.name
         inner = [core_jaxpr(x) for x in _jaxprs(equation.params)]
         if inner:
-            total += sum(map(weight, inner)) + (_WRITTEN_OUT if name == "while" else 0)
+            total += sum(map(weight, inner)) + (_SHORT if name == "while" else 0)
         elif name == "dot_general":
             axes = equation.params["dimension_numbers"][0][0]
             shape = equation.invars[0].aval.shape
@@ -531,14 +532,16 @@ class Interpreter:
         )
 
     def _write_out(self, each: int, first: list[Value], goes_on: Any, advance: Any) -> list[Value] | None:
-        """The passes of a loop one after the other, if they are few and their number is known."""
-        most = min(_WRITTEN_OUT // max(each, 1), _MOST_PASSES)
-        if most == 0 or not is_number(goes_on(first)):
+        """The passes of a loop one after the other, if their number is known and they are short once written out.
+
+        How short is not known before: constants fold, as the zeros of a tableau do.
+        """
+        if each > _WRITTEN_OUT:
             return None
-        state = first
-        for _ in range(most + 1):
+        state, most = first, self.b.count + _WRITTEN_OUT
+        for _ in range(_MOST_PASSES + 1):
             go = goes_on(state)
-            if not is_number(go):
+            if not is_number(go) or self.b.count > most:
                 return None
             if not go:
                 return state
@@ -611,7 +614,7 @@ class Interpreter:
         consts, carry, columns = inputs[:fixed], inputs[fixed : fixed + kept], inputs[fixed + kept :]
         body, outs = core_jaxpr(p["jaxpr"]), [v.aval for v in e.outvars]
         index = lambda i: self.b.sub(length - 1, i, "int64") if p["reverse"] else i
-        if length * max(weight(body), 1) <= _WRITTEN_OUT and length <= _MOST_PASSES:
+        if length * max(weight(body), 1) <= _SHORT and length <= _MOST_PASSES:
             rows_of = [self.scalars(x) for x in columns]
             collected: dict[int, list[Scalars]] = {}
             for i in range(length)[:: -1 if p["reverse"] else 1]:
@@ -1376,8 +1379,8 @@ def _repeat(b: Builder, program: Any, inputs: list[Operand], t: str) -> list[Ope
         ]
         return more, again
 
-    start = _inline(b, program.once, [*inputs, *[0.0] * size], t)
-    return list(b.loop([1, *start], [("int64", None), *[(t, None)] * count], step)[1:])
+    start = [1.0 if i == flag else 0.0 for i in range(count)]
+    return list(b.loop([0, *start], [("int64", None), *[(t, None)] * count], step)[1:])
 
 
 def _platform(interpreter: Interpreter, e: Any, inputs: list[Scalars]) -> Scalars:
