@@ -179,6 +179,8 @@ class Interpreter:
             return x
         if x.size and not any(x.strides) and is_number(x.flat[0]):
             return Stored(self.b.fill(x.flat[0], x.size, t), x.shape)
+        if x.size > LONG and x.strides[0] == 0:
+            return self._repeat_row(x, t)
         flat = x.reshape(-1)
         first = flat[0] if x.size else 0
         if (
@@ -192,6 +194,24 @@ class Interpreter:
         ):
             return Stored(first.args[0], x.shape)
         return Stored(self.b.pack(flat.tolist(), t), x.shape)
+
+    def _repeat_row(self, x: Scalars, t: str) -> Stored:
+        """An array in memory whose rows are all the same."""
+        row = x[:1].reshape(-1).tolist()
+
+        def step(carried: Sequence[Any]) -> Any:
+            start, array = carried
+
+            def write() -> list[Operand]:
+                node = array
+                for k, y in enumerate(row):
+                    node = self.b.store(node, self.b.add(start, k, "int64"), y)
+                return [self.b.add(start, len(row), "int64"), node]
+
+            return self.b.compare("lt", start, x.size, "int64"), write
+
+        carried = [("int64", None), (t, x.size)]
+        return Stored(self.b.loop([0, self.b.fill(zero(t), x.size, t)], carried, step)[1], x.shape)
 
     def tabulate(
         self, shape: tuple[int, ...], t: str, entry: Callable[[Operand], Operand], into: Any = None
@@ -835,6 +855,8 @@ class Interpreter:
         return filled(sizes, self._read(x, t, start, self._offsets(x.shape, sizes)))
 
     def _dynamic_update_slice(self, e: Any, inputs: list[Value]) -> Value:
+        if e.invars[1].aval.shape == e.outvars[0].aval.shape:  # a start is moved so that the update fits
+            return inputs[1]
         x, update, t = inputs[0], self.scalars(inputs[1]), type_of(e.outvars[0].aval)
         starts = [self.scalars(s)[()] for s in inputs[2:]]
         start = self._flat_start(
