@@ -304,7 +304,7 @@ def limited(limit: float) -> Iterator[None]:
         done.set()
 
 
-def later_times(job: Job, first: float) -> Iterator[float]:
+def later_times(job: Job) -> Iterator[float]:
     """Seconds of the next calls, above those of what runs beside."""
     total = 0.0
     for _ in range(CALLS):
@@ -337,7 +337,7 @@ def measure(name: str, limit: float) -> None:
         with limited(limit):
             if job.beside:
                 seconds(job.beside)
-            times = list(later_times(job, known["first"]))
+            times = list(later_times(job))
         known |= {"second": times[0], "later": statistics.median(times)}
     except Exception as error:  # of any kind: it is what the job comes to
         known["error"] = f"{type(error).__name__}: {error}".partition("\n")[0]
@@ -354,24 +354,18 @@ def measured_apart(name: str, limit: float) -> dict[str, Any]:
     lines = [json.loads(x) for x in done.stdout.splitlines() if x.startswith("{")]
     known = lines[-1] if lines else {}
     if done.returncode:
-        known["error"] = (done.stderr.strip().splitlines() or [f"the process ended with {done.returncode}"])[
-            -1
-        ]
+        last = done.stderr.strip().splitlines()[-1:] or [f"the process ended with {done.returncode}"]
+        known["error"] = last[0]
     return known if "later" in known else {"error": f"none in {limit:g} s"} | known
 
 
 # --- Tables
 
 
-KINDS = "first", "second", "later"
-
-
-def figure(known: dict[str, Any] | None, kind: str) -> str:
-    """Of the first result [s], or of later ones [ms]; or why there is none."""
-    if known is None:
-        return ""
+def figure(known: dict[str, Any], kind: str) -> str:
+    """Of the first result [s], or of later ones [ms]; nothing where there is none."""
     if kind not in known:
-        return known["error"]
+        return ""
     return f"{known[kind]:.2f} s" if kind == "first" else f"{1e3 * known[kind]:.3g} ms"
 
 
@@ -383,11 +377,11 @@ def compared(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
         for kind, goal in (("first", job.first), ("later", job.later)):
             if goal is None:
                 continue
-            old, new = before.get(name), now.get(name)
-            ratio = f"{new[kind] / old[kind]:.2f}" if old and new and kind in old and kind in new else ""
-            aim = figure({kind: goal}, kind)
-            title = name if kind == "first" or job.first is None else f"{name}, later calls"
-            yield f"| {title} | {figure(old, kind)} | {figure(new, kind)} | {aim} | {ratio} |"
+            both = before.get(name, {}), now.get(name, {})
+            cells = [figure(x, kind) or x.get("error", "") for x in both]
+            ratio = f"{both[1][kind] / both[0][kind]:.2f}" if all(kind in x for x in both) else ""
+            title = name if kind == "first" else f"{name}, later calls"
+            yield f"| {title} | {' | '.join(cells)} | {figure({kind: goal}, kind)} | {ratio} |"
 
 
 def main() -> None:
@@ -410,13 +404,15 @@ def main() -> None:
     # Byte code, as pip makes it of an installed package.
     compileall.compile_dir(Path(uk.__file__).parent, quiet=1)
     kept = json.loads(options.write.read_text()) if options.write and options.write.exists() else {}
-    print(f"float64, processor time. {machine()}\n\n| job | first | second | later |\n|---|---|---|---|")
+    print(f"float64, processor time. {machine()}\n")
+    print("| job | first | second | later | error |\n|---|---|---|---|---|")
     for name in options.only:
         if name not in kept:
             kept[name] = measured_apart(name, options.limit)
             if options.write:
                 options.write.write_text(json.dumps(kept, indent=1) + "\n")
-        print(f"| {name} | {' | '.join(figure(kept[name], x) for x in KINDS)} |", flush=True)
+        cells = [*(figure(kept[name], x) for x in ("first", "second", "later")), kept[name].get("error", "")]
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":
