@@ -62,6 +62,11 @@ SHORT: dict[str, list[str] | None] = {
     "benchmarks/contact_order.py": ["--only", "a block slides to its stop"],
     "benchmarks/contact_problems.py": [],
     "benchmarks/contact_starts.py": ["--starts", "8", "--only", "box"],
+    "benchmarks/first_results.py": [
+        "--only",
+        "a pendulum for 1 s",
+        "a four-bar from Python, above the compiled run",
+    ],
     "benchmarks/gpu.py": None,
     "benchmarks/gpu_static.py": ["pendulum", "--cards", "sm_90"],
     "benchmarks/growth.py": ["--sizes", "1", "2", "--batches", "1"],
