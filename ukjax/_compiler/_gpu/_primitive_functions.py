@@ -51,7 +51,9 @@ class _Number:
         return self._apply("fmul", self, y)
 
     def __truediv__(self, y: "_Number | float") -> "_Number":
-        return self._apply("fdiv", self, y)
+        return _Number(
+            self.w, self.w(f"call double @quotient(double {self._of(self)}, double {self._of(y)})")
+        )
 
     def __neg__(self) -> "_Number":
         return _Number(self.w, self.w(f"fneg double {self.name}"))

@@ -8,8 +8,8 @@ Arrays in memory are changed in place where nothing reads their former entries a
 
 import math
 import struct
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, final
 
 import numpy as np
 
@@ -60,7 +60,7 @@ class ArrayOperand(NamedTuple):
     shared: bool
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """Where an array is: entry i of member m at `pointer` + (i * stride + m * lane) entries.
 
     - `stride`: between entries, a number or a name.
@@ -81,38 +81,180 @@ def write_function(
     operands: Sequence[ArrayOperand],
     results: Sequence[ArrayOperand],
     params: Sequence[Node],
-    width: int,
-) -> str:
-    """The text of `compute(members, results..., operands...)`, and what it declares.
+    machine: "Machine",
+) -> tuple[str, frozenset[str]]:
+    """The text of `compute(..., members, results..., operands...)`, and the functions of C that it calls.
 
     **Arguments:**
 
     - `outputs`: of each result its entries, or its array.
     - `operands`, `results`: what is given and taken.
     - `params`: the nodes of the operands.
-    - `width`: members side by side.
+    - `machine`: what it is for, whose own parameters come first.
     """
-    return _Function(outputs, operands, results, params, width).text()
+    function = Function(outputs, operands, results, params, machine)
+    return function.text(), frozenset(function.called)
+
+
+def write_scalar_function(
+    name: str, params: Sequence[Node], output: Operand, machine: "Machine"
+) -> tuple[str, frozenset[str]]:
+    """The text of a function of scalars that calls others, and those of C that it calls; all are of one type."""
+    function = Function([(output,)], (), (), params, machine)
+    function.names.update({p: f"%in{i}" for i, p in enumerate(params)})
+    function.nodes(function.needed.outermost)
+    t = params[0].type
+    kind, value = scalar_type(t), function.value(output, t)
+    given = ", ".join(f"{kind} %in{i}" for i in range(len(params)))
+    body = "\n".join(["entry:", *function.lines, f"  ret {kind} {value}"])
+    return f"define internal {kind} @{name}({given}) {{\n{body}\n}}", frozenset(function.called)
+
+
+class Machine(Protocol):
+    """What a function is written for.
+
+    - `width`: members side by side.
+    - `contracts`: whether a product and a sum may be rounded once.
+    - `library`: whether the functions of C are there; else whoever takes the text adds them.
+    - `functions`: operations on reals that are calls in place of instructions, and what they call.
+    - `parameters`: of `compute`, before the number of members.
+    - `first`, `step`: the member that a call begins with, and how far it is to the next.
+    """
+
+    width: int
+    contracts: bool
+    library: bool
+    functions: Mapping[str, str]
+    parameters: str
+    first: str
+    step: str
+
+    def allocate(self, f: "Function", t: str, size: int) -> Place:
+        """Room for an array of each member."""
+        ...
+
+    def grow(self, f: "Function", place: Place, index: str, t: str) -> None:
+        """Has a growing array hold an entry."""
+        ...
+
+    def clear(self, f: "Function", place: Place, like: Place, t: str) -> None:
+        """Has a growing array be zero wherever another has entries."""
+        ...
+
+    def enter(self, f: "Function") -> list[str]:
+        """What comes before all members."""
+        ...
+
+    def leave(self, f: "Function", results: Sequence[ArrayOperand]) -> None:
+        """What follows a member whose results were written."""
+        ...
+
+    def exit(self, f: "Function") -> None:
+        """What follows the last member."""
+        ...
 
 
 @final
-class _Function:
+class Lanes:
+    """A CPU's vectors: arrays are on the heap, all in one piece but for those that grow."""
+
+    contracts, library, parameters, first = False, True, "", "0"
+
+    def __init__(self, width: int):
+        self.width, self.step, self.functions = width, str(width), dict[str, str]()
+        self._room = 0  # bytes of arrays in memory
+        self._tapes = list[str]()  # headers of growing arrays
+
+    def allocate(self, f: "Function", t: str, size: int) -> Place:
+        if size == GROWING:
+            offset = self._room
+            self._room += 16
+            self._tapes.append(str(offset))
+            header = f(f"getelementptr i8, ptr %room, i64 {offset}")
+            return Place("", str(self.width), 1, own=True, header=header)
+        offset, bytes = self._room, max(size, 1) * self.width * np.dtype(t).itemsize
+        self._room += -(-bytes // 64) * 64
+        return Place(f(f"getelementptr i8, ptr %room, i64 {offset}"), str(self.width), 1, own=True)
+
+    def grow(self, f: "Function", place: Place, index: str, t: str) -> None:
+        sizes = f(f"getelementptr i8, ptr {place.header}, i64 8")
+        size = f(f"load i64, ptr {sizes}")
+        full, more, after = f(f"icmp sge i64 {index}, {size}"), *f.labels("more", "after")
+        f.do(f"br i1 {full}, label %{more}, label %{after}")
+        f.begin(more)
+        new = wanted_size(f, size, index)
+        f.do(f"store i64 {new}, ptr {sizes}")
+        bytes = self.width * np.dtype(t).itemsize
+        old, room = f(f"load ptr, ptr {place.header}"), f(f"mul i64 {new}, {bytes}")
+        f.declared["realloc"] = "ptr @realloc(ptr, i64)"
+        moved = f(f"call ptr @realloc(ptr {old}, i64 {room})")
+        f.do(f"store ptr {moved}, ptr {place.header}")
+        begin, length = f(f"mul i64 {size}, {bytes}"), f(f"sub i64 {new}, {size}")
+        rest = f(f"getelementptr i8, ptr {moved}, i64 {begin}")
+        f.declared["llvm.memset.p0.i64"] = "void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
+        length = f(f"mul i64 {length}, {bytes}")
+        f.do(f"call void @llvm.memset.p0.i64(ptr {rest}, i8 0, i64 {length}, i1 0)")
+        f.do(f"br label %{after}")
+        f.begin(after)
+
+    def clear(self, f: "Function", place: Place, like: Place, t: str) -> None:
+        sizes = f(f"getelementptr i8, ptr {like.header}, i64 8")
+        last = f(f"sub i64 {f(f'load i64, ptr {sizes}')}, 1")
+        self.grow(f, place, last, t)
+        size = f(f"load i64, ptr {f(f'getelementptr i8, ptr {place.header}, i64 8')}")
+        bytes = f(f"mul i64 {size}, {self.width * np.dtype(t).itemsize}")
+        pointer = f(f"load ptr, ptr {place.header}")
+        f.do(f"call void @llvm.memset.p0.i64(ptr {pointer}, i8 0, i64 {bytes}, i1 0)")
+
+    def enter(self, f: "Function") -> list[str]:
+        if not self._room:
+            return []
+        lines = [f"  %room = call ptr @malloc(i64 {self._room})"]
+        f.declared["malloc"], f.declared["free"] = "ptr @malloc(i64)", "void @free(ptr)"
+        for offset in self._tapes:
+            lines += [
+                f"  %tape{offset} = getelementptr i8, ptr %room, i64 {offset}",
+                f"  store ptr null, ptr %tape{offset}",
+                f"  %tape{offset}.size = getelementptr i8, ptr %tape{offset}, i64 8",
+                f"  store i64 0, ptr %tape{offset}.size",
+            ]
+        return lines
+
+    def leave(self, f: "Function", results: Sequence[ArrayOperand]) -> None:
+        pass
+
+    def exit(self, f: "Function") -> None:
+        for offset in self._tapes:
+            p = f(f"load ptr, ptr %tape{offset}")
+            f.do(f"call void @free(ptr {p})")
+        if self._room:
+            f.do("call void @free(ptr %room)")
+
+
+def wanted_size(f: "Function", size: str, index: str) -> str:
+    """How many entries a growing array is to have that has no place for one: twice as many, or some beyond that one."""
+    twice, needed = f(f"mul i64 {size}, 2"), f(f"add i64 {index}, 64")
+    bigger = f(f"icmp sgt i64 {twice}, {needed}")
+    return f(f"select i1 {bigger}, i64 {twice}, i64 {needed}")
+
+
+@final
+class Function:
     def __init__(
         self,
         outputs: Sequence[Any],
         operands: Sequence[ArrayOperand],
         results: Sequence[ArrayOperand],
         params: Sequence[Node],
-        width: int,
+        machine: Machine,
     ):
-        self.width, self.lines, self._count = width, list[str](), 0
+        self.machine, self.width, self.lines, self._count = machine, machine.width, list[str](), 0
         self.block, self.mask = "entry", ""
         self.names: dict[Any, str] = {}
-        self.places: dict[Node, _Place] = {}
+        self.places: dict[Node, Place] = {}
         self.declared: dict[str, str] = {}
+        self.called = set[str]()  # functions of C
         self.globals: list[str] = []
-        self.room = 0  # bytes of arrays in memory
-        self.tapes = list[str]()  # headers of growing arrays
         self.turned: dict[tuple[str, str], Any] = {}
         flat = [x for out in outputs for x in ([out] if isinstance(out, Node) else out)]
         self.needed = Needed(flat, values=True)
@@ -187,7 +329,7 @@ class _Function:
         self.begin("run")
         self.do(f"br label %{head}")
         self.lines.append(f"{head}:")
-        self.do("%at = phi i64 [0, %run], [%next, %last]")
+        self.do(f"%at = phi i64 [{self.machine.first}, %run], [%next, %last]")
         self.do("%any = icmp ult i64 %at, %count")
         self.do(f"br i1 %any, label %{body}, label %{done}")
         self.begin(body)
@@ -200,46 +342,28 @@ class _Function:
         for i, (operand, node) in enumerate(zip(self._operands, self._params, strict=True)):
             shift = "0" if operand.shared else "%first"
             pointer = self(f"getelementptr {stored_type(operand.type)}, ptr %in{i}, i64 {shift}")
-            self.places[node] = _Place(
+            self.places[node] = Place(
                 pointer, "1" if operand.shared else "%count", 0 if operand.shared else 1, own=False
             )
         self.nodes(self.needed.outermost)
         for i, (out, result) in enumerate(zip(self._outputs, self._results, strict=True)):
             pointer = self(f"getelementptr {stored_type(result.type)}, ptr %out{i}, i64 %first")
-            place = _Place(pointer, "%count", 1, own=True)
+            place = Place(pointer, "%count", 1, own=True)
             if isinstance(out, Node):
                 self.copy(self.places[out], place, result.type, result.size, "")
             else:
                 for k, x in enumerate(out):
                     self.write(place, str(k), self.value(x, result.type), result.type)
         self.do("br label %last")
-        self.lines += ["last:", f"  %next = add i64 %at, {self.width}", f"  br label %{head}", f"{done}:"]
-        first = []
-        if self.room:
-            first = [f"  %room = call ptr @malloc(i64 {self.room})"]
-            self.declared["malloc"], self.declared["free"] = "ptr @malloc(i64)", "void @free(ptr)"
-            for offset in self.tapes:
-                first += [
-                    f"  %tape{offset} = getelementptr i8, ptr %room, i64 {offset}",
-                    f"  store ptr null, ptr %tape{offset}",
-                    f"  %tape{offset}.size = getelementptr i8, ptr %tape{offset}, i64 8",
-                    f"  store i64 0, ptr %tape{offset}.size",
-                ]
-            for offset in self.tapes:
-                p = self(f"load ptr, ptr %tape{offset}")
-                self.do(f"call void @free(ptr {p})")
-            self.do("call void @free(ptr %room)")
+        self.machine.leave(self, self._results)
+        step = self.machine.step
+        self.lines += ["last:", f"  %next = add i64 %at, {step}", f"  br label %{head}", f"{done}:"]
+        self.machine.exit(self)
         self.do("ret void")
-        first.append("  br label %run")
-        lines = "\n".join(["entry:", *first, *self.lines])
+        lines = "\n".join(["entry:", *self.machine.enter(self), "  br label %run", *self.lines])
         declared = "\n".join(f"declare {x}" for x in self.declared.values())
-        return "\n".join(
-            [
-                declared,
-                *self.globals,
-                f"define void @compute(i64 %count, {', '.join(given)}) {{\n{lines}\n}}\n",
-            ]
-        )
+        head = f"{self.machine.parameters}i64 %count, {', '.join(given)}"
+        return "\n".join([declared, *self.globals, f"define void @compute({head}) {{\n{lines}\n}}\n"])
 
     # --- memory
 
@@ -282,19 +406,11 @@ class _Function:
         """Whether an array's place is free once a node has read it."""
         return self.places[array].own and array.region is by.region and self.last_use[array] <= by.number
 
-    def allocate(self, t: str, size: int) -> _Place:
+    def allocate(self, t: str, size: int) -> Place:
         """Room for an array of each member."""
-        if size == GROWING:
-            offset = self.room
-            self.room += 16
-            self.tapes.append(str(offset))
-            header = self(f"getelementptr i8, ptr %room, i64 {offset}")
-            return _Place("", str(self.width), 1, own=True, header=header)
-        offset, bytes = self.room, max(size, 1) * self.width * np.dtype(t).itemsize
-        self.room += -(-bytes // 64) * 64
-        return _Place(self(f"getelementptr i8, ptr %room, i64 {offset}"), str(self.width), 1, own=True)
+        return self.machine.allocate(self, t, size)
 
-    def address(self, place: _Place, index: str, t: str) -> str:
+    def address(self, place: Place, index: str, t: str) -> str:
         """Where an entry of the first member is."""
         pointer = self(f"load ptr, ptr {place.header}") if place.header else place.pointer
         if index.isdigit() and place.stride.isdigit():
@@ -304,7 +420,7 @@ class _Function:
         offset = index if place.stride == "1" else self(f"mul i64 {index}, {place.stride}")
         return self(f"getelementptr {stored_type(t)}, ptr {pointer}, i64 {offset}")
 
-    def read(self, place: _Place, index: str, t: str) -> str:
+    def read(self, place: Place, index: str, t: str) -> str:
         """An entry of all members, at the same place of each."""
         address, kind = self.address(place, index, t), stored_type(t)
         if place.lane == 0:
@@ -313,7 +429,7 @@ class _Function:
             value = self(f"load {self.lanes(kind)}, ptr {address}, align {np.dtype(t).itemsize}")
         return self.truth(value) if t == "bool" else value
 
-    def write(self, place: _Place, index: str, value: str, t: str, mask: str = "") -> None:
+    def write(self, place: Place, index: str, value: str, t: str, mask: str = "") -> None:
         """Stores an entry of all members, at the same place of each."""
         kind = self.lanes(stored_type(t))
         if mask:
@@ -322,7 +438,7 @@ class _Function:
             value = self(f"zext {self.lanes('i1')} {value} to {kind}")
         self.do(f"store {kind} {value}, ptr {self.address(place, index, t)}, align {np.dtype(t).itemsize}")
 
-    def _addresses(self, place: _Place, index: str, t: str) -> str:
+    def _addresses(self, place: Place, index: str, t: str) -> str:
         """Where the entries are that each member asks for."""
         pointer = self(f"load ptr, ptr {place.header}") if place.header else place.pointer
         many = self.lanes("i64")
@@ -337,7 +453,7 @@ class _Function:
             offset = self(f"add {many} {offset}, {lanes}")
         return self(f"getelementptr {stored_type(t)}, ptr {pointer}, {many} {offset}")
 
-    def read_at(self, place: _Place, index: str, t: str) -> str:
+    def read_at(self, place: Place, index: str, t: str) -> str:
         """An entry of each member, at a place of its own."""
         if self.width == 1:
             return self.read(place, index, t)
@@ -352,7 +468,7 @@ class _Function:
         )
         return self.truth(value) if t == "bool" else value
 
-    def write_at(self, place: _Place, index: str, value: str, t: str) -> None:
+    def write_at(self, place: Place, index: str, value: str, t: str) -> None:
         """Stores an entry of each member that goes on, at a place of its own."""
         if self.width == 1:
             return self.write(place, index, value, t)
@@ -384,7 +500,7 @@ class _Function:
         self.do(f"br label %{head}")
         self.begin(after)
 
-    def copy(self, source: _Place, target: _Place, t: str, size: int, mask: str) -> None:
+    def copy(self, source: Place, target: Place, t: str, size: int, mask: str) -> None:
         """Copies an array of each member."""
         if source == target:
             return
@@ -417,7 +533,7 @@ class _Function:
             self.places[node] = self.allocate(node.type, GROWING)
         elif node.op == "zeros_like":
             place = self.places[node] = self.allocate(node.type, GROWING)
-            self.clear(place, self.places[node.args[0]], node.type)
+            self.machine.clear(self, place, self.places[node.args[0]], node.type)
         elif node.op == "fill":
             place = self.places[node] = self.allocate(node.type, node.data)
             value = self.value(node.args[0], node.type)
@@ -429,11 +545,11 @@ class _Function:
         else:
             self.store(node)
 
-    def table(self, node: Node) -> _Place:
+    def table(self, node: Node) -> Place:
         kind, name = stored_type(node.type), f"@table{node.number}"
         entries = ", ".join(f"{kind} {literal(x, node.type)}" for x in node.data[0])
         self.globals.append(f"{name} = internal constant [{node.size} x {kind}] [{entries}]")
-        return _Place(name, "1", 0, own=False)
+        return Place(name, "1", 0, own=False)
 
     def load(self, node: Node) -> None:
         array, index = node.args
@@ -451,51 +567,17 @@ class _Function:
             self.copy(self.places[array], place, node.type, array.size, "")
         self.places[node] = place
         if array.size == GROWING:
-            self.grow(place, self.value(index, "int64"), node.type)
+            last = self.value(index, "int64")
+            if self.width > 1:
+                name = f"llvm.vector.reduce.smax.v{self.width}i64"
+                self.declared[name] = f"i64 @{name}({self.lanes('i64')})"
+                last = self(f"call i64 @{name}({self.lanes('i64')} {last})")
+            self.machine.grow(self, place, last, node.type)
         named = self.value(value, node.type)
         if is_number(index):
             self.write(place, str(int(index)), named, node.type, self.mask)
         else:
             self.write_at(place, self.names[index], named, node.type)
-
-    def grow(self, place: _Place, index: str, t: str, of_all: bool = False) -> None:
-        """Has a growing array hold an entry, at a place of each member or one `of_all`."""
-        if self.width > 1 and not of_all:
-            name = f"llvm.vector.reduce.smax.v{self.width}i64"
-            self.declared[name] = f"i64 @{name}({self.lanes('i64')})"
-            index = self(f"call i64 @{name}({self.lanes('i64')} {index})")
-        sizes = self(f"getelementptr i8, ptr {place.header}, i64 8")
-        size = self(f"load i64, ptr {sizes}")
-        full, more, after = self(f"icmp sge i64 {index}, {size}"), *self.labels("more", "after")
-        self.do(f"br i1 {full}, label %{more}, label %{after}")
-        self.begin(more)
-        twice = self(f"mul i64 {size}, 2")
-        needed = self(f"add i64 {index}, 64")
-        bigger = self(f"icmp sgt i64 {twice}, {needed}")
-        new = self(f"select i1 {bigger}, i64 {twice}, i64 {needed}")
-        self.do(f"store i64 {new}, ptr {sizes}")
-        bytes = self.width * np.dtype(t).itemsize
-        old, room = self(f"load ptr, ptr {place.header}"), self(f"mul i64 {new}, {bytes}")
-        self.declared["realloc"] = "ptr @realloc(ptr, i64)"
-        moved = self(f"call ptr @realloc(ptr {old}, i64 {room})")
-        self.do(f"store ptr {moved}, ptr {place.header}")
-        begin, length = self(f"mul i64 {size}, {bytes}"), self(f"sub i64 {new}, {size}")
-        rest = self(f"getelementptr i8, ptr {moved}, i64 {begin}")
-        self.declared["llvm.memset.p0.i64"] = "void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
-        length = self(f"mul i64 {length}, {bytes}")
-        self.do(f"call void @llvm.memset.p0.i64(ptr {rest}, i8 0, i64 {length}, i1 0)")
-        self.do(f"br label %{after}")
-        self.begin(after)
-
-    def clear(self, place: _Place, like: _Place, t: str) -> None:
-        """Has a growing array be zero wherever another has entries."""
-        sizes = self(f"getelementptr i8, ptr {like.header}, i64 8")
-        last = self(f"sub i64 {self(f'load i64, ptr {sizes}')}, 1")
-        self.grow(place, last, t, of_all=True)
-        size = self(f"load i64, ptr {self(f'getelementptr i8, ptr {place.header}, i64 8')}")
-        bytes = self(f"mul i64 {size}, {self.width * np.dtype(t).itemsize}")
-        pointer = self(f"load ptr, ptr {place.header}")
-        self.do(f"call void @llvm.memset.p0.i64(ptr {pointer}, i8 0, i64 {bytes}, i1 0)")
 
     # --- control
 
@@ -686,6 +768,8 @@ class _Function:
         if op in _WRITTEN:
             return _WRITTEN[op](self, node)
         names = [self.value(x, t) for x in node.args]
+        if is_float(t) and op in self.machine.functions:
+            return self.library(self.machine.functions[op], names, t)
         how = OPERATIONS[op].llvm
         if how.startswith("@"):
             return self.intrinsic(how[1:], names, t)
@@ -694,6 +778,8 @@ class _Function:
         instruction = how.split()[0 if is_float(t) or len(how.split()) < 2 else 1]
         if op in ("quotient", "remainder"):
             instruction = how.split()[t[0] == "u"]
+        if is_float(t):
+            return self.arithmetic(instruction[1:], *names, t)
         return self(f"{instruction} {self.vector(t)} {names[0]}, {names[1]}")
 
     def intrinsic(self, name: str, operands: Sequence[str], t: str) -> str:
@@ -712,7 +798,9 @@ class _Function:
         """A function of the C library, for one member after the other."""
         kind = scalar_type(t)
         name += "f" if t == "float32" else ""
-        self.declared[name] = f"{kind} @{name}({', '.join([kind] * len(operands))})"
+        self.called.add(name)
+        if self.machine.library:
+            self.declared[name] = f"{kind} @{name}({', '.join([kind] * len(operands))})"
         call = lambda given: self(f"call {kind} @{name}({', '.join(f'{kind} {x}' for x in given)})")
         if self.width == 1:
             return call(operands)
@@ -734,7 +822,8 @@ class _Function:
         return self(f"select {self.lanes('i1')} {which}, {self.vector(t)} {x}, {self.vector(t)} {y}")
 
     def arithmetic(self, op: str, x: str, y: str, t: str) -> str:
-        return self(f"f{op} {self.vector(t)} {x}, {y}")
+        how = f"f{op} contract" if self.machine.contracts else f"f{op}"
+        return self(f"{how} {self.vector(t)} {x}, {y}")
 
     def polynomial(self, x: str, coefficients: Sequence[float], t: str) -> str:
         value = self.constant(coefficients[-1], t)
@@ -767,7 +856,7 @@ class _Function:
         return self.turned[key]
 
 
-def _same_place(a: _Place, b: _Place) -> bool:
+def _same_place(a: Place, b: Place) -> bool:
     return (a.pointer, a.header) == (b.pointer, b.header)
 
 
@@ -782,27 +871,27 @@ def _short(kind: str) -> str:
     return {"double": "f64", "float": "f32"}.get(kind, kind)
 
 
-def _comparison(f: _Function, node: Node) -> str:
+def _comparison(f: Function, node: Node) -> str:
     t = node.data
     return f.compare(node.op, f.value(node.args[0], t), f.value(node.args[1], t), t)
 
 
-def _select(f: _Function, node: Node) -> str:
+def _select(f: Function, node: Node) -> str:
     p, x, y = node.args
     return f.choose(f.value(p, "bool"), f.value(x, node.type), f.value(y, node.type), node.type)
 
 
-def _neg(f: _Function, node: Node) -> str:
+def _neg(f: Function, node: Node) -> str:
     t, x = node.type, f.value(node.args[0], node.type)
     return f(f"fneg {f.vector(t)} {x}") if is_float(t) else f(f"sub {f.vector(t)} {f.constant(0, t)}, {x}")
 
 
-def _not(f: _Function, node: Node) -> str:
+def _not(f: Function, node: Node) -> str:
     t = node.type
     return f(f"xor {f.vector(t)} {f.value(node.args[0], t)}, {f.constant(True if t == 'bool' else -1, t)}")
 
 
-def _sign(f: _Function, node: Node) -> str:
+def _sign(f: Function, node: Node) -> str:
     t, x, zero = (
         node.type,
         f.value(node.args[0], node.type),
@@ -813,12 +902,12 @@ def _sign(f: _Function, node: Node) -> str:
     return f.choose(f.compare("gt", x, zero, t), one(1), below, t)
 
 
-def _is_finite(f: _Function, node: Node) -> str:
+def _is_finite(f: Function, node: Node) -> str:
     t = node.data
     return f.compare("lt", f.intrinsic("fabs", [f.value(node.args[0], t)], t), f.constant(math.inf, t), t)
 
 
-def _convert(f: _Function, node: Node) -> str:
+def _convert(f: Function, node: Node) -> str:
     source, target = node.data, node.type
     x = f.value(node.args[0], source)
     if source == "bool":
@@ -837,13 +926,13 @@ def _convert(f: _Function, node: Node) -> str:
     return f(f"{how} {f.vector(source)} {x} to {f.vector(target)}")
 
 
-def _bitcast(f: _Function, node: Node) -> str:
+def _bitcast(f: Function, node: Node) -> str:
     if scalar_type(node.data) == scalar_type(node.type):
         return f.value(node.args[0], node.data)
     return f(f"bitcast {f.vector(node.data)} {f.value(node.args[0], node.data)} to {f.vector(node.type)}")
 
 
-def _sine(f: _Function, node: Node) -> str:
+def _sine(f: Function, node: Node) -> str:
     t = node.type
     sine, cosine, fraction, odd = f.turn(f.value(node.args[0], t), t)
     value = f.choose(odd, cosine, sine, t)
@@ -852,7 +941,7 @@ def _sine(f: _Function, node: Node) -> str:
     )
 
 
-def _cosine(f: _Function, node: Node) -> str:
+def _cosine(f: Function, node: Node) -> str:
     t = node.type
     sine, cosine, fraction, odd = f.turn(f.value(node.args[0], t), t)
     value = f.choose(odd, sine, cosine, t)
@@ -862,7 +951,7 @@ def _cosine(f: _Function, node: Node) -> str:
     )
 
 
-_WRITTEN: dict[str, Callable[[_Function, Node], str]] = {
+_WRITTEN: dict[str, Callable[[Function, Node], str]] = {
     **dict.fromkeys(("lt", "le", "gt", "ge", "eq", "ne"), _comparison),
     "select": _select,
     "neg": _neg,

@@ -6,7 +6,7 @@ the change of its results along changes of operands, in which it is linear; its 
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -17,6 +17,7 @@ from jax.extend import core
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array
 
+from .._gpu._call import kernels_run
 from .._native import compiler_is_here
 from ._by_jax import evaluate
 from ._program import Program
@@ -45,16 +46,27 @@ def _run(*operands: Array, program: Program) -> Any:
 scalars_p.def_impl(lambda *operands, program: _run(*operands, program=program))
 
 
-def _call(*operands: Array, program: Program) -> Any:
-    """As one foreign function on a CPU."""
+def _shared(operands: Sequence[Any]) -> tuple[bool, ...]:
+    return tuple(x.ndim == 1 for x in operands)
+
+
+def _call(by: Callable[..., Sequence[Array]], *operands: Array, program: Program) -> Any:
+    """As one call, of a foreign function or of a kernel, with all members along one axis."""
     members = _members(operands)
     count = math.prod(members)
     if count == 0:
         return [jnp.zeros((n, *members), t) for t, n in program.results]
-    name = program.target(tuple(x.ndim == 1 for x in operands), count)
-    shapes = [jax.ShapeDtypeStruct((n, count), np.dtype(t)) for t, n in program.results]
-    found = jax.ffi.ffi_call(name, shapes)(*operands)
+    found = by(program, operands, count)
     return [x.reshape(n, *members) for x, (_, n) in zip(found, program.results, strict=True)]
+
+
+def _by_foreign_function(program: Program, operands: Sequence[Array], count: int) -> Sequence[Array]:
+    shapes = [jax.ShapeDtypeStruct((n, count), np.dtype(t)) for t, n in program.results]
+    return jax.ffi.ffi_call(program.target(_shared(operands), count), shapes)(*operands)
+
+
+def _by_kernel(program: Program, operands: Sequence[Array], count: int) -> Sequence[Array]:
+    return program.kernel(_shared(operands))(operands, count)
 
 
 def _separately(*operands: Array, program: Program) -> Any:
@@ -66,19 +78,32 @@ def _separately(*operands: Array, program: Program) -> Any:
     return [x.reshape(x.shape[0], *members) for x in found]
 
 
-_by_machine_code, _by_jax = (mlir.lower_fun(x, multiple_results=True) for x in (_call, _separately))
+_by_jax = mlir.lower_fun(_separately, multiple_results=True)
+_on_cpu, _on_gpu = (
+    mlir.lower_fun(functools.partial(_call, by), multiple_results=True)
+    for by in (_by_foreign_function, _by_kernel)
+)
 
 
-def _lowered(ctx: Any, *operands: Any, program: Program) -> Any:
+def _lowered(
+    own: Callable[..., Any], exists: Callable[..., bool], ctx: Any, *operands: Any, program: Program
+) -> Any:
     # What is exported is to run where this process and its machine code are not.
     exported = ctx.module_context.lowering_parameters.for_export
-    return (_by_jax if exported or not compiler_is_here() else _by_machine_code)(
-        ctx, *operands, program=program
-    )
+    here = not exported and exists(program, ctx.avals_in)
+    return (own if here else _by_jax)(ctx, *operands, program=program)
+
+
+def _kernel_runs(program: Program, operands: Sequence[Any]) -> bool:
+    return kernels_run() and program.kernel(_shared(operands)).exists
 
 
 mlir.register_lowering(scalars_p, _by_jax)
-mlir.register_lowering(scalars_p, _lowered, platform="cpu")
+for _platform, _own, _exists in (
+    ("cpu", _on_cpu, lambda *_: compiler_is_here()),
+    ("cuda", _on_gpu, _kernel_runs),
+):
+    mlir.register_lowering(scalars_p, functools.partial(_lowered, _own, _exists), platform=_platform)
 
 
 def _batched(primitive: Any, operands: Sequence[Array], axes: Sequence[Any], **params: Any) -> Any:
