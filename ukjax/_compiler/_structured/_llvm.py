@@ -182,7 +182,9 @@ class Lanes:
         full, more, after = f(f"icmp sge i64 {index}, {size}"), *f.labels("more", "after")
         f.do(f"br i1 {full}, label %{more}, label %{after}")
         f.begin(more)
-        new = wanted_size(f, size, index)
+        twice, needed = f(f"mul i64 {size}, 2"), f(f"add i64 {index}, 64")
+        bigger = f(f"icmp sgt i64 {twice}, {needed}")
+        new = f(f"select i1 {bigger}, i64 {twice}, i64 {needed}")
         f.do(f"store i64 {new}, ptr {sizes}")
         bytes = self.width * np.dtype(t).itemsize
         old, room = f(f"load ptr, ptr {place.header}"), f(f"mul i64 {new}, {bytes}")
@@ -229,13 +231,6 @@ class Lanes:
             f.do(f"call void @free(ptr {p})")
         if self._room:
             f.do("call void @free(ptr %room)")
-
-
-def wanted_size(f: "Function", size: str, index: str) -> str:
-    """How many entries a growing array is to have that has no place for one: twice as many, or some beyond that one."""
-    twice, needed = f(f"mul i64 {size}, 2"), f(f"add i64 {index}, 64")
-    bigger = f(f"icmp sgt i64 {twice}, {needed}")
-    return f(f"select i1 {bigger}, i64 {twice}, i64 {needed}")
 
 
 @final
@@ -370,6 +365,8 @@ class Function:
     def _note_uses(self, outputs: Sequence[Operand]) -> None:
         """When each array is read last, by the numbers of nodes; what a region gives is read at its end."""
         self.last_use: dict[Node, float] = {}
+        self.furthest: dict[Any, int] = {}  # of what is stored to growing arrays
+        self.reserved: set[Any] = set()
         needed = self.needed
 
         def use(x: Any, number: float, region: Region) -> None:
@@ -388,6 +385,10 @@ class Function:
         for node in needed.nodes:
             if node.op == "output":
                 continue
+            if node.op == "store" and node.size == GROWING:
+                base, offset = _apart(node.args[1])
+                key = base, node.region
+                self.furthest[key] = max(self.furthest.get(key, 0), offset)
             if node.op == "loop":
                 for k in needed.carried(node):
                     use(node.args[k], node.number, node.region)
@@ -567,17 +568,28 @@ class Function:
             self.copy(self.places[array], place, node.type, array.size, "")
         self.places[node] = place
         if array.size == GROWING:
-            last = self.value(index, "int64")
-            if self.width > 1:
-                name = f"llvm.vector.reduce.smax.v{self.width}i64"
-                self.declared[name] = f"i64 @{name}({self.lanes('i64')})"
-                last = self(f"call i64 @{name}({self.lanes('i64')} {last})")
-            self.machine.grow(self, place, last, node.type)
+            self.reserve(node, place)
         named = self.value(value, node.type)
         if is_number(index):
             self.write(place, str(int(index)), named, node.type, self.mask)
         else:
             self.write_at(place, self.names[index], named, node.type)
+
+    def reserve(self, node: Node, place: Place) -> None:
+        """Has a growing array hold what is stored, and what its region stores some entries further on."""
+        base, _ = _apart(node.args[1])
+        key = base, node.region
+        if (place.header, key) in self.reserved:
+            return
+        self.reserved.add((place.header, key))
+        many, last = self.lanes("i64"), self.constant(self.furthest[key], "int64")
+        if base is not None:
+            last = self(f"add {many} {self.names[base]}, {last}")
+        if self.width > 1:
+            name = f"llvm.vector.reduce.smax.v{self.width}i64"
+            self.declared[name] = f"i64 @{name}({many})"
+            last = self(f"call i64 @{name}({many} {last})")
+        self.machine.grow(self, place, last, node.type)
 
     # --- control
 
@@ -858,6 +870,14 @@ class Function:
 
 def _same_place(a: Place, b: Place) -> bool:
     return (a.pointer, a.header) == (b.pointer, b.header)
+
+
+def _apart(index: Operand) -> tuple[Node | None, int]:
+    """A place as a node and how far behind."""
+    if is_number(index):
+        return None, int(index)
+    x, y = index.args if index.op == "add" else (0, index)
+    return (y, x) if is_number(x) else (index, 0)
 
 
 def _root(array: Any) -> Node:

@@ -15,7 +15,7 @@ from typing import final
 import numpy as np
 
 from ._ir import GROWING, is_float
-from ._llvm import ArrayOperand, Function, Place, stored_type, wanted_size
+from ._llvm import ArrayOperand, Function, Place, stored_type
 
 _LOCAL = 1024
 """Bytes of an array that a thread has for itself: registers, or memory that a GPU has for each thread that it can hold at
@@ -24,6 +24,54 @@ WORD = 8
 """Bytes that an entry of a growing array takes, whatever its type: so threads that took room for other types, or in another
 order, have places of their own."""
 
+# Of a growing array: where its entries are, how many it has room for, and its first word. It gets twice the room, or as much
+# as is left, if that is enough. The one that took room last grows where it is, others move.
+_LARGER = """define internal i1 {name}(i64 %index, ptr %header, ptr %tops, i64 %words, ptr %heap, i64 %threads) noinline {{
+entry:
+  %sizes = getelementptr i64, ptr %header, i64 1
+  %starts = getelementptr i64, ptr %header, i64 2
+  %old = load ptr, ptr %header
+  %size = load i64, ptr %sizes
+  %start = load i64, ptr %starts
+  %top = load i64, ptr %tops
+  %end = add i64 %start, %size
+  %last = icmp eq i64 %end, %top
+  %at = select i1 %last, i64 %start, i64 %top
+  %left = sub i64 %words, %at
+  %twice = mul i64 %size, 2
+  %needed = add i64 %index, 64
+  %bigger = icmp sgt i64 %twice, %needed
+  %wanted = select i1 %bigger, i64 %twice, i64 %needed
+  %more = icmp slt i64 %wanted, %left
+  %new = select i1 %more, i64 %wanted, i64 %left
+  %enough = icmp slt i64 %index, %new
+  br i1 %enough, label %grow, label %done
+grow:
+  %first = mul i64 %at, %threads
+  %place = getelementptr i64, ptr %heap, i64 %first
+  %next = add i64 %at, %new
+  store ptr %place, ptr %header
+  store i64 %new, ptr %sizes
+  store i64 %at, ptr %starts
+  store i64 %next, ptr %tops
+  %count = select i1 %last, i64 0, i64 %size
+  %stride = mul i64 %threads, {per_word}
+  br label %head
+head:
+  %k = phi i64 [0, %grow], [%k.next, %copy]
+  %some = icmp ult i64 %k, %count
+  br i1 %some, label %copy, label %done
+copy:
+  %offset = mul i64 %k, %stride
+  %from = getelementptr i{bits}, ptr %old, i64 %offset
+  %to = getelementptr i{bits}, ptr %place, i64 %offset
+  %x = load i{bits}, ptr %from
+  store i{bits} %x, ptr %to
+  %k.next = add i64 %k, 1
+  br label %head
+done:
+  ret i1 %enough
+}}"""
 
 @final
 class Thread:
@@ -41,6 +89,7 @@ class Thread:
 
     def __init__(self) -> None:
         self.bytes, self._tapes, self._arrays = 0, list[str](), list[str]()
+        self._larger = set[str]()  # functions that are there
 
     @property
     def grows(self) -> bool:
@@ -62,33 +111,20 @@ class Thread:
         return Place(f(f"getelementptr i8, ptr {own}, i64 {first}"), "%threads", 1, own=True)
 
     def grow(self, f: Function, place: Place, index: str, t: str) -> None:
-        sizes = f(f"getelementptr i64, ptr {place.header}, i64 1")
-        size = f(f"load i64, ptr {sizes}")
-        full, more, enough, after = (
-            f(f"icmp sge i64 {index}, {size}"),
-            *f.labels("more", "enough", "after"),
-        )
+        size = f(f"load i64, ptr {f(f'getelementptr i64, ptr {place.header}, i64 1')}")
+        full = f(f"icmp sge i64 {index}, {size}")
+        more, after = f.labels("more", "after")
         f.do(f"br i1 {full}, label %{more}, label %{after}")
         f.begin(more)
-        new, top = wanted_size(f, size, index), f("load i64, ptr %top")
-        # What took room last grows where it is; others move.
-        starts = f(f"getelementptr i64, ptr {place.header}, i64 2")
-        start = f(f"load i64, ptr {starts}")
-        last = f(f"icmp eq i64 {f(f'add i64 {start}, {size}')}, {top}")
-        at = f(f"select i1 {last}, i64 {start}, i64 {top}")
-        left = f(f"sub i64 %words, {at}")
-        new = f(f"select i1 {f(f'icmp slt i64 {new}, {left}')}, i64 {new}, i64 {left}")
-        f.do(f"br i1 {f(f'icmp slt i64 {index}, {new}')}, label %{enough}, label %exhausted")
-        f.begin(enough)
-        for x, where in ((new, sizes), (at, starts), (f(f"add i64 {at}, {new}"), "%top")):
-            f.do(f"store i64 {x}, ptr {where}")
-        old = Place(f(f"load ptr, ptr {place.header}"), place.stride, 1, own=True)
-        pointer = f(f"getelementptr i64, ptr %heap, i64 {f(f'mul i64 {at}, %threads')}")
-        moved = old._replace(pointer=pointer)
-        f.do(f"store ptr {pointer}, ptr {place.header}")
-        moving = f(f"select i1 {last}, i64 0, i64 {size}")
-        f.count_up(moving, lambda k: f.write(moved, k, f.read(old, k, t), t))
-        f.do(f"br label %{after}")
+        item = np.dtype(t).itemsize
+        name = f"@larger{item}"
+        if name not in self._larger:
+            self._larger.add(name)
+            f.globals.append(_LARGER.format(name=name, bits=8 * item, per_word=WORD // item))
+        enough = f(
+            f"call i1 {name}(i64 {index}, ptr {place.header}, ptr %top, i64 %words, ptr %heap, i64 %threads)"
+        )
+        f.do(f"br i1 {enough}, label %{after}, label %exhausted")
         f.begin(after)
 
     def clear(self, f: Function, place: Place, like: Place, t: str) -> None:
