@@ -206,7 +206,7 @@ def definitions(names: Iterable[str]) -> str:
     texts, waiting = dict[str, str](), list(names)
     while waiting:
         name = waiting.pop()
-        if name in texts or name[:8] in ("quotient", "maximum", "minimum"):  # of `_arithmetic`
+        if name in texts:
             continue
         if name in OPERANDS:
             texts[name] = primitive(name)

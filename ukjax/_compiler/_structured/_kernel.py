@@ -26,12 +26,7 @@ _MOST_WORDS = 1 << 23  # of it for one thread
 
 @final
 class Kernel:
-    """A program for a GPU.
-
-    - `operands`, `results`: what it takes and gives.
-    - `compute`: LLVM's text of what one thread does.
-    - `called`: the functions of C that it needs.
-    """
+    """A program for a GPU. See `write_function` for what it is made of."""
 
     @collector_paused()
     def __init__(
@@ -43,9 +38,7 @@ class Kernel:
     ):
         self._thread = Thread()
         self._operands, self._results = operands, results
-        self._compute, called = write_function(outputs, operands, results, params, self._thread)
-        own = {name + f for name in Thread.functions.values() for f in ("", "f")}
-        self._called = called - own
+        self._compute, self._called = write_function(outputs, operands, results, params, self._thread)
 
     @functools.cached_property
     def exists(self) -> bool:
@@ -63,28 +56,25 @@ class Kernel:
         return self._text("host")
 
     def _text(self, where: str) -> str:
-        inputs = [f"ptr noalias readonly %in{i}" for i in range(len(self._operands))]
-        outputs = [f"ptr noalias %out{i}" for i in range(len(self._results))]
-        room = ["ptr noalias %room"] if self._has_room else []
-        taken = ", ".join([*inputs, "ptr noalias readonly %sizes", *outputs, *room])
+        inputs = [f"%in{i}" for i in range(len(self._operands))]
+        outputs = [f"%out{i}" for i in range(len(self._results))]
+        written = [*outputs, *(["%room"] if self._has_room else [])]
+        taken = ", ".join(
+            [*(f"ptr noalias readonly {x}" for x in (*inputs, "%sizes")), *(f"ptr noalias {x}" for x in written)]
+        )
         sizes = "\n".join(
             f"""  %{name}.place = getelementptr i32, ptr %sizes, i64 {i}
   %{name}.short = load i32, ptr %{name}.place
   %{name} = zext i32 %{name}.short to i64"""
             for i, name in enumerate(("count", "threads", "words"))
         )
-        given = ", ".join(
-            [
-                "i64 %thread, i64 %threads, i64 %words, ptr " + ("%room" if room else "null"),
-                "i64 %count",
-                *(f"ptr {x.split()[-1]}" for x in (*outputs, *inputs)),
-            ]
-        )
+        room = "%room" if self._has_room else "null"
+        given = [f"i64 %thread, i64 %threads, i64 %words, ptr {room}, i64 %count"]
+        given += [f"ptr {x}" for x in (*outputs, *inputs)]
         frame = (_GPU if where == "gpu" else _HOST).format(
-            entry=ENTRY, taken=taken, sizes=sizes, compute=f"call void @compute({given})"
+            entry=ENTRY, taken=taken, sizes=sizes, compute=f"call void @compute({', '.join(given)})"
         )
         compute = self._compute.replace("define void @compute(", "define internal void @compute(")
-        compute = compute.replace(") {\n", ") alwaysinline {\n", 1)
         return "\n".join([compute, definitions(self._called), arithmetic(where), frame])
 
     @property
@@ -125,7 +115,7 @@ define ptx_kernel void @{entry}({taken}) {{
   %exists = icmp ult i64 %thread, %threads
   br i1 %exists, label %begin, label %end
 begin:
-  {compute}
+  {compute} alwaysinline
   br label %end
 end:
   ret void
@@ -135,7 +125,7 @@ _HOST = """define void @{entry}({taken}) {{
   br label %next
 next:
   %thread = phi i64 [0, %0], [%after, %next]
-  {compute}
+  {compute} alwaysinline
   %after = add i64 %thread, 1
   %more = icmp ult i64 %after, %threads
   br i1 %more, label %next, label %end

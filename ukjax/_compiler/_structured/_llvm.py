@@ -781,7 +781,7 @@ class Function:
             return _WRITTEN[op](self, node)
         names = [self.value(x, t) for x in node.args]
         if is_float(t) and op in self.machine.functions:
-            return self.library(self.machine.functions[op], names, t)
+            return self.call(self.machine.functions[op] + _suffix(t), names, t)
         how = OPERATIONS[op].llvm
         if how.startswith("@"):
             return self.intrinsic(how[1:], names, t)
@@ -807,19 +807,24 @@ class Function:
         return self(f"call {kind} @{full}({', '.join(given)})")
 
     def library(self, name: str, operands: Sequence[str], t: str) -> str:
-        """A function of the C library, for one member after the other."""
+        """A function of the C library."""
         kind = scalar_type(t)
-        name += "f" if t == "float32" else ""
+        name += _suffix(t)
         self.called.add(name)
         if self.machine.library:
             self.declared[name] = f"{kind} @{name}({', '.join([kind] * len(operands))})"
-        call = lambda given: self(f"call {kind} @{name}({', '.join(f'{kind} {x}' for x in given)})")
+        return self.call(name, operands, t)
+
+    def call(self, name: str, operands: Sequence[str], t: str) -> str:
+        """A function of numbers of a type, for one member after the other."""
+        kind = scalar_type(t)
+        one = lambda given: self(f"call {kind} @{name}({', '.join(f'{kind} {x}' for x in given)})")
         if self.width == 1:
-            return call(operands)
+            return one(operands)
         kinds, out = self.vector(t), "poison"
         for k in range(self.width):
-            one = call([self(f"extractelement {kinds} {x}, i32 {k}") for x in operands])
-            out = self(f"insertelement {kinds} {out}, {kind} {one}, i32 {k}")
+            value = one([self(f"extractelement {kinds} {x}, i32 {k}") for x in operands])
+            out = self(f"insertelement {kinds} {out}, {kind} {value}, i32 {k}")
         return out
 
     def compare(self, how: str, x: str, y: str, t: str) -> str:
@@ -885,6 +890,10 @@ def _root(array: Any) -> Node:
     while array.op == "store" or (array.op == "output" and array.args[0].op == "loop"):
         array = array.args[0] if array.op == "store" else array.args[0].args[array.data]
     return array
+
+
+def _suffix(t: str) -> str:
+    return "f" if t == "float32" else ""  # as the C library has it
 
 
 def _short(kind: str) -> str:

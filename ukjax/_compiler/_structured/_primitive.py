@@ -60,12 +60,12 @@ def _call(by: Callable[..., Sequence[Array]], *operands: Array, program: Program
     return [x.reshape(n, *members) for x, (_, n) in zip(found, program.results, strict=True)]
 
 
-def _by_foreign_function(program: Program, operands: Sequence[Array], count: int) -> Sequence[Array]:
+def _foreign_function(program: Program, operands: Sequence[Array], count: int) -> Sequence[Array]:
     shapes = [jax.ShapeDtypeStruct((n, count), np.dtype(t)) for t, n in program.results]
     return jax.ffi.ffi_call(program.target(_shared(operands), count), shapes)(*operands)
 
 
-def _by_kernel(program: Program, operands: Sequence[Array], count: int) -> Sequence[Array]:
+def _kernel(program: Program, operands: Sequence[Array], count: int) -> Sequence[Array]:
     return program.kernel(_shared(operands))(operands, count)
 
 
@@ -78,32 +78,30 @@ def _separately(*operands: Array, program: Program) -> Any:
     return [x.reshape(x.shape[0], *members) for x in found]
 
 
-_by_jax = mlir.lower_fun(_separately, multiple_results=True)
-_on_cpu, _on_gpu = (
-    mlir.lower_fun(functools.partial(_call, by), multiple_results=True)
-    for by in (_by_foreign_function, _by_kernel)
+_by_jax, _by_foreign_function, _by_kernel = (
+    mlir.lower_fun(x, multiple_results=True)
+    for x in (_separately, functools.partial(_call, _foreign_function), functools.partial(_call, _kernel))
 )
 
 
-def _lowered(
-    own: Callable[..., Any], exists: Callable[..., bool], ctx: Any, *operands: Any, program: Program
-) -> Any:
-    # What is exported is to run where this process and its machine code are not.
-    exported = ctx.module_context.lowering_parameters.for_export
-    here = not exported and exists(program, ctx.avals_in)
-    return (own if here else _by_jax)(ctx, *operands, program=program)
+def _stays_here(ctx: Any) -> bool:
+    """What is exported is to run where this process and its machine code are not."""
+    return not ctx.module_context.lowering_parameters.for_export
 
 
-def _kernel_runs(program: Program, operands: Sequence[Any]) -> bool:
-    return kernels_run() and program.kernel(_shared(operands)).exists
+def _on_cpu(ctx: Any, *operands: Any, program: Program) -> Any:
+    here = _stays_here(ctx) and compiler_is_here()
+    return (_by_foreign_function if here else _by_jax)(ctx, *operands, program=program)
+
+
+def _on_gpu(ctx: Any, *operands: Any, program: Program) -> Any:
+    here = _stays_here(ctx) and kernels_run() and program.kernel(_shared(ctx.avals_in)).exists
+    return (_by_kernel if here else _by_jax)(ctx, *operands, program=program)
 
 
 mlir.register_lowering(scalars_p, _by_jax)
-for _platform, _own, _exists in (
-    ("cpu", _on_cpu, lambda *_: compiler_is_here()),
-    ("cuda", _on_gpu, _kernel_runs),
-):
-    mlir.register_lowering(scalars_p, functools.partial(_lowered, _own, _exists), platform=_platform)
+mlir.register_lowering(scalars_p, _on_cpu, platform="cpu")
+mlir.register_lowering(scalars_p, _on_gpu, platform="cuda")
 
 
 def _batched(primitive: Any, operands: Sequence[Array], axes: Sequence[Any], **params: Any) -> Any:
