@@ -16,8 +16,7 @@ from ._ptx import ptx, writes_ptx
 _TARGET = "__gpu$xla.gpu.ptx"  # of XLA's since JAX 0.8
 # A warp: threads that end free what others can use only with all of their block, and runs end at different times.
 _THREADS = 32
-_TRIAL = """target triple = "nvptx64-nvidia-cuda"
-declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+_TRIAL = """declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()
 define ptx_kernel void @trial(ptr %x, ptr %y, ptr %found) {
   %i = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
   %a.place = getelementptr float, ptr %x, i32 %i

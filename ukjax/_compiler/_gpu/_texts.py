@@ -1,4 +1,4 @@
-"""What one thread computes, written for a GPU and for this host: what differs is how it is entered, and one instruction."""
+"""What one thread computes, for a GPU and for this host: what differs is how it is entered, and one instruction."""
 
 import re
 from collections.abc import Iterable

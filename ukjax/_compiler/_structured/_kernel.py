@@ -20,7 +20,9 @@ from ._thread import WORD, Thread
 
 # With 255 registers a thread, as many as the largest card holds at a time. Where each has memory, more would wait for it.
 _MOST_THREADS = 1 << 15
-_GROWING_BYTES = 1 << 32  # for what grows, of all threads; a card on which float64 is worth while has several times that
+_GROWING_BYTES = (
+    1 << 32
+)  # for what grows, of all threads; a card on which float64 is worth while has several times that
 _MOST_WORDS = 1 << 23  # of it for one thread
 
 
@@ -60,7 +62,10 @@ class Kernel:
         outputs = [f"%out{i}" for i in range(len(self._results))]
         written = [*outputs, *(["%room"] if self._has_room else [])]
         taken = ", ".join(
-            [*(f"ptr noalias readonly {x}" for x in (*inputs, "%sizes")), *(f"ptr noalias {x}" for x in written)]
+            [
+                *(f"ptr noalias readonly {x}" for x in (*inputs, "%sizes")),
+                *(f"ptr noalias {x}" for x in written),
+            ]
         )
         sizes = "\n".join(
             f"""  %{name}.place = getelementptr i32, ptr %sizes, i64 {i}

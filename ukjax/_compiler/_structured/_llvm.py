@@ -8,7 +8,7 @@ Arrays in memory are changed in place where nothing reads their former entries a
 
 import math
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, final
 
 import numpy as np
@@ -66,7 +66,7 @@ class Place(NamedTuple):
     - `stride`: between entries, a number or a name.
     - `lane`: 1, or 0 where all members have the same.
     - `own`: whether it may be written to.
-    - `header`: of a growing array, where its pointer and capacity stand.
+    - `header`: of a growing array, where it stands where its entries are, and how many it has room for.
     """
 
     pointer: str
@@ -124,13 +124,17 @@ class Machine(Protocol):
     width: int
     contracts: bool
     library: bool
-    functions: Mapping[str, str]
+    functions: dict[str, str]
     parameters: str
     first: str
     step: str
 
     def allocate(self, f: "Function", t: str, size: int) -> Place:
         """Room for an array of each member."""
+        ...
+
+    def find(self, f: "Function", place: Place) -> str:
+        """Where the entries of a growing array are now."""
         ...
 
     def grow(self, f: "Function", place: Place, index: str, t: str) -> None:
@@ -175,6 +179,9 @@ class Lanes:
         offset, bytes = self._room, max(size, 1) * self.width * np.dtype(t).itemsize
         self._room += -(-bytes // 64) * 64
         return Place(f(f"getelementptr i8, ptr %room, i64 {offset}"), str(self.width), 1, own=True)
+
+    def find(self, f: "Function", place: Place) -> str:
+        return f(f"load ptr, ptr {place.header}")
 
     def grow(self, f: "Function", place: Place, index: str, t: str) -> None:
         sizes = f(f"getelementptr i8, ptr {place.header}, i64 8")
@@ -413,7 +420,7 @@ class Function:
 
     def address(self, place: Place, index: str, t: str) -> str:
         """Where an entry of the first member is."""
-        pointer = self(f"load ptr, ptr {place.header}") if place.header else place.pointer
+        pointer = self.machine.find(self, place) if place.header else place.pointer
         if index.isdigit() and place.stride.isdigit():
             return self(
                 f"getelementptr {stored_type(t)}, ptr {pointer}, i64 {int(index) * int(place.stride)}"
@@ -441,7 +448,7 @@ class Function:
 
     def _addresses(self, place: Place, index: str, t: str) -> str:
         """Where the entries are that each member asks for."""
-        pointer = self(f"load ptr, ptr {place.header}") if place.header else place.pointer
+        pointer = self.machine.find(self, place) if place.header else place.pointer
         many = self.lanes("i64")
         stride = (
             self.spread(place.stride, "i64")
@@ -791,7 +798,7 @@ class Function:
         if op in ("quotient", "remainder"):
             instruction = how.split()[t[0] == "u"]
         if is_float(t):
-            return self.arithmetic(instruction[1:], *names, t)
+            return self.arithmetic(instruction[1:], names[0], names[1], t)
         return self(f"{instruction} {self.vector(t)} {names[0]}, {names[1]}")
 
     def intrinsic(self, name: str, operands: Sequence[str], t: str) -> str:

@@ -21,18 +21,17 @@ _LOCAL = 1024
 """Bytes of an array that a thread has for itself: registers, or memory that a GPU has for each thread that it can hold at
 a time, a quarter of a million. Larger ones stand in XLA's memory, for the threads that there are."""
 WORD = 8
-"""Bytes that an entry of a growing array takes, whatever its type: so threads that took room for other types, or in another
-order, have places of their own."""
+"""Bytes that an entry of a growing array takes, whatever its type: so threads that took room for other types, or in
+another order, have places of their own."""
 
-# Of a growing array: where its entries are, how many it has room for, and its first word. It gets twice the room, or as much
-# as is left, if that is enough. The one that took room last grows where it is, others move.
-_LARGER = """define internal i1 {name}(i64 %index, ptr %header, ptr %tops, i64 %words, ptr %heap, i64 %threads) noinline {{
+# Of a growing array the header is its first word, and how many entries it has room for. It gets twice the room, or as
+# much as is left, if that is enough. The one that took room last grows where it is, others move.
+_LARGER = """
+define internal i1 {name}(i64 %index, ptr %header, ptr %tops, i64 %words, ptr %heap, i64 %threads) noinline {{
 entry:
   %sizes = getelementptr i64, ptr %header, i64 1
-  %starts = getelementptr i64, ptr %header, i64 2
-  %old = load ptr, ptr %header
+  %start = load i64, ptr %header
   %size = load i64, ptr %sizes
-  %start = load i64, ptr %starts
   %top = load i64, ptr %tops
   %end = add i64 %start, %size
   %last = icmp eq i64 %end, %top
@@ -49,10 +48,11 @@ entry:
 grow:
   %first = mul i64 %at, %threads
   %place = getelementptr i64, ptr %heap, i64 %first
+  %former = mul i64 %start, %threads
+  %old = getelementptr i64, ptr %heap, i64 %former
   %next = add i64 %at, %new
-  store ptr %place, ptr %header
+  store i64 %at, ptr %header
   store i64 %new, ptr %sizes
-  store i64 %at, ptr %starts
   store i64 %next, ptr %tops
   %count = select i1 %last, i64 0, i64 %size
   %stride = mul i64 %threads, {per_word}
@@ -72,6 +72,7 @@ copy:
 done:
   ret i1 %enough
 }}"""
+
 
 @final
 class Thread:
@@ -110,6 +111,10 @@ class Thread:
         self.bytes += -(-bytes // WORD) * WORD
         return Place(f(f"getelementptr i8, ptr {own}, i64 {first}"), "%threads", 1, own=True)
 
+    def find(self, f: Function, place: Place) -> str:
+        start = f(f"load i64, ptr {place.header}")
+        return f(f"getelementptr i64, ptr %heap, i64 {f(f'mul i64 {start}, %threads')}")
+
     def grow(self, f: Function, place: Place, index: str, t: str) -> None:
         size = f(f"load i64, ptr {f(f'getelementptr i64, ptr {place.header}, i64 1')}")
         full = f(f"icmp sge i64 {index}, {size}")
@@ -144,12 +149,10 @@ class Thread:
                 "  store i64 0, ptr %top",
             ]
         for header in self._tapes:
-            lines += [f"  {header} = alloca [3 x i64]", f"  store ptr null, ptr {header}"]
-            for k, word in ((1, "size"), (2, "start")):
-                lines += [
-                    f"  {header}.{word} = getelementptr i64, ptr {header}, i64 {k}",
-                    f"  store i64 0, ptr {header}.{word}",
-                ]
+            lines += [
+                f"  {header} = alloca [2 x i64]",
+                f"  store [2 x i64] zeroinitializer, ptr {header}",
+            ]
         return lines
 
     def leave(self, f: Function, results: Sequence[ArrayOperand]) -> None:
