@@ -136,12 +136,11 @@ DERIVATIVES: dict[str, Callable[..., Any]] = {
 LONG = ("Diffrax", "large array")
 
 
-@pytest.mark.parametrize("way", DERIVATIVES)
-@pytest.mark.parametrize("name", SMOOTH)
+@pytest.mark.parametrize(
+    ("name", "way"), [(x, way) for x in SMOOTH for way in DERIVATIVES if x not in LONG or " " not in way]
+)
 def test_derivatives_are_those_of_machine_code(name: str, way: str) -> None:
     """Which `test_scalarize` compares with differences; the first here too."""
-    if name in LONG and " " in way:
-        pytest.skip("one of each suffices")
     scalar, d = _total(uk.scalarize(SMOOTH[name])), jnp.array([0.3, -0.2, 0.1])
     derivative = jax.vmap(DERIVATIVES[way](scalar, d))
     wanted = jax.jit(derivative)(_batch())
