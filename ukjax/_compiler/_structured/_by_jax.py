@@ -7,6 +7,7 @@ have keep what they carry.
 from collections.abc import Sequence
 from typing import Any, final
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
@@ -32,7 +33,7 @@ def evaluate(
     members = next((x.shape[1] for x in operands if x.ndim > 1), 1)
     flat = [x for out in outputs for x in ([out] if isinstance(out, Node) else out)]
     values = {p: x if x.ndim > 1 else x[:, None] for p, x in zip(params, operands, strict=True)}
-    run = _Evaluator(Needed(flat, values=True), values, members)
+    run = _Evaluator(Needed(flat, values=True), values, members, {})
     run.nodes(run.needed.outermost)
     found = []
     for out, t in zip(outputs, types, strict=True):
@@ -43,8 +44,13 @@ def evaluate(
 
 @final
 class _Evaluator:
-    def __init__(self, needed: Needed, values: dict[Node, Array], members: int):
-        self.needed, self.values, self.members = needed, values, members
+    """Computes nodes.
+
+    - `functions`: sub-programs as functions of JAX, which traces each once.
+    """
+
+    def __init__(self, needed: Needed, values: dict[Node, Array], members: int, functions: dict[Any, Any]):
+        self.needed, self.values, self.members, self.functions = needed, values, members, functions
         self.mask: Any = True
 
     def typed(self, x: Operand, t: str) -> Any:
@@ -57,6 +63,8 @@ class _Evaluator:
                 self._loop(node)
             elif node.op == "branch":
                 self._branch(node)
+            elif node.op == "call":
+                self._call(node)
             else:
                 self.values[node] = self._compute(node)
 
@@ -125,6 +133,24 @@ class _Evaluator:
         self.values = around
         place = dict(zip(live, last, strict=True))
         self.values.update({out: place[out.data] for out in self.needed.outputs.get(node, ())})
+
+    def _call(self, node: Node) -> None:
+        callee, results = node.data, self.needed.results(node)
+        params = callee.region.params
+        given = callee.given(results, values=True)
+        if (callee, results) not in self.functions:
+
+            def compute(mask: Any, *args: Array) -> list[Array]:
+                values = {params[i]: x for i, x in zip(given, args, strict=True)}
+                run = _Evaluator(callee.needed(results, values=True), values, self.members, self.functions)
+                run.mask = mask
+                run.nodes(run.needed.outermost)
+                return [run.values[callee.results[k]] for k in results]
+
+            self.functions[callee, results] = jax.jit(compute)
+        args = [self.typed(node.args[i], params[i].type) for i in given]
+        found = dict(zip(results, self.functions[callee, results](self.mask, *args), strict=True))
+        self.values.update((out, found[out.data]) for out in self.needed.outputs[node])
 
     def _branch(self, node: Node) -> None:
         body, given = node.data, self.needed.given(node)

@@ -21,6 +21,7 @@ from ._ir import (
     Node,
     Operand,
     Region,
+    Subprogram,
     convert_number,
     is_float,
     is_number,
@@ -58,11 +59,29 @@ def find_varied(needed: Needed, seeds: set[Node]) -> set[Node]:
                     varied.update(region_.params[i] for i in given if node.args[1 + i] in varied)
                     visit(needed.of(region_))
                     varied.update(x for x in needed.outputs.get(node, ()) if results[x.data] in varied)
+            elif node.op == "call":
+                moving = _varied_results(node.data, varied_parameters(node, varied))
+                varied.update(x for x in needed.outputs.get(node, ()) if x.data in moving)
             elif is_float(node.type) and node.op not in _WITHOUT and any(x in varied for x in node.args):
                 varied.add(node)
 
     visit(needed.outermost)
     return varied
+
+
+def varied_parameters(call: Node, varied: set[Node]) -> tuple[int, ...]:
+    """Which parameters of a sub-program vary where it is called."""
+    return tuple(i for i, x in enumerate(call.args) if x in varied)
+
+
+def _varied_results(callee: Subprogram, parameters: tuple[int, ...]) -> list[int]:
+    """Which results of a sub-program vary with some parameters, in order."""
+    key = "varied", parameters
+    if key not in callee.derivatives:
+        seeds = {callee.region.params[i] for i in parameters}
+        varied = find_varied(callee.needed(), seeds)
+        callee.derivatives[key] = [k for k, x in enumerate(callee.results) if x in varied]
+    return callee.derivatives[key]
 
 
 Extra = tuple[Operand, tuple[str, int | None]]  # a first value and its type
@@ -87,8 +106,14 @@ class Rebuilder:
                 self.loop(node)
             elif node.op == "branch":
                 self.branch(node)
+            elif node.op == "call":
+                self.call(node)
             else:
                 self.values[node] = self.scalar(node)
+
+    def call(self, node: Node) -> None:
+        results = self.b.results(node.data, [self.get(x) for x in node.args])
+        self.values.update((out, results[out.data]) for out in self.needed.outputs.get(node, ()))
 
     def scalar(self, node: Node) -> Any:
         """A node that does not control, of what its operands became."""
@@ -324,6 +349,21 @@ class _Forward(Rebuilder):
             if out.data in outputs:
                 self.tangents[out] = outputs[out.data]
 
+    def call(self, node: Node) -> None:
+        varied = varied_parameters(node, self.varied)
+        moving = _varied_results(node.data, varied)
+        if not moving:
+            return super().call(node)
+        callee = _push_callee_forward(node.data, varied)
+        changes = [self.tangent(node.args[i]) for i in varied]
+        outputs = self.b.call(callee, [*map(self.get, node.args), *changes])
+        count = len(node.data.results)
+        for out in self.needed.outputs.get(node, ()):
+            self.values[out] = outputs[out.data]
+            if out in self.varied:
+                self.tangents[out] = outputs[count + moving.index(out.data)]
+        return None
+
     def branch(self, node: Node) -> None:
         body = node.data
         moving = [i for i in self.needed.given(node) if node.args[1 + i] in self.varied]
@@ -339,6 +379,21 @@ class _Forward(Rebuilder):
         ]
         found = self._branch(node, extra, [(x.type, x.size) for x in outs], within)
         self.tangents.update(zip(outs, found, strict=True))
+
+
+def _push_callee_forward(callee: Subprogram, varied: tuple[int, ...]) -> Subprogram:
+    """A sub-program of results and of the changes of those that vary, from parameters and the changes of those varied."""
+    key = "forward", varied
+    if key not in callee.derivatives:
+        build, needed, params = Builder(), callee.needed(), callee.region.params
+        values = {p: build.parameter(build.top, p.type) for p in params}
+        seeds = [params[i] for i in varied]
+        maker = _Forward(build, needed, values, find_varied(needed, set(seeds)))
+        maker.tangents.update({p: build.parameter(build.top, p.type) for p in seeds})
+        maker.nodes(needed.outermost)
+        changes = [maker.tangent(callee.results[k]) for k in _varied_results(callee, varied)]
+        callee.derivatives[key] = Subprogram(build.top, [*map(maker.get, callee.results), *changes])
+    return callee.derivatives[key]
 
 
 def push_forward(program: Any, varied: Sequence[int]) -> tuple[Region, list[Any], list[tuple[str, int]]]:
@@ -525,6 +580,8 @@ class _Reverse(Rebuilder):
                 self._loop_back(node)
             elif node.op == "branch":
                 self._branch_back(node)
+            elif node.op == "call":
+                self._call_back(node)
             elif node in self.cotangents and node in self.varied:
                 self._node_back(node, nodes)
 
@@ -674,6 +731,17 @@ class _Reverse(Rebuilder):
         for k, change in zip(moving, made[1:], strict=False):
             self.give(node.args[k], change)
 
+    def _call_back(self, node: Node) -> None:
+        outs = [x for x in self.needed.outputs.get(node, ()) if x in self.cotangents]
+        if not outs:
+            return
+        outs.sort(key=lambda x: x.data)
+        varied = varied_parameters(node, self.varied)
+        callee = _pull_callee_back(node.data, varied, tuple(x.data for x in outs))
+        given = [*map(self.get, node.args), *(self.cotangents.pop(x) for x in outs)]
+        for i, change in zip(varied, self.b.call(callee, given), strict=True):
+            self.give(node.args[i], change)
+
     def _branch_back(self, node: Node) -> None:
         body = node.data
         outs = [x for x in self.needed.outputs.get(node, ()) if x in self.cotangents]
@@ -712,6 +780,24 @@ def _entries(p: Node) -> int:
 
 def _refusal(message: str) -> Exception:
     return Untranslatable(f"no derivative: {message}")
+
+
+def _pull_callee_back(callee: Subprogram, varied: tuple[int, ...], results: tuple[int, ...]) -> Subprogram:
+    """A sub-program of cotangents of parameters varied, from all parameters and the cotangents of some results."""
+    key = "backward", varied, results
+    if key not in callee.derivatives:
+        build, needed, params = Builder(), callee.needed(results), callee.region.params
+        values = {p: build.parameter(build.top, p.type) for p in params}
+        seeds = [params[i] for i in varied]
+        maker = _Reverse(build, needed, values, find_varied(needed, set(seeds)))
+        outs = [callee.results[k] for k in results]
+        given = [build.parameter(build.top, x.type) for x in outs]
+        maker.nodes(needed.outermost)
+        for x, change in zip(outs, given, strict=True):
+            maker.give(x, change)
+        maker.back(needed.outermost)
+        callee.derivatives[key] = Subprogram(build.top, [maker.cotangents.get(p, 0.0) for p in seeds])
+    return callee.derivatives[key]
 
 
 def pull_back(program: Any, varied: Sequence[int]) -> tuple[Region, list[Any], list[tuple[str, int]]]:

@@ -7,6 +7,9 @@ Control flow is structured. A `loop` carries values round a region while a condi
 two regions. A node belongs to the deepest region among its operands', so what does not change in a loop stands before it.
 Nodes are numbered as they are made, and run in that order: an operand always comes before its use.
 
+A `call` runs a sub-program, which is compiled once however often it is called. It is a program by itself: its nodes stand
+in a region of its own, and it uses nothing but what it is given.
+
 Arrays that are indexed at run time are values too: `load` reads an entry, `store` gives the array with an entry replaced.
 Who writes machine code may do that in place, where the former array is not read any more.
 """
@@ -91,6 +94,47 @@ class BranchBody(NamedTuple):
     regions: tuple[Region, Region]
     results: tuple[tuple[Operand, ...], tuple[Operand, ...]]
     types: tuple[tuple[str, int | None], ...]
+
+
+@final
+class Subprogram:
+    """Scalars from scalars, a program by itself that others call.
+
+    - `region`: its parameters are what it is given.
+    - `outputs`: what it gives.
+    - `results`: of that, what it computes; numbers, parameters and repetitions are known to who calls.
+    - `derivatives`: programs derived of it, each made once.
+    """
+
+    def __init__(self, region: Region, outputs: Sequence[Operand]):
+        self.region, self.outputs = region, tuple(outputs)
+        self.results = tuple(dict.fromkeys(x for x in outputs if x.__class__ is Node and x.op != "parameter"))
+        self.derivatives = dict[Any, Any]()
+        self._needed = dict[Any, Needed]()
+
+    def needed(self, results: tuple[int, ...] | None = None, values: bool = False) -> "Needed":
+        """What some results need of it; all by default."""
+        key = results, values
+        if key not in self._needed:
+            chosen = self.results if results is None else [self.results[k] for k in results]
+            self._needed[key] = Needed(chosen, values)
+        return self._needed[key]
+
+    def given(self, results: tuple[int, ...] | None = None, values: bool = False) -> list[int]:
+        """Which parameters some results need, in order."""
+        needed = self.needed(results, values)
+        return [i for i, p in enumerate(self.region.params) if p in needed]
+
+    @functools.cached_property
+    def size(self) -> int:
+        """How many operations it has, without those of others that it calls."""
+        return sum(x.op not in ("parameter", "output") for x in self.needed().nodes)
+
+    @functools.cached_property
+    def repeats(self) -> bool:
+        """Whether it has loops."""
+        nodes = self.needed().nodes
+        return any(x.op == "loop" or (x.op == "call" and x.data.repeats) for x in nodes)
 
 
 class DerivativeRule(NamedTuple):
@@ -345,6 +389,10 @@ class Builder:
                 region = x.region
         return Node(op, args, type, data, region, self._count, size)
 
+    def another(self) -> "Builder":
+        """A builder of a program by itself, of as many nodes at most."""
+        return Builder(self._most)
+
     # --- regions
 
     def parameter(self, region: Region, type: str, size: int | None = None) -> Node:
@@ -414,6 +462,21 @@ class Builder:
             self.region = outer
         body = BranchBody((regions[0], regions[1]), (results[0], results[1]), tuple(types))
         return self._control("branch", (condition, *given), body, types)
+
+    def call(self, callee: Subprogram, args: Sequence[Operand]) -> list[Operand]:
+        """The outputs of a sub-program."""
+        values: dict[Any, Operand] = dict(zip(callee.results, self.results(callee, args), strict=True))
+        values |= dict(zip(callee.region.params, args, strict=True))
+        return [values.get(x, x) if x.__class__ is Node else x for x in callee.outputs]
+
+    def results(self, callee: Subprogram, args: Sequence[Operand]) -> list[Node]:
+        """What a sub-program computes."""
+        given = set(callee.given())
+        args = [x if i in given else 0 for i, x in enumerate(args)]  # the rest nobody reads
+        if callee.repeats:  # as a loop, it is to run only where it stands: elsewhere it might never end
+            return self._control("call", args, callee, [(x.type, None) for x in callee.results])
+        node = self.node("call", "", *args, data=callee)
+        return [self.node("output", x.type, node, data=k) for k, x in enumerate(callee.results)]
 
     # --- scalars
 
@@ -754,7 +817,7 @@ class Needed:
             self._need(node.args)
             if control.op == "loop":
                 self._need_carried(control, node.data)
-            else:
+            elif control.op == "branch":
                 self.owner.update(
                     dict.fromkeys(control.data.regions, control)
                 )  # before its parameters are seen
@@ -781,6 +844,9 @@ class Needed:
             self.owner[loop.data.region] = loop
             self._need([loop.args[k], loop.data.results[k], loop.data.region.params[k]])
 
+    def __contains__(self, node: Node) -> bool:
+        return node in self._seen
+
     def carried(self, loop: Node) -> list[int]:
         """Which of the values that a loop carries are needed, in order."""
         return sorted(self.live.get(loop, ()))
@@ -790,28 +856,47 @@ class Needed:
         params = (p for region in branch.data.regions for p in region.params)
         return sorted({p.data for p in params if p in self._seen})
 
+    def results(self, call: Node) -> tuple[int, ...]:
+        """Which results of a call are needed, in order."""
+        return tuple(sorted(x.data for x in self.outputs.get(call, ())))
+
     def of(self, region: Region) -> list[Node]:
         """The nodes of a region that compute, in order."""
         return self.within.get(region, [])
 
 
 def as_text(outputs: Sequence[Operand]) -> str:
-    """A program as a person reads it, one operation a line, regions indented."""
-    needed = Needed(outputs)
-    lines: list[str] = []
-    listed = lambda operands: ", ".join(map(repr, operands))
+    """A program as a person reads it, one operation a line, regions indented; what it calls comes after it."""
+    callees: dict[Subprogram, str] = {}
+    lines = _text_of(Needed(outputs), callees)
+    lines.append(f"gives {_listed(outputs)}")
+    written = 0
+    while written < len(callees):
+        callee, name = list(callees.items())[written]
+        written += 1
+        lines += ["", f"{name}:", *_text_of(callee.needed(), callees), f"gives {_listed(callee.results)}"]
+    return "\n".join(lines)
 
-    def block(region: Region, indent: str) -> None:
-        for node in needed.of(region):
+
+def _listed(operands: Iterable[Operand]) -> str:
+    return ", ".join(map(repr, operands))
+
+
+def _text_of(needed: Needed, callees: dict[Subprogram, str]) -> list[str]:
+    """The lines of one program; what it calls is noted in `callees`."""
+    lines: list[str] = []
+
+    def block(nodes: Sequence[Node], indent: str) -> None:
+        for node in nodes:
             size = "" if node.size is None else f"[{'*' if node.size == GROWING else node.size}]"
             if node.op == "loop":
                 body, live = node.data, needed.carried(node)
                 outs = {x.data: x for x in needed.outputs.get(node, ())}
-                lines.append(f"{indent}{node!r}: loop from {listed(node.args[k] for k in live)}")
-                lines.append(f"{indent}  {listed(body.region.params[k] for k in live)}:")
-                block(body.region, indent + "    ")
+                lines.append(f"{indent}{node!r}: loop from {_listed(node.args[k] for k in live)}")
+                lines.append(f"{indent}  {_listed(body.region.params[k] for k in live)}:")
+                block(needed.of(body.region), indent + "    ")
                 lines.append(
-                    f"{indent}  while {body.condition!r} next {listed(body.results[k] for k in live)}"
+                    f"{indent}  while {body.condition!r} next {_listed(body.results[k] for k in live)}"
                 )
                 lines.append(
                     f"{indent}  gives {', '.join(f'{x!r} = {body.region.params[k]!r}' for k, x in outs.items())}"
@@ -819,24 +904,30 @@ def as_text(outputs: Sequence[Operand]) -> str:
             elif node.op == "branch":
                 given, outs = needed.given(node), needed.outputs.get(node, ())
                 lines.append(
-                    f"{indent}{node!r}: branch {node.args[0]!r} of {listed(node.args[1 + k] for k in given)}"
+                    f"{indent}{node!r}: branch {node.args[0]!r} of {_listed(node.args[1 + k] for k in given)}"
                 )
                 for word, region_, results in zip(
                     ("if so", "else"), node.data.regions, node.data.results, strict=True
                 ):
-                    lines.append(f"{indent}  {word} {listed(region_.params[k] for k in given)}:")
-                    block(region_, indent + "    ")
-                    lines.append(f"{indent}    gives {listed(results[x.data] for x in outs)}")
-                lines.append(f"{indent}  gives {listed(outs)}")
+                    lines.append(f"{indent}  {word} {_listed(region_.params[k] for k in given)}:")
+                    block(needed.of(region_), indent + "    ")
+                    lines.append(f"{indent}    gives {_listed(results[x.data] for x in outs)}")
+                lines.append(f"{indent}  gives {_listed(outs)}")
+            elif node.op == "call":
+                name = callees.setdefault(node.data, f"callee {len(callees) + 1}")
+                given = _listed(node.args[i] for i in node.data.given())
+                outs = {x.data: x for x in needed.outputs.get(node, ())}
+                taken = (f"{x!r} = {node.data.results[k]!r}" for k, x in sorted(outs.items()))
+                lines.append(f"{indent}{node!r}: call {name} of {given}")
+                lines.append(f"{indent}  gives {', '.join(taken)}")
             else:
                 about = f" [{node.data}]" if node.op in ("convert", "parameter") or node.op in TRUTHS else ""
                 lines.append(
-                    f"{indent}{node!r}: {node.type}{size} = {node.op}{about} {listed(node.args)}".rstrip()
+                    f"{indent}{node!r}: {node.type}{size} = {node.op}{about} {_listed(node.args)}".rstrip()
                 )
 
     params = [x for x in needed.nodes if x.op == "parameter" and x.region.depth == 0]
-    lines.append(f"given {', '.join(f'{x!r}: {x.type}[{x.size}]' for x in params)}")
-    for region in [x for x in needed.within if x.depth == 0]:
-        block(region, "")
-    lines.append(f"gives {listed(outputs)}")
-    return "\n".join(lines)
+    kind = lambda x: x.type if x.size is None else f"{x.type}[{x.size}]"
+    lines.append(f"given {', '.join(f'{x!r}: {kind(x)}' for x in params)}")
+    block(needed.outermost, "")
+    return lines

@@ -60,7 +60,7 @@ class Kernel:
     def _text(self, where: str) -> str:
         inputs = [f"%in{i}" for i in range(len(self._operands))]
         outputs = [f"%out{i}" for i in range(len(self._results))]
-        written = [*outputs, *(["%room"] if self._has_room else [])]
+        written = [*outputs, *(["%memory"] if self._has_memory else [])]
         taken = ", ".join(
             [
                 *(f"ptr noalias readonly {x}" for x in (*inputs, "%sizes")),
@@ -73,8 +73,8 @@ class Kernel:
   %{name} = zext i32 %{name}.short to i64"""
             for i, name in enumerate(("count", "threads", "words"))
         )
-        room = "%room" if self._has_room else "null"
-        given = [f"i64 %thread, i64 %threads, i64 %words, ptr {room}, i64 %count"]
+        memory = "%memory" if self._has_memory else "null"
+        given = [f"i64 %thread, i64 %threads, i64 %words, ptr {memory}, i64 %count"]
         given += [f"ptr {x}" for x in (*outputs, *inputs)]
         frame = (_GPU if where == "gpu" else _HOST).format(
             entry=ENTRY, taken=taken, sizes=sizes, compute=f"call void @compute({', '.join(given)})"
@@ -83,12 +83,12 @@ class Kernel:
         return "\n".join([compute, definitions(self._called), arithmetic(where), frame])
 
     @property
-    def _has_room(self) -> bool:
+    def _has_memory(self) -> bool:
         return self._thread.grows or self._thread.bytes > 0
 
     def sizes(self, members: int) -> tuple[int, int, int]:
         """For so many members, that number, how many threads, and how many words each has for growing arrays."""
-        threads = min(members, _MOST_THREADS) if self._has_room else members
+        threads = min(members, _MOST_THREADS) if self._has_memory else members
         words = min(_GROWING_BYTES // WORD // threads, _MOST_WORDS) if self._thread.grows else 0
         return members, threads, words
 
@@ -97,7 +97,7 @@ class Kernel:
         _, threads, words = self.sizes(members)
         shapes = [jax.ShapeDtypeStruct((x.size, members), np.dtype(x.type)) for x in self._results]
         room = threads * (self._thread.bytes + words * WORD)
-        return [*shapes, *([jax.ShapeDtypeStruct((room,), np.uint8)] if self._has_room else [])]
+        return [*shapes, *([jax.ShapeDtypeStruct((room,), np.uint8)] if self._has_memory else [])]
 
     def __call__(self, operands: Sequence[Array], members: int) -> list[Array]:
         """Its results, each (entries, members), of operands (entries, members), or (entries,) of those that all share."""

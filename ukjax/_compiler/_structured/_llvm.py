@@ -21,6 +21,7 @@ from ._ir import (
     Node,
     Operand,
     Region,
+    Subprogram,
     is_float,
     is_integer,
     is_number,
@@ -92,22 +93,25 @@ def write_function(
     - `params`: the nodes of the operands.
     - `machine`: what it is for, whose own parameters come first.
     """
-    function = Function(outputs, operands, results, params, machine)
-    return function.text(), frozenset(function.called)
+    module, flat = Module(machine), [x for out in outputs for x in ([out] if isinstance(out, Node) else out)]
+    function = Function(module, Needed(flat, values=True), flat)
+    text = module.text(function.compute(outputs, operands, results, params))
+    return text, frozenset(module.called)
 
 
 def write_scalar_function(
     name: str, params: Sequence[Node], output: Operand, machine: "Machine"
 ) -> tuple[str, frozenset[str]]:
     """The text of a function of scalars that calls others, and those of C that it calls; all are of one type."""
-    function = Function([(output,)], (), (), params, machine)
+    module = Module(machine)
+    function = Function(module, Needed([output], values=True), [output])
     function.names.update({p: f"%in{i}" for i, p in enumerate(params)})
     function.nodes(function.needed.outermost)
     t = params[0].type
     kind, value = scalar_type(t), function.value(output, t)
     given = ", ".join(f"{kind} %in{i}" for i in range(len(params)))
     body = "\n".join(["entry:", *function.lines, f"  ret {kind} {value}"])
-    return f"define internal {kind} @{name}({given}) {{\n{body}\n}}", frozenset(function.called)
+    return f"define internal {kind} @{name}({given}) {{\n{body}\n}}", frozenset(module.called)
 
 
 class Machine(Protocol):
@@ -118,6 +122,7 @@ class Machine(Protocol):
     - `library`: whether the functions of C are there; else whoever takes the text adds them.
     - `functions`: operations on reals that are calls in place of instructions, and what they call.
     - `parameters`: of `compute`, before the number of members.
+    - `passed`: parameters of other functions, and what they are given for them.
     - `first`, `step`: the member that a call begins with, and how far it is to the next.
     """
 
@@ -126,6 +131,7 @@ class Machine(Protocol):
     library: bool
     functions: dict[str, str]
     parameters: str
+    passed: tuple[str, ...]
     first: str
     step: str
 
@@ -162,23 +168,16 @@ class Machine(Protocol):
 class Lanes:
     """A CPU's vectors: arrays are on the heap, all in one piece but for those that grow."""
 
-    contracts, library, parameters, first = False, True, "", "0"
+    contracts, library, parameters, passed, first = False, True, "", ("ptr %room",), "0"
 
     def __init__(self, width: int):
         self.width, self.step, self.functions = width, str(width), dict[str, str]()
-        self._room = 0  # bytes of arrays in memory
-        self._tapes = list[str]()  # headers of growing arrays
 
     def allocate(self, f: "Function", t: str, size: int) -> Place:
         if size == GROWING:
-            offset = self._room
-            self._room += 16
-            self._tapes.append(str(offset))
-            header = f(f"getelementptr i8, ptr %room, i64 {offset}")
-            return Place("", str(self.width), 1, own=True, header=header)
-        offset, bytes = self._room, max(size, 1) * self.width * np.dtype(t).itemsize
-        self._room += -(-bytes // 64) * 64
-        return Place(f(f"getelementptr i8, ptr %room, i64 {offset}"), str(self.width), 1, own=True)
+            return Place("", str(self.width), 1, own=True, header=f.at(f.module.reserve_tape()))
+        offset = f.module.reserve(max(size, 1) * self.width * np.dtype(t).itemsize)
+        return Place(f.at(offset), str(self.width), 1, own=True)
 
     def find(self, f: "Function", place: Place) -> str:
         return f(f"load ptr, ptr {place.header}")
@@ -216,11 +215,11 @@ class Lanes:
         f.do(f"call void @llvm.memset.p0.i64(ptr {pointer}, i8 0, i64 {bytes}, i1 0)")
 
     def enter(self, f: "Function") -> list[str]:
-        if not self._room:
+        if not f.module.room:
             return []
-        lines = [f"  %room = call ptr @malloc(i64 {self._room})"]
+        lines = [f"  %room = call ptr @malloc(i64 {f.module.room})"]
         f.declared["malloc"], f.declared["free"] = "ptr @malloc(i64)", "void @free(ptr)"
-        for offset in self._tapes:
+        for offset in f.module.tapes:
             lines += [
                 f"  %tape{offset} = getelementptr i8, ptr %room, i64 {offset}",
                 f"  store ptr null, ptr %tape{offset}",
@@ -233,35 +232,84 @@ class Lanes:
         pass
 
     def exit(self, f: "Function") -> None:
-        for offset in self._tapes:
+        for offset in f.module.tapes:
             p = f(f"load ptr, ptr %tape{offset}")
             f.do(f"call void @free(ptr {p})")
-        if self._room:
+        if f.module.room:
             f.do("call void @free(ptr %room)")
 
 
 @final
+class Module:
+    """What functions share.
+
+    - `machine`: what they are for.
+    - `declared`: what they call of others, by name.
+    - `called`: the functions of C among it.
+    - `globals`: tables.
+    - `room`: bytes of memory that they use, each its own part: none runs within itself.
+    - `tapes`: where in it headers of growing arrays are.
+    """
+
+    def __init__(self, machine: Machine):
+        self.machine, self.room = machine, 0
+        self.called = set[str]()
+        self.declared: dict[str, str] = {}
+        self.globals: list[str] = []
+        self.tapes = list[int]()
+        self._callees: dict[tuple[Subprogram, tuple[int, ...]], tuple[str, int, bool]] = {}
+        self._functions: list[str] = []
+
+    def text(self, function: str) -> str:
+        declared = [f"declare {x}" for x in self.declared.values()]
+        return "\n".join([*declared, *self.globals, *self._functions, function])
+
+    def reserve(self, bytes: int) -> int:
+        """Where in memory there is room for so many bytes."""
+        offset, self.room = self.room, self.room + -(-bytes // 64) * 64
+        return offset
+
+    def reserve_tape(self) -> int:
+        """Where in memory there is room for a header of a growing array."""
+        self.tapes.append(self.room)
+        return self.reserve(16)
+
+    def callee(self, program: Subprogram, results: tuple[int, ...]) -> tuple[str, int, bool]:
+        """The name of the function of some results of a sub-program, where in memory it leaves them, and if it `stops`."""
+        key = program, results
+        if key not in self._callees:
+            chosen = [program.results[k] for k in results]
+            place = self.reserve(max(len(results), 1) * self.machine.width * 8)
+            name = f"@callee{place}"
+            function = Function(self, program.needed(results, values=True), chosen)
+            self._functions.append(function.subprogram(name, program, results, place))
+            self._callees[key] = name, place, function.stops
+        return self._callees[key]
+
+
+@final
 class Function:
-    def __init__(
-        self,
-        outputs: Sequence[Any],
-        operands: Sequence[ArrayOperand],
-        results: Sequence[ArrayOperand],
-        params: Sequence[Node],
-        machine: Machine,
-    ):
-        self.machine, self.width, self.lines, self._count = machine, machine.width, list[str](), 0
+    """Writes one function.
+
+    **Arguments:**
+
+    - `module`: what it shares with others.
+    - `needed`: what it computes.
+    - `flat`: what it gives.
+    """
+
+    def __init__(self, module: Module, needed: Needed, flat: Sequence[Operand]):
+        self.module, self.machine, self.width = module, module.machine, module.machine.width
+        self.lines, self._count = list[str](), 0
+        self.entry = list[str]()  # what comes before all else
+        self.stops = False  # whether it may end before it has all results
         self.block, self.mask = "entry", ""
         self.names: dict[Any, str] = {}
         self.places: dict[Node, Place] = {}
-        self.declared: dict[str, str] = {}
-        self.called = set[str]()  # functions of C
-        self.globals: list[str] = []
+        self.declared = module.declared
         self.turned: dict[tuple[str, str], Any] = {}
-        flat = [x for out in outputs for x in ([out] if isinstance(out, Node) else out)]
-        self.needed = Needed(flat, values=True)
+        self.needed = needed
         self._note_uses(flat)
-        self._outputs, self._operands, self._results, self._params = outputs, operands, results, params
 
     # --- writing
 
@@ -322,10 +370,17 @@ class Function:
 
     # --- the whole
 
-    def text(self) -> str:
+    def compute(
+        self,
+        outputs: Sequence[Any],
+        operands: Sequence[ArrayOperand],
+        results: Sequence[ArrayOperand],
+        params: Sequence[Node],
+    ) -> str:
+        """The text of the function that computes a program for all members, block by block."""
         given = [
-            *(f"ptr noalias %out{i}" for i in range(len(self._results))),
-            *(f"ptr noalias %in{i}" for i in range(len(self._operands))),
+            *(f"ptr noalias %out{i}" for i in range(len(results))),
+            *(f"ptr noalias %in{i}" for i in range(len(operands))),
         ]
         head, body, done = "members", "block", "done"
         self.begin("run")
@@ -341,14 +396,14 @@ class Function:
             self.do(f"%first = select i1 {over}, i64 {last}, i64 %at")
         else:
             self.do("%first = add i64 %at, 0")
-        for i, (operand, node) in enumerate(zip(self._operands, self._params, strict=True)):
+        for i, (operand, node) in enumerate(zip(operands, params, strict=True)):
             shift = "0" if operand.shared else "%first"
             pointer = self(f"getelementptr {stored_type(operand.type)}, ptr %in{i}, i64 {shift}")
             self.places[node] = Place(
                 pointer, "1" if operand.shared else "%count", 0 if operand.shared else 1, own=False
             )
         self.nodes(self.needed.outermost)
-        for i, (out, result) in enumerate(zip(self._outputs, self._results, strict=True)):
+        for i, (out, result) in enumerate(zip(outputs, results, strict=True)):
             pointer = self(f"getelementptr {stored_type(result.type)}, ptr %out{i}, i64 %first")
             place = Place(pointer, "%count", 1, own=True)
             if isinstance(out, Node):
@@ -357,15 +412,61 @@ class Function:
                 for k, x in enumerate(out):
                     self.write(place, str(k), self.value(x, result.type), result.type)
         self.do("br label %last")
-        self.machine.leave(self, self._results)
+        self.machine.leave(self, results)
         step = self.machine.step
         self.lines += ["last:", f"  %next = add i64 %at, {step}", f"  br label %{head}", f"{done}:"]
         self.machine.exit(self)
         self.do("ret void")
-        lines = "\n".join(["entry:", *self.machine.enter(self), "  br label %run", *self.lines])
-        declared = "\n".join(f"declare {x}" for x in self.declared.values())
+        begin = ["entry:", *self.machine.enter(self), *self.entry, "  br label %run"]
+        lines = "\n".join([*begin, *self.lines])
         head = f"{self.machine.parameters}i64 %count, {', '.join(given)}"
-        return "\n".join([declared, *self.globals, f"define void @compute({head}) {{\n{lines}\n}}\n"])
+        return f"define void @compute({head}) {{\n{lines}\n}}\n"
+
+    def subprogram(self, name: str, program: Subprogram, results: tuple[int, ...], place: int) -> str:
+        """The text of a function of some results of a sub-program, which takes numbers and leaves its own in memory."""
+        given = list(self.machine.passed)
+        if self.width > 1:
+            self.mask = "%mask"
+            given.append(f"{self.lanes('i1')} %mask")
+        for i in program.given(results, values=True):
+            param = program.region.params[i]
+            self.names[param] = f"%given{i}"
+            given.append(f"{self.vector(param.type)} %given{i}")
+        self.nodes(self.needed.outermost)
+        for i, k in enumerate(results):
+            x = program.results[k]
+            at = Place(self.at(place + i * 8 * self.width), str(self.width), 1, own=True)
+            self.write(at, "0", self.names[x], x.type)
+        end = ["  ret i1 true", "exhausted:", "  ret i1 false"] if self.stops else ["  ret void"]
+        lines = "\n".join(["entry:", *self.entry, *self.lines, *end])
+        kind = "i1" if self.stops else "void"
+        return f"define internal {kind} {name}({', '.join(given)}) {{\n{lines}\n}}\n"
+
+    def call_subprogram(self, node: Node) -> None:
+        """Calls the function of a sub-program."""
+        program, results = node.data, self.needed.results(node)
+        name, place, stops = self.module.callee(program, results)
+        given = list(self.machine.passed)
+        if self.width > 1:
+            given.append(f"{self.lanes('i1')} {self.mask or self.constant(True, 'bool')}")
+        for i in program.given(results, values=True):
+            t = program.region.params[i].type
+            given.append(f"{self.vector(t)} {self.value(node.args[i], t)}")
+        if stops:
+            whole, (after,) = self(f"call i1 {name}({', '.join(given)})"), self.labels("after")
+            self.do(f"br i1 {whole}, label %{after}, label %exhausted")
+            self.begin(after)
+            self.stops = True
+        else:
+            self.do(f"call void {name}({', '.join(given)})")
+        order = {k: i for i, k in enumerate(results)}
+        for out in self.needed.outputs[node]:
+            at = self.at(place + order[out.data] * 8 * self.width)
+            self.names[out] = self.read(Place(at, str(self.width), 1, own=False), "0", out.type)
+
+    def at(self, offset: int) -> str:
+        """A place in memory."""
+        return self(f"getelementptr i8, ptr %room, i64 {offset}")
 
     # --- memory
 
@@ -527,6 +628,8 @@ class Function:
                 self.loop(node)
             elif node.op == "branch":
                 self.branch(node)
+            elif node.op == "call":
+                self.call_subprogram(node)
             elif node.size is not None:
                 self.array(node)
             elif node.op == "load":
@@ -554,9 +657,9 @@ class Function:
             self.store(node)
 
     def table(self, node: Node) -> Place:
-        kind, name = stored_type(node.type), f"@table{node.number}"
+        kind, name = stored_type(node.type), f"@table{len(self.module.globals)}"
         entries = ", ".join(f"{kind} {literal(x, node.type)}" for x in node.data[0])
-        self.globals.append(f"{name} = internal constant [{node.size} x {kind}] [{entries}]")
+        self.module.globals.append(f"{name} = internal constant [{node.size} x {kind}] [{entries}]")
         return Place(name, "1", 0, own=False)
 
     def load(self, node: Node) -> None:
@@ -817,7 +920,7 @@ class Function:
         """A function of the C library."""
         kind = scalar_type(t)
         name += _suffix(t)
-        self.called.add(name)
+        self.module.called.add(name)
         if self.machine.library:
             self.declared[name] = f"{kind} @{name}({', '.join([kind] * len(operands))})"
         return self.call(name, operands, t)

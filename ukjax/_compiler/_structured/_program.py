@@ -127,7 +127,7 @@ def program_of(closed: Any, is_operand: Callable[[Any], bool]) -> tuple[Program,
     inputs = [given(aval) for aval in closed.in_avals]
     taken = [x for x in closed.consts if is_operand(x)]
     consts = [given(jax.typeof(x)) if is_operand(x) else x for x in closed.consts]
-    outputs = interpreter.run(closed.jaxpr, consts, inputs)
+    outputs = interpreter.whole(closed, consts, inputs)
     made = [(x, v) for x, v in zip(outputs, closed.out_avals, strict=True) if v.size]
     flat = [x.node if isinstance(x, Stored) else tuple(x.reshape(-1).tolist()) for x, _ in made]
     return Program(build.top, flat, [(type_of(v), v.size) for _, v in made]), taken, closed.out_avals

@@ -80,34 +80,34 @@ class Thread:
     there is such.
 
     `compute` takes the number of the thread, how many there are, how many words each has for growing arrays, and the
-    memory of all.
+    memory of all. What functions leave for each other, headers too, is in the thread's own.
     """
 
     width, contracts, library = 1, True, False
     functions = {"div": "quotient", "max": "maximum", "min": "minimum"}  # noqa: RUF012
-    parameters = "i64 %thread, i64 %threads, i64 %words, ptr %room, "
+    parameters = "i64 %thread, i64 %threads, i64 %words, ptr %memory, "
+    passed = "ptr %room", "ptr %top", "ptr %heap", "ptr %memory", "i64 %thread", "i64 %threads", "i64 %words"
     first, step = "%thread", "%threads"
 
     def __init__(self) -> None:
-        self.bytes, self._tapes, self._arrays = 0, list[str](), list[str]()
+        self.bytes, self.grows = 0, False
         self._larger = set[str]()  # functions that are there
 
-    @property
-    def grows(self) -> bool:
-        return bool(self._tapes)
-
     def allocate(self, f: Function, t: str, size: int) -> Place:
+        item = np.dtype(t).itemsize
         if size == GROWING:
-            header = f.new("tape")
-            self._tapes.append(header)
-            return Place("", f"%stride{np.dtype(t).itemsize}", 1, own=True, header=header)
-        bytes = max(size, 1) * np.dtype(t).itemsize
+            self.grows = True
+            stride = f"  %stride{item} = mul i64 %threads, {WORD // item}"
+            if stride not in f.entry:
+                f.entry.append(stride)
+            return Place("", f"%stride{item}", 1, own=True, header=f.at(f.module.reserve_tape()))
+        bytes = max(size, 1) * item
         if bytes <= _LOCAL:
             pointer = f.new("array")
-            self._arrays.append(f"  {pointer} = alloca [{max(size, 1)} x {stored_type(t)}]")
+            f.entry.append(f"  {pointer} = alloca [{max(size, 1)} x {stored_type(t)}]")
             return Place(pointer, "1", 1, own=True)
         first = f(f"mul i64 %threads, {self.bytes}")
-        own = f(f"getelementptr {stored_type(t)}, ptr %room, i64 %thread")
+        own = f(f"getelementptr {stored_type(t)}, ptr %memory, i64 %thread")
         self.bytes += -(-bytes // WORD) * WORD
         return Place(f(f"getelementptr i8, ptr {own}, i64 {first}"), "%threads", 1, own=True)
 
@@ -125,11 +125,12 @@ class Thread:
         name = f"@larger{item}"
         if name not in self._larger:
             self._larger.add(name)
-            f.globals.append(_LARGER.format(name=name, bits=8 * item, per_word=WORD // item))
+            f.module.globals.append(_LARGER.format(name=name, bits=8 * item, per_word=WORD // item))
         enough = f(
             f"call i1 {name}(i64 {index}, ptr {place.header}, ptr %top, i64 %words, ptr %heap, i64 %threads)"
         )
         f.do(f"br i1 {enough}, label %{after}, label %exhausted")
+        f.stops = True
         f.begin(after)
 
     def clear(self, f: Function, place: Place, like: Place, t: str) -> None:
@@ -138,25 +139,23 @@ class Thread:
         _fill(f, place, size, 0.0 if is_float(t) else 0, t)
 
     def enter(self, f: Function) -> list[str]:
-        lines = list(self._arrays)
-        if self._tapes:
-            lines += [f"  %stride{n} = mul i64 %threads, {WORD // n}" for n in (1, 2, 4, 8)]
+        lines = [
+            f"  %room = alloca [{f.module.room} x i8], align {WORD}",
+            "  %top = alloca i64",
+            "  store i64 0, ptr %top",
+            f"  %heap.first = mul i64 %threads, {self.bytes}",
+            "  %heap.all = getelementptr i8, ptr %memory, i64 %heap.first",
+            "  %heap = getelementptr i64, ptr %heap.all, i64 %thread",
+        ]
+        for offset in f.module.tapes:
             lines += [
-                f"  %heap.first = mul i64 %threads, {self.bytes}",
-                "  %heap.all = getelementptr i8, ptr %room, i64 %heap.first",
-                "  %heap = getelementptr i64, ptr %heap.all, i64 %thread",
-                "  %top = alloca i64",
-                "  store i64 0, ptr %top",
-            ]
-        for header in self._tapes:
-            lines += [
-                f"  {header} = alloca [2 x i64]",
-                f"  store [2 x i64] zeroinitializer, ptr {header}",
+                f"  %tape{offset} = getelementptr i8, ptr %room, i64 {offset}",
+                f"  store [2 x i64] zeroinitializer, ptr %tape{offset}",
             ]
         return lines
 
     def leave(self, f: Function, results: Sequence[ArrayOperand]) -> None:
-        if not self._tapes:
+        if not f.stops:
             return
         f.begin("exhausted")
         for i, result in enumerate(results):

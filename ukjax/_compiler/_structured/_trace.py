@@ -30,6 +30,7 @@ from ._ir import (
     DerivativeRule,
     Node,
     Operand,
+    Subprogram,
     convert_number,
     is_float,
     is_integer,
@@ -45,6 +46,8 @@ _MOST_PASSES = 64
 _SELECTED = 8  # entries up to which a place that is not known is found by comparing, not in memory
 _CARRIED = 40  # entries above which what a loop carries stays an array
 _LONG = 64  # entries of an array in memory above which an operation on it is a loop
+CALLED = 100
+"""Operations from which on a function is a sub-program; fewer are written out where they are used."""
 _BRANCHES = 60  # operations up to which both sides of a branch are computed
 MATERIALIZED = 2_000
 """Entries of an array that become scalars; a larger one can only be indexed."""
@@ -149,10 +152,13 @@ def _jaxprs(params: dict) -> list[Any]:
 
 
 class Interpreter:
-    """Interprets jaxprs with one `Builder`."""
+    """Interprets jaxprs with one `Builder`.
 
-    def __init__(self, builder: Builder):
-        self.b = builder
+    - `callees`: shared by those of one program: what functions that it calls became.
+    """
+
+    def __init__(self, builder: Builder, callees: "Callees | None" = None):
+        self.b, self.callees = builder, callees or Callees()
         self._debug_info: Any = None
         self._opened: list[Any] = []  # operations that are being traced by their own functions
 
@@ -283,6 +289,11 @@ class Interpreter:
 
     # --- jaxprs
 
+    def whole(self, closed: Any, consts: Sequence[Any], inputs: Sequence[Value]) -> list[Value]:
+        """The outputs of a whole program's jaxpr, whose functions are called."""
+        self.callees.count(closed.jaxpr)
+        return self.run(closed.jaxpr, consts, inputs)
+
     def closed(self, closed: Any, inputs: Sequence[Value]) -> list[Value]:
         """The outputs of a jaxpr, closed or not."""
         return self.run(core_jaxpr(closed), getattr(closed, "consts", ()), inputs)
@@ -386,7 +397,60 @@ class Interpreter:
 
     def _called(self, e: Any, inputs: list[Value]) -> list[Value]:
         called = e.params.get("jaxpr") or e.params.get("call_jaxpr") or e.params.get("fun_jaxpr")
-        return self.closed(called, inputs)
+        # Arrays in memory are not passed on to a sub-program, nor taken from it: functions of them are written out.
+        if any(isinstance(x, Stored) for x in inputs) or not self._is_called(called):
+            return self.closed(called, inputs)
+
+        def trace(inner: "Interpreter", flat: Sequence[Operand]) -> list[Operand] | None:
+            outputs = inner.closed(called, _unflatten(flat, [x.shape for x in inputs]))
+            if any(isinstance(x, Stored) for x in outputs):
+                return None
+            return [y for x in outputs for y in x.reshape(-1)]
+
+        types = [t for v, x in zip(e.invars, inputs, strict=True) for t in [type_of(v.aval)] * x.size]
+        flat = self.call(called, [y for x in inputs for y in x.reshape(-1)], types, trace)
+        if flat is None:
+            return self.closed(called, inputs)
+        return _unflatten(flat, [v.aval.shape for v in e.outvars])
+
+    def _is_called(self, function: Any) -> bool:
+        return self.callees.calls(function) and weight(core_jaxpr(function)) >= CALLED
+
+    def call(
+        self, function: Any, inputs: Sequence[Operand], types: Sequence[str], trace: Callable[..., Any]
+    ) -> list[Operand] | None:
+        """The outputs of a function by a call of a sub-program; None where it is to be written out.
+
+        **Arguments:**
+
+        - `function`: what identifies it.
+        - `inputs`, `types`: what it takes.
+        - `trace`: its outputs, from an interpreter and inputs; None where it cannot be a sub-program.
+        """
+        # What is known is part of the sub-program, so that zeros vanish there as they do where it is written out.
+        key = (
+            function,
+            tuple(
+                (x.__class__, x) if is_number(x) else (Node, t) for x, t in zip(inputs, types, strict=True)
+            ),
+        )
+        if key not in self.callees.known:
+            self.callees.known[key] = self._subprogram(inputs, types, trace)
+        callee = self.callees.known[key]
+        return callee and self.b.call(callee, [x for x in inputs if isinstance(x, Node)])
+
+    def _subprogram(
+        self, inputs: Sequence[Operand], types: Sequence[str], trace: Callable[..., Any]
+    ) -> Subprogram | None:
+        build = self.b.another()
+        flat = [
+            x if is_number(x) else build.parameter(build.top, t) for x, t in zip(inputs, types, strict=True)
+        ]
+        outputs = trace(Interpreter(build, self.callees), flat)
+        if outputs is None:
+            return None
+        callee = Subprogram(build.top, outputs)
+        return callee if callee.size >= CALLED else None
 
     def _without_derivative(self, x: Value, t: str) -> Value:
         """What a function with a rule for reverse mode gives: that rule is not looked at, so it has no derivative."""
@@ -1063,6 +1127,51 @@ class Interpreter:
         return self.each(less if strict else lambda x, y: b.invert(less(y, x), "bool"), *inputs)
 
 
+class Callees:
+    """Which functions a program calls, and what sub-programs they became.
+
+    - `known`: sub-programs, by function and known inputs; None of those that are written out.
+    """
+
+    def __init__(self):
+        self.known = dict[Any, Subprogram | None]()
+        self._uses = dict[Any, int]()
+        self._repeats = dict[Any, bool]()  # whether a function has loops
+
+    def count(self, jaxpr: Any) -> bool:
+        """Counts the uses of functions in a jaxpr, each of which is looked into once; whether it has loops."""
+        repeats = False
+        for e in jaxpr.eqns:
+            repeats |= e.primitive.name in ("while", "scan")
+            for inner in _jaxprs(e.params):
+                if self._use(inner) == 1:
+                    self._repeats[inner] = self.count(core_jaxpr(inner))
+                repeats |= self._repeats[inner]
+            if e.primitive.name == "scalar_program":
+                program = e.params["program"]
+                self._use(program)
+                self._repeats[program] = program.again is not None
+                repeats |= self._repeats[program]
+        return repeats
+
+    def _use(self, function: Any) -> int:
+        self._uses[function] = self._uses.get(function, 0) + 1
+        return self._uses[function]
+
+    def calls(self, function: Any) -> bool:
+        """Whether a function is to be a sub-program, if it is large enough."""
+        # Also what is used once: LLVM takes less time for two functions than for one of both, and finds better code, and
+        # derivatives use it more than once. But reverse mode runs a sub-program again, so what repeats is to be worth it.
+        least = 2 if self._repeats.get(function) else 1
+        return self._uses.get(function, 0) >= least
+
+
+def _unflatten(flat: Sequence[Operand], shapes: Sequence[tuple[int, ...]]) -> list[Scalars]:
+    """Arrays of these shapes, with the operands of a list one after the other."""
+    rest = iter(flat)
+    return [filled(shape, list(itertools.islice(rest, math.prod(shape)))) for shape in shapes]
+
+
 def live_equations(jaxpr: Any) -> list[Any]:
     """The equations that the outputs need, or that have effects."""
     needed, kept = {v for v in jaxpr.outvars if not isinstance(v, core.Literal)}, []
@@ -1199,10 +1308,13 @@ def _program(interpreter: Interpreter, e: Any, inputs: list[Value]) -> list[Valu
     ]
     columns = np.concatenate([x.reshape(len(x), -1) for x in flat]).T
     outputs = np.empty((len(program.outputs), len(columns)), object)
+    write_out = _repeat if program.again else _inline
+    trace = lambda inner, flat: write_out(inner.b, program, flat, t)
     for k, column in enumerate(columns):
-        outputs[:, k] = (
-            _repeat(b, program, list(column), t) if program.again else _inline(b, program, list(column), t)
-        )
+        called = None
+        if len(columns) > 1 or interpreter.callees.calls(program):
+            called = interpreter.call(program, list(column), [t] * len(column), trace)
+        outputs[:, k] = called or write_out(b, program, list(column), t)
     return [outputs.reshape(-1, *members)]
 
 

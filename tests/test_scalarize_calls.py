@@ -1,0 +1,171 @@
+"""Functions that a program of scalars calls, beside the same by `jax.jit` and finite differences."""
+
+import functools
+import re
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import lax
+from numpy.testing import assert_allclose
+
+import ukjax as uk
+
+X = jnp.array([0.5, 1.5, 2.5])
+
+
+@jax.jit
+def _solved(x: Any) -> tuple[Any, Any]:
+    """The solution of equations whose matrix depends on x, and a sum."""
+    rows = jnp.sin(jnp.outer(x, jnp.arange(1.0, 8.0, dtype=x.dtype)))
+    return jnp.linalg.solve(rows @ rows.T + 3 * jnp.eye(3, dtype=x.dtype), x), jnp.cos(rows).sum()
+
+
+@jax.jit
+def _roots(x: Any) -> Any:
+    """Roots of y^2 + sum sin(k y) / 100 = x by Newton's method, each by as many steps as it takes."""
+    k = jnp.arange(1.0, 9.0)
+    f = lambda y: y * y + 0.01 * jnp.sin(jnp.outer(y, k)).sum(1) - x
+    slope = lambda y: 2 * y + 0.01 * jnp.cos(jnp.outer(y, k)) @ k
+    return lax.while_loop(lambda y: jnp.any(jnp.abs(f(y)) > 1e-13), lambda y: y - f(y) / slope(y), x + 1.0)
+
+
+@jax.jit
+def _mixed(x: Any, k: Any, more: Any) -> Any:
+    """Truths, whole numbers, an argument handed back, a constant, and the same twice."""
+    y = jnp.sin(jnp.outer(x, jnp.arange(40.0))).sum(1)
+    return y > 0, k + jnp.int32(jnp.sum(jnp.abs(y))), more, 7.0, y, y
+
+
+@jax.jit
+def _twice(x: Any) -> Any:
+    """A function that calls another twice."""
+    y, s = _solved(x)
+    return _solved(y + x)[0] * s + jnp.sin(jnp.outer(x, jnp.arange(1.0, 40.0, dtype=x.dtype))).sum(1)
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _product(a: Any, n: int) -> Any:
+    return functools.reduce(jnp.matmul, [a] * n)
+
+
+def _rotated(x: Any) -> Any:
+    """Products of sparse matrices, whose zeros are known."""
+    c, s = jnp.cos(x), jnp.sin(x)
+    turn = lambda i: jnp.array([[c[i], -s[i], 0.0, x[i]], [s[i], c[i], 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
+    return _product(turn(0), 9) @ _product(turn(1), 9)
+
+
+CALLS: dict[str, Callable[..., Any]] = {
+    "once": lambda x: _solved(x + 1),
+    "twice": lambda x: [_solved(_solved(x)[0] + x)[0], _solved(3 * x)[1]],
+    "in a loop": lambda x: lax.fori_loop(0, 40, lambda i, y: y + 0.05 * _solved(y)[0], x),
+    "in a side": lambda x: lax.cond(x[0] > 0.4, lambda y: _solved(y)[0], lambda y: 2 * _solved(-y)[0], x),
+    "of a call": lambda x: _twice(x) + _twice(2 * x),
+    "with a loop": lambda x: _roots(x) * _roots(x + _roots(x[::-1])),
+    "with a loop, in a loop": lambda x: lax.while_loop(
+        lambda y: y[0] < 3, lambda y: y + 0.2 * _roots(y + 1) + 0.1 * _roots(y + 2), x
+    ),
+    "of zeros": _rotated,
+}
+
+
+def _total(f: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda x: sum(jnp.sum(jnp.sin(y)) for y in jax.tree.leaves(f(x)))
+
+
+def _assert_same(result: Any, wanted: Any, rtol: float = 1e-12) -> None:
+    assert jax.tree.structure(result) == jax.tree.structure(wanted)
+    for a, b in zip(jax.tree.leaves(result), jax.tree.leaves(wanted), strict=True):
+        assert (a.shape, a.dtype) == (b.shape, b.dtype)
+        assert_allclose(a, b, rtol=rtol, atol=rtol)
+
+
+def _calls(text: str) -> int:
+    """How many calls there are, those of sub-programs aside."""
+    return len(re.findall(r": call callee", text.split("\n\n")[0]))
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_program_with_calls_gives_what_it_gives_by_xla(name: str) -> None:
+    scalar = uk.scalarize(CALLS[name])
+    _assert_same(scalar(X), jax.jit(CALLS[name])(X))
+    assert _calls(scalar.as_text(X)) >= 1
+
+
+def test_a_function_is_one_sub_program_wherever_it_is_called() -> None:
+    text = uk.scalarize(lambda x: [_solved(k * x)[0] for k in range(1, 6)]).as_text(X)
+    assert _calls(text) == 5
+    assert len(set(re.findall(r": call (callee \d+)", text.split("\n\n")[0]))) == 1
+
+
+def test_outputs_of_all_kinds_come_back() -> None:
+    f = lambda x: [_mixed(y, jnp.int32(x[0] * 9), 2 * y) for y in (x, -x, x + 1)]
+    scalar = uk.scalarize(f)
+    _assert_same(scalar(X), jax.jit(f)(X))
+    assert _calls(scalar.as_text(X)) == 3
+
+
+def test_known_zeros_vanish_in_sub_programs() -> None:
+    count = lambda f: len(uk.scalarize(f).as_text(X).splitlines())
+    dense = lambda x: _product(jnp.outer(x, x), 6)
+    sparse = lambda x: _product(jnp.diag(x), 6)
+    assert count(sparse) < 0.4 * count(dense)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_members_of_a_batch_are_those_alone(name: str) -> None:
+    scalar = uk.scalarize(CALLS[name])
+    batch = jnp.stack([(1 + 0.07 * k) * X for k in range(11)], 1)
+    alone = [scalar(batch[:, k]) for k in range(11)]
+    _assert_same(jax.vmap(scalar, 1)(batch), jax.tree.map(lambda *y: jnp.stack(y), *alone))
+    gradient = jax.grad(_total(scalar))
+    each = jnp.stack([gradient(batch[:, k]) for k in range(11)])
+    assert_allclose(jax.vmap(gradient, 1)(batch), each, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_first_and_second_derivatives_are_those_of_differences(name: str) -> None:
+    plain, scalar, h = _total(jax.jit(CALLS[name])), _total(uk.scalarize(CALLS[name])), 1e-6
+    d = jnp.array([0.3, -0.7, 0.4])
+    slope = (plain(X + h * d) - plain(X - h * d)) / (2 * h)
+    assert_allclose(jax.jvp(scalar, (X,), (d,))[1], slope, rtol=1e-5, atol=1e-8)
+    gradient = jax.jit(jax.grad(scalar))
+    assert_allclose(jnp.sum(gradient(X) * d), slope, rtol=1e-5, atol=1e-8)
+    bend = (gradient(X + h * d) - gradient(X - h * d)) / (2 * h)
+    scale = float(jnp.max(jnp.abs(bend))) + 1e-3
+    ways = {
+        "forward over forward": lambda: jax.jacfwd(lambda y: jax.jvp(scalar, (y,), (d,))[1])(X),
+        "forward over reverse": lambda: jax.jvp(jax.grad(scalar), (X,), (d,))[1],
+        "reverse over reverse": lambda: jax.grad(lambda y: jnp.sum(jax.grad(scalar)(y) * d))(X),
+        "reverse over forward": lambda: jax.grad(lambda y: jax.jvp(scalar, (y,), (d,))[1])(X),
+    }
+    for way, second in ways.items():
+        assert_allclose(second() / scale, bend / scale, rtol=0, atol=1e-6, err_msg=way)
+
+
+@pytest.mark.parametrize("name", ["twice", "in a loop", "of a call"])
+def test_float32_stays_float32(name: str) -> None:
+    x = X.astype(jnp.float32)
+    _assert_same(uk.scalarize(CALLS[name])(x), jax.jit(CALLS[name])(x), rtol=3e-6)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_what_is_exported_gives_the_same(name: str) -> None:
+    scalar = uk.scalarize(CALLS[name])
+    exported = jax.export.export(jax.jit(jax.vmap(scalar)))(jax.ShapeDtypeStruct((2, 3), jnp.float64))
+    both = jnp.stack([X, 1.2 * X])
+    _assert_same(exported.call(both), jax.vmap(scalar)(both), rtol=1e-11)
+
+
+def test_programs_of_the_package_are_called_too() -> None:
+    problem = uk.models.four_bars(1)
+    lanes, q, v = uk.lanes(problem.system), jnp.asarray(problem.q0)[None], jnp.asarray(problem.v0)[None]
+    f = lambda q, v: lanes(0.0, q, v) + lanes(0.0, q, 2 * v)
+    scalar = uk.scalarize(f)
+    assert_allclose(scalar(q, v), f(q, v), rtol=1e-11, atol=1e-11)
+    assert _calls(scalar.as_text(q, v)) == 2
+    along = lambda g: jax.jvp(lambda v: g(q, v), (v,), (v,))[1]
+    assert_allclose(along(scalar), along(f), rtol=1e-9, atol=1e-9)
