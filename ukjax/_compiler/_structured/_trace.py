@@ -46,7 +46,7 @@ _MOST_PASSES = 64
 _SELECTED = 8  # entries up to which a place that is not known is found by comparing, not in memory
 _CARRIED = 40  # entries above which what a loop carries stays an array
 _LONG = 64  # entries of an array in memory above which an operation on it is a loop
-CALLED = 100
+CALLED = 200
 """Operations from which on a function is a sub-program; fewer are written out where they are used."""
 _BRANCHES = 60  # operations up to which both sides of a branch are computed
 MATERIALIZED = 2_000
