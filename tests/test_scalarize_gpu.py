@@ -57,6 +57,21 @@ def _indexed(size: int) -> Callable[[Any], Any]:
     return function
 
 
+@jax.jit
+def _roots(x: Any) -> Any:
+    """A function that is long enough to be called: roots of y^2 + sum sin(k y) / 100 = x by Newton's method."""
+    k = jnp.arange(1.0, 40.0)
+    f = lambda y: y * y + 0.01 * jnp.sin(jnp.outer(y, k)).sum(1) - x
+    slope = lambda y: 2 * y + 0.01 * jnp.cos(jnp.outer(y, k)) @ k
+    return lax.while_loop(lambda y: jnp.any(jnp.abs(f(y)) > 1e-13), lambda y: y - f(y) / slope(y), x + 1.0)
+
+
+def _calls(x: Any) -> Any:
+    """A function that is called from a loop, which each member ends, and from elsewhere."""
+    step = lambda y: y + 0.2 * _roots(y + 1) + 0.1 * _roots(y + 2)
+    return lax.while_loop(lambda y: y[0] < 3, step, x) * _roots(x + 3)
+
+
 def _kinds(x: Any) -> Any:
     """Numbers of all types, carried and chosen."""
     step = lambda i, c: (
@@ -93,6 +108,7 @@ SMOOTH: dict[str, Callable[..., Any]] = {
     "small array": _indexed(50),
     "large array": _indexed(200),
     "solve": lambda x: jnp.linalg.solve(jnp.outer(x, x) + jnp.eye(3), x),
+    "calls": _calls,
     "Diffrax": _decay,
 }
 ROUGH: dict[str, Callable[..., Any]] = {
@@ -133,7 +149,7 @@ DERIVATIVES: dict[str, Callable[..., Any]] = {
     "forward over reverse": lambda f, d: lambda x: jax.jvp(jax.grad(f), (x,), (d,))[1],
     "reverse over reverse": lambda f, d: jax.grad(lambda x: jnp.sum(jax.grad(f)(x) * d)),
 }
-LONG = ("Diffrax", "large array")
+LONG = "Diffrax", "large array", "calls"
 
 
 @pytest.mark.parametrize(
@@ -171,6 +187,16 @@ def test_a_member_that_needs_more_memory_than_there_is_is_nan() -> None:
         assert_allclose(found[passes < 300], wanted[passes < 300], rtol=1e-13)
     with kernels_on_host(3, words=20_000):
         assert_allclose(gradient(batch), wanted, rtol=1e-13)
+
+
+def test_a_function_that_needs_more_memory_than_there_is_ends_what_called_it() -> None:
+    gradient = jax.vmap(jax.grad(_total(uk.scalarize(_calls))))
+    wanted = gradient(_batch())
+    with kernels_on_host(words=20):
+        assert np.isnan(gradient(_batch())).all()
+    with kernels_on_host(words=1000) as kernels:
+        assert_allclose(gradient(_batch()), wanted, rtol=1e-11)
+    assert "call i1 @callee" in kernels[-1].host_text
 
 
 def test_operands_that_all_members_share_are_read_once() -> None:
