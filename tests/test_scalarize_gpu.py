@@ -163,7 +163,7 @@ def test_derivatives_are_those_of_machine_code(name: str, way: str) -> None:
     with kernels_on_host(words=1_000_000):
         found = jax.jit(derivative)(_batch())
     _assert_close(found, wanted, 1e-11)
-    if way == "reverse":
+    if way == "reverse" and name not in LONG:
         f, h = jax.jit(jax.vmap(_total(SMOOTH[name]))), 1e-6
         slope = (f(_batch() + h * d[None]) - f(_batch() - h * d[None])) / (2 * h)
         assert_allclose(found @ d, slope, rtol=1e-4, atol=1e-6 * float(jnp.abs(slope).max()))
@@ -208,18 +208,19 @@ def test_operands_that_all_members_share_are_read_once() -> None:
     assert_allclose(found, 3 * table[i] + 2, rtol=1e-14)
 
 
-@pytest.mark.parametrize("name", ["sides", "solve", "small array", "Diffrax"])
+@pytest.mark.parametrize("name", ["sides", "solve", "small array", "large array"])
 def test_float32_stays_float32(name: str) -> None:
+    """What is given and carried, and tapes, whose entries have places of eight bytes."""
     with jax.enable_x64(False):
-        batch, f = _batch().astype(jnp.float32), SMOOTH[name]
-        if name == "Diffrax":
-            f = lambda x: lax.fori_loop(0, 60, lambda i, y: 0.5 * (y + x / y), x + 1)
-        gradient = jax.vmap(jax.grad(_total(uk.scalarize(f))))
-        wanted = jax.vmap(jax.grad(_total(f)))(batch) if name != "sides" else gradient(batch)
+        batch = _batch().astype(jnp.float32)
+        gradient = jax.vmap(jax.grad(_total(uk.scalarize(SMOOTH[name]))))
         with kernels_on_host() as kernels:
             found = gradient(batch)
-    assert "double" not in kernels[-1].host_text.split("define internal void @compute(")[1].split("\n}")[0]
-    _assert_close(found, wanted, 1e-4)
+    program = kernels[-1].host_text.split("define internal void @compute(")[1].split("\n}")[0]
+    assert "float" in program
+    assert "double" not in program
+    wanted = jax.vmap(jax.grad(_total(uk.scalarize(SMOOTH[name]))))(_batch())
+    _assert_close(found, wanted.astype(jnp.float32), 1e-4)
 
 
 # What XLA is given.

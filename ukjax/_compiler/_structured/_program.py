@@ -12,7 +12,8 @@ from .._foreign import kind_for, registered
 from ._differentiate import pull_back, push_forward
 from ._ir import Builder, Needed, Node, Operand, Region, as_text, is_float
 from ._kernel import Kernel
-from ._llvm import ArrayOperand, Lanes, write_function
+from ._lanes import Lanes
+from ._llvm import ArrayOperand, write_function
 from ._trace import MATERIALIZED, Interpreter, Stored, Value, filled, type_of
 
 _MOST = 200_000  # operations of a program: LLVM takes minutes for more

@@ -86,7 +86,9 @@ class Thread:
     width, contracts, library = 1, True, False
     functions = {"div": "quotient", "max": "maximum", "min": "minimum"}  # noqa: RUF012
     parameters = "i64 %thread, i64 %threads, i64 %words, ptr %memory, "
-    passed = "ptr %room", "ptr %top", "ptr %heap", "ptr %memory", "i64 %thread", "i64 %threads", "i64 %words"
+    passed: tuple[str, ...] = (
+        "ptr %room", "ptr %top", "ptr %heap", "ptr %memory", "i64 %thread", "i64 %threads", "i64 %words",
+    )  # fmt: skip
     first, step = "%thread", "%threads"
 
     def __init__(self) -> None:
