@@ -214,7 +214,7 @@ def test_float32_stays_float32(name: str) -> None:
     with jax.enable_x64(False):
         batch = _batch().astype(jnp.float32)
         gradient = jax.vmap(jax.grad(_total(uk.scalarize(SMOOTH[name]))))
-        with kernels_on_host() as kernels:
+        with kernels_on_host(words=1_000_000) as kernels:
             found = gradient(batch)
     program = kernels[-1].host_text.split("define internal void @compute(")[1].split("\n}")[0]
     assert "float" in program
