@@ -19,23 +19,23 @@ X = jnp.array([0.5, 1.5, 2.5])
 @jax.jit
 def _solved(x: Any) -> tuple[Any, Any]:
     """The solution of equations whose matrix depends on x, and a sum."""
-    rows = jnp.sin(jnp.outer(x, jnp.arange(1.0, 8.0, dtype=x.dtype)))
+    rows = jnp.sin(jnp.outer(x, jnp.arange(1.0, 21.0, dtype=x.dtype)))
     return jnp.linalg.solve(rows @ rows.T + 3 * jnp.eye(3, dtype=x.dtype), x), jnp.cos(rows).sum()
 
 
 @jax.jit
 def _roots(x: Any) -> Any:
-    """Roots of y^2 + sum sin(k y) / 100 = x by Newton's method, each by as many steps as it takes."""
-    k = jnp.arange(1.0, 9.0)
-    f = lambda y: y * y + 0.01 * jnp.sin(jnp.outer(y, k)).sum(1) - x
-    slope = lambda y: 2 * y + 0.01 * jnp.cos(jnp.outer(y, k)) @ k
+    """Roots of y^2 + sum sin(k y) / 1000 = x by Newton's method, each by as many steps as it takes."""
+    k = jnp.arange(1.0, 25.0)
+    f = lambda y: y * y + 1e-3 * jnp.sin(jnp.outer(y, k)).sum(1) - x
+    slope = lambda y: 2 * y + 1e-3 * jnp.cos(jnp.outer(y, k)) @ k
     return lax.while_loop(lambda y: jnp.any(jnp.abs(f(y)) > 1e-13), lambda y: y - f(y) / slope(y), x + 1.0)
 
 
 @jax.jit
 def _mixed(x: Any, k: Any, more: Any) -> Any:
     """Truths, whole numbers, an argument handed back, a constant, and the same twice."""
-    y = jnp.sin(jnp.outer(x, jnp.arange(40.0))).sum(1)
+    y = jnp.sin(jnp.outer(x, jnp.arange(60.0))).sum(1)
     return y > 0, k + jnp.int32(jnp.sum(jnp.abs(y))), more, 7.0, y, y
 
 
@@ -55,7 +55,7 @@ def _rotated(x: Any) -> Any:
     """Products of sparse matrices, whose zeros are known."""
     c, s = jnp.cos(x), jnp.sin(x)
     turn = lambda i: jnp.array([[c[i], -s[i], 0.0, x[i]], [s[i], c[i], 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
-    return _product(turn(0), 9) @ _product(turn(1), 9)
+    return _product(turn(0), 20) @ _product(turn(1), 20)
 
 
 CALLS: dict[str, Callable[..., Any]] = {

@@ -27,11 +27,12 @@ from ._ir import (
     is_number,
     zero,
 )
-from ._trace import Interpreter, filled
+from ._trace import MATERIALIZED, Interpreter, filled
 
 _WITHOUT = frozenset(
-    ("floor", "ceil", "round", "sign", "stop_gradient", "table", "tape", "zeros_like")
+    ("floor", "ceil", "round", "sign", "stop_gradient", "table", "tape", "zeros_like", "absent")
 )  # no derivative
+_LINEAR = frozenset(("add", "sub", "neg", "convert", "pack", "fill"))  # whose derivatives need no values
 _SNAPSHOT_BY_LOOP = 64  # entries of an array above which a loop copies them to a tape and back
 
 
@@ -130,6 +131,8 @@ class Rebuilder:
             return b.node("table", t, data=node.data, size=node.size)
         if op == "tape":
             return b.tape(t)
+        if op == "absent":
+            return b.absent(t, node.size)  # pyright: ignore[reportArgumentType]
         if op == "zeros_like":
             return b.zeros_like(args[0])
         if op == "rule":
@@ -455,43 +458,55 @@ class _Reverse(Rebuilder):
         return None
 
     def _kept(self, node: Node) -> list[Node]:
-        """What of the values that a loop carries a pass is computed again from: scalars, and arrays that it reads."""
+        """What of the values that a loop carries a pass is computed again from: scalars, and arrays that are read for it."""
         region = node.data.region
-        read: set[Node] = set()
-
-        def mark(array: Any) -> None:
-            while array.__class__ is Node and array not in read:
-                read.add(array)
-                if array.op == "store":
-                    array = array.args[0]
-                elif array.op == "output" and array.args[0].op == "loop":
-                    loop, k = array.args[0], array.data
-                    mark(loop.data.results[k])
-                    array = loop.args[k]
-                elif array.op == "output":
-                    for results in array.args[0].data.results:
-                        mark(results[array.data])
-                    return
-                elif (
-                    array.op == "parameter"
-                    and array.region is not region
-                    and array.region in self.needed.owner
-                ):
-                    owner = self.needed.owner[array.region]
-                    if owner.op == "loop":
-                        mark(owner.data.results[array.data])
-                        array = owner.args[array.data]
-                    else:
-                        array = owner.args[1 + array.data]
-                else:
-                    return
-
-        for inner in self._inside(region):
-            for x in self.needed.of(inner):
-                if x.op == "load":
-                    mark(x.args[0])
         live = [region.params[k] for k in self.needed.carried(node)]
+        if all(p.size is None for p in live):
+            return live
+        read = self._read_again(region)
         return [p for p in live if p.size is None or (p.size != GROWING and p in read)]
+
+    def _read_again(self, region: Region) -> set[Node]:
+        """The nodes whose values the way back through a region needs: where an operation is not linear, and places.
+
+        What is only moved, as when an entry of an array is kept unless a condition holds, is not among them. So a buffer
+        that a loop fills is not copied in every pass.
+        """
+        wanted: set[Node] = set()
+        inside = self._inside(region)
+        stack: list[Any] = []
+        for node in (x for r in inside for x in self.needed.of(r)):
+            if node.op in ("load", "store"):
+                stack.append(node.args[1])
+            elif node.op in ("select", "branch"):
+                stack.append(node.args[0])
+            elif node.op == "loop":  # which writes what it carries to a tape of its own
+                live = [k for k in self.needed.carried(node) if node.data.region.params[k].size is None]
+                stack += [node.data.condition, *(node.args[k] for k in live)]
+                stack += [node.data.results[k] for k in live]
+            elif node.op not in _LINEAR:
+                stack += node.args
+        while stack:
+            x = stack.pop()
+            if x.__class__ is not Node or x in wanted:
+                continue
+            wanted.add(x)
+            owner = (
+                self.needed.owner.get(x.region) if x.op == "parameter" and x.region is not region else None
+            )
+            if x.op == "output" and x.args[0].op == "loop":
+                loop = x.args[0]
+                stack += [loop.args[x.data], loop.data.results[x.data]]
+            elif x.op == "output" and x.args[0].op == "branch":
+                stack += [results[x.data] for results in x.args[0].data.results]
+            elif owner is not None and x.region in inside:
+                k = x.data if owner.op == "loop" else 1 + x.data
+                stack.append(owner.args[k])
+                if owner.op == "loop":
+                    stack.append(owner.data.results[x.data])
+            else:
+                stack += x.args
+        return wanted
 
     def _inside(self, region: Region) -> list[Region]:
         """A region and those within it."""
@@ -707,9 +722,7 @@ class _Reverse(Rebuilder):
                     offset[p.type] += _entries(p)
                 for p in (body.region.params[k] for k in self.needed.carried(node)):
                     if p not in kept:  # an array that no pass reads
-                        self.values[p] = (
-                            b.tape(p.type) if p.size == GROWING else b.fill(zero(p.type), p.size, p.type)
-                        )
+                        self.values[p] = b.tape(p.type) if p.size == GROWING else b.absent(p.type, p.size)
                 self.nodes(self.needed.of(body.region))
                 self.cotangents = dict(zip(captured, carried[1 + len(moving) :], strict=True))
                 for k, change in zip(moving, carried[1:], strict=False):
@@ -774,6 +787,12 @@ class _Reverse(Rebuilder):
             self.give(node.args[1 + i], change)
 
 
+def _entries_of(b: Builder, array: Node) -> Any:
+    """The entries of an array, whose memory then vanishes; a large one as it is."""
+    large = (array.size or 0) > MATERIALIZED
+    return array if large else tuple(b.load(array, i) for i in range(array.size or 0))
+
+
 def _entries(p: Node) -> int:
     return 1 if p.size is None else p.size
 
@@ -811,17 +830,10 @@ def pull_back(program: Any, varied: Sequence[int]) -> tuple[Region, list[Any], l
     for change, k in zip(given, program.real_results, strict=True):
         out = program.outputs[k]
         if isinstance(out, Node):
-            maker.give(out, build.pack([build.load(change, i) for i in range(out.size or 0)], out.type))
+            maker.give(out, change)
         else:
             for i, x in enumerate(out):
                 maker.give(x, build.load(change, i))
     maker.back(needed.outermost)
-    outputs = []
-    for p in seeds:
-        change = maker.cotangents.get(p)
-        outputs.append(
-            (0.0,) * (p.size or 0)
-            if change is None
-            else tuple(build.load(change, i) for i in range(p.size or 0))
-        )
+    outputs = [_entries_of(build, maker.array_cotangent(p)) for p in seeds]
     return build.top, outputs, [program.operands[i] for i in varied]

@@ -717,6 +717,10 @@ class Builder:
         """An array of equal entries."""
         return self.node("fill", t, value, data=size, size=size)
 
+    def absent(self, t: str, size: int) -> Node:
+        """An array that nobody reads."""
+        return self.node("absent", t, data=size, size=size)
+
     def tape(self, t: str) -> Node:
         """An array without entries that grows as it is stored to; each a new one."""
         self._count += 1

@@ -563,6 +563,8 @@ class Function:
                 self.names[node] = self.scalar(node)
 
     def array(self, node: Node) -> None:
+        if node.op == "absent":
+            raise AssertionError("an array is read that the tape of a loop does not have")
         if node.op == "table":
             self.places[node] = self.table(node)
         elif node.op == "tape":
