@@ -36,14 +36,18 @@ define internal float @seedf(float %y) alwaysinline {
 _STEPS = {"float64": 2, "float32": 0}
 
 
+def literal(x: float) -> str:
+    """A number as LLVM reads it, exactly."""
+    return f"0x{struct.unpack('>Q', struct.pack('>d', x))[0]:016X}"
+
+
 def _quotient(dtype: str) -> str:
     """x / y."""
     number, suffix, name = {"float64": ("double", "f64", ""), "float32": ("float", "f32", "f")}[dtype]
-    one = f"0x{struct.unpack('>Q', struct.pack('>d', 1.0))[0]:016X}"
     fma = lambda x, y, z: f"call {number} @llvm.fma.{suffix}({number} {x}, {number} {y}, {number} {z})"
     lines = [f"  %r0 = call {number} @seed{name}({number} %y)", f"  %ny = fneg {number} %y"]
     for i in range(_STEPS[dtype]):
-        lines += [f"  %e{i} = {fma('%ny', f'%r{i}', one)}"]
+        lines += [f"  %e{i} = {fma('%ny', f'%r{i}', literal(1.0))}"]
         lines += [f"  %r{i + 1} = {fma(f'%r{i}', f'%e{i}', f'%r{i}')}"]
     r = f"%r{_STEPS[dtype]}"
     lines += [
