@@ -6,6 +6,8 @@ on until the last one has; what is stored meanwhile is stored for the others onl
 Arrays in memory are changed in place where nothing reads their former entries any more, and copied where something does.
 """
 
+import collections
+import itertools
 import math
 import struct
 from collections.abc import Callable, Sequence
@@ -27,6 +29,9 @@ from ._ir import (
     is_number,
 )
 
+# LLVM's time to allocate registers and to schedule grows faster than a function: of straight code as long as this, it
+# takes less for several. They also run faster, as fewer constants are kept in registers around a loop.
+_STRAIGHT = 6000
 _INTS = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
 
 
@@ -184,6 +189,7 @@ class Module:
         self.tapes = list[int]()
         self._callees: dict[tuple[Subprogram, tuple[int, ...]], tuple[str, int, bool]] = {}
         self._functions: list[str] = []
+        self._count = 0
 
     def text(self, function: str) -> str:
         declared = [f"declare {x}" for x in self.declared.values()]
@@ -199,13 +205,22 @@ class Module:
         self.tapes.append(self.room)
         return self.reserve(16)
 
+    def _new_function(self, results: int) -> tuple[str, int]:
+        self._count += 1
+        return f"@callee{self._count}", self.reserve(max(results, 1) * self.machine.width * 8)
+
+    def outline(self, nodes: Sequence[Node], given: list[Node], results: list[Node]) -> tuple[str, int]:
+        """The name of a function of straight code, and where in memory it leaves results."""
+        name, place = self._new_function(len(results))
+        self._functions.append(Function(self).straight(name, nodes, given, results, place))
+        return name, place
+
     def callee(self, program: Subprogram, results: tuple[int, ...]) -> tuple[str, int, bool]:
         """The name of the function of some results of a sub-program, where it leaves them, and whether it `stops`."""
         key = program, results
         if key not in self._callees:
             chosen = [program.results[k] for k in results]
-            place = self.reserve(max(len(results), 1) * self.machine.width * 8)
-            name = f"@callee{place}"
+            name, place = self._new_function(len(results))
             function = Function(self, program.needed(results, values=True), chosen)
             self._functions.append(function.subprogram(name, program, results, place))
             self._callees[key] = name, place, function.stops
@@ -223,7 +238,7 @@ class Function:
     - `flat`: what it gives.
     """
 
-    def __init__(self, module: Module, needed: Needed, flat: Sequence[Operand]):
+    def __init__(self, module: Module, needed: Needed | None = None, flat: Sequence[Operand] = ()):
         self.module, self.machine, self.width = module, module.machine, module.machine.width
         self.lines, self._count = list[str](), 0
         self.entry = list[str]()  # what comes before all else
@@ -233,7 +248,7 @@ class Function:
         self.places: dict[Node, Place] = {}
         self.declared = module.declared
         self.turned: dict[tuple[str, str], Any] = {}
-        self.needed = needed
+        self.needed = needed or Needed(())
         self._note_uses(flat)
 
     # --- writing
@@ -358,10 +373,7 @@ class Function:
             self.names[param] = f"%given{i}"
             given.append(f"{self.vector(param.type)} %given{i}")
         self.nodes(self.needed.outermost)
-        for i, k in enumerate(results):
-            x = program.results[k]
-            at = Place(self.at(place + i * 8 * self.width), str(self.width), 1, own=True)
-            self.write(at, "0", self.names[x], x.type)
+        self._leave([program.results[k] for k in results], place)
         end = ["  ret i1 true", "exhausted:", "  ret i1 false"] if self.stops else ["  ret void"]
         lines = "\n".join(["entry:", *self.entry, *self.lines, *end])
         kind = "i1" if self.stops else "void"
@@ -384,10 +396,18 @@ class Function:
             self.stops = True
         else:
             self.do(f"call void {name}({', '.join(given)})")
-        order = {k: i for i, k in enumerate(results)}
-        for out in self.needed.outputs[node]:
-            at = self.at(place + order[out.data] * 8 * self.width)
-            self.names[out] = self.read(Place(at, str(self.width), 1, own=False), "0", out.type)
+        self._take(sorted(self.needed.outputs[node], key=lambda x: x.data), place)
+
+    def straight(
+        self, name: str, nodes: Sequence[Node], given: Sequence[Node], results: Any, place: int
+    ) -> str:
+        """The text of a function of straight code, which takes numbers and leaves its own in memory."""
+        self.names.update((x, f"%given{i}") for i, x in enumerate(given))
+        self._write_each(nodes)
+        self._leave(results, place)
+        params = [*self.machine.passed, *(f"{self.vector(x.type)} %given{i}" for i, x in enumerate(given))]
+        lines = "\n".join(["entry:", *self.entry, *self.lines, "  ret void"])
+        return f"define internal void {name}({', '.join(params)}) {{\n{lines}\n}}\n"
 
     def at(self, offset: int) -> str:
         """A place in memory."""
@@ -396,14 +416,18 @@ class Function:
     # --- memory
 
     def _note_uses(self, outputs: Sequence[Operand]) -> None:
-        """When each array is read last, by the numbers of nodes; what a region gives is read at its end."""
+        """How often nodes are used, and when arrays are last, by numbers of nodes: at the end what a region gives."""
         self.last_use: dict[Node, float] = {}
         self.furthest: dict[Any, int] = {}  # of what is stored to growing arrays
         self.reserved: set[Any] = set()
+        self.uses = collections.Counter[Node]()
         needed = self.needed
 
         def use(x: Any, number: float, region: Region) -> None:
-            if x.__class__ is not Node or x.size is None:
+            if x.__class__ is not Node:
+                return
+            self.uses[x] += 1
+            if x.size is None:
                 return
             while (
                 region is not x.region and region in needed.owner
@@ -422,7 +446,10 @@ class Function:
                 base, offset = _apart(node.args[1])
                 key = base, node.region
                 self.furthest[key] = max(self.furthest.get(key, 0), offset)
+                if base is not None:
+                    self.uses[base] += 1  # by `reserve`
             if node.op == "loop":
+                use(node.data.condition, math.inf, node.data.region)
                 for k in needed.carried(node):
                     use(node.args[k], node.number, node.region)
                     use(node.data.results[k], math.inf, node.data.region)
@@ -548,6 +575,45 @@ class Function:
 
     def nodes(self, nodes: Sequence[Node]) -> None:
         """Writes nodes in order."""
+        for plain, run in itertools.groupby(nodes, _is_plain):
+            straight = list(run)
+            count = len(straight) // _STRAIGHT if plain else 0
+            if count < 2:
+                self._write_each(straight)
+                continue
+            bounds = [len(straight) * k // count for k in range(count + 1)]
+            for a, z in itertools.pairwise(bounds):
+                self._outline(straight[a:z])
+
+    def _outline(self, nodes: Sequence[Node]) -> None:
+        """Writes straight code as a function of its own, and calls it."""
+        inside, within = set(nodes), collections.Counter[Node]()
+        given: dict[Node, None] = {}
+        for node in nodes:
+            for x in node.args[:1] if node.op in ("rule", "attached") else node.args:
+                if x.__class__ is Node:
+                    within[x] += 1
+                    if x not in inside:
+                        given[x] = None
+        results = [x for x in nodes if self.uses[x] > within[x]]
+        name, place = self.module.outline(nodes, list(given), results)
+        args = [f"{self.vector(x.type)} {self.names[x]}" for x in given]
+        self.do(f"call void {name}({', '.join([*self.machine.passed, *args])})")
+        self._take(results, place)
+
+    def _take(self, results: Sequence[Node], place: int) -> None:
+        """Names what a function has left in memory."""
+        for i, x in enumerate(results):
+            at = Place(self.at(place + i * 8 * self.width), str(self.width), 1, own=False)
+            self.names[x] = self.read(at, "0", x.type)
+
+    def _leave(self, results: Sequence[Node], place: int) -> None:
+        """Leaves what a function computes in memory."""
+        for i, x in enumerate(results):
+            at = Place(self.at(place + i * 8 * self.width), str(self.width), 1, own=True)
+            self.write(at, "0", self.names[x], x.type)
+
+    def _write_each(self, nodes: Sequence[Node]) -> None:
         for node in nodes:
             if node.op == "loop":
                 self.loop(node)
@@ -908,6 +974,11 @@ class Function:
         )
         self.turned[key] = do("add", rest, sine), do("add", constant(1.0), cosine), fraction, odd
         return self.turned[key]
+
+
+def _is_plain(node: Node) -> bool:
+    """Whether a node computes a scalar of scalars."""
+    return node.size is None and node.op not in ("loop", "branch", "call", "load")
 
 
 def _same_place(a: Place, b: Place) -> bool:
