@@ -2,46 +2,94 @@
 
 import contextlib
 import ctypes
+import functools
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
+from jax.interpreters import mlir
 
 from ukjax._compiler._foreign import llvm
 from ukjax._compiler._gpu import _kernel
-from ukjax._compiler._gpu._ptx import optimized
-from ukjax._compiler._gpu._texts import ENTRY, KernelText, host_text
+from ukjax._compiler._gpu._arithmetic import ENTRY
+from ukjax._compiler._gpu._ptx import for_target, optimized
+from ukjax._compiler._gpu._texts import KernelText, host_text
 from ukjax._compiler._integration import Integration
+from ukjax._compiler._structured import _primitive
+from ukjax._compiler._structured._kernel import Kernel
 
 
 def on_host(
     text: KernelText, operands: list, sizes: tuple[int, ...], shapes: list[tuple[int, ...]]
 ) -> list[np.ndarray]:
     """What a kernel writes: results of these shapes, filled with NaN before."""
-    binding, code = llvm(), host_text(text)
-    machine = binding.Target.from_default_triple().create_target_machine(
-        cpu=binding.get_host_cpu_name(), features=binding.get_host_cpu_features().flatten(), opt=2
-    )
-    module = binding.parse_assembly(code)
-    module.verify()
-    module.triple, module.data_layout = binding.get_process_triple(), str(machine.target_data)
-    optimized(module, machine)
-    engine = binding.create_mcjit_compiler(module, machine)
-    engine.finalize_object()
     arrays = [np.ascontiguousarray(x) for x in operands]
     arrays = [*arrays, np.array([*sizes, *(x.shape[1] for x in arrays)], np.int32)]
     arrays += [np.full(shape, np.nan, arrays[0].dtype) for shape in shapes]
-    function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(arrays))(engine.get_function_address(ENTRY))
-    function(*(x.ctypes.data for x in arrays))
+    _run(host_text(text), arrays)
     return arrays[-len(shapes) :]
+
+
+def _run(text: str, arrays: list[np.ndarray]) -> None:
+    """Calls what a kernel is for this host."""
+    function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(arrays))
+    function(_compiled(text).get_function_address(ENTRY))(*(x.ctypes.data for x in arrays))
+
+
+@functools.lru_cache(100)
+def _compiled(text: str) -> Any:
+    binding = llvm()
+    machine = binding.Target.from_default_triple().create_target_machine(
+        cpu=binding.get_host_cpu_name(), features=binding.get_host_cpu_features().flatten(), opt=2
+    )
+    module = binding.parse_assembly(for_target(text, binding.get_process_triple(), machine))
+    module.verify()
+    optimized(module, machine)
+    engine = binding.create_mcjit_compiler(module, machine)
+    engine.finalize_object()
+    return engine
+
+
+def run_threads(
+    kernel: Kernel, operands: Sequence[Any], members: int, threads: int | None = None, words: int = 100_000
+) -> list[np.ndarray]:
+    """What a kernel of a program gives, by so many threads with so many words each for what grows."""
+    sizes = members, min(threads or members, members), words
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Kernel, "sizes", lambda self, members: sizes)
+        shapes = kernel.shapes(members)
+    results = [np.full(x.shape, 77, x.dtype) for x in shapes]
+    _run(kernel.host_text, [*map(np.ascontiguousarray, operands), np.array(sizes, np.int32), *results])
+    return results
+
+
+@contextlib.contextmanager
+def kernels_on_host(threads: int = 3, words: int = 100_000) -> Iterator[list[Kernel]]:
+    """As with a GPU of so many threads; what is scalarized runs as kernels here, and those that ran are given."""
+    kernels = list[Kernel]()
+
+    def call(program: Any, operands: Sequence[Any], count: int) -> Any:
+        kernel = program.kernel(tuple(x.ndim == 1 for x in operands))
+        assert kernel.exists
+        kernels.append(kernel)
+        shapes = kernel.shapes(count)[: len(program.results)]
+        run = lambda *x: run_threads(kernel, x, count, threads, words)[: len(shapes)]
+        return jax.pure_callback(run, shapes, *operands)
+
+    lowering = mlir.lower_fun(functools.partial(_primitive._call, call), multiple_results=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_primitive, "_by_foreign_function", lowering)
+        jax.clear_caches()
+        yield kernels
+    jax.clear_caches()
 
 
 @contextlib.contextmanager
@@ -49,6 +97,7 @@ def as_with_gpu() -> Iterator[None]:
     """As where there is a GPU that takes kernels; what was traced before is lowered anew."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_kernel, "kernels_run", lambda: True)
+        patch.setattr(_primitive, "kernels_run", lambda: True)
         jax.clear_caches()
         yield
     jax.clear_caches()

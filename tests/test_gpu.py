@@ -115,3 +115,26 @@ def test_derivatives() -> None:
 
     for gpu, cpu in zip(_on("gpu", slopes), _on("cpu", slopes), strict=True):
         np.testing.assert_allclose(gpu, cpu, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("x64", [True, False], ids=["float64", "float32"])
+def test_programs_of_scalars(x64: bool) -> None:
+    """Loops that each member ends, arrays that are indexed, and both modes of derivatives."""
+
+    def root(x):
+        step = lambda y: 0.5 * (y + x / y)
+        y = jax.lax.fori_loop(0, jnp.int32(40 * x[0]), lambda i, y: step(y), x + 1)
+        array = jnp.zeros(300, x.dtype).at[:3].set(y)
+        return jax.lax.fori_loop(0, 600, lambda i, a: a.at[i % 300].add(0.1 * a[(i * 7) % 300]), array)[:9]
+
+    def derivatives():
+        loss = lambda x: jnp.sum(jnp.sin(uk.scalarize(root)(x)))
+        x = jnp.linspace(0.1, 3.0, 3000).reshape(1000, 3)
+        forward = jax.vmap(lambda x: jax.jvp(loss, (x,), (x,)))(x)
+        return forward, jax.vmap(jax.grad(loss))(x), jax.vmap(jax.hessian(loss))(x[:100])
+
+    with jax.enable_x64(x64):
+        pairs = zip(*(jax.tree.leaves(_on(p, jax.jit(derivatives))) for p in ("gpu", "cpu")), strict=True)
+        for gpu, cpu in pairs:
+            tolerance = 1e-10 if x64 else 1e-3
+            np.testing.assert_allclose(gpu, cpu, rtol=tolerance, atol=tolerance * np.abs(cpu).max())

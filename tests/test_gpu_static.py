@@ -9,7 +9,6 @@ from typing import Any
 import diffrax as dfx
 import jax
 import jax.numpy as jnp
-import mpmath
 import numpy as np
 import pytest
 from jaxtyping import Array
@@ -17,7 +16,6 @@ from kernels import captured, on_host, registers_of
 
 import ukjax as uk
 from ukjax._compiler._gpu import _memory
-from ukjax._compiler._gpu._kernel import GpuKernel
 from ukjax._compiler._gpu._program_thread import ProgramThread
 from ukjax._compiler._integration import Integration
 from ukjax._compiler._program import program_of
@@ -198,93 +196,6 @@ def test_projections_are_kernels_and_loops_of_machine_code() -> None:
     here = model.projection.on_host(numbers, t, q, v)
     for found in (kernel[:4].T, np.hstack(code), np.hstack(here)):
         np.testing.assert_allclose(found, want.T, rtol=0, atol=1e-14)
-
-
-# The functions of kernels.
-
-RANGES: dict[str, tuple[float, float]] = {
-    "exp": (-700, 709), "exp2": (-1000, 1000), "expm1": (-40, 700), "log": (1e-300, 1e300), "log1p": (-0.999, 1e6),
-    "tan": (-50, 50), "atan": (-1e3, 1e3), "asin": (-1, 1), "acos": (-1, 1), "sinh": (-700, 700), "cosh": (-700, 700),
-    "tanh": (-25, 25), "asinh": (-1e9, 1e9), "acosh": (1, 1e9), "atanh": (-1, 1), "cbrt": (-1e9, 1e9),
-    "sin": (-50, 50), "cos": (-50, 50),
-}  # fmt: skip
-EXACT = {"exp2": lambda x: mpmath.mpf(2) ** x, "cbrt": lambda x: mpmath.sign(x) * mpmath.cbrt(abs(x))}
-
-
-def kernel_of(name: str, count: int, dtype: Any = np.float64) -> GpuKernel:
-    number = jax.ShapeDtypeStruct((1,), dtype)
-    with jax.enable_x64(True):
-        function = getattr(jax.lax, name)
-        return program_of(lambda *x: function(*x), [number] * count, dtype).kernel
-
-
-def computed(name: str, *given: np.ndarray) -> np.ndarray:
-    members = given[0].size
-    text = kernel_of(name, len(given), given[0].dtype).text
-    return on_host(text, [x[None] for x in given], (members,), [(1, members)])[0][0]
-
-
-def places(found: np.ndarray, exact: list[Any]) -> float:
-    """The largest error, in units of the last place."""
-    unit = [mpmath.mpf(float(np.spacing(found.dtype.type(abs(float(x)))))) for x in exact]
-    return max(abs((mpmath.mpf(float(x)) - y) / u) for x, y, u in zip(found, exact, unit, strict=True))
-
-
-def spread(low: float, high: float) -> np.ndarray:
-    """Numbers of all sizes between bounds."""
-    rng = np.random.default_rng(0)
-    sizes = np.exp(rng.uniform(np.log(1e-9), np.log(max(abs(low), abs(high))), 300))
-    x = np.concatenate([rng.uniform(low, high, 300), sizes, -sizes])
-    return x[(x > low) & (x < high)]
-
-
-@pytest.mark.parametrize("name", RANGES)
-def test_functions_are_near_exact(name: str) -> None:
-    x = spread(*RANGES[name])
-    with mpmath.workprec(150):
-        exact = [EXACT.get(name, getattr(mpmath, name, None))(mpmath.mpf(float(a))) for a in x]
-        assert places(computed(name, x), exact) < 2.5
-
-
-def test_powers_angles_and_remainders() -> None:
-    rng = np.random.default_rng(1)
-    x, y = np.exp(rng.uniform(-20, 20, 500)), rng.uniform(-30, 30, 500)
-    near = 1 + rng.uniform(-1e-3, 1e-3, 500)
-    with mpmath.workprec(200):
-        for base, power in ((x, y), (near, 1e4 * y)):
-            exact = [mpmath.mpf(float(a)) ** mpmath.mpf(float(b)) for a, b in zip(base, power, strict=True)]
-            assert places(computed("pow", base, power), exact) < 2.5
-        a, b = rng.normal(size=(2, 500))
-        exact = [mpmath.atan2(float(u), float(v)) for u, v in zip(a, b, strict=True)]
-        assert places(computed("atan2", a, b), exact) < 2.5
-    np.testing.assert_array_equal(computed("rem", y, x), np.fmod(y, x))
-    np.testing.assert_allclose(computed("div", y, x), y / x, rtol=3e-16)
-
-
-ODD = np.array([0.0, -0.0, 1, -1, np.inf, -np.inf, np.nan, 0.5, -2, 3, 2.5, 1e308, 710, -750])
-
-
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize(
-    ("name", "function"),
-    [("pow", np.power), ("atan2", np.arctan2), ("div", np.divide), ("max", np.maximum), ("min", np.minimum)],
-)
-def test_infinities_zeros_and_what_is_no_number(name: str, function: Any) -> None:
-    x, y = (a.ravel() for a in np.meshgrid(ODD, ODD))
-    np.testing.assert_allclose(computed(name, x, y), function(x, y), rtol=1e-15)
-
-
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize("name", ["exp", "log", "expm1", "log1p", "tanh", "sinh", "cosh", "sqrt"])
-def test_infinities_and_zeros_of_one(name: str) -> None:
-    np.testing.assert_allclose(computed(name, ODD), getattr(np, name)(ODD), rtol=1e-15)
-
-
-def test_functions_of_float32() -> None:
-    x, y = np.random.default_rng(2).uniform(0.1, 5.0, (2, 300)).astype(np.float32)
-    np.testing.assert_allclose(computed("pow", x, y), x**y, rtol=2e-7)
-    np.testing.assert_allclose(computed("div", x, y), x / y, rtol=2e-7)
-    np.testing.assert_allclose(computed("tanh", x), np.tanh(x), rtol=2e-7)
 
 
 # Registers.

@@ -3,6 +3,7 @@
 from typing import Any
 
 import diffrax as dfx
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -52,7 +53,17 @@ def _smoothed(start: Any) -> Any:
     return lax.fori_loop(11, 60, step, jnp.zeros(3000).at[:11].set(jnp.outer(start, jnp.ones(6)).ravel()[1:]))
 
 
-RUNS = {"steps": _steps, "dense": _dense, "entries read again": _smoothed}
+def _moved(start: Any) -> Any:
+    """Long windows of long arrays, at places that are not known."""
+    k = jnp.int32(jnp.abs(start[0]) * 100)
+    rows = jnp.outer(jnp.arange(30.0), jnp.arange(100.0)) * start[1]
+    window = lax.dynamic_slice(_smoothed(start) + rows.reshape(-1), (k,), (500,))
+    block = lax.dynamic_slice(rows, (k // 50, k), (20, 15))
+    rows = lax.dynamic_update_slice(rows, jnp.sin(block), (k // 30, jnp.int32(3)))
+    return lax.dynamic_update_slice(rows.reshape(-1), window * window, (2 * k,))
+
+
+RUNS = {"steps": _steps, "dense": _dense, "entries read again": _smoothed, "windows": _moved}
 
 
 def _total(f: Any) -> Any:
@@ -92,3 +103,9 @@ def test_members_of_a_batch_fill_their_own(name: str) -> None:
     assert_allclose(jax.vmap(scalar)(batch), [scalar(x) for x in batch], rtol=1e-12)
     gradient = jax.grad(_total(scalar))
     assert_allclose(jax.vmap(gradient)(batch), [gradient(x) for x in batch], rtol=1e-9)
+
+
+def test_an_error_makes_a_long_array_nan() -> None:
+    f = uk.scalarize(lambda x: eqx.error_if(_smoothed(x), x[0] < 0, "negative"))
+    assert_allclose(f(START), jax.jit(_smoothed)(START), rtol=1e-12)
+    assert np.isnan(f(-START)).all()

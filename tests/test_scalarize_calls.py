@@ -12,6 +12,7 @@ from jax import lax
 from numpy.testing import assert_allclose
 
 import ukjax as uk
+from ukjax._compiler._structured import _llvm
 
 X = jnp.array([0.5, 1.5, 2.5])
 
@@ -169,3 +170,14 @@ def test_programs_of_the_package_are_called_too() -> None:
     assert _calls(scalar.as_text(q, v)) == 2
     along = lambda g: jax.jvp(lambda v: g(q, v), (v,), (v,))[1]
     assert_allclose(along(scalar), along(f), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["twice", "in a loop", "with a loop"])
+def test_long_straight_code_is_several_functions(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = jax.jit(CALLS[name])(X), jax.grad(_total(uk.scalarize(CALLS[name])))(X)
+    monkeypatch.setattr(_llvm, "_STRAIGHT", 20)
+    scalar = uk.scalarize(CALLS[name])
+    _assert_same(scalar(X), wanted[0])
+    assert_allclose(jax.grad(_total(scalar))(X), wanted[1], rtol=1e-12)
+    batch = jnp.stack([X, 1.1 * X, 0.9 * X])
+    assert_allclose(jax.vmap(jax.grad(_total(scalar)))(batch)[0], wanted[1], rtol=1e-11)

@@ -10,14 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from ._arithmetic import ENTRY
 from ._ptx import ptx, writes_ptx
-from ._texts import ENTRY
 
 _TARGET = "__gpu$xla.gpu.ptx"  # of XLA's since JAX 0.8
 # A warp: threads that end free what others can use only with all of their block, and runs end at different times.
 _THREADS = 32
-_TRIAL = """target triple = "nvptx64-nvidia-cuda"
-declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+_TRIAL = """declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()
 define ptx_kernel void @trial(ptr %x, ptr %y, ptr %found) {
   %i = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
   %a.place = getelementptr float, ptr %x, i32 %i
@@ -68,6 +67,20 @@ def kernels_run() -> bool:
         return False
 
 
+def call_kernel(kernel: str, operands: Sequence[Array], shapes: Sequence[Any], threads: int) -> Any:
+    """What a kernel writes.
+
+    **Arguments:**
+
+    - `kernel`: in PTX; its entry is called `ENTRY`.
+    - `operands`, `shapes`: arrays in row-major order, and of the results their shapes.
+    - `threads`: how many are needed at least.
+    """
+    # XLA keeps loaded kernels apart by where their text is, which it may forget; a name of its own tells each.
+    name = f"{ENTRY}_{hashlib.sha256(kernel.encode()).hexdigest()[:16]}"
+    return _called(kernel.replace(f".entry {ENTRY}(", f".entry {name}("), name, operands, shapes, threads)
+
+
 def launched(kernel: str, operands: Sequence[Array], sizes: Sequence[int], shapes: Any) -> Any:
     """The results of a kernel.
 
@@ -82,8 +95,5 @@ def launched(kernel: str, operands: Sequence[Array], sizes: Sequence[int], shape
     given = [x if x.size else jnp.zeros((1, 1), x.dtype) for x in operands]
     told = jnp.asarray(np.array([*sizes, *(x.shape[1] for x in given)], np.int32))
     found = [jax.ShapeDtypeStruct(tuple(max(n, 1) for n in x.shape), x.dtype) for x in shapes]
-    # XLA keeps loaded kernels apart by where their text is, which it may forget; a name of its own tells each.
-    name = f"{ENTRY}_{hashlib.sha256(kernel.encode()).hexdigest()[:16]}"
-    kernel = kernel.replace(f".entry {ENTRY}(", f".entry {name}(")
-    results = _called(kernel, name, [*given, told], found, sizes[0])
+    results = call_kernel(kernel, [*given, told], found, sizes[0])
     return [x[tuple(map(slice, want.shape))] for x, want in zip(results, shapes, strict=True)]

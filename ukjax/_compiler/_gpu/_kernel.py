@@ -6,8 +6,8 @@ from typing import Any, Protocol, final
 
 from jaxtyping import Array
 
+from .._structured._functions import is_known
 from ._call import kernels_run, launched
-from ._functions import is_known
 from ._ptx import ptx, writes_ptx
 from ._texts import KernelText, gpu_text
 

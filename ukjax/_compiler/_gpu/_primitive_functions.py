@@ -10,10 +10,8 @@ from typing import final
 
 import numpy as np
 
-from .._llvm_text import Writer
-from .._machine_code import Kind
+from ._arithmetic import literal
 
-_KIND = Kind("float64", 1)
 _LN2 = 6.93147180369123816490e-01, 1.90821492927058770002e-10
 """The first has 20 zeros at its end, so that its product with an exponent is exact."""
 _LOG = (
@@ -26,14 +24,29 @@ _TERMS = 13  # of the series of exp: of |r| < 0.35 it then leaves out less than 
 
 
 @final
+class _Writer:
+    """The instructions of one function, in order."""
+
+    def __init__(self) -> None:
+        self.lines = list[str]()
+
+    def __call__(self, instruction: str) -> str:
+        self.lines.append(f"  %v{len(self.lines)} = {instruction}")
+        return f"%v{len(self.lines) - 1}"
+
+    def apply(self, operation: str, kind: str, x: str, y: str | int) -> str:
+        return self(f"{operation} {kind} {x}, {y}")
+
+
+@final
 class _Number:
     """A number while a function is written; an operation on it writes an instruction. Nothing is contracted."""
 
-    def __init__(self, w: Writer, name: str):
+    def __init__(self, w: _Writer, name: str):
         self.w, self.name = w, name
 
     def _of(self, x: "_Number | float") -> str:
-        return x.name if isinstance(x, _Number) else _KIND.literal(x)
+        return x.name if isinstance(x, _Number) else literal(x)
 
     def _apply(self, operation: str, x: "_Number | float", y: "_Number | float") -> "_Number":
         return _Number(self.w, self.w.apply(operation, "double", self._of(x), self._of(y)))
@@ -51,7 +64,9 @@ class _Number:
         return self._apply("fmul", self, y)
 
     def __truediv__(self, y: "_Number | float") -> "_Number":
-        return self._apply("fdiv", self, y)
+        return _Number(
+            self.w, self.w(f"call double @quotient(double {self._of(self)}, double {self._of(y)})")
+        )
 
     def __neg__(self) -> "_Number":
         return _Number(self.w, self.w(f"fneg double {self.name}"))
@@ -82,7 +97,7 @@ class _Number:
         return self.w(f"bitcast double {self.name} to i64")
 
 
-def _of_bits(w: Writer, bits: str) -> _Number:
+def _of_bits(w: _Writer, bits: str) -> _Number:
     return _Number(w, w(f"bitcast i64 {bits} to double"))
 
 
@@ -250,7 +265,8 @@ def primitive(name: str) -> str:
 
     - `name`: in the C library.
     """
-    w = Writer()
+    w = _Writer()
     given = ("%x", "%y")[: OPERANDS[name]]
-    found = _WRITTEN[name](*(_Number(w, x) for x in given))
-    return w.function(name, ", ".join(f"double {x}" for x in given), returns=f"double {found.name}")
+    value = _WRITTEN[name](*(_Number(w, x) for x in given))
+    params, lines = ", ".join(f"double {x}" for x in given), "\n".join(w.lines)
+    return f"define internal double @{name}({params}) {{\n{lines}\n  ret double {value.name}\n}}"

@@ -50,11 +50,14 @@ def optimized(module: Any, machine: Any) -> None:
     passes.run(module, binding.create_pass_builder(machine, options))
 
 
+def for_target(text: str, triple: str, machine: Any) -> str:
+    """A text with its target, which says how numbers in memory are aligned: to be there when it is read."""
+    return f'target triple = "{triple}"\ntarget datalayout = "{machine.target_data}"\n{text}'
+
+
 def ptx(text: str) -> str:
     """The PTX of a text."""
     machine = _target().create_target_machine(cpu=_CARD, features=_VERSION, opt=3)
-    module = llvm().parse_assembly(text)
-    module.triple = _TRIPLE
-    module.data_layout = str(machine.target_data)
+    module = llvm().parse_assembly(for_target(text, _TRIPLE, machine))
     optimized(module, machine)
     return machine.emit_assembly(module)

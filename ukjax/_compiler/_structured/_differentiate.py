@@ -458,7 +458,7 @@ class _Reverse(Rebuilder):
         return None
 
     def _kept(self, node: Node) -> list[Node]:
-        """What of the values that a loop carries a pass is computed again from: scalars, and arrays that are read for it."""
+        """What a pass is computed again from: scalars that a loop carries, and arrays that are read for it."""
         region = node.data.region
         live = [region.params[k] for k in self.needed.carried(node)]
         if all(p.size is None for p in live):

@@ -6,10 +6,12 @@ on until the last one has; what is stored meanwhile is stored for the others onl
 Arrays in memory are changed in place where nothing reads their former entries any more, and copied where something does.
 """
 
+import collections
+import itertools
 import math
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, Protocol, final
 
 import numpy as np
 
@@ -27,6 +29,9 @@ from ._ir import (
     is_number,
 )
 
+# LLVM's time to allocate registers and to schedule grows faster than a function: of straight code as long as this, it
+# takes less for several. They also run faster, as fewer constants are kept in registers around a loop.
+_STRAIGHT = 6000
 _INTS = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
 
 
@@ -61,13 +66,13 @@ class ArrayOperand(NamedTuple):
     shared: bool
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """Where an array is: entry i of member m at `pointer` + (i * stride + m * lane) entries.
 
     - `stride`: between entries, a number or a name.
     - `lane`: 1, or 0 where all members have the same.
     - `own`: whether it may be written to.
-    - `header`: of a growing array, where its pointer and capacity stand.
+    - `header`: of a growing array, where it stands where its entries are, and how many it has room for.
     """
 
     pointer: str
@@ -82,40 +87,109 @@ def write_function(
     operands: Sequence[ArrayOperand],
     results: Sequence[ArrayOperand],
     params: Sequence[Node],
-    width: int,
-) -> str:
-    """The text of `compute(members, results..., operands...)`, and what it declares.
+    machine: "Machine",
+) -> tuple[str, frozenset[str]]:
+    """The text of `compute(..., members, results..., operands...)`, and the functions of C that it calls.
 
     **Arguments:**
 
     - `outputs`: of each result its entries, or its array.
     - `operands`, `results`: what is given and taken.
     - `params`: the nodes of the operands.
-    - `width`: members side by side.
+    - `machine`: what it is for, whose own parameters come first.
     """
-    module, flat = _Module(width), [x for out in outputs for x in ([out] if isinstance(out, Node) else out)]
-    function = _Function(module, Needed(flat, values=True), flat)
-    return module.text(function.compute(outputs, operands, results, params))
+    module, flat = Module(machine), [x for out in outputs for x in ([out] if isinstance(out, Node) else out)]
+    function = Function(module, Needed(flat, values=True), flat)
+    text = module.text(function.compute(outputs, operands, results, params))
+    return text, frozenset(module.called)
+
+
+def write_scalar_function(
+    name: str, params: Sequence[Node], output: Operand, machine: "Machine"
+) -> tuple[str, frozenset[str]]:
+    """The text of a function of scalars that calls others, and those of C that it calls; all are of one type."""
+    module = Module(machine)
+    function = Function(module, Needed([output], values=True), [output])
+    function.names.update({p: f"%in{i}" for i, p in enumerate(params)})
+    function.nodes(function.needed.outermost)
+    t = params[0].type
+    kind, value = scalar_type(t), function.value(output, t)
+    given = ", ".join(f"{kind} %in{i}" for i in range(len(params)))
+    body = "\n".join(["entry:", *function.lines, f"  ret {kind} {value}"])
+    return f"define internal {kind} @{name}({given}) {{\n{body}\n}}", frozenset(module.called)
+
+
+class Machine(Protocol):
+    """What a function is written for.
+
+    - `width`: members side by side.
+    - `contracts`: whether a product and a sum may be rounded once.
+    - `library`: whether the functions of C are there; else whoever takes the text adds them.
+    - `functions`: operations on reals that are calls in place of instructions, and what they call.
+    - `parameters`: of `compute`, before the number of members.
+    - `passed`: parameters of other functions, and what they are given for them.
+    - `first`, `step`: the member that a call begins with, and how far it is to the next.
+    """
+
+    width: int
+    contracts: bool
+    library: bool
+    functions: dict[str, str]
+    parameters: str
+    passed: tuple[str, ...]
+    first: str
+    step: str
+
+    def allocate(self, f: "Function", t: str, size: int) -> Place:
+        """Room for an array of each member."""
+        ...
+
+    def find(self, f: "Function", place: Place) -> str:
+        """Where the entries of a growing array are now."""
+        ...
+
+    def grow(self, f: "Function", place: Place, index: str, t: str) -> None:
+        """Has a growing array hold an entry."""
+        ...
+
+    def clear(self, f: "Function", place: Place, like: Place, t: str) -> None:
+        """Has a growing array be zero wherever another has entries."""
+        ...
+
+    def enter(self, f: "Function") -> list[str]:
+        """What comes before all members."""
+        ...
+
+    def leave(self, f: "Function", results: Sequence[ArrayOperand]) -> None:
+        """What follows a member whose results were written."""
+        ...
+
+    def exit(self, f: "Function") -> None:
+        """What follows the last member."""
+        ...
 
 
 @final
-class _Module:
+class Module:
     """What functions share.
 
-    - `width`: members side by side.
+    - `machine`: what they are for.
     - `declared`: what they call of others, by name.
+    - `called`: the functions of C among it.
     - `globals`: tables.
     - `room`: bytes of memory that they use, each its own part: none runs within itself.
     - `tapes`: where in it headers of growing arrays are.
     """
 
-    def __init__(self, width: int):
-        self.width, self.room = width, 0
+    def __init__(self, machine: Machine):
+        self.machine, self.room = machine, 0
+        self.called = set[str]()
         self.declared: dict[str, str] = {}
         self.globals: list[str] = []
         self.tapes = list[int]()
-        self._callees: dict[tuple[Subprogram, tuple[int, ...]], tuple[str, int]] = {}
+        self._callees: dict[tuple[Subprogram, tuple[int, ...]], tuple[str, int, bool]] = {}
         self._functions: list[str] = []
+        self._count = 0
 
     def text(self, function: str) -> str:
         declared = [f"declare {x}" for x in self.declared.values()]
@@ -131,21 +205,30 @@ class _Module:
         self.tapes.append(self.room)
         return self.reserve(16)
 
-    def callee(self, program: Subprogram, results: tuple[int, ...]) -> tuple[str, int]:
-        """The name of the function of some results of a sub-program, and where in memory it leaves them."""
+    def _new_function(self, results: int) -> tuple[str, int]:
+        self._count += 1
+        return f"@callee{self._count}", self.reserve(max(results, 1) * self.machine.width * 8)
+
+    def outline(self, nodes: Sequence[Node], given: list[Node], results: list[Node]) -> tuple[str, int]:
+        """The name of a function of straight code, and where in memory it leaves results."""
+        name, place = self._new_function(len(results))
+        self._functions.append(Function(self).straight(name, nodes, given, results, place))
+        return name, place
+
+    def callee(self, program: Subprogram, results: tuple[int, ...]) -> tuple[str, int, bool]:
+        """The name of the function of some results of a sub-program, where it leaves them, and whether it `stops`."""
         key = program, results
         if key not in self._callees:
             chosen = [program.results[k] for k in results]
-            place = self.reserve(max(len(results), 1) * self.width * 8)
-            name = f"@callee{len(self._callees)}"
-            self._callees[key] = name, place
-            function = _Function(self, program.needed(results, values=True), chosen)
+            name, place = self._new_function(len(results))
+            function = Function(self, program.needed(results, values=True), chosen)
             self._functions.append(function.subprogram(name, program, results, place))
+            self._callees[key] = name, place, function.stops
         return self._callees[key]
 
 
 @final
-class _Function:
+class Function:
     """Writes one function.
 
     **Arguments:**
@@ -155,14 +238,17 @@ class _Function:
     - `flat`: what it gives.
     """
 
-    def __init__(self, module: _Module, needed: Needed, flat: Sequence[Operand]):
-        self.module, self.width, self.lines, self._count = module, module.width, list[str](), 0
+    def __init__(self, module: Module, needed: Needed | None = None, flat: Sequence[Operand] = ()):
+        self.module, self.machine, self.width = module, module.machine, module.machine.width
+        self.lines, self._count = list[str](), 0
+        self.entry = list[str]()  # what comes before all else
+        self.stops = False  # whether it may end before it has all results
         self.block, self.mask = "entry", ""
         self.names: dict[Any, str] = {}
-        self.places: dict[Node, _Place] = {}
+        self.places: dict[Node, Place] = {}
         self.declared = module.declared
         self.turned: dict[tuple[str, str], Any] = {}
-        self.needed = needed
+        self.needed = needed or Needed(())
         self._note_uses(flat)
 
     # --- writing
@@ -240,7 +326,7 @@ class _Function:
         self.begin("run")
         self.do(f"br label %{head}")
         self.lines.append(f"{head}:")
-        self.do("%at = phi i64 [0, %run], [%next, %last]")
+        self.do(f"%at = phi i64 [{self.machine.first}, %run], [%next, %last]")
         self.do("%any = icmp ult i64 %at, %count")
         self.do(f"br i1 %any, label %{body}, label %{done}")
         self.begin(body)
@@ -253,42 +339,32 @@ class _Function:
         for i, (operand, node) in enumerate(zip(operands, params, strict=True)):
             shift = "0" if operand.shared else "%first"
             pointer = self(f"getelementptr {stored_type(operand.type)}, ptr %in{i}, i64 {shift}")
-            self.places[node] = _Place(
+            self.places[node] = Place(
                 pointer, "1" if operand.shared else "%count", 0 if operand.shared else 1, own=False
             )
         self.nodes(self.needed.outermost)
         for i, (out, result) in enumerate(zip(outputs, results, strict=True)):
             pointer = self(f"getelementptr {stored_type(result.type)}, ptr %out{i}, i64 %first")
-            place = _Place(pointer, "%count", 1, own=True)
+            place = Place(pointer, "%count", 1, own=True)
             if isinstance(out, Node):
                 self.copy(self.places[out], place, result.type, result.size, "")
             else:
                 for k, x in enumerate(out):
                     self.write(place, str(k), self.value(x, result.type), result.type)
         self.do("br label %last")
-        self.lines += ["last:", f"  %next = add i64 %at, {self.width}", f"  br label %{head}", f"{done}:"]
-        first = []
-        if self.module.room:
-            first = [f"  %room = call ptr @malloc(i64 {self.module.room})"]
-            self.declared["malloc"], self.declared["free"] = "ptr @malloc(i64)", "void @free(ptr)"
-            for offset in self.module.tapes:
-                first += [
-                    f"  %tape{offset} = getelementptr i8, ptr %room, i64 {offset}",
-                    f"  store ptr null, ptr %tape{offset}",
-                    f"  %tape{offset}.size = getelementptr i8, ptr %tape{offset}, i64 8",
-                    f"  store i64 0, ptr %tape{offset}.size",
-                ]
-            for offset in self.module.tapes:
-                p = self(f"load ptr, ptr %tape{offset}")
-                self.do(f"call void @free(ptr {p})")
-            self.do("call void @free(ptr %room)")
+        self.machine.leave(self, results)
+        step = self.machine.step
+        self.lines += ["last:", f"  %next = add i64 %at, {step}", f"  br label %{head}", f"{done}:"]
+        self.machine.exit(self)
         self.do("ret void")
-        lines = "\n".join(["entry:", *first, "  br label %run", *self.lines])
-        return f"define void @compute(i64 %count, {', '.join(given)}) {{\n{lines}\n}}\n"
+        begin = ["entry:", *self.machine.enter(self), *self.entry, "  br label %run"]
+        lines = "\n".join([*begin, *self.lines])
+        head = f"{self.machine.parameters}i64 %count, {', '.join(given)}"
+        return f"define void @compute({head}) {{\n{lines}\n}}\n"
 
     def subprogram(self, name: str, program: Subprogram, results: tuple[int, ...], place: int) -> str:
         """The text of a function of some results of a sub-program, which takes numbers and leaves its own in memory."""
-        given = ["ptr %room"]
+        given = list(self.machine.passed)
         if self.width > 1:
             self.mask = "%mask"
             given.append(f"{self.lanes('i1')} %mask")
@@ -297,28 +373,41 @@ class _Function:
             self.names[param] = f"%given{i}"
             given.append(f"{self.vector(param.type)} %given{i}")
         self.nodes(self.needed.outermost)
-        for i, k in enumerate(results):
-            x = program.results[k]
-            at = _Place(self.at(place + i * 8 * self.width), str(self.width), 1, own=True)
-            self.write(at, "0", self.names[x], x.type)
-        lines = "\n".join(["entry:", *self.lines, "  ret void"])
-        return f"define internal void {name}({', '.join(given)}) {{\n{lines}\n}}\n"
+        self._leave([program.results[k] for k in results], place)
+        end = ["  ret i1 true", "exhausted:", "  ret i1 false"] if self.stops else ["  ret void"]
+        lines = "\n".join(["entry:", *self.entry, *self.lines, *end])
+        kind = "i1" if self.stops else "void"
+        return f"define internal {kind} {name}({', '.join(given)}) {{\n{lines}\n}}\n"
 
-    def call(self, node: Node) -> None:
+    def call_subprogram(self, node: Node) -> None:
         """Calls the function of a sub-program."""
         program, results = node.data, self.needed.results(node)
-        name, place = self.module.callee(program, results)
-        given = ["ptr %room"]
+        name, place, stops = self.module.callee(program, results)
+        given = list(self.machine.passed)
         if self.width > 1:
             given.append(f"{self.lanes('i1')} {self.mask or self.constant(True, 'bool')}")
         for i in program.given(results, values=True):
             t = program.region.params[i].type
             given.append(f"{self.vector(t)} {self.value(node.args[i], t)}")
-        self.do(f"call void {name}({', '.join(given)})")
-        order = {k: i for i, k in enumerate(results)}
-        for out in self.needed.outputs[node]:
-            at = self.at(place + order[out.data] * 8 * self.width)
-            self.names[out] = self.read(_Place(at, str(self.width), 1, own=False), "0", out.type)
+        if stops:
+            whole, (after,) = self(f"call i1 {name}({', '.join(given)})"), self.labels("after")
+            self.do(f"br i1 {whole}, label %{after}, label %exhausted")
+            self.begin(after)
+            self.stops = True
+        else:
+            self.do(f"call void {name}({', '.join(given)})")
+        self._take(sorted(self.needed.outputs[node], key=lambda x: x.data), place)
+
+    def straight(
+        self, name: str, nodes: Sequence[Node], given: Sequence[Node], results: Any, place: int
+    ) -> str:
+        """The text of a function of straight code, which takes numbers and leaves its own in memory."""
+        self.names.update((x, f"%given{i}") for i, x in enumerate(given))
+        self._write_each(nodes)
+        self._leave(results, place)
+        params = [*self.machine.passed, *(f"{self.vector(x.type)} %given{i}" for i, x in enumerate(given))]
+        lines = "\n".join(["entry:", *self.entry, *self.lines, "  ret void"])
+        return f"define internal void {name}({', '.join(params)}) {{\n{lines}\n}}\n"
 
     def at(self, offset: int) -> str:
         """A place in memory."""
@@ -327,12 +416,18 @@ class _Function:
     # --- memory
 
     def _note_uses(self, outputs: Sequence[Operand]) -> None:
-        """When each array is read last, by the numbers of nodes; what a region gives is read at its end."""
+        """How often nodes are used, and when arrays are last, by numbers of nodes: at the end what a region gives."""
         self.last_use: dict[Node, float] = {}
+        self.furthest: dict[Any, int] = {}  # of what is stored to growing arrays
+        self.reserved: set[Any] = set()
+        self.uses = collections.Counter[Node]()
         needed = self.needed
 
         def use(x: Any, number: float, region: Region) -> None:
-            if x.__class__ is not Node or x.size is None:
+            if x.__class__ is not Node:
+                return
+            self.uses[x] += 1
+            if x.size is None:
                 return
             while (
                 region is not x.region and region in needed.owner
@@ -347,7 +442,14 @@ class _Function:
         for node in needed.nodes:
             if node.op == "output":
                 continue
+            if node.op == "store" and node.size == GROWING:
+                base, offset = _apart(node.args[1])
+                key = base, node.region
+                self.furthest[key] = max(self.furthest.get(key, 0), offset)
+                if base is not None:
+                    self.uses[base] += 1  # by `reserve`
             if node.op == "loop":
+                use(node.data.condition, math.inf, node.data.region)
                 for k in needed.carried(node):
                     use(node.args[k], node.number, node.region)
                     use(node.data.results[k], math.inf, node.data.region)
@@ -365,17 +467,13 @@ class _Function:
         """Whether an array's place is free once a node has read it."""
         return self.places[array].own and array.region is by.region and self.last_use[array] <= by.number
 
-    def allocate(self, t: str, size: int) -> _Place:
+    def allocate(self, t: str, size: int) -> Place:
         """Room for an array of each member."""
-        if size == GROWING:
-            header = self.at(self.module.reserve_tape())
-            return _Place("", str(self.width), 1, own=True, header=header)
-        offset = self.module.reserve(max(size, 1) * self.width * np.dtype(t).itemsize)
-        return _Place(self.at(offset), str(self.width), 1, own=True)
+        return self.machine.allocate(self, t, size)
 
-    def address(self, place: _Place, index: str, t: str) -> str:
+    def address(self, place: Place, index: str, t: str) -> str:
         """Where an entry of the first member is."""
-        pointer = self(f"load ptr, ptr {place.header}") if place.header else place.pointer
+        pointer = self.machine.find(self, place) if place.header else place.pointer
         if index.isdigit() and place.stride.isdigit():
             return self(
                 f"getelementptr {stored_type(t)}, ptr {pointer}, i64 {int(index) * int(place.stride)}"
@@ -383,7 +481,7 @@ class _Function:
         offset = index if place.stride == "1" else self(f"mul i64 {index}, {place.stride}")
         return self(f"getelementptr {stored_type(t)}, ptr {pointer}, i64 {offset}")
 
-    def read(self, place: _Place, index: str, t: str) -> str:
+    def read(self, place: Place, index: str, t: str) -> str:
         """An entry of all members, at the same place of each."""
         address, kind = self.address(place, index, t), stored_type(t)
         if place.lane == 0:
@@ -392,7 +490,7 @@ class _Function:
             value = self(f"load {self.lanes(kind)}, ptr {address}, align {np.dtype(t).itemsize}")
         return self.truth(value) if t == "bool" else value
 
-    def write(self, place: _Place, index: str, value: str, t: str, mask: str = "") -> None:
+    def write(self, place: Place, index: str, value: str, t: str, mask: str = "") -> None:
         """Stores an entry of all members, at the same place of each."""
         kind = self.lanes(stored_type(t))
         if mask:
@@ -401,9 +499,9 @@ class _Function:
             value = self(f"zext {self.lanes('i1')} {value} to {kind}")
         self.do(f"store {kind} {value}, ptr {self.address(place, index, t)}, align {np.dtype(t).itemsize}")
 
-    def _addresses(self, place: _Place, index: str, t: str) -> str:
+    def _addresses(self, place: Place, index: str, t: str) -> str:
         """Where the entries are that each member asks for."""
-        pointer = self(f"load ptr, ptr {place.header}") if place.header else place.pointer
+        pointer = self.machine.find(self, place) if place.header else place.pointer
         many = self.lanes("i64")
         stride = (
             self.spread(place.stride, "i64")
@@ -416,7 +514,7 @@ class _Function:
             offset = self(f"add {many} {offset}, {lanes}")
         return self(f"getelementptr {stored_type(t)}, ptr {pointer}, {many} {offset}")
 
-    def read_at(self, place: _Place, index: str, t: str) -> str:
+    def read_at(self, place: Place, index: str, t: str) -> str:
         """An entry of each member, at a place of its own."""
         if self.width == 1:
             return self.read(place, index, t)
@@ -431,7 +529,7 @@ class _Function:
         )
         return self.truth(value) if t == "bool" else value
 
-    def write_at(self, place: _Place, index: str, value: str, t: str) -> None:
+    def write_at(self, place: Place, index: str, value: str, t: str) -> None:
         """Stores an entry of each member that goes on, at a place of its own."""
         if self.width == 1:
             return self.write(place, index, value, t)
@@ -463,7 +561,7 @@ class _Function:
         self.do(f"br label %{head}")
         self.begin(after)
 
-    def copy(self, source: _Place, target: _Place, t: str, size: int, mask: str) -> None:
+    def copy(self, source: Place, target: Place, t: str, size: int, mask: str) -> None:
         """Copies an array of each member."""
         if source == target:
             return
@@ -477,13 +575,52 @@ class _Function:
 
     def nodes(self, nodes: Sequence[Node]) -> None:
         """Writes nodes in order."""
+        for plain, run in itertools.groupby(nodes, _is_plain):
+            straight = list(run)
+            count = len(straight) // _STRAIGHT if plain else 0
+            if count < 2:
+                self._write_each(straight)
+                continue
+            bounds = [len(straight) * k // count for k in range(count + 1)]
+            for a, z in itertools.pairwise(bounds):
+                self._outline(straight[a:z])
+
+    def _outline(self, nodes: Sequence[Node]) -> None:
+        """Writes straight code as a function of its own, and calls it."""
+        inside, within = set(nodes), collections.Counter[Node]()
+        given: dict[Node, None] = {}
+        for node in nodes:
+            for x in node.args[:1] if node.op in ("rule", "attached") else node.args:
+                if x.__class__ is Node:
+                    within[x] += 1
+                    if x not in inside:
+                        given[x] = None
+        results = [x for x in nodes if self.uses[x] > within[x]]
+        name, place = self.module.outline(nodes, list(given), results)
+        args = [f"{self.vector(x.type)} {self.names[x]}" for x in given]
+        self.do(f"call void {name}({', '.join([*self.machine.passed, *args])})")
+        self._take(results, place)
+
+    def _take(self, results: Sequence[Node], place: int) -> None:
+        """Names what a function has left in memory."""
+        for i, x in enumerate(results):
+            at = Place(self.at(place + i * 8 * self.width), str(self.width), 1, own=False)
+            self.names[x] = self.read(at, "0", x.type)
+
+    def _leave(self, results: Sequence[Node], place: int) -> None:
+        """Leaves what a function computes in memory."""
+        for i, x in enumerate(results):
+            at = Place(self.at(place + i * 8 * self.width), str(self.width), 1, own=True)
+            self.write(at, "0", self.names[x], x.type)
+
+    def _write_each(self, nodes: Sequence[Node]) -> None:
         for node in nodes:
             if node.op == "loop":
                 self.loop(node)
             elif node.op == "branch":
                 self.branch(node)
             elif node.op == "call":
-                self.call(node)
+                self.call_subprogram(node)
             elif node.size is not None:
                 self.array(node)
             elif node.op == "load":
@@ -500,7 +637,7 @@ class _Function:
             self.places[node] = self.allocate(node.type, GROWING)
         elif node.op == "zeros_like":
             place = self.places[node] = self.allocate(node.type, GROWING)
-            self.clear(place, self.places[node.args[0]], node.type)
+            self.machine.clear(self, place, self.places[node.args[0]], node.type)
         elif node.op == "fill":
             place = self.places[node] = self.allocate(node.type, node.data)
             value = self.value(node.args[0], node.type)
@@ -512,11 +649,11 @@ class _Function:
         else:
             self.store(node)
 
-    def table(self, node: Node) -> _Place:
+    def table(self, node: Node) -> Place:
         kind, name = stored_type(node.type), f"@table{len(self.module.globals)}"
         entries = ", ".join(f"{kind} {literal(x, node.type)}" for x in node.data[0])
         self.module.globals.append(f"{name} = internal constant [{node.size} x {kind}] [{entries}]")
-        return _Place(name, "1", 0, own=False)
+        return Place(name, "1", 0, own=False)
 
     def load(self, node: Node) -> None:
         array, index = node.args
@@ -534,51 +671,28 @@ class _Function:
             self.copy(self.places[array], place, node.type, array.size, "")
         self.places[node] = place
         if array.size == GROWING:
-            self.grow(place, self.value(index, "int64"), node.type)
+            self.reserve(node, place)
         named = self.value(value, node.type)
         if is_number(index):
             self.write(place, str(int(index)), named, node.type, self.mask)
         else:
             self.write_at(place, self.names[index], named, node.type)
 
-    def grow(self, place: _Place, index: str, t: str, of_all: bool = False) -> None:
-        """Has a growing array hold an entry, at a place of each member or one `of_all`."""
-        if self.width > 1 and not of_all:
+    def reserve(self, node: Node, place: Place) -> None:
+        """Has a growing array hold what is stored, and what its region stores some entries further on."""
+        base, _ = _apart(node.args[1])
+        key = base, node.region
+        if (place.header, key) in self.reserved:
+            return
+        self.reserved.add((place.header, key))
+        many, last = self.lanes("i64"), self.constant(self.furthest[key], "int64")
+        if base is not None:
+            last = self(f"add {many} {self.names[base]}, {last}")
+        if self.width > 1:
             name = f"llvm.vector.reduce.smax.v{self.width}i64"
-            self.declared[name] = f"i64 @{name}({self.lanes('i64')})"
-            index = self(f"call i64 @{name}({self.lanes('i64')} {index})")
-        sizes = self(f"getelementptr i8, ptr {place.header}, i64 8")
-        size = self(f"load i64, ptr {sizes}")
-        full, more, after = self(f"icmp sge i64 {index}, {size}"), *self.labels("more", "after")
-        self.do(f"br i1 {full}, label %{more}, label %{after}")
-        self.begin(more)
-        twice = self(f"mul i64 {size}, 2")
-        needed = self(f"add i64 {index}, 64")
-        bigger = self(f"icmp sgt i64 {twice}, {needed}")
-        new = self(f"select i1 {bigger}, i64 {twice}, i64 {needed}")
-        self.do(f"store i64 {new}, ptr {sizes}")
-        bytes = self.width * np.dtype(t).itemsize
-        old, room = self(f"load ptr, ptr {place.header}"), self(f"mul i64 {new}, {bytes}")
-        self.declared["realloc"] = "ptr @realloc(ptr, i64)"
-        moved = self(f"call ptr @realloc(ptr {old}, i64 {room})")
-        self.do(f"store ptr {moved}, ptr {place.header}")
-        begin, length = self(f"mul i64 {size}, {bytes}"), self(f"sub i64 {new}, {size}")
-        rest = self(f"getelementptr i8, ptr {moved}, i64 {begin}")
-        self.declared["llvm.memset.p0.i64"] = "void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
-        length = self(f"mul i64 {length}, {bytes}")
-        self.do(f"call void @llvm.memset.p0.i64(ptr {rest}, i8 0, i64 {length}, i1 0)")
-        self.do(f"br label %{after}")
-        self.begin(after)
-
-    def clear(self, place: _Place, like: _Place, t: str) -> None:
-        """Has a growing array be zero wherever another has entries."""
-        sizes = self(f"getelementptr i8, ptr {like.header}, i64 8")
-        last = self(f"sub i64 {self(f'load i64, ptr {sizes}')}, 1")
-        self.grow(place, last, t, of_all=True)
-        size = self(f"load i64, ptr {self(f'getelementptr i8, ptr {place.header}, i64 8')}")
-        bytes = self(f"mul i64 {size}, {self.width * np.dtype(t).itemsize}")
-        pointer = self(f"load ptr, ptr {place.header}")
-        self.do(f"call void @llvm.memset.p0.i64(ptr {pointer}, i8 0, i64 {bytes}, i1 0)")
+            self.declared[name] = f"i64 @{name}({many})"
+            last = self(f"call i64 @{name}({many} {last})")
+        self.machine.grow(self, place, last, node.type)
 
     # --- control
 
@@ -769,6 +883,8 @@ class _Function:
         if op in _WRITTEN:
             return _WRITTEN[op](self, node)
         names = [self.value(x, t) for x in node.args]
+        if is_float(t) and op in self.machine.functions:
+            return self.call(self.machine.functions[op] + _suffix(t), names, t)
         how = OPERATIONS[op].llvm
         if how.startswith("@"):
             return self.intrinsic(how[1:], names, t)
@@ -777,6 +893,8 @@ class _Function:
         instruction = how.split()[0 if is_float(t) or len(how.split()) < 2 else 1]
         if op in ("quotient", "remainder"):
             instruction = how.split()[t[0] == "u"]
+        if is_float(t):
+            return self.arithmetic(instruction[1:], names[0], names[1], t)
         return self(f"{instruction} {self.vector(t)} {names[0]}, {names[1]}")
 
     def intrinsic(self, name: str, operands: Sequence[str], t: str) -> str:
@@ -792,17 +910,24 @@ class _Function:
         return self(f"call {kind} @{full}({', '.join(given)})")
 
     def library(self, name: str, operands: Sequence[str], t: str) -> str:
-        """A function of the C library, for one member after the other."""
+        """A function of the C library."""
         kind = scalar_type(t)
-        name += "f" if t == "float32" else ""
-        self.declared[name] = f"{kind} @{name}({', '.join([kind] * len(operands))})"
-        call = lambda given: self(f"call {kind} @{name}({', '.join(f'{kind} {x}' for x in given)})")
+        name += _suffix(t)
+        self.module.called.add(name)
+        if self.machine.library:
+            self.declared[name] = f"{kind} @{name}({', '.join([kind] * len(operands))})"
+        return self.call(name, operands, t)
+
+    def call(self, name: str, operands: Sequence[str], t: str) -> str:
+        """A function of numbers of a type, for one member after the other."""
+        kind = scalar_type(t)
+        one = lambda given: self(f"call {kind} @{name}({', '.join(f'{kind} {x}' for x in given)})")
         if self.width == 1:
-            return call(operands)
+            return one(operands)
         kinds, out = self.vector(t), "poison"
         for k in range(self.width):
-            one = call([self(f"extractelement {kinds} {x}, i32 {k}") for x in operands])
-            out = self(f"insertelement {kinds} {out}, {kind} {one}, i32 {k}")
+            value = one([self(f"extractelement {kinds} {x}, i32 {k}") for x in operands])
+            out = self(f"insertelement {kinds} {out}, {kind} {value}, i32 {k}")
         return out
 
     def compare(self, how: str, x: str, y: str, t: str) -> str:
@@ -817,7 +942,8 @@ class _Function:
         return self(f"select {self.lanes('i1')} {which}, {self.vector(t)} {x}, {self.vector(t)} {y}")
 
     def arithmetic(self, op: str, x: str, y: str, t: str) -> str:
-        return self(f"f{op} {self.vector(t)} {x}, {y}")
+        how = f"f{op} contract" if self.machine.contracts else f"f{op}"
+        return self(f"{how} {self.vector(t)} {x}, {y}")
 
     def polynomial(self, x: str, coefficients: Sequence[float], t: str) -> str:
         value = self.constant(coefficients[-1], t)
@@ -850,8 +976,21 @@ class _Function:
         return self.turned[key]
 
 
-def _same_place(a: _Place, b: _Place) -> bool:
+def _is_plain(node: Node) -> bool:
+    """Whether a node computes a scalar of scalars."""
+    return node.size is None and node.op not in ("loop", "branch", "call", "load")
+
+
+def _same_place(a: Place, b: Place) -> bool:
     return (a.pointer, a.header) == (b.pointer, b.header)
+
+
+def _apart(index: Operand) -> tuple[Node | None, int]:
+    """A place as a node and how far behind."""
+    if is_number(index):
+        return None, int(index)
+    x, y = index.args if index.op == "add" else (0, index)
+    return (y, x) if is_number(x) else (index, 0)
 
 
 def _root(array: Any) -> Node:
@@ -861,31 +1000,35 @@ def _root(array: Any) -> Node:
     return array
 
 
+def _suffix(t: str) -> str:
+    return "f" if t == "float32" else ""  # as the C library has it
+
+
 def _short(kind: str) -> str:
     return {"double": "f64", "float": "f32"}.get(kind, kind)
 
 
-def _comparison(f: _Function, node: Node) -> str:
+def _comparison(f: Function, node: Node) -> str:
     t = node.data
     return f.compare(node.op, f.value(node.args[0], t), f.value(node.args[1], t), t)
 
 
-def _select(f: _Function, node: Node) -> str:
+def _select(f: Function, node: Node) -> str:
     p, x, y = node.args
     return f.choose(f.value(p, "bool"), f.value(x, node.type), f.value(y, node.type), node.type)
 
 
-def _neg(f: _Function, node: Node) -> str:
+def _neg(f: Function, node: Node) -> str:
     t, x = node.type, f.value(node.args[0], node.type)
     return f(f"fneg {f.vector(t)} {x}") if is_float(t) else f(f"sub {f.vector(t)} {f.constant(0, t)}, {x}")
 
 
-def _not(f: _Function, node: Node) -> str:
+def _not(f: Function, node: Node) -> str:
     t = node.type
     return f(f"xor {f.vector(t)} {f.value(node.args[0], t)}, {f.constant(True if t == 'bool' else -1, t)}")
 
 
-def _sign(f: _Function, node: Node) -> str:
+def _sign(f: Function, node: Node) -> str:
     t, x, zero = (
         node.type,
         f.value(node.args[0], node.type),
@@ -896,12 +1039,12 @@ def _sign(f: _Function, node: Node) -> str:
     return f.choose(f.compare("gt", x, zero, t), one(1), below, t)
 
 
-def _is_finite(f: _Function, node: Node) -> str:
+def _is_finite(f: Function, node: Node) -> str:
     t = node.data
     return f.compare("lt", f.intrinsic("fabs", [f.value(node.args[0], t)], t), f.constant(math.inf, t), t)
 
 
-def _convert(f: _Function, node: Node) -> str:
+def _convert(f: Function, node: Node) -> str:
     source, target = node.data, node.type
     x = f.value(node.args[0], source)
     if source == "bool":
@@ -920,13 +1063,13 @@ def _convert(f: _Function, node: Node) -> str:
     return f(f"{how} {f.vector(source)} {x} to {f.vector(target)}")
 
 
-def _bitcast(f: _Function, node: Node) -> str:
+def _bitcast(f: Function, node: Node) -> str:
     if scalar_type(node.data) == scalar_type(node.type):
         return f.value(node.args[0], node.data)
     return f(f"bitcast {f.vector(node.data)} {f.value(node.args[0], node.data)} to {f.vector(node.type)}")
 
 
-def _sine(f: _Function, node: Node) -> str:
+def _sine(f: Function, node: Node) -> str:
     t = node.type
     sine, cosine, fraction, odd = f.turn(f.value(node.args[0], t), t)
     value = f.choose(odd, cosine, sine, t)
@@ -935,7 +1078,7 @@ def _sine(f: _Function, node: Node) -> str:
     )
 
 
-def _cosine(f: _Function, node: Node) -> str:
+def _cosine(f: Function, node: Node) -> str:
     t = node.type
     sine, cosine, fraction, odd = f.turn(f.value(node.args[0], t), t)
     value = f.choose(odd, sine, cosine, t)
@@ -945,7 +1088,7 @@ def _cosine(f: _Function, node: Node) -> str:
     )
 
 
-_WRITTEN: dict[str, Callable[[_Function, Node], str]] = {
+_WRITTEN: dict[str, Callable[[Function, Node], str]] = {
     **dict.fromkeys(("lt", "le", "gt", "ge", "eq", "ne"), _comparison),
     "select": _select,
     "neg": _neg,

@@ -6,7 +6,7 @@ the change of its results along changes of operands, in which it is linear; its 
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -17,6 +17,7 @@ from jax.extend import core
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array
 
+from .._gpu._call import kernels_run
 from .._native import compiler_is_here
 from ._by_jax import evaluate
 from ._program import Program
@@ -45,16 +46,27 @@ def _run(*operands: Array, program: Program) -> Any:
 scalars_p.def_impl(lambda *operands, program: _run(*operands, program=program))
 
 
-def _call(*operands: Array, program: Program) -> Any:
-    """As one foreign function on a CPU."""
+def _shared(operands: Sequence[Any]) -> tuple[bool, ...]:
+    return tuple(x.ndim == 1 for x in operands)
+
+
+def _call(by: Callable[..., Sequence[Array]], *operands: Array, program: Program) -> Any:
+    """As one call, of a foreign function or of a kernel, with all members along one axis."""
     members = _members(operands)
     count = math.prod(members)
     if count == 0:
         return [jnp.zeros((n, *members), t) for t, n in program.results]
-    name = program.target(tuple(x.ndim == 1 for x in operands), count)
-    shapes = [jax.ShapeDtypeStruct((n, count), np.dtype(t)) for t, n in program.results]
-    found = jax.ffi.ffi_call(name, shapes)(*operands)
+    found = by(program, operands, count)
     return [x.reshape(n, *members) for x, (_, n) in zip(found, program.results, strict=True)]
+
+
+def _foreign_function(program: Program, operands: Sequence[Array], count: int) -> Sequence[Array]:
+    shapes = [jax.ShapeDtypeStruct((n, count), np.dtype(t)) for t, n in program.results]
+    return jax.ffi.ffi_call(program.target(_shared(operands), count), shapes)(*operands)
+
+
+def _kernel(program: Program, operands: Sequence[Array], count: int) -> Sequence[Array]:
+    return program.kernel(_shared(operands))(operands, count)
 
 
 def _separately(*operands: Array, program: Program) -> Any:
@@ -66,19 +78,30 @@ def _separately(*operands: Array, program: Program) -> Any:
     return [x.reshape(x.shape[0], *members) for x in found]
 
 
-_by_machine_code, _by_jax = (mlir.lower_fun(x, multiple_results=True) for x in (_call, _separately))
+_by_jax, _by_foreign_function, _by_kernel = (
+    mlir.lower_fun(x, multiple_results=True)
+    for x in (_separately, functools.partial(_call, _foreign_function), functools.partial(_call, _kernel))
+)
 
 
-def _lowered(ctx: Any, *operands: Any, program: Program) -> Any:
-    # What is exported is to run where this process and its machine code are not.
-    exported = ctx.module_context.lowering_parameters.for_export
-    return (_by_jax if exported or not compiler_is_here() else _by_machine_code)(
-        ctx, *operands, program=program
-    )
+def _stays_here(ctx: Any) -> bool:
+    """What is exported is to run where this process and its machine code are not."""
+    return not ctx.module_context.lowering_parameters.for_export
+
+
+def _on_cpu(ctx: Any, *operands: Any, program: Program) -> Any:
+    here = _stays_here(ctx) and compiler_is_here()
+    return (_by_foreign_function if here else _by_jax)(ctx, *operands, program=program)
+
+
+def _on_gpu(ctx: Any, *operands: Any, program: Program) -> Any:
+    here = _stays_here(ctx) and kernels_run() and program.kernel(_shared(ctx.avals_in)).exists
+    return (_by_kernel if here else _by_jax)(ctx, *operands, program=program)
 
 
 mlir.register_lowering(scalars_p, _by_jax)
-mlir.register_lowering(scalars_p, _lowered, platform="cpu")
+mlir.register_lowering(scalars_p, _on_cpu, platform="cpu")
+mlir.register_lowering(scalars_p, _on_gpu, platform="cuda")
 
 
 def _batched(primitive: Any, operands: Sequence[Array], axes: Sequence[Any], **params: Any) -> Any:

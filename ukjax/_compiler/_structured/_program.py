@@ -11,6 +11,8 @@ from ..._misc._garbage import collector_paused
 from .._foreign import kind_for, registered
 from ._differentiate import pull_back, push_forward
 from ._ir import Builder, Needed, Node, Operand, Region, as_text, is_float
+from ._kernel import Kernel
+from ._lanes import Lanes
 from ._llvm import ArrayOperand, write_function
 from ._trace import LONG, Interpreter, Stored, Value, filled, type_of
 
@@ -38,6 +40,7 @@ class Program:
         self.results = tuple(results)
         self.push_forward = functools.cache(self._push_forward)
         self.pull_back = functools.cache(self._pull_back)
+        self.kernel = functools.cache(self._kernel)
         self._targets = dict[Any, str]()
 
     @property
@@ -67,6 +70,14 @@ class Program:
         """Which results have derivatives."""
         return [k for k, (t, _) in enumerate(self.results) if is_float(t)]
 
+    def _arrays(self, shared: tuple[bool, ...]) -> tuple[list[ArrayOperand], list[ArrayOperand]]:
+        given = [ArrayOperand(t, n, s) for (t, n), s in zip(self.operands, shared, strict=True)]
+        return given, [ArrayOperand(t, n, shared=False) for t, n in self.results]
+
+    def _kernel(self, shared: tuple[bool, ...]) -> Kernel:
+        """For a GPU, with those operands `shared` by all members."""
+        return Kernel(self.outputs, *self._arrays(shared), self.params)
+
     def target(self, shared: tuple[bool, ...], members: int) -> str:
         """The name of the foreign function that computes it for so many members.
 
@@ -80,9 +91,8 @@ class Program:
         key = shared, width
         if key not in self._targets:
             with collector_paused():
-                given = [ArrayOperand(t, n, s) for (t, n), s in zip(self.operands, shared, strict=True)]
-                taken = [ArrayOperand(t, n, shared=False) for t, n in self.results]
-                code = write_function(self.outputs, given, taken, self.params, width)
+                given, taken = self._arrays(shared)
+                code, _ = write_function(self.outputs, given, taken, self.params, Lanes(width))
             arrays = [f"ptr %out{i}" for i in range(len(taken))] + [f"ptr %in{i}" for i in range(len(given))]
             count = """  %members.place = getelementptr i64, ptr %out0.shape, i64 1
   %members = load i64, ptr %members.place"""

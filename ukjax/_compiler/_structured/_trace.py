@@ -780,8 +780,19 @@ class Interpreter:
         for x, v in zip(passed, e.outvars, strict=True):
             t = type_of(v.aval)
             mark = lambda y, t=t: self.b.select(wrong, math.nan, y, t)
-            poisoned.append(self.each(mark, self.scalars(x)) if is_float(t) else x)
+            if not is_float(t):
+                poisoned.append(x)
+            elif isinstance(x, Stored):
+                poisoned.append(self._poison(wrong, x, t))
+            else:
+                poisoned.append(self.each(mark, x))
         return poisoned
+
+    def _poison(self, wrong: Operand, x: Stored, t: str) -> Stored:
+        """An array in memory, filled with NaN where something is wrong, and not touched otherwise."""
+        fill = lambda given: [self.tabulate(x.shape, t, lambda i: math.nan, into=(given[0], 0)).node]
+        kind = (t, x.node.size)
+        return Stored(self.b.branch(wrong, [x.node], (fill, list), [kind], [kind])[0], x.shape)
 
     # --- places that are not known
 
@@ -852,17 +863,47 @@ class Interpreter:
         if all(map(is_number, starts)) and not isinstance(x, Stored):
             return x[read_window(x, starts, sizes)]
         start = self._flat_start(starts, x.shape, sizes, type_of(e.invars[1].aval) if starts else "int64")
-        return filled(sizes, self._read(x, t, start, self._offsets(x.shape, sizes)))
+        offsets = self._offsets(x.shape, sizes)
+        if isinstance(x, Stored) and offsets.size > LONG:
+            place = self._place_in(offsets)
+            read = lambda i: self.b.load(x.node, self.b.add(start, place(i), "int64"))
+            return self.tabulate(tuple(sizes), t, read)
+        return filled(sizes, self._read(x, t, start, offsets))
+
+    def _place_in(self, offsets: np.ndarray) -> Callable[[Operand], Operand]:
+        """The offset of an entry of a window, by its number, which a loop counts."""
+        if np.array_equal(offsets, np.arange(offsets.size)):
+            return lambda i: i
+        table = self.b.pack(offsets.tolist(), "int64")
+        return lambda i: self.b.load(table, i)
 
     def _dynamic_update_slice(self, e: Any, inputs: list[Value]) -> Value:
         if e.invars[1].aval.shape == e.outvars[0].aval.shape:  # a start is moved so that the update fits
             return inputs[1]
-        x, update, t = inputs[0], self.scalars(inputs[1]), type_of(e.outvars[0].aval)
+        x, update, t = inputs[0], inputs[1], type_of(e.outvars[0].aval)
         starts = [self.scalars(s)[()] for s in inputs[2:]]
         start = self._flat_start(
             starts, x.shape, update.shape, type_of(e.invars[2].aval) if starts else "int64"
         )
-        return self._write(x, t, start, self._offsets(x.shape, update.shape), update.reshape(-1).tolist())
+        offsets = self._offsets(x.shape, update.shape)
+        if isinstance(update, Stored) and offsets.size > LONG:
+            return self._write_long(self.stored(x, t), t, start, offsets, update)
+        return self._write(x, t, start, offsets, self.scalars(update).reshape(-1).tolist())
+
+    def _write_long(self, x: Stored, t: str, start: Operand, offsets: np.ndarray, update: Stored) -> Stored:
+        """The array with a window replaced by an array in memory, as a loop."""
+        place = self._place_in(offsets)
+
+        def step(carried: Sequence[Any]) -> Any:
+            i, array = carried
+            at = lambda: self.b.add(start, place(i), "int64")
+            write = lambda: [
+                self.b.add(i, 1, "int64"),
+                self.b.store(array, at(), self.b.load(update.node, i)),
+            ]
+            return self.b.compare("lt", i, update.size, "int64"), write
+
+        return Stored(self.b.loop([0, x.node], [("int64", None), (t, x.node.size)], step)[1], x.shape)
 
     def _gather(self, e: Any, inputs: list[Value]) -> Value:
         x, places = inputs[0], self.scalars(inputs[1])

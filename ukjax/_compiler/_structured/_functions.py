@@ -1,21 +1,22 @@
-"""The functions of C that programs call, for a GPU: some as arithmetic (`_primitive_functions`), the others of those."""
+"""The functions of C that programs call, for a GPU: some as arithmetic (`_primitive_functions`), the others of those.
+
+These are written in JAX and become functions of LLVM as programs do.
+"""
 
 import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from .._expressions import reachable
-from .._interpret import Interpreter
-from .._llvm_text import Writer
-from .._machine_code import Instructions, Kind, functions
-from .._moves import filled
-from .._scalars import Builder
-from ._primitive_functions import OPERANDS, primitive
+from .._gpu._primitive_functions import OPERANDS, primitive
+from ._ir import Builder
+from ._llvm import write_scalar_function
+from ._thread import Thread
+from ._trace import Interpreter, filled
 
 # As fdlibm has it (s_atan.c): of four intervals the middle and its arc tangent, in two parts, and a series.
 _MIDDLES = 0.5, 1.0, 1.5
@@ -31,6 +32,21 @@ _ATAN = (
     3.33333333333329318027e-01, -1.99999999998764832476e-01, 1.42857142725034663711e-01, -1.11111104054623557880e-01,
     9.09088713343650656196e-02, -7.69187620504482999495e-02, 6.66107313738753120669e-02, -5.83357013379057348645e-02,
     4.97687799461593236017e-02, -3.65315727442169155270e-02, 1.62858201153657823623e-02,
+)  # fmt: skip
+
+# erf x = x + x P(x^2) up to 1, and erfc x = exp(-x^2) Q(t) / (1 + 2 x), t = (x - 4) / (x + 4), from 1/2 to 28, where it
+# is below the least number: polynomials through the values at Chebyshev's points, of relative error 1e-17.
+_ERF = (
+    0.12837916709551256, -0.37612638903183543, 0.11283791670945006, -0.02686617064323777, 0.0052239776071164225,
+    -0.0008548325975389692, 0.00012055294904839707, -1.492473690741966e-05, 1.6447424703317362e-06,
+    -1.6208483801871705e-07, 1.3720064546777686e-08, -7.795898827002142e-10,
+)  # fmt: skip
+_ERFC = (
+    1.2329951186255526, -0.13962111684056253, 0.015379652102619027, 0.0680970542546948, -0.10103906603625375,
+    0.09373283499828751, -0.06633036581360713, 0.03716751553818893, -0.01619773403826592, 0.0050319699756138135,
+    -0.0007577734486762808, -0.00019925671345040716, 0.00015062249512264785, -2.4398983809134553e-05,
+    -1.12247322473501e-05, 5.7086428044048145e-06, 2.9955790685567077e-07, -8.22559563206072e-07,
+    6.702452833728971e-08, 1.0568025135820959e-07, -1.2224048303152388e-08, -1.0476718674668371e-08,
 )  # fmt: skip
 
 _LARGE = 709.0  # exp of more may be infinite
@@ -117,6 +133,35 @@ def _cbrt(x: Array) -> Array:
     return jnp.where((x == 0) | (a == jnp.inf), x, _signed(y, x))
 
 
+def _polynomial(x: Array, coefficients: Sequence[float]) -> Array:
+    value = jnp.full_like(x, coefficients[-1])
+    for c in coefficients[-2::-1]:
+        value = value * x + c
+    return value
+
+
+def _far_erfc(x: Array) -> Array:
+    """erfc from 1/2 on."""
+    x = jnp.minimum(jnp.maximum(x, 0.5), 28.0)
+    high = x.astype(jnp.float32).astype(x.dtype)  # whose square is exact
+    exponential = lax.exp(-high * high) * lax.exp(-(x - high) * (x + high))
+    return exponential * _polynomial((x - 4) / (x + 4), _ERFC) / (1 + 2 * x)
+
+
+def _near_erf(x: Array) -> Array:
+    """erf up to 1."""
+    return x + x * _polynomial(x * x, _ERF)
+
+
+def _erf(x: Array) -> Array:
+    return jnp.where(abs(x) < 1, _near_erf(x), _signed(1 - _far_erfc(abs(x)), x))
+
+
+def _erfc(x: Array) -> Array:
+    far = _far_erfc(abs(x))
+    return jnp.where(abs(x) < 0.5, 1 - _near_erf(x), jnp.where(x < 0, 2 - far, far))
+
+
 def _of_sides(x: Array) -> Array:
     return lax.sqrt((1 - x) * (1 + x))
 
@@ -125,8 +170,8 @@ _COMPOSED: dict[str, Callable[..., Array]] = {
     "atan": _atan, "atan2": _atan2, "tanh": _tanh, "sinh": _sinh, "cosh": _cosh, "log1p": _log1p, "asinh": _asinh,
     "acosh": _acosh, "atanh": _atanh, "cbrt": _cbrt, "tan": lambda x: lax.sin(x) / lax.cos(x),
     "asin": lambda x: lax.atan2(x, _of_sides(x)), "acos": lambda x: lax.atan2(_of_sides(x), x),
+    "erf": _erf, "erfc": _erfc,
 }  # fmt: skip
-_KIND = Kind("float64", 1)
 
 
 def is_known(name: str) -> bool:
@@ -144,15 +189,12 @@ def _composed(name: str) -> tuple[str, frozenset[str]]:
     """The text of a function, and those that it calls."""
     count = 2 if name == "atan2" else 1
     build = Builder()
+    params = [build.parameter(build.top, "float64") for _ in range(count)]
     with jax.enable_x64(True):
         closed = jax.make_jaxpr(_COMPOSED[name])(*[jax.ShapeDtypeStruct((), jnp.float64)] * count)
-        inputs = [filled((), [build.input(i)]) for i in range(count)]
-        ((output,),) = (x.reshape(-1) for x in Interpreter(build).run(closed.jaxpr, closed.consts, inputs))
-    found: list[str] = []
-    w = Writer()
-    Instructions(w, _KIND, lambda i: f"%in{i}").compute([output], lambda i, value: found.append(value))
-    text = w.function(name, ", ".join(f"double %in{i}" for i in range(count)), returns=f"double {found[0]}")
-    return text, frozenset(functions(reachable([output]), _KIND) or {})
+        inputs = [filled((), [x]) for x in params]
+        (output,) = Interpreter(build).run(closed.jaxpr, closed.consts, inputs)
+    return write_scalar_function(name, params, output.item(), Thread())  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def definitions(names: Iterable[str]) -> str:

@@ -1,0 +1,87 @@
+"""What a program of scalars is written for on a CPU: vectors of one number of each member.
+
+Arrays are on the heap, all in one piece but for those that grow.
+"""
+
+from collections.abc import Sequence
+from typing import final
+
+import numpy as np
+
+from ._ir import GROWING
+from ._llvm import ArrayOperand, Function, Place
+
+
+@final
+class Lanes:
+    """A `Machine`, of so many members side by side."""
+
+    contracts, library, parameters, passed, first = False, True, "", ("ptr %room",), "0"
+
+    def __init__(self, width: int):
+        self.width, self.step, self.functions = width, str(width), dict[str, str]()
+
+    def allocate(self, f: Function, t: str, size: int) -> Place:
+        if size == GROWING:
+            return Place("", str(self.width), 1, own=True, header=f.at(f.module.reserve_tape()))
+        offset = f.module.reserve(max(size, 1) * self.width * np.dtype(t).itemsize)
+        return Place(f.at(offset), str(self.width), 1, own=True)
+
+    def find(self, f: Function, place: Place) -> str:
+        return f(f"load ptr, ptr {place.header}")
+
+    def grow(self, f: Function, place: Place, index: str, t: str) -> None:
+        sizes = f(f"getelementptr i8, ptr {place.header}, i64 8")
+        size = f(f"load i64, ptr {sizes}")
+        full, more, after = f(f"icmp sge i64 {index}, {size}"), *f.labels("more", "after")
+        f.do(f"br i1 {full}, label %{more}, label %{after}")
+        f.begin(more)
+        twice, needed = f(f"mul i64 {size}, 2"), f(f"add i64 {index}, 64")
+        bigger = f(f"icmp sgt i64 {twice}, {needed}")
+        new = f(f"select i1 {bigger}, i64 {twice}, i64 {needed}")
+        f.do(f"store i64 {new}, ptr {sizes}")
+        bytes = self.width * np.dtype(t).itemsize
+        old, room = f(f"load ptr, ptr {place.header}"), f(f"mul i64 {new}, {bytes}")
+        f.declared["realloc"] = "ptr @realloc(ptr, i64)"
+        moved = f(f"call ptr @realloc(ptr {old}, i64 {room})")
+        f.do(f"store ptr {moved}, ptr {place.header}")
+        begin, length = f(f"mul i64 {size}, {bytes}"), f(f"sub i64 {new}, {size}")
+        rest = f(f"getelementptr i8, ptr {moved}, i64 {begin}")
+        f.declared["llvm.memset.p0.i64"] = "void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
+        length = f(f"mul i64 {length}, {bytes}")
+        f.do(f"call void @llvm.memset.p0.i64(ptr {rest}, i8 0, i64 {length}, i1 0)")
+        f.do(f"br label %{after}")
+        f.begin(after)
+
+    def clear(self, f: Function, place: Place, like: Place, t: str) -> None:
+        sizes = f(f"getelementptr i8, ptr {like.header}, i64 8")
+        last = f(f"sub i64 {f(f'load i64, ptr {sizes}')}, 1")
+        self.grow(f, place, last, t)
+        size = f(f"load i64, ptr {f(f'getelementptr i8, ptr {place.header}, i64 8')}")
+        bytes = f(f"mul i64 {size}, {self.width * np.dtype(t).itemsize}")
+        pointer = f(f"load ptr, ptr {place.header}")
+        f.do(f"call void @llvm.memset.p0.i64(ptr {pointer}, i8 0, i64 {bytes}, i1 0)")
+
+    def enter(self, f: Function) -> list[str]:
+        if not f.module.room:
+            return []
+        lines = [f"  %room = call ptr @malloc(i64 {f.module.room})"]
+        f.declared["malloc"], f.declared["free"] = "ptr @malloc(i64)", "void @free(ptr)"
+        for offset in f.module.tapes:
+            lines += [
+                f"  %tape{offset} = getelementptr i8, ptr %room, i64 {offset}",
+                f"  store ptr null, ptr %tape{offset}",
+                f"  %tape{offset}.size = getelementptr i8, ptr %tape{offset}, i64 8",
+                f"  store i64 0, ptr %tape{offset}.size",
+            ]
+        return lines
+
+    def leave(self, f: Function, results: Sequence[ArrayOperand]) -> None:
+        pass
+
+    def exit(self, f: Function) -> None:
+        for offset in f.module.tapes:
+            p = f(f"load ptr, ptr %tape{offset}")
+            f.do(f"call void @free(ptr {p})")
+        if f.module.room:
+            f.do("call void @free(ptr %room)")

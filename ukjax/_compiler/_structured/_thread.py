@@ -1,0 +1,175 @@
+"""What a program of scalars is written for on a GPU: one thread, with branches and loops of its own.
+
+A thread computes one member after the other, as many threads further on each. Arrays have the threads last, so that those
+of a warp, which are at the same entry, read and write places side by side.
+
+What reverse mode keeps of a loop's passes grows, and how far is known only once it has run. PTX has a `malloc`, but its
+heap is of 8 MB, shared by all threads, unless a process asks for more before its first kernel, which one within JAX
+cannot; and each call of it takes turns with all others. So each thread has a part of an array that XLA allocates, and
+takes room from it, one growing array after the other, and never gives back. Results of a member that needs more are NaN.
+"""
+
+from collections.abc import Sequence
+from typing import final
+
+import numpy as np
+
+from ._ir import GROWING, is_float
+from ._llvm import ArrayOperand, Function, Place, stored_type
+
+_LOCAL = 1024
+"""Bytes of an array that a thread has for itself: registers, or memory that a GPU has for each thread that it can hold at
+a time, a quarter of a million. Larger ones stand in XLA's memory, for the threads that there are."""
+WORD = 8
+"""Bytes that an entry of a growing array takes, whatever its type: so threads that took room for other types, or in
+another order, have places of their own."""
+
+# Of a growing array the header is its first word, and how many entries it has room for. It gets twice the room, or as
+# much as is left, if that is enough. The one that took room last grows where it is, others move.
+_LARGER = """
+define internal i1 {name}(i64 %index, ptr %header, ptr %tops, i64 %words, ptr %heap, i64 %threads) noinline {{
+entry:
+  %sizes = getelementptr i64, ptr %header, i64 1
+  %start = load i64, ptr %header
+  %size = load i64, ptr %sizes
+  %top = load i64, ptr %tops
+  %end = add i64 %start, %size
+  %last = icmp eq i64 %end, %top
+  %at = select i1 %last, i64 %start, i64 %top
+  %left = sub i64 %words, %at
+  %twice = mul i64 %size, 2
+  %needed = add i64 %index, 64
+  %bigger = icmp sgt i64 %twice, %needed
+  %wanted = select i1 %bigger, i64 %twice, i64 %needed
+  %more = icmp slt i64 %wanted, %left
+  %new = select i1 %more, i64 %wanted, i64 %left
+  %enough = icmp slt i64 %index, %new
+  br i1 %enough, label %grow, label %done
+grow:
+  %first = mul i64 %at, %threads
+  %place = getelementptr i64, ptr %heap, i64 %first
+  %former = mul i64 %start, %threads
+  %old = getelementptr i64, ptr %heap, i64 %former
+  %next = add i64 %at, %new
+  store i64 %at, ptr %header
+  store i64 %new, ptr %sizes
+  store i64 %next, ptr %tops
+  %count = select i1 %last, i64 0, i64 %size
+  %stride = mul i64 %threads, {per_word}
+  br label %head
+head:
+  %k = phi i64 [0, %grow], [%k.next, %copy]
+  %some = icmp ult i64 %k, %count
+  br i1 %some, label %copy, label %done
+copy:
+  %offset = mul i64 %k, %stride
+  %from = getelementptr i{bits}, ptr %old, i64 %offset
+  %to = getelementptr i{bits}, ptr %place, i64 %offset
+  %x = load i{bits}, ptr %from
+  store i{bits} %x, ptr %to
+  %k.next = add i64 %k, 1
+  br label %head
+done:
+  ret i1 %enough
+}}"""
+
+
+@final
+class Thread:
+    """A `Machine`. Once a function is written, `bytes` is the memory of a thread without what grows, and `grows` whether
+    there is such.
+
+    `compute` takes the number of the thread, how many there are, how many words each has for growing arrays, and the
+    memory of all. What functions leave for each other, headers too, is in the thread's own.
+    """
+
+    width, contracts, library = 1, True, False
+    functions = {"div": "quotient", "max": "maximum", "min": "minimum"}  # noqa: RUF012
+    parameters = "i64 %thread, i64 %threads, i64 %words, ptr %memory, "
+    passed: tuple[str, ...] = (
+        "ptr %room", "ptr %top", "ptr %heap", "ptr %memory", "i64 %thread", "i64 %threads", "i64 %words",
+    )  # fmt: skip
+    first, step = "%thread", "%threads"
+
+    def __init__(self) -> None:
+        self.bytes, self.grows = 0, False
+        self._larger = set[str]()  # functions that are there
+
+    def allocate(self, f: Function, t: str, size: int) -> Place:
+        item = np.dtype(t).itemsize
+        if size == GROWING:
+            self.grows = True
+            stride = f"  %stride{item} = mul i64 %threads, {WORD // item}"
+            if stride not in f.entry:
+                f.entry.append(stride)
+            return Place("", f"%stride{item}", 1, own=True, header=f.at(f.module.reserve_tape()))
+        bytes = max(size, 1) * item
+        if bytes <= _LOCAL:
+            pointer = f.new("array")
+            f.entry.append(f"  {pointer} = alloca [{max(size, 1)} x {stored_type(t)}]")
+            return Place(pointer, "1", 1, own=True)
+        first = f(f"mul i64 %threads, {self.bytes}")
+        own = f(f"getelementptr {stored_type(t)}, ptr %memory, i64 %thread")
+        self.bytes += -(-bytes // WORD) * WORD
+        return Place(f(f"getelementptr i8, ptr {own}, i64 {first}"), "%threads", 1, own=True)
+
+    def find(self, f: Function, place: Place) -> str:
+        start = f(f"load i64, ptr {place.header}")
+        return f(f"getelementptr i64, ptr %heap, i64 {f(f'mul i64 {start}, %threads')}")
+
+    def grow(self, f: Function, place: Place, index: str, t: str) -> None:
+        size = f(f"load i64, ptr {f(f'getelementptr i64, ptr {place.header}, i64 1')}")
+        full = f(f"icmp sge i64 {index}, {size}")
+        more, after = f.labels("more", "after")
+        f.do(f"br i1 {full}, label %{more}, label %{after}")
+        f.begin(more)
+        item = np.dtype(t).itemsize
+        name = f"@larger{item}"
+        if name not in self._larger:
+            self._larger.add(name)
+            f.module.globals.append(_LARGER.format(name=name, bits=8 * item, per_word=WORD // item))
+        enough = f(
+            f"call i1 {name}(i64 {index}, ptr {place.header}, ptr %top, i64 %words, ptr %heap, i64 %threads)"
+        )
+        f.do(f"br i1 {enough}, label %{after}, label %exhausted")
+        f.stops = True
+        f.begin(after)
+
+    def clear(self, f: Function, place: Place, like: Place, t: str) -> None:
+        size = f(f"load i64, ptr {f(f'getelementptr i64, ptr {like.header}, i64 1')}")
+        self.grow(f, place, f(f"sub i64 {size}, 1"), t)
+        _fill(f, place, size, 0.0 if is_float(t) else 0, t)
+
+    def enter(self, f: Function) -> list[str]:
+        lines = [
+            f"  %room = alloca [{f.module.room} x i8], align {WORD}",
+            "  %top = alloca i64",
+            "  store i64 0, ptr %top",
+            f"  %heap.first = mul i64 %threads, {self.bytes}",
+            "  %heap.all = getelementptr i8, ptr %memory, i64 %heap.first",
+            "  %heap = getelementptr i64, ptr %heap.all, i64 %thread",
+        ]
+        for offset in f.module.tapes:
+            lines += [
+                f"  %tape{offset} = getelementptr i8, ptr %room, i64 {offset}",
+                f"  store [2 x i64] zeroinitializer, ptr %tape{offset}",
+            ]
+        return lines
+
+    def leave(self, f: Function, results: Sequence[ArrayOperand]) -> None:
+        if not f.stops:
+            return
+        f.begin("exhausted")
+        for i, result in enumerate(results):
+            t = result.type
+            pointer = f(f"getelementptr {stored_type(t)}, ptr %out{i}, i64 %first")
+            place = Place(pointer, "%count", 1, own=True)
+            _fill(f, place, str(result.size), float("nan") if is_float(t) else 0, t)
+        f.do("br label %last")
+
+    def exit(self, f: Function) -> None:
+        pass
+
+
+def _fill(f: Function, place: Place, size: str, value: float, t: str) -> None:
+    f.count_up(size, lambda k: f.write(place, k, f.constant(value, t), t))
