@@ -699,9 +699,9 @@ class Interpreter:
     # --- places that are not known
 
     def _flat_start(
-        self, starts: Sequence[Operand], shape: Sequence[int], sizes: Sequence[int], t: str
+        self, starts: Sequence[Operand], shape: Sequence[int], sizes: Sequence[int], t: str, mode: Any = None
     ) -> Operand:
-        """Where a window begins in a flat array, moved to lie within it."""
+        """Where a window begins in a flat array, moved to lie within it, unless `mode` promises that it does."""
         flat: Operand = 0
         for start, length, size in zip(starts, shape, sizes, strict=True):
             most = length - size
@@ -711,7 +711,8 @@ class Interpreter:
                 place = 0
             else:
                 place = self.b.convert(start, t, "int64")
-                place = self.b.apply("min", "int64", self.b.apply("max", "int64", place, 0), most)
+                if mode != lax.GatherScatterMode.PROMISE_IN_BOUNDS:
+                    place = self.b.apply("min", "int64", self.b.apply("max", "int64", place, 0), most)
             flat = self.b.add(self.b.mul(flat, length, "int64"), place, "int64")
         return flat
 
@@ -812,7 +813,7 @@ class Interpreter:
                 dims.start_indices_batching_dims,
                 x.ndim,
             )
-            start = self._flat_start(starts, x.shape, sizes, index_type)
+            start = self._flat_start(starts, x.shape, sizes, index_type, p["mode"])
             read = self._read(x, t, start, offsets)
             if drops:
                 inside = self._inside(starts, x.shape, sizes, index_type)
@@ -860,7 +861,8 @@ class Interpreter:
         )
         updates = updates.reshape(*batch, -1)
         offsets, index_type = self._offsets(x.shape, sizes), type_of(e.invars[1].aval)
-        clips = p["mode"] == lax.GatherScatterMode.CLIP
+        modes = lax.GatherScatterMode
+        inside_already = p["mode"] in (modes.CLIP, modes.PROMISE_IN_BOUNDS)
         value: Value = x
         for at in np.ndindex(batch):
             starts = self._starts(
@@ -871,10 +873,10 @@ class Interpreter:
                 dims.scatter_indices_batching_dims,
                 x.ndim,
             )
-            inside = True if clips else self._inside(starts, x.shape, sizes, index_type)
+            inside = True if inside_already else self._inside(starts, x.shape, sizes, index_type)
             if inside is False:
                 continue
-            start = self._flat_start(starts, x.shape, sizes, index_type)
+            start = self._flat_start(starts, x.shape, sizes, index_type, p["mode"])
             row = updates[at].tolist()
             if adds or inside is not True:
                 old = self._read(value, t, start, offsets)
