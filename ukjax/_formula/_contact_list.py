@@ -13,7 +13,7 @@ from jax import lax
 from jaxtyping import Array
 
 from ._contact_newton import FIRST, GROW, LEAST, MOST, NEARER, ROUNDING, SHRINK, STEPS, TRIES
-from ._loops import add_scaled, add_scaled_within, copied, entry, filled, loop, put
+from ._loops import add_scaled, add_scaled_within, blank, copied, entry, filled, loop, put
 
 
 class ContactList(NamedTuple):
@@ -75,11 +75,9 @@ class ImpulseSolution(NamedTuple):
 def empty_list(room: Room, dtype: jnp.dtype) -> ContactList:
     """A list without contacts."""
     n, m, zero = max(room.contacts, 1), room.stride, jnp.asarray(0)
-    whole, real = jnp.zeros(n, zero.dtype), jnp.zeros(n, dtype)
-    rows = jnp.zeros(m, dtype)
-    return ContactList(
-        whole, whole, whole, whole, real, real, jnp.zeros(m * room.velocities, dtype), rows, rows, zero, zero
-    )
+    whole, real = [blank(n, zero.dtype) for _ in range(4)], [blank(n, dtype) for _ in range(2)]
+    J = blank(m * room.velocities, dtype)
+    return ContactList(*whole, *real, J, blank(m, dtype), blank(m, dtype), zero, zero)
 
 
 class _Rows(NamedTuple):
@@ -333,11 +331,12 @@ class _Iteration(NamedTuple):
 
     def run(self, p: Array) -> tuple[Array, Array, Array, Array]:
         """The best p found from a guess, u there, its residual, and how many steps that took."""
-        rows, blank, zero = self.contacts.rows, jnp.zeros_like(p), jnp.zeros((), p.dtype)
-        u = self.moved(blank, p)
+        rows, zero = self.contacts.rows, jnp.zeros((), p.dtype)
+        new = lambda: blank(p.size, p.dtype)
+        u = self.moved(new(), p)
         residual, enough = self.violation(p, u)
-        centre, u_centre, best = copied(blank, p, rows), copied(blank, u, rows), copied(blank, p, rows)
-        A = jnp.zeros_like(self.G)
+        centre, u_centre, best = copied(new(), p, rows), copied(new(), u, rows), copied(new(), p, rows)
+        A = blank(self.G.size, p.dtype)
         start = _State(p, u, centre, u_centre, best, A, zero + FIRST, zero, zero, residual, enough)
         # False for what is not a number: nothing can be found there.
         goes_on = lambda s: (s.residual > s.enough) & (s.steps < STEPS)
@@ -363,7 +362,8 @@ def delassus(contacts: ContactList, room: Room, W: Array) -> DelassusRows:
     """
     m, v, J, stride = contacts.rows, room.velocities, contacts.J, room.stride
     width = m + 1
-    R, G = jnp.zeros(stride * v, W.dtype), jnp.zeros(stride * stride, W.dtype)
+    R, G = blank(stride * v, W.dtype), blank(stride * stride, W.dtype)
+    G = filled(G, room.rows * width, 0, m)  # read for rows that are not there
 
     def of_row(i: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
         R, G = state
@@ -398,23 +398,21 @@ def solve(contacts: ContactList, room: Room, W: Array, tolerance: float) -> Impu
     scale, speed = (jnp.where(x > 0, x, 1) for x in (mean, speed))
     of_force, of_mass = scale / speed, 1 / scale
     G = loop(m * width, lambda i, G: put(G, i, entry(G, i) * of_mass), G)
-    blank = jnp.zeros(room.stride, dtype)
-    diagonal = loop(m, lambda i, x: put(x, i, entry(G, i * width + i)), blank)
-    base = loop(m, lambda i, x: put(x, i, entry(contacts.u, i) / speed), blank)
-    p = loop(m, lambda i, x: put(x, i, entry(contacts.p, i) * of_force), blank)
-    limit = loop(
-        contacts.count, lambda k, x: put(x, k, entry(x, k) * of_force), contacts.limit
-    )
+    by_row = lambda value: loop(m, lambda i, x: put(x, i, value(i)), blank(room.stride, dtype))
+    diagonal = put(by_row(lambda i: entry(G, i * width + i)), room.rows, 0)
+    base = by_row(lambda i: entry(contacts.u, i) / speed)
+    p = by_row(lambda i: entry(contacts.p, i) * of_force)
+    limit = loop(contacts.count, lambda k, x: put(x, k, entry(x, k) * of_force), contacts.limit)
     problem = _Iteration(contacts._replace(limit=limit), room, G, width, diagonal, base, tolerance)
     p, u, residual, steps = problem.run(p)
-    blank = jnp.zeros_like(contacts.friction)
 
     def modes(k: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
         cut = problem.cut(k, zero, (p, u), p)
         closed, sliding = so_far
         return put(closed, k, cut.closed), put(sliding, k, cut.closed & cut.slides)
 
-    closed, sliding = loop(contacts.count, modes, (blank, blank))
+    by_contact = [blank(contacts.friction.size, dtype) for _ in range(2)]
+    closed, sliding = loop(contacts.count, modes, (by_contact[0], by_contact[1]))
     p = loop(m, lambda i, p: put(p, i, entry(p, i) / of_force), p)
     change = loop(m, lambda i, x: add_scaled(x, 0, entry(p, i), R, i * v, v), jnp.zeros(v, dtype))
     return ImpulseSolution(p, change, closed, sliding, residual, steps)

@@ -54,3 +54,15 @@ def copied(x: Array, y: Array, count: Any) -> Array:
 def filled(x: Array, to: Any, value: Any, count: Any) -> Array:
     """x with entries from a place on set to a value."""
     return loop(count, lambda i, x: put(x, to + i, value), x)
+
+
+def item(x: Array, place: Any) -> Array:
+    """x[place] along the first axis."""
+    inner = tuple(range(x.ndim - 1))
+    where = lax.GatherDimensionNumbers(inner, (0,), (0,))
+    return lax.gather(x, jnp.reshape(place, (1,)), where, (1, *x.shape[1:]), mode=_WITHIN)
+
+
+def blank(size: int, dtype: Any) -> Array:
+    """A flat array whose entries are put before they are read."""
+    return lax.empty((size,), dtype)

@@ -66,6 +66,8 @@ class _Evaluator:
             raise Untranslatable("reverse mode through a loop needs machine code, which runs on a CPU")
         if op == "table":
             return jnp.asarray(np.asarray(node.data[0], t))[:, None]
+        if op == "blank":
+            return jnp.zeros((node.size or 0, self.members), np.dtype(t))
         if op == "fill":
             return jnp.broadcast_to(self.typed(args[0], t), (node.data, self.members))
         if op == "pack":

@@ -29,7 +29,7 @@ from ._ir import (
 from ._trace import Interpreter, filled
 
 _WITHOUT = frozenset(
-    ("floor", "ceil", "round", "sign", "stop_gradient", "table", "tape", "zeros_like")
+    ("floor", "ceil", "round", "sign", "stop_gradient", "table", "tape", "zeros_like", "blank")
 )  # no derivative
 _SNAPSHOT_BY_LOOP = 64  # entries of an array above which a loop copies them to a tape and back
 
@@ -105,6 +105,8 @@ class Rebuilder:
             return b.node("table", t, data=node.data, size=node.size)
         if op == "tape":
             return b.tape(t)
+        if op == "blank":
+            return b.blank(node.size, t)  # pyright: ignore[reportArgumentType]
         if op == "zeros_like":
             return b.zeros_like(args[0])
         if op == "rule":

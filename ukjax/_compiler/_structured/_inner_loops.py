@@ -8,8 +8,9 @@ import re
 from collections import Counter
 from typing import NamedTuple
 
-_NAME = re.compile(r"%[\w.]+")
-_TYPED = re.compile(r"\b(ptr|double|float|i1|i8|i16|i32|i64|label)\b|(%[\w.]+)")
+_NAME = re.compile(r"%[\w.]+|@table\d+")
+_TYPED = re.compile(r"\b(ptr|double|float|i1|i8|i16|i32|i64|label)\b|(%[\w.]+|@table\d+)")
+_CALLED = re.compile(r"@(?!table)[\w.]+(?=\()")
 _HEAD = re.compile(r"(?:loop|head)\d+:$")
 _LABEL = re.compile(r"^((?:loop|head|body|inner|end|after)\d+):$", re.MULTILINE)
 _FROM = re.compile(r" phi .*?, %(\w+)\], \[")
@@ -101,5 +102,7 @@ def split_inner_loops(text: str) -> SplitText:
         else:
             kept.append(lines[i])
             i += 1
+    called = set(_CALLED.findall("".join(functions)))
+    own = [x for x in lines if x.startswith("declare") and called & set(_CALLED.findall(x))]
     defined = [f"define void {name}{code}  ret void\n}}\n" for code, name in functions.items()]
-    return SplitText("\n".join([*declared, *kept]), "\n".join(defined))
+    return SplitText("\n".join([*declared, *kept]), "\n".join([*own, *defined]))

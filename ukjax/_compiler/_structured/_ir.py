@@ -654,6 +654,11 @@ class Builder:
         """An array of equal entries."""
         return self.node("fill", t, value, data=size, size=size)
 
+    def blank(self, size: int, t: str) -> Node:
+        """An array whose entries are not read before they are stored; each a new one, where it is made."""
+        self._count += 1
+        return Node("blank", (), t, None, self.region, self._count, size)
+
     def tape(self, t: str) -> Node:
         """An array without entries that grows as it is stored to; each a new one."""
         self._count += 1

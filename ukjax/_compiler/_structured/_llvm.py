@@ -413,6 +413,8 @@ class _Function:
     def array(self, node: Node) -> None:
         if node.op == "table":
             self.places[node] = self.table(node)
+        elif node.op == "blank":
+            self.places[node] = self.allocate(node.type, node.size)  # pyright: ignore[reportArgumentType]
         elif node.op == "tape":
             self.places[node] = self.allocate(node.type, GROWING)
         elif node.op == "zeros_like":
