@@ -5,7 +5,8 @@ these their rows. Contacts of shapes are kinds whose programs run over lists of 
 user's function says of several contacts at once is one kind, whose rows are computed together.
 """
 
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, final
 
 import jax
 import jax.numpy as jnp
@@ -17,16 +18,36 @@ from .._system._system import AbstractSystem
 from .._system._unilateral import AbstractUnilateral, DryFriction, Unilateral, slips
 
 
+@final
+class Instant:
+    """Positions at one time, and what is computed of them once, for all kinds.
+
+    **Arguments:**
+
+    - `t`, `q`: time and positions.
+    """
+
+    def __init__(self, t: Array, q: Array):
+        self.t, self.q = t, q
+        self._known: dict[Any, Any] = {}
+
+    def once(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What `make` returns, for a key the first time."""
+        if key not in self._known:
+            self._known[key] = make()
+        return self._known[key]
+
+
 class Motion(NamedTuple):
     """A motion at one instant, and velocities whose contact velocities are asked for.
 
-    - `t`, `q`, `v`: the state.
-    - `q_rate`, `a`: its rate.
+    - `at`: the instant.
+    - `v`: velocities.
+    - `q_rate`, `a`: the rate of q, and accelerations.
     - `others`: further velocities at the same place.
     """
 
-    t: Array
-    q: Array
+    at: Instant
     v: Array
     q_rate: Array
     a: Array
@@ -56,7 +77,7 @@ class ContactKind(Protocol):
         """What the others are computed from."""
         ...
 
-    def gaps(self, t: Array, q: Array, so_far: Array) -> Array:
+    def gaps(self, at: Instant, so_far: Array) -> Array:
         """The gaps of all contacts (n,), those of this kind filled in."""
         ...
 
@@ -77,6 +98,7 @@ class ContactKind(Protocol):
         ...
 
 
+@final
 class FunctionKind:
     """The contacts of one constraint whose functions say all of them at once.
 
@@ -110,15 +132,15 @@ class FunctionKind:
         return jnp.concatenate([rate[:, None], slips(c, rate.size, t, q, v)], axis=1)
 
     def moving(self, motion: Motion) -> tuple[Array, Array, Array, Array]:
-        t, q, v, q_rate, a, others = motion
+        (at, v, q_rate, a, others), t, q = motion, motion.at.t, motion.at.q
         along = (jnp.ones_like(t), q_rate, a)
         rate = jax.jvp(lambda *y: self._velocities(*y)[:, 0], (t, q, v), along)[1]
         J = jax.jacfwd(self._velocities, argnums=2)(t, q, v)
         u = jnp.stack([self._velocities(t, q, w) for w in others])
         return self._gaps(t, q), rate, J.reshape(-1), u.reshape(-1)
 
-    def gaps(self, t: Array, q: Array, so_far: Array) -> Array:
-        gaps = self._gaps(t, q)
+    def gaps(self, at: Instant, so_far: Array) -> Array:
+        gaps = self._gaps(at.t, at.q)
         for i, k in enumerate(self.contacts):
             so_far = put(so_far, k, gaps[i])
         return so_far

@@ -16,7 +16,7 @@ from jaxtyping import Array
 from .._formula._contact_list import ContactList, ImpulseSolution, Room, empty_list, solve
 from .._formula._loops import blank, entry, filled, loop, put
 from .._misc._types import by_precision
-from ._kinds import ContactKind, Motion
+from ._kinds import ContactKind, Instant, Motion
 from ._penetration import PENETRATION, TRIES
 from ._rows import Coefficients, ContactLayout
 from ._solve import tolerance_of
@@ -119,7 +119,7 @@ class ContactStep:
         q, v, dtype = last.q, last.v, last.q.dtype
         free = self.free(t, q, v, h)
         q_rate = self.kinematics(free.t, free.q, free.v)
-        motion = Motion(free.t, free.q, free.v, q_rate, free.a, (v, free.end))
+        motion = Motion(Instant(free.t, free.q), free.v, q_rate, free.a, (v, free.end))
         moving = [kind.moving(motion) for kind in self.kinds]
         none = jnp.zeros(len(self.layout.contacts), dtype)
         takes_part, rates = self._near(moving, h, dtype)
@@ -137,10 +137,10 @@ class ContactStep:
             v_end = jnp.where(first, free.end + found.change, state.v)
             d = jnp.where(first, 0, found.change)
             q_end, projected = self.arrive(q, v + v_end, v_end, d, t, h, free)
-            gaps = blank(none.size, dtype)
+            gaps, at_end = blank(none.size, dtype), Instant(t + h, q_end)
             for kind in self.kinds:
                 if kind.has_gap:
-                    gaps = kind.gaps(t + h, q_end, gaps)
+                    gaps = kind.gaps(at_end, gaps)
             takes_part, worst = self._penetrating(gaps, push)
             going = (worst > by_precision(dtype, *PENETRATION)) & (x.number < TRIES)
             state = state._replace(

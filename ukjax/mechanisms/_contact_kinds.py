@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._contact._kinds import ContactMotion, Motion
+from .._contact._kinds import ContactMotion, Instant, Motion
 from .._formula._loops import entry, item, loop, put
 from .._misc._types import as_jax, module_for
 from ._alike import _form
@@ -79,23 +79,26 @@ class ShapeKind(eqx.Module):
         """They all have one."""
         return True
 
-    def _stacked(self, by_name: dict[str, Any]) -> Any:
-        return jax.tree.map(lambda *x: jnp.stack(x), *(by_name[name] for name in self.bodies))
+    def _placements(self, at: Instant) -> AnyPlacement:
+        by_name = lambda: self.places.placements(self.bodies, at.q)
+        stack = lambda found: jax.tree.map(lambda *x: jnp.stack(x), *(found[name] for name in self.bodies))
+        return at.once(("placements", self.bodies), lambda: stack(by_name()))
 
     def _twists(self, q: Array, v: Array) -> Array:
         moved = self.places.moving(self.bodies, q, v)[1]
         return jnp.stack([flat_twist(moved[name]) for name in self.bodies])
 
     def moving(self, motion: Motion) -> _Bodies:
-        _, q, v, q_rate, a, others = motion
-        twists, rates = jax.jvp(self._twists, (q, v), (q_rate, a))
-        return _Bodies(
-            self._stacked(self.places.placements(self.bodies, q)),
-            twists,
-            rates,
-            jnp.stack([self._twists(q, w) for w in others]),
-            self.places.columns(self.bodies, q),
-        )
+        at, v, q_rate, a, others = motion
+
+        def bodies() -> _Bodies:
+            twists, rates = jax.jvp(self._twists, (at.q, v), (q_rate, a))
+            of_others = jax.vmap(lambda w: self._twists(at.q, w))(jnp.stack(others))
+            return _Bodies(
+                self._placements(at), twists, rates, of_others, self.places.columns(self.bodies, at.q)
+            )
+
+        return at.once(("motion", self.bodies), bodies)
 
     def _numbers(self, i: Array) -> tuple[Array, Array]:
         first, second = (jnp.asarray(np.array(x)) for x in zip(*self.pairs, strict=True))
@@ -105,12 +108,12 @@ class ShapeKind(eqx.Module):
         arrays, rest = eqx.partition(self.stacked, eqx.is_array)
         return eqx.combine(jax.tree.map(lambda x: item(jnp.asarray(x), i).astype(dtype), arrays), rest)
 
-    def gaps(self, t: Array, q: Array, so_far: Array) -> Array:
-        places, which = self._stacked(self.places.placements(self.bodies, q)), jnp.asarray(np.array(self.contacts))
+    def gaps(self, at: Instant, so_far: Array) -> Array:
+        places, which, dtype = self._placements(at), jnp.asarray(np.array(self.contacts)), at.q.dtype
 
         def one(i: Array, so_far: Array) -> Array:
             ends = [jax.tree.map(lambda x, b=b: item(x, b), places) for b in self._numbers(i)]
-            return put(so_far, entry(which, i), self._contact(i, q.dtype).meeting(*ends).gap[0])
+            return put(so_far, entry(which, i), self._contact(i, dtype).meeting(*ends).gap[0])
 
         return loop(len(self.contacts), one, so_far)
 
@@ -201,7 +204,9 @@ def _stack(contacts: Sequence[Contact]) -> Contact:
     return eqx.combine(jax.tree.unflatten(jax.tree.structure(arrays), stacked), rest)
 
 
-def kinds_of_shapes(places: Any, contacts: Sequence[Contact], first: int) -> list[ShapeKind]:
+def kinds_of_shapes(
+    places: Any, contacts: Sequence[Contact], first: int, names: tuple[str, ...]
+) -> list[ShapeKind]:
     """Contacts by kinds.
 
     **Arguments:**
@@ -209,12 +214,12 @@ def kinds_of_shapes(places: Any, contacts: Sequence[Contact], first: int) -> lis
     - `places`: where bodies are.
     - `contacts`: all with friction, or all without.
     - `first`: the number of the first.
+    - `names`: of the bodies of all contacts of the mechanism.
     """
     singles = [x for contact in contacts for x in _single(contact)]
     groups: dict[Any, list[int]] = {}
     for i, x in enumerate(singles):
         groups.setdefault(_form(x), []).append(i)
-    names = tuple(dict.fromkeys(name for x in contacts for name in x.bodies))
     number = {name: i for i, name in enumerate(names)}
     kinds = []
     for of in groups.values():

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._misc._types import Coordinates, Velocities
+from ._alike import each
 from ._bodies import GROUND
 from ._contact_kinds import flat_twist
 from ._contact_rows import AbstractPlaces
@@ -42,13 +43,20 @@ class AbsolutePlaces(AbstractPlaces):
         return self.placements(names, q), of_each("twist", self._parts(names), q, v)
 
     def columns(self, names: Sequence[str], q: Coordinates) -> Float[Array, "bodies s w"]:
-        found, starts = list[Array](), self.velocity_starts(names)
-        width = max(part.sizes[1] for part in self._parts(names).values())
-        for part, start in zip(self._parts(names).values(), starts, strict=True):
-            alone, (n_q, n) = dataclasses.replace(part, q_start=0, v_start=0), part.sizes
-            own, before = q[part.q_start : part.q_start + n_q], part.v_start - start if n else 0
-            twist = lambda v, alone=alone, own=own: flat_twist(alone.twist(own, v))
-            moved = jax.jacfwd(twist)(jnp.zeros(n, q.dtype))
+        parts, starts = list(self._parts(names).values()), self.velocity_starts(names)
+        width, items = max(part.sizes[1] for part in parts), []
+        for part in parts:
+            alone, n_q = dataclasses.replace(part, q_start=0, v_start=0), part.sizes[0]
+            items.append((alone, q[part.q_start : part.q_start + n_q]))
+
+        def of_one(part: AbstractCoordinates, own: Array) -> Array:
+            twist = lambda v: flat_twist(part.twist(own, v))
+            return jax.jacfwd(twist)(jnp.zeros(part.sizes[1], q.dtype))
+
+        found = []
+        for part, start, moved in zip(parts, starts, each(of_one, items), strict=True):
+            n = part.sizes[1]
+            before = part.v_start - start if n else 0
             found.append(jnp.pad(moved, ((0, 0), (before, width - n - before))))
         return jnp.stack(found)
 

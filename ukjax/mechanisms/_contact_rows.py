@@ -158,7 +158,9 @@ class ContactGaps(eqx.Module):
 
         - `first`: the number of the first.
         """
-        return kinds_of_shapes(self.places, _contacts(self.places.mechanism, self.rough), first)
+        mechanism = self.places.mechanism
+        names = tuple(_bodies([*_contacts(mechanism, False), *_contacts(mechanism, True)]))
+        return kinds_of_shapes(self.places, _contacts(mechanism, self.rough), first, names)
 
 
 def _velocity_of(point: Array, placement: AnyPlacement, twist: Twist) -> Array:
