@@ -28,7 +28,7 @@ class FreeStep(NamedTuple):
     - `t`, `q`: its middle.
     - `v`, `a`: velocities there, and accelerations.
     - `end`: velocities at its end.
-    - `W`: the inverse inertia that impulses feel (n n,).
+    - `respond`: what an impulse (n,) changes velocities by.
     """
 
     t: Array
@@ -36,7 +36,7 @@ class FreeStep(NamedTuple):
     v: Array
     a: Array
     end: Array
-    W: Array
+    respond: Callable[[Array], Array]
 
 
 class StepState(NamedTuple):
@@ -132,7 +132,7 @@ class ContactStep:
         def solved(x: _Problems) -> _Problems:
             first = x.number == 0
             contacts, struck = self._listed(moving, rates, h, coefficients, x, first)
-            found = solve(contacts, self.room, free.W, tolerance_of(dtype))
+            found = solve(contacts, self.room, free.respond, tolerance_of(dtype))
             state, push = self._scattered(contacts, struck, found, x, first)
             v_end = jnp.where(first, free.end + found.change, state.v)
             d = jnp.where(first, 0, found.change)

@@ -6,6 +6,7 @@ on G + e 1, where e pulls towards an earlier p. Loops run over the list, so the 
 many contacts there are nor on how many are active.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -14,6 +15,10 @@ from jaxtyping import Array
 
 from ._contact_newton import FIRST, GROW, LEAST, MOST, NEARER, ROUNDING, SHRINK, STEPS, TRIES
 from ._loops import add_scaled, add_scaled_within, blank, copied, entry, filled, loop, put
+
+
+Respond = Callable[[Array], Array]
+"""What an impulse changes velocities by: W times a vector (v,)."""
 
 
 class ContactList(NamedTuple):
@@ -352,23 +357,25 @@ class DelassusRows(NamedTuple):
     width: Array
 
 
-def delassus(contacts: ContactList, room: Room, W: Array) -> DelassusRows:
+def delassus(contacts: ContactList, room: Room, respond: Respond) -> DelassusRows:
     """R and G of the rows of a list.
 
     **Arguments:**
 
     - `contacts`, `room`: the list.
-    - `W`: the inverse inertia, flattened.
+    - `respond`: W times a vector.
     """
-    m, v, J, stride = contacts.rows, room.velocities, contacts.J, room.stride
+    m, v, J, stride, dtype = contacts.rows, room.velocities, contacts.J, room.stride, contacts.J.dtype
     width = m + 1
-    R, G = blank(stride * v, W.dtype), blank(stride * stride, W.dtype)
+    R, G = blank(stride * v, dtype), blank(stride * stride, dtype)
     G = filled(G, room.rows * width, 0, m)  # read for rows that are not there
 
     def of_row(i: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
         R, G = state
-        R, G = filled(R, i * v, 0, v), filled(G, i * width, 0, m)
-        R = loop(v, lambda k, R: add_scaled(R, i * v, entry(J, k * stride + i), W, k * v, v), R)
+        G = filled(G, i * width, 0, m)
+        own = loop(v, lambda k, x: put(x, k, entry(J, k * stride + i)), blank(v, dtype))
+        moved = respond(own)
+        R = loop(v, lambda k, R: put(R, i * v + k, entry(moved, k)), R)
         G = loop(v, lambda k, G: add_scaled(G, i * width, entry(R, i * v + k), J, k * stride, m), G)
         return R, G
 
@@ -376,17 +383,17 @@ def delassus(contacts: ContactList, room: Room, W: Array) -> DelassusRows:
     return DelassusRows(R, G, width)
 
 
-def solve(contacts: ContactList, room: Room, W: Array, tolerance: float) -> ImpulseSolution:
+def solve(contacts: ContactList, room: Room, respond: Respond, tolerance: float) -> ImpulseSolution:
     """The impulses of a list of contacts.
 
     **Arguments:**
 
     - `contacts`, `room`: the list.
-    - `W`: the inverse inertia (v v,), flattened.
+    - `respond`: W times a vector (v,), W the inverse inertia that impulses feel.
     - `tolerance`: of the residual of the scaled problem.
     """
-    m, v, dtype = contacts.rows, room.velocities, W.dtype
-    R, G, width = delassus(contacts, room, W)
+    m, v, dtype = contacts.rows, room.velocities, contacts.J.dtype
+    R, G, width = delassus(contacts, room, respond)
     zero = jnp.zeros((), dtype)
 
     def sizes(i: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
