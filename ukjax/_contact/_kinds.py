@@ -156,8 +156,9 @@ class FunctionKind:
         own, _, i = rows
         width = 1 + self.tangents
         v = own.size // (len(self.contacts) * width)
-        for a in range(not self.has_gap, width):
-            first, to = (i * width + a) * v, row + a - (not self.has_gap)
+        without = int(not self.has_gap)
+        for a in range(without, width):
+            first, to = (i * width + a) * v, row + (a - without)
             J = loop(v, lambda k, J, first=first, to=to: put(J, k * stride + to, entry(own, first + k)), J)
         return J
 

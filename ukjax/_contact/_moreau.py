@@ -13,10 +13,12 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
-from .._formula._contact_list import ContactList, ImpulseSolution, Room, empty_list, solve
+from .._formula._contact_list import ContactList, ImpulseSolution, Room, delassus, empty_list, solve
 from .._formula._loops import blank, entry, filled, loop, put
 from .._misc._types import by_precision
+from ._ambiguity import ListedForces, ambiguous
 from ._kinds import ContactKind, Instant, Motion
+from ._modes import gap_tolerance
 from ._penetration import PENETRATION, TRIES
 from ._rows import Coefficients, ContactLayout
 from ._solve import tolerance_of
@@ -50,6 +52,15 @@ class StepState(NamedTuple):
     struck: Array
     residual: Array
     solver_steps: Array
+
+
+class SeenContacts(NamedTuple):
+    """The contacts at a saved state: gaps (n,), forces (m + 1,), the generalized one (n_v,), and which are ambiguous."""
+
+    gap: Array
+    force: Array
+    push: Array
+    ambiguous: Array
 
 
 class _Problems(NamedTuple):
@@ -180,54 +191,59 @@ class ContactStep:
     ) -> tuple[ContactList, Array]:
         """The contacts of a problem, and 1 for those of the list that are struck fast."""
         dtype, stride, v = x.gaps.dtype, self.room.stride, self.room.velocities
-        starts = jnp.asarray(self.starts)
+
+        def row(kind: Any, of: Any, i: Array, k: Array, contacts: ContactList) -> tuple[ContactList, Array]:
+            rows, row, normals = kind.rows(of, i), contacts.rows, int(kind.has_gap)
+            before, free = kind.velocities(rows)
+            laws = coefficients.friction, coefficients.limit, coefficients.restitution
+            mu, c, e = (entry(a, k) for a in laws)
+            rough = first & ((mu > 0) | (c > 0))
+            fast = before[0] < -h * jnp.abs(entry(rates, k))
+            J = loop(v, lambda j, J: filled(J, j * stride + row, 0, normals + kind.tangents), contacts.J)
+            J = kind.write(rows, J, row, stride)
+            u, p, place = contacts.u, contacts.p, entry(jnp.asarray(self.starts), k)
+            guess = lambda a: jnp.where(first, entry(x.state.p, place + a), entry(x.push, place + a))
+            if normals:
+                less = lambda j, so_far: so_far - entry(J, j * stride + row) * entry(x.d, j)
+                gap = loop(v, less, entry(x.gaps, k))
+                u = put(u, row, jnp.where(first, free[0] + jnp.where(fast, e * before[0], 0), gap))
+                p = put(p, row, guess(0))
+            for a in range(kind.tangents):
+                u = put(u, row + normals + a, free[1 + a])
+                p = put(p, row + normals + a, guess(normals + a))
+            at, tangents = contacts.count, jnp.where(rough, kind.tangents, 0)
+            contacts = contacts._replace(
+                contact=put(contacts.contact, at, k),
+                row=put(contacts.row, at, row),
+                normals=put(contacts.normals, at, normals),
+                tangents=put(contacts.tangents, at, tangents),
+                friction=put(contacts.friction, at, jnp.where(first, mu, 0)),
+                limit=put(contacts.limit, at, jnp.where(first, c * h, 0)),
+                J=J,
+                u=u,
+                p=p,
+                count=at + 1,
+                rows=row + normals + tangents,
+            )
+            return contacts, fast & kind.has_gap
+
+        def of_kind(kind: Any, of: Any, listed: tuple) -> tuple:
+            which = jnp.asarray(np.array(kind.contacts))
+
+            def look(i: Array, so_far: tuple) -> tuple:
+                k = entry(which, i)
+
+                def add(_: Array, so_far: tuple) -> tuple:
+                    contacts, fast = row(kind, of, i, k, so_far[0])
+                    return contacts, put(so_far[1], so_far[0].count, fast)
+
+                return loop((entry(x.takes_part, k) > 0).astype(i.dtype), add, so_far)
+
+            return loop(len(kind.contacts), look, listed)
+
         listed = empty_list(self.room, dtype), blank(max(self.room.contacts, 1), dtype)
         for kind, of in zip(self.kinds, moving, strict=True):
-            which, normals = jnp.asarray(np.array(kind.contacts)), int(kind.has_gap)
-
-            def add(i: Array, so_far: tuple, kind: Any, of: Any, which: Any) -> tuple:
-                contacts, struck = so_far
-                k, row = entry(which, i), contacts.rows
-                rows = kind.rows(of, i)
-                before, free = kind.velocities(rows)
-                mu, c, e = (entry(a, k) for a in (coefficients.friction, coefficients.limit, coefficients.restitution))
-                rough = first & ((mu > 0) | (c > 0))
-                fast = before[0] < -h * jnp.abs(entry(rates, k))
-                width = normals + kind.tangents
-                J = loop(v, lambda j, J: filled(J, j * stride + row, 0, width), contacts.J)
-                J = kind.write(rows, J, row, stride)
-                u, p, place = contacts.u, contacts.p, entry(starts, k)
-                guess = lambda a: jnp.where(first, entry(x.state.p, place + a), entry(x.push, place + a))
-                if normals:
-                    less = lambda j, so_far: so_far - entry(J, j * stride + row) * entry(x.d, j)
-                    gap = loop(v, less, entry(x.gaps, k))
-                    u = put(u, row, jnp.where(first, free[0] + jnp.where(fast, e * before[0], 0), gap))
-                    p = put(p, row, guess(0))
-                for a in range(kind.tangents):
-                    u = put(u, row + normals + a, free[1 + a])
-                    p = put(p, row + normals + a, guess(normals + a))
-                at = contacts.count
-                tangents = jnp.where(rough, kind.tangents, 0)
-                contacts = contacts._replace(
-                    contact=put(contacts.contact, at, k),
-                    row=put(contacts.row, at, row),
-                    normals=put(contacts.normals, at, normals),
-                    tangents=put(contacts.tangents, at, tangents),
-                    friction=put(contacts.friction, at, jnp.where(first, mu, 0)),
-                    limit=put(contacts.limit, at, jnp.where(first, c * h, 0)),
-                    J=J,
-                    u=u,
-                    p=p,
-                    count=at + 1,
-                    rows=row + normals + tangents,
-                )
-                return contacts, put(struck, at, fast & kind.has_gap)
-
-            def look(i: Array, so_far: tuple, add: Any = add, kind: Any = kind, of: Any = of, which: Any = which) -> tuple:
-                there = entry(x.takes_part, entry(which, i)) > 0
-                return loop(there.astype(i.dtype), lambda _, s: add(i, s, kind, of, which), so_far)
-
-            listed = loop(len(kind.contacts), look, listed)
+            listed = of_kind(kind, of, listed)
         return listed
 
     def _scattered(
@@ -271,3 +287,40 @@ class ContactStep:
 
         n = len(self.layout.contacts)
         return loop(n, look, (blank(n, dtype), jnp.zeros((), dtype)))
+
+    def seen(
+        self, t: Array, q: Array, v: Array, last: StepState, h: Array, coefficients: Coefficients
+    ) -> SeenContacts:
+        """The contacts at a saved state within the step that left `last`."""
+        dtype, n, zero = q.dtype, len(self.layout.contacts), jnp.zeros((), q.dtype)
+        q_rate, at = self.kinematics(t, q, v), Instant(t, q)
+        free = self.free(t, q, v, zero)  # of a step without length: the state itself
+        moving = [kind.moving(Motion(at, v, q_rate, free.a, (v, v))) for kind in self.kinds]
+        gaps = filled(blank(n, dtype), 0, 0, n)
+        for kind in self.kinds:
+            if kind.has_gap:
+                gaps = kind.gaps(at, gaps)
+        _, rates = self._near(moving, zero, dtype)
+        touches = gaps <= gap_tolerance(t, q, zero)
+        force = loop(self.room.stride, lambda i, p: put(p, i, entry(last.p, i) / h), blank(self.room.stride, dtype))
+        state = last._replace(p=force)
+        takes_part = ((last.closed > 0) | touches).astype(dtype)
+        still = jnp.zeros_like(v)
+        x = _Problems(state, takes_part, gaps, force, still, v, jnp.asarray(0), jnp.asarray(True))
+        laws = coefficients._replace(restitution=jnp.zeros_like(coefficients.restitution))
+        contacts, _ = self._listed(moving, rates, h, laws, x, jnp.asarray(True))
+        v_count, stride, m = self.room.velocities, self.room.stride, contacts.rows
+        add = lambda i, push: loop(
+            v_count, lambda k, push: put(push, k, entry(push, k) + entry(contacts.J, k * stride + i) * entry(contacts.p, i)), push
+        )
+        push = loop(m, add, jnp.zeros(v_count, dtype))
+        _, G, width = delassus(contacts, self.room, free.respond)
+        pick = lambda x: loop(
+            contacts.count, lambda k, y: put(y, k, entry(x, entry(contacts.contact, k))), blank(n, dtype)
+        )
+        closed, sliding = pick(last.closed), pick(last.sliding)
+        touching = loop(contacts.count, lambda k, y: put(y, k, jnp.where(entry(closed, k) > 0, entry(sliding, k), 1)), blank(n, dtype))
+        listed = ListedForces(contacts, self.room, G, width, closed, sliding, touching, pick(rates), self.room.rows)
+        flags = ambiguous(listed)
+        several = loop(contacts.count, lambda k, y: put(y, entry(contacts.contact, k), entry(flags, k)), jnp.zeros(n, dtype))
+        return SeenContacts(gaps, force, push, several)

@@ -150,6 +150,42 @@ def _cut(
     return _Cut(normal, tangent, r_normal, r_tangent, left, direction, closed, slides)
 
 
+def eliminated(A: Array, m: Array, width: Array, p: Array) -> tuple[Array, Array]:
+    """p less the solution of a linear system, by elimination with pivots as they come; and what becomes of the system.
+
+    **Arguments:**
+
+    - `A`: its rows of `width`, and its right side behind them.
+    - `m`: how many rows.
+    - `width`: how far apart they are.
+    - `p`: from what the solution is taken.
+    """
+
+    def below(j: Array, A: Array) -> Array:
+        own = j * width + j
+        pivot = entry(A, own)
+        inverse = 1 / jnp.where(pivot == 0, 1, pivot)
+        A = loop(m + 1 - j, lambda k, A: put(A, own + k, entry(A, own + k) * inverse), A)
+
+        def less(i: Array, A: Array) -> Array:
+            at = (j + 1 + i) * width + j
+            return add_scaled_within(A, at, -entry(A, at), own, m + 1 - j)
+
+        return loop(m - 1 - j, less, A)
+
+    A = loop(m, below, A)
+
+    def above(back: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        A, p = state
+        i = m - 1 - back
+        x = entry(A, i * width + m)
+        p = put(p, i, entry(p, i) - x)
+        less = lambda k, A: put(A, k * width + m, entry(A, k * width + m) - x * entry(A, k * width + i))
+        return loop(i, less, A), p
+
+    return loop(m, above, (A, p))
+
+
 class _State(NamedTuple):
     """Where the iteration is; see `_contact_newton.State`. `A` is the linear system of a step, rows and right side."""
 
@@ -247,7 +283,7 @@ class _Iteration(NamedTuple):
             pressing = [jnp.where(cut.slides, closed * mu, 0) * x for x in cut.direction]
             shares = [[closed, *(jnp.zeros_like(e) for _ in rows.tangents)]]
             for a, along in enumerate(cut.direction):
-                turning = [cut.left * ((a == b) - along * other) for b, other in enumerate(cut.direction)]
+                turning = [cut.left * (float(a == b) - along * other) for b, other in enumerate(cut.direction)]
                 shares.append([pressing[a], *turning])
             sizes = [cut.r_normal, *(cut.r_tangent for _ in rows.tangents)]
             starts = [i * width for i in places]
@@ -270,36 +306,6 @@ class _Iteration(NamedTuple):
 
         return loop(self.contacts.count, of_contact, A)
 
-    def stepped(self, A: Array, p: Array) -> tuple[Array, Array]:
-        """p less the solution of the linear system, by elimination with pivots as they come: e keeps them from zero."""
-        m, width = self.contacts.rows, self.width
-
-        def below(j: Array, A: Array) -> Array:
-            own = j * width + j
-            pivot = entry(A, own)
-            inverse = 1 / jnp.where(pivot == 0, 1, pivot)
-            A = loop(m + 1 - j, lambda k, A: put(A, own + k, entry(A, own + k) * inverse), A)
-
-            def less(i: Array, A: Array) -> Array:
-                at = (j + 1 + i) * width + j
-                return add_scaled_within(A, at, -entry(A, at), own, m + 1 - j)
-
-            return loop(m - 1 - j, less, A)
-
-        A = loop(m, below, A)
-
-        def above(back: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
-            A, p = state
-            i = m - 1 - back
-            x = entry(A, i * width + m)
-            p = put(p, i, entry(p, i) - x)
-            less = lambda k, A: put(
-                A, k * width + m, entry(A, k * width + m) - x * entry(A, k * width + i)
-            )
-            return loop(i, less, A), p
-
-        return loop(m, above, (A, p))
-
     def step(self, state: _State) -> _State:
         """One of Newton's method, with another e where this one has done its part, or failed."""
         rows = self.contacts.rows
@@ -315,7 +321,7 @@ class _Iteration(NamedTuple):
         p, u = copied(p, centre, back), copied(u, u_centre, back)
         centre, u_centre = copied(centre, p, on), copied(u_centre, u, on)
         A = self.linearized(A, e, (p, u), centre)
-        A, p = self.stepped(A, p)
+        A, p = eliminated(A, rows, self.width, p)
         u = self.moved(u, p)
         violation, allowed = self.violation(p, u)
         better = violation < residual
@@ -368,7 +374,6 @@ def delassus(contacts: ContactList, room: Room, respond: Respond) -> DelassusRow
     m, v, J, stride, dtype = contacts.rows, room.velocities, contacts.J, room.stride, contacts.J.dtype
     width = m + 1
     R, G = blank(stride * v, dtype), blank(stride * stride, dtype)
-    G = filled(G, room.rows * width, 0, m)  # read for rows that are not there
 
     def of_row(i: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
         R, G = state
@@ -392,9 +397,24 @@ def solve(contacts: ContactList, room: Room, respond: Respond, tolerance: float)
     - `respond`: W times a vector (v,), W the inverse inertia that impulses feel.
     - `tolerance`: of the residual of the scaled problem.
     """
-    m, v, dtype = contacts.rows, room.velocities, contacts.J.dtype
-    R, G, width = delassus(contacts, room, respond)
+    v, of = room.velocities, delassus(contacts, room, respond)
+    found = solve_delassus(contacts, room, of.G, of.width, tolerance)
+    add = lambda i, x: add_scaled(x, 0, entry(found.p, i), of.R, i * v, v)
+    return found._replace(change=loop(contacts.rows, add, jnp.zeros(v, of.R.dtype)))
+
+
+def solve_delassus(
+    contacts: ContactList, room: Room, G: Array, width: Array, tolerance: float
+) -> ImpulseSolution:
+    """The impulses of a list of contacts whose Delassus operator is known; what they change is left out.
+
+    **Arguments:** as `solve`, and:
+
+    - `G`, `width`: the operator, in rows of that width.
+    """
+    m, dtype = contacts.rows, contacts.u.dtype
     zero = jnp.zeros((), dtype)
+    G = filled(G, room.rows * width, 0, m)  # read for rows that are not there
 
     def sizes(i: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
         trace, speed = so_far
@@ -421,5 +441,4 @@ def solve(contacts: ContactList, room: Room, respond: Respond, tolerance: float)
     by_contact = [blank(contacts.friction.size, dtype) for _ in range(2)]
     closed, sliding = loop(contacts.count, modes, (by_contact[0], by_contact[1]))
     p = loop(m, lambda i, p: put(p, i, entry(p, i) / of_force), p)
-    change = loop(m, lambda i, x: add_scaled(x, 0, entry(p, i), R, i * v, v), jnp.zeros(v, dtype))
-    return ImpulseSolution(p, change, closed, sliding, residual, steps)
+    return ImpulseSolution(p, jnp.zeros(0, dtype), closed, sliding, residual, steps)
