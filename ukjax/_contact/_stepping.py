@@ -125,9 +125,9 @@ def contact_step(model: Model, layout: ContactLayout, t: Array, q: Array, v: Arr
 
 
 def _differentiated(
-    given: Any, by_list: Callable[..., Any], by_arrays: Callable[..., Any]
+    given: Any, by_list: Callable[..., Any], finish: Callable[..., Any], by_arrays: Callable[..., Any]
 ) -> Any:
-    """What a function of pytrees returns as a program of scalars, its derivatives those of another one, by arrays."""
+    """What `finish` makes of a function of pytrees, as a program of scalars; its derivatives are those of another one."""
     arrays, rest = eqx.partition(given, eqx.is_array)
     flat, tree = jax.tree.flatten(arrays)
     whole = lambda flat: eqx.combine(jax.tree.unflatten(tree, flat), rest)
@@ -135,7 +135,7 @@ def _differentiated(
 
     @jax.custom_jvp
     def run(*flat: Array) -> Any:
-        return program(*flat)
+        return finish(program(*flat), *whole(flat))
 
     @run.defjvp
     def _(primals: tuple, tangents: tuple) -> Any:
@@ -172,7 +172,7 @@ def one_step(
         end = _advanced(model, layout, coefficients, h, _before(layout, *y), t)
         return ended(end.q, end.v)
 
-    return _differentiated((model.ready(), coefficients, t, y, h), by_list, by_arrays)
+    return _differentiated((model.ready(), coefficients, t, y, h), by_list, lambda end, *_: end, by_arrays)
 
 
 def _advanced(
@@ -249,9 +249,12 @@ def march(
 
     def by_list(
         model: Model, coefficients: Coefficients, y0: Any, t0: Array, h: Array, count: Array, ts: Array
-    ) -> March:
+    ) -> StepsRun:
         step, grid = contact_step(model, layout, t0, *y0), (t0, h, count)
-        found = run_steps(step, lambda t, y: model.project(t, y), coefficients, y0, grid, ts, most_impacts, unsolved)
+        return run_steps(step, model.project, coefficients, y0, grid, ts, most_impacts, unsolved)
+
+    def finish(found: StepsRun, *given: Any) -> March:
+        *_, y0, _, _, _, ts = given
         return _told(layout, found, ts, y0, most_impacts)
 
     def by_arrays(
@@ -261,7 +264,7 @@ def march(
             model, layout, coefficients, y0, (t0, h, count if room is not None else steps), ts, room, most_impacts
         )
 
-    return _differentiated((model.ready(), coefficients, y0, t0, h, count, ts), by_list, by_arrays)
+    return _differentiated((model.ready(), coefficients, y0, t0, h, count, ts), by_list, finish, by_arrays)
 
 
 def _told(layout: ContactLayout, found: StepsRun, ts: Array, y0: tuple[Array, Array], most: int) -> March:
