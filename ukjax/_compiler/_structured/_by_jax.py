@@ -107,7 +107,7 @@ class _Evaluator:
         params, mine = [body.region.params[k] for k in live], self.needed.of(body.region)
         if any(p.size == GROWING for p in params):
             raise Untranslatable("reverse mode through a loop needs machine code, which runs on a CPU")
-        asked, around, outer = set(Needed([body.condition], values=True).nodes), dict(self.values), self.mask
+        asked, around, outer = self.needed.asked(node), dict(self.values), self.mask
 
         def active(state: Sequence[Array]) -> Array:
             self.values = around | dict(zip(params, state, strict=True))

@@ -131,7 +131,7 @@ class Rebuilder:
         """
         body, live = node.data, self.needed.carried(node)
         params, mine = [body.region.params[k] for k in live], self.needed.of(body.region)
-        asked = set(Needed([body.condition]).nodes)
+        asked = self.needed.asked(node)
         first = [self.get(node.args[k]) for k in live]
         types = [(p.type, p.size) for p in params]
 

@@ -795,6 +795,21 @@ class Needed:
         params = (p for region in branch.data.regions for p in region.params)
         return sorted({p.data for p in params if p in self._seen})
 
+    def asked(self, loop: Node) -> set[Node]:
+        """The nodes of a loop's region that its condition depends on."""
+        region, found = loop.data.region, set[Node]()
+        stack = [loop.data.condition]
+        while stack:
+            x = stack.pop()
+            if x.__class__ is not Node or x in found or x.region.depth < region.depth:
+                continue
+            found.add(x)
+            stack += x.args
+            if x.op in ("loop", "branch"):
+                inner = [x.data.region] if x.op == "loop" else x.data.regions
+                stack += [y for within in inner for y in self.of(within)]
+        return found
+
     def of(self, region: Region) -> list[Node]:
         """The nodes of a region that compute, in order."""
         return self.within.get(region, [])

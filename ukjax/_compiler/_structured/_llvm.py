@@ -527,7 +527,7 @@ class _Function:
         for param, _ in scalars:
             self.names[param] = self.new("p")
             self.lines.append("")
-        asked = set(Needed([body.condition], values=True).nodes)
+        asked = self.needed.asked(node)
         mine = self.needed.of(body.region)
         self.nodes([x for x in mine if x in asked])
         go = self.value(body.condition, "bool")

@@ -10,6 +10,7 @@ What JAX leaves to LAPACK or to a sorting routine is traced again from functions
 import functools
 import itertools
 import math
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -119,6 +120,19 @@ _TYPES = frozenset(
 )
 
 
+def _remembered(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A function of jaxprs, which knows those it has seen as long as they live."""
+    known = weakref.WeakKeyDictionary[Any, Any]()
+
+    def remembering(jaxpr: Any) -> Any:
+        if jaxpr not in known:
+            known[jaxpr] = function(jaxpr)
+        return known[jaxpr]
+
+    return remembering
+
+
+@_remembered
 def weight(jaxpr: Any) -> int:
     """About how many operations a jaxpr becomes, loops counted once."""
     total = 0
@@ -1078,6 +1092,7 @@ def live_equations(jaxpr: Any) -> list[Any]:
     return kept[::-1]
 
 
+@_remembered
 def _indexed_shapes(jaxpr: Any) -> set[tuple[int, ...]]:
     """The shapes of arrays that a jaxpr indexes at places it does not know."""
     shapes: set[tuple[int, ...]] = set()
