@@ -34,16 +34,17 @@ from .._misc._errors import InputError
 from .._misc._types import by_precision
 from .._motion._model import Model
 from .._compiler._structured import scalarize
+from .._formula._contact_newton import ContactSolution
 from ._history import ContactHistory
+from ._impulses import ImpulseRows, struck
 from ._kinds import kinds_of
 from ._moreau import ContactStep
 from ._parts import of_model
 from ._passing import passing
-from ._penetration import Apart, Gaps
+from ._penetration import Apart, Gaps, pushed_out
 from ._rows import Coefficients, ContactLayout
 from ._run_steps import StepsRun, run_steps
 from ._step import Arrive, Prepare, arrival, free_step
-from ._step_code import Moved, moved
 from ._uniqueness import ambiguous_state
 
 # Of the scaled problem: a residual above it means that impulses do not obey the laws.
@@ -73,6 +74,15 @@ class March(NamedTuple):
     impacts: Int[Array, ""]
     unsolved: Int[Array, ""]
     diverged: Bool[Array, ""]
+
+
+class Moved(NamedTuple):
+    """What a step leaves: positions, velocities, impulses and modes, and 1 for contacts that were struck fast (n,)."""
+
+    q: Array
+    v: Array
+    found: ContactSolution
+    fast: Array
 
 
 class _Step(NamedTuple):
@@ -192,18 +202,22 @@ def _advanced(
 def _moved(
     model: Model, layout: ContactLayout, coefficients: Coefficients, h: Array, last: _Step, t: Array
 ) -> Moved:
-    """The end of a step, without penetration and on the bilateral rows: by one function where there is code of it."""
+    """The end of a step, without penetration and on the bilateral rows."""
     x = of_model(Prepare(layout), model, last.q, last.v, t, h, *coefficients)
     going = last.finite.astype(x.active.dtype)  # a run that has ended has nothing to solve
-    x = x._replace(active=x.active * going)
-    project = model.project if model.system.constraints else lambda t, y: y
+    rows, laws = ImpulseRows(x.J, x.W), (coefficients.friction, coefficients.limit * h)
+    still = jnp.zeros_like(x.free)
+    found, change = struck(layout.contacts, rows, still, x.u, laws, x.active * going, last.p)
+    v_end = x.free + change
 
-    def after(both: Array, v: Array, d: Array, pi: Array) -> tuple[Array, Array, Apart]:
-        end = of_model(Arrive(), model, last.q, both, t, h, x.middle, d)
-        q, v = project(end.t, (end.q, v))
+    def at(d: Array, pi: Array) -> tuple[Array, Array, Apart]:
+        end = of_model(Arrive(), model, last.q, last.v + v_end, t, h, x.middle, d)
+        q, v = model.project(end.t, (end.q, v_end)) if model.system.constraints else (end.q, v_end)
         return q, v, of_model(Gaps(layout), model, q, v, end.t, pi)
 
-    return moved(layout, coefficients, h, x, (last.v, last.p), after)
+    d = pushed_out(lambda d, pi: at(d, pi)[2], layout, rows, v_end.size) if len(layout.normals) else still
+    q, v, _ = at(d, jnp.zeros_like(last.p))
+    return Moved(q, v, found, x.fast)
 
 
 def march(
