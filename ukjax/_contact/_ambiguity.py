@@ -5,47 +5,62 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._formula._contact_list import ContactList, Room, eliminated
-from .._formula._loops import add_scaled, blank, copied, entry, filled, loop, put
+from .._formula._contact_list import ContactList, DelassusRows, ImpulseSolution, Room, eliminated
+from .._formula._loops import add_scaled, blank, entry, filled, loop, put
 from .._misc._types import by_precision
 from ._modes import still
 from ._parts import PASSES, PULL
 from ._uniqueness import COUNTS
 
 
-class ListedForces(NamedTuple):
-    """Contacts of a list under forces.
+class ListedImpulses(NamedTuple):
+    """Contacts of a list after a step.
 
-    - `contacts`, `room`: the list, with forces `p` and contact velocities `u`.
-    - `G`, `width`: the Delassus operator.
-    - `closed`, `sliding`, `touching`: 1 for such contacts of the list.
-    - `rate`: how fast the rates of their gaps change.
+    - `contacts`, `room`: the list, with its impulses `p` and the contact velocities `u` after them.
+    - `delassus`: its operator.
+    - `found`: impulses and modes.
     - `all_rows`: how many rows all contacts have.
     """
 
     contacts: ContactList
     room: Room
-    G: Array
-    width: Array
-    closed: Array
-    sliding: Array
-    touching: Array
-    rate: Array
+    delassus: DelassusRows
+    found: ImpulseSolution
     all_rows: int
+
+    @property
+    def G(self) -> Array:
+        """The Delassus operator."""
+        return self.delassus.G
+
+    @property
+    def width(self) -> Array:
+        """Of its rows."""
+        return self.delassus.width
+
+    @property
+    def closed(self) -> Array:
+        """1 for closed contacts of the list."""
+        return self.found.closed
+
+    @property
+    def sliding(self) -> Array:
+        """1 for those that slide."""
+        return self.found.sliding
 
 
 def _largest(x: Array, count: Array) -> Array:
     return loop(count, lambda i, most: jnp.maximum(most, jnp.abs(entry(x, i))), jnp.zeros((), x.dtype))
 
 
-def _applied(of: ListedForces, x: Array) -> Array:
+def _applied(of: ListedImpulses, x: Array) -> Array:
     """G x."""
     m = of.contacts.rows
     y = filled(blank(x.size, x.dtype), 0, 0, m)
     return loop(m, lambda j, y: add_scaled(y, 0, entry(x, j), of.G, j * of.width, m), y)
 
 
-def _slip(of: ListedForces, k: Array) -> tuple[list[tuple[Array, Array]], Array]:
+def _slip(of: ListedImpulses, k: Array) -> tuple[list[tuple[Array, Array]], Array]:
     """Of a contact its tangential rows with the direction of slip along them, and the slip's square."""
     contacts, room = of.contacts, of.room
     first, tangents = entry(contacts.row, k) + entry(contacts.normals, k), entry(contacts.tangents, k)
@@ -56,7 +71,7 @@ def _slip(of: ListedForces, k: Array) -> tuple[list[tuple[Array, Array]], Array]
     return [(i, x / length) for i, x in zip(places, u, strict=True)], square
 
 
-def _distributed(of: ListedForces, x: Array) -> Array:
+def _distributed(of: ListedImpulses, x: Array) -> Array:
     """S x: forces on the rows held, with the friction of sliding contacts that goes with normal ones."""
     y = filled(blank(x.size, x.dtype), 0, 0, of.contacts.rows)
 
@@ -73,7 +88,7 @@ def _distributed(of: ListedForces, x: Array) -> Array:
     return loop(of.contacts.count, one, y)
 
 
-def _held(of: ListedForces, x: Array) -> Array:
+def _held(of: ListedImpulses, x: Array) -> Array:
     """x on the rows held, else zero: normal rows of closed contacts, tangential ones of those that stick."""
     y = filled(blank(x.size, x.dtype), 0, 0, of.contacts.rows)
 
@@ -88,7 +103,7 @@ def _held(of: ListedForces, x: Array) -> Array:
     return loop(of.contacts.count, one, y)
 
 
-def _exchangeable(of: ListedForces) -> Array:
+def _exchangeable(of: ListedImpulses) -> Array:
     """1 for dependent contacts of the list among which forces may be exchanged, so that the motion changes."""
     m, width, dtype = of.contacts.rows, of.width, of.G.dtype
     counts, size, zero = by_precision(dtype, *COUNTS), of.contacts.u.size, jnp.zeros((), dtype)
@@ -134,25 +149,24 @@ def _exchangeable(of: ListedForces) -> Array:
     return loop(of.contacts.count, flag, blank(of.closed.size, dtype))
 
 
-def ambiguous(of: ListedForces) -> Array:
-    """1 for contacts of the list of which other forces obey the laws as well, and would move the system otherwise."""
+def ambiguous(of: ListedImpulses) -> Array:
+    """1 for contacts of the list of which other impulses obey the laws as well, and would move the system otherwise."""
     dtype, contacts, width = of.G.dtype, of.contacts, of.width
-    counts = by_precision(dtype, *COUNTS)
-    Gp, size = _applied(of, contacts.p), _largest(of.rate, contacts.count)
+    counts, fastest = by_precision(dtype, *COUNTS), 1 + _largest(contacts.u, contacts.rows)
 
     def flag(k: Array, flags: Array) -> Array:
         row, (slip, square) = entry(contacts.row, k), _slip(of, k)
-        slides = (entry(of.touching, k) > 0) & (square > still(dtype) ** 2) & (entry(contacts.normals, k) > 0)
+        touches = (entry(of.closed, k) == 0) | (entry(of.sliding, k) > 0)
+        slides = touches & (square > still(dtype) ** 2) & (entry(contacts.normals, k) > 0)
         own = entry(of.G, row * width + row)
-        rubs = entry(contacts.friction, k)
         coupling = [
             jnp.where(slides, entry(of.G, jnp.where(i < of.room.rows, i, row) * width + row), 0) * x
             for i, x in slip
         ]
-        response = own - rubs * sum(coupling, jnp.zeros((), dtype))
-        leaving = (1 - entry(of.closed, k)) * (entry(of.rate, k) + entry(Gp, row))
-        free = leaving - response * entry(contacts.p, row)
-        also_open = slides & (response < -counts * own) & (free > counts * size)
+        response = own - entry(contacts.friction, k) * sum(coupling, jnp.zeros((), dtype))
+        leaving = (1 - entry(of.closed, k)) * entry(contacts.u, row)
+        free = leaving - response * entry(contacts.p, row)  # how fast it would leave without its own impulse
+        also_open = slides & (response < -counts * own) & (free > counts**2 * fastest)
         return put(flags, k, jnp.maximum(entry(flags, k), also_open.astype(dtype)))
 
     return loop(contacts.count, flag, _exchangeable(of))

@@ -13,12 +13,19 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
-from .._formula._contact_list import ContactList, ImpulseSolution, Room, delassus, empty_list, solve
+from .._formula._contact_list import (
+    ContactList,
+    DelassusRows,
+    ImpulseSolution,
+    Room,
+    delassus,
+    empty_list,
+    solve,
+)
 from .._formula._loops import blank, entry, filled, loop, put
 from .._misc._types import by_precision
-from ._ambiguity import ListedForces, ambiguous
+from ._ambiguity import ListedImpulses, ambiguous
 from ._kinds import ContactKind, Instant, Motion
-from ._modes import gap_tolerance
 from ._penetration import PENETRATION, TRIES
 from ._rows import Coefficients, ContactLayout
 from ._solve import tolerance_of
@@ -42,7 +49,14 @@ class FreeStep(NamedTuple):
 
 
 class StepState(NamedTuple):
-    """What a step leaves: the state, impulses on all rows (m,), and by contact 1 where it is closed, slides, was struck."""
+    """What a step leaves.
+
+    - `q`, `v`: the state.
+    - `p`: impulses on all rows, and one place more (m + 1,).
+    - `closed`, `sliding`, `struck`: 1 for contacts that are closed, slide, and closed fast (n,).
+    - `push`, `ambiguous`: where it was looked at, the generalized force (n_v,), and 1 for ambiguous contacts (n,).
+    - `residual`, `solver_steps`: of the problem of velocities.
+    """
 
     q: Array
     v: Array
@@ -50,17 +64,10 @@ class StepState(NamedTuple):
     closed: Array
     sliding: Array
     struck: Array
-    residual: Array
-    solver_steps: Array
-
-
-class SeenContacts(NamedTuple):
-    """The contacts at a saved state: gaps (n,), forces (m + 1,), the generalized one (n_v,), and which are ambiguous."""
-
-    gap: Array
-    force: Array
     push: Array
     ambiguous: Array
+    residual: Array
+    solver_steps: Array
 
 
 class _Problems(NamedTuple):
@@ -118,15 +125,26 @@ class ContactStep:
         sizes = [int(normal) + tangents for normal, tangents in layout.contacts]
         self.starts = np.cumsum([0, *sizes])[:-1]
 
+    def gaps(self, t: Array, q: Array) -> Array:
+        """The gaps of all contacts (n,), zero for those that have none."""
+        n, at = len(self.layout.contacts), Instant(t, q)
+        gaps = filled(blank(n, q.dtype), 0, 0, n)
+        for kind in self.kinds:
+            if kind.has_gap:
+                gaps = kind.gaps(at, gaps)
+        return gaps
+
     def before(self, q: Array, v: Array) -> StepState:
         """What there is before a first step."""
         zero = jnp.zeros((), q.dtype)
         of_contacts = jnp.zeros(len(self.layout.contacts), q.dtype)
         p = jnp.zeros(self.room.stride, q.dtype)
-        return StepState(q, v, p, of_contacts, of_contacts, of_contacts, zero, zero)
+        return StepState(q, v, p, of_contacts, of_contacts, of_contacts, jnp.zeros_like(v), of_contacts, zero, zero)
 
-    def __call__(self, t: Array, h: Array, last: StepState, coefficients: Coefficients) -> StepState:
-        """The state after a step of length h from time t."""
+    def __call__(
+        self, t: Array, h: Array, last: StepState, coefficients: Coefficients, looks: Array
+    ) -> StepState:
+        """The state after a step of length h from time t; with push and ambiguous contacts where it `looks` at them."""
         q, v, dtype = last.q, last.v, last.q.dtype
         free = self.free(t, q, v, h)
         q_rate = self.kinematics(free.t, free.q, free.v)
@@ -143,20 +161,25 @@ class ContactStep:
         def solved(x: _Problems) -> _Problems:
             first = x.number == 0
             contacts, struck = self._listed(moving, rates, h, coefficients, x, first)
-            found = solve(contacts, self.room, free.respond, tolerance_of(dtype))
+            of = delassus(contacts, self.room, free.respond)
+            found = solve(contacts, self.room, of, tolerance_of(dtype))
             state, push = self._scattered(contacts, struck, found, x, first)
             v_end = jnp.where(first, free.end + found.change, state.v)
+            told = loop(
+                (looks & first).astype(x.number.dtype),
+                lambda _, y: self._looked_at(contacts, found, of, v_end, h),
+                (state.push, state.ambiguous),
+            )
             d = jnp.where(first, 0, found.change)
             q_end, projected = self.arrive(q, v + v_end, v_end, d, t, h, free)
-            gaps, at_end = blank(none.size, dtype), Instant(t + h, q_end)
-            for kind in self.kinds:
-                if kind.has_gap:
-                    gaps = kind.gaps(at_end, gaps)
+            gaps = self.gaps(t + h, q_end)
             takes_part, worst = self._penetrating(gaps, push)
             going = (worst > by_precision(dtype, *PENETRATION)) & (x.number < TRIES)
             state = state._replace(
                 q=q_end,
                 v=v_end,
+                push=told[0],
+                ambiguous=told[1],
                 residual=jnp.where(first, found.residual, state.residual),
                 solver_steps=jnp.where(first, found.steps, state.solver_steps),
             )
@@ -288,39 +311,23 @@ class ContactStep:
         n = len(self.layout.contacts)
         return loop(n, look, (blank(n, dtype), jnp.zeros((), dtype)))
 
-    def seen(
-        self, t: Array, q: Array, v: Array, last: StepState, h: Array, coefficients: Coefficients
-    ) -> SeenContacts:
-        """The contacts at a saved state within the step that left `last`."""
-        dtype, n, zero = q.dtype, len(self.layout.contacts), jnp.zeros((), q.dtype)
-        q_rate, at = self.kinematics(t, q, v), Instant(t, q)
-        free = self.free(t, q, v, zero)  # of a step without length: the state itself
-        moving = [kind.moving(Motion(at, v, q_rate, free.a, (v, v))) for kind in self.kinds]
-        gaps = filled(blank(n, dtype), 0, 0, n)
-        for kind in self.kinds:
-            if kind.has_gap:
-                gaps = kind.gaps(at, gaps)
-        _, rates = self._near(moving, zero, dtype)
-        touches = gaps <= gap_tolerance(t, q, zero)
-        force = loop(self.room.stride, lambda i, p: put(p, i, entry(last.p, i) / h), blank(self.room.stride, dtype))
-        state = last._replace(p=force)
-        takes_part = ((last.closed > 0) | touches).astype(dtype)
-        still = jnp.zeros_like(v)
-        x = _Problems(state, takes_part, gaps, force, still, v, jnp.asarray(0), jnp.asarray(True))
-        laws = coefficients._replace(restitution=jnp.zeros_like(coefficients.restitution))
-        contacts, _ = self._listed(moving, rates, h, laws, x, jnp.asarray(True))
-        v_count, stride, m = self.room.velocities, self.room.stride, contacts.rows
-        add = lambda i, push: loop(
-            v_count, lambda k, push: put(push, k, entry(push, k) + entry(contacts.J, k * stride + i) * entry(contacts.p, i)), push
-        )
-        push = loop(m, add, jnp.zeros(v_count, dtype))
-        _, G, width = delassus(contacts, self.room, free.respond)
-        pick = lambda x: loop(
-            contacts.count, lambda k, y: put(y, k, entry(x, entry(contacts.contact, k))), blank(n, dtype)
-        )
-        closed, sliding = pick(last.closed), pick(last.sliding)
-        touching = loop(contacts.count, lambda k, y: put(y, k, jnp.where(entry(closed, k) > 0, entry(sliding, k), 1)), blank(n, dtype))
-        listed = ListedForces(contacts, self.room, G, width, closed, sliding, touching, pick(rates), self.room.rows)
-        flags = ambiguous(listed)
-        several = loop(contacts.count, lambda k, y: put(y, entry(contacts.contact, k), entry(flags, k)), jnp.zeros(n, dtype))
-        return SeenContacts(gaps, force, push, several)
+    def _looked_at(
+        self, contacts: ContactList, found: ImpulseSolution, of: DelassusRows, v: Array, h: Array
+    ) -> tuple[Array, Array]:
+        """The generalized force of the contacts of a list (n_v,), and 1 for those that are ambiguous (n,)."""
+        stride, m, dtype = self.room.stride, contacts.rows, v.dtype
+        n, count = len(self.layout.contacts), self.room.velocities
+
+        def row(i: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
+            push, u = so_far
+            share = entry(found.p, i) / h
+            push = loop(
+                count, lambda k, y: put(y, k, entry(y, k) + share * entry(contacts.J, k * stride + i)), push
+            )
+            speed = lambda k, y: y + entry(contacts.J, k * stride + i) * entry(v, k)
+            return push, put(u, i, loop(count, speed, jnp.zeros((), dtype)))
+
+        push, u = loop(m, row, (jnp.zeros(count, dtype), blank(stride, dtype)))
+        flags = ambiguous(ListedImpulses(contacts._replace(u=u, p=found.p), self.room, of, found, self.room.rows))
+        place = lambda k, y: put(y, entry(contacts.contact, k), entry(flags, k))
+        return push, loop(contacts.count, place, jnp.zeros(n, dtype))

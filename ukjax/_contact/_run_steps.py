@@ -100,11 +100,18 @@ def run_steps(
         step.before(q, v), none, StepsRun(saved, impacts, zero, zero, none, none, jnp.asarray(True))
     )
 
+    def is_within(j: Array, i: Array) -> Array:
+        """Whether saved time j is in step i, or before."""
+        there = entry(ts, jnp.minimum(j, k - 1))
+        number = jnp.clip(jnp.ceil((there - t0) / h - 1e-9) - 1, 0, (steps - 1).astype(dtype))
+        return (j < k) & (number <= i.astype(dtype))
+
     def taken(i: Array, so_far: _Loop) -> _Loop:
         last, run = so_far.last, so_far.run
         t = t0 + h * i.astype(dtype)
         going = run.finite.astype(i.dtype)
-        after = loop(going, lambda _, x: step(t, h, x, coefficients), last)
+        looks = is_within(so_far.saved, i)
+        after = loop(going, lambda _, x: step(t, h, x, coefficients, looks), last)
         finite = run.finite & jnp.all(jnp.isfinite(after.q)) & jnp.all(jnp.isfinite(after.v))
         finite &= jnp.isfinite(jnp.sum(after.p))
         kept = StepState(*(jnp.where(finite, x, y) for x, y in zip(after, last, strict=True)))
@@ -129,24 +136,20 @@ def run_steps(
             finite=finite,
         )
 
-        def is_within(c: tuple[Array, Saved]) -> Array:
-            there = entry(ts, jnp.minimum(c[0], k - 1))
-            number = jnp.clip(jnp.ceil((there - t0) / h - 1e-9) - 1, 0, (steps - 1).astype(dtype))
-            return (c[0] < k) & (number <= i.astype(dtype))
-
         def save(c: tuple[Array, Saved]) -> tuple[Array, Saved]:
             j, saved = c
             there = entry(ts, j)
             s = (there - t0) / h - i.astype(dtype)
             between = [(1 - s) * x + s * y for x, y in ((last.q, kept.q), (last.v, kept.v))]
             q, v = project(there, (between[0], between[1]))
-            seen, one = step.seen(there, q, v, kept, h, coefficients), jnp.asarray(1)
-            values = (q, v, seen.push, seen.gap, seen.force, kept.closed, kept.sliding, seen.ambiguous)
+            force = loop(m, lambda a, y: put(y, a, entry(kept.p, a) / h), blank(m + 1, dtype))
+            gaps, one = step.gaps(there, q), jnp.asarray(1)
+            values = (q, v, kept.push, gaps, force, kept.closed, kept.sliding, kept.ambiguous)
             sizes = (q.size, v.size, v.size, n, m, n, n, n)
             rows = (_write(x, j, y, size, one) for x, y, size in zip(saved, values, sizes, strict=True))
             return j + 1, Saved(*rows)
 
-        number, saved = lax.while_loop(is_within, save, (so_far.saved, run.saved))
+        number, saved = lax.while_loop(lambda c: is_within(c[0], i), save, (so_far.saved, run.saved))
         return _Loop(kept, number, run._replace(saved=saved))
 
     return loop(steps, taken, start).run

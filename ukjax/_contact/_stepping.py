@@ -176,7 +176,7 @@ def one_step(
 
     def by_list(model: Model, coefficients: Coefficients, t: Array, y: Any, h: Array) -> tuple[Array, Array]:
         step = contact_step(model, layout, t, *y)
-        return ended(*step(t, h, step.before(*y), coefficients)[:2])
+        return ended(*step(t, h, step.before(*y), coefficients, jnp.asarray(False))[:2])
 
     def by_arrays(model: Model, coefficients: Coefficients, t: Array, y: Any, h: Array) -> tuple[Array, Array]:
         end = _advanced(model, layout, coefficients, h, _before(layout, *y), t)

@@ -388,17 +388,16 @@ def delassus(contacts: ContactList, room: Room, respond: Respond) -> DelassusRow
     return DelassusRows(R, G, width)
 
 
-def solve(contacts: ContactList, room: Room, respond: Respond, tolerance: float) -> ImpulseSolution:
+def solve(contacts: ContactList, room: Room, of: DelassusRows, tolerance: float) -> ImpulseSolution:
     """The impulses of a list of contacts.
 
     **Arguments:**
 
     - `contacts`, `room`: the list.
-    - `respond`: W times a vector (v,), W the inverse inertia that impulses feel.
+    - `of`: from `delassus`.
     - `tolerance`: of the residual of the scaled problem.
     """
-    v, of = room.velocities, delassus(contacts, room, respond)
-    found = solve_delassus(contacts, room, of.G, of.width, tolerance)
+    v, found = room.velocities, solve_delassus(contacts, room, of.G, of.width, tolerance)
     add = lambda i, x: add_scaled(x, 0, entry(found.p, i), of.R, i * v, v)
     return found._replace(change=loop(contacts.rows, add, jnp.zeros(v, of.R.dtype)))
 
