@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ukjax._contact._impulses import ImpulseRows, struck
-from ukjax._contact._newton_code import by_loops
+from ukjax._contact._newton_list import by_list
 from ukjax._formula._contact_newton import on_arrays
 from ukjax._formula._contact_problem import ContactData, flattened
 
@@ -90,7 +90,7 @@ def test_machine_code_and_arrays_agree():
     data = ContactData(*map(jnp.asarray, (A @ A.T, rng.normal(size=9), np.full(3, 0.4), np.zeros(3))))
     given, guess = flattened(data), jnp.zeros(9)
     found, expected = (
-        jax.jit(lambda *x, by=by: by(layout, 1e-12, *x))(given, guess) for by in (by_loops, on_arrays)
+        jax.jit(lambda *x, by=by: by(layout, 1e-12, *x))(given, guess) for by in (by_list, on_arrays)
     )
     for x, y in zip(found, expected, strict=True):
         np.testing.assert_allclose(x, y, atol=1e-10)

@@ -610,7 +610,7 @@ def test_second_derivatives_that_there_are(run):
 RULES = {
     "_contact/_impulses.py": "step with a contact",
     "_contact/_penetration.py": "step with a contact",
-    "_contact/_step_code.py": "step with a contact",
+    "_contact/_stepping.py": "step with a contact",
     "_formula/_contact_newton.py": "solve_contacts",
     "_misc/_linear.py": "run",
     "_motion/_project.py": "project",

@@ -1,4 +1,4 @@
-"""Impulses on contacts given by their rows, and what they change. Only active contacts cost anything."""
+"""Impulses on contacts given by their rows, and what they change, by operations on arrays that JAX differentiates."""
 
 import functools
 from typing import NamedTuple
@@ -8,10 +8,16 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._formula._contact_newton import ContactSolution, changed
-from .._formula._contact_problem import Layout, apart
+from .._formula._contact_problem import ContactData, Layout, apart, flattened
 from .._pseudoinverse._kernels import dot
-from ._newton_code import of_rows, of_velocities
+from ._newton_list import by_list
 from ._solve import tolerance_of
+
+
+def of_rows(J: Array, W: Array, u: Array, mu: Array, c: Array) -> ContactData:
+    """The problem of contacts with rows J (m, v) of what has the inverse inertia W (v, v)."""
+    G = dot(dot(J, W), J.T)
+    return ContactData(0.5 * (G + G.T), u, mu, c)
 
 
 class ImpulseRows(NamedTuple):
@@ -65,8 +71,10 @@ def struck(
 def _struck(
     J: Array, W: Array, v: Array, u: Array, mu: Array, c: Array, active: Array, guess: Array, layout: Layout
 ) -> tuple:
-    found, change = of_velocities(layout, tolerance_of(u.dtype), J, W, v, u, mu, c, active, guess)
-    return *found, change
+    J, W = J.reshape(u.size, v.size), W.reshape(v.size, v.size)
+    data = apart(layout, of_rows(J, W, u + dot(J, v), mu, c), active)
+    p, residual, steps, *modes = by_list(layout, tolerance_of(u.dtype), flattened(data), guess)
+    return p, residual, steps, *(x * active for x in modes), dot(W, dot(p, J))
 
 
 @_struck.defjvp

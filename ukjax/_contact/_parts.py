@@ -25,8 +25,8 @@ from ._rows import Coefficients, ContactLayout, ContactState
 
 # On the diagonal, beside its mean. Dependent rows get the least of their forces, to rounding over this; what it leaves
 # of the others goes with its cube.
-_PULL = (1e-9, 1e-4)
-_PASSES = 3
+PULL = (1e-9, 1e-4)
+PASSES = 3
 
 
 def _least(
@@ -35,9 +35,9 @@ def _least(
     if not b.size:
         return b
     unit, mean = jnp.eye(b.size, dtype=b.dtype), jnp.trace(K) / b.size
-    A = K + by_precision(b.dtype, *_PULL) * jnp.where(mean > 0, mean, 1) * unit
+    A = K + by_precision(b.dtype, *PULL) * jnp.where(mean > 0, mean, 1) * unit
     p = directly(A, b)
-    for _ in range(_PASSES - 1):
+    for _ in range(PASSES - 1):
         p = p + directly(A, b - dot(K, p))
     return p
 

@@ -24,7 +24,7 @@ from ._impulses import ImpulseRows, struck
 from ._rows import ContactLayout, kinematics
 
 # What gaps may lack: some rounding errors of positions of up to 100 m.
-_PENETRATION = (5e-11, 1e-4)
+PENETRATION = (5e-11, 1e-4)
 # Each reduces the penetration by about h times the turning of normals; far out of the question more do not help.
 TRIES = 10.0
 
@@ -53,7 +53,7 @@ class Gaps:
 
     def __call__(self, model: Model, q: Array, v: Array, t: Array, pi: Array) -> Apart:
         """**Arguments:** the state, of which velocities do not matter, and impulses of positions (m,)."""
-        rows, least = rows_of(self.layout.contacts, q.dtype), by_precision(q.dtype, *_PENETRATION)
+        rows, least = rows_of(self.layout.contacts, q.dtype), by_precision(q.dtype, *PENETRATION)
         gap = kinematics(model.system.system, t, q, v).gap  # pyright: ignore[reportAttributeAccessIssue]
         pushes = rows.normal @ pi > 0
         off = jnp.where(pushes, jnp.abs(gap), jnp.maximum(-gap, 0))

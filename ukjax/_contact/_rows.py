@@ -257,7 +257,21 @@ def pushed_by(model: Model, push: Array) -> Model:
     - `push`: the force (n_v,).
     """
     assert isinstance(model.system, Pushed)
-    return dataclasses.replace(model, system=dataclasses.replace(model.system, push=push), numbers=None)
+    numbers = model.numbers
+    if numbers is not None and model.code is not None:
+        own, (first, last) = jnp.asarray(numbers[0]), _places_of_push(model, model.code)
+        numbers = jnp.concatenate([own[:first], push[: last - first], own[last:]]), numbers[1]
+    return dataclasses.replace(model, system=dataclasses.replace(model.system, push=push), numbers=numbers)
+
+
+def _places_of_push(model: Model, code: Any) -> tuple[int, int]:
+    """Where the push begins and ends among the numbers of an acceleration's code; nowhere if it is not among them."""
+    arrays, rest = eqx.partition((model.system, model.stabilizer), eqx.is_array)
+    blank = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), arrays)
+    ones = lambda x: np.ones(x.push.shape, x.push.dtype)
+    marked = eqx.combine((dataclasses.replace(blank[0], push=ones(blank[0])), blank[1]), rest)
+    places = np.flatnonzero(code.numbers(*marked))
+    return (int(places[0]), int(places[-1]) + 1) if places.size else (0, 0)
 
 
 def contact_model(

@@ -15,7 +15,7 @@ from .._misc._arguments import fails, real_array, require_finite, require_not_ne
 from .._misc._errors import InputError
 from .._misc._types import is_traced
 from .._pseudoinverse._kernels import dot
-from ._newton_code import by_loops
+from ._newton_list import by_list
 from ._uniqueness import ambiguous_impulses
 
 
@@ -128,7 +128,7 @@ def solution_of(given: Array, layout: Layout, guess: Array | None = None) -> Con
         none, zero = jnp.zeros(len(layout), bool), jnp.zeros((), dtype)
         return ContactSolution(guess, zero, zero.astype(jnp.int32), none, none)
     tolerance = tolerance_of(dtype)
-    p, residual, steps, *modes = solution(given, guess, layout, tolerance, by_loops)
+    p, residual, steps, *modes = solution(given, guess, layout, tolerance, by_list)
     return ContactSolution(p, residual, steps.astype(jnp.int32), *(x > 0 for x in modes))
 
 

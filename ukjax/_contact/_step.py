@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._motion._model import Model
+from ._moreau import FreeStep
 from ._rows import Coefficients, ContactLayout, kinematics, pushed_by
 
 
@@ -84,6 +86,43 @@ class Prepare:
         flat = lambda x: x.reshape(-1)
         struck = _of_contacts(layout, number(fast))
         return PreparedStep(q_middle, free, u, flat(J), flat(0.5 * (W + W.T)), number(active), struck)
+
+
+def free_step(model: Model) -> Callable[..., FreeStep]:
+    """A step without impulses, of t, q, v and its length.
+
+    **Arguments:**
+
+    - `model`: of a `Pushed` system.
+    """
+
+    def step(t: Array, q: Array, v: Array, h: Array) -> FreeStep:
+        middle, q_middle = t + 0.5 * h, q + 0.5 * h * model.system.kinematics(t, q, v)
+        stiff, damping = _stiffened(model, middle, q_middle, v, h)
+        acceleration = lambda v, push: pushed_by(stiff, push).acceleration(middle, q_middle, v)
+        v_middle = v + 0.5 * h * acceleration(v, jnp.zeros_like(v))
+        pushed, push = functools.partial(acceleration, v_middle), damping * (v_middle - v)
+        a, respond = pushed(push), lambda d: jax.jvp(pushed, (push,), (d,))[1]
+        return FreeStep(middle, q_middle, v_middle, a, v + h * a, respond)
+
+    return step
+
+
+def arrival(model: Model) -> Callable[..., tuple[Array, Array]]:
+    """The end of a step, on the bilateral rows, as `ContactStep` takes it.
+
+    **Arguments:**
+
+    - `model`: of a `Pushed` system.
+    """
+
+    def arrive(
+        q: Array, both: Array, v: Array, d: Array, t: Array, h: Array, free: FreeStep
+    ) -> tuple[Array, Array]:
+        end = Arrive()(model, q, both, t, h, free.q, d)
+        return model.project(end.t, (end.q, v)) if model.system.constraints else (end.q, v)
+
+    return arrive
 
 
 class Arrived(NamedTuple):

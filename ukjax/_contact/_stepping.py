@@ -22,8 +22,10 @@ motion is of first order in h. Forces alone are of second order.
 """
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
@@ -31,13 +33,18 @@ from jaxtyping import Array, Bool, Float, Int
 from .._misc._errors import InputError
 from .._misc._types import by_precision
 from .._motion._model import Model
+from .._compiler._structured import scalarize
+from .._formula._contact_newton import ContactSolution
 from ._history import ContactHistory
+from ._impulses import ImpulseRows, struck
+from ._kinds import kinds_of
+from ._moreau import ContactStep
 from ._parts import of_model
 from ._passing import passing
-from ._penetration import Apart, Gaps
+from ._penetration import Apart, Gaps, pushed_out
 from ._rows import Coefficients, ContactLayout
-from ._step import Arrive, Prepare
-from ._step_code import Moved, moved, step_code
+from ._run_steps import StepsRun, run_steps
+from ._step import Arrive, Prepare, arrival, free_step
 from ._uniqueness import ambiguous_state
 
 # Of the scaled problem: a residual above it means that impulses do not obey the laws.
@@ -67,6 +74,15 @@ class March(NamedTuple):
     impacts: Int[Array, ""]
     unsolved: Int[Array, ""]
     diverged: Bool[Array, ""]
+
+
+class Moved(NamedTuple):
+    """What a step leaves: positions, velocities, impulses and modes, and 1 for contacts that were struck fast (n,)."""
+
+    q: Array
+    v: Array
+    found: ContactSolution
+    fast: Array
 
 
 class _Step(NamedTuple):
@@ -104,6 +120,40 @@ def _before(layout: ContactLayout, q: Array, v: Array) -> _Step:
     return _Step(q, v, p, none, none, none, jnp.zeros((), q.dtype), zero, jnp.asarray(True))
 
 
+def contact_step(model: Model, layout: ContactLayout, t: Array, q: Array, v: Array) -> ContactStep:
+    """A step over a list of contacts.
+
+    **Arguments:**
+
+    - `model`: of a `Pushed` system.
+    - `layout`: of its contacts.
+    - `t`, `q`, `v`: of these only shapes and types matter.
+    """
+    system: Any = model.system
+    kinds = kinds_of(system.system, t, q, v)
+    return ContactStep(kinds, layout, v.size, free_step(model), arrival(model), system.kinematics)
+
+
+def _differentiated(
+    given: Any, by_list: Callable[..., Any], finish: Callable[..., Any], by_arrays: Callable[..., Any]
+) -> Any:
+    """What `finish` makes of a function of pytrees, as a program of scalars; its derivatives are those of another one."""
+    arrays, rest = eqx.partition(given, eqx.is_array)
+    flat, tree = jax.tree.flatten(arrays)
+    whole = lambda flat: eqx.combine(jax.tree.unflatten(tree, flat), rest)
+    program = scalarize(lambda *flat: by_list(*whole(flat)))
+
+    @jax.custom_jvp
+    def run(*flat: Array) -> Any:
+        return finish(program(*flat), *whole(flat))
+
+    @run.defjvp
+    def _(primals: tuple, tangents: tuple) -> Any:
+        return run(*primals), jax.jvp(lambda *flat: by_arrays(*whole(flat)), primals, tangents)[1]
+
+    return run(*flat)
+
+
 def one_step(
     model: Model,
     layout: ContactLayout,
@@ -119,8 +169,20 @@ def one_step(
     - `t`, `y`: where it starts.
     - `h`: its length [s].
     """
-    end = _advanced(model.ready(), layout, coefficients, h, _before(layout, *y), t)
-    return jnp.where(end.finite, end.q, jnp.nan), jnp.where(end.finite, end.v, jnp.nan)
+
+    def ended(q: Array, v: Array) -> tuple[Array, Array]:
+        finite = jnp.all(jnp.isfinite(q)) & jnp.all(jnp.isfinite(v))
+        return jnp.where(finite, q, jnp.nan), jnp.where(finite, v, jnp.nan)
+
+    def by_list(model: Model, coefficients: Coefficients, t: Array, y: Any, h: Array) -> tuple[Array, Array]:
+        step = contact_step(model, layout, t, *y)
+        return ended(*step(t, h, step.before(*y), coefficients, jnp.asarray(False))[:2])
+
+    def by_arrays(model: Model, coefficients: Coefficients, t: Array, y: Any, h: Array) -> tuple[Array, Array]:
+        end = _advanced(model, layout, coefficients, h, _before(layout, *y), t)
+        return ended(end.q, end.v)
+
+    return _differentiated((model.ready(), coefficients, t, y, h), by_list, lambda end, *_: end, by_arrays)
 
 
 def _advanced(
@@ -140,21 +202,22 @@ def _advanced(
 def _moved(
     model: Model, layout: ContactLayout, coefficients: Coefficients, h: Array, last: _Step, t: Array
 ) -> Moved:
-    """The end of a step, without penetration and on the bilateral rows: by one function where there is code of it."""
-    at_once = step_code(model, layout, coefficients, t, h, (last.q, last.v, last.p))
-    if at_once:
-        return at_once()
+    """The end of a step, without penetration and on the bilateral rows."""
     x = of_model(Prepare(layout), model, last.q, last.v, t, h, *coefficients)
     going = last.finite.astype(x.active.dtype)  # a run that has ended has nothing to solve
-    x = x._replace(active=x.active * going)
-    project = model.project if model.system.constraints else lambda t, y: y
+    rows, laws = ImpulseRows(x.J, x.W), (coefficients.friction, coefficients.limit * h)
+    still = jnp.zeros_like(x.free)
+    found, change = struck(layout.contacts, rows, still, x.u, laws, x.active * going, last.p)
+    v_end = x.free + change
 
-    def after(both: Array, v: Array, d: Array, pi: Array) -> tuple[Array, Array, Apart]:
-        end = of_model(Arrive(), model, last.q, both, t, h, x.middle, d)
-        q, v = project(end.t, (end.q, v))
+    def at(d: Array, pi: Array) -> tuple[Array, Array, Apart]:
+        end = of_model(Arrive(), model, last.q, last.v + v_end, t, h, x.middle, d)
+        q, v = model.project(end.t, (end.q, v_end)) if model.system.constraints else (end.q, v_end)
         return q, v, of_model(Gaps(layout), model, q, v, end.t, pi)
 
-    return moved(layout, coefficients, h, x, (last.v, last.p), after)
+    d = pushed_out(lambda d, pi: at(d, pi)[2], layout, rows, v_end.size) if len(layout.normals) else still
+    q, v, _ = at(d, jnp.zeros_like(last.p))
+    return Moved(q, v, found, x.fast)
 
 
 def march(
@@ -194,7 +257,88 @@ def march(
     - `most_impacts`: how many of the impacts to tell of, the first ones.
     """
     q0, t0 = y0[0], jnp.asarray(span[0], y0[0].dtype)
-    h = (jnp.asarray(span[1], q0.dtype) - t0) / jnp.asarray(steps, q0.dtype)
+    count = jnp.asarray(steps)
+    h = (jnp.asarray(span[1], q0.dtype) - t0) / count.astype(q0.dtype)
+    unsolved = by_precision(q0.dtype, *_UNSOLVED)
+
+    def by_list(
+        model: Model, coefficients: Coefficients, y0: Any, t0: Array, h: Array, count: Array, ts: Array
+    ) -> StepsRun:
+        step, grid = contact_step(model, layout, t0, *y0), (t0, h, count)
+        return run_steps(step, model.project, coefficients, y0, grid, ts, most_impacts, unsolved)
+
+    def finish(found: StepsRun, *given: Any) -> March:
+        *_, y0, _, _, _, ts = given
+        return _told(layout, found, ts, y0, most_impacts)
+
+    def by_arrays(
+        model: Model, coefficients: Coefficients, y0: Any, t0: Array, h: Array, count: Array, ts: Array
+    ) -> March:
+        return _marched_by_arrays(
+            model, layout, coefficients, y0, (t0, h, count if room is not None else steps), ts, room, most_impacts
+        )
+
+    return _differentiated((model.ready(), coefficients, y0, t0, h, count, ts), by_list, finish, by_arrays)
+
+
+def _told(layout: ContactLayout, found: StepsRun, ts: Array, y0: tuple[Array, Array], most: int) -> March:
+    """What a run over a list of contacts has found."""
+    k, n, m, saved, impacts = ts.size, len(layout.contacts), len(layout.owner), found.saved, found.impacts
+    rows = lambda x, count: jnp.reshape(x[: k * count], (k, count))
+    of_impacts = lambda x, count: jnp.reshape(x[: most * count], (most, count))
+    time = impacts.time
+    history = _history_of(
+        layout,
+        most,
+        gap=rows(saved.gap, n),
+        force=rows(saved.force, m),
+        closed=rows(saved.closed, n) > 0,
+        sliding=rows(saved.sliding, n) > 0,
+        ambiguous=rows(saved.ambiguous, n) > 0,
+        event_time=time,
+        impulse=of_impacts(impacts.impulse, m),
+        event_closed=of_impacts(impacts.closed, n) > 0,
+        event_sliding=of_impacts(impacts.sliding, n) > 0,
+        residual=impacts.residual,
+        num_events=found.count,
+    )
+    q, v, push = (rows(x, y.size) for x, y in ((saved.q, y0[0]), (saved.v, y0[1]), (saved.push, y0[1])))
+    steps, count = found.solver_steps.astype(jnp.int32), found.count.astype(jnp.int32)
+    unsolved = found.unsolved.astype(jnp.int32)
+    return March(ts, q, v, push, history, found.residual, steps, count, unsolved, ~found.finite)
+
+
+def _history_of(layout: ContactLayout, most: int, **found: Array) -> ContactHistory:
+    """What became of the contacts, with what time steps do not know."""
+    time, none = found["event_time"], jnp.zeros(len(layout.contacts), bool)
+    return ContactHistory(
+        names=layout.names,
+        contacts=layout.contacts,
+        angles=layout.angles,
+        closed_before=none,
+        sliding_before=none,
+        speed=jnp.full(most, jnp.nan, time.dtype),
+        sudden=jnp.zeros(most, bool),
+        event_ambiguous=jnp.zeros((most, len(layout.contacts)), bool),
+        reset=jnp.full(most, -1),
+        reset_names=(),
+        reset_moved=jnp.zeros(most, time.dtype),
+        **found,
+    )
+
+
+def _marched_by_arrays(
+    model: Model,
+    layout: ContactLayout,
+    coefficients: Coefficients,
+    y0: tuple[Array, Array],
+    grid: tuple[Array, Array, int | Array],
+    ts: Array,
+    room: int | None,
+    most_impacts: int,
+) -> March:
+    """The same run by operations on arrays, which JAX differentiates."""
+    (t0, h, steps), q0 = grid, y0[0]
     model, start = model.ready(), _before(layout, *y0)
     one = lambda last, i: _advanced(model, layout, coefficients, h, last, t0 + h * i)
     # Past the end nothing happens.
@@ -210,7 +354,8 @@ def march(
     history, push = _history(model, layout, coefficients, taken, (t0, h), (ts, q, v), most_impacts)
     residual, struck = taken.residual, jnp.any(taken.struck, axis=1)
     unsolved = jnp.sum(residual > by_precision(q0.dtype, *_UNSOLVED))
-    told = jnp.max(residual), jnp.sum(taken.solver_steps), jnp.sum(struck), unsolved, ~end.finite
+    counts = (jnp.sum(x).astype(jnp.int32) for x in (taken.solver_steps, struck, unsolved))
+    told = jnp.max(residual), *counts, ~end.finite
     return March(ts, q, v, push, history, *told)
 
 
@@ -267,29 +412,19 @@ def _history(
     which = jnp.minimum(found, struck.size - 1)
     time = jnp.where(there, t0 + (which.astype(h.dtype) + 0.5) * h, jnp.inf)
     impulse = jnp.where((there[:, None] & taken.struck[which])[:, layout.owner], taken.p[which], 0)
-    none = jnp.zeros(len(layout.contacts), bool)
-    history = ContactHistory(
-        names=layout.names,
-        contacts=layout.contacts,
-        angles=layout.angles,
+    history = _history_of(
+        layout,
+        most,
         gap=seen.gap,
         force=force,
         closed=modes[0],
         sliding=modes[1],
         ambiguous=_ambiguous(model, layout, coefficients, saved, (force, *modes)),
-        closed_before=none,
-        sliding_before=none,
         event_time=time,
         impulse=impulse,
         event_closed=taken.closed[which],
         event_sliding=taken.sliding[which],
-        speed=jnp.full(most, jnp.nan, h.dtype),
-        sudden=jnp.zeros(most, bool),
         residual=taken.residual[which],
-        event_ambiguous=jnp.zeros((most, len(layout.contacts)), bool),
-        reset=jnp.full(most, -1),
-        reset_names=(),
-        reset_moved=jnp.zeros(most, h.dtype),
         num_events=jnp.sum(struck),
     )
     return history, jnp.einsum("km,kmv->kv", force, seen.J)

@@ -26,7 +26,7 @@ from ._passing import passing
 from ._rows import Coefficients, ContactLayout, ContactState, pushed_by
 
 # What counts beside the largest: rounding of a solution by a pull of 1e-9 is far below, what moves a table far above.
-_COUNTS = (1e-5, 1e-2)
+COUNTS = (1e-5, 1e-2)
 
 
 def _generic(m: int, dtype: jnp.dtype) -> Array:
@@ -37,7 +37,7 @@ def _generic(m: int, dtype: jnp.dtype) -> Array:
 def _exchangeable(means: Means, contact: ContactState, mode: Mode) -> Float[Array, " n"]:
     """1 for dependent contacts among which forces may be exchanged, so that the motion changes."""
     rows, dtype = rows_of(means.layout.contacts, contact.u.dtype), contact.u.dtype
-    counts, held = by_precision(dtype, *_COUNTS), held_rows(means.layout, mode)
+    counts, held = by_precision(dtype, *COUNTS), held_rows(means.layout, mode)
     S, _ = distributed(rows, mode, contact.u, means.coefficients)
     K, some = held[:, None] * (contact.G @ S), held * _generic(held.size, dtype)
     none = some - means.solve(K, K @ some)
@@ -59,7 +59,7 @@ def _bistable(
     response = jnp.sum(rows.normal * (own @ contact.G), axis=1)
     leaving = (1 - mode.closed) * (rows.normal @ (contact.rate + contact.G @ p))
     free = leaving - response * (rows.normal @ p)  # how it would leave without its own force
-    counts, size = by_precision(dtype, *_COUNTS), jnp.max(jnp.abs(contact.rate), initial=0)
+    counts, size = by_precision(dtype, *COUNTS), jnp.max(jnp.abs(contact.rate), initial=0)
     softer = response < -counts * jnp.diagonal(rows.normal @ contact.G @ rows.normal.T)
     return jnp.where(slides & softer & (free > counts * size), 1, 0).astype(dtype)
 
@@ -98,7 +98,7 @@ def ambiguous_impact(
     rows, dtype = rows_of(means.layout.contacts, p.dtype), p.dtype
     u = contact.u + contact.G @ p
     size = jnp.max(jnp.diagonal(contact.G), initial=0) * (rows.normal @ p)
-    struck = (size > by_precision(dtype, *_COUNTS) * (1 + jnp.max(jnp.abs(u), initial=0))).astype(dtype)
+    struck = (size > by_precision(dtype, *COUNTS) * (1 + jnp.max(jnp.abs(u), initial=0))).astype(dtype)
     mode = _mode_of(rows, means.coefficients, u, closed * struck, sliding)
     return _exchangeable(means, contact._replace(u=u), mode)
 

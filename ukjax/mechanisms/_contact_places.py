@@ -1,19 +1,24 @@
 """Where bodies are, for contacts: in absolute coordinates, and in those of a tree."""
 
-from collections.abc import Iterable
+import dataclasses
+from collections.abc import Iterable, Sequence
 from typing import final
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from .._misc._types import Coordinates, Velocities
+from ._alike import each
 from ._bodies import GROUND
+from ._contact_kinds import flat_twist
 from ._contact_rows import AbstractPlaces
 from ._coordinates import AbstractCoordinates, GroundCoordinates
 from ._each_body import of_each
 from ._mechanism import Mechanism, Placements, Twists
 from ._tree_layout import Order
-from ._tree_loops import ends, found_at, placements_by_name, twists_of
+from ._tree_loops import columns, ends, found_at, placements_by_name, twists_of
 from ._tree_place import chains_of, described, moving
 
 
@@ -36,6 +41,29 @@ class AbsolutePlaces(AbstractPlaces):
 
     def moving(self, names: Iterable[str], q: Coordinates, v: Velocities) -> tuple[Placements, Twists]:
         return self.placements(names, q), of_each("twist", self._parts(names), q, v)
+
+    def columns(self, names: Sequence[str], q: Coordinates) -> Float[Array, "bodies s w"]:
+        parts, starts = list(self._parts(names).values()), self.velocity_starts(names)
+        width, items = max(part.sizes[1] for part in parts), []
+        for part in parts:
+            alone, n_q = dataclasses.replace(part, q_start=0, v_start=0), part.sizes[0]
+            items.append((alone, q[part.q_start : part.q_start + n_q]))
+
+        def of_one(part: AbstractCoordinates, own: Array) -> Array:
+            twist = lambda v: flat_twist(part.twist(own, v))
+            return jax.jacfwd(twist)(jnp.zeros(part.sizes[1], q.dtype))
+
+        found = []
+        for part, start, moved in zip(parts, starts, each(of_one, items), strict=True):
+            n = part.sizes[1]
+            before = part.v_start - start if n else 0
+            found.append(jnp.pad(moved, ((0, 0), (before, width - n - before))))
+        return jnp.stack(found)
+
+    def velocity_starts(self, names: Sequence[str]) -> list[int]:
+        parts = self._parts(names).values()
+        width, size = max(x.sizes[1] for x in parts), sum(x.sizes[1] for x in self.parts.values())
+        return [min(x.v_start, size - width) for x in parts]
 
 
 @final
@@ -76,3 +104,17 @@ class TreePlaces(AbstractPlaces):
         own = [mechanism.bodies[i] for i in numbers]
         twists = twists_of(chains, posture, found[1], v, numbers)
         return placements_by_name(mechanism, numbers, found), moving(own, twists)
+
+    def columns(self, names: Sequence[str], q: Coordinates) -> Float[Array, "bodies s w"]:
+        mechanism, numbers = self.described(q.dtype), self._numbers(names)
+        chains = chains_of(mechanism, self.order.layout)
+        posture, found = found_at(chains, q, numbers)
+        of = columns(chains, posture, found[1], numbers)
+        parts = (of.omega, of.velocity) if mechanism.dimension == 3 else (of.omega[..., 2:], of.velocity[..., :2])
+        stacked = jnp.swapaxes(jnp.concatenate(parts, axis=2), 1, 2)
+        by_name = {mechanism.bodies[i].name: x for i, x in zip(numbers, stacked, strict=True)}
+        still = jnp.zeros(stacked.shape[1:], q.dtype)
+        return jnp.stack([by_name.get(name, still) for name in names])
+
+    def velocity_starts(self, names: Sequence[str]) -> list[int]:
+        return [0] * len(names)

@@ -15,6 +15,7 @@ from .._misc._types import Coordinates, Time, Velocities, as_jax, module_for
 from .._system._unilateral import AbstractUnilateral, DryFriction, Unilateral
 from ._abstract_joint import AbstractAxisJoint, AbstractJoint
 from ._alike import each
+from ._contact_kinds import ShapeKind, kinds_of_shapes
 from ._contact_pairs import Meeting
 from ._contacts import Contact, JointFriction, Limit
 from ._joint_rows import rotation_angle
@@ -39,6 +40,14 @@ class AbstractPlaces(eqx.Module):
     @abc.abstractmethod
     def moving(self, names: Iterable[str], q: Coordinates, v: Velocities) -> tuple[Placements, Twists]:
         """Where some bodies are and how they move, by name."""
+
+    @abc.abstractmethod
+    def columns(self, names: Sequence[str], q: Coordinates) -> Float[Array, "bodies s w"]:
+        """How velocities move some bodies, by name: of each its twist by w of them, from `velocity_starts` on."""
+
+    @abc.abstractmethod
+    def velocity_starts(self, names: Sequence[str]) -> list[int]:
+        """The first of the velocities by which each of some bodies moves."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -141,6 +150,17 @@ class ContactGaps(eqx.Module):
         placed = self.places.placements(_bodies(contacts), q)
         items = [(x, *(placed[name] for name in x.bodies)) for x in contacts]
         return jnp.concatenate(each(lambda contact, *ends: contact.meeting(*ends).gap, items))
+
+    def kinds(self, first: int) -> list[ShapeKind]:
+        """The contacts by kinds, for steps over a list of them.
+
+        **Arguments:**
+
+        - `first`: the number of the first.
+        """
+        mechanism = self.places.mechanism
+        names = tuple(_bodies([*_contacts(mechanism, False), *_contacts(mechanism, True)]))
+        return kinds_of_shapes(self.places, _contacts(mechanism, self.rough), first, names)
 
 
 def _velocity_of(point: Array, placement: AnyPlacement, twist: Twist) -> Array:

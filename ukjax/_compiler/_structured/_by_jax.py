@@ -74,6 +74,8 @@ class _Evaluator:
             raise Untranslatable("reverse mode through a loop needs machine code, which runs on a CPU")
         if op == "table":
             return jnp.asarray(np.asarray(node.data[0], t))[:, None]
+        if op == "blank":
+            return jnp.zeros((node.size or 0, self.members), np.dtype(t))
         if op == "fill":
             return jnp.broadcast_to(self.typed(args[0], t), (node.data, self.members))
         if op == "pack":
@@ -113,7 +115,7 @@ class _Evaluator:
         params, mine = [body.region.params[k] for k in live], self.needed.of(body.region)
         if any(p.size == GROWING for p in params):
             raise Untranslatable("reverse mode through a loop needs machine code, which runs on a CPU")
-        asked, around, outer = set(Needed([body.condition], values=True).nodes), dict(self.values), self.mask
+        asked, around, outer = self.needed.asked(node), dict(self.values), self.mask
 
         def active(state: Sequence[Array]) -> Array:
             self.values = around | dict(zip(params, state, strict=True))

@@ -30,7 +30,7 @@ from ._ir import (
 from ._trace import MATERIALIZED, Interpreter, filled
 
 _WITHOUT = frozenset(
-    ("floor", "ceil", "round", "sign", "stop_gradient", "table", "tape", "zeros_like", "absent")
+    ("floor", "ceil", "round", "sign", "stop_gradient", "table", "tape", "zeros_like", "absent", "blank")
 )  # no derivative
 _LINEAR = frozenset(("add", "sub", "neg", "convert", "pack", "fill"))  # whose derivatives need no values
 _SNAPSHOT_BY_LOOP = 64  # entries of an array above which a loop copies them to a tape and back
@@ -133,6 +133,8 @@ class Rebuilder:
             return b.tape(t)
         if op == "absent":
             return b.absent(t, node.size)  # pyright: ignore[reportArgumentType]
+        if op == "blank":
+            return b.blank(node.size, t)  # pyright: ignore[reportArgumentType]
         if op == "zeros_like":
             return b.zeros_like(args[0])
         if op == "rule":
@@ -157,7 +159,7 @@ class Rebuilder:
         """
         body, live = node.data, self.needed.carried(node)
         params, mine = [body.region.params[k] for k in live], self.needed.of(body.region)
-        asked = set(Needed([body.condition]).nodes)
+        asked = self.needed.asked(node)
         first = [self.get(node.args[k]) for k in live]
         types = [(p.type, p.size) for p in params]
 

@@ -721,6 +721,11 @@ class Builder:
         """An array that nobody reads."""
         return self.node("absent", t, data=size, size=size)
 
+    def blank(self, size: int, t: str) -> Node:
+        """An array whose entries are not read before they are stored; each a new one, where it is made."""
+        self.count += 1
+        return Node("blank", (), t, None, self.region, self.count, size)
+
     def tape(self, t: str) -> Node:
         """An array without entries that grows as it is stored to; each a new one."""
         self.count += 1
@@ -863,6 +868,21 @@ class Needed:
     def results(self, call: Node) -> tuple[int, ...]:
         """Which results of a call are needed, in order."""
         return tuple(sorted(x.data for x in self.outputs.get(call, ())))
+
+    def asked(self, loop: Node) -> set[Node]:
+        """The nodes of a loop's region that its condition depends on."""
+        region, found = loop.data.region, set[Node]()
+        stack = [loop.data.condition]
+        while stack:
+            x = stack.pop()
+            if x.__class__ is not Node or x in found or x.region.depth < region.depth:
+                continue
+            found.add(x)
+            stack += x.args
+            if x.op in ("loop", "branch"):
+                inner = [x.data.region] if x.op == "loop" else x.data.regions
+                stack += [y for within in inner for y in self.of(within)]
+        return found
 
     def of(self, region: Region) -> list[Node]:
         """The nodes of a region that compute, in order."""

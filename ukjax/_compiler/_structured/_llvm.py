@@ -633,6 +633,8 @@ class Function:
             raise AssertionError("an array is read that the tape of a loop does not have")
         if node.op == "table":
             self.places[node] = self.table(node)
+        elif node.op == "blank":
+            self.places[node] = self.allocate(node.type, node.size)  # pyright: ignore[reportArgumentType]
         elif node.op == "tape":
             self.places[node] = self.allocate(node.type, GROWING)
         elif node.op == "zeros_like":
@@ -722,7 +724,7 @@ class Function:
         for param, _ in scalars:
             self.names[param] = self.new("p")
             self.lines.append("")
-        asked = set(Needed([body.condition], values=True).nodes)
+        asked = self.needed.asked(node)
         mine = self.needed.of(body.region)
         self.nodes([x for x in mine if x in asked])
         go = self.value(body.condition, "bool")

@@ -10,6 +10,7 @@ import numpy as np
 from ..._misc._garbage import collector_paused
 from .._foreign import kind_for, registered
 from ._differentiate import pull_back, push_forward
+from ._inner_loops import split_inner_loops
 from ._ir import Builder, Needed, Node, Operand, Region, as_text, is_float
 from ._kernel import Kernel
 from ._lanes import Lanes
@@ -97,7 +98,14 @@ class Program:
             count = """  %members.place = getelementptr i64, ptr %out0.shape, i64 1
   %members = load i64, ptr %members.place"""
             call = f"{count}\n  call void @compute(i64 %members, {', '.join(arrays)})"
-            self._targets[key] = registered(code, call, len(given), len(taken), "scalars")
+            beside = ""
+            if width == 1 and (split := split_inner_loops(code)).functions:
+                arrays_of = ", ".join(["i64", *["ptr"] * len(arrays)])
+                code, beside = f"{split.functions}\ndeclare void @compute({arrays_of})\n", split.text
+            name = registered(
+                code, call, len(given), len(taken), "scalars", loops=bool(beside), beside=beside
+            )
+            self._targets[key] = name
         return self._targets[key]
 
 

@@ -10,6 +10,7 @@ What JAX leaves to LAPACK or to a sorting routine is traced again from functions
 import functools
 import itertools
 import math
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -123,6 +124,19 @@ _TYPES = frozenset(
 )
 
 
+def _remembered(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A function of jaxprs, which knows those it has seen as long as they live."""
+    known = weakref.WeakKeyDictionary[Any, Any]()
+
+    def remembering(jaxpr: Any) -> Any:
+        if jaxpr not in known:
+            known[jaxpr] = function(jaxpr)
+        return known[jaxpr]
+
+    return remembering
+
+
+@_remembered
 def weight(jaxpr: Any) -> int:
     """About how many operations a jaxpr becomes, loops counted once."""
     total = 0
@@ -390,6 +404,9 @@ class Interpreter:
             return [_INDEXED[name](self, e, inputs)]
         if name in MOVES and any(isinstance(x, Stored) for x in inputs):
             return self._move_stored(e, inputs)
+        if name == "empty" and e.outvars[0].aval.size > _SELECTED:
+            aval = e.outvars[0].aval
+            return [Stored(self.b.blank(aval.size, type_of(aval)), aval.shape)]
         if name in _PASSED:
             return [inputs[_PASSED[name]]]
         if name in _REFUSED:
@@ -797,9 +814,9 @@ class Interpreter:
     # --- places that are not known
 
     def _flat_start(
-        self, starts: Sequence[Operand], shape: Sequence[int], sizes: Sequence[int], t: str
+        self, starts: Sequence[Operand], shape: Sequence[int], sizes: Sequence[int], t: str, mode: Any = None
     ) -> Operand:
-        """Where a window begins in a flat array, moved to lie within it."""
+        """Where a window begins in a flat array, moved to lie within it, unless `mode` promises that it does."""
         flat: Operand = 0
         for start, length, size in zip(starts, shape, sizes, strict=True):
             most = length - size
@@ -809,7 +826,8 @@ class Interpreter:
                 place = 0
             else:
                 place = self.b.convert(start, t, "int64")
-                place = self.b.apply("min", "int64", self.b.apply("max", "int64", place, 0), most)
+                if mode != lax.GatherScatterMode.PROMISE_IN_BOUNDS:
+                    place = self.b.apply("min", "int64", self.b.apply("max", "int64", place, 0), most)
             flat = self.b.add(self.b.mul(flat, length, "int64"), place, "int64")
         return flat
 
@@ -942,7 +960,7 @@ class Interpreter:
                 dims.start_indices_batching_dims,
                 x.ndim,
             )
-            start = self._flat_start(starts, x.shape, sizes, index_type)
+            start = self._flat_start(starts, x.shape, sizes, index_type, p["mode"])
             read = self._read(x, t, start, offsets)
             if drops:
                 inside = self._inside(starts, x.shape, sizes, index_type)
@@ -990,7 +1008,8 @@ class Interpreter:
         )
         updates = updates.reshape(*batch, -1)
         offsets, index_type = self._offsets(x.shape, sizes), type_of(e.invars[1].aval)
-        clips = p["mode"] == lax.GatherScatterMode.CLIP
+        modes = lax.GatherScatterMode
+        inside_already = p["mode"] in (modes.CLIP, modes.PROMISE_IN_BOUNDS)
         value: Value = x
         for at in np.ndindex(batch):
             starts = self._starts(
@@ -1001,10 +1020,10 @@ class Interpreter:
                 dims.scatter_indices_batching_dims,
                 x.ndim,
             )
-            inside = True if clips else self._inside(starts, x.shape, sizes, index_type)
+            inside = True if inside_already else self._inside(starts, x.shape, sizes, index_type)
             if inside is False:
                 continue
-            start = self._flat_start(starts, x.shape, sizes, index_type)
+            start = self._flat_start(starts, x.shape, sizes, index_type, p["mode"])
             row = updates[at].tolist()
             if adds or inside is not True:
                 old = self._read(value, t, start, offsets)
@@ -1248,6 +1267,7 @@ def live_equations(jaxpr: Any) -> list[Any]:
     return kept[::-1]
 
 
+@_remembered
 def _indexed_shapes(jaxpr: Any) -> set[tuple[int, ...]]:
     """The shapes of arrays that a jaxpr indexes at places it does not know."""
     shapes: set[tuple[int, ...]] = set()

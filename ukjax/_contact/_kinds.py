@@ -1,0 +1,197 @@
+"""Contacts of one kind, as a step over a list of contacts takes them.
+
+A kind says of each of its contacts the gap and how fast its rate changes, from which it is known which take part, and of
+these their rows. Contacts of shapes are kinds whose programs run over lists of pairs (`mechanisms._contact_kinds`); what a
+user's function says of several contacts at once is one kind, whose rows are computed together.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, final
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._formula._loops import entry, loop, put
+from .._system._constraint import unilateral
+from .._system._system import AbstractSystem
+from .._system._unilateral import AbstractUnilateral, DryFriction, Unilateral, slips
+
+
+@final
+class Instant:
+    """Positions at one time, and what is computed of them once, for all kinds.
+
+    **Arguments:**
+
+    - `t`, `q`: time and positions.
+    """
+
+    def __init__(self, t: Array, q: Array):
+        self.t, self.q = t, q
+        self._known: dict[Any, Any] = {}
+
+    def once(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What `make` returns, for a key the first time."""
+        if key not in self._known:
+            self._known[key] = make()
+        return self._known[key]
+
+
+class Motion(NamedTuple):
+    """A motion at one instant, and velocities whose contact velocities are asked for.
+
+    - `at`: the instant.
+    - `v`: velocities.
+    - `q_rate`, `a`: the rate of q, and accelerations.
+    - `others`: further velocities at the same place.
+    """
+
+    at: Instant
+    v: Array
+    q_rate: Array
+    a: Array
+    others: tuple[Array, ...]
+
+
+class ContactMotion(NamedTuple):
+    """One contact: its gap, and how fast the rate of the gap changes."""
+
+    gap: Array
+    rate: Array
+
+
+class ContactKind(Protocol):
+    """Contacts of one kind.
+
+    - `contacts`: which of all contacts each is.
+    - `has_gap`: whether they have normal rows.
+    - `tangents`: how many tangential rows each has.
+    """
+
+    contacts: tuple[int, ...]
+    has_gap: bool
+    tangents: int
+
+    def moving(self, motion: Motion) -> Any:
+        """What the others are computed from."""
+        ...
+
+    def gaps(self, at: Instant, so_far: Array) -> Array:
+        """The gaps of all contacts (n,), those of this kind filled in."""
+        ...
+
+    def motion(self, moving: Any, i: Array) -> ContactMotion:
+        """Contact i of the kind."""
+        ...
+
+    def rows(self, moving: Any, i: Array) -> Any:
+        """The rows of contact i of the kind."""
+        ...
+
+    def write(self, rows: Any, J: Array, row: Array, stride: int) -> Array:
+        """J with the rows of a contact, from row `row` on; that of velocity k begins at k times the stride."""
+        ...
+
+    def velocities(self, rows: Any) -> Float[Array, "others 1+d"]:
+        """Contact velocities, of each of the others; without a normal row the first is zero."""
+        ...
+
+
+@final
+class FunctionKind:
+    """The contacts of one constraint whose functions say all of them at once.
+
+    **Arguments:**
+
+    - `constraint`: the constraint.
+    - `system`: whose it is.
+    - `first`: the number of its first contact.
+    - `shape`: how many contacts and tangential rows.
+    """
+
+    def __init__(
+        self, constraint: AbstractUnilateral, system: AbstractSystem, first: int, shape: tuple[int, int]
+    ):
+        self._of, self._system = constraint, system
+        count, self.tangents = shape
+        self.contacts = tuple(range(first, first + count))
+        self.has_gap = isinstance(constraint, Unilateral)
+
+    def _gaps(self, t: Array, q: Array) -> Array:
+        return self._of.gaps(t, q) if isinstance(self._of, Unilateral) else jnp.zeros(len(self.contacts), q.dtype)
+
+    def _velocities(self, t: Array, q: Array, v: Array) -> Array:
+        """(k, 1 + d); of dry friction the first is zero."""
+        c = self._of
+        if isinstance(c, DryFriction):
+            rates = c.rates(t, q, v)[:, None]
+            return jnp.concatenate([jnp.zeros_like(rates), rates], axis=1)
+        assert isinstance(c, Unilateral)
+        rate = jax.jvp(c.gaps, (t, q), (jnp.ones_like(t), self._system.kinematics(t, q, v)))[1]
+        return jnp.concatenate([rate[:, None], slips(c, rate.size, t, q, v)], axis=1)
+
+    def moving(self, motion: Motion) -> tuple[Array, Array, Array, Array]:
+        (at, v, q_rate, a, others), t, q = motion, motion.at.t, motion.at.q
+        along = (jnp.ones_like(t), q_rate, a)
+        rate = jax.jvp(lambda *y: self._velocities(*y)[:, 0], (t, q, v), along)[1]
+        J = jax.jacfwd(self._velocities, argnums=2)(t, q, v)
+        u = jnp.stack([self._velocities(t, q, w) for w in others])
+        return self._gaps(t, q), rate, J.reshape(-1), u.reshape(-1)
+
+    def gaps(self, at: Instant, so_far: Array) -> Array:
+        gaps = self._gaps(at.t, at.q)
+        for i, k in enumerate(self.contacts):
+            so_far = put(so_far, k, gaps[i])
+        return so_far
+
+    def motion(self, moving: Any, i: Array) -> ContactMotion:
+        gap, rate, *_ = moving
+        return ContactMotion(entry(gap, i), entry(rate, i))
+
+    def rows(self, moving: Any, i: Array) -> Any:
+        return (*moving[2:], i)
+
+    def write(self, rows: Any, J: Array, row: Array, stride: int) -> Array:
+        own, _, i = rows
+        width = 1 + self.tangents
+        v = own.size // (len(self.contacts) * width)
+        without = int(not self.has_gap)
+        for a in range(without, width):
+            first, to = (i * width + a) * v, row + (a - without)
+            J = loop(v, lambda k, J, first=first, to=to: put(J, k * stride + to, entry(own, first + k)), J)
+        return J
+
+    def velocities(self, rows: Any) -> Array:
+        _, u, i = rows
+        count, width = len(self.contacts), 1 + self.tangents
+        others = u.size // (count * width)
+        of = lambda x, a: entry(u, (x * count + i) * width + a)
+        return jnp.stack([jnp.stack([of(x, a) for a in range(width)]) for x in range(others)])
+
+
+def kinds_of(system: AbstractSystem, t: Array, q: Array, v: Array) -> list[ContactKind]:
+    """The contacts of a system by kinds.
+
+    **Arguments:**
+
+    - `system`: with unilateral constraints.
+    - `t`, `q`, `v`: of these only shapes and types matter.
+    """
+    kinds, first = list[ContactKind](), 0
+    for c in unilateral(system.constraints):
+        made = getattr(getattr(c, "fn", None), "kinds", None)
+        if made is not None:
+            own = made(first)
+            kinds += own
+            first += sum(len(x.contacts) for x in own)
+            continue
+        if isinstance(c, DryFriction):
+            shape = jax.eval_shape(c.rates, t, q, v).shape[0], 1
+        else:
+            assert isinstance(c, Unilateral)
+            count = jax.eval_shape(c.gaps, t, q).shape[0]
+            shape = jax.eval_shape(lambda *y, c=c, n=count: slips(c, n, *y), t, q, v).shape
+        kinds.append(FunctionKind(c, system, first, (shape[0], shape[1])))
+        first += shape[0]
+    return kinds

@@ -1,0 +1,333 @@
+"""One time step with contacts in a list, by loops; see `_stepping` for the equations.
+
+A step solves several problems of contacts, one after the other in one loop: the first is that of velocities, of the
+contacts that would close by its middle; the others push positions out of contacts (`_penetration`), of those that
+penetrate at its end.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, final
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array
+
+from .._formula._contact_list import (
+    ContactList,
+    DelassusRows,
+    ImpulseSolution,
+    Room,
+    delassus,
+    empty_list,
+    solve,
+)
+from .._formula._loops import blank, entry, filled, loop, put
+from .._misc._types import by_precision
+from ._ambiguity import ListedImpulses, ambiguous
+from ._kinds import ContactKind, Instant, Motion
+from ._penetration import PENETRATION, TRIES
+from ._rows import Coefficients, ContactLayout
+from ._solve import tolerance_of
+
+
+class FreeStep(NamedTuple):
+    """A step without impulses.
+
+    - `t`, `q`: its middle.
+    - `v`, `a`: velocities there, and accelerations.
+    - `end`: velocities at its end.
+    - `respond`: what an impulse (n,) changes velocities by.
+    """
+
+    t: Array
+    q: Array
+    v: Array
+    a: Array
+    end: Array
+    respond: Callable[[Array], Array]
+
+
+class StepState(NamedTuple):
+    """What a step leaves.
+
+    - `q`, `v`: the state.
+    - `p`: impulses on all rows, and one place more (m + 1,).
+    - `closed`, `sliding`, `struck`: 1 for contacts that are closed, slide, and closed fast (n,).
+    - `push`, `ambiguous`: where it was looked at, the generalized force (n_v,), and 1 for ambiguous contacts (n,).
+    - `residual`, `solver_steps`: of the problem of velocities.
+    """
+
+    q: Array
+    v: Array
+    p: Array
+    closed: Array
+    sliding: Array
+    struck: Array
+    push: Array
+    ambiguous: Array
+    residual: Array
+    solver_steps: Array
+
+
+class _Problems(NamedTuple):
+    """The problems of a step, one after the other.
+
+    - `state`: what it leaves so far.
+    - `takes_part`: 1 for contacts of the next problem (n,).
+    - `gaps`: at the end (n,).
+    - `push`: impulses of positions, on normal rows (m,).
+    - `d`: displacements by them.
+    - `projected`: velocities at the end on the bilateral rows.
+    - `number`: how many were solved.
+    - `going`: whether there is another.
+    """
+
+    state: StepState
+    takes_part: Array
+    gaps: Array
+    push: Array
+    d: Array
+    projected: Array
+    number: Array
+    going: Array
+
+
+@final
+class ContactStep:
+    """A step of Moreau's scheme with contacts of some kinds.
+
+    **Arguments:**
+
+    - `kinds`: of all contacts.
+    - `layout`: of their rows.
+    - `velocities`: how many there are.
+    - `free`: a `FreeStep` from t, q, v and the step.
+    - `arrive`: state (q, v) at the end from positions, v + v+, v+, displacements d, time, step and the free step, on the
+      bilateral rows.
+    - `kinematics`: q' from t, q and v.
+    """
+
+    def __init__(
+        self,
+        kinds: Sequence[ContactKind],
+        layout: ContactLayout,
+        velocities: int,
+        free: Callable[..., FreeStep],
+        arrive: Callable[..., tuple[Array, Array]],
+        kinematics: Callable[[Array, Array, Array], Array],
+    ):
+        self.kinds, self.layout = kinds, layout
+        self.free, self.arrive, self.kinematics = free, arrive, kinematics
+        rows = sum(int(normal) + tangents for normal, tangents in layout.contacts)
+        most = max((tangents for _, tangents in layout.contacts), default=0)
+        self.room = Room(len(layout.contacts), rows, most, velocities)
+        sizes = [int(normal) + tangents for normal, tangents in layout.contacts]
+        self.starts = np.cumsum([0, *sizes])[:-1]
+
+    def gaps(self, t: Array, q: Array) -> Array:
+        """The gaps of all contacts (n,), zero for those that have none."""
+        n, at = len(self.layout.contacts), Instant(t, q)
+        gaps = filled(blank(n, q.dtype), 0, 0, n)
+        for kind in self.kinds:
+            if kind.has_gap:
+                gaps = kind.gaps(at, gaps)
+        return gaps
+
+    def before(self, q: Array, v: Array) -> StepState:
+        """What there is before a first step."""
+        zero = jnp.zeros((), q.dtype)
+        of_contacts = jnp.zeros(len(self.layout.contacts), q.dtype)
+        p = jnp.zeros(self.room.stride, q.dtype)
+        return StepState(q, v, p, of_contacts, of_contacts, of_contacts, jnp.zeros_like(v), of_contacts, zero, zero)
+
+    def __call__(
+        self, t: Array, h: Array, last: StepState, coefficients: Coefficients, looks: Array
+    ) -> StepState:
+        """The state after a step of length h from time t; with push and ambiguous contacts where it `looks` at them."""
+        q, v, dtype = last.q, last.v, last.q.dtype
+        free = self.free(t, q, v, h)
+        q_rate = self.kinematics(free.t, free.q, free.v)
+        motion = Motion(Instant(free.t, free.q), free.v, q_rate, free.a, (v, free.end))
+        moving = [kind.moving(motion) for kind in self.kinds]
+        none = jnp.zeros(len(self.layout.contacts), dtype)
+        takes_part, rates = self._near(moving, h, dtype)
+        state = last._replace(closed=none, sliding=none, struck=none)
+        push = jnp.zeros(self.room.stride, dtype)
+        first = _Problems(
+            state, takes_part, none, push, jnp.zeros_like(v), v, jnp.asarray(0), jnp.asarray(True)
+        )
+
+        def solved(x: _Problems) -> _Problems:
+            first = x.number == 0
+            contacts, struck = self._listed(moving, rates, h, coefficients, x, first)
+            of = delassus(contacts, self.room, free.respond)
+            found = solve(contacts, self.room, of, tolerance_of(dtype))
+            state, push = self._scattered(contacts, struck, found, x, first)
+            v_end = jnp.where(first, free.end + found.change, state.v)
+            told = loop(
+                (looks & first).astype(x.number.dtype),
+                lambda _, y: self._looked_at(contacts, found, of, v_end, h),
+                (state.push, state.ambiguous),
+            )
+            d = jnp.where(first, 0, found.change)
+            q_end, projected = self.arrive(q, v + v_end, v_end, d, t, h, free)
+            gaps = self.gaps(t + h, q_end)
+            takes_part, worst = self._penetrating(gaps, push)
+            going = (worst > by_precision(dtype, *PENETRATION)) & (x.number < TRIES)
+            state = state._replace(
+                q=q_end,
+                v=v_end,
+                push=told[0],
+                ambiguous=told[1],
+                residual=jnp.where(first, found.residual, state.residual),
+                solver_steps=jnp.where(first, found.steps, state.solver_steps),
+            )
+            return _Problems(state, takes_part, gaps, push, d, projected, x.number + 1, going)
+
+        end = lax.while_loop(lambda x: x.going, solved, first)
+        return end.state._replace(v=end.projected)
+
+    def _near(self, moving: Sequence[Any], h: Array, dtype: jnp.dtype) -> tuple[Array, Array]:
+        """1 for contacts that close by the middle, or have no gap (n,), and the rates of change of speed (n,)."""
+        found = blank(len(self.layout.contacts), dtype), blank(len(self.layout.contacts), dtype)
+        for kind, of in zip(self.kinds, moving, strict=True):
+            which = jnp.asarray(np.array(kind.contacts))
+
+            def look(i: Array, so_far: tuple, kind: Any = kind, of: Any = of, which: Any = which) -> tuple:
+                gap, rate = kind.motion(of, i)
+                near = gap + 0.125 * h * h * rate <= 0 if kind.has_gap else True
+                k = entry(which, i)
+                return put(so_far[0], k, near), put(so_far[1], k, rate)
+
+            found = loop(len(kind.contacts), look, found)
+        return found
+
+    def _listed(
+        self,
+        moving: Sequence[Any],
+        rates: Array,
+        h: Array,
+        coefficients: Coefficients,
+        x: _Problems,
+        first: Array,
+    ) -> tuple[ContactList, Array]:
+        """The contacts of a problem, and 1 for those of the list that are struck fast."""
+        dtype, stride, v = x.gaps.dtype, self.room.stride, self.room.velocities
+
+        def row(kind: Any, of: Any, i: Array, k: Array, contacts: ContactList) -> tuple[ContactList, Array]:
+            rows, row, normals = kind.rows(of, i), contacts.rows, int(kind.has_gap)
+            before, free = kind.velocities(rows)
+            laws = coefficients.friction, coefficients.limit, coefficients.restitution
+            mu, c, e = (entry(a, k) for a in laws)
+            rough = first & ((mu > 0) | (c > 0))
+            fast = before[0] < -h * jnp.abs(entry(rates, k))
+            J = loop(v, lambda j, J: filled(J, j * stride + row, 0, normals + kind.tangents), contacts.J)
+            J = kind.write(rows, J, row, stride)
+            u, p, place = contacts.u, contacts.p, entry(jnp.asarray(self.starts), k)
+            guess = lambda a: jnp.where(first, entry(x.state.p, place + a), entry(x.push, place + a))
+            if normals:
+                less = lambda j, so_far: so_far - entry(J, j * stride + row) * entry(x.d, j)
+                gap = loop(v, less, entry(x.gaps, k))
+                u = put(u, row, jnp.where(first, free[0] + jnp.where(fast, e * before[0], 0), gap))
+                p = put(p, row, guess(0))
+            for a in range(kind.tangents):
+                u = put(u, row + normals + a, free[1 + a])
+                p = put(p, row + normals + a, guess(normals + a))
+            at, tangents = contacts.count, jnp.where(rough, kind.tangents, 0)
+            contacts = contacts._replace(
+                contact=put(contacts.contact, at, k),
+                row=put(contacts.row, at, row),
+                normals=put(contacts.normals, at, normals),
+                tangents=put(contacts.tangents, at, tangents),
+                friction=put(contacts.friction, at, jnp.where(first, mu, 0)),
+                limit=put(contacts.limit, at, jnp.where(first, c * h, 0)),
+                J=J,
+                u=u,
+                p=p,
+                count=at + 1,
+                rows=row + normals + tangents,
+            )
+            return contacts, fast & kind.has_gap
+
+        def of_kind(kind: Any, of: Any, listed: tuple) -> tuple:
+            which = jnp.asarray(np.array(kind.contacts))
+
+            def look(i: Array, so_far: tuple) -> tuple:
+                k = entry(which, i)
+
+                def add(_: Array, so_far: tuple) -> tuple:
+                    contacts, fast = row(kind, of, i, k, so_far[0])
+                    return contacts, put(so_far[1], so_far[0].count, fast)
+
+                return loop((entry(x.takes_part, k) > 0).astype(i.dtype), add, so_far)
+
+            return loop(len(kind.contacts), look, listed)
+
+        listed = empty_list(self.room, dtype), blank(max(self.room.contacts, 1), dtype)
+        for kind, of in zip(self.kinds, moving, strict=True):
+            listed = of_kind(kind, of, listed)
+        return listed
+
+    def _scattered(
+        self, contacts: ContactList, struck: Array, found: ImpulseSolution, x: _Problems, first: Array
+    ) -> tuple[StepState, Array]:
+        """What a problem leaves, in the places of all contacts: of velocities the state, of positions their impulses."""
+        starts, state, m, n = jnp.asarray(self.starts), x.state, self.room.stride, self.room.contacts
+        of_first = lambda count: jnp.where(first, count, 0)
+        p = filled(state.p, 0, 0, of_first(m))
+        push = filled(x.push, 0, 0, m - of_first(m))
+        modes = [filled(a, 0, 0, of_first(n)) for a in (state.closed, state.sliding, state.struck)]
+
+        def place(k: Array, so_far: tuple) -> tuple:
+            p, push, closed, sliding, hit = so_far
+            contact, row = entry(contacts.contact, k), entry(contacts.row, k)
+            to, width = entry(starts, contact), entry(contacts.normals, k) + entry(contacts.tangents, k)
+            copy = lambda a, p: put(p, to + a, entry(found.p, row + a))
+            p, push = loop(of_first(width), copy, p), loop(width - of_first(width), copy, push)
+            is_closed = entry(found.closed, k)
+
+            def told(_: Array, modes: tuple) -> tuple:
+                values = is_closed, entry(found.sliding, k), is_closed * entry(struck, k)
+                return tuple(put(a, contact, y) for a, y in zip(modes, values, strict=True))
+
+            return (p, push, *loop(of_first(jnp.asarray(1)), told, (closed, sliding, hit)))
+
+        p, push, closed, sliding, hit = loop(contacts.count, place, (p, push, *modes))
+        return state._replace(p=p, closed=closed, sliding=sliding, struck=hit), push
+
+    def _penetrating(self, gaps: Array, push: Array) -> tuple[Array, Array]:
+        """1 for contacts that penetrate or are pushed (n,), and how far the worst of them is off."""
+        dtype, starts = gaps.dtype, jnp.asarray(self.starts)
+        has_gap = jnp.asarray(self.layout.has_gap.astype(float), dtype)
+
+        def look(k: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
+            takes_part, worst = so_far
+            there = entry(has_gap, k) > 0
+            gap, pushed = jnp.where(there, entry(gaps, k), 0), there & (entry(push, entry(starts, k)) > 0)
+            off = jnp.where(pushed, jnp.abs(gap), jnp.maximum(-gap, 0))
+            return put(takes_part, k, pushed | (gap < 0)), jnp.maximum(worst, off)
+
+        n = len(self.layout.contacts)
+        return loop(n, look, (blank(n, dtype), jnp.zeros((), dtype)))
+
+    def _looked_at(
+        self, contacts: ContactList, found: ImpulseSolution, of: DelassusRows, v: Array, h: Array
+    ) -> tuple[Array, Array]:
+        """The generalized force of the contacts of a list (n_v,), and 1 for those that are ambiguous (n,)."""
+        stride, m, dtype = self.room.stride, contacts.rows, v.dtype
+        n, count = len(self.layout.contacts), self.room.velocities
+
+        def row(i: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
+            push, u = so_far
+            share = entry(found.p, i) / h
+            push = loop(
+                count, lambda k, y: put(y, k, entry(y, k) + share * entry(contacts.J, k * stride + i)), push
+            )
+            speed = lambda k, y: y + entry(contacts.J, k * stride + i) * entry(v, k)
+            return push, put(u, i, loop(count, speed, jnp.zeros((), dtype)))
+
+        push, u = loop(m, row, (jnp.zeros(count, dtype), blank(stride, dtype)))
+        flags = ambiguous(ListedImpulses(contacts._replace(u=u, p=found.p), self.room, of, found, self.room.rows))
+        place = lambda k, y: put(y, entry(contacts.contact, k), entry(flags, k))
+        return push, loop(contacts.count, place, jnp.zeros(n, dtype))

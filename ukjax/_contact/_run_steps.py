@@ -1,0 +1,168 @@
+"""A run by equal time steps with contacts in a list: steps, saved states and impacts, in one loop."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array
+
+from .._formula._loops import blank, entry, filled, loop, put
+from ._moreau import ContactStep, StepState
+from ._rows import Coefficients
+
+
+class Saved(NamedTuple):
+    """What is told of k saved states, row after row: states, forces of contacts, and what became of these."""
+
+    q: Array
+    v: Array
+    push: Array
+    gap: Array
+    force: Array
+    closed: Array
+    sliding: Array
+    ambiguous: Array
+
+
+class Impacts(NamedTuple):
+    """The first steps with impacts: when, impulses, modes after them, and the residual."""
+
+    time: Array
+    impulse: Array
+    closed: Array
+    sliding: Array
+    residual: Array
+
+
+class StepsRun(NamedTuple):
+    """What a run leaves.
+
+    - `saved`, `impacts`: see there.
+    - `residual`, `solver_steps`, `unsolved`: the largest residual, Newton steps, and steps with large residuals.
+    - `count`: how many steps had impacts.
+    - `finite`: whether all states were.
+    """
+
+    saved: Saved
+    impacts: Impacts
+    residual: Array
+    solver_steps: Array
+    unsolved: Array
+    count: Array
+    finite: Array
+
+
+def _write(x: Array, row: Array, values: Array, count: int, times: Array) -> Array:
+    """x with a row from the first entries of some values; nothing for zero `times`."""
+    return loop(times * count, lambda i, x: put(x, row * count + i, entry(values, i)), x)
+
+
+class _Loop(NamedTuple):
+    """What the loop over steps carries: the last state, how many states are saved, and the run so far."""
+
+    last: StepState
+    saved: Array
+    run: StepsRun
+
+
+def run_steps(
+    step: ContactStep,
+    project: Callable[[Array, tuple[Array, Array]], tuple[Array, Array]],
+    coefficients: Coefficients,
+    y0: tuple[Array, Array],
+    grid: tuple[Array, Array, Array],
+    ts: Array,
+    most: int,
+    unsolved: float,
+) -> StepsRun:
+    """A run.
+
+    **Arguments:**
+
+    - `step`: one step.
+    - `project`: of time and (q, v), onto the bilateral rows.
+    - `coefficients`: of the contacts.
+    - `y0`: the start.
+    - `grid`: its time, the length of steps, and their number.
+    - `ts`: saved times (k,), in order.
+    - `most`: of impacts told of.
+    - `unsolved`: the residual above which impulses do not obey the laws.
+    """
+    (q, v), (t0, h, steps), dtype = y0, grid, y0[0].dtype
+    n, m, k = len(step.layout.contacts), step.room.rows, ts.size
+    new = lambda *sizes: [blank(rows * max(count, 1), dtype) for rows, count in sizes]
+    saved = Saved(*new((k, q.size), (k, v.size), (k, v.size), (k, n), (k, m), (k, n), (k, n), (k, n)))
+    times, *others = new((most, 1), (most, m), (most, n), (most, n), (most, 1))
+    impacts = Impacts(filled(times, 0, jnp.inf, most), *(filled(x, 0, 0, x.size) for x in others))
+    zero, none = jnp.zeros((), dtype), jnp.asarray(0)
+    start = _Loop(
+        step.before(q, v), none, StepsRun(saved, impacts, zero, zero, none, none, jnp.asarray(True))
+    )
+
+    def is_within(j: Array, i: Array) -> Array:
+        """Whether saved time j is in step i, or before."""
+        there = entry(ts, jnp.minimum(j, k - 1))
+        number = jnp.clip(jnp.ceil((there - t0) / h - 1e-9) - 1, 0, (steps - 1).astype(dtype))
+        return (j < k) & (number <= i.astype(dtype))
+
+    def taken(i: Array, so_far: _Loop) -> _Loop:
+        last, run = so_far.last, so_far.run
+        t = t0 + h * i.astype(dtype)
+        going = run.finite.astype(i.dtype)
+        looks = is_within(so_far.saved, i)
+        after = loop(going, lambda _, x: step(t, h, x, coefficients, looks), last)
+        finite = run.finite & jnp.all(jnp.isfinite(after.q)) & jnp.all(jnp.isfinite(after.v))
+        finite &= jnp.isfinite(jnp.sum(after.p))
+        kept = StepState(*(jnp.where(finite, x, y) for x, y in zip(after, last, strict=True)))
+        hit = loop(n, lambda k, x: jnp.maximum(x, entry(kept.struck, k)), zero) > 0
+        impacts, going = run.impacts, finite.astype(i.dtype)
+        told = (hit & (run.count < most)).astype(i.dtype) * going
+        place = jnp.minimum(run.count, most - 1)
+        impulse = _struck_rows(step, kept, told)
+        impacts = Impacts(
+            _write(impacts.time, place, jnp.reshape(t + 0.5 * h, (1,)), 1, told),
+            _write(impacts.impulse, place, impulse, m, told),
+            _write(impacts.closed, place, kept.closed, n, told),
+            _write(impacts.sliding, place, kept.sliding, n, told),
+            _write(impacts.residual, place, jnp.reshape(kept.residual, (1,)), 1, told),
+        )
+        run = run._replace(
+            impacts=impacts,
+            residual=jnp.maximum(run.residual, kept.residual),
+            solver_steps=run.solver_steps + going.astype(dtype) * kept.solver_steps,
+            unsolved=run.unsolved + going * (kept.residual > unsolved).astype(i.dtype),
+            count=run.count + going * hit.astype(i.dtype),
+            finite=finite,
+        )
+
+        def save(c: tuple[Array, Saved]) -> tuple[Array, Saved]:
+            j, saved = c
+            there = entry(ts, j)
+            s = (there - t0) / h - i.astype(dtype)
+            between = [(1 - s) * x + s * y for x, y in ((last.q, kept.q), (last.v, kept.v))]
+            q, v = project(there, (between[0], between[1]))
+            force = loop(m, lambda a, y: put(y, a, entry(kept.p, a) / h), blank(m + 1, dtype))
+            gaps, one = step.gaps(there, q), jnp.asarray(1)
+            values = (q, v, kept.push, gaps, force, kept.closed, kept.sliding, kept.ambiguous)
+            sizes = (q.size, v.size, v.size, n, m, n, n, n)
+            rows = (_write(x, j, y, size, one) for x, y, size in zip(saved, values, sizes, strict=True))
+            return j + 1, Saved(*rows)
+
+        number, saved = lax.while_loop(lambda c: is_within(c[0], i), save, (so_far.saved, run.saved))
+        return _Loop(kept, number, run._replace(saved=saved))
+
+    return loop(steps, taken, start).run
+
+
+def _struck_rows(step: ContactStep, x: StepState, times: Array) -> Array:
+    """The impulses on contacts that were struck (m,)."""
+    impulse, starts = jnp.zeros_like(x.p), jnp.asarray(step.starts)
+    widths = jnp.asarray([int(normal) + tangents for normal, tangents in step.layout.contacts])
+
+    def of_contact(k: Array, impulse: Array) -> Array:
+        count = jnp.where(entry(x.struck, k) > 0, entry(widths, k), 0)
+        first = entry(starts, k)
+        return loop(count, lambda a, y: put(y, first + a, entry(x.p, first + a)), impulse)
+
+    return loop(times * len(step.layout.contacts), of_contact, impulse)

@@ -1,0 +1,443 @@
+"""The problem of contacts at one instant, of a list of contacts in memory: as many rows as are active when it runs.
+
+With rows J of the contacts, the inverse inertia W they feel and contact velocities u' without impulses, find impulses p
+and velocities u = J W J^T p + u' that obey Signorini's and Coulomb's laws, by Newton's method as `_contact_newton` has it:
+on G + e 1, where e pulls towards an earlier p. Loops run over the list, so the size of the code depends neither on how
+many contacts there are nor on how many are active.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array
+
+from ._contact_newton import FIRST, GROW, LEAST, MOST, NEARER, ROUNDING, SHRINK, STEPS, TRIES
+from ._loops import add_scaled, add_scaled_within, blank, copied, entry, filled, loop, put
+
+
+Respond = Callable[[Array], Array]
+"""What an impulse changes velocities by: W times a vector (v,)."""
+
+
+class ContactList(NamedTuple):
+    """Active contacts, one after the other, each with its rows: the normal one, if any, then tangential ones.
+
+    - `contact`: which of all contacts each is.
+    - `row`: its first row.
+    - `normals`, `tangents`: how many normal and tangential rows it has.
+    - `friction`, `limit`: Coulomb's mu, and what friction resists without being pressed.
+    - `J`: rows, transposed: that of velocity k begins at k times the room for rows.
+    - `u`: of each row u'.
+    - `p`: of each row a guess of the impulse.
+    - `count`, `rows`: how many contacts and rows there are.
+    """
+
+    contact: Array
+    row: Array
+    normals: Array
+    tangents: Array
+    friction: Array
+    limit: Array
+    J: Array
+    u: Array
+    p: Array
+    count: Array
+    rows: Array
+
+
+class Room(NamedTuple):
+    """How large a list may become.
+
+    - `contacts`, `rows`: of contacts and of rows; one place more is kept for rows that a contact does not have.
+    - `tangents`: the most tangential rows of a contact.
+    - `velocities`: of the system.
+    """
+
+    contacts: int
+    rows: int
+    tangents: int
+    velocities: int
+
+    @property
+    def stride(self) -> int:
+        """Rows with the one more."""
+        return self.rows + 1
+
+
+class ImpulseSolution(NamedTuple):
+    """What `solve` finds: impulses by row, what they change velocities by, modes by contact of the list, residual, steps."""
+
+    p: Array
+    change: Array
+    closed: Array
+    sliding: Array
+    residual: Array
+    steps: Array
+
+
+def empty_list(room: Room, dtype: jnp.dtype) -> ContactList:
+    """A list without contacts."""
+    n, m, zero = max(room.contacts, 1), room.stride, jnp.asarray(0)
+    whole, real = [blank(n, zero.dtype) for _ in range(4)], [blank(n, dtype) for _ in range(2)]
+    J = blank(m * room.velocities, dtype)
+    return ContactList(*whole, *real, J, blank(m, dtype), blank(m, dtype), zero, zero)
+
+
+class _Rows(NamedTuple):
+    """The rows of a contact: their places, where they are not there the last place of all, and which are there."""
+
+    normal: Array
+    has_normal: Array
+    tangents: list[tuple[Array, Array]]
+
+
+def _rows_of(contacts: ContactList, k: Array, room: Room) -> _Rows:
+    row, normals, tangents = (entry(x, k) for x in (contacts.row, contacts.normals, contacts.tangents))
+    there = [a < tangents for a in range(room.tangents)]
+    first = row + normals
+    places = [(jnp.where(on, first + a, room.rows), on) for a, on in enumerate(there)]
+    return _Rows(jnp.where(normals > 0, row, room.rows), normals > 0, places)
+
+
+class _Cut(NamedTuple):
+    """P(y) of one contact at y = p - r (u + e (p - centre)): p - P(y), and what its derivative needs.
+
+    - `normal`, `tangent`: of normal and tangential rows p - P(y).
+    - `r_normal`, `r_tangent`: the sizes r.
+    - `left`, `direction`: of tangential rows how much is left, and where it points if it slides.
+    - `closed`, `slides`: the mode.
+    """
+
+    normal: Array
+    tangent: list[Array]
+    r_normal: Array
+    r_tangent: Array
+    left: Array
+    direction: list[Array]
+    closed: Array
+    slides: Array
+
+
+def _cut(
+    rows: _Rows,
+    laws: tuple[Array, Array],
+    diagonal: Array,
+    e: Array,
+    place: tuple[Array, Array],
+    centre: Array,
+) -> _Cut:
+    (p, u), (mu, c), s = place, laws, rows.normal
+    at = lambda i, r: entry(p, i) - r * (entry(u, i) + e * (entry(p, i) - entry(centre, i)))
+    r_normal = 1 / jnp.abs(entry(diagonal, s) + e)
+    pressed = jnp.maximum(jnp.where(rows.has_normal, at(s, r_normal), 0), 0)
+    closed = (pressed > 0) | ~rows.has_normal
+    normal = jnp.where(rows.has_normal, entry(p, s) - pressed, 0)
+    zero = jnp.zeros_like(e)
+    total = sum((jnp.where(on, entry(diagonal, i) + e, 0) for i, on in rows.tangents), zero)
+    number = sum((on.astype(e.dtype) for _, on in rows.tangents), zero)
+    r_tangent = number / jnp.where(total == 0, 1, total)
+    y = [jnp.where(on, at(i, r_tangent), 0) for i, on in rows.tangents]
+    square, bound = sum((x * x for x in y), zero), mu * pressed + c
+    slides = (number > 0) & ((square > bound * bound) | (bound <= 0))
+    length = jnp.sqrt(jnp.where(square > 0, square, 1))
+    left = jnp.where(slides, bound / length, 1)
+    direction = [jnp.where(slides, x / length, 0) for x in y]
+    tangent = [
+        jnp.where(on, entry(p, i) - left * x, 0) for (i, on), x in zip(rows.tangents, y, strict=True)
+    ]
+    return _Cut(normal, tangent, r_normal, r_tangent, left, direction, closed, slides)
+
+
+def eliminated(A: Array, m: Array, width: Array, p: Array) -> tuple[Array, Array]:
+    """p less the solution of a linear system, by elimination with pivots as they come; and what becomes of the system.
+
+    **Arguments:**
+
+    - `A`: its rows of `width`, and its right side behind them.
+    - `m`: how many rows.
+    - `width`: how far apart they are.
+    - `p`: from what the solution is taken.
+    """
+
+    def below(j: Array, A: Array) -> Array:
+        own = j * width + j
+        pivot = entry(A, own)
+        inverse = 1 / jnp.where(pivot == 0, 1, pivot)
+        A = loop(m + 1 - j, lambda k, A: put(A, own + k, entry(A, own + k) * inverse), A)
+
+        def less(i: Array, A: Array) -> Array:
+            at = (j + 1 + i) * width + j
+            return add_scaled_within(A, at, -entry(A, at), own, m + 1 - j)
+
+        return loop(m - 1 - j, less, A)
+
+    A = loop(m, below, A)
+
+    def above(back: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        A, p = state
+        i = m - 1 - back
+        x = entry(A, i * width + m)
+        p = put(p, i, entry(p, i) - x)
+        less = lambda k, A: put(A, k * width + m, entry(A, k * width + m) - x * entry(A, k * width + i))
+        return loop(i, less, A), p
+
+    return loop(m, above, (A, p))
+
+
+class _State(NamedTuple):
+    """Where the iteration is; see `_contact_newton.State`. `A` is the linear system of a step, rows and right side."""
+
+    p: Array
+    u: Array
+    centre: Array
+    u_centre: Array
+    best: Array
+    A: Array
+    e: Array
+    tries: Array
+    steps: Array
+    residual: Array
+    enough: Array
+
+
+class _Iteration(NamedTuple):
+    """A problem with u' of size 1 and the mean of G's diagonal 1.
+
+    - `contacts`, `room`: the list, with laws in these units.
+    - `G`, `diagonal`: the Delassus operator in rows of `width`, and its diagonal.
+    - `base`: u'.
+    - `tolerance`: of the residual.
+    """
+
+    contacts: ContactList
+    room: Room
+    G: Array
+    width: Array
+    diagonal: Array
+    base: Array
+    tolerance: float
+
+    def laws(self, k: Array) -> tuple[Array, Array]:
+        """Mu and c of a contact."""
+        return entry(self.contacts.friction, k), entry(self.contacts.limit, k)
+
+    def cut(self, k: Array, e: Array, place: tuple[Array, Array], centre: Array) -> _Cut:
+        """The cut of a contact."""
+        return _cut(_rows_of(self.contacts, k, self.room), self.laws(k), self.diagonal, e, place, centre)
+
+    def moved(self, u: Array, p: Array) -> Array:
+        """u = G p + u'."""
+        rows, width = self.contacts.rows, self.width
+        u = copied(u, self.base, rows)
+        return loop(rows, lambda j, u: add_scaled(u, 0, entry(p, j), self.G, j * width, rows), u)
+
+    def violation(self, p: Array, u: Array) -> tuple[Array, Array]:
+        """The largest one, as `_contact_newton` says, and the residual that rounding lets be."""
+        zero = jnp.zeros((), p.dtype)
+        largest = lambda i, size: jnp.maximum(size, jnp.abs(entry(p, i)))
+        size = 1 + loop(self.contacts.rows, largest, zero)
+
+        def of_contact(k: Array, so_far: Array) -> Array:
+            rows, (mu, c) = _rows_of(self.contacts, k, self.room), self.laws(k)
+            pressed, parting = (jnp.where(rows.has_normal, entry(x, rows.normal), 0) for x in (p, u))
+            so_far = jnp.maximum(so_far, jnp.abs(jnp.minimum(pressed, parting)))
+            if not rows.tangents:
+                return so_far
+            bound = mu * pressed + c
+            force, slip = (
+                [jnp.where(on, entry(x, i), 0) for i, on in rows.tangents] for x in (p, u)
+            )
+            length = lambda x: jnp.sqrt(sum((y * y for y in x), zero))
+            power = sum((x * y for x, y in zip(force, slip, strict=True)), zero)
+            off = jnp.maximum(length(force) - bound, jnp.abs(power + bound * length(slip)) / size)
+            return jnp.maximum(so_far, jnp.where(rows.tangents[0][1], off, 0))
+
+        violation = loop(self.contacts.count, of_contact, zero)
+        return violation, jnp.maximum(self.tolerance, ROUNDING * jnp.finfo(p.dtype).eps * size)
+
+    def errors(self, state: _State) -> tuple[Array, Array]:
+        """The largest |p - P(y)| with the pull of e, and without."""
+        place = state.p, state.u
+
+        def of_contact(k: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
+            cuts = (self.cut(k, state.e, place, centre) for centre in (state.centre, state.p))
+            worst = lambda most, cut: max_of(most, cut.normal, *cut.tangent)
+            max_of = lambda most, *x: most if not x else jnp.maximum(jnp.abs(x[0]), max_of(most, *x[1:]))
+            return tuple(worst(most, cut) for most, cut in zip(so_far, cuts, strict=True))  # pyright: ignore[reportReturnType]
+
+        zero = jnp.zeros_like(state.e)
+        return loop(self.contacts.count, of_contact, (zero, zero))
+
+    def linearized(self, A: Array, e: Array, place: tuple[Array, Array], centre: Array) -> Array:
+        """Rows of 1 - P' (1 - r (G + e 1)), and p - P(y) behind them."""
+        G, width, m = self.G, self.width, self.contacts.rows
+
+        def of_contact(k: Array, A: Array) -> Array:
+            rows, (mu, _) = _rows_of(self.contacts, k, self.room), self.laws(k)
+            cut = self.cut(k, e, place, centre)
+            closed = (cut.closed & rows.has_normal).astype(e.dtype)
+            # By row: how much of each row of 1 - r (G + e 1) is taken from 1.
+            places = [rows.normal, *(i for i, _ in rows.tangents)]
+            pressing = [jnp.where(cut.slides, closed * mu, 0) * x for x in cut.direction]
+            shares = [[closed, *(jnp.zeros_like(e) for _ in rows.tangents)]]
+            for a, along in enumerate(cut.direction):
+                turning = [cut.left * (float(a == b) - along * other) for b, other in enumerate(cut.direction)]
+                shares.append([pressing[a], *turning])
+            sizes = [cut.r_normal, *(cut.r_tangent for _ in rows.tangents)]
+            starts = [i * width for i in places]
+            factors = [[x * r for x, r in zip(row, sizes, strict=True)] for row in shares]
+
+            def column(j: Array, A: Array) -> Array:
+                of = [entry(G, start + j) for start in starts]
+                for start, row in zip(starts, factors, strict=True):
+                    taken = [f * x for f, x in zip(row, of, strict=True)]
+                    A = put(A, start + j, sum(taken[1:], taken[0]))
+                return A
+
+            A = loop(m, column, A)
+            for start, i, row, off in zip(starts, places, shares, [cut.normal, *cut.tangent], strict=True):
+                for j, share, r in zip(places, row, sizes, strict=True):
+                    A = put(A, start + j, entry(A, start + j) + share * (r * e - 1))
+                A = put(A, start + i, entry(A, start + i) + 1)
+                A = put(A, start + m, off)
+            return A
+
+        return loop(self.contacts.count, of_contact, A)
+
+    def step(self, state: _State) -> _State:
+        """One of Newton's method, with another e where this one has done its part, or failed."""
+        rows = self.contacts.rows
+        p, u, centre, u_centre, best, A, e, tries, steps, residual, enough = state
+        eps = jnp.finfo(p.dtype).eps
+        size = 1 + loop(rows, lambda i, most: jnp.maximum(most, jnp.abs(entry(p, i))), jnp.zeros_like(e))
+        error, whole = self.errors(state)
+        done = error < jnp.maximum(NEARER * whole, ROUNDING * eps * size)
+        failed = ~done & (tries >= TRIES)
+        other = jnp.where(failed, jnp.minimum(e * GROW, MOST), e)
+        e = jnp.where(done, jnp.maximum(e * SHRINK, LEAST), other)
+        back, on = jnp.where(failed, rows, 0), jnp.where(done, rows, 0)
+        p, u = copied(p, centre, back), copied(u, u_centre, back)
+        centre, u_centre = copied(centre, p, on), copied(u_centre, u, on)
+        A = self.linearized(A, e, (p, u), centre)
+        A, p = eliminated(A, rows, self.width, p)
+        u = self.moved(u, p)
+        violation, allowed = self.violation(p, u)
+        better = violation < residual
+        best = copied(best, p, jnp.where(better, rows, 0))
+        return _State(
+            p,
+            u,
+            centre,
+            u_centre,
+            best,
+            A,
+            e,
+            jnp.where(done | failed, 0, tries + 1),
+            steps + 1,
+            jnp.where(better, violation, residual),
+            jnp.where(better, allowed, enough),
+        )
+
+    def run(self, p: Array) -> tuple[Array, Array, Array, Array]:
+        """The best p found from a guess, u there, its residual, and how many steps that took."""
+        rows, zero = self.contacts.rows, jnp.zeros((), p.dtype)
+        new = lambda: blank(p.size, p.dtype)
+        u = self.moved(new(), p)
+        residual, enough = self.violation(p, u)
+        centre, u_centre, best = copied(new(), p, rows), copied(new(), u, rows), copied(new(), p, rows)
+        A = blank(self.G.size, p.dtype)
+        start = _State(p, u, centre, u_centre, best, A, zero + FIRST, zero, zero, residual, enough)
+        # False for what is not a number: nothing can be found there.
+        goes_on = lambda s: (s.residual > s.enough) & (s.steps < STEPS)
+        end = lax.while_loop(goes_on, self.step, start)
+        return end.best, self.moved(end.u, end.best), end.residual, end.steps
+
+
+class DelassusRows(NamedTuple):
+    """R = J W in rows of velocities, and G = R J^T in rows of `width`."""
+
+    R: Array
+    G: Array
+    width: Array
+
+
+def delassus(contacts: ContactList, room: Room, respond: Respond) -> DelassusRows:
+    """R and G of the rows of a list.
+
+    **Arguments:**
+
+    - `contacts`, `room`: the list.
+    - `respond`: W times a vector.
+    """
+    m, v, J, stride, dtype = contacts.rows, room.velocities, contacts.J, room.stride, contacts.J.dtype
+    width = m + 1
+    R, G = blank(stride * v, dtype), blank(stride * stride, dtype)
+
+    def of_row(i: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        R, G = state
+        G = filled(G, i * width, 0, m)
+        own = loop(v, lambda k, x: put(x, k, entry(J, k * stride + i)), blank(v, dtype))
+        moved = respond(own)
+        R = loop(v, lambda k, R: put(R, i * v + k, entry(moved, k)), R)
+        G = loop(v, lambda k, G: add_scaled(G, i * width, entry(R, i * v + k), J, k * stride, m), G)
+        return R, G
+
+    R, G = loop(m, of_row, (R, G))
+    return DelassusRows(R, G, width)
+
+
+def solve(contacts: ContactList, room: Room, of: DelassusRows, tolerance: float) -> ImpulseSolution:
+    """The impulses of a list of contacts.
+
+    **Arguments:**
+
+    - `contacts`, `room`: the list.
+    - `of`: from `delassus`.
+    - `tolerance`: of the residual of the scaled problem.
+    """
+    v, found = room.velocities, solve_delassus(contacts, room, of.G, of.width, tolerance)
+    add = lambda i, x: add_scaled(x, 0, entry(found.p, i), of.R, i * v, v)
+    return found._replace(change=loop(contacts.rows, add, jnp.zeros(v, of.R.dtype)))
+
+
+def solve_delassus(
+    contacts: ContactList, room: Room, G: Array, width: Array, tolerance: float
+) -> ImpulseSolution:
+    """The impulses of a list of contacts whose Delassus operator is known; what they change is left out.
+
+    **Arguments:** as `solve`, and:
+
+    - `G`, `width`: the operator, in rows of that width.
+    """
+    m, dtype = contacts.rows, contacts.u.dtype
+    zero = jnp.zeros((), dtype)
+    G = filled(G, room.rows * width, 0, m)  # read for rows that are not there
+
+    def sizes(i: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
+        trace, speed = so_far
+        return trace + entry(G, i * width + i), jnp.maximum(speed, jnp.abs(entry(contacts.u, i)))
+
+    trace, speed = loop(m, sizes, (zero, zero))
+    mean = trace / jnp.maximum(m, 1).astype(dtype)
+    scale, speed = (jnp.where(x > 0, x, 1) for x in (mean, speed))
+    of_force, of_mass = scale / speed, 1 / scale
+    G = loop(m * width, lambda i, G: put(G, i, entry(G, i) * of_mass), G)
+    by_row = lambda value: loop(m, lambda i, x: put(x, i, value(i)), blank(room.stride, dtype))
+    diagonal = put(by_row(lambda i: entry(G, i * width + i)), room.rows, 0)
+    base = by_row(lambda i: entry(contacts.u, i) / speed)
+    p = by_row(lambda i: entry(contacts.p, i) * of_force)
+    limit = loop(contacts.count, lambda k, x: put(x, k, entry(x, k) * of_force), contacts.limit)
+    problem = _Iteration(contacts._replace(limit=limit), room, G, width, diagonal, base, tolerance)
+    p, u, residual, steps = problem.run(p)
+
+    def modes(k: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
+        cut = problem.cut(k, zero, (p, u), p)
+        closed, sliding = so_far
+        return put(closed, k, cut.closed), put(sliding, k, cut.closed & cut.slides)
+
+    by_contact = [blank(contacts.friction.size, dtype) for _ in range(2)]
+    closed, sliding = loop(contacts.count, modes, (by_contact[0], by_contact[1]))
+    p = loop(m, lambda i, p: put(p, i, entry(p, i) / of_force), p)
+    return ImpulseSolution(p, jnp.zeros(0, dtype), closed, sliding, residual, steps)
