@@ -119,7 +119,11 @@ class FunctionKind:
         self.has_gap = isinstance(constraint, Unilateral)
 
     def _gaps(self, t: Array, q: Array) -> Array:
-        return self._of.gaps(t, q) if isinstance(self._of, Unilateral) else jnp.zeros(len(self.contacts), q.dtype)
+        return (
+            self._of.gaps(t, q)
+            if isinstance(self._of, Unilateral)
+            else jnp.zeros(len(self.contacts), q.dtype)
+        )
 
     def _velocities(self, t: Array, q: Array, v: Array) -> Array:
         """(k, 1 + d); of dry friction the first is zero."""

@@ -139,7 +139,9 @@ class ContactStep:
         zero = jnp.zeros((), q.dtype)
         of_contacts = jnp.zeros(len(self.layout.contacts), q.dtype)
         p = jnp.zeros(self.room.stride, q.dtype)
-        return StepState(q, v, p, of_contacts, of_contacts, of_contacts, jnp.zeros_like(v), of_contacts, zero, zero)
+        return StepState(
+            q, v, p, of_contacts, of_contacts, of_contacts, jnp.zeros_like(v), of_contacts, zero, zero
+        )
 
     def __call__(
         self, t: Array, h: Array, last: StepState, coefficients: Coefficients, looks: Array
@@ -328,6 +330,8 @@ class ContactStep:
             return push, put(u, i, loop(count, speed, jnp.zeros((), dtype)))
 
         push, u = loop(m, row, (jnp.zeros(count, dtype), blank(stride, dtype)))
-        flags = ambiguous(ListedImpulses(contacts._replace(u=u, p=found.p), self.room, of, found, self.room.rows))
+        flags = ambiguous(
+            ListedImpulses(contacts._replace(u=u, p=found.p), self.room, of, found, self.room.rows)
+        )
         place = lambda k, y: put(y, entry(contacts.contact, k), entry(flags, k))
         return push, loop(contacts.count, place, jnp.zeros(n, dtype))

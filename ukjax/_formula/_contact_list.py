@@ -144,9 +144,7 @@ def _cut(
     length = jnp.sqrt(jnp.where(square > 0, square, 1))
     left = jnp.where(slides, bound / length, 1)
     direction = [jnp.where(slides, x / length, 0) for x in y]
-    tangent = [
-        jnp.where(on, entry(p, i) - left * x, 0) for (i, on), x in zip(rows.tangents, y, strict=True)
-    ]
+    tangent = [jnp.where(on, entry(p, i) - left * x, 0) for (i, on), x in zip(rows.tangents, y, strict=True)]
     return _Cut(normal, tangent, r_normal, r_tangent, left, direction, closed, slides)
 
 
@@ -246,9 +244,7 @@ class _Iteration(NamedTuple):
             if not rows.tangents:
                 return so_far
             bound = mu * pressed + c
-            force, slip = (
-                [jnp.where(on, entry(x, i), 0) for i, on in rows.tangents] for x in (p, u)
-            )
+            force, slip = ([jnp.where(on, entry(x, i), 0) for i, on in rows.tangents] for x in (p, u))
             length = lambda x: jnp.sqrt(sum((y * y for y in x), zero))
             power = sum((x * y for x, y in zip(force, slip, strict=True)), zero)
             off = jnp.maximum(length(force) - bound, jnp.abs(power + bound * length(slip)) / size)
@@ -283,7 +279,9 @@ class _Iteration(NamedTuple):
             pressing = [jnp.where(cut.slides, closed * mu, 0) * x for x in cut.direction]
             shares = [[closed, *(jnp.zeros_like(e) for _ in rows.tangents)]]
             for a, along in enumerate(cut.direction):
-                turning = [cut.left * (float(a == b) - along * other) for b, other in enumerate(cut.direction)]
+                turning = [
+                    cut.left * (float(a == b) - along * other) for b, other in enumerate(cut.direction)
+                ]
                 shares.append([pressing[a], *turning])
             sizes = [cut.r_normal, *(cut.r_tangent for _ in rows.tangents)]
             starts = [i * width for i in places]

@@ -18,6 +18,7 @@ from .._motion._energy_projection import projected
 from .._motion._model import Model
 from .._motion._projected_solver import Stop, shortest_step
 from . import _options
+from ._batch import Whole
 from ._event_separation import separated
 from ._events import departing
 from ._observe import Solved
@@ -40,11 +41,6 @@ def vector_field(t: Array, y: State, model: Model) -> State:
     """
     q, v = y
     return model.system.kinematics(t, q, v), model.acceleration(t, q, v)
-
-
-def _saved(t: Array, y: State, model: Model) -> State:
-    """A state between steps, which lies off the constraints by what interpolation errs."""
-    return model.project(t, y)
 
 
 @in_full_precision
@@ -72,7 +68,7 @@ def _diffeqsolve(
         if model.stabilizer.projection_method is not None:
             shortest = lax.stop_gradient(shortest_step(t0, t1))
             wrapped = projected(solver, None if number is None else Stop(shortest, of_diffrax(number)))
-        kept = dfx.SubSaveAt(t0=ts is None, ts=ts, steps=ts is None, fn=_saved)
+        kept = dfx.SubSaveAt(t0=ts is None, ts=ts, steps=ts is None)
         subs = (kept, dfx.SubSaveAt(t1=True))
         saveat = dfx.SaveAt(subs=subs, dense=dense)
         if backsolve:  # takes one list of times only
@@ -139,3 +135,23 @@ def _stats(model: Model, solver: dfx.AbstractSolver, steps: Any, accepted: Any) 
     if evaluations is not None:
         counts["num_evaluations"] = (jnp if is_traced(steps) else np).asarray(evaluations, np.int32)
     return counts
+
+
+def integrate_whole(
+    whole: Whole,
+    numbers: list[Any],
+    model: Model,
+    y0: State,
+    span: Span,
+    ts: Array,
+    solver: dfx.AbstractSolver,
+    *,
+    at_once: bool,
+) -> Solved:
+    """The steps of a run, by machine code.
+
+    **Arguments:** as `integrate`, and as a `Whole` takes them.
+    """
+    ends = (whole.at_once if at_once else whole)(numbers, y0, span, ts)
+    stats = _stats(model, solver, ends.steps, ends.accepted)
+    return Solved(ends.t, ends.q, ends.v, stats, result_of(ends.result), None, None, settled=at_once)

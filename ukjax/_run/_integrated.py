@@ -1,8 +1,11 @@
-"""The steps of a run as one program of scalars, Diffrax's loop and all."""
+"""The steps of a run, compiled once, and how they are differentiated.
+
+The plain runs are machine code of the package's own (`_batch`). All others are Diffrax's loop as one program of scalars.
+"""
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import diffrax as dfx
 import equinox as eqx
@@ -10,10 +13,14 @@ import jax
 from jaxtyping import Array
 
 from .._compiler._structured import scalarize
+from .._misc._by_platform import by_platform
 from .._misc._errors import Untranslatable
 from .._misc._keyed import Keyed
-from ._integrate import Span, State, integrate
+from .._misc._linear import Ways
+from ._batch import Whole
+from ._integrate import Span, State, integrate, integrate_whole
 from ._observe import Solved
+from ._reverse import changed
 
 R = TypeVar("R")
 
@@ -68,18 +75,73 @@ def by_one_program(
     return fn(default if adjoint is None else adjoint, *arrays)
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def integrated(static: Static, arrays: Any, y0: State, span: Span, ts: Array | None) -> Solved:
+class _Run(NamedTuple):
+    """A run of the arrays of a model and more, the state to start from, the span, and the times to save at.
+
+    - `static`, `whole`, `reverse`: as `integrated` takes them.
+    """
+
+    static: Static
+    whole: Whole | None
+    reverse: bool
+
+    def by_diffrax(self, arrays: Any, y0: State, span: Span, ts: Any) -> Solved:
+        """By Diffrax's loop."""
+
+        def run(adjoint: dfx.AbstractAdjoint, arrays: Any, y0: State, span: Span, ts: Any) -> Solved:
+            model, settings, solver, dense = joined(self.static, arrays)
+            return integrate(model, y0, span, ts, settings | {"adjoint": adjoint}, solver, dense)
+
+        adjoint = joined(self.static, arrays)[1]["adjoint"]
+        return by_one_program(run, None if self.reverse else adjoint, adjoint, arrays, y0, span, ts)
+
+    def native(self, arrays: Any, y0: State, span: Span, ts: Any) -> Solved:
+        """By machine code."""
+        model, settings, solver, _ = joined(self.static, arrays)
+        assert self.whole is not None
+        numbers = self.whole.numbers(model, settings["stepsize_controller"], at_once=False)
+        return integrate_whole(self.whole, numbers, model, y0, span, ts, solver, at_once=False)
+
+    def ways(self, tangents: Any) -> Ways:
+        """How its change is computed: by machine code where model and start change, and nothing else."""
+        (_, *options), _, *others = tangents
+        whole = None if jax.tree.leaves((options, others)) else self.whole
+        ways = Ways(self.by_diffrax, self.by_diffrax)
+        if whole is not None and whole.can_be_pushed:
+            ways = ways._replace(
+                push=functools.partial(self._along, whole.pushed), on_gpu=whole.pushes_on_gpu
+            )
+        if whole is not None and self.reverse and whole.can_be_pulled:
+            ways = ways._replace(pull=functools.partial(self._along, whole.pulled))
+        return ways
+
+    def _along(self, way: Any, arrays: Any, y0: State, span: Span, ts: Array, of: Any) -> Any:
+        model, settings, _, _ = joined(self.static, arrays)
+        return way(model, settings["stepsize_controller"], y0, span, ts, of)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def integrated(
+    static: Static, whole: Whole | None, reverse: bool, arrays: Any, y0: State, span: Span, ts: Array | None
+) -> Solved:
     """The steps of a run.
 
     **Arguments:** as `integrate`, and:
 
     - `static`, `arrays`: a model, settings, a solver, and whether the motion between saved times is kept.
+    - `whole`: the run as machine code, if it can be.
+    - `reverse`: whether reverse mode may be the program's own, as no adjoint is asked for.
     """
+    of = _Run(static, whole, reverse)
+    if whole is None:
+        return of.by_diffrax(arrays, y0, span, ts)
 
-    def run(adjoint: dfx.AbstractAdjoint, arrays: Any, y0: State, span: Span, ts: Array | None) -> Solved:
-        model, settings, solver, dense = joined(static, arrays)
-        return integrate(model, y0, span, ts, settings | {"adjoint": adjoint}, solver, dense)
+    @eqx.filter_custom_jvp
+    def run(*given: Any) -> Solved:
+        return by_platform(of.native, of.by_diffrax, *given, on_gpu=whole.runs_on_gpu)
 
-    _, settings, _, _ = joined(static, arrays)
-    return by_one_program(run, *settings["adjoint"], arrays, y0, span, ts)
+    @run.def_jvp
+    def _(primals: Any, tangents: Any) -> Any:
+        return changed(run, of.ways(tangents), primals, tangents)
+
+    return run(arrays, y0, span, ts)

@@ -16,7 +16,7 @@ from .._misc._precision import in_full_precision
 from .._misc._types import is_traced
 from .._misc._unchecked import unchecked
 from .._motion._model import Model
-from .._motion._states import States
+from .._motion._states import States, projected
 from .._motion._states import observed as at_states
 from .._system._constraint_names import Kind
 from .._system._rows import constraint_rows
@@ -37,6 +37,7 @@ class Solved(NamedTuple):
     - `result`: a code of `RESULTS`.
     - `interpolation`: the motion between saved times, if it was asked for.
     - `event_mask`: which events occurred, if there are any.
+    - `settled`: whether the states between steps are projected already.
     """
 
     t: Array
@@ -46,6 +47,7 @@ class Solved(NamedTuple):
     result: RESULTS
     interpolation: Any
     event_mask: Any
+    settled: bool = False
 
 
 def errors_at(t: Array, y: tuple[Array, Array], model: Model) -> tuple[Array, Array]:
@@ -82,7 +84,7 @@ def by_equations(model: Model, t: Array, q: Array, v: Array) -> dict[str, Array]
 @eqx.filter_jit
 @in_full_precision
 def _observe(model: Model, states: States) -> tuple[dict[str, Any], Names]:
-    """All a `Trajectory` holds of every saved state.
+    """All a `Trajectory` holds of every saved state, which is projected here if it lies between steps.
 
     And the rows' names and kinds, which are known once it is traced.
     """
@@ -91,6 +93,7 @@ def _observe(model: Model, states: States) -> tuple[dict[str, Any], Names]:
         return by_equations(model, *state) | {"energy": model.system.energy(*state)}
 
     def at(t: Any, q: Any, v: Any) -> dict[str, Any]:
+        q, v = model.project(t, (q, v))
         by_code = {} if model.code is None else lazily_differentiated(Model.observed)(model, t, q, v)
         # Apart, so that a program in which nobody asks for multipliers is without them.
         others = lambda *of: {name: x for name, x in solved(*of).items() if name not in by_code}
@@ -107,9 +110,10 @@ def _energy(system: AbstractSystem, states: States) -> Array | None:
     return jax.vmap(energy)(*states)
 
 
-def _observe_on_host(model: Model, states: States) -> tuple[dict[str, Any], Names]:
-    """As `_observe`, on the host."""
+def _observe_on_host(model: Model, states: States, settled: bool) -> tuple[dict[str, Any], Names]:
+    """As `_observe`, on the host, of states that are projected if they are `settled`."""
     assert model.code is not None
+    states = states if settled else projected(model, states)
     columns = at_states(model, states)
     rows = model.code.equations.arrays.rows
     columns["rank"] = columns["rank"].astype(np.int32)
@@ -143,7 +147,7 @@ def _at_reached(model: Model, solved: Solved, count: int | None) -> tuple[dict[s
     taken = lambda places: States(*(x[places] for x in (t, *y)))
     places = reached(t, count)
     if model.code is not None:
-        return _observe_on_host(model, taken(places))
+        return _observe_on_host(model, taken(places), solved.settled)
     observed, names = _observe(model, taken(_padded(places)))
     return _first(observed, places.size), names
 

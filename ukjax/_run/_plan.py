@@ -1,5 +1,6 @@
 """All of a run that its state and times do not change: checked, translated and compiled once, and then remembered."""
 
+import functools
 from typing import Any, Literal, NamedTuple, final, get_args
 
 import diffrax as dfx
@@ -16,8 +17,9 @@ from .._motion._states import loses_rows
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem, names_of
 from . import _options
+from ._batch import Whole, whole_run
 from ._events import as_diffrax, event_names
-from ._integrate import Span, State
+from ._integrate import Span, State, integrate_whole
 from ._integrated import Static, integrated, joined, parted
 from ._interned import interned
 from ._knots import at_knots
@@ -98,7 +100,7 @@ class RunPlan:
         stop = code(RESULTS.constraints_broken) if self.judged and o.on_violation == "stop" else None
         settings = {
             "stepsize_controller": controller,
-            "adjoint": (o.adjoint, adjoint),
+            "adjoint": adjoint,
             "event": event,
             "max_steps": max_steps,
             "progress_meter": _options.progress_meter(o.progress),
@@ -123,9 +125,12 @@ class RunPlan:
         self.traced = is_traced(system, tuple(options), self.model)
         self.model = self.model if self.traced else self.model.ready()
         self._static, self.arrays = parted((self.model, settings, o.solver, o.dense))
+        self._whole, self._reverse = None, o.adjoint is None
         if not self.traced:
             with jax.ensure_compile_time_eval():
                 self.arrays = jax.device_put(self.arrays)
+        if not (event or o.dense or o.every_step or o.progress):
+            self._whole = whole_run(self.model, o.solver, controller, (q, v), o.with_dt0, max_steps, stop)
 
     def start(self, t: Array, q: Array, v: Array, tolerance: float | None) -> tuple[State, Array]:
         """The state to start from, checked, and projected if the stabilizer projects, and by how much it was moved; the
@@ -149,12 +154,24 @@ class RunPlan:
         self._begun, self._started = (given, y0, moved) if silent else None, True
         return y0, moved
 
+    @functools.cached_property
+    def _known(self) -> Any:
+        """The numbers for a run at once, the model and the solver, of a plan whose arrays have values."""
+        model, settings, solver, _ = joined(self._static, self.arrays)
+        assert self._whole is not None
+        return self._whole.numbers(model, settings["stepsize_controller"], at_once=True), model, solver
+
     def run(self, y0: State, span: Span, ts: Array | None) -> Solved:
         """The steps of a run now, of which all has values.
 
         **Arguments:** as `integrate`.
         """
-        return integrated(self._static, self.arrays, y0, span, padded(ts, span[1]))
+        if self._whole is None:
+            given = self._static, self._whole, self._reverse, self.arrays
+            return integrated(*given, y0, span, padded(ts, span[1]))
+        assert ts is not None
+        numbers, model, solver = self._known
+        return integrate_whole(self._whole, numbers, model, y0, span, ts, solver, at_once=True)
 
     def traced_run(self, state: State, span: Span, ts: Array | None, told: dict[str, Any]) -> Trajectory:
         """A run where JAX traces some of it: start, steps and what is told of them, as one compiled function.
@@ -165,12 +182,15 @@ class RunPlan:
         - `span`, `ts`: as of `run`.
         - `told`: fields of the trajectory.
         """
-        return _traced_run(self._static, self.arrays, state, span, ts, self.judged, told)
+        given = self._static, self._whole, self._reverse, self.arrays
+        return _traced_run(*given, state, span, ts, self.judged, told)
 
 
 @eqx.filter_jit
 def _traced_run(
     static: Static,
+    whole: Whole | None,
+    reverse: bool,
     arrays: Any,
     state: State,
     span: Span,
@@ -182,7 +202,7 @@ def _traced_run(
     model = model.ready()
     static, arrays = parted((model, *others))
     y0 = model.start(span[0], state)
-    solved = integrated(static, arrays, y0, span, ts)
+    solved = integrated(static, whole, reverse, arrays, y0, span, ts)
     count = None if ts is None else len(ts)
     return assembled(model, solved, others[-1], count, judged, start_moved=start_moved(state, y0), **told)
 

@@ -1,6 +1,7 @@
 """One step of the motion without a run around it, for loops of one's own: control, learning, games."""
 
-from typing import Any
+import functools
+from typing import Any, final
 
 import diffrax as dfx
 import equinox as eqx
@@ -13,6 +14,7 @@ from .._contact._rows import contact_model, layout_of, require_newton
 from .._contact._stepping import one_step
 from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import positive_time, require_instance, require_solver
+from .._misc._by_platform import by_platform
 from .._misc._types import Coordinates, Numbers, Time, Velocities, by_precision
 from .._motion._energy_projection import projected
 from .._motion._model import Model, coded
@@ -23,6 +25,7 @@ from .._system._rows import position_rows
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
+from ._batch import whole_run
 from ._integrate import vector_field
 from ._integrated import by_one_program, joined, parted
 from ._interned import interned
@@ -107,11 +110,54 @@ def _with_contacts(
     return eqx.filter_jit(one_step)(model, layout, coefficients, t, tuple(y), dt)
 
 
+@final
+class _OneStep(dfx.AbstractStepSizeController):
+    """Has the first step be the whole run."""
+
+    def wrap(self, direction: Any) -> "_OneStep":
+        return self
+
+    def init(
+        self, terms: Any, t0: Any, t1: Any, y0: Any, dt0: Any, args: Any, func: Any, error_order: Any
+    ) -> Any:
+        return t0 + dt0, ()
+
+    def adapt_step_size(
+        self, t0: Any, t1: Any, y0: Any, y1_candidate: Any, args: Any, y_error: Any, error_order: Any,
+        controller_state: Any,
+    ) -> Any:  # fmt: skip
+        return True, t1, t1, False, (), dfx.RESULTS.successful
+
+
+_ONE_STEP = _OneStep()
+
+
 @eqx.filter_jit
 def _stepped(model: Model, solver: dfx.AbstractSolver, *state: Array) -> tuple[Array, Array]:
+    whole = whole_run(model, solver, _ONE_STEP, (state[1], state[2]), True, 1)
     static, arrays = parted((model, solver))
     fn = lambda adjoint, arrays, *state: _by_diffrax(adjoint, *joined(static, arrays), *state)
-    return by_one_program(fn, None, dfx.DirectAdjoint(), arrays, *state)
+    by_program = functools.partial(by_one_program, fn, None, dfx.DirectAdjoint())
+    if whole is None:
+        return by_program(arrays, *state)
+
+    def native(arrays: Any, t: Array, q: Array, v: Array, dt: Array) -> tuple[Array, Array]:
+        model, _ = joined(static, arrays)
+        numbers, none = whole.numbers(model, _ONE_STEP, at_once=False), jnp.zeros(0, q.dtype)
+        ends = whole(numbers, (q, v), (t, t + dt, dt), none)
+        ended = ends.result == 0
+        return jnp.where(ended, ends.q[-1], jnp.nan), jnp.where(ended, ends.v[-1], jnp.nan)
+
+    @eqx.filter_custom_jvp
+    def run(*given: Any) -> tuple[Array, Array]:
+        return by_platform(native, by_program, *given, on_gpu=whole.runs_on_gpu)
+
+    @run.def_jvp
+    def _(primals: Any, tangents: Any) -> Any:
+        # The value is the function's own: see `tests/test_rules.py` for what `vmap` makes of another one.
+        return run(*primals), eqx.filter_jvp(by_program, primals, tangents)[1]
+
+    return run(arrays, *state)
 
 
 def _by_diffrax(

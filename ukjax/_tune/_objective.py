@@ -1,6 +1,7 @@
 """The function tuning minimizes: from logarithms of gains, through simulated runs, to the logarithm of the loss.
 
-Gains as logarithms stay positive, and a loss as its logarithm has a gradient of order one whatever its unit.
+Gains as logarithms stay positive, and a loss as its logarithm has a gradient of order one whatever its unit. The
+gradient comes in forward mode, all entries in one run, where there are few, else in reverse mode.
 """
 
 import math
@@ -21,7 +22,7 @@ from .._misc._errors import InputError
 from .._motion._model import Model, coded
 from .._run import _options
 from .._run._contact_told import BY_STEPS
-from .._run._errors_along import errors_along
+from .._run._errors_along import errors_along, machine_code_of
 from .._run._results import RESULTS
 from .._run._simulate import simulate
 from .._system._problem import Problem
@@ -121,23 +122,25 @@ class Objective(eqx.Module):
         return [made] if isinstance(made, Problem) else made, stabilizer
 
     def _of_run(
-        self, system: AbstractSystem, q0: Array, v0: Array, stabilizer: AbstractStabilizer,
+        self, system: AbstractSystem, q0: Array, v0: Array, stabilizer: AbstractStabilizer, forward: bool,
         problem: Problem | None = None,
     ) -> tuple[Array, Array]:  # fmt: skip
         """The loss of one run, and its evaluations of the acceleration (steps, where they are not known)."""
         s = self.settings
+        adjoint = _options.adjoint(dfx.ForwardMode() if forward else None, (q0, v0), s.max_steps)
         if isinstance(self.loss, ViolationLoss):
             t, errors, stats, reached = errors_along(
-                *self._run_of(system, q0, v0, stabilizer), s.ts, self._run_settings(q0, v0), s.solver
-            )
+                *self._run_of(system, q0, v0, stabilizer), s.ts, self._run_settings(adjoint), s.solver,
+                reverse=not forward,
+            )  # fmt: skip
             loss = self.loss(Violation(t, *errors))
         else:
-            # Equal steps between contacts are the scheme's own.
-            controller = None if s.in_steps else s.controller
+            # Equal steps between contacts are the scheme's own, and differentiable in both modes.
+            controller, adjoint = (None, None) if s.in_steps else (s.controller, adjoint)
             run = simulate(
                 system, q0, v0, t0=s.t0, t1=s.t1, dt0=s.dt0, ts="steps" if s.ts is None else s.ts,
                 formula=s.formula, stabilizer=stabilizer, solver=s.solver, stepsize_controller=controller,
-                contact=s.contact, max_steps=s.max_steps,
+                adjoint=adjoint if forward else None, contact=s.contact, max_steps=s.max_steps,
             )  # fmt: skip
             told = run.with_problem(system if problem is None else problem)
             loss, stats = _scalar(called("the loss", self.loss, told)), run.stats
@@ -146,9 +149,8 @@ class Objective(eqx.Module):
         count = stats["num_steps"] if count is None else count
         return jnp.where(reached & jnp.isfinite(loss), loss, jnp.inf), count
 
-    def _run_settings(self, q0: Array, v0: Array) -> dict[str, Any]:
+    def _run_settings(self, adjoint: dfx.AbstractAdjoint) -> dict[str, Any]:
         s = self.settings
-        adjoint = None, _options.adjoint(None, (q0, v0), s.max_steps)
         return {"stepsize_controller": s.controller, "adjoint": adjoint, "max_steps": s.max_steps}
 
     def _run_of(
@@ -161,21 +163,37 @@ class Objective(eqx.Module):
         model, _ = coded(model, s.solver, s.t0, q0, v0, automatic=s.formula is None, fixed=fixed)
         return model, (q0, v0), (s.t0, s.t1, s.dt0)
 
-    def __call__(self, x: Float[Array, " d"]) -> tuple[Float[Array, ""], Int[Array, ""]]:
-        """log(loss), and the evaluations of all its runs.
+    def goes_back_by_machine_code(self, x: Float[Array, " d"]) -> bool:
+        """Whether reverse mode is machine code, and so cheaper than forward mode for any number of gains.
 
         **Arguments:**
 
         - `x`: the logarithms of the gains.
         """
+        if self.settings.in_steps or (self.settings.ts is None and not isinstance(self.loss, ViolationLoss)):
+            return False
+        problems, stabilizer = self._built(self.space.gains(x))
+        p, settings = problems[0], self._run_settings(dfx.ForwardMode())
+        run = self._run_of(p.system, p.q0, p.v0, stabilizer)
+        whole = machine_code_of(*run, settings, self.settings.solver)
+        return whole is not None and whole.can_be_pulled
+
+    def __call__(self, x: Float[Array, " d"], forward: bool) -> tuple[Float[Array, ""], Int[Array, ""]]:
+        """log(loss), and the evaluations of all its runs.
+
+        **Arguments:**
+
+        - `x`: the logarithms of the gains.
+        - `forward`: whether forward mode is to differentiate it.
+        """
         gains = self.space.gains(x)
         problems, stabilizer = self._built(gains)
         if len(problems) == 1:
             p = problems[0]
-            loss, evaluations = self._of_run(p.system, p.q0, p.v0, stabilizer, p)
+            loss, evaluations = self._of_run(p.system, p.q0, p.v0, stabilizer, forward, p)
         else:
-            one = eqx.filter_vmap(self._of_run, in_axes=(eqx.if_array(0), 0, 0, None))
-            losses, counts = one(*stacked(problems), stabilizer)
+            one = eqx.filter_vmap(self._of_run, in_axes=(eqx.if_array(0), 0, 0, None, None))
+            losses, counts = one(*stacked(problems), stabilizer, forward)
             loss, evaluations = (
                 jnp.mean(losses) if self.aggregate == "mean" else jnp.max(losses),
                 jnp.sum(counts),
@@ -196,19 +214,28 @@ def losses(objective: Objective, x: Float[Array, "b d"]) -> Float[Array, " b"]:
     - `objective`: the function.
     - `x`: one point a row.
     """
-    return jax.vmap(lambda point: objective(point)[0])(x)
+    return jax.vmap(lambda point: objective(point, True)[0])(x)
 
 
 @eqx.filter_jit
-def loss_and_gradient(objective: Objective, x: Float[Array, " d"]) -> tuple[Array, Array, Array]:
+def loss_and_gradient(
+    objective: Objective, x: Float[Array, " d"], forward: bool
+) -> tuple[Array, Array, Array]:
     """log(loss), its gradient, and the evaluations of the runs.
 
     **Arguments:**
 
     - `objective`: the function.
     - `x`: the logarithms of the gains.
+    - `forward`: forward mode, best for few gains, or reverse, best where that is machine code.
     """
-    (value, evaluations), gradient = jax.value_and_grad(objective, has_aux=True)(x)
+    if forward and not objective.goes_back_by_machine_code(x):
+        along = lambda e: jax.jvp(lambda x: objective(x, True), (x,), (e,), has_aux=True)
+        value, gradient, evaluations = jax.vmap(along, out_axes=(None, 0, None))(
+            jnp.eye(x.size, dtype=x.dtype)
+        )
+        return value, gradient, evaluations
+    (value, evaluations), gradient = jax.value_and_grad(lambda x: objective(x, False), has_aux=True)(x)
     return value, gradient, evaluations
 
 

@@ -38,6 +38,7 @@ _FLAT, _ROUGH = (
     1e-2,
     1e-1,
 )  # slopes of log(loss): below the first it is a minimum, above the second it may be rough
+_FORWARD_UP_TO = 32  # gains, for which forward mode computes all derivatives in one run
 
 
 class Point(NamedTuple):
@@ -84,7 +85,7 @@ def evaluate(objective: Objective, x: np.ndarray) -> Point:
     - `objective`: the function.
     - `x`: the logarithms of the gains.
     """
-    value, gradient, evaluations = loss_and_gradient(objective, jnp.asarray(x))
+    value, gradient, evaluations = loss_and_gradient(objective, jnp.asarray(x), len(x) <= _FORWARD_UP_TO)
     return Point(np.asarray(x), float(value), np.asarray(gradient), int(evaluations))
 
 
