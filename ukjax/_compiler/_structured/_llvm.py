@@ -578,9 +578,9 @@ class Function:
         else:
             self.count_up(str(size), lambda k: self.write(target, k, self.read(source, k, t), t, mask))
 
-    def fill(self, place: _Place, value: str, t: str, size: int) -> None:
-        """Fills an array of each member: of one member, by vectors."""
-        wide = 1 if self.width > 1 or t == "bool" else 64 // np.dtype(t).itemsize
+    def fill(self, place: Place, value: str, t: str, size: int) -> None:
+        """Fills an array of each member: where entries are side by side, by vectors."""
+        wide = 1 if place.stride != "1" or t == "bool" else 64 // np.dtype(t).itemsize
         if wide > 1 and size >= 4 * wide:
             kind, whole = stored_type(t), size - size % wide
             kinds = f"<{wide} x {kind}>"
