@@ -71,7 +71,7 @@ class _Evaluator:
     def _compute(self, node: Node) -> Array:
         op, t, args = node.op, node.type, node.args
         if op in ("tape", "zeros_like") or node.size == GROWING:
-            raise Untranslatable("reverse mode through a loop needs machine code, which runs on a CPU")
+            raise Untranslatable("reverse mode through a loop needs machine code, of a CPU or of a kernel")
         if op == "table":
             return jnp.asarray(np.asarray(node.data[0], t))[:, None]
         if op == "blank":
@@ -114,7 +114,7 @@ class _Evaluator:
         body, live = node.data, self.needed.carried(node)
         params, mine = [body.region.params[k] for k in live], self.needed.of(body.region)
         if any(p.size == GROWING for p in params):
-            raise Untranslatable("reverse mode through a loop needs machine code, which runs on a CPU")
+            raise Untranslatable("reverse mode through a loop needs machine code, of a CPU or of a kernel")
         asked, around, outer = self.needed.asked(node), dict(self.values), self.mask
 
         def active(state: Sequence[Array]) -> Array:

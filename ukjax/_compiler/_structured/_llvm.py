@@ -565,11 +565,37 @@ class Function:
         """Copies an array of each member."""
         if source == target:
             return
-        if size <= 8:
+        packed = str(self.width), 1
+        if size > 8 and not mask and (source.stride, source.lane) == packed == (target.stride, target.lane):
+            self.declared["llvm.memcpy"] = "void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
+            given = (
+                f"ptr {target.pointer}, ptr {source.pointer}, i64 {size * self.width * np.dtype(t).itemsize}"
+            )
+            self.do(f"call void @llvm.memcpy.p0.p0.i64({given}, i1 false)")
+        elif size <= 8:
             for k in range(size):
                 self.write(target, str(k), self.read(source, str(k), t), t, mask)
         else:
             self.count_up(str(size), lambda k: self.write(target, k, self.read(source, k, t), t, mask))
+
+    def fill(self, place: Place, value: str, t: str, size: int) -> None:
+        """Fills an array of each member: where entries are side by side, by vectors."""
+        wide = 1 if place.stride != "1" or t == "bool" else 64 // np.dtype(t).itemsize
+        if wide > 1 and size >= 4 * wide:
+            kind, whole = stored_type(t), size - size % wide
+            kinds = f"<{wide} x {kind}>"
+            first = self(f"insertelement {kinds} poison, {kind} {value}, i32 0")
+            many = self(f"shufflevector {kinds} {first}, {kinds} poison, <{wide} x i32> zeroinitializer")
+
+            def write(k: str) -> None:
+                pointer = self(f"getelementptr {kinds}, ptr {place.pointer}, i64 {k}")
+                self.do(f"store {kinds} {many}, ptr {pointer}, align {np.dtype(t).itemsize}")
+
+            self.count_up(str(whole // wide), write)
+            for k in range(whole, size):
+                self.write(place, str(k), value, t)
+        else:
+            self.count_up(str(size), lambda k: self.write(place, k, value, t))
 
     # --- nodes
 
@@ -642,8 +668,7 @@ class Function:
             self.machine.clear(self, place, self.places[node.args[0]], node.type)
         elif node.op == "fill":
             place = self.places[node] = self.allocate(node.type, node.data)
-            value = self.value(node.args[0], node.type)
-            self.count_up(str(node.data), lambda k: self.write(place, k, value, node.type))
+            self.fill(place, self.value(node.args[0], node.type), node.type, node.data)
         elif node.op == "pack":
             place = self.places[node] = self.allocate(node.type, node.size)
             for k, x in enumerate(node.args):
