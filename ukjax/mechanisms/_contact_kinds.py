@@ -37,14 +37,12 @@ class _Bodies(NamedTuple):
 
     - `placements`: where they are.
     - `twists`, `rates`: how they move, and the rates of that (bodies, s).
-    - `others`: their twists by other velocities (others, bodies, s).
     - `columns`: how velocities move them, from the first of theirs on (bodies, s, w).
     """
 
     placements: AnyPlacement
     twists: Array
     rates: Array
-    others: Array
     columns: Array
 
 
@@ -89,14 +87,11 @@ class ShapeKind(eqx.Module):
         return jnp.stack([flat_twist(moved[name]) for name in self.bodies])
 
     def moving(self, motion: Motion) -> _Bodies:
-        at, v, q_rate, a, others = motion
+        at, v, q_rate, a = motion
 
         def bodies() -> _Bodies:
             twists, rates = jax.jvp(self._twists, (at.q, v), (q_rate, a))
-            of_others = jax.vmap(lambda w: self._twists(at.q, w))(jnp.stack(others))
-            return _Bodies(
-                self._placements(at), twists, rates, of_others, self.places.columns(self.bodies, at.q)
-            )
+            return _Bodies(self._placements(at), twists, rates, self.places.columns(self.bodies, at.q))
 
         return at.once(("motion", self.bodies), bodies)
 
@@ -167,12 +162,8 @@ class ShapeKind(eqx.Module):
             J = loop(width, column, J)
         return J
 
-    def velocities(self, rows: _Row) -> Array:
-        moved = [
-            sum(rows.by_twist[:, k] @ item(twists, body) for k, body in enumerate(rows.bodies))
-            for twists in rows.of.others
-        ]
-        return jnp.stack(moved)  # pyright: ignore[reportArgumentType, reportCallIssue]
+    def drift(self, rows: _Row) -> Array:
+        return jnp.zeros(1 + self.tangents, rows.by_twist.dtype)
 
 
 def _velocity_of(point: Array, placement: AnyPlacement, twist: Twist) -> Array:
