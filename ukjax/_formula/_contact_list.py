@@ -378,8 +378,8 @@ def delassus(contacts: ContactList, room: Room, respond: Respond) -> DelassusRow
     def of_row(i: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
         R, G = state
         G = filled(G, i * width, 0, m)
-        own = loop(v, lambda k, x: put(x, k, entry(J, k * stride + i)), blank(v, dtype))
-        moved = respond(own)
+        # One by one, not as an array in memory, of which it would not be known what is zero beside it.
+        moved = respond(jnp.stack([entry(J, k * stride + i) for k in range(v)]))
         R = loop(v, lambda k, R: put(R, i * v + k, entry(moved, k)), R)
         G = loop(v, lambda k, G: add_scaled(G, i * width, entry(R, i * v + k), J, k * stride, m), G)
         return R, G
