@@ -1,8 +1,8 @@
 """Contacts of one kind, as a step over a list of contacts takes them.
 
-A kind says of each of its contacts the gap and how fast its rate changes, from which it is known which take part, and of
-these their rows. Contacts of shapes are kinds whose programs run over lists of pairs (`mechanisms._contact_kinds`); what a
-user's function says of several contacts at once is one kind, whose rows are computed together.
+A kind says of each of its contacts the gap and how fast its rate changes, from which follows which take part, and of
+these their rows. Contacts of shapes are kinds whose programs run over lists of pairs (`mechanisms._contact_kinds`).
+What a user's function says of several contacts at once is one kind, whose rows are computed together.
 """
 
 from collections.abc import Callable
@@ -92,7 +92,7 @@ class ContactKind(Protocol):
         ...
 
     def drift(self, rows: Any) -> Float[Array, " 1+d"]:
-        """Contact velocities without any velocities: of gaps that time changes. Without a normal row the first is zero."""
+        """Contact velocities at rest: of gaps that time changes. Without a normal row the first is zero."""
         ...
 
 
@@ -117,7 +117,11 @@ class FunctionKind:
         self.has_gap = isinstance(constraint, Unilateral)
 
     def _gaps(self, t: Array, q: Array) -> Array:
-        return self._of.gaps(t, q) if isinstance(self._of, Unilateral) else jnp.zeros(len(self.contacts), q.dtype)
+        return (
+            self._of.gaps(t, q)
+            if isinstance(self._of, Unilateral)
+            else jnp.zeros(len(self.contacts), q.dtype)
+        )
 
     def _velocities(self, t: Array, q: Array, v: Array) -> Array:
         """(k, 1 + d); of dry friction the first is zero."""

@@ -139,7 +139,9 @@ class ContactStep:
         zero = jnp.zeros((), q.dtype)
         of_contacts = jnp.zeros(len(self.layout.contacts), q.dtype)
         p = jnp.zeros(self.room.stride, q.dtype)
-        return StepState(q, v, p, of_contacts, of_contacts, of_contacts, jnp.zeros_like(v), of_contacts, zero, zero)
+        return StepState(
+            q, v, p, of_contacts, of_contacts, of_contacts, jnp.zeros_like(v), of_contacts, zero, zero
+        )
 
     def __call__(
         self, t: Array, h: Array, last: StepState, coefficients: Coefficients, looks: Array
@@ -233,7 +235,9 @@ class ContactStep:
                 more = [x + y * entry(v_free, j) for x, y in zip(free, own, strict=True)]
                 return before + own[0] * entry(v_before, j), *more
 
-            before, *free = loop(v, moved, (drift[0], *(drift[1 - normals + a] for a in range(normals + kind.tangents))))
+            before, *free = loop(
+                v, moved, (drift[0], *(drift[1 - normals + a] for a in range(normals + kind.tangents)))
+            )
             fast = before < -h * jnp.abs(entry(rates, k))
             u, p, place = contacts.u, contacts.p, entry(jnp.asarray(self.starts), k)
             guess = lambda a: jnp.where(first, entry(x.state.p, place + a), entry(x.push, place + a))
@@ -339,6 +343,8 @@ class ContactStep:
             return push, put(u, i, loop(count, speed, jnp.zeros((), dtype)))
 
         push, u = loop(m, row, (jnp.zeros(count, dtype), blank(stride, dtype)))
-        flags = ambiguous(ListedImpulses(contacts._replace(u=u, p=found.p), self.room, of, found, self.room.rows))
+        flags = ambiguous(
+            ListedImpulses(contacts._replace(u=u, p=found.p), self.room, of, found, self.room.rows)
+        )
         place = lambda k, y: put(y, entry(contacts.contact, k), entry(flags, k))
         return push, loop(contacts.count, place, jnp.zeros(n, dtype))

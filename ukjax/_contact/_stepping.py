@@ -30,11 +30,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from .._compiler._structured import scalarize
+from .._formula._contact_newton import ContactSolution
 from .._misc._errors import InputError
 from .._misc._types import by_precision
 from .._motion._model import Model
-from .._compiler._structured import scalarize
-from .._formula._contact_newton import ContactSolution
 from ._history import ContactHistory
 from ._impulses import ImpulseRows, struck
 from ._kinds import kinds_of
@@ -178,7 +178,9 @@ def one_step(
         step = contact_step(model, layout, t, *y)
         return ended(*step(t, h, step.before(*y), coefficients, jnp.asarray(False))[:2])
 
-    def by_arrays(model: Model, coefficients: Coefficients, t: Array, y: Any, h: Array) -> tuple[Array, Array]:
+    def by_arrays(
+        model: Model, coefficients: Coefficients, t: Array, y: Any, h: Array
+    ) -> tuple[Array, Array]:
         end = _advanced(model, layout, coefficients, h, _before(layout, *y), t)
         return ended(end.q, end.v)
 
@@ -275,7 +277,14 @@ def march(
         model: Model, coefficients: Coefficients, y0: Any, t0: Array, h: Array, count: Array, ts: Array
     ) -> March:
         return _marched_by_arrays(
-            model, layout, coefficients, y0, (t0, h, count if room is not None else steps), ts, room, most_impacts
+            model,
+            layout,
+            coefficients,
+            y0,
+            (t0, h, count if room is not None else steps),
+            ts,
+            room,
+            most_impacts,
         )
 
     return _differentiated((model.ready(), coefficients, y0, t0, h, count, ts), by_list, finish, by_arrays)

@@ -1,7 +1,7 @@
 """The problem of contacts at one instant, of a list of contacts in memory: as many rows as are active when it runs.
 
 With rows J of the contacts, the inverse inertia W they feel and contact velocities u' without impulses, find impulses p
-and velocities u = J W J^T p + u' that obey Signorini's and Coulomb's laws, by Newton's method as `_contact_newton` has it:
+and velocities u = J W J^T p + u' that obey Signorini's and Coulomb's laws, by Newton's method as in `_contact_newton`:
 on G + e 1, where e pulls towards an earlier p. Loops run over the list, so the size of the code depends neither on how
 many contacts there are nor on how many are active.
 """
@@ -15,7 +15,6 @@ from jaxtyping import Array
 
 from ._contact_newton import FIRST, GROW, LEAST, MOST, NEARER, ROUNDING, SHRINK, STEPS, TRIES
 from ._loops import add_scaled, add_scaled_within, blank, copied, entry, filled, loop, put
-
 
 Respond = Callable[[Array], Array]
 """What an impulse changes velocities by: W times a vector (v,)."""
@@ -67,7 +66,7 @@ class Room(NamedTuple):
 
 
 class ImpulseSolution(NamedTuple):
-    """What `solve` finds: impulses by row, what they change velocities by, modes by contact of the list, residual, steps."""
+    """Impulses by row, what they change velocities by, modes by contact of the list, residual, and Newton steps."""
 
     p: Array
     change: Array
@@ -144,9 +143,7 @@ def _cut(
     length = jnp.sqrt(jnp.where(square > 0, square, 1))
     left = jnp.where(slides, bound / length, 1)
     direction = [jnp.where(slides, x / length, 0) for x in y]
-    tangent = [
-        jnp.where(on, entry(p, i) - left * x, 0) for (i, on), x in zip(rows.tangents, y, strict=True)
-    ]
+    tangent = [jnp.where(on, entry(p, i) - left * x, 0) for (i, on), x in zip(rows.tangents, y, strict=True)]
     return _Cut(normal, tangent, r_normal, r_tangent, left, direction, closed, slides)
 
 
@@ -246,9 +243,7 @@ class _Iteration(NamedTuple):
             if not rows.tangents:
                 return so_far
             bound = mu * pressed + c
-            force, slip = (
-                [jnp.where(on, entry(x, i), 0) for i, on in rows.tangents] for x in (p, u)
-            )
+            force, slip = ([jnp.where(on, entry(x, i), 0) for i, on in rows.tangents] for x in (p, u))
             length = lambda x: jnp.sqrt(sum((y * y for y in x), zero))
             power = sum((x * y for x, y in zip(force, slip, strict=True)), zero)
             off = jnp.maximum(length(force) - bound, jnp.abs(power + bound * length(slip)) / size)
@@ -283,7 +278,9 @@ class _Iteration(NamedTuple):
             pressing = [jnp.where(cut.slides, closed * mu, 0) * x for x in cut.direction]
             shares = [[closed, *(jnp.zeros_like(e) for _ in rows.tangents)]]
             for a, along in enumerate(cut.direction):
-                turning = [cut.left * (float(a == b) - along * other) for b, other in enumerate(cut.direction)]
+                turning = [
+                    cut.left * (float(a == b) - along * other) for b, other in enumerate(cut.direction)
+                ]
                 shares.append([pressing[a], *turning])
             sizes = [cut.r_normal, *(cut.r_tangent for _ in rows.tangents)]
             starts = [i * width for i in places]

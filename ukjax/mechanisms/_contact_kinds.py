@@ -17,7 +17,6 @@ from .._contact._kinds import ContactMotion, Instant, Motion
 from .._formula._loops import entry, item, loop, put
 from .._misc._types import as_jax, module_for
 from ._alike import _form
-from ._contact_pairs import Meeting
 from ._contact_shapes import Capsule, Cuboid, HalfSpace, Sphere
 from ._contacts import Contact
 from ._placement import AnyPlacement, Twist, rate_of
@@ -145,25 +144,31 @@ class ShapeKind(eqx.Module):
 
     def write(self, rows: _Row, J: Array, row: Array, stride: int) -> Array:
         starts = jnp.asarray(np.array(self.places.velocity_starts(self.bodies)))
-        width = rows.of.columns.shape[2]
         for k, body in enumerate(rows.bodies):
-            start, s = entry(starts, body), rows.of.columns.shape[1]
-            flat = rows.of.columns.reshape(-1)
-            by_twist = rows.by_twist[:, k]
-
-            def column(j: Array, J: Array) -> Array:
-                moves = [entry(flat, (body * s + c) * width + j) for c in range(s)]
-                to = (start + j) * stride + row
-                for a in range(by_twist.shape[0]):
-                    more = sum((by_twist[a, c] * moves[c] for c in range(1, s)), by_twist[a, 0] * moves[0])
-                    J = put(J, to + a, entry(J, to + a) + more)
-                return J
-
-            J = loop(width, column, J)
+            J = _with_body(
+                J, rows.by_twist[:, k], rows.of.columns, body, entry(starts, body) * stride + row, stride
+            )
         return J
 
     def drift(self, rows: _Row) -> Array:
         return jnp.zeros(1 + self.tangents, rows.by_twist.dtype)
+
+
+def _with_body(
+    J: Array, by_twist: Float[Array, "1+d s"], columns: Array, body: Array, to: Array, stride: int
+) -> Array:
+    """J with what the velocities of a body add to the rows of a contact, of the first velocity from a place on."""
+    (_, s, width), flat = columns.shape, columns.reshape(-1)
+
+    def column(j: Array, J: Array) -> Array:
+        moves = [entry(flat, (body * s + c) * width + j) for c in range(s)]
+        for a in range(by_twist.shape[0]):
+            at = to + j * stride + a
+            more = sum((by_twist[a, c] * moves[c] for c in range(1, s)), by_twist[a, 0] * moves[0])
+            J = put(J, at, entry(J, at) + more)
+        return J
+
+    return loop(width, column, J)
 
 
 def _velocity_of(point: Array, placement: AnyPlacement, twist: Twist) -> Array:

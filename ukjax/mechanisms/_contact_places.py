@@ -110,7 +110,9 @@ class TreePlaces(AbstractPlaces):
         chains = chains_of(mechanism, self.order.layout)
         posture, found = found_at(chains, q, numbers)
         of = columns(chains, posture, found[1], numbers)
-        parts = (of.omega, of.velocity) if mechanism.dimension == 3 else (of.omega[..., 2:], of.velocity[..., :2])
+        parts = (
+            (of.omega, of.velocity) if mechanism.dimension == 3 else (of.omega[..., 2:], of.velocity[..., :2])
+        )
         stacked = jnp.swapaxes(jnp.concatenate(parts, axis=2), 1, 2)
         by_name = {mechanism.bodies[i].name: x for i, x in zip(numbers, stacked, strict=True)}
         still = jnp.zeros(stacked.shape[1:], q.dtype)
