@@ -269,7 +269,7 @@ def test_derivatives_through_impacts_are_those_of_events(e):
     """z = v t' - g t'^2 / 2 of t' = 1 - sqrt(2 h0 / g) after a bounce: 1.3865; without one, 0."""
     fall = lambda h0: uk.simulate(ball(e), h0[None], jnp.zeros(1), t1=1.0, ts=[1.0]).q[0, 0]
     left = lambda h0: 1 - jnp.sqrt(2 * h0 / G)
-    exact = lambda h0: e * jnp.sqrt(2 * G * h0) * left(h0) - G * left(h0) ** 2 / 2 * (e > 0)
+    exact = lambda h0: e * jnp.sqrt(2 * G * h0) * left(h0) - G * left(h0) ** 2 / 2 * float(e > 0)
     np.testing.assert_allclose(jax.grad(fall)(1.0), jax.grad(exact)(1.0) if e else 0.0, atol=1e-7)
 
 

@@ -1,8 +1,8 @@
 """Contacts of one kind, as a step over a list of contacts takes them.
 
-A kind says of each of its contacts the gap and how fast its rate changes, from which it is known which take part, and of
-these their rows. Contacts of shapes are kinds whose programs run over lists of pairs (`mechanisms._contact_kinds`); what a
-user's function says of several contacts at once is one kind, whose rows are computed together.
+A kind says of each of its contacts the gap and how fast its rate changes, from which follows which take part, and of
+these their rows. Contacts of shapes are kinds whose programs run over lists of pairs (`mechanisms._contact_kinds`).
+What a user's function says of several contacts at once is one kind, whose rows are computed together.
 """
 
 from collections.abc import Callable
@@ -39,19 +39,17 @@ class Instant:
 
 
 class Motion(NamedTuple):
-    """A motion at one instant, and velocities whose contact velocities are asked for.
+    """A motion at one instant.
 
     - `at`: the instant.
     - `v`: velocities.
     - `q_rate`, `a`: the rate of q, and accelerations.
-    - `others`: further velocities at the same place.
     """
 
     at: Instant
     v: Array
     q_rate: Array
     a: Array
-    others: tuple[Array, ...]
 
 
 class ContactMotion(NamedTuple):
@@ -93,8 +91,8 @@ class ContactKind(Protocol):
         """J with the rows of a contact, from row `row` on; that of velocity k begins at k times the stride."""
         ...
 
-    def velocities(self, rows: Any) -> Float[Array, "others 1+d"]:
-        """Contact velocities, of each of the others; without a normal row the first is zero."""
+    def drift(self, rows: Any) -> Float[Array, " 1+d"]:
+        """Contact velocities at rest: of gaps that time changes. Without a normal row the first is zero."""
         ...
 
 
@@ -136,12 +134,12 @@ class FunctionKind:
         return jnp.concatenate([rate[:, None], slips(c, rate.size, t, q, v)], axis=1)
 
     def moving(self, motion: Motion) -> tuple[Array, Array, Array, Array]:
-        (at, v, q_rate, a, others), t, q = motion, motion.at.t, motion.at.q
+        (_, v, q_rate, a), t, q = motion, motion.at.t, motion.at.q
         along = (jnp.ones_like(t), q_rate, a)
         rate = jax.jvp(lambda *y: self._velocities(*y)[:, 0], (t, q, v), along)[1]
         J = jax.jacfwd(self._velocities, argnums=2)(t, q, v)
-        u = jnp.stack([self._velocities(t, q, w) for w in others])
-        return self._gaps(t, q), rate, J.reshape(-1), u.reshape(-1)
+        drift = self._velocities(t, q, jnp.zeros_like(v))
+        return self._gaps(t, q), rate, J.reshape(-1), drift.reshape(-1)
 
     def gaps(self, at: Instant, so_far: Array) -> Array:
         gaps = self._gaps(at.t, at.q)
@@ -166,12 +164,10 @@ class FunctionKind:
             J = loop(v, lambda k, J, first=first, to=to: put(J, k * stride + to, entry(own, first + k)), J)
         return J
 
-    def velocities(self, rows: Any) -> Array:
-        _, u, i = rows
-        count, width = len(self.contacts), 1 + self.tangents
-        others = u.size // (count * width)
-        of = lambda x, a: entry(u, (x * count + i) * width + a)
-        return jnp.stack([jnp.stack([of(x, a) for a in range(width)]) for x in range(others)])
+    def drift(self, rows: Any) -> Array:
+        _, drift, i = rows
+        width = 1 + self.tangents
+        return jnp.stack([entry(drift, i * width + a) for a in range(width)])
 
 
 def kinds_of(system: AbstractSystem, t: Array, q: Array, v: Array) -> list[ContactKind]:

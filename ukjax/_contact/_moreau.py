@@ -150,7 +150,7 @@ class ContactStep:
         q, v, dtype = last.q, last.v, last.q.dtype
         free = self.free(t, q, v, h)
         q_rate = self.kinematics(free.t, free.q, free.v)
-        motion = Motion(Instant(free.t, free.q), free.v, q_rate, free.a, (v, free.end))
+        motion = Motion(Instant(free.t, free.q), free.v, q_rate, free.a)
         moving = [kind.moving(motion) for kind in self.kinds]
         none = jnp.zeros(len(self.layout.contacts), dtype)
         takes_part, rates = self._near(moving, h, dtype)
@@ -162,7 +162,8 @@ class ContactStep:
 
         def solved(x: _Problems) -> _Problems:
             first = x.number == 0
-            contacts, struck = self._listed(moving, rates, h, coefficients, x, first)
+            speeds = rates, v, free.end
+            contacts, struck = self._listed(moving, speeds, h, coefficients, x, first)
             of = delassus(contacts, self.room, free.respond)
             found = solve(contacts, self.room, of, tolerance_of(dtype))
             state, push = self._scattered(contacts, struck, found, x, first)
@@ -208,33 +209,45 @@ class ContactStep:
     def _listed(
         self,
         moving: Sequence[Any],
-        rates: Array,
+        speeds: tuple[Array, Array, Array],
         h: Array,
         coefficients: Coefficients,
         x: _Problems,
         first: Array,
     ) -> tuple[ContactList, Array]:
-        """The contacts of a problem, and 1 for those of the list that are struck fast."""
+        """The contacts of a problem, and 1 for those of the list that are struck fast; by the rates of change of their
+        speeds, and velocities before and without impulses."""
+        rates, v_before, v_free = speeds
         dtype, stride, v = x.gaps.dtype, self.room.stride, self.room.velocities
 
         def row(kind: Any, of: Any, i: Array, k: Array, contacts: ContactList) -> tuple[ContactList, Array]:
             rows, row, normals = kind.rows(of, i), contacts.rows, int(kind.has_gap)
-            before, free = kind.velocities(rows)
             laws = coefficients.friction, coefficients.limit, coefficients.restitution
             mu, c, e = (entry(a, k) for a in laws)
             rough = first & ((mu > 0) | (c > 0))
-            fast = before[0] < -h * jnp.abs(entry(rates, k))
             J = loop(v, lambda j, J: filled(J, j * stride + row, 0, normals + kind.tangents), contacts.J)
             J = kind.write(rows, J, row, stride)
+            drift = kind.drift(rows)
+
+            def moved(j: Array, so_far: tuple) -> tuple:
+                own = [entry(J, j * stride + row + a) for a in range(normals + kind.tangents)]
+                before, free = so_far[0], so_far[1:]
+                more = [x + y * entry(v_free, j) for x, y in zip(free, own, strict=True)]
+                return before + own[0] * entry(v_before, j), *more
+
+            before, *free = loop(
+                v, moved, (drift[0], *(drift[1 - normals + a] for a in range(normals + kind.tangents)))
+            )
+            fast = before < -h * jnp.abs(entry(rates, k))
             u, p, place = contacts.u, contacts.p, entry(jnp.asarray(self.starts), k)
             guess = lambda a: jnp.where(first, entry(x.state.p, place + a), entry(x.push, place + a))
             if normals:
                 less = lambda j, so_far: so_far - entry(J, j * stride + row) * entry(x.d, j)
                 gap = loop(v, less, entry(x.gaps, k))
-                u = put(u, row, jnp.where(first, free[0] + jnp.where(fast, e * before[0], 0), gap))
+                u = put(u, row, jnp.where(first, free[0] + jnp.where(fast, e * before, 0), gap))
                 p = put(p, row, guess(0))
             for a in range(kind.tangents):
-                u = put(u, row + normals + a, free[1 + a])
+                u = put(u, row + normals + a, free[normals + a])
                 p = put(p, row + normals + a, guess(normals + a))
             at, tangents = contacts.count, jnp.where(rough, kind.tangents, 0)
             contacts = contacts._replace(

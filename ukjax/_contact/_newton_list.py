@@ -30,7 +30,7 @@ def by_list(layout: Layout, tolerance: float, given: Array, guess: Array) -> Con
 
 
 @functools.cache
-def _program(layout: Layout, tolerance: float):  # noqa: ANN202
+def _program(layout: Layout, tolerance: float):
     return scalarize(functools.partial(_solved, layout, tolerance))
 
 

@@ -30,11 +30,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from .._compiler._structured import scalarize
+from .._formula._contact_newton import ContactSolution
 from .._misc._errors import InputError
 from .._misc._types import by_precision
 from .._motion._model import Model
-from .._compiler._structured import scalarize
-from .._formula._contact_newton import ContactSolution
 from ._history import ContactHistory
 from ._impulses import ImpulseRows, struck
 from ._kinds import kinds_of

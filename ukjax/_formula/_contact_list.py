@@ -1,7 +1,7 @@
 """The problem of contacts at one instant, of a list of contacts in memory: as many rows as are active when it runs.
 
 With rows J of the contacts, the inverse inertia W they feel and contact velocities u' without impulses, find impulses p
-and velocities u = J W J^T p + u' that obey Signorini's and Coulomb's laws, by Newton's method as `_contact_newton` has it:
+and velocities u = J W J^T p + u' that obey Signorini's and Coulomb's laws, by Newton's method as in `_contact_newton`:
 on G + e 1, where e pulls towards an earlier p. Loops run over the list, so the size of the code depends neither on how
 many contacts there are nor on how many are active.
 """
@@ -15,7 +15,6 @@ from jaxtyping import Array
 
 from ._contact_newton import FIRST, GROW, LEAST, MOST, NEARER, ROUNDING, SHRINK, STEPS, TRIES
 from ._loops import add_scaled, add_scaled_within, blank, copied, entry, filled, loop, put
-
 
 Respond = Callable[[Array], Array]
 """What an impulse changes velocities by: W times a vector (v,)."""
@@ -67,7 +66,7 @@ class Room(NamedTuple):
 
 
 class ImpulseSolution(NamedTuple):
-    """What `solve` finds: impulses by row, what they change velocities by, modes by contact of the list, residual, steps."""
+    """Impulses by row, what they change velocities by, modes by contact of the list, residual, and Newton steps."""
 
     p: Array
     change: Array
@@ -376,8 +375,8 @@ def delassus(contacts: ContactList, room: Room, respond: Respond) -> DelassusRow
     def of_row(i: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
         R, G = state
         G = filled(G, i * width, 0, m)
-        own = loop(v, lambda k, x: put(x, k, entry(J, k * stride + i)), blank(v, dtype))
-        moved = respond(own)
+        # One by one, not as an array in memory, of which it would not be known what is zero beside it.
+        moved = respond(jnp.stack([entry(J, k * stride + i) for k in range(v)]))
         R = loop(v, lambda k, R: put(R, i * v + k, entry(moved, k)), R)
         G = loop(v, lambda k, G: add_scaled(G, i * width, entry(R, i * v + k), J, k * stride, m), G)
         return R, G

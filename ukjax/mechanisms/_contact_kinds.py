@@ -17,7 +17,6 @@ from .._contact._kinds import ContactMotion, Instant, Motion
 from .._formula._loops import entry, item, loop, put
 from .._misc._types import as_jax, module_for
 from ._alike import _form
-from ._contact_pairs import Meeting
 from ._contact_shapes import Capsule, Cuboid, HalfSpace, Sphere
 from ._contacts import Contact
 from ._placement import AnyPlacement, Twist, rate_of
@@ -37,14 +36,12 @@ class _Bodies(NamedTuple):
 
     - `placements`: where they are.
     - `twists`, `rates`: how they move, and the rates of that (bodies, s).
-    - `others`: their twists by other velocities (others, bodies, s).
     - `columns`: how velocities move them, from the first of theirs on (bodies, s, w).
     """
 
     placements: AnyPlacement
     twists: Array
     rates: Array
-    others: Array
     columns: Array
 
 
@@ -89,14 +86,11 @@ class ShapeKind(eqx.Module):
         return jnp.stack([flat_twist(moved[name]) for name in self.bodies])
 
     def moving(self, motion: Motion) -> _Bodies:
-        at, v, q_rate, a, others = motion
+        at, v, q_rate, a = motion
 
         def bodies() -> _Bodies:
             twists, rates = jax.jvp(self._twists, (at.q, v), (q_rate, a))
-            of_others = jax.vmap(lambda w: self._twists(at.q, w))(jnp.stack(others))
-            return _Bodies(
-                self._placements(at), twists, rates, of_others, self.places.columns(self.bodies, at.q)
-            )
+            return _Bodies(self._placements(at), twists, rates, self.places.columns(self.bodies, at.q))
 
         return at.once(("motion", self.bodies), bodies)
 
@@ -150,29 +144,31 @@ class ShapeKind(eqx.Module):
 
     def write(self, rows: _Row, J: Array, row: Array, stride: int) -> Array:
         starts = jnp.asarray(np.array(self.places.velocity_starts(self.bodies)))
-        width = rows.of.columns.shape[2]
         for k, body in enumerate(rows.bodies):
-            start, s = entry(starts, body), rows.of.columns.shape[1]
-            flat = rows.of.columns.reshape(-1)
-            by_twist = rows.by_twist[:, k]
-
-            def column(j: Array, J: Array) -> Array:
-                moves = [entry(flat, (body * s + c) * width + j) for c in range(s)]
-                to = (start + j) * stride + row
-                for a in range(by_twist.shape[0]):
-                    more = sum((by_twist[a, c] * moves[c] for c in range(1, s)), by_twist[a, 0] * moves[0])
-                    J = put(J, to + a, entry(J, to + a) + more)
-                return J
-
-            J = loop(width, column, J)
+            J = _with_body(
+                J, rows.by_twist[:, k], rows.of.columns, body, entry(starts, body) * stride + row, stride
+            )
         return J
 
-    def velocities(self, rows: _Row) -> Array:
-        moved = [
-            sum(rows.by_twist[:, k] @ item(twists, body) for k, body in enumerate(rows.bodies))
-            for twists in rows.of.others
-        ]
-        return jnp.stack(moved)  # pyright: ignore[reportArgumentType, reportCallIssue]
+    def drift(self, rows: _Row) -> Array:
+        return jnp.zeros(1 + self.tangents, rows.by_twist.dtype)
+
+
+def _with_body(
+    J: Array, by_twist: Float[Array, "1+d s"], columns: Array, body: Array, to: Array, stride: int
+) -> Array:
+    """J with what the velocities of a body add to the rows of a contact, of the first velocity from a place on."""
+    (_, s, width), flat = columns.shape, columns.reshape(-1)
+
+    def column(j: Array, J: Array) -> Array:
+        moves = [entry(flat, (body * s + c) * width + j) for c in range(s)]
+        for a in range(by_twist.shape[0]):
+            at = to + j * stride + a
+            more = sum((by_twist[a, c] * moves[c] for c in range(1, s)), by_twist[a, 0] * moves[0])
+            J = put(J, at, entry(J, at) + more)
+        return J
+
+    return loop(width, column, J)
 
 
 def _velocity_of(point: Array, placement: AnyPlacement, twist: Twist) -> Array:

@@ -57,6 +57,33 @@ def _end_of_loop(lines: list[str], start: int) -> int:
     return 0
 
 
+class _Outlined(NamedTuple):
+    """A loop as a function: its text after its name, and what it is given, with types."""
+
+    code: str
+    given: dict[str, str]
+
+
+def _outline(lines: list[str], start: int, uses: Counter) -> _Outlined | None:
+    """The innermost loop that begins at a line, if it stores, and nothing it computes is used after it."""
+    end = _end_of_loop(lines, start)
+    inside = lines[start:end]
+    text = "\n".join(inside)
+    entered, own = _FROM.search(text), Counter(_NAME.findall(text))
+    defined = {x.split(" = ")[0].strip() for x in inside if " = " in x}
+    if entered is None or "\n  store" not in text or any(uses[x] != own[x] for x in defined):
+        return None
+    inner = {f"%{x[:-1]}" for x in (*inside, lines[end]) if x.endswith(":")} | {f"%{entered[1]}"}
+    given = {x: t for x, t in _of_types(inside).items() if x not in defined and x not in inner}
+    # No two arrays in memory overlap.
+    head = ", ".join(f"{t}{' noalias' if t == 'ptr' else ''} {x}" for x, t in given.items())
+    body = text.replace(f"%{entered[1]}]", "%entry]")
+    names = _names_in_order(head + body)
+    code = f"({head}) {{\nentry:\n  br label %{lines[start][:-1]}\n{body}\n{lines[end]}\n  ret void\n}}\n"
+    code = _NAME.sub(lambda m: names[m[0]], code)
+    return _Outlined(_LABEL.sub(lambda m: f"{names['%' + m[1]][1:]}:", code), given)
+
+
 def split_inner_loops(text: str) -> SplitText:
     """Innermost loops that store, and of which nothing is used after them but what they store, as functions.
 
@@ -66,36 +93,16 @@ def split_inner_loops(text: str) -> SplitText:
     """
     lines = text.split("\n")
     starts = [i for i, line in enumerate(lines) if _HEAD.match(line)]
-    uses = Counter(_NAME.findall(text)) if starts else {}
+    uses = Counter(_NAME.findall(text)) if starts else Counter()
     functions, calls, declared = dict[str, str](), dict[int, tuple[int, str]](), list[str]()
     for start in starts:
-        end = _end_of_loop(lines, start)
-        inside = lines[start:end]
-        if not end or not any(x.startswith("  store") for x in inside):
+        if (found := _outline(lines, start, uses)) is None:
             continue
-        defined = {x.split(" = ")[0].strip() for x in inside if " = " in x}
-        own = Counter(_NAME.findall("\n".join(inside)))
-        if any(uses[x] != own[x] for x in defined):
-            continue
-        entered = _FROM.search("\n".join(inside))
-        if entered is None:
-            continue
-        before = entered[1]
-        labels = {f"%{x[:-1]}" for x in (*inside, lines[end]) if x.endswith(":")} | {f"%{before}"}
-        types = {x: t for x, t in _of_types(inside).items() if x not in defined and x not in labels}
-        given = ", ".join(f"{t}{' noalias' if t == 'ptr' else ''} {x}" for x, t in types.items())
-        body = "\n".join(inside).replace(f"%{before}]", "%entry]")
-        names = _names_in_order(given + body)
-        key = _NAME.sub(
-            lambda m: names[m[0]],
-            f"({given}) {{\nentry:\n  br label %{lines[start][:-1]}\n{body}\n{lines[end]}\n",
-        )
-        key = _LABEL.sub(lambda m: names[f"%{m[1]}"][1:] + ":", key)
-        if key not in functions:
-            functions[key] = f"@inner{len(functions)}"
-            declared.append(f"declare void {functions[key]}({', '.join(types.values())})")
-        given = ", ".join(f"{t} {x}" for x, t in types.items())
-        calls[start - 1] = end, f"  call void {functions[key]}({given})"
+        if found.code not in functions:
+            functions[found.code] = f"@inner{len(functions)}"
+            declared.append(f"declare void {functions[found.code]}({', '.join(found.given.values())})")
+        given = ", ".join(f"{t} {x}" for x, t in found.given.items())
+        calls[start - 1] = _end_of_loop(lines, start), f"  call void {functions[found.code]}({given})"
     kept, i = [], 0
     while i < len(lines):
         if i in calls:
@@ -107,5 +114,5 @@ def split_inner_loops(text: str) -> SplitText:
             i += 1
     called = set(_CALLED.findall("".join(functions)))
     own = [x for x in lines if x.startswith("declare") and called & set(_CALLED.findall(x))]
-    defined = [f"define void {name}{code}  ret void\n}}\n" for code, name in functions.items()]
+    defined = [f"define void {name}{code}" for code, name in functions.items()]
     return SplitText("\n".join([*declared, *kept]), "\n".join([*own, *defined]))
