@@ -9,7 +9,7 @@ from collections import Counter
 from typing import NamedTuple
 
 _NAME = re.compile(r"%[\w.]+|@table\d+")
-_TYPED = re.compile(r"\b(ptr|double|float|i1|i8|i16|i32|i64|label)\b|(%[\w.]+|@table\d+)")
+_TYPED = re.compile(r"(<\d+ x \w+>|\b(?:ptr|double|float|i1|i8|i16|i32|i64|label)\b)|(%[\w.]+|@table\d+)")
 _CALLED = re.compile(r"@(?!table)[\w.]+(?=\()")
 _HEAD = re.compile(r"(?:loop|head)\d+:$")
 _LABEL = re.compile(r"^((?:loop|head|body|inner|end|after)\d+):$", re.MULTILINE)

@@ -895,10 +895,15 @@ class Interpreter:
         table = self.b.pack(offsets.tolist(), "int64")
         return lambda i: self.b.load(table, i)
 
+    def _long_in_memory(self, x: Value, t: str) -> Value:
+        """An array that is to be changed: of many entries in memory, so that the others are not written out."""
+        return self.stored(x, t) if x.size > LONG else x
+
     def _dynamic_update_slice(self, e: Any, inputs: list[Value]) -> Value:
         if e.invars[1].aval.shape == e.outvars[0].aval.shape:  # a start is moved so that the update fits
             return inputs[1]
-        x, update, t = inputs[0], inputs[1], type_of(e.outvars[0].aval)
+        t, update = type_of(e.outvars[0].aval), inputs[1]
+        x = self._long_in_memory(inputs[0], t)
         starts = [self.scalars(s)[()] for s in inputs[2:]]
         start = self._flat_start(
             starts, x.shape, update.shape, type_of(e.invars[2].aval) if starts else "int64"
@@ -994,8 +999,8 @@ class Interpreter:
         return inside
 
     def _scatter(self, e: Any, inputs: list[Value]) -> Value:
-        x, places, updates = inputs[0], self.scalars(inputs[1]), self.scalars(inputs[2])
         p, t, adds = e.params, type_of(e.outvars[0].aval), e.primitive.name != "scatter"
+        x, places, updates = self._long_in_memory(inputs[0], t), self.scalars(inputs[1]), self.scalars(inputs[2])
         dims = p["dimension_numbers"]
         alone = {*dims.inserted_window_dims, *dims.operand_batching_dims}
         windows = iter(updates.shape[i] for i in dims.update_window_dims)
