@@ -76,7 +76,7 @@ def _end_of_step(
             of_q = pair
         error = _without_weak_part(error[0], *of_q), _without_weak_part(error[1], *pair)
     near = jnp.max(jnp.abs(directions.inverse), initial=0)
-    return (q, v), error, jnp.where(off, -jnp.maximum(near, 1), near)
+    return (q, v), error, jnp.where(off, jnp.inf, near)
 
 
 def _is_off(error: Array, x: Array) -> Array:
@@ -98,12 +98,13 @@ def refused(error: T, after: Array, before: Array, short: Any) -> T:
     - `after`, `before`: how close to singular the rows are at the ends of the step, as `Projected`.
     - `short`: whether the step is too short for another to be shorter; None where the run is to go on off the rows.
     """
-    singular = jnp.abs(after) > CLOSER_TO_SINGULAR * jnp.abs(before)
+    off, after = after == jnp.inf, jnp.abs(after)
+    singular = ~off & (after > CLOSER_TO_SINGULAR * jnp.abs(before))
     error = jax.tree.map(lambda e: jnp.where(singular, _REFUSED * e, e), error)
     if short is None:
         return error
     of_step = jnp.where(short, 0.0, jnp.inf)
-    return jax.tree.map(lambda e: jnp.where(after < 0, of_step.astype(e.dtype), e), error)
+    return jax.tree.map(lambda e: jnp.where(off, of_step.astype(e.dtype), e), error)
 
 
 @eqx.filter_jit
@@ -128,7 +129,7 @@ def _step(
     if error is not None:
         error = refused(error, singular, singular_before, stop and t1 - t0 <= stop.shortest)
     if stop is not None:  # Diffrax heeds it where the step is accepted
-        result = dfx.RESULTS.where(singular < 0, stop.result, result)
+        result = dfx.RESULTS.where(singular == jnp.inf, stop.result, result)
     if "y1" in dense_info:
         dense_info = dense_info | {"y1": y1}
     return y1, error, dense_info, (inner, singular), result

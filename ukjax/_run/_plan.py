@@ -3,7 +3,6 @@
 import functools
 from typing import Any, Literal, NamedTuple, final, get_args
 
-import diffrax as dfx
 import equinox as eqx
 import jax
 import numpy as np
@@ -93,7 +92,6 @@ class RunPlan:
         self._started = False
         formula = _options.formula(o.formula, o.stabilizer, dtype)
         event = as_diffrax(o.event, (t, q, v))
-        fixed = isinstance(controller, dfx.ConstantStepSize)
         controller = at_knots(controller, system, dtype)
         self.judged = is_judged(formula, o.stabilizer)
         one_of("on_violation", o.on_violation, get_args(OnViolation))
@@ -112,7 +110,6 @@ class RunPlan:
         self.model, computed_by = coded(
             *(self.model, o.solver, t, q, v),
             automatic=self.automatic,
-            fixed=fixed,
         )
         known = self.automatic and not (is_tracing() or is_traced(system, tuple(options), t, q, v))
         if known and loses_rows(self.model, t, q, v):
