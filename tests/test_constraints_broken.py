@@ -103,13 +103,19 @@ def test_within_jit_and_in_batches():
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    reason="of a run that stops where velocities grow without bound reverse mode gives NaN, not 0"
-)
 def test_a_derivative_beside_runs_that_stop():
     """Of a batch in which one run gets to its end, at x = 0.8 where y = sqrt(1 - x^2)."""
     slope = jax.grad(lambda rates: jax.vmap(_run)(rates).q_end[0, 1])(jnp.array([0.05, 0.4]))
     np.testing.assert_allclose(slope, [-0.8 / 0.6 * 4.0, 0.0], rtol=1e-6)
+
+
+def test_derivatives_beside_times_that_were_not_reached():
+    """x = 0.6 + rate t and y = sqrt(1 - x^2), of which runs reach t = 0.5; by reverse mode, as by forward."""
+    t, rate = 0.25, 0.4
+    x = 0.6 + rate * t
+    of = lambda rate: _run(rate, t1=4.0, ts=17, event=lambda t, q, v: t - 0.5).q[1]
+    for derivative in (jax.jacrev, jax.jacfwd):
+        np.testing.assert_allclose(derivative(of)(rate), [t, -x * t / np.sqrt(1 - x**2)], rtol=1e-3)
 
 
 def test_contradictions_of_velocities():

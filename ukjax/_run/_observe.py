@@ -97,10 +97,14 @@ def _observe(model: Model, states: States) -> tuple[dict[str, Any], Names]:
         by_code = {} if model.code is None else lazily_differentiated(Model.observed)(model, t, q, v)
         # Apart, so that a program in which nobody asks for multipliers is without them.
         others = lambda *of: {name: x for name, x in solved(*of).items() if name not in by_code}
-        return {"t": t, "q": q, "v": v} | lazily_differentiated(others)(model, t, q, v) | by_code
+        return {"q": q, "v": v} | lazily_differentiated(others)(model, t, q, v) | by_code
 
     rows = eqx.filter_eval_shape(constraint_rows, model.system, *(x[0] for x in states))
-    return jax.vmap(at)(*states), (rows.names, rows.kinds)
+    # At times that were not reached stands the end, for which `split` puts nothing: of infinite states derivatives are
+    # NaN, also times the zero that nobody asks for.
+    reached = jnp.isfinite(states.t)
+    known = (jnp.where(reached.reshape(-1, *[1] * (x.ndim - 1)), x, x[-1]) for x in states)
+    return jax.vmap(at)(*known) | {"t": states.t}, (rows.names, rows.kinds)
 
 
 @eqx.filter_jit
