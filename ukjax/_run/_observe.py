@@ -21,7 +21,7 @@ from .._motion._states import observed as at_states
 from .._system._constraint_names import Kind
 from .._system._rows import constraint_rows
 from .._system._system import AbstractSystem
-from ._end import end_of, split
+from ._end import end_of, known_states, split
 from ._events import which
 from ._results import RESULTS, Dense, judgement
 from ._trajectory import Trajectory
@@ -100,11 +100,8 @@ def _observe(model: Model, states: States) -> tuple[dict[str, Any], Names]:
         return {"q": q, "v": v} | lazily_differentiated(others)(model, t, q, v) | by_code
 
     rows = eqx.filter_eval_shape(constraint_rows, model.system, *(x[0] for x in states))
-    # At times that were not reached stands the end, for which `split` puts nothing: of infinite states derivatives are
-    # NaN, also times the zero that nobody asks for.
-    reached = jnp.isfinite(states.t)
-    known = (jnp.where(reached.reshape(-1, *[1] * (x.ndim - 1)), x, x[-1]) for x in states)
-    return jax.vmap(at)(*known) | {"t": states.t}, (rows.names, rows.kinds)
+    t, (q, v) = known_states(states.t, states[1:])
+    return jax.vmap(at)(t, q, v) | {"t": states.t}, (rows.names, rows.kinds)
 
 
 @eqx.filter_jit
