@@ -1,8 +1,9 @@
 """Which rank threshold at fixed steps? Linkages through singular positions, and overconstrained ones, by many steps.
 
-It justifies what ships: at the stages of projected steps 3e-3 times the square of the least sine of the rows where the
-step starts, but at least 1e-5. No controller shortens a step there. Left out near a singular position, rows that count
-let velocities stray; kept, redundant rows turn drift into accelerations, and may stop the motion.
+It justifies what ships: at the stages of projected steps rows stay that are independent where the step starts; if some
+depend on others there, the threshold is 3e-3 times the square of the least sine of the rows, but at least 1e-4. No
+controller shortens a step there. Left out near a singular position, rows that count let velocities stray; kept, redundant
+rows turn drift into accelerations, and may stop the motion.
 The rule is that of `uk.simulate`; thresholds are those of `uk.lanes` in steps as those of `uk.step`.
 
     python experiments/fixed_steps.py [--sizes 128] [--quick]

@@ -103,13 +103,18 @@ def test_within_jit_and_in_batches():
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    reason="of a run that stops where velocities grow without bound reverse mode gives NaN, not 0"
-)
 def test_a_derivative_beside_runs_that_stop():
     """Of a batch in which one run gets to its end, at x = 0.8 where y = sqrt(1 - x^2)."""
     slope = jax.grad(lambda rates: jax.vmap(_run)(rates).q_end[0, 1])(jnp.array([0.05, 0.4]))
     np.testing.assert_allclose(slope, [-0.8 / 0.6 * 4.0, 0.0], rtol=1e-6)
+
+
+def test_derivatives_beside_times_that_were_not_reached():
+    """x = 0.6 + rate t and y = sqrt(1 - x^2), of which runs reach t = 0.5; by reverse mode."""
+    t, rate = 0.25, 0.4
+    x = 0.6 + rate * t
+    of = lambda rate: _run(rate, t1=4.0, ts=17, event=lambda t, q, v: t - 0.5).q[1]
+    np.testing.assert_allclose(jax.jacrev(of)(rate), [t, -x * t / np.sqrt(1 - x**2)], rtol=1e-3)
 
 
 def test_contradictions_of_velocities():
@@ -130,14 +135,38 @@ def test_in_float32():
     np.testing.assert_allclose(run.t_end, REACHED, atol=0.02)
 
 
+def _over_a_floor(rate=RATE, **options):
+    rate = jnp.asarray(rate)
+    floor = uk.Unilateral(lambda t, q: q[1] + 10.0, name="floor")
+    system = uk.System(jnp.eye(2), jnp.zeros(2), [*_pulled(rate).constraints, floor])
+    return uk.simulate(system, Q0, rate * jnp.array([1.0, -0.75]), **({"t1": 4.0, "ts": 17} | options))
+
+
 @pytest.mark.slow
 def test_of_a_run_with_contacts():
-    """It goes on, and has the result."""
-    system = _pulled()
-    floor = uk.Unilateral(lambda t, q: q[1] + 10.0, name="floor")
-    system = uk.System(jnp.eye(2), jnp.zeros(2), [*system.constraints, floor])
     with pytest.warns(uk.ConstraintWarning, match="rod, pull"):
-        run = uk.simulate(system, Q0, [0.2, -0.15], t1=4.0, ts=5, contact="steps", dt0=0.05)
+        run = _over_a_floor()
+    assert run.result_name == "constraints_broken"
+    np.testing.assert_allclose(run.t_end, REACHED, atol=1e-5)
+    assert run.broken_rows == ("rod", "pull")
+    assert run.max_position_error < 1e-6
+    assert not np.isfinite(run.t[-1])
+
+
+@pytest.mark.slow
+def test_of_runs_with_contacts_in_a_batch_and_their_derivatives():
+    runs = jax.jit(jax.vmap(_over_a_floor))(np.array([0.05, 0.4]))
+    assert np.asarray(runs.result == uk.RESULTS.constraints_broken).tolist() == [False, True]
+    np.testing.assert_allclose(runs.t_end, [4.0, 1.0], atol=1e-5)
+    slope = jax.grad(lambda rate: _over_a_floor(rate).q[3, 1])(0.4)  # at x = 0.9
+    np.testing.assert_allclose(slope, -0.9 * 0.75 / np.sqrt(1 - 0.9**2), rtol=1e-3)
+
+
+@pytest.mark.slow
+def test_of_a_run_with_contacts_by_steps():
+    """It goes on, and has the result."""
+    with pytest.warns(uk.ConstraintWarning, match="rod, pull"):
+        run = _over_a_floor(ts=5, contact="steps", dt0=0.05)
     assert run.result_name == "constraints_broken"
     assert not run.ok
 

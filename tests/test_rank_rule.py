@@ -111,6 +111,20 @@ def test_rows_lost_where_masses_are_traced_are_no_success(stabilizer, dtype):
         np.testing.assert_allclose(q, np.array(START) + exact(float(mu)) / 2, rtol=1e-6)
 
 
+@pytest.mark.parametrize("formula", [uk.UdwadiaKalaba(), uk.UdwadiaKalaba(uk.SVD()), uk.Schur()])
+def test_an_acceleration_is_right_or_refused(formula):
+    """Within jit, where nothing can be refused, the residual says so."""
+    of = lambda mu: formula.acceleration(Atwood(mu, 1), 0.0, jnp.array(START), jnp.zeros(4))
+    compiled = jax.jit(of)
+    for mu in (1.0, 1e-4, 1e-7):
+        np.testing.assert_allclose(of(jnp.asarray(mu)).a, exact(mu), atol=1e-7)
+        np.testing.assert_allclose(compiled(jnp.asarray(mu)).residual, 0, atol=1e-6)
+    for mu in (1e-9, 1e-12, 1e-16):
+        with pytest.raises(uk.InputError, match=r"too light .* NullSpace"):
+            of(jnp.asarray(mu))
+        assert np.abs(compiled(jnp.asarray(mu)).residual).max() > 1
+
+
 def test_explicit_formulas_say_that_bodies_are_too_light():
     for pinv in (uk.GramSchmidt(), uk.SVD()):
         with pytest.raises(uk.InputError, match=r"too light .* NullSpace"):

@@ -20,6 +20,8 @@ from .._formula._acceleration import (
     Equations,
     UdwadiaKalaba,
     equations_of_motion,
+    misses_rows,
+    require_rows_kept,
     solved,
     why_not_finite,
 )
@@ -138,4 +140,6 @@ def acceleration_at(formula: AbstractFormula, system: AbstractSystem, t: Any, q:
     found = _independent(formula, equations) or solved(formula, equations)
     if not np.all(np.isfinite(found.a)):
         raise InputError(why_not_finite(formula, equations, t, q, v))
+    if misses_rows(found):
+        require_rows_kept(formula, equations, found)
     return found

@@ -14,6 +14,7 @@ are nearly dependent, these hold them only to rounding over the sine of their an
 """
 
 import copy
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -229,7 +230,8 @@ def projection(
 ) -> Vector:
     """All of the projection: q, v, mu, how close to singular, whether to iterate on, and the errors of q and v.
 
-    How close to singular the rows are is negative where they are still off: no state near this one obeys them.
+    How close to singular the rows are is negative where some depend on others, and infinite where they are still off: no
+    state near this one obeys them.
 
     **Arguments:**
 
@@ -250,7 +252,8 @@ def projection(
         is_off = apply("select", apply("gt", settled.error, limit(q)), 1.0, 0.0)
     A, psi = motion.velocities(q, v)
     if not len(psi):
-        return [*q, *v, *build.frozen([*mu, apply("neg", is_off), again, *errors[0], *errors[1]])]
+        near = apply("select", apply("gt", is_off, 0.5), math.inf, 0.0)
+        return [*q, *v, *build.frozen([*mu, near, again, *errors[0], *errors[1]])]
     M, eps = motion.inertia(q), float(jnp.finfo(dtype).eps)
     A, to = without_noise(build, A, eps), Basis(None, M)
     solver = Solver(build, M, A, ON_CONSTRAINTS, eps)
@@ -261,8 +264,8 @@ def projection(
     short = plus(build, psi, times(build, A, change))
     is_off = apply("select", apply("gt", largest(build, short), limit(v)), 1.0, is_off)
     near = solver.nearness()
-    marked = apply("neg", apply("max", 1.0, near))  # it is zero where no row is left
-    near = apply("select", apply("gt", is_off, 0.5), marked, near)
+    near = apply("select", solver.some_depend, apply("neg", near), near)
+    near = apply("select", apply("gt", is_off, 0.5), math.inf, near)
     if settled:
         rows, every = A[list(motion.holonomic)], all(motion.holonomic)
         of_q = solver if every else Solver(build, M, rows, ON_CONSTRAINTS, eps)

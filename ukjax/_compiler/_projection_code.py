@@ -34,7 +34,8 @@ class Projected(NamedTuple):
     - `q`: generalized coordinates (n_q,).
     - `v`: generalized velocities (n,).
     - `errors`: of both, less their parts along nearly dependent rows, if they were given.
-    - `nearness`: how close to singular the rows are: grows without bound; negative where they are still off.
+    - `nearness`: how close to singular the rows are: grows without bound; negative where some depend on others, infinite
+      where they are still off.
     """
 
     q: Coordinates

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._formula._acceleration import AbstractFormula, Equations
-from .._misc._tolerances import KEPT_AT_STAGES, TURNED_AT_STAGES
+from .._misc._tolerances import TURNED_AT_STAGES
 from .._pseudoinverse import AbstractPseudoinverse
 from ._by_pseudoinverse import acceleration_by
 from ._expressions import Expression
@@ -16,13 +16,12 @@ from ._vectors import plus
 
 
 class AtStages(NamedTuple):
-    """The rule of L D L^T at stages of projected steps: the threshold is the square of the least sine of the rows where
-    the step starts, times a constant, but at least `least`, or a tenth of that sine where this is less.
+    """The rule of L D L^T at stages of projected steps, by the rows where the step starts.
 
     There, on the constraints, dependent rows are so but for rounding. At the stages they turn by how far these are off,
-    and are no less dependent: taken for independent they stop the motion. Rows that are nearly dependent at the start
-    are on their way through a singular position, and must stay. Which are independent at the start A decides; sines are
-    those in the metric of M^-1, in which the rows of a light body are nearly parallel: these must stay too.
+    and are no less dependent: taken for independent they stop the motion. So the threshold is the square of the least
+    sine of the rows there, times a constant, but at least `least`. Where no row depends on others none can turn so, and
+    all stay: those that are nearly dependent are on their way through a singular position, or to the end of the motion.
     """
 
     least: float
@@ -47,8 +46,8 @@ def solution_by(how: How, build: Builder, e: Equations, near: Expression | None,
     - `how`: as described.
     - `build`: makes the expressions.
     - `e`: equations of motion, of expressions.
-    - `near`: how close to singular the rows are where the step starts, whose stage the state is; infinite where it
-      is not known; None at states on the constraints.
+    - `near`: how close to singular the rows are where the step starts, whose stage the state is, as `Projected` has it;
+      infinite where it is not known; None at states on the constraints.
     - `dtype`: of the state.
 
     **Raises:** `TranslationError` if there is no such scalar code.
@@ -63,8 +62,8 @@ def solution_by(how: How, build: Builder, e: Equations, near: Expression | None,
     if near is None or not alike or not isinstance(how, AtStages):
         return acceleration(build, *given, rcond, eps)
     apply = build.apply
-    start = build.inverse(near, apply("gt", near, 0.0))
-    known = apply("gt", start, 0.0)
-    least = apply("select", known, apply("min", rcond, apply("mul", KEPT_AT_STAGES, start)), rcond)
-    rcond = apply("max", least, apply("mul", TURNED_AT_STAGES, apply("mul", start, start)))
-    return acceleration(build, *given, rcond, eps, by_rows=False)
+    inverse_sine = apply("abs", near)
+    start = build.inverse(inverse_sine, apply("gt", inverse_sine, 0.0))  # zero where it is not known
+    turned = apply("max", rcond, apply("mul", TURNED_AT_STAGES, apply("mul", start, start)))
+    independent = apply("and", apply("gt", near, 0.0), apply("gt", start, 0.0))
+    return acceleration(build, *given, apply("select", independent, 0.0, turned), eps)

@@ -38,7 +38,7 @@ class MotionPrograms(NamedTuple):
 
     - `field`: of parameters, t, the state, and how close to singular the rows are where the step starts: the state's
       derivative.
-    - `projection`: of parameters, t, the state, its error and multipliers: the state, multipliers, nearness (negative
+    - `projection`: of parameters, t, the state, its error and multipliers: the state, multipliers, nearness (infinite
       where the rows are still off), whether to iterate on, and the error; if the steps are projected.
     - `multipliers`: how many there are.
     - `size`: of the state.

@@ -1,12 +1,12 @@
 """The acceleration from scalar equations of motion: sparse factorizations in an order of low fill-in.
 
 With M = L D L^T (unit lower L) and the rows w_i = L^-1 A_i^T, the multipliers solve S lambda = b - A M^-1 (Q + c),
-S_ij = w_i^T D^-1 w_j, and a = M^-1 (Q + c + A^T lambda). S is factored as L D L^T too. A row of S whose pivot is at
-most rcond^2 of its diagonal entry depends on the rows before it, its angle to their span having a sine of at most
-rcond; so does one whose pivot may be rounding, of the size of L_ij^2 times that of S_jj: L is large where a redundant
-row is told from rows that are nearly dependent themselves. It is left out, lambda_i = 0. For consistent rows that is
-the answer of the pseudoinverse, whatever row of a dependent set is left out. One step of iterative refinement brings
-the accuracy from that of the squared condition number of B = A M^-1/2 back to that of B.
+S_ij = w_i^T D^-1 w_j, and a = M^-1 (Q + c + A^T lambda). S is factored as L D L^T too. Which rows it leaves out, with
+lambda_i = 0, A decides: of A A^T = L D L^T those whose pivot is at most rcond^2 of the diagonal entry, the sine of their
+angle to the rows before them being at most rcond; and those whose pivot may be rounding, of the size of L_ij^2 times
+that of row j: L is large where a redundant row is told from rows that are nearly dependent themselves. For consistent
+rows that is the answer of the pseudoinverse, whatever row of a dependent set is left out. One step of iterative
+refinement brings the accuracy from that of the squared condition number of B = A M^-1/2 back to that of B.
 
 Derivatives need no derivative of the factorization. With the residuals r = (Q + A^T lambda - M a, b - A a) and K the
 matrix of the equations, the change of (a, lambda) is K^-1 times the change of r with a and lambda held: one more solve
@@ -114,9 +114,8 @@ class Solver:
     - `A`: constraint Jacobian (m, n).
     - `rcond`: the rank rule's threshold, a number or an expression.
     - `eps`: of the precision.
-    - `by_rows`: whether rows depend by their angles in A, or, at stages, by those in the metric of M^-1, of which it is
-      known how small they are where the step starts: that takes no second factorization.
 
+    Of the rows `some_depend` says whether any of them depend on others; `lost` is as in `Solution`.
     Below, x stands for L^T a, of M = L D L^T.
     """
 
@@ -127,8 +126,6 @@ class Solver:
         A: np.ndarray,
         rcond: Expression,
         eps: float,
-        *,
-        by_rows: bool = True,
     ):
         mass = Mass(build, M, A.shape[1] * eps)
         self.build, self.definite, self.mass = build, mass.definite, mass.factors
@@ -138,9 +135,7 @@ class Solver:
         ]
         S = _gram(build, list(map(entries, self.W)), list(map(entries, self.scaled)))
         self.S, self.noise, self.lost = S, _noise(build, S, eps), 0.0
-        self.schur = factor(
-            build, S, self._by_rows(A, rcond, eps) if by_rows else _rule(build, S, rcond, eps)
-        )
+        self.schur = factor(build, S, self._by_rows(A, rcond, eps))
 
     def _by_rows(self, A: np.ndarray, rcond: Expression, eps: float) -> Callable[..., Expression]:
         """The rule by A alone: rows of a light body, independent in A, are nearly parallel in the metric of M^-1."""
@@ -148,19 +143,26 @@ class Solver:
         rows = list(map(entries, A))
         angles = _gram(build, rows, rows)
         factors = factor(build, angles, _rule(build, angles, rcond, eps))
-        sines = {
+        kept = {i: apply("ne", x, 0.0) for i, x in zip(factors.order, factors.inverse, strict=True)}
+        # Of the sine of a row's angle to those before it.
+        inverse_squares = {
             i: apply("mul", angles[i, i], x) for i, x in zip(factors.order, factors.inverse, strict=True)
         }
+        self._largest_inverse_square = largest(build, list(inverse_squares.values()))
+        noise = _noise(build, angles, eps)  # rows of nothing else do not depend on others
+        depend = [apply("and", apply("not", kept[i]), apply("gt", angles[i, i], noise)) for i in kept]
+        self.some_depend = functools.reduce(lambda x, y: apply("or", x, y), depend, False)
 
         def invert(pivot: Expression, i: int, _: Taken) -> Expression:
-            kept, size = apply("ne", sines[i], 0.0), self.S[i, i]
-            least = apply("max", self.noise, apply("mul", ROUNDING * eps, size))
+            size = self.S[i, i]
+            known = apply("gt", pivot, apply("mul", ROUNDING * eps, size))
             # By how much less the row is independent in the metric of M^-1.
-            exact = apply("gt", apply("mul", pivot, sines[i]), apply("mul", REFINED * eps**0.5, size))
-            told = apply("and", exact, apply("gt", pivot, least))
-            lost = apply("select", apply("and", kept, apply("not", told)), 1.0, 0.0)
-            self.lost = apply("add", self.lost, lost)
-            return build.inverse(pivot, apply("and", kept, apply("gt", pivot, least)))
+            exact = apply(
+                "gt", apply("mul", pivot, inverse_squares[i]), apply("mul", REFINED * eps**0.5, size)
+            )
+            lost = apply("and", kept[i], apply("not", apply("and", exact, known)))
+            self.lost = apply("add", self.lost, apply("select", lost, 1.0, 0.0))
+            return build.inverse(pivot, apply("and", kept[i], known))
 
         return invert
 
@@ -206,12 +208,8 @@ class Solver:
         return times(self.build, self.W, times(self.build, zip(*self.scaled, strict=True), multipliers))
 
     def nearness(self) -> Expression:
-        """How close to singular the rows are: the largest inverse sine of an angle between one and those before it."""
-        apply = self.build.apply
-        pairs = zip(self.schur.order, self.schur.inverse, strict=True)
-        return apply(
-            "sqrt", largest(self.build, [apply("mul", self.S[i, i], inverse) for i, inverse in pairs])
-        )
+        """How close to singular the rows are: the largest inverse sine of an angle in A from one to those before it."""
+        return self.build.apply("sqrt", self._largest_inverse_square)
 
     def frozen(self) -> "Solver":
         """The same solver, constant to a differentiation."""
@@ -294,9 +292,7 @@ def _dependency(
     return z, apply("and", vanishes, within(dot(build, z, b), dot(build, size(z), of_b), EXACT * eps))
 
 
-def acceleration(
-    build: Builder, M: Any, Q: Any, A: Any, b: Any, rcond: Expression, eps: float, *, by_rows: bool = True
-) -> Solution:
+def acceleration(build: Builder, M: Any, Q: Any, A: Any, b: Any, rcond: Expression, eps: float) -> Solution:
     """The solution of M a = Q + A^T lambda, A a = b; see the module's docstring.
 
     **Arguments:**
@@ -308,10 +304,9 @@ def acceleration(
     - `b`: right-hand side (m,), stabilized.
     - `rcond`: the rank rule's threshold.
     - `eps`: of the precision.
-    - `by_rows`: as of `Solver`.
     """
     A = without_noise(build, A, eps)
-    solver = Solver(build, M, A, rcond, eps, by_rows=by_rows)
+    solver = Solver(build, M, A, rcond, eps)
     a, multipliers = solve(solver, M, A, list(Q), list(b))
     a = [build.apply("select", solver.definite, x, float("nan")) for x in a]
     force = times(build, A.T, multipliers) if len(A) else [0.0] * len(a)

@@ -22,6 +22,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._misc._precision import in_full_precision
+from .._motion._projected_solver import Stop, refused_off
 from .._motion._wrapped_solver import AbstractForwardingSolver
 from ._log import Log, empty_log, logged
 from ._modes import Mode
@@ -115,7 +116,15 @@ def _within(
 
 @eqx.filter_jit
 @in_full_precision
-def _step(solver: dfx.AbstractSolver, t0: Any, t1: Any, y0: Any, args: Touching, solver_state: Any) -> Any:
+def _step(
+    solver: dfx.AbstractSolver,
+    t0: Any,
+    t1: Any,
+    y0: Any,
+    args: Touching,
+    solver_state: Any,
+    stop: Stop | None,
+) -> Any:
     """A step of `HybridSolver`: Diffrax asks for it four times in a run, and JAX keeps what it traced."""
     (inner, log), count = solver_state, y0[0].size
 
@@ -148,8 +157,12 @@ def _step(solver: dfx.AbstractSolver, t0: Any, t1: Any, y0: Any, args: Touching,
     first, second = step.dense
     modes = y0[2], step.y[2]
     dense = {"first": first, "second": second, "until": until, "since": since, "modes": modes}
-    error = *_split(step.error, count), jax.tree.map(jnp.zeros_like, y0[2])
-    return args.held(t1, step.y), error, dense, (inner, log), step.result
+    error, result = (*_split(step.error, count), jax.tree.map(jnp.zeros_like, y0[2])), step.result
+    y1, off = args.held(t1, step.y)
+    if stop is not None:  # Diffrax heeds it where the step is accepted
+        error = refused_off(error, off, t1 - t0 <= stop.shortest)
+        result = dfx.RESULTS.where(off, stop.result, result)
+    return y1, error, dense, (inner, log), result
 
 
 @final
@@ -160,10 +173,12 @@ class HybridSolver(AbstractForwardingSolver):
 
     - `solver`: a solver that estimates its error.
     - `count`: of coordinates q.
+    - `stop`: how the run ends where no motion keeps the bilateral constraints; None for one that goes on.
     """
 
     solver: dfx.AbstractSolver
     count: int = eqx.field(static=True)
+    stop: Stop | None = None
 
     @property
     def interpolation_cls(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -176,7 +191,7 @@ class HybridSolver(AbstractForwardingSolver):
     def step(
         self, terms: Any, t0: Any, t1: Any, y0: Any, args: Touching, solver_state: Any, made_jump: Any
     ) -> Any:
-        return _step(self.solver, t0, t1, y0, args, solver_state)
+        return _step(self.solver, t0, t1, y0, args, solver_state, self.stop)
 
 
 def _joined(before: Stepped, after: Stepped, refused: Array) -> Stepped:

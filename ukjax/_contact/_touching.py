@@ -11,6 +11,7 @@ from jaxtyping import Array
 from .._formula._contact_problem import rows_of
 from .._misc._precision import in_full_precision
 from .._motion._model import Model
+from .._motion._projected_solver import end_of_step
 from ._modes import (
     Approach,
     Margins,
@@ -160,21 +161,25 @@ class Touching(eqx.Module):
         return self._of(ambiguous, contact, mode, p, mode.closed)
 
     @in_full_precision
-    def held(self, t: Array, y: State) -> State:
-        """The state on the bilateral rows and on those its mode holds; the direction of slip brought up to date."""
+    def held(self, t: Array, y: State) -> tuple[State, Array]:
+        """The state on the bilateral rows and on those its mode holds, the direction of slip brought up to date; and
+        whether the bilateral rows are still off: no state near this one obeys them."""
         q, v, mode = y
         q, v = self.model.project(t, (q, v))
         for _ in range(2):  # what one leaves is of the order of its square
             q = q + self._of(_closer, self.at(t, q, v), mode)
-        q, v = self.model.project(t, (q, v))
+        off = jnp.zeros((), bool)
+        if self.model.stabilizer.projection_method is not None:
+            (q, v), _, near = end_of_step(self.model, t, (q, v), None)
+            off = near == jnp.inf
         change, direction = self._of(_kept, self.at(t, q, v), mode)
-        return q, v + change, mode._replace(direction=jax.lax.stop_gradient(direction))
+        return (q, v + change, mode._replace(direction=jax.lax.stop_gradient(direction))), off
 
     def begun(self, t: Array, q: Array, v: Array) -> tuple[State, SettledContacts]:
         """The state to start from, and what happens there: contacts that touch are struck, and the mode is found."""
         nothing = RanOut(jnp.asarray(-1), jnp.zeros(2 * len(self.layout.contacts), v.dtype))
         found = self.settled(t, (q, v, open_mode(self.layout, v.dtype)), nothing)[1]
-        return self.held(t, (q, found.v, found.mode)), found
+        return self.held(t, (q, found.v, found.mode))[0], found
 
     def sliding(self, closed: Array, stick: Array) -> Array:
         """Which contacts slide (..., n), of what a mode says of them."""

@@ -33,6 +33,7 @@ from .._pseudoinverse import (
     as_pseudoinverse,
     inverse_cholesky,
     pinv,
+    rank_on_host,
 )
 from .._system._constraint import require_bilateral
 from .._system._problem import resolve_state
@@ -101,17 +102,21 @@ class AbstractFormula(eqx.Module):
         - `stabilizer`: gives the b to enforce; by default the constraints' own.
 
         **Returns:** `Acceleration`. Under `jit` a mass matrix that is not positive definite, or dependent rows
-        under `Cholesky`, give NaN.
+        under `Cholesky`, give NaN; where bodies are too light for the formula, `residual` is not zero.
 
-        **Raises:** `InputError` for wrong shapes, and outside `jit` also for non-finite states and for what
-        gives NaN under it.
+        **Raises:** `InputError` for wrong shapes, and outside `jit` also for non-finite states, for what gives NaN
+        under it, and for bodies too light for the formula.
         """
         require_instance("stabilizer", stabilizer, AbstractStabilizer, "NoStabilizer()")
         system, t, q, v = resolve_state(system, t, q, v)
         require_bilateral(f"the formula {type(self).__name__}", system.constraints)
         result = _accelerate(self, system, t, q, v, stabilizer)
-        if not is_traced(result.a) and not np.all(np.isfinite(result.a)):
+        if is_traced(result.a):
+            return result
+        if not np.all(np.isfinite(result.a)):
             raise InputError(why_not_finite(self, _equations(system, t, q, v, stabilizer), t, q, v))
+        if misses_rows(result):
+            require_rows_kept(self, _equations(system, t, q, v, stabilizer), result)
         return result
 
 
@@ -191,6 +196,40 @@ def why_not_finite(
         + (f", of which only {rank} are independent" if 0 <= rank < m else "")
         + f" at t = {t}; use a method that handles dependent rows, such as CompleteOrthogonal or SVD."
     )
+
+
+def misses_rows(found: Acceleration) -> bool:
+    """Whether rows are left out that the others do not meet.
+
+    **Arguments:**
+
+    - `found`: what a formula says, with values.
+    """
+    residual = np.abs(found.residual)
+    rounding = np.sqrt(np.finfo(residual.dtype).eps) * (1 + np.abs(found.a).max(initial=0))
+    return int(found.rank) < min(residual.size, found.a.size) and residual.max(initial=0) > rounding
+
+
+def require_rows_kept(formula: AbstractFormula, equations: Equations, found: Acceleration) -> None:
+    """Refuses rows that are independent in A, but not in the metric of M^-1, in which a formula may decide.
+
+    **Arguments:**
+
+    - `formula`: the formula.
+    - `equations`: the equations of motion, with values.
+    - `found`: what it says of them, where it misses rows.
+
+    **Raises:** `InputError`.
+    """
+    A, rank = np.asarray(equations.rows.A), int(found.rank)
+    if not formula.needs_definite_mass:
+        return
+    method = formula.inverted_by or GramSchmidt()
+    if (of_rows := rank_on_host(A, method.threshold(A.dtype))) > rank:
+        raise InputError(
+            f"bodies are too light for {type(formula).__name__}: the rows have rank {of_rows}, but only {rank} in the "
+            "metric of M^-1 by which it decides. simulate's default and NullSpace decide by the rows alone."
+        )
 
 
 @in_full_precision

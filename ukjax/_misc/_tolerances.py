@@ -20,9 +20,6 @@ IN_SINGLE_PRECISION = 0.03  # as tolerances are wider there, positions within a 
 # What positions are off by, divided by the least sine, is how far a motion strays beside a singular position; projection
 # keeps it at rounding, gains at the error of many steps: experiments/pseudoinverse_dpv.py --study rcond.
 WITHOUT_PROJECTION = 1e-3
-# No controller shortens a fixed step that passes a singular position. Rows left out near it cost more there than a little
-# drift over a small sine does: experiments/fixed_steps.py.
-AT_FIXED_STEPS = 1e-5
 # On the constraints redundant rows are dependent to rounding; but the velocities a step leaves there are corrected by
 # rounding over the sine of nearly dependent ones, which is energy: with 1e-7 some 1e-8 of it a step.
 ON_CONSTRAINTS = 1e-5
@@ -30,9 +27,6 @@ ON_CONSTRAINTS = 1e-5
 # Beside the least sine where a step starts.
 # Bennett's linkage turns dependent rows by 1e-3 at steps of 0.04 s; what other sizes cost: experiments/fixed_steps.py.
 TURNED_AT_STAGES = 3e-3  # times the square of that sine: by so much stages turn dependent rows
-KEPT_AT_STAGES = (
-    0.1  # a row that is independent where a step starts is so at the stages down to a tenth of its sine
-)
 CLOSER_TO_SINGULAR = 30.0  # a step that brings rows nearer to dependence by this factor is refused
 CLEARLY = 10.0
 """Rows are clearly independent if each is by so many times the rank rule's threshold, whatever the order asked in."""

@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from typing import Any, final
+from typing import final
 
 import diffrax as dfx
 import equinox as eqx
@@ -25,9 +25,7 @@ from .._compiler import (
 from .._formula._acceleration import AbstractFormula, Equations, UdwadiaKalaba, equations_of_motion
 from .._formula._equations import with_dense_mass
 from .._misc._errors import InputError
-from .._misc._tolerances import AT_FIXED_STEPS
-from .._misc._types import by_precision, is_traced
-from .._pseudoinverse import AbstractPseudoinverse
+from .._misc._types import is_traced
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from ._project import Projection, project
@@ -183,19 +181,6 @@ def projected_by_code(
     return model.projection(numbers[1], t, *y, error)
 
 
-def least_threshold(method: AbstractPseudoinverse, dtype: Any, *, fixed: bool) -> float:
-    """The rank rule's threshold for L D L^T in place of a method; of projected steps the least one.
-
-    **Arguments:**
-
-    - `method`: of the default formula.
-    - `dtype`: of the state.
-    - `fixed`: whether steps are projected and all of one size.
-    """
-    rcond = method.threshold(dtype)
-    return min(rcond, by_precision(dtype, AT_FIXED_STEPS, rcond)) if fixed else rcond
-
-
 def coded(
     model: Model,
     solver: dfx.AbstractSolver,
@@ -204,7 +189,6 @@ def coded(
     v: Array,
     *,
     automatic: bool,
-    fixed: bool = False,
 ) -> tuple[Model, str]:
     """The model with its acceleration as scalar code where that can be, and what became of it in words.
 
@@ -215,7 +199,6 @@ def coded(
     - `t`, `q`, `v`: of these only shapes and types matter.
     - `automatic`: whether the formula is the default one, for which L D L^T may stand: with its threshold, which at the
       stages of projected steps is the least one.
-    - `fixed`: whether steps are all of one size.
     """
     if looks_for_nans():
         return model, "arrays, so that jax_debug_nans sees all operations"
@@ -225,7 +208,7 @@ def coded(
     method = model.formula.inverted_by
     how = model.formula
     if automatic and method:
-        rcond = least_threshold(method, q.dtype, fixed=fixed and projection is not None)
+        rcond = method.threshold(q.dtype)
         how = AtStages(rcond) if projection else rcond
     try:
         code = code_for(model.system, how, model.stabilizer, t, q, v)

@@ -50,10 +50,17 @@ def _without_weak_part(e: Array, every: Directions, strong: Directions) -> Array
 
 
 @in_full_precision
-def _end_of_step(
+def end_of_step(
     model: Model, t: Array, y: tuple[Array, Array], error: tuple[Array, Array] | None
 ) -> tuple[tuple[Array, Array], tuple[Array, Array] | None, Any]:
-    """The projected state, the error the controller is to see, and how close to singular the rows are, as `Projected`."""
+    """The projected state, the error the controller is to see, and how close to singular the rows are, as `Projected`.
+
+    **Arguments:**
+
+    - `model`: whose states are projected.
+    - `t`, `y`: the state (q, v) in which a step ended.
+    - `error`: its error estimate, if there is one.
+    """
     system, method = model.system, model.stabilizer.projection_method
     assert method is not None
     if model.projection is not None:
@@ -76,7 +83,7 @@ def _end_of_step(
             of_q = pair
         error = _without_weak_part(error[0], *of_q), _without_weak_part(error[1], *pair)
     near = jnp.max(jnp.abs(directions.inverse), initial=0)
-    return (q, v), error, jnp.where(off, -jnp.maximum(near, 1), near)
+    return (q, v), error, jnp.where(off, jnp.inf, near)
 
 
 def _is_off(error: Array, x: Array) -> Array:
@@ -98,12 +105,24 @@ def refused(error: T, after: Array, before: Array, short: Any) -> T:
     - `after`, `before`: how close to singular the rows are at the ends of the step, as `Projected`.
     - `short`: whether the step is too short for another to be shorter; None where the run is to go on off the rows.
     """
-    singular = jnp.abs(after) > CLOSER_TO_SINGULAR * jnp.abs(before)
+    off, after = after == jnp.inf, jnp.abs(after)
+    singular = ~off & (after > CLOSER_TO_SINGULAR * jnp.abs(before))
     error = jax.tree.map(lambda e: jnp.where(singular, _REFUSED * e, e), error)
-    if short is None:
-        return error
+    return error if short is None else refused_off(error, off, short)
+
+
+def refused_off(error: T, off: Array, short: Any) -> T:
+    """The error estimate of a step; of one that ends off the constraints so large that the controller refuses it, until
+    it is too short for that to be the reason.
+
+    **Arguments:**
+
+    - `error`: the estimate, a pytree.
+    - `off`: whether the step ends off the constraints.
+    - `short`: whether it is too short for another to be shorter.
+    """
     of_step = jnp.where(short, 0.0, jnp.inf)
-    return jax.tree.map(lambda e: jnp.where(after < 0, of_step.astype(e.dtype), e), error)
+    return jax.tree.map(lambda e: jnp.where(off, of_step.astype(e.dtype), e), error)
 
 
 @eqx.filter_jit
@@ -124,11 +143,11 @@ def _step(
     y1, error, dense_info, inner, result = solver.step(
         terms, t0, t1, y0, here, inner, made_jump=np.array(True)
     )
-    y1, error, singular = _end_of_step(args, t1, y1, error)
+    y1, error, singular = end_of_step(args, t1, y1, error)
     if error is not None:
         error = refused(error, singular, singular_before, stop and t1 - t0 <= stop.shortest)
     if stop is not None:  # Diffrax heeds it where the step is accepted
-        result = dfx.RESULTS.where(singular < 0, stop.result, result)
+        result = dfx.RESULTS.where(singular == jnp.inf, stop.result, result)
     if "y1" in dense_info:
         dense_info = dense_info | {"y1": y1}
     return y1, error, dense_info, (inner, singular), result

@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._misc._arguments import whole_number
-from .._motion._model import least_threshold
 from .._system._problem import Problem
 from . import _options, _parts
 from ._certificate import Certificate, require_suffix
@@ -119,12 +118,10 @@ def _method(run: Trajectory, made: Made, tighter: Tighter) -> dict[str, Any]:
     formula = _options.formula(o["formula"], o["stabilizer"], made.q0.dtype)
     counts = {name: int(x) for name, x in run.stats.items() if np.ndim(x) == 0}
     pinv, dtype = getattr(formula, "pinv", None), made.q0.dtype
-    fixed = isinstance(_controller(made), dfx.ConstantStepSize)
-    fixed &= o["formula"] is None and _projects(made)
     return {
         "formula": "none given" if o["formula"] is None else str(formula),
         "computed_by": run.computed_by,
-        "rank_threshold": None if pinv is None else least_threshold(pinv, dtype, fixed=fixed),
+        "rank_threshold": None if pinv is None else pinv.threshold(dtype),
         "stabilizer": str(o["stabilizer"]),
         "solver": type(o["solver"]).__name__,
         **tighter.told,

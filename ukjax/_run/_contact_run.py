@@ -21,10 +21,12 @@ from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
 from .._misc._reverse_only import reverse_only
 from .._misc._types import is_traced, is_tracing
+from .._motion._projected_solver import Stop, shortest_step
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
 from ._contact_told import Asked, ContactRun, Prepared, told_of, trajectory_of
+from ._end import known_states
 from ._event_resets import parted, warn_of_resets
 from ._event_separation import separated
 from ._events import as_diffrax, departing, event_names, which
@@ -33,8 +35,8 @@ from ._integrated import parted as divided
 from ._interned import interned
 from ._knots import at_knots
 from ._observe import reached
-from ._plan import Options, is_judged, padded
-from ._results import RESULTS, step_counts
+from ._plan import Options, is_judged, padded, stop_code
+from ._results import RESULTS, of_diffrax, result_of, step_counts
 from ._trajectory import Trajectory
 
 
@@ -102,6 +104,7 @@ def _planned_run(system: AbstractSystem, options: Options, t: Array, q: Array, v
     if o.dense:
         raise InputError("dense output does not go with contacts yet: give the times to save at, ts.")
     max_steps = whole_number("max_steps", o.max_steps)
+    formula = _options.formula(o.formula, o.stabilizer, q.dtype)
     layout, coefficients = layout_of(system, t, q, v)
     carried = jax.eval_shape(lambda q, v: (y := (q, v, open_mode(layout, v.dtype)), empty_log(y)), q, v)
     settings = {
@@ -109,10 +112,10 @@ def _planned_run(system: AbstractSystem, options: Options, t: Array, q: Array, v
         "adjoint": (o.adjoint, _options.adjoint(o.adjoint, carried, max_steps)),
         "max_steps": max_steps,
         "progress_meter": _options.progress_meter(o.progress),
+        "stop": stop_code(is_judged(formula, o.stabilizer), o.on_violation),
     }
     stops, resets = parted(o.event, (t, q, v))
     event = as_diffrax(stops, (t, q, v))
-    formula = _options.formula(o.formula, o.stabilizer, q.dtype)
     model, said = contact_model(
         system, formula, o.stabilizer, o.solver, (t, q, v), automatic=o.formula is None
     )
@@ -154,13 +157,16 @@ def _by_diffrax(
         args, y0, span, ts = reverse_only((args, y0, span, ts))
         t0 = span[0]
     settings = run.settings | {"adjoint": adjoint} | _stopped_by(run, t0, y0)
+    number = settings.pop("stop")
 
     def solve(times: tuple[Any, Array | None], y0: State, args: Touching) -> dfx.Solution:
         (t0, t1, dt0), ts = times
         kept = dfx.SubSaveAt(t0=ts is None, ts=ts, steps=ts is None)
         saveat = dfx.SaveAt(subs=(kept, dfx.SubSaveAt(t1=True)), solver_state=True)
         term = dfx.ODETerm(flow)  # pyright: ignore[reportArgumentType]
-        solver = HybridSolver(run.solver, y0[0].size)
+        shortest = jax.lax.stop_gradient(shortest_step(t0, t1))
+        stop = None if number is None else Stop(shortest, of_diffrax(number))
+        solver = HybridSolver(run.solver, y0[0].size, stop)
         return dfx.diffeqsolve(
             term, solver, t0, t1, dt0, y0, args=args, saveat=saveat, throw=False, **settings
         )
@@ -171,10 +177,9 @@ def _by_diffrax(
     assert solution.solver_state is not None
     y = jax.tree.map(lambda *x: jnp.concatenate(x), *solution.ys)
     stats = step_counts(*(solution.stats[f"num_{name}steps"] for name in ("", "accepted_")))
-    result: Any = RESULTS.promote(solution.result)
-    return _Solved(
-        jnp.concatenate(solution.ts), y, solution.solver_state[1], stats, result, which(solution.event_mask)
-    )
+    (result,) = jax.tree.leaves(solution.result)  # which may be one of ours
+    t, log = jnp.concatenate(solution.ts), solution.solver_state[1]
+    return _Solved(t, y, log, stats, result_of(result), which(solution.event_mask))
 
 
 def _stopped_by(run: ContactRun, t0: Array, y0: State) -> dict[str, Any]:
@@ -195,7 +200,7 @@ def _stopped_by(run: ContactRun, t0: Array, y0: State) -> dict[str, Any]:
 def _at_saved(run: ContactRun, t: Array, y: State) -> dict[str, Any]:
     """What is told of a saved state, which is projected here if it lies between steps."""
     args = run.touching
-    q, v, mode = y = args.held(t, y)
+    q, v, mode = y = args.held(t, y)[0]
     contact, p = args.forces(t, y)
     return told_of(run, t, q, v, contact.J.T @ p) | {
         "gap": contact.gap,
@@ -221,8 +226,8 @@ def _run(
     )
     told = struck | jnp.any(happened.ambiguous > 0)
     solved = solved._replace(log=preceded(solved.log, t0, happened, told))
-    observed = jax.vmap(lambda t, y: _at_saved(run, t, y))(solved.t, solved.y)
-    return observed, solved, _of_events(run, y0[2], solved.log), y0[:2]
+    observed = jax.vmap(lambda t, y: _at_saved(run, t, y))(*known_states(solved.t, solved.y))
+    return observed | {"t": solved.t}, solved, _of_events(run, y0[2], solved.log), y0[:2]
 
 
 def _of_events(run: ContactRun, begun: Mode, log: Log) -> dict[str, Array]:

@@ -50,6 +50,21 @@ def _nothing(name: str, dtype: Any) -> Any:
     return np.nan if dtype.kind == "f" else False if dtype.kind == "b" else -1
 
 
+def known_states(t: Array | np.ndarray, y: Any) -> tuple[Array, Any]:
+    """Times and states, last the end, with that in place of those that were not reached: what `split` puts nothing for.
+
+    At infinite states derivatives are NaN, also times the zero that nobody asks for.
+
+    **Arguments:**
+
+    - `t`: saved times, infinite where they were not reached, and the end.
+    - `y`: the states, a pytree.
+    """
+    reached = jnp.isfinite(t)
+    known = lambda x: jnp.where(reached.reshape(-1, *[1] * (x.ndim - 1)), x, x[-1])
+    return jax.tree.map(known, (t, y))
+
+
 def split(columns: dict[str, Any], count: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """The arrays at the saved times, and at the end.
 

@@ -21,7 +21,7 @@ from .._motion._states import observed as at_states
 from .._system._constraint_names import Kind
 from .._system._rows import constraint_rows
 from .._system._system import AbstractSystem
-from ._end import end_of, split
+from ._end import end_of, known_states, split
 from ._events import which
 from ._results import RESULTS, Dense, judgement
 from ._trajectory import Trajectory
@@ -97,10 +97,11 @@ def _observe(model: Model, states: States) -> tuple[dict[str, Any], Names]:
         by_code = {} if model.code is None else lazily_differentiated(Model.observed)(model, t, q, v)
         # Apart, so that a program in which nobody asks for multipliers is without them.
         others = lambda *of: {name: x for name, x in solved(*of).items() if name not in by_code}
-        return {"t": t, "q": q, "v": v} | lazily_differentiated(others)(model, t, q, v) | by_code
+        return {"q": q, "v": v} | lazily_differentiated(others)(model, t, q, v) | by_code
 
     rows = eqx.filter_eval_shape(constraint_rows, model.system, *(x[0] for x in states))
-    return jax.vmap(at)(*states), (rows.names, rows.kinds)
+    t, (q, v) = known_states(states.t, states[1:])
+    return jax.vmap(at)(t, q, v) | {"t": states.t}, (rows.names, rows.kinds)
 
 
 @eqx.filter_jit

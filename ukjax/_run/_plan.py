@@ -3,7 +3,6 @@
 import functools
 from typing import Any, Literal, NamedTuple, final, get_args
 
-import diffrax as dfx
 import equinox as eqx
 import jax
 import numpy as np
@@ -68,6 +67,20 @@ def is_judged(formula: Any, stabilizer: AbstractStabilizer) -> bool:
     return stabilizer.projection_method is not None and getattr(formula, "clearance", None) is None
 
 
+def stop_code(judged: bool, on_violation: Any) -> int | None:
+    """The code with which a run ends where no motion keeps the constraints; None for one that goes on.
+
+    **Arguments:**
+
+    - `judged`: as `is_judged`.
+    - `on_violation`: as given.
+
+    **Raises:** `InputError` where it is none that is known.
+    """
+    one_of("on_violation", on_violation, get_args(OnViolation))
+    return code(RESULTS.constraints_broken) if judged and on_violation == "stop" else None
+
+
 @final
 class RunPlan:
     """How runs of a system are made.
@@ -93,18 +106,15 @@ class RunPlan:
         self._started = False
         formula = _options.formula(o.formula, o.stabilizer, dtype)
         event = as_diffrax(o.event, (t, q, v))
-        fixed = isinstance(controller, dfx.ConstantStepSize)
         controller = at_knots(controller, system, dtype)
         self.judged = is_judged(formula, o.stabilizer)
-        one_of("on_violation", o.on_violation, get_args(OnViolation))
-        stop = code(RESULTS.constraints_broken) if self.judged and o.on_violation == "stop" else None
         settings = {
             "stepsize_controller": controller,
             "adjoint": adjoint,
             "event": event,
             "max_steps": max_steps,
             "progress_meter": _options.progress_meter(o.progress),
-            "stop": stop,
+            "stop": stop_code(self.judged, o.on_violation),
         }
         projects = o.stabilizer.projection_method is not None
         _options.require_fitting(adjoint, o.every_step, event, o.dense, projects)
@@ -112,7 +122,6 @@ class RunPlan:
         self.model, computed_by = coded(
             *(self.model, o.solver, t, q, v),
             automatic=self.automatic,
-            fixed=fixed,
         )
         known = self.automatic and not (is_tracing() or is_traced(system, tuple(options), t, q, v))
         if known and loses_rows(self.model, t, q, v):
@@ -130,7 +139,9 @@ class RunPlan:
             with jax.ensure_compile_time_eval():
                 self.arrays = jax.device_put(self.arrays)
         if not (event or o.dense or o.every_step or o.progress):
-            self._whole = whole_run(self.model, o.solver, controller, (q, v), o.with_dt0, max_steps, stop)
+            self._whole = whole_run(
+                self.model, o.solver, controller, (q, v), o.with_dt0, max_steps, settings["stop"]
+            )
 
     def start(self, t: Array, q: Array, v: Array, tolerance: float | None) -> tuple[State, Array]:
         """The state to start from, checked, and projected if the stabilizer projects, and by how much it was moved; the

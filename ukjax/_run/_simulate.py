@@ -93,7 +93,7 @@ def simulate(
       step. Under `jit` their order is not checked: times that do not increase give NaN.
     - `formula`: how the acceleration is computed; by default that of `UdwadiaKalaba()`, by scalar code (`uk.lanes`) where
       the system allows it. In float64 the default's `rcond` is 1e-3 without projection. With it rows are judged by where
-      a step starts: 3e-3 times the square of their least sine there, at least 1e-4, at fixed steps 1e-5.
+      a step starts: independent ones stay; else it is 3e-3 times the square of their least sine, at least 1e-4.
     - `stabilizer`: how constraint errors are kept small. `Projection`, the default, also projects the initial state.
     - `solver`: any Diffrax solver for ordinary differential equations.
     - `stepsize_controller`: any Diffrax controller; by default `PIDController(rtol, atol)` for solvers that
@@ -120,7 +120,8 @@ def simulate(
     - `max_steps`: the most steps to take.
     - `on_violation`: what to do where no motion keeps the constraints, as of a drive beyond its reach, and states are
       projected: `"stop"` ends the run there, `"continue"` follows the least-squares solution. The result of both is
-      `constraints_broken`. A run with contacts always goes on.
+      `constraints_broken`. A run with `contact="steps"` always goes on. With `Baumgarte` and `NoStabilizer`, which allow
+      drift, nothing is judged: off the constraints there always is an acceleration. Look at `max_position_error`.
     - `progress`: True for a progress meter, or a Diffrax meter.
     - `throw`: raise `SimulationError` if the run ends early, instead of returning what was computed.
 

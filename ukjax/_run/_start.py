@@ -13,6 +13,7 @@ from .._formula._acceleration import (
     Acceleration,
     Equations,
     equations_of_motion,
+    require_rows_kept,
     require_shapes,
     solved,
     why_not_finite,
@@ -23,7 +24,7 @@ from .._misc._errors import InputError
 from .._motion._model import Model
 from .._motion._project import project
 from .._motion._states import States, equations, mass_matrices, observed, projected
-from .._pseudoinverse import DEFAULT_RCOND, GramSchmidt, rank_on_host, solved_on_host
+from .._pseudoinverse import DEFAULT_RCOND, GramSchmidt, solved_on_host
 from ._doctor import inconsistent_rows
 
 State = tuple[Array, Array]
@@ -162,13 +163,8 @@ def checked_start(
         equations, acceleration = _solved_at(model, t, y)
     yields = getattr(model.formula, "clearance", None) is not None  # rows that are not met by intent
     inconsistent = inconsistent_rows(equations, acceleration.a)
-    A, rank = np.asarray(equations.rows.A), int(acceleration.rank)
-    if inconsistent and not yields and (of_rows := rank_on_host(A, DEFAULT_RCOND)) > rank:
-        raise InputError(
-            f"bodies are too light for {type(model.formula).__name__}: the rows have rank {of_rows}, but only {rank} in "
-            "the metric of M^-1 by which it decides. The default formula and NullSpace decide by the rows alone."
-        )
     if inconsistent and not yields:
+        require_rows_kept(model.formula, equations, acceleration)
         raise InputError(
             f"the constraints {', '.join(inconsistent)} are inconsistent: no acceleration satisfies all rows "
             f"at t = {t}. `ukjax.check` tells more."

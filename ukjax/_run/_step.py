@@ -62,7 +62,7 @@ def step(
     - `q`: generalized coordinates (n_q,).
     - `v`: generalized velocities (n,).
     - `dt`: the step [s].
-    - `formula`: how the acceleration is computed; by default as `simulate` does at fixed steps.
+    - `formula`: how the acceleration is computed; by default as `simulate` does.
     - `stabilizer`: how constraint errors are kept small.
     - `solver`: any Diffrax solver of one step for ordinary differential equations; an implicit one solves its equations
       to the default tolerance of `simulate` unless told otherwise.
@@ -80,7 +80,7 @@ def step(
     if unilateral(system.constraints):
         return _with_contacts(system, formula, stabilizer, solver, (t, q, v), dt, automatic)
     model = Model(system, formula, stabilizer)
-    model = coded(model, solver, t, q, v, automatic=automatic, fixed=True)[0]
+    model = coded(model, solver, t, q, v, automatic=automatic)[0]
     solver = _options.with_tolerances(solver, q.dtype)
     return _reached(model, t + dt, *_stepped(model, solver, t, q, v, dt))
 

@@ -159,8 +159,7 @@ class Objective(eqx.Module):
         """What is integrated, from where, and over what times."""
         s = self.settings
         model = Model(system, _options.formula(s.formula, stabilizer, q0.dtype), stabilizer)
-        fixed = isinstance(s.controller, dfx.ConstantStepSize)
-        model, _ = coded(model, s.solver, s.t0, q0, v0, automatic=s.formula is None, fixed=fixed)
+        model, _ = coded(model, s.solver, s.t0, q0, v0, automatic=s.formula is None)
         return model, (q0, v0), (s.t0, s.t1, s.dt0)
 
     def goes_back_by_machine_code(self, x: Float[Array, " d"]) -> bool:

@@ -1000,7 +1000,11 @@ class Interpreter:
 
     def _scatter(self, e: Any, inputs: list[Value]) -> Value:
         p, t, adds = e.params, type_of(e.outvars[0].aval), e.primitive.name != "scatter"
-        x, places, updates = self._long_in_memory(inputs[0], t), self.scalars(inputs[1]), self.scalars(inputs[2])
+        x, places, updates = (
+            self._long_in_memory(inputs[0], t),
+            self.scalars(inputs[1]),
+            self.scalars(inputs[2]),
+        )
         dims = p["dimension_numbers"]
         alone = {*dims.inserted_window_dims, *dims.operand_batching_dims}
         windows = iter(updates.shape[i] for i in dims.update_window_dims)

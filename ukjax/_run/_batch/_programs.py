@@ -166,7 +166,7 @@ def _stepped(
     t, t_next = next_times(accept, t, t_next, t1, near_end)
     before = jax.tree.unflatten(_RESULT, [result])
     if setting.projected and setting.stop is not None:
-        broken = jnp.where(accept & (nearness1 < 0), setting.stop, result)
+        broken = jnp.where(accept & (nearness1 == jnp.inf), setting.stop, result)
         before = jax.tree.unflatten(_RESULT, [broken.astype(result.dtype)])
     after = dfx.RESULTS.where(dfx.is_okay(before), controlled, before)
     steps, accepted = steps + 1, accepted + jnp.where(accept, 1, 0)
