@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from ukjax._run._batch._pool import pool
 
 import ukjax as uk
 from ukjax._run import _plan
 from ukjax._run._batch import _pool
-from ukjax._run._batch._pool import pool
 
 SLOTS = 4
 SLOTS_FOR = _pool.slots_for
