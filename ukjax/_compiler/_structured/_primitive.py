@@ -20,7 +20,8 @@ from jaxtyping import Array
 from .._gpu._call import kernels_run
 from .._native import compiler_is_here
 from ._by_jax import evaluate
-from ._program import Program
+from ._program import Program, write_out
+from ._trace import CONTROL
 
 scalars_p = core.Primitive("scalars")
 scalars_p.multiple_results = True
@@ -221,3 +222,8 @@ def _change_transposed(
 
 ad.primitive_jvps[change_p] = _change_jvp
 ad.primitive_transposes[change_p] = _change_transposed
+
+CONTROL["scalars"] = lambda interpreter, e, inputs: write_out(interpreter, e.params["program"], inputs)
+CONTROL["scalars_change"] = lambda interpreter, e, inputs: write_out(
+    interpreter, e.params["program"].push_forward(e.params["varied"]), inputs
+)

@@ -1,6 +1,7 @@
 """A program of scalars: what it is given, what it gives, and its derivatives, which are programs again."""
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from ..._misc._garbage import collector_paused
 from .._foreign import kind_for, registered
-from ._differentiate import pull_back, push_forward
+from ._differentiate import Rebuilder, pull_back, push_forward
 from ._inner_loops import split_inner_loops
 from ._ir import Builder, Needed, Node, Operand, Region, as_text, is_float
 from ._kernel import Kernel
@@ -140,3 +141,26 @@ def program_of(closed: Any, is_operand: Callable[[Any], bool]) -> tuple[Program,
     made = [(x, v) for x, v in zip(outputs, closed.out_avals, strict=True) if v.size]
     flat = [x.node if isinstance(x, Stored) else tuple(x.reshape(-1).tolist()) for x, _ in made]
     return Program(build.top, flat, [(type_of(v), v.size) for _, v in made]), taken, closed.out_avals
+
+
+def write_out(interpreter: Interpreter, program: Program, inputs: Sequence[Value]) -> list[Value]:
+    """The results of a program that another one computes with, flat, its members one after the other."""
+    b = interpreter.b
+    members = math.prod(next((x.shape[1:] for x in inputs if x.ndim > 1), ()))
+
+    def of_member(i: int) -> list[Value]:
+        given = []
+        for x, (t, _) in zip(inputs, program.operands, strict=True):
+            own = x if x.ndim == 1 else interpreter.scalars(x).reshape(x.shape[0], -1)[:, i]
+            given.append(interpreter.stored(own, t).node)
+        rebuilt = Rebuilder(b, needed := Needed(program.flat), dict(zip(program.params, given, strict=True)))
+        rebuilt.nodes(needed.outermost)
+        return [
+            Stored(rebuilt.get(x), (n,)) if isinstance(x, Node) else filled((n,), list(map(rebuilt.get, x)))
+            for x, (_, n) in zip(program.outputs, program.results, strict=True)
+        ]
+
+    results = [of_member(i) for i in range(members)]
+    if all(x.ndim == 1 for x in inputs):
+        return results[0]
+    return [np.stack([interpreter.scalars(x) for x in each], 1) for each in zip(*results, strict=True)]

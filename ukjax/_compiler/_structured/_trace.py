@@ -391,8 +391,8 @@ class Interpreter:
                     *map(self.scalars, inputs),
                 )
             ]
-        if name in _CONTROL:
-            return _CONTROL[name](self, e, inputs)
+        if name in CONTROL:
+            return CONTROL[name](self, e, inputs)
         if name in (
             "dynamic_slice",
             "dynamic_update_slice",
@@ -1334,7 +1334,7 @@ _INLINED = frozenset(
     )
 )
 _CUSTOM_VJP = "rules by jax.custom_vjp are not looked at (of Diffrax's adjoints, ForwardMode() has none)"
-_CONTROL: dict[str, Callable[..., list[Value]]] = {
+CONTROL: dict[str, Callable[..., list[Value]]] = {
     "while": Interpreter._while,
     "scan": Interpreter._scan,
     "cond": Interpreter._cond,
