@@ -40,7 +40,7 @@ class StepsRun(NamedTuple):
 
     - `saved`, `impacts`: see there.
     - `residual`, `solver_steps`, `unsolved`: the largest residual, Newton steps, and steps with large residuals.
-    - `count`: how many steps had impacts.
+    - `num_impacts`: how many steps had impacts.
     - `finite`: whether all states were.
     """
 
@@ -49,7 +49,7 @@ class StepsRun(NamedTuple):
     residual: Array
     solver_steps: Array
     unsolved: Array
-    count: Array
+    num_impacts: Array
     finite: Array
 
 
@@ -117,8 +117,8 @@ def run_steps(
         kept = StepState(*(jnp.where(finite, x, y) for x, y in zip(after, last, strict=True)))
         hit = loop(n, lambda k, x: jnp.maximum(x, entry(kept.struck, k)), zero) > 0
         impacts, going = run.impacts, finite.astype(i.dtype)
-        told = (hit & (run.count < most)).astype(i.dtype) * going
-        place = jnp.minimum(run.count, most - 1)
+        told = (hit & (run.num_impacts < most)).astype(i.dtype) * going
+        place = jnp.minimum(run.num_impacts, most - 1)
         impulse = _struck_rows(step, kept, told)
         impacts = Impacts(
             _write(impacts.time, place, jnp.reshape(t + 0.5 * h, (1,)), 1, told),
@@ -132,7 +132,7 @@ def run_steps(
             residual=jnp.maximum(run.residual, kept.residual),
             solver_steps=run.solver_steps + going.astype(dtype) * kept.solver_steps,
             unsolved=run.unsolved + going * (kept.residual > unsolved).astype(i.dtype),
-            count=run.count + going * hit.astype(i.dtype),
+            num_impacts=run.num_impacts + going * hit.astype(i.dtype),
             finite=finite,
         )
 
