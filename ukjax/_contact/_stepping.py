@@ -267,11 +267,16 @@ def march(
         model: Model, coefficients: Coefficients, y0: Any, t0: Array, h: Array, count: Array, ts: Array
     ) -> StepsRun:
         step, grid = contact_step(model, layout, t0, *y0), (t0, h, count)
-        return run_steps(step, model.project, coefficients, y0, grid, ts, most_impacts, unsolved)
+        return run_steps(step, coefficients, y0, grid, ts, most_impacts, unsolved)
 
     def finish(found: StepsRun, *given: Any) -> March:
-        *_, y0, _, _, _, ts = given
-        return _told(layout, found, ts, y0, most_impacts)
+        model, _, y0, *_, ts = given
+        told = _told(layout, found, ts, y0, most_impacts)
+        if not model.system.constraints:
+            return told
+        # By the code that the start is projected by, which is large: once is enough for it to be in a program.
+        q, v = jax.lax.map(lambda x: model.project(*x), (ts, (told.q, told.v)))
+        return told._replace(q=q, v=v)
 
     def by_arrays(
         model: Model, coefficients: Coefficients, y0: Any, t0: Array, h: Array, count: Array, ts: Array

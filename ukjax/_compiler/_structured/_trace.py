@@ -1284,8 +1284,9 @@ def _repeat(b: Builder, program: Any, inputs: list[Operand], t: str) -> list[Ope
         ]
         return more, again
 
-    start = _inline(b, program.once, [*inputs, *[0.0] * size], t)
-    return list(b.loop([1, *start], [("int64", None), *[(t, None)] * count], step)[1:])
+    start = [0.0] * count
+    start[flag] = 1.0  # so that there is a first time
+    return list(b.loop([0, *start], [("int64", None), *[(t, None)] * count], step)[1:])
 
 
 def _platform(interpreter: Interpreter, e: Any, inputs: list[Scalars]) -> Scalars:
