@@ -85,7 +85,7 @@ def _distributed(of: ListedImpulses, x: Array) -> Array:
             y = put(y, i, jnp.where(slides, -rubs * along, closed * entry(x, i)))
         return y
 
-    return loop(of.contacts.count, one, y)
+    return loop(of.contacts.number, one, y)
 
 
 def _held(of: ListedImpulses, x: Array) -> Array:
@@ -100,7 +100,7 @@ def _held(of: ListedImpulses, x: Array) -> Array:
         count = jnp.where(closed, normals + jnp.where(slides, 0, tangents), 0)
         return loop(count, lambda a, y: put(y, row + a, entry(x, row + a)), y)
 
-    return loop(of.contacts.count, one, y)
+    return loop(of.contacts.number, one, y)
 
 
 def _exchangeable(of: ListedImpulses) -> Array:
@@ -146,7 +146,7 @@ def _exchangeable(of: ListedImpulses) -> Array:
         share = loop(count, lambda a, x: x + jnp.abs(entry(none, row + a)), zero)
         return put(flags, k, moves & (share > counts * size_of))
 
-    return loop(of.contacts.count, flag, blank(of.closed.size, dtype))
+    return loop(of.contacts.number, flag, blank(of.closed.size, dtype))
 
 
 def ambiguous(of: ListedImpulses) -> Array:
@@ -169,4 +169,4 @@ def ambiguous(of: ListedImpulses) -> Array:
         also_open = slides & (response < -counts * own) & (free > counts**2 * fastest)
         return put(flags, k, jnp.maximum(entry(flags, k), also_open.astype(dtype)))
 
-    return loop(contacts.count, flag, _exchangeable(of))
+    return loop(contacts.number, flag, _exchangeable(of))

@@ -91,7 +91,7 @@ class ContactKind(Protocol):
         """J with the rows of a contact, from row `row` on; that of velocity k begins at k times the stride."""
         ...
 
-    def drift(self, rows: Any) -> Float[Array, " 1+d"]:
+    def drift(self, rows: Any) -> Float[Array, " rows"]:
         """Contact velocities at rest: of gaps that time changes. Without a normal row the first is zero."""
         ...
 

@@ -249,7 +249,7 @@ class ContactStep:
             for a in range(kind.tangents):
                 u = put(u, row + normals + a, free[normals + a])
                 p = put(p, row + normals + a, guess(normals + a))
-            at, tangents = contacts.count, jnp.where(rough, kind.tangents, 0)
+            at, tangents = contacts.number, jnp.where(rough, kind.tangents, 0)
             contacts = contacts._replace(
                 contact=put(contacts.contact, at, k),
                 row=put(contacts.row, at, row),
@@ -260,7 +260,7 @@ class ContactStep:
                 J=J,
                 u=u,
                 p=p,
-                count=at + 1,
+                number=at + 1,
                 rows=row + normals + tangents,
             )
             return contacts, fast & kind.has_gap
@@ -273,7 +273,7 @@ class ContactStep:
 
                 def add(_: Array, so_far: tuple) -> tuple:
                     contacts, fast = row(kind, of, i, k, so_far[0])
-                    return contacts, put(so_far[1], so_far[0].count, fast)
+                    return contacts, put(so_far[1], so_far[0].number, fast)
 
                 return loop((entry(x.takes_part, k) > 0).astype(i.dtype), add, so_far)
 
@@ -308,7 +308,7 @@ class ContactStep:
 
             return (p, push, *loop(of_first(jnp.asarray(1)), told, (closed, sliding, hit)))
 
-        p, push, closed, sliding, hit = loop(contacts.count, place, (p, push, *modes))
+        p, push, closed, sliding, hit = loop(contacts.number, place, (p, push, *modes))
         return state._replace(p=p, closed=closed, sliding=sliding, struck=hit), push
 
     def _penetrating(self, gaps: Array, push: Array) -> tuple[Array, Array]:
@@ -347,4 +347,4 @@ class ContactStep:
             ListedImpulses(contacts._replace(u=u, p=found.p), self.room, of, found, self.room.rows)
         )
         place = lambda k, y: put(y, entry(contacts.contact, k), entry(flags, k))
-        return push, loop(contacts.count, place, jnp.zeros(n, dtype))
+        return push, loop(contacts.number, place, jnp.zeros(n, dtype))

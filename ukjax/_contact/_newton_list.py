@@ -65,7 +65,7 @@ def _solved(layout: Layout, tolerance: float, given: Array, guess: Array) -> tup
             limit=put(contacts.limit, k, c(k)),
             u=of_u,
             p=of_p,
-            count=k + 1,
+            number=k + 1,
             rows=row + count,
         )
         return contacts, places

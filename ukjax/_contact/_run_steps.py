@@ -1,6 +1,5 @@
 """A run by equal time steps with contacts in a list: steps, saved states and impacts, in one loop."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -13,7 +12,7 @@ from ._rows import Coefficients
 
 
 class Saved(NamedTuple):
-    """What is told of k saved states, row after row: states, forces of contacts, and what became of these."""
+    """What is told of k saved states, row after row: states, between steps in proportion, and what of contacts."""
 
     q: Array
     v: Array
@@ -40,7 +39,7 @@ class StepsRun(NamedTuple):
 
     - `saved`, `impacts`: see there.
     - `residual`, `solver_steps`, `unsolved`: the largest residual, Newton steps, and steps with large residuals.
-    - `count`: how many steps had impacts.
+    - `num_impacts`: how many steps had impacts.
     - `finite`: whether all states were.
     """
 
@@ -49,7 +48,7 @@ class StepsRun(NamedTuple):
     residual: Array
     solver_steps: Array
     unsolved: Array
-    count: Array
+    num_impacts: Array
     finite: Array
 
 
@@ -68,7 +67,6 @@ class _Loop(NamedTuple):
 
 def run_steps(
     step: ContactStep,
-    project: Callable[[Array, tuple[Array, Array]], tuple[Array, Array]],
     coefficients: Coefficients,
     y0: tuple[Array, Array],
     grid: tuple[Array, Array, Array],
@@ -81,7 +79,6 @@ def run_steps(
     **Arguments:**
 
     - `step`: one step.
-    - `project`: of time and (q, v), onto the bilateral rows.
     - `coefficients`: of the contacts.
     - `y0`: the start.
     - `grid`: its time, the length of steps, and their number.
@@ -117,8 +114,8 @@ def run_steps(
         kept = StepState(*(jnp.where(finite, x, y) for x, y in zip(after, last, strict=True)))
         hit = loop(n, lambda k, x: jnp.maximum(x, entry(kept.struck, k)), zero) > 0
         impacts, going = run.impacts, finite.astype(i.dtype)
-        told = (hit & (run.count < most)).astype(i.dtype) * going
-        place = jnp.minimum(run.count, most - 1)
+        told = (hit & (run.num_impacts < most)).astype(i.dtype) * going
+        place = jnp.minimum(run.num_impacts, most - 1)
         impulse = _struck_rows(step, kept, told)
         impacts = Impacts(
             _write(impacts.time, place, jnp.reshape(t + 0.5 * h, (1,)), 1, told),
@@ -132,7 +129,7 @@ def run_steps(
             residual=jnp.maximum(run.residual, kept.residual),
             solver_steps=run.solver_steps + going.astype(dtype) * kept.solver_steps,
             unsolved=run.unsolved + going * (kept.residual > unsolved).astype(i.dtype),
-            count=run.count + going * hit.astype(i.dtype),
+            num_impacts=run.num_impacts + going * hit.astype(i.dtype),
             finite=finite,
         )
 
@@ -140,8 +137,7 @@ def run_steps(
             j, saved = c
             there = entry(ts, j)
             s = (there - t0) / h - i.astype(dtype)
-            between = [(1 - s) * x + s * y for x, y in ((last.q, kept.q), (last.v, kept.v))]
-            q, v = project(there, (between[0], between[1]))
+            q, v = ((1 - s) * x + s * y for x, y in ((last.q, kept.q), (last.v, kept.v)))
             force = loop(m, lambda a, y: put(y, a, entry(kept.p, a) / h), blank(m + 1, dtype))
             gaps, one = step.gaps(there, q), jnp.asarray(1)
             values = (q, v, kept.push, gaps, force, kept.closed, kept.sliding, kept.ambiguous)

@@ -267,11 +267,16 @@ def march(
         model: Model, coefficients: Coefficients, y0: Any, t0: Array, h: Array, count: Array, ts: Array
     ) -> StepsRun:
         step, grid = contact_step(model, layout, t0, *y0), (t0, h, count)
-        return run_steps(step, model.project, coefficients, y0, grid, ts, most_impacts, unsolved)
+        return run_steps(step, coefficients, y0, grid, ts, most_impacts, unsolved)
 
     def finish(found: StepsRun, *given: Any) -> March:
-        *_, y0, _, _, _, ts = given
-        return _told(layout, found, ts, y0, most_impacts)
+        model, _, y0, *_, ts = given
+        told = _told(layout, found, ts, y0, most_impacts)
+        if not model.system.constraints:
+            return told
+        # By the code that the start is projected by, which is large: once is enough for it to be in a program.
+        q, v = jax.lax.map(lambda x: model.project(*x), (ts, (told.q, told.v)))
+        return told._replace(q=q, v=v)
 
     def by_arrays(
         model: Model, coefficients: Coefficients, y0: Any, t0: Array, h: Array, count: Array, ts: Array
@@ -309,10 +314,10 @@ def _told(layout: ContactLayout, found: StepsRun, ts: Array, y0: tuple[Array, Ar
         event_closed=of_impacts(impacts.closed, n) > 0,
         event_sliding=of_impacts(impacts.sliding, n) > 0,
         residual=impacts.residual,
-        num_events=found.count,
+        num_events=found.num_impacts,
     )
     q, v, push = (rows(x, y.size) for x, y in ((saved.q, y0[0]), (saved.v, y0[1]), (saved.push, y0[1])))
-    steps, count = found.solver_steps.astype(jnp.int32), found.count.astype(jnp.int32)
+    steps, count = found.solver_steps.astype(jnp.int32), found.num_impacts.astype(jnp.int32)
     unsolved = found.unsolved.astype(jnp.int32)
     return March(ts, q, v, push, history, found.residual, steps, count, unsolved, ~found.finite)
 
@@ -363,9 +368,11 @@ def _marched_by_arrays(
     history, push = _history(model, layout, coefficients, taken, (t0, h), (ts, q, v), most_impacts)
     residual, struck = taken.residual, jnp.any(taken.struck, axis=1)
     unsolved = jnp.sum(residual > by_precision(q0.dtype, *_UNSOLVED))
-    counts = (jnp.sum(x).astype(jnp.int32) for x in (taken.solver_steps, struck, unsolved))
-    told = jnp.max(residual), *counts, ~end.finite
-    return March(ts, q, v, push, history, *told)
+    solver_steps, impacts, unsolved = (
+        jnp.sum(x).astype(jnp.int32) for x in (taken.solver_steps, struck, unsolved)
+    )
+    worst, diverged = jnp.max(residual), ~end.finite
+    return March(ts, q, v, push, history, worst, solver_steps, impacts, unsolved, diverged)
 
 
 def _step_of(taken: _Step, t0: Array, h: Array, ts: Array) -> tuple[Array, Array]:

@@ -30,7 +30,7 @@ class ContactList(NamedTuple):
     - `J`: rows, transposed: that of velocity k begins at k times the room for rows.
     - `u`: of each row u'.
     - `p`: of each row a guess of the impulse.
-    - `count`, `rows`: how many contacts and rows there are.
+    - `number`, `rows`: how many contacts and rows there are.
     """
 
     contact: Array
@@ -42,7 +42,7 @@ class ContactList(NamedTuple):
     J: Array
     u: Array
     p: Array
-    count: Array
+    number: Array
     rows: Array
 
 
@@ -79,9 +79,20 @@ class ImpulseSolution(NamedTuple):
 def empty_list(room: Room, dtype: jnp.dtype) -> ContactList:
     """A list without contacts."""
     n, m, zero = max(room.contacts, 1), room.stride, jnp.asarray(0)
-    whole, real = [blank(n, zero.dtype) for _ in range(4)], [blank(n, dtype) for _ in range(2)]
-    J = blank(m * room.velocities, dtype)
-    return ContactList(*whole, *real, J, blank(m, dtype), blank(m, dtype), zero, zero)
+    whole, real = lambda: blank(n, zero.dtype), lambda count: blank(count, dtype)
+    return ContactList(
+        contact=whole(),
+        row=whole(),
+        normals=whole(),
+        tangents=whole(),
+        friction=real(n),
+        limit=real(n),
+        J=real(m * room.velocities),
+        u=real(m),
+        p=real(m),
+        number=zero,
+        rows=zero,
+    )
 
 
 class _Rows(NamedTuple):
@@ -249,7 +260,7 @@ class _Iteration(NamedTuple):
             off = jnp.maximum(length(force) - bound, jnp.abs(power + bound * length(slip)) / size)
             return jnp.maximum(so_far, jnp.where(rows.tangents[0][1], off, 0))
 
-        violation = loop(self.contacts.count, of_contact, zero)
+        violation = loop(self.contacts.number, of_contact, zero)
         return violation, jnp.maximum(self.tolerance, ROUNDING * jnp.finfo(p.dtype).eps * size)
 
     def errors(self, state: _State) -> tuple[Array, Array]:
@@ -263,7 +274,7 @@ class _Iteration(NamedTuple):
             return tuple(worst(most, cut) for most, cut in zip(so_far, cuts, strict=True))  # pyright: ignore[reportReturnType]
 
         zero = jnp.zeros_like(state.e)
-        return loop(self.contacts.count, of_contact, (zero, zero))
+        return loop(self.contacts.number, of_contact, (zero, zero))
 
     def linearized(self, A: Array, e: Array, place: tuple[Array, Array], centre: Array) -> Array:
         """Rows of 1 - P' (1 - r (G + e 1)), and p - P(y) behind them."""
@@ -301,7 +312,7 @@ class _Iteration(NamedTuple):
                 A = put(A, start + m, off)
             return A
 
-        return loop(self.contacts.count, of_contact, A)
+        return loop(self.contacts.number, of_contact, A)
 
     def step(self, state: _State) -> _State:
         """One of Newton's method, with another e where this one has done its part, or failed."""
@@ -425,7 +436,7 @@ def solve_delassus(
     diagonal = put(by_row(lambda i: entry(G, i * width + i)), room.rows, 0)
     base = by_row(lambda i: entry(contacts.u, i) / speed)
     p = by_row(lambda i: entry(contacts.p, i) * of_force)
-    limit = loop(contacts.count, lambda k, x: put(x, k, entry(x, k) * of_force), contacts.limit)
+    limit = loop(contacts.number, lambda k, x: put(x, k, entry(x, k) * of_force), contacts.limit)
     problem = _Iteration(contacts._replace(limit=limit), room, G, width, diagonal, base, tolerance)
     p, u, residual, steps = problem.run(p)
 
@@ -435,6 +446,6 @@ def solve_delassus(
         return put(closed, k, cut.closed), put(sliding, k, cut.closed & cut.slides)
 
     by_contact = [blank(contacts.friction.size, dtype) for _ in range(2)]
-    closed, sliding = loop(contacts.count, modes, (by_contact[0], by_contact[1]))
+    closed, sliding = loop(contacts.number, modes, (by_contact[0], by_contact[1]))
     p = loop(m, lambda i, p: put(p, i, entry(p, i) / of_force), p)
     return ImpulseSolution(p, jnp.zeros(0, dtype), closed, sliding, residual, steps)

@@ -155,7 +155,7 @@ class ShapeKind(eqx.Module):
 
 
 def _with_body(
-    J: Array, by_twist: Float[Array, "1+d s"], columns: Array, body: Array, to: Array, stride: int
+    J: Array, by_twist: Float[Array, "rows s"], columns: Array, body: Array, to: Array, stride: int
 ) -> Array:
     """J with what the velocities of a body add to the rows of a contact, of the first velocity from a place on."""
     (_, s, width), flat = columns.shape, columns.reshape(-1)

@@ -1471,7 +1471,8 @@ def _repeat(b: Builder, program: Any, inputs: list[Operand], t: str) -> list[Ope
         ]
         return more, again
 
-    start = [1.0 if i == flag else 0.0 for i in range(count)]
+    start = [0.0] * count
+    start[flag] = 1.0  # so that there is a first time
     return list(b.loop([0, *start], [("int64", None), *[(t, None)] * count], step)[1:])
 
 
