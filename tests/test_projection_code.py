@@ -13,7 +13,7 @@ from helpers import central, rows_of
 import ukjax as uk
 from ukjax._misc._tolerances import nearly_dependent
 from ukjax._motion._model import Model, coded
-from ukjax._motion._projected_solver import _end_of_step
+from ukjax._motion._projected_solver import end_of_step
 from ukjax._system._rows import position_rows
 
 AXIS = jax.tree_util.GetAttrKey("axis")
@@ -42,7 +42,7 @@ def case(request):
 
 def test_states(case):
     code, arrays, (t, q, v), errors = case
-    found, expected = (jax.jit(lambda m=m: _end_of_step(m, t, (q, v), errors))() for m in (code, arrays))
+    found, expected = (jax.jit(lambda m=m: end_of_step(m, t, (q, v), errors))() for m in (code, arrays))
     for x, y in zip(found[0], expected[0], strict=True):
         np.testing.assert_allclose(x, y, rtol=0, atol=1e-9)
     rows = rows_of(code.system, t, *found[0])
@@ -61,7 +61,7 @@ def _directions(system, t, q, v):
 def test_errors(case):
     """Less their parts along nearly dependent rows: e - N M^-1 A^T (S^+ - (S + delta^2 diag S)^-1) J e, by NumPy."""
     code, _, (t, q, v), errors = case
-    (after, rate), found, _ = jax.jit(lambda: _end_of_step(code, t, (q, v), errors))()
+    (after, rate), found, _ = jax.jit(lambda: end_of_step(code, t, (q, v), errors))()
     rows = rows_of(code.system, t, after, rate)
     known = np.array(rows.kinds) != "acceleration"
     A, kinds = np.asarray(rows.A)[known], np.array(rows.kinds)[known]
@@ -94,7 +94,7 @@ def test_derivatives(case):
         grown = lambda path, x: x if path[-1] == AXIS else x * (1 + 1e-3 * s)
         grown = jax.tree_util.tree_map_with_path(grown, parameters)
         model = dataclasses.replace(model, system=eqx.combine(grown, rest))
-        return jnp.concatenate(_end_of_step(model, t, (q + s * d[0], v + s * d[1]), None)[0])
+        return jnp.concatenate(end_of_step(model, t, (q + s * d[0], v + s * d[1]), None)[0])
 
     slope = jax.jit(lambda s: jax.jvp(lambda s: ends(code, s), (s,), (jnp.ones(()),))[1])(jnp.zeros(()))
     other = jax.jit(lambda s: ends(arrays, s))

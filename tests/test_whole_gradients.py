@@ -197,3 +197,22 @@ def test_forward_mode_of_other_runs_says_what_to_do():
     stops = lambda t, q, v: q[1]
     with pytest.raises(uk.InputError, match="ForwardMode"):
         jax.jit(jax.jacfwd(lambda length: end(length, jnp.zeros(2), event=stops)))(jnp.asarray(1.0))
+
+
+def test_a_rule_of_the_user_is_that_of_the_run():
+    """x'' = -x, said to change by -s^2: the derivative of cos t x0 + sin t v0 is then cos s t, sin s t / s."""
+    s = 1.2
+
+    @jax.custom_jvp
+    def pull(q):
+        return -q
+
+    pull.defjvp(lambda primals, tangents: (pull(*primals), -(s**2) * tangents[0]))
+    system = uk.System(jnp.eye(2), lambda t, q, v: pull(q), [uk.Holonomic(lambda t, q: q[1], name="axis")])
+    end = lambda x: uk.simulate(system, [x[0], 0.0], [x[1], 0.0], t1=1.0, ts=2, rtol=1e-10, atol=1e-10).q_end[
+        0
+    ]
+    for derivative in (jax.jacrev, jax.jacfwd):
+        np.testing.assert_allclose(
+            derivative(end)(jnp.array([1.0, 0.5])), [np.cos(s), np.sin(s) / s], rtol=1e-7
+        )

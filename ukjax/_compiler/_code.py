@@ -121,7 +121,7 @@ class Code:
     def field(self) -> Program:
         """The derivative of the state: q' and the acceleration."""
         program = self.program
-        return Program([*self._rates, *program.outputs], program.counts, program.dtype)
+        return Program([*self._rates, *program.differentiated], program.counts, program.dtype)
 
     def numbers(self, system: AbstractSystem, stabilizer: AbstractStabilizer) -> Float[Array, " k"]:
         """The parameters the program takes. Make them once, outside of loops: their derivative is then one vector.

@@ -68,6 +68,7 @@ class Program:
     """Expressions of numbered inputs, all of one floating-point type.
 
     - `outputs`: the expressions.
+    - `differentiated`: the same with what carries their derivatives, as other programs of them need it.
     - `counts`: how many inputs each operand holds; those without any are left out.
     - `dtype`: of inputs and outputs.
     """
@@ -78,7 +79,7 @@ class Program:
         renumbered, self._nodes = _renumbered(outputs)  # inputs and operations, each after its operands
         self.outputs, self.dtype = tuple(renumbered), jnp.dtype(dtype)
         self.counts = tuple(x for x in counts if x)
-        self._differentiated = tuple(outputs)
+        self.differentiated = tuple(outputs)
         self.linearized = functools.cache(self._linearized)
         self.transpose = functools.cache(self._transpose)
 
@@ -157,7 +158,7 @@ class Program:
         - `varied`: numbers of operands.
         - `outputs`: how many of the outputs to take, the first ones; None for all.
         """
-        taken, count = self._differentiated[:outputs], sum(self.counts)
+        taken, count = self.differentiated[:outputs], sum(self.counts)
         if any(x.op == "ruled" for x in reachable(taken)):
             changes = tuple(range(len(self.counts), len(self.counts) + len(varied)))
             return Program(taken, self.counts, self.dtype)._tangent(varied)._transpose(changes)
@@ -170,7 +171,7 @@ class Program:
 
         **Arguments:** as `pullback`.
         """
-        return Program(self._differentiated[:outputs], self.counts, self.dtype)._tangent(varied)
+        return Program(self.differentiated[:outputs], self.counts, self.dtype)._tangent(varied)
 
     def _numbers(self, operands: Sequence[int]) -> list[int]:
         """Those of the inputs of some operands."""
@@ -184,7 +185,7 @@ class Program:
         """
         tangent, count = self._tangent(varied), sum(self.counts)
         # Where functions have rules of their own, these are to be found in what is differentiated next.
-        ruled = any(x.op == "ruled" for x in reachable(tangent._differentiated))
+        ruled = any(x.op == "ruled" for x in reachable(tangent.differentiated))
         kept = [] if ruled or self.size > LONGEST else worth_keeping(tangent.outputs, count)
         if not kept or len(self.outputs) + len(kept) >= MOST_KEPT:
             return self, tangent
@@ -195,14 +196,14 @@ class Program:
                 replaced[node] = build.input(node.args[0] + len(kept))
         change = copied(tangent.outputs, replaced, build)
         counts = (*self.counts, len(kept), *tangent.counts[len(self.counts) :])
-        keeping = Program((*self._differentiated, *kept), self.counts, self.dtype)
+        keeping = Program((*self.differentiated, *kept), self.counts, self.dtype)
         return keeping, Program(change, counts, self.dtype)
 
     def _tangent(self, varied: tuple[int, ...]) -> "Program":
         """The change of the outputs, from the operands and the changes of those `varied`."""
         count = sum(self.counts)
-        if not any(x.op == "ruled" for x in reachable(self._differentiated)):
-            of = Derivative(self._differentiated, self._numbers(varied), {}, self.dtype)
+        if not any(x.op == "ruled" for x in reachable(self.differentiated)):
+            of = Derivative(self.differentiated, self._numbers(varied), {}, self.dtype)
             found = of.changes([of.build.input(count + i) for i in range(len(self._numbers(varied)))])
             counts = (*self.counts, *(self.counts[i] for i in varied))
             return Program(found, counts, self.dtype)
@@ -214,7 +215,7 @@ class Program:
                 left = list(numbers)
                 for i in varied:
                     operands[i], left = left[: self.counts[i]], left[self.counts[i] :]
-                return evaluate(self._differentiated, [x for each in operands for x in each], self.dtype)
+                return evaluate(self.differentiated, [x for each in operands for x in each], self.dtype)
 
             return jax.jvp(moved, tuple(x for i in varied for x in operands[i]), args[count:])[1]
 
@@ -224,10 +225,10 @@ class Program:
         """Cotangents of the operands `linear`, from the other operands and the cotangent of the outputs."""
         others = [i for i in range(len(self.counts)) if i not in linear]
         known = sum(self.counts[i] for i in others)
-        if not any(x.op == "ruled" for x in reachable(self._differentiated)):
+        if not any(x.op == "ruled" for x in reachable(self.differentiated)):
             order = [*self._numbers(others), *self._numbers(linear)]  # which then are not there
             of = Derivative(
-                self._differentiated, self._numbers(linear), {x: i for i, x in enumerate(order)}, self.dtype
+                self.differentiated, self._numbers(linear), {x: i for i, x in enumerate(order)}, self.dtype
             )
             found = of.cotangents([of.build.input(known + i) for i in range(len(self.outputs))])
             return Program(found, (*(self.counts[i] for i in others), len(self.outputs)), self.dtype)
@@ -241,7 +242,7 @@ class Program:
                 free = {i: [next(left) for _ in range(self.counts[i])] for i in linear}
                 operands = fixed | free
                 inputs = [x for i in range(len(self.counts)) for x in operands[i]]
-                return evaluate(self._differentiated, inputs, self.dtype)
+                return evaluate(self.differentiated, inputs, self.dtype)
 
             number = jax.ShapeDtypeStruct((), self.dtype)
             free = sum(self.counts[i] for i in linear)

@@ -1415,7 +1415,7 @@ def _program(interpreter: Interpreter, e: Any, inputs: list[Value]) -> list[Valu
 
 def _inline(b: Builder, program: Any, inputs: list[Operand], t: str) -> list[Operand]:
     """The outputs of a program of the former compiler."""
-    outputs = getattr(program, "_differentiated", program.outputs)
+    outputs = getattr(program, "differentiated", program.outputs)
     values: dict[Any, Operand] = {}
     known = lambda x: values[x] if hasattr(x, "op") else x
     for node in reachable(outputs):
