@@ -156,7 +156,7 @@ def _by_diffrax(
     if isinstance(adjoint, _options.REVERSE_ONLY):
         args, y0, span, ts = reverse_only((args, y0, span, ts))
         t0 = span[0]
-    settings = run.settings | {"adjoint": adjoint} | _stopped_by(run, t0, y0)
+    settings: dict[str, Any] = run.settings | {"adjoint": adjoint} | _stopped_by(run, t0, y0)
     number = settings.pop("stop")
 
     def solve(times: tuple[Any, Array | None], y0: State, args: Touching) -> dfx.Solution:

@@ -42,7 +42,7 @@ from ._ir import (
 Scalars = np.ndarray
 """An array of operands, of dtype object."""
 
-_WRITTEN_OUT = 5_000  # operations that a loop may become whose number of passes is found as it is traced
+_WRITTEN_OUT = 1_500  # operations that a loop may become whose number of passes is found as it is traced
 _SHORT = 400  # operations that a scan may become; more stay a loop
 _MOST_PASSES = 64
 _SELECTED = 8  # entries up to which a place that is not known is found by comparing, not in memory
@@ -429,6 +429,10 @@ class Interpreter:
         if long == [True] and name in _REDUCTIONS and e.outvars[0].aval.size == 1:
             op, t = _REDUCTIONS[name], type_of(e.invars[0].aval)
             return self._reduce_stored(op, inputs[0], t, zero(t) if op == "add" else _of_none(op, t))  # type: ignore[arg-type]
+        if name == "dot_general" and any(long) and not any(map(is_known, inputs)):
+            product = self._product_by_loop(e, inputs)
+            if product is not None:
+                return [product]
         if name in _RULES or self._is_of_entries(name):
             return [self._each_rule(e, [self.scalars(x) for x in inputs])]
         return self._by_its_own_function(e, inputs)
@@ -1106,6 +1110,36 @@ class Interpreter:
         for xs, ys in zip(x, y, strict=True):
             flat += itertools.chain.from_iterable(self._product(xs, ys, t))
         return filled((*(inputs[0].shape[i] for i in batch_x), *free_x, *free_y), flat)
+
+    def _product_by_loop(self, e: Any, inputs: list[Value]) -> Value | None:
+        """A product with a long array in memory as a loop over what is summed; None where it is no such simple one."""
+        (contract_x, contract_y), (batch, _) = e.params["dimension_numbers"]
+        t, out = type_of(e.outvars[0].aval), e.outvars[0].aval
+        if batch or len(contract_x) != 1 or out.size > LONG:
+            return None
+
+        def entries(x: Value, axis: int) -> tuple[Stored, list[int], int]:
+            """An array in memory, where in it the sums begin, and how far it is to the next summand."""
+            places = np.moveaxis(np.arange(x.size).reshape(x.shape), axis, -1).reshape(-1, x.shape[axis])
+            return self.stored(x, t), places[:, 0].tolist(), math.prod(x.shape[axis + 1 :])
+
+        (x, xs, step_x), (y, ys, step_y) = map(entries, inputs, (contract_x[0], contract_y[0]))
+
+        def step(carried: Sequence[Any]) -> Any:
+            k, *sums = carried
+
+            def add() -> list[Operand]:
+                read = lambda of, starts, step: [
+                    self.b.load(of.node, self.b.add(self.b.mul(k, step, "int64"), i, "int64")) for i in starts
+                ]
+                pairs = itertools.product(read(x, xs, step_x), read(y, ys, step_y))
+                more = [self.b.add(z, self.b.mul(*pair, t), t) for z, pair in zip(sums, pairs, strict=True)]
+                return [self.b.add(k, 1, "int64"), *more]
+
+            return self.b.compare("lt", k, inputs[0].shape[contract_x[0]], "int64"), add
+
+        sums = self.b.loop([0, *[zero(t)] * out.size], [("int64", None), *[(t, None)] * out.size], step)[1:]
+        return filled(out.shape, list(sums))
 
     def _product(self, xs: Scalars, ys: Scalars, t: str) -> list[list[Operand]]:
         """The products of rows with rows; only what is structurally zero in neither is looked at."""
