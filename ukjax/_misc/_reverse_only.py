@@ -1,8 +1,9 @@
-"""Arrays that may be differentiated in one mode only, or not at all: the rest ends in a sentence, not in JAX's trace.
+"""Arrays that may be differentiated in reverse mode only, once, or not at all: the rest ends in a sentence, not in JAX's
+trace.
 
 All functions here are the identity. The tangent of what `reverse_only` returns goes through a linear primitive that can
 be transposed, which is all that reverse mode does with it, but neither computed nor compiled, which is what forward
-mode would do; that of `forward_only` through one that cannot be transposed.
+mode would do.
 """
 
 from typing import Any, NoReturn
@@ -18,7 +19,7 @@ from ._types import T
 _identity_p = Primitive("reverse_only")
 _tangent_p = Primitive("reverse_only_tangent")
 _constant_p = Primitive("not_differentiable")
-_onward_p = Primitive("forward_only")
+_first_p = Primitive("first_derivative")
 
 _ONCE = (
     "second derivatives cannot go through the reverse mode of this run, which is for one derivative: take "
@@ -52,26 +53,6 @@ batching.primitive_batchers[_tangent_p] = _refuse
 mlir.register_lowering(_tangent_p, _refuse)
 
 
-def _cannot_be_transposed(*_: Any, **__: Any) -> NoReturn:
-    raise InputError(
-        "reverse-mode differentiation (jax.grad, jax.jacrev) cannot go through the forward mode of a run "
-        "(diffrax.ForwardMode(), or jax.jvp within): second derivatives are jax.jacfwd(jax.jacfwd(...)), or those of "
-        "diffrax.DirectAdjoint()."
-    )
-
-
-_onward_p.def_impl(lambda x: x)
-_onward_p.def_abstract_eval(lambda x: x)
-ad.deflinear2(_onward_p, _cannot_be_transposed)
-batching.primitive_batchers[_onward_p] = lambda args, axes: (_onward_p.bind(*args), axes[0])
-mlir.register_lowering(_onward_p, lambda _, x: [x])
-
-
-def forward_only(tree: T) -> T:
-    """The same pytree, whose floating-point arrays raise `InputError` under reverse-mode differentiation."""
-    return jax.tree.map(lambda x: _onward_p.bind(x) if eqx.is_inexact_array(x) else x, tree)
-
-
 def _has_none(primals: tuple, tangents: tuple, *, message: str) -> tuple[Any, Any]:
     if type(tangents[0]) is not ad.Zero:
         raise InputError(message)
@@ -100,3 +81,34 @@ def not_differentiable(tree: T, message: str) -> T:
 def reverse_only(tree: T) -> T:
     """The same pytree, whose floating-point arrays raise `InputError` under forward-mode differentiation."""
     return jax.tree.map(lambda x: _identity_p.bind(x) if eqx.is_inexact_array(x) else x, tree)
+
+
+def _has_no_second(primals: tuple, tangents: tuple, *, message: str) -> tuple[Any, Any]:
+    if type(tangents[0]) is not ad.Zero:
+        raise InputError(message)
+    return _first_p.bind(*primals, message=message), tangents[0]
+
+
+_first_p.def_impl(lambda x, **_: x)
+_first_p.def_abstract_eval(lambda x, **_: x)
+ad.primitive_jvps[_first_p] = _has_no_second
+ad.primitive_transposes[_first_p] = lambda change, _, message: (_constant_p.bind(change, message=message),)
+batching.primitive_batchers[_first_p] = lambda args, axes, **of: (_first_p.bind(*args, **of), axes[0])
+mlir.register_lowering(_first_p, lambda _, x, **__: [x])
+
+
+_THROUGH_EVENTS = (
+    "second derivatives cannot go through an event: how its time and the state after it change is known to first order "
+    "only. Take differences of first derivatives."
+)
+
+
+def once_through_events(tree: T) -> T:
+    """The same pytree, whose floating-point arrays raise `InputError` when they are differentiated twice."""
+
+    @jax.custom_jvp
+    def same(x: Any) -> Any:
+        return x
+
+    same.defjvp(lambda primals, tangents: (same(*primals), _first_p.bind(*tangents, message=_THROUGH_EVENTS)))
+    return jax.tree.map(lambda x: same(x) if eqx.is_inexact_array(x) else x, tree)

@@ -141,7 +141,7 @@ def _integrated(
 ) -> _Solved:
     static, arrays = divided(run)
     fn = lambda adjoint, arrays, *given: _by_diffrax(adjoint, joined(static, arrays), *given)
-    return by_one_program(fn, *run.settings["adjoint"], arrays, y0, span, ts)
+    return by_one_program(fn, *run.settings["adjoint"], arrays, y0, span, ts, smooth=False)
 
 
 @in_full_precision

@@ -17,6 +17,7 @@ from .._misc._by_platform import by_platform
 from .._misc._errors import Untranslatable
 from .._misc._keyed import Keyed
 from .._misc._linear import Ways
+from .._misc._reverse_only import once_through_events
 from ._batch import Whole
 from ._integrate import Span, State, integrate, integrate_whole
 from ._observe import Solved
@@ -54,7 +55,11 @@ def joined(static: Static, arrays: Any) -> Any:
 
 
 def by_one_program(
-    fn: Callable[..., R], adjoint: dfx.AbstractAdjoint | None, default: dfx.AbstractAdjoint, *arrays: Any
+    fn: Callable[..., R],
+    adjoint: dfx.AbstractAdjoint | None,
+    default: dfx.AbstractAdjoint,
+    *arrays: Any,
+    smooth: bool = True,
 ) -> R:
     """What a function that integrates gives, as one program of scalars, which has derivatives by itself.
 
@@ -66,10 +71,12 @@ def by_one_program(
     - `adjoint`: that was asked for, if any was.
     - `default`: that of a run by XLA.
     - `arrays`: pytrees of arrays.
+    - `smooth`: whether second derivatives are those of the motion, which they are not through events.
     """
+    once = (lambda x: x) if smooth else once_through_events
     if adjoint is None or isinstance(adjoint, _OF_STEPS):
         try:
-            return scalarize(functools.partial(fn, dfx.ForwardMode()))(*arrays)
+            return once(scalarize(functools.partial(fn, dfx.ForwardMode()))(*once(arrays)))
         except Untranslatable:
             pass
     return fn(default if adjoint is None else adjoint, *arrays)
@@ -92,8 +99,10 @@ class _Run(NamedTuple):
             model, settings, solver, dense = joined(self.static, arrays)
             return integrate(model, y0, span, ts, settings | {"adjoint": adjoint}, solver, dense)
 
-        adjoint = joined(self.static, arrays)[1]["adjoint"]
-        return by_one_program(run, None if self.reverse else adjoint, adjoint, arrays, y0, span, ts)
+        settings = joined(self.static, arrays)[1]
+        adjoint, smooth = settings["adjoint"], settings["event"] is None
+        asked = None if self.reverse else adjoint
+        return by_one_program(run, asked, adjoint, arrays, y0, span, ts, smooth=smooth)
 
     def native(self, arrays: Any, y0: State, span: Span, ts: Any) -> Solved:
         """By machine code."""

@@ -375,7 +375,7 @@ class Interpreter:
             return self._with_rule(e, inputs, self.closed(params["call_jaxpr"], inputs))
         if name.startswith("custom_vjp_call"):
             return [
-                self._without_derivative(x, type_of(v.aval))
+                self._without_derivative(x, type_of(v.aval), _CUSTOM_VJP)
                 for x, v in zip(self._called(e, inputs), e.outvars, strict=True)
             ]
         if name == "custom_linear_solve":
@@ -413,7 +413,7 @@ class Interpreter:
             x = self.scalars(inputs[0])
             message, backward = (
                 params.get("msg") or params.get("message") or name,
-                name != "nondifferentiable",
+                name == "nondifferentiable_backward",
             )
             return [self.each(lambda y: self.b.refuse(y, str(message), backward), x)]
         if name in MOVES:
@@ -494,11 +494,11 @@ class Interpreter:
         callee = Subprogram(build.top, outputs)
         return callee if callee.size >= CALLED else None
 
-    def _without_derivative(self, x: Value, t: str) -> Value:
-        """What a function with a rule for reverse mode gives: that rule is not looked at, so it has no derivative."""
+    def _without_derivative(self, x: Value, t: str, reason: str) -> Value:
+        """What a function gives whose rule for derivatives is not looked at."""
         if not is_float(t):
             return x
-        refuse = lambda y: self.b.refuse(y, _CUSTOM_VJP, False)
+        refuse = lambda y: self.b.refuse(y, reason, False)
         return (
             self.tabulate(x.shape, t, lambda i: refuse(self.b.load(x.node, i)))
             if isinstance(x, Stored)
@@ -536,8 +536,14 @@ class Interpreter:
 
     def _with_rule(self, e: Any, inputs: list[Value], values: list[Value]) -> list[Value]:
         """The values of a function whose author gave its derivative, marked as such."""
-        if all(map(is_known, inputs)) or any(isinstance(x, Stored) for x in (*inputs, *values)):
+        if all(map(is_known, inputs)):
             return values
+        if sum(x.size for x in (*inputs, *values) if isinstance(x, Stored)) > MATERIALIZED:
+            return [
+                self._without_derivative(x, type_of(v.aval), _LONG_RULE)
+                for x, v in zip(values, e.outvars, strict=True)
+            ]
+        values = list(map(self.scalars, values))
         given = {
             v: self.scalars(x)
             for v, x in zip(e.invars, inputs, strict=True)
@@ -1367,6 +1373,7 @@ _INLINED = frozenset(
         "custom_lin",
     )
 )
+_LONG_RULE = f"a rule for derivatives (jax.custom_jvp) of arrays of more than {MATERIALIZED:,} entries has no scalar code"
 _CUSTOM_VJP = "rules by jax.custom_vjp are not looked at (of Diffrax's adjoints, ForwardMode() has none)"
 CONTROL: dict[str, Callable[..., list[Value]]] = {
     "while": Interpreter._while,
@@ -1388,7 +1395,7 @@ _PASSED = {
         0,
     ),
 }
-_REFUSED = frozenset(("nondifferentiable", "nondifferentiable_backward"))
+_REFUSED = frozenset(("nondifferentiable", "nondifferentiable_backward", "not_differentiable"))
 _NAMES = {"add_any": "add"}
 _REDUCTIONS = {
     "reduce_sum": "add",
