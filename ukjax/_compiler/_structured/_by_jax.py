@@ -88,10 +88,9 @@ class _Evaluator:
             return jnp.take_along_axis(whole, self.values[index][None], 0, mode="clip")[0]
         if op == "store":
             array = jnp.broadcast_to(self.values[args[0]], (node.size or 0, self.members))
-            here = jnp.arange(node.size or 0)[:, None] == jnp.broadcast_to(
-                self.typed(args[1], "int64"), (self.members,)
-            )
-            return jnp.where(here & self.mask, self.typed(args[2], t), array)
+            place = jnp.broadcast_to(self.typed(args[1], "int64"), (1, self.members))
+            here = (jnp.arange(node.size or 0)[:, None] == place) & jnp.broadcast_to(self.mask, (1, self.members))
+            return jnp.where(here, jnp.broadcast_to(self.typed(args[2], t), array.shape), array)
         if op in ("rule", "refuse", "attached"):
             return self.typed(args[0], t)
         if op == "convert":

@@ -299,7 +299,7 @@ class _Forward(Rebuilder):
         return 0.0
 
     def scalar(self, node: Node) -> Any:
-        value = super().scalar(node)
+        value = self.get(node.args[0]) if node.op == "attached" else super().scalar(node)
         if node in self.varied:
             self.tangents[node] = self._change(node, value)
         return value
@@ -430,6 +430,9 @@ class _Reverse(Rebuilder):
         super().__init__(builder, needed, values)
         self.varied, self.cotangents = varied, dict[Node, Any]()
         self.tapes: dict[Node, tuple[Operand, list[Any]]] = {}
+
+    def scalar(self, node: Node) -> Any:
+        return self.get(node.args[0]) if node.op == "attached" else super().scalar(node)
 
     # --- with tapes
 

@@ -344,6 +344,7 @@ OPERATIONS: dict[str, Operation] = {
     "convert": Operation(lambda x: x, _unary(lambda b, t, x, y: 1.0), jax="convert_element_type"),
     "bitcast": Operation(lambda x: x, jax="bitcast_convert_type"),
     "stop_gradient": Operation(lambda x: x, _no_slope),
+    # A value with the derivative of another, to the first differentiation: derivatives have the value alone.
     "attached": Operation(lambda x, carrier: x, lambda b, t, x, carrier, y: (None, 1.0)),
 }
 """What a program can do with scalars; what is not here, nor written in terms of it by `_trace`, cannot be translated."""

@@ -152,7 +152,7 @@ def weight(jaxpr: Any) -> int:
         elif name in REPLACED:
             total += equation.invars[0].aval.size ** 2
         elif name not in MOVES:
-            total += max(v.aval.size for v in (*equation.outvars, *equation.invars))
+            total += max((v.aval.size for v in (*equation.outvars, *equation.invars)), default=0)
     return total
 
 
@@ -528,7 +528,8 @@ class Interpreter:
         for v in (*e.invars, *e.outvars):
             type_of(v.aval)
         shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in e.invars]
-        closed = jax.make_jaxpr(lambda *x: function(*x, **e.params))(*shapes)
+        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+            closed = jax.make_jaxpr(lambda *x: function(*x, **e.params))(*shapes)
         self._opened.append(e.primitive)
         outputs = self.closed(closed, inputs)
         self._opened.pop()
