@@ -1,4 +1,4 @@
-"""Batches of integrations: the pool of slots against single runs and closed forms, its work, its failures."""
+"""Batches of integrations against single runs and closed forms, and their failures."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,26 +9,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from ukjax._run._batch._pool import pool
 
 import ukjax as uk
 from ukjax._run import _plan
-from ukjax._run._batch import _pool
-
-SLOTS = 4
-SLOTS_FOR = _pool.slots_for
 
 
-@pytest.fixture(autouse=True, scope="module", params=["machine code", "pool"])
-def few_slots(request):
-    """Machine code, and what there is without it: a pool of so few slots that runs wait for one.
-
-    JAX would keep batches traced with another number of slots.
-    """
+@pytest.fixture(autouse=True, scope="module", params=["machine code", "one program"])
+def way(request):
+    """Machine code of plain runs, and what there is without it: Diffrax's loop as a program of scalars."""
     jax.clear_caches()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_pool, "slots_for", lambda count, on_cpu: min(count, SLOTS + (not on_cpu)))
-        if request.param == "pool":
+        if request.param == "one program":
             patch.setattr(_plan, "whole_run", lambda *_: None)
         yield request.param
     jax.clear_caches()
@@ -135,28 +126,6 @@ def test_each_run_has_its_own_span() -> None:
     np.testing.assert_allclose(batch["q"][..., 0], np.cos(2 * batch["t"]), atol=1e-7)
 
 
-@pytest.mark.slow
-def test_work_is_the_sum_of_the_runs(few_slots: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of runs whose numbers of steps differ 100-fold, in mixed order."""
-    if few_slots == "machine code":
-        pytest.skip("which has no slots")
-
-    def counting(runs, count, size):
-        ends, iterations = pool(runs, count, size)
-        told = jnp.broadcast_to(iterations, (count,))
-        return eqx.tree_at(lambda x: x.num_accepted_steps, ends, told), iterations
-
-    jax.clear_caches()
-    monkeypatch.setattr(_pool, "pool", counting)
-    rates = np.random.default_rng(0).permutation(np.geomspace(1.0, 100.0, 80))
-    batch = jax.jit(jax.vmap(lambda k: kept(oscillator(k, t1=10.0))))(jnp.asarray(rates**2))
-    jax.clear_caches()
-    steps, iterations = np.asarray(batch["num_steps"]), int(batch["num_accepted_steps"][0])
-    assert steps.max() > 80 * steps.min()
-    assert SLOTS * iterations <= 1.3 * steps.sum()
-    np.testing.assert_allclose(batch["q"][:, -1, 0], np.cos(10 * rates), atol=1e-5)
-
-
 def test_runs_that_fail_are_alone() -> None:
     """One of NaN, one that needs too many steps, one whose span is empty; to the last bit nothing else changes."""
     compiled = jax.jit(jax.vmap(lambda k, t1: kept(oscillator(k, t1=t1, max_steps=100))))
@@ -184,35 +153,30 @@ def test_a_batch_of_batches_is_one_batch() -> None:
     np.testing.assert_allclose(q, np.outer(np.cos(np.sqrt(k)), x0), atol=1e-7)
 
 
-def derivatives(way: str, end: Callable, k: jax.Array, x0: jax.Array) -> jax.Array:
+def derivatives(mode: str, end: Callable, k: jax.Array, x0: jax.Array) -> jax.Array:
     """By k: a tangent of the batch, a tangent of each run, or all tangents of each run."""
-    if way == "of the batch":
+    if mode == "of the batch":
         return jax.jvp(lambda k: jax.vmap(end)(k, x0), (k,), (jnp.ones_like(k),))[1]
-    if way == "of each":
+    if mode == "of each":
         return jax.vmap(lambda k, x0: jax.jvp(lambda k: end(k, x0), (k,), (jnp.ones(()),))[1])(k, x0)
     return jax.vmap(jax.jacfwd(end, (0, 1)))(k, x0)[0]
 
 
 @pytest.mark.parametrize(
-    "way", ["of each", *(pytest.param(x, marks=pytest.mark.slow) for x in ("of the batch", "all"))]
+    "mode", ["of each", *(pytest.param(x, marks=pytest.mark.slow) for x in ("of the batch", "all"))]
 )
-def test_forward_derivatives(way: str) -> None:
+def test_forward_derivatives(mode: str) -> None:
     """d/dk of x0 cos(sqrt(k))."""
     k, x0 = jnp.linspace(1.0, 100.0, 7), jnp.linspace(1.0, 2.0, 7)
     end = lambda k, x0: oscillator(k, x0).q[-1, 0]
-    found = jax.jit(lambda k, x0: derivatives(way, end, k, x0))(k, x0)
+    found = jax.jit(lambda k, x0: derivatives(mode, end, k, x0))(k, x0)
     np.testing.assert_allclose(found, -x0 * np.sin(np.sqrt(k)) / (2 * np.sqrt(k)), atol=1e-6)
 
 
-def test_numbers_of_slots() -> None:
-    assert [SLOTS_FOR(n, True) for n in (1, 20, 100, 3000, 10_000)] == [1, 20, 64, 88, 128]
-    assert [SLOTS_FOR(n, False) for n in (1, 3000, 100_000)] == [1, 3000, 65_536]
-
-
-def test_other_platforms_have_the_pool(few_slots: str) -> None:
+def test_batches_are_lowered_for_other_platforms(way: str) -> None:
     """On any machine: a batch can be lowered for a GPU, where machine code of this process is of no use."""
     batch = jax.jit(jax.vmap(lambda k: oscillator(k).q)).trace(jnp.linspace(1.0, 100.0, 71))
     own, others = (batch.lower(lowering_platforms=(x,)).as_text() for x in ("cpu", "cuda"))
-    assert ("ukjax_integration" in own) == (few_slots == "machine code")
+    assert ("ukjax_integration" in own) == (way == "machine code")
     assert "ukjax_" not in others
     assert "while" in others

@@ -102,8 +102,8 @@ def simulate(
     - `atol`: absolute tolerance of the default controller; the same defaults.
     - `adjoint`: how derivatives are taken: any of Diffrax's adjoints. By default forward and reverse mode both work, by
       machine code on a CPU, and so do second derivatives of runs without events. Another than `ForwardMode` and
-      `DirectAdjoint`, which are the same, has XLA compile the run. `BacksolveAdjoint` excludes projection, events, `dense`
-      and `ts="steps"`.
+      `DirectAdjoint`, which are the same, has XLA compile the run. `BacksolveAdjoint` excludes projection, events,
+      `dense` and `ts="steps"`.
     - `event`: stops the run where a real function of (t, q, v) crosses zero. Give the function; a `ukjax.Event` with a
       direction, a name, and a reset, after which the run goes on; a list of these, of which the first to occur counts; or
       a `diffrax.Event` of real functions of the pair (q, v). Two crossings within one step are not seen. A function that

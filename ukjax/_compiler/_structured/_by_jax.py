@@ -89,7 +89,9 @@ class _Evaluator:
         if op == "store":
             array = jnp.broadcast_to(self.values[args[0]], (node.size or 0, self.members))
             place = jnp.broadcast_to(self.typed(args[1], "int64"), (1, self.members))
-            here = (jnp.arange(node.size or 0)[:, None] == place) & jnp.broadcast_to(self.mask, (1, self.members))
+            here = (jnp.arange(node.size or 0)[:, None] == place) & jnp.broadcast_to(
+                self.mask, (1, self.members)
+            )
             return jnp.where(here, jnp.broadcast_to(self.typed(args[2], t), array.shape), array)
         if op in ("rule", "refuse", "attached"):
             return self.typed(args[0], t)
