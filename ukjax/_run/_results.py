@@ -132,7 +132,9 @@ class Dense(eqx.Module):
 
     @eqx.filter_jit
     def __call__(self, t: Array) -> tuple[Array, Array]:
-        q, v = self.interpolation.evaluate(t)
+        # Diffrax multiplies times by a direction, an integer, which no program of scalars returns as weakly typed.
+        with jax.numpy_dtype_promotion("standard"):
+            q, v = self.interpolation.evaluate(t)
         if (method := self.stabilizer.projection_method) is not None:
             q, v = Projection(method)(self.system, t, q, v)
         return q, v
