@@ -77,7 +77,7 @@ def test_kernels_give_what_simulate_gives(name: str, precision: str, runs: int, 
     """Saved states, ends, steps and codes of runs; some end early, since they may take no more than some steps."""
     with jax.enable_x64(x64 := PRECISIONS[precision]):
         problem = uk.models.get(name)
-        span = 0.023 * (problem.t1 - problem.t0)  # at 0.02 first steps of some end at t1 but for rounding
+        span = 0.022 * (problem.t1 - problem.t0)  # at 0.02 and 0.023 steps of some end at t1 but for rounding
         options = {"t1": problem.t0 + span, "ts": 5, "throw": False, "max_steps": 25} | WAYS[way]
         if "dt0" in options:
             options["dt0"] *= span
@@ -206,7 +206,7 @@ BUDGET = {  # registers, and bytes of spills written
     ("scara", "float32"): (255, 0),
     ("four_bars", "float32"): (255, 0),
     ("parallelogram", "float32"): (255, 128),
-    ("parallelogram", "float64"): (255, 3_000),
+    ("parallelogram", "float64"): (255, 4_000),
 }
 
 

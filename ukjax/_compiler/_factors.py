@@ -59,7 +59,23 @@ def _low_fill(neighbours: list[set[int]]) -> list[int]:
     return order
 
 
-def factor(build: Builder, X: np.ndarray, invert: Callable[[Expression, int, Taken], Expression]) -> Factors:
+def order_of(X: np.ndarray) -> list[int]:
+    """An order of low fill-in for the factors of a symmetric matrix.
+
+    **Arguments:**
+
+    - `X`: (k, k), of which only one triangle is read.
+    """
+    k = X.shape[0]
+    return _low_fill([{j for j in range(k) if not is_zero(X[max(i, j), min(i, j)])} for i in range(k)])
+
+
+def factor(
+    build: Builder,
+    X: np.ndarray,
+    invert: Callable[[Expression, int, Taken], Expression],
+    order: list[int] | None = None,
+) -> Factors:
     """The factors of a symmetric matrix of expressions, of which only one triangle is read.
 
     **Arguments:**
@@ -67,9 +83,9 @@ def factor(build: Builder, X: np.ndarray, invert: Callable[[Expression, int, Tak
     - `build`: makes the expressions.
     - `X`: (k, k).
     - `invert`: 1 / D_i from the pivot, i, and what was taken from X_ii for it, L_ij^2 D_j and 1 / D_j by row j of X.
+    - `order`: of elimination; by default one of low fill-in.
     """
-    k = X.shape[0]
-    order = _low_fill([{j for j in range(k) if not is_zero(X[max(i, j), min(i, j)])} for i in range(k)])
+    k, order = X.shape[0], order_of(X) if order is None else order
     lower: list[Entries] = [{} for _ in range(k)]
     scaled: list[Entries] = [{} for _ in range(k)]  # L D
     inverse: Vector = []

@@ -163,7 +163,10 @@ def positions(
     J = motion.jacobian(q)
     to = _basis(build, None if motion.rates is None else motion.rates(q), motion.inertia(q), dtype)
     rows = without_noise(build, to.seen(build, J), eps)
-    solver, negative = Solver(build, to.M, rows, rcond, eps), lambda x: [build.apply("neg", y) for y in x]
+    solver, negative = (
+        Solver(build, to.M, rows, rcond, eps, or_in_metric=True),
+        lambda x: [build.apply("neg", y) for y in x],
+    )
     change, errors = _pushed(solver, mu), []
     damped = _damped(build, solver, nearly_dependent(dtype))
     for left in reversed(range(_ITERATIONS)):
@@ -256,7 +259,7 @@ def projection(
         return [*q, *v, *build.frozen([*mu, near, again, *errors[0], *errors[1]])]
     M, eps = motion.inertia(q), float(jnp.finfo(dtype).eps)
     A, to = without_noise(build, A, eps), Basis(None, M)
-    solver = Solver(build, M, A, ON_CONSTRAINTS, eps)
+    solver = Solver(build, M, A, ON_CONSTRAINTS, eps, or_in_metric=True)
     alike = motion.rates is None and all(motion.holonomic)  # the rows of velocities and those of positions
     damped = settled.damped if settled and alike else _damped(build, solver, nearly_dependent(dtype))
     change, _ = solve(solver, M, A, [0.0] * len(v), [build.apply("neg", x) for x in psi], damped)
@@ -264,11 +267,11 @@ def projection(
     short = plus(build, psi, times(build, A, change))
     is_off = apply("select", apply("gt", largest(build, short), limit(v)), 1.0, is_off)
     near = solver.nearness()
-    near = apply("select", solver.some_depend, apply("neg", near), near)
+    near = apply("select", solver.some_depend(), apply("neg", near), near)
     near = apply("select", apply("gt", is_off, 0.5), math.inf, near)
     if settled:
         rows, every = A[list(motion.holonomic)], all(motion.holonomic)
-        of_q = solver if every else Solver(build, M, rows, ON_CONSTRAINTS, eps)
+        of_q = solver if every else Solver(build, M, rows, ON_CONSTRAINTS, eps, or_in_metric=True)
         if motion.rates is None:
             kept = _strong(build, of_q, settled.damped, rows, kept, to)
         else:  # by the same rows: what N does not reach is not nearly dependent

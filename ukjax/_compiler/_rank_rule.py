@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._formula._acceleration import AbstractFormula, Equations
-from .._misc._tolerances import TURNED_AT_STAGES
+from .._misc._tolerances import TOLD_BY_POSITIONS, TURNED_AT_STAGES
 from .._pseudoinverse import AbstractPseudoinverse
 from ._by_pseudoinverse import acceleration_by
 from ._expressions import Expression
@@ -20,8 +20,9 @@ class AtStages(NamedTuple):
 
     There, on the constraints, dependent rows are so but for rounding. At the stages they turn by how far these are off,
     and are no less dependent: taken for independent they stop the motion. So the threshold is the square of the least
-    sine of the rows there, times a constant, but at least `least`. Where no row depends on others none can turn so, and
-    all stay: those that are nearly dependent are on their way through a singular position, or to the end of the motion.
+    sine of the rows there, times a constant, but at least `least`, and A decides. Where no row depends on others none can
+    turn so: rows that are nearly dependent are on their way through a singular position, or to the end of the motion, and
+    stay as far as their sines can be told from rounding of positions.
     """
 
     least: float
@@ -66,4 +67,5 @@ def solution_by(how: How, build: Builder, e: Equations, near: Expression | None,
     start = build.inverse(inverse_sine, apply("gt", inverse_sine, 0.0))  # zero where it is not known
     turned = apply("max", rcond, apply("mul", TURNED_AT_STAGES, apply("mul", start, start)))
     independent = apply("and", apply("gt", near, 0.0), apply("gt", start, 0.0))
-    return acceleration(build, *given, apply("select", independent, 0.0, turned), eps)
+    kept = min(rcond, TOLD_BY_POSITIONS * eps**0.5)
+    return acceleration(build, *given, apply("select", independent, kept, turned), eps, independent)

@@ -23,7 +23,7 @@ import numpy as np
 from .._misc._tolerances import EXACT, REFINED, ROUNDING, ROW_NOISE
 from .._system._tree_inertia import TreeInertia
 from ._expressions import Expression, entries, is_zero
-from ._factors import Taken, by_factors, factor
+from ._factors import Taken, by_factors, factor, order_of
 from ._noise import without_noise
 from ._scalars import Builder
 from ._tree_factors import factored, product
@@ -114,8 +114,10 @@ class Solver:
     - `A`: constraint Jacobian (m, n).
     - `rcond`: the rank rule's threshold, a number or an expression.
     - `eps`: of the precision.
+    - `or_in_metric`: whether rows stay, too, that are independent in the metric of M^-1 by this threshold. Rows of light
+      bodies are nearly dependent in that metric only; near a singular position rows are so in both.
 
-    Of the rows `some_depend` says whether any of them depend on others; `lost` is as in `Solution`.
+    `lost` is as in `Solution`.
     Below, x stands for L^T a, of M = L D L^T.
     """
 
@@ -126,6 +128,7 @@ class Solver:
         A: np.ndarray,
         rcond: Expression,
         eps: float,
+        or_in_metric: Expression = False,
     ):
         mass = Mass(build, M, A.shape[1] * eps)
         self.build, self.definite, self.mass = build, mass.definite, mass.factors
@@ -135,34 +138,31 @@ class Solver:
         ]
         S = _gram(build, list(map(entries, self.W)), list(map(entries, self.scaled)))
         self.S, self.noise, self.lost = S, _noise(build, S, eps), 0.0
-        self.schur = factor(build, S, self._by_rows(A, rcond, eps))
+        order = order_of(S)  # of both factorizations, so that both tell the same row of a dependent set
+        self.schur = factor(build, S, self._by_rows(A, rcond, eps, or_in_metric, order), order)
 
-    def _by_rows(self, A: np.ndarray, rcond: Expression, eps: float) -> Callable[..., Expression]:
-        """The rule by A alone: rows of a light body, independent in A, are nearly parallel in the metric of M^-1."""
+    def _by_rows(
+        self, A: np.ndarray, rcond: Expression, eps: float, or_in_metric: Expression, order: list[int]
+    ) -> Callable[..., Expression]:
+        """The rule by A: rows of a light body, independent in A, are nearly parallel in the metric of M^-1."""
         build, apply = self.build, self.build.apply
         rows = list(map(entries, A))
         angles = _gram(build, rows, rows)
-        factors = factor(build, angles, _rule(build, angles, rcond, eps))
-        kept = {i: apply("ne", x, 0.0) for i, x in zip(factors.order, factors.inverse, strict=True)}
-        # Of the sine of a row's angle to those before it.
-        inverse_squares = {
-            i: apply("mul", angles[i, i], x) for i, x in zip(factors.order, factors.inverse, strict=True)
-        }
-        self._largest_inverse_square = largest(build, list(inverse_squares.values()))
-        noise = _noise(build, angles, eps)  # rows of nothing else do not depend on others
-        depend = [apply("and", apply("not", kept[i]), apply("gt", angles[i, i], noise)) for i in kept]
-        self.some_depend = functools.reduce(lambda x, y: apply("or", x, y), depend, False)
+        factors = factor(build, angles, _rule(build, angles, rcond, eps), order)
+        inverse = dict(zip(factors.order, factors.inverse, strict=True))
+        kept = {i: apply("ne", x, 0.0) for i, x in inverse.items()}
+        in_metric = _rule(build, self.S, rcond, eps)
 
-        def invert(pivot: Expression, i: int, _: Taken) -> Expression:
+        def invert(pivot: Expression, i: int, taken: Taken) -> Expression:
             size = self.S[i, i]
             known = apply("gt", pivot, apply("mul", ROUNDING * eps, size))
             # By how much less the row is independent in the metric of M^-1.
-            exact = apply(
-                "gt", apply("mul", pivot, inverse_squares[i]), apply("mul", REFINED * eps**0.5, size)
-            )
+            inverse_square = apply("mul", angles[i, i], inverse[i])
+            exact = apply("gt", apply("mul", pivot, inverse_square), apply("mul", REFINED * eps**0.5, size))
             lost = apply("and", kept[i], apply("not", apply("and", exact, known)))
             self.lost = apply("add", self.lost, apply("select", lost, 1.0, 0.0))
-            return build.inverse(pivot, apply("and", kept[i], known))
+            stays = apply("and", or_in_metric, apply("ne", in_metric(pivot, i, taken), 0.0))
+            return build.inverse(pivot, apply("or", apply("and", kept[i], known), stays))
 
         return invert
 
@@ -208,8 +208,22 @@ class Solver:
         return times(self.build, self.W, times(self.build, zip(*self.scaled, strict=True), multipliers))
 
     def nearness(self) -> Expression:
-        """How close to singular the rows are: the largest inverse sine of an angle in A from one to those before it."""
-        return self.build.apply("sqrt", self._largest_inverse_square)
+        """How close to singular the rows are: the largest inverse sine of an angle between one and those before it, in
+        the metric of M^-1, by which accelerations grow."""
+        apply = self.build.apply
+        pairs = zip(self.schur.order, self.schur.inverse, strict=True)
+        return apply(
+            "sqrt", largest(self.build, [apply("mul", self.S[i, i], inverse) for i, inverse in pairs])
+        )
+
+    def some_depend(self) -> Expression:
+        """Whether some rows depend on others; those that are rounding do not."""
+        apply = self.build.apply
+        pairs = zip(self.schur.order, self.schur.inverse, strict=True)
+        left_out = [
+            apply("and", apply("eq", x, 0.0), apply("gt", self.S[i, i], self.noise)) for i, x in pairs
+        ]
+        return functools.reduce(lambda x, y: apply("or", x, y), left_out, False)
 
     def frozen(self) -> "Solver":
         """The same solver, constant to a differentiation."""
@@ -292,7 +306,16 @@ def _dependency(
     return z, apply("and", vanishes, within(dot(build, z, b), dot(build, size(z), of_b), EXACT * eps))
 
 
-def acceleration(build: Builder, M: Any, Q: Any, A: Any, b: Any, rcond: Expression, eps: float) -> Solution:
+def acceleration(
+    build: Builder,
+    M: Any,
+    Q: Any,
+    A: Any,
+    b: Any,
+    rcond: Expression,
+    eps: float,
+    or_in_metric: Expression = False,
+) -> Solution:
     """The solution of M a = Q + A^T lambda, A a = b; see the module's docstring.
 
     **Arguments:**
@@ -304,9 +327,10 @@ def acceleration(build: Builder, M: Any, Q: Any, A: Any, b: Any, rcond: Expressi
     - `b`: right-hand side (m,), stabilized.
     - `rcond`: the rank rule's threshold.
     - `eps`: of the precision.
+    - `or_in_metric`: as of `Solver`.
     """
     A = without_noise(build, A, eps)
-    solver = Solver(build, M, A, rcond, eps)
+    solver = Solver(build, M, A, rcond, eps, or_in_metric)
     a, multipliers = solve(solver, M, A, list(Q), list(b))
     a = [build.apply("select", solver.definite, x, float("nan")) for x in a]
     force = times(build, A.T, multipliers) if len(A) else [0.0] * len(a)

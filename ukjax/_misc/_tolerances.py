@@ -36,6 +36,8 @@ ROW_NOISE = 1e3
 """Rows smaller than this many machine epsilons of the largest row are rounding noise."""
 EXACT = 1e4  # EPS, within which rows depend on each other but for rounding
 ROUNDING = 32.0  # EPS, times what pivots a row builds on: as much of its own may be rounding
+# Roots of EPS: at a dead centre sines go as the root of a distance, so rounding of positions is the root of it in sines.
+TOLD_BY_POSITIONS = 100.0
 REFINED = (
     0.1  # roots of EPS, by which masses may bring rows nearer: one step of refinement leaves 100 EPS then
 )

@@ -93,7 +93,7 @@ def simulate(
       step. Under `jit` their order is not checked: times that do not increase give NaN.
     - `formula`: how the acceleration is computed; by default that of `UdwadiaKalaba()`, by scalar code (`uk.lanes`) where
       the system allows it. In float64 the default's `rcond` is 1e-3 without projection. With it rows are judged by where
-      a step starts: independent ones stay; else it is 3e-3 times the square of their least sine, at least 1e-4.
+      a step starts: if all are independent it is 1.5e-6, else 3e-3 times the square of their least sine, at least 1e-4.
     - `stabilizer`: how constraint errors are kept small. `Projection`, the default, also projects the initial state.
     - `solver`: any Diffrax solver for ordinary differential equations.
     - `stepsize_controller`: any Diffrax controller; by default `PIDController(rtol, atol)` for solvers that
