@@ -99,10 +99,8 @@ class _Run(NamedTuple):
             model, settings, solver, dense = joined(self.static, arrays)
             return integrate(model, y0, span, ts, settings | {"adjoint": adjoint}, solver, dense)
 
-        model, settings, *_ = joined(self.static, arrays)
+        settings = joined(self.static, arrays)[1]
         adjoint, smooth = settings["adjoint"], settings["event"] is None
-        if not model.is_solved:  # by arrays, of which some decompositions are NaN where they lose rank
-            return run(adjoint, arrays, y0, span, ts)
         asked = None if self.reverse else adjoint
         return by_one_program(run, asked, adjoint, arrays, y0, span, ts, smooth=smooth)
 

@@ -138,8 +138,6 @@ def _stepped(model: Model, solver: dfx.AbstractSolver, *state: Array) -> tuple[A
     static, arrays = parted((model, solver))
     fn = lambda adjoint, arrays, *state: _by_diffrax(adjoint, *joined(static, arrays), *state)
     by_program = functools.partial(by_one_program, fn, None, dfx.DirectAdjoint())
-    if not model.is_solved:
-        return fn(dfx.DirectAdjoint(), arrays, *state)
     if whole is None:
         return by_program(arrays, *state)
 

@@ -296,15 +296,39 @@ class Interpreter:
         types = [type_of(v.aval) for v in e.invars]
         single = [self._entry(x, 0) if uniform(x) else None for x in inputs]
         nodes = [None if uniform(x) else self.stored(x, t).node for x, t in zip(inputs, types, strict=True)]
+        shape = e.outvars[0].aval.shape
 
         def entry(i: Operand) -> Operand:
             given = [
-                filled((), [x if n is None else self.b.load(n, i)])
-                for x, n in zip(single, nodes, strict=True)
+                filled(
+                    (),
+                    [
+                        x
+                        if n is None
+                        else self.b.load(n, self._place_before_broadcast(i, v.aval.shape, shape))
+                    ],
+                )
+                for x, n, v in zip(single, nodes, e.invars, strict=True)
             ]
             return self._each_rule(e, given).reshape(())[()]
 
-        return [self.tabulate(e.outvars[0].aval.shape, type_of(e.outvars[0].aval), entry)]
+        return [self.tabulate(shape, type_of(e.outvars[0].aval), entry)]
+
+    def _place_before_broadcast(self, i: Operand, shape: Sequence[int], whole: Sequence[int]) -> Operand:
+        """Where in an array stands what entry i of the array broadcast to a shape is: axes of length 1 repeat."""
+        if tuple(shape) == tuple(whole):
+            return i
+        place: Operand = 0
+        for axis, size in enumerate(shape):
+            if size == 1:
+                continue
+            k, inner = i, math.prod(whole[axis + 1 :])
+            if inner > 1:
+                k = self.b.apply("quotient", "int64", k, inner)
+            if axis > 0:
+                k = self.b.apply("remainder", "int64", k, size)
+            place = self.b.add(place, self.b.mul(k, math.prod(shape[axis + 1 :]), "int64"), "int64")
+        return place
 
     def _reduce_stored(self, op: str, x: Stored, t: str, first: Operand) -> list[Value]:
         """A reduction of a whole array in memory, as a loop."""
