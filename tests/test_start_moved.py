@@ -207,9 +207,20 @@ FORWARD = {
 
 @pytest.mark.parametrize("name", FORWARD)
 def test_forward_mode_names_its_adjoint(name):
-    """Where a run has none by default: here for its event."""
+    """Where the adjoint asked for has none."""
     with pytest.raises(uk.InputError, match=r"adjoint=diffrax\.ForwardMode\(\)"):
-        FORWARD[name](_stopped, PENDULUM.q0)
+        FORWARD[name](lambda q: _stopped(q, adjoint=dfx.RecursiveCheckpointAdjoint(checkpoints=8)), PENDULUM.q0)
+
+
+def test_forward_mode_through_an_event():
+    def stopped(angle):
+        q = jnp.stack([jnp.sin(angle), -jnp.cos(angle)])
+        return _run(q, t1=2.0, event=lambda t, q, v: q[0] + 0.5, rtol=1e-10, atol=1e-10).t_end
+
+    step = 1e-4
+    difference = (stopped(1.0 + step) - stopped(1.0 - step)) / (2 * step)
+    slope = jax.jvp(stopped, (1.0,), (1.0,))[1]
+    np.testing.assert_allclose(slope, difference, rtol=1e-5)
 
 
 @pytest.mark.slow

@@ -10,12 +10,6 @@ from ._code import code_for as code_for
 from ._integration import Integration as Integration
 from ._lanes import Lanes as Lanes
 from ._lanes import lanes as lanes
-from ._looped import Looped as Looped
-from ._looped import LoopText as LoopText
-from ._loops import ArrayPlace as ArrayPlace
-from ._loops import Function as Function
-from ._loops import Spread as Spread
-from ._loops import Value as Value
 from ._machine_code import Kind as Kind
 from ._native import looks_for_nans as looks_for_nans
 from ._native import machine_code_is_wanted as machine_code_is_wanted
@@ -34,7 +28,6 @@ from ._run_layout import Control as Control
 from ._run_layout import Method as Method
 from ._run_layout import MotionPrograms as MotionPrograms
 from ._scalars import TranslationError as TranslationError
-from ._stage import Stage as Stage
 from ._system_function import array_function as array_function
 from ._system_function import by_code as by_code
 from ._system_function import system_function as system_function
