@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._compiler._structured import scalarize
 from .._formula._servo._control import Servoed
 from .._misc._linear import lazily_differentiated
 from .._misc._precision import in_full_precision
@@ -100,8 +101,9 @@ def _observe(model: Model, states: States) -> tuple[dict[str, Any], Names]:
         return {"q": q, "v": v} | lazily_differentiated(others)(model, t, q, v) | by_code
 
     rows = eqx.filter_eval_shape(constraint_rows, model.system, *(x[0] for x in states))
-    t, (q, v) = known_states(states.t, states[1:])
-    return jax.vmap(at)(t, q, v) | {"t": states.t}, (rows.names, rows.kinds)
+    t, (q, v) = scalarize(known_states, fallback="xla")(states.t, states[1:])
+    # States last, as machine code has them.
+    return jax.vmap(scalarize(at, fallback="xla"), out_axes=-1)(t, q, v), (rows.names, rows.kinds)
 
 
 @eqx.filter_jit
@@ -149,13 +151,28 @@ def _at_reached(model: Model, solved: Solved, count: int | None) -> tuple[dict[s
     places = reached(t, count)
     if model.code is not None:
         return _observe_on_host(model, taken(places), solved.settled)
-    observed, names = _observe(model, taken(_padded(places)))
-    return _first(observed, places.size), names
+    states = taken(_padded(places))
+    observed, names = _observe(model, states)
+    return _first(_states_first(observed) | {"t": states.t}, places.size), names
 
 
 @partial(jax.jit, static_argnums=1)
 def _first(arrays: Any, kept: int) -> Any:
     return jax.tree.map(lambda x: x[:kept], arrays)
+
+
+def _states_first(observed: dict[str, Array | None]) -> dict[str, Array | None]:
+    return {name: None if x is None else jnp.moveaxis(x, -1, 0) for name, x in observed.items()}
+
+
+def _split_and_judged(
+    observed: dict[str, Any], t: Array, result: RESULTS, count: int | None, judged: bool
+) -> tuple[Any, Any, RESULTS]:
+    """What holds at the saved times and at the end, and the result of the run."""
+    columns = _states_first(observed) | {"t": t}
+    lost = columns.pop("lost", 0.0)
+    result = judgement(columns, result, judged, lost)
+    return *split(columns, len(t) - 1 if count is None else count), result
 
 
 def assembled(
@@ -172,14 +189,15 @@ def assembled(
     - `judged`: whether a run that did not keep its constraints is none that succeeded.
     - `told`: fields of the trajectory that are known before the run.
     """
-    tracing = is_traced(solved)
-    if tracing:
+    if is_traced(solved):
         observed, (names, kinds) = _observe(model, States(solved.t, solved.q, solved.v))
+        fields = partial(_split_and_judged, count=count, judged=judged)
+        saved, end, result = scalarize(fields, fallback="xla")(observed, solved.t, solved.result)
     else:
         observed, (names, kinds) = _at_reached(model, solved, count)
-    lost = observed.pop("lost", 0.0)
-    result = judgement(observed, solved.result, judged, lost)
-    saved, end = split(observed, len(observed["t"]) - 1 if count is None else count)
+        lost = observed.pop("lost", 0.0)
+        result = judgement(observed, solved.result, judged, lost)
+        saved, end = split(observed, len(observed["t"]) - 1 if count is None else count)
     return unchecked(
         Trajectory,
         **saved,

@@ -11,6 +11,7 @@ from jaxtyping import Array
 from .._formula._singular_mass import NullSpace
 from .._misc._arguments import one_of, require_instance, require_solver, whole_number
 from .._misc._types import is_traced, is_tracing
+from .._compiler._structured import scalarize
 from .._motion._model import Model, coded
 from .._motion._states import loses_rows
 from .._system._stabilize import AbstractStabilizer
@@ -212,10 +213,15 @@ def _traced_run(
     model, *others = joined(static, arrays)
     model = model.ready()
     static, arrays = parted((model, *others))
-    y0 = model.start(span[0], state)
+
+    def begun(t0: Array, state: State) -> tuple[State, Array]:
+        y0 = model.start(t0, state)
+        return y0, start_moved(state, y0)
+
+    y0, moved = scalarize(begun, fallback="xla")(span[0], state)
     solved = integrated(static, whole, reverse, arrays, y0, span, ts)
     count = None if ts is None else len(ts)
-    return assembled(model, solved, others[-1], count, judged, start_moved=start_moved(state, y0), **told)
+    return assembled(model, solved, others[-1], count, judged, start_moved=moved, **told)
 
 
 def padded(ts: Array | None, t1: Array) -> Array | None:

@@ -27,7 +27,7 @@ from ._ir import (
     is_number,
     zero,
 )
-from ._trace import MATERIALIZED, Interpreter, filled
+from ._trace import LONG, Interpreter, filled
 
 _WITHOUT = frozenset(
     ("floor", "ceil", "round", "sign", "stop_gradient", "table", "tape", "zeros_like", "absent", "blank")
@@ -793,8 +793,8 @@ class _Reverse(Rebuilder):
 
 
 def _entries_of(b: Builder, array: Node) -> Any:
-    """The entries of an array, whose memory then vanishes; a large one as it is."""
-    large = (array.size or 0) > MATERIALIZED
+    """The entries of an array, whose memory then vanishes; a long one as it is."""
+    large = (array.size or 0) > LONG
     return array if large else tuple(b.load(array, i) for i in range(array.size or 0))
 
 

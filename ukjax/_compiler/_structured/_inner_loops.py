@@ -13,6 +13,7 @@ _TYPED = re.compile(r"(<\d+ x \w+>|\b(?:ptr|double|float|i1|i8|i16|i32|i64|label
 _CALLED = re.compile(r"@(?!table)[\w.]+(?=\()")
 _HEAD = re.compile(r"(?:loop|head)\d+:$")
 _LABEL = re.compile(r"^((?:loop|head|body|inner|end|after)\d+):$", re.MULTILINE)
+_ARITHMETIC = re.compile(r" = (?:fadd|fsub|fmul|fdiv|call) ")
 _FROM = re.compile(r" phi .*?, %(\w+)\], \[")
 
 
@@ -65,13 +66,17 @@ class _Outlined(NamedTuple):
 
 
 def _outline(lines: list[str], start: int, uses: Counter) -> _Outlined | None:
-    """The innermost loop that begins at a line, if it stores, and nothing it computes is used after it."""
+    """The innermost loop that begins at a line, if it computes and stores, and only what it stores is used after it."""
     end = _end_of_loop(lines, start)
     inside = lines[start:end]
     text = "\n".join(inside)
     entered, own = _FROM.search(text), Counter(_NAME.findall(text))
     defined = {x.split(" = ")[0].strip() for x in inside if " = " in x}
-    if entered is None or "\n  store" not in text or any(uses[x] != own[x] for x in defined):
+    if (
+        entered is None or "\n  store" not in text or not _ARITHMETIC.search(text)
+    ):  # moves are as fast without
+        return None
+    if any(uses[x] != own[x] for x in defined):
         return None
     inner = {f"%{x[:-1]}" for x in (*inside, lines[end]) if x.endswith(":")} | {f"%{entered[1]}"}
     given = {x: t for x, t in _of_types(inside).items() if x not in defined and x not in inner}

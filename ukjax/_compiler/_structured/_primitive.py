@@ -15,6 +15,7 @@ import numpy as np
 from jax.core import ShapedArray
 from jax.extend import core
 from jax.interpreters import ad, batching, mlir
+from jax.interpreters import partial_eval as pe
 from jaxtyping import Array
 
 from .._gpu._call import kernels_run
@@ -206,20 +207,38 @@ def _change_transposed(
     if any(ad.is_undefined_primal(x) for x in known):
         raise NotImplementedError("a change is transposed by operands that it is not linear in")
     linear = [i for i, x in enumerate(operands[count:]) if ad.is_undefined_primal(x)]
-    found: list[Any] = [None] * len(operands)
-    if all(type(x) is ad.Zero for x in cotangents):
-        for i in linear:
-            found[count + i] = ad.Zero(operands[count + i].aval)
+    given = [k for k, x in enumerate(cotangents) if type(x) is not ad.Zero]
+    part = program.part(tuple(program.real_results[k] for k in given))
+    pull = part.pull_back(tuple(varied[i] for i in linear))
+    found = [ad.Zero(x.aval) if ad.is_undefined_primal(x) else None for x in operands]
+    moved = [k for k in range(len(linear)) if not pull.is_zero(k)]  # zeros would be pulled on, to zeros
+    if not moved:
         return found
-    whole = [x.instantiate() if type(x) is ad.Zero else x for x in map(ad.instantiate_zeros, cotangents)]
-    pulled = scalars_p.bind(*known, *whole, program=program.pull_back(tuple(varied[i] for i in linear)))
-    for i, x in zip(linear, pulled, strict=True):
+    pulled = scalars_p.bind(*known, *(cotangents[k] for k in given), program=pull.part(tuple(moved)))
+    for i, x in zip((linear[k] for k in moved), pulled, strict=True):
         if operands[count + i].aval.ndim < x.ndim:
             x = jnp.sum(x, tuple(range(1, x.ndim)))
         found[count + i] = x
     return found
 
 
+def _without_unused(used: Sequence[bool], eqn: Any, wanted: Callable[[Program, list[int]], Any]) -> Any:
+    """JAX drops results that nobody uses: so does the program."""
+    if not any(used) and not eqn.effects:
+        return [False] * len(eqn.invars), None
+    if all(used):
+        return [True] * len(eqn.invars), eqn
+    kept = [k for k, it in enumerate(used) if it]
+    params = eqn.params | {"program": wanted(eqn.params["program"], kept)}
+    return [True] * len(eqn.invars), eqn.replace(outvars=[eqn.outvars[k] for k in kept], params=params)
+
+
+pe.dce_rules[scalars_p] = functools.partial(
+    _without_unused, wanted=lambda program, kept: program.part(tuple(kept))
+)
+pe.dce_rules[change_p] = functools.partial(
+    _without_unused, wanted=lambda program, kept: program.part(tuple(program.real_results[k] for k in kept))
+)
 ad.primitive_jvps[change_p] = _change_jvp
 ad.primitive_transposes[change_p] = _change_transposed
 

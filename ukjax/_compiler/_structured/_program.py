@@ -12,7 +12,7 @@ from ..._misc._garbage import collector_paused
 from .._foreign import kind_for, registered
 from ._differentiate import Rebuilder, pull_back, push_forward
 from ._inner_loops import split_inner_loops
-from ._ir import Builder, Needed, Node, Operand, Region, as_text, is_float
+from ._ir import Builder, Needed, Node, Operand, Region, as_text, is_float, is_number
 from ._kernel import Kernel
 from ._lanes import Lanes
 from ._llvm import ArrayOperand, write_function
@@ -42,6 +42,7 @@ class Program:
         self.results = tuple(results)
         self.push_forward = functools.cache(self._push_forward)
         self.pull_back = functools.cache(self._pull_back)
+        self.part = functools.cache(self._part)
         self.kernel = functools.cache(self._kernel)
         self._targets = dict[Any, str]()
 
@@ -66,6 +67,19 @@ class Program:
     def _pull_back(self, varied: tuple[int, ...]) -> "Program":
         """The cotangents of operands varied, from all operands and the cotangents of real results."""
         return Program(*pull_back(self, varied))
+
+    def _part(self, wanted: tuple[int, ...]) -> "Program":
+        """The program of some of its results alone."""
+        if len(wanted) == len(self.results):
+            return self
+        return Program(self.region, [self.outputs[k] for k in wanted], [self.results[k] for k in wanted])
+
+    def is_zero(self, k: int) -> bool:
+        """Whether a result is zero, whatever the operands are."""
+        out = self.outputs[k]
+        if isinstance(out, Node):
+            return out.op == "fill" and out.args[0] == 0
+        return all(is_number(x) and x == 0 for x in out)
 
     @property
     def real_results(self) -> list[int]:

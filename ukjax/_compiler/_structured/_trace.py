@@ -156,6 +156,22 @@ def weight(jaxpr: Any) -> int:
     return total
 
 
+def _steps_of(places: np.ndarray) -> list[tuple[int, int]] | None:
+    """The sizes of axes and the distances of entries along them, neighbours joined; None where distances differ."""
+    steps: list[tuple[int, int]] = []
+    for axis, size in enumerate(places.shape):
+        if size > 1:
+            distances = np.diff(places, axis=axis)
+            if np.any(distances != distances.flat[0]):
+                return None
+            distance = int(distances.flat[0])
+            if steps and steps[-1][1] == size * distance:
+                steps[-1] = steps[-1][0] * size, distance
+            else:
+                steps.append((size, distance))
+    return steps
+
+
 def core_jaxpr(x: Any) -> Any:
     """A jaxpr without the constants it may come with."""
     return x.jaxpr if hasattr(x, "jaxpr") else x
@@ -231,7 +247,7 @@ class Interpreter:
         self, shape: tuple[int, ...], t: str, entry: Callable[[Operand], Operand], into: Any = None
     ) -> Stored:
         """An array in memory, of which a loop computes each entry from its place; or those that follow a place in one."""
-        node, start = into or (self.b.fill(zero(t), math.prod(shape), t), 0)
+        node, start = into or (self.b.blank(math.prod(shape), t), 0)
         count = math.prod(shape)
 
         def step(carried: Sequence[Any]) -> Any:
@@ -263,9 +279,35 @@ class Interpreter:
                         ],
                     )
                 )
+            elif len(inputs) == 1 and (steps := _steps_of(places.reshape(shape))) is not None:
+                outputs.append(self._copy(inputs[0], int(places[0]), steps, t, shape))
             else:
                 outputs.append(self._join(inputs, starts, places, t, shape))
         return outputs
+
+    def _copy(
+        self, x: Value, first: int, steps: list[tuple[int, int]], t: str, shape: tuple[int, ...]
+    ) -> Stored:
+        """An array of entries of another that stand at even distances along each axis: a loop for each axis."""
+        source = self.stored(x, t).node
+
+        def along(axis: int, read: Operand, write: Operand, node: Node) -> Node:
+            if axis == len(steps):
+                return self.b.store(node, write, self.b.load(source, read))
+            (size, distance), inner = steps[axis], math.prod(n for n, _ in steps[axis + 1 :])
+
+            def step(carried: Sequence[Any]) -> Any:
+                i, read, write, array = carried
+                moved = lambda x, by: self.b.add(x, by, "int64")
+                more = lambda: [
+                    moved(i, 1), moved(read, distance), moved(write, inner), along(axis + 1, read, write, array)
+                ]  # fmt: skip
+                return self.b.compare("lt", i, size, "int64"), more
+
+            kinds = [("int64", None)] * 3 + [(t, math.prod(shape))]
+            return self.b.loop([0, read, write, node], kinds, step)[3]
+
+        return Stored(along(0, first, 0, self.b.blank(math.prod(shape), t)), shape)
 
     def _entry(self, x: Value, i: int) -> Operand:
         return self.b.load(x.node, i) if isinstance(x, Stored) else x.reshape(-1)[i]
@@ -275,7 +317,7 @@ class Interpreter:
     ) -> Stored:
         """An array of runs of entries of others."""
         breaks = np.flatnonzero((np.diff(places) != 1) | np.isin(places[1:], starts)) + 1
-        node = self.b.fill(zero(t), places.size, t)
+        node = self.b.blank(places.size, t)
         for a, z in zip([0, *breaks], [*breaks, places.size], strict=True):
             k = int(np.searchsorted(starts, places[a], "right") - 1)
             first, x = int(places[a] - starts[k]), inputs[k]
@@ -1522,7 +1564,10 @@ def _former_rule(call: Any) -> DerivativeRule:
 
 
 def _repeat(b: Builder, program: Any, inputs: list[Operand], t: str) -> list[Operand]:
-    """The outputs of a program that is run again while one of them says so, with others in place of its last operand."""
+    """The outputs of a program that is run again while one of them says so, with others in place of its last operand.
+
+    Their derivatives are those of the program at the operand it ends with, as of any point that a function leaves fixed.
+    """
     flag, first, size = program.again
     count = len(program.outputs)
 
@@ -1539,7 +1584,9 @@ def _repeat(b: Builder, program: Any, inputs: list[Operand], t: str) -> list[Ope
 
     start = [0.0] * count
     start[flag] = 1.0  # so that there is a first time
-    return list(b.loop([0, *start], [("int64", None), *[(t, None)] * count], step)[1:])
+    found = b.loop([0, *start], [("int64", None), *[(t, None)] * count], step)[1:]
+    once = _inline(b, program.once, [*inputs, *found[first : first + size]], t)
+    return [b.apply("attached", t, *pair) for pair in zip(found, once, strict=True)]
 
 
 def _platform(interpreter: Interpreter, e: Any, inputs: list[Scalars]) -> Scalars:

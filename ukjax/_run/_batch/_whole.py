@@ -21,6 +21,7 @@ from ..._compiler import (
     remembered,
     stays_here,
 )
+from ..._compiler._structured import scalarize
 from ..._motion._model import Model
 from ._programs import NEAR_END, Setting, begun, control_of, method_of
 
@@ -89,10 +90,7 @@ class Whole:
         """
         operands, forward = self._operands(numbers, y0, span, ts)
         (saved,), (end,) = self._integration(*operands)
-        result, steps, accepted, count = (x.astype(np.int32) for x in end[1:5])
-        y, n = jnp.concatenate([saved, end[None, 5:]]), y0[0].size
-        t = jnp.where(jnp.arange(len(saved), dtype=np.int32) < count, ts, jnp.inf)
-        return Ends(jnp.append(t, forward * end[0]), y[:, :n], y[:, n:], result, steps, accepted)
+        return scalarize(functools.partial(_ends, n=y0[0].size), fallback="xla")(saved, end, ts, forward)
 
     def at_once(self, numbers: list[Any], y0: Any, span: Any, ts: Any) -> Ends:
         """The same run now, forward in time and of NumPy's arrays; without the times it did not get to.
@@ -172,13 +170,25 @@ class Whole:
     def _operands(self, numbers: list[Any], y0: Any, span: Any, ts: Any) -> tuple[list[Any], Any]:
         """Those of the integration, and the direction of time."""
         dtype = self._integration.dtype
-        t0, t1, dt0 = span
-        forward = jnp.where(t1 < t0, -1, 1).astype(dtype)
-        t0, t1, dt0 = forward * t0, forward * t1, None if dt0 is None else forward * dt0
-        near_end = t1 - NEAR_END * jnp.spacing(jnp.abs(t1))
-        first = self._first.evaluate([*numbers[2][0], *(x for x in (t1, t0, dt0) if x is not None)])
-        start = [forward, t1, near_end, t0, *first]
-        return [*numbers, *(self._joined(x) for x in (start, [forward * ts], y0))], forward
+
+        def begun(of_controller: Array, span: Any, ts: Array) -> tuple[Array, Array, Array]:
+            t0, t1, dt0 = span
+            forward = jnp.where(t1 < t0, -1, 1).astype(dtype)
+            t0, t1, dt0 = forward * t0, forward * t1, None if dt0 is None else forward * dt0
+            near_end = t1 - NEAR_END * jnp.spacing(jnp.abs(t1))
+            first = self._first.evaluate([*of_controller, *(x for x in (t1, t0, dt0) if x is not None)])
+            return self._joined([forward, t1, near_end, t0, *first]), self._joined([forward * ts]), forward
+
+        start, times, forward = scalarize(begun, fallback="xla")(numbers[2][0], span, ts)
+        return [*numbers, start, times, self._joined(y0)], forward
+
+
+def _ends(saved: Array, end: Array, ts: Array, forward: Array, *, n: int) -> Ends:
+    """What machine code left behind, by names, with coordinates (n,)."""
+    result, steps, accepted, count = (x.astype(np.int32) for x in end[1:5])
+    y = jnp.concatenate([saved, end[None, 5:]])
+    t = jnp.where(jnp.arange(len(saved), dtype=np.int32) < count, ts, jnp.inf)
+    return Ends(jnp.append(t, forward * end[0]), y[:, :n], y[:, n:], result, steps, accepted)
 
 
 def _first_step(setting: Setting, dtype: Any) -> Program:
