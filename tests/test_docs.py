@@ -119,7 +119,7 @@ def test_commands_are_understood(
         shutil.copy(robot, own_folder)
     for name in ("simulate", "check", "tune", "sweep", "bench"):
         monkeypatch.setattr(ukjax, name, stop)
-    result = CliRunner().invoke(cli.app, command, env={"UKJAX_CACHE": "0"})
+    result = CliRunner().invoke(cli.app, command)
     if command[0] in ("list", "load"):
         assert result.exit_code == 0
     else:

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any, final
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.extend import core
 
 from .._expressions import Call, reachable
@@ -259,7 +261,7 @@ class _Writer:
         elif isinstance(x, enum.Enum):
             write(f"{type(x).__qualname__} {x.name}")
         elif isinstance(x, tuple) and hasattr(x, "_fields"):
-            write(f"{type(x).__qualname__} {x._fields}")
+            write(f"{type(x).__qualname__} of {len(x)}")
             for y in x:
                 self._value(y)
         elif type(x).__module__.partition(".")[0] in ("jax", "jaxlib") and not callable(x):
@@ -279,11 +281,11 @@ def _aval(aval: Any) -> str:
 
 def _array(x: Any) -> str:
     """An array with its numbers."""
-    if isinstance(x, jax.core.Tracer):
+    if isinstance(x, Tracer):
         raise UnknownError("a value that is traced")
     if not isinstance(x, np.ndarray | np.generic | jax.Array | bool | int | float | complex):
         raise UnknownError(type(x).__name__)
-    if isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended):
+    if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.extended):
         raise UnknownError(str(x.dtype))
     array = np.asarray(x)
     if array.dtype == object:
