@@ -24,6 +24,7 @@ import ukjax as uk
 from ukjax._compiler import _foreign
 from ukjax._compiler._structured import _identity, _program
 from ukjax._misc import _cache as cache
+from ukjax._misc._compilation_cache import use_compilation_cache
 
 CODE = _foreign.Code(
     """declare double @twice(double)
@@ -161,6 +162,19 @@ def test_a_folder_that_is_not_ones_own_is_not_used_and_that_is_said_once(
     assert len(told) == 1
     assert made.compiled == 2
     assert list(folder.iterdir()) == []
+
+
+def test_jax_keeps_nothing_either_in_a_folder_that_others_may_write_to(folder: Path) -> None:
+    folder.parent.mkdir()
+    folder.parent.chmod(0o777)
+    told = jax.config.values["jax_compilation_cache_dir"]
+    jax.config.update("jax_compilation_cache_dir", None)
+    try:
+        with pytest.warns(uk.CacheWarning, match="written to by others"):
+            use_compilation_cache()
+        assert jax.config.values["jax_compilation_cache_dir"] is None
+    finally:
+        jax.config.update("jax_compilation_cache_dir", told)
 
 
 def test_a_folder_that_cannot_be_made_is_said_once(folder: Path, made: Made) -> None:

@@ -31,6 +31,18 @@ _LEFT = 0.75  # of the room, after files went
 _BETWEEN_LOOKS = 2**26  # bytes that a process writes before it looks again how full the folder is
 
 _written = 0
+_off = 0
+
+
+@contextlib.contextmanager
+def nothing_kept() -> Iterator[None]:
+    """Within, nothing is read or written, in whatever thread."""
+    global _off
+    _off += 1
+    try:
+        yield
+    finally:
+        _off -= 1
 
 
 def root() -> Path | None:
@@ -52,7 +64,7 @@ def name_of(*of: object) -> str:
 
 def read(name: str) -> list[bytes] | None:
     """What was written by that name; None where there is no such file, or it is not as it was written."""
-    folder = _folder(root())
+    folder = None if _off else _folder(root())
     if folder is None:
         return None
     path = folder / (name + _KEPT)
@@ -78,7 +90,7 @@ def read(name: str) -> list[bytes] | None:
 def write(name: str, parts: Sequence[bytes]) -> None:
     """Keeps some bytes by a name. Where that is not possible, on a full disk, they are made again."""
     global _written
-    folder = _folder(root())
+    folder = None if _off else _folder(root())
     if folder is None:
         return
     lengths = [len(parts), *map(len, parts)]
@@ -116,12 +128,14 @@ def _parted(held: memoryview) -> list[bytes]:
 # --- the folder -------------------------------------------------------------------------------------------------------
 
 
-@functools.cache
 def _folder(root: Path | None) -> Path | None:
-    """Where files are, made if it was not there; None where none are to be, or it cannot be trusted, which is said."""
-    if root is None:
-        return None
-    folder = root / _FOLDER
+    """Where files are; None where none are to be."""
+    return None if root is None else trusted(root / _FOLDER)
+
+
+@functools.cache
+def trusted(folder: Path) -> Path | None:
+    """A folder, made if it was not there; None where it is not this user's alone or cannot be made, which is said."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         told = folder.stat()

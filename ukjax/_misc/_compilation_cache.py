@@ -5,7 +5,7 @@ from pathlib import Path
 
 import jax
 
-from ._cache import root
+from ._cache import root, trusted
 
 
 def cache_folder() -> str | None:
@@ -24,6 +24,8 @@ def use_compilation_cache(folder: str | None = None) -> None:
     """
     own, told = root(), cache_folder()
     if own is None:
+        return
+    if not folder and not told and trusted(own) is None:
         return
     chosen = Path(folder or told or own)
     with contextlib.suppress(OSError):
