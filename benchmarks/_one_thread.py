@@ -3,3 +3,4 @@
 import os
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("UKJAX_CACHE", "0")  # so that a first call compiles

@@ -1,4 +1,7 @@
-"""Interleaved rounds of timings, their medians, and the machine they were taken on."""
+"""Interleaved rounds of timings, their medians, and the machine they were taken on.
+
+What is imported with this keeps no compiled programs, unless a script says where: a first call is then a first call.
+"""
 
 import contextlib
 import os
@@ -8,6 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 import jax
 import numpy as np
+
+os.environ.setdefault("UKJAX_CACHE", "0")
 
 
 def machine() -> str:

@@ -70,9 +70,10 @@ def _median(call: Callable[[], object]) -> float:
 
 
 def _apart(cache: str, model: str, *options: str) -> list[float]:
-    """What a process of its own measures, with JAX's cache in a folder."""
+    """What a process of its own measures, with what is compiled kept in a folder."""
     # Without the second, JAX keeps only what took a second to compile.
     more = {"JAX_COMPILATION_CACHE_DIR": cache, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    more["UKJAX_CACHE"] = cache
     command = [sys.executable, __file__, "--one", model, *options]
     done = subprocess.run(command, env=os.environ | more, check=True, stdout=subprocess.PIPE, text=True)
     return json.loads(done.stdout)

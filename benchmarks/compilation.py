@@ -62,6 +62,7 @@ def apart(name: str, batch: int, limit: float) -> list[float]:
     with tempfile.TemporaryDirectory() as cache:
         # Without the second, JAX keeps only what took a second to compile.
         more = {"JAX_COMPILATION_CACHE_DIR": cache, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+        more["UKJAX_CACHE"] = cache
         options = {"check": True, "capture_output": True, "text": True, "timeout": limit}
         try:
             first, second = (

@@ -1,7 +1,7 @@
 """Tests run in float64, with silent broadcasting of ranks and silent promotion of dtypes as errors.
 
-Most of their time is compilation. So what XLA compiles is kept in a folder, for the other processes of a run and for
-the next run, and it is compiled quickly. A test that is about what users get asks for the fixture `optimized`.
+Most of their time is compilation. So what is compiled is kept in `.pytest_cache`, for the other processes of a run and
+for the next run, and it is compiled quickly. A test that is about what users get asks for the fixture `optimized`.
 """
 
 import ctypes
@@ -22,8 +22,9 @@ from shapes import check_shapes
 
 # Also as variables of the environment, for commands that tests start. By default JAX keeps only what took more than a
 # second to compile: 10 of some 200 programs of a file. Source lines in programs are of no use here.
+KEPT = Path(__file__).parents[1] / ".pytest_cache"
 SETTINGS = {
-    "jax_compilation_cache_dir": str(Path(__file__).parents[1] / ".pytest_cache" / "compiled"),
+    "jax_compilation_cache_dir": str(KEPT / "compiled"),
     "jax_persistent_cache_min_compile_time_secs": 0,
     "jax_persistent_cache_min_entry_size_bytes": -1,
     "jax_disable_most_optimizations": True,
@@ -52,6 +53,7 @@ def _known_to_xla() -> list[str]:
 
 
 def _prepare() -> None:
+    os.environ.setdefault("UKJAX_CACHE", str(KEPT / "ukjax"))
     for name, value in SETTINGS.items():
         if name.upper() not in os.environ:
             os.environ[name.upper()] = str(value).lower() if value is True else str(value)

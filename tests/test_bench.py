@@ -31,7 +31,7 @@ def result() -> uk.BenchResult:
 
 
 def ukjax(*args: str) -> Result:
-    return CliRunner().invoke(cli.app, ["bench", *args], env={"UKJAX_CACHE": "0", "COLUMNS": "250"})
+    return CliRunner().invoke(cli.app, ["bench", *args], env={"COLUMNS": "250"})
 
 
 # References

@@ -32,7 +32,7 @@ def _double_precision():
 
 
 def ukjax(*args: str) -> Result:
-    return CliRunner().invoke(cli.app, args, env={"UKJAX_CACHE": "0", "COLUMNS": "200"})
+    return CliRunner().invoke(cli.app, args, env={"COLUMNS": "200"})
 
 
 def strict(text: str) -> dict:
@@ -366,7 +366,7 @@ def process(tmp_path: Path, *args: str, **env: str) -> subprocess.Popen:
     return subprocess.Popen(
         [sys.executable, "-c", AS_MODULE, *args],
         cwd=tmp_path,
-        env=os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")} | env,
+        env=os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache"), "UKJAX_CACHE": ""} | env,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -387,6 +387,22 @@ def test_a_second_process_finds_the_programs_of_the_first(tmp_path: Path) -> Non
         )
     assert any("_integrate" in name for name in found[0]), "the main program was not kept"
     assert found[0] == found[1], "the second run compiled again"
+
+
+def test_the_cache_is_told_and_emptied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UKJAX_CACHE", str(tmp_path / "kept"))
+    folder = tmp_path / "kept" / "programs"
+    folder.mkdir(parents=True)
+    (folder / "a.kept").write_bytes(bytes(1000))
+    (folder / "of others").write_bytes(bytes(10))
+    told = {"folder": str(tmp_path / "kept"), "files": 1, "bytes": 1000}
+    assert strict(ukjax("cache", "--json").stdout) == told
+    assert ukjax("cache").stdout == f"{tmp_path / 'kept'}: 1 file, 0.0 MB\n"
+    assert strict(ukjax("cache", "--clear", "--json").stdout) == told | {"files": 0, "bytes": 0}
+    assert [x.name for x in folder.iterdir()] == ["of others"]
+    monkeypatch.setenv("UKJAX_CACHE", "off")
+    assert ukjax("cache").stdout == "UKJAX_CACHE=off: nothing is kept\n"
+    assert strict(ukjax("cache", "--json").stdout) == {"folder": None, "files": 0, "bytes": 0}
 
 
 def test_no_traceback_from_a_real_process(tmp_path: Path) -> None:

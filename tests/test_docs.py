@@ -119,8 +119,10 @@ def test_commands_are_understood(
         shutil.copy(robot, own_folder)
     for name in ("simulate", "check", "tune", "sweep", "bench"):
         monkeypatch.setattr(ukjax, name, stop)
-    result = CliRunner().invoke(cli.app, command, env={"UKJAX_CACHE": "0"})
-    if command[0] in ("list", "load"):
+    if command[0] == "cache":
+        monkeypatch.setenv("UKJAX_CACHE", str(own_folder / "kept"))  # not that of the tests
+    result = CliRunner().invoke(cli.app, command)
+    if command[0] in ("list", "load", "cache"):
         assert result.exit_code == 0
     else:
         assert (result.exit_code, result.stderr) == (2, "error: so far so good\n")

@@ -67,7 +67,7 @@ def folder(own_folder: Path) -> Path:
 
 
 def ukjax(*args: str) -> Result:
-    return CliRunner().invoke(cli.app, args, env={"UKJAX_CACHE": "0", "COLUMNS": "200"})
+    return CliRunner().invoke(cli.app, args, env={"COLUMNS": "200"})
 
 
 def figures(*args: str) -> dict:

@@ -341,7 +341,7 @@ BAD_COMMANDS = {
 def test_a_table_with_a_name_twice(tmp_path) -> None:
     (tmp_path / "runs.csv").write_text("angle,angle\n1,2\n")
     result = CliRunner().invoke(
-        cli.app, [*SWEEP, "--table", str(tmp_path / "runs.csv")], env={"UKJAX_CACHE": "0"}
+        cli.app, [*SWEEP, "--table", str(tmp_path / "runs.csv")]
     )
     assert result.exit_code == 2
     assert "--table names a parameter twice" in result.stderr
@@ -349,7 +349,7 @@ def test_a_table_with_a_name_twice(tmp_path) -> None:
 
 @pytest.mark.parametrize(("options", "words"), BAD_COMMANDS.values(), ids=BAD_COMMANDS)
 def test_bad_commands_are_one_line(options: list[str], words: str) -> None:
-    result = CliRunner().invoke(cli.app, [*SWEEP, *options], env={"UKJAX_CACHE": "0"})
+    result = CliRunner().invoke(cli.app, [*SWEEP, *options])
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
     assert words in result.stderr
 
@@ -372,7 +372,7 @@ def test_the_command_sweeps_a_table(tmp_path, monkeypatch: pytest.MonkeyPatch) -
         "--times",
         "2",
     ]
-    result = CliRunner().invoke(cli.app, [*command, "--json"], env={"UKJAX_CACHE": "0"})
+    result = CliRunner().invoke(cli.app, [*command, "--json"])
     assert (result.exit_code, result.stderr) == (0, "")
     figures = json.loads(result.stdout)
     assert (figures["runs"], figures["failed"]) == (3, 1)
@@ -384,7 +384,7 @@ def test_the_command_sweeps_a_table(tmp_path, monkeypatch: pytest.MonkeyPatch) -
     assert end["at_max"] == {"rate": 0.0, "start": 4.0}
     runs = xr.open_zarr("runs.zarr", consolidated=False)
     np.testing.assert_array_equal(runs.q_end, [[1.0], [np.nan], [4.0]])
-    table = CliRunner().invoke(cli.app, command, env={"UKJAX_CACHE": "0"})
+    table = CliRunner().invoke(cli.app, command)
     assert table.exit_code == 0
     for words in ("particle: 2 successful, 1 diverged", "energy_drift", "written: runs.zarr"):
         assert words in table.stdout
@@ -394,7 +394,7 @@ def test_the_command_tells_of_points_and_of_motions() -> None:
     """Where a pendulum of 2 m hangs that starts at rest: the least and largest of what it passes, and where it ends."""
     command = ["sweep", "pendulum", "--grid", "length=1,2", "--t1", "0.1", "--times", "3", "--no-progress"]
     chosen = ["--set", "angle=0", "--output", "points_end", "--output", "q", "--json"]
-    result = CliRunner().invoke(cli.app, [*command, *chosen], env={"UKJAX_CACHE": "0"})
+    result = CliRunner().invoke(cli.app, [*command, *chosen])
     assert (result.exit_code, result.stderr) == (0, "")
     outputs = json.loads(result.stdout)["outputs"]
     for name in ("point_mass_end", "q"):

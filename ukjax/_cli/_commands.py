@@ -1,4 +1,4 @@
-"""The command line: `ukjax list`, `simulate`, `check`, `load`, `tune`, `sweep`, `bench`; also `python -m ukjax`.
+"""The command line: `ukjax list`, `simulate`, `check`, `load`, `tune`, `sweep`, `bench`, `cache`; also `python -m ukjax`.
 
 Exit status 0 for success, 1 for a run that ended early, 2 for bad input, with one line on stderr that says
 what was wrong. Being an application, it switches JAX to float64 and keeps compiled programs in a cache.
@@ -21,6 +21,7 @@ from rich.table import Table
 
 import ukjax as uk
 
+from .._misc import _cache
 from .._misc._errors import InputError
 from . import _options
 from ._bench import bench
@@ -215,6 +216,24 @@ def check(name: _options.Name, parameters: _options.Set = None, as_json: _option
     fields["consistent_state"] = None if state is None else dict(zip("qv", state, strict=True))
     counts = {"ok": report.ok, "degrees_of_freedom": report.degrees_of_freedom}
     print_json({"model": problem.name, **counts, **fields})
+
+
+@app.command()
+def cache(
+    clear: Annotated[bool, typer.Option("--clear", help="Remove what is there.")] = False,
+    as_json: _options.Json = False,
+) -> None:
+    """Say where compiled programs are kept and how much room they take, or remove them."""
+    folder = _cache.root()
+    if clear and folder is not None:
+        _cache.clear(folder)
+    files, size = (0, 0) if folder is None else _cache.size(folder)
+    if as_json:
+        print_json({"folder": None if folder is None else str(folder), "files": files, "bytes": size})
+    elif folder is None:
+        print(f"{_cache.VARIABLE}={os.environ[_cache.VARIABLE]}: nothing is kept")
+    else:
+        print(f"{folder}: {files} file{'' if files == 1 else 's'}, {size / 1e6:.1f} MB")
 
 
 app.command()(load)

@@ -5,18 +5,17 @@ XLA calls such a function without Python. Its name says what it computes, so tha
 
 import ctypes
 import functools
-import hashlib
 import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from .._misc import _cache as cache
 from ._machine_code import Kind
-from ._objects import objects
 
 # XLA's interface is that of its `xla/ffi/api/c_api.h`. A call is a frame: at byte 8 its extensions, at 40 operands and
 # behind them results, both with their own size first, and at 32 of them pointers to arrays; of an array at 24 its
@@ -123,35 +122,51 @@ def _wanted() -> int:
     return AT_ONCE if jax.config.read("jax_disable_most_optimizations") else _OPTIMIZED
 
 
+class Code(NamedTuple):
+    """The text of LLVM functions.
+
+    - `text`: of what is called, and of what that calls.
+    - `beside`: of more functions that it calls, compiled as they stand.
+    - `loops`: whether the loops of `text` are to become vectors where LLVM is to try at all; what is written out comes as
+      vectors already.
+    """
+
+    text: str
+    beside: str = ""
+    loops: bool = False
+
+
 def registered(
-    code: str,
+    write: Callable[[], Code],
     call: str,
     operands: int,
     results: int,
     kind: str = "program",
-    *,
-    loops: bool = False,
-    beside: str = "",
+    known_as: str | None = None,
 ) -> str:
     """The name of a foreign function of XLA.
 
     **Arguments:**
 
-    - `code`: the text of what it calls.
+    - `write`: writes the code of what it calls.
     - `call`: instructions that call it, with arrays `%in0` and so on, and `%out0`.
     - `operands`, `results`: how many arrays it takes and gives.
     - `kind`: a word of the name.
-    - `loops`: whether the code has loops that LLVM is to make vectors of.
-    - `beside`: the text of functions that it calls, without such loops.
+    - `known_as`: what determines the code, so that it is not written where its machine code is kept; by default that is
+      the code itself.
     """
-    name = f"ukjax_{kind}_" + hashlib.sha256(f"{code}{beside}{call}{_wanted()}".encode()).hexdigest()[:32]
+    if known_as is None:
+        code = write()
+        known_as, write = repr(code), lambda: code
+    name = f"ukjax_{kind}_{cache.name_of(known_as, call, _wanted())[:32]}"
     with _lock:
         if name not in _made:
             arrays = [("in", i) for i in range(operands)] + [("out", i) for i in range(results)]
             major, minor = version() or (0, 0)
             written = "\n".join(_ARRAY.format(of=of, i=i) for of, i in arrays)
             handler = _HANDLER.format(major=major, minor=minor, arrays=written, call=call)
-            engine = compiled(code + handler, loops=loops, beside=beside)
+            whole = lambda: (code := write())._replace(text=code.text + handler)
+            engine = _engine(cache.name_of(known_as, handler), whole, _wanted())
             address = engine.get_function_address("handler")
             function = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(address)
             jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(function), platform="cpu")
@@ -159,28 +174,40 @@ def registered(
     return name
 
 
-def compiled(code: str, optimization: int | None = None, *, loops: bool = False, beside: str = "") -> Any:
+def compiled(code: Code, optimization: int | None = None) -> Any:
     """The engine that holds the machine code of a text, and owns it.
 
     **Arguments:**
 
     - `code`: the text.
     - `optimization`: how hard LLVM tries, from 0 to 3; by default as XLA does.
-    - `loops`: whether its loops are to become vectors where LLVM is to try at all; what is written out comes as vectors
-      already.
-    - `beside`: the text of functions that it calls, without such loops.
     """
-    binding, level = llvm(), _wanted() if optimization is None else optimization
+    return _engine(repr(code), lambda: code, _wanted() if optimization is None else optimization)
+
+
+def _engine(known_as: str, write: Callable[[], Code], level: int) -> Any:
+    """The engine of some code, by what was kept of it where there is that."""
+    binding = llvm()
     machine = binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten()
-    make = functools.partial(_compiled, code, beside, level, loops, *machine)
-    found = objects([code, beside, level, loops, machine, binding.llvm_version_info], 1 + bool(beside), make)
-    if not isinstance(found, list):
-        return found
+    versions = binding.llvm_version_info, _llvmlite_version(), binding.get_default_triple()
+    name = cache.name_of(known_as, level, machine, versions)
+    kept = cache.read(name)
+    if kept is None:
+        made = list[bytes]()
+        engine = _compiled(write(), level, *machine, made.append)
+        cache.write(name, made)
+        return engine
     engine = binding.create_mcjit_compiler(binding.parse_assembly(""), _target(level, *machine))
-    for contents in found:
+    for contents in kept:
         engine.add_object_file(binding.ObjectFileRef.from_data(contents))
     engine.finalize_object()
     return engine
+
+
+def _llvmlite_version() -> str:
+    import llvmlite
+
+    return llvmlite.__version__
 
 
 def _target(level: int, processor: str, features: str) -> Any:
@@ -188,28 +215,20 @@ def _target(level: int, processor: str, features: str) -> Any:
     return of_host.create_target_machine(cpu=processor, features=features, opt=level)
 
 
-def _compiled(
-    code: str,
-    beside: str,
-    level: int,
-    loops: bool,
-    processor: str,
-    features: str,
-    keep: Callable[[bytes], None],
-) -> Any:
+def _compiled(code: Code, level: int, processor: str, features: str, keep: Callable[[bytes], None]) -> Any:
     """The engine, whose machine code is given to `keep`."""
     binding, target = llvm(), _target(level, processor, features)
     wide = f'"prefer-vector-width"="{8 * vector_bytes()}" "min-legal-vector-width"="{8 * vector_bytes()}"'
-    parsed = lambda code: binding.parse_assembly(code.replace(") {\n", f") nounwind {wide} {{\n"))
-    module = parsed(code)
-    if loops and level > AT_ONCE:
+    parsed = lambda text: binding.parse_assembly(text.replace(") {\n", f") nounwind {wide} {{\n"))
+    module = parsed(code.text)
+    if code.loops and level > AT_ONCE:
         tuning = binding.create_pipeline_tuning_options(speed_level=2)
         tuning.loop_vectorization = tuning.slp_vectorization = True
         builder = binding.create_pass_builder(target, tuning)
         builder.getModulePassManager().run(module, builder)
     engine = binding.create_mcjit_compiler(module, target)
     engine.set_object_cache(lambda _, contents: keep(contents))
-    if beside:
-        engine.add_module(parsed(beside))
+    if code.beside:
+        engine.add_module(parsed(code.beside))
     engine.finalize_object()
     return engine

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._misc._garbage import collector_paused
-from ._foreign import compiled, kind_for, registered
+from ._foreign import Code, compiled, kind_for, registered
 from ._gpu._kernel import GpuKernel
 from ._gpu._thread import Thread
 from ._machine_code import Kind
@@ -64,7 +64,7 @@ class Integration:
 
     @collector_paused()
     def _compiled_for(self, width: int) -> tuple[Any, Any]:
-        engine = compiled(self._written(width, True)[0])
+        engine = compiled(Code(self._written(width, True)[0]))
         pointer, integer = ctypes.c_void_p, ctypes.c_int64
         kinds = [pointer] * 3 + [integer] * 2 + [pointer, integer] * len(OPERANDS)
         return engine, ctypes.CFUNCTYPE(None, *kinds)(engine.get_function_address("integrate"))
@@ -112,7 +112,7 @@ class Integration:
         runs, saves = sizes(operands)
         width = kind_for(self.dtype, runs).width
         text, numbers = self._written(width, False)
-        name = registered(text, WholeRun.call(), len(operands), 3, "integration")
+        name = registered(lambda: Code(text), WholeRun.call(), len(operands), 3, "integration")
         shapes = [jax.ShapeDtypeStruct(x, self.dtype) for x in (*self.shapes(runs, saves), (numbers,))]
         saved, ends, _ = jax.ffi.ffi_call(name, shapes)(*operands)
         return saved, ends

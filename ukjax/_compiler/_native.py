@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._misc._garbage import collector_paused
-from ._foreign import AT_ONCE, compiled, dimension, kind_for, llvm, registered, vector_bytes, version
+from ._foreign import AT_ONCE, Code, compiled, dimension, kind_for, llvm, registered, vector_bytes, version
 from ._gpu._call import kernels_run
 from ._kernel_code import Operand, rows_of, text
 from ._machine_code import Kind, functions
@@ -90,7 +90,7 @@ def run(
     code = text(parts, [Operand(len(x), x.ndim == 1) for x in operands], kind, again)
     inputs = ", ".join(f"ptr %in{i}" for i in range(len(operands)))
     call = f"  call void @compute(ptr %out1, ptr %out0, i64 %members, {inputs})"
-    name = registered(code, f"{dimension('out0', 1, 'members')}\n{call}", len(operands), 2)
+    name = registered(lambda: Code(code), f"{dimension('out0', 1, 'members')}\n{call}", len(operands), 2)
     shapes = [
         jax.ShapeDtypeStruct(shape, dtype) for shape in ((outputs, members), (rows_of(parts) * kind.width,))
     ]
@@ -116,7 +116,7 @@ class HostFunction:
         self._kind, self._rows = kind_for(dtype, vector_bytes()), inputs + outputs
         self._dtype, self._registers = np.dtype(dtype), rows_of(parts) * self._kind.width
         code = text(parts, [Operand(inputs, shared=False)], self._kind, again)
-        self._engine = compiled(code, AT_ONCE)  # which owns the code
+        self._engine = compiled(Code(code), AT_ONCE)  # which owns the code
         kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, ctypes.c_int64, ctypes.c_void_p)
         self._compute = kind(self._engine.get_function_address("compute"))
 

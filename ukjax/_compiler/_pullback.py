@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ._foreign import kind_for, registered
+from ._foreign import Code, kind_for, registered
 from ._program import Program
 from ._run_backward import Backward
 from ._run_layout import Control, Method, MotionPrograms, RunLayout
@@ -90,7 +90,7 @@ class Pullback:
         text, rows, kept = self._written(kind_for(self.dtype, runs).width)
         *given, saved, end = operands
         saved, end = (jnp.broadcast_to(x, (runs, x.shape[1])) for x in (saved, end))
-        name = registered(text, Backward.call(), len(operands), 5, "pullback")
+        name = registered(lambda: Code(text), Backward.call(), len(operands), 5, "pullback")
         shapes = [*self.shapes(runs, saves), (rows,), (kept,)]
         found = jax.ffi.ffi_call(name, [jax.ShapeDtypeStruct(x, self.dtype) for x in shapes])(
             *given, saved, end

@@ -1,10 +1,11 @@
 """Programs that XLA compiled, kept on disk for other processes."""
 
 import contextlib
-import os
 from pathlib import Path
 
 import jax
+
+from ._cache import root, trusted
 
 
 def cache_folder() -> str | None:
@@ -13,20 +14,22 @@ def cache_folder() -> str | None:
 
 
 def use_compilation_cache(folder: str | None = None) -> None:
-    """Lets JAX keep compiled programs, unless UKJAX_CACHE is 0; without a folder to write to there is no cache.
+    """Lets JAX keep compiled programs, unless nothing is to be kept; without a folder to write to there is no cache.
 
     JAX tells processors apart: several kinds may share a folder.
 
     **Arguments:**
 
-    - `folder`: where; by default where JAX was told to, else ukjax's folder in the user's cache.
+    - `folder`: where; by default where JAX was told to, else ukjax's own.
     """
-    if os.environ.get("UKJAX_CACHE") == "0":
+    own, told = root(), cache_folder()
+    if own is None:
         return
-    told = cache_folder()
-    root = Path(folder or told or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ukjax")
+    if not folder and not told and trusted(own) is None:
+        return
+    chosen = Path(folder or told or own)
     with contextlib.suppress(OSError):
-        root.mkdir(parents=True, exist_ok=True)
-        if told != str(root):
-            jax.config.update("jax_compilation_cache_dir", str(root))
+        chosen.mkdir(parents=True, exist_ok=True)
+        if told != str(chosen):
+            jax.config.update("jax_compilation_cache_dir", str(chosen))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

@@ -56,6 +56,10 @@ class ConstraintWarning(UserWarning):
     """A run whose constraints are not kept, though its states are projected onto them: they contradict each other."""
 
 
+class CacheWarning(UserWarning):
+    """Compiled programs are not kept for other processes: their folder is not this user's alone, or cannot be made."""
+
+
 class ContactWarning(UserWarning):
     """A run that met contacts of which no motion obeys the laws, or several do: it says by what rule it went on."""
 

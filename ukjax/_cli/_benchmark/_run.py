@@ -21,6 +21,7 @@ from jax.experimental.compilation_cache import compilation_cache
 from jaxtyping import Array
 
 from ..._misc._arguments import all_of, require_between, whole_number
+from ..._misc._cache import nothing_kept
 from ..._misc._errors import InputError
 from ..._misc._names import unknown_name
 from ..._run._simulate import simulate
@@ -86,12 +87,13 @@ class BenchResult:
 
 @contextlib.contextmanager
 def _without_kept_programs() -> Iterator[None]:
-    """Compiles although a persistent cache may hold the program: a first run is then a first run."""
+    """Compiles although the program may be kept on disk: a first run is then a first run."""
     before = jax.config.values["jax_enable_compilation_cache"]
     jax.config.update("jax_enable_compilation_cache", False)
     compilation_cache.reset_cache()
     try:
-        yield
+        with nothing_kept():
+            yield
     finally:
         jax.config.update("jax_enable_compilation_cache", before)
         compilation_cache.reset_cache()

@@ -6,11 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
+from ..._misc import _cache as cache
 from ..._misc._garbage import collector_paused
-from .._foreign import kind_for, registered
+from .._foreign import Code, kind_for, registered
 from ._differentiate import Rebuilder, pull_back, push_forward
+from ._identity import Given, derived, identity
 from ._inner_loops import split_inner_loops
 from ._ir import Builder, Needed, Node, Operand, Region, as_text, is_float, is_number
 from ._kernel import Kernel
@@ -23,28 +26,57 @@ _MOST = 200_000  # operations of a program: LLVM takes minutes for more
 
 @final
 class Program:
-    """Arrays from arrays, each of them flat.
+    """Arrays from arrays, each of them flat. What it consists of is made where it is first asked for.
 
-    - `params`: the nodes of the arrays given.
-    - `outputs`: of each array its entries, or the node of the array.
     - `operands`, `results`: (type, size) of each.
+    - `identity`: what determines it, with derivatives up to an order; None where that is not known.
     """
 
     def __init__(
         self,
-        region: Region,
-        outputs: Sequence[Any],
+        make: Callable[[], tuple[Region, Sequence[Any]]],
+        operands: Sequence[tuple[str, int]],
         results: Sequence[tuple[str, int]],
+        identity: Callable[[int], str | None],
     ):
-        self.region, self.outputs = region, tuple(outputs)
-        self.params = tuple(region.params)
-        self.operands = tuple((x.type, x.size) for x in self.params)
-        self.results = tuple(results)
+        self._make: Any = make
+        self.operands, self.results = tuple(operands), tuple(results)
+        self.identity = functools.cache(identity)
         self.push_forward = functools.cache(self._push_forward)
         self.pull_back = functools.cache(self._pull_back)
         self.part = functools.cache(self._part)
         self.kernel = functools.cache(self._kernel)
         self._targets = dict[Any, str]()
+
+    @functools.cached_property
+    def _made(self) -> tuple[Region, tuple[Any, ...]]:
+        region, outputs = self._make()
+        self._make = None  # which holds what it is made of
+        assert self.operands == tuple((x.type, x.size) for x in region.params)
+        return region, tuple(outputs)
+
+    def ready(self) -> "Program":
+        """The program, made unless this or another process could make it, so that it is known that it can be.
+
+        **Raises:** `Untranslatable`.
+        """
+        known = self.identity(0)
+        if known is None:
+            self._made  # noqa: B018
+        elif cache.read(name := cache.name_of("can be made", known)) is None:
+            self._made  # noqa: B018
+            cache.write(name, [])
+        return self
+
+    @property
+    def params(self) -> tuple[Node, ...]:
+        """The nodes of the arrays given."""
+        return tuple(self._made[0].params)
+
+    @property
+    def outputs(self) -> tuple[Any, ...]:
+        """Of each array that it gives its entries, or the node of the array."""
+        return self._made[1]
 
     @property
     def flat(self) -> list[Operand]:
@@ -62,11 +94,20 @@ class Program:
 
     def _push_forward(self, varied: tuple[int, ...]) -> "Program":
         """The changes of real results, from all operands and the changes of those varied."""
-        return Program(*push_forward(self, varied))
+        operands = [*self.operands, *(self.operands[i] for i in varied)]
+        results = [self.results[k] for k in self.real_results]
+        return self._derived(push_forward, varied, operands, results)
 
     def _pull_back(self, varied: tuple[int, ...]) -> "Program":
         """The cotangents of operands varied, from all operands and the cotangents of real results."""
-        return Program(*pull_back(self, varied))
+        operands = [*self.operands, *(self.results[k] for k in self.real_results)]
+        return self._derived(pull_back, varied, operands, [self.operands[i] for i in varied])
+
+    def _derived(
+        self, way: Callable[..., Any], varied: tuple[int, ...], operands: Any, results: Any
+    ) -> "Program":
+        identity = lambda order: derived(way.__name__, self.identity(order + 1), varied)
+        return Program(lambda: way(self, varied)[:2], operands, results, identity).ready()
 
     def _part(self, wanted: tuple[int, ...]) -> "Program":
         """The program of some of its results alone."""
@@ -106,25 +147,33 @@ class Program:
         width = kind_for(min(reals, key=lambda t: np.dtype(t).itemsize), members).width
         key = shared, width
         if key not in self._targets:
-            with collector_paused():
-                given, taken = self._arrays(shared)
-                code, _ = write_function(self.outputs, given, taken, self.params, Lanes(width))
-            arrays = [f"ptr %out{i}" for i in range(len(taken))] + [f"ptr %in{i}" for i in range(len(given))]
+            arrays = [f"ptr %out{i}" for i in range(len(self.results))]
+            arrays += [f"ptr %in{i}" for i in range(len(self.operands))]
             count = """  %members.place = getelementptr i64, ptr %out0.shape, i64 1
   %members = load i64, ptr %members.place"""
             call = f"{count}\n  call void @compute(i64 %members, {', '.join(arrays)})"
-            beside = ""
-            if width == 1 and (split := split_inner_loops(code)).functions:
-                arrays_of = ", ".join(["i64", *["ptr"] * len(arrays)])
-                code, beside = f"{split.functions}\ndeclare void @compute({arrays_of})\n", split.text
+            known = self.identity(0)
             name = registered(
-                code, call, len(given), len(taken), "scalars", loops=bool(beside), beside=beside
+                lambda: self._code(shared, width),
+                call,
+                len(self.operands),
+                len(self.results),
+                "scalars",
+                known and f"{known} {shared} {width}",
             )
             self._targets[key] = name
         return self._targets[key]
 
+    @collector_paused()
+    def _code(self, shared: tuple[bool, ...], width: int) -> Code:
+        code, _ = write_function(self.outputs, *self._arrays(shared), self.params, Lanes(width))
+        if width == 1 and (split := split_inner_loops(code)).functions:
+            arrays = ", ".join(["i64", *["ptr"] * (len(self.operands) + len(self.results))])
+            text = f"{split.functions}\ndeclare void @compute({arrays})\n"
+            return Code(text, beside=split.text, loops=True)
+        return Code(code)
 
-@collector_paused()
+
 def program_of(closed: Any, is_operand: Callable[[Any], bool]) -> tuple[Program, list[Any], Sequence[Any]]:
     """The program of a closed jaxpr, what it closes over that the program takes as operands, and the shapes of outputs.
 
@@ -137,6 +186,22 @@ def program_of(closed: Any, is_operand: Callable[[Any], bool]) -> tuple[Program,
 
     **Raises:** `Untranslatable`.
     """
+    taken = [x for x in closed.consts if is_operand(x)]
+    # What another transformation traces is not kept, but its shape.
+    consts = [Given(jnp.shape(x), jax.typeof(x).dtype) if is_operand(x) else x for x in closed.consts]
+    operands = [*closed.in_avals, *(x for x in consts if isinstance(x, Given))]
+    results = [(type_of(v), v.size) for v in closed.out_avals if v.size]
+    program = Program(
+        lambda: _traced(closed.jaxpr, consts),
+        [(type_of(v), v.size) for v in operands if v.size],
+        results,
+        lambda order: identity(closed.jaxpr, consts, order),
+    )
+    return program.ready(), taken, closed.out_avals
+
+
+@collector_paused()
+def _traced(jaxpr: Any, consts: Sequence[Any]) -> tuple[Region, list[Any]]:
     build = Builder(_MOST)
     interpreter = Interpreter(build)
 
@@ -148,13 +213,12 @@ def program_of(closed: Any, is_operand: Callable[[Any], bool]) -> tuple[Program,
             return Stored(node, aval.shape)
         return filled(aval.shape, [build.load(node, i) for i in range(aval.size)])
 
-    inputs = [given(aval) for aval in closed.in_avals]
-    taken = [x for x in closed.consts if is_operand(x)]
-    consts = [given(jax.typeof(x)) if is_operand(x) else x for x in closed.consts]
-    outputs = interpreter.whole(closed, consts, inputs)
-    made = [(x, v) for x, v in zip(outputs, closed.out_avals, strict=True) if v.size]
-    flat = [x.node if isinstance(x, Stored) else tuple(x.reshape(-1).tolist()) for x, _ in made]
-    return Program(build.top, flat, [(type_of(v), v.size) for _, v in made]), taken, closed.out_avals
+    inputs = [given(v.aval) for v in jaxpr.invars]
+    known = [given(x) if isinstance(x, Given) else x for x in consts]
+    outputs = interpreter.whole(jaxpr, known, inputs)
+    made = [x for x, v in zip(outputs, jaxpr.outvars, strict=True) if v.aval.size]
+    flat = [x.node if isinstance(x, Stored) else tuple(x.reshape(-1).tolist()) for x in made]
+    return build.top, flat
 
 
 def write_out(interpreter: Interpreter, program: Program, inputs: Sequence[Value]) -> list[Value]:

@@ -390,10 +390,10 @@ class Interpreter:
 
     # --- jaxprs
 
-    def whole(self, closed: Any, consts: Sequence[Any], inputs: Sequence[Value]) -> list[Value]:
+    def whole(self, jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Value]) -> list[Value]:
         """The outputs of a whole program's jaxpr, whose functions are called."""
-        self.callees.count(closed.jaxpr)
-        return self.run(closed.jaxpr, consts, inputs)
+        self.callees.count(jaxpr)
+        return self.run(jaxpr, consts, inputs)
 
     def closed(self, closed: Any, inputs: Sequence[Value]) -> list[Value]:
         """The outputs of a jaxpr, closed or not."""
