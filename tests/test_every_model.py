@@ -240,9 +240,7 @@ def test_runs_can_be_differentiated(case):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_every_model_runs_from_the_command_line(name):
-    result = CliRunner().invoke(
-        cli.app, ["simulate", name, "--t1", "0.05", "--times", "3", "--json"]
-    )
+    result = CliRunner().invoke(cli.app, ["simulate", name, "--t1", "0.05", "--times", "3", "--json"])
     jax.config.update("jax_enable_x64", True)
     assert result.exit_code == 0, result.stderr
     figures = json.loads(result.stdout)

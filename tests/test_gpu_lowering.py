@@ -206,22 +206,18 @@ def test_numbers_of_another_precision_are_found() -> None:
     assert refused(lowered(mixed, ["cuda"])) == {"f32"}
 
 
-FEWEST = {"step": (2, 0), "lanes": (1, 0), "tune": (1, 0), "simulate": (4, 1), "sweep": (5, 1)}
-"""Kernels: of a run (and of a step, whether it is on the constraints), and where states are asked for, of the start, the
-first step and what is saved and observed. Loops of XLA: the start is projected three times."""
+FEWEST = {"step": 4, "lanes": 1, "tune": 3, "simulate": 7, "sweep": 7}
+"""Kernels: of a run what it is given, its steps and where they end (and of a step, whether it is on the constraints), and
+where states are asked for, of the start and what is saved and observed."""
 
 
 @pytest.mark.parametrize("path", FEWEST)
 def test_a_batch_is_few_kernels_and_waits_for_nothing(path: str) -> None:
-    """Of a loop outside of kernels XLA asks on the host, each time, whether to go on, unless it counts."""
+    """Of a loop outside of kernels XLA asks on the host, each time, whether to go on."""
     with as_with_gpu():
         text = lowered(PATHS[path](), ["cuda"])
-    kernels, loops = FEWEST[path]
-    assert text.count(f"@{KERNEL}") == kernels
-    counted = re.findall(
-        r"stablehlo\.while.*?cond \{\s*%\S+ = stablehlo\.constant dense<3> : tensor<i64>", text, re.DOTALL
-    )
-    assert text.count("stablehlo.while") == len(counted) == loops
+    assert text.count(f"@{KERNEL}") == FEWEST[path]
+    assert "stablehlo.while" not in text
 
 
 @pytest.mark.parametrize("function", [step, pytest.param(end, marks=pytest.mark.slow)])

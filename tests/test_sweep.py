@@ -340,9 +340,7 @@ BAD_COMMANDS = {
 
 def test_a_table_with_a_name_twice(tmp_path) -> None:
     (tmp_path / "runs.csv").write_text("angle,angle\n1,2\n")
-    result = CliRunner().invoke(
-        cli.app, [*SWEEP, "--table", str(tmp_path / "runs.csv")]
-    )
+    result = CliRunner().invoke(cli.app, [*SWEEP, "--table", str(tmp_path / "runs.csv")])
     assert result.exit_code == 2
     assert "--table names a parameter twice" in result.stderr
 

@@ -211,7 +211,7 @@ def _change_transposed(
     part = program.part(tuple(program.real_results[k] for k in given))
     pull = part.pull_back(tuple(varied[i] for i in linear))
     found = [ad.Zero(x.aval) if ad.is_undefined_primal(x) else None for x in operands]
-    moved = [k for k in range(len(linear)) if not pull.is_zero(k)]  # zeros would be pulled on, to zeros
+    moved = [k for k in range(len(linear)) if k not in pull.zeros]  # zeros would be pulled on, to zeros
     if not moved:
         return found
     pulled = scalars_p.bind(*known, *(cotangents[k] for k in given), program=pull.part(tuple(moved)))

@@ -60,13 +60,21 @@ class Program:
 
         **Raises:** `Untranslatable`.
         """
-        known = self.identity(0)
-        if known is None:
-            self._made  # noqa: B018
-        elif cache.read(name := cache.name_of("can be made", known)) is None:
-            self._made  # noqa: B018
-            cache.write(name, [])
+        self.zeros  # noqa: B018
         return self
+
+    @functools.cached_property
+    def zeros(self) -> frozenset[int]:
+        """Which results are zero, whatever the operands are."""
+        known = self.identity(0)
+        name = known and cache.name_of("zeros of what can be made", known)
+        found = name and cache.read(name)
+        if not found:
+            zeros = [k for k, x in enumerate(self.outputs) if _is_zero(x)]
+            if name:
+                cache.write(name, [np.array(zeros, np.int64).tobytes()])
+            return frozenset(zeros)
+        return frozenset(np.frombuffer(found[0], np.int64).tolist())
 
     @property
     def params(self) -> tuple[Node, ...]:
@@ -113,14 +121,9 @@ class Program:
         """The program of some of its results alone."""
         if len(wanted) == len(self.results):
             return self
-        return Program(self.region, [self.outputs[k] for k in wanted], [self.results[k] for k in wanted])
-
-    def is_zero(self, k: int) -> bool:
-        """Whether a result is zero, whatever the operands are."""
-        out = self.outputs[k]
-        if isinstance(out, Node):
-            return out.op == "fill" and out.args[0] == 0
-        return all(is_number(x) and x == 0 for x in out)
+        made = lambda: (self._made[0], [self.outputs[k] for k in wanted])
+        identity = lambda order: derived("part", self.identity(order), wanted)
+        return Program(made, self.operands, [self.results[k] for k in wanted], identity)
 
     @property
     def real_results(self) -> list[int]:
@@ -172,6 +175,12 @@ class Program:
             text = f"{split.functions}\ndeclare void @compute({arrays})\n"
             return Code(text, beside=split.text, loops=True)
         return Code(code)
+
+
+def _is_zero(result: Any) -> bool:
+    if isinstance(result, Node):
+        return result.op == "fill" and result.args[0] == 0
+    return all(is_number(x) and x == 0 for x in result)
 
 
 def program_of(closed: Any, is_operand: Callable[[Any], bool]) -> tuple[Program, list[Any], Sequence[Any]]:
