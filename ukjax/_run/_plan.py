@@ -8,10 +8,10 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
+from .._compiler._structured import scalarize
 from .._formula._singular_mass import NullSpace
 from .._misc._arguments import one_of, require_instance, require_solver, whole_number
 from .._misc._types import is_traced, is_tracing
-from .._compiler._structured import scalarize
 from .._motion._model import Model, coded
 from .._motion._states import loses_rows
 from .._system._stabilize import AbstractStabilizer
