@@ -209,7 +209,9 @@ FORWARD = {
 def test_forward_mode_names_its_adjoint(name):
     """Where the adjoint asked for has none."""
     with pytest.raises(uk.InputError, match=r"adjoint=diffrax\.ForwardMode\(\)"):
-        FORWARD[name](lambda q: _stopped(q, adjoint=dfx.RecursiveCheckpointAdjoint(checkpoints=8)), PENDULUM.q0)
+        FORWARD[name](
+            lambda q: _stopped(q, adjoint=dfx.RecursiveCheckpointAdjoint(checkpoints=8)), PENDULUM.q0
+        )
 
 
 def test_forward_mode_through_an_event():
