@@ -32,7 +32,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._compiler._structured import scalarize
 from .._formula._contact_newton import ContactSolution
-from .._misc._errors import InputError
+from .._misc._errors import InputError, Untranslatable
+from .._misc._left_to_xla import LeftToXLA, because
 from .._misc._types import by_precision
 from .._motion._model import Model
 from ._history import ContactHistory
@@ -64,6 +65,7 @@ class March(NamedTuple):
     - `unsolved`: in how many steps the residual stayed large; there impulses do not obey the laws.
     - `diverged`: whether a state was not finite; the run stays at the last one that was.
     - `steps`: how many were taken.
+    - `left`: why they are left to XLA, if they are.
     """
 
     t: Float[Array, " k"]
@@ -78,6 +80,7 @@ class March(NamedTuple):
     unsolved: Int[Array, ""]
     diverged: Bool[Array, ""]
     steps: Int[Array, ""]
+    left: LeftToXLA = LeftToXLA()
 
 
 class Moved(NamedTuple):
@@ -145,22 +148,29 @@ def contact_step(model: Model, layout: ContactLayout, t: Array, q: Array, v: Arr
 
 def _differentiated(
     given: Any, by_list: Callable[..., Any], finish: Callable[..., Any], by_arrays: Callable[..., Any]
-) -> Any:
-    """What `finish` makes of a function of pytrees, as a program of scalars; its derivatives are those of another one."""
+) -> tuple[Any, LeftToXLA]:
+    """What `finish` makes of a function of pytrees, as a program of scalars; its derivatives are those of another one,
+    which takes its place where it has no scalar code."""
     arrays, rest = eqx.partition(given, eqx.is_array)
     flat, tree = jax.tree.flatten(arrays)
     whole = lambda flat: eqx.combine(jax.tree.unflatten(tree, flat), rest)
-    program = scalarize(lambda *flat: by_list(*whole(flat)))
+    program, left = scalarize(lambda *flat: by_list(*whole(flat))), LeftToXLA()
 
     @jax.custom_jvp
     def run(*flat: Array) -> Any:
-        return finish(program(*flat), *whole(flat))
+        nonlocal left
+        try:
+            found = program(*flat)
+        except Untranslatable as error:
+            left = because(error)
+            return by_arrays(*whole(flat))
+        return finish(found, *whole(flat))
 
     @run.defjvp
     def _(primals: tuple, tangents: tuple) -> Any:
         return run(*primals), jax.jvp(lambda *flat: by_arrays(*whole(flat)), primals, tangents)[1]
 
-    return run(*flat)
+    return run(*flat), left
 
 
 def one_step(
@@ -193,7 +203,8 @@ def one_step(
         end = _advanced(model, layout, coefficients, h, _before(layout, *y), t)
         return ended(end.q, end.v)
 
-    return _differentiated((model.ready(), coefficients, t, y, h), by_list, lambda end, *_: end, by_arrays)
+    given = model.ready(), coefficients, t, y, h
+    return _differentiated(given, by_list, lambda end, *_: end, by_arrays)[0]
 
 
 def _advanced(
@@ -314,7 +325,9 @@ def march(
             stops=stops,
         )
 
-    return _differentiated((model.ready(), coefficients, y0, t0, h, count, ts), by_list, finish, by_arrays)
+    given = model.ready(), coefficients, y0, t0, h, count, ts
+    found, left = _differentiated(given, by_list, finish, by_arrays)
+    return found._replace(left=left)
 
 
 def _until(ts: Array, grid: tuple[Array, Array], off: Array, steps: Array) -> tuple[Array, Array, Array]:

@@ -87,7 +87,10 @@ class StepsPlan:
             places = reached(observed["t"], count)
             observed = jax.tree.map(lambda x: np.asarray(x)[places], observed)
             count = len(places) - 1 if ts is None else count
-        told |= self._prepared.told | {"computed_by": f"{steps} {run.computed_by}", "begun": begun}
+        told |= self._prepared.told | {
+            "begun": begun,
+            "computed_by": found.left.said(f"{steps} {run.computed_by}"),
+        }
         told |= {"contacts": lambda at_times: dataclasses.replace(found.contacts, **at_times)}
         counts = step_counts(found.steps, found.steps)
         told |= {"stats": counts | {"num_unsolved_steps": found.unsolved}}

@@ -18,6 +18,7 @@ from .._contact._touching import State, Touching, flow
 from .._misc._arguments import require_instance, require_solver, whole_number
 from .._misc._diffrax_called import diffrax_called
 from .._misc._errors import InputError
+from .._misc._left_to_xla import LeftToXLA
 from .._misc._precision import in_full_precision
 from .._misc._reverse_only import reverse_only
 from .._misc._types import is_traced, is_tracing
@@ -69,7 +70,10 @@ class EventsPlan:
             places = reached(observed["t"], count)
             observed = jax.tree.map(lambda x: np.asarray(x)[places], observed)
             warn_of_resets(run.touching.resets, events, observed["q"], observed["v"])
-        told |= self._prepared.told | {"computed_by": run.computed_by, "event_names": event_names(run.event)}
+        told |= self._prepared.told | {
+            "computed_by": solved.left.said(run.computed_by),
+            "event_names": event_names(run.event),
+        }
         told |= {"begun": begun, "contacts": lambda at_times: _history(run, events, at_times)}
         told |= {"stats": solved.stats, "result": solved.result, "event": solved.event}
         told |= {"judged": is_judged(run.formula, run.touching.model.stabilizer)}
@@ -126,7 +130,7 @@ def _planned_run(system: AbstractSystem, options: Options, t: Array, q: Array, v
 
 
 class _Solved(NamedTuple):
-    """What the steps left: states at saved times, the log, statistics and result."""
+    """What the steps left: states at saved times, the log, statistics and result, and why they are left to XLA, if so."""
 
     t: Array
     y: State
@@ -134,6 +138,7 @@ class _Solved(NamedTuple):
     stats: dict[str, Array]
     result: RESULTS
     event: Array
+    left: LeftToXLA = LeftToXLA()
 
 
 def _integrated(
@@ -141,7 +146,8 @@ def _integrated(
 ) -> _Solved:
     static, arrays = divided(run)
     fn = lambda adjoint, arrays, *given: _by_diffrax(adjoint, joined(static, arrays), *given)
-    return by_one_program(fn, *run.settings["adjoint"], arrays, y0, span, ts, smooth=False)
+    solved, left = by_one_program(fn, *run.settings["adjoint"], arrays, y0, span, ts, smooth=False)
+    return solved._replace(left=left)
 
 
 @in_full_precision

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._formula._servo._control import Servoed
+from .._misc._left_to_xla import LeftToXLA
 from .._misc._linear import lazily_differentiated
 from .._misc._precision import in_full_precision
 from .._misc._types import is_traced
@@ -38,6 +39,7 @@ class Solved(NamedTuple):
     - `interpolation`: the motion between saved times, if it was asked for.
     - `event_mask`: which events occurred, if there are any.
     - `settled`: whether the states between steps are projected already.
+    - `left`: why the steps are left to XLA, if they are.
     """
 
     t: Array
@@ -48,6 +50,7 @@ class Solved(NamedTuple):
     interpolation: Any
     event_mask: Any
     settled: bool = False
+    left: LeftToXLA = LeftToXLA()
 
 
 def errors_at(t: Array, y: tuple[Array, Array], model: Model) -> tuple[Array, Array]:
@@ -159,7 +162,14 @@ def _first(arrays: Any, kept: int) -> Any:
 
 
 def assembled(
-    model: Model, solved: Solved, dense: bool, count: int | None, judged: bool, **told: Any
+    model: Model,
+    solved: Solved,
+    dense: bool,
+    count: int | None,
+    judged: bool,
+    *,
+    computed_by: str,
+    **told: Any,
 ) -> Trajectory:
     """The trajectory of a run.
 
@@ -170,7 +180,7 @@ def assembled(
     - `dense`: whether the motion between saved times is kept.
     - `count`: how many times were asked for; None for every step.
     - `judged`: whether a run that did not keep its constraints is none that succeeded.
-    - `told`: fields of the trajectory that are known before the run.
+    - `computed_by`, `told`: fields of the trajectory that are known before the run.
     """
     tracing = is_traced(solved)
     if tracing:
@@ -188,6 +198,7 @@ def assembled(
         stats=solved.stats,
         row_names=names,
         row_kinds=kinds,
+        computed_by=solved.left.said(computed_by),
         event=which(solved.event_mask),
         dense=Dense(solved.interpolation, model.system, model.stabilizer) if dense else None,
         **told,
