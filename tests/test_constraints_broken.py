@@ -162,13 +162,55 @@ def test_of_runs_with_contacts_in_a_batch_and_their_derivatives():
     np.testing.assert_allclose(slope, -0.9 * 0.75 / np.sqrt(1 - 0.9**2), rtol=1e-3)
 
 
-@pytest.mark.slow
+H = 0.03
+BY_STEPS = {"ts": 9, "contact": "steps", "dt0": H}
+
+
 def test_of_a_run_with_contacts_by_steps():
-    """It goes on, and has the result."""
-    with pytest.warns(uk.ConstraintWarning, match="rod, pull"):
-        run = _over_a_floor(ts=5, contact="steps", dt0=0.05)
+    """It ends with the first step that is off, as a run by fixed steps without contacts does."""
+    with pytest.warns(uk.ConstraintWarning, match=r"rod, pull\. The run stopped there"):
+        run = _over_a_floor(**BY_STEPS)
     assert run.result_name == "constraints_broken"
     assert not run.ok
+    assert -1e-9 <= run.t_end - REACHED < H
+    assert run.broken_rows == ("rod", "pull")
+    assert run.max_position_error < 1e-5
+    t, x = np.asarray(run.t), 0.6 + RATE * np.asarray(run.t)
+    np.testing.assert_array_equal(np.isfinite(t), np.linspace(0, 4, 9) <= run.t_end)
+    before = t < REACHED - H
+    np.testing.assert_allclose(run.q[before, 1], np.sqrt(1 - x[before] ** 2), atol=1e-9)
+    assert int(run.stats["num_steps"]) == round(float(run.t_end) / (4 / 134))
+
+
+@pytest.mark.slow
+def test_of_runs_with_contacts_by_steps_in_a_batch():
+    rates = np.array([0.05, 0.4])
+    runs = jax.jit(jax.vmap(lambda rate: _over_a_floor(rate, **BY_STEPS)))(rates)
+    assert np.asarray(runs.result == uk.RESULTS.constraints_broken).tolist() == [False, True]
+    late = np.asarray(runs.t_end) - np.minimum(4.0, 0.4 / rates)
+    assert late[0] == 0
+    assert -1e-9 <= late[1] < H
+    np.testing.assert_allclose(runs.q_end[0], [0.8, 0.6], atol=1e-9)
+
+
+@pytest.mark.slow
+def test_of_a_run_with_contacts_by_steps_that_goes_on():
+    with pytest.warns(uk.ConstraintWarning, match="went on"):
+        run = _over_a_floor(ts=5, contact="steps", dt0=0.05, on_violation="continue")
+    assert run.result_name == "constraints_broken"
+    assert run.t_end == 4.0
+    assert np.all(np.isfinite(run.t))
+
+
+@pytest.mark.slow
+def test_derivatives_of_steps_that_stop():
+    """Of y = sqrt(1 - x^2) with x = 0.6 + rate t, where runs get to, also beside one that stops."""
+    run = lambda rate: _over_a_floor(rate, ts=5, contact="differentiated steps", dt0=0.03)
+    y = lambda rate: run(rate).q[1, 1]
+    slope = -0.8 / np.sqrt(1 - 0.8**2)
+    np.testing.assert_allclose([jax.grad(y)(0.2), jax.jacfwd(y)(0.2)], slope, rtol=1e-9)
+    batch = jax.grad(lambda rates: jnp.sum(jax.vmap(run)(rates).q[:, 1, 1]))(jnp.array([0.05, 0.2]))
+    np.testing.assert_allclose(batch, [-0.65 / np.sqrt(1 - 0.65**2), slope], rtol=1e-9)
 
 
 def test_a_sweep():
@@ -201,8 +243,17 @@ def test_on_the_command_line(tmp_path):
     np.testing.assert_allclose(told["t1"], REACHED, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("options", "late", "off"),
+    [
+        pytest.param({}, 1e-5, 1e-6, id="without contact"),
+        pytest.param({"contact": "events"}, 1e-5, 1e-5, id="events"),
+        pytest.param({"contact": "steps", "dt0": 2e-3}, 2e-3, 4e-4, id="steps"),
+    ],
+)
 @pytest.mark.slow
-def test_a_slider_pulled_beyond_its_reach():
+def test_a_slider_pulled_beyond_its_reach(options, late, off):
+    """Also with a ball at the slider, which a wall that it never gets to would stop."""
     pin = (0.3 * np.cos(0.5), 0.3 * np.sin(0.5))
     end = (pin[0] + np.sqrt(0.64 - pin[1] ** 2), 0.0)
     bodies = [um.rod("crank", (0.0, 0.0), pin, mass=1.0), um.rod("rod", pin, end, mass=1.0)]
@@ -212,12 +263,14 @@ def test_a_slider_pulled_beyond_its_reach():
         um.Revolute("wrist", "rod", "slider", end), um.Prismatic("guide", "ground", "slider", end, (1.0, 0.0)),
         um.Drive("motor", "guide", lambda t: 0.2 * t),
     ]  # fmt: skip
+    wall = um.Contact(um.HalfSpace("ground", (3.0, 0.0), normal=(-1.0, 0.0)), um.Sphere("slider", end, 0.1))
+    system = um.assemble(bodies, joints, contacts=[wall] if options else [])
     with pytest.warns(uk.ConstraintWarning, match="motor"):
-        run = uk.simulate(um.problem(um.assemble(bodies, joints), t1=1.0))
+        run = uk.simulate(um.problem(system, t1=1.0), **options)
     assert run.result_name == "constraints_broken"
-    np.testing.assert_allclose(run.t_end, (0.3 + 0.8 - end[0]) / 0.2, atol=1e-5)
+    assert -1e-5 < run.t_end - (0.3 + 0.8 - end[0]) / 0.2 < late
     assert "motor" in run.broken_rows
-    assert run.max_position_error < 1e-6
+    assert run.max_position_error < off
 
 
 def _chain(lengths, path):

@@ -157,3 +157,21 @@ def test_dependent_contacts_pressed_by_nothing_stay_closed():
     assert (np.asarray(margin(contact)) >= 0).all()
     pulled = contact._replace(rate=np.full(2, 1e-3))  # which is a force, and lets them open
     assert (np.asarray(margin(pulled)) < 0)[:2].all()
+
+
+def test_a_bead_on_a_wire_by_singular_values():
+    """On a wire at 45 degrees it falls with g / 2, and bounces off the ground at its lower end."""
+    wire = uk.Holonomic(lambda t, q: q[0] - q[1], name="wire")
+    ground = uk.Unilateral(lambda t, q: q[1], restitution=0.6, name="ground")
+    system = uk.System(jnp.eye(2), jnp.array([0.0, -9.81]), [wire, ground])
+    run = uk.simulate(
+        system, [1.0, 1.0], [0.0, 0.0], t1=1.2, ts=7, rtol=1e-9, atol=1e-9, formula=uk.UdwadiaKalaba(uk.SVD())
+    )
+    a, t = 9.81 / 2, np.asarray(run.t)
+    hit = np.sqrt(2 / a)
+    since = t - hit
+    height = np.where(t < hit, 1 - a * t**2 / 2, 0.6 * a * hit * since - a * since**2 / 2)
+    speed = np.where(t < hit, -a * t, 0.6 * a * hit - a * since)
+    np.testing.assert_allclose(run.contacts.event_time[:1], hit, atol=1e-7)
+    np.testing.assert_allclose(run.q, np.stack([height, height], 1), atol=1e-7)
+    np.testing.assert_allclose(run.v, np.stack([speed, speed], 1), atol=1e-7)

@@ -355,3 +355,18 @@ def test_an_environment_has_stops():
     for _ in range(20):
         state = step(state, jnp.array([-2.0]))[0]
     np.testing.assert_allclose(state.q, 0.5 - 0.2**2, atol=1e-12)
+
+
+def test_a_force_without_scalar_code():
+    """A ball that falls and stops: by XLA, which is told."""
+
+    def force(t, q, v):
+        return jax.pure_callback(
+            lambda q: np.array([-9.81]), jax.ShapeDtypeStruct((1,), q.dtype), q, vmap_method="sequential"
+        )
+
+    system = uk.System(jnp.eye(1), force, [uk.Unilateral(lambda t, q: q[0], name="ground")])
+    run = uk.simulate(system, [0.5], [0.0], t1=0.5, ts=6, contact="steps", dt0=1e-3)
+    assert run.computed_by.endswith("steps by XLA, as 'pure_callback' has no scalar code")
+    t = np.asarray(run.t)
+    np.testing.assert_allclose(run.q[:, 0], np.maximum(0.5 - 9.81 * t**2 / 2, 0), atol=2e-3)

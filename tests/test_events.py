@@ -7,6 +7,7 @@ import numpy as np
 import optimistix as optx
 import pytest
 import scipy.integrate
+import scipy.special
 
 import ukjax as uk
 
@@ -231,3 +232,31 @@ def test_saved_and_read(tmp_path):
     read = uk.Trajectory.load(run.save(tmp_path / "run.npz"))
     assert read.event_name == "rest"
     assert read.summary() == run.summary()
+
+
+@pytest.mark.parametrize("mode", [jax.jacrev, jax.jacfwd])
+def test_a_pendulums_time_to_its_lowest_point_goes_with_the_root_of_its_length(mode):
+    """T = sqrt(L) f(angle), so dT/dL = T / (2 L); T from rest at 1 rad by the elliptic integral."""
+
+    def reached(L):
+        q0 = L * jnp.stack([jnp.sin(1.0), -jnp.cos(1.0)])
+        lowest = lambda t, q, v: q[0]
+        pendulum = uk.models.pendulum(length=L)
+        return uk.simulate(
+            pendulum, q0, jnp.zeros(2), t1=2.0, event=lowest, rtol=1e-10, atol=1e-10, ts=2
+        ).t_end
+
+    L = 1.2
+    T = np.sqrt(L / 9.81) * scipy.special.ellipk(np.sin(0.5) ** 2)
+    slope, time = mode(lambda L: (reached(L),) * 2, has_aux=True)(L)
+    np.testing.assert_allclose(time, T, rtol=1e-8)
+    np.testing.assert_allclose(slope, T / (2 * L), rtol=1e-7)
+
+
+def test_what_has_no_scalar_code_is_told():
+    """An event by a decomposition that has none: at cos(2 t) = 0.5."""
+    pivoted = lambda t, q, v: jax.scipy.linalg.qr(jnp.eye(2) * q[0], pivoting=True)[1][0, 0] ** 2 - 0.25
+    run = _run(pivoted)
+    np.testing.assert_allclose(run.t_end, np.arccos(0.5) / RATE, atol=1e-8)
+    assert run.computed_by.endswith("steps by XLA, as a QR decomposition with pivoting has no scalar code")
+    assert "XLA" not in _run(_x).computed_by

@@ -56,6 +56,7 @@ class StepState(NamedTuple):
     - `closed`, `sliding`, `struck`: 1 for contacts that are closed, slide, and closed fast (n,).
     - `push`, `ambiguous`: where it was looked at, the generalized force (n_v,), and 1 for ambiguous contacts (n,).
     - `residual`, `solver_steps`: of the problem of velocities.
+    - `off`: whether no state near by obeys the bilateral rows.
     """
 
     q: Array
@@ -68,6 +69,7 @@ class StepState(NamedTuple):
     ambiguous: Array
     residual: Array
     solver_steps: Array
+    off: Array
 
 
 class _Problems(NamedTuple):
@@ -104,7 +106,7 @@ class ContactStep:
     - `velocities`: how many there are.
     - `free`: a `FreeStep` from t, q, v and the step.
     - `arrive`: state (q, v) at the end from positions, v + v+, v+, displacements d, time, step and the free step, on the
-      bilateral rows.
+      bilateral rows; and whether it is off them.
     - `kinematics`: q' from t, q and v.
     """
 
@@ -114,7 +116,7 @@ class ContactStep:
         layout: ContactLayout,
         velocities: int,
         free: Callable[..., FreeStep],
-        arrive: Callable[..., tuple[Array, Array]],
+        arrive: Callable[..., tuple[tuple[Array, Array], Array]],
         kinematics: Callable[[Array, Array, Array], Array],
     ):
         self.kinds, self.layout = kinds, layout
@@ -140,7 +142,8 @@ class ContactStep:
         of_contacts = jnp.zeros(len(self.layout.contacts), q.dtype)
         p = jnp.zeros(self.room.stride, q.dtype)
         return StepState(
-            q, v, p, of_contacts, of_contacts, of_contacts, jnp.zeros_like(v), of_contacts, zero, zero
+            *(q, v, p, of_contacts, of_contacts, of_contacts, jnp.zeros_like(v), of_contacts, zero, zero),
+            jnp.asarray(False),
         )
 
     def __call__(
@@ -174,7 +177,7 @@ class ContactStep:
                 (state.push, state.ambiguous),
             )
             d = jnp.where(first, 0, found.change)
-            q_end, projected = self.arrive(q, v + v_end, v_end, d, t, h, free)
+            (q_end, projected), off = self.arrive(q, v + v_end, v_end, d, t, h, free)
             gaps = self.gaps(t + h, q_end)
             takes_part, worst = self._penetrating(gaps, push)
             going = (worst > by_precision(dtype, *PENETRATION)) & (x.number < TRIES)
@@ -185,6 +188,7 @@ class ContactStep:
                 ambiguous=told[1],
                 residual=jnp.where(first, found.residual, state.residual),
                 solver_steps=jnp.where(first, found.steps, state.solver_steps),
+                off=off,
             )
             return _Problems(state, takes_part, gaps, push, d, projected, x.number + 1, going)
 

@@ -40,7 +40,8 @@ class StepsRun(NamedTuple):
     - `saved`, `impacts`: see there.
     - `residual`, `solver_steps`, `unsolved`: the largest residual, Newton steps, and steps with large residuals.
     - `num_impacts`: how many steps had impacts.
-    - `finite`: whether all states were.
+    - `finite`, `off`: whether all states were, and whether the last one is off the bilateral rows, where it stopped.
+    - `steps`: how many it took.
     """
 
     saved: Saved
@@ -50,6 +51,8 @@ class StepsRun(NamedTuple):
     unsolved: Array
     num_impacts: Array
     finite: Array
+    off: Array
+    steps: Array
 
 
 def _write(x: Array, row: Array, values: Array, count: int, times: Array) -> Array:
@@ -73,6 +76,8 @@ def run_steps(
     ts: Array,
     most: int,
     unsolved: float,
+    *,
+    stops: bool,
 ) -> StepsRun:
     """A run.
 
@@ -85,6 +90,7 @@ def run_steps(
     - `ts`: saved times (k,), in order.
     - `most`: of impacts told of.
     - `unsolved`: the residual above which impulses do not obey the laws.
+    - `stops`: whether it ends where no state obeys the bilateral rows.
     """
     (q, v), (t0, h, steps), dtype = y0, grid, y0[0].dtype
     n, m, k = len(step.layout.contacts), step.room.rows, ts.size
@@ -94,7 +100,9 @@ def run_steps(
     impacts = Impacts(filled(times, 0, jnp.inf, most), *(filled(x, 0, 0, x.size) for x in others))
     zero, none = jnp.zeros((), dtype), jnp.asarray(0)
     start = _Loop(
-        step.before(q, v), none, StepsRun(saved, impacts, zero, zero, none, none, jnp.asarray(True))
+        step.before(q, v),
+        none,
+        StepsRun(saved, impacts, zero, zero, none, none, jnp.asarray(True), jnp.asarray(False), none),
     )
 
     def is_within(j: Array, i: Array) -> Array:
@@ -106,14 +114,20 @@ def run_steps(
     def taken(i: Array, so_far: _Loop) -> _Loop:
         last, run = so_far.last, so_far.run
         t = t0 + h * i.astype(dtype)
-        going = run.finite.astype(i.dtype)
-        looks = is_within(so_far.saved, i)
-        after = loop(going, lambda _, x: step(t, h, x, coefficients, looks), last)
+        going, looks = run.finite & ~run.off, is_within(so_far.saved, i)
+
+        def attempt(c: tuple[Array, Array, StepState]) -> tuple[Array, Array, StepState]:
+            _, looks, _ = c
+            after = step(t, h, last, coefficients, looks)
+            # The last step of a run is looked at, which is known after it: it is taken once more.
+            return after.off & ~looks & stops, jnp.asarray(True), after
+
+        after = lax.while_loop(lambda c: c[0], attempt, (going, looks, last))[2]
         finite = run.finite & jnp.all(jnp.isfinite(after.q)) & jnp.all(jnp.isfinite(after.v))
         finite &= jnp.isfinite(jnp.sum(after.p))
         kept = StepState(*(jnp.where(finite, x, y) for x, y in zip(after, last, strict=True)))
         hit = loop(n, lambda k, x: jnp.maximum(x, entry(kept.struck, k)), zero) > 0
-        impacts, going = run.impacts, finite.astype(i.dtype)
+        impacts, going = run.impacts, (going & finite).astype(i.dtype)
         told = (hit & (run.num_impacts < most)).astype(i.dtype) * going
         place = jnp.minimum(run.num_impacts, most - 1)
         impulse = _struck_rows(step, kept, told)
@@ -131,11 +145,14 @@ def run_steps(
             unsolved=run.unsolved + going * (kept.residual > unsolved).astype(i.dtype),
             num_impacts=run.num_impacts + going * hit.astype(i.dtype),
             finite=finite,
+            off=kept.off & stops,
+            steps=run.steps + going,
         )
+        until = t0 + h * run.steps.astype(dtype)
 
         def save(c: tuple[Array, Saved]) -> tuple[Array, Saved]:
             j, saved = c
-            there = entry(ts, j)
+            there = jnp.where(run.off, jnp.minimum(entry(ts, j), until), entry(ts, j))
             s = (there - t0) / h - i.astype(dtype)
             q, v = ((1 - s) * x + s * y for x, y in ((last.q, kept.q), (last.v, kept.v)))
             force = loop(m, lambda a, y: put(y, a, entry(kept.p, a) / h), blank(m + 1, dtype))

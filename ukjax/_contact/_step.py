@@ -108,8 +108,8 @@ def free_step(model: Model) -> Callable[..., FreeStep]:
     return step
 
 
-def arrival(model: Model) -> Callable[..., tuple[Array, Array]]:
-    """The end of a step, on the bilateral rows, as `ContactStep` takes it.
+def arrival(model: Model) -> Callable[..., tuple[tuple[Array, Array], Array]]:
+    """The end of a step, on the bilateral rows, and whether it is off them, as `ContactStep` takes it.
 
     **Arguments:**
 
@@ -118,9 +118,10 @@ def arrival(model: Model) -> Callable[..., tuple[Array, Array]]:
 
     def arrive(
         q: Array, both: Array, v: Array, d: Array, t: Array, h: Array, free: FreeStep
-    ) -> tuple[Array, Array]:
+    ) -> tuple[tuple[Array, Array], Array]:
         end = Arrive()(model, q, both, t, h, free.q, d)
-        return model.project(end.t, (end.q, v)) if model.system.constraints else (end.q, v)
+        y = end.q, v
+        return model.kept(end.t, y) if model.system.constraints else (y, jnp.zeros((), bool))
 
     return arrive
 

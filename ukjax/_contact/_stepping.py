@@ -32,7 +32,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._compiler._structured import scalarize
 from .._formula._contact_newton import ContactSolution
-from .._misc._errors import InputError
+from .._misc._errors import InputError, Untranslatable
+from .._misc._left_to_xla import LeftToXLA, because
 from .._misc._types import by_precision
 from .._motion._model import Model
 from ._history import ContactHistory
@@ -54,7 +55,8 @@ _UNSOLVED = (1e-8, 1e-3)
 class March(NamedTuple):
     """A motion by time stepping, at its k saved times.
 
-    - `t`, `q`, `v`: saved times (k,) and states (k, n_q), (k, n).
+    - `t`, `q`, `v`: saved times (k,), infinite where they were not reached, and states (k, n_q), (k, n), there the last.
+    - `t_end`: where it stopped, infinite if it did not.
     - `push`: the generalized force of the contacts there (k, n).
     - `contacts`: what became of the contacts.
     - `residual`: the largest of all steps, as in `solve_contacts`.
@@ -62,9 +64,12 @@ class March(NamedTuple):
     - `impacts`: how many steps had impacts.
     - `unsolved`: in how many steps the residual stayed large; there impulses do not obey the laws.
     - `diverged`: whether a state was not finite; the run stays at the last one that was.
+    - `steps`: how many were taken.
+    - `left`: why they are left to XLA, if they are.
     """
 
     t: Float[Array, " k"]
+    t_end: Float[Array, ""]
     q: Float[Array, "k nq"]
     v: Float[Array, "k n"]
     push: Float[Array, "k n"]
@@ -74,15 +79,19 @@ class March(NamedTuple):
     impacts: Int[Array, ""]
     unsolved: Int[Array, ""]
     diverged: Bool[Array, ""]
+    steps: Int[Array, ""]
+    left: LeftToXLA = LeftToXLA()
 
 
 class Moved(NamedTuple):
-    """What a step leaves: positions, velocities, impulses and modes, and 1 for contacts that were struck fast (n,)."""
+    """What a step leaves: positions, velocities, impulses and modes, 1 for contacts that were struck fast (n,), and
+    whether the state is off the bilateral rows."""
 
     q: Array
     v: Array
     found: ContactSolution
     fast: Array
+    off: Array
 
 
 class _Step(NamedTuple):
@@ -97,6 +106,7 @@ class _Step(NamedTuple):
     residual: Array
     solver_steps: Array
     finite: Array
+    off: Array
 
 
 def steps_within(t0: float, t1: float, h: float) -> int:
@@ -117,7 +127,9 @@ def steps_within(t0: float, t1: float, h: float) -> int:
 def _before(layout: ContactLayout, q: Array, v: Array) -> _Step:
     """What there is before a first step."""
     p, none, zero = jnp.zeros(len(layout.owner), q.dtype), jnp.zeros(len(layout.contacts), bool), jnp.int32(0)
-    return _Step(q, v, p, none, none, none, jnp.zeros((), q.dtype), zero, jnp.asarray(True))
+    return _Step(
+        q, v, p, none, none, none, jnp.zeros((), q.dtype), zero, jnp.asarray(True), jnp.asarray(False)
+    )
 
 
 def contact_step(model: Model, layout: ContactLayout, t: Array, q: Array, v: Array) -> ContactStep:
@@ -136,22 +148,29 @@ def contact_step(model: Model, layout: ContactLayout, t: Array, q: Array, v: Arr
 
 def _differentiated(
     given: Any, by_list: Callable[..., Any], finish: Callable[..., Any], by_arrays: Callable[..., Any]
-) -> Any:
-    """What `finish` makes of a function of pytrees, as a program of scalars; its derivatives are those of another one."""
+) -> tuple[Any, LeftToXLA]:
+    """What `finish` makes of a function of pytrees, as a program of scalars; its derivatives are those of another one,
+    which takes its place where it has no scalar code."""
     arrays, rest = eqx.partition(given, eqx.is_array)
     flat, tree = jax.tree.flatten(arrays)
     whole = lambda flat: eqx.combine(jax.tree.unflatten(tree, flat), rest)
-    program = scalarize(lambda *flat: by_list(*whole(flat)))
+    program, left = scalarize(lambda *flat: by_list(*whole(flat))), LeftToXLA()
 
     @jax.custom_jvp
     def run(*flat: Array) -> Any:
-        return finish(program(*flat), *whole(flat))
+        nonlocal left
+        try:
+            found = program(*flat)
+        except Untranslatable as error:
+            left = because(error)
+            return by_arrays(*whole(flat))
+        return finish(found, *whole(flat))
 
     @run.defjvp
     def _(primals: tuple, tangents: tuple) -> Any:
         return run(*primals), jax.jvp(lambda *flat: by_arrays(*whole(flat)), primals, tangents)[1]
 
-    return run(*flat)
+    return run(*flat), left
 
 
 def one_step(
@@ -184,21 +203,30 @@ def one_step(
         end = _advanced(model, layout, coefficients, h, _before(layout, *y), t)
         return ended(end.q, end.v)
 
-    return _differentiated((model.ready(), coefficients, t, y, h), by_list, lambda end, *_: end, by_arrays)
+    given = model.ready(), coefficients, t, y, h
+    return _differentiated(given, by_list, lambda end, *_: end, by_arrays)[0]
 
 
 def _advanced(
     model: Model, layout: ContactLayout, coefficients: Coefficients, h: Array, last: _Step, t: Array
 ) -> _Step:
-    """One step from time t."""
-    q, v, found, fast = _moved(model, layout, coefficients, h, last, t)
+    """One step from time t; nothing of a run that has ended."""
+    q, v, found, fast, off = _moved(model, layout, coefficients, h, last, t)
     p, residual, solver_steps, *modes = found
     closed, sliding = (mode > 0 for mode in modes)
     finite = last.finite & jnp.all(jnp.isfinite(q)) & jnp.all(jnp.isfinite(v)) & jnp.all(jnp.isfinite(p))
     step = _Step(
-        q, v, p, closed, sliding, closed & (fast > 0), residual, solver_steps.astype(jnp.int32), finite
+        *(q, v, p, closed, sliding, closed & (fast > 0), residual, solver_steps.astype(jnp.int32), finite),
+        off,
     )
-    return jax.tree.map(lambda new, old: jnp.where(finite, new, old), step, last._replace(finite=finite))
+    ended = _idle(last, layout)._replace(finite=finite | last.off)
+    return jax.tree.map(lambda new, old: jnp.where(finite & ~last.off, new, old), step, ended)
+
+
+def _idle(last: _Step, layout: ContactLayout) -> _Step:
+    """A step of a run that has ended: the state stays, and nothing happens."""
+    start = _before(layout, last.q, last.v)
+    return last._replace(**{name: getattr(start, name) for name in ("struck", "residual", "solver_steps")})
 
 
 def _moved(
@@ -206,20 +234,21 @@ def _moved(
 ) -> Moved:
     """The end of a step, without penetration and on the bilateral rows."""
     x = of_model(Prepare(layout), model, last.q, last.v, t, h, *coefficients)
-    going = last.finite.astype(x.active.dtype)  # a run that has ended has nothing to solve
+    going = (last.finite & ~last.off).astype(x.active.dtype)  # a run that has ended has nothing to solve
     rows, laws = ImpulseRows(x.J, x.W), (coefficients.friction, coefficients.limit * h)
     still = jnp.zeros_like(x.free)
     found, change = struck(layout.contacts, rows, still, x.u, laws, x.active * going, last.p)
     v_end = x.free + change
 
-    def at(d: Array, pi: Array) -> tuple[Array, Array, Apart]:
+    def at(d: Array, pi: Array) -> tuple[Array, Array, Array, Apart]:
         end = of_model(Arrive(), model, last.q, last.v + v_end, t, h, x.middle, d)
-        q, v = model.project(end.t, (end.q, v_end)) if model.system.constraints else (end.q, v_end)
-        return q, v, of_model(Gaps(layout), model, q, v, end.t, pi)
+        y, off = (end.q, v_end), jnp.zeros((), bool)
+        (q, v), off = model.kept(end.t, y) if model.system.constraints else (y, off)
+        return q, v, off, of_model(Gaps(layout), model, q, v, end.t, pi)
 
-    d = pushed_out(lambda d, pi: at(d, pi)[2], layout, rows, v_end.size) if len(layout.normals) else still
-    q, v, _ = at(d, jnp.zeros_like(last.p))
-    return Moved(q, v, found, x.fast)
+    d = pushed_out(lambda d, pi: at(d, pi)[3], layout, rows, v_end.size) if len(layout.normals) else still
+    q, v, off, _ = at(d, jnp.zeros_like(last.p))
+    return Moved(q, v, found, x.fast, off)
 
 
 def march(
@@ -233,6 +262,7 @@ def march(
     *,
     room: int | None = None,
     most_impacts: int = 100,
+    stops: bool = True,
 ) -> March:
     """The motion by equal time steps, as the module's docstring says; for use inside `jit`, `vmap` and `grad`.
 
@@ -257,6 +287,7 @@ def march(
     - `ts`: saved times within the span (k,).
     - `room`: how many steps there may be, so that runs with fewer share what is compiled; those left cost little.
     - `most_impacts`: how many of the impacts to tell of, the first ones.
+    - `stops`: whether the run ends with the first step that no state near its end obeys the bilateral rows after.
     """
     q0, t0 = y0[0], jnp.asarray(span[0], y0[0].dtype)
     count = jnp.asarray(steps)
@@ -267,15 +298,16 @@ def march(
         model: Model, coefficients: Coefficients, y0: Any, t0: Array, h: Array, count: Array, ts: Array
     ) -> StepsRun:
         step, grid = contact_step(model, layout, t0, *y0), (t0, h, count)
-        return run_steps(step, coefficients, y0, grid, ts, most_impacts, unsolved)
+        return run_steps(step, coefficients, y0, grid, ts, most_impacts, unsolved, stops=stops)
 
     def finish(found: StepsRun, *given: Any) -> March:
-        model, _, y0, *_, ts = given
-        told = _told(layout, found, ts, y0, most_impacts)
+        model, _, y0, t0, h, _, ts = given
+        t, there, t_end = _until(ts, (t0, h), found.off, found.steps)
+        told = _told(layout, found, (t, t_end), y0, most_impacts)
         if not model.system.constraints:
             return told
         # By the code that the start is projected by, which is large: once is enough for it to be in a program.
-        q, v = jax.lax.map(lambda x: model.project(*x), (ts, (told.q, told.v)))
+        q, v = jax.lax.map(lambda x: model.project(*x), (there, (told.q, told.v)))
         return told._replace(q=q, v=v)
 
     def by_arrays(
@@ -290,13 +322,27 @@ def march(
             ts,
             room,
             most_impacts,
+            stops=stops,
         )
 
-    return _differentiated((model.ready(), coefficients, y0, t0, h, count, ts), by_list, finish, by_arrays)
+    given = model.ready(), coefficients, y0, t0, h, count, ts
+    found, left = _differentiated(given, by_list, finish, by_arrays)
+    return found._replace(left=left)
 
 
-def _told(layout: ContactLayout, found: StepsRun, ts: Array, y0: tuple[Array, Array], most: int) -> March:
+def _until(ts: Array, grid: tuple[Array, Array], off: Array, steps: Array) -> tuple[Array, Array, Array]:
+    """Saved times, infinite after the end of a run that stopped; the same, at the end instead; and that end."""
+    t0, h = grid
+    t_end = jnp.where(off, t0 + h * steps.astype(h.dtype), jnp.inf)
+    there = jnp.minimum(ts, t_end)
+    return jnp.where(ts <= t_end + 1e-9 * h, there, jnp.inf), there, t_end
+
+
+def _told(
+    layout: ContactLayout, found: StepsRun, t: tuple[Array, Array], y0: tuple[Array, Array], most: int
+) -> March:
     """What a run over a list of contacts has found."""
+    ts, t_end = t
     k, n, m, saved, impacts = ts.size, len(layout.contacts), len(layout.owner), found.saved, found.impacts
     rows = lambda x, count: jnp.reshape(x[: k * count], (k, count))
     of_impacts = lambda x, count: jnp.reshape(x[: most * count], (most, count))
@@ -317,9 +363,11 @@ def _told(layout: ContactLayout, found: StepsRun, ts: Array, y0: tuple[Array, Ar
         num_events=found.num_impacts,
     )
     q, v, push = (rows(x, y.size) for x, y in ((saved.q, y0[0]), (saved.v, y0[1]), (saved.push, y0[1])))
-    steps, count = found.solver_steps.astype(jnp.int32), found.num_impacts.astype(jnp.int32)
-    unsolved = found.unsolved.astype(jnp.int32)
-    return March(ts, q, v, push, history, found.residual, steps, count, unsolved, ~found.finite)
+    solver_steps, count, unsolved, steps = (
+        x.astype(jnp.int32) for x in (found.solver_steps, found.num_impacts, found.unsolved, found.steps)
+    )
+    ended = ~found.finite, steps
+    return March(ts, t_end, q, v, push, history, found.residual, solver_steps, count, unsolved, *ended)
 
 
 def _history_of(layout: ContactLayout, most: int, **found: Array) -> ContactHistory:
@@ -350,20 +398,28 @@ def _marched_by_arrays(
     ts: Array,
     room: int | None,
     most_impacts: int,
+    *,
+    stops: bool,
 ) -> March:
     """The same run by operations on arrays, which JAX differentiates."""
     (t0, h, steps), q0 = grid, y0[0]
     model, start = model.ready(), _before(layout, *y0)
-    one = lambda last, i: _advanced(model, layout, coefficients, h, last, t0 + h * i)
-    # Past the end nothing happens.
-    of_start = {name: getattr(start, name) for name in ("struck", "residual", "solver_steps")}
-    idle = lambda last, i: last._replace(**of_start)
+
+    def one(last: _Step, i: Array) -> _Step:
+        step = _advanced(model, layout, coefficients, h, last, t0 + h * i)
+        return step._replace(off=step.off & stops)
+
+    idle = lambda last, i: _idle(last, layout)
 
     def advanced(last: _Step, i: Array) -> tuple[_Step, _Step]:
         new = one(last, i) if room is None else jax.lax.cond(i < steps, one, idle, last, i)
         return new, new
 
-    end, taken = jax.lax.scan(advanced, start, jnp.arange(steps if room is None else room, dtype=q0.dtype))
+    numbers = jnp.arange(steps if room is None else room, dtype=q0.dtype)
+    end, taken = jax.lax.scan(advanced, start, numbers)
+    stopped = jnp.concatenate([start.off[None], taken.off[:-1]]) | ~taken.finite
+    count = jnp.sum((numbers < steps) & ~stopped).astype(jnp.int32)
+    t, ts, t_end = _until(ts, (t0, h), end.off, count)
     q, v = _saved(model, y0, taken, t0, h, ts)
     history, push = _history(model, layout, coefficients, taken, (t0, h), (ts, q, v), most_impacts)
     residual, struck = taken.residual, jnp.any(taken.struck, axis=1)
@@ -372,7 +428,7 @@ def _marched_by_arrays(
         jnp.sum(x).astype(jnp.int32) for x in (taken.solver_steps, struck, unsolved)
     )
     worst, diverged = jnp.max(residual), ~end.finite
-    return March(ts, q, v, push, history, worst, solver_steps, impacts, unsolved, diverged)
+    return March(t, t_end, q, v, push, history, worst, solver_steps, impacts, unsolved, diverged, count)
 
 
 def _step_of(taken: _Step, t0: Array, h: Array, ts: Array) -> tuple[Array, Array]:

@@ -26,6 +26,7 @@ from .._formula._acceleration import AbstractFormula, Equations, UdwadiaKalaba, 
 from .._formula._equations import with_dense_mass
 from .._misc._errors import InputError
 from .._misc._types import is_traced
+from .._system._rows import constraint_rows, is_off
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from ._project import Projection, project
@@ -117,13 +118,22 @@ class Model(eqx.Module):
         - `t`: time [s].
         - `y`: the state (q, v).
         """
+        return self.kept(t, y)[0]
+
+    def kept(self, t: Array, y: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
+        """As `project`, and whether constraints are still off: no state near this one obeys them.
+
+        **Arguments:** as `project`.
+        """
         method = self.stabilizer.projection_method
         if method is None:
-            return y
+            return y, jnp.zeros((), bool)
         if self.projection is not None:
             end = projected_by_code(self, t, y, None)
-            return end.q, end.v
-        return Projection(method)(self.system, t, *y)
+            return (end.q, end.v), end.nearness == jnp.inf
+        q, v = Projection(method)(self.system, t, *y)
+        rows = constraint_rows(self.system, t, q, v)
+        return (q, v), is_off(rows.position_error, q) | is_off(rows.velocity_error, v)
 
     def start(self, t: Array, y: tuple[Array, Array]) -> tuple[Array, Array]:
         """The state (q, v) to start from, where it cannot be looked at: projected several times, for it may be far off.

@@ -30,7 +30,7 @@ from jaxtyping import Array
 from .._misc._precision import in_full_precision
 from .._misc._tolerances import CLOSER_TO_SINGULAR, ON_CONSTRAINTS, nearly_dependent
 from .._misc._types import T
-from .._system._rows import constraint_rows, most_off
+from .._system._rows import constraint_rows, is_off
 from .._system._system import has_quasi_velocities
 from ._directions import Directions, position_directions, velocity_directions
 from ._model import Model, projected_by_code
@@ -74,7 +74,7 @@ def end_of_step(
     directions, psi = velocity_directions(system, t, q, rows, every)
     change = directions.correction(psi)
     v, psi = v + change, psi + directions.J @ change
-    off = _is_off(rows.position_error, q) | _is_off(psi, v)
+    off = is_off(rows.position_error, q) | is_off(psi, v)
     if error is not None:
         pair = directions, velocity_directions(system, t, q, rows, strong)[0]
         if has_quasi_velocities(system) or np.any(rows.of_velocities & ~rows.of_positions):
@@ -84,11 +84,6 @@ def end_of_step(
         error = _without_weak_part(error[0], *of_q), _without_weak_part(error[1], *pair)
     near = jnp.max(jnp.abs(directions.inverse), initial=0)
     return (q, v), error, jnp.where(off, jnp.inf, near)
-
-
-def _is_off(error: Array, x: Array) -> Array:
-    largest = lambda x: jnp.max(jnp.abs(x), initial=0)
-    return largest(error) > most_off(x.dtype) * (1 + largest(x))
 
 
 def shortest_step(*times: Array) -> Array:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._compiler._structured import scalarize
 from .._contact._history import AT_TIMES
 from .._contact._rows import contact_model, layout_of, require_newton
 from .._contact._stepping import March, march, steps_within
@@ -22,7 +23,8 @@ from .._system._system import AbstractSystem
 from . import _options
 from ._contact_told import Asked, ContactRun, Prepared, told_of, trajectory_of
 from ._interned import interned
-from ._plan import Options, is_judged, padded
+from ._observe import reached
+from ._plan import Options, is_judged, padded, stop_code
 from ._results import RESULTS, result_of, step_counts
 from ._trajectory import Trajectory
 
@@ -50,7 +52,9 @@ class StepsPlan:
         given = system, formula, o.stabilizer, o.solver, (t, q, v)
         model, said = contact_model(*given, automatic=o.formula is None, implicit=True)
         said = f"time steps with {len(layout.names)} contacts; bilateral motion by {said}"
-        run = ContactRun(Touching(model, coefficients, layout), formula, o.solver, {}, None, said)
+        self._judged = is_judged(formula, o.stabilizer)
+        settings = {"stop": stop_code(self._judged, o.on_violation)}
+        run = ContactRun(Touching(model, coefficients, layout), formula, o.solver, settings, None, said)
         self._prepared = Prepared(run, (system, o), (t, q, v))
         self.traced, self._most = self._prepared.traced, whole_number("max_steps", o.max_steps)
         self._differentiated = o.contact == "differentiated steps"
@@ -69,24 +73,34 @@ class StepsPlan:
         run = self._prepared.run
         steps = _number_of_steps((t0, t1, dt0), self._most)
         at = np.linspace(float(t0), float(t1), steps + 1, dtype=q.dtype) if ts is None else ts
+        count = len(at)
         if self.traced or is_tracing() or is_traced(asked.start, at):
             if not self._differentiated:
                 run, q, v = not_differentiable((run, q, v), _NO_DERIVATIVE)
             ends = jnp.append(jnp.asarray(at), t1)
-            observed, found, begun = _marched(run, (t0, t1), q, v, steps, None, ends)
+            observed, columns, found, begun = _marched(run, (t0, t1), q, v, steps, None, ends)
         else:
             q, v = self._prepared.begun(asked)
             room, ends = 2 ** (steps - 1).bit_length(), padded(np.append(at, t1), t1)  # pyright: ignore[reportArgumentType]
-            observed, found, begun = _marched(
+            observed, columns, found, begun = _marched(
                 run, (t0, t1), q, v, jnp.asarray(steps), room, jnp.asarray(ends)
             )
-            observed = jax.tree.map(lambda x: np.asarray(x)[: len(at) + 1], observed)
-        told |= self._prepared.told | {"computed_by": f"{steps} {run.computed_by}", "begun": begun}
+            places = reached(columns["t"], count)
+            observed = jax.tree.map(lambda x: np.asarray(x)[..., places], observed)
+            columns = jax.tree.map(lambda x: np.asarray(x)[places], columns)
+            count = len(places) - 1 if ts is None else count
+        told |= self._prepared.told | {
+            "begun": begun,
+            "computed_by": found.left.said(f"{steps} {run.computed_by}"),
+        }
         told |= {"contacts": lambda at_times: dataclasses.replace(found.contacts, **at_times)}
-        told |= {"stats": step_counts(steps, steps) | {"num_unsolved_steps": found.unsolved}}
-        result = RESULTS.where(found.diverged, RESULTS.diverged, result_of(np.int32(0)))
-        judged = is_judged(run.formula, run.touching.model.stabilizer)
-        return trajectory_of(asked.start, observed, len(at), result=result, judged=judged, **told)
+        counts = step_counts(found.steps, found.steps)
+        told |= {"stats": counts | {"num_unsolved_steps": found.unsolved}}
+        broken = RESULTS.where(found.t_end < jnp.inf, RESULTS.constraints_broken, result_of(np.int32(0)))
+        result = RESULTS.where(found.diverged, RESULTS.diverged, broken)
+        return trajectory_of(
+            asked.start, observed, columns, count, result=result, judged=self._judged, **told
+        )
 
 
 def _require_fitting(options: Options) -> None:
@@ -124,9 +138,14 @@ def _marched(
     steps: int | Array,
     room: int | None,
     ts: Array,
-) -> tuple[dict[str, Any], March, tuple[Array, Array]]:
+) -> tuple[dict[str, Any], dict[str, Array], March, tuple[Array, Array]]:
+    """What is told of saved states, with these along the last axes, and along the first, the steps, and the start."""
     args = run.touching
-    start = args.model.start(span[0], (q, v))
-    found = march(args.model, args.layout, args.coefficients, start, span, steps, ts, room=room)
-    told = jax.vmap(lambda *state: told_of(run, *state))(ts, found.q, found.v, found.push)
-    return told | {name: getattr(found.contacts, name) for name in AT_TIMES}, found, start
+    start = scalarize(args.model.start, fallback="xla")(span[0], (q, v))
+    stops, given = run.settings["stop"] is not None, (args.model, args.layout, args.coefficients)
+    found = march(*given, start, span, steps, ts, room=room, stops=stops)
+    there = jnp.minimum(ts, found.t_end)
+    at = lambda *state: told_of(run, *state)
+    told = jax.vmap(scalarize(at, fallback="xla"), out_axes=-1)(there, found.q, found.v, found.push)
+    columns = {name: getattr(found.contacts, name) for name in AT_TIMES}
+    return told, columns | {"t": found.t.at[-1].set(there[-1])}, found, start

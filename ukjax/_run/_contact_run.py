@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._compiler._structured import scalarize
 from .._contact._history import ContactHistory
 from .._contact._hybrid import HybridSolver
 from .._contact._log import Log, empty_log, events_of, preceded
@@ -18,6 +19,7 @@ from .._contact._touching import State, Touching, flow
 from .._misc._arguments import require_instance, require_solver, whole_number
 from .._misc._diffrax_called import diffrax_called
 from .._misc._errors import InputError
+from .._misc._left_to_xla import LeftToXLA
 from .._misc._precision import in_full_precision
 from .._misc._reverse_only import reverse_only
 from .._misc._types import is_traced, is_tracing
@@ -64,18 +66,22 @@ class EventsPlan:
         run, traced = self._prepared.run, self.traced or is_tracing() or is_traced(asked)
         q, v = (q, v) if traced else self._prepared.begun(asked)
         observed, solved, events, begun = _run(run, t, q, v, (t1, dt0), ts if traced else padded(ts, t1))
-        count = None if ts is None else len(ts)
+        count, columns = None if ts is None else len(ts), {"t": solved.t}
         if not traced:
-            places = reached(observed["t"], count)
-            observed = jax.tree.map(lambda x: np.asarray(x)[places], observed)
-            warn_of_resets(run.touching.resets, events, observed["q"], observed["v"])
-        told |= self._prepared.told | {"computed_by": run.computed_by, "event_names": event_names(run.event)}
+            places = reached(solved.t, count)
+            observed, columns = jax.tree.map(np.asarray, (observed, columns))
+            observed = {name: None if x is None else x[..., places] for name, x in observed.items()}
+            columns = {"t": columns["t"][places]}
+            warn_of_resets(run.touching.resets, events, observed["q"].T, observed["v"].T)
+        told |= self._prepared.told | {
+            "computed_by": solved.left.said(run.computed_by),
+            "event_names": event_names(run.event),
+        }
         told |= {"begun": begun, "contacts": lambda at_times: _history(run, events, at_times)}
         told |= {"stats": solved.stats, "result": solved.result, "event": solved.event}
         told |= {"judged": is_judged(run.formula, run.touching.model.stabilizer)}
-        return trajectory_of(
-            asked.start, observed, len(observed["t"]) - 1 if count is None else count, **told
-        )
+        count = len(columns["t"]) - 1 if count is None else count
+        return trajectory_of(asked.start, observed, columns, count, **told)
 
 
 def _history(run: ContactRun, events: dict[str, Any], at_times: dict[str, Any]) -> ContactHistory:
@@ -126,22 +132,14 @@ def _planned_run(system: AbstractSystem, options: Options, t: Array, q: Array, v
 
 
 class _Solved(NamedTuple):
-    """What the steps left: states at saved times, the log, statistics and result."""
+    """What the steps left: states at saved times, statistics and result, and why they are left to XLA, if so."""
 
     t: Array
     y: State
-    log: Log
     stats: dict[str, Array]
     result: RESULTS
     event: Array
-
-
-def _integrated(
-    run: ContactRun, y0: State, span: tuple[Array, Array, Array | None], ts: Array | None
-) -> _Solved:
-    static, arrays = divided(run)
-    fn = lambda adjoint, arrays, *given: _by_diffrax(adjoint, joined(static, arrays), *given)
-    return by_one_program(fn, *run.settings["adjoint"], arrays, y0, span, ts, smooth=False)
+    left: LeftToXLA = LeftToXLA()
 
 
 @in_full_precision
@@ -151,7 +149,7 @@ def _by_diffrax(
     y0: State,
     span: tuple[Array, Array, Array | None],
     ts: Array | None,
-) -> _Solved:
+) -> tuple[_Solved, Log]:
     args, t0 = run.touching, span[0]
     if isinstance(adjoint, _options.REVERSE_ONLY):
         args, y0, span, ts = reverse_only((args, y0, span, ts))
@@ -179,7 +177,7 @@ def _by_diffrax(
     stats = step_counts(*(solution.stats[f"num_{name}steps"] for name in ("", "accepted_")))
     (result,) = jax.tree.leaves(solution.result)  # which may be one of ours
     t, log = jnp.concatenate(solution.ts), solution.solver_state[1]
-    return _Solved(t, y, log, stats, result_of(result), which(solution.event_mask))
+    return _Solved(t, y, stats, result_of(result), which(solution.event_mask)), log
 
 
 def _stopped_by(run: ContactRun, t0: Array, y0: State) -> dict[str, Any]:
@@ -215,19 +213,36 @@ def _at_saved(run: ContactRun, t: Array, y: State) -> dict[str, Any]:
 def _run(
     run: ContactRun, t0: Array, q: Array, v: Array, rest: tuple[Array, Array | None], ts: Array | None
 ) -> tuple[dict[str, Any], _Solved, dict[str, Array], tuple[Array, Array]]:
-    """What is told of saved states, what the steps left, what a `ContactHistory` tells of events, and the state (q, v)
-    the run started from."""
-    q, v = run.touching.model.start(t0, (q, v))
+    """What is told of saved states, with these along the last axes, what the steps left, what a `ContactHistory` tells
+    of events, and the state (q, v) the run started from."""
+    static, arrays = divided(run)
+    fn = lambda adjoint, arrays, *given: _from_start(adjoint, joined(static, arrays), *given)
+    given = arrays, t0, (q, v), rest, ts
+    (solved, *told), left = by_one_program(fn, *run.settings["adjoint"], *given, smooth=False)
+    t, y = scalarize(known_states, fallback="xla")(solved.t, solved.y)
+    at = lambda t, y: _at_saved(run, t, y)
+    observed = jax.vmap(scalarize(at, fallback="xla"), out_axes=-1)(t, y)
+    return observed, solved._replace(left=left), *told
+
+
+def _from_start(
+    adjoint: dfx.AbstractAdjoint,
+    run: ContactRun,
+    t0: Array,
+    y: tuple[Array, Array],
+    rest: tuple[Array, Array | None],
+    ts: Array | None,
+) -> tuple[_Solved, dict[str, Array], tuple[Array, Array]]:
+    """The steps from the start on the constraints, with what happens to contacts there."""
+    q, v = run.touching.model.start(t0, y)
     y0, happened = run.touching.begun(t0, q, v)
-    solved = _integrated(run, y0, (t0, *rest), ts)
+    solved, log = _by_diffrax(adjoint, run, y0, (t0, *rest), ts)
     # By more than a projection of velocities that were right but for rounding would change them.
     struck = jnp.max(jnp.abs(happened.v - v), initial=0) > 1e3 * jnp.finfo(v.dtype).eps * (
         1 + jnp.max(jnp.abs(v), initial=0)
     )
     told = struck | jnp.any(happened.ambiguous > 0)
-    solved = solved._replace(log=preceded(solved.log, t0, happened, told))
-    observed = jax.vmap(lambda t, y: _at_saved(run, t, y))(*known_states(solved.t, solved.y))
-    return observed | {"t": solved.t}, solved, _of_events(run, y0[2], solved.log), y0[:2]
+    return solved, _of_events(run, y0[2], preceded(log, t0, happened, told)), y0[:2]
 
 
 def _of_events(run: ContactRun, begun: Mode, log: Log) -> dict[str, Array]:

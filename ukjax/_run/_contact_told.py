@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._compiler import AtStates
+from .._compiler._structured import scalarize
 from .._contact._history import AT_TIMES, ContactHistory
 from .._contact._parts import of_model
 from .._contact._rows import kinematics, pushed_by
@@ -27,9 +28,8 @@ from .._system._constraint import unilateral
 from .._system._rows import constraint_rows
 from .._system._system import AbstractSystem, names_of
 from ._doctor_contacts import rounding_of_gaps
-from ._end import end_of, split
-from ._observe import by_equations
-from ._results import judgement
+from ._end import end_of
+from ._observe import by_equations, split_and_judged, states_first
 from ._start import checked_start
 from ._start_moved import require_near, start_moved
 from ._trajectory import Trajectory
@@ -196,6 +196,7 @@ def told_of(run: ContactRun, t: Array, q: Array, v: Array, push: Array) -> dict[
 def trajectory_of(
     start: tuple[Array, Array, Array],
     observed: dict[str, Any],
+    columns: dict[str, Any],
     count: int,
     *,
     contacts: Callable[[dict[str, Any]], ContactHistory],
@@ -209,7 +210,8 @@ def trajectory_of(
     **Arguments:**
 
     - `start`: (t, q, v) as given.
-    - `observed`: of the saved states, and last of the end.
+    - `observed`: of the saved states, and last of the end; the states along the last axis.
+    - `columns`: the times, and what else has states along the first axis.
     - `count`: how many times were asked for.
     - `contacts`: what is told of contacts, of the arrays at saved times.
     - `begun`: (q, v) the run started from.
@@ -217,8 +219,12 @@ def trajectory_of(
     - `judged`: whether bilateral constraints are to be kept.
     - `fields`: the others.
     """
-    result = judgement(observed, result, judged)
-    saved, end = split(observed, count)
+
+    def finished(observed: Any, columns: Any, result: Any, given: Any, begun: Any) -> Any:
+        columns = states_first(observed) | columns
+        return *split_and_judged(columns, result, count, judged), start_moved(given, begun)
+
+    fn = scalarize(finished, fallback="xla") if is_traced((observed, columns, result)) else finished
+    saved, end, result, moved = fn(observed, columns, result, start[1:], begun)
     history = contacts({name: saved.pop(name) for name in AT_TIMES})
-    moved = start_moved(start[1:], begun)
     return Trajectory(**saved, end=end_of(end), result=result, contacts=history, start_moved=moved, **fields)

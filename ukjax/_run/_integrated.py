@@ -16,6 +16,7 @@ from .._compiler._structured import scalarize
 from .._misc._by_platform import by_platform
 from .._misc._errors import Untranslatable
 from .._misc._keyed import Keyed
+from .._misc._left_to_xla import LeftToXLA, because
 from .._misc._linear import Ways
 from .._misc._reverse_only import once_through_events
 from ._batch import Whole
@@ -60,10 +61,10 @@ def by_one_program(
     default: dfx.AbstractAdjoint,
     *arrays: Any,
     smooth: bool = True,
-) -> R:
+) -> tuple[R, LeftToXLA]:
     """What a function that integrates gives, as one program of scalars, which has derivatives by itself.
 
-    What has no scalar code, and a run with an adjoint that is told how to go back, is left to XLA.
+    What has no scalar code is left to XLA, and it is told why; so is a run with an adjoint that is told how to go back.
 
     **Arguments:**
 
@@ -74,12 +75,13 @@ def by_one_program(
     - `smooth`: whether second derivatives are those of the motion, which they are not through events.
     """
     once = (lambda x: x) if smooth else once_through_events
+    left = LeftToXLA()
     if adjoint is None or isinstance(adjoint, _OF_STEPS):
         try:
-            return once(scalarize(functools.partial(fn, dfx.ForwardMode()))(*once(arrays)))
-        except Untranslatable:
-            pass
-    return fn(default if adjoint is None else adjoint, *arrays)
+            return once(scalarize(functools.partial(fn, dfx.ForwardMode()))(*once(arrays))), left
+        except Untranslatable as error:
+            left = because(error)
+    return fn(default if adjoint is None else adjoint, *arrays), left
 
 
 class _Run(NamedTuple):
@@ -102,7 +104,9 @@ class _Run(NamedTuple):
         settings = joined(self.static, arrays)[1]
         adjoint, smooth = settings["adjoint"], settings["event"] is None
         asked = None if self.reverse else adjoint
-        return by_one_program(run, asked, adjoint, arrays, y0, span, ts, smooth=smooth)
+        solved, left = by_one_program(run, asked, adjoint, arrays, y0, span, ts, smooth=smooth)
+        # Beside machine code of a run of its own this is for other platforms.
+        return solved if self.whole else solved._replace(left=left)
 
     def native(self, arrays: Any, y0: State, span: Span, ts: Any) -> Solved:
         """By machine code."""

@@ -12,9 +12,10 @@ from jaxtyping import Array
 
 from .._compiler._structured import scalarize
 from .._formula._servo._control import Servoed
+from .._misc._left_to_xla import LeftToXLA
 from .._misc._linear import lazily_differentiated
 from .._misc._precision import in_full_precision
-from .._misc._types import is_traced
+from .._misc._types import is_traced, module_for
 from .._misc._unchecked import unchecked
 from .._motion._model import Model
 from .._motion._states import States, projected
@@ -39,6 +40,7 @@ class Solved(NamedTuple):
     - `interpolation`: the motion between saved times, if it was asked for.
     - `event_mask`: which events occurred, if there are any.
     - `settled`: whether the states between steps are projected already.
+    - `left`: why the steps are left to XLA, if they are.
     """
 
     t: Array
@@ -49,6 +51,7 @@ class Solved(NamedTuple):
     interpolation: Any
     event_mask: Any
     settled: bool = False
+    left: LeftToXLA = LeftToXLA()
 
 
 def errors_at(t: Array, y: tuple[Array, Array], model: Model) -> tuple[Array, Array]:
@@ -153,7 +156,7 @@ def _at_reached(model: Model, solved: Solved, count: int | None) -> tuple[dict[s
         return _observe_on_host(model, taken(places), solved.settled)
     states = taken(_padded(places))
     observed, names = _observe(model, states)
-    return _first(_states_first(observed) | {"t": states.t}, places.size), names
+    return _first(states_first(observed) | {"t": states.t}, places.size), names
 
 
 @partial(jax.jit, static_argnums=1)
@@ -161,22 +164,28 @@ def _first(arrays: Any, kept: int) -> Any:
     return jax.tree.map(lambda x: x[:kept], arrays)
 
 
-def _states_first(observed: dict[str, Array | None]) -> dict[str, Array | None]:
-    return {name: None if x is None else jnp.moveaxis(x, -1, 0) for name, x in observed.items()}
+def states_first(observed: dict[str, Any]) -> dict[str, Any]:
+    """Arrays with the states along the last axis, as programs of scalars have members, with them along the first."""
+    return {name: None if x is None else module_for(x).moveaxis(x, -1, 0) for name, x in observed.items()}
 
 
-def _split_and_judged(
-    observed: dict[str, Any], t: Array, result: RESULTS, count: int | None, judged: bool
-) -> tuple[Any, Any, RESULTS]:
-    """What holds at the saved times and at the end, and the result of the run."""
-    columns = _states_first(observed) | {"t": t}
-    lost = columns.pop("lost", 0.0)
-    result = judgement(columns, result, judged, lost)
-    return *split(columns, len(t) - 1 if count is None else count), result
+def split_and_judged(
+    columns: dict[str, Any], result: RESULTS, count: int, judged: bool
+) -> tuple[dict[str, Any], dict[str, Any], RESULTS]:
+    """What holds at the saved times and at the end, and the result of the run, of which `split` takes the columns."""
+    result = judgement(columns, result, judged, columns.pop("lost", 0.0))
+    return *split(columns, count), result
 
 
 def assembled(
-    model: Model, solved: Solved, dense: bool, count: int | None, judged: bool, **told: Any
+    model: Model,
+    solved: Solved,
+    dense: bool,
+    count: int | None,
+    judged: bool,
+    *,
+    computed_by: str,
+    **told: Any,
 ) -> Trajectory:
     """The trajectory of a run.
 
@@ -187,17 +196,20 @@ def assembled(
     - `dense`: whether the motion between saved times is kept.
     - `count`: how many times were asked for; None for every step.
     - `judged`: whether a run that did not keep its constraints is none that succeeded.
-    - `told`: fields of the trajectory that are known before the run.
+    - `computed_by`, `told`: fields of the trajectory that are known before the run.
     """
     if is_traced(solved):
+        count = len(solved.t) - 1 if count is None else count
         observed, (names, kinds) = _observe(model, States(solved.t, solved.q, solved.v))
-        fields = partial(_split_and_judged, count=count, judged=judged)
-        saved, end, result = scalarize(fields, fallback="xla")(observed, solved.t, solved.result)
+
+        def finished(observed: dict[str, Any], t: Array, result: RESULTS) -> Any:
+            return split_and_judged(states_first(observed) | {"t": t}, result, count, judged)
+
+        saved, end, result = scalarize(finished, fallback="xla")(observed, solved.t, solved.result)
     else:
         observed, (names, kinds) = _at_reached(model, solved, count)
-        lost = observed.pop("lost", 0.0)
-        result = judgement(observed, solved.result, judged, lost)
-        saved, end = split(observed, len(observed["t"]) - 1 if count is None else count)
+        count = len(observed["t"]) - 1 if count is None else count
+        saved, end, result = split_and_judged(observed, solved.result, count, judged)
     return unchecked(
         Trajectory,
         **saved,
@@ -206,6 +218,7 @@ def assembled(
         stats=solved.stats,
         row_names=names,
         row_kinds=kinds,
+        computed_by=solved.left.said(computed_by),
         event=which(solved.event_mask),
         dense=Dense(solved.interpolation, model.system, model.stabilizer) if dense else None,
         **told,

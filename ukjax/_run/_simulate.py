@@ -120,8 +120,9 @@ def simulate(
     - `max_steps`: the most steps to take.
     - `on_violation`: what to do where no motion keeps the constraints, as of a drive beyond its reach, and states are
       projected: `"stop"` ends the run there, `"continue"` follows the least-squares solution. The result of both is
-      `constraints_broken`. A run with `contact="steps"` always goes on. With `Baumgarte` and `NoStabilizer`, which allow
-      drift, nothing is judged: off the constraints there always is an acceleration. Look at `max_position_error`.
+      `constraints_broken`. With steps of fixed length, also of `contact="steps"`, it ends after the first off them. With
+      `Baumgarte` and `NoStabilizer`, which allow drift, nothing is judged: off the constraints there always is an
+      acceleration. Look at `max_position_error`.
     - `progress`: True for a progress meter, or a Diffrax meter.
     - `throw`: raise `SimulationError` if the run ends early, instead of returning what was computed.
 

@@ -1,6 +1,5 @@
 """One step of the motion without a run around it, for loops of one's own: control, learning, games."""
 
-import functools
 from typing import Any, final
 
 import diffrax as dfx
@@ -137,7 +136,7 @@ def _stepped(model: Model, solver: dfx.AbstractSolver, *state: Array) -> tuple[A
     whole = whole_run(model, solver, _ONE_STEP, (state[1], state[2]), True, 1)
     static, arrays = parted((model, solver))
     fn = lambda adjoint, arrays, *state: _by_diffrax(adjoint, *joined(static, arrays), *state)
-    by_program = functools.partial(by_one_program, fn, None, dfx.DirectAdjoint())
+    by_program = lambda *given: by_one_program(fn, None, dfx.DirectAdjoint(), *given)[0]
     if whole is None:
         return by_program(arrays, *state)
 

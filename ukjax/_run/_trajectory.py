@@ -56,7 +56,8 @@ class Trajectory(eqx.Module):
     - `problem`: what was simulated; None if it was made within `jit` (sweeps keep it) or read from a file.
     - `start_moved`: the largest change of a coordinate, and of a velocity, by which the start was projected (2,).
     - `event`: the index in `event_names` of the event that stopped the run, -1 where none did.
-    - `computed_by`: whether scalar code computed the accelerations, and if not, why.
+    - `computed_by`: whether scalar code computed the accelerations, and if not, why; and why the steps of a run with
+      events or contacts are left to XLA, if they are.
     - `coordinate_names`, `velocity_names`: as the system's `labels` say; empty where there are none (see `names`).
     - `tracking`: of a run read from a file, how the servo rows were followed (see `servo`).
     - `contacts`: gaps, forces and events of unilateral constraints; None of systems without such.

@@ -39,6 +39,18 @@ def most_off(dtype: Any) -> float:
     return by_precision(dtype, 1e-7, 1e-3)
 
 
+def is_off(error: Array, x: Array) -> Array:
+    """Whether rows count as not kept by a projected state.
+
+    **Arguments:**
+
+    - `error`: how far they are off (m,).
+    - `x`: the coordinates, or velocities.
+    """
+    largest = lambda x: jnp.max(jnp.abs(x), initial=0)
+    return largest(error) > most_off(x.dtype) * (1 + largest(x))
+
+
 @final
 class Rows(eqx.Module):
     """All constraints of a system at one state, as m rows of A a = b.

@@ -1,0 +1,138 @@
+"""Operations on arrays in memory, of more than 64 entries, and programs within programs: against plain JAX and NumPy."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from numpy.testing import assert_allclose
+
+import ukjax as uk
+
+WIDE = jnp.asarray(np.random.default_rng(0).normal(size=(8, 9)))
+
+
+def _of_rows_and_columns(x: Any) -> Any:
+    """Operands with axes of length 1, first, last and both."""
+
+    def step(i: Any, V: Any) -> Any:
+        V = V - V[i][None, :]
+        V = V / (2 + jnp.tanh(V[:, :1])) - V[i][None, :] * jnp.tanh(V[:, :1])
+        return jnp.where(V[3][None, :] > V[:, 2:3], V / (1 + V[5:6, 5:6] ** 2), 0.5 * V)
+
+    return lax.fori_loop(0, 5, step, x)
+
+
+def _in_three_axes(x: Any) -> Any:
+    y = jnp.tile(x, (3, 1, 1)) * jnp.arange(1.0, 4.0)[:, None, None]
+    step = lambda i, y: y - 0.1 * y[:, :1, :] * y[1:2, :, 4:5] + jnp.sin(y[:1, 2:3])
+    return lax.fori_loop(0, 3, step, y)
+
+
+def _orthonormal(x: Any) -> Any:
+    """Gram-Schmidt of the rows, from the first to the last."""
+
+    def step(i: Any, V: Any) -> Any:
+        V = V / jnp.sqrt(jnp.sum(V**2, axis=1))[:, None]
+        unit = V[i]
+        later = (jnp.arange(V.shape[0]) > i)[:, None]
+        return V - jnp.where(later, (V @ unit)[:, None] * unit[None, :], 0.0)
+
+    return lax.fori_loop(0, x.shape[0], step, x)
+
+
+BROADCAST = {
+    "rows and columns": _of_rows_and_columns,
+    "three axes": _in_three_axes,
+    "Gram-Schmidt": _orthonormal,
+}
+
+
+@pytest.mark.parametrize("name", BROADCAST)
+def test_axes_of_length_1_repeat(name: str) -> None:
+    f = BROADCAST[name]
+    assert_allclose(uk.scalarize(f)(WIDE), jax.jit(f)(WIDE), rtol=1e-12, atol=1e-13)
+    d = jnp.cos(jnp.arange(72.0)).reshape(8, 9)
+    along = lambda f: jax.jvp(f, (WIDE,), (d,))[1]
+    assert_allclose(along(uk.scalarize(f)), along(jax.jit(f)), rtol=1e-10, atol=1e-11)
+
+
+def test_rows_made_orthonormal_are_those_of_a_qr_decomposition() -> None:
+    V = np.asarray(uk.scalarize(_orthonormal)(WIDE))
+    Q, R = np.linalg.qr(np.asarray(WIDE).T)
+    assert_allclose(V, (Q * np.sign(np.diag(R))).T, atol=1e-13)
+
+
+def _powers(A: Any, x: Any) -> Any:
+    return lax.fori_loop(0, 4, lambda i, x: A @ x / 10, x)
+
+
+PRODUCTS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
+    "matrix and vector": (lambda A, x: A @ x, ((7, 30), (30,))),
+    "vector and matrix": (lambda x, A: x @ A, ((30,), (30, 7))),
+    "matrices": (lambda A, B: A @ B, ((5, 40), (40, 6))),
+    "of the transposed": (lambda A, B: A.T @ B, ((40, 5), (40, 6))),
+    "both transposed": (lambda A, B: jnp.einsum("ki,jk->ij", A, B), ((40, 3), (4, 40))),
+    "long results": (lambda A, B: A @ B, ((9, 12), (12, 10))),
+    "in a loop": (_powers, ((9, 9), (9,))),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_of_long_arrays_are_those_of_numpy(name: str) -> None:
+    f, shapes = PRODUCTS[name]
+    x, y = (np.random.default_rng(len(s)).normal(size=s) for s in shapes)
+    # Arrays that a loop filled lie in memory, those that come in may be operands of their own.
+    filled = lambda x: lax.fori_loop(0, 3, lambda i, x: 1.0 * x, x)
+    scalar = uk.scalarize(lambda x, y: f(filled(x), y))
+    wanted = {
+        "both transposed": lambda: (y @ x).T,
+        "in a loop": lambda: np.linalg.matrix_power(x / 10, 4) @ y,
+    }
+    assert_allclose(scalar(x, y), wanted.get(name, lambda: f(x, y))(), rtol=1e-12, atol=1e-13)
+
+
+def _inner(x: Any) -> Any:
+    return lax.while_loop(lambda y: jnp.sum(y**2) < 50, lambda y: 1.5 * y + jnp.sin(y), x)
+
+
+def _outer(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A function that uses another in a loop, in a branch, and as a batch."""
+
+    def outer(x: Any) -> Any:
+        y = lax.fori_loop(0, 2, lambda i, y: f(y) / 10, x)
+        y = lax.cond(y[0] > 0, lambda: f(y), lambda: -f(-y))
+        return jnp.sum(jax.vmap(f)(jnp.stack([y, 0.5 * x])) ** 2)
+
+    return outer
+
+
+X = jnp.array([0.7, 0.2, -0.4])
+BATCH = jnp.stack([X, 0.5 * X, 2 * X])
+
+
+@functools.cache
+def _plain() -> list[Any]:
+    """Value, gradient, second derivatives, and values of a batch."""
+    f = _outer(_inner)
+    slope = jax.jacfwd(f)
+    return [*jax.jit(lambda x: (f(x), slope(x), jax.jacfwd(slope)(x)))(X), jnp.stack([f(x) for x in BATCH])]
+
+
+@pytest.mark.parametrize("where", [pytest.param("inside", marks=pytest.mark.slow), "both", "thrice"])
+def test_programs_within_programs_are_plain_jax(where: str) -> None:
+    nested = _outer(uk.scalarize(_inner))
+    scalar = {
+        "inside": nested,
+        "both": uk.scalarize(nested),
+        "thrice": uk.scalarize(lambda x: uk.scalarize(nested)(2 * x / 2)),
+    }[where]
+    value, slope, bend, of_batch = _plain()
+    assert_allclose(scalar(X), value, rtol=1e-12)
+    assert_allclose(jax.grad(scalar)(X), slope, rtol=1e-10)
+    assert_allclose(jax.hessian(scalar)(X), bend, rtol=1e-8, atol=1e-8)
+    assert_allclose(jax.vmap(scalar)(BATCH), of_batch, rtol=1e-12)
