@@ -92,7 +92,9 @@ def _has_no_second(primals: tuple, tangents: tuple, *, message: str) -> tuple[An
 _first_p.def_impl(lambda x, **_: x)
 _first_p.def_abstract_eval(lambda x, **_: x)
 ad.primitive_jvps[_first_p] = _has_no_second
-ad.primitive_transposes[_first_p] = lambda change, _, message: (_constant_p.bind(change, message=message),)
+ad.primitive_transposes[_first_p] = lambda change, _, message: (
+    change if type(change) is ad.Zero else _constant_p.bind(change, message=message),
+)
 batching.primitive_batchers[_first_p] = lambda args, axes, **of: (_first_p.bind(*args, **of), axes[0])
 mlir.register_lowering(_first_p, lambda _, x, **__: [x])
 

@@ -105,8 +105,9 @@ def _observe(model: Model, states: States) -> tuple[dict[str, Any], Names]:
 
     rows = eqx.filter_eval_shape(constraint_rows, model.system, *(x[0] for x in states))
     t, (q, v) = scalarize(known_states, fallback="xla")(states.t, states[1:])
-    # States last, as machine code has them.
-    return jax.vmap(scalarize(at, fallback="xla"), out_axes=-1)(t, q, v), (rows.names, rows.kinds)
+    # What has no scalar code may have checks of users, which raise where XLA compiles them.
+    at = at if model.code is None else scalarize(at, fallback="xla")
+    return jax.vmap(at, out_axes=-1)(t, q, v), (rows.names, rows.kinds)
 
 
 @eqx.filter_jit
