@@ -77,7 +77,10 @@ def test_kernels_give_what_simulate_gives(name: str, precision: str, runs: int, 
     """Saved states, ends, steps and codes of runs; some end early, since they may take no more than some steps."""
     with jax.enable_x64(x64 := PRECISIONS[precision]):
         problem = uk.models.get(name)
-        span = 0.022 * (problem.t1 - problem.t0)  # at 0.02 and 0.023 steps of some end at t1 but for rounding
+        # Steps that grow by the largest factor end at times that no state changes. Bricard's in float32 end so near 0.025
+        # of the time that rounding decides there: 5 steps by machine code and 6 by the kernel, in all 1,000 runs, with
+        # ends 4e-7 apart. From 0.018 to 0.024, and at 0.028, all are alike.
+        span = 0.023 * (problem.t1 - problem.t0)
         options = {"t1": problem.t0 + span, "ts": 5, "throw": False, "max_steps": 25} | WAYS[way]
         if "dt0" in options:
             options["dt0"] *= span
@@ -206,13 +209,27 @@ BUDGET = {  # registers, and bytes of spills written
     ("scara", "float32"): (255, 0),
     ("four_bars", "float32"): (255, 0),
     ("parallelogram", "float32"): (255, 128),
-    ("parallelogram", "float64"): (255, 4_000),
+    ("parallelogram", "float64"): (255, 3_000),
+}
+OVER = {
+    (
+        "parallelogram",
+        "float64",
+    ): "rows near a singular position are judged by A and by M^-1, of which a kernel keeps both: "
+    "3,796 bytes, by ptxas of CUDA 13.0",
 }
 
 
 @pytest.mark.parametrize(
     ("name", "dtype"),
-    [pytest.param(*x, marks=[pytest.mark.slow] * (x[0] in ("scara", "parallelogram"))) for x in BUDGET],
+    [
+        pytest.param(
+            *x,
+            marks=[pytest.mark.slow] * (x[0] in ("scara", "parallelogram"))
+            + [pytest.mark.xfail(strict=True, reason=OVER.get(x, ""))] * (x in OVER),
+        )
+        for x in BUDGET
+    ],
 )
 def test_registers_and_spills(name: str, dtype: str) -> None:
     """By NVIDIA's assembler, where it is installed: `pip install nvidia-cuda-nvcc-cu12`."""

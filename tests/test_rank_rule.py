@@ -38,13 +38,14 @@ class Atwood(uk.AbstractSystem):
         return (uk.Holonomic(ropes, name="ropes"),)
 
 
-def exact(mu):
+def exact(mu, pull=1.0):
     """The acceleration by Gauss-Jordan elimination of [M, -A^T; A, 0] in fractions."""
     M, A = (
         np.diag([Fraction(x) for x in (1, 2, 3, mu)]),
         np.array([[Fraction(x) for x in row] for row in ROPES]),
     )
     right = [*(-Fraction(GRAVITY) * np.diag(M)), Fraction(0), Fraction(0)]
+    right[3] *= Fraction(pull)
     zero = np.full((2, 2), Fraction(0))
     K = np.column_stack([np.block([[M, -A.T], [A, zero]]), right])
     for i in range(6):
@@ -123,6 +124,34 @@ def test_an_acceleration_is_right_or_refused(formula):
         with pytest.raises(uk.InputError, match=r"too light .* NullSpace"):
             of(jnp.asarray(mu))
         assert np.abs(compiled(jnp.asarray(mu)).residual).max() > 1
+
+
+FORMULAS = [uk.RangeForm(), uk.RangeForm(uk.SVD()), uk.StackedForm(), uk.StackedForm(uk.SVD())]
+FORMULAS += [uk.NullSpace(), uk.KKT()]
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+@pytest.mark.parametrize("pull", [1.0, 0.01])
+def test_a_heavy_pulley_by_formulas_without_the_inverse_mass(formula, pull):
+    """Right or refused, of 1e-16 to 1e16 kg, also where the pulley weighs less than its mass: by fractions."""
+
+    class Pulled(Atwood):
+        def force(self, t, q, v):
+            return super().force(t, q, v) * jnp.array([1.0, 1.0, 1.0, pull])
+
+    refused = []
+    for k in range(-16, 17, 2):
+        mu = 10.0**k
+        try:
+            found = formula.acceleration(Pulled(jnp.asarray(mu), 1), 0.0, jnp.array(START), jnp.zeros(4))
+        except uk.InputError:
+            refused.append(k)
+        else:
+            np.testing.assert_allclose(found.a, exact(mu, pull), atol=3e-5)
+    assert min(refused, default=17) >= 8
+    if isinstance(formula, uk.RangeForm):
+        with pytest.raises(uk.InputError, match=r"too far apart for RangeForm"):
+            uk.simulate(Pulled(jnp.asarray(1e9)), START, np.zeros(4), t0=0.0, t1=1.0, formula=formula)
 
 
 def test_explicit_formulas_say_that_bodies_are_too_light():

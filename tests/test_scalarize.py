@@ -388,3 +388,12 @@ def test_diffrax_runs_as_one_program(name: str) -> None:
         )
         members = jnp.stack([RATES, 2 * RATES, 0.1 * RATES])
         assert_allclose(jax.vmap(scalar)(members)[1:, 0], [scalar(x)[0] for x in members[1:]], rtol=1e-12)
+
+
+def test_jax_debug_nans_finds_the_operation() -> None:
+    f = uk.scalarize(lambda x: jnp.sqrt(x - 1) * 2)
+    assert np.isnan(f(0.5))
+    with jax.debug_nans(True):
+        assert f(2.0) == 2.0
+        with pytest.raises(FloatingPointError, match="sqrt"):
+            f(0.5)

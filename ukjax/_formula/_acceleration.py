@@ -24,7 +24,8 @@ from jaxtyping import Array, Bool, Float, Int
 from .._misc._arguments import require_instance
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
-from .._misc._types import Coordinates, Forces, Time, Velocities, as_jax, is_traced
+from .._misc._tolerances import OF_PROJECTED_MASS
+from .._misc._types import Coordinates, Forces, Time, Velocities, as_jax, by_precision, is_traced
 from .._pseudoinverse import (
     AbstractPseudoinverse,
     Cholesky,
@@ -34,6 +35,7 @@ from .._pseudoinverse import (
     inverse_cholesky,
     pinv,
     rank_on_host,
+    unit_rows_on_host,
 )
 from .._system._constraint import require_bilateral
 from .._system._problem import resolve_state
@@ -42,6 +44,9 @@ from .._system._system import AbstractSystem
 from ._equations import Equations as Equations
 from ._equations import equations_of_motion as equations_of_motion
 from ._equations import require_shapes as require_shapes
+
+# What an equation may be off by beside its terms, in float64 and float32: rounding of masses that are not too far apart.
+_BALANCED = (1e-6, 1e-2)
 
 
 @final
@@ -105,7 +110,7 @@ class AbstractFormula(eqx.Module):
         under `Cholesky`, give NaN; where bodies are too light for the formula, `residual` is not zero.
 
         **Raises:** `InputError` for wrong shapes, and outside `jit` also for non-finite states, for what gives NaN
-        under it, and for bodies too light for the formula.
+        under it, for bodies too light for the formula, and for masses too far apart for it.
         """
         require_instance("stabilizer", stabilizer, AbstractStabilizer, "NoStabilizer()")
         system, t, q, v = resolve_state(system, t, q, v)
@@ -117,6 +122,8 @@ class AbstractFormula(eqx.Module):
             raise InputError(why_not_finite(self, _equations(system, t, q, v, stabilizer), t, q, v))
         if misses_rows(result):
             require_rows_kept(self, _equations(system, t, q, v, stabilizer), result)
+        if not self.needs_definite_mass:
+            require_balance(self, _equations(system, t, q, v, stabilizer), result)
         return result
 
 
@@ -229,6 +236,54 @@ def require_rows_kept(formula: AbstractFormula, equations: Equations, found: Acc
         raise InputError(
             f"bodies are too light for {type(formula).__name__}: the rows have rank {of_rows}, but only {rank} in the "
             "metric of M^-1 by which it decides. simulate's default and NullSpace decide by the rows alone."
+        )
+
+
+def _off_by(equations: Equations, found: Acceleration) -> float:
+    """How far M a - Q - c = A^T lambda is from being met, for the best lambda, and A a = b, but for what no a meets; the
+    worst row beside the terms in it."""
+    M, A, b, Q, c, a, multipliers = (
+        np.asarray(x, float)
+        for x in (
+            equations.M, equations.rows.A, equations.rows.b, equations.Q, equations.c, found.a, found.multipliers,
+        )
+    )  # fmt: skip
+    scaled = 1 / np.maximum(np.linalg.norm(A, axis=1), np.finfo(float).tiny)
+    missed, rows = scaled * (A @ a - b), scaled[:, None] * A
+    missed = np.abs(rows @ np.linalg.lstsq(rows, missed, rcond=None)[0])
+    of_rows = scaled * (np.abs(A) @ np.abs(a) + np.abs(b))
+    missed = np.max(missed / np.where(of_rows > 0, of_rows, 1), initial=0)
+    size = np.abs(M) @ np.abs(a) + np.abs(Q) + np.abs(c) + np.abs(A.T) @ np.abs(multipliers)
+    # Rows of light bodies count as much as those of heavy ones.
+    weight = 1 / np.where(size > 0, size, 1)
+    force, rows = weight * (M @ a - Q - c), weight[:, None] * A.T
+    left = np.abs(force - rows @ np.linalg.lstsq(rows, force, rcond=None)[0]).max(initial=0)
+    return float(max(missed, left))
+
+
+def require_balance(formula: AbstractFormula, equations: Equations, found: Acceleration) -> None:
+    """Refuses masses that are so far apart that what a formula says of light bodies is rounding of heavy ones.
+
+    **Arguments:**
+
+    - `formula`: the formula.
+    - `equations`: the equations of motion, with values.
+    - `found`: what it says of them.
+
+    **Raises:** `InputError`.
+    """
+    M, A = np.asarray(equations.M), np.asarray(equations.rows.A)
+    if formula.needs_definite_mass or not np.all(np.isfinite(found.a)):
+        return
+    whole = np.concatenate([unit_rows_on_host(row[None])[0] for row in [*M, *A]])
+    if rank_on_host(whole, OF_PROJECTED_MASS) < M.shape[0]:
+        return  # the acceleration is not unique, and a force may have nothing that balances it
+    off = _off_by(equations, found)
+    if not off < by_precision(M.dtype, *_BALANCED):
+        raise InputError(
+            f"masses are too far apart for {type(formula).__name__}: its equations are off by {off:.1e} of the "
+            "terms in them. simulate's default and UdwadiaKalaba take heavy bodies beside light ones; where some "
+            "have no mass at all, KKT goes farthest."
         )
 
 

@@ -13,6 +13,7 @@ from .._formula._acceleration import (
     Acceleration,
     Equations,
     equations_of_motion,
+    require_balance,
     require_rows_kept,
     require_shapes,
     solved,
@@ -151,6 +152,8 @@ def checked_start(
     """
     if not automatic:  # of others it is checked where scalar code is made
         require_energy(model.system, t, q, v)
+    if not model.formula.needs_definite_mass:
+        require_balance(model.formula, *_solved_at(model, t, (q, v)))
     for state in _candidates(model, t, (q, v)):
         if _fits(model, t, state, automatic, symmetric=symmetric):
             return state

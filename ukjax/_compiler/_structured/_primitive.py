@@ -19,7 +19,7 @@ from jax.interpreters import partial_eval as pe
 from jaxtyping import Array
 
 from .._gpu._call import kernels_run
-from .._native import compiler_is_here
+from .._native import compiler_is_here, looks_for_nans
 from ._by_jax import evaluate
 from ._program import Program, write_out
 from ._trace import CONTROL
@@ -45,7 +45,10 @@ def _run(*operands: Array, program: Program) -> Any:
     return scalars_p.bind(*operands, program=program)
 
 
-scalars_p.def_impl(lambda *operands, program: _run(*operands, program=program))
+@scalars_p.def_impl
+def _now(*operands: Array, program: Program) -> Any:
+    # JAX asks for what gave a NaN once more, one operation after the other.
+    return (_separately if looks_for_nans() else _run)(*operands, program=program)
 
 
 def _shared(operands: Sequence[Any]) -> tuple[bool, ...]:
