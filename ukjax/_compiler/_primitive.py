@@ -26,6 +26,11 @@ def needs_devices(primitive: core.Primitive) -> None:
     dispatch.prim_requires_devices_during_lowering.add(primitive)
 
 
+def is_alone(ctx: Any) -> bool:
+    """Whether what is lowered is for one device, as it also is under `shard_map`."""
+    return getattr(ctx.module_context.axis_context, "num_devices", 1) in (None, 1)
+
+
 program_p = core.Primitive("scalar_program")
 needs_devices(program_p)
 
@@ -145,8 +150,7 @@ def _lowered(
     exported = ctx.module_context.lowering_parameters.for_export
     if exported or 0 in members_of(ctx.avals_in) or not exists(program):
         return separately(ctx, *operands, program=program)
-    alone = getattr(ctx.module_context.axis_context, "num_devices", 1) in (None, 1)  # as under shard_map
-    return (own if alone else _split)(ctx, *operands, program=program)
+    return (own if is_alone(ctx) else _split)(ctx, *operands, program=program)
 
 
 batching.primitive_batchers[program_p] = _batched

@@ -15,7 +15,7 @@ from jax.interpreters import batching, mlir
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array
 
-from ._primitive import needs_devices
+from ._primitive import is_alone, needs_devices
 from ._run_layout import OPERANDS
 
 runs_p = core.Primitive("runs")
@@ -107,8 +107,7 @@ def _over_devices(*operands: Array, program: Runs) -> Any:
 
 
 def _lowered(ctx: Any, *operands: Any, program: Runs, by: str) -> Any:
-    alone = getattr(ctx.module_context.axis_context, "num_devices", 1) in (None, 1)  # as under shard_map
-    made = getattr(program, by) if alone else functools.partial(_over_devices, program=program)
+    made = getattr(program, by) if is_alone(ctx) else functools.partial(_over_devices, program=program)
     return mlir.lower_fun(lambda *x: list(made(*x)), multiple_results=True)(ctx, *operands)
 
 

@@ -69,9 +69,8 @@ class EventsPlan:
         count, columns = None if ts is None else len(ts), {"t": solved.t}
         if not traced:
             places = reached(solved.t, count)
-            observed, columns = jax.tree.map(np.asarray, (observed, columns))
-            observed = {name: None if x is None else x[..., places] for name, x in observed.items()}
-            columns = {"t": columns["t"][places]}
+            observed = jax.tree.map(lambda x: np.asarray(x)[..., places], observed)
+            columns = {"t": np.asarray(solved.t)[places]}
             warn_of_resets(run.touching.resets, events, observed["q"].T, observed["v"].T)
         told |= self._prepared.told | {
             "computed_by": solved.left.said(run.computed_by),
@@ -218,11 +217,11 @@ def _run(
     static, arrays = divided(run)
     fn = lambda adjoint, arrays, *given: _from_start(adjoint, joined(static, arrays), *given)
     given = arrays, t0, (q, v), rest, ts
-    (solved, *told), left = by_one_program(fn, *run.settings["adjoint"], *given, smooth=False)
+    (solved, events, begun), left = by_one_program(fn, *run.settings["adjoint"], *given, smooth=False)
     t, y = scalarize(known_states, fallback="xla")(solved.t, solved.y)
     at = lambda t, y: _at_saved(run, t, y)
     observed = jax.vmap(scalarize(at, fallback="xla"), out_axes=-1)(t, y)
-    return observed, solved._replace(left=left), *told
+    return observed, solved._replace(left=left), events, begun
 
 
 def _from_start(

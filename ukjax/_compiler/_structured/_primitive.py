@@ -13,19 +13,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import ShapedArray
+from jax.experimental.custom_partitioning import custom_partitioning
 from jax.extend import core
 from jax.interpreters import ad, batching, mlir
 from jax.interpreters import partial_eval as pe
+from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array
 
 from .._gpu._call import kernels_run
 from .._native import compiler_is_here, looks_for_nans
+from .._primitive import is_alone, needs_devices
 from ._by_jax import evaluate
 from ._program import Program, write_out
 from ._trace import CONTROL
 
 scalars_p = core.Primitive("scalars")
 scalars_p.multiple_results = True
+needs_devices(scalars_p)
 change_p = core.Primitive("scalars_change")
 change_p.multiple_results = True
 
@@ -83,9 +87,38 @@ def _separately(*operands: Array, program: Program) -> Any:
     return [x.reshape(x.shape[0], *members) for x in found]
 
 
-_by_jax, _by_foreign_function, _by_kernel = (
+def _over_devices(*operands: Array, program: Program) -> Any:
+    """The same where XLA shares arrays between devices: each computes its own members."""
+    axes = [f"m{k}" for k in range(len(_members(operands)))]
+    own = [f"x{i}" for i in range(len(operands))], [f"y{k}" for k in range(len(program.results))]
+    given = ", ".join(
+        " ".join([name, *(axes if x.ndim > 1 else [])]) for name, x in zip(own[0], operands, strict=True)
+    )
+    taken = ", ".join(" ".join([name, *axes]) for name in own[1])
+
+    def split(mesh: Any, arrays: Sequence[Any], found: Sequence[Any]) -> Any:
+        spec = [*found[0].sharding.spec, *[None] * found[0].ndim][1 : found[0].ndim]
+        placed = lambda x: NamedSharding(mesh, PartitionSpec(None, *(spec if x.ndim > 1 else [])))
+        return mesh, compute, tuple(map(placed, found)), tuple(map(placed, arrays))
+
+    def compute(*operands: Array) -> Any:
+        return tuple(scalars_p.bind(*operands, program=program))
+
+    shared = custom_partitioning(compute)
+    shared.def_partition(
+        split, sharding_rule=f"{given} -> {taken}", need_replication_factors=(*own[0], *own[1])
+    )
+    return list(shared(*operands))
+
+
+_by_jax, _by_foreign_function, _by_kernel, _split = (
     mlir.lower_fun(x, multiple_results=True)
-    for x in (_separately, functools.partial(_call, _foreign_function), functools.partial(_call, _kernel))
+    for x in (
+        _separately,
+        functools.partial(_call, _foreign_function),
+        functools.partial(_call, _kernel),
+        _over_devices,
+    )
 )
 
 
@@ -96,11 +129,15 @@ def _stays_here(ctx: Any) -> bool:
 
 def _on_cpu(ctx: Any, *operands: Any, program: Program) -> Any:
     here = _stays_here(ctx) and compiler_is_here()
+    if here and not is_alone(ctx):
+        return _split(ctx, *operands, program=program)
     return (_by_foreign_function if here else _by_jax)(ctx, *operands, program=program)
 
 
 def _on_gpu(ctx: Any, *operands: Any, program: Program) -> Any:
     here = _stays_here(ctx) and kernels_run() and program.kernel(_shared(ctx.avals_in)).exists
+    if here and not is_alone(ctx):
+        return _split(ctx, *operands, program=program)
     return (_by_kernel if here else _by_jax)(ctx, *operands, program=program)
 
 
@@ -213,7 +250,7 @@ def _change_transposed(
     given = [k for k, x in enumerate(cotangents) if type(x) is not ad.Zero]
     part = program.part(tuple(program.real_results[k] for k in given))
     pull = part.pull_back(tuple(varied[i] for i in linear))
-    found = [ad.Zero(x.aval) if ad.is_undefined_primal(x) else None for x in operands]
+    found: list[Any] = [ad.Zero(x.aval) if ad.is_undefined_primal(x) else None for x in operands]
     moved = [k for k in range(len(linear)) if k not in pull.zeros]  # zeros would be pulled on, to zeros
     if not moved:
         return found
