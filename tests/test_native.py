@@ -202,6 +202,15 @@ end = lambda x: uk.simulate(uk.models.four_bars(1, angle=x), t1=0.2, ts=2, adjoi
 ends, angles = jax.jit(jax.vmap(end)), jnp.linspace(0.5, 1.0, 8)
 spread = ends(jax.device_put(angles, NamedSharding(mesh, P("x"))))
 np.testing.assert_allclose(spread, ends(angles), rtol=0, atol=1e-13)
+
+shared = uk.scalarize(lambda x, y: (jnp.sin(x) * y, jnp.sum(x * y)))
+several = jax.jit(jax.vmap(shared, (0, None)))
+x, y = jnp.linspace(0.0, 1.0, 32).reshape(8, 4), jnp.arange(4.0)
+given = jax.device_put(x, NamedSharding(mesh, P("x")))
+for found, expected in zip(several(given, y), (jnp.sin(x) * y, jnp.sum(x * y, axis=1))):
+    np.testing.assert_allclose(found, expected, atol=1e-14)
+    assert found.sharding.spec == P("x"), found.sharding
+assert "all-gather" not in several.lower(given, y).compile().as_text()
 """
 
 

@@ -136,3 +136,44 @@ def test_programs_within_programs_are_plain_jax(where: str) -> None:
     assert_allclose(jax.grad(scalar)(X), slope, rtol=1e-10)
     assert_allclose(jax.hessian(scalar)(X), bend, rtol=1e-8, atol=1e-8)
     assert_allclose(jax.vmap(scalar)(BATCH), of_batch, rtol=1e-12)
+
+
+CUBE = jnp.asarray(np.random.default_rng(1).normal(size=(23, 7, 3)))
+MOVES: dict[str, Callable[[Any], Any]] = {
+    "transposed": lambda x: x.transpose(2, 0, 1),
+    "turned round and thinned out": lambda x: x[::-2, 1:6:2, ::-1] + 0,
+    "repeated": lambda x: jnp.broadcast_to(x[..., None], (*x.shape, 4)),
+    "repeated by where": lambda x: jnp.where((x[:, 0] > 0)[:, None], x[:, 1], 3.0),
+    "in another shape": lambda x: x.reshape(7, -1).T,
+    "joined": lambda x: jnp.concatenate([x, x[:, ::-1]], axis=1),
+    "of one place": lambda x: jnp.moveaxis(x, -1, 0)[1],
+}
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_entries_are_moved_by_loops(name: str) -> None:
+    """Along each axis at even distances: a loop, and no operation for each entry."""
+    f = MOVES[name]
+    g = uk.scalarize(f)
+    np.testing.assert_array_equal(g(CUBE), f(CUBE))
+    assert len(g.as_text(CUBE).splitlines()) < 200
+    slope = lambda f: jax.grad(lambda x: jnp.sum(jnp.sin(f(x))))(CUBE)
+    assert_allclose(slope(g), slope(f), atol=1e-13)
+    both = jnp.stack([CUBE, 2 * CUBE, -CUBE])
+    np.testing.assert_array_equal(jax.vmap(g)(both), jax.vmap(f)(both))
+
+
+def test_what_nobody_asks_for_is_left_out() -> None:
+    """Of values, of their changes, and of cotangents; and a cotangent that is zero is none."""
+
+    @uk.scalarize
+    def f(x: Any, y: Any) -> Any:
+        return jnp.sum(jnp.sin(x) * y), jnp.tanh(x), 0 * y + jnp.floor(x)
+
+    x, y = jnp.linspace(0.1, 1.0, 4), jnp.arange(4.0)
+    np.testing.assert_allclose(jax.grad(lambda x: f(x, y)[1].sum())(x), 1 - jnp.tanh(x) ** 2, rtol=1e-14)
+    np.testing.assert_allclose(jax.grad(lambda y: f(x, y)[0])(y), jnp.sin(x), rtol=1e-14)
+    np.testing.assert_array_equal(jax.grad(lambda x: f(x, y)[2].sum())(x), jnp.zeros(4))
+    lowered = jax.jit(lambda x: f(x, y)[1]).lower(x).as_text()
+    (call,) = [line for line in lowered.splitlines() if "custom_call" in line]
+    assert "-> tensor<4x1xf64>" in call, call

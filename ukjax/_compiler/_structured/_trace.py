@@ -156,20 +156,32 @@ def weight(jaxpr: Any) -> int:
     return total
 
 
-def _steps_of(places: np.ndarray) -> list[tuple[int, int]] | None:
-    """The sizes of axes and the distances of entries along them, neighbours joined; None where distances differ."""
-    steps: list[tuple[int, int]] = []
-    for axis, size in enumerate(places.shape):
+class Steps(NamedTuple):
+    """Places in one array to read from, and in another to write to.
+
+    - `read`, `write`: the first ones.
+    - `axes`: how many along each axis, and the distances between them.
+    """
+
+    read: int
+    write: int
+    axes: list[tuple[int, int, int]]
+
+
+def _steps_of(read: np.ndarray, write: np.ndarray) -> Steps | None:
+    """Places as steps, axes joined where they can be; None where distances along an axis differ."""
+    axes: list[tuple[int, int, int]] = []
+    for axis, size in enumerate(read.shape):
         if size > 1:
-            distances = np.diff(places, axis=axis)
-            if np.any(distances != distances.flat[0]):
+            apart = [np.diff(x, axis=axis) for x in (read, write)]
+            if any(np.any(x != x.flat[0]) for x in apart):
                 return None
-            distance = int(distances.flat[0])
-            if steps and steps[-1][1] == size * distance:
-                steps[-1] = steps[-1][0] * size, distance
+            of_read, of_write = (int(x.flat[0]) for x in apart)
+            if axes and axes[-1][1:] == (size * of_read, size * of_write):
+                axes[-1] = axes[-1][0] * size, of_read, of_write
             else:
-                steps.append((size, distance))
-    return steps
+                axes.append((size, of_read, of_write))
+    return Steps(int(read.flat[0]), int(write.flat[0]), axes)
 
 
 def core_jaxpr(x: Any) -> Any:
@@ -279,42 +291,57 @@ class Interpreter:
                         ],
                     )
                 )
-            elif len(inputs) == 1 and (steps := _steps_of(places.reshape(shape))) is not None:
-                outputs.append(self._copy(inputs[0], int(places[0]), steps, t, shape))
             else:
-                outputs.append(self._join(inputs, starts, places, t, shape))
+                outputs.append(Stored(self._moved_by_loops(inputs, starts, places, t, shape), shape))
         return outputs
 
-    def _copy(
-        self, x: Value, first: int, steps: list[tuple[int, int]], t: str, shape: tuple[int, ...]
-    ) -> Stored:
-        """An array of entries of another that stand at even distances along each axis: a loop for each axis."""
-        source = self.stored(x, t).node
+    def _moved_by_loops(
+        self, inputs: list[Value], starts: Any, places: np.ndarray, t: str, shape: tuple[int, ...]
+    ) -> Node:
+        """An array of the entries of others that stand at some places, one after the other."""
+        if len(inputs) == 1:
+            copies = [(inputs[0], _steps_of(places.reshape(shape), np.arange(places.size).reshape(shape)))]
+        else:
+            order = np.argsort(
+                places, kind="stable"
+            )  # where each entry of the others goes to, if each is taken once
+            if not np.array_equal(places[order], np.arange(places.size)):
+                return self._join(inputs, starts, places, t)
+            parts = [x for x in zip(inputs, starts, strict=False) if x[0].size]
+            goes_to = [(x, order[start : start + x.size].reshape(x.shape)) for x, start in parts]
+            copies = [(x, _steps_of(np.arange(x.size).reshape(x.shape), to)) for x, to in goes_to]
+        node = self.b.blank(places.size, t)
+        for x, steps in copies:
+            if steps is None:
+                return self._join(inputs, starts, places, t)
+            node = self._copy(x, node, steps, t)
+        return node
+
+    def _copy(self, x: Value, node: Node, steps: "Steps", t: str) -> Node:
+        """An array with entries of another at even distances along each axis: a loop for each axis."""
+        source, size = self.stored(x, t).node, node.size
 
         def along(axis: int, read: Operand, write: Operand, node: Node) -> Node:
-            if axis == len(steps):
+            if axis == len(steps.axes):
                 return self.b.store(node, write, self.b.load(source, read))
-            (size, distance), inner = steps[axis], math.prod(n for n, _ in steps[axis + 1 :])
+            count, of_read, of_write = steps.axes[axis]
 
             def step(carried: Sequence[Any]) -> Any:
                 i, read, write, array = carried
                 moved = lambda x, by: self.b.add(x, by, "int64")
                 more = lambda: [
-                    moved(i, 1), moved(read, distance), moved(write, inner), along(axis + 1, read, write, array)
+                    moved(i, 1), moved(read, of_read), moved(write, of_write), along(axis + 1, read, write, array)
                 ]  # fmt: skip
-                return self.b.compare("lt", i, size, "int64"), more
+                return self.b.compare("lt", i, count, "int64"), more
 
-            kinds = [("int64", None)] * 3 + [(t, math.prod(shape))]
-            return self.b.loop([0, read, write, node], kinds, step)[3]
+            return self.b.loop([0, read, write, node], [("int64", None)] * 3 + [(t, size)], step)[3]
 
-        return Stored(along(0, first, 0, self.b.blank(math.prod(shape), t)), shape)
+        return along(0, steps.read, steps.write, node)
 
     def _entry(self, x: Value, i: int) -> Operand:
         return self.b.load(x.node, i) if isinstance(x, Stored) else x.reshape(-1)[i]
 
-    def _join(
-        self, inputs: list[Value], starts: Any, places: np.ndarray, t: str, shape: tuple[int, ...]
-    ) -> Stored:
+    def _join(self, inputs: list[Value], starts: Any, places: np.ndarray, t: str) -> Node:
         """An array of runs of entries of others."""
         breaks = np.flatnonzero((np.diff(places) != 1) | np.isin(places[1:], starts)) + 1
         node = self.b.blank(places.size, t)
@@ -330,7 +357,7 @@ class Interpreter:
                     source, self.b.add(i, first, "int64")
                 )
                 node = self.tabulate((int(z - a),), t, read, into=(node, int(a))).node
-        return Stored(node, shape)
+        return node
 
     def _entry_by_entry(self, e: Any, inputs: list[Value]) -> list[Value]:
         """An operation on each entry of arrays in memory, as a loop."""
