@@ -45,7 +45,9 @@ from ._equations import Equations as Equations
 from ._equations import equations_of_motion as equations_of_motion
 from ._equations import require_shapes as require_shapes
 
-# What an equation may be off by beside its terms, in float64 and float32: rounding of masses that are not too far apart.
+# Of the masses on the diagonal of M: what is nearer together loses no equation.
+_FAR_APART = 1e3
+# What forces may be out of balance by beside their size, in float64 and float32.
 _BALANCED = (1e-6, 1e-2)
 
 
@@ -239,26 +241,23 @@ def require_rows_kept(formula: AbstractFormula, equations: Equations, found: Acc
         )
 
 
-def _off_by(equations: Equations, found: Acceleration) -> float:
-    """How far M a - Q - c = A^T lambda is from being met, for the best lambda, and A a = b, but for what no a meets; the
-    worst row beside the terms in it."""
-    M, A, b, Q, c, a, multipliers = (
+def _out_of_balance(equations: Equations, found: Acceleration) -> float:
+    """How far M a - Q - c = A^T lambda is from being met by the best lambda, the worst row beside the terms in it."""
+    M, A, Q, c, a, multipliers = (
         np.asarray(x, float)
-        for x in (
-            equations.M, equations.rows.A, equations.rows.b, equations.Q, equations.c, found.a, found.multipliers,
-        )
-    )  # fmt: skip
-    scaled = 1 / np.maximum(np.linalg.norm(A, axis=1), np.finfo(float).tiny)
-    missed, rows = scaled * (A @ a - b), scaled[:, None] * A
-    missed = np.abs(rows @ np.linalg.lstsq(rows, missed, rcond=None)[0])
-    of_rows = scaled * (np.abs(A) @ np.abs(a) + np.abs(b))
-    missed = np.max(missed / np.where(of_rows > 0, of_rows, 1), initial=0)
-    size = np.abs(M) @ np.abs(a) + np.abs(Q) + np.abs(c) + np.abs(A.T) @ np.abs(multipliers)
-    # Rows of light bodies count as much as those of heavy ones.
-    weight = 1 / np.where(size > 0, size, 1)
-    force, rows = weight * (M @ a - Q - c), weight[:, None] * A.T
-    left = np.abs(force - rows @ np.linalg.lstsq(rows, force, rcond=None)[0]).max(initial=0)
-    return float(max(missed, left))
+        for x in (equations.M, equations.rows.A, equations.Q, equations.c, found.a, found.multipliers)
+    )
+    inertia = np.abs(M).sum(axis=1)
+    # Beside what accelerations there are: where all terms of an equation vanish, rounding is not to be told from them.
+    own = np.divide(np.abs(Q) + np.abs(c), inertia, out=np.zeros_like(Q), where=inertia > 0)
+    most = max(np.abs(a).max(initial=0), own.max(initial=0))
+    held = np.abs(A.T) @ np.abs(multipliers)
+    held = np.where(inertia > 0, held, np.abs(A).sum(axis=0) * np.abs(multipliers).max(initial=0))
+    # Equations of light bodies count as much as those of heavy ones.
+    size = inertia * most + np.abs(Q) + np.abs(c) + held
+    size = np.where(size > 0, size, 1)
+    force, rows = (M @ a - Q - c) / size, A.T / size[:, None]
+    return float(np.abs(force - rows @ np.linalg.lstsq(rows, force, rcond=None)[0]).max(initial=0))
 
 
 def require_balance(formula: AbstractFormula, equations: Equations, found: Acceleration) -> None:
@@ -273,17 +272,17 @@ def require_balance(formula: AbstractFormula, equations: Equations, found: Accel
     **Raises:** `InputError`.
     """
     M, A = np.asarray(equations.M), np.asarray(equations.rows.A)
-    if formula.needs_definite_mass or not np.all(np.isfinite(found.a)):
+    masses = np.diagonal(M)[np.diagonal(M) > 0]
+    if formula.needs_definite_mass or not masses.max(initial=0) > _FAR_APART * masses.min(initial=np.inf):
         return
     whole = np.concatenate([unit_rows_on_host(row[None])[0] for row in [*M, *A]])
-    if rank_on_host(whole, OF_PROJECTED_MASS) < M.shape[0]:
+    if not np.all(np.isfinite(whole)) or rank_on_host(whole, OF_PROJECTED_MASS) < M.shape[0]:
         return  # the acceleration is not unique, and a force may have nothing that balances it
-    off = _off_by(equations, found)
-    if not off < by_precision(M.dtype, *_BALANCED):
+    if not (off := _out_of_balance(equations, found)) < by_precision(M.dtype, *_BALANCED):
         raise InputError(
-            f"masses are too far apart for {type(formula).__name__}: its equations are off by {off:.1e} of the "
-            "terms in them. simulate's default and UdwadiaKalaba take heavy bodies beside light ones; where some "
-            "have no mass at all, KKT goes farthest."
+            f"masses are too far apart for {type(formula).__name__}: the forces on some bodies are out of balance by "
+            f"{off:.1e} of their size. simulate's default and UdwadiaKalaba take heavy bodies beside light ones; where "
+            "some have no mass at all, KKT goes farthest."
         )
 
 
