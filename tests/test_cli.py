@@ -318,7 +318,7 @@ def test_every_solver_offered_can_be_used() -> None:
         shape = jax.eval_shape(
             lambda q, s=solver, h=dt0: uk.simulate(problem, q, t1=0.1, dt0=h, solver=s()).q, problem.q0
         )
-        assert shape.shape == (202, 2)
+        assert shape.shape == (201, 2)
 
 
 def test_tune_prints_one_object(monkeypatch: pytest.MonkeyPatch) -> None:
