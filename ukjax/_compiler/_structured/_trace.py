@@ -302,9 +302,8 @@ class Interpreter:
         if len(inputs) == 1:
             copies = [(inputs[0], _steps_of(places.reshape(shape), np.arange(places.size).reshape(shape)))]
         else:
-            order = np.argsort(
-                places, kind="stable"
-            )  # where each entry of the others goes to, if each is taken once
+            # Where each entry of the others goes to, if each is taken once.
+            order = np.argsort(places, kind="stable")
             if not np.array_equal(places[order], np.arange(places.size)):
                 return self._join(inputs, starts, places, t)
             parts = [x for x in zip(inputs, starts, strict=False) if x[0].size]
