@@ -6,8 +6,8 @@ branch is computed again from what it was given. So no value of a pass is kept b
 """
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any, final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, final
 
 import jax
 
@@ -33,6 +33,7 @@ _WITHOUT = frozenset(
     ("floor", "ceil", "round", "sign", "stop_gradient", "table", "tape", "zeros_like", "absent", "blank")
 )  # no derivative
 _LINEAR = frozenset(("add", "sub", "neg", "convert", "pack", "fill"))  # whose derivatives need no values
+_WORTH_KEEPING = 10  # operations a number that a function gives takes, above which a tape has it
 _SNAPSHOT_BY_LOOP = 64  # entries of an array above which a loop copies them to a tape and back
 
 
@@ -63,11 +64,43 @@ def find_varied(needed: Needed, seeds: set[Node]) -> set[Node]:
             elif node.op == "call":
                 moving = _varied_results(node.data, varied_parameters(node, varied))
                 varied.update(x for x in needed.outputs.get(node, ()) if x.data in moving)
-            elif is_float(node.type) and node.op not in _WITHOUT and any(x in varied for x in node.args):
+            elif any(x in varied for x in _differentiated_operands(node)):
                 varied.add(node)
 
     visit(needed.outermost)
     return varied
+
+
+def _differentiated_operands(node: Node) -> Sequence[Any]:
+    """The operands that a node which does not control may have a derivative by."""
+    if not is_float(node.type) or node.op in _WITHOUT:
+        return ()
+    return node.args[1:] if node.op in ("attached", "rule") else node.args
+
+
+def find_active(needed: Needed, seeds: set[Node], results: Iterable[Any]) -> set[Node]:
+    """The nodes that depend on some and that results have a derivative by: what a way back is of."""
+    varied, reached, stack = find_varied(needed, seeds), set[Node](), list(results)
+    while stack:
+        x = stack.pop()
+        if x not in varied or x in reached:
+            continue
+        reached.add(x)
+        control = x.args[0] if x.op == "output" else needed.owner.get(x.region)
+        if x.op == "parameter":
+            if control is not None and control.op == "loop":
+                stack += [control.args[x.data], control.data.results[x.data]]
+            elif control is not None:
+                stack.append(control.args[1 + x.data])
+        elif x.op != "output":
+            stack += _differentiated_operands(x)
+        elif control.op == "loop":
+            stack += [control.args[x.data], control.data.results[x.data], control.data.region.params[x.data]]
+        elif control.op == "branch":
+            stack += [results[x.data] for results in control.data.results]
+        else:
+            stack += control.args
+    return reached
 
 
 def varied_parameters(call: Node, varied: set[Node]) -> tuple[int, ...]:
@@ -419,6 +452,21 @@ def push_forward(program: Any, varied: Sequence[int]) -> tuple[Region, list[Any]
 # --- reverse mode -----------------------------------------------------------------------------------------------------
 
 
+class _Kept(NamedTuple):
+    """What a tape has of each pass of a loop.
+
+    - `carried`: what it was given.
+    - `made`: what it computed.
+    """
+
+    carried: Sequence[Node]
+    made: Sequence[Node]
+
+    @property
+    def all(self) -> list[Node]:
+        return [*self.carried, *self.made]
+
+
 @final
 class _Reverse(Rebuilder):
     """Makes a program again with tapes, and then runs it back.
@@ -430,88 +478,141 @@ class _Reverse(Rebuilder):
         super().__init__(builder, needed, values)
         self.varied, self.cotangents = varied, dict[Node, Any]()
         self.tapes: dict[Node, tuple[Operand, list[Any]]] = {}
+        self.restored = dict[Node, Any]()  # from tapes
+        self._tape_of = dict[Node, _Kept]()
 
     def scalar(self, node: Node) -> Any:
         return self.get(node.args[0]) if node.op == "attached" else super().scalar(node)
 
     # --- with tapes
 
+    def nodes(self, nodes: Sequence[Node]) -> None:
+        for node in nodes:
+            super().nodes((node,))
+            for out in self.needed.outputs.get(node, ()):
+                if out in self.restored:
+                    self.values[out] = self.restored[out]
+
     def loop(self, node: Node) -> None:
-        body, live = node.data, self.needed.carried(node)
-        if not any(body.region.params[k] in self.varied for k in live):
+        if not self._is_active(node):
             return super().loop(node)
-        kept = self._kept(node)
-        kinds = sorted({p.type for p in kept})
-        widths = {t: sum(_entries(p) for p in kept if p.type == t) for t in kinds}
+        tape, kinds = self._kept(node), self._kinds(node)
 
         def within(more: Sequence[Operand]) -> Any:
             count, *tapes = more
-
-            # Written before the pass, so that it may change arrays in place.
             written: dict[str, Any] = dict(zip(kinds, tapes, strict=True))
-            start = {t: self.b.mul(count, widths[t], "int64") for t in kinds}
-            offset = dict.fromkeys(kinds, 0)
-            for p in kept:
-                place = self.b.add(start[p.type], offset[p.type], "int64")
-                written[p.type] = self._write(written[p.type], place, p, self.values[p])
-                offset[p.type] += _entries(p)
-            return lambda: [self.b.add(count, 1, "int64"), *(written[t] for t in kinds)]
+
+            def write(kept: Sequence[Node]) -> None:
+                for p in kept:
+                    place = self._place(node, count, p)
+                    written[p.type] = self._write(written[p.type], place, p, self.values[p])
+
+            write(tape.carried)  # before the pass, so that it may change arrays in place
+
+            def finish() -> list[Operand]:
+                write(tape.made)
+                return [self.b.add(count, 1, "int64"), *(written[t] for t in kinds)]
+
+            return finish
 
         extra: list[Extra] = [(0, ("int64", None)), *((self.b.tape(t), (t, GROWING)) for t in kinds)]
         count, *tapes = self._loop(node, extra, within)
         self.tapes[node] = count, tapes
         return None
 
-    def _kept(self, node: Node) -> list[Node]:
-        """What a pass is computed again from: scalars that a loop carries, and arrays that are read for it."""
-        region = node.data.region
-        live = [region.params[k] for k in self.needed.carried(node)]
-        if all(p.size is None for p in live):
-            return live
-        read = self._read_again(region)
-        return [p for p in live if p.size is None or (p.size != GROWING and p in read)]
+    def _is_active(self, control: Node) -> bool:
+        """Whether it is to be run back."""
+        return any(x in self.varied for x in self.needed.outputs.get(control, ()))
 
-    def _read_again(self, region: Region) -> set[Node]:
+    def _kinds(self, node: Node) -> list[str]:
+        """The types of what is kept of a loop."""
+        return sorted({p.type for p in self._kept(node).all})
+
+    def _place(self, node: Node, count: Operand, p: Node) -> Operand:
+        """Where on the tape of its type a pass of a loop has something."""
+        alike = [x for x in self._kept(node).all if x.type == p.type]
+        before = sum(map(_entries, alike[: alike.index(p)]))
+        start = self.b.mul(count, sum(map(_entries, alike)), "int64")
+        return self.b.add(start, before, "int64")
+
+    def _kept(self, node: Node) -> "_Kept":
+        """What a pass is computed again from: of what a loop carries, and of what costs much to compute, what is read."""
+        if node not in self._tape_of:
+            region, made = node.data.region, list[Node]()
+            read = self._read_again(region, made)
+            live = [region.params[k] for k in self.needed.carried(node)]
+            carried = [p for p in live if p in read and p.size != GROWING]
+            self._tape_of[node] = _Kept(carried, made)
+        return self._tape_of[node]
+
+    def _read_again(self, region: Region, made: list[Node]) -> set[Node]:
         """The nodes whose values the way back through a region needs: where an operation is not linear, and places.
 
         What is only moved, as when an entry of an array is kept unless a condition holds, is not among them. So a buffer
         that a loop fills is not copied in every pass.
+
+        **Arguments:**
+
+        - `region`: of a loop.
+        - `made`: takes those that are not to be computed again.
         """
         wanted: set[Node] = set()
-        inside = self._inside(region)
+        inside = dict.fromkeys(self._inside(region))
         stack: list[Any] = []
         for node in (x for r in inside for x in self.needed.of(r)):
-            if node.op in ("load", "store"):
-                stack.append(node.args[1])
-            elif node.op in ("select", "branch"):
-                stack.append(node.args[0])
-            elif node.op == "loop":  # which writes what it carries to a tape of its own
+            if node.op in ("loop", "branch", "call") and not self._is_active(node):
+                continue
+            if node.op == "loop":  # which writes what it carries to a tape of its own
                 live = [k for k in self.needed.carried(node) if node.data.region.params[k].size is None]
                 stack += [node.data.condition, *(node.args[k] for k in live)]
                 stack += [node.data.results[k] for k in live]
+            elif node.op == "branch":
+                stack.append(node.args[0])
+            elif node.op == "call":
+                stack += node.args
+            elif node not in self.varied:
+                continue
+            elif node.op in ("load", "store"):
+                stack.append(node.args[1])
+            elif node.op == "select":
+                stack.append(node.args[0])
             elif node.op not in _LINEAR:
                 stack += node.args
         while stack:
             x = stack.pop()
-            if x.__class__ is not Node or x in wanted:
+            if x.__class__ is not Node or x in wanted or x.region not in inside:
                 continue
             wanted.add(x)
+            if x.op == "output" and x.region is region and self._is_worth_keeping(x.args[0]):
+                made.append(x)
+                continue
             owner = (
                 self.needed.owner.get(x.region) if x.op == "parameter" and x.region is not region else None
             )
             if x.op == "output" and x.args[0].op == "loop":
                 loop = x.args[0]
-                stack += [loop.args[x.data], loop.data.results[x.data]]
+                stack += [loop.args[x.data], loop.data.results[x.data], loop.data.condition]
             elif x.op == "output" and x.args[0].op == "branch":
                 stack += [results[x.data] for results in x.args[0].data.results]
-            elif owner is not None and x.region in inside:
+                stack.append(x.args[0].args[0])
+            elif owner is not None:
                 k = x.data if owner.op == "loop" else 1 + x.data
                 stack.append(owner.args[k])
                 if owner.op == "loop":
                     stack.append(owner.data.results[x.data])
             else:
                 stack += x.args
+        made.sort(key=lambda x: x.number)
         return wanted
+
+    def _is_worth_keeping(self, control: Node) -> bool:
+        """Whether what it gives is kept, so that it is not run again."""
+        outs = self.needed.outputs[control]
+        if any(x.size is not None for x in outs):
+            return False
+        if control.op == "loop":
+            return not self._is_active(control)
+        return control.op == "call" and control.data.size > _WORTH_KEEPING * len(outs)
 
     def _inside(self, region: Region) -> list[Region]:
         """A region and those within it."""
@@ -699,8 +800,7 @@ class _Reverse(Rebuilder):
         params = [body.region.params[k] for k in moving]
         captured, kept = self._captured(node), self._kept(node)
         count, tapes = self.tapes[node]
-        kinds = sorted({p.type for p in kept})
-        widths = {t: sum(_entries(p) for p in kept if p.type == t) for t in kinds}
+        by_kind = dict(zip(self._kinds(node), tapes, strict=True))
         ends = {x.data: self.cotangents.pop(x) for x in outs}
         zero_of = lambda p, x: 0.0 if p.size is None else self.b.zeros_like(x)
         final = {x.data: self.values[x] for x in self.needed.outputs.get(node, ())}
@@ -709,7 +809,7 @@ class _Reverse(Rebuilder):
             first.append(ends[k] if k in ends else zero_of(p, final.get(k, self.get(node.args[k]))))
         first += [self.cotangents[x] if x in self.cotangents else zero_of(x, self.get(x)) for x in captured]
         types = [("int64", None), *((p.type, p.size) for p in params), *((x.type, x.size) for x in captured)]
-        around, outside = self.values, self.cotangents
+        around, outside, restored = self.values, self.cotangents, self.restored
 
         def step(carried: Sequence[Operand]) -> Any:
             left = carried[0]
@@ -719,14 +819,15 @@ class _Reverse(Rebuilder):
                 last = b.sub(left, 1, "int64")
                 place = b.apply("max", "int64", last, 0)
                 self.values = dict(around)
-                offset = dict.fromkeys(kinds, 0)
-                by_kind = dict(zip(kinds, tapes, strict=True))
-                for p in kept:
-                    start = b.add(b.mul(place, widths[p.type], "int64"), offset[p.type], "int64")
-                    self.values[p] = self._read(by_kind[p.type], start, p)
-                    offset[p.type] += _entries(p)
+                read = {p: self._read(by_kind[p.type], self._place(node, place, p), p) for p in kept.all}
+                self.values.update((p, read[p]) for p in kept.carried)
+                self.restored = restored | {p: read[p] for p in kept.made}
                 for p in (body.region.params[k] for k in self.needed.carried(node)):
-                    if p not in kept:  # an array that no pass reads
+                    if p in read:
+                        continue
+                    if p.size is None:  # which no pass reads
+                        self.values[p] = zero(p.type)
+                    else:
                         self.values[p] = b.tape(p.type) if p.size == GROWING else b.absent(p.type, p.size)
                 self.nodes(self.needed.of(body.region))
                 self.cotangents = dict(zip(captured, carried[1 + len(moving) :], strict=True))
@@ -744,7 +845,7 @@ class _Reverse(Rebuilder):
             return self.b.compare("gt", left, 0, "int64"), advance
 
         made = self.b.loop(first, types, step)
-        self.values, self.cotangents = around, outside
+        self.values, self.cotangents, self.restored = around, outside, restored
         self.cotangents.update(zip(captured, made[1 + len(moving) :], strict=True))
         for k, change in zip(moving, made[1:], strict=False):
             self.give(node.args[k], change)
@@ -813,8 +914,8 @@ def _pull_callee_back(callee: Subprogram, varied: tuple[int, ...], results: tupl
         build, needed, params = Builder(), callee.needed(results), callee.region.params
         values = {p: build.parameter(build.top, p.type) for p in params}
         seeds = [params[i] for i in varied]
-        maker = _Reverse(build, needed, values, find_varied(needed, set(seeds)))
         outs = [callee.results[k] for k in results]
+        maker = _Reverse(build, needed, values, find_active(needed, set(seeds), outs))
         given = [build.parameter(build.top, x.type) for x in outs]
         maker.nodes(needed.outermost)
         for x, change in zip(outs, given, strict=True):
@@ -829,7 +930,7 @@ def pull_back(program: Any, varied: Sequence[int]) -> tuple[Region, list[Any], l
     build, needed = Builder(), Needed(program.flat)
     values = {p: build.parameter(build.top, p.type, p.size) for p in program.params}
     seeds = [program.params[i] for i in varied]
-    maker = _Reverse(build, needed, values, find_varied(needed, set(seeds)))
+    maker = _Reverse(build, needed, values, find_active(needed, set(seeds), program.flat))
     given = [build.parameter(build.top, *program.results[k]) for k in program.real_results]
     maker.nodes(needed.outermost)
     for change, k in zip(given, program.real_results, strict=True):
