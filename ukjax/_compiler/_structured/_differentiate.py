@@ -457,10 +457,12 @@ class _Kept(NamedTuple):
 
     - `carried`: what it was given.
     - `made`: what it computed.
+    - `moves`: the condition that it is kept at all, if there is one.
     """
 
     carried: Sequence[Node]
     made: Sequence[Node]
+    moves: Node | None
 
     @property
     def all(self) -> list[Node]:
@@ -489,9 +491,9 @@ class _Reverse(Rebuilder):
     def nodes(self, nodes: Sequence[Node]) -> None:
         for node in nodes:
             super().nodes((node,))
-            for out in self.needed.outputs.get(node, ()):
-                if out in self.restored:
-                    self.values[out] = self.restored[out]
+            for x in (node, *self.needed.outputs.get(node, ())):
+                if x in self.restored:
+                    self.values[x] = self.restored[x]
 
     def loop(self, node: Node) -> None:
         if not self._is_active(node):
@@ -511,7 +513,10 @@ class _Reverse(Rebuilder):
 
             def finish() -> list[Operand]:
                 write(tape.made)
-                return [self.b.add(count, 1, "int64"), *(written[t] for t in kinds)]
+                last = self.b.add(count, 1, "int64")
+                if tape.moves is not None:  # else the next pass takes the place of this one
+                    last = self.b.select(self.get(tape.moves), last, count, "int64")
+                return [last, *(written[t] for t in kinds)]
 
             return finish
 
@@ -542,8 +547,29 @@ class _Reverse(Rebuilder):
             read = self._read_again(region, made)
             live = [region.params[k] for k in self.needed.carried(node)]
             carried = [p for p in live if p in read and p.size != GROWING]
-            self._tape_of[node] = _Kept(carried, made)
+            self._tape_of[node] = _Kept(carried, made, self._moves(node))
         return self._tape_of[node]
+
+    def _moves(self, node: Node) -> Node | None:
+        """What tells that a pass of a loop changes something with a derivative, if there is such a condition.
+
+        A pass that does not, such as a step that is refused, is not run back.
+        """
+        body, found = node.data, None
+        for k in self.needed.carried(node):
+            param, x = body.region.params[k], body.results[k]
+            if param not in self.varied or x is param:
+                continue
+            control = x.args[0] if x.__class__ is Node and x.args else None
+            if x.op == "select" and x.args[2] is param:
+                conditions = {control}
+            elif x.op == "output" and control.op == "loop" and control.args[x.data] is param:
+                conditions = set(_all_of(control.data.condition))
+            else:
+                return None
+            found = conditions if found is None else found & conditions
+        ready = [x for x in found or () if x.__class__ is Node and x.region is body.region]
+        return ready[0] if ready else None
 
     def _read_again(self, region: Region, made: list[Node]) -> set[Node]:
         """The nodes whose values the way back through a region needs: where an operation is not linear, and places.
@@ -822,6 +848,8 @@ class _Reverse(Rebuilder):
                 read = {p: self._read(by_kind[p.type], self._place(node, place, p), p) for p in kept.all}
                 self.values.update((p, read[p]) for p in kept.carried)
                 self.restored = restored | {p: read[p] for p in kept.made}
+                if kept.moves is not None:
+                    self.restored[kept.moves] = True
                 for p in (body.region.params[k] for k in self.needed.carried(node)):
                     if p in read:
                         continue
@@ -897,6 +925,13 @@ def _entries_of(b: Builder, array: Node) -> Any:
     """The entries of an array, whose memory then vanishes; a long one as it is."""
     large = (array.size or 0) > LONG
     return array if large else tuple(b.load(array, i) for i in range(array.size or 0))
+
+
+def _all_of(condition: Any) -> list[Any]:
+    """The conditions that hold wherever one does."""
+    if condition.__class__ is Node and condition.op == "and":
+        return [y for x in condition.args for y in _all_of(x)]
+    return [condition]
 
 
 def _entries(p: Node) -> int:

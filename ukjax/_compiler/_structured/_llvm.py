@@ -10,7 +10,7 @@ import collections
 import itertools
 import math
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, final
 
 import numpy as np
@@ -99,7 +99,8 @@ def write_function(
     - `machine`: what it is for, whose own parameters come first.
     """
     module, flat = Module(machine), [x for out in outputs for x in ([out] if isinstance(out, Node) else out)]
-    function = Function(module, Needed(flat, values=True), flat)
+    module.find_results(needed := Needed(flat, values=True))
+    function = Function(module, needed, flat)
     text = module.text(function.compute(outputs, operands, results, params))
     return text, frozenset(module.called)
 
@@ -109,7 +110,8 @@ def write_scalar_function(
 ) -> tuple[str, frozenset[str]]:
     """The text of a function of scalars that calls others, and those of C that it calls; all are of one type."""
     module = Module(machine)
-    function = Function(module, Needed([output], values=True), [output])
+    module.find_results(needed := Needed([output], values=True))
+    function = Function(module, needed, [output])
     function.names.update({p: f"%in{i}" for i, p in enumerate(params)})
     function.nodes(function.needed.outermost)
     t = params[0].type
@@ -187,7 +189,8 @@ class Module:
         self.declared: dict[str, str] = {}
         self.globals: list[str] = []
         self.tapes = list[int]()
-        self._callees: dict[tuple[Subprogram, tuple[int, ...]], tuple[str, int, bool]] = {}
+        self._callees: dict[Subprogram, tuple[str, int, bool]] = {}
+        self.results = dict[Subprogram, tuple[int, ...]]()  # of each sub-program, those that any call needs
         self._functions: list[str] = []
         self._count = 0
 
@@ -215,16 +218,28 @@ class Module:
         self._functions.append(Function(self).straight(name, nodes, given, results, place))
         return name, place
 
-    def callee(self, program: Subprogram, results: tuple[int, ...]) -> tuple[str, int, bool]:
-        """The name of the function of some results of a sub-program, where it leaves them, and whether it `stops`."""
-        key = program, results
-        if key not in self._callees:
+    def find_results(self, needed: Needed) -> None:
+        """Looks for what is called, and which results of it are needed anywhere: one function is to serve all calls."""
+        stack = [needed]
+        while stack:
+            here = stack.pop()
+            for call in (x for x in here.nodes if x.op == "call"):
+                known = self.results.get(call.data, ())
+                results = tuple(sorted({*known, *here.results(call)}))
+                if results != known:
+                    self.results[call.data] = results
+                    stack.append(call.data.needed(results, values=True))
+
+    def callee(self, program: Subprogram) -> tuple[str, int, bool]:
+        """The name of the function of a sub-program, where it leaves its results, and whether it `stops`."""
+        if program not in self._callees:
+            results = self.results[program]
             chosen = [program.results[k] for k in results]
             name, place = self._new_function(len(results))
             function = Function(self, program.needed(results, values=True), chosen)
             self._functions.append(function.subprogram(name, program, results, place))
-            self._callees[key] = name, place, function.stops
-        return self._callees[key]
+            self._callees[program] = name, place, function.stops
+        return self._callees[program]
 
 
 @final
@@ -381,8 +396,8 @@ class Function:
 
     def call_subprogram(self, node: Node) -> None:
         """Calls the function of a sub-program."""
-        program, results = node.data, self.needed.results(node)
-        name, place, stops = self.module.callee(program, results)
+        program, results = node.data, self.module.results[node.data]
+        name, place, stops = self.module.callee(program)
         given = list(self.machine.passed)
         if self.width > 1:
             given.append(f"{self.lanes('i1')} {self.mask or self.constant(True, 'bool')}")
@@ -396,7 +411,7 @@ class Function:
             self.stops = True
         else:
             self.do(f"call void {name}({', '.join(given)})")
-        self._take(sorted(self.needed.outputs[node], key=lambda x: x.data), place)
+        self._take({results.index(x.data): x for x in self.needed.outputs[node]}, place)
 
     def straight(
         self, name: str, nodes: Sequence[Node], given: Sequence[Node], results: Any, place: int
@@ -625,11 +640,11 @@ class Function:
         name, place = self.module.outline(nodes, list(given), results)
         args = [f"{self.vector(x.type)} {self.names[x]}" for x in given]
         self.do(f"call void {name}({', '.join([*self.machine.passed, *args])})")
-        self._take(results, place)
+        self._take(dict(enumerate(results)), place)
 
-    def _take(self, results: Sequence[Node], place: int) -> None:
-        """Names what a function has left in memory."""
-        for i, x in enumerate(results):
+    def _take(self, results: Mapping[int, Node], place: int) -> None:
+        """Names what a function has left in memory, by number."""
+        for i, x in results.items():
             at = Place(self.at(place + i * 8 * self.width), str(self.width), 1, own=False)
             self.names[x] = self.read(at, "0", x.type)
 

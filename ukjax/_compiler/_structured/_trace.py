@@ -1375,10 +1375,7 @@ class Callees:
                     self._repeats[inner] = self.count(core_jaxpr(inner))
                 repeats |= self._repeats[inner]
             if e.primitive.name == "scalar_program":
-                program = e.params["program"]
-                self._use(program)
-                self._repeats[program] = program.again is not None
-                repeats |= self._repeats[program]
+                repeats |= e.params["program"].again is not None
         return repeats
 
     def _use(self, function: Any) -> int:
@@ -1527,7 +1524,7 @@ _RULES: dict[str, Callable[..., Scalars]] = {
 
 def _program(interpreter: Interpreter, e: Any, inputs: list[Value]) -> list[Value]:
     """A program of the package's former compiler, of which a loop may be what runs it again."""
-    b, program = interpreter.b, e.params["program"]
+    program = e.params["program"]
     t = np.dtype(program.dtype).name
     arrays = [interpreter.scalars(x) for x in inputs]
     members = np.broadcast_shapes(*(x.shape[1:] for x in arrays))
@@ -1537,14 +1534,17 @@ def _program(interpreter: Interpreter, e: Any, inputs: list[Value]) -> list[Valu
     ]
     columns = np.concatenate([x.reshape(len(x), -1) for x in flat]).T
     outputs = np.empty((len(program.outputs), len(columns)), object)
-    write_out = _repeat if program.again else _inline
-    trace = lambda inner, flat: write_out(inner.b, program, flat, t)
+    write_out = _repeat if program.again else _call
     for k, column in enumerate(columns):
-        called = None
-        if len(columns) > 1 or interpreter.callees.calls(program):
-            called = interpreter.call(program, list(column), [t] * len(column), trace)
-        outputs[:, k] = called or write_out(b, program, list(column), t)
+        outputs[:, k] = write_out(interpreter, program, list(column), t)
     return [outputs.reshape(-1, *members)]
+
+
+def _call(interpreter: Interpreter, program: Any, inputs: list[Operand], t: str) -> list[Operand]:
+    """The outputs of a program of the former compiler, by a call unless it is short."""
+    trace = lambda inner, flat: _inline(inner.b, program, flat, t)
+    called = interpreter.call(program, inputs, [t] * len(inputs), trace)
+    return called or _inline(interpreter.b, program, inputs, t)
 
 
 def _inline(b: Builder, program: Any, inputs: list[Operand], t: str) -> list[Operand]:
@@ -1589,30 +1589,26 @@ def _former_rule(call: Any) -> DerivativeRule:
     return DerivativeRule(call.function, tuple(call.inputs))
 
 
-def _repeat(b: Builder, program: Any, inputs: list[Operand], t: str) -> list[Operand]:
+def _repeat(interpreter: Interpreter, program: Any, inputs: list[Operand], t: str) -> list[Operand]:
     """The outputs of a program that is run again while one of them says so, with others in place of its last operand.
 
     Their derivatives are those of the program at the operand it ends with, as of any point that a function leaves fixed.
     """
-    flag, first, size = program.again
+    b, (flag, first, size) = interpreter.b, program.again
     count = len(program.outputs)
+    once = lambda before: _call(interpreter, program.once, [*inputs, *before[first : first + size]], t)
 
     def step(carried: Sequence[Operand]) -> Any:
         calls, before = carried[0], list(carried[1:])
         more = b.both(
             b.compare("gt", before[flag], 0.5, t), b.compare("lt", calls, MOST_CALLS, "int64"), "bool"
         )
-        again = lambda: [
-            b.add(calls, 1, "int64"),
-            *_inline(b, program.once, [*inputs, *before[first : first + size]], t),
-        ]
-        return more, again
+        return more, lambda: [b.add(calls, 1, "int64"), *once(before)]
 
     start = [0.0] * count
     start[flag] = 1.0  # so that there is a first time
     found = b.loop([0, *start], [("int64", None), *[(t, None)] * count], step)[1:]
-    once = _inline(b, program.once, [*inputs, *found[first : first + size]], t)
-    return [b.apply("attached", t, *pair) for pair in zip(found, once, strict=True)]
+    return [b.apply("attached", t, *pair) for pair in zip(found, once(found), strict=True)]
 
 
 def _platform(interpreter: Interpreter, e: Any, inputs: list[Scalars]) -> Scalars:
