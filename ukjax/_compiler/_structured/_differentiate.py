@@ -561,6 +561,8 @@ class _Reverse(Rebuilder):
             if param not in self.varied or x is param:
                 continue
             control = x.args[0] if x.__class__ is Node and x.args else None
+            if control is None:
+                return None
             if x.op == "select" and x.args[2] is param:
                 conditions = {control}
             elif x.op == "output" and control.op == "loop" and control.args[x.data] is param:
