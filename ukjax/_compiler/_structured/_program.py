@@ -50,7 +50,8 @@ class Program:
 
     @functools.cached_property
     def _made(self) -> tuple[Region, tuple[Any, ...]]:
-        region, outputs = self._make()
+        with np.errstate(all="ignore"):  # among numbers that are known
+            region, outputs = self._make()
         self._make = None  # which holds what it is made of
         assert self.operands == tuple((x.type, x.size) for x in region.params)
         return region, tuple(outputs)
