@@ -154,6 +154,41 @@ def test_a_heavy_pulley_by_formulas_without_the_inverse_mass(formula, pull):
             uk.simulate(Pulled(jnp.asarray(1e9)), START, np.zeros(4), t0=0.0, t1=1.0, formula=formula)
 
 
+@pytest.mark.parametrize(
+    "formula",
+    [
+        uk.RangeForm(),
+        *(pytest.param(f, marks=pytest.mark.slow) for f in [uk.NullSpace(), uk.StackedForm(), uk.KKT()]),
+    ],
+    ids=lambda f: type(f).__name__,
+)
+@pytest.mark.parametrize(
+    "stabilizer", [pytest.param(uk.Projection(), marks=pytest.mark.slow), uk.NoStabilizer()]
+)
+def test_masses_too_far_apart_within_jit_are_no_success(formula, stabilizer):
+    """Of 1e-16 to 1e16 kg: what succeeds is right, and what is right succeeds."""
+    masses = 10.0 ** np.arange(-16, 17, 2)
+    ends = lambda mu: uk.simulate(
+        Atwood(mu, 1),
+        jnp.array(START),
+        jnp.zeros(4),
+        t0=0.0,
+        t1=1.0,
+        ts=2,
+        formula=formula,
+        stabilizer=stabilizer,
+    )
+    runs = jax.jit(jax.vmap(ends))(jnp.asarray(masses))
+    right = [
+        np.allclose(q, np.array(START) + exact(mu) / 2, rtol=1e-6)
+        for q, mu in zip(runs.q_end, masses, strict=True)
+    ]
+    assert right.count(False) == 2
+    np.testing.assert_array_equal(runs.result == uk.RESULTS.successful, right)
+    lost = uk.RESULTS.diverged if isinstance(formula, uk.KKT) else uk.RESULTS.masses_too_far_apart
+    np.testing.assert_array_equal(runs.result == lost, ~np.array(right))
+
+
 def test_explicit_formulas_say_that_bodies_are_too_light():
     for pinv in (uk.GramSchmidt(), uk.SVD()):
         with pytest.raises(uk.InputError, match=r"too light .* NullSpace"):
