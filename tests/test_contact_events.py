@@ -159,6 +159,7 @@ def test_dependent_contacts_pressed_by_nothing_stay_closed():
     assert (np.asarray(margin(pulled)) < 0)[:2].all()
 
 
+@pytest.mark.slow
 def test_a_bead_on_a_wire_by_singular_values():
     """On a wire at 45 degrees it falls with g / 2, and bounces off the ground at its lower end."""
     wire = uk.Holonomic(lambda t, q: q[0] - q[1], name="wire")

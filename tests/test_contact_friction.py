@@ -234,14 +234,15 @@ def test_block_dropped_on_a_corner():
     compared(run, reference, p)
 
 
-def rod(mu, spin, speed=-2.0, phi=1.1):
-    """The rod of Painleve, its state, and the Delassus operator and free accelerations of its tip."""
+def rod(mu, spin, speed=-2.0, phi=1.1, floor=0.0):
+    """The rod of Painleve, its state, and the Delassus operator and free accelerations of its tip; on a floor that
+    moves."""
     length = 0.5
     s, c = length * jnp.sin(phi), length * jnp.cos(phi)
-    slip = lambda t, q, v: v[0] + length * jnp.sin(q[2]) * v[2]
+    slip = lambda t, q, v: v[0] + length * jnp.sin(q[2]) * v[2] - floor
     tip = uk.Unilateral(lambda t, q: q[1] - length * jnp.sin(q[2]), friction=mu, slip=slip, name="tip")
     M = jnp.diag(jnp.array([1.0, 1.0, length**2 / 3]))
-    v0 = jnp.stack([speed - s * spin, c * spin, 1.0 * spin])
+    v0 = jnp.stack([floor + speed - s * spin, c * spin, 1.0 * spin])
     J = jnp.stack([jnp.stack([0 * c, 1 + 0 * c, -c]), jnp.stack([1 + 0 * c, 0 * c, s])])
     free = jnp.stack([-G + s * spin**2, c * spin**2])
     system = uk.System(M, jnp.array([0.0, -G, 0.0]), [tip])
@@ -308,9 +309,23 @@ def test_rod_with_two_accelerations():
     within(1e-12, run.contacts.force[0], 0)
     within(1e-9, run.v[0], v0)
     assert run.contacts.told() == ["0 s: other motions of tip obey the laws as well"]
-    with pytest.warns(uk.ContactWarning, match="several motions of tip"):
-        steps = uk.simulate(system, q0, v0, t1=1e-4, ts=[0.0], contact="steps", dt0=1e-5)
-    np.testing.assert_allclose(steps.contacts.force[0], 0, atol=1e-12)
+
+
+@pytest.mark.parametrize("floor", [0.0, 2.0])
+def test_rod_with_two_accelerations_by_steps(floor):
+    """The same, on a floor that stands or moves with the tip; it is said as the rod parts, not of one that flies, nor of
+    one that leaves with a speed."""
+    system, q0, v0, *_ = rod(1.6, 6.0, floor=floor)
+    run = lambda v, h: uk.simulate(system, q0, v, t1=10 * h, ts=np.arange(6) * h, contact="steps", dt0=h)
+    for h in (1e-5, 1e-3):
+        with pytest.warns(uk.ContactWarning, match="several motions of tip obey the laws at 0 s"):
+            steps = run(v0, h)
+        np.testing.assert_allclose(steps.contacts.force, 0, atol=1e-12)
+        # Of the first step at both its ends.
+        assert steps.contacts.ambiguous[:, 0].tolist() == [True] * 2 + [False] * 4
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not run(v0 + jnp.array([0.0, 1.0, 0.0]), 1e-3).contacts.ambiguous.any()
 
 
 def test_bouncing_beside_an_end_that_slides():

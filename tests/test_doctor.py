@@ -322,16 +322,44 @@ def test_a_flat_net_is_told_from_one_that_is_redundant_everywhere():
     assert "Singular" not in str(report)
 
 
-@pytest.mark.parametrize("sine", [1e-2, 1e-3])
+@pytest.mark.parametrize("sine", [1e-2, 1e-3, 7e-5])
 def test_rows_that_are_nearly_dependent_are_named(sine):
-    """Two rods at a small angle, beside a third row: singular values sqrt(1 -+ cos) of two unit rows."""
+    """Two rods at a small angle, beside a third row: singular values sqrt(1 -+ cos) of two unit rows. The smallest angle
+    counts as dependent, but not to rounding."""
     side = np.sqrt(1 - sine**2)
     rows = lambda t, q: jnp.stack([q[0], side * q[0] + sine * q[1], q[2]])
     system = uk.System(jnp.eye(3), jnp.zeros(3), [uk.Holonomic(rows, name="rods")])
     report = uk.check(system, jnp.zeros(3), jnp.zeros(3))
+    assert report.rank == (3 if sine > 1e-4 else 2)
     assert report.nearly_dependent == ("rods[0]", "rods[1]")
     np.testing.assert_allclose(report.least_sine, np.sqrt((1 - side) / (1 + side)), rtol=1e-6)
     assert "Nearly dependent: rods[0], rods[1], by a sine of" in str(report)
+
+
+@pytest.mark.slow
+def test_a_flat_net_under_a_taut_thread_is_held_where_its_rows_are_told_apart():
+    """The thread between two walls is as long as they are apart, so nothing can sink. To first order it can, by some
+    1e-4, where its rows begin to count: steps are refused there without end. At a depth d the thread's three rows, of
+    slope d at its ends, are independent by d / sqrt(2), beside the largest singular value."""
+    corners = np.array([[0.0, 0, 0], [0, 1, 0], [1, 0, 0], [1, 1, 0]])
+    pairs = [(i, j) for i in range(4) for j in range(i)]
+    rods = lambda t, q: (
+        jnp.stack([jnp.sum((q[3 * i : 3 * i + 3] - q[3 * j : 3 * j + 3]) ** 2) for i, j in pairs])
+        - jnp.array([np.sum((corners[i] - corners[j]) ** 2) for i, j in pairs])
+    )
+    ends = jnp.array([[-1.0, 0, 0], [2.0, 0, 0]])
+    thread = lambda t, q: jnp.sum((jnp.stack([q[:3], q[6:9]]) - ends) ** 2, axis=1) - 1.0
+    constraints = [uk.Holonomic(rods, name="net"), uk.Holonomic(thread, name="thread")]
+    system = uk.System(jnp.eye(12), jnp.asarray(np.tile([0, 0, -9.81], 4)), constraints)
+    run = uk.simulate(system, corners.reshape(-1), np.zeros(12), t1=0.3, ts=2, max_steps=3000)
+    told, depth = run.summary(), -run.q_end[2]
+    assert run.result_name == "max_steps_reached"
+    assert told["rejected_steps"] > 1500
+    assert {"thread[0]", "thread[1]"} <= set(told["nearly_dependent"])
+    np.testing.assert_allclose(depth, 1e-4, rtol=0.2)
+    largest = np.linalg.norm(uk.check(system, run.q_end, np.zeros(12)).singular_values, np.inf)
+    np.testing.assert_allclose(told["least_sine"], depth / np.sqrt(2) / largest, rtol=0.2)
+    assert "Nearly dependent: " in run.message
 
 
 def test_the_summary_of_a_run_from_a_flat_start_names_the_rows():

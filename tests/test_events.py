@@ -234,6 +234,7 @@ def test_saved_and_read(tmp_path):
     assert read.summary() == run.summary()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [jax.jacrev, jax.jacfwd])
 def test_a_pendulums_time_to_its_lowest_point_goes_with_the_root_of_its_length(mode):
     """T = sqrt(L) f(angle), so dT/dL = T / (2 L); T from rest at 1 rad by the elliptic integral."""
@@ -253,6 +254,7 @@ def test_a_pendulums_time_to_its_lowest_point_goes_with_the_root_of_its_length(m
     np.testing.assert_allclose(slope, T / (2 * L), rtol=1e-7)
 
 
+@pytest.mark.slow
 def test_what_has_no_scalar_code_is_told():
     """An event by a decomposition that has none: at cos(2 t) = 0.5."""
     pivoted = lambda t, q, v: jax.scipy.linalg.qr(jnp.eye(2) * q[0], pivoting=True)[1][0, 0] ** 2 - 0.25

@@ -143,10 +143,14 @@ KERNELS = frozenset(PATHS) - {"acceleration"}  # of a formula on arrays
 LONG = {"implicit", "reverse mode", "forward mode", "sweep of gradients", "gradient of tune"}
 # The loop is that of "simulate", or with fixed steps that of "tune"; what is saved that of "sweep".
 SAME = {"fixed steps", "compiled", "every step", "all observed"}
+# Ordinary of them: `test_a_batch_is_few_kernels_and_waits_for_nothing`.
+AS_KERNELS = {"sweep", "tune"}
 # In float32 as the others.
 ALIKE = {"simulate", "environment", "sweep", "tune"}
 CASES = [
-    pytest.param(x, x64, marks=[pytest.mark.slow] * (x in LONG | SAME or (x in ALIKE and not x64)))
+    pytest.param(
+        x, x64, marks=[pytest.mark.slow] * (x in LONG | SAME | AS_KERNELS or (x in ALIKE and not x64))
+    )
     for x in PATHS
     for x64 in (True, False)
 ]

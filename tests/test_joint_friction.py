@@ -46,13 +46,19 @@ FORMULAS = {
 
 
 @pytest.mark.parametrize("formula", FORMULAS)
-@pytest.mark.parametrize("tilt", [0.0, 0.8, -0.8])
-def test_a_block_on_an_incline(formula, tilt):
-    found = FORMULAS[formula].acceleration(block(0.3, tilt), 0.0, np.zeros(2), UP)
-    pressed = force_of_guide(0.3, tilt)
-    np.testing.assert_allclose(found.multipliers, [pressed], rtol=1e-13)
-    np.testing.assert_allclose(np.dot(ALONG, found.a), -G * np.sin(SLOPE) - 0.3 * pressed / MASS, rtol=1e-13)
-    np.testing.assert_allclose(found.constraint_force, MASS * (found.a + np.array([0.0, G])), rtol=1e-12)
+def test_a_block_on_an_incline(formula):
+    """Without tilt and with either, by one program; outside `jit`: `test_dependent_rows_share_the_friction`."""
+
+    @jax.jit
+    def of(tilt):
+        return FORMULAS[formula].acceleration(block(0.3, tilt), 0.0, jnp.zeros(2), jnp.asarray(UP))
+
+    for tilt in (0.0, 0.8, -0.8):
+        found, pressed = of(tilt), force_of_guide(0.3, tilt)
+        ahead = -G * np.sin(SLOPE) - 0.3 * pressed / MASS
+        np.testing.assert_allclose(found.multipliers, [pressed], rtol=1e-13)
+        np.testing.assert_allclose(np.dot(ALONG, found.a), ahead, rtol=1e-13)
+        np.testing.assert_allclose(found.constraint_force, MASS * (found.a + np.array([0.0, G])), rtol=1e-12)
 
 
 def test_dependent_rows_share_the_friction():
@@ -61,6 +67,7 @@ def test_dependent_rows_share_the_friction():
     np.testing.assert_allclose(two, one, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_its_derivatives():
     """By mu, in both modes, and one over the other, against the closed form."""
 
@@ -153,11 +160,17 @@ def swung(mu, t1):
     return solve_ivp(rate, (0.0, t1), (0.0, 6.0), rtol=1e-10, atol=1e-10).y[0, -1]
 
 
-def test_a_pendulum_on_a_pin():
-    def angle(mu):
-        return uk.simulate(pendulum(mu), [0.0, -ARM, 0.0], [6.0 * ARM, 0.0, 6.0], t1=0.4, ts=[0.4]).q[0, 2]
+def angle(mu):
+    """Of the pendulum after 0.4 s."""
+    return uk.simulate(pendulum(mu), [0.0, -ARM, 0.0], [6.0 * ARM, 0.0, 6.0], t1=0.4, ts=[0.4]).q[0, 2]
 
+
+def test_a_pendulum_on_a_pin():
     np.testing.assert_allclose(angle(MU), swung(MU, 0.4), rtol=1e-8)
+
+
+@pytest.mark.slow
+def test_the_gradient_of_a_pendulum_on_a_pin():
     slope = (swung(MU + 1e-3, 0.4) - swung(MU - 1e-3, 0.4)) / 2e-3
     np.testing.assert_allclose(jax.grad(angle)(MU), slope, rtol=1e-5)
 

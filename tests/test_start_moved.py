@@ -81,7 +81,7 @@ def test_bounds_that_are_none(given):
 
 
 @pytest.mark.parametrize(
-    "name", ["parallelogram", pytest.param("slider_crank", marks=pytest.mark.slow), "andrews"]
+    "name", ["parallelogram", *(pytest.param(x, marks=pytest.mark.slow) for x in ("slider_crank", "andrews"))]
 )
 def test_degrees_for_radians_are_not_silent(name):
     problem = uk.models.get(name)

@@ -22,7 +22,7 @@ from .._formula._contact_list import (
     empty_list,
     solve,
 )
-from .._formula._loops import blank, entry, filled, loop, put
+from .._formula._loops import add_scaled, blank, copied, entry, filled, loop, put
 from .._misc._types import by_precision
 from ._ambiguity import ListedImpulses, ambiguous
 from ._kinds import ContactKind, Instant, Motion
@@ -76,8 +76,8 @@ class _Problems(NamedTuple):
     """The problems of a step, one after the other.
 
     - `state`: what it leaves so far.
-    - `takes_part`: 1 for contacts of the next problem (n,).
-    - `gaps`: at the end (n,).
+    - `takes_part`: 1 for contacts of the next problem (n,), of the first one 2 for those that are only looked at.
+    - `gaps`: at the end (n,), before the first one at the start, where the step is looked at.
     - `push`: impulses of positions, on normal rows (m,).
     - `d`: displacements by them.
     - `projected`: velocities at the end on the bilateral rows.
@@ -157,23 +157,25 @@ class ContactStep:
         moving = [kind.moving(motion) for kind in self.kinds]
         none = jnp.zeros(len(self.layout.contacts), dtype)
         takes_part, rates = self._near(moving, h, dtype)
+        takes_part, gaps = self._with_touching(takes_part, t, last, looks)
         state = last._replace(closed=none, sliding=none, struck=none)
         push = jnp.zeros(self.room.stride, dtype)
         first = _Problems(
-            state, takes_part, none, push, jnp.zeros_like(v), v, jnp.asarray(0), jnp.asarray(True)
+            state, takes_part, gaps, push, jnp.zeros_like(v), v, jnp.asarray(0), jnp.asarray(True)
         )
 
         def solved(x: _Problems) -> _Problems:
             first = x.number == 0
             speeds = rates, v, free.end
-            contacts, struck = self._listed(moving, speeds, h, coefficients, x, first)
-            of = delassus(contacts, self.room, free.respond)
+            looked = (looks & first).astype(x.number.dtype)
+            listed, contacts, struck = self._listed(moving, speeds, h, coefficients, x, first, looked)
+            of = delassus(listed, self.room, free.respond)
             found = solve(contacts, self.room, of, tolerance_of(dtype))
             state, push = self._scattered(contacts, struck, found, x, first)
             v_end = jnp.where(first, free.end + found.change, state.v)
             told = loop(
-                (looks & first).astype(x.number.dtype),
-                lambda _, y: self._looked_at(contacts, found, of, v_end, h),
+                looked,
+                lambda _, y: self._looked_at(listed, _without_others(listed, contacts, found), of, h),
                 (state.push, state.ambiguous),
             )
             d = jnp.where(first, 0, found.change)
@@ -210,6 +212,28 @@ class ContactStep:
             found = loop(len(kind.contacts), look, found)
         return found
 
+    def _with_touching(
+        self, takes_part: Array, t: Array, last: StepState, looks: Array
+    ) -> tuple[Array, Array]:
+        """`takes_part`, where the step is looked at with 2 for others that touch as it begins, and part though they might
+        not; and the gaps there."""
+        n, q = len(self.layout.contacts), last.q
+        has_gap = jnp.asarray(self.layout.has_gap.astype(float), q.dtype)
+        # To how much gaps are zero by steps; what was closed a step ago may have left by an error of that step.
+        zero = by_precision(q.dtype, *PENETRATION)
+
+        def touching(_: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
+            takes_part, gaps = so_far[0], self.gaps(t, q)
+
+            def of_contact(k: Array, so_far: Array) -> Array:
+                touches = (entry(has_gap, k) > 0) & ((entry(gaps, k) <= zero) | (entry(last.closed, k) > 0))
+                part = entry(so_far, k)
+                return put(so_far, k, jnp.where((part == 0) & touches, 2, part))
+
+            return loop(n, of_contact, takes_part), gaps
+
+        return loop(looks.astype(jnp.asarray(0).dtype), touching, (takes_part, jnp.zeros(n, q.dtype)))
+
     def _listed(
         self,
         moving: Sequence[Any],
@@ -218,9 +242,11 @@ class ContactStep:
         coefficients: Coefficients,
         x: _Problems,
         first: Array,
-    ) -> tuple[ContactList, Array]:
-        """The contacts of a problem, and 1 for those of the list that are struck fast; by the rates of change of their
-        speeds, and velocities before and without impulses."""
+        looked: Array,
+    ) -> tuple[ContactList, ContactList, Array]:
+        """The contacts of a problem and behind them, if it is looked at, others that touch; the list of the first; and 1
+        for those of the list that are struck fast; by the rates of change of their speeds, and velocities before and
+        without impulses."""
         rates, v_before, v_free = speeds
         dtype, stride, v = x.gaps.dtype, self.room.stride, self.room.velocities
 
@@ -242,13 +268,24 @@ class ContactStep:
             before, *free = loop(
                 v, moved, (drift[0], *(drift[1 - normals + a] for a in range(normals + kind.tangents)))
             )
-            fast = before < -h * jnp.abs(entry(rates, k))
+            forced = h * jnp.abs(entry(rates, k))
+            fast = before < -forced
+            other = entry(x.takes_part, k) == 2
+
+            def parting(_: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
+                # The gap's rate as the step begins, by that in the middle and by what changes till there without forces.
+                rate = 4 * (kind.motion(of, i).gap - entry(x.gaps, k)) / h - before
+                return rate + h * entry(rates, k), rate > forced + 2 * jnp.abs(before - rate)
+
+            none = before, jnp.asarray(False)
+            parts, leaves = loop(other.astype(k.dtype), parting, none) if normals else none
             u, p, place = contacts.u, contacts.p, entry(jnp.asarray(self.starts), k)
             guess = lambda a: jnp.where(first, entry(x.state.p, place + a), entry(x.push, place + a))
             if normals:
                 less = lambda j, so_far: so_far - entry(J, j * stride + row) * entry(x.d, j)
                 gap = loop(v, less, entry(x.gaps, k))
-                u = put(u, row, jnp.where(first, free[0] + jnp.where(fast, e * before, 0), gap))
+                after = jnp.where(other, parts, free[0] + jnp.where(fast, e * before, 0))
+                u = put(u, row, jnp.where(first, after, gap))
                 p = put(p, row, guess(0))
             for a in range(kind.tangents):
                 u = put(u, row + normals + a, free[normals + a])
@@ -259,7 +296,7 @@ class ContactStep:
                 row=put(contacts.row, at, row),
                 normals=put(contacts.normals, at, normals),
                 tangents=put(contacts.tangents, at, tangents),
-                friction=put(contacts.friction, at, jnp.where(first, mu, 0)),
+                friction=put(contacts.friction, at, jnp.where(first & ~leaves, mu, 0)),
                 limit=put(contacts.limit, at, jnp.where(first, c * h, 0)),
                 J=J,
                 u=u,
@@ -269,7 +306,7 @@ class ContactStep:
             )
             return contacts, fast & kind.has_gap
 
-        def of_kind(kind: Any, of: Any, listed: tuple) -> tuple:
+        def of_kind(kind: Any, of: Any, part: Array, listed: tuple) -> tuple:
             which = jnp.asarray(np.array(kind.contacts))
 
             def look(i: Array, so_far: tuple) -> tuple:
@@ -279,14 +316,26 @@ class ContactStep:
                     contacts, fast = row(kind, of, i, k, so_far[0])
                     return contacts, put(so_far[1], so_far[0].number, fast)
 
-                return loop((entry(x.takes_part, k) > 0).astype(i.dtype), add, so_far)
+                return loop((entry(x.takes_part, k) == part).astype(i.dtype), add, so_far)
 
             return loop(len(kind.contacts), look, listed)
 
-        listed = empty_list(self.room, dtype), blank(max(self.room.contacts, 1), dtype)
-        for kind, of in zip(self.kinds, moving, strict=True):
-            listed = of_kind(kind, of, listed)
-        return listed
+        def of_part(number: Array, so_far: tuple) -> tuple:
+            listed, part = so_far[:2], 1 + number
+            for kind, of in zip(self.kinds, moving, strict=True):
+                listed = of_kind(kind, of, part.astype(dtype), listed)
+            sizes = listed[0].number, listed[0].rows
+            return *listed, *(
+                jnp.where(number == 0, new, old) for new, old in zip(sizes, so_far[2:], strict=True)
+            )
+
+        none = jnp.asarray(0)
+        listed, struck, number, rows = loop(
+            1 + looked,
+            of_part,
+            (empty_list(self.room, dtype), blank(max(self.room.contacts, 1), dtype), none, none),
+        )
+        return listed, listed._replace(number=number, rows=rows), struck
 
     def _scattered(
         self, contacts: ContactList, struck: Array, found: ImpulseSolution, x: _Problems, first: Array
@@ -331,10 +380,10 @@ class ContactStep:
         return loop(n, look, (blank(n, dtype), jnp.zeros((), dtype)))
 
     def _looked_at(
-        self, contacts: ContactList, found: ImpulseSolution, of: DelassusRows, v: Array, h: Array
+        self, contacts: ContactList, found: ImpulseSolution, of: DelassusRows, h: Array
     ) -> tuple[Array, Array]:
         """The generalized force of the contacts of a list (n_v,), and 1 for those that are ambiguous (n,)."""
-        stride, m, dtype = self.room.stride, contacts.rows, v.dtype
+        stride, m, dtype = self.room.stride, contacts.rows, contacts.J.dtype
         n, count = len(self.layout.contacts), self.room.velocities
 
         def row(i: Array, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -343,12 +392,20 @@ class ContactStep:
             push = loop(
                 count, lambda k, y: put(y, k, entry(y, k) + share * entry(contacts.J, k * stride + i)), push
             )
-            speed = lambda k, y: y + entry(contacts.J, k * stride + i) * entry(v, k)
-            return push, put(u, i, loop(count, speed, jnp.zeros((), dtype)))
+            return push, add_scaled(u, 0, entry(found.p, i), of.G, i * of.width, m)
 
-        push, u = loop(m, row, (jnp.zeros(count, dtype), blank(stride, dtype)))
+        push, u = loop(m, row, (jnp.zeros(count, dtype), copied(blank(stride, dtype), contacts.u, m)))
         flags = ambiguous(
             ListedImpulses(contacts._replace(u=u, p=found.p), self.room, of, found, self.room.rows)
         )
         place = lambda k, y: put(y, entry(contacts.contact, k), entry(flags, k))
         return push, loop(contacts.number, place, jnp.zeros(n, dtype))
+
+
+def _without_others(listed: ContactList, solved: ContactList, found: ImpulseSolution) -> ImpulseSolution:
+    """A solution of the first contacts of a list, with those behind them open."""
+    others = listed.number - solved.number
+    closed, sliding = (filled(x, solved.number, 0, others) for x in (found.closed, found.sliding))
+    return found._replace(
+        p=filled(found.p, solved.rows, 0, listed.rows - solved.rows), closed=closed, sliding=sliding
+    )

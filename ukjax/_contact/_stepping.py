@@ -34,6 +34,7 @@ from .._compiler._structured import scalarize
 from .._formula._contact_newton import ContactSolution
 from .._misc._errors import InputError, Untranslatable
 from .._misc._left_to_xla import LeftToXLA, because
+from .._misc._linear import scanned
 from .._misc._types import by_precision
 from .._motion._model import Model
 from ._history import ContactHistory
@@ -416,7 +417,7 @@ def _marched_by_arrays(
         return new, new
 
     numbers = jnp.arange(steps if room is None else room, dtype=q0.dtype)
-    end, taken = jax.lax.scan(advanced, start, numbers)
+    end, taken = scanned(advanced, start, numbers)
     stopped = jnp.concatenate([start.off[None], taken.off[:-1]]) | ~taken.finite
     count = jnp.sum((numbers < steps) & ~stopped).astype(jnp.int32)
     t, ts, t_end = _until(ts, (t0, h), end.off, count)
@@ -447,8 +448,10 @@ def _saved(
     s = s[:, None]
     between = lambda x0, x: (1 - s) * jnp.concatenate([x0[None], x])[step] + s * x[step]
     y = between(y0[0], taken.q), between(y0[1], taken.v)
+    if not model.system.constraints:
+        return y
     # One after the other, by the code that the start is projected by: as a batch it would be compiled once more.
-    return jax.lax.map(lambda x: model.project(*x), (ts, y)) if model.system.constraints else y
+    return scanned(lambda _, x: ((), model.project(*x)), (), (ts, y))[1]
 
 
 def _ambiguous(

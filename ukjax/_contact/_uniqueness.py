@@ -153,6 +153,7 @@ def ambiguous_state(
     response = jax.vmap(change)(J).T
     contact = ContactState(gap, u, J, response, response, J @ response, v, a, rate)
     mode = _mode_of(rows, coefficients, u, closed, sliding)
-    touches = (gap <= gap_tolerance(t, q, rows.normal @ u)).astype(q.dtype)
-    touching = jnp.where(closed > 0, sliding, touches)
+    parting = rows.normal @ u
+    touches = (gap <= gap_tolerance(t, q, parting)) & (parting <= still(q.dtype))
+    touching = jnp.where(closed > 0, sliding, touches.astype(q.dtype))
     return of_contacts_on_arrays(ambiguous, layout, coefficients, contact, mode, p, touching)

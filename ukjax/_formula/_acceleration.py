@@ -12,7 +12,8 @@ M^1/2 B^+ B M^-1/2 c, is part of A^T lambda.
 """
 
 import abc
-from typing import ClassVar, final
+import dataclasses
+from typing import Any, ClassVar, final
 
 import equinox as eqx
 import jax
@@ -25,7 +26,7 @@ from .._misc._arguments import require_instance
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
 from .._misc._tolerances import OF_PROJECTED_MASS
-from .._misc._types import Coordinates, Forces, Time, Velocities, as_jax, by_precision, is_traced
+from .._misc._types import Coordinates, Forces, Time, Velocities, as_jax, by_precision, is_traced, module_for
 from .._pseudoinverse import (
     AbstractPseudoinverse,
     Cholesky,
@@ -241,23 +242,30 @@ def require_rows_kept(formula: AbstractFormula, equations: Equations, found: Acc
         )
 
 
-def _out_of_balance(equations: Equations, found: Acceleration) -> float:
-    """How far M a - Q - c = A^T lambda is from being met by the best lambda, the worst row beside the terms in it."""
+def _out_of_balance(equations: Equations, found: Acceleration) -> tuple[Any, Any]:
+    """M a - Q - c = A^T lambda, the left side and A^T: of each equation beside the terms in it."""
     M, A, Q, c, a, multipliers = (
-        np.asarray(x, float)
-        for x in (equations.M, equations.rows.A, equations.Q, equations.c, found.a, found.multipliers)
+        *(equations.M, equations.rows.A, equations.Q, equations.c),
+        *(found.a, found.multipliers),
     )
-    inertia = np.abs(M).sum(axis=1)
+    xp = module_for(M, a)
+    inertia = xp.abs(M).sum(axis=1)
     # Beside what accelerations there are: where all terms of an equation vanish, rounding is not to be told from them.
-    own = np.divide(np.abs(Q) + np.abs(c), inertia, out=np.zeros_like(Q), where=inertia > 0)
-    most = max(np.abs(a).max(initial=0), own.max(initial=0))
-    held = np.abs(A.T) @ np.abs(multipliers)
-    held = np.where(inertia > 0, held, np.abs(A).sum(axis=0) * np.abs(multipliers).max(initial=0))
+    own = xp.where(inertia > 0, (xp.abs(Q) + xp.abs(c)) / xp.where(inertia > 0, inertia, 1), 0)
+    most = xp.maximum(xp.max(xp.abs(a), initial=0), xp.max(own, initial=0))
+    held = xp.abs(A.T) @ xp.abs(multipliers)
+    held = xp.where(inertia > 0, held, xp.abs(A).sum(axis=0) * xp.max(xp.abs(multipliers), initial=0))
     # Equations of light bodies count as much as those of heavy ones.
-    size = inertia * most + np.abs(Q) + np.abs(c) + held
-    size = np.where(size > 0, size, 1)
-    force, rows = (M @ a - Q - c) / size, A.T / size[:, None]
-    return float(np.abs(force - rows @ np.linalg.lstsq(rows, force, rcond=None)[0]).max(initial=0))
+    size = inertia * most + xp.abs(Q) + xp.abs(c) + held
+    size = xp.where(size > 0, size, 1)
+    return (M @ a - Q - c) / size, A.T / size[:, None]
+
+
+def _are_far_apart(formula: AbstractFormula, M: Any) -> Any:
+    """Whether masses are far enough apart for a formula to lose the equations of the light ones."""
+    xp, masses = module_for(M), M.diagonal()
+    most, least = xp.max(masses, initial=0), xp.min(xp.where(masses > 0, masses, xp.inf), initial=xp.inf)
+    return (not formula.needs_definite_mass) & (most > _FAR_APART * least)
 
 
 def require_balance(formula: AbstractFormula, equations: Equations, found: Acceleration) -> None:
@@ -271,19 +279,44 @@ def require_balance(formula: AbstractFormula, equations: Equations, found: Accel
 
     **Raises:** `InputError`.
     """
-    M, A = np.asarray(equations.M), np.asarray(equations.rows.A)
-    masses = np.diagonal(M)[np.diagonal(M) > 0]
-    if formula.needs_definite_mass or not masses.max(initial=0) > _FAR_APART * masses.min(initial=np.inf):
+    equations, found = jax.tree.map(np.asarray, (equations, found))
+    M, A = equations.M, equations.rows.A
+    if not _are_far_apart(formula, M):
         return
     whole = np.concatenate([unit_rows_on_host(row[None])[0] for row in [*M, *A]])
     if not np.all(np.isfinite(whole)) or rank_on_host(whole, OF_PROJECTED_MASS) < M.shape[0]:
         return  # the acceleration is not unique, and a force may have nothing that balances it
-    if not (off := _out_of_balance(equations, found)) < by_precision(M.dtype, *_BALANCED):
+    force, rows = _out_of_balance(equations, found)
+    off = np.abs(force - rows @ np.linalg.lstsq(rows, force, rcond=None)[0]).max(initial=0)
+    if not off < by_precision(M.dtype, *_BALANCED):
         raise InputError(
             f"masses are too far apart for {type(formula).__name__}: the forces on some bodies are out of balance by "
             f"{off:.1e} of their size. simulate's default and UdwadiaKalaba take heavy bodies beside light ones; where "
             "some have no mass at all, KKT goes farthest."
         )
+
+
+def is_unbalanced(formula: AbstractFormula, equations: Equations, found: Acceleration) -> Array:
+    """1 where `require_balance` would refuse, in compiled code.
+
+    **Arguments:** as `require_balance`.
+    """
+    equations, found = jax.lax.stop_gradient((equations, found))
+    M, A, dtype = equations.M, equations.rows.A, equations.M.dtype
+    method = dataclasses.replace(GramSchmidt(), rcond=OF_PROJECTED_MASS)
+    norms = lambda B: jnp.sqrt(jnp.sum(B * B, axis=1))
+
+    def looked_at() -> Array:
+        sizes = jnp.max(jnp.abs(M), axis=1, initial=0)
+        whole = jnp.concatenate([M / jnp.where(sizes > 0, sizes, 1)[:, None], A])
+        size = norms(whole)
+        unique = pinv(whole / jnp.where(size > 0, size, 1)[:, None], method).rank == M.shape[0]
+        force, rows = _out_of_balance(equations, found)
+        rows = rows / jnp.maximum(jnp.max(norms(rows.T), initial=0), jnp.finfo(dtype).tiny)
+        off = jnp.max(jnp.abs(force - rows @ (pinv(rows.T, method).matrix.T @ force)), initial=0)
+        return (unique & ~(off < by_precision(dtype, *_BALANCED))).astype(dtype)
+
+    return jax.lax.cond(_are_far_apart(formula, M), looked_at, lambda: jnp.zeros((), dtype))
 
 
 @in_full_precision

@@ -4,12 +4,14 @@ JAX traces the change of all a function returns, before it is known of what deri
 is told of it this takes seconds. Here a change is one linear operation, whose transpose is a function of its own.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend.core import Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 
@@ -210,3 +212,29 @@ mlir.register_lowering(_linear_p, _lowered)
 ad.primitive_jvps[_lazy_p] = _lazy_jvp
 batching.primitive_batchers[_lazy_p] = _lazy_batched
 mlir.register_lowering(_lazy_p, _lazy_lowered)
+
+
+def scanned(body: Callable[..., Any], start: Any, xs: Any) -> Any:
+    """`jax.lax.scan`, also where one result has a cotangent and another has none, which JAX 0.10 does not transpose.
+
+    **Arguments:**
+
+    - `body`, `start`, `xs`: as `jax.lax.scan` takes them; real results are of one type.
+    """
+    made: Any = None
+
+    def packed(carry: Any, x: Any) -> Any:
+        nonlocal made
+        carry, y = body(carry, x)
+        leaves, tree = jax.tree.flatten(y)
+        real = [jnp.issubdtype(x.dtype, jnp.inexact) for x in leaves]
+        made = tree, [x.shape for x in leaves], real
+        of = lambda kind: [x for x, it in zip(leaves, real, strict=True) if it is kind]
+        return carry, (jnp.concatenate([x.reshape(-1) for x in of(True)]), of(False))
+
+    end, (one, others) = jax.lax.scan(packed, start, xs)
+    tree, shapes, real = made
+    ends = np.cumsum([math.prod(shape) for shape, it in zip(shapes, real, strict=True) if it])
+    parts, rest = iter(jnp.split(one, ends[:-1], axis=1)), iter(others)
+    unpacked = [next(parts).reshape(-1, *x) if it else next(rest) for x, it in zip(shapes, real, strict=True)]
+    return end, jax.tree.unflatten(tree, unpacked)

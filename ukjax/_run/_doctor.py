@@ -44,7 +44,8 @@ class Report(eqx.Module):
     - `closed_contacts`: the contacts whose gap is zero, and all dry friction.
     - `redundant_contacts`: sets of their rows of which, with the constraints, only resultants of forces are unique.
     - `penetration`: of contacts whose gap is negative, by how much: a run cannot start there.
-    - `least_sine`: by how much the independent rows are so, beside rows of unit norm; 1 without rows.
+    - `least_sine`: by how much the independent rows are so, beside rows of unit norm; 1 without rows. Where others count
+      as dependent that are so by far not to rounding, by how much these are not.
     - `nearly_dependent`: the rows of which this is the sine, where it is small (0.03, in float32 0.1): a run may take
       many steps near by.
     - `rank_nearby`: the rank at a state near by that the rows allow, where rows are redundant and such a state was found;

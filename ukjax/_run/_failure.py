@@ -12,7 +12,7 @@ from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from ._doctor import check
 from ._end import joined
-from ._results import RESULTS
+from ._results import RESULTS, code
 from ._rows_kept import first_broken, in_words
 from ._trajectory import Trajectory
 
@@ -54,7 +54,8 @@ def explained(model: Model, trajectory: Trajectory, t1: Array) -> Trajectory:
     if trajectory.broken_rows:
         return _told(model.system, model.stabilizer, trajectory, t1, "")
     met = _what_was_met(model, trajectory, t1)
-    result = trajectory.result if met is None else RESULTS.diverged
+    said = code(trajectory.result) == code(RESULTS.masses_too_far_apart)
+    result = trajectory.result if met is None or said else RESULTS.diverged
     trajectory = dataclasses.replace(trajectory, result=result)
     return _told(model.system, model.stabilizer, trajectory, t1, "" if met is None else f" There {met}")
 

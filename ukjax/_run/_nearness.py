@@ -7,7 +7,8 @@ from jaxtyping import Array
 
 from .._compiler import at_states
 from .._misc._errors import InputError
-from .._misc._tolerances import DEFAULT_RCOND, nearly_dependent
+from .._misc._tolerances import DEFAULT_RCOND, IN_SINGLE_PRECISION, nearly_dependent
+from .._misc._types import by_precision
 from .._motion._project import project
 from .._pseudoinverse import unit_rows_on_host
 from .._system._rows import constraint_rows
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from ._trajectory import Trajectory
 
 _INVOLVED = 0.1  # of the row that takes part most
+# Of the rank rule's threshold: a motion that would take rows beyond it, and is held, has steps refused there.
+_HELD_BACK = 0.1
 _AWAY = 1e-2  # of the size of the coordinates, by which a state near by is moved: far above the rank rule's threshold
 
 
@@ -32,7 +35,7 @@ def _unit_rows(system: AbstractSystem, *states: Any) -> np.ndarray:
 
 def least_sine(unit: np.ndarray, rank: int) -> tuple[float, np.ndarray]:
     """The least singular value of rows of a rank, beside the largest: the sine by which they are independent; and which
-    rows take part in it.
+    rows take part in it. If others count as dependent, but by far not to rounding, the sine by which these are not.
 
     **Arguments:**
 
@@ -40,10 +43,18 @@ def least_sine(unit: np.ndarray, rank: int) -> tuple[float, np.ndarray]:
     - `rank`: theirs, not zero.
     """
     U, s, _ = np.linalg.svd(unit, full_matrices=False)
-    part = np.abs(U[:, rank - 1])
-    return float(abs(s[rank - 1]) / max(s[0], np.finfo(s.dtype).tiny)), np.flatnonzero(
-        part >= _INVOLVED * part.max()
-    )
+    which = int(_nearest(s[None], rank)[1][0])
+    part = np.abs(U[:, which])
+    return float(_nearest(s[None], rank)[0][0]), np.flatnonzero(part >= _INVOLVED * part.max())
+
+
+def _nearest(s: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray]:
+    """Of singular values (k, m) those nearest to the border between rows that count and rows that depend, and which."""
+    s = np.abs(s) / np.maximum(s[:, :1], np.finfo(s.dtype).tiny)
+    which = np.full(len(s), rank - 1)
+    if rank < s.shape[1]:
+        which += s[:, rank] > _HELD_BACK * by_precision(s.dtype, DEFAULT_RCOND, IN_SINGLE_PRECISION)
+    return s[np.arange(len(s)), which], which
 
 
 def rank_nearby(system: AbstractSystem, t: Array, q: Array, v: Array, kernel: np.ndarray) -> int | None:
@@ -94,7 +105,7 @@ def told_of_run(run: "Trajectory") -> tuple[float | None, tuple[str, ...]]:
     s = np.linalg.svd(unit, compute_uv=False)
     if unit.shape[1] != len(run.row_names) or rank > s.shape[1]:
         return None, ()
-    least = np.abs(s[:, rank - 1]) / np.maximum(s[:, 0], np.finfo(s.dtype).tiny)
+    least, _ = _nearest(s, rank)
     sine, involved = least_sine(unit[int(np.argmin(least))], rank)
     if not sine < nearly_dependent(run.q.dtype):
         return None, ()

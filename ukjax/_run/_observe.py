@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._compiler._structured import scalarize
+from .._formula._acceleration import is_unbalanced
 from .._formula._servo._control import Servoed
 from .._misc._left_to_xla import LeftToXLA
 from .._misc._linear import lazily_differentiated
@@ -78,10 +79,12 @@ _SOLVED = ("a", "constraint_force", "multipliers", "rank")
 
 
 def by_equations(model: Model, t: Array, q: Array, v: Array) -> dict[str, Array]:
-    """What a `Trajectory` tells of a state, but its energy."""
+    """What a `Trajectory` tells of a state, but its energy; and whether forces are `unbalanced`, for its result."""
     equations = model.equations(t, q, v)
     acceleration, rows = model.formula.solve(equations), equations.rows
     told = {name: getattr(acceleration, name) for name in _SOLVED}
+    if not model.formula.needs_definite_mass:
+        told["unbalanced"] = is_unbalanced(model.formula, equations, acceleration)
     return told | {"position_error": rows.position_error, "velocity_error": rows.velocity_error}
 
 
@@ -174,7 +177,8 @@ def split_and_judged(
     columns: dict[str, Any], result: RESULTS, count: int, judged: bool
 ) -> tuple[dict[str, Any], dict[str, Any], RESULTS]:
     """What holds at the saved times and at the end, and the result of the run, of which `split` takes the columns."""
-    result = judgement(columns, result, judged, columns.pop("lost", 0.0))
+    lost, unbalanced = (columns.pop(name, 0.0) for name in ("lost", "unbalanced"))
+    result = judgement(columns, result, judged, lost, unbalanced)
     return *split(columns, count), result
 
 

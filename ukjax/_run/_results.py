@@ -29,6 +29,9 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "The constraints could be kept no longer: they contradict each other, no position near by satisfies "
         "them, or bodies are too light for the precision."
     )
+    masses_too_far_apart = (
+        "Masses are too far apart for the formula: what it says of light bodies is rounding of heavy ones."
+    )
 
 
 def result_of(number: Any) -> RESULTS:
@@ -83,9 +86,12 @@ def is_good(result: Any) -> bool:
     return code(result) in _good()
 
 
-def judgement(columns: dict[str, Any], result: RESULTS, judged: bool, lost: Any = 0.0) -> RESULTS:
-    """The result of a run, by its saved states and its end: `diverged` where this is not finite, `constraints_broken`
-    where one of them is off the constraints, or bodies are too light for their rows and no projection mends that.
+def judgement(
+    columns: dict[str, Any], result: RESULTS, judged: bool, lost: Any = 0.0, unbalanced: Any = 0.0
+) -> RESULTS:
+    """The result of a run, by its saved states and its end: `diverged` where this is not finite, `masses_too_far_apart`
+    where forces are out of balance in one of them, `constraints_broken` where one is off the constraints, or bodies are
+    too light for their rows and no projection mends that.
 
     **Arguments:**
 
@@ -93,15 +99,20 @@ def judgement(columns: dict[str, Any], result: RESULTS, judged: bool, lost: Any 
     - `result`: of the steps.
     - `judged`: whether constraints are to be kept.
     - `lost`: how many rows too light bodies lose, (k,).
+    - `unbalanced`: 1 where forces on some bodies are out of balance, (k,).
     """
     xp = module_for(columns, result)
     finite = xp.all(xp.isfinite(xp.concatenate([xp.asarray(columns[x])[-1] for x in ("q", "a")])))
-    off = xp.any(off_by(columns) > 1 if judged else xp.isfinite(columns["t"]) & (xp.asarray(lost) > 0.5))
+    known = xp.isfinite(columns["t"])
+    off = xp.any(off_by(columns) > 1 if judged else known & (xp.asarray(lost) > 0.5))
+    apart = xp.any(known & (xp.asarray(unbalanced) > 0.5))
     if xp is np:
-        result = RESULTS.constraints_broken if off and is_good(result) else result
+        if is_good(result) and (apart or off):
+            result = RESULTS.masses_too_far_apart if apart else RESULTS.constraints_broken
         return result if finite else RESULTS.diverged
     good = (result == RESULTS.successful) | (result == RESULTS.event_occurred)
     result = RESULTS.where(good & off, RESULTS.constraints_broken, result)
+    result = RESULTS.where(good & apart, RESULTS.masses_too_far_apart, result)
     return RESULTS.where(finite, result, RESULTS.diverged)
 
 

@@ -419,7 +419,8 @@ class Interpreter:
     def whole(self, jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Value]) -> list[Value]:
         """The outputs of a whole program's jaxpr, whose functions are called."""
         self.callees.count(jaxpr)
-        return self.run(jaxpr, consts, inputs)
+        with np.errstate(all="ignore"):  # NumPy would warn of constants that are infinite or no number
+            return self.run(jaxpr, consts, inputs)
 
     def closed(self, closed: Any, inputs: Sequence[Value]) -> list[Value]:
         """The outputs of a jaxpr, closed or not."""
