@@ -156,6 +156,20 @@ def weight(jaxpr: Any) -> int:
     return total
 
 
+class Repeated(NamedTuple):
+    """An array along the axes of a larger one.
+
+    - `node`: the array; None for a number, which is `value`.
+    - `first`, `steps`: its first place, and how far it is to the next along each axis of the larger one: 0 where entries
+      are repeated.
+    """
+
+    node: Node | None
+    value: Operand
+    first: int
+    steps: tuple[int, ...]
+
+
 class Steps(NamedTuple):
     """Places in one array to read from, and in another to write to.
 
@@ -359,54 +373,96 @@ class Interpreter:
         return node
 
     def _entry_by_entry(self, e: Any, inputs: list[Value]) -> list[Value]:
-        """An operation on each entry of arrays in memory, as a loop."""
-        uniform = lambda x: x.size == 1 or (not isinstance(x, Stored) and not any(x.strides))
-        types = [type_of(v.aval) for v in e.invars]
-        single = [self._entry(x, 0) if uniform(x) else None for x in inputs]
-        nodes = [None if uniform(x) else self.stored(x, t).node for x, t in zip(inputs, types, strict=True)]
-        shape = e.outvars[0].aval.shape
+        """An operation on each entry of arrays in memory, as loops along their axes."""
+        aval = e.outvars[0].aval
+        read = [
+            self._repeated(x, v.aval.shape, aval.shape, type_of(v.aval))
+            for x, v in zip(inputs, e.invars, strict=True)
+        ]
 
-        def entry(i: Operand) -> Operand:
-            given = [
-                filled(
-                    (),
-                    [
-                        x
-                        if n is None
-                        else self.b.load(n, self._place_before_broadcast(i, v.aval.shape, shape))
-                    ],
-                )
-                for x, n, v in zip(single, nodes, e.invars, strict=True)
-            ]
-            return self._each_rule(e, given).reshape(())[()]
+        def entry(given: Sequence[Operand]) -> Operand:
+            return self._each_rule(e, [filled((), [x]) for x in given]).reshape(())[()]
 
-        return [self.tabulate(shape, type_of(e.outvars[0].aval), entry)]
+        return [self._by_axes(aval.shape, type_of(aval), read, entry)]
 
-    def _place_before_broadcast(self, i: Operand, shape: Sequence[int], whole: Sequence[int]) -> Operand:
-        """Where in an array stands what entry i of the array broadcast to a shape is: axes of length 1 repeat."""
-        if tuple(shape) == tuple(whole):
-            return i
-        place: Operand = 0
+    def _repeated(self, x: Value, shape: Sequence[int], whole: Sequence[int], t: str) -> "Repeated":
+        """An array broadcast to a shape, axes of length 1 repeated, by what is not repeated of it."""
+        if x.size == 1 or (not isinstance(x, Stored) and not any(x.strides)):
+            value = self._entry(x, 0) if isinstance(x, Stored) else x.flat[0]
+            return Repeated(None, value, 0, (0,) * len(whole))
+        again = [n == 1 for n in shape]
+        if not isinstance(x, Stored):
+            again = [it or not k for it, k in zip(again, x.strides, strict=True)]
+            x = x[tuple(slice(1) if it else slice(None) for it in again)]
+        steps = [0 if it else math.prod(x.shape[axis + 1 :]) for axis, it in enumerate(again)]
+        return Repeated(self.stored(x, t).node, 0, 0, (0,) * (len(whole) - len(shape)) + tuple(steps))
+
+    def _by_axes(
+        self,
+        shape: Sequence[int],
+        t: str,
+        arrays: Sequence["Repeated"],
+        entry: Callable[[Sequence[Operand]], Operand],
+    ) -> Stored:
+        """An array in memory, of which loops compute each entry from those of others at its place."""
+        axes: list[tuple[int, tuple[int, ...]]] = []  # how many, and the steps in each array, the result's last
         for axis, size in enumerate(shape):
-            if size == 1:
-                continue
-            k, inner = i, math.prod(whole[axis + 1 :])
-            if inner > 1:
-                k = self.b.apply("quotient", "int64", k, inner)
-            if axis > 0:
-                k = self.b.apply("remainder", "int64", k, size)
-            place = self.b.add(place, self.b.mul(k, math.prod(shape[axis + 1 :]), "int64"), "int64")
-        return place
+            steps = *(x.steps[axis] for x in arrays), math.prod(shape[axis + 1 :])
+            if axes and axes[-1][1] == tuple(size * k for k in steps):
+                axes[-1] = axes[-1][0] * size, steps
+            elif size > 1:
+                axes.append((size, steps))
+        b = self.b
 
-    def _reduce_stored(self, op: str, x: Stored, t: str, first: Operand) -> list[Value]:
-        """A reduction of a whole array in memory, as a loop."""
+        def along(axis: int, places: Sequence[Operand], at: Operand, node: Node) -> Node:
+            """What is left to do along some axes. What these do not change is read before them, as all nodes are."""
+            if axis == len(axes):
+                given = [
+                    x.value if x.node is None else b.load(x.node, b.add(place, x.first, "int64"))
+                    for x, place in zip(arrays, places, strict=True)
+                ]
+                return b.store(node, at, entry(given))
+            count, steps = axes[axis]
 
-        def step(carried: Sequence[Any]) -> Any:
-            i, so_far = carried
-            more = lambda: [self.b.add(i, 1, "int64"), self.b.apply(op, t, so_far, self.b.load(x.node, i))]
-            return self.b.compare("lt", i, x.size, "int64"), more
+            def step(carried: Sequence[Any]) -> Any:
+                i, array = carried
 
-        return [filled((), [self.b.loop([0, first], [("int64", None), (t, None)], step)[1]])]
+                def write() -> list[Operand]:
+                    further = lambda x, by: b.add(x, b.mul(i, by, "int64"), "int64") if by else x
+                    moved = [further(x, k) for x, k in zip(places, steps[:-1], strict=True)]
+                    return [b.add(i, 1, "int64"), along(axis + 1, moved, further(at, steps[-1]), array)]
+
+                return b.compare("lt", i, count, "int64"), write
+
+            return b.loop([0, node], [("int64", None), (t, node.size)], step)[1]
+
+        node = b.blank(math.prod(shape), t)
+        return Stored(along(0, [0] * len(arrays), 0, node), tuple(shape))
+
+    def _reduce_stored(self, op: str, x: Stored, t: str, axes: Sequence[int]) -> Value:
+        """A reduction of an array in memory: of all of it as a loop, of some axes as loops over the others."""
+        kept = [i for i in range(x.ndim) if i not in axes]
+        shape, sizes = tuple(x.shape[i] for i in kept), [x.shape[i] for i in axes]
+        places = np.arange(x.size).reshape(x.shape)
+        if math.prod(shape) == 1:
+
+            def step(carried: Sequence[Any]) -> Any:
+                i, so_far = carried
+                more = lambda: [self.b.add(i, 1, "int64"), self.b.apply(op, t, so_far, self.b.load(x.node, i))]
+                return self.b.compare("lt", i, x.size, "int64"), more
+
+            first = zero(t) if op == "add" else _of_none(op, t)
+            return filled(shape, [self.b.loop([0, first], [("int64", None), (t, None)], step)[1]])
+        summed = np.transpose(places, [*kept, *axes]).reshape(-1, math.prod(sizes))[0].tolist()
+        steps = tuple(math.prod(x.shape[i + 1 :]) for i in kept)
+        rows = [Repeated(x.node, 0, i, steps) for i in summed]
+        found = self._by_axes(shape, t, rows, lambda row: self._fold(op, list(row), t))
+        return found if found.size > LONG else self.scalars(found)
+
+    def _fold(self, op: str, row: list[Operand], t: str) -> Operand:
+        if op == "add":
+            return self.b.total(row, t)
+        return functools.reduce(lambda x, y: self.b.apply(op, t, x, y), row)
 
     def each(self, function: Callable[..., Operand], *arrays: Scalars) -> Scalars:
         """A function of scalars, of each entry."""
@@ -517,11 +573,11 @@ class Interpreter:
             outputs = self.function(function, [v.aval for v in e.invars], inputs)
             return self._with_rule(e, inputs, outputs) if name in DIFFERENTIATED_BY_JAX else outputs
         long = [isinstance(x, Stored) and x.size > LONG for x in inputs]
-        if any(long) and self._is_of_entries(name):
+        if self._is_of_entries(name) and (any(long) or _spreads(e, inputs)):
             return self._entry_by_entry(e, inputs)
-        if long == [True] and name in _REDUCTIONS and e.outvars[0].aval.size == 1:
-            op, t = _REDUCTIONS[name], type_of(e.invars[0].aval)
-            return self._reduce_stored(op, inputs[0], t, zero(t) if op == "add" else _of_none(op, t))  # type: ignore[arg-type]
+        if long == [True] and name in _REDUCTIONS:
+            axes = e.params.get("axes", range(inputs[0].ndim))
+            return [self._reduce_stored(_REDUCTIONS[name], inputs[0], type_of(e.invars[0].aval), axes)]
         if name == "dot_general" and any(long) and not any(map(is_known, inputs)):
             product = self._product_by_loop(e, inputs)
             if product is not None:
@@ -1215,8 +1271,10 @@ class Interpreter:
         """A product with a long array in memory as a loop over what is summed; None where it is no such simple one."""
         (contract_x, contract_y), (batch, _) = e.params["dimension_numbers"]
         t, out = type_of(e.outvars[0].aval), e.outvars[0].aval
-        if batch or len(contract_x) != 1 or out.size > LONG:
+        if batch or len(contract_x) != 1:
             return None
+        if out.size > LONG:
+            return self._matrix_product(inputs, contract_x[0], contract_y[0], out.shape, t)
 
         def entries(x: Value, axis: int) -> tuple[Stored, list[int], int]:
             """An array in memory, where in it the sums begin, and how far it is to the next summand."""
@@ -1240,6 +1298,29 @@ class Interpreter:
 
         sums = self.b.loop([0, *[zero(t)] * out.size], [("int64", None), *[(t, None)] * out.size], step)[1:]
         return filled(out.shape, list(sums))
+
+    def _matrix_product(
+        self, inputs: list[Value], of_x: int, of_y: int, shape: Sequence[int], t: str
+    ) -> Stored | None:
+        """A product of arrays in memory as loops over its entries, each a sum that is written out."""
+        x, y = inputs
+        count = x.shape[of_x]
+        if count > LONG:
+            return None
+        steps = [
+            [math.prod(z.shape[i + 1 :]) for i in range(z.ndim)] for z in (x, y)
+        ]
+        free = [[k for i, k in enumerate(s) if i != axis] for s, axis in zip(steps, (of_x, of_y), strict=True)]
+        of_rows, of_columns = (*free[0], *[0] * len(free[1])), (*[0] * len(free[0]), *free[1])
+        nodes = [self.stored(z, t).node for z in (x, y)]
+        rows = [Repeated(nodes[0], 0, k * steps[0][of_x], of_rows) for k in range(count)]
+        columns = [Repeated(nodes[1], 0, k * steps[1][of_y], of_columns) for k in range(count)]
+
+        def entry(given: Sequence[Operand]) -> Operand:
+            pairs = zip(given[:count], given[count:], strict=True)
+            return self.b.total([self.b.mul(*pair, t) for pair in pairs], t)
+
+        return self._by_axes(shape, t, [*rows, *columns], entry)
 
     def _product(self, xs: Scalars, ys: Scalars, t: str) -> list[list[Operand]]:
         """The products of rows with rows; only what is structurally zero in neither is looked at."""
@@ -1392,6 +1473,22 @@ class Callees:
         # derivatives use it more than once. But reverse mode runs a sub-program again, so what repeats is to be worth it.
         least = 2 if self._repeats.get(function) else 1
         return self._uses.get(function, 0) >= least
+
+
+def _spreads(e: Any, inputs: Sequence[Value]) -> bool:
+    """Whether an operation makes many entries of few that repeat and are all unknown: there are no zeros to spare."""
+    out = e.outvars[0].aval
+    if out.size <= LONG:
+        return False
+    whole = False
+    for x in inputs:
+        if isinstance(x, Stored) or x.size == 1 or not any(x.strides):
+            continue
+        own = x[tuple(slice(None) if k else slice(1) for k in x.strides)]
+        if own.size == out.size or not all(y.__class__ is Node for y in own.flat):
+            return False
+        whole = True
+    return whole
 
 
 def _unflatten(flat: Sequence[Operand], shapes: Sequence[tuple[int, ...]]) -> list[Scalars]:
