@@ -323,22 +323,29 @@ def is_unbalanced(formula: AbstractFormula, equations: Equations, found: Acceler
 def _gauss(equations: Equations, method: AbstractPseudoinverse) -> Acceleration:
     """Gauss's principle in the coordinates x = L^T a of the module's docstring."""
     A, b = equations.rows.A, equations.rows.b
-    W = inverse_cholesky(equations.M)
-    B = A @ W.T
-    inverse = pinv(B, method)
-    x0 = W @ (equations.Q + equations.c)
-    dx = inverse.matrix @ (b - B @ x0)
-    a = W.T @ (x0 + dx)
-    multipliers = inverse.matrix.T @ dx
+    a, multipliers, gauss, rank = _nearest(method, equations.M, equations.Q + equations.c, A, b)
     return Acceleration(
         a=a,
         constraint_force=A.T @ multipliers + equations.c,
         multipliers=multipliers,
-        rank=inverse.rank,
+        rank=rank,
         residual=A @ a - b,
-        gauss=dx @ dx,
+        gauss=gauss,
         unique=jnp.array(True),
     )
+
+
+@eqx.filter_jit
+def _nearest(
+    method: AbstractPseudoinverse, M: Array, Q: Array, A: Array, b: Array
+) -> tuple[Array, Array, Array, Array]:
+    """a, lambda, Gauss's functional, and the rank; by itself, so that a program has it once for all stages of a step."""
+    W = inverse_cholesky(M)
+    B = A @ W.T
+    inverse = pinv(B, method)
+    x0 = W @ Q
+    dx = inverse.matrix @ (b - B @ x0)
+    return W.T @ (x0 + dx), inverse.matrix.T @ dx, dx @ dx, inverse.rank
 
 
 @final

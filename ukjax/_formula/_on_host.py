@@ -38,6 +38,17 @@ def clearly_independent(equations: Equations, rcond: float) -> bool:
     return bool(np.linalg.svd(unit, compute_uv=False).min(initial=1) > CLEARLY * rcond)
 
 
+def clearly_told_apart(equations: Equations, rcond: float) -> bool:
+    """Whether any method that takes dependent rows would find as many of A independent, M being positive definite.
+
+    **Arguments:** as `clearly_independent`.
+    """
+    A, M = np.asarray(equations.rows.A), np.asarray(equations.M)
+    unit = unit_rows_on_host(A @ np.linalg.inv(np.linalg.cholesky(M)).T)[0]
+    sizes = np.linalg.svd(unit, compute_uv=False)
+    return not np.any((CLEARLY * sizes > rcond) & (sizes <= CLEARLY * rcond))
+
+
 def accelerations(equations: Equations, kept: np.ndarray) -> Found:
     """What `UdwadiaKalaba` says where it is known which rows are independent.
 

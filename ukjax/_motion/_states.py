@@ -1,5 +1,6 @@
 """What holds at states that have values, from a model's scalar code on NumPy arrays: XLA compiles nothing."""
 
+import functools
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -8,6 +9,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._compiler import Code
+from .._compiler._structured import scalarize
 from .._formula._acceleration import AbstractFormula, Equations
 from .._formula._equations import with_dense_mass
 from .._formula._on_host import accelerations
@@ -43,10 +45,15 @@ def _applied(code: Code, system: AbstractSystem, states: States) -> tuple[Array,
     return jax.vmap(lambda t, q, v: code.applied(system, t, q, v))(*states)
 
 
+@functools.partial(scalarize, fallback="xla")
+def _told(formula: AbstractFormula, equations: Equations) -> dict[str, Array]:
+    solved = formula.solve(equations)
+    return {name: getattr(solved, name) for name in ("a", "constraint_force", "multipliers", "rank")}
+
+
 @eqx.filter_jit
 def _by_formula(formula: AbstractFormula, equations: Equations) -> dict[str, Any]:
-    solved = jax.vmap(formula.solve)(equations)
-    return {name: getattr(solved, name) for name in ("a", "constraint_force", "multipliers", "rank")}
+    return jax.vmap(functools.partial(_told, formula))(equations)
 
 
 @eqx.filter_jit

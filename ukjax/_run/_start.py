@@ -20,15 +20,26 @@ from .._formula._acceleration import (
     why_not_finite,
 )
 from .._formula._equations import require_energy
-from .._formula._on_host import clearly_independent
+from .._formula._on_host import clearly_independent, clearly_told_apart
 from .._misc._errors import InputError
 from .._motion._model import Model
 from .._motion._project import project
 from .._motion._states import States, equations, mass_matrices, observed, projected
-from .._pseudoinverse import DEFAULT_RCOND, GramSchmidt, solved_on_host
+from .._pseudoinverse import (
+    DEFAULT_RCOND,
+    SVD,
+    CompleteOrthogonal,
+    GramSchmidt,
+    Greville,
+    HouseholderQR,
+    solved_on_host,
+)
 from ._doctor import inconsistent_rows
 
 State = tuple[Array, Array]
+
+# Methods that give the least-norm solution of rows that agree, dependent or not.
+_TELL_ROWS_APART = (SVD, CompleteOrthogonal, GramSchmidt, Greville, HouseholderQR)
 
 
 @eqx.filter_jit
@@ -60,8 +71,8 @@ def _has_acceleration(equations: Equations, formula: AbstractFormula | None) -> 
     **Arguments:**
 
     - `equations`: at the state.
-    - `formula`: if given, rows must be independent by its rule too, so that it has an acceleration whatever it makes of
-      others.
+    - `formula`: if given, rows must be clearly told apart by its rule too; and independent, where it is not known what it
+      makes of others.
     """
     rows = equations.rows
     M, A, b, *others = (np.asarray(x) for x in (equations.M, rows.A, rows.b, equations.Q, equations.c))
@@ -73,7 +84,10 @@ def _has_acceleration(equations: Equations, formula: AbstractFormula | None) -> 
         return False
     if formula is not None:
         method = formula.inverted_by or GramSchmidt()
-        return clearly_independent(equations, method.threshold(A.dtype))
+        if not isinstance(method, _TELL_ROWS_APART):
+            return clearly_independent(equations, method.threshold(A.dtype))
+        if not clearly_told_apart(equations, method.threshold(A.dtype)):
+            return False
     return not inconsistent_rows(equations, solved_on_host(A, b, DEFAULT_RCOND))
 
 
