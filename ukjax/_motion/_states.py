@@ -13,6 +13,7 @@ from .._compiler._structured import scalarize
 from .._formula._acceleration import AbstractFormula, Equations
 from .._formula._equations import with_dense_mass
 from .._formula._on_host import accelerations
+from .._misc._keyed import Static, joined, parted
 from .._misc._types import as_jax
 from .._system._system import AbstractSystem
 from ._model import Model
@@ -46,14 +47,14 @@ def _applied(code: Code, system: AbstractSystem, states: States) -> tuple[Array,
 
 
 @functools.partial(scalarize, fallback="xla")
-def _told(formula: AbstractFormula, equations: Equations) -> dict[str, Array]:
-    solved = formula.solve(equations)
+def _told(of: Static, arrays: Any, equations: Equations) -> dict[str, Array]:
+    solved = joined(of, arrays).solve(equations)
     return {name: getattr(solved, name) for name in ("a", "constraint_force", "multipliers", "rank")}
 
 
 @eqx.filter_jit
 def _by_formula(formula: AbstractFormula, equations: Equations) -> dict[str, Any]:
-    return jax.vmap(functools.partial(_told, formula))(equations)
+    return jax.vmap(functools.partial(_told, *parted(formula)))(equations)
 
 
 @eqx.filter_jit
