@@ -23,6 +23,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._misc._arguments import require_instance
+from .._misc._attached import attached, frozen
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
 from .._misc._tolerances import OF_PROJECTED_MASS
@@ -343,9 +344,34 @@ def _nearest(
     W = inverse_cholesky(M)
     B = A @ W.T
     inverse = pinv(B, method)
-    x0 = W @ Q
-    dx = inverse.matrix @ (b - B @ x0)
-    return W.T @ (x0 + dx), inverse.matrix.T @ dx, dx @ dx, inverse.rank
+    P, x0 = inverse.matrix, W @ Q
+    dx = P @ (b - B @ x0)
+    a, multipliers = W.T @ (x0 + dx), P.T @ dx
+    held = map(frozen, (W, B, P, a, multipliers, A @ a - b))
+    return attached(a, _change(M, Q, A, b, *held)), multipliers, dx @ dx, inverse.rank
+
+
+def _change(
+    M: Array,
+    Q: Array,
+    A: Array,
+    b: Array,
+    W: Array,
+    B: Array,
+    P: Array,
+    a: Array,
+    multipliers: Array,
+    error: Array,
+) -> Array:
+    """What has the derivative of a, of which the method need not be differentiated.
+
+    With lambda and the error s = A a - b held, the change of a is that of the solution of M a = Q + A^T lambda, A a = b
+    for what these lack, and where rows contradict each other, s not being zero, less W^T B^+ (B^+)^T W A^T s: the change
+    of B turns the range in which s is least.
+    """
+    free = W @ (Q + A.T @ multipliers - M @ a)
+    change = free + P @ (b - A @ a - B @ free)
+    return W.T @ (change - P @ (P.T @ (W @ (A.T @ error))))
 
 
 @final
