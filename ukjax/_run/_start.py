@@ -20,7 +20,7 @@ from .._formula._acceleration import (
     why_not_finite,
 )
 from .._formula._equations import require_energy
-from .._formula._on_host import clearly_independent, clearly_told_apart
+from .._formula._on_host import acceleration_if_clear, clearly_independent
 from .._misc._errors import InputError
 from .._motion._model import Model
 from .._motion._project import project
@@ -83,11 +83,11 @@ def _has_acceleration(equations: Equations, formula: AbstractFormula | None) -> 
     except np.linalg.LinAlgError:
         return False
     if formula is not None:
-        method = formula.inverted_by or GramSchmidt()
+        method = formula.inverted_by
         if not isinstance(method, _TELL_ROWS_APART):
-            return clearly_independent(equations, method.threshold(A.dtype))
-        if not clearly_told_apart(equations, method.threshold(A.dtype)):
-            return False
+            return clearly_independent(equations, (method or GramSchmidt()).threshold(A.dtype))
+        a = acceleration_if_clear(equations, method.threshold(A.dtype))
+        return a is not None and not inconsistent_rows(equations, a)
     return not inconsistent_rows(equations, solved_on_host(A, b, DEFAULT_RCOND))
 
 
