@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, TypeGuard, final
 
 import jax.numpy as jnp
 from jax import lax
-from jax.extend import core
-from jax.interpreters import ad
 from jaxtyping import Array
+
+from .._misc._attached import attached_p
 
 
 @final
@@ -52,13 +52,6 @@ class Call(NamedTuple):
             for part, x in zip(parts, self.inputs, strict=True)
         ]
         return [x.reshape(-1).astype(dtype) for x in self.function(*stacked)]
-
-
-attached_p = core.Primitive("attached")
-"""x, with the derivative of the carrier."""
-attached_p.def_impl(lambda x, carrier: x)
-attached_p.def_abstract_eval(lambda x, carrier: x)
-ad.primitive_jvps[attached_p] = lambda primals, tangents: (attached_p.bind(*primals), tangents[1])
 
 
 # fmt: off

@@ -1,7 +1,7 @@
 """A system as scalar code: traced, interpreted, solved and written out again as one program over numbers."""
 
 from collections import Counter
-from typing import final
+from typing import Any, final
 
 import equinox as eqx
 import jax
@@ -9,9 +9,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._formula._acceleration import AbstractFormula
+from .._formula._equations import with_dense_mass
 from .._misc._arguments import real_array, require_instance
 from .._misc._closures import hoisted
 from .._misc._errors import InputError
+from .._misc._keyed import Static, joined, parted
 from .._misc._types import Coordinates, Time, Velocities
 from .._pseudoinverse import GramSchmidt
 from .._system._constraint import require_bilateral
@@ -20,6 +22,7 @@ from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractSystem
 from ._code import Code, code_for
 from ._expressions import reachable
+from ._structured import scalarize
 
 
 @final
@@ -47,15 +50,18 @@ class Lanes(eqx.Module):
         """
         t, q, v = _state(t, q, v)
         code = code_for(self.system, self.how, self.stabilizer, t, q, v)
-        applied = code.applied(self.system, t, q, v)
-        return code(code.numbers(self.system, self.stabilizer), t, q, v, *applied)
+        return _acceleration(code, self, code.numbers(self.system, self.stabilizer), t, q, v)
 
     def operations(self, t: Time | float, q: Coordinates, v: Velocities) -> dict[str, int]:
-        """How many operations of each kind one acceleration takes.
+        """How many operations of each kind one acceleration is written in; those of a loop count once.
 
         **Arguments:** as `one`.
         """
-        code = code_for(self.system, self.how, self.stabilizer, *_state(t, q, v))
+        t, q, v = _state(t, q, v)
+        code = code_for(self.system, self.how, self.stabilizer, t, q, v)
+        if code.unsolved:
+            numbers, applied = code.numbers(self.system, self.stabilizer), code.applied(self.system, t, q, v)
+            return _with_loops.operations(*parted((self.how, code)), numbers, t, q, v, *applied)
         return dict(Counter(node.op for node in reachable(code.program.outputs) if node.op != "input"))
 
     def __call__(
@@ -81,11 +87,27 @@ class Lanes(eqx.Module):
         return _accelerations(code_for(self.system, self.how, self.stabilizer, *one), self, t, q, v)
 
 
+@scalarize
+def _with_loops(
+    of: Static, arrays: Any, numbers: Array, t: Array, q: Array, v: Array, *applied: Array
+) -> Array:
+    formula, code = joined(of, arrays)
+    near = jnp.full_like(t, jnp.inf)
+    return formula.solve(with_dense_mass(code.equations(numbers, t, q, v, *applied, near))).a
+
+
+def _acceleration(code: Code, lanes: Lanes, numbers: Array, t: Array, q: Array, v: Array) -> Array:
+    applied = code.applied(lanes.system, t, q, v)
+    if code.unsolved:
+        return _with_loops(*parted((lanes.how, code)), numbers, t, q, v, *applied)
+    return code(numbers, t, q, v, *applied)
+
+
 @eqx.filter_jit
 def _accelerations(code: Code, lanes: Lanes, t: Array, q: Array, v: Array) -> Array:
     # Batch last: each scalar of the program is a contiguous vector over the batch.
     numbers = code.numbers(lanes.system, lanes.stabilizer)
-    one = jax.vmap(lambda t, q, v: code(numbers, t, q, v, *code.applied(lanes.system, t, q, v)), (0, 1, 1), 1)
+    one = jax.vmap(lambda t, q, v: _acceleration(code, lanes, numbers, t, q, v), (0, 1, 1), 1)
     return one(jnp.broadcast_to(t, q.shape[:1]), q.T, v.T).T
 
 
@@ -108,13 +130,13 @@ def lanes(
     small matrix, so XLA runs it over the members of a batch as over the entries of a vector.
 
     The result equals that of the formulas for consistent rows, of any rank. Of inconsistent rows it meets an independent
-    set, where a formula spreads the error over all. With a formula given, its own method is written out, which takes
-    several times as many operations.
+    set, where a formula spreads the error over all. With a formula given it is that, by its own method, which takes
+    several times as many operations, in loops.
 
     **Arguments:**
 
     - `system`: the mechanical system, or a `Problem`.
-    - `formula`: `UdwadiaKalaba` or `Schur`, by any method made of plain operations; by default L D L^T.
+    - `formula`: any; by default L D L^T.
     - `stabilizer`: gives the b to enforce.
     - `rcond`: the rank rule's threshold of L D L^T; by default 1e-4, in float32 0.03.
 
@@ -123,7 +145,7 @@ def lanes(
 
     **Raises:** `InputError`; and on the first call `TranslationError` for a system or formula whose functions use what
     scalar code cannot do: loops that end by a condition, sorting, LAPACK; or, where LLVM does not compile, for more
-    than 10,000 operations.
+    than 10,000 operations. `Untranslatable` for a formula's own operations that no program of scalars has.
     """
     system = system.system if isinstance(system, Problem) else system
     require_instance("system", system, AbstractSystem, "uk.models.pendulum().system")

@@ -1,4 +1,4 @@
-"""Which rows of the equations of motion count as dependent on others, by L D L^T or another method."""
+"""Which rows of the equations of motion count as dependent on others, by L D L^T."""
 
 from typing import Any, NamedTuple
 
@@ -8,7 +8,6 @@ import numpy as np
 from .._formula._acceleration import AbstractFormula, Equations
 from .._misc._tolerances import TOLD_BY_POSITIONS, TURNED_AT_STAGES
 from .._pseudoinverse import AbstractPseudoinverse
-from ._by_pseudoinverse import acceleration_by
 from ._expressions import Expression
 from ._scalars import Builder, TranslationError
 from ._solve import Solution, acceleration
@@ -57,7 +56,7 @@ def solution_by(how: How, build: Builder, e: Equations, near: Expression | None,
     if isinstance(how, type):
         raise TranslationError(f"{how.__name__} has no scalar code")
     if isinstance(how, AbstractPseudoinverse) and len(e.rows.A):
-        return acceleration_by(how, build, *given, dtype)
+        raise TranslationError(f"{type(how).__name__} has loops")
     rcond, eps = least_of(how), float(jnp.finfo(dtype).eps)
     alike = np.array_equal(e.rows.of_velocities, e.rows.of_accelerations)  # of which `near` is known
     if near is None or not alike or not isinstance(how, AtStages):

@@ -23,6 +23,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._misc._arguments import require_instance
+from .._misc._attached import attached, frozen
 from .._misc._errors import InputError
 from .._misc._precision import in_full_precision
 from .._misc._tolerances import OF_PROJECTED_MASS
@@ -323,22 +324,54 @@ def is_unbalanced(formula: AbstractFormula, equations: Equations, found: Acceler
 def _gauss(equations: Equations, method: AbstractPseudoinverse) -> Acceleration:
     """Gauss's principle in the coordinates x = L^T a of the module's docstring."""
     A, b = equations.rows.A, equations.rows.b
-    W = inverse_cholesky(equations.M)
-    B = A @ W.T
-    inverse = pinv(B, method)
-    x0 = W @ (equations.Q + equations.c)
-    dx = inverse.matrix @ (b - B @ x0)
-    a = W.T @ (x0 + dx)
-    multipliers = inverse.matrix.T @ dx
+    a, multipliers, gauss, rank = _nearest(method, equations.M, equations.Q + equations.c, A, b)
     return Acceleration(
         a=a,
         constraint_force=A.T @ multipliers + equations.c,
         multipliers=multipliers,
-        rank=inverse.rank,
+        rank=rank,
         residual=A @ a - b,
-        gauss=dx @ dx,
+        gauss=gauss,
         unique=jnp.array(True),
     )
+
+
+@eqx.filter_jit
+def _nearest(
+    method: AbstractPseudoinverse, M: Array, Q: Array, A: Array, b: Array
+) -> tuple[Array, Array, Array, Array]:
+    """a, lambda, Gauss's functional, and the rank; by itself, so that a program has it once for all stages of a step."""
+    W = inverse_cholesky(M)
+    B = A @ W.T
+    inverse = pinv(B, method)
+    P, x0 = inverse.matrix, W @ Q
+    dx = P @ (b - B @ x0)
+    a, multipliers = W.T @ (x0 + dx), P.T @ dx
+    held = map(frozen, (W, B, P, a, multipliers, A @ a - b))
+    return attached(a, _change(M, Q, A, b, *held)), multipliers, dx @ dx, inverse.rank
+
+
+def _change(
+    M: Array,
+    Q: Array,
+    A: Array,
+    b: Array,
+    W: Array,
+    B: Array,
+    P: Array,
+    a: Array,
+    multipliers: Array,
+    error: Array,
+) -> Array:
+    """What has the derivative of a, of which the method need not be differentiated.
+
+    With lambda and the error s = A a - b held, the change of a is that of the solution of M a = Q + A^T lambda, A a = b
+    for what these lack, and where rows contradict each other, s not being zero, less W^T B^+ (B^+)^T W A^T s: the change
+    of B turns the range in which s is least.
+    """
+    free = W @ (Q + A.T @ multipliers - M @ a)
+    change = free + P @ (b - A @ a - B @ free)
+    return W.T @ (change - P @ (P.T @ (W @ (A.T @ error))))
 
 
 @final

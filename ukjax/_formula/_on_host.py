@@ -38,6 +38,25 @@ def clearly_independent(equations: Equations, rcond: float) -> bool:
     return bool(np.linalg.svd(unit, compute_uv=False).min(initial=1) > CLEARLY * rcond)
 
 
+def acceleration_if_clear(equations: Equations, rcond: float) -> np.ndarray | None:
+    """The acceleration (n,) by any method that takes dependent rows, if rows agree; None where the rank by that threshold
+    is not clear.
+
+    **Arguments:** as `clearly_independent`.
+    """
+    M, Q, c, A, b = (
+        np.asarray(x) for x in (equations.M, equations.Q, equations.c, equations.rows.A, equations.rows.b)
+    )
+    W = np.linalg.inv(np.linalg.cholesky(M))
+    B, x0 = A @ W.T, W @ (Q + c)
+    unit, norms = unit_rows_on_host(B)
+    U, sizes, V = np.linalg.svd(unit, full_matrices=False)
+    if np.any((CLEARLY * sizes > rcond) & (sizes <= CLEARLY * rcond)):
+        return None
+    inverse = np.divide(1, sizes, out=np.zeros_like(sizes), where=sizes > rcond)
+    return W.T @ (x0 + V.T @ (inverse * (U.T @ ((b - B @ x0) / norms))))
+
+
 def accelerations(equations: Equations, kept: np.ndarray) -> Found:
     """What `UdwadiaKalaba` says where it is known which rows are independent.
 

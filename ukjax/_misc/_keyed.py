@@ -3,6 +3,9 @@
 from collections.abc import Hashable
 from typing import Any, Generic, TypeVar, final
 
+import equinox as eqx
+import jax
+
 T = TypeVar("T")
 
 
@@ -34,3 +37,29 @@ class Keyed(Generic[T]):
 def by_identity(x: T) -> Keyed[T]:
     """Something that is equal to itself alone."""
     return Keyed(x, id(x))
+
+
+Static = Keyed[Any]
+"""What something is compiled for: pytrees without arrays."""
+
+
+def parted(parts: Any) -> tuple[Static, Any]:
+    """Pytrees as what something is compiled for, and the arrays it is compiled of.
+
+    **Arguments:**
+
+    - `parts`: pytrees.
+    """
+    arrays, rest = eqx.partition(parts, eqx.is_array)
+    leaves, tree = jax.tree.flatten(rest)
+    return Keyed(rest, (tuple(leaves), tree)), arrays
+
+
+def joined(static: Static, arrays: Any) -> Any:
+    """The pytrees that were parted.
+
+    **Arguments:**
+
+    - `static`, `arrays`: as `parted` gives them.
+    """
+    return eqx.combine(arrays, static.value)

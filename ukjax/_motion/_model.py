@@ -232,9 +232,8 @@ def coded(
         return model, f"arrays, as scalar code would take {program.size} operations"
     said = f"scalar code of {program.size} operations"
     if code.unsolved:
-        said = f"arrays for {type(model.formula).__name__}, as {code.unsolved}; equations of motion by {said}"
-    elif not automatic:
-        said += f" by {type(method).__name__}"
+        kind = type(method or model.formula).__name__
+        said = f"scalar code with loops by {kind}; equations of motion by {said}"
     model, said = dataclasses.replace(model, code=code), said + " and the force on arrays" * code.apart
     method = model.stabilizer.projection_method
     if method is None:

@@ -175,7 +175,8 @@ class ProjectedSolver(AbstractForwardingSolver):
     def init(self, terms: Any, t0: Any, t1: Any, y0: Any, args: Model) -> Any:
         near = jnp.full((), jnp.inf, y0[0].dtype)  # no step is refused for where the run starts
         if args.projection is not None:
-            near = projected_by_code(args, jnp.asarray(t0, near.dtype), y0, None).nearness
+            # With any error estimate, so that it is the program that steps take, and not one more.
+            near = projected_by_code(args, jnp.asarray(t0, near.dtype), y0, y0).nearness
         return self.solver.init(terms, t0, t1, y0, args), near
 
     def step(

@@ -1,5 +1,6 @@
 """What holds at states that have values, from a model's scalar code on NumPy arrays: XLA compiles nothing."""
 
+import functools
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -8,9 +9,11 @@ import numpy as np
 from jaxtyping import Array
 
 from .._compiler import Code
+from .._compiler._structured import scalarize
 from .._formula._acceleration import AbstractFormula, Equations
 from .._formula._equations import with_dense_mass
 from .._formula._on_host import accelerations
+from .._misc._keyed import Static, joined, parted
 from .._misc._types import as_jax
 from .._system._system import AbstractSystem
 from ._model import Model
@@ -43,10 +46,15 @@ def _applied(code: Code, system: AbstractSystem, states: States) -> tuple[Array,
     return jax.vmap(lambda t, q, v: code.applied(system, t, q, v))(*states)
 
 
+@functools.partial(scalarize, fallback="xla")
+def _told(of: Static, arrays: Any, equations: Equations) -> dict[str, Array]:
+    solved = joined(of, arrays).solve(equations)
+    return {name: getattr(solved, name) for name in ("a", "constraint_force", "multipliers", "rank")}
+
+
 @eqx.filter_jit
 def _by_formula(formula: AbstractFormula, equations: Equations) -> dict[str, Any]:
-    solved = jax.vmap(formula.solve)(equations)
-    return {name: getattr(solved, name) for name in ("a", "constraint_force", "multipliers", "rank")}
+    return jax.vmap(functools.partial(_told, *parted(formula)))(equations)
 
 
 @eqx.filter_jit

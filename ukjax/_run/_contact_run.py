@@ -19,6 +19,8 @@ from .._contact._touching import State, Touching, flow
 from .._misc._arguments import require_instance, require_solver, whole_number
 from .._misc._diffrax_called import diffrax_called
 from .._misc._errors import InputError
+from .._misc._keyed import joined
+from .._misc._keyed import parted as divided
 from .._misc._left_to_xla import LeftToXLA
 from .._misc._precision import in_full_precision
 from .._misc._reverse_only import reverse_only
@@ -32,8 +34,7 @@ from ._end import known_states
 from ._event_resets import parted, warn_of_resets
 from ._event_separation import separated
 from ._events import as_diffrax, departing, event_names, which
-from ._integrated import by_one_program, joined
-from ._integrated import parted as divided
+from ._integrated import by_one_program
 from ._interned import interned
 from ._knots import at_knots
 from ._observe import reached

@@ -7,10 +7,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from .._misc._keyed import parted
 from .._motion._model import Model
 from ._batch import Whole, whole_run
 from ._integrate import Span, State
-from ._integrated import integrated, parted
+from ._integrated import integrated
 from ._observe import errors_at
 from ._results import RESULTS
 

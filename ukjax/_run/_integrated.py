@@ -15,7 +15,7 @@ from jaxtyping import Array
 from .._compiler._structured import scalarize
 from .._misc._by_platform import by_platform
 from .._misc._errors import Untranslatable
-from .._misc._keyed import Keyed
+from .._misc._keyed import Static, joined
 from .._misc._left_to_xla import LeftToXLA, because
 from .._misc._linear import Ways
 from .._misc._reverse_only import once_through_events
@@ -26,33 +26,8 @@ from ._reverse import changed
 
 R = TypeVar("R")
 
-Static = Keyed[Any]
-"""What a run is compiled for: pytrees without arrays."""
-
 # Adjoints whose derivatives are those of the steps, which a program of scalars has in both modes by itself.
 _OF_STEPS = (dfx.ForwardMode, dfx.DirectAdjoint)
-
-
-def parted(parts: Any) -> tuple[Static, Any]:
-    """What a run is compiled for, and the arrays it is compiled of.
-
-    **Arguments:**
-
-    - `parts`: pytrees.
-    """
-    arrays, rest = eqx.partition(parts, eqx.is_array)
-    leaves, tree = jax.tree.flatten(rest)
-    return Keyed(rest, (tuple(leaves), tree)), arrays
-
-
-def joined(static: Static, arrays: Any) -> Any:
-    """The pytrees that were parted.
-
-    **Arguments:**
-
-    - `static`, `arrays`: as `parted` gives them.
-    """
-    return eqx.combine(arrays, static.value)
 
 
 def by_one_program(

@@ -11,6 +11,7 @@ from jaxtyping import Array
 from .._compiler._structured import scalarize
 from .._formula._singular_mass import NullSpace
 from .._misc._arguments import one_of, require_instance, require_solver, whole_number
+from .._misc._keyed import Static, joined, parted
 from .._misc._types import is_traced, is_tracing
 from .._motion._model import Model, coded
 from .._motion._states import loses_rows
@@ -20,7 +21,7 @@ from . import _options
 from ._batch import Whole, whole_run
 from ._events import as_diffrax, event_names
 from ._integrate import Span, State, integrate_whole
-from ._integrated import Static, integrated, joined, parted
+from ._integrated import integrated
 from ._interned import interned
 from ._knots import at_knots
 from ._observe import Solved, assembled

@@ -20,15 +20,26 @@ from .._formula._acceleration import (
     why_not_finite,
 )
 from .._formula._equations import require_energy
-from .._formula._on_host import clearly_independent
+from .._formula._on_host import acceleration_if_clear, clearly_independent
 from .._misc._errors import InputError
 from .._motion._model import Model
 from .._motion._project import project
 from .._motion._states import States, equations, mass_matrices, observed, projected
-from .._pseudoinverse import DEFAULT_RCOND, GramSchmidt, solved_on_host
+from .._pseudoinverse import (
+    DEFAULT_RCOND,
+    SVD,
+    CompleteOrthogonal,
+    GramSchmidt,
+    Greville,
+    HouseholderQR,
+    solved_on_host,
+)
 from ._doctor import inconsistent_rows
 
 State = tuple[Array, Array]
+
+# Methods that give the least-norm solution of rows that agree, dependent or not.
+_TELL_ROWS_APART = (SVD, CompleteOrthogonal, GramSchmidt, Greville, HouseholderQR)
 
 
 @eqx.filter_jit
@@ -60,8 +71,8 @@ def _has_acceleration(equations: Equations, formula: AbstractFormula | None) -> 
     **Arguments:**
 
     - `equations`: at the state.
-    - `formula`: if given, rows must be independent by its rule too, so that it has an acceleration whatever it makes of
-      others.
+    - `formula`: if given, rows must be clearly told apart by its rule too; and independent, where it is not known what it
+      makes of others.
     """
     rows = equations.rows
     M, A, b, *others = (np.asarray(x) for x in (equations.M, rows.A, rows.b, equations.Q, equations.c))
@@ -72,8 +83,11 @@ def _has_acceleration(equations: Equations, formula: AbstractFormula | None) -> 
     except np.linalg.LinAlgError:
         return False
     if formula is not None:
-        method = formula.inverted_by or GramSchmidt()
-        return clearly_independent(equations, method.threshold(A.dtype))
+        method = formula.inverted_by
+        if not isinstance(method, _TELL_ROWS_APART):
+            return clearly_independent(equations, (method or GramSchmidt()).threshold(A.dtype))
+        a = acceleration_if_clear(equations, method.threshold(A.dtype))
+        return a is not None and not inconsistent_rows(equations, a)
     return not inconsistent_rows(equations, solved_on_host(A, b, DEFAULT_RCOND))
 
 

@@ -14,6 +14,7 @@ from .._contact._stepping import one_step
 from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import positive_time, require_instance, require_solver
 from .._misc._by_platform import by_platform
+from .._misc._keyed import joined, parted
 from .._misc._types import Coordinates, Numbers, Time, Velocities, by_precision
 from .._motion._energy_projection import projected
 from .._motion._model import Model, coded
@@ -26,7 +27,7 @@ from .._system._system import AbstractSystem
 from . import _options
 from ._batch import whole_run
 from ._integrate import vector_field
-from ._integrated import by_one_program, joined, parted
+from ._integrated import by_one_program
 from ._interned import interned
 
 # Of positions, to the size of the coordinates; what a projection that converges leaves is smaller by far.

@@ -7,10 +7,11 @@ Arrays in memory are changed in place where nothing reads their former entries a
 """
 
 import collections
+import contextlib
 import itertools
 import math
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, final
 
 import numpy as np
@@ -19,6 +20,7 @@ from .._trigonometry import COEFFICIENTS
 from ._ir import (
     GROWING,
     OPERATIONS,
+    TRUTHS,
     Needed,
     Node,
     Operand,
@@ -264,6 +266,8 @@ class Function:
         self.declared = module.declared
         self.turned: dict[tuple[str, str], Any] = {}
         self.needed = needed or Needed(())
+        self.uniform = _uniform(self.needed) if self.width > 1 else frozenset[Node]()
+        self.single: dict[Node, str] = {}
         self._note_uses(flat)
 
     # --- writing
@@ -299,7 +303,8 @@ class Function:
         return one if self.width == 1 else "<" + ", ".join([f"{kind} {one}"] * self.width) + ">"
 
     def constant(self, x: Any, t: str) -> str:
-        key = (x.__class__, t, x if x == x else "nan", math.copysign(1, x) if x.__class__ is float else 0)
+        sign = math.copysign(1, x) if x.__class__ is float else 0
+        key = (x.__class__, t, x if x == x else "nan", sign, self.width)
         name = self.names.get(key)
         if name is None:
             name = self.names[key] = self.repeat(scalar_type(t), literal(x, t))
@@ -307,9 +312,23 @@ class Function:
 
     def value(self, x: Operand, t: str) -> str:
         """The name of an operand of a type."""
-        if x.__class__ is Node:
-            return self.names[x]
-        return self.constant(x, t)
+        if x.__class__ is not Node:
+            return self.constant(x, t)
+        if x in self.single:
+            return self.single[x] if self.width == 1 else self.spread(self.single[x], scalar_type(x.type))
+        return self.names[x]
+
+    def one(self, x: Operand, t: str) -> str:
+        """The name of a number that all members have."""
+        with self._for_all():
+            return self.value(x, t)
+
+    @contextlib.contextmanager
+    def _for_all(self) -> Iterator[None]:
+        """Writes what is the same for all members once."""
+        width, self.width = self.width, 1
+        yield
+        self.width = width
 
     def spread(self, one: str, kind: str) -> str:
         """A scalar for all members."""
@@ -616,7 +635,7 @@ class Function:
 
     def nodes(self, nodes: Sequence[Node]) -> None:
         """Writes nodes in order."""
-        for plain, run in itertools.groupby(nodes, _is_plain):
+        for plain, run in itertools.groupby(nodes, lambda x: _is_plain(x) and x not in self.uniform):
             straight = list(run)
             count = len(straight) // _STRAIGHT if plain else 0
             if count < 2:
@@ -638,7 +657,7 @@ class Function:
                         given[x] = None
         results = [x for x in nodes if self.uses[x] > within[x]]
         name, place = self.module.outline(nodes, list(given), results)
-        args = [f"{self.vector(x.type)} {self.names[x]}" for x in given]
+        args = [f"{self.vector(x.type)} {self.value(x, x.type)}" for x in given]
         self.do(f"call void {name}({', '.join([*self.machine.passed, *args])})")
         self._take(dict(enumerate(results)), place)
 
@@ -652,7 +671,7 @@ class Function:
         """Leaves what a function computes in memory."""
         for i, x in enumerate(results):
             at = Place(self.at(place + i * 8 * self.width), str(self.width), 1, own=True)
-            self.write(at, "0", self.names[x], x.type)
+            self.write(at, "0", self.value(x, x.type), x.type)
 
     def _write_each(self, nodes: Sequence[Node]) -> None:
         for node in nodes:
@@ -666,6 +685,9 @@ class Function:
                 self.array(node)
             elif node.op == "load":
                 self.load(node)
+            elif node in self.uniform:
+                with self._for_all():
+                    self.single[node] = self.scalar(node)
             else:
                 self.names[node] = self.scalar(node)
 
@@ -700,8 +722,11 @@ class Function:
     def load(self, node: Node) -> None:
         array, index = node.args
         place = self.places[array]
-        if is_number(index):
-            self.names[node] = self.read(place, str(int(index)), node.type)
+        if node in self.uniform:
+            with self._for_all():
+                self.single[node] = self.read(place, self.one(index, "int64"), node.type)
+        elif is_number(index) or index in self.single:
+            self.names[node] = self.read(place, self.one(index, "int64"), node.type)
         else:
             self.names[node] = self.read_at(place, self.names[index], node.type)
 
@@ -715,8 +740,8 @@ class Function:
         if array.size == GROWING:
             self.reserve(node, place)
         named = self.value(value, node.type)
-        if is_number(index):
-            self.write(place, str(int(index)), named, node.type, self.mask)
+        if is_number(index) or index in self.single:
+            self.write(place, self.one(index, "int64"), named, node.type, self.mask)
         else:
             self.write_at(place, self.names[index], named, node.type)
 
@@ -729,7 +754,7 @@ class Function:
         self.reserved.add((place.header, key))
         many, last = self.lanes("i64"), self.constant(self.furthest[key], "int64")
         if base is not None:
-            last = self(f"add {many} {self.names[base]}, {last}")
+            last = self(f"add {many} {self.value(base, 'int64')}, {last}")
         if self.width > 1:
             name = f"llvm.vector.reduce.smax.v{self.width}i64"
             self.declared[name] = f"i64 @{name}({many})"
@@ -746,7 +771,7 @@ class Function:
         taken: set[Any] = set()
         for param, x in zip(params, [node.args[k] for k in live], strict=True):
             if param.size is None:
-                first.append(self.value(x, param.type))
+                first.append((self.one if param in self.uniform else self.value)(x, param.type))
                 continue
             place = self.places[x]
             free = x not in taken and self._may_overwrite(x, node)
@@ -762,16 +787,19 @@ class Function:
         self.begin(head)
         start = len(self.lines)
         for param, _ in scalars:
-            self.names[param] = self.new("p")
+            names = self.single if param in self.uniform else self.names
+            names[param] = self.new("p")
             self.lines.append("")
         asked = self.needed.asked(node)
         mine = self.needed.of(body.region)
         self.nodes([x for x in mine if x in asked])
-        go = self.value(body.condition, "bool")
-        if mask:
-            go = self(f"and {self.lanes('i1')} {go}, {mask}")
-        more = go
-        if self.width > 1:
+        together = self.width == 1 or is_number(body.condition) or body.condition in self.uniform
+        if together:
+            more = self.one(body.condition, "bool")
+        else:
+            go = self.value(body.condition, "bool")
+            if mask:
+                go = self(f"and {self.lanes('i1')} {go}, {mask}")
             more, self.mask = self.any(go), go
         self.do(f"br i1 {more}, label %{inner}, label %{after}")
         self.begin(inner)
@@ -779,20 +807,24 @@ class Function:
         self._pass_on_arrays(params, results)
         following = []
         for param, result in scalars:
-            kind, value = self.vector(param.type), self.value(result, param.type)
-            if self.width > 1 and value != self.names[param]:
-                value = self(f"select {self.lanes('i1')} {go}, {kind} {value}, {kind} {self.names[param]}")
+            if param in self.uniform:
+                following.append(self.one(result, param.type))
+                continue
+            value = self.value(result, param.type)
+            if not together and value != self.names[param]:
+                value = self.choose(self.mask, value, self.names[param], param.type)
             following.append(value)
         for i, ((param, _), begin, value) in enumerate(zip(scalars, first, following, strict=True)):
-            kind = self.vector(param.type)
-            self.lines[start + i] = (
-                f"  {self.names[param]} = phi {kind} [{begin}, %{before}], [{value}, %{self.block}]"
-            )
+            alike = param in self.uniform
+            kind = scalar_type(param.type) if alike else self.vector(param.type)
+            name = (self.single if alike else self.names)[param]
+            self.lines[start + i] = f"  {name} = phi {kind} [{begin}, %{before}], [{value}, %{self.block}]"
         self.do(f"br label %{head}")
         self.begin(after)
         self.mask = mask
+        known = zip(live, params, strict=True)
         self._name_outputs(
-            node, {k: (self.names.get(p, ""), self.places.get(p)) for k, p in zip(live, params, strict=True)}
+            node, {k: (self.single.get(p) or self.names.get(p, ""), self.places.get(p)) for k, p in known}
         )
 
     def any(self, mask: str) -> str:
@@ -805,7 +837,7 @@ class Function:
         for out in self.needed.outputs.get(node, ()):
             name, place = values[out.data]
             if out.size is None:
-                self.names[out] = name
+                (self.single if out in self.uniform else self.names)[out] = name
             else:
                 self.places[out] = place
 
@@ -849,7 +881,9 @@ class Function:
             region, results = sides[side]
             for i in self.needed.given(node):
                 param = region.params[i]
-                if param.size is None:
+                if param in self.uniform:
+                    self.single[param] = self.one(given[i], param.type)
+                elif param.size is None:
                     self.names[param] = self.value(given[i], param.type)
                 else:
                     self.places[param] = self.places[given[i]]._replace(own=i in in_place.values())
@@ -1016,6 +1050,38 @@ class Function:
         )
         self.turned[key] = do("add", rest, sine), do("add", constant(1.0), cosine), fraction, odd
         return self.turned[key]
+
+
+def _uniform(needed: Needed) -> frozenset[Node]:
+    """Whole numbers and truths that all members have in common, whatever they are given: what loops count, and places.
+
+    A loop whose condition is one of these makes as many passes for each member. What it counts goes on for those who do
+    not take part in it, too: nothing that they compute there is used.
+    """
+    found = {x for x in needed.nodes if x.size is None and x.type and not is_float(x.type)}
+    same = lambda x: x.__class__ is not Node or x in found
+
+    def holds(node: Node) -> bool:
+        if node.op == "parameter":
+            control = needed.owner.get(node.region)
+            if control is None:
+                return False
+            if control.op == "branch":
+                return same(control.args[1 + node.data])
+            body = control.data
+            return all(map(same, (body.condition, control.args[node.data], body.results[node.data])))
+        if node.op == "output":
+            (control,) = node.args
+            return control.op == "loop" and control.data.region.params[node.data] in found
+        if node.op == "load":
+            return node.args[0].op == "table" and same(node.args[1])
+        if node.op in ("convert", *TRUTHS) and is_float(node.data):
+            return False
+        return node.op not in ("bitcast", "is_finite", "rule", "refuse") and all(map(same, node.args))
+
+    while wrong := [x for x in found if not holds(x)]:
+        found.difference_update(wrong)
+    return frozenset(found)
 
 
 def _is_plain(node: Node) -> bool:

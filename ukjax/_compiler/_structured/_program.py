@@ -1,5 +1,6 @@
 """A program of scalars: what it is given, what it gives, and its derivatives, which are programs again."""
 
+import collections
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -50,7 +51,7 @@ class Program:
 
     @functools.cached_property
     def _made(self) -> tuple[Region, tuple[Any, ...]]:
-        with np.errstate(all="ignore"):  # among numbers that are known
+        with np.errstate(all="ignore"):  # of entries that are known, and not selected
             region, outputs = self._make()
         self._make = None  # which holds what it is made of
         assert self.operands == tuple((x.type, x.size) for x in region.params)
@@ -99,7 +100,12 @@ class Program:
     @functools.cached_property
     def size(self) -> int:
         """How many operations it has."""
-        return sum(x.op not in ("parameter", "output") for x in Needed(self.flat).nodes)
+        return sum(self.operations().values())
+
+    def operations(self) -> dict[str, int]:
+        """How many of each kind it has; those of what it calls are not counted."""
+        nodes = Needed(self.flat).nodes
+        return dict(collections.Counter(x.op for x in nodes if x.op not in ("parameter", "output")))
 
     def _push_forward(self, varied: tuple[int, ...]) -> "Program":
         """The changes of real results, from all operands and the changes of those varied."""

@@ -68,6 +68,18 @@ class Scalarized(Generic[P, R]):
             raise Untranslatable("the function is compiled by XLA, for it could not be translated")
         return traced.program.as_text()
 
+    def operations(self, *args: P.args, **kwargs: P.kwargs) -> dict[str, int]:
+        """How many operations of each kind the program is written in, those of a loop once.
+
+        **Arguments:** those of the function.
+
+        **Raises:** `Untranslatable`.
+        """
+        _, traced = self._traced(args, kwargs)
+        if traced is None:
+            raise Untranslatable("the function is compiled by XLA, for it could not be translated")
+        return traced.program.operations()
+
     def _by_xla(self, args: Any, kwargs: Any) -> Any:
         assert self._jitted is not None
         return self._jitted(*args, **kwargs)

@@ -46,6 +46,8 @@ _WRITTEN_OUT = 1_500  # operations that a loop may become whose number of passes
 _SHORT = 400  # operations that a scan may become; more stay a loop
 _MOST_PASSES = 64
 _SELECTED = 8  # entries up to which a place that is not known is found by comparing, not in memory
+_AWAITED = 1024  # entries of an array in memory up to which what is computed of it may be computed later
+_SOURCES = 8  # arrays that such an array may be computed of
 _CARRIED = 40  # entries above which what a loop carries stays an array
 LONG = 64  # entries of an array in memory above which an operation on it is a loop
 CALLED = 200
@@ -102,7 +104,7 @@ def constants(values: Any) -> Scalars:
 
 def is_known(x: Value) -> bool:
     """Whether all entries are numbers."""
-    if isinstance(x, Stored):
+    if isinstance(x, Stored | Lazy):
         return False
     if x.size > 1 and not any(x.strides):
         return is_number(x.flat[0])
@@ -156,32 +158,76 @@ def weight(jaxpr: Any) -> int:
     return total
 
 
-class Steps(NamedTuple):
-    """Places in one array to read from, and in another to write to.
+class Strided(NamedTuple):
+    """Entries of an array in memory at even distances along each axis, or one number at all places.
 
-    - `read`, `write`: the first ones.
-    - `axes`: how many along each axis, and the distances between them.
+    - `node`: the array; None for a number, which is `value`.
+    - `first`, `steps`: the first place, and how far it is to the next along each axis: 0 where entries are repeated.
     """
 
-    read: int
-    write: int
-    axes: list[tuple[int, int, int]]
+    node: Node | None
+    value: Operand
+    first: int
+    steps: tuple[int, ...]
 
 
-def _steps_of(read: np.ndarray, write: np.ndarray) -> Steps | None:
-    """Places as steps, axes joined where they can be; None where distances along an axis differ."""
-    axes: list[tuple[int, int, int]] = []
-    for axis, size in enumerate(read.shape):
-        if size > 1:
-            apart = [np.diff(x, axis=axis) for x in (read, write)]
-            if any(np.any(x != x.flat[0]) for x in apart):
+class Lazy(NamedTuple):
+    """An array that is computed where it is read, so that what is done to each entry is one loop.
+
+    - `shape`, `type`: of it.
+    - `sources`: arrays of that shape in memory.
+    - `entry`: an entry from those of the sources at its place; None for the source itself.
+    """
+
+    shape: tuple[int, ...]
+    type: str
+    sources: tuple[Strided, ...]
+    entry: Callable[[Sequence[Operand]], Operand] | None = None
+
+    @property
+    def size(self) -> int:
+        """How many entries."""
+        return math.prod(self.shape)
+
+    @property
+    def ndim(self) -> int:
+        """How many axes."""
+        return len(self.shape)
+
+    def moved(self, move: Callable[[np.ndarray], np.ndarray]) -> "Lazy | None":
+        """The same entries in other places; None where these are at no even distances."""
+        sources, shape = [], self.shape
+        for x in self.sources:
+            places = move(_places(self.shape, x))
+            steps, shape = _even_steps(places), places.shape
+            if steps is None:
                 return None
-            of_read, of_write = (int(x.flat[0]) for x in apart)
-            if axes and axes[-1][1:] == (size * of_read, size * of_write):
-                axes[-1] = axes[-1][0] * size, of_read, of_write
-            else:
-                axes.append((size, of_read, of_write))
-    return Steps(int(read.flat[0]), int(write.flat[0]), axes)
+            sources.append(x._replace(first=int(places.flat[0]), steps=steps))
+        return Lazy(shape, self.type, tuple(sources), self.entry)
+
+
+def _places(shape: Sequence[int], x: Strided) -> np.ndarray:
+    """Where in memory each entry is."""
+    places = np.full((1,) * len(shape), x.first)
+    for axis, (size, step) in enumerate(zip(shape, x.steps, strict=True)):
+        places = places + step * np.arange(size).reshape([-1 if i == axis else 1 for i in range(len(shape))])
+    return places
+
+
+def _even_steps(places: np.ndarray) -> tuple[int, ...] | None:
+    """How far it is to the next place along each axis; None where that differs."""
+    found = []
+    for axis, size in enumerate(places.shape):
+        apart = np.diff(places, axis=axis)
+        if size > 1 and np.any(apart != apart.flat[0]):
+            return None
+        found.append(int(apart.flat[0]) if size > 1 else 0)
+    return tuple(found)
+
+
+def _rows_first(shape: Sequence[int]) -> tuple[int, ...]:
+    """The steps of an array that is whole in memory."""
+    return tuple(math.prod(shape[i + 1 :]) if n > 1 else 0 for i, n in enumerate(shape))
 
 
 def core_jaxpr(x: Any) -> Any:
@@ -209,6 +255,8 @@ class Interpreter:
 
     def scalars(self, x: Value) -> Scalars:
         """An array as scalars."""
+        if isinstance(x, Lazy):
+            return filled(x.shape, [self._entry(x, i) for i in range(x.size)])
         if not isinstance(x, Stored):
             return x
         if x.size > MATERIALIZED:
@@ -217,6 +265,8 @@ class Interpreter:
 
     def stored(self, x: Value, t: str) -> Stored:
         """An array in memory; the one it was read from, where it is that as it stands."""
+        if isinstance(x, Lazy):
+            return self.settled(x)
         if isinstance(x, Stored):
             return x
         if x.size and not any(x.strides) and is_number(x.flat[0]):
@@ -236,6 +286,31 @@ class Interpreter:
         ):
             return Stored(first.args[0], x.shape)
         return Stored(self.b.pack(flat.tolist(), t), x.shape)
+
+    def settled(self, x: Value) -> Value:
+        """An array that is computed where it is read, computed now; others as they are."""
+        if not isinstance(x, Lazy):
+            return x
+        if x.entry is None:
+            node, _, first, steps = x.sources[0]
+            if node is not None and not first and steps == _rows_first(x.shape) and node.size == x.size:
+                return Stored(node, x.shape)
+        node = self.b.blank(x.size, x.type)
+        return Stored(self._written(x, Strided(node, 0, 0, _rows_first(x.shape))), x.shape)
+
+    def lazy(self, x: Value, t: str) -> Lazy:
+        """An array as one that is computed where it is read."""
+        if isinstance(x, Lazy):
+            return x
+        if isinstance(x, Stored):
+            return Lazy(x.shape, t, (Strided(x.node, 0, 0, _rows_first(x.shape)),))
+        if x.size and not any(x.strides):
+            return Lazy(x.shape, t, (Strided(None, x.flat[0], 0, (0,) * x.ndim),))
+        own = x[tuple(slice(None) if k else slice(1) for k in x.strides)]
+        steps = zip(_rows_first(own.shape), x.strides, strict=True)
+        return Lazy(
+            x.shape, t, (Strided(self.stored(own, t).node, 0, 0, tuple(n if k else 0 for n, k in steps)),)
+        )
 
     def _repeat_row(self, x: Scalars, t: str) -> Stored:
         """An array in memory whose rows are all the same."""
@@ -271,26 +346,35 @@ class Interpreter:
         return Stored(self.b.loop([0, node], [("int64", None), (t, node.size)], step)[1], shape)
 
     def _move_stored(self, e: Any, inputs: list[Value]) -> list[Value]:
-        """Slices, joins and the like of arrays in memory: of few entries as scalars, else copied by loops."""
+        """Slices, joins and the like of arrays in memory: of few entries as scalars, else in other places, or copied."""
         starts = np.cumsum([0, *(x.size for x in inputs)])
         numbered = [np.arange(a, a + x.size).reshape(x.shape) for a, x in zip(starts, inputs, strict=False)]
         outputs = []
-        for places, variable in zip(MOVES[e.primitive.name](numbered, e.params), e.outvars, strict=True):
-            places, t, shape = np.asarray(places).reshape(-1), type_of(variable.aval), variable.aval.shape
-            whole = len(inputs) == 1 and places.size == inputs[0].size
-            if whole and isinstance(inputs[0], Stored) and np.array_equal(places, np.arange(places.size)):
+        for k, variable in enumerate(e.outvars):
+            move = lambda arrays, k=k: np.asarray(MOVES[e.primitive.name](arrays, e.params)[k])
+            places, t, shape = move(numbered).reshape(-1), type_of(variable.aval), variable.aval.shape
+            if (
+                len(inputs) == 1
+                and isinstance(inputs[0], Stored)
+                and np.array_equal(places, np.arange(inputs[0].size))
+            ):
                 outputs.append(Stored(inputs[0].node, shape))
-            elif places.size <= LONG:
+                continue
+            if places.size <= LONG:
                 owner = np.searchsorted(starts, places, "right") - 1
-                outputs.append(
-                    filled(
-                        shape,
-                        [
-                            self._entry(inputs[k], int(i - starts[k]))
-                            for k, i in zip(owner, places, strict=True)
-                        ],
-                    )
-                )
+                flat = [
+                    self._entry(inputs[k], int(i - starts[k])) for k, i in zip(owner, places, strict=True)
+                ]
+                outputs.append(filled(shape, flat))
+                continue
+            moved = None
+            if len(inputs) == 1:
+                x = self.lazy(inputs[0], t)
+                if x.entry is not None and places.size > x.size:
+                    x = self.lazy(self.settled(x), t)
+                moved = x.moved(lambda of, move=move, shape=shape: move([of]).reshape(shape))
+            if moved is not None and self._may_wait(moved):
+                outputs.append(moved)
             else:
                 outputs.append(Stored(self._moved_by_loops(inputs, starts, places, t, shape), shape))
         return outputs
@@ -299,45 +383,41 @@ class Interpreter:
         self, inputs: list[Value], starts: Any, places: np.ndarray, t: str, shape: tuple[int, ...]
     ) -> Node:
         """An array of the entries of others that stand at some places, one after the other."""
-        if len(inputs) == 1:
-            copies = [(inputs[0], _steps_of(places.reshape(shape), np.arange(places.size).reshape(shape)))]
-        else:
-            # Where each entry of the others goes to, if each is taken once.
-            order = np.argsort(places, kind="stable")
-            if not np.array_equal(places[order], np.arange(places.size)):
-                return self._join(inputs, starts, places, t)
-            parts = [x for x in zip(inputs, starts, strict=False) if x[0].size]
-            goes_to = [(x, order[start : start + x.size].reshape(x.shape)) for x, start in parts]
-            copies = [(x, _steps_of(np.arange(x.size).reshape(x.shape), to)) for x, to in goes_to]
         node = self.b.blank(places.size, t)
-        for x, steps in copies:
-            if steps is None:
+        if len(inputs) == 1:
+            moved = self.lazy(inputs[0], t).moved(
+                lambda of: of.reshape(-1)[places - starts[0]].reshape(shape)
+            )
+            if moved is None:
                 return self._join(inputs, starts, places, t)
-            node = self._copy(x, node, steps, t)
+            return self._written(moved, Strided(node, 0, 0, _rows_first(shape)))
+        # Where each entry of the others goes to, if each is taken once.
+        order = np.argsort(places, kind="stable")
+        if not np.array_equal(places[order], np.arange(places.size)):
+            return self._join(inputs, starts, places, t)
+        parts = [
+            (x, order[a : a + x.size].reshape(x.shape))
+            for x, a in zip(inputs, starts, strict=False)
+            if x.size
+        ]
+        steps = [_even_steps(to) for _, to in parts]
+        if None in steps:
+            return self._join(inputs, starts, places, t)
+        for (x, to), k in zip(parts, steps, strict=True):
+            if isinstance(x, np.ndarray) and x.size <= _CARRIED:
+                for i, y in zip(to.reshape(-1), x.reshape(-1), strict=True):
+                    node = self.b.store(node, int(i), y)
+            else:
+                assert k is not None
+                node = self._written(self.lazy(x, t), Strided(node, 0, int(to.flat[0]), k))
         return node
 
-    def _copy(self, x: Value, node: Node, steps: "Steps", t: str) -> Node:
-        """An array with entries of another at even distances along each axis: a loop for each axis."""
-        source, size = self.stored(x, t).node, node.size
-
-        def along(axis: int, read: Operand, write: Operand, node: Node) -> Node:
-            if axis == len(steps.axes):
-                return self.b.store(node, write, self.b.load(source, read))
-            count, of_read, of_write = steps.axes[axis]
-
-            def step(carried: Sequence[Any]) -> Any:
-                i, read, write, array = carried
-                moved = lambda x, by: self.b.add(x, by, "int64")
-                more = lambda: [
-                    moved(i, 1), moved(read, of_read), moved(write, of_write), along(axis + 1, read, write, array)
-                ]  # fmt: skip
-                return self.b.compare("lt", i, count, "int64"), more
-
-            return self.b.loop([0, read, write, node], [("int64", None)] * 3 + [(t, size)], step)[3]
-
-        return along(0, steps.read, steps.write, node)
-
     def _entry(self, x: Value, i: int) -> Operand:
+        if isinstance(x, Lazy):
+            at = np.unravel_index(i, x.shape)
+            place = lambda y: y.first + sum(int(k) * n for k, n in zip(at, y.steps, strict=True))
+            values = [y.value if y.node is None else self.b.load(y.node, place(y)) for y in x.sources]
+            return x.entry(values) if x.entry else values[0]
         return self.b.load(x.node, i) if isinstance(x, Stored) else x.reshape(-1)[i]
 
     def _join(self, inputs: list[Value], starts: Any, places: np.ndarray, t: str) -> Node:
@@ -359,54 +439,122 @@ class Interpreter:
         return node
 
     def _entry_by_entry(self, e: Any, inputs: list[Value]) -> list[Value]:
-        """An operation on each entry of arrays in memory, as a loop."""
-        uniform = lambda x: x.size == 1 or (not isinstance(x, Stored) and not any(x.strides))
-        types = [type_of(v.aval) for v in e.invars]
-        single = [self._entry(x, 0) if uniform(x) else None for x in inputs]
-        nodes = [None if uniform(x) else self.stored(x, t).node for x, t in zip(inputs, types, strict=True)]
-        shape = e.outvars[0].aval.shape
+        """An operation on each entry of arrays in memory."""
+        aval, given = e.outvars[0].aval, []
+        for x, v in zip(inputs, e.invars, strict=True):
+            x = self.lazy(x, type_of(v.aval))
+            lacking = (0,) * (len(aval.shape) - x.ndim)
+            steps = lambda y, x=x, lacking=lacking: (
+                *lacking,
+                *(k if n > 1 else 0 for n, k in zip(x.shape, y.steps, strict=True)),
+            )
+            given.append(x._replace(sources=tuple(y._replace(steps=steps(y)) for y in x.sources)))
 
-        def entry(i: Operand) -> Operand:
-            given = [
-                filled(
-                    (),
-                    [
-                        x
-                        if n is None
-                        else self.b.load(n, self._place_before_broadcast(i, v.aval.shape, shape))
-                    ],
-                )
-                for x, n, v in zip(single, nodes, e.invars, strict=True)
-            ]
-            return self._each_rule(e, given).reshape(())[()]
+        def entry(values: Sequence[Operand]) -> Operand:
+            rest, own = iter(values), []
+            for x in given:
+                mine = list(itertools.islice(rest, len(x.sources)))
+                own.append(filled((), [x.entry(mine) if x.entry else mine[0]]))
+            return self._each_rule(e, own).reshape(())[()]
 
-        return [self.tabulate(shape, type_of(e.outvars[0].aval), entry)]
+        found = Lazy(aval.shape, type_of(aval), tuple(y for x in given for y in x.sources), entry)
+        return [found if self._may_wait(found) else self.settled(found)]
 
-    def _place_before_broadcast(self, i: Operand, shape: Sequence[int], whole: Sequence[int]) -> Operand:
-        """Where in an array stands what entry i of the array broadcast to a shape is: axes of length 1 repeat."""
-        if tuple(shape) == tuple(whole):
-            return i
-        place: Operand = 0
-        for axis, size in enumerate(shape):
-            if size == 1:
-                continue
-            k, inner = i, math.prod(whole[axis + 1 :])
-            if inner > 1:
-                k = self.b.apply("quotient", "int64", k, inner)
-            if axis > 0:
-                k = self.b.apply("remainder", "int64", k, size)
-            place = self.b.add(place, self.b.mul(k, math.prod(shape[axis + 1 :]), "int64"), "int64")
-        return place
+    def _may_wait(self, x: Lazy) -> bool:
+        """Whether an array may be computed where it is read: arrays that are changed meanwhile are copied for it."""
+        return len(x.sources) <= _SOURCES and all(
+            y.node is None or y.node.size <= _AWAITED for y in x.sources
+        )
 
-    def _reduce_stored(self, op: str, x: Stored, t: str, first: Operand) -> list[Value]:
-        """A reduction of a whole array in memory, as a loop."""
+    def _written(self, x: Lazy, target: Strided) -> Node:
+        """An array in memory with entries of another, by loops along its axes; of a few, one after the other."""
+        b, arrays = self.b, (*x.sources, target)
+        axes: list[tuple[int, tuple[int, ...]]] = []  # how many, and the steps in each array
+        for axis, size in enumerate(x.shape):
+            steps = tuple(y.steps[axis] for y in arrays)
+            if axes and axes[-1][1] == tuple(size * k for k in steps):
+                axes[-1] = axes[-1][0] * size, steps
+            elif size > 1:
+                axes.append((size, steps))
 
-        def step(carried: Sequence[Any]) -> Any:
-            i, so_far = carried
-            more = lambda: [self.b.add(i, 1, "int64"), self.b.apply(op, t, so_far, self.b.load(x.node, i))]
-            return self.b.compare("lt", i, x.size, "int64"), more
+        def along(axis: int, places: Sequence[Operand], node: Node) -> Node:
+            """What is left to do along some axes. What these do not change is read before them, as all nodes are."""
+            if axis == len(axes):
+                at = [b.add(place, y.first, "int64") for place, y in zip(places, arrays, strict=True)]
+                values = [
+                    y.value if y.node is None else b.load(y.node, i)
+                    for y, i in zip(x.sources, at, strict=False)
+                ]
+                return b.store(node, at[-1], x.entry(values) if x.entry else values[0])
+            count, steps = axes[axis]
 
-        return [filled((), [self.b.loop([0, first], [("int64", None), (t, None)], step)[1]])]
+            def step(carried: Sequence[Any]) -> Any:
+                i, array = carried
+
+                def write() -> list[Operand]:
+                    further = lambda place, by: b.add(place, b.mul(i, by, "int64"), "int64") if by else place
+                    moved = [further(*pair) for pair in zip(places, steps, strict=True)]
+                    return [b.add(i, 1, "int64"), along(axis + 1, moved, array)]
+
+                return b.compare("lt", i, count, "int64"), write
+
+            return b.loop([0, node], [("int64", None), (x.type, node.size)], step)[1]
+
+        assert target.node is not None
+        return along(0, [0] * len(arrays), target.node)
+
+    def _reduce_stored(self, op: str, x: Value, t: str, axes: Sequence[int]) -> Value:
+        """A reduction of an array in memory: of all of it as a loop, of some axes as loops over the others."""
+        x = self.lazy(x, t)
+        kept = [i for i in range(x.ndim) if i not in axes]
+        shape, count = tuple(x.shape[i] for i in kept), math.prod(x.shape[i] for i in axes)
+        if math.prod(shape) == 1:
+            node = self.settled(x).node
+
+            def step(carried: Sequence[Any]) -> Any:
+                i, so_far = carried
+                more = lambda: [self.b.add(i, 1, "int64"), self.b.apply(op, t, so_far, self.b.load(node, i))]
+                return self.b.compare("lt", i, count, "int64"), more
+
+            first = zero(t) if op == "add" else _of_none(op, t)
+            return filled(shape, [self.b.loop([0, first], [("int64", None), (t, None)], step)[1]])
+        if count > LONG:
+            x = self.settled(x)
+            return self._reduce(lambda row: self._fold(op, row, t), self.scalars(x), axes)
+        rows = [self._summand(x, axes, kept, place) for place in np.ndindex(*(x.shape[i] for i in axes))]
+        return self._folded(rows, shape, t, lambda row: self._fold(op, row, t))
+
+    @staticmethod
+    def _summand(x: Lazy, axes: Sequence[int], kept: Sequence[int], place: Sequence[int]) -> Lazy:
+        """An array at one place along some axes."""
+        sources = tuple(
+            y._replace(
+                first=y.first + sum(i * y.steps[axis] for i, axis in zip(place, axes, strict=True)),
+                steps=tuple(y.steps[i] for i in kept),
+            )
+            for y in x.sources
+        )
+        return x._replace(shape=tuple(x.shape[i] for i in kept), sources=sources)
+
+    def _folded(
+        self, rows: Sequence[Lazy], shape: Sequence[int], t: str, fold: Callable[[list[Operand]], Operand]
+    ) -> Value:
+        """What becomes of the entries of arrays at each place."""
+
+        def entry(values: Sequence[Operand]) -> Operand:
+            rest, own = iter(values), []
+            for x in rows:
+                mine = list(itertools.islice(rest, len(x.sources)))
+                own.append(x.entry(mine) if x.entry else mine[0])
+            return fold(own)
+
+        found = self.settled(Lazy(tuple(shape), t, tuple(y for x in rows for y in x.sources), entry))
+        return found if found.size > LONG else self.scalars(found)
+
+    def _fold(self, op: str, row: list[Operand], t: str) -> Operand:
+        if op == "add":
+            return self.b.total(row, t)
+        return functools.reduce(lambda x, y: self.b.apply(op, t, x, y), row)
 
     def each(self, function: Callable[..., Operand], *arrays: Scalars) -> Scalars:
         """A function of scalars, of each entry."""
@@ -419,12 +567,12 @@ class Interpreter:
     def whole(self, jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Value]) -> list[Value]:
         """The outputs of a whole program's jaxpr, whose functions are called."""
         self.callees.count(jaxpr)
-        with np.errstate(all="ignore"):  # NumPy would warn of constants that are infinite or no number
-            return self.run(jaxpr, consts, inputs)
+        return list(map(self.settled, self.run(jaxpr, consts, inputs)))
 
-    def closed(self, closed: Any, inputs: Sequence[Value]) -> list[Value]:
-        """The outputs of a jaxpr, closed or not."""
-        return self.run(core_jaxpr(closed), getattr(closed, "consts", ()), inputs)
+    def closed(self, closed: Any, inputs: Sequence[Value], *, waits: bool = False) -> list[Value]:
+        """The outputs of a jaxpr, closed or not, which may be computed later where it `waits`."""
+        found = self.run(core_jaxpr(closed), getattr(closed, "consts", ()), inputs)
+        return found if waits else list(map(self.settled, found))
 
     def function(
         self, function: Callable[..., Any], avals: Sequence[Any], inputs: Sequence[Value]
@@ -440,6 +588,8 @@ class Interpreter:
         self._debug_info = jaxpr.debug_info
         values: dict[Any, Value] = dict(zip(jaxpr.constvars, map(self.constant, consts), strict=True))
         values |= dict(zip(jaxpr.invars, inputs, strict=True))
+        for variable, x in zip(jaxpr.invars, inputs, strict=True):
+            values[variable] = self._read_once(jaxpr, variable, x)
 
         def read(x: Any) -> Value:
             return constants(x.val) if isinstance(x, core.Literal) else values[x]
@@ -447,11 +597,19 @@ class Interpreter:
         for equation in live_equations(jaxpr):
             outputs = self.equation(equation, [read(x) for x in equation.invars])
             for variable, output in zip(equation.outvars, outputs, strict=True):
-                if not isinstance(output, Stored) and output.shape != variable.aval.shape:
+                output = self._read_once(jaxpr, variable, output)
+                if not isinstance(output, Stored | Lazy) and output.shape != variable.aval.shape:
                     assert output.size == variable.aval.size, (equation, output.shape)
                     output = output.reshape(variable.aval.shape)
                 values[variable] = output
         return [read(x) for x in jaxpr.outvars]
+
+    def _read_once(self, jaxpr: Any, variable: Any, x: Value) -> Value:
+        """What is computed where it is read, if that is in one place only, and else computed now."""
+        if not isinstance(x, Lazy) or x.entry is None:
+            return x
+        readers = sum(variable in e.invars for e in jaxpr.eqns) + sum(y is variable for y in jaxpr.outvars)
+        return self.settled(x) if readers > 1 else x
 
     def constant(self, x: Any) -> Value:
         """An array that a jaxpr closes over."""
@@ -464,6 +622,11 @@ class Interpreter:
         name, params = e.primitive.name, e.params
         if name in _INLINED:
             return self._called(e, inputs)
+        waits = any(isinstance(x, Lazy) for x in inputs)
+        if waits and not (
+            name in MOVES or name in _REDUCTIONS or name == "dot_general" or self._is_of_entries(name)
+        ):
+            inputs = list(map(self.settled, inputs))
         if name == "custom_jvp_call":
             return self._with_rule(e, inputs, self.closed(params["call_jaxpr"], inputs))
         if name.startswith("custom_vjp_call"):
@@ -495,7 +658,7 @@ class Interpreter:
             "scatter_add",
         ):
             return [_INDEXED[name](self, e, inputs)]
-        if name in MOVES and any(isinstance(x, Stored) for x in inputs):
+        if name in MOVES and any(isinstance(x, Stored | Lazy) for x in inputs):
             return self._move_stored(e, inputs)
         if name == "empty" and e.outvars[0].aval.size > _SELECTED:
             aval = e.outvars[0].aval
@@ -516,25 +679,25 @@ class Interpreter:
             function = functools.partial(REPLACED[name], **params)
             outputs = self.function(function, [v.aval for v in e.invars], inputs)
             return self._with_rule(e, inputs, outputs) if name in DIFFERENTIATED_BY_JAX else outputs
-        long = [isinstance(x, Stored) and x.size > LONG for x in inputs]
-        if any(long) and self._is_of_entries(name):
+        long = [isinstance(x, Stored | Lazy) and x.size > LONG for x in inputs]
+        if self._is_of_entries(name) and (any(long) or _spreads(e, inputs)):
             return self._entry_by_entry(e, inputs)
-        if long == [True] and name in _REDUCTIONS and e.outvars[0].aval.size == 1:
-            op, t = _REDUCTIONS[name], type_of(e.invars[0].aval)
-            return self._reduce_stored(op, inputs[0], t, zero(t) if op == "add" else _of_none(op, t))  # type: ignore[arg-type]
+        if long == [True] and name in _REDUCTIONS:
+            axes = e.params.get("axes", range(inputs[0].ndim))
+            return [self._reduce_stored(_REDUCTIONS[name], inputs[0], type_of(e.invars[0].aval), axes)]
         if name == "dot_general" and any(long) and not any(map(is_known, inputs)):
             product = self._product_by_loop(e, inputs)
             if product is not None:
                 return [product]
         if name in _RULES or self._is_of_entries(name):
-            return [self._each_rule(e, [self.scalars(x) for x in inputs])]
+            return [self._each_rule(e, [self.scalars(self.settled(x)) for x in inputs])]
         return self._by_its_own_function(e, inputs)
 
     def _called(self, e: Any, inputs: list[Value]) -> list[Value]:
         called = e.params.get("jaxpr") or e.params.get("call_jaxpr") or e.params.get("fun_jaxpr")
         # Arrays in memory are not passed on to a sub-program, nor taken from it: functions of them are written out.
-        if any(isinstance(x, Stored) for x in inputs) or not self._is_called(called):
-            return self.closed(called, inputs)
+        if any(isinstance(x, Stored | Lazy) for x in inputs) or not self._is_called(called):
+            return self.closed(called, inputs, waits=True)
 
         def trace(inner: "Interpreter", flat: Sequence[Operand]) -> list[Operand] | None:
             outputs = inner.closed(called, _unflatten(flat, [x.shape for x in inputs]))
@@ -545,7 +708,7 @@ class Interpreter:
         types = [t for v, x in zip(e.invars, inputs, strict=True) for t in [type_of(v.aval)] * x.size]
         flat = self.call(called, [y for x in inputs for y in x.reshape(-1)], types, trace)
         if flat is None:
-            return self.closed(called, inputs)
+            return self.closed(called, inputs, waits=True)
         return _unflatten(flat, [v.aval.shape for v in e.outvars])
 
     def _is_called(self, function: Any) -> bool:
@@ -1215,13 +1378,25 @@ class Interpreter:
         """A product with a long array in memory as a loop over what is summed; None where it is no such simple one."""
         (contract_x, contract_y), (batch, _) = e.params["dimension_numbers"]
         t, out = type_of(e.outvars[0].aval), e.outvars[0].aval
-        if batch or len(contract_x) != 1 or out.size > LONG:
+        if batch or len(contract_x) != 1:
             return None
+        if out.size > LONG:
+            return self._matrix_product(inputs, contract_x[0], contract_y[0], out.shape, t)
 
         def entries(x: Value, axis: int) -> tuple[Stored, list[int], int]:
             """An array in memory, where in it the sums begin, and how far it is to the next summand."""
-            places = np.moveaxis(np.arange(x.size).reshape(x.shape), axis, -1).reshape(-1, x.shape[axis])
-            return self.stored(x, t), places[:, 0].tolist(), math.prod(x.shape[axis + 1 :])
+            x = x if isinstance(x, Lazy) and x.entry is None else self.lazy(self.settled(x), t)
+            source = x.sources[0]
+            places = np.moveaxis(_places(x.shape, source), axis, -1).reshape(-1, x.shape[axis])
+            if source.node is None:
+                return self.stored(self.settled(x), t), *entries_of_whole(x.shape, axis)
+            return Stored(source.node, x.shape), places[:, 0].tolist(), source.steps[axis]
+
+        def entries_of_whole(shape: Sequence[int], axis: int) -> tuple[list[int], int]:
+            places = np.moveaxis(np.arange(math.prod(shape)).reshape(shape), axis, -1).reshape(
+                -1, shape[axis]
+            )
+            return places[:, 0].tolist(), math.prod(shape[axis + 1 :])
 
         (x, xs, step_x), (y, ys, step_y) = map(entries, inputs, (contract_x[0], contract_y[0]))
 
@@ -1240,6 +1415,33 @@ class Interpreter:
 
         sums = self.b.loop([0, *[zero(t)] * out.size], [("int64", None), *[(t, None)] * out.size], step)[1:]
         return filled(out.shape, list(sums))
+
+    def _matrix_product(
+        self, inputs: list[Value], of_x: int, of_y: int, shape: Sequence[int], t: str
+    ) -> Value | None:
+        """A product of arrays in memory as loops over its entries, each a sum that is written out."""
+        if inputs[0].shape[of_x] > LONG:
+            return None
+        x, y = (
+            z if z.entry is None else self.lazy(self.settled(z), t) for z in (self.lazy(z, t) for z in inputs)
+        )
+        free_x, free_y = ([i for i in range(z.ndim) if i != axis] for z, axis in ((x, of_x), (y, of_y)))
+
+        def parts(z: Lazy, axis: int, free: list[int], before: int, after: int) -> list[Lazy]:
+            found = [self._summand(z, [axis], free, [k]) for k in range(z.shape[axis])]
+            wide = lambda source: source._replace(steps=(*[0] * before, *source.steps, *[0] * after))
+            return [
+                part._replace(shape=tuple(shape), sources=tuple(map(wide, part.sources))) for part in found
+            ]
+
+        rows = parts(x, of_x, free_x, 0, len(free_y))
+        columns = parts(y, of_y, free_y, len(free_x), 0)
+
+        def total(row: list[Operand]) -> Operand:
+            pairs = zip(row[: len(rows)], row[len(rows) :], strict=True)
+            return self.b.total([self.b.mul(*pair, t) for pair in pairs], t)
+
+        return self._folded([*rows, *columns], shape, t, total)
 
     def _product(self, xs: Scalars, ys: Scalars, t: str) -> list[list[Operand]]:
         """The products of rows with rows; only what is structurally zero in neither is looked at."""
@@ -1389,6 +1591,22 @@ class Callees:
         # derivatives use it more than once. But reverse mode runs a sub-program again, so what repeats is to be worth it.
         least = 2 if self._repeats.get(function) else 1
         return self._uses.get(function, 0) >= least
+
+
+def _spreads(e: Any, inputs: Sequence[Value]) -> bool:
+    """Whether an operation makes many entries of few that repeat and are all unknown: there are no zeros to spare."""
+    out = e.outvars[0].aval
+    if out.size <= LONG:
+        return False
+    whole = False
+    for x in inputs:
+        if isinstance(x, Stored | Lazy) or x.size == 1 or not any(x.strides):
+            continue
+        own = x[tuple(slice(None) if k else slice(1) for k in x.strides)]
+        if own.size == out.size or not all(y.__class__ is Node for y in own.flat):
+            return False
+        whole = True
+    return whole
 
 
 def _unflatten(flat: Sequence[Operand], shapes: Sequence[tuple[int, ...]]) -> list[Scalars]:
