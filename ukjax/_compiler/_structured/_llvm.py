@@ -99,7 +99,8 @@ def write_function(
     - `machine`: what it is for, whose own parameters come first.
     """
     module, flat = Module(machine), [x for out in outputs for x in ([out] if isinstance(out, Node) else out)]
-    function = Function(module, Needed(flat, values=True), flat)
+    function = Function(module, needed := Needed(flat, values=True), flat)
+    module.note_calls(needed)
     text = module.text(function.compute(outputs, operands, results, params))
     return text, frozenset(module.called)
 
@@ -169,6 +170,9 @@ class Machine(Protocol):
         ...
 
 
+_NEARLY = 0.75  # of the operations of a function, for which one with fewer results is not written besides
+
+
 @final
 class Module:
     """What functions share.
@@ -188,6 +192,7 @@ class Module:
         self.globals: list[str] = []
         self.tapes = list[int]()
         self._callees: dict[tuple[Subprogram, tuple[int, ...]], tuple[str, int, bool]] = {}
+        self._asked: dict[Subprogram, set[tuple[int, ...]]] = {}
         self._functions: list[str] = []
         self._count = 0
 
@@ -214,6 +219,20 @@ class Module:
         name, place = self._new_function(len(results))
         self._functions.append(Function(self).straight(name, nodes, given, results, place))
         return name, place
+
+    def note_calls(self, needed: Needed) -> None:
+        """Notes which results of sub-programs are asked for."""
+        for node in needed.nodes:
+            if node.op == "call" and (results := needed.results(node)) not in self._asked.setdefault(node.data, set()):
+                self._asked[node.data].add(results)
+                self.note_calls(node.data.needed(results, values=True))
+
+    def widened(self, program: Subprogram, results: tuple[int, ...]) -> tuple[int, ...]:
+        """Results of a sub-program to compute for some of them: all that are asked for anywhere, if they cost little more,
+        for each function takes time to compile."""
+        every = tuple(sorted({k for asked in self._asked.get(program, ()) for k in asked} | {*results}))
+        few, many = (len(program.needed(x, values=True).nodes) for x in (results, every))
+        return every if few > _NEARLY * many else results
 
     def callee(self, program: Subprogram, results: tuple[int, ...]) -> tuple[str, int, bool]:
         """The name of the function of some results of a sub-program, where it leaves them, and whether it `stops`."""
@@ -381,7 +400,8 @@ class Function:
 
     def call_subprogram(self, node: Node) -> None:
         """Calls the function of a sub-program."""
-        program, results = node.data, self.needed.results(node)
+        program = node.data
+        results = self.module.widened(program, self.needed.results(node))
         name, place, stops = self.module.callee(program, results)
         given = list(self.machine.passed)
         if self.width > 1:
@@ -396,7 +416,7 @@ class Function:
             self.stops = True
         else:
             self.do(f"call void {name}({', '.join(given)})")
-        self._take(sorted(self.needed.outputs[node], key=lambda x: x.data), place)
+        self._take(self.needed.outputs[node], place, [results.index(x.data) for x in self.needed.outputs[node]])
 
     def straight(
         self, name: str, nodes: Sequence[Node], given: Sequence[Node], results: Any, place: int
@@ -625,11 +645,11 @@ class Function:
         name, place = self.module.outline(nodes, list(given), results)
         args = [f"{self.vector(x.type)} {self.names[x]}" for x in given]
         self.do(f"call void {name}({', '.join([*self.machine.passed, *args])})")
-        self._take(results, place)
+        self._take(results, place, range(len(results)))
 
-    def _take(self, results: Sequence[Node], place: int) -> None:
-        """Names what a function has left in memory."""
-        for i, x in enumerate(results):
+    def _take(self, results: Sequence[Node], place: int, places: Sequence[int]) -> None:
+        """Names what a function has left in memory, each at a place of its own."""
+        for i, x in zip(places, results, strict=True):
             at = Place(self.at(place + i * 8 * self.width), str(self.width), 1, own=False)
             self.names[x] = self.read(at, "0", x.type)
 
