@@ -189,7 +189,9 @@ def explicit_run(
     kept = jax.tree.map(jnp.asarray, kept)
     first = jnp.asarray(True), t0, jnp.minimum(t_next, t1), kept, near, *counts, y, k0, saved
 
-    def controlled(t: Array, t_next: Array, kept: Any, near: Array, near1: Array, y: Array, y1: Array, error: Array) -> Any:
+    def controlled(
+        t: Array, t_next: Array, kept: Any, near: Array, near1: Array, y: Array, y1: Array, error: Array
+    ) -> Any:
         error = steps.parts(lax.stop_gradient(error))
         if projects:
             short = None if stop is None else t_next - t <= shortest_step(t, t1)
@@ -198,17 +200,19 @@ def explicit_run(
         given = t, t_next, steps.parts(y), steps.parts(y1), _UNKNOWN, error, order, kept
         accepted, t, t_next, jumped, kept, result = controller.adapt_step_size(*given)
         if keeps and jumped is not False:
-            raise UnfitError("a controller jumps, and the first stage of a step is the last of the one before")
+            raise UnfitError(
+                "a controller jumps, and the first stage of a step is the last of the one before"
+            )
         return jnp.asarray(accepted), *_next_times(accepted, t, t_next, t1, near_end), kept, result
 
-    def save(count: Array, saved: Array, t: Array, t_next: Array, accepted: Array, y: Array, y1: Array, k: Any) -> Any:
+    def save(
+        count: Array, saved: Array, t: Array, t_next: Array, accepted: Array, y: Array, y1: Array, k: Any
+    ) -> Any:
         """The state at times within the step, by the method's interpolation."""
         at = lambda count: ts[jnp.minimum(count, len(ts) - 1)]
         due = lambda state: accepted & (state[0] < len(ts)) & (at(state[0]) <= t_next)
         h = forward * t_next - forward * t
-        between = type(solver).interpolation_cls(
-            t0=forward * t, t1=forward * t_next, y0=y, y1=y1, k=h * k
-        )
+        between = type(solver).interpolation_cls(t0=forward * t, t1=forward * t_next, y0=y, y1=y1, k=h * k)
 
         def one(state: Any) -> Any:
             count, saved = state
@@ -243,7 +247,9 @@ def explicit_run(
         (result,) = jax.tree.leaves(stopped)
         return goes_on, after, t_after, kept, near, tried, taken, result, count, y, k0, saved
 
-    _, t, *_, tried, taken, result, count, y, _, saved = lax.while_loop(lambda state: state[0], step, first)
+    _, t, *_, tried, taken, result, _, y, _, saved = lax.while_loop(lambda state: state[0], step, first)
     at = jnp.concatenate([saved, jnp.append(forward * t, y)[None]])
     q, v = at[:, 1 : 1 + y0[0].size], at[:, 1 + y0[0].size :]
-    return Solved(at[:, 0], q, v, statistics(model, solver, tried, taken), result_of(result), None, None, settled)
+    return Solved(
+        at[:, 0], q, v, statistics(model, solver, tried, taken), result_of(result), None, None, settled
+    )

@@ -20,6 +20,7 @@ from .._compiler._structured import Scalarized, scalarize
 from .._misc._errors import Untranslatable
 from .._misc._keyed import Keyed
 from .._misc._left_to_xla import LeftToXLA, because
+from .._misc._linear import lazily_differentiated
 from .._misc._reverse_only import once_through_events
 from .._misc._types import as_jax
 from ._explicit import UnfitError, explicit_run, fits
@@ -102,18 +103,19 @@ def _steps(
         try:
             settled = settled and model.projection is not None
             return explicit_run(model, y0, span, ts, settings, solver, settled=settled)
-        except UnfitError:
-            pass
-    if ts is not None:
-        ts = jnp.where(ts < jnp.inf, ts, span[1])  # Diffrax takes none beyond the end
+        except UnfitError:  # Diffrax takes no times beyond the end
+            ts = jnp.where(ts < jnp.inf, ts, span[1])
     settings = settings | {"adjoint": dfx.ForwardMode() if adjoint is None else adjoint}
-    return integrate(model, y0, span, ts, settings, solver, dense)
+    by_diffrax = integrate
+    if isinstance(
+        adjoint, dfx.BacksolveAdjoint
+    ):  # Equinox has no rule for changes that are zero and said to be
+        by_diffrax = lazily_differentiated(integrate)
+    return by_diffrax(model, y0, span, ts, settings, solver, dense)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def integrated(
-    static: Static, reverse: bool, arrays: Any, y0: State, span: Span, ts: Array | None
-) -> Solved:
+def integrated(static: Static, reverse: bool, arrays: Any, y0: State, span: Span, ts: Array | None) -> Solved:
     """The steps of a run.
 
     **Arguments:** as `integrate`, and:
@@ -152,7 +154,7 @@ class Integrated:
     def __init__(self, static: Static, reverse: bool, arrays: Any):
         self._given = static, reverse, arrays
         _, settings, solver, dense = joined(static, arrays)
-        self._least = _FEW if fits(solver, settings, dense) else 1
+        self._fits = fits(solver, settings, dense)
         self._by_program = reverse or isinstance(settings["adjoint"], _OF_STEPS)
         self._known: dict[Any, Callable[..., Solved]] = {}
 
@@ -161,13 +163,13 @@ class Integrated:
 
         **Arguments:** as `integrate`.
         """
-        ts = padded(ts, np.inf, self._least)
         if self._by_program and compiler_is_here() and not looks_for_nans():
+            times = padded(ts, np.inf, _FEW) if self._fits else padded(ts, span[1])
             try:
-                return _of_jax(self._program_for(y0, span, ts)(y0, span, ts))
+                return _of_jax(self._program_for(y0, span, times)(y0, span, times))
             except Untranslatable:  # which JAX is told again, and tells
                 self._by_program = False
-        return integrated(*self._given, y0, span, ts)
+        return integrated(*self._given, y0, span, padded(ts, span[1]))
 
     def _program_for(self, y0: State, span: Span, ts: Any) -> Callable[..., Solved]:
         count = None if ts is None else len(ts)

@@ -22,7 +22,7 @@ from ._integrate import Span, State
 from ._integrated import Integrated, Static, integrated, joined, parted
 from ._interned import interned
 from ._knots import at_knots
-from ._observe import Solved, assembled
+from ._observe import assembled
 from ._results import RESULTS, code
 from ._start import checked_start
 from ._start_moved import require_near, start_moved

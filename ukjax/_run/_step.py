@@ -112,7 +112,9 @@ def _with_contacts(
 def _stepped(model: Model, solver: dfx.AbstractSolver, t: Array, q: Array, v: Array, dt: Array) -> State:
     static, arrays = parted((model, solver))
 
-    def run(adjoint: dfx.AbstractAdjoint | None, arrays: Any, t: Array, q: Array, v: Array, dt: Array) -> State:
+    def run(
+        adjoint: dfx.AbstractAdjoint | None, arrays: Any, t: Array, q: Array, v: Array, dt: Array
+    ) -> State:
         model, solver = joined(static, arrays)
         if adjoint is None and is_explicit(solver):
             return explicit_step(model, solver, t, (q, v), t + dt)

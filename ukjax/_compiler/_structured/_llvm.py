@@ -223,13 +223,15 @@ class Module:
     def note_calls(self, needed: Needed) -> None:
         """Notes which results of sub-programs are asked for."""
         for node in needed.nodes:
-            if node.op == "call" and (results := needed.results(node)) not in self._asked.setdefault(node.data, set()):
+            if node.op == "call" and (results := needed.results(node)) not in self._asked.setdefault(
+                node.data, set()
+            ):
                 self._asked[node.data].add(results)
                 self.note_calls(node.data.needed(results, values=True))
 
     def widened(self, program: Subprogram, results: tuple[int, ...]) -> tuple[int, ...]:
-        """Results of a sub-program to compute for some of them: all that are asked for anywhere, if they cost little more,
-        for each function takes time to compile."""
+        """Results of a sub-program to compute for some of them: all that are asked for anywhere, if they cost little
+        more, for each function takes time to compile."""
         every = tuple(sorted({k for asked in self._asked.get(program, ()) for k in asked} | {*results}))
         few, many = (len(program.needed(x, values=True).nodes) for x in (results, every))
         return every if few > _NEARLY * many else results
@@ -416,7 +418,9 @@ class Function:
             self.stops = True
         else:
             self.do(f"call void {name}({', '.join(given)})")
-        self._take(self.needed.outputs[node], place, [results.index(x.data) for x in self.needed.outputs[node]])
+        self._take(
+            self.needed.outputs[node], place, [results.index(x.data) for x in self.needed.outputs[node]]
+        )
 
     def straight(
         self, name: str, nodes: Sequence[Node], given: Sequence[Node], results: Any, place: int

@@ -72,8 +72,8 @@ class Scalarized(Generic[P, R]):
         return traced.program.as_text()
 
     def on_host(self, fixed: Any, *args: Any) -> Callable[..., R]:
-        """The function on NumPy's arrays, by machine code that Python itself calls, of all arguments but the first: sooner
-        than JAX, which also compiles how it is called.
+        """The function on NumPy's arrays, of all arguments but the first, by machine code that Python itself calls:
+        sooner than by JAX, which also compiles how it is called.
 
         **Arguments:**
 
@@ -93,7 +93,9 @@ class Scalarized(Generic[P, R]):
             now = [np.ascontiguousarray(x, t) for x, t in zip(jax.tree.leaves(args), types, strict=True)]
             places[given] = [x.ctypes.data for x in now]
             found = iter(traced.program.on_host([places[i] for i in full]))
-            made = [next(found).reshape(x.shape) if x.size else np.zeros(x.shape, x.dtype) for x in traced.outs]
+            made = [
+                next(found).reshape(x.shape) if x.size else np.zeros(x.shape, x.dtype) for x in traced.outs
+            ]
             return jax.tree.unflatten(traced.tree, made)
 
         places = [x.ctypes.data for x in held]  # to ask for them takes as long as a short program
