@@ -3,8 +3,8 @@
     python benchmarks/gpu_static.py [pendulum robot.xml ...] [--cards sm_90] [--output gpu_static.md]
 
 Nothing here runs on a GPU. `ptxas` and `nvdisasm` must be there: pip install nvidia-cuda-nvcc-cu12 nvidia-cuda-nvdisasm.
-Steps are those of Tsit5: fixed ones under Baumgarte stabilization, and adaptive ones that are projected, by two calls of
-the projection. Instructions of a step are those of the loops of the machine code, as often as they are passed.
+Steps are those of Tsit5: fixed ones under Baumgarte stabilization, and adaptive ones that are projected. Instructions of a
+step are those of the loop of the machine code with all that it calls, loops within it passed once each.
 
 The estimate is the least of four bounds for a card with all its threads at work: one instruction a cycle and scheduler;
 the arithmetic units; level-1 caches, which a step's local memory (spilled registers, stages) passes through at 128 bytes
@@ -14,6 +14,7 @@ clocks under load are left out, so that it is an upper bound; "limit" is that of
 
 import argparse
 import collections
+import functools
 import itertools
 import time
 from pathlib import Path
@@ -21,11 +22,15 @@ from typing import Any, NamedTuple
 
 import diffrax as dfx
 import jax
-from _sass import PIPES, Loop, Machine, assembled
+import jax.numpy as jnp
+from _sass import PIPES, Machine, assembled
 from _timing import machine
+from jax.interpreters import mlir
 
 import ukjax as uk
-from ukjax._compiler._integration import Integration
+from ukjax._compiler._structured import _primitive
+from ukjax._compiler._structured._kernel import Kernel
+from ukjax._compiler._structured._program import Program
 
 MODELS = "pendulum", "scara", "four_bars", "parallelogram", "andrews", "planar_3rrr", "bricard"
 WAYS: dict[str, dict[str, Any]] = {
@@ -36,8 +41,6 @@ WAYS: dict[str, dict[str, Any]] = {
     },
     "adaptive": {},
 }
-STAGES = 7  # of Tsit5, of which the last is the first of the next step unless that is projected
-CALLS = 2  # of the projection in a step
 COLUMNS = [
     "LLVM [s]", "registers", "stack [B]", "spills [B]", "instructions", "arithmetic", "local [B]", "estimate [steps/s]",
     "limit [steps/s]", "ptxas [s]",
@@ -69,33 +72,45 @@ def problem_of(name: str) -> uk.Problem:
     return uk.load(name).problem if Path(name).exists() else uk.models.get(name)
 
 
-def integration_of(problem: uk.Problem, **options: Any) -> Integration:
-    """What a run integrates."""
-    found, usual = [], Integration.on_host
-    Integration.on_host = lambda self, *x: (found.append(self), usual(self, *x))[1]
+def kernel_of(problem: uk.Problem, **options: Any) -> Kernel:
+    """That of the steps of runs: the longest of those that a batch is lowered to."""
+    kernels = list[Kernel]()
+    run = lambda q, v: (
+        uk.simulate(
+            problem.system, q, v, t0=problem.t0, t1=problem.t0 + 1e-3, ts=2, solver=dfx.Tsit5(), **options
+        ).q
+    )
+
+    def noted(program: Program, operands: Any, count: int) -> Any:
+        kernels.append(program.kernel(tuple(x.ndim == 1 for x in operands)))
+        return [jnp.zeros((n, count), t) for t, n in program.results]
+
+    batch = [jnp.stack([x, x]) for x in (problem.q0, problem.v0)]
+    usual = _primitive._by_foreign_function
+    lowering = functools.partial(_primitive._call, noted)
+    _primitive._by_foreign_function = mlir.lower_fun(lowering, multiple_results=True)
     try:
-        uk.simulate(problem, t1=problem.t0 + 1e-3, ts=2, solver=dfx.Tsit5(), **options)
+        jax.jit(jax.vmap(run)).lower(*batch)
     finally:
-        Integration.on_host = usual
-    return found[-1]
+        _primitive._by_foreign_function = usual
+        jax.clear_caches()
+    return max(kernels, key=lambda kernel: len(kernel.host_text))
 
 
-def of_a_step(kernel: Machine, projected: bool) -> collections.Counter:
-    """Instructions of a step by pipe: of its loop, of those of stages and within them, and of the projection."""
+def of_a_step(kernel: Machine) -> collections.Counter:
+    """Instructions of a step by pipe: of its loop with all that it calls, and of the loops within it once each."""
     size = lambda x: sum(x.own.values()) + sum(map(size, x.inner))
     run = max(kernel.loops.inner, key=size)
-    stages = next(x for x in run.inner if x.inner)
-    inside = run.inner[run.inner.index(stages) + 1]
-    first = 0 if projected else 1
-    sums = sum(min(i, STAGES) for i in range(first, STAGES + 1 + projected))
+    while run.inner and size(max(run.inner, key=size)) > 0.5 * size(run):  # that of members is around it
+        run = max(run.inner, key=size)
     total: collections.Counter = collections.Counter()
-    times: list[tuple[Loop, int]] = [(run, 1), (stages, STAGES - first), (stages.inner[0], sums)]
-    if projected:
-        times.append((inside, CALLS))
-    for loop, count in times:
+    loops = [run]
+    while loops:
+        loop = loops.pop()
+        loops += loop.inner
         for name, n in loop.own.items():
-            total[PIPES.get(name, "other")] += n * count
-            total["all"] += n * count
+            total[PIPES.get(name, "other")] += n
+            total["all"] += n
     return total
 
 
@@ -114,16 +129,16 @@ def bounds(kernel: Machine, step: collections.Counter, card: Card, number: int) 
 def written(problem: uk.Problem, way: str, x64: bool) -> tuple[str, float]:
     """The kernel in PTX, and the processor time LLVM took [s]."""
     with jax.enable_x64(x64):
-        integration = integration_of(problem, **WAYS[way])
+        kernel = kernel_of(problem, **WAYS[way])
         start = time.process_time()
-        return integration.kernel.ptx, time.process_time() - start
+        return kernel.ptx, time.process_time() - start
 
 
-def row(ptx: str, card: str, projected: bool, number: int) -> list[str]:
+def row(ptx: str, card: str, number: int) -> list[str]:
     """Of one kernel on one card."""
     start = time.perf_counter()
     kernel = assembled(ptx, card)
-    took, step, known = time.perf_counter() - start, of_a_step(kernel, projected), CARDS[card]
+    took, step, known = time.perf_counter() - start, of_a_step(kernel), CARDS[card]
     rates = [f"{x:.1e}" for x in bounds(kernel, step, known, number)] if known else ["", ""]
     counts = [f"{x:,}" for x in (step["all"], step["fp64"] + step["fp32"], step["local"] * number)]
     spills = "/".join(map(str, kernel.spills))
@@ -143,7 +158,7 @@ def main() -> None:
                 problem = problem_of(name)
             ptx, took = written(problem, way, x64)
             for card, lines in rows.items():
-                cells = row(ptx, card, way == "adaptive", 8 if x64 else 4)
+                cells = row(ptx, card, 8 if x64 else 4)
                 lines.append(
                     " | ".join(
                         ["", Path(name).stem, "float64" if x64 else "float32", way, f"{took:.1f}", *cells, ""]

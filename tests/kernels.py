@@ -22,7 +22,6 @@ from ukjax._compiler._gpu import _kernel
 from ukjax._compiler._gpu._arithmetic import ENTRY
 from ukjax._compiler._gpu._ptx import for_target, optimized
 from ukjax._compiler._gpu._texts import KernelText, host_text
-from ukjax._compiler._integration import Integration
 from ukjax._compiler._structured import _primitive
 from ukjax._compiler._structured._kernel import Kernel
 
@@ -103,19 +102,11 @@ def as_with_gpu() -> Iterator[None]:
     jax.clear_caches()
 
 
-def captured(run: Callable[[], Any]) -> tuple[Integration, list[np.ndarray]]:
-    """What a run integrates, and its operands."""
-    found = []
-    usual = Integration.on_host
-
-    def told(self: Integration, *operands: np.ndarray) -> Any:
-        found.append((self, [np.asarray(x, self.dtype) for x in operands]))
-        return usual(self, *operands)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Integration, "on_host", told)
-        run()
-    return found[-1]
+def run_kernel(run: Callable[..., Any], *batch: Any) -> Kernel:
+    """The kernel of the steps of a run, the longest there is, of a batch."""
+    with kernels_on_host() as kernels:
+        jax.block_until_ready(jax.jit(jax.vmap(run))(*batch))
+        return max(kernels, key=lambda kernel: len(kernel.ptx))
 
 
 def assembler() -> str | None:

@@ -7,17 +7,17 @@ thread is counted and for a reciprocal, which on the host is as inexact as that 
 from typing import Any
 
 import diffrax as dfx
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jaxtyping import Array
-from kernels import captured, on_host, registers_of
+from kernels import kernels_on_host, on_host, registers_of, run_kernel
 
 import ukjax as uk
 from ukjax._compiler._gpu import _memory
 from ukjax._compiler._gpu._program_thread import ProgramThread
-from ukjax._compiler._integration import Integration
 from ukjax._compiler._program import program_of
 from ukjax._motion._model import Model, coded
 
@@ -37,38 +37,53 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-def varied(problem: uk.Problem, operands: list[np.ndarray], runs: int) -> list[np.ndarray]:
-    """Runs with velocities of other sizes, as constraints allow; one of them from a state that is no number."""
-    scales, dtype = np.random.default_rng(0).uniform(0.3, 1.5, (runs, 1)), operands[-1].dtype
+Left = dict[str, np.ndarray]
+
+
+def starts(problem: uk.Problem, runs: int) -> tuple[np.ndarray, np.ndarray]:
+    """Velocities of other sizes, as constraints allow; one of them of a state that is no number."""
+    scales, dtype = np.random.default_rng(0).uniform(0.3, 1.5, (runs, 1)), problem.q0.dtype
     at = lambda scale: np.concatenate(uk.project(problem.system, problem.t0, problem.q0, scale * problem.v0))
     slow, usual = at(0.0), at(1.0)  # what constraints allow of velocities is a line, or more
     y = (slow + scales * (usual - slow)).astype(dtype)
     y[runs // 2] = np.nan
-    return [*operands[:-1], y]
+    return y[:, : problem.q0.size], y[:, problem.q0.size :]
 
 
-def nudged(operands: list[np.ndarray]) -> list[np.ndarray]:
-    """The same runs from states that rounding moved: what that changes, no other way of computing can be held to."""
-    y, rng = operands[-1], np.random.default_rng(1)
-    return [*operands[:-1], y * (1 + np.finfo(y.dtype).eps * rng.choice([-1, 1], y.shape).astype(y.dtype))]
+def nudged(y: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+    """The same states moved by rounding: what that changes, no other way of computing can be held to."""
+    rng = np.random.default_rng(1)
+    return tuple(x * (1 + np.finfo(x.dtype).eps * rng.choice([-1, 1], x.shape).astype(x.dtype)) for x in y)
 
 
-def by_machine_code(integration: Integration, operands: list[np.ndarray]) -> tuple[Any, Any]:
-    """As within `jit`, where observation projects saved states, not the run: so do kernels."""
-    return jax.device_get(jax.jit(integration.__call__)(*operands))
+def left(run: uk.Trajectory) -> dict[str, Any]:
+    """What steps leave behind."""
+    counts = {name: run.stats[name] for name in ("num_steps", "num_accepted_steps")}
+    return counts | {
+        "q": run.q,
+        "v": run.v,
+        "q_end": run.q_end,
+        "v_end": run.v_end,
+        "result": run.result._value,
+    }
 
 
-def alike(found: tuple[Any, Any], want: tuple[Any, Any]) -> np.ndarray:
+def batch(one: Any, *given: Any) -> Left:
+    """By machine code, or within `kernels_on_host` by kernels."""
+    return jax.device_get(jax.jit(jax.vmap(one))(*given))
+
+
+def alike(found: Left, want: Left) -> np.ndarray:
     """Which runs took as many steps, and had as many accepted: elsewhere rounding decided of one."""
-    return np.all(found[1][:, 2:4] == want[1][:, 2:4], axis=1)
+    return np.all([found[x] == want[x] for x in ("num_steps", "num_accepted_steps")], axis=0)
 
 
-def apart(found: tuple[Any, Any], want: tuple[Any, Any]) -> float:
+def apart(found: Left, want: Left) -> float:
     """The largest difference of states, saved ones and ends, among runs that are alike."""
     same = alike(found, want)
     with np.errstate(invalid="ignore"):
-        pairs = [(found[0], want[0]), (found[1][:, 5:], want[1][:, 5:])]
-        return max(np.nanmax(np.abs(x[same] - y[same]), initial=0.0) for x, y in pairs)
+        each = [np.abs(found[x][same] - want[x][same]) for x in ("q", "v", "q_end", "v_end")]
+        return max(np.nanmax(x, initial=0.0) for x in each)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -81,22 +96,22 @@ def test_kernels_give_what_simulate_gives(name: str, precision: str, runs: int, 
         # of the time that rounding decides there: 5 steps by machine code and 6 by the kernel, in all 1,000 runs, with
         # ends 4e-7 apart. From 0.018 to 0.024, and at 0.028, all are alike.
         span = 0.023 * (problem.t1 - problem.t0)
-        options = {"t1": problem.t0 + span, "ts": 5, "throw": False, "max_steps": 25} | WAYS[way]
+        options = {"t0": problem.t0, "t1": problem.t0 + span, "ts": 5, "max_steps": 25} | WAYS[way]
         if "dt0" in options:
             options["dt0"] *= span
-        integration, operands = captured(lambda: uk.simulate(problem, **options))
-        given = varied(problem, operands, runs)
-        want, moved = by_machine_code(integration, given), by_machine_code(integration, nudged(given))
-        saves, n = given[4].shape[1], integration.size
-        shapes = [(saves, n, runs), (5 + n, runs)]
-        saved, ends = on_host(integration.kernel.text, [x.T for x in given], (runs, saves), shapes)
-    found = np.moveaxis(saved, -1, 0), ends.T
+        one = lambda q, v: left(uk.simulate(problem.system, q, v, **options))
+        given = starts(problem, runs)
+        want, moved = batch(one, *given), batch(one, *nudged(given))
+        with kernels_on_host(threads=runs):
+            found = batch(one, *given)
     same = alike(found, want)
     assert same.mean() > min(0.95, alike(moved, want).mean() - 0.1)
-    np.testing.assert_array_equal(found[1][same, 1], want[1][same, 1])
-    assert want[1][runs // 2, 1] != 0 or way == "fixed"  # which no error ends
-    np.testing.assert_array_equal(np.isfinite(found[0][same]), np.isfinite(want[0][same]))
-    scale = np.nanmax(np.abs(want[1][:, 5:]), initial=1.0)  # of an unstable run all may be NaN
+    np.testing.assert_array_equal(found["result"][same], want["result"][same])
+    assert want["result"][runs // 2] != 0
+    for x in ("q", "v"):
+        np.testing.assert_array_equal(np.isfinite(found[x][same]), np.isfinite(want[x][same]))
+    ends = np.concatenate([want["q_end"], want["v_end"]], 1)
+    scale = np.nanmax(np.abs(ends), initial=1.0)  # of an unstable run all may be NaN
     assert apart(found, want) < (1e-8 if x64 else 1e-3) * scale + 10 * apart(moved, want)
 
 
@@ -106,55 +121,45 @@ def test_kernels_of_changes_take_the_same_steps(name: str, way: str) -> None:
     """Of random changes of parameters and start, as on a CPU, where `test_whole_gradients` compares with differences."""
     problem = uk.models.get(name)
     span = 0.02 * (problem.t1 - problem.t0)
-    options = {"t1": problem.t0 + span, "ts": 5} | WAYS[way]
+    options = {"t0": problem.t0, "t1": problem.t0 + span, "ts": 5} | WAYS[way]
     if "dt0" in options:
         options["dt0"] *= span
-    integration, operands = captured(lambda: uk.simulate(problem, **options))
-    rng, given = np.random.default_rng(0), varied(problem, operands, runs := 50)[:]
-    given[-1] = np.delete(given[-1], runs // 2, axis=0)
-    plain = by_machine_code(integration, given)
-    for i in (0, 1, -1):
-        given[i] = np.concatenate([given[i], rng.normal(size=given[i].shape)], axis=1)
-    carrying = integration.pushforward
-    want = by_machine_code(carrying, given)
-    saves, n = given[4].shape[1], carrying.size
-    shapes = [(saves, n, runs - 1), (5 + n, runs - 1)]
-    saved, ends = on_host(carrying.kernel.text, [x.T for x in given], (runs - 1, saves), shapes)
-    found = np.moveaxis(saved, -1, 0), ends.T
+    moving, still = eqx.partition(problem.system, eqx.is_inexact_array)
+
+    def one(moving: Any, q: Any, v: Any) -> Any:
+        return left(uk.simulate(eqx.combine(moving, still), q, v, **options))
+
+    rng = np.random.default_rng(0)
+    some = lambda x: jnp.asarray(rng.normal(size=x.shape))
+    q, v = (np.delete(x, 25, axis=0) for x in starts(problem, 50))
+    along = jax.tree.map(some, moving), some(q), some(v)
+
+    def changed(q: Any, v: Any, dq: Any, dv: Any) -> Any:
+        value, change = jax.jvp(one, (moving, q, v), (along[0], dq, dv))
+        return value | {f"{x}_change": change[x] for x in ("q", "v", "q_end", "v_end")}
+
+    given = q, v, *along[1:]
+    plain, want = batch(lambda q, v: one(moving, q, v), q, v), batch(changed, *given)
+    with kernels_on_host():
+        found = batch(changed, *given)
     assert alike(found, want).mean() > 0.9
     assert alike(want, plain).mean() > 0.9
-    np.testing.assert_allclose(want[1][:, 5 : 5 + n // 2], plain[1][:, 5:], rtol=0, atol=1e-9)
-    assert apart(found, want) < 1e-7 * np.abs(want[1][:, 5:]).max()
-
-
-def test_long_programs_are_kernels_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a whole run: field and projection call functions of their own."""
-    monkeypatch.setattr(_memory, "_WHOLE", 0)
-    monkeypatch.setattr(_memory, "_PIECE", 60)
-    made, texts = Integration.kernel.func, list[str]()
-
-    def kernel(self: Integration) -> Any:  # not that of other tests
-        found = made(self)
-        texts.append(found.text.functions)
-        return found
-
-    monkeypatch.setattr(Integration, "kernel", property(kernel))
-    test_kernels_give_what_simulate_gives("pendulum", "float64", 100, "adaptive")
-    assert all("call void @project.1(" in x for x in texts)
-    assert texts
+    same = alike(found, want)
+    for x in ("q", "v", "q_end", "v_end"):
+        np.testing.assert_allclose(want[x], plain[x], rtol=0, atol=1e-9)
+        a, b = (of[f"{x}_change"][same] for of in (found, want))
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-7 * np.abs(want[f"{x}_change"]).max())
 
 
 def test_runs_that_take_too_many_steps_fail_by_code() -> None:
     problem = uk.models.pendulum()
-    options = {"t1": 10.0, "ts": 3, "throw": False, "max_steps": 4}
-    integration, operands = captured(lambda: uk.simulate(problem, **options))
-    saves, n = operands[4].shape[1], integration.size
-    shapes = [(saves, n, 1), (5 + n, 1)]
-    saved, ends = on_host(integration.kernel.text, [x.T for x in operands], (1, saves), shapes)
+    one = lambda v: left(uk.simulate(problem.system, problem.q0, v, t1=10.0, ts=3, max_steps=4))
+    with kernels_on_host():
+        found = batch(one, problem.v0[None])
     (code,) = jax.tree.leaves(dfx.RESULTS.max_steps_reached)
-    assert ends[1, 0] == code
-    assert ends[2, 0] == 4
-    assert np.isinf(saved[-1]).all()
+    assert found["result"][0] == code
+    assert found["num_steps"][0] == 4
+    assert not np.isfinite(found["q"][0, -1]).any()
 
 
 @pytest.mark.parametrize("pieces", [False, True])
@@ -235,8 +240,9 @@ def test_registers_and_spills(name: str, dtype: str) -> None:
     """By NVIDIA's assembler, where it is installed: `pip install nvidia-cuda-nvcc-cu12`."""
     with jax.enable_x64(dtype == "float64"):
         problem = uk.models.get(name)
-        integration, _ = captured(lambda: uk.simulate(problem, t1=problem.t0 + 0.01, ts=2))
-        found = registers_of(integration.kernel.ptx)
+        options = {"t0": problem.t0, "t1": problem.t0 + 0.01, "ts": 2}
+        run = lambda q, v: left(uk.simulate(problem.system, q, v, **options))
+        found = registers_of(run_kernel(run, *(jnp.stack([x, x]) for x in (problem.q0, problem.v0))).ptx)
     if found is None:
         pytest.skip("needs ptxas")
     assert found[0] <= BUDGET[name, dtype][0]

@@ -7,10 +7,9 @@ from ._at_states import at_states as at_states
 from ._at_states import equations_at as equations_at
 from ._code import Code as Code
 from ._code import code_for as code_for
-from ._integration import Integration as Integration
 from ._lanes import Lanes as Lanes
 from ._lanes import lanes as lanes
-from ._machine_code import Kind as Kind
+from ._native import compiler_is_here as compiler_is_here
 from ._native import looks_for_nans as looks_for_nans
 from ._native import machine_code_is_wanted as machine_code_is_wanted
 from ._native import stays_here as stays_here
@@ -23,12 +22,7 @@ from ._projection_code import projection_for as projection_for
 from ._rank_rule import AtStages as AtStages
 from ._refusals import forget as forget
 from ._refusals import remembered as remembered
-from ._routine import MOST_CALLS as MOST_CALLS
-from ._run_layout import Control as Control
-from ._run_layout import Method as Method
-from ._run_layout import MotionPrograms as MotionPrograms
 from ._scalars import TranslationError as TranslationError
 from ._system_function import array_function as array_function
 from ._system_function import by_code as by_code
 from ._system_function import system_function as system_function
-from ._written import Written as Written

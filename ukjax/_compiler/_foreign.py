@@ -174,6 +174,17 @@ def registered(
     return name
 
 
+def address_of(function: str, name: str) -> int:
+    """Where a function of the code of a foreign function is.
+
+    **Arguments:**
+
+    - `function`: its name there.
+    - `name`: of the foreign function.
+    """
+    return _made[name][0].get_function_address(function)
+
+
 def compiled(code: Code, optimization: int | None = None) -> Any:
     """The engine that holds the machine code of a text, and owns it.
 

@@ -22,7 +22,7 @@ from ._registers import Part, ProgramParts
 MOST_CALLS = 16
 """How many times a program is run at most: each brings positions nearer, and two or three are usual."""
 
-_MOVERS = {"copy": "", "blend": ", ptr %where", "take": ", ptr %table", "spread": ""}
+_MOVERS = {"blend": ", ptr %where", "take": ", ptr %table", "spread": ""}
 
 
 class Again(NamedTuple):
@@ -120,24 +120,6 @@ class RegisterRows:
         """The numbers of a row."""
         return w.load(self.kind.vector, self.place(w, row), self.aligned)
 
-    def store(self, w: Writer, value: str | float, row: int) -> None:
-        """Sets a row to numbers, or all of it to one number."""
-        value = value if isinstance(value, str) else self.kind.constant(value)
-        w.store(self.kind.vector, value, self.place(w, row), self.aligned)
-
-    def number(self, w: Writer, row: int, lane: str) -> str:
-        """Where the number of one lane is."""
-        return w.at(self.kind.number, self.place(w, row), lane)
-
-    def product(self, w: Writer, x: str, row: int) -> str:
-        """Numbers times those of a row."""
-        return w.apply("fmul", self.kind.vector, x, self.load(w, row))
-
-    def is_marked(self, w: Writer, row: int, lane: str) -> str:
-        """Whether a row marks a lane: by 1, in place of 0."""
-        x = w.load(self.kind.number, self.number(w, row, lane))
-        return w.apply("fcmp ogt", self.kind.number, x, self.kind.literal(0.5))
-
     def any(self, w: Writer, row: int) -> str:
         """Whether a row marks a lane."""
         width = self.kind.width
@@ -145,11 +127,6 @@ class RegisterRows:
         if width == 1:
             return marked
         return w.apply("icmp ne", f"i{width}", w(f"bitcast {self.kind.truths} {marked} to i{width}"), 0)
-
-    def copy(self, w: Writer, to: int, of: int, count: int = 1) -> None:
-        """Sets rows to others."""
-        if count:
-            w.do(f"call void @copy(ptr {self.place(w, to)}, ptr {self.place(w, of)}, i64 {count})")
 
     def blend(self, w: Writer, to: int, of: int, where: int, count: int = 1) -> None:
         """Sets rows to others in the lanes that another row marks."""

@@ -6,7 +6,7 @@ is told of it this takes seconds. Here a change is one linear operation, whose t
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -15,8 +15,6 @@ import numpy as np
 from jax.extend.core import Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 
-from ._by_platform import by_platform
-
 _linear_p = Primitive("linear")
 _lazy_p = Primitive("lazily_differentiated")
 _linear_p.multiple_results = _lazy_p.multiple_results = True
@@ -24,32 +22,12 @@ _linear_p.multiple_results = _lazy_p.multiple_results = True
 Map = Callable[..., Sequence[Any]]
 
 
-def _never() -> bool:
-    return False
-
-
-class Ways(NamedTuple):
-    """How the changes of a function are computed.
-
-    - `forward`, `reverse`: functions that return the same list of floating-point arrays, which JAX differentiates.
-    - `push`: of the arguments and their changes, those of what is returned, by machine code.
-    - `pull`: of the arguments and cotangents of what is returned, those of the arguments, likewise.
-    - `on_gpu`: whether `push` is for the GPU of this process too.
-    """
-
-    forward: Callable[..., Any]
-    reverse: Callable[..., Any]
-    push: Callable[..., Any] | None = None
-    pull: Callable[..., Any] | None = None
-    on_gpu: Callable[[], bool] = _never
-
-
-def changes(ways: Ways, primals: Any, tangents: Any, found: Sequence[Any]) -> list[Any]:
+def _changes(function: Map, primals: Any, tangents: Any, found: Sequence[Any]) -> list[Any]:
     """The changes of what a function returns.
 
     **Arguments:**
 
-    - `ways`: to compute them.
+    - `function`: returns a list of floating-point arrays.
     - `primals`: its arguments, pytrees of arrays.
     - `tangents`: their changes; None where they do not change, but not all of them.
     - `found`: what it returned.
@@ -63,45 +41,17 @@ def changes(ways: Ways, primals: Any, tangents: Any, found: Sequence[Any]) -> li
 
     def forth(*given: Any) -> list[Any]:
         of, by = parted(given)
-        results, change = eqx.filter_jvp(ways.forward, of, jax.tree.unflatten(tree_of_moves, by))
+        results, change = eqx.filter_jvp(function, of, jax.tree.unflatten(tree_of_moves, by))
         return [jnp.zeros_like(x) if dx is None else dx for x, dx in zip(results, change, strict=True)]
-
-    def pushed(*given: Any) -> list[Any]:
-        of, by = parted(given)
-        assert ways.push is not None
-        return list(ways.push(of, jax.tree.unflatten(tree_of_moves, by)))
 
     def back(*given: Any) -> list[Any]:
         of, cotangents = parted(given)
         moving, still = eqx.partition(of, varied)
-        _, pulled = jax.vjp(lambda moving: ways.reverse(*eqx.combine(moving, still)), moving)
+        _, pulled = jax.vjp(lambda moving: function(*eqx.combine(moving, still)), moving)
         return jax.tree.leaves(pulled(cotangents))
 
-    def pulled(*given: Any) -> list[Any]:
-        of, cotangents = parted(given)
-        assert ways.pull is not None
-        return jax.tree.leaves(eqx.filter(ways.pull(of, cotangents), varied))
-
-    along = {
-        "forth": _natively(pushed, forth, ways.on_gpu) if ways.push else forth,
-        "back": _natively(pulled, back, _never) if ways.pull else back,
-    }
     told = tuple((tuple(x.shape), x.dtype) for x in found)
-    return _linear_p.bind(*fixed, *moves, **along, fixed=len(fixed), shapes=told)
-
-
-def _natively(native: Map, usual: Map, on_gpu: Callable[[], bool]) -> Map:
-    """What is computed by machine code where that runs, and differentiated by JAX."""
-
-    @jax.custom_jvp
-    def computed(*given: Any) -> list[Any]:
-        return by_platform(native, usual, *given, on_gpu=on_gpu)
-
-    @computed.defjvp
-    def _(primals: Any, tangents: Any) -> Any:
-        return computed(*primals), jax.jvp(usual, primals, tangents)[1]
-
-    return computed
+    return _linear_p.bind(*fixed, *moves, forth=forth, back=back, fixed=len(fixed), shapes=told)
 
 
 def lazily_differentiated(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -140,7 +90,7 @@ def _lazy_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, function: Map,
     numbers = lambda *given: [x for x, it in zip(function(*given), numeric, strict=True) if it]
     moves = tuple(None if type(x) is ad.Zero else x for x in tangents)
     given = [x for x, it in zip(found, numeric, strict=True) if it]
-    change = iter(changes(Ways(numbers, numbers), tuple(primals), moves, given))
+    change = iter(_changes(numbers, tuple(primals), moves, given))
     zero = lambda x: ad.Zero(jax.typeof(x).to_tangent_aval())
     return found, [next(change) if it else zero(x) for x, it in zip(found, numeric, strict=True)]
 

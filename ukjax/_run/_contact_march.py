@@ -22,9 +22,10 @@ from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
 from ._contact_told import Asked, ContactRun, Prepared, told_of, trajectory_of
+from ._integrated import padded
 from ._interned import interned
 from ._observe import reached
-from ._plan import Options, is_judged, padded, stop_code
+from ._plan import Options, is_judged, stop_code
 from ._results import RESULTS, result_of, step_counts
 from ._trajectory import Trajectory
 

@@ -34,11 +34,11 @@ from ._end import known_states
 from ._event_resets import parted, warn_of_resets
 from ._event_separation import separated
 from ._events import as_diffrax, departing, event_names, which
-from ._integrated import by_one_program
+from ._integrated import by_one_program, padded
 from ._interned import interned
 from ._knots import at_knots
 from ._observe import reached
-from ._plan import Options, is_judged, padded, stop_code
+from ._plan import Options, is_judged, stop_code
 from ._results import RESULTS, of_diffrax, result_of, step_counts
 from ._trajectory import Trajectory
 
@@ -216,7 +216,8 @@ def _run(
     """What is told of saved states, with these along the last axes, what the steps left, what a `ContactHistory` tells
     of events, and the state (q, v) the run started from."""
     static, arrays = divided(run)
-    fn = lambda adjoint, arrays, *given: _from_start(adjoint, joined(static, arrays), *given)
+    of_steps = dfx.ForwardMode()
+    fn = lambda adjoint, arrays, *given: _from_start(adjoint or of_steps, joined(static, arrays), *given)
     given = arrays, t0, (q, v), rest, ts
     (solved, events, begun), left = by_one_program(fn, *run.settings["adjoint"], *given, smooth=False)
     t, y = scalarize(known_states, fallback="xla")(solved.t, solved.y)

@@ -9,24 +9,12 @@ from jaxtyping import Array
 
 from .._misc._keyed import parted
 from .._motion._model import Model
-from ._batch import Whole, whole_run
 from ._integrate import Span, State
 from ._integrated import integrated
 from ._observe import errors_at
 from ._results import RESULTS
 
 _SAME = 1e-6  # steps by which a fixed step may miss the end that it is to reach
-
-
-def machine_code_of(
-    model: Model, y0: State, span: Span, settings: dict[str, Any], solver: dfx.AbstractSolver
-) -> Whole | None:
-    """A run as machine code, if it can be.
-
-    **Arguments:** as `errors_along`.
-    """
-    given = span[2] is not None
-    return whole_run(model, solver, settings["stepsize_controller"], y0, given, settings["max_steps"])
 
 
 def _ends_of_steps(span: Span, most: int) -> tuple[Array, Array]:
@@ -58,17 +46,16 @@ def errors_along(
     - `ts`: the times to save at; None for every step, of a fixed size.
     - `settings`: of `diffrax.diffeqsolve`: the controller, the adjoint, the most steps.
     - `solver`: a Diffrax solver.
-    - `reverse`: whether reverse mode may be machine code.
+    - `reverse`: whether reverse mode may be that of a program of scalars.
 
     **Returns:** times, errors (phi, psi) there, statistics, and whether the run reached its end.
     """
     settings = {"event": None, "progress_meter": dfx.NoProgressMeter()} | settings
     times, there = (ts, True) if ts is not None else _ends_of_steps(span, settings["max_steps"])
     model = model.ready()
-    whole = machine_code_of(model, y0, span, settings, solver)
     static, arrays = parted((model, settings, solver, False))
     start = model.project(span[0], y0)
-    solved = integrated(static, whole, reverse, arrays, start, span, times)
+    solved = integrated(static, reverse, arrays, start, span, times)
     t = jnp.where(there, solved.t[:-1], jnp.inf)
     # States that were not reached are infinite, and so would be their derivatives.
     reached = jnp.isfinite(t)[:, None]

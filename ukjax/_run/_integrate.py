@@ -18,7 +18,6 @@ from .._motion._energy_projection import projected
 from .._motion._model import Model
 from .._motion._projected_solver import Stop, shortest_step
 from . import _options
-from ._batch import Whole
 from ._event_separation import separated
 from ._events import departing
 from ._observe import Solved
@@ -122,36 +121,17 @@ def integrate(
     solution = _diffeqsolve(model, y0, span, ts, settings, solver, dense)
     assert solution.ts is not None
     assert solution.ys is not None
-    stats = _stats(model, solver, *(solution.stats[f"num_{name}steps"] for name in ("", "accepted_")))
+    stats = statistics(model, solver, *(solution.stats[f"num_{name}steps"] for name in ("", "accepted_")))
     t = jnp.concatenate(solution.ts)
     q, v = map(jnp.concatenate, zip(*solution.ys, strict=True))
     result: Any = solution.result  # one of ours: `_diffeqsolve` promotes it
     return Solved(t, q, v, stats, result, solution.interpolation, solution.event_mask)
 
 
-def _stats(model: Model, solver: dfx.AbstractSolver, steps: Any, accepted: Any) -> dict[str, Any]:
+def statistics(model: Model, solver: dfx.AbstractSolver, steps: Any, accepted: Any) -> dict[str, Any]:
+    """The statistics of a run: steps, those accepted, and evaluations where they are known."""
     counts = step_counts(steps, accepted)
     evaluations = _options.evaluations(solver, model.stabilizer, counts)
     if evaluations is not None:
         counts["num_evaluations"] = (jnp if is_traced(steps) else np).asarray(evaluations, np.int32)
     return counts
-
-
-def integrate_whole(
-    whole: Whole,
-    numbers: list[Any],
-    model: Model,
-    y0: State,
-    span: Span,
-    ts: Array,
-    solver: dfx.AbstractSolver,
-    *,
-    at_once: bool,
-) -> Solved:
-    """The steps of a run, by machine code.
-
-    **Arguments:** as `integrate`, and as a `Whole` takes them.
-    """
-    ends = (whole.at_once if at_once else whole)(numbers, y0, span, ts)
-    stats = _stats(model, solver, ends.steps, ends.accepted)
-    return Solved(ends.t, ends.q, ends.v, stats, result_of(ends.result), None, None, settled=at_once)

@@ -1,28 +1,31 @@
-"""The steps of a run, compiled once, and how they are differentiated.
+"""The steps of a run, compiled once, and how they are differentiated: one program of scalars.
 
-The plain runs are machine code of the package's own (`_batch`). All others are Diffrax's loop as one program of scalars.
+Explicit Runge-Kutta methods have a loop of our own (`_explicit`), every other solver that of Diffrax. What has no scalar
+code is Diffrax's loop by XLA.
 """
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar, final
 
 import diffrax as dfx
-import equinox as eqx
 import jax
+import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
-from .._compiler._structured import scalarize
-from .._misc._by_platform import by_platform
+from .._compiler import compiler_is_here, looks_for_nans, remembered
+from .._compiler._structured import Scalarized, scalarize
 from .._misc._errors import Untranslatable
 from .._misc._keyed import Static, joined
 from .._misc._left_to_xla import LeftToXLA, because
-from .._misc._linear import Ways
+from .._misc._linear import lazily_differentiated
 from .._misc._reverse_only import once_through_events
-from ._batch import Whole
-from ._integrate import Span, State, integrate, integrate_whole
+from .._misc._types import as_jax
+from ._explicit import UnfitError, explicit_run, fits
+from ._integrate import Span, State, integrate
 from ._observe import Solved
-from ._reverse import changed
+from ._results import result_of
 
 R = TypeVar("R")
 
@@ -43,7 +46,7 @@ def by_one_program(
 
     **Arguments:**
 
-    - `fn`: of an adjoint and the arrays.
+    - `fn`: of an adjoint, None within a program of scalars, and the arrays.
     - `adjoint`: that was asked for, if any was.
     - `default`: that of a run by XLA.
     - `arrays`: pytrees of arrays.
@@ -53,94 +56,126 @@ def by_one_program(
     left = LeftToXLA()
     if adjoint is None or isinstance(adjoint, _OF_STEPS):
         try:
-            return once(scalarize(functools.partial(fn, dfx.ForwardMode()))(*once(arrays))), left
+            return once(scalarize(functools.partial(fn, None))(*once(arrays))), left
         except Untranslatable as error:
             left = because(error)
     return fn(default if adjoint is None else adjoint, *arrays), left
 
 
-class _Run(NamedTuple):
-    """A run of the arrays of a model and more, the state to start from, the span, and the times to save at.
-
-    - `static`, `whole`, `reverse`: as `integrated` takes them.
-    """
-
-    static: Static
-    whole: Whole | None
-    reverse: bool
-
-    def by_diffrax(self, arrays: Any, y0: State, span: Span, ts: Any) -> Solved:
-        """By Diffrax's loop."""
-
-        def run(adjoint: dfx.AbstractAdjoint, arrays: Any, y0: State, span: Span, ts: Any) -> Solved:
-            model, settings, solver, dense = joined(self.static, arrays)
-            import os
-            if os.environ.get("OWN"):
-                from ._explicit import explicit_run
-                from ._batch._programs import Setting
-                from ._integrate import _stats
-                from ._results import result_of
-                from .._motion._projected_solver import Stop
-                order = solver.error_order(dfx.ODETerm(lambda t,y,a: y))
-                setting = Setting(settings["stepsize_controller"], order, y0, model.stabilizer.projection_method is not None, span[2] is not None, settings["max_steps"], settings["stop"])
-                ends = explicit_run(model, solver, settings["stepsize_controller"], setting, y0, span, ts, False)
-                return Solved(ends.t, ends.q, ends.v, _stats(model, solver, ends.steps, ends.accepted), result_of(ends.result), None, None)
-            return integrate(model, y0, span, ts, settings | {"adjoint": adjoint}, solver, dense)
-
-        settings = joined(self.static, arrays)[1]
-        adjoint, smooth = settings["adjoint"], settings["event"] is None
-        asked = None if self.reverse else adjoint
-        solved, left = by_one_program(run, asked, adjoint, arrays, y0, span, ts, smooth=smooth)
-        # Beside machine code of a run of its own this is for other platforms.
-        return solved if self.whole else solved._replace(left=left)
-
-    def native(self, arrays: Any, y0: State, span: Span, ts: Any) -> Solved:
-        """By machine code."""
-        model, settings, solver, _ = joined(self.static, arrays)
-        assert self.whole is not None
-        numbers = self.whole.numbers(model, settings["stepsize_controller"], at_once=False)
-        return integrate_whole(self.whole, numbers, model, y0, span, ts, solver, at_once=False)
-
-    def ways(self, tangents: Any) -> Ways:
-        """How its change is computed: by machine code where model and start change, and nothing else."""
-        (_, *options), _, *others = tangents
-        whole = None if jax.tree.leaves((options, others)) else self.whole
-        ways = Ways(self.by_diffrax, self.by_diffrax)
-        if whole is not None and whole.can_be_pushed:
-            ways = ways._replace(
-                push=functools.partial(self._along, whole.pushed), on_gpu=whole.pushes_on_gpu
-            )
-        if whole is not None and self.reverse and whole.can_be_pulled:
-            ways = ways._replace(pull=functools.partial(self._along, whole.pulled))
-        return ways
-
-    def _along(self, way: Any, arrays: Any, y0: State, span: Span, ts: Array, of: Any) -> Any:
-        model, settings, _, _ = joined(self.static, arrays)
-        return way(model, settings["stepsize_controller"], y0, span, ts, of)
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def integrated(
-    static: Static, whole: Whole | None, reverse: bool, arrays: Any, y0: State, span: Span, ts: Array | None
+def _steps(
+    static: Static,
+    settled: bool,
+    adjoint: dfx.AbstractAdjoint | None,
+    arrays: Any,
+    y0: State,
+    span: Span,
+    ts: Array | None,
 ) -> Solved:
+    """The steps of a run; within a program of scalars there is no adjoint, and saved states may be projected."""
+    model, settings, solver, dense = joined(static, arrays)
+    if adjoint is None and ts is not None and fits(solver, settings, dense):
+        try:
+            settled = settled and model.projection is not None
+            return explicit_run(model, y0, span, ts, settings, solver, settled=settled)
+        except UnfitError:  # Diffrax takes no times beyond the end
+            ts = jnp.where(ts < jnp.inf, ts, span[1])
+    settings = settings | {"adjoint": dfx.ForwardMode() if adjoint is None else adjoint}
+    by_diffrax = integrate
+    if isinstance(
+        adjoint, dfx.BacksolveAdjoint
+    ):  # Equinox has no rule for changes that are zero and said to be
+        by_diffrax = lazily_differentiated(integrate)
+    return by_diffrax(model, y0, span, ts, settings, solver, dense)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def integrated(static: Static, reverse: bool, arrays: Any, y0: State, span: Span, ts: Array | None) -> Solved:
     """The steps of a run.
 
     **Arguments:** as `integrate`, and:
 
     - `static`, `arrays`: a model, settings, a solver, and whether the motion between saved times is kept.
-    - `whole`: the run as machine code, if it can be.
     - `reverse`: whether reverse mode may be the program's own, as no adjoint is asked for.
     """
-    of = _Run(static, whole, reverse)
-    if whole is None:
-        return of.by_diffrax(arrays, y0, span, ts)
+    settings = joined(static, arrays)[1]
+    adjoint, smooth = settings["adjoint"], settings["event"] is None
+    run = functools.partial(_steps, static, False)
+    solved, left = by_one_program(
+        run, None if reverse else adjoint, adjoint, arrays, y0, span, ts, smooth=smooth
+    )
+    return solved._replace(left=left)
 
-    @eqx.filter_custom_jvp
-    def run(*given: Any) -> Solved:
-        return by_platform(of.native, of.by_diffrax, *given, on_gpu=whole.runs_on_gpu)
 
-    @run.def_jvp
-    def _(primals: Any, tangents: Any) -> Any:
-        return changed(run, of.ways(tangents), primals, tangents)
+@remembered
+def _program_of(static: Static, tree: Any) -> Scalarized[..., Solved]:
+    """The steps of a run, with saved states projected, from leaves of its arrays."""
 
-    return run(arrays, y0, span, ts)
+    def run(leaves: list[Any], y0: State, span: Span, ts: Array | None) -> Solved:
+        return _steps(static, True, None, jax.tree.unflatten(tree, leaves), y0, span, ts)
+
+    return scalarize(run)
+
+
+@final
+class Integrated:
+    """The steps of runs that have values: of one structure, with the same parameters.
+
+    **Arguments:**
+
+    - `static`, `reverse`, `arrays`: as of `integrated`.
+    """
+
+    def __init__(self, static: Static, reverse: bool, arrays: Any):
+        self._given = static, reverse, arrays
+        _, settings, solver, dense = joined(static, arrays)
+        self._fits = fits(solver, settings, dense)
+        self._by_program = reverse or isinstance(settings["adjoint"], _OF_STEPS)
+        self._known: dict[Any, Callable[..., Solved]] = {}
+
+    def __call__(self, y0: State, span: Span, ts: Any) -> Solved:
+        """The steps of a run, by machine code that Python itself calls, or by JAX.
+
+        **Arguments:** as `integrate`.
+        """
+        if self._by_program and compiler_is_here() and not looks_for_nans():
+            times = padded(ts, np.inf, _FEW) if self._fits else padded(ts, span[1])
+            try:
+                return _of_jax(self._program_for(y0, span, times)(y0, span, times))
+            except Untranslatable:  # which JAX is told again, and tells
+                self._by_program = False
+        return integrated(*self._given, y0, span, padded(ts, span[1]))
+
+    def _program_for(self, y0: State, span: Span, ts: Any) -> Callable[..., Solved]:
+        count = None if ts is None else len(ts)
+        if count not in self._known:
+            static, _, arrays = self._given
+            leaves, tree = jax.tree.flatten(arrays)
+            self._known[count] = _program_of(static, tree).on_host(leaves, y0, span, ts)
+        return self._known[count]
+
+
+_FEW = 256
+"""Times to save at that no run of ours has less of: what is never reached takes no time."""
+
+
+def padded(ts: Any, by: Any, least: int = 1) -> Any:
+    """Times to save at, their number a power of two, so that runs that differ in it share what is compiled.
+
+    **Arguments:**
+
+    - `ts`: times with values [s]; None for every step.
+    - `by`: what is added as often as needed, of which `reached` knows nothing: the end, or infinity.
+    - `least`: how many there are at least.
+    """
+    if ts is None:
+        return None
+    return np.append(ts, np.full(max(least, 2 ** (len(ts) - 1).bit_length()) - len(ts), by, ts.dtype))
+
+
+def _of_jax(solved: Solved) -> Solved:
+    """What is not numbers alone as arrays of JAX."""
+    interpolation, mask = jax.tree.map(as_jax, (solved.interpolation, solved.event_mask))
+    (result,) = jax.tree.leaves(solved.result)
+    return solved._replace(
+        result=result_of(result), settled=bool(solved.settled), interpolation=interpolation, event_mask=mask
+    )

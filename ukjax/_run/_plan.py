@@ -18,13 +18,12 @@ from .._motion._states import loses_rows
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem, names_of
 from . import _options
-from ._batch import Whole, whole_run
 from ._events import as_diffrax, event_names
-from ._integrate import Span, State, integrate_whole
-from ._integrated import integrated
+from ._integrate import Span, State
+from ._integrated import Integrated, integrated
 from ._interned import interned
 from ._knots import at_knots
-from ._observe import Solved, assembled
+from ._observe import assembled
 from ._results import RESULTS, code
 from ._start import checked_start
 from ._start_moved import require_near, start_moved
@@ -136,14 +135,10 @@ class RunPlan:
         self.traced = is_traced(system, tuple(options), self.model)
         self.model = self.model if self.traced else self.model.ready()
         self._static, self.arrays = parted((self.model, settings, o.solver, o.dense))
-        self._whole, self._reverse = None, o.adjoint is None
+        self._reverse = o.adjoint is None
         if not self.traced:
             with jax.ensure_compile_time_eval():
                 self.arrays = jax.device_put(self.arrays)
-        if not (event or o.dense or o.every_step or o.progress):
-            self._whole = whole_run(
-                self.model, o.solver, controller, (q, v), o.with_dt0, max_steps, settings["stop"]
-            )
 
     def start(self, t: Array, q: Array, v: Array, tolerance: float | None) -> tuple[State, Array]:
         """The state to start from, checked, and projected if the stabilizer projects, and by how much it was moved; the
@@ -168,23 +163,9 @@ class RunPlan:
         return y0, moved
 
     @functools.cached_property
-    def _known(self) -> Any:
-        """The numbers for a run at once, the model and the solver, of a plan whose arrays have values."""
-        model, settings, solver, _ = joined(self._static, self.arrays)
-        assert self._whole is not None
-        return self._whole.numbers(model, settings["stepsize_controller"], at_once=True), model, solver
-
-    def run(self, y0: State, span: Span, ts: Array | None) -> Solved:
-        """The steps of a run now, of which all has values.
-
-        **Arguments:** as `integrate`.
-        """
-        if self._whole is None:
-            given = self._static, self._whole, self._reverse, self.arrays
-            return integrated(*given, y0, span, padded(ts, span[1]))
-        assert ts is not None
-        numbers, model, solver = self._known
-        return integrate_whole(self._whole, numbers, model, y0, span, ts, solver, at_once=True)
+    def run(self) -> Integrated:
+        """The steps of a run now, of which all has values."""
+        return Integrated(self._static, self._reverse, self.arrays)
 
     def traced_run(self, state: State, span: Span, ts: Array | None, told: dict[str, Any]) -> Trajectory:
         """A run where JAX traces some of it: start, steps and what is told of them, as one compiled function.
@@ -192,17 +173,16 @@ class RunPlan:
         **Arguments:**
 
         - `state`: as given.
-        - `span`, `ts`: as of `run`.
+        - `span`, `ts`: as of `integrate`.
         - `told`: fields of the trajectory.
         """
-        given = self._static, self._whole, self._reverse, self.arrays
+        given = self._static, self._reverse, self.arrays
         return _traced_run(*given, state, span, ts, self.judged, told)
 
 
 @eqx.filter_jit
 def _traced_run(
     static: Static,
-    whole: Whole | None,
     reverse: bool,
     arrays: Any,
     state: State,
@@ -220,21 +200,6 @@ def _traced_run(
         return y0, start_moved(state, y0)
 
     y0, moved = scalarize(begun, fallback="xla")(span[0], state)
-    solved = integrated(static, whole, reverse, arrays, y0, span, ts)
+    solved = integrated(static, reverse, arrays, y0, span, ts)
     count = None if ts is None else len(ts)
     return assembled(model, solved, others[-1], count, judged, start_moved=moved, **told)
-
-
-def padded(ts: Array | None, t1: Array) -> Array | None:
-    """Times to save at, their number a power of two, so that runs that differ in it share what is compiled.
-
-    The end is added as often as needed, which `reached` undoes; a saved time costs next to nothing.
-
-    **Arguments:**
-
-    - `ts`: times with values [s]; None for every step.
-    - `t1`: the end [s].
-    """
-    if ts is None:
-        return None
-    return np.append(ts, np.full(2 ** (len(ts) - 1).bit_length() - len(ts), t1))  # pyright: ignore[reportReturnType]

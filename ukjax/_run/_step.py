@@ -1,6 +1,6 @@
 """One step of the motion without a run around it, for loops of one's own: control, learning, games."""
 
-from typing import Any, final
+from typing import Any
 
 import diffrax as dfx
 import equinox as eqx
@@ -13,7 +13,6 @@ from .._contact._rows import contact_model, layout_of, require_newton
 from .._contact._stepping import one_step
 from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import positive_time, require_instance, require_solver
-from .._misc._by_platform import by_platform
 from .._misc._keyed import joined, parted
 from .._misc._types import Coordinates, Numbers, Time, Velocities, by_precision
 from .._motion._energy_projection import projected
@@ -25,8 +24,8 @@ from .._system._rows import position_rows
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from . import _options
-from ._batch import whole_run
-from ._integrate import vector_field
+from ._explicit import explicit_step, is_explicit
+from ._integrate import State, vector_field
 from ._integrated import by_one_program
 from ._interned import interned
 
@@ -110,61 +109,26 @@ def _with_contacts(
     return eqx.filter_jit(one_step)(model, layout, coefficients, t, tuple(y), dt)
 
 
-@final
-class _OneStep(dfx.AbstractStepSizeController):
-    """Has the first step be the whole run."""
-
-    def wrap(self, direction: Any) -> "_OneStep":
-        return self
-
-    def init(
-        self, terms: Any, t0: Any, t1: Any, y0: Any, dt0: Any, args: Any, func: Any, error_order: Any
-    ) -> Any:
-        return t0 + dt0, ()
-
-    def adapt_step_size(
-        self, t0: Any, t1: Any, y0: Any, y1_candidate: Any, args: Any, y_error: Any, error_order: Any,
-        controller_state: Any,
-    ) -> Any:  # fmt: skip
-        return True, t1, t1, False, (), dfx.RESULTS.successful
-
-
-_ONE_STEP = _OneStep()
-
-
 @eqx.filter_jit
-def _stepped(model: Model, solver: dfx.AbstractSolver, *state: Array) -> tuple[Array, Array]:
-    whole = whole_run(model, solver, _ONE_STEP, (state[1], state[2]), True, 1)
+def _stepped(model: Model, solver: dfx.AbstractSolver, t: Array, q: Array, v: Array, dt: Array) -> State:
     static, arrays = parted((model, solver))
-    fn = lambda adjoint, arrays, *state: _by_diffrax(adjoint, *joined(static, arrays), *state)
-    by_program = lambda *given: by_one_program(fn, None, dfx.DirectAdjoint(), *given)[0]
-    if whole is None:
-        return by_program(arrays, *state)
 
-    def native(arrays: Any, t: Array, q: Array, v: Array, dt: Array) -> tuple[Array, Array]:
-        model, _ = joined(static, arrays)
-        numbers, none = whole.numbers(model, _ONE_STEP, at_once=False), jnp.zeros(0, q.dtype)
-        ends = whole(numbers, (q, v), (t, t + dt, dt), none)
-        ended = ends.result == 0
-        return jnp.where(ended, ends.q[-1], jnp.nan), jnp.where(ended, ends.v[-1], jnp.nan)
+    def run(
+        adjoint: dfx.AbstractAdjoint | None, arrays: Any, t: Array, q: Array, v: Array, dt: Array
+    ) -> State:
+        model, solver = joined(static, arrays)
+        if adjoint is None and is_explicit(solver):
+            return explicit_step(model, solver, t, (q, v), t + dt)
+        return _by_diffrax(adjoint, model, solver, t, q, v, dt)
 
-    @eqx.filter_custom_jvp
-    def run(*given: Any) -> tuple[Array, Array]:
-        return by_platform(native, by_program, *given, on_gpu=whole.runs_on_gpu)
-
-    @run.def_jvp
-    def _(primals: Any, tangents: Any) -> Any:
-        # The value is the function's own: see `tests/test_rules.py` for what `vmap` makes of another one.
-        return run(*primals), eqx.filter_jvp(by_program, primals, tangents)[1]
-
-    return run(arrays, *state)
+    return by_one_program(run, None, dfx.DirectAdjoint(), arrays, t, q, v, dt)[0]
 
 
 def _by_diffrax(
-    adjoint: dfx.AbstractAdjoint, model: Model, solver: Any, t: Array, q: Array, v: Array, dt: Array
-) -> tuple[Array, Array]:
+    adjoint: dfx.AbstractAdjoint | None, model: Model, solver: Any, t: Array, q: Array, v: Array, dt: Array
+) -> State:
     if getattr(solver, "scan_kind", "") is None:  # what Diffrax's loop would choose for such an adjoint
-        kind = "lax" if isinstance(adjoint, dfx.ForwardMode) else "bounded"
+        kind = "lax" if adjoint is None else "bounded"
         solver = eqx.tree_at(lambda s: s.scan_kind, solver, kind, is_leaf=lambda x: x is None)
     terms = dfx.ODETerm(vector_field)  # pyright: ignore[reportArgumentType]
     solver = projected(solver) if model.stabilizer.projection_method is not None else solver

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from .._compiler import compiler_is_here
 from .._formula._acceleration import AbstractFormula
 from .._misc._arguments import number_array
 from .._misc._called import called
@@ -22,7 +23,8 @@ from .._misc._errors import InputError
 from .._motion._model import Model, coded
 from .._run import _options
 from .._run._contact_told import BY_STEPS
-from .._run._errors_along import errors_along, machine_code_of
+from .._run._errors_along import errors_along
+from .._run._explicit import is_explicit
 from .._run._results import RESULTS
 from .._run._simulate import simulate
 from .._system._problem import Problem
@@ -162,20 +164,11 @@ class Objective(eqx.Module):
         model, _ = coded(model, s.solver, s.t0, q0, v0, automatic=s.formula is None)
         return model, (q0, v0), (s.t0, s.t1, s.dt0)
 
-    def goes_back_by_machine_code(self, x: Float[Array, " d"]) -> bool:
-        """Whether reverse mode is machine code, and so cheaper than forward mode for any number of gains.
-
-        **Arguments:**
-
-        - `x`: the logarithms of the gains.
-        """
-        if self.settings.in_steps or (self.settings.ts is None and not isinstance(self.loss, ViolationLoss)):
-            return False
-        problems, stabilizer = self._built(self.space.gains(x))
-        p, settings = problems[0], self._run_settings(dfx.ForwardMode())
-        run = self._run_of(p.system, p.q0, p.v0, stabilizer)
-        whole = machine_code_of(*run, settings, self.settings.solver)
-        return whole is not None and whole.can_be_pulled
+    def goes_back_by_machine_code(self) -> bool:
+        """Whether reverse mode is machine code, and so cheaper than forward mode for any number of gains."""
+        s = self.settings
+        every_step = s.ts is None and not isinstance(self.loss, ViolationLoss)
+        return not s.in_steps and not every_step and is_explicit(s.solver) and compiler_is_here()
 
     def __call__(self, x: Float[Array, " d"], forward: bool) -> tuple[Float[Array, ""], Int[Array, ""]]:
         """log(loss), and the evaluations of all its runs.
@@ -228,7 +221,7 @@ def loss_and_gradient(
     - `x`: the logarithms of the gains.
     - `forward`: forward mode, best for few gains, or reverse, best where that is machine code.
     """
-    if forward and not objective.goes_back_by_machine_code(x):
+    if forward and not objective.goes_back_by_machine_code():
         along = lambda e: jax.jvp(lambda x: objective(x, True), (x,), (e,), has_aux=True)
         value, gradient, evaluations = jax.vmap(along, out_axes=(None, 0, None))(
             jnp.eye(x.size, dtype=x.dtype)

@@ -5,7 +5,7 @@ memory.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import final
 
 from .._expressions import Expression, reachable, weight
@@ -14,8 +14,6 @@ from .._machine_code import Instructions, Kind, functions
 from .._registers import Part, parts
 from .._routine import MOST_CALLS, Again
 
-TABLES = 4
-"""The address space of constants: on a GPU memory of its own, on a host like any other."""
 # By weight. NVIDIA's assembler takes 5 s or less for programs as long as `_WHOLE`, and a minute for one of 30,000
 # operations, which in pieces of half to all of `_PIECE` takes 4 s and spills a tenth. Calls save registers: shorter ones
 # are 10 to 40 % faster as a whole (benchmarks/gpu_static.py).
@@ -155,16 +153,3 @@ class Called:
     def called(self) -> dict[str, int]:
         """The functions of C that it calls, with how many operands each."""
         return functions(reachable(self._outputs), self._kind) or {}
-
-
-def table(name: str, kind: Kind, values: Iterable[float]) -> str:
-    """A constant array of numbers."""
-    listed = [f"{kind.number} {kind.literal(x)}" for x in values]
-    array = f"[{len(listed)} x {kind.number}] [{', '.join(listed)}]"
-    return f"@{name} = internal addrspace({TABLES}) constant {array}"
-
-
-def entry(w: Writer, kind: Kind, name: str, i: str) -> str:
-    """An entry of a constant array."""
-    place = w(f"getelementptr {kind.number}, ptr addrspace({TABLES}) @{name}, i64 {i}")
-    return w(f"load {kind.number}, ptr addrspace({TABLES}) {place}")

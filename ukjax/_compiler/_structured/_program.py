@@ -1,6 +1,7 @@
 """A program of scalars: what it is given, what it gives, and its derivatives, which are programs again."""
 
 import collections
+import ctypes
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ import numpy as np
 
 from ..._misc import _cache as cache
 from ..._misc._garbage import collector_paused
-from .._foreign import Code, kind_for, registered
+from .._foreign import Code, address_of, kind_for, registered
 from ._differentiate import Rebuilder, pull_back, push_forward
 from ._identity import Given, derived, identity
 from ._inner_loops import split_inner_loops
@@ -173,6 +174,24 @@ class Program:
             )
             self._targets[key] = name
         return self._targets[key]
+
+    @functools.cached_property
+    def _of_one(self) -> Any:
+        """The machine code for one member, as a function of places in memory."""
+        name = self.target((True,) * len(self.operands), 1)
+        places = [ctypes.c_void_p] * (len(self.results) + len(self.operands))
+        return ctypes.CFUNCTYPE(None, ctypes.c_int64, *places)(address_of("compute", name))
+
+    def on_host(self, places: Sequence[int]) -> list[np.ndarray]:
+        """The results for one member, by machine code that Python itself calls.
+
+        **Arguments:**
+
+        - `places`: where in memory the operands are, flat and of the program's types.
+        """
+        results = [np.empty(n, t) for t, n in self.results]
+        self._of_one(1, *[x.ctypes.data for x in results], *places)
+        return results
 
     @collector_paused()
     def _code(self, shared: tuple[bool, ...], width: int) -> Code:

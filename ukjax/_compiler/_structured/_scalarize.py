@@ -1,7 +1,7 @@
 """The door to programs of scalars: a function of small arrays, compiled as one program, loops and all."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, Literal, NamedTuple, ParamSpec, TypeVar, final
 
 import jax
@@ -26,11 +26,14 @@ class _Traced(NamedTuple):
     - `program`: of its arrays, and of `consts`.
     - `consts`: what it closes over and is not written into the program.
     - `call`: its outputs, from the arrays given.
+    - `outs`, `tree`: the shapes of its outputs, and their structure.
     """
 
     program: Program
     consts: tuple[Any, ...]
     call: Callable[..., Any]
+    outs: Sequence[Any]
+    tree: Any
 
 
 @final
@@ -79,6 +82,36 @@ class Scalarized(Generic[P, R]):
         if traced is None:
             raise Untranslatable("the function is compiled by XLA, for it could not be translated")
         return traced.program.operations()
+
+    def on_host(self, fixed: Any, *args: Any) -> Callable[..., R]:
+        """The function on NumPy's arrays, of all arguments but the first, by machine code that Python itself calls:
+        sooner than by JAX, which also compiles how it is called.
+
+        **Arguments:**
+
+        - `fixed`: the first argument.
+        - `args`: others with the shapes and types of those that it is to be called with.
+
+        **Raises:** `Untranslatable`.
+        """
+        arrays, traced = self._traced((fixed, *args), {})
+        if traced is None:
+            raise Untranslatable("the function is compiled by XLA, for it could not be translated")
+        held = [np.ascontiguousarray(x, jax.typeof(x).dtype) for x in (*arrays, *traced.consts)]
+        given = slice(len(jax.tree.leaves(fixed)), len(arrays))
+        types, full = [x.dtype for x in held[given]], [i for i, x in enumerate(held) if x.size]
+
+        def call(*args: Any) -> Any:
+            now = [np.ascontiguousarray(x, t) for x, t in zip(jax.tree.leaves(args), types, strict=True)]
+            places[given] = [x.ctypes.data for x in now]
+            found = iter(traced.program.on_host([places[i] for i in full]))
+            made = [
+                next(found).reshape(x.shape) if x.size else np.zeros(x.shape, x.dtype) for x in traced.outs
+            ]
+            return jax.tree.unflatten(traced.tree, made)
+
+        places = [x.ctypes.data for x in held]  # to ask for them takes as long as a short program
+        return functools.update_wrapper(call, self)
 
     def _by_xla(self, args: Any, kwargs: Any) -> Any:
         assert self._jitted is not None
@@ -145,7 +178,7 @@ def _trace(
         made = [jnp.reshape(next(outputs), x.shape) if x.size else jnp.zeros(x.shape, x.dtype) for x in outs]
         return jax.tree.unflatten(structure, made)
 
-    return _Traced(program, tuple(consts), call)
+    return _Traced(program, tuple(consts), call, outs, structure)
 
 
 def scalarize(fn: Callable[P, R], *, fallback: Literal["xla"] | None = None) -> Scalarized[P, R]:
