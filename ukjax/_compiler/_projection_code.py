@@ -1,7 +1,6 @@
 """The projection of a step's end as scalar code, and its derivative."""
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, final
 
 import jax
@@ -57,19 +56,12 @@ class ProjectionCode:
     def __init__(
         self,
         whole: Program,
-        without: Callable[[], Program],
         leaves: Sequence[Leaf],
         again: Again,
         counts: Sequence[int],
     ):
         self.whole, self.rows, self.counts = whole, again.size, counts
-        self._without, self._leaves = without, leaves
-        self.again, self._settling = again, functools.cache(lambda program: Repeated(program, again))
-
-    @functools.cached_property
-    def bare(self) -> Program:
-        """Without those for error estimates."""
-        return self._without()
+        self._leaves, self.again, self._settling = leaves, again, Repeated(whole, again)
 
     def numbers(self, system: AbstractSystem, stabilizer: AbstractStabilizer) -> Float[Array, " k"]:
         """The parameters the projection takes, as `Code.numbers`.
@@ -96,9 +88,9 @@ class ProjectionCode:
         - `v`: generalized velocities (n,).
         - `errors`: the step's error estimates of both.
         """
-        program = self.bare if errors is None else self.whole
-        estimates = jnp.zeros(q.size + v.size, q.dtype) if errors is None else jnp.concatenate(errors)
-        found = run(self._settling(program), numbers, t, q, v, lax.stop_gradient(estimates))
+        # Any will do where none are given; those that are no constants have it be one function for LLVM.
+        estimates = jnp.concatenate(errors or (q, v))
+        found = run(self._settling, numbers, t, q, v, lax.stop_gradient(estimates))
         ends = np.cumsum([q.size, v.size, self.rows + 2])
         q, v, rest, kept = jnp.split(found, ends)
         return Projected(q, v, None if errors is None else (kept[: q.size], kept[q.size :]), rest[-2])
@@ -114,7 +106,7 @@ class ProjectionCode:
         - `t`, `q`, `v`: the states, along the last axis: (1, k), (n_q, k), (n, k).
         """
         n_q, n = len(q), len(v)
-        found = self._settling(self.whole).on_host(numbers, t, q, v, np.zeros((n_q + n, 1)))
+        found = self._settling.on_host(numbers, t, q, v, np.zeros((n_q + n, 1)))
         return found[:n_q].T, found[n_q : n_q + n].T
 
 
@@ -191,6 +183,5 @@ def _made(
     )
     dtype = state[1].dtype
     found = projection(build, motion, (q, v), mu, (errors[0], errors[1]), rcond, dtype)
-    without = lambda: Program(found[: n_q + n + rows + 2], counts, dtype)
     again = Again(n_q + n + rows + 1, n_q + n, rows)
-    return ProjectionCode(short_enough(Program(found, counts, dtype)), without, leaves, again, counts)
+    return ProjectionCode(short_enough(Program(found, counts, dtype)), leaves, again, counts)

@@ -22,12 +22,15 @@ from .._misc._left_to_xla import LeftToXLA, because
 from .._misc._linear import lazily_differentiated
 from .._misc._reverse_only import once_through_events
 from .._misc._types import as_jax
+from .._motion._model import Model
 from ._explicit import UnfitError, explicit_run, fits
 from ._integrate import Span, State, integrate
 from ._observe import Solved
 from ._results import result_of
 
 R = TypeVar("R")
+
+Start = Callable[[Model, Array, State], tuple[State, Any]]
 
 # Adjoints whose derivatives are those of the steps, which a program of scalars has in both modes by itself.
 _OF_STEPS = (dfx.ForwardMode, dfx.DirectAdjoint)
@@ -88,22 +91,44 @@ def _steps(
     return by_diffrax(model, y0, span, ts, settings, solver, dense)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def integrated(static: Static, reverse: bool, arrays: Any, y0: State, span: Span, ts: Array | None) -> Solved:
-    """The steps of a run.
+def integrated_from(
+    start: Start | None,
+    static: Static,
+    reverse: bool,
+    arrays: Any,
+    state: State,
+    span: Span,
+    ts: Array | None,
+) -> tuple[Solved, Any]:
+    """The steps of a run, and what its start tells, as one program.
 
     **Arguments:** as `integrate`, and:
 
+    - `start`: the state to start from, and what is told of it, of the model, the time and a state; None where that is it.
     - `static`, `arrays`: a model, settings, a solver, and whether the motion between saved times is kept.
     - `reverse`: whether reverse mode may be the program's own, as no adjoint is asked for.
     """
     settings = joined(static, arrays)[1]
     adjoint, smooth = settings["adjoint"], settings["event"] is None
-    run = functools.partial(_steps, static, False)
-    solved, left = by_one_program(
-        run, None if reverse else adjoint, adjoint, arrays, y0, span, ts, smooth=smooth
-    )
-    return solved._replace(left=left)
+
+    def run(
+        adjoint: dfx.AbstractAdjoint | None, arrays: Any, state: State, span: Span, ts: Any
+    ) -> tuple[Solved, Any]:
+        y0, told = start(joined(static, arrays)[0], span[0], state) if start else (state, None)
+        return _steps(static, False, adjoint, arrays, y0, span, ts), told
+
+    asked = None if reverse else adjoint
+    (solved, told), left = by_one_program(run, asked, adjoint, arrays, state, span, ts, smooth=smooth)
+    return solved._replace(left=left), told
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def integrated(static: Static, reverse: bool, arrays: Any, y0: State, span: Span, ts: Array | None) -> Solved:
+    """The steps of a run from where it is to start.
+
+    **Arguments:** as `integrated_from`.
+    """
+    return integrated_from(None, static, reverse, arrays, y0, span, ts)[0]
 
 
 @remembered

@@ -8,7 +8,6 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler._structured import scalarize
 from .._formula._singular_mass import NullSpace
 from .._misc._arguments import one_of, require_instance, require_solver, whole_number
 from .._misc._keyed import Static, joined, parted
@@ -20,7 +19,7 @@ from .._system._system import AbstractSystem, names_of
 from . import _options
 from ._events import as_diffrax, event_names
 from ._integrate import Span, State
-from ._integrated import Integrated, integrated
+from ._integrated import Integrated, integrated_from
 from ._interned import interned
 from ._knots import at_knots
 from ._observe import assembled
@@ -180,6 +179,12 @@ class RunPlan:
         return _traced_run(*given, state, span, ts, self.judged, told)
 
 
+def _begun(model: Model, t0: Array, state: State) -> tuple[State, Array]:
+    """The state to start from, and by how much it was moved."""
+    y0 = model.start(t0, state)
+    return y0, start_moved(state, y0)
+
+
 @eqx.filter_jit
 def _traced_run(
     static: Static,
@@ -195,11 +200,6 @@ def _traced_run(
     model = model.ready()
     static, arrays = parted((model, *others))
 
-    def begun(t0: Array, state: State) -> tuple[State, Array]:
-        y0 = model.start(t0, state)
-        return y0, start_moved(state, y0)
-
-    y0, moved = scalarize(begun, fallback="xla")(span[0], state)
-    solved = integrated(static, reverse, arrays, y0, span, ts)
+    solved, moved = integrated_from(_begun, static, reverse, arrays, state, span, ts)
     count = None if ts is None else len(ts)
     return assembled(model, solved, others[-1], count, judged, start_moved=moved, **told)
