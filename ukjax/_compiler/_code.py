@@ -48,7 +48,7 @@ LARGEST = 10_000
 """More operations than this XLA does not compile: it would take minutes. LLVM alone takes some seconds for each 50,000,
 however many they are."""
 
-_OF_VALUES = ("multipliers", "kept", "sure", "known")
+_OF_VALUES = ("multipliers", "sure", "known")
 """What of `observed` has no derivative, or is of no use but to states that have values."""
 
 MOST = 1_000_000

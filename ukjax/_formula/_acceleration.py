@@ -35,6 +35,7 @@ from .._pseudoinverse import (
     NormalEquations,
     as_pseudoinverse,
     inverse_cholesky,
+    inverse_cholesky_factor,
     pinv,
     rank_on_host,
     unit_rows_on_host,
@@ -73,6 +74,36 @@ class Acceleration(eqx.Module):
     residual: Float[Array, " m"]
     gauss: Float[Array, ""]
     unique: Bool[Array, ""]
+
+
+@in_full_precision
+def least_multipliers(A: Float[Array, "m n"], force: Forces, kept: Bool[Array, " m"]) -> Float[Array, " m"]:
+    """lambda of least norm with A^T lambda = force, where the rows that are not kept depend on those that are.
+
+    Let A = Z K with the rows K that are kept, Z^T = [1, X] and X = (K K^T)^-1 K D^T for the other rows D. With mu such
+    that K^T mu = force, lambda = Z (Z^T Z)^-1 mu. Rows are scaled to length 1, and mu is refined once.
+
+    **Arguments:**
+
+    - `A`: constraint Jacobian (m, n).
+    - `force`: the ideal constraint force (n,).
+    - `kept`: which rows are independent, and span all.
+    """
+    if not len(A):
+        return jnp.zeros(0, A.dtype)
+    size, unit = jnp.sqrt(jnp.sum(A * A, 1)), jnp.eye(len(A), dtype=A.dtype)
+    size = jnp.where(size > 0, size, 1)
+    rows, of_kept = A / size[:, None], kept.astype(A.dtype)
+    products = rows @ rows.T
+    W, _ = inverse_cholesky_factor(jnp.where(kept[:, None] & kept, products, unit))
+    solve = lambda y: W.T @ (W @ (of_kept[:, None] * y))
+    mu = jnp.zeros((len(A), 1), A.dtype)
+    for _ in range(2):
+        mu = mu + solve(rows @ (force[:, None] - rows.T @ mu))
+    X = solve(products * (1 - of_kept)) * size / size[:, None]
+    V, _ = inverse_cholesky_factor(unit + X @ X.T)
+    least = V.T @ (V @ (mu[:, 0] / size))
+    return least + X.T @ least
 
 
 class AbstractFormula(eqx.Module):

@@ -22,7 +22,13 @@ from .._compiler import (
     machine_code_is_wanted,
     projection_for,
 )
-from .._formula._acceleration import AbstractFormula, Equations, UdwadiaKalaba, equations_of_motion
+from .._formula._acceleration import (
+    AbstractFormula,
+    Equations,
+    UdwadiaKalaba,
+    equations_of_motion,
+    least_multipliers,
+)
 from .._formula._equations import with_dense_mass
 from .._misc._errors import InputError
 from .._misc._types import is_traced
@@ -101,14 +107,18 @@ class Model(eqx.Module):
         return self.code.stage(*_operands(self, t, q, v))
 
     def observed(self, t: Array, q: Array, v: Array) -> dict[str, Array]:
-        """By scalar code, what a `Trajectory` tells of a state but its multipliers; nothing where there is none.
+        """By scalar code, what a `Trajectory` tells of a state, if the formula is; else what it tells of rows and energy.
 
         **Arguments:** as `acceleration`.
         """
         if self.code is None:
             return {}
         found = self.code.told(*_operands(self, t, q, v))
-        return found | {"rank": found["rank"].astype(jnp.int32)} if self.is_solved else found
+        if not self.is_solved:
+            return found
+        e, kept = self.equations(t, q, v), found.pop("kept") > 0.5
+        multipliers = least_multipliers(e.rows.A, found["constraint_force"] - e.c, kept)
+        return found | {"rank": found["rank"].astype(jnp.int32), "multipliers": multipliers}
 
     def project(self, t: Array, y: tuple[Array, Array]) -> tuple[Array, Array]:
         """The state (q, v), projected if the stabilizer projects: where a run starts or saves, not in its loop.

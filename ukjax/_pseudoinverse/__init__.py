@@ -22,3 +22,4 @@ from ._pinv import as_pseudoinverse as as_pseudoinverse
 from ._pinv import pinv as pinv
 from ._scaling import ROW_NOISE as ROW_NOISE
 from ._triangular import inverse_cholesky as inverse_cholesky
+from ._triangular import inverse_cholesky_factor as inverse_cholesky_factor

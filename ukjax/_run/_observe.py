@@ -102,7 +102,6 @@ def _observe(model: Model, states: States) -> tuple[dict[str, Any], Names]:
     def at(t: Any, q: Any, v: Any) -> dict[str, Any]:
         q, v = model.project(t, (q, v))
         by_code = {} if model.code is None else lazily_differentiated(Model.observed)(model, t, q, v)
-        # Apart, so that a program in which nobody asks for multipliers is without them.
         others = lambda *of: {name: x for name, x in solved(*of).items() if name not in by_code}
         return {"q": q, "v": v} | lazily_differentiated(others)(model, t, q, v) | by_code
 
