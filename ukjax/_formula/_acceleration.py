@@ -95,12 +95,12 @@ def least_multipliers(A: Float[Array, "m n"], force: Forces, kept: Bool[Array, "
     size = jnp.where(size > 0, size, 1)
     rows, of_kept = A / size[:, None], kept.astype(A.dtype)
     products = rows @ rows.T
-    W, _ = inverse_cholesky_factor(jnp.where(kept[:, None] & kept, products, unit))
+    W, _ = inverse_cholesky_factor(jnp.where(kept[:, None] & kept[None], products, unit))
     solve = lambda y: W.T @ (W @ (of_kept[:, None] * y))
     mu = jnp.zeros((len(A), 1), A.dtype)
     for _ in range(2):
         mu = mu + solve(rows @ (force[:, None] - rows.T @ mu))
-    X = solve(products * (1 - of_kept)) * size / size[:, None]
+    X = solve(products * (1 - of_kept)[None]) * size[None] / size[:, None]
     V, _ = inverse_cholesky_factor(unit + X @ X.T)
     least = V.T @ (V @ (mu[:, 0] / size))
     return least + X.T @ least

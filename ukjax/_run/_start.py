@@ -128,8 +128,13 @@ def _fits(model: Model, t: Array, state: State, automatic: bool, *, symmetric: b
             return True
     (here,) = equations_at(model, t, state)
     _require_symmetric(here.M)
-    precise = _is_precise(model, here.rows.position_error, here.rows.velocity_error)
-    return precise and _has_acceleration(here, None if automatic else model.formula)
+    if not _is_precise(model, here.rows.position_error, here.rows.velocity_error):
+        return False
+    method = model.stabilizer.projection_method
+    says = method and method.independent_rows and not automatic  # where rows depend on others
+    if says and not clearly_independent(here, method.threshold(here.rows.A.dtype)):
+        return False
+    return _has_acceleration(here, None if automatic else model.formula)
 
 
 def _candidates(model: Model, t: Array, state: State) -> Iterator[State]:
