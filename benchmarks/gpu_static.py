@@ -3,8 +3,8 @@
     python benchmarks/gpu_static.py [pendulum robot.xml ...] [--cards sm_90] [--output gpu_static.md]
 
 Nothing here runs on a GPU. `ptxas` and `nvdisasm` must be there: pip install nvidia-cuda-nvcc-cu12 nvidia-cuda-nvdisasm.
-Steps are those of Tsit5: fixed ones under Baumgarte stabilization, and adaptive ones that are projected. Instructions of a
-step are those of the loop of the machine code with all that it calls, loops within it passed once each.
+Steps are those of Tsit5: fixed ones under Baumgarte stabilization, and adaptive ones that are projected. Those of a step
+are the instructions of the loop of the machine code with all that it calls, loops within it passed once each.
 
 The estimate is the least of four bounds for a card with all its threads at work: one instruction a cycle and scheduler;
 the arithmetic units; level-1 caches, which a step's local memory (spilled registers, stages) passes through at 128 bytes

@@ -210,9 +210,9 @@ def test_numbers_of_another_precision_are_found() -> None:
     assert refused(lowered(mixed, ["cuda"])) == {"f32"}
 
 
-FEWEST = {"step": 4, "lanes": 1, "tune": 3, "simulate": 7, "sweep": 7}
-"""Kernels: of a run what it is given, its steps and where they end (and of a step, whether it is on the constraints), and
-where states are asked for, of the start and what is saved and observed."""
+FEWEST = {"step": 2, "lanes": 1, "tune": 1, "simulate": 5, "sweep": 5}
+"""Kernels: a run is one (and of a step, another whether it is on the constraints); where states are asked for, there are
+those of the start and of what is saved and observed."""
 
 
 @pytest.mark.parametrize("path", FEWEST)

@@ -237,4 +237,4 @@ def test_runs_of_one_method_and_another_control_are_one_call(controller):
     run = lambda q: uk.simulate(
         problem.system, q, problem.v0, t1=0.1, dt0=0.01, ts=2, solver=dfx.Tsit5(), stepsize_controller=controller
     ).q  # fmt: skip
-    assert "ukjax_integration" in jax.jit(run).lower(problem.q0).as_text()
+    assert "ukjax_scalars" in jax.jit(run).lower(problem.q0).as_text()

@@ -192,12 +192,12 @@ def explicit_run(
     def controlled(
         t: Array, t_next: Array, kept: Any, near: Array, near1: Array, y: Array, y1: Array, error: Array
     ) -> Any:
-        error = steps.parts(lax.stop_gradient(error))
+        pair: Any = steps.parts(lax.stop_gradient(error))
         if projects:
             short = None if stop is None else t_next - t <= shortest_step(t, t1)
-            error = refused(error, lax.stop_gradient(near1), near, short)
-        error = jax.tree.map(lambda x: jnp.where(jnp.isnan(x), jnp.inf, x), error)
-        given = t, t_next, steps.parts(y), steps.parts(y1), _UNKNOWN, error, order, kept
+            pair = refused(pair, lax.stop_gradient(near1), near, short)
+        pair = jax.tree.map(lambda x: jnp.where(jnp.isnan(x), jnp.inf, x), pair)
+        given = t, t_next, steps.parts(y), steps.parts(y1), _UNKNOWN, pair, order, kept
         accepted, t, t_next, jumped, kept, result = controller.adapt_step_size(*given)
         if keeps and jumped is not False:
             raise UnfitError(
