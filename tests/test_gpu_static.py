@@ -222,6 +222,7 @@ OVER = {
     ("pendulum", "float32"): "128 registers",
     ("scara", "float32"): "144 bytes",
     ("four_bars", "float32"): "1,824 bytes",
+    ("parallelogram", "float32"): "12,836 bytes",
     (
         "parallelogram",
         "float64",
