@@ -131,10 +131,12 @@ def _fits(model: Model, t: Array, state: State, automatic: bool, *, symmetric: b
     if not _is_precise(model, here.rows.position_error, here.rows.velocity_error):
         return False
     method = model.stabilizer.projection_method
-    says = method and method.independent_rows and not automatic  # where rows depend on others
-    if says and not clearly_independent(here, method.threshold(here.rows.A.dtype)):
-        return False
-    return _has_acceleration(here, None if automatic else model.formula)
+    # A method that needs independent rows says where they depend on others.
+    if method is None or automatic or not method.independent_rows:
+        fits = True
+    else:
+        fits = clearly_independent(here, method.threshold(here.rows.A.dtype))
+    return fits and _has_acceleration(here, None if automatic else model.formula)
 
 
 def _candidates(model: Model, t: Array, state: State) -> Iterator[State]:

@@ -86,15 +86,18 @@ def find_active(needed: Needed, seeds: set[Node], results: Iterable[Any]) -> set
         if x not in varied or x in reached:
             continue
         reached.add(x)
-        control = x.args[0] if x.op == "output" else needed.owner.get(x.region)
         if x.op == "parameter":
-            if control is not None and control.op == "loop":
-                stack += [control.args[x.data], control.data.results[x.data]]
-            elif control is not None:
-                stack.append(control.args[1 + x.data])
-        elif x.op != "output":
+            owner = needed.owner.get(x.region)
+            if owner is not None and owner.op == "loop":
+                stack += [owner.args[x.data], owner.data.results[x.data]]
+            elif owner is not None:
+                stack.append(owner.args[1 + x.data])
+            continue
+        if x.op != "output":
             stack += _differentiated_operands(x)
-        elif control.op == "loop":
+            continue
+        (control,) = x.args
+        if control.op == "loop":
             stack += [control.args[x.data], control.data.results[x.data], control.data.region.params[x.data]]
         elif control.op == "branch":
             stack += [results[x.data] for results in control.data.results]
