@@ -81,7 +81,7 @@ def test_the_callers_precision(pool, tmp_path: Path) -> None:
     ("memory", "size", "executor"),
     [
         pytest.param(1e9, 2, ThreadPoolExecutor(2), id="threads", marks=pytest.mark.slow),
-        pytest.param(3e3, 1, None, id="processes"),
+        pytest.param(1.5e3, 1, None, id="processes"),
     ],
 )
 def test_chunks_of_a_mechanism_are_many_and_fit_the_memory(

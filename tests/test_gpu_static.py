@@ -198,7 +198,7 @@ def test_projections_are_kernels_and_loops_of_machine_code() -> None:
     want = np.concatenate([along, v - along * np.sum(along * v, axis=0)])
     numbers, t = np.asarray(model.numbers[1])[:, None], np.zeros((1, 60))
     given = [x for x in (numbers, t, q, v, np.zeros((4, 1))) if len(x)]
-    program = model.projection._settling(model.projection.whole)
+    program = model.projection._settling
     (kernel,) = on_host(program.kernel.text, given, (60,), [(len(program.outputs), 60)])
     code = jax.vmap(lambda t, q, v: model.project(t, (q, v)))(t[0], q.T, v.T)
     here = model.projection.on_host(numbers, t, q, v)
