@@ -220,7 +220,6 @@ BUDGET = {  # registers, and bytes of spills written
 OVER = {
     ("pendulum", "float64"): "224 registers",
     ("pendulum", "float32"): "128 registers",
-    ("scara", "float32"): "144 bytes",
     ("four_bars", "float32"): "1,824 bytes",
     ("parallelogram", "float32"): "12,836 bytes",
     (
