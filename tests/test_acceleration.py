@@ -21,6 +21,7 @@ from helpers import (
 )
 
 import ukjax as uk
+from ukjax._formula._acceleration import least_multipliers
 
 FORMULAS = {"UdwadiaKalaba": uk.UdwadiaKalaba, "Schur": uk.Schur}
 # m rows, n velocities, rank, consistent; few shapes, so that what is compiled is shared
@@ -258,3 +259,19 @@ def test_no_callback_and_no_lapack(formula, method):
     found = primitives(jax.make_jaxpr(derivatives)(jnp.asarray(equations.A), jnp.asarray(equations.b)))
     assert "dot_general" in found  # the walk looked inside
     assert not [p for p in found if any(p == x or x + "_" in p or "_" + x in p for x in FORBIDDEN)], found
+
+
+def test_multipliers_of_least_norm_with_redundant_rows():
+    """As NumPy's pinv has them, of rows of very different sizes; the derivative by differences of those."""
+    rng = np.random.default_rng(3)
+    sizes, kept = np.array([1.0, 30.0, 0.1, 2.0])[:, None], jnp.array([True, False, True, False])
+    X, dX = np.eye(4)[:, [0, 2]], np.zeros((4, 2))
+    X[[1, 3]], dX[[1, 3]] = rng.normal(size=(2, 2, 2))
+    K, dK, mu = *rng.normal(size=(2, 2, 6)), rng.normal(size=2)
+    rows = lambda s: sizes * ((X + s * dX) @ (K + s * dK))
+    force = lambda s: (K + s * dK).T @ mu
+    expected = lambda s: np.linalg.pinv(rows(s).T, rcond=1e-9) @ force(s)
+    found = lambda s: least_multipliers(rows(s), force(s), kept)
+    np.testing.assert_allclose(found(jnp.asarray(0.0)), expected(0.0), rtol=1e-11)
+    slope = (expected(1e-5) - expected(-1e-5)) / 2e-5
+    np.testing.assert_allclose(jax.jit(jax.jacfwd(found))(0.0), slope, rtol=1e-6, atol=1e-8)

@@ -140,7 +140,9 @@ def test_contacts_of_the_same_code_share_what_is_compiled() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=True, reason="a gradient of steps has XLA compile the two calls of its programs anew")
+@pytest.mark.xfail(
+    strict=True, reason="a gradient of steps has XLA compile the two calls of its programs anew"
+)
 def test_gradients_through_contacts_of_the_same_code_share_what_is_compiled() -> None:
     by_friction = jax.grad(lambda mu: fallen(jnp.zeros(()), mu, "differentiated steps"))
     by_friction(0.1)

@@ -150,29 +150,6 @@ class Program:
         ends = np.cumsum(self.counts)
         return [list(numbers[end - count : end]) for end, count in zip(ends, self.counts, strict=True)]
 
-    def pullback(self, varied: tuple[int, ...], outputs: int | None = None) -> "Program":
-        """Cotangents of the operands `varied`, from all operands and the cotangent of the outputs.
-
-        **Arguments:**
-
-        - `varied`: numbers of operands.
-        - `outputs`: how many of the outputs to take, the first ones; None for all.
-        """
-        taken, count = self.differentiated[:outputs], sum(self.counts)
-        if any(x.op == "ruled" for x in reachable(taken)):
-            changes = tuple(range(len(self.counts), len(self.counts) + len(varied)))
-            return Program(taken, self.counts, self.dtype)._tangent(varied)._transpose(changes)
-        of = Derivative(taken, self._numbers(varied), {}, self.dtype)
-        found = of.cotangents([of.build.input(count + i) for i in range(len(taken))])
-        return Program(found, (*self.counts, len(taken)), self.dtype)
-
-    def pushforward(self, varied: tuple[int, ...], outputs: int) -> "Program":
-        """The change of the first outputs, from all operands and the changes of those `varied`.
-
-        **Arguments:** as `pullback`.
-        """
-        return Program(self.differentiated[:outputs], self.counts, self.dtype)._tangent(varied)
-
     def _numbers(self, operands: Sequence[int]) -> list[int]:
         """Those of the inputs of some operands."""
         ends = np.cumsum(self.counts)

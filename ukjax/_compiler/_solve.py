@@ -15,7 +15,7 @@ by the same factors.
 
 import copy
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -32,7 +32,7 @@ from ._vectors import Vector, dot, largest, minus, plus, times
 
 @final
 class Mass:
-    """M = L D L^T, factored once, and W = D^-1/2 L^-1 with W^T W = M^-1.
+    """M = L D L^T, factored once.
 
     - `factors`: L and 1 / D.
     - `definite`: whether M is positive definite.
@@ -52,24 +52,6 @@ class Mass:
         above = self.build.apply("gt", pivot, self.build.apply("mul", self._rounding, diagonal))
         self.definite = self.build.apply("and", self.definite, above)
         return self.build.apply("div", 1.0, self.build.apply("select", above, pivot, 1.0))
-
-    def _scaled(self, x: Iterable[Expression]) -> Vector:
-        roots = (self.build.apply("sqrt", d) for d in self.factors.inverse)
-        return [self.build.apply("mul", *pair) for pair in zip(roots, x, strict=True)]
-
-    def whitened(self, f: Sequence[Expression]) -> Vector:
-        """W f."""
-        return self._scaled(self.factors.forward(self.build, f))
-
-    def back(self, x: Sequence[Expression]) -> Vector:
-        """W^T x."""
-        return self.factors.backward(self.build, self._scaled(x))
-
-    def frozen(self) -> "Mass":
-        """The same, constant to a differentiation."""
-        mass = copy.copy(self)
-        mass.factors = self.factors.frozen(self.build)
-        return mass
 
 
 def _gram(build: Builder, left: Sequence[Any], right: Sequence[Any]) -> np.ndarray:
