@@ -18,23 +18,10 @@ import pytest
 from jax.interpreters import mlir
 
 from ukjax._compiler._foreign import llvm
-from ukjax._compiler._gpu import _kernel
 from ukjax._compiler._gpu._arithmetic import ENTRY
 from ukjax._compiler._gpu._ptx import for_target, optimized
-from ukjax._compiler._gpu._texts import KernelText, host_text
 from ukjax._compiler._structured import _primitive
 from ukjax._compiler._structured._kernel import Kernel
-
-
-def on_host(
-    text: KernelText, operands: list, sizes: tuple[int, ...], shapes: list[tuple[int, ...]]
-) -> list[np.ndarray]:
-    """What a kernel writes: results of these shapes, filled with NaN before."""
-    arrays = [np.ascontiguousarray(x) for x in operands]
-    arrays = [*arrays, np.array([*sizes, *(x.shape[1] for x in arrays)], np.int32)]
-    arrays += [np.full(shape, np.nan, arrays[0].dtype) for shape in shapes]
-    _run(host_text(text), arrays)
-    return arrays[-len(shapes) :]
 
 
 def _run(text: str, arrays: list[np.ndarray]) -> None:
@@ -95,7 +82,6 @@ def kernels_on_host(threads: int = 3, words: int = 100_000) -> Iterator[list[Ker
 def as_with_gpu() -> Iterator[None]:
     """As where there is a GPU that takes kernels; what was traced before is lowered anew."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_kernel, "kernels_run", lambda: True)
         patch.setattr(_primitive, "kernels_run", lambda: True)
         jax.clear_caches()
         yield

@@ -12,13 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jaxtyping import Array
-from kernels import kernels_on_host, on_host, registers_of, run_kernel
+from kernels import kernels_on_host, registers_of, run_kernel, run_threads
 
 import ukjax as uk
-from ukjax._compiler._gpu import _memory
-from ukjax._compiler._gpu._program_thread import ProgramThread
-from ukjax._compiler._program import program_of
+from ukjax._compiler._program import Program
+from ukjax._compiler._scalars import Builder
 from ukjax._motion._model import Model, coded
 
 # The whole run of a kernel, on this machine.
@@ -162,25 +160,20 @@ def test_runs_that_take_too_many_steps_fail_by_code() -> None:
     assert not np.isfinite(found["q"][0, -1]).any()
 
 
-@pytest.mark.parametrize("pieces", [False, True])
-def test_programs_as_kernels(pieces: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Operands of all members, and shared ones, of a program with each kind of operation, in one and in pieces."""
-    if pieces:
-        monkeypatch.setattr(_memory, "_WHOLE", 0)
-        monkeypatch.setattr(_memory, "_PIECE", 3)
-
-    def function(x: Array, y: Array) -> Array:
-        one = jnp.where(x[0] > y[0], jnp.maximum(x[1], y[1]), jnp.minimum(x[1], y[1]))
-        return jnp.stack(
-            [one, jnp.sin(x[0]) / y[1], jnp.sign(x[0]) * jnp.floor(y[0]), jnp.sqrt(y[1]) ** x[1]]
-        )
-
-    shapes = [jax.ShapeDtypeStruct((2,), jnp.float64)] * 2
-    program = program_of(function, shapes, jnp.float64)
-    x, y = np.random.default_rng(0).normal(size=(2, 50)), np.array([[0.3], [1.7]])
-    text = ProgramThread(program.outputs, program.counts, program.dtype).text()
-    assert ("@program.2(" in text.functions) is pieces
-    (found,) = on_host(text, [x, y], (50,), [(4, 50)])
+def test_expressions_as_kernels() -> None:
+    """Operands of all members, and shared ones, of a program with each kind of operation."""
+    build = Builder()
+    x, y = ([build.input(2 * k + i) for i in range(2)] for k in range(2))
+    of, less = build.apply, build.apply("gt", x[0], y[0])
+    outputs = [
+        of("select", less, of("max", x[1], y[1]), of("min", x[1], y[1])),
+        of("div", of("sin", x[0]), y[1]),
+        of("mul", of("sign", x[0]), of("floor", y[0])),
+        of("pow", of("sqrt", y[1]), x[1]),
+    ]
+    program = Program(outputs, (2, 2), "float64").scalars
+    x, y = np.random.default_rng(0).normal(size=(2, 50)), np.array([0.3, 1.7])
+    found = run_threads(program.kernel((False, True)), [x, y], 50)[0]
     one = np.where(x[0] > y[0], np.maximum(x[1], y[1]), np.minimum(x[1], y[1]))
     want = [one, np.sin(x[0]) / y[1], np.sign(x[0]) * np.floor(y[0]), np.sqrt(y[1]) ** x[1]]
     np.testing.assert_allclose(found, want, rtol=1e-14)
@@ -197,9 +190,10 @@ def test_projections_are_kernels_and_loops_of_machine_code() -> None:
     along = q / np.linalg.norm(q, axis=0)
     want = np.concatenate([along, v - along * np.sum(along * v, axis=0)])
     numbers, t = np.asarray(model.numbers[1])[:, None], np.zeros((1, 60))
+    program = model.projection.whole.scalars
     given = [x for x in (numbers, t, q, v, np.zeros((4, 1))) if len(x)]
-    program = model.projection._settling
-    (kernel,) = on_host(program.kernel.text, given, (60,), [(len(program.outputs), 60)])
+    given = [np.ascontiguousarray(np.broadcast_to(x, (len(x), 60))) for x in given]
+    kernel = run_threads(program.kernel((False,) * len(given)), given, 60)[0]
     code = jax.vmap(lambda t, q, v: model.project(t, (q, v)))(t[0], q.T, v.T)
     here = model.projection.on_host(numbers, t, q, v)
     for found in (kernel[:4].T, np.hstack(code), np.hstack(here)):

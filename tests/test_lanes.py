@@ -1,7 +1,6 @@
 """Scalar code against the formulas, NumPy and finite differences; what it cannot translate, and its size."""
 
 import functools
-import itertools
 import math
 
 import diffrax as dfx
@@ -15,16 +14,10 @@ from jax import lax
 
 import ukjax as uk
 from ukjax._compiler import _code
-from ukjax._compiler._code import code_for
-from ukjax._compiler._expressions import OPERATIONS, Node, reachable, weight
-from ukjax._compiler._kept import COSTS, KEEPING, worth_keeping
-from ukjax._compiler._lowered import separately_computed
+from ukjax._compiler._expressions import OPERATIONS
 from ukjax._compiler._moves import pad_entries
 from ukjax._compiler._on_host import operation
-from ukjax._compiler._pieces import pieces
-from ukjax._compiler._program import Program, traced
-from ukjax._compiler._registers import parts
-from ukjax._compiler._repeats import _Sequence, stretches
+from ukjax._compiler._program import Program
 from ukjax._compiler._scalars import Builder
 
 FITTING = (
@@ -183,81 +176,15 @@ def test_padding_is_that_of_lax(shape):
         np.testing.assert_array_equal(found, exact)
 
 
-def _reads(x: Node, known: dict[Node, float], inputs: list[float]) -> float:
-    values = [known[a] if isinstance(a, Node) else a for a in x.args]
-    if x.op == "input":
-        return inputs[x.args[0]]
-    return {"add": sum, "mul": math.prod, "sub": lambda v: v[0] - v[1]}[x.op](values)
-
-
-def test_what_repeats_is_compiled_once():
-    """Eighty passes of one recurrence between other operations, each pass with a number of its own."""
-    build = Builder()
-    x, y = build.input(0), build.input(1)
-    start = build.apply("mul", x, y)
-    a, b, found = start, y, []
-    for i in range(1, 81):
-        scaled = build.apply("mul", x, a)
-        a, b = build.apply("add", scaled, 0.1 * i), build.apply("sub", b, scaled)
-        found.append(build.apply("mul", a, b))
-    outputs = [build.apply("sub", b, start), found[7], found[79]]
-    nodes = sorted((n for n in reachable(outputs) if n.op != "input"), key=lambda n: n.number)
-    assert sum(s.period for s in stretches(nodes)) < 0.7 * len(nodes)
-    for inputs in ([0.3, 0.7], [-0.2, 0.4]):
-        known: dict[Node, float] = {}
-        for node in reachable(outputs):
-            known[node] = _reads(node, known, inputs)
-        members = jnp.tile(jnp.asarray(inputs)[:, None], 3)
-        program = Program(outputs, (2,), jnp.dtype(float))
-        program.pieces = parts(program.outputs, 2, longest=50)
-        for got in (program(members), separately_computed(members, program=program)):
-            np.testing.assert_allclose(got, np.tile([[known[n]] for n in outputs], 3), rtol=1e-13)
-
-
-def test_what_repeats_is_what_its_definition_says():
-    """Places a period apart, one by one: the same operation, and operands as far back, or further than a period."""
-    random, nodes = np.random.default_rng(0), list[Node]()
-    for i in range(120):
-        args = tuple(nodes[i - int(k)] if k <= i else 1.0 for k in random.integers(1, 6, size=2))
-        nodes.append(Node(("add", "mul")[int(random.integers(2))], args, i))
-    sequence, seen = _Sequence(nodes), 0
-
-    def back(i: int, slot: int, period: int) -> int:
-        x = nodes[i].args[slot]
-        return i - x.number if isinstance(x, Node) and i - x.number <= period else 0
-
-    for period, same in sequence.matches(10, 110, 20):
-        alike = [
-            nodes[i].op == nodes[i + period].op
-            and all(back(i, k, period) == back(i + period, k, period) for k in range(2))
-            for i in range(10, 110 - period)
-        ]
-        np.testing.assert_array_equal(same, alike)
-        seen += 1
-    assert seen == 20
-
-
-def test_pieces_weigh_no_more_than_asked_and_hold_each_operation_once():
-    build, rng = Builder(), np.random.default_rng(0)
-    numbers = [build.input(0), build.input(1)]
-    for op in rng.choice(["mul", "sub", "sin", "add"], 400):
-        operands = rng.choice(numbers[-30:], 1 if op == "sin" else 2, replace=False)
-        numbers.append(build.apply(str(op), *operands))
-    nodes = [x for x in numbers if x.op != "input"]
-    found = pieces(nodes, numbers[-4:], 250)
-    assert [x for piece in found for x in piece] == nodes
-    assert len(found) < 2 * sum(map(weight, nodes)) / 250 + 1
-    assert max(sum(map(weight, piece)) for piece in found) <= 250
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("size", [1, 4_000])
 def test_sine_and_cosine_on_a_cpu(dtype, size):
     """In units of the last place of one, of NumPy's values in the next longer type."""
     angles = np.random.default_rng(0).uniform(-1, 1, (5, 4_000)) * np.logspace(-3, 4, 5)[:, None]
     angles = np.concatenate([angles.ravel(), np.arange(-40, 41) * np.pi / 2]).astype(dtype)
-    program = traced(lambda x: [lax.sin(x), lax.cos(x)], (1,), dtype)
-    compute = jax.jit(program)
+    build = Builder()
+    outputs = [build.apply(op, build.input(0)) for op in ("sin", "cos")]
+    compute = jax.jit(jax.vmap(Program(outputs, (1,), dtype), 1, 1))
     for start in range(0, len(angles), max(size, 200)):
         x = angles[start : start + size]
         exact = [f(x.astype(np.longdouble if dtype is np.float64 else np.float64)) for f in (np.sin, np.cos)]
@@ -267,31 +194,6 @@ def test_sine_and_cosine_on_a_cpu(dtype, size):
     far = np.asarray(compute(jnp.asarray([np.repeat([1e30, -1e20, np.inf, np.nan], 8)], dtype)))
     assert np.all(np.abs(far[:, :16]) < 2)
     assert np.isnan(far[:, 16:]).all()
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_what_a_derivative_keeps_costs_least(seed):
-    """Against every other choice: what is kept is passed on, all else computed again from it."""
-    rng, build = np.random.default_rng(seed), Builder()
-    numbers = [build.input(0), build.input(1)]
-    for op in rng.choice(["mul", "div", "sin", "add"], 10):
-        operands = rng.choice(len(numbers), 1 if op == "sin" else 2, replace=False)
-        numbers.append(build.apply(str(op), *(numbers[i] for i in operands)))
-    needed = [numbers[i] for i in 2 + rng.choice(10, 4, replace=False)]
-
-    def cost(kept: set[Node]) -> int:
-        seen, waiting = set(), list(needed)
-        while waiting:
-            node = waiting.pop()
-            if node.op != "input" and node not in seen:
-                seen.add(node)
-                waiting += () if node in kept else node.args
-        return sum(KEEPING if x in kept else COSTS.get(x.op, 1) for x in seen)
-
-    change = build.input(2)
-    found = worth_keeping([build.apply("mul", x, change) for x in needed], 2)
-    choices = itertools.chain.from_iterable(itertools.combinations(numbers[2:], k) for k in range(11))
-    assert cost(set(found)) == min(cost(set(x)) for x in choices)
 
 
 def test_second_derivatives_of_a_coupled_mass_matrix():
@@ -306,7 +208,7 @@ def test_second_derivatives_of_a_coupled_mass_matrix():
 
 @pytest.mark.slow
 def test_second_derivatives():
-    """Of an acceleration whose derivative keeps numbers, by differences of gradients."""
+    """By differences of gradients."""
     problem = uk.models.scara()
     fast = uk.lanes(problem)
 
@@ -322,14 +224,9 @@ def test_second_derivatives():
 
 
 @pytest.mark.parametrize("batch", [1, pytest.param(19, marks=pytest.mark.slow)])
-def test_a_long_chain_runs_as_loops(batch):
-    """Sixteen four-bars: their acceleration is compiled as loops and equals that of the KKT system."""
+def test_a_long_chain(batch):
+    """Sixteen four-bars: their acceleration equals that of the KKT system."""
     problem = uk.models.four_bars(n=16)
-    code = code_for(problem.system, 1e-4, uk.NoStabilizer(), jnp.zeros(()), problem.q0, problem.v0)
-    operations = [
-        x.op for part in code.program.native.parts for x in reachable(part.outputs) if x.op != "input"
-    ]
-    assert len(operations) < 0.4 * code.program.size
     rng = np.random.default_rng(3)
     q = np.asarray(problem.q0) + 0.1 * rng.normal(size=(batch, problem.q0.size))
     v = rng.normal(size=q.shape)
@@ -378,9 +275,10 @@ def test_what_cannot_be_translated_says_so(monkeypatch):
         uk.lanes("pendulum")
 
 
+COMPUTED = sorted(OPERATIONS - {"attached"})
 # fmt: off
 _OF_TWO = (
-    "add", "sub", "mul", "div", "max", "min", "rem", "pow", "lt", "le", "gt", "ge", "eq", "ne", "atan2", "attached",
+    "add", "sub", "mul", "div", "max", "min", "rem", "pow", "lt", "le", "gt", "ge", "eq", "ne", "atan2",
     "and", "or", "xor",
 )
 # fmt: on
@@ -395,13 +293,12 @@ def _operands(op):
 
 @functools.cache
 def _by_jax():
-    """All as one program, but what is only for derivatives, and has no code."""
-    given = {op: _operands(op) for op in OPERATIONS if op != "attached"}
-    found = jax.jit(lambda given: {op: OPERATIONS[op](*x) for op, x in given.items()})(given)
-    return {"attached": OPERATIONS["attached"](*_operands("attached"))} | found
+    given = {op: _operands(op) for op in COMPUTED}
+    names = {"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "not": "bitwise_not"}
+    return jax.jit(lambda given: {op: getattr(lax, names.get(op, op))(*x) for op, x in given.items()})(given)
 
 
-@pytest.mark.parametrize("op", sorted(OPERATIONS))
+@pytest.mark.parametrize("op", COMPUTED)
 def test_numpy_computes_what_jax_does(op):
     """For the states before and after a run: each operation, on two members and on a constant."""
     np.testing.assert_allclose(operation(op)(*_operands(op)), _by_jax()[op], rtol=1e-14)

@@ -350,7 +350,7 @@ def test_private_names_of_jax() -> None:
         for path, text in TEXTS.items()
         if "jax._src" in text
     }
-    assert asked == {Path("_compiler/_primitive.py"): ["dispatch"]}
+    assert asked == {Path("_compiler/_structured/_primitive.py"): ["dispatch"]}
     from jax._src import dispatch
 
     assert isinstance(dispatch.prim_requires_devices_during_lowering, set)

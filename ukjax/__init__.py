@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._compiler import Lanes as Lanes
     from ._compiler import TranslationError as TranslationError
     from ._compiler import lanes as lanes
-    from ._compiler._structured import scalarize as scalarize
+    from ._compiler._structured._scalarize import scalarize as scalarize
     from ._compiler._whole_loops import compile_loops_whole as compile_loops_whole
     from ._contact._history import ContactHistory as ContactHistory
     from ._contact._poisson import Impact as Impact
@@ -153,7 +153,7 @@ else:
     _NAMES = {
         "_cli._benchmark": "BenchResult bench",
         "_compiler": "Lanes TranslationError lanes",
-        "_compiler._structured": "scalarize",
+        "_compiler._structured._scalarize": "scalarize",
         "_compiler._whole_loops": "compile_loops_whole",
         "_contact._history": "ContactHistory",
         "_figures._serve": "View",

@@ -15,7 +15,6 @@ from ._native import machine_code_is_wanted as machine_code_is_wanted
 from ._native import stays_here as stays_here
 from ._native import to_leave_process as to_leave_process
 from ._program import Program as Program
-from ._program import program_of as program_of
 from ._projection_code import Projected as Projected
 from ._projection_code import ProjectionCode as ProjectionCode
 from ._projection_code import projection_for as projection_for

@@ -121,7 +121,7 @@ class Code:
     def field(self) -> Program:
         """The derivative of the state: q' and the acceleration."""
         program = self.program
-        return Program([*self._rates, *program.differentiated], program.counts, program.dtype)
+        return Program([*self._rates, *program.outputs], program.counts, program.dtype)
 
     def numbers(self, system: AbstractSystem, stabilizer: AbstractStabilizer) -> Float[Array, " k"]:
         """The parameters the program takes. Make them once, outside of loops: their derivative is then one vector.
@@ -276,8 +276,9 @@ def _observed(build: Builder, e: Equations, solution: Solution, rcond: float) ->
 def short_enough(program: Program) -> Program:
     """The program, or an error if its compilation would take too long."""
     # Not `machine_code_is_wanted`: the code is kept for whoever asks next.
-    native = program.has_machine_code and machine_code_runs()
-    if not native and program.size > LARGEST:
+    if program.dtype.name not in ("float64", "float32"):
+        raise TranslationError(f"numbers of type {program.dtype.name} have no scalar code")
+    if not machine_code_runs() and program.size > LARGEST:
         raise TranslationError(
             f"{program.size} operations are more than the {LARGEST} that XLA compiles in reasonable time; "
             "with llvmlite installed LLVM does, and a mechanism takes fewer in the coordinates of a tree"

@@ -3,16 +3,13 @@
 An expression is a Python number or a `Node`.
 """
 
-import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeGuard, final
 
-import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array
 
-from .._misc._attached import attached_p
+from ._structured import _ir
 
 
 @final
@@ -43,34 +40,11 @@ class Call(NamedTuple):
     function: Callable[..., list[Array]]
     inputs: tuple[Any, ...]
 
-    def __call__(self, flat: Sequence[Array], dtype: Any) -> list[Array]:
-        """The numbers of each output, given those of all inputs."""
-        ends = list(itertools.accumulate(math.prod(x.shape) for x in self.inputs))
-        parts = [flat[a:b] for a, b in itertools.pairwise([0, *ends])]
-        stacked = [
-            jnp.stack(part).reshape(x.shape).astype(x.dtype) if part else jnp.zeros(x.shape, x.dtype)
-            for part, x in zip(parts, self.inputs, strict=True)
-        ]
-        return [x.reshape(-1).astype(dtype) for x in self.function(*stacked)]
 
-
-# fmt: off
-_NAMED = (
-    "add", "sub", "mul", "div", "neg", "max", "min", "rem", "pow", "lt", "le", "gt", "ge", "eq", "ne", "abs", "sign",
-    "floor", "ceil", "sqrt", "rsqrt", "cbrt", "exp", "exp2", "expm1", "log", "log1p", "logistic", "erf", "erfc",
-    "erf_inv", "sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh",
-    "is_finite", "stop_gradient",
-)
-# fmt: on
-OPERATIONS: dict[str, Callable[..., Array]] = {name: getattr(lax, name) for name in _NAMED} | {
-    "and": lax.bitwise_and,
-    "or": lax.bitwise_or,
-    "xor": lax.bitwise_xor,
-    "not": lax.bitwise_not,
-    "select": lambda which, x, y: lax.select(which, x, y),
-    "attached": attached_p.bind,
-}
-"""How each operation is computed; what is not here cannot be translated."""
+_OF_WHOLE_NUMBERS = "shift_left", "shift_right_arithmetic", "shift_right_logical", "quotient", "remainder"
+_OF_TYPES = "round", "convert", "bitcast"
+OPERATIONS = frozenset((*_ir.OPERATIONS, "rsqrt", "logistic")).difference(_OF_WHOLE_NUMBERS, _OF_TYPES)
+"""Operations of numbers that are written out; what is not here cannot be translated."""
 
 BOOLEAN = frozenset(("lt", "le", "gt", "ge", "eq", "ne", "and", "or", "xor", "not", "is_finite"))
 """Operations whose result is true or false."""
@@ -151,42 +125,3 @@ def borders(outputs: Sequence[Expression], seen: set[Node]) -> list[Node]:
             visited.add(node)
             stack += [x for x in node.args if type(x) is Node]
     return list(found)
-
-
-def weight(x: Node) -> int:
-    """How many operations one is where it is compiled for a CPU: sine and cosine are polynomials there."""
-    return 20 if x.op in ("sin", "cos") else 1
-
-
-def evaluate(outputs: Sequence[Expression], inputs: Sequence[Array], dtype: Any) -> list[Array]:
-    """The values of expressions, by JAX operations.
-
-    **Arguments:**
-
-    - `outputs`: expressions.
-    - `inputs`: the array of each input number, all of one shape; at least one.
-    - `dtype`: of constants.
-    """
-    shape = inputs[0].shape
-    values: dict[int, Array] = {}
-    called: dict[tuple, list[Array]] = {}
-
-    def value(x: Expression) -> Array:
-        if isinstance(x, Node):
-            return values[id(x)]
-        return lax.full(shape, x, jnp.bool_ if isinstance(x, bool) else dtype)
-
-    def by_rule(_: Expression, output: tuple[Call, int, int], *given: Expression) -> Array:
-        (call, k, i), key = output, (output[0], *map(id, given))
-        if key not in called:
-            called[key] = call(list(map(value, given)), dtype)
-        return called[key][k][i]
-
-    for node in reachable(outputs):
-        if node.op == "input":
-            values[id(node)] = inputs[node.args[0]]
-        elif node.op == "ruled":
-            values[id(node)] = by_rule(*node.args)
-        else:
-            values[id(node)] = OPERATIONS[node.op](*map(value, node.args))
-    return [value(x) for x in outputs]

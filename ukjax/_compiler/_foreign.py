@@ -15,7 +15,6 @@ import jax
 import numpy as np
 
 from .._misc import _cache as cache
-from ._machine_code import Kind
 
 # XLA's interface is that of its `xla/ffi/api/c_api.h`. A call is a frame: at byte 8 its extensions, at 40 operands and
 # behind them results, both with their own size first, and at 32 of them pointers to arrays; of an array at 24 its
@@ -105,16 +104,10 @@ def vector_bytes() -> int:
     return 64 if features.get("avx512f") else 32 if features.get("avx") else 16
 
 
-def kind_for(dtype: Any, members: int) -> Kind:
-    """The vectors for so many members: no longer than they are many."""
+def width_for(dtype: Any, members: int) -> int:
+    """How many numbers of a type a vector holds, of so many members at most."""
     longest = min(members, vector_bytes() // np.dtype(dtype).itemsize)
-    return Kind(np.dtype(dtype).name, 1 << longest.bit_length() - 1)
-
-
-def dimension(array: str, axis: int, name: str) -> str:
-    """Instructions of a handler: the size of an array, "in0" or "out0", along an axis."""
-    return f"""  %{name}.place = getelementptr i64, ptr %{array}.shape, i64 {axis}
-  %{name} = load i64, ptr %{name}.place"""
+    return 1 << longest.bit_length() - 1
 
 
 def _wanted() -> int:
@@ -141,8 +134,7 @@ def registered(
     call: str,
     operands: int,
     results: int,
-    kind: str = "program",
-    known_as: str | None = None,
+    known_as: str | None,
 ) -> str:
     """The name of a foreign function of XLA.
 
@@ -151,14 +143,11 @@ def registered(
     - `write`: writes the code of what it calls.
     - `call`: instructions that call it, with arrays `%in0` and so on, and `%out0`.
     - `operands`, `results`: how many arrays it takes and gives.
-    - `kind`: a word of the name.
-    - `known_as`: what determines the code, so that it is not written where its machine code is kept; by default that is
-      the code itself.
+    - `known_as`: what determines the code, so that it is not written where its machine code is kept; None where only
+      the code itself does.
     """
-    if known_as is None:
-        code = write()
-        known_as, write = repr(code), lambda: code
-    name = f"ukjax_{kind}_{cache.name_of(known_as, call, _wanted())[:32]}"
+    known_as, write = _known(write, known_as)
+    name = f"ukjax_scalars_{cache.name_of(known_as, call, _wanted())[:32]}"
     with _lock:
         if name not in _made:
             arrays = [("in", i) for i in range(operands)] + [("out", i) for i in range(results)]
@@ -185,15 +174,23 @@ def address_of(function: str, name: str) -> int:
     return _made[name][0].get_function_address(function)
 
 
-def compiled(code: Code, optimization: int | None = None) -> Any:
+def compiled(write: Callable[[], Code], known_as: str | None, optimization: int) -> Any:
     """The engine that holds the machine code of a text, and owns it.
 
     **Arguments:**
 
-    - `code`: the text.
-    - `optimization`: how hard LLVM tries, from 0 to 3; by default as XLA does.
+    - `write`, `known_as`: as for `registered`.
+    - `optimization`: how hard LLVM tries, from 0 to 3.
     """
-    return _engine(repr(code), lambda: code, _wanted() if optimization is None else optimization)
+    known_as, write = _known(write, known_as)
+    return _engine(known_as, write, optimization)
+
+
+def _known(write: Callable[[], Code], known_as: str | None) -> tuple[str, Callable[[], Code]]:
+    if known_as is not None:
+        return known_as, write
+    code = write()
+    return repr(code), lambda: code
 
 
 def _engine(known_as: str, write: Callable[[], Code], level: int) -> Any:

@@ -13,12 +13,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
 from ._choices import Choices, choices, place_of_most, selected, total_order
-from ._copies import inlined
 from ._expressions import OF_NONE, OPERATIONS, REDUCTIONS, Call, Expression, Node, is_number
 from ._integers import is_plain, must_be_known, needs_types
 from ._live import live
@@ -40,6 +40,7 @@ from ._moves import (
 )
 from ._rounding import next_after, whole
 from ._scalars import FOLDED, Builder, TranslationError
+from ._structured._primitive import PLAIN
 
 _LONGEST_UNROLLED = 256
 _LARGEST_MATRIX = 128  # parameters in a factor; products with more XLA compiles sooner, on arrays
@@ -94,6 +95,10 @@ class Interpreter:
             return inputs[:1]
         if name == "scan":
             return self._scan(params, inputs)
+        if name in PLAIN:
+            shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.invars]
+            closed = jax.make_jaxpr(lambda *x: PLAIN[name](*x, **params))(*shapes)
+            return self.run(closed.jaxpr, closed.consts, inputs)
         unknown = must_be_known(equation, inputs)
         if unknown and (found := choices([inputs[i] for i in unknown])) is not None:
             return self._by_cases(equation, inputs, unknown, found)
@@ -297,7 +302,6 @@ _RULES: dict[str, Callable[..., Scalars]] = {
     "dot_general": Interpreter._dot_general,
     **dict.fromkeys(("argmax", "argmin"), Interpreter._place_of_most),
     **dict.fromkeys(("lt_to", "le_to"), Interpreter._total_order),
-    "scalar_program": lambda i, x, p, e: inlined(p["program"], x, i.builder),
     "scatter": lambda i, x, p, e: scatter(e, x),
     "scatter-add": Interpreter._scatter_add,
     **dict.fromkeys(REDUCTIONS, Interpreter._reduction),

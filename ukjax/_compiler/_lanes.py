@@ -22,7 +22,7 @@ from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractSystem
 from ._code import Code, code_for
 from ._expressions import reachable
-from ._structured import scalarize
+from ._structured._scalarize import scalarize
 
 
 @final

@@ -5,56 +5,24 @@ from typing import Any, final
 
 import numpy as np
 
-from ._expressions import OPERATIONS, Expression, Node, reachable
+from ._expressions import CARRIERS, Expression, Node, reachable
+from ._structured._ir import OPERATIONS
 
 _MOST_NUMBERS = 2**23  # held at a time: 64 MB in float64
-
-_NAMES = {
-    "sub": "subtract",
-    "mul": "multiply",
-    "div": "divide",
-    "neg": "negative",
-    "max": "maximum",
-    "min": "minimum",
-    "rem": "fmod",
-    "pow": "power",
-    "lt": "less",
-    "le": "less_equal",
-    "gt": "greater",
-    "ge": "greater_equal",
-    "eq": "equal",
-    "ne": "not_equal",
-    "abs": "absolute",
-    "asin": "arcsin",
-    "acos": "arccos",
-    "atan": "arctan",
-    "atan2": "arctan2",
-    "asinh": "arcsinh",
-    "acosh": "arccosh",
-    "atanh": "arctanh",
-    "is_finite": "isfinite",
-    "and": "logical_and",
-    "or": "logical_or",
-    "xor": "logical_xor",
-    "not": "logical_not",
-    "select": "where",
-}
-_OWN: dict[str, Callable[..., Any]] = {
+_COMPOSED: dict[str, Callable[..., Any]] = {
     "rsqrt": lambda x: 1 / np.sqrt(x),
-    "stop_gradient": lambda x: x,
-    "attached": lambda x, carrier: x,
+    "logistic": lambda x: 1 / (1 + np.exp(-x)),
 }
 
 
 def operation(op: str) -> Callable[..., Any]:
-    """How NumPy computes an operation; what it does not know (the error function), JAX does.
+    """How NumPy computes an operation.
 
     **Arguments:**
 
-    - `op`: a key of `OPERATIONS`.
+    - `op`: its name.
     """
-    own = _OWN.get(op) or getattr(np, _NAMES.get(op, op), None)
-    return own or (lambda *x: np.asarray(OPERATIONS[op](*x)))
+    return _COMPOSED.get(op) or OPERATIONS[op].numpy
 
 
 @final
@@ -63,13 +31,15 @@ class OnHost:
 
     def __init__(self, outputs: Sequence[Expression], count: int, dtype: Any):
         self._dtype, self._count = dtype, count
-        nodes = [x for x in reachable(outputs) if x.op != "input"]
+        nodes = [x for x in reachable(outputs, values=True) if x.op not in ("input", *CARRIERS)]
         self._size = count + len(nodes)
         places: dict[Any, int] = {x: count + i for i, x in enumerate(nodes)}
         constants: list[Any] = []
 
         def place(x: Expression) -> int:
             """Where a value stands: inputs first, then one operation after the other, then constants."""
+            while isinstance(x, Node) and x.op in CARRIERS:
+                x = x.args[0]
             if isinstance(x, Node):
                 return x.args[0] if x.op == "input" else places[x]
             constants.append(x)

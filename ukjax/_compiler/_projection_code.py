@@ -18,11 +18,9 @@ from ._common import Traced, common, trace
 from ._interpret import Interpreter
 from ._moves import filled
 from ._parameters import InputMaker, Leaf, Structure, joined, leaf, numbers, read_by, split
-from ._program import Program
+from ._program import Again, Program
 from ._projection import MotionFunctions, projection
 from ._refusals import remembered
-from ._repeated import Repeated
-from ._routine import Again
 from ._scalars import Builder
 from ._written import run
 
@@ -49,7 +47,6 @@ class ProjectionCode:
 
     - `whole`: the operations, those for error estimates included.
     - `rows`: how many are on positions.
-    - `again`: how it is run again.
     - `counts`: of the numbers of its operands.
     """
 
@@ -57,11 +54,10 @@ class ProjectionCode:
         self,
         whole: Program,
         leaves: Sequence[Leaf],
-        again: Again,
+        rows: int,
         counts: Sequence[int],
     ):
-        self.whole, self.rows, self.counts = whole, again.size, counts
-        self._leaves, self.again, self._settling = leaves, again, Repeated(whole, again)
+        self.whole, self.rows, self.counts, self._leaves = whole, rows, counts, leaves
 
     def numbers(self, system: AbstractSystem, stabilizer: AbstractStabilizer) -> Float[Array, " k"]:
         """The parameters the projection takes, as `Code.numbers`.
@@ -90,7 +86,7 @@ class ProjectionCode:
         """
         # Any will do where none are given; those that are no constants have it be one function for LLVM.
         estimates = jnp.concatenate(errors or (q, v))
-        found = run(self._settling, numbers, t, q, v, lax.stop_gradient(estimates))
+        found = run(self.whole, numbers, t, q, v, lax.stop_gradient(estimates))
         ends = np.cumsum([q.size, v.size, self.rows + 2])
         q, v, rest, kept = jnp.split(found, ends)
         return Projected(q, v, None if errors is None else (kept[: q.size], kept[q.size :]), rest[-2])
@@ -106,7 +102,7 @@ class ProjectionCode:
         - `t`, `q`, `v`: the states, along the last axis: (1, k), (n_q, k), (n, k).
         """
         n_q, n = len(q), len(v)
-        found = self._settling.on_host(numbers, t, q, v, np.zeros((n_q + n, 1)))
+        found = self.whole.on_host(numbers, t, q, v, np.zeros((n_q + n, 1)))
         return found[:n_q].T, found[n_q : n_q + n].T
 
 
@@ -184,4 +180,4 @@ def _made(
     dtype = state[1].dtype
     found = projection(build, motion, (q, v), mu, (errors[0], errors[1]), rcond, dtype)
     again = Again(n_q + n + rows + 1, n_q + n, rows)
-    return ProjectionCode(short_enough(Program(found, counts, dtype)), leaves, again, counts)
+    return ProjectionCode(short_enough(Program(found, counts, dtype, again)), leaves, rows, counts)

@@ -71,10 +71,6 @@ class Builder:
             node = self._known[key] = Node(op, args, len(self._known))
         return node
 
-    def repeated(self, op: str, *args: Expression) -> Node:
-        """An operation that another builder made of the same operands, and so cannot simplify."""
-        return self._node(op, *args)
-
     def input(self, number: int) -> Node:
         """The input of that number."""
         return self._node("input", number)

@@ -98,8 +98,7 @@ def by_code(function: Callable[..., Any], system: Any, *arrays: Any) -> Any:
     if machine_code_is_wanted():
         with contextlib.suppress(TranslationError):
             code = system_function(OfSystem(function), system, stabilizer, *arrays)
-            if code.written.program.has_machine_code:
-                return code(system, stabilizer, *arrays)
+            return code(system, stabilizer, *arrays)
     return function(system, *arrays)
 
 

@@ -11,7 +11,6 @@ import numpy as np
 from jaxtyping import Array
 
 from ._program import Program
-from ._repeated import Repeated
 
 
 @final
@@ -72,7 +71,7 @@ class Written:
         return self._parted(run(self.program, *operands))
 
 
-def run(program: Program | Repeated, *operands: Array) -> Array:
+def run(program: Program, *operands: Array) -> Array:
     """The outputs of a program of all numbers in some arrays, as a vector.
 
     **Arguments:**

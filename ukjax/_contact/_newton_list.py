@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler._structured import scalarize
+from .._compiler._structured._scalarize import scalarize
 from .._formula._contact_list import Room, empty_list, solve_delassus
 from .._formula._contact_newton import ContactSolution
 from .._formula._contact_problem import Layout, rows_in

@@ -30,7 +30,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from .._compiler._structured import scalarize
+from .._compiler._structured._scalarize import scalarize
 from .._formula._contact_newton import ContactSolution
 from .._misc._errors import InputError, Untranslatable
 from .._misc._left_to_xla import LeftToXLA, because

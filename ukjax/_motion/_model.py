@@ -43,7 +43,7 @@ _PROJECTIONS = 3  # of a start: each begins with the rows where the one before e
 
 
 def _is_worthwhile(program: Program, solver: dfx.AbstractSolver) -> bool:
-    if program.has_machine_code and machine_code_is_wanted():
+    if machine_code_is_wanted():
         return True
     implicit = isinstance(getattr(solver, "solver", solver), dfx.AbstractImplicitSolver)
     return not implicit or program.size <= _WITHIN_NEWTON
@@ -168,7 +168,7 @@ def nearest_start(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple
     model = Model(system, UdwadiaKalaba(), method := Projection())
     with contextlib.suppress(TranslationError):
         code = projection_for(system, method, method.pinv.threshold(q.dtype), t, q, v)
-        if code.whole.has_machine_code and machine_code_is_wanted():
+        if machine_code_is_wanted():
             model = dataclasses.replace(model, projection=code, numbers=(q[:0], code.numbers(system, method)))
     return model.start(t, (q, v))
 

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._compiler import Code
-from .._compiler._structured import scalarize
+from .._compiler._structured._scalarize import scalarize
 from .._formula._acceleration import AbstractFormula, Equations
 from .._formula._equations import with_dense_mass
 from .._formula._on_host import accelerations

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler._structured import scalarize
+from .._compiler._structured._scalarize import scalarize
 from .._contact._history import AT_TIMES
 from .._contact._rows import contact_model, layout_of, require_newton
 from .._contact._stepping import March, march, steps_within

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler._structured import scalarize
+from .._compiler._structured._scalarize import scalarize
 from .._contact._history import ContactHistory
 from .._contact._hybrid import HybridSolver
 from .._contact._log import Log, empty_log, events_of, preceded

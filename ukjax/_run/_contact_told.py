@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._compiler import AtStates
-from .._compiler._structured import scalarize
+from .._compiler._structured._scalarize import scalarize
 from .._contact._history import AT_TIMES, ContactHistory
 from .._contact._parts import of_model
 from .._contact._rows import kinematics, pushed_by

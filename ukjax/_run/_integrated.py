@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._compiler import compiler_is_here, looks_for_nans, remembered
-from .._compiler._structured import Scalarized, scalarize
+from .._compiler._structured._scalarize import Scalarized, scalarize
 from .._misc._errors import Untranslatable
 from .._misc._keyed import Static, joined
 from .._misc._left_to_xla import LeftToXLA, because

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler._structured import scalarize
+from .._compiler._structured._scalarize import scalarize
 from .._formula._acceleration import is_unbalanced
 from .._formula._servo._control import Servoed
 from .._misc._left_to_xla import LeftToXLA

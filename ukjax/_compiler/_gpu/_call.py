@@ -79,21 +79,3 @@ def call_kernel(kernel: str, operands: Sequence[Array], shapes: Sequence[Any], t
     # XLA keeps loaded kernels apart by where their text is, which it may forget; a name of its own tells each.
     name = f"{ENTRY}_{hashlib.sha256(kernel.encode()).hexdigest()[:16]}"
     return _called(kernel.replace(f".entry {ENTRY}(", f".entry {name}("), name, operands, shapes, threads)
-
-
-def launched(kernel: str, operands: Sequence[Array], sizes: Sequence[int], shapes: Any) -> Any:
-    """The results of a kernel.
-
-    **Arguments:**
-
-    - `kernel`: in PTX, of a `Text`.
-    - `operands`: arrays (count, runs), or (count, 1) where all runs have the same.
-    - `sizes`: those that the text names, the number of runs first.
-    - `shapes`: of the results, and their type.
-    """
-    # Not one of them empty: it is not known whether XLA has a place for such an array.
-    given = [x if x.size else jnp.zeros((1, 1), x.dtype) for x in operands]
-    told = jnp.asarray(np.array([*sizes, *(x.shape[1] for x in given)], np.int32))
-    found = [jax.ShapeDtypeStruct(tuple(max(n, 1) for n in x.shape), x.dtype) for x in shapes]
-    results = call_kernel(kernel, [*given, told], found, sizes[0])
-    return [x[tuple(map(slice, want.shape))] for x, want in zip(results, shapes, strict=True)]

@@ -1,4 +1,1 @@
-"""Programs of scalars with loops, branches and arrays, traced from JAX: representation, derivatives, machine code."""
-
-from ._scalarize import Scalarized as Scalarized
-from ._scalarize import scalarize as scalarize
+"""The structured representation: programs of scalars with loops, branches and calls, and what becomes of them."""

@@ -58,9 +58,17 @@ def identity(jaxpr: Any, consts: Sequence[Any], order: int = 0) -> str | None:
     - `consts`: what it closes over; `Given` where that is an operand.
     - `order`: of derivatives, which are part of it.
     """
+    return _digest(order, lambda writer: writer.jaxpr(jaxpr, consts))
+
+
+def identity_of_expressions(of: Any, order: int = 0) -> str | None:
+    """The same of a program of expressions."""
+    return _digest(order, lambda writer: writer.expressions(of))
+
+
+def _digest(order: int, write: Callable[["_Writer"], None]) -> str | None:
     try:
-        writer = _Writer(order)
-        writer.jaxpr(jaxpr, consts)
+        write(writer := _Writer(order))
     except UnknownError:
         return None
     return writer.digest()
@@ -161,8 +169,6 @@ class _Writer:
         if name == "scalars_change":
             self._program(params["program"], 1)
             return self._value(params["varied"])
-        if name == "scalar_program":
-            return self._former(params["program"])
         if name == "custom_jvp_call" and self._order:
             self._rule(e)
         taken = _WITHOUT_EFFECT.get(name)
@@ -185,16 +191,12 @@ class _Writer:
         self._lines.append(f"program {self._programs.setdefault(key, len(self._programs))}")
         return met
 
-    def _former(self, program: Any) -> None:
-        """A program of the package's former compiler."""
-        if self._number(program):
-            return
-        once = getattr(program, "once", program)
-        outputs, write = once.differentiated, self._lines.append
-        write(f"{program.again} {np.dtype(program.dtype).name} {once.counts}")
-        places = dict[Any, str]()
+    def expressions(self, of: Any) -> None:
+        """Writes the expressions of a `Program` of these."""
+        write, places = self._lines.append, dict[Any, str]()
+        write(f"{of.again} {of.dtype.name} {of.counts}")
         told = lambda x: places[x] if hasattr(x, "op") else f"{x!r}"
-        for i, node in enumerate(reachable(outputs)):
+        for i, node in enumerate(reachable(of.outputs)):
             places[node] = f"%{i}"
             args = node.args
             if node.op == "ruled":
@@ -202,7 +204,7 @@ class _Writer:
                 self._call(call)
                 args = x, k, j, *given
             write(f"{node.op} {' '.join(map(told, args))}")
-        write(" ".join(map(told, outputs)))
+        write(" ".join(map(told, of.outputs)))
 
     def _call(self, call: Call) -> None:
         if self._number(call) or not self._order:
@@ -213,7 +215,7 @@ class _Writer:
         """A rule for a derivative, by what that is."""
         if e.params.get("symbolic_zeros"):
             raise UnknownError("a rule that looks at what is zero")
-        given = [v for v in dict.fromkeys(e.invars) if not isinstance(v, core.Literal)]
+        given = [*dict.fromkeys(v for v in e.invars if not isinstance(v, core.Literal))]
         alone = core.Jaxpr((), given, e.outvars, [e], debug_info=e.params["call_jaxpr"].jaxpr.debug_info)
         self._differentiated(core.jaxpr_as_fun(core.ClosedJaxpr(alone, ())), [v.aval for v in given])
 

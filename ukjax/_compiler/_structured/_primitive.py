@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax._src import dispatch  # JAX has no public way to ask for devices
 from jax.core import ShapedArray
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.extend import core
@@ -22,20 +23,26 @@ from jaxtyping import Array
 
 from .._gpu._call import kernels_run
 from .._native import compiler_is_here, looks_for_nans
-from .._primitive import is_alone, needs_devices
 from ._by_jax import evaluate
-from ._program import Program, write_out
+from ._program import Program
 from ._trace import CONTROL
 
 scalars_p = core.Primitive("scalars")
 scalars_p.multiple_results = True
-needs_devices(scalars_p)
+dispatch.prim_requires_devices_during_lowering.add(scalars_p)  # custom partitioning asks for them
 change_p = core.Primitive("scalars_change")
 change_p.multiple_results = True
 
 
 def _members(operands: Sequence[Any]) -> tuple[int, ...]:
-    return next((x.shape[1:] for x in operands if x.ndim > 1), ())
+    """The axes of the members, of operands (entries, *members), or (entries,) of those that all share; an axis may be 1
+    long where an operand is the same along it."""
+    return np.broadcast_shapes(*(x.shape[1:] for x in operands))
+
+
+def _flat(x: Array, members: tuple[int, ...]) -> Array:
+    """An operand with all members along one axis, or none."""
+    return x if x.ndim == 1 else jnp.broadcast_to(x, (x.shape[0], *members)).reshape(x.shape[0], -1)
 
 
 @scalars_p.def_abstract_eval
@@ -65,7 +72,7 @@ def _call(by: Callable[..., Sequence[Array]], *operands: Array, program: Program
     count = math.prod(members)
     if count == 0:
         return [jnp.zeros((n, *members), t) for t, n in program.results]
-    found = by(program, operands, count)
+    found = by(program, [_flat(x, members) for x in operands], count)
     return [x.reshape(n, *members) for x, (_, n) in zip(found, program.results, strict=True)]
 
 
@@ -82,32 +89,39 @@ def _separately(*operands: Array, program: Program) -> Any:
     """As operations of JAX, one for each of the program."""
     members = _members(operands)
     types = [t for t, _ in program.results]
-    whole = [x if x.ndim == 1 else x.reshape(x.shape[0], -1) for x in operands]
-    found = evaluate(program.outputs, types, program.params, whole)
+    found = evaluate(program.outputs, types, program.params, [_flat(x, members) for x in operands])
     return [x.reshape(x.shape[0], *members) for x in found]
 
 
 def _over_devices(*operands: Array, program: Program) -> Any:
     """The same where XLA shares arrays between devices: each computes its own members."""
-    axes = [f"m{k}" for k in range(len(_members(operands)))]
-    own = [f"x{i}" for i in range(len(operands))], [f"y{k}" for k in range(len(program.results))]
-    given = ", ".join(
-        " ".join([name, *(axes if x.ndim > 1 else [])]) for name, x in zip(own[0], operands, strict=True)
-    )
-    taken = ", ".join(" ".join([name, *axes]) for name in own[1])
+    members = _members(operands)
+
+    def own(x: Array) -> list[bool]:
+        """Which axes of an operand, after the first, are those of the members."""
+        return [size == whole > 1 for size, whole in zip(x.shape[1:], members, strict=False)]
+
+    def names(i: int, x: Array) -> str:
+        return " ".join([f"x{i}", *(f"m{k}" if it else f"x{i}_{k}" for k, it in enumerate(own(x)))])
+
+    given = [names(i, x) for i, x in enumerate(operands)]
+    taken = [
+        " ".join([f"y{k}", *(f"m{k}" for k in range(len(members)))]) for k in range(len(program.results))
+    ]
 
     def split(mesh: Any, arrays: Sequence[Any], found: Sequence[Any]) -> Any:
         spec = [*found[0].sharding.spec, *[None] * found[0].ndim][1 : found[0].ndim]
-        placed = lambda x: NamedSharding(mesh, PartitionSpec(None, *(spec if x.ndim > 1 else [])))
-        return mesh, compute, tuple(map(placed, found)), tuple(map(placed, arrays))
+        parts = [[s if it else None for s, it in zip(spec, own(x), strict=False)] for x in arrays]
+        placed = lambda part: NamedSharding(mesh, PartitionSpec(None, *part))
+        return mesh, compute, tuple(placed(spec) for _ in found), tuple(map(placed, parts))
 
     def compute(*operands: Array) -> Any:
         return tuple(scalars_p.bind(*operands, program=program))
 
     shared = custom_partitioning(compute)
-    shared.def_partition(
-        split, sharding_rule=f"{given} -> {taken}", need_replication_factors=(*own[0], *own[1])
-    )
+    rule = f"{', '.join(given)} -> {', '.join(taken)}"
+    not_split = tuple(name for each in (*given, *taken) for name in each.split() if name[0] != "m")
+    shared.def_partition(split, sharding_rule=rule, need_replication_factors=not_split)
     return list(shared(*operands))
 
 
@@ -122,6 +136,18 @@ _by_jax, _by_foreign_function, _by_kernel, _split = (
 )
 
 
+def _is_alone(ctx: Any) -> bool:
+    """Whether what is lowered is for one device, as it also is under `shard_map`."""
+    return getattr(ctx.module_context.axis_context, "num_devices", 1) in (None, 1)
+
+
+PLAIN = {
+    "scalars": _separately,
+    "scalars_change": lambda *x, program, varied: _separately(*x, program=program.push_forward(varied)),
+}
+"""How these are computed by operations of JAX, by their names."""
+
+
 def _stays_here(ctx: Any) -> bool:
     """What is exported is to run where this process and its machine code are not."""
     return not ctx.module_context.lowering_parameters.for_export
@@ -129,14 +155,14 @@ def _stays_here(ctx: Any) -> bool:
 
 def _on_cpu(ctx: Any, *operands: Any, program: Program) -> Any:
     here = _stays_here(ctx) and compiler_is_here()
-    if here and not is_alone(ctx):
+    if here and not _is_alone(ctx):
         return _split(ctx, *operands, program=program)
     return (_by_foreign_function if here else _by_jax)(ctx, *operands, program=program)
 
 
 def _on_gpu(ctx: Any, *operands: Any, program: Program) -> Any:
     here = _stays_here(ctx) and kernels_run() and program.kernel(_shared(ctx.avals_in)).exists
-    if here and not is_alone(ctx):
+    if here and not _is_alone(ctx):
         return _split(ctx, *operands, program=program)
     return (_by_kernel if here else _by_jax)(ctx, *operands, program=program)
 
@@ -147,33 +173,17 @@ mlir.register_lowering(scalars_p, _on_gpu, platform="cuda")
 
 
 def _batched(primitive: Any, operands: Sequence[Array], axes: Sequence[Any], **params: Any) -> Any:
-    """The members of a new axis beside those there are."""
-    inner = next(
-        (
-            x.shape[1 + (0 if a is None else 1) :]
-            for x, a in zip(operands, axes, strict=True)
-            if x.ndim - (a is not None) > 1
-        ),
-        (),
-    )
-    count = next(x.shape[a] for x, a in zip(operands, axes, strict=True) if a is not None)
+    """The members of a new axis along a last one."""
+    rank = max(x.ndim - (a is not None) for x, a in zip(operands, axes, strict=True))
 
     def place(x: Array, axis: Any) -> Array:
-        if axis is None and x.ndim == 1:
-            return x
-        x = (
-            jnp.moveaxis(x, axis, 1)
-            if axis is not None
-            else jnp.broadcast_to(x[:, None], (x.shape[0], count, *x.shape[1:]))
-        )
-        if inner:
-            x = jnp.broadcast_to(x[..., None], (*x.shape[:2], *inner)) if x.ndim == 2 else x
-            x = x.reshape(x.shape[0], count * inner[0])
-        return x
+        if axis is None:
+            return x if x.ndim == 1 else x[..., None]
+        x = jnp.moveaxis(x, axis, -1)
+        return x.reshape(x.shape[0], *(x.shape[1:-1] or (1,) * (rank - 1)), x.shape[-1])
 
     found = primitive.bind(*map(place, operands, axes), **params)
-    found = [x.reshape(x.shape[0], count, *inner) for x in found]
-    return found, [1] * len(found)
+    return found, [rank] * len(found)
 
 
 def _jvp(primals: Sequence[Array], tangents: Sequence[Any], *, program: Program) -> Any:
@@ -256,9 +266,11 @@ def _change_transposed(
         return found
     pulled = scalars_p.bind(*known, *(cotangents[k] for k in given), program=pull.part(tuple(moved)))
     for i, x in zip((linear[k] for k in moved), pulled, strict=True):
-        if operands[count + i].aval.ndim < x.ndim:
+        shape = operands[count + i].aval.shape
+        if len(shape) < x.ndim:
             x = jnp.sum(x, tuple(range(1, x.ndim)))
-        found[count + i] = x
+        wide = tuple(k for k in range(1, len(shape)) if shape[k] != x.shape[k])
+        found[count + i] = jnp.sum(x, wide, keepdims=True) if wide else x
     return found
 
 
@@ -282,7 +294,7 @@ pe.dce_rules[change_p] = functools.partial(
 ad.primitive_jvps[change_p] = _change_jvp
 ad.primitive_transposes[change_p] = _change_transposed
 
-CONTROL["scalars"] = lambda interpreter, e, inputs: write_out(interpreter, e.params["program"], inputs)
-CONTROL["scalars_change"] = lambda interpreter, e, inputs: write_out(
-    interpreter, e.params["program"].push_forward(e.params["varied"]), inputs
+CONTROL["scalars"] = lambda interpreter, e, inputs: e.params["program"].write_out(interpreter, inputs)
+CONTROL["scalars_change"] = lambda interpreter, e, inputs: (
+    e.params["program"].push_forward(e.params["varied"]).write_out(interpreter, inputs)
 )

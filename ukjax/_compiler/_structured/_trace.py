@@ -21,9 +21,7 @@ from jax import lax
 from jax.extend import core
 
 from ..._misc._errors import Untranslatable
-from .._expressions import reachable
 from .._moves import MOVES, gather_entries, pad_entries, read_window
-from .._routine import MOST_CALLS
 from ._dense import DIFFERENTIATED_BY_JAX, REPLACED
 from ._ir import (
     OPERATIONS,
@@ -1523,7 +1521,7 @@ class Interpreter:
 
     def _composed(self, e: Any, inputs: list[Scalars]) -> Scalars:
         t = type_of(e.outvars[0].aval)
-        return self.each(lambda *x: _COMPOSED[e.primitive.name](self.b, t, *x), *inputs)
+        return self.each(lambda *x: COMPOSED[e.primitive.name](self.b, t, *x), *inputs)
 
     def _round(self, e: Any, inputs: list[Scalars]) -> Scalars:
         b, t = self.b, type_of(e.outvars[0].aval)
@@ -1577,8 +1575,8 @@ class Callees:
                 if self._use(inner) == 1:
                     self._repeats[inner] = self.count(core_jaxpr(inner))
                 repeats |= self._repeats[inner]
-            if e.primitive.name == "scalar_program":
-                repeats |= e.params["program"].again is not None
+            if e.primitive.name == "scalars":
+                repeats |= e.params["program"].repeats
         return repeats
 
     def _use(self, function: Any) -> int:
@@ -1688,7 +1686,6 @@ CONTROL: dict[str, Callable[..., list[Value]]] = {
     "while": Interpreter._while,
     "scan": Interpreter._scan,
     "cond": Interpreter._cond,
-    "scalar_program": lambda i, e, x: _program(i, e, x),
 }
 _INDEXED: dict[str, Callable[..., Value]] = {
     "dynamic_slice": Interpreter._dynamic_slice,
@@ -1718,7 +1715,7 @@ _REDUCTIONS = {
     "unvmap_any": "or",  # of Equinox, over all entries
 }
 _CUMULATIVE = {"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin": "min"}
-_COMPOSED: dict[str, Callable[..., Operand]] = {
+COMPOSED: dict[str, Callable[..., Operand]] = {
     "square": lambda b, t, x: b.mul(x, x, t),
     "rsqrt": lambda b, t, x: b.div(1.0, b.apply("sqrt", t, x), t),
     "logistic": lambda b, t, x: b.div(1.0, b.add(1.0, b.apply("exp", t, b.neg(x, t)), t), t),
@@ -1733,101 +1730,12 @@ _RULES: dict[str, Callable[..., Scalars]] = {
     "dot_general": Interpreter._dot_general,
     "round": Interpreter._round,
     "bitcast_convert_type": Interpreter._bitcast,
-    **dict.fromkeys(_COMPOSED, Interpreter._composed),
+    **dict.fromkeys(COMPOSED, Interpreter._composed),
     **dict.fromkeys(("argmax", "argmin"), Interpreter._place_of_most),
     **dict.fromkeys(("lt_to", "le_to"), Interpreter._total_order),
     **dict.fromkeys(_REDUCTIONS, Interpreter._reduction),
     **dict.fromkeys(_CUMULATIVE, Interpreter._cumulative),
 }
-
-
-def _program(interpreter: Interpreter, e: Any, inputs: list[Value]) -> list[Value]:
-    """A program of the package's former compiler, of which a loop may be what runs it again."""
-    program = e.params["program"]
-    t = np.dtype(program.dtype).name
-    arrays = [interpreter.scalars(x) for x in inputs]
-    members = np.broadcast_shapes(*(x.shape[1:] for x in arrays))
-    flat = [
-        np.broadcast_to(x.reshape(len(x), *(x.shape[1:] or (1,) * len(members))), (len(x), *members))
-        for x in arrays
-    ]
-    columns = np.concatenate([x.reshape(len(x), -1) for x in flat]).T
-    outputs = np.empty((len(program.outputs), len(columns)), object)
-    write_out = _repeat if program.again else _call
-    for k, column in enumerate(columns):
-        outputs[:, k] = write_out(interpreter, program, list(column), t)
-    return [outputs.reshape(-1, *members)]
-
-
-def _call(interpreter: Interpreter, program: Any, inputs: list[Operand], t: str) -> list[Operand]:
-    """The outputs of a program of the former compiler, by a call unless it is short."""
-    trace = lambda inner, flat: _inline(inner.b, program, flat, t)
-    called = interpreter.call(program, inputs, [t] * len(inputs), trace)
-    return called or _inline(interpreter.b, program, inputs, t)
-
-
-def _inline(b: Builder, program: Any, inputs: list[Operand], t: str) -> list[Operand]:
-    """The outputs of a program of the former compiler."""
-    outputs = getattr(program, "differentiated", program.outputs)
-    values: dict[Any, Operand] = {}
-    known = lambda x: values[x] if hasattr(x, "op") else x
-    for node in reachable(outputs):
-        if node.op == "input":
-            values[node] = inputs[node.args[0]]
-            continue
-        if node.op == "ruled":
-            x, (call, k, i), *given = node.args
-            rule = _former_rule(call)
-            values[node] = b.rule(known(x), rule, k, i, [known(y) for y in given])
-            continue
-        args = [known(x) for x in node.args]
-        op = node.op
-        kinds = [x.type if isinstance(x, Node) else "bool" if isinstance(x, bool) else t for x in args]
-        if op in _COMPOSED:
-            values[node] = _COMPOSED[op](b, t, *args)
-        elif op in ("eq", "ne", "and", "or", "xor", "not") and "bool" in kinds:
-            args = [bool(x) if is_number(x) else x for x in args]
-            op = {"eq": "xor", "ne": "xor"}.get(op, op)
-            value = b.apply(op, "bool", *args)
-            values[node] = b.invert(value, "bool") if node.op == "eq" else value
-        elif op == "select":
-            kind = "bool" if kinds[1] == "bool" and kinds[2] == "bool" else t
-            values[node] = b.select(args[0], args[1], args[2], kind)
-        else:
-            values[node] = b.apply(op, t, *(x if isinstance(x, Node) else float(x) for x in args))
-    return [
-        b.convert(known(x), "bool", t)
-        if isinstance(known(x), bool) or getattr(known(x), "type", t) == "bool"
-        else known(x)
-        for x in outputs
-    ]
-
-
-@functools.cache
-def _former_rule(call: Any) -> DerivativeRule:
-    return DerivativeRule(call.function, tuple(call.inputs))
-
-
-def _repeat(interpreter: Interpreter, program: Any, inputs: list[Operand], t: str) -> list[Operand]:
-    """The outputs of a program that is run again while one of them says so, with others in place of its last operand.
-
-    Their derivatives are those of the program at the operand it ends with, as of any point that a function leaves fixed.
-    """
-    b, (flag, first, size) = interpreter.b, program.again
-    count = len(program.outputs)
-    once = lambda before: _call(interpreter, program.once, [*inputs, *before[first : first + size]], t)
-
-    def step(carried: Sequence[Operand]) -> Any:
-        calls, before = carried[0], list(carried[1:])
-        more = b.both(
-            b.compare("gt", before[flag], 0.5, t), b.compare("lt", calls, MOST_CALLS, "int64"), "bool"
-        )
-        return more, lambda: [b.add(calls, 1, "int64"), *once(before)]
-
-    start = [0.0] * count
-    start[flag] = 1.0  # so that there is a first time
-    found = b.loop([0, *start], [("int64", None), *[(t, None)] * count], step)[1:]
-    return [b.apply("attached", t, *pair) for pair in zip(found, once(found), strict=True)]
 
 
 def _platform(interpreter: Interpreter, e: Any, inputs: list[Scalars]) -> Scalars:
@@ -1844,7 +1752,7 @@ def empty(aval: Any) -> Scalars:
 
 _OF_ENTRIES = frozenset(
     (
-        *_COMPOSED,
+        *COMPOSED,
         "select_n",
         "convert_element_type",
         "nextafter",
