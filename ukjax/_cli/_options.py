@@ -118,11 +118,6 @@ def solvers() -> dict[str, type[dfx.AbstractSolver]]:
 def model_of(name: str, pairs: list[str] | None) -> tuple[Callable[..., uk.Problem], dict[str, Any]]:
     """The function that builds a model, and its parameters, which it is known to take.
 
-    **Arguments:**
-
-    - `name`: of a model of `ukjax list`, or of a function of the user's.
-    - `pairs`: what `--set` was given.
-
     **Raises:** `InputError` for names that are not known and for values that are not of the parameter's kind.
     """
     made = robot_model if is_robot(name) else own_model if is_own(name) else uk.models.named
@@ -134,10 +129,7 @@ def model_of(name: str, pairs: list[str] | None) -> tuple[Callable[..., uk.Probl
 
 
 def problem_of(name: str, pairs: list[str] | None) -> uk.Problem:
-    """The model of that name with parameters.
-
-    **Arguments:** as `model_of`.
-    """
+    """The model of that name with parameters."""
     model, parameters = model_of(name, pairs)
     return model(**parameters)
 

@@ -33,10 +33,6 @@ def is_own(name: str) -> bool:
 def own_model(name: str) -> Callable[..., uk.Problem]:
     """The function of a name such as `mymodel.py:hoop`; what it returns is checked to be a `Problem`.
 
-    **Arguments:**
-
-    - `name`: file or module, a colon, and the function's name.
-
     **Raises:** `InputError` where there is no such file, module or function.
     """
     place, _, function = name.rpartition(":")

@@ -58,12 +58,7 @@ class OneLineErrors(TyperGroup):
 
 
 def start_jax(float32: bool = False) -> None:
-    """Sets the precision and the cache, and in a process of its own how loops are compiled; before anything is computed.
-
-    **Arguments:**
-
-    - `float32`: whether to compute in single precision.
-    """
+    """Sets the precision and the cache, and in a process of its own how loops are compiled; to be called first."""
     import jax
 
     from .._misc._compilation_cache import use_compilation_cache

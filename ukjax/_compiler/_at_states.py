@@ -76,13 +76,6 @@ def at_states(function: Callable[..., Any], parameters: Any, *states: Array | np
     """What a function of parameters and states returns, each array of it with the states along its first axis.
 
     What has no scalar code is compiled.
-
-    **Arguments:**
-
-    - `function`: takes the parameters and one state, returns a pytree of real arrays. It is kept by identity, so it must
-      be no closure made anew.
-    - `parameters`: a pytree, such as a system; its arrays have values.
-    - `states`: arrays of one floating-point type with values, with the states along the first axis.
     """
     return AtStates(function, parameters)(*states)
 
@@ -101,10 +94,7 @@ def _equations(
 
 
 def equations_at(system: AbstractSystem, stabilizer: AbstractStabilizer, t: Any, q: Any, v: Any) -> Equations:
-    """The equations of motion at one state that has values.
-
-    **Arguments:** as `equations_of_motion`.
-    """
+    """The equations of motion at one state that has values."""
     return at_state(_equations, (system, stabilizer), t, q, v)
 
 
@@ -129,8 +119,6 @@ def _independent(formula: AbstractFormula, equations: Equations) -> Acceleration
 def acceleration_at(formula: AbstractFormula, system: AbstractSystem, t: Any, q: Any, v: Any) -> Acceleration:
     """What `formula.acceleration` returns; at a known state XLA compiles the linear algebra at most, and that only
     where rows may depend on each other, or for other formulas than the default.
-
-    **Arguments:** as `AbstractFormula.acceleration`.
 
     **Raises:** `InputError` as that does.
     """

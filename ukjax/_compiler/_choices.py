@@ -89,14 +89,7 @@ def choices(arrays: Sequence[Scalars]) -> Choices | None:
 
 
 def selected(build: Builder, tree: Any, results: Sequence[Sequence[Scalars]]) -> list[Scalars]:
-    """The outputs of an operation, from its outputs in each case.
-
-    **Arguments:**
-
-    - `build`: makes the selections.
-    - `tree`: of the cases.
-    - `results`: the outputs in each case.
-    """
+    """The outputs of an operation, from its outputs in each case."""
     if isinstance(tree, int):
         return list(results[tree])
     condition, *sides = tree
@@ -108,14 +101,7 @@ def selected(build: Builder, tree: Any, results: Sequence[Sequence[Scalars]]) ->
 
 
 def place_of_most(build: Builder, better: str, row: Sequence[Expression]) -> Expression:
-    """The place of the largest or least of some numbers, of equal ones the first, of NaN the last, as JAX has it.
-
-    **Arguments:**
-
-    - `build`: makes the expressions.
-    - `better`: "gt" for the largest, "lt" for the least.
-    - `row`: the numbers.
-    """
+    """The place of the largest or least of some numbers, of equal ones the first, of NaN the last, as JAX has it."""
     place, best = 0, row[0]
     for i, x in enumerate(row[1:], 1):
         taken = build.apply("or", build.apply(better, x, best), build.apply("ne", x, x))
@@ -124,12 +110,6 @@ def place_of_most(build: Builder, better: str, row: Sequence[Expression]) -> Exp
 
 
 def total_order(build: Builder, x: Expression, y: Expression) -> Expression:
-    """x < y in the order of numbers that has NaN last.
-
-    **Arguments:**
-
-    - `build`: makes the expressions.
-    - `x`, `y`: the numbers; zeros have no sign here.
-    """
+    """x < y in the order of numbers that has NaN last."""
     last = build.apply("and", build.apply("eq", x, x), build.apply("ne", y, y))
     return build.apply("or", build.apply("lt", x, y), last)

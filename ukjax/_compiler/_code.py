@@ -124,43 +124,21 @@ class Code:
         return Program([*self._rates, *program.outputs], program.counts, program.dtype)
 
     def numbers(self, system: AbstractSystem, stabilizer: AbstractStabilizer) -> Float[Array, " k"]:
-        """The parameters the program takes. Make them once, outside of loops: their derivative is then one vector.
-
-        **Arguments:**
-
-        - `system`, `stabilizer`: of the structure, and with the folded entries, the code was made for.
-        """
+        """The parameters the program takes. Make them once, outside of loops: their derivative is then one vector."""
         return numbers(self._leaves, system, stabilizer, self.equations.dtype)
 
     def applied(self, system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) -> tuple[Forces, ...]:
-        """The operands after v: Q and c, by arrays, where the force is apart.
-
-        **Arguments:** as `applied_forces`.
-        """
+        """The operands after v: Q and c, by arrays, where the force is apart."""
         return applied_forces(system, t, q, v) if self.apart else ()
 
     def __call__(
         self, numbers: Float[Array, " k"], t: Time, q: Coordinates, v: Velocities, *applied: Forces
     ) -> Velocities:
-        """The acceleration (n,) at a state that is no stage of a projected step.
-
-        **Arguments:**
-
-        - `numbers`: of the parameters.
-        - `t`: time [s].
-        - `q`: generalized coordinates (n_q,).
-        - `v`: generalized velocities (n,).
-        - `applied`: what the method of this name gives.
-        """
+        """The acceleration (n,) at a state that is no stage of a projected step."""
         return self.stage(numbers, t, q, v, *applied, jnp.full_like(t, jnp.inf))
 
     def stage(self, *operands: Array) -> Velocities:
-        """The acceleration (n,) at a stage of a step.
-
-        **Arguments:**
-
-        - `operands`: all inputs.
-        """
+        """The acceleration (n,) at a stage of a step."""
         return run(self.program, *operands)
 
 
@@ -173,12 +151,6 @@ def code_for(
     v: Any,
 ) -> Code:
     """The code of an acceleration, made once for each structure.
-
-    **Arguments:**
-
-    - `system`, `stabilizer`: what to compute. Entries of their arrays that JAX traces become inputs.
-    - `how`: a formula; or the rank rule of L D L^T or its threshold, None for the default one.
-    - `t`, `q`, `v`: of these only shapes and types matter.
 
     **Raises:** `TranslationError`.
     """

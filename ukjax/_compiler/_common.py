@@ -28,35 +28,18 @@ class Traced(NamedTuple):
     shapes: Any
 
     def part(self, of: Callable[[Any], Any]) -> "Traced":
-        """The function that returns a part only: what that does not need is left out where it is interpreted.
-
-        **Arguments:**
-
-        - `of`: takes the part from the pytree.
-        """
+        """The function that returns a part only: what that does not need is left out where it is interpreted."""
         return self._replace(outputs=of(self.outputs), shapes=of(self.shapes))
 
     def by(self, interpreter: Interpreter, *inputs: Any) -> Any:
-        """The pytree of expressions.
-
-        **Arguments:**
-
-        - `interpreter`: of the program.
-        - `inputs`: pytrees of expressions.
-        """
+        """The pytree of expressions."""
         outputs, tree = jax.tree.flatten(self.outputs)
         jaxpr, consts = self.program.jaxpr, self.program.consts
         return jax.tree.unflatten(tree, interpreter.run(jaxpr, consts, jax.tree.leaves(inputs), outputs))
 
 
 def trace(function: Callable[..., Any], *shapes: Any) -> Traced:
-    """A function as JAX traces it.
-
-    **Arguments:**
-
-    - `function`: from arrays to a pytree of arrays.
-    - `shapes`: of the arrays, with their types.
-    """
+    """A function as JAX traces it."""
     program, found = jax.make_jaxpr(function, return_shape=True)(*shapes)
     require_seen(program.consts)
     return Traced(program, jax.tree.unflatten(jax.tree.structure(found), program.jaxpr.outvars), found)
@@ -75,14 +58,7 @@ class Common(NamedTuple):
 
 @remembered
 def common(structure: Structure, avals: tuple[Any, ...], state: tuple[Any, ...]) -> Common:
-    """What both kinds of code take of a system, traced once for each structure.
-
-    **Arguments:**
-
-    - `structure`: of the system.
-    - `avals`: shapes and types of its parameters.
-    - `state`: shapes and types of t, q and v.
-    """
+    """What both kinds of code take of a system, traced once for each structure."""
     system = lambda leaves: joined(structure, leaves)[0]
     n = state[2].shape[0]
     rows = trace(lambda leaves, *state: constraint_rows(system(leaves), *state), [*avals], *state)
@@ -96,13 +72,6 @@ def of_motion(
     """The equations of motion, the energy and the rates of the coordinates, of parameters and state.
 
     The equations take two more operands: what the functions of `shared` return.
-
-    **Arguments:**
-
-    - `structure`: of a system and a stabilizer.
-    - `avals`: shapes and types of their parameters.
-    - `state`: shapes and types of t, q and v, and of the two applied forces where those are given.
-    - `shared`: of the system.
     """
 
     def equations(leaves: Any, state: Any, M: Any, rows: Any) -> Any:

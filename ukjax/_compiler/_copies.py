@@ -12,14 +12,7 @@ from ._scalars import Builder
 def copied(
     outputs: Sequence[Expression], replaced: Mapping[Node, Expression], build: Builder
 ) -> list[Expression]:
-    """The same expressions without carriers, made anew.
-
-    **Arguments:**
-
-    - `outputs`: expressions.
-    - `replaced`: nodes in whose place others are to stand, inputs among them.
-    - `build`: makes the copies.
-    """
+    """The same expressions without carriers, made anew."""
     made: dict[Any, Expression] = {**replaced}
     copy = lambda x: made[x] if type(x) is Node else x
     for node in reachable(outputs):

@@ -93,13 +93,7 @@ CARRIERS = ("attached", "ruled")
 
 
 def reachable(outputs: Sequence[Expression], *, values: bool = False) -> list[Node]:
-    """The nodes that outputs need, each after its operands.
-
-    **Arguments:**
-
-    - `outputs`: expressions.
-    - `values`: whether only for their values, and not for their derivatives.
-    """
+    """The nodes that outputs need, each after its operands."""
     found: dict[Node, None] = {}
     stack = [x for x in outputs if type(x) is Node]
     while stack:

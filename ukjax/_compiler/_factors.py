@@ -60,12 +60,7 @@ def _low_fill(neighbours: list[set[int]]) -> list[int]:
 
 
 def order_of(X: np.ndarray) -> list[int]:
-    """An order of low fill-in for the factors of a symmetric matrix.
-
-    **Arguments:**
-
-    - `X`: (k, k), of which only one triangle is read.
-    """
+    """An order of low fill-in for the factors of a symmetric matrix."""
     k = X.shape[0]
     return _low_fill([{j for j in range(k) if not is_zero(X[max(i, j), min(i, j)])} for i in range(k)])
 
@@ -76,15 +71,7 @@ def factor(
     invert: Callable[[Expression, int, Taken], Expression],
     order: list[int] | None = None,
 ) -> Factors:
-    """The factors of a symmetric matrix of expressions, of which only one triangle is read.
-
-    **Arguments:**
-
-    - `build`: makes the expressions.
-    - `X`: (k, k).
-    - `invert`: 1 / D_i from the pivot, i, and what was taken from X_ii for it, L_ij^2 D_j and 1 / D_j by row j of X.
-    - `order`: of elimination; by default one of low fill-in.
-    """
+    """The factors of a symmetric matrix of expressions, of which only one triangle is read."""
     k, order = X.shape[0], order_of(X) if order is None else order
     lower: list[Entries] = [{} for _ in range(k)]
     scaled: list[Entries] = [{} for _ in range(k)]  # L D

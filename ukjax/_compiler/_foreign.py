@@ -136,16 +136,7 @@ def registered(
     results: int,
     known_as: str | None,
 ) -> str:
-    """The name of a foreign function of XLA.
-
-    **Arguments:**
-
-    - `write`: writes the code of what it calls.
-    - `call`: instructions that call it, with arrays `%in0` and so on, and `%out0`.
-    - `operands`, `results`: how many arrays it takes and gives.
-    - `known_as`: what determines the code, so that it is not written where its machine code is kept; None where only
-      the code itself does.
-    """
+    """The name of a foreign function of XLA."""
     known_as, write = _known(write, known_as)
     name = f"ukjax_scalars_{cache.name_of(known_as, call, _wanted())[:32]}"
     with _lock:
@@ -164,24 +155,12 @@ def registered(
 
 
 def address_of(function: str, name: str) -> int:
-    """Where a function of the code of a foreign function is.
-
-    **Arguments:**
-
-    - `function`: its name there.
-    - `name`: of the foreign function.
-    """
+    """Where a function of the code of a foreign function is."""
     return _made[name][0].get_function_address(function)
 
 
 def compiled(write: Callable[[], Code], known_as: str | None, optimization: int) -> Any:
-    """The engine that holds the machine code of a text, and owns it.
-
-    **Arguments:**
-
-    - `write`, `known_as`: as for `registered`.
-    - `optimization`: how hard LLVM tries, from 0 to 3.
-    """
+    """The engine that holds the machine code of a text, and owns it."""
     known_as, write = _known(write, known_as)
     return _engine(known_as, write, optimization)
 

@@ -6,13 +6,7 @@ from jax.extend import core
 
 
 def live(jaxpr: Any, outputs: Any) -> list[Any]:
-    """Those that the outputs need, and those that do more than compute, in order.
-
-    **Arguments:**
-
-    - `jaxpr`: the program.
-    - `outputs`: of its variables those that are asked for.
-    """
+    """Those that the outputs need, and those that do more than compute, in order."""
     needed, found = {x for x in outputs if not isinstance(x, core.Literal)}, []
     for equation in reversed(jaxpr.eqns):
         if equation.effects or not needed.isdisjoint(equation.outvars):

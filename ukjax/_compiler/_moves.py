@@ -19,12 +19,7 @@ Scalars = np.ndarray
 
 
 def scalars(values: Any) -> Scalars:
-    """Numbers as an array of constant expressions.
-
-    **Arguments:**
-
-    - `values`: an array of numbers or booleans.
-    """
+    """Numbers as an array of constant expressions."""
     array = np.asarray(values)
     return filled(array.shape, array.reshape(-1).tolist())
 

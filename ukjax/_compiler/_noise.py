@@ -20,12 +20,6 @@ def without_noise(build: Builder, A: np.ndarray, eps: float) -> np.ndarray:
 
     What is rounding beside other rows, the rank rule leaves out. These may have none beside them: the unit norm of a
     quaternion moved by angular velocities, whose row is zero.
-
-    **Arguments:**
-
-    - `build`: makes the expressions.
-    - `A`: rows (m, n).
-    - `eps`: of the precision.
     """
     terms = [[_terms(x) for x in row if not is_zero(x)] for row in A]
     if not all(len(some) > 1 for row in terms for some in row):

@@ -16,12 +16,7 @@ _COMPOSED: dict[str, Callable[..., Any]] = {
 
 
 def operation(op: str) -> Callable[..., Any]:
-    """How NumPy computes an operation.
-
-    **Arguments:**
-
-    - `op`: its name.
-    """
+    """How NumPy computes an operation."""
     return _COMPOSED.get(op) or OPERATIONS[op].numpy
 
 
@@ -50,12 +45,7 @@ class OnHost:
         self._constants = constants
 
     def __call__(self, *operands: np.ndarray) -> np.ndarray:
-        """The outputs (outputs, members).
-
-        **Arguments:**
-
-        - `operands`: inputs (count, members), or (count, 1) where all members have the same.
-        """
+        """The outputs (outputs, members)."""
         members = np.broadcast_shapes(*(x.shape[1:] for x in operands))[0]
         rows = [row for x in operands for row in x.astype(self._dtype, copy=False)]
         found = np.empty((len(self._outputs), members), self._dtype)

@@ -74,14 +74,7 @@ class InputMaker:
     def __call__(
         self, shape: tuple[int, ...], varying: Sequence[bool] = (), known: Sequence[Any] = ()
     ) -> np.ndarray:
-        """An array of inputs, and of numbers that are known where it does not vary.
-
-        **Arguments:**
-
-        - `shape`: of the array.
-        - `varying`: which of its entries are inputs; by default all.
-        - `known`: the others.
-        """
+        """An array of inputs, and of numbers that are known where it does not vary."""
         varying = varying or (True,) * math.prod(shape)
         numbers, folded = np.empty(len(varying), object), iter(known)
         for i, varies in enumerate(varying):
@@ -95,13 +88,7 @@ class InputMaker:
 
 
 def read_by(leaves: Sequence[Leaf], *traced: core.ClosedJaxpr) -> tuple[Leaf, ...]:
-    """The same parameters, without inputs for arrays that no program reads.
-
-    **Arguments:**
-
-    - `leaves`: the parameters.
-    - `traced`: the programs, whose first inputs they are.
-    """
+    """The same parameters, without inputs for arrays that no program reads."""
     read = set[int]()
     for x in traced:
         operands = {id(v) for e in x.jaxpr.eqns for v in e.invars} | set(map(id, x.jaxpr.outvars))
@@ -113,14 +100,7 @@ def read_by(leaves: Sequence[Leaf], *traced: core.ClosedJaxpr) -> tuple[Leaf, ..
 def numbers(
     leaves: Sequence[Leaf], system: AbstractSystem, stabilizer: AbstractStabilizer | None, dtype: Any
 ) -> Float[Array, " k"]:
-    """The parameters that are inputs, as a vector.
-
-    **Arguments:**
-
-    - `leaves`: which they are.
-    - `system`, `stabilizer`: of the structure, and with the folded entries, the leaves are of.
-    - `dtype`: of the program.
-    """
+    """The parameters that are inputs, as a vector."""
     arrays, _ = split(system, stabilizer)
     xp = jnp if is_traced(arrays) else np
     found = [xp.zeros(0, dtype)]

@@ -65,12 +65,7 @@ class Program:
         return OnHost(self.outputs, sum(self.counts), self.dtype)
 
     def on_host(self, *operands: np.ndarray) -> np.ndarray:
-        """The outputs (outputs, members) on NumPy arrays, by machine code.
-
-        **Arguments:**
-
-        - `operands`: inputs (count, members), or (count, 1) where all members have the same.
-        """
+        """The outputs (outputs, members) on NumPy arrays, by machine code."""
         members = np.broadcast_shapes(*(x.shape[1:] for x in operands))[0]
         if not self.outputs:
             return np.zeros((0, members), self.dtype)
@@ -79,12 +74,7 @@ class Program:
         return self.scalars.of_members(np.split(columns, [*ends][:-1]))[0]
 
     def __call__(self, *operands: Array) -> Array:
-        """The values of the outputs.
-
-        **Arguments:**
-
-        - `operands`: vectors of inputs.
-        """
+        """The values of the outputs."""
         if not self.outputs:
             return jnp.zeros(0, self.dtype)
         return scalars_p.bind(*(x for x in operands if x.size), program=self.scalars)[0]

@@ -148,17 +148,7 @@ def _damped(build: Builder, solver: Solver, delta: float) -> Solver:
 def positions(
     build: Builder, motion: MotionFunctions, q: Vector, mu: Vector, rcond: float, dtype: Any
 ) -> ProjectedPositions:
-    """The projected positions.
-
-    **Arguments:**
-
-    - `build`: makes the expressions.
-    - `motion`: of the system.
-    - `q`: where the step ended (n_q,).
-    - `mu`: to start from (h,).
-    - `rcond`: the rank rule's threshold.
-    - `dtype`: of the state.
-    """
+    """The projected positions."""
     eps = float(jnp.finfo(dtype).eps)
     J = motion.jacobian(q)
     to = _basis(build, None if motion.rates is None else motion.rates(q), motion.inertia(q), dtype)
@@ -235,16 +225,6 @@ def projection(
 
     How close to singular the rows are is negative where some depend on others, and infinite where they are still off: no
     state near this one obeys them.
-
-    **Arguments:**
-
-    - `build`: makes the expressions.
-    - `motion`: of the system.
-    - `state`: where the step ended, q (n_q,) and v (n,).
-    - `mu`: to start from (h,).
-    - `errors`: the estimates for q and v.
-    - `rcond`: the rank rule's threshold for positions.
-    - `dtype`: of the state.
     """
     (q, v), again, settled, kept, apply = state, 0.0, None, errors[0], build.apply
     limit = lambda x: apply("mul", most_off(dtype), apply("add", 1.0, largest(build, x)))

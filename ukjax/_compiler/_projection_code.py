@@ -60,10 +60,7 @@ class ProjectionCode:
         self.whole, self.rows, self.counts, self._leaves = whole, rows, counts, leaves
 
     def numbers(self, system: AbstractSystem, stabilizer: AbstractStabilizer) -> Float[Array, " k"]:
-        """The parameters the projection takes, as `Code.numbers`.
-
-        **Arguments:** as there.
-        """
+        """The parameters the projection takes, as `Code.numbers`."""
         return numbers(self._leaves, system, stabilizer, self.whole.dtype)
 
     def __call__(
@@ -74,16 +71,7 @@ class ProjectionCode:
         v: Velocities,
         errors: tuple[Coordinates, Velocities] | None = None,
     ) -> Projected:
-        """The projected end of a step.
-
-        **Arguments:**
-
-        - `numbers`: of the parameters, as `numbers` gives them.
-        - `t`: time [s].
-        - `q`: generalized coordinates (n_q,).
-        - `v`: generalized velocities (n,).
-        - `errors`: the step's error estimates of both.
-        """
+        """The projected end of a step."""
         # Any will do where none are given; those that are no constants have it be one function for LLVM.
         estimates = jnp.concatenate(errors or (q, v))
         found = run(self.whole, numbers, t, q, v, lax.stop_gradient(estimates))
@@ -94,13 +82,7 @@ class ProjectionCode:
     def on_host(
         self, numbers: np.ndarray, t: np.ndarray, q: np.ndarray, v: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The projected states, (k, n_q) and (k, n), on NumPy arrays.
-
-        **Arguments:**
-
-        - `numbers`: of the parameters, (numbers, 1).
-        - `t`, `q`, `v`: the states, along the last axis: (1, k), (n_q, k), (n, k).
-        """
+        """The projected states, (k, n_q) and (k, n), on NumPy arrays."""
         n_q, n = len(q), len(v)
         found = self.whole.on_host(numbers, t, q, v, np.zeros((n_q + n, 1)))
         return found[:n_q].T, found[n_q : n_q + n].T
@@ -115,12 +97,6 @@ def projection_for(
     v: Velocities,
 ) -> ProjectionCode:
     """The code of a projection, made once for each structure.
-
-    **Arguments:**
-
-    - `system`, `stabilizer`: as for `code_for`.
-    - `rcond`: the rank rule's threshold for positions.
-    - `t`, `q`, `v`: of these only shapes and types matter.
 
     **Raises:** `TranslationError`.
     """

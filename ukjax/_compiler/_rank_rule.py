@@ -41,15 +41,6 @@ def least_of(how: How) -> float:
 def solution_by(how: How, build: Builder, e: Equations, near: Expression | None, dtype: Any) -> Solution:
     """The acceleration, and what else is known of it.
 
-    **Arguments:**
-
-    - `how`: as described.
-    - `build`: makes the expressions.
-    - `e`: equations of motion, of expressions.
-    - `near`: how close to singular the rows are where the step starts, whose stage the state is, as `Projected` has it;
-      infinite where it is not known; None at states on the constraints.
-    - `dtype`: of the state.
-
     **Raises:** `TranslationError` if there is no such scalar code.
     """
     given = e.M, plus(build, e.Q, e.c), e.rows.A, e.rows.b

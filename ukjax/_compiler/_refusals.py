@@ -21,13 +21,7 @@ def forget() -> None:
 
 
 def remembered(make: Callable[..., T]) -> Callable[..., T]:
-    """The same function, which keeps what it made, by its arguments, and why it could not.
-
-    **Arguments:**
-
-    - `make`: of hashable arguments; raises `TranslationError` where it cannot. Arguments that are not hashable end in
-      a `TranslationError` too.
-    """
+    """The same function, which keeps what it made, by its arguments, and why it could not."""
 
     @functools.lru_cache(maxsize=_KEPT)
     def outcome(*args: Any) -> T | str:

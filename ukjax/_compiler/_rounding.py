@@ -9,14 +9,7 @@ from ._scalars import Builder
 
 
 def whole(build: Builder, x: Expression, target: Any) -> Expression:
-    """x without its fraction, as the nearest number of an integer type, and 0 for NaN, as XLA has it.
-
-    **Arguments:**
-
-    - `build`: makes the expressions.
-    - `x`: the number.
-    - `target`: the type.
-    """
+    """x without its fraction, as the nearest number of an integer type, and 0 for NaN, as XLA has it."""
     least, most = float(jnp.iinfo(target).min), float(jnp.iinfo(target).max)
     down = build.apply("lt", x, 0.0)
     cut = build.apply("select", down, build.apply("ceil", x), build.apply("floor", x))
@@ -27,13 +20,6 @@ def whole(build: Builder, x: Expression, target: Any) -> Expression:
 def next_after(build: Builder, x: Expression, y: Expression, kind: Any) -> Expression:
     """The number after x on the way to y: x plus a little more than half the distance of neighbours, rounded
     (S. M. Rump et al., "Computing predecessor and successor in rounding to nearest", BIT 49, 2009).
-
-    **Arguments:**
-
-    - `build`: makes the expressions.
-    - `x`, `y`: the numbers.
-    - `kind`: their type. A step is its least normal number at least, for XLA takes what is less for zero: at sizes under
-      2e-292 in double precision, or 2e-31 in single, it goes further than to the neighbour.
     """
     info = jnp.finfo(kind)
     unit, most, least = float(info.eps) / 2, float(info.max), float(info.tiny)

@@ -223,17 +223,7 @@ def solve(
     b: Vector,
     refined_by: Solver | None = None,
 ) -> tuple[Vector, Vector]:
-    """a of M a = f + A^T lambda, A a = b, with the derivative as in the module's docstring; and lambda, without.
-
-    **Arguments:**
-
-    - `solver`: of M and A.
-    - `M`: (n, n).
-    - `A`: (m, n).
-    - `f`: (n,).
-    - `b`: (m,).
-    - `refined_by`: solves for what is lacking at first; `solver` if not given.
-    """
+    """a of M a = f + A^T lambda, A a = b, with the derivative as in the module's docstring; and lambda, without."""
     build, still = solver.build, solver.frozen()
     free = solver.free(f)
     first = solver.multipliers(solver.short(b, free))
@@ -298,19 +288,7 @@ def acceleration(
     eps: float,
     or_in_metric: Expression = False,
 ) -> Solution:
-    """The solution of M a = Q + A^T lambda, A a = b; see the module's docstring.
-
-    **Arguments:**
-
-    - `build`: makes the expressions.
-    - `M`: mass matrix (n, n), by its entries or as that of a tree; positive definite, else the result is NaN.
-    - `Q`: impressed and non-ideal force (n,).
-    - `A`: constraint Jacobian (m, n).
-    - `b`: right-hand side (m,), stabilized.
-    - `rcond`: the rank rule's threshold.
-    - `eps`: of the precision.
-    - `or_in_metric`: as of `Solver`.
-    """
+    """The solution of M a = Q + A^T lambda, A a = b; see the module's docstring."""
     A = without_noise(build, A, eps)
     solver = Solver(build, M, A, rcond, eps, or_in_metric)
     a, multipliers = solve(solver, M, A, list(Q), list(b))

@@ -45,12 +45,6 @@ def system_function(
 ) -> SystemFunction:
     """The scalar code of function(system, stabilizer, *arrays), made once for each structure.
 
-    **Arguments:**
-
-    - `function`: hashable; returns a pytree of real arrays.
-    - `system`, `stabilizer`: of which only the structure matters, and entries that are folded in.
-    - `arrays`: of these only shapes and types matter.
-
     **Raises:** `TranslationError`.
     """
     leaves, structure = split(system, stabilizer)
@@ -64,10 +58,7 @@ def system_function(
 def written_function(
     function: Callable[..., Any], structure: Structure, leaves: tuple[Leaf, ...], shapes: tuple[Any, ...]
 ) -> SystemFunction:
-    """As `system_function`, however long, for evaluation by NumPy.
-
-    **Arguments:** as there, the system and the stabilizer as `split` gives them.
-    """
+    """As `system_function`, however long, for evaluation by NumPy."""
     of_leaves = lambda leaves, *arrays: function(*joined(structure, leaves), *arrays)
     closed, out = jax.make_jaxpr(of_leaves, return_shape=True)([x.aval for x in leaves], *shapes)
     require_seen(closed.consts)
@@ -87,12 +78,6 @@ class OfSystem(NamedTuple):
 def by_code(function: Callable[..., Any], system: Any, *arrays: Any) -> Any:
     """function(system, *arrays) within `jit`: by its machine code where there is any, so that XLA compiles one call where
     it would compile a mechanism, for seconds.
-
-    **Arguments:**
-
-    - `function`: hashable, no closure made anew; returns a pytree of real arrays.
-    - `system`: the system, or a pytree with it.
-    - `arrays`: of one floating-point type.
     """
     stabilizer = NoStabilizer()
     if machine_code_is_wanted():
@@ -104,11 +89,6 @@ def by_code(function: Callable[..., Any], system: Any, *arrays: Any) -> Any:
 
 def array_function(function: Callable[..., Any], *arrays: Any) -> Written:
     """The scalar code of function(*arrays), made once.
-
-    **Arguments:**
-
-    - `function`: hashable; returns a pytree of real arrays.
-    - `arrays`: of these only shapes and types matter.
 
     **Raises:** `TranslationError`.
     """

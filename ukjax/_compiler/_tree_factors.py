@@ -123,14 +123,7 @@ class TreeFactors(NamedTuple):
 def factored(
     build: Builder, M: np.ndarray | TreeInertia, invert: Callable[[Expression, Expression], Expression]
 ) -> Factors | TreeFactors:
-    """The factors of a mass matrix.
-
-    **Arguments:**
-
-    - `build`: makes the expressions.
-    - `M`: (n, n), or that of a tree.
-    - `invert`: 1 / D_i from the pivot and what it is the difference of.
-    """
+    """The factors of a mass matrix."""
     if not isinstance(M, TreeInertia):
         return factor(build, M, lambda pivot, i, _: invert(pivot, M[i, i]))
     links, articulated = _links(M), [_symmetric(x) for x in np.asarray(M.inertia)]
@@ -159,14 +152,7 @@ def factored(
 
 
 def product(build: Builder, M: np.ndarray | TreeInertia, x: Sequence[Expression]) -> Vector:
-    """M x, of a matrix given by its entries or as that of a tree.
-
-    **Arguments:**
-
-    - `build`: makes the expressions.
-    - `M`: (n, n).
-    - `x`: (n,).
-    """
+    """M x, of a matrix given by its entries or as that of a tree."""
     if not isinstance(M, TreeInertia):
         return times(build, M, x)
     links, armature, out = _links(M), _armature(M), list(x)
@@ -187,13 +173,7 @@ def product(build: Builder, M: np.ndarray | TreeInertia, x: Sequence[Expression]
 
 
 def widened(M: np.ndarray | TreeInertia, more: int) -> np.ndarray | TreeInertia:
-    """M with a unit matrix beside it: for a tree, as many more links of unit inertia on the ground.
-
-    **Arguments:**
-
-    - `M`: (n, n).
-    - `more`: how many rows are to be added.
-    """
+    """M with a unit matrix beside it: for a tree, as many more links of unit inertia on the ground."""
     if isinstance(M, TreeInertia):
         room = lambda x: np.concatenate([x, np.zeros((more, *x.shape[1:]), object) + 0.0])
         axes, inertia, arms = room(M.axes), room(M.inertia), room(M.arms)

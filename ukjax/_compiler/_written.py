@@ -49,21 +49,11 @@ class Written:
         return jax.tree.unflatten(tree, [found[i:j].T.reshape(*others, *shape) for i, j, shape in arrays])
 
     def on_host(self, *operands: np.ndarray) -> Any:
-        """The pytree on NumPy arrays, with the members along the first axis of each array.
-
-        **Arguments:**
-
-        - `operands`: as for `OnHost`.
-        """
+        """The pytree on NumPy arrays, with the members along the first axis of each array."""
         return self._parted(self.program.on_host(*operands))
 
     def by_numpy(self, *operands: np.ndarray) -> Any:
-        """As `on_host`, by `Program.by_numpy`.
-
-        **Arguments:**
-
-        - `operands`: as for `OnHost`.
-        """
+        """As `on_host`, by `Program.by_numpy`."""
         return self._parted(self.program.by_numpy(*operands))
 
     def __call__(self, *operands: Array) -> Any:
@@ -72,11 +62,5 @@ class Written:
 
 
 def run(program: Program, *operands: Array) -> Array:
-    """The outputs of a program of all numbers in some arrays, as a vector.
-
-    **Arguments:**
-
-    - `program`: what to run.
-    - `operands`: its inputs.
-    """
+    """The outputs of a program of all numbers in some arrays, as a vector."""
     return program(*(jnp.reshape(x, -1).astype(program.dtype) for x in operands))

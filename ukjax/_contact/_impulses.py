@@ -51,17 +51,7 @@ def struck(
     active: Array,
     guess: Array,
 ) -> Struck:
-    """The impulses p with u = J (v + W J^T p) + u', and what they change; differentiable, with the modes kept.
-
-    **Arguments:**
-
-    - `layout`: whose rows are which.
-    - `rows`: the rows.
-    - `v`, `u`: velocities (v,), and u' (m,).
-    - `laws`: mu and c of each contact (n,).
-    - `active`: 1 for contacts that take part (n,).
-    - `guess`: impulses to start from.
-    """
+    """The impulses p with u = J (v + W J^T p) + u', and what they change; differentiable, with the modes kept."""
     guess, active = jax.lax.stop_gradient((guess, active))
     *found, change = _struck(*rows, v, u, *laws, active, guess, layout)
     return Struck(ContactSolution(*found), change)

@@ -171,13 +171,7 @@ class FunctionKind:
 
 
 def kinds_of(system: AbstractSystem, t: Array, q: Array, v: Array) -> list[ContactKind]:
-    """The contacts of a system by kinds.
-
-    **Arguments:**
-
-    - `system`: with unilateral constraints.
-    - `t`, `q`, `v`: of these only shapes and types matter.
-    """
+    """The contacts of a system by kinds."""
     kinds, first = list[ContactKind](), 0
     for c in unilateral(system.constraints):
         made = getattr(getattr(c, "fn", None), "kinds", None)

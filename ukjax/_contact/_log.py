@@ -86,30 +86,13 @@ def _row(t: Array, found: SettledContacts, speed: Array, reset: tuple[Array, Arr
 
 
 def logged(log: Log, t: Array, found: SettledContacts, speed: Array, reset: tuple[Array, Array]) -> Log:
-    """The log with one more event.
-
-    **Arguments:**
-
-    - `log`: so far.
-    - `t`: when.
-    - `found`: what happened.
-    - `speed`: the rate at which a margin ran out.
-    - `reset`: which of the user's own events it was, -1 for none; and how far the state after it was off.
-    """
+    """The log with one more event."""
     # Beyond the last place nothing is written.
     return Log(log.rows.at[log.number].set(_row(t, found, speed, reset), mode="drop"), log.number + 1)
 
 
 def preceded(log: Log, t: Array, found: SettledContacts, told: Array) -> Log:
-    """The log with what happened at the start before all else, if it is to be `told`.
-
-    **Arguments:**
-
-    - `log`: of the run.
-    - `t`: its start.
-    - `found`: what happened there.
-    - `told`: whether the velocities changed, or there is a doubt.
-    """
+    """The log with what happened at the start before all else, if it is to be `told`."""
     first = _row(t, found, jnp.zeros_like(t), (jnp.asarray(-1), jnp.zeros_like(t)))
     shifted = jnp.concatenate([first[None], log.rows[:-1]])
     return Log(jnp.where(told, shifted, log.rows), log.number + told.astype(log.number.dtype))

@@ -82,14 +82,7 @@ def held_rows(layout: ContactLayout, mode: Mode) -> Float[Array, " m"]:
 
 
 def contact_forces(means: Means, contact: ContactState, mode: Mode) -> Float[Array, " m"]:
-    """The forces on all rows in a mode.
-
-    **Arguments:**
-
-    - `means`: what to compute with.
-    - `contact`: at the state.
-    - `mode`: the mode.
-    """
+    """The forces on all rows in a mode."""
     rows = rows_of(means.layout.contacts, contact.u.dtype)
     S, s = distributed(rows, mode, contact.u, means.coefficients)
     return _against(means, contact, mode, S, contact.rate + contact.G @ s) + s
@@ -114,10 +107,7 @@ def _of_rounding(means: Means, contact: ContactState, mode: Mode) -> Float[Array
 
 
 def stopped(means: Means, contact: ContactState, mode: Mode, u: Array) -> Float[Array, " m"]:
-    """The impulses on the rows held that take their velocities away.
-
-    **Arguments:** as `contact_forces`, and the velocities `u` of all rows.
-    """
+    """The impulses on the rows held that take their velocities away."""
     held = held_rows(means.layout, mode)
     return means.solve(held[:, None] * contact.G * held[None], -held * u)
 
@@ -130,10 +120,7 @@ class Margins(NamedTuple):
 
 
 def margins(means: Means, contact: ContactState, mode: Mode, t: Array, q: Array) -> Margins:
-    """The margins of a mode: gaps or normal forces (n,), friction left (n,), slip (n,).
-
-    **Arguments:** as `contact_forces`, and the time `t` and coordinates `q`, which gaps are compared with.
-    """
+    """The margins of a mode: gaps or normal forces (n,), friction left (n,), slip (n,)."""
     layout, coefficients = means.layout, means.coefficients
     rows, dtype = rows_of(layout.contacts, contact.u.dtype), contact.u.dtype
     eps, one = jnp.finfo(dtype).eps, jnp.ones_like(contact.gap)

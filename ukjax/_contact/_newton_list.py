@@ -17,15 +17,7 @@ from .._formula._loops import blank, entry, loop, put
 
 
 def by_list(layout: Layout, tolerance: float, given: Array, guess: Array) -> ContactSolution:
-    """The solution of a problem, as one program of scalars.
-
-    **Arguments:**
-
-    - `layout`: whose rows are which.
-    - `tolerance`: of the residual of the scaled problem.
-    - `given`: the problem, flattened.
-    - `guess`: impulses to start from.
-    """
+    """The solution of a problem, as one program of scalars."""
     return ContactSolution(*_program(layout, tolerance)(given, guess))
 
 

@@ -61,14 +61,7 @@ _on_arrays = functools.partial(_least, lambda A, b: dot(inverted(A), b))
 def of_arrays(
     function: Callable[..., Any], *arrays: Array, otherwise: Callable[..., Any] | None = None
 ) -> Any:
-    """What a part returns that needs arrays only.
-
-    **Arguments:**
-
-    - `function`: hashable; it returns a pytree of real arrays.
-    - `arrays`: the arrays.
-    - `otherwise`: the same for arrays of XLA, where there is no scalar code; by default the function itself.
-    """
+    """What a part returns that needs arrays only."""
     try:
         return array_function(function, *arrays)(*arrays)
     except TranslationError:  # there would be too many operations
@@ -101,15 +94,7 @@ def of_contacts(
     contact: ContactState,
     *more: Any,
 ) -> Any:
-    """What a part returns that needs no model.
-
-    **Arguments:**
-
-    - `function`: of `Means`, a `ContactState` and more; it returns a pytree of real arrays.
-    - `layout`, `coefficients`: of the contacts.
-    - `contact`: at the state.
-    - `more`: pytrees of arrays.
-    """
+    """What a part returns that needs no model."""
     leaves, tree = jax.tree.flatten((coefficients, contact, more))
     on_arrays = lambda *_: of_contacts_on_arrays(function, layout, coefficients, contact, *more)
     return of_arrays(_OfContacts(function, layout, tree), *leaves, otherwise=on_arrays)
@@ -123,10 +108,7 @@ def of_contacts_on_arrays(
     contact: ContactState,
     *more: Any,
 ) -> Any:
-    """The same without scalar code: what is asked at a few states need not be written out for each row.
-
-    **Arguments:** as `of_contacts`.
-    """
+    """The same without scalar code: what is asked at a few states need not be written out for each row."""
     return function(Means(layout, coefficients, _on_arrays), contact, *more)
 
 
@@ -147,14 +129,7 @@ class OfModel:
 
 @in_full_precision
 def of_model(function: Callable[..., Any], model: Model, *arrays: Array) -> Any:
-    """What a part returns that needs the model, by scalar code where the acceleration has such.
-
-    **Arguments:**
-
-    - `function`: of a model and arrays; it is hashable, and returns a pytree of real arrays.
-    - `model`: of a `Pushed` system.
-    - `arrays`: the arrays.
-    """
+    """What a part returns that needs the model, by scalar code where the acceleration has such."""
     if model.code is not None and model.is_solved:
         try:
             code = system_function(OfModel(function, model.code), model.system, model.stabilizer, *arrays)

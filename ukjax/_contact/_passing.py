@@ -22,13 +22,7 @@ class Passing(NamedTuple):
 
 @in_full_precision
 def passing(model: Model, t: Array, q: Array, v: Array, a: Array) -> Passing:
-    """The contacts of a motion at one state.
-
-    **Arguments:**
-
-    - `model`: of a `Pushed` system.
-    - `t`, `q`, `v`, `a`: the state, and its acceleration.
-    """
+    """The contacts of a motion at one state."""
     assert isinstance(model.system, Pushed)
     system = model.system.system
     of = lambda t, q, v: kinematics(system, t, q, v)

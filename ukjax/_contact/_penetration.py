@@ -77,14 +77,7 @@ def pushed_out(
     rows: ImpulseRows,
     v: int,
 ) -> Float[Array, " v"]:
-    """d of the module's docstring; its derivatives are those of the root, with the set of closed contacts kept.
-
-    **Arguments:**
-
-    - `apart`: what `Gaps` finds, as a function of d and pi.
-    - `layout`, `rows`: of the contacts.
-    - `v`: how many velocities there are.
-    """
+    """d of the module's docstring; its derivatives are those of the root, with the set of closed contacts kept."""
     none, zero = jnp.zeros(v, rows.W.dtype), jnp.zeros(len(layout.owner), rows.W.dtype)
     # Not `custom_root`, which differentiates what it is given whether or not a derivative is asked for.
     pure, given = jax.closure_convert(apart, none, zero)

@@ -30,13 +30,7 @@ class Reset(eqx.Module):
 
 
 def values(resets: tuple[Reset, ...], t: Array, q: Array, v: Array) -> tuple[Array, Array]:
-    """The numbers (k,), and to how much each is zero (k,).
-
-    **Arguments:**
-
-    - `resets`: the events.
-    - `t`, `q`, `v`: the state.
-    """
+    """The numbers (k,), and to how much each is zero (k,)."""
     found = jnp.stack([x.fn(t, q, v) for x in resets]) if resets else jnp.zeros(0, q.dtype)
     size = 1 + jnp.maximum(jnp.max(jnp.abs(q), initial=0), jnp.max(jnp.abs(v), initial=0))
     slack = jax.lax.stop_gradient(_ROUNDING * jnp.finfo(q.dtype).eps * size)
@@ -46,14 +40,7 @@ def values(resets: tuple[Reset, ...], t: Array, q: Array, v: Array) -> tuple[Arr
 def leaving(
     resets: tuple[Reset, ...], state: tuple[Array, Array, Array], rate: tuple[Array, Array]
 ) -> Float[Array, " k"]:
-    """1 for events that are zero and about to become negative: they have just occurred, or the run starts there.
-
-    **Arguments:**
-
-    - `resets`: the events.
-    - `state`: (t, q, v).
-    - `rate`: (q', v').
-    """
+    """1 for events that are zero and about to become negative: they have just occurred, or the run starts there."""
     t, q, _ = state
     of = lambda *state: values(resets, *state)
     (now, slack), (falling, _) = jax.jvp(of, state, (jnp.ones_like(t), *rate))
@@ -61,14 +48,7 @@ def leaving(
 
 
 def after(resets: tuple[Reset, ...], which: Array, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
-    """The state after an event.
-
-    **Arguments:**
-
-    - `resets`: the events.
-    - `which`: its number; -1 for none.
-    - `t`, `q`, `v`: the state before it.
-    """
+    """The state after an event."""
     # JAX keeps branches by their hash, which modules with lists have not.
     branches = [lambda t, q, v: (q, v), *(lambda *y, x=x: x.reset(*y) for x in resets)]
     return jax.lax.switch(which + 1, branches, t, q, v)

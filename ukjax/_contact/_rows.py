@@ -133,13 +133,7 @@ def _of_one(
 
 @in_full_precision
 def kinematics(system: AbstractSystem, t: Array, q: Array, v: Array) -> Kinematics:
-    """Gaps and contact velocities.
-
-    **Arguments:**
-
-    - `system`: with unilateral constraints.
-    - `t`, `q`, `v`: the state.
-    """
+    """Gaps and contact velocities."""
     parts = [_of_one(c, system, t, q, v) for c in unilateral(system.constraints)]
     empty = jnp.zeros(0, q.dtype)
     return Kinematics(
@@ -150,8 +144,6 @@ def kinematics(system: AbstractSystem, t: Array, q: Array, v: Array) -> Kinemati
 
 def layout_of(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[ContactLayout, Coefficients]:
     """Whose rows are which, and the coefficients of each contact.
-
-    **Arguments:** as `kinematics`; of the state only shapes and types matter.
 
     **Raises:** `InputError` for coefficients whose number is not that of the contacts, and where there are none.
     """
@@ -226,13 +218,7 @@ class ContactState(NamedTuple):
 
 @in_full_precision
 def contact_at(model: Model, t: Array, q: Array, v: Array) -> ContactState:
-    """All of the contacts at one state.
-
-    **Arguments:**
-
-    - `model`: of a `Pushed` system, by scalar code where there is any.
-    - `t`, `q`, `v`: the state.
-    """
+    """All of the contacts at one state."""
     assert isinstance(model.system, Pushed)
     system = model.system.system
     velocities = lambda t, q, v: kinematics(system, t, q, v).u
@@ -249,13 +235,7 @@ def contact_at(model: Model, t: Array, q: Array, v: Array) -> ContactState:
 
 
 def pushed_by(model: Model, push: Array) -> Model:
-    """The model under another force.
-
-    **Arguments:**
-
-    - `model`: of a `Pushed` system.
-    - `push`: the force (n_v,).
-    """
+    """The model under another force."""
     assert isinstance(model.system, Pushed)
     numbers = model.numbers
     if numbers is not None and model.code is not None:
@@ -284,17 +264,7 @@ def contact_model(
     automatic: bool,
     implicit: bool = False,
 ) -> tuple[Model, str]:
-    """The bilateral motion under a push, by scalar code where it can be; and what became of it in words.
-
-    **Arguments:**
-
-    - `system`: with unilateral constraints.
-    - `formula`, `stabilizer`: of the bilateral rows.
-    - `solver`: that is to integrate it.
-    - `state`: (t, q, v), of which only shapes and types matter.
-    - `automatic`: whether the formula is the default one, which scalar code may stand for.
-    - `implicit`: whether inertia may be added, by springs and dampers that are taken implicitly.
-    """
+    """The bilateral motion under a push, by scalar code where it can be; and what became of it in words."""
     t, q, v = state
     stiff = implicit and eqx.filter_eval_shape(system.coordinate_force, t, q, v) is not None
     # Not zero: scalar code would take such entries for constants.

@@ -79,19 +79,7 @@ def run_steps(
     *,
     stops: bool,
 ) -> StepsRun:
-    """A run.
-
-    **Arguments:**
-
-    - `step`: one step.
-    - `coefficients`: of the contacts.
-    - `y0`: the start.
-    - `grid`: its time, the length of steps, and their number.
-    - `ts`: saved times (k,), in order.
-    - `most`: of impacts told of.
-    - `unsolved`: the residual above which impulses do not obey the laws.
-    - `stops`: whether it ends where no state obeys the bilateral rows.
-    """
+    """A run."""
     (q, v), (t0, h, steps), dtype = y0, grid, y0[0].dtype
     n, m, k = len(step.layout.contacts), step.room.rows, ts.size
     new = lambda *sizes: [blank(rows * max(count, 1), dtype) for rows, count in sizes]

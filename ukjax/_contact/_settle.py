@@ -219,15 +219,7 @@ def settled(
     state: tuple[Array, Array, Array],
     spent: Array,
 ) -> SettledContacts:
-    """What happens at one instant.
-
-    **Arguments:**
-
-    - `at`: the contacts at q and some velocities.
-    - `layout`, `coefficients`: of the contacts.
-    - `state`: (t, q, v) before.
-    - `spent`: 1 for contacts whose normal force (n,), or friction left (n,), ran out just then.
-    """
+    """What happens at one instant."""
     t, q, v = state
     solve = lambda problem: solution_of(problem, layout.contacts)
     of = lambda part, contact, *more: of_contacts(part, layout, coefficients, contact, *more)

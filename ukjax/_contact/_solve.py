@@ -115,14 +115,7 @@ def _contacts(data: ContactData, layout: Layout) -> Contacts:
 
 
 def solution_of(given: Array, layout: Layout, guess: Array | None = None) -> ContactSolution:
-    """The solution of a problem; for use inside `jit`.
-
-    **Arguments:**
-
-    - `given`: the problem, flattened.
-    - `layout`: whose rows are which.
-    - `guess`: impulses to start from; by default zero.
-    """
+    """The solution of a problem; for use inside `jit`."""
     dtype, guess = given.dtype, jnp.zeros(rows_in(layout), given.dtype) if guess is None else guess
     if not guess.size:
         none, zero = jnp.zeros(len(layout), bool), jnp.zeros((), dtype)
@@ -139,12 +132,7 @@ def tolerance_of(dtype: Any) -> float:
 
 
 def is_symmetric(G: np.ndarray) -> bool:
-    """Whether a matrix is its transpose but for rounding, also that of float32.
-
-    **Arguments:**
-
-    - `G`: the matrix, with values.
-    """
+    """Whether a matrix is its transpose but for rounding, also that of float32."""
     return np.allclose(G, G.T, rtol=1e-5, atol=1e-6 * np.abs(G).max(initial=0))
 
 

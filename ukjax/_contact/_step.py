@@ -89,12 +89,7 @@ class Prepare:
 
 
 def free_step(model: Model) -> Callable[..., FreeStep]:
-    """A step without impulses, of t, q, v and its length.
-
-    **Arguments:**
-
-    - `model`: of a `Pushed` system.
-    """
+    """A step without impulses, of t, q, v and its length."""
 
     def step(t: Array, q: Array, v: Array, h: Array) -> FreeStep:
         middle, q_middle = t + 0.5 * h, q + 0.5 * h * model.system.kinematics(t, q, v)
@@ -109,12 +104,7 @@ def free_step(model: Model) -> Callable[..., FreeStep]:
 
 
 def arrival(model: Model) -> Callable[..., tuple[tuple[Array, Array], Array]]:
-    """The end of a step, on the bilateral rows, and whether it is off them, as `ContactStep` takes it.
-
-    **Arguments:**
-
-    - `model`: of a `Pushed` system.
-    """
+    """The end of a step, on the bilateral rows, and whether it is off them, as `ContactStep` takes it."""
 
     def arrive(
         q: Array, both: Array, v: Array, d: Array, t: Array, h: Array, free: FreeStep

@@ -113,11 +113,6 @@ class _Step(NamedTuple):
 def steps_within(t0: float, t1: float, h: float) -> int:
     """The number of equal steps from t0 to t1 that are at most h long.
 
-    **Arguments:**
-
-    - `t0`, `t1`: times with t1 > t0 [s].
-    - `h`: the longest step [s].
-
     **Raises:** `InputError` for a step that is not positive.
     """
     if not h > 0:
@@ -134,14 +129,7 @@ def _before(layout: ContactLayout, q: Array, v: Array) -> _Step:
 
 
 def contact_step(model: Model, layout: ContactLayout, t: Array, q: Array, v: Array) -> ContactStep:
-    """A step over a list of contacts.
-
-    **Arguments:**
-
-    - `model`: of a `Pushed` system.
-    - `layout`: of its contacts.
-    - `t`, `q`, `v`: of these only shapes and types matter.
-    """
+    """A step over a list of contacts."""
     system: Any = model.system
     kinds = kinds_of(system.system, t, q, v)
     return ContactStep(kinds, layout, v.size, free_step(model), arrival(model), system.kinematics)
@@ -182,13 +170,7 @@ def one_step(
     y: tuple[Array, Array],
     h: Array,
 ) -> tuple[Array, Array]:
-    """The state (q, v) after one step; NaN where it is not finite.
-
-    **Arguments:** as of `march`, and:
-
-    - `t`, `y`: where it starts.
-    - `h`: its length [s].
-    """
+    """The state (q, v) after one step; NaN where it is not finite."""
 
     def ended(q: Array, v: Array) -> tuple[Array, Array]:
         finite = jnp.all(jnp.isfinite(q)) & jnp.all(jnp.isfinite(v))
@@ -277,18 +259,6 @@ def march(
 
     With restitution in the normal direction and none in the tangential one, Moreau's law can create energy in an impact
     with friction.
-
-    **Arguments:**
-
-    - `model`: of a `Pushed` system, as `contact_model` makes it.
-    - `layout`, `coefficients`: of its contacts.
-    - `y0`: the state (q, v) at the start, consistent.
-    - `span`: the times of start and end.
-    - `steps`: how many; see `steps_within`. An array with `room`.
-    - `ts`: saved times within the span (k,).
-    - `room`: how many steps there may be, so that runs with fewer share what is compiled; those left cost little.
-    - `most_impacts`: how many of the impacts to tell of, the first ones.
-    - `stops`: whether the run ends with the first step that no state near its end obeys the bilateral rows after.
     """
     q0, t0 = y0[0], jnp.asarray(span[0], y0[0].dtype)
     count = jnp.asarray(steps)

@@ -129,13 +129,7 @@ class Touching(eqx.Module):
         return self._of(_rates, self.at(t, q, v), mode)
 
     def settled(self, t: Array, y: State, ran_out: RanOut) -> tuple[Array, SettledContacts, Array]:
-        """Coordinates after an instant, what happens there, and by how much a state after a reset was off the rows.
-
-        **Arguments:**
-
-        - `t`, `y`: the state before.
-        - `ran_out`: what did.
-        """
+        """Coordinates after an instant, what happens there, and by how much a state after a reset was off the rows."""
         q, v, _ = y
         moved = jnp.zeros_like(t)
         if self.resets:

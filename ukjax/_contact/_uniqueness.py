@@ -67,15 +67,7 @@ def _bistable(
 def ambiguous(
     means: Means, contact: ContactState, mode: Mode, p: Array, touching: Array
 ) -> Float[Array, " n"]:
-    """1 for contacts of which other forces obey the laws as well, and would move the system otherwise.
-
-    **Arguments:**
-
-    - `means`: what to compute with.
-    - `contact`, `mode`: at the state.
-    - `p`: the forces (m,).
-    - `touching`: 1 for contacts that bear or could (n,).
-    """
+    """1 for contacts of which other forces obey the laws as well, and would move the system otherwise."""
     if not means.layout.contacts:  # a run with resets alone
         return jnp.zeros(0, p.dtype)
     contact, mode, p, touching = jax.lax.stop_gradient((contact, mode, p, touching))
@@ -85,13 +77,7 @@ def ambiguous(
 def ambiguous_impact(
     means: Means, contact: ContactState, p: Array, closed: Array, sliding: Array
 ) -> Float[Array, " n"]:
-    """The same of the impulses of an impact, among dependent contacts.
-
-    **Arguments:** as `ambiguous`, before the impact, and:
-
-    - `p`: the impulses (m,).
-    - `closed`, `sliding`: 1 for contacts that are closed in it, and slide after it (n,).
-    """
+    """The same of the impulses of an impact, among dependent contacts."""
     if not means.layout.contacts:
         return jnp.zeros(0, p.dtype)
     contact, p = jax.lax.stop_gradient((contact, p))
@@ -104,14 +90,7 @@ def ambiguous_impact(
 
 
 def ambiguous_impulses(layout: tuple, data: ContactData, found: ContactSolution) -> Float[Array, " n"]:
-    """The same of a problem at one instant.
-
-    **Arguments:**
-
-    - `layout`: whose rows are which.
-    - `data`: the problem, with the velocities after it in place of those before.
-    - `found`: its solution.
-    """
+    """The same of a problem at one instant."""
     rows, zero, (G, u, mu, c) = rows_of(layout, data.u.dtype), jnp.zeros_like(data.u), data
     closed, sliding = (x.astype(u.dtype) for x in (found.closed, found.sliding))
     coefficients = Coefficients(jnp.zeros_like(mu), mu, c)
@@ -136,14 +115,7 @@ def ambiguous_state(
     state: tuple[Array, Array, Array],
     found: tuple,
 ) -> Float[Array, " n"]:
-    """The same of a state by time stepping.
-
-    **Arguments:**
-
-    - `model`, `layout`, `coefficients`: as a step takes them.
-    - `state`: (t, q, v).
-    - `found`: of the step there the forces (m,), and by contact 1 where it is closed, and where it slides.
-    """
+    """The same of a state by time stepping."""
     t, q, v = state
     rows, (p, closed, sliding) = rows_of(layout.contacts, q.dtype), found
     equations = pushed_by(model, jnp.zeros_like(v)).equations(t, q, v)

@@ -42,14 +42,7 @@ class Watched(NamedTuple):
 
 
 def watched(args: Touching, t0: Array, t1: Array, y0: State, curve: Curve, y1: State) -> Watched:
-    """What happens in a step from t0 to t1, which has no derivative; nor should what is given.
-
-    **Arguments:**
-
-    - `args`: the motion.
-    - `t0`, `t1`, `y0`, `y1`: the ends of the step.
-    - `curve`: its states.
-    """
+    """What happens in a step from t0 to t1, which has no derivative; nor should what is given."""
     parts = jnp.array((0.0, *_WITHIN, 1.0), t0.dtype)
     within = jax.vmap(curve)(parts[1:-1])
     with_ends = lambda x, inner, y: jnp.concatenate([x[None], inner, y[None]])
@@ -109,13 +102,6 @@ def _first_touch(
 
     Where nothing is near, what is known of the places of `near` tells so. Else the step is gone through from the left, by
     parts in which nothing can touch.
-
-    **Arguments:** as `watched`, and:
-
-    - `near`: at places at equal distances.
-    - `open_ones`: which contacts are, and what rounding may take their gaps below zero.
-    - `step`: its start and its length.
-    - `end`: the part of the step that counts.
     """
     (watch, slack), (t0, long) = open_ones, step
     gap, pairs = near.gap + slack[None], len(near.gap) - 1
@@ -280,12 +266,6 @@ def first_event(
 
     Where none does, the end and the whole step. The first time, and the state at the end of the step, have first
     derivatives; between, the step has those of one that ends at the second time.
-
-    **Arguments:** as `watched`, and:
-
-    - `found`: what it returned.
-    - `steps`: the solver's.
-    - `whole`: the step from t0 to t1.
     """
     of, *given = constant((args, found, t0, t1, y0))
     t, k, rate, jumps = constant(_searched(of, *given, steps=steps, dense=constant(whole.dense)))

@@ -65,15 +65,6 @@ def animate(
 ) -> "FuncAnimation":
     """Draws the motion t (k,), q (k, n_q) of a problem; arguments are those of `Trajectory.animate`.
 
-    **Arguments:**
-
-    - `problem`: whose points, and whose system's drawing, are shown.
-    - `t`: saved times [s] (k,).
-    - `q`: generalized coordinates (k, n_q).
-    - `path`: a .gif, .mp4 or .html file, or None.
-    - `speed`: seconds of motion a second of film shows.
-    - `fps`: frames per second.
-
     **Returns:** the matplotlib animation.
 
     **Raises:** `InputError` where there is nothing to draw, or for a file that cannot be written;

@@ -121,12 +121,6 @@ def _write_zarr(dataset: "xarray.Dataset", path: Path) -> None:
 def load(path: str | Path, columns: Layout, results: Container[str]) -> RunTable:
     """Reads a table written by `save`.
 
-    **Arguments:**
-
-    - `path`: the file (or Zarr folder).
-    - `columns`: its columns, with their dimensions and units; the energy may be missing.
-    - `results`: names a result may have.
-
     **Raises:** `InputError` if there is none, or it is not such a file.
     """
     path = as_path("path", path)

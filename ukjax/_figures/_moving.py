@@ -105,14 +105,7 @@ def drawn(problem: Problem, t: Time, q: Coordinates) -> tuple[dict[str, Any], di
 
 
 def at_frames(times: np.ndarray, t: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Values (k, ...) known at t, at other times, by linear interpolation.
-
-    **Arguments:**
-
-    - `times`: where they are asked for.
-    - `t`: where they are known (k,).
-    - `values`: there.
-    """
+    """Values (k, ...) known at t, at other times, by linear interpolation."""
     columns = values.reshape(t.size, -1).T
     return np.stack([np.interp(times, t, x) for x in columns], axis=1).reshape(-1, *values.shape[1:])
 
@@ -202,16 +195,7 @@ def _arrow(name: str, radius: float) -> Visual:
 
 
 def arrows(run: Shown, times: np.ndarray, scale: float, size: float, front: float) -> list[SceneNode | Curve]:
-    """The force at each joint, an arrow from the joint's point.
-
-    **Arguments:**
-
-    - `run`: the run.
-    - `times`: of the frames.
-    - `scale`: length of an arrow for its force [m/N].
-    - `size`: of what is shown [m].
-    - `front`: how far before the joints they are drawn [m].
-    """
+    """The force at each joint, an arrow from the joint's point."""
     found = []
     for name, at_point in run.forces.items():
         point, force = (at_frames(times, run.t, _in_space(x)) for x in at_point)

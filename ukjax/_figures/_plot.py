@@ -191,11 +191,6 @@ def _grid(figure: Any, count: int) -> list[Any]:
 def plot(table: RunTable, path: str | Path | None = None) -> "Figure":
     """Draws a trajectory's table.
 
-    **Arguments:**
-
-    - `table`: as `Trajectory` makes it.
-    - `path`: where to write the figure; by default it is only returned.
-
     **Returns:** the matplotlib figure.
 
     **Raises:** `MissingExtraError` without matplotlib.
@@ -218,11 +213,6 @@ def plot(table: RunTable, path: str | Path | None = None) -> "Figure":
 
 def write_figure(figure: "Figure", path: str | Path) -> None:
     """Writes a figure.
-
-    **Arguments:**
-
-    - `figure`: of matplotlib.
-    - `path`: whose suffix chooses the format; by default .png.
 
     **Raises:** `InputError` for another suffix, and where it cannot be written.
     """

@@ -74,12 +74,6 @@ def _usual_force(runs: Sequence[Shown]) -> float:
 def scene_of(runs: Sequence[Shown], *, speed: float, fps: float) -> Scene:
     """Runs side by side along x, over the time from the first start to the last end; a run that ends stands still.
 
-    **Arguments:**
-
-    - `runs`: the runs, of names that differ.
-    - `speed`: seconds of motion that a second of film shows.
-    - `fps`: frames per second.
-
     **Raises:** `InputError` for a speed or a rate that is not positive, and where there is nothing to show.
     """
     for name, x in (("speed", speed), ("fps", fps)):

@@ -12,11 +12,6 @@ from .._misc._paths import as_path, replacing
 def write_page(text: str, path: str | Path) -> Path:
     """Writes a page to a file.
 
-    **Arguments:**
-
-    - `text`: the page.
-    - `path`: where to; a file of that name is replaced whole.
-
     **Returns:** the path.
 
     **Raises:** `InputError` for another suffix than .html, and where nothing can be written.

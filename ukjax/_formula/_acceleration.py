@@ -82,12 +82,6 @@ def least_multipliers(A: Float[Array, "m n"], force: Forces, kept: Bool[Array, "
 
     Let A = Z K with the rows K that are kept, Z^T = [1, X] and X = (K K^T)^-1 K D^T for the other rows D. With mu such
     that K^T mu = force, lambda = Z (Z^T Z)^-1 mu. Rows are scaled to length 1, and mu is refined once.
-
-    **Arguments:**
-
-    - `A`: constraint Jacobian (m, n).
-    - `force`: the ideal constraint force (n,).
-    - `kept`: which rows are independent, and span all.
     """
     if not len(A):
         return jnp.zeros(0, A.dtype)
@@ -184,25 +178,14 @@ def _solved(formula: AbstractFormula, equations: Equations) -> Acceleration:
 
 
 def solved(formula: AbstractFormula, equations: Equations) -> Acceleration:
-    """What a formula says of equations that have values; the formula alone is compiled.
-
-    **Arguments:**
-
-    - `formula`: the formula.
-    - `equations`: of NumPy's or JAX's arrays.
-    """
+    """What a formula says of equations that have values; the formula alone is compiled."""
     return _solved(formula, jax.tree.map(as_jax, equations))
 
 
 def why_not_finite(
     formula: AbstractFormula, equations: Equations, t: Time, q: Coordinates, v: Velocities
 ) -> str:
-    """One sentence on why the acceleration at this state is not finite.
-
-    **Arguments:** as `AbstractFormula.acceleration`, with `formula` itself, and:
-
-    - `equations`: the equations of motion there, with values.
-    """
+    """One sentence on why the acceleration at this state is not finite."""
 
     def bad(x: Array) -> bool:
         return not np.all(np.isfinite(x))
@@ -241,12 +224,7 @@ def why_not_finite(
 
 
 def misses_rows(found: Acceleration) -> bool:
-    """Whether rows are left out that the others do not meet.
-
-    **Arguments:**
-
-    - `found`: what a formula says, with values.
-    """
+    """Whether rows are left out that the others do not meet."""
     residual = np.abs(found.residual)
     rounding = np.sqrt(np.finfo(residual.dtype).eps) * (1 + np.abs(found.a).max(initial=0))
     return int(found.rank) < min(residual.size, found.a.size) and residual.max(initial=0) > rounding
@@ -254,12 +232,6 @@ def misses_rows(found: Acceleration) -> bool:
 
 def require_rows_kept(formula: AbstractFormula, equations: Equations, found: Acceleration) -> None:
     """Refuses rows that are independent in A, but not in the metric of M^-1, in which a formula may decide.
-
-    **Arguments:**
-
-    - `formula`: the formula.
-    - `equations`: the equations of motion, with values.
-    - `found`: what it says of them, where it misses rows.
 
     **Raises:** `InputError`.
     """
@@ -303,12 +275,6 @@ def _are_far_apart(formula: AbstractFormula, M: Any) -> Any:
 def require_balance(formula: AbstractFormula, equations: Equations, found: Acceleration) -> None:
     """Refuses masses that are so far apart that what a formula says of light bodies is rounding of heavy ones.
 
-    **Arguments:**
-
-    - `formula`: the formula.
-    - `equations`: the equations of motion, with values.
-    - `found`: what it says of them.
-
     **Raises:** `InputError`.
     """
     equations, found = jax.tree.map(np.asarray, (equations, found))
@@ -329,10 +295,7 @@ def require_balance(formula: AbstractFormula, equations: Equations, found: Accel
 
 
 def is_unbalanced(formula: AbstractFormula, equations: Equations, found: Acceleration) -> Array:
-    """1 where `require_balance` would refuse, in compiled code.
-
-    **Arguments:** as `require_balance`.
-    """
+    """1 where `require_balance` would refuse, in compiled code."""
     equations, found = jax.lax.stop_gradient((equations, found))
     M, A, dtype = equations.M, equations.rows.A, equations.M.dtype
     method = dataclasses.replace(GramSchmidt(), rcond=OF_PROJECTED_MASS)

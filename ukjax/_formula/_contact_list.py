@@ -159,15 +159,7 @@ def _cut(
 
 
 def eliminated(A: Array, m: Array, width: Array, p: Array) -> tuple[Array, Array]:
-    """p less the solution of a linear system, by elimination with pivots as they come; and what becomes of the system.
-
-    **Arguments:**
-
-    - `A`: its rows of `width`, and its right side behind them.
-    - `m`: how many rows.
-    - `width`: how far apart they are.
-    - `p`: from what the solution is taken.
-    """
+    """p less the solution of a linear system, by elimination with pivots as they come; and what becomes of the system."""
 
     def below(j: Array, A: Array) -> Array:
         own = j * width + j
@@ -372,13 +364,7 @@ class DelassusRows(NamedTuple):
 
 
 def delassus(contacts: ContactList, room: Room, respond: Respond) -> DelassusRows:
-    """R and G of the rows of a list.
-
-    **Arguments:**
-
-    - `contacts`, `room`: the list.
-    - `respond`: W times a vector.
-    """
+    """R and G of the rows of a list."""
     m, v, J, stride, dtype = contacts.rows, room.velocities, contacts.J, room.stride, contacts.J.dtype
     width = m + 1
     R, G = blank(stride * v, dtype), blank(stride * stride, dtype)
@@ -397,14 +383,7 @@ def delassus(contacts: ContactList, room: Room, respond: Respond) -> DelassusRow
 
 
 def solve(contacts: ContactList, room: Room, of: DelassusRows, tolerance: float) -> ImpulseSolution:
-    """The impulses of a list of contacts.
-
-    **Arguments:**
-
-    - `contacts`, `room`: the list.
-    - `of`: from `delassus`.
-    - `tolerance`: of the residual of the scaled problem.
-    """
+    """The impulses of a list of contacts."""
     v, found = room.velocities, solve_delassus(contacts, room, of.G, of.width, tolerance)
     add = lambda i, x: add_scaled(x, 0, entry(found.p, i), of.R, i * v, v)
     return found._replace(change=loop(contacts.rows, add, jnp.zeros(v, of.R.dtype)))
@@ -413,12 +392,7 @@ def solve(contacts: ContactList, room: Room, of: DelassusRows, tolerance: float)
 def solve_delassus(
     contacts: ContactList, room: Room, G: Array, width: Array, tolerance: float
 ) -> ImpulseSolution:
-    """The impulses of a list of contacts whose Delassus operator is known; what they change is left out.
-
-    **Arguments:** as `solve`, and:
-
-    - `G`, `width`: the operator, in rows of that width.
-    """
+    """The impulses of a list of contacts whose Delassus operator is known; what they change is left out."""
     m, dtype = contacts.rows, contacts.u.dtype
     zero = jnp.zeros((), dtype)
     G = filled(G, room.rows * width, 0, m)  # read for rows that are not there

@@ -120,13 +120,7 @@ class Scaled(NamedTuple):
 
 
 def begun(layout: Layout, data: ContactData, guess: Array) -> tuple[Scaled, State]:
-    """The problem scaled, and where the iteration begins.
-
-    **Arguments:**
-
-    - `layout`, `data`: the problem.
-    - `guess`: impulses to start from.
-    """
+    """The problem scaled, and where the iteration begins."""
     G, u, mu, c = data
     scale, speed = jnp.trace(G) / u.size, jnp.max(jnp.abs(u))
     scale, speed = (jnp.where(x > 0, x, 1) for x in (scale, speed))
@@ -154,13 +148,7 @@ def _linearized(
 
 
 def newton_step(layout: Layout, data: ContactData, state: State) -> State:
-    """One step of Newton's method, with another e where this one has done its part, or failed.
-
-    **Arguments:**
-
-    - `layout`, `data`: the problem, scaled.
-    - `state`: where the iteration is.
-    """
+    """One step of Newton's method, with another e where this one has done its part, or failed."""
     rows, (p, u, centre, u_centre, e, *_), eps = (
         rows_of(layout, data.u.dtype),
         state,
@@ -205,13 +193,7 @@ class ContactSolution(NamedTuple):
 
 
 def ended(layout: Layout, scaled: Scaled, state: State) -> ContactSolution:
-    """What the iteration has found.
-
-    **Arguments:**
-
-    - `layout`: whose rows are which.
-    - `scaled`, `state`: the problem, and the end.
-    """
+    """What the iteration has found."""
     data, p = scaled.data, state.best
     rows = rows_of(layout, p.dtype)
     r = _sizes(rows, data, jnp.zeros((), p.dtype))
@@ -233,15 +215,7 @@ Method = Callable[[Layout, float, Array, Array], ContactSolution]
 
 
 def solution(given: Array, guess: Array, layout: Layout, tolerance: float, method: Method) -> ContactSolution:
-    """The solution of a problem, differentiable.
-
-    **Arguments:**
-
-    - `given`, `layout`: the problem, flattened.
-    - `guess`: where to start from, which has no derivative.
-    - `tolerance`: of the residual, of the scaled problem.
-    - `method`: what solves it.
-    """
+    """The solution of a problem, differentiable."""
     return ContactSolution(*_solution(given, jax.lax.stop_gradient(guess), layout, tolerance, method))
 
 

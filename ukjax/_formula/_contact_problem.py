@@ -63,13 +63,7 @@ def rows_of(layout: Layout, dtype: Any) -> ContactRows:
 
 
 def apart(layout: Layout, data: ContactData, active: Array) -> ContactData:
-    """A problem in which only active contacts touch: the rows of the others move by themselves, and do not.
-
-    **Arguments:**
-
-    - `layout`, `data`: the problem.
-    - `active`: 1 for active contacts (n,).
-    """
+    """A problem in which only active contacts touch: the rows of the others move by themselves, and do not."""
     (G, u, mu, c), rows = data, rows_of(layout, data.u.dtype)
     on = jnp.sum((rows.normal + rows.tangent) * active[:, None], axis=0)
     size = jnp.trace(G) / max(u.size, 1)

@@ -47,10 +47,7 @@ def _expect(what: str, array: Array, shape: tuple[int, ...]) -> Array:
 
 @in_full_precision
 def applied_forces(system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) -> tuple[Forces, Forces]:
-    """The impressed force and the non-ideal constraint force, Q and c of `Equations`, with their shapes checked.
-
-    **Arguments:** as `equations_of_motion`.
-    """
+    """The impressed force and the non-ideal constraint force, Q and c of `Equations`, with their shapes checked."""
     of = f"of {type(system).__name__}"
     Q = _expect("the force", called(f"the force {of}", system.force, t, q, v), (v.size,))
     c = called(f"the non-ideal force {of}", system.nonideal_force, t, q, v)
@@ -60,13 +57,6 @@ def applied_forces(system: AbstractSystem, t: Time, q: Coordinates, v: Velocitie
 def mass_matrix(system: AbstractSystem, t: Time, q: Coordinates, n: int) -> MassMatrix:
     """The mass matrix, with its shape checked.
 
-    **Arguments:**
-
-    - `system`: the mechanical system.
-    - `t`: time [s].
-    - `q`: generalized coordinates (n_q,).
-    - `n`: the number of velocities.
-
     **Raises:** `InputError` for another shape.
     """
     M = called(f"the mass matrix of {type(system).__name__}", system.mass_matrix, t, q)
@@ -75,10 +65,7 @@ def mass_matrix(system: AbstractSystem, t: Time, q: Coordinates, n: int) -> Mass
 
 @in_full_precision
 def inertia(system: AbstractSystem, t: Time, q: Coordinates, n: int) -> MassMatrix | TreeInertia:
-    """The mass matrix, that of a tree in the form in which it is factored in proportion to its size.
-
-    **Arguments:** as `mass_matrix`.
-    """
+    """The mass matrix, that of a tree in the form in which it is factored in proportion to its size."""
     found = system.tree_inertia(t, q)
     return mass_matrix(system, t, q, n) if found is None else found
 
@@ -104,17 +91,6 @@ def equations_of_motion(
     rows: Rows | None = None,
 ) -> Equations:
     """Evaluates a system at one state, with the shapes of all it returns checked.
-
-    **Arguments:**
-
-    - `system`: the mechanical system.
-    - `t`: time [s].
-    - `q`: generalized coordinates (n_q,).
-    - `v`: generalized velocities (n,).
-    - `stabilizer`: gives the b to enforce.
-    - `applied`: the `applied_forces`, if they are known already.
-    - `M`: the mass matrix, if it is known already.
-    - `rows`: the constraint rows, if they are known already.
 
     **Returns:** `Equations`.
 
@@ -188,26 +164,17 @@ def _friction(
 
 
 def require_shapes(system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) -> None:
-    """Raises `InputError` for a system that returns arrays of wrong shapes; evaluates nothing.
-
-    **Arguments:** as `equations_of_motion`.
-    """
+    """Raises `InputError` for a system that returns arrays of wrong shapes; evaluates nothing."""
     eqx.filter_eval_shape(equations_of_motion, system, t, q, v, NoStabilizer())
     require_energy(system, t, q, v)
 
 
 def require_energy(system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) -> None:
-    """Raises `InputError` for an energy that is no scalar; evaluates nothing.
-
-    **Arguments:** as `equations_of_motion`.
-    """
+    """Raises `InputError` for an energy that is no scalar; evaluates nothing."""
     eqx.filter_eval_shape(energy_of, system, t, q, v)
 
 
 def energy_of(system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) -> Array | None:
-    """The energy [J], with its shape checked, or None where the system has none.
-
-    **Arguments:** as `equations_of_motion`.
-    """
+    """The energy [J], with its shape checked, or None where the system has none."""
     energy = called(f"the energy of {type(system).__name__}", system.energy, t, q, v)
     return None if energy is None else _expect("the energy", energy, ())

@@ -23,14 +23,7 @@ def _times(X: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def clearly_independent(equations: Equations, rcond: float) -> bool:
-    """Whether any formula and method would find the rows of A independent, M being positive definite.
-
-    **Arguments:**
-
-    - `equations`: at one state.
-    - `rcond`: the rank rule's threshold. The singular values of the scaled A M^-1/2 exceed it by far then: pivots differ
-      from these, seldom by so much.
-    """
+    """Whether any formula and method would find the rows of A independent, M being positive definite."""
     A, M = np.asarray(equations.rows.A), np.asarray(equations.M)
     if len(A) > A.shape[1]:
         return False
@@ -41,8 +34,6 @@ def clearly_independent(equations: Equations, rcond: float) -> bool:
 def acceleration_if_clear(equations: Equations, rcond: float) -> np.ndarray | None:
     """The acceleration (n,) by any method that takes dependent rows, if rows agree; None where the rank by that threshold
     is not clear.
-
-    **Arguments:** as `clearly_independent`.
     """
     M, Q, c, A, b = (
         np.asarray(x) for x in (equations.M, equations.Q, equations.c, equations.rows.A, equations.rows.b)
@@ -62,11 +53,6 @@ def accelerations(equations: Equations, kept: np.ndarray) -> Found:
 
     Of B = A M^-1/2 counts what lies in the span of those rows: B Q Q^T, Q an orthonormal basis of it. So B^+ = Q (B Q)^+,
     and B Q has full rank.
-
-    **Arguments:**
-
-    - `equations`: with the states along the first axes; M is positive definite.
-    - `kept`: the independent rows (k, m).
     """
     M, Q, c, A, b = (
         np.asarray(x) for x in (equations.M, equations.Q, equations.c, equations.rows.A, equations.rows.b)

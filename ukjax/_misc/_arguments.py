@@ -23,8 +23,6 @@ _LARGEST = 2**31 - 1
 def number_array(name: str, value: Any) -> Array:
     """A value as an array of whatever numbers.
 
-    **Arguments:** as `real_array`.
-
     **Raises:** `InputError` for what is not an array of numbers.
     """
     require_own_process()
@@ -37,14 +35,7 @@ def number_array(name: str, value: Any) -> Array:
 
 
 def require_function(name: str, fn: Any, takes: str) -> None:
-    """Raises `InputError` unless `fn` can be called with some positional arguments.
-
-    **Arguments:**
-
-    - `name`: what the message calls it.
-    - `fn`: the function.
-    - `takes`: their names, such as "t, q".
-    """
+    """Raises `InputError` unless `fn` can be called with some positional arguments."""
     if not callable(fn):
         raise InputError(f"{name} must be a function of ({takes}), got {shown(fn)}.")
     try:
@@ -59,11 +50,6 @@ def require_function(name: str, fn: Any, takes: str) -> None:
 
 def real_array(name: str, value: Any) -> Array:
     """A value as a real floating-point array; integers count as real.
-
-    **Arguments:**
-
-    - `name`: what the message calls it.
-    - `value`: anything `jnp.asarray` takes.
 
     **Raises:** `InputError` for what is not an array of real numbers.
     """
@@ -96,10 +82,7 @@ def _listed(name: str, value: Any) -> Array:
 
 
 def real_values(name: str, value: Any) -> Array:
-    """As `real_array`, but by NumPy where values are known: what is only looked at need not go to a device.
-
-    **Arguments:** as `real_array`.
-    """
+    """As `real_array`, but by NumPy where values are known: what is only looked at need not go to a device."""
     if is_traced(value):
         return real_array(name, value)
     require_own_process()
@@ -118,11 +101,6 @@ def fails(holds: Callable[..., Any], *values: Any) -> bool:
     """Whether something is known not to hold of values; False while JAX traces any of them.
 
     NumPy compares: within `jit` an operation of JAX would make a tracer even of arrays that have values.
-
-    **Arguments:**
-
-    - `holds`: of the values as NumPy arrays, true or an array of truths.
-    - `values`: numbers and arrays, as given: what is computed of them within `jit` is traced.
     """
     if is_traced(*values):
         return False
@@ -131,38 +109,19 @@ def fails(holds: Callable[..., Any], *values: Any) -> bool:
 
 
 def require_finite(name: str, value: Any) -> None:
-    """Raises `InputError` if a concrete array holds NaN or infinity; says nothing while tracing.
-
-    **Arguments:**
-
-    - `name`: what the message calls it.
-    - `value`: numbers.
-    """
+    """Raises `InputError` if a concrete array holds NaN or infinity; says nothing while tracing."""
     if fails(np.isfinite, value):
         raise InputError(f"{name} must be finite, got {value}.")
 
 
 def require_not_negative(name: str, value: Any) -> None:
-    """Raises `InputError` unless all numbers of a concrete array are finite and not negative.
-
-    **Arguments:**
-
-    - `name`: what the message calls it.
-    - `value`: numbers.
-    """
+    """Raises `InputError` unless all numbers of a concrete array are finite and not negative."""
     if fails(lambda x: (x >= 0) & np.isfinite(x), value):
         raise InputError(f"{name} must be finite and not negative, got {value}.")
 
 
 def whole_number(name: str, value: Any, least: int = 1, most: int = _LARGEST) -> int:
     """An integer, also one of NumPy's.
-
-    **Arguments:**
-
-    - `name`: what the message calls it.
-    - `value`: the integer.
-    - `least`: the least allowed.
-    - `most`: the largest allowed; by default the largest of 32 bits.
 
     **Raises:** `InputError` for anything else.
     """
@@ -176,11 +135,6 @@ def whole_number(name: str, value: Any, least: int = 1, most: int = _LARGEST) ->
 def flag(name: str, value: Any) -> bool:
     """A choice of yes or no.
 
-    **Arguments:**
-
-    - `name`: what the message calls it.
-    - `value`: the choice.
-
     **Raises:** `InputError` for anything but True and False.
     """
     if not isinstance(value, bool | np.bool_):
@@ -190,12 +144,6 @@ def flag(name: str, value: Any) -> bool:
 
 def one_of(name: str, value: Any, choices: Iterable[str]) -> Any:
     """One of some words.
-
-    **Arguments:**
-
-    - `name`: what the message calls it.
-    - `value`: the word.
-    - `choices`: what it may be.
 
     **Raises:** `InputError` for anything else.
     """
@@ -207,13 +155,6 @@ def one_of(name: str, value: Any, choices: Iterable[str]) -> Any:
 
 def all_of(name: str, values: Any, kind: type | tuple[type, ...], such_as: str) -> tuple:
     """Some values as a tuple.
-
-    **Arguments:**
-
-    - `name`: what the message calls them.
-    - `values`: a list of instances of a class, or anything that can be iterated but text.
-    - `kind`: the class or classes.
-    - `such_as`: an example of one.
 
     **Raises:** `InputError` for anything else.
     """
@@ -234,11 +175,6 @@ def is_list(values: Any) -> bool:
 def positive_time(name: str, value: Any) -> Array:
     """A time greater than zero as an array.
 
-    **Arguments:**
-
-    - `name`: what the message calls it.
-    - `value`: a number [s].
-
     **Raises:** `InputError` for anything else.
     """
     array = real_values(name, value)
@@ -248,15 +184,7 @@ def positive_time(name: str, value: Any) -> Array:
 
 
 def require_between(name: str, value: Any, low: float, high: float) -> None:
-    """Raises `InputError` unless a concrete value is a number with low < value < high.
-
-    **Arguments:**
-
-    - `name`: what the message calls it.
-    - `value`: a number, or an array of one.
-    - `low`: the bound below, itself excluded.
-    - `high`: the bound above, itself excluded.
-    """
+    """Raises `InputError` unless a concrete value is a number with low < value < high."""
     if is_traced(value):
         return
     try:
@@ -269,15 +197,7 @@ def require_between(name: str, value: Any, low: float, high: float) -> None:
 
 
 def require_instance(name: str, value: Any, kind: type | tuple[type, ...], such_as: str) -> None:
-    """Raises `InputError` unless a value is an instance of a class.
-
-    **Arguments:**
-
-    - `name`: what the message calls it.
-    - `value`: the value.
-    - `kind`: the class or classes it may be of.
-    - `such_as`: an example of what would be right.
-    """
+    """Raises `InputError` unless a value is an instance of a class."""
     if not isinstance(value, kind):
         hint = " (an instance is needed, not the class)" if isinstance(value, type) else ""
         raise InputError(f"{name} must be something like {such_as}, got {shown(value)}{hint}.")

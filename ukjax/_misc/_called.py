@@ -12,12 +12,6 @@ _LONGEST = 200  # characters of a message that come from an exception
 def called(whose: str, fn: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
     """What a user's function returns.
 
-    **Arguments:**
-
-    - `whose`: what the message calls the function, such as "the force of MySystem".
-    - `fn`: the function.
-    - `arguments`, `keywords`: its arguments.
-
     **Raises:** `InputError` for what the function raises, which is kept as its cause, with the mend where it asks for
     values that JAX traces; errors of ukjax as they are.
     """

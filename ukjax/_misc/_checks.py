@@ -15,13 +15,7 @@ _LOOPS = ("while", "scan")
 
 
 def nan_for_errors(program: ClosedJaxpr, known: Sequence[bool] | None = None) -> ClosedJaxpr:
-    """A program with NaN in place of errors.
-
-    **Arguments:**
-
-    - `program`: the operations.
-    - `known`: for each input, whether checks of it go. A check of anything else stays. By default all go.
-    """
+    """A program with NaN in place of errors."""
     known = [True] * len(program.in_avals) if known is None else known
     return _closed(program, known)
 

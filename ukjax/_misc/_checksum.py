@@ -51,13 +51,7 @@ def intact(path: Path) -> bytes:
 
 
 def digest_of_folder(path: Path, attributes: dict[str, Any]) -> str:
-    """A digest of all files of a Zarr folder, and of its attributes but for the checksum.
-
-    **Arguments:**
-
-    - `path`: the folder.
-    - `attributes`: in its own file, which is left out.
-    """
+    """A digest of all files of a Zarr folder, and of its attributes but for the checksum."""
     own = {name: x for name, x in attributes.items() if name != ATTRIBUTE}
     hashed = sha256(json.dumps(own, sort_keys=True).encode())
     for file in sorted(x for x in path.rglob("*") if x.is_file() and x != path / "zarr.json"):

@@ -209,12 +209,7 @@ class HiddenValueError(InputError):
 
 
 def require_seen(found: Any) -> None:
-    """Raises `HiddenValueError` if JAX traces what is computed of arguments that it does not trace.
-
-    **Arguments:**
-
-    - `found`: what was computed, or constants of what was traced.
-    """
+    """Raises `HiddenValueError` if JAX traces what is computed of arguments that it does not trace."""
     if is_traced(found):
         raise HiddenValueError(
             "a function of the system uses a value that JAX traces, from a global variable, a class or an object, where "
@@ -255,10 +250,6 @@ def hoisted(tree: T) -> T:
     methods, `jax.jit`, dataclasses, and methods and properties of the classes of modules. It cannot see values in global
     variables, in attributes of other objects, in `static` fields, in class attributes, and in methods that are called
     by `super`. Functions that hold no traced values stay as they are.
-
-    **Arguments:**
-
-    - `tree`: the pytree, such as a system.
     """
 
     if isinstance(tree, jax.Array | np.ndarray | float):  # most of what a module consists of

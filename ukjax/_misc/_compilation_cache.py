@@ -17,10 +17,6 @@ def use_compilation_cache(folder: str | None = None) -> None:
     """Lets JAX keep compiled programs, unless nothing is to be kept; without a folder to write to there is no cache.
 
     JAX tells processors apart: several kinds may share a folder.
-
-    **Arguments:**
-
-    - `folder`: where; by default where JAX was told to, else ukjax's own.
     """
     own, told = root(), cache_folder()
     if own is None:

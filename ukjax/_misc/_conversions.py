@@ -23,12 +23,7 @@ _OF_BUFFERS = (
 
 
 def mend(error: Exception) -> str | None:
-    """What a function did wrong with a traced value, and what it should do: the end of a sentence. None for other errors.
-
-    **Arguments:**
-
-    - `error`: what was raised.
-    """
+    """What a function did wrong with a traced value, and what it should do: a sentence's end. None for other errors."""
     of_numpy = isinstance(error, ValueError) and isinstance(
         error.__cause__, jax.errors.ConcretizationTypeError
     )

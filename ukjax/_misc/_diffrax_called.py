@@ -24,14 +24,7 @@ _FEWEST = 20
 
 
 def diffrax_called(fn: Callable[..., Any], times: Any, *arguments: Any) -> Any:
-    """Calls a function that calls Diffrax, without its checks of times, which the caller has made; others stay.
-
-    **Arguments:**
-
-    - `fn`: of the times and the other arguments, which are PyTrees.
-    - `times`: its first argument.
-    - `arguments`: the others.
-    """
+    """Calls a function that calls Diffrax, without its checks of times, which the caller has made; others stay."""
     program, struct, static = eqx.filter_make_jaxpr(fn)(times, *arguments)
     arrays = [jax.tree.leaves(eqx.filter(x, eqx.is_array)) for x in (times, arguments)]
     known = [True] * len(arrays[0]) + [False] * len(arrays[1])

@@ -44,22 +44,12 @@ Static = Keyed[Any]
 
 
 def parted(parts: Any) -> tuple[Static, Any]:
-    """Pytrees as what something is compiled for, and the arrays it is compiled of.
-
-    **Arguments:**
-
-    - `parts`: pytrees.
-    """
+    """Pytrees as what something is compiled for, and the arrays it is compiled of."""
     arrays, rest = eqx.partition(parts, eqx.is_array)
     leaves, tree = jax.tree.flatten(rest)
     return Keyed(rest, (tuple(leaves), tree)), arrays
 
 
 def joined(static: Static, arrays: Any) -> Any:
-    """The pytrees that were parted.
-
-    **Arguments:**
-
-    - `static`, `arrays`: as `parted` gives them.
-    """
+    """The pytrees that were parted."""
     return eqx.combine(arrays, static.value)

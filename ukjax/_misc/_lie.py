@@ -90,12 +90,7 @@ def rotation_matrix(p: Float[Array, "4"]) -> Float[Array, "3 3"]:
 
 
 def unit_quaternion(R: Float[Array, "3 3"]) -> Float[Array, "4"]:
-    """A unit quaternion p of a rotation, scalar first: the longest column of 4 p p^T, brought to length 1.
-
-    **Arguments:**
-
-    - `R`: rotation matrix (3, 3).
-    """
+    """A unit quaternion p of a rotation, scalar first: the longest column of 4 p p^T, brought to length 1."""
     trace, turned, both = jnp.trace(R), R - R.T, R + R.T
     u = jnp.stack([turned[2, 1], turned[0, 2], turned[1, 0]])[None]
     K = jnp.block([[(1.0 + trace)[None, None], u], [u.T, both + (1.0 - trace) * jnp.eye(3, dtype=R.dtype)]])

@@ -23,15 +23,7 @@ Map = Callable[..., Sequence[Any]]
 
 
 def _changes(function: Map, primals: Any, tangents: Any, found: Sequence[Any]) -> list[Any]:
-    """The changes of what a function returns.
-
-    **Arguments:**
-
-    - `function`: returns a list of floating-point arrays.
-    - `primals`: its arguments, pytrees of arrays.
-    - `tangents`: their changes; None where they do not change, but not all of them.
-    - `found`: what it returned.
-    """
+    """The changes of what a function returns."""
     fixed, tree = jax.tree.flatten(primals)
     moves, tree_of_moves = jax.tree.flatten(tangents)
     varied = jax.tree.map(lambda x: x is not None, tangents, is_leaf=lambda x: x is None)
@@ -55,12 +47,7 @@ def _changes(function: Map, primals: Any, tangents: Any, found: Sequence[Any]) -
 
 
 def lazily_differentiated(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function, whose derivative is traced only where it is needed.
-
-    **Arguments:**
-
-    - `function`: of pytrees, returns a pytree of arrays.
-    """
+    """The same function, whose derivative is traced only where it is needed."""
 
     def lazy(*given: Any) -> Any:
         arrays, rest = eqx.partition(given, eqx.is_array)
@@ -165,12 +152,7 @@ mlir.register_lowering(_lazy_p, _lazy_lowered)
 
 
 def scanned(body: Callable[..., Any], start: Any, xs: Any) -> Any:
-    """`jax.lax.scan`, also where one result has a cotangent and another has none, which JAX 0.10 does not transpose.
-
-    **Arguments:**
-
-    - `body`, `start`, `xs`: as `jax.lax.scan` takes them; real results are of one type.
-    """
+    """`jax.lax.scan`, also where one result has a cotangent and another has none, which JAX 0.10 does not transpose."""
     made: Any = None
 
     def packed(carry: Any, x: Any) -> Any:

@@ -18,10 +18,6 @@ def kind_of(parameter: inspect.Parameter) -> type | None:
     """What a function's parameter is, float, int, bool or str, by its annotation, else its default; None if it is open.
 
     An integer for a default leaves it open: `length=1` may as well be 1.5.
-
-    **Arguments:**
-
-    - `parameter`: from the function's signature.
     """
     annotation = parameter.annotation
     annotation = getattr(

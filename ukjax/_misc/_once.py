@@ -8,13 +8,7 @@ from jax.extend.core import jaxpr_as_fun
 
 
 def once_traced(fn: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
-    """The function, from its operations: to trace it again, as each derivative does, takes several times as long.
-
-    **Arguments:**
-
-    - `fn`: from arrays to a pytree of arrays; it may close over what JAX traces.
-    - `arguments`: arrays of the shapes it is to take.
-    """
+    """The function, from its operations: to trace it again, as each derivative does, takes several times as long."""
     closed, shapes = jax.make_jaxpr(fn, return_shape=True)(*arguments)
     run, structure = jaxpr_as_fun(closed), jax.tree.structure(shapes)
     return lambda *arguments: jax.tree.unflatten(structure, run(*jax.tree.leaves(arguments)))

@@ -20,11 +20,6 @@ def _is_name(text: str) -> bool:
 def as_path(name: str, value: Any) -> Path:
     """A path to a file or a folder with a name.
 
-    **Arguments:**
-
-    - `name`: what the message calls it.
-    - `value`: text or a path.
-
     **Raises:** `InputError` for anything else.
     """
     text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
@@ -35,12 +30,7 @@ def as_path(name: str, value: Any) -> Path:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turns what the system objects to, such as a missing folder or a full disk, into one `InputError`.
-
-    **Arguments:**
-
-    - `path`: what is written within.
-    """
+    """Turns what the system objects to, such as a missing folder or a full disk, into one `InputError`."""
     try:
         yield
     except InputError:
@@ -52,10 +42,6 @@ def writing(path: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A name beside a path, to write to: moved there at the end, so that an interruption never leaves half a file.
-
-    **Arguments:**
-
-    - `path`: what is replaced whole, if it is there.
 
     **Raises:** `InputError` where it cannot be written.
     """

@@ -67,13 +67,7 @@ mlir.register_lowering(_constant_p, lambda _, x, **__: [x])
 
 
 def not_differentiable(tree: T, message: str) -> T:
-    """The same pytree, whose floating-point arrays raise `InputError` when they are differentiated.
-
-    **Arguments:**
-
-    - `tree`: the pytree.
-    - `message`: of the error.
-    """
+    """The same pytree, whose floating-point arrays raise `InputError` when they are differentiated."""
     bound = lambda x: _constant_p.bind(x, message=message) if eqx.is_inexact_array(x) else x
     return jax.tree.map(bound, tree)
 

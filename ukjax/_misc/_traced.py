@@ -14,26 +14,14 @@ from ._keyed import by_identity
 
 
 def traced(fn: Callable[..., list[Array]], *arguments: Array) -> ClosedJaxpr:
-    """What a function computes, with NaN in place of the errors that Equinox raises from compiled code.
-
-    **Arguments:**
-
-    - `fn`: from arrays to arrays.
-    - `arguments`: of the shapes it is to take.
-    """
+    """What a function computes, with NaN in place of the errors that Equinox raises from compiled code."""
     # The device is part of the key under which JAX keeps what it traced: code kept from elsewhere may call back.
     with jax.default_device(jax.devices()[0]):
         return nan_for_errors(jax.make_jaxpr(fn)(*arguments))
 
 
 def fingerprint(program: ClosedJaxpr, *values: Array) -> str:
-    """A digest of all operations with all their constants, the same in every process.
-
-    **Arguments:**
-
-    - `program`: the operations, from `traced`.
-    - `values`: what else is to be the same.
-    """
+    """A digest of all operations with all their constants, the same in every process."""
     shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in program.in_avals]
     digest = sha256(jax.jit(jaxpr_as_fun(program)).lower(*shapes).as_text().encode())
     for x in values:
@@ -42,13 +30,7 @@ def fingerprint(program: ClosedJaxpr, *values: Array) -> str:
 
 
 def signature(program: ClosedJaxpr, *, with_rules: bool = True) -> Hashable:
-    """What a program computes, to be compared within a process: equal only for programs that compute the same.
-
-    **Arguments:**
-
-    - `program`: the operations with their constants.
-    - `with_rules`: whether derivative rules count, which are equal only to themselves: not where none will be taken.
-    """
+    """What a program computes, to be compared within a process: equal only for programs that compute the same."""
     rules = () if with_rules else _RULES
     return _operations(program.jaxpr, rules), tuple(_content(x, rules) for x in program.consts)
 

@@ -29,23 +29,12 @@ Numbers = ArrayLike | Sequence[float]
 
 
 def by_precision(dtype: Any, double: T, single: T) -> T:
-    """One of two choices: that for float64, or that for float32 and less.
-
-    **Arguments:**
-
-    - `dtype`: a floating-point type.
-    - `double`, `single`: the choices.
-    """
+    """One of two choices: that for float64, or that for float32 and less."""
     return double if jnp.finfo(dtype).bits >= 64 else single
 
 
 def is_traced(*values: Any) -> bool:
-    """Whether JAX is tracing any array in these pytrees, so that its value cannot be looked at.
-
-    **Arguments:**
-
-    - `values`: pytrees.
-    """
+    """Whether JAX is tracing any array in these pytrees, so that its value cannot be looked at."""
     known = (np.ndarray, np.generic, float)  # most of what is asked about; to flatten a tree takes longer
     return any(
         isinstance(leaf, Tracer) for x in values if type(x) not in known for leaf in jax.tree.leaves(x)
@@ -80,22 +69,13 @@ def is_tracing() -> bool:
 
 
 def module_for(*values: Any) -> Any:
-    """`jax.numpy` where JAX traces any of these values, otherwise NumPy: JAX would compile each small operation.
-
-    **Arguments:**
-
-    - `values`: numbers and arrays.
-    """
+    """`jax.numpy` where JAX traces any of these values, otherwise NumPy: JAX would compile each small operation."""
     return jnp if is_traced(values) else np
 
 
 def as_jax(x: Any) -> Array:
     """A float or an array of NumPy as an array of JAX, of JAX's precision. `jnp.asarray` would compile a program that
     copies it.
-
-    **Arguments:**
-
-    - `x`: a float, which stays weakly typed, an array of NumPy, which is copied, or one of JAX.
     """
     if isinstance(x, Array):
         return x

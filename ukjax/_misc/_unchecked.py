@@ -14,13 +14,7 @@ def _defaults(kind: type) -> dict[str, Any]:
 
 
 def unchecked(kind: type[T], **fields: Any) -> T:
-    """An instance without conversions and checks, which take as long as a short run.
-
-    **Arguments:**
-
-    - `kind`: a module.
-    - `fields`: its fields, but those that are to have their defaults.
-    """
+    """An instance without conversions and checks, which take as long as a short run."""
     made = object.__new__(kind)
     object.__getattribute__(made, "__dict__").update(_defaults(kind) | fields)
     return made

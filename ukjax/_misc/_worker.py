@@ -22,15 +22,7 @@ def here() -> tuple[str, int]:
 
 
 def call_in_worker(settings: dict[str, Any], module: str, function: str, *arguments: Any) -> Any:
-    """Sets this process up and calls a function, of which nothing was imported before.
-
-    **Arguments:**
-
-    - `settings`: `driver`, the process that gives out work, as `here` has it; `x64`, its precision; `cache`, its folder
-      of compiled programs, or None.
-    - `module`, `function`: what to call.
-    - `arguments`: of it.
-    """
+    """Sets this process up and calls a function, of which nothing was imported before."""
     if here() != settings["driver"]:  # else a thread of the driver, where all is as the caller wants it
         with _lock:
             _set_up(settings)
@@ -90,13 +82,7 @@ def _free_slot() -> tuple[int, Any]:
 
 
 def end_with(parent: int, child: bool = False) -> None:
-    """Has this process end when its parent is killed: pools of processes leave theirs behind, and they wait forever.
-
-    **Arguments:**
-
-    - `parent`: its number; nothing is done where another process is the parent.
-    - `child`: whether this one was started by it: where another is the parent now, it is gone already.
-    """
+    """Has this process end when its parent is killed: pools of processes leave theirs behind, and they wait forever."""
 
     def watch() -> None:
         while os.getppid() == parent:

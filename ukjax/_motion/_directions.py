@@ -28,12 +28,7 @@ class Directions(eqx.Module):
     inverse: Float[Array, "k m"]
 
     def correction(self, error: Float[Array, " m"]) -> Float[Array, " n"]:
-        """The least change, in the mass metric, that removes an `error` of the rows.
-
-        **Arguments:**
-
-        - `error`: phi or psi (m,).
-        """
+        """The least change, in the mass metric, that removes an `error` of the rows."""
         return -self.G @ (self.inverse @ error)
 
 
@@ -63,8 +58,6 @@ def position_root(
 ) -> tuple[Float[Array, "m nq"], Float[Array, "nq k"]]:
     """The Jacobian J of the rows, and a root G of the inverse metric, N M^-1 N^T where q' = N v, and the directions N
     cannot reach; see `_metric_root`.
-
-    **Arguments:** as `position_directions`.
     """
     J, M, *rates = by_code(_at_position, system, t, q)
     if not rates:
@@ -78,15 +71,7 @@ def position_root(
 def position_directions(
     system: AbstractSystem, t: Time, q: Coordinates, method: AbstractPseudoinverse
 ) -> Directions:
-    """The directions of the holonomic rows, for changes of q.
-
-    **Arguments:**
-
-    - `system`: the mechanical system.
-    - `t`: time [s].
-    - `q`: generalized coordinates (n_q,).
-    - `method`: the pseudoinverse method.
-    """
+    """The directions of the holonomic rows, for changes of q."""
     J, G = position_root(system, t, q)
     return Directions(G, J, pinv(J @ G, method).matrix)
 
@@ -94,16 +79,7 @@ def position_directions(
 def velocity_directions(
     system: AbstractSystem, t: Time, q: Coordinates, rows: Rows, method: AbstractPseudoinverse
 ) -> tuple[Directions, Float[Array, " k"]]:
-    """The directions of all rows with a velocity error, for changes of v; and those errors psi.
-
-    **Arguments:**
-
-    - `system`: the mechanical system.
-    - `t`: time [s].
-    - `q`: generalized coordinates (n_q,).
-    - `rows`: the constraint rows.
-    - `method`: the pseudoinverse method.
-    """
+    """The directions of all rows with a velocity error, for changes of v; and those errors psi."""
     A, psi = rows.A[rows.of_velocities], rows.velocity_error[rows.of_velocities]
     G = _metric_root(system.mass_matrix(t, q), A)
     return Directions(G, A, pinv(A @ G, method).matrix), psi

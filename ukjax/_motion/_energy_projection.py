@@ -98,13 +98,7 @@ class EnergyProjection(AbstractForwardingSolver):
 
 
 def projected(solver: dfx.AbstractSolver, stop: Stop | None = None) -> dfx.AbstractSolver:
-    """The solver with its steps projected onto the constraints, and after that onto the energy if it is to be.
-
-    **Arguments:**
-
-    - `solver`: the solver.
-    - `stop`: as for `ProjectedSolver`.
-    """
+    """The solver with its steps projected onto the constraints, and after that onto the energy if it is to be."""
     if isinstance(solver, EnergyProjection):
         return EnergyProjection(ProjectedSolver(solver.solver, stop))
     return ProjectedSolver(solver, stop)

@@ -85,32 +85,19 @@ class Model(eqx.Module):
         return self.code is not None and self.code.unsolved is None
 
     def equations(self, t: Array, q: Array, v: Array) -> Equations:
-        """The equations of motion, by scalar code where there is any.
-
-        **Arguments:** as `acceleration`.
-        """
+        """The equations of motion, by scalar code where there is any."""
         if self.code is None:
             return equations_of_motion(self.system, t, q, v, self.stabilizer)
         return with_dense_mass(self.code.equations(*_operands(self, t, q, v)))
 
     def acceleration(self, t: Array, q: Array, v: Array) -> Array:
-        """The stabilized acceleration (n,).
-
-        **Arguments:**
-
-        - `t`: time [s].
-        - `q`: generalized coordinates (n_q,).
-        - `v`: generalized velocities (n,).
-        """
+        """The stabilized acceleration (n,)."""
         if self.code is None or not self.is_solved:
             return self.formula.solve(self.equations(t, q, v)).a
         return self.code.stage(*_operands(self, t, q, v))
 
     def observed(self, t: Array, q: Array, v: Array) -> dict[str, Array]:
-        """By scalar code, what a `Trajectory` tells of a state, if the formula is; else what it tells of rows and energy.
-
-        **Arguments:** as `acceleration`.
-        """
+        """What a `Trajectory` tells of a state where the formula is scalar code; else what it tells of rows and energy."""
         if self.code is None:
             return {}
         found = self.code.told(*_operands(self, t, q, v))
@@ -121,20 +108,11 @@ class Model(eqx.Module):
         return found | {"rank": found["rank"].astype(jnp.int32), "multipliers": multipliers}
 
     def project(self, t: Array, y: tuple[Array, Array]) -> tuple[Array, Array]:
-        """The state (q, v), projected if the stabilizer projects: where a run starts or saves, not in its loop.
-
-        **Arguments:**
-
-        - `t`: time [s].
-        - `y`: the state (q, v).
-        """
+        """The state (q, v), projected if the stabilizer projects: where a run starts or saves, not in its loop."""
         return self.kept(t, y)[0]
 
     def kept(self, t: Array, y: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
-        """As `project`, and whether constraints are still off: no state near this one obeys them.
-
-        **Arguments:** as `project`.
-        """
+        """As `project`, and whether constraints are still off: no state near this one obeys them."""
         method = self.stabilizer.projection_method
         if method is None:
             return y, jnp.zeros((), bool)
@@ -146,10 +124,7 @@ class Model(eqx.Module):
         return (q, v), is_off(rows.position_error, q) | is_off(rows.velocity_error, v)
 
     def start(self, t: Array, y: tuple[Array, Array]) -> tuple[Array, Array]:
-        """The state (q, v) to start from, where it cannot be looked at: projected several times, for it may be far off.
-
-        **Arguments:** as `project`.
-        """
+        """The state (q, v) to start from, where it is traced: projected several times, for it may be far off."""
         if self.stabilizer.projection_method is None:
             return y
         q, v = y  # which stays as it is until the positions have settled
@@ -160,8 +135,6 @@ class Model(eqx.Module):
 def nearest_start(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Array, Array]:
     """A state near the constraints brought onto them, as `project` does; traced states as the start of a run is, by
     scalar code: XLA takes minutes to compile `project` for a robot with many loops.
-
-    **Arguments:** as `project`.
     """
     if not is_traced((system, t, q, v)):
         return project(system, t, q, v)
@@ -185,15 +158,7 @@ def _operands(model: Model, t: Array, q: Array, v: Array) -> tuple[Array, ...]:
 def projected_by_code(
     model: Model, t: Array, y: tuple[Array, Array], error: tuple[Array, Array] | None
 ) -> Projected:
-    """The projected state and its error estimates, by scalar code.
-
-    **Arguments:**
-
-    - `model`: with a projection as scalar code.
-    - `t`: time [s].
-    - `y`: the state (q, v).
-    - `error`: its error estimates, if there are any.
-    """
+    """The projected state and its error estimates, by scalar code."""
     numbers = model.ready().numbers
     assert model.projection is not None
     assert numbers is not None
@@ -210,16 +175,7 @@ def coded(
     *,
     automatic: bool,
 ) -> tuple[Model, str]:
-    """The model with its acceleration as scalar code where that can be, and what became of it in words.
-
-    **Arguments:**
-
-    - `model`: what to compute.
-    - `solver`: that is to integrate it.
-    - `t`, `q`, `v`: of these only shapes and types matter.
-    - `automatic`: whether the formula is the default one, for which L D L^T may stand: with its threshold, which at the
-      stages of projected steps is the least one.
-    """
+    """The model with its acceleration as scalar code where that can be, and what became of it in words."""
     if looks_for_nans():
         return model, "arrays, so that jax_debug_nans sees all operations"
     projection = model.stabilizer.projection_method

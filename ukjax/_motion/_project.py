@@ -219,10 +219,7 @@ def tolerance_of(dtype: Any) -> float:
 def project_known(
     projection: Projection, system: AbstractSystem, t: Array, q: Array, v: Array, tolerance: float
 ) -> tuple[Coordinates, Velocities]:
-    """As `project`, of a state that has values and a system that returns arrays of the right shapes.
-
-    **Arguments:** as `project`.
-    """
+    """As `project`, of a state that has values and a system that returns arrays of the right shapes."""
     once = functools.partial(_project_known, projection)
     projected, rate, rows, error = once(system, t, q, v)
     for _ in range(50):

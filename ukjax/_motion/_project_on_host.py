@@ -47,12 +47,6 @@ def _metric_root(M: np.ndarray, J: np.ndarray) -> np.ndarray:
 def positions_on_host(at: Callable[[np.ndarray], tuple[Any, ...]], q: Any, rcond: float) -> np.ndarray:
     """The projected coordinates: by chord iterations, for as long as each halves the error.
 
-    **Arguments:**
-
-    - `at`: what `at_position` says of the system at some coordinates, as arrays of NumPy.
-    - `q`: the coordinates; they have values.
-    - `rcond`: the rank rule's threshold.
-
     **Raises:** as `projected_on_host`.
     """
     q = np.asarray(q)
@@ -80,12 +74,6 @@ def projected_on_host(
     system: AbstractSystem, t: Any, q: Any, v: Any, rcond: float
 ) -> tuple[np.ndarray, np.ndarray, Rows]:
     """The projected state, and the rows there.
-
-    **Arguments:**
-
-    - `system`: the mechanical system.
-    - `t`, `q`, `v`: the state; it has values.
-    - `rcond`: the rank rule's threshold.
 
     **Raises:** `numpy.linalg.LinAlgError` where matrices are not finite.
     """

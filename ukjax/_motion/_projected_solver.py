@@ -53,14 +53,7 @@ def _without_weak_part(e: Array, every: Directions, strong: Directions) -> Array
 def end_of_step(
     model: Model, t: Array, y: tuple[Array, Array], error: tuple[Array, Array] | None
 ) -> tuple[tuple[Array, Array], tuple[Array, Array] | None, Any]:
-    """The projected state, the error the controller is to see, and how close to singular the rows are, as `Projected`.
-
-    **Arguments:**
-
-    - `model`: whose states are projected.
-    - `t`, `y`: the state (q, v) in which a step ended.
-    - `error`: its error estimate, if there is one.
-    """
+    """The projected state, the error the controller is to see, and how close to singular the rows are, as `Projected`."""
     system, method = model.system, model.stabilizer.projection_method
     assert method is not None
     if model.projection is not None:
@@ -92,14 +85,7 @@ def shortest_step(*times: Array) -> Array:
 
 
 def refused(error: T, after: Array, before: Array, short: Any) -> T:
-    """The error estimate of a step; that of a step to refuse is made so large that the controller does.
-
-    **Arguments:**
-
-    - `error`: the estimate, a pytree.
-    - `after`, `before`: how close to singular the rows are at the ends of the step, as `Projected`.
-    - `short`: whether the step is too short for another to be shorter; None where the run is to go on off the rows.
-    """
+    """The error estimate of a step; that of a step to refuse is made so large that the controller does."""
     off, after = after == jnp.inf, jnp.abs(after)
     singular = ~off & (after > CLOSER_TO_SINGULAR * jnp.abs(before))
     error = jax.tree.map(lambda e: jnp.where(singular, _REFUSED * e, e), error)
@@ -109,12 +95,6 @@ def refused(error: T, after: Array, before: Array, short: Any) -> T:
 def refused_off(error: T, off: Array, short: Any) -> T:
     """The error estimate of a step; of one that ends off the constraints so large that the controller refuses it, until
     it is too short for that to be the reason.
-
-    **Arguments:**
-
-    - `error`: the estimate, a pytree.
-    - `off`: whether the step ends off the constraints.
-    - `short`: whether it is too short for another to be shorter.
     """
     of_step = jnp.where(short, 0.0, jnp.inf)
     return jax.tree.map(lambda e: jnp.where(off, of_step.astype(e.dtype), e), error)

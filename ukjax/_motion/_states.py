@@ -63,13 +63,7 @@ def _projected_on_arrays(model: Model, states: States) -> tuple[Array, Array]:
 
 
 def projected(model: Model, states: States) -> States:
-    """The states projected, if the stabilizer projects; by arrays where the projection has no scalar code.
-
-    **Arguments:**
-
-    - `model`: with scalar code.
-    - `states`: where.
-    """
+    """The states projected, if the stabilizer projects; by arrays where the projection has no scalar code."""
     if model.stabilizer.projection_method is None:
         return states
     if model.projection is None:
@@ -78,19 +72,13 @@ def projected(model: Model, states: States) -> States:
 
 
 def equations(model: Model, states: States) -> Equations:
-    """The equations of motion, each array with the states along its first axis.
-
-    **Arguments:** as `projected`.
-    """
+    """The equations of motion, each array with the states along its first axis."""
     assert model.code is not None
     return with_dense_mass(model.code.equations.on_host(*_all_operands(model.code, model, states)))
 
 
 def mass_matrices(model: Model, states: States) -> np.ndarray:
-    """Mass matrices (k, n, n), one operation of NumPy after the other: of a few states.
-
-    **Arguments:** as `projected`.
-    """
+    """Mass matrices (k, n, n), one operation of NumPy after the other: of a few states."""
     assert model.code is not None
     return model.code.masses.by_numpy(*_all_operands(model.code, model, states))
 
@@ -101,8 +89,6 @@ def observed(model: Model, states: States) -> dict[str, Any]:
     And where the rows are `regular`: clearly independent of each other, or dependent on others but for rounding; and how
     many are `lost`, as `loses_rows` has them.
     Elsewhere the formula tells accelerations, forces and multipliers.
-
-    **Arguments:** as `projected`.
     """
     assert model.code is not None
     operands = _all_operands(model.code, model, states)
@@ -136,15 +122,7 @@ def loses_rows(model: Model, t: Array, q: Array, v: Array) -> bool:
 def _least_norm(
     code: Code, known: np.ndarray, multipliers: np.ndarray, kept: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Multipliers (k, m) without their part along the z of A^T z = 0, and where these z are exact but for rounding (k,).
-
-    **Arguments:**
-
-    - `code`: of the model.
-    - `known`: what its code takes for this (k, numbers).
-    - `multipliers`: zero in the rows left out.
-    - `kept`: the rows that are not left out (k, m).
-    """
+    """Multipliers (k, m) without their part along the z of A^T z = 0, and where these are exact but for rounding (k,)."""
     out = ~kept
     count = out.sum(axis=1)
     states, rows = np.nonzero(out)  # of each pair a z, with 1 in its row and 0 in the others left out

@@ -131,12 +131,7 @@ class Solving(eqx.Module):
         return P
 
     def range_part(self, r: Float[Array, " m"]) -> Float[Array, " m"]:
-        """The part of r in the range of B; P or its transpose then do what B^+ does, without its matrix.
-
-        **Arguments:**
-
-        - `r`: any vector.
-        """
+        """The part of r in the range of B; P or its transpose then do what B^+ does, without its matrix."""
         if self.V is not None:
             for _ in range(2):
                 r = r - dot(self.V.T, dot(self.V, r))
@@ -144,13 +139,7 @@ class Solving(eqx.Module):
 
 
 def solving(B: Array, method: AbstractPseudoinverse) -> Solving:
-    """What solves B x = r, by the method's own operations.
-
-    **Arguments:**
-
-    - `B`: (m, n), neither of them zero.
-    - `method`: how.
-    """
+    """What solves B x = r, by the method's own operations."""
     rows, scales, nonzero, size = unit_rows(B)
     P, rank = method.of_unit_rows(rows)
     P, V = P / scales[None, :], None

@@ -6,12 +6,7 @@ from ._scaling import ROW_NOISE
 
 
 def unit_rows_on_host(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rows brought to unit norm, and their norms: infinite for those that vanish.
-
-    **Arguments:**
-
-    - `A`: rows (..., m, n).
-    """
+    """Rows brought to unit norm, and their norms: infinite for those that vanish."""
     size = np.abs(A).max(axis=(-2, -1), initial=0, keepdims=True)
     size = np.where(size == 0, 1, size)  # so that no square overflows
     A = A / size
@@ -22,23 +17,13 @@ def unit_rows_on_host(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def solved_on_host(A: np.ndarray, b: np.ndarray, rcond: float) -> np.ndarray:
-    """x of least norm that solves A x = b, best for rows of unit norm where nothing does.
-
-    **Arguments:**
-
-    - `A`: (m, n).
-    - `b`: (m,).
-    - `rcond`: the rank rule's threshold.
-    """
+    """x of least norm that solves A x = b, best for rows of unit norm where nothing does."""
     unit, norms = unit_rows_on_host(A)
     return np.linalg.pinv(unit, rcond=rcond) @ (b / norms)
 
 
 def rank_on_host(A: np.ndarray, rcond: float) -> int:
-    """The rank of rows of unit norm: how many singular values are above `rcond` of the largest.
-
-    **Arguments:** as `solved_on_host`.
-    """
+    """The rank of rows of unit norm: how many singular values are above `rcond` of the largest."""
     if not A.size:
         return 0
     sizes = np.linalg.svd(unit_rows_on_host(A)[0], compute_uv=False)

@@ -83,10 +83,6 @@ def inverse_cholesky(M: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
         dW = -Phi(W dM W^T) W,    Phi the lower triangle with halved diagonal.
 
-    **Arguments:**
-
-    - `M`: (n, n), symmetric, such as a mass matrix.
-
     **Returns:** (n, n), lower triangular.
     """
     M = (M + M.T) / 2

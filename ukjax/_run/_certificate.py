@@ -107,10 +107,6 @@ class Certificate:
 def require_suffix(path: str | Path) -> Path:
     """A path a report can be written to.
 
-    **Arguments:**
-
-    - `path`: as given.
-
     **Raises:** `InputError` for another suffix.
     """
     path = as_path("path", path)

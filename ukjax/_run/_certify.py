@@ -218,14 +218,7 @@ def _rank(run: Trajectory) -> dict[str, Any]:
 
 
 def certify(run: Trajectory, path: str | Path | None, directions: int) -> Certificate:
-    """As `Trajectory.certify`.
-
-    **Arguments:**
-
-    - `run`: with values, which knows how it was made.
-    - `path`: where to write the report, if anywhere.
-    - `directions`: of derivatives.
-    """
+    """As `Trajectory.certify`."""
     directions = whole_number("directions", directions, 0)
     path = None if path is None else require_suffix(path)
     made, problem, run = _parts.made_of(run), _parts.known(run), until_end(run)

@@ -19,12 +19,7 @@ def _contents(x: Any) -> Any:
 
 
 def is_unchanged(x: Any, before: Any) -> bool:
-    """Whether something holds what it held.
-
-    **Arguments:**
-
-    - `x`, `before`: as `changeable_in` gives them.
-    """
+    """Whether something holds what it held."""
     if isinstance(x, np.ndarray):
         return np.array_equal(x, before, equal_nan=True)
     now = _contents(x)

@@ -18,12 +18,7 @@ def _first(times: Any, found: Any) -> str:
 
 
 def warn_of_contacts(trajectory: Trajectory) -> None:
-    """Warns where contacts leave no motion or several.
-
-    **Arguments:**
-
-    - `trajectory`: of a system with contacts; it has values.
-    """
+    """Warns where contacts leave no motion or several."""
     history = trajectory.contacts
     if history is None:
         return

@@ -63,11 +63,6 @@ class StepsPlan:
     def trajectory(self, asked: Asked, **told: Any) -> Trajectory:
         """The trajectory of a run.
 
-        **Arguments:**
-
-        - `asked`: what is asked of it.
-        - `told`: fields of the trajectory that are known before the run.
-
         **Raises:** `InputError` for times that are traced, and for too many steps.
         """
         (t0, q, v), t1, dt0, ts, _ = asked

@@ -56,13 +56,7 @@ class EventsPlan:
         self.traced = self._prepared.traced
 
     def trajectory(self, asked: Asked, **told: Any) -> Trajectory:
-        """The trajectory of a run.
-
-        **Arguments:**
-
-        - `asked`: what is asked of it.
-        - `told`: fields of the trajectory that are known before the run.
-        """
+        """The trajectory of a run."""
         (t, q, v), t1, dt0, ts, _ = asked
         run, traced = self._prepared.run, self.traced or is_tracing() or is_traced(asked)
         q, v = (q, v) if traced else self._prepared.begun(asked)

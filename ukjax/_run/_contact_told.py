@@ -42,12 +42,6 @@ BY_STEPS = ("steps", "differentiated steps")
 def tier_of(system: AbstractSystem, given: Any, resets: bool) -> Tier | None:
     """How contacts are met: as asked for, or by events; None for a run without unilateral constraints and resets.
 
-    **Arguments:**
-
-    - `system`: the system.
-    - `given`: the argument `contact` of `simulate`.
-    - `resets`: whether the run goes on after some of its events.
-
     **Raises:** `InputError` for an unknown one, and where there is nothing it could apply to.
     """
     if given is not None:
@@ -140,10 +134,6 @@ class Prepared:
     def begun(self, asked: Asked) -> tuple[Array, Array]:
         """The state (q, v) to start from, for a start that has values: on the bilateral constraints.
 
-        **Arguments:**
-
-        - `asked`: with the start as given.
-
         **Raises:** `InputError` where a run cannot start: also where a gap is negative or not finite, and for a slip that
         is not linear in v.
         """
@@ -177,14 +167,7 @@ def _energy(model: Model, *state: Array) -> Any:
 
 @in_full_precision
 def told_of(run: ContactRun, t: Array, q: Array, v: Array, push: Array) -> dict[str, Any]:
-    """All a `Trajectory` holds of a state but its contacts.
-
-    **Arguments:**
-
-    - `run`: the run.
-    - `t`, `q`, `v`: the state.
-    - `push`: the generalized force of the contacts (n,).
-    """
+    """All a `Trajectory` holds of a state but its contacts."""
     model = pushed_by(run.touching.model, push)
     told = lazily_differentiated(by_equations)(model, t, q, v)
     has_energy = eqx.filter_eval_shape(model.system.energy, t, q, v) is not None
@@ -205,20 +188,7 @@ def trajectory_of(
     judged: bool,
     **fields: Any,
 ) -> Trajectory:
-    """The trajectory, with a result that says so where its end is not finite, or constraints are not kept.
-
-    **Arguments:**
-
-    - `start`: (t, q, v) as given.
-    - `observed`: of the saved states, and last of the end; the states along the last axis.
-    - `columns`: the times, and what else has states along the first axis.
-    - `count`: how many times were asked for.
-    - `contacts`: what is told of contacts, of the arrays at saved times.
-    - `begun`: (q, v) the run started from.
-    - `result`: how it ended.
-    - `judged`: whether bilateral constraints are to be kept.
-    - `fields`: the others.
-    """
+    """The trajectory, with a result that says so where its end is not finite, or constraints are not kept."""
 
     def finished(observed: Any, columns: Any, result: Any, given: Any, begun: Any) -> Any:
         columns = states_first(observed) | columns

@@ -41,13 +41,6 @@ def derivatives(
 ) -> tuple[bool | None, dict[str, Any]]:
     """Compares the derivative of a random combination of the final state with central differences.
 
-    **Arguments:**
-
-    - `made`, `problem`, `run`: the run.
-    - `changes`: arguments of `simulate` that make it more accurate.
-    - `noise`: the error of a run with these.
-    - `count`: of directions.
-
     **Returns:** whether they agree, None where differences cannot tell, and what was compared.
     """
     rng = np.random.default_rng(0)  # so that a report can be repeated

@@ -151,12 +151,6 @@ def _mass_line(mass_rank: int, n: int, unique: bool) -> str:
 def inconsistent_rows(equations: Equations, a: np.ndarray | Array) -> dict[str, float]:
     """The rows an acceleration leaves unsatisfied by more than one per cent of their own terms.
 
-    **Arguments:**
-
-    - `equations`: the equations of motion, whose unconstrained acceleration sets the scale where all of A a and
-      b cancel.
-    - `a`: the least-squares acceleration (n,).
-
     **Returns:** the residual by row name.
     """
     A, b, M, Q, a = (np.asarray(x) for x in (equations.rows.A, equations.rows.b, equations.M, equations.Q, a))

@@ -18,14 +18,7 @@ def rounding_of_gaps(q: Array) -> float:
 
 
 def groups(projector: np.ndarray, names: tuple[str, ...], tolerance: float) -> tuple[tuple[str, ...], ...]:
-    """Rows that a dependency connects: I - A A^+ is block diagonal over them (zero rows stand alone).
-
-    **Arguments:**
-
-    - `projector`: A A^+ (m, m).
-    - `names`: of the rows.
-    - `tolerance`: what of 1 - (A A^+)_ii counts as zero.
-    """
+    """Rows that a dependency connects: I - A A^+ is block diagonal over them (zero rows stand alone)."""
     complement = np.eye(len(names)) - projector
     left = [i for i in range(len(names)) if complement[i, i] > tolerance]
     found = []
@@ -50,12 +43,6 @@ def closed_contacts(
 ) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...], dict[str, float]]:
     """The contacts that are closed, dry friction among them, sets of their rows that depend on each other, and by how
     much contacts penetrate.
-
-    **Arguments:**
-
-    - `system`, `t`, `q`, `v`: the system and its state.
-    - `rows`: A of the bilateral constraints, of unit norm (k, n_v).
-    - `rcond`: the relative threshold that decides rank.
     """
     if not unilateral(system.constraints):
         return (), (), {}

@@ -54,11 +54,6 @@ def known_states(t: Array | np.ndarray, y: Any) -> tuple[Array, Any]:
     """Times and states, last the end, with that in place of those that were not reached: what `split` puts nothing for.
 
     At infinite states derivatives are NaN, also times the zero that nobody asks for.
-
-    **Arguments:**
-
-    - `t`: saved times, infinite where they were not reached, and the end.
-    - `y`: the states, a pytree.
     """
     reached = jnp.isfinite(t)
     known = lambda x: jnp.where(reached.reshape(-1, *[1] * (x.ndim - 1)), x, x[-1])
@@ -66,14 +61,7 @@ def known_states(t: Array | np.ndarray, y: Any) -> tuple[Array, Any]:
 
 
 def split(columns: dict[str, Any], count: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The arrays at the saved times, and at the end.
-
-    **Arguments:**
-
-    - `columns`: arrays by name, with times in front, `t` among them: the saved ones, where JAX traces them infinite if
-      they were not reached, else only those reached; and last the end.
-    - `count`: how many times were asked for.
-    """
+    """The arrays at the saved times, and at the end."""
     tracing, t = is_traced(columns), columns["t"]
 
     def saved(name: str, x: Any) -> Any:
@@ -96,12 +84,7 @@ def split(columns: dict[str, Any], count: int) -> tuple[dict[str, Any], dict[str
 
 
 def end_of(columns: dict[str, Any]) -> End:
-    """The end of a run.
-
-    **Arguments:**
-
-    - `columns`: as the second that `split` returns.
-    """
+    """The end of a run."""
     of_contacts = {name: columns[name] for name in AT_TIMES if name in columns}
     return End(**{name: columns[name] for name in _OF_RUN}, contacts=of_contacts or None)
 
@@ -116,13 +99,7 @@ def last_of(run: "Trajectory") -> End:
 
 
 def joined(run: "Trajectory", *names: str) -> list[Any]:
-    """Arrays of a run with what holds at its end behind what holds at the saved times.
-
-    **Arguments:**
-
-    - `run`: the run.
-    - `names`: of its arrays.
-    """
+    """Arrays of a run with what holds at its end behind what holds at the saved times."""
     return [_joined(getattr(run, name), getattr(last_of(run), name)) for name in names]
 
 
@@ -134,12 +111,7 @@ def _joined(x: Any, last: Any) -> Any:
 
 
 def with_end(run: "Trajectory") -> "Trajectory":
-    """The run with its end as one more saved time, the last.
-
-    **Arguments:**
-
-    - `run`: the run.
-    """
+    """The run with its end as one more saved time, the last."""
     changes: dict[str, Any] = dict(zip(_OF_RUN, joined(run, *_OF_RUN), strict=True))
     for name in ("contacts", "tracking"):
         of, last = getattr(run, name), getattr(last_of(run), name)
@@ -150,12 +122,7 @@ def with_end(run: "Trajectory") -> "Trajectory":
 
 
 def until_end(run: "Trajectory") -> "Trajectory":
-    """What a run that has values reached: its saved times up to the end, and last the end, each once.
-
-    **Arguments:**
-
-    - `run`: of one run.
-    """
+    """What a run that has values reached: its saved times up to the end, and last the end, each once."""
     t = np.append(np.asarray(run.t), np.asarray(last_of(run).t))
     places = np.flatnonzero(np.isfinite(t) & np.append(t[:-1] != t[-1], True))
     whole = with_end(run)

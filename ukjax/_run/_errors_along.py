@@ -38,16 +38,6 @@ def errors_along(
 ) -> tuple[Array, tuple[Array, Array], dict[str, Any], Array]:
     """Only the errors of a run: much less to compute and to differentiate than a `Trajectory`.
 
-    **Arguments:**
-
-    - `model`: what is integrated.
-    - `y0`: the state to start from.
-    - `span`: start, end, and the first step, if it is given.
-    - `ts`: the times to save at; None for every step, of a fixed size.
-    - `settings`: of `diffrax.diffeqsolve`: the controller, the adjoint, the most steps.
-    - `solver`: a Diffrax solver.
-    - `reverse`: whether reverse mode may be that of a program of scalars.
-
     **Returns:** times, errors (phi, psi) there, statistics, and whether the run reached its end.
     """
     settings = {"event": None, "progress_meter": dfx.NoProgressMeter()} | settings

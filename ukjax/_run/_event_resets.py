@@ -20,22 +20,14 @@ def _has_reset(x: Any) -> bool:
 
 
 def has_resets(given: Events | None) -> bool:
-    """Whether a run goes on after some of its events.
-
-    **Arguments:**
-
-    - `given`: as for `as_diffrax`.
-    """
+    """Whether a run goes on after some of its events."""
     return any(map(_has_reset, given)) if isinstance(given, list | tuple) else _has_reset(given)
 
 
 def parted(
     given: Events | None, state: tuple[Array, Array, Array]
 ) -> tuple[Events | None, tuple[Reset, ...]]:
-    """The events that stop a run, and the crossings after which it goes on: two for an event of both directions.
-
-    **Arguments:** as `as_diffrax`.
-    """
+    """The events that stop a run, and the crossings after which it goes on: two for an event of both directions."""
     if not has_resets(given):
         return given, ()
     several: list[Any] = list(given) if isinstance(given, list | tuple) else [given]  # pyright: ignore
@@ -59,14 +51,7 @@ _NEGLIGIBLE = (
 
 
 def warn_of_resets(resets: tuple[Reset, ...], events: dict[str, Array], q: Array, v: Array) -> None:
-    """Warns where the state after a reset was off the constraints; for a run that has values.
-
-    **Arguments:**
-
-    - `resets`: of the run.
-    - `events`: what a `ContactHistory` tells of its events.
-    - `q`, `v`: its states, which say how large they are.
-    """
+    """Warns where the state after a reset was off the constraints; for a run that has values."""
     moved = np.asarray(events["reset_moved"])
     most = _NEGLIGIBLE * (1 + max(np.max(np.abs(np.asarray(x)), initial=0) for x in (q, v)))
     off = np.flatnonzero(moved > most)

@@ -72,13 +72,7 @@ class _Separated(dfx.AbstractStepSizeController):
 def separated(
     controller: dfx.AbstractStepSizeController, event: dfx.Event | None
 ) -> dfx.AbstractStepSizeController:
-    """The controller, so that no step ends with more than one event.
-
-    **Arguments:**
-
-    - `controller`: the step-size controller.
-    - `event`: what may stop the run, if anything.
-    """
+    """The controller, so that no step ends with more than one event."""
     if event is None or not isinstance(event.root_finder, Bracketing):  # Diffrax's own events are as it says
         return controller
     if len(jax.tree.leaves(event.cond_fn, is_leaf=callable)) < 2:

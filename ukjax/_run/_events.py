@@ -147,11 +147,6 @@ def name_of(fn: Callable, i: int, count: int) -> str:
 def as_diffrax(given: Events | None, state: tuple[Array, Array, Array]) -> dfx.Event | None:
     """A Diffrax event that locates where functions of (t, q, v) cross zero.
 
-    **Arguments:**
-
-    - `given`: a function, an event of ours or Diffrax's, a list of functions and events of ours, or None.
-    - `state`: (t, q, v); of these only shapes and types matter.
-
     **Raises:** `InputError` for anything else.
     """
     if given is None:
@@ -179,14 +174,7 @@ def as_diffrax(given: Events | None, state: tuple[Array, Array, Array]) -> dfx.E
 
 
 def interned(fn: Callable, name: str, state: tuple[Array, Array, Array]) -> Callable:
-    """The function of an event, one object for all that compute the same.
-
-    **Arguments:**
-
-    - `fn`: of (t, q, v).
-    - `name`: of the event.
-    - `state`: (t, q, v), of which only shapes and types matter.
-    """
+    """The function of an event, one object for all that compute the same."""
     fn = hoisted(fn)
     return fn if is_traced(fn) else called(called_event(name), interned_function, fn, *state)
 
@@ -199,13 +187,6 @@ def departing(
     Such an event gets the sign it has just after the start: that of its first derivative along the motion, or of the
     second where the first is zero. So it occurs when it crosses zero next. SciPy's `solve_ivp` would stop at the start,
     and so do Diffrax's own events, which are left as they are.
-
-    **Arguments:**
-
-    - `event`: as `as_diffrax` gives it.
-    - `kinematics`: q' of (t, q, v).
-    - `t`, `y`: the start, with y = (q, v).
-    - `rate`: y' there.
     """
     if event is None or not isinstance(event.root_finder, Bracketing):
         return event
@@ -233,22 +214,12 @@ def _value_at_start(condition: Condition, t: Array, y: State, rate: State, bend:
 
 
 def event_names(event: dfx.Event | None) -> tuple[str, ...]:
-    """The names of the events, in the order of their indices.
-
-    **Arguments:**
-
-    - `event`: as `as_diffrax` gives it.
-    """
+    """The names of the events, in the order of their indices."""
     return () if event is None else tuple(x.name for x in jax.tree.leaves(event.cond_fn, is_leaf=callable))
 
 
 def which(event_mask: Any) -> Int[Array, ""]:
-    """The index of the event that ended a run, -1 where none did.
-
-    **Arguments:**
-
-    - `event_mask`: that of Diffrax's solution.
-    """
+    """The index of the event that ended a run, -1 where none did."""
     mask = jax.tree.leaves(event_mask)
     if not mask:
         return np.asarray(-1)  # pyright: ignore[reportReturnType]

@@ -50,10 +50,7 @@ def is_explicit(solver: dfx.AbstractSolver) -> bool:
 
 
 def fits(solver: dfx.AbstractSolver, settings: dict[str, Any], dense: bool) -> bool:
-    """Whether a run that does not save every step is one of those here, unless its controller is unfit.
-
-    **Arguments:** as of `integrate`.
-    """
+    """Whether a run that does not save every step is one of those here, unless its controller is unfit."""
     silent = isinstance(settings["progress_meter"], dfx.NoProgressMeter)
     return is_explicit(solver) and settings["event"] is None and silent and not dense
 
@@ -127,15 +124,7 @@ class _Steps:
 
 @in_full_precision
 def explicit_step(model: Model, solver: Any, t: Array, y: State, end: Array) -> State:
-    """One step of a method, projected if states are.
-
-    **Arguments:**
-
-    - `model`: what is integrated.
-    - `solver`: an explicit Runge-Kutta method.
-    - `t`, `y`: the state (q, v) to start from.
-    - `end`: of the step [s].
-    """
+    """One step of a method, projected if states are."""
     steps, start = _Steps(model, solver, y[0].size), jnp.concatenate(y)
     y1, error, _ = steps.stages(t, end, start, steps.nearness(t, start), None)
     return steps.parts(steps.projected(end, y1, error)[0] if _projects(model) else y1)
@@ -164,10 +153,6 @@ def explicit_run(
     settled: bool = False,
 ) -> Solved:
     """The steps of a run.
-
-    **Arguments:** as `integrate`, and:
-
-    - `settled`: whether saved states are projected, as ends of steps are.
 
     **Raises:** `UnfitError`, while it is traced.
     """

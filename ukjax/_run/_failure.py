@@ -43,14 +43,7 @@ def _what_was_met(model: Model, trajectory: Trajectory, t1: Array) -> str | None
 
 
 def explained(model: Model, trajectory: Trajectory, t1: Array) -> Trajectory:
-    """A failed trajectory with its `message`, and `diverged` for result where that is what happened.
-
-    **Arguments:**
-
-    - `model`: what was simulated.
-    - `trajectory`: what there is of the motion.
-    - `t1`: the end that was asked for [s].
-    """
+    """A failed trajectory with its `message`, and `diverged` for result where that is what happened."""
     if trajectory.broken_rows:
         return _told(model.system, model.stabilizer, trajectory, t1, "")
     met = _what_was_met(model, trajectory, t1)
@@ -63,10 +56,7 @@ def explained(model: Model, trajectory: Trajectory, t1: Array) -> Trajectory:
 def explained_with_contacts(
     system: AbstractSystem, stabilizer: AbstractStabilizer, trajectory: Trajectory, t1: Array
 ) -> Trajectory:
-    """A failed trajectory of a system with contacts, with its `message`.
-
-    **Arguments:** as `explained`, but the system and the stabilizer for the model.
-    """
+    """A failed trajectory of a system with contacts, with its `message`."""
     met = " Contacts that touch there may contradict each other, or the constraints."
     met = "" if trajectory.broken_rows else met
     return _told(system, stabilizer, trajectory, t1, met)

@@ -30,14 +30,7 @@ Span = tuple[Array, Array, Array | None]
 
 @in_full_precision
 def vector_field(t: Array, y: State, model: Model) -> State:
-    """(q', v') of the state (q, v).
-
-    **Arguments:**
-
-    - `t`: time [s].
-    - `y`: the state (q, v).
-    - `model`: the system and how its acceleration is computed.
-    """
+    """(q', v') of the state (q, v)."""
     q, v = y
     return model.system.kinematics(t, q, v), model.acceleration(t, q, v)
 
@@ -104,19 +97,7 @@ def integrate(
     solver: dfx.AbstractSolver,
     dense: bool,
 ) -> Solved:
-    """The steps of a run, by Diffrax.
-
-    **Arguments:**
-
-    - `model`: what is integrated.
-    - `y0`: the state to start from.
-    - `span`: start, end, and the first step, if it is given.
-    - `ts`: the times to save at; None for every step.
-    - `settings`: of `diffrax.diffeqsolve`; and `stop`, the code a run ends with where no motion keeps the constraints,
-      if it is to end there.
-    - `solver`: a Diffrax solver.
-    - `dense`: whether the motion between saved times is kept.
-    """
+    """The steps of a run, by Diffrax."""
     settings = settings | _with_start(settings, model, span[0], y0)
     solution = _diffeqsolve(model, y0, span, ts, settings, solver, dense)
     assert solution.ts is not None

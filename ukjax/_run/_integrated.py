@@ -46,14 +46,6 @@ def by_one_program(
     """What a function that integrates gives, as one program of scalars, which has derivatives by itself.
 
     What has no scalar code is left to XLA, and it is told why; so is a run with an adjoint that is told how to go back.
-
-    **Arguments:**
-
-    - `fn`: of an adjoint, None within a program of scalars, and the arrays.
-    - `adjoint`: that was asked for, if any was.
-    - `default`: that of a run by XLA.
-    - `arrays`: pytrees of arrays.
-    - `smooth`: whether second derivatives are those of the motion, which they are not through events.
     """
     once = (lambda x: x) if smooth else once_through_events
     left = LeftToXLA()
@@ -100,14 +92,7 @@ def integrated_from(
     span: Span,
     ts: Array | None,
 ) -> tuple[Solved, Any]:
-    """The steps of a run, and what its start tells, as one program.
-
-    **Arguments:** as `integrate`, and:
-
-    - `start`: the state to start from, and what is told of it, of the model, the time and a state; None where that is it.
-    - `static`, `arrays`: a model, settings, a solver, and whether the motion between saved times is kept.
-    - `reverse`: whether reverse mode may be the program's own, as no adjoint is asked for.
-    """
+    """The steps of a run, and what its start tells, as one program."""
     settings = joined(static, arrays)[1]
     adjoint, smooth = settings["adjoint"], settings["event"] is None
 
@@ -124,10 +109,7 @@ def integrated_from(
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def integrated(static: Static, reverse: bool, arrays: Any, y0: State, span: Span, ts: Array | None) -> Solved:
-    """The steps of a run from where it is to start.
-
-    **Arguments:** as `integrated_from`.
-    """
+    """The steps of a run from where it is to start."""
     return integrated_from(None, static, reverse, arrays, y0, span, ts)[0]
 
 
@@ -158,10 +140,7 @@ class Integrated:
         self._known: dict[Any, Callable[..., Solved]] = {}
 
     def __call__(self, y0: State, span: Span, ts: Any) -> Solved:
-        """The steps of a run, by machine code that Python itself calls, or by JAX.
-
-        **Arguments:** as `integrate`.
-        """
+        """The steps of a run, by machine code that Python itself calls, or by JAX."""
         if self._by_program and compiler_is_here() and not looks_for_nans():
             times = padded(ts, np.inf, _FEW) if self._fits else padded(ts, span[1])
             try:
@@ -184,14 +163,7 @@ _FEW = 256
 
 
 def padded(ts: Any, by: Any, least: int = 1) -> Any:
-    """Times to save at, their number a power of two, so that runs that differ in it share what is compiled.
-
-    **Arguments:**
-
-    - `ts`: times with values [s]; None for every step.
-    - `by`: what is added as often as needed, of which `reached` knows nothing: the end, or infinity.
-    - `least`: how many there are at least.
-    """
+    """Times to save at, their number a power of two, so that runs that differ in it share what is compiled."""
     if ts is None:
         return None
     return np.append(ts, np.full(max(least, 2 ** (len(ts) - 1).bit_length()) - len(ts), by, ts.dtype))

@@ -54,13 +54,7 @@ def _key(function: Callable, *shapes: Any) -> Hashable:
 
 
 def interned(system: AbstractSystem, t: Array, q: Array, v: Array) -> AbstractSystem:
-    """The same system, its functions keyed by what it computes, with the values that JAX traces among its arrays.
-
-    **Arguments:**
-
-    - `system`: the system.
-    - `t`, `q`, `v`: of these only shapes and types matter.
-    """
+    """The same system, its functions keyed by what it computes, with the values that JAX traces among its arrays."""
     system = hoisted(system)
     leaves, structure = split(system, NoStabilizer())
     if not any(isinstance(x, _FUNCTIONS) for x in structure.static):
@@ -74,13 +68,7 @@ def interned(system: AbstractSystem, t: Array, q: Array, v: Array) -> AbstractSy
 
 
 def interned_function(function: Callable, *arguments: Any) -> Callable:
-    """The same function, keyed by what it computes.
-
-    **Arguments:**
-
-    - `function`: of arrays.
-    - `arguments`: arrays of the shapes and types it takes.
-    """
+    """The same function, keyed by what it computes."""
     if not isinstance(function, _FUNCTIONS):
         return function
     return Keyed(function, _key(function, *_shapes(arguments)))

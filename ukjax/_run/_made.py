@@ -75,12 +75,6 @@ class Made(NamedTuple):
     by: RunOptions
 
     def again(self, system: Any, **changes: Any) -> Any:
-        """The `Trajectory` of the same run with some arguments changed.
-
-        **Arguments:**
-
-        - `system`: the system.
-        - `changes`: arguments of `simulate`.
-        """
+        """The `Trajectory` of the same run with some arguments changed."""
         start = {name: getattr(self, name) for name in ("q0", "v0", "t0", "t1")}
         return self.by.simulate(system, **(start | self.by.options | changes))

@@ -36,11 +36,6 @@ def _unit_rows(system: AbstractSystem, *states: Any) -> np.ndarray:
 def least_sine(unit: np.ndarray, rank: int) -> tuple[float, np.ndarray]:
     """The least singular value of rows of a rank, beside the largest: the sine by which they are independent; and which
     rows take part in it. If others count as dependent, but by far not to rounding, the sine by which these are not.
-
-    **Arguments:**
-
-    - `unit`: the rows, of unit norm (m, n).
-    - `rank`: theirs, not zero.
     """
     U, s, _ = np.linalg.svd(unit, full_matrices=False)
     which = int(_nearest(s[None], rank)[1][0])
@@ -61,11 +56,6 @@ def rank_nearby(system: AbstractSystem, t: Array, q: Array, v: Array, kernel: np
     """The rank of the rows a little further along some motion they allow: None where there is no such state.
 
     Rows that depend on each other everywhere, as those of an overconstrained mechanism, do so there as well.
-
-    **Arguments:**
-
-    - `t`, `q`, `v`: the state.
-    - `kernel`: velocities that all rows allow (k, n).
     """
     if not len(kernel):
         return None
@@ -87,10 +77,6 @@ def rank_nearby(system: AbstractSystem, t: Array, q: Array, v: Array, kernel: np
 def told_of_run(run: "Trajectory") -> tuple[float | None, tuple[str, ...]]:
     """The least sine of the rows at the saved times of a run, and their names; None where there is nothing to explain:
     the rank stayed and few steps were refused, or no rows are nearly dependent.
-
-    **Arguments:**
-
-    - `run`: with values.
     """
     rejected, accepted = (int(run.stats.get(f"num_{kind}_steps", 0)) for kind in ("rejected", "accepted"))
     refused = 2 * rejected > accepted

@@ -56,14 +56,7 @@ class Solved(NamedTuple):
 
 
 def errors_at(t: Array, y: tuple[Array, Array], model: Model) -> tuple[Array, Array]:
-    """phi and psi of all rows (m,), those of the servo included for a system under servo control.
-
-    **Arguments:**
-
-    - `t`: time [s].
-    - `y`: the state (q, v).
-    - `model`: the system.
-    """
+    """phi and psi of all rows (m,), those of the servo included for a system under servo control."""
     rows = [constraint_rows(model.system, t, *y)]
     if isinstance(model.system, Servoed):
         rows.append(model.system.law.task(model.system.system, t, *y))
@@ -139,13 +132,7 @@ def _padded(places: np.ndarray) -> np.ndarray:
 
 
 def reached(t: Array | np.ndarray, count: int | None) -> np.ndarray:
-    """Indices of the saved times that a run reached, and of its end, the last.
-
-    **Arguments:**
-
-    - `t`: saved times with values, infinite where they were not reached, and the end.
-    - `count`: how many of the times were asked for, those beyond being none; None for all.
-    """
+    """Indices of the saved times that a run reached, and of its end, the last."""
     t = np.asarray(t)
     return np.append(np.flatnonzero(np.isfinite(t[:-1][:count])), t.size - 1)
 
@@ -191,17 +178,7 @@ def assembled(
     computed_by: str,
     **told: Any,
 ) -> Trajectory:
-    """The trajectory of a run.
-
-    **Arguments:**
-
-    - `model`: what was integrated.
-    - `solved`: what the steps left behind.
-    - `dense`: whether the motion between saved times is kept.
-    - `count`: how many times were asked for; None for every step.
-    - `judged`: whether a run that did not keep its constraints is none that succeeded.
-    - `computed_by`, `told`: fields of the trajectory that are known before the run.
-    """
+    """The trajectory of a run."""
     if is_traced(solved):
         count = len(solved.t) - 1 if count is None else count
         observed, (names, kinds) = _observe(model, States(solved.t, solved.q, solved.v))

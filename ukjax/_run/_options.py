@@ -42,12 +42,6 @@ def formula(
 ) -> AbstractFormula:
     """How accelerations are computed: by default `UdwadiaKalaba()`, with a wider rank rule where no step is projected.
 
-    **Arguments:**
-
-    - `given`: the user's, or None.
-    - `stabilizer`: how constraint errors are kept small.
-    - `dtype`: of the state.
-
     **Raises:** `InputError` for anything else.
     """
     if given is not None:
@@ -72,12 +66,6 @@ def evaluations(solver: dfx.AbstractSolver, stabilizer: AbstractStabilizer, stat
 
     Where the first stage of a step is the last of the one before, a step that is rejected counts as if it had evaluated
     its first stage, which only the very first step does: the number is then an upper bound.
-
-    **Arguments:**
-
-    - `solver`: a Diffrax solver.
-    - `stabilizer`: how constraint errors are kept small.
-    - `stats`: of the run.
     """
     number, steps, rejected = stages(solver), stats["num_steps"], stats["num_rejected_steps"]
     if number is None:
@@ -101,14 +89,6 @@ def controller(
     dtype: jnp.dtype,
 ) -> dfx.AbstractStepSizeController:
     """The step-size controller: adaptive where the solver estimates its error, else fixed steps.
-
-    **Arguments:**
-
-    - `given`: the user's, or None.
-    - `solver`: the Diffrax solver.
-    - `with_dt0`: whether the step size is given.
-    - `tolerances`: (rtol, atol), None for the default of the precision.
-    - `dtype`: of the state.
 
     **Raises:** `InputError` for tolerances outside (0, 1), and for fixed steps without dt0.
     """
@@ -146,11 +126,6 @@ def with_tolerances(solver: dfx.AbstractSolver, dtype: jnp.dtype) -> dfx.Abstrac
 def first_step(dt0: Any, dtype: jnp.dtype) -> Array | None:
     """dt0 as an array, or None to let the controller choose.
 
-    **Arguments:**
-
-    - `dt0`: the step size [s], or None.
-    - `dtype`: of the state.
-
     **Raises:** `InputError` unless it is a positive time.
     """
     return None if dt0 is None else positive_time("dt0", dt0).astype(dtype)
@@ -158,10 +133,6 @@ def first_step(dt0: Any, dtype: jnp.dtype) -> Array | None:
 
 def progress_meter(progress: bool | dfx.AbstractProgressMeter) -> dfx.AbstractProgressMeter:
     """Diffrax's text meter for True, none for False.
-
-    **Arguments:**
-
-    - `progress`: a choice, or a Diffrax meter.
 
     **Raises:** `InputError` for anything else.
     """
@@ -176,12 +147,6 @@ def adjoint(given: dfx.AbstractAdjoint | None, y0: Any, max_steps: int) -> dfx.A
 
     A gradient then costs 0.65 to 0.85 of what it does with Diffrax's number, about the root of twice the steps
     (benchmarks/reverse_mode.py). Steps beyond are computed once more.
-
-    **Arguments:**
-
-    - `given`: the user's, or None.
-    - `y0`: a pytree of all that is carried from step to step but what is counted below: a state (q, v).
-    - `max_steps`: the most steps of a run.
 
     **Raises:** `InputError` for what is no adjoint.
     """
@@ -215,12 +180,6 @@ def _require_span(t0: Array, t1: Array) -> None:
 def times(t0: Array, t1: Array, ts: Any) -> Array | None:
     """The times to save at; None for every step.
 
-    **Arguments:**
-
-    - `t0`: start [s].
-    - `t1`: end [s].
-    - `ts`: times, their number, None for 201, or `"steps"`.
-
     **Raises:** `InputError` for an invalid span or invalid times.
     """
     if t1.ndim:
@@ -248,16 +207,7 @@ def times(t0: Array, t1: Array, ts: Any) -> Array | None:
 def require_fitting(
     adjoint: dfx.AbstractAdjoint, every_step: bool, event: Any, dense: bool, projected: bool
 ) -> None:
-    """Raises `InputError` where `BacksolveAdjoint` is asked for what needs the steps of the run.
-
-    **Arguments:**
-
-    - `adjoint`: the Diffrax adjoint.
-    - `every_step`: whether every step is saved.
-    - `event`: what stops the run, if anything.
-    - `dense`: whether the motion between saved times is kept.
-    - `projected`: whether every step is projected.
-    """
+    """Raises `InputError` where `BacksolveAdjoint` is asked for what needs the steps of the run."""
     if not isinstance(adjoint, dfx.BacksolveAdjoint):
         return
     asked = {

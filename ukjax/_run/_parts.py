@@ -33,11 +33,6 @@ if TYPE_CHECKING:
 def as_problem(trajectory: "Trajectory", given: Any) -> Problem:
     """What was simulated, of a problem or a system.
 
-    **Arguments:**
-
-    - `trajectory`: of it.
-    - `given`: the problem, or the system.
-
     **Raises:** `InputError` for anything else.
     """
     if isinstance(given, AbstractSystem):
@@ -77,13 +72,7 @@ def made_of(trajectory: "Trajectory") -> Made:
 
 
 def evaluated(trajectory: "Trajectory", t: Any) -> tuple[Array, Array]:
-    """(q, v) at any time of the run.
-
-    **Arguments:**
-
-    - `trajectory`: with dense output, else `InputError`.
-    - `t`: time [s].
-    """
+    """(q, v) at any time of the run."""
     if trajectory.dense is None:
         raise InputError("this trajectory has no dense output: call simulate(..., dense=True).")
     t = real_array("t", t).astype(trajectory.t.dtype)
@@ -96,13 +85,7 @@ def evaluated(trajectory: "Trajectory", t: Any) -> tuple[Array, Array]:
 
 
 def largest(t: Array, x: Any) -> Array:
-    """As `Trajectory.largest`; by NumPy where values are known, which compiles nothing.
-
-    **Arguments:**
-
-    - `t`: the saved times [s] (k,).
-    - `x`: an array with the k times in front.
-    """
+    """As `Trajectory.largest`; by NumPy where values are known, which compiles nothing."""
     xp = module_for(t, x)
     reached = xp.isfinite(t).reshape(-1, *[1] * (x.ndim - 1))
     return as_jax(xp.max(xp.abs(xp.where(reached, x, 0)), initial=0))
@@ -252,13 +235,7 @@ def units_of(name: str) -> str:
 
 
 def dims_of(name: str, shape: tuple[int, ...]) -> tuple[str, ...]:
-    """The dimensions of an array that a part has, behind the times.
-
-    **Arguments:**
-
-    - `name`: of the array.
-    - `shape`: behind the times.
-    """
+    """The dimensions of an array that a part has, behind the times."""
     if not shape:
         return ()
     if shape[-1] not in (2, 3):
@@ -268,10 +245,6 @@ def dims_of(name: str, shape: tuple[int, ...]) -> tuple[str, ...]:
 
 def chosen_parts(parts: Any) -> tuple[str, ...]:
     """The parts asked for.
-
-    **Arguments:**
-
-    - `parts`: a name, or several.
 
     **Raises:** `InputError` for unknown ones.
     """
@@ -283,13 +256,7 @@ def chosen_parts(parts: Any) -> tuple[str, ...]:
 
 
 def arrays_of(trajectory: "Trajectory", parts: Any) -> dict[str, np.ndarray]:
-    """The arrays of the parts asked for, by name.
-
-    **Arguments:**
-
-    - `trajectory`: of the run.
-    - `parts`: a name, or several.
-    """
+    """The arrays of the parts asked for, by name."""
     return {
         name: np.asarray(x) for part in chosen_parts(parts) for name, x in PARTS[part](trajectory).items()
     }

@@ -59,21 +59,12 @@ class Options(NamedTuple):
 def is_judged(formula: Any, stabilizer: AbstractStabilizer) -> bool:
     """Whether a run is to keep its constraints: whether its states are projected, and its rows met, which those of a
     hierarchy that yields are not.
-
-    **Arguments:**
-
-    - `formula`, `stabilizer`: of the run.
     """
     return stabilizer.projection_method is not None and getattr(formula, "clearance", None) is None
 
 
 def stop_code(judged: bool, on_violation: Any) -> int | None:
     """The code with which a run ends where no motion keeps the constraints; None for one that goes on.
-
-    **Arguments:**
-
-    - `judged`: as `is_judged`.
-    - `on_violation`: as given.
 
     **Raises:** `InputError` where it is none that is known.
     """
@@ -143,11 +134,6 @@ class RunPlan:
         """The state to start from, checked, and projected if the stabilizer projects, and by how much it was moved; the
         last one is remembered.
 
-        **Arguments:**
-
-        - `t`, `q`, `v`: the state given, with values.
-        - `tolerance`: how far it may be moved, as `require_near` takes it.
-
         **Raises:** `InputError` where a run could not start, or is moved too far.
         """
         given = tolerance, *(np.asarray(x).tobytes() for x in (t, q, v))
@@ -167,14 +153,7 @@ class RunPlan:
         return Integrated(self._static, self._reverse, self.arrays)
 
     def traced_run(self, state: State, span: Span, ts: Array | None, told: dict[str, Any]) -> Trajectory:
-        """A run where JAX traces some of it: start, steps and what is told of them, as one compiled function.
-
-        **Arguments:**
-
-        - `state`: as given.
-        - `span`, `ts`: as of `integrate`.
-        - `told`: fields of the trajectory.
-        """
+        """A run where JAX traces some of it: start, steps and what is told of them, as one compiled function."""
         given = self._static, self._reverse, self.arrays
         return _traced_run(*given, state, span, ts, self.judged, told)
 

@@ -29,12 +29,6 @@ _plans: OrderedDict[Hashable, tuple[AnyPlan, list[tuple[Any, Any]]]] = OrderedDi
 def planned(system: AbstractSystem, options: Options, t: Array, q: Array, v: Array) -> AnyPlan:
     """The plan of a run.
 
-    **Arguments:**
-
-    - `system`: the system.
-    - `options`: as given.
-    - `t`, `q`, `v`: of these only shapes and types matter.
-
     **Raises:** `InputError` for invalid arguments.
     """
     here = machine_code_is_wanted(), stays_here()

@@ -38,31 +38,17 @@ def result_of(number: Any) -> RESULTS:
     """The result of a number among Diffrax's codes, which come first here.
 
     `RESULTS.promote` gives the same, by operations that compile where the number has a value.
-
-    **Arguments:**
-
-    - `number`: the number, a 32-bit integer of NumPy or JAX.
     """
     return jax.tree.unflatten(_STRUCTURE, [as_jax(number)])
 
 
 def of_diffrax(number: int) -> dfx.RESULTS:
-    """A number of ours as one of Diffrax's codes, which its loop hands on as it is.
-
-    **Arguments:**
-
-    - `number`: the number.
-    """
+    """A number of ours as one of Diffrax's codes, which its loop hands on as it is."""
     return jax.tree.unflatten(jax.tree.structure(dfx.RESULTS.successful), [np.asarray(number, np.int32)])
 
 
 def step_counts(steps: Any, accepted: Any) -> dict[str, Any]:
-    """The statistics of the steps of a run.
-
-    **Arguments:**
-
-    - `steps`, `accepted`: how many were tried, and how many accepted.
-    """
+    """The statistics of the steps of a run."""
     counts = {"num_steps": steps, "num_accepted_steps": accepted, "num_rejected_steps": steps - accepted}
     integer = jnp.asarray if is_traced(steps) else np.asarray
     return {name: integer(x, np.int32) for name, x in counts.items()}
@@ -92,14 +78,6 @@ def judgement(
     """The result of a run, by its saved states and its end: `diverged` where this is not finite, `masses_too_far_apart`
     where forces are out of balance in one of them, `constraints_broken` where one is off the constraints, or bodies are
     too light for their rows and no projection mends that.
-
-    **Arguments:**
-
-    - `columns`: arrays as `ukjax._run._end.split` takes them.
-    - `result`: of the steps.
-    - `judged`: whether constraints are to be kept.
-    - `lost`: how many rows too light bodies lose, (k,).
-    - `unbalanced`: 1 where forces on some bodies are out of balance, (k,).
     """
     xp = module_for(columns, result)
     finite = xp.all(xp.isfinite(xp.concatenate([xp.asarray(columns[x])[-1] for x in ("q", "a")])))
@@ -117,12 +95,7 @@ def judgement(
 
 
 def off_by(columns: dict[str, Any]) -> Array:
-    """How far each row is off, (k, m): in position or in velocity, beside what counts as kept.
-
-    **Arguments:**
-
-    - `columns`: of a trajectory, by name.
-    """
+    """How far each row is off, (k, m): in position or in velocity, beside what counts as kept."""
     t = columns["t"]
     xp = module_for(columns)
     reached = xp.isfinite(t)[:, None]

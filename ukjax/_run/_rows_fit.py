@@ -55,13 +55,7 @@ def _has(c: AbstractConstraint, method: str) -> bool:
 
 
 def rows_that_do_not_fit(system: AbstractSystem, t: Any, q: Any, v: Any) -> dict[str, str]:
-    """By constraint, what is not the derivative of what, and by how much, at a state that has values.
-
-    **Arguments:**
-
-    - `system`: the system.
-    - `t`, `q`, `v`: the state; velocities are given a further part that keeps the rows, since b may vanish at rest.
-    """
+    """By constraint, what is not the derivative of what, and by how much, at a state that has values."""
     if not (constraints := _constraints(system)):
         return {}
     t, q, v = map(np.asarray, (t, q, v))

@@ -41,12 +41,7 @@ def _involved(run: "Trajectory", at: dict[str, np.ndarray], off: np.ndarray) -> 
 
 
 def first_broken(run: "Trajectory") -> tuple[float, tuple[str, ...]]:
-    """When constraints were first off among the saved times and the end, and the names of the rows that were then.
-
-    **Arguments:**
-
-    - `run`: with values, that did not keep its constraints.
-    """
+    """When constraints were first off among the saved times and the end, and the names of the rows that were then."""
     names = ["t", "q", "v", "position_error", "velocity_error"]
     columns = dict(zip(names, joined(run, *names), strict=True))
     off = np.asarray(off_by(columns))
@@ -59,23 +54,13 @@ def first_broken(run: "Trajectory") -> tuple[float, tuple[str, ...]]:
 
 
 def in_words(names: tuple[str, ...]) -> str:
-    """The first of some names.
-
-    **Arguments:**
-
-    - `names`: of rows.
-    """
+    """The first of some names."""
     more = f" and {len(names) - 6} more" if len(names) > 6 else ""
     return f"{', '.join(names[:6])}{more}"
 
 
 def warn_of_rows(run: "Trajectory") -> None:
-    """Warns of constraints that a run with values did not keep.
-
-    **Arguments:**
-
-    - `run`: the run.
-    """
+    """Warns of constraints that a run with values did not keep."""
     if code(run.result) != code(RESULTS.constraints_broken):
         return
     when, names = first_broken(run)

@@ -66,14 +66,7 @@ def _require_symmetric(M: Any) -> None:
 
 
 def _has_acceleration(equations: Equations, formula: AbstractFormula | None) -> bool:
-    """Whether M is positive definite and A a = b consistent: by NumPy, since compiling a formula takes seconds.
-
-    **Arguments:**
-
-    - `equations`: at the state.
-    - `formula`: if given, rows must be clearly told apart by its rule too; and independent, where it is not known what it
-      makes of others.
-    """
+    """Whether M is positive definite and A a = b consistent: by NumPy, since compiling a formula takes seconds."""
     rows = equations.rows
     M, A, b, *others = (np.asarray(x) for x in (equations.M, rows.A, rows.b, equations.Q, equations.c))
     if not all(np.all(np.isfinite(x)) for x in (M, A, b, *others)):
@@ -96,14 +89,7 @@ def _together(t: Array, *states: State) -> States:
 
 
 def equations_at(model: Model, t: Array, *states: State) -> list[Equations]:
-    """The equations of motion at states with values, by scalar code where there is any.
-
-    **Arguments:**
-
-    - `model`: what is to run.
-    - `t`: time [s].
-    - `states`: (q, v) each.
-    """
+    """The equations of motion at states with values, by scalar code where there is any."""
     if model.code is None:
         return [_equations(model, t, *state) for state in states]
     leaves, tree = jax.tree.flatten(equations(model, _together(t, *states)))
@@ -161,13 +147,6 @@ def checked_start(
     model: Model, t: Array, q: Array, v: Array, automatic: bool, *, symmetric: bool = False
 ) -> State:
     """The state to start from.
-
-    **Arguments:**
-
-    - `model`: what is to run.
-    - `t`, `q`, `v`: the state given.
-    - `automatic`: whether the formula is the default one, and the model has scalar code if there is any.
-    - `symmetric`: whether the mass matrix has been found to be.
 
     **Raises:** `InputError`, by constraint name, where a run could not start.
     """

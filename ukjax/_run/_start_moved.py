@@ -33,10 +33,6 @@ _VANISHED = 1e-2  # a row that shrinks to less has no direction worth comparing
 def checked_tolerance(given: Any) -> float | None:
     """The argument `start_tolerance` as a number, or None.
 
-    **Arguments:**
-
-    - `given`: as given.
-
     **Raises:** `InputError` unless it is None or a number of at least 0.
     """
     if given is None:
@@ -56,13 +52,7 @@ def _at_least_zero(value: Any) -> bool:
 
 
 def start_moved(given: State, start: State) -> Float[Array, "2"]:
-    """The largest change of a coordinate, and of a velocity.
-
-    **Arguments:**
-
-    - `given`: the state given.
-    - `start`: the state the run starts from.
-    """
+    """The largest change of a coordinate, and of a velocity."""
     if is_traced(given, start):
         return jnp.stack([jnp.max(jnp.abs(b - a), initial=0) for a, b in zip(given, start, strict=True)])
     # NumPy compiles nothing.
@@ -126,15 +116,6 @@ def require_near(
     model: Model, t: Array, given: State, start: State, tolerance: float | None, *, stacklevel: int = 3
 ) -> bool:
     """Raises `InputError`, naming rows, where a start was moved too far, and warns where it was moved visibly.
-
-    **Arguments:**
-
-    - `model`: what is to run.
-    - `t`: time [s].
-    - `given`: the state given.
-    - `start`: the state the run starts from.
-    - `tolerance`: the part of the state it may move, which is not warned of; None for the default.
-    - `stacklevel`: whom the warning is for, as `warnings.warn` counts.
 
     **Returns:** whether there was nothing to warn of.
     """

@@ -85,12 +85,7 @@ def _shown(value: Any) -> str:
 
 
 def as_line(run: "Trajectory") -> str:
-    """The run in a line, by NumPy: nothing is compiled. Of a batch and within `jit` it tells shapes only.
-
-    **Arguments:**
-
-    - `run`: the trajectory; also one whose arrays were replaced by something else, as by `jax.tree.map`.
-    """
+    """The run in a line, by NumPy: nothing is compiled. Of a batch and within `jit` it tells shapes only."""
     head, t, errors = f"Trajectory '{run.name}'", run.t, (run.position_error, run.velocity_error)
     if not all(hasattr(x, "shape") for x in (t, run.q, *errors)):
         return head

@@ -97,11 +97,6 @@ def _of_contacts(history: ContactHistory) -> dict[str, Column]:
 def table(run: "Trajectory", parts: Any = ()) -> RunTable:
     """The arrays with their dimensions, labels and units, at the saved times reached, and last at the end.
 
-    **Arguments:**
-
-    - `run`: the trajectory.
-    - `parts`: names of `PARTS` to add.
-
     **Raises:** `InputError` for unknown ones, and those there is nothing to tell of.
     """
     asked, reached, run = len(run), int(np.sum(np.isfinite(run.t))), until_end(run)
@@ -169,12 +164,7 @@ def _contacts_from(table: RunTable, at_times: dict[str, Any], count: int) -> Con
 
 
 def fields_from(table: RunTable) -> dict[str, Any]:
-    """The fields of the trajectory a table was made of, but for `result`, whose name comes in its place.
-
-    **Arguments:**
-
-    - `table`: as `table` made it; parts that were added to it are left out.
-    """
+    """The fields of the trajectory a table was made of, but for `result`, whose name comes in its place."""
     attributes = dict(table.attributes)
     name, result, message = (str(attributes.pop(key)) for key in ("model", "result", "message"))
     event, computed_by = (str(attributes.pop(key, "")) for key in ("event", "computed_by"))

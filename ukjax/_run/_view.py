@@ -59,22 +59,13 @@ def view(
 def save(trajectory: "Trajectory", path: str | Path, parts: Any) -> Path:
     """Writes a run as one HTML file.
 
-    **Arguments:**
-
-    - `trajectory`: the run.
-    - `path`: where to.
-    - `parts`: as for `view`.
-
     **Raises:** as `view`.
     """
     return write_page(text_of(trajectory, parts=parts, speed=1.0, fps=30.0), path)
 
 
 def text_of(runs: Any, *, parts: Any, speed: float, fps: float) -> str:
-    """The page that shows runs.
-
-    **Arguments:** as `view`. **Raises:** as `view`.
-    """
+    """The page that shows runs."""
     parts = _parts.chosen_parts(parts)
     if unknown := [name for name in parts if name not in _SHOWN]:
         raise InputError(

@@ -44,14 +44,7 @@ def processor(device: Any) -> str:
 
 
 def maker_for(plan: SweepPlan, shape: tuple[int, ...], devices: Sequence[Any]) -> Maker:
-    """What makes chunks of a shape.
-
-    **Arguments:**
-
-    - `plan`: of the sweep.
-    - `shape`: of chunks.
-    - `devices`: to spread them over.
-    """
+    """What makes chunks of a shape."""
     return _maker_for(plan, shape, devices)[0]
 
 
@@ -76,16 +69,7 @@ def memory_for(device: Any) -> float:
 def fitted(
     plan: SweepPlan, sizes: tuple[int, ...], memory: float | None, devices: Sequence[Any], parts: int = 1
 ) -> tuple[int, ...]:
-    """The shape of the largest chunks that go into the memory by what the compiler says of them.
-
-    **Arguments:**
-
-    - `plan`: of the sweep.
-    - `sizes`: of its dimensions.
-    - `memory`: of each device [bytes]; None for the least that `memory_for` says.
-    - `devices`: to spread chunks over.
-    - `parts`: how many chunks there are to be at least, if there are as many runs.
-    """
+    """The shape of the largest chunks that go into the memory by what the compiler says of them."""
     memory = min(map(memory_for, devices)) if memory is None else memory
     memory /= len(devices) if devices[0].platform == "cpu" else 1  # the cores of a CPU share one
     limit = runs_at_once(plan.program.traced, memory, devices[0].platform) * len(devices)
@@ -101,12 +85,6 @@ def make_chunks(maker: Maker, target: AbstractTarget, numbers: Iterable[int]) ->
     """Makes the runs of chunks and writes them; yields of each how many runs there are, and how many of them failed.
 
     While one is fetched and written, the device makes the next.
-
-    **Arguments:**
-
-    - `maker`: what makes them.
-    - `target`: where they go.
-    - `numbers`: of the chunks.
     """
     started: tuple[int, dict[str, Any]] | None = None
     for number in numbers:
@@ -141,13 +119,7 @@ def _written(maker: Maker, target: AbstractTarget, number: int, found: dict[str,
 
 
 def merged(target: AbstractTarget, reductions: Reductions) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
-    """Dimensions and values of the figures of all chunks, by name.
-
-    **Arguments:**
-
-    - `target`: where the chunks are.
-    - `reductions`: of outputs that were not kept.
-    """
+    """Dimensions and values of the figures of all chunks, by name."""
     places = [target.chunks.place(i) for i in range(math.prod(target.chunks.grid))]
     found = {}
     for output, each in reductions.items():

@@ -17,13 +17,7 @@ _COPIES = 8
 
 
 def chunk_shape(sizes: tuple[int, ...], limit: int) -> tuple[int, ...]:
-    """The shape of chunks of at most `limit` runs: whole trailing dimensions and an even part of the one before.
-
-    **Arguments:**
-
-    - `sizes`: of the dimensions of the sweep.
-    - `limit`: the most runs of a chunk.
-    """
+    """The shape of chunks of at most `limit` runs: whole trailing dimensions and an even part of the one before."""
     shape, room = [1] * len(sizes), max(1, limit)
     for i in reversed(range(len(sizes))):
         parts = math.ceil(sizes[i] / room)
@@ -61,13 +55,7 @@ class Chunks(NamedTuple):
         )
 
     def unfinished(self, results: Int[np.ndarray, "..."], not_run: int) -> list[int]:
-        """The chunks with a run that was not made.
-
-        **Arguments:**
-
-        - `results`: codes of all runs.
-        - `not_run`: the code of such a run.
-        """
+        """The chunks with a run that was not made."""
         left = results == not_run
         for axis, (size, step) in enumerate(zip(self.sizes, self.shape, strict=True)):
             left = np.logical_or.reduceat(left, range(0, size, step), axis)
@@ -84,13 +72,6 @@ def values_in(
 ) -> dict[str, np.ndarray]:
     """The values of the runs of a chunk, by name (batch, ...), the last ones repeated, so that every chunk runs by the
     same compiled program.
-
-    **Arguments:**
-
-    - `coordinates`: dimensions and values of each parameter over all runs.
-    - `dims`: of the sweep.
-    - `region`: of the chunk.
-    - `batch`: how many there are to be.
     """
     places, values = dict(zip(dims, region, strict=True)), {}
     for name, (along, x) in coordinates.items():
@@ -121,12 +102,5 @@ def bytes_of_run(program: ClosedJaxpr) -> int:
 
 
 def runs_at_once(program: ClosedJaxpr, memory: float, platform: str) -> int:
-    """How many runs go into the memory.
-
-    **Arguments:**
-
-    - `program`: of one run.
-    - `memory`: to use [bytes].
-    - `platform`: what they run on.
-    """
+    """How many runs go into the memory."""
     return max(1, min(int(memory / max(1, bytes_of_run(program))), _LARGEST.get(platform, 4_096)))

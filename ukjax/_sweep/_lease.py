@@ -20,12 +20,6 @@ EXPIRES = 30.0
 def leased(files: Any, path: str, name: str) -> contextlib.ExitStack:
     """Holds a lease until it is closed, or the process ends and `EXPIRES` has passed.
 
-    **Arguments:**
-
-    - `files`: the file system of fsspec.
-    - `path`: of the lease.
-    - `name`: what it is for.
-
     **Raises:** `InputError` where another process holds it.
     """
     holder = {"host": socket.gethostname(), "process": os.getpid(), "token": uuid.uuid4().hex}

@@ -60,13 +60,7 @@ class Member(eqx.Module):
     of_function: bool
 
     def integrate(self, problem: Problem, spec: RunSpec) -> FinishedRun:
-        """The run that a specification describes.
-
-        **Arguments:**
-
-        - `problem`: it belongs to.
-        - `spec`: what is run.
-        """
+        """The run that a specification describes."""
         options = self.options
         if options["contact"] not in BY_STEPS:  # which are equal, and have derivatives of their own
             options = options | self._integration(jnp.result_type(spec.q0))
@@ -126,13 +120,7 @@ class Member(eqx.Module):
 
 
 def gradient_name(output: str, parameter: str) -> str:
-    """The name of the derivative of an output by a parameter.
-
-    **Arguments:**
-
-    - `output`: what is differentiated.
-    - `parameter`: by what.
-    """
+    """The name of the derivative of an output by a parameter."""
     return f"d_{output}_d_{parameter}"
 
 

@@ -42,13 +42,7 @@ class RunSpec(eqx.Module):
 
 
 def require_name(what: str, name: Any) -> None:
-    """Raises `InputError` unless a name can be that of an array in a Zarr folder, where it is a folder too.
-
-    **Arguments:**
-
-    - `what`: is named.
-    - `name`: the name.
-    """
+    """Raises `InputError` unless a name can be that of an array in a Zarr folder, where it is a folder too."""
     taken = (".", "..", "zarr.json")
     fits = isinstance(name, str) and name.isprintable() and 0 < len(name) <= _LONGEST_NAME
     if not fits or "/" in name or name.startswith("__") or name.strip() in ("", *taken):
@@ -102,12 +96,6 @@ def _changed_leaf(name: str, leaf: Any, component: int | None, value: Array) -> 
 
 def changed(spec: RunSpec, values: dict[str, Array], others: Iterable[str] = ()) -> RunSpec:
     """The specification with the values of some parameters.
-
-    **Arguments:**
-
-    - `spec`: as it is.
-    - `values`: by name.
-    - `others`: names that would have been known elsewhere, for the message.
 
     **Raises:** `InputError` for unknown names, with those there are, and wrong shapes.
     """
@@ -211,13 +199,7 @@ class Build(eqx.Module):
 
 
 def points_of(problem: Problem, system: AbstractSystem) -> Callable[..., dict[str, Array]] | None:
-    """The named points of a problem, seen from a system whose fields have changed.
-
-    **Arguments:**
-
-    - `problem`: whose points they are.
-    - `system`: as it is now.
-    """
+    """The named points of a problem, seen from a system whose fields have changed."""
     owner = getattr(problem.points, "__self__", None)
     while isinstance(system, AbstractForwardingSystem) and not isinstance(owner, type(system)):
         system = system.system  # the points of a system under servo control are its own

@@ -128,10 +128,6 @@ def _numbers(name: str, value: Any) -> Array:
 def chosen(outputs: Outputs) -> dict[str, Named]:
     """The outputs asked for, by name.
 
-    **Arguments:**
-
-    - `outputs`: names and functions, or a dict of them; None for the default ones.
-
     **Raises:** `InputError` for unknown names.
     """
     if outputs is None:
@@ -154,14 +150,7 @@ def chosen(outputs: Outputs) -> dict[str, Named]:
 
 
 def observed(run: FinishedRun, outputs: dict[str, Named], optional: bool) -> dict[str, Array]:
-    """The values of outputs; of parts such as points, one for each.
-
-    **Arguments:**
-
-    - `run`: the run.
-    - `outputs`: as `chosen` has them.
-    - `optional`: whether to leave out what the system does not define, instead of objecting.
-    """
+    """The values of outputs; of parts such as points, one for each."""
     columns: dict[str, Array] = {}
     if is_servoed(run.whole) and _SERVO & outputs.keys():  # found once for all of them
         run = run._replace(whole=dataclasses.replace(run.whole, tracking=run.whole.servo()))
@@ -180,14 +169,7 @@ def observed(run: FinishedRun, outputs: dict[str, Named], optional: bool) -> dic
 
 
 def description(name: str, value: Array, outputs: dict[str, Named]) -> Named:
-    """What is known of a value that `observed` returned.
-
-    **Arguments:**
-
-    - `name`: of the value.
-    - `value`: the value.
-    - `outputs`: that were asked for.
-    """
+    """What is known of a value that `observed` returned."""
     if name in outputs:
         return outputs[name]
     if name.endswith("_end") and "points_end" in outputs:  # one of its points, at the end

@@ -266,10 +266,6 @@ class Remote(AbstractPlace):
 def place_of(store: Any) -> AbstractPlace:
     """The place that a user names.
 
-    **Arguments:**
-
-    - `store`: a path, or a URL.
-
     **Raises:** `InputError` for anything else.
     """
     if isinstance(store, str) and "://" in store and not store.startswith("file://"):

@@ -154,10 +154,6 @@ def _columns(program: TracedRun, reductions: Reductions) -> dict[str, ArraySpec]
 def checked_reductions(reductions: Any) -> Reductions:
     """What is asked of outputs that are not kept, by their names.
 
-    **Arguments:**
-
-    - `reductions`: a reduction, or several, by name.
-
     **Raises:** `InputError` for anything else.
     """
     such_as = "uk.reductions.Mean()"
@@ -214,8 +210,6 @@ def prepare(
     reductions: Reductions,
 ) -> SweepPlan:
     """A plan of a sweep.
-
-    **Arguments:** as `sweep`; `options` are those of `simulate`.
 
     **Raises:** `InputError` for invalid arguments.
     """

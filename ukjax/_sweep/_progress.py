@@ -25,13 +25,6 @@ def _clock(seconds: float) -> str:
 def bar(shown: bool, name: str, total: int, link: str = "") -> Iterator[Update]:
     """A bar on standard error, where that is a terminal. Yields what it wants to be told; the first time how many runs
     were made before, when all is compiled.
-
-    **Arguments:**
-
-    - `shown`: whether there is to be one.
-    - `name`: what is swept.
-    - `total`: how many runs there are.
-    - `link`: where a browser shows the workers.
     """
     console = Console(stderr=True)
     if not (shown and (console.is_terminal or console.is_jupyter)):

@@ -21,11 +21,6 @@ Batch = Callable[[dict[str, np.ndarray]], dict[str, Array]]
 def run_batch(program: TracedRun, values: dict[str, Array]) -> dict[str, Array]:
     """The outputs of a batch of runs, each as if it were alone: one that fails is marked, its neighbours go on.
 
-    **Arguments:**
-
-    - `program`: one run.
-    - `values`: of the parameters (b, ...), by name.
-
     **Returns:** outputs (b, ...), by name, the code of each outcome among them.
     """
     return jax.vmap(program)(values)
@@ -37,13 +32,6 @@ def compiled(
     """The batch as a compiled program, and the memory that two take on each device, one of which runs [bytes].
 
     A call starts the program and does not wait for its results.
-
-    **Arguments:**
-
-    - `program`: one run.
-    - `example`: the values of one run.
-    - `batch`: how many runs; a multiple of the number of devices.
-    - `devices`: to spread them over.
     """
     split = NamedSharding(Mesh(np.array(devices), (RUN,)), PartitionSpec(RUN))
     shapes = {

@@ -57,12 +57,7 @@ def count(samples: AbstractSamples) -> int:
 
 
 def digest(samples: AbstractSamples) -> str:
-    """A hash of all names and values.
-
-    **Arguments:**
-
-    - `samples`: to tell from others.
-    """
+    """A hash of all names and values."""
     hashed = hashlib.sha256(repr(samples.sizes).encode())
     for name, (dims, values) in samples.coordinates().items():
         hashed.update(repr((name, dims, values.shape)).encode())
@@ -137,13 +132,7 @@ class Grid(AbstractSamples):
 
 
 def inner_dims(name: str, ndim: int) -> tuple[str, ...]:
-    """The dimensions of one value of a parameter.
-
-    **Arguments:**
-
-    - `name`: of the parameter.
-    - `ndim`: how many dimensions one value has.
-    """
+    """The dimensions of one value of a parameter."""
     if ndim == 1 and name in _INNER:
         return (_INNER[name],)
     return tuple(f"{name}_{i}" for i in range(ndim))
@@ -277,12 +266,7 @@ class Sobol(AbstractRows):
 
 
 def as_samples(params: Any) -> AbstractSamples:
-    """Samples as they are; a dict of arrays as a grid; anything else with named columns as a table.
-
-    **Arguments:**
-
-    - `params`: what a user gave.
-    """
+    """Samples as they are; a dict of arrays as a grid; anything else with named columns as a table."""
     if isinstance(params, AbstractSamples):
         return params
     return Grid(params) if isinstance(params, dict) else Table(params)

@@ -16,10 +16,6 @@ def status(store: Any) -> dict[str, Any]:
     """How many runs and chunks of a store are made, how many runs failed, by what they were made, and whether a process
     is at work on it.
 
-    **Arguments:**
-
-    - `store`: a folder or URL.
-
     **Raises:** `InputError` where no sweep made it.
     """
     place = place_of(store)

@@ -32,12 +32,7 @@ def _xarray() -> Any:
 
 
 def check_installed(store: bool) -> None:
-    """Raises `MissingExtraError` where what a result is kept in is not installed.
-
-    **Arguments:**
-
-    - `store`: whether it is kept in a store.
-    """
+    """Raises `MissingExtraError` where what a result is kept in is not installed."""
     _xarray()
     if store:
         zarr()
@@ -137,13 +132,7 @@ class Memory(AbstractTarget):
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> str:
-    """What differs between a store and a sweep, as a message says it; nothing where they are the same.
-
-    **Arguments:**
-
-    - `old`: attributes of the store.
-    - `new`: those of the sweep to be made.
-    """
+    """What differs between a store and a sweep, as a message says it; nothing where they are the same."""
     differing = [name for name in new if old.get(name) != new[name]]
     if differing == ["program"]:
         return "the code of the model, or a constant in it"
@@ -151,13 +140,7 @@ def differences(old: dict[str, Any], new: dict[str, Any]) -> str:
 
 
 def require_same(place: AbstractPlace, old: dict[str, Any], new: dict[str, Any]) -> None:
-    """Raises `InputError`, saying what differs, where a store is not of the same sweep.
-
-    **Arguments:**
-
-    - `place`: of the store.
-    - `old`, `new`: as `differences` takes them.
-    """
+    """Raises `InputError`, saying what differs, where a store is not of the same sweep."""
     if differs := differences(old, new):
         raise InputError(
             f"'{place.name}' is the store of another sweep, which differs in {differs}. "
@@ -194,13 +177,6 @@ def claimed(
     place: AbstractPlace, template: Template, chunks: Chunks, overwrite: bool
 ) -> contextlib.ExitStack:
     """The lock of a store, which is made where there is none.
-
-    **Arguments:**
-
-    - `place`: of the store.
-    - `template`: of the sweep.
-    - `chunks`: how it is cut.
-    - `overwrite`: whether to replace a store.
 
     **Raises:** `InputError` where it is one of another sweep, or another process writes to it.
     """

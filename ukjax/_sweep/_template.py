@@ -52,12 +52,6 @@ class Template(NamedTuple):
         return (*(f"chunk_{dim}" if x.of_chunk else dim for dim in self.sizes), *x.dims)
 
     def shape(self, name: str, chunks: Chunks) -> tuple[int, ...]:
-        """The shape of an array.
-
-        **Arguments:**
-
-        - `name`: of it.
-        - `chunks`: how the sweep is cut.
-        """
+        """The shape of an array."""
         x = self.columns[name]
         return (*(chunks.grid if x.of_chunk else chunks.sizes), *x.shape)

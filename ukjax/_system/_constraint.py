@@ -207,10 +207,6 @@ def as_constraints(value: Any) -> tuple[Any, ...]:
 
     They are `AbstractConstraint`s, and unilateral ones, which `bilateral` leaves out.
 
-    **Arguments:**
-
-    - `value`: a sequence of constraints.
-
     **Raises:** `InputError` for anything else.
     """
     several = isinstance(value, tuple | list)
@@ -227,29 +223,17 @@ def as_constraints(value: Any) -> tuple[Any, ...]:
 
 
 def bilateral(value: Any) -> tuple[AbstractConstraint, ...]:
-    """Those of the constraints of a system that act in both directions: with rows A a = b.
-
-    **Arguments:** as `as_constraints`.
-    """
+    """Those of the constraints of a system that act in both directions: with rows A a = b."""
     return tuple(c for c in as_constraints(value) if isinstance(c, AbstractConstraint))
 
 
 def unilateral(value: Any) -> tuple[AbstractUnilateral, ...]:
-    """Those of the constraints of a system that act in one direction.
-
-    **Arguments:** as `as_constraints`.
-    """
+    """Those of the constraints of a system that act in one direction."""
     return tuple(c for c in as_constraints(value) if isinstance(c, AbstractUnilateral))
 
 
 def require_bilateral(what: str, value: Any) -> None:
-    """Raises `InputError` for unilateral constraints where they would be left out.
-
-    **Arguments:**
-
-    - `what`: that knows none.
-    - `value`: the constraints of a system.
-    """
+    """Raises `InputError` for unilateral constraints where they would be left out."""
     if found := unilateral(value):
         raise InputError(
             f"{what} does not know unilateral constraints, and the system has {', '.join(c.name for c in found)}: "

@@ -30,11 +30,6 @@ def constraint_name(fn: Callable, name: str | None, takes: str = "t, q, v") -> s
 def names_by_kind(names: Sequence[str], kinds: Sequence[str]) -> tuple[str, ...]:
     """The names, but for functions that have none their kind and number, such as `holonomic 2`; and a number behind
     those that were there before, such as `rod` and `rod 2`: functions made in a loop have one name.
-
-    **Arguments:**
-
-    - `names`: of the constraints of a system, in their order.
-    - `kinds`: of these.
     """
     found, counts = [], dict.fromkeys(kinds, 0)
     for name, kind in zip(names, kinds, strict=True):

@@ -14,23 +14,12 @@ class Labels(NamedTuple):
 
 
 def numbered(symbol: str, count: int) -> tuple[str, ...]:
-    """Names of what has none: `q[0]`, `q[1]`, ...
-
-    **Arguments:**
-
-    - `symbol`: the array's.
-    - `count`: how many entries it has.
-    """
+    """Names of what has none: `q[0]`, `q[1]`, ..."""
     return tuple(f"{symbol}[{i}]" for i in range(count))
 
 
 def unique_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Names with a number behind those that were there before.
-
-    **Arguments:**
-
-    - `names`: in any order.
-    """
+    """Names with a number behind those that were there before."""
     found: list[str] = []
     for name in names:
         again = 2
@@ -43,12 +32,6 @@ def unique_names(names: Sequence[str]) -> tuple[str, ...]:
 
 def own_labels(owner: Any, what: str, count: int) -> tuple[str, ...]:
     """The names an object gives in a field or property; none where it has no such attribute.
-
-    **Arguments:**
-
-    - `owner`: a system, or an input matrix.
-    - `what`: the attribute.
-    - `count`: how many names there must be.
 
     **Raises:** `InputError` for another number of them, for what is not text, and for a name given twice.
     """
@@ -65,14 +48,7 @@ def own_labels(owner: Any, what: str, count: int) -> tuple[str, ...]:
 
 
 def labels_of(system: Any, coordinates: int, velocities: int, *, quasi: bool) -> Labels:
-    """The names of a system's coordinates and velocities, from its `labels` and `velocity_labels` where it has them.
-
-    **Arguments:**
-
-    - `system`: the mechanical system.
-    - `coordinates`, `velocities`: their numbers n_q and n.
-    - `quasi`: whether velocities are other than the rates of the coordinates.
-    """
+    """The names of a system's coordinates and velocities, from its `labels` and `velocity_labels` where it has them."""
     of_q = own_labels(system, "labels", coordinates)
     of_v = own_labels(system, "velocity_labels", velocities) or (() if quasi else of_q)
     return Labels(of_q or numbered("q", coordinates), of_v or numbered("v", velocities))

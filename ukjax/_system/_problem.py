@@ -68,13 +68,6 @@ def resolve_state(
 
     Values that JAX traces and functions of the system hold are arrays of the system returned.
 
-    **Arguments:**
-
-    - `system`: the mechanical system, or a `Problem`.
-    - `t`: time [s], or None for the problem's start.
-    - `q`: generalized coordinates (n_q,), or None for the problem's.
-    - `v`: generalized velocities (n,), or None for the problem's.
-
     **Returns:** (system, t, q, v).
 
     **Raises:** `InputError` for a wrong type or shape, a missing or a non-finite state.

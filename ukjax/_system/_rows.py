@@ -40,13 +40,7 @@ def most_off(dtype: Any) -> float:
 
 
 def is_off(error: Array, x: Array) -> Array:
-    """Whether rows count as not kept by a projected state.
-
-    **Arguments:**
-
-    - `error`: how far they are off (m,).
-    - `x`: the coordinates, or velocities.
-    """
+    """Whether rows count as not kept by a projected state."""
     largest = lambda x: jnp.max(jnp.abs(x), initial=0)
     return largest(error) > most_off(x.dtype) * (1 + largest(x))
 

@@ -189,11 +189,6 @@ def require_no_friction(what: str, system: AbstractSystem) -> None:
 def names_of(system: AbstractSystem, q: Array, v: Array) -> Labels:
     """What the coordinates and velocities of a system are called.
 
-    **Arguments:**
-
-    - `system`: the mechanical system.
-    - `q`, `v`: of these only the sizes of the last dimension matter.
-
     **Raises:** `InputError` for `labels` that do not fit.
     """
     return labels_of(system, q.shape[-1], v.shape[-1], quasi=has_quasi_velocities(system))

@@ -56,11 +56,6 @@ def _coefficient(what: str, name: str, value: Any, most: float = math.inf) -> Ar
 def impact_law(name: str, value: Any) -> ImpactLaw:
     """One of the laws of impact.
 
-    **Arguments:**
-
-    - `name`: of the contact.
-    - `value`: what was given for it.
-
     **Raises:** `InputError` for another.
     """
     return one_of(f"the impact of '{name}'", value, get_args(ImpactLaw))
@@ -183,12 +178,6 @@ def _vector(what: str, value: Any) -> Array:
 
 def slips(contact: Unilateral, count: int, t: Time, q: Coordinates, v: Velocities) -> Array:
     """The tangential velocities of a contact's `count` gaps (count, d); d is 0 without `slip`.
-
-    **Arguments:**
-
-    - `contact`: whose.
-    - `count`: k, of its gaps.
-    - `t`, `q`, `v`: the state.
 
     **Raises:** `InputError` for another shape.
     """

@@ -14,14 +14,7 @@ _STATE = "stalled", "scans", "apart", "begun"
 
 
 def save(path: Path, search: Search, fingerprint: str) -> None:
-    """Writes a checkpoint, whole or not at all.
-
-    **Arguments:**
-
-    - `path`: an .npz file.
-    - `search`: what to keep.
-    - `fingerprint`: of the search.
-    """
+    """Writes a checkpoint, whole or not at all."""
     arrays = {f"memory{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(search.memory))}
     columns = {name: np.stack([getattr(p, name) for p in search.points]) for name in Point._fields}
     state = {name: getattr(search, name) for name in _STATE}
@@ -30,12 +23,6 @@ def save(path: Path, search: Search, fingerprint: str) -> None:
 
 def load(path: Path, stepper: Stepper, fingerprint: str) -> Search:
     """Reads a checkpoint.
-
-    **Arguments:**
-
-    - `path`: the file.
-    - `stepper`: to go on with.
-    - `fingerprint`: of the search.
 
     **Raises:** `InputError` for a file that is none, or of another problem or optimizer.
     """

@@ -40,14 +40,6 @@ def plot(
 ) -> "Figure":
     """Draws a search.
 
-    **Arguments:**
-
-    - `title`: of the figure.
-    - `names`: of the gains.
-    - `history`: of the search.
-    - `landscape`: two axes of gains and the losses over them, or None.
-    - `path`: where to write the figure; by default it is only returned.
-
     **Returns:** the matplotlib figure.
 
     **Raises:** `MissingExtraError` without matplotlib.

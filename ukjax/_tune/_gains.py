@@ -16,13 +16,7 @@ Convention = Literal["plain", "squared"]
 
 
 def in_convention(gains: Any, convention: Convention) -> Any:
-    """Baumgarte's alpha and beta as the convention writes them; other gains as they are.
-
-    **Arguments:**
-
-    - `gains`: the gains.
-    - `convention`: `"plain"` for psi' + alpha psi + beta phi, `"squared"` for psi' + 2 alpha psi + beta^2 phi.
-    """
+    """Baumgarte's alpha and beta as the convention writes them; other gains as they are."""
     if convention == "plain":
         return gains
     return eqx.tree_at(lambda g: (g.alpha, g.beta), gains, (gains.alpha / 2, jnp.sqrt(gains.beta)))
@@ -36,13 +30,7 @@ def _positive(name: str, value: Any) -> Array:
 
 
 def as_given(given: Any, found: Any) -> Any:
-    """The gains found, with Python numbers and arrays of NumPy's where the gains given have them.
-
-    **Arguments:**
-
-    - `given`: what the user gave.
-    - `found`: gains of the same structure, of JAX's arrays.
-    """
+    """The gains found, with Python numbers and arrays of NumPy's where the gains given have them."""
 
     def entry(before: Any, x: Any) -> Any:
         plain = isinstance(before, int | float) and not isinstance(before, bool)
@@ -119,12 +107,6 @@ class GainSpace(eqx.Module):
 def scattered(count: int, dimension: int, first: int = 0) -> Float[np.ndarray, "count dimension"]:
     """Points that fill the unit cube evenly, from a given one on: a Kronecker sequence with the powers of 1 / g,
     where g^(dimension + 1) = g + 1.
-
-    **Arguments:**
-
-    - `count`: how many.
-    - `dimension`: of the cube.
-    - `first`: how many points of the sequence to leave out.
     """
     golden = 2.0
     for _ in range(50):

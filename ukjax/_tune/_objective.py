@@ -66,10 +66,6 @@ class Settings(eqx.Module):
 def stacked(problems: Sequence[Problem]) -> tuple[AbstractSystem, Array, Array]:
     """Systems and initial states of problems of one structure, their arrays with a leading axis.
 
-    **Arguments:**
-
-    - `problems`: one or more.
-
     **Raises:** `InputError` where their structures differ.
     """
     parts = [eqx.partition((p.system, p.q0, p.v0), eqx.is_array) for p in problems]
@@ -171,13 +167,7 @@ class Objective(eqx.Module):
         return not s.in_steps and not every_step and is_explicit(s.solver) and compiler_is_here()
 
     def __call__(self, x: Float[Array, " d"], forward: bool) -> tuple[Float[Array, ""], Int[Array, ""]]:
-        """log(loss), and the evaluations of all its runs.
-
-        **Arguments:**
-
-        - `x`: the logarithms of the gains.
-        - `forward`: whether forward mode is to differentiate it.
-        """
+        """log(loss), and the evaluations of all its runs."""
         gains = self.space.gains(x)
         problems, stabilizer = self._built(gains)
         if len(problems) == 1:
@@ -199,13 +189,7 @@ class Objective(eqx.Module):
 
 @eqx.filter_jit
 def losses(objective: Objective, x: Float[Array, "b d"]) -> Float[Array, " b"]:
-    """log(loss) of many gains at once.
-
-    **Arguments:**
-
-    - `objective`: the function.
-    - `x`: one point a row.
-    """
+    """log(loss) of many gains at once."""
     return jax.vmap(lambda point: objective(point, True)[0])(x)
 
 
@@ -213,14 +197,7 @@ def losses(objective: Objective, x: Float[Array, "b d"]) -> Float[Array, " b"]:
 def loss_and_gradient(
     objective: Objective, x: Float[Array, " d"], forward: bool
 ) -> tuple[Array, Array, Array]:
-    """log(loss), its gradient, and the evaluations of the runs.
-
-    **Arguments:**
-
-    - `objective`: the function.
-    - `x`: the logarithms of the gains.
-    - `forward`: forward mode, best for few gains, or reverse, best where that is machine code.
-    """
+    """log(loss), its gradient, and the evaluations of the runs."""
     if forward and not objective.goes_back_by_machine_code():
         along = lambda e: jax.jvp(lambda x: objective(x, True), (x,), (e,), has_aux=True)
         value, gradient, evaluations = jax.vmap(along, out_axes=(None, 0, None))(
@@ -232,10 +209,5 @@ def loss_and_gradient(
 
 
 def fixed_steps(t0: Array, t1: Array, dt0: Array) -> int:
-    """How many steps of dt0 lead from t0 to t1, with one to spare for rounding.
-
-    **Arguments:**
-
-    - `t0`, `t1`, `dt0`: start, end and step size [s].
-    """
+    """How many steps of dt0 lead from t0 to t1, with one to spare for rounding."""
     return math.ceil(float((t1 - t0) / dt0) - 1e-6) + 1

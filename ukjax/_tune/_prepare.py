@@ -164,8 +164,6 @@ def prepare(
 ) -> tuple[Objective, tuple[Problem, ...]]:
     """The objective, and the problems the gains given lead to.
 
-    **Arguments:** as `tune`; `options` holds the others by name.
-
     **Raises:** `InputError` for invalid arguments.
     """
     q0, v0 = options["q0"], options["v0"]

@@ -35,12 +35,7 @@ class History(NamedTuple):
 
 
 def ending(stopped: str) -> str:
-    """How a search ended, as a sentence says it.
-
-    **Arguments:**
-
-    - `stopped`: as in `TuneResult`.
-    """
+    """How a search ended, as a sentence says it."""
     return {"iterations": "stopped"}.get(stopped, stopped)
 
 

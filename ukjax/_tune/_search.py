@@ -78,25 +78,13 @@ class Search(NamedTuple):
 
 
 def evaluate(objective: Objective, x: np.ndarray) -> Point:
-    """The objective at a point.
-
-    **Arguments:**
-
-    - `objective`: the function.
-    - `x`: the logarithms of the gains.
-    """
+    """The objective at a point."""
     value, gradient, evaluations = loss_and_gradient(objective, jnp.asarray(x), len(x) <= _FORWARD_UP_TO)
     return Point(np.asarray(x), float(value), np.asarray(gradient), int(evaluations))
 
 
 def scan(objective: Objective, x: np.ndarray) -> np.ndarray:
-    """log(loss) at many points, in batches of one size; infinite where a run fails.
-
-    **Arguments:**
-
-    - `objective`: the function.
-    - `x`: one point a row.
-    """
+    """log(loss) at many points, in batches of one size; infinite where a run fails."""
     size = min(_BATCH, len(x))
     padded = np.concatenate([x, np.repeat(x[-1:], -len(x) % size, axis=0)])
     parts = [
@@ -125,22 +113,12 @@ class Stepper:
         return np.eye(len(self.alike)) if apart else self.alike
 
     def memory(self, apart: bool) -> Any:
-        """The optimizer's state before its first step.
-
-        **Arguments:**
-
-        - `apart`: whether entries of one gain move apart.
-        """
+        """The optimizer's state before its first step."""
         with jax.numpy_dtype_promotion("standard"):  # Optax mixes kinds of integers
             return self.optimizer.init(jnp.zeros(self._directions(apart).shape[1]))
 
     def anywhere(self, given: Point) -> Search:
-        """The point given and, if one of a scan of the whole range is better, the best of those.
-
-        **Arguments:**
-
-        - `given`: where the user starts.
-        """
+        """The point given and, if one of a scan of the whole range is better, the best of those."""
         points = [given]
         for i in range(_ROUNDS if self.starts else 0):
             unit = scattered(self.starts, self.alike.shape[1], i * self.starts)
@@ -153,13 +131,7 @@ class Stepper:
         return Search(tuple(points), self.memory(False))
 
     def nearby(self, search: Search, tolerance: float) -> Search:
-        """The search moved to a better point around the best one, if a scan finds one.
-
-        **Arguments:**
-
-        - `search`: what is known so far.
-        - `tolerance`: by how much log(loss) must be less.
-        """
+        """The search moved to a better point around the best one, if a scan finds one."""
         best, along = search.best, self._directions(search.apart)
         count = _FINER * self.starts
         first = count * (len(search.points) + search.scans)
@@ -174,12 +146,7 @@ class Stepper:
         return search._replace(scans=search.scans + 1)
 
     def slope(self, search: Search) -> float:
-        """The norm of the gradient at the best point.
-
-        **Arguments:**
-
-        - `search`: what is known so far.
-        """
+        """The norm of the gradient at the best point."""
         return float(np.linalg.norm(search.best.gradient @ self._directions(search.apart)))
 
     def _updated(self, gradient: Array, memory: Any, z: Array) -> tuple[Any, Any]:
@@ -212,12 +179,7 @@ class Stepper:
         return step * min(1.0, _LONGEST / max(np.abs(step).max(), 1e-300)), memory
 
     def step(self, search: Search) -> Search:
-        """One iteration.
-
-        **Arguments:**
-
-        - `search`: what is known so far.
-        """
+        """One iteration."""
         here, apart = search.points[-1], search.apart
         direction, memory = self._step(here, search.memory, apart)
         if not np.all(np.isfinite(direction)) or direction @ here.gradient >= 0:
@@ -229,12 +191,7 @@ class Stepper:
         return search._replace(points=(*search.points, here), memory=self.memory(apart))
 
     def spread(self, search: Search) -> Search:
-        """The search from its best point on with the entries of one gain apart.
-
-        **Arguments:**
-
-        - `search`: what is known so far.
-        """
+        """The search from its best point on with the entries of one gain apart."""
         points = (*search.points, search.best)
         return Search(points, self.memory(True), apart=True, begun=len(points) - 1)
 
@@ -246,13 +203,6 @@ def run(
     after: Callable[[Search], None],
 ) -> tuple[Search, str]:
     """Iterates until the loss stalls, the iterations are used up, or Ctrl-C.
-
-    **Arguments:**
-
-    - `stepper`: makes the steps.
-    - `search`: where to go on from.
-    - `limits`: iterations, and the relative improvement that must be made within so many of them.
-    - `after`: called after each iteration.
 
     **Returns:** what is known, and why it stopped: `"converged"`, `"iterations"` or `"interrupted"`.
     """

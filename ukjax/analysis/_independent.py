@@ -42,13 +42,6 @@ def independent_of(
 ) -> Split:
     """The independent velocities: those given by name, or those of the best pivots.
 
-    **Arguments:**
-
-    - `system`: the system.
-    - `state`: (t, q, v).
-    - `names`: of all velocities.
-    - `given`: those that shall be independent, or None.
-
     **Raises:** `InputError` for names that are not known, that are too many or too few, or that do not determine the
     rest; and where they are needed since values are traced.
     """

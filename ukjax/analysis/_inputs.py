@@ -70,15 +70,6 @@ def input_matrix_of(
 ) -> tuple[Callable[[Time, Coordinates], Array], tuple[str, ...], tuple[Actuator, ...]]:
     """B_u as a function of (t, q), the names of the inputs, and of a mechanism its actuators.
 
-    **Arguments:**
-
-    - `system`: the system.
-    - `inputs`: as `Inputs` says.
-    - `t`, `q`: a state.
-    - `n`: the number of velocities.
-    - `every`: whether by default, of a mechanism without actuators, all joints have an input, of a system that is no
-      mechanism all velocities; or else nothing.
-
     **Raises:** `InputError` for names that are not known, and for wrong shapes.
     """
     mechanism = mechanism_of(system)

@@ -69,22 +69,12 @@ class Jacobian(eqx.Module):
 
 
 def frame_names(mechanism: MechanismSystem) -> list[str]:
-    """The names of all bodies and their points.
-
-    **Arguments:**
-
-    - `mechanism`: the mechanism.
-    """
+    """The names of all bodies and their points."""
     return [x for b in mechanism.bodies for x in (b.name, *(f"{b.name}.{key}" for key in b.points))]
 
 
 def owner_of(mechanism: MechanismSystem, name: str) -> tuple[str, Array | None]:
     """The body that carries a frame, and its point in the reference posture; None for the centre of mass.
-
-    **Arguments:**
-
-    - `mechanism`: the mechanism.
-    - `name`: of a body, or of a point as `body.point`, or as `point` if no other has that name.
 
     **Raises:** `InputError` for a name that is not known.
     """
@@ -99,13 +89,7 @@ def owner_of(mechanism: MechanismSystem, name: str) -> tuple[str, Array | None]:
 
 
 def frame_of(placement: AnyPlacement, X: Array | None) -> Frame:
-    """The frame at a point of a body.
-
-    **Arguments:**
-
-    - `placement`: of the body.
-    - `X`: the point in the reference posture; None for the centre of mass.
-    """
+    """The frame at a point of a body."""
     turned = placement.angle if isinstance(placement, PlanarPlacement) else placement.R
     return Frame(placement.p if X is None else placement.point(X.astype(placement.p.dtype)), turned)
 

@@ -59,12 +59,6 @@ def outputs_of(
 ) -> tuple[Callable[..., Array], tuple[str, ...]]:
     """The outputs as a function of (t, q, v, v'), and their names.
 
-    **Arguments:**
-
-    - `system`: the system.
-    - `outputs`: as `Outputs` says.
-    - `t`, `q`, `v`: a state.
-
     **Raises:** `InputError` for names that are not known, and for what is no vector.
     """
     if outputs is None:

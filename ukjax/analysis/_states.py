@@ -23,10 +23,7 @@ from ..mechanisms._tree_place import moving, place
 def state_of(
     system: AbstractSystem | Problem, t: Time | float | None, q: Numbers | None, v: Numbers | None
 ) -> tuple[AbstractSystem, Time, Coordinates, Velocities]:
-    """As `resolve_state`; a mechanism brings its reference posture, and where no v is given it rests.
-
-    **Arguments:** as `resolve_state`.
-    """
+    """As `resolve_state`; a mechanism brings its reference posture, and where no v is given it rests."""
     if isinstance(system, Problem):
         v = system.v0 if v is None and q is None else v
         own, q = system.system, system.q0 if q is None else q
@@ -70,14 +67,7 @@ def require_mechanism(system: AbstractSystem) -> MechanismSystem:
 def bodies_at(
     system: MechanismSystem, q: Coordinates, names: Iterable[str]
 ) -> tuple[Mapping[str, AnyPlacement], Callable[[Velocities], Mapping[str, Twist]]]:
-    """Where some bodies are, and how they move as a function of v: linear, each body by itself.
-
-    **Arguments:**
-
-    - `system`: the mechanism.
-    - `q`: its coordinates (n_q,).
-    - `names`: of the bodies.
-    """
+    """Where some bodies are, and how they move as a function of v: linear, each body by itself."""
     names = tuple(names)
     if isinstance(system, AbsoluteSystem):
         own = system.coordinates()
@@ -95,12 +85,6 @@ def bodies_at(
 
 def selected(what: str, values: Any, known: Iterable[str]) -> tuple[str, ...]:
     """Names, one at least, each of them known.
-
-    **Arguments:**
-
-    - `what`: what is named, such as `"body"`.
-    - `values`: the names.
-    - `known`: those there are.
 
     **Raises:** `InputError` for what is no list of names, and for a name that is not known.
     """

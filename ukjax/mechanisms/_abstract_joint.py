@@ -130,11 +130,6 @@ class AbstractAxisJoint(AbstractJoint):
 def set_ends(joint: Any, name: str, parent: str, child: str) -> None:
     """Gives a joint under construction its name and those of its bodies.
 
-    **Arguments:**
-
-    - `joint`: the joint.
-    - `name`, `parent`, `child`: the names.
-
     **Raises:** `InputError` for what is no name, and for a joint of a body with itself.
     """
     joint.name = checked_name("joint", name)
@@ -145,12 +140,6 @@ def set_ends(joint: Any, name: str, parent: str, child: str) -> None:
 
 def checked_axis(what: str, axis: Any, dimension: int) -> Array:
     """A unit vector along a given one.
-
-    **Arguments:**
-
-    - `what`: what the message calls it.
-    - `axis`: a vector, not zero.
-    - `dimension`: 2 or 3.
 
     **Raises:** `InputError` for the zero vector, a missing axis and a wrong shape.
     """
@@ -165,13 +154,7 @@ def checked_axis(what: str, axis: Any, dimension: int) -> Array:
 
 
 def require_axis_joint(what: str, joint: Any) -> None:
-    """Raises `InputError` unless something is a joint with a position, or may be the name of one.
-
-    **Arguments:**
-
-    - `what`: what the message calls it.
-    - `joint`: the joint or its name.
-    """
+    """Raises `InputError` unless something is a joint with a position, or may be the name of one."""
     require_instance(
         what, joint, (AbstractAxisJoint, str), "Revolute(...), Prismatic(...) or the name of one"
     )

@@ -33,13 +33,7 @@ def _form(x: Any) -> Hashable:
 
 
 def unstacked(stacked: Any, count: int) -> list[Any]:
-    """The pytrees that are stacked in one, along the first axis of each array.
-
-    **Arguments:**
-
-    - `stacked`: the pytree.
-    - `count`: how many there are.
-    """
+    """The pytrees that are stacked in one, along the first axis of each array."""
     leaves, tree = jax.tree.flatten(stacked)
     each = [[lax.squeeze(x, (0,)) for x in lax.split(leaf, (1,) * count)] for leaf in leaves]
     return [jax.tree.unflatten(tree, [x[i] for x in each]) for i in range(count)]
@@ -64,13 +58,7 @@ def _at_once(function: Callable[..., Any], items: Sequence[tuple[Any, ...]]) -> 
 
 
 def each(function: Callable[..., Any], items: Sequence[tuple[Any, ...]]) -> list[Any]:
-    """What a function returns for each item, a pytree of arrays; it is called once for all items that are alike.
-
-    **Arguments:**
-
-    - `function`: of the entries of an item; it must not depend on names.
-    - `items`: tuples of pytrees, such as a joint and the placements of its bodies.
-    """
+    """What a function returns for each item, a pytree of arrays; it is called once for all items that are alike."""
     groups: dict[Hashable, list[int]] = {}
     for i, item in enumerate(items):
         groups.setdefault(_form(item), []).append(i)

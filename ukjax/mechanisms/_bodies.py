@@ -23,11 +23,6 @@ GROUND = "ground"
 def checked_name(what: str, name: Any) -> str:
     """A name as given, if it is one.
 
-    **Arguments:**
-
-    - `what`: what is named, such as `"body"`.
-    - `name`: the name.
-
     **Raises:** `InputError` for what is not a string, and for an empty one.
     """
     if not isinstance(name, str) or not name:
@@ -37,12 +32,6 @@ def checked_name(what: str, name: Any) -> str:
 
 def checked_array(what: str, value: Any, *shapes: tuple[int, ...]) -> Array:
     """A finite real array of one of some shapes.
-
-    **Arguments:**
-
-    - `what`: what the message calls it.
-    - `value`: anything `jnp.asarray` takes.
-    - `shapes`: those allowed.
 
     **Raises:** `InputError` for anything else.
     """
@@ -57,11 +46,6 @@ def checked_array(what: str, value: Any, *shapes: tuple[int, ...]) -> Array:
 def checked_positive(what: str, value: Any) -> Float[Array, ""]:
     """A scalar greater than zero.
 
-    **Arguments:**
-
-    - `what`: what the message calls it.
-    - `value`: a number.
-
     **Raises:** `InputError` for anything else.
     """
     array = checked_array(what, value, ())
@@ -72,12 +56,6 @@ def checked_positive(what: str, value: Any) -> Float[Array, ""]:
 
 def checked_size(what: str, value: Any, shape: tuple[int, ...] = ()) -> Array:
     """Lengths that may be zero.
-
-    **Arguments:**
-
-    - `what`: what the message calls it.
-    - `value`: numbers.
-    - `shape`: of the array.
 
     **Raises:** `InputError` for anything else.
     """

@@ -203,15 +203,7 @@ def _stack(contacts: Sequence[Contact]) -> Contact:
 def kinds_of_shapes(
     places: Any, contacts: Sequence[Contact], first: int, names: tuple[str, ...]
 ) -> list[ShapeKind]:
-    """Contacts by kinds.
-
-    **Arguments:**
-
-    - `places`: where bodies are.
-    - `contacts`: all with friction, or all without.
-    - `first`: the number of the first.
-    - `names`: of the bodies of all contacts of the mechanism.
-    """
+    """Contacts by kinds."""
     singles = [x for contact in contacts for x in _single(contact)]
     groups: dict[Any, list[int]] = {}
     for i, x in enumerate(singles):

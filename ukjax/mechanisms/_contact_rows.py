@@ -152,12 +152,7 @@ class ContactGaps(eqx.Module):
         return jnp.concatenate(each(lambda contact, *ends: contact.meeting(*ends).gap, items))
 
     def kinds(self, first: int) -> list[ShapeKind]:
-        """The contacts by kinds, for steps over a list of them.
-
-        **Arguments:**
-
-        - `first`: the number of the first.
-        """
+        """The contacts by kinds, for steps over a list of them."""
         mechanism = self.places.mechanism
         names = tuple(_bodies([*_contacts(mechanism, False), *_contacts(mechanism, True)]))
         return kinds_of_shapes(self.places, _contacts(mechanism, self.rough), first, names)
@@ -270,12 +265,7 @@ def _turns(places: AbstractPlaces, limit: Limit) -> bool:
 
 
 def unilateral_rows(places: AbstractPlaces) -> tuple[Any, ...]:
-    """What a mechanism has of unilateral constraints: its limits, contacts with and without friction, and dry friction.
-
-    **Arguments:**
-
-    - `places`: where its bodies are.
-    """
+    """The unilateral constraints of a mechanism: limits, contacts with and without friction, and dry friction."""
     contacts, found = places.mechanism.contacts, list[AbstractUnilateral]()
     limits = [x for x in contacts if isinstance(x, Limit)]
     if limits:

@@ -191,11 +191,5 @@ class Surface(AbstractShape):
 
 
 def from_world(placement: AnyPlacement, x: Array) -> Array:
-    """Where a place of the world is in a body's reference posture [m].
-
-    **Arguments:**
-
-    - `placement`: of the body.
-    - `x`: the place [m].
-    """
+    """Where a place of the world is in a body's reference posture [m]."""
     return placement.centre + placement.back(x - placement.p)

@@ -268,14 +268,7 @@ def _in_order(name: str, first: AbstractShape, second: AbstractShape) -> tuple[A
 
 
 def require_fits(contact: Contact, dimension: int, bodies: list[str]) -> None:
-    """Raises `InputError` for a contact that does not fit into a mechanism.
-
-    **Arguments:**
-
-    - `contact`: the contact.
-    - `dimension`: of the mechanism, 2 or 3.
-    - `bodies`: the names of its bodies and the ground.
-    """
+    """Raises `InputError` for a contact that does not fit into a mechanism."""
     if contact.dimension != dimension:
         words = {2: "in the plane", 3: "in space"}
         raise InputError(

@@ -278,13 +278,7 @@ def _block(body: Body, turning: Float[Array, "k k"]) -> Float[Array, "k+3 k+3"]:
 
 
 def coordinates_of(bodies: tuple[AbstractBody, ...], euler: bool) -> dict[str, AbstractCoordinates]:
-    """The coordinates of all bodies, one after the other, by name.
-
-    **Arguments:**
-
-    - `bodies`: the bodies.
-    - `euler`: whether bodies in space have the rates of their quaternions for velocities.
-    """
+    """The coordinates of all bodies, one after the other, by name."""
     by_body, i, j = {}, 0, 0
     for body in bodies:
         if isinstance(body, Body):

@@ -11,14 +11,7 @@ from ._coordinates import AbstractCoordinates
 
 
 def of_each(method: str, parts: Mapping[Any, AbstractCoordinates], *motion: Array) -> dict[Any, Any]:
-    """What a method of each body's coordinates returns, by the keys of the bodies.
-
-    **Arguments:**
-
-    - `method`: of `AbstractCoordinates`: "placement" or "inertia" of q; "twist", "gyroscopic" or "rate" of q and v.
-    - `parts`: the coordinates of each body.
-    - `motion`: q, or q and v, of all bodies.
-    """
+    """What a method of each body's coordinates returns, by the keys of the bodies."""
     items = []
     for part in parts.values():
         alone = dataclasses.replace(part, q_start=0, v_start=0)

@@ -39,14 +39,7 @@ class Effort(eqx.Module):
 def efforts_along(
     system: MechanismSystem, states: tuple[Array, ...], inputs: Mapping[str, Array]
 ) -> dict[str, Effort]:
-    """The efforts of all loads at k states.
-
-    **Arguments:**
-
-    - `system`: a mechanism.
-    - `states`: t (k,), q (k, n_q), v (k, n).
-    - `inputs`: what actuators exert on top of their own drive (k,), by name.
-    """
+    """The efforts of all loads at k states."""
 
     def at(inputs: Mapping[str, Array], t: Time, q: Coordinates, v: Velocities) -> dict[str, Effort]:
         mechanism = commanded(system, inputs).mechanism

@@ -126,14 +126,7 @@ class Drive(AbstractJoint):
 def position_row(
     joint: AbstractAxisJoint, value: Array, parent: AnyPlacement, child: AnyPlacement
 ) -> Float[Array, "1"]:
-    """What is zero where a joint's position has a value: their difference, or of a hinge in space its sine.
-
-    **Arguments:**
-
-    - `joint`: the joint.
-    - `value`: angle [rad] or slide [m].
-    - `parent`, `child`: placements.
-    """
+    """What is zero where a joint's position has a value: their difference, or of a hinge in space its sine."""
     if isinstance(joint, Revolute) and joint.axis is not None:
         c, s = turned(joint.axis, parent, child)
         return (s * jnp.cos(value) - c * jnp.sin(value))[None]

@@ -9,10 +9,6 @@ from ._placement import AnyPlacement, PlanarPlacement
 def across(axis: Float[Array, "3"]) -> tuple[Float[Array, "3"], Float[Array, "3"]]:
     """Two unit vectors that form a right-handed frame with a unit axis in third place
     (Duff et al. 2017, Building an orthonormal basis, revisited).
-
-    **Arguments:**
-
-    - `axis`: the unit axis (3,).
     """
     x, y, z = axis
     s = jnp.where(z < 0, -1, 1).astype(axis.dtype)
@@ -22,35 +18,18 @@ def across(axis: Float[Array, "3"]) -> tuple[Float[Array, "3"], Float[Array, "3"
 
 
 def same_point(X: Array, parent: AnyPlacement, child: AnyPlacement) -> Array:
-    """x' - x of a point common to two bodies [m].
-
-    **Arguments:**
-
-    - `X`: the point in the reference posture.
-    - `parent`, `child`: placements.
-    """
+    """x' - x of a point common to two bodies [m]."""
     return child.point(X) - parent.point(X)
 
 
 def same_axis(axis: Array, parent: AnyPlacement, child: AnyPlacement) -> Float[Array, "2"]:
-    """a'.n1 and a'.n2, zero where an axis common to two bodies is parallel in both.
-
-    **Arguments:**
-
-    - `axis`: the unit axis in the reference posture (3,).
-    - `parent`, `child`: placements.
-    """
+    """a'.n1 and a'.n2, zero where an axis common to two bodies is parallel in both."""
     relative = parent.back(child.vector(axis))
     return jnp.stack([jnp.dot(n, relative) for n in across(axis)])
 
 
 def same_direction(parent: AnyPlacement, child: AnyPlacement) -> Array:
-    """vee(R^T R' - R'^T R) / 2 = sin(angle) axis of the relative rotation (3,); in the plane the angle (1,).
-
-    **Arguments:**
-
-    - `parent`, `child`: placements.
-    """
+    """vee(R^T R' - R'^T R) / 2 = sin(angle) axis of the relative rotation (3,); in the plane the angle (1,)."""
     if isinstance(parent, PlanarPlacement) and isinstance(child, PlanarPlacement):
         return (child.angle - parent.angle)[None]
     S = parent.R.T @ child.R  # pyright: ignore[reportAttributeAccessIssue]
@@ -58,13 +37,7 @@ def same_direction(parent: AnyPlacement, child: AnyPlacement) -> Array:
 
 
 def turned(axis: Array | None, parent: AnyPlacement, child: AnyPlacement) -> tuple[Array, Array]:
-    """Cosine and sine of the angle by which the child has turned about an axis, against the parent.
-
-    **Arguments:**
-
-    - `axis`: unit, in the reference posture (3,); None in the plane.
-    - `parent`, `child`: placements.
-    """
+    """Cosine and sine of the angle by which the child has turned about an axis, against the parent."""
     if axis is None:
         angle = same_direction(parent, child)[0]
         return jnp.cos(angle), jnp.sin(angle)
@@ -74,10 +47,7 @@ def turned(axis: Array | None, parent: AnyPlacement, child: AnyPlacement) -> tup
 
 
 def angle_of(axis: Array | None, parent: AnyPlacement, child: AnyPlacement) -> Float[Array, ""]:
-    """The angle by which the child has turned about an axis [rad]; in space between -pi and pi.
-
-    **Arguments:** as `turned`.
-    """
+    """The angle by which the child has turned about an axis [rad]; in space between -pi and pi."""
     if axis is None:
         return same_direction(parent, child)[0]
     c, s = turned(axis, parent, child)
@@ -85,34 +55,19 @@ def angle_of(axis: Array | None, parent: AnyPlacement, child: AnyPlacement) -> F
 
 
 def displacement(axis: Array, X: Array, parent: AnyPlacement, child: AnyPlacement) -> Float[Array, ""]:
-    """How far the child's point has moved along an axis of the parent [m].
-
-    **Arguments:**
-
-    - `axis`: unit, in the reference posture.
-    - `X`: the point in the reference posture.
-    - `parent`, `child`: placements.
-    """
+    """How far the child's point has moved along an axis of the parent [m]."""
     return jnp.dot(parent.vector(axis), same_point(X, parent, child))
 
 
 def sideways(axis: Array, X: Array, parent: AnyPlacement, child: AnyPlacement) -> Array:
-    """How far the child's point is off an axis of the parent [m]: 2 rows, in the plane 1.
-
-    **Arguments:** as `displacement`.
-    """
+    """How far the child's point is off an axis of the parent [m]: 2 rows, in the plane 1."""
     normals = (jnp.stack([-axis[1], axis[0]]),) if axis.shape == (2,) else across(axis)
     offset = parent.back(same_point(X, parent, child))
     return jnp.stack([jnp.dot(n, offset) for n in normals])
 
 
 def rotation_angle(parent: AnyPlacement, child: AnyPlacement) -> Float[Array, ""]:
-    """The whole angle between two bodies, from 0 to pi [rad]; in the plane with its sign.
-
-    **Arguments:**
-
-    - `parent`, `child`: placements.
-    """
+    """The whole angle between two bodies, from 0 to pi [rad]; in the plane with its sign."""
     sine = same_direction(parent, child)
     if isinstance(parent, PlanarPlacement):
         return sine[0]

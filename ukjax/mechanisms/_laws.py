@@ -14,13 +14,6 @@ from ._bodies import checked_array
 def checked_law(what: str, value: Any, takes: str, *shapes: tuple[int, ...]) -> Any:
     """A function as it is, or a constant as an array.
 
-    **Arguments:**
-
-    - `what`: what the message calls it.
-    - `value`: the function or the constant.
-    - `takes`: the arguments of a function, such as "t, x, v".
-    - `shapes`: those allowed of a constant.
-
     **Raises:** `InputError` for a function of other arguments, and as `checked_array`.
     """
     if not callable(value):
@@ -31,13 +24,6 @@ def checked_law(what: str, value: Any, takes: str, *shapes: tuple[int, ...]) -> 
 
 def value_of(what: str, law: Any, shape: tuple[int, ...], *arguments: Array) -> Array:
     """A function's value, or the constant.
-
-    **Arguments:**
-
-    - `what`: what the message calls it.
-    - `law`: from `checked_law`.
-    - `shape`: what a function must return.
-    - `arguments`: of the function.
 
     **Raises:** `InputError` for a function that returns something else.
     """

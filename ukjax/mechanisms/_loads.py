@@ -139,13 +139,7 @@ class AbstractCoordinateLoad(eqx.Module):
 
 
 def parts_of(load: AbstractLoad, by_name: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What belongs to the bodies of a load, in their order.
-
-    **Arguments:**
-
-    - `load`: the load.
-    - `by_name`: placements or twists.
-    """
+    """What belongs to the bodies of a load, in their order."""
     return tuple(by_name[name] for name in load.bodies)
 
 

@@ -26,10 +26,6 @@ _DARK, _GROUND = (0.16, 0.17, 0.20), (0.42, 0.44, 0.48)  # joints, and what stan
 def looks(system: Any) -> tuple[Visual, ...]:
     """Its `visuals`, of a system that has such; of a mechanism those it was given, and what the bodies and joints that
     were given none look like by themselves; none of other systems.
-
-    **Arguments:**
-
-    - `system`: the system; its numbers are known.
     """
     mechanism = getattr(system, "mechanism", None)
     if hasattr(system, "visuals") or not isinstance(mechanism, Mechanism):
@@ -91,10 +87,6 @@ def _spread(body: AbstractBody) -> tuple[np.ndarray, np.ndarray]:
 
 def facing(axis: Any) -> np.ndarray:
     """A rotation that takes the z axis to another one.
-
-    **Arguments:**
-
-    - `axis`: a vector, not zero (3,), or several of them (k, 3).
 
     **Returns:** (3, 3), or (k, 3, 3).
     """

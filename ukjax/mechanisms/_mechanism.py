@@ -25,11 +25,6 @@ from ._visual import Visual
 def all_joints(name: str, values: Any) -> tuple[AbstractJoint, ...]:
     """Joints as a tuple.
 
-    **Arguments:**
-
-    - `name`: what a message calls them.
-    - `values`: as given.
-
     **Raises:** `InputError` for anything but a list of joints.
     """
     return all_of(name, values, AbstractJoint, "Revolute('pin', 'ground', 'crank', (0, 0))")
@@ -209,23 +204,12 @@ class Mechanism(eqx.Module):
 
 
 def sum_of(parts: list[Array]) -> Array:
-    """The sum of a list that is not empty.
-
-    **Arguments:**
-
-    - `parts`: arrays of one shape.
-    """
+    """The sum of a list that is not empty."""
     return jax.tree.reduce(jnp.add, parts)
 
 
 def require_unique(what: str, names: list[str]) -> None:
-    """Raises `InputError` for a name that is used twice.
-
-    **Arguments:**
-
-    - `what`: what is named, such as `"body"`.
-    - `names`: of all of them.
-    """
+    """Raises `InputError` for a name that is used twice."""
     for name in names:
         if names.count(name) > 1:
             raise InputError(

@@ -146,13 +146,7 @@ AnyPlacement = Placement | PlanarPlacement
 
 
 def ground_placement(dimension: int, dtype: jnp.dtype) -> AnyPlacement:
-    """The placement of the ground, which never moves.
-
-    **Arguments:**
-
-    - `dimension`: 2 or 3.
-    - `dtype`: of its arrays.
-    """
+    """The placement of the ground, which never moves."""
     o = jnp.zeros(dimension, dtype)
     return (
         PlanarPlacement(jnp.zeros((), dtype), o, o)
@@ -162,24 +156,11 @@ def ground_placement(dimension: int, dtype: jnp.dtype) -> AnyPlacement:
 
 
 def ground_twist(dimension: int, dtype: jnp.dtype) -> Twist:
-    """The twist of the ground: zero.
-
-    **Arguments:**
-
-    - `dimension`: 2 or 3.
-    - `dtype`: of its arrays.
-    """
+    """The twist of the ground: zero."""
     return Twist(jnp.zeros(() if dimension == 2 else 3, dtype), jnp.zeros(dimension, dtype))
 
 
 def rate_of(fn: Callable[..., Array], placements: Sequence[AnyPlacement], twists: Sequence[Twist]) -> Array:
-    """The rate of a function of placements, linear in the twists.
-
-    **Arguments:**
-
-    - `fn`: takes the placements one by one, returns an array.
-    - `placements`: of the bodies concerned.
-    - `twists`: of the same bodies.
-    """
+    """The rate of a function of placements, linear in the twists."""
     flows = tuple(p.flow(twist) for p, twist in zip(placements, twists, strict=True))
     return jax.jvp(fn, tuple(placements), flows)[1]

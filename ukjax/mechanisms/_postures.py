@@ -110,13 +110,7 @@ def _held(system: MechanismSystem, values: dict[str, Array]) -> MechanismSystem:
 
 
 def with_unit_quaternions(system: MechanismSystem, q: Coordinates) -> Coordinates:
-    """A posture with all quaternions of length 1: rows on rotations leave it open, and steps onto them change it.
-
-    **Arguments:**
-
-    - `system`: the mechanism.
-    - `q`: its coordinates.
-    """
+    """A posture with all quaternions of length 1: rows on rotations leave it open, and steps onto them change it."""
     xp = module_for(q)
     for i in quaternions(system):
         p = q[i : i + 4]
@@ -241,12 +235,6 @@ def _warn_of_degrees(system: MechanismSystem, values: dict[str, Array]) -> None:
 def held_at(system: MechanismSystem, at: Mapping[str, Any], dtype: Any) -> MechanismSystem:
     """The mechanism with further rows, which hold what is named at a value.
 
-    **Arguments:**
-
-    - `system`: the mechanism.
-    - `at`: values by name, as for `problem`.
-    - `dtype`: of the coordinates.
-
     **Raises:** `InputError` for unknown names and wrong shapes.
     """
     t, q = (jax.ShapeDtypeStruct(x, dtype) for x in ((), system.q0.shape))
@@ -256,13 +244,6 @@ def held_at(system: MechanismSystem, at: Mapping[str, Any], dtype: Any) -> Mecha
 
 def posture(system: MechanismSystem, at: Mapping[str, Any], t: Time | float, q: Coordinates) -> Coordinates:
     """The posture that another one leads to where what is named goes to a value.
-
-    **Arguments:**
-
-    - `system`: the mechanism.
-    - `at`: values by name, as for `problem`.
-    - `t`: time [s].
-    - `q`: the posture to start from.
 
     **Raises:** `InputError` for unknown names, wrong shapes, and where the mechanism cannot be closed there.
     """

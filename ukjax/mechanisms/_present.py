@@ -69,12 +69,6 @@ def is_coordinate(system: MechanismSystem, name: str) -> bool:
 def now(system: MechanismSystem, names: tuple[str, ...], t: Time, q: Coordinates) -> dict[str, Array]:
     """Where joints, bodies and points are, by their names: positions, orientations against the reference posture, places.
 
-    **Arguments:**
-
-    - `system`: the mechanism.
-    - `names`: of its joints, bodies and points, and of a tree its coordinates.
-    - `t`, `q`: the posture.
-
     **Raises:** `InputError` for a name that is not known, and for a joint without a position.
     """
     joints, bodies = {joint.name: joint for joint in system.joints}, system.mechanism.by_name

@@ -223,15 +223,7 @@ def reactions_along(
     inputs: Mapping[str, Array],
     rank: Array | None = None,
 ) -> dict[str, Reaction]:
-    """The reactions at k states.
-
-    **Arguments:**
-
-    - `system`: a mechanism.
-    - `states`: t (k,), q (k, n_q), v (k, n), v' (k, n) and multipliers (k, m).
-    - `inputs`: what actuators exert on top of their own drive (k,), by name.
-    - `rank`: that of all rows (k,), where it is known: if none depends on others, all reactions are unique.
-    """
+    """The reactions at k states."""
     known = not (inputs or is_traced((system, states)))
     at = lambda function: (
         at_states(function, system, *states) if known else _by_arrays(function, system, inputs, states)

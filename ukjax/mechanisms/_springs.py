@@ -138,10 +138,6 @@ class TorsionalSpring(AbstractLoad):
 def joint_of(load: Any) -> AbstractAxisJoint:
     """The joint a load or a drive works on.
 
-    **Arguments:**
-
-    - `load`: what has a field `joint`.
-
     **Raises:** `InputError` where it is a name still, that no mechanism has looked up.
     """
     if isinstance(load.joint, str):
@@ -203,13 +199,7 @@ class Commanded(eqx.Module):
 
 
 def commanded(system: Any, actuators: Mapping[str, Float[Array, ""]]) -> Any:
-    """A mechanism whose actuators exert inputs.
-
-    **Arguments:**
-
-    - `system`: the mechanism, assembled in any coordinates.
-    - `actuators`: the inputs by their names.
-    """
+    """A mechanism whose actuators exert inputs."""
     loads = tuple(
         eqx.tree_at(lambda x: x.drive, load, Commanded(load.drive, actuators[load.name]))
         if load.name in actuators

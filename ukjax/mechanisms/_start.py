@@ -32,12 +32,6 @@ from ._tree import TreeSystem
 def named_rates(system: Any, names: Iterable[str], t: Time, q: Coordinates, v: Velocities) -> list[Array]:
     """What velocities are given of under these names: a joint's position, a body's turning, a point.
 
-    **Arguments:**
-
-    - `system`: the mechanism.
-    - `names`: of its joints, bodies and points.
-    - `t`, `q`, `v`: the state.
-
     **Raises:** `InputError` for a name that is not known.
     """
     bodies = {body.name: body for body in system.bodies}

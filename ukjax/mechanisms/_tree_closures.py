@@ -151,13 +151,7 @@ class LoopClosure(AbstractConstraint):
 
 
 def loop_constraints(mechanism: Mechanism, layout: TreeLayout) -> list[AbstractConstraint]:
-    """The rows of all loops, in their order.
-
-    **Arguments:**
-
-    - `mechanism`: its joints are those of the tree, then those that close loops.
-    - `layout`: what hangs on what.
-    """
+    """The rows of all loops, in their order."""
     found = list[AbstractConstraint]()
     for i, joint in enumerate(mechanism.joints[len(mechanism.bodies) :], len(mechanism.bodies)):
         loop = Loop(mechanism, layout, i)

@@ -104,14 +104,7 @@ def needed(chains: Chains, posture: Posture, rates: Rates) -> Twist:
 
 
 def gathered(parents: tuple[int, ...], centres: Float[Array, "bodies 3"], wrenches: Twist) -> Twist:
-    """The sum of the wrenches on a body and all that hang on it, its torque about the body's own centre.
-
-    **Arguments:**
-
-    - `parents`: the number of the body that carries each body; -1 for the ground.
-    - `centres`: of the bodies.
-    - `wrenches`: about the centres.
-    """
+    """The sum of the wrenches on a body and all that hang on it, its torque about the body's own centre."""
     order: list[int] = []
     while len(order) < len(parents):
         order += [i for i, parent in enumerate(parents) if i not in order and (parent < 0 or parent in order)]

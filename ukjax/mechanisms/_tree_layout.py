@@ -92,11 +92,6 @@ def _named(joint: AbstractJoint, parts: Sequence[Freedom], of_ball: Sequence[str
 def order(bodies: Sequence[AbstractBody], joints: Sequence[AbstractJoint]) -> Order:
     """The tree that joints make of bodies; coordinates are in the order of the joints.
 
-    **Arguments:**
-
-    - `bodies`: the bodies.
-    - `joints`: one for each body, which is its child.
-
     **Raises:** `InputError` in one line that names the joints or the body where they are no tree.
     """
     _require_tree(bodies, joints)
@@ -141,11 +136,6 @@ def order(bodies: Sequence[AbstractBody], joints: Sequence[AbstractJoint]) -> Or
 
 def armature_of(given: Any, labels: tuple[str, ...]) -> Float[Array, " n"]:
     """One entry for each velocity.
-
-    **Arguments:**
-
-    - `given`: an array (n,), or values by the velocities' names; the others have none.
-    - `labels`: the velocities' names.
 
     **Raises:** `InputError` for unknown names, wrong shapes and negative values.
     """

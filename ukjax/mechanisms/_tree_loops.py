@@ -26,10 +26,7 @@ Ends = tuple[Float[Array, "k 3 3"], Float[Array, "k 3"], Float[Array, " k"]]
 
 
 def found_at(chains: Chains, q: Coordinates, bodies: tuple[int, ...]) -> tuple[Posture, Ends]:
-    """The posture of a tree, and where some bodies are.
-
-    **Arguments:** as `ends`.
-    """
+    """The posture of a tree, and where some bodies are."""
     posture, frames, places = chains.posture(q), np.array(chains.layout.frames, int), np.array(bodies, int)
     at = frames[places]
     centres = posture.origin[at] + chains.levers(posture)[places]
@@ -42,12 +39,6 @@ def ends(chains: Chains, q: Coordinates, *, bodies: tuple[int, ...]) -> Ends:
 
     Their change with q is their twist, a sum over what carries them. So each column of a Jacobian takes as much as one
     axis does, where that of the product of exponentials takes all frames behind it.
-
-    **Arguments:**
-
-    - `chains`: the tree.
-    - `q`: its coordinates.
-    - `bodies`: the numbers of the bodies.
     """
     return found_at(chains, q, bodies)[1]
 
@@ -72,15 +63,7 @@ def _(primals: tuple, tangents: tuple, *, bodies: tuple[int, ...]) -> tuple[Ends
 
 
 def columns(chains: Chains, posture: Posture, centres: Float[Array, "k 3"], bodies: tuple[int, ...]) -> Twist:
-    """How each velocity moves some bodies, by itself: twists (k, n, 3).
-
-    **Arguments:**
-
-    - `chains`: the tree.
-    - `posture`: where it is.
-    - `centres`: of the bodies [m].
-    - `bodies`: their numbers.
-    """
+    """How each velocity moves some bodies, by itself: twists (k, n, 3)."""
     moves = jnp.asarray(chains.layout.moved(bodies), centres.dtype)[:, :, None]
     points = posture.origin[1:][np.array(chains.layout.of_velocity, int)]
     arm = moves * (centres[:, None] - points[None])
@@ -91,12 +74,7 @@ def columns(chains: Chains, posture: Posture, centres: Float[Array, "k 3"], bodi
 def twists_of(
     chains: Chains, posture: Posture, centres: Float[Array, "k 3"], v: Velocities, bodies: tuple[int, ...]
 ) -> Twist:
-    """How some bodies move, stacked.
-
-    **Arguments:** as `columns`, and:
-
-    - `v`: the velocities of the tree.
-    """
+    """How some bodies move, stacked."""
     of = columns(chains, posture, centres, bodies)
     return jax.tree.map(lambda x: jnp.einsum("ika,k->ia", x, v), of)
 
@@ -111,27 +89,14 @@ class Loop(eqx.Module):
 
 
 def joints_of(loops: Sequence[Loop], mechanism: Mechanism) -> tuple[list[AbstractJoint], tuple[int, ...]]:
-    """The joints, and the numbers of all bodies that they join.
-
-    **Arguments:**
-
-    - `loops`: of one tree.
-    - `mechanism`: what it is of.
-    """
+    """The joints, and the numbers of all bodies that they join."""
     joints = [mechanism.joints[loop.number] for loop in loops]
     joined = {name for joint in joints for name in joint.bodies}
     return joints, tuple(i for i, body in enumerate(mechanism.bodies) if body.name in joined)
 
 
 def placements_by_name(mechanism: Mechanism, bodies: tuple[int, ...], found: Ends) -> Placements:
-    """The placements of some bodies and the ground, by name.
-
-    **Arguments:**
-
-    - `mechanism`: the mechanism.
-    - `bodies`: the numbers of the bodies.
-    - `found`: from `ends`.
-    """
+    """The placements of some bodies and the ground, by name."""
     own = [mechanism.bodies[i] for i in bodies]
     each_body = dict(zip((body.name for body in own), placed(own, *found), strict=True))
     return {GROUND: ground_placement(mechanism.dimension, found[1].dtype)} | each_body
@@ -165,16 +130,7 @@ class LoopSlip(AbstractTogether):
 def loop_wrenches(
     mechanism: Mechanism, placements: Placements, t: Time, twists: Twist, multipliers: Float[Array, " m"]
 ) -> dict[str, tuple[Twist, Twist]]:
-    """What each loop does to all bodies, stacked, and what to its child, by the principle of virtual power.
-
-    **Arguments:**
-
-    - `mechanism`: as of `loop_constraints`.
-    - `placements`: of its bodies.
-    - `t`: time [s].
-    - `twists`: of its bodies, stacked.
-    - `multipliers`: lambda of the loops' rows, and perhaps others behind.
-    """
+    """What each loop does to all bodies, stacked, and what to its child, by the principle of virtual power."""
     found, start, bodies = {}, 0, mechanism.bodies
     for joint in mechanism.joints[len(bodies) :]:
         ends = tuple(placements[name] for name in joint.bodies)

@@ -45,13 +45,7 @@ def described(parts: Any, dtype: jnp.dtype) -> Any:
 
 
 def chains_of(mechanism: Mechanism, layout: TreeLayout) -> Chains:
-    """The description as arrays, velocities in their order.
-
-    **Arguments:**
-
-    - `mechanism`: its bodies, joints and loads.
-    - `layout`: what hangs on what.
-    """
+    """The description as arrays, velocities in their order."""
     bodies, by_name = mechanism.bodies, mechanism.by_name
     carrying = mechanism.joints[: len(bodies)]
     of_joints = [joint.freedoms(by_name[joint.child]) for joint in carrying]
@@ -91,15 +85,7 @@ def placed(
     p: Float[Array, "k 3"],
     angle: Float[Array, " k"],
 ) -> Sequence[AnyPlacement]:
-    """The placements of some bodies from stacked arrays, those of the plane by their angles.
-
-    **Arguments:**
-
-    - `bodies`: the bodies.
-    - `R`: their rotations from the reference posture.
-    - `p`: their centres [m].
-    - `angle`: by how much they have turned in the plane [rad].
-    """
+    """The placements of some bodies from stacked arrays, those of the plane by their angles."""
     if bodies[0].dimension == 2:
         each = unstacked((angle, p[:, :2]), len(bodies))
         return [PlanarPlacement(x[0], x[1], body.centre) for x, body in zip(each, bodies, strict=True)]
@@ -108,13 +94,7 @@ def placed(
 
 
 def moving(bodies: Sequence[AbstractBody], twists: Twist) -> Twists:
-    """Stacked twists as those of the bodies and the ground by name.
-
-    **Arguments:**
-
-    - `bodies`: the bodies.
-    - `twists`: theirs, stacked.
-    """
+    """Stacked twists as those of the bodies and the ground by name."""
     d, by_name = bodies[0].dimension, [body.name for body in bodies]
     if d == 2:
         twists = Twist(twists.omega[:, 2], twists.velocity[:, :2])
@@ -123,14 +103,7 @@ def moving(bodies: Sequence[AbstractBody], twists: Twist) -> Twists:
 
 
 def place(mechanism: Mechanism, layout: TreeLayout, q: Coordinates) -> TreeAt:
-    """A tree at one q.
-
-    **Arguments:**
-
-    - `mechanism`: its bodies, joints and loads.
-    - `layout`: what hangs on what.
-    - `q`: its coordinates.
-    """
+    """A tree at one q."""
     mechanism = described(mechanism, q.dtype)
     chains = chains_of(mechanism, layout)
     posture, frames, bodies = chains.posture(q), np.array(layout.frames, int), mechanism.bodies

@@ -22,15 +22,7 @@ def _read(states: Any, place: Array) -> Any:
 
 
 def outwards(before: Before, combine: Callable[[Any, Any], Any], ground: Any, given: Any) -> Any:
-    """The states of all nodes, stacked behind that of the ground: each from that of the node before and what is given.
-
-    **Arguments:**
-
-    - `before`: the tree.
-    - `combine`: (state, given) -> state.
-    - `ground`: its state, a pytree of arrays.
-    - `given`: for the nodes, along the first axis of each array.
-    """
+    """The states of all nodes, stacked behind that of the ground: each from that of the node before and what is given."""
     room = lambda x: jnp.concatenate([x[None], jnp.zeros((len(before), *x.shape), x.dtype)])
     states = jax.tree.map(room, ground)
 
@@ -45,15 +37,7 @@ def outwards(before: Before, combine: Callable[[Any, Any], Any], ground: Any, gi
 
 
 def inwards(before: Before, passed: Callable[[Any, Any], Any], own: Any, given: Any) -> Any:
-    """The sum, for each node, of what is its own and what all nodes behind pass on to it.
-
-    **Arguments:**
-
-    - `before`: the tree.
-    - `passed`: (sum, given) -> what a node passes on to that before it.
-    - `own`: a pytree of arrays, with the nodes along the first axis of each.
-    - `given`: likewise.
-    """
+    """The sum, for each node, of what is its own and what all nodes behind pass on to it."""
     sums = jax.tree.map(lambda x: jnp.concatenate([jnp.zeros_like(x[:1]), x]), own)
 
     def visit(sums: Any, at: Any) -> tuple[Any, None]:

@@ -44,12 +44,6 @@ def at_start(function: Callable[..., Any], parameters: Any, *values: Scalar) -> 
     """What a function of parameters and numbers returns, a pytree of arrays.
 
     Where all have values XLA compiles nothing: each operation on its own would take 20 ms.
-
-    **Arguments:**
-
-    - `function`: takes the parameters and the numbers. It is kept by identity, so it must be no closure made anew.
-    - `parameters`: a pytree, such as a system.
-    - `values`: the numbers.
     """
     arrays = [as_parameter(x) for x in values]
     if is_traced((parameters, arrays)):

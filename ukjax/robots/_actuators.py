@@ -54,15 +54,7 @@ class Forces(eqx.Module):
         length: Float[Array, " k"],
         rate: Float[Array, " k"],
     ) -> Float[Array, " k"]:
-        """f (k,).
-
-        **Arguments:**
-
-        - `inputs`: whose activations count.
-        - `u`: what they are now.
-        - `length`: l.
-        - `rate`: l'.
-        """
+        """f (k,)."""
         dtype = length.dtype
         gain, bias = self.gain.astype(dtype), self.bias.astype(dtype)
         u = _clipped(u.astype(dtype)[np.array(self.inputs, int)], self.input_range, self.clamped)
@@ -105,11 +97,6 @@ class ActuatorInputs(eqx.Module):
 
     def replaced(self, ctrl: Any, act: Any) -> "ActuatorInputs":
         """With other inputs or activations, that all actuators which have one follow.
-
-        **Arguments:**
-
-        - `ctrl`: as for `inputs_of`; None for the same.
-        - `act`: likewise.
 
         **Raises:** `InputError` for other shapes.
         """
@@ -194,11 +181,6 @@ class BodyActuator(AbstractLoad):
 def with_inputs(system: TreeSystem, inputs: ActuatorInputs) -> TreeSystem:
     """A robot's tree with other inputs of its actuators.
 
-    **Arguments:**
-
-    - `system`: the tree.
-    - `inputs`: of all actuators.
-
     **Raises:** `InputError` for inputs that look at the state, where an actuator on sites or a spatial tendon has them.
     """
     blind = [load.name for load in system.mechanism.loads if isinstance(load, BodyActuator)]
@@ -246,12 +228,7 @@ class ControlMatrix(eqx.Module):
 
 
 def control_matrix(system: TreeSystem) -> ControlMatrix | None:
-    """B_u of a robot's actuators; None where there are none.
-
-    **Arguments:**
-
-    - `system`: a tree.
-    """
+    """B_u of a robot's actuators; None where there are none."""
     loads = (*system.on_coordinates, *system.mechanism.loads)
     found = [load.inputs for load in loads if isinstance(load, Actuators | BodyActuator)]
     return ControlMatrix(system, found[0]) if found else None
@@ -261,13 +238,6 @@ def inputs_of(
     ctrl: Any, ctrl0: np.ndarray, act0: np.ndarray | Array, names: tuple[str, ...]
 ) -> ActuatorInputs:
     """The inputs of all actuators.
-
-    **Arguments:**
-
-    - `ctrl`: an array (nu,), a function of (t) or of (t, q, v), or a `Tabulated`; None for `ctrl0`.
-    - `ctrl0`: what they are by default (nu,).
-    - `act0`: activations (na,).
-    - `names`: of the actuators.
 
     **Raises:** `InputError` for another shape, and a function of other arguments.
     """

@@ -37,12 +37,7 @@ def _body(name: str, mass: float, centre: np.ndarray, inertia: np.ndarray, point
 
 
 def bodies(at: Reference) -> list[Body]:
-    """The tree's bodies in MuJoCo's order, with the places of all bodies and sites on them as points.
-
-    **Arguments:**
-
-    - `at`: the model in its reference posture.
-    """
+    """The tree's bodies in MuJoCo's order, with the places of all bodies and sites on them as points."""
     members: dict[str, list[int]] = {}
     for i, carrier in enumerate(at.carriers):
         members.setdefault(carrier, []).append(i)
@@ -80,10 +75,6 @@ def frames(at: Reference) -> dict[str, tuple[str, np.ndarray]]:
     """Every body and site by name: what carries it, and where its origin is in the reference posture [m].
 
     A site with the name of a body is called "<name> site".
-
-    **Arguments:**
-
-    - `at`: the model in its reference posture.
     """
     found = {at.names.bodies[i]: at.point(i) for i in range(1, at.model.nbody)}
     for i, name in enumerate(at.names.sites):

@@ -28,33 +28,16 @@ class Chosen(NamedTuple):
     friction: Coefficients = Coefficients(None, {})
 
     def has(self, word: str) -> bool:
-        """Whether something is taken over.
-
-        **Arguments:**
-
-        - `word`: one of `words`.
-        """
+        """Whether something is taken over."""
         return word in self.words
 
     def left_out(self, feature: str, names: Iterable[str], word: str) -> list[Row]:
-        """Lines for the report on what is not taken over.
-
-        **Arguments:**
-
-        - `feature`: what it is.
-        - `names`: of what has it.
-        - `word`: one of `words`.
-        """
+        """Lines for the report on what is not taken over."""
         why = f"not asked for: load(..., contact=True), or contact=['{word}']"
         return [(feature, name, "off" if self.given else "ignored", why) for name in names]
 
     def matching(self, *names: tuple[str, str]) -> set[frozenset[str]]:
-        """Those of `pairs` that two geoms are.
-
-        **Arguments:**
-
-        - `names`: of each of the two, its own and that of its body.
-        """
+        """Those of `pairs` that two geoms are."""
         first, second = names
         return {frozenset((a, b)) for a in first for b in second} & self.pairs
 

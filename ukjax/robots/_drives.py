@@ -113,12 +113,6 @@ def _forces(model: Any, which: Sequence[int]) -> Forces:
 def actuators(at: Reference, lengths: Mapping[int, Lengths | Path], inputs: ActuatorInputs) -> FeatureParts:
     """The actuators of a model as loads.
 
-    **Arguments:**
-
-    - `at`: the model.
-    - `lengths`: of its tendons.
-    - `inputs`: from `inputs_of`.
-
     **Raises:** `InputError` for inputs that look at the state, where an actuator on sites or a spatial tendon has them.
     """
     model, loads = at.model, []

@@ -133,13 +133,7 @@ def half_turned(tree: TreeSystem, q: Coordinates) -> tuple[str, ...]:
 
 
 def polynomial(coefficients: Float[Array, "5"], x: Array) -> Array:
-    """c0 + c1 x + c2 x^2 + c3 x^3 + c4 x^4.
-
-    **Arguments:**
-
-    - `coefficients`: c0 to c4.
-    - `x`: the argument.
-    """
+    """c0 + c1 x + c2 x^2 + c3 x^3 + c4 x^4."""
     found = coefficients[4]
     for i in (3, 2, 1, 0):
         found = coefficients[i] + x * found
@@ -249,13 +243,7 @@ def _tie(at: Reference, i: int, name: str, lengths: Mapping[int, Lengths | Path]
 
 
 def equalities(at: Reference, lengths: Mapping[int, Lengths | Path]) -> FeatureParts:
-    """The equalities of a model: loops of the tree, and constraints on its coordinates.
-
-    **Arguments:**
-
-    - `at`: the model.
-    - `lengths`: of its tendons.
-    """
+    """The equalities of a model: loops of the tree, and constraints on its coordinates."""
     model, kinds = at.model, mujoco().mjtEq
     loops, ties, rows, names = [], [], [], set()
     off = at.disabled("EQUALITY") or at.disabled("CONSTRAINT")

@@ -44,12 +44,7 @@ class Touch(NamedTuple):
 
 
 def geom_names(at: Reference) -> tuple[str, ...]:
-    """The names of geoms; those without have their body's.
-
-    **Arguments:**
-
-    - `at`: the model.
-    """
+    """The names of geoms; those without have their body's."""
     own = lambda i: mujoco().mj_id2name(at.model, mujoco().mjtObj.mjOBJ_GEOM, i)
     bodies = at.model.geom_bodyid
     return unique_names([own(i) or at.names.bodies[bodies[i]] for i in range(at.model.ngeom)])
@@ -89,12 +84,7 @@ def _mixed_solref(model: Any, i: int, j: int) -> np.ndarray:
 
 
 def touching(at: Reference) -> Iterator[Touch]:
-    """The pairs that may touch, by MuJoCo's rules.
-
-    **Arguments:**
-
-    - `at`: the model.
-    """
+    """The pairs that may touch, by MuJoCo's rules."""
     model = at.model
     if at.disabled("CONTACT"):
         return
@@ -126,13 +116,7 @@ def _kind(at: Reference, geom: int) -> str:
 
 
 def shape_of(at: Reference, geom: int) -> AbstractShape | None:
-    """The shape of a geom in the reference posture; None where there is no such.
-
-    **Arguments:**
-
-    - `at`: the model.
-    - `geom`: MuJoCo's number.
-    """
+    """The shape of a geom in the reference posture; None where there is no such."""
     body, centre, axes = frame_of(at, "geom", geom)
     size, kind = np.array(at.model.geom_size[geom]), _kind(at, geom)
     if kind == "plane":

@@ -66,10 +66,6 @@ def joints(at: Reference) -> list[AbstractJoint]:
     """The joint that carries each body of the tree, in the order of the bodies.
 
     So the tree's coordinates and velocities have MuJoCo's places: of a hinge or a slide q = qpos - qpos0, and v = qvel.
-
-    **Arguments:**
-
-    - `at`: the model in its reference posture.
     """
     model, found = at.model, list[AbstractJoint]()
     for i, name in enumerate(at.names.bodies):
@@ -89,12 +85,7 @@ def joints(at: Reference) -> list[AbstractJoint]:
 
 
 def kinds(at: Reference) -> dict[str, list[int]]:
-    """MuJoCo's numbers of the joints of each kind: `"free"`, `"ball"`, `"slide"`, `"hinge"`.
-
-    **Arguments:**
-
-    - `at`: the model.
-    """
+    """MuJoCo's numbers of the joints of each kind: `"free"`, `"ball"`, `"slide"`, `"hinge"`."""
     found: dict[str, Any] = {"free": [], "ball": [], "slide": [], "hinge": []}
     for i in range(at.model.njnt):
         found[kind_of(at.model, i)].append(i)

@@ -57,12 +57,7 @@ class Lengths(eqx.Module):
         return len(self.coordinates)
 
     def change(self, q: Coordinates) -> Float[Array, " k"]:
-        """l - l0.
-
-        **Arguments:**
-
-        - `q`: coordinates of the tree.
-        """
+        """l - l0."""
         at = np.array(self.coordinates, int).reshape(self.coefficients.shape)
         known = (at >= 0).astype(q.dtype)
         coefficients = self.coefficients.astype(q.dtype)
@@ -73,12 +68,7 @@ class Lengths(eqx.Module):
         return found
 
     def rate(self, v: Velocities) -> Float[Array, " k"]:
-        """l'.
-
-        **Arguments:**
-
-        - `v`: velocities of the tree.
-        """
+        """l'."""
         at = np.array(self.velocities, int).reshape(self.coefficients.shape)
         return jnp.sum(self.coefficients.astype(v.dtype) * v[at], axis=1)
 
@@ -87,12 +77,7 @@ class Lengths(eqx.Module):
 
 
 def stacked(several: Sequence[Lengths]) -> Lengths:
-    """Several as one.
-
-    **Arguments:**
-
-    - `several`: the lengths.
-    """
+    """Several as one."""
     terms = [
         list(zip((None if i < 0 else i for i in q), v, c.tolist(), strict=True))
         for x in several

@@ -65,14 +65,7 @@ class TendonLength(AbstractLength):
 
 
 def tendon_stops(at: Reference, chosen: Chosen, lengths: Mapping[int, Lengths | Path]) -> FeatureParts:
-    """The limits of tendons as stops, and their dry friction.
-
-    **Arguments:**
-
-    - `at`: the model.
-    - `chosen`: what of contact is used.
-    - `lengths`: of its tendons.
-    """
+    """The limits of tendons as stops, and their dry friction."""
     model, found, rows = at.model, list[Limit | JointFriction](), list[Row]()
     limited = np.array(model.tendon_limited, bool) & (not at.disabled("LIMIT"))
     loss = np.array(model.tendon_frictionloss) * (not at.disabled("FRICTIONLOSS"))
@@ -131,13 +124,7 @@ def _named(at: Reference, has: np.ndarray) -> tuple[str, ...]:
 
 
 def limits(at: Reference, chosen: Chosen) -> FeatureParts:
-    """The limits of joints as stops, from the reference posture.
-
-    **Arguments:**
-
-    - `at`: the model in its reference posture.
-    - `chosen`: what of contact is used.
-    """
+    """The limits of joints as stops, from the reference posture."""
     model, of_kind, found, rows = at.model, kinds(at), [], list[Row]()
     limited = np.array(model.jnt_limited, bool) & (not at.disabled("LIMIT"))
     balls = np.isin(np.arange(model.njnt), of_kind["ball"])
@@ -169,10 +156,7 @@ def limits(at: Reference, chosen: Chosen) -> FeatureParts:
 
 
 def frictions(at: Reference, chosen: Chosen) -> FeatureParts:
-    """The dry friction of joints.
-
-    **Arguments:** as `limits`.
-    """
+    """The dry friction of joints."""
     model = at.model
     loss = np.zeros(model.nv) if at.disabled("FRICTIONLOSS") else np.array(model.dof_frictionloss)
     places = np.flatnonzero(loss > 0)

@@ -22,10 +22,6 @@ def _geoms_with(spec: Any, field: str, lacking: list[Any]) -> list[Any]:
 def without_missing(spec: Any) -> list[Feature]:
     """Takes out what lies in files that are not there, where it is only for pictures; and tells of it.
 
-    **Arguments:**
-
-    - `spec`: the `MjSpec`, which is changed.
-
     **Raises:** `InputError` for a missing mesh that the inertia of a body follows from.
     """
     meshdir, texturedir = spec.compiler.meshdir or spec.meshdir, spec.compiler.texturedir or spec.texturedir

@@ -403,13 +403,7 @@ _MOVES = ("position", "anchor")  # what opens closed loops
 
 
 def parameters(tree: TreeSystem, axes: Axes) -> dict[str, Values]:
-    """All that `with_parameters` takes, as it is.
-
-    **Arguments:**
-
-    - `tree`: of a robot.
-    - `axes`: of its bodies in the file.
-    """
+    """All that `with_parameters` takes, as it is."""
     return {kind: x.known(tree, axes) for kind, x in _KINDS.items()}
 
 
@@ -417,11 +411,6 @@ def with_parameters(
     tree: TreeSystem, axes: Axes, changes: Mapping[str, Mapping[str, Numbers]]
 ) -> tuple[TreeSystem, bool]:
     """A robot's tree with other numbers, and whether its loops may have opened.
-
-    **Arguments:**
-
-    - `tree`, `axes`: as for `parameters`.
-    - `changes`: as for `Robot.with_parameters`.
 
     **Raises:** `InputError` for unknown kinds and names, and for wrong shapes.
     """

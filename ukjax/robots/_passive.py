@@ -162,12 +162,7 @@ def _from_actuators(at: Reference, per_velocity: np.ndarray, of_actuators: np.nd
 
 
 def armature(at: Reference) -> tuple[np.ndarray | None, list[Feature]]:
-    """What velocities move besides the bodies (nv,), and the report on it.
-
-    **Arguments:**
-
-    - `at`: the model in its reference posture.
-    """
+    """What velocities move besides the bodies (nv,), and the report on it."""
     values = np.array(at.model.dof_armature)
     if hasattr(at.model, "actuator_armature"):
         values = _from_actuators(at, values, at.model.actuator_armature)
@@ -181,12 +176,7 @@ def _joints_with(at: Reference, values: np.ndarray) -> tuple[str, ...]:
 
 
 def damping(at: Reference) -> FeatureParts:
-    """Damping of joints, that of the actuators on them included.
-
-    **Arguments:**
-
-    - `at`: the model in its reference posture.
-    """
+    """Damping of joints, that of the actuators on them included."""
     values = _coefficients(at.model, "dof", "damping")
     if hasattr(at.model, "actuator_damping"):
         values = _from_actuators(at, values, _coefficients(at.model, "actuator", "damping"))
@@ -201,12 +191,7 @@ def damping(at: Reference) -> FeatureParts:
 
 
 def springs(at: Reference) -> FeatureParts:
-    """Springs of joints.
-
-    **Arguments:**
-
-    - `at`: the model in its reference posture.
-    """
+    """Springs of joints."""
     values, model = _coefficients(at.model, "jnt", "stiffness"), at.model
     if at.disabled("SPRING") or at.disabled("PASSIVE") or not values.any():
         return FeatureParts()
@@ -233,12 +218,7 @@ def springs(at: Reference) -> FeatureParts:
 
 
 def compensation(at: Reference) -> FeatureParts:
-    """Gravity compensation of bodies.
-
-    **Arguments:**
-
-    - `at`: the model in its reference posture.
-    """
+    """Gravity compensation of bodies."""
     model = at.model
     has = [i for i in np.flatnonzero(model.body_gravcomp).tolist() if at.carriers[i] != GROUND]
     if not has or any(map(at.disabled, ("GRAVITY", "PASSIVE"))) or not model.opt.gravity.any():

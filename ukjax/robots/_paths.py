@@ -88,12 +88,7 @@ class Path(eqx.Module):
     divisors: Float[Array, " parts"]
 
     def __call__(self, *placements: AnyPlacement) -> Float[Array, ""]:
-        """Its length [m].
-
-        **Arguments:**
-
-        - `placements`: of its bodies.
-        """
+        """Its length [m]."""
         found = jnp.zeros((), placements[0].p.dtype)
         for part, divisor in zip(self.parts, self.divisors, strict=True):
             found = found + part(placements) / divisor
@@ -130,12 +125,6 @@ def around_circle(
 
     It is straight where the circle is not in the way, and where an end is inside. Of the two ways round it takes that
     on the given side, or else the one whose points of contact are closer, as MuJoCo does.
-
-    **Arguments:**
-
-    - `p0`, `p1`: its ends.
-    - `radius`: of the circle.
-    - `side`: a point on the side where it passes.
     """
     direct = p1 - p0
     square, s0, s1, rr = jnp.dot(direct, direct), jnp.dot(p0, p0), jnp.dot(p1, p1), radius**2

@@ -46,65 +46,32 @@ class Reference(NamedTuple):
     carriers: tuple[str, ...]
 
     def rotation(self, body: int) -> np.ndarray:
-        """The axes of a body in the reference posture, as columns (3, 3).
-
-        **Arguments:**
-
-        - `body`: MuJoCo's number.
-        """
+        """The axes of a body in the reference posture, as columns (3, 3)."""
         return cleaned(self.data.xmat[body].reshape(3, 3))
 
     def point(self, body: int, local: Any = (0.0, 0.0, 0.0)) -> tuple[str, np.ndarray]:
-        """What carries a point of a body, and where the point is in the reference posture [m].
-
-        **Arguments:**
-
-        - `body`: MuJoCo's number.
-        - `local`: the point in the body's own axes (3,).
-        """
+        """What carries a point of a body, and where the point is in the reference posture [m]."""
         place = self.data.xpos[body] + self.data.xmat[body].reshape(3, 3) @ np.asarray(local)
         return self.carriers[body], cleaned(place)
 
     def site(self, site: int) -> tuple[str, np.ndarray, np.ndarray]:
-        """What carries a site, where it is in the reference posture [m], and its axes there as columns.
-
-        **Arguments:**
-
-        - `site`: MuJoCo's number.
-        """
+        """What carries a site, where it is in the reference posture [m], and its axes there as columns."""
         body = int(self.model.site_bodyid[site])
         axes = cleaned(self.data.site_xmat[site].reshape(3, 3))
         return self.carriers[body], cleaned(self.data.site_xpos[site]), axes
 
     def disabled(self, flag: str) -> bool:
-        """Whether the file turns something off, such as `"GRAVITY"`.
-
-        **Arguments:**
-
-        - `flag`: of MuJoCo's `mjtDisableBit`.
-        """
+        """Whether the file turns something off, such as `"GRAVITY"`."""
         return bool(self.model.opt.disableflags & getattr(mujoco().mjtDisableBit, f"mjDSBL_{flag}", 0))
 
 
 def cleaned(x: np.ndarray, size: float = 1.0) -> np.ndarray:
-    """Numbers without rounding about zero.
-
-    **Arguments:**
-
-    - `x`: any.
-    - `size`: what they are small against.
-    """
+    """Numbers without rounding about zero."""
     return np.where(np.abs(x) < _ROUNDING * size, 0.0, x)
 
 
 def kind_of(model: Any, joint: int) -> str:
-    """`"free"`, `"ball"`, `"slide"` or `"hinge"`.
-
-    **Arguments:**
-
-    - `model`: MuJoCo's `MjModel`.
-    - `joint`: MuJoCo's number.
-    """
+    """`"free"`, `"ball"`, `"slide"` or `"hinge"`."""
     return mujoco().mjtJoint(model.jnt_type[joint]).name.removeprefix("mjJNT_").lower()
 
 
@@ -127,14 +94,7 @@ def _names_of(model: Any) -> Names:
 
 
 def reference(model: Any, keyframe: int | None, merge_fixed: bool) -> Reference:
-    """A model in its reference posture.
-
-    **Arguments:**
-
-    - `model`: MuJoCo's `MjModel`.
-    - `keyframe`: whose places of mocap bodies are taken; None for the model's.
-    - `merge_fixed`: whether bodies without a joint are parts of what carries them; those without a mass always are.
-    """
+    """A model in its reference posture."""
     data = mujoco().MjData(model)
     if keyframe is not None:
         mujoco().mj_resetDataKeyframe(model, data, keyframe)

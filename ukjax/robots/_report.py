@@ -68,12 +68,6 @@ class RobotReport:
 def report_of(source: str, features: Iterable[Feature], strict: bool) -> RobotReport:
     """The report; features that nothing has are left out.
 
-    **Arguments:**
-
-    - `source`: what the robot came from.
-    - `features`: in any order.
-    - `strict`: whether all that changes the motion must be used as it stands.
-
     **Raises:** `InputError` with `strict`, naming what would be approximated or ignored.
     """
     order = ("used", "approximated", "ignored")

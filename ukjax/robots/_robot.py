@@ -48,13 +48,7 @@ class Frames(eqx.Module):
         return Axes(own | {GROUND: ground[0]}, self.turns | {GROUND: ground[1]}, starts, actuators)
 
     def __call__(self, t: Time | float, q: Coordinates) -> dict[str, Float[Array, "3"]]:
-        """The world places of all bodies' origins and all sites [m], by their names in the file.
-
-        **Arguments:**
-
-        - `t`: time [s].
-        - `q`: coordinates of the tree (n_q,).
-        """
+        """The world places of all bodies' origins and all sites [m], by their names in the file."""
         q = real_array("q", q)
         t = real_array("t", t).astype(q.dtype)
         if is_traced((self, t, q)):

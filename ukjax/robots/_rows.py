@@ -16,12 +16,7 @@ class RefusedError(Exception):
 
 
 def features(rows: Iterable[Row]) -> tuple[Feature, ...]:
-    """What has the same feature, status and reason together.
-
-    **Arguments:**
-
-    - `rows`: in any order.
-    """
+    """What has the same feature, status and reason together."""
     found: dict[tuple[str, str, str], list[str]] = {}
     for feature, name, status, why in rows:
         found.setdefault((feature, status, why), []).append(name)
@@ -32,14 +27,7 @@ def features(rows: Iterable[Row]) -> tuple[Feature, ...]:
 
 
 def frame_of(at: Reference, kind: str, number: int) -> tuple[str, np.ndarray, np.ndarray]:
-    """What carries a body, site or geom, its place in the reference posture [m], and its axes there as columns.
-
-    **Arguments:**
-
-    - `at`: the model.
-    - `kind`: `"body"`, `"site"` or `"geom"`.
-    - `number`: MuJoCo's.
-    """
+    """What carries a body, site or geom, its place in the reference posture [m], and its axes there as columns."""
     if kind == "site":
         return at.site(number)
     if kind == "body":

@@ -53,11 +53,6 @@ def _shape(at: Reference, geom: int) -> dict[str, object] | None:
 def visuals(at: Reference, looks: tuple[Look, ...]) -> list[Visual]:
     """The geoms of the file, where MuJoCo's viewer would show them; planes and height fields are left out. Bodies that
     have visual elements are shown as these say.
-
-    **Arguments:**
-
-    - `at`: the model in its reference posture.
-    - `looks`: the visual elements of a URDF.
     """
     found = shown(at, looks)
     told = {visual.body for visual in found}

@@ -39,11 +39,6 @@ class Source(NamedTuple):
 def read(source: Any, free_base: bool) -> Source:
     """A robot as MuJoCo compiles it.
 
-    **Arguments:**
-
-    - `source`: path, text, `MjSpec` or `MjModel`.
-    - `free_base`: whether a base that the file fixes to the world is to move freely.
-
     **Raises:** `InputError` for what is no robot; `MissingExtraError` without `mujoco`.
     """
     such_as = "the path of an MJCF or URDF file, its text, a mujoco.MjSpec or a mujoco.MjModel"

@@ -45,32 +45,17 @@ class Conversion(eqx.Module):
 
     @eqx.filter_jit
     def velocities(self, qvel: Array) -> Velocities:
-        """v of qvel; v' of qacc.
-
-        **Arguments:**
-
-        - `qvel`: MuJoCo's velocities (nv,).
-        """
+        """v of qvel; v' of qacc."""
         return self._turned(qvel, back=False)
 
     @eqx.filter_jit
     def rates(self, v: Velocities) -> Array:
-        """qvel of v; qacc of v'.
-
-        **Arguments:**
-
-        - `v`: velocities of the tree (nv,).
-        """
+        """qvel of v; qacc of v'."""
         return self._turned(v, back=True)
 
     @eqx.filter_jit
     def coordinates(self, qpos: Array) -> Coordinates:
-        """q of qpos; quaternions are brought to length 1.
-
-        **Arguments:**
-
-        - `qpos`: MuJoCo's coordinates (nq,).
-        """
+        """q of qpos; quaternions are brought to length 1."""
         q = qpos - self.qpos0.astype(qpos.dtype)
         for (i, _, free), p0 in zip(self.balls, self.upright.astype(qpos.dtype), strict=True):
             p = qpos[i : i + 4]
@@ -80,12 +65,7 @@ class Conversion(eqx.Module):
 
     @eqx.filter_jit
     def positions(self, q: Coordinates) -> Array:
-        """qpos of q; quaternions are brought to length 1.
-
-        **Arguments:**
-
-        - `q`: coordinates of the tree (nq,).
-        """
+        """qpos of q; quaternions are brought to length 1."""
         qpos = q + self.qpos0.astype(q.dtype)
         for (i, _, free), p0 in zip(self.balls, self.upright.astype(q.dtype), strict=True):
             p = q[i : i + 4]
@@ -95,22 +75,12 @@ class Conversion(eqx.Module):
 
 
 def conjugate(p: Float[Array, "4"]) -> Float[Array, "4"]:
-    """The inverse of a unit quaternion.
-
-    **Arguments:**
-
-    - `p`: scalar first (4,).
-    """
+    """The inverse of a unit quaternion."""
     return p * jnp.array([1.0, -1.0, -1.0, -1.0], p.dtype)
 
 
 def rotation_vector(p: Float[Array, "4"]) -> Float[Array, "3"]:
-    """The axis of a unit quaternion's rotation times its angle, of at most pi [rad].
-
-    **Arguments:**
-
-    - `p`: scalar first (4,).
-    """
+    """The axis of a unit quaternion's rotation times its angle, of at most pi [rad]."""
     p = jnp.where(p[0] < 0, -p, p)
     square = jnp.dot(p[1:], p[1:])
     tiny = square < 1e-12  # there the series below is exact to rounding
@@ -126,25 +96,14 @@ def _converted(conversion: Conversion, qpos: Array, qvel: Array) -> tuple[Array,
 
 
 def state_of(conversion: Conversion, qpos: np.ndarray, qvel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """q and v of a state that has values: nothing is compiled.
-
-    **Arguments:**
-
-    - `conversion`: of the model.
-    - `qpos`, `qvel`: MuJoCo's (nq,), (nv,).
-    """
+    """q and v of a state that has values: nothing is compiled."""
     given = (np.array(x, conversion.qpos0.dtype)[None] for x in (qpos, qvel))
     q, v = at_states(_converted, conversion, *given)
     return q[0], v[0]
 
 
 def conversion(at: Reference) -> Conversion:
-    """Between the states of a model and those of its tree.
-
-    **Arguments:**
-
-    - `at`: the model in its reference posture.
-    """
+    """Between the states of a model and those of its tree."""
     model, turning = at.model, kinds(at)
     balls, upright = [], []
     for i in sorted([*turning["free"], *turning["ball"]]):

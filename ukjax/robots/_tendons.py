@@ -35,32 +35,16 @@ class Elastic(eqx.Module):
     greatest: Float[Array, ""]
 
     def stretch(self, length: Float[Array, ""]) -> Float[Array, ""]:
-        """x: how far a length is beyond.
-
-        **Arguments:**
-
-        - `length`: [m].
-        """
+        """x: how far a length is beyond."""
         over, under = length - self.greatest, length - self.least
         return jnp.where(over > 0, over, jnp.where(under < 0, under, 0))
 
     def force(self, length: Float[Array, ""], rate: Float[Array, ""]) -> Float[Array, ""]:
-        """The force along the length [N].
-
-        **Arguments:**
-
-        - `length`: [m].
-        - `rate`: [m/s].
-        """
+        """The force along the length [N]."""
         return -self.stiffness * self.stretch(length) - self.damping * rate
 
     def potential(self, length: Float[Array, ""]) -> Float[Array, ""]:
-        """k x^2 / 2 [J].
-
-        **Arguments:**
-
-        - `length`: [m].
-        """
+        """k x^2 / 2 [J]."""
         return 0.5 * self.stiffness * self.stretch(length) ** 2
 
 
@@ -157,12 +141,7 @@ def _around(
 
 
 def tendon_lengths(at: Reference) -> tuple[dict[int, Lengths | Path], dict[int, str]]:
-    """The length of each tendon by its number, and why those without cannot be used.
-
-    **Arguments:**
-
-    - `at`: the model.
-    """
+    """The length of each tendon by its number, and why those without cannot be used."""
     model, found, refused = at.model, {}, {}
     for i in range(model.ntendon):
         start, count = int(model.tendon_adr[i]), int(model.tendon_num[i])
@@ -192,13 +171,7 @@ def _notes(at: Reference, i: int) -> list[Row]:
 
 
 def tendons(at: Reference, lengths: Mapping[int, Lengths | Path], refused: Mapping[int, str]) -> FeatureParts:
-    """The springs and dampers of the tendons.
-
-    **Arguments:**
-
-    - `at`: the model.
-    - `lengths`, `refused`: from `tendon_lengths`.
-    """
+    """The springs and dampers of the tendons."""
     model, loads, rows = at.model, [], []
     springs = not (at.disabled("SPRING") or at.disabled("PASSIVE"))
     dampers = not (at.disabled("DAMPER") or at.disabled("PASSIVE"))

@@ -76,13 +76,7 @@ def _settings(at: Reference) -> list[Feature]:
 
 
 def unused(at: Reference, keyframe: int | None) -> list[Feature]:
-    """What is not modelled, but for limits, contacts, equalities, tendons and actuators, which tell of themselves.
-
-    **Arguments:**
-
-    - `at`: the model in its reference posture.
-    - `keyframe`: the number of the keyframe that the robot starts at.
-    """
+    """What is not modelled, but for limits, contacts, equalities, tendons and actuators, which tell of themselves."""
     others: Any = tuple(name for i, name in enumerate(at.names.keyframes) if i != keyframe)
     return [
         *_of_surroundings(at),

@@ -134,11 +134,6 @@ def _root(robot: ET.Element) -> str:
 def urdf(robot: ET.Element, folder: Path) -> Urdf:
     """A URDF as MuJoCo is to read it.
 
-    **Arguments:**
-
-    - `robot`: the root of its XML, which is changed.
-    - `folder`: where paths start.
-
     **Raises:** `InputError` for one that is no tree, and one that `xacro` is yet to expand.
     """
     if any("xacro" in x.tag for x in robot.iter()):
@@ -162,13 +157,7 @@ def urdf(robot: ET.Element, folder: Path) -> Urdf:
 
 
 def with_mimics(spec: Any, given: Urdf) -> None:
-    """Adds the mimics that MuJoCo has not read, as those before 4.0 have not.
-
-    **Arguments:**
-
-    - `spec`: the `MjSpec`.
-    - `given`: the URDF.
-    """
+    """Adds the mimics that MuJoCo has not read, as those before 4.0 have not."""
     known = {(x.name1, x.name2) for x in spec.equalities}
     moving = {joint.name for joint in spec.joints}
     for follower, leader, offset, factor in given.mimics:

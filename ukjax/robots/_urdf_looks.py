@@ -80,13 +80,7 @@ def _shape(geometry: ET.Element, found: Callable[[str], Path | None]) -> dict[st
 
 
 def looks(robot: ET.Element, found: Callable[[str], Path | None]) -> Iterator[Look | str]:
-    """The visual elements of a URDF; for one that cannot be shown the name of its link.
-
-    **Arguments:**
-
-    - `robot`: the root of its XML.
-    - `found`: the file that a mesh's name means, if it is there and of a kind that MuJoCo reads.
-    """
+    """The visual elements of a URDF; for one that cannot be shown the name of its link."""
     named = {
         str(x.get("name")): x.find("color") for x in robot.iter("material") if x.find("color") is not None
     }
@@ -108,13 +102,7 @@ def looks(robot: ET.Element, found: Callable[[str], Path | None]) -> Iterator[Lo
 
 
 def shown(at: Reference, given: tuple[Look, ...]) -> list[Visual]:
-    """Visual elements where their links are in the reference posture.
-
-    **Arguments:**
-
-    - `at`: the model.
-    - `given`: the elements.
-    """
+    """Visual elements where their links are in the reference posture."""
     numbers, made = {at.model.body(i).name: i for i in range(at.model.nbody)}, []
     for look in given:
         body = numbers.get(look.link, 0)  # the root link, where it is the world

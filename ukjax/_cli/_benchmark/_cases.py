@@ -95,12 +95,7 @@ def _energy_balance(problem: Problem, run: Trajectory) -> np.ndarray:
 
 
 def case_of(problem: Problem) -> Case:
-    """The case of a problem that is none of `CASES`: its coordinates against its closed form, NaN where it has none.
-
-    **Arguments:**
-
-    - `problem`: the problem, whose energy may change.
-    """
+    """The case of a problem that is none of `CASES`: its coordinates against its closed form, NaN where it has none."""
     at, size = problem.reference, problem.q0.size
     expected = lambda t: np.full((t.size, size), np.nan) if at is None else np.asarray(jax.vmap(at)(t))
     about = (_coordinates, expected, "its closed form" if at is not None else "its own run at 1e-12")

@@ -29,11 +29,6 @@ def _at_least_a_decade(axes: Any) -> None:
 def work_precision(results: list[BenchResult], path: str | Path) -> None:
     """Draws the error over the warm wall time, a point for each tolerance; other programs as open markers.
 
-    **Arguments:**
-
-    - `results`: as `bench` returns them.
-    - `path`: where to write the figure.
-
     **Raises:** `MissingExtraError` without matplotlib.
     """
     try:

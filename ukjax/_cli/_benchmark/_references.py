@@ -7,14 +7,7 @@ _GRAVITY = 9.81
 
 
 def pendulum_angle(t: Array, angle: float, rate: float, w2: float) -> Array:
-    """The angle (k,) of angle'' = -w2 sin(angle), swinging or turning, by Jacobi's elliptic functions.
-
-    **Arguments:**
-
-    - `t`: times [s] (k,).
-    - `angle`, `rate`: at t = 0 [rad], [rad/s].
-    - `w2`: square of the frequency of small oscillations [1/s^2].
-    """
+    """The angle (k,) of angle'' = -w2 sin(angle), swinging or turning, by Jacobi's elliptic functions."""
     from scipy.special import ellipj, ellipk, ellipkinc
 
     w = np.sqrt(w2)
@@ -53,13 +46,7 @@ def parallelogram(t: Array) -> Array:
 
 
 def four_bars(t: Array, n: int = 1) -> Array:
-    """B0 (k, 2) of n four-bars: ((n + 1) / 3 + n) theta'' = -g ((n + 1) / 2 + n) cos(theta), from upright at -1 rad/s.
-
-    **Arguments:**
-
-    - `t`: times [s] (k,).
-    - `n`: number of four-bars.
-    """
+    """B0 (k, 2) of n four-bars: ((n + 1) / 3 + n) theta'' = -g ((n + 1) / 2 + n) cos(theta), from upright at -1 rad/s."""
     w2 = _GRAVITY * ((n + 1) / 2 + n) / ((n + 1) / 3 + n)
     theta = pendulum_angle(t, np.pi, -1.0, w2) - np.pi / 2
     return np.stack([np.cos(theta), np.sin(theta)], axis=1)
@@ -99,10 +86,6 @@ def bricard_corners(a: float, b: float) -> Array:
     """The six corners along the curve, as Taylor coefficients in its parameter (3, 6, 3).
 
     The parameter's rate is that of (a, b)' = (-F_b, F_a), along F = (1 - sin a)(1 - sin b) = 1.
-
-    **Arguments:**
-
-    - `a`, `b`: the hinges' angles [rad], on the curve.
     """
     (sa, ca), (sb, cb) = (np.sin(a), np.cos(a)), (np.sin(b), np.cos(b))
     first = cb * (1 - sa), -ca * (1 - sb)

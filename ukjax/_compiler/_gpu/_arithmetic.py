@@ -78,12 +78,7 @@ define internal float @{name}f(float %x, float %y) alwaysinline {{
 
 
 def arithmetic(where: str) -> str:
-    """The functions `quotient`, `maximum` and `minimum`, and with an f behind them those of float32.
-
-    **Arguments:**
-
-    - `where`: "gpu" or "host".
-    """
+    """The functions `quotient`, `maximum` and `minimum`, and with an f behind them those of float32."""
     extremes = [
         _EXTREMES.format(name=name, how=how) for name, how in (("maximum", "ogt"), ("minimum", "olt"))
     ]

@@ -31,16 +31,7 @@ define ptx_kernel void @trial(ptr %x, ptr %y, ptr %found) {
 
 
 def _called(kernel: str, name: str, operands: Sequence[Array], shapes: Sequence[Any], threads: int) -> Any:
-    """What a kernel writes.
-
-    **Arguments:**
-
-    - `kernel`: in PTX.
-    - `name`: of its entry, which takes pointers to operands and then to results.
-    - `operands`: the arrays, in row-major order, as the results.
-    - `shapes`: of the results.
-    - `threads`: how many are needed at least.
-    """
+    """What a kernel writes."""
     size = lambda x: np.int32(x)
     return jax.ffi.ffi_call(_TARGET, shapes)(
         *operands, name=name, kernel_type="ptx", kernel_data=kernel,
@@ -68,14 +59,7 @@ def kernels_run() -> bool:
 
 
 def call_kernel(kernel: str, operands: Sequence[Array], shapes: Sequence[Any], threads: int) -> Any:
-    """What a kernel writes.
-
-    **Arguments:**
-
-    - `kernel`: in PTX; its entry is called `ENTRY`.
-    - `operands`, `shapes`: arrays in row-major order, and of the results their shapes.
-    - `threads`: how many are needed at least.
-    """
+    """What a kernel writes."""
     # XLA keeps loaded kernels apart by where their text is, which it may forget; a name of its own tells each.
     name = f"{ENTRY}_{hashlib.sha256(kernel.encode()).hexdigest()[:16]}"
     return _called(kernel.replace(f".entry {ENTRY}(", f".entry {name}("), name, operands, shapes, threads)

@@ -259,12 +259,7 @@ OPERANDS = {name: 2 if name in ("pow", "fmod") else 1 for name in _WRITTEN}
 
 
 def primitive(name: str) -> str:
-    """The text of a function of float64.
-
-    **Arguments:**
-
-    - `name`: in the C library.
-    """
+    """The text of a function of float64."""
     w = _Writer()
     given = ("%x", "%y")[: OPERANDS[name]]
     value = _WRITTEN[name](*(_Number(w, x) for x in given))

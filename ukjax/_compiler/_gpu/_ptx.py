@@ -35,13 +35,7 @@ _PASSES = "always_inliner", "global_opt", "sroa", "simplify_cfg", "instruction_c
 
 
 def optimized(module: Any, machine: Any) -> None:
-    """Has LLVM simplify a module.
-
-    **Arguments:**
-
-    - `module`: of llvmlite's.
-    - `machine`: what it is for.
-    """
+    """Has LLVM simplify a module."""
     binding = llvm()
     passes = binding.create_new_module_pass_manager()
     for name in _PASSES:

@@ -21,13 +21,6 @@ def evaluate(
 ) -> list[Array]:
     """The outputs of a program, each (entries, members).
 
-    **Arguments:**
-
-    - `outputs`: of each its entries, or its array.
-    - `types`: of the entries of each.
-    - `params`: the nodes of the operands.
-    - `operands`: their arrays, (entries, members), or (entries,) where all members have the same.
-
     **Raises:** `Untranslatable` for reverse mode through loops, whose tape has no size beforehand.
     """
     members = next((x.shape[1] for x in operands if x.ndim > 1), 1)

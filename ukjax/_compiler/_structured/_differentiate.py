@@ -186,11 +186,6 @@ class Rebuilder:
     def _loop(self, node: Node, extra: Sequence[Extra], within: Within) -> list[Node]:
         """A loop that carries what it did, and more.
 
-        **Arguments:**
-
-        - `extra`: first values and types of what it carries besides.
-        - `within`: is told their values in a pass before its nodes are made, and returns what gives the next ones after.
-
         **Returns:** what it carries besides, at the end.
         """
         body, live = node.data, self.needed.carried(node)
@@ -581,11 +576,6 @@ class _Reverse(Rebuilder):
 
         What is only moved, as when an entry of an array is kept unless a condition holds, is not among them. So a buffer
         that a loop fills is not copied in every pass.
-
-        **Arguments:**
-
-        - `region`: of a loop.
-        - `made`: takes those that are not to be computed again.
         """
         wanted: set[Node] = set()
         inside = dict.fromkeys(self._inside(region))

@@ -17,12 +17,7 @@ MOST_CALLS = 16
 
 
 def program_of(of: Any) -> Program:
-    """The program of expressions, which it is made of where it is first asked for.
-
-    **Arguments:**
-
-    - `of`: with `outputs`, `counts`, `dtype` and `again`, of a `Program` of these.
-    """
+    """The program of expressions, which it is made of where it is first asked for."""
     t, sizes = of.dtype.name, of.counts[:-1] if of.again else of.counts
 
     def make() -> tuple[Region, list[Any]]:

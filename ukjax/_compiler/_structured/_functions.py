@@ -175,12 +175,7 @@ _COMPOSED: dict[str, Callable[..., Array]] = {
 
 
 def is_known(name: str) -> bool:
-    """Whether a function of C can be computed on a GPU.
-
-    **Arguments:**
-
-    - `name`: of float64, or of float32 with an f behind it.
-    """
+    """Whether a function of C can be computed on a GPU."""
     return name in _COMPOSED or name in OPERANDS or (name[-1] == "f" and is_known(name[:-1]))
 
 
@@ -198,12 +193,7 @@ def _composed(name: str) -> tuple[str, frozenset[str]]:
 
 
 def definitions(names: Iterable[str]) -> str:
-    """The functions of C of these names, and those that they need.
-
-    **Arguments:**
-
-    - `names`: all of them known.
-    """
+    """The functions of C of these names, and those that they need."""
     texts, waiting = dict[str, str](), list(names)
     while waiting:
         name = waiting.pop()

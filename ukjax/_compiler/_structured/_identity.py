@@ -50,14 +50,7 @@ class UnknownError(Exception):
 
 
 def identity(jaxpr: Any, consts: Sequence[Any], order: int = 0) -> str | None:
-    """The digest of a program that a jaxpr becomes; None where it cannot be told.
-
-    **Arguments:**
-
-    - `jaxpr`: what it is traced to.
-    - `consts`: what it closes over; `Given` where that is an operand.
-    - `order`: of derivatives, which are part of it.
-    """
+    """The digest of a program that a jaxpr becomes; None where it cannot be told."""
     return _digest(order, lambda writer: writer.jaxpr(jaxpr, consts))
 
 

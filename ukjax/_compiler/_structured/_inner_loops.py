@@ -90,12 +90,7 @@ def _outline(lines: list[str], start: int, uses: Counter) -> _Outlined | None:
 
 
 def split_inner_loops(text: str) -> SplitText:
-    """Innermost loops that store, and of which nothing is used after them but what they store, as functions.
-
-    **Arguments:**
-
-    - `text`: of a module whose functions work on one member at a time.
-    """
+    """Innermost loops that store, and of which nothing is used after them but what they store, as functions."""
     lines = text.split("\n")
     starts = [i for i, line in enumerate(lines) if _HEAD.match(line)]
     uses = Counter(_NAME.findall(text)) if starts else Counter()

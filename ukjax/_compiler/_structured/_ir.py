@@ -422,14 +422,7 @@ class Builder:
     def loop(
         self, first: Sequence[Operand], types: Sequence[tuple[str, int | None]], step: Callable[..., Any]
     ) -> list[Node]:
-        """What is carried after the last pass.
-
-        **Arguments:**
-
-        - `first`: the first values.
-        - `types`: of each, its type and, of an array, its size.
-        - `step`: gives the condition, and a function that gives the next values, from the values carried.
-        """
+        """What is carried after the last pass."""
         outer = self.region
         region = self.open_region()
         carried = [self.parameter(region, *t) for t in types]
@@ -446,15 +439,7 @@ class Builder:
         types: Sequence[tuple[str, int | None]],
         given_types: Sequence[tuple[str, int | None]],
     ) -> list[Node]:
-        """The outputs of one of two sides.
-
-        **Arguments:**
-
-        - `condition`: the first side where it holds.
-        - `given`: what both sides take.
-        - `sides`: give their outputs.
-        - `types`, `given_types`: of outputs, and of what is given.
-        """
+        """The outputs of one of two sides."""
         outer, regions, results = self.region, [], []
         for side in sides:
             region = self.open_region()
@@ -482,14 +467,7 @@ class Builder:
     # --- scalars
 
     def apply(self, op: str, type: str, *args: Operand) -> Operand:
-        """Any operation of the table.
-
-        **Arguments:**
-
-        - `op`: its name.
-        - `type`: of the value; of those that compare, of the operands.
-        - `args`: its operands.
-        """
+        """Any operation of the table."""
         special = _SPECIAL.get(op)
         if special is not None:
             return special(self, *args, type)

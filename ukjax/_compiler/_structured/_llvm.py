@@ -91,15 +91,7 @@ def write_function(
     params: Sequence[Node],
     machine: "Machine",
 ) -> tuple[str, frozenset[str]]:
-    """The text of `compute(..., members, results..., operands...)`, and the functions of C that it calls.
-
-    **Arguments:**
-
-    - `outputs`: of each result its entries, or its array.
-    - `operands`, `results`: what is given and taken.
-    - `params`: the nodes of the operands.
-    - `machine`: what it is for, whose own parameters come first.
-    """
+    """The text of `compute(..., members, results..., operands...)`, and the functions of C that it calls."""
     module, flat = Module(machine), [x for out in outputs for x in ([out] if isinstance(out, Node) else out)]
     module.find_results(needed := Needed(flat, values=True))
     function = Function(module, needed, flat)

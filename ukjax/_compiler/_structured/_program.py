@@ -184,13 +184,7 @@ class Program:
         return Kernel(self.outputs, *self._arrays(shared), self.params)
 
     def target(self, shared: tuple[bool, ...], members: int) -> str:
-        """The name of the foreign function that computes it for so many members.
-
-        **Arguments:**
-
-        - `shared`: which operands are the same for all members.
-        - `members`: how many.
-        """
+        """The name of the foreign function that computes it for so many members."""
         width = self._width(members)
         key = shared, width
         if key not in self._targets:
@@ -218,12 +212,7 @@ class Program:
         return ctypes.CFUNCTYPE(None, ctypes.c_int64, *places)(address_of("compute", name))
 
     def on_host(self, places: Sequence[int]) -> list[np.ndarray]:
-        """The results for one member, by machine code that Python itself calls.
-
-        **Arguments:**
-
-        - `places`: where in memory the operands are, flat and of the program's types.
-        """
+        """The results for one member, by machine code that Python itself calls."""
         results = [np.empty(n, t) for t, n in self.results]
         self._of_one(1, *[x.ctypes.data for x in results], *places)
         return results
@@ -244,12 +233,7 @@ class Program:
         return engine, ctypes.CFUNCTYPE(None, ctypes.c_int64, *places)(address)
 
     def of_members(self, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The results (entries, members), by machine code that Python itself calls.
-
-        **Arguments:**
-
-        - `operands`: (entries, members) of the program's types.
-        """
+        """The results (entries, members), by machine code that Python itself calls."""
         members = operands[0].shape[1]
         whole = max(members, self._width(vector_bytes()))  # a vector at least: the last member is repeated
         padded = [
@@ -280,11 +264,6 @@ def program_of(closed: Any, is_operand: Callable[[Any], bool]) -> tuple[Program,
     """The program of a closed jaxpr, what it closes over that the program takes as operands, and the shapes of outputs.
 
     Arrays without entries are neither operands nor results.
-
-    **Arguments:**
-
-    - `closed`: the jaxpr.
-    - `is_operand`: whether an array that it closes over is an operand, not part of the code.
 
     **Raises:** `Untranslatable`.
     """

@@ -715,14 +715,7 @@ class Interpreter:
     def call(
         self, function: Any, inputs: Sequence[Operand], types: Sequence[str], trace: Callable[..., Any]
     ) -> list[Operand] | None:
-        """The outputs of a function by a call of a sub-program; None where it is to be written out.
-
-        **Arguments:**
-
-        - `function`: what identifies it.
-        - `inputs`, `types`: what it takes.
-        - `trace`: its outputs, from an interpreter and inputs; None where it cannot be a sub-program.
-        """
+        """The outputs of a function by a call of a sub-program; None where it is to be written out."""
         # What is known is part of the sub-program, so that zeros vanish there as they do where it is written out.
         key = (
             function,

@@ -55,16 +55,7 @@ def _new_directions(rows: Float[Array, "m k"], rcond: float) -> Float[Array, "j 
 def restrict(
     A: Float[Array, "m n"], S: Float[Array, "n k"], method: AbstractPseudoinverse, *, projector: bool = True
 ) -> Restricted:
-    """B = A S and B^+, at the rank that rows of A of unit norm have beyond those below.
-
-    **Arguments:**
-
-    - `A`: the rows to add.
-    - `S`: an orthogonal projector, or orthonormal columns.
-    - `method`: the pseudoinverse method; its `rcond` is the threshold.
-    - `projector`: whether S is a projector; it is then applied twice, so that what is left of a row is orthogonal
-      to the rows below as exactly as the row itself was.
-    """
+    """B = A S and B^+, at the rank that rows of A of unit norm have beyond those below."""
     B = dot(dot(A, S), S) if projector else dot(A, S)
     if 0 in B.shape:
         return Restricted(B, B.T, jnp.zeros((), jnp.int32))
@@ -81,13 +72,7 @@ def restrict(
 
 
 def project_further(P: Float[Array, "n n"], restricted: Restricted) -> Float[Array, "n n"]:
-    """(I - G A~) P = P - G B, kept symmetric (Orsino 2017, eqs. (3.10) and (4.15)).
-
-    **Arguments:**
-
-    - `P`: the orthogonal projector of the levels below.
-    - `restricted`: the rows of the next level, restricted by P.
-    """
+    """(I - G A~) P = P - G B, kept symmetric (Orsino 2017, eqs. (3.10) and (4.15))."""
     removed = dot(restricted.inverse, restricted.B)
     return P - (removed + removed.T) / 2
 

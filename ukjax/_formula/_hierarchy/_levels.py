@@ -105,16 +105,7 @@ def blocks(
     soft: Sequence[int],
     n: int,
 ) -> list[ModuleBlock]:
-    """The modules in rows and columns, over the lowest levels that are made of modules alone.
-
-    **Arguments:**
-
-    - `modules`: the modules.
-    - `levels`: the row numbers of each level.
-    - `known`: the row numbers of each constraint.
-    - `soft`: the rows with a clearance, each with a coordinate after the velocities.
-    - `n`: the number of velocities.
-    """
+    """The modules in rows and columns, over the lowest levels that are made of modules alone."""
     for module in modules:
         for name in module.constraints:
             if name not in known:

@@ -120,13 +120,7 @@ class Servoed(AbstractForwardingSystem):
 
 @eqx.filter_jit
 def followed(servoed: Servoed, t: Array, q: Array, v: Array) -> ServoRun:
-    """How a run followed its servo rows.
-
-    **Arguments:**
-
-    - `servoed`: what was run.
-    - `t`, `q`, `v`: the states saved (k,), (k, n_q), (k, n).
-    """
+    """How a run followed its servo rows."""
     law, system = servoed.law, servoed.system
 
     def at(t: Array, q: Array, v: Array) -> tuple[ServoControl, Rows]:

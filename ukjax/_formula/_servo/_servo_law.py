@@ -89,15 +89,7 @@ def _eliminate(
 def least_inputs(
     equations: Equations, A_s: Array, b_s: Array, B_u: Array, method: AbstractPseudoinverse
 ) -> Float[Array, " p"]:
-    """The u of least norm by which A_s a = b_s, of `Law` with neither weight nor s.
-
-    **Arguments:**
-
-    - `equations`: of the system without inputs.
-    - `A_s`, `b_s`: what is asked of a.
-    - `B_u`: the generalized forces of unit inputs (n, p).
-    - `method`: the pseudoinverse method.
-    """
+    """The u of least norm by which A_s a = b_s, of `Law` with neither weight nor s."""
     r = _eliminate(equations, A_s, b_s, B_u, method)
     return pinv(r.effect, method).matrix @ r.bbar
 

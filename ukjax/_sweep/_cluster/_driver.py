@@ -41,13 +41,7 @@ class Ledger:
         self.made = self.again = 0
 
     def failed(self, number: int, failure: Failure) -> bool:
-        """Notes a failure; returns whether to try again.
-
-        **Arguments:**
-
-        - `number`: of the task.
-        - `failure`: what happened.
-        """
+        """Notes a failure; returns whether to try again."""
         self._counts[number, failure.lost] += 1
         if self._counts[number, failure.lost] < (LOSSES if failure.lost else TRIES):
             self.again += 1
@@ -85,13 +79,6 @@ def give_out(
     done: Callable[[Any, Ledger], None],
 ) -> dict[int, str]:
     """Has tasks done, each once more where it fails by chance; returns the reasons of those given up, by number.
-
-    **Arguments:**
-
-    - `workers`: that do them.
-    - `task`: submits the task of a number.
-    - `numbers`: of the tasks.
-    - `done`: is told what a task returned, and every second None.
 
     **Raises:** `InputError` where a task can be done nowhere; `SweepError` where workers do not stay alive.
     """

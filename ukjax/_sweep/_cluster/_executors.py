@@ -64,10 +64,6 @@ class Workers:
     def renew(self, cause: BrokenExecutor) -> None:
         """Makes the executor again.
 
-        **Arguments:**
-
-        - `cause`: why it broke.
-
         **Raises:** `SweepError` where it was given as it is.
         """
         if self._make is None:

@@ -24,15 +24,7 @@ from ._travel import pickled
 def on_workers(
     executor: Any, model: Any, samples: AbstractSamples, definition: tuple[Any, ...]
 ) -> Iterator["Cluster"]:
-    """Workers that know a sweep, until they are left.
-
-    **Arguments:**
-
-    - `executor`: as `Workers` takes it.
-    - `model`: what is swept.
-    - `samples`: of all runs; one of them travels.
-    - `definition`: the other arguments of `prepare`.
-    """
+    """Workers that know a sweep, until they are left."""
     sent = pickled(_task.Definition(model, samples.at(np.array([0])), *definition))
     with contextlib.closing(Workers(executor)) as workers:
         yield Cluster(workers, sent)
@@ -60,8 +52,6 @@ class Cluster:
     ) -> tuple[dict[str, Any], tuple[int, ...]]:
         """What a worker decides of the sweep: attributes, and the shape of chunks if it is to.
 
-        **Arguments:** as `_task.examine`.
-
         **Raises:** `InputError` where a worker cannot make it.
         """
         found: list[Any] = []
@@ -75,13 +65,6 @@ class Cluster:
 
     def fill(self, target: Any, pending: list[int], before: int, update: Update) -> None:
         """Has chunks made.
-
-        **Arguments:**
-
-        - `target`: the store.
-        - `pending`: the chunks.
-        - `before`: how many runs were made before.
-        - `update`: is told what was made.
 
         **Raises:** `SweepError` for chunks that failed however often they were tried.
         """

@@ -108,15 +108,7 @@ def _store(name: str, attributes: str) -> Store:
 def examine(
     pickled: bytes, sizes: tuple[int, ...], memory: float | None, fit: bool
 ) -> tuple[dict[str, Any], tuple[int, ...]]:
-    """What a worker decides of a sweep: attributes, and the shape of chunks if it is to.
-
-    **Arguments:**
-
-    - `pickled`: the definition.
-    - `sizes`: of the dimensions of the sweep.
-    - `memory`: of a chunk [bytes]; None for what the device suggests.
-    - `fit`: whether to find the shape.
-    """
+    """What a worker decides of a sweep: attributes, and the shape of chunks if it is to."""
     with _lock:
         plan, attributes = _prepared(pickled, in_float64())
         devices = jax.local_devices()[:1]
@@ -125,15 +117,7 @@ def examine(
 
 @_told
 def chunk(pickled: bytes, store: str, attributes: str, number: int) -> tuple[int, int]:
-    """Makes a chunk, unless it is there; returns its number of runs, and how many of them failed.
-
-    **Arguments:**
-
-    - `pickled`: the definition.
-    - `store`: where it is.
-    - `attributes`: of it, as JSON.
-    - `number`: of the chunk.
-    """
+    """Makes a chunk, unless it is there; returns its number of runs, and how many of them failed."""
     with _lock:
         target = _store(store, attributes)
         known = json.loads(attributes)
