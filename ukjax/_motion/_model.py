@@ -97,7 +97,7 @@ class Model(eqx.Module):
         return self.code.stage(*_operands(self, t, q, v))
 
     def observed(self, t: Array, q: Array, v: Array) -> dict[str, Array]:
-        """What a `Trajectory` tells of a state where the formula is scalar code; else what it tells of rows and energy."""
+        """What a `Trajectory` tells of a state where the formula is scalar code; else rows and energy alone."""
         if self.code is None:
             return {}
         found = self.code.told(*_operands(self, t, q, v))

@@ -5,6 +5,19 @@ from typing import Any
 import diffrax as dfx
 import equinox as eqx
 
+_SCANS = {dfx.ForwardMode: "lax", dfx.DirectAdjoint: "bounded"}
+
+
+def with_scan(solver: Any, adjoint: dfx.AbstractAdjoint) -> Any:
+    """The solver, with the loop over its stages as an adjoint can differentiate it.
+
+    Diffrax sees to that, but not for a solver that another one wraps.
+    """
+    kind = _SCANS.get(type(adjoint))
+    if kind is None or getattr(solver, "scan_kind", "") is not None:
+        return solver
+    return eqx.tree_at(lambda s: s.scan_kind, solver, kind, is_leaf=lambda x: x is None)
+
 
 class AbstractForwardingSolver(dfx.AbstractWrappedSolver):
     """A Diffrax solver around another, which answers all but `init` and `step`.

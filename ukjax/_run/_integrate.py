@@ -17,6 +17,7 @@ from .._misc._types import is_traced
 from .._motion._energy_projection import projected
 from .._motion._model import Model
 from .._motion._projected_solver import Stop, shortest_step
+from .._motion._wrapped_solver import with_scan
 from . import _options
 from ._event_separation import separated
 from ._events import departing
@@ -56,10 +57,10 @@ def _diffeqsolve(
         times: tuple[Span, Array | None], y0: State, model: Model, settings: dict[str, Any]
     ) -> dfx.Solution:
         (t0, t1, dt0), ts = times
-        wrapped = solver
+        wrapped = with_scan(solver, settings["adjoint"])
         if model.stabilizer.projection_method is not None:
             shortest = lax.stop_gradient(shortest_step(t0, t1))
-            wrapped = projected(solver, None if number is None else Stop(shortest, of_diffrax(number)))
+            wrapped = projected(wrapped, None if number is None else Stop(shortest, of_diffrax(number)))
         kept = dfx.SubSaveAt(t0=ts is None, ts=ts, steps=ts is None)
         subs = (kept, dfx.SubSaveAt(t1=True))
         saveat = dfx.SaveAt(subs=subs, dense=dense)

@@ -18,6 +18,7 @@ from .._misc._types import Coordinates, Numbers, Time, Velocities, by_precision
 from .._motion._energy_projection import projected
 from .._motion._model import Model, coded
 from .._motion._project import Projection
+from .._motion._wrapped_solver import with_scan
 from .._system._constraint import unilateral
 from .._system._problem import Problem, resolve_state
 from .._system._rows import position_rows
@@ -127,9 +128,7 @@ def _stepped(model: Model, solver: dfx.AbstractSolver, t: Array, q: Array, v: Ar
 def _by_diffrax(
     adjoint: dfx.AbstractAdjoint | None, model: Model, solver: Any, t: Array, q: Array, v: Array, dt: Array
 ) -> State:
-    if getattr(solver, "scan_kind", "") is None:  # what Diffrax's loop would choose for such an adjoint
-        kind = "lax" if adjoint is None else "bounded"
-        solver = eqx.tree_at(lambda s: s.scan_kind, solver, kind, is_leaf=lambda x: x is None)
+    solver = with_scan(solver, dfx.ForwardMode() if adjoint is None else adjoint)
     terms = dfx.ODETerm(vector_field)  # pyright: ignore[reportArgumentType]
     solver = projected(solver) if model.stabilizer.projection_method is not None else solver
     end, y = t + dt, (q, v)
