@@ -162,8 +162,8 @@ def test_runs_that_take_too_many_steps_fail_by_code() -> None:
 
 def test_expressions_as_kernels() -> None:
     """Operands of all members, and shared ones, of a program with each kind of operation."""
-    build = Builder()
-    x, y = ([build.input(2 * k + i) for i in range(2)] for k in range(2))
+    build = Builder("float64")
+    x, y = ([build.input() for _ in range(2)] for _ in range(2))
     of, less = build.apply, build.apply("gt", x[0], y[0])
     outputs = [
         of("select", less, of("max", x[1], y[1]), of("min", x[1], y[1])),
@@ -171,7 +171,7 @@ def test_expressions_as_kernels() -> None:
         of("mul", of("sign", x[0]), of("floor", y[0])),
         of("pow", of("sqrt", y[1]), x[1]),
     ]
-    program = Program(outputs, (2, 2), "float64").scalars
+    program = Program(build, outputs, (2, 2)).scalars
     x, y = np.random.default_rng(0).normal(size=(2, 50)), np.array([0.3, 1.7])
     found = run_threads(program.kernel((False, True)), [x, y], 50)[0]
     one = np.where(x[0] > y[0], np.maximum(x[1], y[1]), np.minimum(x[1], y[1]))

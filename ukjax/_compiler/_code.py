@@ -31,16 +31,16 @@ from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from .._system._tree_inertia import TreeInertia
 from ._common import common, of_motion
-from ._copies import copied
-from ._expressions import Expression, borders, is_number, reachable
-from ._interpret import Interpreter, LargeProductError
 from ._native import machine_code_runs
 from ._parameters import InputMaker, Leaf, Structure, leaf, numbers, read_by, split
 from ._program import Program
 from ._rank_rule import AtStages, How, least_of, solution_by
 from ._refusals import remembered
-from ._scalars import Builder, TranslationError
+from ._scalars import Builder, Expression, TranslationError, is_truth
 from ._solve import Solution
+from ._structured._differentiate import Rebuilder
+from ._structured._ir import Needed, Node, is_number
+from ._structured._trace import Interpreter, LargeProductError
 from ._vectors import plus
 from ._written import Written, run
 
@@ -109,23 +109,23 @@ class Code:
     def told(self) -> Written:
         """What of `observed` can be differentiated."""
         kept = {x: y for x, y in self.observed.arrays.items() if x not in _OF_VALUES}
-        return Written(kept, self.observed.counts, self.observed.dtype)
+        return Written(self.observed.build, kept, self.observed.counts)
 
     @functools.cached_property
     def masses(self) -> Written:
         """The mass matrix at states."""
         e = self.equations
-        return Written(e.arrays.M, e.counts, e.dtype)
+        return Written(e.build, e.arrays.M, e.counts)
 
     @functools.cached_property
     def field(self) -> Program:
         """The derivative of the state: q' and the acceleration."""
         program = self.program
-        return Program([*self._rates, *program.outputs], program.counts, program.dtype)
+        return Program(program.build, [*self._rates, *program.outputs], program.counts)
 
     def numbers(self, system: AbstractSystem, stabilizer: AbstractStabilizer) -> Float[Array, " k"]:
         """The parameters the program takes. Make them once, outside of loops: their derivative is then one vector."""
-        return numbers(self._leaves, system, stabilizer, self.equations.dtype)
+        return numbers(self._leaves, system, stabilizer, self.equations.program.dtype)
 
     def applied(self, system: AbstractSystem, t: Time, q: Coordinates, v: Velocities) -> tuple[Forces, ...]:
         """The operands after v: Q and c, by arrays, where the force is apart."""
@@ -173,7 +173,7 @@ def _made(structure: Structure, leaves: tuple[Leaf, ...], state: tuple[Any, ...]
 def _written(
     structure: Structure, leaves: Sequence[Leaf], state: tuple[Any, ...], how: How, *, apart: bool
 ) -> Code:
-    dtype, build = state[1].dtype, Builder(MOST)
+    dtype, build = state[1].dtype, builder_of(state[1].dtype)
     state = (*state, state[2], state[2]) if apart else state
     avals = tuple(x.aval for x in leaves)
     rows, inertia = shared = common(structure, avals, tuple(state[:3]))
@@ -183,26 +183,26 @@ def _written(
         InputMaker(build),
     )
     parameters = inputs.of(leaves)
-    interpreter = Interpreter(build, inputs.count)
+    interpreter = Interpreter(build.nodes, written_out=True, parameters=inputs.count)
     counts = [inputs.count, *(math.prod(x.shape) for x in state), 1]
     arguments, near = (parameters, [inputs(x.shape) for x in state]), inputs(()).item()
     known = (
         inertia.by(interpreter, parameters, arguments[1][:2]),
         rows.by(interpreter, parameters, arguments[1][:3]),
     )
-    e: Equations = equations.by(interpreter, *arguments, *known)
-    written = Written(e, counts, dtype)
+    e: Equations = equations.numbers_by(build, interpreter, *arguments, *known)
+    written = Written(build, e, counts)
     observed: dict[str, Any] = {
         "position_error": e.rows.position_error,
         "velocity_error": e.rows.velocity_error,
     }
     try:
         solution = solution_by(how, build, e, near, dtype)
-        program = short_enough(Program(solution.a, counts, dtype))
+        program = short_enough(Program(build, solution.a, counts))
         if isinstance(how, AtStages):
             solution = solution_by(how, build, e, None, dtype)
         observed |= _observed(build, e, solution, least_of(how))
-        dependency, observed["known"] = _dependency(build, solution, len(e.rows.A), observed, dtype)
+        dependency, observed["known"] = _dependency(build, solution, len(e.rows.A), observed)
         solved = program, dependency
     except TranslationError as reason:
         if least_of(how) < 1:
@@ -210,24 +210,42 @@ def _written(
         short_enough(written.program)
         solved = str(reason)
     with contextlib.suppress(TranslationError):  # what the energy needs, the acceleration need not
-        observed["energy"] = energy.by(interpreter, *arguments)
-    of_q = rates.by(interpreter, *arguments)
-    return Code(solved, leaves, written, Written(observed, counts, dtype), list(of_q), apart)
+        observed["energy"] = energy.numbers_by(build, interpreter, *arguments)
+    of_q = rates.numbers_by(build, interpreter, *arguments)
+    return Code(solved, leaves, written, Written(build, observed, counts), list(of_q), apart)
 
 
 def _dependency(
-    build: Builder, solution: Solution, m: int, observed: dict[str, Any], dtype: Any
+    build: Builder, solution: Solution, m: int, observed: dict[str, Any]
 ) -> tuple[Written, np.ndarray]:
     """How rows depend on others, and of what is observed that takes: neither is computed a second time."""
-    further = Builder()
-    z, holds = solution.dependency(given := [build.input(-1 - i) for i in range(m)])
-    found = [*z, build.number(holds, True)]
-    seen = set(reachable([x for array in jax.tree.leaves(observed) for x in array.reshape(-1)]))
-    known = borders(found, seen)
-    inputs = dict(zip((*known, *given), map(further.input, range(len(known) + m)), strict=True))
-    *z, holds = copied(found, inputs, further)
+    further = Builder(build.type)
+    z, holds = solution.dependency(given := [build.placeholder() for _ in range(m)])
+    found = [*z, build.number(holds)]
+    seen = set(Needed(x for array in jax.tree.leaves(observed) for x in array.reshape(-1)).nodes)
+    known, between = _borders(found, seen)
+    inputs = [further.input() for _ in range(len(known) + m)]
+    of_type = lambda x, node: further.apply("ne", x, 0.0) if is_truth(node) else x
+    values = {node: of_type(x, node) for x, node in zip(inputs, (*known, *given), strict=True)}
+    copies = Rebuilder(further.nodes, Needed(()), values)
+    copies.nodes(between)
+    *z, holds = map(copies.get, found)
     arrays = {"z": np.array(z, object), "holds": np.array(holds, object)}
-    return Written(arrays, [len(known), m], dtype), np.array(known, object)
+    return Written(further, arrays, [len(known), m]), np.array(known, object)
+
+
+def _borders(outputs: Sequence[Expression], seen: set[Node]) -> tuple[list[Node], list[Node]]:
+    """The nodes among those `seen` that outputs are computed of, and in order those between."""
+    found, visited = dict[Node, None](), set[Node]()
+    stack = [x for x in outputs if isinstance(x, Node)]
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            found[node] = None
+        elif node not in visited and node.op != "parameter":
+            visited.add(node)
+            stack += [x for x in node.args if isinstance(x, Node)]
+    return list(found), sorted(visited, key=lambda x: x.number)
 
 
 def _observed(build: Builder, e: Equations, solution: Solution, rcond: float) -> dict[str, Any]:
@@ -239,17 +257,25 @@ def _observed(build: Builder, e: Equations, solution: Solution, rcond: float) ->
         "multipliers": solution.multipliers,
         "rank": solution.rank,
         "kept": solution.kept,
-        "sure": build.number(sure, True),
+        "sure": build.number(sure),
         "lost": solution.lost,
     }
     return {key: np.array(x, object) for key, x in observed.items()}
 
 
+def builder_of(dtype: Any) -> Builder:
+    """What writes out programs of a type.
+
+    **Raises:** `TranslationError` for other types than LLVM has.
+    """
+    if np.dtype(dtype).name not in ("float64", "float32"):
+        raise TranslationError(f"numbers of type {np.dtype(dtype).name} have no scalar code")
+    return Builder(dtype, MOST)
+
+
 def short_enough(program: Program) -> Program:
     """The program, or an error if its compilation would take too long."""
     # Not `machine_code_is_wanted`: the code is kept for whoever asks next.
-    if program.dtype.name not in ("float64", "float32"):
-        raise TranslationError(f"numbers of type {program.dtype.name} have no scalar code")
     if not machine_code_runs() and program.size > LARGEST:
         raise TranslationError(
             f"{program.size} operations are more than the {LARGEST} that XLA compiles in reasonable time; "

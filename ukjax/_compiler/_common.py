@@ -4,15 +4,18 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from jax.extend import core
 
 from .._formula._equations import equations_of_motion, inertia
 from .._misc._called import called
 from .._misc._closures import require_seen
 from .._system._rows import constraint_rows
-from ._interpret import Interpreter
-from ._parameters import Structure, joined
+from ._parameters import Structure, in_type, joined
 from ._refusals import remembered
+from ._scalars import Builder
+from ._structured._trace import Interpreter
 
 
 class Traced(NamedTuple):
@@ -32,10 +35,21 @@ class Traced(NamedTuple):
         return self._replace(outputs=of(self.outputs), shapes=of(self.shapes))
 
     def by(self, interpreter: Interpreter, *inputs: Any) -> Any:
-        """The pytree of expressions."""
+        """The pytree of expressions, each array of its own type."""
         outputs, tree = jax.tree.flatten(self.outputs)
         jaxpr, consts = self.program.jaxpr, self.program.consts
-        return jax.tree.unflatten(tree, interpreter.run(jaxpr, consts, jax.tree.leaves(inputs), outputs))
+        found = interpreter.run(jaxpr, consts, jax.tree.leaves(inputs), outputs)
+        return jax.tree.unflatten(tree, map(interpreter.scalars, found))
+
+    def numbers_by(self, build: Builder, interpreter: Interpreter, *inputs: Any) -> Any:
+        """The same, of real numbers of the builder's type."""
+        found, like = self.by(interpreter, *inputs), jax.ShapeDtypeStruct((), build.type)
+        of_type = lambda x, aval: in_type(build, x, np.dtype(aval.dtype).name, like) if _is_real(aval) else x
+        return jax.tree.map(of_type, found, self.shapes)
+
+
+def _is_real(aval: Any) -> bool:
+    return jnp.issubdtype(aval.dtype, jnp.floating)
 
 
 def trace(function: Callable[..., Any], *shapes: Any) -> Traced:

@@ -5,8 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ._expressions import Entries, Expression, is_zero
-from ._scalars import Builder
+from ._scalars import Builder, Entries, Expression, is_zero
 from ._vectors import Vector
 
 Taken = dict[int, tuple[Expression, Expression]]

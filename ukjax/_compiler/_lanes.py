@@ -21,7 +21,6 @@ from .._system._problem import Problem
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractSystem
 from ._code import Code, code_for
-from ._expressions import reachable
 from ._structured._scalarize import scalarize
 
 
@@ -62,7 +61,7 @@ class Lanes(eqx.Module):
         if code.unsolved:
             numbers, applied = code.numbers(self.system, self.stabilizer), code.applied(self.system, t, q, v)
             return _with_loops.operations(*parted((self.how, code)), numbers, t, q, v, *applied)
-        return dict(Counter(node.op for node in reachable(code.program.outputs) if node.op != "input"))
+        return dict(Counter(code.program.operations()))
 
     def __call__(
         self, t: Float[Array, "..."] | float, q: Float[Array, "batch nq"], v: Float[Array, "batch n"]

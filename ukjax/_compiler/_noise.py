@@ -3,8 +3,8 @@
 import numpy as np
 
 from .._misc._tolerances import ROW_NOISE
-from ._expressions import Expression, Node, is_zero
-from ._scalars import Builder
+from ._scalars import Builder, Expression, is_zero
+from ._structured._ir import Node
 from ._vectors import dot
 
 

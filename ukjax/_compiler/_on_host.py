@@ -1,58 +1,52 @@
-"""Scalar programs by NumPy, for the states before and after a run, where LLVM cannot compile them."""
+"""Scalar programs by NumPy, for states before and after a run: nothing is compiled for what is asked a few times."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import numpy as np
 
-from ._expressions import CARRIERS, Expression, Node, reachable
-from ._structured._ir import OPERATIONS
+from ._structured._ir import OPERATIONS, Needed, Node, Operand
 
 _MOST_NUMBERS = 2**23  # held at a time: 64 MB in float64
-_COMPOSED: dict[str, Callable[..., Any]] = {
-    "rsqrt": lambda x: 1 / np.sqrt(x),
-    "logistic": lambda x: 1 / (1 + np.exp(-x)),
-}
-
-
-def operation(op: str) -> Callable[..., Any]:
-    """How NumPy computes an operation."""
-    return _COMPOSED.get(op) or OPERATIONS[op].numpy
+_PASSED_ON = frozenset(("rule", "attached", "refuse", "stop_gradient"))
 
 
 @final
 class OnHost:
-    """Expressions evaluated by NumPy, for one or more members."""
+    """Nodes evaluated by NumPy, for one or more members."""
 
-    def __init__(self, outputs: Sequence[Expression], count: int, dtype: Any):
-        self._dtype, self._count = dtype, count
-        nodes = [x for x in reachable(outputs, values=True) if x.op not in ("input", *CARRIERS)]
-        self._size = count + len(nodes)
-        places: dict[Any, int] = {x: count + i for i, x in enumerate(nodes)}
-        constants: list[Any] = []
+    @staticmethod
+    def takes(needed: Needed, t: str) -> bool:
+        """Whether nodes are operations on numbers of a type and on truths alone."""
+        plain = (*_PASSED_ON, "parameter", "convert", *OPERATIONS)
+        return all(x.op in plain and x.type in (t, "bool") and x.size is None for x in needed.nodes)
 
-        def place(x: Expression) -> int:
+    def __init__(self, needed: Needed, outputs: Sequence[Operand], params: Sequence[Node], dtype: Any):
+        nodes = [x for x in needed.nodes if x.op != "parameter"]
+        self._dtype, self._count, self._size = dtype, len(params), len(params) + len(nodes)
+        places: dict[Any, int] = {x: i for i, x in enumerate((*params, *nodes))}
+        self._constants: list[Any] = []
+
+        def place(x: Operand) -> int:
             """Where a value stands: inputs first, then one operation after the other, then constants."""
-            while isinstance(x, Node) and x.op in CARRIERS:
-                x = x.args[0]
             if isinstance(x, Node):
-                return x.args[0] if x.op == "input" else places[x]
-            constants.append(x)
-            return self._size + len(constants) - 1
+                return places[x]
+            self._constants.append(x)
+            return self._size + len(self._constants) - 1
 
-        self._steps = [(operation(x.op), [place(y) for y in x.args]) for x in nodes]
+        args = lambda x: x.args[:1] if x.op in _PASSED_ON else x.args
+        self._steps = [(_operation(x), [place(y) for y in args(x)]) for x in nodes]
         self._outputs = [place(x) for x in outputs]
-        self._constants = constants
 
     def __call__(self, *operands: np.ndarray) -> np.ndarray:
-        """The outputs (outputs, members)."""
+        """The outputs (outputs, members), of inputs (count, members), or (count, 1) where all members have the same."""
         members = np.broadcast_shapes(*(x.shape[1:] for x in operands))[0]
         rows = [row for x in operands for row in x.astype(self._dtype, copy=False)]
         found = np.empty((len(self._outputs), members), self._dtype)
-        block = max(1, _MOST_NUMBERS // self._size)
+        block = max(1, _MOST_NUMBERS // max(self._size, 1))
         for start in range(0, members, block):
             here = slice(start, start + block)
-            values = [row if row.size == 1 else row[here] for row in rows]
+            values: list[Any] = [row if row.size == 1 else row[here] for row in rows]
             values += [None] * len(self._steps) + self._constants
             with np.errstate(all="ignore"):
                 for i, (compute, places) in enumerate(self._steps, self._count):
@@ -60,3 +54,11 @@ class OnHost:
             for row, place in zip(found, self._outputs, strict=True):
                 row[here] = values[place]
         return found
+
+
+def _operation(x: Node) -> Callable[..., Any]:
+    if x.op in _PASSED_ON:
+        return lambda value: value
+    if x.op == "convert":
+        return lambda value: np.asarray(value).astype(x.type)
+    return OPERATIONS[x.op].numpy

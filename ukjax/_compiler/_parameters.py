@@ -78,13 +78,24 @@ class InputMaker:
         varying = varying or (True,) * math.prod(shape)
         numbers, folded = np.empty(len(varying), object), iter(known)
         for i, varies in enumerate(varying):
-            numbers[i] = self.build.input(self.count) if varies else next(folded)
+            numbers[i] = self.build.input() if varies else next(folded)
             self.count += varies
         return numbers.reshape(shape)
 
     def of(self, leaves: Sequence[Leaf]) -> list[np.ndarray]:
         """Those of all parameters."""
-        return [self(x.aval.shape, x.varying, x.known) for x in leaves]
+        found = [self(x.aval.shape, x.varying, x.known) for x in leaves]
+        return [
+            in_type(self.build, x, self.build.type, leaf.aval) for x, leaf in zip(found, leaves, strict=True)
+        ]
+
+
+def in_type(build: Builder, x: np.ndarray, t: str, aval: Any) -> np.ndarray:
+    """Real numbers of a type as those of an array's."""
+    to = np.dtype(aval.dtype).name
+    if to == t or not jnp.issubdtype(aval.dtype, jnp.floating):
+        return x
+    return np.asarray(np.frompyfunc(lambda y: build.nodes.convert(y, t, to), 1, 1)(x), object)
 
 
 def read_by(leaves: Sequence[Leaf], *traced: core.ClosedJaxpr) -> tuple[Leaf, ...]:

@@ -1,4 +1,7 @@
-"""Expressions of numbered inputs as one operation of JAX: vectors of numbers in, a vector of numbers out."""
+"""Numbers from numbers, written out: as one operation of JAX, and as part of other programs.
+
+Several programs may share what they compute: their outputs are expressions of one builder, whose inputs all of them take.
+"""
 
 import functools
 import itertools
@@ -9,10 +12,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ._expressions import CARRIERS, Expression, reachable
 from ._on_host import OnHost
-from ._structured import _expressed, _program
+from ._scalars import Builder, Expression
+from ._structured import _program
+from ._structured._differentiate import Rebuilder
+from ._structured._identity import identity_of_nodes
+from ._structured._ir import Builder as NodeBuilder
+from ._structured._ir import Needed, Operand, Region, Subprogram, is_number
 from ._structured._primitive import scalars_p
+from ._structured._trace import CALLED, Interpreter, Value, filled
+
+MOST_CALLS = 16
+"""How many times a program is run at most: each brings positions nearer, and two or three are usual."""
+_PASSED_ON = frozenset(("rule", "attached", "refuse"))  # with a derivative of its own, or none
 
 
 class Again(NamedTuple):
@@ -31,7 +43,7 @@ class Again(NamedTuple):
 
 @final
 class Program:
-    """Expressions of numbered inputs, all of one floating-point type.
+    """Expressions of the inputs of a builder, all of one floating-point type.
 
     - `outputs`: the expressions.
     - `counts`: how many inputs each operand holds; those without any are left out.
@@ -40,32 +52,100 @@ class Program:
     """
 
     def __init__(
-        self, outputs: Sequence[Expression], counts: Sequence[int], dtype: Any, again: Again | None = None
+        self, build: Builder, outputs: Sequence[Expression], counts: Sequence[int], again: Again | None = None
     ):
-        self.outputs, self.dtype = tuple(outputs), np.dtype(dtype)
+        self.build, self.outputs, self.dtype = build, tuple(map(build.number, outputs)), np.dtype(build.type)
         self.counts = tuple(x for x in counts if x)
         self.again = again if again and again.size else None
+        self._alone = Subprogram(build.nodes.top, self.outputs)
+
+    def operations(self) -> list[str]:
+        """The operations of its values."""
+        nodes = Needed(self.outputs, values=True).nodes
+        return [x.op for x in nodes if x.op not in ("parameter", "output", *_PASSED_ON)]
 
     @functools.cached_property
     def size(self) -> int:
         """The number of operations."""
-        return sum(x.op not in ("input", *CARRIERS) for x in reachable(self.outputs, values=True))
+        return len(self.operations())
 
     @functools.cached_property
     def scalars(self) -> _program.Program:
         """What computes it."""
-        return _expressed.program_of(self)
+        t, sizes = self.build.type, self.counts[:-1] if self.again else self.counts
+
+        def make() -> tuple[Region, list[Any]]:
+            build = NodeBuilder(_program.MOST)
+            params = [build.parameter(build.top, t, n) for n in sizes]
+            inputs = [
+                filled((n,), [build.load(x, i) for i in range(n)]) for x, n in zip(params, sizes, strict=True)
+            ]
+            (found,) = self._written_in(Interpreter(build), inputs)
+            return build.top, [tuple(found.tolist())]
+
+        identity = functools.partial(identity_of_nodes, self.outputs, (self.counts, self.again))
+        operands, results = [(t, n) for n in sizes], [(t, len(self.outputs))]
+        return _program.Program(
+            make, operands, results, identity, self._written_in, repeats=self.again is not None
+        )
+
+    def _written_in(self, interpreter: Interpreter, inputs: Sequence[Value]) -> list[Value]:
+        """The outputs as part of another program, member by member."""
+        arrays = [interpreter.scalars(x) for x in inputs]
+        members = np.broadcast_shapes(*(x.shape[1:] for x in arrays))
+        columns = np.concatenate([_program.spread_members(x, members) for x in arrays]).T
+        outputs = np.empty((len(self.outputs), len(columns)), object)
+        for k, column in enumerate(columns):
+            outputs[:, k] = (self._repeated if self.again else self._called)(interpreter, column.tolist())
+        return [outputs.reshape(-1, *members)]
+
+    def _called(self, interpreter: Interpreter, inputs: list[Operand]) -> list[Operand]:
+        """By a call, unless it is short."""
+        if interpreter.written_out or self._alone.size < CALLED:
+            return self._rebuilt(interpreter.b, inputs)
+        if not any(map(is_number, inputs)):
+            return interpreter.b.call(self._alone, inputs)
+        again = lambda inner, flat: self._rebuilt(inner.b, flat)
+        types = [self.build.type] * len(inputs)
+        return interpreter.call(self, inputs, types, again) or self._rebuilt(interpreter.b, inputs)
+
+    def _rebuilt(self, b: NodeBuilder, inputs: Sequence[Operand]) -> list[Operand]:
+        needed = self._alone.needed()
+        rebuilt = Rebuilder(b, needed, dict(zip(self._alone.region.params, inputs, strict=True)))
+        rebuilt.nodes(needed.outermost)
+        return list(map(rebuilt.get, self.outputs))
+
+    def _repeated(self, interpreter: Interpreter, inputs: list[Operand]) -> list[Operand]:
+        """Their derivatives are those of the last time, as of any point that a function leaves fixed."""
+        assert self.again
+        t, b, (flag, first, size) = self.build.type, interpreter.b, self.again
+        once = lambda before: self._called(interpreter, [*inputs, *before[first : first + size]])
+
+        def step(carried: Sequence[Operand]) -> Any:
+            calls, before = carried[0], list(carried[1:])
+            goes_on, few = b.compare("gt", before[flag], 0.5, t), b.compare("lt", calls, MOST_CALLS, "int64")
+            return b.both(goes_on, few, "bool"), lambda: [b.add(calls, 1, "int64"), *once(before)]
+
+        start = [0.0] * len(self.outputs)
+        start[flag] = 1.0  # so that there is a first time
+        found = b.loop([0, *start], [("int64", None), *[(t, None)] * len(start)], step)[1:]
+        return [b.apply("attached", t, *pair) for pair in zip(found, once(found), strict=True)]
 
     @functools.cached_property
-    def by_numpy(self) -> OnHost:
-        """As `on_host`, one operation of NumPy after the other: what is asked once or a few times is not compiled.
+    def _by_numpy(self) -> OnHost | None:
+        needed = Needed(self.outputs, values=True)
+        if self.again or not OnHost.takes(needed, self.build.type):
+            return None
+        return OnHost(needed, self.outputs, self._alone.region.params, self.dtype)
 
-        It is not run again.
-        """
-        return OnHost(self.outputs, sum(self.counts), self.dtype)
+    def by_numpy(self, *operands: np.ndarray) -> np.ndarray:
+        """As `on_host`, one operation of NumPy after the other where it has no loops: what is asked once or a few times
+        is not compiled."""
+        return (self._by_numpy or self.on_host)(*operands)
 
     def on_host(self, *operands: np.ndarray) -> np.ndarray:
-        """The outputs (outputs, members) on NumPy arrays, by machine code."""
+        """The outputs (outputs, members) on NumPy arrays (count, members), or (count, 1) where all members have the same,
+        by machine code."""
         members = np.broadcast_shapes(*(x.shape[1:] for x in operands))[0]
         if not self.outputs:
             return np.zeros((0, members), self.dtype)
@@ -74,7 +154,7 @@ class Program:
         return self.scalars.of_members(np.split(columns, [*ends][:-1]))[0]
 
     def __call__(self, *operands: Array) -> Array:
-        """The values of the outputs."""
+        """The values of the outputs, of vectors of inputs."""
         if not self.outputs:
             return jnp.zeros(0, self.dtype)
         return scalars_p.bind(*(x for x in operands if x.size), program=self.scalars)[0]

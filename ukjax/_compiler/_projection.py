@@ -24,12 +24,11 @@ import numpy as np
 from .._misc._tolerances import ON_CONSTRAINTS, nearly_dependent
 from .._system._rows import most_off
 from .._system._tree_inertia import TreeInertia
-from ._expressions import Expression, is_zero
 from ._factors import by_factors, factor
-from ._moves import filled
 from ._noise import without_noise
-from ._scalars import Builder
+from ._scalars import Builder, Expression, is_zero
 from ._solve import Solver, solve
+from ._structured._moves import filled
 from ._tree_factors import product, widened
 from ._vectors import Vector, largest, minus, plus, times
 

@@ -13,15 +13,14 @@ from .._misc._types import Coordinates, Time, Velocities
 from .._system._rows import Rows, position_rows_and_jacobian
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem, has_quasi_velocities
-from ._code import MOST, short_enough
+from ._code import builder_of, short_enough
 from ._common import Traced, common, trace
-from ._interpret import Interpreter
-from ._moves import filled
 from ._parameters import InputMaker, Leaf, Structure, joined, leaf, numbers, read_by, split
 from ._program import Again, Program
 from ._projection import MotionFunctions, projection
 from ._refusals import remembered
-from ._scalars import Builder
+from ._structured._moves import filled
+from ._structured._trace import Interpreter
 from ._written import run
 
 
@@ -136,16 +135,18 @@ def _made(
 ) -> ProjectionCode:
     functions, known = _functions(structure, tuple(x.aval for x in leaves), state, quasi)
     leaves = read_by(leaves, *(x.program for x in functions))
-    build = Builder(MOST)
+    build = builder_of(state[1].dtype)
     inputs = InputMaker(build)
     parameters, t = inputs.of(leaves), inputs(())
-    interpreter = Interpreter(build, inputs.count - 1)
+    interpreter = Interpreter(build.nodes, written_out=True, parameters=inputs.count - 1)
     (n_q,), (n,), (rows,) = state[1].shape, state[2].shape, functions[0].shapes.shape
     counts = [inputs.count - 1, 1, n_q, n, n_q + n, rows]
     q, v, *errors, mu = (list(inputs((k,))) for k in (n_q, n, n_q, n, rows))
 
     def evaluated(function: Traced) -> Any:
-        return lambda *x: function.by(interpreter, parameters, t, [filled((len(y),), y) for y in x])
+        return lambda *x: function.numbers_by(
+            build, interpreter, parameters, t, [filled((len(y),), y) for y in x]
+        )
 
     positions, jacobian, masses, velocities, *rates = map(evaluated, functions)
     of_velocities = lambda *x: tuple(of[known.of_velocities] for of in velocities(*x))
@@ -156,4 +157,4 @@ def _made(
     dtype = state[1].dtype
     found = projection(build, motion, (q, v), mu, (errors[0], errors[1]), rcond, dtype)
     again = Again(n_q + n + rows + 1, n_q + n, rows)
-    return ProjectionCode(short_enough(Program(found, counts, dtype, again)), leaves, rows, counts)
+    return ProjectionCode(short_enough(Program(build, found, counts, again)), leaves, rows, counts)

@@ -8,8 +8,7 @@ import numpy as np
 from .._formula._acceleration import AbstractFormula, Equations
 from .._misc._tolerances import TOLD_BY_POSITIONS, TURNED_AT_STAGES
 from .._pseudoinverse import AbstractPseudoinverse
-from ._expressions import Expression
-from ._scalars import Builder, TranslationError
+from ._scalars import Builder, Expression, TranslationError
 from ._solve import Solution, acceleration
 from ._vectors import plus
 

@@ -22,10 +22,9 @@ import numpy as np
 
 from .._misc._tolerances import EXACT, REFINED, ROUNDING, ROW_NOISE
 from .._system._tree_inertia import TreeInertia
-from ._expressions import Expression, entries, is_zero
 from ._factors import Taken, by_factors, factor, order_of
 from ._noise import without_noise
-from ._scalars import Builder
+from ._scalars import Builder, Expression, entries, is_zero
 from ._tree_factors import factored, product
 from ._vectors import Vector, dot, largest, minus, plus, times
 
@@ -175,7 +174,7 @@ class Solver:
         """Which rows are not left out."""
         marks: Vector = [0.0] * len(self.W)
         for i, inverse in zip(self.schur.order, self.schur.inverse, strict=True):
-            marks[i] = self.build.number(self.build.apply("ne", inverse, 0.0), True)
+            marks[i] = self.build.number(self.build.apply("ne", inverse, 0.0))
         return marks
 
     def dependency(self, e: Sequence[Expression]) -> Vector:

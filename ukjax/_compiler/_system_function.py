@@ -12,12 +12,12 @@ from jaxtyping import Array
 from .._misc._closures import require_seen
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractSystem
-from ._code import MOST, short_enough
-from ._interpret import Interpreter
+from ._code import builder_of, short_enough
 from ._native import machine_code_is_wanted
-from ._parameters import InputMaker, Leaf, Structure, joined, leaf, numbers, read_by, split
+from ._parameters import InputMaker, Leaf, Structure, in_type, joined, leaf, numbers, read_by, split
 from ._refusals import remembered
-from ._scalars import Builder, TranslationError
+from ._scalars import TranslationError
+from ._structured._trace import Interpreter
 from ._written import Written
 
 
@@ -33,7 +33,7 @@ class SystemFunction:
 
     def numbers(self, system: Any, stabilizer: AbstractStabilizer | None) -> Array:
         """The parameters it takes, as a vector."""
-        return numbers(self._leaves, system, stabilizer, self.written.dtype)
+        return numbers(self._leaves, system, stabilizer, self.written.program.dtype)
 
     def __call__(self, system: AbstractSystem, stabilizer: AbstractStabilizer, *arrays: Array) -> Any:
         """What the function returns."""
@@ -62,7 +62,7 @@ def written_function(
     of_leaves = lambda leaves, *arrays: function(*joined(structure, leaves), *arrays)
     closed, out = jax.make_jaxpr(of_leaves, return_shape=True)([x.aval for x in leaves], *shapes)
     require_seen(closed.consts)
-    leaves, inputs = read_by(leaves, closed), InputMaker(Builder(MOST))
+    leaves, inputs = read_by(leaves, closed), InputMaker(builder_of(shapes[0].dtype))
     return SystemFunction(_written(closed, out, inputs, inputs.of(leaves), shapes), leaves)
 
 
@@ -100,7 +100,7 @@ def array_function(function: Callable[..., Any], *arrays: Any) -> Written:
 @remembered
 def _of_arrays(function: Callable[..., Any], shapes: tuple[Any, ...]) -> Written:
     closed, out = jax.make_jaxpr(function, return_shape=True)(*shapes)
-    return _written(closed, out, InputMaker(Builder(MOST)), [], shapes)
+    return _written(closed, out, InputMaker(builder_of(shapes[0].dtype)), [], shapes)
 
 
 def _written(
@@ -109,6 +109,10 @@ def _written(
     """The code of a jaxpr that takes parameters, which are inputs already, and arrays."""
     counts = [inputs.count, *(math.prod(x.shape) for x in shapes)]
     arguments = parameters + [inputs(x.shape) for x in shapes]
-    found = Interpreter(inputs.build, counts[0]).run(closed.jaxpr, closed.consts, arguments)
-    arrays = jax.tree.unflatten(jax.tree.structure(out), [np.asarray(x, object) for x in found])
-    return Written(arrays, counts, shapes[0].dtype)
+    build = inputs.build
+    interpreter = Interpreter(build.nodes, written_out=True, parameters=counts[0])
+    found = interpreter.run(closed.jaxpr, closed.consts, arguments)
+    like = jax.ShapeDtypeStruct((), build.type)
+    of_type = lambda x, v: in_type(build, x, np.dtype(v.dtype).name, like)
+    numbers = [of_type(interpreter.scalars(x), v) for x, v in zip(found, closed.out_avals, strict=True)]
+    return Written(build, jax.tree.unflatten(jax.tree.structure(out), numbers), counts)

@@ -17,9 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from .._system._tree_inertia import TreeInertia
-from ._expressions import Expression, is_zero
 from ._factors import Factors, factor
-from ._scalars import Builder
+from ._scalars import Builder, Expression, is_zero
 from ._vectors import Vector, dot, plus, scaled, times
 
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from ._expressions import Expression, entries, is_number
-from ._scalars import Builder
+from ._scalars import Builder, Expression, entries
+from ._structured._ir import is_number
 
 Vector = list[Expression]
 

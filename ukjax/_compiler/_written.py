@@ -11,25 +11,25 @@ import numpy as np
 from jaxtyping import Array
 
 from ._program import Program
+from ._scalars import Builder
 
 
 @final
 class Written:
-    """A pytree of arrays of expressions.
+    """A pytree of arrays of expressions of a builder.
 
     - `arrays`: the pytree.
     - `counts`: as for a `Program`.
-    - `dtype`: of all.
     """
 
-    def __init__(self, arrays: Any, counts: Sequence[int], dtype: Any):
-        self.arrays, self.counts, self.dtype = arrays, counts, dtype
+    def __init__(self, build: Builder, arrays: Any, counts: Sequence[int]):
+        self.build, self.arrays, self.counts = build, arrays, counts
 
     @functools.cached_property
     def program(self) -> Program:
         """What computes all entries."""
         leaves = jax.tree.leaves(self.arrays)
-        return Program([x for leaf in leaves for x in leaf.reshape(-1)], self.counts, self.dtype)
+        return Program(self.build, [x for leaf in leaves for x in leaf.reshape(-1)], self.counts)
 
     @functools.cached_property
     def layout(self) -> tuple[Any, list[tuple[int, int, tuple[int, ...]]]]:

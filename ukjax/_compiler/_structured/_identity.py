@@ -20,7 +20,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.extend import core
 
-from .._expressions import Call, reachable
+from ._ir import DerivativeRule, Needed, Node, Operand
 
 Given = jax.ShapeDtypeStruct
 """An array that a program closes over and is given as an operand: only its shape and type are part of the program."""
@@ -54,9 +54,14 @@ def identity(jaxpr: Any, consts: Sequence[Any], order: int = 0) -> str | None:
     return _digest(order, lambda writer: writer.jaxpr(jaxpr, consts))
 
 
-def identity_of_expressions(of: Any, order: int = 0) -> str | None:
-    """The same of a program of expressions."""
-    return _digest(order, lambda writer: writer.expressions(of))
+def identity_of_nodes(outputs: Sequence[Operand], besides: Any, order: int = 0) -> str | None:
+    """The same of a program that is given as what it becomes, and of what else determines it."""
+
+    def write(writer: "_Writer") -> None:
+        writer.nodes(outputs)
+        writer.lines.append(repr(besides))
+
+    return _digest(order, write)
 
 
 def _digest(order: int, write: Callable[["_Writer"], None]) -> str | None:
@@ -112,23 +117,23 @@ class _Writer:
     """Writes what a program is, into a digest."""
 
     def __init__(self, order: int):
-        self._order, self._lines = order, [_versions(), str(jax.config.read("jax_enable_x64")), str(order)]
+        self._order, self.lines = order, [_versions(), str(jax.config.read("jax_enable_x64")), str(order)]
         self._jaxprs, self._programs = dict[Any, int](), dict[Any, int]()
         self._kept: list[Any] = []  # so that no other object comes to have the same address
 
     def digest(self) -> str:
         """Of what was written."""
-        return hashlib.sha256("\n".join(self._lines).encode()).hexdigest()
+        return hashlib.sha256("\n".join(self.lines).encode()).hexdigest()
 
     def jaxpr(self, jaxpr: Any, consts: Sequence[Any]) -> None:
         """Writes a jaxpr with what it closes over. The digest tells which of those within are one."""
         key = (self._order, id(jaxpr), *map(id, consts))
         if key in self._jaxprs:
-            self._lines.append(f"again {self._jaxprs[key]}")
+            self.lines.append(f"again {self._jaxprs[key]}")
             return
         self._jaxprs[key] = len(self._jaxprs)
         self._kept.append((jaxpr, consts))
-        names, write = dict[Any, int](), self._lines.append
+        names, write = dict[Any, int](), self.lines.append
         write("given")
         for v in (*jaxpr.constvars, *jaxpr.invars):
             names[v] = len(names)
@@ -167,7 +172,7 @@ class _Writer:
         taken = _WITHOUT_EFFECT.get(name)
         for key, x in sorted(params.items()):
             if taken is None or key in taken:
-                self._lines.append(key)
+                self.lines.append(key)
                 self._value(x)
 
     def _program(self, program: Any, more: int) -> None:
@@ -175,31 +180,45 @@ class _Writer:
         if known is None:
             raise UnknownError("program")
         self._number(program)
-        self._lines.append(known)
+        self.lines.append(known)
 
     def _number(self, program: Any) -> bool:
         """Writes which program it is, and tells whether it was met before."""
         key = self._order, program
         met = key in self._programs
-        self._lines.append(f"program {self._programs.setdefault(key, len(self._programs))}")
+        self.lines.append(f"program {self._programs.setdefault(key, len(self._programs))}")
         return met
 
-    def expressions(self, of: Any) -> None:
-        """Writes the expressions of a `Program` of these."""
-        write, places = self._lines.append, dict[Any, str]()
-        write(f"{of.again} {of.dtype.name} {of.counts}")
-        told = lambda x: places[x] if hasattr(x, "op") else f"{x!r}"
-        for i, node in enumerate(reachable(of.outputs)):
-            places[node] = f"%{i}"
-            args = node.args
-            if node.op == "ruled":
-                x, (call, k, j), *given = args
-                self._call(call)
-                args = x, k, j, *given
-            write(f"{node.op} {' '.join(map(told, args))}")
-        write(" ".join(map(told, of.outputs)))
+    def nodes(self, outputs: Sequence[Operand]) -> None:
+        """Writes the nodes that outputs need."""
+        write, needed = self.lines.append, Needed(outputs)
+        places = {x: f"%{i}" for i, x in enumerate(needed.nodes)}
+        told = lambda args: " ".join(
+            places.get(x, "unused") if isinstance(x, Node) else repr(x) for x in args
+        )
+        for node in needed.nodes:
+            write(f"{node.op} {node.type} {node.size} {needed.owner.get(node.region) and 'within'}")
+            write(told(node.args))
+            if node.op == "loop":
+                write(
+                    f"{told([node.data.condition])}; {told(node.data.results)}; {told(node.data.region.params)}"
+                )
+            elif node.op == "branch":
+                for region, results in zip(node.data.regions, node.data.results, strict=True):
+                    write(f"{told(results)}; {told(region.params)}")
+            elif node.op == "call":
+                if not self._number(node.data):
+                    self.nodes(node.data.results)
+                    write(str(node.data.given()))
+            elif node.op == "rule":
+                rule, k, i = node.data
+                write(f"{k} {i}")
+                self._call(rule)
+            else:
+                write(repr(node.data))
+        write(told(outputs))
 
-    def _call(self, call: Call) -> None:
+    def _call(self, call: DerivativeRule) -> None:
         if self._number(call) or not self._order:
             return
         self._differentiated(lambda *x: call.function(*x), call.inputs)
@@ -229,14 +248,14 @@ class _Writer:
         except (
             Exception
         ) as error:  # of any kind: a rule that refuses does so again where its derivative is asked for
-            return self._lines.append(f"{type(error).__name__}: {error}")
+            return self.lines.append(f"{type(error).__name__}: {error}")
         self._order -= 1
         self.jaxpr(closed.jaxpr, closed.consts)
         self._order += 1
 
     def _value(self, x: Any) -> None:
         """A parameter of an operation."""
-        write = self._lines.append
+        write = self.lines.append
         if type(x) in _PLAIN:
             write(repr(x))
         elif type(x) in (tuple, list):

@@ -141,13 +141,6 @@ def _is_alone(ctx: Any) -> bool:
     return getattr(ctx.module_context.axis_context, "num_devices", 1) in (None, 1)
 
 
-PLAIN = {
-    "scalars": _separately,
-    "scalars_change": lambda *x, program, varied: _separately(*x, program=program.push_forward(varied)),
-}
-"""How these are computed by operations of JAX, by their names."""
-
-
 def _stays_here(ctx: Any) -> bool:
     """What is exported is to run where this process and its machine code are not."""
     return not ctx.module_context.lowering_parameters.for_export

@@ -20,8 +20,7 @@ import numpy as np
 from jax import lax
 from jax.extend import core
 
-from ..._misc._errors import Untranslatable
-from .._moves import MOVES, gather_entries, pad_entries, read_window
+from ..._misc._errors import InputError, Untranslatable
 from ._dense import DIFFERENTIATED_BY_JAX, REPLACED
 from ._ir import (
     OPERATIONS,
@@ -36,13 +35,15 @@ from ._ir import (
     is_number,
     zero,
 )
-
-Scalars = np.ndarray
-"""An array of operands, of dtype object."""
+from ._moves import MOVES, Scalars, filled, gather_entries, pad_entries, read_window
 
 _WRITTEN_OUT = 1_500  # operations that a loop may become whose number of passes is found as it is traced
 _SHORT = 400  # operations that a scan may become; more stay a loop
 _MOST_PASSES = 64
+_MOST_WRITTEN_OUT = 256  # passes of a scan, of what is to be written out
+_LARGEST_MATRIX = (
+    128  # parameters in a factor; products with more are sooner compiled, and as fast, on arrays
+)
 _SELECTED = 8  # entries up to which a place that is not known is found by comparing, not in memory
 _AWAITED = 1024  # entries of an array in memory up to which what is computed of it may be computed later
 _SOURCES = 8  # arrays that such an array may be computed of
@@ -78,13 +79,6 @@ class Stored(NamedTuple):
 
 Value = Any
 """An array of scalars, or one in memory. Type checkers cannot follow which of the two."""
-
-
-def filled(shape: tuple[int, ...], flat: Any) -> Scalars:
-    """An array of that shape with the operands of a flat list."""
-    out = np.empty(len(flat), object)
-    out[:] = flat
-    return out.reshape(shape)
 
 
 def shaped(x: Any, shape: tuple[int, ...]) -> Scalars:
@@ -238,14 +232,33 @@ def _jaxprs(params: dict) -> list[Any]:
     return [x for x in values if hasattr(x, "eqns") or hasattr(x, "jaxpr")]
 
 
+class LargeProductError(Untranslatable):
+    """A product with a large matrix of parameters, which is better left to arrays."""
+
+
 class Interpreter:
     """Interprets jaxprs with one `Builder`.
 
     - `callees`: shared by those of one program: what functions that it calls became.
+    - `written_out`: whether all is to be scalars as far as it can be, so that structural zeros are seen: nothing is
+      called, scans are passes, arrays stay out of memory.
+
+    **Arguments:**
+
+    - `parameters`: how many of the first parameters of the builder's program are such of a system, of which products
+      with large matrices raise `LargeProductError`.
     """
 
-    def __init__(self, builder: Builder, callees: "Callees | None" = None):
-        self.b, self.callees = builder, callees or Callees()
+    def __init__(
+        self,
+        builder: Builder,
+        callees: "Callees | None" = None,
+        *,
+        written_out: bool = False,
+        parameters: int = 0,
+    ):
+        self.b, self.callees, self.written_out = builder, callees or Callees(), written_out
+        self._parameters, self._passes = parameters, 0  # how many loops, written out, this is within
         self._debug_info: Any = None
         self._opened: list[Any] = []  # operations that are being traced by their own functions
 
@@ -558,7 +571,8 @@ class Interpreter:
         """A function of scalars, of each entry."""
         shape = np.broadcast_shapes(*(x.shape for x in arrays))
         apply: Any = np.frompyfunc(function, len(arrays), 1)
-        return shaped(apply(*arrays), shape)
+        with np.errstate(all="ignore"):  # NumPy would warn of constants that are infinite or no number
+            return shaped(apply(*arrays), shape)
 
     # --- jaxprs
 
@@ -581,8 +595,11 @@ class Interpreter:
             closed = jax.make_jaxpr(function)(*shapes)
         return self.closed(closed, inputs)
 
-    def run(self, jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Value]) -> list[Value]:
-        """The outputs of a jaxpr."""
+    def run(
+        self, jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Value], of: Sequence[Any] | None = None
+    ) -> list[Value]:
+        """The outputs of a jaxpr, or some of its variables."""
+        of = jaxpr.outvars if of is None else of
         self._debug_info = jaxpr.debug_info
         values: dict[Any, Value] = dict(zip(jaxpr.constvars, map(self.constant, consts), strict=True))
         values |= dict(zip(jaxpr.invars, inputs, strict=True))
@@ -592,7 +609,7 @@ class Interpreter:
         def read(x: Any) -> Value:
             return constants(x.val) if isinstance(x, core.Literal) else values[x]
 
-        for equation in live_equations(jaxpr):
+        for equation in live_equations(jaxpr, of):
             outputs = self.equation(equation, [read(x) for x in equation.invars])
             for variable, output in zip(equation.outvars, outputs, strict=True):
                 output = self._read_once(jaxpr, variable, output)
@@ -600,7 +617,7 @@ class Interpreter:
                     assert output.size == variable.aval.size, (equation, output.shape)
                     output = output.reshape(variable.aval.shape)
                 values[variable] = output
-        return [read(x) for x in jaxpr.outvars]
+        return [read(x) for x in of]
 
     def _read_once(self, jaxpr: Any, variable: Any, x: Value) -> Value:
         """What is computed where it is read, if that is in one place only, and else computed now."""
@@ -645,6 +662,8 @@ class Interpreter:
                     *map(self.scalars, inputs),
                 )
             ]
+        if inputs and not e.effects and name in _EVALUATED and all(map(is_known, inputs)):
+            return self._known_outputs(e, inputs)
         if name in CONTROL:
             return CONTROL[name](self, e, inputs)
         if name in (
@@ -678,7 +697,7 @@ class Interpreter:
             outputs = self.function(function, [v.aval for v in e.invars], inputs)
             return self._with_rule(e, inputs, outputs) if name in DIFFERENTIATED_BY_JAX else outputs
         long = [isinstance(x, Stored | Lazy) and x.size > LONG for x in inputs]
-        if self._is_of_entries(name) and (any(long) or _spreads(e, inputs)):
+        if self._is_of_entries(name) and (any(long) or (not self.written_out and _spreads(e, inputs))):
             return self._entry_by_entry(e, inputs)
         if long == [True] and name in _REDUCTIONS:
             axes = e.params.get("axes", range(inputs[0].ndim))
@@ -690,6 +709,13 @@ class Interpreter:
         if name in _RULES or self._is_of_entries(name):
             return [self._each_rule(e, [self.scalars(self.settled(x)) for x in inputs])]
         return self._by_its_own_function(e, inputs)
+
+    def _known_outputs(self, e: Any, inputs: list[Value]) -> list[Value]:
+        """What JAX makes of numbers that are known."""
+        given = [np.asarray(x.tolist(), v.aval.dtype) for x, v in zip(inputs, e.invars, strict=True)]
+        with jax.ensure_compile_time_eval():
+            found = e.primitive.bind(*map(jnp.asarray, given), **e.params)
+        return list(map(constants, found if e.primitive.multiple_results else [found]))
 
     def _called(self, e: Any, inputs: list[Value]) -> list[Value]:
         called = e.params.get("jaxpr") or e.params.get("call_jaxpr") or e.params.get("fun_jaxpr")
@@ -710,7 +736,9 @@ class Interpreter:
         return _unflatten(flat, [v.aval.shape for v in e.outvars])
 
     def _is_called(self, function: Any) -> bool:
-        return self.callees.calls(function) and weight(core_jaxpr(function)) >= CALLED
+        return (
+            not self.written_out and self.callees.calls(function) and weight(core_jaxpr(function)) >= CALLED
+        )
 
     def call(
         self, function: Any, inputs: Sequence[Operand], types: Sequence[str], trace: Callable[..., Any]
@@ -834,13 +862,17 @@ class Interpreter:
         if each > _WRITTEN_OUT:
             return None
         state, most = first, self.b.count + _WRITTEN_OUT
-        for _ in range(_MOST_PASSES + 1):
-            go = goes_on(state)
-            if not is_number(go) or self.b.count > most:
-                return None
-            if not go:
-                return state
-            state = advance(state)
+        self._passes += 1
+        try:
+            for _ in range(_MOST_PASSES + 1):
+                go = goes_on(state)
+                if not is_number(go) or self.b.count > most:
+                    return None
+                if not go:
+                    return state
+                state = advance(state)
+        finally:
+            self._passes -= 1
         return None
 
     def _loop(
@@ -909,13 +941,16 @@ class Interpreter:
         consts, carry, columns = inputs[:fixed], inputs[fixed : fixed + kept], inputs[fixed + kept :]
         body, outs = core_jaxpr(p["jaxpr"]), [v.aval for v in e.outvars]
         index = lambda i: self.b.sub(length - 1, i, "int64") if p["reverse"] else i
-        if length * max(weight(body), 1) <= _SHORT and length <= _MOST_PASSES:
+        short = length * max(weight(body), 1) <= _SHORT and length <= _MOST_PASSES
+        if short or (self.written_out and length <= _MOST_WRITTEN_OUT):
             rows_of = [self.scalars(x) for x in columns]
             collected: dict[int, list[Scalars]] = {}
+            self._passes += 1
             for i in range(length)[:: -1 if p["reverse"] else 1]:
                 rows = [shaped(x[i], x.shape[1:]) for x in rows_of]
                 outputs = self.closed(p["jaxpr"], [*consts, *carry, *rows])
                 carry, collected[i] = outputs[:kept], [self.scalars(x) for x in outputs[kept:]]
+            self._passes -= 1
             if not length:
                 return [*carry, *(constants(np.zeros(v.shape, v.dtype)) for v in outs[kept:])]
             return [*carry, *(np.stack(x) for x in zip(*(collected[i] for i in range(length)), strict=True))]
@@ -1046,6 +1081,8 @@ class Interpreter:
         self, e: Any, index: Operand, given: list[Value], branches: Any, raising: list[bool]
     ) -> list[Value]:
         """An error that Equinox would raise: its outputs become NaN there, as by Equinox's own `EQX_ON_ERROR=nan`."""
+        if self.written_out:  # of a system, whose checks are to raise
+            raise Untranslatable("a check that raises has no scalar code")
         passed = self.closed(branches[raising.index(False)], given)
         wrong: Operand = False
         for k, it in enumerate(raising):
@@ -1136,6 +1173,8 @@ class Interpreter:
     def _dynamic_slice(self, e: Any, inputs: list[Value]) -> Value:
         x, sizes, t = inputs[0], e.params["slice_sizes"], type_of(e.outvars[0].aval)
         starts = [self.scalars(s)[()] for s in inputs[1:]]
+        if self.written_out and not self._passes:
+            _require_within(starts, x.shape, sizes)
         if all(map(is_number, starts)) and not isinstance(x, Stored):
             return x[read_window(x, starts, sizes)]
         start = self._flat_start(starts, x.shape, sizes, type_of(e.invars[1].aval) if starts else "int64")
@@ -1155,7 +1194,7 @@ class Interpreter:
 
     def _long_in_memory(self, x: Value, t: str) -> Value:
         """An array that is to be changed: of many entries in memory, so that the others are not written out."""
-        return self.stored(x, t) if x.size > LONG else x
+        return self.stored(x, t) if x.size > LONG and not self.written_out else x
 
     def _dynamic_update_slice(self, e: Any, inputs: list[Value]) -> Value:
         if e.invars[1].aval.shape == e.outvars[0].aval.shape:  # a start is moved so that the update fits
@@ -1362,8 +1401,19 @@ class Interpreter:
         y, free_y = arranged(inputs[1], batch_y, contract_y)
         flat: list[Operand] = []
         for xs, ys in zip(x, y, strict=True):
+            self._require_small(xs)
+            self._require_small(ys)
             flat += itertools.chain.from_iterable(self._product(xs, ys, t))
         return filled((*(inputs[0].shape[i] for i in batch_x), *free_x, *free_y), flat)
+
+    def _require_small(self, matrix: Scalars) -> None:
+        if not self._parameters or min(matrix.shape) < 2 or matrix.size <= _LARGEST_MATRIX:
+            return
+        given = self.b.top.params[: self._parameters]
+        is_parameter = lambda x: isinstance(x, Node) and x.op == "parameter" and x.data < len(given)
+        if sum(is_parameter(x) and x.region is self.b.top for x in matrix.flat) > _LARGEST_MATRIX:
+            shape = " x ".join(map(str, matrix.shape))
+            raise LargeProductError(f"products with a {shape} matrix of parameters are better left to arrays")
 
     def _product_by_loop(self, e: Any, inputs: list[Value]) -> Value | None:
         """A product with a long array in memory as a loop over what is summed; None where it is no such simple one."""
@@ -1606,14 +1656,25 @@ def _unflatten(flat: Sequence[Operand], shapes: Sequence[tuple[int, ...]]) -> li
     return [filled(shape, list(itertools.islice(rest, math.prod(shape)))) for shape in shapes]
 
 
-def live_equations(jaxpr: Any) -> list[Any]:
-    """The equations that the outputs need, or that have effects."""
-    needed, kept = {v for v in jaxpr.outvars if not isinstance(v, core.Literal)}, []
+def live_equations(jaxpr: Any, of: Sequence[Any]) -> list[Any]:
+    """The equations that some variables need, or that have effects."""
+    needed, kept = {v for v in of if not isinstance(v, core.Literal)}, []
     for e in reversed(jaxpr.eqns):
         if e.effects or any(v in needed for v in e.outvars):
             kept.append(e)
             needed.update(v for v in e.invars if not isinstance(v, core.Literal))
     return kept[::-1]
+
+
+def _require_within(starts: Sequence[Operand], shape: Sequence[int], sizes: Sequence[int]) -> None:
+    """Raises `InputError` for an index that is known and lies outside: JAX would take the entry next to it."""
+    for start, length, size in zip(starts, shape, sizes, strict=True):
+        if size == 1 and is_number(start) and not 0 <= (place := int(start)) < length:
+            where = place - length if place < 0 else place
+            raise InputError(
+                f"a function of the system reads entry {where} of an axis of {length}: indices must lie between "
+                f"{-length} and {length - 1}. (JAX takes the last or first entry in its place.)"
+            )
 
 
 @_remembered
@@ -1680,6 +1741,8 @@ CONTROL: dict[str, Callable[..., list[Value]]] = {
     "scan": Interpreter._scan,
     "cond": Interpreter._cond,
 }
+_EVALUATED = frozenset(("while", "scan", "cond", *REPLACED))
+"""What JAX does with numbers that are known."""
 _INDEXED: dict[str, Callable[..., Value]] = {
     "dynamic_slice": Interpreter._dynamic_slice,
     "dynamic_update_slice": Interpreter._dynamic_update_slice,
