@@ -628,7 +628,7 @@ class Function:
     def nodes(self, nodes: Sequence[Node]) -> None:
         """Writes nodes in order."""
         for plain, run in itertools.groupby(nodes, lambda x: _is_plain(x) and x not in self.uniform):
-            straight = list(run)
+            straight = _depth_first(list(run)) if plain else list(run)
             count = len(straight) // _STRAIGHT if plain else 0
             if count < 2:
                 self._write_each(straight)
@@ -1079,6 +1079,25 @@ def _uniform(needed: Needed) -> frozenset[Node]:
 def _is_plain(node: Node) -> bool:
     """Whether a node computes a scalar of scalars."""
     return node.size is None and node.op not in ("loop", "branch", "call", "load")
+
+
+def _depth_first(nodes: list[Node]) -> list[Node]:
+    """Nodes that compute scalars, each soon after what it is computed of: LLVM then has fewer numbers to keep."""
+    left, ordered = dict.fromkeys(nodes), list[Node]()
+    used = {x for node in nodes for x in node.args if x in left}
+    for last in nodes:
+        stack = [last] if last not in used else []
+        while stack:
+            node = stack[-1]
+            waiting = [x for x in node.args if x in left] if node in left else []
+            if waiting:
+                stack += reversed(waiting)
+                continue
+            stack.pop()
+            if node in left:
+                del left[node]
+                ordered.append(node)
+    return ordered
 
 
 def _same_place(a: Place, b: Place) -> bool:
