@@ -92,7 +92,7 @@ class InputMaker:
 
 def in_type(build: Builder, x: np.ndarray, t: str, aval: Any) -> np.ndarray:
     """Real numbers of a type as those of an array's."""
-    to = np.dtype(aval.dtype).name
+    to = np.dtype(jax.dtypes.canonicalize_dtype(aval.dtype)).name
     if to == t or not jnp.issubdtype(aval.dtype, jnp.floating):
         return x
     return np.asarray(np.frompyfunc(lambda y: build.nodes.convert(y, t, to), 1, 1)(x), object)
