@@ -91,6 +91,18 @@ def squared(end: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda x: jnp.sum(end(x) ** 2)
 
 
+def pushed(force: Callable[[Any], Any]) -> Any:
+    """Where two unit masses are after half a second under a force of their positions."""
+    system = uk.System(jnp.eye(2), lambda t, q, v: -force(q))
+    return uk.simulate(system, jnp.array([0.7, 0.3]), jnp.array([0.1, 0.2]), t1=0.5, ts=2).q_end
+
+
+def looked_up(q: Any) -> Any:
+    """A table of 50 numbers."""
+    places = jnp.linspace(0.0, 1.0, 50)
+    return jnp.interp(q, places, places**2)
+
+
 def swing_to_the_lowest_point() -> Any:
     """An event ends it."""
     return uk.simulate(uk.models.pendulum(), t1=2.0, event=lambda t, q, v: q[0]).q_end
@@ -252,6 +264,10 @@ JOBS: dict[str, Job] = {
     "64 gradients by vmap": Job(lambda: jax.vmap(jax.grad(squared(swing)))(jnp.linspace(0.5, 1.5, 64)), 1.5),
     "a sweep of 64": Job(swings_of_many_lengths, 1.0),
     "tune, pendulum": Job(tuned, 2.0),
+    "a force that solves a small system": Job(
+        lambda: pushed(lambda q: jnp.linalg.solve(jnp.diag(q) + 2.0, q)), 0.5
+    ),
+    "a force that looks up a table": Job(lambda: pushed(looked_up), 0.5),
     "gradient of a network as force, not jitted": Job(network_gradient, 3.0, later=0.5),
     "Panda, 0.2 s, with load": Job(lambda: robot_run(panda(), 0.2), 2.0),
     "Panda with its limits": Job(lambda: robot_run(panda(), 0.2, ["limits"]), 4.0),
