@@ -199,9 +199,10 @@ def thresholds(quick: bool) -> Table:
     result = Table(
         title, "rcond", "gains, without projection", *(f"TOL {x:.0e}" for x in tolerances), names=2
     )
-    shipped = _options._WITHOUT_PROJECTION
+    shipped = _options.WITHOUT_PROJECTION
     for rcond in (1e-3,) if quick else (1e-2, 3e-3, 1e-3, 3e-4, 1e-4):
-        _options._WITHOUT_PROJECTION = rcond  # of the default way, which takes no threshold
+        _options.WITHOUT_PROJECTION = rcond  # of the default way, which takes no threshold
+        uk.clear_caches()
         for gains in (1000.0, 100.0), (100.0, 100.0), (20.0, 20.0):
             stabilizer, cells = uk.Baumgarte.squared(*gains), []
             for tolerance in tolerances:
@@ -209,7 +210,7 @@ def thresholds(quick: bool) -> Table:
                 worst, steps = max((x[0] for x in right), default=0), [x[1] for x in right]
                 cells.append(f"{len(right)} {worst:.0e} {int(np.median(steps)) if steps else 0:,}")
             result.add_row(f"{rcond:.0e}", f"({gains[0]:g}, {gains[1]:g})", *cells)
-    _options._WITHOUT_PROJECTION = shipped
+    _options.WITHOUT_PROJECTION = shipped
     return result
 
 

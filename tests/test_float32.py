@@ -45,7 +45,8 @@ def test_models(name):
     with jax.enable_x64(True):
         double = uk.simulate(uk.models.get(name), t1=0.1, ts=3)
     assert double.q.dtype == jnp.float64
-    np.testing.assert_allclose(run.q_end, double.q_end, atol=2e-4)
+    # Andrews' crank turns by 99 rad, and tolerances are relative.
+    np.testing.assert_allclose(run.q_end, double.q_end, rtol=1e-5, atol=2e-4)
     np.testing.assert_array_equal(run.rank, double.rank)
 
 
