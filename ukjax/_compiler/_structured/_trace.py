@@ -662,7 +662,12 @@ class Interpreter:
                     *map(self.scalars, inputs),
                 )
             ]
-        if inputs and not e.effects and name in _EVALUATED and all(map(is_known, inputs)):
+        if (
+            name in _EVALUATED
+            and inputs
+            and all(map(is_known, inputs))
+            and not any(map(_calls_back, _jaxprs(params)))
+        ):
             return self._known_outputs(e, inputs)
         if name in CONTROL:
             return CONTROL[name](self, e, inputs)
@@ -1701,6 +1706,14 @@ def _indexed_shapes(jaxpr: Any) -> set[tuple[int, ...]]:
     return shapes
 
 
+def _calls_back(jaxpr: Any) -> bool:
+    """Whether something in a jaxpr calls Python, as checks that raise do."""
+    return any(
+        e.effects or e.primitive.name == "pure_callback" or any(map(_calls_back, _jaxprs(e.params)))
+        for e in core_jaxpr(jaxpr).eqns
+    )
+
+
 def _raises(jaxpr: Any) -> bool:
     """Whether a branch does nothing but raise, as `equinox.error_if` has it."""
     return any(
@@ -1741,7 +1754,7 @@ CONTROL: dict[str, Callable[..., list[Value]]] = {
     "scan": Interpreter._scan,
     "cond": Interpreter._cond,
 }
-_EVALUATED = frozenset(("while", "scan", "cond", *REPLACED))
+_EVALUATED = frozenset(("while", "scan", *REPLACED))
 """What JAX does with numbers that are known."""
 _INDEXED: dict[str, Callable[..., Value]] = {
     "dynamic_slice": Interpreter._dynamic_slice,
