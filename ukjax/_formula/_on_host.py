@@ -22,12 +22,23 @@ def _times(X: np.ndarray, y: np.ndarray) -> np.ndarray:
     return (X @ y[..., None])[..., 0]
 
 
+def cholesky(M: np.ndarray) -> np.ndarray:
+    """L of M = L L^T, by the rule of `inverse_cholesky`: a pivot that may be rounding is none.
+
+    **Raises:** `numpy.linalg.LinAlgError` where M is not positive definite.
+    """
+    L = np.linalg.cholesky(M)
+    if np.any(np.diag(L) ** 2 <= len(M) * np.finfo(M.dtype).eps * np.diag(M)):
+        raise np.linalg.LinAlgError("a pivot of the mass matrix may be rounding")
+    return L
+
+
 def clearly_independent(equations: Equations, rcond: float) -> bool:
     """Whether any formula and method would find the rows of A independent, M being positive definite."""
     A, M = np.asarray(equations.rows.A), np.asarray(equations.M)
     if len(A) > A.shape[1]:
         return False
-    unit = unit_rows_on_host(A @ np.linalg.inv(np.linalg.cholesky(M)).T)[0]
+    unit = unit_rows_on_host(A @ np.linalg.inv(cholesky(M)).T)[0]
     return bool(np.linalg.svd(unit, compute_uv=False).min(initial=1) > CLEARLY * rcond)
 
 
@@ -38,7 +49,7 @@ def acceleration_if_clear(equations: Equations, rcond: float) -> np.ndarray | No
     M, Q, c, A, b = (
         np.asarray(x) for x in (equations.M, equations.Q, equations.c, equations.rows.A, equations.rows.b)
     )
-    W = np.linalg.inv(np.linalg.cholesky(M))
+    W = np.linalg.inv(cholesky(M))
     B, x0 = A @ W.T, W @ (Q + c)
     unit, norms = unit_rows_on_host(B)
     U, sizes, V = np.linalg.svd(unit, full_matrices=False)

@@ -20,7 +20,7 @@ from .._formula._acceleration import (
     why_not_finite,
 )
 from .._formula._equations import require_energy
-from .._formula._on_host import acceleration_if_clear, clearly_independent
+from .._formula._on_host import acceleration_if_clear, cholesky, clearly_independent
 from .._misc._errors import InputError
 from .._motion._model import Model
 from .._motion._project import project
@@ -72,7 +72,7 @@ def _has_acceleration(equations: Equations, formula: AbstractFormula | None) -> 
     if not all(np.all(np.isfinite(x)) for x in (M, A, b, *others)):
         return False
     try:
-        np.linalg.cholesky(M)
+        cholesky(M)
     except np.linalg.LinAlgError:
         return False
     if formula is not None:

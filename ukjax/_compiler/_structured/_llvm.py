@@ -628,7 +628,8 @@ class Function:
     def nodes(self, nodes: Sequence[Node]) -> None:
         """Writes nodes in order."""
         for plain, run in itertools.groupby(nodes, lambda x: _is_plain(x) and x not in self.uniform):
-            straight = _depth_first(list(run)) if plain else list(run)
+            straight = list(run)
+            straight = _depth_first(straight) if plain else straight
             count = len(straight) // _STRAIGHT if plain else 0
             if count < 2:
                 self._write_each(straight)
