@@ -221,7 +221,10 @@ def test_orsino_modules_run(script, tmp_path):
 @pytest.mark.slow
 def test_fixed_steps_run(script):
     for (_, _, rcond), errors in script("fixed_steps").main(["--quick"]).items():
-        if rcond in (None, 1e-5):  # the default, and a threshold of one's own without its look at the start of a step
+        if rcond in (
+            None,
+            1e-5,
+        ):  # the default, and a threshold of one's own without its look at the start of a step
             assert np.quantile(errors, 0.9) < (5e-6 if rcond else 2e-6)
 
 
