@@ -599,7 +599,7 @@ class Interpreter:
         self, jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Value], of: Sequence[Any] | None = None
     ) -> list[Value]:
         """The outputs of a jaxpr, or some of its variables."""
-        of = jaxpr.outvars if of is None else of
+        wanted = jaxpr.outvars if of is None else of
         self._debug_info = jaxpr.debug_info
         values: dict[Any, Value] = dict(zip(jaxpr.constvars, map(self.constant, consts), strict=True))
         values |= dict(zip(jaxpr.invars, inputs, strict=True))
@@ -609,7 +609,7 @@ class Interpreter:
         def read(x: Any) -> Value:
             return constants(x.val) if isinstance(x, core.Literal) else values[x]
 
-        for equation in live_equations(jaxpr, of):
+        for equation in live_equations(jaxpr, wanted):
             outputs = self.equation(equation, [read(x) for x in equation.invars])
             for variable, output in zip(equation.outvars, outputs, strict=True):
                 output = self._read_once(jaxpr, variable, output)
@@ -617,7 +617,7 @@ class Interpreter:
                     assert output.size == variable.aval.size, (equation, output.shape)
                     output = output.reshape(variable.aval.shape)
                 values[variable] = output
-        return [read(x) for x in of]
+        return [read(x) for x in wanted]
 
     def _read_once(self, jaxpr: Any, variable: Any, x: Value) -> Value:
         """What is computed where it is read, if that is in one place only, and else computed now."""
