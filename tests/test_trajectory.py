@@ -338,3 +338,25 @@ def test_one_number_within_jit_and_outside(options):
     value, slope = jax.value_and_grad(size)(height)
     np.testing.assert_allclose(value, np.sum(fallen**2), atol=1e-7)
     np.testing.assert_allclose(slope, 2 * np.sum(fallen), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        lambda run: run.ok,
+        lambda run: run.result_name,
+        lambda run: run.summary(),
+        lambda run: run.max_position_error,
+        lambda run: run.rank_changed,
+        lambda run: run.plot(),
+        lambda run: run.to_xarray(),
+    ],
+)
+def test_figures_of_a_batch_are_asked_of_one_of_its_runs(asked):
+    problem = uk.models.pendulum()
+    runs = jax.vmap(lambda x: uk.simulate(problem.system, problem.q0, x * problem.v0, t1=0.1, ts=5))(
+        jnp.arange(3.0)
+    )
+    with pytest.raises(uk.InputError, match=r"a batch of \(3,\) runs.*jax.tree.map\(lambda x: x\[i\]"):
+        asked(runs)
+    assert "successful" in repr(jax.tree.map(lambda x: x[1], runs))

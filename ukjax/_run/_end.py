@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._contact._history import AT_TIMES
+from .._misc._errors import InputError
 from .._misc._types import is_traced, module_for
 
 if TYPE_CHECKING:
@@ -98,8 +99,18 @@ def last_of(run: "Trajectory") -> End:
     )
 
 
+def require_one(run: "Trajectory") -> None:
+    """Raises `InputError` for the runs of a batch, of which each has figures of its own."""
+    if getattr(run.t, "ndim", 1) != 1:
+        raise InputError(
+            f"this trajectory is a batch of {run.t.shape[:-1]} runs, as jax.vmap returns them: take one of them by "
+            "jax.tree.map(lambda x: x[i], trajectory)."
+        )
+
+
 def joined(run: "Trajectory", *names: str) -> list[Any]:
     """Arrays of a run with what holds at its end behind what holds at the saved times."""
+    require_one(run)
     return [_joined(getattr(run, name), getattr(last_of(run), name)) for name in names]
 
 
@@ -123,6 +134,7 @@ def with_end(run: "Trajectory") -> "Trajectory":
 
 def until_end(run: "Trajectory") -> "Trajectory":
     """What a run that has values reached: its saved times up to the end, and last the end, each once."""
+    require_one(run)
     t = np.append(np.asarray(run.t), np.asarray(last_of(run).t))
     places = np.flatnonzero(np.isfinite(t) & np.append(t[:-1] != t[-1], True))
     whole = with_end(run)

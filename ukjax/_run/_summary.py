@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from .._misc._types import is_traced
-from ._end import joined, until_end
+from ._end import joined, require_one, until_end
 from ._nearness import told_of_run
 from ._parts import is_servoed
 from ._results import RESULTS, code
@@ -77,6 +77,7 @@ _FIGURES: tuple[Callable[["Trajectory"], dict[str, Any]], ...] = (
 
 def summary(run: "Trajectory") -> dict[str, Any]:
     """As `Trajectory.summary`."""
+    require_one(run)
     return {name: value for figures in _FIGURES for name, value in figures(run).items()}
 
 

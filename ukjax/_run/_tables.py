@@ -10,7 +10,7 @@ import numpy as np
 from .._contact._history import AT_TIMES, ContactHistory
 from .._figures._table import Column, RunTable
 from .._formula._servo._servo_report import ServoRun
-from ._end import end_of, split, until_end
+from ._end import end_of, require_one, split, until_end
 from ._parts import arrays_of, dims_of, is_servoed, units_of
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ def table(run: "Trajectory", parts: Any = ()) -> RunTable:
 
     **Raises:** `InputError` for unknown ones, and those there is nothing to tell of.
     """
+    require_one(run)
     asked, reached, run = len(run), int(np.sum(np.isfinite(run.t))), until_end(run)
     columns = _columns(run, COLUMNS)
     names = run.names

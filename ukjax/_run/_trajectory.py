@@ -20,7 +20,7 @@ from .._system._problem import Problem
 from .._system._system import AbstractSystem
 from ..mechanisms import Effort, Reaction
 from . import _parts, _summary, _tables, _view
-from ._end import End, joined, last_of, until_end
+from ._end import End, joined, last_of, require_one, until_end
 from ._made import Made
 from ._results import RESULTS, Dense, is_good
 from ._rows_kept import first_broken
@@ -103,6 +103,7 @@ class Trajectory(eqx.Module):
     @property
     def ok(self) -> bool:
         """Whether the run reached its end, or the event it was to stop at."""
+        require_one(self)
         return is_good(self.result)
 
     @property
@@ -183,6 +184,7 @@ class Trajectory(eqx.Module):
     @property
     def result_name(self) -> str:
         """The name of the result's code, such as `successful` or `max_steps_reached`."""
+        require_one(self)
         return next(name for name, code in RESULTS._name_to_item.items() if bool(code == self.result))
 
     @property
