@@ -235,7 +235,10 @@ def _dependency(
 
 
 def _borders(outputs: Sequence[Expression], seen: set[Node]) -> tuple[list[Node], list[Node]]:
-    """The nodes among those `seen` that outputs are computed of, and in order those between."""
+    """The nodes among those `seen` that outputs are computed of, and in order those between.
+
+    Inputs are to be among them: the copy has inputs of its own.
+    """
     found, visited = dict[Node, None](), set[Node]()
     stack = [x for x in outputs if isinstance(x, Node)]
     while stack:

@@ -44,12 +44,9 @@ class Traced(NamedTuple):
     def numbers_by(self, build: Builder, interpreter: Interpreter, *inputs: Any) -> Any:
         """The same, of real numbers of the builder's type."""
         found, like = self.by(interpreter, *inputs), jax.ShapeDtypeStruct((), build.type)
-        of_type = lambda x, aval: in_type(build, x, np.dtype(aval.dtype).name, like) if _is_real(aval) else x
+        real = lambda aval: jnp.issubdtype(aval.dtype, jnp.floating)
+        of_type = lambda x, aval: in_type(build, x, np.dtype(aval.dtype).name, like) if real(aval) else x
         return jax.tree.map(of_type, found, self.shapes)
-
-
-def _is_real(aval: Any) -> bool:
-    return jnp.issubdtype(aval.dtype, jnp.floating)
 
 
 def trace(function: Callable[..., Any], *shapes: Any) -> Traced:

@@ -125,8 +125,8 @@ def lanes(
     """The acceleration of a system as straight scalar code over a batch: the fast path.
 
     The system is traced as it stands, every array of it taken apart into numbers, structural zeros and constants folded
-    away, and M = L D L^T and A M^-1 A^T = L D L^T factored in an order of low fill-in. What is left has no loop and no
-    small matrix, so XLA runs it over the members of a batch as over the entries of a vector.
+    away, and M = L D L^T and A M^-1 A^T = L D L^T factored in an order of low fill-in. What is left has no small matrix,
+    and no loop but those of your own functions that end by a condition. It runs on vectors of a number of each member.
 
     The result equals that of the formulas for consistent rows, of any rank. Of inconsistent rows it meets an independent
     set, where a formula spreads the error over all. With a formula given it is that, by its own method, which takes
@@ -143,7 +143,7 @@ def lanes(
     differentiation as well.
 
     **Raises:** `InputError`; and on the first call `TranslationError` for a system or formula whose functions use what
-    scalar code cannot do: loops that end by a condition, sorting, LAPACK; or, where LLVM does not compile, for more
+    scalar code cannot do: complex numbers, callbacks, checks that raise; or, where LLVM does not compile, for more
     than 10,000 operations. `Untranslatable` for a formula's own operations that no program of scalars has.
     """
     system = system.system if isinstance(system, Problem) else system
