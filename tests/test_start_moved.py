@@ -230,3 +230,31 @@ def test_forward_mode_with_that_adjoint():
     """In closed form where an event stops a run: `test_an_event_of_a_closure`."""
     forward = jax.jit(jax.jacfwd(lambda q: _stopped(q, adjoint=dfx.ForwardMode())))(PENDULUM.q0)
     np.testing.assert_allclose(jax.jit(jax.jacrev(_stopped))(PENDULUM.q0), forward, atol=1e-10)
+
+
+BEAD = uk.System(jnp.eye(2), jnp.zeros(2), [uk.Holonomic(lambda t, q: q[1] - q[0] ** 2, name="parabola")])
+
+
+def _nearest_by_the_rule(q, tolerance=1e4 * np.finfo(float).eps):
+    """As docs/theory.md says it: along J^T where a pass begins, two iterations at a time."""
+    phi = lambda q: q[1] - q[0] ** 2
+    while abs(phi(q)) > tolerance:
+        J = np.array([-2 * q[0], 1.0])
+        size, before, after = np.abs(J).max() * np.abs(q).max() * np.finfo(float).eps, np.inf, 0.0
+        for _ in range(16):
+            before, q = abs(phi(q)), q - J * phi(q) / (J @ J)
+            after, q = abs(phi(q)), q - J * phi(q) / (J @ J)
+            if after >= before / 2 or after**2 <= size * before:
+                break
+    return q
+
+
+@pytest.mark.parametrize("q", [[1.0, 9.0], [1.0, 3.0], [1.0, 1.5], [-4.0, 30.0], [0.1, 20.0]])
+def test_one_start_within_and_outside_jit(q):
+    q, v = np.array(q), jnp.zeros(2)
+    begun = lambda q: uk.simulate(BEAD, q, v, start_tolerance=np.inf, **SHORT).q[0]
+    project = lambda q: uk.project(BEAD, 0.0, q, v)[0]
+    expected = _nearest_by_the_rule(q)
+    for find in (begun, project):
+        for found in (_silent(find, q), jax.jit(find)(q), jax.vmap(find)(q[None])[0]):
+            np.testing.assert_allclose(found, expected, rtol=1e-9)

@@ -114,7 +114,7 @@ class ProjectedPositions(NamedTuple):
     - `damped`: the damped solver.
     - `to`: where they could move.
     - `J`: of the rows, where they came from (h, n_q).
-    - `error`: of the rows, at most.
+    - `error`: of the rows, at most, before the last iteration.
     """
 
     q: Vector
@@ -220,22 +220,24 @@ def projection(
     rcond: float,
     dtype: Any,
 ) -> Vector:
-    """All of the projection: q, v, mu, how close to singular, whether to iterate on, and the errors of q and v.
+    """All of the projection: q, v, mu, how close to singular, whether to iterate on, by how much rows of positions and of
+    velocities were off before the last correction, and the errors of q and v.
 
     How close to singular the rows are is negative where some depend on others, and infinite where they are still off: no
     state near this one obeys them.
     """
     (q, v), again, settled, kept, apply = state, 0.0, None, errors[0], build.apply
+    was_off: Expression = 0.0
     limit = lambda x: apply("mul", most_off(dtype), apply("add", 1.0, largest(build, x)))
     is_off: Expression = 0.0
     if mu:
         settled = positions(build, motion, q, mu, rcond, dtype)
-        q, mu, again = settled.q, settled.mu, settled.again
-        is_off = apply("select", apply("gt", settled.error, limit(q)), 1.0, 0.0)
+        q, mu, again, was_off = settled.q, settled.mu, settled.again, settled.error
+        is_off = apply("select", apply("gt", was_off, limit(q)), 1.0, 0.0)
     A, psi = motion.velocities(q, v)
     if not len(psi):
         near = apply("select", apply("gt", is_off, 0.5), math.inf, 0.0)
-        return [*q, *v, *build.frozen([*mu, near, again, *errors[0], *errors[1]])]
+        return [*q, *v, *build.frozen([*mu, near, again, was_off, 0.0, *errors[0], *errors[1]])]
     M, eps = motion.inertia(q), float(jnp.finfo(dtype).eps)
     A, to = without_noise(build, A, eps), Basis(None, M)
     solver = Solver(build, M, A, ON_CONSTRAINTS, eps, or_in_metric=True)
@@ -256,5 +258,6 @@ def projection(
         else:  # by the same rows: what N does not reach is not nearly dependent
             weak = damped if every else _damped(build, of_q, nearly_dependent(dtype))
             kept = _strong(build, of_q, weak, settled.J, kept, settled.to.reached(len(v)))
-    rest = [*mu, near, again, *kept, *_strong(build, solver, damped, A, errors[1], to)]
+    told = [*mu, near, again, was_off, largest(build, psi)]
+    rest = [*told, *kept, *_strong(build, solver, damped, A, errors[1], to)]
     return [*q, *v, *build.frozen(rest)]

@@ -32,12 +32,14 @@ class Projected(NamedTuple):
     - `errors`: of both, less their parts along nearly dependent rows, if they were given.
     - `nearness`: how close to singular the rows are: grows without bound; negative where some depend on others, infinite
       where they are still off.
+    - `violations`: of the rows of positions, and of velocities, at most, before the last correction.
     """
 
     q: Coordinates
     v: Velocities
     errors: tuple[Coordinates, Velocities] | None
     nearness: Float[Array, ""] | None
+    violations: Float[Array, "2"]
 
 
 @final
@@ -74,9 +76,9 @@ class ProjectionCode:
         # Any will do where none are given; those that are no constants have it be one function for LLVM.
         estimates = jnp.concatenate(errors or (q, v))
         found = run(self.whole, numbers, t, q, v, lax.stop_gradient(estimates))
-        ends = np.cumsum([q.size, v.size, self.rows + 2])
-        q, v, rest, kept = jnp.split(found, ends)
-        return Projected(q, v, None if errors is None else (kept[: q.size], kept[q.size :]), rest[-2])
+        ends = np.cumsum([q.size, v.size, self.rows, 4, q.size])
+        q, v, _, told, *kept = jnp.split(found, ends)
+        return Projected(q, v, None if errors is None else (kept[0], kept[1]), told[0], told[2:])
 
     def on_host(
         self, numbers: np.ndarray, t: np.ndarray, q: np.ndarray, v: np.ndarray

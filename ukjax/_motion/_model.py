@@ -35,11 +35,10 @@ from .._misc._types import is_traced
 from .._system._rows import constraint_rows, is_off
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
-from ._project import Projection, project
+from ._project import Projection, project, tolerance_of, until_on_rows
 
 # Operations of which an implicit solver takes tangents, where LLVM does not compile: XLA may need minutes for more.
 _WITHIN_NEWTON = 300
-_PROJECTIONS = 3  # of a start: each begins with the rows where the one before ended, as Newton's method does
 
 
 def _is_worthwhile(program: Program, solver: dfx.AbstractSolver) -> bool:
@@ -107,29 +106,43 @@ class Model(eqx.Module):
         multipliers = least_multipliers(e.rows.A, found["constraint_force"] - e.c, kept)
         return found | {"rank": found["rank"].astype(jnp.int32), "multipliers": multipliers}
 
+    def _projected(
+        self, t: Array, y: tuple[Array, Array]
+    ) -> tuple[tuple[Array, Array], tuple[Array, Array], Array]:
+        """The projected state, by how much its position and velocity rows are off, or were before the last correction,
+        and whether they are still off by more than rounding: no state near this one obeys them."""
+        if self.projection is not None:
+            end = projected_by_code(self, t, y, None)
+            return (end.q, end.v), (end.violations[0], end.violations[1]), end.nearness == jnp.inf
+        method = self.stabilizer.projection_method
+        assert method is not None
+        q, v = Projection(method)(self.system, t, *y)
+        rows = constraint_rows(self.system, t, q, v)
+        errors = rows.position_error, rows.velocity_error
+        of_q, of_v = (jnp.max(jnp.abs(x), initial=0) for x in errors)
+        return (q, v), (of_q, of_v), is_off(errors[0], q) | is_off(errors[1], v)
+
     def project(self, t: Array, y: tuple[Array, Array]) -> tuple[Array, Array]:
         """The state (q, v), projected if the stabilizer projects: where a run starts or saves, not in its loop."""
         return self.kept(t, y)[0]
 
     def kept(self, t: Array, y: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
         """As `project`, and whether constraints are still off: no state near this one obeys them."""
-        method = self.stabilizer.projection_method
-        if method is None:
+        if self.stabilizer.projection_method is None:
             return y, jnp.zeros((), bool)
-        if self.projection is not None:
-            end = projected_by_code(self, t, y, None)
-            return (end.q, end.v), end.nearness == jnp.inf
-        q, v = Projection(method)(self.system, t, *y)
-        rows = constraint_rows(self.system, t, q, v)
-        return (q, v), is_off(rows.position_error, q) | is_off(rows.velocity_error, v)
+        projected, _, off = self._projected(t, y)
+        return projected, off
 
     def start(self, t: Array, y: tuple[Array, Array]) -> tuple[Array, Array]:
-        """The state (q, v) to start from, where it is traced: projected several times, for it may be far off."""
+        """The state (q, v) to start from, where it is traced: `project` for a model."""
         if self.stabilizer.projection_method is None:
             return y
-        q, v = y  # which stays as it is until the positions have settled
-        q = jax.lax.scan(lambda q, _: (self.project(t, (q, v))[0], None), q, length=_PROJECTIONS)[0]
-        return self.project(t, (q, v))
+
+        def once(q: Array, v: Array) -> tuple[Array, ...]:
+            (q, v), errors, _ = self._projected(t, (q, v))
+            return q, v, *errors
+
+        return until_on_rows(once, *y, tolerance_of(y[0].dtype))
 
 
 def nearest_start(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Array, Array]:

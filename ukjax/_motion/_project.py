@@ -5,6 +5,11 @@ phi(t, q*) = 0. G is the root of the inverse mass matrix, G G^T = N M^-1 N^T whe
 directions N cannot reach (the length of a quaternion), so that a constraint on those is held as well.
 Velocities move by dv = -W^T B^+ psi with B = A W^T and W^T W = M^-1.
 
+mu is found by chord iterations, two at a time, for as long as the first of two halves the error and the second leaves
+more than rounding. A start may be far off: it is projected again from where that ended, with J and M there, until it is
+consistent (`until_on_rows`). Arrays, NumPy (`_project_on_host`) and scalar code (`_compiler/_projection`) iterate alike,
+so that a start is the same within and outside `jit`.
+
 The derivative is that of the implicit function: from d phi(t, q*) = 0 with P = B^+ and B* = phi_q(q*) G,
 
     dq* = dq1 - G (B* P B)^+ dphi,    d mu = -P^T (B* P B)^+ dphi,
@@ -12,7 +17,7 @@ The derivative is that of the implicit function: from d phi(t, q*) = 0 with P = 
 where dq1 and dphi are the changes of q + G B^T mu and of phi there with mu held fixed.
 """
 
-import functools
+from collections.abc import Callable
 from typing import Any, final
 
 import equinox as eqx
@@ -40,7 +45,15 @@ from .._system._rows import Rows, constraint_rows, position_rows, position_rows_
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractSystem
 from ._directions import position_directions, position_root, velocity_directions
-from ._project_on_host import at_position, positions_on_host, projected_on_host
+from ._project_on_host import (
+    MOST_PAIRS,
+    MOST_PASSES,
+    at_position,
+    goes_on,
+    largest,
+    positions_on_host,
+    projected_on_host,
+)
 
 
 def _moved(system: AbstractSystem, t: Time, q: Coordinates, mu: Array) -> tuple[Array, Array]:
@@ -54,22 +67,23 @@ def _moved(system: AbstractSystem, t: Time, q: Coordinates, mu: Array) -> tuple[
 def _project_positions(
     system: AbstractSystem, t: Time, q: Coordinates, method: AbstractPseudoinverse
 ) -> tuple[Coordinates, Array]:
-    """q* and mu, by chord iterations on mu that go on for as long as each halves the error."""
+    """q* and mu, by chord iterations on mu, two at a time."""
     directions = position_directions(system, t, q, method)
+    size = jnp.max(jnp.abs(directions.J)) * jnp.max(jnp.abs(q))
 
-    def halved(state: tuple) -> Array:
-        i, _, _, phi, before = state
-        return (jnp.max(jnp.abs(phi)) < 0.5 * before) & (i < 50)
-
-    def correct(state: tuple) -> tuple:
-        i, q, mu, phi, _ = state
-        q = q + directions.correction(phi)
+    def iterate(q: Array, mu: Array) -> tuple[Array, Array, Array]:
+        phi = by_code(position_rows, system, t, q)
         mu = mu - directions.inverse.T @ (directions.inverse @ phi)
-        return i + 1, q, mu, by_code(position_rows, system, t, q), jnp.max(jnp.abs(phi))
+        return q + directions.correction(phi), mu, jnp.max(jnp.abs(phi))
 
-    phi = by_code(position_rows, system, t, q)
-    start = (0, q, jnp.zeros_like(phi), phi, jnp.full((), jnp.inf, q.dtype))
-    return jax.lax.while_loop(halved, correct, start)[1:3]
+    def iterate_twice(state: tuple) -> tuple:
+        pairs, q, mu, _ = state
+        q, mu, before = iterate(q, mu)
+        q, mu, after = iterate(q, mu)
+        return pairs + 1, q, mu, goes_on(before, after, size)
+
+    start = (0, q, jnp.zeros(len(directions.J), q.dtype), jnp.ones((), bool))
+    return jax.lax.while_loop(lambda x: x[3] & (x[0] < MOST_PAIRS), iterate_twice, start)[1:3]
 
 
 @_project_positions.def_jvp
@@ -143,31 +157,49 @@ class Projection(AbstractStabilizer):
 _OF_NUMPY = GramSchmidt | SVD
 
 
+def until_on_rows(
+    once: Callable[..., tuple[Any, ...]], q: Array, v: Array, tolerance: float
+) -> tuple[Array, Array]:
+    """The state that projections lead to, each with the rows where the one before ended, as Newton's method has them.
+
+    **Arguments:**
+
+    - `once`: q, v -> the projected q and v, and by how much position and velocity rows are off there, at most, or were
+      before the last correction.
+    - `q`, `v`: the state to begin with.
+    - `tolerance`: they end where both are off by no more, or are not finite.
+    """
+
+    def again(state: tuple) -> tuple:
+        _, q, _, v = state
+        q, projected, of_q, of_v = once(q, v)
+        # Velocity rows need not be linear; but a velocity projected at positions still off is no start.
+        return (
+            (of_q > tolerance) | (of_v > tolerance),
+            q,
+            projected,
+            jnp.where(of_q > tolerance, v, projected),
+        )
+
+    step = lambda state, _: (jax.lax.cond(state[0], again, lambda state: state, state), None)
+    return jax.lax.scan(step, (jnp.ones((), bool), q, v, v), length=MOST_PASSES)[0][1:3]
+
+
 @eqx.filter_jit
-def _project_once(
-    projection: Projection, system: AbstractSystem, t: Array, q: Array, v: Array
-) -> tuple[Array, Array, Rows, Array]:
+def _project_traced(
+    projection: Projection, system: AbstractSystem, t: Array, q: Array, v: Array, tolerance: float
+) -> tuple[Array, Array, Rows]:
     # The rows of a system with numbers of float64 are so too, also at a state of float32.
     dtype, rows_dtype = q.dtype, eqx.filter_eval_shape(position_rows, system, t, q).dtype
-    projected = projection(system, *(x.astype(rows_dtype) for x in (t, q, v)))
-    q, v = (x.astype(dtype) for x in projected)
-    rows = constraint_rows(system, t, q, v)
-    errors = jnp.concatenate([rows.position_error, rows.velocity_error])
-    return q, v, rows, jnp.max(jnp.abs(errors), initial=0)
 
+    def once(q: Array, v: Array) -> tuple[Array, ...]:
+        projected = projection(system, *(x.astype(rows_dtype) for x in (t, q, v)))
+        q, v = (x.astype(dtype) for x in projected)
+        rows = constraint_rows(system, t, q, v)
+        return q, v, largest(rows.position_error), largest(rows.velocity_error)
 
-def _project_known(
-    projection: Projection, system: AbstractSystem, t: Array, q: Any, v: Any
-) -> tuple[Any, Any, Rows, Any]:
-    """As `_project_once`, of a state that has values; by NumPy where the method is no other than NumPy's."""
-    if not isinstance(projection.pinv, _OF_NUMPY):
-        return _project_once(projection, system, t, q, v)
-    try:
-        q, v, rows = projected_on_host(system, t, q, v, projection.pinv.threshold(q.dtype))
-    except np.linalg.LinAlgError:  # not finite
-        return _project_once(projection, system, t, q, v)
-    errors = np.concatenate([rows.position_error, rows.velocity_error])
-    return q, v, rows, np.max(np.abs(errors), initial=0)
+    q, v = until_on_rows(once, q, v, tolerance)
+    return q, v, constraint_rows(system, t, q, v)
 
 
 def project(
@@ -182,7 +214,7 @@ def project(
     """The nearest state on the constraints, positions first, then velocities, in the mass metric.
 
     Where one projection does not converge, it is repeated from where it stopped, so that states far away are
-    brought back too. Under `jit` it is done once.
+    brought back too.
 
     **Arguments:**
 
@@ -207,7 +239,7 @@ def project(
     else:
         require_shapes(system, t, q, v)
     if traced:
-        return _project_once(projection, system, t, q, v)[:2]
+        return _project_traced(projection, system, t, q, v, tolerance)[:2]
     return project_known(projection, system, t, q, v, float(tolerance))
 
 
@@ -219,15 +251,15 @@ def tolerance_of(dtype: Any) -> float:
 def project_known(
     projection: Projection, system: AbstractSystem, t: Array, q: Array, v: Array, tolerance: float
 ) -> tuple[Coordinates, Velocities]:
-    """As `project`, of a state that has values and a system that returns arrays of the right shapes."""
-    once = functools.partial(_project_known, projection)
-    projected, rate, rows, error = once(system, t, q, v)
-    for _ in range(50):
-        if error <= tolerance:
-            return jax.device_put((projected, rate))
-        # Velocity rows need not be linear; but a velocity projected at positions still off is no start.
-        settled = np.max(np.abs(rows.position_error), initial=0) <= tolerance
-        projected, rate, rows, error = once(system, t, projected, rate if settled else v)
+    """As `project`, of a state that has values and a system that returns arrays of the right shapes; by NumPy where the
+    method is no other than NumPy's."""
+    if isinstance(projection.pinv, _OF_NUMPY):
+        rcond = projection.pinv.threshold(q.dtype)
+        *found, rows = projected_on_host(system, t, q, v, rcond, tolerance)
+    else:
+        *found, rows = _project_traced(projection, system, t, q, v, tolerance)
+    if max(largest(rows.position_error), largest(rows.velocity_error)) <= tolerance:
+        return tuple(jax.device_put(found))
     violated = [
         f"{name} ({e:.1e}{words})"
         for words, errors in (("", rows.position_error), (" of velocities", rows.velocity_error))

@@ -10,6 +10,7 @@ from jaxtyping import Array
 
 from .._compiler import AtStates
 from .._formula._equations import inertia
+from .._misc._errors import InputError
 from .._pseudoinverse import solved_on_host, unit_rows_on_host
 from .._system._rows import Rows, constraint_rows, position_rows_and_jacobian
 from .._system._system import AbstractSystem, has_quasi_velocities
@@ -44,13 +45,32 @@ def _metric_root(M: np.ndarray, J: np.ndarray) -> np.ndarray:
     return np.linalg.inv(root).T
 
 
+MOST_PASSES = 50  # of a start that is far off
+MOST_PAIRS = 16  # of iterations, in one projection; as many as `MOST_CALLS` of its scalar code
+
+
+def largest(x: Any) -> Any:
+    """The largest absolute value."""
+    return abs(x).max(initial=0)
+
+
+def goes_on(before: Any, after: Any, size: Any) -> Any:
+    """Whether two more iterations bring positions nearer, given by how much rows were off before each of two.
+
+    That is where the first halved it and the second leaves more than rounding, which is in proportion to `size`, the
+    largest entry of the Jacobian times the largest coordinate.
+    """
+    return (after < 0.5 * before) & (after * after > jnp.finfo(size.dtype).eps * size * before)
+
+
 def positions_on_host(at: Callable[[np.ndarray], tuple[Any, ...]], q: Any, rcond: float) -> np.ndarray:
-    """The projected coordinates: by chord iterations, for as long as each halves the error.
+    """The projected coordinates, by the iterations of `_project`.
 
     **Raises:** as `projected_on_host`.
     """
     q = np.asarray(q)
     phi, J, M, *rates = at(q)
+    size = largest(J) * largest(q)
     if not phi.size:
         return q
     M, E, unit = entries(M), np.eye(q.size, dtype=q.dtype), np.eye(q.size, dtype=q.dtype)
@@ -60,30 +80,64 @@ def positions_on_host(at: Callable[[np.ndarray], tuple[Any, ...]], q: Any, rcond
         M = np.block([[M, np.zeros(N.T.shape, q.dtype)], [np.zeros(N.shape, q.dtype), unit]])
     G = E @ _metric_root(M, J @ E)
     unit, norms = unit_rows_on_host(J @ G)
-    inverse, before = np.linalg.pinv(unit, rcond=rcond), np.inf
-    for _ in range(50):
-        error = np.max(np.abs(phi))
-        if not error < 0.5 * before:
-            break
-        before, q = error, q - G @ (inverse @ (phi / norms))
+    inverse = np.linalg.pinv(unit, rcond=rcond)
+    for _ in range(MOST_PAIRS):
+        before, q = largest(phi), q - G @ (inverse @ (phi / norms))
         phi = at(q)[0]
+        after, q = largest(phi), q - G @ (inverse @ (phi / norms))
+        phi = at(q)[0]
+        if not goes_on(before, after, size):
+            break
     return q
 
 
 def projected_on_host(
-    system: AbstractSystem, t: Any, q: Any, v: Any, rcond: float
+    system: AbstractSystem, t: Any, q: Any, v: Any, rcond: float, tolerance: float
 ) -> tuple[np.ndarray, np.ndarray, Rows]:
-    """The projected state, and the rows there.
+    """The state that projections lead to, as `until_on_rows`, and the rows there.
 
-    **Raises:** `numpy.linalg.LinAlgError` where matrices are not finite.
+    **Raises:** `InputError` where no projection is defined.
     """
     t, q, v = map(np.asarray, (t, q, v))
     here, at = AtStates(at_position, system).one, AtStates(_at_velocity, system).one
-    q = positions_on_host(lambda q: here(t, q), q, rcond)
-    M, rows = at(t, q, v)
+    passes = 0
+    while True:
+        try:
+            q = positions_on_host(lambda q: here(t, q), q, rcond)
+            projected, rows = _velocities(lambda v, q=q: at(t, q, v), v, rcond)
+        except np.linalg.LinAlgError as error:
+            M, rows = at(t, q, v)
+            raise InputError(_why_not(M, rows, t, q)) from error
+        of_q, of_v = largest(rows.position_error), largest(rows.velocity_error)
+        v = projected if of_q <= tolerance else v
+        passes += 1
+        if max(of_q, of_v) <= tolerance or passes == MOST_PASSES:
+            return q, projected, rows
+
+
+def _velocities(
+    at: Callable[[np.ndarray], tuple[Any, Any]], v: np.ndarray, rcond: float
+) -> tuple[np.ndarray, Rows]:
+    """The projected velocities, and the rows there."""
+    M, rows = at(v)
     A, psi = rows.A[rows.of_velocities], rows.velocity_error[rows.of_velocities]
-    if psi.size:
-        G = _metric_root(entries(M), A)
-        v = v - G @ solved_on_host(A @ G, psi, rcond)
-        rows = at(t, q, v)[1]
-    return q, v, rows
+    if not psi.size:
+        return v, rows
+    G = _metric_root(entries(M), A)
+    v = v - G @ solved_on_host(A @ G, psi, rcond)
+    return v, at(v)[1]
+
+
+def _why_not(M: Any, rows: Rows, t: np.ndarray, q: np.ndarray) -> str:
+    """Why there is no projection."""
+    values = rows.A, rows.position_error[:, None], rows.velocity_error[:, None]
+    unknown = ~np.all(np.isfinite(np.concatenate(values, axis=1)), axis=1)
+    if unknown.any():
+        names = ", ".join(name for name, lacks in zip(rows.names, unknown, strict=True) if lacks)
+        return f"the constraints {names} are not finite at t = {t}, q = {q}."
+    if not np.all(np.isfinite(entries(M))):
+        return f"the mass matrix is not finite at t = {t}, q = {q}."
+    return (
+        f"no nearest state on the constraints is defined at t = {t}, q = {q}: M + A^T A of mass matrix and constraint "
+        "Jacobian is not positive definite."
+    )

@@ -15,7 +15,7 @@ from .._misc._errors import InputError, shown
 from .._misc._pickled import reduced
 from .._misc._types import Coordinates, Numbers, Time, Velocities, is_transforming
 from ._labels import title_of
-from ._system import AbstractSystem, has_quasi_velocities
+from ._system import AbstractSystem, require_sizes
 
 
 @final
@@ -89,10 +89,7 @@ def resolve_state(
             )
     if not v.size:
         raise InputError("v has no entries: there is nothing that moves.")
-    if q.size != v.size and not has_quasi_velocities(system):
-        raise InputError(
-            f"q has {q.size} entries and v has {v.size}; they differ only where the system overrides `kinematics`."
-        )
+    require_sizes(system, q.size, v.size)
     dtype = q.dtype
     if v.dtype != dtype:
         with jax.numpy_dtype_promotion("standard"):

@@ -27,7 +27,7 @@ from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Time, Velocities, by_precision
 from ._constraint import AbstractConstraint, bilateral
 from ._constraint_names import OF_POSITIONS, OF_VELOCITIES, Kind
-from ._system import AbstractSystem
+from ._system import AbstractSystem, require_sizes
 
 
 def most_off(dtype: Any) -> float:
@@ -160,6 +160,7 @@ def _errors(
     """phi and psi of each constraint; None where it has no such."""
     qdot = called("`kinematics`", system.kinematics, t, q, v)
     if qdot.shape != q.shape:
+        require_sizes(system, q.size, v.size)
         raise InputError(
             f"`kinematics` returned shape {qdot.shape}; the rate of q must have its shape {q.shape}."
         )

@@ -169,6 +169,14 @@ def has_quasi_velocities(system: AbstractSystem) -> bool:
     return type(system).kinematics is not AbstractSystem.kinematics
 
 
+def require_sizes(system: AbstractSystem, n_q: int, n: int) -> None:
+    """**Raises:** `InputError` if coordinates and velocities differ in number and the system does not say how."""
+    if n_q != n and not has_quasi_velocities(system):
+        raise InputError(
+            f"q has {n_q} entries and v has {n}; they differ only where the system overrides `kinematics`."
+        )
+
+
 def require_no_friction(what: str, system: AbstractSystem) -> None:
     """Raises `InputError` where forces are to be known before the multipliers are."""
     while isinstance(system, AbstractForwardingSystem) and (

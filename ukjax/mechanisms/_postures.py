@@ -28,7 +28,7 @@ from .._misc._lie import rotation_about, rotation_matrix
 from .._misc._precision import in_full_precision
 from .._misc._types import Coordinates, Time, as_jax, is_traced, module_for
 from .._motion._model import nearest_start
-from .._motion._project import Projection
+from .._motion._project import Projection, tolerance_of
 from .._motion._project_on_host import at_position, positions_on_host
 from .._system._constraint import Holonomic
 from .._system._rows import constraint_rows, position_rows
@@ -252,7 +252,7 @@ def posture(system: MechanismSystem, at: Mapping[str, Any], t: Time | float, q: 
     end = {name: _checked(name, value, shapes[name]) for name, value in at.items()}
     _warn_of_degrees(system, end)
     q, phi = _followed(system, t, q, end)
-    tolerance = 1e4 * jnp.finfo(q.dtype).eps
+    tolerance = tolerance_of(q.dtype)
     if not is_traced(phi) and not np.max(np.abs(phi), initial=0) <= tolerance:
         v = jnp.zeros(jax.eval_shape(system.mass_matrix, t, q).shape[0], q.dtype)
         rows = eqx.filter_eval_shape(constraint_rows, _held(system, end), t, q, v)

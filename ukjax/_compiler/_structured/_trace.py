@@ -109,7 +109,8 @@ def type_of(aval: Any) -> str:
         np.dtype(aval.dtype).name if not jnp.issubdtype(aval.dtype, jax.dtypes.extended) else str(aval.dtype)
     )
     if name not in _TYPES:
-        raise Untranslatable(f"numbers of type {name} have no scalar code")
+        hint = ": draw random numbers outside, and pass them" if name.startswith("key<") else ""
+        raise Untranslatable(f"numbers of type {name} have no scalar code{hint}")
     return name
 
 
