@@ -45,6 +45,7 @@ def measure(name: str, batch: int) -> list[float]:
     compiled = lowered.compile()
     times.append(time.perf_counter())
     jax.block_until_ready(compiled(starts))
+    uk.optimize_now()
     runs = []
     for _ in range(5):
         start = time.perf_counter()

@@ -54,6 +54,7 @@ def cost(problem: uk.Problem, accelerate: Accelerate, batch: int, limit: float) 
         return time.process_time() - start
 
     took(1)
+    uk.optimize_now()
     repeats, spent = 1, took(1)
     while spent < min(0.1, limit / 10):
         repeats *= 4

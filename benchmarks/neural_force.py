@@ -83,6 +83,7 @@ def measure(way: str, width: int, stabilizer: str) -> list[float]:
         start = time.process_time()
         found = jax.block_until_ready(slope(net, way, stabilizer))
         times.append(time.process_time() - start)
+        uk.optimize_now()
     assert found is not None
     value, gradient = found
     norm = jnp.sqrt(sum(jnp.sum(x**2) for x in jax.tree.leaves(eqx.filter(gradient, eqx.is_array))))

@@ -50,13 +50,15 @@ def squared_end(model: str, steps: int, stabilizer: str, checkpoints: str) -> Ca
 
 
 def seconds(fn: Callable[[], object], rounds: int) -> float:
-    """Processor time of one call, the median of some; the first, which compiles or warms up, is left out."""
+    """Processor time of one call, the median of some after the first."""
+    jax.block_until_ready(fn())
+    uk.optimize_now()
     found = []
-    for _ in range(rounds + 1):
+    for _ in range(rounds):
         start = time.process_time()
         jax.block_until_ready(fn())
         found.append(time.process_time() - start)
-    return float(np.median(found[1:]))
+    return float(np.median(found))
 
 
 def cost(model: str, steps: int, stabilizer: str, checkpoints: str) -> list[float]:

@@ -99,6 +99,7 @@ def measured(file: str, free_base: bool, batches: list[int], rounds: int) -> dic
     every = list(cases(file, free_base, batches))
     for _, _, call in every:
         call()
+    uk.optimize_now()
     found: dict[str, list[float]] = {name: [] for name, _, _ in every}
     with pinned(1):
         for _ in range(rounds):

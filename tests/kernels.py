@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 from jax.interpreters import mlir
 
-from ukjax._compiler._foreign import llvm
 from ukjax._compiler._gpu._arithmetic import ENTRY
 from ukjax._compiler._gpu._ptx import for_target, optimized
+from ukjax._compiler._machine_code import llvm
 from ukjax._compiler._structured import _primitive
 from ukjax._compiler._structured._kernel import Kernel
 

@@ -21,12 +21,12 @@ import numpy as np
 import pytest
 
 import ukjax as uk
-from ukjax._compiler import _foreign
+from ukjax._compiler import _foreign, _machine_code
 from ukjax._compiler._structured import _identity, _program
 from ukjax._misc import _cache as cache
 from ukjax._misc._compilation_cache import use_compilation_cache
 
-CODE = _foreign.Code(
+CODE = _machine_code.Code(
     """declare double @twice(double)
 declare double @sin(double)
 define void @compute(ptr %x) {
@@ -66,7 +66,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Made:
 
         monkeypatch.setattr(of, name, counting)
 
-    counted(_foreign, "_compiled", "compiled")
+    counted(_machine_code, "_compiled", "compiled")
     counted(_program, "_traced", "traced")
     counted(_program, "write_function", "written")
     return found
@@ -80,7 +80,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def doubled_sine(x: float) -> float:
-    engine, number = _foreign.compiled(lambda: CODE, None, 1), np.array([x])
+    engine, number = _foreign.compiled(lambda: CODE, None), np.array([x])
     compute = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(engine.get_function_address("compute"))
     compute(number.ctypes.data)
     return float(number[0])
@@ -381,10 +381,10 @@ import sys
 import jax, numpy as np
 jax.config.update("jax_enable_x64", True)
 import ukjax as uk
-from ukjax._compiler import _foreign
+from ukjax._compiler import _machine_code
 from ukjax._compiler._structured import _program
 done = []
-for of, name in ((_foreign, "_compiled"), (_program, "_traced"), (_program, "write_function")):
+for of, name in ((_machine_code, "_compiled"), (_program, "_traced"), (_program, "write_function")):
     usual = getattr(of, name)
     setattr(of, name, lambda *a, usual=usual, name=name: (done.append(name), usual(*a))[1])
 run = lambda angle: uk.simulate(uk.models.pendulum(angle=angle), t1=0.5, event=lambda t, q, v: q[0]).q_end[1]

@@ -81,9 +81,16 @@ SMOOTH: dict[str, tuple[Callable[..., Any], Any]] = {
     "eigh": (lambda a: jnp.linalg.eigvalsh(a + a.T), MATRIX),
     "svd": (lambda a: jnp.linalg.svd(a[:3], compute_uv=False), MATRIX),
     "qr": (lambda a: jnp.linalg.qr(a)[1], MATRIX),
+    "sorted": (lambda x: jnp.sort(jnp.outer(x, jnp.sin(jnp.arange(1.0, 20.0))), axis=None), X),
 }
 ROUGH: dict[str, tuple[Callable[..., Any], Any]] = {
     "order": (lambda x: (jnp.sort(x), jnp.argsort(-x), jnp.argmax(x), jnp.sort(jnp.stack([x, -x]), 0)), X),
+    "order of many": (
+        lambda x: (
+            lambda y: (jnp.argsort(y), jnp.sort(-y, descending=True), jnp.lexsort((y, jnp.round(2 * y))))
+        )(jnp.round(9 * jnp.sin(jnp.outer(jnp.arange(8.0), x)))),
+        X,
+    ),
     "places": (
         lambda x: (x[jnp.argmax(x)], jnp.arange(40.0)[jnp.int32(x[0] * 30)], x.at[jnp.int32(x[1])].set(7)),
         X,

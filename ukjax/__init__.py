@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; tests compare it with t
     from ._compiler import TranslationError as TranslationError
     from ._compiler import lanes as lanes
     from ._compiler._structured._scalarize import scalarize as scalarize
+    from ._compiler._tiers import optimize_now as optimize_now
     from ._compiler._whole_loops import compile_loops_whole as compile_loops_whole
     from ._contact._history import ContactHistory as ContactHistory
     from ._contact._poisson import Impact as Impact
@@ -154,6 +155,7 @@ else:
         "_cli._benchmark": "BenchResult bench",
         "_compiler": "Lanes TranslationError lanes",
         "_compiler._structured._scalarize": "scalarize",
+        "_compiler._tiers": "optimize_now",
         "_compiler._whole_loops": "compile_loops_whole",
         "_contact._history": "ContactHistory",
         "_figures._serve": "View",

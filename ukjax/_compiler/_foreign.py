@@ -1,4 +1,4 @@
-"""Machine code from the text of LLVM functions, and how XLA calls it: as typed foreign functions on a CPU.
+"""How XLA calls machine code: as typed foreign functions on a CPU.
 
 XLA calls such a function without Python. Its name says what it computes, so that programs XLA keeps on disk find it.
 """
@@ -9,12 +9,13 @@ import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
-import numpy as np
 
 from .._misc import _cache as cache
+from ._machine_code import AT_ONCE, Code, engine_of, objects_of
+from ._tiers import tiered
 
 # XLA's interface is that of its `xla/ffi/api/c_api.h`. A call is a frame: at byte 8 its extensions, at 40 operands and
 # behind them results, both with their own size first, and at 32 of them pointers to arrays; of an array at 24 its
@@ -59,29 +60,8 @@ _ARRAY = """  %{of}{i}.place = getelementptr ptr, ptr %{of}, i64 {i}
   %{of}{i}.shapes = getelementptr i8, ptr %{of}{i}.array, i64 40
   %{of}{i}.shape = load ptr, ptr %{of}{i}.shapes"""
 
-# How hard LLVM's code generator tries. What a run calls thousands of times is worth it, and 1 makes code as fast as 2 in
-# four fifths of the time; what is called once before and after a run is compiled in a quarter of the time without.
-# Nothing is reassociated, so results are alike: to the last bit at 1 and 2, to rounding at 0.
-_OPTIMIZED, AT_ONCE = 1, 0
-
 _lock = threading.Lock()
 _made: dict[str, Any] = {}  # machine code by name: XLA may call it as long as the process lives
-
-
-@functools.cache
-def llvm() -> Any:
-    """llvmlite's binding to LLVM, ready to compile; None where it is not installed."""
-    try:
-        import llvmlite.binding as binding
-    except (ImportError, OSError):
-        return None
-    binding.initialize_native_target()
-    binding.initialize_native_asmprinter()
-    # Only with a first compiler does LLVM open the process it is in, and finds the functions of the C library.
-    binding.create_mcjit_compiler(
-        binding.parse_assembly(""), binding.Target.from_default_triple().create_target_machine()
-    )
-    return binding
 
 
 @functools.cache
@@ -97,56 +77,32 @@ def version() -> tuple[int, int] | None:
     return (major, minor) if major == 0 else None
 
 
-@functools.cache
-def vector_bytes() -> int:
-    """The size of a processor's vectors."""
-    features = llvm().get_host_cpu_features()
-    return 64 if features.get("avx512f") else 32 if features.get("avx") else 16
-
-
-def width_for(dtype: Any, members: int) -> int:
-    """How many numbers of a type a vector holds, of so many members at most."""
-    longest = min(members, vector_bytes() // np.dtype(dtype).itemsize)
-    return 1 << longest.bit_length() - 1
-
-
-def _wanted() -> int:
-    """How hard LLVM is to try: as XLA, which compiles the rest, is told to."""
-    return AT_ONCE if jax.config.read("jax_disable_most_optimizations") else _OPTIMIZED
-
-
-class Code(NamedTuple):
-    """The text of LLVM functions.
-
-    - `text`: of what is called, and of what that calls.
-    - `beside`: of more functions that it calls, compiled as they stand.
-    - `loops`: whether the loops of `text` are to become vectors where LLVM is to try at all; what is written out comes as
-      vectors already.
-    """
-
-    text: str
-    beside: str = ""
-    loops: bool = False
+def _optimizes() -> bool:
+    """Whether LLVM is to try hard: as XLA, which compiles the rest, is told to."""
+    return not jax.config.read("jax_disable_most_optimizations")
 
 
 def registered(
-    write: Callable[[], Code],
-    call: str,
-    operands: int,
-    results: int,
-    known_as: str | None,
+    write: Callable[[], Code], call: str, operands: int, results: int, known_as: str | None
 ) -> str:
-    """The name of a foreign function of XLA."""
+    """The name of a foreign function of XLA.
+
+    **Arguments:**
+
+    - `write`: writes the code of `@compute`, of how many members, results, and operands.
+    - `call`: text of a call of `@call`, which takes the same, with `%in0`, ... and `%out0`, ... for arrays.
+    - `operands`, `results`: how many.
+    - `known_as`: what names the code, if that is known before it is written.
+    """
     known_as, write = _known(write, known_as)
-    name = f"ukjax_scalars_{cache.name_of(known_as, call, _wanted())[:32]}"
+    name = f"ukjax_scalars_{cache.name_of(known_as, call, _optimizes())[:32]}"
     with _lock:
         if name not in _made:
             arrays = [("in", i) for i in range(operands)] + [("out", i) for i in range(results)]
             major, minor = version() or (0, 0)
             written = "\n".join(_ARRAY.format(of=of, i=i) for of, i in arrays)
             handler = _HANDLER.format(major=major, minor=minor, arrays=written, call=call)
-            whole = lambda: (code := write())._replace(text=code.text + handler)
-            engine = _engine(cache.name_of(known_as, handler), whole, _wanted())
+            engine = tiered(known_as, write, handler, operands + results, optimize=_optimizes())
             address = engine.get_function_address("handler")
             function = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(address)
             jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(function), platform="cpu")
@@ -159,10 +115,10 @@ def address_of(function: str, name: str) -> int:
     return _made[name][0].get_function_address(function)
 
 
-def compiled(write: Callable[[], Code], known_as: str | None, optimization: int) -> Any:
-    """The engine that holds the machine code of a text, and owns it."""
+def compiled(write: Callable[[], Code], known_as: str | None) -> Any:
+    """The engine that holds the machine code of a text, compiled at once, and owns it."""
     known_as, write = _known(write, known_as)
-    return _engine(known_as, write, optimization)
+    return engine_of(objects_of(known_as, write, AT_ONCE))
 
 
 def _known(write: Callable[[], Code], known_as: str | None) -> tuple[str, Callable[[], Code]]:
@@ -170,52 +126,3 @@ def _known(write: Callable[[], Code], known_as: str | None) -> tuple[str, Callab
         return known_as, write
     code = write()
     return repr(code), lambda: code
-
-
-def _engine(known_as: str, write: Callable[[], Code], level: int) -> Any:
-    """The engine of some code, by what was kept of it where there is that."""
-    binding = llvm()
-    machine = binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten()
-    versions = binding.llvm_version_info, _llvmlite_version(), binding.get_default_triple()
-    name = cache.name_of(known_as, level, machine, versions)
-    kept = cache.read(name)
-    if kept is None:
-        made = list[bytes]()
-        engine = _compiled(write(), level, *machine, made.append)
-        cache.write(name, made)
-        return engine
-    engine = binding.create_mcjit_compiler(binding.parse_assembly(""), _target(level, *machine))
-    for contents in kept:
-        engine.add_object_file(binding.ObjectFileRef.from_data(contents))
-    engine.finalize_object()
-    return engine
-
-
-def _llvmlite_version() -> str:
-    import llvmlite
-
-    return llvmlite.__version__
-
-
-def _target(level: int, processor: str, features: str) -> Any:
-    of_host = llvm().Target.from_default_triple()
-    return of_host.create_target_machine(cpu=processor, features=features, opt=level)
-
-
-def _compiled(code: Code, level: int, processor: str, features: str, keep: Callable[[bytes], None]) -> Any:
-    """The engine, whose machine code is given to `keep`."""
-    binding, target = llvm(), _target(level, processor, features)
-    wide = f'"prefer-vector-width"="{8 * vector_bytes()}" "min-legal-vector-width"="{8 * vector_bytes()}"'
-    parsed = lambda text: binding.parse_assembly(text.replace(") {\n", f") nounwind {wide} {{\n"))
-    module = parsed(code.text)
-    if code.loops and level > AT_ONCE:
-        tuning = binding.create_pipeline_tuning_options(speed_level=2)
-        tuning.loop_vectorization = tuning.slp_vectorization = True
-        builder = binding.create_pass_builder(target, tuning)
-        builder.getModulePassManager().run(module, builder)
-    engine = binding.create_mcjit_compiler(module, target)
-    engine.set_object_cache(lambda _, contents: keep(contents))
-    if code.beside:
-        engine.add_module(parsed(code.beside))
-    engine.finalize_object()
-    return engine

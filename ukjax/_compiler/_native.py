@@ -7,8 +7,9 @@ from typing import Any
 
 import jax
 
-from ._foreign import llvm, version
+from ._foreign import version
 from ._gpu._call import kernels_run
+from ._machine_code import llvm
 
 _leaves: contextvars.ContextVar[bool] = contextvars.ContextVar("leaves", default=False)
 

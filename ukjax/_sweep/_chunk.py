@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._compiler._foreign import llvm
+from .._compiler._machine_code import llvm
 from ._chunks import chunk_shape, extent, runs_at_once
 from ._member import RESULT
 from ._outputs import succeeded

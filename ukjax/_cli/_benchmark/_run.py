@@ -20,6 +20,7 @@ import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 from jaxtyping import Array
 
+from ..._compiler._tiers import optimize_now
 from ..._misc._arguments import all_of, require_between, whole_number
 from ..._misc._cache import nothing_kept
 from ..._misc._errors import InputError
@@ -155,6 +156,7 @@ def _measure(
     rows = []
     for tolerance in tolerances:  # a traced number: all tolerances share one program
         _, trajectory = _timed(case, problem, tolerance)
+        optimize_now()
         warm = statistics.median(_timed(case, problem, tolerance)[0] for _ in range(repeats))
         error, end_error = _errors(case, problem, trajectory, expected)
         row = {"rtol": tolerance, "error": error, "end_error": end_error, "warm": warm}

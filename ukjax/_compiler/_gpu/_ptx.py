@@ -3,7 +3,7 @@
 import functools
 from typing import Any
 
-from .._foreign import llvm
+from .._machine_code import llvm
 
 _TRIPLE = "nvptx64-nvidia-cuda"
 # What every card since Ampere (2020) runs, and every driver since CUDA 11.8 reads: the driver compiles PTX for its card.

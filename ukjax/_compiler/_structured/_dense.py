@@ -1,12 +1,13 @@
 """Dense linear algebra and sorting of small arrays, in plain JAX: what JAX itself leaves to LAPACK or to XLA's sort.
 
 Each function stands for a primitive of JAX, with its operands, parameters and outputs. Matrices of up to `_WRITTEN_OUT`
-rows are written out, column by column; larger ones are loops.
+rows, and as many numbers to be sorted, are written out; larger ones are loops.
 """
 
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -273,9 +274,37 @@ def svd(x: Any, *, full_matrices: bool, compute_uv: bool, **_: Any) -> Any:
 
 
 def sort(*operands: Any, dimension: int, num_keys: int, **_: Any) -> Any:
-    """Arrays in the order of the first ones, by a stable odd-even transposition sort."""
+    """Arrays in the order of the first ones; equal ones stay as they are."""
     arrays = [jnp.moveaxis(x, dimension, 0) for x in operands]
-    n = arrays[0].shape[0]
+    n, rest = arrays[0].shape[0], arrays[0].shape[1:]
+    if n <= _WRITTEN_OUT:
+        out = _sorted_by_exchanges(arrays, num_keys)
+    else:
+        flat = [x.reshape(n, -1) for x in arrays]
+        out = jax.vmap(lambda *x: _sorted_by_rank(x, num_keys), 1, 1)(*flat)
+        out = [x.reshape(n, *rest) for x in out]
+    return [jnp.moveaxis(x, 0, dimension) for x in out]
+
+
+def _sorted_by_rank(arrays: tuple[Any, ...], num_keys: int) -> list[Any]:
+    """Each entry goes to as many places after the first as there are entries before it."""
+    places = jnp.arange(len(arrays[0]))
+
+    def place(i: Any, out: list[Any]) -> list[Any]:
+        before, same = False, True
+        for x in arrays[:num_keys]:
+            own = jnp.full_like(x, x[i])
+            less, more = lax.lt_to_p.bind(x, own), lax.lt_to_p.bind(own, x)
+            before, same = before | (same & less), same & ~(less | more)
+        rank = jnp.sum(before | (same & (places < i)))
+        return [y.at[rank].set(x[i]) for x, y in zip(arrays, out, strict=True)]
+
+    return lax.fori_loop(0, len(places), place, list(map(jnp.zeros_like, arrays)))
+
+
+def _sorted_by_exchanges(arrays: list[Any], num_keys: int) -> list[Any]:
+    """By odd-even transpositions."""
+    n = len(arrays[0])
     columns = [list(x) for x in arrays] if n else []
 
     def before(j: int, i: int) -> Any:
@@ -295,8 +324,7 @@ def sort(*operands: Any, dimension: int, num_keys: int, **_: Any) -> Any:
             swap = before(i + 1, i)
             for x in columns:
                 x[i], x[i + 1] = jnp.where(swap, x[i + 1], x[i]), jnp.where(swap, x[i], x[i + 1])
-    out = [jnp.stack(x) if n else y for x, y in zip(columns, arrays, strict=True)] if n else arrays
-    return [jnp.moveaxis(x, 0, dimension) for x in out]
+    return [jnp.stack(x) for x in columns] if n else arrays
 
 
 REPLACED: dict[str, Callable[..., Any]] = {

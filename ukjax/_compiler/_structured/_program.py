@@ -13,7 +13,8 @@ import numpy as np
 
 from ..._misc import _cache as cache
 from ..._misc._garbage import collector_paused
-from .._foreign import AT_ONCE, Code, address_of, compiled, registered, vector_bytes, width_for
+from .._foreign import address_of, compiled, registered
+from .._machine_code import Code, vector_bytes, width_for
 from ._differentiate import Rebuilder, pull_back, push_forward
 from ._identity import Given, derived, identity
 from ._inner_loops import split_inner_loops
@@ -192,7 +193,7 @@ class Program:
             arrays += [f"ptr %in{i}" for i in range(len(self.operands))]
             count = """  %members.place = getelementptr i64, ptr %out0.shape, i64 1
   %members = load i64, ptr %members.place"""
-            call = f"{count}\n  call void @compute(i64 %members, {', '.join(arrays)})"
+            call = f"{count}\n  call void @call(i64 %members, {', '.join(arrays)})"
             known = self.identity(0)
             name = registered(
                 lambda: self._code(shared, width),
@@ -209,7 +210,7 @@ class Program:
         """The machine code for one member, as a function of places in memory."""
         name = self.target((True,) * len(self.operands), 1)
         places = [ctypes.c_void_p] * (len(self.results) + len(self.operands))
-        return ctypes.CFUNCTYPE(None, ctypes.c_int64, *places)(address_of("compute", name))
+        return ctypes.CFUNCTYPE(None, ctypes.c_int64, *places)(address_of("call", name))
 
     def on_host(self, places: Sequence[int]) -> list[np.ndarray]:
         """The results for one member, by machine code that Python itself calls."""
@@ -227,7 +228,7 @@ class Program:
         """Machine code for a vector of members or more, made in a quarter of the time: it is called a few times."""
         own, width = (False,) * len(self.operands), self._width(vector_bytes())
         known = self.identity(0)
-        engine = compiled(lambda: self._code(own, width), known and f"{known} {own} {width}", AT_ONCE)
+        engine = compiled(lambda: self._code(own, width), known and f"{known} {own} {width}")
         places = [ctypes.c_void_p] * (len(self.results) + len(self.operands))
         address = engine.get_function_address("compute")
         return engine, ctypes.CFUNCTYPE(None, ctypes.c_int64, *places)(address)
@@ -248,9 +249,7 @@ class Program:
     def _code(self, shared: tuple[bool, ...], width: int) -> Code:
         code, _ = write_function(self.outputs, *self._arrays(shared), self.params, Lanes(width))
         if width == 1 and (split := split_inner_loops(code)).functions:
-            arrays = ", ".join(["i64", *["ptr"] * (len(self.operands) + len(self.results))])
-            text = f"{split.functions}\ndeclare void @compute({arrays})\n"
-            return Code(text, beside=split.text, loops=True)
+            return Code(split.functions, beside=split.text, loops=True)
         return Code(code)
 
 
