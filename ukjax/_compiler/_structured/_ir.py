@@ -16,6 +16,7 @@ Who writes machine code may do that in place, where the former array is not read
 
 import functools
 import math
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, final
 
@@ -759,6 +760,9 @@ _SPECIAL: dict[str, Callable[..., Operand]] = {
 # --- what programs consist of -----------------------------------------------------------------------------------------
 
 
+_BY_VISIT = frozenset(("output", "parameter", "loop", "branch", "rule", "attached"))
+
+
 @final
 class Needed:
     """What outputs need of a program.
@@ -775,12 +779,19 @@ class Needed:
         self.live: dict[Node, set[int]] = {}
         self.owner: dict[Region, Node] = {}
         self.outputs: dict[Node, list[Node]] = {}
-        self._seen: set[Node] = set()
-        self._stack: list[Node] = []
+        seen = self._seen = set[Node]()
+        stack = self._stack = list[Node]()
         self._need(outputs)
-        while self._stack:
-            self._visit(self._stack.pop())
-        self.nodes = sorted(self._seen, key=lambda x: x.number)
+        while stack:
+            node = stack.pop()
+            if node.op in _BY_VISIT:
+                self._visit(node)
+                continue
+            for x in node.args:  # most nodes: without a call
+                if x.__class__ is Node and x not in seen:
+                    seen.add(x)
+                    stack.append(x)
+        self.nodes = sorted(seen, key=operator.attrgetter("number"))
         self.within: dict[Region, list[Node]] = {}
         for node in self.nodes:
             if node.op == "output":
@@ -822,8 +833,8 @@ class Needed:
             self._need([node.data.condition])
         elif node.op == "branch":
             self._need([node.args[0]])
-        else:
-            self._need(node.args[:1] if self._values and node.op in ("rule", "attached") else node.args)
+        else:  # the derivative of what it stands for is another's
+            self._need(node.args[:1] if self._values else node.args)
 
     def _need_carried(self, loop: Node, k: int) -> None:
         live = self.live.setdefault(loop, set())
