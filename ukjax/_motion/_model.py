@@ -30,7 +30,6 @@ from .._formula._acceleration import (
     least_multipliers,
 )
 from .._formula._equations import with_dense_mass
-from .._misc._errors import InputError
 from .._misc._types import is_traced
 from .._system._rows import constraint_rows, is_off
 from .._system._stabilize import AbstractStabilizer
@@ -201,10 +200,7 @@ def coded(
         how = AtStages(rcond) if projection else rcond
     try:
         code = code_for(model.system, how, model.stabilizer, t, q, v)
-    except InputError:  # which says whose function is wrong, as the formula would
-        raise
-    except Exception as reason:
-        # Whatever user code does that scalar code cannot: the formula can, or says why not.
+    except TranslationError as reason:
         return model, f"arrays, as there is no scalar code: {str(reason).partition(chr(10))[0]}"
     program = code.equations.program if code.unsolved else code.program
     if not _is_worthwhile(program, solver):
@@ -222,7 +218,7 @@ def coded(
     try:
         rcond = method.threshold(q.dtype)
         projection = projection_for(model.system, model.stabilizer, rcond, t, q, v)
-    except Exception as reason:  # as above
+    except TranslationError as reason:
         return model, f"{said}, projected on arrays: {str(reason).partition(chr(10))[0]}"
     if not _is_worthwhile(projection.whole, solver):
         return model, f"{said}, projected on arrays"
