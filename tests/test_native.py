@@ -5,12 +5,14 @@ import subprocess
 import sys
 
 import diffrax as dfx
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import ukjax as uk
+from ukjax._compiler._code import code_for
 from ukjax._compiler._program import Program
 from ukjax._compiler._scalars import Builder
 from ukjax._compiler._structured._ir import OPERATIONS
@@ -30,7 +32,7 @@ def natively(build, outputs, operands):
     found = jax.jit(jax.vmap(program, axes, 1))(*map(jnp.asarray, operands))
     assert found.dtype == operands[0].dtype
     columns = [x if x.ndim == 2 else x[:, None] for x in operands]
-    return found, program.on_host(*columns), program.by_numpy(*columns)
+    return found, program.by_machine_code(*columns), program.by_numpy(*columns)
 
 
 def of_operation(build, op, a, b):
@@ -160,6 +162,7 @@ def test_what_is_exported_runs_elsewhere():
 
 IN_A_NEW_PROCESS = """
 import numpy as np
+from ukjax._compiler._code import code_for
 from ukjax._compiler._program import Program
 from ukjax._compiler._scalars import Builder
 
@@ -230,3 +233,33 @@ def test_runs_of_one_method_and_another_control_are_one_call(controller):
         problem.system, q, problem.v0, t1=0.1, dt0=0.01, ts=2, solver=dfx.Tsit5(), stepsize_controller=controller
     ).q  # fmt: skip
     assert "ukjax_scalars" in jax.jit(run).lower(problem.q0).as_text()
+
+
+@pytest.mark.parametrize("name", ["pendulum", "slider_crank", "spinning_top", "arm_6r"])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_numpy_gives_the_bits_of_machine_code(name, dtype):
+    """So what is asked a few times need not be compiled, and what is told of a state is one number."""
+    of_type = lambda x: x.astype(dtype) if eqx.is_inexact_array(x) else x
+    problem, rng = jax.tree.map(of_type, uk.models.get(name)), np.random.default_rng(0)
+    t, q, v = (jnp.asarray(x, dtype) for x in (0.0, problem.q0, problem.v0))
+    code = code_for(problem.system, None, uk.Projection(), t, q, v)
+    program, numbers = code.observed.program, np.asarray(code.numbers(problem.system, uk.Projection()))
+    states = [np.asarray(x)[:, None] + 0.1 * rng.standard_normal((x.size, 7)) for x in (q, v)]
+    operands = [numbers[:, None], np.zeros((1, 1)), *states, np.full((1, 1), np.inf)]
+    operands = [x.astype(dtype) for x in operands]
+    assert program._by_numpy.exact
+    found = program.by_numpy(*operands)
+    assert np.isfinite(found).any(axis=1).all()
+    np.testing.assert_array_equal(found, program.by_machine_code(*operands))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_sines_of_numpy_are_those_of_machine_code(dtype):
+    build, x = Builder(dtype), np.append(np.linspace(-1e3, 1e3, 5001), [0, -0.0, 1e5, np.inf, np.nan])[None]
+    inputs = build.input()
+    program = Program(build, [build.apply("sin", inputs), build.apply("cos", inputs)], [1])
+    x = x.astype(dtype)
+    found = program.by_numpy(x)
+    np.testing.assert_array_equal(found, program.by_machine_code(x))
+    exact = np.array([np.sin(x[0].astype(np.longdouble)), np.cos(x[0].astype(np.longdouble))])
+    np.testing.assert_allclose(found[:, :5003], exact[:, :5003].astype(float), atol=2 * np.finfo(dtype).eps)

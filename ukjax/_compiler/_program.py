@@ -5,6 +5,7 @@ Several programs may share what they compute: their outputs are expressions of o
 
 import functools
 import itertools
+import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple, final
 
@@ -24,6 +25,7 @@ from ._structured._trace import CALLED, Interpreter, Value, filled
 
 MOST_CALLS = 16
 """How many times a program is run at most: each brings positions nearer, and two or three are usual."""
+_TO_COMPILE = 5e-5  # s an operation
 _PASSED_ON = frozenset(("rule", "attached", "refuse"))  # with a derivative of its own, or none
 
 
@@ -138,17 +140,34 @@ class Program:
             return None
         return OnHost(needed, self.outputs, self._alone.region.params, self.dtype)
 
+    @functools.cached_property
+    def _time_left(self) -> float:
+        """For NumPy [s]."""
+        return _TO_COMPILE * self.size if self._by_numpy and self._by_numpy.exact else 0.0
+
     def by_numpy(self, *operands: np.ndarray) -> np.ndarray:
         """As `on_host`, one operation of NumPy after the other where it has no loops: what is asked once or a few times
         is not compiled."""
         return (self._by_numpy or self.on_host)(*operands)
 
     def on_host(self, *operands: np.ndarray) -> np.ndarray:
-        """The outputs (outputs, members) on NumPy arrays (count, members), or (count, 1) where all members have the same,
-        by machine code."""
-        members = np.broadcast_shapes(*(x.shape[1:] for x in operands))[0]
+        """The outputs (outputs, members) on NumPy arrays (count, members), or (count, 1) where all members have the same.
+
+        By NumPy, until that has taken as long as it takes to make machine code, of which the numbers are the same.
+        """
         if not self.outputs:
+            members = np.broadcast_shapes(*(x.shape[1:] for x in operands))[0]
             return np.zeros((0, members), self.dtype)
+        if self._time_left > 0:
+            start = time.perf_counter()
+            found = self._by_numpy(*operands)  # pyright: ignore[reportOptionalCall]
+            self._time_left -= time.perf_counter() - start
+            return found
+        return self.by_machine_code(*operands)
+
+    def by_machine_code(self, *operands: np.ndarray) -> np.ndarray:
+        """As `on_host`."""
+        members = np.broadcast_shapes(*(x.shape[1:] for x in operands))[0]
         columns = np.concatenate([np.broadcast_to(x, (len(x), members)) for x in operands])
         ends = itertools.accumulate(n for _, n in self.scalars.operands)
         return self.scalars.of_members(np.split(columns, [*ends][:-1]))[0]

@@ -1,5 +1,6 @@
 """The projection of `_project` for a state that has values, by NumPy: nothing is compiled."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -28,8 +29,9 @@ def at_position(system: AbstractSystem, t: Array, q: Array) -> tuple[Any, ...]:
 
 
 def _at_velocity(system: AbstractSystem, t: Array, q: Array, v: Array) -> tuple[Any, Rows]:
-    """M, and all rows."""
-    return inertia(system, t, q, v.size), constraint_rows(system, t, q, v)
+    """M, and all rows but for b, which takes second derivatives."""
+    rows = constraint_rows(system, t, q, v)
+    return inertia(system, t, q, v.size), dataclasses.replace(rows, b=jnp.zeros_like(rows.b))
 
 
 def entries(M: Any) -> np.ndarray:
