@@ -40,7 +40,8 @@ from ._scalars import Builder, Expression, TranslationError, is_truth
 from ._solve import Solution
 from ._structured._differentiate import Rebuilder
 from ._structured._ir import Needed, Node, is_number
-from ._structured._trace import Interpreter, LargeProductError
+from ._structured._reductions import LargeProductError
+from ._structured._trace import Interpreter
 from ._vectors import plus
 from ._written import Written, run
 

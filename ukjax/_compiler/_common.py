@@ -15,6 +15,7 @@ from .._system._rows import constraint_rows
 from ._parameters import Structure, in_type, joined
 from ._refusals import remembered
 from ._scalars import Builder
+from ._structured._arrays import to_scalars
 from ._structured._trace import Interpreter
 
 
@@ -39,7 +40,7 @@ class Traced(NamedTuple):
         outputs, tree = jax.tree.flatten(self.outputs)
         jaxpr, consts = self.program.jaxpr, self.program.consts
         found = interpreter.run(jaxpr, consts, jax.tree.leaves(inputs), outputs)
-        return jax.tree.unflatten(tree, map(interpreter.scalars, found))
+        return jax.tree.unflatten(tree, [to_scalars(interpreter.b, x) for x in found])
 
     def numbers_by(self, build: Builder, interpreter: Interpreter, *inputs: Any) -> Any:
         """The same, of real numbers of the builder's type."""

@@ -16,12 +16,14 @@ from jaxtyping import Array
 from ._on_host import OnHost
 from ._scalars import Builder, Expression
 from ._structured import _program
+from ._structured._arrays import Value, to_scalars
 from ._structured._differentiate import Rebuilder
 from ._structured._identity import identity_of_nodes
 from ._structured._ir import Builder as NodeBuilder
 from ._structured._ir import Needed, Operand, Region, Subprogram, is_number
+from ._structured._moves import filled
 from ._structured._primitive import scalars_p
-from ._structured._trace import CALLED, Interpreter, Value, filled
+from ._structured._trace import CALLED, Interpreter
 
 MOST_CALLS = 16
 """How many times a program is run at most: each brings positions nearer, and two or three are usual."""
@@ -93,7 +95,7 @@ class Program:
 
     def _written_in(self, interpreter: Interpreter, inputs: Sequence[Value]) -> list[Value]:
         """The outputs as part of another program, member by member."""
-        arrays = [interpreter.scalars(x) for x in inputs]
+        arrays = [to_scalars(interpreter.b, x) for x in inputs]
         members = np.broadcast_shapes(*(x.shape[1:] for x in arrays))
         columns = np.concatenate([_program.spread_members(x, members) for x in arrays]).T
         outputs = np.empty((len(self.outputs), len(columns)), object)

@@ -17,6 +17,7 @@ from ._native import machine_code_is_wanted
 from ._parameters import InputMaker, Leaf, Structure, in_type, joined, leaf, numbers, read_by, split
 from ._refusals import remembered
 from ._scalars import TranslationError
+from ._structured._arrays import to_scalars
 from ._structured._trace import Interpreter
 from ._written import Written
 
@@ -114,5 +115,5 @@ def _written(
     found = interpreter.run(closed.jaxpr, closed.consts, arguments)
     like = jax.ShapeDtypeStruct((), build.type)
     of_type = lambda x, v: in_type(build, x, np.dtype(v.dtype).name, like)
-    numbers = [of_type(interpreter.scalars(x), v) for x, v in zip(found, closed.out_avals, strict=True)]
+    numbers = [of_type(to_scalars(interpreter.b, x), v) for x, v in zip(found, closed.out_avals, strict=True)]
     return Written(build, jax.tree.unflatten(jax.tree.structure(out), numbers), counts)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, final
 import jax
 
 from ..._misc._errors import Untranslatable
+from ._arrays import LONG, to_scalars
 from ._ir import (
     GROWING,
     OPERATIONS,
@@ -27,7 +28,8 @@ from ._ir import (
     is_number,
     zero,
 )
-from ._trace import LONG, Interpreter, filled
+from ._moves import filled
+from ._trace import Interpreter
 
 _WITHOUT = frozenset(
     ("floor", "ceil", "round", "sign", "stop_gradient", "table", "tape", "zeros_like", "absent", "blank")
@@ -306,7 +308,7 @@ def _changes_by_rule(
     interpreter = Interpreter(b)
     closed, real = _rule_changes(rule, tuple(varied))
     outputs = interpreter.closed(closed, [*arrays, *tangents])
-    return {k: interpreter.scalars(x).reshape(-1) for k, x in zip(real, outputs, strict=True)}
+    return {k: to_scalars(b, x).reshape(-1) for k, x in zip(real, outputs, strict=True)}
 
 
 # --- forward mode -----------------------------------------------------------------------------------------------------
@@ -786,7 +788,7 @@ class _Reverse(Rebuilder):
             if i in varied:
                 for x, change in zip(
                     inputs[start : start + aval.size],
-                    interpreter.scalars(next(found)).reshape(-1),
+                    to_scalars(self.b, next(found)).reshape(-1),
                     strict=True,
                 ):
                     self.give(x, change)

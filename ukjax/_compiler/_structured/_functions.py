@@ -15,8 +15,9 @@ from jaxtyping import Array
 from .._gpu._primitive_functions import OPERANDS, primitive
 from ._ir import Builder
 from ._llvm import write_scalar_function
+from ._moves import filled
 from ._thread import Thread
-from ._trace import Interpreter, filled
+from ._trace import Interpreter
 
 # As fdlibm has it (s_atan.c): of four intervals the middle and its arc tangent, in two parts, and a series.
 _MIDDLES = 0.5, 1.0, 1.5

@@ -15,14 +15,17 @@ from ..._misc import _cache as cache
 from ..._misc._garbage import collector_paused
 from .._foreign import address_of, compiled, registered
 from .._machine_code import Code, vector_bytes, width_for
+from ._arrays import LONG, Stored, Value, to_memory, to_scalars
 from ._differentiate import Rebuilder, pull_back, push_forward
 from ._identity import Given, derived, identity
 from ._inner_loops import split_inner_loops
 from ._ir import Builder, Needed, Node, Operand, Region, as_text, is_float, is_number
+from ._jaxprs import type_of
 from ._kernel import Kernel
 from ._lanes import Lanes
 from ._llvm import ArrayOperand, write_function
-from ._trace import LONG, Interpreter, Stored, Value, filled, type_of
+from ._moves import filled
+from ._trace import Interpreter
 
 MOST = 200_000
 """Operations of a program: LLVM takes minutes for more."""
@@ -151,11 +154,11 @@ class Program:
             return self._write(interpreter, inputs)
         b, needed = interpreter.b, Needed(self.flat)
         members = np.broadcast_shapes(*(x.shape[1:] for x in inputs))
-        columns = [x if x.ndim == 1 else spread_members(interpreter.scalars(x), members) for x in inputs]
+        columns = [x if x.ndim == 1 else spread_members(to_scalars(b, x), members) for x in inputs]
 
         def of_member(i: int) -> list[Value]:
             own = [x if x.ndim == 1 else x[:, i] for x in columns]
-            given = [interpreter.stored(x, t).node for x, (t, _) in zip(own, self.operands, strict=True)]
+            given = [to_memory(b, x, t).node for x, (t, _) in zip(own, self.operands, strict=True)]
             rebuilt = Rebuilder(b, needed, dict(zip(self.params, given, strict=True)))
             rebuilt.nodes(needed.outermost)
             return [
@@ -168,7 +171,7 @@ class Program:
         results = [of_member(i) for i in range(math.prod(members))]
         if not members:
             return results[0]
-        stacked = [np.stack([interpreter.scalars(x) for x in each], 1) for each in zip(*results, strict=True)]
+        stacked = [np.stack([to_scalars(b, x) for x in each], 1) for each in zip(*results, strict=True)]
         return [x.reshape(len(x), *members) for x in stacked]
 
     @property

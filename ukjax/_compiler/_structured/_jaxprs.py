@@ -1,0 +1,128 @@
+"""What is asked of jaxprs before they are interpreted."""
+
+import itertools
+import math
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core
+
+from ..._misc._errors import Untranslatable
+from ._dense import REPLACED
+from ._moves import MOVES
+
+SHORT = 400
+"""Operations that a scan may become; more stay a loop."""
+
+
+_TYPES = frozenset(
+    ("float64", "float32", "bool", *(f"{s}int{k}" for s in ("", "u") for k in (8, 16, 32, 64)))
+)
+
+
+def type_of(aval: Any) -> str:
+    """The type of an array's entries."""
+    name = (
+        np.dtype(aval.dtype).name if not jnp.issubdtype(aval.dtype, jax.dtypes.extended) else str(aval.dtype)
+    )
+    if name not in _TYPES:
+        hint = ": draw random numbers outside, and pass them" if name.startswith("key<") else ""
+        raise Untranslatable(f"numbers of type {name} have no scalar code{hint}")
+    return name
+
+
+def core_jaxpr(x: Any) -> Any:
+    """A jaxpr without the constants it may come with."""
+    return x.jaxpr if hasattr(x, "jaxpr") else x
+
+
+def jaxprs_in(params: dict) -> list[Any]:
+    """The jaxprs among the parameters of an equation."""
+    values = itertools.chain.from_iterable(x if isinstance(x, tuple | list) else [x] for x in params.values())
+    return [x for x in values if hasattr(x, "eqns") or hasattr(x, "jaxpr")]
+
+
+def live_equations(jaxpr: Any, of: Sequence[Any]) -> list[Any]:
+    """The equations that some variables need, or that have effects."""
+    needed, kept = {v for v in of if not isinstance(v, core.Literal)}, []
+    for e in reversed(jaxpr.eqns):
+        if e.effects or any(v in needed for v in e.outvars):
+            kept.append(e)
+            needed.update(v for v in e.invars if not isinstance(v, core.Literal))
+    return kept[::-1]
+
+
+def _remembered(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A function of jaxprs, which knows those it has seen as long as they live."""
+    known = weakref.WeakKeyDictionary[Any, Any]()
+
+    def remembering(jaxpr: Any) -> Any:
+        if jaxpr not in known:
+            known[jaxpr] = function(jaxpr)
+        return known[jaxpr]
+
+    return remembering
+
+
+@_remembered
+def weight(jaxpr: Any) -> int:
+    """About how many operations a jaxpr becomes, loops counted once."""
+    total = 0
+    for equation in jaxpr.eqns:
+        name = equation.primitive.name
+        inner = [core_jaxpr(x) for x in jaxprs_in(equation.params)]
+        if inner:
+            total += sum(map(weight, inner)) + (SHORT if name == "while" else 0)
+        elif name == "dot_general":
+            axes = equation.params["dimension_numbers"][0][0]
+            shape = equation.invars[0].aval.shape
+            total += 2 * equation.outvars[0].aval.size * math.prod(shape[i] for i in axes)
+        elif name in REPLACED:
+            total += equation.invars[0].aval.size ** 2
+        elif name not in MOVES:
+            total += max((v.aval.size for v in (*equation.outvars, *equation.invars)), default=0)
+    return total
+
+
+@_remembered
+def indexed_shapes(jaxpr: Any) -> set[tuple[int, ...]]:
+    """The shapes of arrays that a jaxpr indexes at places it does not know."""
+    shapes: set[tuple[int, ...]] = set()
+    for e in jaxpr.eqns:
+        name = e.primitive.name
+        places = (
+            e.invars[1:]
+            if name in ("dynamic_slice", "gather")
+            else e.invars[2:]
+            if name == "dynamic_update_slice"
+            else e.invars[1:2]
+        )
+        if name in ("dynamic_slice", "gather", "dynamic_update_slice", "scatter", "scatter-add") and not all(
+            isinstance(x, core.Literal) for x in places
+        ):
+            shapes.add(e.invars[0].aval.shape)
+        if name == "maybe_set":
+            shapes.add(e.invars[1].aval.shape)
+        for inner in jaxprs_in(e.params):
+            shapes |= indexed_shapes(core_jaxpr(inner))
+    return shapes
+
+
+def calls_back(jaxpr: Any) -> bool:
+    """Whether something in a jaxpr calls Python, as checks that raise do."""
+    return any(
+        e.effects or e.primitive.name == "pure_callback" or any(map(calls_back, jaxprs_in(e.params)))
+        for e in core_jaxpr(jaxpr).eqns
+    )
+
+
+def raises(jaxpr: Any) -> bool:
+    """Whether a branch does nothing but raise, as `equinox.error_if` has it."""
+    return any(
+        e.primitive.name == "pure_callback" and "_error.<locals>" in str(e.params.get("callback"))
+        for e in jaxpr.eqns
+    )
