@@ -15,7 +15,7 @@ import pytest
 from kernels import kernels_on_host, registers_of, run_kernel, run_threads
 
 import ukjax as uk
-from ukjax._compiler._program import Program
+from ukjax._compiler._expressions import Program
 from ukjax._compiler._scalars import Builder
 from ukjax._motion._model import Model, coded
 

@@ -14,7 +14,7 @@ from jax import lax
 
 import ukjax as uk
 from ukjax._compiler import _code
-from ukjax._compiler._program import Program
+from ukjax._compiler._expressions import Program
 from ukjax._compiler._scalars import Builder
 from ukjax._compiler._structured._moves import pad_entries
 

@@ -13,7 +13,7 @@ import pytest
 
 import ukjax as uk
 from ukjax._compiler._code import code_for
-from ukjax._compiler._program import Program
+from ukjax._compiler._expressions import Program
 from ukjax._compiler._scalars import Builder
 from ukjax._compiler._structured._ir import OPERATIONS
 
@@ -163,7 +163,7 @@ def test_what_is_exported_runs_elsewhere():
 IN_A_NEW_PROCESS = """
 import numpy as np
 from ukjax._compiler._code import code_for
-from ukjax._compiler._program import Program
+from ukjax._compiler._expressions import Program
 from ukjax._compiler._scalars import Builder
 
 b = Builder("float64")

@@ -30,10 +30,10 @@ from .._pseudoinverse import GramSchmidt
 from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem
 from .._system._tree_inertia import TreeInertia
+from ._availability import machine_code_runs
 from ._common import common, of_motion
-from ._native import machine_code_runs
+from ._expressions import Program
 from ._parameters import InputMaker, Leaf, Structure, leaf, numbers, read_by, split
-from ._program import Program
 from ._rank_rule import AtStages, How, least_of, solution_by
 from ._refusals import remembered
 from ._scalars import Builder, Expression, TranslationError, is_truth

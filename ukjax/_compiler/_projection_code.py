@@ -15,8 +15,8 @@ from .._system._stabilize import AbstractStabilizer
 from .._system._system import AbstractSystem, has_quasi_velocities
 from ._code import builder_of, short_enough
 from ._common import Traced, common, trace
+from ._expressions import Again, Program
 from ._parameters import InputMaker, Leaf, Structure, joined, leaf, numbers, read_by, split
-from ._program import Again, Program
 from ._projection import MotionFunctions, projection
 from ._refusals import remembered
 from ._structured._moves import filled

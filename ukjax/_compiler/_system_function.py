@@ -12,8 +12,8 @@ from jaxtyping import Array
 from .._misc._closures import require_seen
 from .._system._stabilize import AbstractStabilizer, NoStabilizer
 from .._system._system import AbstractSystem
+from ._availability import machine_code_is_wanted
 from ._code import builder_of, short_enough
-from ._native import machine_code_is_wanted
 from ._parameters import InputMaker, Leaf, Structure, in_type, joined, leaf, numbers, read_by, split
 from ._refusals import remembered
 from ._scalars import TranslationError

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ._program import Program
+from ._expressions import Program
 from ._scalars import Builder
 
 

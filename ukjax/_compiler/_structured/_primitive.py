@@ -21,8 +21,8 @@ from jax.interpreters import partial_eval as pe
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array
 
+from .._availability import compiler_is_here, looks_for_nans
 from .._gpu._call import kernels_run
-from .._native import compiler_is_here, looks_for_nans
 from ._by_jax import evaluate
 from ._program import Program
 from ._trace import CONTROL

@@ -1,4 +1,4 @@
-"""Numbers from numbers, written out: as one operation of JAX, and as part of other programs.
+"""Expressions as programs: numbers from numbers, as one operation of JAX and as part of other programs.
 
 Several programs may share what they compute: their outputs are expressions of one builder, whose inputs all of them take.
 """
