@@ -44,12 +44,7 @@ def _by_arrays(function: Callable[..., Any], parameters: Any, states: tuple[Any,
 
 @final
 class AtStates:
-    """A function of some parameters, at one batch of states after the other, as `at_states` tells.
-
-    **Arguments:**
-
-    - `function`, `parameters`: as there.
-    """
+    """A function of some parameters, at one batch of states after the other."""
 
     def __init__(self, function: Callable[..., Any], parameters: Any):
         arrays, structure = split(parameters, None)

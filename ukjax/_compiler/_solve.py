@@ -98,7 +98,6 @@ class Solver:
     - `or_in_metric`: whether rows stay, too, that are independent in the metric of M^-1 by this threshold. Rows of light
       bodies are nearly dependent in that metric only; near a singular position rows are so in both.
 
-    `lost` is as in `Solution`.
     Below, x stands for L^T a, of M = L D L^T.
     """
 

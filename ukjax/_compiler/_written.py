@@ -19,7 +19,7 @@ class Written:
     """A pytree of arrays of expressions of a builder.
 
     - `arrays`: the pytree.
-    - `counts`: as for a `Program`.
+    - `counts`: how many inputs each operand holds.
     """
 
     def __init__(self, build: Builder, arrays: Any, counts: Sequence[int]):

@@ -61,7 +61,8 @@ class ShapeKind(eqx.Module):
     - `stacked`: the contacts, their arrays stacked.
     - `bodies`: the names of all bodies.
     - `pairs`: of each contact the places of its bodies among these.
-    - `contacts`, `has_gap`, `tangents`: as of a `ContactKind`.
+    - `contacts`: which of all contacts each is.
+    - `tangents`: how many tangential rows each has.
     """
 
     places: Any

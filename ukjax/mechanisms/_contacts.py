@@ -117,7 +117,7 @@ class JointFriction(eqx.Module):
 
     **Arguments:**
 
-    - `joint`: as of a `Limit`.
+    - `joint`: the joint, its name, or the label of a coordinate of a tree; of a robot's tendon its length.
     - `limit`: what it resists [N m], [N].
     - `name`: by default the joint's.
 

@@ -191,7 +191,8 @@ def planar_2rrr(
 
     - `base_radius`: of the circle of the base pivots, at 30 and 150 deg [m].
     - `platform_radius`: of the platform's vertices, at the same angles [m].
-    - `length`, `mass`, `platform_mass`, `platform_inertia`, `gravity`, `x`, `y`, `phi`: as of `planar_3rrr`.
+    - `length`, `mass`, `platform_mass`, `platform_inertia`, `gravity`, `x`, `y`, `phi`: the same as those of
+      `planar_3rrr`.
 
     **Returns:** the `Problem`; points: `platform`, `elbow1`, `elbow2`.
 
@@ -225,7 +226,8 @@ def planar_4rrr(
 
     - `base_radius`: of the circle of the base pivots, at 45, 135, 225 and 315 deg [m].
     - `platform_radius`: of the platform's vertices, at the same angles [m].
-    - `length`, `mass`, `platform_mass`, `platform_inertia`, `gravity`, `x`, `y`, `phi`: as of `planar_3rrr`.
+    - `length`, `mass`, `platform_mass`, `platform_inertia`, `gravity`, `x`, `y`, `phi`: the same as those of
+      `planar_3rrr`.
 
     **Returns:** the `Problem`; points: `platform`, `elbow1`, `elbow2`, `elbow3`, `elbow4`.
 

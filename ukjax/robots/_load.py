@@ -124,7 +124,7 @@ def load(
 
 
 def _inputs(at: Reference, ctrl: Any, key: int | None) -> ActuatorInputs:
-    """The inputs of the actuators, at a keyframe by default as there."""
+    """The inputs of the actuators; by default those of the keyframe, or zero."""
     model = at.model
     given, act = (
         (np.zeros(model.nu), np.zeros(model.na)) if key is None else (model.key_ctrl[key], model.key_act[key])

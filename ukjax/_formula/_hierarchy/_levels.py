@@ -152,7 +152,7 @@ def find_modules(
     **Arguments:**
 
     - `system`: the mechanical system, or a `Problem`, which brings what is not given.
-    - `levels`: as of `Recursive`.
+    - `levels`: names of constraints, a tuple for each level, the lowest first.
     - `t`: time [s].
     - `q`: generalized coordinates (n_q,).
     - `v`: generalized velocities (n,).

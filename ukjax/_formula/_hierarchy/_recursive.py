@@ -217,7 +217,7 @@ def at_level(system: AbstractSystem, levels: Sequence[Sequence[str]], level: int
     **Arguments:**
 
     - `system`: the system with all constraints.
-    - `levels`: as of `Recursive`.
+    - `levels`: names of constraints, a tuple for each level, the lowest first.
     - `level`: how many levels to enforce: 0 for none, up to all.
 
     **Returns:** the system.

@@ -66,7 +66,7 @@ class ServoRun(eqx.Module):
     - `residual`: A_s a - b_s (k, s), zero where the inputs realize the row.
     - `realizable`: whether they realize all rows (k,).
     - `row_names`: the names of the s rows.
-    - `row_kinds`: their kinds, as in `Rows`.
+    - `row_kinds`: of each, `"holonomic"`, `"nonholonomic"`, `"acceleration"` or `"position"`.
     - `input_names`: of the p inputs: of actuators their names, else `u[0]`, ...
     """
 
