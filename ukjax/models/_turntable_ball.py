@@ -3,7 +3,6 @@
 from typing import final
 
 import equinox as eqx
-import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._misc._types import Time, module_for
@@ -28,25 +27,6 @@ class Turning(eqx.Module):
         return self.rate * t
 
 
-@final
-class Circle(eqx.Module):
-    """The ball's centre in closed form, z up.
-
-    v' = 2/7 Omega x v, of a uniform ball on any turntable: so it runs round a circle at 2/7 of the rate, about
-    place - v x z / (2/7 Omega).
-    """
-
-    place: Array
-    velocity: Array
-    rate: Array = eqx.field(converter=as_parameter)
-
-    def __call__(self, t: Time) -> Array:
-        w = 2.0 / 7.0 * self.rate
-        c, s = jnp.sin(w * t) / w, (1 - jnp.cos(w * t)) / w
-        (x, y), (u, v) = self.place, self.velocity
-        return jnp.stack([x + c * u - s * v, y + s * u + c * v])
-
-
 def turntable_ball(
     *,
     rate: Scalar = 3.0,
@@ -58,6 +38,8 @@ def turntable_ball(
 ) -> Problem:
     """A uniform ball on a driven turntable, z up: 14 coordinates of two bodies, one row that touches and two that roll.
 
+    Its centre moves by v' = 2/7 Omega x v: round a circle, at 2/7 of the table's rate.
+
     **Arguments:**
 
     - `rate`: of the turntable [rad/s], not zero.
@@ -66,7 +48,7 @@ def turntable_ball(
     - `radius`, `mass`: of the ball [m], [kg].
     - `gravity`: along -z [m/s^2].
 
-    **Returns:** the `Problem`; points: `ball`. Its circle is `models._turntable_ball.Circle`.
+    **Returns:** the `Problem`; points: `ball`.
 
     **Raises:** `InputError`, naming the parameter that is wrong.
     """
