@@ -23,7 +23,7 @@ from ._structured._ir import Builder as NodeBuilder
 from ._structured._ir import Needed, Operand, Region, Subprogram, is_number
 from ._structured._moves import filled
 from ._structured._primitive import scalars_p
-from ._structured._trace import CALLED, Interpreter
+from ._structured._trace import Interpreter
 
 MOST_CALLS = 16
 """How many times a program is run at most: each brings positions nearer, and two or three are usual."""
@@ -105,7 +105,7 @@ class Program:
 
     def _called(self, interpreter: Interpreter, inputs: list[Operand]) -> list[Operand]:
         """By a call, unless it is short."""
-        if interpreter.written_out or self._alone.size < CALLED:
+        if self._alone.size < interpreter.least_called:
             return self._rebuilt(interpreter.b, inputs)
         if not any(map(is_number, inputs)):
             return interpreter.b.call(self._alone, inputs)

@@ -59,8 +59,7 @@ _WRITTEN_OUT = 1_500  # operations that a loop may become whose number of passes
 _MOST_PASSES = 64  # of a loop that is written out
 _MOST_WRITTEN_OUT = 256  # passes of a scan, of what is to be written out
 _BRANCHES = 60  # operations up to which both sides of a branch are computed
-CALLED = 200
-"""Operations from which on a function is a sub-program; fewer are written out where they are used."""
+_LEAST_CALLED = 200  # operations of a sub-program
 _INLINED = frozenset(
     ("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint", "custom_lin")
 )
@@ -134,11 +133,12 @@ class Interpreter:
     """Interprets jaxprs with one `Builder`.
 
     - `callees`: shared by those of one program: what functions that it calls became.
-    - `written_out`: whether all is to be scalars as far as it can be, so that structural zeros are seen: nothing is
-      called, scans are passes, arrays stay out of memory.
+    - `least_called`: operations from which on a function is a sub-program; fewer are written out where it is used.
 
     **Arguments:**
 
+    - `written_out`: whether all is to be scalars as far as it can be, so that structural zeros are seen: nothing is
+      called, scans are passes, arrays stay out of memory. An index that lies outside is an error, and checks are refused.
     - `parameters`: how many of the first parameters of the builder's program are such of a system, of which products
       with large matrices raise `LargeProductError`.
     """
@@ -151,9 +151,11 @@ class Interpreter:
         written_out: bool = False,
         parameters: int = 0,
     ):
-        self.b, self.callees, self.written_out = builder, callees or Callees(), written_out
+        self.b, self.callees, self._written_out = builder, callees or Callees(), written_out
         self._parameters, self._passes = parameters, 0  # how many loops, written out, this is within
+        self.least_called = math.inf if written_out else _LEAST_CALLED
         self._longest = math.inf if written_out else LONG  # an array with more entries is kept in memory
+        self._passes_of_scan = _MOST_WRITTEN_OUT if written_out else 0  # written out however long they are
         self._debug_info: Any = None
         self._opened: list[Any] = []  # operations that are being traced by their own functions
 
@@ -259,7 +261,7 @@ class Interpreter:
         """The outputs of an operation on arrays."""
         name, params, avals = e.primitive.name, e.params, [v.aval for v in e.outvars]
         if name in READS:
-            if self.written_out and not self._passes and name == "dynamic_slice":
+            if self._written_out and not self._passes and name == "dynamic_slice":
                 require_within(e, inputs)
             return [READS[name](self.b, e, inputs)]
         if name in WRITES:
@@ -327,9 +329,7 @@ class Interpreter:
         return unflatten(flat, [v.aval.shape for v in e.outvars])
 
     def _is_called(self, function: Any) -> bool:
-        return (
-            not self.written_out and self.callees.calls(function) and weight(core_jaxpr(function)) >= CALLED
-        )
+        return self.callees.calls(function) and weight(core_jaxpr(function)) >= self.least_called
 
     def call(
         self, function: Any, inputs: Sequence[Operand], types: Sequence[str], trace: Callable[..., Any]
@@ -358,7 +358,7 @@ class Interpreter:
         if outputs is None:
             return None
         callee = Subprogram(build.top, outputs)
-        return callee if callee.size >= CALLED else None
+        return callee if callee.size >= self.least_called else None
 
     def _without_derivative(self, x: Value, t: str, reason: str) -> Value:
         """What a function gives whose rule for derivatives is not looked at."""
@@ -519,7 +519,7 @@ class Interpreter:
         body, outs = core_jaxpr(p["jaxpr"]), [v.aval for v in e.outvars]
         index = lambda i: self.b.sub(length - 1, i, "int64") if p["reverse"] else i
         short = length * max(weight(body), 1) <= SHORT and length <= _MOST_PASSES
-        if short or (self.written_out and length <= _MOST_WRITTEN_OUT):
+        if short or length <= self._passes_of_scan:
             rows_of = [to_scalars(self.b, x) for x in columns]
             collected: dict[int, list[Scalars]] = {}
             self._passes += 1
@@ -661,7 +661,7 @@ class Interpreter:
         self, e: Any, index: Operand, given: list[Value], branches: Any, raising: list[bool]
     ) -> list[Value]:
         """An error that Equinox would raise: its outputs become NaN there, as by Equinox's own `EQX_ON_ERROR=nan`."""
-        if self.written_out:  # of a system, whose checks are to raise
+        if self._written_out:  # of a system, whose checks are to raise
             raise Untranslatable("a check that raises has no scalar code")
         passed = self.closed(branches[raising.index(False)], given)
         wrong: Operand = False
