@@ -255,11 +255,12 @@ def test_numpy_gives_the_bits_of_machine_code(name, dtype):
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_sines_of_numpy_are_those_of_machine_code(dtype):
-    build, x = Builder(dtype), np.append(np.linspace(-1e3, 1e3, 5001), [0, -0.0, 1e5, np.inf, np.nan])[None]
+    build, most = Builder(dtype), 1.6e9 if dtype == "float64" else 1e3
+    x = np.concatenate([np.linspace(-1e3, 1e3, 5001), np.linspace(-most, most, 5001), [np.inf, np.nan, 1e19]])
     inputs = build.input()
     program = Program(build, [build.apply("sin", inputs), build.apply("cos", inputs)], [1])
-    x = x.astype(dtype)
+    x = x.astype(dtype)[None]
     found = program.by_numpy(x)
     np.testing.assert_array_equal(found, program.by_machine_code(x))
-    exact = np.array([np.sin(x[0].astype(np.longdouble)), np.cos(x[0].astype(np.longdouble))])
-    np.testing.assert_allclose(found[:, :5003], exact[:, :5003].astype(float), atol=2 * np.finfo(dtype).eps)
+    exact = np.array([np.sin(x[0, :-3].astype(np.longdouble)), np.cos(x[0, :-3].astype(np.longdouble))])
+    np.testing.assert_allclose(found[:, :-3], exact.astype(float), atol=2 * np.finfo(dtype).eps)

@@ -1,8 +1,9 @@
 """The coefficients of sine and cosine as polynomials, which unlike calls of the C library run on vectors of numbers.
 
-An angle is k quarter turns and a rest, |rest| <= pi/4, found exactly enough by taking pi/2 off in three parts whose
-first two have trailing zeros (Cody and Waite, Software Manual for the Elementary Functions, 1980). Coefficients in
-float64 are those of FreeBSD's msun (k_sin.c, k_cos.c), in float32 those of Cephes (sinf.c).
+An angle is k quarter turns and a rest, |rest| <= pi/4, found by taking pi/2 off in parts (Cody and Waite, Software Manual
+for the Elementary Functions, 1980). In float64 all but the last have 23 bits, so that k of them are exact for angles up
+to 1.6e9; beyond, the result is that of an angle that is off by half its last digit. Coefficients in float64 are those of
+FreeBSD's msun (k_sin.c, k_cos.c), in float32 those of Cephes (sinf.c).
 """
 
 from collections.abc import Sequence
@@ -20,7 +21,8 @@ class _Coefficients(NamedTuple):
 # fmt: off
 COEFFICIENTS = {
     "float64": _Coefficients(
-        (1.57079632673412561417, 6.07710050630396597660e-11, 2.02226624879595063154e-21),
+        (1.570796251296997, 7.549789415861596e-08, 5.390302529957765e-15, 3.2820031633724233e-22,
+         3.7950107727212256e-29),
         (-1.66666666666666324348e-01, 8.33333333332248946124e-03, -1.98412698298579493134e-04,
          2.75573137070700676789e-06, -2.50507602534068634195e-08, 1.58969099521155010221e-10),
         (-0.5, 4.16666666666666019037e-02, -1.38888888888741095749e-03, 2.48015872894767294178e-05,

@@ -108,18 +108,17 @@ class Model(eqx.Module):
     def _projected(
         self, t: Array, y: tuple[Array, Array]
     ) -> tuple[tuple[Array, Array], tuple[Array, Array], Array]:
-        """The projected state, by how much its position and velocity rows are off, or were before the last correction,
-        and whether they are still off by more than rounding: no state near this one obeys them."""
+        """The projected state, by how much position and velocity rows were off before the last correction, and whether
+        they are still off by more than rounding: no state near this one obeys them."""
         if self.projection is not None:
             end = projected_by_code(self, t, y, None)
             return (end.q, end.v), (end.violations[0], end.violations[1]), end.nearness == jnp.inf
         method = self.stabilizer.projection_method
         assert method is not None
         q, v = Projection(method)(self.system, t, *y)
-        rows = constraint_rows(self.system, t, q, v)
-        errors = rows.position_error, rows.velocity_error
-        of_q, of_v = (jnp.max(jnp.abs(x), initial=0) for x in errors)
-        return (q, v), (of_q, of_v), is_off(errors[0], q) | is_off(errors[1], v)
+        before, after = (constraint_rows(self.system, t, *x) for x in (y, (q, v)))
+        of_q, of_v = (jnp.max(jnp.abs(x), initial=0) for x in (before.position_error, before.velocity_error))
+        return (q, v), (of_q, of_v), is_off(after.position_error, q) | is_off(after.velocity_error, v)
 
     def project(self, t: Array, y: tuple[Array, Array]) -> tuple[Array, Array]:
         """The state (q, v), projected if the stabilizer projects: where a run starts or saves, not in its loop."""

@@ -148,7 +148,7 @@ class Projection(AbstractStabilizer):
         """
         if isinstance(self.pinv, _OF_NUMPY) and not is_traced((system, t, q)):
             here = AtStates(at_position, system).one
-            return positions_on_host(lambda q: here(t, q), q, self.pinv.threshold(q.dtype))  # pyright: ignore[reportReturnType]
+            return positions_on_host(lambda q: here(t, q), q, self.pinv.threshold(q.dtype))[0]  # pyright: ignore[reportReturnType]
         if not jax.eval_shape(lambda t, q: position_rows(system, t, q), t, q).size:
             return q
         return _project_positions(system, t, q, self.pinv)[0]
@@ -164,8 +164,8 @@ def until_on_rows(
 
     **Arguments:**
 
-    - `once`: q, v -> the projected q and v, and by how much position and velocity rows are off there, at most, or were
-      before the last correction.
+    - `once`: q, v -> the projected q and v, and by how much position and velocity rows were off, at most, before the last
+      correction.
     - `q`, `v`: the state to begin with.
     - `tolerance`: they end where both are off by no more, or are not finite.
     """
@@ -193,10 +193,10 @@ def _project_traced(
     dtype, rows_dtype = q.dtype, eqx.filter_eval_shape(position_rows, system, t, q).dtype
 
     def once(q: Array, v: Array) -> tuple[Array, ...]:
+        given = constraint_rows(system, t, q, v)
         projected = projection(system, *(x.astype(rows_dtype) for x in (t, q, v)))
         q, v = (x.astype(dtype) for x in projected)
-        rows = constraint_rows(system, t, q, v)
-        return q, v, largest(rows.position_error), largest(rows.velocity_error)
+        return q, v, largest(given.position_error), largest(given.velocity_error)
 
     q, v = until_on_rows(once, q, v, tolerance)
     return q, v, constraint_rows(system, t, q, v)

@@ -65,8 +65,10 @@ def goes_on(before: Any, after: Any, size: Any) -> Any:
     return (after < 0.5 * before) & (after * after > jnp.finfo(size.dtype).eps * size * before)
 
 
-def positions_on_host(at: Callable[[np.ndarray], tuple[Any, ...]], q: Any, rcond: float) -> np.ndarray:
-    """The projected coordinates, by the iterations of `_project`.
+def positions_on_host(
+    at: Callable[[np.ndarray], tuple[Any, ...]], q: Any, rcond: float
+) -> tuple[np.ndarray, float]:
+    """The projected coordinates, by the iterations of `_project`, and what rows were off before the last of these.
 
     **Raises:** as `projected_on_host`.
     """
@@ -74,7 +76,7 @@ def positions_on_host(at: Callable[[np.ndarray], tuple[Any, ...]], q: Any, rcond
     phi, J, M, *rates = at(q)
     size = largest(J) * largest(q)
     if not phi.size:
-        return q
+        return q, 0.0
     M, E, unit = entries(M), np.eye(q.size, dtype=q.dtype), np.eye(q.size, dtype=q.dtype)
     if rates:  # and the directions that velocities do not reach
         N = rates[0]
@@ -82,7 +84,7 @@ def positions_on_host(at: Callable[[np.ndarray], tuple[Any, ...]], q: Any, rcond
         M = np.block([[M, np.zeros(N.T.shape, q.dtype)], [np.zeros(N.shape, q.dtype), unit]])
     G = E @ _metric_root(M, J @ E)
     unit, norms = unit_rows_on_host(J @ G)
-    inverse = np.linalg.pinv(unit, rcond=rcond)
+    inverse, after = np.linalg.pinv(unit, rcond=rcond), 0.0
     for _ in range(MOST_PAIRS):
         before, q = largest(phi), q - G @ (inverse @ (phi / norms))
         phi = at(q)[0]
@@ -90,7 +92,7 @@ def positions_on_host(at: Callable[[np.ndarray], tuple[Any, ...]], q: Any, rcond
         phi = at(q)[0]
         if not goes_on(before, after, size):
             break
-    return q
+    return q, after
 
 
 def projected_on_host(
@@ -105,12 +107,11 @@ def projected_on_host(
     passes = 0
     while True:
         try:
-            q = positions_on_host(lambda q: here(t, q), q, rcond)
-            projected, rows = _velocities(lambda v, q=q: at(t, q, v), v, rcond)
+            q, of_q = positions_on_host(lambda q: here(t, q), q, rcond)
+            projected, of_v, rows = _velocities(lambda v, q=q: at(t, q, v), v, rcond)
         except np.linalg.LinAlgError as error:
             M, rows = at(t, q, v)
             raise InputError(_why_not(M, rows, t, q)) from error
-        of_q, of_v = largest(rows.position_error), largest(rows.velocity_error)
         v = projected if of_q <= tolerance else v
         passes += 1
         if max(of_q, of_v) <= tolerance or passes == MOST_PASSES:
@@ -119,15 +120,15 @@ def projected_on_host(
 
 def _velocities(
     at: Callable[[np.ndarray], tuple[Any, Any]], v: np.ndarray, rcond: float
-) -> tuple[np.ndarray, Rows]:
-    """The projected velocities, and the rows there."""
+) -> tuple[np.ndarray, float, Rows]:
+    """The projected velocities, what rows were off before, and the rows there."""
     M, rows = at(v)
     A, psi = rows.A[rows.of_velocities], rows.velocity_error[rows.of_velocities]
     if not psi.size:
-        return v, rows
+        return v, 0.0, rows
     G = _metric_root(entries(M), A)
     v = v - G @ solved_on_host(A @ G, psi, rcond)
-    return v, at(v)[1]
+    return v, largest(psi), at(v)[1]
 
 
 def _why_not(M: Any, rows: Rows, t: np.ndarray, q: np.ndarray) -> str:

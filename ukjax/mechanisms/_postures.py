@@ -171,7 +171,7 @@ def _followed(
     # The values are arguments: the system is prepared once, not for each step.
     held, rcond = AtStates(_held_at, (system, tuple(end))), Projection().pinv.threshold(q.dtype)
     at = lambda values: lambda q: held.one(t, q, *values.values())
-    nearest = lambda values, q: positions_on_host(at(values), q, rcond)
+    nearest = lambda values, q: positions_on_host(at(values), q, rcond)[0]
     way = system, at_state(_now_at, (system, tuple(end)), t, q), end, nearest
     passed: Any = (np.asarray(q), np.asarray(q))
     for how_far in zip(*_ways(q.dtype), strict=True):
