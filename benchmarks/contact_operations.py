@@ -94,7 +94,7 @@ def of_ours(system, q0, v, steps):
         code = system_function(OfModel(part, model.code), model.system, model.stabilizer, *given)
         yield type(part).__name__, f"{code.written.program.size:,} operations", np.nan
     if model.system.constraints:
-        yield "projection", f"{model.projection.bare.size:,} operations each time", np.nan
+        yield "projection", f"{model.projection.whole.size:,} operations each time", np.nan
     newton, residual, closed = (np.asarray(x) for x in solved)
     told = f"{newton.mean() / steps:.2f} Newton steps, {len(p)} rows, in the end {closed.mean():.1f} contacts closed"
     yield "whole step", told, whole / steps / MEMBERS * 1e6

@@ -104,3 +104,18 @@ def test_a_process_ends_while_something_is_optimized() -> None:
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert time.monotonic() - start < 200
+
+
+def test_a_long_run_begins_anew_with_optimized_code() -> None:
+    """It is one call, which could not change its code on the way; a short one is not worth it."""
+    before = len(_tiers._optimizer().optimized)
+    uk.simulate(uk.models.pendulum(length=1.1), t1=10.0, ts=2)
+    assert len(_tiers._optimizer().optimized) == before
+    run = uk.simulate(uk.models.pendulum(length=1.2), t1=1500.0, ts=2)
+    assert len(_tiers._optimizer().optimized) == before + 1
+    assert run.ok
+    assert run.stats["num_steps"] > 10_000
+    np.testing.assert_allclose(run.energy[-1], run.energy[0], atol=1e-4)
+    short = uk.simulate(uk.models.pendulum(length=1.2), t1=1500.0, ts=2, max_steps=11_000)
+    assert int(short.stats["num_steps"]) == 11_000
+    assert short.result_name == "max_steps_reached"

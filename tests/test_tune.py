@@ -1,5 +1,7 @@
 """Tuning of gains against what does not use it: scalar error equations by the same Runge-Kutta method in numpy, SciPy."""
 
+import types
+
 import diffrax as dfx
 import equinox as eqx
 import jax
@@ -11,7 +13,7 @@ import pytest
 import scipy.optimize
 
 import ukjax as uk
-from ukjax._tune import _checkpoint, _objective, _tune
+from ukjax._tune import _checkpoint, _figure, _objective, _tune
 from ukjax._tune._gains import GainSpace
 from ukjax._tune._loss import Violation
 
@@ -481,3 +483,14 @@ def test_a_loss_of_the_users_at_fixed_steps_sees_only_times_reached():
     options = FIXED | {"q0": 1.01 * problem.q0, "t1": 0.5, "starts": 0, "iterations": 1}
     found = uk.tune(problem, uk.Baumgarte(0.5, 200.0), loss, **options)
     assert found.loss < found.history.loss[0] < np.inf
+
+
+def test_a_search_past_runs_that_fail_is_drawn(tmp_path):
+    """A loss of 1e283 on a logarithmic axis would leave matplotlib without ticks."""
+    loss, gains = np.array([1e-5, 1e283, np.inf, 1e-9]), np.array([[1.0, 2], [30, 40], [9, 9], [5, 6]])
+    history = types.SimpleNamespace(loss=loss, gains=gains)
+    figure = _figure.plot("a search", ("alpha", "beta"), history, None, tmp_path / "search.png")
+    axes = figure.subfigs[0].axes[0]
+    assert axes.get_ylim()[1] < 1
+    assert "blank" in axes.get_title(loc="left")
+    assert (tmp_path / "search.png").stat().st_size > 1e4

@@ -140,6 +140,13 @@ def _optimizer() -> _Optimizer:
     return _Optimizer()
 
 
+def optimize(engine: Any) -> None:
+    """Optimizes what an engine calls, unless that is done."""
+    for number, due in list(_optimizer().due.items()):
+        if due.engine is engine:
+            _optimizer().optimize(number)
+
+
 def optimize_now() -> None:
     """Optimizes all machine code made so far, on a CPU, and returns when that is done.
 

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._compiler import compiler_is_here, looks_for_nans, remembered
-from .._compiler._structured._scalarize import Scalarized, scalarize
+from .._compiler._structured._scalarize import OfHost, Scalarized, scalarize
 from .._misc._errors import Untranslatable
 from .._misc._keyed import Static, joined
 from .._misc._left_to_xla import LeftToXLA, because
@@ -26,7 +26,7 @@ from .._motion._model import Model
 from ._explicit import UnfitError, explicit_run, fits
 from ._integrate import Span, State, integrate
 from ._observe import Solved
-from ._results import result_of
+from ._results import RESULTS, result_of
 
 R = TypeVar("R")
 
@@ -65,13 +65,18 @@ def _steps(
     y0: State,
     span: Span,
     ts: Array | None,
+    most: Array | None = None,
 ) -> Solved:
-    """The steps of a run; within a program of scalars there is no adjoint, and saved states may be projected."""
+    """The steps of a run; within a program of scalars there is no adjoint, and saved states may be projected.
+
+    `most` is how many there may be where that is not `max_steps`.
+    """
     model, settings, solver, dense = joined(static, arrays)
+    limited = settings if most is None else settings | {"max_steps": most}
     if adjoint is None and ts is not None and fits(solver, settings, dense):
         try:
             settled = settled and model.projection is not None
-            return explicit_run(model, y0, span, ts, settings, solver, settled=settled)
+            return explicit_run(model, y0, span, ts, limited, solver, settled=settled)
         except UnfitError:  # Diffrax takes no times beyond the end
             ts = jnp.where(ts < jnp.inf, ts, span[1])
     settings = settings | {"adjoint": dfx.ForwardMode() if adjoint is None else adjoint}
@@ -117,8 +122,8 @@ def integrated(static: Static, reverse: bool, arrays: Any, y0: State, span: Span
 def _program_of(static: Static, tree: Any) -> Scalarized[..., Solved]:
     """The steps of a run, with saved states projected, from leaves of its arrays."""
 
-    def run(leaves: list[Any], y0: State, span: Span, ts: Array | None) -> Solved:
-        return _steps(static, True, None, jax.tree.unflatten(tree, leaves), y0, span, ts)
+    def run(leaves: list[Any], y0: State, span: Span, ts: Array | None, most: Array | None) -> Solved:
+        return _steps(static, True, None, jax.tree.unflatten(tree, leaves), y0, span, ts, most)
 
     return scalarize(run)
 
@@ -137,27 +142,44 @@ class Integrated:
         _, settings, solver, dense = joined(static, arrays)
         self._fits = fits(solver, settings, dense)
         self._by_program = reverse or isinstance(settings["adjoint"], _OF_STEPS)
-        self._known: dict[Any, Callable[..., Solved]] = {}
+        self._most, self._is_long = settings["max_steps"], False
+        self._known: dict[Any, OfHost] = {}
 
     def __call__(self, y0: State, span: Span, ts: Any) -> Solved:
         """The steps of a run, by machine code that Python itself calls, or by JAX."""
         if self._by_program and compiler_is_here() and not looks_for_nans():
-            times = padded(ts, np.inf, _FEW) if self._fits else padded(ts, span[1])
             try:
-                return _of_jax(self._program_for(y0, span, times)(y0, span, times))
+                return _of_jax(self._by_python(y0, span, ts))
             except Untranslatable:  # which JAX is told again, and tells
                 self._by_program = False
         return integrated(*self._given, y0, span, padded(ts, span[1]))
 
-    def _program_for(self, y0: State, span: Span, ts: Any) -> Callable[..., Solved]:
+    def _by_python(self, y0: State, span: Span, ts: Any) -> Solved:
+        """What Python calls. A run that turns out to be long begins anew with code that is optimized first."""
+        if not self._fits:
+            times = padded(ts, span[1])
+            return self._program_for(y0, span, times, None)(y0, span, times, None)
+        times, most = padded(ts, np.inf, _FEW), np.int32(self._most)
+        program = self._program_for(y0, span, times, most)
+        if self._most > _MANY and not self._is_long:
+            found = program(y0, span, times, np.int32(_MANY))
+            if int(jax.tree.leaves(found.result)[0]) != _UNFINISHED:
+                return found
+            self._is_long = True
+            program.optimize()
+        return program(y0, span, times, most)
+
+    def _program_for(self, y0: State, span: Span, ts: Any, most: Any) -> OfHost:
         count = None if ts is None else len(ts)
         if count not in self._known:
             static, _, arrays = self._given
             leaves, tree = jax.tree.flatten(arrays)
-            self._known[count] = _program_of(static, tree).on_host(leaves, y0, span, ts)
+            self._known[count] = _program_of(static, tree).on_host(leaves, y0, span, ts, most)
         return self._known[count]
 
 
+_MANY = 10_000  # steps: they take less time than optimizing the code of what takes more
+(_UNFINISHED,) = map(int, jax.tree.leaves(RESULTS.max_steps_reached))
 _FEW = 256
 """Times to save at that no run of ours has less of: what is never reached takes no time."""
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..._misc import _cache as cache
 from ..._misc._garbage import collector_paused
-from .._foreign import address_of, compiled, registered
+from .._foreign import address_of, compiled, optimize_function, registered
 from .._machine_code import Code, vector_bytes, width_for
 from ._arrays import LONG, Stored, Value, to_memory, to_scalars
 from ._differentiate import Rebuilder, pull_back, push_forward
@@ -208,12 +208,19 @@ class Program:
             self._targets[key] = name
         return self._targets[key]
 
+    @property
+    def _target_of_one(self) -> str:
+        return self.target((True,) * len(self.operands), 1)
+
+    def optimize(self) -> None:
+        """Has the machine code for one member optimized now."""
+        optimize_function(self._target_of_one)
+
     @functools.cached_property
     def _of_one(self) -> Any:
         """The machine code for one member, as a function of places in memory."""
-        name = self.target((True,) * len(self.operands), 1)
         places = [ctypes.c_void_p] * (len(self.results) + len(self.operands))
-        return ctypes.CFUNCTYPE(None, ctypes.c_int64, *places)(address_of("call", name))
+        return ctypes.CFUNCTYPE(None, ctypes.c_int64, *places)(address_of("call", self._target_of_one))
 
     def on_host(self, places: Sequence[int]) -> list[np.ndarray]:
         """The results for one member, by machine code that Python itself calls."""
