@@ -487,7 +487,7 @@ def test_a_loss_of_the_users_at_fixed_steps_sees_only_times_reached():
 
 def test_a_search_past_runs_that_fail_is_drawn(tmp_path):
     """A loss of 1e283 on a logarithmic axis would leave matplotlib without ticks."""
-    loss, gains = np.array([1e-5, 1e283, np.inf, 1e-9]), np.array([[1.0, 2], [30, 40], [9, 9], [5, 6]])
+    loss, gains = np.array([1e283, 1e-5, np.inf, 1e-9]), np.array([[1.0, 2], [30, 40], [9, 9], [5, 6]])
     history = types.SimpleNamespace(loss=loss, gains=gains)
     figure = _figure.plot("a search", ("alpha", "beta"), history, None, tmp_path / "search.png")
     axes = figure.subfigs[0].axes[0]
