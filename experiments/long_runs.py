@@ -88,7 +88,6 @@ def studies(quick: bool) -> list[Study]:
     return [Study(*pendulum, GRAVITY / 2, PERIOD / 64), Study(*linkage, 4 * GRAVITY, 0.01)]
 
 
-@eqx.filter_jit
 def by_simulate(study_problem: uk.Problem, ts: jax.Array, solver, controller, dt0):
     run = uk.simulate(
         study_problem, t1=ts[-1], ts=ts, solver=solver, stepsize_controller=controller, dt0=dt0,
