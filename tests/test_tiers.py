@@ -108,6 +108,7 @@ def test_a_process_ends_while_something_is_optimized() -> None:
 
 def test_a_long_run_begins_anew_with_optimized_code() -> None:
     """It is one call, which could not change its code on the way; a short one is not worth it."""
+    uk.clear_caches()  # of programs that other tests had compiled without
     before = len(_tiers._optimizer().optimized)
     uk.simulate(uk.models.pendulum(length=1.1), t1=10.0, ts=2)
     assert len(_tiers._optimizer().optimized) == before
