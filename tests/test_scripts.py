@@ -73,7 +73,7 @@ SHORT: dict[str, list[str] | None] = {
     "benchmarks/methods.py": ["--only", "angles"],
     "benchmarks/mixed_precision.py": ["--models", "pendulum", "--starts", "2"],
     "benchmarks/neural_force.py": ["--widths", "4", "--stabilizers", "Projection"],
-    "benchmarks/peers.py": ["--cases", "pendulum", "--batch-cases", "--programs", "ukjax", "--quick"],
+    "benchmarks/peers.py": ["--cases", "parallelogram", "--batch-cases", "--programs", "ukjax", "--quick"],
     "benchmarks/pseudoinverse.py": ["--size", "4", "--rank", "3", "--batches", "1", "8"],
     "benchmarks/reverse_mode.py": ["--steps", "100", "--stabilizers", "Projection", "--batch", "8"],
     "benchmarks/robot_contacts.py": [],
