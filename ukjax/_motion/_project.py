@@ -258,7 +258,9 @@ def project_known(
         *found, rows = projected_on_host(system, t, q, v, rcond, tolerance)
     else:
         *found, rows = _project_traced(projection, system, t, q, v, tolerance)
-    if max(largest(rows.position_error), largest(rows.velocity_error)) <= tolerance:
+    if (
+        largest(rows.position_error) <= tolerance and largest(rows.velocity_error) <= tolerance
+    ):  # a NaN is not
         return tuple(jax.device_put(found))
     violated = [
         f"{name} ({e:.1e}{words})"

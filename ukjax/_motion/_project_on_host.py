@@ -114,7 +114,7 @@ def projected_on_host(
             raise InputError(_why_not(M, rows, t, q)) from error
         v = projected if of_q <= tolerance else v
         passes += 1
-        if max(of_q, of_v) <= tolerance or passes == MOST_PASSES:
+        if (of_q <= tolerance and of_v <= tolerance) or passes == MOST_PASSES:
             return q, projected, rows
 
 
