@@ -14,6 +14,7 @@ from jax import lax
 from numpy.testing import assert_allclose
 
 import ukjax as uk
+from ukjax._compiler._structured import _by_jax
 
 X = jnp.array([0.5, 1.5, 2.5])
 MATRIX = jnp.asarray(np.random.default_rng(0).normal(size=(4, 4)))
@@ -331,6 +332,36 @@ def test_what_is_exported_gives_the_same() -> None:
     exported = jax.export.export(jax.jit(mixed))(jax.ShapeDtypeStruct((3,), jnp.float32))
     x = X.astype(jnp.float32)
     _assert_same(exported.call(x), mixed(x), rtol=1e-6)
+
+
+@pytest.mark.parametrize("room", [1 << 30, 1 << 9])
+def test_gradients_that_are_exported_are_the_same_or_none(monkeypatch: pytest.MonkeyPatch, room: int) -> None:
+    """XLA has no arrays that grow: what a loop's passes leave has a room, and where that is too small there is no number."""
+    monkeypatch.setattr(_by_jax, "_ROOM", room)
+
+    def repeated(x: Any) -> Any:
+        """By a loop that ends by a condition, in a function that is called twice."""
+        inner = jax.jit(
+            lambda x: lax.while_loop(
+                lambda y: y[1] < 3.0 + x, lambda y: (jnp.sin(y[0]), y[1] + 0.1), (x, 0.0)
+            )
+        )
+        return inner(x)[0] + inner(2 * x)[0]
+
+    def by_hand(x: float) -> float:
+        def of(x: float) -> float:
+            y, slope = x, 1.0
+            for _ in range(int(np.sum(np.cumsum(np.full(1000, 0.1)) - 0.1 < 3.0 + x))):
+                y, slope = np.sin(y), np.cos(y) * slope
+            return slope
+
+        return of(x) + 2 * of(2 * x)
+
+    gradients = jax.vmap(jax.grad(uk.scalarize(repeated)))
+    x = jnp.array([0.31, 0.77, 1.23])
+    exported = jax.export.export(jax.jit(lambda x: gradients(x)))(jax.ShapeDtypeStruct((3,), jnp.float64))
+    wanted = [by_hand(float(y)) for y in x] if room > 1 << 9 else [np.nan] * 3
+    assert_allclose(exported.call(x), wanted, rtol=1e-12)
 
 
 # --- whole integrations by Diffrax ------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import diffrax as dfx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -106,17 +107,74 @@ def test_a_process_ends_while_something_is_optimized() -> None:
     assert time.monotonic() - start < 200
 
 
-def test_a_long_run_begins_anew_with_optimized_code() -> None:
-    """It is one call, which could not change its code on the way; a short one is not worth it."""
-    uk.clear_caches()  # of programs that other tests had compiled without
+def anew(*, optimize: bool) -> None:
+    """What is compiled from now on is compiled for the first time."""
+    jax.config.update("jax_disable_most_optimizations", not optimize)
+    uk.clear_caches()
+    jax.clear_caches()
+
+
+def simulated(t1: Any) -> Any:
+    run = uk.simulate(uk.models.pendulum(length=1.2), t1=t1, ts=2, max_steps=10**8)
+    return run.q_end, run.stats["num_steps"]
+
+
+def ended_by_an_event(t1: Any) -> Any:
+    problem = uk.models.four_bars(1)
+    event = dfx.Event(lambda t, y, args, **_: t - t1)
+    settings = {"t1": 2 * t1, "ts": 2, "max_steps": 10**8, "event": event}
+    return jax.jit(lambda v: uk.simulate(problem.system, problem.q0, v, **settings).q_end)(problem.v0)
+
+
+def of_a_batch(t1: Any) -> Any:
+    problem = uk.models.four_bars(1)
+    settings = {"t1": t1, "ts": 2, "max_steps": 10**8}
+    end = lambda s: uk.simulate(problem.system, problem.q0, s * problem.v0, **settings).q_end
+    return jax.jit(jax.vmap(end))(jnp.linspace(0.5, 1.0, 6))
+
+
+def of_small_loops(n: Any) -> Any:
+    """A loop of numbers, and within it rotations that end when they do."""
+    step = lambda _, x: jnp.linalg.svd(jnp.outer(x, jnp.cos(x)) + jnp.eye(3))[1]
+    return uk.scalarize(lambda n, x: jax.lax.fori_loop(0, n, step, x))(int(n), jnp.array([0.3, 0.4, 0.5]))
+
+
+LONG_CALLS = [(simulated, 3e3), (ended_by_an_event, 3e2), (of_a_batch, 1e2), (of_small_loops, 3e3)]
+
+
+@pytest.mark.parametrize(("call", "length"), LONG_CALLS)
+def test_one_long_call_begins_anew_with_optimized_code(
+    monkeypatch: pytest.MonkeyPatch, call: Callable[[Any], Any], length: float
+) -> None:
+    """Code asks at its first pass here, and goes on until it is optimized; what it had done is dropped."""
+    monkeypatch.setattr(_tiers, "_PER_BYTE", 0)
+    monkeypatch.setattr(_tiers, "_AGAIN", 1)
+    done = before = len(_tiers._optimizer().optimized)
+    while done == before:
+        length *= 4
+        anew(optimize=True)
+        found = call(length)
+        done = len(_tiers._optimizer().optimized)
+    anew(optimize=False)
+    for x, y in zip(*map(jax.tree.leaves, (found, call(length))), strict=True):
+        assert np.asarray(x).tobytes() == np.asarray(y).tobytes()
+
+
+def test_code_is_optimized_while_it_runs_as_long_as_that_takes() -> None:
+    f = uk.scalarize(lambda n, x: jax.lax.fori_loop(0, n, lambda _, y: 0.999 * jnp.cos(y), x))
     before = len(_tiers._optimizer().optimized)
-    uk.simulate(uk.models.pendulum(length=1.1), t1=10.0, ts=2)
+    f(1000, 1.0)
     assert len(_tiers._optimizer().optimized) == before
-    run = uk.simulate(uk.models.pendulum(length=1.2), t1=1500.0, ts=2)
+    value = float(f(50_000_000, 1.0))
     assert len(_tiers._optimizer().optimized) == before + 1
-    assert run.ok
-    assert run.stats["num_steps"] > 10_000
-    np.testing.assert_allclose(run.energy[-1], run.energy[0], atol=1e-4)
-    short = uk.simulate(uk.models.pendulum(length=1.2), t1=1500.0, ts=2, max_steps=11_000)
-    assert int(short.stats["num_steps"]) == 11_000
+    assert abs(value - 0.999 * np.cos(value)) < 1e-15
+
+
+def test_runs_that_differ_in_max_steps_share_their_code() -> None:
+    pendulum = uk.models.pendulum(length=1.2)
+    assert uk.simulate(pendulum, t1=1.0, ts=2).ok
+    due = len(_tiers._optimizer().due)
+    short = uk.simulate(pendulum, t1=1.0, ts=2, max_steps=3)
+    assert int(short.stats["num_steps"]) == 3
     assert short.result_name == "max_steps_reached"
+    assert len(_tiers._optimizer().due) == due

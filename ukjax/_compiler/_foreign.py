@@ -15,7 +15,7 @@ import jax
 
 from .._misc import _cache as cache
 from ._machine_code import AT_ONCE, Code, engine_of, objects_of
-from ._tiers import optimize, tiered
+from ._tiers import tiered
 
 # XLA's interface is that of its `xla/ffi/api/c_api.h`. A call is a frame: at byte 8 its extensions, at 40 operands and
 # behind them results, both with their own size first, and at 32 of them pointers to arrays; of an array at 24 its
@@ -108,11 +108,6 @@ def registered(
             jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(function), platform="cpu")
             _made[name] = engine, function
     return name
-
-
-def optimize_function(name: str) -> None:
-    """Has the code of a foreign function optimized now."""
-    optimize(_made[name][0])
 
 
 def address_of(function: str, name: str) -> int:

@@ -1,9 +1,9 @@
 """Machine code in two tiers: at once without optimization, and optimized where it has run for long.
 
-What is called a few times is not worth the time to optimize it; what a sweep or a training calls for minutes is. So the
-code counts how long it runs. When that is as long as optimizing takes, it writes its number to a pipe, a thread of this
-process optimizes it, and later calls go there: no program waits, and none takes more than about twice the least time it
-could. Both tiers give the same bits (`_machine_code`).
+What is called a few times is not worth the time to optimize it; what a sweep or a training calls for minutes is. So code
+counts down the instructions it runs. When there were as many as optimizing takes time for, it writes its number to a pipe,
+and a thread of this process optimizes it. Later calls go there, and those that are at work begin anew: no program waits,
+and none takes more than about twice the least time it could. Both tiers give the same bits (`_machine_code`).
 """
 
 import atexit
@@ -13,7 +13,6 @@ import functools
 import os
 import sys
 import threading
-import time
 import zlib
 from collections.abc import Callable
 from typing import Any, NamedTuple, final
@@ -21,55 +20,50 @@ from typing import Any, NamedTuple, final
 from .._misc import _cache as cache
 from ._machine_code import AT_ONCE, OPTIMIZED, Code, engine_of, name_of, objects_of
 
-_CLOCK = getattr(time, "CLOCK_MONOTONIC", None)
-
-# A call of `@compute` through `@current`, timed while `@left` has time left: then its number goes to the pipe.
+# `@compute` is told what it may use: how many instructions, and whom to ask when they are used up (`Lanes`). It returns
+# whether it has ended at once, because `@ask` said so: then optimized code is there.
 _CALL = """
 @current = global ptr @compute
-@left = global i64 0
+@at_once = global {{ i64, ptr }} {{ i64 {most}, ptr @ask }}
+@optimized = global {{ i64, ptr }} {{ i64 {most}, ptr @ask }}
+@asked = global i8 0
 @pipe = global i32 0
 @number = global i64 0
-declare void @compute({types})
-declare i32 @clock_gettime(i32, ptr)
-declare i64 @write(i32, ptr, i64)
-define internal i64 @now(ptr %place) {{
-  %told = call i32 @clock_gettime(i32 {clock}, ptr %place)
-  %seconds = load i64, ptr %place
-  %rest.place = getelementptr i64, ptr %place, i64 1
-  %rest = load i64, ptr %rest.place
-  %whole = mul i64 %seconds, 1000000000
-  %now = add i64 %whole, %rest
-  ret i64 %now
+declare i1 @compute(ptr, {types})
+declare i64 @{write}(i32, ptr, i64)
+define internal i1 @ask(ptr %watch) {{
+  store i64 {again}, ptr %watch
+  %before = atomicrmw xchg ptr @asked, i8 1 monotonic
+  %first = icmp eq i8 %before, 0
+  br i1 %first, label %write, label %look
+write:
+  %to = load i32, ptr @pipe
+  %written = call i64 @{write}(i32 %to, ptr @number, i64 8)
+  br label %look
+look:
+  %function = load atomic ptr, ptr @current acquire, align 8
+  %ends = icmp ne ptr %function, @compute
+  ret i1 %ends
 }}
 define void @call({given}) {{
-  %place = alloca [2 x i64]
+  br label %begin
+begin:
   %function = load atomic ptr, ptr @current acquire, align 8
-  %left = load i64, ptr @left
-  %counts = icmp sgt i64 %left, 0
-  br i1 %counts, label %timed, label %alone
-alone:
-  call void %function({given})
-  ret void
-timed:
-  %begin = call i64 @now(ptr %place)
-  call void %function({given})
-  %end = call i64 @now(ptr %place)
-  %spent = sub i64 %end, %begin
-  %before = atomicrmw sub ptr @left, i64 %spent monotonic
-  %was = icmp sgt i64 %before, 0
-  %is = icmp sle i64 %before, %spent
-  %due = and i1 %was, %is
-  br i1 %due, label %ask, label %done
-ask:
-  %to = load i32, ptr @pipe
-  %written = call i64 @write(i32 %to, ptr @number, i64 8)
-  br label %done
+  %first = icmp eq ptr %function, @compute
+  %watch = select i1 %first, ptr @at_once, ptr @optimized
+  %early = call i1 %function(ptr %watch, {given})
+  br i1 %early, label %begin, label %done
 done:
   ret void
 }}
 """
-# What optimizing takes, for a byte of the compressed text [ns].
-_PER_BYTE = 6000
+# Optimizing takes as long as so many instructions for each byte of the compressed text.
+_PER_BYTE = 8_000
+_MOST = 2**63 - 1
+_AGAIN = 2_000_000  # instructions until it is asked again whether optimized code is there
+
+WATCH = (ctypes.c_int64 * 2)(_MOST)
+"""What is told to code that is called without tiers."""
 
 
 class _Due(NamedTuple):
@@ -90,6 +84,11 @@ class _Due(NamedTuple):
         return Code(*(zlib.decompress(x).decode() for x in self.texts), loops=self.loops)
 
 
+def _set(engine: Any, name: str, kind: Any, value: int) -> None:
+    """Sets a global value of machine code, or the first part of one."""
+    kind.from_address(engine.get_global_value_address(name)).value = value
+
+
 @final
 class _Optimizer:
     """Optimizes what asks for it, one after the other, in a thread of its own."""
@@ -103,16 +102,13 @@ class _Optimizer:
         threading.Thread(target=self._serve, name="ukjax optimizes", daemon=True).start()
         atexit.register(self._end)
 
-    def watch(self, due: _Due, time_left: int) -> None:
-        """Has a code ask when it has run for so many nanoseconds."""
+    def watch(self, due: _Due, instructions: int) -> None:
+        """Has a code ask when it has run so many instructions."""
         self.count += 1
         self.due[self.count] = due
-        for name, kind, value in (
-            ("number", ctypes.c_int64, self.count),
-            ("pipe", ctypes.c_int32, self.pipe),
-            ("left", ctypes.c_int64, time_left),
-        ):
-            kind.from_address(due.engine.get_global_value_address(name)).value = value
+        _set(due.engine, "number", ctypes.c_int64, self.count)
+        _set(due.engine, "pipe", ctypes.c_int32, self.pipe)
+        _set(due.engine, "at_once", ctypes.c_int64, instructions)
 
     def optimize(self, number: int) -> None:
         with self.at_work:
@@ -122,8 +118,7 @@ class _Optimizer:
             with contextlib.suppress(InterruptedError):
                 objects = objects_of(due.known_as, due.code, OPTIMIZED, lambda: not self.ends)
                 self.optimized.append(engine := engine_of(objects))
-                current = due.engine.get_global_value_address("current")
-                ctypes.c_void_p.from_address(current).value = engine.get_function_address("compute")
+                _set(due.engine, "current", ctypes.c_void_p, engine.get_function_address("compute"))
 
     def _serve(self) -> None:
         while True:
@@ -138,13 +133,6 @@ class _Optimizer:
 @functools.cache
 def _optimizer() -> _Optimizer:
     return _Optimizer()
-
-
-def optimize(engine: Any) -> None:
-    """Optimizes what an engine calls, unless that is done."""
-    for number, due in list(_optimizer().due.items()):
-        if due.engine is engine:
-            _optimizer().optimize(number)
 
 
 def optimize_now() -> None:
@@ -164,14 +152,14 @@ def tiered(known_as: str, write: Callable[[], Code], entry: str, pointers: int, 
     **Arguments:**
 
     - `known_as`: what names the code.
-    - `write`: writes it, with the function `@compute` of an i64 and pointers.
+    - `write`: writes it, with the function `@compute` of a pointer to what it may use, an i64, and pointers.
     - `entry`: further text, which may call `@call`.
     - `pointers`: how many.
     - `optimize`: whether to optimize it where it has run for long.
     """
     given = ", ".join(["i64 %members", *(f"ptr %place{i}" for i in range(pointers))])
-    types = ", ".join(["i64", *["ptr"] * pointers])
-    entry += _CALL.format(given=given, types=types, clock=_CLOCK or 0)
+    types, write_name = ", ".join(["i64", *["ptr"] * pointers]), "_write" if os.name == "nt" else "write"
+    entry += _CALL.format(given=given, types=types, write=write_name, most=_MOST, again=_AGAIN)
     of_entry = objects_of(entry, lambda: Code(entry), AT_ONCE)
     kept = cache.read(name_of(known_as, OPTIMIZED)) if optimize else None
     if kept is not None:

@@ -15,9 +15,9 @@ import numpy as np
 from jaxtyping import Array
 
 from .._compiler import compiler_is_here, looks_for_nans, remembered
-from .._compiler._structured._scalarize import OfHost, Scalarized, scalarize
+from .._compiler._structured._scalarize import Scalarized, scalarize
 from .._misc._errors import Untranslatable
-from .._misc._keyed import Static, joined
+from .._misc._keyed import Static, joined, parted
 from .._misc._left_to_xla import LeftToXLA, because
 from .._misc._linear import lazily_differentiated
 from .._misc._reverse_only import once_through_events
@@ -26,7 +26,7 @@ from .._motion._model import Model
 from ._explicit import UnfitError, explicit_run, fits
 from ._integrate import Span, State, integrate
 from ._observe import Solved
-from ._results import RESULTS, result_of
+from ._results import result_of
 
 R = TypeVar("R")
 
@@ -65,18 +65,13 @@ def _steps(
     y0: State,
     span: Span,
     ts: Array | None,
-    most: Array | None = None,
 ) -> Solved:
-    """The steps of a run; within a program of scalars there is no adjoint, and saved states may be projected.
-
-    `most` is how many there may be where that is not `max_steps`.
-    """
+    """The steps of a run; within a program of scalars there is no adjoint, and saved states may be projected."""
     model, settings, solver, dense = joined(static, arrays)
-    limited = settings if most is None else settings | {"max_steps": most}
     if adjoint is None and ts is not None and fits(solver, settings, dense):
         try:
             settled = settled and model.projection is not None
-            return explicit_run(model, y0, span, ts, limited, solver, settled=settled)
+            return explicit_run(model, y0, span, ts, settings, solver, settled=settled)
         except UnfitError:  # Diffrax takes no times beyond the end
             ts = jnp.where(ts < jnp.inf, ts, span[1])
     settings = settings | {"adjoint": dfx.ForwardMode() if adjoint is None else adjoint}
@@ -122,8 +117,8 @@ def integrated(static: Static, reverse: bool, arrays: Any, y0: State, span: Span
 def _program_of(static: Static, tree: Any) -> Scalarized[..., Solved]:
     """The steps of a run, with saved states projected, from leaves of its arrays."""
 
-    def run(leaves: list[Any], y0: State, span: Span, ts: Array | None, most: Array | None) -> Solved:
-        return _steps(static, True, None, jax.tree.unflatten(tree, leaves), y0, span, ts, most)
+    def run(leaves: list[Any], y0: State, span: Span, ts: Array | None) -> Solved:
+        return _steps(static, True, None, jax.tree.unflatten(tree, leaves), y0, span, ts)
 
     return scalarize(run)
 
@@ -138,12 +133,14 @@ class Integrated:
     """
 
     def __init__(self, static: Static, reverse: bool, arrays: Any):
-        self._given = static, reverse, arrays
-        _, settings, solver, dense = joined(static, arrays)
+        self._given, self._of_program = (static, reverse, arrays), (static, arrays)
+        model, settings, solver, dense = joined(static, arrays)
         self._fits = fits(solver, settings, dense)
         self._by_program = reverse or isinstance(settings["adjoint"], _OF_STEPS)
-        self._most, self._is_long = settings["max_steps"], False
-        self._known: dict[Any, OfHost] = {}
+        if self._fits:  # one program, whatever `max_steps` is
+            counted = settings | {"max_steps": jnp.int32(settings["max_steps"]), "adjoint": None}
+            self._of_program = parted((model, counted, solver, dense))
+        self._known: dict[Any, Callable[..., Solved]] = {}
 
     def __call__(self, y0: State, span: Span, ts: Any) -> Solved:
         """The steps of a run, by machine code that Python itself calls, or by JAX."""
@@ -155,31 +152,15 @@ class Integrated:
         return integrated(*self._given, y0, span, padded(ts, span[1]))
 
     def _by_python(self, y0: State, span: Span, ts: Any) -> Solved:
-        """What Python calls. A run that turns out to be long begins anew with code that is optimized first."""
-        if not self._fits:
-            times = padded(ts, span[1])
-            return self._program_for(y0, span, times, None)(y0, span, times, None)
-        times, most = padded(ts, np.inf, _FEW), np.int32(self._most)
-        program = self._program_for(y0, span, times, most)
-        if self._most > _MANY and not self._is_long:
-            found = program(y0, span, times, np.int32(_MANY))
-            if int(jax.tree.leaves(found.result)[0]) != _UNFINISHED:
-                return found
-            self._is_long = True
-            program.optimize()
-        return program(y0, span, times, most)
-
-    def _program_for(self, y0: State, span: Span, ts: Any, most: Any) -> OfHost:
-        count = None if ts is None else len(ts)
+        times = padded(ts, np.inf, _FEW) if self._fits else padded(ts, span[1])
+        count = None if times is None else len(times)
         if count not in self._known:
-            static, _, arrays = self._given
+            static, arrays = self._of_program
             leaves, tree = jax.tree.flatten(arrays)
-            self._known[count] = _program_of(static, tree).on_host(leaves, y0, span, ts, most)
-        return self._known[count]
+            self._known[count] = _program_of(static, tree).on_host(leaves, y0, span, times)
+        return self._known[count](y0, span, times)
 
 
-_MANY = 10_000  # steps: they take less time than optimizing the code of what takes more
-(_UNFINISHED,) = map(int, jax.tree.leaves(RESULTS.max_steps_reached))
 _FEW = 256
 """Times to save at that no run of ours has less of: what is never reached takes no time."""
 

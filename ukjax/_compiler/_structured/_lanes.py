@@ -1,9 +1,10 @@
 """What a program of scalars is written for on a CPU: vectors of one number of each member.
 
-Arrays are on the heap, all in one piece but for those that grow.
+Arrays are on the heap, all in one piece but for those that grow. `compute` counts down the instructions it is to run and
+asks, when they are used up, whether to end at once: see `_tiers`. It returns whether it did.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import final
 
 import numpy as np
@@ -16,7 +17,9 @@ from ._llvm import ArrayOperand, Function, Place
 class Lanes:
     """A `Machine`, of so many members side by side."""
 
-    contracts, library, parameters, passed, first = False, True, "", ("ptr %room",), "0"
+    contracts, library, returns, first = False, True, "i1", "0"
+    parameters = "ptr %watch, "
+    passed: tuple[str, ...] = ("ptr %room", "ptr %watch")
 
     def __init__(self, width: int):
         self.width, self.step, self.functions = width, str(width), dict[str, str]()
@@ -76,12 +79,34 @@ class Lanes:
             ]
         return lines
 
+    def begin_pass(self, f: Function) -> Callable[[int], None]:
+        left = f("load i64, ptr %watch")
+        place = len(f.lines)
+        rest = f(f"sub i64 {left}, 0")
+        f.do(f"store i64 {rest}, ptr %watch")
+        used, (ask, go) = f(f"icmp slt i64 {rest}, 0"), f.labels("ask", "go")
+        f.do(f"br i1 {used}, label %{ask}, label %{go}")
+        f.begin(ask)
+        whom = f(f"load ptr, ptr {f('getelementptr i64, ptr %watch, i64 1')}")
+        ends = f(f"call i1 {whom}(ptr %watch)")
+        f.do(f"br i1 {ends}, label %exhausted, label %{go}")
+        f.begin(go)
+        f.stops = True
+
+        def tell(instructions: int) -> None:
+            f.lines[place] = f"  {rest} = sub i64 {left}, {instructions}"
+
+        return tell
+
     def leave(self, f: Function, results: Sequence[ArrayOperand]) -> None:
-        pass
+        f.begin("exhausted")
+        f.do("br label %done")
 
     def exit(self, f: Function) -> None:
+        f.do("%early = phi i1 [false, %members], [true, %exhausted]")
         for offset in f.module.tapes:
             p = f(f"load ptr, ptr %tape{offset}")
             f.do(f"call void @free(ptr {p})")
         if f.module.room:
             f.do("call void @free(ptr %room)")
+        f.do("ret i1 %early")

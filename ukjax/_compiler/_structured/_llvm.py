@@ -125,6 +125,7 @@ class Machine(Protocol):
     - `parameters`: of `compute`, before the number of members.
     - `passed`: parameters of other functions, and what they are given for them.
     - `first`, `step`: the member that a call begins with, and how far it is to the next.
+    - `returns`: the type of what `compute` returns.
     """
 
     width: int
@@ -135,6 +136,11 @@ class Machine(Protocol):
     passed: tuple[str, ...]
     first: str
     step: str
+    returns: str
+
+    def begin_pass(self, f: "Function") -> Callable[[int], None]:
+        """What comes before a pass that may be long, told how many instructions it has when it is written."""
+        ...
 
     def allocate(self, f: "Function", t: str, size: int) -> Place:
         """Room for an array of each member."""
@@ -183,7 +189,7 @@ class Module:
         self.declared: dict[str, str] = {}
         self.globals: list[str] = []
         self.tapes = list[int]()
-        self._callees: dict[Subprogram, tuple[str, int, bool]] = {}
+        self._callees: dict[Subprogram, tuple[str, int, "Function"]] = {}
         self.results = dict[Subprogram, tuple[int, ...]]()  # of each sub-program, those that any call needs
         self._functions: list[str] = []
         self._count = 0
@@ -224,15 +230,15 @@ class Module:
                     self.results[call.data] = results
                     stack.append(call.data.needed(results, values=True))
 
-    def callee(self, program: Subprogram) -> tuple[str, int, bool]:
-        """The name of the function of a sub-program, where it leaves its results, and whether it `stops`."""
+    def callee(self, program: Subprogram) -> tuple[str, int, "Function"]:
+        """The name of the function of a sub-program, where it leaves its results, and what wrote it."""
         if program not in self._callees:
             results = self.results[program]
             chosen = [program.results[k] for k in results]
             name, place = self._new_function(len(results))
             function = Function(self, program.needed(results, values=True), chosen)
             self._functions.append(function.subprogram(name, program, results, place))
-            self._callees[program] = name, place, function.stops
+            self._callees[program] = name, place, function
         return self._callees[program]
 
 
@@ -250,6 +256,7 @@ class Function:
     def __init__(self, module: Module, needed: Needed | None = None, flat: Sequence[Operand] = ()):
         self.module, self.machine, self.width = module, module.machine, module.machine.width
         self.lines, self._count = list[str](), 0
+        self._elsewhere = 0  # instructions that are run beside its lines, or less those that are not counted
         self.entry = list[str]()  # what comes before all else
         self.stops = False  # whether it may end before it has all results
         self.block, self.mask = "entry", ""
@@ -284,6 +291,11 @@ class Function:
     def begin(self, label: str) -> None:
         self.lines.append(f"{label}:")
         self.block = label
+
+    @property
+    def cost(self) -> int:
+        """About how many instructions run what is written so far, without the passes that are counted as they begin."""
+        return len(self.lines) + self._elsewhere
 
     def vector(self, t: str) -> str:
         return self.lanes(scalar_type(t))
@@ -362,6 +374,7 @@ class Function:
             self.do(f"%first = select i1 {over}, i64 {last}, i64 %at")
         else:
             self.do("%first = add i64 %at, 0")
+        tell, before = self.machine.begin_pass(self), self.cost
         for i, (operand, node) in enumerate(zip(operands, params, strict=True)):
             shift = "0" if operand.shared else "%first"
             pointer = self(f"getelementptr {stored_type(operand.type)}, ptr %in{i}, i64 {shift}")
@@ -378,15 +391,15 @@ class Function:
                 for k, x in enumerate(out):
                     self.write(place, str(k), self.value(x, result.type), result.type)
         self.do("br label %last")
+        tell(self.cost - before)
         self.machine.leave(self, results)
         step = self.machine.step
         self.lines += ["last:", f"  %next = add i64 %at, {step}", f"  br label %{head}", f"{done}:"]
         self.machine.exit(self)
-        self.do("ret void")
         begin = ["entry:", *self.machine.enter(self), *self.entry, "  br label %run"]
         lines = "\n".join([*begin, *self.lines])
         head = f"{self.machine.parameters}i64 %count, {', '.join(given)}"
-        return f"define void @compute({head}) {{\n{lines}\n}}\n"
+        return f"define {self.machine.returns} @compute({head}) {{\n{lines}\n}}\n"
 
     def subprogram(self, name: str, program: Subprogram, results: tuple[int, ...], place: int) -> str:
         """The text of a function of some results of a sub-program, which takes numbers and leaves its own in memory."""
@@ -408,14 +421,15 @@ class Function:
     def call_subprogram(self, node: Node) -> None:
         """Calls the function of a sub-program."""
         program, results = node.data, self.module.results[node.data]
-        name, place, stops = self.module.callee(program)
+        name, place, callee = self.module.callee(program)
+        self._elsewhere += callee.cost
         given = list(self.machine.passed)
         if self.width > 1:
             given.append(f"{self.lanes('i1')} {self.mask or self.constant(True, 'bool')}")
         for i in program.given(results, values=True):
             t = program.region.params[i].type
             given.append(f"{self.vector(t)} {self.value(node.args[i], t)}")
-        if stops:
+        if callee.stops:
             whole, (after,) = self(f"call i1 {name}({', '.join(given)})"), self.labels("after")
             self.do(f"br i1 {whole}, label %{after}, label %exhausted")
             self.begin(after)
@@ -640,6 +654,7 @@ class Function:
 
     def _outline(self, nodes: Sequence[Node]) -> None:
         """Writes straight code as a function of its own, and calls it."""
+        self._elsewhere += len(nodes)
         inside, within = set(nodes), collections.Counter[Node]()
         given: dict[Node, None] = {}
         for node in nodes:
@@ -796,6 +811,8 @@ class Function:
             more, self.mask = self.any(go), go
         self.do(f"br i1 {more}, label %{inner}, label %{after}")
         self.begin(inner)
+        tell = None if _is_vector_loop(mine) else self.machine.begin_pass(self)
+        before_pass = self.cost
         self.nodes([x for x in mine if x not in asked])
         self._pass_on_arrays(params, results)
         following = []
@@ -813,6 +830,10 @@ class Function:
             name = (self.single if alike else self.names)[param]
             self.lines[start + i] = f"  {name} = phi {kind} [{begin}, %{before}], [{value}, %{self.block}]"
         self.do(f"br label %{head}")
+        passes = self.cost - before_pass
+        if tell:
+            tell(passes)
+        self._elsewhere += (0 if tell else passes * _passes(node)) - passes
         self.begin(after)
         self.mask = mask
         known = zip(live, params, strict=True)
@@ -1075,6 +1096,23 @@ def _uniform(needed: Needed) -> frozenset[Node]:
     while wrong := [x for x in found if not holds(x)]:
         found.difference_update(wrong)
     return frozenset(found)
+
+
+def _is_vector_loop(nodes: Sequence[Node]) -> bool:
+    """Whether a loop with these nodes in it is an innermost one over arrays, which may become one over vectors."""
+    ops = {x.op for x in nodes}
+    return ops.isdisjoint(("loop", "branch", "call")) and not ops.isdisjoint(("load", "store"))
+
+
+def _passes(loop: Node) -> int:
+    """How many passes a loop makes, if it counts up to a number; else 1."""
+    body, more = loop.data, loop.data.condition
+    if not (more.__class__ is Node and more.op == "lt" and is_number(more.args[1])):
+        return 1
+    counter = more.args[0]
+    counts = counter.__class__ is Node and counter.op == "parameter" and counter.region is body.region
+    first = loop.args[counter.data] if counts else None
+    return max(int(more.args[1] - first), 1) if is_number(first) else 1
 
 
 def _is_plain(node: Node) -> bool:

@@ -13,8 +13,9 @@ import numpy as np
 
 from ..._misc import _cache as cache
 from ..._misc._garbage import collector_paused
-from .._foreign import address_of, compiled, optimize_function, registered
+from .._foreign import address_of, compiled, registered
 from .._machine_code import Code, vector_bytes, width_for
+from .._tiers import WATCH
 from ._arrays import LONG, Stored, Value, to_memory, to_scalars
 from ._differentiate import Rebuilder, pull_back, push_forward
 from ._identity import Given, derived, identity
@@ -212,10 +213,6 @@ class Program:
     def _target_of_one(self) -> str:
         return self.target((True,) * len(self.operands), 1)
 
-    def optimize(self) -> None:
-        """Has the machine code for one member optimized now."""
-        optimize_function(self._target_of_one)
-
     @functools.cached_property
     def _of_one(self) -> Any:
         """The machine code for one member, as a function of places in memory."""
@@ -241,7 +238,7 @@ class Program:
         engine = compiled(lambda: self._code(own, width), known and f"{known} {own} {width}")
         places = [ctypes.c_void_p] * (len(self.results) + len(self.operands))
         address = engine.get_function_address("compute")
-        return engine, ctypes.CFUNCTYPE(None, ctypes.c_int64, *places)(address)
+        return engine, ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_int64, *places)(address)
 
     def of_members(self, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The results (entries, members), by machine code that Python itself calls."""
@@ -252,7 +249,7 @@ class Program:
         ]
         given = [np.ascontiguousarray(x, t) for x, (t, _) in zip(padded, self.operands, strict=True)]
         results = [np.empty((n, whole), t) for t, n in self.results]
-        self._of_vectors[1](whole, *[x.ctypes.data for x in (*results, *given)])
+        self._of_vectors[1](ctypes.addressof(WATCH), whole, *[x.ctypes.data for x in (*results, *given)])
         return [x[:, :members] for x in results]
 
     @collector_paused()

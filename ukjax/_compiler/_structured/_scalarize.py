@@ -36,16 +36,6 @@ class _Traced(NamedTuple):
     tree: Any
 
 
-class OfHost(NamedTuple):
-    """A function that Python calls by machine code, and what has that optimized now."""
-
-    call: Callable[..., Any]
-    optimize: Callable[[], None]
-
-    def __call__(self, *args: Any) -> Any:
-        return self.call(*args)
-
-
 @final
 class Scalarized(Generic[P, R]):
     """A function as one program of scalars. See `scalarize`, which makes it."""
@@ -93,9 +83,9 @@ class Scalarized(Generic[P, R]):
             raise Untranslatable("the function is compiled by XLA, for it could not be translated")
         return traced.program.operations()
 
-    def on_host(self, fixed: Any, *args: Any) -> "OfHost":
+    def on_host(self, fixed: Any, *args: Any) -> Callable[..., Any]:
         """The function on NumPy's arrays, of all arguments but the first, by machine code that Python itself calls:
-        sooner than by JAX, which also compiles how it is called. Its `optimize()` has the machine code optimized now.
+        sooner than by JAX, which also compiles how it is called.
 
         **Arguments:**
 
@@ -121,7 +111,7 @@ class Scalarized(Generic[P, R]):
             return jax.tree.unflatten(traced.tree, made)
 
         places = [x.ctypes.data for x in held]  # to ask for them takes as long as a short program
-        return OfHost(call, traced.program.optimize)
+        return call
 
     def _by_xla(self, args: Any, kwargs: Any) -> Any:
         assert self._jitted is not None

@@ -9,7 +9,7 @@ cannot; and each call of it takes turns with all others. So each thread has a pa
 takes room from it, one growing array after the other, and never gives back. Results of a member that needs more are NaN.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import final
 
 import numpy as np
@@ -83,7 +83,7 @@ class Thread:
     memory of all. What functions leave for each other, headers too, is in the thread's own.
     """
 
-    width, contracts, library = 1, True, False
+    width, contracts, library, returns = 1, True, False, "void"
     functions = {"div": "quotient", "max": "maximum", "min": "minimum"}  # noqa: RUF012
     parameters = "i64 %thread, i64 %threads, i64 %words, ptr %memory, "
     passed: tuple[str, ...] = (
@@ -168,7 +168,10 @@ class Thread:
         f.do("br label %last")
 
     def exit(self, f: Function) -> None:
-        pass
+        f.do("ret void")
+
+    def begin_pass(self, f: Function) -> Callable[[int], None]:
+        return lambda instructions: None
 
 
 def _fill(f: Function, place: Place, size: str, value: float, t: str) -> None:
